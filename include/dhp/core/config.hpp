@@ -1,0 +1,10 @@
+// The version of dhp: the one place where it is written; the build reads it from here.
+#pragma once
+
+namespace dhp {
+
+inline constexpr int version_major = 0;
+inline constexpr int version_minor = 1;
+inline constexpr int version_patch = 0;
+
+}  // namespace dhp

@@ -1,0 +1,56 @@
+// Errors are for people: one sentence with what, where, and the way out.
+// check() is always on: beside a kernel it costs nothing. Nothing here calls exit().
+#pragma once
+
+#include <dhp/core/text.hpp>
+
+#include <source_location>
+#include <stdexcept>
+#include <string>
+
+namespace dhp {
+
+/// The exception of dhp. what() is the sentence followed by the place in the source that raised it.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& sentence,
+                 std::source_location where = std::source_location::current())
+      : std::runtime_error(sentence + " [" + short_name(where.file_name()) + ":" +
+                           std::to_string(where.line()) + "]"),
+        sentence_(sentence) {}
+
+  /// The sentence alone, without the place in the source: what a program shows its user.
+  [[nodiscard]] const std::string& sentence() const noexcept { return sentence_; }
+
+ private:
+  static std::string short_name(const char* path) {
+    const std::string_view full(path);
+    const auto start = full.rfind("dhp/");
+    return std::string(start == full.npos ? full.substr(full.rfind('/') + 1) : full.substr(start));
+  }
+
+  std::string sentence_;
+};
+
+/// A string literal that remembers where it was written, so that check() can name its caller.
+struct Located {
+  const char* text;
+  std::source_location where;
+  Located(const char* literal, std::source_location here = std::source_location::current())
+      : text(literal), where(here) {}
+};
+
+/// Throws Error(first + rest...) located at the caller.
+template <class... Parts>
+[[noreturn]] void fail(Located first, const Parts&... rest) {
+  throw Error(concat(first.text, rest...), first.where);
+}
+
+/// check(ok, "op: what is wrong, ", value, "; what would be right"): throws Error unless ok.
+template <class... Parts>
+void check(bool ok, Located first, const Parts&... rest) {
+  if (!ok) [[unlikely]]
+    fail(first, rest...);
+}
+
+}  // namespace dhp

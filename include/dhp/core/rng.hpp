@@ -1,0 +1,69 @@
+// Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as
+// 1, 2, 3", SC'11). A number is a pure function of (seed, step, use, index), so initial weights,
+// dropout masks and sample order do not depend on how a model is spread over ranks.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+namespace dhp {
+
+/// One Philox 4x32-10 block: 128 counter bits and a 64-bit key give 128 random bits.
+[[nodiscard]] constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
+                                                            std::array<std::uint32_t, 2> key) {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t a = std::uint64_t{0xD2511F53u} * counter[0];
+    const std::uint64_t b = std::uint64_t{0xCD9E8D57u} * counter[2];
+    counter = {static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ key[0],
+               static_cast<std::uint32_t>(b),
+               static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ key[1],
+               static_cast<std::uint32_t>(a)};
+    key[0] += 0x9E3779B9u;
+    key[1] += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+/// The stream of random numbers of one use (one dropout layer, one initial weight, one shuffle) in
+/// one step. `index` numbers its elements: global, unsharded, unpacked.
+struct RandomStream {
+  std::uint64_t seed = 0;
+  std::uint32_t step = 0;
+  std::uint32_t use = 0;
+
+  /// Four random words: the elements 4*block .. 4*block+3 of the stream.
+  [[nodiscard]] constexpr std::array<std::uint32_t, 4> block(std::uint64_t block) const {
+    return philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), use,
+                   step},
+                  {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  }
+  [[nodiscard]] constexpr std::uint32_t bits(std::uint64_t index) const {
+    return block(index / 4)[index % 4];
+  }
+  /// Uniform in [0, 1), 24 bits: the same value in float and in double.
+  [[nodiscard]] constexpr double uniform(std::uint64_t index) const {
+    return static_cast<double>(bits(index) >> 8) * 0x1p-24;
+  }
+  /// Uniform integer in [0, bound); bound < 2^32. Multiply-shift: bias below bound / 2^32.
+  [[nodiscard]] constexpr std::uint32_t below(std::uint32_t bound, std::uint64_t index) const {
+    return static_cast<std::uint32_t>((std::uint64_t{bits(index)} * bound) >> 32);
+  }
+  /// Standard normal by Box-Muller; element `index` uses block `index` of its own.
+  [[nodiscard]] double normal(std::uint64_t index) const {
+    const auto words = block(index);
+    const double u = (static_cast<double>(words[0]) + 1.0) * 0x1p-32;  // (0, 1]
+    const double v = static_cast<double>(words[1]) * 0x1p-32;
+    return std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586 * v);
+  }
+};
+
+/// Spreads a 64-bit value over all its bits (the finalizer of splitmix64): derive one seed from others.
+[[nodiscard]] constexpr std::uint64_t mix(std::uint64_t value) {
+  value += 0x9E3779B97F4A7C15u;
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
+  return value ^ (value >> 31);
+}
+
+}  // namespace dhp

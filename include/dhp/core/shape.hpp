@@ -1,0 +1,86 @@
+// Shape: up to six extents, row-major, the last one contiguous. Images are [N, H, W, C]; tokens are
+// [rows, C]; weights of linear layers [out, in]; of convolutions [out, KH, KW, in].
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+namespace dhp {
+
+class Shape {
+ public:
+  static constexpr int max_rank = 6;
+
+  Shape() = default;
+  Shape(std::initializer_list<std::int64_t> extents) {
+    check(extents.size() <= max_rank, "a shape has at most 6 extents");
+    for (const auto extent : extents) push_back(extent);
+  }
+
+  void push_back(std::int64_t extent) {
+    check(rank_ < max_rank, "a shape has at most 6 extents");
+    check(extent >= 0, "an extent is never negative, got ", extent);
+    extents_[static_cast<std::size_t>(rank_++)] = extent;
+  }
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] std::int64_t operator[](int dim) const {
+    check(dim >= 0 && dim < rank_, "no dim ", dim, " in a shape of rank ", rank_);
+    return extents_[static_cast<std::size_t>(dim)];
+  }
+  [[nodiscard]] std::int64_t back() const { return (*this)[rank_ - 1]; }
+
+  /// Number of elements; 1 for rank 0 (a scalar).
+  [[nodiscard]] std::int64_t count() const {
+    std::int64_t product = 1;
+    for (int dim = 0; dim < rank_; ++dim) product *= extents_[static_cast<std::size_t>(dim)];
+    return product;
+  }
+  /// Elements before the last dim: a [N, H, W, C] image seen as [N*H*W, C] rows.
+  [[nodiscard]] std::int64_t rows() const { return back() == 0 ? 0 : count() / back(); }
+
+  /// The same shape with one extent replaced.
+  [[nodiscard]] Shape with(int dim, std::int64_t extent) const {
+    check(dim >= 0 && dim < rank_, "no dim ", dim, " in ", *this);
+    Shape changed = *this;
+    changed.extents_[static_cast<std::size_t>(dim)] = extent;
+    return changed;
+  }
+
+  friend bool operator==(const Shape&, const Shape&) = default;
+
+  friend std::string to_text(const Shape& shape) {
+    std::string out = "[";
+    for (int dim = 0; dim < shape.rank_; ++dim) {
+      if (dim > 0) out += ", ";
+      append_text(out, shape[dim]);
+    }
+    return out + "]";
+  }
+
+ private:
+  std::array<std::int64_t, max_rank> extents_{};  // unused extents stay 0, so == is memberwise
+  int rank_ = 0;
+};
+
+/// A contiguous part [first, last) of a dim.
+struct Range {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  [[nodiscard]] std::int64_t size() const { return last - first; }
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
+/// Part `index` of `parts` near-equal parts of [0, extent): the first extent % parts get one more.
+[[nodiscard]] inline Range part_of(std::int64_t extent, int parts, int index) {
+  const std::int64_t base = extent / parts;
+  const std::int64_t extra = extent % parts;
+  const std::int64_t first = index * base + (index < extra ? index : extra);
+  return {first, first + base + (index < extra ? 1 : 0)};
+}
+
+}  // namespace dhp

@@ -1,0 +1,47 @@
+// concat(parts...): build one std::string from strings, numbers and anything with a to_text() overload.
+// Used for error messages; deliberately free of <sstream> and <format>, so that every header stays cheap.
+#pragma once
+
+#include <charconv>
+#include <concepts>
+#include <string>
+#include <string_view>
+
+namespace dhp {
+
+inline void append_text(std::string& out, std::string_view part) { out += part; }
+template <std::same_as<char> Char>
+void append_text(std::string& out, Char part) {
+  out += part;
+}
+template <std::same_as<bool> Bool>
+void append_text(std::string& out, Bool part) {
+  out += part ? "true" : "false";
+}
+
+template <class Number>
+  requires((std::integral<Number> || std::floating_point<Number>) && !std::same_as<Number, bool> &&
+           !std::same_as<Number, char>)
+void append_text(std::string& out, Number part) {
+  char digits[64];
+  const auto end = std::to_chars(digits, digits + sizeof digits, part).ptr;  // shortest exact form
+  out.append(digits, end);
+}
+
+/// A type joins in by providing `std::string to_text(const T&)` in its own namespace.
+template <class T>
+  requires requires(const T& part) {
+    { to_text(part) } -> std::convertible_to<std::string>;
+  }
+void append_text(std::string& out, const T& part) {
+  out += to_text(part);
+}
+
+template <class... Parts>
+[[nodiscard]] std::string concat(const Parts&... parts) {
+  std::string out;
+  (append_text(out, parts), ...);
+  return out;
+}
+
+}  // namespace dhp

@@ -1,0 +1,172 @@
+// Element types: the runtime tag DType, the 16-bit storage types bf16 and f16, and the type in which
+// sums over each of them are taken (double for f64, float for f32 and both 16-bit types).
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+namespace dhp {
+
+enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, u8 };
+
+[[nodiscard]] constexpr const char* name_of(DType type) {
+  switch (type) {
+    case DType::f64: return "f64";
+    case DType::f32: return "f32";
+    case DType::bf16: return "bf16";
+    case DType::f16: return "f16";
+    case DType::i64: return "i64";
+    case DType::i32: return "i32";
+    case DType::u8: return "u8";
+  }
+  return "?";
+}
+[[nodiscard]] inline std::string to_text(DType type) { return name_of(type); }
+
+[[nodiscard]] constexpr std::size_t size_of(DType type) {
+  switch (type) {
+    case DType::f64:
+    case DType::i64: return 8;
+    case DType::f32:
+    case DType::i32: return 4;
+    case DType::bf16:
+    case DType::f16: return 2;
+    case DType::u8: return 1;
+  }
+  return 0;
+}
+
+[[nodiscard]] constexpr bool is_floating(DType type) {
+  return type == DType::f64 || type == DType::f32 || type == DType::bf16 || type == DType::f16;
+}
+
+/// The type in which gradients, statistics and losses of `type` are accumulated.
+[[nodiscard]] constexpr DType accumulation_type(DType type) {
+  return type == DType::f64 ? DType::f64 : DType::f32;
+}
+
+/// bfloat16: the upper half of a float; rounds to nearest even, keeps NaN a NaN.
+struct bf16 {
+  std::uint16_t bits = 0;
+
+  bf16() = default;
+  explicit constexpr bf16(float value) : bits(round(std::bit_cast<std::uint32_t>(value))) {}
+  explicit constexpr bf16(double value) : bf16(static_cast<float>(value)) {}
+  constexpr operator float() const {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
+
+ private:
+  static constexpr std::uint16_t round(std::uint32_t word) {
+    if ((word & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((word >> 16) | 0x40u);
+    return static_cast<std::uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+  }
+};
+
+/// IEEE binary16 with subnormals; values beyond 65504 (after rounding) become infinite.
+struct f16 {
+  std::uint16_t bits = 0;
+
+  f16() = default;
+  explicit constexpr f16(float value) : bits(narrow(std::bit_cast<std::uint32_t>(value))) {}
+  explicit constexpr f16(double value) : f16(static_cast<float>(value)) {}
+  constexpr operator float() const { return widen(bits); }
+
+ private:
+  static constexpr std::uint16_t narrow(std::uint32_t word) {
+    const std::uint32_t sign = (word >> 16) & 0x8000u;
+    const std::uint32_t magnitude = word & 0x7fffffffu;
+    std::uint32_t half = 0;
+    if (magnitude > 0x7f800000u) {
+      half = 0x7e00u;  // NaN
+    } else if (magnitude >= 0x477ff000u) {
+      half = 0x7c00u;  // rounds to infinity
+    } else if (magnitude < 0x38800000u) {
+      // Subnormal: adding 0.5 lets the float adder do the shift and the rounding to nearest even.
+      const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+      half = std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u;
+    } else {
+      half = (magnitude + 0xc8000fffu + ((magnitude >> 13) & 1u)) >> 13;  // rebias, round
+    }
+    return static_cast<std::uint16_t>(sign | half);
+  }
+  static constexpr float widen(std::uint16_t half) {
+    const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
+    const std::uint32_t exponent = (half >> 10) & 0x1fu;
+    const std::uint32_t mantissa = half & 0x3ffu;
+    if (exponent == 31)
+      return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
+    if (exponent == 0) {
+      const float value = static_cast<float>(mantissa) * 0x1p-24f;
+      return sign != 0 ? -value : value;
+    }
+    return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));
+  }
+};
+
+template <class T>
+inline constexpr bool is_16_bit = std::is_same_v<T, bf16> || std::is_same_v<T, f16>;
+
+/// accumulation_type, at compile time.
+template <class T>
+using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+template <class T>
+[[nodiscard]] constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, double>) return DType::f64;
+  else if constexpr (std::is_same_v<T, float>) return DType::f32;
+  else if constexpr (std::is_same_v<T, bf16>) return DType::bf16;
+  else if constexpr (std::is_same_v<T, f16>) return DType::f16;
+  else if constexpr (std::is_same_v<T, std::int64_t>) return DType::i64;
+  else if constexpr (std::is_same_v<T, std::int32_t>) return DType::i32;
+  else {
+    static_assert(std::is_same_v<T, std::uint8_t>, "not an element type of dhp");
+    return DType::u8;
+  }
+}
+
+/// A value that carries a type into a generic lambda: `visit_floating(dtype, [&]<class T>(Tag<T>) {...})`.
+template <class T>
+struct Tag {
+  using type = T;
+};
+
+/// Calls body(Tag<T>{}) for the floating-point type that `type` names; throws for integer types.
+template <class Body>
+decltype(auto) visit_floating(DType type, Body&& body) {
+  switch (type) {
+    case DType::f64: return body(Tag<double>{});
+    case DType::f32: return body(Tag<float>{});
+    case DType::bf16: return body(Tag<bf16>{});
+    case DType::f16: return body(Tag<f16>{});
+    default: fail("expected a floating-point tensor, got ", type);
+  }
+}
+
+/// Calls body(Tag<T>{}) with double or float: the types in which sums are taken.
+template <class Body>
+decltype(auto) visit_accumulator(DType type, Body&& body) {
+  switch (type) {
+    case DType::f64: return body(Tag<double>{});
+    case DType::f32: return body(Tag<float>{});
+    default: fail("expected an accumulation type (f64 or f32), got ", type);
+  }
+}
+
+/// Calls body(Tag<T>{}) for any element type.
+template <class Body>
+decltype(auto) visit_any(DType type, Body&& body) {
+  switch (type) {
+    case DType::i64: return body(Tag<std::int64_t>{});
+    case DType::i32: return body(Tag<std::int32_t>{});
+    case DType::u8: return body(Tag<std::uint8_t>{});
+    default: return visit_floating(type, body);
+  }
+}
+
+}  // namespace dhp

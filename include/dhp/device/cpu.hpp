@@ -1,0 +1,118 @@
+// Cpu: the device of a machine without a GPU. Work is done at once, in the calling thread and its pool;
+// freed blocks are kept for reuse, because fresh pages from the system cost more than most ops.
+#pragma once
+
+#include <dhp/device/device.hpp>
+#include <dhp/device/thread_pool.hpp>
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// Keeps freed blocks by size class (an eighth of a power of two, so at most 12.5 % are wasted).
+class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
+ public:
+  static constexpr std::align_val_t alignment{64};
+
+  CpuMemory() = default;
+  CpuMemory(const CpuMemory&) = delete;
+  CpuMemory& operator=(const CpuMemory&) = delete;
+  ~CpuMemory() {
+    for (auto& [size, blocks] : free_)
+      for (auto* block : blocks) ::operator delete(block, alignment);
+  }
+
+  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+    const std::size_t size = size_class(bytes);
+    std::byte* block = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      auto& blocks = free_[size];
+      if (!blocks.empty()) {
+        block = blocks.back();
+        blocks.pop_back();
+      }
+    }
+    if (block == nullptr) block = static_cast<std::byte*>(::operator new(size, alignment));
+    // The last owner may outlive the device: the deleter keeps the pool alive.
+    return {block, [pool = shared_from_this(), size](std::byte* freed) { pool->give(freed, size); }};
+  }
+
+ private:
+  static std::size_t size_class(std::size_t bytes) {
+    if (bytes <= 512) return 512;
+    const std::size_t step = std::bit_floor(bytes - 1) / 8;
+    return (bytes + step - 1) / step * step;
+  }
+  void give(std::byte* block, std::size_t size) {
+    const std::lock_guard lock(mutex_);
+    free_[size].push_back(block);
+  }
+
+  std::mutex mutex_;
+  std::map<std::size_t, std::vector<std::byte*>> free_;
+};
+
+struct CpuOptions {
+  int threads = 1;  ///< threads that share the tiles of one op; never changes a bit of a result
+};
+
+/// One rank's Cpu: movable, not copyable; used by one thread at a time. Its memory may be freed anywhere.
+class Cpu {
+ public:
+  static constexpr bool host_accessible = true;
+
+  explicit Cpu(CpuOptions options = {})
+      : memory_(std::make_shared<CpuMemory>()), pool_(std::make_unique<ThreadPool>(options.threads)) {}
+
+  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+    return memory_->allocate(bytes);
+  }
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+  void copy_from_host(std::byte* to, const std::byte* from, std::size_t bytes) {
+    copy(to, from, bytes);
+  }
+  void copy_to_host(std::byte* to, const std::byte* from, std::size_t bytes) {
+    copy(to, from, bytes);
+  }
+  void fill_zero(std::byte* to, std::size_t bytes) {
+    if (bytes > 0) std::memset(to, 0, bytes);
+  }
+  void synchronize() {}
+
+  [[nodiscard]] int threads() const { return pool_->size(); }
+
+  /// body(tile) for each of `tiles` tiles, shared by the pool.
+  template <class Body>
+  void for_tiles(std::int64_t tiles, Body&& body) {
+    pool_->run(tiles, body);
+  }
+  /// body(first, last) over [0, count) in pieces of at most `tile` elements.
+  template <class Body>
+  void for_ranges(std::int64_t count, std::int64_t tile, Body&& body) {
+    const auto pieces = (count + tile - 1) / tile;
+    const auto piece = [&](std::int64_t index) {
+      const auto first = index * tile;
+      body(first, first + tile < count ? first + tile : count);
+    };
+    pool_->run(pieces, piece);
+  }
+
+ private:
+  std::shared_ptr<CpuMemory> memory_;
+  std::unique_ptr<ThreadPool> pool_;
+};
+
+static_assert(Device<Cpu>);
+static_assert(!Device<int>);
+
+}  // namespace dhp

@@ -1,0 +1,115 @@
+// A few threads that share the tiles of one loop. How a loop is cut into tiles is the caller's and never
+// depends on the number of threads, so that number changes no bit of a result.
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace dhp {
+
+class ThreadPool {
+ public:
+  /// threads: how many work on a loop, the caller included; 1 starts none.
+  explicit ThreadPool(int threads) {
+    check(threads >= 1, "a thread pool needs at least 1 thread, got ", threads);
+    for (int index = 1; index < threads; ++index) workers_.emplace_back([this] { work(); });
+  }
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+  ~ThreadPool() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_all();
+    for (auto& worker : workers_) worker.join();
+  }
+
+  [[nodiscard]] int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  /// body(tile) for every tile in [0, tiles), in any order and on any thread; returns when all are done.
+  /// The first exception of a tile is rethrown here. Not to be called from inside a body.
+  template <class Body>
+  void run(std::int64_t tiles, Body&& body) {
+    if (workers_.empty() || tiles <= 1) {
+      for (std::int64_t tile = 0; tile < tiles; ++tile) body(tile);
+      return;
+    }
+    const Loop<Body> loop(body, tiles);
+    {
+      const std::lock_guard lock(mutex_);
+      loop_ = &loop;
+      busy_ = static_cast<int>(workers_.size());
+      ++generation_;
+    }
+    wake_.notify_all();
+    loop.drain();
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [this] { return busy_ == 0; });
+    loop_ = nullptr;
+    if (loop.error) std::rethrow_exception(loop.error);
+  }
+
+ private:
+  struct LoopBase {
+    explicit LoopBase(std::int64_t count) : tiles(count) {}
+    virtual ~LoopBase() = default;
+    virtual void one(std::int64_t tile) const = 0;
+    void drain() const {
+      for (auto tile = next.fetch_add(1); tile < tiles; tile = next.fetch_add(1)) {
+        try {
+          one(tile);
+        } catch (...) {
+          const std::lock_guard lock(error_mutex);
+          if (!error) error = std::current_exception();
+        }
+      }
+    }
+    std::int64_t tiles;
+    mutable std::atomic<std::int64_t> next{0};
+    mutable std::mutex error_mutex;
+    mutable std::exception_ptr error;
+  };
+  template <class Body>
+  struct Loop final : LoopBase {
+    Loop(Body& wrapped, std::int64_t count) : LoopBase(count), body(wrapped) {}
+    void one(std::int64_t tile) const override { body(tile); }
+    Body& body;
+  };
+
+  void work() {
+    std::uint64_t seen = 0;
+    for (;;) {
+      const LoopBase* loop = nullptr;
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [&] { return stop_ || generation_ != seen; });
+        if (stop_) return;
+        seen = generation_;
+        loop = loop_;
+      }
+      loop->drain();
+      const std::lock_guard lock(mutex_);
+      if (--busy_ == 0) done_.notify_one();
+    }
+  }
+
+  std::vector<std::thread> workers_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::condition_variable done_;
+  const LoopBase* loop_ = nullptr;
+  std::uint64_t generation_ = 0;
+  int busy_ = 0;
+  bool stop_ = false;
+};
+
+}  // namespace dhp

@@ -1,0 +1,111 @@
+// Tensor: owning and move-only. share() makes a second owner of the same elements, by count and without
+// a copy; a tensor that has been shared is read-only from then on, so that what a tape or a deferred
+// weight gradient holds cannot change under it.
+#pragma once
+
+#include <dhp/tensor/view.hpp>
+
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+template <class Dev>
+class Tensor {
+ public:
+  Tensor() = default;  ///< no tensor: the input of a stage that reads everything from its context
+  /// Uninitialised memory of the device.
+  Tensor(Dev& dev, DType dtype, const Shape& shape)
+      : dtype_(dtype),
+        shape_(shape),
+        storage_(dev.allocate(static_cast<std::size_t>(shape.count()) * size_of(dtype))) {}
+
+  Tensor(Tensor&&) noexcept = default;
+  Tensor& operator=(Tensor&&) noexcept = default;
+  Tensor(const Tensor&) = delete;
+  Tensor& operator=(const Tensor&) = delete;
+
+  [[nodiscard]] static Tensor zeros(Dev& dev, DType dtype, const Shape& shape) {
+    Tensor made(dev, dtype, shape);
+    dev.fill_zero(made.storage_.get(), made.size_bytes());
+    return made;
+  }
+  /// Copies host values; T is the element type.
+  template <class T>
+  [[nodiscard]] static Tensor from_host(Dev& dev, const Shape& shape, std::span<const T> values) {
+    check(static_cast<std::int64_t>(values.size()) == shape.count(), "a tensor of shape ", shape,
+          " needs ", shape.count(), " values, got ", values.size());
+    Tensor made(dev, dtype_of<T>(), shape);
+    dev.copy_from_host(made.storage_.get(), reinterpret_cast<const std::byte*>(values.data()),
+                       made.size_bytes());
+    return made;
+  }
+  template <class T>
+  [[nodiscard]] static Tensor from_host(Dev& dev, const Shape& shape, const std::vector<T>& values) {
+    return from_host(dev, shape, std::span<const T>(values));
+  }
+
+  [[nodiscard]] bool empty() const { return storage_ == nullptr; }
+  [[nodiscard]] explicit operator bool() const { return storage_ != nullptr; }
+  [[nodiscard]] DType dtype() const { return dtype_; }
+  [[nodiscard]] const Shape& shape() const { return shape_; }
+  [[nodiscard]] std::int64_t count() const { return shape_.count(); }
+  [[nodiscard]] std::int64_t rows() const { return shape_.rows(); }
+  [[nodiscard]] std::int64_t columns() const { return shape_.back(); }
+  [[nodiscard]] std::size_t size_bytes() const {
+    return static_cast<std::size_t>(count()) * size_of(dtype_);
+  }
+
+  /// Read access.
+  operator ConstView<Dev>() const { return {storage_.get(), dtype_, shape_}; }
+  [[nodiscard]] ConstView<Dev> view() const { return *this; }
+  /// Write access; refused while another owner holds the same elements.
+  [[nodiscard]] View<Dev> mut() {
+    check(storage_.use_count() <= 1, "a shared tensor of shape ", shape_,
+          " is read-only: write into a fresh one");
+    return {storage_.get(), dtype_, shape_};
+  }
+  /// True when mut() would succeed: an op may then work in place.
+  [[nodiscard]] bool unique() const { return storage_.use_count() == 1; }
+
+  /// A second owner of the same elements.
+  [[nodiscard]] Tensor share() const {
+    Tensor second;
+    second.dtype_ = dtype_;
+    second.shape_ = shape_;
+    second.storage_ = storage_;
+    return second;
+  }
+  /// The same elements under another shape of the same count.
+  [[nodiscard]] Tensor reshape(const Shape& shape) && {
+    check(shape.count() == count(), "cannot reshape ", shape_, " to ", shape);
+    shape_ = shape;
+    return std::move(*this);
+  }
+
+  /// The elements, on the host; T must be the element type.
+  template <class T>
+  [[nodiscard]] std::vector<T> to_host(Dev& dev) const {
+    check(dtype_ == dtype_of<T>(), "a tensor of ", dtype_, " was read as ", dtype_of<T>());
+    std::vector<T> values(static_cast<std::size_t>(count()));
+    dev.copy_to_host(reinterpret_cast<std::byte*>(values.data()), storage_.get(), size_bytes());
+    return values;
+  }
+
+ private:
+  DType dtype_ = DType::f32;
+  Shape shape_;
+  std::shared_ptr<std::byte> storage_;
+};
+
+/// A copy of the elements in new memory of the same device.
+template <Device Dev>
+[[nodiscard]] Tensor<Dev> clone(Dev& dev, ConstView<Dev> from) {
+  Tensor<Dev> made(dev, from.dtype(), from.shape());
+  dev.copy(made.mut().bytes(), from.bytes(), from.size_bytes());
+  return made;
+}
+
+}  // namespace dhp

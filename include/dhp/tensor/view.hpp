@@ -1,0 +1,70 @@
+// View and ConstView: what ops work on. Neither owns memory; both know type and shape, and are always
+// contiguous, row-major. A Tensor turns into a ConstView by itself and into a View on request.
+#pragma once
+
+#include <dhp/core/shape.hpp>
+#include <dhp/core/types.hpp>
+#include <dhp/device/device.hpp>
+
+#include <cstddef>
+
+namespace dhp {
+
+template <class Dev, class Byte>
+class BasicView {
+ public:
+  BasicView() = default;
+  BasicView(Byte* data, DType dtype, const Shape& shape)
+      : data_(data), dtype_(dtype), shape_(shape) {}
+  /// A View is also a ConstView.
+  template <class Other>
+    requires(std::is_const_v<Byte> && !std::is_const_v<Other>)
+  BasicView(const BasicView<Dev, Other>& other)
+      : BasicView(other.bytes(), other.dtype(), other.shape()) {}
+
+  [[nodiscard]] bool empty() const { return data_ == nullptr; }
+  [[nodiscard]] explicit operator bool() const { return data_ != nullptr; }
+  [[nodiscard]] Byte* bytes() const { return data_; }
+  [[nodiscard]] DType dtype() const { return dtype_; }
+  [[nodiscard]] const Shape& shape() const { return shape_; }
+  [[nodiscard]] std::int64_t count() const { return shape_.count(); }
+  [[nodiscard]] std::int64_t rows() const { return shape_.rows(); }
+  [[nodiscard]] std::int64_t columns() const { return shape_.back(); }
+  [[nodiscard]] std::size_t size_bytes() const {
+    return static_cast<std::size_t>(count()) * size_of(dtype_);
+  }
+
+  /// The elements as T. On a device without host access only kernels may follow the pointer.
+  template <class T>
+  [[nodiscard]] auto data() const {
+    using Pointer = std::conditional_t<std::is_const_v<Byte>, const T*, T*>;
+    check(dtype_ == dtype_of<T>(), "a tensor of ", dtype_, " was read as ", dtype_of<T>());
+    return reinterpret_cast<Pointer>(data_);
+  }
+
+  /// The same elements under another shape of the same count.
+  [[nodiscard]] BasicView as(const Shape& shape) const {
+    check(shape.count() == count(), "cannot see ", shape_, " as ", shape);
+    return {data_, dtype_, shape};
+  }
+  /// Entries [first, last) of dim 0.
+  [[nodiscard]] BasicView slice(std::int64_t first, std::int64_t last) const {
+    check(shape_.rank() >= 1 && 0 <= first && first <= last && last <= shape_[0], "no slice [",
+          first, ", ", last, ") in ", shape_);
+    const auto stride = shape_[0] == 0 ? 0 : count() / shape_[0];
+    return {data_ + static_cast<std::size_t>(first * stride) * size_of(dtype_), dtype_,
+            shape_.with(0, last - first)};
+  }
+
+ private:
+  Byte* data_ = nullptr;
+  DType dtype_ = DType::f32;
+  Shape shape_;
+};
+
+template <class Dev>
+using View = BasicView<Dev, std::byte>;
+template <class Dev>
+using ConstView = BasicView<Dev, const std::byte>;
+
+}  // namespace dhp
