@@ -1,0 +1,71 @@
+// Conv2d without bias (a norm follows). Images [N, H, W, C]; weight [out, K, K, in] in memory and
+// [out, in, K, K] in weight files.
+#pragma once
+
+#include <dhp/nn/layer.hpp>
+#include <dhp/nn/linear.hpp>
+#include <dhp/ops/conv2d.hpp>
+
+namespace dhp {
+
+struct Conv2dOptions {
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+  int kernel = 1;
+  int stride = 1;
+  int padding = 0;
+};
+
+template <class Dev>
+class Conv2d {
+ public:
+  Conv2d(Build<Dev>& build, const std::string& name, Conv2dOptions options,
+         Split split_over = Split::none)
+      : geometry_{options.kernel, options.stride, options.padding} {
+    const std::int64_t kernel = options.kernel;
+    ParameterSpec spec{.name = name + ".weight",
+                       .shape = {options.out, kernel, kernel, options.in},
+                       .init = he_normal(options.out * kernel * kernel),
+                       .file_order = FileOrder::out_kernel_in_as_out_in_kernel};
+    if (split_over != Split::none)
+      spec = split(spec, split_over == Split::outputs ? 0 : 3, build.tensor.size(),
+                   build.tensor.rank());
+    weight_ = build.parameter(spec);
+  }
+
+  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    Tensor<Dev> y(dev, x.dtype(),
+                  conv2d_output_shape(x.shape(), weight_->value.shape()[0], geometry_));
+    conv2d_forward(dev, x.view(), weight_->value, geometry_, y.mut());
+    tape.push(std::move(x));
+    return y;
+  }
+
+  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    Tensor<Dev> x = tape.pop();
+    Tensor<Dev> dx(dev, x.dtype(), x.shape());
+    conv2d_backward_data(dev, dy.view(), weight_->value, geometry_, dx.mut());
+    tape.weight_gradient(dev, [weight = weight_, geometry = geometry_, x = std::move(x),
+                               dy = std::move(dy)](Dev& device) {
+      weight->accumulate(device, [&](View<Dev> gradient, double beta) {
+        conv2d_backward_filter(device, x.view(), dy.view(), geometry, gradient, beta);
+      });
+    });
+    return dx;
+  }
+
+  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
+    return conv2d_output_shape(in, weight_->spec.local_shape()[0], geometry_);
+  }
+  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
+    return 2.0 * static_cast<double>(output_shape(in, batch).rows()) *
+           static_cast<double>(weight_->spec.local_shape().count());
+  }
+  void parameters(ParameterList<Dev>& out) const { out.push_back(weight_); }
+
+ private:
+  Conv2dGeometry geometry_;
+  Parameter<Dev> weight_;
+};
+
+}  // namespace dhp

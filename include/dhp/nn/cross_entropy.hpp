@@ -1,0 +1,103 @@
+// Softmax cross-entropy over logits whose classes may be split over the tensor axis: only a maximum and
+// three sums per row travel, the logits are never gathered (Shoeybi et al. 2019, "Megatron-LM", section 3).
+#pragma once
+
+#include <dhp/nn/build.hpp>
+#include <dhp/nn/loss.hpp>
+#include <dhp/ops/cross_entropy.hpp>
+#include <dhp/ops/reduce.hpp>
+
+#include <algorithm>
+
+namespace dhp {
+
+/// The arithmetic of one term: logits [M, this rank's classes] against labels i32 [M], -1 = ignored.
+template <class Dev>
+class CrossEntropy {
+ public:
+  /// split: the logits hold this rank's part_of() the classes.
+  CrossEntropy(const Build<Dev>& build, std::int64_t classes, bool split, double smoothing = 0)
+      : options_{.classes = classes, .smoothing = smoothing} {
+    if (split) {
+      group_ = build.tensor;
+      options_.first_class = part_of(classes, group_.size(), group_.rank()).first;
+    }
+  }
+
+  LossTerm forward(Dev& dev, Tensor<Dev> logits, ConstView<Dev> labels, std::int64_t count,
+                   Tape<Dev>& tape) {
+    const auto rows = logits.rows();
+    const auto accumulation = accumulation_type(logits.dtype());
+    Tensor<Dev> max(dev, accumulation, {rows});
+    Tensor<Dev> sums(dev, accumulation, {3, rows});
+    cross_entropy_max(dev, logits.view(), max.mut());
+    if (group_.size() > 1) group_.all_reduce(dev, max.mut(), Reduce::max).wait();
+    cross_entropy_sums(dev, logits.view(), labels, max.view(), options_, sums.mut());
+    if (group_.size() > 1) group_.all_reduce(dev, sums.mut()).wait();
+
+    Tensor<Dev> loss(dev, accumulation, {rows});
+    cross_entropy_loss(dev, max.view(), sums.view(), labels, options_, loss.mut());
+    Tensor<Dev> total(dev, DType::f64, {1});
+    sum(dev, loss.view(), total.mut());
+    LossTerm term{.sum = total.template to_host<double>(dev)[0], .count = count};
+    count_correct(dev, logits, sums, labels, term);
+    tape.push(std::move(logits));
+    tape.push(std::move(max));
+    tape.push(std::move(sums));
+    return term;
+  }
+
+  /// scale * d(sum of losses) / d(logits)
+  Tensor<Dev> backward(Dev& dev, ConstView<Dev> labels, double scale, Tape<Dev>& tape) {
+    const auto sums = tape.pop();
+    const auto max = tape.pop();
+    auto logits = tape.pop();
+    if (!logits.unique()) logits = clone(dev, logits.view());
+    cross_entropy_backward(dev, logits.view(), max.view(), sums.view(), labels, options_, scale,
+                           logits.mut());
+    return logits;
+  }
+
+ private:
+  void count_correct(Dev& dev, const Tensor<Dev>& logits, const Tensor<Dev>& sums,
+                     ConstView<Dev> labels, LossTerm& term) {
+    Tensor<Dev> rank(dev, DType::i32, {logits.rows()});
+    cross_entropy_rank(dev, logits.view(), sums.view(), labels, options_, rank.mut());
+    if (group_.size() > 1) group_.all_reduce(dev, rank.mut()).wait();
+    const auto ranks = rank.template to_host<std::int32_t>(dev);
+    std::vector<std::int32_t> wanted(ranks.size());
+    dev.copy_to_host(reinterpret_cast<std::byte*>(wanted.data()), labels.bytes(),
+                     labels.size_bytes());
+    for (std::size_t row = 0; row < ranks.size(); ++row) {
+      if (wanted[row] < 0) continue;
+      if (ranks[row] == 0) ++term.correct;
+      if (ranks[row] < 5) ++term.correct_in_five;
+    }
+  }
+
+  CrossEntropyOptions options_;
+  Comm<Dev> group_;
+};
+
+/// A classifier's loss: x are the logits, labels the side input "labels", counted per sample.
+template <class Dev>
+class ClassificationLoss {
+ public:
+  explicit ClassificationLoss(CrossEntropy<Dev> entropy) : entropy_(std::move(entropy)) {}
+
+  [[nodiscard]] std::vector<std::string> term_names() const { return {"samples"}; }
+  std::vector<LossTerm> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    const auto& batch = tape.batch();
+    return {entropy_.forward(dev, std::move(x), batch.at("labels").view(),
+                             batch.count_of("samples"), tape)};
+  }
+  Tensor<Dev> backward(Dev& dev, const std::vector<double>& scales, Tape<Dev>& tape) {
+    return entropy_.backward(dev, tape.batch().at("labels").view(), scales.at(0), tape);
+  }
+  void parameters(ParameterList<Dev>&) const {}
+
+ private:
+  CrossEntropy<Dev> entropy_;
+};
+
+}  // namespace dhp

@@ -1,0 +1,60 @@
+// Dropout (Srivastava et al. 2014), inverted. No mask is stored: it is computed again from its number.
+#pragma once
+
+#include <dhp/nn/layer.hpp>
+#include <dhp/ops/dropout.hpp>
+
+namespace dhp {
+
+/// The global numbers of the rows of an activation: from the batch where its samples are packed, else
+/// counted from its first sample.
+template <class Dev>
+[[nodiscard]] RowNumbers<Dev> row_numbers(const Tape<Dev>& tape, std::int64_t rows) {
+  const auto& batch = tape.batch();
+  if (batch.has("row_numbers")) {
+    const auto& numbers = batch.at("row_numbers");
+    if (numbers.count() == rows) return {.index = numbers.view()};
+  }
+  check(batch.samples > 0 && rows % batch.samples == 0, "dropout: ", rows,
+        " rows are not a whole number per sample of ", batch.samples, " samples");
+  return {.index = {}, .first = batch.first_sample * (rows / batch.samples)};
+}
+
+template <class Dev>
+class Dropout : public ElementwiseLayer<Dev> {
+ public:
+  Dropout(Build<Dev>& build, double probability)
+      : probability_(probability), use_(build.next_use()) {
+    check(probability >= 0 && probability < 1, "dropout: the probability must be in [0, 1), got ",
+          probability);
+  }
+
+  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    return apply(dev, std::move(x), tape);
+  }
+  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    return apply(dev, std::move(dy), tape);
+  }
+
+ private:
+  // x -> x * mask / (1 - p); the gradient goes the same way.
+  Tensor<Dev> apply(Dev& dev, Tensor<Dev> x, const Tape<Dev>& tape) const {
+    if (!tape.context().training() || probability_ == 0) return x;
+    const DropoutOptions options{.probability = probability_,
+                                 .random = tape.context().random(use_),
+                                 .total_columns = x.columns()};
+    const auto rows = row_numbers(tape, x.rows());
+    if (x.unique()) {
+      dropout(dev, x.view(), rows, options, x.mut());
+      return x;
+    }
+    Tensor<Dev> y(dev, x.dtype(), x.shape());
+    dropout(dev, x.view(), rows, options, y.mut());
+    return y;
+  }
+
+  double probability_;
+  std::uint32_t use_;
+};
+
+}  // namespace dhp

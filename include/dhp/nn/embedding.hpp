@@ -1,0 +1,66 @@
+// Embedding: rows of a table chosen by an integer side input of the batch. It has no activation to
+// differentiate to; backward returns no tensor.
+#pragma once
+
+#include <dhp/nn/layer.hpp>
+#include <dhp/ops/elementwise.hpp>
+#include <dhp/ops/embedding.hpp>
+
+#include <string>
+
+namespace dhp {
+
+struct EmbeddingOptions {
+  std::int64_t entries = 0;
+  std::int64_t columns = 0;
+  std::string ids;      ///< name of the side input, i32 [rows]
+  bool split = false;   ///< the table's entries are split over the tensor axis
+  double init_deviation = 0.02;
+};
+
+/// y [rows, columns] = table[ids]. Where the table is split, y is this rank's share of a sum.
+template <class Dev>
+class Embedding {
+ public:
+  Embedding(Build<Dev>& build, const std::string& name, EmbeddingOptions options)
+      : options_(std::move(options)) {
+    ParameterSpec spec{.name = name + ".weight",
+                       .shape = {options_.entries, options_.columns},
+                       .init = normal(options_.init_deviation)};
+    if (options_.split) spec = split(spec, 0, build.tensor.size(), build.tensor.rank());
+    table_ = build.parameter(spec);
+  }
+
+  [[nodiscard]] const Parameter<Dev>& table() const { return table_; }
+
+  Tensor<Dev> forward(Dev& dev, Tensor<Dev>, Tape<Dev>& tape) {
+    const auto& ids = tape.batch().at(options_.ids);
+    Tensor<Dev> y(dev, table_->value.dtype(), {ids.count(), options_.columns});
+    embedding_forward(dev, table_->value, ids.view(), table_->spec.part.first, y.mut());
+    return y;
+  }
+
+  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    tape.weight_gradient(dev, [table = table_, ids = tape.batch().at(options_.ids).share(),
+                               dy = std::move(dy)](Dev& device) {
+      table->accumulate(device, [&](View<Dev> gradient, double beta) {
+        embedding_backward(device, dy.view(), ids.view(), table->spec.part.first, gradient, beta);
+      });
+    });
+    return {};
+  }
+
+  [[nodiscard]] Shape output_shape(const Shape&, const MicroBatch<Dev>& batch) const {
+    return {batch.at(options_.ids).count(), options_.columns};
+  }
+  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
+    return static_cast<double>(output_shape(in, batch).count());
+  }
+  void parameters(ParameterList<Dev>& out) const { out.push_back(table_); }
+
+ private:
+  EmbeddingOptions options_;
+  Parameter<Dev> table_;
+};
+
+}  // namespace dhp

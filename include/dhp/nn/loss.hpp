@@ -1,0 +1,89 @@
+// A loss is the end of a model. It is layer-like (it may own parameters: BERT's heads), reads its targets
+// from the batch, and returns for each of its terms a sum and a count. The value of a term is its sum over
+// the *global* batch divided by its count over the global batch: never a mean of means.
+#pragma once
+
+#include <dhp/nn/layer.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dhp {
+
+/// One term of the loss of one micro-batch, or of many.
+struct LossTerm {
+  double sum = 0;                   ///< of the loss over the counted tokens or samples
+  std::int64_t count = 0;           ///< how many they are
+  std::int64_t correct = 0;         ///< of these, predicted right (top-1); 0 where it has no meaning
+  std::int64_t correct_in_five = 0; ///< label among the five likeliest
+  [[nodiscard]] double mean() const {
+    return count == 0 ? 0 : sum / static_cast<double>(count);
+  }
+};
+
+/// term_names: one per term, fixed; counts of each are in MicroBatch::counts under the same name.
+/// forward: pushes on the tape, returns one LossTerm per name. backward: gradient of the last layer's
+/// output for the objective sum_t scales[t] * sum_t; scales hold 1 / global count and the loss scale.
+template <class L, class Dev>
+concept Loss = requires(L& loss, const L& fixed, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape,
+                        const std::vector<double>& scales, ParameterList<Dev>& parameters) {
+  { fixed.term_names() } -> std::same_as<std::vector<std::string>>;
+  { loss.forward(dev, std::move(x), tape) } -> std::same_as<std::vector<LossTerm>>;
+  { loss.backward(dev, scales, tape) } -> std::same_as<Tensor<Dev>>;
+  { fixed.parameters(parameters) };
+};
+
+template <class Dev>
+class AnyLoss {
+ public:
+  AnyLoss() = default;
+  template <Loss<Dev> L>
+  AnyLoss(L loss) : model_(std::make_unique<Model<L>>(std::move(loss))) {}
+
+  [[nodiscard]] std::vector<std::string> term_names() const { return model_->term_names(); }
+  std::vector<LossTerm> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    return model_->forward(dev, std::move(x), tape);
+  }
+  Tensor<Dev> backward(Dev& dev, const std::vector<double>& scales, Tape<Dev>& tape) {
+    return model_->backward(dev, scales, tape);
+  }
+  void parameters(ParameterList<Dev>& out) const { model_->parameters(out); }
+
+ private:
+  struct Base {
+    virtual ~Base() = default;
+    virtual std::vector<std::string> term_names() const = 0;
+    virtual std::vector<LossTerm> forward(Dev&, Tensor<Dev>, Tape<Dev>&) = 0;
+    virtual Tensor<Dev> backward(Dev&, const std::vector<double>&, Tape<Dev>&) = 0;
+    virtual void parameters(ParameterList<Dev>&) const = 0;
+  };
+  template <class L>
+  struct Model final : Base {
+    explicit Model(L held) : loss(std::move(held)) {}
+    std::vector<std::string> term_names() const override { return loss.term_names(); }
+    std::vector<LossTerm> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) override {
+      return loss.forward(dev, std::move(x), tape);
+    }
+    Tensor<Dev> backward(Dev& dev, const std::vector<double>& scales, Tape<Dev>& tape) override {
+      return loss.backward(dev, scales, tape);
+    }
+    void parameters(ParameterList<Dev>& out) const override { loss.parameters(out); }
+    L loss;
+  };
+  std::unique_ptr<Base> model_;
+};
+
+/// A model before any cut: its layers in order, and its loss.
+template <class Dev>
+struct Model {
+  std::vector<AnyLayer<Dev>> layers;
+  AnyLoss<Dev> loss;
+
+  template <class L>
+  void add(std::string name, L layer) {
+    layers.emplace_back(std::move(name), std::move(layer));
+  }
+};
+
+}  // namespace dhp

@@ -1,0 +1,155 @@
+// ParameterStore: one rank's parameters in flat buffers, in layer order, each 64-byte aligned. Padding is
+// zero and counted nowhere. One optimizer pass, one bucket of an all-reduce and one slice of a checkpoint
+// are ranges of the same numbering.
+#pragma once
+
+#include <dhp/nn/parameter.hpp>
+#include <dhp/ops/elementwise.hpp>
+
+#include <algorithm>
+#include <vector>
+
+namespace dhp {
+
+struct StoreOptions {
+  DType compute = DType::f32;
+  bool order_free = false;  ///< sum gradients in integers, so that their order changes no bit
+  std::uint64_t seed = 0;   ///< of the initial values
+};
+
+template <class Dev>
+class ParameterStore {
+ public:
+  static constexpr std::int64_t alignment_elements = 32;  ///< 64 bytes of a 16-bit type
+  static constexpr std::uint32_t initial_step = 0xffffffffu;  ///< no training step has this number
+
+  ParameterStore() = default;
+  /// Takes the parameters of this rank (a handle that occurs twice is stored once), gives them memory
+  /// and their initial values.
+  ParameterStore(Dev& dev, const ParameterList<Dev>& parameters, StoreOptions options)
+      : options_(options) {
+    for (const auto& parameter : parameters)
+      if (std::find(parameters_.begin(), parameters_.end(), parameter) == parameters_.end())
+        parameters_.push_back(parameter);
+    place(dev);
+    for (const auto& parameter : parameters_) initialise(dev, *parameter);
+    zero_gradients(dev);
+  }
+
+  [[nodiscard]] const ParameterList<Dev>& parameters() const { return parameters_; }
+  [[nodiscard]] const StoreOptions& options() const { return options_; }
+  [[nodiscard]] DType accumulation() const { return accumulation_type(options_.compute); }
+  /// Elements of the flat numbering, padding included.
+  [[nodiscard]] std::int64_t size() const { return size_; }
+  /// Elements of trained parameters on this rank, padding and buffers excluded.
+  [[nodiscard]] std::int64_t trained_elements() const {
+    std::int64_t count = 0;
+    for (const auto& parameter : parameters_)
+      if (!parameter->spec.buffer) count += parameter->range.size();
+    return count;
+  }
+
+  /// Gradients of a range, in the accumulation type.
+  [[nodiscard]] View<Dev> gradients(Range range) { return part(gradients_, range); }
+  /// What has to be summed over replicas for the gradients of a range to be right.
+  [[nodiscard]] std::vector<View<Dev>> summands(Range range) {
+    if (!options_.order_free) return {part(gradients_, range)};
+    return {part(high_, range), part(low_, range)};
+  }
+  /// i32 [1]: not 0 where an order-free sum left its range; empty otherwise.
+  [[nodiscard]] View<Dev> overflow() { return options_.order_free ? overflow_.mut() : View<Dev>(); }
+  /// After the sum over replicas: integers become gradients.
+  void settle(Dev& dev, Range range) {
+    if (!options_.order_free) return;
+    unfold(dev, part(high_, range), part(low_, range), part(gradients_, range));
+  }
+
+  void zero_gradients(Dev& dev) {
+    const auto zero = [&](Tensor<Dev>& buffer) {
+      if (buffer) dev.fill_zero(buffer.mut().bytes(), buffer.size_bytes());
+    };
+    zero(gradients_);
+    zero(high_);
+    zero(low_);
+    zero(overflow_);
+  }
+
+  /// A fresh flat buffer of zeros with this store's numbering: optimizer state.
+  [[nodiscard]] Tensor<Dev> make_buffer(Dev& dev) const {
+    return Tensor<Dev>::zeros(dev, accumulation(), {size_});
+  }
+  /// The part of such a buffer that belongs to a parameter, in its local shape.
+  [[nodiscard]] static View<Dev> of(Tensor<Dev>& buffer, const ParameterState<Dev>& parameter) {
+    return part(buffer, parameter.range).as(parameter.spec.local_shape());
+  }
+  [[nodiscard]] static View<Dev> part(Tensor<Dev>& buffer, Range range) {
+    return buffer.mut().slice(range.first, range.last);
+  }
+
+ private:
+  void place(Dev& dev) {
+    std::size_t value_bytes = 0;
+    std::vector<std::size_t> value_offsets;
+    for (const auto& parameter : parameters_) {
+      const auto count = parameter->spec.local_shape().count();
+      parameter->range = {size_, size_ + count};
+      size_ += (count + alignment_elements - 1) / alignment_elements * alignment_elements;
+      value_offsets.push_back(value_bytes);
+      const auto bytes = static_cast<std::size_t>(count) * size_of(value_type(*parameter));
+      value_bytes += (bytes + 63) / 64 * 64;
+    }
+    values_ = Tensor<Dev>::zeros(dev, DType::u8, {static_cast<std::int64_t>(value_bytes)});
+    gradients_ = Tensor<Dev>(dev, accumulation(), {size_});
+    if (options_.order_free) {
+      high_ = Tensor<Dev>(dev, DType::i64, {size_});
+      low_ = Tensor<Dev>(dev, DType::i64, {size_});
+      overflow_ = Tensor<Dev>(dev, DType::i32, {1});
+    }
+    for (std::size_t at = 0; at < parameters_.size(); ++at) {
+      auto& parameter = *parameters_[at];
+      parameter.value = {values_.mut().bytes() + value_offsets[at], value_type(parameter),
+                         parameter.spec.local_shape()};
+      parameter.gradient = of(gradients_, parameter);
+      if (options_.order_free) {
+        parameter.high = part(high_, parameter.range);
+        parameter.low = part(low_, parameter.range);
+        parameter.overflow = overflow_.mut();
+      }
+    }
+  }
+
+  [[nodiscard]] DType value_type(const ParameterState<Dev>& parameter) const {
+    return parameter.spec.exact || parameter.spec.buffer ? accumulation() : options_.compute;
+  }
+
+  /// Values by global index: a split parameter takes its elements out of the unsplit stream.
+  void initialise(Dev& dev, ParameterState<Dev>& parameter) {
+    const auto& spec = parameter.spec;
+    const RandomStream stream{options_.seed, initial_step, parameter.use};
+    std::vector<double> values(static_cast<std::size_t>(parameter.range.size()));
+    // Seen as [outer, split, inner], a local element is a global one with another middle index.
+    std::int64_t inner = 1;
+    for (int dim = spec.split_dim + 1; spec.is_split() && dim < spec.shape.rank(); ++dim)
+      inner *= spec.shape[dim];
+    const std::int64_t local = spec.is_split() ? spec.part.size() * inner : parameter.range.size();
+    const std::int64_t global = spec.is_split() ? spec.shape[spec.split_dim] * inner : local;
+    const std::int64_t first = spec.is_split() ? spec.part.first * inner : 0;
+    for (std::size_t at = 0; at < values.size(); ++at) {
+      const auto element = static_cast<std::int64_t>(at);
+      values[at] = spec.init(stream, element / local * global + first + element % local);
+    }
+    const auto made = Tensor<Dev>::from_host(dev, spec.local_shape(), values);
+    cast(dev, made.view(), parameter.value);
+  }
+
+  StoreOptions options_;
+  ParameterList<Dev> parameters_;
+  std::int64_t size_ = 0;
+  Tensor<Dev> values_;  // bytes: types differ between parameters
+  Tensor<Dev> gradients_;
+  Tensor<Dev> high_;
+  Tensor<Dev> low_;
+  Tensor<Dev> overflow_;
+};
+
+}  // namespace dhp

@@ -1,0 +1,109 @@
+// Scaled dot-product self-attention (Vaswani et al. 2017, section 3.2) between projections: takes the
+// queries, keys and values of this rank's heads, gives their mix. Samples lie ragged in the rows and see
+// only themselves: side inputs "offsets", "lengths", "row_numbers" (ops/attention.hpp).
+#pragma once
+
+#include <dhp/nn/layer.hpp>
+#include <dhp/ops/attention.hpp>
+#include <dhp/ops/elementwise.hpp>
+
+namespace dhp {
+
+struct SelfAttentionOptions {
+  int heads = 1;                 ///< of the whole layer
+  std::int64_t columns = 0;      ///< of the whole layer; the head size is columns / heads
+  std::int64_t max_length = 0;   ///< longest sample: numbers the dropped probabilities
+  double dropout = 0;
+};
+
+/// Projections are any layers (column-parallel linears under the tensor axis).
+template <class Dev, Layer<Dev> Projection>
+class SelfAttention {
+ public:
+  SelfAttention(Build<Dev>& build, SelfAttentionOptions options, Projection query, Projection key,
+                Projection value)
+      : options_(options),
+        use_(build.next_use()),
+        query_(std::move(query)),
+        key_(std::move(key)),
+        value_(std::move(value)) {
+    const int parts = build.tensor.size();
+    check(options.columns % options.heads == 0, "attention: ", options.columns,
+          " columns cannot be divided into ", options.heads, " heads");
+    check(options.heads % parts == 0, "attention: ", options.heads,
+          " heads cannot be split over a tensor axis of ", parts,
+          "; choose --tensor-parallel among the divisors of the number of heads");
+    local_heads_ = options.heads / parts;
+    first_head_ = local_heads_ * build.tensor.rank();
+  }
+
+  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    Tensor<Dev> q = query_.forward(dev, x.share(), tape);
+    Tensor<Dev> k = key_.forward(dev, x.share(), tape);
+    Tensor<Dev> v = value_.forward(dev, std::move(x), tape);
+    Tensor<Dev> y(dev, q.dtype(), q.shape());
+    Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()), {local_heads_, q.rows()});
+    attention_forward(dev, q.view(), k.view(), v.view(), sequences(tape), options_for(tape),
+                      y.mut(), logsumexp.mut());
+    tape.push(std::move(q));
+    tape.push(std::move(k));
+    tape.push(std::move(v));
+    tape.push(y.share());
+    tape.push(std::move(logsumexp));
+    return y;
+  }
+
+  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    const Tensor<Dev> logsumexp = tape.pop();
+    const Tensor<Dev> y = tape.pop();
+    const Tensor<Dev> v = tape.pop();
+    const Tensor<Dev> k = tape.pop();
+    const Tensor<Dev> q = tape.pop();
+    Tensor<Dev> dq(dev, q.dtype(), q.shape());
+    Tensor<Dev> dk(dev, q.dtype(), q.shape());
+    Tensor<Dev> dv(dev, q.dtype(), q.shape());
+    attention_backward(dev, dy.view(), q.view(), k.view(), v.view(), y.view(), logsumexp.view(),
+                       sequences(tape), options_for(tape), dq.mut(), dk.mut(), dv.mut());
+    auto dx = value_.backward(dev, std::move(dv), tape);
+    const auto from_key = key_.backward(dev, std::move(dk), tape);
+    add(dev, dx.view(), from_key.view(), dx.mut());
+    const auto from_query = query_.backward(dev, std::move(dq), tape);
+    add(dev, dx.view(), from_query.view(), dx.mut());
+    return dx;
+  }
+
+  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
+    return value_.output_shape(in, batch);
+  }
+  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
+    const double local = static_cast<double>(output_shape(in, batch).count());
+    return 3 * query_.flops(in, batch) + 4 * local * static_cast<double>(options_.max_length);
+  }
+  void parameters(ParameterList<Dev>& out) const {
+    query_.parameters(out);
+    key_.parameters(out);
+    value_.parameters(out);
+  }
+
+ private:
+  [[nodiscard]] Sequences<Dev> sequences(const Tape<Dev>& tape) const {
+    const auto& batch = tape.batch();
+    return {batch.at("offsets").view(), batch.at("lengths").view(), batch.at("row_numbers").view(),
+            options_.max_length};
+  }
+  [[nodiscard]] AttentionOptions options_for(const Tape<Dev>& tape) const {
+    return {.heads = local_heads_,
+            .first_head = first_head_,
+            .total_heads = options_.heads,
+            .dropout = tape.context().training() ? options_.dropout : 0,
+            .random = tape.context().random(use_)};
+  }
+
+  SelfAttentionOptions options_;
+  std::uint32_t use_;
+  int local_heads_ = 0;
+  int first_head_ = 0;
+  Projection query_, key_, value_;
+};
+
+}  // namespace dhp

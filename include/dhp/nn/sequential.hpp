@@ -1,0 +1,95 @@
+// Sequential: layers one after the other. Residual: x + body(x), or shortcut(x) + body(x).
+#pragma once
+
+#include <dhp/nn/layer.hpp>
+#include <dhp/ops/elementwise.hpp>
+
+namespace dhp {
+
+template <class Dev>
+class Sequential {
+ public:
+  Sequential() = default;
+  template <class L>
+  Sequential& add(std::string name, L layer) {
+    layers_.emplace_back(std::move(name), std::move(layer));
+    return *this;
+  }
+  [[nodiscard]] bool empty() const { return layers_.empty(); }
+
+  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    for (auto& layer : layers_) x = layer.forward(dev, std::move(x), tape);
+    return x;
+  }
+  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer)
+      dy = layer->backward(dev, std::move(dy), tape);
+    return dy;
+  }
+  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
+    Shape shape = in;
+    for (const auto& layer : layers_) shape = layer.output_shape(shape, batch);
+    return shape;
+  }
+  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
+    double total = 0;
+    Shape shape = in;
+    for (const auto& layer : layers_) {
+      total += layer.flops(shape, batch);
+      shape = layer.output_shape(shape, batch);
+    }
+    return total;
+  }
+  void parameters(ParameterList<Dev>& out) const {
+    for (const auto& layer : layers_) layer.parameters(out);
+  }
+
+ private:
+  std::vector<AnyLayer<Dev>> layers_;
+};
+
+/// a + b, written into whichever of the two nobody else holds.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> sum_of(Dev& dev, Tensor<Dev> a, Tensor<Dev> b) {
+  if (!a.unique() && b.unique()) std::swap(a, b);
+  if (a.unique()) {
+    add(dev, a.view(), b.view(), a.mut());
+    return a;
+  }
+  Tensor<Dev> total(dev, a.dtype(), a.shape());
+  add(dev, a.view(), b.view(), total.mut());
+  return total;
+}
+
+template <class Dev>
+class Residual {
+ public:
+  /// An empty shortcut is the identity.
+  explicit Residual(Sequential<Dev> body, Sequential<Dev> shortcut = {})
+      : body_(std::move(body)), shortcut_(std::move(shortcut)) {}
+
+  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    auto y = body_.forward(dev, x.share(), tape);
+    return sum_of(dev, std::move(y), shortcut_.forward(dev, std::move(x), tape));
+  }
+  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    auto dx = shortcut_.backward(dev, dy.share(), tape);
+    return sum_of(dev, body_.backward(dev, std::move(dy), tape), std::move(dx));
+  }
+  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
+    return body_.output_shape(in, batch);
+  }
+  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
+    return body_.flops(in, batch) + shortcut_.flops(in, batch);
+  }
+  void parameters(ParameterList<Dev>& out) const {
+    body_.parameters(out);
+    shortcut_.parameters(out);
+  }
+
+ private:
+  Sequential<Dev> body_;
+  Sequential<Dev> shortcut_;
+};
+
+}  // namespace dhp
