@@ -92,11 +92,11 @@ class ParameterStore {
     std::vector<std::size_t> value_offsets;
     for (const auto& parameter : parameters_) {
       const auto count = parameter->spec.local_shape().count();
+      const auto padded = (count + alignment_elements - 1) / alignment_elements * alignment_elements;
       parameter->range = {size_, size_ + count};
-      size_ += (count + alignment_elements - 1) / alignment_elements * alignment_elements;
+      size_ += padded;
       value_offsets.push_back(value_bytes);
-      const auto bytes = static_cast<std::size_t>(count) * size_of(value_type(*parameter));
-      value_bytes += (bytes + 63) / 64 * 64;
+      value_bytes += static_cast<std::size_t>(padded) * size_of(value_type(*parameter));
     }
     values_ = Tensor<Dev>::zeros(dev, DType::u8, {static_cast<std::int64_t>(value_bytes)});
     gradients_ = Tensor<Dev>(dev, accumulation(), {size_});

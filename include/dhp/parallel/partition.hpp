@@ -1,0 +1,95 @@
+// Where to cut a list of layers into pipeline stages: contiguous parts whose dearest part is as cheap as
+// can be. Costs are computed (flops) or measured; rank 0 of the world decides and tells the others, since
+// ranks that cut at different places would wait for each other for ever.
+#pragma once
+
+#include <dhp/comm/comm.hpp>
+#include <dhp/nn/loss.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <vector>
+
+namespace dhp {
+
+/// First layer of each part and the end: parts + 1 numbers. Every part gets at least one layer.
+[[nodiscard]] inline std::vector<std::int64_t> cut_layers(const std::vector<double>& costs,
+                                                          int parts) {
+  const auto layers = costs.size();
+  const auto stages = static_cast<std::size_t>(parts);
+  check(parts >= 1 && stages <= layers, "the pipeline has ", parts, " parts for ", layers,
+        " layers; every part needs at least one: choose a smaller --pipeline-parallel or "
+        "--pipeline-chunks");
+  // best[p][n]: the dearest part when the first n layers are cut into p parts.
+  const double infinite = std::numeric_limits<double>::infinity();
+  std::vector<std::vector<double>> best(stages + 1, std::vector<double>(layers + 1, infinite));
+  std::vector<std::vector<std::size_t>> from(stages + 1, std::vector<std::size_t>(layers + 1, 0));
+  best[0][0] = 0;
+  for (std::size_t part = 1; part <= stages; ++part)
+    for (std::size_t end = part; end <= layers; ++end) {
+      double last = 0;
+      for (std::size_t begin = end; begin-- > part - 1;) {
+        last += costs[begin];
+        const double dearest = std::max(best[part - 1][begin], last);
+        if (dearest < best[part][end]) {
+          best[part][end] = dearest;
+          from[part][end] = begin;
+        }
+      }
+    }
+  std::vector<std::int64_t> cuts(stages + 1);
+  std::size_t end = layers;
+  for (std::size_t part = stages; part > 0; --part) {
+    cuts[part] = static_cast<std::int64_t>(end);
+    end = from[part][end];
+  }
+  return cuts;
+}
+
+/// Computed cost of each layer: flops of its forward pass on this micro-batch.
+template <class Dev>
+[[nodiscard]] std::vector<double> computed_costs(const Model<Dev>& model,
+                                                 const MicroBatch<Dev>& batch) {
+  std::vector<double> costs;
+  Shape shape = batch.input.shape();
+  for (const auto& layer : model.layers) {
+    costs.push_back(layer.flops(shape, batch));
+    shape = layer.output_shape(shape, batch);
+  }
+  return costs;
+}
+
+/// Measured cost of each layer in seconds: forward of one micro-batch, run twice, the second one counted.
+/// The model must have memory on this rank, and its group of the tensor axis must call this together.
+template <class Dev>
+[[nodiscard]] std::vector<double> measured_costs(Dev& dev, Model<Dev>& model,
+                                                 const MicroBatch<Dev>& batch) {
+  std::vector<double> costs(model.layers.size());
+  for (int round = 0; round < 2; ++round) {
+    Tape<Dev> tape({.mode = Mode::eval, .batch = &batch});
+    Tensor<Dev> x = batch.input.share();
+    for (std::size_t at = 0; at < model.layers.size(); ++at) {
+      dev.synchronize();
+      const auto start = std::chrono::steady_clock::now();
+      x = model.layers[at].forward(dev, std::move(x), tape);
+      dev.synchronize();
+      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+      costs[at] = taken.count();
+    }
+  }
+  return costs;
+}
+
+/// The cuts that rank 0 of `world` finds for its costs, on every rank.
+template <class Dev>
+[[nodiscard]] std::vector<std::int64_t> agree_on_cuts(Dev& dev, Comm<Dev>& world,
+                                                      const std::vector<double>& costs, int parts) {
+  const auto mine = cut_layers(costs, parts);
+  const auto entries = static_cast<std::int64_t>(mine.size());
+  auto shared = Tensor<Dev>::from_host(dev, {entries}, mine);
+  world.broadcast(dev, shared.mut(), 0).wait();
+  return shared.template to_host<std::int64_t>(dev);
+}
+
+}  // namespace dhp

@@ -1,0 +1,298 @@
+// P, the pipeline axis: this rank keeps its slice of the layers and runs a schedule's list of actions
+// over its micro-batches. With one stage it is the serial program, gradient accumulation included.
+#pragma once
+
+#include <dhp/comm/mesh.hpp>
+#include <dhp/ops/reduce.hpp>
+#include <dhp/parallel/partition.hpp>
+#include <dhp/parallel/schedule.hpp>
+#include <dhp/parallel/schedule_check.hpp>
+#include <dhp/parallel/tied.hpp>
+#include <dhp/parallel/trainable.hpp>
+
+#include <map>
+#include <optional>
+
+namespace dhp {
+
+struct PipelineOptions {
+  ScheduleKind schedule = ScheduleKind::one_forward_one_backward;
+  int chunks = 1;  ///< parts of the model per rank; more than 1 for the interleaved schedule only
+  StoreOptions store{};
+  std::vector<double> costs{};  ///< of the layers, to cut by; empty: computed from the example batch
+};
+
+template <class Dev>
+class PipelineParallel {
+ public:
+  /// Cuts the model, gives memory to this rank's part only. Collective over the whole mesh. `example` is
+  /// any micro-batch: shapes for the computed costs.
+  PipelineParallel(Dev& dev, Model<Dev> model, Mesh<Dev>& mesh, PipelineOptions options,
+                   const MicroBatch<Dev>& example)
+      : options_(std::move(options)),
+        model_(std::move(model)),
+        forward_(mesh.pipeline()),
+        backward_(mesh.pipeline_backward()),
+        stages_(forward_.size()),
+        stage_(forward_.rank()) {
+    const int parts = stages_ * options_.chunks;
+    if (options_.costs.empty()) options_.costs = computed_costs(model_, example);
+    check(options_.costs.size() == model_.layers.size(), "pipeline: ", options_.costs.size(),
+          " costs were given for ", model_.layers.size(), " layers");
+    cuts_ = agree_on_cuts(dev, mesh.world(), options_.costs, parts);
+    proven(1);  // a wrong combination of schedule and chunks ends here, before any training
+    keep_own_part(dev);
+  }
+
+  [[nodiscard]] std::vector<std::string> term_names() const { return model_.loss.term_names(); }
+  [[nodiscard]] ParameterStore<Dev>& store() { return store_; }
+  /// Parameters of the whole model, over all stages: the numbering of ParameterState::index.
+  [[nodiscard]] int parameters_in_model() const { return parameters_in_model_; }
+  /// First layer of each part and the end.
+  [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return cuts_; }
+
+  template <class Ready>
+  std::vector<MicroBatchLoss> forward_backward(Dev& dev, const Step<Dev>& step, Ready&& ready) {
+    const auto micro_batches = static_cast<int>(step.batches.size());
+    const auto& list = proven(micro_batches)[static_cast<std::size_t>(stage_)];
+    auto run = start(step, Mode::train);
+    expect_contributions(micro_batches, run);
+    if (micro_batches == 0) complete_all(run, ready);
+    for (const auto& action : list) {
+      switch (action.kind) {
+        case Action::Kind::forward: forward(dev, action, run); break;
+        case Action::Kind::backward: backward(dev, action, run, ready); break;
+        case Action::Kind::backward_input: backward_input(dev, action, run); break;
+        case Action::Kind::backward_weight: backward_weight(dev, action, run, ready); break;
+      }
+    }
+    tied_.reduce(dev, store_, ready);
+    return std::move(run.losses);
+  }
+
+  /// Forward only, in eval mode; nothing crosses the data axis, so replicas may differ in their number of
+  /// micro-batches.
+  std::vector<MicroBatchLoss> evaluate(Dev& dev, const Step<Dev>& step) {
+    auto run = start(step, Mode::eval);
+    for (const auto& action : forward_only(stage_, stages_, static_cast<int>(step.batches.size()),
+                                           options_.chunks)) {
+      forward(dev, action, run);
+      run.flights.erase({action.chunk, action.micro_batch});
+    }
+    return std::move(run.losses);
+  }
+
+ private:
+  /// One micro-batch inside one chunk, between its forward and its last backward action.
+  struct Flight {
+    explicit Flight(StepContext<Dev> context) : tape(context) {}
+    Tape<Dev> tape;
+    std::vector<typename Tape<Dev>::Deferred> deferred;
+  };
+  /// One run of the schedule.
+  struct Run {
+    const Step<Dev>* step;
+    Mode mode;
+    std::vector<double> scales;
+    std::map<std::pair<int, int>, Flight> flights;         // by (chunk, micro-batch)
+    std::map<std::pair<int, int>, Tensor<Dev>> forwarded;  // between two chunks of this rank, by
+    std::map<std::pair<int, int>, Tensor<Dev>> returned;   // (receiving part, micro-batch)
+    std::map<int, int> layer_runs_left;                    // by layer; the loss comes after the last
+    std::map<const ParameterState<Dev>*, int> writers_left;
+    std::vector<MicroBatchLoss> losses;
+  };
+
+  [[nodiscard]] int parts() const { return stages_ * options_.chunks; }
+  [[nodiscard]] int part_number(int chunk) const { return chunk * stages_ + stage_; }
+  [[nodiscard]] int layer_of_loss() const { return static_cast<int>(model_.layers.size()); }
+  [[nodiscard]] bool holds_loss(int part) const { return part == parts() - 1; }
+  [[nodiscard]] int first_layer(int part) const {
+    return static_cast<int>(cuts_[static_cast<std::size_t>(part)]);
+  }
+  [[nodiscard]] AnyLayer<Dev>& layer(int at) { return model_.layers[static_cast<std::size_t>(at)]; }
+
+  void keep_own_part(Dev& dev) {
+    std::vector<ParameterList<Dev>> by_stage(static_cast<std::size_t>(stages_));
+    for (int part = 0; part < parts(); ++part) {
+      auto& list = by_stage[static_cast<std::size_t>(part % stages_)];
+      for (int at = first_layer(part); at < first_layer(part + 1); ++at) layer(at).parameters(list);
+      if (holds_loss(part)) model_.loss.parameters(list);
+    }
+    for (const auto& list : by_stage)
+      for (const auto& parameter : list)
+        parameters_in_model_ = std::max(parameters_in_model_, parameter->index + 1);
+    tied_ = TiedParameters<Dev>(forward_, by_stage);
+    store_ = ParameterStore<Dev>(dev, by_stage[static_cast<std::size_t>(stage_)], options_.store);
+  }
+
+  /// The actions of all stages for this number of micro-batches, checked once.
+  const std::vector<std::vector<Action>>& proven(int micro_batches) {
+    auto& lists = proven_[micro_batches];
+    if (!lists.empty()) return lists;
+    for (int stage = 0; stage < stages_; ++stage)
+      lists.push_back(actions(options_.schedule, stage, stages_, micro_batches, options_.chunks));
+    (void)check_schedule(lists, options_.chunks, micro_batches, forward_.send_capacity());
+    return lists;
+  }
+
+  Run start(const Step<Dev>& step, Mode mode) const {
+    const auto counts = step.counts.empty() ? counts_of(step.batches, term_names()) : step.counts;
+    Run run{};
+    run.step = &step;
+    run.mode = mode;
+    run.scales = objective_scales(counts, step.loss_scale);
+    return run;
+  }
+
+  [[nodiscard]] const MicroBatch<Dev>& batch(const Run& run, int micro_batch) const {
+    return run.step->batches[static_cast<std::size_t>(micro_batch)];
+  }
+  /// Shape and type of the activation that enters a part.
+  [[nodiscard]] Tensor<Dev> boundary(Dev& dev, int part, const MicroBatch<Dev>& of) {
+    Shape shape = of.input.shape();
+    for (int at = 0; at < first_layer(part); ++at) shape = layer(at).output_shape(shape, of);
+    return Tensor<Dev>(dev, options_.store.compute, shape);
+  }
+
+  void forward(Dev& dev, const Action& action, Run& run) {
+    const int part = part_number(action.chunk);
+    const auto& of = batch(run, action.micro_batch);
+    auto& flight = run.flights
+                       .try_emplace({action.chunk, action.micro_batch},
+                                    StepContext<Dev>{.mode = run.mode,
+                                                     .seed = run.step->seed,
+                                                     .step = run.step->number,
+                                                     .batch = &of,
+                                                     .find_nonfinite = run.step->find_nonfinite})
+                       .first->second;
+    Tensor<Dev> x;
+    if (part == 0) {
+      x = of.input.share();
+    } else if (stages_ == 1) {
+      x = std::move(run.forwarded.extract({part, action.micro_batch}).mapped());
+    } else {
+      x = boundary(dev, part, of);
+      forward_.recv(dev, x.mut(), (stage_ + stages_ - 1) % stages_);
+    }
+    for (int at = first_layer(part); at < first_layer(part + 1); ++at) {
+      x = layer(at).forward(dev, std::move(x), flight.tape);
+      if (run.step->find_nonfinite) name_nonfinite(dev, x, layer(at).name(), "output", of);
+    }
+    if (holds_loss(part)) {
+      run.losses.push_back({of.index, model_.loss.forward(dev, std::move(x), flight.tape)});
+    } else if (stages_ == 1) {
+      run.forwarded.emplace(std::pair{part + 1, action.micro_batch}, std::move(x));
+    } else {
+      forward_.send(dev, x.view(), (stage_ + 1) % stages_);
+    }
+  }
+
+  /// Input gradients of one micro-batch in one chunk; weight gradients run or are put off, as the tape
+  /// says. after(layer) is called when a layer is done.
+  template <class After>
+  void backward_pass(Dev& dev, const Action& action, Run& run, Flight& flight, After&& after) {
+    const int part = part_number(action.chunk);
+    const auto& of = batch(run, action.micro_batch);
+    Tensor<Dev> dy;
+    if (holds_loss(part)) {
+      flight.tape.set_owner(layer_of_loss());
+      dy = model_.loss.backward(dev, run.scales, flight.tape);
+      after(layer_of_loss());
+    } else if (stages_ == 1) {
+      dy = std::move(run.returned.extract({part, action.micro_batch}).mapped());
+    } else {
+      dy = boundary(dev, part + 1, of);
+      backward_.recv(dev, dy.mut(), (stage_ + 1) % stages_);
+    }
+    for (int at = first_layer(part + 1); at-- > first_layer(part);) {
+      flight.tape.set_owner(at);
+      dy = layer(at).backward(dev, std::move(dy), flight.tape);
+      if (run.step->find_nonfinite && dy)
+        name_nonfinite(dev, dy, layer(at).name(), "input gradient", of);
+      after(at);
+    }
+    check(flight.tape.empty(), "a layer pushed more on the tape than its backward popped");
+    if (part == 0) return;
+    if (stages_ == 1)
+      run.returned.emplace(std::pair{part - 1, action.micro_batch}, std::move(dy));
+    else
+      backward_.send(dev, dy.view(), (stage_ + stages_ - 1) % stages_);
+  }
+
+  template <class Ready>
+  void backward(Dev& dev, const Action& action, Run& run, Ready& ready) {
+    auto flight = run.flights.extract({action.chunk, action.micro_batch});
+    backward_pass(dev, action, run, flight.mapped(),
+                  [&](int done) { complete(done, run, ready); });
+  }
+  void backward_input(Dev& dev, const Action& action, Run& run) {
+    auto& flight = run.flights.at({action.chunk, action.micro_batch});
+    flight.tape.defer_to(&flight.deferred);
+    backward_pass(dev, action, run, flight, [](int) {});
+  }
+  template <class Ready>
+  void backward_weight(Dev& dev, const Action& action, Run& run, Ready& ready) {
+    auto flight = run.flights.extract({action.chunk, action.micro_batch});
+    for (auto& deferred : flight.mapped().deferred) deferred.work(dev);
+    const int part = part_number(action.chunk);
+    if (holds_loss(part)) complete(layer_of_loss(), run, ready);
+    for (int at = first_layer(part + 1); at-- > first_layer(part);) complete(at, run, ready);
+  }
+
+  // A range is ready when every layer that writes to it has done its last micro-batch.
+  template <class Body>
+  void for_own_layers(Body body) {
+    for (int chunk = options_.chunks; chunk-- > 0;) {
+      const int part = part_number(chunk);
+      if (holds_loss(part)) body(layer_of_loss());
+      for (int at = first_layer(part + 1); at-- > first_layer(part);) body(at);
+    }
+  }
+  [[nodiscard]] ParameterList<Dev> parameters_of(int at) {
+    ParameterList<Dev> list;
+    if (at == layer_of_loss())
+      model_.loss.parameters(list);
+    else
+      layer(at).parameters(list);
+    return list;
+  }
+  void expect_contributions(int micro_batches, Run& run) {
+    for_own_layers([&](int at) {
+      run.layer_runs_left[at] = micro_batches;
+      for (const auto& parameter : parameters_of(at)) ++run.writers_left[parameter.get()];
+    });
+  }
+  template <class Ready>
+  void complete(int at, Run& run, Ready& ready) {
+    if (--run.layer_runs_left.at(at) > 0) return;
+    for (const auto& parameter : parameters_of(at))
+      if (--run.writers_left.at(parameter.get()) == 0 && !tied_.contains(*parameter))
+        ready(parameter->range);
+  }
+  template <class Ready>
+  void complete_all(Run& run, Ready& ready) {
+    for_own_layers([&](int at) { complete(at, run, ready); });
+  }
+
+  void name_nonfinite(Dev& dev, const Tensor<Dev>& x, const std::string& name, const char* what,
+                      const MicroBatch<Dev>& of) {
+    auto flag = Tensor<Dev>::zeros(dev, DType::i32, {1});
+    find_nonfinite(dev, x.view(), flag.mut());
+    check(flag.template to_host<std::int32_t>(dev)[0] == 0, "the ", what, " of layer ", name,
+          " is not finite (micro-batch ", of.index, ")");
+  }
+
+  PipelineOptions options_;
+  Model<Dev> model_;
+  Comm<Dev> forward_;
+  Comm<Dev> backward_;
+  int stages_;
+  int stage_;
+  std::vector<std::int64_t> cuts_;
+  std::map<int, std::vector<std::vector<Action>>> proven_;
+  TiedParameters<Dev> tied_;
+  ParameterStore<Dev> store_;
+  int parameters_in_model_ = 0;
+};
+
+}  // namespace dhp

@@ -1,0 +1,131 @@
+// Reducers sum gradients over the data axis. Two methods: ready(range) says that nothing on this replica
+// will add to a range any more; finish() returns when every gradient is the sum over all replicas. The
+// plain one teaches, the bucketed one overlaps the sums with the rest of the backward pass.
+#pragma once
+
+#include <dhp/comm/comm.hpp>
+#include <dhp/comm/progress.hpp>
+#include <dhp/nn/parameter_store.hpp>
+
+#include <concepts>
+#include <optional>
+#include <vector>
+
+namespace dhp {
+
+template <class R>
+concept Reducer = requires(R& reducer, Range range) {
+  reducer.ready(range);
+  reducer.finish();
+};
+
+/// An order-free sum that left its range on one replica has done so on all of them.
+template <class Dev>
+void share_overflow(Dev& dev, ParameterStore<Dev>& store, Comm<Dev>& group) {
+  if (auto flag = store.overflow()) group.all_reduce(dev, flag, Reduce::max).wait();
+}
+
+struct Plain {};
+
+/// Everything in one go, after the backward pass.
+template <class Dev>
+class PlainReducer {
+ public:
+  PlainReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group)
+      : dev_(&dev), store_(&store), group_(std::move(group)) {}
+
+  void ready(Range) {}
+  void finish() {
+    const Range all{0, store_->size()};
+    for (auto summand : store_->summands(all)) group_.all_reduce(*dev_, summand).wait();
+    share_overflow(*dev_, *store_, group_);
+    store_->settle(*dev_, all);
+  }
+
+ private:
+  Dev* dev_;
+  ParameterStore<Dev>* store_;
+  Comm<Dev> group_;
+};
+
+struct Bucketed {
+  std::size_t bytes = std::size_t{25} << 20;  ///< least size of a bucket of gradients
+};
+
+/// Cuts the store, from its end, into buckets, and starts the all-reduce of a bucket as soon as it and all
+/// buckets before it are ready: in an order fixed at construction and equal on all replicas.
+template <class Dev>
+class BucketedReducer {
+ public:
+  BucketedReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, Bucketed options)
+      : dev_(&dev), store_(&store), group_(std::move(group)) {
+    if (group_.size() > 1) progress_.emplace(group_);
+    const auto element = size_of(store.accumulation());
+    const auto& parameters = store.parameters();
+    std::int64_t last = store.size();
+    int waiting = 0;
+    for (std::size_t at = parameters.size(); at-- > 0;) {
+      ++waiting;
+      const auto first = parameters[at]->range.first;
+      const auto bytes = static_cast<std::size_t>(last - first) * element;
+      if (bytes < options.bytes && at > 0) continue;
+      buckets_.push_back({{first, last}, waiting, waiting, {}});
+      last = first;
+      waiting = 0;
+    }
+  }
+
+  void ready(Range range) {
+    for (auto& bucket : buckets_)
+      if (bucket.range.first <= range.first && range.last <= bucket.range.last) --bucket.waiting;
+    while (next_ < buckets_.size() && buckets_[next_].waiting == 0) start(buckets_[next_++]);
+  }
+
+  void finish() {
+    check(next_ == buckets_.size(), "reducer: finish() was called before bucket ", next_, " of ",
+          buckets_.size(), " was ready");
+    share_overflow(*dev_, *store_, group_);
+    for (auto& bucket : buckets_) {
+      for (auto& event : bucket.events) event.wait(*dev_);
+      bucket.events.clear();
+      store_->settle(*dev_, bucket.range);
+      bucket.waiting = bucket.parameters;
+    }
+    next_ = 0;
+  }
+
+  [[nodiscard]] std::size_t buckets() const { return buckets_.size(); }
+
+ private:
+  struct Bucket {
+    Range range;
+    int parameters;
+    int waiting;
+    std::vector<Event<Dev>> events;
+  };
+  void start(Bucket& bucket) {
+    if (!progress_) return;
+    for (auto summand : store_->summands(bucket.range))
+      bucket.events.push_back(progress_->all_reduce(*dev_, summand));
+  }
+
+  Dev* dev_;
+  ParameterStore<Dev>* store_;
+  Comm<Dev> group_;
+  std::optional<Progress<Dev>> progress_;
+  std::vector<Bucket> buckets_;
+  std::size_t next_ = 0;
+};
+
+template <class Dev>
+[[nodiscard]] PlainReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group,
+                                             Plain) {
+  return {dev, store, std::move(group)};
+}
+template <class Dev>
+[[nodiscard]] BucketedReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store,
+                                                Comm<Dev> group, Bucketed options) {
+  return {dev, store, std::move(group), options};
+}
+
+}  // namespace dhp
