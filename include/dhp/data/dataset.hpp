@@ -1,0 +1,147 @@
+// Datasets over datasets. A dataset is a size and a pure function from an index to a sample; adaptors
+// wrap one and are one again. Pure and const means: any thread may ask for any sample in any order,
+// and a run can be resumed at any step.
+#pragma once
+
+#include <dhp/core/error.hpp>
+#include <dhp/data/permutation.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace dhp {
+
+/// get(index) for index in [0, size()) is a pure function, safe to call from several threads at once.
+/// Datasets are cheap to copy: what is large they share by count.
+template <class D>
+concept Dataset = std::copy_constructible<D> && requires(const D& data, std::int64_t index) {
+  typename D::Sample;
+  { data.size() } -> std::convertible_to<std::int64_t>;
+  { data.get(index) } -> std::same_as<typename D::Sample>;
+};
+
+inline void check_sample_index(std::int64_t index, std::int64_t size) {
+  check(index >= 0 && index < size, "no sample ", index, " in a dataset of ", size);
+}
+
+/// The samples [first, last) of another dataset.
+template <Dataset D>
+class Slice {
+ public:
+  using Sample = typename D::Sample;
+  Slice(D data, std::int64_t first, std::int64_t last)
+      : data_(std::move(data)), first_(first), last_(last) {
+    check(0 <= first && first <= last && last <= data_.size(), "no slice [", first, ", ", last,
+          ") in a dataset of ", std::int64_t{data_.size()});
+  }
+  [[nodiscard]] std::int64_t size() const { return last_ - first_; }
+  [[nodiscard]] Sample get(std::int64_t index) const {
+    check_sample_index(index, size());
+    return data_.get(first_ + index);
+  }
+
+ private:
+  D data_;
+  std::int64_t first_;
+  std::int64_t last_;
+};
+
+/// Another dataset in the order of a permutation.
+template <Dataset D>
+class Shuffled {
+ public:
+  using Sample = typename D::Sample;
+  Shuffled(D data, std::uint64_t seed, std::int64_t epoch)
+      : data_(std::move(data)), order_(data_.size(), seed, epoch) {}
+  [[nodiscard]] std::int64_t size() const { return order_.size(); }
+  [[nodiscard]] Sample get(std::int64_t index) const { return data_.get(order_(index)); }
+
+ private:
+  D data_;
+  Permutation order_;
+};
+
+/// Another dataset with a function applied to each sample.
+template <Dataset D, class Function>
+class Mapped {
+ public:
+  using Sample = std::remove_cvref_t<std::invoke_result_t<const Function&, typename D::Sample>>;
+  Mapped(D data, Function function) : data_(std::move(data)), function_(std::move(function)) {}
+  [[nodiscard]] std::int64_t size() const { return data_.size(); }
+  [[nodiscard]] Sample get(std::int64_t index) const { return function_(data_.get(index)); }
+
+ private:
+  D data_;
+  Function function_;
+};
+
+/// One dataset after another, of the same kind of sample.
+template <Dataset First, Dataset Second>
+  requires std::same_as<typename First::Sample, typename Second::Sample>
+class Concatenated {
+ public:
+  using Sample = typename First::Sample;
+  Concatenated(First first, Second second) : first_(std::move(first)), second_(std::move(second)) {}
+  [[nodiscard]] std::int64_t size() const { return first_.size() + second_.size(); }
+  [[nodiscard]] Sample get(std::int64_t index) const {
+    check_sample_index(index, size());
+    const std::int64_t split = first_.size();
+    return index < split ? first_.get(index) : second_.get(index - split);
+  }
+
+ private:
+  First first_;
+  Second second_;
+};
+
+template <Dataset D>
+[[nodiscard]] Slice<D> slice(D data, std::int64_t first, std::int64_t last) {
+  return Slice<D>(std::move(data), first, last);
+}
+/// The first `count` samples, or all where there are fewer.
+template <Dataset D>
+[[nodiscard]] Slice<D> take(D data, std::int64_t count) {
+  const auto last = std::min<std::int64_t>(count, data.size());
+  return Slice<D>(std::move(data), 0, last);
+}
+/// The order of epoch `epoch` under `seed`: the same on every rank and machine.
+template <Dataset D>
+[[nodiscard]] Shuffled<D> shuffle(D data, std::uint64_t seed, std::int64_t epoch) {
+  return Shuffled<D>(std::move(data), seed, epoch);
+}
+template <Dataset D, class Function>
+[[nodiscard]] Mapped<D, Function> map(D data, Function function) {
+  return Mapped<D, Function>(std::move(data), std::move(function));
+}
+template <Dataset First, Dataset Second>
+[[nodiscard]] Concatenated<First, Second> chain(First first, Second second) {
+  return Concatenated<First, Second>(std::move(first), std::move(second));
+}
+
+/// What to train on and what to measure on.
+template <class D>
+struct Split {
+  D train;
+  D held_out;
+};
+/// The last `held_out` samples are held out. Shuffle first where the samples lie in an order.
+template <Dataset D>
+[[nodiscard]] Split<Slice<D>> split_off(D data, std::int64_t held_out) {
+  const std::int64_t size = data.size();
+  check(held_out >= 0 && held_out <= size, "cannot hold out ", held_out, " of ", size, " samples");
+  return {slice(data, 0, size - held_out), slice(data, size - held_out, size)};
+}
+/// The same by a fraction in [0, 1]; at least one sample when the fraction is not zero.
+template <Dataset D>
+[[nodiscard]] Split<Slice<D>> split_fraction(D data, double fraction) {
+  check(fraction >= 0 && fraction <= 1, "a held-out fraction lies in [0, 1], got ", fraction);
+  const std::int64_t size = data.size();
+  const auto wanted = static_cast<std::int64_t>(fraction * static_cast<double>(size));
+  const auto least = std::min<std::int64_t>(fraction > 0 ? 1 : 0, size);
+  return split_off(std::move(data), std::clamp(wanted, least, size));
+}
+
+}  // namespace dhp

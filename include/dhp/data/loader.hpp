@@ -1,0 +1,209 @@
+// The loader: step by step, the micro-batches of one data replica. A bounded number of threads reads
+// ahead a bounded number of steps; what comes out is the same bytes for any number of threads.
+#pragma once
+
+#include <dhp/data/collate.hpp>
+#include <dhp/data/deal.hpp>
+#include <dhp/data/permutation.hpp>
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+struct LoaderOptions {
+  std::int64_t global_batch = 32;  ///< samples of a step, over all replicas
+  std::int64_t micro_batch = 8;    ///< samples; divides the global batch
+  int replica = 0;                 ///< which data replica this is
+  int replicas = 1;
+  std::uint64_t seed = 0;
+  bool shuffle = true;          ///< anew each epoch; false: in the order of the dataset
+  std::int64_t epochs = 0;      ///< passes over the dataset; 0: without end
+  std::int64_t first_step = 0;  ///< where to begin, for a resumed run
+  int threads = 1;              ///< that read ahead; 0: read in next() itself
+  int steps_ahead = 2;          ///< how many steps may be read and not yet taken
+};
+
+/// Options of one pass over a held-out set, in order: an exact evaluation at any number of replicas.
+[[nodiscard]] inline LoaderOptions evaluation_pass(LoaderOptions options) {
+  options.shuffle = false;
+  options.epochs = 1;
+  options.first_step = 0;
+  return options;
+}
+
+/// next() is for one thread, the rank's own.
+template <Device Dev, Batcher B>
+class Loader {
+ public:
+  Loader(Dev& dev, B batcher, const LoaderOptions& options)
+      : dev_(&dev),
+        batcher_(std::move(batcher)),
+        options_(options),
+        batching_(batcher_.size(), options.global_batch, options.micro_batch) {
+    check(options.replicas >= 1 && options.replica >= 0 && options.replica < options.replicas,
+          "loader: no replica ", options.replica, " of ", options.replicas);
+    check(options.threads >= 0, "loader: ", options.threads, " threads; 0 or more would be right");
+    check(options.steps_ahead >= 1, "loader: reads ", options.steps_ahead,
+          " steps ahead; 1 or more would be right");
+    check(options.epochs >= 0, "loader: ", options.epochs, " epochs; 0 or more would be right");
+    start_at(options.first_step);
+    try {
+      for (int index = 0; index < options.threads; ++index)
+        threads_.emplace_back([this] { work(); });
+    } catch (...) {
+      stop();
+      throw;
+    }
+  }
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+  ~Loader() { stop(); }
+
+  [[nodiscard]] const Batching& batching() const { return batching_; }
+  [[nodiscard]] const B& batcher() const { return batcher_; }
+  /// Steps from 0 to the end of the last epoch; 0: without end.
+  [[nodiscard]] std::int64_t steps() const { return options_.epochs * batching_.steps_per_epoch(); }
+  /// The step that next() gives.
+  [[nodiscard]] std::int64_t step() const { return step_; }
+  [[nodiscard]] StepPlan plan() const { return batching_.plan(step_); }
+  [[nodiscard]] bool finished() const { return options_.epochs > 0 && step_ >= steps(); }
+
+  /// Goes on at that step, forward or back; what was read ahead is dropped.
+  void start_at(std::int64_t step) {
+    check(step >= 0, "loader: steps count from 0, got ", step);
+    const std::lock_guard lock(mutex_);
+    ahead_.clear();
+    step_ = step;
+    fill();
+  }
+
+  /// The micro-batches of this replica in the next step, by their number; may be none where a step has
+  /// fewer micro-batches than there are replicas. Throws the error of the first one that cannot be
+  /// read, which names the sample; the loader then stays at that step and start_at() may go past it.
+  [[nodiscard]] std::vector<MicroBatch<Dev>> next() {
+    check(!finished(), "loader: all ", steps(), " steps were taken; start_at(0) begins anew");
+    const auto slot = take();
+    std::vector<MicroBatch<Dev>> made;
+    for (auto& job : slot->jobs)
+      made.push_back(
+          upload(*dev_, std::move(job.batch), job.index, slot->plan.samples_of(job.index)));
+    return made;
+  }
+
+ private:
+  struct Job {  // one micro-batch
+    std::int64_t index = 0;
+    HostBatch batch;
+    std::exception_ptr error;
+  };
+  struct Slot {  // one step; held by the queue and by the threads at work on it
+    StepPlan plan;
+    std::vector<Job> jobs;
+    std::size_t begun = 0;
+    std::size_t done = 0;
+  };
+
+  // With mutex_ held: makes the queue as long as it may be.
+  void fill() {
+    while (static_cast<int>(ahead_.size()) < options_.steps_ahead) {
+      const auto step = step_ + static_cast<std::int64_t>(ahead_.size());
+      if (options_.epochs > 0 && step >= steps()) break;
+      const auto slot = std::make_shared<Slot>();
+      slot->plan = batching_.plan(step);
+      const Range mine = slot->plan.dealt_to(options_.replica, options_.replicas);
+      slot->jobs.resize(static_cast<std::size_t>(mine.size()));
+      for (auto k = mine.first; k < mine.last; ++k)
+        slot->jobs[static_cast<std::size_t>(k - mine.first)].index = k;
+      ahead_.push_back(slot);
+    }
+    work_.notify_all();
+  }
+
+  // Waits for the step in front and takes it out of the queue, unless it failed.
+  std::shared_ptr<Slot> take() {
+    std::unique_lock lock(mutex_);
+    const auto slot = ahead_.front();
+    while (options_.threads == 0 && slot->begun < slot->jobs.size()) do_one(lock, slot);
+    done_.wait(lock, [&] { return slot->done == slot->jobs.size(); });
+    for (const auto& job : slot->jobs)
+      if (job.error) std::rethrow_exception(job.error);
+    ahead_.pop_front();
+    ++step_;
+    fill();
+    return slot;
+  }
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (!stop_) {
+      const auto slot = open_slot();
+      if (slot) do_one(lock, slot);
+      else work_.wait(lock);
+    }
+  }
+  [[nodiscard]] std::shared_ptr<Slot> open_slot() const {
+    for (const auto& slot : ahead_)
+      if (slot->begun < slot->jobs.size()) return slot;
+    return nullptr;
+  }
+
+  // Reads one micro-batch of the slot, without the lock while it reads.
+  void do_one(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Slot>& slot) {
+    Job& job = slot->jobs[slot->begun++];
+    lock.unlock();
+    try {
+      job.batch = read(slot->plan, job.index);
+    } catch (...) {
+      job.error = std::current_exception();
+    }
+    lock.lock();
+    if (++slot->done == slot->jobs.size()) done_.notify_all();
+  }
+
+  [[nodiscard]] HostBatch read(const StepPlan& plan, std::int64_t k) const {
+    const Range samples = plan.samples_of(k);
+    const Permutation order(batching_.dataset_size(), options_.seed, plan.epoch);
+    std::vector<std::int64_t> indices;
+    for (auto sample = samples.first; sample < samples.last; ++sample) {
+      const auto place = plan.first + sample;
+      indices.push_back(options_.shuffle ? order(place) : place);
+    }
+    try {
+      return batcher_.collate(indices, plan.epoch);
+    } catch (const Error& error) {
+      fail("step ", plan.step, ", micro-batch ", k, ", ", error.sentence());
+    }
+  }
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    work_.notify_all();
+    for (auto& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
+  Dev* dev_;
+  B batcher_;
+  LoaderOptions options_;
+  Batching batching_;
+  std::int64_t step_ = 0;
+  std::mutex mutex_;
+  std::condition_variable work_;  // there may be something to read, or it is time to stop
+  std::condition_variable done_;  // a step is complete
+  std::deque<std::shared_ptr<Slot>> ahead_;
+  std::vector<std::thread> threads_;
+  bool stop_ = false;
+};
+
+}  // namespace dhp

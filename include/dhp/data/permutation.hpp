@@ -1,0 +1,61 @@
+// A random permutation that needs no memory: sample order as a function. A Feistel network whose rounds
+// are Philox is a bijection on [0, 2^k); walking its cycle until the value is below n makes it one on
+// [0, n) (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). Every rank computes
+// the place of any sample of any epoch on its own.
+#pragma once
+
+#include <dhp/core/error.hpp>
+#include <dhp/data/sample_random.hpp>
+
+#include <bit>
+#include <cstdint>
+
+namespace dhp {
+
+class Permutation {
+ public:
+  Permutation(std::int64_t size, std::uint64_t seed, std::int64_t epoch)
+      : size_(size), stream_(data_stream(seed, epoch, DataUse::order)) {
+    check(size >= 0, "a permutation of ", size, " elements does not exist");
+    const int bits = size < 2 ? 0 : std::bit_width(static_cast<std::uint64_t>(size - 1));
+    low_bits_ = bits / 2;
+    high_mask_ = (std::uint64_t{1} << (bits - low_bits_)) - 1;
+    low_mask_ = (std::uint64_t{1} << low_bits_) - 1;
+  }
+
+  [[nodiscard]] std::int64_t size() const { return size_; }
+
+  /// Which element stands at `place`; both in [0, size).
+  [[nodiscard]] std::int64_t operator()(std::int64_t place) const {
+    check(place >= 0 && place < size_, "no place ", place, " in an order of ", size_);
+    auto value = static_cast<std::uint64_t>(place);
+    do {  // fewer than two turns on average: the domain is less than twice the size
+      value = scramble(value);
+    } while (value >= static_cast<std::uint64_t>(size_));
+    return static_cast<std::int64_t>(value);
+  }
+
+ private:
+  static constexpr std::uint64_t rounds = 10;
+
+  [[nodiscard]] std::uint64_t scramble(std::uint64_t value) const {
+    std::uint64_t low = value & low_mask_;
+    std::uint64_t high = value >> low_bits_;
+    for (std::uint64_t round = 0; round < rounds; round += 2) {
+      high ^= word(round, low) & high_mask_;
+      low ^= word(round + 1, high) & low_mask_;
+    }
+    return high << low_bits_ | low;
+  }
+  [[nodiscard]] std::uint64_t word(std::uint64_t round, std::uint64_t half) const {
+    return stream_.block(round << 32 | half)[0];
+  }
+
+  std::int64_t size_;
+  RandomStream stream_;
+  int low_bits_ = 0;
+  std::uint64_t high_mask_ = 0;
+  std::uint64_t low_mask_ = 0;
+};
+
+}  // namespace dhp

@@ -1,0 +1,233 @@
+// The loader: the same bytes for any number of threads, whole coverage by replicas, start at any step,
+// errors that name the sample, and a clean end at any time.
+#include <dhp/data/loader.hpp>
+#include <dhp/device/cpu.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <set>
+
+namespace {
+
+using dhp::Cpu;
+using dhp::LoaderOptions;
+
+// Side input "ids" [N] i64, and one random number per sample and epoch as the input [N, 1].
+struct Numbers {
+  std::int64_t count = 0;
+  std::int64_t bad = -1;
+  std::int64_t delay_us = 0;
+  [[nodiscard]] std::int64_t size() const { return count; }
+  [[nodiscard]] dhp::HostBatch collate(std::span<const std::int64_t> indices,
+                                       std::int64_t epoch) const {
+    const auto n = static_cast<std::int64_t>(indices.size());
+    dhp::HostBatch batch;
+    batch.input = dhp::HostArray(dhp::DType::f64, {n, 1});
+    dhp::HostArray ids(dhp::DType::i64, {n});
+    for (std::size_t at = 0; at < indices.size(); ++at) {
+      dhp::naming_sample(indices[at], [&] {
+        if (delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+        dhp::check(indices[at] != bad, "damaged on purpose");
+        dhp::SampleRandom random(7, epoch, indices[at], dhp::DataUse::augment);
+        batch.input.values<double>()[at] = random.uniform();
+        ids.values<std::int64_t>()[at] = indices[at];
+      });
+    }
+    batch.side.emplace_back("ids", std::move(ids));
+    batch.counts.emplace_back("samples", n);
+    return batch;
+  }
+};
+static_assert(dhp::Batcher<Numbers>);
+static_assert(!dhp::Batcher<int>);
+
+struct Seen {
+  std::int64_t step, index, first, samples;
+  std::vector<std::int64_t> ids;
+  std::vector<double> values;
+  friend bool operator==(const Seen&, const Seen&) = default;
+};
+
+template <class L>
+std::vector<Seen> drain(Cpu& cpu, L& loader, int steps) {
+  std::vector<Seen> seen;
+  for (int step = 0; step < steps && !loader.finished(); ++step) {
+    const auto at = loader.step();
+    for (const auto& batch : loader.next()) {
+      CHECK(batch.count_of("samples") == batch.samples);
+      CHECK(batch.input.shape()[0] == batch.samples);
+      seen.push_back({at, batch.index, batch.first_sample, batch.samples,
+                      batch.at("ids").template to_host<std::int64_t>(cpu),
+                      batch.input.template to_host<double>(cpu)});
+    }
+  }
+  return seen;
+}
+
+TEST_CASE("loader: the same bytes with any number of threads and steps ahead") {
+  Cpu cpu;
+  std::vector<Seen> first;
+  for (const int threads : {0, 1, 4}) {
+    for (const int ahead : {1, 3}) {
+      dhp::Loader loader(cpu, Numbers{.count = 53},
+                         {.global_batch = 12,
+                          .micro_batch = 4,
+                          .seed = 5,
+                          .threads = threads,
+                          .steps_ahead = ahead});
+      const auto seen = drain(cpu, loader, 13);
+      if (first.empty()) first = seen;
+      CHECK(seen == first);
+    }
+  }
+  CHECK(first.size() == 3 * 13 - 2);  // two short steps of 53 - 48 = 5 samples: two micro-batches
+}
+
+TEST_CASE("loader: replicas see what one replica sees") {
+  Cpu cpu;
+  const Numbers numbers{.count = 27};  // 7 micro-batches of 4, the last one of 3
+  dhp::Loader whole(cpu, numbers, {.global_batch = 28, .micro_batch = 4, .epochs = 2});
+  const auto serial = drain(cpu, whole, 99);
+  std::vector<Seen> joined;
+  for (int replica = 0; replica < 3; ++replica) {
+    dhp::Loader part(
+        cpu, numbers,
+        {.global_batch = 28, .micro_batch = 4, .replica = replica, .replicas = 3, .epochs = 2});
+    const auto seen = drain(cpu, part, 99);
+    joined.insert(joined.end(), seen.begin(), seen.end());
+  }
+  std::sort(joined.begin(), joined.end(), [](const Seen& a, const Seen& b) {
+    return std::pair(a.step, a.index) < std::pair(b.step, b.index);
+  });
+  CHECK(joined == serial);
+  for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+    std::multiset<std::int64_t> ids;
+    for (const auto& batch : joined)
+      if (batch.step == epoch) ids.insert(batch.ids.begin(), batch.ids.end());
+    CHECK(ids.size() == 27);
+    CHECK(std::set<std::int64_t>(ids.begin(), ids.end()).size() == 27);
+  }
+  CHECK(joined.front().ids != joined[7].ids);  // another order in the next epoch
+  CHECK(joined.back().samples == 3);
+}
+
+TEST_CASE("loader: more replicas than micro-batches leaves some without") {
+  Cpu cpu;
+  dhp::Loader loader(
+      cpu, Numbers{.count = 5},
+      {.global_batch = 8, .micro_batch = 4, .replica = 2, .replicas = 3, .epochs = 1});
+  CHECK(!loader.finished());
+  CHECK(loader.next().empty());
+  CHECK(loader.finished());
+  CHECK_THROWS_WITH_AS(loader.next(), doctest::Contains("all 1 steps were taken"), dhp::Error);
+}
+
+TEST_CASE("loader: a start at any step is the same as running through") {
+  Cpu cpu;
+  const Numbers numbers{.count = 21};
+  const LoaderOptions options{.global_batch = 6, .micro_batch = 2, .threads = 2};
+  dhp::Loader through(cpu, numbers, options);
+  const auto all = drain(cpu, through, 12);
+  for (const std::int64_t start : {0, 1, 3, 4, 9}) {
+    auto resumed_options = options;
+    resumed_options.first_step = start;
+    dhp::Loader resumed(cpu, numbers, resumed_options);
+    through.start_at(start);
+    const auto a = drain(cpu, resumed, static_cast<int>(12 - start));
+    const auto b = drain(cpu, through, static_cast<int>(12 - start));
+    std::vector<Seen> expected;
+    for (const auto& batch : all)
+      if (batch.step >= start) expected.push_back(batch);
+    CHECK(a == expected);
+    CHECK(b == expected);
+  }
+}
+
+TEST_CASE(
+    "loader: an evaluation pass goes over the set once, in order, at any number of replicas") {
+  Cpu cpu;
+  for (const int replicas : {1, 2, 3, 5}) {
+    std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::int64_t>> batches;
+    for (int replica = 0; replica < replicas; ++replica) {
+      dhp::Loader loader(cpu, Numbers{.count = 23},
+                         dhp::evaluation_pass({.global_batch = 10,
+                                               .micro_batch = 5,
+                                               .replica = replica,
+                                               .replicas = replicas,
+                                               .first_step = 3}));
+      CHECK(loader.steps() == 3);
+      for (auto& seen : drain(cpu, loader, 99)) batches[{seen.step, seen.index}] = seen.ids;
+    }
+    std::vector<std::int64_t> ids;
+    for (const auto& [place, part] : batches) ids.insert(ids.end(), part.begin(), part.end());
+    REQUIRE(ids.size() == 23);
+    for (std::size_t at = 0; at < ids.size(); ++at) CHECK(ids[at] == static_cast<std::int64_t>(at));
+  }
+}
+
+TEST_CASE("loader: the error of a sample reaches the caller, names it, and the loader lives on") {
+  Cpu cpu;
+  for (const int threads : {0, 1, 3}) {
+    LoaderOptions options{
+        .global_batch = 4, .micro_batch = 2, .shuffle = false, .threads = threads};
+    dhp::Loader loader(cpu, Numbers{.count = 16, .bad = 6}, options);
+    CHECK(loader.next().size() == 2);
+    for (int again = 0; again < 2; ++again)
+      CHECK_THROWS_WITH_AS((void)loader.next(),
+                           doctest::Contains("step 1, micro-batch 1, sample 6: damaged on purpose"),
+                           dhp::Error);
+    CHECK(loader.step() == 1);
+    loader.start_at(2);
+    CHECK(loader.next().front().at("ids").to_host<std::int64_t>(cpu).front() == 8);
+  }
+}
+
+TEST_CASE("loader: ends cleanly at any time") {
+  Cpu cpu;
+  for (int taken = 0; taken < 6; ++taken) {
+    dhp::Loader loader(cpu, Numbers{.count = 100, .delay_us = 50},
+                       {.global_batch = 8, .micro_batch = 2, .threads = 3, .steps_ahead = 3});
+    for (int step = 0; step < taken; ++step) CHECK(loader.next().size() == 4);
+    if (taken == 4) loader.start_at(1);
+  }
+}
+
+TEST_CASE("loader: reads no further ahead than it was told") {
+  struct Counting {
+    std::shared_ptr<std::atomic<int>> calls = std::make_shared<std::atomic<int>>(0);
+    [[nodiscard]] std::int64_t size() const { return 1000; }
+    [[nodiscard]] dhp::HostBatch collate(std::span<const std::int64_t>, std::int64_t) const {
+      calls->fetch_add(1);
+      return {};
+    }
+  };
+  Cpu cpu;
+  const Counting counting;
+  dhp::Loader loader(cpu, counting,
+                     {.global_batch = 4, .micro_batch = 2, .threads = 2, .steps_ahead = 3});
+  (void)loader.next();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  CHECK(counting.calls->load() <= 2 * (1 + 3));
+}
+
+TEST_CASE("loader: refuses what cannot be") {
+  Cpu cpu;
+  const Numbers numbers{.count = 4};
+  const auto make = [&](const LoaderOptions& options) {
+    dhp::Loader loader(cpu, numbers, options);
+  };
+  CHECK_THROWS_WITH_AS(make({.global_batch = 6, .micro_batch = 4}),
+                       doctest::Contains("not a positive multiple"), dhp::Error);
+  CHECK_THROWS_WITH_AS(make({.replica = 2, .replicas = 2}), doctest::Contains("no replica 2 of 2"),
+                       dhp::Error);
+  CHECK_THROWS_AS(make({.threads = -1}), dhp::Error);
+  CHECK_THROWS_AS(make({.steps_ahead = 0}), dhp::Error);
+  CHECK_THROWS_AS(make({.first_step = -1}), dhp::Error);
+  CHECK_THROWS_WITH_AS(dhp::Loader(cpu, Numbers{}, LoaderOptions{}), doctest::Contains("empty"),
+                       dhp::Error);
+}
+
+}  // namespace
