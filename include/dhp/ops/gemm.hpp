@@ -1,0 +1,50 @@
+// gemm: the matrix product that linear layers, their gradients and 1x1 convolutions are made of.
+#pragma once
+
+#include <dhp/tensor/view.hpp>
+
+#include <type_traits>
+
+namespace dhp {
+
+struct GemmOptions {
+  bool transpose_a = false;
+  bool transpose_b = false;
+  double alpha = 1;
+  double beta = 0;  ///< 0: c is written and never read
+};
+
+/// c = alpha op(a) op(b) + beta c + bias, with op(a) [M, K], op(b) [K, N], c [M, N], bias [N] or empty.
+/// a and b have one storage type; c and bias have that type or its accumulation type (a weight gradient
+/// of a 16-bit layer is f32). Sums are taken in the accumulation type and rounded once. c overlaps
+/// no input. Throws Error when shapes or types do not fit.
+template <Device Dev>
+void gemm(Dev& dev, std::type_identity_t<ConstView<Dev>> a, std::type_identity_t<ConstView<Dev>> b,
+          std::type_identity_t<View<Dev>> c, GemmOptions options = {},
+          std::type_identity_t<ConstView<Dev>> bias = {}) {
+  check(a.shape().rank() == 2 && b.shape().rank() == 2 && c.shape().rank() == 2,
+        "gemm: a, b and c are matrices, got ", a.shape(), ", ", b.shape(), " and ", c.shape(),
+        "; see a tensor of more dims as [rows, columns] first");
+  const auto m = a.shape()[options.transpose_a ? 1 : 0];
+  const auto k = a.shape()[options.transpose_a ? 0 : 1];
+  const auto n = b.shape()[options.transpose_b ? 0 : 1];
+  check(b.shape()[options.transpose_b ? 1 : 0] == k, "gemm: op(a) has ", k,
+        " columns but op(b) has ", b.shape()[options.transpose_b ? 1 : 0], " rows (a ", a.shape(),
+        options.transpose_a ? " transposed" : "", ", b ", b.shape(),
+        options.transpose_b ? " transposed)" : ")");
+  check(c.shape()[0] == m && c.shape()[1] == n, "gemm: op(a) op(b) is [", m, ", ", n, "] but c is ",
+        c.shape());
+  const auto fits = [&](DType type) {
+    return type == a.dtype() || type == accumulation_type(a.dtype());
+  };
+  check(a.dtype() == b.dtype(), "gemm: a is ", a.dtype(), " and b is ", b.dtype(),
+        "; both need one type");
+  check(fits(c.dtype()), "gemm: a and b are ", a.dtype(), ", so c is ", a.dtype(), " or ",
+        accumulation_type(a.dtype()), ", got ", c.dtype());
+  check(bias.empty() || (bias.count() == n && fits(bias.dtype())), "gemm: bias needs ", n,
+        " elements of ", a.dtype(), " or ", accumulation_type(a.dtype()), ", got ", bias.shape(),
+        " of ", bias.dtype());
+  gemm_on(dev, a, b, c, options, bias);
+}
+
+}  // namespace dhp
