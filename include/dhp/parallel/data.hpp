@@ -31,6 +31,7 @@ class DataParallel {
   std::vector<MicroBatchLoss> evaluate(Dev& dev, const Step<Dev>& step) {
     return inner_->evaluate(dev, step);
   }
+  void replay(Dev& dev, const Step<Dev>& step) { inner_->replay(dev, step); }
 
  private:
   std::vector<std::int64_t> global_counts(Dev& dev, const Step<Dev>& step) {

@@ -70,6 +70,11 @@ class PipelineParallel {
     return std::move(run.losses);
   }
 
+  /// The step's micro-batches once more, alone on this replica, to find out what went wrong in them.
+  void replay(Dev& dev, const Step<Dev>& step) {
+    (void)forward_backward(dev, step, [](Range) {});
+  }
+
   /// Forward only, in eval mode; nothing crosses the data axis, so replicas may differ in their number of
   /// micro-batches.
   std::vector<MicroBatchLoss> evaluate(Dev& dev, const Step<Dev>& step) {

@@ -28,6 +28,7 @@ struct MicroBatchLoss {
   std::vector<LossTerm> terms;
 };
 
+/// replay runs micro-batches again on this replica alone, to name what is not finite in them.
 /// forward_backward adds to the gradients of store(); ready(range) is called once per range and step, when
 /// nothing on this replica will add to it any more. It and evaluate return the losses of the replica's
 /// micro-batches on the ranks that hold the loss, and none elsewhere.
@@ -35,6 +36,7 @@ template <class T, class Dev>
 concept Trainable = requires(T& model, Dev& dev, const Step<Dev>& step, void (&ready)(Range)) {
   { model.forward_backward(dev, step, ready) } -> std::same_as<std::vector<MicroBatchLoss>>;
   { model.evaluate(dev, step) } -> std::same_as<std::vector<MicroBatchLoss>>;
+  { model.replay(dev, step) };
   { model.term_names() } -> std::same_as<std::vector<std::string>>;
   { model.store() } -> std::same_as<ParameterStore<Dev>&>;
 };

@@ -1,0 +1,55 @@
+// Learning rate by step: a linear warm-up, then constant, linear, cosine, polynomial or step decay.
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+
+namespace dhp {
+
+enum class Decay { constant, linear, cosine, polynomial, step };
+
+[[nodiscard]] inline Decay parse_decay(std::string_view name) {
+  if (name == "constant") return Decay::constant;
+  if (name == "linear") return Decay::linear;
+  if (name == "cosine") return Decay::cosine;
+  if (name == "polynomial") return Decay::polynomial;
+  if (name == "step") return Decay::step;
+  fail("unknown learning-rate decay \"", name,
+       "\"; choose constant, linear, cosine, polynomial or step");
+}
+
+struct LearningRate {
+  double peak = 0.1;
+  double final = 0;              ///< what the decay ends at
+  std::int64_t warmup_steps = 0;
+  std::int64_t total_steps = 1;
+  Decay decay = Decay::constant;
+  double power = 2;              ///< of the polynomial decay
+  std::int64_t step_every = 0;   ///< step decay: multiply by `step_factor` every so many steps
+  double step_factor = 0.1;
+
+  /// The rate of a step counted from 0. Warm-up step k of n has peak * (k + 1) / n.
+  [[nodiscard]] double at(std::int64_t step) const {
+    if (step < warmup_steps)
+      return peak * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
+    const auto after = static_cast<double>(step - warmup_steps);
+    const auto length = static_cast<double>(std::max<std::int64_t>(1, total_steps - warmup_steps));
+    const double done = std::min(1.0, after / length);
+    switch (decay) {
+      case Decay::constant: return peak;
+      case Decay::linear: return final + (peak - final) * (1 - done);
+      case Decay::cosine:
+        return final + (peak - final) * 0.5 * (1 + std::cos(3.141592653589793 * done));
+      case Decay::polynomial: return final + (peak - final) * std::pow(1 - done, power);
+      case Decay::step:
+        return peak * std::pow(step_factor, std::floor(after / static_cast<double>(std::max<std::int64_t>(1, step_every))));
+    }
+    return peak;
+  }
+};
+
+}  // namespace dhp
