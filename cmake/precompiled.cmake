@@ -1,0 +1,47 @@
+# dhp_precompiled: the CPU kernels for all element types, compiled once. Who links it gets the
+# matching `extern template` lines by -include, so no source of tests and examples knows about it.
+include(precompiled_ops)
+if(NOT TARGET dhp_cpu)
+  return()
+endif()
+
+set(dir ${CMAKE_CURRENT_BINARY_DIR}/precompiled)
+set(includes "")
+set(declarations "")
+set(sources "")
+foreach(entry IN LISTS DHP_PRECOMPILED_OPS)
+  if(NOT entry MATCHES "^([a-z0-9_]+):([A-Za-z0-9]+)(:(.+))?$")
+    message(FATAL_ERROR "precompiled_ops.cmake: '${entry}' is not header:Struct or header:Struct:types")
+  endif()
+  set(header ${CMAKE_MATCH_1})
+  set(struct ${CMAKE_MATCH_2})
+  set(types double float dhp::bf16 dhp::f16)
+  if(CMAKE_MATCH_4)
+    string(REPLACE "," ";" types "${CMAKE_MATCH_4}")
+  endif()
+  if(NOT EXISTS ${PROJECT_SOURCE_DIR}/include/dhp/cpu/${header}.hpp)
+    continue()
+  endif()
+
+  string(APPEND includes "#include <dhp/cpu/${header}.hpp>\n")
+  set(definitions "#include <dhp/cpu/${header}.hpp>\n\n")
+  foreach(type IN LISTS types)
+    string(APPEND declarations "extern template struct dhp::cpu::${struct}<${type}>;\n")
+    string(APPEND definitions "template struct dhp::cpu::${struct}<${type}>;\n")
+  endforeach()
+  # Several structs may live in one header; each gets a source, so that they compile side by side.
+  file(CONFIGURE OUTPUT ${dir}/${struct}.cpp CONTENT "${definitions}" @ONLY)
+  list(APPEND sources ${dir}/${struct}.cpp)
+endforeach()
+if(NOT sources)
+  file(CONFIGURE OUTPUT ${dir}/none.cpp CONTENT "// no op is precompiled yet\n" @ONLY)
+  set(sources ${dir}/none.cpp)
+endif()
+file(CONFIGURE OUTPUT ${dir}/extern.hpp CONTENT "#pragma once\n${includes}\n${declarations}" @ONLY)
+
+# An archive and not an object library: programs then carry only the kernels that they call.
+add_library(dhp_precompiled STATIC ${sources})
+target_link_libraries(dhp_precompiled PRIVATE dhp_cpu dhp_build)
+target_compile_options(dhp_precompiled
+  PRIVATE $<$<CONFIG:Release>:-O3>
+  INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-include ${dir}/extern.hpp>")

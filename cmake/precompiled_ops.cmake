@@ -1,0 +1,7 @@
+# One line per op, header:Struct or header:Struct:types. include/dhp/cpu/<header>.hpp defines
+#   template <class T> struct dhp::cpu::<Struct>
+# with static member functions that are defined outside the class (those inside are inline and would
+# be compiled again by everyone). Without types: double,float,dhp::bf16,dhp::f16.
+# A line whose header does not exist is left out.
+set(DHP_PRECOMPILED_OPS
+)

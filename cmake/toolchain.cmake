@@ -1,0 +1,52 @@
+# How the programs of this tree are compiled; nothing of it reaches a user's targets.
+if(PROJECT_IS_TOP_LEVEL)
+  # A header-only library pays for every level of optimisation in every program, so -O2; the
+  # precompiled kernels alone get -O3. Never -ffast-math: sums must not depend on the optimiser.
+  set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+  set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+  set(CMAKE_CXX_EXTENSIONS OFF)
+  find_program(DHP_CCACHE ccache)
+  mark_as_advanced(DHP_CCACHE)
+  if(DHP_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${DHP_CCACHE})
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${DHP_CCACHE})
+  endif()
+endif()
+if(DHP_DEVICE STREQUAL cuda)
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 90)
+  endif()
+  enable_language(CUDA)
+endif()
+
+# Private: link it to what is built here, never to an exported target.
+add_library(dhp_build INTERFACE)
+set(dhp_warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
+if(DHP_WERROR)
+  list(APPEND dhp_warnings -Werror)
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  # GCC 12 warns falsely about "text" + std::string (its bug 105651).
+  list(APPEND dhp_warnings -Wno-restrict)
+endif()
+list(JOIN dhp_warnings "," dhp_cuda_warnings)
+target_compile_options(dhp_build INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:${dhp_warnings};-Wpedantic>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${dhp_cuda_warnings}>")
+target_include_directories(dhp_build INTERFACE ${PROJECT_SOURCE_DIR})
+
+if(DHP_SANITIZE)
+  # What instrumented code seems to leave uninitialised is noise; the sanitizers see the real thing.
+  target_compile_options(dhp_build INTERFACE -fsanitize=${DHP_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all -Wno-maybe-uninitialized)
+  target_link_options(dhp_build INTERFACE -fsanitize=${DHP_SANITIZE})
+endif()
+
+# dhp_program(<target> <file>...): a program of one .cpp, compiled by g++ or nvcc without a changed line.
+function(dhp_program target)
+  add_executable(${target} ${ARGN})
+  if(DHP_DEVICE STREQUAL cuda)
+    set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CUDA)
+  endif()
+  target_link_libraries(${target} PRIVATE dhp::default_device dhp_build)
+endfunction()

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# run.sh build_tree|install_tree|fetch_content CMAKE SOURCE BUILD SCRATCH
+set -eu
+way=$1 cmake=$2 source=$3 build=$4 scratch=$5
+rm -rf "$scratch"
+case $way in
+  build_tree) how=(-Ddhp_DIR="$build") ;;
+  install_tree)
+    "$cmake" --install "$build" --prefix "$scratch/prefix" >/dev/null
+    # Elsewhere than where it was installed: packages are moved about.
+    mv "$scratch/prefix" "$scratch/moved"
+    how=(-DCMAKE_PREFIX_PATH="$scratch/moved") ;;
+  fetch_content) how=(-DDHP_SOURCE="$source") ;;
+esac
+"$cmake" -S "$source/tests/consumer" -B "$scratch/build" -G Ninja "${how[@]}"
+"$cmake" --build "$scratch/build" -j 1
+"$scratch/build/plain"
+if [ -e "$scratch/build/cpu" ]; then "$scratch/build/cpu"; fi

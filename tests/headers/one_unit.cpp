@@ -1,0 +1,7 @@
+// Everything included in two files of one program: a function that is not inline would clash.
+#include <dhp/cpu.hpp>
+#include <dhp/dhp.hpp>
+
+int other_unit();
+
+int main() { return other_unit() - dhp::version_major; }

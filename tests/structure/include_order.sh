@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# include_order.sh INCLUDE_DIR: a header includes its own folder and folders to its left only,
+#   core -> device -> tensor -> { ops, comm, data } -> nn -> { optim, parallel } -> train
+# cpu/ and cuda/ (after ops) are reached from entry headers only, Eigen from cpu/ only, dhp.hpp
+# reaches neither, and there is no cycle. Prints every offence; 0 if there is none.
+set -u
+cd "$1" || exit 1
+find dhp -name '*.hpp' -o -name '*.cuh' | sort | xargs awk '
+function folder(path,  parts) { return split(path, parts, "/") == 2 ? "entry" : parts[2] }
+function offence(text) { print text; bad = 1 }
+function allowed(from, to) {
+  if (to == "entry") return from == "entry"
+  if (from == "entry" || from == to) return 1
+  if (to == "cpu" || to == "cuda") return 0
+  if (from == "cpu" || from == "cuda") return rank[to] < rank["comm"] || to == "ops"
+  return rank[to] < rank[from]
+}
+function visit(file, trail,  n, i, next_files) {
+  if (state[file] == 2) return
+  if (state[file] == 1) { offence("cycle: " trail " -> " file); return }
+  state[file] = 1
+  n = split(edges[file], next_files, " ")
+  for (i = 1; i <= n; i++) visit(next_files[i], trail == "" ? file : trail " -> " file)
+  state[file] = 2
+}
+function reaches(file, pattern,  n, i, next_files, found) {
+  if (file ~ pattern) return file
+  if (file in seen) return ""
+  seen[file] = 1
+  n = split(edges[file], next_files, " ")
+  for (i = 1; i <= n; i++) if ((found = reaches(next_files[i], pattern)) != "") return found
+  return ""
+}
+BEGIN {
+  split("core:1 device:2 tensor:3 ops:4 comm:4 data:4 nn:5 optim:6 parallel:6 train:7 cpu:8 cuda:8 entry:9", table, " ")
+  for (i in table) { split(table[i], pair, ":"); rank[pair[1]] = pair[2] }
+}
+FNR == 1 {
+  files[++count] = FILENAME
+  once = 0
+  if (!(folder(FILENAME) in rank)) offence(FILENAME ": no such folder in the house")
+}
+/^[ \t]*#[ \t]*include/ {
+  from = FILENAME
+  if ($0 ~ /"/) offence(from ": quoted include: " $0)
+  if (!match($0, /<[^>]+>/)) next
+  to = substr($0, RSTART + 1, RLENGTH - 2)
+  if (to ~ /^(Eigen|unsupported)\// && folder(from) != "cpu") offence(from ": Eigen outside cpu/")
+  if (to !~ /^dhp\//) next
+  edges[from] = edges[from] " " to
+  if (!allowed(folder(from), folder(to))) offence(from ": must not include " to)
+}
+END {
+  for (i = 1; i <= count; i++) visit(files[i], "")
+  found = reaches("dhp/dhp.hpp", "^dhp/(cpu|cuda)/")
+  if (found != "") offence("dhp/dhp.hpp: needs the standard library only, but reaches " found)
+  exit bad
+}'

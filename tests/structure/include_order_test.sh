@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# include_order_test.sh DIR: include_order.sh accepts a right tree and sees each kind of mistake.
+set -u
+check=$(dirname "$0")/include_order.sh
+dir=$1
+status=0
+plant() {  # plant FILE INCLUDED...: a header that includes the others
+  mkdir -p "$(dirname "$dir/$1")"
+  printf '#include <%s>\n' "${@:2}" >"$dir/$1"
+}
+tree() {  # a small house in order
+  rm -rf "$dir"
+  plant dhp/core/a.hpp string
+  plant dhp/ops/b.hpp dhp/core/a.hpp
+  plant dhp/comm/c.hpp dhp/core/a.hpp
+  plant dhp/cpu/b.hpp dhp/ops/b.hpp Eigen/Core
+  plant dhp/train/d.hpp dhp/ops/b.hpp dhp/comm/c.hpp
+  plant dhp/dhp.hpp dhp/train/d.hpp
+  plant dhp/cpu.hpp dhp/dhp.hpp dhp/cpu/b.hpp
+}
+expect() {  # expect WORDS: the offence that the check must print
+  if said=$("$check" "$dir") || ! grep -qF -- "$1" <<<"$said"; then
+    echo "expected '$1', got '$said'"
+    status=1
+  fi
+}
+tree
+"$check" "$dir" || { echo "a tree in order was refused"; status=1; }
+tree; plant dhp/core/a.hpp dhp/ops/b.hpp;      expect "dhp/core/a.hpp: must not include dhp/ops/b.hpp"
+tree; plant dhp/ops/b.hpp dhp/comm/c.hpp;      expect "dhp/ops/b.hpp: must not include dhp/comm/c.hpp"
+tree; plant dhp/train/d.hpp dhp/cpu/b.hpp;     expect "dhp/train/d.hpp: must not include dhp/cpu/b.hpp"
+tree; plant dhp/cpu/b.hpp dhp/comm/c.hpp;      expect "dhp/cpu/b.hpp: must not include dhp/comm/c.hpp"
+tree; plant dhp/train/d.hpp dhp/dhp.hpp;       expect "dhp/train/d.hpp: must not include dhp/dhp.hpp"
+tree; plant dhp/dhp.hpp dhp/cpu/b.hpp;         expect "but reaches dhp/cpu/b.hpp"
+tree; plant dhp/ops/b.hpp Eigen/Core;          expect "Eigen outside cpu/"
+tree; plant dhp/misc/e.hpp dhp/core/a.hpp;     expect "no such folder"
+tree; plant dhp/core/a.hpp dhp/core/f.hpp; plant dhp/core/f.hpp dhp/core/a.hpp; expect "cycle:"
+tree; echo '#include "a.hpp"' >"$dir/dhp/core/f.hpp"; expect "quoted include"
+rm -rf "$dir"
+exit $status
