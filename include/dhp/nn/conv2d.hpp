@@ -14,6 +14,7 @@ struct Conv2dOptions {
   int kernel = 1;
   int stride = 1;
   int padding = 0;
+  bool input_gradient = true;  ///< false for the first layer of a model: nobody reads it
 };
 
 template <class Dev>
@@ -21,7 +22,8 @@ class Conv2d {
  public:
   Conv2d(Build<Dev>& build, const std::string& name, Conv2dOptions options,
          Split split_over = Split::none)
-      : geometry_{options.kernel, options.stride, options.padding} {
+      : geometry_{options.kernel, options.stride, options.padding},
+        input_gradient_(options.input_gradient) {
     const std::int64_t kernel = options.kernel;
     ParameterSpec spec{.name = name + ".weight",
                        .shape = {options.out, kernel, kernel, options.in},
@@ -43,8 +45,11 @@ class Conv2d {
 
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     Tensor<Dev> x = tape.pop();
-    Tensor<Dev> dx(dev, x.dtype(), x.shape());
-    conv2d_backward_data(dev, dy.view(), weight_->value, geometry_, dx.mut());
+    Tensor<Dev> dx;
+    if (input_gradient_) {
+      dx = Tensor<Dev>(dev, x.dtype(), x.shape());
+      conv2d_backward_data(dev, dy.view(), weight_->value, geometry_, dx.mut());
+    }
     tape.weight_gradient(dev, [weight = weight_, geometry = geometry_, x = std::move(x),
                                dy = std::move(dy)](Dev& device) {
       weight->accumulate(device, [&](View<Dev> gradient, double beta) {
@@ -65,6 +70,7 @@ class Conv2d {
 
  private:
   Conv2dGeometry geometry_;
+  bool input_gradient_;
   Parameter<Dev> weight_;
 };
 

@@ -1,9 +1,9 @@
-// Scaled dot-product self-attention (Vaswani et al. 2017, section 3.2) between projections: takes the
-// queries, keys and values of this rank's heads, gives their mix. Samples lie ragged in the rows and see
-// only themselves: side inputs "offsets", "lengths", "row_numbers" (ops/attention.hpp).
+// Multi-head self-attention (Vaswani et al. 2017, section 3.2): projections to the queries, keys and values
+// of this rank's heads, and their mix; the projection of the mix is another layer. Samples lie ragged in
+// the rows and see only themselves: side inputs "offsets", "lengths", "row_numbers" (ops/attention.hpp).
 #pragma once
 
-#include <dhp/nn/layer.hpp>
+#include <dhp/nn/linear.hpp>
 #include <dhp/ops/attention.hpp>
 #include <dhp/ops/elementwise.hpp>
 
@@ -16,17 +16,17 @@ struct SelfAttentionOptions {
   double dropout = 0;
 };
 
-/// Projections are any layers (column-parallel linears under the tensor axis).
-template <class Dev, Layer<Dev> Projection>
+/// x [rows, columns] whole, y [rows, columns of this rank's heads]; weights "name.query.weight", ... Under
+/// the tensor axis it belongs into ColumnParallel, which sums the gradient of x.
+template <class Dev>
 class SelfAttention {
  public:
-  SelfAttention(Build<Dev>& build, SelfAttentionOptions options, Projection query, Projection key,
-                Projection value)
+  SelfAttention(Build<Dev>& build, const std::string& name, SelfAttentionOptions options)
       : options_(options),
         use_(build.next_use()),
-        query_(std::move(query)),
-        key_(std::move(key)),
-        value_(std::move(value)) {
+        query_(projection(build, name + ".query")),
+        key_(projection(build, name + ".key")),
+        value_(projection(build, name + ".value")) {
     const int parts = build.tensor.size();
     check(options.columns % options.heads == 0, "attention: ", options.columns,
           " columns cannot be divided into ", options.heads, " heads");
@@ -86,6 +86,10 @@ class SelfAttention {
   }
 
  private:
+  [[nodiscard]] Linear<Dev> projection(Build<Dev>& build, const std::string& name) const {
+    return Linear<Dev>(build, name, {.in = options_.columns, .out = options_.columns},
+                       Split::outputs);
+  }
   [[nodiscard]] Sequences<Dev> sequences(const Tape<Dev>& tape) const {
     const auto& batch = tape.batch();
     return {batch.at("offsets").view(), batch.at("lengths").view(), batch.at("row_numbers").view(),
@@ -103,7 +107,7 @@ class SelfAttention {
   std::uint32_t use_;
   int local_heads_ = 0;
   int first_head_ = 0;
-  Projection query_, key_, value_;
+  Linear<Dev> query_, key_, value_;
 };
 
 }  // namespace dhp

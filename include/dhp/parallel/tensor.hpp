@@ -67,12 +67,15 @@ class RowParallel {
   Inner inner_;
 };
 
-/// A bias on a whole activation: what a row-parallel linear adds once, after its sum.
+/// A bias by itself: what a row-parallel linear adds once, after its sum; or, split, on split columns.
 template <class Dev>
 class Bias : public ElementwiseLayer<Dev> {
  public:
-  Bias(Build<Dev>& build, const std::string& name, std::int64_t columns)
-      : bias_(build.parameter({.name = name + ".bias", .shape = {columns}, .decays = false})) {}
+  Bias(Build<Dev>& build, const std::string& name, std::int64_t columns, bool is_split = false) {
+    ParameterSpec spec{.name = name + ".bias", .shape = {columns}, .decays = false};
+    if (is_split) spec = split(spec, 0, build.tensor.size(), build.tensor.rank());
+    bias_ = build.parameter(spec);
+  }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>&) {
     Tensor<Dev> y = x.unique() ? std::move(x) : clone(dev, x.view());

@@ -1,0 +1,236 @@
+// BERT (Devlin et al. 2019) with the original shapes, assembled from dhp's layers: embeddings, post-norm
+// blocks, pooler, masked-token head with the tied decoder, next-sentence head. Names are Hugging Face's.
+// Its weights are split over the tensor axis by heads, by columns and rows, and by vocabulary entries.
+#pragma once
+
+#include <dhp/nn/activation.hpp>
+#include <dhp/nn/cross_entropy.hpp>
+#include <dhp/nn/dropout.hpp>
+#include <dhp/nn/layer_norm.hpp>
+#include <dhp/nn/recompute.hpp>
+#include <dhp/nn/self_attention.hpp>
+#include <dhp/nn/sequential.hpp>
+#include <dhp/parallel/tensor.hpp>
+
+#include <string>
+#include <string_view>
+
+namespace examples {
+
+struct BertConfig {
+  int layers = 2;
+  std::int64_t hidden = 128;
+  int heads = 2;
+  std::int64_t vocabulary = 30522;
+  std::int64_t positions = 512;
+  std::int64_t sequence_length = 128;
+  double dropout = 0.1;
+  bool recompute = false;  ///< keep only the inputs of half blocks
+
+  [[nodiscard]] std::int64_t intermediate() const { return 4 * hidden; }
+};
+
+[[nodiscard]] inline BertConfig bert_preset(std::string_view name) {
+  if (name == "tiny") return {.layers = 2, .hidden = 128, .heads = 2};
+  if (name == "mini") return {.layers = 4, .hidden = 256, .heads = 4};
+  if (name == "small") return {.layers = 4, .hidden = 512, .heads = 8};
+  if (name == "base") return {.layers = 12, .hidden = 768, .heads = 12};
+  if (name == "large") return {.layers = 24, .hidden = 1024, .heads = 16};
+  dhp::fail("unknown preset \"", name, "\"; choose tiny, mini, small, base or large");
+}
+
+/// Sum of the embeddings of word, position and segment, normalised; y [rows, hidden].
+template <class Dev>
+class BertEmbeddings {
+ public:
+  BertEmbeddings(dhp::Build<Dev>& build, const BertConfig& config)
+      : BertEmbeddings(build, config,
+                       dhp::Embedding<Dev>(build, "bert.embeddings.word_embeddings",
+                                           {.entries = config.vocabulary,
+                                            .columns = config.hidden,
+                                            .ids = "token_ids",
+                                            .split = true})) {}
+
+  [[nodiscard]] const dhp::Parameter<Dev>& word_table() const { return table_; }
+
+  dhp::Tensor<Dev> forward(Dev& dev, dhp::Tensor<Dev>, dhp::Tape<Dev>& tape) {
+    auto x = words_.forward(dev, {}, tape);
+    const auto positions = positions_.forward(dev, {}, tape);
+    add(dev, x.view(), positions.view(), x.mut());
+    const auto segments = segments_.forward(dev, {}, tape);
+    add(dev, x.view(), segments.view(), x.mut());
+    return after_.forward(dev, std::move(x), tape);
+  }
+  dhp::Tensor<Dev> backward(Dev& dev, dhp::Tensor<Dev> dy, dhp::Tape<Dev>& tape) {
+    auto dx = after_.backward(dev, std::move(dy), tape);
+    segments_.backward(dev, dx.share(), tape);
+    positions_.backward(dev, dx.share(), tape);
+    return words_.backward(dev, std::move(dx), tape);
+  }
+  [[nodiscard]] dhp::Shape output_shape(const dhp::Shape& in,
+                                        const dhp::MicroBatch<Dev>& batch) const {
+    return positions_.output_shape(in, batch);
+  }
+  [[nodiscard]] double flops(const dhp::Shape& in, const dhp::MicroBatch<Dev>& batch) const {
+    return 16.0 * static_cast<double>(output_shape(in, batch).count());
+  }
+  void parameters(dhp::ParameterList<Dev>& out) const {
+    words_.parameters(out);
+    positions_.parameters(out);
+    segments_.parameters(out);
+    after_.parameters(out);
+  }
+
+ private:
+  BertEmbeddings(dhp::Build<Dev>& build, const BertConfig& config, dhp::Embedding<Dev> words)
+      : table_(words.table()),
+        words_(build, std::move(words)),
+        positions_(build, "bert.embeddings.position_embeddings",
+                   {.entries = config.positions, .columns = config.hidden, .ids = "positions"}),
+        segments_(build, "bert.embeddings.token_type_embeddings",
+                  {.entries = 2, .columns = config.hidden, .ids = "segments"}) {
+    after_.add("norm", dhp::LayerNorm<Dev>(build, "bert.embeddings.LayerNorm", config.hidden))
+        .add("dropout", dhp::Dropout<Dev>(build, config.dropout));
+  }
+
+  dhp::Parameter<Dev> table_;
+  dhp::RowParallel<Dev, dhp::Embedding<Dev>> words_;
+  dhp::Embedding<Dev> positions_;
+  dhp::Embedding<Dev> segments_;
+  dhp::Sequential<Dev> after_;
+};
+
+/// The first half of a block: norm(x + attention(x)).
+template <class Dev>
+[[nodiscard]] dhp::Sequential<Dev> bert_attention(dhp::Build<Dev>& build, const std::string& name,
+                                                  const BertConfig& config) {
+  dhp::Sequential<Dev> body;
+  body.add("self", dhp::ColumnParallel<Dev, dhp::SelfAttention<Dev>>(
+                       build, dhp::SelfAttention<Dev>(build, name + ".attention.self",
+                                                      {.heads = config.heads,
+                                                       .columns = config.hidden,
+                                                       .max_length = config.sequence_length,
+                                                       .dropout = config.dropout})));
+  body.add("output", dhp::RowParallelLinear<Dev>(build, name + ".attention.output.dense",
+                                                 {.in = config.hidden, .out = config.hidden}));
+  body.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
+  dhp::Sequential<Dev> half;
+  half.add("residual", dhp::Residual<Dev>(std::move(body)));
+  half.add("norm",
+           dhp::LayerNorm<Dev>(build, name + ".attention.output.LayerNorm", config.hidden));
+  return half;
+}
+
+/// The second half: norm(x + feed_forward(x)).
+template <class Dev>
+[[nodiscard]] dhp::Sequential<Dev> bert_feed_forward(dhp::Build<Dev>& build,
+                                                     const std::string& name,
+                                                     const BertConfig& config) {
+  dhp::Sequential<Dev> body;
+  body.add("intermediate",
+           dhp::column_parallel_linear(build, name + ".intermediate.dense",
+                                       {.in = config.hidden, .out = config.intermediate()}));
+  body.add("gelu", dhp::gelu<Dev>());
+  body.add("output",
+           dhp::RowParallelLinear<Dev>(build, name + ".output.dense",
+                                       {.in = config.intermediate(), .out = config.hidden}));
+  body.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
+  dhp::Sequential<Dev> half;
+  half.add("residual", dhp::Residual<Dev>(std::move(body)));
+  half.add("norm", dhp::LayerNorm<Dev>(build, name + ".output.LayerNorm", config.hidden));
+  return half;
+}
+
+/// Both pre-training heads and their losses. Only the masked rows go through the vocabulary.
+template <class Dev>
+class BertLoss {
+ public:
+  BertLoss(dhp::Build<Dev>& build, const BertConfig& config, dhp::Parameter<Dev> word_table)
+      : masked_entropy_(build, config.vocabulary, true), next_entropy_(build, 2, false) {
+    next_.add("pooler", dhp::Linear<Dev>(build, "bert.pooler.dense",
+                                         {.in = config.hidden, .out = config.hidden}));
+    next_.add("tanh", dhp::ActivationLayer<Dev>(dhp::Activation::tanh));
+    next_.add("next sentence", dhp::Linear<Dev>(build, "cls.seq_relationship",
+                                                {.in = config.hidden, .out = 2}));
+    masked_.add("transform", dhp::Linear<Dev>(build, "cls.predictions.transform.dense",
+                                              {.in = config.hidden, .out = config.hidden}));
+    masked_.add("gelu", dhp::gelu<Dev>());
+    masked_.add("norm", dhp::LayerNorm<Dev>(build, "cls.predictions.transform.LayerNorm",
+                                            config.hidden));
+    masked_.add("decoder", dhp::ColumnParallel<Dev, dhp::Linear<Dev>>(
+                               build, dhp::Linear<Dev>(std::move(word_table))));
+    masked_.add("bias", dhp::Bias<Dev>(build, "cls.predictions", config.vocabulary, true));
+  }
+
+  [[nodiscard]] std::vector<std::string> term_names() const { return {"masked_tokens", "samples"}; }
+
+  std::vector<dhp::LossTerm> forward(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
+    const auto& batch = tape.batch();
+    const auto logits =
+        [&](dhp::Sequential<Dev>& head, const std::string& rows) {
+          const auto& index = batch.at(rows);
+          dhp::Tensor<Dev> chosen(dev, x.dtype(), {index.count(), x.columns()});
+          gather_rows(dev, x.view(), index.view(), chosen.mut());
+          return head.forward(dev, std::move(chosen), tape);
+        };
+    tape.push_shape(x.shape());
+    const auto masked =
+        masked_entropy_.forward(dev, logits(masked_, "masked_rows"),
+                                batch.at("masked_labels").view(), batch.count_of("masked_tokens"), tape);
+    const auto next = next_entropy_.forward(dev, logits(next_, "first_rows"),
+                                            batch.at("next_labels").view(),
+                                            batch.count_of("samples"), tape);
+    return {masked, next};
+  }
+
+  dhp::Tensor<Dev> backward(Dev& dev, const std::vector<double>& scales, dhp::Tape<Dev>& tape) {
+    const auto& batch = tape.batch();
+    auto from_next = next_.backward(
+        dev, next_entropy_.backward(dev, batch.at("next_labels").view(), scales.at(1), tape), tape);
+    auto from_masked = masked_.backward(
+        dev, masked_entropy_.backward(dev, batch.at("masked_labels").view(), scales.at(0), tape),
+        tape);
+    auto dx = dhp::Tensor<Dev>::zeros(dev, from_next.dtype(), tape.pop_shape());
+    scatter_add_rows(dev, from_next.view(), batch.at("first_rows").view(), dx.mut());
+    scatter_add_rows(dev, from_masked.view(), batch.at("masked_rows").view(), dx.mut());
+    return dx;
+  }
+
+  void parameters(dhp::ParameterList<Dev>& out) const {
+    next_.parameters(out);
+    masked_.parameters(out);
+  }
+
+ private:
+  dhp::Sequential<Dev> masked_;
+  dhp::Sequential<Dev> next_;
+  dhp::CrossEntropy<Dev> masked_entropy_;
+  dhp::CrossEntropy<Dev> next_entropy_;
+};
+
+/// The whole model; half blocks are the places where a pipeline can cut it.
+template <class Dev>
+[[nodiscard]] dhp::Model<Dev> bert(dhp::Build<Dev>& build, const BertConfig& config) {
+  dhp::check(config.sequence_length <= config.positions, "bert: --sequence-length ",
+             config.sequence_length, " is beyond the ", config.positions,
+             " positions of this model");
+  dhp::Model<Dev> model;
+  BertEmbeddings<Dev> embeddings(build, config);
+  const auto table = embeddings.word_table();
+  model.add("embeddings", std::move(embeddings));
+  const auto add_half = [&](const std::string& name, dhp::Sequential<Dev> half) {
+    if (config.recompute)
+      model.add(name, dhp::recompute<Dev>(std::move(half)));
+    else
+      model.add(name, std::move(half));
+  };
+  for (int block = 0; block < config.layers; ++block) {
+    const auto name = "bert.encoder.layer." + std::to_string(block);
+    add_half(name + ".attention", bert_attention(build, name, config));
+    add_half(name + ".feed_forward", bert_feed_forward(build, name, config));
+  }
+  model.loss = BertLoss<Dev>(build, config, table);
+  return model;
+}
+
+}  // namespace examples

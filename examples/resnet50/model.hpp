@@ -1,0 +1,152 @@
+// ResNet v1.5 (He et al. 2015; the stride of a bottleneck sits on its 3x3 convolution), assembled from
+// dhp's layers, with torchvision's names. Under the tensor axis the two inner convolutions of a bottleneck
+// are split by output channels, the last by input channels; batch norm works on the split channels.
+#pragma once
+
+#include <dhp/nn/activation.hpp>
+#include <dhp/nn/batch_norm.hpp>
+#include <dhp/nn/cross_entropy.hpp>
+#include <dhp/nn/pool.hpp>
+#include <dhp/nn/recompute.hpp>
+#include <dhp/nn/sequential.hpp>
+#include <dhp/parallel/channels.hpp>
+#include <dhp/parallel/tensor.hpp>
+
+#include <array>
+#include <string>
+
+namespace examples {
+
+struct ResNetConfig {
+  int depth = 50;               ///< 14, 26, 50, 101 or 152: bottlenecks in four groups
+  std::int64_t width = 64;      ///< channels of the stem; the last group has 32 times as many
+  std::int64_t image_size = 224;
+  std::int64_t image_channels = 3;
+  std::int64_t classes = 1000;
+  int stem_stride = 1;          ///< of the 3x3 stem that images up to 64 pixels get
+  bool zero_init_gamma = false;  ///< residual blocks start as the identity
+  bool synchronised_batch_norm = false;
+  double label_smoothing = 0;
+  bool recompute = false;       ///< keep only the inputs of blocks
+
+  [[nodiscard]] bool small_images() const { return image_size <= 64; }
+};
+
+[[nodiscard]] inline std::array<int, 4> resnet_blocks(int depth) {
+  switch (depth) {
+    case 14: return {1, 1, 1, 1};
+    case 26: return {2, 2, 2, 2};
+    case 50: return {3, 4, 6, 3};
+    case 101: return {3, 4, 23, 3};
+    case 152: return {3, 8, 36, 3};
+    default:
+      dhp::fail("no ResNet of depth ", depth, " is made of bottlenecks; choose 14, 26, 50, 101 or 152");
+  }
+}
+
+/// Describes one ResNet; a class only to pass build and config around.
+template <class Dev>
+class ResNetBuilder {
+ public:
+  ResNetBuilder(dhp::Build<Dev>& build, const ResNetConfig& config)
+      : build_(build), config_(config) {}
+
+  [[nodiscard]] dhp::Model<Dev> model() {
+    dhp::Model<Dev> model;
+    model.add("stem", stem());
+    std::int64_t in = config_.width;
+    const auto groups = resnet_blocks(config_.depth);
+    for (int group = 0; group < 4; ++group) {
+      const std::int64_t inner = config_.width << group;
+      for (int block = 0; block < groups[static_cast<std::size_t>(group)]; ++block) {
+        const auto name =
+            "layer" + std::to_string(group + 1) + "." + std::to_string(block);
+        auto made = bottleneck(name, in, inner, block == 0 && group > 0 ? 2 : 1);
+        if (config_.recompute)
+          model.add(name, dhp::recompute<Dev>(std::move(made)));
+        else
+          model.add(name, std::move(made));
+        in = 4 * inner;
+      }
+    }
+    dhp::Sequential<Dev> head;
+    head.add("average", dhp::GlobalAveragePool<Dev>());
+    head.add("fc", dhp::column_parallel_linear(build_, "fc",
+                                               {.in = in,
+                                                .out = config_.classes,
+                                                .weight_init = dhp::linear_uniform(in),
+                                                .bias_init = dhp::linear_uniform(in)}));
+    model.add("head", std::move(head));
+    model.loss = dhp::ClassificationLoss<Dev>(
+        dhp::CrossEntropy<Dev>(build_, config_.classes, true, config_.label_smoothing));
+    return model;
+  }
+
+ private:
+  [[nodiscard]] dhp::BatchNorm<Dev> norm(const std::string& name, std::int64_t channels, bool relu,
+                                         bool split, bool last_of_block = false) {
+    return dhp::BatchNorm<Dev>(
+        build_, name,
+        {.channels = channels,
+         .relu = relu,
+         .gamma_init = last_of_block && config_.zero_init_gamma ? 0.0 : 1.0,
+         .split = split,
+         .synchronised = config_.synchronised_batch_norm});
+  }
+
+  [[nodiscard]] dhp::Sequential<Dev> stem() {
+    const bool small = config_.small_images();
+    dhp::Sequential<Dev> layers;
+    layers.add("conv1", dhp::Conv2d<Dev>(build_, "conv1",
+                                         {.in = config_.image_channels,
+                                          .out = config_.width,
+                                          .kernel = small ? 3 : 7,
+                                          .stride = small ? config_.stem_stride : 2,
+                                          .padding = small ? 1 : 3,
+                                          .input_gradient = false}));
+    layers.add("bn1", norm("bn1", config_.width, true, false));
+    if (!small)
+      layers.add("maxpool", dhp::MaxPool<Dev>({.kernel = 3, .stride = 2, .padding = 1}));
+    return layers;
+  }
+
+  /// relu(x + body(x)), or relu(downsample(x) + body(x)) where shapes differ.
+  [[nodiscard]] dhp::Sequential<Dev> bottleneck(const std::string& name, std::int64_t in,
+                                                std::int64_t inner, int stride) {
+    const std::int64_t out = 4 * inner;
+    dhp::Sequential<Dev> body;
+    body.add("conv1", dhp::column_parallel_conv2d(build_, name + ".conv1", {.in = in, .out = inner}));
+    body.add("bn1", norm(name + ".bn1", inner, true, true));
+    body.add("gather", dhp::GatherChannels<Dev>(build_, inner));
+    body.add("conv2", dhp::column_parallel_conv2d(
+                          build_, name + ".conv2",
+                          {.in = inner, .out = inner, .kernel = 3, .stride = stride, .padding = 1}));
+    body.add("bn2", norm(name + ".bn2", inner, true, true));
+    body.add("conv3", dhp::row_parallel_conv2d(build_, name + ".conv3", {.in = inner, .out = out}));
+    body.add("bn3", norm(name + ".bn3", out, false, false, true));
+
+    dhp::Sequential<Dev> shortcut;
+    if (stride != 1 || in != out) {
+      shortcut.add("scatter", dhp::ScatterChannels<Dev>(build_, in));
+      shortcut.add("downsample.0",
+                   dhp::row_parallel_conv2d(build_, name + ".downsample.0",
+                                            {.in = in, .out = out, .stride = stride}));
+      shortcut.add("downsample.1", norm(name + ".downsample.1", out, false, false));
+    }
+    dhp::Sequential<Dev> block;
+    block.add("residual", dhp::Residual<Dev>(std::move(body), std::move(shortcut)));
+    block.add("relu", dhp::relu<Dev>());
+    return block;
+  }
+
+  dhp::Build<Dev>& build_;
+  const ResNetConfig& config_;
+};
+
+/// The whole model; the stem, each bottleneck and the head are the places where a pipeline can cut it.
+template <class Dev>
+[[nodiscard]] dhp::Model<Dev> resnet(dhp::Build<Dev>& build, const ResNetConfig& config) {
+  return ResNetBuilder<Dev>(build, config).model();
+}
+
+}  // namespace examples
