@@ -1,0 +1,254 @@
+#include "options.hpp"
+
+#include <dhp/core/config.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <iostream>
+
+namespace examples {
+namespace {
+
+void add_run_options(CLI::App& app, RunOptions& options) {
+  app.option_defaults()->always_capture_default();
+  const auto positive = CLI::PositiveNumber;
+  const auto not_negative = CLI::NonNegativeNumber;
+
+  app.add_option("--data-parallel", options.mesh.data, "Replicas of the model")
+      ->check(positive)
+      ->group("Layout");
+  app.add_option("--tensor-parallel", options.mesh.tensor, "Ranks that share each layer")
+      ->check(positive)
+      ->group("Layout");
+  app.add_option("--pipeline-parallel", options.mesh.pipeline, "Stages of the pipeline")
+      ->check(positive)
+      ->group("Layout");
+  app.add_option("--schedule", options.schedule, "gpipe, 1f1b, interleaved or zero-bubble")
+      ->group("Layout");
+  app.add_option("--pipeline-chunks", options.pipeline_chunks,
+                 "Parts of the model per stage (interleaved)")
+      ->check(positive)
+      ->group("Layout");
+  app.add_option("--reducer", options.reducer,
+                 "How gradients are summed over replicas: plain or bucketed")
+      ->check(CLI::IsMember({"plain", "bucketed"}))
+      ->group("Layout");
+  app.add_option("--bucket-mb", options.bucket_mb, "Least size of a bucket, in MiB")
+      ->check(positive)
+      ->group("Layout");
+
+  app.add_option("--global-batch", options.global_batch, "Samples of one step, over all ranks")
+      ->check(positive)
+      ->group("Training");
+  app.add_option("--micro-batch", options.micro_batch, "Samples of one micro-batch")
+      ->check(positive)
+      ->group("Training");
+  auto* steps =
+      app.add_option("--steps", options.steps, "Steps to train")->check(positive)->group("Training");
+  app.add_option("--epochs", options.epochs, "Passes over the data, instead of --steps")
+      ->check(positive)
+      ->excludes(steps)
+      ->group("Training");
+  app.add_option("--seed", options.seed, "Of weights, dropout, order and masking")
+      ->group("Training");
+  app.add_option("--precision", options.precision, "fp32, bf16, fp16 or fp64")->group("Training");
+  app.add_flag("--deterministic", options.deterministic,
+               "Order-free sums: the same bits at every number of replicas and stages")
+      ->group("Training");
+  app.add_flag("--recompute", options.recompute,
+               "Keep only the inputs of layers and compute the rest again")
+      ->group("Training");
+  app.add_option("--threads", options.threads, "Threads per rank inside its ops (CPU)")
+      ->check(positive)
+      ->group("Training");
+  app.add_option("--loader-threads", options.loader_threads, "Threads per rank that read ahead")
+      ->check(not_negative)
+      ->group("Training");
+  app.add_option("--comm-timeout", options.comm_timeout,
+                 "Seconds after which a collective that does not complete ends the run")
+      ->check(not_negative)
+      ->group("Training");
+
+  app.add_option("--optimizer", options.optimizer, "sgd, lars, adamw or lamb")->group("Optimizer");
+  app.add_option("--lr", options.lr, "Peak learning rate")->check(not_negative)->group("Optimizer");
+  app.add_option("--momentum", options.momentum, "Of sgd and lars")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group("Optimizer");
+  app.add_option("--warmup", options.warmup, "Steps of linear warm-up")
+      ->check(not_negative)
+      ->group("Optimizer");
+  app.add_option("--lr-decay", options.lr_decay, "constant, linear, cosine, polynomial or step")
+      ->group("Optimizer");
+  app.add_option("--weight-decay", options.weight_decay, "Not applied to biases and norms")
+      ->check(not_negative)
+      ->group("Optimizer");
+  app.add_option("--clip", options.clip, "Largest global gradient norm; 0: no clipping")
+      ->check(not_negative)
+      ->group("Optimizer");
+
+  app.add_option("--data", options.data, "A path, or synthetic")->group("Data");
+  app.add_option("--samples", options.samples, "Train on so many samples only; 0: all")
+      ->check(not_negative)
+      ->group("Data");
+  app.add_option("--held-out", options.held_out, "Fraction of the data kept for evaluation")
+      ->check(CLI::Range(0.0, 0.9))
+      ->group("Data");
+  app.add_option("--evaluate-every", options.evaluate_every, "Steps; 0: at the end only")
+      ->check(not_negative)
+      ->group("Data");
+  app.add_option("--evaluate-samples", options.evaluate_samples, "Evaluate on so many; 0: all")
+      ->check(not_negative)
+      ->group("Data");
+
+  app.add_option("--metrics", options.metrics, "File for one JSON object per step")->group("Output");
+  app.add_option("--save", options.save, "Directory for the trained model")->group("Output");
+  app.add_option("--save-every", options.save_every, "Steps; 0: at the end only")
+      ->check(not_negative)
+      ->group("Output");
+  app.add_option("--load", options.load, "Directory of a saved model to go on from")
+      ->group("Output");
+}
+
+// Turns what CLI11 throws, and what check_options throws, into an exit status and one sentence.
+template <class Options, class Check>
+std::optional<int> parse(CLI::App& app, int argc, char** argv, const Options& options, Check check) {
+  app.set_version_flag("--version", dhp::concat("dhp ", dhp::version_major, ".",
+                                                dhp::version_minor, ".", dhp::version_patch));
+  app.failure_message([](const CLI::App*, const CLI::Error& error) {
+    return dhp::concat("error: ", error.what(), " (--help lists what there is)\n");
+  });
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int status = app.exit(error);
+    return status == 0 ? 0 : 2;
+  }
+  try {
+    check_options(options.run);
+    check();
+  } catch (const dhp::Error& error) {
+    std::cerr << "error: " << error.sentence() << "\n";
+    return 2;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+dhp::DType RunOptions::compute() const {
+  if (precision == "fp64") return dhp::DType::f64;
+  if (precision == "fp32") return dhp::DType::f32;
+  if (precision == "bf16") return dhp::DType::bf16;
+  if (precision == "fp16") return dhp::DType::f16;
+  dhp::fail("unknown --precision \"", precision, "\"; choose fp32, bf16, fp16 or fp64");
+}
+
+void check_options(const RunOptions& options) {
+  (void)options.compute();
+  (void)dhp::parse_decay(options.lr_decay);
+  const auto schedule = dhp::parse_schedule(options.schedule);
+  dhp::check(options.pipeline_chunks == 1 || schedule == dhp::ScheduleKind::interleaved,
+             "--pipeline-chunks ", options.pipeline_chunks,
+             " needs --schedule interleaved; the others keep one part per stage");
+  dhp::check(options.global_batch % options.micro_batch == 0, "--global-batch ",
+             options.global_batch, " is not a multiple of --micro-batch ", options.micro_batch);
+  constexpr const char* known[] = {"sgd", "lars", "adamw", "lamb"};
+  dhp::check(std::find(std::begin(known), std::end(known), options.optimizer) != std::end(known),
+             "unknown --optimizer \"", options.optimizer, "\"; choose sgd, lars, adamw or lamb");
+  dhp::check(options.lr_decay != "step" || options.steps == 0 || options.steps >= 3,
+             "--lr-decay step drops the rate at a third and two thirds of the run; give --steps 3 "
+             "or more");
+  dhp::check(options.save_every == 0 || !options.save.empty(),
+             "--save-every needs --save DIR to write to");
+}
+
+dhp::LearningRate learning_rate(const RunOptions& options, std::int64_t total_steps) {
+  return {.peak = options.lr,
+          .warmup_steps = options.warmup,
+          .total_steps = total_steps,
+          .decay = dhp::parse_decay(options.lr_decay),
+          .step_every = std::max<std::int64_t>(1, total_steps / 3)};
+}
+
+ParsedBert parse_bert(int argc, char** argv) {
+  ParsedBert parsed;
+  auto& options = parsed.options;
+  options.run.optimizer = "adamw";
+  options.run.lr = 1e-3;
+  options.run.weight_decay = 0.01;
+  options.run.clip = 1;
+  CLI::App app("Pre-trains a BERT on text: masked tokens and next sentences.");
+  add_run_options(app, options.run);
+  app.add_option("--preset", options.preset, "tiny, mini, small, base or large")->group("Model");
+  app.add_option("--sequence-length", options.sequence_length, "Longest sample, in tokens")
+      ->check(CLI::Range(8, 512))
+      ->group("Model");
+  app.add_option("--dropout", options.dropout, "Probability")
+      ->check(CLI::Range(0.0, 0.9))
+      ->group("Model");
+  app.add_option("--vocabulary", options.vocabulary, "A vocab.txt; else trained from the text")
+      ->group("Data");
+  app.add_option("--vocabulary-size", options.vocabulary_size, "Of a vocabulary trained here")
+      ->check(CLI::Range(64, 200000))
+      ->group("Data");
+  app.add_option("--layout", options.layout,
+                 "packed: samples lie end to end; padded: each to the full length")
+      ->check(CLI::IsMember({"packed", "padded"}))
+      ->group("Data");
+  app.add_flag("--whole-word-masking", options.whole_word_masking,
+               "Mask all pieces of a word together")
+      ->group("Data");
+  parsed.exit_status = parse(app, argc, argv, options, [] {});
+  return parsed;
+}
+
+ParsedResNet parse_resnet(int argc, char** argv) {
+  ParsedResNet parsed;
+  auto& options = parsed.options;
+  options.run.optimizer = "sgd";
+  options.run.lr = 0.1;
+  options.run.weight_decay = 1e-4;
+  CLI::App app("Trains a ResNet to classify images.");
+  add_run_options(app, options.run);
+  app.add_option("--depth", options.depth, "14, 26, 50, 101 or 152")->group("Model");
+  app.add_option("--width", options.width, "Channels of the stem")
+      ->check(CLI::PositiveNumber)
+      ->group("Model");
+  app.add_option("--image-size", options.image_size, "Pixels of a side")
+      ->check(CLI::Range(8, 1024))
+      ->group("Model");
+  app.add_option("--classes", options.classes, "Of the classifier")
+      ->check(CLI::PositiveNumber)
+      ->group("Model");
+  app.add_option("--stem-stride", options.stem_stride,
+                 "Of the 3x3 stem that images up to 64 pixels get")
+      ->check(CLI::Range(1, 2))
+      ->group("Model");
+  app.add_flag("--zero-init-gamma", options.zero_init_gamma,
+               "Residual blocks start as the identity")
+      ->group("Model");
+  app.add_flag("--sync-batch-norm", options.sync_batch_norm,
+               "Batch norm over all replicas' micro-batches")
+      ->group("Model");
+  app.add_option("--label-smoothing", options.label_smoothing, "Of the training loss")
+      ->check(CLI::Range(0.0, 0.9))
+      ->group("Training");
+  app.add_flag("--augment", options.augment, "Random crops and flips")->group("Data");
+  app.add_flag("--skip-bad", options.run.skip_bad, "Go on past images that cannot be read")
+      ->group("Data");
+  app.add_option("--test-data", options.test_data,
+                 "What to evaluate on; else held out of --data")
+      ->group("Data");
+  parsed.exit_status = parse(app, argc, argv, options, [&] {
+    dhp::check(!options.sync_batch_norm || options.run.global_batch / options.run.micro_batch %
+                                                   options.run.mesh.data ==
+                                               0,
+               "--sync-batch-norm needs as many micro-batches on every replica: --global-batch / "
+               "--micro-batch must be a multiple of --data-parallel ",
+               options.run.mesh.data);
+  });
+  return parsed;
+}
+
+}  // namespace examples

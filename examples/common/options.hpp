@@ -1,0 +1,101 @@
+// What the two trainers take on their command lines, as plain structs. Parsing is compiled once
+// (options.cpp); a wrong value ends with one sentence before any training starts.
+#pragma once
+
+#include <dhp/comm/mesh.hpp>
+#include <dhp/core/types.hpp>
+#include <dhp/optim/learning_rate.hpp>
+#include <dhp/parallel/schedule.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace examples {
+
+struct RunOptions {
+  dhp::MeshShape mesh{};
+  std::string schedule = "1f1b";
+  int pipeline_chunks = 1;
+  std::string reducer = "bucketed";
+  double bucket_mb = 25;
+
+  std::int64_t global_batch = 32;
+  std::int64_t micro_batch = 8;
+  std::int64_t steps = 0;  ///< 0: by epochs
+  std::int64_t epochs = 0;
+  std::uint64_t seed = 0;
+  std::string precision = "fp32";
+  bool deterministic = false;
+  bool recompute = false;
+  int threads = 1;  ///< per rank, inside its ops
+  int loader_threads = 1;
+
+  std::string optimizer;
+  double lr = 0;
+  double momentum = 0.9;
+  std::int64_t warmup = 0;
+  std::string lr_decay = "linear";
+  double weight_decay = 0;
+  double clip = 0;
+
+  std::string data = "synthetic";
+  std::int64_t samples = 0;  ///< use only so many training samples; 0: all
+  double held_out = 0.02;
+  std::int64_t evaluate_every = 0;  ///< steps; 0: at the end only
+  std::int64_t evaluate_samples = 0;  ///< 0: the whole held-out set
+  bool skip_bad = false;
+
+  std::string metrics;
+  std::string save;
+  std::int64_t save_every = 0;
+  std::string load;
+  double comm_timeout = 300;
+
+  [[nodiscard]] dhp::DType compute() const;
+};
+
+struct BertOptions {
+  RunOptions run{};
+  std::string preset = "tiny";
+  std::int64_t sequence_length = 128;
+  double dropout = 0.1;
+  std::string vocabulary;  ///< a vocab.txt; empty: trained from the text
+  std::int64_t vocabulary_size = 8192;
+  std::string layout = "packed";
+  bool whole_word_masking = false;
+};
+
+struct ResNetOptions {
+  RunOptions run{};
+  int depth = 50;
+  std::int64_t width = 64;
+  std::int64_t image_size = 224;
+  std::int64_t classes = 1000;
+  int stem_stride = 1;
+  bool zero_init_gamma = false;
+  bool sync_batch_norm = false;
+  bool augment = false;
+  double label_smoothing = 0;
+  std::string test_data;  ///< what to evaluate on; empty: held out of --data
+};
+
+/// Options, or the exit status of a run that ends here (--help, --version, a wrong value).
+struct ParsedBert {
+  BertOptions options;
+  std::optional<int> exit_status;
+};
+struct ParsedResNet {
+  ResNetOptions options;
+  std::optional<int> exit_status;
+};
+[[nodiscard]] ParsedBert parse_bert(int argc, char** argv);
+[[nodiscard]] ParsedResNet parse_resnet(int argc, char** argv);
+
+/// What can be known to be wrong without data; throws dhp::Error.
+void check_options(const RunOptions& options);
+
+/// The schedule of the learning rate for so many steps.
+[[nodiscard]] dhp::LearningRate learning_rate(const RunOptions& options, std::int64_t total_steps);
+
+}  // namespace examples

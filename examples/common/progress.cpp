@@ -1,0 +1,98 @@
+#include "progress.hpp"
+
+#include <dhp/core/error.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+namespace examples {
+
+std::string short_number(double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.4g", value);
+  return text;
+}
+
+std::string duration_text(double seconds) {
+  const auto total = static_cast<long long>(std::llround(std::max(0.0, seconds)));
+  char text[64];
+  if (total >= 3600)
+    std::snprintf(text, sizeof text, "%lld h %02lld min", total / 3600, total / 60 % 60);
+  else if (total >= 60)
+    std::snprintf(text, sizeof text, "%lld min %02lld s", total / 60, total % 60);
+  else
+    std::snprintf(text, sizeof text, "%lld s", total);
+  return text;
+}
+
+Progress::Progress(std::int64_t first_step, std::int64_t total_steps)
+    : first_(first_step),
+      total_(total_steps),
+      terminal_(isatty(STDERR_FILENO) != 0),
+      print_every_(std::max<std::int64_t>(1, (total_steps - first_step) / 20)),
+      start_(std::chrono::steady_clock::now()) {}
+
+void Progress::step(std::int64_t step, double loss, double samples_per_s,
+                    const std::string& notes) {
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
+  const double done = static_cast<double>(step - first_);
+  const double left = passed.count() / done * static_cast<double>(total_ - step);
+  const std::string numbers = dhp::concat(
+      "step ", step, "/", total_, "  loss ", short_number(loss), "  ", short_number(samples_per_s),
+      " samples/s  ", duration_text(left), " left", notes.empty() ? "" : "  ", notes);
+  if (!terminal_) {
+    if (step == first_ + 1 || step == total_ || step % print_every_ == 0)
+      std::fprintf(stderr, "%s\n", numbers.c_str());
+    return;
+  }
+  constexpr int width = 24;
+  const int filled = static_cast<int>(width * step / std::max<std::int64_t>(1, total_));
+  std::string bar;
+  for (int at = 0; at < width; ++at) bar += at < filled ? "━" : at == filled ? "╸" : " ";
+  const bool plain = std::getenv("NO_COLOR") != nullptr;
+  std::fprintf(stderr, "\r%s%s%s %s\x1b[K", plain ? "" : "\x1b[36m", bar.c_str(),
+               plain ? "" : "\x1b[0m", numbers.c_str());
+  std::fflush(stderr);
+  bar_shown_ = true;
+}
+
+void Progress::clear_bar() {
+  if (bar_shown_) std::fprintf(stderr, "\r\x1b[K");
+  bar_shown_ = false;
+}
+
+void Progress::line(const std::string& text) {
+  clear_bar();
+  std::fprintf(stderr, "%s\n", text.c_str());
+}
+
+void Progress::finish() {
+  if (bar_shown_) std::fprintf(stderr, "\n");
+  bar_shown_ = false;
+}
+
+Metrics::Metrics(const std::string& path, bool append) {
+  if (path.empty()) return;
+  file_.open(path, append ? std::ios::app : std::ios::trunc);
+  dhp::check(file_.good(), "cannot write --metrics ", path, "; does its directory exist?");
+}
+
+void Metrics::write(const std::vector<std::pair<std::string, double>>& fields) {
+  if (!file_.is_open()) return;
+  nlohmann::ordered_json line;
+  for (const auto& [name, value] : fields) {
+    if (value == std::floor(value) && std::abs(value) < 9e15)
+      line[name] = static_cast<std::int64_t>(value);
+    else
+      line[name] = value;
+  }
+  file_ << line.dump() << std::endl;
+}
+
+}  // namespace examples

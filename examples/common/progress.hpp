@@ -1,0 +1,51 @@
+// What a person sees of a run: a bar with loss, rate and time left on a terminal, plain lines elsewhere;
+// and what a program sees: one JSON object a line.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+class Progress {
+ public:
+  /// Bars go to standard error if it is a terminal; NO_COLOR is honoured.
+  Progress(std::int64_t first_step, std::int64_t total_steps);
+
+  /// `notes` is shown behind the loss ("skipped", ...).
+  void step(std::int64_t step, double loss, double samples_per_s, const std::string& notes);
+  /// A line of its own, above the bar.
+  void line(const std::string& text);
+  void finish();
+
+ private:
+  void clear_bar();
+  std::int64_t first_;
+  std::int64_t total_;
+  bool terminal_;
+  bool bar_shown_ = false;
+  std::int64_t print_every_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+/// One JSON object a line, written through at once; numbers in their shortest exact form.
+class Metrics {
+ public:
+  /// An empty path writes nothing. Throws where the file cannot be written.
+  explicit Metrics(const std::string& path, bool append = false);
+  void write(const std::vector<std::pair<std::string, double>>& fields);
+
+ private:
+  std::ofstream file_;
+};
+
+/// "1 h 02 min", "3 min 20 s", "12 s"
+[[nodiscard]] std::string duration_text(double seconds);
+/// Four significant digits.
+[[nodiscard]] std::string short_number(double value);
+
+}  // namespace examples
