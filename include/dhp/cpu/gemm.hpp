@@ -1,19 +1,110 @@
-// gemm on the Cpu: Eigen's product over fixed tiles of C. The tiles depend on the shape alone, so the number
-// of threads changes no bit. 16-bit matrices are multiplied as f32.
+// gemm on the Cpu: packed panels over fixed tiles of C. The tiles depend on the shape alone, so the
+// number of threads changes no bit. 16-bit matrices are widened to f32 while they are packed.
 #pragma once
 
+#include <dhp/cpu/gemm_pack.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/gemm.hpp>
 
-#include <Eigen/Core>
-
-#include <algorithm>
-#include <vector>
-
 namespace dhp::cpu {
 
-/// Row-major C [m, n] = alpha op(A) [m, k] op(B) [k, n] + beta C, leading dimensions in elements; ta: A is
-/// stored as [k, m]; tb: B is stored as [n, k]. beta 0 never reads C. T is float or double.
+/// One product: rows x columns of C from sources A and B over k in blocks. T is float or double.
+template <class T>
+struct Blocks {
+  static constexpr std::int64_t depth = 256;  // a panel of A stays in L1
+  static constexpr std::int64_t rows =
+      32 * 14;  // of a tile of C; few enough to share among threads
+  static constexpr std::int64_t columns = 2048 / sizeof(T);  // depth x columns of B stay in L2
+
+  [[nodiscard]] static std::int64_t across(std::int64_t n) { return (n + columns - 1) / columns; }
+  [[nodiscard]] static std::int64_t tiles(std::int64_t m, std::int64_t n) {
+    return (m + rows - 1) / rows * across(n);
+  }
+
+  /// [row, row + count_rows) x [column, column + count_columns) of the product to `to`, whose
+  /// first element is that of (row, column).
+  template <class SourceA, class SourceB>
+  static void multiply(const SourceA& a, const SourceB& b, std::int64_t row,
+                       std::int64_t count_rows, std::int64_t column, std::int64_t count_columns,
+                       std::int64_t k, const Target<T>& to);
+
+  /// Tile number `tile` of c [m, n].
+  template <class SourceA, class SourceB>
+  static void multiply_tile(std::int64_t tile, const SourceA& a, const SourceB& b, std::int64_t m,
+                            std::int64_t n, std::int64_t k, Target<T> to) {
+    const auto row = tile / across(n) * rows;
+    const auto column = tile % across(n) * columns;
+    to.c += row * to.stride + column;
+    if (to.bias != nullptr) to.bias += column;
+    multiply(a, b, row, std::min(rows, m - row), column, std::min(columns, n - column), k, to);
+  }
+
+  /// All tiles of alpha op(A) op(B) + bias, handed row by row to store(row, column, count, values):
+  /// for results that are rounded to another type or do not lie in equal strides. bias is null or [n].
+  template <class SourceA, class SourceB, class Store>
+  static void multiply_rows(Cpu& dev, const SourceA& a, const SourceB& b, std::int64_t m,
+                            std::int64_t n, std::int64_t k, T alpha, const T* bias,
+                            const Store& store) {
+    dev.for_tiles(tiles(m, n), [&](std::int64_t tile) {
+      const auto row = tile / across(n) * rows;
+      const auto column = tile % across(n) * columns;
+      const auto high = std::min(rows, m - row);
+      const auto wide = std::min(columns, n - column);
+      const auto values = make_buffer<T>(high * wide);
+      multiply(a, b, row, high, column, wide, k,
+               {values.get(), wide, alpha, T(0), bias == nullptr ? nullptr : bias + column});
+      for (std::int64_t i = 0; i < high; ++i) store(row + i, column, wide, values.get() + i * wide);
+    });
+  }
+  /// All tiles of c [m, n] = alpha op(A) op(B) + beta c + bias, c of type T.
+  template <class SourceA, class SourceB>
+  static void multiply_all(Cpu& dev, const SourceA& a, const SourceB& b, std::int64_t m,
+                           std::int64_t n, std::int64_t k, const Target<T>& to) {
+    dev.for_tiles(tiles(m, n), [&](std::int64_t tile) { multiply_tile(tile, a, b, m, n, k, to); });
+  }
+};
+
+template <class T>
+template <class SourceA, class SourceB>
+void Blocks<T>::multiply(const SourceA& a, const SourceB& b, std::int64_t row,
+                         std::int64_t count_rows, std::int64_t column, std::int64_t count_columns,
+                         std::int64_t k, const Target<T>& to) {
+  using P = Panel<T>;
+  const auto most = std::min(depth, k);
+  const auto panels = (count_columns + P::columns - 1) / P::columns;
+  const auto size_a = most * P::row_stride;
+  const auto size_b = most * panels * P::columns;
+  const auto scratch = std::max<std::int64_t>(most * P::width, panels * P::columns);
+  const auto buffer = make_buffer<T>(size_a + size_b + scratch);
+  T* const packed_a = buffer.get();
+  T* const packed_b = packed_a + size_a;
+  T* const spare = packed_b + size_b;
+  std::int64_t p0 = 0;
+  do {  // once for k = 0: c = beta c + bias
+    const auto deep = std::min(depth, k - p0);
+    pack_b(b, column, count_columns, p0, deep, packed_b, spare);
+    Target<T> part = to;
+    if (p0 > 0) {
+      part.beta = 1;
+      part.bias = nullptr;
+    }
+    for (std::int64_t i = 0; i < count_rows; i += P::rows) {
+      const int high = static_cast<int>(std::min<std::int64_t>(P::rows, count_rows - i));
+      pack_a(a, row + i, high, p0, deep, packed_a, spare);
+      for (std::int64_t j = 0; j < count_columns; j += P::columns) {
+        Target<T> at = part;
+        at.c += i * to.stride + j;
+        if (at.bias != nullptr) at.bias += j;
+        const int wide = static_cast<int>(std::min<std::int64_t>(P::columns, count_columns - j));
+        multiply_panel(deep, packed_a, packed_b + j * deep, at, high, wide);
+      }
+    }
+    p0 += deep;
+  } while (p0 < k);
+}
+
+/// Row-major C [m, n] = alpha op(A) [m, k] op(B) [k, n] + beta C, leading dimensions in elements; ta: A
+/// is stored as [k, m]; tb: B is stored as [n, k]. beta 0 never reads C. T is float or double.
 /// run shares tiles of C among the device's threads, run_serial works in the calling thread;
 /// both give the same bits.
 template <class T>
@@ -24,58 +115,68 @@ struct Gemm {
   static void run_serial(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k,
                          double alpha, const T* a, std::int64_t lda, const T* b, std::int64_t ldb,
                          double beta, T* c, std::int64_t ldc);
-
- private:
-  static constexpr std::int64_t tile_rows = 256;
-  static constexpr std::int64_t tile_columns = 512;
-  static void one_tile(std::int64_t tile, bool ta, bool tb, std::int64_t m, std::int64_t n,
-                       std::int64_t k, double alpha, const T* a, std::int64_t lda, const T* b,
-                       std::int64_t ldb, double beta, T* c, std::int64_t ldc);
-  static std::int64_t tiles(std::int64_t m, std::int64_t n) {
-    return ((m + tile_rows - 1) / tile_rows) * ((n + tile_columns - 1) / tile_columns);
-  }
 };
 
 template <class T>
 void Gemm<T>::run(Cpu& dev, bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k,
                   double alpha, const T* a, std::int64_t lda, const T* b, std::int64_t ldb,
                   double beta, T* c, std::int64_t ldc) {
-  dev.for_tiles(tiles(m, n), [&](std::int64_t tile) {
-    one_tile(tile, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-  });
+  const MatrixSource<T, T> left{a, lda, !ta};
+  const MatrixSource<T, T> right{b, ldb, tb};
+  const Target<T> to{c, ldc, static_cast<T>(alpha), static_cast<T>(beta), nullptr};
+  Blocks<T>::multiply_all(dev, left, right, m, n, k, to);
 }
 
 template <class T>
 void Gemm<T>::run_serial(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k,
                          double alpha, const T* a, std::int64_t lda, const T* b, std::int64_t ldb,
                          double beta, T* c, std::int64_t ldc) {
-  for (std::int64_t tile = 0; tile < tiles(m, n); ++tile)
-    one_tile(tile, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  const MatrixSource<T, T> left{a, lda, !ta};
+  const MatrixSource<T, T> right{b, ldb, tb};
+  const Target<T> to{c, ldc, static_cast<T>(alpha), static_cast<T>(beta), nullptr};
+  for (std::int64_t tile = 0; tile < Blocks<T>::tiles(m, n); ++tile)
+    Blocks<T>::multiply_tile(tile, left, right, m, n, k, to);
 }
 
+/// gemm for matrices stored as T.
 template <class T>
-void Gemm<T>::one_tile(std::int64_t tile, bool ta, bool tb, std::int64_t m, std::int64_t n,
-                       std::int64_t k, double alpha, const T* a, std::int64_t lda, const T* b,
-                       std::int64_t ldb, double beta, T* c, std::int64_t ldc) {
-  using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  using Stride = Eigen::OuterStride<>;
-  using In = Eigen::Map<const Matrix, 0, Stride>;
-  const auto across = (n + tile_columns - 1) / tile_columns;
-  const auto row = tile / across * tile_rows;
-  const auto column = tile % across * tile_columns;
-  const auto rows = std::min(tile_rows, m - row);
-  const auto columns = std::min(tile_columns, n - column);
-  Eigen::Map<Matrix, 0, Stride> out(c + row * ldc + column, rows, columns, Stride(ldc));
-  if (beta == 0) out.setZero();
-  else if (beta != 1) out *= static_cast<T>(beta);
-  const In left(ta ? a + row : a + row * lda, ta ? k : rows, ta ? rows : k, Stride(lda));
-  const In right(tb ? b + column * ldb : b + column, tb ? columns : k, tb ? k : columns,
-                 Stride(ldb));
-  const T scale = static_cast<T>(alpha);
-  if (ta && tb) out.noalias() += scale * left.transpose() * right.transpose();
-  else if (ta) out.noalias() += scale * left.transpose() * right;
-  else if (tb) out.noalias() += scale * left * right.transpose();
-  else out.noalias() += scale * left * right;
+struct MatrixProduct {
+  static void run(Cpu& dev, ConstView<Cpu> a, ConstView<Cpu> b, View<Cpu> c,
+                  const GemmOptions& options, ConstView<Cpu> bias);
+};
+
+template <class T>
+void MatrixProduct<T>::run(Cpu& dev, ConstView<Cpu> a, ConstView<Cpu> b, View<Cpu> c,
+                           const GemmOptions& options, ConstView<Cpu> bias) {
+  using A = Accumulator<T>;
+  const auto m = c.shape()[0];
+  const auto n = c.shape()[1];
+  const auto k = a.shape()[options.transpose_a ? 0 : 1];
+  const MatrixSource<A, T> left{a.data<T>(), a.shape()[1], !options.transpose_a};
+  const MatrixSource<A, T> right{b.data<T>(), b.shape()[1], options.transpose_b};
+  const A alpha = static_cast<A>(options.alpha);
+  const A beta = static_cast<A>(options.beta);
+  Buffer<A> wide_bias;
+  const A* add = nullptr;
+  if (!bias.empty() && bias.dtype() == dtype_of<A>()) {
+    add = bias.data<A>();
+  } else if (!bias.empty()) {
+    wide_bias = make_buffer<A>(n);
+    for (std::int64_t j = 0; j < n; ++j) wide_bias[static_cast<std::size_t>(j)] = bias.data<T>()[j];
+    add = wide_bias.get();
+  }
+  if (c.dtype() == dtype_of<A>()) {
+    Blocks<A>::multiply_all(dev, left, right, m, n, k, {c.data<A>(), n, alpha, beta, add});
+    return;
+  }
+  T* const out = c.data<T>();
+  Blocks<A>::multiply_rows(
+      dev, left, right, m, n, k, alpha, add,
+      [=](std::int64_t row, std::int64_t column, std::int64_t count, const A* values) {
+        T* to = out + row * n + column;
+        for (std::int64_t j = 0; j < count; ++j)
+          to[j] = static_cast<T>(beta == 0 ? values[j] : values[j] + beta * static_cast<A>(to[j]));
+      });
 }
 
 }  // namespace dhp::cpu
@@ -84,42 +185,8 @@ namespace dhp {
 
 inline void gemm_on(Cpu& dev, ConstView<Cpu> a, ConstView<Cpu> b, View<Cpu> c,
                     const GemmOptions& options, ConstView<Cpu> bias) {
-  const auto m = c.shape()[0];
-  const auto n = c.shape()[1];
-  const auto k = a.shape()[options.transpose_a ? 0 : 1];
-  visit_accumulator(accumulation_type(a.dtype()), [&]<class A>(Tag<A>) {
-    const auto widen = [](ConstView<Cpu> x, std::vector<A>& scratch) -> const A* {
-      if (x.dtype() == dtype_of<A>()) return x.data<A>();
-      scratch.resize(static_cast<std::size_t>(x.count()));
-      visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-        const T* from = x.data<T>();
-        for (std::size_t i = 0; i < scratch.size(); ++i) scratch[i] = static_cast<A>(from[i]);
-      });
-      return scratch.data();
-    };
-    std::vector<A> wide_a, wide_b, wide_c, wide_bias;
-    const A* left = widen(a, wide_a);
-    const A* right = widen(b, wide_b);
-    A* out = nullptr;
-    if (c.dtype() == dtype_of<A>()) {
-      out = c.data<A>();
-    } else {
-      wide_c.resize(static_cast<std::size_t>(c.count()));
-      if (options.beta != 0) widen(c, wide_c);
-      out = wide_c.data();
-    }
-    cpu::Gemm<A>::run(dev, options.transpose_a, options.transpose_b, m, n, k, options.alpha, left,
-                      a.shape()[1], right, b.shape()[1], options.beta, out, n);
-    if (!bias.empty()) {
-      const A* add = widen(bias, wide_bias);
-      for (std::int64_t i = 0; i < m; ++i)
-        for (std::int64_t j = 0; j < n; ++j) out[i * n + j] += add[j];
-    }
-    if (c.dtype() != dtype_of<A>())
-      visit_floating(c.dtype(), [&]<class T>(Tag<T>) {
-        for (std::int64_t i = 0; i < c.count(); ++i) c.data<T>()[i] = T(out[i]);
-      });
-  });
+  visit_floating(a.dtype(),
+                 [&]<class T>(Tag<T>) { cpu::MatrixProduct<T>::run(dev, a, b, c, options, bias); });
 }
 
 }  // namespace dhp

@@ -1,0 +1,155 @@
+// Packing: copies a part of a matrix into the panels that gemm_kernel.hpp reads, turned and converted where
+// needed. Where the elements come from is a Source, so that a convolution packs straight from the image and 16-bit
+// matrices are widened on the way.
+#pragma once
+
+#include <dhp/core/types.hpp>
+#include <dhp/cpu/gemm_kernel.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <utility>
+
+namespace dhp::cpu {
+
+/// A Source of T hands out runs of a matrix: `const T* run(line, first, count, scratch)` returns `count`
+/// elements of a line, in place or after writing them to scratch. A line is what is contiguous in memory:
+/// along k ("deep"), or across it.
+template <class T, class S>
+struct MatrixSource {
+  const S* data;
+  std::int64_t stride;
+  bool deep;
+
+  const T* run(std::int64_t line, std::int64_t first, std::int64_t count, T* scratch) const {
+    const S* from = data + line * stride + first;
+    if constexpr (std::is_same_v<T, S>) {
+      return from;
+    } else {
+      for (std::int64_t i = 0; i < count; ++i) scratch[i] = static_cast<T>(from[i]);
+      return scratch;
+    }
+  }
+};
+
+/// Uninitialised memory on a cache line.
+struct FreeAligned {
+  void operator()(void* block) const { ::operator delete (block, std::align_val_t{64}); }
+};
+template <class T>
+using Buffer = std::unique_ptr<T[], FreeAligned>;
+template <class T>
+Buffer<T> make_buffer(std::int64_t count) {
+  const auto bytes = static_cast<std::size_t>(count) * sizeof(T);
+  return Buffer<T>(static_cast<T*>(::operator new (bytes, std::align_val_t{64})));
+}
+
+// Elements of a and b in turns: a0 b0 a1 b1 ..; first is 0 for the lower halves, width/2 for the upper.
+template <int first, class V, int... at>
+V interleave(V a, V b, std::integer_sequence<int, at...>) {
+  constexpr int width = sizeof...(at);
+  return __builtin_shufflevector(a, b, (first + at / 2 + at % 2 * width)...);
+}
+
+/// Turns a width x width block: log2(width) rounds of perfect shuffles.
+template <class T>
+void transpose(typename Vector<T>::type (&block)[Panel<T>::width]) {
+  using V = typename Vector<T>::type;
+  constexpr int width = Panel<T>::width;
+  using Sequence = std::make_integer_sequence<int, width>;
+#pragma GCC unroll 8
+  for (int round = 1; round < width; round *= 2) {
+    V next[width];
+#pragma GCC unroll 16
+    for (int i = 0; i < width / 2; ++i) {
+      next[2 * i] = interleave<0>(block[i], block[i + width / 2], Sequence{});
+      next[2 * i + 1] = interleave<width / 2>(block[i], block[i + width / 2], Sequence{});
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < width; ++i) block[i] = next[i];
+  }
+}
+
+/// Lines along k: lines[0, count) of `depth` elements each become out[p * stride + line]; the lines up
+/// to width are zero.
+template <class T>
+void pack_deep_lines(const T* const* lines, int count, std::int64_t depth, T* out,
+                     std::int64_t stride) {
+  constexpr int width = Panel<T>::width;
+  using V = typename Vector<T>::type;
+  std::int64_t p = 0;
+  if (count == width) {
+    for (; p + width <= depth; p += width) {
+      V block[width];
+#pragma GCC unroll 16
+      for (int i = 0; i < width; ++i) block[i] = load_vector(lines[i] + p);
+      transpose<T>(block);
+#pragma GCC unroll 16
+      for (int i = 0; i < width; ++i) std::memcpy(out + (p + i) * stride, &block[i], sizeof(V));
+    }
+  }
+  for (; p < depth; ++p) {
+    for (int i = 0; i < count; ++i) out[p * stride + i] = lines[i][p];
+    for (int i = count; i < width; ++i) out[p * stride + i] = T(0);
+  }
+}
+
+/// Rows [row, row + rows) of op(A), columns [p0, p0 + depth): one panel of A. scratch: width * depth.
+template <class T, class Source>
+void pack_a(const Source& source, std::int64_t row, int rows, std::int64_t p0, std::int64_t depth,
+            T* out, T* scratch) {
+  using P = Panel<T>;
+  if (!source.deep) {
+    for (std::int64_t p = 0; p < depth; ++p) {
+      const T* from = source.run(p0 + p, row, rows, scratch);
+      T* to = out + p * P::row_stride;
+      for (int i = 0; i < rows; ++i) to[i] = from[i];
+      for (int i = rows; i < P::rows; ++i) to[i] = T(0);
+    }
+    return;
+  }
+  for (int first = 0; first < P::rows; first += P::width) {
+    const T* lines[P::width];
+    const int count = std::clamp(rows - first, 0, P::width);
+    for (int i = 0; i < count; ++i)
+      lines[i] = source.run(row + first + i, p0, depth, scratch + i * depth);
+    // A full panel repeats its last line up to the vector width: those places are never read.
+    const int used = rows == P::rows ? P::width : count;
+    for (int i = count; i < used; ++i) lines[i] = lines[count - 1];
+    pack_deep_lines(lines, used, depth, out + first, P::row_stride);
+  }
+}
+
+/// Rows [p0, p0 + depth) of op(B), columns [column, column + columns): panels one after the other,
+/// depth * P::columns elements each. scratch: max(width * depth, columns).
+template <class T, class Source>
+void pack_b(const Source& source, std::int64_t column, std::int64_t columns, std::int64_t p0,
+            std::int64_t depth, T* out, T* scratch) {
+  using P = Panel<T>;
+  if (!source.deep) {
+    for (std::int64_t p = 0; p < depth; ++p) {
+      const T* from = source.run(p0 + p, column, columns, scratch);
+      T* to = out + p * P::columns;
+      std::int64_t j = 0;
+      for (; j + P::columns <= columns; j += P::columns, to += depth * P::columns)
+        std::memcpy(to, from + j, P::columns * sizeof(T));
+      if (j < columns) {
+        for (int i = 0; i < P::columns; ++i) to[i] = j + i < columns ? from[j + i] : T(0);
+      }
+    }
+    return;
+  }
+  for (std::int64_t j = 0; j < columns; j += P::columns, out += depth * P::columns) {
+    for (int first = 0; first < P::columns; first += P::width) {
+      const T* lines[P::width];
+      const int count =
+          static_cast<int>(std::clamp<std::int64_t>(columns - j - first, 0, P::width));
+      for (int i = 0; i < count; ++i)
+        lines[i] = source.run(column + j + first + i, p0, depth, scratch + i * depth);
+      pack_deep_lines(lines, count, depth, out + first, P::columns);
+    }
+  }
+}
+
+}  // namespace dhp::cpu

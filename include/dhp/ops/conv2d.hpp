@@ -1,0 +1,81 @@
+// conv2d: convolution of images [N, H, W, C] with a square kernel, and its two gradients.
+// Weights are [O, K, K, C]: then the pixels under the kernel, read in memory order, meet one row of them.
+#pragma once
+
+#include <dhp/tensor/view.hpp>
+
+#include <type_traits>
+
+namespace dhp {
+
+struct Conv2dGeometry {
+  int kernel = 1;
+  int stride = 1;
+  int padding = 0;  ///< rows and columns of zeros on each side
+};
+
+/// [N, H, W, C] -> [N, OH, OW, out_channels], OH = (H + 2 padding - kernel) / stride + 1.
+[[nodiscard]] inline Shape conv2d_output_shape(const Shape& x, std::int64_t out_channels,
+                                               Conv2dGeometry geometry) {
+  check(x.rank() == 4, "conv2d: images are [N, H, W, C], got ", x);
+  check(geometry.kernel >= 1 && geometry.stride >= 1 && geometry.padding >= 0,
+        "conv2d: kernel and stride are at least 1 and padding at least 0, got ", geometry.kernel,
+        ", ", geometry.stride, ", ", geometry.padding);
+  const auto along = [&](std::int64_t extent) {
+    const auto room = extent + 2 * std::int64_t{geometry.padding} - geometry.kernel;
+    check(room >= 0, "conv2d: a kernel of ", geometry.kernel, " does not fit on ", x,
+          " with padding ", geometry.padding, "; use larger images or more padding");
+    return room / geometry.stride + 1;
+  };
+  return {x[0], along(x[1]), along(x[2]), out_channels};
+}
+
+namespace detail {
+inline void check_conv2d(const char* op, const Shape& x, const Shape& w, const Shape& y,
+                         Conv2dGeometry geometry) {
+  const std::int64_t kernel = geometry.kernel;
+  check(w.rank() == 4 && x.rank() == 4 && w == Shape{w[0], kernel, kernel, x[3]}, "conv2d_", op,
+        ": images ", x, " and kernel ", kernel, " need weights [O, K, K, C], got ", w);
+  const auto expected = conv2d_output_shape(x, w[0], geometry);
+  check(y == expected, "conv2d_", op, ": ", x, " and weights ", w, " give ", expected, ", got ", y);
+}
+}  // namespace detail
+
+/// y = x * w. x [N, H, W, C], w [O, K, K, C], y [N, OH, OW, O], all of one type; sums in its
+/// accumulation type. Throws Error when shapes or types do not fit, as do the gradients.
+template <Device Dev>
+void conv2d_forward(Dev& dev, std::type_identity_t<ConstView<Dev>> x,
+                    std::type_identity_t<ConstView<Dev>> w, Conv2dGeometry geometry,
+                    std::type_identity_t<View<Dev>> y) {
+  detail::check_conv2d("forward", x.shape(), w.shape(), y.shape(), geometry);
+  check(x.dtype() == w.dtype() && x.dtype() == y.dtype(), "conv2d_forward: x, w and y are ",
+        x.dtype(), ", ", w.dtype(), " and ", y.dtype(), "; all need one type");
+  conv2d_forward_on(dev, x, w, geometry, y);
+}
+
+/// dx = the gradient of the input, written whole. Shapes and types as in conv2d_forward.
+template <Device Dev>
+void conv2d_backward_data(Dev& dev, std::type_identity_t<ConstView<Dev>> dy,
+                          std::type_identity_t<ConstView<Dev>> w, Conv2dGeometry geometry,
+                          std::type_identity_t<View<Dev>> dx) {
+  detail::check_conv2d("backward_data", dx.shape(), w.shape(), dy.shape(), geometry);
+  check(dy.dtype() == w.dtype() && dy.dtype() == dx.dtype(),
+        "conv2d_backward_data: dy, w and dx are ", dy.dtype(), ", ", w.dtype(), " and ", dx.dtype(),
+        "; all need one type");
+  conv2d_backward_data_on(dev, dy, w, geometry, dx);
+}
+
+/// dw = beta dw + the gradient of the weights. dw [O, K, K, C] in the accumulation type of x; beta 0
+/// never reads it.
+template <Device Dev>
+void conv2d_backward_filter(Dev& dev, std::type_identity_t<ConstView<Dev>> x,
+                            std::type_identity_t<ConstView<Dev>> dy, Conv2dGeometry geometry,
+                            std::type_identity_t<View<Dev>> dw, double beta) {
+  detail::check_conv2d("backward_filter", x.shape(), dw.shape(), dy.shape(), geometry);
+  check(x.dtype() == dy.dtype() && dw.dtype() == accumulation_type(x.dtype()),
+        "conv2d_backward_filter: x, dy and dw are ", x.dtype(), ", ", dy.dtype(), " and ",
+        dw.dtype(), "; x and dy need one type and dw its accumulation type");
+  conv2d_backward_filter_on(dev, x, dy, geometry, dw, beta);
+}
+
+}  // namespace dhp

@@ -1,0 +1,90 @@
+// pool: the maximum over windows of an image, and the average over whole images [N, H, W, C].
+#pragma once
+
+#include <dhp/tensor/view.hpp>
+
+#include <type_traits>
+
+namespace dhp {
+
+struct PoolGeometry {
+  int kernel = 3;
+  int stride = 2;
+  int padding = 1;  ///< places beside the image never win; less than kernel
+};
+
+/// [N, H, W, C] -> [N, OH, OW, C], OH = (H + 2 padding - kernel) / stride + 1.
+[[nodiscard]] inline Shape pool_output_shape(const Shape& x, PoolGeometry geometry) {
+  check(x.rank() == 4, "pool: images are [N, H, W, C], got ", x);
+  check(geometry.kernel >= 1 && geometry.stride >= 1 && geometry.padding >= 0 &&
+            2 * geometry.padding <= geometry.kernel,
+        "pool: kernel and stride are at least 1 and padding 0 to half the kernel, got ",
+        geometry.kernel, ", ", geometry.stride, ", ", geometry.padding);
+  const auto along = [&](std::int64_t extent) {
+    const auto room = extent + 2 * std::int64_t{geometry.padding} - geometry.kernel;
+    check(extent > 0 && room >= 0, "pool: a window of ", geometry.kernel, " does not fit on ", x,
+          " with padding ", geometry.padding, "; use larger images or more padding");
+    return room / geometry.stride + 1;
+  };
+  return {x[0], along(x[1]), along(x[2]), x[3]};
+}
+
+/// y = the maximum of each window; index (i32, shape of y) = h * W + w of that pixel in its image, the
+/// first of equals. A NaN in a window wins it. y has x's type. Throws Error when shapes or types do
+/// not fit, as do the other pooling ops.
+template <Device Dev>
+void max_pool_forward(Dev& dev, std::type_identity_t<ConstView<Dev>> x, PoolGeometry geometry,
+                      std::type_identity_t<View<Dev>> y, std::type_identity_t<View<Dev>> index) {
+  const auto expected = pool_output_shape(x.shape(), geometry);
+  check(y.shape() == expected && index.shape() == expected, "max_pool_forward: ", x.shape(),
+        " gives ", expected, ", got y ", y.shape(), " and index ", index.shape());
+  check(y.dtype() == x.dtype() && index.dtype() == DType::i32, "max_pool_forward: x is ", x.dtype(),
+        ", so y is the same and index i32, got ", y.dtype(), " and ", index.dtype());
+  check(x.shape()[1] * x.shape()[2] <= 0x7fffffff, "max_pool_forward: images of ", x.shape(),
+        " have more pixels than an i32 counts");
+  max_pool_forward_on(dev, x, geometry, y, index);
+}
+
+/// dx [N, H, W, C], written whole: each dy [N, OH, OW, C] is added to the pixel its index names.
+template <Device Dev>
+void max_pool_backward(Dev& dev, std::type_identity_t<ConstView<Dev>> dy,
+                       std::type_identity_t<ConstView<Dev>> index,
+                       std::type_identity_t<View<Dev>> dx) {
+  const auto& small = dy.shape();
+  const auto& large = dx.shape();
+  check(small.rank() == 4 && large.rank() == 4 && small[0] == large[0] && small[3] == large[3] &&
+            index.shape() == small,
+        "max_pool_backward: dy ", small, ", index ", index.shape(), " and dx ", large,
+        " do not belong together");
+  check(dx.dtype() == dy.dtype() && index.dtype() == DType::i32, "max_pool_backward: dy is ",
+        dy.dtype(), ", so dx is the same and index i32, got ", dx.dtype(), " and ", index.dtype());
+  max_pool_backward_on(dev, dy, index, dx);
+}
+
+/// y [N, C] = the mean over H and W of x [N, H, W, C], of the same type; summed in the accumulation type.
+template <Device Dev>
+void global_average_pool_forward(Dev& dev, std::type_identity_t<ConstView<Dev>> x,
+                                 std::type_identity_t<View<Dev>> y) {
+  check(x.shape().rank() == 4 && y.shape() == Shape{x.shape()[0], x.shape()[3]},
+        "global_average_pool_forward: x [N, H, W, C] gives y [N, C], got ", x.shape(), " and ",
+        y.shape());
+  check(x.shape()[1] * x.shape()[2] > 0, "global_average_pool_forward: images of ", x.shape(),
+        " have no pixels");
+  check(x.dtype() == y.dtype(), "global_average_pool_forward: x is ", x.dtype(), " and y is ",
+        y.dtype(), "; both need one type");
+  global_average_pool_forward_on(dev, x, y);
+}
+
+/// dx [N, H, W, C] = dy [N, C] / (H W).
+template <Device Dev>
+void global_average_pool_backward(Dev& dev, std::type_identity_t<ConstView<Dev>> dy,
+                                  std::type_identity_t<View<Dev>> dx) {
+  check(dx.shape().rank() == 4 && dy.shape() == Shape{dx.shape()[0], dx.shape()[3]},
+        "global_average_pool_backward: dx [N, H, W, C] belongs to dy [N, C], got ", dx.shape(),
+        " and ", dy.shape());
+  check(dx.dtype() == dy.dtype(), "global_average_pool_backward: dy is ", dy.dtype(), " and dx is ",
+        dx.dtype(), "; both need one type");
+  global_average_pool_backward_on(dev, dy, dx);
+}
+
+}  // namespace dhp
