@@ -4,4 +4,8 @@
 # be compiled again by everyone). Without types: double,float,dhp::bf16,dhp::f16.
 # A line whose header does not exist is left out.
 set(DHP_PRECOMPILED_OPS
+  gemm:Gemm:double,float
+  gemm:MatrixProduct
+  conv2d:Conv2d
+  pool:Pool
 )

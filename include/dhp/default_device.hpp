@@ -1,0 +1,19 @@
+// The device of this build tree: a program that says DefaultDevice is compiled by g++ for Cpu and by
+// nvcc for Cuda without a changed line.
+#pragma once
+
+#ifdef __CUDACC__
+#include <dhp/cuda.cuh>
+#else
+#include <dhp/cpu.hpp>
+#endif
+
+namespace dhp {
+
+#ifdef __CUDACC__
+using DefaultDevice = Cuda;
+#else
+using DefaultDevice = Cpu;
+#endif
+
+}  // namespace dhp
