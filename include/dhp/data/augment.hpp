@@ -1,0 +1,82 @@
+// Random changes of training images that keep their meaning, and the fixed way to the same size for
+// evaluation. All randomness is drawn from the SampleRandom of the sample and epoch.
+#pragma once
+
+#include <dhp/data/resize.hpp>
+#include <dhp/data/sample_random.hpp>
+
+#include <cmath>
+
+namespace dhp {
+
+struct AugmentOptions {
+  int crop_padding = 0;              ///< pixels of black around, then a random crop of the old size
+  bool flip = false;                 ///< left and right, every other time
+  bool random_resized_crop = false;  ///< a random part of the area, resized ("Inception" crop)
+  double area_min = 0.08;            ///< of the whole area
+  double area_max = 1.0;
+  double ratio_min = 3.0 / 4.0;  ///< width over height
+  double ratio_max = 4.0 / 3.0;
+};
+
+/// A box of random area and aspect ratio (Szegedy et al., "Going deeper with convolutions", 2015);
+/// after ten boxes that do not fit, the largest centred one whose ratio is allowed.
+[[nodiscard]] inline Box random_box(const Image& image, const AugmentOptions& options,
+                                    SampleRandom& random) {
+  const double area = static_cast<double>(image.height) * image.width;
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const double wanted = area * random.uniform(options.area_min, options.area_max);
+    const double ratio =
+        std::exp(random.uniform(std::log(options.ratio_min), std::log(options.ratio_max)));
+    const int width = static_cast<int>(std::lround(std::sqrt(wanted * ratio)));
+    const int height = static_cast<int>(std::lround(std::sqrt(wanted / ratio)));
+    if (width < 1 || height < 1 || width > image.width || height > image.height) continue;
+    const auto top = random.below(static_cast<std::uint32_t>(image.height - height + 1));
+    const auto left = random.below(static_cast<std::uint32_t>(image.width - width + 1));
+    return {static_cast<int>(top), static_cast<int>(left), height, width};
+  }
+  const double ratio = static_cast<double>(image.width) / image.height;
+  Box box{0, 0, image.height, image.width};
+  if (ratio < options.ratio_min)
+    box.height = std::max(1, static_cast<int>(std::lround(image.width / options.ratio_min)));
+  if (ratio > options.ratio_max)
+    box.width = std::max(1, static_cast<int>(std::lround(image.height * options.ratio_max)));
+  box.height = std::min(box.height, image.height);
+  box.width = std::min(box.width, image.width);
+  box.top = (image.height - box.height) / 2;
+  box.left = (image.width - box.width) / 2;
+  return box;
+}
+
+/// To height x width without chance: the shorter side to 8/7 of the size (256 for 224), then the centre.
+/// An image that has the size already stays as it is.
+[[nodiscard]] inline Image fit(const Image& image, int height, int width) {
+  if (image.height == height && image.width == width) return image;
+  const double scale = std::max(height * 8.0 / 7 / image.height, width * 8.0 / 7 / image.width);
+  const int tall = std::max(height, static_cast<int>(std::lround(image.height * scale)));
+  const int wide = std::max(width, static_cast<int>(std::lround(image.width * scale)));
+  // The centre is resized alone: a strip of an extreme shape never makes a huge image.
+  const int part_height = std::clamp(image.height * height / tall, 1, image.height);
+  const int part_width = std::clamp(image.width * width / wide, 1, image.width);
+  const Box centre{(image.height - part_height) / 2, (image.width - part_width) / 2, part_height,
+                   part_width};
+  return resize(image, centre, height, width);
+}
+
+/// A training image of height x width.
+[[nodiscard]] inline Image augment(const Image& image, const AugmentOptions& options, int height,
+                                   int width, SampleRandom& random) {
+  Image made = options.random_resized_crop
+                   ? resize(image, random_box(image, options, random), height, width)
+                   : fit(image, height, width);
+  if (options.crop_padding > 0) {
+    const auto places = static_cast<std::uint32_t>(2 * options.crop_padding + 1);
+    const int top = static_cast<int>(random.below(places)) - options.crop_padding;
+    const int left = static_cast<int>(random.below(places)) - options.crop_padding;
+    made = crop(made, {top, left, height, width});
+  }
+  if (options.flip && random.chance(0.5)) made = mirror(made);
+  return made;
+}
+
+}  // namespace dhp

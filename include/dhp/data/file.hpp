@@ -1,0 +1,128 @@
+// Whole files in memory, and a cursor over bytes whose errors name the file and the byte. Readers parse
+// with the cursor alone: it cannot run past the end.
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+using Bytes = std::vector<std::byte>;
+
+/// The most that a reader takes into memory from one file, packed or unpacked.
+inline constexpr std::size_t default_file_limit_bytes = std::size_t{64} << 30;
+
+/// The bytes of a file. Errors: missing, not a regular file, empty, unreadable, above the limit.
+[[nodiscard]] inline Bytes read_file(const std::string& path,
+                                     std::size_t limit_bytes = default_file_limit_bytes) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  check(std::filesystem::exists(status), "", path, ": there is no such file");
+  check(!std::filesystem::is_directory(status), "", path, ": is a directory, not a file");
+  check(std::filesystem::is_regular_file(status), "", path, ": is not a regular file");
+  const auto size = std::filesystem::file_size(path, error);
+  check(!error, "", path, ": ", error.message());
+  check(size > 0, "", path, ": the file is empty");
+  check(size <= limit_bytes, "", path, ": has ", size, " bytes, above the limit of ", limit_bytes);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                             &std::fclose);
+  check(file != nullptr, "", path, ": ", std::generic_category().message(errno));
+  Bytes bytes(size);
+  const auto got = std::fread(bytes.data(), 1, bytes.size(), file.get());
+  check(got == bytes.size(), "", path, ": only ", got, " of ", size, " bytes could be read");
+  return bytes;
+}
+
+/// Unpacks a compressed file: (bytes, name for errors, most bytes to make) -> bytes.
+using Unpack = Bytes (*)(std::span<const std::byte> packed, const std::string& name,
+                         std::size_t limit_bytes);
+
+[[nodiscard]] inline bool is_gzip(std::span<const std::byte> bytes) {
+  return bytes.size() >= 2 && bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b};
+}
+
+/// read_file, and what is gzip-compressed inside goes through `unpack` (gunzip of data/gzip.hpp).
+[[nodiscard]] inline Bytes read_unpacked(const std::string& path, Unpack unpack,
+                                         std::size_t limit_bytes = default_file_limit_bytes) {
+  auto bytes = read_file(path, limit_bytes);
+  if (!is_gzip(bytes)) return bytes;
+  check(unpack != nullptr, "", path,
+        ": is gzip-compressed, and this program was built without zlib; unpack it first (gunzip)");
+  return unpack(bytes, path, limit_bytes);
+}
+
+/// Reads from the front of some bytes; asking for more than there is throws.
+class ByteCursor {
+ public:
+  ByteCursor(std::span<const std::byte> bytes, std::string name)
+      : bytes_(bytes), name_(std::move(name)) {}
+
+  [[nodiscard]] std::size_t offset() const { return offset_; }
+  [[nodiscard]] std::size_t left() const { return bytes_.size() - offset_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+  [[nodiscard]] std::span<const std::byte> take(std::size_t count, const char* what) {
+    if (count > left())
+      wrong("ends in the middle of ", what, ": ", count, " bytes wanted, ", left(), " left");
+    const auto part = bytes_.subspan(offset_, count);
+    offset_ += count;
+    return part;
+  }
+  [[nodiscard]] std::uint8_t u8(const char* what) {
+    return std::to_integer<std::uint8_t>(take(1, what)[0]);
+  }
+  /// An unsigned number of `count` bytes, most significant first.
+  [[nodiscard]] std::uint64_t big_endian(std::size_t count, const char* what) {
+    std::uint64_t value = 0;
+    for (const auto byte : take(count, what)) value = value << 8 | std::to_integer<unsigned>(byte);
+    return value;
+  }
+  [[nodiscard]] std::uint64_t little_endian(std::size_t count, const char* what) {
+    std::uint64_t value = 0;
+    int shift = 0;
+    for (const auto byte : take(count, what)) {
+      value |= std::to_integer<std::uint64_t>(byte) << shift;
+      shift += 8;
+    }
+    return value;
+  }
+  void expect_end() {
+    if (left() != 0) wrong(left(), " bytes more than its header says");
+  }
+  /// Throws: "NAME, byte OFFSET: ...".
+  template <class... Parts>
+  [[noreturn]] void wrong(const Parts&... parts) const {
+    throw Error(concat(name_, ", byte ", offset_, ": ", parts...));
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+  std::string name_;
+  std::size_t offset_ = 0;
+};
+
+/// The product of extents times the element size; throws when it overflows or is above the limit.
+[[nodiscard]] inline std::size_t checked_size_bytes(const ByteCursor& at,
+                                                    std::span<const std::uint64_t> extents,
+                                                    std::size_t element_bytes,
+                                                    std::size_t limit_bytes) {
+  std::uint64_t bytes = element_bytes;
+  for (const auto extent : extents)
+    if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes > limit_bytes)
+      at.wrong("its dims ask for more than the limit of ", limit_bytes, " bytes");
+  return static_cast<std::size_t>(bytes);
+}
+
+}  // namespace dhp

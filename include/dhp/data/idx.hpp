@@ -1,0 +1,51 @@
+// IDX, the format of MNIST and its kin: two zero bytes, a type byte, the number of dims, the dims as
+// big-endian u32, then the elements. Only u8 data is read, as all published sets have it.
+#pragma once
+
+#include <dhp/core/shape.hpp>
+#include <dhp/data/file.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dhp {
+
+struct IdxArray {
+  Shape shape;
+  std::vector<std::uint8_t> values;
+};
+
+/// Strict: wrong magic, type, dims, a missing or an extra byte are errors that name file and byte.
+[[nodiscard]] inline IdxArray parse_idx(std::span<const std::byte> bytes, const std::string& name,
+                                        std::size_t limit_bytes = default_file_limit_bytes) {
+  ByteCursor at(bytes, name);
+  if (at.big_endian(2, "the IDX magic") != 0)
+    at.wrong("not an IDX file: it does not begin with two zero bytes");
+  const auto type = at.u8("the IDX type");
+  if (type != 0x08) at.wrong("IDX type ", int{type}, " is not read, only 8 (unsigned byte)");
+  const auto dims = at.u8("the number of dims");
+  if (dims < 1 || dims > 4) at.wrong("IDX with ", int{dims}, " dims; 1 to 4 would be right");
+  std::vector<std::uint64_t> extents;
+  Shape shape;
+  for (int dim = 0; dim < dims; ++dim) {
+    extents.push_back(at.big_endian(4, "the dims"));
+    if (extents.back() == 0) at.wrong("dim ", dim, " is 0: there is no sample in it");
+    shape.push_back(static_cast<std::int64_t>(extents.back()));
+  }
+  const auto values = at.take(checked_size_bytes(at, extents, 1, limit_bytes), "the elements");
+  at.expect_end();
+  IdxArray made{shape, std::vector<std::uint8_t>(values.size())};
+  std::transform(values.begin(), values.end(), made.values.begin(),
+                 [](std::byte byte) { return std::to_integer<std::uint8_t>(byte); });
+  return made;
+}
+
+/// Reads a file, plain or, with unpack = gunzip (data/gzip.hpp), compressed.
+[[nodiscard]] inline IdxArray load_idx(const std::string& path, Unpack unpack = nullptr,
+                                       std::size_t limit_bytes = default_file_limit_bytes) {
+  return parse_idx(read_unpacked(path, unpack, limit_bytes), path, limit_bytes);
+}
+
+}  // namespace dhp

@@ -1,0 +1,135 @@
+// From labelled images to a micro-batch: input [N, H, W, C], normalised, in the type of the model, and
+// the side input "labels" [N].
+#pragma once
+
+#include <dhp/data/augment.hpp>
+#include <dhp/data/collate.hpp>
+
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+struct ImageBatcherOptions {
+  int height = 0;  ///< of the input
+  int width = 0;
+  int channels = 3;
+  DType dtype = DType::f32;               ///< floating point
+  std::vector<double> mean;               ///< per channel, of values in [0, 1]; none: 0
+  std::vector<double> deviation;          ///< per channel; none: 1
+  std::optional<AugmentOptions> augment;  ///< none: evaluation, nothing random
+  std::uint64_t seed = 0;
+};
+
+template <Dataset D>
+  requires std::same_as<typename D::Sample, LabelledImage>
+class ImageBatcher {
+ public:
+  ImageBatcher(D data, ImageBatcherOptions options)
+      : data_(std::move(data)), options_(std::move(options)) {
+    const auto& o = options_;
+    check(o.height > 0 && o.width > 0 && o.channels > 0, "image batches of ", o.height, " x ",
+          o.width, " x ", o.channels, " do not exist; set height, width and channels");
+    check(is_floating(o.dtype), "images are fed as a floating-point type, not as ", o.dtype);
+    for (const auto* values : {&o.mean, &o.deviation})
+      check(values->empty() || values->size() == static_cast<std::size_t>(o.channels),
+            "normalisation needs a value for each of ", o.channels, " channels, got ",
+            values->size());
+    for (const double deviation : o.deviation)
+      check(deviation > 0, "the deviation of a channel must be positive, got ", deviation);
+  }
+
+  [[nodiscard]] std::int64_t size() const { return data_.size(); }
+  [[nodiscard]] const D& dataset() const { return data_; }
+
+  [[nodiscard]] HostBatch collate(std::span<const std::int64_t> indices, std::int64_t epoch) const {
+    const auto n = static_cast<std::int64_t>(indices.size());
+    HostBatch batch;
+    batch.input =
+        HostArray(options_.dtype, {n, options_.height, options_.width, options_.channels});
+    HostArray labels(DType::i32, {n});
+    for (std::size_t at = 0; at < indices.size(); ++at)
+      naming_sample(indices[at], [&] {
+        LabelledImage sample = data_.get(indices[at]);
+        write(batch.input, at, prepare(sample.image, indices[at], epoch));
+        labels.values<std::int32_t>()[at] = sample.label;
+      });
+    batch.side.emplace_back("labels", std::move(labels));
+    batch.counts.emplace_back("samples", n);
+    return batch;
+  }
+
+ private:
+  [[nodiscard]] Image prepare(const Image& image, std::int64_t index, std::int64_t epoch) const {
+    check(image.channels == options_.channels, "has ", image.channels, " channels; ",
+          options_.channels, " would be right");
+    if (!options_.augment) return fit(image, options_.height, options_.width);
+    SampleRandom random(options_.seed, epoch, index, DataUse::augment);
+    return augment(image, *options_.augment, options_.height, options_.width, random);
+  }
+
+  // Pixel p becomes (p / 255 - mean) / deviation, computed in double and rounded once.
+  void write(HostArray& input, std::size_t at, const Image& image) const {
+    visit_floating(options_.dtype, [&]<class T>(Tag<T>) {
+      const auto channels = static_cast<std::size_t>(options_.channels);
+      std::vector<T> table(256 * channels);
+      for (std::size_t value = 0; value < 256; ++value)
+        for (std::size_t c = 0; c < channels; ++c) {
+          const double mean = options_.mean.empty() ? 0 : options_.mean[c];
+          const double deviation = options_.deviation.empty() ? 1 : options_.deviation[c];
+          table[value * channels + c] =
+              static_cast<T>((static_cast<double>(value) / 255 - mean) / deviation);
+        }
+      T* to = input.values<T>().data() + at * image.pixels.size();
+      for (std::size_t first = 0; first < image.pixels.size(); first += channels)
+        for (std::size_t c = 0; c < channels; ++c)
+          to[first + c] = table[image.pixels[first + c] * channels + c];
+    });
+  }
+
+  D data_;
+  ImageBatcherOptions options_;
+};
+
+/// Mean and standard deviation of each channel, of values in [0, 1].
+struct ChannelStatistics {
+  std::vector<double> mean;
+  std::vector<double> deviation;  ///< of a channel without any spread: 1
+};
+/// Over the first `samples` images of a dataset. Integer sums: exact.
+template <Dataset D>
+  requires std::same_as<typename D::Sample, LabelledImage>
+[[nodiscard]] ChannelStatistics channel_statistics(const D& data, std::int64_t samples) {
+  std::vector<std::uint64_t> sums;
+  std::vector<std::uint64_t> squares;
+  std::uint64_t count = 0;
+  for (std::int64_t index = 0; index < std::min<std::int64_t>(samples, data.size()); ++index) {
+    const Image image = data.get(index).image;
+    const auto channels = static_cast<std::size_t>(image.channels);
+    sums.resize(std::max(sums.size(), channels));
+    squares.resize(sums.size());
+    check(sums.size() == channels, "sample ", index, " has ", channels, " channels, others have ",
+          sums.size());
+    count += image.pixels.size() / channels;
+    for (std::size_t at = 0; at < image.pixels.size(); ++at) {
+      const std::uint64_t value = image.pixels[at];
+      sums[at % channels] += value;
+      squares[at % channels] += value * value;
+    }
+  }
+  ChannelStatistics made;
+  for (std::size_t c = 0; c < sums.size(); ++c) {
+    const double mean = static_cast<double>(sums[c]) / static_cast<double>(count);
+    const double square = static_cast<double>(squares[c]) / static_cast<double>(count);
+    const double deviation = std::sqrt(std::max(0.0, square - mean * mean)) / 255;
+    made.mean.push_back(mean / 255);
+    made.deviation.push_back(deviation > 0 ? deviation : 1);
+  }
+  return made;
+}
+
+}  // namespace dhp

@@ -1,0 +1,160 @@
+// A directory of images by class: DIR/CLASS/**/FILE. Classes are numbered in the byte order of their
+// names, files lie in the byte order of their paths, so every machine sees the same dataset.
+#pragma once
+
+#include <dhp/data/decoder.hpp>
+#include <dhp/device/thread_pool.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+struct ImageFolderOptions {
+  DecodeOptions decode;
+  bool skip_bad =
+      false;  ///< leave out files that cannot be read, and count them; else they are errors
+  /// Decode every file once at the start, so that no damaged one stops a run in the middle. skip_bad
+  /// needs it: all ranks must agree on the number of samples before the first step.
+  bool check_all = true;
+  int threads = 1;  ///< that check
+  std::size_t file_limit_bytes = std::size_t{1} << 30;
+};
+
+class ImageFolder {
+ public:
+  using Sample = LabelledImage;
+
+  ImageFolder(const std::string& path, std::vector<Decoder> decoders,
+              const ImageFolderOptions& options = {})
+      : options_(options) {
+    check(!decoders.empty(), "", path,
+          ": this program was built without any image format (PNG, JPEG)");
+    check(!options.skip_bad || options.check_all, "skip_bad without check_all cannot work");
+    auto found = std::make_shared<Found>();
+    found->decoders = std::move(decoders);
+    find_classes(path, *found);
+    for (std::size_t label = 0; label < found->classes.size(); ++label)
+      find_files(path + "/" + found->classes[label], static_cast<std::int32_t>(label), *found);
+    if (options.check_all) check_files(*found);
+    check_classes(path, *found);
+    found_ = std::move(found);
+  }
+
+  [[nodiscard]] std::int64_t size() const {
+    return static_cast<std::int64_t>(found_->files.size());
+  }
+  [[nodiscard]] Sample get(std::int64_t index) const {
+    check_sample_index(index, size());
+    const auto& file = found_->files[static_cast<std::size_t>(index)];
+    return {read(*found_, file), file.label};
+  }
+  [[nodiscard]] const std::vector<std::string>& class_names() const { return found_->classes; }
+  [[nodiscard]] int classes() const { return static_cast<int>(found_->classes.size()); }
+  [[nodiscard]] const std::string& path_of(std::int64_t index) const {
+    return found_->files.at(static_cast<std::size_t>(index)).path;
+  }
+  /// With skip_bad: what was left out, one sentence each that names the file.
+  [[nodiscard]] const std::vector<std::string>& skipped() const { return found_->skipped; }
+
+ private:
+  struct File {
+    std::string path;
+    std::int32_t label = 0;
+  };
+  struct Found {
+    std::vector<Decoder> decoders;
+    std::vector<std::string> classes;
+    std::vector<File> files;
+    std::vector<std::string> skipped;
+  };
+  using Entry = std::filesystem::directory_entry;
+
+  [[nodiscard]] static bool hidden(const Entry& entry) {
+    return entry.path().filename().string().starts_with('.');
+  }
+
+  static void find_classes(const std::string& path, Found& found) {
+    std::error_code error;
+    check(std::filesystem::is_directory(path, error), "", path, ": there is no such directory");
+    for (std::filesystem::directory_iterator at(path, error), end; !error && at != end;
+         at.increment(error))
+      if (!hidden(*at) && at->is_directory(error))
+        found.classes.push_back(at->path().filename().string());
+    check(!error, "", path, ": ", error.message());
+    check(!found.classes.empty(), "", path,
+          ": holds no directory of a class; DIR/CLASS/IMAGE is expected");
+    std::sort(found.classes.begin(), found.classes.end());
+  }
+
+  static void find_files(const std::string& path, std::int32_t label, Found& found) {
+    const auto begin = static_cast<std::ptrdiff_t>(found.files.size());
+    std::error_code error;
+    for (std::filesystem::recursive_directory_iterator at(path, error), end; !error && at != end;
+         at.increment(error)) {
+      const bool directory = at->is_directory(error);
+      if (hidden(*at) && directory) at.disable_recursion_pending();
+      if (!hidden(*at) && !directory) found.files.push_back({at->path().string(), label});
+      error.clear();  // a link that leads nowhere is listed, and named when it is read
+    }
+    check(!error, "", path, ": ", error.message());
+    std::sort(found.files.begin() + begin, found.files.end(),
+              [](const File& a, const File& b) { return a.path < b.path; });
+  }
+
+  [[nodiscard]] Image read(const Found& found, const File& file) const {
+    auto extension = std::filesystem::path(file.path).extension().string();
+    for (char& letter : extension)
+      if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+    std::string known;
+    for (const auto& decoder : found.decoders)
+      for (const auto& one : decoder.extensions) {
+        if (one == extension)
+          return decoder.decode(read_file(file.path, options_.file_limit_bytes), file.path,
+                                options_.decode);
+        known += known.empty() ? one : " " + one;
+      }
+    fail("", file.path, ": not a kind of image that this program reads (", known, ")");
+  }
+
+  void check_files(Found& found) const {
+    std::vector<std::string> wrong(found.files.size());
+    ThreadPool pool(std::max(1, options_.threads));
+    pool.run(static_cast<std::int64_t>(found.files.size()), [&](std::int64_t index) {
+      const auto at = static_cast<std::size_t>(index);
+      try {
+        (void)read(found, found.files[at]);
+      } catch (const Error& error) {
+        wrong[at] = error.sentence();
+      }
+    });
+    std::vector<File> good;
+    for (std::size_t at = 0; at < wrong.size(); ++at) {
+      if (wrong[at].empty()) {
+        good.push_back(std::move(found.files[at]));
+        continue;
+      }
+      check(options_.skip_bad, "", wrong[at], "; --skip-bad goes on without such files");
+      found.skipped.push_back(std::move(wrong[at]));
+    }
+    found.files = std::move(good);
+  }
+
+  static void check_classes(const std::string& path, const Found& found) {
+    std::vector<bool> present(found.classes.size(), false);
+    for (const auto& file : found.files) present[static_cast<std::size_t>(file.label)] = true;
+    for (std::size_t label = 0; label < present.size(); ++label)
+      check(present[label], "", path, "/", found.classes[label],
+            ": holds no image that can be read");
+  }
+
+  ImageFolderOptions options_;
+  std::shared_ptr<const Found> found_;
+};
+
+}  // namespace dhp

@@ -1,0 +1,179 @@
+// NumPy's .npy, versions 1 and 2: the magic, a header that is the text of a Python dict, the elements.
+// Read: u1, i4, i8, f4, f8, little-endian, C order.
+#pragma once
+
+#include <dhp/core/shape.hpp>
+#include <dhp/core/types.hpp>
+#include <dhp/data/file.hpp>
+
+#include <charconv>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dhp {
+
+struct NpyArray {
+  DType dtype = DType::u8;
+  Shape shape;
+  Bytes bytes;
+
+  template <class T>
+  [[nodiscard]] std::vector<T> values() const {
+    check(dtype == dtype_of<T>(), "an array of ", dtype, " was read as ", dtype_of<T>());
+    std::vector<T> made(bytes.size() / sizeof(T));
+    if (!made.empty()) std::memcpy(made.data(), bytes.data(), bytes.size());
+    return made;
+  }
+};
+
+/// Reads the dict of the header, with exactly the keys descr, fortran_order and shape.
+class NpyHeader {
+ public:
+  NpyHeader(std::string_view text, const ByteCursor& at) : text_(text), at_(at) {
+    expect('{');
+    int seen = 0;
+    while (!accept('}')) {
+      const auto key = quoted();
+      expect(':');
+      if (key == "descr" && (seen & 1) == 0) {
+        seen |= 1;
+        dtype = type_of(quoted());
+      } else if (key == "fortran_order" && (seen & 2) == 0) {
+        seen |= 2;
+        if (word() != "False") wrong("Fortran order is not read: np.ascontiguousarray() turns it");
+      } else if (key == "shape" && (seen & 4) == 0) {
+        seen |= 4;
+        read_shape();
+      } else {
+        wrong("the key '", key, "' is unknown or written twice");
+      }
+      if (!accept(',')) {
+        expect('}');
+        break;
+      }
+    }
+    skip_space();
+    if (place_ != text_.size() || seen != 7) wrong("it is not the dict of an .npy header");
+  }
+
+  DType dtype = DType::u8;
+  std::vector<std::uint64_t> extents;
+
+ private:
+  template <class... Parts>
+  [[noreturn]] void wrong(const Parts&... parts) const {
+    at_.wrong("in the .npy header: ", parts...);
+  }
+  void skip_space() {
+    while (place_ < text_.size() && (text_[place_] == ' ' || text_[place_] == '\n')) ++place_;
+  }
+  bool accept(char wanted) {
+    skip_space();
+    if (place_ == text_.size() || text_[place_] != wanted) return false;
+    ++place_;
+    return true;
+  }
+  void expect(char wanted) {
+    if (!accept(wanted)) wrong("'", wanted, "' was expected at its character ", place_);
+  }
+  std::string_view quoted() {
+    expect('\'');
+    const auto end = text_.find('\'', place_);
+    if (end == text_.npos) wrong("a quoted word does not end");
+    const auto found = text_.substr(place_, end - place_);
+    place_ = end + 1;
+    return found;
+  }
+  std::string_view word() {
+    skip_space();
+    const auto begin = place_;
+    while (place_ < text_.size() && (text_[place_] | 0x20) >= 'a' && (text_[place_] | 0x20) <= 'z')
+      ++place_;
+    return text_.substr(begin, place_ - begin);
+  }
+  void read_shape() {
+    expect('(');
+    while (!accept(')')) {
+      skip_space();
+      std::uint64_t extent = 0;
+      const auto* first = text_.data() + place_;
+      const auto [end, error] = std::from_chars(first, text_.data() + text_.size(), extent);
+      if (error != std::errc{} || extent > (std::uint64_t{1} << 62)) wrong("a bad extent in shape");
+      place_ += static_cast<std::size_t>(end - first);
+      if (extents.size() == Shape::max_rank) wrong("more than 6 dims");
+      extents.push_back(extent);
+      if (!accept(',')) {
+        expect(')');
+        break;
+      }
+    }
+  }
+  [[nodiscard]] DType type_of(std::string_view descr) const {
+    if (descr == "|u1" || descr == "<u1") return DType::u8;
+    if (descr == "<i4") return DType::i32;
+    if (descr == "<i8") return DType::i64;
+    if (descr == "<f4") return DType::f32;
+    if (descr == "<f8") return DType::f64;
+    wrong("elements of type '", descr, "' are not read, only |u1 <i4 <i8 <f4 <f8");
+  }
+
+  std::string_view text_;
+  std::size_t place_ = 0;
+  const ByteCursor& at_;
+};
+
+[[nodiscard]] inline NpyArray parse_npy(std::span<const std::byte> bytes, const std::string& name,
+                                        std::size_t limit_bytes = default_file_limit_bytes) {
+  constexpr std::string_view magic("\x93NUMPY", 6);
+  ByteCursor at(bytes, name);
+  const auto front = at.take(6, "the .npy magic");
+  if (std::memcmp(front.data(), magic.data(), 6) != 0) at.wrong("not an .npy file: wrong magic");
+  const auto version = at.big_endian(2, "the version");
+  if (version != 0x0100 && version != 0x0200)
+    at.wrong(".npy version ", version >> 8, ".", version & 255, " is not read, only 1.0 and 2.0");
+  const auto header_bytes = at.little_endian(version == 0x0100 ? 2 : 4, "the header length");
+  const auto text = at.take(static_cast<std::size_t>(header_bytes), "the header");
+  const NpyHeader header({reinterpret_cast<const char*>(text.data()), text.size()}, at);
+
+  NpyArray made{.dtype = header.dtype, .shape = {}, .bytes = {}};
+  const auto size = checked_size_bytes(at, header.extents, size_of(header.dtype), limit_bytes);
+  for (const auto extent : header.extents) made.shape.push_back(static_cast<std::int64_t>(extent));
+  const auto values = at.take(size, "the elements");
+  at.expect_end();
+  made.bytes.assign(values.begin(), values.end());
+  return made;
+}
+
+[[nodiscard]] inline NpyArray load_npy(const std::string& path,
+                                       std::size_t limit_bytes = default_file_limit_bytes) {
+  return parse_npy(read_file(path, limit_bytes), path, limit_bytes);
+}
+
+/// The bytes of a version-1 file; T is u8, i32, i64, float or double.
+template <class T>
+[[nodiscard]] Bytes npy_bytes(const Shape& shape, std::span<const T> values) {
+  check(static_cast<std::int64_t>(values.size()) == shape.count(), "an .npy of shape ", shape,
+        " needs ", shape.count(), " values, got ", values.size());
+  const bool floating = is_floating(dtype_of<T>());
+  std::string header = concat("{'descr': '",
+                              sizeof(T) == 1 ? "|u"
+                              : floating     ? "<f"
+                                             : "<i",
+                              sizeof(T), "', 'fortran_order': False, 'shape': (");
+  for (int dim = 0; dim < shape.rank(); ++dim) header += concat(shape[dim], ", ");
+  header += "), }";
+  while ((10 + header.size() + 1) % 64 != 0) header += ' ';
+  header += '\n';
+  std::string text("\x93NUMPY\x01\x00", 8);
+  text += static_cast<char>(header.size() & 255);
+  text += static_cast<char>(header.size() >> 8);
+  text += header;
+  Bytes made(text.size() + values.size_bytes());
+  std::memcpy(made.data(), text.data(), text.size());
+  if (!values.empty()) std::memcpy(made.data() + text.size(), values.data(), values.size_bytes());
+  return made;
+}
+
+}  // namespace dhp

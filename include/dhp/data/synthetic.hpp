@@ -1,0 +1,84 @@
+// Images made up on the fly whose label can be learnt: a coarse pattern for each class, under noise. For
+// tests, for trying a program without data, and for measuring a host-fed run.
+#pragma once
+
+#include <dhp/data/image.hpp>
+#include <dhp/data/sample_random.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace dhp {
+
+struct SyntheticOptions {
+  std::int64_t samples = 1024;
+  int classes = 10;
+  int height = 32;
+  int width = 32;
+  int channels = 3;
+  double noise = 0.5;  ///< share of noise in a pixel, in [0, 1]; the rest is the pattern
+  std::uint64_t seed = 0;
+};
+
+/// Sample i is of class i % classes.
+class SyntheticImages {
+ public:
+  using Sample = LabelledImage;
+
+  explicit SyntheticImages(const SyntheticOptions& options) : options_(options) {
+    const auto& o = options_;
+    check(o.samples > 0 && o.classes > 0 && o.height > 0 && o.width > 0 && o.channels > 0,
+          "synthetic images: samples, classes, height, width and channels must be positive, got ",
+          o.samples, ", ", o.classes, ", ", o.height, ", ", o.width, ", ", o.channels);
+    check(o.noise >= 0 && o.noise <= 1, "synthetic images: noise lies in [0, 1], got ", o.noise);
+    std::vector<std::uint8_t> cells;
+    for (int label = 0; label < o.classes; ++label) {
+      SampleRandom random(o.seed, -1, label, DataUse::synthesize);
+      for (int cell = 0; cell < grid * grid * o.channels; ++cell)
+        cells.push_back(static_cast<std::uint8_t>(random.below(256)));
+    }
+    cells_ = std::make_shared<const std::vector<std::uint8_t>>(std::move(cells));
+  }
+
+  [[nodiscard]] std::int64_t size() const { return options_.samples; }
+  [[nodiscard]] int classes() const { return options_.classes; }
+  [[nodiscard]] Sample get(std::int64_t index) const {
+    check_sample_index(index, size());
+    const auto& o = options_;
+    const auto label = static_cast<int>(index % o.classes);
+    const int noise = static_cast<int>(o.noise * 256);
+    const RandomStream stream =
+        data_stream(o.seed + mix(static_cast<std::uint64_t>(index)), 0, DataUse::synthesize);
+    Sample made{Image::blank(o.height, o.width, o.channels), label};
+    auto* pixel = made.image.pixels.data();
+    std::uint64_t drawn = 0;
+    std::array<std::uint32_t, 4> words{};
+    for (int y = 0; y < o.height; ++y)
+      for (int x = 0; x < o.width; ++x)
+        for (int c = 0; c < o.channels; ++c) {
+          if (drawn % 16 == 0) words = stream.block(drawn / 16);
+          const int random = static_cast<int>(words[drawn / 4 % 4] >> (8 * (drawn % 4)) & 255);
+          ++drawn;
+          *pixel++ = static_cast<std::uint8_t>(
+              (cell(label, y, x, c) * (256 - noise) + random * noise) >> 8);
+        }
+    return made;
+  }
+
+ private:
+  static constexpr int grid = 4;  // a pattern is so many cells high and wide
+
+  [[nodiscard]] int cell(int label, int y, int x, int c) const {
+    const int row = y * grid / options_.height;
+    const int column = x * grid / options_.width;
+    const int at = ((label * grid + row) * grid + column) * options_.channels + c;
+    return (*cells_)[static_cast<std::size_t>(at)];
+  }
+
+  SyntheticOptions options_;
+  std::shared_ptr<const std::vector<std::uint8_t>> cells_;
+};
+
+}  // namespace dhp

@@ -1,0 +1,61 @@
+// The permutation: a bijection for every size, and spread well enough to be a shuffle.
+#include <dhp/data/permutation.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <map>
+#include <vector>
+
+namespace {
+
+TEST_CASE("permutation: a bijection at every size") {
+  for (const std::int64_t size : {0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 64, 65, 127, 1000, 4097}) {
+    const dhp::Permutation order(size, 3, 1);
+    std::vector<int> hits(static_cast<std::size_t>(size), 0);
+    for (std::int64_t place = 0; place < size; ++place) {
+      const auto element = order(place);
+      REQUIRE(element >= 0);
+      REQUIRE(element < size);
+      ++hits[static_cast<std::size_t>(element)];
+    }
+    for (const int hit : hits) CHECK(hit == 1);
+    CHECK_THROWS_AS((void)order(size), dhp::Error);
+    CHECK_THROWS_AS((void)order(-1), dhp::Error);
+  }
+}
+
+TEST_CASE("permutation: all six orders of three elements are about equally frequent") {
+  std::map<std::array<std::int64_t, 3>, int> seen;
+  for (std::int64_t epoch = 0; epoch < 6000; ++epoch) {
+    const dhp::Permutation order(3, 11, epoch);
+    ++seen[{order(0), order(1), order(2)}];
+  }
+  REQUIRE(seen.size() == 6);
+  for (const auto& [order, times] : seen) CHECK(std::abs(times - 1000) < 150);  // 5 sigma
+}
+
+TEST_CASE("permutation: every element comes to every place about equally often") {
+  constexpr int size = 12;
+  constexpr int epochs = 6000;
+  std::array<std::array<int, size>, size> times{};
+  for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
+    const dhp::Permutation order(size, 12, epoch);
+    for (int place = 0; place < size; ++place)
+      ++times[static_cast<std::size_t>(place)][static_cast<std::size_t>(order(place))];
+  }
+  double chi2 = 0;
+  for (const auto& row : times)
+    for (const int time : row) chi2 += (time - 500.0) * (time - 500.0) / 500.0;
+  CHECK(chi2 < 121 + 5 * 15.6);  // 121 degrees of freedom, five standard deviations
+}
+
+TEST_CASE("permutation: neighbours are not kept together") {
+  const dhp::Permutation order(60000, 5, 0);
+  int neighbours = 0;
+  for (std::int64_t place = 1; place < 60000; ++place)
+    if (order(place) == order(place - 1) + 1) ++neighbours;
+  CHECK(neighbours < 10);  // one is expected
+}
+
+}  // namespace
