@@ -1,0 +1,69 @@
+// Mesh: the world as a grid of data x tensor x pipeline ranks, and the communicator of each axis. The
+// tensor axis runs fastest, then data, then pipeline: the ranks that talk most are the closest.
+#pragma once
+
+#include <dhp/comm/comm.hpp>
+
+#include <string>
+
+namespace dhp {
+
+struct MeshShape {
+  int data = 1;
+  int tensor = 1;
+  int pipeline = 1;
+  [[nodiscard]] int size() const { return data * tensor * pipeline; }
+};
+
+[[nodiscard]] inline std::string to_text(const MeshShape& shape) {
+  return concat(shape.data, "x", shape.tensor, "x", shape.pipeline,
+                " (data x tensor x pipeline)");
+}
+
+template <class Dev>
+class Mesh {
+ public:
+  /// Collective over the world.
+  Mesh(Comm<Dev> world, MeshShape shape) : world_(std::move(world)), shape_(shape) {
+    check(shape.data >= 1 && shape.tensor >= 1 && shape.pipeline >= 1,
+          "every axis of a mesh has at least 1 rank, got ", shape);
+    check(shape.size() == world_.size(), "a mesh of ", shape, " needs ", shape.size(),
+          " ranks, the world has ", world_.size());
+    const int rank = world_.rank();
+    tensor_index_ = rank % shape.tensor;
+    data_index_ = rank / shape.tensor % shape.data;
+    pipeline_index_ = rank / (shape.tensor * shape.data);
+    // The colour numbers the groups of an axis: the two other coordinates.
+    tensor_ = world_.split(pipeline_index_ * shape.data + data_index_, tensor_index_);
+    data_ = world_.split(pipeline_index_ * shape.tensor + tensor_index_, data_index_);
+    const int column = data_index_ * shape.tensor + tensor_index_;
+    pipeline_ = world_.split(column, pipeline_index_);
+    pipeline_backward_ = world_.split(column, pipeline_index_);
+  }
+
+  [[nodiscard]] const MeshShape& shape() const { return shape_; }
+  [[nodiscard]] Comm<Dev>& world() { return world_; }
+  [[nodiscard]] Comm<Dev>& data() { return data_; }
+  [[nodiscard]] Comm<Dev>& tensor() { return tensor_; }
+  [[nodiscard]] Comm<Dev>& pipeline() { return pipeline_; }
+  /// The same ranks as pipeline(), for what flows against it.
+  [[nodiscard]] Comm<Dev>& pipeline_backward() { return pipeline_backward_; }
+  [[nodiscard]] int data_index() const { return data_index_; }
+  [[nodiscard]] int tensor_index() const { return tensor_index_; }
+  [[nodiscard]] int pipeline_index() const { return pipeline_index_; }
+
+  friend std::string to_text(const Mesh& mesh) { return to_text(mesh.shape_); }
+
+ private:
+  Comm<Dev> world_;
+  MeshShape shape_;
+  int data_index_ = 0;
+  int tensor_index_ = 0;
+  int pipeline_index_ = 0;
+  Comm<Dev> tensor_;
+  Comm<Dev> data_;
+  Comm<Dev> pipeline_;
+  Comm<Dev> pipeline_backward_;
+};
+
+}  // namespace dhp
