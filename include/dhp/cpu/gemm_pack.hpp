@@ -100,6 +100,7 @@ template <class T, class Source>
 void pack_a(const Source& source, std::int64_t row, int rows, std::int64_t p0, std::int64_t depth,
             T* out, T* scratch) {
   using P = Panel<T>;
+  if (depth == 0) return;
   if (!source.deep) {
     for (std::int64_t p = 0; p < depth; ++p) {
       const T* from = source.run(p0 + p, row, rows, scratch);
@@ -127,6 +128,7 @@ template <class T, class Source>
 void pack_b(const Source& source, std::int64_t column, std::int64_t columns, std::int64_t p0,
             std::int64_t depth, T* out, T* scratch) {
   using P = Panel<T>;
+  if (depth == 0) return;
   if (!source.deep) {
     for (std::int64_t p = 0; p < depth; ++p) {
       const T* from = source.run(p0 + p, column, columns, scratch);

@@ -1,0 +1,170 @@
+// gemm against three nested loops in double, for every storage type, transposition and awkward size.
+#include <dhp/cpu/gemm.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+struct Case {
+  std::int64_t m, n, k;
+};
+const Case cases[] = {{1, 1, 1},    {0, 3, 4},     {3, 0, 4},     {3, 4, 0},     {5, 1, 7},
+                      {1, 33, 5},   {14, 32, 16},  {15, 31, 17},  {29, 67, 257}, {13, 70, 300},
+                      {450, 9, 20}, {20, 520, 33}, {461, 530, 3}, {7, 10, 513}};
+
+template <class T>
+double unit_error() {
+  if constexpr (std::is_same_v<T, double>) return 2e-15;
+  else if constexpr (std::is_same_v<T, float>) return 1e-6;
+  else if constexpr (std::is_same_v<T, bf16>) return 0.004;
+  else return 0.0005;
+}
+
+// gemm with c (and bias) of type C against the definition.
+template <class T, class C>
+void check_against_loops(Cpu& dev, Case size, GemmOptions options, bool with_bias) {
+  const auto [m, n, k] = size;
+  const auto a = random_tensor<T>(dev, options.transpose_a ? Shape{k, m} : Shape{m, k}, 1);
+  const auto b = random_tensor<T>(dev, options.transpose_b ? Shape{n, k} : Shape{k, n}, 2);
+  auto c = random_tensor<C>(dev, {m, n}, 3);
+  const auto bias = random_tensor<C>(dev, {n}, 4);
+  auto expected = widened(c);
+  const auto left = widened(a);
+  const auto right = widened(b);
+  const auto add = widened(bias);
+  for (std::int64_t i = 0; i < m; ++i) {
+    for (std::int64_t j = 0; j < n; ++j) {
+      double sum = 0;
+      for (std::int64_t p = 0; p < k; ++p)
+        sum += left[static_cast<std::size_t>(options.transpose_a ? p * m + i : i * k + p)] *
+               right[static_cast<std::size_t>(options.transpose_b ? j * k + p : p * n + j)];
+      double& out = expected[static_cast<std::size_t>(i * n + j)];
+      out = options.alpha * sum + options.beta * out;
+      if (with_bias) out += add[static_cast<std::size_t>(j)];
+    }
+  }
+  gemm(dev, a, b, c.mut(), options, with_bias ? bias.view() : ConstView<Cpu>());
+  const double scale = 4 * (std::sqrt(static_cast<double>(k)) + 2);
+  CAPTURE(m);
+  CAPTURE(n);
+  CAPTURE(k);
+  CAPTURE(options.transpose_a);
+  CAPTURE(options.transpose_b);
+  CAPTURE(options.beta);
+  CAPTURE(with_bias);
+  CHECK(distance(widened(c), expected, scale) <= unit_error<C>());
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("gemm agrees with its definition", T, double, float, bf16, f16) {
+  using A = Accumulator<T>;
+  Cpu dev;
+  for (const auto& size : cases) {
+    for (int form = 0; form < 4; ++form) {
+      const GemmOptions plain{.transpose_a = (form & 1) != 0, .transpose_b = (form & 2) != 0};
+      GemmOptions scaled = plain;
+      scaled.alpha = 0.5;
+      scaled.beta = -1.5;
+      check_against_loops<T, T>(dev, size, plain, false);
+      check_against_loops<T, T>(dev, size, scaled, true);
+      check_against_loops<T, A>(dev, size, plain, true);
+      check_against_loops<T, A>(dev, size, scaled, false);
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("gemm with beta 0 never reads c", T, double, float, bf16, f16) {
+  Cpu dev;
+  for (const std::int64_t k : {0, 3, 600}) {
+    const auto a = random_tensor<T>(dev, {17, k}, 1);
+    const auto b = random_tensor<T>(dev, {k, 35}, 2);
+    Tensor<Cpu> c(dev, dtype_of<T>(), {17, 35});
+    for (std::int64_t i = 0; i < c.count(); ++i)
+      c.mut().data<T>()[i] = static_cast<T>(std::numeric_limits<float>::quiet_NaN());
+    gemm(dev, a, b, c.mut());
+    for (const double value : widened(c)) CHECK(std::isfinite(value));
+  }
+}
+
+TEST_CASE("gemm passes on NaN of a and b") {
+  Cpu dev;
+  auto a = random_tensor<float>(dev, {3, 5}, 1);
+  const auto b = random_tensor<float>(dev, {5, 40}, 2);
+  a.mut().data<float>()[7] = std::numeric_limits<float>::quiet_NaN();  // row 1
+  Tensor<Cpu> c(dev, DType::f32, {3, 40});
+  gemm(dev, a, b, c.mut());
+  const auto values = widened(c);
+  for (std::size_t i = 0; i < 120; ++i) CHECK(std::isnan(values[i]) == (i / 40 == 1));
+}
+
+TEST_CASE_TEMPLATE("gemm has the same bits for any number of threads", T, double, float, bf16) {
+  const Shape shapes[] = {{1000, 700}, {700, 1100}, {1000, 1100}};
+  std::vector<double> first;
+  for (const int threads : {1, 2, 3}) {
+    Cpu dev({.threads = threads});
+    Tensor<Cpu> c(dev, dtype_of<T>(), shapes[2]);
+    gemm(dev, random_tensor<T>(dev, shapes[0], 1), random_tensor<T>(dev, shapes[1], 2), c.mut());
+    if (first.empty()) first = widened(c);
+    CHECK(first == widened(c));
+  }
+}
+
+TEST_CASE("a weight gradient over many rows has the same bits for any number of threads") {
+  std::vector<double> first;
+  for (const int threads : {1, 2, 3}) {
+    Cpu dev({.threads = threads});
+    Tensor<Cpu> c(dev, DType::f32, {40, 50});
+    gemm(dev, random_tensor<float>(dev, {9001, 40}, 1), random_tensor<float>(dev, {9001, 50}, 2),
+         c.mut(), {.transpose_a = true});
+    if (first.empty()) first = widened(c);
+    CHECK(first == widened(c));
+  }
+}
+
+TEST_CASE("run_serial and run give the same bits, with leading dimensions") {
+  Cpu dev({.threads = 2});
+  const auto a = random_tensor<float>(dev, {500, 90}, 1);
+  const auto b = random_tensor<float>(dev, {90, 620}, 2);
+  auto c = random_tensor<float>(dev, {500, 640}, 3);
+  auto d = clone<Cpu>(dev, c);
+  const auto before = widened(c);
+  const float* left = a.view().data<float>();
+  const float* right = b.view().data<float>();
+  cpu::Gemm<float>::run(dev, false, false, 500, 600, 80, 2, left, 90, right, 620, 1,
+                        c.mut().data<float>(), 640);
+  cpu::Gemm<float>::run_serial(false, false, 500, 600, 80, 2, left, 90, right, 620, 1,
+                               d.mut().data<float>(), 640);
+  const auto after = widened(c);
+  CHECK(after == widened(d));
+  for (std::size_t i = 0; i < 500; ++i)
+    for (std::size_t j = 600; j < 640; ++j) CHECK(after[i * 640 + j] == before[i * 640 + j]);
+}
+
+TEST_CASE("gemm refuses what does not fit") {
+  Cpu dev;
+  const Tensor<Cpu> a(dev, DType::f32, {3, 4});
+  const Tensor<Cpu> b(dev, DType::f32, {5, 6});
+  Tensor<Cpu> c(dev, DType::f32, {3, 6});
+  CHECK(message_of([&] { gemm(dev, a, b, c.mut()); }) ==
+        "gemm: op(a) has 4 columns but op(b) has 5 rows (a [3, 4], b [5, 6])");
+  const Tensor<Cpu> good(dev, DType::f32, {4, 6});
+  Tensor<Cpu> wrong(dev, DType::f32, {6, 3});
+  CHECK(message_of([&] { gemm(dev, a, good, wrong.mut()); }) ==
+        "gemm: op(a) op(b) is [3, 6] but c is [6, 3]");
+  const Tensor<Cpu> half(dev, DType::bf16, {4, 6});
+  CHECK_THROWS_AS(gemm(dev, a, half, c.mut()), Error);
+  Tensor<Cpu> narrow(dev, DType::bf16, {3, 6});
+  CHECK_THROWS_AS(gemm(dev, a, good, narrow.mut()), Error);
+  CHECK_THROWS_AS(gemm(dev, a, good, c.mut(), {}, a), Error);
+  const Tensor<Cpu> cube(dev, DType::f32, {1, 3, 4});
+  CHECK_THROWS_AS(gemm(dev, cube, good, c.mut()), Error);
+  const Tensor<Cpu> integers(dev, DType::i32, {3, 4});
+  CHECK_THROWS_AS(gemm(dev, integers, integers, c.mut(), {.transpose_b = true}), Error);
+}

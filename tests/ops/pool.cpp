@@ -1,0 +1,165 @@
+// Pooling against loops and finite differences; ties, NaN, windows over the border.
+#include <dhp/cpu/pool.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+struct Case {
+  Shape x;
+  PoolGeometry geometry;
+};
+std::vector<Case> cases() {
+  return {{{2, 8, 8, 5}, {3, 2, 1}}, {{1, 7, 5, 3}, {3, 2, 1}}, {{3, 4, 6, 1}, {2, 2, 0}},
+          {{1, 5, 5, 4}, {3, 1, 1}}, {{2, 1, 1, 3}, {3, 2, 1}}, {{1, 6, 3, 2}, {3, 3, 0}}};
+}
+
+struct MaxPooled {
+  Tensor<Cpu> y, index, dx;
+};
+MaxPooled run(Cpu& dev, const Case& layer, const Tensor<Cpu>& x, const Tensor<Cpu>& dy) {
+  const auto shape = pool_output_shape(layer.x, layer.geometry);
+  MaxPooled out{Tensor<Cpu>(dev, x.dtype(), shape), Tensor<Cpu>(dev, DType::i32, shape),
+                Tensor<Cpu>(dev, x.dtype(), layer.x)};
+  max_pool_forward(dev, x, layer.geometry, out.y.mut(), out.index.mut());
+  if (dy) max_pool_backward(dev, dy, out.index, out.dx.mut());
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("max_pool takes the first maximum of each window", T, double, float, bf16, f16) {
+  Cpu dev({.threads = 2});
+  for (const auto& layer : cases()) {
+    const auto x = random_tensor<T>(dev, layer.x, 1);
+    const MaxPooled got = run(dev, layer, x, {});
+    const auto values = widened(x);
+    const auto y = widened(got.y);
+    const auto where = got.index.to_host<std::int32_t>(dev);
+    const auto& in = layer.x;
+    const auto out = got.y.shape();
+    std::size_t at = 0;
+    for (std::int64_t n = 0; n < out[0]; ++n)
+      for (std::int64_t oh = 0; oh < out[1]; ++oh)
+        for (std::int64_t ow = 0; ow < out[2]; ++ow)
+          for (std::int64_t c = 0; c < out[3]; ++c, ++at) {
+            double best = -std::numeric_limits<double>::infinity();
+            std::int64_t pixel = -1;
+            for (int kh = 0; kh < layer.geometry.kernel; ++kh)
+              for (int kw = 0; kw < layer.geometry.kernel; ++kw) {
+                const auto h = oh * layer.geometry.stride - layer.geometry.padding + kh;
+                const auto w = ow * layer.geometry.stride - layer.geometry.padding + kw;
+                if (h < 0 || h >= in[1] || w < 0 || w >= in[2]) continue;
+                const double value =
+                    values[static_cast<std::size_t>(((n * in[1] + h) * in[2] + w) * in[3] + c)];
+                if (value > best) {
+                  best = value;
+                  pixel = h * in[2] + w;
+                }
+              }
+            CHECK(y[at] == best);
+            CHECK(where[at] == pixel);
+          }
+  }
+}
+
+TEST_CASE("gradients of both pools agree with finite differences") {
+  Cpu dev;
+  for (const auto& layer : cases()) {
+    CAPTURE(to_text(layer.x));
+    auto x = random_tensor<double>(dev, layer.x, 1);
+    const auto dy = random_tensor<double>(dev, pool_output_shape(layer.x, layer.geometry), 2);
+    const MaxPooled got = run(dev, layer, x, dy);
+    CHECK(distance(widened(got.dx), numerical_gradient(x, [&] {
+                     return weighted_sum(run(dev, layer, x, {}).y, dy);
+                   })) < 1e-6);
+
+    const auto dmean = random_tensor<double>(dev, {layer.x[0], layer.x[3]}, 3);
+    Tensor<Cpu> mean(dev, DType::f64, dmean.shape());
+    Tensor<Cpu> dx(dev, DType::f64, layer.x);
+    global_average_pool_backward(dev, dmean, dx.mut());
+    CHECK(distance(widened(dx), numerical_gradient(x, [&] {
+                     global_average_pool_forward(dev, x, mean.mut());
+                     return weighted_sum(mean, dmean);
+                   })) < 1e-6);
+  }
+}
+
+TEST_CASE_TEMPLATE("16-bit and f32 gradients sum overlapping windows before they round", T, float,
+                   bf16, f16) {
+  Cpu dev;
+  // One pixel wins all four windows that contain it.
+  Tensor<Cpu> x = Tensor<Cpu>::zeros(dev, dtype_of<T>(), {1, 3, 3, 1});
+  x.mut().data<T>()[4] = T(1.0f);
+  Tensor<Cpu> dy(dev, dtype_of<T>(), {1, 2, 2, 1});
+  const float parts[] = {1.0f, 0x1p-9f, 0x1p-9f, 0x1p-9f};
+  for (int i = 0; i < 4; ++i) dy.mut().data<T>()[i] = T(parts[i]);
+  const MaxPooled got = run(dev, {{1, 3, 3, 1}, {2, 1, 0}}, x, dy);
+  CHECK(static_cast<float>(got.dx.view().data<T>()[4]) ==
+        static_cast<float>(T(1.0f + 3 * 0x1p-9f)));
+}
+
+TEST_CASE_TEMPLATE("global_average_pool of f32 and 16 bits rounds once", T, float, bf16, f16) {
+  Cpu dev;
+  const auto x = random_tensor<T>(dev, {3, 9, 11, 5}, 1);
+  Tensor<Cpu> y(dev, dtype_of<T>(), {3, 5});
+  global_average_pool_forward(dev, x, y.mut());
+  const auto values = widened(x);
+  std::vector<double> means(15);
+  for (std::size_t i = 0; i < values.size(); ++i) means[i / (99 * 5) * 5 + i % 5] += values[i] / 99;
+  const double unit = std::is_same_v<T, float> ? 1e-6 : std::is_same_v<T, bf16> ? 0.002 : 0.0003;
+  CHECK(distance(widened(y), means) < unit);
+}
+
+TEST_CASE("of equals the first wins, and a NaN wins its window") {
+  Cpu dev;
+  const Case layer{{1, 2, 2, 1}, {2, 2, 0}};
+  Tensor<Cpu> x = Tensor<Cpu>::zeros(dev, DType::f32, layer.x);
+  CHECK(run(dev, layer, x, {}).index.to_host<std::int32_t>(dev)[0] == 0);
+  for (int at = 0; at < 4; ++at) {
+    Tensor<Cpu> bad = Tensor<Cpu>::zeros(dev, DType::f32, layer.x);
+    bad.mut().data<float>()[at] = std::numeric_limits<float>::quiet_NaN();
+    const MaxPooled got = run(dev, layer, bad, {});
+    CHECK(std::isnan(widened(got.y)[0]));
+    CHECK(got.index.to_host<std::int32_t>(dev)[0] == at);
+  }
+}
+
+TEST_CASE("pooling has the same bits for any number of threads") {
+  const Case layer{{5, 15, 14, 9}, {3, 2, 1}};
+  std::vector<double> first;
+  for (const int threads : {1, 2, 3}) {
+    Cpu dev({.threads = threads});
+    const MaxPooled got =
+        run(dev, layer, random_tensor<float>(dev, layer.x, 1),
+            random_tensor<float>(dev, pool_output_shape(layer.x, layer.geometry), 2));
+    if (first.empty()) first = widened(got.dx);
+    CHECK(first == widened(got.dx));
+  }
+}
+
+TEST_CASE("pooling refuses what does not fit") {
+  Cpu dev;
+  Tensor<Cpu> x = Tensor<Cpu>::zeros(dev, DType::f32, {1, 4, 4, 2});
+  Tensor<Cpu> y(dev, DType::f32, {1, 2, 2, 2});
+  Tensor<Cpu> index(dev, DType::i32, {1, 2, 2, 2});
+  CHECK(message_of([&] {
+          max_pool_forward(dev, x, {2, 1, 0}, y.mut(), index.mut());
+        }) ==
+        "max_pool_forward: [1, 4, 4, 2] gives [1, 3, 3, 2], got y [1, 2, 2, 2] and index "
+        "[1, 2, 2, 2]");
+  CHECK_THROWS_AS(max_pool_forward(dev, x, {}, y.mut(), y.mut()), Error);
+  CHECK_THROWS_AS((void)pool_output_shape({1, 4, 4, 2}, {2, 2, 2}), Error);  // a window of padding
+  CHECK_THROWS_AS((void)pool_output_shape({1, 0, 4, 2}, {1, 1, 0}), Error);
+  std::fill_n(index.mut().data<std::int32_t>(), 8, 16);
+  CHECK_THROWS_AS(max_pool_backward(dev, y, index, x.mut()), Error);  // outside the image
+  Tensor<Cpu> mean(dev, DType::f32, {1, 3});
+  CHECK_THROWS_AS(global_average_pool_forward(dev, x, mean.mut()), Error);
+  CHECK_THROWS_AS(global_average_pool_backward(dev, mean, x.mut()), Error);
+}
