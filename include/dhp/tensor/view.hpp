@@ -7,6 +7,7 @@
 #include <dhp/device/device.hpp>
 
 #include <cstddef>
+#include <type_traits>
 
 namespace dhp {
 
@@ -66,5 +67,12 @@ template <class Dev>
 using View = BasicView<Dev, std::byte>;
 template <class Dev>
 using ConstView = BasicView<Dev, const std::byte>;
+
+/// Parameter types of ops: the device is deduced from the first argument alone, so that tensors and views
+/// convert.
+template <class Dev>
+using In = std::type_identity_t<ConstView<Dev>>;
+template <class Dev>
+using Out = std::type_identity_t<View<Dev>>;
 
 }  // namespace dhp

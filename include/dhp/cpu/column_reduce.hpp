@@ -1,0 +1,50 @@
+// Sums over the rows of a matrix, by column: fixed tiles of rows, each summed by one thread, then the tiles
+// in their order. So the number of threads changes no bit.
+#pragma once
+
+#include <dhp/device/cpu.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace dhp::cpu {
+
+/// add_row(row, totals) adds row `row` to totals[sum * columns + column], for `sums` sums at once;
+/// finish(sum, column, value) receives each result as a double.
+template <class A, class AddRow, class Finish>
+void reduce_columns(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int64_t sums,
+                    AddRow add_row, Finish finish) {
+  constexpr std::int64_t tile = 128;
+  const std::int64_t tiles = (rows + tile - 1) / tile;
+  const std::int64_t width = sums * columns;
+  std::vector<A> totals(static_cast<std::size_t>(tiles * width), A(0));
+  dev.for_ranges(rows, tile, [&](std::int64_t first, std::int64_t last) {
+    A* mine = totals.data() + first / tile * width;
+    for (auto row = first; row < last; ++row) add_row(row, mine);
+  });
+  std::vector<double> result(static_cast<std::size_t>(width), 0.0);
+  for (std::int64_t part = 0; part < tiles; ++part)
+    for (std::int64_t at = 0; at < width; ++at)
+      result[static_cast<std::size_t>(at)] +=
+          static_cast<double>(totals[static_cast<std::size_t>(part * width + at)]);
+  for (std::int64_t which = 0; which < sums; ++which)
+    for (std::int64_t column = 0; column < columns; ++column)
+      finish(which, column, result[static_cast<std::size_t>(which * columns + column)]);
+}
+
+/// Sum of term(at) for at in [0, count) in 16 lanes: an order that vectorises without -ffast-math.
+template <class A, class Term>
+[[nodiscard]] A lane_sum(std::int64_t count, Term term) {
+  constexpr std::int64_t lanes = 16;
+  A total[lanes] = {};
+  std::int64_t at = 0;
+  for (; at + lanes <= count; at += lanes)
+    for (std::int64_t lane = 0; lane < lanes; ++lane) total[lane] += term(at + lane);
+  for (; at < count; ++at) total[at % lanes] += term(at);
+  for (std::int64_t half = lanes / 2; half > 0; half /= 2)
+    for (std::int64_t lane = 0; lane < half; ++lane) total[lane] += total[lane + half];
+  return total[0];
+}
+
+}  // namespace dhp::cpu

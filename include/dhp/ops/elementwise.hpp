@@ -1,0 +1,53 @@
+// Element by element: fill, add, scaled add, scale, cast, and 1/sqrt(x + epsilon). Unless said otherwise the
+// tensors may have different floating-point types; arithmetic is done in the accumulation type.
+#pragma once
+
+#include <dhp/tensor/view.hpp>
+
+namespace dhp {
+
+/// y = value
+template <Device Dev>
+void fill(Dev& dev, Out<Dev> y, double value) {
+  fill_on(dev, y, value);
+}
+
+/// y = a + b; all of one type and count; y may be a or b.
+template <Device Dev>
+void add(Dev& dev, In<Dev> a, In<Dev> b, Out<Dev> y) {
+  check(a.count() == y.count() && b.count() == y.count(), "add: ", a.shape(), " + ", b.shape(),
+        " does not fit ", y.shape());
+  check(a.dtype() == y.dtype() && b.dtype() == y.dtype(), "add: types differ: ", a.dtype(), ", ",
+        b.dtype(), ", ", y.dtype());
+  add_on(dev, a, b, y);
+}
+
+/// y += alpha * x
+template <Device Dev>
+void axpy(Dev& dev, double alpha, In<Dev> x, Out<Dev> y) {
+  check(x.count() == y.count(), "axpy: ", x.shape(), " does not fit ", y.shape());
+  axpy_on(dev, alpha, x, y);
+}
+
+/// y *= alpha
+template <Device Dev>
+void scale(Dev& dev, double alpha, Out<Dev> y) {
+  scale_on(dev, alpha, y);
+}
+
+/// y = x, rounded to y's type
+template <Device Dev>
+void cast(Dev& dev, In<Dev> x, Out<Dev> y) {
+  check(x.count() == y.count(), "cast: ", x.shape(), " does not fit ", y.shape());
+  cast_on(dev, x, y);
+}
+
+/// y = 1 / sqrt(x + epsilon); both of one accumulation type.
+template <Device Dev>
+void inverse_root(Dev& dev, In<Dev> x, double epsilon, Out<Dev> y) {
+  check(x.count() == y.count() && x.dtype() == y.dtype(), "inverse_root: ", x.shape(),
+        " does not fit ", y.shape());
+  inverse_root_on(dev, x, epsilon, y);
+}
+
+}  // namespace dhp

@@ -1,0 +1,40 @@
+// Reductions: sums over columns, over everything, of squares; and the search for what is not finite.
+#pragma once
+
+#include <dhp/tensor/view.hpp>
+
+namespace dhp {
+
+/// sums[c] = beta * sums[c] + sum over rows of x [.., C]; sums [C] in the accumulation type.
+template <Device Dev>
+void column_sums(Dev& dev, In<Dev> x, Out<Dev> sums, double beta) {
+  check(sums.count() == x.columns() && sums.dtype() == accumulation_type(x.dtype()),
+        "column_sums: ", sums.shape(), " of ", sums.dtype(), " does not fit the columns of ",
+        x.shape(), " of ", x.dtype());
+  column_sums_on(dev, x, sums, beta);
+}
+
+/// out, f64 [1] = the sum of all elements, taken in double.
+template <Device Dev>
+void sum(Dev& dev, In<Dev> x, Out<Dev> out) {
+  check(out.dtype() == DType::f64 && out.count() == 1, "sum: the result is f64 [1], got ",
+        out.dtype(), " ", out.shape());
+  sum_on(dev, x, out);
+}
+
+/// out, f64 [1] = the sum of the squares of all elements, taken in double.
+template <Device Dev>
+void sum_of_squares(Dev& dev, In<Dev> x, Out<Dev> out) {
+  check(out.dtype() == DType::f64 && out.count() == 1,
+        "sum_of_squares: the result is f64 [1], got ", out.dtype(), " ", out.shape());
+  sum_of_squares_on(dev, x, out);
+}
+
+/// flag, i32 [1], becomes 1 if an element is NaN or infinite; else it stays as it is.
+template <Device Dev>
+void find_nonfinite(Dev& dev, In<Dev> x, Out<Dev> flag) {
+  check(flag.dtype() == DType::i32 && flag.count() == 1, "find_nonfinite: the flag is i32 [1]");
+  find_nonfinite_on(dev, x, flag);
+}
+
+}  // namespace dhp
