@@ -53,11 +53,12 @@ struct AugmentOptions {
 [[nodiscard]] inline Image fit(const Image& image, int height, int width) {
   if (image.height == height && image.width == width) return image;
   const double scale = std::max(height * 8.0 / 7 / image.height, width * 8.0 / 7 / image.width);
-  const int tall = std::max(height, static_cast<int>(std::lround(image.height * scale)));
-  const int wide = std::max(width, static_cast<int>(std::lround(image.width * scale)));
   // The centre is resized alone: a strip of an extreme shape never makes a huge image.
-  const int part_height = std::clamp(image.height * height / tall, 1, image.height);
-  const int part_width = std::clamp(image.width * width / wide, 1, image.width);
+  const auto part = [&](int side, int wanted) {
+    return static_cast<int>(std::clamp<double>(std::round(wanted / scale), 1, side));
+  };
+  const int part_height = part(image.height, height);
+  const int part_width = part(image.width, width);
   const Box centre{(image.height - part_height) / 2, (image.width - part_width) / 2, part_height,
                    part_width};
   return resize(image, centre, height, width);

@@ -18,10 +18,10 @@ struct ImageBatcherOptions {
   int height = 0;  ///< of the input
   int width = 0;
   int channels = 3;
-  DType dtype = DType::f32;               ///< floating point
-  std::vector<double> mean;               ///< per channel, of values in [0, 1]; none: 0
-  std::vector<double> deviation;          ///< per channel; none: 1
-  std::optional<AugmentOptions> augment;  ///< none: evaluation, nothing random
+  DType dtype = DType::f32;                    ///< floating point
+  std::vector<double> mean = {};               ///< per channel, of values in [0, 1]; none: 0
+  std::vector<double> deviation = {};          ///< per channel; none: 1
+  std::optional<AugmentOptions> augment = {};  ///< none: evaluation, nothing random
   std::uint64_t seed = 0;
 };
 

@@ -16,7 +16,7 @@
 namespace dhp {
 
 struct ImageFolderOptions {
-  DecodeOptions decode;
+  DecodeOptions decode = {};
   bool skip_bad =
       false;  ///< leave out files that cannot be read, and count them; else they are errors
   /// Decode every file once at the start, so that no damaged one stops a run in the middle. skip_bad

@@ -1,0 +1,85 @@
+// Augmentation: a pure function of (seed, epoch, sample), that keeps its promises about size and area.
+#include <dhp/data/augment.hpp>
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+namespace {
+
+using dhp::AugmentOptions;
+using dhp::SampleRandom;
+
+dhp::Image ramp(int height, int width) {
+  auto made = dhp::Image::blank(height, width, 1);
+  for (std::size_t at = 0; at < made.pixels.size(); ++at)
+    made.pixels[at] = static_cast<std::uint8_t>(at * 7 + 1);
+  return made;
+}
+dhp::Image one(const dhp::Image& image, const AugmentOptions& options, std::int64_t epoch,
+               std::int64_t sample) {
+  SampleRandom random(1, epoch, sample, dhp::DataUse::augment);
+  return dhp::augment(image, options, 8, 8, random);
+}
+
+TEST_CASE("augment: the same key gives the same image, another epoch or sample another") {
+  const AugmentOptions options{.crop_padding = 3, .flip = true, .random_resized_crop = true};
+  const auto image = ramp(20, 30);
+  CHECK(one(image, options, 2, 5) == one(image, options, 2, 5));
+  CHECK(one(image, options, 2, 5) != one(image, options, 3, 5));
+  CHECK(one(image, options, 2, 5) != one(image, options, 2, 6));
+  CHECK(one(image, {}, 0, 0) == dhp::fit(image, 8, 8));
+}
+
+TEST_CASE("augment: padding moves the image by every offset, and flip mirrors half of the time") {
+  const auto image = ramp(8, 8);
+  std::set<std::vector<std::uint8_t>> moved;
+  int mirrored = 0;
+  for (std::int64_t sample = 0; sample < 400; ++sample) {
+    moved.insert(one(image, {.crop_padding = 1}, 0, sample).pixels);
+    if (one(image, {.flip = true}, 0, sample) == dhp::mirror(image)) ++mirrored;
+  }
+  CHECK(moved.size() == 9);
+  CHECK(moved.count(image.pixels) == 1);
+  CHECK(mirrored > 150);
+  CHECK(mirrored < 250);
+}
+
+TEST_CASE("augment: random boxes lie inside and have the area and ratio asked for") {
+  const auto image = ramp(60, 90);
+  const AugmentOptions options{.random_resized_crop = true, .area_min = 0.2, .area_max = 0.5};
+  for (std::int64_t sample = 0; sample < 300; ++sample) {
+    SampleRandom random(1, 0, sample, dhp::DataUse::augment);
+    const auto box = dhp::random_box(image, options, random);
+    CHECK(box.top >= 0);
+    CHECK(box.left >= 0);
+    CHECK(box.top + box.height <= 60);
+    CHECK(box.left + box.width <= 90);
+    const double area = box.height * box.width / 5400.0;
+    CHECK((area > 0.18 && area < 0.52));
+    const double ratio = static_cast<double>(box.width) / box.height;
+    CHECK((ratio > 0.7 && ratio < 1.4));
+  }
+}
+
+TEST_CASE("augment: extreme strips find a box and a fit") {
+  for (const auto& image : {ramp(1, 500), ramp(500, 1), ramp(1, 1), ramp(2, 3)}) {
+    const auto made = one(image, {.random_resized_crop = true}, 0, 0);
+    CHECK(made.height == 8);
+    CHECK(made.width == 8);
+    const auto fitted = dhp::fit(image, 8, 8);
+    CHECK(fitted.height == 8);
+    CHECK(fitted.width == 8);
+  }
+}
+
+TEST_CASE("augment: fit takes the centre") {
+  auto image = dhp::Image::blank(64, 128, 1);  // black, but white in the middle 64 columns
+  for (int y = 0; y < 64; ++y)
+    for (int x = 32; x < 96; ++x) image.pixels[image.at(y, x)] = 255;
+  const auto made = dhp::fit(image, 16, 16);
+  for (const auto value : made.pixels) CHECK(value == 255);
+  CHECK(dhp::fit(ramp(8, 8), 8, 8) == ramp(8, 8));
+}
+
+}  // namespace

@@ -1,0 +1,85 @@
+// For readers: what they do with damaged files. Every truncation and many flipped bytes must either be
+// read or end in an Error that names the file; ASan watches the rest.
+#pragma once
+
+#include <dhp/core/rng.hpp>
+#include <dhp/data/file.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+namespace dhp_test {
+
+/// parse(bytes, name) returns whether it was read, or throws.
+template <class Parse>
+bool survives(const Parse& parse, const dhp::Bytes& bytes, const std::string& name) {
+  try {
+    parse(bytes, name);
+    return true;
+  } catch (const dhp::Error& error) {
+    CHECK(error.sentence().find(name) != std::string::npos);
+    return false;
+  }
+}
+
+template <class Parse>
+void check_damage(const Parse& parse, const dhp::Bytes& good, int flips = 200) {
+  const std::string name = "some/file.bin";
+  REQUIRE(survives(parse, good, name));
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    CAPTURE(size);
+    // A copy of exactly that size, so that reading one byte too far is seen.
+    CHECK(!survives(
+        parse, dhp::Bytes(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)), name));
+  }
+  const dhp::RandomStream random{1, 2, 3};
+  for (int flip = 0; flip < flips; ++flip) {
+    auto bad = good;
+    const auto draw = static_cast<std::uint64_t>(2 * flip);
+    const auto at = random.below(static_cast<std::uint32_t>(bad.size()), draw);
+    bad[at] ^= static_cast<std::byte>(1 + random.below(255, draw + 1));
+    CAPTURE(at);
+    (void)survives(parse, bad, name);
+  }
+}
+
+/// A directory of its own for one test case, gone at its end.
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "dhp_test_XXXXXX").string();
+    REQUIRE(mkdtemp(pattern.data()) != nullptr);
+    path_ = pattern;
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  /// Writes a file, with the directories above it, and says where.
+  std::string write(const std::string& name, const dhp::Bytes& bytes) const {
+    const auto path = *this / name;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    auto* file = std::fopen(path.c_str(), "wb");
+    REQUIRE(file != nullptr);
+    if (!bytes.empty()) REQUIRE(std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size());
+    REQUIRE(std::fclose(file) == 0);
+    return path;
+  }
+
+ private:
+  std::string path_;
+};
+
+inline dhp::Bytes bytes_of(std::string_view text) {
+  dhp::Bytes made(text.size());
+  for (std::size_t at = 0; at < text.size(); ++at) made[at] = static_cast<std::byte>(text[at]);
+  return made;
+}
+
+}  // namespace dhp_test

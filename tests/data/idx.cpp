@@ -1,0 +1,50 @@
+// IDX: strict, whatever the bytes are.
+#include <dhp/data/idx.hpp>
+
+#include "damage.hpp"
+
+namespace {
+
+using dhp_test::bytes_of;
+
+dhp::Bytes small_idx() {
+  return bytes_of(
+      std::string_view("\0\0\x08\x03\0\0\0\x02\0\0\0\x02\0\0\0\x03"
+                       "abcdefghijkl",
+                       28));
+}
+void parse(const dhp::Bytes& bytes, const std::string& name) { (void)dhp::parse_idx(bytes, name); }
+
+TEST_CASE("idx: dims and elements") {
+  const auto array = dhp::parse_idx(small_idx(), "x");
+  CHECK(array.shape == dhp::Shape{2, 2, 3});
+  CHECK(array.values.front() == 'a');
+  CHECK(array.values.back() == 'l');
+}
+
+TEST_CASE("idx: damage never gets through") {
+  dhp_test::check_damage(parse, small_idx());
+  auto changed = [&](std::size_t at, int value) {
+    auto bytes = small_idx();
+    bytes[at] = static_cast<std::byte>(value);
+    return bytes;
+  };
+  const auto says = [](const dhp::Bytes& bytes, const char* what) {
+    CHECK_THROWS_WITH_AS(parse(bytes, "file"), doctest::Contains(what), dhp::Error);
+  };
+  says(changed(0, 1), "not an IDX file");
+  says(changed(2, 0x0d), "IDX type 13 is not read");
+  says(changed(3, 0), "0 dims");
+  says(changed(3, 9), "9 dims");
+  says(changed(7, 0), "dim 0 is 0");
+  says(changed(7, 1), "file, byte 22: 6 bytes more than its header says");
+  says(changed(7, 3),
+       "file, byte 16: ends in the middle of the elements: 18 bytes wanted, 12 left");
+  says(bytes_of(
+           std::string_view("\0\0\x08\x04\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"
+                            "\xff\xff",
+                            20)),
+       "more than the limit");
+}
+
+}  // namespace

@@ -1,0 +1,87 @@
+// Sets of equal images from IDX and .npy pairs.
+#include <dhp/data/image.hpp>
+
+#include "damage.hpp"
+
+#ifdef DHP_HAS_ZLIB
+#include <dhp/data/gzip.hpp>
+#endif
+
+namespace {
+
+using dhp_test::Folder;
+
+dhp::Bytes idx(std::vector<int> dims, int values) {
+  dhp::Bytes made{std::byte{0}, std::byte{0}, std::byte{8}, static_cast<std::byte>(dims.size())};
+  for (const int dim : dims) {
+    made.resize(made.size() + 3);
+    made.push_back(static_cast<std::byte>(dim));
+  }
+  for (int value = 0; value < values; ++value) made.push_back(static_cast<std::byte>(value));
+  return made;
+}
+
+static_assert(dhp::Dataset<dhp::ImageArray>);
+
+TEST_CASE("image: an IDX pair") {
+  const Folder folder;
+  const auto images = folder.write("images", idx({3, 2, 2}, 12));
+  const auto labels = folder.write("labels", idx({3}, 3));
+  const auto data = dhp::load_idx_images(images, labels, 3);
+  CHECK(data.size() == 3);
+  CHECK(data.get(1).label == 1);
+  CHECK(data.get(1).image == dhp::Image{2, 2, 1, {4, 5, 6, 7}});
+  CHECK_THROWS_WITH_AS((void)dhp::load_idx_images(images, labels, 2),
+                       doctest::Contains("labels: label 2 is 2, not in [0, 2)"), dhp::Error);
+  const auto fewer = folder.write("fewer", idx({2}, 2));
+  CHECK_THROWS_WITH_AS((void)dhp::load_idx_images(images, fewer, 3),
+                       doctest::Contains("images has 3 images, but"), dhp::Error);
+  CHECK_THROWS_WITH_AS((void)dhp::load_idx_images(labels, images, 3),
+                       doctest::Contains("[N] would be right"), dhp::Error);
+  CHECK_THROWS_AS((void)data.get(3), dhp::Error);
+}
+
+TEST_CASE("image: an .npy pair, with every integer type of labels") {
+  const Folder folder;
+  const auto images = folder.write(
+      "i.npy", dhp::npy_bytes<std::uint8_t>(
+                   {2, 1, 2, 3}, std::vector<std::uint8_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
+  const auto check_labels = [&]<class T>(dhp::Tag<T>) {
+    const auto labels = folder.write("l.npy", dhp::npy_bytes<T>({2}, std::vector<T>{3, 0}));
+    const auto data = dhp::load_npy_images(images, labels, 4);
+    CHECK(data.get(0).label == 3);
+    CHECK(data.get(1).image == dhp::Image{1, 2, 3, {7, 8, 9, 10, 11, 12}});
+  };
+  check_labels(dhp::Tag<std::uint8_t>{});
+  check_labels(dhp::Tag<std::int32_t>{});
+  check_labels(dhp::Tag<std::int64_t>{});
+  const auto large = folder.write(
+      "l.npy", dhp::npy_bytes<std::int64_t>({2}, std::vector<std::int64_t>{(1LL << 32) + 1, 0}));
+  CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(images, large, 4), doctest::Contains("label 0"),
+                       dhp::Error);
+  const auto real = folder.write("f.npy", dhp::npy_bytes<float>({2}, std::vector<float>{1, 0}));
+  CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(images, real, 4),
+                       doctest::Contains("integer type"), dhp::Error);
+  CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(real, large, 4),
+                       doctest::Contains("u1 would be right"), dhp::Error);
+}
+
+#ifdef DHP_HAS_ZLIB
+TEST_CASE("image: Fashion-MNIST where the distribution's package puts it") {
+  const std::string at = "/usr/share/datasets/fashion-mnist/";
+  if (!std::filesystem::exists(at + "t10k-images-idx3-ubyte.gz")) {
+    MESSAGE("skipped: dataset-fashion-mnist is not installed");
+    return;
+  }
+  const auto data = dhp::load_idx_images(at + "t10k-images-idx3-ubyte.gz",
+                                         at + "t10k-labels-idx1-ubyte.gz", 10, &dhp::gunzip);
+  CHECK(data.size() == 10000);
+  CHECK(data.height() == 28);
+  std::vector<int> times(10, 0);
+  for (std::int64_t index = 0; index < data.size(); ++index)
+    ++times[static_cast<std::size_t>(data.get(index).label)];
+  CHECK(times == std::vector<int>(10, 1000));
+}
+#endif
+
+}  // namespace

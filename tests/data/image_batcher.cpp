@@ -1,0 +1,119 @@
+// Image batches: shape, normalisation in every type, labels, and which sample an error is about.
+#include <dhp/data/image_batcher.hpp>
+#include <dhp/data/loader.hpp>
+#include <dhp/data/synthetic.hpp>
+#include <dhp/device/cpu.hpp>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using dhp::DType;
+
+dhp::ImageArray two_images() {  // 2 x 2 pixels, 1 channel
+  return {{2, 2, 2}, {0, 51, 102, 153, 255, 0, 0, 255}, {4, 1}, 5, "images", "labels"};
+}
+const std::vector<std::int64_t> both{1, 0};
+
+TEST_CASE("image batcher: normalised values in the order asked for") {
+  const dhp::ImageBatcher batcher(two_images(), {.height = 2,
+                                                 .width = 2,
+                                                 .channels = 1,
+                                                 .dtype = DType::f64,
+                                                 .mean = {0.2},
+                                                 .deviation = {0.5}});
+  static_assert(dhp::Batcher<std::remove_const_t<decltype(batcher)>>);
+  const auto batch = batcher.collate(both, 0);
+  CHECK(batch.input.shape() == dhp::Shape{2, 2, 2, 1});
+  const auto values = batch.input.values<double>();
+  const std::vector<double> expected{1.6, -0.4, -0.4, 1.6, -0.4, 0.0, 0.4, 0.8};
+  for (std::size_t at = 0; at < expected.size(); ++at)
+    CHECK(values[at] == doctest::Approx(expected[at]).epsilon(1e-12));
+  CHECK(batch.side.front().first == "labels");
+  CHECK(batch.side.front().second == dhp::HostArray({2}, std::vector<std::int32_t>{1, 4}));
+  CHECK(batch.counts.front() == std::pair<std::string, std::int64_t>{"samples", 2});
+}
+
+TEST_CASE("image batcher: 16-bit and 32-bit types are the rounded values") {
+  for (const auto type : {DType::f32, DType::bf16, DType::f16}) {
+    const dhp::ImageBatcher batcher(two_images(),
+                                    {.height = 2, .width = 2, .channels = 1, .dtype = type});
+    const auto batch = batcher.collate(both, 0);
+    dhp::visit_floating(type, [&]<class T>(dhp::Tag<T>) {
+      CHECK(static_cast<double>(batch.input.values<T>()[5]) ==
+            static_cast<double>(static_cast<T>(51.0 / 255)));
+    });
+  }
+}
+
+TEST_CASE("image batcher: each channel has its own mean") {
+  const dhp::ImageArray data({1, 1, 1, 3}, {255, 255, 255}, {0}, 1, "i", "l");
+  const dhp::ImageBatcher batcher(
+      data,
+      {.height = 1, .width = 1, .channels = 3, .mean = {0, 0.5, 1}, .deviation = {1, 0.5, 2}});
+  const std::vector<std::int64_t> first{0};
+  const auto batch = batcher.collate(first, 0);
+  const auto values = batch.input.values<float>();
+  CHECK(std::vector<float>(values.begin(), values.end()) == std::vector<float>{1, 1, 0});
+}
+
+TEST_CASE("image batcher: augmentation depends on the sample, not on its place or its batch") {
+  const dhp::SyntheticImages data({.samples = 12, .height = 9, .width = 9, .channels = 1});
+  const dhp::ImageBatcher batcher(data,
+                                  {.height = 8,
+                                   .width = 8,
+                                   .channels = 1,
+                                   .augment = dhp::AugmentOptions{.crop_padding = 2, .flip = true},
+                                   .seed = 3});
+  const std::vector<std::int64_t> some{3, 7};
+  const std::vector<std::int64_t> alone{7};
+  const auto pair = batcher.collate(some, 1);
+  const auto single = batcher.collate(alone, 1);
+  const auto second = pair.input.values<float>().subspan(64);
+  CHECK(std::equal(second.begin(), second.end(), single.input.values<float>().begin()));
+  CHECK(batcher.collate(alone, 1) == single);
+  int changed = 0;  // one in 50 is the same by chance
+  for (std::int64_t epoch = 2; epoch < 12; ++epoch)
+    changed += batcher.collate(alone, epoch).input != single.input ? 1 : 0;
+  CHECK(changed >= 8);
+}
+
+TEST_CASE("image batcher: wrong options and samples are explained") {
+  const auto make = [](dhp::ImageBatcherOptions options) {
+    dhp::ImageBatcher batcher(two_images(), std::move(options));
+    return batcher.collate(both, 0);
+  };
+  CHECK_THROWS_WITH_AS(make({}), doctest::Contains("set height, width"), dhp::Error);
+  CHECK_THROWS_WITH_AS(make({.height = 2, .width = 2, .channels = 3}),
+                       doctest::Contains("sample 1: has 1 channels; 3 would be right"), dhp::Error);
+  CHECK_THROWS_AS(make({.height = 2, .width = 2, .channels = 1, .dtype = DType::i32}), dhp::Error);
+  CHECK_THROWS_AS(make({.height = 2, .width = 2, .channels = 1, .mean = {1, 2}}), dhp::Error);
+  CHECK_THROWS_AS(make({.height = 2, .width = 2, .channels = 1, .deviation = {0}}), dhp::Error);
+}
+
+TEST_CASE("image batcher: statistics of the channels") {
+  const dhp::ImageArray data({2, 1, 1, 2}, {0, 51, 255, 51}, {0, 0}, 1, "i", "l");
+  const auto statistics = dhp::channel_statistics(data, 100);
+  CHECK(statistics.mean[0] == doctest::Approx(0.5));
+  CHECK(statistics.mean[1] == doctest::Approx(0.2));
+  CHECK(statistics.deviation[0] == doctest::Approx(0.5));
+  CHECK(statistics.deviation[1] == 1);
+}
+
+TEST_CASE("image batcher: through the loader, the same bytes with 1 and 4 threads") {
+  dhp::Cpu cpu;
+  const dhp::ImageBatcher batcher(
+      dhp::SyntheticImages({.samples = 30, .height = 8, .width = 8}),
+      {.height = 8, .width = 8, .augment = dhp::AugmentOptions{.crop_padding = 1, .flip = true}});
+  std::vector<std::vector<float>> first;
+  for (const int threads : {1, 4}) {
+    dhp::Loader loader(cpu, batcher, {.global_batch = 8, .micro_batch = 4, .threads = threads});
+    std::vector<std::vector<float>> seen;
+    for (int step = 0; step < 6; ++step)
+      for (const auto& batch : loader.next()) seen.push_back(batch.input.to_host<float>(cpu));
+    if (threads == 1) first = seen;
+    CHECK(seen == first);
+  }
+}
+
+}  // namespace

@@ -1,0 +1,92 @@
+// A directory of images by class. The decoder here is a toy, so that this needs no image library.
+#include <dhp/data/image_folder.hpp>
+
+#include "damage.hpp"
+
+namespace {
+
+using dhp_test::bytes_of;
+using dhp_test::Folder;
+
+// "P" and one letter: an image of one pixel of that value.
+dhp::Image decode_toy(std::span<const std::byte> bytes, const std::string& name,
+                      const dhp::DecodeOptions& options) {
+  dhp::check(bytes.size() == 2 && bytes[0] == std::byte{'P'}, "", name, ": not a toy");
+  auto made = dhp::Image::blank(1, 1, options.channels);
+  for (auto& value : made.pixels) value = std::to_integer<std::uint8_t>(bytes[1]);
+  return made;
+}
+std::vector<dhp::Decoder> toy() { return {{{".toy", ".ty"}, &decode_toy}}; }
+
+static_assert(dhp::Dataset<dhp::ImageFolder>);
+
+TEST_CASE("image folder: classes and files in the order of their names") {
+  const Folder folder;
+  folder.write("dog/2.toy", bytes_of("Pd"));
+  folder.write("dog/1.TOY", bytes_of("Pc"));
+  folder.write("cat/deep/x.toy", bytes_of("Pa"));
+  folder.write("cat/a.toy", bytes_of("Pb"));
+  folder.write("cat/.hidden", bytes_of("?"));
+  folder.write("cat/.git/y.toy", bytes_of("?"));
+  folder.write("README", bytes_of("not a class"));
+  const dhp::ImageFolder data(folder / "", toy(), {.threads = 2});
+  CHECK(data.class_names() == std::vector<std::string>{"cat", "dog"});
+  REQUIRE(data.size() == 4);
+  std::string seen;
+  for (std::int64_t index = 0; index < 4; ++index) {
+    const auto sample = data.get(index);
+    seen += static_cast<char>(sample.image.pixels[0]);
+    CHECK(sample.label == (index < 2 ? 0 : 1));
+    CHECK(sample.image.channels == 3);
+  }
+  CHECK(seen == "bacd");
+}
+
+TEST_CASE("image folder: a bad file is named, or skipped and counted") {
+  const Folder folder;
+  folder.write("a/1.toy", bytes_of("P1"));
+  folder.write("a/2.toy", bytes_of("damaged"));
+  folder.write("a/3.toy", {});
+  folder.write("b/1.toy", bytes_of("P2"));
+  folder.write("b/notes.txt", bytes_of("words"));
+  std::filesystem::create_symlink("/nowhere/at/all", folder / "b/link.toy");
+  const auto make = [&](bool skip_bad) {
+    return dhp::ImageFolder(folder / "", toy(), {.skip_bad = skip_bad, .threads = 2});
+  };
+  CHECK_THROWS_WITH_AS(make(false), doctest::Contains("a/2.toy: not a toy; --skip-bad"),
+                       dhp::Error);
+  const auto data = make(true);
+  CHECK(data.size() == 2);
+  REQUIRE(data.skipped().size() == 4);
+  CHECK(data.skipped()[0].find("a/2.toy") != std::string::npos);
+  CHECK(data.skipped()[1].find("a/3.toy: the file is empty") != std::string::npos);
+  CHECK(data.skipped()[2].find("b/link.toy: there is no such file") != std::string::npos);
+  CHECK(data.skipped()[3].find("b/notes.txt: not a kind of image") != std::string::npos);
+  CHECK(data.path_of(1) == folder / "/b/1.toy");
+}
+
+TEST_CASE("image folder: without the check a bad file is an error when it is read") {
+  const Folder folder;
+  folder.write("a/1.toy", bytes_of("P1"));
+  folder.write("a/2.toy", bytes_of("damaged"));
+  const dhp::ImageFolder data(folder / "", toy(), {.check_all = false});
+  CHECK(data.size() == 2);
+  CHECK(data.get(0).label == 0);
+  CHECK_THROWS_WITH_AS((void)data.get(1), doctest::Contains("a/2.toy: not a toy"), dhp::Error);
+  CHECK_THROWS_AS(dhp::ImageFolder(folder / "", toy(), {.skip_bad = true, .check_all = false}),
+                  dhp::Error);
+}
+
+TEST_CASE("image folder: a directory that is no set of images is explained") {
+  const Folder folder;
+  const auto make = [&](const std::string& path) { return dhp::ImageFolder(path, toy()); };
+  CHECK_THROWS_WITH_AS(make(folder / "none"), doctest::Contains("no such directory"), dhp::Error);
+  CHECK_THROWS_WITH_AS(make(folder / ""), doctest::Contains("holds no directory of a class"),
+                       dhp::Error);
+  std::filesystem::create_directory(folder / "empty");
+  CHECK_THROWS_WITH_AS(make(folder / ""), doctest::Contains("empty: holds no image"), dhp::Error);
+  CHECK_THROWS_WITH_AS(dhp::ImageFolder(folder / "", {}),
+                       doctest::Contains("without any image format"), dhp::Error);
+}
+
+}  // namespace

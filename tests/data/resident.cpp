@@ -1,0 +1,33 @@
+// Device-resident input: shared, not copied, and dealt as the Loader deals.
+#include <dhp/data/image_batcher.hpp>
+#include <dhp/data/resident.hpp>
+#include <dhp/data/synthetic.hpp>
+#include <dhp/device/cpu.hpp>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+TEST_CASE("resident: every place of every step is the same memory") {
+  dhp::Cpu cpu;
+  const dhp::ImageBatcher batcher(dhp::SyntheticImages({.samples = 4, .height = 4, .width = 4}),
+                                  {.height = 4, .width = 4});
+  dhp::ResidentLoader<dhp::Cpu> loader(
+      cpu, batcher, {.global_batch = 28, .micro_batch = 4, .replica = 1, .replicas = 3});
+  const auto first = loader.next();
+  const auto second = loader.next();
+  CHECK(loader.step() == 2);
+  REQUIRE(first.size() == 2);  // 7 micro-batches: 3, 2, 2
+  CHECK(first[0].index == 3);
+  CHECK(first[1].first_sample == 16);
+  CHECK(first[0].input.view().bytes() == second[1].input.view().bytes());
+  CHECK(first[0].at("labels").view().bytes() == second[1].at("labels").view().bytes());
+  CHECK(first[0].count_of("samples") == 4);
+  CHECK(first[0].samples == 4);
+  CHECK(!loader.finished());
+  CHECK_THROWS_AS(
+      dhp::ResidentLoader<dhp::Cpu>(cpu, batcher, {.global_batch = 8, .micro_batch = 8}),
+      dhp::Error);
+}
+
+}  // namespace

@@ -1,0 +1,59 @@
+// Crops and sizes.
+#include <dhp/data/resize.hpp>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+dhp::Image grey(int height, int width, std::vector<std::uint8_t> pixels) {
+  return {height, width, 1, std::move(pixels)};
+}
+
+TEST_CASE("resize: crop inside, across the edge and outside") {
+  const auto image = grey(2, 3, {1, 2, 3, 4, 5, 6});
+  CHECK(dhp::crop(image, {0, 1, 2, 2}) == grey(2, 2, {2, 3, 5, 6}));
+  CHECK(dhp::crop(image, {-1, -1, 2, 3}) == grey(2, 3, {0, 0, 0, 0, 1, 2}));
+  CHECK(dhp::crop(image, {1, 2, 2, 2}) == grey(2, 2, {6, 0, 0, 0}));
+  CHECK(dhp::crop(image, {9, 9, 1, 1}) == grey(1, 1, {0}));
+  CHECK(dhp::crop(image, {0, -9, 1, 2}) == grey(1, 2, {0, 0}));
+  CHECK(dhp::centre_crop(image, 2, 1) == grey(2, 1, {2, 5}));
+}
+
+TEST_CASE("resize: mirror exchanges columns, not channels") {
+  CHECK(dhp::mirror({1, 2, 3, {1, 2, 3, 4, 5, 6}}) == dhp::Image{1, 2, 3, {4, 5, 6, 1, 2, 3}});
+}
+
+TEST_CASE("resize: a constant stays constant, at any size") {
+  dhp::Image image{5, 7, 3, std::vector<std::uint8_t>(105, 77)};
+  for (const int height : {1, 3, 5, 20})
+    for (const int width : {1, 4, 7, 31}) {
+      const auto made = dhp::resize(image, height, width);
+      CHECK(made.height == height);
+      CHECK(made.width == width);
+      for (const auto value : made.pixels) CHECK(value == 77);
+    }
+}
+
+TEST_CASE("resize: known values") {
+  // Doubling: weights 3/4 and 1/4 between neighbours, the ends repeat.
+  CHECK(dhp::resize(grey(1, 2, {0, 100}), 1, 4) == grey(1, 4, {0, 25, 75, 100}));
+  CHECK(dhp::resize(grey(2, 1, {0, 100}), 4, 1) == grey(4, 1, {0, 25, 75, 100}));
+  // Halving: a triangle over four: weights 1, 3, 3, 1, cut and renormalised at the ends.
+  CHECK(dhp::resize(grey(1, 4, {0, 80, 80, 160}), 1, 2) == grey(1, 2, {46, 114}));
+  // Fine stripes become grey when shrunk four times: no aliasing.
+  const auto stripes = dhp::resize(
+      grey(1, 16, {0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255}), 1, 4);
+  for (const auto value : stripes.pixels) CHECK(std::abs(value - 128) < 16);
+}
+
+TEST_CASE("resize: a box is resized as its crop is") {
+  dhp::Image image{6, 8, 2, {}};
+  for (int value = 0; value < 96; ++value)
+    image.pixels.push_back(static_cast<std::uint8_t>(value * 37));
+  const dhp::Box box{1, 2, 4, 5};
+  CHECK(dhp::resize(image, box, 3, 9) == dhp::resize(dhp::crop(image, box), 3, 9));
+  CHECK_THROWS_AS((void)dhp::resize(image, {3, 0, 4, 4}, 2, 2), dhp::Error);
+  CHECK_THROWS_AS((void)dhp::resize(image, 0, 2), dhp::Error);
+}
+
+}  // namespace
