@@ -35,7 +35,7 @@ TEST_CASE("image: an IDX pair") {
                        doctest::Contains("labels: label 2 is 2, not in [0, 2)"), dhp::Error);
   const auto fewer = folder.write("fewer", idx({2}, 2));
   CHECK_THROWS_WITH_AS((void)dhp::load_idx_images(images, fewer, 3),
-                       doctest::Contains("images has 3 images, but"), dhp::Error);
+                       doctest::Contains("images has 3 samples, but"), dhp::Error);
   CHECK_THROWS_WITH_AS((void)dhp::load_idx_images(labels, images, 3),
                        doctest::Contains("[N] would be right"), dhp::Error);
   CHECK_THROWS_AS((void)data.get(3), dhp::Error);

@@ -39,6 +39,16 @@ struct LabelledImage {
   std::int32_t label = 0;
 };
 
+/// One label in [0, classes) for each of `samples`; errors name the files.
+inline void check_labels(const std::vector<std::int32_t>& labels, std::int64_t samples, int classes,
+                         const std::string& samples_name, const std::string& labels_name) {
+  check(samples == static_cast<std::int64_t>(labels.size()), "", samples_name, " has ", samples,
+        " samples, but ", labels_name, " has ", labels.size(), " labels");
+  for (std::size_t at = 0; at < labels.size(); ++at)
+    check(labels[at] >= 0 && labels[at] < classes, "", labels_name, ": label ", at, " is ",
+          labels[at], ", not in [0, ", classes, ")");
+}
+
 /// All pixels in memory, shared by the copies of the dataset.
 class ImageArray {
  public:
@@ -53,13 +63,9 @@ class ImageArray {
           "; [N, H, W] or [N, H, W, C] would be right");
     for (int dim = 1; dim < shape.rank(); ++dim)
       check(shape[dim] >= 1 && shape[dim] <= 1 << 16, "", images_name, ": images of shape ", shape);
-    check(shape[0] == static_cast<std::int64_t>(labels.size()), "", images_name, " has ", shape[0],
-          " images, but ", labels_name, " has ", labels.size(), " labels");
+    check_labels(labels, shape[0], classes, images_name, labels_name);
     check(shape.count() == static_cast<std::int64_t>(pixels.size()), "", images_name, ": shape ",
           shape, " needs ", shape.count(), " pixels, got ", pixels.size());
-    for (std::size_t at = 0; at < labels.size(); ++at)
-      check(labels[at] >= 0 && labels[at] < classes, "", labels_name, ": label ", at, " is ",
-            labels[at], ", not in [0, ", classes, ")");
     height_ = static_cast<int>(shape[1]);
     width_ = static_cast<int>(shape[2]);
     channels_ = shape.rank() == 4 ? static_cast<int>(shape[3]) : 1;
@@ -106,26 +112,33 @@ class ImageArray {
                     {marks.values.begin(), marks.values.end()}, classes, images, labels);
 }
 
-/// An .npy pair: images u1 [N, H, W] or [N, H, W, C], labels u1, i4 or i8 [N].
-[[nodiscard]] inline ImageArray load_npy_images(const std::string& images,
-                                                const std::string& labels, int classes) {
-  const auto pixels = load_npy(images);
-  check(pixels.dtype == DType::u8, "", images, ": images of ", pixels.dtype, "; u1 would be right");
-  const auto marks = load_npy(labels);
-  check(marks.shape.rank() == 1, "", labels, ": labels of shape ", marks.shape,
+/// Labels u1, i4 or i8 [N]; what is outside [0, classes) becomes -1 and is refused by check_labels.
+[[nodiscard]] inline std::vector<std::int32_t> load_npy_labels(const std::string& path,
+                                                               int classes) {
+  const auto marks = load_npy(path);
+  check(marks.shape.rank() == 1, "", path, ": labels of shape ", marks.shape,
         "; [N] would be right");
-  check(!is_floating(marks.dtype), "", labels, ": labels of ", marks.dtype,
+  check(!is_floating(marks.dtype), "", path, ": labels of ", marks.dtype,
         "; an integer type would be right");
   std::vector<std::int32_t> values;
   const auto append = [&]<class T>(Tag<T>) {
-    for (const T value : marks.values<T>())  // what i32 cannot hold is no label either
-      values.push_back(value < 0 || value > classes ? -1 : static_cast<std::int32_t>(value));
+    for (const T value : marks.values<T>())
+      values.push_back(value < 0 || value >= classes ? -1 : static_cast<std::int32_t>(value));
   };
   if (marks.dtype == DType::u8) append(Tag<std::uint8_t>{});
   if (marks.dtype == DType::i32) append(Tag<std::int32_t>{});
   if (marks.dtype == DType::i64) append(Tag<std::int64_t>{});
-  return ImageArray(pixels.shape, pixels.values<std::uint8_t>(), std::move(values), classes, images,
-                    labels);
+  return values;
+}
+
+/// An .npy pair: images u1 [N, H, W] or [N, H, W, C], and labels.
+[[nodiscard]] inline ImageArray load_npy_images(const std::string& images,
+                                                const std::string& labels, int classes) {
+  const auto pixels = load_npy(images);
+  check(pixels.dtype == DType::u8, "", images, ": images of ", pixels.dtype,
+        "; u1 would be right (load_npy_fields reads f4 and f8)");
+  return ImageArray(pixels.shape, pixels.values<std::uint8_t>(), load_npy_labels(labels, classes),
+                    classes, images, labels);
 }
 
 }  // namespace dhp
