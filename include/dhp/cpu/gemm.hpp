@@ -12,8 +12,8 @@ namespace dhp::cpu {
 template <class T>
 struct Blocks {
   static constexpr std::int64_t depth = 256;  // a panel of A stays in L1
-  static constexpr std::int64_t rows =
-      32 * 14;  // of a tile of C; few enough to share among threads
+  static constexpr std::int64_t group = 8 * panel_rows;  // rows of A that are packed together
+  static constexpr std::int64_t rows = 32 * 14;  // of a tile of C; few, to share among threads
   static constexpr std::int64_t columns = 2048 / sizeof(T);  // depth x columns of B stay in L2
 
   [[nodiscard]] static std::int64_t across(std::int64_t n) { return (n + columns - 1) / columns; }
@@ -72,9 +72,10 @@ void Blocks<T>::multiply(const SourceA& a, const SourceB& b, std::int64_t row,
   using P = Panel<T>;
   const auto most = std::min(depth, k);
   const auto panels = (count_columns + P::columns - 1) / P::columns;
-  const auto size_a = most * P::row_stride;
+  const auto panels_a = (std::min(group, count_rows) + P::rows - 1) / P::rows;
+  const auto size_a = most * panels_a * P::row_stride;
   const auto size_b = most * panels * P::columns;
-  const auto scratch = std::max<std::int64_t>(most * P::width, panels * P::columns);
+  const auto scratch = std::max({most * P::width, panels * P::columns, group});
   const auto buffer = make_buffer<T>(size_a + size_b + scratch);
   T* const packed_a = buffer.get();
   T* const packed_b = packed_a + size_a;
@@ -88,15 +89,19 @@ void Blocks<T>::multiply(const SourceA& a, const SourceB& b, std::int64_t row,
       part.beta = 1;
       part.bias = nullptr;
     }
-    for (std::int64_t i = 0; i < count_rows; i += P::rows) {
-      const int high = static_cast<int>(std::min<std::int64_t>(P::rows, count_rows - i));
-      pack_a(a, row + i, high, p0, deep, packed_a, spare);
-      for (std::int64_t j = 0; j < count_columns; j += P::columns) {
-        Target<T> at = part;
-        at.c += i * to.stride + j;
-        if (at.bias != nullptr) at.bias += j;
-        const int wide = static_cast<int>(std::min<std::int64_t>(P::columns, count_columns - j));
-        multiply_panel(deep, packed_a, packed_b + j * deep, at, high, wide);
+    for (std::int64_t i0 = 0; i0 < count_rows; i0 += group) {
+      const auto high = std::min(group, count_rows - i0);
+      pack_a(a, row + i0, high, p0, deep, packed_a, spare);
+      for (std::int64_t i = 0; i < high; i += P::rows) {
+        const T* const left = packed_a + i / P::rows * deep * P::row_stride;
+        const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
+        for (std::int64_t j = 0; j < count_columns; j += P::columns) {
+          Target<T> at = part;
+          at.c += (i0 + i) * to.stride + j;
+          if (at.bias != nullptr) at.bias += j;
+          const int wide = static_cast<int>(std::min<std::int64_t>(P::columns, count_columns - j));
+          multiply_panel(deep, left, packed_b + j * deep, at, tall, wide);
+        }
       }
     }
     p0 += deep;

@@ -95,30 +95,38 @@ void pack_deep_lines(const T* const* lines, int count, std::int64_t depth, T* ou
   }
 }
 
-/// Rows [row, row + rows) of op(A), columns [p0, p0 + depth): one panel of A. scratch: width * depth.
+/// Rows [row, row + rows) of op(A), columns [p0, p0 + depth): panels one after the other, depth *
+/// row_stride elements each. scratch: max(width * depth, rows).
 template <class T, class Source>
-void pack_a(const Source& source, std::int64_t row, int rows, std::int64_t p0, std::int64_t depth,
-            T* out, T* scratch) {
+void pack_a(const Source& source, std::int64_t row, std::int64_t rows, std::int64_t p0,
+            std::int64_t depth, T* out, T* scratch) {
   using P = Panel<T>;
   if (depth == 0) return;
   if (!source.deep) {
     for (std::int64_t p = 0; p < depth; ++p) {
       const T* from = source.run(p0 + p, row, rows, scratch);
       T* to = out + p * P::row_stride;
-      for (int i = 0; i < rows; ++i) to[i] = from[i];
-      for (int i = rows; i < P::rows; ++i) to[i] = T(0);
+      std::int64_t i = 0;
+      for (; i + P::rows <= rows; i += P::rows, to += depth * P::row_stride)
+        std::memcpy(to, from + i, P::rows * sizeof(T));
+      if (i < rows) {
+        for (int at = 0; at < P::rows; ++at) to[at] = i + at < rows ? from[i + at] : T(0);
+      }
     }
     return;
   }
-  for (int first = 0; first < P::rows; first += P::width) {
-    const T* lines[P::width];
-    const int count = std::clamp(rows - first, 0, P::width);
-    for (int i = 0; i < count; ++i)
-      lines[i] = source.run(row + first + i, p0, depth, scratch + i * depth);
-    // A full panel repeats its last line up to the vector width: those places are never read.
-    const int used = rows == P::rows ? P::width : count;
-    for (int i = count; i < used; ++i) lines[i] = lines[count - 1];
-    pack_deep_lines(lines, used, depth, out + first, P::row_stride);
+  for (std::int64_t i = 0; i < rows; i += P::rows, out += depth * P::row_stride) {
+    const int high = static_cast<int>(std::min<std::int64_t>(P::rows, rows - i));
+    for (int first = 0; first < P::rows; first += P::width) {
+      const T* lines[P::width];
+      const int count = std::clamp(high - first, 0, P::width);
+      for (int line = 0; line < count; ++line)
+        lines[line] = source.run(row + i + first + line, p0, depth, scratch + line * depth);
+      // A full panel repeats its last line up to the vector width: those places are never read.
+      const int used = high == P::rows ? P::width : count;
+      for (int line = count; line < used; ++line) lines[line] = lines[count - 1];
+      pack_deep_lines(lines, used, depth, out + first, P::row_stride);
+    }
   }
 }
 

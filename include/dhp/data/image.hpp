@@ -42,6 +42,7 @@ struct LabelledImage {
 /// One label in [0, classes) for each of `samples`; errors name the files.
 inline void check_labels(const std::vector<std::int32_t>& labels, std::int64_t samples, int classes,
                          const std::string& samples_name, const std::string& labels_name) {
+  check(samples > 0, "", samples_name, ": holds no sample");
   check(samples == static_cast<std::int64_t>(labels.size()), "", samples_name, " has ", samples,
         " samples, but ", labels_name, " has ", labels.size(), " labels");
   for (std::size_t at = 0; at < labels.size(); ++at)

@@ -1,0 +1,20 @@
+// dhp on the Cpu: all of dhp and the kernels of device Cpu. Needs Eigen.
+#pragma once
+
+#include <dhp/cpu/activation.hpp>
+#include <dhp/cpu/attention.hpp>
+#include <dhp/cpu/batch_norm.hpp>
+#include <dhp/cpu/conv2d.hpp>
+#include <dhp/cpu/cross_entropy.hpp>
+#include <dhp/cpu/dropout.hpp>
+#include <dhp/cpu/elementwise.hpp>
+#include <dhp/cpu/embedding.hpp>
+#include <dhp/cpu/fold.hpp>
+#include <dhp/cpu/gemm.hpp>
+#include <dhp/cpu/layer_norm.hpp>
+#include <dhp/cpu/optimizer.hpp>
+#include <dhp/cpu/pool.hpp>
+#include <dhp/cpu/reduce.hpp>
+#include <dhp/cpu/rows.hpp>
+#include <dhp/cpu/softmax.hpp>
+#include <dhp/dhp.hpp>

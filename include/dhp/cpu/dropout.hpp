@@ -1,0 +1,65 @@
+// Dropout on the Cpu. One Philox block decides four neighbouring elements.
+#pragma once
+
+#include <dhp/device/cpu.hpp>
+#include <dhp/ops/dropout.hpp>
+
+#include <algorithm>
+
+namespace dhp::cpu {
+
+/// decide(at, keep) for the `count` elements numbered from `first`, at counting from 0; keep with
+/// probability 1 - p, the same decision as RandomStream::uniform(first + at) >= p.
+template <class Decide>
+void for_kept(RandomStream random, double p, std::uint64_t first, std::int64_t count,
+              Decide decide) {
+  const auto threshold = static_cast<std::uint32_t>(std::ceil(p * 0x1p24));  // uniform has 24 bits
+  std::int64_t at = 0;
+  while (at < count) {
+    const auto number = first + static_cast<std::uint64_t>(at);
+    const auto words = random.block(number / 4);
+    auto lane = static_cast<std::size_t>(number % 4);
+    for (; lane < 4 && at < count; ++lane, ++at) decide(at, (words[lane] >> 8) >= threshold);
+  }
+}
+
+template <class T>
+struct DropoutKernel {
+  static void apply(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x,
+                    const RowNumbers<Cpu>& numbers, const DropoutOptions& options, T* y);
+};
+
+template <class T>
+void DropoutKernel<T>::apply(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x,
+                             const RowNumbers<Cpu>& numbers, const DropoutOptions& options, T* y) {
+  using A = Accumulator<T>;
+  const auto* number_of =
+      numbers.index.empty() ? nullptr : numbers.index.data<std::int64_t>();
+  const A scale = static_cast<A>(1.0 / (1.0 - options.probability));
+  dev.for_ranges(rows, 16, [&](std::int64_t first, std::int64_t last) {
+    for (auto row = first; row < last; ++row) {
+      const auto number = number_of == nullptr ? numbers.first + row : number_of[row];
+      const T* from = x + row * columns;
+      T* to = y + row * columns;
+      for_kept(options.random, options.probability,
+               static_cast<std::uint64_t>(number * options.total_columns + options.first_column),
+               columns, [&](std::int64_t at, bool keep) {
+                 to[at] = keep ? static_cast<T>(static_cast<A>(from[at]) * scale) : T(0.0f);
+               });
+    }
+  });
+}
+
+}  // namespace dhp::cpu
+
+namespace dhp {
+
+inline void dropout_on(Cpu& dev, ConstView<Cpu> x, const RowNumbers<Cpu>& rows,
+                       const DropoutOptions& options, View<Cpu> y) {
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    cpu::DropoutKernel<T>::apply(dev, x.rows(), x.columns(), x.data<T>(), rows, options,
+                                 y.data<T>());
+  });
+}
+
+}  // namespace dhp

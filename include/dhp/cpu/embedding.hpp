@@ -1,0 +1,65 @@
+// Embedding on the Cpu.
+#pragma once
+
+#include <dhp/device/cpu.hpp>
+#include <dhp/ops/embedding.hpp>
+
+#include <cstring>
+
+namespace dhp::cpu {
+
+template <class T>
+struct EmbeddingKernel {
+  using A = Accumulator<T>;
+  static void backward(std::int64_t rows, std::int64_t columns, std::int64_t entries, const T* dy,
+                       const std::int32_t* ids, std::int64_t first_id, A* dtable, double beta);
+};
+
+template <class T>
+void EmbeddingKernel<T>::backward(std::int64_t rows, std::int64_t columns, std::int64_t entries,
+                                  const T* dy, const std::int32_t* ids, std::int64_t first_id,
+                                  A* dtable, double beta) {
+  const auto all = entries * columns;
+  if (beta == 0)
+    std::fill(dtable, dtable + all, A(0));
+  else if (beta != 1)
+    for (std::int64_t at = 0; at < all; ++at) dtable[at] *= static_cast<A>(beta);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto entry = ids[row] - first_id;
+    if (entry < 0 || entry >= entries) continue;
+    A* to = dtable + entry * columns;
+    const T* from = dy + row * columns;
+    for (std::int64_t c = 0; c < columns; ++c) to[c] += static_cast<A>(from[c]);
+  }
+}
+
+}  // namespace dhp::cpu
+
+namespace dhp {
+
+inline void embedding_forward_on(Cpu& dev, ConstView<Cpu> table, ConstView<Cpu> ids,
+                                 std::int64_t first_id, View<Cpu> y) {
+  const auto bytes = static_cast<std::size_t>(table.columns()) * size_of(table.dtype());
+  const auto entries = table.shape()[0];
+  const auto* id = ids.data<std::int32_t>();
+  dev.for_ranges(ids.count(), 64, [&](std::int64_t first, std::int64_t last) {
+    for (auto row = first; row < last; ++row) {
+      const auto entry = id[row] - first_id;
+      auto* to = y.bytes() + static_cast<std::size_t>(row) * bytes;
+      if (entry >= 0 && entry < entries)
+        std::memcpy(to, table.bytes() + static_cast<std::size_t>(entry) * bytes, bytes);
+      else
+        std::memset(to, 0, bytes);
+    }
+  });
+}
+inline void embedding_backward_on(Cpu&, ConstView<Cpu> dy, ConstView<Cpu> ids,
+                                  std::int64_t first_id, View<Cpu> dtable, double beta) {
+  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
+    cpu::EmbeddingKernel<T>::backward(dy.rows(), dy.columns(), dtable.shape()[0], dy.data<T>(),
+                                      ids.data<std::int32_t>(), first_id,
+                                      dtable.data<Accumulator<T>>(), beta);
+  });
+}
+
+}  // namespace dhp

@@ -1,0 +1,131 @@
+// A WordPiece vocabulary: token <-> id, and what is special. The file is vocab.txt as BERT has it: one
+// token a line, its id is the line number; a token that continues a word begins with ##.
+#pragma once
+
+#include <dhp/data/file.hpp>
+#include <dhp/data/utf8.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// Cheap to copy: copies share the tokens.
+class Vocabulary {
+ public:
+  static constexpr std::array<std::string_view, 5> special_tokens{"[PAD]", "[UNK]", "[CLS]",
+                                                                  "[SEP]", "[MASK]"};
+  /// Token i gets id i. Errors name `name` and the line (i + 1): no token, an empty or repeated one, one
+  /// of the five special tokens missing.
+  explicit Vocabulary(std::vector<std::string> tokens, const std::string& name = "vocabulary") {
+    auto made = std::make_shared<Tables>();
+    made->tokens = std::move(tokens);
+    check(!made->tokens.empty(), "", name, ": holds no token");
+    check(made->tokens.size() <= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()),
+          "", name, ": holds more tokens than 32-bit ids");
+    made->ids.reserve(made->tokens.size());
+    for (std::size_t at = 0; at < made->tokens.size(); ++at) {
+      const std::string_view token = made->tokens[at];
+      check(!token.empty(), "", name, ", line ", at + 1, ": an empty token");
+      const auto [place, fresh] = made->ids.emplace(token, static_cast<std::int32_t>(at));
+      check(fresh, "", name, ", line ", at + 1, ": the token \"", token,
+            "\" stands already in line ", place->second + 1);
+      made->longest_bytes = std::max(made->longest_bytes, token.size());
+    }
+    for (std::size_t at = 0; at < special_tokens.size(); ++at) {
+      const auto found = made->ids.find(special_tokens[at]);
+      check(found != made->ids.end(), "", name, ": has no token ", special_tokens[at],
+            "; BERT needs [PAD] [UNK] [CLS] [SEP] [MASK]");
+      made->special[at] = found->second;
+    }
+    check(made->tokens.size() > special_tokens.size(), "", name,
+          ": holds nothing but special tokens");
+    tables_ = std::move(made);
+  }
+
+  [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(tokens().size()); }
+  [[nodiscard]] const std::vector<std::string>& tokens() const { return tables_->tokens; }
+  [[nodiscard]] const std::string& token(std::int32_t id) const {
+    check(id >= 0 && id < size(), "no token ", id, " in a vocabulary of ", size());
+    return tokens()[static_cast<std::size_t>(id)];
+  }
+  /// The id of a token, or -1.
+  [[nodiscard]] std::int32_t find(std::string_view token) const {
+    const auto found = tables_->ids.find(token);
+    return found == tables_->ids.end() ? -1 : found->second;
+  }
+  [[nodiscard]] std::int32_t pad() const { return tables_->special[0]; }
+  [[nodiscard]] std::int32_t unknown() const { return tables_->special[1]; }
+  [[nodiscard]] std::int32_t classify() const { return tables_->special[2]; }  ///< [CLS]
+  [[nodiscard]] std::int32_t separator() const { return tables_->special[3]; }
+  [[nodiscard]] std::int32_t mask() const { return tables_->special[4]; }
+
+  [[nodiscard]] bool is_special(std::int32_t id) const {
+    const auto& special = tables_->special;
+    return std::find(special.begin(), special.end(), id) != special.end();
+  }
+  /// Whether the token goes on with a word.
+  [[nodiscard]] bool continues(std::int32_t id) const { return token(id).starts_with("##"); }
+  [[nodiscard]] std::size_t longest_bytes() const { return tables_->longest_bytes; }
+
+  /// Throws unless a model with that many entries has a row for each token.
+  void check_fits(std::int64_t entries) const {
+    check(size() <= entries, "the vocabulary of ", size(), " tokens does not fit a model of ",
+          entries, " entries; train a smaller vocabulary or make the model's larger");
+  }
+
+ private:
+  struct Tables {
+    std::vector<std::string> tokens;
+    std::unordered_map<std::string_view, std::int32_t> ids;  // views into tokens
+    std::array<std::int32_t, special_tokens.size()> special{};
+    std::size_t longest_bytes = 0;
+  };
+  std::shared_ptr<const Tables> tables_;
+};
+
+/// vocab.txt in memory; `name` for errors. Lines may end with CR LF.
+[[nodiscard]] inline Vocabulary parse_vocabulary(std::string_view bytes, const std::string& name) {
+  check(!bytes.empty(), "", name, ": the file is empty");
+  check_utf8(bytes, name);
+  std::vector<std::string> tokens;
+  while (!bytes.empty()) {
+    const auto end = bytes.find('\n');
+    auto line = bytes.substr(0, end);
+    bytes.remove_prefix(end == bytes.npos ? bytes.size() : end + 1);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    tokens.emplace_back(line);
+  }
+  return Vocabulary(std::move(tokens), name);
+}
+
+[[nodiscard]] inline Vocabulary load_vocabulary(const std::string& path) {
+  const auto bytes = read_file(path, std::size_t{1} << 30);
+  return parse_vocabulary({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
+}
+
+/// Writes vocab.txt; a file of that name is replaced only when the new one is whole.
+inline void save_vocabulary(const Vocabulary& vocabulary, const std::string& path) {
+  std::string lines;
+  for (const auto& token : vocabulary.tokens()) lines += token + '\n';
+  const auto partial = path + ".partial";
+  auto* file = std::fopen(partial.c_str(), "wb");
+  check(file != nullptr, "", partial,
+        ": cannot be written: ", std::generic_category().message(errno));
+  const bool written = std::fwrite(lines.data(), 1, lines.size(), file) == lines.size();
+  const bool closed = std::fclose(file) == 0;
+  check(written && closed, "", partial, ": could not be written whole; is the disk full?");
+  std::error_code error;
+  std::filesystem::rename(partial, path, error);
+  check(!error, "", path, ": ", error.message());
+}
+
+}  // namespace dhp

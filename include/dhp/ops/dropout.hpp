@@ -1,0 +1,40 @@
+// Dropout (Srivastava et al. 2014), inverted, with numbered elements: whether an element is kept depends on
+// its row's global number and its column alone, so every layout, and the backward pass, see one mask.
+#pragma once
+
+#include <dhp/core/rng.hpp>
+#include <dhp/tensor/view.hpp>
+
+namespace dhp {
+
+/// The global numbers of rows: i64 [R], or none: row r has number first + r.
+template <class Dev>
+struct RowNumbers {
+  ConstView<Dev> index{};
+  std::int64_t first = 0;
+};
+
+struct DropoutOptions {
+  double probability = 0;  ///< of dropping
+  RandomStream random{};
+  std::int64_t first_column = 0;   ///< of this part of the columns
+  std::int64_t total_columns = 0;  ///< of the unsplit tensor
+};
+
+/// y = keep ? x / (1 - p) : 0 with keep(row, column) = uniform(number(row) * total_columns + first_column +
+/// column) >= p. The gradient goes through the same op. y may be x.
+template <Device Dev>
+void dropout(Dev& dev, In<Dev> x, const RowNumbers<Dev>& rows, const DropoutOptions& options,
+             Out<Dev> y) {
+  check(x.count() == y.count() && x.dtype() == y.dtype(), "dropout: ", x.shape(), " of ",
+        x.dtype(), " does not fit ", y.shape(), " of ", y.dtype());
+  check(options.probability >= 0 && options.probability < 1,
+        "dropout: the probability must be in [0, 1), got ", options.probability);
+  check(rows.index.empty() || rows.index.count() == x.rows(), "dropout: ", rows.index.count(),
+        " row numbers for ", x.rows(), " rows");
+  check(options.first_column + x.columns() <= options.total_columns, "dropout: columns from ",
+        options.first_column, " of ", x.shape(), " are beyond ", options.total_columns);
+  dropout_on(dev, x, rows, options, y);
+}
+
+}  // namespace dhp

@@ -1,0 +1,29 @@
+// Embedding: rows of a table by id. The table may be a part of a vocabulary: ids outside of it give zero
+// rows, so that the sum over all parts is the whole embedding.
+#pragma once
+
+#include <dhp/tensor/view.hpp>
+
+namespace dhp {
+
+/// y[r] = table[ids[r] - first_id], or 0 for an id of another part; table [V, C], ids i32 [R], y [R, C].
+template <Device Dev>
+void embedding_forward(Dev& dev, In<Dev> table, In<Dev> ids, std::int64_t first_id, Out<Dev> y) {
+  check(table.shape().rank() == 2 && y.columns() == table.columns() && y.rows() == ids.count() &&
+            y.dtype() == table.dtype(),
+        "embedding: ", ids.count(), " rows of ", table.shape(), " do not fit ", y.shape());
+  embedding_forward_on(dev, table, ids, first_id, y);
+}
+
+/// dtable = beta * dtable, then dtable[ids[r] - first_id] += dy[r] in the order of r; accumulation type.
+template <Device Dev>
+void embedding_backward(Dev& dev, In<Dev> dy, In<Dev> ids, std::int64_t first_id, Out<Dev> dtable,
+                        double beta) {
+  check(dtable.shape().rank() == 2 && dy.columns() == dtable.columns() &&
+            dy.rows() == ids.count() && dtable.dtype() == accumulation_type(dy.dtype()),
+        "embedding: the gradient ", dy.shape(), " of ", dy.dtype(), " does not fit the table ",
+        dtable.shape(), " of ", dtable.dtype());
+  embedding_backward_on(dev, dy, ids, first_id, dtable, beta);
+}
+
+}  // namespace dhp
