@@ -112,7 +112,7 @@ struct Conv2d {
   static void product(Cpu& dev, const Image& image, const Weights& weights, std::int64_t m,
                       std::int64_t n, std::int64_t k, T* out, const Place& place) {
     Blocks<A>::multiply_rows(
-        dev, image, weights, m, n, k, A(1), nullptr,
+        shared_by(dev), image, weights, m, n, k, A(1), nullptr,
         [&](std::int64_t row, std::int64_t column, std::int64_t count, const A* values) {
           T* to = out + place(row) + column;
           for (std::int64_t j = 0; j < count; ++j) to[j] = static_cast<T>(values[j]);
@@ -122,7 +122,8 @@ struct Conv2d {
   static void dense_product(Cpu& dev, const Image& image, const Weights& weights, std::int64_t m,
                             std::int64_t n, std::int64_t k, T* out) {
     if constexpr (std::is_same_v<T, A>)
-      Blocks<A>::multiply_all(dev, image, weights, m, n, k, {out, n, A(1), A(0), nullptr});
+      Blocks<A>::multiply_all(shared_by(dev), image, weights, m, n, k,
+                              {out, n, A(1), A(0), nullptr});
     else product(dev, image, weights, m, n, k, out, [n](std::int64_t row) { return row * n; });
   }
 };
@@ -217,8 +218,11 @@ void Conv2d<T>::backward_filter(Cpu& dev, ConstView<Cpu> x, ConstView<Cpu> dy,
   const MatrixSource<A, T> gradient{dy.data<T>(), m, false};
   const Target<A> to{dw.data<A>(), n, A(1), static_cast<A>(beta), nullptr};
   if (is_plain(geometry))
-    Blocks<A>::multiply_all(dev, gradient, MatrixSource<A, T>{x.data<T>(), n, false}, m, n, k, to);
-  else Blocks<A>::multiply_all(dev, gradient, patches(x, dy.shape(), geometry, false), m, n, k, to);
+    Blocks<A>::multiply_all(shared_by(dev), gradient, MatrixSource<A, T>{x.data<T>(), n, false}, m,
+                            n, k, to);
+  else
+    Blocks<A>::multiply_all(shared_by(dev), gradient, patches(x, dy.shape(), geometry, false), m, n,
+                            k, to);
 }
 
 }  // namespace dhp::cpu

@@ -11,15 +11,23 @@ namespace dhp::cpu {
 /// One product: rows x columns of C from sources A and B over k in blocks. T is float or double.
 template <class T>
 struct Blocks {
-  static constexpr std::int64_t depth = 256;  // a panel of A stays in L1
-  static constexpr std::int64_t group = 8 * panel_rows;  // rows of A that are packed together
-  static constexpr std::int64_t rows = 32 * 14;  // of a tile of C; few, to share among threads
+  static constexpr std::int64_t depth = 256;                 // a panel of A stays in L1
+  static constexpr std::int64_t group = 8 * panel_rows;      // rows of A that are packed together
   static constexpr std::int64_t columns = 2048 / sizeof(T);  // depth x columns of B stay in L2
 
-  [[nodiscard]] static std::int64_t across(std::int64_t n) { return (n + columns - 1) / columns; }
-  [[nodiscard]] static std::int64_t tiles(std::int64_t m, std::int64_t n) {
-    return (m + rows - 1) / rows * across(n);
-  }
+  /// How C [m, n] is cut into tiles: near-equal parts of its rows, times `columns`. Low tiles pack B
+  /// often and high ones are few; so at most 1120 rows, and not under 256 to make 4 tiles of it.
+  struct Tiles {
+    std::int64_t rows, across, count;
+
+    Tiles(std::int64_t m, std::int64_t n) : across((n + columns - 1) / columns) {
+      const auto enough = across == 0 ? 0 : std::min(m / 256, (3 + across) / across);
+      const auto parts = std::max<std::int64_t>({(m + 1119) / 1120, enough, 1});
+      const auto panels = (m + panel_rows - 1) / panel_rows;
+      rows = std::max<std::int64_t>((panels + parts - 1) / parts, 1) * panel_rows;
+      count = (m + rows - 1) / rows * across;
+    }
+  };
 
   /// [row, row + count_rows) x [column, column + count_columns) of the product to `to`, whose
   /// first element is that of (row, column).
@@ -28,41 +36,58 @@ struct Blocks {
                        std::int64_t count_rows, std::int64_t column, std::int64_t count_columns,
                        std::int64_t k, const Target<T>& to);
 
-  /// Tile number `tile` of c [m, n].
-  template <class SourceA, class SourceB>
-  static void multiply_tile(std::int64_t tile, const SourceA& a, const SourceB& b, std::int64_t m,
-                            std::int64_t n, std::int64_t k, Target<T> to) {
-    const auto row = tile / across(n) * rows;
-    const auto column = tile % across(n) * columns;
-    to.c += row * to.stride + column;
-    if (to.bias != nullptr) to.bias += column;
-    multiply(a, b, row, std::min(rows, m - row), column, std::min(columns, n - column), k, to);
+  /// Calls body(row, rows, column, columns) for a tile of C [m, n].
+  template <class Body>
+  static void visit_tile(const Tiles& tiles, std::int64_t tile, std::int64_t m, std::int64_t n,
+                         const Body& body) {
+    const auto row = tile / tiles.across * tiles.rows;
+    const auto column = tile % tiles.across * columns;
+    body(row, std::min(tiles.rows, m - row), column, std::min(columns, n - column));
   }
 
-  /// All tiles of alpha op(A) op(B) + bias, handed row by row to store(row, column, count, values):
-  /// for results that are rounded to another type or do not lie in equal strides. bias is null or [n].
-  template <class SourceA, class SourceB, class Store>
-  static void multiply_rows(Cpu& dev, const SourceA& a, const SourceB& b, std::int64_t m,
-                            std::int64_t n, std::int64_t k, T alpha, const T* bias,
-                            const Store& store) {
-    dev.for_tiles(tiles(m, n), [&](std::int64_t tile) {
-      const auto row = tile / across(n) * rows;
-      const auto column = tile % across(n) * columns;
-      const auto high = std::min(rows, m - row);
-      const auto wide = std::min(columns, n - column);
-      const auto values = make_buffer<T>(high * wide);
-      multiply(a, b, row, high, column, wide, k,
-               {values.get(), wide, alpha, T(0), bias == nullptr ? nullptr : bias + column});
-      for (std::int64_t i = 0; i < high; ++i) store(row + i, column, wide, values.get() + i * wide);
+  /// c [m, n] = alpha op(A) op(B) + beta c + bias; `for_tiles(count, body)` says who does which tile.
+  template <class SourceA, class SourceB, class ForTiles>
+  static void multiply_all(const ForTiles& for_tiles, const SourceA& a, const SourceB& b,
+                           std::int64_t m, std::int64_t n, std::int64_t k, const Target<T>& to) {
+    const Tiles tiles(m, n);
+    for_tiles(tiles.count, [&](std::int64_t tile) {
+      visit_tile(tiles, tile, m, n, [&](auto row, auto high, auto column, auto wide) {
+        Target<T> part = to;
+        part.c += row * to.stride + column;
+        if (to.bias != nullptr) part.bias += column;
+        multiply(a, b, row, high, column, wide, k, part);
+      });
     });
   }
-  /// All tiles of c [m, n] = alpha op(A) op(B) + beta c + bias, c of type T.
-  template <class SourceA, class SourceB>
-  static void multiply_all(Cpu& dev, const SourceA& a, const SourceB& b, std::int64_t m,
-                           std::int64_t n, std::int64_t k, const Target<T>& to) {
-    dev.for_tiles(tiles(m, n), [&](std::int64_t tile) { multiply_tile(tile, a, b, m, n, k, to); });
+
+  /// alpha op(A) op(B) + bias, handed row by row to store(row, column, count, values): for results
+  /// that are rounded to another type or do not lie in equal strides. bias is null or [n].
+  template <class SourceA, class SourceB, class ForTiles, class Store>
+  static void multiply_rows(const ForTiles& for_tiles, const SourceA& a, const SourceB& b,
+                            std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const T* bias,
+                            const Store& store) {
+    const Tiles tiles(m, n);
+    for_tiles(tiles.count, [&](std::int64_t tile) {
+      visit_tile(tiles, tile, m, n, [&](auto row, auto high, auto column, auto wide) {
+        const auto values = make_buffer<T>(high * wide);
+        multiply(a, b, row, high, column, wide, k,
+                 {values.get(), wide, alpha, T(0), bias == nullptr ? nullptr : bias + column});
+        for (std::int64_t i = 0; i < high; ++i)
+          store(row + i, column, wide, values.get() + i * wide);
+      });
+    });
   }
 };
+
+/// Who does the tiles: the device's threads, or the calling thread alone.
+[[nodiscard]] inline auto shared_by(Cpu& dev) {
+  return [&dev](std::int64_t tiles, const auto& body) { dev.for_tiles(tiles, body); };
+}
+[[nodiscard]] inline auto serially() {
+  return [](std::int64_t tiles, const auto& body) {
+    for (std::int64_t tile = 0; tile < tiles; ++tile) body(tile);
+  };
+}
 
 template <class T>
 template <class SourceA, class SourceB>
@@ -129,7 +154,7 @@ void Gemm<T>::run(Cpu& dev, bool ta, bool tb, std::int64_t m, std::int64_t n, st
   const MatrixSource<T, T> left{a, lda, !ta};
   const MatrixSource<T, T> right{b, ldb, tb};
   const Target<T> to{c, ldc, static_cast<T>(alpha), static_cast<T>(beta), nullptr};
-  Blocks<T>::multiply_all(dev, left, right, m, n, k, to);
+  Blocks<T>::multiply_all(shared_by(dev), left, right, m, n, k, to);
 }
 
 template <class T>
@@ -139,8 +164,7 @@ void Gemm<T>::run_serial(bool ta, bool tb, std::int64_t m, std::int64_t n, std::
   const MatrixSource<T, T> left{a, lda, !ta};
   const MatrixSource<T, T> right{b, ldb, tb};
   const Target<T> to{c, ldc, static_cast<T>(alpha), static_cast<T>(beta), nullptr};
-  for (std::int64_t tile = 0; tile < Blocks<T>::tiles(m, n); ++tile)
-    Blocks<T>::multiply_tile(tile, left, right, m, n, k, to);
+  Blocks<T>::multiply_all(serially(), left, right, m, n, k, to);
 }
 
 /// gemm for matrices stored as T.
@@ -171,12 +195,13 @@ void MatrixProduct<T>::run(Cpu& dev, ConstView<Cpu> a, ConstView<Cpu> b, View<Cp
     add = wide_bias.get();
   }
   if (c.dtype() == dtype_of<A>()) {
-    Blocks<A>::multiply_all(dev, left, right, m, n, k, {c.data<A>(), n, alpha, beta, add});
+    Blocks<A>::multiply_all(shared_by(dev), left, right, m, n, k,
+                            {c.data<A>(), n, alpha, beta, add});
     return;
   }
   T* const out = c.data<T>();
   Blocks<A>::multiply_rows(
-      dev, left, right, m, n, k, alpha, add,
+      shared_by(dev), left, right, m, n, k, alpha, add,
       [=](std::int64_t row, std::int64_t column, std::int64_t count, const A* values) {
         T* to = out + row * n + column;
         for (std::int64_t j = 0; j < count; ++j)

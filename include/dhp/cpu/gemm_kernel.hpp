@@ -65,8 +65,8 @@ void multiply_panels(std::int64_t depth, const T* a, const T* b, const Target<T>
     __builtin_prefetch(to.c + i * to.stride + P::width, 1);
   }
   for (std::int64_t p = 0; p < depth; ++p) {
-    __builtin_prefetch(b + 8 * P::columns);
-    __builtin_prefetch(b + 8 * P::columns + P::width);
+    __builtin_prefetch(b + 6 * P::columns);
+    __builtin_prefetch(b + 6 * P::columns + P::width);
     const V left = load_vector(b);
     const V right = load_vector(b + P::width);
 #pragma GCC unroll 16
