@@ -59,6 +59,9 @@ TEST_CASE("image: an .npy pair, with every integer type of labels") {
       "l.npy", dhp::npy_bytes<std::int64_t>({2}, std::vector<std::int64_t>{(1LL << 32) + 1, 0}));
   CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(images, large, 4), doctest::Contains("label 0"),
                        dhp::Error);
+  const auto none = folder.write("none.npy", dhp::npy_bytes<std::uint8_t>({0, 2, 2}, {}));
+  CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(none, large, 4),
+                       doctest::Contains("none.npy: holds no sample"), dhp::Error);
   const auto real = folder.write("f.npy", dhp::npy_bytes<float>({2}, std::vector<float>{1, 0}));
   CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(images, real, 4),
                        doctest::Contains("integer type"), dhp::Error);

@@ -114,6 +114,16 @@ TEST_CASE("loader: replicas see what one replica sees") {
   CHECK(joined.back().samples == 3);
 }
 
+TEST_CASE("loader: the steps of a shuffled epoch cover each sample once") {
+  Cpu cpu;
+  dhp::Loader loader(cpu, Numbers{.count = 53},
+                     {.global_batch = 12, .micro_batch = 4, .epochs = 1});
+  std::multiset<std::int64_t> ids;
+  for (const auto& batch : drain(cpu, loader, 99)) ids.insert(batch.ids.begin(), batch.ids.end());
+  CHECK(ids.size() == 53);
+  CHECK(std::set<std::int64_t>(ids.begin(), ids.end()).size() == 53);
+}
+
 TEST_CASE("loader: more replicas than micro-batches leaves some without") {
   Cpu cpu;
   dhp::Loader loader(

@@ -74,6 +74,9 @@ TEST_CASE("npy: says what is wrong") {
        "more than the limit");
   says(with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1)}", 4),
        "6 dims");
+  says(
+      with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 9223372036854775808)}", 0),
+      "bad extent");
   says(with_header("{'descr': '<f4', " + rest, 9), "1 bytes more");
   says(with_header("{'descr': '<f4', " + rest, 7), "ends in the middle of the elements");
   says(with_header("{'descr': '<f4', " + rest, 8, 3), "version 3.0 is not read");

@@ -66,6 +66,9 @@ struct HostBatch {
   HostArray input;  ///< none for tokens
   std::vector<std::pair<std::string, HostArray>> side;
   std::vector<std::pair<std::string, std::int64_t>> counts;
+  /// Rows of a sample where rows are numbered: upload() adds the rows of the samples before this batch to
+  /// the side input "row_numbers", which collate() cannot know. 0: no such side input.
+  std::int64_t rows_per_sample = 0;
 
   friend bool operator==(const HostBatch&, const HostBatch&) = default;
 };
@@ -108,8 +111,12 @@ template <Device Dev>
   made.first_sample = samples.first;
   made.samples = samples.size();
   made.input = upload(dev, batch.input);
-  for (auto& [name, array] : batch.side)
+  for (auto& [name, array] : batch.side) {
+    if (batch.rows_per_sample > 0 && name == "row_numbers")
+      for (auto& number : array.template values<std::int64_t>())
+        number += samples.first * batch.rows_per_sample;
     made.side.emplace_back(std::move(name), upload(dev, array));
+  }
   made.counts = std::move(batch.counts);
   return made;
 }

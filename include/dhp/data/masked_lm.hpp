@@ -1,0 +1,138 @@
+// The samples of BERT's pre-training (Devlin et al. 2019): [CLS] A [SEP] B [SEP], where B follows A or is
+// random, and some tokens hidden. All that is random depends on (seed, epoch, sample index) only.
+#pragma once
+
+#include <dhp/data/sample_random.hpp>
+#include <dhp/data/sentence_pairs.hpp>
+#include <dhp/data/vocabulary.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+struct MaskedLmOptions {
+  std::int64_t sequence_length =
+      128;                   ///< tokens of a sample at most, the three special ones included
+  double hidden = 0.15;      ///< share of the tokens that are to be predicted
+  double as_mask = 0.8;      ///< of these: replaced by [MASK]
+  double as_random = 0.1;    ///< of these: replaced by a random token; the rest stays
+  double random_next = 0.5;  ///< share of samples whose B is random
+  bool whole_words = false;  ///< hide all pieces of a word or none
+  std::uint64_t seed = 0;
+};
+
+inline void check_options(const MaskedLmOptions& options) {
+  const auto share = [](double value) { return value >= 0 && value <= 1; };
+  check(options.sequence_length >= 5, "a sequence length of ", options.sequence_length,
+        " has no room for [CLS] A [SEP] B [SEP]; 5 or more would be right");
+  check(share(options.hidden) && share(options.as_mask) && share(options.as_random) &&
+            share(options.as_mask + options.as_random) && share(options.random_next),
+        "masked language model: shares lie in [0, 1], got hidden ", options.hidden, ", as_mask ",
+        options.as_mask, ", as_random ", options.as_random, ", random_next ", options.random_next);
+}
+
+/// What is to be predicted in one sample: places in ascending order, and what stood there.
+struct HiddenTokens {
+  std::vector<std::int32_t> places;
+  std::vector<std::int32_t> labels;
+};
+
+/// Shortens the longer of two sentences at its end until both fit into `room` tokens.
+inline void truncate_pair(std::int64_t room, std::int64_t& first, std::int64_t& second) {
+  const auto half = room / 2;
+  if (first + second <= room) return;
+  if (second <= half) first = room - second;
+  else if (first <= room - half) second = room - first;
+  else first = room - half, second = half;
+}
+
+/// Hides tokens of a sequence in place; special tokens are never hidden. The expected number is exactly
+/// the share: fractions are rounded up or down at random.
+[[nodiscard]] inline HiddenTokens hide_tokens(std::span<std::int32_t> tokens,
+                                              const Vocabulary& vocabulary,
+                                              const MaskedLmOptions& options,
+                                              SampleRandom& random) {
+  std::vector<Range> units;  // what is hidden as one
+  std::int64_t candidates = 0;
+  for (std::size_t at = 0; at < tokens.size(); ++at) {
+    if (vocabulary.is_special(tokens[at])) continue;
+    const auto place = static_cast<std::int64_t>(at);
+    ++candidates;
+    const bool goes_on = options.whole_words && !units.empty() && units.back().last == place &&
+                         vocabulary.continues(tokens[at]);
+    if (goes_on) units.back().last = place + 1;
+    else units.push_back({place, place + 1});
+  }
+  auto left = static_cast<std::int64_t>(options.hidden * static_cast<double>(candidates) +
+                                        random.uniform());
+  std::vector<std::int32_t> places;
+  for (std::size_t drawn = 0; drawn < units.size() && left > 0; ++drawn) {
+    const auto rest = static_cast<std::uint32_t>(units.size() - drawn);
+    std::swap(units[drawn], units[drawn + random.below(rest)]);
+    const auto unit = units[drawn];
+    // A word longer than what is left: taken with the probability that keeps the expected number.
+    if (unit.size() > left &&
+        !random.chance(static_cast<double>(left) / static_cast<double>(unit.size())))
+      break;
+    left -= unit.size();
+    for (auto place = unit.first; place < unit.last; ++place)
+      places.push_back(static_cast<std::int32_t>(place));
+  }
+  std::sort(places.begin(), places.end());
+  HiddenTokens made{std::move(places), {}};
+  for (const auto place : made.places) {
+    auto& token = tokens[static_cast<std::size_t>(place)];
+    made.labels.push_back(token);
+    const double fate = random.uniform();
+    if (fate < options.as_mask) {
+      token = vocabulary.mask();
+    } else if (fate < options.as_mask + options.as_random) {
+      do
+        token =
+            static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(vocabulary.size())));
+      while (vocabulary.is_special(token));
+    }
+  }
+  return made;
+}
+
+struct MaskedLmSample {
+  std::vector<std::int32_t> tokens;
+  std::int64_t second_segment = 0;  ///< where segment 1 begins: B and its [SEP]
+  HiddenTokens hidden;
+  std::int32_t next_label = 0;  ///< 0: B follows A; 1: B is random
+};
+
+/// Sample `index` of epoch `epoch`.
+[[nodiscard]] inline MaskedLmSample masked_lm_sample(const SentencePairs& pairs,
+                                                     const Vocabulary& vocabulary,
+                                                     const MaskedLmOptions& options,
+                                                     std::int64_t index, std::int64_t epoch) {
+  const auto pair = pairs.get(index);
+  SampleRandom pairing(options.seed, epoch, index, DataUse::pair);
+  MaskedLmSample made;
+  made.next_label = pairing.chance(options.random_next) ? 1 : 0;
+  const auto first = pairs.tokens(pair.first);
+  const auto second =
+      pairs.tokens(made.next_label == 0 ? pair.second : pairs.random_second(index, pairing));
+  auto first_size = static_cast<std::int64_t>(first.size());
+  auto second_size = static_cast<std::int64_t>(second.size());
+  truncate_pair(options.sequence_length - 3, first_size, second_size);
+  auto& tokens = made.tokens;
+  tokens.reserve(static_cast<std::size_t>(first_size + second_size + 3));
+  tokens.push_back(vocabulary.classify());
+  tokens.insert(tokens.end(), first.begin(), first.begin() + first_size);
+  tokens.push_back(vocabulary.separator());
+  made.second_segment = static_cast<std::int64_t>(tokens.size());
+  tokens.insert(tokens.end(), second.begin(), second.begin() + second_size);
+  tokens.push_back(vocabulary.separator());
+  SampleRandom masking(options.seed, epoch, index, DataUse::mask);
+  made.hidden = hide_tokens(tokens, vocabulary, options, masking);
+  return made;
+}
+
+}  // namespace dhp
