@@ -24,11 +24,8 @@ void ActivationKernel<T>::forward(Cpu& dev, Activation kind, std::int64_t count,
   };
   switch (kind) {
     case Activation::relu: return apply([](A v) { return v < A(0) ? A(0) : v; });  // NaN stays NaN
-    case Activation::gelu:
-      return apply([](A v) {
-        return A(0.5) * v * (A(1) + fast_erf(v * static_cast<A>(0.70710678118654752440)));
-      });
-    case Activation::tanh: return apply([](A v) { return std::tanh(v); });
+    case Activation::gelu: return apply([](A v) { return v * gaussian(v).below; });
+    case Activation::tanh: return apply([](A v) { return fast_tanh(v); });
   }
 }
 
@@ -46,9 +43,8 @@ void ActivationKernel<T>::backward(Cpu& dev, Activation kind, std::int64_t count
     case Activation::relu: return apply([](A y, A g) { return y > A(0) ? g : A(0); });
     case Activation::gelu:
       return apply([](A x, A g) {
-        const A below = A(0.5) * (A(1) + fast_erf(x * static_cast<A>(0.70710678118654752440)));
-        const A density = static_cast<A>(0.39894228040143267794) * fast_exp(A(-0.5) * x * x);
-        return g * (below + x * density);
+        const auto normal = gaussian(x);
+        return g * (normal.below + x * normal.density);
       });
     case Activation::tanh: return apply([](A y, A g) { return g * (A(1) - y * y); });
   }

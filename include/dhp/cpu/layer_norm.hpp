@@ -11,8 +11,8 @@ namespace dhp::cpu {
 template <class T>
 struct LayerNormKernel {
   using A = Accumulator<T>;
-  static void forward(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x,
-                      const A* gamma, const A* beta, double epsilon, T* y, A* mean, A* inv_std);
+  static void forward(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x, const A* gamma,
+                      const A* beta, double epsilon, T* y, A* mean, A* inv_std);
   static void backward_data(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* dy,
                             const T* x, const A* gamma, const A* mean, const A* inv_std, T* dx);
   static void backward_gamma(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* dy,
@@ -63,11 +63,9 @@ void LayerNormKernel<T>::backward_data(Cpu& dev, std::int64_t rows, std::int64_t
       };
       const auto scaled = [=](std::int64_t c) { return static_cast<A>(gradient[c]) * gamma[c]; };
       const A mean_gradient = lane_sum<A>(columns, scaled) / static_cast<A>(columns);
-      const A mean_product = lane_sum<A>(columns,
-                                         [=](std::int64_t c) {
-                                           return scaled(c) * normalised(c);
-                                         }) /
-                             static_cast<A>(columns);
+      const A mean_product =
+          lane_sum<A>(columns, [=](std::int64_t c) { return scaled(c) * normalised(c); }) /
+          static_cast<A>(columns);
       for (std::int64_t c = 0; c < columns; ++c)
         to[c] = static_cast<T>(scale * (scaled(c) - mean_gradient - normalised(c) * mean_product));
     }
@@ -84,8 +82,8 @@ void LayerNormKernel<T>::backward_gamma(Cpu& dev, std::int64_t rows, std::int64_
         const T* gradient = dy + row * columns;
         const T* from = x + row * columns;
         for (std::int64_t c = 0; c < columns; ++c)
-          totals[c] += static_cast<A>(gradient[c]) * (static_cast<A>(from[c]) - mean[row]) *
-                       inv_std[row];
+          totals[c] +=
+              static_cast<A>(gradient[c]) * (static_cast<A>(from[c]) - mean[row]) * inv_std[row];
       },
       [=](std::int64_t, std::int64_t c, double value) {
         const double old = beta == 0 ? 0 : beta * static_cast<double>(dgamma[c]);

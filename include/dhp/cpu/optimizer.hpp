@@ -14,8 +14,8 @@ struct OptimizerKernel {
   using A = Accumulator<T>;
   static void sgd(Cpu& dev, const SgdUpdate& update, std::int64_t count, const A* gradient,
                   A* momentum, A* master, T* value);
-  static void adamw(Cpu& dev, const AdamUpdate& update, std::int64_t count, const A* gradient,
-                    A* m, A* v, A* master, T* value);
+  static void adamw(Cpu& dev, const AdamUpdate& update, std::int64_t count, const A* gradient, A* m,
+                    A* v, A* master, T* value);
   static void lamb(Cpu& dev, const AdamUpdate& update, std::int64_t count, const A* gradient, A* m,
                    A* v, const A* master, A* direction);
   static void apply(Cpu& dev, double rate, std::int64_t count, const A* direction, A* master,
@@ -26,11 +26,10 @@ struct OptimizerKernel {
   template <class Step>
   static void update_all(Cpu& dev, std::int64_t count, A* master, T* value, Step step) {
     dev.for_ranges(count, elementwise_tile, [=](std::int64_t first, std::int64_t last) {
-      for (auto at = first; at < last; ++at) {
-        const A weight = step(at);
-        master[at] = weight;
-        if constexpr (is_16_bit<T>) value[at] = static_cast<T>(weight);
-      }
+      for (auto at = first; at < last; ++at) master[at] = step(at);
+      if constexpr (!is_16_bit<T>)
+        if (master == value) return;
+      for (auto at = first; at < last; ++at) value[at] = static_cast<T>(master[at]);  // from cache
     });
   }
 };
@@ -44,9 +43,9 @@ struct AdamStep {
         rest1(static_cast<A>(1 - update.beta1)),
         rest2(static_cast<A>(1 - update.beta2)),
         correction1(
-            static_cast<A>(1 - std::pow(update.beta1, static_cast<double>(update.step)))),
+            static_cast<A>(1 / (1 - std::pow(update.beta1, static_cast<double>(update.step))))),
         root_correction2(static_cast<A>(
-            std::sqrt(1 - std::pow(update.beta2, static_cast<double>(update.step))))),
+            1 / std::sqrt(1 - std::pow(update.beta2, static_cast<double>(update.step))))),
         epsilon(static_cast<A>(update.epsilon)),
         scale(static_cast<A>(update.gradient_scale)) {}
 
@@ -54,7 +53,7 @@ struct AdamStep {
     const A g = scale * gradient;
     m = beta1 * m + rest1 * g;
     v = beta2 * v + rest2 * g * g;
-    return (m / correction1) / (std::sqrt(v) / root_correction2 + epsilon);
+    return (m * correction1) / (std::sqrt(v) * root_correction2 + epsilon);
   }
   A beta1, beta2, rest1, rest2, correction1, root_correction2, epsilon, scale;
 };
@@ -119,8 +118,8 @@ inline void sgd_update_on(Cpu& dev, const SgdUpdate& update, ConstView<Cpu> grad
   visit_floating(value.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     cpu::OptimizerKernel<T>::sgd(dev, update, value.count(), gradient.data<A>(),
-                                 momentum.empty() ? nullptr : momentum.data<A>(),
-                                 master.data<A>(), value.data<T>());
+                                 momentum.empty() ? nullptr : momentum.data<A>(), master.data<A>(),
+                                 value.data<T>());
   });
 }
 inline void adamw_update_on(Cpu& dev, const AdamUpdate& update, ConstView<Cpu> gradient,

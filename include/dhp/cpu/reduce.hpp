@@ -4,9 +4,18 @@
 #include <dhp/cpu/column_reduce.hpp>
 #include <dhp/ops/reduce.hpp>
 
+#include <atomic>
+#include <bit>
 #include <cmath>
+#include <limits>
+#include <type_traits>
 
 namespace dhp::cpu {
+
+/// The signed integer with the size of T.
+template <class T>
+using BitsOf = std::conditional_t<sizeof(T) == 8, std::int64_t,
+                                  std::conditional_t<sizeof(T) == 4, std::int32_t, std::int16_t>>;
 
 template <class T>
 struct Reductions {
@@ -14,7 +23,7 @@ struct Reductions {
                           Accumulator<T>* sums, double beta);
   static double sum(Cpu& dev, const T* x, std::int64_t count);
   static double sum_of_squares(Cpu& dev, const T* x, std::int64_t count);
-  static bool all_finite(const T* x, std::int64_t count);
+  static bool all_finite(Cpu& dev, const T* x, std::int64_t count);
 
  private:
   template <class Term>
@@ -65,10 +74,20 @@ double Reductions<T>::sum_of_squares(Cpu& dev, const T* x, std::int64_t count) {
 }
 
 template <class T>
-bool Reductions<T>::all_finite(const T* x, std::int64_t count) {
-  using A = Accumulator<T>;
-  bool finite = true;
-  for (std::int64_t at = 0; at < count; ++at) finite &= std::isfinite(static_cast<A>(x[at]));
+bool Reductions<T>::all_finite(Cpu& dev, const T* x, std::int64_t count) {
+  // Without the sign, the bits of infinity are the least among those of what is not finite.
+  using Bits = BitsOf<T>;
+  const auto infinite = std::bit_cast<Bits>(static_cast<T>(HUGE_VALF));
+  constexpr auto magnitude = std::numeric_limits<Bits>::max();
+  std::atomic<bool> finite{true};
+  dev.for_ranges(count, 1 << 15, [&](std::int64_t first, std::int64_t last) {
+    Bits largest = 0;
+    for (auto at = first; at < last; ++at) {
+      const auto size = static_cast<Bits>(std::bit_cast<Bits>(x[at]) & magnitude);
+      largest = size > largest ? size : largest;
+    }
+    if (largest >= infinite) finite = false;
+  });
   return finite;
 }
 
@@ -92,9 +111,10 @@ inline void sum_of_squares_on(Cpu& dev, ConstView<Cpu> x, View<Cpu> out) {
     *out.data<double>() = cpu::Reductions<T>::sum_of_squares(dev, x.data<T>(), x.count());
   });
 }
-inline void find_nonfinite_on(Cpu&, ConstView<Cpu> x, View<Cpu> flag) {
+inline void find_nonfinite_on(Cpu& dev, ConstView<Cpu> x, View<Cpu> flag) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    if (!cpu::Reductions<T>::all_finite(x.data<T>(), x.count())) *flag.data<std::int32_t>() = 1;
+    if (!cpu::Reductions<T>::all_finite(dev, x.data<T>(), x.count()))
+      *flag.data<std::int32_t>() = 1;
   });
 }
 

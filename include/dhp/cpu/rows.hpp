@@ -10,26 +10,28 @@ namespace dhp::cpu {
 
 template <class T>
 struct Rows {
-  static void scatter_add(const T* dy, const std::int32_t* index, std::int64_t rows,
+  static void scatter_add(Cpu& dev, const T* dy, const std::int32_t* index, std::int64_t rows,
                           std::int64_t columns, T* dx);
   static void add_to_all(Cpu& dev, const T* vector, std::int64_t rows, std::int64_t columns, T* y);
 };
 
 template <class T>
-void Rows<T>::scatter_add(const T* dy, const std::int32_t* index, std::int64_t rows,
+void Rows<T>::scatter_add(Cpu& dev, const T* dy, const std::int32_t* index, std::int64_t rows,
                           std::int64_t columns, T* dx) {
   using A = Accumulator<T>;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const T* from = dy + row * columns;
-    T* to = dx + index[row] * columns;
-    for (std::int64_t at = 0; at < columns; ++at)
-      to[at] = static_cast<T>(static_cast<A>(to[at]) + static_cast<A>(from[at]));
-  }
+  // Rows may repeat, so threads share the columns: each element is summed by one, in the rows' order.
+  dev.for_ranges(columns, 128, [=](std::int64_t first, std::int64_t last) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const T* from = dy + row * columns;
+      T* to = dx + index[row] * columns;
+      for (auto at = first; at < last; ++at)
+        to[at] = static_cast<T>(static_cast<A>(to[at]) + static_cast<A>(from[at]));
+    }
+  });
 }
 
 template <class T>
-void Rows<T>::add_to_all(Cpu& dev, const T* vector, std::int64_t rows, std::int64_t columns,
-                         T* y) {
+void Rows<T>::add_to_all(Cpu& dev, const T* vector, std::int64_t rows, std::int64_t columns, T* y) {
   using A = Accumulator<T>;
   dev.for_ranges(rows, 64, [=](std::int64_t first, std::int64_t last) {
     for (auto row = first; row < last; ++row)
@@ -43,8 +45,8 @@ void Rows<T>::add_to_all(Cpu& dev, const T* vector, std::int64_t rows, std::int6
 inline void check_row_indices(const char* op, ConstView<Cpu> index, std::int64_t rows) {
   const auto* at = index.data<std::int32_t>();
   for (std::int64_t entry = 0; entry < index.count(); ++entry)
-    check(at[entry] >= 0 && at[entry] < rows, "row index ", at[entry], " in ", op,
-          " is not among ", rows, " rows");
+    if (at[entry] < 0 || at[entry] >= rows)
+      fail(op, ": row index ", at[entry], " is not among ", rows, " rows");
 }
 
 }  // namespace dhp::cpu
@@ -68,16 +70,21 @@ inline void copy_columns_on(Cpu& dev, ConstView<Cpu> from, std::int64_t first_fr
 inline void gather_rows_on(Cpu& dev, ConstView<Cpu> x, ConstView<Cpu> index, View<Cpu> y) {
   cpu::check_row_indices("gather_rows", index, x.rows());
   const auto bytes = static_cast<std::size_t>(x.columns()) * size_of(x.dtype());
+  if (bytes == 0) return;
   const auto* at = index.data<std::int32_t>();
-  for (std::int64_t row = 0; row < index.count(); ++row)
-    dev.copy(y.bytes() + static_cast<std::size_t>(row) * bytes,
-             x.bytes() + static_cast<std::size_t>(at[row]) * bytes, bytes);
+  const std::byte* source = x.bytes();
+  std::byte* target = y.bytes();
+  dev.for_ranges(index.count(), 64, [=](std::int64_t first, std::int64_t last) {
+    for (auto row = first; row < last; ++row)
+      std::memcpy(target + static_cast<std::size_t>(row) * bytes,
+                  source + static_cast<std::size_t>(at[row]) * bytes, bytes);
+  });
 }
-inline void scatter_add_rows_on(Cpu&, ConstView<Cpu> dy, ConstView<Cpu> index, View<Cpu> dx) {
+inline void scatter_add_rows_on(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> index, View<Cpu> dx) {
   cpu::check_row_indices("scatter_add_rows", index, dx.rows());
   visit_floating(dx.dtype(), [&]<class T>(Tag<T>) {
-    cpu::Rows<T>::scatter_add(dy.data<T>(), index.data<std::int32_t>(), dy.rows(), dy.columns(),
-                              dx.data<T>());
+    cpu::Rows<T>::scatter_add(dev, dy.data<T>(), index.data<std::int32_t>(), dy.rows(),
+                              dy.columns(), dx.data<T>());
   });
 }
 inline void add_to_rows_on(Cpu& dev, ConstView<Cpu> vector, View<Cpu> y) {

@@ -46,8 +46,8 @@ void batch_norm_backward_sums(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> mean, In<
                               Out<Dev> sum_dy, Out<Dev> sum_dy_xhat) {
   for (const auto& vector : {mean, inv_std, ConstView<Dev>(sum_dy), ConstView<Dev>(sum_dy_xhat)})
     check_per_column<Dev>("a vector", x, vector);
-  check(dy.count() == x.count() && dy.dtype() == x.dtype(), "batch_norm: the gradient ",
-        dy.shape(), " does not fit ", x.shape());
+  check(dy.count() == x.count() && dy.dtype() == x.dtype(), "batch_norm: the gradient ", dy.shape(),
+        " does not fit ", x.shape());
   batch_norm_backward_sums_on(dev, dy, x, mean, inv_std, sum_dy, sum_dy_xhat);
 }
 

@@ -1,5 +1,6 @@
 // Element by element: fill, add, scaled add, scale, cast, and 1/sqrt(x + epsilon). Unless said otherwise the
-// tensors may have different floating-point types; arithmetic is done in the accumulation type.
+// tensors may have different floating-point types; arithmetic is done in the accumulation type of y, or in
+// double where that is needed.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -12,13 +13,11 @@ void fill(Dev& dev, Out<Dev> y, double value) {
   fill_on(dev, y, value);
 }
 
-/// y = a + b; all of one type and count; y may be a or b.
+/// y = a + b, of one count; y may be a or b.
 template <Device Dev>
 void add(Dev& dev, In<Dev> a, In<Dev> b, Out<Dev> y) {
   check(a.count() == y.count() && b.count() == y.count(), "add: ", a.shape(), " + ", b.shape(),
         " does not fit ", y.shape());
-  check(a.dtype() == y.dtype() && b.dtype() == y.dtype(), "add: types differ: ", a.dtype(), ", ",
-        b.dtype(), ", ", y.dtype());
   add_on(dev, a, b, y);
 }
 
@@ -42,11 +41,11 @@ void cast(Dev& dev, In<Dev> x, Out<Dev> y) {
   cast_on(dev, x, y);
 }
 
-/// y = 1 / sqrt(x + epsilon); both of one accumulation type.
+/// y = 1 / sqrt(x + epsilon); both of one type.
 template <Device Dev>
 void inverse_root(Dev& dev, In<Dev> x, double epsilon, Out<Dev> y) {
-  check(x.count() == y.count() && x.dtype() == y.dtype(), "inverse_root: ", x.shape(),
-        " does not fit ", y.shape());
+  check(x.count() == y.count() && x.dtype() == y.dtype(), "inverse_root: ", x.shape(), " of ",
+        x.dtype(), " does not fit ", y.shape(), " of ", y.dtype());
   inverse_root_on(dev, x, epsilon, y);
 }
 

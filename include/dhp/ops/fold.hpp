@@ -1,6 +1,7 @@
 // Order-free sums: values are added as integers on an absolute grid, so that the order and the grouping of
 // the additions change no bit. Two 64-bit limbs per element: high = rint(x 2^33), low = the rest in units
-// of 2^-83. Every communicator can add them; no maximum has to be agreed on.
+// of 2^-83. Every communicator can add them; no maximum has to be agreed on. A value is rounded to that
+// grid, which float values of 2^-60 and above are on; sums of up to 2^14 values, below 2^30, are exact.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -14,6 +15,8 @@ void fold(Dev& dev, In<Dev> x, Out<Dev> high, Out<Dev> low, Out<Dev> flag) {
   check(high.count() == x.count() && low.count() == x.count() && high.dtype() == DType::i64 &&
             low.dtype() == DType::i64,
         "fold: the limbs of ", x.shape(), " are i64 of the same count");
+  check(flag.dtype() == DType::i32 && flag.count() == 1, "fold: the flag is i32 [1], got ",
+        flag.dtype(), " ", flag.shape());
   fold_on(dev, x, high, low, flag);
 }
 

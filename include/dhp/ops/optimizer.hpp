@@ -52,8 +52,7 @@ void lamb_direction(Dev& dev, const AdamUpdate& update, In<Dev> gradient, Out<De
                     In<Dev> master, Out<Dev> direction) {
   check(gradient.count() == direction.count() && m.count() == direction.count() &&
             v.count() == direction.count() && master.count() == direction.count(),
-        "lamb_direction: gradient ", gradient.shape(), " and state do not fit ",
-        direction.shape());
+        "lamb_direction: gradient ", gradient.shape(), " and state do not fit ", direction.shape());
   lamb_direction_on(dev, update, gradient, m, v, master, direction);
 }
 

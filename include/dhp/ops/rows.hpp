@@ -12,8 +12,8 @@ void copy_columns(Dev& dev, In<Dev> from, std::int64_t first_from, Out<Dev> to,
                   std::int64_t first_to, std::int64_t columns) {
   check(from.dtype() == to.dtype() && from.rows() == to.rows(), "copy_columns: ", from.shape(),
         " of ", from.dtype(), " and ", to.shape(), " of ", to.dtype(), " have different rows");
-  check(first_from >= 0 && first_from + columns <= from.columns() && first_to >= 0 &&
-            first_to + columns <= to.columns(),
+  check(columns >= 0 && first_from >= 0 && first_from <= from.columns() - columns &&
+            first_to >= 0 && first_to <= to.columns() - columns,
         "copy_columns: ", columns, " columns from ", first_from, " of ", from.shape(), " to ",
         first_to, " of ", to.shape());
   copy_columns_on(dev, from, first_from, to, first_to, columns);
@@ -22,25 +22,31 @@ void copy_columns(Dev& dev, In<Dev> from, std::int64_t first_from, Out<Dev> to,
 /// y[m] = x[index[m]]; x [R, C], index i32 [M], y [M, C]. An index outside of [0, R) is an error.
 template <Device Dev>
 void gather_rows(Dev& dev, In<Dev> x, In<Dev> index, Out<Dev> y) {
-  check(y.rows() == index.count() && x.columns() == y.columns() && x.dtype() == y.dtype(),
-        "gather_rows: ", index.count(), " rows of ", x.shape(), " do not fit ", y.shape());
+  check(index.dtype() == DType::i32, "gather_rows: the index is i32, got ", index.dtype());
+  check(y.count() == index.count() * x.columns() && x.columns() == y.columns() &&
+            x.dtype() == y.dtype(),
+        "gather_rows: ", index.count(), " rows of ", x.shape(), " of ", x.dtype(), " do not fit ",
+        y.shape(), " of ", y.dtype());
   gather_rows_on(dev, x, index, y);
 }
 
-/// dx[index[m]] += dy[m], in the order of m.
+/// dx[index[m]] += dy[m], in the order of m. An index outside of [0, R) is an error, found before any sum.
 template <Device Dev>
 void scatter_add_rows(Dev& dev, In<Dev> dy, In<Dev> index, Out<Dev> dx) {
-  check(dy.rows() == index.count() && dx.columns() == dy.columns() && dx.dtype() == dy.dtype(),
-        "scatter_add_rows: ", index.count(), " rows of ", dy.shape(), " do not fit ", dx.shape());
+  check(index.dtype() == DType::i32, "scatter_add_rows: the index is i32, got ", index.dtype());
+  check(dy.count() == index.count() * dx.columns() && dx.columns() == dy.columns() &&
+            dx.dtype() == dy.dtype(),
+        "scatter_add_rows: ", index.count(), " rows of ", dy.shape(), " of ", dy.dtype(),
+        " do not fit ", dx.shape(), " of ", dx.dtype());
   scatter_add_rows_on(dev, dy, index, dx);
 }
 
 /// y[r] += vector for every row; vector [C] of y's type.
 template <Device Dev>
 void add_to_rows(Dev& dev, In<Dev> vector, Out<Dev> y) {
-  check(vector.count() == y.columns() && vector.dtype() == y.dtype(), "add_to_rows: ",
-        vector.shape(), " of ", vector.dtype(), " does not fit the columns of ", y.shape(), " of ",
-        y.dtype());
+  check(vector.count() == y.columns() && vector.dtype() == y.dtype(),
+        "add_to_rows: ", vector.shape(), " of ", vector.dtype(), " does not fit the columns of ",
+        y.shape(), " of ", y.dtype());
   add_to_rows_on(dev, vector, y);
 }
 
