@@ -147,6 +147,27 @@ TEST_CASE("run_serial and run give the same bits, with leading dimensions") {
     for (std::size_t j = 600; j < 640; ++j) CHECK(after[i * 640 + j] == before[i * 640 + j]);
 }
 
+// Built for AVX2 and run on a machine with AVX-512 this compares two kernels; elsewhere one with itself.
+TEST_CASE_TEMPLATE("the width of the vectors changes no bit", T, double, float) {
+  Cpu dev;
+  const std::int64_t m = 61, n = 77, k = 530;
+  const auto a = random_tensor<T>(dev, {m, k}, 1);
+  const auto b = random_tensor<T>(dev, {n, k}, 2);
+  const auto c = random_tensor<T>(dev, {m, n}, 3);
+  const auto bias = random_tensor<T>(dev, {n}, 4);
+  const auto multiply = [&](auto registers) {
+    Tensor<Cpu> out = clone<Cpu>(dev, c);
+    cpu::Blocks<T>::multiply(
+        registers, cpu::MatrixSource<T, T>{a.view().template data<T>(), k, true},
+        cpu::MatrixSource<T, T>{b.view().template data<T>(), k, true}, 0, m, 0, n, k,
+        {out.mut().template data<T>(), n, T(0.7), T(-1.3), bias.view().template data<T>()});
+    return widened(out);
+  };
+  std::vector<double> widest;
+  cpu::with_widest_registers([&](auto registers) { widest = multiply(registers); });
+  CHECK(widest == multiply(cpu::Native{}));
+}
+
 TEST_CASE("gemm refuses what does not fit") {
   Cpu dev;
   const Tensor<Cpu> a(dev, DType::f32, {3, 4});

@@ -11,8 +11,8 @@ namespace dhp::cpu {
 /// One product: rows x columns of C from sources A and B over k in blocks. T is float or double.
 template <class T>
 struct Blocks {
-  static constexpr std::int64_t depth = 256;                 // a panel of A stays in L1
-  static constexpr std::int64_t group = 8 * panel_rows;      // rows of A that are packed together
+  static constexpr std::int64_t depth = 256;  // a panel of A stays in L1
+  static constexpr std::int64_t group = 112;  // about so many rows of A are packed together
   static constexpr std::int64_t columns = 2048 / sizeof(T);  // depth x columns of B stay in L2
 
   /// How C [m, n] is cut into tiles: near-equal parts of its rows, times `columns`. Low tiles pack B
@@ -23,16 +23,16 @@ struct Blocks {
     Tiles(std::int64_t m, std::int64_t n) : across((n + columns - 1) / columns) {
       const auto enough = across == 0 ? 0 : std::min(m / 256, (3 + across) / across);
       const auto parts = std::max<std::int64_t>({(m + 1119) / 1120, enough, 1});
-      const auto panels = (m + panel_rows - 1) / panel_rows;
-      rows = std::max<std::int64_t>((panels + parts - 1) / parts, 1) * panel_rows;
+      const auto panels = (m + 41) / 42;  // whole panels of 6 and of 14 rows
+      rows = std::max<std::int64_t>((panels + parts - 1) / parts, 1) * 42;
       count = (m + rows - 1) / rows * across;
     }
   };
 
   /// [row, row + count_rows) x [column, column + count_columns) of the product to `to`, whose
   /// first element is that of (row, column).
-  template <class SourceA, class SourceB>
-  static void multiply(const SourceA& a, const SourceB& b, std::int64_t row,
+  template <class R, class SourceA, class SourceB>
+  static void multiply(R registers, const SourceA& a, const SourceB& b, std::int64_t row,
                        std::int64_t count_rows, std::int64_t column, std::int64_t count_columns,
                        std::int64_t k, const Target<T>& to);
 
@@ -55,7 +55,8 @@ struct Blocks {
         Target<T> part = to;
         part.c += row * to.stride + column;
         if (to.bias != nullptr) part.bias += column;
-        multiply(a, b, row, high, column, wide, k, part);
+        with_widest_registers(
+            [&](auto registers) { multiply(registers, a, b, row, high, column, wide, k, part); });
       });
     });
   }
@@ -70,8 +71,9 @@ struct Blocks {
     for_tiles(tiles.count, [&](std::int64_t tile) {
       visit_tile(tiles, tile, m, n, [&](auto row, auto high, auto column, auto wide) {
         const auto values = make_buffer<T>(high * wide);
-        multiply(a, b, row, high, column, wide, k,
-                 {values.get(), wide, alpha, T(0), bias == nullptr ? nullptr : bias + column});
+        const Target<T> to{values.get(), wide, alpha, T(0), bias == nullptr ? bias : bias + column};
+        with_widest_registers(
+            [&](auto registers) { multiply(registers, a, b, row, high, column, wide, k, to); });
         for (std::int64_t i = 0; i < high; ++i)
           store(row + i, column, wide, values.get() + i * wide);
       });
@@ -90,17 +92,18 @@ struct Blocks {
 }
 
 template <class T>
-template <class SourceA, class SourceB>
-void Blocks<T>::multiply(const SourceA& a, const SourceB& b, std::int64_t row,
+template <class R, class SourceA, class SourceB>
+void Blocks<T>::multiply(R registers, const SourceA& a, const SourceB& b, std::int64_t row,
                          std::int64_t count_rows, std::int64_t column, std::int64_t count_columns,
                          std::int64_t k, const Target<T>& to) {
-  using P = Panel<T>;
+  using P = Panel<T, R>;
+  constexpr auto high_group = group / P::rows * P::rows;
   const auto most = std::min(depth, k);
   const auto panels = (count_columns + P::columns - 1) / P::columns;
-  const auto panels_a = (std::min(group, count_rows) + P::rows - 1) / P::rows;
+  const auto panels_a = (std::min(high_group, count_rows) + P::rows - 1) / P::rows;
   const auto size_a = most * panels_a * P::row_stride;
   const auto size_b = most * panels * P::columns;
-  const auto scratch = std::max({most * P::width, panels * P::columns, group});
+  const auto scratch = std::max({most * pack_width<T>, panels * P::columns, group});
   const auto buffer = make_buffer<T>(size_a + size_b + scratch);
   T* const packed_a = buffer.get();
   T* const packed_b = packed_a + size_a;
@@ -108,15 +111,15 @@ void Blocks<T>::multiply(const SourceA& a, const SourceB& b, std::int64_t row,
   std::int64_t p0 = 0;
   do {  // once for k = 0: c = beta c + bias
     const auto deep = std::min(depth, k - p0);
-    pack_b(b, column, count_columns, p0, deep, packed_b, spare);
+    pack_b<R>(b, column, count_columns, p0, deep, packed_b, spare);
     Target<T> part = to;
     if (p0 > 0) {
       part.beta = 1;
       part.bias = nullptr;
     }
-    for (std::int64_t i0 = 0; i0 < count_rows; i0 += group) {
-      const auto high = std::min(group, count_rows - i0);
-      pack_a(a, row + i0, high, p0, deep, packed_a, spare);
+    for (std::int64_t i0 = 0; i0 < count_rows; i0 += high_group) {
+      const auto high = std::min(high_group, count_rows - i0);
+      pack_a<R>(a, row + i0, high, p0, deep, packed_a, spare);
       for (std::int64_t i = 0; i < high; i += P::rows) {
         const T* const left = packed_a + i / P::rows * deep * P::row_stride;
         const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
@@ -125,7 +128,7 @@ void Blocks<T>::multiply(const SourceA& a, const SourceB& b, std::int64_t row,
           at.c += (i0 + i) * to.stride + j;
           if (at.bias != nullptr) at.bias += j;
           const int wide = static_cast<int>(std::min<std::int64_t>(P::columns, count_columns - j));
-          multiply_panel(deep, left, packed_b + j * deep, at, tall, wide);
+          multiply_panel(registers, deep, left, packed_b + j * deep, at, tall, wide);
         }
       }
     }

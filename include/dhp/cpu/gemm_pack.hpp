@@ -52,11 +52,15 @@ V interleave(V a, V b, std::integer_sequence<int, at...>) {
   return __builtin_shufflevector(a, b, (first + at / 2 + at % 2 * width)...);
 }
 
-/// Turns a width x width block: log2(width) rounds of perfect shuffles.
+/// Elements of a native vector: packing works on blocks of this size, whatever the panels are for.
 template <class T>
-void transpose(typename Vector<T>::type (&block)[Panel<T>::width]) {
+inline constexpr int pack_width = Panel<T, Native>::width;
+
+/// Turns a square block: log2(width) rounds of perfect shuffles.
+template <class T>
+void transpose(typename Vector<T>::type (&block)[pack_width<T>]) {
   using V = typename Vector<T>::type;
-  constexpr int width = Panel<T>::width;
+  constexpr int width = pack_width<T>;
   using Sequence = std::make_integer_sequence<int, width>;
 #pragma GCC unroll 8
   for (int round = 1; round < width; round *= 2) {
@@ -76,14 +80,14 @@ void transpose(typename Vector<T>::type (&block)[Panel<T>::width]) {
 template <class T>
 void pack_deep_lines(const T* const* lines, int count, std::int64_t depth, T* out,
                      std::int64_t stride) {
-  constexpr int width = Panel<T>::width;
+  constexpr int width = pack_width<T>;
   using V = typename Vector<T>::type;
   std::int64_t p = 0;
   if (count == width) {
     for (; p + width <= depth; p += width) {
       V block[width];
 #pragma GCC unroll 16
-      for (int i = 0; i < width; ++i) block[i] = load_vector(lines[i] + p);
+      for (int i = 0; i < width; ++i) std::memcpy(&block[i], lines[i] + p, sizeof(V));
       transpose<T>(block);
 #pragma GCC unroll 16
       for (int i = 0; i < width; ++i) std::memcpy(out + (p + i) * stride, &block[i], sizeof(V));
@@ -97,10 +101,11 @@ void pack_deep_lines(const T* const* lines, int count, std::int64_t depth, T* ou
 
 /// Rows [row, row + rows) of op(A), columns [p0, p0 + depth): panels one after the other, depth *
 /// row_stride elements each. scratch: max(width * depth, rows).
-template <class T, class Source>
+template <class R, class T, class Source>
 void pack_a(const Source& source, std::int64_t row, std::int64_t rows, std::int64_t p0,
             std::int64_t depth, T* out, T* scratch) {
-  using P = Panel<T>;
+  using P = Panel<T, R>;
+  constexpr int width = pack_width<T>;
   if (depth == 0) return;
   if (!source.deep) {
     for (std::int64_t p = 0; p < depth; ++p) {
@@ -117,13 +122,13 @@ void pack_a(const Source& source, std::int64_t row, std::int64_t rows, std::int6
   }
   for (std::int64_t i = 0; i < rows; i += P::rows, out += depth * P::row_stride) {
     const int high = static_cast<int>(std::min<std::int64_t>(P::rows, rows - i));
-    for (int first = 0; first < P::rows; first += P::width) {
-      const T* lines[P::width];
-      const int count = std::clamp(high - first, 0, P::width);
+    for (int first = 0; first < P::rows; first += width) {
+      const T* lines[width];
+      const int count = std::clamp(high - first, 0, width);
       for (int line = 0; line < count; ++line)
         lines[line] = source.run(row + i + first + line, p0, depth, scratch + line * depth);
       // A full panel repeats its last line up to the vector width: those places are never read.
-      const int used = high == P::rows ? P::width : count;
+      const int used = high == P::rows ? width : count;
       for (int line = count; line < used; ++line) lines[line] = lines[count - 1];
       pack_deep_lines(lines, used, depth, out + first, P::row_stride);
     }
@@ -132,10 +137,11 @@ void pack_a(const Source& source, std::int64_t row, std::int64_t rows, std::int6
 
 /// Rows [p0, p0 + depth) of op(B), columns [column, column + columns): panels one after the other,
 /// depth * P::columns elements each. scratch: max(width * depth, columns).
-template <class T, class Source>
+template <class R, class T, class Source>
 void pack_b(const Source& source, std::int64_t column, std::int64_t columns, std::int64_t p0,
             std::int64_t depth, T* out, T* scratch) {
-  using P = Panel<T>;
+  using P = Panel<T, R>;
+  constexpr int width = pack_width<T>;
   if (depth == 0) return;
   if (!source.deep) {
     for (std::int64_t p = 0; p < depth; ++p) {
@@ -151,10 +157,9 @@ void pack_b(const Source& source, std::int64_t column, std::int64_t columns, std
     return;
   }
   for (std::int64_t j = 0; j < columns; j += P::columns, out += depth * P::columns) {
-    for (int first = 0; first < P::columns; first += P::width) {
-      const T* lines[P::width];
-      const int count =
-          static_cast<int>(std::clamp<std::int64_t>(columns - j - first, 0, P::width));
+    for (int first = 0; first < P::columns; first += width) {
+      const T* lines[width];
+      const int count = static_cast<int>(std::clamp<std::int64_t>(columns - j - first, 0, width));
       for (int i = 0; i < count; ++i)
         lines[i] = source.run(column + j + first + i, p0, depth, scratch + i * depth);
       pack_deep_lines(lines, count, depth, out + first, P::columns);
