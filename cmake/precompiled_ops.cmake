@@ -8,4 +8,17 @@ set(DHP_PRECOMPILED_OPS
   gemm:MatrixProduct
   conv2d:Conv2d
   pool:Pool
+  activation:ActivationKernel
+  attention:AttentionKernel
+  batch_norm:BatchNormKernel
+  cross_entropy:CrossEntropyKernel
+  dropout:DropoutKernel
+  elementwise:Elementwise
+  embedding:EmbeddingKernel
+  fold:Fold:double,float
+  layer_norm:LayerNormKernel
+  optimizer:OptimizerKernel
+  reduce:Reductions
+  rows:Rows
+  softmax:Softmax
 )

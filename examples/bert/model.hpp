@@ -116,8 +116,7 @@ template <class Dev>
   body.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
   dhp::Sequential<Dev> half;
   half.add("residual", dhp::Residual<Dev>(std::move(body)));
-  half.add("norm",
-           dhp::LayerNorm<Dev>(build, name + ".attention.output.LayerNorm", config.hidden));
+  half.add("norm", dhp::LayerNorm<Dev>(build, name + ".attention.output.LayerNorm", config.hidden));
   return half;
 }
 
@@ -150,13 +149,13 @@ class BertLoss {
     next_.add("pooler", dhp::Linear<Dev>(build, "bert.pooler.dense",
                                          {.in = config.hidden, .out = config.hidden}));
     next_.add("tanh", dhp::ActivationLayer<Dev>(dhp::Activation::tanh));
-    next_.add("next sentence", dhp::Linear<Dev>(build, "cls.seq_relationship",
-                                                {.in = config.hidden, .out = 2}));
+    next_.add("next sentence",
+              dhp::Linear<Dev>(build, "cls.seq_relationship", {.in = config.hidden, .out = 2}));
     masked_.add("transform", dhp::Linear<Dev>(build, "cls.predictions.transform.dense",
                                               {.in = config.hidden, .out = config.hidden}));
     masked_.add("gelu", dhp::gelu<Dev>());
-    masked_.add("norm", dhp::LayerNorm<Dev>(build, "cls.predictions.transform.LayerNorm",
-                                            config.hidden));
+    masked_.add("norm",
+                dhp::LayerNorm<Dev>(build, "cls.predictions.transform.LayerNorm", config.hidden));
     masked_.add("decoder", dhp::ColumnParallel<Dev, dhp::Linear<Dev>>(
                                build, dhp::Linear<Dev>(std::move(word_table))));
     masked_.add("bias", dhp::Bias<Dev>(build, "cls.predictions", config.vocabulary, true));
@@ -166,20 +165,19 @@ class BertLoss {
 
   std::vector<dhp::LossTerm> forward(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
     const auto& batch = tape.batch();
-    const auto logits =
-        [&](dhp::Sequential<Dev>& head, const std::string& rows) {
-          const auto& index = batch.at(rows);
-          dhp::Tensor<Dev> chosen(dev, x.dtype(), {index.count(), x.columns()});
-          gather_rows(dev, x.view(), index.view(), chosen.mut());
-          return head.forward(dev, std::move(chosen), tape);
-        };
+    const auto logits = [&](dhp::Sequential<Dev>& head, const std::string& rows) {
+      const auto& index = batch.at(rows);
+      dhp::Tensor<Dev> chosen(dev, x.dtype(), {index.count(), x.columns()});
+      gather_rows(dev, x.view(), index.view(), chosen.mut());
+      return head.forward(dev, std::move(chosen), tape);
+    };
     tape.push_shape(x.shape());
-    const auto masked =
-        masked_entropy_.forward(dev, logits(masked_, "masked_rows"),
-                                batch.at("masked_labels").view(), batch.count_of("masked_tokens"), tape);
-    const auto next = next_entropy_.forward(dev, logits(next_, "first_rows"),
-                                            batch.at("next_labels").view(),
-                                            batch.count_of("samples"), tape);
+    const auto masked = masked_entropy_.forward(dev, logits(masked_, "masked_rows"),
+                                                batch.at("masked_labels").view(),
+                                                batch.count_of("masked_tokens"), tape);
+    const auto next =
+        next_entropy_.forward(dev, logits(next_, "first_rows"), batch.at("next_labels").view(),
+                              batch.count_of("samples"), tape);
     return {masked, next};
   }
 
@@ -219,10 +217,8 @@ template <class Dev>
   const auto table = embeddings.word_table();
   model.add("embeddings", std::move(embeddings));
   const auto add_half = [&](const std::string& name, dhp::Sequential<Dev> half) {
-    if (config.recompute)
-      model.add(name, dhp::recompute<Dev>(std::move(half)));
-    else
-      model.add(name, std::move(half));
+    if (config.recompute) model.add(name, dhp::recompute<Dev>(std::move(half)));
+    else model.add(name, std::move(half));
   };
   for (int block = 0; block < config.layers; ++block) {
     const auto name = "bert.encoder.layer." + std::to_string(block);

@@ -44,8 +44,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--micro-batch", options.micro_batch, "Samples of one micro-batch")
       ->check(positive)
       ->group("Training");
-  auto* steps =
-      app.add_option("--steps", options.steps, "Steps to train")->check(positive)->group("Training");
+  auto* steps = app.add_option("--steps", options.steps, "Steps to train")
+                    ->check(positive)
+                    ->group("Training");
   app.add_option("--epochs", options.epochs, "Passes over the data, instead of --steps")
       ->check(positive)
       ->excludes(steps)
@@ -101,7 +102,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->check(not_negative)
       ->group("Data");
 
-  app.add_option("--metrics", options.metrics, "File for one JSON object per step")->group("Output");
+  app.add_option("--metrics", options.metrics, "File for one JSON object per step")
+      ->group("Output");
   app.add_option("--save", options.save, "Directory for the trained model")->group("Output");
   app.add_option("--save-every", options.save_every, "Steps; 0: at the end only")
       ->check(not_negative)
@@ -112,9 +114,10 @@ void add_run_options(CLI::App& app, RunOptions& options) {
 
 // Turns what CLI11 throws, and what check_options throws, into an exit status and one sentence.
 template <class Options, class Check>
-std::optional<int> parse(CLI::App& app, int argc, char** argv, const Options& options, Check check) {
-  app.set_version_flag("--version", dhp::concat("dhp ", dhp::version_major, ".",
-                                                dhp::version_minor, ".", dhp::version_patch));
+std::optional<int> parse(CLI::App& app, int argc, char** argv, const Options& options,
+                         Check check) {
+  app.set_version_flag("--version", dhp::concat("dhp ", dhp::version_major, ".", dhp::version_minor,
+                                                ".", dhp::version_patch));
   app.failure_message([](const CLI::App*, const CLI::Error& error) {
     return dhp::concat("error: ", error.what(), " (--help lists what there is)\n");
   });
@@ -237,13 +240,11 @@ ParsedResNet parse_resnet(int argc, char** argv) {
   app.add_flag("--augment", options.augment, "Random crops and flips")->group("Data");
   app.add_flag("--skip-bad", options.run.skip_bad, "Go on past images that cannot be read")
       ->group("Data");
-  app.add_option("--test-data", options.test_data,
-                 "What to evaluate on; else held out of --data")
+  app.add_option("--test-data", options.test_data, "What to evaluate on; else held out of --data")
       ->group("Data");
   parsed.exit_status = parse(app, argc, argv, options, [&] {
-    dhp::check(!options.sync_batch_norm || options.run.global_batch / options.run.micro_batch %
-                                                   options.run.mesh.data ==
-                                               0,
+    dhp::check(!options.sync_batch_norm ||
+                   options.run.global_batch / options.run.micro_batch % options.run.mesh.data == 0,
                "--sync-batch-norm needs as many micro-batches on every replica: --global-batch / "
                "--micro-batch must be a multiple of --data-parallel ",
                options.run.mesh.data);

@@ -42,7 +42,7 @@ struct RunOptions {
   std::string data = "synthetic";
   std::int64_t samples = 0;  ///< use only so many training samples; 0: all
   double held_out = 0.02;
-  std::int64_t evaluate_every = 0;  ///< steps; 0: at the end only
+  std::int64_t evaluate_every = 0;    ///< steps; 0: at the end only
   std::int64_t evaluate_samples = 0;  ///< 0: the whole held-out set
   bool skip_bad = false;
 

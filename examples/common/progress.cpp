@@ -3,7 +3,6 @@
 #include <dhp/core/error.hpp>
 
 #include <nlohmann/json.hpp>
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,8 +25,7 @@ std::string duration_text(double seconds) {
     std::snprintf(text, sizeof text, "%lld h %02lld min", total / 3600, total / 60 % 60);
   else if (total >= 60)
     std::snprintf(text, sizeof text, "%lld min %02lld s", total / 60, total % 60);
-  else
-    std::snprintf(text, sizeof text, "%lld s", total);
+  else std::snprintf(text, sizeof text, "%lld s", total);
   return text;
 }
 
@@ -89,8 +87,7 @@ void Metrics::write(const std::vector<std::pair<std::string, double>>& fields) {
   for (const auto& [name, value] : fields) {
     if (value == std::floor(value) && std::abs(value) < 9e15)
       line[name] = static_cast<std::int64_t>(value);
-    else
-      line[name] = value;
+    else line[name] = value;
   }
   file_ << line.dump() << std::endl;
 }

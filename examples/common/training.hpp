@@ -2,9 +2,6 @@
 // evaluations, and what is saved. Each rank runs it; rank 0 alone speaks and writes.
 #pragma once
 
-#include "options.hpp"
-#include "progress.hpp"
-
 #include <dhp/data/loader.hpp>
 #include <dhp/optim/lamb.hpp>
 #include <dhp/optim/lars.hpp>
@@ -13,6 +10,9 @@
 #include <dhp/parallel/pipeline.hpp>
 #include <dhp/train/checkpoint.hpp>
 #include <dhp/train/trainer.hpp>
+
+#include "options.hpp"
+#include "progress.hpp"
 
 #include <chrono>
 #include <cmath>
@@ -41,8 +41,7 @@ template <class Dev>
         dev, store, dhp::AdamOptions{.weight_decay = options.weight_decay});
   if (options.optimizer == "lamb")
     return std::make_unique<dhp::Lamb<Dev>>(
-        dev, store, norms,
-        dhp::AdamOptions{.epsilon = 1e-6, .weight_decay = options.weight_decay});
+        dev, store, norms, dhp::AdamOptions{.epsilon = 1e-6, .weight_decay = options.weight_decay});
   dhp::fail("unknown --optimizer \"", options.optimizer, "\"; choose sgd, lars, adamw or lamb");
 }
 
@@ -79,7 +78,8 @@ class TrainingRun {
     dhp::Checkpoint<Dev> checkpoint(mesh_, pipeline_.store(), *optimizer_);
     if (!options_.load.empty()) {
       trainer.resume(checkpoint.load(dev_, options_.load));
-      if (rank_zero()) say(dhp::concat("loaded ", options_.load, ": goes on after step ", trainer.steps_done()));
+      if (rank_zero())
+        say(dhp::concat("loaded ", options_.load, ": goes on after step ", trainer.steps_done()));
     }
     loader_.start_at(trainer.steps_done());
     Metrics metrics(rank_zero() ? options_.metrics : "", !options_.load.empty());
@@ -113,10 +113,8 @@ class TrainingRun {
  private:
   [[nodiscard]] bool rank_zero() { return mesh_.world().rank() == 0; }
   void say(const std::string& text) {
-    if (progress_)
-      progress_->line(text);
-    else
-      std::fprintf(stderr, "%s\n", text.c_str());
+    if (progress_) progress_->line(text);
+    else std::fprintf(stderr, "%s\n", text.c_str());
   }
 
   [[nodiscard]] dhp::LoaderOptions loader_options(std::uint64_t seed) {
@@ -201,17 +199,17 @@ class TrainingRun {
   template <class T>
   void save(dhp::Checkpoint<Dev>& checkpoint, T& trainer) {
     checkpoint.save(dev_, options_.save, trainer.progress());
-    if (rank_zero()) say(dhp::concat("saved ", options_.save, " after step ", trainer.steps_done()));
+    if (rank_zero())
+      say(dhp::concat("saved ", options_.save, " after step ", trainer.steps_done()));
   }
 
   [[nodiscard]] std::vector<std::pair<std::string, double>> fields(const dhp::StepReport& report,
                                                                    double rate) const {
-    std::vector<std::pair<std::string, double>> fields{
-        {"step", static_cast<double>(report.step)},
-        {"loss", report.loss},
-        {"grad_norm", report.gradient_norm},
-        {"lr", report.learning_rate},
-        {"samples_per_s", rate}};
+    std::vector<std::pair<std::string, double>> fields{{"step", static_cast<double>(report.step)},
+                                                       {"loss", report.loss},
+                                                       {"grad_norm", report.gradient_norm},
+                                                       {"lr", report.learning_rate},
+                                                       {"samples_per_s", rate}};
     const auto names = pipeline_.term_names();
     if (names.size() > 1)
       for (std::size_t term = 0; term < names.size(); ++term)
@@ -230,8 +228,7 @@ class TrainingRun {
     const auto bytes = options_.reducer == "plain"
                            ? static_cast<std::size_t>(-1)
                            : static_cast<std::size_t>(options_.bucket_mb * 1048576);
-    return std::make_unique<Replicas>(dev_, pipeline_, mesh_.data(),
-                                      dhp::Bucketed{.bytes = bytes});
+    return std::make_unique<Replicas>(dev_, pipeline_, mesh_.data(), dhp::Bucketed{.bytes = bytes});
   }
 
   Dev& dev_;

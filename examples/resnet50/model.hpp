@@ -18,16 +18,16 @@
 namespace examples {
 
 struct ResNetConfig {
-  int depth = 50;               ///< 14, 26, 50, 101 or 152: bottlenecks in four groups
-  std::int64_t width = 64;      ///< channels of the stem; the last group has 32 times as many
+  int depth = 50;           ///< 14, 26, 50, 101 or 152: bottlenecks in four groups
+  std::int64_t width = 64;  ///< channels of the stem; the last group has 32 times as many
   std::int64_t image_size = 224;
   std::int64_t image_channels = 3;
   std::int64_t classes = 1000;
-  int stem_stride = 1;          ///< of the 3x3 stem that images up to 64 pixels get
+  int stem_stride = 1;           ///< of the 3x3 stem that images up to 64 pixels get
   bool zero_init_gamma = false;  ///< residual blocks start as the identity
   bool synchronised_batch_norm = false;
   double label_smoothing = 0;
-  bool recompute = false;       ///< keep only the inputs of blocks
+  bool recompute = false;  ///< keep only the inputs of blocks
 
   [[nodiscard]] bool small_images() const { return image_size <= 64; }
 };
@@ -40,7 +40,8 @@ struct ResNetConfig {
     case 101: return {3, 4, 23, 3};
     case 152: return {3, 8, 36, 3};
     default:
-      dhp::fail("no ResNet of depth ", depth, " is made of bottlenecks; choose 14, 26, 50, 101 or 152");
+      dhp::fail("no ResNet of depth ", depth,
+                " is made of bottlenecks; choose 14, 26, 50, 101 or 152");
   }
 }
 
@@ -59,13 +60,10 @@ class ResNetBuilder {
     for (int group = 0; group < 4; ++group) {
       const std::int64_t inner = config_.width << group;
       for (int block = 0; block < groups[static_cast<std::size_t>(group)]; ++block) {
-        const auto name =
-            "layer" + std::to_string(group + 1) + "." + std::to_string(block);
+        const auto name = "layer" + std::to_string(group + 1) + "." + std::to_string(block);
         auto made = bottleneck(name, in, inner, block == 0 && group > 0 ? 2 : 1);
-        if (config_.recompute)
-          model.add(name, dhp::recompute<Dev>(std::move(made)));
-        else
-          model.add(name, std::move(made));
+        if (config_.recompute) model.add(name, dhp::recompute<Dev>(std::move(made)));
+        else model.add(name, std::move(made));
         in = 4 * inner;
       }
     }
@@ -85,13 +83,12 @@ class ResNetBuilder {
  private:
   [[nodiscard]] dhp::BatchNorm<Dev> norm(const std::string& name, std::int64_t channels, bool relu,
                                          bool split, bool last_of_block = false) {
-    return dhp::BatchNorm<Dev>(
-        build_, name,
-        {.channels = channels,
-         .relu = relu,
-         .gamma_init = last_of_block && config_.zero_init_gamma ? 0.0 : 1.0,
-         .split = split,
-         .synchronised = config_.synchronised_batch_norm});
+    return dhp::BatchNorm<Dev>(build_, name,
+                               {.channels = channels,
+                                .relu = relu,
+                                .gamma_init = last_of_block && config_.zero_init_gamma ? 0.0 : 1.0,
+                                .split = split,
+                                .synchronised = config_.synchronised_batch_norm});
   }
 
   [[nodiscard]] dhp::Sequential<Dev> stem() {
@@ -105,8 +102,7 @@ class ResNetBuilder {
                                           .padding = small ? 1 : 3,
                                           .input_gradient = false}));
     layers.add("bn1", norm("bn1", config_.width, true, false));
-    if (!small)
-      layers.add("maxpool", dhp::MaxPool<Dev>({.kernel = 3, .stride = 2, .padding = 1}));
+    if (!small) layers.add("maxpool", dhp::MaxPool<Dev>({.kernel = 3, .stride = 2, .padding = 1}));
     return layers;
   }
 
@@ -115,12 +111,14 @@ class ResNetBuilder {
                                                 std::int64_t inner, int stride) {
     const std::int64_t out = 4 * inner;
     dhp::Sequential<Dev> body;
-    body.add("conv1", dhp::column_parallel_conv2d(build_, name + ".conv1", {.in = in, .out = inner}));
+    body.add("conv1",
+             dhp::column_parallel_conv2d(build_, name + ".conv1", {.in = in, .out = inner}));
     body.add("bn1", norm(name + ".bn1", inner, true, true));
     body.add("gather", dhp::GatherChannels<Dev>(build_, inner));
-    body.add("conv2", dhp::column_parallel_conv2d(
-                          build_, name + ".conv2",
-                          {.in = inner, .out = inner, .kernel = 3, .stride = stride, .padding = 1}));
+    body.add("conv2",
+             dhp::column_parallel_conv2d(
+                 build_, name + ".conv2",
+                 {.in = inner, .out = inner, .kernel = 3, .stride = stride, .padding = 1}));
     body.add("bn2", norm(name + ".bn2", inner, true, true));
     body.add("conv3", dhp::row_parallel_conv2d(build_, name + ".conv3", {.in = inner, .out = out}));
     body.add("bn3", norm(name + ".bn3", out, false, false, true));

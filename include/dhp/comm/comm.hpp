@@ -36,8 +36,7 @@ class Comm {
                         CallSite where = CallSite::current()) {
     return model_->all_gather(dev, in, out, where);
   }
-  Event<Dev> broadcast(Dev& dev, View<Dev> buffer, int root,
-                       CallSite where = CallSite::current()) {
+  Event<Dev> broadcast(Dev& dev, View<Dev> buffer, int root, CallSite where = CallSite::current()) {
     return model_->broadcast(dev, buffer, root, where);
   }
   Event<Dev> all_to_all(Dev& dev, ConstView<Dev> in, View<Dev> out,

@@ -31,7 +31,8 @@ using CallSite = std::source_location;
 /// been received, then it blocks; messages between two ranks arrive in order. split: ranks of one colour
 /// form a group, ordered by key; a negative colour joins none and gets a group of one.
 template <class C, class Dev>
-concept Communicator = requires(C& comm, Dev& dev, View<Dev> out, ConstView<Dev> in, CallSite where) {
+concept Communicator = requires(C& comm, Dev& dev, View<Dev> out, ConstView<Dev> in,
+                                CallSite where) {
   { comm.rank() } -> std::same_as<int>;
   { comm.size() } -> std::same_as<int>;
   { comm.send_capacity() } -> std::same_as<int>;

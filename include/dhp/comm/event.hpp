@@ -43,11 +43,7 @@ class Event {
     if (state_->error) std::rethrow_exception(state_->error);
   }
   /// Work issued on `dev` from now on comes after the collective; on a host device that is wait().
-  void wait(Dev&) const
-    requires(Dev::host_accessible)
-  {
-    wait();
-  }
+  void wait(Dev&) const requires(Dev::host_accessible) { wait(); }
 
  private:
   struct State {

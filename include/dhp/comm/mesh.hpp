@@ -16,8 +16,7 @@ struct MeshShape {
 };
 
 [[nodiscard]] inline std::string to_text(const MeshShape& shape) {
-  return concat(shape.data, "x", shape.tensor, "x", shape.pipeline,
-                " (data x tensor x pipeline)");
+  return concat(shape.data, "x", shape.tensor, "x", shape.pipeline, " (data x tensor x pipeline)");
 }
 
 template <class Dev>

@@ -115,8 +115,8 @@ class ThreadWorld {
     for (const auto& call : calls_) call.point->notify_all();
   }
   [[nodiscard]] std::string late_text(const Call& late, const std::vector<int>& missing) const {
-    std::string text = concat("rank ", late.rank, " has waited ", timeout_s_, " s in ",
-                              to_text(late), " for");
+    std::string text =
+        concat("rank ", late.rank, " has waited ", timeout_s_, " s in ", to_text(late), " for");
     for (const int other : missing) {
       append_text(text, concat(" rank ", other, " ("));
       bool found = false;

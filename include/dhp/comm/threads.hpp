@@ -19,7 +19,8 @@ class ThreadComm {
   static constexpr int capacity = 4;  ///< messages between two ranks that nobody has received yet
 
   /// One rank's handle of the whole world.
-  ThreadComm(std::shared_ptr<ThreadWorld> world, std::shared_ptr<struct ThreadGroup> group, int rank)
+  ThreadComm(std::shared_ptr<ThreadWorld> world, std::shared_ptr<struct ThreadGroup> group,
+             int rank)
       : world_(std::move(world)), group_(std::move(group)), rank_(rank) {}
   [[nodiscard]] static std::vector<ThreadComm> world_of(int ranks, double timeout_s);
 
@@ -179,10 +180,10 @@ void ThreadComm::together(Offer offer, Work work) {
       return concat(of.operation, " of ", of.count, " ", of.dtype, " (option ", of.option, ") at ",
                     to_text(of.where));
     };
-    throw Error(concat("ranks do not agree: rank ", group.members[0], " calls ", text(first),
-                       ", rank ", group.members[static_cast<std::size_t>(rank)], " calls ",
-                       text(other)),
-                where);
+    throw Error(
+        concat("ranks do not agree: rank ", group.members[0], " calls ", text(first), ", rank ",
+               group.members[static_cast<std::size_t>(rank)], " calls ", text(other)),
+        where);
   }
   work(group.offers);
   detail::meet(*world_, group, rank_, operation, where);
@@ -213,8 +214,8 @@ inline Event<Cpu> ThreadComm::all_reduce(Cpu&, View<Cpu> buffer, Reduce reduce, 
 
 inline Event<Cpu> ThreadComm::reduce_scatter(Cpu&, ConstView<Cpu> in, View<Cpu> out,
                                              CallSite where) {
-  check(in.count() == out.count() * size() && in.dtype() == out.dtype(), "reduce_scatter: ",
-        in.shape(), " is not ", size(), " blocks of ", out.shape());
+  check(in.count() == out.count() * size() && in.dtype() == out.dtype(),
+        "reduce_scatter: ", in.shape(), " is not ", size(), " blocks of ", out.shape());
   together({{.operation = "reduce_scatter",
              .where = where,
              .count = in.count(),
@@ -233,8 +234,8 @@ inline Event<Cpu> ThreadComm::reduce_scatter(Cpu&, ConstView<Cpu> in, View<Cpu> 
 }
 
 inline Event<Cpu> ThreadComm::all_gather(Cpu&, ConstView<Cpu> in, View<Cpu> out, CallSite where) {
-  check(out.count() == in.count() * size() && in.dtype() == out.dtype(), "all_gather: ",
-        out.shape(), " is not ", size(), " blocks of ", in.shape());
+  check(out.count() == in.count() * size() && in.dtype() == out.dtype(),
+        "all_gather: ", out.shape(), " is not ", size(), " blocks of ", in.shape());
   together({{.operation = "all_gather",
              .where = where,
              .count = in.count(),
@@ -288,7 +289,8 @@ inline void ThreadComm::send(Cpu&, ConstView<Cpu> message, int to, CallSite wher
   check(to >= 0 && to < size() && to != rank_, "send: rank ", rank_, " of ", size(),
         " cannot send to rank ", to);
   auto& group = *group_;
-  ThreadGroup::Message copy{message.dtype(), {message.bytes(), message.bytes() + message.size_bytes()}};
+  ThreadGroup::Message copy{message.dtype(),
+                            {message.bytes(), message.bytes() + message.size_bytes()}};
   const int me = group.members[static_cast<std::size_t>(rank_)];
   const int other = group.members[static_cast<std::size_t>(to)];
   bool sent = false;

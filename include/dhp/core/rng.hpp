@@ -15,10 +15,9 @@ namespace dhp {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t a = std::uint64_t{0xD2511F53u} * counter[0];
     const std::uint64_t b = std::uint64_t{0xCD9E8D57u} * counter[2];
-    counter = {static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ key[0],
-               static_cast<std::uint32_t>(b),
-               static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ key[1],
-               static_cast<std::uint32_t>(a)};
+    counter = {
+        static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(b),
+        static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(a)};
     key[0] += 0x9E3779B9u;
     key[1] += 0xBB67AE85u;
   }
@@ -34,9 +33,9 @@ struct RandomStream {
 
   /// Four random words: the elements 4*block .. 4*block+3 of the stream.
   [[nodiscard]] constexpr std::array<std::uint32_t, 4> block(std::uint64_t block) const {
-    return philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), use,
-                   step},
-                  {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+    return philox(
+        {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), use, step},
+        {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   }
   [[nodiscard]] constexpr std::uint32_t bits(std::uint64_t index) const {
     return block(index / 4)[index % 4];

@@ -20,7 +20,7 @@ void append_text(std::string& out, Bool part) {
 }
 
 template <class Number>
-  requires((std::integral<Number> || std::floating_point<Number>) && !std::same_as<Number, bool> &&
+  requires((std::integral<Number> || std::floating_point<Number>)&&!std::same_as<Number, bool> &&
            !std::same_as<Number, char>)
 void append_text(std::string& out, Number part) {
   char digits[64];
@@ -33,9 +33,7 @@ template <class T>
   requires requires(const T& part) {
     { to_text(part) } -> std::convertible_to<std::string>;
   }
-void append_text(std::string& out, const T& part) {
-  out += to_text(part);
-}
+void append_text(std::string& out, const T& part) { out += to_text(part); }
 
 template <class... Parts>
 [[nodiscard]] std::string concat(const Parts&... parts) {

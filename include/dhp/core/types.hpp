@@ -99,8 +99,7 @@ struct f16 {
     const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
     const std::uint32_t exponent = (half >> 10) & 0x1fu;
     const std::uint32_t mantissa = half & 0x3ffu;
-    if (exponent == 31)
-      return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
+    if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
     if (exponent == 0) {
       const float value = static_cast<float>(mantissa) * 0x1p-24f;
       return sign != 0 ? -value : value;

@@ -27,9 +27,9 @@ struct AttentionKernel {
     [[nodiscard]] std::int64_t offset() const { return first_row * columns + column; }
   };
 
-  static void forward(Cpu& dev, const T* q, const T* k, const T* v,
-                      const Sequences<Cpu>& sequences, const AttentionOptions& options,
-                      std::int64_t rows, std::int64_t columns, T* y, A* logsumexp);
+  static void forward(Cpu& dev, const T* q, const T* k, const T* v, const Sequences<Cpu>& sequences,
+                      const AttentionOptions& options, std::int64_t rows, std::int64_t columns,
+                      T* y, A* logsumexp);
   static void backward(Cpu& dev, const T* dy, const T* q, const T* k, const T* v, const T* y,
                        const A* logsumexp, const Sequences<Cpu>& sequences,
                        const AttentionOptions& options, std::int64_t rows, std::int64_t columns,
@@ -47,10 +47,9 @@ struct AttentionKernel {
   static void for_kept_keys(const Head& at, const Sequences<Cpu>& sequences,
                             const AttentionOptions& options, std::int64_t query, Decide decide) {
     const auto number = sequences.row_numbers.data<std::int64_t>()[at.first_row + query];
-    const auto first = (number * options.total_heads + options.first_head + at.head) *
-                       sequences.max_length;
-    for_kept(options.random, options.dropout, static_cast<std::uint64_t>(first), at.length,
-             decide);
+    const auto first =
+        (number * options.total_heads + options.first_head + at.head) * sequences.max_length;
+    for_kept(options.random, options.dropout, static_cast<std::uint64_t>(first), at.length, decide);
   }
   /// c [m, n] = alpha op(a) op(b), dense matrices.
   static void multiply(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k,
@@ -81,8 +80,8 @@ void AttentionKernel<T>::for_heads(Cpu& dev, const Sequences<Cpu>& sequences,
   dev.for_tiles(samples * options.heads, [&](std::int64_t task) {
     const auto n = task / options.heads;
     const auto head = task % options.heads;
-    body(Head{offsets[n], offsets[n + 1] - offsets[n], lengths[n], head, head * size, size,
-              columns, scale});
+    body(Head{offsets[n], offsets[n + 1] - offsets[n], lengths[n], head, head * size, size, columns,
+              scale});
   });
 }
 
@@ -184,8 +183,8 @@ inline void attention_forward_on(Cpu& dev, ConstView<Cpu> q, ConstView<Cpu> k, C
                                  const Sequences<Cpu>& sequences, const AttentionOptions& options,
                                  View<Cpu> y, View<Cpu> logsumexp) {
   visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
-    cpu::AttentionKernel<T>::forward(dev, q.data<T>(), k.data<T>(), v.data<T>(), sequences,
-                                     options, q.rows(), q.columns(), y.data<T>(),
+    cpu::AttentionKernel<T>::forward(dev, q.data<T>(), k.data<T>(), v.data<T>(), sequences, options,
+                                     q.rows(), q.columns(), y.data<T>(),
                                      logsumexp.data<Accumulator<T>>());
   });
 }

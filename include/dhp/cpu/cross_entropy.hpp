@@ -20,8 +20,8 @@ struct CrossEntropyKernel {
   static void rank(Cpu& dev, ConstView<Cpu> logits, const A* sums, const std::int32_t* labels,
                    const CrossEntropyOptions& options, std::int32_t* rank);
   static void backward(Cpu& dev, ConstView<Cpu> logits, const A* max, const A* sums,
-                       const std::int32_t* labels, const CrossEntropyOptions& options,
-                       double scale, T* dlogits);
+                       const std::int32_t* labels, const CrossEntropyOptions& options, double scale,
+                       T* dlogits);
   static constexpr std::int64_t row_tile = 4;
 };
 
@@ -49,9 +49,8 @@ void CrossEntropyKernel<T>::sums(Cpu& dev, ConstView<Cpu> logits, const std::int
       const T* from = x + row * columns;
       const A most = max[row];
       const auto mine = labels[row] - options.first_class;
-      sums[row] = lane_sum<A>(columns, [=](std::int64_t c) {
-        return fast_exp(static_cast<A>(from[c]) - most);
-      });
+      sums[row] = lane_sum<A>(
+          columns, [=](std::int64_t c) { return fast_exp(static_cast<A>(from[c]) - most); });
       sums[rows + row] = mine >= 0 && mine < columns ? static_cast<A>(from[mine]) : A(0);
       sums[2 * rows + row] =
           options.smoothing == 0
@@ -99,9 +98,8 @@ void CrossEntropyKernel<T>::rank(Cpu& dev, ConstView<Cpu> logits, const A* sums,
 
 template <class T>
 void CrossEntropyKernel<T>::backward(Cpu& dev, ConstView<Cpu> logits, const A* max, const A* sums,
-                                     const std::int32_t* labels,
-                                     const CrossEntropyOptions& options, double scale,
-                                     T* dlogits) {
+                                     const std::int32_t* labels, const CrossEntropyOptions& options,
+                                     double scale, T* dlogits) {
   const T* x = logits.data<T>();
   const auto columns = logits.columns();
   const A on_all = static_cast<A>(scale * options.smoothing / static_cast<double>(options.classes));
@@ -130,8 +128,8 @@ void CrossEntropyKernel<T>::backward(Cpu& dev, ConstView<Cpu> logits, const A* m
 inline const std::int32_t* checked_labels(ConstView<Cpu> labels, std::int64_t classes) {
   const auto* label = labels.data<std::int32_t>();
   for (std::int64_t row = 0; row < labels.count(); ++row)
-    check(label[row] >= -1 && label[row] < classes, "cross_entropy: label ", label[row],
-          " of row ", row, " is not among ", classes, " classes (-1: ignored)");
+    check(label[row] >= -1 && label[row] < classes, "cross_entropy: label ", label[row], " of row ",
+          row, " is not among ", classes, " classes (-1: ignored)");
   return label;
 }
 

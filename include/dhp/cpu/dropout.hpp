@@ -33,8 +33,7 @@ template <class T>
 void DropoutKernel<T>::apply(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x,
                              const RowNumbers<Cpu>& numbers, const DropoutOptions& options, T* y) {
   using A = Accumulator<T>;
-  const auto* number_of =
-      numbers.index.empty() ? nullptr : numbers.index.data<std::int64_t>();
+  const auto* number_of = numbers.index.empty() ? nullptr : numbers.index.data<std::int64_t>();
   const A scale = static_cast<A>(1.0 / (1.0 - options.probability));
   dev.for_ranges(rows, 16, [&](std::int64_t first, std::int64_t last) {
     for (auto row = first; row < last; ++row) {

@@ -20,8 +20,7 @@ void EmbeddingKernel<T>::backward(std::int64_t rows, std::int64_t columns, std::
                                   const T* dy, const std::int32_t* ids, std::int64_t first_id,
                                   A* dtable, double beta) {
   const auto all = entries * columns;
-  if (beta == 0)
-    std::fill(dtable, dtable + all, A(0));
+  if (beta == 0) std::fill(dtable, dtable + all, A(0));
   else if (beta != 1)
     for (std::int64_t at = 0; at < all; ++at) dtable[at] *= static_cast<A>(beta);
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -48,8 +47,7 @@ inline void embedding_forward_on(Cpu& dev, ConstView<Cpu> table, ConstView<Cpu> 
       auto* to = y.bytes() + static_cast<std::size_t>(row) * bytes;
       if (entry >= 0 && entry < entries)
         std::memcpy(to, table.bytes() + static_cast<std::size_t>(entry) * bytes, bytes);
-      else
-        std::memset(to, 0, bytes);
+      else std::memset(to, 0, bytes);
     }
   });
 }

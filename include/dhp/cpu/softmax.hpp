@@ -38,8 +38,7 @@ void Softmax<T>::forward(Cpu& dev, std::int64_t rows, std::int64_t columns, cons
     for (auto row = first; row < last; ++row) {
       const T* from = x + row * columns;
       T* to = y + row * columns;
-      const A most =
-          largest<A>(columns, [=](std::int64_t c) { return static_cast<A>(from[c]); });
+      const A most = largest<A>(columns, [=](std::int64_t c) { return static_cast<A>(from[c]); });
       for (std::int64_t c = 0; c < columns; ++c) e[c] = fast_exp(static_cast<A>(from[c]) - most);
       const A inverse = A(1) / lane_sum<A>(columns, [=](std::int64_t c) { return e[c]; });
       for (std::int64_t c = 0; c < columns; ++c) to[c] = static_cast<T>(e[c] * inverse);
@@ -74,8 +73,7 @@ inline void softmax_forward_on(Cpu& dev, ConstView<Cpu> x, View<Cpu> y) {
 }
 inline void softmax_backward_on(Cpu& dev, ConstView<Cpu> y, ConstView<Cpu> dy, View<Cpu> dx) {
   visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    cpu::Softmax<T>::backward(dev, y.rows(), y.columns(), y.data<T>(), dy.data<T>(),
-                              dx.data<T>());
+    cpu::Softmax<T>::backward(dev, y.rows(), y.columns(), y.data<T>(), dy.data<T>(), dx.data<T>());
   });
 }
 

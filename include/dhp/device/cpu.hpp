@@ -42,7 +42,8 @@ class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
     }
     if (block == nullptr) block = static_cast<std::byte*>(::operator new(size, alignment));
     // The last owner may outlive the device: the deleter keeps the pool alive.
-    return {block, [pool = shared_from_this(), size](std::byte* freed) { pool->give(freed, size); }};
+    return {block,
+            [pool = shared_from_this(), size](std::byte* freed) { pool->give(freed, size); }};
   }
 
  private:
@@ -70,7 +71,8 @@ class Cpu {
   static constexpr bool host_accessible = true;
 
   explicit Cpu(CpuOptions options = {})
-      : memory_(std::make_shared<CpuMemory>()), pool_(std::make_unique<ThreadPool>(options.threads)) {}
+      : memory_(std::make_shared<CpuMemory>()),
+        pool_(std::make_unique<ThreadPool>(options.threads)) {}
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return memory_->allocate(bytes);

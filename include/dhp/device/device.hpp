@@ -16,11 +16,11 @@ namespace dhp {
 template <class Dev>
 concept Device = requires(Dev& dev, std::size_t bytes, std::byte* to, const std::byte* from) {
   { dev.allocate(bytes) } -> std::same_as<std::shared_ptr<std::byte>>;
-  { dev.copy_from_host(to, from, bytes) };
-  { dev.copy_to_host(to, from, bytes) };
-  { dev.copy(to, from, bytes) };
-  { dev.fill_zero(to, bytes) };
-  { dev.synchronize() };
+  {dev.copy_from_host(to, from, bytes)};
+  {dev.copy_to_host(to, from, bytes)};
+  {dev.copy(to, from, bytes)};
+  {dev.fill_zero(to, bytes)};
+  {dev.synchronize()};
   { Dev::host_accessible } -> std::convertible_to<bool>;
 };
 

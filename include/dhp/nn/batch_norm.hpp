@@ -16,9 +16,10 @@ struct BatchNormOptions {
   std::int64_t channels = 0;
   bool relu = false;
   double epsilon = 1e-5;
-  double gamma_init = 1;      ///< 0 in the last norm of a residual block: it starts as the identity
-  bool split = false;         ///< this rank of the tensor axis holds its part of the channels
-  bool synchronised = false;  ///< over the data axis; needs the same number of micro-batches everywhere
+  double gamma_init = 1;  ///< 0 in the last norm of a residual block: it starts as the identity
+  bool split = false;     ///< this rank of the tensor axis holds its part of the channels
+  bool synchronised =
+      false;  ///< over the data axis; needs the same number of micro-batches everywhere
 };
 
 template <class Dev>
@@ -49,8 +50,7 @@ class BatchNorm {
     Tensor<Dev> inv_std(dev, accumulation, {x.columns()});
     if (tape.context().training())
       normalise_by_batch(dev, x, mean, inv_std, tape.context().recomputing);
-    else
-      normalise_by_running(dev, mean, inv_std);
+    else normalise_by_running(dev, mean, inv_std);
 
     Tensor<Dev> y(dev, x.dtype(), x.shape());
     batch_norm_apply(dev, x.view(), mean.view(), inv_std.view(), gamma_->value, beta_->value,
@@ -79,10 +79,8 @@ class BatchNorm {
     batch_norm_backward_sums(dev, dy.view(), x.view(), mean.view(), inv_std.view(), row(0), row(1));
     const auto add_sum = [&](Parameter<Dev>& parameter, int which) {
       parameter->accumulate(dev, [&](View<Dev> gradient, double beta) {
-        if (beta == 0)
-          cast(dev, ConstView<Dev>(row(which)), gradient);
-        else
-          axpy(dev, 1.0, ConstView<Dev>(row(which)), gradient);
+        if (beta == 0) cast(dev, ConstView<Dev>(row(which)), gradient);
+        else axpy(dev, 1.0, ConstView<Dev>(row(which)), gradient);
       });
     };
     add_sum(beta_, 0);

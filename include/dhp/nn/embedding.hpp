@@ -13,8 +13,8 @@ namespace dhp {
 struct EmbeddingOptions {
   std::int64_t entries = 0;
   std::int64_t columns = 0;
-  std::string ids;      ///< name of the side input, i32 [rows]
-  bool split = false;   ///< the table's entries are split over the tensor axis
+  std::string ids;     ///< name of the side input, i32 [rows]
+  bool split = false;  ///< the table's entries are split over the tensor axis
   double init_deviation = 0.02;
 };
 

@@ -24,7 +24,7 @@ concept Layer = requires(L& layer, const L& fixed, Dev& dev, Tensor<Dev> x, Tape
   { layer.backward(dev, std::move(x), tape) } -> std::same_as<Tensor<Dev>>;
   { fixed.output_shape(in, batch) } -> std::same_as<Shape>;
   { fixed.flops(in, batch) } -> std::same_as<double>;
-  { fixed.parameters(parameters) };
+  {fixed.parameters(parameters)};
 };
 
 /// What layers without weights and with y shaped like x can inherit.

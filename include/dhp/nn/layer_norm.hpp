@@ -47,9 +47,8 @@ class LayerNorm {
       layer_norm_backward_gamma(dev, dy.view(), x.view(), mean.view(), inv_std.view(), gradient,
                                 beta);
     });
-    beta_->accumulate(dev, [&](View<Dev> gradient, double beta) {
-      column_sums(dev, dy.view(), gradient, beta);
-    });
+    beta_->accumulate(
+        dev, [&](View<Dev> gradient, double beta) { column_sums(dev, dy.view(), gradient, beta); });
     return dx;
   }
 

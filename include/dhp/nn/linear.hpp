@@ -24,13 +24,10 @@ class Linear {
  public:
   Linear(Build<Dev>& build, const std::string& name, LinearOptions options,
          Split split_over = Split::none) {
-    ParameterSpec weight{.name = name + ".weight",
-                         .shape = {options.out, options.in},
-                         .init = options.weight_init};
-    ParameterSpec bias{.name = name + ".bias",
-                       .shape = {options.out},
-                       .init = options.bias_init,
-                       .decays = false};
+    ParameterSpec weight{
+        .name = name + ".weight", .shape = {options.out, options.in}, .init = options.weight_init};
+    ParameterSpec bias{
+        .name = name + ".bias", .shape = {options.out}, .init = options.bias_init, .decays = false};
     const int parts = build.tensor.size();
     const int index = build.tensor.rank();
     if (split_over == Split::outputs) {
@@ -47,7 +44,7 @@ class Linear {
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     Tensor<Dev> y(dev, x.dtype(), x.shape().with(x.shape().rank() - 1, weight_->value.shape()[0]));
-    gemm(dev, rows_of(x), weight_->value, rows_of(y), {.transpose_b = true},
+    gemm(dev, rows_of(x.view()), weight_->value, rows_of(y.mut()), {.transpose_b = true},
          bias_ ? ConstView<Dev>(bias_->value) : ConstView<Dev>());
     tape.push(std::move(x));
     return y;
@@ -56,17 +53,18 @@ class Linear {
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     Tensor<Dev> x = tape.pop();
     Tensor<Dev> dx(dev, x.dtype(), x.shape());
-    gemm(dev, rows_of(dy), weight_->value, rows_of(dx));
+    gemm(dev, rows_of(dy.view()), weight_->value, rows_of(dx.mut()));
     if (bias_)
       bias_->accumulate(dev, [&](View<Dev> gradient, double beta) {
         column_sums(dev, dy.view(), gradient, beta);
       });
-    tape.weight_gradient(dev, [weight = weight_, x = std::move(x),
-                               dy = std::move(dy)](Dev& device) {
-      weight->accumulate(device, [&](View<Dev> gradient, double beta) {
-        gemm(device, rows_of(dy), rows_of(x), gradient, {.transpose_a = true, .beta = beta});
-      });
-    });
+    tape.weight_gradient(dev,
+                         [weight = weight_, x = std::move(x), dy = std::move(dy)](Dev& device) {
+                           weight->accumulate(device, [&](View<Dev> gradient, double beta) {
+                             gemm(device, rows_of(dy.view()), rows_of(x.view()), gradient,
+                                  {.transpose_a = true, .beta = beta});
+                           });
+                         });
     return dx;
   }
 
@@ -83,11 +81,9 @@ class Linear {
 
  private:
   // [.., C] seen as [rows, C].
-  static ConstView<Dev> rows_of(const Tensor<Dev>& tensor) {
-    return tensor.view().as({tensor.rows(), tensor.columns()});
-  }
-  static View<Dev> rows_of(Tensor<Dev>& tensor) {
-    return tensor.mut().as({tensor.rows(), tensor.columns()});
+  template <class AnyView>
+  static AnyView rows_of(AnyView view) {
+    return view.as({view.rows(), view.columns()});
   }
 
   Parameter<Dev> weight_;

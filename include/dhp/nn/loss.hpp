@@ -13,13 +13,11 @@ namespace dhp {
 
 /// One term of the loss of one micro-batch, or of many.
 struct LossTerm {
-  double sum = 0;                   ///< of the loss over the counted tokens or samples
-  std::int64_t count = 0;           ///< how many they are
-  std::int64_t correct = 0;         ///< of these, predicted right (top-1); 0 where it has no meaning
-  std::int64_t correct_in_five = 0; ///< label among the five likeliest
-  [[nodiscard]] double mean() const {
-    return count == 0 ? 0 : sum / static_cast<double>(count);
-  }
+  double sum = 0;            ///< of the loss over the counted tokens or samples
+  std::int64_t count = 0;    ///< how many they are
+  std::int64_t correct = 0;  ///< of these, predicted right (top-1); 0 where it has no meaning
+  std::int64_t correct_in_five = 0;  ///< label among the five likeliest
+  [[nodiscard]] double mean() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
 };
 
 /// term_names: one per term, fixed; counts of each are in MicroBatch::counts under the same name.
@@ -31,7 +29,7 @@ concept Loss = requires(L& loss, const L& fixed, Dev& dev, Tensor<Dev> x, Tape<D
   { fixed.term_names() } -> std::same_as<std::vector<std::string>>;
   { loss.forward(dev, std::move(x), tape) } -> std::same_as<std::vector<LossTerm>>;
   { loss.backward(dev, scales, tape) } -> std::same_as<Tensor<Dev>>;
-  { fixed.parameters(parameters) };
+  {fixed.parameters(parameters)};
 };
 
 template <class Dev>

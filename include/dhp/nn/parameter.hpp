@@ -20,10 +20,10 @@ struct ParameterSpec {
   std::string name;  ///< global and unique: the name in weight files
   Shape shape{};     ///< global
   Initializer init{};
-  int split_dim = -1;  ///< the dim that is split over the tensor axis; -1: replicated
-  Range part{};        ///< this rank's part of split_dim
-  bool decays = true;  ///< false for biases and norms: no weight decay, no trust ratio
-  bool exact = false;  ///< kept in the accumulation type also when the model computes in 16 bits
+  int split_dim = -1;   ///< the dim that is split over the tensor axis; -1: replicated
+  Range part{};         ///< this rank's part of split_dim
+  bool decays = true;   ///< false for biases and norms: no weight decay, no trust ratio
+  bool exact = false;   ///< kept in the accumulation type also when the model computes in 16 bits
   bool buffer = false;  ///< not trained: batch norm's running statistics
   FileOrder file_order = FileOrder::same;
 

@@ -20,7 +20,7 @@ struct StoreOptions {
 template <class Dev>
 class ParameterStore {
  public:
-  static constexpr std::int64_t alignment_elements = 32;  ///< 64 bytes of a 16-bit type
+  static constexpr std::int64_t alignment_elements = 32;      ///< 64 bytes of a 16-bit type
   static constexpr std::uint32_t initial_step = 0xffffffffu;  ///< no training step has this number
 
   ParameterStore() = default;
@@ -92,7 +92,8 @@ class ParameterStore {
     std::vector<std::size_t> value_offsets;
     for (const auto& parameter : parameters_) {
       const auto count = parameter->spec.local_shape().count();
-      const auto padded = (count + alignment_elements - 1) / alignment_elements * alignment_elements;
+      const auto padded =
+          (count + alignment_elements - 1) / alignment_elements * alignment_elements;
       parameter->range = {size_, size_ + count};
       size_ += padded;
       value_offsets.push_back(value_bytes);

@@ -10,9 +10,9 @@
 namespace dhp {
 
 struct SelfAttentionOptions {
-  int heads = 1;                 ///< of the whole layer
-  std::int64_t columns = 0;      ///< of the whole layer; the head size is columns / heads
-  std::int64_t max_length = 0;   ///< longest sample: numbers the dropped probabilities
+  int heads = 1;                ///< of the whole layer
+  std::int64_t columns = 0;     ///< of the whole layer; the head size is columns / heads
+  std::int64_t max_length = 0;  ///< longest sample: numbers the dropped probabilities
   double dropout = 0;
 };
 

@@ -26,8 +26,8 @@ struct DropoutOptions {
 template <Device Dev>
 void dropout(Dev& dev, In<Dev> x, const RowNumbers<Dev>& rows, const DropoutOptions& options,
              Out<Dev> y) {
-  check(x.count() == y.count() && x.dtype() == y.dtype(), "dropout: ", x.shape(), " of ",
-        x.dtype(), " does not fit ", y.shape(), " of ", y.dtype());
+  check(x.count() == y.count() && x.dtype() == y.dtype(), "dropout: ", x.shape(), " of ", x.dtype(),
+        " does not fit ", y.shape(), " of ", y.dtype());
   check(options.probability >= 0 && options.probability < 1,
         "dropout: the probability must be in [0, 1), got ", options.probability);
   check(rows.index.empty() || rows.index.count() == x.rows(), "dropout: ", rows.index.count(),

@@ -8,8 +8,8 @@ namespace dhp {
 /// y = exp(x - max) / sum of exp(x - max), by row; y may be x.
 template <Device Dev>
 void softmax_forward(Dev& dev, In<Dev> x, Out<Dev> y) {
-  check(x.count() == y.count() && x.dtype() == y.dtype(), "softmax: ", x.shape(), " of ",
-        x.dtype(), " does not fit ", y.shape(), " of ", y.dtype());
+  check(x.count() == y.count() && x.dtype() == y.dtype(), "softmax: ", x.shape(), " of ", x.dtype(),
+        " does not fit ", y.shape(), " of ", y.dtype());
   softmax_forward_on(dev, x, y);
 }
 

@@ -24,12 +24,12 @@ enum class Decay { constant, linear, cosine, polynomial, step };
 
 struct LearningRate {
   double peak = 0.1;
-  double final = 0;              ///< what the decay ends at
+  double final = 0;  ///< what the decay ends at
   std::int64_t warmup_steps = 0;
   std::int64_t total_steps = 1;
   Decay decay = Decay::constant;
-  double power = 2;              ///< of the polynomial decay
-  std::int64_t step_every = 0;   ///< step decay: multiply by `step_factor` every so many steps
+  double power = 2;             ///< of the polynomial decay
+  std::int64_t step_every = 0;  ///< step decay: multiply by `step_factor` every so many steps
   double step_factor = 0.1;
 
   /// The rate of a step counted from 0. Warm-up step k of n has peak * (k + 1) / n.
@@ -46,7 +46,10 @@ struct LearningRate {
         return final + (peak - final) * 0.5 * (1 + std::cos(3.141592653589793 * done));
       case Decay::polynomial: return final + (peak - final) * std::pow(1 - done, power);
       case Decay::step:
-        return peak * std::pow(step_factor, std::floor(after / static_cast<double>(std::max<std::int64_t>(1, step_every))));
+        return peak *
+               std::pow(
+                   step_factor,
+                   std::floor(after / static_cast<double>(std::max<std::int64_t>(1, step_every))));
     }
     return peak;
   }

@@ -16,8 +16,8 @@ namespace dhp {
 /// What changes from step to step.
 struct StepScalars {
   double learning_rate = 0;
-  std::int64_t step = 1;       ///< counted from 1
-  double gradient_scale = 1;   ///< multiplies every gradient: clipping, and 1 / loss scale
+  std::int64_t step = 1;      ///< counted from 1
+  double gradient_scale = 1;  ///< multiplies every gradient: clipping, and 1 / loss scale
 };
 
 /// A named flat buffer of optimizer state; "exp_avg", "momentum_buffer", ... as in PyTorch.
@@ -88,8 +88,8 @@ class UpdatePlan {
     if (runs_.empty() || runs_.back().value.empty()) return false;
     auto& run = runs_.back();
     const auto count = parameter.range.last - run.range.first;
-    const auto bytes = static_cast<std::size_t>(count - parameter.range.size()) *
-                       size_of(run.value.dtype());
+    const auto bytes =
+        static_cast<std::size_t>(count - parameter.range.size()) * size_of(run.value.dtype());
     // Padding between neighbours is zero and stays so: an update of zeros.
     if (run.decays != parameter.spec.decays || run.value.dtype() != parameter.value.dtype() ||
         run.value.bytes() + bytes != parameter.value.bytes())

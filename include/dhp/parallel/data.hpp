@@ -22,7 +22,8 @@ class DataParallel {
   std::vector<MicroBatchLoss> forward_backward(Dev& dev, const Step<Dev>& step, Ready&& ready) {
     Step<Dev> global = step;
     global.counts = global_counts(dev, step);
-    auto losses = inner_->forward_backward(dev, global, [&](Range range) { reducer_.ready(range); });
+    auto losses =
+        inner_->forward_backward(dev, global, [&](Range range) { reducer_.ready(range); });
     reducer_.finish();
     for (const auto& parameter : store().parameters()) ready(parameter->range);
     return losses;

@@ -19,7 +19,8 @@ struct PipelineOptions {
   ScheduleKind schedule = ScheduleKind::one_forward_one_backward;
   int chunks = 1;  ///< parts of the model per rank; more than 1 for the interleaved schedule only
   StoreOptions store{};
-  std::vector<double> costs{};  ///< of the layers, to cut by; empty: computed from the example batch
+  std::vector<double>
+      costs{};  ///< of the layers, to cut by; empty: computed from the example batch
 };
 
 template <class Dev>
@@ -79,8 +80,8 @@ class PipelineParallel {
   /// micro-batches.
   std::vector<MicroBatchLoss> evaluate(Dev& dev, const Step<Dev>& step) {
     auto run = start(step, Mode::eval);
-    for (const auto& action : forward_only(stage_, stages_, static_cast<int>(step.batches.size()),
-                                           options_.chunks)) {
+    for (const auto& action :
+         forward_only(stage_, stages_, static_cast<int>(step.batches.size()), options_.chunks)) {
       forward(dev, action, run);
       run.flights.erase({action.chunk, action.micro_batch});
     }
@@ -102,7 +103,7 @@ class PipelineParallel {
     std::map<std::pair<int, int>, Flight> flights;         // by (chunk, micro-batch)
     std::map<std::pair<int, int>, Tensor<Dev>> forwarded;  // between two chunks of this rank, by
     std::map<std::pair<int, int>, Tensor<Dev>> returned;   // (receiving part, micro-batch)
-    std::map<int, int> layer_runs_left;                    // by layer; the loss comes after the last
+    std::map<int, int> layer_runs_left;  // by layer; the loss comes after the last
     std::map<const ParameterState<Dev>*, int> writers_left;
     std::vector<MicroBatchLoss> losses;
   };
@@ -218,17 +219,14 @@ class PipelineParallel {
     }
     check(flight.tape.empty(), "a layer pushed more on the tape than its backward popped");
     if (part == 0) return;
-    if (stages_ == 1)
-      run.returned.emplace(std::pair{part - 1, action.micro_batch}, std::move(dy));
-    else
-      backward_.send(dev, dy.view(), (stage_ + stages_ - 1) % stages_);
+    if (stages_ == 1) run.returned.emplace(std::pair{part - 1, action.micro_batch}, std::move(dy));
+    else backward_.send(dev, dy.view(), (stage_ + stages_ - 1) % stages_);
   }
 
   template <class Ready>
   void backward(Dev& dev, const Action& action, Run& run, Ready& ready) {
     auto flight = run.flights.extract({action.chunk, action.micro_batch});
-    backward_pass(dev, action, run, flight.mapped(),
-                  [&](int done) { complete(done, run, ready); });
+    backward_pass(dev, action, run, flight.mapped(), [&](int done) { complete(done, run, ready); });
   }
   void backward_input(Dev& dev, const Action& action, Run& run) {
     auto& flight = run.flights.at({action.chunk, action.micro_batch});
@@ -255,10 +253,8 @@ class PipelineParallel {
   }
   [[nodiscard]] ParameterList<Dev> parameters_of(int at) {
     ParameterList<Dev> list;
-    if (at == layer_of_loss())
-      model_.loss.parameters(list);
-    else
-      layer(at).parameters(list);
+    if (at == layer_of_loss()) model_.loss.parameters(list);
+    else layer(at).parameters(list);
     return list;
   }
   void expect_contributions(int micro_batches, Run& run) {

@@ -83,9 +83,8 @@ class Bias : public ElementwiseLayer<Dev> {
     return y;
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>&) {
-    bias_->accumulate(dev, [&](View<Dev> gradient, double beta) {
-      column_sums(dev, dy.view(), gradient, beta);
-    });
+    bias_->accumulate(
+        dev, [&](View<Dev> gradient, double beta) { column_sums(dev, dy.view(), gradient, beta); });
     return dy;
   }
   void parameters(ParameterList<Dev>& out) const { out.push_back(bias_); }
@@ -97,8 +96,7 @@ class Bias : public ElementwiseLayer<Dev> {
 template <class Dev>
 [[nodiscard]] auto column_parallel_linear(Build<Dev>& build, const std::string& name,
                                           LinearOptions options) {
-  return ColumnParallel<Dev, Linear<Dev>>(
-      build, Linear<Dev>(build, name, options, Split::outputs));
+  return ColumnParallel<Dev, Linear<Dev>>(build, Linear<Dev>(build, name, options, Split::outputs));
 }
 
 /// Linear over split inputs, sum over the group, bias once.
@@ -146,14 +144,12 @@ template <class Dev>
 template <class Dev>
 [[nodiscard]] auto column_parallel_conv2d(Build<Dev>& build, const std::string& name,
                                           Conv2dOptions options) {
-  return ColumnParallel<Dev, Conv2d<Dev>>(
-      build, Conv2d<Dev>(build, name, options, Split::outputs));
+  return ColumnParallel<Dev, Conv2d<Dev>>(build, Conv2d<Dev>(build, name, options, Split::outputs));
 }
 template <class Dev>
 [[nodiscard]] auto row_parallel_conv2d(Build<Dev>& build, const std::string& name,
                                        Conv2dOptions options) {
-  return RowParallel<Dev, Conv2d<Dev>>(build,
-                                       Conv2d<Dev>(build, name, options, Split::inputs));
+  return RowParallel<Dev, Conv2d<Dev>>(build, Conv2d<Dev>(build, name, options, Split::inputs));
 }
 
 }  // namespace dhp

@@ -17,9 +17,10 @@ struct Step {
   std::span<const MicroBatch<Dev>> batches;  ///< this replica's micro-batches
   std::uint64_t seed = 0;
   std::uint32_t number = 0;
-  double loss_scale = 1;               ///< gradients come out multiplied by it
-  std::vector<std::int64_t> counts{};  ///< of each loss term over the global batch; empty: of `batches`
-  bool find_nonfinite = false;         ///< check each layer's output and name the first bad one
+  double loss_scale = 1;  ///< gradients come out multiplied by it
+  std::vector<std::int64_t>
+      counts{};                 ///< of each loss term over the global batch; empty: of `batches`
+  bool find_nonfinite = false;  ///< check each layer's output and name the first bad one
 };
 
 /// The loss terms of one micro-batch; index is its number in the step.
@@ -36,7 +37,7 @@ template <class T, class Dev>
 concept Trainable = requires(T& model, Dev& dev, const Step<Dev>& step, void (&ready)(Range)) {
   { model.forward_backward(dev, step, ready) } -> std::same_as<std::vector<MicroBatchLoss>>;
   { model.evaluate(dev, step) } -> std::same_as<std::vector<MicroBatchLoss>>;
-  { model.replay(dev, step) };
+  {model.replay(dev, step)};
   { model.term_names() } -> std::same_as<std::vector<std::string>>;
   { model.store() } -> std::same_as<ParameterStore<Dev>&>;
 };

@@ -12,8 +12,8 @@
 namespace dhp {
 
 struct GlobalLoss {
-  std::vector<LossTerm> terms;            ///< summed over all micro-batches
-  std::int64_t micro_batches = 0;         ///< of all replicas
+  std::vector<LossTerm> terms;              ///< summed over all micro-batches
+  std::int64_t micro_batches = 0;           ///< of all replicas
   std::int64_t first_bad_micro_batch = -1;  ///< index of the first that is not finite
 
   /// What is minimised: the sum of the terms' means.

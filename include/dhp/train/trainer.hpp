@@ -111,8 +111,8 @@ class Trainer {
     const auto number = step.number + 1;
     step.find_nonfinite = true;
     for (std::size_t at = 0; at < step.batches.size(); ++at) {
-      const bool suspected = loss.first_bad_micro_batch < 0 ||
-                             step.batches[at].index == loss.first_bad_micro_batch;
+      const bool suspected =
+          loss.first_bad_micro_batch < 0 || step.batches[at].index == loss.first_bad_micro_batch;
       if (!suspected) continue;
       auto alone = step;
       alone.batches = step.batches.subspan(at, 1);

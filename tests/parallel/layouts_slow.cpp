@@ -1,0 +1,58 @@
+// Layout invariance: the model that has everything gives the serial run's losses, norms, gradients and
+// parameters in every layout of data x tensor x pipeline ranks and under every schedule.
+#include <tests/support/everything.hpp>
+#include <tests/support/layouts.hpp>
+
+#include <doctest/doctest.h>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+RunResult run(const Layout& layout, const RunSettings& settings,
+              const EverythingOptions& options = {}) {
+  return run_layout(
+      layout, settings, [&](Build<Cpu>& build) { return everything(build, options); },
+      // The same samples in every step, so that the loss falls.
+      [&](Cpu& dev, int, std::int64_t k) {
+        return everything_batch(dev, 0, k, options.vocabulary);
+      });
+}
+
+void check_same(const RunResult& serial, const RunResult& found, double tolerance) {
+  REQUIRE(found.losses.size() == serial.losses.size());
+  for (std::size_t step = 0; step < serial.losses.size(); ++step) {
+    CHECK(std::abs(found.losses[step] - serial.losses[step]) <= tolerance * serial.losses[step]);
+    CHECK(std::abs(found.norms[step] - serial.norms[step]) <= tolerance * serial.norms[step]);
+  }
+  const auto values = difference(serial.values, found.values);
+  const auto gradients = difference(serial.gradients, found.gradients);
+  INFO("worst value in ", values.tensor, ", worst gradient in ", gradients.tensor);
+  CHECK(values.worst <= tolerance);
+  CHECK(gradients.worst <= tolerance);
+}
+
+std::vector<Layout> layouts() {
+  std::vector<Layout> all;
+  for (int data = 1; data <= 8; data *= 2)
+    for (int tensor = 1; data * tensor <= 8; tensor *= 2)
+      for (int pipeline = 1; data * tensor * pipeline <= 8; pipeline *= 2)
+        for (const auto kind : {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward,
+                                ScheduleKind::interleaved, ScheduleKind::zero_bubble})
+          all.push_back({{.data = data, .tensor = tensor, .pipeline = pipeline},
+                         kind,
+                         kind == ScheduleKind::interleaved ? 2 : 1});
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("every layout gives the serial run's numbers, fp64") {
+  const auto serial = run({}, {});
+  REQUIRE(serial.losses.back() < serial.losses.front());
+  for (const auto& layout : layouts()) {
+    CAPTURE(to_text(layout));
+    check_same(serial, run(layout, {}), 1e-9);
+  }
+}

@@ -1,0 +1,174 @@
+// A small model that has everything at once: tied embedding and decoder, attention with dropout on 8 heads,
+// convolutions with batch norm in residual blocks, layer norms, two loss terms; 16 layers to cut between.
+// Batch norms see 32 values per channel and the last gamma of a block starts at zero, so that rounding does
+// not grow into chaos.
+#pragma once
+
+#include <dhp/cpu.hpp>
+#include <examples/bert/model.hpp>
+
+#include <string>
+#include <vector>
+
+namespace tests {
+
+using dhp::Cpu;
+
+/// [rows, C] seen as [N, side, side, C], and back.
+struct Reshape {
+  bool to_image;
+  std::int64_t side;
+  dhp::Tensor<Cpu> forward(Cpu&, dhp::Tensor<Cpu> x, dhp::Tape<Cpu>&) {
+    return turn(std::move(x), to_image);
+  }
+  dhp::Tensor<Cpu> backward(Cpu&, dhp::Tensor<Cpu> dy, dhp::Tape<Cpu>&) {
+    return turn(std::move(dy), !to_image);
+  }
+  [[nodiscard]] dhp::Shape shape_of(const dhp::Shape& in, bool image) const {
+    return image ? dhp::Shape{in.rows() / (side * side), side, side, in.back()}
+                 : dhp::Shape{in.rows(), in.back()};
+  }
+  [[nodiscard]] dhp::Tensor<Cpu> turn(dhp::Tensor<Cpu> x, bool image) const {
+    const auto shape = shape_of(x.shape(), image);
+    return std::move(x).reshape(shape);
+  }
+  [[nodiscard]] dhp::Shape output_shape(const dhp::Shape& in, const dhp::MicroBatch<Cpu>&) const {
+    return shape_of(in, to_image);
+  }
+  [[nodiscard]] double flops(const dhp::Shape&, const dhp::MicroBatch<Cpu>&) const { return 0; }
+  void parameters(dhp::ParameterList<Cpu>&) const {}
+};
+
+struct EverythingOptions {
+  std::int64_t vocabulary = 64;
+  int heads = 8;
+  double dropout = 0.1;
+  bool recompute = false;
+  bool synchronised = false;
+};
+
+inline constexpr std::int64_t everything_length = 16;  // a 4 x 4 image for the convolutions
+inline constexpr std::int64_t everything_samples = 2;  // of a micro-batch
+
+inline examples::BertConfig everything_config(const EverythingOptions& options) {
+  return {.layers = 5,
+          .hidden = 16,
+          .heads = options.heads,
+          .vocabulary = options.vocabulary,
+          .positions = everything_length,
+          .sequence_length = everything_length,
+          .dropout = options.dropout};
+}
+
+inline dhp::Sequential<Cpu> convolution_block(dhp::Build<Cpu>& build, const std::string& name,
+                                              bool synchronised) {
+  constexpr std::int64_t channels = 16;
+  constexpr std::int64_t inner = 8;
+  const auto norm = [&](const std::string& which, std::int64_t of, bool relu, bool split) {
+    return dhp::BatchNorm<Cpu>(build, name + which,
+                               {.channels = of,
+                                .relu = relu,
+                                .gamma_init = relu ? 1.0 : 0.0,
+                                .split = split,
+                                .synchronised = synchronised});
+  };
+  dhp::Sequential<Cpu> body;
+  body.add("conv1",
+           dhp::column_parallel_conv2d(build, name + ".conv1", {.in = channels, .out = inner}));
+  body.add("bn1", norm(".bn1", inner, true, true));
+  body.add("gather", dhp::GatherChannels<Cpu>(build, inner));
+  body.add("conv2",
+           dhp::column_parallel_conv2d(build, name + ".conv2",
+                                       {.in = inner, .out = inner, .kernel = 3, .padding = 1}));
+  body.add("bn2", norm(".bn2", inner, true, true));
+  body.add("conv3",
+           dhp::row_parallel_conv2d(build, name + ".conv3", {.in = inner, .out = channels}));
+  body.add("bn3", norm(".bn3", channels, false, false));
+  dhp::Sequential<Cpu> shortcut;
+  shortcut.add("scatter", dhp::ScatterChannels<Cpu>(build, channels));
+  shortcut.add("downsample", dhp::row_parallel_conv2d(build, name + ".downsample",
+                                                      {.in = channels, .out = channels}));
+  dhp::Sequential<Cpu> block;
+  block.add("to image", Reshape{true, 4})
+      .add("residual", dhp::Residual<Cpu>(std::move(body), std::move(shortcut)))
+      .add("to rows", Reshape{false, 4})
+      .add("norm", dhp::LayerNorm<Cpu>(build, name + ".norm", channels));
+  return block;
+}
+
+inline dhp::Model<Cpu> everything(dhp::Build<Cpu>& build, const EverythingOptions& options = {}) {
+  const auto config = everything_config(options);
+  dhp::Model<Cpu> model;
+  examples::BertEmbeddings<Cpu> embeddings(build, config);
+  const auto table = embeddings.word_table();
+  model.add("embeddings", std::move(embeddings));
+  const auto add_layer = [&](const std::string& name, dhp::Sequential<Cpu> layer) {
+    if (options.recompute) model.add(name, dhp::recompute<Cpu>(std::move(layer)));
+    else model.add(name, std::move(layer));
+  };
+  for (int block = 0; block < config.layers; ++block) {
+    const auto name = "block" + std::to_string(block);
+    add_layer(name + ".attention", examples::bert_attention(build, name, config));
+    add_layer(name + ".conv", convolution_block(build, name + ".conv", options.synchronised));
+    add_layer(name + ".feed_forward", examples::bert_feed_forward(build, name, config));
+  }
+  model.loss = examples::BertLoss<Cpu>(build, config, table);
+  return model;
+}
+
+/// Micro-batch k of a step: random tokens of random lengths, padded, every third one masked. `samples` may
+/// be smaller in a short last micro-batch.
+inline dhp::MicroBatch<Cpu> everything_batch(Cpu& dev, int step, std::int64_t k,
+                                             std::int64_t vocabulary = 64,
+                                             std::int64_t samples = everything_samples) {
+  const dhp::RandomStream random{99, static_cast<std::uint32_t>(step), 1};
+  constexpr auto length = everything_length;
+  std::vector<std::int32_t> ids, positions, segments, offsets{0}, lengths, masked_rows,
+      masked_labels, first_rows, next_labels;
+  std::vector<std::int64_t> numbers;
+  const auto first = k * everything_samples;
+  for (std::int64_t n = 0; n < samples; ++n) {
+    const auto sample = static_cast<std::uint64_t>(first + n) * 100;
+    const auto used = 9 + static_cast<std::int32_t>(random.below(8, sample + 99));
+    lengths.push_back(used);
+    first_rows.push_back(static_cast<std::int32_t>(n * length));
+    next_labels.push_back(static_cast<std::int32_t>(random.below(2, sample + 98)));
+    for (std::int64_t t = 0; t < length; ++t) {
+      const auto at = sample + static_cast<std::uint64_t>(t);
+      const auto token = random.below(static_cast<std::uint32_t>(vocabulary), at);
+      const bool masked = t < used && (static_cast<std::int64_t>(token) + t) % 3 == 0;
+      if (masked) {
+        masked_rows.push_back(static_cast<std::int32_t>(n * length + t));
+        masked_labels.push_back(static_cast<std::int32_t>(token));
+      }
+      ids.push_back(masked || t >= used ? 0 : static_cast<std::int32_t>(token));
+      positions.push_back(static_cast<std::int32_t>(t));
+      segments.push_back(t < used / 2 ? 0 : 1);
+      numbers.push_back((first + n) * length + t);
+    }
+    offsets.push_back(static_cast<std::int32_t>((n + 1) * length));
+  }
+  dhp::MicroBatch<Cpu> batch;
+  batch.index = k;
+  batch.first_sample = first;
+  batch.samples = samples;
+  const auto add = [&](const std::string& name, const auto& values) {
+    batch.side.emplace_back(
+        name, dhp::Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values));
+  };
+  add("token_ids", ids);
+  add("positions", positions);
+  add("segments", segments);
+  add("offsets", offsets);
+  add("lengths", lengths);
+  add("row_numbers", numbers);
+  add("masked_rows", masked_rows);
+  add("masked_labels", masked_labels);
+  add("first_rows", first_rows);
+  add("next_labels", next_labels);
+  batch.counts = {{"masked_tokens", static_cast<std::int64_t>(masked_rows.size())},
+                  {"samples", samples}};
+  return batch;
+}
+
+}  // namespace tests

@@ -1,0 +1,156 @@
+// Runs one model for some steps in any layout of ranks and schedules, and gathers what came out into the
+// unsplit tensors, so that layouts can be compared with each other.
+#pragma once
+
+#include <dhp/comm/launch.hpp>
+#include <dhp/comm/mesh.hpp>
+#include <dhp/data/deal.hpp>
+#include <dhp/optim/sgd.hpp>
+#include <dhp/parallel/data.hpp>
+#include <dhp/parallel/pipeline.hpp>
+#include <dhp/train/trainer.hpp>
+
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace tests {
+
+struct Layout {
+  dhp::MeshShape mesh{};
+  dhp::ScheduleKind schedule = dhp::ScheduleKind::one_forward_one_backward;
+  int chunks = 1;
+  friend std::string to_text(const Layout& layout) {
+    return dhp::concat(to_text(layout.mesh), " ", name_of(layout.schedule), " with ", layout.chunks,
+                       " chunks");
+  }
+};
+
+struct RunSettings {
+  dhp::DType compute = dhp::DType::f64;
+  bool order_free = false;
+  bool plain_reducer = false;
+  int steps = 5;
+  std::int64_t micro_batches = 8;
+  double lr = 0.05;
+  std::size_t bucket_bytes = 4096;
+  dhp::LossScaleOptions loss_scale{};
+};
+
+/// Unsplit tensors by parameter name, and the curve.
+struct RunResult {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::map<std::string, std::vector<double>> values;
+  std::map<std::string, std::vector<double>> gradients;
+};
+
+/// The elements of a local part, written to their places in the unsplit tensor.
+inline void place_part(const dhp::ParameterSpec& spec, const std::vector<double>& part,
+                       std::vector<double>& whole) {
+  whole.resize(static_cast<std::size_t>(spec.shape.count()));
+  std::int64_t inner = 1;
+  const int dim = spec.is_split() ? spec.split_dim : 0;
+  for (int after = dim + 1; after < spec.shape.rank(); ++after) inner *= spec.shape[after];
+  const auto range = spec.is_split() ? spec.part : dhp::Range{0, spec.shape[0]};
+  const auto local = range.size() * inner;
+  const auto global = spec.shape[dim] * inner;
+  for (std::size_t at = 0; at < part.size(); ++at) {
+    const auto element = static_cast<std::int64_t>(at);
+    whole[static_cast<std::size_t>(element / local * global + range.first * inner +
+                                   element % local)] = part[at];
+  }
+}
+
+inline std::vector<double> host_values(dhp::Cpu& dev, dhp::ConstView<dhp::Cpu> view) {
+  dhp::Tensor<dhp::Cpu> wide(dev, dhp::DType::f64, view.shape());
+  cast(dev, view, wide.mut());
+  return wide.to_host<double>(dev);
+}
+
+/// make_model(build) describes the model; make_batch(dev, step, k) makes micro-batch k of a step.
+template <class MakeModel, class MakeBatch>
+RunResult run_layout(const Layout& layout, const RunSettings& settings, MakeModel make_model,
+                     MakeBatch make_batch) {
+  using dhp::Cpu;
+  RunResult result;
+  std::mutex mutex;
+  dhp::run_ranks(
+      layout.mesh.size(),
+      [&](dhp::Comm<Cpu> world) {
+        Cpu dev;
+        dhp::Mesh<Cpu> mesh(std::move(world), layout.mesh);
+        dhp::Build<Cpu> build;
+        build.compute = settings.compute;
+        build.tensor = mesh.tensor();
+        build.data = mesh.data();
+        dhp::PipelineParallel<Cpu> pipeline(
+            dev, make_model(build), mesh,
+            {.schedule = layout.schedule,
+             .chunks = layout.chunks,
+             .store = {.compute = settings.compute, .order_free = settings.order_free, .seed = 7}},
+            make_batch(dev, 0, 0));
+        dhp::DataParallel replicas(
+            dev, pipeline, mesh.data(),
+            dhp::Bucketed{.bytes =
+                              settings.plain_reducer ? std::size_t(-1) : settings.bucket_bytes});
+        dhp::Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model());
+        dhp::Sgd<Cpu> optimizer(dev, pipeline.store(), {.momentum = 0.9, .weight_decay = 0.01});
+        dhp::Trainer trainer(dev, replicas, mesh, optimizer, norms,
+                             {.learning_rate = {.peak = settings.lr},
+                              .clip = 1.0,
+                              .loss_scale = settings.loss_scale,
+                              .seed = 11});
+        for (int step = 0; step < settings.steps; ++step) {
+          const auto mine =
+              dhp::part_of(settings.micro_batches, mesh.data().size(), mesh.data().rank());
+          std::vector<dhp::MicroBatch<Cpu>> batches;
+          for (auto k = mine.first; k < mine.last; ++k) batches.push_back(make_batch(dev, step, k));
+          const auto report = trainer.step(batches);
+          if (mesh.world().rank() != 0) continue;
+          result.losses.push_back(report.loss);
+          result.norms.push_back(report.gradient_norm);
+        }
+        const std::lock_guard lock(mutex);
+        for (const auto& parameter : pipeline.store().parameters()) {
+          if (mesh.data_index() != 0) continue;
+          const auto& spec = parameter->spec;
+          place_part(spec, host_values(dev, parameter->value), result.values[spec.name]);
+          place_part(spec, host_values(dev, parameter->gradient), result.gradients[spec.name]);
+        }
+      },
+      {.timeout_s = 60});
+  return result;
+}
+
+/// Largest difference of two sets of tensors, each relative to the tensor's largest absolute value in
+/// `expected`; where that is below `absolute_below` (a true gradient of zero) the difference counts as it
+/// is. Names the worst tensor.
+struct Difference {
+  double worst = 0;
+  std::string tensor;
+};
+inline Difference difference(const std::map<std::string, std::vector<double>>& expected,
+                             const std::map<std::string, std::vector<double>>& found,
+                             double absolute_below = 1e-9) {
+  Difference most;
+  if (expected.size() != found.size()) return {HUGE_VAL, "the number of tensors"};
+  for (const auto& [name, values] : expected) {
+    const auto other = found.find(name);
+    if (other == found.end() || other->second.size() != values.size()) return {HUGE_VAL, name};
+    double largest = 0;
+    double apart = 0;
+    for (std::size_t at = 0; at < values.size(); ++at) {
+      largest = std::max(largest, std::abs(values[at]));
+      const double gap = std::abs(values[at] - other->second[at]);
+      apart = std::isnan(gap) ? HUGE_VAL : std::max(apart, gap);
+    }
+    const double relative = largest < absolute_below ? apart : apart / largest;
+    if (relative > most.worst) most = {relative, name};
+  }
+  return most;
+}
+
+}  // namespace tests
