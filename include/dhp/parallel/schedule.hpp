@@ -1,15 +1,17 @@
-// Pipeline schedules as pure data: which forwards and backwards a stage does, in which order. What has to be
-// sent and received follows from the actions. No device, no communicator: they can be printed, drawn and
-// proved (schedule_check.hpp) before anything runs.
+// Pipeline schedules as pure data: which forwards and backwards a stage does, in which order. No device, no
+// communicator: a schedule can be printed, drawn, timed and proved (schedule_draw, schedule_time,
+// schedule_check) before anything runs.
 //
-// A stage holds `chunks` parts of the model; chunk c of stage s is part c * stages + s of all.
+// A stage is a rank of the pipeline axis. It holds `chunks` parts of the model; chunk c of stage s is part
+// c * stages + s. What is sent and received follows from the actions, as Wiring says. All schedules here run
+// with one message per edge, that is with any communicator.
 #pragma once
 
 #include <dhp/core/error.hpp>
 
 #include <algorithm>
 #include <concepts>
-#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,20 +27,84 @@ struct Action {
   friend bool operator==(const Action&, const Action&) = default;
 };
 
+[[nodiscard]] constexpr const char* name_of(Action::Kind kind) {
+  switch (kind) {
+    case Action::Kind::forward: return "forward";
+    case Action::Kind::backward: return "backward";
+    case Action::Kind::backward_input: return "backward_input";
+    case Action::Kind::backward_weight: return "backward_weight";
+  }
+  return "unknown action";
+}
 [[nodiscard]] inline std::string to_text(const Action& action) {
-  const char* names[] = {"forward", "backward", "backward-input", "backward-weight"};
-  return concat(names[static_cast<int>(action.kind)], " of micro-batch ", action.micro_batch,
-                " in chunk ", action.chunk);
+  return concat(name_of(action.kind), " of micro-batch ", action.micro_batch, " in chunk ",
+                action.chunk);
 }
 
+/// By stage: its actions in its order.
+using StageLists = std::vector<std::vector<Action>>;
+
+/// Who talks to whom. A forward of part v takes the activation from part v - 1 and hands its own to part
+/// v + 1; a backward (whole, or of the input) takes the gradient from part v + 1 and hands its own to part
+/// v - 1; a weight gradient talks to nobody. With one stage the neighbour is at home: nothing is sent.
+/// Forwards and backwards go over two communicators, so that neither waits behind the other.
+struct Wiring {
+  int stages;
+  int chunks;
+
+  [[nodiscard]] std::int64_t parts() const { return std::int64_t{stages} * chunks; }
+  [[nodiscard]] std::int64_t part(int stage, const Action& action) const {
+    return std::int64_t{action.chunk} * stages + stage;
+  }
+  /// Part that the action takes something from, or -1.
+  [[nodiscard]] std::int64_t source(int stage, const Action& action) const {
+    return neighbour(stage, action, -1);
+  }
+  /// Part that the action hands something to, or -1.
+  [[nodiscard]] std::int64_t target(int stage, const Action& action) const {
+    return neighbour(stage, action, +1);
+  }
+  [[nodiscard]] int stage_of(std::int64_t part) const { return static_cast<int>(part % stages); }
+
+ private:
+  [[nodiscard]] std::int64_t neighbour(int stage, const Action& action, int downstream) const {
+    if (action.kind == Action::Kind::backward_weight) return -1;
+    const bool forward = action.kind == Action::Kind::forward;
+    const auto other = part(stage, action) + (forward ? downstream : -downstream);
+    return other < parts() ? other : -1;
+  }
+};
+
+/// A schedule is a small type with a name and the list of each stage; write your own as well.
 template <class S>
 concept Schedule = requires(const S& schedule, int number) {
   { schedule.actions(number, number, number, number) } -> std::same_as<std::vector<Action>>;
+  { schedule.name } -> std::convertible_to<std::string_view>;
 };
 
-/// All forwards, then all backwards (Huang et al. 2019). Holds every micro-batch at once.
+namespace detail {
+
+inline void check_stage(const char* name, int stage, int stages, int micro_batches, int chunks) {
+  check(stages >= 1 && stage >= 0 && stage < stages, "schedule ", name, ": there is no stage ",
+        stage, " of ", stages);
+  check(micro_batches >= 0, "schedule ", name, ": ", micro_batches, " micro-batches; 0 or more");
+  check(chunks >= 1, "schedule ", name, ": ", chunks, " chunks per stage; at least 1");
+}
+inline void check_one_chunk(const char* name, int chunks) {
+  check(chunks == 1, "schedule ", name, " keeps one chunk per stage, not ", chunks,
+        "; several chunks need the schedule interleaved");
+}
+
+}  // namespace detail
+
+/// All forwards, then all backwards (Huang et al. 2019, GPipe). Holds every micro-batch at once.
 struct GPipe {
-  [[nodiscard]] static std::vector<Action> actions(int, int, int micro_batches, int) {
+  static constexpr const char* name = "gpipe";
+
+  [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
+                                                   int chunks = 1) {
+    detail::check_stage(name, stage, stages, micro_batches, chunks);
+    detail::check_one_chunk(name, chunks);
     std::vector<Action> list;
     for (int m = 0; m < micro_batches; ++m) list.push_back({Action::Kind::forward, 0, m});
     for (int m = 0; m < micro_batches; ++m) list.push_back({Action::Kind::backward, 0, m});
@@ -46,188 +112,167 @@ struct GPipe {
   }
 };
 
-/// One forward, one backward (Narayanan et al. 2019, PipeDream-Flush): stage s of p holds at most p - s
-/// micro-batches.
+/// One forward, one backward (Narayanan et al. 2019, PipeDream; with a flush at the end of the step): as fast
+/// as GPipe, but stage s of p holds p - s micro-batches at most.
 struct OneForwardOneBackward {
-  [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches, int) {
+  static constexpr const char* name = "1f1b";
+
+  [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
+                                                   int chunks = 1) {
+    detail::check_stage(name, stage, stages, micro_batches, chunks);
+    detail::check_one_chunk(name, chunks);
     std::vector<Action> list;
-    const int warmup = std::min(micro_batches, stages - stage - 1);
-    for (int m = 0; m < warmup; ++m) list.push_back({Action::Kind::forward, 0, m});
+    int forwards = 0;
+    const auto forward = [&] {
+      if (forwards < micro_batches) list.push_back({Action::Kind::forward, 0, forwards++});
+    };
+    while (forwards < std::min(micro_batches, stages - stage - 1)) forward();
     for (int m = 0; m < micro_batches; ++m) {
-      if (m + warmup < micro_batches) list.push_back({Action::Kind::forward, 0, m + warmup});
+      forward();
       list.push_back({Action::Kind::backward, 0, m});
     }
     return list;
   }
 };
 
-/// ZB-H1 (Qi et al. 2023, "Zero bubble pipeline parallelism", section 2.3): weight gradients fill the idle
-/// time, with no more micro-batches in flight than 1F1B.
+/// ZB-H1 (Qi et al. 2023, Zero bubble pipeline parallelism): only the input gradient has somebody waiting for
+/// it, so weight gradients are put off to where a stage would idle. Later stages put off more, and no
+/// stage of p holds more than p micro-batches.
 struct ZeroBubble {
-  [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches, int) {
+  static constexpr const char* name = "zero-bubble";
+
+  [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
+                                                   int chunks = 1) {
+    detail::check_stage(name, stage, stages, micro_batches, chunks);
+    detail::check_one_chunk(name, chunks);
     std::vector<Action> list;
-    int forwards = std::min(micro_batches, stages - stage);
+    int forwards = 0;
     int weights = 0;
-    for (int m = 0; m < forwards; ++m) list.push_back({Action::Kind::forward, 0, m});
+    const auto forward = [&] {
+      if (forwards < micro_batches) list.push_back({Action::Kind::forward, 0, forwards++});
+    };
+    const auto weight = [&] { list.push_back({Action::Kind::backward_weight, 0, weights++}); };
+    while (forwards < std::min(micro_batches, stages - stage)) forward();
     for (int m = 0; m < micro_batches; ++m) {
       list.push_back({Action::Kind::backward_input, 0, m});
-      if (m + 1 - weights > stage)
-        list.push_back({Action::Kind::backward_weight, 0, weights++});
-      if (forwards < micro_batches) list.push_back({Action::Kind::forward, 0, forwards++});
+      if (m + 1 - weights > stage) weight();  // before the forward: one micro-batch less in flight
+      forward();
     }
-    while (weights < micro_batches) list.push_back({Action::Kind::backward_weight, 0, weights++});
+    while (weights < micro_batches) weight();
     return list;
   }
 };
 
-/// Interleaved 1F1B (Narayanan et al. 2021, section 2.2): several chunks per stage shrink the idle time by
-/// their number. Takes any number of micro-batches: groups of up to `stages` of them go through one chunk
-/// after the other, and the last group may be smaller.
+/// Interleaved 1F1B (Narayanan et al. 2021, Megatron-LM): with v chunks per stage the pipeline fills in steps
+/// of 1/v, so the idle time shrinks by v; more messages and up to 2 (p - s) - 1 + (v - 1) p chunks in
+/// flight on stage s of p are the price. Groups of p micro-batches go through one chunk after the other.
+/// Any number of micro-batches: the last group is filled up with imaginary ones, whose actions are then
+/// left out; a right schedule stays right when all actions of a micro-batch go. It is fastest
+/// where p divides the number. With one chunk it is 1F1B.
 struct Interleaved {
+  static constexpr const char* name = "interleaved";
+
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks) {
-    // The paper's list stalls for some numbers of micro-batches that are not a multiple of the stages.
-    return micro_batches % stages == 0 ? in_turn(stage, stages, micro_batches, chunks)
-                                       : played(stage, stages, micro_batches, chunks);
-  }
-  /// The fixed order in which every stage does its forwards, or its backwards.
-  [[nodiscard]] static std::vector<Action> order(Action::Kind kind, int stages, int micro_batches,
-                                                 int chunks) {
+    detail::check_stage(name, stage, stages, micro_batches, chunks);
+    if (chunks == 1) return OneForwardOneBackward::actions(stage, stages, micro_batches);
     std::vector<Action> list;
-    for (int first = 0; first < micro_batches; first += stages)
-      for (int c = 0; c < chunks; ++c)
-        for (int m = first; m < std::min(first + stages, micro_batches); ++m)
-          list.push_back({kind, kind == Action::Kind::forward ? c : chunks - 1 - c, m});
+    const auto all = turns(stages, micro_batches, chunks);
+    const auto warmup =
+        std::min<std::int64_t>(all, 2 * (stages - stage - 1) + std::int64_t{chunks - 1} * stages);
+    for (auto turn = -warmup; turn < all; ++turn) {
+      if (turn + warmup < all)
+        append(list, Action::Kind::forward, turn + warmup, stages, micro_batches, chunks);
+      if (turn >= 0) append(list, Action::Kind::backward, turn, stages, micro_batches, chunks);
+    }
+    return list;
+  }
+
+  /// Forwards alone, in the same groups.
+  [[nodiscard]] static std::vector<Action> forwards(int stages, int micro_batches, int chunks) {
+    std::vector<Action> list;
+    for (std::int64_t turn = 0; turn < turns(stages, micro_batches, chunks); ++turn)
+      append(list, Action::Kind::forward, turn, stages, micro_batches, chunks);
     return list;
   }
 
  private:
-  /// How many forwards a stage does before its first backward.
-  [[nodiscard]] static std::size_t warmup(int stage, int stages, int chunks) {
-    return static_cast<std::size_t>((stages - stage - 1) * 2 + (chunks - 1) * stages);
+  /// Forwards of one stage, the imaginary ones included.
+  static std::int64_t turns(std::int64_t stages, std::int64_t micro_batches, std::int64_t chunks) {
+    return (micro_batches + stages - 1) / stages * stages * chunks;
   }
-  static std::vector<Action> in_turn(int stage, int stages, int micro_batches, int chunks);
-  static std::vector<Action> played(int stage, int stages, int micro_batches, int chunks);
+  /// The action that has this turn among those of its kind, unless its micro-batch is imaginary.
+  static void append(std::vector<Action>& list, Action::Kind kind, std::int64_t turn,
+                     std::int64_t stages, int micro_batches, int chunks) {
+    const auto group = turn / (stages * chunks);
+    const auto within = turn % (stages * chunks);
+    const auto micro_batch = static_cast<int>(group * stages + within % stages);
+    const auto chunk = static_cast<int>(within / stages);
+    if (micro_batch < micro_batches)
+      list.push_back(
+          {kind, kind == Action::Kind::forward ? chunk : chunks - 1 - chunk, micro_batch});
+  }
 };
-
-/// The paper's list: a warm-up, then forwards and backwards in turn.
-inline std::vector<Action> Interleaved::in_turn(int stage, int stages, int micro_batches,
-                                                int chunks) {
-  const auto forward = order(Action::Kind::forward, stages, micro_batches, chunks);
-  const auto backward = order(Action::Kind::backward, stages, micro_batches, chunks);
-  std::vector<Action> list;
-  std::size_t next = std::min(forward.size(), warmup(stage, stages, chunks));
-  list.insert(list.end(), forward.begin(), forward.begin() + static_cast<std::ptrdiff_t>(next));
-  for (const auto& action : backward) {
-    if (next < forward.size()) list.push_back(forward[next++]);
-    list.push_back(action);
-  }
-  return list;
-}
-
-// How a stage mixes its two fixed orders is found by playing all stages in time slots: a backward whenever
-// one is ready, else a forward if not too many are in flight. What is played cannot deadlock.
-inline std::vector<Action> Interleaved::played(int stage, int stages, int micro_batches,
-                                               int chunks) {
-  struct Player {
-    std::size_t forwards = 0;
-    std::size_t backwards = 0;
-    std::vector<Action> list;
-  };
-  const auto forward = order(Action::Kind::forward, stages, micro_batches, chunks);
-  const auto backward = order(Action::Kind::backward, stages, micro_batches, chunks);
-  const int parts = stages * chunks;
-  const auto place = [&](int part, int m) {
-    return static_cast<std::size_t>(part * micro_batches + m);
-  };
-  std::vector<bool> forward_done(place(parts, 0), false);
-  std::vector<bool> backward_done(place(parts, 0), false);
-  std::vector<Player> players(static_cast<std::size_t>(stages));
-  std::size_t done = 0;
-  while (done < forward.size() * static_cast<std::size_t>(stages)) {
-    // Choices are made on what was done before this slot; their effects are seen in the next one.
-    std::vector<std::pair<std::size_t, bool>> finished;  // place, is it a forward
-    for (int s = 0; s < stages; ++s) {
-      auto& player = players[static_cast<std::size_t>(s)];
-      const auto in_flight = player.forwards - player.backwards;
-      const auto limit = warmup(s, stages, chunks) + 1;
-      if (player.backwards < backward.size()) {
-        const auto& next = backward[player.backwards];
-        const int part = next.chunk * stages + s;
-        const bool after = part == parts - 1 || backward_done[place(part + 1, next.micro_batch)];
-        if (after && forward_done[place(part, next.micro_batch)]) {
-          player.list.push_back(next);
-          ++player.backwards;
-          ++done;
-          finished.emplace_back(place(part, next.micro_batch), false);
-          continue;
-        }
-      }
-      if (player.forwards < forward.size() && in_flight < limit) {
-        const auto& next = forward[player.forwards];
-        const int part = next.chunk * stages + s;
-        if (part == 0 || forward_done[place(part - 1, next.micro_batch)]) {
-          player.list.push_back(next);
-          ++player.forwards;
-          finished.emplace_back(place(part, next.micro_batch), true);
-        }
-      }
-    }
-    check(!finished.empty(), "interleaved schedule: no stage can go on");
-    for (const auto& [at, is_forward] : finished)
-      (is_forward ? forward_done : backward_done)[at] = true;
-  }
-  return players[static_cast<std::size_t>(stage)].list;
-}
-
-enum class ScheduleKind { gpipe, one_forward_one_backward, interleaved, zero_bubble };
-
-[[nodiscard]] inline ScheduleKind parse_schedule(std::string_view name) {
-  if (name == "gpipe") return ScheduleKind::gpipe;
-  if (name == "1f1b") return ScheduleKind::one_forward_one_backward;
-  if (name == "interleaved") return ScheduleKind::interleaved;
-  if (name == "zero-bubble") return ScheduleKind::zero_bubble;
-  fail("unknown schedule \"", name, "\"; choose gpipe, 1f1b, interleaved or zero-bubble");
-}
-
-[[nodiscard]] constexpr const char* name_of(ScheduleKind kind) {
-  switch (kind) {
-    case ScheduleKind::gpipe: return "gpipe";
-    case ScheduleKind::one_forward_one_backward: return "1f1b";
-    case ScheduleKind::interleaved: return "interleaved";
-    case ScheduleKind::zero_bubble: return "zero-bubble";
-  }
-  return "?";
-}
-
-/// The list of one stage. No micro-batches: an empty list.
-[[nodiscard]] inline std::vector<Action> actions(ScheduleKind kind, int stage, int stages,
-                                                 int micro_batches, int chunks) {
-  check(stages >= 1 && stage >= 0 && stage < stages && micro_batches >= 0 && chunks >= 1,
-        "schedule: no stage ", stage, " of ", stages, " with ", chunks, " chunks and ",
-        micro_batches, " micro-batches");
-  check(chunks == 1 || kind == ScheduleKind::interleaved, "the schedule ", name_of(kind),
-        " keeps one chunk per stage, got ", chunks, "; several need the interleaved schedule");
-  switch (kind) {
-    case ScheduleKind::gpipe: return GPipe::actions(stage, stages, micro_batches, chunks);
-    case ScheduleKind::one_forward_one_backward:
-      return OneForwardOneBackward::actions(stage, stages, micro_batches, chunks);
-    case ScheduleKind::interleaved:
-      return Interleaved::actions(stage, stages, micro_batches, chunks);
-    case ScheduleKind::zero_bubble:
-      return ZeroBubble::actions(stage, stages, micro_batches, chunks);
-  }
-  return {};
-}
-
-/// Evaluation: forwards only, the same order on every stage.
-[[nodiscard]] inline std::vector<Action> forward_only(int, int stages, int micro_batches,
-                                                      int chunks) {
-  return Interleaved::order(Action::Kind::forward, stages, micro_batches, chunks);
-}
 
 static_assert(Schedule<GPipe> && Schedule<OneForwardOneBackward> && Schedule<ZeroBubble> &&
               Schedule<Interleaved>);
 static_assert(!Schedule<Action>);
+
+/// The schedules by name, for a command line.
+enum class ScheduleKind { gpipe, one_forward_one_backward, interleaved, zero_bubble };
+
+/// Calls body with the schedule that `kind` names: `visit_schedule(kind, [](auto schedule) {...})`.
+template <class Body>
+constexpr decltype(auto) visit_schedule(ScheduleKind kind, Body&& body) {
+  switch (kind) {
+    case ScheduleKind::gpipe: return body(GPipe{});
+    case ScheduleKind::one_forward_one_backward: return body(OneForwardOneBackward{});
+    case ScheduleKind::interleaved: return body(Interleaved{});
+    case ScheduleKind::zero_bubble: return body(ZeroBubble{});
+  }
+  fail("there is no schedule number ", static_cast<int>(kind));
+}
+
+[[nodiscard]] constexpr const char* name_of(ScheduleKind kind) {
+  return visit_schedule(kind, [](const auto& schedule) { return schedule.name; });
+}
+
+[[nodiscard]] inline ScheduleKind parse_schedule(std::string_view name) {
+  using enum ScheduleKind;
+  for (const auto kind : {gpipe, one_forward_one_backward, interleaved, zero_bubble})
+    if (name == name_of(kind)) return kind;
+  fail("there is no schedule \"", name, "\"; choose one of gpipe, 1f1b, interleaved, zero-bubble");
+}
+
+/// The list of one stage for so many micro-batches; none of them: an empty list.
+[[nodiscard]] inline std::vector<Action> actions(ScheduleKind kind, int stage, int stages,
+                                                 int micro_batches, int chunks = 1) {
+  return visit_schedule(kind, [&](const auto& schedule) {
+    return schedule.actions(stage, stages, micro_batches, chunks);
+  });
+}
+
+/// The lists of all stages.
+template <Schedule S>
+[[nodiscard]] StageLists all_stages(const S& schedule, int stages, int micro_batches,
+                                    int chunks = 1) {
+  StageLists lists;
+  for (int stage = 0; stage < stages; ++stage)
+    lists.push_back(schedule.actions(stage, stages, micro_batches, chunks));
+  return lists;
+}
+[[nodiscard]] inline StageLists all_stages(ScheduleKind kind, int stages, int micro_batches,
+                                           int chunks = 1) {
+  return visit_schedule(kind, [&](const auto& schedule) {
+    return all_stages(schedule, stages, micro_batches, chunks);
+  });
+}
+
+/// For evaluation: forwards alone, any number of micro-batches.
+[[nodiscard]] inline std::vector<Action> forward_only(int stage, int stages, int micro_batches,
+                                                      int chunks = 1) {
+  detail::check_stage("forward only", stage, stages, micro_batches, chunks);
+  return Interleaved::forwards(stages, micro_batches, chunks);
+}
 
 }  // namespace dhp

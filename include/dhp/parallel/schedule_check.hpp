@@ -1,282 +1,255 @@
-// The proof that a schedule is right, before it runs: it plays the lists of all stages under exactly the
-// communicator's promises (messages between two ranks in order, a send waits while an edge is full) and
-// checks each law. Also the time that a schedule takes under given costs.
+// The proof that a schedule is right, before it runs. Three laws, each checked by itself:
+//   order     every stage does each (chunk, micro-batch) exactly once: forward before backward before weight
+//   meeting   what a stage sends to another is what that one receives, in the same order
+//   progress  no stage waits for ever when a send waits while its edge holds `capacity` messages
+// Where a law is broken, an Error names the stage, the position in its list and the action.
 #pragma once
 
 #include <dhp/parallel/schedule.hpp>
 
-#include <deque>
-#include <map>
-#include <optional>
+#include <cstddef>
 #include <utility>
-#include <vector>
 
 namespace dhp {
 
-/// Per stage: the actions of that stage, in its order.
-using StageLists = std::vector<std::vector<Action>>;
+/// training: forwards and backwards. evaluation: forwards alone.
+enum class Pass { training, evaluation };
 
-[[nodiscard]] inline StageLists all_stages(ScheduleKind kind, int stages, int micro_batches,
-                                           int chunks = 1) {
-  StageLists lists;
-  for (int stage = 0; stage < stages; ++stage)
-    lists.push_back(actions(kind, stage, stages, micro_batches, chunks));
-  return lists;
-}
-
+/// Bounds that hold whatever the speeds of the stages.
 struct ScheduleReport {
-  int most_messages = 0;         ///< waiting on one edge at the same time
-  std::vector<int> activations;  ///< by stage: most tapes held between a forward and its input gradient
-  std::vector<int> held;         ///< the same, until the weight gradient is done too
+  int most_messages = 0;  ///< sent and not yet received on one edge at a time
+  /// By stage, the most (chunk, micro-batch) pairs in flight: from their forward to the end of ...
+  std::vector<int> most_until_input_gradient;
+  /// ... which differs in a schedule that puts weight gradients off, and tells the memory for activations.
+  std::vector<int> most_until_weight_gradient;
 };
+
+namespace detail {
 
 class ScheduleChecker {
  public:
-  ScheduleChecker(const StageLists& lists, int chunks, int micro_batches, int capacity)
+  ScheduleChecker(const StageLists& lists, int chunks, int micro_batches, int capacity, Pass pass)
       : lists_(lists),
-        stages_(static_cast<int>(lists.size())),
-        chunks_(chunks),
+        wiring_{static_cast<int>(lists.size()), chunks},
         micro_batches_(micro_batches),
         capacity_(capacity),
-        next_(lists.size(), 0),
-        sending_(lists.size()),
-        state_(static_cast<std::size_t>(stages_ * chunks * micro_batches)) {
-    report_.activations.assign(lists.size(), 0);
-    report_.held.assign(lists.size(), 0);
-  }
+        pass_(pass) {}
 
-  /// Throws Error with the stage, the position and the action where a law is broken.
   ScheduleReport run() {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (int stage = 0; stage < stages_; ++stage)
-        while (advance(stage)) moved = true;
+    for (int stage = 0; stage < wiring_.stages; ++stage) check_order(stage);
+    if (wiring_.stages == 1) return report_;  // talks to nobody
+    for (int stage = 0; stage < wiring_.stages; ++stage) {
+      check_meeting(stage, (stage + 1) % wiring_.stages, true);
+      check_meeting(stage, (stage + wiring_.stages - 1) % wiring_.stages, false);
     }
-    for (int stage = 0; stage < stages_; ++stage) {
-      const auto at = next_[index(stage)];
-      if (sending_[index(stage)])
-        broken(stage, at - 1, "waits for ever to send: the edge of capacity ", capacity_,
-               " is full");
-      if (at < lists_[index(stage)].size()) broken(stage, at, "waits for ever to receive");
-    }
-    for (std::size_t place = 0; place < state_.size(); ++place)
-      check(state_[place] == State::done, "schedule: micro-batch ",
-            static_cast<int>(place) % micro_batches_, " is not finished in part ",
-            static_cast<int>(place) / micro_batches_, " of the model");
+    for (int slowest = 0; slowest < wiring_.stages; ++slowest) check_progress(slowest);
     return report_;
   }
 
  private:
-  enum class State { none, forwarded, input_done, done };
-  struct Message {
-    int part;
-    int micro_batch;
-    friend bool operator==(const Message&, const Message&) = default;
-  };
-  struct Edge {
-    bool forward;
-    int from;
-    int to;
-    friend auto operator<=>(const Edge&, const Edge&) = default;
-  };
+  using Position = std::size_t;
+  enum class State : char { waiting, forwarded, input_done, done };
 
-  [[nodiscard]] static std::size_t index(int stage) { return static_cast<std::size_t>(stage); }
-  [[nodiscard]] State& state(int part, int micro_batch) {
-    return state_[static_cast<std::size_t>(part * micro_batches_ + micro_batch)];
+  [[nodiscard]] const std::vector<Action>& list(int stage) const {
+    return lists_[static_cast<std::size_t>(stage)];
+  }
+  [[nodiscard]] std::string name(int stage, Position at) const {
+    return concat("stage ", stage, ", position ", at, " (", list(stage)[at], ")");
   }
   template <class... Parts>
-  [[noreturn]] void broken(int stage, std::size_t at, const Parts&... what) const {
-    fail("schedule: stage ", stage, ", action ", at, " (", lists_[index(stage)][at], ") ",
-         concat(what...));
+  [[noreturn]] void broken(int stage, Position at, const Parts&... what) const {
+    fail("schedule: ", name(stage, at), " ", concat(what...));
+  }
+  static bool is_forward(const Action& action) { return action.kind == Action::Kind::forward; }
+  static bool is_weight(const Action& action) {
+    return action.kind == Action::Kind::backward_weight;
   }
 
-  /// One move of one stage: finish a send that waited, or do the next action. False: it has to wait.
-  bool advance(int stage) {
-    auto& waiting = sending_[index(stage)];
-    if (waiting) {
-      if (!deliver(waiting->first, waiting->second)) return false;
-      waiting.reset();
-      return true;
+  // --- order ---
+  void check_order(int stage) {
+    const auto pairs =
+        static_cast<std::size_t>(wiring_.chunks) * static_cast<std::size_t>(micro_batches_);
+    check(list(stage).size() >= pairs / 2, "schedule: stage ", stage, " has only ",
+          list(stage).size(), " actions for ", micro_batches_, " micro-batches in ", wiring_.chunks,
+          " chunks");
+    std::vector<State> states(pairs, State::waiting);
+    const auto state_of = [&](int chunk, int micro_batch) -> State& {
+      return states[static_cast<std::size_t>(chunk) * static_cast<std::size_t>(micro_batches_) +
+                    static_cast<std::size_t>(micro_batch)];
+    };
+    int until_input = 0;
+    int until_weight = 0;
+    int most_until_input = 0;
+    int most_until_weight = 0;
+    for (Position at = 0; at < list(stage).size(); ++at) {
+      const auto& action = list(stage)[at];
+      if (action.chunk < 0 || action.chunk >= wiring_.chunks || action.micro_batch < 0 ||
+          action.micro_batch >= micro_batches_)
+        broken(stage, at, "does not exist: there are ", micro_batches_, " micro-batches and ",
+               wiring_.chunks, " chunks");
+      if (wiring_.stages == 1) check_neighbour(at, state_of);
+      auto& state = state_of(action.chunk, action.micro_batch);
+      advance(stage, at, state);
+      if (pass_ == Pass::evaluation) continue;
+      until_input += is_forward(action) ? 1 : is_weight(action) ? 0 : -1;
+      until_weight += is_forward(action) ? 1 : state == State::done ? -1 : 0;
+      most_until_input = std::max(most_until_input, until_input);
+      most_until_weight = std::max(most_until_weight, until_weight);
     }
-    auto& at = next_[index(stage)];
-    const auto& list = lists_[index(stage)];
-    if (at == list.size()) return false;
-    const auto& action = list[at];
-    check(action.chunk >= 0 && action.chunk < chunks_ && action.micro_batch >= 0 &&
-              action.micro_batch < micro_batches_,
-          "schedule: stage ", stage, " has an action that does not exist: ", action);
-    const int part = action.chunk * stages_ + stage;
-    if (!receive(stage, at, action, part)) return false;
-    transition(stage, at, action, part);
-    ++at;
-    send(stage, action, part);
-    return true;
+    for (int chunk = 0; chunk < wiring_.chunks; ++chunk)
+      for (int m = 0; m < micro_batches_; ++m) check_complete(stage, chunk, m, state_of(chunk, m));
+    report_.most_until_input_gradient.push_back(most_until_input);
+    report_.most_until_weight_gradient.push_back(most_until_weight);
   }
 
-  [[nodiscard]] bool is_backward(const Action& action) const {
-    return action.kind == Action::Kind::backward || action.kind == Action::Kind::backward_input;
-  }
-
-  bool receive(int stage, std::size_t at, const Action& action, int part) {
-    const bool forward = action.kind == Action::Kind::forward;
-    if (!forward && !is_backward(action)) return true;
-    const int source = forward ? part - 1 : part + 1;
-    if (source < 0 || source == stages_ * chunks_) return true;
-    if (stages_ == 1) {  // no message: the other chunk is here
-      const auto done = state(source, action.micro_batch);
-      if (forward ? done == State::none : done < State::input_done)
-        broken(stage, at, "comes before part ", source, " has what it needs");
-      return true;
-    }
-    auto& edge = edges_[{forward, source % stages_, stage}];
-    if (edge.empty()) return false;
-    if (!(edge.front() == Message{source, action.micro_batch}))
-      broken(stage, at, "expects micro-batch ", action.micro_batch, " of part ", source,
-             ", but the next message is micro-batch ", edge.front().micro_batch, " of part ",
-             edge.front().part);
-    edge.pop_front();
-    return true;
-  }
-
-  void transition(int stage, std::size_t at, const Action& action, int part) {
-    auto& now = state(part, action.micro_batch);
-    switch (action.kind) {
-      case Action::Kind::forward:
-        if (now != State::none) broken(stage, at, "is there twice");
-        now = State::forwarded;
-        break;
-      case Action::Kind::backward:
-        if (now != State::forwarded) broken(stage, at, "needs one forward before it, and once");
-        now = State::done;
-        break;
+  void advance(int stage, Position at, State& state) const {
+    const auto from = [&](State needed, State next, const char* before) {
+      if (state < needed) broken(stage, at, "comes before its ", before);
+      if (state > needed) broken(stage, at, "does again what was done before");
+      state = next;
+    };
+    const auto kind = list(stage)[at].kind;
+    if (pass_ == Pass::evaluation && kind != Action::Kind::forward)
+      broken(stage, at, "is no forward, but evaluation has no others");
+    switch (kind) {
+      case Action::Kind::forward: return from(State::waiting, State::forwarded, "");
+      case Action::Kind::backward: return from(State::forwarded, State::done, "forward");
       case Action::Kind::backward_input:
-        if (now != State::forwarded) broken(stage, at, "needs one forward before it, and once");
-        now = State::input_done;
-        break;
+        return from(State::forwarded, State::input_done, "forward");
       case Action::Kind::backward_weight:
-        if (now != State::input_done)
-          broken(stage, at, "needs one backward-input before it, and once");
-        now = State::done;
-        break;
+        return from(State::input_done, State::done, "backward_input");
     }
-    count_held(stage);
+    broken(stage, at, "is of no known kind");
   }
 
-  void count_held(int stage) {
-    int activations = 0;
-    int held = 0;
-    for (int chunk = 0; chunk < chunks_; ++chunk)
-      for (int m = 0; m < micro_batches_; ++m) {
-        const auto now = state(chunk * stages_ + stage, m);
-        activations += now == State::forwarded ? 1 : 0;
-        held += now == State::forwarded || now == State::input_done ? 1 : 0;
+  void check_complete(int stage, int chunk, int micro_batch, State state) const {
+    if (state == (pass_ == Pass::training ? State::done : State::forwarded)) return;
+    fail("schedule: stage ", stage, " comes to the end of its list, position ", list(stage).size(),
+         ", without the ",
+         state == State::waiting     ? "forward"
+         : state == State::forwarded ? "backward"
+                                     : "backward_weight",
+         " of micro-batch ", micro_batch, " in chunk ", chunk);
+  }
+
+  /// With one stage the neighbouring chunk is in the same list, and has to come first.
+  template <class StateOf>
+  void check_neighbour(Position at, StateOf& state_of) const {
+    const auto& action = list(0)[at];
+    const auto source = wiring_.source(0, action);
+    if (source < 0) return;
+    const auto reached = state_of(static_cast<int>(source), action.micro_batch);
+    if (reached < (is_forward(action) ? State::forwarded : State::input_done))
+      broken(0, at, "comes before that of chunk ", source);
+  }
+
+  // --- meeting ---
+  void check_meeting(int from, int to, bool forward) const {
+    const auto next = [&](int stage, Position& at, auto part) {
+      while (at < list(stage).size() && (is_forward(list(stage)[at]) != forward ||
+                                         (wiring_.*part)(stage, list(stage)[at]) < 0))
+        ++at;
+      return at < list(stage).size();
+    };
+    Position sent = 0;
+    Position received = 0;
+    // The law of order holds already: both have the same number of messages.
+    for (; next(from, sent, &Wiring::target) && next(to, received, &Wiring::source);
+         ++sent, ++received) {
+      const auto& action = list(from)[sent];
+      const auto& meets = list(to)[received];
+      if (wiring_.target(from, action) != wiring_.part(to, meets) ||
+          action.micro_batch != meets.micro_batch)
+        broken(to, received, "receives what ", name(from, sent), " sends for part ",
+               wiring_.target(from, action));
+    }
+  }
+
+  // --- progress ---
+  // A stage neither looks whether a message has come nor chooses by it. So how far all of them get does not
+  // depend on their speeds, and neither does the most that gathers before a stage that is slowest
+  // at each of its moves: trying each stage as the slowest finds the most that any run can gather.
+  struct Runner {
+    Position next = 0;
+    bool sending = false;  ///< the message of the action before `next` finds its edge full
+    int messages[2] = {};  ///< on the edges into this stage: of backwards, of forwards
+  };
+
+  void check_progress(int slowest) {
+    std::vector<Runner> runners(lists_.size());
+    for (bool moved = true; moved; moved = move(runners, slowest)) {
+      for (bool others = true; others;) {
+        others = false;
+        for (int stage = 0; stage < wiring_.stages; ++stage)
+          while (stage != slowest && move(runners, stage)) others = true;
       }
-    report_.activations[index(stage)] = std::max(report_.activations[index(stage)], activations);
-    report_.held[index(stage)] = std::max(report_.held[index(stage)], held);
+    }
+    std::string stuck;
+    for (int stage = 0; stage < wiring_.stages; ++stage) {
+      const auto& runner = runners[static_cast<std::size_t>(stage)];
+      if (!runner.sending && runner.next == list(stage).size()) continue;
+      const auto at = runner.sending ? runner.next - 1 : runner.next;
+      const auto& action = list(stage)[at];
+      const auto part =
+          runner.sending ? wiring_.target(stage, action) : wiring_.source(stage, action);
+      stuck += concat(stuck.empty() ? "" : "; ", name(stage, at),
+                      runner.sending ? " for a full edge to stage " : " for a message of stage ",
+                      wiring_.stage_of(part));
+    }
+    check(stuck.empty(), "schedule: with ", capacity_,
+          " messages per edge these wait for ever: ", stuck);
   }
 
-  void send(int stage, const Action& action, int part) {
-    if (stages_ == 1) return;
-    const bool forward = action.kind == Action::Kind::forward;
-    if (!forward && !is_backward(action)) return;
-    const int target = forward ? part + 1 : part - 1;
-    if (target < 0 || target == stages_ * chunks_) return;
-    const Edge edge{forward, stage, target % stages_};
-    const Message message{part, action.micro_batch};
-    if (!deliver(edge, message)) sending_[index(stage)] = {edge, message};
+  /// One move of one stage: an action, or a send that had to wait. False: it can do nothing now.
+  bool move(std::vector<Runner>& runners, int stage) {
+    auto& runner = runners[static_cast<std::size_t>(stage)];
+    if (!runner.sending) {
+      if (runner.next == list(stage).size()) return false;
+      const auto& action = list(stage)[runner.next];
+      if (wiring_.source(stage, action) >= 0) {
+        auto& messages = runner.messages[is_forward(action)];
+        if (messages == 0) return false;
+        --messages;
+      }
+      ++runner.next;
+      runner.sending = wiring_.target(stage, action) >= 0;
+      if (!runner.sending) return true;
+      (void)deliver(runners, stage);
+      return true;
+    }
+    return deliver(runners, stage);
   }
-  bool deliver(const Edge& edge, const Message& message) {
-    auto& queue = edges_[edge];
-    if (static_cast<int>(queue.size()) >= capacity_) return false;
-    queue.push_back(message);
-    report_.most_messages = std::max(report_.most_messages, static_cast<int>(queue.size()));
+  bool deliver(std::vector<Runner>& runners, int stage) {
+    auto& runner = runners[static_cast<std::size_t>(stage)];
+    const auto& action = list(stage)[runner.next - 1];
+    const auto to = wiring_.stage_of(wiring_.target(stage, action));
+    auto& messages = runners[static_cast<std::size_t>(to)].messages[is_forward(action)];
+    if (messages == capacity_) return false;
+    report_.most_messages = std::max(report_.most_messages, ++messages);
+    runner.sending = false;
     return true;
   }
 
   const StageLists& lists_;
-  int stages_;
-  int chunks_;
+  Wiring wiring_;
   int micro_batches_;
   int capacity_;
-  std::vector<std::size_t> next_;
-  std::vector<std::optional<std::pair<Edge, Message>>> sending_;
-  std::vector<State> state_;
-  std::map<Edge, std::deque<Message>> edges_;
+  Pass pass_;
   ScheduleReport report_;
 };
 
-/// Proves the lists of all stages for sends that wait once `capacity` messages are on an edge.
-inline ScheduleReport check_schedule(const StageLists& lists, int chunks, int micro_batches,
-                                     int capacity) {
-  check(capacity >= 1, "schedule: an edge holds at least 1 message, got ", capacity);
-  return ScheduleChecker(lists, chunks, micro_batches, capacity).run();
-}
+}  // namespace detail
 
-/// Time of each kind of action in one chunk; a whole backward takes input and weight gradient.
-struct ActionCosts {
-  double forward = 1;
-  double backward_input = 1;
-  double backward_weight = 1;
-  [[nodiscard]] double of(Action::Kind kind) const {
-    switch (kind) {
-      case Action::Kind::forward: return forward;
-      case Action::Kind::backward: return backward_input + backward_weight;
-      case Action::Kind::backward_input: return backward_input;
-      case Action::Kind::backward_weight: return backward_weight;
-    }
-    return 0;
-  }
-};
-
-struct ScheduleTimes {
-  std::vector<std::vector<double>> start;  ///< by stage and position
-  double total = 0;                        ///< from the first action to the last
-  std::vector<double> idle_share;          ///< by stage: 1 - busy time / total
-};
-
-/// When each action starts if every stage does its list as early as it can and messages take no time.
-[[nodiscard]] inline ScheduleTimes time_schedule(const StageLists& lists, int chunks,
-                                                 const ActionCosts& costs) {
-  const int stages = static_cast<int>(lists.size());
-  const int parts = stages * chunks;
-  std::map<std::pair<int, int>, double> forward_end;
-  std::map<std::pair<int, int>, double> backward_end;
-  std::vector<std::size_t> next(lists.size(), 0);
-  std::vector<double> clock(lists.size(), 0);
-  std::vector<double> busy(lists.size(), 0);
-  ScheduleTimes times;
-  times.start.resize(lists.size());
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int stage = 0; stage < stages; ++stage) {
-      const auto s = static_cast<std::size_t>(stage);
-      for (; next[s] < lists[s].size(); ++next[s], moved = true) {
-        const auto& action = lists[s][next[s]];
-        const int part = action.chunk * stages + stage;
-        const bool forward = action.kind == Action::Kind::forward;
-        auto& ends = forward ? forward_end : backward_end;
-        double ready = 0;
-        if (action.kind != Action::Kind::backward_weight &&
-            (forward ? part > 0 : part < parts - 1)) {
-          const auto found = ends.find({forward ? part - 1 : part + 1, action.micro_batch});
-          if (found == ends.end()) break;
-          ready = found->second;
-        }
-        const double begin = std::max(clock[s], ready);
-        clock[s] = begin + costs.of(action.kind);
-        busy[s] += costs.of(action.kind);
-        times.start[s].push_back(begin);
-        // The input gradient leaves as soon as it is there, before the weight gradient.
-        if (action.kind != Action::Kind::backward_weight) ends[{part, action.micro_batch}] = clock[s];
-        times.total = std::max(times.total, clock[s]);
-      }
-    }
-  }
-  for (std::size_t s = 0; s < lists.size(); ++s) {
-    check(next[s] == lists[s].size(), "schedule: stage ", static_cast<int>(s), " waits for ever");
-    times.idle_share.push_back(times.total > 0 ? 1 - busy[s] / times.total : 0);
-  }
-  return times;
+/// Proves the lists of all stages: sends are asynchronous until an edge (from one stage to another, forwards
+/// and backwards apart) holds `capacity` messages, then they wait; messages keep their order.
+[[nodiscard]] inline ScheduleReport check_schedule(const StageLists& lists, int chunks,
+                                                   int micro_batches, int capacity,
+                                                   Pass pass = Pass::training) {
+  check(!lists.empty(), "schedule: there are no stages");
+  check(chunks >= 1 && micro_batches >= 0, "schedule: ", chunks, " chunks and ", micro_batches,
+        " micro-batches; at least 1 and 0");
+  check(capacity >= 1, "schedule: an edge holds at least 1 message, not ", capacity);
+  return detail::ScheduleChecker(lists, chunks, micro_batches, capacity, pass).run();
 }
 
 }  // namespace dhp

@@ -1,0 +1,154 @@
+// What each schedule does, action by action, and who talks to whom.
+#include <dhp/parallel/schedule.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+namespace {
+
+using dhp::Action;
+using dhp::ScheduleKind;
+using Kind = Action::Kind;
+
+constexpr ScheduleKind all_kinds[] = {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward,
+                                      ScheduleKind::interleaved, ScheduleKind::zero_bubble};
+
+/// "F0 B0 W0": the list of a stage in short; a chunk other than the first is a letter behind.
+std::string brief(const std::vector<Action>& list) {
+  std::string out;
+  for (const auto& action : list) {
+    const char* names[] = {"F", "B", "B", "W"};
+    out += dhp::concat(out.empty() ? "" : " ", names[static_cast<int>(action.kind)],
+                       action.micro_batch);
+    if (action.chunk > 0) out += static_cast<char>('a' + action.chunk);
+  }
+  return out;
+}
+
+std::string sentence_of(auto&& body) {
+  try {
+    body();
+  } catch (const dhp::Error& error) {
+    return error.sentence();
+  }
+  return "no error";
+}
+
+TEST_CASE("schedule: gpipe does all forwards, then all backwards") {
+  for (int stage = 0; stage < 3; ++stage)
+    CHECK(brief(dhp::GPipe{}.actions(stage, 3, 4)) == "F0 F1 F2 F3 B0 B1 B2 B3");
+}
+
+TEST_CASE("schedule: 1f1b warms up with as many forwards as there are stages behind") {
+  const dhp::OneForwardOneBackward schedule;
+  CHECK(brief(schedule.actions(0, 3, 4)) == "F0 F1 F2 B0 F3 B1 B2 B3");
+  CHECK(brief(schedule.actions(1, 3, 4)) == "F0 F1 B0 F2 B1 F3 B2 B3");
+  CHECK(brief(schedule.actions(2, 3, 4)) == "F0 B0 F1 B1 F2 B2 F3 B3");
+  CHECK(brief(schedule.actions(0, 8, 2)) == "F0 F1 B0 B1");
+}
+
+TEST_CASE("schedule: zero-bubble puts weight gradients off by the number of the stage") {
+  const dhp::ZeroBubble schedule;
+  CHECK(brief(schedule.actions(0, 3, 4)) == "F0 F1 F2 B0 W0 F3 B1 W1 B2 W2 B3 W3");
+  CHECK(brief(schedule.actions(1, 3, 4)) == "F0 F1 B0 F2 B1 W0 F3 B2 W1 B3 W2 W3");
+  CHECK(brief(schedule.actions(2, 3, 4)) == "F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3");
+  for (const auto& action : schedule.actions(1, 3, 4)) CHECK(action.kind != Kind::backward);
+}
+
+TEST_CASE("schedule: interleaved sends groups of micro-batches through chunk after chunk") {
+  const dhp::Interleaved schedule;
+  CHECK(brief(schedule.actions(0, 2, 2, 2)) == "F0 F1 F0b F1b B0b B1b B0 B1");
+  CHECK(brief(schedule.actions(1, 2, 2, 2)) == "F0 F1 F0b B0b F1b B1b B0 B1");
+  CHECK(brief(schedule.actions(1, 2, 4, 2)) ==
+        "F0 F1 F0b B0b F1b B1b F2 B0 F3 B1 F2b B2b F3b B3b B2 B3");
+  // The last group may be short: the same list without the micro-batches that do not exist.
+  CHECK(brief(schedule.actions(1, 2, 3, 2)) == "F0 F1 F0b B0b F1b B1b F2 B0 B1 F2b B2b B2");
+  CHECK(brief(schedule.actions(3, 4, 1, 2)) == "F0 F0b B0b B0");
+  CHECK(schedule.actions(1, 3, 4, 1) == dhp::OneForwardOneBackward{}.actions(1, 3, 4));
+}
+
+TEST_CASE("schedule: forward only, for evaluation") {
+  CHECK(brief(dhp::forward_only(1, 2, 3)) == "F0 F1 F2");
+  CHECK(brief(dhp::forward_only(0, 2, 3, 2)) == "F0 F1 F0b F1b F2 F2b");
+  CHECK(brief(dhp::forward_only(0, 1, 2, 3)) == "F0 F0b F0c F1 F1b F1c");
+  CHECK(dhp::forward_only(2, 3, 0, 2).empty());
+}
+
+TEST_CASE("schedule: no micro-batches, no actions") {
+  for (const auto kind : all_kinds) CHECK(dhp::actions(kind, 1, 3, 0).empty());
+  CHECK(dhp::actions(ScheduleKind::interleaved, 1, 3, 0, 4).empty());
+}
+
+TEST_CASE("schedule: names go both ways, and a wrong one is told the choice") {
+  for (const auto kind : all_kinds) CHECK(dhp::parse_schedule(dhp::name_of(kind)) == kind);
+  CHECK(dhp::parse_schedule("1f1b") == ScheduleKind::one_forward_one_backward);
+  CHECK(dhp::parse_schedule("zero-bubble") == ScheduleKind::zero_bubble);
+  for (const char* wrong : {"", "1F1B", "gpipe ", "zero_bubble"})
+    CHECK(sentence_of([&] { (void)dhp::parse_schedule(wrong); }) ==
+          dhp::concat("there is no schedule \"", wrong,
+                      "\"; choose one of gpipe, 1f1b, interleaved, zero-bubble"));
+}
+
+TEST_CASE("schedule: what cannot be is refused in a sentence") {
+  for (const auto kind : all_kinds) {
+    for (const int stage : {-1, 3})
+      CHECK(sentence_of([&] {
+              (void)dhp::actions(kind, stage, 3, 4);
+            }).find(dhp::concat("there is no stage ", stage, " of 3")) != std::string::npos);
+    CHECK_THROWS_AS((void)dhp::actions(kind, 0, 0, 4), dhp::Error);
+    CHECK_THROWS_AS((void)dhp::actions(kind, 0, 2, -1), dhp::Error);
+    CHECK_THROWS_AS((void)dhp::actions(kind, 0, 2, 4, 0), dhp::Error);
+    if (kind == ScheduleKind::interleaved) continue;
+    CHECK(sentence_of([&] { (void)dhp::actions(kind, 0, 2, 4, 2); }) ==
+          dhp::concat("schedule ", dhp::name_of(kind),
+                      " keeps one chunk per stage, not 2; several chunks need the schedule "
+                      "interleaved"));
+  }
+  CHECK_THROWS_AS((void)dhp::forward_only(2, 2, 4, 1), dhp::Error);
+  CHECK_THROWS_AS((void)dhp::actions(static_cast<ScheduleKind>(9), 0, 2, 4), dhp::Error);
+}
+
+TEST_CASE("schedule: who talks to whom follows from the action") {
+  const dhp::Wiring wiring{.stages = 3, .chunks = 2};  // parts 0..5; stage 2 holds 2 and 5
+  const Action forward{Kind::forward, 0, 7};
+  CHECK(wiring.source(0, forward) == -1);
+  CHECK(wiring.target(0, forward) == 1);
+  CHECK(wiring.target(2, forward) == 3);
+  CHECK(wiring.stage_of(3) == 0);
+  CHECK(wiring.target(2, {Kind::forward, 1, 7}) == -1);
+  for (const auto kind : {Kind::backward, Kind::backward_input}) {
+    CHECK(wiring.source(2, {kind, 1, 7}) == -1);
+    CHECK(wiring.target(2, {kind, 1, 7}) == 4);
+    CHECK(wiring.source(2, {kind, 0, 7}) == 3);
+    CHECK(wiring.target(0, {kind, 0, 7}) == -1);
+  }
+  CHECK(wiring.source(1, {Kind::backward_weight, 0, 7}) == -1);
+  CHECK(wiring.target(1, {Kind::backward_weight, 0, 7}) == -1);
+}
+
+/// A schedule of one's own: GPipe with the backwards in reverse.
+struct LastFirst {
+  static constexpr const char* name = "last-first";
+  static std::vector<Action> actions(int, int, int micro_batches, int) {
+    std::vector<Action> list;
+    for (int m = 0; m < micro_batches; ++m) list.push_back({Kind::forward, 0, m});
+    for (int m = micro_batches; m-- > 0;) list.push_back({Kind::backward, 0, m});
+    return list;
+  }
+};
+struct Nameless {
+  static std::vector<Action> actions(int, int, int, int) { return {}; }
+};
+static_assert(dhp::Schedule<LastFirst> && !dhp::Schedule<Nameless>);
+
+TEST_CASE("schedule: lists of all stages, of a kind or of a type, one's own too") {
+  CHECK(dhp::all_stages(ScheduleKind::zero_bubble, 3, 4) ==
+        dhp::all_stages(dhp::ZeroBubble{}, 3, 4));
+  const auto lists = dhp::all_stages(LastFirst{}, 2, 2);
+  REQUIRE(lists.size() == 2);
+  CHECK(brief(lists[1]) == "F0 F1 B1 B0");
+}
+
+}  // namespace

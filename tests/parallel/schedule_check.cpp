@@ -1,0 +1,356 @@
+// Every schedule passes its proof, every broken one is caught, and the proof agrees with a plain replay.
+#include <dhp/parallel/schedule_check.hpp>
+
+#include <doctest/doctest.h>
+
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace {
+
+using dhp::Action;
+using dhp::Pass;
+using dhp::ScheduleKind;
+using dhp::StageLists;
+using Kind = Action::Kind;
+
+constexpr ScheduleKind one_chunk_kinds[] = {
+    ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble};
+
+/// The sentence of the checker, or "" if it has nothing to say.
+std::string complaint(const StageLists& lists, int chunks, int micro_batches, int capacity = 1,
+                      Pass pass = Pass::training) {
+  try {
+    (void)dhp::check_schedule(lists, chunks, micro_batches, capacity, pass);
+    return "";
+  } catch (const dhp::Error& error) {
+    return error.sentence();
+  }
+}
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Schedules small enough to be broken in every possible place.
+struct Case {
+  ScheduleKind kind;
+  int stages, micro_batches, chunks;
+  [[nodiscard]] StageLists lists() const {
+    return dhp::all_stages(kind, stages, micro_batches, chunks);
+  }
+};
+constexpr Case cases[] = {
+    {ScheduleKind::gpipe, 3, 4, 1},       {ScheduleKind::one_forward_one_backward, 4, 5, 1},
+    {ScheduleKind::zero_bubble, 3, 5, 1}, {ScheduleKind::interleaved, 2, 5, 2},
+    {ScheduleKind::interleaved, 3, 4, 3}, {ScheduleKind::interleaved, 1, 3, 2},
+    {ScheduleKind::gpipe, 1, 3, 1}};
+
+/// Calls body(lists, stage, position) for a fresh copy of the lists at each action.
+template <class Body>
+void at_each_action(const Case& of, Body body) {
+  const auto right = of.lists();
+  for (std::size_t stage = 0; stage < right.size(); ++stage)
+    for (std::size_t at = 0; at < right[stage].size(); ++at) {
+      auto lists = right;
+      body(lists, stage, static_cast<std::ptrdiff_t>(at));
+    }
+}
+
+TEST_CASE("schedule_check: every schedule is right with one message per edge") {
+  for (int stages = 1; stages <= 8; ++stages)
+    for (int m = 0; m <= 17; ++m) {
+      for (const auto kind : one_chunk_kinds) {
+        const auto lists = dhp::all_stages(kind, stages, m);
+        for (const int capacity : {1, 2, 5}) CHECK(complaint(lists, 1, m, capacity) == "");
+      }
+      for (int chunks = 1; chunks <= 4; ++chunks) {
+        const auto lists = dhp::all_stages(ScheduleKind::interleaved, stages, m, chunks);
+        for (const int capacity : {1, 2}) CHECK(complaint(lists, chunks, m, capacity) == "");
+      }
+    }
+}
+
+TEST_CASE("schedule_check: evaluation is right with one message per edge") {
+  for (int stages = 1; stages <= 8; ++stages)
+    for (int m = 0; m <= 17; ++m)
+      for (int chunks = 1; chunks <= 4; ++chunks) {
+        StageLists lists;
+        for (int stage = 0; stage < stages; ++stage)
+          lists.push_back(dhp::forward_only(stage, stages, m, chunks));
+        CHECK(complaint(lists, chunks, m, 1, Pass::evaluation) == "");
+        if (m > 0) CHECK(has(complaint(lists, chunks, m), "without the backward of"));
+      }
+}
+
+TEST_CASE("schedule_check: micro-batches in flight") {
+  for (int p = 1; p <= 8; ++p)
+    for (int m = 0; m <= 17; ++m) {
+      const auto gpipe = dhp::check_schedule(dhp::all_stages(dhp::GPipe{}, p, m), 1, m, 1);
+      const auto plain =
+          dhp::check_schedule(dhp::all_stages(dhp::OneForwardOneBackward{}, p, m), 1, m, 1);
+      const auto zero = dhp::check_schedule(dhp::all_stages(dhp::ZeroBubble{}, p, m), 1, m, 1);
+      for (int stage = 0; stage < p; ++stage) {
+        const auto s = static_cast<std::size_t>(stage);
+        CHECK(gpipe.most_until_input_gradient[s] == m);
+        CHECK(gpipe.most_until_weight_gradient[s] == m);
+        CHECK(plain.most_until_input_gradient[s] == std::min(m, p - stage));
+        CHECK(plain.most_until_weight_gradient[s] == std::min(m, p - stage));
+        CHECK(zero.most_until_input_gradient[s] == std::min(m, p - stage));
+        CHECK(zero.most_until_weight_gradient[s] == std::min(m, p));
+      }
+      for (int v = 2; v <= 4; ++v) {
+        const auto lists = dhp::all_stages(dhp::Interleaved{}, p, m, v);
+        const auto report = dhp::check_schedule(lists, v, m, 1);
+        for (int stage = 0; stage < p; ++stage) {
+          const int most = report.most_until_weight_gradient[static_cast<std::size_t>(stage)];
+          const int promised = 2 * (p - stage) - 1 + (v - 1) * p;
+          CHECK(most <= promised);
+          if (m % p == 0) CHECK(most == std::min(v * m, promised));
+        }
+      }
+    }
+}
+
+TEST_CASE("schedule_check: messages on an edge, however slow a stage is") {
+  const auto most = [](ScheduleKind kind, int stages, int m, int capacity) {
+    return dhp::check_schedule(dhp::all_stages(kind, stages, m), 1, m, capacity).most_messages;
+  };
+  CHECK(most(ScheduleKind::gpipe, 1, 6, 100) == 0);
+  CHECK(most(ScheduleKind::gpipe, 2, 6, 100) == 6);  // all forwards before the last stage begins
+  CHECK(most(ScheduleKind::gpipe, 2, 6, 4) == 4);
+  CHECK(most(ScheduleKind::gpipe, 2, 6, 1) == 1);
+  CHECK(most(ScheduleKind::one_forward_one_backward, 4, 16, 100) == 4);
+  CHECK(most(ScheduleKind::zero_bubble, 4, 16, 100) == 4);
+  // Before a slow stage 1 has done anything, stage 0 has sent all that it may before a gradient.
+  CHECK(most(ScheduleKind::one_forward_one_backward, 3, 16, 100) == 3);
+}
+
+TEST_CASE("schedule_check: a dropped action is missed") {
+  for (const auto& of : cases)
+    at_each_action(of, [&](StageLists& lists, std::size_t stage, std::ptrdiff_t at) {
+      const auto dropped = lists[stage][static_cast<std::size_t>(at)];
+      lists[stage].erase(lists[stage].begin() + at);
+      const auto said = complaint(lists, of.chunks, of.micro_batches, 9);
+      CHECK(has(said, dhp::concat("stage ", stage)));
+      CHECK(has(said, dhp::concat("of micro-batch ", dropped.micro_batch)));
+    });
+  auto lists = dhp::all_stages(dhp::ZeroBubble{}, 3, 4);
+  REQUIRE(lists[1].back() == Action{Kind::backward_weight, 0, 3});
+  lists[1].pop_back();
+  CHECK(complaint(lists, 1, 4) ==
+        "schedule: stage 1 comes to the end of its list, position 11, without the backward_weight "
+        "of micro-batch 3 in chunk 0");
+}
+
+TEST_CASE("schedule_check: an action that is there twice") {
+  for (const auto& of : cases)
+    at_each_action(of, [&](StageLists& lists, std::size_t stage, std::ptrdiff_t at) {
+      lists[stage].insert(lists[stage].begin() + at, lists[stage][static_cast<std::size_t>(at)]);
+      CHECK(complaint(lists, of.chunks, of.micro_batches, 9) ==
+            dhp::concat("schedule: stage ", stage, ", position ", at + 1, " (",
+                        lists[stage][static_cast<std::size_t>(at)],
+                        ") does again what was done before"));
+    });
+}
+
+TEST_CASE("schedule_check: another micro-batch, another chunk, another kind") {
+  for (const auto& of : cases)
+    at_each_action(of, [&](StageLists& lists, std::size_t stage, std::ptrdiff_t position) {
+      auto& action = lists[stage][static_cast<std::size_t>(position)];
+      const auto right = action;
+      for (const int m : {-1, (right.micro_batch + 1) % of.micro_batches, of.micro_batches}) {
+        action.micro_batch = m;
+        CHECK(complaint(lists, of.chunks, of.micro_batches, 9) != "");
+        action = right;
+      }
+      for (const int chunk : {-1, (right.chunk + 1) % of.chunks, of.chunks}) {
+        action.chunk = chunk;
+        if (action != right) CHECK(complaint(lists, of.chunks, of.micro_batches, 9) != "");
+        action = right;
+      }
+      for (const int kind : {-1, 0, 1, 2, 3, 4}) {
+        action.kind = static_cast<Kind>(kind);
+        if (action != right) CHECK(complaint(lists, of.chunks, of.micro_batches, 9) != "");
+        action = right;
+      }
+    });
+}
+
+TEST_CASE("schedule_check: two actions in the wrong order") {
+  const auto swapped = [](StageLists lists, std::size_t stage, std::size_t one, std::size_t two) {
+    std::swap(lists[stage][one], lists[stage][two]);
+    return lists;
+  };
+  const auto plain = dhp::all_stages(dhp::OneForwardOneBackward{}, 3, 4);
+  // stage 2: F0 B0 F1 B1 ...
+  CHECK(complaint(swapped(plain, 2, 0, 1), 1, 4) ==
+        "schedule: stage 2, position 0 (backward of micro-batch 0 in chunk 0) comes before its "
+        "forward");
+  // stage 0: F0 F1 F2 B0 ...; its sends are in another order than the next stage receives.
+  CHECK(complaint(swapped(plain, 0, 0, 1), 1, 4, 9) ==
+        "schedule: stage 1, position 0 (forward of micro-batch 0 in chunk 0) receives what stage "
+        "0, position 0 (forward of micro-batch 1 in chunk 0) sends for part 1");
+  const auto zero = dhp::all_stages(dhp::ZeroBubble{}, 3, 4);
+  // stage 0: F0 F1 F2 B0 W0 ...
+  CHECK(complaint(swapped(zero, 0, 3, 4), 1, 4) ==
+        "schedule: stage 0, position 3 (backward_weight of micro-batch 0 in chunk 0) comes before "
+        "its backward_input");
+  // One stage: the chunks hand over to each other without a message. F0 F0b B0b ...
+  const auto local = dhp::all_stages(dhp::Interleaved{}, 1, 2, 2);
+  CHECK(complaint(swapped(local, 0, 0, 1), 2, 2) ==
+        "schedule: stage 0, position 0 (forward of micro-batch 0 in chunk 1) comes before that of "
+        "chunk 0");
+  // Any two sends of one direction, on any stage.
+  for (const auto& of : cases) {
+    if (of.stages == 1) continue;
+    const auto lists = of.lists();
+    for (std::size_t stage = 0; stage < lists.size(); ++stage)
+      for (std::size_t one = 0; one < lists[stage].size(); ++one)
+        for (std::size_t two = 0; two < one; ++two)
+          if (lists[stage][one].kind == lists[stage][two].kind &&
+              lists[stage][one].kind != Kind::backward_weight)
+            CHECK(complaint(swapped(lists, stage, one, two), of.chunks, of.micro_batches, 9) != "");
+  }
+}
+
+TEST_CASE("schedule_check: stages that wait for each other are named with what they wait for") {
+  // Stage 0 wants a gradient before it goes on, stage 1 another activation before it gives one.
+  StageLists lists{{{Kind::forward, 0, 0},
+                    {Kind::backward, 0, 0},
+                    {Kind::forward, 0, 1},
+                    {Kind::backward, 0, 1}},
+                   {{Kind::forward, 0, 0},
+                    {Kind::forward, 0, 1},
+                    {Kind::backward, 0, 0},
+                    {Kind::backward, 0, 1}}};
+  CHECK(complaint(lists, 1, 2, 9) ==
+        "schedule: with 9 messages per edge these wait for ever: stage 0, position 1 (backward of "
+        "micro-batch 0 in chunk 0) for a message of stage 1; stage 1, position 1 (forward of "
+        "micro-batch 1 in chunk 0) for a message of stage 0");
+}
+
+TEST_CASE("schedule_check: lists that need more room than an edge has") {
+  // Two chunks on two stages, all of chunk 0 first: what stage 1 sends on to chunk 1 is received only
+  // when stage 0 is through with chunk 0.
+  StageLists lists(2);
+  for (auto& list : lists)
+    for (const int chunk : {0, 1})
+      for (int m = 0; m < 6; ++m) list.push_back({Kind::forward, chunk, m});
+  CHECK(
+      has(complaint(lists, 2, 6, 1, Pass::evaluation),
+          "stage 0, position 3 (forward of micro-batch 3 in chunk 0) for a full edge to stage 1"));
+  CHECK(complaint(lists, 2, 6, 2, Pass::evaluation) != "");
+  CHECK(complaint(lists, 2, 6, 3, Pass::evaluation) == "");
+}
+
+TEST_CASE("schedule_check: what is no question gets no answer") {
+  const auto lists = dhp::all_stages(dhp::GPipe{}, 2, 2);
+  CHECK(complaint(lists, 1, 2) == "");
+  CHECK(complaint(lists, 1, 2, 0) == "schedule: an edge holds at least 1 message, not 0");
+  CHECK(complaint({}, 1, 2) == "schedule: there are no stages");
+  CHECK(complaint(lists, 0, 2) != "");
+  CHECK(complaint(lists, 1, -1) != "");
+  CHECK(complaint(lists, 1, 3) != "");
+  CHECK(complaint(lists, 2, 2) != "");
+  CHECK(complaint(lists, 1, 1) != "");
+  CHECK(complaint(lists, 1 << 30, 1 << 30) ==
+        "schedule: stage 0 has only 4 actions for 1073741824 micro-batches in 1073741824 chunks");
+  CHECK(complaint(lists, 1, 2, 1, Pass::evaluation) ==
+        "schedule: stage 0, position 2 (backward of micro-batch 0 in chunk 0) is no forward, but "
+        "evaluation has no others");
+}
+
+/// The laws once more, by playing messages with their contents between stages that move at random.
+bool replays(const StageLists& lists, int chunks, int micro_batches, int capacity, auto& random) {
+  struct Stage {
+    std::size_t next = 0;
+    bool sending = false;
+    std::set<std::tuple<char, int, int>> done{};
+  };
+  const int stages = static_cast<int>(lists.size());
+  const int last = stages * chunks - 1;
+  std::vector<Stage> at(lists.size());
+  std::map<std::tuple<bool, int, int>, std::deque<std::pair<int, int>>> edges;
+  for (int failures = 0; failures < 40 * stages;) {
+    const int s = static_cast<int>(random() % lists.size());
+    auto& stage = at[static_cast<std::size_t>(s)];
+    const auto& list = lists[static_cast<std::size_t>(s)];
+    ++failures;
+    if (!stage.sending && stage.next == list.size()) continue;
+    const auto& action = list[stage.sending ? stage.next - 1 : stage.next];
+    const bool forward = action.kind == Kind::forward;
+    const int part = action.chunk * stages + s;
+    const bool talks = stages > 1 && action.kind != Kind::backward_weight;
+    if (!stage.sending) {
+      if (talks && part != (forward ? 0 : last)) {
+        auto& edge = edges[{forward, (forward ? s + stages - 1 : s + 1) % stages, s}];
+        if (edge.empty()) continue;
+        if (edge.front() != std::pair{part, action.micro_batch}) return false;
+        edge.pop_front();
+      }
+      const auto once = [&](char what) {
+        return stage.done.insert({what, action.chunk, action.micro_batch}).second;
+      };
+      const auto did = [&](char what, int chunk) {
+        return stage.done.contains({what, chunk, action.micro_batch});
+      };
+      const int c = action.chunk;
+      if (forward && !once('F')) return false;
+      if (forward && stages == 1 && c > 0 && !did('F', c - 1)) return false;
+      if (!forward && action.kind != Kind::backward_weight) {
+        if (!did('F', c) || !once('B')) return false;
+        if (stages == 1 && part < last && !did('B', c + 1)) return false;
+        if (action.kind == Kind::backward && !once('W')) return false;
+      }
+      if (action.kind == Kind::backward_weight && (!did('B', c) || !once('W'))) return false;
+      ++stage.next;
+      failures = 0;
+      stage.sending = talks && part != (forward ? last : 0);
+      continue;
+    }
+    const int to = (forward ? s + 1 : s + stages - 1) % stages;
+    auto& edge = edges[{forward, s, to}];
+    if (static_cast<int>(edge.size()) == capacity) continue;
+    edge.push_back({forward ? part + 1 : part - 1, action.micro_batch});
+    stage.sending = false;
+    failures = 0;
+  }
+  for (std::size_t s = 0; s < lists.size(); ++s)
+    if (at[s].sending || at[s].next < lists[s].size() ||
+        at[s].done.size() != static_cast<std::size_t>(3 * chunks * micro_batches))
+      return false;
+  return true;
+}
+
+TEST_CASE("schedule_check: agrees with a plain replay about lists with moved actions") {
+  std::uint64_t state = 7;
+  const auto random = [&] {  // Knuth's linear congruential generator
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<std::size_t>(state >> 33);
+  };
+  int right = 0;
+  int wrong = 0;
+  for (int round = 0; round < 150; ++round)
+    for (const auto& of : cases) {
+      auto lists = of.lists();
+      auto& list = lists[random() % lists.size()];
+      const auto from = random() % list.size();
+      const auto action = list[from];
+      list.erase(list.begin() + static_cast<std::ptrdiff_t>(from));
+      const auto to = std::min(list.size(), from + random() % 5 - std::min<std::size_t>(from, 2));
+      list.insert(list.begin() + static_cast<std::ptrdiff_t>(to), action);
+      const int capacity = 1 + static_cast<int>(random() % 2);
+      const auto said = complaint(lists, of.chunks, of.micro_batches, capacity);
+      CHECK_MESSAGE((said == "") == replays(lists, of.chunks, of.micro_batches, capacity, random),
+                    said);
+      ++(said.empty() ? right : wrong);
+    }
+  CHECK(right > 100);  // both answers were asked for
+  CHECK(wrong > 100);
+}
+
+}  // namespace

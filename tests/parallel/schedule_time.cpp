@@ -1,0 +1,108 @@
+// Known durations of the schedules, and what a simulation refuses.
+#include <dhp/parallel/schedule_time.hpp>
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+namespace {
+
+using dhp::Action;
+using dhp::ScheduleKind;
+using Kind = Action::Kind;
+
+double slots(ScheduleKind kind, int stages, int micro_batches, int chunks,
+             const dhp::ActionCosts& costs) {
+  return dhp::simulate(dhp::all_stages(kind, stages, micro_batches, chunks), costs).makespan;
+}
+
+constexpr dhp::ActionCosts whole_backward_is_one{1, 0.5, 0.5};
+constexpr dhp::ActionCosts all_one{1, 1, 1};
+
+TEST_CASE("schedule_time: m micro-batches over s stages take 2(m+s-1) in gpipe and 1f1b") {
+  for (const auto kind : {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward})
+    for (int s = 1; s <= 8; ++s)
+      for (int m = 1; m <= 17; ++m) {
+        CHECK(slots(kind, s, m, 1, whole_backward_is_one) == 2 * (m + s - 1));
+        CHECK(slots(kind, s, m, 1, all_one) == 3 * (m + s - 1));
+      }
+}
+
+TEST_CASE("schedule_time: zero-bubble takes 3m+(s-1) from m = s on, and never more than 1f1b") {
+  for (int s = 1; s <= 8; ++s)
+    for (int m = 1; m <= 17; ++m) {
+      const double taken = slots(ScheduleKind::zero_bubble, s, m, 1, all_one);
+      if (m >= s) CHECK(taken == 3 * m + (s - 1));
+      CHECK(taken <= 3 * (m + s - 1));
+    }
+}
+
+TEST_CASE("schedule_time: v chunks shrink the idle time of 1f1b by v where s divides m") {
+  for (int s = 1; s <= 8; ++s)
+    for (int groups = 1; groups <= 4; ++groups)
+      for (int v = 1; v <= 4; ++v) {
+        const int m = s * groups;  // a chunk costs 1/v of a stage: count in v-ths of a slot
+        CHECK(slots(ScheduleKind::interleaved, s, m, v, whole_backward_is_one) ==
+              2 * (m * v + s - 1));
+        CHECK(slots(ScheduleKind::interleaved, s, m, v, all_one) == 3 * (m * v + s - 1));
+      }
+}
+
+TEST_CASE("schedule_time: a number of micro-batches that does not divide costs at most a group") {
+  for (int s = 2; s <= 8; ++s)
+    for (int m = 1; m <= 17; ++m)
+      for (int v = 2; v <= 4; ++v) {
+        const int filled_up = (m + s - 1) / s * s;
+        const double taken = slots(ScheduleKind::interleaved, s, m, v, whole_backward_is_one);
+        CHECK(taken <= 2 * (filled_up * v + s - 1));
+        CHECK(taken >= 2 * (m * v + s - 1));
+      }
+}
+
+TEST_CASE("schedule_time: evaluation passes through all parts once") {
+  for (const int stages : {1, 2, 3, 4})
+    for (const int chunks : {1, 2, 3}) {
+      dhp::StageLists lists;
+      for (int stage = 0; stage < stages; ++stage)
+        lists.push_back(dhp::forward_only(stage, stages, 2 * stages, chunks));
+      CHECK(dhp::simulate(lists).makespan == 2 * stages * chunks + stages - 1);
+    }
+}
+
+TEST_CASE("schedule_time: starts and idle shares of a small case, by hand") {
+  // stage 0 | F0 F1 .  .  B0--- .  B1---
+  // stage 1 | .  F0 B0--- F1 B1--- .  .
+  const auto times = dhp::simulate(dhp::all_stages(dhp::OneForwardOneBackward{}, 2, 2));
+  CHECK(times.start == std::vector<std::vector<double>>{{0, 1, 4, 7}, {1, 2, 4, 5}});
+  CHECK(times.makespan == 9);
+  CHECK(times.idle_share == std::vector<double>{1 - 6 / 9., 1 - 6 / 9.});
+}
+
+TEST_CASE("schedule_time: nothing to do takes no time") {
+  const auto times = dhp::simulate(dhp::all_stages(dhp::GPipe{}, 3, 0));
+  CHECK(times.makespan == 0);
+  CHECK(times.idle_share == std::vector<double>{0, 0, 0});
+  CHECK(dhp::simulate({}).makespan == 0);
+  CHECK(dhp::simulate(dhp::all_stages(dhp::GPipe{}, 3, 2), {0, 0, 0}).makespan == 0);
+}
+
+TEST_CASE("schedule_time: lists that wait for ever, or are no schedule, end in an error") {
+  auto lists = dhp::all_stages(dhp::OneForwardOneBackward{}, 2, 2);
+  std::swap(lists[0][1], lists[0][2]);  // B0 before F1, while the other stage is left as it was
+  CHECK_NOTHROW(dhp::simulate(lists));
+  std::swap(lists[0][0], lists[0][1]);  // B0 before F0
+  CHECK_THROWS_AS(dhp::simulate(lists), dhp::Error);
+  const int far = std::numeric_limits<int>::max();
+  for (const Action wild : {Action{Kind::forward, 0, far}, Action{Kind::forward, far, 0},
+                            Action{Kind::forward, far, far}, Action{Kind::backward, 0, 5},
+                            Action{Kind::forward, 0, -1}, Action{Kind::forward, -1, 0}}) {
+    auto with = dhp::all_stages(dhp::GPipe{}, 2, 2);
+    with[1].push_back(wild);
+    CHECK_THROWS_AS(dhp::simulate(with), dhp::Error);
+  }
+  for (const double cost :
+       {-1., std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
+    CHECK_THROWS_AS(dhp::simulate({}, {cost, 1, 1}), dhp::Error);
+}
+
+}  // namespace
