@@ -1,0 +1,154 @@
+// Element by element: every pair of types, aliases, odd sizes, the same bits for any number of threads.
+#include <dhp/cpu/elementwise.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+// Around the width of vectors and around the size of a tile.
+const std::vector<std::int64_t> sizes{0, 1, 7, 513, cpu::elementwise_tile + 3};
+
+template <class T>
+double rounded(double value) {
+  return static_cast<double>(static_cast<T>(static_cast<Accumulator<T>>(value)));
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("fill and scale", T, double, float, bf16, f16) {
+  Cpu dev({.threads = 3});
+  for (const auto size : sizes) {
+    auto y = random_tensor<T>(dev, {size}, 1);
+    const auto before = widened(y);
+    scale(dev, -0.75, y.mut());
+    auto expected = before;
+    for (auto& value : expected) value = rounded<T>(-0.75 * value);
+    CHECK(widened(y) == expected);
+    fill(dev, y.mut(), 0.1);
+    CHECK(widened(y) ==
+          std::vector<double>(static_cast<std::size_t>(size), static_cast<double>(T(0.1))));
+  }
+}
+
+TEST_CASE_TEMPLATE("add, with and without an alias", T, double, float, bf16, f16) {
+  Cpu dev({.threads = 2});
+  for (const auto size : sizes) {
+    auto a = random_tensor<T>(dev, {size}, 1);
+    const auto b = random_tensor<T>(dev, {size}, 2);
+    const auto left = widened(a);
+    const auto right = widened(b);
+    std::vector<double> expected;
+    for (std::size_t i = 0; i < left.size(); ++i)
+      expected.push_back(rounded<T>(left[i] + right[i]));
+    Tensor<Cpu> y(dev, dtype_of<T>(), {size});
+    add(dev, a, b, y.mut());
+    CHECK(widened(y) == expected);
+    add(dev, a, b, a.mut());
+    CHECK(widened(a) == expected);
+  }
+}
+
+TEST_CASE("every mix of types: add, axpy, cast") {
+  Cpu dev({.threads = 2});
+  const Shape shape{1031};
+  const auto tensor = [&](DType type, std::uint32_t use) {
+    return visit_floating(type,
+                          [&]<class T>(Tag<T>) { return random_tensor<T>(dev, shape, use); });
+  };
+  const std::vector<DType> types{DType::f64, DType::f32, DType::bf16, DType::f16};
+  const std::vector<double> epsilon{1e-15, 3e-7, 1e-2, 2e-3};  // of y's type
+  for (std::size_t at = 0; at < types.size(); ++at)
+    for (const auto from : types) {
+      CAPTURE(types[at]);
+      CAPTURE(from);
+      // With a float operand or factor a sum in double is no better than float.
+      const double tolerance = std::max(epsilon[at], from == DType::f64 ? 0.0 : 1e-15) * 8;
+      const auto x = tensor(from, 1);
+      const auto values = widened(x);
+      auto y = tensor(types[at], 2);
+      auto expected = widened(y);
+      for (std::size_t i = 0; i < values.size(); ++i) expected[i] += 0.5 * values[i];
+      axpy(dev, 0.5, x, y.mut());
+      CHECK(distance(widened(y), expected) < tolerance);
+      cast(dev, x, y.mut());
+      CHECK(distance(widened(y), values) < tolerance);
+      for (const auto other : types) {
+        const auto b = tensor(other, 3);
+        const auto more = widened(b);
+        for (std::size_t i = 0; i < values.size(); ++i) expected[i] = values[i] + more[i];
+        add(dev, x, b, y.mut());
+        CHECK(distance(widened(y), expected) < tolerance);
+      }
+    }
+}
+
+TEST_CASE_TEMPLATE("cast rounds to nearest, once, and keeps what is not finite", T, float, bf16,
+                   f16) {
+  Cpu dev;
+  const double infinity = std::numeric_limits<double>::infinity();
+  const std::vector<double> values{0.0,      -0.0,     1.0 + 1e-9,
+                                   1e300,    -1e300,   infinity,
+                                   -infinity, std::numeric_limits<double>::quiet_NaN()};
+  const auto x = Tensor<Cpu>::from_host(dev, {8}, values);
+  Tensor<Cpu> y(dev, dtype_of<T>(), {8});
+  cast(dev, x, y.mut());
+  const auto got = widened(y);
+  CHECK(std::signbit(got[1]));
+  CHECK(got[2] == 1);
+  CHECK(got[3] == infinity);
+  CHECK(got[4] == -infinity);
+  CHECK(got[5] == infinity);
+  CHECK(got[6] == -infinity);
+  CHECK(std::isnan(got[7]));
+}
+
+TEST_CASE_TEMPLATE("inverse_root", T, double, float) {
+  Cpu dev({.threads = 2});
+  auto x = random_tensor<T>(dev, {301}, 1);
+  auto expected = widened(x);
+  T* values = x.mut().template data<T>();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    values[i] = values[i] * values[i];
+    expected[i] = 1 / std::sqrt(static_cast<double>(values[i]) + 1e-5);
+  }
+  inverse_root(dev, x, 1e-5, x.mut());
+  const auto got = widened(x);
+  for (std::size_t i = 0; i < got.size(); ++i)
+    CHECK(got[i] == doctest::Approx(expected[i]).epsilon(std::is_same_v<T, double> ? 1e-15 : 3e-7));
+}
+
+TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
+  std::vector<double> first;
+  for (const int threads : {1, 2, 3}) {
+    Cpu dev({.threads = threads});
+    const Shape shape{2 * cpu::elementwise_tile + 77};
+    const auto x = random_tensor<float>(dev, shape, 1);
+    auto y = random_tensor<T>(dev, shape, 2);
+    axpy(dev, 0.3, x, y.mut());
+    add(dev, x, y, y.mut());
+    scale(dev, 1.1, y.mut());
+    if (threads == 1) first = widened(y);
+    CHECK(widened(y) == first);
+  }
+}
+
+TEST_CASE("what does not fit is refused") {
+  Cpu dev;
+  const auto x = random_tensor<float>(dev, {3, 4}, 1);
+  auto y = random_tensor<float>(dev, {3, 5}, 2);
+  auto index = Tensor<Cpu>::zeros(dev, DType::i32, {3, 4});
+  CHECK(message_of([&] { add(dev, x, x, y.mut()); }) ==
+        "add: [3, 4] + [3, 4] does not fit [3, 5]");
+  CHECK(message_of([&] { axpy(dev, 1, x, y.mut()); }) == "axpy: [3, 4] does not fit [3, 5]");
+  CHECK(message_of([&] { cast(dev, x, y.mut()); }) == "cast: [3, 4] does not fit [3, 5]");
+  CHECK(message_of([&] { cast(dev, x, index.mut()); }) ==
+        "expected a floating-point tensor, got i32");
+  CHECK(message_of([&] { add(dev, x, index, Tensor<Cpu>::zeros(dev, DType::f32, {3, 4}).mut()); }) ==
+        "expected a floating-point tensor, got i32");
+}

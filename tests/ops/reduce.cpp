@@ -1,0 +1,120 @@
+// Reductions against long double; NaN and infinities are found wherever they are.
+#include <dhp/cpu/reduce.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+// Rows around the tile of 128, columns around the width of vectors.
+const std::vector<Shape> shapes{{0, 5}, {1, 1}, {3, 7}, {129, 33}, {2, 70, 8}, {1000, 1}};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("column_sums, onto beta times what is there", T, double, float, bf16, f16) {
+  using A = Accumulator<T>;
+  for (const int threads : {1, 2, 3})
+    for (const auto& shape : shapes) {
+      Cpu dev({.threads = threads});
+      const auto x = random_tensor<T>(dev, shape, 1);
+      const auto values = widened(x);
+      const auto columns = static_cast<std::size_t>(shape.back());
+      for (const double beta : {0.0, 1.0, -0.5}) {
+        auto sums = random_tensor<A>(dev, {shape.back()}, 2);
+        auto expected = widened(sums);
+        for (auto& value : expected) value *= beta;
+        for (std::size_t i = 0; i < values.size(); ++i) expected[i % columns] += values[i];
+        column_sums(dev, x, sums.mut(), beta);
+        CHECK(distance(widened(sums), expected) < (std::is_same_v<T, double> ? 1e-12 : 1e-4));
+      }
+    }
+}
+
+TEST_CASE("with beta 0 column_sums does not read what was there") {
+  Cpu dev;
+  const auto x = random_tensor<float>(dev, {4, 2}, 1);
+  auto sums = Tensor<Cpu>::from_host(
+      dev, {2}, std::vector<float>(2, std::numeric_limits<float>::quiet_NaN()));
+  column_sums(dev, x, sums.mut(), 0);
+  CHECK(!std::isnan(widened(sums)[0]));
+}
+
+TEST_CASE_TEMPLATE("sum and sum_of_squares are taken in double", T, double, float, bf16, f16) {
+  Cpu dev({.threads = 2});
+  for (const std::int64_t size : {0, 1, 17, 40000}) {
+    const auto x = random_tensor<T>(dev, {size}, 1);
+    long double total = 0;
+    long double squares = 0;
+    for (const double value : widened(x)) {
+      total += value;
+      squares += static_cast<long double>(value) * value;
+    }
+    auto out = Tensor<Cpu>::zeros(dev, DType::f64, {1});
+    sum(dev, x, out.mut());
+    CHECK(widened(out)[0] == doctest::Approx(static_cast<double>(total)).epsilon(1e-12));
+    sum_of_squares(dev, x, out.mut());
+    CHECK(widened(out)[0] == doctest::Approx(static_cast<double>(squares)).epsilon(1e-12));
+  }
+}
+
+TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
+  std::vector<double> first;
+  for (const int threads : {1, 2, 3}) {
+    Cpu dev({.threads = threads});
+    const auto x = random_tensor<T>(dev, {2000, 31}, 1);
+    Tensor<Cpu> sums(dev, accumulation_type(dtype_of<T>()), {31});
+    auto out = Tensor<Cpu>::zeros(dev, DType::f64, {1});
+    column_sums(dev, x, sums.mut(), 0);
+    auto got = widened(sums);
+    sum(dev, x, out.mut());
+    got.push_back(widened(out)[0]);
+    sum_of_squares(dev, x, out.mut());
+    got.push_back(widened(out)[0]);
+    if (threads == 1) first = got;
+    CHECK(got == first);
+  }
+}
+
+TEST_CASE_TEMPLATE("find_nonfinite", T, double, float, bf16, f16) {
+  Cpu dev({.threads = 2});
+  const std::int64_t size = (1 << 15) + 9;
+  auto x = random_tensor<T>(dev, {size}, 1);
+  auto flag = Tensor<Cpu>::zeros(dev, DType::i32, {1});
+  T* values = x.mut().template data<T>();
+  const double infinity = std::numeric_limits<double>::infinity();
+  // The largest finite numbers of f16, and subnormal ones, are finite.
+  values[5] = static_cast<T>(65504.0);
+  values[6] = static_cast<T>(-65504.0);
+  values[7] = static_cast<T>(1e-7);
+  find_nonfinite(dev, x, flag.mut());
+  CHECK(flag.to_host<std::int32_t>(dev)[0] == 0);
+  for (const double bad : {infinity, -infinity, std::numeric_limits<double>::quiet_NaN(),
+                           -std::numeric_limits<double>::quiet_NaN()})
+    for (const std::int64_t at : {std::int64_t{0}, std::int64_t{1} << 15, size - 1}) {
+      const T kept = values[at];
+      values[at] = static_cast<T>(bad);
+      flag = Tensor<Cpu>::zeros(dev, DType::i32, {1});
+      find_nonfinite(dev, x, flag.mut());
+      CHECK(flag.to_host<std::int32_t>(dev)[0] == 1);
+      values[at] = kept;
+    }
+  find_nonfinite(dev, x, flag.mut());
+  CHECK(flag.to_host<std::int32_t>(dev)[0] == 1);  // stays as it is
+}
+
+TEST_CASE("what does not fit is refused") {
+  Cpu dev;
+  const auto x = random_tensor<bf16>(dev, {3, 4}, 1);
+  auto sums = random_tensor<double>(dev, {4}, 2);
+  CHECK(message_of([&] { column_sums(dev, x, sums.mut(), 0); }) ==
+        "column_sums: [4] of f64 does not fit the columns of [3, 4] of bf16");
+  CHECK(message_of([&] { sum(dev, x, sums.mut()); }) ==
+        "sum: the result is f64 [1], got f64 [4]");
+  CHECK(message_of([&] { find_nonfinite(dev, x, sums.mut()); }) ==
+        "find_nonfinite: the flag is i32 [1]");
+}

@@ -1,0 +1,121 @@
+// Rows and columns: scatter after gather is the identity, repeated rows add up, indices are checked.
+#include <dhp/cpu/rows.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+using namespace dhp;
+using namespace tests;
+
+TEST_CASE_TEMPLATE("copy_columns cuts and joins, of any type and rank", T, double, float, bf16,
+                   f16) {
+  Cpu dev({.threads = 3});
+  const auto x = random_tensor<T>(dev, {2, 3, 300, 7}, 1);
+  Tensor<Cpu> left(dev, dtype_of<T>(), {1800, 2});
+  Tensor<Cpu> right(dev, dtype_of<T>(), {1800, 5});
+  copy_columns(dev, x, 0, left.mut(), 0, 2);
+  copy_columns(dev, x, 2, right.mut(), 0, 5);
+  CHECK(widened(left)[3] == widened(x)[8]);
+  auto y = Tensor<Cpu>::zeros(dev, dtype_of<T>(), x.shape());
+  copy_columns(dev, right, 0, y.mut(), 2, 5);
+  copy_columns(dev, left, 0, y.mut(), 0, 2);
+  CHECK(widened(y) == widened(x));
+}
+
+TEST_CASE("copy_columns moves integers, too, and nothing where there is nothing") {
+  Cpu dev;
+  const auto x = Tensor<Cpu>::from_host(dev, {2, 3}, std::vector<std::int64_t>{1, 2, 3, 4, 5, 6});
+  auto y = Tensor<Cpu>::zeros(dev, DType::i64, {2, 2});
+  copy_columns(dev, x, 1, y.mut(), 1, 1);
+  CHECK(y.to_host<std::int64_t>(dev) == std::vector<std::int64_t>{0, 2, 0, 5});
+  copy_columns(dev, x, 3, y.mut(), 2, 0);
+  const auto none = Tensor<Cpu>::zeros(dev, DType::i64, {0, 3});
+  auto no_rows = Tensor<Cpu>::zeros(dev, DType::i64, {0, 2});
+  copy_columns(dev, none, 0, no_rows.mut(), 0, 2);
+  CHECK(y.to_host<std::int64_t>(dev) == std::vector<std::int64_t>{0, 2, 0, 5});
+}
+
+TEST_CASE_TEMPLATE("gather takes rows; scatter_add brings them back", T, double, float, bf16, f16) {
+  for (const int threads : {1, 3}) {
+    Cpu dev({.threads = threads});
+    const std::int64_t columns = 131;
+    const auto x = random_tensor<T>(dev, {80, columns}, 1);
+    std::vector<std::int32_t> order(80);
+    for (std::size_t i = 0; i < order.size(); ++i)
+      order[i] = static_cast<std::int32_t>(i * 37 % order.size());  // a permutation
+    const auto index = Tensor<Cpu>::from_host(dev, {80}, order);
+    Tensor<Cpu> y(dev, dtype_of<T>(), {80, columns});
+    gather_rows(dev, x, index, y.mut());
+    CHECK(widened(y)[static_cast<std::size_t>(columns)] ==
+          widened(x)[static_cast<std::size_t>(37 * columns)]);
+    auto back = Tensor<Cpu>::zeros(dev, dtype_of<T>(), x.shape());
+    scatter_add_rows(dev, y, index, back.mut());
+    CHECK(widened(back) == widened(x));
+  }
+}
+
+TEST_CASE("scatter_add sums repeated rows in their order, onto what is there") {
+  Cpu dev({.threads = 2});
+  // In this order the first two cancel; in any other the 1 is lost.
+  const auto dy = Tensor<Cpu>::from_host(dev, {3, 1}, std::vector<float>{1e30f, -1e30f, 1.0f});
+  const auto index = Tensor<Cpu>::from_host(dev, {3}, std::vector<std::int32_t>{1, 1, 1});
+  auto dx = Tensor<Cpu>::from_host(dev, {2, 1}, std::vector<float>{5.0f, 0.0f});
+  scatter_add_rows(dev, dy, index, dx.mut());
+  CHECK(dx.to_host<float>(dev) == std::vector<float>{5, 1});
+}
+
+TEST_CASE("the gradient of gather is scatter_add") {
+  Cpu dev;
+  auto x = random_tensor<double>(dev, {4, 3}, 1);
+  const auto index = Tensor<Cpu>::from_host(dev, {5}, std::vector<std::int32_t>{3, 0, 3, 2, 3});
+  const auto dy = random_tensor<double>(dev, {5, 3}, 2);
+  auto dx = Tensor<Cpu>::zeros(dev, DType::f64, {4, 3});
+  scatter_add_rows(dev, dy, index, dx.mut());
+  const auto numerical = numerical_gradient(x, [&] {
+    Tensor<Cpu> y(dev, DType::f64, {5, 3});
+    gather_rows(dev, x, index, y.mut());
+    return weighted_sum(y, dy);
+  });
+  CHECK(distance(widened(dx), numerical) < 1e-6);
+}
+
+TEST_CASE_TEMPLATE("add_to_rows", T, double, float, bf16, f16) {
+  Cpu dev({.threads = 2});
+  auto y = random_tensor<T>(dev, {131, 9}, 1);
+  const auto vector = random_tensor<T>(dev, {9}, 2);
+  auto expected = widened(y);
+  const auto added = widened(vector);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    expected[i] = static_cast<double>(
+        static_cast<T>(static_cast<Accumulator<T>>(expected[i] + added[i % 9])));
+  add_to_rows(dev, vector, y.mut());
+  CHECK(widened(y) == expected);
+}
+
+TEST_CASE("what does not fit is refused, and nothing is written") {
+  Cpu dev;
+  const auto x = random_tensor<float>(dev, {3, 4}, 1);
+  auto y = Tensor<Cpu>::zeros(dev, DType::f32, {2, 4});
+  const auto bad = Tensor<Cpu>::from_host(dev, {2}, std::vector<std::int32_t>{1, 3});
+  const auto negative = Tensor<Cpu>::from_host(dev, {2}, std::vector<std::int32_t>{0, -1});
+  CHECK(message_of([&] { gather_rows(dev, x, bad, y.mut()); }) ==
+        "gather_rows: row index 3 is not among 3 rows");
+  CHECK(message_of([&] { gather_rows(dev, x, negative, y.mut()); }) ==
+        "gather_rows: row index -1 is not among 3 rows");
+  auto dx = Tensor<Cpu>::zeros(dev, DType::f32, {3, 4});
+  const auto dy = random_tensor<float>(dev, {2, 4}, 2);
+  CHECK(message_of([&] { scatter_add_rows(dev, dy, bad, dx.mut()); }) ==
+        "scatter_add_rows: row index 3 is not among 3 rows");
+  CHECK(widened(dx) == std::vector<double>(12, 0.0));
+  const auto longs = Tensor<Cpu>::zeros(dev, DType::i64, {2});
+  CHECK(message_of([&] { gather_rows(dev, x, longs, y.mut()); }) ==
+        "gather_rows: the index is i32, got i64");
+  CHECK(message_of([&] { copy_columns(dev, x, 2, y.mut(), 0, 3); }) ==
+        "copy_columns: [3, 4] of f32 and [2, 4] of f32 have different rows");
+  CHECK(message_of([&] { copy_columns(dev, x, 2, dx.mut(), 0, 3); }) ==
+        "copy_columns: 3 columns from 2 of [3, 4] to 0 of [3, 4]");
+  CHECK(message_of([&] { copy_columns(dev, x, 2, dx.mut(), 0, -1); }) ==
+        "copy_columns: -1 columns from 2 of [3, 4] to 0 of [3, 4]");
+  CHECK(message_of([&] { add_to_rows(dev, x, dx.mut()); }) ==
+        "add_to_rows: [3, 4] of f32 does not fit the columns of [3, 4] of f32");
+}
