@@ -58,8 +58,7 @@ TEST_CASE("every mix of types: add, axpy, cast") {
   Cpu dev({.threads = 2});
   const Shape shape{1031};
   const auto tensor = [&](DType type, std::uint32_t use) {
-    return visit_floating(type,
-                          [&]<class T>(Tag<T>) { return random_tensor<T>(dev, shape, use); });
+    return visit_floating(type, [&]<class T>(Tag<T>) { return random_tensor<T>(dev, shape, use); });
   };
   const std::vector<DType> types{DType::f64, DType::f32, DType::bf16, DType::f16};
   const std::vector<double> epsilon{1e-15, 3e-7, 1e-2, 2e-3};  // of y's type
@@ -92,9 +91,9 @@ TEST_CASE_TEMPLATE("cast rounds to nearest, once, and keeps what is not finite",
                    f16) {
   Cpu dev;
   const double infinity = std::numeric_limits<double>::infinity();
-  const std::vector<double> values{0.0,      -0.0,     1.0 + 1e-9,
-                                   1e300,    -1e300,   infinity,
-                                   -infinity, std::numeric_limits<double>::quiet_NaN()};
+  const std::vector<double> values{
+      0.0,    -0.0,     1.0 + 1e-9, 1e300,
+      -1e300, infinity, -infinity,  std::numeric_limits<double>::quiet_NaN()};
   const auto x = Tensor<Cpu>::from_host(dev, {8}, values);
   Tensor<Cpu> y(dev, dtype_of<T>(), {8});
   cast(dev, x, y.mut());
@@ -143,12 +142,12 @@ TEST_CASE("what does not fit is refused") {
   const auto x = random_tensor<float>(dev, {3, 4}, 1);
   auto y = random_tensor<float>(dev, {3, 5}, 2);
   auto index = Tensor<Cpu>::zeros(dev, DType::i32, {3, 4});
-  CHECK(message_of([&] { add(dev, x, x, y.mut()); }) ==
-        "add: [3, 4] + [3, 4] does not fit [3, 5]");
+  CHECK(message_of([&] { add(dev, x, x, y.mut()); }) == "add: [3, 4] + [3, 4] does not fit [3, 5]");
   CHECK(message_of([&] { axpy(dev, 1, x, y.mut()); }) == "axpy: [3, 4] does not fit [3, 5]");
   CHECK(message_of([&] { cast(dev, x, y.mut()); }) == "cast: [3, 4] does not fit [3, 5]");
   CHECK(message_of([&] { cast(dev, x, index.mut()); }) ==
         "expected a floating-point tensor, got i32");
-  CHECK(message_of([&] { add(dev, x, index, Tensor<Cpu>::zeros(dev, DType::f32, {3, 4}).mut()); }) ==
-        "expected a floating-point tensor, got i32");
+  CHECK(message_of([&] {
+          add(dev, x, index, Tensor<Cpu>::zeros(dev, DType::f32, {3, 4}).mut());
+        }) == "expected a floating-point tensor, got i32");
 }

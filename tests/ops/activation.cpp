@@ -1,0 +1,163 @@
+// Activations against the library's functions in double, and their gradients by finite differences.
+#include <dhp/cpu/activation.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+const std::vector<Activation> kinds{Activation::relu, Activation::gelu, Activation::tanh};
+
+double value_of(Activation kind, double x) {
+  switch (kind) {
+    case Activation::relu: return x > 0 ? x : 0;
+    case Activation::gelu: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Activation::tanh: return std::tanh(x);
+  }
+  return 0;
+}
+double slope_of(Activation kind, double x) {
+  switch (kind) {
+    case Activation::relu: return x > 0 ? 1 : 0;
+    case Activation::gelu:
+      return 0.5 * std::erfc(-x / std::sqrt(2.0)) +
+             x * std::exp(-0.5 * x * x) / std::sqrt(2 * 3.14159265358979323846);
+    case Activation::tanh: return 1 - std::tanh(x) * std::tanh(x);
+  }
+  return 0;
+}
+
+// Of results near 1, for both passes.
+template <class T>
+constexpr double epsilon() {
+  if (std::is_same_v<T, double>) return 1e-15;
+  if (std::is_same_v<T, float>) return 1e-6;
+  return std::is_same_v<T, bf16> ? 8e-3 : 1e-3;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("forward and backward, in place or not", T, double, float, bf16, f16) {
+  for (const int threads : {1, 2, 3}) {
+    Cpu dev({.threads = threads});
+    for (const std::int64_t size :
+         {std::int64_t{0}, std::int64_t{1}, std::int64_t{259}, cpu::elementwise_tile + 5})
+      for (const auto kind : kinds) {
+        auto x = random_tensor<T>(dev, {size}, 1);
+        scale(dev, 3, x.mut());  // into the tails
+        auto dy = random_tensor<T>(dev, {size}, 2);
+        const auto values = widened(x);
+        const auto gradients = widened(dy);
+        Tensor<Cpu> y(dev, dtype_of<T>(), {size});
+        activation_forward(dev, kind, x, y.mut());
+        const auto got = widened(y);
+        double worst = 0;
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          const double error = std::abs(got[i] - value_of(kind, values[i]));
+          worst = std::max(worst, error / (1 + std::abs(values[i])));
+        }
+        CHECK(worst < epsilon<T>());
+
+        Tensor<Cpu> dx(dev, dtype_of<T>(), {size});
+        const auto& saved = saves_output(kind) ? y : x;
+        activation_backward(dev, kind, saved, dy, dx.mut());
+        const auto back = widened(dx);
+        worst = 0;
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          // tanh's gradient is taken at the rounded output.
+          const double slope =
+              kind == Activation::tanh ? 1 - got[i] * got[i] : slope_of(kind, values[i]);
+          const double error = std::abs(back[i] - gradients[i] * slope);
+          worst = std::max(worst, error / (1 + std::abs(gradients[i])));
+        }
+        CHECK(worst < 2 * epsilon<T>());
+
+        activation_backward(dev, kind, saved, dy, dy.mut());
+        CHECK(widened(dy) == back);
+        activation_forward(dev, kind, x, x.mut());
+        CHECK(widened(x) == got);
+      }
+  }
+}
+
+TEST_CASE("gradients by finite differences") {
+  Cpu dev;
+  for (const auto kind : kinds) {
+    auto x = random_tensor<double>(dev, {4, 5}, 1);
+    const auto dy = random_tensor<double>(dev, {4, 5}, 2);
+    Tensor<Cpu> y(dev, DType::f64, {4, 5});
+    Tensor<Cpu> dx(dev, DType::f64, {4, 5});
+    activation_forward(dev, kind, x, y.mut());
+    activation_backward(dev, kind, saves_output(kind) ? y : x, dy, dx.mut());
+    const auto numerical = numerical_gradient(x, [&] {
+      activation_forward(dev, kind, x, y.mut());
+      return weighted_sum(y, dy);
+    });
+    CHECK(distance(widened(dx), numerical) < 1e-6);
+  }
+}
+
+TEST_CASE_TEMPLATE("NaN stays NaN; infinities saturate", T, double, float, bf16, f16) {
+  Cpu dev;
+  const double infinity = std::numeric_limits<double>::infinity();
+  auto x = Tensor<Cpu>(dev, dtype_of<T>(), {3});
+  Tensor<Cpu> y(dev, dtype_of<T>(), {3});
+  T* values = x.mut().template data<T>();
+  values[0] = static_cast<T>(std::numeric_limits<double>::quiet_NaN());
+  values[1] = static_cast<T>(infinity);
+  values[2] = static_cast<T>(-infinity);
+  for (const auto kind : kinds) {
+    activation_forward(dev, kind, x, y.mut());
+    const auto got = widened(y);
+    CHECK(std::isnan(got[0]));
+    CHECK(got[1] == (kind == Activation::tanh ? 1 : infinity));
+    if (kind == Activation::relu) CHECK(got[2] == 0);
+    if (kind == Activation::tanh) CHECK(got[2] == -1);
+  }
+}
+
+TEST_CASE("the functions for float, over their whole range") {
+  const auto worst = [](double from, double to, auto got, auto expected) {
+    double largest = 0;
+    for (int i = 0; i <= 40000; ++i) {
+      const auto x = static_cast<float>(from + (to - from) * i / 40000);
+      const double right = expected(static_cast<double>(x));
+      if (right == 0) continue;
+      largest = std::max(largest, std::abs(static_cast<double>(got(x)) / right - 1));
+    }
+    return largest;
+  };
+  const auto exp = [](float x) { return cpu::fast_exp(x); };
+  CHECK(worst(-87.2, 88.2, exp, [](double x) { return std::exp(x); }) < 2e-7);
+  CHECK(cpu::fast_exp(-88.0f) == 0);
+  CHECK(cpu::fast_exp(-std::numeric_limits<float>::infinity()) == 0);
+  CHECK(cpu::fast_exp(89.0f) == std::numeric_limits<float>::infinity());
+  CHECK(cpu::fast_exp(0.0f) == 1);
+  CHECK(std::isnan(cpu::fast_exp(std::numeric_limits<float>::quiet_NaN())));
+
+  const auto tanh = [](float x) { return cpu::fast_tanh(x); };
+  CHECK(worst(-12, 12, tanh, [](double x) { return std::tanh(x); }) < 4e-7);
+
+  const auto below = [](float x) { return cpu::gaussian(x).below; };
+  const auto normal = [](double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); };
+  CHECK(worst(-5, 5, below, normal) < 1e-6);
+  CHECK(worst(-13, 13, below, normal) < 1e-5);
+  const auto density = [](float x) { return cpu::gaussian(x).density; };
+  CHECK(worst(-5, 5, density, [](double x) { return std::exp(-0.5 * x * x) * 0.398942280401433; }) <
+        1e-6);
+}
+
+TEST_CASE("what does not fit is refused") {
+  Cpu dev;
+  const auto x = random_tensor<float>(dev, {3, 4}, 1);
+  auto y = random_tensor<bf16>(dev, {3, 4}, 2);
+  CHECK(message_of([&] { activation_forward(dev, Activation::relu, x, y.mut()); }) ==
+        "activation: [3, 4] of f32 does not fit [3, 4] of bf16");
+  CHECK(message_of([&] { activation_backward(dev, Activation::relu, x, y, y.mut()); }) ==
+        "activation: the gradient [3, 4] of bf16 does not fit [3, 4] of f32");
+}
