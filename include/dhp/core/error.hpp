@@ -32,12 +32,15 @@ class Error : public std::runtime_error {
   std::string sentence_;
 };
 
-/// A string literal that remembers where it was written, so that check() can name its caller.
+/// A text that remembers where it was written, so that check() can name its caller. It owns nothing: it is
+/// for the length of one call.
 struct Located {
-  const char* text;
+  std::string_view text;
   std::source_location where;
-  Located(const char* literal, std::source_location here = std::source_location::current())
-      : text(literal), where(here) {}
+  template <class Text>
+    requires std::convertible_to<const Text&, std::string_view> Located(
+        const Text& beginning, std::source_location here = std::source_location::current())
+        : text(beginning), where(here) {}
 };
 
 /// Throws Error(first + rest...) located at the caller.

@@ -46,6 +46,8 @@ class AdamW final : public Optimizer<Dev> {
     return state;
   }
 
+  void values_changed(Dev& dev) override { plan_.refresh_masters(dev); }
+
  private:
   AdamOptions options_;
   UpdatePlan<Dev> plan_;

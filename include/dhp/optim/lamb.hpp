@@ -48,6 +48,8 @@ class Lamb final : public Optimizer<Dev> {
     return state;
   }
 
+  void values_changed(Dev& dev) override { plan_.refresh_masters(dev); }
+
  private:
   AdamOptions options_;
   UpdatePlan<Dev> plan_;

@@ -53,6 +53,8 @@ class Lars final : public Optimizer<Dev> {
     return state;
   }
 
+  void values_changed(Dev& dev) override { plan_.refresh_masters(dev); }
+
  private:
   [[nodiscard]] double trust_ratio(double weight, double gradient) const {
     const double denominator = gradient + options_.weight_decay * weight;

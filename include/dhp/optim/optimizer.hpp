@@ -34,6 +34,8 @@ class Optimizer {
   /// Collective over the tensor and pipeline axes for the optimizers that need norms of weights.
   virtual void step(Dev& dev, const SquaredNorms& gradients, const StepScalars& scalars) = 0;
   [[nodiscard]] virtual std::vector<StateBuffer<Dev>> state() = 0;
+  /// The weights were set from outside: masters of 16-bit weights are made from them anew.
+  virtual void values_changed(Dev& dev) = 0;
 };
 
 /// Neighbouring parameters that are treated alike: one call updates them all.

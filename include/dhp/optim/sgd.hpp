@@ -38,6 +38,8 @@ class Sgd final : public Optimizer<Dev> {
     return state;
   }
 
+  void values_changed(Dev& dev) override { plan_.refresh_masters(dev); }
+
  private:
   SgdOptions options_;
   UpdatePlan<Dev> plan_;

@@ -17,7 +17,7 @@ struct MicroBatch {
   std::int64_t index = 0;         ///< k: its number in the step, over all replicas
   std::int64_t first_sample = 0;  ///< global number of its first sample within the step
   std::int64_t samples = 0;       ///< N
-  Tensor<Dev> input;              ///< what the first layer gets: images [N, H, W, C]; none for tokens
+  Tensor<Dev> input;  ///< what the first layer gets: images [N, H, W, C]; none for tokens
   /// What any stage may read beside its activation: "labels", "token_ids", ...
   std::vector<std::pair<std::string, Tensor<Dev>>> side;
   /// How many tokens or samples each term of the loss counts here, by term; known on the host.

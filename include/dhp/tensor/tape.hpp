@@ -20,8 +20,10 @@ struct StepContext {
   std::uint64_t seed = 0;
   std::uint32_t step = 0;
   const MicroBatch<Dev>* batch = nullptr;
-  bool recomputing = false;  ///< a second forward of the same micro-batch: statistics are not added again
-  bool find_nonfinite = false;  ///< check every layer's output and name the first that is not finite
+  bool recomputing =
+      false;  ///< a second forward of the same micro-batch: statistics are not added again
+  bool find_nonfinite =
+      false;  ///< check every layer's output and name the first that is not finite
 
   [[nodiscard]] bool training() const { return mode == Mode::train; }
   [[nodiscard]] RandomStream random(std::uint32_t use) const { return {seed, step, use}; }
@@ -87,10 +89,8 @@ class Tape {
   /// weight gradients. The work owns, or shares by count, all that it reads.
   template <class Body>
   void weight_gradient(Dev& dev, Body work) {
-    if (defer_ == nullptr)
-      work(dev);
-    else
-      defer_->push_back({owner_, Work<Dev>(std::move(work))});
+    if (defer_ == nullptr) work(dev);
+    else defer_->push_back({owner_, Work<Dev>(std::move(work))});
   }
 
   struct Deferred {

@@ -43,7 +43,8 @@ class Tensor {
     return made;
   }
   template <class T>
-  [[nodiscard]] static Tensor from_host(Dev& dev, const Shape& shape, const std::vector<T>& values) {
+  [[nodiscard]] static Tensor from_host(Dev& dev, const Shape& shape,
+                                        const std::vector<T>& values) {
     return from_host(dev, shape, std::span<const T>(values));
   }
 

@@ -36,6 +36,14 @@ struct StepReport {
   bool skipped = false;  ///< gradients were not finite under a dynamic loss scale
 };
 
+/// Where a run is: what a checkpoint holds beside tensors.
+struct TrainingProgress {
+  std::int64_t steps = 0;    ///< done, skipped ones included
+  std::int64_t updates = 0;  ///< done by the optimizer
+  double loss_scale = 0;     ///< 0: as the options say
+  int good_steps = 0;        ///< since the loss scale changed
+};
+
 template <class Dev, Trainable<Dev> M>
 class Trainer {
  public:
@@ -96,13 +104,15 @@ class Trainer {
   }
 
   [[nodiscard]] std::int64_t steps_done() const { return steps_; }
-  [[nodiscard]] std::int64_t updates_done() const { return updates_; }
-  [[nodiscard]] LossScale& loss_scale() { return scale_; }
-  [[nodiscard]] Optimizer<Dev>& optimizer() { return optimizer_; }
-  /// Where a loaded checkpoint goes on.
-  void resume_at(std::int64_t steps, std::int64_t updates) {
-    steps_ = steps;
-    updates_ = updates;
+  [[nodiscard]] TrainingProgress progress() const {
+    return {steps_, updates_, scale_.value(), scale_.good_steps()};
+  }
+  /// Goes on where a loaded checkpoint was.
+  void resume(const TrainingProgress& progress) {
+    steps_ = progress.steps;
+    updates_ = progress.updates;
+    if (progress.loss_scale > 0 && scale_.dynamic())
+      scale_.restore(progress.loss_scale, progress.good_steps);
   }
 
  private:

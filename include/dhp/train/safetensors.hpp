@@ -1,0 +1,255 @@
+// safetensors: 8 bytes of header length, a JSON header, the tensors' bytes. No code, no strides, nothing but
+// named arrays; Python reads and writes the same files. Needs nlohmann/json.
+//
+// The reader trusts nothing: lengths are checked before memory is taken, offsets must be gap-free and
+// without overlap, and shape times type must be what the offsets say.
+#pragma once
+
+#include <dhp/core/shape.hpp>
+#include <dhp/core/types.hpp>
+
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// Where a tensor lies in a file. Scalars have an empty shape.
+struct StoredTensor {
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape;
+  std::uint64_t first = 0;  ///< byte range in the data section
+  std::uint64_t last = 0;
+};
+
+namespace detail {
+
+inline const char* safetensors_name(DType type) {
+  switch (type) {
+    case DType::f64: return "F64";
+    case DType::f32: return "F32";
+    case DType::bf16: return "BF16";
+    case DType::f16: return "F16";
+    case DType::i64: return "I64";
+    case DType::i32: return "I32";
+    case DType::u8: return "U8";
+  }
+  return "?";
+}
+
+/// A file descriptor that closes itself; errors name the file.
+class OpenFile {
+ public:
+  OpenFile(const std::string& path, int flags)
+      : path_(path), fd_(::open(path.c_str(), flags, 0666)) {
+    check(fd_ >= 0, "cannot open ", path, ": ", std::strerror(errno));
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  ~OpenFile() { ::close(fd_); }
+
+  [[nodiscard]] std::uint64_t size() const {
+    struct stat status {};
+    check(::fstat(fd_, &status) == 0, "cannot look at ", path_, ": ", std::strerror(errno));
+    check(S_ISREG(status.st_mode), path_, " is not a file");
+    return static_cast<std::uint64_t>(status.st_size);
+  }
+  void read(std::uint64_t at, std::span<std::byte> to) const {
+    while (!to.empty()) {
+      const auto got = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(at));
+      if (got < 0 && errno == EINTR) continue;
+      check(got > 0, "cannot read ", path_, " at byte ", at, ": ",
+            got == 0 ? "the file ends there" : std::strerror(errno));
+      at += static_cast<std::uint64_t>(got);
+      to = to.subspan(static_cast<std::size_t>(got));
+    }
+  }
+  void write(std::span<const std::byte> from) {
+    while (!from.empty()) {
+      const auto put = ::write(fd_, from.data(), from.size());
+      if (put < 0 && errno == EINTR) continue;
+      check(put >= 0, "cannot write ", path_, ": ", std::strerror(errno));
+      from = from.subspan(static_cast<std::size_t>(put));
+    }
+  }
+  void sync() { check(::fsync(fd_) == 0, "cannot write ", path_, ": ", std::strerror(errno)); }
+
+ private:
+  std::string path_;
+  int fd_;
+};
+
+/// Writes a file whole or not at all: what was there stays good until the new one is complete.
+template <class Write>
+void replace_file(const std::string& path, Write write) {
+  const auto temporary = path + ".part";
+  {
+    OpenFile file(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
+    write(file);
+    file.sync();
+  }
+  check(::rename(temporary.c_str(), path.c_str()) == 0, "cannot rename ", temporary, " to ", path,
+        ": ", std::strerror(errno));
+}
+
+}  // namespace detail
+
+/// An open file; tensors are read when asked for.
+class SafeTensors {
+ public:
+  explicit SafeTensors(const std::string& path) : path_(path), file_(path, O_RDONLY | O_CLOEXEC) {
+    constexpr std::uint64_t longest_header = 100'000'000;
+    const auto size = file_.size();
+    check(size >= 8, path, " is no safetensors file: it has ", size, " bytes, fewer than 8");
+    std::uint64_t length = 0;
+    file_.read(0, std::as_writable_bytes(std::span(&length, 1)));
+    check(length <= longest_header && length <= size - 8, path,
+          " is no safetensors file: its header of ", length, " bytes does not fit ", size,
+          " bytes");
+    std::string header(static_cast<std::size_t>(length), '\0');
+    file_.read(8, std::as_writable_bytes(std::span(header.data(), header.size())));
+    check(!header.empty() && header[0] == '{', path,
+          " is no safetensors file: its header does not "
+          "begin with '{' at byte 8");
+    data_ = 8 + length;
+    parse(header, size - data_);
+  }
+
+  [[nodiscard]] const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
+  [[nodiscard]] const StoredTensor* find(const std::string& name) const {
+    const auto found = tensors_.find(name);
+    return found == tensors_.end() ? nullptr : &found->second;
+  }
+  [[nodiscard]] std::vector<std::byte> read(const StoredTensor& tensor) const {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.last - tensor.first));
+    file_.read(data_ + tensor.first, bytes);
+    return bytes;
+  }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  void parse(const std::string& text, std::uint64_t data_bytes) {
+    std::vector<std::set<std::string>> keys;  // by depth: JSON does not forbid names twice, we do
+    std::string twice;
+    const auto callback = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& value) {
+      if (event == nlohmann::json::parse_event_t::object_start) keys.emplace_back();
+      if (event == nlohmann::json::parse_event_t::object_end) keys.pop_back();
+      if (event == nlohmann::json::parse_event_t::key &&
+          !keys.back().insert(value.get<std::string>()).second)
+        twice = value.get<std::string>();
+      return true;
+    };
+    const auto json = nlohmann::json::parse(text, callback, false);
+    check(json.is_object(), path_, " is damaged: its header is no JSON object");
+    check(twice.empty(), path_, " is damaged: its header has \"", twice, "\" twice");
+    for (const auto& [name, value] : json.items())
+      if (name != "__metadata__") tensors_[name] = parse_tensor(name, value);
+    check_ranges(data_bytes);
+  }
+
+  [[nodiscard]] StoredTensor parse_tensor(const std::string& name,
+                                          const nlohmann::json& value) const {
+    const auto damaged = [&](const char* what) {
+      fail("", path_, " is damaged: tensor ", name, " has ", what);
+    };
+    if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
+        !value.contains("data_offsets"))
+      damaged("no dtype, shape and data_offsets");
+    StoredTensor tensor;
+    const auto& type = value["dtype"];
+    bool known = false;
+    for (const auto candidate :
+         {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8})
+      if (type.is_string() && type.get<std::string>() == detail::safetensors_name(candidate)) {
+        tensor.dtype = candidate;
+        known = true;
+      }
+    if (!known) damaged("a dtype that dhp does not know");
+    const auto& shape = value["shape"];
+    const auto& offsets = value["data_offsets"];
+    if (!shape.is_array() || shape.size() > 8)
+      damaged("a shape that is no list of up to 8 numbers");
+    if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+        !offsets[1].is_number_unsigned())
+      damaged("data_offsets that are not two numbers");
+    std::uint64_t bytes = size_of(tensor.dtype);
+    for (const auto& extent : shape) {
+      if (!extent.is_number_unsigned() || extent.get<std::uint64_t>() >= (std::uint64_t{1} << 62))
+        damaged("a shape that is no list of up to 8 numbers");
+      tensor.shape.push_back(extent.get<std::int64_t>());
+      if (__builtin_mul_overflow(bytes, extent.get<std::uint64_t>(), &bytes))
+        damaged("a shape beyond all memory");
+    }
+    tensor.first = offsets[0].get<std::uint64_t>();
+    tensor.last = offsets[1].get<std::uint64_t>();
+    if (tensor.last < tensor.first || tensor.last - tensor.first != bytes)
+      damaged("data_offsets that do not fit its shape");
+    return tensor;
+  }
+
+  void check_ranges(std::uint64_t data_bytes) const {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
+    for (const auto& [name, tensor] : tensors_) ranges.emplace_back(tensor.first, tensor.last);
+    std::sort(ranges.begin(), ranges.end());
+    std::uint64_t end = 0;
+    for (const auto& [first, last] : ranges) {
+      check(first == end, path_, " is damaged: byte ", end,
+            " of its data is in no tensor or in two");
+      end = last;
+    }
+    check(end == data_bytes, path_, " is damaged: its tensors have ", end, " bytes, the file has ",
+          data_bytes, " for them");
+  }
+
+  std::string path_;
+  detail::OpenFile file_;
+  std::uint64_t data_ = 0;
+  std::map<std::string, StoredTensor> tensors_;
+};
+
+/// Collects tensors and writes them as one file, whole or not at all.
+class SafeTensorsWriter {
+ public:
+  void add(const std::string& name, DType dtype, std::vector<std::int64_t> shape,
+           std::vector<std::byte> bytes) {
+    const auto first = end_;
+    end_ += bytes.size();
+    const bool fresh =
+        header_
+            .emplace(name, nlohmann::ordered_json{{"dtype", detail::safetensors_name(dtype)},
+                                                  {"shape", std::move(shape)},
+                                                  {"data_offsets", {first, end_}}})
+            .second;
+    check(fresh, "two tensors have the name ", name);
+    data_.push_back(std::move(bytes));
+  }
+
+  void write(const std::string& path) const {
+    auto header = header_.is_null() ? std::string("{}") : header_.dump();
+    header.resize((header.size() + 7) / 8 * 8, ' ');  // data begin at a multiple of 8
+    const std::uint64_t length = header.size();
+    detail::replace_file(path, [&](detail::OpenFile& file) {
+      file.write(std::as_bytes(std::span(&length, 1)));
+      file.write(std::as_bytes(std::span(header.data(), header.size())));
+      for (const auto& bytes : data_) file.write(bytes);
+    });
+  }
+
+ private:
+  nlohmann::ordered_json header_ = nlohmann::ordered_json::object();
+  std::vector<std::vector<std::byte>> data_;
+  std::uint64_t end_ = 0;
+};
+
+}  // namespace dhp
