@@ -1,6 +1,6 @@
-// Matrix products of BERT and the convolutions of ResNet-50 on one thread in f32, against oneDNN in the
-// same process: each pair is timed in turns and the fastest of each side counts. A ratio above 1 means that dhp
-// is faster. Usage: bench_kernels [JSON file]
+// Matrix products of BERT and the convolutions of ResNet-50 on one thread in f32, against oneDNN in
+// the same process: each pair is timed in turns and the fastest of each side counts. A ratio above
+// 1 means that dhp is faster. Usage: bench_kernels [JSON file]
 #include <bench/peer_onednn.hpp>
 #include <dhp/core/rng.hpp>
 #include <dhp/cpu/conv2d.hpp>

@@ -1,5 +1,5 @@
-// The peer of bench/kernels.cpp: products and convolutions by oneDNN, on one thread. Convolutions use the
-// memory layouts that oneDNN likes best, and turning data into them is not timed.
+// The peer of bench/kernels.cpp: products and convolutions by oneDNN, on one thread. Convolutions
+// use the memory layouts that oneDNN likes best, and turning data into them is not timed.
 #pragma once
 
 #include <unistd.h>

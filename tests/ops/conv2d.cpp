@@ -1,4 +1,5 @@
-// conv2d and its gradients: against loops and finite differences in f64; f32 and 16 bits against f64.
+// conv2d and its gradients: against loops and finite differences in f64; f32 and 16 bits against
+// f64.
 #include <dhp/cpu/conv2d.hpp>
 #include <tests/support/tensors.hpp>
 

@@ -1,4 +1,5 @@
-// gemm against three nested loops in double, for every storage type, transposition and awkward size.
+// gemm against three nested loops in double, for every storage type, transposition and awkward
+// size.
 #include <dhp/cpu/gemm.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -147,7 +148,8 @@ TEST_CASE("run_serial and run give the same bits, with leading dimensions") {
     for (std::size_t j = 600; j < 640; ++j) CHECK(after[i * 640 + j] == before[i * 640 + j]);
 }
 
-// Built for AVX2 and run on a machine with AVX-512 this compares two kernels; elsewhere one with itself.
+// Built for AVX2 and run on a machine with AVX-512 this compares two kernels; elsewhere one with
+// itself.
 TEST_CASE_TEMPLATE("the width of the vectors changes no bit", T, double, float) {
   Cpu dev;
   const std::int64_t m = 61, n = 77, k = 530;

@@ -1,6 +1,6 @@
 // conv2d on the Cpu: three matrix products whose panels are packed straight from the images, so no
-// unfolded copy of an image exists. A gradient of the input with stride s is s * s products, one for the pixels of
-// each remainder of (h, w) by s: they see different taps of the kernel.
+// unfolded copy of an image exists. A gradient of the input with stride s is s * s products, one
+// for the pixels of each remainder of (h, w) by s: they see different taps of the kernel.
 #pragma once
 
 #include <dhp/cpu/gemm.hpp>
@@ -9,7 +9,8 @@
 namespace dhp::cpu {
 
 /// The matrix [pixels of a grid, taps * C] of an image [N, H, W, C]: row (n, h, w) holds the pixels
-/// (h * step + first_h + th, w * step + first_w + tw), zero outside the image. A Source (gemm_pack.hpp).
+/// (h * step + first_h + th, w * step + first_w + tw), zero outside the image. A Source
+/// (gemm_pack.hpp).
 template <class T, class S>
 struct ImageSource {
   const S* image;

@@ -15,8 +15,8 @@ struct Blocks {
   static constexpr std::int64_t group = 112;  // about so many rows of A are packed together
   static constexpr std::int64_t columns = 2048 / sizeof(T);  // depth x columns of B stay in L2
 
-  /// How C [m, n] is cut into tiles: near-equal parts of its rows, times `columns`. Low tiles pack B
-  /// often and high ones are few; so at most 1120 rows, and not under 256 to make 4 tiles of it.
+  /// How C [m, n] is cut into tiles: near-equal parts of its rows, times `columns`. Low tiles pack
+  /// B often and high ones are few; so at most 1120 rows, and not under 256 to make 4 tiles of it.
   struct Tiles {
     std::int64_t rows, across, count;
 
@@ -45,7 +45,8 @@ struct Blocks {
     body(row, std::min(tiles.rows, m - row), column, std::min(columns, n - column));
   }
 
-  /// c [m, n] = alpha op(A) op(B) + beta c + bias; `for_tiles(count, body)` says who does which tile.
+  /// c [m, n] = alpha op(A) op(B) + beta c + bias; `for_tiles(count, body)` says who does which
+  /// tile.
   template <class SourceA, class SourceB, class ForTiles>
   static void multiply_all(const ForTiles& for_tiles, const SourceA& a, const SourceB& b,
                            std::int64_t m, std::int64_t n, std::int64_t k, const Target<T>& to) {
@@ -136,10 +137,10 @@ void Blocks<T>::multiply(R registers, const SourceA& a, const SourceB& b, std::i
   } while (p0 < k);
 }
 
-/// Row-major C [m, n] = alpha op(A) [m, k] op(B) [k, n] + beta C, leading dimensions in elements; ta: A
-/// is stored as [k, m]; tb: B is stored as [n, k]. beta 0 never reads C. T is float or double.
-/// run shares tiles of C among the device's threads, run_serial works in the calling thread;
-/// both give the same bits.
+/// Row-major C [m, n] = alpha op(A) [m, k] op(B) [k, n] + beta C, leading dimensions in elements;
+/// ta: A is stored as [k, m]; tb: B is stored as [n, k]. beta 0 never reads C. T is float or
+/// double. run shares tiles of C among the device's threads, run_serial works in the calling
+/// thread; both give the same bits.
 template <class T>
 struct Gemm {
   static void run(Cpu& dev, bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k,

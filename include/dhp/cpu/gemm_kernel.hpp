@@ -1,6 +1,6 @@
 // The innermost loop of every matrix product on the Cpu: a panel of A times a panel of B, summed in
-// vector registers. Written with the vector extensions of GCC and clang. Every element of C is summed
-// over k in ascending order, whatever the width of the vectors, so all machines with fused
+// vector registers. Written with the vector extensions of GCC and clang. Every element of C is
+// summed over k in ascending order, whatever the width of the vectors, so all machines with fused
 // multiply-add give the same bits. The scheme of packed panels is that of Goto and van de Geijn,
 // "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008.
 #pragma once
@@ -49,8 +49,8 @@ struct Target {
   const T* bias;  ///< one value per column, or null
 };
 
-/// rows x columns of c, of which the first `valid_rows` and `valid_columns` are written. Always inlined,
-/// so that it is compiled for the machine of the function around it.
+/// rows x columns of c, of which the first `valid_rows` and `valid_columns` are written. Always
+/// inlined, so that it is compiled for the machine of the function around it.
 template <class T, class R, int rows>
 [[gnu::always_inline]] inline void multiply_rows_of_panel(std::int64_t depth, const T* a,
                                                           const T* b, const Target<T>& to,
@@ -128,8 +128,8 @@ void multiply_panel(Native, std::int64_t depth, const T* a, const T* b, const Ta
   multiply_panel_inline<T, Native>(depth, a, b, to, valid_rows, valid_columns);
 }
 
-// Compiled for AVX2 (x86-64-v3), a program still uses AVX-512 where the machine has it. Code for older
-// machines does not: it has no fused multiply-add, and the bits would depend on the machine.
+// Compiled for AVX2 (x86-64-v3), a program still uses AVX-512 where the machine has it. Code for
+// older machines does not: it has no fused multiply-add, and the bits would depend on the machine.
 #if defined(__x86_64__) && defined(__FMA__) && !defined(__AVX512F__)
 template <class T>
 [[gnu::target("avx512f")]] void multiply_panel(Avx512, std::int64_t depth, const T* a, const T* b,

@@ -1,6 +1,6 @@
-// Packing: copies a part of a matrix into the panels that gemm_kernel.hpp reads, turned and converted where
-// needed. Where the elements come from is a Source, so that a convolution packs straight from the image and 16-bit
-// matrices are widened on the way.
+// Packing: copies a part of a matrix into the panels that gemm_kernel.hpp reads, turned and
+// converted where needed. Where the elements come from is a Source, so that a convolution packs
+// straight from the image and 16-bit matrices are widened on the way.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -13,9 +13,9 @@
 
 namespace dhp::cpu {
 
-/// A Source of T hands out runs of a matrix: `const T* run(line, first, count, scratch)` returns `count`
-/// elements of a line, in place or after writing them to scratch. A line is what is contiguous in memory:
-/// along k ("deep"), or across it.
+/// A Source of T hands out runs of a matrix: `const T* run(line, first, count, scratch)` returns
+/// `count` elements of a line, in place or after writing them to scratch. A line is what is
+/// contiguous in memory: along k ("deep"), or across it.
 template <class T, class S>
 struct MatrixSource {
   const S* data;
@@ -45,7 +45,8 @@ Buffer<T> make_buffer(std::int64_t count) {
   return Buffer<T>(static_cast<T*>(::operator new (bytes, std::align_val_t{64})));
 }
 
-// Elements of a and b in turns: a0 b0 a1 b1 ..; first is 0 for the lower halves, width/2 for the upper.
+// Elements of a and b in turns: a0 b0 a1 b1 ..; first is 0 for the lower halves, width/2 for the
+// upper.
 template <int first, class V, int... at>
 V interleave(V a, V b, std::integer_sequence<int, at...>) {
   constexpr int width = sizeof...(at);
@@ -75,8 +76,8 @@ void transpose(typename Vector<T>::type (&block)[pack_width<T>]) {
   }
 }
 
-/// Lines along k: lines[0, count) of `depth` elements each become out[p * stride + line]; the lines up
-/// to width are zero.
+/// Lines along k: lines[0, count) of `depth` elements each become out[p * stride + line]; the lines
+/// up to width are zero.
 template <class T>
 void pack_deep_lines(const T* const* lines, int count, std::int64_t depth, T* out,
                      std::int64_t stride) {

@@ -1,4 +1,5 @@
-// pool on the Cpu: tiles are rows of the output, or whole images where pixels of several windows meet.
+// pool on the Cpu: tiles are rows of the output, or whole images where pixels of several windows
+// meet.
 #pragma once
 
 #include <dhp/device/cpu.hpp>

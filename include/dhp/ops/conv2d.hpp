@@ -1,5 +1,5 @@
-// conv2d: convolution of images [N, H, W, C] with a square kernel, and its two gradients.
-// Weights are [O, K, K, C]: then the pixels under the kernel, read in memory order, meet one row of them.
+// conv2d: convolution of images [N, H, W, C] with a square kernel, and its two gradients. Weights
+// are [O, K, K, C]: then the pixels under the kernel, read in memory order, meet one row of them.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -65,8 +65,8 @@ void conv2d_backward_data(Dev& dev, std::type_identity_t<ConstView<Dev>> dy,
   conv2d_backward_data_on(dev, dy, w, geometry, dx);
 }
 
-/// dw = beta dw + the gradient of the weights. dw [O, K, K, C] in the accumulation type of x; beta 0
-/// never reads it.
+/// dw = beta dw + the gradient of the weights. dw [O, K, K, C] in the accumulation type of x; beta
+/// 0 never reads it.
 template <Device Dev>
 void conv2d_backward_filter(Dev& dev, std::type_identity_t<ConstView<Dev>> x,
                             std::type_identity_t<ConstView<Dev>> dy, Conv2dGeometry geometry,

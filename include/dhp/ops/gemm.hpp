@@ -14,10 +14,10 @@ struct GemmOptions {
   double beta = 0;  ///< 0: c is written and never read
 };
 
-/// c = alpha op(a) op(b) + beta c + bias, with op(a) [M, K], op(b) [K, N], c [M, N], bias [N] or empty.
-/// a and b have one storage type; c and bias have that type or its accumulation type (a weight gradient
-/// of a 16-bit layer is f32). Sums are taken in the accumulation type and rounded once. c overlaps
-/// no input. Throws Error when shapes or types do not fit.
+/// c = alpha op(a) op(b) + beta c + bias, with op(a) [M, K], op(b) [K, N], c [M, N], bias [N] or
+/// empty. a and b have one storage type; c and bias have that type or its accumulation type (a
+/// weight gradient of a 16-bit layer is f32). Sums are taken in the accumulation type and rounded
+/// once. c overlaps no input. Throws Error when shapes or types do not fit.
 template <Device Dev>
 void gemm(Dev& dev, std::type_identity_t<ConstView<Dev>> a, std::type_identity_t<ConstView<Dev>> b,
           std::type_identity_t<View<Dev>> c, GemmOptions options = {},

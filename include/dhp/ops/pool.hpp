@@ -29,9 +29,9 @@ struct PoolGeometry {
   return {x[0], along(x[1]), along(x[2]), x[3]};
 }
 
-/// y = the maximum of each window; index (i32, shape of y) = h * W + w of that pixel in its image, the
-/// first of equals. A NaN in a window wins it. y has x's type. Throws Error when shapes or types do
-/// not fit, as do the other pooling ops.
+/// y = the maximum of each window; index (i32, shape of y) = h * W + w of that pixel in its image,
+/// the first of equals. A NaN in a window wins it. y has x's type. Throws Error when shapes or
+/// types do not fit, as do the other pooling ops.
 template <Device Dev>
 void max_pool_forward(Dev& dev, std::type_identity_t<ConstView<Dev>> x, PoolGeometry geometry,
                       std::type_identity_t<View<Dev>> y, std::type_identity_t<View<Dev>> index) {
@@ -61,7 +61,8 @@ void max_pool_backward(Dev& dev, std::type_identity_t<ConstView<Dev>> dy,
   max_pool_backward_on(dev, dy, index, dx);
 }
 
-/// y [N, C] = the mean over H and W of x [N, H, W, C], of the same type; summed in the accumulation type.
+/// y [N, C] = the mean over H and W of x [N, H, W, C], of the same type; summed in the accumulation
+/// type.
 template <Device Dev>
 void global_average_pool_forward(Dev& dev, std::type_identity_t<ConstView<Dev>> x,
                                  std::type_identity_t<View<Dev>> y) {
