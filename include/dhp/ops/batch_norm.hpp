@@ -35,8 +35,8 @@ void batch_norm_apply(Dev& dev, In<Dev> x, In<Dev> mean, In<Dev> inv_std, In<Dev
                       In<Dev> beta, bool relu, Out<Dev> y) {
   for (const auto& vector : {mean, inv_std, gamma, beta})
     check_per_column<Dev>("a vector", x, vector);
-  check(y.count() == x.count() && y.dtype() == x.dtype(), "batch_norm: ", x.shape(),
-        " does not fit ", y.shape());
+  check(y.count() == x.count() && y.dtype() == x.dtype(), "batch_norm: ", x.shape(), " of ",
+        x.dtype(), " does not fit ", y.shape(), " of ", y.dtype());
   batch_norm_apply_on(dev, x, mean, inv_std, gamma, beta, relu, y);
 }
 
