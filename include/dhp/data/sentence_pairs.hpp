@@ -76,11 +76,14 @@ class SentencePairs {
   std::shared_ptr<const std::vector<SentencePair>> pairs_;
 };
 
-/// Documents as the parts that a split deals out; long ones in pieces, so that a text of one document can
-/// be split too.
+/// Documents as the parts that a split deals out. Those of more than 64 sentences are dealt in pieces; a
+/// text of few documents in about 100 pieces, so that one of a single document can be split too. (A cut
+/// costs the pair that it parts.)
 [[nodiscard]] inline std::vector<Range> parts_of(const TokenText& text) {
-  // At least 100 pieces where the text has the sentences for it.
-  const auto piece = std::clamp<std::int64_t>(text.sentences() / 100, 2, 64);
+  constexpr std::int64_t few = 20;
+  constexpr std::int64_t most = 64;
+  const auto piece =
+      text.size() >= few ? most : std::clamp<std::int64_t>(text.sentences() / 100, 2, most);
   std::vector<Range> parts;
   for (std::int64_t document = 0; document < text.size(); ++document) {
     const Range whole = text.sentences_of(document);
