@@ -127,6 +127,13 @@ TEST_CASE("schedule_check: messages on an edge, however slow a stage is") {
   CHECK(most(ScheduleKind::zero_bubble, 4, 16, 100) == 4);
   // Before a slow stage 1 has done anything, stage 0 has sent all that it may before a gradient.
   CHECK(most(ScheduleKind::one_forward_one_backward, 3, 16, 100) == 3);
+  // In evaluation all gathers before a stage that is slower than those before it, be it the last.
+  for (const int stages : {2, 3}) {
+    StageLists lists;
+    for (int stage = 0; stage < stages; ++stage)
+      lists.push_back(dhp::forward_only(stage, stages, 6));
+    CHECK(dhp::check_schedule(lists, 1, 6, 100, Pass::evaluation).most_messages == 6);
+  }
 }
 
 TEST_CASE("schedule_check: a dropped action is missed") {
