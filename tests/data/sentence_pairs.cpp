@@ -102,6 +102,13 @@ TEST_CASE("sentence pairs: training and held-out share no sentence and no random
     const auto all = split.train.size() + split.held_out.size();
     CHECK(split.held_out.size() >= all / 10);
     CHECK(split.held_out.size() <= all / 5);
+    // The first held-out samples come from all over the text.
+    if (documents.size() == 300) {
+      std::int64_t last = 0;
+      for (std::int64_t index = 0; index < 20; ++index)
+        last = std::max(last, split.held_out.get(index).second);
+      CHECK(last > text->sentences() / 2);
+    }
     const auto again = dhp::split_sentence_pairs(text, Pairing::next, 0.1, 7);
     CHECK(list(again.held_out) == list(split.held_out));
     CHECK(list(dhp::split_sentence_pairs(text, Pairing::next, 0.1, 8).held_out) !=

@@ -99,7 +99,8 @@ class SentencePairs {
 }
 
 /// Training and held-out pairs that share no sentence: parts are dealt in a random order, which `seed`
-/// alone decides, until the held-out side has its fraction of all pairs.
+/// alone decides, first to the held-out side until it has its fraction of all pairs. Both sides keep that
+/// order, so the first samples of either speak for all.
 [[nodiscard]] inline Split<SentencePairs> split_sentence_pairs(
     std::shared_ptr<const TokenText> text, Pairing pairing, double held_out, std::uint64_t seed) {
   check(held_out > 0 && held_out < 1, "a held-out fraction of ", held_out,
@@ -111,20 +112,17 @@ class SentencePairs {
     parts.push_back(part);
     pairs += part.size() - 1;
   }
-  const auto wanted =
+  auto wanted =
       std::max<std::int64_t>(2, static_cast<std::int64_t>(held_out * static_cast<double>(pairs)));
   const Permutation order(static_cast<std::int64_t>(parts.size()), seed, -1);
-  std::vector<bool> is_held_out(parts.size(), false);
-  std::int64_t dealt = 0;
-  for (std::int64_t at = 0; at < order.size() && dealt < wanted; ++at) {
-    const auto part = static_cast<std::size_t>(order(at));
-    is_held_out[part] = true;
-    dealt += parts[part].size() - 1;
+  std::vector<Range> train;
+  std::vector<Range> kept;
+  for (std::int64_t at = 0; at < order.size(); ++at) {
+    const Range part = parts[static_cast<std::size_t>(order(at))];
+    (wanted > 0 ? kept : train).push_back(part);
+    wanted -= part.size() - 1;
   }
-  std::vector<Range> sides[2];
-  for (std::size_t part = 0; part < parts.size(); ++part)
-    sides[is_held_out[part] ? 1 : 0].push_back(parts[part]);
-  return {SentencePairs(text, sides[0], pairing), SentencePairs(text, sides[1], pairing)};
+  return {SentencePairs(text, train, pairing), SentencePairs(text, kept, pairing)};
 }
 
 }  // namespace dhp
