@@ -218,11 +218,13 @@ ParsedResNet parse_resnet(int argc, char** argv) {
   app.add_option("--width", options.width, "Channels of the stem")
       ->check(CLI::PositiveNumber)
       ->group("Model");
-  app.add_option("--image-size", options.image_size, "Pixels of a side")
-      ->check(CLI::Range(8, 1024))
+  app.add_option("--image-size", options.image_size,
+                 "Pixels of a side; 0: as the data are, 224 if synthetic")
+      ->check(CLI::Range(0, 1024))
       ->group("Model");
-  app.add_option("--classes", options.classes, "Of the classifier")
-      ->check(CLI::PositiveNumber)
+  app.add_option("--classes", options.classes,
+                 "Of the classifier; 0: as the data say, 1000 if synthetic")
+      ->check(CLI::NonNegativeNumber)
       ->group("Model");
   app.add_option("--stem-stride", options.stem_stride,
                  "Of the 3x3 stem that images up to 64 pixels get")

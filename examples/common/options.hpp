@@ -70,8 +70,8 @@ struct ResNetOptions {
   RunOptions run{};
   int depth = 50;
   std::int64_t width = 64;
-  std::int64_t image_size = 224;
-  std::int64_t classes = 1000;
+  std::int64_t image_size = 0;  ///< 0: of the data; 224 for synthetic images
+  std::int64_t classes = 0;     ///< 0: of the data; 1000 for synthetic images
   int stem_stride = 1;
   bool zero_init_gamma = false;
   bool sync_batch_norm = false;

@@ -11,6 +11,7 @@
 #include <dhp/train/checkpoint.hpp>
 #include <dhp/train/trainer.hpp>
 
+#include "data.hpp"
 #include "options.hpp"
 #include "progress.hpp"
 
@@ -45,28 +46,25 @@ template <class Dev>
   dhp::fail("unknown --optimizer \"", options.optimizer, "\"; choose sgd, lars, adamw or lamb");
 }
 
-/// Batchers of a run, shared by all ranks of a process: what to train on and what to measure on.
-template <class Train, class HeldOut = Train>
-struct RunData {
-  Train train;
-  HeldOut held_out;
-};
-
 /// A model's own view of an evaluation: names and values for the progress line and the metrics.
 using Measures = std::vector<std::pair<std::string, double>>;
 
-/// make_model(build) describes the model; measures(loss) names what an evaluation found.
-template <class Dev, class Data, class MakeModel, class MakeMeasures>
+[[nodiscard]] inline double share(std::int64_t part, std::int64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+/// make_model(build) describes the model; measures(terms) names what an evaluation found.
+template <class Dev, class MakeModel, class MakeMeasures>
 class TrainingRun {
  public:
-  TrainingRun(Dev& dev, dhp::Comm<Dev> world, const RunOptions& options, const Data& data,
-              MakeModel make_model, MakeMeasures measures)
+  TrainingRun(Dev& dev, dhp::Comm<Dev> world, const RunOptions& options, const AnyBatcher& train,
+              const AnyBatcher& held_out, MakeModel make_model, MakeMeasures measures)
       : dev_(dev),
         options_(options),
         mesh_(std::move(world), options.mesh),
-        data_(data),
+        held_out_(held_out),
         measures_(measures),
-        loader_(dev, data.train, loader_options(options.seed)),
+        loader_(dev, train, loader_options()),
         pipeline_(dev, described(make_model), mesh_, pipeline_options(), example()),
         replicas_(make_replicas()),
         norms_(mesh_.tensor(), mesh_.pipeline(), pipeline_.parameters_in_model()),
@@ -85,7 +83,7 @@ class TrainingRun {
     Metrics metrics(rank_zero() ? options_.metrics : "", !options_.load.empty());
     if (rank_zero()) progress_ = std::make_unique<Progress>(trainer.steps_done(), total);
     introduce(total);
-    if (trainer.steps_done() < total) evaluate(trainer, metrics, "at the start");
+    evaluate(trainer, metrics, "at the start");
 
     while (trainer.steps_done() < total) {
       const auto start = std::chrono::steady_clock::now();
@@ -111,18 +109,21 @@ class TrainingRun {
   }
 
  private:
+  using Pipeline = dhp::PipelineParallel<Dev>;
+  using Replicas = dhp::DataParallel<Dev, Pipeline, dhp::Bucketed>;
+
   [[nodiscard]] bool rank_zero() { return mesh_.world().rank() == 0; }
   void say(const std::string& text) {
     if (progress_) progress_->line(text);
     else std::fprintf(stderr, "%s\n", text.c_str());
   }
 
-  [[nodiscard]] dhp::LoaderOptions loader_options(std::uint64_t seed) {
+  [[nodiscard]] dhp::LoaderOptions loader_options() {
     return {.global_batch = options_.global_batch,
             .micro_batch = options_.micro_batch,
             .replica = mesh_.data().rank(),
             .replicas = mesh_.data().size(),
-            .seed = seed,
+            .seed = options_.seed,
             .threads = options_.loader_threads};
   }
   [[nodiscard]] dhp::Model<Dev> described(MakeModel& make_model) {
@@ -160,7 +161,6 @@ class TrainingRun {
   }
 
   void introduce(std::int64_t total) {
-    // Elements on this rank, whole model: tied and replicated ones are told apart by the store.
     if (!rank_zero()) return;
     say(dhp::concat("layout ", to_text(mesh_), ", schedule ", options_.schedule, ", ",
                     options_.precision, ", ", loader_.batching().dataset_size(),
@@ -169,9 +169,9 @@ class TrainingRun {
 
   template <class T>
   void evaluate(T& trainer, Metrics& metrics, const std::string& when) {
-    if (data_.held_out.size() == 0) return;
-    auto options = dhp::evaluation_pass(loader_options(options_.seed));
-    dhp::Loader loader(dev_, data_.held_out, options);
+    if (held_out_.size() == 0) return;
+    auto options = dhp::evaluation_pass(loader_options());
+    dhp::Loader<Dev, AnyBatcher> loader(dev_, held_out_, options);
     std::vector<dhp::LossTerm> terms(pipeline_.term_names().size());
     while (!loader.finished()) {
       const auto batches = loader.next();
@@ -221,8 +221,6 @@ class TrainingRun {
     return fields;
   }
 
-  using Pipeline = dhp::PipelineParallel<Dev>;
-  using Replicas = dhp::DataParallel<Dev, Pipeline, dhp::Bucketed>;
   [[nodiscard]] std::unique_ptr<Replicas> make_replicas() {
     // "plain" is one bucket that holds everything: it starts after the whole backward pass.
     const auto bytes = options_.reducer == "plain"
@@ -234,10 +232,9 @@ class TrainingRun {
   Dev& dev_;
   const RunOptions& options_;
   dhp::Mesh<Dev> mesh_;
-  const Data& data_;
+  const AnyBatcher& held_out_;
   MakeMeasures measures_;
-  using TrainBatcher = std::remove_cvref_t<decltype(std::declval<Data>().train)>;
-  dhp::Loader<Dev, TrainBatcher> loader_;
+  dhp::Loader<Dev, AnyBatcher> loader_;
   Pipeline pipeline_;
   std::unique_ptr<Replicas> replicas_;
   dhp::Norms<Dev> norms_;

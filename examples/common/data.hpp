@@ -1,0 +1,70 @@
+// What a trainer reads: batchers of any dataset, so that the training run is compiled once; and how the
+// two trainers find their data. Compiled in images.cpp and text.cpp, once for both devices.
+#pragma once
+
+#include <dhp/data/collate.hpp>
+
+#include "options.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace examples {
+
+/// A batcher of any type; cheap to copy. A default one is empty.
+class AnyBatcher {
+ public:
+  AnyBatcher() = default;
+  template <dhp::Batcher B>
+  explicit AnyBatcher(B batcher)
+      : size_(batcher.size()),
+        collate_([batcher = std::move(batcher)](std::span<const std::int64_t> indices,
+                                                std::int64_t epoch) {
+          return batcher.collate(indices, epoch);
+        }) {}
+
+  [[nodiscard]] std::int64_t size() const { return size_; }
+  [[nodiscard]] dhp::HostBatch collate(std::span<const std::int64_t> indices,
+                                       std::int64_t epoch) const {
+    return collate_(indices, epoch);
+  }
+  /// The first `count` samples only; 0: all.
+  [[nodiscard]] AnyBatcher first(std::int64_t count) const {
+    AnyBatcher fewer = *this;
+    if (count > 0 && count < size_) fewer.size_ = count;
+    return fewer;
+  }
+
+ private:
+  std::int64_t size_ = 0;
+  std::function<dhp::HostBatch(std::span<const std::int64_t>, std::int64_t)> collate_;
+};
+
+struct ImageData {
+  AnyBatcher train;
+  AnyBatcher held_out;
+  std::int64_t channels = 3;
+  std::int64_t image_size = 224;
+  std::int64_t classes = 1000;
+  std::string description;
+};
+
+/// "synthetic", a directory with an IDX pair (MNIST's file names), one with images.npy and labels.npy, or one
+/// with a folder of PNG and JPEG files for each class. image_size and classes of 0: those of the data.
+[[nodiscard]] ImageData load_images(const ResNetOptions& options);
+
+struct TextData {
+  AnyBatcher train;
+  AnyBatcher held_out;
+  std::int64_t vocabulary = 0;
+  double unigram_cross_entropy = 0;  ///< of the held-out tokens that are to be predicted, in nats
+  std::string description;
+};
+
+/// "synthetic", a text file, a directory of them, or WordNet's directory (its glosses).
+[[nodiscard]] TextData load_text(const BertOptions& options);
+
+}  // namespace examples

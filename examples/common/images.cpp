@@ -1,0 +1,174 @@
+#include <dhp/data/dataset.hpp>
+#include <dhp/data/image.hpp>
+#include <dhp/data/image_batcher.hpp>
+#include <dhp/data/image_folder.hpp>
+#include <dhp/data/synthetic.hpp>
+
+#include "data.hpp"
+#ifdef DHP_HAS_ZLIB
+#include <dhp/data/gzip.hpp>
+#endif
+#ifdef DHP_HAS_PNG
+#include <dhp/data/png.hpp>
+#endif
+#ifdef DHP_HAS_JPEG
+#include <dhp/data/jpeg.hpp>
+#endif
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+namespace examples {
+namespace {
+
+dhp::Unpack unpacker() {
+#ifdef DHP_HAS_ZLIB
+  return &dhp::gunzip;
+#else
+  return nullptr;
+#endif
+}
+
+std::vector<dhp::Decoder> decoders() {
+  std::vector<dhp::Decoder> list;
+#ifdef DHP_HAS_PNG
+  list.push_back(dhp::png_decoder());
+#endif
+#ifdef DHP_HAS_JPEG
+  list.push_back(dhp::jpeg_decoder());
+#endif
+  return list;
+}
+
+/// `name` or `name`.gz in a directory.
+std::optional<std::string> packed_or_plain(const std::string& directory, const std::string& name) {
+  for (const auto& candidate : {directory + "/" + name, directory + "/" + name + ".gz"})
+    if (std::filesystem::exists(candidate)) return candidate;
+  return std::nullopt;
+}
+
+/// Batchers over a training and a held-out dataset; normalised by the training set's statistics.
+template <class Train, class HeldOut>
+ImageData batchers(const ResNetOptions& options, Train train, HeldOut held_out, int size,
+                   int channels, std::int64_t classes, std::string description) {
+  constexpr std::int64_t enough_for_statistics = 5000;
+  const auto statistics = dhp::channel_statistics(train, enough_for_statistics);
+  dhp::ImageBatcherOptions batch{.height = size,
+                                 .width = size,
+                                 .channels = channels,
+                                 .dtype = options.run.compute(),
+                                 .mean = statistics.mean,
+                                 .deviation = statistics.deviation,
+                                 .seed = options.run.seed};
+  ImageData data{.train = {},
+                 .held_out = AnyBatcher(dhp::ImageBatcher(std::move(held_out), batch))
+                                 .first(options.run.evaluate_samples),
+                 .channels = channels,
+                 .image_size = size,
+                 .classes = classes,
+                 .description = std::move(description)};
+  if (options.augment)
+    batch.augment = size <= 64 ? dhp::AugmentOptions{.crop_padding = size / 8, .flip = true}
+                               : dhp::AugmentOptions{.flip = true, .random_resized_crop = true};
+  data.train = AnyBatcher(dhp::ImageBatcher(std::move(train), batch)).first(options.run.samples);
+  return data;
+}
+
+/// One dataset: its last part, in a random order, is held out.
+template <class D>
+ImageData split_batchers(const ResNetOptions& options, D dataset, int size, int channels,
+                         std::int64_t classes, std::string description) {
+  auto [train, held_out] = dhp::split_fraction(
+      dhp::shuffle(std::move(dataset), options.run.seed, -1), options.run.held_out);
+  return batchers(options, std::move(train), std::move(held_out), size, channels, classes,
+                  std::move(description));
+}
+
+struct IdxPair {
+  std::string images;
+  std::string labels;
+};
+std::optional<IdxPair> idx_pair(const std::string& directory, const std::string& which) {
+  const auto images = packed_or_plain(directory, which + "-images-idx3-ubyte");
+  const auto labels = packed_or_plain(directory, which + "-labels-idx1-ubyte");
+  if (!images || !labels) return std::nullopt;
+  return IdxPair{*images, *labels};
+}
+
+dhp::ImageArray load_pair(const IdxPair& pair, std::int64_t classes) {
+  return dhp::load_idx_images(pair.images, pair.labels, static_cast<int>(classes), unpacker());
+}
+
+int size_or(const ResNetOptions& options, int of_data) {
+  return options.image_size > 0 ? static_cast<int>(options.image_size) : of_data;
+}
+
+dhp::ImageFolder open_folder(const ResNetOptions& options, const std::string& path) {
+  return dhp::ImageFolder(
+      path, decoders(),
+      {.skip_bad = options.run.skip_bad, .threads = options.run.loader_threads + 1});
+}
+
+std::string folder_text(const dhp::ImageFolder& folder, const std::string& path) {
+  auto text = dhp::concat(path, " (", folder.size(), " images in ", folder.classes(), " folders");
+  if (!folder.skipped().empty())
+    text += dhp::concat(", ", folder.skipped().size(),
+                        " that cannot be read were skipped, first: ", folder.skipped().front());
+  return text + ")";
+}
+
+}  // namespace
+
+ImageData load_images(const ResNetOptions& options) {
+  const auto& path = options.run.data;
+  const std::int64_t idx_classes = options.classes > 0 ? options.classes : 10;
+  if (path == "synthetic") {
+    const int size = size_or(options, 224);
+    const auto classes = options.classes > 0 ? options.classes : 1000;
+    const dhp::SyntheticImages images(
+        {.samples = options.run.samples > 0 ? options.run.samples : 2048,
+         .classes = static_cast<int>(classes),
+         .height = size,
+         .width = size,
+         .channels = 3,
+         .seed = options.run.seed});
+    return split_batchers(options, images, size, 3, classes, "synthetic images");
+  }
+  dhp::check(std::filesystem::exists(path), "--data ", path,
+             ": there is no such file or directory");
+  dhp::check(std::filesystem::is_directory(path), "--data ", path,
+             ": is a file; images come from a directory with an IDX pair, with images.npy and "
+             "labels.npy, or with a folder per class");
+  if (const auto pair = idx_pair(path, "train")) {
+    const auto train = load_pair(*pair, idx_classes);
+    const auto size = size_or(options, train.height());
+    const auto test_directory = options.test_data.empty() ? path : options.test_data;
+    const auto text = dhp::concat(path, " (IDX, ", train.size(), " images)");
+    if (const auto test = idx_pair(test_directory, "t10k"))
+      return batchers(options, train, load_pair(*test, idx_classes), size, train.channels(),
+                      idx_classes, text);
+    return split_batchers(options, train, size, train.channels(), idx_classes, text);
+  }
+  if (std::filesystem::exists(path + "/images.npy")) {
+    const auto images = dhp::load_npy_images(path + "/images.npy", path + "/labels.npy",
+                                             static_cast<int>(idx_classes));
+    return split_batchers(options, images, size_or(options, images.height()), images.channels(),
+                          idx_classes, dhp::concat(path, " (npy, ", images.size(), " images)"));
+  }
+  const bool divided = std::filesystem::is_directory(path + "/train");
+  const auto folder = open_folder(options, divided ? path + "/train" : path);
+  const std::int64_t classes = folder.classes();
+  dhp::check(options.classes == 0 || options.classes == classes, "--classes ", options.classes,
+             ", but ", path, " has ", classes, " folders");
+  const auto size = size_or(options, 224);
+  auto test = options.test_data;
+  for (const auto* name : {"/val", "/test"})
+    if (test.empty() && divided && std::filesystem::is_directory(path + name)) test = path + name;
+  if (test.empty())
+    return split_batchers(options, folder, size, 3, classes, folder_text(folder, path));
+  return batchers(options, folder, open_folder(options, test), size, 3, classes,
+                  folder_text(folder, path));
+}
+
+}  // namespace examples

@@ -1,0 +1,85 @@
+#include <dhp/data/masked_lm_batcher.hpp>
+#include <dhp/data/synthetic_text.hpp>
+#include <dhp/data/text.hpp>
+#include <dhp/data/unigram.hpp>
+#include <dhp/data/wordnet.hpp>
+#include <dhp/data/wordpiece.hpp>
+#include <dhp/data/wordpiece_train.hpp>
+
+#include "data.hpp"
+#ifdef DHP_HAS_ZLIB
+#include <dhp/data/gzip.hpp>
+#endif
+
+#include <filesystem>
+#include <memory>
+
+namespace examples {
+namespace {
+
+dhp::TextOptions text_options() {
+  dhp::TextOptions options;
+#ifdef DHP_HAS_ZLIB
+  options.unpack = &dhp::gunzip;
+#endif
+  return options;
+}
+
+struct Tokenised {
+  dhp::Vocabulary vocabulary;
+  std::shared_ptr<const dhp::TokenText> text;
+  dhp::Pairing pairing;
+  std::string description;
+};
+
+Tokenised tokenise(const BertOptions& options) {
+  const auto& path = options.run.data;
+  if (path == "synthetic") {
+    dhp::check(options.vocabulary.empty(), "--vocabulary ", options.vocabulary,
+               " does not fit --data synthetic, which has a vocabulary of its own");
+    const auto size = std::min<std::int64_t>(options.vocabulary_size, 512);
+    return {dhp::synthetic_vocabulary(size),
+            std::make_shared<dhp::TokenText>(
+                dhp::synthetic_text({.documents = 2048, .vocabulary_size = size})),
+            dhp::Pairing::next, "synthetic text"};
+  }
+  dhp::check(std::filesystem::exists(path), "--data ", path,
+             ": there is no such file or directory");
+  const bool wordnet = dhp::is_wordnet(path);
+  const auto text = wordnet ? dhp::read_wordnet(path) : dhp::read_text(path, text_options());
+  auto vocabulary = options.vocabulary.empty()
+                        ? dhp::train_wordpiece(text, {.size = options.vocabulary_size})
+                        : dhp::load_vocabulary(options.vocabulary);
+  const dhp::WordPiece wordpiece(vocabulary);
+  auto tokens = std::make_shared<dhp::TokenText>(wordpiece.encode(text));
+  return {std::move(vocabulary), tokens, wordnet ? dhp::Pairing::first : dhp::Pairing::next,
+          dhp::concat(path, wordnet ? " (WordNet's glosses, " : " (", text.sentences(),
+                      " sentences, ", tokens->items().size(), " tokens)")};
+}
+
+}  // namespace
+
+TextData load_text(const BertOptions& options) {
+  auto tokenised = tokenise(options);
+  const auto& run = options.run;
+  auto [train, held_out] =
+      dhp::split_sentence_pairs(tokenised.text, tokenised.pairing, run.held_out, run.seed);
+  const dhp::MaskedLmOptions masking{.sequence_length = options.sequence_length,
+                                     .whole_words = options.whole_word_masking,
+                                     .seed = run.seed};
+  const auto layout =
+      options.layout == "packed" ? dhp::TokenLayout::packed : dhp::TokenLayout::padded;
+  const auto evaluated = run.evaluate_samples;
+  const auto unigram = dhp::unigram_of(train, tokenised.vocabulary, masking);
+  return {
+      .train = AnyBatcher(dhp::MaskedLmBatcher(train, tokenised.vocabulary, masking, layout))
+                   .first(run.samples),
+      .held_out = AnyBatcher(dhp::MaskedLmBatcher(held_out, tokenised.vocabulary, masking, layout))
+                      .first(evaluated),
+      .vocabulary = tokenised.vocabulary.size(),
+      .unigram_cross_entropy =
+          dhp::unigram_cross_entropy(unigram, held_out, tokenised.vocabulary, masking, evaluated),
+      .description = tokenised.description};
+}
+
+}  // namespace examples
