@@ -40,6 +40,8 @@ TEST_CASE("sentences: by punctuation, over line breaks") {
   CHECK(cut("Mr. Smith met J. Doe vs. the U.S. Army. Then... Nothing?! He said e.g. this.",
             SentenceRule::punctuation) == Cut{{"Mr. Smith met J. Doe vs. the U.S. Army.", "Then...",
                                                "Nothing?!", "He said e.g. this."}});
+  CHECK(cut("\"Why?\" he asked. Nobody knew.", SentenceRule::punctuation) ==
+        Cut{{"\"Why?\" he asked.", "Nobody knew."}});
   CHECK(cut("...", SentenceRule::punctuation) == Cut{{"..."}});
   CHECK(cut("a.b.c", SentenceRule::punctuation) == Cut{{"a.b.c"}});
 }

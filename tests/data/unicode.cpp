@@ -47,6 +47,24 @@ TEST_CASE("unicode: folding is lower case without accents, and done once is done
     REQUIRE(unicode::fold(unicode::fold(point)) == unicode::fold(point));
 }
 
+TEST_CASE("unicode: the accented letters of Latin, by range") {
+  struct {
+    char32_t first, last, letter;
+  } const ranges[] = {{0xC0, 0xC5, U'a'},     {0xC7, 0xC7, U'c'},     {0xC8, 0xCB, U'e'},
+                      {0xCC, 0xCF, U'i'},     {0xD1, 0xD1, U'n'},     {0xD2, 0xD6, U'o'},
+                      {0xD9, 0xDC, U'u'},     {0xDD, 0xDD, U'y'},     {0x100, 0x105, U'a'},
+                      {0x106, 0x10D, U'c'},   {0x112, 0x11B, U'e'},   {0x128, 0x130, U'i'},
+                      {0x14C, 0x151, U'o'},   {0x15A, 0x161, U's'},   {0x168, 0x173, U'u'},
+                      {0x179, 0x17E, U'z'},   {0x1EA0, 0x1EB7, U'a'}, {0x1EB8, 0x1EC7, U'e'},
+                      {0x1ECC, 0x1EE3, U'o'}, {0x1EE4, 0x1EF1, U'u'}, {0x1EF2, 0x1EF9, U'y'}};
+  for (const auto& range : ranges)
+    for (auto point = range.first; point <= range.last; ++point) {
+      CAPTURE(static_cast<int>(point));
+      CHECK(unicode::fold(point) == range.letter);
+      if (point < 0xE0) CHECK(unicode::fold(point + 0x20) == range.letter);
+    }
+}
+
 TEST_CASE("unicode: spaces, control, punctuation of ASCII") {
   for (char32_t point = 0; point < 0x80; ++point) {
     const bool letter_or_digit = (point >= '0' && point <= '9') || (point >= 'A' && point <= 'Z') ||

@@ -1,6 +1,7 @@
 // The first half of BERT's tokenizer: from text to words. Control characters go, spaces part words,
 // each punctuation mark and each ideograph is a word of its own; uncased: lower case without accents.
-// Agrees with Hugging Face's BertTokenizer on ASCII, Latin, Greek and Cyrillic text and on ideographs.
+// Agrees with Hugging Face's BertTokenizer on Latin, Greek and Cyrillic text, punctuation and unified
+// ideographs; not decomposed, as theirs are: Hangul, kana with marks, compatibility ideographs.
 #pragma once
 
 #include <dhp/data/unicode.hpp>

@@ -112,8 +112,8 @@ class WordPieceTrainer {
 
   void add_characters(const std::vector<std::pair<std::string, std::int64_t>>& words) {
     std::map<std::string, std::int64_t> counts;
-    for (const auto& [word, count] : words)
-      characters(word, [&](const std::string& token) { counts[token] += count; });
+    for (const auto& word : words)
+      characters(word.first, [&](const std::string& token) { counts[token] += word.second; });
     std::vector<std::pair<std::int64_t, std::string>> ranked;
     for (const auto& [token, count] : counts) ranked.emplace_back(-count, token);
     std::sort(ranked.begin(), ranked.end());  // frequent first, then in byte order
