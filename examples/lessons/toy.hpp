@@ -1,0 +1,81 @@
+// What the lessons share: a small network, and samples of a function that it can learn,
+// y = sin(3 x0) * x1. All numbers are functions of (sample, element): every rank makes its own.
+#pragma once
+
+#include <dhp/default_device.hpp>
+
+#include <cmath>
+#include <vector>
+
+namespace toy {
+
+using Dev = dhp::DefaultDevice;
+
+inline constexpr std::int64_t samples_of_a_micro_batch = 16;
+
+/// Micro-batch k: input [16, 2], side input "targets" [16, 1].
+inline dhp::MicroBatch<Dev> batch(Dev& dev, std::int64_t k) {
+  const dhp::RandomStream random{.seed = 1};
+  std::vector<float> x, y;
+  const auto first = k * samples_of_a_micro_batch;
+  for (auto sample = first; sample < first + samples_of_a_micro_batch; ++sample) {
+    const auto at = static_cast<std::uint64_t>(2 * sample);
+    const double a = 2 * random.uniform(at) - 1;
+    const double b = 2 * random.uniform(at + 1) - 1;
+    x.push_back(static_cast<float>(a));
+    x.push_back(static_cast<float>(b));
+    y.push_back(static_cast<float>(std::sin(3 * a) * b));
+  }
+  dhp::MicroBatch<Dev> made;
+  made.index = k;
+  made.first_sample = first;
+  made.samples = samples_of_a_micro_batch;
+  made.input = dhp::Tensor<Dev>::from_host(dev, {samples_of_a_micro_batch, 2}, x);
+  made.side.emplace_back("targets",
+                         dhp::Tensor<Dev>::from_host(dev, {samples_of_a_micro_batch, 1}, y));
+  made.counts = {{"elements", samples_of_a_micro_batch}};
+  return made;
+}
+
+/// Pairs of linear layers, 32 wide between; the outputs of the first and the inputs of the second of
+/// each pair are split over build.tensor. In a group of one they are plain layers.
+inline dhp::Model<Dev> network(dhp::Build<Dev>& build) {
+  const auto linear = [](std::int64_t in, std::int64_t out) {
+    return dhp::LinearOptions{.in = in, .out = out, .weight_init = dhp::he_normal(in)};
+  };
+  dhp::Model<Dev> model;
+  model.add("first", dhp::column_parallel_linear(build, "first", linear(2, 32)));
+  model.add("gelu 1", dhp::gelu<Dev>());
+  model.add("second", dhp::RowParallelLinear<Dev>(build, "second", linear(32, 16)));
+  model.add("gelu 2", dhp::gelu<Dev>());
+  model.add("third", dhp::column_parallel_linear(build, "third", linear(16, 32)));
+  model.add("gelu 3", dhp::gelu<Dev>());
+  model.add("last", dhp::RowParallelLinear<Dev>(build, "last", linear(32, 1)));
+  model.loss = dhp::MeanSquaredError<Dev>();
+  return model;
+}
+
+/// Trains the network in any layout and returns the loss of each step. What every rank runs.
+inline std::vector<double> train(dhp::Comm<Dev> world, dhp::MeshShape shape,
+                                 dhp::PipelineOptions options, int micro_batches, int steps) {
+  Dev dev;
+  dhp::Mesh<Dev> mesh(std::move(world), shape);
+  dhp::Build<Dev> build;
+  build.tensor = mesh.tensor();
+  dhp::PipelineParallel<Dev> stage(dev, network(build), mesh, options, batch(dev, 0));
+  dhp::DataParallel model(dev, stage, mesh.data());
+  dhp::Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
+  dhp::AdamW<Dev> optimizer(dev, stage.store(), {.weight_decay = 0});
+  dhp::Trainer trainer(dev, model, mesh, optimizer, norms, {.learning_rate = {.peak = 0.01}});
+
+  // This replica's share of the micro-batches.
+  std::vector<dhp::MicroBatch<Dev>> mine;
+  const auto dealt = dhp::part_of(micro_batches, mesh.data().size(), mesh.data().rank());
+  for (auto k = dealt.first; k < dealt.last; ++k) mine.push_back(batch(dev, k));
+
+  std::vector<double> losses;
+  for (int step = 0; step < steps; ++step) losses.push_back(trainer.step(mine).loss);
+  return losses;
+}
+
+}  // namespace toy
