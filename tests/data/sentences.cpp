@@ -42,6 +42,8 @@ TEST_CASE("sentences: by punctuation, over line breaks") {
                                                "Nothing?!", "He said e.g. this."}});
   CHECK(cut("\"Why?\" he asked. Nobody knew.", SentenceRule::punctuation) ==
         Cut{{"\"Why?\" he asked.", "Nobody knew."}});
+  CHECK(cut("3. Grant. It ends in 1999. So", SentenceRule::punctuation) ==
+        Cut{{"3. Grant.", "It ends in 1999.", "So"}});
   CHECK(cut("...", SentenceRule::punctuation) == Cut{{"..."}});
   CHECK(cut("a.b.c", SentenceRule::punctuation) == Cut{{"a.b.c"}});
 }

@@ -55,6 +55,13 @@ inline bool is_abbreviation(std::string_view text, std::size_t at) {
          std::find(known.begin(), known.end(), word) != known.end();
 }
 
+/// Whether a text is the number of an item in a list ("3", "(12").
+inline bool is_item_number(std::string_view text) {
+  return text.size() <= 4 && std::all_of(text.begin(), text.end(), [](char letter) {
+           return (letter >= '0' && letter <= '9') || letter == '(';
+         });
+}
+
 /// Adds the sentences of one line or paragraph. A sentence ends at . ! or ? (and what closes quotes or
 /// brackets after it) before a space, unless a small letter follows or a short form stands before it.
 inline void add_by_punctuation(std::string_view text, Text& into) {
@@ -65,7 +72,8 @@ inline void add_by_punctuation(std::string_view text, Text& into) {
     while (end < text.size() && (ends_sentence(text[end]) || closes(text[end]))) ++end;
     auto next = end;
     while (next < text.size() && is_blank(text[next])) ++next;
-    const bool inside = next == end || next == text.size() || is_lower(text[next]) ||
+    const bool inside = is_item_number(text.substr(first, at - first)) || next == end ||
+                        next == text.size() || is_lower(text[next]) ||
                         (text[at] == '.' && end == at + 1 && is_abbreviation(text, at));
     if (!inside) {
       into.add_sentence(trimmed(text.substr(first, end - first)));
