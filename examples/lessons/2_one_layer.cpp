@@ -16,7 +16,7 @@ int main() {
   dhp::ParameterList<Dev> parameters;
   layer.parameters(parameters);
   dhp::ParameterStore<Dev> store(dev, parameters, {.seed = 1});  // memory and initial values
-  dhp::Sgd<Dev> optimizer(dev, store, {.momentum = 0.9});
+  dhp::Sgd<Dev> optimizer(dev, store, {.momentum = 0.5});
 
   const std::vector<float> inputs{0, 0, 1, 0, 0, 1, 1, 1, -1, 2, 2, -1};  // [6, 2]
   std::vector<float> targets;
@@ -37,7 +37,7 @@ int main() {
     scale(dev, 2.0 / 6, y.mut());
 
     (void)layer.backward(dev, std::move(y), tape);
-    optimizer.step(dev, {}, {.learning_rate = 0.05, .step = step});
+    optimizer.step(dev, {}, {.learning_rate = 0.1, .step = step});
     if (step % 20 == 0 || step == 1) std::printf("step %2d  loss %.6f\n", step, loss);
   }
   const auto& weight = parameters[0]->value;
