@@ -28,21 +28,25 @@ struct Layout {
   }
 };
 
+enum class ReducerKind { bucketed, plain };
+
 struct RunSettings {
   dhp::DType compute = dhp::DType::f64;
   bool order_free = false;
-  bool plain_reducer = false;
+  ReducerKind reducer = ReducerKind::bucketed;
   int steps = 5;
   std::int64_t micro_batches = 8;
   double lr = 0.05;
   std::size_t bucket_bytes = 4096;
   dhp::LossScaleOptions loss_scale{};
+  int threads = 1;  ///< of each rank's device
 };
 
 /// Unsplit tensors by parameter name, and the curve.
 struct RunResult {
   std::vector<double> losses;
   std::vector<double> norms;
+  std::vector<std::vector<bool>> skipped;  ///< by rank of the world, by step
   std::map<std::string, std::vector<double>> values;
   std::map<std::string, std::vector<double>> gradients;
 };
@@ -70,17 +74,16 @@ inline std::vector<double> host_values(dhp::Cpu& dev, dhp::ConstView<dhp::Cpu> v
   return wide.to_host<double>(dev);
 }
 
-/// make_model(build) describes the model; make_batch(dev, step, k) makes micro-batch k of a step.
-template <class MakeModel, class MakeBatch>
-RunResult run_layout(const Layout& layout, const RunSettings& settings, MakeModel make_model,
-                     MakeBatch make_batch) {
+/// Runs body(dev, mesh, pipeline, trainer) on every rank of the layout. make_model(build) describes the
+/// model; example(dev) is any micro-batch.
+template <class MakeModel, class Example, class Body>
+void on_each_rank(const Layout& layout, const RunSettings& settings, MakeModel make_model,
+                  Example example, Body body) {
   using dhp::Cpu;
-  RunResult result;
-  std::mutex mutex;
   dhp::run_ranks(
       layout.mesh.size(),
       [&](dhp::Comm<Cpu> world) {
-        Cpu dev;
+        Cpu dev({.threads = settings.threads});
         dhp::Mesh<Cpu> mesh(std::move(world), layout.mesh);
         dhp::Build<Cpu> build;
         build.compute = settings.compute;
@@ -91,25 +94,52 @@ RunResult run_layout(const Layout& layout, const RunSettings& settings, MakeMode
             {.schedule = layout.schedule,
              .chunks = layout.chunks,
              .store = {.compute = settings.compute, .order_free = settings.order_free, .seed = 7}},
-            make_batch(dev, 0, 0));
-        dhp::DataParallel replicas(
-            dev, pipeline, mesh.data(),
-            dhp::Bucketed{.bytes =
-                              settings.plain_reducer ? std::size_t(-1) : settings.bucket_bytes});
+            example(dev));
         dhp::Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model());
         dhp::Sgd<Cpu> optimizer(dev, pipeline.store(), {.momentum = 0.9, .weight_decay = 0.01});
-        dhp::Trainer trainer(dev, replicas, mesh, optimizer, norms,
-                             {.learning_rate = {.peak = settings.lr},
-                              .clip = 1.0,
-                              .loss_scale = settings.loss_scale,
-                              .seed = 11});
+        const auto train = [&](auto reducer) {
+          dhp::DataParallel replicas(dev, pipeline, mesh.data(), reducer);
+          dhp::Trainer trainer(dev, replicas, mesh, optimizer, norms,
+                               {.learning_rate = {.peak = settings.lr},
+                                .clip = 1.0,
+                                .loss_scale = settings.loss_scale,
+                                .seed = 11});
+          body(dev, mesh, pipeline, trainer);
+        };
+        if (settings.reducer == ReducerKind::plain) train(dhp::Plain{});
+        else train(dhp::Bucketed{.bytes = settings.bucket_bytes});
+      },
+      {.timeout_s = 60});
+}
+
+/// The micro-batches of this rank's replica; make_batch(k) makes one.
+template <class MakeBatch>
+std::vector<dhp::MicroBatch<dhp::Cpu>> dealt(dhp::Mesh<dhp::Cpu>& mesh, std::int64_t micro_batches,
+                                             MakeBatch make_batch) {
+  std::vector<dhp::MicroBatch<dhp::Cpu>> batches;
+  const auto mine = dhp::part_of(micro_batches, mesh.data().size(), mesh.data().rank());
+  for (auto k = mine.first; k < mine.last; ++k) batches.push_back(make_batch(k));
+  return batches;
+}
+
+/// Trains. make_batch(dev, step, k) makes micro-batch k of a step.
+template <class MakeModel, class MakeBatch>
+RunResult run_layout(const Layout& layout, const RunSettings& settings, MakeModel make_model,
+                     MakeBatch make_batch) {
+  using dhp::Cpu;
+  RunResult result;
+  result.skipped.resize(static_cast<std::size_t>(layout.mesh.size()));
+  std::mutex mutex;
+  on_each_rank(
+      layout, settings, make_model, [&](Cpu& dev) { return make_batch(dev, 0, 0); },
+      [&](Cpu& dev, dhp::Mesh<Cpu>& mesh, auto& pipeline, auto& trainer) {
+        const auto rank = static_cast<std::size_t>(mesh.world().rank());
         for (int step = 0; step < settings.steps; ++step) {
-          const auto mine =
-              dhp::part_of(settings.micro_batches, mesh.data().size(), mesh.data().rank());
-          std::vector<dhp::MicroBatch<Cpu>> batches;
-          for (auto k = mine.first; k < mine.last; ++k) batches.push_back(make_batch(dev, step, k));
-          const auto report = trainer.step(batches);
-          if (mesh.world().rank() != 0) continue;
+          const auto report = trainer.step(dealt(mesh, settings.micro_batches, [&](std::int64_t k) {
+            return make_batch(dev, step, k);
+          }));
+          result.skipped[rank].push_back(report.skipped);
+          if (rank != 0) continue;
           result.losses.push_back(report.loss);
           result.norms.push_back(report.gradient_norm);
         }
@@ -120,8 +150,7 @@ RunResult run_layout(const Layout& layout, const RunSettings& settings, MakeMode
           place_part(spec, host_values(dev, parameter->value), result.values[spec.name]);
           place_part(spec, host_values(dev, parameter->gradient), result.gradients[spec.name]);
         }
-      },
-      {.timeout_s = 60});
+      });
   return result;
 }
 

@@ -1,0 +1,122 @@
+// Order-free sums: with micro-batches of one size, how they are spread over replicas and stages changes no
+// bit of losses, norms, values and gradients; neither do the reducer, its buckets, recompute or threads.
+#include <tests/support/everything.hpp>
+#include <tests/support/layouts.hpp>
+
+#include <doctest/doctest.h>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+constexpr auto gpipe = ScheduleKind::gpipe;
+constexpr auto one_f_one_b = ScheduleKind::one_forward_one_backward;
+constexpr auto interleaved = ScheduleKind::interleaved;
+constexpr auto zero_bubble = ScheduleKind::zero_bubble;
+
+RunResult run(const Layout& layout, const RunSettings& settings,
+              const EverythingOptions& options = {}) {
+  return run_layout(
+      layout, settings, [&](Build<Cpu>& build) { return everything(build, options); },
+      [&](Cpu& dev, int step, std::int64_t k) {
+        return everything_batch(dev, step, k, options.vocabulary);
+      });
+}
+
+void check_same_bits(const RunResult& serial, const RunResult& found) {
+  CHECK(found.losses == serial.losses);
+  CHECK(found.norms == serial.norms);
+  const auto values = difference(serial.values, found.values);
+  const auto gradients = difference(serial.gradients, found.gradients);
+  INFO("worst value in ", values.tensor, ", worst gradient in ", gradients.tensor);
+  CHECK(values.worst == 0);
+  CHECK(gradients.worst == 0);
+}
+
+RunSettings exactly(DType compute) {
+  return {.compute = compute, .order_free = true, .steps = 3, .lr = 0.02};
+}
+
+Layout spread(int data, int pipeline, ScheduleKind kind = one_f_one_b, int chunks = 1) {
+  return {{.data = data, .pipeline = pipeline}, kind, chunks};
+}
+
+}  // namespace
+
+TEST_CASE("order-free: replicas and stages change no bit, fp32") {
+  const auto settings = exactly(DType::f32);
+  const auto serial = run({}, settings);
+  REQUIRE(serial.losses.size() == 3);
+  std::vector<Layout> layouts;
+  for (const int data : {2, 3, 4, 8}) layouts.push_back(spread(data, 1));
+  for (const int pipeline : {2, 3, 4, 8})
+    for (const auto kind : {gpipe, one_f_one_b, interleaved, zero_bubble})
+      layouts.push_back(spread(1, pipeline, kind, kind == interleaved ? 2 : 1));
+  for (const auto kind : {gpipe, one_f_one_b, interleaved, zero_bubble}) {
+    layouts.push_back(spread(2, 2, kind, kind == interleaved ? 3 : 1));
+    layouts.push_back(spread(3, 2, kind, kind == interleaved ? 2 : 1));
+  }
+  layouts.push_back(spread(2, 4, zero_bubble));
+  layouts.push_back(spread(1, 1, interleaved, 4));
+  for (const auto& layout : layouts) {
+    CAPTURE(to_text(layout));
+    check_same_bits(serial, run(layout, settings));
+  }
+}
+
+TEST_CASE("order-free: replicas and stages change no bit, fp64 and 16 bits") {
+  for (const auto compute : {DType::f64, DType::bf16}) {
+    const auto settings = exactly(compute);
+    const auto serial = run({}, settings);
+    for (const auto& layout : {spread(3, 1), spread(2, 3, zero_bubble)}) {
+      CAPTURE(to_text(layout));
+      CAPTURE(name_of(compute));
+      check_same_bits(serial, run(layout, settings));
+    }
+  }
+}
+
+TEST_CASE("order-free: reducers, buckets, recompute and threads change no bit") {
+  auto settings = exactly(DType::f32);
+  const auto serial = run({}, settings);
+  SUBCASE("plain reducer") { settings.reducer = ReducerKind::plain; }
+  SUBCASE("a bucket for each parameter") { settings.bucket_bytes = 1; }
+  SUBCASE("one bucket") { settings.bucket_bytes = std::size_t{1} << 30; }
+  SUBCASE("two threads") { settings.threads = 2; }
+  check_same_bits(serial, run({}, settings));
+  check_same_bits(serial, run(spread(3, 2, zero_bubble), settings));
+}
+
+TEST_CASE("order-free: recompute changes no bit") {
+  const auto settings = exactly(DType::f32);
+  const auto serial = run({}, settings);
+  for (const auto& layout : {Layout{}, spread(3, 1), spread(2, 2, zero_bubble)})
+    check_same_bits(serial, run(layout, settings, {.recompute = true}));
+}
+
+TEST_CASE("order-free: without it some bits differ, so the comparison can fail") {
+  auto settings = exactly(DType::f32);
+  settings.order_free = false;
+  CHECK(difference(run({}, settings).values, run(spread(3, 1), settings).values).worst > 0);
+}
+
+TEST_CASE("order-free: a split tensor axis gives the same bits for every D and P beside it") {
+  const auto settings = exactly(DType::f32);
+  const auto alone = run({{.tensor = 2}}, settings);
+  for (const auto& layout : {Layout{{.data = 3, .tensor = 2}},
+                             Layout{{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble}}) {
+    CAPTURE(to_text(layout));
+    check_same_bits(alone, run(layout, settings));
+  }
+}
+
+TEST_CASE("order-free: synchronised batch norm depends on D alone") {
+  const auto settings = exactly(DType::f32);
+  const EverythingOptions synchronised{.synchronised = true};
+  const auto two = run(spread(2, 1), settings, synchronised);
+  for (const auto& layout : {spread(2, 2), spread(2, 4, zero_bubble), spread(2, 2, interleaved, 2)})
+    check_same_bits(two, run(layout, settings, synchronised));
+  CHECK(two.losses != run(spread(1, 1), settings, synchronised).losses);
+  CHECK(two.losses != run(spread(2, 1), settings).losses);
+}
