@@ -20,6 +20,10 @@ class Comm {
     return Comm(std::make_shared<Model<C>>(std::move(comm)));
   }
 
+  // No move: what is moved from would be no communicator at all.
+  Comm(const Comm&) = default;
+  Comm& operator=(const Comm&) = default;
+
   [[nodiscard]] int rank() const { return model_->rank(); }
   [[nodiscard]] int size() const { return model_->size(); }
   [[nodiscard]] int send_capacity() const { return model_->send_capacity(); }

@@ -1,4 +1,5 @@
-// Event: a collective under way. Waiting for it is waiting for its result; its failure is thrown there.
+// Event: a collective under way, cheap to copy. Waiting for it is waiting for its result; its failure is thrown
+// there, at every wait. An event that is nobody's is done already.
 #pragma once
 
 #include <dhp/device/device.hpp>
@@ -21,7 +22,9 @@ class Event {
     event.state_ = std::make_shared<State>();
     return event;
   }
+  /// By whoever made it pending: it is done, or has failed with `error`.
   void complete(std::exception_ptr error = nullptr) {
+    if (!state_) return;
     {
       const std::lock_guard lock(state_->mutex);
       state_->done = true;

@@ -8,19 +8,61 @@
 #include <exception>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace dhp {
 
 struct RankOptions {
-  double timeout_s = 300;  ///< time limit of every collective; 0: none
+  double timeout_s = 300;  ///< time limit of every collective, send and receive; 0: none
 };
 
-/// body(world) on each of `ranks` threads. Throws Error("rank 3: ...") for the first rank that failed.
-/// A world of one is a group of one, in the calling thread.
+namespace detail {
+
+/// What the ranks of a world ended with. The first rank that failed by itself counts; what others threw
+/// because the world had ended does not.
+class RankFailures {
+ public:
+  explicit RankFailures(ThreadWorld& world) : world_(&world) {}
+
+  void failed(int rank, const std::string& message, const CallSite& where) {
+    const auto text = concat("rank ", rank, ": ", message);
+    {
+      const std::lock_guard lock(mutex_);
+      if (text_.empty()) {
+        text_ = text;
+        where_ = where;
+      }
+    }
+    world_->abort(text);
+  }
+  /// After all ranks have ended: throws if any failed, or if the world was ended.
+  void rethrow(const CallSite& caller) {
+    if (!text_.empty()) throw Error(text_, where_);
+    try {
+      world_->check_alive();
+    } catch (const Aborted& error) {
+      throw Error(error.sentence(), caller);
+    }
+  }
+
+ private:
+  ThreadWorld* world_;
+  std::mutex mutex_;
+  std::string text_;
+  CallSite where_{};
+};
+
+}  // namespace detail
+
+/// body(world) on each of `ranks` threads; the body is shared by all. Throws Error("rank 3: ...") for the first
+/// rank that failed, wherever the others waited. A world of one is a group of one in the calling thread,
+/// and what it throws is left as it is.
 template <class Body>
-void run_ranks(int ranks, Body body, RankOptions options = {}) {
+void run_ranks(int ranks, Body body, RankOptions options = {},
+               CallSite where = CallSite::current()) {
   check(ranks >= 1, "a world has at least 1 rank, got ", ranks);
   if (ranks == 1) {
     body(Comm<Cpu>());
@@ -28,36 +70,31 @@ void run_ranks(int ranks, Body body, RankOptions options = {}) {
   }
   auto comms = ThreadComm::world_of(ranks, options.timeout_s);
   const auto world = comms.front().world();
-  std::mutex mutex;
-  std::string first_error;
-  const auto failed = [&](int rank, const std::string& message) {
-    const auto text = concat("rank ", rank, ": ", message);
-    {
-      const std::lock_guard lock(mutex);
-      if (first_error.empty()) first_error = text;
+  detail::RankFailures failures(*world);
+  const auto run = [&](int rank) {
+    try {
+      body(Comm<Cpu>::of(comms[static_cast<std::size_t>(rank)]));
+      world->finish(rank);
+    } catch (const Aborted&) {  // for a reason that the world knows
+      world->finish(rank);
+    } catch (const Error& error) {
+      failures.failed(rank, error.sentence(), error.where());
+    } catch (const std::exception& error) {
+      failures.failed(rank, error.what(), where);
+    } catch (...) {
+      failures.failed(rank, "an exception of unknown type", where);
     }
-    world->abort(text);
   };
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        body(Comm<Cpu>::of(comms[static_cast<std::size_t>(rank)]));
-        world->finish(rank);
-      } catch (const Aborted& error) {
-        // The world ended for another rank's reason, or for a wait in vain: that is the message.
-        const std::lock_guard lock(mutex);
-        if (first_error.empty()) first_error = error.sentence();
-      } catch (const Error& error) {
-        failed(rank, error.sentence());
-      } catch (const std::exception& error) {
-        failed(rank, error.what());
-      } catch (...) {
-        failed(rank, "an exception of unknown type");
-      }
-    });
+  threads.reserve(comms.size());
+  try {
+    for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run, rank);
+  } catch (const std::system_error& error) {
+    failures.failed(static_cast<int>(threads.size()),
+                    concat("its thread cannot be started: ", error.what()), where);
+  }
   for (auto& thread : threads) thread.join();
-  if (!first_error.empty()) throw Error(first_error);
+  failures.rethrow(where);
 }
 
 }  // namespace dhp

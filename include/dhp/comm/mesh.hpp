@@ -4,7 +4,11 @@
 
 #include <dhp/comm/comm.hpp>
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <string>
+#include <utility>
 
 namespace dhp {
 
@@ -12,7 +16,14 @@ struct MeshShape {
   int data = 1;
   int tensor = 1;
   int pipeline = 1;
-  [[nodiscard]] int size() const { return data * tensor * pipeline; }
+  /// The ranks that it needs; of absurd extents, the largest int.
+  [[nodiscard]] int size() const {
+    if (data < 1 || tensor < 1 || pipeline < 1) return 0;
+    constexpr std::int64_t most = std::numeric_limits<int>::max();
+    const auto plane = std::min(most, std::int64_t{data} * tensor);
+    return static_cast<int>(std::min(most, plane * pipeline));
+  }
+  friend bool operator==(const MeshShape&, const MeshShape&) = default;
 };
 
 [[nodiscard]] inline std::string to_text(const MeshShape& shape) {

@@ -1,17 +1,18 @@
-// The world of ranks that are threads of one process: who has failed or finished, who waits where. Waiting
-// blocks and never spins (there are often more ranks than cores), and always ends: when any rank throws,
-// when a rank that is waited for has finished, or when the time limit is reached.
+// The world of ranks that are threads of one process: who has finished, who waits where, and whether it has
+// ended early. Waiting blocks and never spins (there are often more ranks than cores), and always ends:
+// when any rank throws, when a rank that is waited for has finished, or when the time limit is reached.
 #pragma once
 
 #include <dhp/comm/communicator.hpp>
+#include <dhp/comm/signal.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <list>
-#include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace dhp {
@@ -27,115 +28,162 @@ class Aborted : public Error {
   return concat(file.substr(file.rfind('/') + 1), ":", where.line());
 }
 
-/// Shared by all ranks; one mutex guards everything that is not the payload of a collective.
 class ThreadWorld {
  public:
-  /// What a group's threads wait at; changes of one group wake nobody else.
-  using WaitPoint = std::condition_variable;
+  /// A thread of a rank that may have to wait; it lives on that thread's stack for as long.
+  class Call {
+   public:
+    Call(int rank, const char* operation, CallSite where, Signal& signal)
+        : rank_(rank), operation_(operation), where_(where), signal_(&signal) {}
+    /// World ranks that have yet to come; none when the wait is over.
+    [[nodiscard]] virtual std::vector<int> missing() const = 0;
+
+   protected:
+    ~Call() = default;
+
+   private:
+    friend class ThreadWorld;
+    friend std::string to_text(const Call& call) {
+      return concat(call.operation_, " at ", to_text(call.where_));
+    }
+    int rank_;
+    const char* operation_;
+    CallSite where_;
+    Signal* signal_;
+    std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+    std::size_t place_ = 0;
+  };
 
   /// timeout_s: time limit of every wait, in seconds; 0: none.
   ThreadWorld(int ranks, double timeout_s)
-      : timeout_s_(timeout_s), finished_(static_cast<std::size_t>(ranks)) {}
+      : timeout_s_(timeout_s), finished_(static_cast<std::size_t>(std::max(ranks, 0))) {
+    check(ranks >= 1, "a world has at least 1 rank, got ", ranks);
+    check(timeout_s >= 0,
+          "the time limit of a collective is a number of seconds, or 0 for none, got ", timeout_s);
+    constexpr double century_s = 3e9;  // longer than that overflows the clock
+    if (timeout_s > 0 && timeout_s < century_s) watchdog_ = std::thread([this] { watch(); });
+  }
+  ThreadWorld(const ThreadWorld&) = delete;
+  ThreadWorld& operator=(const ThreadWorld&) = delete;
+  ~ThreadWorld() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    if (watchdog_.joinable()) watchdog_.join();
+  }
 
   [[nodiscard]] int ranks() const { return static_cast<int>(finished_.size()); }
 
-  /// Ends all ranks with this message; the first one counts.
+  /// Ends all ranks, wherever they wait, with this message; the first one counts.
   void abort(const std::string& message) {
     const std::lock_guard lock(mutex_);
-    abort_locked(message);
+    end(message);
   }
+  [[nodiscard]] bool aborted() const { return aborted_; }
+  /// Throws Aborted when the world has ended early.
+  void check_alive() {
+    if (!aborted_) [[likely]]
+      return;
+    const std::lock_guard lock(mutex_);
+    throw Aborted(message_);
+  }
+
   /// The rank's body has returned: who waits for it now, or will, waits in vain.
   void finish(int rank) {
     const std::lock_guard lock(mutex_);
     finished_[static_cast<std::size_t>(rank)] = true;
-    wake_everyone();
+    for (const auto* call : calls_) end_if_in_vain(*call);
   }
 
-  /// Blocks until ready() holds, which is evaluated under the world's lock and may change state. `missing`
-  /// lists, when asked, the world ranks that have yet to come.
-  template <class Ready, class Missing>
-  void wait(WaitPoint& point, int rank, const char* operation, CallSite where, Ready ready,
-            Missing missing) {
-    std::unique_lock lock(mutex_);
-    throw_if_aborted();
-    if (ready()) return;
-    const auto call = calls_.insert(calls_.end(), Call{rank, operation, where, &point});
-    const auto deadline =
-        Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                           std::chrono::duration<double>(timeout_s_ > 0 ? timeout_s_ : 1e8));
-    for (;;) {
-      if (aborted_) break;
-      if (ready()) break;
-      const std::vector<int> awaited = missing();
-      for (const int other : awaited)
-        if (finished_[static_cast<std::size_t>(other)]) {
-          abort_locked(concat("rank ", rank, " waits in ", to_text(*call), " for rank ", other,
-                              ", which has finished"));
-          break;
-        }
-      if (aborted_) break;
-      if (point.wait_until(lock, deadline) == std::cv_status::timeout && !ready())
-        abort_locked(late_text(*call, missing()));
-    }
-    calls_.erase(call);
-    throw_if_aborted();
-  }
-  /// Changes state under the lock and wakes whoever waits for it.
-  template <class Change>
-  void update(WaitPoint& point, Change change) {
+  /// To be called before a rank lets others know that it waits: an end of the world reaches from now on
+  /// the call's signal. Throws Aborted when it has ended already.
+  void begin(Call& call) {
     const std::lock_guard lock(mutex_);
-    throw_if_aborted();
-    change();
-    point.notify_all();
+    if (!aborted_) end_if_in_vain(call);
+    if (aborted_) throw Aborted(message_);
+    call.place_ = calls_.size();
+    calls_.push_back(&call);
+  }
+  void leave(Call& call) {
+    const std::lock_guard lock(mutex_);
+    calls_[call.place_] = calls_.back();
+    calls_[call.place_]->place_ = call.place_;
+    calls_.pop_back();
   }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// A thread of a rank that waits.
-  struct Call {
-    int rank;
-    const char* operation;
-    CallSite where;
-    WaitPoint* point;
-    friend std::string to_text(const Call& call) {
-      return concat(call.operation, " at ", to_text(call.where));
-    }
-  };
-
-  void abort_locked(const std::string& message) {
-    if (!aborted_) message_ = message;
+  void end(const std::string& message) {
+    if (aborted_) return;
+    message_ = message;
     aborted_ = true;
-    wake_everyone();
+    for (const auto* call : calls_) call->signal_->end();
   }
-  void throw_if_aborted() const {
-    if (aborted_) throw Aborted(message_);
-  }
-  void wake_everyone() {
-    for (const auto& call : calls_) call.point->notify_all();
-  }
-  [[nodiscard]] std::string late_text(const Call& late, const std::vector<int>& missing) const {
-    std::string text =
-        concat("rank ", late.rank, " has waited ", timeout_s_, " s in ", to_text(late), " for");
-    for (const int other : missing) {
-      append_text(text, concat(" rank ", other, " ("));
-      bool found = false;
-      for (const auto& call : calls_)
-        if (call.rank == other) {
-          append_text(text, concat(found ? ", " : "", "which is in ", to_text(call)));
-          found = true;
-        }
-      append_text(text, found ? ")" : "which is in no collective)");
+  void end_if_in_vain(const Call& call) {
+    for (const int other : call.missing()) {
+      if (!finished_[static_cast<std::size_t>(other)]) continue;
+      end(concat("rank ", call.rank_, " waits in ", to_text(call), " for rank ", other,
+                 ", which has finished"));
+      return;
     }
-    return text + "; a larger --comm-timeout waits longer";
+  }
+
+  // The watchdog sleeps until the oldest call would be late; there is nothing to do in between.
+  void watch() {
+    const auto limit =
+        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s_));
+    std::unique_lock lock(mutex_);
+    while (!stop_ && !aborted_) {
+      const auto now = Clock::now();
+      auto next = now + limit;
+      const Call* late = nullptr;
+      for (const auto* call : calls_) {
+        if (call->since_ + limit > now) {
+          next = std::min(next, call->since_ + limit);
+        } else if (const auto missing = call->missing(); !missing.empty()) {
+          // Of several, the one that waits for a rank which itself waits for nobody says most.
+          if (late == nullptr || (any_waits(late->missing()) && !any_waits(missing))) late = call;
+        }
+      }
+      if (late != nullptr) end(late_text(*late));
+      else changed_.wait_until(lock, next);
+    }
+  }
+  [[nodiscard]] bool any_waits(const std::vector<int>& ranks) const {
+    return std::any_of(calls_.begin(), calls_.end(), [&](const Call* call) {
+      return std::find(ranks.begin(), ranks.end(), call->rank_) != ranks.end();
+    });
+  }
+  [[nodiscard]] std::string late_text(const Call& late) const {
+    auto text =
+        concat("rank ", late.rank_, " has waited ", timeout_s_, " s in ", to_text(late), " for");
+    const char* separator = " ";
+    for (const int other : late.missing()) {
+      append_text(text, concat(separator, "rank ", other, " ("));
+      bool found = false;
+      for (const auto* call : calls_) {
+        if (call->rank_ != other) continue;
+        append_text(text, concat(found ? ", " : "which is in ", to_text(*call)));
+        found = true;
+      }
+      append_text(text, found ? ")" : "which is in no collective)");
+      separator = ", ";
+    }
+    return text + "; a larger time limit waits longer";
   }
 
   std::mutex mutex_;
+  std::condition_variable changed_;
   double timeout_s_;
   std::vector<bool> finished_;
-  std::list<Call> calls_;
-  bool aborted_ = false;
+  std::vector<Call*> calls_;
+  std::atomic<bool> aborted_ = false;
   std::string message_;
+  bool stop_ = false;
+  std::thread watchdog_;
 };
 
 }  // namespace dhp

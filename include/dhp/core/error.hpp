@@ -17,10 +17,13 @@ class Error : public std::runtime_error {
                  std::source_location where = std::source_location::current())
       : std::runtime_error(sentence + " [" + short_name(where.file_name()) + ":" +
                            std::to_string(where.line()) + "]"),
-        sentence_(sentence) {}
+        sentence_(sentence),
+        where_(where) {}
 
   /// The sentence alone, without the place in the source: what a program shows its user.
   [[nodiscard]] const std::string& sentence() const noexcept { return sentence_; }
+  /// The place in the source, for whoever passes the sentence on.
+  [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
 
  private:
   static std::string short_name(const char* path) {
@@ -30,6 +33,7 @@ class Error : public std::runtime_error {
   }
 
   std::string sentence_;
+  std::source_location where_;
 };
 
 /// A text that remembers where it was written, so that check() can name its caller. It owns nothing: it is

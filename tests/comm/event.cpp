@@ -1,0 +1,49 @@
+#include <dhp/comm/event.hpp>
+#include <dhp/device/cpu.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <thread>
+
+namespace {
+
+using dhp::Cpu;
+using dhp::Event;
+
+TEST_CASE("event: nobody's is done") {
+  Event<Cpu> event;
+  CHECK(event.done());
+  event.wait();
+  event.complete();
+  Cpu dev;
+  event.wait(dev);
+}
+
+TEST_CASE("event: a copy waits for the same collective") {
+  auto event = Event<Cpu>::pending();
+  const auto copy = event;
+  CHECK(!copy.done());
+  int value = 0;  // written before, read after: ThreadSanitizer looks
+  std::thread other([&, event]() mutable {
+    value = 7;
+    event.complete();
+  });
+  copy.wait();
+  CHECK(value == 7);
+  CHECK(event.done());
+  other.join();
+}
+
+TEST_CASE("event: a failure is thrown at every wait") {
+  auto event = Event<Cpu>::pending();
+  event.complete(std::make_exception_ptr(dhp::Error("cut")));
+  CHECK(event.done());
+  Cpu dev;
+  for (int round = 0; round < 2; ++round) {
+    CHECK_THROWS_AS(event.wait(), dhp::Error);
+    CHECK_THROWS_AS(event.wait(dev), dhp::Error);
+  }
+}
+
+}  // namespace

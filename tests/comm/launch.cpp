@@ -1,0 +1,185 @@
+#include <dhp/comm/launch.hpp>
+
+#include "comm/ranks.hpp"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+
+namespace {
+
+using namespace tests;
+using Clock = std::chrono::steady_clock;
+using Waits = std::function<void(Comm<Cpu>&, Comm<Cpu>&, Cpu&)>;
+
+struct Place {
+  const char* name;
+  Waits wait;
+};
+
+// Wherever ranks can wait; `part` is a group that was split off, without rank 2.
+std::vector<Place> places() {
+  const auto reduce = [](Comm<Cpu>& group, Cpu& dev, std::int64_t count) {
+    auto x = Tensor<Cpu>::zeros(dev, DType::f32, {count});
+    for (;;) group.all_reduce(dev, x.mut()).wait();
+  };
+  return {
+      {"small all_reduce", [=](auto& world, auto&, auto& dev) { reduce(world, dev, 3); }},
+      {"large all_reduce", [=](auto& world, auto&, auto& dev) { reduce(world, dev, 9000); }},
+      {"all_reduce of a part", [=](auto&, auto& part, auto& dev) { reduce(part, dev, 9000); }},
+      {"barrier", [](auto& world, auto&, auto&) { world.barrier(); }},
+      {"barriers of a part",
+       [](auto&, auto& part, auto&) {
+         for (;;) part.barrier();
+       }},
+      {"split", [](auto& world, auto&, auto&) { (void)world.split(0, 0); }},
+      {"splits of a part",
+       [](auto&, auto& part, auto&) {
+         for (;;) (void)part.split(0, 0);
+       }},
+      {"recv",
+       [](auto& world, auto&, auto& dev) {
+         auto x = Tensor<Cpu>::zeros(dev, DType::f32, {3});
+         world.recv(dev, x.mut(), 2);
+       }},
+      {"recv from another",
+       [](auto& world, auto&, auto& dev) {
+         auto x = Tensor<Cpu>::zeros(dev, DType::f32, {3});
+         world.recv(dev, x.mut(), world.rank() == 0 ? 1 : 0);
+       }},
+      {"a full edge",
+       [](auto& world, auto&, auto& dev) {
+         const auto x = Tensor<Cpu>::zeros(dev, DType::f32, {3});
+         for (;;) world.send(dev, x, 2);
+       }},
+      {"a full edge to another",
+       [](auto& world, auto&, auto& dev) {
+         const auto x = Tensor<Cpu>::zeros(dev, DType::f32, {3});
+         for (;;) world.send(dev, x, world.rank() == 0 ? 1 : 0);
+       }},
+  };
+}
+
+TEST_CASE("launch: a rank that throws ends the others wherever they wait, and is named") {
+  for (const auto& place : places())
+    for (const double delay_ms : {0., 5.}) {
+      CAPTURE(place.name);
+      const auto start = Clock::now();
+      std::atomic<int> ended = 0;
+      const auto message = message_of([&] {
+        run_ranks(
+            4,
+            [&](Comm<Cpu> world) {
+              Cpu dev;
+              auto part = world.split(world.rank() == 2 ? 1 : 0, 0);
+              if (world.rank() == 2) {
+                sleep_ms(delay_ms);
+                fail("the disk is full");
+              }
+              try {
+                place.wait(world, part, dev);
+              } catch (const Aborted& error) {
+                ended += error.sentence() == "rank 2: the disk is full";
+                throw;
+              }
+            },
+            patient);
+      });
+      CHECK(message == "rank 2: the disk is full");
+      CHECK(ended == 3);
+      CHECK(seconds_since(start) < 20);
+    }
+}
+
+TEST_CASE("launch: nobody's buffer is read after its owner is gone") {
+  // Fresh buffers in each round, freed when the world ends: AddressSanitizer looks.
+  for (int round = 0; round < 30; ++round)
+    CHECK(message_of([&] {
+            run_ranks(
+                4,
+                [&](Comm<Cpu> world) {
+                  auto part = world.split(world.rank() == 3 ? 1 : 0, 0);
+                  if (world.rank() == 3) {
+                    sleep_ms(0.3 * round);
+                    fail("stop");
+                  }
+                  Cpu dev;
+                  for (;;) {
+                    std::vector<float> x(20000), y(60000);
+                    const View<Cpu> in(reinterpret_cast<std::byte*>(x.data()), DType::f32, {20000});
+                    const View<Cpu> out(reinterpret_cast<std::byte*>(y.data()), DType::f32,
+                                        {60000});
+                    part.all_reduce(dev, in);
+                    part.all_gather(dev, in, out);
+                  }
+                },
+                patient);
+          }) == "rank 3: stop");
+}
+
+TEST_CASE("launch: the first failure counts") {
+  CHECK(message_of([] {
+          run_ranks(3, [](Comm<Cpu> world) {
+            if (world.rank() != 1) sleep_ms(100);
+            fail("number ", world.rank());
+          });
+        }) == "rank 1: number 1");
+}
+
+TEST_CASE("launch: whatever is thrown arrives as an Error, with the place where it was thrown") {
+  CHECK(message_of([] {
+          run_ranks(2, [](Comm<Cpu> world) {
+            if (world.rank() == 1) throw std::runtime_error("plain");
+            world.barrier();
+          });
+        }) == "rank 1: plain");
+  CHECK(message_of([] {
+          run_ranks(2, [](Comm<Cpu> world) {
+            if (world.rank() == 0) throw 7;
+            world.barrier();
+          });
+        }) == "rank 0: an exception of unknown type");
+  int line = 0;
+  std::string what;
+  try {
+    run_ranks(2, [&](Comm<Cpu> world) {
+      if (world.rank() == 1) line = __LINE__, fail("here");
+      world.barrier();
+    });
+  } catch (const Error& error) {
+    what = error.what();
+  }
+  CHECK(contains(what, concat("rank 1: here [", "launch.cpp:", line, "]")));
+}
+
+TEST_CASE("launch: abort is heard even when every rank returns") {
+  CHECK(message_of([] {
+          run_ranks(2, [](Comm<Cpu> world) {
+            if (world.rank() == 0) world.abort("no more");
+          });
+        }) == "no more");
+  std::atomic<int> ended = 0;
+  CHECK(message_of([&] {
+          run_ranks(3, [&](Comm<Cpu> world) {
+            auto part = world.split(world.rank() == 0 ? 0 : 1, 0);
+            if (world.rank() == 0) return world.abort("by hand");  // of a world, not of a part
+            ended += message_of([&] {
+                       for (;;) part.barrier();
+                     }) == "by hand";
+          });
+        }) == "by hand");
+  CHECK(ended == 2);
+}
+
+TEST_CASE("launch: a world of one is the calling thread") {
+  const auto caller = std::this_thread::get_id();
+  bool same = false;
+  run_ranks(1, [&](Comm<Cpu> world) {
+    same = std::this_thread::get_id() == caller && world.size() == 1;
+  });
+  CHECK(same);
+  CHECK(message_of([] { run_ranks(1, [](Comm<Cpu>) { fail("alone"); }); }) == "alone");
+  CHECK(message_of([] { run_ranks(0, [](Comm<Cpu>) {}); }) == "a world has at least 1 rank, got 0");
+}
+
+}  // namespace

@@ -1,0 +1,101 @@
+#include <dhp/comm/mesh.hpp>
+
+#include "comm/ranks.hpp"
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace tests;
+using Ranks = std::vector<std::int32_t>;
+
+// The world ranks of a group, in its order.
+Ranks members(Comm<Cpu>& group, Comm<Cpu>& world, Cpu& dev) {
+  const auto me = tensor_of<std::int32_t>(dev, {world.rank()});
+  Tensor<Cpu> all(dev, DType::i32, {group.size()});
+  group.all_gather(dev, me, all.mut()).wait();
+  return all.to_host<std::int32_t>(dev);
+}
+
+struct Seen {
+  int data, tensor, pipeline;
+  Ranks data_axis, tensor_axis, pipeline_axis, backward_axis, world;
+  std::vector<int> ranks;  // within data, tensor, pipeline, backward
+};
+
+TEST_CASE("mesh: tensor fastest, then data, then pipeline") {
+  for (const MeshShape shape :
+       {MeshShape{}, MeshShape{.data = 2, .tensor = 2, .pipeline = 2}, MeshShape{.data = 3},
+        MeshShape{.pipeline = 3}, MeshShape{.data = 1, .tensor = 4, .pipeline = 2},
+        MeshShape{.data = 3, .tensor = 1, .pipeline = 2}}) {
+    CAPTURE(to_text(shape));
+    const auto seen = on_ranks(shape.size(), [&](Comm<Cpu>& world, Cpu& dev) {
+      Mesh<Cpu> mesh(world, shape);
+      return Seen{mesh.data_index(),
+                  mesh.tensor_index(),
+                  mesh.pipeline_index(),
+                  members(mesh.data(), world, dev),
+                  members(mesh.tensor(), world, dev),
+                  members(mesh.pipeline(), world, dev),
+                  members(mesh.pipeline_backward(), world, dev),
+                  members(mesh.world(), world, dev),
+                  {mesh.data().rank(), mesh.tensor().rank(), mesh.pipeline().rank(),
+                   mesh.pipeline_backward().rank()}};
+    });
+    const auto rank_at = [&](int d, int t, int p) {
+      return static_cast<std::int32_t>((p * shape.data + d) * shape.tensor + t);
+    };
+    for (int p = 0; p < shape.pipeline; ++p)
+      for (int d = 0; d < shape.data; ++d)
+        for (int t = 0; t < shape.tensor; ++t) {
+          const auto& of = seen[static_cast<std::size_t>(rank_at(d, t, p))];
+          CHECK(of.data == d);
+          CHECK(of.tensor == t);
+          CHECK(of.pipeline == p);
+          CHECK(of.data_axis == generate<std::int32_t>(shape.data, [&](auto i) {
+                  return rank_at(static_cast<int>(i), t, p);
+                }));
+          CHECK(of.tensor_axis == generate<std::int32_t>(shape.tensor, [&](auto i) {
+                  return rank_at(d, static_cast<int>(i), p);
+                }));
+          CHECK(of.pipeline_axis == generate<std::int32_t>(shape.pipeline, [&](auto i) {
+                  return rank_at(d, t, static_cast<int>(i));
+                }));
+          CHECK(of.backward_axis == of.pipeline_axis);
+          CHECK(of.world == generate<std::int32_t>(shape.size(), [](auto i) { return i; }));
+          CHECK(of.ranks == std::vector<int>{d, t, p, p});
+        }
+  }
+}
+
+TEST_CASE("mesh: the two directions of a pipeline do not mix") {
+  const auto got = on_ranks(2, [](Comm<Cpu>& world, Cpu& dev) {
+    Mesh<Cpu> mesh(world, {.pipeline = 2});
+    const int other = 1 - world.rank();
+    auto x = tensor_of<float>(dev, {0});
+    mesh.pipeline().send(dev, tensor_of<float>(dev, {1}), other);
+    mesh.pipeline_backward().send(dev, tensor_of<float>(dev, {2}), other);
+    mesh.pipeline_backward().recv(dev, x.mut(), other);
+    return x.to_host<float>(dev)[0];
+  });
+  CHECK(got == std::vector<float>{2, 2});
+}
+
+TEST_CASE("mesh: a shape that does not fit the world is refused") {
+  const auto refused = [](MeshShape shape) {
+    return message_of([&] { Mesh<Cpu>(Comm<Cpu>(), shape); });
+  };
+  CHECK(refused({.data = 4, .tensor = 2, .pipeline = 2}) ==
+        "a mesh of 4x2x2 (data x tensor x pipeline) needs 16 ranks, the world has 1");
+  CHECK(contains(refused({.data = 0}), "every axis of a mesh has at least 1 rank, got 0x1x1"));
+  CHECK(contains(refused({.data = -1, .tensor = -1}), "at least 1 rank"));
+  CHECK(contains(refused({.data = 1 << 20, .tensor = 1 << 20, .pipeline = 1 << 20}),
+                 "needs 2147483647 ranks"));
+  CHECK(contains(refused({.data = 1 << 16, .tensor = 1 << 16}), "needs 2147483647 ranks"));
+  // All ranks say so, whatever the world.
+  CHECK(contains(
+      message_of([] { run_ranks(3, [](Comm<Cpu> world) { Mesh<Cpu>(world, {.data = 2}); }); }),
+      "needs 2 ranks, the world has 3"));
+}
+
+}  // namespace

@@ -1,0 +1,187 @@
+#include <dhp/comm/progress.hpp>
+
+#include "comm/ranks.hpp"
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace tests;
+
+TEST_CASE("progress: every collective, in the background") {
+  for (const int n : {1, 2, 4}) {
+    const auto broken = on_ranks(n, [&](Comm<Cpu>& world, Cpu& dev) {
+      Progress<Cpu> progress(world);
+      const float one = static_cast<float>(world.rank() + 1);
+      auto sum = tensor_of<float>(dev, {one});
+      auto most = tensor_of<float>(dev, {one});
+      auto from_last = tensor_of<float>(dev, {one});
+      const auto mine = tensor_of<float>(dev, {one});
+      const auto all = tensor_of(dev, std::vector<float>(static_cast<std::size_t>(n), one));
+      auto scattered = tensor_of<float>(dev, {0});
+      Tensor<Cpu> gathered(dev, DType::f32, {n}), exchanged(dev, DType::f32, {n});
+      const std::vector<Event<Cpu>> events{
+          progress.all_reduce(dev, sum.mut()),
+          progress.all_reduce(dev, most.mut(), Reduce::max),
+          progress.broadcast(dev, from_last.mut(), n - 1),
+          progress.reduce_scatter(dev, all, scattered.mut()),
+          progress.all_gather(dev, mine, gathered.mut()),
+          progress.all_to_all(dev, all, exchanged.mut()),
+      };
+      for (const auto& event : events) event.wait(dev);
+      const auto ranks = generate<float>(n, [](auto i) { return i + 1; });
+      const float total = static_cast<float>(n * (n + 1) / 2);
+      std::string text;
+      if (sum.to_host<float>(dev)[0] != total) text += "sum ";
+      if (most.to_host<float>(dev)[0] != static_cast<float>(n)) text += "max ";
+      if (from_last.to_host<float>(dev)[0] != static_cast<float>(n)) text += "broadcast ";
+      if (scattered.to_host<float>(dev)[0] != total) text += "reduce_scatter ";
+      if (gathered.to_host<float>(dev) != ranks) text += "all_gather ";
+      if (exchanged.to_host<float>(dev) != ranks) text += "all_to_all ";
+      return text;
+    });
+    for (const auto& text : broken) CHECK(text == "");
+  }
+}
+
+TEST_CASE("progress: runs while its rank does something else with the same ranks") {
+  const auto broken = on_ranks(3, [](Comm<Cpu>& world, Cpu& dev) {
+    Progress<Cpu> progress(world);
+    int wrong = 0;
+    for (int round = 0; round < 30; ++round) {
+      std::vector<Tensor<Cpu>> buckets;
+      std::vector<Event<Cpu>> events;
+      for (std::int64_t size : {3, 500, 40}) {
+        buckets.push_back(tensor_of(dev, std::vector<double>(static_cast<std::size_t>(size), 1)));
+        events.push_back(progress.all_reduce(dev, buckets.back().mut()));
+        auto x = tensor_of<double>(dev, {2});
+        world.all_reduce(dev, x.mut()).wait();
+        wrong += x.to_host<double>(dev)[0] != 6;
+      }
+      for (auto& event : events) event.wait();
+      for (auto& bucket : buckets)
+        for (const double value : bucket.to_host<double>(dev)) wrong += value != 3;
+    }
+    return wrong;
+  });
+  for (const int wrong : broken) CHECK(wrong == 0);
+}
+
+TEST_CASE("progress: two of them do not wait for each other") {
+  // Each rank issues in another order: one queue would be a deadlock.
+  const auto sums = on_ranks(2, [](Comm<Cpu>& world, Cpu& dev) {
+    Progress<Cpu> first(world), second(world);
+    double sum = 0;
+    for (int round = 0; round < 50; ++round) {
+      auto x = tensor_of<double>(dev, {1}), y = tensor_of<double>(dev, {10});
+      if (world.rank() == 0) {
+        first.all_reduce(dev, x.mut()).wait();
+        second.all_reduce(dev, y.mut()).wait();
+      } else {
+        const auto later = second.all_reduce(dev, y.mut());
+        first.all_reduce(dev, x.mut()).wait();
+        later.wait();
+      }
+      sum += x.to_host<double>(dev)[0] + y.to_host<double>(dev)[0];
+    }
+    return sum;
+  });
+  CHECK(sums == std::vector<double>{1100, 1100});
+}
+
+TEST_CASE("progress: in the order of issue, and the destructor finishes what was issued") {
+  const auto results = on_ranks(2, [](Comm<Cpu>& world, Cpu& dev) {
+    auto x = tensor_of<double>(dev, {1});
+    std::vector<Event<Cpu>> events;
+    bool ordered = true;
+    {
+      Progress<Cpu> progress(world);
+      for (int round = 0; round < 10; ++round)
+        events.push_back(progress.all_reduce(dev, x.mut()));  // doubles each time
+      events[4].wait();
+      for (std::size_t at = 0; at < 4; ++at) ordered = ordered && events[at].done();
+    }
+    return ordered && events.back().done() ? x.to_host<double>(dev)[0] : -1;
+  });
+  CHECK(results == std::vector<double>{1024, 1024});
+}
+
+TEST_CASE("progress: a failure travels through the event, and the thread goes on") {
+  const auto messages = on_ranks(2, [](Comm<Cpu>& world, Cpu& dev) {
+    Progress<Cpu> progress(world);
+    auto x = Tensor<Cpu>::zeros(dev, DType::f32, {world.rank() + 3});
+    auto y = tensor_of<float>(dev, {1});
+    const auto bad = progress.all_reduce(dev, x.mut());
+    const auto good = progress.all_reduce(dev, y.mut());
+    auto text = message_of([&] { bad.wait(); });
+    good.wait();
+    return y.to_host<float>(dev)[0] == 2 ? text : "the second failed too";
+  });
+  for (const auto& message : messages) {
+    CHECK(contains(message, "all_reduce of 3 f32 (sum) at progress.cpp:"));
+    CHECK(contains(message, "all_reduce of 4 f32 (sum) at progress.cpp:"));
+  }
+}
+
+TEST_CASE("progress: a rank that throws with collectives under way ends all, and is named") {
+  // Rank 0 fails while its own collective waits for rank 1, which waits for rank 0's message.
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(message_of([] {
+          run_ranks(
+              2,
+              [](Comm<Cpu> world) {
+                Cpu dev;
+                auto x = tensor_of<float>(dev, {1}), y = tensor_of<float>(dev, {1});
+                Progress<Cpu> progress(world);
+                if (world.rank() == 0) {
+                  const auto event = progress.all_reduce(dev, x.mut());
+                  const auto queued = progress.all_reduce(dev, y.mut());
+                  sleep_ms(5);
+                  fail("out of paper");
+                }
+                world.recv(dev, x.mut(), 0);
+              },
+              patient);
+        }) == "rank 0: out of paper");
+  CHECK(seconds_since(start) < 20);
+}
+
+TEST_CASE("progress: the end of the world is thrown where the event is waited for") {
+  std::atomic<int> heard = 0;
+  CHECK(message_of([&] {
+          run_ranks(
+              3,
+              [&](Comm<Cpu> world) {
+                Cpu dev;
+                auto x = tensor_of<float>(dev, {1});
+                Progress<Cpu> progress(world);
+                if (world.rank() == 2) {
+                  sleep_ms(5);
+                  fail("bad");
+                }
+                const auto event = progress.all_reduce(dev, x.mut());
+                heard += message_of([&] { event.wait(); }) == "rank 2: bad";
+              },
+              patient);
+        }) == "rank 2: bad");
+  CHECK(heard == 2);
+}
+
+TEST_CASE("progress: what nobody waits for is not lost") {
+  // Rank 1 never issues its part, and goes home.
+  const auto message = message_of([] {
+    run_ranks(
+        2,
+        [](Comm<Cpu> world) {
+          Cpu dev;
+          auto x = tensor_of<float>(dev, {1});
+          Progress<Cpu> progress(world);
+          if (world.rank() == 0) (void)progress.all_reduce(dev, x.mut());
+        },
+        patient);
+  });
+  CHECK(contains(message, "rank 0 waits in all_reduce at progress.cpp:"));
+  CHECK(contains(message, "for rank 1, which has finished"));
+}
+
+}  // namespace

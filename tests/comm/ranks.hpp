@@ -1,0 +1,69 @@
+// What tests of communicators share: ranks that hand back a result each, and values known in closed form.
+#pragma once
+
+#include <dhp/comm/launch.hpp>
+
+#include "support/tensors.hpp"
+
+#include <chrono>
+#include <optional>
+#include <thread>
+
+namespace tests {
+
+// No test may hang, whatever is broken.
+inline constexpr RankOptions patient{.timeout_s = 60};
+
+// body(world, dev) of every rank; the results by rank. Assertions belong after it, in one thread.
+template <class Body>
+auto on_ranks(int ranks, Body body, RankOptions options = patient) {
+  using Result = decltype(body(std::declval<Comm<Cpu>&>(), std::declval<Cpu&>()));
+  std::vector<std::optional<Result>> results(static_cast<std::size_t>(ranks));
+  run_ranks(
+      ranks,
+      [&](Comm<Cpu> world) {
+        Cpu dev;
+        results[static_cast<std::size_t>(world.rank())].emplace(body(world, dev));
+      },
+      options);
+  std::vector<Result> values;
+  for (auto& result : results) values.push_back(std::move(*result));
+  return values;
+}
+
+inline void sleep_ms(double ms) {
+  std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms));
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != text.npos;
+}
+
+inline double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+template <class T>
+Tensor<Cpu> tensor_of(Cpu& dev, const std::vector<T>& values) {
+  return Tensor<Cpu>::from_host(dev, Shape{static_cast<std::int64_t>(values.size())}, values);
+}
+
+// f(i) for i in [0, count), as T.
+template <class T, class F>
+std::vector<T> generate(std::int64_t count, F f) {
+  std::vector<T> values;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if constexpr (is_16_bit<T>) values.push_back(T(static_cast<float>(f(i))));
+    else values.push_back(static_cast<T>(f(i)));
+  }
+  return values;
+}
+
+// The same bits: -0 is not 0 here, and a NaN equals itself.
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+}  // namespace tests

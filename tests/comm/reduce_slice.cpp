@@ -1,0 +1,72 @@
+#include <dhp/comm/reduce_slice.hpp>
+
+#include "comm/ranks.hpp"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+namespace {
+
+using namespace tests;
+
+template <class T>
+std::vector<T> reduced(const std::vector<std::vector<T>>& in, Reduce reduce, Range range) {
+  std::vector<const T*> from;
+  for (const auto& values : in) from.push_back(values.data());
+  std::vector<T> first(in[0].size()), second(in[0].size());
+  detail::reduce_slice<T>(from, {first.data(), second.data()}, range.first, range.last, reduce);
+  CHECK(same_bits(first, second));
+  return first;
+}
+
+TEST_CASE("reduce: in the order of the ranks, whatever the size of a block") {
+  for (const std::int64_t count : {1, 1023, 1024, 1025, 5000}) {
+    std::vector<std::vector<float>> in;
+    for (std::uint32_t rank = 0; rank < 5; ++rank) {
+      const RandomStream stream{.seed = 3, .use = rank};
+      in.push_back(generate<float>(count, [&](auto i) { return stream.normal(i); }));
+    }
+    std::vector<float> expected = in[0];
+    for (std::size_t rank = 1; rank < in.size(); ++rank)
+      for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += in[rank][i];
+    CHECK(same_bits(reduced(in, Reduce::sum, {0, count}), expected));
+  }
+}
+
+TEST_CASE("reduce: a slice leaves the rest alone") {
+  const auto sum = reduced<std::int32_t>({{1, 2, 3, 4}, {10, 20, 30, 40}}, Reduce::sum, {1, 3});
+  CHECK(sum == std::vector<std::int32_t>{0, 22, 33, 0});
+}
+
+TEST_CASE("reduce: 16-bit sums are rounded once") {
+  // 1 is half of the last place of 256 in bf16, and a quarter of 2048's in f16: lost when rounded at each step.
+  const auto b = [](float value) { return std::vector<bf16>{bf16(value)}; };
+  CHECK(float(reduced<bf16>({b(256), b(1), b(1)}, Reduce::sum, {0, 1})[0]) == 258);
+  const auto h = [](float value) { return std::vector<f16>{f16(value)}; };
+  CHECK(float(reduced<f16>({h(2048), h(1), h(1)}, Reduce::sum, {0, 1})[0]) == 2050);
+}
+
+TEST_CASE("reduce: integers are exact, beyond what a double holds") {
+  const std::int64_t big = std::int64_t{1} << 60;
+  CHECK(reduced<std::int64_t>({{big}, {1}, {1}}, Reduce::sum, {0, 1})[0] == big + 2);
+  CHECK(reduced<std::int64_t>({{big}, {big + 1}, {1}}, Reduce::max, {0, 1})[0] == big + 1);
+  const auto most = std::numeric_limits<std::int32_t>::max();
+  CHECK(reduced<std::int32_t>({{most}, {1}}, Reduce::sum, {0, 1})[0] ==
+        std::numeric_limits<std::int32_t>::min());
+}
+
+TEST_CASE("reduce: a NaN of any rank is the maximum and the minimum") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (int bad = 0; bad < 3; ++bad)
+    for (const auto reduce : {Reduce::max, Reduce::min, Reduce::sum}) {
+      std::vector<std::vector<float>> in{{1}, {2}, {3}};
+      in[static_cast<std::size_t>(bad)][0] = nan;
+      CHECK(std::isnan(reduced(in, reduce, {0, 1})[0]));
+      std::vector<std::vector<bf16>> narrow{{bf16(1.f)}, {bf16(2.f)}, {bf16(3.f)}};
+      narrow[static_cast<std::size_t>(bad)][0] = bf16(nan);
+      CHECK(std::isnan(float(reduced(narrow, reduce, {0, 1})[0])));
+    }
+}
+
+}  // namespace
