@@ -7,6 +7,7 @@
 #include <dhp/ops/elementwise.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 namespace dhp {
@@ -58,10 +59,13 @@ class ParameterStore {
   }
   /// i32 [1]: not 0 where an order-free sum left its range; empty otherwise.
   [[nodiscard]] View<Dev> overflow() { return options_.order_free ? overflow_.mut() : View<Dev>(); }
-  /// After the sum over replicas: integers become gradients.
+  /// After the sum over replicas, of the flag too: integers become gradients. What left its range was not
+  /// added, so the gradients are wrong: they become NaN, which the verdict on the step sees.
   void settle(Dev& dev, Range range) {
     if (!options_.order_free) return;
     unfold(dev, part(high_, range), part(low_, range), part(gradients_, range));
+    if (overflow_.template to_host<std::int32_t>(dev)[0] != 0)
+      fill(dev, part(gradients_, range), std::numeric_limits<double>::quiet_NaN());
   }
 
   void zero_gradients(Dev& dev) {

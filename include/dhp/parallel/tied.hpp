@@ -39,6 +39,7 @@ class TiedParameters {
     for (auto& group : groups_) {
       for (auto summand : store.summands(group.parameter->range))
         group.comm.all_reduce(dev, summand).wait();
+      if (auto flag = store.overflow()) group.comm.all_reduce(dev, flag, Reduce::max).wait();
       ready(group.parameter->range);
     }
   }
