@@ -1,0 +1,200 @@
+// Layouts and batches that do not come out even, and those that must be refused.
+#include <tests/support/everything.hpp>
+#include <tests/support/layouts.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+constexpr auto one_f_one_b = ScheduleKind::one_forward_one_backward;
+constexpr auto interleaved = ScheduleKind::interleaved;
+constexpr auto zero_bubble = ScheduleKind::zero_bubble;
+constexpr std::int64_t nobody = -1;
+
+/// short_batch: the micro-batch with one sample less.
+RunResult run(const Layout& layout, const RunSettings& settings,
+              const EverythingOptions& options = {}, std::int64_t short_batch = nobody) {
+  return run_layout(
+      layout, settings, [&](Build<Cpu>& build) { return everything(build, options); },
+      [&](Cpu& dev, int, std::int64_t k) {
+        return everything_batch(dev, 0, k, options.vocabulary,
+                                everything_samples - (k == short_batch ? 1 : 0));
+      });
+}
+
+void check_close(const RunResult& serial, const RunResult& found, double tolerance) {
+  REQUIRE(found.losses.size() == serial.losses.size());
+  for (std::size_t step = 0; step < serial.losses.size(); ++step) {
+    CHECK(std::abs(found.losses[step] - serial.losses[step]) <= tolerance * serial.losses[step]);
+    CHECK(std::abs(found.norms[step] - serial.norms[step]) <= tolerance * serial.norms[step]);
+  }
+  const auto values = difference(serial.values, found.values);
+  const auto gradients = difference(serial.gradients, found.gradients);
+  INFO("worst value in ", values.tensor, ", worst gradient in ", gradients.tensor);
+  CHECK(values.worst <= tolerance);
+  CHECK(gradients.worst <= tolerance);
+}
+
+void check_losses(const RunResult& serial, const RunResult& found, double tolerance) {
+  REQUIRE(found.losses.size() == serial.losses.size());
+  for (std::size_t step = 0; step < serial.losses.size(); ++step)
+    CHECK(std::abs(found.losses[step] - serial.losses[step]) <= tolerance * serial.losses[step]);
+}
+
+std::string refusal(const Layout& layout, const EverythingOptions& options = {}) {
+  return message_of([&] { (void)run(layout, {.steps = 1}, options); });
+}
+
+}  // namespace
+
+TEST_CASE("odd layouts: 3x1x1, 1x1x3, 3x2x1, 3x1x2 give the serial run's numbers") {
+  const auto serial = run({}, {});
+  for (const auto& layout :
+       {Layout{{.data = 3}}, Layout{{.pipeline = 3}}, Layout{{.pipeline = 3}, interleaved, 3},
+        Layout{{.pipeline = 3}, zero_bubble}, Layout{{.data = 3, .tensor = 2}},
+        Layout{{.data = 3, .pipeline = 2}, zero_bubble}}) {
+    CAPTURE(to_text(layout));
+    check_close(serial, run(layout, {}), 1e-9);
+  }
+}
+
+TEST_CASE("odd layouts: 7 micro-batches over 4 stages") {
+  const RunSettings settings{.micro_batches = 7};
+  const auto serial = run({}, settings);
+  for (const auto kind : {ScheduleKind::gpipe, one_f_one_b, interleaved, zero_bubble}) {
+    const Layout layout{{.pipeline = 4}, kind, kind == interleaved ? 2 : 1};
+    CAPTURE(to_text(layout));
+    check_close(serial, run(layout, settings), 1e-9);
+  }
+}
+
+TEST_CASE("odd layouts: a vocabulary of 31 over 2 and 4 tensor ranks") {
+  const EverythingOptions odd{.vocabulary = 31};
+  const auto serial = run({}, {}, odd);
+  for (const auto& layout : {Layout{{.tensor = 2}}, Layout{{.tensor = 4}},
+                             Layout{{.tensor = 4, .pipeline = 2}, zero_bubble}}) {
+    CAPTURE(to_text(layout));
+    check_close(serial, run(layout, {}, odd), 1e-9);
+  }
+}
+
+TEST_CASE("odd layouts: fewer micro-batches than replicas, so that some get none") {
+  for (const bool order_free : {false, true}) {
+    const RunSettings settings{.order_free = order_free, .steps = 3, .micro_batches = 2};
+    const auto serial = run({}, settings);
+    for (const auto& layout :
+         {Layout{{.data = 3}}, Layout{{.data = 4, .pipeline = 2}},
+          Layout{{.data = 3, .pipeline = 2}, zero_bubble}, Layout{{.data = 4, .tensor = 2}}}) {
+      CAPTURE(to_text(layout));
+      check_close(serial, run(layout, settings), 1e-9);
+    }
+  }
+}
+
+TEST_CASE("odd layouts: a short last micro-batch") {
+  // 8 micro-batches; an odd number on replicas makes a mean of means wrong.
+  const auto serial = run({}, {}, {}, 7);
+  for (const auto& layout :
+       {Layout{{.data = 2}}, Layout{{.data = 3}}, Layout{{.pipeline = 4}, zero_bubble},
+        Layout{{.data = 2, .tensor = 2, .pipeline = 2}}}) {
+    CAPTURE(to_text(layout));
+    check_close(serial, run(layout, {}, {}, 7), 1e-9);
+  }
+}
+
+TEST_CASE("odd layouts: synchronised batch norm under D is the same under every H and P") {
+  const EverythingOptions synchronised{.synchronised = true};
+  const auto two = run({{.data = 2}}, {}, synchronised);
+  for (const auto& layout :
+       {Layout{{.data = 2, .pipeline = 2}, zero_bubble}, Layout{{.data = 2, .tensor = 2}},
+        Layout{{.data = 2, .tensor = 2, .pipeline = 2}}}) {
+    CAPTURE(to_text(layout));
+    check_close(two, run(layout, {}, synchronised), 1e-9);
+  }
+}
+
+TEST_CASE("odd layouts: recompute and a plain reducer change nothing") {
+  const auto serial = run({}, {});
+  const RunSettings plain{.reducer = ReducerKind::plain};
+  for (const auto& layout : {Layout{}, Layout{{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble},
+                             Layout{{.data = 2, .tensor = 2, .pipeline = 2}, interleaved, 2}}) {
+    CAPTURE(to_text(layout));
+    check_close(serial, run(layout, {}, {.recompute = true}), 1e-9);
+    check_close(serial, run(layout, plain), 1e-9);
+  }
+}
+
+TEST_CASE("fp32: the loss is the serial run's within 1e-4") {
+  const RunSettings settings{.compute = DType::f32};
+  const auto serial = run({}, settings);
+  const auto oracle = run({}, {});
+  check_losses(oracle, serial, 1e-4);
+  for (const auto& layout : {Layout{{.data = 8}}, Layout{{.tensor = 8}}, Layout{{.pipeline = 8}},
+                             Layout{{.pipeline = 4}, interleaved, 2}, Layout{{.data = 3}},
+                             Layout{{.data = 2, .tensor = 2, .pipeline = 2}},
+                             Layout{{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble},
+                             Layout{{.tensor = 4, .pipeline = 2}, interleaved, 2}}) {
+    CAPTURE(to_text(layout));
+    check_losses(serial, run(layout, settings), 1e-4);
+  }
+}
+
+TEST_CASE("16 bits: 2x1x2 and 2x2x2 stay close to the serial run") {
+  for (const auto compute : {DType::bf16, DType::f16}) {
+    const RunSettings settings{.compute = compute,
+                               .loss_scale = {.dynamic = compute == DType::f16, .initial = 1024}};
+    const double tolerance = compute == DType::bf16 ? 2e-2 : 3e-3;
+    const auto oracle = run({}, {});
+    const auto serial = run({}, settings);
+    CAPTURE(name_of(compute));
+    check_losses(oracle, serial, tolerance);
+    for (const auto& layout : {Layout{{.data = 2, .pipeline = 2}},
+                               Layout{{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble}}) {
+      CAPTURE(to_text(layout));
+      check_losses(serial, run(layout, settings), tolerance);
+    }
+  }
+}
+
+TEST_CASE("fp16: a step that overflows is skipped by all ranks alike") {
+  for (const bool order_free : {false, true}) {
+    // Too large a scale at first: some steps are skipped, then it fits.
+    const RunSettings settings{.compute = DType::f16,
+                               .order_free = order_free,
+                               .steps = 12,
+                               .loss_scale = {.dynamic = true, .initial = 16777216}};
+    const auto serial = run({}, settings);
+    const auto& expected = serial.skipped.at(0);
+    CHECK(expected.front());
+    CHECK_FALSE(expected.back());
+    CHECK(serial.losses.back() < serial.losses.front());
+    for (const auto& layout : {Layout{{.data = 2}}, Layout{{.tensor = 2}},
+                               Layout{{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble}}) {
+      CAPTURE(to_text(layout));
+      CAPTURE(order_free);
+      const auto found = run(layout, settings);
+      for (const auto& skipped : found.skipped) CHECK(skipped == found.skipped.front());
+      CHECK(found.skipped.front().front());
+      CHECK(found.losses.back() < found.losses.front());
+    }
+  }
+}
+
+TEST_CASE("layouts that cannot be: one sentence says why") {
+  const auto heads = refusal({{.tensor = 2}}, {.heads = 3});
+  CHECK(heads.find("heads") != heads.npos);
+  const auto three = refusal({{.tensor = 3}});
+  CHECK(three.find("8 heads cannot be split over a tensor axis of 3") != three.npos);
+  const auto stages = refusal({{.pipeline = 17}});
+  CHECK(stages.find("17 parts for 16 layers") != stages.npos);
+  const auto parts = refusal({{.pipeline = 4}, interleaved, 5});
+  CHECK(parts.find("20 parts for 16 layers") != parts.npos);
+  for (const auto kind : {ScheduleKind::gpipe, one_f_one_b, zero_bubble}) {
+    const auto chunks = refusal({{.pipeline = 2}, kind, 2});
+    CHECK_MESSAGE(chunks.find("chunk") != chunks.npos, chunks);
+  }
+}
