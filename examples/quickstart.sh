@@ -22,6 +22,6 @@ part "train a ResNet-50 of width 8 on Fashion-MNIST" build/quickstart/examples/t
   --save build/quickstart/runs/resnet
 part "train a BERT of 2 x 128 on the glosses of WordNet" build/quickstart/examples/train_bert \
   "${layout[@]}" --schedule zero-bubble --data "$text" --vocabulary-size 4096 --sequence-length 64 \
-  --steps 600 --global-batch 128 --micro-batch 16 --lr 2e-3 --warmup 60 --dropout 0 \
+  --steps 900 --global-batch 128 --micro-batch 32 --lr 3e-3 --warmup 90 --dropout 0 \
   --metrics build/quickstart/runs/bert.jsonl --save build/quickstart/runs/bert
 parts_done "Trained. The curves are in build/quickstart/runs/*.jsonl, the weights beside them."
