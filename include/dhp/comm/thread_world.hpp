@@ -20,7 +20,10 @@ namespace dhp {
 /// What other ranks end with when one has failed.
 class Aborted : public Error {
  public:
-  using Error::Error;
+  // Not "using Error::Error": nvcc 13 cannot inherit a constructor with this default argument.
+  explicit Aborted(const std::string& sentence,
+                   std::source_location where = std::source_location::current())
+      : Error(sentence, where) {}
 };
 
 [[nodiscard]] inline std::string to_text(const CallSite& where) {
