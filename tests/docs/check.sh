@@ -125,8 +125,8 @@ check_console() {
   need_programs
   local count=0 command page expected
   PATH=$(cd "$programs" && pwd):$PATH
-  # Which rank speaks first is chance; what it says is not.
-  same_ranks() { sed -E 's/rank [0-9]+:/rank N:/g'; }
+  # Which rank speaks first, and the sign of a NaN, are chance.
+  same_ranks() { sed -E 's/rank [0-9]+:/rank N:/g; s/-nan/nan/g'; }
   for page in "${pages[@]}"; do
     rm -rf "$work/console" && mkdir -p "$work/console/cwd"
     awk -v to="$work/console" '
