@@ -38,11 +38,9 @@ class ThreadWorld {
    public:
     Call(int rank, const char* operation, CallSite where, Signal& signal)
         : rank_(rank), operation_(operation), where_(where), signal_(&signal) {}
+    virtual ~Call() = default;
     /// World ranks that have yet to come; none when the wait is over.
     [[nodiscard]] virtual std::vector<int> missing() const = 0;
-
-   protected:
-    ~Call() = default;
 
    private:
     friend class ThreadWorld;
