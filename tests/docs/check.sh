@@ -2,7 +2,8 @@
 # check.sh code|links|options|console ROOT [PROGRAMS]: what README.md and docs/*.md of ROOT say is so.
 #   code     each ```cpp block stands, line for line, in the file that <!-- from FILE --> above it names
 #   links    each relative link leads to a file
-#   options  the tables of docs/command_line.md list what train_* --help lists, with the same defaults
+#   options  the tables of docs/command_line.md list what train_* --help lists, with the same defaults;
+#            commands in ```bash blocks use options that there are
 #   console  in each ```console block, what follows a "$ command" is what the command prints
 # A line "// ..." in code, or "..." in a console block, stands for lines left out. PROGRAMS: where the
 # examples are built; exits with 77 where they are not.
@@ -118,6 +119,15 @@ check_options() {
   compare "Both programs" < <(comm -12 "$b" "$r")
   compare "train_bert alone" < <(comm -23 "$b" "$r")
   compare "train_resnet50 alone" < <(comm -13 "$b" "$r")
+  # Commands that are only shown, in ```bash blocks.
+  for program in train_bert train_resnet50; do
+    for page in "${pages[@]}"; do
+      awk '/^```/ { inside = /^```bash/ } inside' "$page" | grep -w "$program" |
+        grep -oE -- ' --[a-z0-9-]+' | tr -d ' ' | sort -u | comm -23 - "$work/help.$program" |
+        sed "s|^|${page#"$root"/}: $program has no option |"
+    done
+  done >"$work/unknown"
+  if [ -s "$work/unknown" ]; then cat "$work/unknown"; wrong=1; fi
   echo "$(sort -u "$b" "$r" | wc -l) options"
 }
 

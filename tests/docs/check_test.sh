@@ -12,6 +12,7 @@ done
 page() { # a right page, or one with an edit
   printf '[code](../code.cpp)\n<!-- from code.cpp -->\n```cpp\nfirst();\n// ...\nthird();\n```\n' >docs/page.md
   printf '```console\n$ train_bert --steps 1\n...\nerror: rank 0: two\n```\n' >>docs/page.md
+  printf '```bash\nbuild/train_bert --steps 1\n```\n' >>docs/page.md
   printf '## Both programs\n| `--help` | | |\n| `--steps N` | `3` | |\n' >docs/command_line.md
   for edit in "$@"; do sed -i "$edit" docs/page.md docs/command_line.md; done
 }
@@ -34,6 +35,7 @@ wrong options 's/--steps N/--stops N/'
 wrong options '/--steps N/d'
 wrong options 's/`3`/`4`/'
 wrong options 's/Both programs/train_bert alone/'
+wrong options 's/build.train_bert --steps/build\/train_bert --stops/'
 wrong console 's/: two/: four/'
 wrong console 's/^\.\.\./three\n.../'
 page
