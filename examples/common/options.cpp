@@ -5,15 +5,36 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 
 namespace examples {
 namespace {
 
+// CLI11's own checks of this kind tell the largest double, in 309 digits.
+template <class Right>
+CLI::Validator number_that(Right right, const char* name, const char* wanted) {
+  return CLI::Validator(
+      [=](std::string& text) {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        const bool whole = !text.empty() && end == text.c_str() + text.size();
+        return whole && right(value) ? std::string() : dhp::concat(text, " is not ", wanted);
+      },
+      name);
+}
+CLI::Validator positive_number() {
+  return number_that([](double value) { return value > 0; }, "POSITIVE", "a number above 0");
+}
+CLI::Validator not_negative_number() {
+  return number_that([](double value) { return value >= 0; }, "NONNEGATIVE",
+                     "a number of 0 or more");
+}
+
 void add_run_options(CLI::App& app, RunOptions& options) {
   app.option_defaults()->always_capture_default();
-  const auto positive = CLI::PositiveNumber;
-  const auto not_negative = CLI::NonNegativeNumber;
+  const auto positive = positive_number();
+  const auto not_negative = not_negative_number();
 
   app.add_option("--data-parallel", options.mesh.data, "Replicas of the model")
       ->check(positive)
@@ -216,7 +237,7 @@ ParsedResNet parse_resnet(int argc, char** argv) {
   add_run_options(app, options.run);
   app.add_option("--depth", options.depth, "14, 26, 50, 101 or 152")->group("Model");
   app.add_option("--width", options.width, "Channels of the stem")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_number())
       ->group("Model");
   app.add_option("--image-size", options.image_size,
                  "Pixels of a side; 0: as the data are, 224 if synthetic")
@@ -224,7 +245,7 @@ ParsedResNet parse_resnet(int argc, char** argv) {
       ->group("Model");
   app.add_option("--classes", options.classes,
                  "Of the classifier; 0: as the data say, 1000 if synthetic")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative_number())
       ->group("Model");
   app.add_option("--stem-stride", options.stem_stride,
                  "Of the 3x3 stem that images up to 64 pixels get")
