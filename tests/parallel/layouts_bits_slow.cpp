@@ -65,6 +65,17 @@ TEST_CASE("order-free: replicas and stages change no bit, fp32") {
   }
 }
 
+TEST_CASE("order-free: the sums are those of floating point, fp64") {
+  const auto exact = run({}, exactly(DType::f64));
+  auto settings = exactly(DType::f64);
+  settings.order_free = false;
+  const auto plain = run({}, settings);
+  for (std::size_t step = 0; step < plain.losses.size(); ++step)
+    CHECK(std::abs(exact.losses[step] - plain.losses[step]) <= 1e-12 * plain.losses[step]);
+  CHECK(difference(plain.values, exact.values).worst <= 1e-9);
+  CHECK(difference(plain.gradients, exact.gradients).worst <= 1e-9);
+}
+
 TEST_CASE("order-free: replicas and stages change no bit, fp64 and 16 bits") {
   for (const auto compute : {DType::f64, DType::bf16}) {
     const auto settings = exactly(compute);

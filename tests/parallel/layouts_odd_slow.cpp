@@ -1,4 +1,6 @@
 // Layouts and batches that do not come out even, and those that must be refused.
+#include <dhp/nn/dropout.hpp>
+#include <dhp/nn/mean_squared_error.hpp>
 #include <tests/support/everything.hpp>
 #include <tests/support/layouts.hpp>
 #include <tests/support/tensors.hpp>
@@ -115,6 +117,48 @@ TEST_CASE("odd layouts: synchronised batch norm under D is the same under every 
     CAPTURE(to_text(layout));
     check_close(two, run(layout, {}, synchronised), 1e-9);
   }
+}
+
+TEST_CASE("odd layouts: dropout numbers the rows of samples that are not packed") {
+  // No side input gives row numbers here: they follow from the number of the first sample.
+  const auto make_model = [](Build<Cpu>& build) {
+    Model<Cpu> model;
+    model.add("first", column_parallel_linear(build, "first", {.in = 6, .out = 8}));
+    model.add("second", RowParallelLinear<Cpu>(build, "second", {.in = 8, .out = 5}));
+    model.add("dropout", Dropout<Cpu>(build, 0.5));
+    model.add("third", Linear<Cpu>(build, "third", {.in = 5, .out = 1}));
+    model.loss = MeanSquaredError<Cpu>();
+    return model;
+  };
+  const auto make_batch = [](Cpu& dev, int, std::int64_t k) {
+    MicroBatch<Cpu> batch;
+    batch.index = k;
+    batch.first_sample = 3 * k;
+    batch.samples = 3;
+    batch.input = random_tensor<double>(dev, {3, 6}, static_cast<std::uint32_t>(k));
+    batch.side.emplace_back("targets",
+                            random_tensor<double>(dev, {3, 1}, static_cast<std::uint32_t>(50 + k)));
+    batch.counts = {{"elements", 3}};
+    return batch;
+  };
+  const auto serial = run_layout({}, {}, make_model, make_batch);
+  for (const auto& layout : {Layout{{.data = 2}}, Layout{{.data = 3, .tensor = 2}},
+                             Layout{{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble}}) {
+    CAPTURE(to_text(layout));
+    check_close(serial, run_layout(layout, {}, make_model, make_batch), 1e-9);
+  }
+  // Each micro-batch drops other elements, so that a wrong number cannot go unseen.
+  Cpu dev;
+  Build<Cpu> build;
+  Dropout<Cpu> layer(build, 0.5);
+  const auto dropped = [&](std::int64_t k) {
+    const auto batch = make_batch(dev, 0, k);
+    Tape<Cpu> tape({.batch = &batch});
+    auto ones = Tensor<Cpu>(dev, DType::f64, {3, 6});
+    fill(dev, ones.mut(), 1);
+    return widened(layer.forward(dev, std::move(ones), tape));
+  };
+  CHECK(dropped(0) != dropped(1));
 }
 
 TEST_CASE("odd layouts: recompute and a plain reducer change nothing") {

@@ -117,7 +117,8 @@ template <class MakeBatch>
 std::vector<dhp::MicroBatch<dhp::Cpu>> dealt(dhp::Mesh<dhp::Cpu>& mesh, std::int64_t micro_batches,
                                              MakeBatch make_batch) {
   std::vector<dhp::MicroBatch<dhp::Cpu>> batches;
-  const auto mine = dhp::part_of(micro_batches, mesh.data().size(), mesh.data().rank());
+  const dhp::StepPlan plan{.samples = micro_batches, .micro_batch = 1};
+  const auto mine = plan.dealt_to(mesh.data().rank(), mesh.data().size());
   for (auto k = mine.first; k < mine.last; ++k) batches.push_back(make_batch(k));
   return batches;
 }
