@@ -1,7 +1,4 @@
 // Pre-trains a BERT: masked tokens and next sentences, on any text, in any layout of ranks.
-#include <dhp/comm/launch.hpp>
-#include <dhp/default_device.hpp>
-
 #include "../common/data.hpp"
 #include "../common/training.hpp"
 #include "model.hpp"
@@ -10,9 +7,6 @@
 #include <iostream>
 
 namespace {
-
-using examples::BertConfig;
-using Dev = dhp::DefaultDevice;
 
 void train(const examples::BertOptions& options) {
   auto config = examples::bert_preset(options.preset);
@@ -34,16 +28,13 @@ void train(const examples::BertOptions& options) {
         {"next_sentence_loss", next.mean()},
         {"next_sentence_accuracy", examples::share(next.correct, next.count)}};
   };
-  dhp::run_ranks(options.run.mesh.size(),
-                 [&](dhp::Comm<Dev> world) {
-                   Dev dev({.threads = options.run.threads});
-                   examples::TrainingRun run(
-                       dev, std::move(world), options.run, data.train, data.held_out,
-                       [&](dhp::Build<Dev>& build) { return examples::bert(build, config); },
-                       measures);
-                   run.run();
-                 },
-                 {.timeout_s = options.run.comm_timeout});
+  examples::run_training(
+      {.options = options.run,
+       .train = data.train,
+       .held_out = data.held_out,
+       .make_model =
+           [&](dhp::Build<examples::Dev>& build) { return examples::bert(build, config); },
+       .measures = measures});
 }
 
 }  // namespace
@@ -51,14 +42,5 @@ void train(const examples::BertOptions& options) {
 int main(int argc, char** argv) {
   const auto parsed = examples::parse_bert(argc, argv);
   if (parsed.exit_status) return *parsed.exit_status;
-  try {
-    train(parsed.options);
-  } catch (const dhp::Error& error) {
-    std::cerr << "error: " << error.sentence() << "\n";
-    return 1;
-  } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << "\n";
-    return 1;
-  }
-  return 0;
+  return examples::exit_status_of([&] { train(parsed.options); });
 }

@@ -1,50 +1,20 @@
-// The run that both trainers share: mesh, model, pipeline, replicas, optimizer, loader, the loop with its
-// evaluations, and what is saved. Each rank runs it; rank 0 alone speaks and writes.
+// The run that both trainers share, compiled once for the device of the build: starts the ranks, builds the
+// mesh, the model's part of each rank, replicas, optimizer and loader, trains, evaluates and saves.
 #pragma once
 
-#include <dhp/data/loader.hpp>
-#include <dhp/optim/lamb.hpp>
-#include <dhp/optim/lars.hpp>
-#include <dhp/optim/sgd.hpp>
-#include <dhp/parallel/data.hpp>
-#include <dhp/parallel/pipeline.hpp>
-#include <dhp/train/checkpoint.hpp>
-#include <dhp/train/trainer.hpp>
+#include <dhp/default_device.hpp>
 
 #include "data.hpp"
 #include "options.hpp"
-#include "progress.hpp"
 
-#include <chrono>
-#include <cmath>
-#include <memory>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace examples {
 
-template <class Dev>
-[[nodiscard]] std::unique_ptr<dhp::Optimizer<Dev>> make_optimizer(Dev& dev,
-                                                                  dhp::ParameterStore<Dev>& store,
-                                                                  const dhp::Norms<Dev>& norms,
-                                                                  const RunOptions& options) {
-  if (options.optimizer == "sgd")
-    return std::make_unique<dhp::Sgd<Dev>>(
-        dev, store,
-        dhp::SgdOptions{.momentum = options.momentum, .weight_decay = options.weight_decay});
-  if (options.optimizer == "lars")
-    return std::make_unique<dhp::Lars<Dev>>(
-        dev, store, norms,
-        dhp::LarsOptions{.momentum = options.momentum, .weight_decay = options.weight_decay});
-  if (options.optimizer == "adamw")
-    return std::make_unique<dhp::AdamW<Dev>>(
-        dev, store, dhp::AdamOptions{.weight_decay = options.weight_decay});
-  if (options.optimizer == "lamb")
-    return std::make_unique<dhp::Lamb<Dev>>(
-        dev, store, norms, dhp::AdamOptions{.epsilon = 1e-6, .weight_decay = options.weight_decay});
-  dhp::fail("unknown --optimizer \"", options.optimizer, "\"; choose sgd, lars, adamw or lamb");
-}
+using Dev = dhp::DefaultDevice;
 
 /// A model's own view of an evaluation: names and values for the progress line and the metrics.
 using Measures = std::vector<std::pair<std::string, double>>;
@@ -53,193 +23,20 @@ using Measures = std::vector<std::pair<std::string, double>>;
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-/// make_model(build) describes the model; measures(terms) names what an evaluation found.
-template <class Dev, class MakeModel, class MakeMeasures>
-class TrainingRun {
- public:
-  TrainingRun(Dev& dev, dhp::Comm<Dev> world, const RunOptions& options, const AnyBatcher& train,
-              const AnyBatcher& held_out, MakeModel make_model, MakeMeasures measures)
-      : dev_(dev),
-        options_(options),
-        mesh_(std::move(world), options.mesh),
-        held_out_(held_out),
-        measures_(measures),
-        loader_(dev, train, loader_options()),
-        pipeline_(dev, described(make_model), mesh_, pipeline_options(), example()),
-        replicas_(make_replicas()),
-        norms_(mesh_.tensor(), mesh_.pipeline(), pipeline_.parameters_in_model()),
-        optimizer_(make_optimizer(dev, pipeline_.store(), norms_, options)) {}
-
-  void run() {
-    const std::int64_t total = total_steps();
-    dhp::Trainer trainer(dev_, *replicas_, mesh_, *optimizer_, norms_, trainer_options(total));
-    dhp::Checkpoint<Dev> checkpoint(mesh_, pipeline_.store(), *optimizer_);
-    if (!options_.load.empty()) {
-      trainer.resume(checkpoint.load(dev_, options_.load));
-      if (rank_zero())
-        say(dhp::concat("loaded ", options_.load, ": goes on after step ", trainer.steps_done()));
-    }
-    loader_.start_at(trainer.steps_done());
-    Metrics metrics(rank_zero() ? options_.metrics : "", !options_.load.empty());
-    if (rank_zero()) progress_ = std::make_unique<Progress>(trainer.steps_done(), total);
-    introduce(total);
-    evaluate(trainer, metrics, "at the start");
-
-    while (trainer.steps_done() < total) {
-      const auto start = std::chrono::steady_clock::now();
-      const auto samples = loader_.plan().samples;
-      const auto batches = loader_.next();
-      const auto report = trainer.step(batches);
-      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-      const double rate = static_cast<double>(samples) / taken.count();
-      if (rank_zero()) {
-        metrics.write(fields(report, rate));
-        progress_->step(report.step, report.loss, rate,
-                        report.skipped ? "skipped: gradients overflowed" : "");
-      }
-      const auto step = report.step;
-      if (options_.evaluate_every > 0 && step % options_.evaluate_every == 0 && step < total)
-        evaluate(trainer, metrics, dhp::concat("after step ", step));
-      if (options_.save_every > 0 && step % options_.save_every == 0 && step < total)
-        save(checkpoint, trainer);
-    }
-    if (rank_zero()) progress_->finish();
-    evaluate(trainer, metrics, "at the end");
-    if (!options_.save.empty()) save(checkpoint, trainer);
-  }
-
- private:
-  using Pipeline = dhp::PipelineParallel<Dev>;
-  using Replicas = dhp::DataParallel<Dev, Pipeline, dhp::Bucketed>;
-
-  [[nodiscard]] bool rank_zero() { return mesh_.world().rank() == 0; }
-  void say(const std::string& text) {
-    if (progress_) progress_->line(text);
-    else std::fprintf(stderr, "%s\n", text.c_str());
-  }
-
-  [[nodiscard]] dhp::LoaderOptions loader_options() {
-    return {.global_batch = options_.global_batch,
-            .micro_batch = options_.micro_batch,
-            .replica = mesh_.data().rank(),
-            .replicas = mesh_.data().size(),
-            .seed = options_.seed,
-            .threads = options_.loader_threads};
-  }
-  [[nodiscard]] dhp::Model<Dev> described(MakeModel& make_model) {
-    dhp::Build<Dev> build;
-    build.compute = options_.compute();
-    build.tensor = mesh_.tensor();
-    build.data = mesh_.data();
-    return make_model(build);
-  }
-  [[nodiscard]] dhp::PipelineOptions pipeline_options() const {
-    return {.schedule = dhp::parse_schedule(options_.schedule),
-            .chunks = options_.pipeline_chunks,
-            .store = {.compute = options_.compute(),
-                      .order_free = options_.deterministic,
-                      .seed = options_.seed}};
-  }
-  /// The first micro-batch of the first step, for the shapes that stages are cut by.
-  [[nodiscard]] dhp::MicroBatch<Dev> example() {
-    const auto plan = loader_.batching().plan(0);
-    const auto samples = plan.samples_of(0);
-    std::vector<std::int64_t> indices;
-    for (auto sample = samples.first; sample < samples.last; ++sample) indices.push_back(sample);
-    return dhp::upload(dev_, loader_.batcher().collate(indices, 0), 0, samples);
-  }
-  [[nodiscard]] dhp::TrainerOptions trainer_options(std::int64_t total) const {
-    const bool half = options_.compute() == dhp::DType::f16;
-    return {.learning_rate = learning_rate(options_, total),
-            .clip = options_.clip,
-            .loss_scale = {.dynamic = half, .initial = half ? 65536.0 : 1.0},
-            .seed = options_.seed};
-  }
-  [[nodiscard]] std::int64_t total_steps() {
-    if (options_.steps > 0) return options_.steps;
-    return std::max<std::int64_t>(1, options_.epochs) * loader_.batching().steps_per_epoch();
-  }
-
-  void introduce(std::int64_t total) {
-    if (!rank_zero()) return;
-    say(dhp::concat("layout ", to_text(mesh_), ", schedule ", options_.schedule, ", ",
-                    options_.precision, ", ", loader_.batching().dataset_size(),
-                    " training samples, ", total, " steps of ", options_.global_batch));
-  }
-
-  template <class T>
-  void evaluate(T& trainer, Metrics& metrics, const std::string& when) {
-    if (held_out_.size() == 0) return;
-    auto options = dhp::evaluation_pass(loader_options());
-    dhp::Loader<Dev, AnyBatcher> loader(dev_, held_out_, options);
-    std::vector<dhp::LossTerm> terms(pipeline_.term_names().size());
-    while (!loader.finished()) {
-      const auto batches = loader.next();
-      const auto loss = trainer.evaluate(batches);
-      for (std::size_t term = 0; term < terms.size(); ++term) {
-        terms[term].sum += loss.terms[term].sum;
-        terms[term].count += loss.terms[term].count;
-        terms[term].correct += loss.terms[term].correct;
-        terms[term].correct_in_five += loss.terms[term].correct_in_five;
-      }
-    }
-    if (!rank_zero()) return;
-    const Measures found = measures_(terms);
-    std::string text = "evaluation " + when + ":";
-    std::vector<std::pair<std::string, double>> line{
-        {"step", static_cast<double>(trainer.steps_done())}};
-    for (const auto& [name, value] : found) {
-      text += dhp::concat("  ", name, " ", short_number(value));
-      line.emplace_back("held_out_" + name, value);
-    }
-    say(text);
-    metrics.write(line);
-  }
-
-  template <class T>
-  void save(dhp::Checkpoint<Dev>& checkpoint, T& trainer) {
-    checkpoint.save(dev_, options_.save, trainer.progress());
-    if (rank_zero())
-      say(dhp::concat("saved ", options_.save, " after step ", trainer.steps_done()));
-  }
-
-  [[nodiscard]] std::vector<std::pair<std::string, double>> fields(const dhp::StepReport& report,
-                                                                   double rate) const {
-    std::vector<std::pair<std::string, double>> fields{{"step", static_cast<double>(report.step)},
-                                                       {"loss", report.loss},
-                                                       {"grad_norm", report.gradient_norm},
-                                                       {"lr", report.learning_rate},
-                                                       {"samples_per_s", rate}};
-    const auto names = pipeline_.term_names();
-    if (names.size() > 1)
-      for (std::size_t term = 0; term < names.size(); ++term)
-        fields.emplace_back("loss_" + names[term], report.terms[term].mean());
-    if (options_.precision == "fp16") {
-      fields.emplace_back("loss_scale", report.loss_scale);
-      fields.emplace_back("skipped", report.skipped ? 1 : 0);
-    }
-    return fields;
-  }
-
-  [[nodiscard]] std::unique_ptr<Replicas> make_replicas() {
-    // "plain" is one bucket that holds everything: it starts after the whole backward pass.
-    const auto bytes = options_.reducer == "plain"
-                           ? static_cast<std::size_t>(-1)
-                           : static_cast<std::size_t>(options_.bucket_mb * 1048576);
-    return std::make_unique<Replicas>(dev_, pipeline_, mesh_.data(), dhp::Bucketed{.bytes = bytes});
-  }
-
-  Dev& dev_;
-  const RunOptions& options_;
-  dhp::Mesh<Dev> mesh_;
-  const AnyBatcher& held_out_;
-  MakeMeasures measures_;
-  dhp::Loader<Dev, AnyBatcher> loader_;
-  Pipeline pipeline_;
-  std::unique_ptr<Replicas> replicas_;
-  dhp::Norms<Dev> norms_;
-  std::unique_ptr<dhp::Optimizer<Dev>> optimizer_;
-  std::unique_ptr<Progress> progress_;
+struct TrainingSetup {
+  const RunOptions& options;
+  const AnyBatcher& train;
+  const AnyBatcher& held_out;
+  /// Describes the whole model; each rank keeps its part.
+  std::function<dhp::Model<Dev>(dhp::Build<Dev>&)> make_model;
+  /// Names what an evaluation found.
+  std::function<Measures(const std::vector<dhp::LossTerm>&)> measures;
 };
+
+/// Trains on options.mesh.size() ranks. Throws Error with the first failing rank's message.
+void run_training(const TrainingSetup& setup);
+
+/// The end of every main: runs body; an error becomes one sentence on standard error and status 1.
+[[nodiscard]] int exit_status_of(const std::function<void()>& body);
 
 }  // namespace examples

@@ -1,7 +1,4 @@
 // Trains a ResNet to classify images, in any layout of ranks.
-#include <dhp/comm/launch.hpp>
-#include <dhp/default_device.hpp>
-
 #include "../common/data.hpp"
 #include "../common/training.hpp"
 #include "model.hpp"
@@ -9,8 +6,6 @@
 #include <iostream>
 
 namespace {
-
-using Dev = dhp::DefaultDevice;
 
 void train(const examples::ResNetOptions& options) {
   const auto data = examples::load_images(options);
@@ -32,16 +27,13 @@ void train(const examples::ResNetOptions& options) {
                               {"top1", examples::share(terms[0].correct, terms[0].count)},
                               {"top5", examples::share(terms[0].correct_in_five, terms[0].count)}};
   };
-  dhp::run_ranks(options.run.mesh.size(),
-                 [&](dhp::Comm<Dev> world) {
-                   Dev dev({.threads = options.run.threads});
-                   examples::TrainingRun run(
-                       dev, std::move(world), options.run, data.train, data.held_out,
-                       [&](dhp::Build<Dev>& build) { return examples::resnet(build, config); },
-                       measures);
-                   run.run();
-                 },
-                 {.timeout_s = options.run.comm_timeout});
+  examples::run_training(
+      {.options = options.run,
+       .train = data.train,
+       .held_out = data.held_out,
+       .make_model =
+           [&](dhp::Build<examples::Dev>& build) { return examples::resnet(build, config); },
+       .measures = measures});
 }
 
 }  // namespace
@@ -49,14 +41,5 @@ void train(const examples::ResNetOptions& options) {
 int main(int argc, char** argv) {
   const auto parsed = examples::parse_resnet(argc, argv);
   if (parsed.exit_status) return *parsed.exit_status;
-  try {
-    train(parsed.options);
-  } catch (const dhp::Error& error) {
-    std::cerr << "error: " << error.sentence() << "\n";
-    return 1;
-  } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << "\n";
-    return 1;
-  }
-  return 0;
+  return examples::exit_status_of([&] { train(parsed.options); });
 }
