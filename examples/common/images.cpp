@@ -145,12 +145,17 @@ ImageData load_images(const ResNetOptions& options) {
     const auto size = size_or(options, train.height());
     const auto test_directory = options.test_data.empty() ? path : options.test_data;
     const auto text = dhp::concat(path, " (IDX, ", train.size(), " images)");
-    if (const auto test = idx_pair(test_directory, "t10k"))
+    const auto test = idx_pair(test_directory, "t10k");
+    dhp::check(test || options.test_data.empty(), "--test-data ", options.test_data,
+               ": has no t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, plain or .gz");
+    if (test)
       return batchers(options, train, load_pair(*test, idx_classes), size, train.channels(),
                       idx_classes, text);
     return split_batchers(options, train, size, train.channels(), idx_classes, text);
   }
   if (std::filesystem::exists(path + "/images.npy")) {
+    dhp::check(options.test_data.empty(), "--test-data ", options.test_data,
+               ": beside .npy files nothing else is read; --held-out keeps a part of them");
     const auto images = dhp::load_npy_images(path + "/images.npy", path + "/labels.npy",
                                              static_cast<int>(idx_classes));
     return split_batchers(options, images, size_or(options, images.height()), images.channels(),

@@ -144,6 +144,12 @@ class ResNetBuilder {
 /// The whole model; the stem, each bottleneck and the head are the places where a pipeline can cut it.
 template <class Dev>
 [[nodiscard]] dhp::Model<Dev> resnet(dhp::Build<Dev>& build, const ResNetConfig& config) {
+  dhp::check(build.tensor.size() <= config.width, "resnet: ", config.width,
+             " channels cannot be split over a tensor axis of ", build.tensor.size(),
+             "; choose a smaller --tensor-parallel or a larger --width");
+  dhp::check(build.tensor.size() <= config.classes, "resnet: ", config.classes,
+             " classes cannot be split over a tensor axis of ", build.tensor.size(),
+             "; choose a smaller --tensor-parallel");
   return ResNetBuilder<Dev>(build, config).model();
 }
 
