@@ -56,3 +56,15 @@ TEST_CASE("every layout gives the serial run's numbers, fp64") {
     check_same(serial, run(layout, {}), 1e-9);
   }
 }
+
+TEST_CASE("every layout gives the serial run's losses, fp32") {
+  const RunSettings settings{.compute = DType::f32};
+  const auto oracle = run({}, {});
+  for (const auto& layout : layouts()) {
+    CAPTURE(to_text(layout));
+    const auto found = run(layout, settings);
+    REQUIRE(found.losses.size() == oracle.losses.size());
+    for (std::size_t step = 0; step < oracle.losses.size(); ++step)
+      CHECK(std::abs(found.losses[step] - oracle.losses[step]) <= 1e-4 * oracle.losses[step]);
+  }
+}
