@@ -147,18 +147,38 @@ TEST_CASE("odd layouts: dropout numbers the rows of samples that are not packed"
     CAPTURE(to_text(layout));
     check_close(serial, run_layout(layout, {}, make_model, make_batch), 1e-9);
   }
-  // Each micro-batch drops other elements, so that a wrong number cannot go unseen.
+}
+
+TEST_CASE("dropout: rows go by their global numbers, given or counted") {
   Cpu dev;
   Build<Cpu> build;
   Dropout<Cpu> layer(build, 0.5);
-  const auto dropped = [&](std::int64_t k) {
-    const auto batch = make_batch(dev, 0, k);
+  constexpr std::int64_t columns = 32;
+  const auto dropped = [&](const MicroBatch<Cpu>& batch) {
     Tape<Cpu> tape({.batch = &batch});
-    auto ones = Tensor<Cpu>(dev, DType::f64, {3, 6});
+    Tensor<Cpu> ones(dev, DType::f64, {batch.samples, columns});
     fill(dev, ones.mut(), 1);
     return widened(layer.forward(dev, std::move(ones), tape));
   };
-  CHECK(dropped(0) != dropped(1));
+  MicroBatch<Cpu> all;
+  all.samples = 12;
+  const auto whole = dropped(all);
+  const auto row_of = [&](const std::vector<double>& values, std::int64_t row) {
+    const auto begin = values.begin() + row * columns;
+    return std::vector<double>(begin, begin + columns);
+  };
+  MicroBatch<Cpu> later;
+  later.first_sample = 7;
+  later.samples = 3;
+  MicroBatch<Cpu> packed;
+  packed.samples = 3;
+  const std::vector<std::int64_t> numbers{9, 2, 11};
+  packed.side.emplace_back("row_numbers", Tensor<Cpu>::from_host(dev, {3}, numbers));
+  for (std::int64_t row = 0; row < 3; ++row) {
+    CHECK(row_of(dropped(later), row) == row_of(whole, 7 + row));
+    CHECK(row_of(dropped(packed), row) == row_of(whole, numbers[static_cast<std::size_t>(row)]));
+  }
+  CHECK(row_of(whole, 0) != row_of(whole, 7));
 }
 
 TEST_CASE("odd layouts: recompute and a plain reducer change nothing") {
