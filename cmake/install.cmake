@@ -1,4 +1,4 @@
-# Three export sets, because who has no Eigen or no CUDA must still find dhp::dhp.
+# An export set per device, because who has no CUDA must still find the rest.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 set(dhp_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/dhp)

@@ -5,7 +5,7 @@ if(NOT DHP_DEVICE MATCHES "^(cpu|cuda)$")
   message(FATAL_ERROR "DHP_DEVICE is '${DHP_DEVICE}'; it can be cpu or cuda")
 endif()
 
-# Eigen's GEMM reaches a third of the peak with the compiler's default flags. Not forced on a parent
+# The kernels want vector instructions that the compiler's defaults leave out. Not forced on a parent
 # project: objects built for different architectures must not be mixed, so it sets -march itself.
 set(dhp_arch "")
 if(PROJECT_IS_TOP_LEVEL AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")

@@ -1,5 +1,5 @@
 # dhp::dhp   the headers that need the standard library only
-# dhp::cpu   adds Eigen: the kernels of device Cpu
+# dhp::cpu   the same and, in this build tree, the -march for the kernels of device Cpu
 # dhp::cuda  adds the CUDA libraries: the kernels of device Cuda
 # dhp::default_device  one of the two, by DHP_DEVICE
 find_package(Threads REQUIRED)
@@ -13,21 +13,14 @@ target_sources(dhp INTERFACE FILE_SET HEADERS
 target_compile_features(dhp INTERFACE cxx_std_20)
 target_link_libraries(dhp INTERFACE Threads::Threads)
 
-# Absent Eigen is no error here: a GPU machine, or a user of the schedules alone, needs none of it.
-find_package(Eigen3 3.4 QUIET NO_MODULE)
-if(TARGET Eigen3::Eigen)
-  add_library(dhp_cpu INTERFACE)
-  add_library(dhp::cpu ALIAS dhp_cpu)
-  set_target_properties(dhp_cpu PROPERTIES EXPORT_NAME cpu)
-  # Imported targets are system includes: Eigen's warnings are not ours.
-  target_link_libraries(dhp_cpu INTERFACE dhp Eigen3::Eigen)
-  if(DHP_CPU_ARCH)
-    # For this build tree only: whoever uses an installed dhp chooses an -march for the whole program.
-    target_compile_options(dhp_cpu INTERFACE
-      $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-march=${DHP_CPU_ARCH}>>)
-  endif()
-elseif(DHP_DEVICE STREQUAL cpu)
-  message(NOTICE "Eigen3 >= 3.4 was not found (Debian: libeigen3-dev): there is no target dhp::cpu")
+add_library(dhp_cpu INTERFACE)
+add_library(dhp::cpu ALIAS dhp_cpu)
+set_target_properties(dhp_cpu PROPERTIES EXPORT_NAME cpu)
+target_link_libraries(dhp_cpu INTERFACE dhp)
+if(DHP_CPU_ARCH)
+  # For this build tree only: whoever uses an installed dhp chooses an -march for the whole program.
+  target_compile_options(dhp_cpu INTERFACE
+    $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-march=${DHP_CPU_ARCH}>>)
 endif()
 
 find_package(CUDAToolkit QUIET)
@@ -50,7 +43,7 @@ elseif(DHP_DEVICE STREQUAL cuda)
   message(FATAL_ERROR "DHP_DEVICE is cuda, but the CUDA toolkit with cublasLt was not found")
 endif()
 
-# FetchContent users who need only dhp::dhp have neither; the alias then does not exist.
+# Without the CUDA toolkit there is no dhp_cuda.
 if(TARGET dhp_${DHP_DEVICE})
   add_library(dhp::default_device ALIAS dhp_${DHP_DEVICE})
 endif()

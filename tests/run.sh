@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.." || exit 1
 # The compilers want about 1 GB each.
 jobs=$(nproc)
 part "install what is missing" bash .ci/install_packages.sh \
-  git g++ cmake ninja-build ccache time libeigen3-dev doctest-dev libcli11-dev nlohmann-json3-dev \
+  git g++ cmake ninja-build ccache time doctest-dev libcli11-dev nlohmann-json3-dev \
   zlib1g-dev libpng-dev libjpeg-dev python3 \
   optional:python3-numpy optional:python3-torch optional:libdnnl-dev optional:clang-format \
   optional:dataset-fashion-mnist optional:wordnet-base

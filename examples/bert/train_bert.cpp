@@ -14,8 +14,8 @@ void train(const examples::BertOptions& options) {
   config.dropout = options.dropout;
   config.recompute = options.run.recompute;
   const auto data = examples::load_text(options);
-  config.vocabulary = data.vocabulary;
-  std::cerr << "text " << data.description << ", vocabulary " << data.vocabulary << "\n";
+  config.vocabulary = data.vocabulary->size();
+  std::cerr << "text " << data.description << ", vocabulary " << data.vocabulary->size() << "\n";
 
   const auto measures = [&](const std::vector<dhp::LossTerm>& terms) {
     const auto& masked = terms[0];
@@ -35,6 +35,9 @@ void train(const examples::BertOptions& options) {
        .make_model =
            [&](dhp::Build<examples::Dev>& build) { return examples::bert(build, config); },
        .measures = measures});
+  // Whoever uses the weights needs the words that the ids stand for.
+  if (!options.run.save.empty())
+    dhp::save_vocabulary(*data.vocabulary, options.run.save + "/vocab.txt");
 }
 
 }  // namespace

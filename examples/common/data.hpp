@@ -3,11 +3,13 @@
 #pragma once
 
 #include <dhp/data/collate.hpp>
+#include <dhp/data/vocabulary.hpp>
 
 #include "options.hpp"
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -59,7 +61,7 @@ struct ImageData {
 struct TextData {
   AnyBatcher train;
   AnyBatcher held_out;
-  std::int64_t vocabulary = 0;
+  std::shared_ptr<const dhp::Vocabulary> vocabulary;
   double unigram_cross_entropy = 0;  ///< of the held-out tokens that are to be predicted, in nats
   std::string description;
 };

@@ -172,6 +172,11 @@ void check_options(const RunOptions& options) {
   (void)options.compute();
   (void)dhp::parse_decay(options.lr_decay);
   const auto schedule = dhp::parse_schedule(options.schedule);
+  constexpr int most_ranks = 1024;  // threads of one process
+  const auto ranks =
+      static_cast<double>(options.mesh.data) * options.mesh.tensor * options.mesh.pipeline;
+  dhp::check(ranks <= most_ranks, "a layout of ", options.mesh, " has more than the ", most_ranks,
+             " ranks that one process can start as threads");
   dhp::check(options.pipeline_chunks == 1 || schedule == dhp::ScheduleKind::interleaved,
              "--pipeline-chunks ", options.pipeline_chunks,
              " needs --schedule interleaved; the others keep one part per stage");

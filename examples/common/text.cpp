@@ -76,7 +76,7 @@ TextData load_text(const BertOptions& options) {
                    .first(run.samples),
       .held_out = AnyBatcher(dhp::MaskedLmBatcher(held_out, tokenised.vocabulary, masking, layout))
                       .first(evaluated),
-      .vocabulary = tokenised.vocabulary.size(),
+      .vocabulary = std::make_shared<dhp::Vocabulary>(tokenised.vocabulary),
       .unigram_cross_entropy =
           dhp::unigram_cross_entropy(unigram, held_out, tokenised.vocabulary, masking, evaluated),
       .description = tokenised.description};

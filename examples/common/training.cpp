@@ -60,6 +60,7 @@ class TrainingRun {
     const std::int64_t total = total_steps();
     dhp::Trainer trainer(dev_, *replicas_, mesh_, *optimizer_, norms_, trainer_options(total));
     dhp::Checkpoint<Dev> checkpoint(mesh_, pipeline_.store(), *optimizer_);
+    if (!options_.save.empty()) checkpoint.prepare(options_.save);
     if (!options_.load.empty()) {
       trainer.resume(checkpoint.load(dev_, options_.load));
       if (rank_zero())

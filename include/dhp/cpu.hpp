@@ -1,4 +1,4 @@
-// dhp on the Cpu: all of dhp and the kernels of device Cpu. Needs Eigen.
+// dhp on the Cpu: all of dhp and the kernels of device Cpu. Needs the standard library only.
 #pragma once
 
 #include <dhp/cpu/activation.hpp>

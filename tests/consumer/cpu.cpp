@@ -1,4 +1,4 @@
-// With Eigen: device Cpu and its kernels.
+// Device Cpu and its kernels.
 #include <dhp/cpu.hpp>
 
 #include <vector>

@@ -55,15 +55,21 @@ class Checkpoint {
   Checkpoint(Mesh<Dev>& mesh, ParameterStore<Dev>& store, Optimizer<Dev>& optimizer)
       : mesh_(mesh), store_(store), optimizer_(optimizer) {}
 
+  /// Makes the directory, on rank 0, so that one that cannot be written to is known before training.
+  void prepare(const std::string& directory) {
+    if (mesh_.world().rank() != 0) return;
+    std::error_code error;
+    std::filesystem::create_directories(directory, error);
+    check(!error, "cannot make the directory ", directory, ": ", error.message());
+    check(::access(directory.c_str(), W_OK) == 0, "cannot write to ", directory, ": ",
+          std::strerror(errno));
+  }
+
   /// Collective over the mesh; rank 0 writes. What was in the directory stays good until the new files are
   /// complete.
   void save(Dev& dev, const std::string& directory, const TrainingProgress& progress) {
     const bool writes = mesh_.world().rank() == 0;
-    if (writes) {
-      std::error_code error;
-      std::filesystem::create_directories(directory, error);
-      check(!error, "cannot make the directory ", directory, ": ", error.message());
-    }
+    prepare(directory);
     SafeTensorsWriter model;
     gather(
         dev, model, "", [](ParameterState<Dev>& parameter) { return parameter.value; },
