@@ -119,6 +119,57 @@ TEST_CASE("odd layouts: synchronised batch norm under D is the same under every 
   }
 }
 
+TEST_CASE("synchronised batch norm is batch norm over the joined batch, parts of any size") {
+  struct Found {
+    std::vector<double> y, dx, gamma_gradient, mean, variance;
+  };
+  const std::int64_t rows[] = {0, 3, 8};  // rank r has rows [rows[r], rows[r + 1])
+  const auto pass = [&](Comm<Cpu> group, Range mine) {
+    Cpu dev;
+    Build<Cpu> build;
+    build.compute = DType::f64;
+    build.data = std::move(group);
+    BatchNorm<Cpu> layer(build, "bn", {.channels = 4, .relu = true, .synchronised = true});
+    ParameterList<Cpu> parameters;
+    layer.parameters(parameters);
+    const ParameterStore<Cpu> store(dev, parameters, {.compute = DType::f64});
+    const auto part = [&](std::uint32_t use) {
+      const auto whole = random_tensor<double>(dev, {rows[2], 4}, use);
+      return clone(dev, whole.view().slice(mine.first, mine.last));
+    };
+    Tape<Cpu> tape({});
+    const auto y = layer.forward(dev, part(1), tape);
+    const auto dx = layer.backward(dev, part(2), tape);
+    return Found{widened(y), widened(dx), host_values(dev, parameters[0]->gradient),
+                 host_values(dev, parameters[2]->gradient),
+                 host_values(dev, parameters[3]->gradient)};
+  };
+  const auto joined = pass({}, {0, rows[2]});
+  std::vector<Found> found(2);
+  run_ranks(2,
+            [&](Comm<Cpu> world) {
+              const auto rank = static_cast<std::size_t>(world.rank());
+              found[rank] = pass(std::move(world), {rows[rank], rows[rank + 1]});
+            },
+            {.timeout_s = 60});
+  const auto both = [&](std::vector<double> Found::*of) {
+    auto values = found[0].*of;
+    values.insert(values.end(), (found[1].*of).begin(), (found[1].*of).end());
+    return values;
+  };
+  CHECK(distance(both(&Found::y), joined.y) < 1e-12);
+  CHECK(distance(both(&Found::dx), joined.dx) < 1e-12);
+  for (std::size_t channel = 0; channel < 4; ++channel) {
+    // Replicas are summed later, and each has noted the statistics of the joined batch.
+    CHECK(std::abs(found[0].gamma_gradient[channel] + found[1].gamma_gradient[channel] -
+                   joined.gamma_gradient[channel]) < 1e-12);
+    for (const auto& one : found) {
+      CHECK(std::abs(one.mean[channel] - joined.mean[channel]) < 1e-12);
+      CHECK(std::abs(one.variance[channel] - joined.variance[channel]) < 1e-12);
+    }
+  }
+}
+
 TEST_CASE("odd layouts: dropout numbers the rows of samples that are not packed") {
   // No side input gives row numbers here: they follow from the number of the first sample.
   const auto make_model = [](Build<Cpu>& build) {
