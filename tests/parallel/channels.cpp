@@ -1,4 +1,5 @@
-// Between split and whole channels: what is gathered is what was scattered, and each is the other's backward.
+// Between split and whole channels: what is gathered is what was scattered, and each is the other's
+// backward.
 #include <dhp/comm/launch.hpp>
 #include <dhp/cpu.hpp>
 #include <dhp/parallel/channels.hpp>

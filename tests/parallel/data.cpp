@@ -23,8 +23,8 @@ static_assert(!Trainable<int, Cpu>);
 
 constexpr std::int64_t micro_batches = 5;
 
-// y = w x with w = 1 and target 0: the gradient of the mean of y^2 is 2 mean(x^2). Micro-batch k has k + 1
-// samples of value k + 1, so that means of means are wrong.
+// y = w x with w = 1 and target 0: the gradient of the mean of y^2 is 2 mean(x^2). Micro-batch k
+// has k + 1 samples of value k + 1, so that means of means are wrong.
 MicroBatch<Cpu> batch_of(Cpu& dev, std::int64_t k) {
   MicroBatch<Cpu> batch;
   batch.index = k;

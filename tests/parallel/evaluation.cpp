@@ -1,4 +1,5 @@
-// Evaluation is exact and the same in every layout, also where replicas get unequal numbers of micro-batches.
+// Evaluation is exact and the same in every layout, also where replicas get unequal numbers of
+// micro-batches.
 #include <tests/support/everything.hpp>
 #include <tests/support/layouts.hpp>
 

@@ -1,5 +1,6 @@
-// Order-free sums: with micro-batches of one size, how they are spread over replicas and stages changes no
-// bit of losses, norms, values and gradients; neither do the reducer, its buckets, recompute or threads.
+// Order-free sums: with micro-batches of one size, how they are spread over replicas and stages
+// changes no bit of losses, norms, values and gradients; neither do the reducer, its buckets,
+// recompute or threads.
 #include <tests/support/everything.hpp>
 #include <tests/support/layouts.hpp>
 

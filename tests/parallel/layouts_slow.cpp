@@ -1,5 +1,5 @@
-// Layout invariance: the model that has everything gives the serial run's losses, norms, gradients and
-// parameters in every layout of data x tensor x pipeline ranks and under every schedule.
+// Layout invariance: the model that has everything gives the serial run's losses, norms, gradients
+// and parameters in every layout of data x tensor x pipeline ranks and under every schedule.
 #include <tests/support/everything.hpp>
 #include <tests/support/layouts.hpp>
 

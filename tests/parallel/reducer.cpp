@@ -1,5 +1,5 @@
-// Reducers: the sum over replicas, whatever the order in which ranges become ready, and all-reduces that
-// start in one order on every replica.
+// Reducers: the sum over replicas, whatever the order in which ranges become ready, and all-reduces
+// that start in one order on every replica.
 #include <dhp/comm/launch.hpp>
 #include <dhp/cpu.hpp>
 #include <dhp/parallel/reducer.hpp>

@@ -1,5 +1,5 @@
-// Layers split over the tensor axis against the same layer on one rank: outputs, input gradients and the
-// gradients of every weight, also where the parts are uneven.
+// Layers split over the tensor axis against the same layer on one rank: outputs, input gradients
+// and the gradients of every weight, also where the parts are uneven.
 #include <dhp/comm/launch.hpp>
 #include <dhp/cpu.hpp>
 #include <dhp/nn/activation.hpp>
