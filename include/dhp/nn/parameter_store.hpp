@@ -59,8 +59,8 @@ class ParameterStore {
   }
   /// i32 [1]: not 0 where an order-free sum left its range; empty otherwise.
   [[nodiscard]] View<Dev> overflow() { return options_.order_free ? overflow_.mut() : View<Dev>(); }
-  /// After the sum over replicas, of the flag too: integers become gradients. What left its range was not
-  /// added, so the gradients are wrong: they become NaN, which the verdict on the step sees.
+  /// After the sum over replicas, of the flag too: integers become gradients. What left its range was
+  /// not added, so the gradients are wrong: they become NaN, which the verdict on the step sees.
   void settle(Dev& dev, Range range) {
     if (!options_.order_free) return;
     unfold(dev, part(high_, range), part(low_, range), part(gradients_, range));
