@@ -1,5 +1,6 @@
-// Attention on the Cpu: one task per sample and head, products by the packed gemm. 16-bit heads are
-// widened to float first, which they need for their sums anyway.
+// Attention on the Cpu: one task per sample and head, which goes over its queries in fixed blocks;
+// products by the packed gemm. 16-bit heads are widened to float first, which they need for their
+// sums anyway.
 #pragma once
 
 #include <dhp/cpu/column_reduce.hpp>
@@ -9,6 +10,7 @@
 #include <dhp/cpu/vector_math.hpp>
 #include <dhp/ops/attention.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -26,6 +28,9 @@ struct AttentionKernel {
     double scale;
     [[nodiscard]] std::int64_t offset() const { return first_row * columns + column; }
   };
+  /// Queries whose scores are held at a time; large enough that packing the keys again costs
+  /// little.
+  static constexpr std::int64_t query_block = 128;
 
   static void forward(Cpu& dev, const T* q, const T* k, const T* v, const Sequences<Cpu>& sequences,
                       const AttentionOptions& options, std::int64_t rows, std::int64_t columns,
@@ -51,14 +56,19 @@ struct AttentionKernel {
         (number * options.total_heads + options.first_head + at.head) * sequences.max_length;
     for_kept(options.random, options.dropout, static_cast<std::uint64_t>(first), at.length, decide);
   }
-  /// c [m, n] = alpha op(a) op(b), dense matrices.
+  /// c [m, n] = alpha op(a) op(b) + beta c, dense matrices.
   static void multiply(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k,
-                       double alpha, const std::vector<A>& a, const std::vector<A>& b,
-                       std::vector<A>& c) {
-    c.resize(static_cast<std::size_t>(m * n));
-    Gemm<A>::run_serial(ta, tb, m, n, k, alpha, a.data(), ta ? m : k, b.data(), tb ? k : n, 0.0,
-                        c.data(), n);
+                       double alpha, const A* a, const A* b, double beta, A* c) {
+    Gemm<A>::run_serial(ta, tb, m, n, k, alpha, a, ta ? m : k, b, tb ? k : n, beta, c, n);
   }
+  /// One row of scores becomes the probabilities, dropped ones 0 and kept ones scaled.
+  static void mix(const Head& at, const Sequences<Cpu>& sequences, const AttentionOptions& options,
+                  std::int64_t query, A* row, A& logsumexp);
+  /// One row of scores and of d/d(dropped probabilities) becomes the dropped probabilities and
+  /// d/d(scores).
+  static void unmix(const Head& at, const Sequences<Cpu>& sequences,
+                    const AttentionOptions& options, std::int64_t query, A logsumexp, A inner,
+                    A* row, A* gradients);
 };
 
 template <class T>
@@ -69,6 +79,8 @@ void AttentionKernel<T>::for_heads(Cpu& dev, const Sequences<Cpu>& sequences,
   const auto* offsets = sequences.offsets.data<std::int32_t>();
   const auto* lengths = sequences.lengths.data<std::int32_t>();
   const auto samples = sequences.lengths.count();
+  check(offsets[0] == 0 && offsets[samples] == rows, "attention: the samples own rows [",
+        offsets[0], ", ", offsets[samples], ") and not all of ", rows);
   for (std::int64_t n = 0; n < samples; ++n)
     check(offsets[n] >= 0 && lengths[n] >= 0 && offsets[n] + lengths[n] <= offsets[n + 1] &&
               offsets[n + 1] <= rows && lengths[n] <= sequences.max_length,
@@ -100,10 +112,30 @@ template <class T>
 void AttentionKernel<T>::narrow(const Head& at, const std::vector<A>& values, T* to) {
   for (std::int64_t row = 0; row < at.rows; ++row) {
     T* target = to + at.offset() + row * at.columns;
+    if (row >= at.length) {
+      for (std::int64_t c = 0; c < at.size; ++c) target[c] = T(0.0f);
+      continue;
+    }
     const A* source = values.data() + row * at.size;
-    for (std::int64_t c = 0; c < at.size; ++c)
-      target[c] = row < at.length ? static_cast<T>(source[c]) : T(0.0f);
+    for (std::int64_t c = 0; c < at.size; ++c) target[c] = static_cast<T>(source[c]);
   }
+}
+
+template <class T>
+void AttentionKernel<T>::mix(const Head& at, const Sequences<Cpu>& sequences,
+                             const AttentionOptions& options, std::int64_t query, A* row,
+                             A& logsumexp) {
+  const auto length = at.length;
+  const A most = largest<A>(length, [=](std::int64_t j) { return row[j]; });
+  for (std::int64_t j = 0; j < length; ++j) row[j] = fast_exp(row[j] - most);
+  const A sum = lane_sum<A>(length, [=](std::int64_t j) { return row[j]; });
+  logsumexp = most + std::log(sum);
+  const A factor = static_cast<A>(1.0 / (1.0 - options.dropout)) / sum;
+  if (options.dropout > 0)
+    for_kept_keys(at, sequences, options, query,
+                  [=](std::int64_t j, bool keep) { row[j] = keep ? row[j] * factor : A(0); });
+  else
+    for (std::int64_t j = 0; j < length; ++j) row[j] *= factor;
 }
 
 template <class T>
@@ -112,29 +144,46 @@ void AttentionKernel<T>::forward(Cpu& dev, const T* q, const T* k, const T* v,
                                  std::int64_t rows, std::int64_t columns, T* y, A* logsumexp) {
   for_heads(dev, sequences, options, rows, columns, [&](const Head& at) {
     const auto length = at.length;
-    std::vector<A> scores, mixed;
-    multiply(false, true, length, length, at.size, at.scale, widen(at, q), widen(at, k), scores);
-    for (std::int64_t i = 0; i < length; ++i) {
-      A* row = scores.data() + i * length;
-      const A most = largest<A>(length, [=](std::int64_t j) { return row[j]; });
-      for (std::int64_t j = 0; j < length; ++j) row[j] = fast_exp(row[j] - most);
-      const A sum = lane_sum<A>(length, [=](std::int64_t j) { return row[j]; });
-      logsumexp[at.head * rows + at.first_row + i] = most + std::log(sum);
-      const A factor = static_cast<A>(1.0 / (1.0 - options.dropout)) / sum;
-      for (std::int64_t j = 0; j < length; ++j) row[j] *= factor;
-      if (options.dropout > 0)
-        for_kept_keys(at, sequences, options, i, [=](std::int64_t j, bool keep) {
-          if (!keep) row[j] = A(0);
-        });
+    A* sums = logsumexp + at.head * rows + at.first_row;
+    std::fill(sums + length, sums + at.rows, A(0));
+    const auto wide_q = widen(at, q);
+    const auto wide_k = widen(at, k);
+    const auto wide_v = widen(at, v);
+    std::vector<A> mixed(wide_q.size());
+    std::vector<A> scores(static_cast<std::size_t>(std::min(query_block, length) * length));
+    for (std::int64_t first = 0; first < length; first += query_block) {
+      const auto count = std::min(query_block, length - first);
+      const auto part = first * at.size;
+      multiply(false, true, count, length, at.size, at.scale, wide_q.data() + part, wide_k.data(),
+               0, scores.data());
+      for (std::int64_t i = 0; i < count; ++i)
+        mix(at, sequences, options, first + i, scores.data() + i * length, sums[first + i]);
+      multiply(false, false, count, at.size, length, 1, scores.data(), wide_v.data(), 0,
+               mixed.data() + part);
     }
-    multiply(false, false, length, at.size, length, 1.0, scores, widen(at, v), mixed);
     narrow(at, mixed, y);
-    for (auto i = length; i < at.rows; ++i) logsumexp[at.head * rows + at.first_row + i] = A(0);
   });
 }
 
-// With p the probabilities, m the scaled dropout mask: y = (p m) v, so dv = (p m)^T dy, and for the scores
-// ds = p (m (dy v^T) - sum_j dy y), because sum_j p m (dy v^T) = dy . y for each query.
+// With p the probabilities, m the scaled dropout mask: y = (p m) v, so dv = (p m)^T dy, and for the
+// scores ds = p (m (dy v^T) - sum_j dy y), because sum_j p m (dy v^T) = dy . y for each query.
+template <class T>
+void AttentionKernel<T>::unmix(const Head& at, const Sequences<Cpu>& sequences,
+                               const AttentionOptions& options, std::int64_t query, A logsumexp,
+                               A inner, A* row, A* gradients) {
+  for (std::int64_t j = 0; j < at.length; ++j) row[j] = fast_exp(row[j] - logsumexp);
+  if (options.dropout > 0) {
+    const A scale = static_cast<A>(1.0 / (1.0 - options.dropout));
+    for_kept_keys(at, sequences, options, query, [=](std::int64_t j, bool keep) {
+      const A mask = keep ? scale : A(0);
+      gradients[j] = row[j] * (mask * gradients[j] - inner);
+      row[j] *= mask;
+    });
+  } else {
+    for (std::int64_t j = 0; j < at.length; ++j) gradients[j] = row[j] * (gradients[j] - inner);
+  }
+}
+
 template <class T>
 void AttentionKernel<T>::backward(Cpu& dev, const T* dy, const T* q, const T* k, const T* v,
                                   const T* y, const A* logsumexp, const Sequences<Cpu>& sequences,
@@ -142,36 +191,40 @@ void AttentionKernel<T>::backward(Cpu& dev, const T* dy, const T* q, const T* k,
                                   std::int64_t columns, T* dq, T* dk, T* dv) {
   for_heads(dev, sequences, options, rows, columns, [&](const Head& at) {
     const auto length = at.length;
+    const auto size = at.size;
+    const A* sums = logsumexp + at.head * rows + at.first_row;
     const auto wide_q = widen(at, q);
     const auto wide_k = widen(at, k);
-    const auto wide_dy = widen(at, dy);
+    const auto wide_v = widen(at, v);
     const auto wide_y = widen(at, y);
-    std::vector<A> scores, gradients, result;
-    multiply(false, true, length, length, at.size, at.scale, wide_q, wide_k, scores);
-    multiply(false, true, length, length, at.size, 1.0, wide_dy, widen(at, v), gradients);
-    const A kept_scale = static_cast<A>(1.0 / (1.0 - options.dropout));
-    for (std::int64_t i = 0; i < length; ++i) {
-      A* p = scores.data() + i * length;
-      A* ds = gradients.data() + i * length;
-      const A normaliser = logsumexp[at.head * rows + at.first_row + i];
-      for (std::int64_t j = 0; j < length; ++j) p[j] = fast_exp(p[j] - normaliser);
-      const A* dy_row = wide_dy.data() + i * at.size;
-      const A* y_row = wide_y.data() + i * at.size;
-      const A inner = lane_sum<A>(at.size, [=](std::int64_t c) { return dy_row[c] * y_row[c]; });
-      if (options.dropout > 0)
-        for_kept_keys(at, sequences, options, i, [=](std::int64_t j, bool keep) {
-          ds[j] = p[j] * ((keep ? kept_scale * ds[j] : A(0)) - inner);
-          p[j] = keep ? kept_scale * p[j] : A(0);
-        });
-      else
-        for (std::int64_t j = 0; j < length; ++j) ds[j] = p[j] * (ds[j] - inner);
+    const auto wide_dy = widen(at, dy);
+    std::vector<A> wide_dq(wide_q.size()), wide_dk(wide_q.size()), wide_dv(wide_q.size());
+    std::vector<A> scores(static_cast<std::size_t>(std::min(query_block, length) * length));
+    std::vector<A> gradients(scores.size());
+    for (std::int64_t first = 0; first < length; first += query_block) {
+      const auto count = std::min(query_block, length - first);
+      const A* block_q = wide_q.data() + first * size;
+      const A* block_dy = wide_dy.data() + first * size;
+      multiply(false, true, count, length, size, at.scale, block_q, wide_k.data(), 0,
+               scores.data());
+      multiply(false, true, count, length, size, 1, block_dy, wide_v.data(), 0, gradients.data());
+      for (std::int64_t i = 0; i < count; ++i) {
+        const A* dy_row = block_dy + i * size;
+        const A* y_row = wide_y.data() + (first + i) * size;
+        const A inner = lane_sum<A>(size, [=](std::int64_t c) { return dy_row[c] * y_row[c]; });
+        unmix(at, sequences, options, first + i, sums[first + i], inner, scores.data() + i * length,
+              gradients.data() + i * length);
+      }
+      const double beta = first == 0 ? 0 : 1;
+      multiply(true, false, length, size, count, 1, scores.data(), block_dy, beta, wide_dv.data());
+      multiply(false, false, count, size, length, at.scale, gradients.data(), wide_k.data(), 0,
+               wide_dq.data() + first * size);
+      multiply(true, false, length, size, count, at.scale, gradients.data(), block_q, beta,
+               wide_dk.data());
     }
-    multiply(true, false, length, at.size, length, 1.0, scores, wide_dy, result);
-    narrow(at, result, dv);
-    multiply(false, false, length, at.size, length, at.scale, gradients, wide_k, result);
-    narrow(at, result, dq);
-    multiply(true, false, length, at.size, length, at.scale, gradients, wide_q, result);
-    narrow(at, result, dk);
+    narrow(at, wide_dq, dq);
+    narrow(at, wide_dk, dk);
+    narrow(at, wide_dv, dv);
   });
 }
 

@@ -156,7 +156,8 @@ inline void cross_entropy_loss_on(Cpu&, ConstView<Cpu> max, ConstView<Cpu> sums,
                                   View<Cpu> loss) {
   visit_accumulator(loss.dtype(), [&]<class A>(Tag<A>) {
     cpu::CrossEntropyKernel<A>::loss(labels.count(), max.data<A>(), sums.data<A>(),
-                                     labels.data<std::int32_t>(), options, loss.data<A>());
+                                     cpu::checked_labels(labels, options.classes), options,
+                                     loss.data<A>());
   });
 }
 inline void cross_entropy_rank_on(Cpu& dev, ConstView<Cpu> logits, ConstView<Cpu> sums,
@@ -164,7 +165,7 @@ inline void cross_entropy_rank_on(Cpu& dev, ConstView<Cpu> logits, ConstView<Cpu
                                   View<Cpu> rank) {
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
     cpu::CrossEntropyKernel<T>::rank(dev, logits, sums.data<Accumulator<T>>(),
-                                     labels.data<std::int32_t>(), options,
+                                     cpu::checked_labels(labels, options.classes), options,
                                      rank.data<std::int32_t>());
   });
 }
@@ -175,8 +176,8 @@ inline void cross_entropy_backward_on(Cpu& dev, ConstView<Cpu> logits, ConstView
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     cpu::CrossEntropyKernel<T>::backward(dev, logits, max.data<A>(), sums.data<A>(),
-                                         labels.data<std::int32_t>(), options, scale,
-                                         dlogits.data<T>());
+                                         cpu::checked_labels(labels, options.classes), options,
+                                         scale, dlogits.data<T>());
   });
 }
 

@@ -4,6 +4,7 @@
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/embedding.hpp>
 
+#include <algorithm>
 #include <cstring>
 
 namespace dhp::cpu {
@@ -11,25 +12,31 @@ namespace dhp::cpu {
 template <class T>
 struct EmbeddingKernel {
   using A = Accumulator<T>;
-  static void backward(std::int64_t rows, std::int64_t columns, std::int64_t entries, const T* dy,
-                       const std::int32_t* ids, std::int64_t first_id, A* dtable, double beta);
+  static void backward(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int64_t entries,
+                       const T* dy, const std::int32_t* ids, std::int64_t first_id, A* dtable,
+                       double beta);
 };
 
 template <class T>
-void EmbeddingKernel<T>::backward(std::int64_t rows, std::int64_t columns, std::int64_t entries,
-                                  const T* dy, const std::int32_t* ids, std::int64_t first_id,
-                                  A* dtable, double beta) {
-  const auto all = entries * columns;
-  if (beta == 0) std::fill(dtable, dtable + all, A(0));
-  else if (beta != 1)
-    for (std::int64_t at = 0; at < all; ++at) dtable[at] *= static_cast<A>(beta);
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const auto entry = ids[row] - first_id;
-    if (entry < 0 || entry >= entries) continue;
-    A* to = dtable + entry * columns;
-    const T* from = dy + row * columns;
-    for (std::int64_t c = 0; c < columns; ++c) to[c] += static_cast<A>(from[c]);
-  }
+void EmbeddingKernel<T>::backward(Cpu& dev, std::int64_t rows, std::int64_t columns,
+                                  std::int64_t entries, const T* dy, const std::int32_t* ids,
+                                  std::int64_t first_id, A* dtable, double beta) {
+  if (beta != 1)
+    dev.for_ranges(entries * columns, 1 << 16, [=](std::int64_t first, std::int64_t last) {
+      if (beta == 0) std::fill(dtable + first, dtable + last, A(0));
+      else
+        for (auto at = first; at < last; ++at) dtable[at] *= static_cast<A>(beta);
+    });
+  // Threads share the columns and not the rows: two rows may have the same id.
+  dev.for_ranges(columns, 64, [=](std::int64_t first, std::int64_t last) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const auto entry = ids[row] - first_id;
+      if (entry < 0 || entry >= entries) continue;
+      A* to = dtable + entry * columns;
+      const T* from = dy + row * columns;
+      for (auto c = first; c < last; ++c) to[c] += static_cast<A>(from[c]);
+    }
+  });
 }
 
 }  // namespace dhp::cpu
@@ -51,10 +58,10 @@ inline void embedding_forward_on(Cpu& dev, ConstView<Cpu> table, ConstView<Cpu> 
     }
   });
 }
-inline void embedding_backward_on(Cpu&, ConstView<Cpu> dy, ConstView<Cpu> ids,
+inline void embedding_backward_on(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> ids,
                                   std::int64_t first_id, View<Cpu> dtable, double beta) {
   visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
-    cpu::EmbeddingKernel<T>::backward(dy.rows(), dy.columns(), dtable.shape()[0], dy.data<T>(),
+    cpu::EmbeddingKernel<T>::backward(dev, dy.rows(), dy.columns(), dtable.shape()[0], dy.data<T>(),
                                       ids.data<std::int32_t>(), first_id,
                                       dtable.data<Accumulator<T>>(), beta);
   });

@@ -1,7 +1,8 @@
-// Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1) over samples that lie ragged in the rows:
-// sample n owns rows [offsets[n], offsets[n + 1]); the first lengths[n] of them are its tokens, the rest is
-// padding, whose output and gradient are 0. A padded batch and a packed one differ in the offsets alone.
-// Never holds more than one T x T matrix of one sample and head per thread.
+// Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1) over samples that lie ragged in
+// the rows: sample n owns rows [offsets[n], offsets[n + 1]); the first lengths[n] of them are its
+// tokens, the rest is padding, whose output and gradient are 0. A padded batch and a packed one
+// differ in the offsets alone. Nobody ever holds the T x T probabilities of more than one sample
+// and head per thread.
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -11,14 +12,15 @@ namespace dhp {
 
 template <class Dev>
 struct Sequences {
-  ConstView<Dev> offsets;      ///< i32 [N + 1]
+  ConstView<Dev> offsets;      ///< i32 [N + 1], from 0 to R
   ConstView<Dev> lengths;      ///< i32 [N]
   ConstView<Dev> row_numbers;  ///< i64 [R], global and unpacked: numbers the dropped probabilities
   std::int64_t max_length;     ///< of any sample
 };
 
-/// The scale is 1 / sqrt(head size). Dropout keeps probability (i, j) of a head if uniform((row_numbers[i]
-/// * total_heads + first_head + head) * max_length + j) >= p, j counted within the sample.
+/// The scale is 1 / sqrt(head size). Dropout keeps probability (i, j) of a head if
+/// uniform((row_numbers[i] * total_heads + first_head + head) * max_length + j) >= p, j counted
+/// within the sample.
 struct AttentionOptions {
   int heads = 1;  ///< in these tensors
   int first_head = 0;
@@ -28,23 +30,40 @@ struct AttentionOptions {
 };
 
 template <Device Dev>
+void check_like_q(const char* name, In<Dev> view, In<Dev> q) {
+  check(view.shape() == q.shape() && view.dtype() == q.dtype(), "attention: ", name, " ",
+        view.shape(), " of ", view.dtype(), " is not like q ", q.shape(), " of ", q.dtype());
+}
+template <Device Dev>
 void check_attention(In<Dev> q, In<Dev> k, In<Dev> v, In<Dev> y, In<Dev> logsumexp,
                      const Sequences<Dev>& sequences, const AttentionOptions& options) {
-  check(q.shape() == k.shape() && q.shape() == v.shape() && q.shape() == y.shape() &&
-            q.dtype() == k.dtype() && q.dtype() == v.dtype() && q.dtype() == y.dtype(),
-        "attention: q ", q.shape(), ", k ", k.shape(), ", v ", v.shape(), " and y ", y.shape(),
-        " differ");
+  check_like_q<Dev>("k", k, q);
+  check_like_q<Dev>("v", v, q);
+  check_like_q<Dev>("y", y, q);
   check(options.heads >= 1 && q.columns() % options.heads == 0, "attention: ", q.columns(),
         " columns cannot be divided into ", options.heads, " heads");
-  check(logsumexp.count() == options.heads * q.rows(), "attention: logsumexp ", logsumexp.shape(),
-        " is not [heads, rows]");
+  check(options.first_head >= 0 && options.first_head + options.heads <= options.total_heads,
+        "attention: heads [", options.first_head, ", ", options.first_head + options.heads,
+        ") are not among ", options.total_heads);
+  check(options.dropout >= 0 && options.dropout < 1,
+        "attention: the dropout probability must be in [0, 1), got ", options.dropout);
+  check(logsumexp.count() == options.heads * q.rows() &&
+            logsumexp.dtype() == accumulation_type(q.dtype()),
+        "attention: logsumexp ", logsumexp.shape(), " of ", logsumexp.dtype(), " is not [",
+        options.heads, ", ", q.rows(), "] of ", accumulation_type(q.dtype()));
   check(sequences.offsets.count() == sequences.lengths.count() + 1 &&
             sequences.row_numbers.count() == q.rows(),
         "attention: offsets ", sequences.offsets.shape(), ", lengths ", sequences.lengths.shape(),
         " and row numbers ", sequences.row_numbers.shape(), " do not fit ", q.rows(), " rows");
+  check(sequences.offsets.dtype() == DType::i32 && sequences.lengths.dtype() == DType::i32 &&
+            sequences.row_numbers.dtype() == DType::i64,
+        "attention: offsets of ", sequences.offsets.dtype(), ", lengths of ",
+        sequences.lengths.dtype(), " and row numbers of ", sequences.row_numbers.dtype(),
+        " are not i32, i32 and i64");
 }
 
-/// q, k, v, y [R, heads * head size]; logsumexp [heads, R] in the accumulation type, for the backward pass.
+/// q, k, v, y [R, heads * head size]; logsumexp [heads, R] in the accumulation type, for the
+/// backward pass.
 template <Device Dev>
 void attention_forward(Dev& dev, In<Dev> q, In<Dev> k, In<Dev> v, const Sequences<Dev>& sequences,
                        const AttentionOptions& options, Out<Dev> y, Out<Dev> logsumexp) {
@@ -52,15 +71,17 @@ void attention_forward(Dev& dev, In<Dev> q, In<Dev> k, In<Dev> v, const Sequence
   attention_forward_on(dev, q, k, v, sequences, options, y, logsumexp);
 }
 
-/// dq, dk and dv are written whole. Probabilities are computed again from logsumexp (Dao et al. 2022).
+/// dq, dk and dv are written whole. Probabilities are computed again from logsumexp (Dao et al.
+/// 2022).
 template <Device Dev>
 void attention_backward(Dev& dev, In<Dev> dy, In<Dev> q, In<Dev> k, In<Dev> v, In<Dev> y,
                         In<Dev> logsumexp, const Sequences<Dev>& sequences,
                         const AttentionOptions& options, Out<Dev> dq, Out<Dev> dk, Out<Dev> dv) {
   check_attention<Dev>(q, k, v, y, logsumexp, sequences, options);
-  check(dy.shape() == q.shape() && dq.shape() == q.shape() && dk.shape() == q.shape() &&
-            dv.shape() == q.shape(),
-        "attention: gradients do not have the shape of q ", q.shape());
+  check_like_q<Dev>("dy", dy, q);
+  check_like_q<Dev>("dq", dq, q);
+  check_like_q<Dev>("dk", dk, q);
+  check_like_q<Dev>("dv", dv, q);
   attention_backward_on(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
 }
 

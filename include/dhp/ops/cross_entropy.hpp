@@ -1,6 +1,7 @@
-// Softmax cross-entropy in pieces, for logits whose classes may be split over ranks: between the pieces the
-// caller all-reduces a maximum, three sums and a rank per row; the logits themselves stay where they are
-// (Shoeybi et al. 2019, "Megatron-LM", section 3). The probabilities are never stored.
+// Softmax cross-entropy in pieces, for logits whose classes may be split over ranks: between the
+// pieces the caller all-reduces a maximum, three sums and a rank per row; the logits themselves
+// stay where they are (Shoeybi et al. 2019, "Megatron-LM", section 3). The probabilities are never
+// stored.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -15,11 +16,32 @@ struct CrossEntropyOptions {
 
 // labels are i32 [M]; -1 is ignored; another label outside of [0, classes) is an error.
 
+/// What holds for the classes of one part: [first_class, first_class + columns) lies in [0,
+/// classes).
+inline void check_class_part(const CrossEntropyOptions& options, std::int64_t columns) {
+  check(options.first_class >= 0 && options.first_class + columns <= options.classes,
+        "cross_entropy: logits of classes [", options.first_class, ", ",
+        options.first_class + columns, ") are not among ", options.classes);
+  check(options.smoothing >= 0 && options.smoothing <= 1,
+        "cross_entropy: the smoothing must be in [0, 1], got ", options.smoothing);
+}
+/// labels [M], maxima [M] and sums [3, M] of M rows.
+template <Device Dev>
+void check_label_rows(std::int64_t rows, DType type, In<Dev> labels, In<Dev> max, In<Dev> sums) {
+  check(labels.count() == rows && labels.dtype() == DType::i32, "cross_entropy: the labels ",
+        labels.shape(), " of ", labels.dtype(), " are not [", rows, "] of i32");
+  check(max.count() == rows && max.dtype() == type, "cross_entropy: the maxima ", max.shape(),
+        " of ", max.dtype(), " are not [", rows, "] of ", type);
+  check(sums.count() == 3 * rows && sums.dtype() == type, "cross_entropy: the sums ", sums.shape(),
+        " of ", sums.dtype(), " are not [3, ", rows, "] of ", type);
+}
+
 /// max[m] = largest logit here. -> all-reduce max
 template <Device Dev>
 void cross_entropy_max(Dev& dev, In<Dev> logits, Out<Dev> max) {
   check(max.count() == logits.rows() && max.dtype() == accumulation_type(logits.dtype()),
-        "cross_entropy: the maxima ", max.shape(), " do not fit the logits ", logits.shape());
+        "cross_entropy: the maxima ", max.shape(), " of ", max.dtype(), " do not fit the logits ",
+        logits.shape(), " of ", logits.dtype());
   cross_entropy_max_on(dev, logits, max);
 }
 
@@ -27,10 +49,8 @@ void cross_entropy_max(Dev& dev, In<Dev> logits, Out<Dev> max) {
 template <Device Dev>
 void cross_entropy_sums(Dev& dev, In<Dev> logits, In<Dev> labels, In<Dev> max,
                         const CrossEntropyOptions& options, Out<Dev> sums) {
-  check(labels.count() == logits.rows() && max.count() == logits.rows() &&
-            sums.count() == 3 * logits.rows(),
-        "cross_entropy: labels ", labels.shape(), " or sums ", sums.shape(),
-        " do not fit the logits ", logits.shape());
+  check_class_part(options, logits.columns());
+  check_label_rows<Dev>(logits.rows(), accumulation_type(logits.dtype()), labels, max, sums);
   cross_entropy_sums_on(dev, logits, labels, max, options, sums);
 }
 
@@ -38,20 +58,26 @@ void cross_entropy_sums(Dev& dev, In<Dev> logits, In<Dev> labels, In<Dev> max,
 template <Device Dev>
 void cross_entropy_loss(Dev& dev, In<Dev> max, In<Dev> sums, In<Dev> labels,
                         const CrossEntropyOptions& options, Out<Dev> loss) {
-  check(loss.count() == labels.count() && max.count() == labels.count() &&
-            sums.count() == 3 * labels.count(),
-        "cross_entropy: labels ", labels.shape(), " do not fit the loss ", loss.shape());
+  check_class_part(options, 0);
+  check_label_rows<Dev>(loss.count(), loss.dtype(), labels, max, sums);
   cross_entropy_loss_on(dev, max, sums, labels, options, loss);
 }
 
-/// rank[m], i32: how many classes here have a larger logit than the label, or the same and a smaller number;
-/// 0 where ignored. -> all-reduce sum; 0 then means that the label is the prediction.
+/// rank[m], i32: how many classes here have a larger logit than the label, or the same and a
+/// smaller number; 0 where ignored. -> all-reduce sum; 0 then means that the label is the
+/// prediction.
 template <Device Dev>
 void cross_entropy_rank(Dev& dev, In<Dev> logits, In<Dev> sums, In<Dev> labels,
                         const CrossEntropyOptions& options, Out<Dev> rank) {
-  check(rank.count() == labels.count() && labels.count() == logits.rows() &&
-            rank.dtype() == DType::i32,
-        "cross_entropy: the ranks ", rank.shape(), " do not fit the logits ", logits.shape());
+  check_class_part(options, logits.columns());
+  check(rank.count() == logits.rows() && rank.dtype() == DType::i32, "cross_entropy: the ranks ",
+        rank.shape(), " of ", rank.dtype(), " are not [", logits.rows(), "] of i32");
+  check(labels.count() == logits.rows() && labels.dtype() == DType::i32,
+        "cross_entropy: the labels ", labels.shape(), " of ", labels.dtype(), " are not [",
+        logits.rows(), "] of i32");
+  check(sums.count() == 3 * logits.rows() && sums.dtype() == accumulation_type(logits.dtype()),
+        "cross_entropy: the sums ", sums.shape(), " of ", sums.dtype(), " are not [3, ",
+        logits.rows(), "] of ", accumulation_type(logits.dtype()));
   cross_entropy_rank_on(dev, logits, sums, labels, options, rank);
 }
 
@@ -59,9 +85,11 @@ void cross_entropy_rank(Dev& dev, In<Dev> logits, In<Dev> sums, In<Dev> labels,
 template <Device Dev>
 void cross_entropy_backward(Dev& dev, In<Dev> logits, In<Dev> max, In<Dev> sums, In<Dev> labels,
                             const CrossEntropyOptions& options, double scale, Out<Dev> dlogits) {
-  check(dlogits.count() == logits.count() && labels.count() == logits.rows(),
-        "cross_entropy: the gradient ", dlogits.shape(), " does not fit the logits ",
-        logits.shape());
+  check_class_part(options, logits.columns());
+  check_label_rows<Dev>(logits.rows(), accumulation_type(logits.dtype()), labels, max, sums);
+  check(dlogits.count() == logits.count() && dlogits.dtype() == logits.dtype(),
+        "cross_entropy: the gradient ", dlogits.shape(), " of ", dlogits.dtype(),
+        " does not fit the logits ", logits.shape(), " of ", logits.dtype());
   cross_entropy_backward_on(dev, logits, max, sums, labels, options, scale, dlogits);
 }
 

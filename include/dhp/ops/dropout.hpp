@@ -1,5 +1,6 @@
-// Dropout (Srivastava et al. 2014), inverted, with numbered elements: whether an element is kept depends on
-// its row's global number and its column alone, so every layout, and the backward pass, see one mask.
+// Dropout (Srivastava et al. 2014), inverted, with numbered elements: whether an element is kept
+// depends on its row's global number and its column alone, so every layout, and the backward pass,
+// see one mask.
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -21,8 +22,8 @@ struct DropoutOptions {
   std::int64_t total_columns = 0;  ///< of the unsplit tensor
 };
 
-/// y = keep ? x / (1 - p) : 0 with keep(row, column) = uniform(number(row) * total_columns + first_column +
-/// column) >= p. The gradient goes through the same op. y may be x.
+/// y = keep ? x / (1 - p) : 0 with keep(row, column) = uniform(number(row) * total_columns +
+/// first_column + column) >= p. The gradient goes through the same op. y may be x.
 template <Device Dev>
 void dropout(Dev& dev, In<Dev> x, const RowNumbers<Dev>& rows, const DropoutOptions& options,
              Out<Dev> y) {
@@ -32,8 +33,11 @@ void dropout(Dev& dev, In<Dev> x, const RowNumbers<Dev>& rows, const DropoutOpti
         "dropout: the probability must be in [0, 1), got ", options.probability);
   check(rows.index.empty() || rows.index.count() == x.rows(), "dropout: ", rows.index.count(),
         " row numbers for ", x.rows(), " rows");
-  check(options.first_column + x.columns() <= options.total_columns, "dropout: columns from ",
-        options.first_column, " of ", x.shape(), " are beyond ", options.total_columns);
+  check(rows.index.empty() || rows.index.dtype() == DType::i64,
+        "dropout: row numbers are i64, not ", rows.index.dtype());
+  check(options.first_column >= 0 && options.first_column + x.columns() <= options.total_columns,
+        "dropout: columns from ", options.first_column, " of ", x.shape(), " are not among ",
+        options.total_columns);
   dropout_on(dev, x, rows, options, y);
 }
 

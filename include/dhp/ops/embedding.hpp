@@ -1,21 +1,25 @@
-// Embedding: rows of a table by id. The table may be a part of a vocabulary: ids outside of it give zero
-// rows, so that the sum over all parts is the whole embedding.
+// Embedding: rows of a table by id. The table may be a part of a vocabulary: ids outside of it give
+// zero rows, so that the sum over all parts is the whole embedding.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
 
 namespace dhp {
 
-/// y[r] = table[ids[r] - first_id], or 0 for an id of another part; table [V, C], ids i32 [R], y [R, C].
+/// y[r] = table[ids[r] - first_id], or 0 for an id of another part; table [V, C], ids i32 [R], y
+/// [R, C].
 template <Device Dev>
 void embedding_forward(Dev& dev, In<Dev> table, In<Dev> ids, std::int64_t first_id, Out<Dev> y) {
   check(table.shape().rank() == 2 && y.columns() == table.columns() && y.rows() == ids.count() &&
             y.dtype() == table.dtype(),
-        "embedding: ", ids.count(), " rows of ", table.shape(), " do not fit ", y.shape());
+        "embedding: ", ids.count(), " rows of ", table.shape(), " of ", table.dtype(),
+        " do not fit ", y.shape(), " of ", y.dtype());
+  check(ids.dtype() == DType::i32, "embedding: ids are i32, not ", ids.dtype());
   embedding_forward_on(dev, table, ids, first_id, y);
 }
 
-/// dtable = beta * dtable, then dtable[ids[r] - first_id] += dy[r] in the order of r; accumulation type.
+/// dtable = beta * dtable, then dtable[ids[r] - first_id] += dy[r] in the order of r; accumulation
+/// type.
 template <Device Dev>
 void embedding_backward(Dev& dev, In<Dev> dy, In<Dev> ids, std::int64_t first_id, Out<Dev> dtable,
                         double beta) {
@@ -23,6 +27,7 @@ void embedding_backward(Dev& dev, In<Dev> dy, In<Dev> ids, std::int64_t first_id
             dy.rows() == ids.count() && dtable.dtype() == accumulation_type(dy.dtype()),
         "embedding: the gradient ", dy.shape(), " of ", dy.dtype(), " does not fit the table ",
         dtable.shape(), " of ", dtable.dtype());
+  check(ids.dtype() == DType::i32, "embedding: ids are i32, not ", ids.dtype());
   embedding_backward_on(dev, dy, ids, first_id, dtable, beta);
 }
 

@@ -13,11 +13,13 @@ void softmax_forward(Dev& dev, In<Dev> x, Out<Dev> y) {
   softmax_forward_on(dev, x, y);
 }
 
-/// dx = y * (dy - sum of y dy), by row.
+/// dx = y * (dy - sum of y dy), by row; dx may be dy.
 template <Device Dev>
 void softmax_backward(Dev& dev, In<Dev> y, In<Dev> dy, Out<Dev> dx) {
-  check(y.count() == dy.count() && dx.count() == y.count() && y.dtype() == dy.dtype(),
-        "softmax: the gradient ", dy.shape(), " does not fit ", y.shape());
+  check(dy.count() == y.count() && dy.dtype() == y.dtype(), "softmax: the gradient ", dy.shape(),
+        " of ", dy.dtype(), " does not fit ", y.shape(), " of ", y.dtype());
+  check(dx.count() == y.count() && dx.dtype() == y.dtype(), "softmax: the gradient ", dx.shape(),
+        " of ", dx.dtype(), " does not fit ", y.shape(), " of ", y.dtype());
   softmax_backward_on(dev, y, dy, dx);
 }
 

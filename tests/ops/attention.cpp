@@ -1,0 +1,356 @@
+// Attention against the whole T x T matrices in double; ragged rows, split heads, dropout, threads.
+#include <dhp/cpu/attention.hpp>
+#include <dhp/cpu/rows.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <utility>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+constexpr RandomStream stream{.seed = 11, .step = 2, .use = 9};
+using Ints = std::vector<std::int32_t>;
+using Values = std::vector<double>;
+
+// Where samples lie in the rows. Row (n, position) has the number n * longest + position in every
+// layout.
+struct Layout {
+  Ints lengths;
+  std::int64_t longest;
+  Ints offsets{0};
+  std::vector<std::int64_t> numbers;
+
+  Layout(Ints of, std::int64_t longest_of_all, bool padded)
+      : lengths(std::move(of)), longest(longest_of_all) {
+    for (std::size_t n = 0; n < lengths.size(); ++n) {
+      const auto rows = padded ? longest : lengths[n];
+      for (std::int64_t i = 0; i < rows; ++i)
+        numbers.push_back(static_cast<std::int64_t>(n) * longest + i);
+      offsets.push_back(static_cast<std::int32_t>(numbers.size()));
+    }
+  }
+  [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(numbers.size()); }
+  [[nodiscard]] bool is_token(std::int64_t row) const {
+    const auto number = numbers[static_cast<std::size_t>(row)];
+    return number % longest < lengths[static_cast<std::size_t>(number / longest)];
+  }
+};
+
+// Values by row number and column; padding is NaN, because nobody may look at it.
+template <class T>
+Tensor<Cpu> rows_of(Cpu& dev, const Layout& layout, std::int64_t columns, std::uint32_t use) {
+  Tensor<Cpu> made(dev, dtype_of<T>(), {layout.rows(), columns});
+  T* values = made.mut().data<T>();
+  for (std::int64_t row = 0; row < layout.rows(); ++row)
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const auto number = layout.numbers[static_cast<std::size_t>(row)] * columns + c;
+      const double value =
+          RandomStream{.seed = 3, .use = use}.normal(static_cast<std::uint64_t>(number));
+      values[row * columns + c] = static_cast<T>(layout.is_token(row) ? value : std::nan(""));
+    }
+  return made;
+}
+
+// The device's side of a layout.
+struct Side {
+  Tensor<Cpu> offsets, lengths, numbers;
+  std::int64_t longest;
+
+  Side(Cpu& dev, const Layout& layout)
+      : offsets(Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(layout.offsets.size())},
+                                       layout.offsets)),
+        lengths(Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(layout.lengths.size())},
+                                       layout.lengths)),
+        numbers(Tensor<Cpu>::from_host(dev, {layout.rows()}, layout.numbers)),
+        longest(layout.longest) {}
+  [[nodiscard]] Sequences<Cpu> view() const {
+    return {offsets.view(), lengths.view(), numbers.view(), longest};
+  }
+};
+
+struct Run {
+  Values y, logsumexp, dq, dk, dv;
+  bool operator==(const Run&) const = default;
+};
+
+// Both passes; results lie over NaNs, so that what is not written shows.
+template <class T>
+Run run(Cpu& dev, const Layout& layout, const AttentionOptions& options, const Tensor<Cpu>& q,
+        const Tensor<Cpu>& k, const Tensor<Cpu>& v, const Tensor<Cpu>& dy) {
+  using A = Accumulator<T>;
+  const Side side(dev, layout);
+  const auto blank = [&]<class E>(Tag<E>, const Shape& shape) {
+    return Tensor<Cpu>::from_host(
+        dev, shape, std::vector<E>(static_cast<std::size_t>(shape.count()), static_cast<E>(NAN)));
+  };
+  auto y = blank(Tag<T>{}, q.shape());
+  auto logsumexp = blank(Tag<A>{}, {options.heads, layout.rows()});
+  auto dq = blank(Tag<T>{}, q.shape()), dk = blank(Tag<T>{}, q.shape()),
+       dv = blank(Tag<T>{}, q.shape());
+  attention_forward(dev, q, k, v, side.view(), options, y.mut(), logsumexp.mut());
+  attention_backward(dev, dy, q, k, v, y, logsumexp, side.view(), options, dq.mut(), dk.mut(),
+                     dv.mut());
+  return {widened(y), widened(logsumexp), widened(dq), widened(dk), widened(dv)};
+}
+
+template <class T>
+Run run(int threads, const Layout& layout, const AttentionOptions& options, std::int64_t columns) {
+  Cpu dev({.threads = threads});
+  return run<T>(dev, layout, options, rows_of<T>(dev, layout, columns, 1),
+                rows_of<T>(dev, layout, columns, 2), rows_of<T>(dev, layout, columns, 3),
+                rows_of<T>(dev, layout, columns, 4));
+}
+
+// One matrix of probabilities per sample and head, loops by the book.
+template <class T>
+Run expected(const Layout& layout, const AttentionOptions& options, std::int64_t all_columns) {
+  Cpu dev;
+  const auto columns = static_cast<std::size_t>(all_columns);
+  const auto q = widened(rows_of<T>(dev, layout, all_columns, 1));
+  const auto k = widened(rows_of<T>(dev, layout, all_columns, 2));
+  const auto v = widened(rows_of<T>(dev, layout, all_columns, 3));
+  const auto dy = widened(rows_of<T>(dev, layout, all_columns, 4));
+  const auto rows = static_cast<std::size_t>(layout.rows());
+  const auto heads = static_cast<std::size_t>(options.heads);
+  const Values none(q.size(), 0);
+  Run out{none, Values(heads * rows, 0), none, none, none};
+  const auto size = columns / heads;
+  const double scale = 1 / std::sqrt(static_cast<double>(size));
+  for (std::size_t n = 0; n < layout.lengths.size(); ++n)
+    for (std::size_t head = 0; head < heads; ++head) {
+      const auto length = static_cast<std::size_t>(layout.lengths[n]);
+      const auto row = [&](std::size_t i) {
+        return static_cast<std::size_t>(layout.offsets[n]) + i;
+      };
+      const auto at = [&](std::size_t i) { return row(i) * columns + head * size; };
+      const auto dot = [&](const Values& a, std::size_t i, const Values& b, std::size_t j) {
+        double sum = 0;
+        for (std::size_t c = 0; c < size; ++c) sum += a[at(i) + c] * b[at(j) + c];
+        return sum;
+      };
+      for (std::size_t i = 0; i < length; ++i) {
+        double sum = 0, inner = 0;
+        Values p(length), mask(length), dp(length);
+        for (std::size_t j = 0; j < length; ++j) sum += std::exp(scale * dot(q, i, k, j));
+        out.logsumexp[head * rows + row(i)] = std::log(sum);
+        for (std::size_t j = 0; j < length; ++j) {
+          const auto of_head = layout.numbers[row(i)] * options.total_heads + options.first_head +
+                               static_cast<std::int64_t>(head);
+          const auto number = static_cast<std::uint64_t>(of_head * layout.longest) + j;
+          p[j] = std::exp(scale * dot(q, i, k, j)) / sum;
+          mask[j] = stream.uniform(number) >= options.dropout ? 1 / (1 - options.dropout) : 0;
+          dp[j] = mask[j] * dot(dy, i, v, j);
+          inner += p[j] * dp[j];
+          for (std::size_t c = 0; c < size; ++c) {
+            out.y[at(i) + c] += p[j] * mask[j] * v[at(j) + c];
+            out.dv[at(j) + c] += p[j] * mask[j] * dy[at(i) + c];
+          }
+        }
+        for (std::size_t j = 0; j < length; ++j)
+          for (std::size_t c = 0; c < size; ++c) {
+            out.dq[at(i) + c] += scale * p[j] * (dp[j] - inner) * k[at(j) + c];
+            out.dk[at(j) + c] += scale * p[j] * (dp[j] - inner) * q[at(i) + c];
+          }
+      }
+    }
+  return out;
+}
+
+void check_close(const Run& got, const Run& right, double close) {
+  CHECK(distance(got.y, right.y) < close);
+  CHECK(distance(got.logsumexp, right.logsumexp) < close);
+  CHECK(distance(got.dq, right.dq) < close);
+  CHECK(distance(got.dk, right.dk) < close);
+  CHECK(distance(got.dv, right.dv) < close);
+}
+
+// The tokens' part of a result whose rows are [R, width], in the order of the row numbers.
+Values tokens(const Layout& layout, const Values& values, std::int64_t width) {
+  Values out;
+  for (std::int64_t row = 0; row < layout.rows(); ++row)
+    if (layout.is_token(row))
+      out.insert(out.end(), values.begin() + row * width, values.begin() + (row + 1) * width);
+  return out;
+}
+
+const Ints ragged{5, 0, 9, 1};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("against whole matrices; padding gives 0, and its NaNs are not seen", T, double,
+                   float, bf16, f16) {
+  const double close = std::is_same_v<T, double> ? 1e-13 : is_16_bit<T> ? 4e-2 : 1e-5;
+  for (const double p : {0.0, 0.3})
+    for (const bool padded : {true, false})
+      for (const auto& [heads, columns] : {std::pair{1, 5}, {3, 12}, {2, 32}}) {
+        CAPTURE(p);
+        CAPTURE(padded);
+        CAPTURE(heads);
+        const Layout layout(ragged, 9, padded);
+        const AttentionOptions options{
+            .heads = heads, .total_heads = heads, .dropout = p, .random = stream};
+        check_close(run<T>(2, layout, options, columns), expected<T>(layout, options, columns),
+                    close);
+      }
+}
+
+TEST_CASE_TEMPLATE("samples longer than one block of queries", T, double, float) {
+  const double close = std::is_same_v<T, double> ? 1e-12 : 2e-5;
+  const Layout layout({300, 128, 129}, 301, false);
+  const AttentionOptions options{.heads = 2, .total_heads = 2, .dropout = 0.1, .random = stream};
+  check_close(run<T>(3, layout, options, 10), expected<T>(layout, options, 10), close);
+}
+
+TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
+  const Layout layout({7, 150, 20, 0, 33}, 160, false);
+  const AttentionOptions options{.heads = 3, .total_heads = 3, .dropout = 0.2, .random = stream};
+  const Run one = run<T>(1, layout, options, 24);
+  CHECK(run<T>(2, layout, options, 24) == one);
+  CHECK(run<T>(3, layout, options, 24) == one);
+}
+
+TEST_CASE_TEMPLATE("padded and tight rows: the same bits, the same dropped probabilities", T,
+                   double, float, bf16, f16) {
+  const AttentionOptions options{.heads = 1, .total_heads = 1, .dropout = 0.4, .random = stream};
+  const Layout padded(ragged, 9, true), tight(ragged, 9, false);
+  const Run one = run<T>(1, padded, options, 6), other = run<T>(1, tight, options, 6);
+  CHECK(tokens(padded, one.y, 6) == other.y);
+  CHECK(tokens(padded, one.logsumexp, 1) == other.logsumexp);
+  CHECK(tokens(padded, one.dq, 6) == other.dq);
+  CHECK(tokens(padded, one.dk, 6) == other.dk);
+  CHECK(tokens(padded, one.dv, 6) == other.dv);
+}
+
+TEST_CASE_TEMPLATE("heads in two calls are the heads of one call", T, double, float, bf16, f16) {
+  Cpu dev;
+  const Layout layout(ragged, 9, false);
+  const std::int64_t size = 4;
+  AttentionOptions options{.heads = 3, .total_heads = 3, .dropout = 0.4, .random = stream};
+  const Run whole = run<T>(1, layout, options, 3 * size);
+  for (const auto heads : {Range{0, 1}, {1, 3}}) {
+    options.heads = static_cast<int>(heads.size());
+    options.first_head = static_cast<int>(heads.first);
+    const auto width = heads.size() * size;
+    const auto cut = [&](std::uint32_t use) {
+      Tensor<Cpu> part(dev, dtype_of<T>(), {layout.rows(), width});
+      copy_columns(dev, rows_of<T>(dev, layout, 3 * size, use), heads.first * size, part.mut(), 0,
+                   width);
+      return part;
+    };
+    const Run got = run<T>(dev, layout, options, cut(1), cut(2), cut(3), cut(4));
+    for (const auto& [mine, all] : {std::pair{&got.y, &whole.y},
+                                    {&got.dq, &whole.dq},
+                                    {&got.dk, &whole.dk},
+                                    {&got.dv, &whole.dv}})
+      for (std::int64_t row = 0; row < layout.rows(); ++row)
+        for (std::int64_t c = 0; c < width; ++c)
+          CHECK((*mine)[static_cast<std::size_t>(row * width + c)] ==
+                (*all)[static_cast<std::size_t>(row * 3 * size + heads.first * size + c)]);
+  }
+}
+
+TEST_CASE("gradients by finite differences") {
+  Cpu dev;
+  const Layout layout({4, 0, 3}, 4, false);
+  const AttentionOptions options{.heads = 2, .total_heads = 2, .dropout = 0.3, .random = stream};
+  auto q = rows_of<double>(dev, layout, 6, 1);
+  auto k = rows_of<double>(dev, layout, 6, 2);
+  auto v = rows_of<double>(dev, layout, 6, 3);
+  const auto dy = rows_of<double>(dev, layout, 6, 4);
+  const Side side(dev, layout);
+  Tensor<Cpu> y(dev, DType::f64, q.shape()), logsumexp(dev, DType::f64, {2, layout.rows()});
+  const auto loss = [&] {
+    attention_forward(dev, q, k, v, side.view(), options, y.mut(), logsumexp.mut());
+    return weighted_sum(y, dy);
+  };
+  const Run got = run<double>(dev, layout, options, q, k, v, dy);
+  CHECK(distance(got.dq, numerical_gradient(q, loss)) < 1e-6);
+  CHECK(distance(got.dk, numerical_gradient(k, loss)) < 1e-6);
+  CHECK(distance(got.dv, numerical_gradient(v, loss)) < 1e-6);
+}
+
+TEST_CASE("scores far from zero neither overflow nor vanish") {
+  Cpu dev;
+  const Layout layout({2}, 2, false);
+  const auto q = Tensor<Cpu>::from_host(dev, {2, 1}, std::vector<float>{200, -200});
+  const auto k = Tensor<Cpu>::from_host(dev, {2, 1}, std::vector<float>{100, 101});
+  const auto v = Tensor<Cpu>::from_host(dev, {2, 1}, std::vector<float>{3, 5});
+  const Run got = run<float>(dev, layout, {}, q, k, v, v);
+  CHECK(got.y == Values{5, 3});
+  CHECK(got.logsumexp == Values{20200, -20000});
+  CHECK(got.dq == Values{0, 0});
+}
+
+TEST_CASE("no samples, no rows") {
+  const Run got = run<float>(1, Layout({}, 4, true), {}, 8);
+  CHECK(got == Run{});
+  const Run empty = run<float>(1, Layout({0, 0}, 4, true), {}, 2);
+  CHECK(empty.y == Values(16, 0.0));
+  CHECK(empty.dk == Values(16, 0.0));
+}
+
+TEST_CASE("what does not fit is refused") {
+  Cpu dev;
+  const auto refusal = [&](const Layout& layout, const AttentionOptions& options) {
+    return message_of([&] {
+      run<float>(dev, layout, options, rows_of<float>(dev, layout, 6, 1),
+                 rows_of<float>(dev, layout, 6, 2), rows_of<float>(dev, layout, 6, 3),
+                 rows_of<float>(dev, layout, 6, 4));
+    });
+  };
+  const Layout good({2, 3}, 3, false);
+  CHECK(refusal(good, {.heads = 4, .total_heads = 4}) ==
+        "attention: 6 columns cannot be divided into 4 heads");
+  CHECK(refusal(good, {.heads = 2, .first_head = 1, .total_heads = 2}) ==
+        "attention: heads [1, 3) are not among 2");
+  CHECK(refusal(good, {.dropout = 1}) ==
+        "attention: the dropout probability must be in [0, 1), got 1");
+  auto layout = good;
+  layout.lengths[1] = 4;
+  CHECK(
+      refusal(layout, {}) ==
+      "attention: sample 1 of length 4 does not fit its rows [2, 5) of 5 or the longest length 3");
+  layout = good;
+  layout.lengths[0] = -1;
+  CHECK(
+      refusal(layout, {}) ==
+      "attention: sample 0 of length -1 does not fit its rows [0, 2) of 5 or the longest length 3");
+  layout = good;
+  layout.offsets[1] = 7;  // and back to 5
+  CHECK(
+      refusal(layout, {}) ==
+      "attention: sample 0 of length 2 does not fit its rows [0, 7) of 5 or the longest length 3");
+  layout = good;
+  layout.offsets[2] = 4;
+  CHECK(refusal(layout, {}) == "attention: the samples own rows [0, 4) and not all of 5");
+  layout = good;
+  layout.longest = 2;
+  CHECK(
+      refusal(layout, {}) ==
+      "attention: sample 1 of length 3 does not fit its rows [2, 5) of 5 or the longest length 2");
+
+  const auto q = rows_of<float>(dev, good, 6, 1);
+  const auto half = rows_of<f16>(dev, good, 6, 1);
+  auto y = rows_of<float>(dev, good, 6, 1);
+  auto sums = random_tensor<float>(dev, {1, 5}, 1);
+  auto wide = random_tensor<double>(dev, {1, 5}, 1);
+  const Side side(dev, good);
+  CHECK(message_of([&] {
+          attention_forward(dev, q, half, q, side.view(), {}, y.mut(), sums.mut());
+        }) == "attention: k [5, 6] of f16 is not like q [5, 6] of f32");
+  CHECK(message_of([&] {
+          attention_forward(dev, q, q, q, side.view(), {}, y.mut(), wide.mut());
+        }) == "attention: logsumexp [1, 5] of f64 is not [1, 5] of f32");
+  CHECK(message_of([&] {
+          attention_backward(dev, q, q, q, q, q, sums, side.view(), {}, y.mut(), wide.mut(),
+                             y.mut());
+        }) == "attention: dk [1, 5] of f64 is not like q [5, 6] of f32");
+  auto other = side.view();
+  other.row_numbers = side.offsets.view();
+  CHECK(message_of([&] { attention_forward(dev, q, q, q, other, {}, y.mut(), sums.mut()); }) ==
+        "attention: offsets [3], lengths [2] and row numbers [3] do not fit 5 rows");
+}

@@ -1,0 +1,260 @@
+// Cross-entropy in pieces: plain loops in double, the vocabulary in parts, smoothing, ignored rows,
+// ranks.
+#include <dhp/cpu/cross_entropy.hpp>
+#include <dhp/cpu/rows.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+using Ints = std::vector<std::int32_t>;
+using Values = std::vector<double>;
+constexpr std::int64_t classes = 37;
+const Ints some_labels{3, -1, 36, 0, 12, 12, -1, 20, 7, 36, 1};  // of 11 rows
+
+struct Run {
+  Values loss, gradient;
+  Ints rank;
+  bool operator==(const Run&) const = default;
+};
+
+Tensor<Cpu> labels_on(Cpu& dev, const Ints& labels) {
+  return Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(labels.size())}, labels);
+}
+
+// What the parts of a vocabulary do, each on its own columns, with the reductions between them by
+// hand.
+template <class T>
+Run run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoothing, double scale,
+        const std::vector<Range>& parts) {
+  using A = Accumulator<T>;
+  const auto rows = logits.rows();
+  const auto labels = labels_on(dev, wanted);
+  std::vector<Tensor<Cpu>> mine;
+  std::vector<CrossEntropyOptions> options;
+  std::vector<A> most(static_cast<std::size_t>(rows), -std::numeric_limits<A>::infinity());
+  std::vector<A> totals(static_cast<std::size_t>(3 * rows), A(0));
+  Ints ranks(static_cast<std::size_t>(rows), 0);
+  for (const auto part : parts) {
+    mine.emplace_back(dev, dtype_of<T>(), Shape{rows, part.size()});
+    copy_columns(dev, logits, part.first, mine.back().mut(), 0, part.size());
+    options.push_back(
+        {.classes = logits.columns(), .first_class = part.first, .smoothing = smoothing});
+    Tensor<Cpu> max(dev, dtype_of<A>(), {rows});
+    cross_entropy_max(dev, mine.back(), max.mut());
+    const auto here = max.template to_host<A>(dev);
+    for (std::size_t at = 0; at < here.size(); ++at) most[at] = std::max(most[at], here[at]);
+  }
+  const auto max = Tensor<Cpu>::from_host(dev, {rows}, most);
+  for (std::size_t at = 0; at < parts.size(); ++at) {
+    Tensor<Cpu> sums(dev, dtype_of<A>(), {3, rows});
+    cross_entropy_sums(dev, mine[at], labels, max, options[at], sums.mut());
+    const auto here = sums.template to_host<A>(dev);
+    for (std::size_t i = 0; i < here.size(); ++i) totals[i] += here[i];
+  }
+  const auto sums = Tensor<Cpu>::from_host(dev, {3, rows}, totals);
+  Run out;
+  Tensor<Cpu> gradient(dev, dtype_of<T>(), logits.shape()), loss(dev, dtype_of<A>(), {rows});
+  for (std::size_t at = 0; at < parts.size(); ++at) {
+    cross_entropy_loss(dev, max, sums, labels, options[at], loss.mut());
+    if (at > 0) CHECK(widened(loss) == out.loss);  // every rank knows the same loss
+    out.loss = widened(loss);
+    Tensor<Cpu> rank(dev, DType::i32, {rows});
+    cross_entropy_rank(dev, mine[at], sums, labels, options[at], rank.mut());
+    const auto here = rank.to_host<std::int32_t>(dev);
+    for (std::size_t i = 0; i < here.size(); ++i) ranks[i] += here[i];
+    Tensor<Cpu> piece(dev, dtype_of<T>(), mine[at].shape());
+    cross_entropy_backward(dev, mine[at], max, sums, labels, options[at], scale, piece.mut());
+    copy_columns(dev, piece, 0, gradient.mut(), parts[at].first, parts[at].size());
+    cross_entropy_backward(dev, mine[at], max, sums, labels, options[at], scale, mine[at].mut());
+    // In place is the same, to the bit (a NaN, too).
+    CHECK(std::memcmp(mine[at].view().bytes(), piece.view().bytes(), piece.size_bytes()) == 0);
+  }
+  out.gradient = widened(gradient);
+  out.rank = ranks;
+  return out;
+}
+
+template <class T>
+Run run(int threads, double smoothing, double scale, const std::vector<Range>& parts) {
+  Cpu dev({.threads = threads});
+  return run<T>(dev, random_tensor<T>(dev, {11, classes}, 1), some_labels, smoothing, scale, parts);
+}
+
+Run expected(const Values& x, const Ints& labels, double smoothing, double scale) {
+  Run out;
+  out.gradient = Values(x.size(), 0);
+  const auto width = x.size() / labels.size();
+  for (std::size_t row = 0; row < labels.size(); ++row) {
+    out.loss.push_back(0);
+    out.rank.push_back(0);
+    if (labels[row] < 0) continue;
+    const auto label = static_cast<std::size_t>(labels[row]);
+    const double* from = x.data() + row * width;
+    double sum = 0;
+    for (std::size_t c = 0; c < width; ++c) sum += std::exp(from[c]);
+    for (std::size_t c = 0; c < width; ++c) {
+      const double target =
+          smoothing / static_cast<double>(width) + (c == label ? 1 - smoothing : 0);
+      out.loss.back() -= target * std::log(std::exp(from[c]) / sum);
+      out.gradient[row * width + c] = scale * (std::exp(from[c]) / sum - target);
+      if (from[c] > from[label] || (from[c] == from[label] && c < label)) ++out.rank.back();
+    }
+  }
+  return out;
+}
+
+const std::vector<Range> unsplit{{0, classes}};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("against plain loops, whole and in uneven parts", T, double, float, bf16, f16) {
+  Cpu dev;
+  const auto x = widened(random_tensor<T>(dev, {11, classes}, 1));
+  const double close = std::is_same_v<T, double> ? 1e-13 : 2e-6;
+  const double rounded = is_16_bit<T> ? 4e-3 : close;
+  for (const double smoothing : {0.0, 0.1, 1.0})
+    for (const auto& parts : {unsplit, {{0, 13}, {13, 37}}, {{0, 1}, {1, 30}, {30, 37}}}) {
+      CAPTURE(smoothing);
+      CAPTURE(parts.size());
+      const Run right = expected(x, some_labels, smoothing, 0.75);
+      const Run got = run<T>(2, smoothing, 0.75, parts);
+      CHECK(distance(got.loss, right.loss) < close);
+      CHECK(distance(got.gradient, right.gradient) < rounded);
+      CHECK(got.rank == right.rank);
+    }
+}
+
+TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
+  const Run one = run<T>(1, 0.1, 1, unsplit);
+  CHECK(run<T>(2, 0.1, 1, unsplit) == one);
+  CHECK(run<T>(3, 0.1, 1, unsplit) == one);
+}
+
+TEST_CASE("the gradient by finite differences") {
+  Cpu dev;
+  auto x = random_tensor<double>(dev, {11, classes}, 1);
+  for (const double smoothing : {0.0, 0.1}) {
+    const auto loss = [&] {
+      double total = 0;
+      for (const double one : run<double>(dev, x, some_labels, smoothing, 1, unsplit).loss)
+        total += one;
+      return 0.75 * total;
+    };
+    const Run got = run<double>(dev, x, some_labels, smoothing, 0.75, unsplit);
+    CHECK(distance(got.gradient, numerical_gradient(x, loss)) < 1e-6);
+  }
+}
+
+TEST_CASE_TEMPLATE("equal logits: the smaller class number is the prediction", T, double, float,
+                   bf16, f16) {
+  Cpu dev;
+  std::vector<T> values;
+  for (int row = 0; row < 5; ++row)
+    for (const float value : {1.0f, 2.0f, 2.0f, -3.0f, 2.0f}) values.push_back(T(value));
+  const auto x = Tensor<Cpu>::from_host(dev, {5, 5}, values);
+  const Ints all{0, 1, 2, 3, 4};
+  for (const auto& parts : {std::vector<Range>{{0, 5}}, {{0, 2}, {2, 5}}, {{0, 1}, {1, 4}, {4, 5}}})
+    CHECK(run<T>(dev, x, all, 0, 1, parts).rank == Ints{3, 0, 1, 4, 2});
+}
+
+TEST_CASE("logits far from zero neither overflow nor vanish") {
+  Cpu dev;
+  const auto x = Tensor<Cpu>::from_host(dev, {2, 3},
+                                        std::vector<float>{9000, 9001, -9000, -500, -500, -1e30f});
+  const Run got = run<float>(dev, x, {0, 2}, 0, 1, {{0, 2}, {2, 3}});
+  CHECK(got.loss[0] == doctest::Approx(1 + std::log1p(std::exp(-1))).epsilon(1e-3));
+  CHECK(got.loss[1] == doctest::Approx(1e30));
+  CHECK(distance(got.gradient, {-0.7310586, 0.7310586, 0, 0.5, 0.5, -1}) < 1e-6);
+  CHECK(got.rank == Ints{1, 2});
+}
+
+TEST_CASE("a NaN spoils its own row, and is no right prediction; an ignored row hides it") {
+  Cpu dev;
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto x =
+      Tensor<Cpu>::from_host(dev, {4, 2}, std::vector<float>{nan, 0, 0, nan, nan, 0, 1, 0});
+  const Run got = run<float>(dev, x, {0, 0, -1, 0}, 0, 1, {{0, 2}});
+  CHECK(std::isnan(got.loss[0]));
+  CHECK(std::isnan(got.loss[1]));
+  CHECK(std::isnan(got.gradient[0]));
+  CHECK(got.loss[2] == 0);
+  CHECK(got.gradient[4] == 0);
+  CHECK(got.loss[3] == doctest::Approx(std::log1p(std::exp(-1.0))));
+  CHECK(got.rank[0] > 0);
+  CHECK(got.rank[1] > 0);
+  CHECK(got.rank[2] == 0);
+  CHECK(got.rank[3] == 0);
+}
+
+TEST_CASE("no rows: nothing happens") {
+  Cpu dev;
+  const auto x = Tensor<Cpu>::zeros(dev, DType::f32, {0, 5});
+  CHECK(run<float>(dev, x, {}, 0.1, 1, {{0, 2}, {2, 5}}) == Run{});
+}
+
+TEST_CASE("a label outside of the classes is an error in every piece") {
+  Cpu dev;
+  const auto x = random_tensor<float>(dev, {2, 3}, 1);
+  const auto max = random_tensor<float>(dev, {2}, 2);
+  auto sums = random_tensor<float>(dev, {3, 2}, 3);
+  auto out = random_tensor<float>(dev, {2, 3}, 1), loss = random_tensor<float>(dev, {2}, 1);
+  auto rank = Tensor<Cpu>::zeros(dev, DType::i32, {2});
+  const CrossEntropyOptions options{.classes = 7, .first_class = 4};
+  for (const std::int32_t wrong : {7, -2}) {
+    const auto labels = labels_on(dev, {0, wrong});
+    const auto right =
+        concat("cross_entropy: label ", wrong, " of row 1 is not among 7 classes (-1: ignored)");
+    CHECK(message_of([&] { cross_entropy_sums(dev, x, labels, max, options, sums.mut()); }) ==
+          right);
+    CHECK(message_of([&] { cross_entropy_loss(dev, max, sums, labels, options, loss.mut()); }) ==
+          right);
+    CHECK(message_of([&] { cross_entropy_rank(dev, x, sums, labels, options, rank.mut()); }) ==
+          right);
+    CHECK(message_of([&] {
+            cross_entropy_backward(dev, x, max, sums, labels, options, 1, out.mut());
+          }) == right);
+  }
+}
+
+TEST_CASE("what does not fit is refused") {
+  Cpu dev;
+  const auto x = random_tensor<bf16>(dev, {2, 3}, 1);
+  auto max = random_tensor<float>(dev, {2}, 2);
+  auto sums = random_tensor<float>(dev, {3, 2}, 3);
+  auto wide = random_tensor<double>(dev, {2}, 2);
+  auto rank = Tensor<Cpu>::zeros(dev, DType::i64, {2});
+  const auto labels = labels_on(dev, {0, 1}), three = labels_on(dev, {0, 1, 2});
+  const CrossEntropyOptions good{.classes = 3};
+  const auto of_sums = [&](const Tensor<Cpu>& wanted, const CrossEntropyOptions& options) {
+    return message_of([&] { cross_entropy_sums(dev, x, wanted, max, options, sums.mut()); });
+  };
+  CHECK(of_sums(labels, good) == "no error");
+  CHECK(of_sums(three, good) == "cross_entropy: the labels [3] of i32 are not [2] of i32");
+  CHECK(of_sums(rank, good) == "cross_entropy: the labels [2] of i64 are not [2] of i32");
+  CHECK(of_sums(labels, {.classes = 5, .first_class = 3}) ==
+        "cross_entropy: logits of classes [3, 6) are not among 5");
+  CHECK(of_sums(labels, {.classes = 5, .first_class = -1}) ==
+        "cross_entropy: logits of classes [-1, 2) are not among 5");
+  CHECK(of_sums(labels, {.classes = 3, .smoothing = 1.5}) ==
+        "cross_entropy: the smoothing must be in [0, 1], got 1.5");
+  CHECK(message_of([&] { cross_entropy_max(dev, x, wide.mut()); }) ==
+        "cross_entropy: the maxima [2] of f64 do not fit the logits [2, 3] of bf16");
+  CHECK(message_of([&] { cross_entropy_sums(dev, x, labels, max, good, max.mut()); }) ==
+        "cross_entropy: the sums [2] of f32 are not [3, 2] of f32");
+  CHECK(message_of([&] { cross_entropy_loss(dev, max, sums, labels, good, wide.mut()); }) ==
+        "cross_entropy: the maxima [2] of f32 are not [2] of f64");
+  CHECK(message_of([&] { cross_entropy_rank(dev, x, sums, labels, good, rank.mut()); }) ==
+        "cross_entropy: the ranks [2] of i64 are not [2] of i32");
+  CHECK(message_of([&] {
+          cross_entropy_backward(dev, x, max, sums, labels, good, 1, sums.mut());
+        }) == "cross_entropy: the gradient [3, 2] of f32 does not fit the logits [2, 3] of bf16");
+}

@@ -1,0 +1,126 @@
+// Embedding: rows by id, gradients added in order, a vocabulary in parts like the whole one.
+#include <dhp/cpu/elementwise.hpp>
+#include <dhp/cpu/embedding.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+const std::vector<std::int32_t> some_ids{3, 0,  6, 3,
+                                         3, 10, 1, 0};  // some twice, most entries never
+
+Tensor<Cpu> ids_on(Cpu& dev, const std::vector<std::int32_t>& ids) {
+  return Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(ids.size())}, ids);
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("rows by id, and their gradients", T, double, float, bf16, f16) {
+  using A = Accumulator<T>;
+  for (const int threads : {1, 2, 3}) {
+    Cpu dev({.threads = threads});
+    const std::int64_t columns = 150;  // three shares of columns
+    const auto table = random_tensor<T>(dev, {11, columns}, 1);
+    const auto ids = ids_on(dev, some_ids);
+    Tensor<Cpu> y(dev, dtype_of<T>(), {8, columns});
+    embedding_forward(dev, table, ids, 0, y.mut());
+    const auto dy = random_tensor<T>(dev, {8, columns}, 2);
+    const auto entries = widened(table), taken = widened(y), added = widened(dy);
+    for (const double beta : {0.0, 1.0, 0.5}) {
+      auto dtable = random_tensor<A>(dev, {11, columns}, 3);
+      if (beta == 0) dtable.mut().template data<A>()[5] = static_cast<A>(NAN);  // not to be read
+      std::vector<A> right(static_cast<std::size_t>(11 * columns), A(0));
+      const auto before = widened(dtable);
+      for (std::size_t at = 0; at < right.size() && beta != 0; ++at)
+        right[at] = static_cast<A>(beta) * static_cast<A>(before[at]);
+      for (std::size_t row = 0; row < some_ids.size(); ++row)
+        for (std::size_t c = 0; c < 150; ++c) {
+          const auto entry = static_cast<std::size_t>(some_ids[row]) * 150 + c;
+          CHECK(taken[row * 150 + c] == entries[entry]);
+          right[entry] += static_cast<A>(added[row * 150 + c]);
+        }
+      embedding_backward(dev, dy, ids, 0, dtable.mut(), beta);
+      CHECK(dtable.template to_host<A>(dev) == right);
+    }
+  }
+}
+
+TEST_CASE("the gradient by finite differences") {
+  Cpu dev;
+  auto table = random_tensor<double>(dev, {11, 3}, 1);
+  const auto ids = ids_on(dev, some_ids);
+  const auto dy = random_tensor<double>(dev, {8, 3}, 2);
+  Tensor<Cpu> y(dev, DType::f64, {8, 3}), dtable(dev, DType::f64, {11, 3});
+  const auto loss = [&] {
+    embedding_forward(dev, table, ids, 0, y.mut());
+    return weighted_sum(y, dy);
+  };
+  embedding_backward(dev, dy, ids, 0, dtable.mut(), 0);
+  CHECK(distance(widened(dtable), numerical_gradient(table, loss)) < 1e-6);
+}
+
+TEST_CASE_TEMPLATE("parts of a vocabulary sum up to the whole", T, double, float, bf16, f16) {
+  using A = Accumulator<T>;
+  Cpu dev;
+  const auto table = random_tensor<T>(dev, {11, 5}, 1);
+  const auto ids = ids_on(dev, some_ids);
+  const auto dy = random_tensor<T>(dev, {8, 5}, 2);
+  Tensor<Cpu> whole(dev, dtype_of<T>(), {8, 5}), gradient(dev, dtype_of<A>(), {11, 5});
+  embedding_forward(dev, table, ids, 0, whole.mut());
+  embedding_backward(dev, dy, ids, 0, gradient.mut(), 0);
+  for (const auto& parts : {std::vector<Range>{{0, 4}, {4, 11}}, {{0, 1}, {1, 7}, {7, 11}}}) {
+    auto sum = Tensor<Cpu>::zeros(dev, dtype_of<T>(), {8, 5});
+    Tensor<Cpu> y(dev, dtype_of<T>(), {8, 5}), joined(dev, dtype_of<A>(), {11, 5});
+    for (const auto part : parts) {
+      embedding_forward(dev, table.view().slice(part.first, part.last), ids, part.first, y.mut());
+      add(dev, sum, y, sum.mut());
+      embedding_backward(dev, dy, ids, part.first, joined.mut().slice(part.first, part.last), 0);
+    }
+    CHECK(widened(sum) == widened(whole));
+    CHECK(widened(joined) == widened(gradient));
+  }
+}
+
+TEST_CASE("gradients of one id are added in the order of the rows") {
+  Cpu dev({.threads = 2});
+  // In this order the first two cancel; in any other the 1 is lost.
+  const auto dy = Tensor<Cpu>::from_host(dev, {3, 1}, std::vector<float>{1e30f, -1e30f, 1.0f});
+  Tensor<Cpu> dtable(dev, DType::f32, {2, 1});
+  embedding_backward(dev, dy, ids_on(dev, {1, 1, 1}), 0, dtable.mut(), 0);
+  CHECK(widened(dtable) == std::vector<double>{0, 1});
+}
+
+TEST_CASE("no rows: the gradient is still written") {
+  Cpu dev;
+  const auto table = random_tensor<float>(dev, {2, 2}, 1);
+  Tensor<Cpu> y(dev, DType::f32, {0, 2});
+  embedding_forward(dev, table, ids_on(dev, {}), 0, y.mut());
+  auto dtable = random_tensor<float>(dev, {2, 2}, 1);
+  embedding_backward(dev, y, ids_on(dev, {}), 0, dtable.mut(), 0);
+  CHECK(widened(dtable) == std::vector<double>(4, 0.0));
+}
+
+TEST_CASE("what does not fit is refused") {
+  Cpu dev;
+  const auto table = random_tensor<bf16>(dev, {5, 4}, 1);
+  const auto ids = ids_on(dev, {1, 2});
+  const auto wrong = Tensor<Cpu>::zeros(dev, DType::i64, {2});
+  auto y = random_tensor<bf16>(dev, {2, 4}, 1);
+  auto wide = random_tensor<float>(dev, {2, 4}, 1);
+  auto dtable = random_tensor<float>(dev, {5, 4}, 1);
+  CHECK(message_of([&] { embedding_forward(dev, table, ids, 0, wide.mut()); }) ==
+        "embedding: 2 rows of [5, 4] of bf16 do not fit [2, 4] of f32");
+  CHECK(message_of([&] { embedding_forward(dev, table, ids, 0, dtable.mut()); }) ==
+        "embedding: 2 rows of [5, 4] of bf16 do not fit [5, 4] of f32");
+  CHECK(message_of([&] { embedding_forward(dev, table, wrong, 0, y.mut()); }) ==
+        "embedding: ids are i32, not i64");
+  CHECK(message_of([&] { embedding_backward(dev, y, wrong, 0, dtable.mut(), 0); }) ==
+        "embedding: ids are i32, not i64");
+  auto rounded = random_tensor<bf16>(dev, {5, 4}, 1);
+  CHECK(message_of([&] { embedding_backward(dev, y, ids, 0, rounded.mut(), 0); }) ==
+        "embedding: the gradient [2, 4] of bf16 does not fit the table [5, 4] of bf16");
+}
