@@ -104,6 +104,7 @@ class Trainer {
   }
 
   [[nodiscard]] std::int64_t steps_done() const { return steps_; }
+  [[nodiscard]] Optimizer<Dev>& optimizer() { return optimizer_; }
   [[nodiscard]] TrainingProgress progress() const {
     return {steps_, updates_, scale_.value(), scale_.good_steps()};
   }

@@ -1,0 +1,158 @@
+"""Compares the example models with plain PyTorch on the same weights and inputs.
+
+agreement.py DUMP: runs the program DUMP, reads what it wrote, does the same forward and backward pass in
+PyTorch and compares output, losses and every gradient. Exit status 77: PyTorch is not installed.
+"""
+import json
+import math
+import struct
+import subprocess
+import sys
+import tempfile
+
+try:
+    import torch
+    import torch.nn.functional as F
+except ImportError:
+    print("skipped: this Python has no torch (Debian: python3-torch)")
+    sys.exit(77)
+
+TYPES = {"F64": torch.float64, "F32": torch.float32, "I32": torch.int32, "I64": torch.int64}
+
+
+def read(path):
+    """The tensors of a safetensors file."""
+    data = bytearray(open(path, "rb").read())
+    size = struct.unpack("<Q", data[:8])[0]
+    tensors = {}
+    for name, entry in json.loads(data[8:8 + size]).items():
+        first, last = entry["data_offsets"]
+        raw = data[8 + size + first:8 + size + last]
+        flat = torch.frombuffer(raw, dtype=TYPES[entry["dtype"]]) if raw else torch.zeros(0)
+        tensors[name] = flat.reshape(entry["shape"]).clone()
+    return tensors
+
+
+def part(tensors, prefix):
+    return {name[len(prefix):]: value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def resnet(w, tensors, blocks, smoothing):
+    def norm(x, name):
+        return F.batch_norm(x, None, None, w[name + ".weight"], w[name + ".bias"], training=True, eps=1e-5)
+
+    def conv(x, name, stride=1):
+        kernel = w[name + ".weight"]
+        return F.conv2d(x, kernel, stride=stride, padding=kernel.shape[-1] // 2)
+
+    x = tensors["input"].permute(0, 3, 1, 2)
+    large = w["conv1.weight"].shape[-1] == 7
+    x = F.relu(norm(conv(x, "conv1", 2 if large else 1), "bn1"))
+    if large:
+        x = F.max_pool2d(x, 3, 2, 1)
+    for group in range(4):
+        for block in range(blocks):
+            name = "layer%d.%d." % (group + 1, block)
+            stride = 2 if group > 0 and block == 0 else 1
+            y = F.relu(norm(conv(x, name + "conv1"), name + "bn1"))
+            y = F.relu(norm(conv(y, name + "conv2", stride), name + "bn2"))
+            y = norm(conv(y, name + "conv3"), name + "bn3")
+            if name + "downsample.0.weight" in w:
+                x = norm(conv(x, name + "downsample.0", stride), name + "downsample.1")
+            x = F.relu(x + y)
+    logits = F.linear(x.mean((2, 3)), w["fc.weight"], w["fc.bias"])
+    loss = F.cross_entropy(logits, tensors["side.labels"].long(), label_smoothing=smoothing)
+    return logits, [loss]
+
+
+def bert(w, tensors, heads):
+    side = {name: value.long() for name, value in part(tensors, "side.").items()}
+
+    def dense(x, name):
+        return F.linear(x, w[name + ".weight"], w[name + ".bias"])
+
+    def norm(x, name):
+        return F.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"], eps=1e-12)
+
+    samples = len(side["lengths"])
+    rows, embed = len(side["token_ids"]), "bert.embeddings."
+    words = w[embed + "word_embeddings.weight"]
+    x = (words[side["token_ids"]] + w[embed + "position_embeddings.weight"][side["positions"]]
+         + w[embed + "token_type_embeddings.weight"][side["segments"]])
+    x = norm(x, embed + "LayerNorm")
+    length = rows // samples
+    used = torch.arange(length)[None, :] < side["lengths"][:, None]  # [N, T]
+
+    def heads_of(x):
+        return x.reshape(samples, length, heads, -1).transpose(1, 2)
+
+    layer = 0
+    while "bert.encoder.layer.%d.output.dense.weight" % layer in w:
+        name = "bert.encoder.layer.%d." % layer
+        q, k, v = (heads_of(dense(x, name + "attention.self." + which)) for which in ("query", "key", "value"))
+        scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+        scores = scores.masked_fill(~used[:, None, None, :], -math.inf)
+        mixed = (scores.softmax(-1) @ v).transpose(1, 2).reshape(rows, -1)
+        mixed = mixed * used.reshape(rows, 1)  # padding gives 0
+        x = norm(x + dense(mixed, name + "attention.output.dense"), name + "attention.output.LayerNorm")
+        y = F.gelu(dense(x, name + "intermediate.dense"))
+        x = norm(x + dense(y, name + "output.dense"), name + "output.LayerNorm")
+        layer += 1
+    y = norm(F.gelu(dense(x[side["masked_rows"]], "cls.predictions.transform.dense")),
+             "cls.predictions.transform.LayerNorm")
+    masked = F.linear(y, words, w["cls.predictions.bias"])
+    pooled = torch.tanh(dense(x[side["first_rows"]], "bert.pooler.dense"))
+    following = dense(pooled, "cls.seq_relationship")
+    return x, [F.cross_entropy(masked, side["masked_labels"]), F.cross_entropy(following, side["next_labels"])]
+
+
+def gap(found, expected):
+    """Largest difference relative to the largest value; absolute where the true value is zero."""
+    largest = expected.abs().max().item() if expected.numel() else 0.0
+    apart = (found - expected).abs().max().item() if expected.numel() else 0.0
+    return apart if largest < 1e-9 else apart / largest
+
+
+def compare(name, kind, model):
+    tensors = read(name)
+    w = {key: value.requires_grad_() for key, value in part(tensors, "weight.").items()}
+    output, losses = model(w, tensors)
+    sum(losses).backward()
+    exact = kind == "f64"
+    loss = torch.stack(losses).double()
+    worst = {"output": gap(tensors["output"].detach(), output.detach()),
+             "loss": (tensors["losses"] - loss).abs().max().item() / loss.abs().max().item()}
+    names = part(tensors, "gradient.")
+    assert set(names) == set(w), set(names) ^ set(w)
+    gradients = {}
+    for key, found in names.items():
+        expected = w[key].grad
+        norm = expected.norm().item()
+        if exact:
+            gradients[key] = gap(found, expected)
+        else:  # relative L2; a true gradient of zero is rounding only
+            gradients[key] = (found - expected).norm().item() / (norm if norm > 1e-4 else 1.0)
+    key = max(gradients, key=gradients.get)
+    worst["gradient"] = gradients[key]
+    limits = {"output": 1e-9 if exact else 1e-4, "loss": 1e-9 if exact else 1e-4,
+              "gradient": 1e-9 if exact else 1e-2}
+    good = all(worst[what] <= limits[what] for what in limits)
+    print("%-13s %s  %s  worst gradient %s  %s" % (
+        name.split("/")[-1].split(".")[0], kind,
+        "  ".join("%s %.1e" % pair for pair in worst.items()), key, "ok" if good else "TOO FAR"))
+    return good
+
+
+def main():
+    good = True
+    with tempfile.TemporaryDirectory() as directory:
+        subprocess.run([sys.argv[1], directory], check=True)
+        for kind in ("f64", "f32"):
+            path = directory + "/%s." + kind
+            good &= compare(path % "resnet_small", kind, lambda w, t: resnet(w, t, 1, 0.0))
+            good &= compare(path % "resnet_large", kind, lambda w, t: resnet(w, t, 2, 0.1))
+            good &= compare(path % "bert", kind, lambda w, t: bert(w, t, 4))
+    return 0 if good else 1
+
+
+sys.exit(main())

@@ -1,0 +1,140 @@
+// Writes what agreement.py compares with PyTorch: the weights, inputs, outputs, losses and gradients of one
+// forward and backward pass. dump DIRECTORY
+#include <dhp/cpu.hpp>
+#include <dhp/train/checkpoint.hpp>
+#include <examples/bert/model.hpp>
+#include <examples/resnet50/model.hpp>
+#include <tests/support/everything.hpp>
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+namespace {
+
+using namespace dhp;
+
+void add_tensor(SafeTensorsWriter& writer, const std::string& name, ConstView<Cpu> view) {
+  std::vector<std::int64_t> shape;
+  for (int dim = 0; dim < view.shape().rank(); ++dim) shape.push_back(view.shape()[dim]);
+  writer.add(name, view.dtype(), shape, {view.bytes(), view.bytes() + view.size_bytes()});
+}
+
+/// In the axis order of weight files.
+void add_parameter(SafeTensorsWriter& writer, const std::string& name, const ParameterSpec& spec,
+                   ConstView<Cpu> view) {
+  const auto element = size_of(view.dtype());
+  std::vector<std::byte> bytes(view.size_bytes());
+  for (std::int64_t at = 0; at < view.count(); ++at)
+    std::memcpy(bytes.data() + static_cast<std::size_t>(file_place(spec, at)) * element,
+                view.bytes() + static_cast<std::size_t>(at) * element, element);
+  writer.add(name, view.dtype(), file_shape(spec), std::move(bytes));
+}
+
+void dump(Cpu& dev, Model<Cpu> model, const MicroBatch<Cpu>& batch, DType compute,
+          const std::string& path) {
+  ParameterList<Cpu> parameters;
+  for (const auto& layer : model.layers) layer.parameters(parameters);
+  model.loss.parameters(parameters);
+  ParameterStore<Cpu> store(dev, parameters, {.compute = compute, .seed = 21});
+  // Away from the ones and zeros that norms and biases begin with.
+  std::uint32_t use = 1;
+  for (const auto& parameter : store.parameters()) {
+    if (parameter->spec.buffer || parameter->spec.decays) continue;
+    const RandomStream random{.seed = 4, .use = use++};
+    std::vector<double> noise;
+    for (std::int64_t at = 0; at < parameter->value.count(); ++at)
+      noise.push_back(0.1 * random.normal(static_cast<std::uint64_t>(at)));
+    axpy(dev, 1, Tensor<Cpu>::from_host(dev, parameter->value.shape(), noise).view(),
+         parameter->value);
+  }
+
+  Tape<Cpu> tape({.batch = &batch});
+  auto x = batch.input.share();
+  for (auto& layer : model.layers) x = layer.forward(dev, std::move(x), tape);
+  SafeTensorsWriter writer;
+  add_tensor(writer, "output", x.view());
+  const auto terms = model.loss.forward(dev, std::move(x), tape);
+  std::vector<double> means, scales;
+  for (const auto& term : terms) {
+    means.push_back(term.mean());
+    scales.push_back(1 / static_cast<double>(term.count));
+  }
+  add_tensor(writer, "losses",
+             Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(means.size())}, means));
+  auto dy = model.loss.backward(dev, scales, tape);
+  for (auto layer = model.layers.rbegin(); layer != model.layers.rend(); ++layer)
+    dy = layer->backward(dev, std::move(dy), tape);
+
+  for (const auto& parameter : store.parameters()) {
+    if (parameter->spec.buffer) continue;
+    add_parameter(writer, "weight." + parameter->spec.name, parameter->spec, parameter->value);
+    add_parameter(writer, "gradient." + parameter->spec.name, parameter->spec, parameter->gradient);
+  }
+  if (batch.input) add_tensor(writer, "input", batch.input.view());
+  for (const auto& [name, tensor] : batch.side) add_tensor(writer, "side." + name, tensor.view());
+  writer.write(path);
+}
+
+MicroBatch<Cpu> images(Cpu& dev, DType compute, std::int64_t side, std::int64_t classes) {
+  constexpr std::int64_t samples = 4;
+  const RandomStream random{.seed = 8};
+  std::vector<double> pixels;
+  for (std::int64_t at = 0; at < samples * side * side * 3; ++at)
+    pixels.push_back(random.normal(static_cast<std::uint64_t>(at)));
+  std::vector<std::int32_t> labels;
+  for (std::int64_t n = 0; n < samples; ++n)
+    labels.push_back(static_cast<std::int32_t>(n % classes));
+  const Shape shape{samples, side, side, 3};
+  MicroBatch<Cpu> batch;
+  batch.samples = samples;
+  batch.input = Tensor<Cpu>(dev, compute, shape);
+  cast(dev, Tensor<Cpu>::from_host(dev, shape, pixels).view(), batch.input.mut());
+  batch.side.emplace_back("labels", Tensor<Cpu>::from_host(dev, {samples}, labels));
+  batch.counts = {{"samples", samples}};
+  return batch;
+}
+
+void run(const std::string& directory) {
+  Cpu dev;
+  for (const auto compute : {DType::f64, DType::f32}) {
+    const std::string type = compute == DType::f64 ? "f64" : "f32";
+    const auto with = [&](const std::string& name, auto make_model, const MicroBatch<Cpu>& batch) {
+      Build<Cpu> build;
+      build.compute = compute;
+      dump(dev, make_model(build), batch, compute, directory + "/" + name + "." + type);
+    };
+    const examples::ResNetConfig small{.depth = 14, .width = 8, .image_size = 32, .classes = 7};
+    with(
+        "resnet_small", [&](Build<Cpu>& build) { return examples::resnet(build, small); },
+        images(dev, compute, 32, 7));
+    const examples::ResNetConfig large{
+        .depth = 26, .width = 4, .image_size = 96, .classes = 5, .label_smoothing = 0.1};
+    with(
+        "resnet_large", [&](Build<Cpu>& build) { return examples::resnet(build, large); },
+        images(dev, compute, 96, 5));
+    examples::BertConfig config{.layers = 2,
+                                .hidden = 32,
+                                .heads = 4,
+                                .vocabulary = 97,
+                                .positions = tests::everything_length,
+                                .sequence_length = tests::everything_length,
+                                .dropout = 0};
+    with(
+        "bert", [&](Build<Cpu>& build) { return examples::bert(build, config); },
+        tests::everything_batch(dev, 0, 0, 97, 4));
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  try {
+    run(argv[1]);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

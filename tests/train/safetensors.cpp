@@ -1,0 +1,114 @@
+// safetensors: round trips, and every rule that the reader keeps.
+#include <dhp/train/safetensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+using namespace dhp;
+
+namespace {
+
+struct File {
+  std::string path;
+  File()
+      : path((std::filesystem::temp_directory_path() /
+              ("dhp_safetensors" + std::to_string(::getpid())))
+                 .string()) {}
+  ~File() { std::filesystem::remove(path); }
+  void write(const std::string& bytes) const { std::ofstream(path, std::ios::binary) << bytes; }
+  [[nodiscard]] std::string read() const {
+    std::ifstream stream(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+};
+
+std::string with_header(const std::string& header, std::size_t data) {
+  const std::uint64_t length = header.size();
+  std::string bytes(reinterpret_cast<const char*>(&length), 8);
+  return bytes + header + std::string(data, '\x01');
+}
+
+/// The sentence that refuses the bytes, or "accepted".
+std::string verdict(const std::string& bytes) {
+  const File file;
+  file.write(bytes);
+  try {
+    const SafeTensors tensors(file.path);
+    for (const auto& [name, tensor] : tensors.tensors()) (void)tensors.read(tensor);
+  } catch (const Error& error) {
+    CHECK(error.sentence().find(file.path) != std::string::npos);
+    return error.sentence();
+  }
+  return "accepted";
+}
+
+bool refuses(const std::string& header, std::size_t data, const std::string& because) {
+  return verdict(with_header(header, data)).find(because) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("safetensors: what is written is read, scalars and empty tensors too") {
+  const File file;
+  SafeTensorsWriter writer;
+  const std::vector<std::byte> six(12, std::byte{7});
+  writer.add("matrix", DType::bf16, {2, 3}, six);
+  writer.add("scalar", DType::i64, {}, std::vector<std::byte>(8, std::byte{1}));
+  writer.add("empty", DType::f32, {0, 4}, {});
+  CHECK_THROWS_AS(writer.add("empty", DType::f32, {0}, {}), Error);
+  writer.write(file.path);
+  const SafeTensors read(file.path);
+  REQUIRE(read.tensors().size() == 3);
+  CHECK(read.find("matrix")->shape == std::vector<std::int64_t>{2, 3});
+  CHECK(read.find("matrix")->dtype == DType::bf16);
+  CHECK(read.read(*read.find("matrix")) == six);
+  CHECK(read.find("scalar")->shape.empty());
+  CHECK(read.read(*read.find("empty")).empty());
+  CHECK(read.find("nothing") == nullptr);
+}
+
+TEST_CASE("safetensors: each rule of the reader") {
+  CHECK(verdict(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4)) ==
+        "accepted");
+  CHECK(verdict("1234567").find("fewer than 8") != std::string::npos);
+  CHECK(verdict(std::string(8, '\xff')).find("does not fit") != std::string::npos);
+  CHECK(refuses("[1]", 0, "does not begin with '{'"));
+  CHECK(refuses("{\"a\":", 0, "no JSON object"));
+  CHECK(refuses(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+                4, "twice"));
+  CHECK(refuses(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", 4, "dtype"));
+  CHECK(refuses(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4, "do not fit"));
+  CHECK(refuses(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4, "shape"));
+  CHECK(refuses(R"({"a":{"dtype":"F32","shape":[4611686018427387903,4],"data_offsets":[0,4]}})", 4,
+                "beyond all memory"));
+  CHECK(refuses(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8, "no tensor"));
+  CHECK(refuses(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 5, "5 for them"));
+  CHECK(refuses(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                R"("b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})",
+                6, "in two"));
+  CHECK(refuses(R"({"a":{"shape":[1],"data_offsets":[0,4]}})", 4, "no dtype"));
+  CHECK(refuses(R"({"a":7})", 0, "no dtype"));
+}
+
+TEST_CASE(
+    "safetensors: truncated anywhere or with any byte changed, it is refused or read, never "
+    "worse") {
+  const File file;
+  SafeTensorsWriter writer;
+  writer.add("a", DType::f32, {2}, std::vector<std::byte>(8, std::byte{3}));
+  writer.add("b", DType::u8, {3}, std::vector<std::byte>(3, std::byte{4}));
+  writer.write(file.path);
+  const auto whole = file.read();
+  for (std::size_t size = 0; size < whole.size(); ++size)
+    CHECK(verdict(whole.substr(0, size)) != "accepted");
+  std::mt19937 random(1);
+  for (int round = 0; round < 300; ++round) {
+    auto bytes = whole;
+    bytes[random() % bytes.size()] = static_cast<char>(random());
+    (void)verdict(bytes);
+  }
+}
