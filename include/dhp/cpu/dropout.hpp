@@ -2,6 +2,7 @@
 // step.
 #pragma once
 
+#include <dhp/cpu/philox.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/dropout.hpp>
 
@@ -9,44 +10,6 @@
 #include <cstdint>
 
 namespace dhp::cpu {
-
-/// Words of `count` neighbouring Philox blocks of a stream, 4 each, in their order. Many at once,
-/// lane by lane, because one alone is a chain of twenty multiplications that no vector unit helps
-/// with.
-struct PhiloxBlocks {
-  static constexpr std::size_t count = 8;
-  std::uint32_t words[4 * count];
-
-  PhiloxBlocks(const RandomStream& random, std::uint64_t first) {
-    std::uint32_t a[count], b[count], c[count], d[count];  // the four words of each counter
-    for (std::size_t lane = 0; lane < count; ++lane) {
-      a[lane] = static_cast<std::uint32_t>(first + lane);
-      b[lane] = static_cast<std::uint32_t>((first + lane) >> 32);
-      c[lane] = random.use;
-      d[lane] = random.step;
-    }
-    auto key0 = static_cast<std::uint32_t>(random.seed);
-    auto key1 = static_cast<std::uint32_t>(random.seed >> 32);
-    for (int round = 0; round < 10; ++round) {
-      for (std::size_t lane = 0; lane < count; ++lane) {
-        const std::uint64_t left = std::uint64_t{0xD2511F53u} * a[lane];
-        const std::uint64_t right = std::uint64_t{0xCD9E8D57u} * c[lane];
-        a[lane] = static_cast<std::uint32_t>(right >> 32) ^ b[lane] ^ key0;
-        b[lane] = static_cast<std::uint32_t>(right);
-        c[lane] = static_cast<std::uint32_t>(left >> 32) ^ d[lane] ^ key1;
-        d[lane] = static_cast<std::uint32_t>(left);
-      }
-      key0 += 0x9E3779B9u;
-      key1 += 0xBB67AE85u;
-    }
-    for (std::size_t lane = 0; lane < count; ++lane) {
-      words[4 * lane] = a[lane];
-      words[4 * lane + 1] = b[lane];
-      words[4 * lane + 2] = c[lane];
-      words[4 * lane + 3] = d[lane];
-    }
-  }
-};
 
 /// decide(at, keep) for the `count` elements numbered from `first`, at counting from 0; keep with
 /// probability 1 - p, the same decision as RandomStream::uniform(first + at) >= p.
