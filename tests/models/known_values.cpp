@@ -1,0 +1,130 @@
+// What one step of training comes to can be worked out by hand for linears of width 1 and weight 1: with
+// input 1, target 0 and the squared error each weight's gradient is 2, however the step is laid out.
+#include <dhp/comm/launch.hpp>
+#include <dhp/comm/mesh.hpp>
+#include <dhp/cpu.hpp>
+#include <dhp/nn/linear.hpp>
+#include <dhp/nn/mean_squared_error.hpp>
+#include <dhp/optim/sgd.hpp>
+#include <dhp/parallel/data.hpp>
+#include <dhp/parallel/pipeline.hpp>
+#include <dhp/train/trainer.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <mutex>
+#include <vector>
+
+using namespace dhp;
+
+namespace {
+
+struct Layout {
+  MeshShape mesh;
+  ScheduleKind schedule = ScheduleKind::one_forward_one_backward;
+  int chunks = 1;
+};
+const Layout layouts[] = {
+    {{}},
+    {{.pipeline = 2}, ScheduleKind::gpipe},
+    {{.pipeline = 2}, ScheduleKind::one_forward_one_backward},
+    {{.pipeline = 2}, ScheduleKind::zero_bubble},
+    {{.pipeline = 2}, ScheduleKind::interleaved, 2},
+    {{.data = 2, .pipeline = 2}, ScheduleKind::one_forward_one_backward},
+    {{.data = 3}},
+};
+
+/// The samples of each micro-batch of the step, all with target 0.
+using Inputs = std::vector<std::vector<double>>;
+
+struct Outcome {
+  double loss = 0;
+  double gradient_norm = 0;
+  std::vector<double> weights;
+};
+
+MicroBatch<Cpu> micro_batch(Cpu& dev, const Inputs& inputs, std::int64_t index) {
+  const auto& samples = inputs[static_cast<std::size_t>(index)];
+  const auto count = static_cast<std::int64_t>(samples.size());
+  MicroBatch<Cpu> batch;
+  batch.index = index;
+  batch.samples = count;
+  batch.input = Tensor<Cpu>::from_host(dev, {count, 1}, samples);
+  batch.side.emplace_back("targets", Tensor<Cpu>::zeros(dev, DType::f64, {count, 1}));
+  batch.counts = {{"elements", count}};
+  return batch;
+}
+
+/// One step of plain SGD; one linear for each part of the pipeline, at least two.
+Outcome one_step(const Layout& layout, const Inputs& inputs, double lr) {
+  Outcome outcome;
+  std::mutex mutex;
+  run_ranks(layout.mesh.size(), [&](Comm<Cpu> world) {
+    Cpu dev({.threads = 1});
+    Mesh<Cpu> mesh(std::move(world), layout.mesh);
+    Build<Cpu> build;
+    build.compute = DType::f64;
+    Model<Cpu> model;
+    for (int at = 0; at < 2 * layout.chunks; ++at) {
+      const auto name = concat("linear", at);
+      const LinearOptions options{.in = 1, .out = 1, .bias = false, .weight_init = constant(1)};
+      model.add(name, Linear<Cpu>(build, name, options));
+    }
+    model.loss = MeanSquaredError<Cpu>();
+    PipelineParallel<Cpu> pipeline(
+        dev, std::move(model), mesh,
+        {.schedule = layout.schedule, .chunks = layout.chunks, .store = {.compute = DType::f64}},
+        micro_batch(dev, inputs, 0));
+    DataParallel replicas(dev, pipeline, mesh.data(), Plain{});
+    Sgd<Cpu> optimizer(dev, pipeline.store(), {});
+    Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model());
+    Trainer trainer(dev, replicas, mesh, optimizer, norms, {.learning_rate = {.peak = lr}});
+
+    std::vector<MicroBatch<Cpu>> mine;
+    const auto part =
+        part_of(static_cast<std::int64_t>(inputs.size()), mesh.data().size(), mesh.data().rank());
+    for (auto index = part.first; index < part.last; ++index)
+      mine.push_back(micro_batch(dev, inputs, index));
+    const auto report = trainer.step(mine);
+    const std::lock_guard lock(mutex);
+    outcome.loss = report.loss;
+    outcome.gradient_norm = report.gradient_norm;
+    for (const auto& parameter : pipeline.store().parameters())
+      outcome.weights.push_back(*parameter->value.data<double>());
+  });
+  return outcome;
+}
+
+}  // namespace
+
+TEST_CASE("weights of 1 become 1 - 2 lr, whatever the schedule and the number of micro-batches") {
+  constexpr double lr = 0.1;
+  for (const auto& layout : layouts)
+    for (const std::size_t micro_batches : {1, 2, 3, 4, 7, 8}) {
+      CAPTURE(to_text(layout.mesh));
+      CAPTURE(name_of(layout.schedule));
+      CAPTURE(micro_batches);
+      const auto found = one_step(layout, Inputs(micro_batches, {1.0, 1.0}), lr);
+      CHECK(found.loss == doctest::Approx(1).epsilon(1e-14));
+      const auto linears = static_cast<std::size_t>(2 * layout.chunks);
+      CHECK(found.gradient_norm ==
+            doctest::Approx(2 * std::sqrt(static_cast<double>(linears))).epsilon(1e-14));
+      CHECK(found.weights.size() == linears * static_cast<std::size_t>(layout.mesh.data));
+      for (const double weight : found.weights)
+        CHECK(weight == doctest::Approx(1 - 2 * lr).epsilon(1e-14));
+    }
+}
+
+TEST_CASE("micro-batches of unequal sizes: the mean is over samples, never over means") {
+  // Of one sample 1 and three samples 2 the mean square is 13 / 4; the mean of means would be 5 / 2.
+  const Inputs inputs{{1}, {2, 2, 2}};
+  for (const auto& layout : layouts) {
+    CAPTURE(to_text(layout.mesh));
+    CAPTURE(name_of(layout.schedule));
+    const auto found = one_step(layout, inputs, 0.01);
+    CHECK(found.loss == doctest::Approx(3.25).epsilon(1e-14));
+    for (const double weight : found.weights)
+      CHECK(weight == doctest::Approx(1 - 0.01 * 6.5).epsilon(1e-14));
+  }
+}
