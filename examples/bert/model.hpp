@@ -163,20 +163,23 @@ class BertLoss {
 
   [[nodiscard]] std::vector<std::string> term_names() const { return {"masked_tokens", "samples"}; }
 
+  /// Scores of the vocabulary's entries [masked rows, this rank's part] for x [rows, hidden].
+  dhp::Tensor<Dev> masked_logits(Dev& dev, const dhp::Tensor<Dev>& x, dhp::Tape<Dev>& tape) {
+    return masked_.forward(dev, rows_of(dev, x, tape.batch().at("masked_rows")), tape);
+  }
+  /// Scores of the two answers to "does the second part follow the first?" [samples, 2].
+  dhp::Tensor<Dev> next_logits(Dev& dev, const dhp::Tensor<Dev>& x, dhp::Tape<Dev>& tape) {
+    return next_.forward(dev, rows_of(dev, x, tape.batch().at("first_rows")), tape);
+  }
+
   std::vector<dhp::LossTerm> forward(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
     const auto& batch = tape.batch();
-    const auto logits = [&](dhp::Sequential<Dev>& head, const std::string& rows) {
-      const auto& index = batch.at(rows);
-      dhp::Tensor<Dev> chosen(dev, x.dtype(), {index.count(), x.columns()});
-      gather_rows(dev, x.view(), index.view(), chosen.mut());
-      return head.forward(dev, std::move(chosen), tape);
-    };
     tape.push_shape(x.shape());
-    const auto masked = masked_entropy_.forward(dev, logits(masked_, "masked_rows"),
-                                                batch.at("masked_labels").view(),
-                                                batch.count_of("masked_tokens"), tape);
+    const auto masked =
+        masked_entropy_.forward(dev, masked_logits(dev, x, tape), batch.at("masked_labels").view(),
+                                batch.count_of("masked_tokens"), tape);
     const auto next =
-        next_entropy_.forward(dev, logits(next_, "first_rows"), batch.at("next_labels").view(),
+        next_entropy_.forward(dev, next_logits(dev, x, tape), batch.at("next_labels").view(),
                               batch.count_of("samples"), tape);
     return {masked, next};
   }
@@ -200,6 +203,13 @@ class BertLoss {
   }
 
  private:
+  static dhp::Tensor<Dev> rows_of(Dev& dev, const dhp::Tensor<Dev>& x,
+                                  const dhp::Tensor<Dev>& index) {
+    dhp::Tensor<Dev> chosen(dev, x.dtype(), {index.count(), x.columns()});
+    gather_rows(dev, x.view(), index.view(), chosen.mut());
+    return chosen;
+  }
+
   dhp::Sequential<Dev> masked_;
   dhp::Sequential<Dev> next_;
   dhp::CrossEntropy<Dev> masked_entropy_;

@@ -1,6 +1,5 @@
 #include <dhp/comm/launch.hpp>
-
-#include "comm/ranks.hpp"
+#include <tests/comm/ranks.hpp>
 
 #include <doctest/doctest.h>
 

@@ -2,12 +2,16 @@
 #pragma once
 
 #include <dhp/comm/launch.hpp>
+#include <tests/support/tensors.hpp>
 
-#include "support/tensors.hpp"
-
+#include <atomic>
 #include <chrono>
+#include <cstring>
 #include <optional>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace tests {
 

@@ -1,7 +1,6 @@
 // Agreement and splitting: what ranks settle when all of them have come.
 #include <dhp/comm/thread_group.hpp>
-
-#include "comm/ranks.hpp"
+#include <tests/comm/ranks.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,6 @@
 // No wait is for ever: the time limit, and ranks that have gone home.
 #include <dhp/comm/thread_world.hpp>
-
-#include "comm/ranks.hpp"
+#include <tests/comm/ranks.hpp>
 
 #include <doctest/doctest.h>
 
@@ -92,21 +91,21 @@ TEST_CASE("world: a rank that has finished is waited for in vain, which is seen 
   const auto home_later = [](auto&, auto&, auto&) { sleep_ms(50); };
   const auto start = Clock::now();
   const auto gone = "for rank 1, which has finished";
-  CHECK(contains(outcome(4, 60, barrier, home), gone));
-  const auto later = outcome(4, 60, barrier, home_later);
+  CHECK(contains(outcome(4, 15, barrier, home), gone));
+  const auto later = outcome(4, 15, barrier, home_later);
   CHECK(contains(later, "waits in barrier at thread_world.cpp:"));
   CHECK(contains(later, gone));
   const auto recv = [](auto& world, auto& dev, auto& x) { world.recv(dev, x.mut(), 1); };
-  CHECK(contains(outcome(2, 60, recv, home), gone));
-  CHECK(contains(outcome(2, 60, recv, home_later), gone));
+  CHECK(contains(outcome(2, 15, recv, home), gone));
+  CHECK(contains(outcome(2, 15, recv, home_later), gone));
   const auto fill = [](auto& world, auto& dev, auto& x) {
     for (int message = 0; message <= world.send_capacity(); ++message) world.send(dev, x, 1);
   };
-  CHECK(contains(outcome(2, 60, fill, home), gone));
-  CHECK(contains(outcome(2, 60, fill, home_later), gone));
+  CHECK(contains(outcome(2, 15, fill, home), gone));
+  CHECK(contains(outcome(2, 15, fill, home_later), gone));
   const auto split = [](auto& world, auto&, auto&) { (void)world.split(0, 0); };
-  CHECK(contains(outcome(3, 60, split, home), gone));
-  CHECK(seconds_since(start) < 20);
+  CHECK(contains(outcome(3, 15, split, home), gone));
+  CHECK(seconds_since(start) < 15);
 }
 
 TEST_CASE("world: what a rank has left behind can be received after it has finished") {

@@ -1,6 +1,5 @@
 #include <dhp/comm/threads.hpp>
-
-#include "comm/ranks.hpp"
+#include <tests/comm/ranks.hpp>
 
 #include <doctest/doctest.h>
 
@@ -45,6 +44,23 @@ TEST_CASE("threads: all_reduce") {
           for (const auto& result : got) REQUIRE(same_bits(result, expected));
         }
     });
+}
+
+TEST_CASE("threads: small all_reduces back to back, with ranks a step apart") {
+  const int n = 4;
+  const auto broken = on_ranks(n, [&](Comm<Cpu>& world, Cpu& dev) {
+    int wrong = 0;
+    auto x = tensor_of<std::int64_t>(dev, {0});
+    auto* value = x.mut().data<std::int64_t>();
+    for (std::int64_t round = 0; round < 2000; ++round) {
+      *value = round * round + world.rank();
+      world.all_reduce(dev, x.mut()).wait();
+      wrong += *value != n * round * round + n * (n - 1) / 2;
+      if (round % 400 == 100 * world.rank()) sleep_ms(0.1);
+    }
+    return wrong;
+  });
+  for (const int wrong : broken) CHECK(wrong == 0);
 }
 
 TEST_CASE("threads: reduce_scatter, all_gather and all_to_all") {

@@ -1,7 +1,7 @@
 """Compares the example models with plain PyTorch on the same weights and inputs.
 
 agreement.py DUMP: runs the program DUMP, reads what it wrote, does the same forward and backward pass in
-PyTorch and compares output, losses and every gradient. Exit status 77: PyTorch is not installed.
+PyTorch and compares logits, losses and every gradient. Exit status 77: PyTorch is not installed.
 """
 import json
 import math
@@ -37,7 +37,7 @@ def part(tensors, prefix):
     return {name[len(prefix):]: value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def resnet(w, tensors, blocks, smoothing):
+def resnet(w, tensors, groups, smoothing):
     def norm(x, name):
         return F.batch_norm(x, None, None, w[name + ".weight"], w[name + ".bias"], training=True, eps=1e-5)
 
@@ -50,7 +50,7 @@ def resnet(w, tensors, blocks, smoothing):
     x = F.relu(norm(conv(x, "conv1", 2 if large else 1), "bn1"))
     if large:
         x = F.max_pool2d(x, 3, 2, 1)
-    for group in range(4):
+    for group, blocks in enumerate(groups):
         for block in range(blocks):
             name = "layer%d.%d." % (group + 1, block)
             stride = 2 if group > 0 and block == 0 else 1
@@ -62,7 +62,7 @@ def resnet(w, tensors, blocks, smoothing):
             x = F.relu(x + y)
     logits = F.linear(x.mean((2, 3)), w["fc.weight"], w["fc.bias"])
     loss = F.cross_entropy(logits, tensors["side.labels"].long(), label_smoothing=smoothing)
-    return logits, [loss]
+    return {"output": logits}, [loss]
 
 
 def bert(w, tensors, heads):
@@ -103,7 +103,8 @@ def bert(w, tensors, heads):
     masked = F.linear(y, words, w["cls.predictions.bias"])
     pooled = torch.tanh(dense(x[side["first_rows"]], "bert.pooler.dense"))
     following = dense(pooled, "cls.seq_relationship")
-    return x, [F.cross_entropy(masked, side["masked_labels"]), F.cross_entropy(following, side["next_labels"])]
+    logits = {"output": x, "masked": masked, "next": following}
+    return logits, [F.cross_entropy(masked, side["masked_labels"]), F.cross_entropy(following, side["next_labels"])]
 
 
 def gap(found, expected):
@@ -116,11 +117,13 @@ def gap(found, expected):
 def compare(name, kind, model):
     tensors = read(name)
     w = {key: value.requires_grad_() for key, value in part(tensors, "weight.").items()}
-    output, losses = model(w, tensors)
+    logits, losses = model(w, tensors)
     sum(losses).backward()
     exact = kind == "f64"
     loss = torch.stack(losses).double()
-    worst = {"output": gap(tensors["output"].detach(), output.detach()),
+    found_logits = part(tensors, "logits.")
+    assert set(found_logits) == set(logits), set(found_logits) ^ set(logits)
+    worst = {"logits": max(gap(found_logits[key], logits[key].detach()) for key in logits),
              "loss": (tensors["losses"] - loss).abs().max().item() / loss.abs().max().item()}
     names = part(tensors, "gradient.")
     assert set(names) == set(w), set(names) ^ set(w)
@@ -134,10 +137,10 @@ def compare(name, kind, model):
             gradients[key] = (found - expected).norm().item() / (norm if norm > 1e-4 else 1.0)
     key = max(gradients, key=gradients.get)
     worst["gradient"] = gradients[key]
-    limits = {"output": 1e-9 if exact else 1e-4, "loss": 1e-9 if exact else 1e-4,
+    limits = {"logits": 1e-9 if exact else 1e-4, "loss": 1e-9 if exact else 1e-4,
               "gradient": 1e-9 if exact else 1e-2}
     good = all(worst[what] <= limits[what] for what in limits)
-    print("%-13s %s  %s  worst gradient %s  %s" % (
+    print("%-15s %s  %s  worst gradient %s  %s" % (
         name.split("/")[-1].split(".")[0], kind,
         "  ".join("%s %.1e" % pair for pair in worst.items()), key, "ok" if good else "TOO FAR"))
     return good
@@ -149,8 +152,9 @@ def main():
         subprocess.run([sys.argv[1], directory], check=True)
         for kind in ("f64", "f32"):
             path = directory + "/%s." + kind
-            good &= compare(path % "resnet_small", kind, lambda w, t: resnet(w, t, 1, 0.0))
-            good &= compare(path % "resnet_large", kind, lambda w, t: resnet(w, t, 2, 0.1))
+            good &= compare(path % "resnet14", kind, lambda w, t: resnet(w, t, (1, 1, 1, 1), 0.0))
+            good &= compare(path % "resnet50", kind, lambda w, t: resnet(w, t, (3, 4, 6, 3), 0.0))
+            good &= compare(path % "resnet26_large", kind, lambda w, t: resnet(w, t, (2, 2, 2, 2), 0.1))
             good &= compare(path % "bert", kind, lambda w, t: bert(w, t, 4))
     return 0 if good else 1
 

@@ -1,5 +1,5 @@
-// Writes what agreement.py compares with PyTorch: the weights, inputs, outputs, losses and gradients of one
-// forward and backward pass. dump DIRECTORY
+// Writes what agreement.py compares with PyTorch: the weights, inputs, logits, losses and gradients of one
+// forward and backward pass of each model. dump DIRECTORY
 #include <dhp/cpu.hpp>
 #include <dhp/train/checkpoint.hpp>
 #include <examples/bert/model.hpp>
@@ -31,11 +31,24 @@ void add_parameter(SafeTensorsWriter& writer, const std::string& name, const Par
   writer.add(name, view.dtype(), file_shape(spec), std::move(bytes));
 }
 
-void dump(Cpu& dev, Model<Cpu> model, const MicroBatch<Cpu>& batch, DType compute,
-          const std::string& path) {
+/// The layers' output, and what the heads of BERT make of it.
+template <class L>
+void add_logits(Cpu& dev, SafeTensorsWriter& writer, L& loss, const Tensor<Cpu>& x,
+                const Tape<Cpu>& tape) {
+  add_tensor(writer, "logits.output", x.view());
+  if constexpr (std::is_same_v<L, examples::BertLoss<Cpu>>) {
+    auto unrecorded = tape.nested(false, false);
+    add_tensor(writer, "logits.masked", loss.masked_logits(dev, x, unrecorded).view());
+    add_tensor(writer, "logits.next", loss.next_logits(dev, x, unrecorded).view());
+  }
+}
+
+template <class L>
+void dump(Cpu& dev, std::vector<AnyLayer<Cpu>>& layers, L& loss, const MicroBatch<Cpu>& batch,
+          DType compute, const std::string& path) {
   ParameterList<Cpu> parameters;
-  for (const auto& layer : model.layers) layer.parameters(parameters);
-  model.loss.parameters(parameters);
+  for (const auto& layer : layers) layer.parameters(parameters);
+  loss.parameters(parameters);
   ParameterStore<Cpu> store(dev, parameters, {.compute = compute, .seed = 21});
   // Away from the ones and zeros that norms and biases begin with.
   std::uint32_t use = 1;
@@ -51,10 +64,10 @@ void dump(Cpu& dev, Model<Cpu> model, const MicroBatch<Cpu>& batch, DType comput
 
   Tape<Cpu> tape({.batch = &batch});
   auto x = batch.input.share();
-  for (auto& layer : model.layers) x = layer.forward(dev, std::move(x), tape);
+  for (auto& layer : layers) x = layer.forward(dev, std::move(x), tape);
   SafeTensorsWriter writer;
-  add_tensor(writer, "output", x.view());
-  const auto terms = model.loss.forward(dev, std::move(x), tape);
+  add_logits(dev, writer, loss, x, tape);
+  const auto terms = loss.forward(dev, std::move(x), tape);
   std::vector<double> means, scales;
   for (const auto& term : terms) {
     means.push_back(term.mean());
@@ -62,8 +75,8 @@ void dump(Cpu& dev, Model<Cpu> model, const MicroBatch<Cpu>& batch, DType comput
   }
   add_tensor(writer, "losses",
              Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(means.size())}, means));
-  auto dy = model.loss.backward(dev, scales, tape);
-  for (auto layer = model.layers.rbegin(); layer != model.layers.rend(); ++layer)
+  auto dy = loss.backward(dev, scales, tape);
+  for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer)
     dy = layer->backward(dev, std::move(dy), tape);
 
   for (const auto& parameter : store.parameters()) {
@@ -95,34 +108,50 @@ MicroBatch<Cpu> images(Cpu& dev, DType compute, std::int64_t side, std::int64_t 
   return batch;
 }
 
+void dump_resnet(Cpu& dev, const examples::ResNetConfig& config, DType compute,
+                 const std::string& path) {
+  Build<Cpu> build;
+  build.compute = compute;
+  auto model = examples::resnet(build, config);
+  const auto batch = images(dev, compute, config.image_size, config.classes);
+  dump(dev, model.layers, model.loss, batch, compute, path);
+}
+
+void dump_bert(Cpu& dev, const examples::BertConfig& config, DType compute,
+               const std::string& path) {
+  Build<Cpu> build;
+  build.compute = compute;
+  auto model = examples::bert(build, config);
+  // The model hides its heads' type; the same heads once more, on the same word table.
+  ParameterList<Cpu> parameters;
+  model.layers.front().parameters(parameters);
+  examples::BertLoss<Cpu> heads(build, config, parameters.front());
+  const auto batch = tests::everything_batch(dev, 0, 0, config.vocabulary, 4);
+  dump(dev, model.layers, heads, batch, compute, path);
+}
+
 void run(const std::string& directory) {
   Cpu dev;
   for (const auto compute : {DType::f64, DType::f32}) {
-    const std::string type = compute == DType::f64 ? "f64" : "f32";
-    const auto with = [&](const std::string& name, auto make_model, const MicroBatch<Cpu>& batch) {
-      Build<Cpu> build;
-      build.compute = compute;
-      dump(dev, make_model(build), batch, compute, directory + "/" + name + "." + type);
+    const auto path = [&](const char* name) {
+      return concat(directory, "/", name, compute == DType::f64 ? ".f64" : ".f32");
     };
-    const examples::ResNetConfig small{.depth = 14, .width = 8, .image_size = 32, .classes = 7};
-    with(
-        "resnet_small", [&](Build<Cpu>& build) { return examples::resnet(build, small); },
-        images(dev, compute, 32, 7));
-    const examples::ResNetConfig large{
-        .depth = 26, .width = 4, .image_size = 96, .classes = 5, .label_smoothing = 0.1};
-    with(
-        "resnet_large", [&](Build<Cpu>& build) { return examples::resnet(build, large); },
-        images(dev, compute, 96, 5));
-    examples::BertConfig config{.layers = 2,
-                                .hidden = 32,
-                                .heads = 4,
-                                .vocabulary = 97,
-                                .positions = tests::everything_length,
-                                .sequence_length = tests::everything_length,
-                                .dropout = 0};
-    with(
-        "bert", [&](Build<Cpu>& build) { return examples::bert(build, config); },
-        tests::everything_batch(dev, 0, 0, 97, 4));
+    dump_resnet(dev, {.depth = 14, .width = 8, .image_size = 32, .classes = 7}, compute,
+                path("resnet14"));
+    dump_resnet(dev, {.depth = 50, .width = 8, .image_size = 32, .classes = 10}, compute,
+                path("resnet50"));
+    dump_resnet(dev,
+                {.depth = 26, .width = 4, .image_size = 96, .classes = 5, .label_smoothing = 0.1},
+                compute, path("resnet26_large"));
+    dump_bert(dev,
+              {.layers = 2,
+               .hidden = 32,
+               .heads = 4,
+               .vocabulary = 97,
+               .positions = tests::everything_length,
+               .sequence_length = tests::everything_length,
+               .dropout = 0},
+              compute, path("bert"));
   }
 }
 
