@@ -36,9 +36,9 @@ TEST_CASE("world: a missing rank is named after the time limit") {
       },
       [](auto&, auto&, auto&) { sleep_ms(1500); });
   CHECK(seconds_since(start) >= 1);
-  CHECK(contains(message, concat(" has waited 1 s in all_reduce at thread_world.cpp:", line.load(),
+  CHECK(contains(message, concat("waits in all_reduce at thread_world.cpp:", line.load(),
                                  " for rank 1 (which is in no collective)")));
-  CHECK(contains(message, "a larger time limit"));
+  CHECK(contains(message, "beyond the time limit of 1 s; a larger limit"));
 }
 
 TEST_CASE("world: a rank that waits elsewhere is named with the place") {
@@ -59,13 +59,13 @@ TEST_CASE("world: of a chain of waits, the end is named") {
                 Cpu dev;
                 auto x = tensor_of<float>(dev, {1});
                 auto front = world.split(world.rank() < 3 ? 0 : 1, 0);
-                if (world.rank() == 3) sleep_ms(800);
+                if (world.rank() == 3) sleep_ms(2500);
                 else if (world.rank() == 1) world.recv(dev, x.mut(), 3);
                 else front.barrier();
               },
-              {.timeout_s = 0.3});
+              {.timeout_s = 1});
   });
-  CHECK(contains(message, "rank 1 has waited 0.3 s in recv"));
+  CHECK(contains(message, "rank 1 waits in recv"));
   CHECK(contains(message, "for rank 3 (which is in no collective)"));
 }
 

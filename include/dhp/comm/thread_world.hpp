@@ -142,25 +142,36 @@ class ThreadWorld {
       auto next = now + limit;
       const Call* late = nullptr;
       for (const auto* call : calls_) {
-        if (call->since_ + limit > now) {
-          next = std::min(next, call->since_ + limit);
-        } else if (const auto missing = call->missing(); !missing.empty()) {
-          // Of several, the one that waits for a rank which itself waits for nobody says most.
-          if (late == nullptr || (any_waits(late->missing()) && !any_waits(missing))) late = call;
-        }
+        if (call->since_ + limit > now) next = std::min(next, call->since_ + limit);
+        else if (late == nullptr && !call->missing().empty()) late = call;
       }
-      if (late != nullptr) end(late_text(*late));
+      if (late != nullptr) end(late_text(end_of_chain(*late)));
       else changed_.wait_until(lock, next);
     }
   }
-  [[nodiscard]] bool any_waits(const std::vector<int>& ranks) const {
-    return std::any_of(calls_.begin(), calls_.end(), [&](const Call* call) {
-      return std::find(ranks.begin(), ranks.end(), call->rank_) != ranks.end();
-    });
+  // Whoever waits only for ranks that wait themselves is not to blame: of a chain of waits the last one says
+  // most. Ranks that wait for each other in a circle are all as good.
+  [[nodiscard]] const Call& end_of_chain(const Call& late) const {
+    const Call* last = &late;
+    for (int steps = 0; steps < ranks(); ++steps) {
+      const Call* next = nullptr;
+      for (const int other : last->missing()) {
+        next = call_of(other);
+        if (next == nullptr) return *last;
+      }
+      if (next == nullptr) break;
+      last = next;
+    }
+    return *last;
+  }
+  /// Where a rank waits; null: nowhere.
+  [[nodiscard]] const Call* call_of(int rank) const {
+    for (const auto* call : calls_)
+      if (call->rank_ == rank && !call->missing().empty()) return call;
+    return nullptr;
   }
   [[nodiscard]] std::string late_text(const Call& late) const {
-    auto text =
-        concat("rank ", late.rank_, " has waited ", timeout_s_, " s in ", to_text(late), " for");
+    auto text = concat("rank ", late.rank_, " waits in ", to_text(late), " for");
     const char* separator = " ";
     for (const int other : late.missing()) {
       append_text(text, concat(separator, "rank ", other, " ("));
@@ -173,7 +184,8 @@ class ThreadWorld {
       append_text(text, found ? ")" : "which is in no collective)");
       separator = ", ";
     }
-    return text + "; a larger time limit waits longer";
+    return concat(text, ", beyond the time limit of ", timeout_s_,
+                  " s; a larger limit waits longer");
   }
 
   std::mutex mutex_;

@@ -1,0 +1,38 @@
+// The training step of an example model, driven line by line: for every line on standard input it does one
+// step and answers with its seconds and loss, so that training_step.py can take turns with its peer.
+// Usage: bench_training_step WORKLOAD THREADS
+#include <bench/wrapped.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+namespace {
+
+void serve(const char* name, int threads) {
+  bench::Dev dev({.threads = threads});
+  bench::WrappedRun run(dev, bench::workload(name));
+  while (std::getchar() != EOF) {
+    const auto start = std::chrono::steady_clock::now();
+    const double loss = run.step();
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    std::printf("%.6f %.6f\n", taken.count(), loss);
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: bench_training_step WORKLOAD THREADS\n");
+    return 2;
+  }
+  try {
+    serve(argv[1], std::atoi(argv[2]));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,90 @@
+"""One training step of the example models in dhp and in PyTorch, fp32, the same shapes, on the same cores.
+
+training_step.py PROGRAM [--threads N] [--rounds N] [--json FILE]: takes turns step by step, so that a busy
+machine slows both; the ratio is that of the medians, above 1 where dhp is faster. Exit status 77: this
+Python has no torch.
+"""
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+
+try:
+    import torch
+except ImportError:
+    print("skipped: this Python has no torch (Debian: python3-torch)")
+    sys.exit(77)
+
+import peer_models
+
+
+class Dhp:
+    def __init__(self, program, workload, threads):
+        self.process = subprocess.Popen([program, workload, str(threads)], text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def step(self):
+        """Seconds and loss of one step."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return [float(word) for word in self.process.stdout.readline().split()]
+
+    def close(self):
+        self.process.stdin.close()
+        if self.process.wait() != 0:
+            sys.exit("bench_training_step failed")
+
+
+def timed(step):
+    start = time.perf_counter()
+    loss = step()
+    return time.perf_counter() - start, loss
+
+
+def compare(workload, peers, arguments):
+    """Rows of the table: one for each way to write the peer."""
+    dhp = Dhp(arguments.program, workload, arguments.threads)
+    ours, theirs = [], {name: [] for name in peers}
+    for number in range(-2, arguments.rounds):  # two rounds to warm up
+        seconds, _ = dhp.step()
+        if number >= 0:
+            ours.append(seconds)
+        for name, step in peers.items():
+            seconds, _ = timed(step)
+            if number >= 0:
+                theirs[name].append(seconds)
+    dhp.close()
+    mine = statistics.median(ours)
+    rows = []
+    for name, times in theirs.items():
+        peer = statistics.median(times)
+        rows.append({"workload": workload, "peer": name, "dhp_s": mine, "peer_s": peer, "ratio": peer / mine,
+                     "ratio_of_fastest": min(times) / min(ours), "rounds": len(times)})
+        print("%-10s %-28s %8.3f %8.3f %8.2f %8.2f" % (workload, name, mine, peer, peer / mine,
+                                                     min(times) / min(ours)), flush=True)
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program", help="bench_training_step")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--json")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(0)
+    print("PyTorch %s, %d threads, fp32" % (torch.__version__, arguments.threads))
+    print("%-10s %-28s %8s %8s %8s %8s" % ("step of", "against", "dhp s", "peer s", "ratio", "fastest"))
+    rows = compare("bert-mini", {"plain": peer_models.bert_mini_step()}, arguments)
+    rows += compare("resnet50", {"NCHW": peer_models.resnet50_step(False),
+                                 "channels_last": peer_models.resnet50_step(True)}, arguments)
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump({"peer": "PyTorch " + torch.__version__, "threads": arguments.threads, "type": "f32",
+                       "rows": rows}, file, indent=1)
+
+
+main()

@@ -1,0 +1,142 @@
+// The training steps that are measured: a model, one micro-batch of made-up input, and its optimizer, of
+// fixed sizes that the programs and their peers share.
+#pragma once
+
+#include <dhp/default_device.hpp>
+#include <dhp/optim/adamw.hpp>
+#include <dhp/optim/sgd.hpp>
+#include <examples/bert/model.hpp>
+#include <examples/resnet50/model.hpp>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bench {
+
+using Dev = dhp::DefaultDevice;
+
+struct Workload {
+  std::string name;
+  std::int64_t samples;             ///< of the one micro-batch of a step
+  std::int64_t size;                ///< pixels of a side, or tokens of a sequence
+  examples::ResNetConfig resnet{};  ///< used where is_bert is false
+  examples::BertConfig bert{};
+  bool is_bert = false;
+};
+
+[[nodiscard]] inline Workload workload(std::string_view name) {
+  const auto resnet = [&](std::int64_t samples, std::int64_t size, int depth, std::int64_t width) {
+    return Workload{.name = std::string(name),
+                    .samples = samples,
+                    .size = size,
+                    .resnet = {.depth = depth, .width = width, .image_size = size}};
+  };
+  const auto bert = [&](std::int64_t samples, std::int64_t size, const char* preset) {
+    auto config = examples::bert_preset(preset);
+    config.vocabulary = 8192;
+    config.sequence_length = size;
+    return Workload{.name = std::string(name),
+                    .samples = samples,
+                    .size = size,
+                    .bert = config,
+                    .is_bert = true};
+  };
+  if (name == "resnet50") return resnet(8, 96, 50, 64);
+  if (name == "resnet14") return resnet(2, 64, 14, 16);
+  if (name == "bert-mini") return bert(16, 128, "mini");
+  if (name == "bert-tiny") return bert(2, 64, "tiny");
+  dhp::fail("unknown workload \"", name, "\"; choose resnet50, resnet14, bert-mini or bert-tiny");
+}
+
+namespace detail {
+
+template <class T>
+void add_side(Dev& dev, dhp::MicroBatch<Dev>& batch, const char* name,
+              const std::vector<T>& values) {
+  batch.side.emplace_back(
+      name, dhp::Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values));
+}
+
+[[nodiscard]] inline dhp::MicroBatch<Dev> images(Dev& dev, const Workload& of) {
+  const dhp::RandomStream random{.seed = 1};
+  const dhp::Shape shape{of.samples, of.size, of.size, of.resnet.image_channels};
+  std::vector<float> pixels;
+  for (std::int64_t at = 0; at < shape.count(); ++at)
+    pixels.push_back(static_cast<float>(random.normal(static_cast<std::uint64_t>(at))));
+  std::vector<std::int32_t> labels;
+  for (std::int64_t n = 0; n < of.samples; ++n) labels.push_back(static_cast<std::int32_t>(n));
+  dhp::MicroBatch<Dev> batch;
+  batch.samples = of.samples;
+  batch.input = dhp::Tensor<Dev>::from_host(dev, shape, pixels);
+  add_side(dev, batch, "labels", labels);
+  batch.counts = {{"samples", of.samples}};
+  return batch;
+}
+
+/// Every sequence is full, and every seventh token hidden, about as many as BERT's 15 %.
+[[nodiscard]] inline dhp::MicroBatch<Dev> tokens(Dev& dev, const Workload& of) {
+  const dhp::RandomStream random{.seed = 1};
+  std::vector<std::int32_t> ids, positions, segments, offsets{0}, lengths, masked_rows,
+      masked_labels, first_rows, next_labels;
+  std::vector<std::int64_t> row_numbers;
+  const auto vocabulary = static_cast<std::uint32_t>(of.bert.vocabulary);
+  for (std::int64_t n = 0; n < of.samples; ++n) {
+    first_rows.push_back(static_cast<std::int32_t>(n * of.size));
+    next_labels.push_back(static_cast<std::int32_t>(n % 2));
+    for (std::int64_t t = 0; t < of.size; ++t) {
+      const std::int64_t row = n * of.size + t;
+      ids.push_back(
+          static_cast<std::int32_t>(random.below(vocabulary, static_cast<std::uint64_t>(row))));
+      positions.push_back(static_cast<std::int32_t>(t));
+      segments.push_back(t < of.size / 2 ? 0 : 1);
+      row_numbers.push_back(row);
+      if (t % 7 != 3) continue;
+      masked_rows.push_back(static_cast<std::int32_t>(row));
+      masked_labels.push_back(ids.back());
+    }
+    offsets.push_back(static_cast<std::int32_t>((n + 1) * of.size));
+    lengths.push_back(static_cast<std::int32_t>(of.size));
+  }
+  dhp::MicroBatch<Dev> batch;
+  batch.samples = of.samples;
+  add_side(dev, batch, "token_ids", ids);
+  add_side(dev, batch, "positions", positions);
+  add_side(dev, batch, "segments", segments);
+  add_side(dev, batch, "row_numbers", row_numbers);
+  add_side(dev, batch, "offsets", offsets);
+  add_side(dev, batch, "lengths", lengths);
+  add_side(dev, batch, "masked_rows", masked_rows);
+  add_side(dev, batch, "masked_labels", masked_labels);
+  add_side(dev, batch, "first_rows", first_rows);
+  add_side(dev, batch, "next_labels", next_labels);
+  batch.counts = {{"masked_tokens", static_cast<std::int64_t>(masked_rows.size())},
+                  {"samples", of.samples}};
+  return batch;
+}
+
+}  // namespace detail
+
+[[nodiscard]] inline dhp::MicroBatch<Dev> micro_batch(Dev& dev, const Workload& of) {
+  return of.is_bert ? detail::tokens(dev, of) : detail::images(dev, of);
+}
+
+[[nodiscard]] inline dhp::Model<Dev> model(dhp::Build<Dev>& build, const Workload& of) {
+  return of.is_bert ? examples::bert(build, of.bert) : examples::resnet(build, of.resnet);
+}
+
+/// SGD with momentum for images, AdamW for text.
+[[nodiscard]] inline std::unique_ptr<dhp::Optimizer<Dev>> optimizer(Dev& dev,
+                                                                    dhp::ParameterStore<Dev>& store,
+                                                                    const Workload& of) {
+  if (of.is_bert) return std::make_unique<dhp::AdamW<Dev>>(dev, store, dhp::AdamOptions{});
+  return std::make_unique<dhp::Sgd<Dev>>(dev, store,
+                                         dhp::SgdOptions{.momentum = 0.9, .weight_decay = 1e-4});
+}
+
+inline constexpr double learning_rate = 1e-3;
+/// Above every norm that occurs: it is compared, and changes nothing.
+inline constexpr double clip = 1e6;
+
+}  // namespace bench
