@@ -197,6 +197,14 @@ class BertLoss {
     return dx;
   }
 
+  [[nodiscard]] double flops(const dhp::Shape& in, const dhp::MicroBatch<Dev>& batch) const {
+    const auto of = [&](const dhp::Sequential<Dev>& head, const char* rows) {
+      const dhp::Shape chosen{batch.at(rows).count(), in[1]};
+      return head.flops(chosen, batch) +
+             dhp::CrossEntropy<Dev>::flops(head.output_shape(chosen, batch));
+    };
+    return of(masked_, "masked_rows") + of(next_, "first_rows");
+  }
   void parameters(dhp::ParameterList<Dev>& out) const {
     next_.parameters(out);
     masked_.parameters(out);

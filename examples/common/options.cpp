@@ -51,6 +51,10 @@ void add_run_options(CLI::App& app, RunOptions& options) {
                  "Parts of the model per stage (interleaved)")
       ->check(positive)
       ->group("Layout");
+  app.add_option("--stage-costs", options.stage_costs,
+                 "What stages are cut by: computed (flops) or measured (time of each layer)")
+      ->check(CLI::IsMember({"computed", "measured"}))
+      ->group("Layout");
   app.add_option("--reducer", options.reducer,
                  "How gradients are summed over replicas: plain or bucketed")
       ->check(CLI::IsMember({"plain", "bucketed"}))
@@ -220,6 +224,10 @@ ParsedBert parse_bert(int argc, char** argv) {
       ->group("Data");
   app.add_option("--vocabulary-size", options.vocabulary_size, "Of a vocabulary trained here")
       ->check(CLI::Range(64, 200000))
+      ->group("Data");
+  app.add_option("--sentences", options.sentences,
+                 "What parts them: lines, punctuation, or automatic by the look of the text")
+      ->check(CLI::IsMember({"automatic", "lines", "punctuation"}))
       ->group("Data");
   app.add_option("--layout", options.layout,
                  "packed: samples lie end to end; padded: each to the full length")

@@ -17,13 +17,14 @@ struct RunOptions {
   dhp::MeshShape mesh{};
   std::string schedule = "1f1b";
   int pipeline_chunks = 1;
+  std::string stage_costs = "computed";
   std::string reducer = "bucketed";
   double bucket_mb = 25;
 
   std::int64_t global_batch = 32;
   std::int64_t micro_batch = 8;
   std::int64_t steps = 0;  ///< 0: by epochs
-  std::int64_t epochs = 0;
+  double epochs = 0;
   std::uint64_t seed = 0;
   std::string precision = "fp32";
   bool deterministic = false;
@@ -62,6 +63,7 @@ struct BertOptions {
   double dropout = 0.1;
   std::string vocabulary;  ///< a vocab.txt; empty: trained from the text
   std::int64_t vocabulary_size = 8192;
+  std::string sentences = "automatic";
   std::string layout = "packed";
   bool whole_word_masking = false;
 };

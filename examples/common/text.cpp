@@ -17,8 +17,10 @@
 namespace examples {
 namespace {
 
-dhp::TextOptions text_options() {
+dhp::TextOptions text_options(const std::string& sentences) {
   dhp::TextOptions options;
+  if (sentences == "lines") options.sentences = dhp::SentenceRule::lines;
+  if (sentences == "punctuation") options.sentences = dhp::SentenceRule::punctuation;
 #ifdef DHP_HAS_ZLIB
   options.unpack = &dhp::gunzip;
 #endif
@@ -46,7 +48,8 @@ Tokenised tokenise(const BertOptions& options) {
   dhp::check(std::filesystem::exists(path), "--data ", path,
              ": there is no such file or directory");
   const bool wordnet = dhp::is_wordnet(path);
-  const auto text = wordnet ? dhp::read_wordnet(path) : dhp::read_text(path, text_options());
+  const auto text =
+      wordnet ? dhp::read_wordnet(path) : dhp::read_text(path, text_options(options.sentences));
   auto vocabulary = options.vocabulary.empty()
                         ? dhp::train_wordpiece(text, {.size = options.vocabulary_size})
                         : dhp::load_vocabulary(options.vocabulary);

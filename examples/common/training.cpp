@@ -125,7 +125,8 @@ class TrainingRun {
             .chunks = options_.pipeline_chunks,
             .store = {.compute = options_.compute(),
                       .order_free = options_.deterministic,
-                      .seed = options_.seed}};
+                      .seed = options_.seed},
+            .measure_costs = options_.stage_costs == "measured"};
   }
   /// The first micro-batch of the first step, for the shapes that stages are cut by.
   [[nodiscard]] dhp::MicroBatch<Dev> example() {
@@ -144,7 +145,13 @@ class TrainingRun {
   }
   [[nodiscard]] std::int64_t total_steps() {
     if (options_.steps > 0) return options_.steps;
-    return std::max<std::int64_t>(1, options_.epochs) * loader_.batching().steps_per_epoch();
+    const double epochs = options_.epochs > 0 ? options_.epochs : 1;
+    const auto per_epoch = static_cast<double>(loader_.batching().steps_per_epoch());
+    const double steps = std::ceil(epochs * per_epoch);
+    constexpr double most = 1e15;  // beyond that a double does not count every step
+    dhp::check(steps <= most, "--epochs ", options_.epochs, " of ", per_epoch,
+               " steps are more steps than can be counted; choose fewer");
+    return static_cast<std::int64_t>(steps);
   }
 
   void introduce(std::int64_t total) {

@@ -89,7 +89,7 @@ TEST_CASE("computed costs are the flops along the shapes") {
   REQUIRE(costs.size() == 3);
   CHECK(costs[0] == 2.0 * 3 * 4 * 10);
   CHECK(costs[1] > 0);
-  CHECK(costs[2] == 2.0 * 3 * 10 * 2);
+  CHECK(costs[2] == 2.0 * 3 * 10 * 2 + 3 * 3 * 2);  // with the loss
 }
 
 TEST_CASE("measured costs find the dear layer") {
@@ -99,12 +99,10 @@ TEST_CASE("measured costs find the dear layer") {
   model.add("dear", Linear<Cpu>(build, "dear", {.in = 256, .out = 2048}));
   model.loss = MeanSquaredError<Cpu>();
   Cpu dev;
-  ParameterList<Cpu> parameters;
-  for (const auto& layer : model.layers) layer.parameters(parameters);
-  const ParameterStore<Cpu> store(dev, parameters, {});
   MicroBatch<Cpu> batch;
   batch.samples = 64;
   batch.input = random_tensor<float>(dev, {64, 8}, 0);
+  batch.side.emplace_back("targets", random_tensor<float>(dev, {64, 2048}, 1));
   const auto costs = measured_costs(dev, model, batch);
   REQUIRE(costs.size() == 2);
   CHECK(costs[0] > 0);

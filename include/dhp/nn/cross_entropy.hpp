@@ -47,6 +47,11 @@ class CrossEntropy {
     return term;
   }
 
+  /// Of one forward pass over logits of this shape.
+  [[nodiscard]] static double flops(const Shape& logits) {
+    return 4 * static_cast<double>(logits.count());
+  }
+
   /// scale * d(sum of losses) / d(logits)
   Tensor<Dev> backward(Dev& dev, ConstView<Dev> labels, double scale, Tape<Dev>& tape) {
     const auto sums = tape.pop();
@@ -93,6 +98,9 @@ class ClassificationLoss {
   }
   Tensor<Dev> backward(Dev& dev, const std::vector<double>& scales, Tape<Dev>& tape) {
     return entropy_.backward(dev, tape.batch().at("labels").view(), scales.at(0), tape);
+  }
+  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
+    return CrossEntropy<Dev>::flops(in);
   }
   void parameters(ParameterList<Dev>&) const {}
 

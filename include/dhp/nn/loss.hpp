@@ -23,12 +23,15 @@ struct LossTerm {
 /// term_names: one per term, fixed; counts of each are in MicroBatch::counts under the same name.
 /// forward: pushes on the tape, returns one LossTerm per name. backward: gradient of the last layer's
 /// output for the objective sum_t scales[t] * sum_t; scales hold 1 / global count and the loss scale.
+/// flops: as of a layer; whoever has the last layers has the loss too.
 template <class L, class Dev>
 concept Loss = requires(L& loss, const L& fixed, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape,
-                        const std::vector<double>& scales, ParameterList<Dev>& parameters) {
+                        const std::vector<double>& scales, ParameterList<Dev>& parameters,
+                        const Shape& in, const MicroBatch<Dev>& batch) {
   { fixed.term_names() } -> std::same_as<std::vector<std::string>>;
   { loss.forward(dev, std::move(x), tape) } -> std::same_as<std::vector<LossTerm>>;
   { loss.backward(dev, scales, tape) } -> std::same_as<Tensor<Dev>>;
+  { fixed.flops(in, batch) } -> std::same_as<double>;
   {fixed.parameters(parameters)};
 };
 
@@ -46,6 +49,9 @@ class AnyLoss {
   Tensor<Dev> backward(Dev& dev, const std::vector<double>& scales, Tape<Dev>& tape) {
     return model_->backward(dev, scales, tape);
   }
+  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
+    return model_->flops(in, batch);
+  }
   void parameters(ParameterList<Dev>& out) const { model_->parameters(out); }
 
  private:
@@ -54,6 +60,7 @@ class AnyLoss {
     virtual std::vector<std::string> term_names() const = 0;
     virtual std::vector<LossTerm> forward(Dev&, Tensor<Dev>, Tape<Dev>&) = 0;
     virtual Tensor<Dev> backward(Dev&, const std::vector<double>&, Tape<Dev>&) = 0;
+    virtual double flops(const Shape&, const MicroBatch<Dev>&) const = 0;
     virtual void parameters(ParameterList<Dev>&) const = 0;
   };
   template <class L>
@@ -65,6 +72,9 @@ class AnyLoss {
     }
     Tensor<Dev> backward(Dev& dev, const std::vector<double>& scales, Tape<Dev>& tape) override {
       return loss.backward(dev, scales, tape);
+    }
+    double flops(const Shape& in, const MicroBatch<Dev>& batch) const override {
+      return loss.flops(in, batch);
     }
     void parameters(ParameterList<Dev>& out) const override { loss.parameters(out); }
     L loss;

@@ -31,6 +31,9 @@ class MeanSquaredError {
     return dx;
   }
 
+  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
+    return 3 * static_cast<double>(in.count());
+  }
   void parameters(ParameterList<Dev>&) const {}
 };
 

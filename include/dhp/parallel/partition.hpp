@@ -5,6 +5,7 @@
 
 #include <dhp/comm/comm.hpp>
 #include <dhp/nn/loss.hpp>
+#include <dhp/nn/parameter_store.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -47,7 +48,8 @@ namespace dhp {
   return cuts;
 }
 
-/// Computed cost of each layer: flops of its forward pass on this micro-batch.
+/// Computed cost of each layer: flops of its forward pass on this micro-batch. The loss is the last
+/// layer's: they are never parted.
 template <class Dev>
 [[nodiscard]] std::vector<double> computed_costs(const Model<Dev>& model,
                                                  const MicroBatch<Dev>& batch) {
@@ -57,27 +59,44 @@ template <class Dev>
     costs.push_back(layer.flops(shape, batch));
     shape = layer.output_shape(shape, batch);
   }
+  if (!costs.empty()) costs.back() += model.loss.flops(shape, batch);
   return costs;
 }
 
-/// Measured cost of each layer in seconds: forward of one micro-batch, run twice, the second one counted.
-/// The model must have memory on this rank, and its group of the tensor axis must call this together.
+/// Measured cost of each layer in seconds: its forward pass on this micro-batch, the faster one of two; the loss
+/// is the last layer's. Only
+/// one layer at a time is given memory, so that a model may be measured that no rank could hold; the
+/// values that it had are lost. Collective over the tensor axis.
 template <class Dev>
 [[nodiscard]] std::vector<double> measured_costs(Dev& dev, Model<Dev>& model,
-                                                 const MicroBatch<Dev>& batch) {
-  std::vector<double> costs(model.layers.size());
-  for (int round = 0; round < 2; ++round) {
-    Tape<Dev> tape({.mode = Mode::eval, .batch = &batch});
-    Tensor<Dev> x = batch.input.share();
-    for (std::size_t at = 0; at < model.layers.size(); ++at) {
+                                                 const MicroBatch<Dev>& batch,
+                                                 const StoreOptions& options = {}) {
+  const auto seconds = [&](auto& layer, auto forward) {
+    ParameterList<Dev> parameters;
+    layer.parameters(parameters);
+    const ParameterStore<Dev> memory(dev, parameters, options);
+    double fastest = std::numeric_limits<double>::infinity();
+    for (int round = 0; round < 2; ++round) {
+      Tape<Dev> tape({.mode = Mode::eval, .batch = &batch});
       dev.synchronize();
       const auto start = std::chrono::steady_clock::now();
-      x = model.layers[at].forward(dev, std::move(x), tape);
+      forward(tape);
       dev.synchronize();
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-      costs[at] = taken.count();
+      fastest = std::min(fastest, taken.count());
     }
+    return fastest;
+  };
+  std::vector<double> costs;
+  Tensor<Dev> x = batch.input.share();
+  for (auto& layer : model.layers) {
+    Tensor<Dev> y;
+    costs.push_back(seconds(layer, [&](auto& tape) { y = layer.forward(dev, x.share(), tape); }));
+    x = std::move(y);
   }
+  if (!costs.empty())
+    costs.back() +=
+        seconds(model.loss, [&](auto& tape) { (void)model.loss.forward(dev, x.share(), tape); });
   return costs;
 }
 

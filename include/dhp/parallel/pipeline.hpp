@@ -19,8 +19,10 @@ struct PipelineOptions {
   ScheduleKind schedule = ScheduleKind::one_forward_one_backward;
   int chunks = 1;  ///< parts of the model per rank; more than 1 for the interleaved schedule only
   StoreOptions store{};
-  std::vector<double>
-      costs{};  ///< of the layers, to cut by; empty: computed from the example batch
+  /// Of the layers, to cut by; empty: found from the example batch, as flops of the forward pass or, with
+  /// measure_costs, as its seconds.
+  std::vector<double> costs{};
+  bool measure_costs = false;
 };
 
 template <class Dev>
@@ -37,7 +39,13 @@ class PipelineParallel {
         stages_(forward_.size()),
         stage_(forward_.rank()) {
     const int parts = stages_ * options_.chunks;
-    if (options_.costs.empty()) options_.costs = computed_costs(model_, example);
+    if (options_.costs.empty()) {
+      // Rank 0 decides where to cut; it cannot measure without its tensor group.
+      const bool measures = mesh.data_index() == 0 && mesh.pipeline_index() == 0 && parts > 1;
+      options_.costs = options_.measure_costs && measures
+                           ? measured_costs(dev, model_, example, options_.store)
+                           : computed_costs(model_, example);
+    }
     check(options_.costs.size() == model_.layers.size(), "pipeline: ", options_.costs.size(),
           " costs were given for ", model_.layers.size(), " layers");
     cuts_ = agree_on_cuts(dev, mesh.world(), options_.costs, parts);
