@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Builds and runs all comparisons and writes each as a table and as JSON: bash bench/run.sh [DIRECTORY]
+# PYTHON names the interpreter whose PyTorch is the peer; without it the first one that has PyTorch.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. .ci/parts.sh
+out=${1:-build/bench}
+mkdir -p "$out" || exit 1
+python=${PYTHON:-}
+for candidate in python3 /usr/bin/python3; do
+  if [ -z "$python" ] && "$candidate" -c 'import torch' 2> /dev/null; then python=$candidate; fi
+done
+table() {
+  local name=$1 status
+  shift
+  "$@" | tee "$out/$name.txt"
+  status=${PIPESTATUS[0]}
+  [ "$status" -eq 77 ] || return "$status"  # 77: the peer is not installed, which was said
+}
+part "install what is missing" bash .ci/install_packages.sh \
+  git g++ cmake ninja-build ccache doctest-dev libcli11-dev nlohmann-json3-dev python3 \
+  optional:libdnnl-dev optional:valgrind
+part "configure" cmake --preset ci
+part "build" cmake --build --preset ci -j "$(nproc)" \
+  --target bench_kernels --target bench_training_step --target bench_wrapper_cost
+programs=build/ci/bench
+part "kernels against oneDNN" table kernels $programs/bench_kernels "$out/kernels.json"
+part "a training step against PyTorch" table training_step \
+  "${python:-python3}" bench/training_step.py $programs/bench_training_step --json "$out/training_step.json"
+part "instructions of the wrappers" table wrapper_cost \
+  "${python:-python3}" bench/wrapper_cost.py $programs/bench_wrapper_cost --json "$out/wrapper_cost.json"
+parts_done "Tables and JSON are in $out."
