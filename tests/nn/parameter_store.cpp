@@ -1,0 +1,150 @@
+// Flat buffers: where parameters lie, what they start from, and sums that do not depend on their order.
+#include <dhp/cpu.hpp>
+#include <dhp/nn/parameter_store.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+using namespace tests;
+
+namespace {
+
+Parameter<Cpu> parameter(Build<Cpu>& build, const char* name, const Shape& shape,
+                         Initializer init = constant(0)) {
+  return build.parameter({.name = name, .shape = shape, .init = init});
+}
+
+std::vector<double> values_of(Cpu& dev, ConstView<Cpu> view) { return widened(clone(dev, view)); }
+
+}  // namespace
+
+TEST_CASE("store: in the order of the list, each aligned to 64 bytes, with zeros between") {
+  Cpu dev;
+  for (const auto compute : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+    Build<Cpu> build;
+    const ParameterList<Cpu> list{parameter(build, "a", {3, 5}, constant(1)),
+                                  parameter(build, "b", {33}, constant(2)),
+                                  parameter(build, "c", {1}, constant(3))};
+    ParameterStore<Cpu> store(dev, list, {.compute = compute});
+    CHECK(store.size() == 32 + 64 + 32);
+    CHECK(store.trained_elements() == 15 + 33 + 1);
+    const std::int64_t first[] = {0, 32, 96};
+    for (std::size_t at = 0; at < list.size(); ++at) {
+      CHECK(list[at]->range.first == first[at]);
+      CHECK(list[at]->range.size() == list[at]->spec.shape.count());
+      CHECK(list[at]->value.dtype() == compute);
+      CHECK(reinterpret_cast<std::uintptr_t>(list[at]->value.bytes()) % 64 == 0);
+      CHECK(reinterpret_cast<std::uintptr_t>(list[at]->gradient.bytes()) % 64 == 0);
+      for (const double value : values_of(dev, list[at]->value))
+        CHECK(value == static_cast<double>(at + 1));
+    }
+    for (const double value : values_of(dev, store.gradients({0, store.size()}))) CHECK(value == 0);
+  }
+}
+
+TEST_CASE("store: a handle that occurs twice has memory once") {
+  Cpu dev;
+  Build<Cpu> build;
+  const auto tied = parameter(build, "tied", {4, 4});
+  ParameterStore<Cpu> store(dev, {tied, parameter(build, "other", {2}), tied}, {});
+  CHECK(store.parameters().size() == 2);
+  CHECK(store.size() == 64);
+}
+
+TEST_CASE("store: what is exact stays in the accumulation type, buffers too") {
+  Cpu dev;
+  Build<Cpu> build;
+  const ParameterList<Cpu> list{build.parameter({.name = "weight", .shape = {2}}),
+                                build.parameter({.name = "norm", .shape = {2}, .exact = true}),
+                                build.parameter({.name = "running", .shape = {2}, .buffer = true})};
+  ParameterStore<Cpu> store(dev, list, {.compute = DType::bf16});
+  CHECK(list[0]->value.dtype() == DType::bf16);
+  CHECK(list[1]->value.dtype() == DType::f32);
+  CHECK(list[2]->value.dtype() == DType::f32);
+  for (const auto& each : list) CHECK(each->gradient.dtype() == DType::f32);
+  CHECK(store.trained_elements() == 4);
+}
+
+TEST_CASE("store: parts of a split parameter start as the parts of the unsplit one") {
+  Cpu dev;
+  const auto whole = [&] {
+    Build<Cpu> build;
+    const ParameterList<Cpu> list{parameter(build, "w", {5, 7, 2}, normal(1))};
+    ParameterStore<Cpu> store(dev, list, {.seed = 9});
+    return values_of(dev, list[0]->value);
+  }();
+  for (const int dim : {0, 1})
+    for (int index = 0; index < 3; ++index) {
+      Build<Cpu> build;
+      const ParameterSpec spec{.name = "w", .shape = {5, 7, 2}, .init = normal(1)};
+      const ParameterList<Cpu> list{build.parameter(split(spec, dim, 3, index))};
+      ParameterStore<Cpu> store(dev, list, {.seed = 9});
+      const auto part = values_of(dev, list[0]->value);
+      const auto& own = list[0]->spec.part;
+      std::size_t at = 0;
+      for (std::int64_t i = 0; i < 5; ++i)
+        for (std::int64_t j = 0; j < 7; ++j)
+          for (std::int64_t k = 0; k < 2; ++k) {
+            const auto where = dim == 0 ? i : j;
+            if (where < own.first || where >= own.last) continue;
+            CHECK(part.at(at++) == whole[static_cast<std::size_t>((i * 7 + j) * 2 + k)]);
+          }
+      CHECK(at == part.size());
+    }
+}
+
+TEST_CASE("store: order-free gradients have the same bits whatever comes first") {
+  Cpu dev;
+  std::vector<Tensor<Cpu>> parts;
+  for (std::uint32_t use = 0; use < 5; ++use) {
+    parts.push_back(random_tensor<float>(dev, {9}, use));
+    // Sizes so far apart that a sum of floats loses some of them.
+    scale(dev, std::pow(1000.0, 1 - static_cast<double>(use)), parts.back().mut());
+  }
+  const auto total = [&](bool order_free, bool backwards) {
+    Build<Cpu> build;
+    const auto weight = parameter(build, "w", {9});
+    ParameterStore<Cpu> store(dev, {weight}, {.order_free = order_free});
+    for (std::size_t at = 0; at < parts.size(); ++at) {
+      const auto& part = parts[backwards ? parts.size() - 1 - at : at];
+      weight->accumulate(dev, [&](View<Cpu> gradient, double beta) {
+        if (beta == 0) cast(dev, part.view(), gradient);
+        else axpy(dev, 1.0, part.view(), gradient);
+      });
+    }
+    store.settle(dev, weight->range);
+    return values_of(dev, weight->gradient);
+  };
+  CHECK(total(true, false) == total(true, true));
+  CHECK(total(false, false) != total(false, true));  // so the first comparison can fail
+  CHECK(distance(total(true, false), total(false, false), 1000) < 1e-6);
+}
+
+TEST_CASE(
+    "store: an order-free sum that leaves its range becomes NaN, until gradients are zeroed") {
+  Cpu dev;
+  Build<Cpu> build;
+  const auto weight = parameter(build, "w", {2});
+  ParameterStore<Cpu> store(dev, {weight}, {.order_free = true});
+  const auto add = [&](double value) {
+    weight->accumulate(dev, [&](View<Cpu> gradient, double) { fill(dev, gradient, value); });
+    store.settle(dev, weight->range);
+    return *weight->gradient.data<float>();
+  };
+  CHECK(add(1) == 1.0f);
+  CHECK(std::isnan(add(std::numeric_limits<float>::infinity())));
+  CHECK(std::isnan(add(1)));
+  store.zero_gradients(dev);
+  CHECK(add(2) == 2.0f);
+}
+
+TEST_CASE("store: a parameter without memory says so") {
+  Cpu dev;
+  Build<Cpu> build;
+  const auto weight = parameter(build, "elsewhere", {2});
+  CHECK(message_of([&] { weight->accumulate(dev, [](View<Cpu>, double) {}); }) ==
+        "parameter elsewhere has no memory on this rank");
+}

@@ -1,0 +1,78 @@
+// What batch norm remembers of its training, and what evaluation makes of it.
+#include <dhp/nn/batch_norm.hpp>
+#include <dhp/nn/recompute.hpp>
+#include <dhp/nn/running_statistics.hpp>
+#include <tests/support/gradients.hpp>
+
+#include <doctest/doctest.h>
+
+using namespace tests;
+
+namespace {
+
+/// One channel, one number for each of the batch's images.
+Tensor<Cpu> images(Cpu& dev, const std::vector<double>& values) {
+  return Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(values.size()), 1, 1, 1}, values);
+}
+
+struct Norm {
+  explicit Norm(Cpu& dev) : layer(build, "bn", {.channels = 1}) {
+    ParameterList<Cpu> parameters;
+    layer.parameters(parameters);
+    store = ParameterStore<Cpu>(dev, parameters, {.compute = DType::f64});
+  }
+  double value_of(const std::string& name) {
+    for (const auto& parameter : store.parameters())
+      if (parameter->spec.name == name) return *parameter->value.data<double>();
+    return -1;
+  }
+  Build<Cpu> build;
+  BatchNorm<Cpu> layer;
+  ParameterStore<Cpu> store;
+};
+
+}  // namespace
+
+TEST_CASE("running statistics: move once by the mean over the micro-batches, variance unbiased") {
+  Cpu dev;
+  Norm norm(dev);
+  CHECK(norm.value_of("bn.running_mean") == 0);
+  CHECK(norm.value_of("bn.running_var") == 1);
+  for (const auto& values : {std::vector<double>{1, 3}, {2, 4, 9}}) {
+    Tape<Cpu> tape({});
+    (void)norm.layer.forward(dev, images(dev, values), tape);
+  }
+  // Means 2 and 5; unbiased variances 2 and 13.
+  apply_running_statistics(dev, norm.store, 0.1, 2);
+  CHECK(norm.value_of("bn.running_mean") == doctest::Approx(0.1 * 3.5).epsilon(1e-14));
+  CHECK(norm.value_of("bn.running_var") == doctest::Approx(0.9 + 0.1 * 7.5).epsilon(1e-14));
+  CHECK(norm.value_of("bn.weight") == 1);  // what is trained does not move
+}
+
+TEST_CASE("running statistics: evaluation normalises by them and adds nothing") {
+  Cpu dev;
+  Norm norm(dev);
+  for (const auto& parameter : norm.store.parameters()) {
+    if (parameter->spec.name == "bn.running_mean") *parameter->value.data<double>() = 5;
+    if (parameter->spec.name == "bn.running_var") *parameter->value.data<double>() = 4;
+  }
+  Tape<Cpu> tape({.mode = Mode::eval});
+  const auto y = widened(norm.layer.forward(dev, images(dev, {5, 9}), tape));
+  CHECK(tape.empty());
+  CHECK(y[0] == 0);
+  CHECK(y[1] == doctest::Approx(4 / std::sqrt(4 + 1e-5)).epsilon(1e-14));
+  for (const auto& parameter : norm.store.parameters())
+    CHECK(*parameter->gradient.data<double>() == 0);
+}
+
+TEST_CASE("running statistics: a recomputed forward pass counts once") {
+  Cpu dev;
+  Norm norm(dev);
+  auto again = recompute<Cpu>(std::move(norm.layer));
+  Tape<Cpu> tape({});
+  (void)again.forward(dev, images(dev, {1, 3}), tape);
+  (void)again.backward(dev, images(dev, {1, 0}), tape);
+  apply_running_statistics(dev, norm.store, 1.0, 1);
+  CHECK(norm.value_of("bn.running_mean") == 2);
+  CHECK(norm.value_of("bn.running_var") == 2);
+}
