@@ -1,5 +1,6 @@
-// LARS (You, Gitman, Ginsburg 2017, "Large batch training of convolutional networks", algorithm 1): SGD
-// whose rate is scaled for each weight by trust * |w| / (|g| + decay * |w|). Biases and norms step as in SGD.
+// LARS (You, Gitman, Ginsburg 2017, "Large batch training of convolutional networks", algorithm 1): the
+// rate is scaled for each weight by trust * |w| / (|g| + decay * |w|); m = mu m + rate (g + decay w), w -= m.
+// Biases and norms are not scaled and do not decay.
 #pragma once
 
 #include <dhp/optim/optimizer.hpp>
@@ -36,11 +37,12 @@ class Lars final : public Optimizer<Dev> {
                                ? trust_ratio(std::sqrt(weights.of[at]),
                                              std::sqrt(gradients.of[at]) * scalars.gradient_scale)
                                : 1);
+      // The rate of a step stays with its gradient, in the momentum, since it changes from step to step.
       sgd_update(dev,
-                 {.lr = rate,
+                 {.lr = 1,
                   .momentum = options_.momentum,
-                  .weight_decay = decay,
-                  .gradient_scale = scalars.gradient_scale},
+                  .weight_decay = rate * decay,
+                  .gradient_scale = rate * scalars.gradient_scale},
                  store.gradients(parameter->range),
                  ParameterStore<Dev>::part(momentum_, parameter->range), plan_.master(*parameter),
                  parameter->value.as({parameter->range.size()}));

@@ -1,0 +1,82 @@
+// The rate at known steps: warm-up, each decay, and what comes after the last step.
+#include <dhp/optim/learning_rate.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+using namespace tests;
+
+namespace {
+
+/// 10 steps of warm-up to 0.8, then 20 of decay to 0.2.
+LearningRate schedule(Decay decay) {
+  return {.peak = 0.8, .final = 0.2, .warmup_steps = 10, .total_steps = 30, .decay = decay};
+}
+doctest::Approx near(double value) { return doctest::Approx(value).epsilon(1e-14); }
+
+}  // namespace
+
+TEST_CASE("learning rate: the warm-up rises in equal steps, is never zero and ends at the peak") {
+  for (const auto decay :
+       {Decay::constant, Decay::linear, Decay::cosine, Decay::polynomial, Decay::step}) {
+    const auto rate = schedule(decay);
+    CHECK(rate.at(0) == near(0.08));
+    CHECK(rate.at(4) == near(0.4));
+    CHECK(rate.at(9) == near(0.8));
+    CHECK(rate.at(10) == near(0.8));  // the decay begins at the peak
+  }
+  CHECK(LearningRate{.peak = 0.3}.at(0) == 0.3);
+}
+
+TEST_CASE("learning rate: each decay at a quarter, half and the end of its way, and beyond") {
+  struct Expected {
+    Decay decay;
+    double quarter, half, end;
+  };
+  const double root = std::sqrt(0.5);
+  for (const auto& each : {Expected{Decay::constant, 0.8, 0.8, 0.8},
+                           {Decay::linear, 0.65, 0.5, 0.2},
+                           {Decay::cosine, 0.2 + 0.3 * (1 + root), 0.5, 0.2},
+                           {Decay::polynomial, 0.2 + 0.6 * 9 / 16, 0.2 + 0.6 / 4, 0.2}}) {
+    const auto rate = schedule(each.decay);
+    CAPTURE(static_cast<int>(each.decay));
+    CHECK(rate.at(15) == near(each.quarter));
+    CHECK(rate.at(20) == near(each.half));
+    CHECK(rate.at(30) == near(each.end));
+    CHECK(rate.at(1000) == near(each.end));
+  }
+  auto cubic = schedule(Decay::polynomial);
+  cubic.power = 3;
+  CHECK(cubic.at(20) == near(0.2 + 0.6 / 8));
+}
+
+TEST_CASE("learning rate: steps count from the end of the warm-up") {
+  auto rate = schedule(Decay::step);
+  rate.step_every = 5;
+  rate.step_factor = 0.5;
+  CHECK(rate.at(14) == near(0.8));
+  CHECK(rate.at(15) == near(0.4));
+  CHECK(rate.at(19) == near(0.4));
+  CHECK(rate.at(20) == near(0.2));
+  CHECK(rate.at(25) == near(0.1));  // `final` is of the other decays
+}
+
+TEST_CASE("learning rate: a run that ends within its warm-up has no decay") {
+  for (const auto decay : {Decay::linear, Decay::cosine, Decay::polynomial}) {
+    const LearningRate rate{.peak = 1, .warmup_steps = 10, .total_steps = 10, .decay = decay};
+    CHECK(rate.at(9) == 1);
+    CHECK(std::isfinite(rate.at(10)));
+    CHECK(rate.at(11) == near(0).scale(1));
+  }
+}
+
+TEST_CASE("learning rate: decays by name; another name is refused with the list") {
+  CHECK(parse_decay("constant") == Decay::constant);
+  CHECK(parse_decay("linear") == Decay::linear);
+  CHECK(parse_decay("cosine") == Decay::cosine);
+  CHECK(parse_decay("polynomial") == Decay::polynomial);
+  CHECK(parse_decay("step") == Decay::step);
+  CHECK(message_of([] { (void)parse_decay("Cosine"); }) ==
+        "unknown learning-rate decay \"Cosine\"; choose constant, linear, cosine, polynomial or "
+        "step");
+}

@@ -1,0 +1,58 @@
+// Optimizers that go by norms of whole weights: a weight in parts, on as many ranks, against the unsplit one.
+#pragma once
+
+#include <dhp/comm/launch.hpp>
+#include <dhp/comm/mesh.hpp>
+#include <dhp/cpu.hpp>
+#include <dhp/optim/optimizer.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+namespace tests {
+
+/// make(dev, store, norms) is the optimizer.
+template <class Make>
+void check_split(Make make) {
+  constexpr std::int64_t rows = 5, columns = 3;
+  // The rows of this rank after two steps.
+  const auto train = [&](Comm<Cpu> world, int ranks) {
+    Cpu dev({.threads = 1});
+    Mesh<Cpu> mesh(std::move(world), {.tensor = ranks});
+    Build<Cpu> build;
+    const auto weight =
+        build.parameter(split({.name = "weight", .shape = {rows, columns}, .init = normal(1)}, 0,
+                              ranks, mesh.tensor().rank()));
+    // Replicas hold the same, and only one of them counts.
+    const auto whole = build.parameter({.name = "whole", .shape = {4}, .init = normal(1)});
+    ParameterStore<Cpu> store(dev, {weight, whole}, {.compute = DType::f64});
+    Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), 2);
+    auto optimizer = make(dev, store, norms);
+    for (std::uint32_t step = 1; step <= 2; ++step) {
+      const auto gradient = random_tensor<double>(dev, {rows, columns}, step);
+      const auto mine = ranks > 1 ? weight->spec.part : Range{0, rows};
+      cast(dev, gradient.view().slice(mine.first, mine.last), weight->gradient);
+      cast(dev, random_tensor<double>(dev, {4}, 50 + step).view(), whole->gradient);
+      optimizer.step(dev, norms.gradient_squares(dev, store), {.learning_rate = 0.1, .step = step});
+    }
+    auto found = widened(clone(dev, ConstView<Cpu>(weight->value)));
+    const auto rest = widened(clone(dev, ConstView<Cpu>(whole->value)));
+    found.insert(found.end(), rest.begin(), rest.end());
+    return found;
+  };
+  const auto serial = train({}, 1);
+  run_ranks(2, [&](Comm<Cpu> world) {
+    const int rank = world.rank();
+    const auto part = part_of(rows, 2, rank);
+    std::vector<double> expected(serial.begin() + part.first * columns,
+                                 serial.begin() + part.last * columns);
+    expected.insert(expected.end(), serial.end() - 4, serial.end());
+    const auto found = train(std::move(world), 2);
+    REQUIRE(found.size() == expected.size());
+    CHECK(distance(found, expected) < 1e-14);
+  });
+}
+
+}  // namespace tests
