@@ -193,3 +193,25 @@ TEST_CASE("trainer: resumes with the step that comes next") {
     CHECK(report.learning_rate == doctest::Approx(0.05));
   });
 }
+
+TEST_CASE("trainer: resumed between two changes of the loss scale, it grows at the same step") {
+  const Case run{.options = {.learning_rate = {.peak = 0.1},
+                             .loss_scale = {.dynamic = true, .initial = 64, .growth_interval = 3}}};
+  const auto scales = [&](const TrainingProgress& from, int steps) {
+    std::vector<double> found;
+    TrainingProgress reached;
+    on_ranks(run, [&](Trained& trainer, Batches& batches, const auto&) {
+      trainer.resume(from);
+      for (int step = 0; step < steps; ++step) found.push_back(trainer.step(batches).loss_scale);
+      reached = trainer.progress();
+    });
+    return std::pair(found, reached);
+  };
+  const auto [straight, end] = scales({}, 7);
+  CHECK(straight == std::vector<double>{64, 64, 64, 128, 128, 128, 256});
+  const auto [first, middle] = scales({}, 5);
+  const auto [rest, other_end] = scales(middle, 2);
+  CHECK(rest == std::vector<double>{128, 256});
+  CHECK(other_end.updates == end.updates);
+  CHECK(other_end.good_steps == end.good_steps);
+}
