@@ -34,10 +34,13 @@ void train(const examples::BertOptions& options) {
        .held_out = data.held_out,
        .make_model =
            [&](dhp::Build<examples::Dev>& build) { return examples::bert(build, config); },
-       .measures = measures});
-  // Whoever uses the weights needs the words that the ids stand for.
-  if (!options.run.save.empty())
-    dhp::save_vocabulary(*data.vocabulary, options.run.save + "/vocab.txt");
+       .measures = measures,
+       // Whoever uses the weights needs the words that the ids stand for.
+       .save_more =
+           [&](dhp::FileReplacement& files, const std::string& directory) {
+             files.add(directory + "/vocab.txt",
+                       [&](dhp::OpenFile& file) { dhp::write_vocabulary(*data.vocabulary, file); });
+           }});
 }
 
 }  // namespace

@@ -118,21 +118,33 @@ std::string folder_text(const dhp::ImageFolder& folder, const std::string& path)
   return text + ")";
 }
 
+// Labels are the places of folder names in their order, so that one more or fewer would shift them.
+void check_same_classes(const std::vector<std::string>& train, const std::vector<std::string>& test,
+                        const std::string& path) {
+  const auto [ours, theirs] = std::mismatch(train.begin(), train.end(), test.begin(), test.end());
+  if (theirs != test.end() && (ours == train.end() || *theirs < *ours))
+    dhp::fail(path, " has a folder \"", *theirs, "\" that the training images have not");
+  if (ours != train.end())
+    dhp::fail(path, " has no folder \"", *ours, "\", which the training images have");
+}
+
 }  // namespace
 
 ImageData load_images(const ResNetOptions& options) {
   const auto& path = options.run.data;
   const std::int64_t idx_classes = options.classes > 0 ? options.classes : 10;
-  if (path == "synthetic") {
+  if (options.run.synthetic()) {
     const int size = size_or(options, 224);
     const auto classes = options.classes > 0 ? options.classes : 1000;
-    const dhp::SyntheticImages images(
-        {.samples = options.run.samples > 0 ? options.run.samples : 2048,
-         .classes = static_cast<int>(classes),
-         .height = size,
-         .width = size,
-         .channels = 3,
-         .seed = options.run.seed});
+    // So many that --samples are left to train on when some are held out.
+    const auto wanted = options.run.samples > 0 ? options.run.samples : 2048;
+    const double all = std::ceil(static_cast<double>(wanted) / (1 - options.run.held_out));
+    const dhp::SyntheticImages images({.samples = static_cast<std::int64_t>(all),
+                                       .classes = static_cast<int>(classes),
+                                       .height = size,
+                                       .width = size,
+                                       .channels = 3,
+                                       .seed = options.run.seed});
     return split_batchers(options, images, size, 3, classes, "synthetic images");
   }
   dhp::check(std::filesystem::exists(path), "--data ", path,
@@ -172,7 +184,9 @@ ImageData load_images(const ResNetOptions& options) {
     if (test.empty() && divided && std::filesystem::is_directory(path + name)) test = path + name;
   if (test.empty())
     return split_batchers(options, folder, size, 3, classes, folder_text(folder, path));
-  return batchers(options, folder, open_folder(options, test), size, 3, classes,
+  auto test_folder = open_folder(options, test);
+  check_same_classes(folder.class_names(), test_folder.class_names(), test);
+  return batchers(options, folder, std::move(test_folder), size, 3, classes,
                   folder_text(folder, path));
 }
 

@@ -101,6 +101,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--momentum", options.momentum, "Of sgd and lars")
       ->check(CLI::Range(0.0, 1.0))
       ->group("Optimizer");
+  app.add_flag("--nesterov", options.nesterov, "Nesterov's form of the momentum of sgd")
+      ->group("Optimizer");
   app.add_option("--warmup", options.warmup, "Steps of linear warm-up")
       ->check(not_negative)
       ->group("Optimizer");
@@ -113,14 +115,15 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->check(not_negative)
       ->group("Optimizer");
 
-  app.add_option("--data", options.data, "A path, or synthetic")->group("Data");
+  app.add_option("--data", options.data, "A path, synthetic, or synthetic-resident")->group("Data");
   app.add_option("--samples", options.samples, "Train on so many samples only; 0: all")
       ->check(not_negative)
       ->group("Data");
   app.add_option("--held-out", options.held_out, "Fraction of the data kept for evaluation")
       ->check(CLI::Range(0.0, 0.9))
       ->group("Data");
-  app.add_option("--evaluate-every", options.evaluate_every, "Steps; 0: at the end only")
+  app.add_option("--evaluate-every", options.evaluate_every,
+                 "Steps; 0: at the start and the end only")
       ->check(not_negative)
       ->group("Data");
   app.add_option("--evaluate-samples", options.evaluate_samples, "Evaluate on so many; 0: all")
@@ -192,6 +195,8 @@ void check_options(const RunOptions& options) {
   dhp::check(options.lr_decay != "step" || options.steps == 0 || options.steps >= 3,
              "--lr-decay step drops the rate at a third and two thirds of the run; give --steps 3 "
              "or more");
+  dhp::check(!options.nesterov || options.optimizer == "sgd",
+             "--nesterov is for --optimizer sgd, not ", options.optimizer);
   dhp::check(options.save_every == 0 || !options.save.empty(),
              "--save-every needs --save DIR to write to");
 }
@@ -279,6 +284,10 @@ ParsedResNet parse_resnet(int argc, char** argv) {
   app.add_option("--test-data", options.test_data, "What to evaluate on; else held out of --data")
       ->group("Data");
   parsed.exit_status = parse(app, argc, argv, options, [&] {
+    // Of data without a size of their own, what --image-size 0 stands for is above 64.
+    dhp::check(options.stem_stride == 1 || options.image_size <= 64, "--stem-stride ",
+               options.stem_stride, " is of the stem for images up to 64 pixels, not for ",
+               options.image_size);
     dhp::check(!options.sync_batch_norm ||
                    options.run.global_batch / options.run.micro_batch % options.run.mesh.data == 0,
                "--sync-batch-norm needs as many micro-batches on every replica: --global-batch / "

@@ -35,6 +35,7 @@ struct RunOptions {
   std::string optimizer;
   double lr = 0;
   double momentum = 0.9;
+  bool nesterov = false;
   std::int64_t warmup = 0;
   std::string lr_decay = "linear";
   double weight_decay = 0;
@@ -43,7 +44,7 @@ struct RunOptions {
   std::string data = "synthetic";
   std::int64_t samples = 0;  ///< use only so many training samples; 0: all
   double held_out = 0.02;
-  std::int64_t evaluate_every = 0;    ///< steps; 0: at the end only
+  std::int64_t evaluate_every = 0;    ///< steps; 0: at the start and the end only
   std::int64_t evaluate_samples = 0;  ///< 0: the whole held-out set
   bool skip_bad = false;
 
@@ -54,6 +55,9 @@ struct RunOptions {
   double comm_timeout = 300;
 
   [[nodiscard]] dhp::DType compute() const;
+  /// "synthetic", or "synthetic-resident": one step's input, on the device once for all.
+  [[nodiscard]] bool synthetic() const { return data == "synthetic" || resident(); }
+  [[nodiscard]] bool resident() const { return data == "synthetic-resident"; }
 };
 
 struct BertOptions {

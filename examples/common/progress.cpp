@@ -13,6 +13,7 @@
 namespace examples {
 
 std::string short_number(double value) {
+  if (std::isnan(value)) return "nan";  // never "-nan"
   char text[64];
   std::snprintf(text, sizeof text, "%.4g", value);
   return text;
@@ -33,14 +34,13 @@ Progress::Progress(std::int64_t first_step, std::int64_t total_steps)
     : first_(first_step),
       total_(total_steps),
       terminal_(isatty(STDERR_FILENO) != 0),
-      print_every_(std::max<std::int64_t>(1, (total_steps - first_step) / 20)),
-      start_(std::chrono::steady_clock::now()) {}
+      print_every_(std::max<std::int64_t>(1, (total_steps - first_step) / 20)) {}
 
-void Progress::step(std::int64_t step, double loss, double samples_per_s,
+void Progress::step(std::int64_t step, double loss, double seconds, double samples_per_s,
                     const std::string& notes) {
-  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
+  step_seconds_ += seconds;
   const double done = static_cast<double>(step - first_);
-  const double left = passed.count() / done * static_cast<double>(total_ - step);
+  const double left = step_seconds_ / done * static_cast<double>(total_ - step);
   const std::string numbers = dhp::concat(
       "step ", step, "/", total_, "  loss ", short_number(loss), "  ", short_number(samples_per_s),
       " samples/s  ", duration_text(left), " left", notes.empty() ? "" : "  ", notes);
@@ -75,7 +75,7 @@ void Progress::finish() {
   bar_shown_ = false;
 }
 
-Metrics::Metrics(const std::string& path, bool append) {
+Metrics::Metrics(const std::string& path, bool append) : path_(path) {
   if (path.empty()) return;
   file_.open(path, append ? std::ios::app : std::ios::trunc);
   dhp::check(file_.good(), "cannot write --metrics ", path, "; does its directory exist?");
@@ -90,6 +90,7 @@ void Metrics::write(const std::vector<std::pair<std::string, double>>& fields) {
     else line[name] = value;
   }
   file_ << line.dump() << std::endl;
+  dhp::check(file_.good(), "cannot write --metrics ", path_, "; is the disk full?");
 }
 
 }  // namespace examples

@@ -2,7 +2,6 @@
 // and what a program sees: one JSON object a line.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <fstream>
 #include <string>
@@ -16,8 +15,13 @@ class Progress {
   /// Bars go to standard error if it is a terminal; NO_COLOR is honoured.
   Progress(std::int64_t first_step, std::int64_t total_steps);
 
-  /// `notes` is shown behind the loss ("skipped", ...).
-  void step(std::int64_t step, double loss, double samples_per_s, const std::string& notes);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress() { finish(); }
+
+  /// One step and the seconds that it took; `notes` is shown behind the loss ("skipped", ...).
+  void step(std::int64_t step, double loss, double seconds, double samples_per_s,
+            const std::string& notes);
   /// A line of its own, above the bar.
   void line(const std::string& text);
   void finish();
@@ -29,7 +33,7 @@ class Progress {
   bool terminal_;
   bool bar_shown_ = false;
   std::int64_t print_every_;
-  std::chrono::steady_clock::time_point start_;
+  double step_seconds_ = 0;  // of all steps, without what went on between them
 };
 
 /// One JSON object a line, written through at once; numbers in their shortest exact form.
@@ -40,6 +44,7 @@ class Metrics {
   void write(const std::vector<std::pair<std::string, double>>& fields);
 
  private:
+  std::string path_;
   std::ofstream file_;
 };
 

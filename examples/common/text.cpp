@@ -11,6 +11,7 @@
 #include <dhp/data/gzip.hpp>
 #endif
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -34,9 +35,35 @@ struct Tokenised {
   std::string description;
 };
 
+/// A model that is loaded brings its words with it.
+dhp::Vocabulary vocabulary_for(const BertOptions& options, const dhp::Text& text) {
+  const auto of_model = options.run.load + "/vocab.txt";
+  const bool loads = !options.run.load.empty() && std::filesystem::exists(of_model);
+  if (loads) {
+    auto vocabulary = dhp::load_vocabulary(of_model);
+    dhp::check(options.vocabulary.empty() ||
+                   dhp::load_vocabulary(options.vocabulary).tokens() == vocabulary.tokens(),
+               "--vocabulary ", options.vocabulary, " has other words than ", of_model,
+               ", which the model of --load was trained with; leave --vocabulary out");
+    return vocabulary;
+  }
+  if (!options.vocabulary.empty()) return dhp::load_vocabulary(options.vocabulary);
+  return dhp::train_wordpiece(text, {.size = options.vocabulary_size});
+}
+
+/// A vocabulary of another language or another case turns words into [UNK].
+void check_fits(const dhp::Vocabulary& vocabulary, const dhp::TokenText& tokens,
+                const std::string& path) {
+  const auto& items = tokens.items();
+  const auto unknown = std::count(items.begin(), items.end(), vocabulary.unknown());
+  dhp::check(2 * static_cast<std::size_t>(unknown) <= items.size(), "the vocabulary does not fit ",
+             path, ": ", unknown, " of ", items.size(),
+             " tokens are unknown words ([UNK]); is it of another language?");
+}
+
 Tokenised tokenise(const BertOptions& options) {
   const auto& path = options.run.data;
-  if (path == "synthetic") {
+  if (options.run.synthetic()) {
     dhp::check(options.vocabulary.empty(), "--vocabulary ", options.vocabulary,
                " does not fit --data synthetic, which has a vocabulary of its own");
     const auto size = std::min<std::int64_t>(options.vocabulary_size, 512);
@@ -50,11 +77,10 @@ Tokenised tokenise(const BertOptions& options) {
   const bool wordnet = dhp::is_wordnet(path);
   const auto text =
       wordnet ? dhp::read_wordnet(path) : dhp::read_text(path, text_options(options.sentences));
-  auto vocabulary = options.vocabulary.empty()
-                        ? dhp::train_wordpiece(text, {.size = options.vocabulary_size})
-                        : dhp::load_vocabulary(options.vocabulary);
+  auto vocabulary = vocabulary_for(options, text);
   const dhp::WordPiece wordpiece(vocabulary);
   auto tokens = std::make_shared<dhp::TokenText>(wordpiece.encode(text));
+  check_fits(vocabulary, *tokens, path);
   return {std::move(vocabulary), tokens, wordnet ? dhp::Pairing::first : dhp::Pairing::next,
           dhp::concat(path, wordnet ? " (WordNet's glosses, " : " (", text.sentences(),
                       " sentences, ", tokens->items().size(), " tokens)")};

@@ -2,6 +2,7 @@
 
 #include <dhp/comm/launch.hpp>
 #include <dhp/data/loader.hpp>
+#include <dhp/data/resident.hpp>
 #include <dhp/optim/lamb.hpp>
 #include <dhp/optim/lars.hpp>
 #include <dhp/optim/sgd.hpp>
@@ -16,6 +17,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 namespace examples {
 namespace {
@@ -25,9 +27,10 @@ namespace {
                                                                   const dhp::Norms<Dev>& norms,
                                                                   const RunOptions& options) {
   if (options.optimizer == "sgd")
-    return std::make_unique<dhp::Sgd<Dev>>(
-        dev, store,
-        dhp::SgdOptions{.momentum = options.momentum, .weight_decay = options.weight_decay});
+    return std::make_unique<dhp::Sgd<Dev>>(dev, store,
+                                           dhp::SgdOptions{.momentum = options.momentum,
+                                                           .nesterov = options.nesterov,
+                                                           .weight_decay = options.weight_decay});
   if (options.optimizer == "lars")
     return std::make_unique<dhp::Lars<Dev>>(
         dev, store, norms,
@@ -48,23 +51,28 @@ class TrainingRun {
       : dev_(dev),
         options_(setup.options),
         mesh_(std::move(world), options_.mesh),
-        held_out_(setup.held_out),
-        measures_(setup.measures),
+        setup_(setup),
         loader_(dev, setup.train, loader_options()),
         pipeline_(dev, described(setup), mesh_, pipeline_options(), example()),
-        replicas_(make_replicas()),
+        replicas_(dev, pipeline_, mesh_.data(), reducer()),
         norms_(mesh_.tensor(), mesh_.pipeline(), pipeline_.parameters_in_model()),
-        optimizer_(make_optimizer(dev, pipeline_.store(), norms_, options_)) {}
+        optimizer_(make_optimizer(dev, pipeline_.store(), norms_, options_)) {
+    if (options_.resident()) resident_.emplace(dev, setup.train, loader_options());
+  }
 
   void run() {
     const std::int64_t total = total_steps();
-    dhp::Trainer trainer(dev_, *replicas_, mesh_, *optimizer_, norms_, trainer_options(total));
+    check_shares(total);
+    dhp::Trainer trainer(dev_, replicas_, mesh_, *optimizer_, norms_, trainer_options(total));
     dhp::Checkpoint<Dev> checkpoint(mesh_, pipeline_.store(), *optimizer_);
     if (!options_.save.empty()) checkpoint.prepare(options_.save);
     if (!options_.load.empty()) {
-      trainer.resume(checkpoint.load(dev_, options_.load));
-      if (rank_zero())
-        say(dhp::concat("loaded ", options_.load, ": goes on after step ", trainer.steps_done()));
+      const auto progress = checkpoint.load(dev_, options_.load);
+      dhp::check(progress.steps < total, "--load ", options_.load, " is after step ",
+                 progress.steps, " and this run ends after step ", total,
+                 ": --steps and --epochs count from the start of the run that is gone on with");
+      trainer.resume(progress);
+      if (rank_zero()) say_loaded(progress);
     }
     loader_.start_at(trainer.steps_done());
     Metrics metrics(rank_zero() ? options_.metrics : "", !options_.load.empty());
@@ -74,14 +82,14 @@ class TrainingRun {
 
     while (trainer.steps_done() < total) {
       const auto start = std::chrono::steady_clock::now();
-      const auto samples = loader_.plan().samples;
-      const auto batches = loader_.next();
+      const auto samples = resident_ ? options_.global_batch : loader_.plan().samples;
+      const auto batches = resident_ ? resident_->next() : loader_.next();
       const auto report = trainer.step(batches);
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
       const double rate = static_cast<double>(samples) / taken.count();
       if (rank_zero()) {
         metrics.write(fields(report, rate));
-        progress_->step(report.step, report.loss, rate,
+        progress_->step(report.step, report.loss, taken.count(), rate,
                         report.skipped ? "skipped: gradients overflowed" : "");
       }
       const auto step = report.step;
@@ -97,7 +105,7 @@ class TrainingRun {
 
  private:
   using Pipeline = dhp::PipelineParallel<Dev>;
-  using Replicas = dhp::DataParallel<Dev, Pipeline, dhp::Bucketed>;
+  using Replicas = dhp::DataParallel<Dev, Pipeline, dhp::ReducerChoice>;
 
   [[nodiscard]] bool rank_zero() { return mesh_.world().rank() == 0; }
   void say(const std::string& text) {
@@ -111,7 +119,7 @@ class TrainingRun {
             .replica = mesh_.data().rank(),
             .replicas = mesh_.data().size(),
             .seed = options_.seed,
-            .threads = options_.loader_threads};
+            .threads = options_.resident() ? 0 : options_.loader_threads};
   }
   [[nodiscard]] dhp::Model<Dev> described(const TrainingSetup& setup) {
     dhp::Build<Dev> build;
@@ -154,6 +162,37 @@ class TrainingRun {
     return static_cast<std::int64_t>(steps);
   }
 
+  /// What the order of samples depends on.
+  [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> settings() const {
+    return {{"seed", static_cast<std::int64_t>(options_.seed)},
+            {"global_batch", options_.global_batch},
+            {"micro_batch", options_.micro_batch},
+            {"training_samples", loader_.batching().dataset_size()}};
+  }
+  void say_loaded(const dhp::TrainingProgress& progress) {
+    say(dhp::concat("loaded ", options_.load, ": goes on after step ", progress.steps));
+    for (const auto& [name, now] : settings())
+      for (const auto& [key, saved] : progress.settings)
+        if (key == name && saved != now)
+          say(dhp::concat("warning: it was trained with ", name, " ", saved, ", this run has ", now,
+                          ": samples come in another order from here on"));
+  }
+
+  /// The first step of an epoch is like all but the last one, which may be short.
+  void check_shares(std::int64_t total) const {
+    if (!setup_.waits_for_replicas || resident_) return;
+    const auto last = loader_.batching().steps_per_epoch() - 1;
+    for (const auto step : {std::int64_t{0}, last}) {
+      if (step >= total) continue;
+      const auto micro_batches = loader_.batching().plan(step).micro_batches();
+      dhp::check(
+          micro_batches % options_.mesh.data == 0, "step ", step + 1, " of an epoch has ",
+          micro_batches, " micro-batches for ", options_.mesh.data,
+          " replicas, but synchronised batch norm needs as many on each; choose --samples as "
+          "a multiple of --global-batch");
+    }
+  }
+
   void introduce(std::int64_t total) {
     if (!rank_zero()) return;
     say(dhp::concat("layout ", to_text(mesh_), ", schedule ", options_.schedule, ", ",
@@ -163,9 +202,9 @@ class TrainingRun {
 
   template <class T>
   void evaluate(T& trainer, Metrics& metrics, const std::string& when) {
-    if (held_out_.size() == 0) return;
+    if (setup_.held_out.size() == 0) return;
     auto options = dhp::evaluation_pass(loader_options());
-    dhp::Loader<Dev, AnyBatcher> loader(dev_, held_out_, options);
+    dhp::Loader<Dev, AnyBatcher> loader(dev_, setup_.held_out, options);
     std::vector<dhp::LossTerm> terms(pipeline_.term_names().size());
     while (!loader.finished()) {
       const auto batches = loader.next();
@@ -178,7 +217,7 @@ class TrainingRun {
       }
     }
     if (!rank_zero()) return;
-    const Measures found = measures_(terms);
+    const Measures found = setup_.measures(terms);
     std::string text = "evaluation " + when + ":";
     std::vector<std::pair<std::string, double>> line{
         {"step", static_cast<double>(trainer.steps_done())}};
@@ -192,7 +231,11 @@ class TrainingRun {
 
   template <class T>
   void save(dhp::Checkpoint<Dev>& checkpoint, T& trainer) {
-    checkpoint.save(dev_, options_.save, trainer.progress());
+    auto progress = trainer.progress();
+    progress.settings = settings();
+    checkpoint.save(dev_, options_.save, progress, [&](dhp::FileReplacement& files) {
+      if (setup_.save_more) setup_.save_more(files, options_.save);
+    });
     if (rank_zero())
       say(dhp::concat("saved ", options_.save, " after step ", trainer.steps_done()));
   }
@@ -215,22 +258,19 @@ class TrainingRun {
     return fields;
   }
 
-  [[nodiscard]] std::unique_ptr<Replicas> make_replicas() {
-    // "plain" is one bucket that holds everything: it starts after the whole backward pass.
-    const auto bytes = options_.reducer == "plain"
-                           ? static_cast<std::size_t>(-1)
-                           : static_cast<std::size_t>(options_.bucket_mb * 1048576);
-    return std::make_unique<Replicas>(dev_, pipeline_, mesh_.data(), dhp::Bucketed{.bytes = bytes});
+  [[nodiscard]] dhp::ReducerChoice reducer() const {
+    if (options_.reducer == "plain") return dhp::Plain{};
+    return dhp::Bucketed{.bytes = static_cast<std::size_t>(options_.bucket_mb * 1048576)};
   }
 
   Dev& dev_;
   const RunOptions& options_;
   dhp::Mesh<Dev> mesh_;
-  const AnyBatcher& held_out_;
-  const std::function<Measures(const std::vector<dhp::LossTerm>&)>& measures_;
+  const TrainingSetup& setup_;
   dhp::Loader<Dev, AnyBatcher> loader_;
   Pipeline pipeline_;
-  std::unique_ptr<Replicas> replicas_;
+  Replicas replicas_;
+  std::optional<dhp::ResidentLoader<Dev>> resident_;
   dhp::Norms<Dev> norms_;
   std::unique_ptr<dhp::Optimizer<Dev>> optimizer_;
   std::unique_ptr<Progress> progress_;
@@ -253,6 +293,8 @@ int exit_status_of(const std::function<void()>& body) {
     return 0;
   } catch (const dhp::Error& error) {
     std::fprintf(stderr, "error: %s\n", error.sentence().c_str());
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "error: out of memory; a smaller model or micro-batch needs less\n");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
   }

@@ -2,6 +2,7 @@
 // mesh, the model's part of each rank, replicas, optimizer and loader, trains, evaluates and saves.
 #pragma once
 
+#include <dhp/core/open_file.hpp>
 #include <dhp/default_device.hpp>
 
 #include "data.hpp"
@@ -31,6 +32,10 @@ struct TrainingSetup {
   std::function<dhp::Model<Dev>(dhp::Build<Dev>&)> make_model;
   /// Names what an evaluation found.
   std::function<Measures(const std::vector<dhp::LossTerm>&)> measures;
+  /// Adds files to a saved model; may be empty.
+  std::function<void(dhp::FileReplacement&, const std::string& directory)> save_more{};
+  /// Layers wait for the micro-batches of other replicas, which then need as many in every step.
+  bool waits_for_replicas = false;
 };
 
 /// Trains on options.mesh.size() ranks. Throws Error with the first failing rank's message.

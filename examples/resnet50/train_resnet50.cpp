@@ -33,7 +33,8 @@ void train(const examples::ResNetOptions& options) {
        .held_out = data.held_out,
        .make_model =
            [&](dhp::Build<examples::Dev>& build) { return examples::resnet(build, config); },
-       .measures = measures});
+       .measures = measures,
+       .waits_for_replicas = options.sync_batch_norm});
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ Outcome run(Cpu& dev, L layer, bool defer) {
   ParameterStore<Cpu> store(dev, parameters, {.seed = 4});
   const auto batch = token_batch(dev, 2, 4, 9);
   Tape<Cpu> tape({.seed = 3, .step = 8, .batch = &batch});
-  std::vector<Tape<Cpu>::Deferred> deferred;
+  std::vector<Work<Cpu>> deferred;
   Outcome outcome;
   const auto y = layer.forward(dev, random_tensor<float>(dev, {8, 6}, 1), tape);
   outcome.kept_bytes = tape.size_bytes();
@@ -44,7 +44,7 @@ Outcome run(Cpu& dev, L layer, bool defer) {
   outcome.dx = widened(layer.backward(dev, random_tensor<float>(dev, {8, 6}, 2), tape));
   CHECK(tape.empty());
   CHECK(deferred.empty() == !defer);
-  for (auto& later : deferred) later.work(dev);
+  for (auto& work : deferred) work(dev);
   for (const auto& parameter : store.parameters()) {
     const auto part = widened(clone(dev, ConstView<Cpu>(parameter->gradient)));
     outcome.gradients.insert(outcome.gradients.end(), part.begin(), part.end());

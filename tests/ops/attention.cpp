@@ -36,7 +36,9 @@ struct Layout {
   [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(numbers.size()); }
   [[nodiscard]] bool is_token(std::int64_t row) const {
     const auto number = numbers[static_cast<std::size_t>(row)];
-    return number % longest < lengths[static_cast<std::size_t>(number / longest)];
+    const auto sample = static_cast<std::size_t>(number / longest);
+    // Cases of refusal spoil the numbers.
+    return sample < lengths.size() && number % longest < lengths[sample];
   }
 };
 

@@ -7,6 +7,8 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
+
 using namespace dhp;
 using namespace tests;
 
@@ -170,6 +172,15 @@ TEST_CASE("synchronised batch norm is batch norm over the joined batch, parts of
   }
 }
 
+TEST_CASE("synchronised batch norm refuses unequal shares at once") {
+  const RunSettings seven{.steps = 1, .micro_batches = 7};
+  const auto start = std::chrono::steady_clock::now();
+  const auto message = message_of([&] { run({{.data = 2}}, seven, {.synchronised = true}); });
+  CHECK(message.find("unequal numbers of micro-batches") != std::string::npos);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  CHECK(taken.count() < 30);  // not by the time limit
+}
+
 TEST_CASE("odd layouts: dropout numbers the rows of samples that are not packed") {
   // No side input gives row numbers here: they follow from the number of the first sample.
   const auto make_model = [](Build<Cpu>& build) {
@@ -240,6 +251,21 @@ TEST_CASE("odd layouts: recompute and a plain reducer change nothing") {
     CAPTURE(to_text(layout));
     check_close(serial, run(layout, {}, {.recompute = true}), 1e-9);
     check_close(serial, run(layout, plain), 1e-9);
+  }
+}
+
+TEST_CASE(
+    "optimizers: each takes the serial run's steps, also where trust ratios go over split "
+    "weights") {
+  for (const auto optimizer :
+       {tests::OptimizerKind::lars, tests::OptimizerKind::adamw, tests::OptimizerKind::lamb}) {
+    const RunSettings settings{.optimizer = optimizer, .steps = 3, .lr = 0.01};
+    const auto serial = run({}, settings);
+    for (const auto& layout : {Layout{{.data = 2}}, Layout{{.tensor = 4}}, Layout{{.pipeline = 3}},
+                               Layout{{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble}}) {
+      CAPTURE(to_text(layout));
+      check_close(serial, run(layout, settings), 1e-9);
+    }
   }
 }
 

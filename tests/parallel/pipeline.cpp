@@ -153,6 +153,24 @@ TEST_CASE("stages are cut by the costs that are given") {
   CHECK_MESSAGE(refused.find("2 costs were given for 5 layers") != refused.npos, refused);
 }
 
+TEST_CASE("two parameters of one name are refused, on one stage and on two") {
+  for (const int stages : {1, 2}) {
+    const auto message = message_of([&] {
+      on_stages(
+          stages, {},
+          [](Build<Cpu>& build) {
+            auto model = chain(build, 1);
+            model.add("again", Linear<Cpu>(build, "linear0", {.in = 1, .out = 1, .bias = false}));
+            return model;
+          },
+          [](Cpu&, Mesh<Cpu>&, PipelineParallel<Cpu>&) {});
+    });
+    CHECK_MESSAGE(
+        message.find("the model has two parameters of the name linear0.weight") != message.npos,
+        message);
+  }
+}
+
 TEST_CASE("a layer whose output is not finite is named") {
   for (const int stages : {1, 2}) {
     const auto message = message_of([&] {

@@ -5,6 +5,9 @@
 #include <dhp/comm/launch.hpp>
 #include <dhp/comm/mesh.hpp>
 #include <dhp/data/deal.hpp>
+#include <dhp/optim/adamw.hpp>
+#include <dhp/optim/lamb.hpp>
+#include <dhp/optim/lars.hpp>
 #include <dhp/optim/sgd.hpp>
 #include <dhp/parallel/data.hpp>
 #include <dhp/parallel/pipeline.hpp>
@@ -12,6 +15,7 @@
 
 #include <cmath>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -29,11 +33,13 @@ struct Layout {
 };
 
 enum class ReducerKind { bucketed, plain };
+enum class OptimizerKind { sgd, lars, adamw, lamb };
 
 struct RunSettings {
   dhp::DType compute = dhp::DType::f64;
   bool order_free = false;
   ReducerKind reducer = ReducerKind::bucketed;
+  OptimizerKind optimizer = OptimizerKind::sgd;
   int steps = 5;
   std::int64_t micro_batches = 8;
   double lr = 0.05;
@@ -74,6 +80,25 @@ inline std::vector<double> host_values(dhp::Cpu& dev, dhp::ConstView<dhp::Cpu> v
   return wide.to_host<double>(dev);
 }
 
+inline std::unique_ptr<dhp::Optimizer<dhp::Cpu>> make_optimizer(
+    dhp::Cpu& dev, dhp::ParameterStore<dhp::Cpu>& store, const dhp::Norms<dhp::Cpu>& norms,
+    OptimizerKind kind) {
+  using dhp::Cpu;
+  switch (kind) {
+    case OptimizerKind::lars:
+      return std::make_unique<dhp::Lars<Cpu>>(
+          dev, store, norms, dhp::LarsOptions{.momentum = 0.9, .weight_decay = 0.01});
+    case OptimizerKind::adamw:
+      return std::make_unique<dhp::AdamW<Cpu>>(dev, store, dhp::AdamOptions{.weight_decay = 0.01});
+    case OptimizerKind::lamb:
+      return std::make_unique<dhp::Lamb<Cpu>>(
+          dev, store, norms, dhp::AdamOptions{.epsilon = 1e-6, .weight_decay = 0.01});
+    case OptimizerKind::sgd: break;
+  }
+  return std::make_unique<dhp::Sgd<Cpu>>(dev, store,
+                                         dhp::SgdOptions{.momentum = 0.9, .weight_decay = 0.01});
+}
+
 /// Runs body(dev, mesh, pipeline, trainer) on every rank of the layout. make_model(build) describes the
 /// model; example(dev) is any micro-batch.
 template <class MakeModel, class Example, class Body>
@@ -96,10 +121,10 @@ void on_each_rank(const Layout& layout, const RunSettings& settings, MakeModel m
              .store = {.compute = settings.compute, .order_free = settings.order_free, .seed = 7}},
             example(dev));
         dhp::Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model());
-        dhp::Sgd<Cpu> optimizer(dev, pipeline.store(), {.momentum = 0.9, .weight_decay = 0.01});
+        const auto optimizer = make_optimizer(dev, pipeline.store(), norms, settings.optimizer);
         const auto train = [&](auto reducer) {
           dhp::DataParallel replicas(dev, pipeline, mesh.data(), reducer);
-          dhp::Trainer trainer(dev, replicas, mesh, optimizer, norms,
+          dhp::Trainer trainer(dev, replicas, mesh, *optimizer, norms,
                                {.learning_rate = {.peak = settings.lr},
                                 .clip = 1.0,
                                 .loss_scale = settings.loss_scale,

@@ -99,3 +99,34 @@ TEST_CASE("checkpoint: what does not fit is refused by name") {
   std::filesystem::resize_file(directory.path + "/model.safetensors", 1000);
   CHECK(refusal(directory.path).find("model.safetensors is") != std::string::npos);
 }
+
+TEST_CASE("checkpoint: files of different steps are not taken for one run") {
+  const Directory directory("torn");
+  const Directory older("older");
+  run({}, {}, "", older.path, 1);
+  run({}, {}, "", directory.path, 2);
+  for (const auto* name : {"/model.safetensors", "/optimizer.safetensors"}) {
+    const auto kept = directory.path + name;
+    std::filesystem::rename(kept, kept + ".kept");
+    std::filesystem::copy_file(older.path + name, kept);
+    CHECK(refusal(directory.path).find(concat(name, " is of step 1 and ")) != std::string::npos);
+    std::filesystem::rename(kept + ".kept", kept);
+  }
+  CHECK(run({}, {}, directory.path, "", 3).losses.size() == 1);
+}
+
+TEST_CASE("checkpoint: numbers and types that make no sense are named with their file") {
+  const Directory directory("damaged");
+  run({}, {}, "", directory.path, 1);
+  const auto state = directory.path + "/state.json";
+  for (const auto* steps : {"-4", "1e300", "\"one\"", "18446744073709551615"}) {
+    std::ofstream(state) << "{\"steps\": " << steps
+                         << ", \"updates\": 1, \"loss_scale\": 1, \"good_steps\": 0}";
+    CHECK(refusal(directory.path).find("state.json is damaged") != std::string::npos);
+  }
+  SafeTensorsWriter writer;
+  writer.add("words.weight", DType::i32, {1}, std::vector<std::byte>(4));
+  writer.write(directory.path + "/integers.safetensors");
+  CHECK(refusal(directory.path + "/integers.safetensors").find("integers.safetensors") !=
+        std::string::npos);
+}

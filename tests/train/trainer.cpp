@@ -116,7 +116,7 @@ TEST_CASE("trainer: a loss that overflows behind finite outputs is told from a b
     });
   });
   CHECK(contains(message, "step 1: the loss is not finite (inf)"));
-  CHECK(contains(message, "every layer's output is"));
+  CHECK(contains(message, "the loss itself overflowed"));
 }
 
 TEST_CASE("trainer: a gradient that is not finite, behind a finite loss, is named with its layer") {
@@ -162,6 +162,20 @@ TEST_CASE("trainer: under a dynamic loss scale an overflow is a step without an 
     CHECK(progress.loss_scale == 512);
     CHECK(progress.good_steps == 1);
   });
+}
+
+TEST_CASE("trainer: a loss that stays bad at the least scale is not the scale's fault") {
+  const Case run{.options = {.loss_scale = {.dynamic = true, .initial = 4}}};
+  int skipped = 0;
+  const auto message = message_of([&] {
+    on_ranks(run, [&](Trained& trainer, Batches& batches, const auto&) {
+      batches[3].input.mut().template data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+      while (skipped < 10 && trainer.step(batches).skipped) ++skipped;
+    });
+  });
+  CHECK(skipped == 2);  // at 4 and at 2
+  CHECK(contains(message, "step 3: the loss is not finite (nan)"));
+  CHECK(contains(message, "layer first is not finite (micro-batch 3)"));
 }
 
 TEST_CASE("trainer: the loss scale changes neither the loss nor the norm nor the step") {

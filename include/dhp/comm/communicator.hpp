@@ -26,10 +26,11 @@ enum class Reduce { sum, max, min };
 /// The place of a call, for messages that say where a rank is missing.
 using CallSite = std::source_location;
 
-/// all_reduce works in place; sums of 16-bit types accumulate in float, sums of integers are exact. reduce_scatter: `in` has size() blocks of out's shape. all_gather: `out` has
-/// size() blocks of in's shape. send is asynchronous until send_capacity() messages to one rank have not
-/// been received, then it blocks; messages between two ranks arrive in order. split: ranks of one colour
-/// form a group, ordered by key; a negative colour joins none and gets a group of one.
+/// all_reduce works in place; sums of 16-bit types accumulate in float, sums of integers are exact.
+/// reduce_scatter: `in` has size() blocks of out's shape. all_gather: `out` has size() blocks of in's shape.
+/// send is asynchronous until send_capacity() messages to one rank have not been received, then it blocks;
+/// messages between two ranks arrive in order. split: ranks of one colour form a group, ordered by key; a
+/// negative colour joins none and gets a group of one.
 template <class C, class Dev>
 concept Communicator = requires(C& comm, Dev& dev, View<Dev> out, ConstView<Dev> in,
                                 CallSite where) {

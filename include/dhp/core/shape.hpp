@@ -4,6 +4,7 @@
 
 #include <dhp/core/error.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <initializer_list>
@@ -25,6 +26,7 @@ class Shape {
     check(rank_ < max_rank, "a shape has at most 6 extents");
     check(extent >= 0, "an extent is never negative, got ", extent);
     extents_[static_cast<std::size_t>(rank_++)] = extent;
+    check_countable();
   }
 
   [[nodiscard]] int rank() const { return rank_; }
@@ -48,6 +50,7 @@ class Shape {
     check(dim >= 0 && dim < rank_, "no dim ", dim, " in ", *this);
     Shape changed = *this;
     changed.extents_[static_cast<std::size_t>(dim)] = extent;
+    changed.check_countable();
     return changed;
   }
 
@@ -63,6 +66,18 @@ class Shape {
   }
 
  private:
+  // Far below what overflows, so that bytes can be counted too.
+  void check_countable() const {
+    constexpr std::int64_t most = std::int64_t{1} << 56;
+    std::int64_t product = 1;
+    for (int dim = 0; dim < rank_; ++dim) {
+      const auto extent = extents_[static_cast<std::size_t>(dim)];
+      check(extent == 0 || product <= most / extent, "a tensor of shape ", *this,
+            " would have more than 2^56 elements");
+      product *= std::max<std::int64_t>(extent, 1);
+    }
+  }
+
   std::array<std::int64_t, max_rank> extents_{};  // unused extents stay 0, so == is memberwise
   int rank_ = 0;
 };

@@ -23,6 +23,11 @@ template <class Number>
   requires((std::integral<Number> || std::floating_point<Number>)&&!std::same_as<Number, bool> &&
            !std::same_as<Number, char>)
 void append_text(std::string& out, Number part) {
+  if constexpr (std::floating_point<Number>)
+    if (part != part) {  // "nan", never "-nan": a sign has no meaning there
+      out += "nan";
+      return;
+    }
   char digits[64];
   const auto end = std::to_chars(digits, digits + sizeof digits, part).ptr;  // shortest exact form
   out.append(digits, end);

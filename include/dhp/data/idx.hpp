@@ -28,13 +28,13 @@ struct IdxArray {
   const auto dims = at.u8("the number of dims");
   if (dims < 1 || dims > 4) at.wrong("IDX with ", int{dims}, " dims; 1 to 4 would be right");
   std::vector<std::uint64_t> extents;
-  Shape shape;
   for (int dim = 0; dim < dims; ++dim) {
     extents.push_back(at.big_endian(4, "the dims"));
     if (extents.back() == 0) at.wrong("dim ", dim, " is 0: there is no sample in it");
-    shape.push_back(static_cast<std::int64_t>(extents.back()));
   }
   const auto values = at.take(checked_size_bytes(at, extents, 1, limit_bytes), "the elements");
+  Shape shape;
+  for (const auto extent : extents) shape.push_back(static_cast<std::int64_t>(extent));
   at.expect_end();
   IdxArray made{shape, std::vector<std::uint8_t>(values.size())};
   std::transform(values.begin(), values.end(), made.values.begin(),

@@ -1,11 +1,10 @@
-// Device-resident input: one micro-batch, uploaded once and used for every place of every step. Measures
-// a training step without its input, under the interface of the Loader.
+// Device-resident input: the micro-batches of one step, uploaded once and used for every step. Measures a
+// training step without its input, under the interface of the Loader.
 #pragma once
 
 #include <dhp/data/loader.hpp>
 
 #include <cstdint>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -14,16 +13,22 @@ namespace dhp {
 template <Device Dev>
 class ResidentLoader {
  public:
-  /// The micro-batch holds the first samples of the batcher; steps have options.global_batch samples.
+  /// Steps have options.global_batch samples: the first ones of the batcher, again from the first where it
+  /// has fewer.
   template <Batcher B>
   ResidentLoader(Dev& dev, const B& batcher, const LoaderOptions& options)
       : options_(options),
         batching_(options.global_batch, options.global_batch, options.micro_batch) {
-    check(batcher.size() >= options.micro_batch, "a micro-batch of ", options.micro_batch,
-          " samples cannot be made of ", std::int64_t{batcher.size()});
-    std::vector<std::int64_t> indices(static_cast<std::size_t>(options.micro_batch));
-    std::iota(indices.begin(), indices.end(), std::int64_t{0});
-    batch_ = upload(dev, batcher.collate(indices, 0), 0, {0, options.micro_batch});
+    check(batcher.size() > 0, "there is no sample to train on: the dataset is empty");
+    const auto step = batching_.plan(0);
+    const Range mine = step.dealt_to(options.replica, options.replicas);
+    for (auto k = mine.first; k < mine.last; ++k) {
+      const Range samples = step.samples_of(k);
+      std::vector<std::int64_t> indices;
+      for (auto sample = samples.first; sample < samples.last; ++sample)
+        indices.push_back(sample % batcher.size());
+      batches_.push_back(upload(dev, batcher.collate(indices, 0), k, samples));
+    }
     step_ = options.first_step;
   }
 
@@ -34,18 +39,16 @@ class ResidentLoader {
   void start_at(std::int64_t step) { step_ = step; }
 
   [[nodiscard]] std::vector<MicroBatch<Dev>> next() {
-    const auto step = plan();
-    const Range mine = step.dealt_to(options_.replica, options_.replicas);
     std::vector<MicroBatch<Dev>> made;
-    for (auto k = mine.first; k < mine.last; ++k) {
-      MicroBatch<Dev> batch;
-      batch.index = k;
-      batch.first_sample = step.samples_of(k).first;
-      batch.samples = batch_.samples;
-      batch.input = batch_.input.share();
-      for (const auto& [name, tensor] : batch_.side) batch.side.emplace_back(name, tensor.share());
-      batch.counts = batch_.counts;
-      made.push_back(std::move(batch));
+    for (const auto& batch : batches_) {
+      MicroBatch<Dev> again;
+      again.index = batch.index;
+      again.first_sample = batch.first_sample;
+      again.samples = batch.samples;
+      again.input = batch.input.share();
+      for (const auto& [name, tensor] : batch.side) again.side.emplace_back(name, tensor.share());
+      again.counts = batch.counts;
+      made.push_back(std::move(again));
     }
     ++step_;
     return made;
@@ -54,7 +57,7 @@ class ResidentLoader {
  private:
   LoaderOptions options_;
   Batching batching_;
-  MicroBatch<Dev> batch_;
+  std::vector<MicroBatch<Dev>> batches_;
   std::int64_t step_ = 0;
 };
 

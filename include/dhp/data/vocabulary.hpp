@@ -2,6 +2,7 @@
 // token a line, its id is the line number; a token that continues a word begins with ##.
 #pragma once
 
+#include <dhp/core/open_file.hpp>
 #include <dhp/data/file.hpp>
 #include <dhp/data/utf8.hpp>
 
@@ -76,12 +77,6 @@ class Vocabulary {
   [[nodiscard]] bool continues(std::int32_t id) const { return token(id).starts_with("##"); }
   [[nodiscard]] std::size_t longest_bytes() const { return tables_->longest_bytes; }
 
-  /// Throws unless a model with that many entries has a row for each token.
-  void check_fits(std::int64_t entries) const {
-    check(size() <= entries, "the vocabulary of ", size(), " tokens does not fit a model of ",
-          entries, " entries; train a smaller vocabulary or make the model's larger");
-  }
-
  private:
   struct Tables {
     std::vector<std::string> tokens;
@@ -112,20 +107,15 @@ class Vocabulary {
   return parse_vocabulary({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
 }
 
-/// Writes vocab.txt; a file of that name is replaced only when the new one is whole.
-inline void save_vocabulary(const Vocabulary& vocabulary, const std::string& path) {
+/// Contents of vocab.txt.
+inline void write_vocabulary(const Vocabulary& vocabulary, OpenFile& file) {
   std::string lines;
   for (const auto& token : vocabulary.tokens()) lines += token + '\n';
-  const auto partial = path + ".partial";
-  auto* file = std::fopen(partial.c_str(), "wb");
-  check(file != nullptr, "", partial,
-        ": cannot be written: ", std::generic_category().message(errno));
-  const bool written = std::fwrite(lines.data(), 1, lines.size(), file) == lines.size();
-  const bool closed = std::fclose(file) == 0;
-  check(written && closed, "", partial, ": could not be written whole; is the disk full?");
-  std::error_code error;
-  std::filesystem::rename(partial, path, error);
-  check(!error, "", path, ": ", error.message());
+  file.write(lines);
+}
+/// Writes vocab.txt; a file of that name is replaced only when the new one is whole.
+inline void save_vocabulary(const Vocabulary& vocabulary, const std::string& path) {
+  replace_file(path, [&](OpenFile& file) { write_vocabulary(vocabulary, file); });
 }
 
 }  // namespace dhp

@@ -40,7 +40,10 @@ class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
         blocks.pop_back();
       }
     }
-    if (block == nullptr) block = static_cast<std::byte*>(::operator new(size, alignment));
+    if (block == nullptr)
+      block = static_cast<std::byte*>(::operator new(size, alignment, std::nothrow));
+    check(block != nullptr, "out of memory: there are no ", size,
+          " bytes for a tensor; a smaller model or micro-batch needs less");
     // The last owner may outlive the device: the deleter keeps the pool alive.
     return {block,
             [pool = shared_from_this(), size](std::byte* freed) { pool->give(freed, size); }};

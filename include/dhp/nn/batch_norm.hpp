@@ -18,8 +18,8 @@ struct BatchNormOptions {
   double epsilon = 1e-5;
   double gamma_init = 1;  ///< 0 in the last norm of a residual block: it starts as the identity
   bool split = false;     ///< this rank of the tensor axis holds its part of the channels
-  bool synchronised =
-      false;  ///< over the data axis; needs the same number of micro-batches everywhere
+  /// Over the data axis; every replica then needs as many micro-batches in each step.
+  bool synchronised = false;
 };
 
 template <class Dev>
@@ -48,8 +48,7 @@ class BatchNorm {
     const auto accumulation = accumulation_type(x.dtype());
     Tensor<Dev> mean(dev, accumulation, {x.columns()});
     Tensor<Dev> inv_std(dev, accumulation, {x.columns()});
-    if (tape.context().training())
-      normalise_by_batch(dev, x, mean, inv_std, tape.context().recomputing);
+    if (tape.context().training()) normalise_by_batch(dev, x, mean, inv_std, tape.context());
     else normalise_by_running(dev, mean, inv_std);
 
     Tensor<Dev> y(dev, x.dtype(), x.shape());
@@ -106,9 +105,13 @@ class BatchNorm {
   }
 
  private:
-  // Statistics are a handful of numbers per channel: their arithmetic is done on the host.
   void normalise_by_batch(Dev& dev, const Tensor<Dev>& x, Tensor<Dev>& mean, Tensor<Dev>& inv_std,
-                          bool recomputing) {
+                          const StepContext<Dev>& context) {
+    check(
+        group_.size() == 1 || context.equal_shares,
+        "batch norm is synchronised over the replicas, but in this step they have unequal numbers "
+        "of micro-batches and would wait for each other for ever; choose sizes that deal as many "
+        "to each replica");
     double count = static_cast<double>(x.rows());
     if (group_.size() > 1) count = summed_over_group(dev, count);
     batch_norm_sums(dev, x.view(), mean.mut());
@@ -117,7 +120,7 @@ class BatchNorm {
     Tensor<Dev> variance(dev, mean.dtype(), mean.shape());
     batch_norm_squared_deviations(dev, x.view(), mean.view(), variance.mut());
     if (group_.size() > 1) group_.all_reduce(dev, variance.mut()).wait();
-    if (!recomputing) {
+    if (!context.recomputing) {
       add_running(dev, *running_mean_, mean.view(), 1.0);
       // The running variance is the unbiased estimate, as in PyTorch.
       add_running(dev, *running_var_, variance.view(), 1.0 / std::max(1.0, count - 1));

@@ -24,23 +24,27 @@ class CrossEntropy {
     }
   }
 
+  /// Labels are smoothed in training alone; predictions are counted in evaluation alone.
   LossTerm forward(Dev& dev, Tensor<Dev> logits, ConstView<Dev> labels, std::int64_t count,
                    Tape<Dev>& tape) {
+    const bool training = tape.context().training();
+    auto options = options_;
+    if (!training) options.smoothing = 0;
     const auto rows = logits.rows();
     const auto accumulation = accumulation_type(logits.dtype());
     Tensor<Dev> max(dev, accumulation, {rows});
     Tensor<Dev> sums(dev, accumulation, {3, rows});
     cross_entropy_max(dev, logits.view(), max.mut());
     if (group_.size() > 1) group_.all_reduce(dev, max.mut(), Reduce::max).wait();
-    cross_entropy_sums(dev, logits.view(), labels, max.view(), options_, sums.mut());
+    cross_entropy_sums(dev, logits.view(), labels, max.view(), options, sums.mut());
     if (group_.size() > 1) group_.all_reduce(dev, sums.mut()).wait();
 
     Tensor<Dev> loss(dev, accumulation, {rows});
-    cross_entropy_loss(dev, max.view(), sums.view(), labels, options_, loss.mut());
+    cross_entropy_loss(dev, max.view(), sums.view(), labels, options, loss.mut());
     Tensor<Dev> total(dev, DType::f64, {1});
     sum(dev, loss.view(), total.mut());
     LossTerm term{.sum = total.template to_host<double>(dev)[0], .count = count};
-    count_correct(dev, logits, sums, labels, term);
+    if (!training) count_correct(dev, logits, sums, labels, term);
     tape.push(std::move(logits));
     tape.push(std::move(max));
     tape.push(std::move(sums));

@@ -14,7 +14,7 @@ struct Initializer {
   Kind kind = Kind::constant;
   double value = 0;  ///< the constant, the standard deviation, or the bound of [-bound, bound)
 
-  /// The element with this global index. `step` is set apart from every training step.
+  /// The element with this global index, out of the parameter's own stream.
   [[nodiscard]] double operator()(RandomStream stream, std::int64_t index) const {
     const auto at = static_cast<std::uint64_t>(index);
     switch (kind) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dhp/nn/build.hpp>
+#include <dhp/ops/reduce.hpp>
 #include <dhp/tensor/tape.hpp>
 
 #include <concepts>
@@ -37,6 +38,23 @@ struct ElementwiseLayer {
   void parameters(ParameterList<Dev>&) const {}
 };
 
+/// What a layer returned is not finite: thrown where the step asked for that check.
+class NotFinite : public Error {
+ public:
+  NotFinite(std::string layer, std::string what)
+      : Error(concat("the ", what, " of layer ", layer, " is not finite")),
+        layer_(std::move(layer)),
+        what_(std::move(what)) {}
+  /// The same, seen from the layer that this one is inside of.
+  [[nodiscard]] NotFinite inside(const std::string& outer) const {
+    return {concat(outer, " > ", layer_), what_};
+  }
+
+ private:
+  std::string layer_;
+  std::string what_;
+};
+
 /// A layer of any type, with a name for messages.
 template <class Dev>
 class AnyLayer {
@@ -47,11 +65,15 @@ class AnyLayer {
 
   [[nodiscard]] const std::string& name() const { return name_; }
 
+  /// Throws NotFinite where the step asks for the check and the result is not.
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    return model_->forward(dev, std::move(x), tape);
+    if (!tape.context().find_nonfinite) return model_->forward(dev, std::move(x), tape);
+    return checked(dev, "output", [&] { return model_->forward(dev, std::move(x), tape); });
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    return model_->backward(dev, std::move(dy), tape);
+    if (!tape.context().find_nonfinite) return model_->backward(dev, std::move(dy), tape);
+    return checked(dev, "input gradient",
+                   [&] { return model_->backward(dev, std::move(dy), tape); });
   }
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
     return model_->output_shape(in, batch);
@@ -62,6 +84,21 @@ class AnyLayer {
   void parameters(ParameterList<Dev>& out) const { model_->parameters(out); }
 
  private:
+  template <class Body>
+  Tensor<Dev> checked(Dev& dev, const char* what, Body body) {
+    Tensor<Dev> result;
+    try {
+      result = body();
+    } catch (const NotFinite& error) {
+      throw error.inside(name_);
+    }
+    if (result.count() == 0) return result;
+    auto flag = Tensor<Dev>::zeros(dev, DType::i32, {1});
+    dhp::find_nonfinite(dev, result.view(), flag.mut());
+    if (flag.template to_host<std::int32_t>(dev)[0] != 0) throw NotFinite(name_, what);
+    return result;
+  }
+
   struct Base {
     virtual ~Base() = default;
     virtual Tensor<Dev> forward(Dev&, Tensor<Dev>, Tape<Dev>&) = 0;

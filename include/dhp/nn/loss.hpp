@@ -15,7 +15,7 @@ namespace dhp {
 struct LossTerm {
   double sum = 0;            ///< of the loss over the counted tokens or samples
   std::int64_t count = 0;    ///< how many they are
-  std::int64_t correct = 0;  ///< of these, predicted right (top-1); 0 where it has no meaning
+  std::int64_t correct = 0;  ///< of these, predicted right (top-1); counted in evaluation only
   std::int64_t correct_in_five = 0;  ///< label among the five likeliest
   [[nodiscard]] double mean() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
 };

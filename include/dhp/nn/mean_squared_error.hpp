@@ -1,4 +1,4 @@
-// Mean squared error against the side input "targets", counted per element.
+// Mean squared error against the side input "targets", counted per element: "elements".
 #pragma once
 
 #include <dhp/nn/loss.hpp>
@@ -20,7 +20,8 @@ class MeanSquaredError {
     axpy(dev, -1.0, targets.view(), difference.mut());
     Tensor<Dev> sum(dev, DType::f64, {1});
     sum_of_squares(dev, difference.view(), sum.mut());
-    const LossTerm term{.sum = sum.template to_host<double>(dev)[0], .count = x.count()};
+    const LossTerm term{.sum = sum.template to_host<double>(dev)[0],
+                        .count = tape.batch().count_of("elements")};
     tape.push(std::move(difference));
     return {term};
   }

@@ -31,6 +31,21 @@ struct ParameterSpec {
   [[nodiscard]] Shape local_shape() const {
     return is_split() ? shape.with(split_dim, part.size()) : shape;
   }
+  /// Elements that lie together here and in the unsplit tensor: a run. All of them where it is not split.
+  [[nodiscard]] std::int64_t run() const {
+    if (!is_split()) return shape.count();
+    std::int64_t inner = 1;
+    for (int dim = split_dim + 1; dim < shape.rank(); ++dim) inner *= shape[dim];
+    return part.size() * inner;
+  }
+  /// Place in the unsplit tensor of an element of this rank's part, both row-major.
+  [[nodiscard]] std::int64_t unsplit_index(std::int64_t element) const {
+    if (!is_split()) return element;
+    // Seen as [outer, split, inner], only the middle index differs.
+    const auto local = run();
+    const auto inner = local / part.size();
+    return element / local * shape[split_dim] * inner + part.first * inner + element % local;
+  }
 };
 
 /// Splits dim `dim` of the spec in near-equal parts; the identity when there is one part.

@@ -132,17 +132,8 @@ class ParameterStore {
     const auto& spec = parameter.spec;
     const RandomStream stream{options_.seed, initial_step, parameter.use};
     std::vector<double> values(static_cast<std::size_t>(parameter.range.size()));
-    // Seen as [outer, split, inner], a local element is a global one with another middle index.
-    std::int64_t inner = 1;
-    for (int dim = spec.split_dim + 1; spec.is_split() && dim < spec.shape.rank(); ++dim)
-      inner *= spec.shape[dim];
-    const std::int64_t local = spec.is_split() ? spec.part.size() * inner : parameter.range.size();
-    const std::int64_t global = spec.is_split() ? spec.shape[spec.split_dim] * inner : local;
-    const std::int64_t first = spec.is_split() ? spec.part.first * inner : 0;
-    for (std::size_t at = 0; at < values.size(); ++at) {
-      const auto element = static_cast<std::int64_t>(at);
-      values[at] = spec.init(stream, element / local * global + first + element % local);
-    }
+    for (std::size_t at = 0; at < values.size(); ++at)
+      values[at] = spec.init(stream, spec.unsplit_index(static_cast<std::int64_t>(at)));
     const auto made = Tensor<Dev>::from_host(dev, spec.local_shape(), values);
     cast(dev, made.view(), parameter.value);
   }

@@ -22,18 +22,12 @@ template <class Dev>
 class SelfAttention {
  public:
   SelfAttention(Build<Dev>& build, const std::string& name, SelfAttentionOptions options)
-      : options_(options),
+      : options_(checked(options, build.tensor.size())),
         use_(build.next_use()),
         query_(projection(build, name + ".query")),
         key_(projection(build, name + ".key")),
         value_(projection(build, name + ".value")) {
-    const int parts = build.tensor.size();
-    check(options.columns % options.heads == 0, "attention: ", options.columns,
-          " columns cannot be divided into ", options.heads, " heads");
-    check(options.heads % parts == 0, "attention: ", options.heads,
-          " heads cannot be split over a tensor axis of ", parts,
-          "; choose --tensor-parallel among the divisors of the number of heads");
-    local_heads_ = options.heads / parts;
+    local_heads_ = options.heads / build.tensor.size();
     first_head_ = local_heads_ * build.tensor.rank();
   }
 
@@ -86,6 +80,16 @@ class SelfAttention {
   }
 
  private:
+  [[nodiscard]] static SelfAttentionOptions checked(const SelfAttentionOptions& options,
+                                                    int parts) {
+    check(options.heads >= 1 && options.columns % options.heads == 0,
+          "attention: ", options.columns, " columns cannot be divided into ", options.heads,
+          " heads");
+    check(options.heads % parts == 0, "attention: ", options.heads,
+          " heads cannot be split over a tensor axis of ", parts,
+          "; choose --tensor-parallel among the divisors of the number of heads");
+    return options;
+  }
   [[nodiscard]] Linear<Dev> projection(Build<Dev>& build, const std::string& name) const {
     return Linear<Dev>(build, name, {.in = options_.columns, .out = options_.columns},
                        Split::outputs);

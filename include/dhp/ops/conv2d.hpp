@@ -44,9 +44,7 @@ inline void check_conv2d(const char* op, const Shape& x, const Shape& w, const S
 /// y = x * w. x [N, H, W, C], w [O, K, K, C], y [N, OH, OW, O], all of one type; sums in its
 /// accumulation type. Throws Error when shapes or types do not fit, as do the gradients.
 template <Device Dev>
-void conv2d_forward(Dev& dev, std::type_identity_t<ConstView<Dev>> x,
-                    std::type_identity_t<ConstView<Dev>> w, Conv2dGeometry geometry,
-                    std::type_identity_t<View<Dev>> y) {
+void conv2d_forward(Dev& dev, In<Dev> x, In<Dev> w, Conv2dGeometry geometry, Out<Dev> y) {
   detail::check_conv2d("forward", x.shape(), w.shape(), y.shape(), geometry);
   check(x.dtype() == w.dtype() && x.dtype() == y.dtype(), "conv2d_forward: x, w and y are ",
         x.dtype(), ", ", w.dtype(), " and ", y.dtype(), "; all need one type");
@@ -55,9 +53,7 @@ void conv2d_forward(Dev& dev, std::type_identity_t<ConstView<Dev>> x,
 
 /// dx = the gradient of the input, written whole. Shapes and types as in conv2d_forward.
 template <Device Dev>
-void conv2d_backward_data(Dev& dev, std::type_identity_t<ConstView<Dev>> dy,
-                          std::type_identity_t<ConstView<Dev>> w, Conv2dGeometry geometry,
-                          std::type_identity_t<View<Dev>> dx) {
+void conv2d_backward_data(Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geometry, Out<Dev> dx) {
   detail::check_conv2d("backward_data", dx.shape(), w.shape(), dy.shape(), geometry);
   check(dy.dtype() == w.dtype() && dy.dtype() == dx.dtype(),
         "conv2d_backward_data: dy, w and dx are ", dy.dtype(), ", ", w.dtype(), " and ", dx.dtype(),
@@ -68,9 +64,8 @@ void conv2d_backward_data(Dev& dev, std::type_identity_t<ConstView<Dev>> dy,
 /// dw = beta dw + the gradient of the weights. dw [O, K, K, C] in the accumulation type of x; beta
 /// 0 never reads it.
 template <Device Dev>
-void conv2d_backward_filter(Dev& dev, std::type_identity_t<ConstView<Dev>> x,
-                            std::type_identity_t<ConstView<Dev>> dy, Conv2dGeometry geometry,
-                            std::type_identity_t<View<Dev>> dw, double beta) {
+void conv2d_backward_filter(Dev& dev, In<Dev> x, In<Dev> dy, Conv2dGeometry geometry, Out<Dev> dw,
+                            double beta) {
   detail::check_conv2d("backward_filter", x.shape(), dw.shape(), dy.shape(), geometry);
   check(x.dtype() == dy.dtype() && dw.dtype() == accumulation_type(x.dtype()),
         "conv2d_backward_filter: x, dy and dw are ", x.dtype(), ", ", dy.dtype(), " and ",

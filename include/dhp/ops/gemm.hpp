@@ -19,9 +19,7 @@ struct GemmOptions {
 /// weight gradient of a 16-bit layer is f32). Sums are taken in the accumulation type and rounded
 /// once. c overlaps no input. Throws Error when shapes or types do not fit.
 template <Device Dev>
-void gemm(Dev& dev, std::type_identity_t<ConstView<Dev>> a, std::type_identity_t<ConstView<Dev>> b,
-          std::type_identity_t<View<Dev>> c, GemmOptions options = {},
-          std::type_identity_t<ConstView<Dev>> bias = {}) {
+void gemm(Dev& dev, In<Dev> a, In<Dev> b, Out<Dev> c, GemmOptions options = {}, In<Dev> bias = {}) {
   check(a.shape().rank() == 2 && b.shape().rank() == 2 && c.shape().rank() == 2,
         "gemm: a, b and c are matrices, got ", a.shape(), ", ", b.shape(), " and ", c.shape(),
         "; see a tensor of more dims as [rows, columns] first");

@@ -33,8 +33,7 @@ struct PoolGeometry {
 /// the first of equals. A NaN in a window wins it. y has x's type. Throws Error when shapes or
 /// types do not fit, as do the other pooling ops.
 template <Device Dev>
-void max_pool_forward(Dev& dev, std::type_identity_t<ConstView<Dev>> x, PoolGeometry geometry,
-                      std::type_identity_t<View<Dev>> y, std::type_identity_t<View<Dev>> index) {
+void max_pool_forward(Dev& dev, In<Dev> x, PoolGeometry geometry, Out<Dev> y, Out<Dev> index) {
   const auto expected = pool_output_shape(x.shape(), geometry);
   check(y.shape() == expected && index.shape() == expected, "max_pool_forward: ", x.shape(),
         " gives ", expected, ", got y ", y.shape(), " and index ", index.shape());
@@ -47,9 +46,7 @@ void max_pool_forward(Dev& dev, std::type_identity_t<ConstView<Dev>> x, PoolGeom
 
 /// dx [N, H, W, C], written whole: each dy [N, OH, OW, C] is added to the pixel its index names.
 template <Device Dev>
-void max_pool_backward(Dev& dev, std::type_identity_t<ConstView<Dev>> dy,
-                       std::type_identity_t<ConstView<Dev>> index,
-                       std::type_identity_t<View<Dev>> dx) {
+void max_pool_backward(Dev& dev, In<Dev> dy, In<Dev> index, Out<Dev> dx) {
   const auto& small = dy.shape();
   const auto& large = dx.shape();
   check(small.rank() == 4 && large.rank() == 4 && small[0] == large[0] && small[3] == large[3] &&
@@ -64,8 +61,7 @@ void max_pool_backward(Dev& dev, std::type_identity_t<ConstView<Dev>> dy,
 /// y [N, C] = the mean over H and W of x [N, H, W, C], of the same type; summed in the accumulation
 /// type.
 template <Device Dev>
-void global_average_pool_forward(Dev& dev, std::type_identity_t<ConstView<Dev>> x,
-                                 std::type_identity_t<View<Dev>> y) {
+void global_average_pool_forward(Dev& dev, In<Dev> x, Out<Dev> y) {
   check(x.shape().rank() == 4 && y.shape() == Shape{x.shape()[0], x.shape()[3]},
         "global_average_pool_forward: x [N, H, W, C] gives y [N, C], got ", x.shape(), " and ",
         y.shape());
@@ -78,8 +74,7 @@ void global_average_pool_forward(Dev& dev, std::type_identity_t<ConstView<Dev>> 
 
 /// dx [N, H, W, C] = dy [N, C] / (H W).
 template <Device Dev>
-void global_average_pool_backward(Dev& dev, std::type_identity_t<ConstView<Dev>> dy,
-                                  std::type_identity_t<View<Dev>> dx) {
+void global_average_pool_backward(Dev& dev, In<Dev> dy, Out<Dev> dx) {
   check(dx.shape().rank() == 4 && dy.shape() == Shape{dx.shape()[0], dx.shape()[3]},
         "global_average_pool_backward: dx [N, H, W, C] belongs to dy [N, C], got ", dx.shape(),
         " and ", dy.shape());

@@ -20,6 +20,8 @@ class LossScale {
 
   [[nodiscard]] double value() const { return scale_; }
   [[nodiscard]] bool dynamic() const { return options_.dynamic; }
+  /// It cannot become smaller: what overflows now would do so without a scale.
+  [[nodiscard]] bool at_least() const { return scale_ <= 1; }
   [[nodiscard]] int good_steps() const { return good_steps_; }
 
   /// Called once per step with the verdict that all ranks share; true: the optimizer may step.

@@ -20,10 +20,8 @@ class DataParallel {
 
   template <class Ready>
   std::vector<MicroBatchLoss> forward_backward(Dev& dev, const Step<Dev>& step, Ready&& ready) {
-    Step<Dev> global = step;
-    global.counts = global_counts(dev, step);
-    auto losses =
-        inner_->forward_backward(dev, global, [&](Range range) { reducer_.ready(range); });
+    auto losses = inner_->forward_backward(dev, shared(dev, step),
+                                           [&](Range range) { reducer_.ready(range); });
     reducer_.finish();
     for (const auto& parameter : store().parameters()) ready(parameter->range);
     return losses;
@@ -35,13 +33,26 @@ class DataParallel {
   void replay(Dev& dev, const Step<Dev>& step) { inner_->replay(dev, step); }
 
  private:
-  std::vector<std::int64_t> global_counts(Dev& dev, const Step<Dev>& step) {
-    auto counts = counts_of(step.batches, term_names());
-    if (replicas_.size() == 1) return counts;
-    const auto terms = static_cast<std::int64_t>(counts.size());
-    auto total = Tensor<Dev>::from_host(dev, {terms}, counts);
-    replicas_.all_reduce(dev, total.mut()).wait();
-    return total.template to_host<std::int64_t>(dev);
+  /// The step with what only all replicas together know: the counts of the global batch, and whether each
+  /// of them has as many micro-batches.
+  Step<Dev> shared(Dev& dev, const Step<Dev>& step) {
+    Step<Dev> global = step;
+    auto numbers = counts_of(step.batches, term_names());
+    if (replicas_.size() > 1) {
+      const auto mine = static_cast<std::int64_t>(step.batches.size());
+      numbers.insert(numbers.end(), {mine, mine * mine});
+      const auto entries = static_cast<std::int64_t>(numbers.size());
+      auto total = Tensor<Dev>::from_host(dev, {entries}, numbers);
+      replicas_.all_reduce(dev, total.mut()).wait();
+      numbers = total.template to_host<std::int64_t>(dev);
+      const auto squares = numbers.back();
+      numbers.pop_back();
+      const auto sum = numbers.back();
+      numbers.pop_back();
+      global.equal_shares = sum * sum == squares * replicas_.size();  // else it is smaller
+    }
+    if (step.counts.empty()) global.counts = std::move(numbers);
+    return global;
   }
 
   Inner* inner_;

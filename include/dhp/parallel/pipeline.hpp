@@ -38,6 +38,10 @@ class PipelineParallel {
         backward_(mesh.pipeline_backward()),
         stages_(forward_.size()),
         stage_(forward_.rank()) {
+    const auto layers = static_cast<int>(model_.layers.size());
+    check(options_.chunks >= 1 && options_.chunks <= layers, "pipeline: ", options_.chunks,
+          " chunks per rank for ", layers,
+          " layers; every chunk needs at least one: choose a smaller --pipeline-chunks");
     const int parts = stages_ * options_.chunks;
     if (options_.costs.empty()) {
       // Rank 0 decides where to cut; it cannot measure without its tensor group.
@@ -49,7 +53,10 @@ class PipelineParallel {
     check(options_.costs.size() == model_.layers.size(), "pipeline: ", options_.costs.size(),
           " costs were given for ", model_.layers.size(), " layers");
     cuts_ = agree_on_cuts(dev, mesh.world(), options_.costs, parts);
-    proven(1);  // a wrong combination of schedule and chunks ends here, before any training
+    proven(
+        1,
+        Pass::
+            training);  // a wrong combination of schedule and chunks ends here, before any training
     keep_own_part(dev);
   }
 
@@ -63,7 +70,7 @@ class PipelineParallel {
   template <class Ready>
   std::vector<MicroBatchLoss> forward_backward(Dev& dev, const Step<Dev>& step, Ready&& ready) {
     const auto micro_batches = static_cast<int>(step.batches.size());
-    const auto& list = proven(micro_batches)[static_cast<std::size_t>(stage_)];
+    const auto& list = proven(micro_batches, Pass::training)[static_cast<std::size_t>(stage_)];
     auto run = start(step, Mode::train);
     expect_contributions(micro_batches, run);
     if (micro_batches == 0) complete_all(run, ready);
@@ -88,8 +95,9 @@ class PipelineParallel {
   /// micro-batches.
   std::vector<MicroBatchLoss> evaluate(Dev& dev, const Step<Dev>& step) {
     auto run = start(step, Mode::eval);
+    const auto micro_batches = static_cast<int>(step.batches.size());
     for (const auto& action :
-         forward_only(stage_, stages_, static_cast<int>(step.batches.size()), options_.chunks)) {
+         proven(micro_batches, Pass::evaluation)[static_cast<std::size_t>(stage_)]) {
       forward(dev, action, run);
       run.flights.erase({action.chunk, action.micro_batch});
     }
@@ -101,7 +109,7 @@ class PipelineParallel {
   struct Flight {
     explicit Flight(StepContext<Dev> context) : tape(context) {}
     Tape<Dev> tape;
-    std::vector<typename Tape<Dev>::Deferred> deferred;
+    std::vector<Work<Dev>> deferred;  // weight gradients that the schedule has put off
   };
   /// One run of the schedule.
   struct Run {
@@ -135,18 +143,38 @@ class PipelineParallel {
     for (const auto& list : by_stage)
       for (const auto& parameter : list)
         parameters_in_model_ = std::max(parameters_in_model_, parameter->index + 1);
+    check_names(by_stage);
     tied_ = TiedParameters<Dev>(forward_, by_stage);
-    store_ = ParameterStore<Dev>(dev, by_stage[static_cast<std::size_t>(stage_)], options_.store);
+    auto& own = by_stage[static_cast<std::size_t>(stage_)];
+    // Tied ones are ready last, after the sum over their stages, so they go where reducers look last.
+    std::stable_partition(own.begin(), own.end(),
+                          [&](const auto& parameter) { return tied_.contains(*parameter); });
+    store_ = ParameterStore<Dev>(dev, own, options_.store);
+  }
+
+  /// Weight files go by names.
+  static void check_names(const std::vector<ParameterList<Dev>>& by_stage) {
+    std::map<std::string, const ParameterState<Dev>*> named;
+    for (const auto& list : by_stage)
+      for (const auto& parameter : list) {
+        const auto [at, fresh] = named.emplace(parameter->spec.name, parameter.get());
+        check(fresh || at->second == parameter.get(), "the model has two parameters of the name ",
+              parameter->spec.name);
+      }
   }
 
   /// The actions of all stages for this number of micro-batches, checked once.
-  const std::vector<std::vector<Action>>& proven(int micro_batches) {
-    auto& lists = proven_[micro_batches];
+  const StageLists& proven(int micro_batches, Pass pass) {
+    auto& lists = proven_[{micro_batches, pass}];
     if (!lists.empty()) return lists;
-    for (int stage = 0; stage < stages_; ++stage)
-      lists.push_back(actions(options_.schedule, stage, stages_, micro_batches, options_.chunks));
-    (void)check_schedule(lists, options_.chunks, micro_batches, forward_.send_capacity());
-    return lists;
+    StageLists made;
+    if (pass == Pass::training)
+      made = all_stages(options_.schedule, stages_, micro_batches, options_.chunks);
+    else
+      for (int stage = 0; stage < stages_; ++stage)
+        made.push_back(forward_only(stage, stages_, micro_batches, options_.chunks));
+    (void)check_schedule(made, options_.chunks, micro_batches, forward_.send_capacity(), pass);
+    return lists = std::move(made);
   }
 
   Run start(const Step<Dev>& step, Mode mode) const {
@@ -177,7 +205,8 @@ class PipelineParallel {
                                                      .seed = run.step->seed,
                                                      .step = run.step->number,
                                                      .batch = &of,
-                                                     .find_nonfinite = run.step->find_nonfinite})
+                                                     .find_nonfinite = run.step->find_nonfinite,
+                                                     .equal_shares = run.step->equal_shares})
                        .first->second;
     Tensor<Dev> x;
     if (part == 0) {
@@ -188,10 +217,8 @@ class PipelineParallel {
       x = boundary(dev, part, of);
       forward_.recv(dev, x.mut(), (stage_ + stages_ - 1) % stages_);
     }
-    for (int at = first_layer(part); at < first_layer(part + 1); ++at) {
+    for (int at = first_layer(part); at < first_layer(part + 1); ++at)
       x = layer(at).forward(dev, std::move(x), flight.tape);
-      if (run.step->find_nonfinite) name_nonfinite(dev, x, layer(at).name(), "output", of);
-    }
     if (holds_loss(part)) {
       run.losses.push_back({of.index, model_.loss.forward(dev, std::move(x), flight.tape)});
     } else if (stages_ == 1) {
@@ -209,7 +236,6 @@ class PipelineParallel {
     const auto& of = batch(run, action.micro_batch);
     Tensor<Dev> dy;
     if (holds_loss(part)) {
-      flight.tape.set_owner(layer_of_loss());
       dy = model_.loss.backward(dev, run.scales, flight.tape);
       after(layer_of_loss());
     } else if (stages_ == 1) {
@@ -219,10 +245,7 @@ class PipelineParallel {
       backward_.recv(dev, dy.mut(), (stage_ + 1) % stages_);
     }
     for (int at = first_layer(part + 1); at-- > first_layer(part);) {
-      flight.tape.set_owner(at);
       dy = layer(at).backward(dev, std::move(dy), flight.tape);
-      if (run.step->find_nonfinite && dy)
-        name_nonfinite(dev, dy, layer(at).name(), "input gradient", of);
       after(at);
     }
     check(flight.tape.empty(), "a layer pushed more on the tape than its backward popped");
@@ -244,7 +267,7 @@ class PipelineParallel {
   template <class Ready>
   void backward_weight(Dev& dev, const Action& action, Run& run, Ready& ready) {
     auto flight = run.flights.extract({action.chunk, action.micro_batch});
-    for (auto& deferred : flight.mapped().deferred) deferred.work(dev);
+    for (auto& work : flight.mapped().deferred) work(dev);
     const int part = part_number(action.chunk);
     if (holds_loss(part)) complete(layer_of_loss(), run, ready);
     for (int at = first_layer(part + 1); at-- > first_layer(part);) complete(at, run, ready);
@@ -283,14 +306,6 @@ class PipelineParallel {
     for_own_layers([&](int at) { complete(at, run, ready); });
   }
 
-  void name_nonfinite(Dev& dev, const Tensor<Dev>& x, const std::string& name, const char* what,
-                      const MicroBatch<Dev>& of) {
-    auto flag = Tensor<Dev>::zeros(dev, DType::i32, {1});
-    find_nonfinite(dev, x.view(), flag.mut());
-    check(flag.template to_host<std::int32_t>(dev)[0] == 0, "the ", what, " of layer ", name,
-          " is not finite (micro-batch ", of.index, ")");
-  }
-
   PipelineOptions options_;
   Model<Dev> model_;
   Comm<Dev> forward_;
@@ -298,7 +313,7 @@ class PipelineParallel {
   int stages_;
   int stage_;
   std::vector<std::int64_t> cuts_;
-  std::map<int, std::vector<std::vector<Action>>> proven_;
+  std::map<std::pair<int, Pass>, StageLists> proven_;
   TiedParameters<Dev> tied_;
   ParameterStore<Dev> store_;
   int parameters_in_model_ = 0;

@@ -9,6 +9,7 @@
 
 #include <concepts>
 #include <optional>
+#include <variant>
 #include <vector>
 
 namespace dhp {
@@ -117,6 +118,39 @@ class BucketedReducer {
   std::size_t next_ = 0;
 };
 
+/// Which of them is chosen when the program runs.
+using ReducerChoice = std::variant<Plain, Bucketed>;
+
+template <class Dev>
+class ChosenReducer {
+ public:
+  ChosenReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group,
+                const ReducerChoice& choice) {
+    if (const auto* bucketed = std::get_if<Bucketed>(&choice))
+      reducer_.template emplace<BucketedReducer<Dev>>(dev, store, std::move(group), *bucketed);
+    else reducer_.template emplace<PlainReducer<Dev>>(dev, store, std::move(group));
+  }
+  void ready(Range range) {
+    visit([&](auto& reducer) { reducer.ready(range); });
+  }
+  void finish() {
+    visit([](auto& reducer) { reducer.finish(); });
+  }
+
+ private:
+  template <class Body>
+  void visit(Body body) {
+    if (auto* plain = std::get_if<PlainReducer<Dev>>(&reducer_)) body(*plain);
+    else body(std::get<BucketedReducer<Dev>>(reducer_));
+  }
+  std::variant<std::monostate, PlainReducer<Dev>, BucketedReducer<Dev>> reducer_;
+};
+
+template <class Dev>
+[[nodiscard]] ChosenReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group,
+                                              const ReducerChoice& choice) {
+  return {dev, store, std::move(group), choice};
+}
 template <class Dev>
 [[nodiscard]] PlainReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group,
                                              Plain) {

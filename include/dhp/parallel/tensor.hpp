@@ -23,7 +23,8 @@ class ColumnParallel {
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     auto dx = inner_.backward(dev, std::move(dy), tape);
-    if (group_.size() > 1) group_.all_reduce(dev, dx.mut()).wait();
+    // The first layer of a model may have no input gradient.
+    if (dx && group_.size() > 1) group_.all_reduce(dev, dx.mut()).wait();
     return dx;
   }
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {

@@ -18,9 +18,12 @@ struct Step {
   std::uint64_t seed = 0;
   std::uint32_t number = 0;
   double loss_scale = 1;  ///< gradients come out multiplied by it
-  std::vector<std::int64_t>
-      counts{};                 ///< of each loss term over the global batch; empty: of `batches`
-  bool find_nonfinite = false;  ///< check each layer's output and name the first bad one
+  /// Of each loss term over the global batch; empty: of `batches`.
+  std::vector<std::int64_t> counts{};
+  /// Check what each layer returns and name the first that is not finite.
+  bool find_nonfinite = false;
+  /// All replicas have as many micro-batches; DataParallel finds out.
+  bool equal_shares = true;
 };
 
 /// The loss terms of one micro-batch; index is its number in the step.

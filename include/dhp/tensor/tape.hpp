@@ -20,10 +20,12 @@ struct StepContext {
   std::uint64_t seed = 0;
   std::uint32_t step = 0;
   const MicroBatch<Dev>* batch = nullptr;
-  bool recomputing =
-      false;  ///< a second forward of the same micro-batch: statistics are not added again
-  bool find_nonfinite =
-      false;  ///< check every layer's output and name the first that is not finite
+  /// A second forward of the same micro-batch: statistics are not added again.
+  bool recomputing = false;
+  /// Check what every layer returns and name the first that is not finite.
+  bool find_nonfinite = false;
+  /// All replicas have as many micro-batches in this step: a layer may wait for theirs.
+  bool equal_shares = true;
 
   [[nodiscard]] bool training() const { return mode == Mode::train; }
   [[nodiscard]] RandomStream random(std::uint32_t use) const { return {seed, step, use}; }
@@ -90,17 +92,10 @@ class Tape {
   template <class Body>
   void weight_gradient(Dev& dev, Body work) {
     if (defer_ == nullptr) work(dev);
-    else defer_->push_back({owner_, Work<Dev>(std::move(work))});
+    else defer_->push_back(Work<Dev>(std::move(work)));
   }
-
-  struct Deferred {
-    int owner;  ///< the layer that it belongs to, by its place in the chunk
-    Work<Dev> work;
-  };
   /// From now on weight gradients are collected in `list`; nullptr: they run at once.
-  void defer_to(std::vector<Deferred>* list) { defer_ = list; }
-  /// Weight gradients handed over from now on belong to this layer of the chunk.
-  void set_owner(int layer) { owner_ = layer; }
+  void defer_to(std::vector<Work<Dev>>* list) { defer_ = list; }
 
   /// A tape for a forward pass inside the current one, done again (recompute) or not recorded.
   [[nodiscard]] Tape nested(bool keep, bool recomputing) const {
@@ -108,7 +103,6 @@ class Tape {
     context.recomputing = context_.recomputing || recomputing;
     Tape inner(context, keep);
     inner.defer_ = defer_;
-    inner.owner_ = owner_;
     return inner;
   }
 
@@ -125,8 +119,7 @@ class Tape {
   bool keep_;
   std::vector<Tensor<Dev>> tensors_;
   std::vector<Shape> shapes_;
-  std::vector<Deferred>* defer_ = nullptr;
-  int owner_ = 0;
+  std::vector<Work<Dev>>* defer_ = nullptr;
 };
 
 }  // namespace dhp

@@ -52,7 +52,8 @@ class Tensor {
   [[nodiscard]] explicit operator bool() const { return storage_ != nullptr; }
   [[nodiscard]] DType dtype() const { return dtype_; }
   [[nodiscard]] const Shape& shape() const { return shape_; }
-  [[nodiscard]] std::int64_t count() const { return shape_.count(); }
+  /// Number of elements; 0 for no tensor.
+  [[nodiscard]] std::int64_t count() const { return empty() ? 0 : shape_.count(); }
   [[nodiscard]] std::int64_t rows() const { return shape_.rows(); }
   [[nodiscard]] std::int64_t columns() const { return shape_.back(); }
   [[nodiscard]] std::size_t size_bytes() const {

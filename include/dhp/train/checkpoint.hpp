@@ -37,15 +37,14 @@ namespace dhp {
   return (rest / window * inputs + input) * window + rest % window;
 }
 
-/// Place in the unsplit tensor, memory order, of an element of this rank's part.
-[[nodiscard]] inline std::int64_t unsplit_place(const ParameterSpec& spec, Range part,
-                                                std::int64_t element) {
-  if (!spec.is_split()) return element;
-  std::int64_t inner = 1;
-  for (int dim = spec.split_dim + 1; dim < spec.shape.rank(); ++dim) inner *= spec.shape[dim];
-  const auto local = part.size() * inner;
-  return element / local * spec.shape[spec.split_dim] * inner + part.first * inner +
-         element % local;
+/// Calls move(place in the file, place in this part, elements) for all elements of a part, as many at a time
+/// as lie together in both.
+template <class Move>
+void for_file_runs(const ParameterSpec& spec, Move move) {
+  const auto count = spec.local_shape().count();
+  const auto run = spec.file_order == FileOrder::same ? std::max<std::int64_t>(spec.run(), 1) : 1;
+  for (std::int64_t at = 0; at < count; at += run)
+    move(file_place(spec, spec.unsplit_index(at)), at, run);
 }
 
 template <class Dev>
@@ -65,40 +64,47 @@ class Checkpoint {
           std::strerror(errno));
   }
 
-  /// Collective over the mesh; rank 0 writes. What was in the directory stays good until the new files are
-  /// complete.
-  void save(Dev& dev, const std::string& directory, const TrainingProgress& progress) {
+  /// Collective over the mesh; rank 0 writes. What was in the directory stays good until all new files are
+  /// complete. `more` may add files that belong to the model (on rank 0).
+  void save(Dev& dev, const std::string& directory, const TrainingProgress& progress,
+            const std::function<void(FileReplacement&)>& more = {}) {
     const bool writes = mesh_.world().rank() == 0;
     prepare(directory);
+    const auto steps = concat(progress.steps);
+    FileReplacement files;
     SafeTensorsWriter model;
-    gather(
+    const auto names = gather(
         dev, model, "", [](ParameterState<Dev>& parameter) { return parameter.value; },
         [](const ParameterSpec&) { return true; });
     if (writes) {
-      add_batch_counters(model, progress.updates);
-      model.write(directory + "/model.safetensors");
+      add_batch_counters(model, names, progress.updates);
+      model.note("format", "pt");  // Hugging Face's loaders ask for it
+      model.note(steps_note, steps);
+      files.add(directory + "/model.safetensors", [&](OpenFile& file) { model.write(file); });
     }
     SafeTensorsWriter state;
     for (const auto& buffer : optimizer_.state())
-      gather(
+      (void)gather(
           dev, state, buffer.name + ".",
           [&](ParameterState<Dev>& parameter) {
             return ParameterStore<Dev>::of(*buffer.buffer, parameter);
           },
           [](const ParameterSpec& spec) { return !spec.buffer; });
     if (writes) {
-      state.write(directory + "/optimizer.safetensors");
-      const nlohmann::ordered_json json{
+      state.note(steps_note, steps);
+      files.add(directory + "/optimizer.safetensors", [&](OpenFile& file) { state.write(file); });
+      if (more) more(files);
+      nlohmann::ordered_json json{
           {"format", 1},
           {"dhp", concat(version_major, ".", version_minor, ".", version_patch)},
           {"steps", progress.steps},
           {"updates", progress.updates},
           {"loss_scale", progress.loss_scale},
           {"good_steps", progress.good_steps}};
-      const auto text = json.dump(2) + "\n";
-      detail::replace_file(directory + "/state.json", [&](detail::OpenFile& file) {
-        file.write(std::as_bytes(std::span(text.data(), text.size())));
-      });
+      for (const auto& [name, value] : progress.settings) json["settings"][name] = value;
+      files.add(directory + "/state.json",
+                [&](OpenFile& file) { file.write(json.dump(2) + "\n"); });
+      files.commit();
     }
     mesh_.world().barrier();
   }
@@ -113,18 +119,15 @@ class Checkpoint {
     optimizer_.values_changed(dev);
     if (!is_directory || !std::filesystem::exists(path + "/state.json")) return {};
 
-    std::ifstream stream(path + "/state.json");
-    const auto json = nlohmann::json::parse(stream, nullptr, false);
-    const auto number = [&](const char* key) {
-      check(json.is_object() && json.contains(key) && json[key].is_number(), path,
-            "/state.json is damaged: it has no number \"", key, "\"");
-      return json[key].get<double>();
-    };
-    const TrainingProgress progress{.steps = static_cast<std::int64_t>(number("steps")),
-                                    .updates = static_cast<std::int64_t>(number("updates")),
-                                    .loss_scale = number("loss_scale"),
-                                    .good_steps = static_cast<int>(number("good_steps"))};
+    const auto progress = read_progress(path + "/state.json");
     const SafeTensors state(path + "/optimizer.safetensors");
+    for (const auto* file : {&model, &state})
+      check(
+          file->note(steps_note).empty() || file->note(steps_note) == concat(progress.steps),
+          file->path(), " is of step ", file->note(steps_note), " and ", path,
+          "/state.json of step ", progress.steps,
+          ": saving was interrupted or files were mixed; load model.safetensors by itself to start "
+          "from its weights");
     for (const auto& buffer : optimizer_.state()) {
       for (const auto& parameter : store_.parameters()) {
         if (parameter->spec.buffer) continue;
@@ -139,6 +142,31 @@ class Checkpoint {
   }
 
  private:
+  static constexpr const char* steps_note = "steps";
+
+  [[nodiscard]] static TrainingProgress read_progress(const std::string& path) {
+    std::ifstream stream(path);
+    const auto json = nlohmann::json::parse(stream, nullptr, false);
+    const auto has = [&](const char* key, bool right) {
+      check(right, path, " is damaged: it has no number of 0 or more \"", key, "\"");
+    };
+    const auto whole = [&](const char* key) {
+      has(key, json.is_object() && json.contains(key) && json[key].is_number_unsigned() &&
+                   json[key].template get<std::uint64_t>() < std::uint64_t{1} << 62);
+      return json[key].template get<std::int64_t>();
+    };
+    TrainingProgress progress{.steps = whole("steps"), .updates = whole("updates")};
+    has("loss_scale", json.contains("loss_scale") && json["loss_scale"].is_number() &&
+                          json["loss_scale"].template get<double>() >= 0);
+    progress.loss_scale = json["loss_scale"].template get<double>();
+    progress.good_steps = static_cast<int>(std::min<std::int64_t>(whole("good_steps"), 1 << 30));
+    if (json.contains("settings") && json["settings"].is_object())
+      for (const auto& [name, value] : json["settings"].items())
+        if (value.is_number_integer())
+          progress.settings.emplace_back(name, value.template get<std::int64_t>());
+    return progress;
+  }
+
   /// What a rank says of a parameter before it sends its part.
   struct Entry {
     std::string name;
@@ -147,10 +175,11 @@ class Checkpoint {
   };
 
   // Stage by stage, rank 0 hears from the first rank of the tensor axis what comes, and from each rank
-  // of it its part of every tensor. One replica speaks for all.
+  // of it its part of every tensor. One replica speaks for all. Returns the names, on rank 0.
   template <class ViewOf, class Wanted>
-  void gather(Dev& dev, SafeTensorsWriter& writer, const std::string& prefix, ViewOf view_of,
-              Wanted wanted) {
+  std::vector<std::string> gather(Dev& dev, SafeTensorsWriter& writer, const std::string& prefix,
+                                  ViewOf view_of, Wanted wanted) {
+    std::vector<std::string> names;
     auto& world = mesh_.world();
     const auto& shape = mesh_.shape();
     for (int stage = 0; stage < shape.pipeline; ++stage) {
@@ -173,16 +202,17 @@ class Checkpoint {
                                                   : receive_bytes(dev, rank_of(tensor), entry.dtype,
                                                                   spec.local_shape().count());
           if (tensor >= holders) continue;  // replicated: one copy is enough
-          for (std::int64_t at = 0; at < spec.local_shape().count(); ++at)
-            std::memcpy(whole.data() + static_cast<std::size_t>(
-                                           file_place(spec, unsplit_place(spec, spec.part, at))) *
-                                           element,
-                        bytes.data() + static_cast<std::size_t>(at) * element, element);
+          for_file_runs(spec, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
+            std::memcpy(whole.data() + static_cast<std::size_t>(to) * element,
+                        bytes.data() + static_cast<std::size_t>(from) * element,
+                        static_cast<std::size_t>(count) * element);
+          });
         }
         writer.add(prefix + entry.name, entry.dtype, file_shape(entry.spec), std::move(whole));
-        names_.push_back(entry.name);
+        names.push_back(entry.name);
       }
     }
+    return names;
   }
 
   template <class ViewOf, class Wanted>
@@ -257,16 +287,16 @@ class Checkpoint {
   }
 
   /// PyTorch's batch norms count their batches; its strict loading wants the counters.
-  void add_batch_counters(SafeTensorsWriter& writer, std::int64_t updates) {
+  static void add_batch_counters(SafeTensorsWriter& writer, const std::vector<std::string>& names,
+                                 std::int64_t updates) {
     constexpr std::string_view suffix = ".running_mean";
-    for (const auto& name : names_) {
+    for (const auto& name : names) {
       if (!name.ends_with(suffix)) continue;
       std::vector<std::byte> bytes(sizeof updates);
       std::memcpy(bytes.data(), &updates, sizeof updates);
       writer.add(name.substr(0, name.size() - suffix.size()) + ".num_batches_tracked", DType::i64,
                  {}, std::move(bytes));
     }
-    names_.clear();
   }
 
   void read_part(Dev& dev, const SafeTensors& file, const std::string& name,
@@ -279,25 +309,24 @@ class Checkpoint {
           " has another shape than the model's ", spec.shape,
           spec.file_order == FileOrder::same ? "" : " (kernel axes last in the file)",
           "; were the model's options the same?");
-    const auto bytes = file.read(*stored);
-    std::vector<double> values(static_cast<std::size_t>(to.count()));
-    visit_floating(stored->dtype, [&]<class T>(Tag<T>) {
-      for (std::size_t at = 0; at < values.size(); ++at) {
-        T value;
-        const auto place =
-            file_place(spec, unsplit_place(spec, spec.part, static_cast<std::int64_t>(at)));
-        std::memcpy(&value, bytes.data() + static_cast<std::size_t>(place) * sizeof(T), sizeof(T));
-        values[at] = static_cast<double>(value);
-      }
+    check(is_floating(stored->dtype), "tensor ", name, " of ", file.path(), " is of ",
+          stored->dtype, ", not of a floating-point type");
+    const auto whole = file.read(*stored);
+    const auto element = size_of(stored->dtype);
+    std::vector<std::byte> part(static_cast<std::size_t>(to.count()) * element);
+    for_file_runs(spec, [&](std::int64_t from, std::int64_t at, std::int64_t count) {
+      std::memcpy(part.data() + static_cast<std::size_t>(at) * element,
+                  whole.data() + static_cast<std::size_t>(from) * element,
+                  static_cast<std::size_t>(count) * element);
     });
-    const auto wide = Tensor<Dev>::from_host(dev, to.shape(), values);
-    cast(dev, wide.view(), to);
+    Tensor<Dev> read(dev, stored->dtype, to.shape());
+    dev.copy_from_host(read.mut().bytes(), part.data(), part.size());
+    cast(dev, read.view(), to);
   }
 
   Mesh<Dev>& mesh_;
   ParameterStore<Dev>& store_;
   Optimizer<Dev>& optimizer_;
-  std::vector<std::string> names_;
 };
 
 }  // namespace dhp

@@ -5,17 +5,13 @@
 // without overlap, and shape times type must be what the offsets say.
 #pragma once
 
+#include <dhp/core/open_file.hpp>
 #include <dhp/core/shape.hpp>
 #include <dhp/core/types.hpp>
 
-#include <fcntl.h>
 #include <nlohmann/json.hpp>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <map>
 #include <set>
 #include <span>
@@ -48,67 +44,12 @@ inline const char* safetensors_name(DType type) {
   return "?";
 }
 
-/// A file descriptor that closes itself; errors name the file.
-class OpenFile {
- public:
-  OpenFile(const std::string& path, int flags)
-      : path_(path), fd_(::open(path.c_str(), flags, 0666)) {
-    check(fd_ >= 0, "cannot open ", path, ": ", std::strerror(errno));
-  }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  ~OpenFile() { ::close(fd_); }
-
-  [[nodiscard]] std::uint64_t size() const {
-    struct stat status {};
-    check(::fstat(fd_, &status) == 0, "cannot look at ", path_, ": ", std::strerror(errno));
-    check(S_ISREG(status.st_mode), path_, " is not a file");
-    return static_cast<std::uint64_t>(status.st_size);
-  }
-  void read(std::uint64_t at, std::span<std::byte> to) const {
-    while (!to.empty()) {
-      const auto got = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(at));
-      if (got < 0 && errno == EINTR) continue;
-      check(got > 0, "cannot read ", path_, " at byte ", at, ": ",
-            got == 0 ? "the file ends there" : std::strerror(errno));
-      at += static_cast<std::uint64_t>(got);
-      to = to.subspan(static_cast<std::size_t>(got));
-    }
-  }
-  void write(std::span<const std::byte> from) {
-    while (!from.empty()) {
-      const auto put = ::write(fd_, from.data(), from.size());
-      if (put < 0 && errno == EINTR) continue;
-      check(put >= 0, "cannot write ", path_, ": ", std::strerror(errno));
-      from = from.subspan(static_cast<std::size_t>(put));
-    }
-  }
-  void sync() { check(::fsync(fd_) == 0, "cannot write ", path_, ": ", std::strerror(errno)); }
-
- private:
-  std::string path_;
-  int fd_;
-};
-
-/// Writes a file whole or not at all: what was there stays good until the new one is complete.
-template <class Write>
-void replace_file(const std::string& path, Write write) {
-  const auto temporary = path + ".part";
-  {
-    OpenFile file(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
-    write(file);
-    file.sync();
-  }
-  check(::rename(temporary.c_str(), path.c_str()) == 0, "cannot rename ", temporary, " to ", path,
-        ": ", std::strerror(errno));
-}
-
 }  // namespace detail
 
 /// An open file; tensors are read when asked for.
 class SafeTensors {
  public:
-  explicit SafeTensors(const std::string& path) : path_(path), file_(path, O_RDONLY | O_CLOEXEC) {
+  explicit SafeTensors(const std::string& path) : path_(path), file_(path, O_RDONLY) {
     constexpr std::uint64_t longest_header = 100'000'000;
     const auto size = file_.size();
     check(size >= 8, path, " is no safetensors file: it has ", size, " bytes, fewer than 8");
@@ -137,6 +78,11 @@ class SafeTensors {
     return bytes;
   }
   [[nodiscard]] const std::string& path() const { return path_; }
+  /// What the header says beside tensors; empty where it has no such entry.
+  [[nodiscard]] std::string note(const std::string& key) const {
+    const auto found = notes_.find(key);
+    return found == notes_.end() ? "" : found->second;
+  }
 
  private:
   void parse(const std::string& text, std::uint64_t data_bytes) {
@@ -155,6 +101,9 @@ class SafeTensors {
     check(twice.empty(), path_, " is damaged: its header has \"", twice, "\" twice");
     for (const auto& [name, value] : json.items())
       if (name != "__metadata__") tensors_[name] = parse_tensor(name, value);
+      else if (value.is_object())
+        for (const auto& [key, note] : value.items())
+          if (note.is_string()) notes_[key] = note.get<std::string>();
     check_ranges(data_bytes);
   }
 
@@ -213,12 +162,13 @@ class SafeTensors {
   }
 
   std::string path_;
-  detail::OpenFile file_;
+  OpenFile file_;
   std::uint64_t data_ = 0;
   std::map<std::string, StoredTensor> tensors_;
+  std::map<std::string, std::string> notes_;
 };
 
-/// Collects tensors and writes them as one file, whole or not at all.
+/// Collects tensors and writes them as one file.
 class SafeTensorsWriter {
  public:
   void add(const std::string& name, DType dtype, std::vector<std::int64_t> shape,
@@ -235,15 +185,21 @@ class SafeTensorsWriter {
     data_.push_back(std::move(bytes));
   }
 
-  void write(const std::string& path) const {
-    auto header = header_.is_null() ? std::string("{}") : header_.dump();
+  /// A word beside the tensors ("__metadata__").
+  void note(const std::string& key, const std::string& value) {
+    header_["__metadata__"][key] = value;
+  }
+
+  void write(OpenFile& file) const {
+    auto header = header_.dump();
     header.resize((header.size() + 7) / 8 * 8, ' ');  // data begin at a multiple of 8
     const std::uint64_t length = header.size();
-    detail::replace_file(path, [&](detail::OpenFile& file) {
-      file.write(std::as_bytes(std::span(&length, 1)));
-      file.write(std::as_bytes(std::span(header.data(), header.size())));
-      for (const auto& bytes : data_) file.write(bytes);
-    });
+    file.write(std::as_bytes(std::span(&length, 1)));
+    file.write(header);
+    for (const auto& bytes : data_) file.write(bytes);
+  }
+  void write(const std::string& path) const {
+    replace_file(path, [&](OpenFile& file) { write(file); });
   }
 
  private:

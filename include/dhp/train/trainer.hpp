@@ -42,6 +42,8 @@ struct TrainingProgress {
   std::int64_t updates = 0;  ///< done by the optimizer
   double loss_scale = 0;     ///< 0: as the options say
   int good_steps = 0;        ///< since the loss scale changed
+  /// What else a run that goes on should have in common with the one that was saved: name and value.
+  std::vector<std::pair<std::string, std::int64_t>> settings{};
 };
 
 template <class Dev, Trainable<Dev> M>
@@ -81,7 +83,8 @@ class Trainer {
                       .loss_scale = scale_.value()};
     const double unscale = 1 / scale_.value();
     const bool finite = std::isfinite(norm) && loss.first_bad_micro_batch < 0;
-    if (!finite && !scale_.dynamic()) stop(step, loss, norm);
+    // At the least scale of all it is not the scale's fault.
+    if (!finite && (!scale_.dynamic() || scale_.at_least())) stop(step, loss, norm);
     report.skipped = !scale_.update(finite);
     if (!report.skipped) {
       ++updates_;
@@ -106,7 +109,10 @@ class Trainer {
   [[nodiscard]] std::int64_t steps_done() const { return steps_; }
   [[nodiscard]] Optimizer<Dev>& optimizer() { return optimizer_; }
   [[nodiscard]] TrainingProgress progress() const {
-    return {steps_, updates_, scale_.value(), scale_.good_steps()};
+    return {.steps = steps_,
+            .updates = updates_,
+            .loss_scale = scale_.value(),
+            .good_steps = scale_.good_steps()};
   }
   /// Goes on where a loaded checkpoint was.
   void resume(const TrainingProgress& progress) {
@@ -117,30 +123,35 @@ class Trainer {
   }
 
  private:
-  /// Runs the offending micro-batch again with every layer checked, to name the first bad one.
+  /// Runs the micro-batches again with every layer checked, to name the first bad one. Replicas go side
+  /// by side, since a layer may wait for the others' micro-batches.
   [[noreturn]] void stop(Step<Dev> step, const GlobalLoss& loss, double norm) {
-    const auto number = step.number + 1;
-    step.find_nonfinite = true;
+    const bool loss_is_bad = loss.first_bad_micro_batch >= 0;
+    const auto what = concat(
+        "step ", step.number + 1, ": ",
+        loss_is_bad ? concat("the loss is not finite (", loss.value(), ")")
+                    : concat("the loss is finite but the gradient is not (norm ", norm, ")"));
     for (std::size_t at = 0; at < step.batches.size(); ++at) {
-      const bool suspected =
-          loss.first_bad_micro_batch < 0 || step.batches[at].index == loss.first_bad_micro_batch;
-      if (!suspected) continue;
       auto alone = step;
       alone.batches = step.batches.subspan(at, 1);
+      alone.find_nonfinite = !loss_is_bad || alone.batches[0].index == loss.first_bad_micro_batch;
       try {
         model_.replay(dev_, alone);
-      } catch (const Error& error) {
-        fail("step ", number, ": ", loss_text(loss, norm), "; ", error.sentence());
+      } catch (const NotFinite& error) {
+        fail(what, "; ", error.sentence(), " (micro-batch ", alone.batches[0].index, ")");
       }
     }
     mesh_.world().barrier();  // a rank that names the layer ends the others here
-    fail("step ", number, ": ", loss_text(loss, norm),
-         ", though every layer's output is: the loss itself overflowed; lower --lr");
-  }
-  [[nodiscard]] static std::string loss_text(const GlobalLoss& loss, double norm) {
-    return loss.first_bad_micro_batch >= 0
-               ? concat("the loss is not finite (", loss.value(), ")")
-               : concat("the loss is finite but the gradient is not (norm ", norm, ")");
+    if (loss_is_bad)
+      fail(what,
+           " behind a last layer whose output is: the loss itself overflowed; a lower learning "
+           "rate may help");
+    fail(what, ", though every layer's output and input gradient is: ",
+         model_.store().options().order_free
+             ? "a weight gradient left the range of order-free sums (2^18); clip, lower the "
+               "learning "
+               "rate, or sum in floating point"
+             : "a weight gradient overflowed; a lower learning rate may help");
   }
 
   Dev& dev_;

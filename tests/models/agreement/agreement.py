@@ -114,35 +114,47 @@ def gap(found, expected):
     return apart if largest < 1e-9 else apart / largest
 
 
-def compare(name, kind, model):
-    tensors = read(name)
+def run(model, tensors, cast=lambda tensor: tensor):
+    """Logits, losses and gradients of PyTorch; cast changes the type of all floating-point tensors."""
+    tensors = {key: cast(value.detach()) if value.is_floating_point() else value for key, value in tensors.items()}
     w = {key: value.requires_grad_() for key, value in part(tensors, "weight.").items()}
     logits, losses = model(w, tensors)
     sum(losses).backward()
+    return ({key: value.detach() for key, value in logits.items()}, torch.stack(losses).detach().double(),
+            {key: value.grad.double() for key, value in w.items()})
+
+
+def far(found, expected):
+    """Relative L2; a true gradient of zero is rounding only."""
+    norm = expected.norm().item()
+    return (found.double() - expected).norm().item() / (norm if norm > 1e-4 else 1.0)
+
+
+def compare(name, kind, model):
+    tensors = read(name)
+    logits, loss, expected = run(model, tensors)
     exact = kind == "f64"
-    loss = torch.stack(losses).double()
-    found_logits = part(tensors, "logits.")
+    found_logits, found = part(tensors, "logits."), part(tensors, "gradient.")
     assert set(found_logits) == set(logits), set(found_logits) ^ set(logits)
-    worst = {"logits": max(gap(found_logits[key], logits[key].detach()) for key in logits),
-             "loss": (tensors["losses"] - loss).abs().max().item() / loss.abs().max().item()}
-    names = part(tensors, "gradient.")
-    assert set(names) == set(w), set(names) ^ set(w)
-    gradients = {}
-    for key, found in names.items():
-        expected = w[key].grad
-        norm = expected.norm().item()
-        if exact:
-            gradients[key] = gap(found, expected)
-        else:  # relative L2; a true gradient of zero is rounding only
-            gradients[key] = (found - expected).norm().item() / (norm if norm > 1e-4 else 1.0)
+    assert set(found) == set(expected), set(found) ^ set(expected)
+    limits = {"logits": 1e-9 if exact else 1e-4, "loss": 1e-9 if exact else 1e-4, "gradient": 1e-9}
+    if not exact:
+        # A ReLU that flips by a rounding makes the gradients of a deep net on a few images jump, in any
+        # implementation: they are held against float64, and to no less than PyTorch's own float32 is.
+        single = expected
+        _, _, expected = run(model, tensors, lambda tensor: tensor.double())
+        limits["gradient"] = max(1e-2, max(far(single[key], expected[key]) for key in single))
+    distance = gap if exact else far
+    gradients = {key: distance(found[key], expected[key]) for key in found}
     key = max(gradients, key=gradients.get)
-    worst["gradient"] = gradients[key]
-    limits = {"logits": 1e-9 if exact else 1e-4, "loss": 1e-9 if exact else 1e-4,
-              "gradient": 1e-9 if exact else 1e-2}
+    worst = {"logits": max(gap(found_logits[key], logits[key]) for key in logits),
+             "loss": (tensors["losses"] - loss).abs().max().item() / loss.abs().max().item(),
+             "gradient": gradients[key]}
     good = all(worst[what] <= limits[what] for what in limits)
-    print("%-15s %s  %s  worst gradient %s  %s" % (
+    print("%-15s %s  %s  at most %.1e  worst %s  %s" % (
         name.split("/")[-1].split(".")[0], kind,
-        "  ".join("%s %.1e" % pair for pair in worst.items()), key, "ok" if good else "TOO FAR"))
+        "  ".join("%s %.1e" % pair for pair in worst.items()), limits["gradient"], key,
+        "ok" if good else "TOO FAR"))
     return good
 
 

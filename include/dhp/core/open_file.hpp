@@ -1,0 +1,106 @@
+// Files as the system has them, with errors that name the file; and files that are replaced whole or not
+// at all.
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// A file descriptor that closes itself. Positions and sizes are in bytes.
+class OpenFile {
+ public:
+  /// flags as of open(2); a new file gets the rights that the umask leaves.
+  OpenFile(const std::string& path, int flags)
+      : path_(path), fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+    check(fd_ >= 0, "cannot open ", path, ": ", std::strerror(errno));
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  ~OpenFile() { ::close(fd_); }
+
+  [[nodiscard]] std::uint64_t size() const {
+    struct stat status {};
+    check(::fstat(fd_, &status) == 0, "cannot look at ", path_, ": ", std::strerror(errno));
+    check(S_ISREG(status.st_mode), path_, " is not a file");
+    return static_cast<std::uint64_t>(status.st_size);
+  }
+  void read(std::uint64_t at, std::span<std::byte> to) const {
+    while (!to.empty()) {
+      const auto got = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(at));
+      if (got < 0 && errno == EINTR) continue;
+      check(got > 0, "cannot read ", path_, " at byte ", at, ": ",
+            got == 0 ? "the file ends there" : std::strerror(errno));
+      at += static_cast<std::uint64_t>(got);
+      to = to.subspan(static_cast<std::size_t>(got));
+    }
+  }
+  void write(std::span<const std::byte> from) {
+    while (!from.empty()) {
+      const auto put = ::write(fd_, from.data(), from.size());
+      if (put < 0 && errno == EINTR) continue;
+      check(put >= 0, "cannot write ", path_, ": ", std::strerror(errno));
+      from = from.subspan(static_cast<std::size_t>(put));
+    }
+  }
+  void write(const std::string& text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
+  /// Returns when all that was written is on the disk.
+  void sync() { check(::fsync(fd_) == 0, "cannot write ", path_, ": ", std::strerror(errno)); }
+
+ private:
+  std::string path_;
+  int fd_;
+};
+
+/// Files that take the place of older ones together: each is written to "PATH.part" first, and what was at
+/// PATH stays good until commit(). Without commit() nothing is replaced.
+class FileReplacement {
+ public:
+  FileReplacement() = default;
+  FileReplacement(const FileReplacement&) = delete;
+  FileReplacement& operator=(const FileReplacement&) = delete;
+  ~FileReplacement() {
+    for (const auto& path : paths_) ::unlink(part(path).c_str());
+  }
+
+  /// write(OpenFile&) gives the contents of `path`.
+  template <class Write>
+  void add(const std::string& path, Write write) {
+    paths_.push_back(path);
+    OpenFile file(part(path), O_WRONLY | O_CREAT | O_TRUNC);
+    write(file);
+    file.sync();
+  }
+  void commit() {
+    for (const auto& path : std::exchange(paths_, {}))
+      check(::rename(part(path).c_str(), path.c_str()) == 0, "cannot rename ", part(path), " to ",
+            path, ": ", std::strerror(errno));
+  }
+
+ private:
+  static std::string part(const std::string& path) { return path + ".part"; }
+  std::vector<std::string> paths_;
+};
+
+/// One file, whole or not at all.
+template <class Write>
+void replace_file(const std::string& path, Write write) {
+  FileReplacement files;
+  files.add(path, write);
+  files.commit();
+}
+
+}  // namespace dhp

@@ -1,0 +1,65 @@
+// The check of what layers return: off, it costs and changes nothing; on, it names the innermost layer.
+#include <dhp/cpu.hpp>
+#include <dhp/nn/linear.hpp>
+#include <dhp/nn/recompute.hpp>
+#include <dhp/nn/sequential.hpp>
+#include <tests/support/gradients.hpp>
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+using namespace tests;
+
+namespace {
+
+/// outer > body > inner, where inner's weight is not finite.
+AnyLayer<Cpu> nested(Build<Cpu>& build, bool recomputed) {
+  Sequential<Cpu> body;
+  body.add("fine", Linear<Cpu>(build, "fine", {.in = 2, .out = 2}));
+  body.add("inner", Linear<Cpu>(build, "inner", {.in = 2, .out = 2}));
+  Sequential<Cpu> outer;
+  if (recomputed) outer.add("body", recompute<Cpu>(std::move(body)));
+  else outer.add("body", std::move(body));
+  return {"outer", std::move(outer)};
+}
+
+std::string message(bool recomputed, bool find_nonfinite) {
+  Cpu dev;
+  Build<Cpu> build;
+  auto layer = nested(build, recomputed);
+  ParameterList<Cpu> parameters;
+  layer.parameters(parameters);
+  ParameterStore<Cpu> store(dev, parameters, {});
+  for (const auto& parameter : parameters)
+    if (parameter->spec.name == "inner.weight")
+      fill(dev, parameter->value, std::numeric_limits<double>::infinity());
+  return message_of([&] {
+    Tape<Cpu> tape({.find_nonfinite = find_nonfinite});
+    (void)layer.forward(dev, random_tensor<float>(dev, {3, 2}, 1), tape);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("layers: the first whose output is not finite is named with all that it is inside of") {
+  for (const bool recomputed : {false, true}) {
+    CHECK(message(recomputed, true) == "the output of layer outer > body > inner is not finite");
+    CHECK(message(recomputed, false) == "no error");
+  }
+}
+
+TEST_CASE("layers: an input gradient that is not finite is told from an output") {
+  Cpu dev;
+  Build<Cpu> build;
+  auto layer = nested(build, false);
+  ParameterList<Cpu> parameters;
+  layer.parameters(parameters);
+  ParameterStore<Cpu> store(dev, parameters, {});
+  Tape<Cpu> tape({.find_nonfinite = true});
+  (void)layer.forward(dev, random_tensor<float>(dev, {3, 2}, 1), tape);
+  auto dy = random_tensor<float>(dev, {3, 2}, 2);
+  fill(dev, dy.mut(), std::numeric_limits<double>::quiet_NaN());
+  CHECK(message_of([&] { (void)layer.backward(dev, std::move(dy), tape); }) ==
+        "the input gradient of layer outer > body > inner is not finite");
+}
