@@ -137,13 +137,12 @@ def compare(name, kind, model):
     found_logits, found = part(tensors, "logits."), part(tensors, "gradient.")
     assert set(found_logits) == set(logits), set(found_logits) ^ set(logits)
     assert set(found) == set(expected), set(found) ^ set(expected)
-    limits = {"logits": 1e-9 if exact else 1e-4, "loss": 1e-9 if exact else 1e-4, "gradient": 1e-9}
+    limits = {"logits": 1e-9 if exact else 1e-4, "loss": 1e-9 if exact else 1e-4,
+              "gradient": 1e-9 if exact else 1e-2}
     if not exact:
-        # A ReLU that flips by a rounding makes the gradients of a deep net on a few images jump, in any
-        # implementation: they are held against float64, and to no less than PyTorch's own float32 is.
-        single = expected
+        # Gradients in float32 are held against float64 at the same weights: a ReLU that flips by a rounding
+        # makes those of a deep net jump, and PyTorch's own float32 is up to 2e-2 from its float64 here.
         _, _, expected = run(model, tensors, lambda tensor: tensor.double())
-        limits["gradient"] = max(1e-2, max(far(single[key], expected[key]) for key in single))
     distance = gap if exact else far
     gradients = {key: distance(found[key], expected[key]) for key in found}
     key = max(gradients, key=gradients.get)
@@ -151,10 +150,9 @@ def compare(name, kind, model):
              "loss": (tensors["losses"] - loss).abs().max().item() / loss.abs().max().item(),
              "gradient": gradients[key]}
     good = all(worst[what] <= limits[what] for what in limits)
-    print("%-15s %s  %s  at most %.1e  worst %s  %s" % (
+    print("%-15s %s  %s  worst gradient %s  %s" % (
         name.split("/")[-1].split(".")[0], kind,
-        "  ".join("%s %.1e" % pair for pair in worst.items()), limits["gradient"], key,
-        "ok" if good else "TOO FAR"))
+        "  ".join("%s %.1e" % pair for pair in worst.items()), key, "ok" if good else "TOO FAR"))
     return good
 
 
