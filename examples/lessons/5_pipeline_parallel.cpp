@@ -17,7 +17,7 @@ int main() {
     const auto lists = all_stages(kind, stages, micro_batches, chunks);
     const auto report = check_schedule(lists, chunks, micro_batches, 4);
     const std::string name(name_of(kind));
-    std::printf("%s: proved, at most %d message on an edge\n%s\n", name.c_str(),
+    std::printf("%s: proved, messages on an edge: at most %d\n%s\n", name.c_str(),
                 report.most_messages, draw(lists).c_str());
 
     std::mutex mutex;

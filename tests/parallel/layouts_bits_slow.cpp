@@ -92,9 +92,9 @@ TEST_CASE("order-free: replicas and stages change no bit, fp64 and 16 bits") {
 TEST_CASE("order-free: reducers, buckets, recompute and threads change no bit") {
   auto settings = exactly(DType::f32);
   const auto serial = run({}, settings);
-  SUBCASE("plain reducer") { settings.reducer = ReducerKind::plain; }
-  SUBCASE("a bucket for each parameter") { settings.bucket_bytes = 1; }
-  SUBCASE("one bucket") { settings.bucket_bytes = std::size_t{1} << 30; }
+  SUBCASE("plain reducer") { settings.reducer = Plain{}; }
+  SUBCASE("a bucket for each parameter") { settings.reducer = Bucketed{.bytes = 1}; }
+  SUBCASE("one bucket") { settings.reducer = Bucketed{.bytes = std::size_t{1} << 30}; }
   SUBCASE("two threads") { settings.threads = 2; }
   check_same_bits(serial, run({}, settings));
   check_same_bits(serial, run(spread(3, 2, zero_bubble), settings));

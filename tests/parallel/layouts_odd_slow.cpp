@@ -245,7 +245,7 @@ TEST_CASE("dropout: rows go by their global numbers, given or counted") {
 
 TEST_CASE("odd layouts: recompute and a plain reducer change nothing") {
   const auto serial = run({}, {});
-  const RunSettings plain{.reducer = ReducerKind::plain};
+  const RunSettings plain{.reducer = Plain{}};
   for (const auto& layout : {Layout{}, Layout{{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble},
                              Layout{{.data = 2, .tensor = 2, .pipeline = 2}, interleaved, 2}}) {
     CAPTURE(to_text(layout));

@@ -102,8 +102,8 @@ class Recorder {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("reducers sum over replicas, whatever is ready first", Options, Plain,
-                   Bucketed) {
+TEST_CASE_TEMPLATE("reducers sum over replicas, whatever is ready first", Options, Plain, Bucketed,
+                   ReducerChoice) {
   for (const bool order_free : {false, true})
     for (const int replicas : {1, 2, 3, 4}) {
       CAPTURE(order_free);
@@ -168,7 +168,7 @@ TEST_CASE("finish() refuses to end a step in which something was not ready") {
 }
 
 TEST_CASE_TEMPLATE("a sum that left its range on one replica is NaN on all", Options, Plain,
-                   Bucketed) {
+                   Bucketed, ReducerChoice) {
   for (const double bad : {1e6, HUGE_VAL, std::nan("")}) {
     std::vector<int> all_nan(3, 1);
     run_ranks(3,

@@ -32,18 +32,16 @@ struct Layout {
   }
 };
 
-enum class ReducerKind { bucketed, plain };
 enum class OptimizerKind { sgd, lars, adamw, lamb };
 
 struct RunSettings {
   dhp::DType compute = dhp::DType::f64;
   bool order_free = false;
-  ReducerKind reducer = ReducerKind::bucketed;
+  dhp::ReducerChoice reducer = dhp::Bucketed{.bytes = 4096};
   OptimizerKind optimizer = OptimizerKind::sgd;
   int steps = 5;
   std::int64_t micro_batches = 8;
   double lr = 0.05;
-  std::size_t bucket_bytes = 4096;
   dhp::LossScaleOptions loss_scale{};
   int threads = 1;  ///< of each rank's device
 };
@@ -122,17 +120,13 @@ void on_each_rank(const Layout& layout, const RunSettings& settings, MakeModel m
             example(dev));
         dhp::Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model());
         const auto optimizer = make_optimizer(dev, pipeline.store(), norms, settings.optimizer);
-        const auto train = [&](auto reducer) {
-          dhp::DataParallel replicas(dev, pipeline, mesh.data(), reducer);
-          dhp::Trainer trainer(dev, replicas, mesh, *optimizer, norms,
-                               {.learning_rate = {.peak = settings.lr},
-                                .clip = 1.0,
-                                .loss_scale = settings.loss_scale,
-                                .seed = 11});
-          body(dev, mesh, pipeline, trainer);
-        };
-        if (settings.reducer == ReducerKind::plain) train(dhp::Plain{});
-        else train(dhp::Bucketed{.bytes = settings.bucket_bytes});
+        dhp::DataParallel replicas(dev, pipeline, mesh.data(), settings.reducer);
+        dhp::Trainer trainer(dev, replicas, mesh, *optimizer, norms,
+                             {.learning_rate = {.peak = settings.lr},
+                              .clip = 1.0,
+                              .loss_scale = settings.loss_scale,
+                              .seed = 11});
+        body(dev, mesh, pipeline, trainer);
       },
       {.timeout_s = 60});
 }
