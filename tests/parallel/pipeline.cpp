@@ -41,13 +41,13 @@ MicroBatch<Cpu> one_and_zero(Cpu& dev, std::int64_t k) {
 // Runs body(dev, mesh, pipeline) on each of `stages` ranks.
 template <class MakeModel, class Body>
 void on_stages(int stages, PipelineOptions options, MakeModel make_model, Body body) {
+  options.store.compute = DType::f64;
   run_ranks(stages,
             [&](Comm<Cpu> world) {
               Cpu dev;
               Mesh<Cpu> mesh(std::move(world), {.pipeline = stages});
               Build<Cpu> build;
               build.compute = DType::f64;
-              options.store.compute = DType::f64;
               PipelineParallel<Cpu> pipeline(dev, make_model(build), mesh, options,
                                              one_and_zero(dev, 0));
               body(dev, mesh, pipeline);
