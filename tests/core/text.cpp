@@ -1,0 +1,35 @@
+#include <dhp/core/error.hpp>
+#include <dhp/core/text.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace {
+
+using dhp::concat;
+
+TEST_CASE("concat: strings, characters, truth and numbers in their shortest exact form") {
+  const std::string name = "x";
+  CHECK(concat("a", name, std::string_view("b"), 'c', true, false) == "axbctruefalse");
+  CHECK(concat(-7, " ", std::uint64_t{18446744073709551615u}) == "-7 18446744073709551615");
+  CHECK(concat(0.1, " ", 0.1f, " ", 1e300) == "0.1 0.1 1e+300");
+  CHECK(concat(-std::nan(""), " ", -std::numeric_limits<double>::infinity()) == "nan -inf");
+  CHECK(concat().empty());
+}
+
+TEST_CASE("errors: a sentence for people, and the place for whoever mends it") {
+  const int line = __LINE__ + 2;
+  try {
+    dhp::check(1 > 2, "1 is not above ", 2, "; choose 3");
+    FAIL("not refused");
+  } catch (const dhp::Error& error) {
+    CHECK(error.sentence() == "1 is not above 2; choose 3");
+    CHECK(static_cast<int>(error.where().line()) == line);
+    CHECK(std::string(error.what()) == concat("1 is not above 2; choose 3 [text.cpp:", line, "]"));
+  }
+  dhp::check(true, "never said");
+}
+
+}  // namespace

@@ -1,0 +1,81 @@
+// 16-bit types: every value there and back, rounding to nearest even, and what is not finite.
+#include <dhp/core/types.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace {
+
+using namespace dhp;
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+template <class T>
+T from_bits(unsigned bits) {
+  T value;
+  value.bits = static_cast<std::uint16_t>(bits);
+  return value;
+}
+
+TEST_CASE_TEMPLATE("types: all 65,536 values survive float, NaN as NaN", T, bf16, f16) {
+  int wrong = 0;
+  for (unsigned bits = 0; bits < 65536; ++bits) {
+    const auto value = from_bits<T>(bits);
+    const float wide = value;
+    const T back(wide);
+    wrong += std::isnan(wide) ? !std::isnan(static_cast<float>(back)) : back.bits != bits;
+  }
+  CHECK(wrong == 0);
+}
+
+// Between two neighbours the middle goes to the even one and all else to the nearer one.
+TEST_CASE_TEMPLATE("types: rounds to nearest even", T, bf16, f16) {
+  int wrong = 0;
+  for (unsigned bits = 0; bits < 0x7fff; ++bits) {
+    const float low = from_bits<T>(bits);
+    const float high = from_bits<T>(bits + 1);
+    if (!std::isfinite(low) || !std::isfinite(high)) continue;
+    const float middle = low + (high - low) / 2;
+    if (middle == low || middle == high) continue;  // below what a float can part
+    for (const float sign : {1.0f, -1.0f}) {
+      const auto rounded = [&](float value) { return T(sign * value).bits & 0x7fffu; };
+      wrong += rounded(middle) != (bits % 2 == 0 ? bits : bits + 1);
+      wrong += rounded(std::nextafter(middle, low)) != bits;
+      wrong += rounded(std::nextafter(middle, high)) != bits + 1;
+    }
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("types: what is too large becomes infinite, what is too small zero with its sign") {
+  CHECK(static_cast<float>(f16(65519.0f)) == 65504.0f);
+  CHECK(static_cast<float>(f16(65520.0f)) == infinity);
+  CHECK(static_cast<float>(f16(-1e30f)) == -infinity);
+  CHECK(static_cast<float>(f16(5.9604645e-8f)) == 5.9604645e-8f);  // the least subnormal
+  CHECK(f16(-1e-30f).bits == 0x8000);
+  CHECK(static_cast<float>(bf16(std::numeric_limits<float>::max())) == infinity);
+  CHECK(static_cast<float>(bf16(-infinity)) == -infinity);
+  CHECK(bf16(-0.0f).bits == 0x8000);
+}
+
+TEST_CASE("types: sizes, names and the types that sums are taken in") {
+  for (const auto type :
+       {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8}) {
+    visit_any(type, [&]<class T>(Tag<T>) {
+      CHECK(dtype_of<T>() == type);
+      CHECK(sizeof(T) == size_of(type));
+    });
+    CHECK(is_floating(type) == (name_of(type)[0] == 'f' || name_of(type)[0] == 'b'));
+  }
+  CHECK(accumulation_type(DType::f64) == DType::f64);
+  for (const auto type : {DType::f32, DType::bf16, DType::f16})
+    CHECK(accumulation_type(type) == DType::f32);
+  CHECK_THROWS_WITH_AS(visit_floating(DType::i32, [](auto) {}),
+                       doctest::Contains("expected a floating-point tensor, got i32"), Error);
+  CHECK_THROWS_WITH_AS(visit_accumulator(DType::bf16, [](auto) {}),
+                       doctest::Contains("f64 or f32), got bf16"), Error);
+}
+
+}  // namespace

@@ -1,0 +1,103 @@
+// The tape is a stack; weight gradients on it run at once or later; a batch says what it lacks.
+#include <dhp/device/cpu.hpp>
+#include <dhp/tensor/tape.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+using namespace tests;
+
+namespace {
+
+Tensor<Cpu> number(Cpu& dev, double value) {
+  return Tensor<Cpu>::from_host(dev, {1}, std::vector<double>{value});
+}
+double value_of(const Tensor<Cpu>& tensor) { return *tensor.view().data<double>(); }
+
+TEST_CASE("tape: pops in the reverse order of the pushes, and no more than was pushed") {
+  Cpu dev;
+  Tape<Cpu> tape({});
+  tape.push(number(dev, 1));
+  tape.push(number(dev, 2));
+  tape.push_shape({3, 4});
+  CHECK(tape.size_bytes() == 16);
+  CHECK(value_of(tape.pop()) == 2);
+  CHECK(!tape.empty());
+  CHECK(tape.pop_shape() == Shape{3, 4});
+  CHECK(value_of(tape.pop()) == 1);
+  CHECK(tape.empty());
+  CHECK(message_of([&] { (void)tape.pop(); }) == "backward pops more than forward pushed");
+  CHECK(message_of([&] { (void)tape.pop_shape(); }) ==
+        "backward pops more shapes than forward pushed");
+}
+
+TEST_CASE("tape: in evaluation nothing is kept") {
+  Cpu dev;
+  Tape<Cpu> tape({.mode = Mode::eval});
+  CHECK(!tape.keeps());
+  tape.push(number(dev, 1));
+  tape.push_shape({1});
+  CHECK(tape.empty());
+}
+
+TEST_CASE("tape: a weight gradient runs at once, or once later, and lets go of what it read") {
+  Cpu dev;
+  Tape<Cpu> tape({});
+  int runs = 0;
+  tape.weight_gradient(dev, [&](Cpu&) { ++runs; });
+  CHECK(runs == 1);
+
+  auto x = number(dev, 5);
+  double seen = 0;
+  {
+    std::vector<Work<Cpu>> later;
+    tape.defer_to(&later);
+    tape.weight_gradient(dev, [&seen, shared = x.share()](Cpu&) { seen = value_of(shared); });
+    // A tape inside this one puts its work off too.
+    auto inner = tape.nested(true, true);
+    inner.weight_gradient(dev, [&](Cpu&) { ++runs; });
+    REQUIRE(later.size() == 2);
+    CHECK(seen == 0);
+    CHECK(!x.unique());
+    for (auto& work : later) work(dev);
+    CHECK(seen == 5);
+    CHECK(runs == 2);
+  }
+  CHECK(x.unique());
+  tape.defer_to(nullptr);
+  tape.weight_gradient(dev, [&](Cpu&) { ++runs; });
+  CHECK(runs == 3);
+}
+
+TEST_CASE("tape: a nested one has the same step, and its own stack") {
+  Cpu dev;
+  Tape<Cpu> tape({.seed = 4, .step = 9});
+  auto again = tape.nested(true, true);
+  CHECK(again.context().recomputing);
+  CHECK(again.context().random(3).seed == 4);
+  CHECK(again.context().random(3).step == 9);
+  CHECK(!tape.nested(true, false).context().recomputing);
+  CHECK(again.nested(true, false).context().recomputing);  // inside of it all is
+  again.push(number(dev, 1));
+  CHECK(tape.empty());
+  CHECK(!tape.nested(false, false).keeps());
+}
+
+TEST_CASE("micro-batch: what is not there is named") {
+  Cpu dev;
+  MicroBatch<Cpu> batch;
+  batch.side.emplace_back("labels", number(dev, 3));
+  batch.counts = {{"samples", 8}};
+  CHECK(batch.has("labels"));
+  CHECK(value_of(batch.at("labels")) == 3);
+  CHECK(batch.count_of("samples") == 8);
+  CHECK(message_of([&] { (void)batch.at("offsets"); }) ==
+        "the batch has no side input \"offsets\"; its loader must provide it for this model");
+  CHECK(message_of([&] { (void)batch.count_of("tokens"); }) ==
+        "the batch does not say how much the loss term \"tokens\" counts");
+  const Tape<Cpu> without({});
+  CHECK(message_of([&] { (void)without.batch(); }) ==
+        "this layer reads side inputs, but the step has no batch");
+}
+
+}  // namespace

@@ -1,0 +1,89 @@
+// Owners and views: who may write, and what is refused.
+#include <dhp/device/cpu.hpp>
+#include <dhp/tensor/tensor.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+using namespace tests;
+
+namespace {
+
+static_assert(!std::is_copy_constructible_v<Tensor<Cpu>>);
+static_assert(std::is_nothrow_move_constructible_v<Tensor<Cpu>>);
+static_assert(!std::is_convertible_v<ConstView<Cpu>, View<Cpu>>);
+
+Tensor<Cpu> counting(Cpu& dev, const Shape& shape) {
+  std::vector<float> values(static_cast<std::size_t>(shape.count()));
+  for (std::size_t at = 0; at < values.size(); ++at) values[at] = static_cast<float>(at);
+  return Tensor<Cpu>::from_host(dev, shape, values);
+}
+
+TEST_CASE("tensor: from the host and back") {
+  Cpu dev;
+  const auto x = counting(dev, {2, 3});
+  CHECK(x.dtype() == DType::f32);
+  CHECK(x.rows() == 2);
+  CHECK(x.columns() == 3);
+  CHECK(x.size_bytes() == 24);
+  CHECK(x.to_host<float>(dev) == std::vector<float>{0, 1, 2, 3, 4, 5});
+  CHECK(Tensor<Cpu>::zeros(dev, DType::i64, {2}).to_host<std::int64_t>(dev) ==
+        std::vector<std::int64_t>{0, 0});
+  CHECK(message_of([&] { (void)x.to_host<double>(dev); }) == "a tensor of f32 was read as f64");
+  CHECK(message_of([&] { (void)Tensor<Cpu>::from_host(dev, {3}, std::vector<float>{1}); }) ==
+        "a tensor of shape [3] needs 3 values, got 1");
+}
+
+TEST_CASE("tensor: a shared one is read-only until it has one owner again") {
+  Cpu dev;
+  auto x = counting(dev, {4});
+  CHECK(x.unique());
+  x.mut().data<float>()[0] = 9;
+  {
+    auto second = x.share();
+    CHECK(!x.unique());
+    CHECK(second.view().bytes() == x.view().bytes());
+    CHECK(message_of([&] { (void)x.mut(); }) ==
+          "a shared tensor of shape [4] is read-only: write into a fresh one");
+    CHECK(message_of([&] { (void)second.mut(); }) != "no error");
+    auto copy = clone(dev, x.view());
+    copy.mut().data<float>()[0] = 1;
+    CHECK(x.view().data<float>()[0] == 9);
+  }
+  CHECK(x.unique());
+  (void)x.mut();
+}
+
+TEST_CASE("tensor: no tensor has no elements, and neither has what was moved from") {
+  Cpu dev;
+  Tensor<Cpu> none;
+  CHECK(none.empty());
+  CHECK(!none);
+  CHECK(none.count() == 0);
+  CHECK(none.size_bytes() == 0);
+  CHECK(none.mut().count() == 0);
+  auto x = counting(dev, {2});
+  const auto moved = std::move(x);
+  CHECK(moved.count() == 2);
+  CHECK(x.count() == 0);  // NOLINT: that is the question
+}
+
+TEST_CASE("view: other shapes of the same elements, and slices of dim 0") {
+  Cpu dev;
+  auto x = counting(dev, {4, 3});
+  const ConstView<Cpu> view = x;
+  CHECK(view.as({2, 6}).data<float>()[6] == 6);
+  CHECK(message_of([&] { (void)view.as({5}); }) == "cannot see [4, 3] as [5]");
+  const auto middle = view.slice(1, 3);
+  CHECK(middle.shape() == Shape{2, 3});
+  CHECK(middle.data<float>()[0] == 3);
+  CHECK(view.slice(4, 4).count() == 0);
+  CHECK(message_of([&] { (void)view.slice(3, 5); }) == "no slice [3, 5) in [4, 3]");
+  CHECK(message_of([&] { (void)view.slice(2, 1); }) == "no slice [2, 1) in [4, 3]");
+  x.mut().slice(1, 2).data<float>()[0] = -1;
+  CHECK(x.view().data<float>()[3] == -1);
+  CHECK(message_of([&] { (void)std::move(x).reshape({7}); }) == "cannot reshape [4, 3] to [7]");
+  CHECK(std::move(x).reshape({12}).shape() == Shape{12});
+}
+
+}  // namespace
