@@ -48,4 +48,10 @@ TEST_CASE("part_of: near-equal parts that cover all, larger ones first") {
     }
 }
 
+TEST_CASE("part_of: a part that there is not is refused") {
+  CHECK_THROWS_WITH_AS((void)part_of(8, 0, 0), doctest::Contains("no part 0 of 0"), Error);
+  CHECK_THROWS_WITH_AS((void)part_of(8, 2, 2), doctest::Contains("no part 2 of 2"), Error);
+  CHECK_THROWS_WITH_AS((void)part_of(8, 2, -1), doctest::Contains("no part -1 of 2"), Error);
+}
+
 }  // namespace

@@ -60,6 +60,19 @@ TEST_CASE("types: what is too large becomes infinite, what is too small zero wit
   CHECK(bf16(-0.0f).bits == 0x8000);
 }
 
+TEST_CASE("types: NaN stays NaN and keeps its sign, wherever its bits are") {
+  for (const std::uint32_t bits : {0x7f800001u, 0x7fc00000u, 0x7fffffffu}) {
+    CAPTURE(bits);
+    for (const std::uint32_t sign : {0u, 0x80000000u}) {
+      const auto value = std::bit_cast<float>(sign | bits);
+      CHECK(std::isnan(static_cast<float>(bf16(value))));
+      CHECK(std::isnan(static_cast<float>(f16(value))));
+      CHECK((bf16(value).bits & 0x8000u) == sign >> 16);
+      CHECK((f16(value).bits & 0x8000u) == sign >> 16);
+    }
+  }
+}
+
 TEST_CASE("types: sizes, names and the types that sums are taken in") {
   for (const auto type :
        {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8}) {

@@ -2,8 +2,11 @@
 
 #include <doctest/doctest.h>
 
-#include <numeric>
+#include <atomic>
+#include <chrono>
 #include <stdexcept>
+#include <thread>
+#include <vector>
 
 namespace {
 
@@ -34,6 +37,43 @@ TEST_CASE("pool: what a tile throws arrives, the other tiles are done, and the p
       CHECK_THROWS_WITH_AS(pool.run(50, body), "tile 3", std::runtime_error);
       CHECK(done == 49);
     }
+  }
+}
+
+TEST_CASE("pool: tiles run at the same time, one for each thread") {
+  constexpr int threads = 3;
+  ThreadPool pool(threads);
+  std::atomic<int> begun = 0;
+  std::atomic<int> met = 0;
+  pool.run(threads, [&](std::int64_t) {
+    ++begun;
+    // Ends when all have begun; the limit is for the day when they do not.
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (begun < threads && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+    if (begun == threads) ++met;
+  });
+  CHECK(met == threads);
+}
+
+TEST_CASE("pool: a loop inside a tile is done there, whatever the number of threads") {
+  for (const int threads : {1, 2, 3}) {
+    ThreadPool pool(threads);
+    std::vector<std::atomic<int>> times(60);
+    std::atomic<int> elsewhere = 0;
+    for (int round = 0; round < 20; ++round)
+      pool.run(6, [&](std::int64_t outer) {
+        const auto here = std::this_thread::get_id();
+        pool.run(10, [&](std::int64_t inner) {
+          ++times[static_cast<std::size_t>(outer * 10 + inner)];
+          if (std::this_thread::get_id() != here) ++elsewhere;
+        });
+      });
+    for (const auto& count : times) CHECK(count == 20);
+    CHECK(elsewhere == 0);
+    const auto throwing = [&](std::int64_t) {
+      pool.run(2, [](std::int64_t) { throw std::runtime_error("inside"); });
+    };
+    CHECK_THROWS_WITH_AS(pool.run(4, throwing), "inside", std::runtime_error);
   }
 }
 

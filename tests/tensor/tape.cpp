@@ -62,6 +62,13 @@ TEST_CASE("tape: a weight gradient runs at once, or once later, and lets go of w
     for (auto& work : later) work(dev);
     CHECK(seen == 5);
     CHECK(runs == 2);
+    CHECK(x.unique());  // before the list goes
+    CHECK(message_of([&] { later[1](dev); }) ==
+          "a weight gradient that was put off runs only once");
+    CHECK(runs == 2);
+    // What is never run lets go as well.
+    tape.weight_gradient(dev, [shared = x.share()](Cpu&) {});
+    CHECK(!x.unique());
   }
   CHECK(x.unique());
   tape.defer_to(nullptr);

@@ -86,4 +86,20 @@ TEST_CASE("view: other shapes of the same elements, and slices of dim 0") {
   CHECK(std::move(x).reshape({12}).shape() == Shape{12});
 }
 
+TEST_CASE_TEMPLATE("view: slices of any type and rank, read as that type only", T, double, bf16,
+                   std::uint8_t) {
+  Cpu dev;
+  std::vector<T> values;
+  for (int at = 0; at < 24; ++at) values.push_back(static_cast<T>(static_cast<float>(at)));
+  const auto x = Tensor<Cpu>::from_host(dev, {4, 3, 2}, values);
+  const auto last = x.view().slice(3, 4);
+  CHECK(last.shape() == Shape{1, 3, 2});
+  CHECK(last.size_bytes() == 6 * sizeof(T));
+  CHECK(static_cast<float>(last.template data<T>()[5]) == 23);
+  CHECK(message_of([&] { (void)last.template data<float>(); }) ==
+        "a tensor of " + to_text(dtype_of<T>()) + " was read as f32");
+  CHECK(message_of([&] { (void)ConstView<Cpu>(nullptr, DType::f32, {}).slice(0, 0); }) ==
+        "no slice [0, 0) in []");
+}
+
 }  // namespace

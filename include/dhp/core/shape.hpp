@@ -92,6 +92,7 @@ struct Range {
 
 /// Part `index` of `parts` near-equal parts of [0, extent): the first extent % parts get one more.
 [[nodiscard]] inline Range part_of(std::int64_t extent, int parts, int index) {
+  check(0 <= index && index < parts, "no part ", index, " of ", parts);
   const std::int64_t base = extent / parts;
   const std::int64_t extra = extent % parts;
   const std::int64_t first = index * base + (index < extra ? index : extra);

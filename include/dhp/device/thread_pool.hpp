@@ -36,10 +36,12 @@ class ThreadPool {
   [[nodiscard]] int size() const { return static_cast<int>(workers_.size()) + 1; }
 
   /// body(tile) for every tile in [0, tiles), in any order and on any thread; returns when all are done.
-  /// The first exception of a tile is rethrown here. Not to be called from inside a body.
+  /// The first exception of a tile is rethrown here. A loop inside a body is done by the thread that
+  /// runs the body, alone.
   template <class Body>
   void run(std::int64_t tiles, Body&& body) {
-    if (workers_.empty() || tiles <= 1) {
+    // loop_ is set as long as bodies run, and every thread that runs one has seen it set.
+    if (workers_.empty() || tiles <= 1 || loop_ != nullptr) {
       for (std::int64_t tile = 0; tile < tiles; ++tile) body(tile);
       return;
     }

@@ -37,7 +37,12 @@ class Work {
  public:
   template <class Body>
   explicit Work(Body body) : body_(std::make_unique<Holder<Body>>(std::move(body))) {}
-  void operator()(Dev& dev) { body_->run(dev); }
+  /// What the work held is given back when it is done.
+  void operator()(Dev& dev) {
+    check(body_ != nullptr, "a weight gradient that was put off runs only once");
+    const auto body = std::move(body_);
+    body->run(dev);
+  }
 
  private:
   struct Base {
