@@ -10,6 +10,7 @@
 #include <dhp/parallel/tied.hpp>
 #include <dhp/parallel/trainable.hpp>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -53,10 +54,8 @@ class PipelineParallel {
     check(options_.costs.size() == model_.layers.size(), "pipeline: ", options_.costs.size(),
           " costs were given for ", model_.layers.size(), " layers");
     cuts_ = agree_on_cuts(dev, mesh.world(), options_.costs, parts);
-    proven(
-        1,
-        Pass::
-            training);  // a wrong combination of schedule and chunks ends here, before any training
+    // A wrong combination of schedule and chunks ends here, before any training.
+    (void)proven(1, Pass::training);
     keep_own_part(dev);
   }
 

@@ -149,7 +149,6 @@ class Trainer {
     fail(what, ", though every layer's output and input gradient is: ",
          model_.store().options().order_free
              ? "a weight gradient left the range of order-free sums (2^18); clip, lower the "
-               "learning "
                "rate, or sum in floating point"
              : "a weight gradient overflowed; a lower learning rate may help");
   }
