@@ -30,13 +30,18 @@ struct RandomStream {
   std::uint64_t seed = 0;
   std::uint32_t step = 0;
   std::uint32_t use = 0;
+  /// Where it is not null, the step is read from there, in the memory of the device that draws the numbers:
+  /// a recorded step can then be run again as another one.
+  const std::uint32_t* step_at = nullptr;
 
   /// Four random words: the elements 4*block .. 4*block+3 of the stream.
   [[nodiscard]] constexpr std::array<std::uint32_t, 4> block(std::uint64_t block) const {
     return philox(
-        {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), use, step},
+        {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), use, now()},
         {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   }
+  /// The number of the step.
+  [[nodiscard]] constexpr std::uint32_t now() const { return step_at == nullptr ? step : *step_at; }
   [[nodiscard]] constexpr std::uint32_t bits(std::uint64_t index) const {
     return block(index / 4)[index % 4];
   }

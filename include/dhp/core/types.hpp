@@ -55,16 +55,23 @@ struct bf16 {
   std::uint16_t bits = 0;
 
   bf16() = default;
-  explicit constexpr bf16(float value) : bits(round(std::bit_cast<std::uint32_t>(value))) {}
+  explicit constexpr bf16(float value) : bits(narrow(value)) {}
   explicit constexpr bf16(double value) : bf16(static_cast<float>(value)) {}
   constexpr operator float() const {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }
 
  private:
-  static constexpr std::uint16_t round(std::uint32_t word) {
+  static constexpr std::uint16_t narrow(float value) {
+#ifdef __CUDA_ARCH__  // one instruction on a GPU
+    std::uint16_t half;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+#else
+    const auto word = std::bit_cast<std::uint32_t>(value);
     if ((word & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((word >> 16) | 0x40u);
     return static_cast<std::uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+#endif
   }
 };
 
@@ -73,12 +80,21 @@ struct f16 {
   std::uint16_t bits = 0;
 
   f16() = default;
-  explicit constexpr f16(float value) : bits(narrow(std::bit_cast<std::uint32_t>(value))) {}
+  explicit constexpr f16(float value) : bits(narrow(value)) {}
   explicit constexpr f16(double value) : f16(static_cast<float>(value)) {}
   constexpr operator float() const { return widen(bits); }
 
  private:
-  static constexpr std::uint16_t narrow(std::uint32_t word) {
+  static constexpr std::uint16_t narrow(float value) {
+#ifdef __CUDA_ARCH__
+    std::uint16_t half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+#else
+    return narrow_word(std::bit_cast<std::uint32_t>(value));
+#endif
+  }
+  static constexpr std::uint16_t narrow_word(std::uint32_t word) {
     const std::uint32_t sign = (word >> 16) & 0x8000u;
     const std::uint32_t magnitude = word & 0x7fffffffu;
     std::uint32_t half = 0;
@@ -96,6 +112,15 @@ struct f16 {
     return static_cast<std::uint16_t>(sign | half);
   }
   static constexpr float widen(std::uint16_t half) {
+#ifdef __CUDA_ARCH__
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+    return value;
+#else
+    return widen_bits(half);
+#endif
+  }
+  static constexpr float widen_bits(std::uint16_t half) {
     const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
     const std::uint32_t exponent = (half >> 10) & 0x1fu;
     const std::uint32_t mantissa = half & 0x3ffu;

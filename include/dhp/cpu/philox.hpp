@@ -59,7 +59,7 @@ struct PhiloxBlocks {
       a[at] = V::from(first + V::count * at);
       b[at] = a[at] >> 32;
       c[at] = V::all(random.use);
-      d[at] = V::all(random.step);
+      d[at] = V::all(random.now());
     }
     auto key0 = static_cast<std::uint32_t>(random.seed);
     auto key1 = static_cast<std::uint32_t>(random.seed >> 32);

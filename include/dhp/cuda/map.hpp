@@ -1,0 +1,54 @@
+// map: y[i] = f(x[i]...), the kernel of everything that goes element by element. 16 bytes at a time of the
+// widest type where pointers allow it.
+#pragma once
+
+#include <dhp/core/types.hpp>
+#include <dhp/cuda/block.hpp>
+
+#include <tuple>
+#include <utility>
+
+namespace dhp::cuda {
+
+/// f takes one element of each x, as it is stored, and returns what is stored in y. y may be an x.
+template <class F, int width, class Y, class... X>
+struct Map {
+  F f;
+  std::int64_t count;
+  Y* y;
+  std::tuple<const X*...> x;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const std::int64_t packs = count / width;
+    for (auto pack = grid_thread(block); pack < packs; pack += grid_threads(block))
+      one_pack(pack * width, std::index_sequence_for<X...>());
+    // The last elements, fewer than a pack.
+    for (auto at = packs * width + grid_thread(block); at < count; at += grid_threads(block))
+      y[at] = element(at, std::index_sequence_for<X...>());
+  }
+
+ private:
+  template <std::size_t... index>
+  constexpr void one_pack(std::int64_t first, std::index_sequence<index...>) const {
+    const std::tuple<Pack<X, width>...> in{load<width>(std::get<index>(x) + first)...};
+    Pack<Y, width> out;
+    for (int at = 0; at < width; ++at) out.at[at] = f(std::get<index>(in).at[at]...);
+    store<width>(y + first, out);
+  }
+  template <std::size_t... index>
+  constexpr Y element([[maybe_unused]] std::int64_t at, std::index_sequence<index...>) const {
+    return f(std::get<index>(x)[at]...);
+  }
+};
+
+template <KernelDevice Dev, class F, class Y, class... X>
+void map(Dev& dev, std::int64_t count, F f, Y* y, const X*... x) {
+  if (count == 0) return;
+  constexpr int width = 16 / static_cast<int>(std::max({sizeof(Y), sizeof(X)...}));
+  if (packs_fit<width>(0, y, x...))
+    launch(dev, grid_for((count + width - 1) / width), Map<F, width, Y, X...>{f, count, y, {x...}});
+  else launch(dev, grid_for(count), Map<F, 1, Y, X...>{f, count, y, {x...}});
+}
+
+}  // namespace dhp::cuda

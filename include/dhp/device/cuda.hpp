@@ -1,0 +1,141 @@
+// Cuda: one NVIDIA GPU as a rank sees it: a stream on which all work is ordered, memory, the handles of the
+// libraries, and copies through page-locked memory that do not stop the host. Host API only, so g++ can
+// read it; kernels come with dhp/cuda.cuh.
+#pragma once
+
+#include <dhp/device/cuda_libraries.hpp>
+#include <dhp/device/cuda_memory.hpp>
+#include <dhp/device/device.hpp>
+#include <dhp/device/pinned.hpp>
+
+#include <nvtx3/nvToolsExt.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+
+namespace dhp {
+
+struct CudaOptions {
+  int device = 0;  ///< as CUDA numbers the GPUs that this process sees
+  std::size_t pinned_bytes = std::size_t{64} << 20;
+  std::size_t workspace_bytes = std::size_t{64} << 20;  ///< for cuBLASLt
+};
+
+/// How many GPUs this process can use; throws Error where CUDA itself cannot.
+[[nodiscard]] inline int usable_gpus() {
+  int count = 0;
+  const auto code = cudaGetDeviceCount(&count);
+  if (code == cudaSuccess && count > 0) return count;
+  quietly(code);
+  fail("no NVIDIA GPU is usable (",
+       code == cudaSuccess ? "none is visible" : cudaGetErrorString(code),
+       "); on this machine use a build for the CPU: cmake --preset release");
+}
+
+/// A named span in the time line of NVIDIA's profilers, as long as it lives.
+class CudaScope {
+ public:
+  explicit CudaScope(const std::string& name) { nvtxRangePushA(name.c_str()); }
+  CudaScope(const CudaScope&) = delete;
+  CudaScope& operator=(const CudaScope&) = delete;
+  ~CudaScope() { nvtxRangePop(); }
+};
+
+/// One rank's GPU: movable, not copyable; used by one thread at a time. Its memory may be freed anywhere.
+class Cuda {
+ public:
+  static constexpr bool host_accessible = false;
+  static constexpr bool runs_kernels = true;
+
+  /// Makes the GPU the calling thread's current one. Throws where it cannot be used, with the way out.
+  explicit Cuda(CudaOptions options = {}) : options_(options) {
+    const int gpus = usable_gpus();
+    check(options.device >= 0 && options.device < gpus, "there is no GPU ", options.device,
+          ": this process sees ", gpus, "; see --device and CUDA_VISIBLE_DEVICES");
+    check_library_versions();
+    check_cuda(cudaSetDevice(options.device), "cudaSetDevice");
+    check_cuda(cudaGetDeviceProperties(&properties_, options.device), "cudaGetDeviceProperties");
+    check(properties_.major >= 8, "GPU ", options.device, " (", properties_.name,
+          ") has compute capability ", properties_.major, ".", properties_.minor,
+          "; dhp needs 8.0 (Ampere) or later");
+    stream_ = std::make_unique<CudaStream>();
+    memory_ = std::make_shared<CudaMemory>(options.device, stream_->get());
+    pinned_ = std::make_unique<PinnedRing>(options.pinned_bytes);
+    cublas_ = std::make_unique<CublasHandle>();
+    cudnn_ = std::make_unique<CudnnHandle>(stream_->get());
+    workspace_ = memory_->allocate(options.workspace_bytes);
+  }
+  Cuda(Cuda&&) noexcept = default;
+  Cuda& operator=(Cuda&&) noexcept = default;
+  ~Cuda() {
+    if (stream_) quietly(cudaStreamSynchronize(stream_->get()));
+  }
+
+  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+    return memory_->allocate(bytes);
+  }
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+    if (bytes > 0)
+      check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()),
+                 "cudaMemcpyAsync on the GPU");
+  }
+  /// `from` may be changed as soon as this returns; the host does not wait for the GPU unless very many
+  /// bytes are on their way.
+  void copy_from_host(std::byte* to, const std::byte* from, std::size_t bytes) {
+    for (std::size_t done = 0; done < bytes;) {
+      const auto part = std::min(bytes - done, pinned_->largest_bytes());
+      std::byte* const piece = pinned_->take(part);
+      std::memcpy(piece, from + done, part);
+      check_cuda(cudaMemcpyAsync(to + done, piece, part, cudaMemcpyHostToDevice, stream()),
+                 "cudaMemcpyAsync to the GPU");
+      pinned_->release(stream());
+      done += part;
+    }
+  }
+  void copy_to_host(std::byte* to, const std::byte* from, std::size_t bytes) {
+    for (std::size_t done = 0; done < bytes;) {
+      const auto part = std::min(bytes - done, pinned_->largest_bytes());
+      std::byte* const piece = pinned_->take(part);
+      check_cuda(cudaMemcpyAsync(piece, from + done, part, cudaMemcpyDeviceToHost, stream()),
+                 "cudaMemcpyAsync to the host");
+      pinned_->release(stream());
+      synchronize();
+      std::memcpy(to + done, piece, part);
+      done += part;
+    }
+  }
+  void fill_zero(std::byte* to, std::size_t bytes) {
+    if (bytes > 0) check_cuda(cudaMemsetAsync(to, 0, bytes, stream()), "cudaMemsetAsync");
+  }
+  void synchronize() {
+    check_cuda(cudaStreamSynchronize(stream()), "cudaStreamSynchronize (work before it failed)");
+  }
+
+  /// A span of this name for profilers, until what it returns goes.
+  [[nodiscard]] CudaScope scope(const std::string& name) const { return CudaScope(name); }
+
+  [[nodiscard]] int number() const { return options_.device; }
+  [[nodiscard]] const cudaDeviceProp& properties() const { return properties_; }
+  [[nodiscard]] cudaStream_t stream() const { return stream_->get(); }
+  [[nodiscard]] CudaMemory& memory() { return *memory_; }
+  [[nodiscard]] cublasLtHandle_t cublas() const { return cublas_->get(); }
+  [[nodiscard]] cudnnHandle_t cudnn() const { return cudnn_->get(); }
+  /// Scratch memory of cuBLASLt, whose calls are ordered on the stream.
+  [[nodiscard]] std::byte* workspace() { return workspace_.get(); }
+  [[nodiscard]] std::size_t workspace_bytes() const { return options_.workspace_bytes; }
+
+ private:
+  CudaOptions options_;
+  cudaDeviceProp properties_{};
+  std::unique_ptr<CudaStream> stream_;
+  std::shared_ptr<CudaMemory> memory_;
+  std::unique_ptr<PinnedRing> pinned_;
+  std::unique_ptr<CublasHandle> cublas_;
+  std::unique_ptr<CudnnHandle> cudnn_;
+  std::shared_ptr<std::byte> workspace_;
+};
+
+static_assert(Device<Cuda>);
+
+}  // namespace dhp

@@ -1,0 +1,210 @@
+// Emulated: a device that runs the kernels of cuda/ on the host, every thread of every block as a fiber, so that
+// kernels are tested where there is no GPU. A thread runs until it waits for others; when all threads of a
+// block, or of a warp, wait for the same thing, they go on. Blocks run one after the other, and shared memory
+// and fresh tensors are filled with NaN: what is read before it is written shows.
+#pragma once
+
+#include <dhp/cuda/block.hpp>
+#include <dhp/device/cpu.hpp>
+
+#include <ucontext.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace tests {
+
+class Emulated {
+ public:
+  static constexpr bool host_accessible = true;
+  static constexpr bool runs_kernels = true;
+
+  /// The bits of every byte of fresh memory: NaN as f64, f32, bf16 and f16.
+  static constexpr int poison = 0xff;
+
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+    // Exactly as large as asked for, so that AddressSanitizer sees what is beyond.
+    constexpr std::align_val_t alignment{256};
+    auto* data =
+        static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), alignment));
+    std::memset(data, poison, bytes);
+    return {data, [](std::byte* old) { ::operator delete(old, alignment); }};
+  }
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+  void copy_from_host(std::byte* to, const std::byte* from, std::size_t bytes) {
+    copy(to, from, bytes);
+  }
+  void copy_to_host(std::byte* to, const std::byte* from, std::size_t bytes) {
+    copy(to, from, bytes);
+  }
+  void fill_zero(std::byte* to, std::size_t bytes) {
+    if (bytes > 0) std::memset(to, 0, bytes);
+  }
+  void synchronize() {}
+
+  std::int64_t launches = 0;
+};
+
+/// One thread of a block, as a fiber.
+struct Fiber {
+  enum class State { ready, waits_for_block, waits_for_warp, done };
+  ucontext_t context{};
+  std::unique_ptr<std::byte[]> stack;
+  State state = State::ready;
+  alignas(16) std::byte slot[16];  // what it offers in a shuffle
+};
+
+/// One block; its threads take turns.
+class EmulatedBlockRun {
+ public:
+  EmulatedBlockRun(std::int64_t index, const dhp::cuda::Grid& grid)
+      : index_(index), grid_(grid), shared_(grid.shared_bytes / 16 + 1) {
+    std::memset(shared_.data(), Emulated::poison, shared_.size() * 16);
+  }
+
+  /// body(thread) for each thread, until all are done.
+  template <class Body>
+  void run(std::vector<Fiber>& fibers, const Body& body) {
+    fibers_ = &fibers;
+    body_ = [](const void* any, EmulatedBlockRun& self) { (*static_cast<const Body*>(any))(self); };
+    argument_ = &body;
+    for (current_ = 0; current_ < grid_.threads; ++current_) start(now());
+    for (int done = 0; done < grid_.threads;) {
+      bool moved = false;
+      for (current_ = 0; current_ < grid_.threads; ++current_) {
+        if (now().state != Fiber::State::ready) continue;
+        swapcontext(&scheduler_, &now().context);
+        if (error_) std::rethrow_exception(error_);
+        if (now().state == Fiber::State::done) ++done;
+        moved = true;
+      }
+      moved |= release();
+      dhp::check(moved || done == grid_.threads, "block ", index_,
+                 ": some threads wait for others that never come");
+    }
+  }
+
+  [[nodiscard]] std::int64_t index() const { return index_; }
+  [[nodiscard]] const dhp::cuda::Grid& grid() const { return grid_; }
+  [[nodiscard]] int current() const { return current_; }
+  [[nodiscard]] Fiber& fiber(int thread) { return (*fibers_)[static_cast<std::size_t>(thread)]; }
+  [[nodiscard]] void* shared() { return shared_.data(); }
+  void wait(Fiber::State state) {
+    Fiber& mine = now();
+    mine.state = state;
+    swapcontext(&mine.context, &scheduler_);
+  }
+
+ private:
+  struct alignas(16) Sixteen {
+    std::byte bytes[16];
+  };
+
+  [[nodiscard]] Fiber& now() { return fiber(current_); }
+  void start(Fiber& fiber) {
+    constexpr std::size_t stack_bytes = 128 << 10;
+    if (!fiber.stack) fiber.stack = std::make_unique<std::byte[]>(stack_bytes);
+    fiber.state = Fiber::State::ready;
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.get();
+    fiber.context.uc_stack.ss_size = stack_bytes;
+    fiber.context.uc_link = &scheduler_;
+    const auto self = reinterpret_cast<std::uintptr_t>(this);
+    makecontext(&fiber.context, reinterpret_cast<void (*)()>(&enter), 2,
+                static_cast<unsigned>(self), static_cast<unsigned>(self >> 32));
+  }
+  static void enter(unsigned low, unsigned high) {
+    auto& self = *reinterpret_cast<EmulatedBlockRun*>(std::uintptr_t{high} << 32 | low);
+    try {
+      self.body_(self.argument_, self);
+    } catch (...) {
+      self.error_ = std::current_exception();
+    }
+    self.now().state = Fiber::State::done;
+  }
+  /// Lets go on who waits for a group of which all wait.
+  bool release() {
+    using State = Fiber::State;
+    const auto all = [&](int first, int last, State state) {
+      for (int thread = first; thread < last; ++thread)
+        if (fiber(thread).state != state) return false;
+      return true;
+    };
+    const auto go = [&](int first, int last) {
+      for (int thread = first; thread < last; ++thread) fiber(thread).state = State::ready;
+      return true;
+    };
+    bool moved = false;
+    for (int first = 0; first < grid_.threads; first += dhp::cuda::warp_size)
+      if (all(first, first + dhp::cuda::warp_size, State::waits_for_warp))
+        moved = go(first, first + dhp::cuda::warp_size);
+    if (all(0, grid_.threads, State::waits_for_block)) moved = go(0, grid_.threads);
+    return moved;
+  }
+
+  std::int64_t index_;
+  dhp::cuda::Grid grid_;
+  std::vector<Sixteen> shared_;
+  std::vector<Fiber>* fibers_ = nullptr;
+  void (*body_)(const void*, EmulatedBlockRun&) = nullptr;
+  const void* argument_ = nullptr;
+  int current_ = 0;
+  ucontext_t scheduler_{};
+  std::exception_ptr error_;
+};
+
+/// The Block of an emulated thread.
+class EmulatedBlock {
+ public:
+  explicit EmulatedBlock(EmulatedBlockRun& run) : run_(run), thread_(run.current()) {}
+  [[nodiscard]] std::int64_t index() const { return run_.index(); }
+  [[nodiscard]] std::int64_t blocks() const { return run_.grid().blocks; }
+  [[nodiscard]] int thread() const { return thread_; }
+  [[nodiscard]] int threads() const { return run_.grid().threads; }
+  void sync() { run_.wait(Fiber::State::waits_for_block); }
+  template <class A>
+  [[nodiscard]] A shuffle_xor(A value, int mask) {
+    static_assert(sizeof(A) <= sizeof(Fiber::slot));
+    std::memcpy(run_.fiber(thread_).slot, &value, sizeof value);
+    run_.wait(Fiber::State::waits_for_warp);
+    A theirs;
+    std::memcpy(&theirs, run_.fiber(thread_ ^ mask).slot, sizeof theirs);
+    run_.wait(Fiber::State::waits_for_warp);  // nobody offers anew before all have read
+    return theirs;
+  }
+  template <class A>
+  [[nodiscard]] A* shared() {
+    return static_cast<A*>(run_.shared());
+  }
+
+ private:
+  EmulatedBlockRun& run_;
+  int thread_;
+};
+static_assert(dhp::cuda::Block<EmulatedBlock>);
+
+template <class Kernel>
+void launch(Emulated& dev, const dhp::cuda::Grid& grid, const Kernel& kernel) {
+  dhp::check(grid.blocks >= 1 && grid.blocks <= 0x7fffffff && grid.threads >= 1 &&
+                 grid.threads % dhp::cuda::warp_size == 0 && grid.threads <= 1024 &&
+                 grid.shared_bytes <= (std::size_t{227} << 10),
+             "a kernel cannot have ", grid.blocks, " blocks of ", grid.threads, " threads with ",
+             grid.shared_bytes, " shared bytes");
+  static_assert(sizeof(Kernel) <= 4000, "arguments of a kernel must fit in 4 KB");
+  ++dev.launches;
+  std::vector<Fiber> fibers(static_cast<std::size_t>(grid.threads));
+  for (std::int64_t index = 0; index < grid.blocks; ++index) {
+    EmulatedBlockRun run(index, grid);
+    run.run(fibers, [&](EmulatedBlockRun& block_run) {
+      EmulatedBlock block(block_run);
+      kernel(block);
+    });
+  }
+}
+
+static_assert(dhp::KernelDevice<Emulated>);
+
+}  // namespace tests
