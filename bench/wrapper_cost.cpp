@@ -31,21 +31,28 @@ class BareRun {
     dhp::Tape<Dev> tape({.step = steps_, .batch = &batch_});
     auto x = batch_.input.share();
     for (auto& layer : model_.layers) x = layer.forward(dev_, std::move(x), tape);
+    const auto terms = static_cast<std::int64_t>(batch_.counts.size());
+    dhp::Tensor<Dev> losses(dev_, dhp::DType::f64, {terms, dhp::loss_fields});
+    model_.loss.forward(dev_, std::move(x), tape, losses.mut());
+    const auto found = losses.to_host<double>(dev_);
     double loss = 0;
     std::vector<double> scales;
-    for (const auto& term : model_.loss.forward(dev_, std::move(x), tape)) {
-      loss += term.mean();
-      scales.push_back(1 / static_cast<double>(term.count));
+    for (std::size_t at = 0; at < found.size(); at += dhp::loss_fields) {
+      loss += found[at] / found[at + 1];
+      scales.push_back(1 / found[at + 1]);
     }
-    auto dy = model_.loss.backward(dev_, scales, tape);
+    const auto weights = dhp::Tensor<Dev>::from_host(dev_, {terms}, scales);
+    auto dy = model_.loss.backward(dev_, weights.view(), tape);
     for (auto layer = model_.layers.rbegin(); layer != model_.layers.rend(); ++layer)
       dy = layer->backward(dev_, std::move(dy), tape);
     ++steps_;
-    optimizer_->step(dev_, {},
-                     {.learning_rate = bench::learning_rate,
-                      .step = steps_,
-                      .gradient_scale = dhp::clip_factor(gradient_norm(), bench::clip)});
-    dhp::apply_running_statistics(dev_, store_, 0.1, 1);
+    const double norm = gradient_norm();
+    const auto state = dhp::make_step_state(
+        dev_, dhp::StepState{.learning_rate = bench::learning_rate,
+                             .updates = static_cast<double>(steps_),
+                             .gradient_scale = norm > bench::clip ? bench::clip / norm : 1});
+    optimizer_->step(dev_, {}, state);
+    dhp::apply_running_statistics(dev_, store_, 0.1, 1, state);
     return loss;
   }
 

@@ -172,24 +172,26 @@ class BertLoss {
     return next_.forward(dev, rows_of(dev, x, tape.batch().at("first_rows")), tape);
   }
 
-  std::vector<dhp::LossTerm> forward(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
+  void forward(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape, dhp::View<Dev> totals) {
     const auto& batch = tape.batch();
+    const auto term = [&](int which) {
+      return totals.slice(which, which + 1).as({dhp::loss_fields});
+    };
     tape.push_shape(x.shape());
-    const auto masked =
-        masked_entropy_.forward(dev, masked_logits(dev, x, tape), batch.at("masked_labels").view(),
-                                batch.count_of("masked_tokens"), tape);
-    const auto next =
-        next_entropy_.forward(dev, next_logits(dev, x, tape), batch.at("next_labels").view(),
-                              batch.count_of("samples"), tape);
-    return {masked, next};
+    masked_entropy_.forward(dev, masked_logits(dev, x, tape), batch.at("masked_labels").view(),
+                            tape, term(0));
+    next_entropy_.forward(dev, next_logits(dev, x, tape), batch.at("next_labels").view(), tape,
+                          term(1));
   }
 
-  dhp::Tensor<Dev> backward(Dev& dev, const std::vector<double>& scales, dhp::Tape<Dev>& tape) {
+  dhp::Tensor<Dev> backward(Dev& dev, dhp::ConstView<Dev> scales, dhp::Tape<Dev>& tape) {
     const auto& batch = tape.batch();
     auto from_next = next_.backward(
-        dev, next_entropy_.backward(dev, batch.at("next_labels").view(), scales.at(1), tape), tape);
+        dev, next_entropy_.backward(dev, batch.at("next_labels").view(), scales.slice(1, 2), tape),
+        tape);
     auto from_masked = masked_.backward(
-        dev, masked_entropy_.backward(dev, batch.at("masked_labels").view(), scales.at(0), tape),
+        dev,
+        masked_entropy_.backward(dev, batch.at("masked_labels").view(), scales.slice(0, 1), tape),
         tape);
     auto dx = dhp::Tensor<Dev>::zeros(dev, from_next.dtype(), tape.pop_shape());
     scatter_add_rows(dev, from_next.view(), batch.at("first_rows").view(), dx.mut());

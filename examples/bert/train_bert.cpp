@@ -46,7 +46,7 @@ void train(const examples::BertOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto parsed = examples::parse_bert(argc, argv);
+  const auto parsed = examples::parse_bert(argc, argv, examples::on_gpu);
   if (parsed.exit_status) return *parsed.exit_status;
   return examples::exit_status_of([&] { train(parsed.options); });
 }

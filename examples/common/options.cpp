@@ -31,6 +31,22 @@ CLI::Validator not_negative_number() {
                      "a number of 0 or more");
 }
 
+void add_device_options(CLI::App& app, RunOptions& options, bool gpu) {
+  if (!gpu) {
+    app.add_option("--threads", options.threads, "Threads per rank inside its ops (CPU)")
+        ->check(positive_number())
+        ->group("Training");
+    return;
+  }
+  app.add_option("--device", options.device,
+                 "First GPU of this process; further ranks of it take the next ones")
+      ->check(not_negative_number())
+      ->group("Training");
+  app.add_flag("--cuda-graphs,!--no-cuda-graphs", options.cuda_graphs,
+               "Record steps whose shapes stay, and start each as one piece (default: on)")
+      ->group("Training");
+}
+
 void add_run_options(CLI::App& app, RunOptions& options) {
   app.option_defaults()->always_capture_default();
   const auto positive = positive_number();
@@ -84,9 +100,6 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->group("Training");
   app.add_flag("--recompute", options.recompute,
                "Keep only the inputs of layers and compute the rest again")
-      ->group("Training");
-  app.add_option("--threads", options.threads, "Threads per rank inside its ops (CPU)")
-      ->check(positive)
       ->group("Training");
   app.add_option("--loader-threads", options.loader_threads, "Threads per rank that read ahead")
       ->check(not_negative)
@@ -209,7 +222,7 @@ dhp::LearningRate learning_rate(const RunOptions& options, std::int64_t total_st
           .step_every = std::max<std::int64_t>(1, total_steps / 3)};
 }
 
-ParsedBert parse_bert(int argc, char** argv) {
+ParsedBert parse_bert(int argc, char** argv, bool gpu) {
   ParsedBert parsed;
   auto& options = parsed.options;
   options.run.optimizer = "adamw";
@@ -218,6 +231,7 @@ ParsedBert parse_bert(int argc, char** argv) {
   options.run.clip = 1;
   CLI::App app("Pre-trains a BERT on text: masked tokens and next sentences.");
   add_run_options(app, options.run);
+  add_device_options(app, options.run, gpu);
   app.add_option("--preset", options.preset, "tiny, mini, small, base or large")->group("Model");
   app.add_option("--sequence-length", options.sequence_length, "Longest sample, in tokens")
       ->check(CLI::Range(8, 512))
@@ -245,7 +259,7 @@ ParsedBert parse_bert(int argc, char** argv) {
   return parsed;
 }
 
-ParsedResNet parse_resnet(int argc, char** argv) {
+ParsedResNet parse_resnet(int argc, char** argv, bool gpu) {
   ParsedResNet parsed;
   auto& options = parsed.options;
   options.run.optimizer = "sgd";
@@ -253,6 +267,7 @@ ParsedResNet parse_resnet(int argc, char** argv) {
   options.run.weight_decay = 1e-4;
   CLI::App app("Trains a ResNet to classify images.");
   add_run_options(app, options.run);
+  add_device_options(app, options.run, gpu);
   app.add_option("--depth", options.depth, "14, 26, 50, 101 or 152")->group("Model");
   app.add_option("--width", options.width, "Channels of the stem")
       ->check(positive_number())

@@ -29,7 +29,9 @@ struct RunOptions {
   std::string precision = "fp32";
   bool deterministic = false;
   bool recompute = false;
-  int threads = 1;  ///< per rank, inside its ops
+  int threads = 1;          ///< per rank, inside its ops, on the CPU
+  int device = 0;           ///< the first GPU of this process; its local ranks take the next ones
+  bool cuda_graphs = true;  ///< record steps whose shapes stay
   int loader_threads = 1;
 
   std::string optimizer;
@@ -95,8 +97,9 @@ struct ParsedResNet {
   ResNetOptions options;
   std::optional<int> exit_status;
 };
-[[nodiscard]] ParsedBert parse_bert(int argc, char** argv);
-[[nodiscard]] ParsedResNet parse_resnet(int argc, char** argv);
+/// gpu: the program is built for GPUs, and takes options for them instead of those for the CPU.
+[[nodiscard]] ParsedBert parse_bert(int argc, char** argv, bool gpu);
+[[nodiscard]] ParsedResNet parse_resnet(int argc, char** argv, bool gpu);
 
 /// What can be known to be wrong without data; throws dhp::Error.
 void check_options(const RunOptions& options);

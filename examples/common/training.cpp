@@ -80,23 +80,38 @@ class TrainingRun {
     introduce(total);
     evaluate(trainer, metrics, "at the start");
 
+    // A step's numbers are read when the next one has been started: the device never waits for them.
+    std::optional<dhp::StepTicket<Dev>> under_way;
+    auto since = std::chrono::steady_clock::now();
+    std::int64_t samples_under_way = 0;
+    const auto finish = [&] {
+      if (!under_way) return;
+      const auto report = trainer.finish(*under_way);
+      under_way.reset();
+      const auto now = std::chrono::steady_clock::now();
+      const std::chrono::duration<double> taken = now - since;
+      since = now;
+      if (!rank_zero()) return;
+      const double rate = static_cast<double>(samples_under_way) / taken.count();
+      metrics.write(fields(report, rate));
+      progress_->step(report.step, report.loss, taken.count(), rate,
+                      report.skipped ? "skipped: gradients overflowed" : "");
+    };
     while (trainer.steps_done() < total) {
-      const auto start = std::chrono::steady_clock::now();
-      const auto samples = resident_ ? options_.global_batch : loader_.plan().samples;
+      const auto plan = resident_ ? resident_->plan() : loader_.plan();
       const auto batches = resident_ ? resident_->next() : loader_.next();
-      const auto report = trainer.step(batches);
-      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-      const double rate = static_cast<double>(samples) / taken.count();
-      if (rank_zero()) {
-        metrics.write(fields(report, rate));
-        progress_->step(report.step, report.loss, taken.count(), rate,
-                        report.skipped ? "skipped: gradients overflowed" : "");
-      }
-      const auto step = report.step;
-      if (options_.evaluate_every > 0 && step % options_.evaluate_every == 0 && step < total)
-        evaluate(trainer, metrics, dhp::concat("after step ", step));
-      if (options_.save_every > 0 && step % options_.save_every == 0 && step < total)
-        save(checkpoint, trainer);
+      auto ticket = trainer.start(batches, plan.micro_batches());
+      finish();
+      under_way = std::move(ticket);
+      samples_under_way = plan.samples;
+      const auto step = trainer.steps_done();
+      const bool last = step == total;
+      const bool evaluates = options_.evaluate_every > 0 && step % options_.evaluate_every == 0;
+      const bool saves = options_.save_every > 0 && step % options_.save_every == 0;
+      if (last || evaluates || saves) finish();
+      if (evaluates && !last) evaluate(trainer, metrics, dhp::concat("after step ", step));
+      if (saves && !last) save(checkpoint, trainer);
+      if (evaluates || saves) since = std::chrono::steady_clock::now();
     }
     if (rank_zero()) progress_->finish();
     evaluate(trainer, metrics, "at the end");
@@ -149,7 +164,9 @@ class TrainingRun {
     return {.learning_rate = learning_rate(options_, total),
             .clip = options_.clip,
             .loss_scale = {.dynamic = half, .initial = half ? 65536.0 : 1.0},
-            .seed = options_.seed};
+            .seed = options_.seed,
+            // A layer that waits for other replicas does so on the host.
+            .record = options_.cuda_graphs && !setup_.waits_for_replicas};
   }
   [[nodiscard]] std::int64_t total_steps() {
     if (options_.steps > 0) return options_.steps;

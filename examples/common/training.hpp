@@ -16,6 +16,7 @@
 namespace examples {
 
 using Dev = dhp::DefaultDevice;
+inline constexpr bool on_gpu = !Dev::host_accessible;
 
 /// A model's own view of an evaluation: names and values for the progress line and the metrics.
 using Measures = std::vector<std::pair<std::string, double>>;

@@ -37,7 +37,8 @@ int main() {
     scale(dev, 2.0 / 6, y.mut());
 
     (void)layer.backward(dev, std::move(y), tape);
-    optimizer.step(dev, {}, {.learning_rate = 0.1, .step = step});
+    const auto state = make_step_state(dev, dhp::StepState{.learning_rate = 0.1});
+    optimizer.step(dev, {}, state);
     if (step % 20 == 0 || step == 1) std::printf("step %2d  loss %.6f\n", step, loss);
   }
   const auto& weight = parameters[0]->value;

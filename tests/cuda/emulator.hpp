@@ -10,10 +10,19 @@
 #include <ucontext.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace tests {
+
+/// What was issued while a device recorded, and the memory that it works in.
+struct EmulatedGraph {
+  std::vector<std::function<void()>> work;
+  std::vector<std::shared_ptr<std::byte>> memory;
+  [[nodiscard]] explicit operator bool() const { return !work.empty(); }
+};
 
 class Emulated {
  public:
@@ -29,23 +38,72 @@ class Emulated {
     auto* data =
         static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), alignment));
     std::memset(data, poison, bytes);
-    return {data, [](std::byte* old) { ::operator delete(old, alignment); }};
+    std::shared_ptr<std::byte> block(data,
+                                     [](std::byte* old) { ::operator delete(old, alignment); });
+    if (graph_ == nullptr) return block;
+    graph_->memory.push_back(block);
+    // Its owner does not share with the graph: a tensor asks how many owners there are.
+    return {data, [](std::byte*) {}};
   }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
-    if (bytes > 0) std::memcpy(to, from, bytes);
+    issue([=] {
+      if (bytes > 0) std::memcpy(to, from, bytes);
+    });
   }
   void copy_from_host(std::byte* to, const std::byte* from, std::size_t bytes) {
+    check_not_recording();
     copy(to, from, bytes);
   }
   void copy_to_host(std::byte* to, const std::byte* from, std::size_t bytes) {
+    check_not_recording();
     copy(to, from, bytes);
   }
   void fill_zero(std::byte* to, std::size_t bytes) {
-    if (bytes > 0) std::memset(to, 0, bytes);
+    issue([=] {
+      if (bytes > 0) std::memset(to, 0, bytes);
+    });
   }
-  void synchronize() {}
+  [[nodiscard]] dhp::HostCopy start_copy_to_host(const std::byte* from, std::size_t bytes) {
+    check_not_recording();
+    auto made = dhp::HostCopy::on_heap(bytes);
+    copy(made.data(), from, bytes);
+    return made;
+  }
+  void synchronize() { check_not_recording(); }
+
+  /// Does it, or, while it records, keeps it for run().
+  void issue(std::function<void()> work) {
+    if (graph_ == nullptr) work();
+    else graph_->work.push_back(std::move(work));
+  }
+  using Graph = EmulatedGraph;
+  template <class Body>
+  [[nodiscard]] EmulatedGraph record(Body&& body) {
+    EmulatedGraph graph;
+    graph_ = &graph;
+    try {
+      body();
+    } catch (...) {
+      graph_ = nullptr;
+      throw;
+    }
+    graph_ = nullptr;
+    return graph;
+  }
+  void run(const EmulatedGraph& graph) {
+    ++graphs_run;
+    for (const auto& work : graph.work) work();
+  }
+  [[nodiscard]] bool recording() const { return graph_ != nullptr; }
 
   std::int64_t launches = 0;
+  std::int64_t graphs_run = 0;
+
+ private:
+  void check_not_recording() const {
+    dhp::check(graph_ == nullptr, "a step that is being recorded cannot wait for the host");
+  }
+  EmulatedGraph* graph_ = nullptr;
 };
 
 /// One thread of a block, as a fiber.
@@ -195,14 +253,16 @@ void launch(Emulated& dev, const dhp::cuda::Grid& grid, const Kernel& kernel) {
              grid.shared_bytes, " shared bytes");
   static_assert(sizeof(Kernel) <= 4000, "arguments of a kernel must fit in 4 KB");
   ++dev.launches;
-  std::vector<Fiber> fibers(static_cast<std::size_t>(grid.threads));
-  for (std::int64_t index = 0; index < grid.blocks; ++index) {
-    EmulatedBlockRun run(index, grid);
-    run.run(fibers, [&](EmulatedBlockRun& block_run) {
-      EmulatedBlock block(block_run);
-      kernel(block);
-    });
-  }
+  dev.issue([grid, kernel] {
+    std::vector<Fiber> fibers(static_cast<std::size_t>(grid.threads));
+    for (std::int64_t index = 0; index < grid.blocks; ++index) {
+      EmulatedBlockRun run(index, grid);
+      run.run(fibers, [&](EmulatedBlockRun& block_run) {
+        EmulatedBlock block(block_run);
+        kernel(block);
+      });
+    }
+  });
 }
 
 static_assert(dhp::KernelDevice<Emulated>);

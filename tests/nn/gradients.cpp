@@ -137,11 +137,16 @@ TEST_CASE("gradients: losses") {
     const auto objective = [&] {
       Tape<Cpu> tape(context);
       auto x = Tensor<Cpu>::from_host(dev, {samples * length, 7}, values);
-      return 0.7 * loss.forward(dev, std::move(x), tape)[0].sum;
+      Tensor<Cpu> totals(dev, DType::f64, {1, loss_fields});
+      loss.forward(dev, std::move(x), tape, totals.mut());
+      return 0.7 * widened(totals)[0];
     };
     Tape<Cpu> tape(context);
-    (void)loss.forward(dev, Tensor<Cpu>::from_host(dev, {samples * length, 7}, values), tape);
-    const Tensor<Cpu> gradient = loss.backward(dev, {0.7}, tape);
+    Tensor<Cpu> totals(dev, DType::f64, {1, loss_fields});
+    loss.forward(dev, Tensor<Cpu>::from_host(dev, {samples * length, 7}, values), tape,
+                 totals.mut());
+    const auto scale = Tensor<Cpu>::from_host(dev, {1}, std::vector<double>{0.7});
+    const Tensor<Cpu> gradient = loss.backward(dev, scale.view(), tape);
     const auto dx = gradient.to_host<double>(dev);
     CHECK(tape.empty());
     CHECK(worst_gap(std::span(values), dx, objective) < 1e-6);

@@ -43,7 +43,11 @@ TEST_CASE("running statistics: move once by the mean over the micro-batches, var
     (void)norm.layer.forward(dev, images(dev, values), tape);
   }
   // Means 2 and 5; unbiased variances 2 and 13.
-  apply_running_statistics(dev, norm.store, 0.1, 2);
+  const auto stays = make_step_state(dev, {.go = 0});
+  apply_running_statistics(dev, norm.store, 0.1, 2, stays);
+  CHECK(norm.value_of("bn.running_mean") == 0);
+  const auto goes = make_step_state(dev, {});
+  apply_running_statistics(dev, norm.store, 0.1, 2, goes);
   CHECK(norm.value_of("bn.running_mean") == doctest::Approx(0.1 * 3.5).epsilon(1e-14));
   CHECK(norm.value_of("bn.running_var") == doctest::Approx(0.9 + 0.1 * 7.5).epsilon(1e-14));
   CHECK(norm.value_of("bn.weight") == 1);  // what is trained does not move
@@ -72,7 +76,8 @@ TEST_CASE("running statistics: a recomputed forward pass counts once") {
   Tape<Cpu> tape({});
   (void)again.forward(dev, images(dev, {1, 3}), tape);
   (void)again.backward(dev, images(dev, {1, 0}), tape);
-  apply_running_statistics(dev, norm.store, 1.0, 1);
+  const auto goes = make_step_state(dev, {});
+  apply_running_statistics(dev, norm.store, 1.0, 1, goes);
   CHECK(norm.value_of("bn.running_mean") == 2);
   CHECK(norm.value_of("bn.running_var") == 2);
 }

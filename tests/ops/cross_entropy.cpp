@@ -32,6 +32,8 @@ Tensor<Cpu> labels_on(Cpu& dev, const Ints& labels) {
 
 // What the parts of a vocabulary do, each on its own columns, with the reductions between them by
 // hand.
+Tensor<Cpu> one_of(Cpu& dev) { return Tensor<Cpu>::from_host(dev, {1}, std::vector<double>{1}); }
+
 template <class T>
 Run run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoothing, double scale,
         const std::vector<Range>& parts) {
@@ -61,6 +63,7 @@ Run run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoothin
     for (std::size_t i = 0; i < here.size(); ++i) totals[i] += here[i];
   }
   const auto sums = Tensor<Cpu>::from_host(dev, {3, rows}, totals);
+  const auto factor = Tensor<Cpu>::from_host(dev, {1}, std::vector<double>{scale});
   Run out;
   Tensor<Cpu> gradient(dev, dtype_of<T>(), logits.shape()), loss(dev, dtype_of<A>(), {rows});
   for (std::size_t at = 0; at < parts.size(); ++at) {
@@ -72,9 +75,9 @@ Run run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoothin
     const auto here = rank.to_host<std::int32_t>(dev);
     for (std::size_t i = 0; i < here.size(); ++i) ranks[i] += here[i];
     Tensor<Cpu> piece(dev, dtype_of<T>(), mine[at].shape());
-    cross_entropy_backward(dev, mine[at], max, sums, labels, options[at], scale, piece.mut());
+    cross_entropy_backward(dev, mine[at], max, sums, labels, options[at], factor, piece.mut());
     copy_columns(dev, piece, 0, gradient.mut(), parts[at].first, parts[at].size());
-    cross_entropy_backward(dev, mine[at], max, sums, labels, options[at], scale, mine[at].mut());
+    cross_entropy_backward(dev, mine[at], max, sums, labels, options[at], factor, mine[at].mut());
     // In place is the same, to the bit (a NaN, too).
     CHECK(std::memcmp(mine[at].view().bytes(), piece.view().bytes(), piece.size_bytes()) == 0);
   }
@@ -220,7 +223,7 @@ TEST_CASE("a label outside of the classes is an error in every piece") {
     CHECK(message_of([&] { cross_entropy_rank(dev, x, sums, labels, options, rank.mut()); }) ==
           right);
     CHECK(message_of([&] {
-            cross_entropy_backward(dev, x, max, sums, labels, options, 1, out.mut());
+            cross_entropy_backward(dev, x, max, sums, labels, options, one_of(dev), out.mut());
           }) == right);
   }
 }
@@ -255,6 +258,18 @@ TEST_CASE("what does not fit is refused") {
   CHECK(message_of([&] { cross_entropy_rank(dev, x, sums, labels, good, rank.mut()); }) ==
         "cross_entropy: the ranks [2] of i64 are not [2] of i32");
   CHECK(message_of([&] {
-          cross_entropy_backward(dev, x, max, sums, labels, good, 1, sums.mut());
+          cross_entropy_backward(dev, x, max, sums, labels, good, one_of(dev), sums.mut());
         }) == "cross_entropy: the gradient [3, 2] of f32 does not fit the logits [2, 3] of bf16");
+}
+
+TEST_CASE("cross_entropy_totals: sum, counted rows, and the ranks where they are given") {
+  Cpu dev;
+  const auto loss = Tensor<Cpu>::from_host(dev, {5}, std::vector<float>{1, 0, 2.5f, 4, 0});
+  const auto labels = Tensor<Cpu>::from_host(dev, {5}, Ints{3, -1, 0, 2, -1});
+  const auto rank = Tensor<Cpu>::from_host(dev, {5}, Ints{0, 0, 4, 5, 0});
+  Tensor<Cpu> totals(dev, DType::f64, {4});
+  cross_entropy_totals(dev, loss, labels, {}, totals.mut());
+  CHECK(widened(totals) == Values{7.5, 3, 0, 0});
+  cross_entropy_totals(dev, loss, labels, rank, totals.mut());
+  CHECK(widened(totals) == Values{7.5, 3, 1, 2});
 }

@@ -51,7 +51,7 @@ struct Limbs {
   template <class T>
   std::vector<T> value(Cpu& dev) const {
     Tensor<Cpu> x(dev, dtype_of<T>(), high.shape());
-    unfold(dev, high, low, x.mut());
+    unfold(dev, high, low, Tensor<Cpu>::zeros(dev, DType::i32, {1}), x.mut());
     return x.to_host<T>(dev);
   }
   bool flagged(Cpu& dev) const { return flag.to_host<std::int32_t>(dev)[0] != 0; }
@@ -59,13 +59,13 @@ struct Limbs {
 };
 
 // The exact sum in units of 2^-83 as an integer, each value first rounded to that grid.
-cpu::Int128 on_grid(double value) {
+Int128 on_grid(double value) {
   int exponent = 0;
   const double mantissa = std::frexp(value, &exponent);  // value = mantissa 2^exponent
-  const auto whole = static_cast<cpu::Int128>(std::llrint(std::ldexp(mantissa, 53)));
+  const auto whole = static_cast<Int128>(std::llrint(std::ldexp(mantissa, 53)));
   const int shift = exponent - 53 + 83;
   if (shift >= 0) return whole << shift;
-  return static_cast<cpu::Int128>(std::llrint(std::ldexp(value, 83)));  // ties to even, as fold
+  return static_cast<Int128>(std::llrint(std::ldexp(value, 83)));  // ties to even, as fold
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ TEST_CASE_TEMPLATE("order, grouping and threads change no bit; one rounding of t
                    double, float) {
   Cpu dev;
   const auto x = mixed<T>(dev);
-  std::vector<cpu::Int128> exact(width);
+  std::vector<Int128> exact(width);
   for (const auto& tensor : x) {
     const auto values = widened(tensor);
     for (std::size_t i = 0; i < values.size(); ++i) exact[i] += on_grid(values[i]);
@@ -174,9 +174,8 @@ TEST_CASE_TEMPLATE("random limbs: the fast form rounds like the wide one", T, do
   limbs.low = Tensor<Cpu>::from_host(dev, {count}, low);
   std::vector<T> expected;
   for (std::size_t i = 0; i < high.size(); ++i)
-    expected.push_back(
-        static_cast<T>(static_cast<cpu::Int128>(high[i]) * (cpu::Int128{1} << 50) + low[i]) *
-        static_cast<T>(0x1p-83));
+    expected.push_back(static_cast<T>(static_cast<Int128>(high[i]) * (Int128{1} << 50) + low[i]) *
+                       static_cast<T>(0x1p-83));
   CHECK(limbs.value<T>(dev) == expected);
 }
 

@@ -13,8 +13,8 @@ TEST_CASE("adamw: three steps are PyTorch's, in every precision; biases and norm
           [&](Cpu& dev, ParameterStore<Cpu>& store, const Norms<Cpu>&) {
             return AdamW<Cpu>(dev, store, options);
           },
-          [&](Reference& p, const std::vector<double>& gradient, const StepScalars& scalars) {
-            const auto t = static_cast<double>(scalars.step);
+          [&](Reference& p, const std::vector<double>& gradient, const StepState& scalars) {
+            const auto t = scalars.updates;
             for (std::size_t i = 0; i < p.w.size(); ++i) {
               const double g = gradient[i];
               if (p.decays) p.w[i] -= scalars.learning_rate * options.weight_decay * p.w[i];

@@ -14,8 +14,8 @@ TEST_CASE(
         [&](Cpu& dev, ParameterStore<Cpu>& store, const Norms<Cpu>& norms) {
           return Lamb<Cpu>(dev, store, norms, options);
         },
-        [&](Reference& p, const std::vector<double>& gradient, const StepScalars& scalars) {
-          const auto t = static_cast<double>(scalars.step);
+        [&](Reference& p, const std::vector<double>& gradient, const StepState& scalars) {
+          const auto t = scalars.updates;
           std::vector<double> direction;
           for (std::size_t i = 0; i < p.w.size(); ++i) {
             const double g = gradient[i];

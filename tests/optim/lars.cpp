@@ -15,7 +15,7 @@ TEST_CASE(
           [&](Cpu& dev, ParameterStore<Cpu>& store, const Norms<Cpu>& norms) {
             return Lars<Cpu>(dev, store, norms, options);
           },
-          [&](Reference& p, const std::vector<double>& gradient, const StepScalars& scalars) {
+          [&](Reference& p, const std::vector<double>& gradient, const StepState& scalars) {
             const double decay = p.decays ? options.weight_decay : 0;
             const double weight = length_of(p.w);
             double local = 1;

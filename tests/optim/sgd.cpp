@@ -20,7 +20,7 @@ TEST_CASE("sgd: three steps are PyTorch's, in every precision; biases and norms 
           [&](Cpu& dev, ParameterStore<Cpu>& store, const Norms<Cpu>&) {
             return Sgd<Cpu>(dev, store, options);
           },
-          [&](Reference& p, const std::vector<double>& gradient, const StepScalars& scalars) {
+          [&](Reference& p, const std::vector<double>& gradient, const StepState& scalars) {
             for (std::size_t i = 0; i < p.w.size(); ++i) {
               double g = gradient[i];
               if (p.decays) g += options.weight_decay * p.w[i];

@@ -35,7 +35,8 @@ void check_split(Make make) {
       const auto mine = ranks > 1 ? weight->spec.part : Range{0, rows};
       cast(dev, gradient.view().slice(mine.first, mine.last), weight->gradient);
       cast(dev, random_tensor<double>(dev, {4}, 50 + step).view(), whole->gradient);
-      optimizer.step(dev, norms.gradient_squares(dev, store), {.learning_rate = 0.1, .step = step});
+      const StepState now{.learning_rate = 0.1, .updates = static_cast<double>(step)};
+      optimizer.step(dev, norms.gradient_squares(dev, store), make_step_state(dev, now));
     }
     auto found = widened(clone(dev, ConstView<Cpu>(weight->value)));
     const auto rest = widened(clone(dev, ConstView<Cpu>(whole->value)));

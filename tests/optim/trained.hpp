@@ -78,8 +78,9 @@ void three_steps(DType compute, const std::string& first, const std::string& sec
   };
 
   for (std::int64_t step = 1; step <= 3; ++step) {
-    const StepScalars scalars{
-        .learning_rate = 0.3 / static_cast<double>(step), .step = step, .gradient_scale = 0.25};
+    const StepState scalars{.learning_rate = 0.3 / static_cast<double>(step),
+                            .updates = static_cast<double>(step),
+                            .gradient_scale = 0.25};
     std::map<std::string, std::vector<double>> gradients;
     for (const auto& parameter : store.parameters()) {
       const auto use = static_cast<std::uint32_t>(100 * step + parameter->index);
@@ -88,7 +89,8 @@ void three_steps(DType compute, const std::string& first, const std::string& sec
       auto& gradient = gradients[parameter->spec.name] = copy_of(dev, parameter->gradient);
       for (auto& each : gradient) each *= scalars.gradient_scale;
     }
-    optimizer.step(dev, norms.gradient_squares(dev, store), scalars);
+    const auto state = make_step_state(dev, scalars);
+    optimizer.step(dev, norms.gradient_squares(dev, store), state);
     for (const auto& parameter : store.parameters()) {
       const auto& name = parameter->spec.name;
       CAPTURE(name);

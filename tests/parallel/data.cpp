@@ -70,10 +70,15 @@ std::vector<Found> run(int replicas, Options options, double loss_scale = 1) {
           std::map<std::int64_t, int> times;
           parallel.store().zero_gradients(dev);
           mine_found.sum = 0;
-          for (const auto& loss :
-               parallel.forward_backward(dev, {.batches = batches, .loss_scale = loss_scale},
-                                         [&](Range range) { ++times[range.first]; }))
-            mine_found.sum += loss.terms.at(0).sum;
+          const auto state = make_step_state(dev, {.loss_scale = loss_scale});
+          // Known beforehand, or found out together.
+          const auto total = step == 0 ? std::int64_t{-1} : micro_batches;
+          const auto losses = parallel.forward_backward(
+              dev, {.batches = batches, .micro_batches = total, .state = state.view()},
+              [&](Range range) { ++times[range.first]; });
+          const auto values = widened(losses);
+          for (std::size_t at = 0; at < values.size(); at += loss_fields)
+            mine_found.sum += values[at];
           mine_found.ready_once = mine_found.ready_once && times.size() == 1 && times[0] == 1;
         }
         mine_found.gradient = parallel.store().parameters()[0]->gradient.template data<double>()[0];

@@ -15,28 +15,29 @@ namespace tests {
 using dhp::Cpu;
 
 /// [rows, C] seen as [N, side, side, C], and back.
+template <class Dev>
 struct Reshape {
   bool to_image;
   std::int64_t side;
-  dhp::Tensor<Cpu> forward(Cpu&, dhp::Tensor<Cpu> x, dhp::Tape<Cpu>&) {
+  dhp::Tensor<Dev> forward(Dev&, dhp::Tensor<Dev> x, dhp::Tape<Dev>&) {
     return turn(std::move(x), to_image);
   }
-  dhp::Tensor<Cpu> backward(Cpu&, dhp::Tensor<Cpu> dy, dhp::Tape<Cpu>&) {
+  dhp::Tensor<Dev> backward(Dev&, dhp::Tensor<Dev> dy, dhp::Tape<Dev>&) {
     return turn(std::move(dy), !to_image);
   }
   [[nodiscard]] dhp::Shape shape_of(const dhp::Shape& in, bool image) const {
     return image ? dhp::Shape{in.rows() / (side * side), side, side, in.back()}
                  : dhp::Shape{in.rows(), in.back()};
   }
-  [[nodiscard]] dhp::Tensor<Cpu> turn(dhp::Tensor<Cpu> x, bool image) const {
+  [[nodiscard]] dhp::Tensor<Dev> turn(dhp::Tensor<Dev> x, bool image) const {
     const auto shape = shape_of(x.shape(), image);
     return std::move(x).reshape(shape);
   }
-  [[nodiscard]] dhp::Shape output_shape(const dhp::Shape& in, const dhp::MicroBatch<Cpu>&) const {
+  [[nodiscard]] dhp::Shape output_shape(const dhp::Shape& in, const dhp::MicroBatch<Dev>&) const {
     return shape_of(in, to_image);
   }
-  [[nodiscard]] double flops(const dhp::Shape&, const dhp::MicroBatch<Cpu>&) const { return 0; }
-  void parameters(dhp::ParameterList<Cpu>&) const {}
+  [[nodiscard]] double flops(const dhp::Shape&, const dhp::MicroBatch<Dev>&) const { return 0; }
+  void parameters(dhp::ParameterList<Dev>&) const {}
 };
 
 struct EverythingOptions {
@@ -60,23 +61,24 @@ inline examples::BertConfig everything_config(const EverythingOptions& options) 
           .dropout = options.dropout};
 }
 
-inline dhp::Sequential<Cpu> convolution_block(dhp::Build<Cpu>& build, const std::string& name,
-                                              bool synchronised) {
+template <class Dev>
+dhp::Sequential<Dev> convolution_block(dhp::Build<Dev>& build, const std::string& name,
+                                       bool synchronised) {
   constexpr std::int64_t channels = 16;
   constexpr std::int64_t inner = 8;
   const auto norm = [&](const std::string& which, std::int64_t of, bool relu, bool split) {
-    return dhp::BatchNorm<Cpu>(build, name + which,
+    return dhp::BatchNorm<Dev>(build, name + which,
                                {.channels = of,
                                 .relu = relu,
                                 .gamma_init = relu ? 1.0 : 0.0,
                                 .split = split,
                                 .synchronised = synchronised});
   };
-  dhp::Sequential<Cpu> body;
+  dhp::Sequential<Dev> body;
   body.add("conv1",
            dhp::column_parallel_conv2d(build, name + ".conv1", {.in = channels, .out = inner}));
   body.add("bn1", norm(".bn1", inner, true, true));
-  body.add("gather", dhp::GatherChannels<Cpu>(build, inner));
+  body.add("gather", dhp::GatherChannels<Dev>(build, inner));
   body.add("conv2",
            dhp::column_parallel_conv2d(build, name + ".conv2",
                                        {.in = inner, .out = inner, .kernel = 3, .padding = 1}));
@@ -84,26 +86,27 @@ inline dhp::Sequential<Cpu> convolution_block(dhp::Build<Cpu>& build, const std:
   body.add("conv3",
            dhp::row_parallel_conv2d(build, name + ".conv3", {.in = inner, .out = channels}));
   body.add("bn3", norm(".bn3", channels, false, false));
-  dhp::Sequential<Cpu> shortcut;
-  shortcut.add("scatter", dhp::ScatterChannels<Cpu>(build, channels));
+  dhp::Sequential<Dev> shortcut;
+  shortcut.add("scatter", dhp::ScatterChannels<Dev>(build, channels));
   shortcut.add("downsample", dhp::row_parallel_conv2d(build, name + ".downsample",
                                                       {.in = channels, .out = channels}));
-  dhp::Sequential<Cpu> block;
-  block.add("to image", Reshape{true, 4})
-      .add("residual", dhp::Residual<Cpu>(std::move(body), std::move(shortcut)))
-      .add("to rows", Reshape{false, 4})
-      .add("norm", dhp::LayerNorm<Cpu>(build, name + ".norm", channels));
+  dhp::Sequential<Dev> block;
+  block.add("to image", Reshape<Dev>{true, 4})
+      .add("residual", dhp::Residual<Dev>(std::move(body), std::move(shortcut)))
+      .add("to rows", Reshape<Dev>{false, 4})
+      .add("norm", dhp::LayerNorm<Dev>(build, name + ".norm", channels));
   return block;
 }
 
-inline dhp::Model<Cpu> everything(dhp::Build<Cpu>& build, const EverythingOptions& options = {}) {
+template <class Dev>
+dhp::Model<Dev> everything(dhp::Build<Dev>& build, const EverythingOptions& options = {}) {
   const auto config = everything_config(options);
-  dhp::Model<Cpu> model;
-  examples::BertEmbeddings<Cpu> embeddings(build, config);
+  dhp::Model<Dev> model;
+  examples::BertEmbeddings<Dev> embeddings(build, config);
   const auto table = embeddings.word_table();
   model.add("embeddings", std::move(embeddings));
-  const auto add_layer = [&](const std::string& name, dhp::Sequential<Cpu> layer) {
-    if (options.recompute) model.add(name, dhp::recompute<Cpu>(std::move(layer)));
+  const auto add_layer = [&](const std::string& name, dhp::Sequential<Dev> layer) {
+    if (options.recompute) model.add(name, dhp::recompute<Dev>(std::move(layer)));
     else model.add(name, std::move(layer));
   };
   for (int block = 0; block < config.layers; ++block) {
@@ -112,15 +115,16 @@ inline dhp::Model<Cpu> everything(dhp::Build<Cpu>& build, const EverythingOption
     add_layer(name + ".conv", convolution_block(build, name + ".conv", options.synchronised));
     add_layer(name + ".feed_forward", examples::bert_feed_forward(build, name, config));
   }
-  model.loss = examples::BertLoss<Cpu>(build, config, table);
+  model.loss = examples::BertLoss<Dev>(build, config, table);
   return model;
 }
 
 /// Micro-batch k of a step: random tokens of random lengths, padded, every third one masked. `samples` may
 /// be smaller in a short last micro-batch.
-inline dhp::MicroBatch<Cpu> everything_batch(Cpu& dev, int step, std::int64_t k,
-                                             std::int64_t vocabulary = 64,
-                                             std::int64_t samples = everything_samples) {
+template <class Dev>
+dhp::MicroBatch<Dev> everything_batch(Dev& dev, int step, std::int64_t k,
+                                      std::int64_t vocabulary = 64,
+                                      std::int64_t samples = everything_samples) {
   const dhp::RandomStream random{99, static_cast<std::uint32_t>(step), 1};
   constexpr auto length = everything_length;
   std::vector<std::int32_t> ids, positions, segments, offsets{0}, lengths, masked_rows,
@@ -148,13 +152,13 @@ inline dhp::MicroBatch<Cpu> everything_batch(Cpu& dev, int step, std::int64_t k,
     }
     offsets.push_back(static_cast<std::int32_t>((n + 1) * length));
   }
-  dhp::MicroBatch<Cpu> batch;
+  dhp::MicroBatch<Dev> batch;
   batch.index = k;
   batch.first_sample = first;
   batch.samples = samples;
   const auto add = [&](const std::string& name, const auto& values) {
     batch.side.emplace_back(
-        name, dhp::Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values));
+        name, dhp::Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values));
   };
   add("token_ids", ids);
   add("positions", positions);

@@ -72,77 +72,107 @@ inline void place_part(const dhp::ParameterSpec& spec, const std::vector<double>
   }
 }
 
-inline std::vector<double> host_values(dhp::Cpu& dev, dhp::ConstView<dhp::Cpu> view) {
-  dhp::Tensor<dhp::Cpu> wide(dev, dhp::DType::f64, view.shape());
+template <class Dev>
+std::vector<double> host_values(Dev& dev, dhp::In<Dev> view) {
+  dhp::Tensor<Dev> wide(dev, dhp::DType::f64, view.shape());
   cast(dev, view, wide.mut());
-  return wide.to_host<double>(dev);
+  return wide.template to_host<double>(dev);
 }
 
-inline std::unique_ptr<dhp::Optimizer<dhp::Cpu>> make_optimizer(
-    dhp::Cpu& dev, dhp::ParameterStore<dhp::Cpu>& store, const dhp::Norms<dhp::Cpu>& norms,
-    OptimizerKind kind) {
-  using dhp::Cpu;
+template <class Dev>
+std::unique_ptr<dhp::Optimizer<Dev>> make_optimizer(Dev& dev, dhp::ParameterStore<Dev>& store,
+                                                    const dhp::Norms<Dev>& norms,
+                                                    OptimizerKind kind) {
   switch (kind) {
     case OptimizerKind::lars:
-      return std::make_unique<dhp::Lars<Cpu>>(
+      return std::make_unique<dhp::Lars<Dev>>(
           dev, store, norms, dhp::LarsOptions{.momentum = 0.9, .weight_decay = 0.01});
     case OptimizerKind::adamw:
-      return std::make_unique<dhp::AdamW<Cpu>>(dev, store, dhp::AdamOptions{.weight_decay = 0.01});
+      return std::make_unique<dhp::AdamW<Dev>>(dev, store, dhp::AdamOptions{.weight_decay = 0.01});
     case OptimizerKind::lamb:
-      return std::make_unique<dhp::Lamb<Cpu>>(
+      return std::make_unique<dhp::Lamb<Dev>>(
           dev, store, norms, dhp::AdamOptions{.epsilon = 1e-6, .weight_decay = 0.01});
     case OptimizerKind::sgd: break;
   }
-  return std::make_unique<dhp::Sgd<Cpu>>(dev, store,
+  return std::make_unique<dhp::Sgd<Dev>>(dev, store,
                                          dhp::SgdOptions{.momentum = 0.9, .weight_decay = 0.01});
 }
 
-/// Runs body(dev, mesh, pipeline, trainer) on every rank of the layout. make_model(build) describes the
-/// model; example(dev) is any micro-batch.
+/// Runs body(dev, mesh, pipeline, trainer) on one rank of the layout. make_model(build) describes the model;
+/// example(dev) is any micro-batch.
+template <class Dev, class MakeModel, class Example, class Body>
+void on_rank(Dev& dev, dhp::Comm<Dev> world, const Layout& layout, const RunSettings& settings,
+             MakeModel make_model, Example example, Body body) {
+  dhp::Mesh<Dev> mesh(std::move(world), layout.mesh);
+  dhp::Build<Dev> build;
+  build.compute = settings.compute;
+  build.tensor = mesh.tensor();
+  build.data = mesh.data();
+  dhp::PipelineParallel<Dev> pipeline(
+      dev, make_model(build), mesh,
+      {.schedule = layout.schedule,
+       .chunks = layout.chunks,
+       .store = {.compute = settings.compute, .order_free = settings.order_free, .seed = 7}},
+      example(dev));
+  dhp::Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model());
+  const auto optimizer = make_optimizer(dev, pipeline.store(), norms, settings.optimizer);
+  dhp::DataParallel replicas(dev, pipeline, mesh.data(), settings.reducer);
+  dhp::Trainer trainer(dev, replicas, mesh, *optimizer, norms,
+                       {.learning_rate = {.peak = settings.lr},
+                        .clip = 1.0,
+                        .loss_scale = settings.loss_scale,
+                        .seed = 11});
+  body(dev, mesh, pipeline, trainer);
+}
+
+/// The same on every rank of the layout, as threads of this process.
 template <class MakeModel, class Example, class Body>
 void on_each_rank(const Layout& layout, const RunSettings& settings, MakeModel make_model,
                   Example example, Body body) {
-  using dhp::Cpu;
-  dhp::run_ranks(
-      layout.mesh.size(),
-      [&](dhp::Comm<Cpu> world) {
-        Cpu dev({.threads = settings.threads});
-        dhp::Mesh<Cpu> mesh(std::move(world), layout.mesh);
-        dhp::Build<Cpu> build;
-        build.compute = settings.compute;
-        build.tensor = mesh.tensor();
-        build.data = mesh.data();
-        dhp::PipelineParallel<Cpu> pipeline(
-            dev, make_model(build), mesh,
-            {.schedule = layout.schedule,
-             .chunks = layout.chunks,
-             .store = {.compute = settings.compute, .order_free = settings.order_free, .seed = 7}},
-            example(dev));
-        dhp::Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model());
-        const auto optimizer = make_optimizer(dev, pipeline.store(), norms, settings.optimizer);
-        dhp::DataParallel replicas(dev, pipeline, mesh.data(), settings.reducer);
-        dhp::Trainer trainer(dev, replicas, mesh, *optimizer, norms,
-                             {.learning_rate = {.peak = settings.lr},
-                              .clip = 1.0,
-                              .loss_scale = settings.loss_scale,
-                              .seed = 11});
-        body(dev, mesh, pipeline, trainer);
-      },
-      {.timeout_s = 60});
+  dhp::run_ranks(layout.mesh.size(),
+                 [&](dhp::Comm<dhp::Cpu> world) {
+                   dhp::Cpu dev({.threads = settings.threads});
+                   on_rank(dev, std::move(world), layout, settings, make_model, example, body);
+                 },
+                 {.timeout_s = 60});
 }
 
 /// The micro-batches of this rank's replica; make_batch(k) makes one.
-template <class MakeBatch>
-std::vector<dhp::MicroBatch<dhp::Cpu>> dealt(dhp::Mesh<dhp::Cpu>& mesh, std::int64_t micro_batches,
-                                             MakeBatch make_batch) {
-  std::vector<dhp::MicroBatch<dhp::Cpu>> batches;
+template <class Dev, class MakeBatch>
+std::vector<dhp::MicroBatch<Dev>> dealt(dhp::Mesh<Dev>& mesh, std::int64_t micro_batches,
+                                        MakeBatch make_batch) {
+  std::vector<dhp::MicroBatch<Dev>> batches;
   const dhp::StepPlan plan{.samples = micro_batches, .micro_batch = 1};
   const auto mine = plan.dealt_to(mesh.data().rank(), mesh.data().size());
   for (auto k = mine.first; k < mine.last; ++k) batches.push_back(make_batch(k));
   return batches;
 }
 
-/// Trains. make_batch(dev, step, k) makes micro-batch k of a step.
+/// Trains on one rank, and adds what this rank holds to the result. make_batch(dev, step, k) makes
+/// micro-batch k of a step.
+template <class Dev, class Pipeline, class Trained, class MakeBatch>
+void train_on_rank(Dev& dev, dhp::Mesh<Dev>& mesh, Pipeline& pipeline, Trained& trainer,
+                   const RunSettings& settings, MakeBatch make_batch, std::mutex& mutex,
+                   RunResult& result) {
+  const auto rank = static_cast<std::size_t>(mesh.world().rank());
+  for (int step = 0; step < settings.steps; ++step) {
+    const auto report = trainer.step(dealt(
+        mesh, settings.micro_batches, [&](std::int64_t k) { return make_batch(dev, step, k); }));
+    result.skipped[rank].push_back(report.skipped);
+    if (rank != 0) continue;
+    result.losses.push_back(report.loss);
+    result.norms.push_back(report.gradient_norm);
+  }
+  const std::lock_guard lock(mutex);
+  for (const auto& parameter : pipeline.store().parameters()) {
+    if (mesh.data_index() != 0) continue;
+    const auto& spec = parameter->spec;
+    place_part(spec, host_values(dev, parameter->value), result.values[spec.name]);
+    place_part(spec, host_values(dev, parameter->gradient), result.gradients[spec.name]);
+  }
+}
+
+/// Trains on all ranks of the layout.
 template <class MakeModel, class MakeBatch>
 RunResult run_layout(const Layout& layout, const RunSettings& settings, MakeModel make_model,
                      MakeBatch make_batch) {
@@ -153,23 +183,7 @@ RunResult run_layout(const Layout& layout, const RunSettings& settings, MakeMode
   on_each_rank(
       layout, settings, make_model, [&](Cpu& dev) { return make_batch(dev, 0, 0); },
       [&](Cpu& dev, dhp::Mesh<Cpu>& mesh, auto& pipeline, auto& trainer) {
-        const auto rank = static_cast<std::size_t>(mesh.world().rank());
-        for (int step = 0; step < settings.steps; ++step) {
-          const auto report = trainer.step(dealt(mesh, settings.micro_batches, [&](std::int64_t k) {
-            return make_batch(dev, step, k);
-          }));
-          result.skipped[rank].push_back(report.skipped);
-          if (rank != 0) continue;
-          result.losses.push_back(report.loss);
-          result.norms.push_back(report.gradient_norm);
-        }
-        const std::lock_guard lock(mutex);
-        for (const auto& parameter : pipeline.store().parameters()) {
-          if (mesh.data_index() != 0) continue;
-          const auto& spec = parameter->spec;
-          place_part(spec, host_values(dev, parameter->value), result.values[spec.name]);
-          place_part(spec, host_values(dev, parameter->gradient), result.gradients[spec.name]);
-        }
+        train_on_rank(dev, mesh, pipeline, trainer, settings, make_batch, mutex, result);
       });
   return result;
 }

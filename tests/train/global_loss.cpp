@@ -12,13 +12,11 @@ using namespace tests;
 
 namespace {
 
-/// Of micro-batch `index`; sums whose total depends on the order that they are added in.
-MicroBatchLoss loss_of(std::int64_t index) {
+/// The two terms of micro-batch `index`; sums whose total depends on the order that they are added in.
+std::vector<double> loss_of(std::int64_t index) {
   const double sums[] = {1e16, 1.0, -1e16, 3.5, 0.1};
-  const auto n = index + 1;
-  return {index,
-          {{.sum = sums[index], .count = n, .correct = index, .correct_in_five = n},
-           {.sum = 0.1 * static_cast<double>(index), .count = 2}}};
+  const auto k = static_cast<double>(index);
+  return {sums[index], k + 1, k, k + 1, 0.1 * k, 2, 0, 0};
 }
 
 GlobalLoss loss_on(const MeshShape& shape, std::int64_t micro_batches) {
@@ -27,11 +25,20 @@ GlobalLoss loss_on(const MeshShape& shape, std::int64_t micro_batches) {
     Cpu dev({.threads = 1});
     Mesh<Cpu> mesh(std::move(world), shape);
     const auto part = part_of(micro_batches, mesh.data().size(), mesh.data().rank());
-    std::vector<MicroBatchLoss> mine;
-    // The loss is held by the last stage alone, and its micro-batches end in any order.
-    if (mesh.pipeline_index() == shape.pipeline - 1)
-      for (auto index = part.last; index-- > part.first;) mine.push_back(loss_of(index));
-    auto loss = global_loss(dev, mesh, mine, part.size(), 2);
+    // The loss is held by the last stage alone; micro-batches may stand in any order.
+    std::vector<MicroBatch<Cpu>> batches;
+    std::vector<double> entries;
+    for (auto index = part.last; index-- > part.first;) {
+      batches.emplace_back().index = index;
+      auto row = loss_of(index);
+      if (mesh.pipeline_index() != shape.pipeline - 1) row.assign(row.size(), 0.0);
+      entries.insert(entries.end(), row.begin(), row.end());
+    }
+    const auto total = count_micro_batches(dev, mesh, batches.size());
+    const auto all = gather_losses<Cpu>(
+        dev, mesh, Tensor<Cpu>::from_host(dev, {part.size(), 2, loss_fields}, entries), batches,
+        total);
+    const auto loss = sum_losses(widened(all), 2);
     if (mesh.world().rank() == 0) found = loss;
   });
   return found;
@@ -67,19 +74,29 @@ TEST_CASE("global loss: the same bits in every layout") {
   }
 }
 
-TEST_CASE(
-    "global loss: the first micro-batch that is not finite; none at all; one that is not there") {
-  Cpu dev;
-  Mesh<Cpu> mesh(Comm<Cpu>(), {});
-  auto bad = loss_of(1);
-  bad.terms[1].sum = std::numeric_limits<double>::quiet_NaN();
-  auto worse = loss_of(2);
-  worse.terms[0].sum = std::numeric_limits<double>::infinity();
-  CHECK(global_loss(dev, mesh, {loss_of(0), worse, bad}, 3, 2).first_bad_micro_batch == 1);
+TEST_CASE("global loss: the first micro-batch that is not finite; none at all") {
+  std::vector<double> entries;
+  for (std::int64_t index = 0; index < 3; ++index) {
+    const auto row = loss_of(index);
+    entries.insert(entries.end(), row.begin(), row.end());
+  }
+  CHECK(sum_losses(entries, 2).first_bad_micro_batch == -1);
+  entries[2 * 8] = std::numeric_limits<double>::infinity();
+  entries[1 * 8 + 4] = std::numeric_limits<double>::quiet_NaN();
+  CHECK(sum_losses(entries, 2).first_bad_micro_batch == 1);
 
-  const auto none = global_loss(dev, mesh, {}, 0, 2);
+  const auto none = sum_losses({}, 2);
   CHECK(none.micro_batches == 0);
   CHECK(none.value() == 0);
-  CHECK(message_of([&] { (void)global_loss(dev, mesh, {loss_of(3)}, 3, 2); }) ==
-        "micro-batch 3 is not among the 3 of this step");
+}
+
+TEST_CASE("global loss: a micro-batch that the step has not") {
+  Cpu dev;
+  Mesh<Cpu> mesh(Comm<Cpu>(), {});
+  std::vector<MicroBatch<Cpu>> batches(1);
+  batches[0].index = 3;
+  CHECK(message_of([&] {
+          (void)gather_losses<Cpu>(
+              dev, mesh, Tensor<Cpu>::zeros(dev, DType::f64, {1, 2, loss_fields}), batches, 3);
+        }) == "micro-batch 3 is not among the 3 of this step");
 }

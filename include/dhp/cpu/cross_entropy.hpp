@@ -1,6 +1,7 @@
 // Softmax cross-entropy on the Cpu.
 #pragma once
 
+#include <dhp/cpu/reduce.hpp>
 #include <dhp/cpu/softmax.hpp>
 #include <dhp/ops/cross_entropy.hpp>
 
@@ -178,15 +179,33 @@ inline void cross_entropy_rank_on(Cpu& dev, ConstView<Cpu> logits, ConstView<Cpu
                                      rank.data<std::int32_t>());
   });
 }
+inline void cross_entropy_totals_on(Cpu& dev, ConstView<Cpu> loss, ConstView<Cpu> labels,
+                                    ConstView<Cpu> rank, View<Cpu> totals) {
+  sum_on(dev, loss, totals.slice(0, 1));
+  const auto* label = labels.data<std::int32_t>();
+  double counted = 0, first = 0, in_five = 0;
+  for (std::int64_t row = 0; row < labels.count(); ++row) {
+    if (label[row] < 0) continue;
+    counted += 1;
+    if (rank.empty()) continue;
+    const auto place = rank.data<std::int32_t>()[row];
+    first += place == 0 ? 1 : 0;
+    in_five += place < 5 ? 1 : 0;
+  }
+  double* const out = totals.data<double>();
+  out[1] = counted;
+  out[2] = first;
+  out[3] = in_five;
+}
 inline void cross_entropy_backward_on(Cpu& dev, ConstView<Cpu> logits, ConstView<Cpu> max,
                                       ConstView<Cpu> sums, ConstView<Cpu> labels,
-                                      const CrossEntropyOptions& options, double scale,
+                                      const CrossEntropyOptions& options, ConstView<Cpu> scale,
                                       View<Cpu> dlogits) {
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     cpu::CrossEntropyKernel<T>::backward(dev, logits, max.data<A>(), sums.data<A>(),
                                          cpu::checked_labels(labels, options.classes), options,
-                                         scale, dlogits.data<T>());
+                                         *scale.data<double>(), dlogits.data<T>());
   });
 }
 

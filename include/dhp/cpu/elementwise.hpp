@@ -129,6 +129,9 @@ inline void scale_on(Cpu& dev, double alpha, View<Cpu> y) {
     cpu::Elementwise<T>::scale(dev, y.count(), alpha, y.data<T>());
   });
 }
+inline void scale_by_on(Cpu& dev, double alpha, ConstView<Cpu> factor, View<Cpu> y) {
+  scale_on(dev, alpha * *factor.data<double>(), y);
+}
 inline void cast_on(Cpu& dev, ConstView<Cpu> x, View<Cpu> y) {
   visit_floating(y.dtype(),
                  [&]<class T>(Tag<T>) { cpu::Elementwise<T>::cast(dev, x, y.data<T>()); });

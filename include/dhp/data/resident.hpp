@@ -40,16 +40,7 @@ class ResidentLoader {
 
   [[nodiscard]] std::vector<MicroBatch<Dev>> next() {
     std::vector<MicroBatch<Dev>> made;
-    for (const auto& batch : batches_) {
-      MicroBatch<Dev> again;
-      again.index = batch.index;
-      again.first_sample = batch.first_sample;
-      again.samples = batch.samples;
-      again.input = batch.input.share();
-      for (const auto& [name, tensor] : batch.side) again.side.emplace_back(name, tensor.share());
-      again.counts = batch.counts;
-      made.push_back(std::move(again));
-    }
+    for (const auto& batch : batches_) made.push_back(batch.share());
     ++step_;
     return made;
   }

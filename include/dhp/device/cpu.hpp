@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/device/device.hpp>
+#include <dhp/device/out_of_memory.hpp>
 #include <dhp/device/thread_pool.hpp>
 
 #include <bit>
@@ -42,8 +43,7 @@ class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
     }
     if (block == nullptr)
       block = static_cast<std::byte*>(::operator new(size, alignment, std::nothrow));
-    check(block != nullptr, "out of memory: there are no ", size,
-          " bytes for a tensor; a smaller model or micro-batch needs less");
+    if (block == nullptr) throw OutOfMemory(size, "");
     // The last owner may outlive the device: the deleter keeps the pool alive.
     return {block,
             [pool = shared_from_this(), size](std::byte* freed) { pool->give(freed, size); }};
@@ -91,6 +91,11 @@ class Cpu {
   }
   void fill_zero(std::byte* to, std::size_t bytes) {
     if (bytes > 0) std::memset(to, 0, bytes);
+  }
+  [[nodiscard]] HostCopy start_copy_to_host(const std::byte* from, std::size_t bytes) {
+    HostCopy made = HostCopy::on_heap(bytes);
+    copy(made.data(), from, bytes);
+    return made;
   }
   void synchronize() {}
 

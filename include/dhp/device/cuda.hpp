@@ -3,6 +3,7 @@
 // read it; kernels come with dhp/cuda.cuh.
 #pragma once
 
+#include <dhp/device/cuda_graph.hpp>
 #include <dhp/device/cuda_libraries.hpp>
 #include <dhp/device/cuda_memory.hpp>
 #include <dhp/device/device.hpp>
@@ -17,7 +18,8 @@
 namespace dhp {
 
 struct CudaOptions {
-  int device = 0;  ///< as CUDA numbers the GPUs that this process sees
+  int device =
+      -1;  ///< as CUDA numbers the GPUs that this process sees; -1: the thread's current one
   std::size_t pinned_bytes = std::size_t{64} << 20;
   std::size_t workspace_bytes = std::size_t{64} << 20;  ///< for cuBLASLt
 };
@@ -51,16 +53,18 @@ class Cuda {
   /// Makes the GPU the calling thread's current one. Throws where it cannot be used, with the way out.
   explicit Cuda(CudaOptions options = {}) : options_(options) {
     const int gpus = usable_gpus();
-    check(options.device >= 0 && options.device < gpus, "there is no GPU ", options.device,
-          ": this process sees ", gpus, "; see --device and CUDA_VISIBLE_DEVICES");
+    int& device = options_.device;
+    if (device < 0) check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    check(device < gpus, "there is no GPU ", device, ": this process sees ", gpus,
+          "; see --device and CUDA_VISIBLE_DEVICES");
     check_library_versions();
-    check_cuda(cudaSetDevice(options.device), "cudaSetDevice");
-    check_cuda(cudaGetDeviceProperties(&properties_, options.device), "cudaGetDeviceProperties");
-    check(properties_.major >= 8, "GPU ", options.device, " (", properties_.name,
+    check_cuda(cudaSetDevice(device), "cudaSetDevice");
+    check_cuda(cudaGetDeviceProperties(&properties_, device), "cudaGetDeviceProperties");
+    check(properties_.major >= 8, "GPU ", device, " (", properties_.name,
           ") has compute capability ", properties_.major, ".", properties_.minor,
           "; dhp needs 8.0 (Ampere) or later");
     stream_ = std::make_unique<CudaStream>();
-    memory_ = std::make_shared<CudaMemory>(options.device, stream_->get());
+    memory_ = std::make_shared<CudaMemory>(device, stream_->get());
     pinned_ = std::make_unique<PinnedRing>(options.pinned_bytes);
     cublas_ = std::make_unique<CublasHandle>();
     cudnn_ = std::make_unique<CudnnHandle>(stream_->get());
@@ -83,6 +87,7 @@ class Cuda {
   /// `from` may be changed as soon as this returns; the host does not wait for the GPU unless very many
   /// bytes are on their way.
   void copy_from_host(std::byte* to, const std::byte* from, std::size_t bytes) {
+    check_not_recording("a copy from the host");
     for (std::size_t done = 0; done < bytes;) {
       const auto part = std::min(bytes - done, pinned_->largest_bytes());
       std::byte* const piece = pinned_->take(part);
@@ -94,6 +99,7 @@ class Cuda {
     }
   }
   void copy_to_host(std::byte* to, const std::byte* from, std::size_t bytes) {
+    check_not_recording("a copy to the host");
     for (std::size_t done = 0; done < bytes;) {
       const auto part = std::min(bytes - done, pinned_->largest_bytes());
       std::byte* const piece = pinned_->take(part);
@@ -105,12 +111,54 @@ class Cuda {
       done += part;
     }
   }
+  [[nodiscard]] HostCopy start_copy_to_host(const std::byte* from, std::size_t bytes) {
+    check_not_recording("a copy to the host");
+    auto data = blocks_->allocate(bytes);
+    if (bytes > 0)
+      check_cuda(cudaMemcpyAsync(data.get(), from, bytes, cudaMemcpyDeviceToHost, stream()),
+                 "cudaMemcpyAsync to the host");
+    return {std::move(data), bytes, [event = CudaEvent::of(stream())] { event.wait(); }};
+  }
   void fill_zero(std::byte* to, std::size_t bytes) {
     if (bytes > 0) check_cuda(cudaMemsetAsync(to, 0, bytes, stream()), "cudaMemsetAsync");
   }
   void synchronize() {
+    check_not_recording("waiting for the GPU");
     check_cuda(cudaStreamSynchronize(stream()), "cudaStreamSynchronize (work before it failed)");
   }
+
+  using Graph = CudaGraph;
+  /// What body() issues, recorded instead of done. Tensors that it makes come from memory of their own, which
+  /// stays the graph's. body must have run before, so that kernels are loaded and plans are chosen; it may
+  /// copy nothing from or to the host.
+  template <class Body>
+  [[nodiscard]] CudaGraph record(Body&& body) {
+    synchronize();
+    // Relaxed: the memory of the graph may be allocated meanwhile.
+    check_cuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed),
+               "cudaStreamBeginCapture");
+    const auto arena = memory_->use_new_arena();
+    recording_ = true;
+    cudaGraph_t recorded = nullptr;
+    const auto end = [&] {
+      recording_ = false;
+      memory_->use_arena(arena);
+      return cudaStreamEndCapture(stream(), &recorded);
+    };
+    try {
+      body();
+      memory_->join_users();
+    } catch (...) {
+      quietly(end());
+      throw;
+    }
+    check_cuda(end(), "cudaStreamEndCapture");
+    return CudaGraph(recorded);
+  }
+  void run(const CudaGraph& graph) {
+    check_cuda(cudaGraphLaunch(graph.get(), stream()), "cudaGraphLaunch");
+  }
+  [[nodiscard]] bool recording() const { return recording_; }
 
   /// A span of this name for profilers, until what it returns goes.
   [[nodiscard]] CudaScope scope(const std::string& name) const { return CudaScope(name); }
@@ -126,14 +174,21 @@ class Cuda {
   [[nodiscard]] std::size_t workspace_bytes() const { return options_.workspace_bytes; }
 
  private:
+  void check_not_recording(const char* what) const {
+    check(!recording_, "a step that is being recorded cannot contain ", what,
+          "; --no-cuda-graphs does without recording");
+  }
+
   CudaOptions options_;
   cudaDeviceProp properties_{};
   std::unique_ptr<CudaStream> stream_;
   std::shared_ptr<CudaMemory> memory_;
   std::unique_ptr<PinnedRing> pinned_;
+  std::shared_ptr<PinnedBlocks> blocks_ = std::make_shared<PinnedBlocks>();
   std::unique_ptr<CublasHandle> cublas_;
   std::unique_ptr<CudnnHandle> cudnn_;
   std::shared_ptr<std::byte> workspace_;
+  bool recording_ = false;
 };
 
 static_assert(Device<Cuda>);

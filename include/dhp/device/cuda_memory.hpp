@@ -49,6 +49,11 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
     const std::lock_guard lock(mutex_);
     users_[user] = event;
   }
+  /// The device's stream waits for all other streams that use blocks of this pool.
+  void join_users() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [user, event] : users_) event.before(stream_);
+  }
   [[nodiscard]] int new_user() {
     const std::lock_guard lock(mutex_);
     return next_user_++;
@@ -64,8 +69,10 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
     arenas_.emplace_back();
     return before;
   }
+  /// Back to an earlier arena, when recording is over. Events that were recorded belong to the graph.
   void use_arena(std::size_t number) {
     const std::lock_guard lock(mutex_);
+    users_.clear();
     current_ = number;
   }
   /// Gives the free blocks that no recorded graph needs back to the GPU.

@@ -6,18 +6,52 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstring>
+#include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace dhp {
 
+/// Bytes that are on their way from a device to the host.
+class HostCopy {
+ public:
+  HostCopy() = default;
+  /// arrive() waits until the bytes are in `data`.
+  HostCopy(std::shared_ptr<std::byte> data, std::size_t bytes, std::function<void()> arrive)
+      : data_(std::move(data)), bytes_(bytes), arrive_(std::move(arrive)) {}
+  [[nodiscard]] static HostCopy on_heap(std::size_t bytes) {
+    return {std::shared_ptr<std::byte>(new std::byte[bytes], std::default_delete<std::byte[]>()),
+            bytes, nullptr};
+  }
+
+  /// Where they will lie; not to be read yet.
+  [[nodiscard]] std::byte* data() const { return data_.get(); }
+  /// Waits, and gives them as values of T.
+  template <class T>
+  [[nodiscard]] std::vector<T> wait() const {
+    if (arrive_) arrive_();
+    std::vector<T> values(bytes_ / sizeof(T));
+    if (!values.empty()) std::memcpy(values.data(), data_.get(), values.size() * sizeof(T));
+    return values;
+  }
+
+ private:
+  std::shared_ptr<std::byte> data_;
+  std::size_t bytes_ = 0;
+  std::function<void()> arrive_;
+};
+
 /// A device hands out memory (64-byte aligned, uninitialised, returned when the last owner goes),
 /// copies between host and itself, and can be waited for. Copies are ordered after earlier work of the
-/// device; copy_to_host returns when the bytes are there.
+/// device; copy_to_host returns when the bytes are there, start_copy_to_host at once.
 template <class Dev>
 concept Device = requires(Dev& dev, std::size_t bytes, std::byte* to, const std::byte* from) {
   { dev.allocate(bytes) } -> std::same_as<std::shared_ptr<std::byte>>;
   {dev.copy_from_host(to, from, bytes)};
   {dev.copy_to_host(to, from, bytes)};
+  { dev.start_copy_to_host(from, bytes) } -> std::same_as<HostCopy>;
   {dev.copy(to, from, bytes)};
   {dev.fill_zero(to, bytes)};
   {dev.synchronize()};

@@ -1,22 +1,53 @@
-// PinnedRing: page-locked host memory through which copies between host and GPU go, so that neither waits for
-// the other. Pieces are given out in turn; a piece is free again when the GPU has passed its event.
+// Page-locked host memory, through which copies between host and GPU go so that neither waits for the other.
+// PinnedRing gives out pieces in turn, each free again when the GPU has passed its event; PinnedBlocks are
+// kept by their owners for as long as they like, and used again.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
 
 #include <cstddef>
 #include <deque>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 namespace dhp {
 
+[[nodiscard]] inline std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) {
+  void* data = nullptr;
+  check_cuda(cudaMallocHost(&data, bytes), "cudaMallocHost");
+  return {static_cast<std::byte*>(data), [](std::byte* old) { quietly(cudaFreeHost(old)); }};
+}
+
+class PinnedBlocks : public std::enable_shared_from_this<PinnedBlocks> {
+ public:
+  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+    std::shared_ptr<std::byte> block;
+    {
+      const std::lock_guard lock(mutex_);
+      auto& free = free_[bytes];
+      if (!free.empty()) {
+        block = std::move(free.back());
+        free.pop_back();
+      }
+    }
+    if (!block) block = allocate_pinned(bytes);
+    auto* const data = block.get();
+    return {data, [pool = shared_from_this(), bytes, block](std::byte*) {
+              const std::lock_guard lock(pool->mutex_);
+              pool->free_[bytes].push_back(block);
+            }};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::size_t, std::vector<std::shared_ptr<std::byte>>> free_;
+};
+
 class PinnedRing {
  public:
-  explicit PinnedRing(std::size_t bytes) : size_(bytes) {
-    void* data = nullptr;
-    check_cuda(cudaMallocHost(&data, bytes), "cudaMallocHost");
-    data_ = {static_cast<std::byte*>(data), [](std::byte* old) { quietly(cudaFreeHost(old)); }};
-  }
+  explicit PinnedRing(std::size_t bytes) : size_(bytes), data_(allocate_pinned(bytes)) {}
 
   /// The most that take() gives.
   [[nodiscard]] std::size_t largest_bytes() const { return size_ / 2; }
@@ -48,8 +79,8 @@ class PinnedRing {
   }
 
   std::size_t size_;
-  std::size_t head_ = 0;
   std::shared_ptr<std::byte> data_;
+  std::size_t head_ = 0;
   std::deque<Piece> pieces_;  // in the order of the ring, so in the order of the stream
 };
 

@@ -7,8 +7,6 @@
 #include <dhp/ops/cross_entropy.hpp>
 #include <dhp/ops/reduce.hpp>
 
-#include <algorithm>
-
 namespace dhp {
 
 /// The arithmetic of one term: logits [M, this rank's classes] against labels i32 [M], -1 = ignored.
@@ -24,9 +22,10 @@ class CrossEntropy {
     }
   }
 
-  /// Labels are smoothed in training alone; predictions are counted in evaluation alone.
-  LossTerm forward(Dev& dev, Tensor<Dev> logits, ConstView<Dev> labels, std::int64_t count,
-                   Tape<Dev>& tape) {
+  /// totals f64 [loss_fields]. Labels are smoothed in training alone; predictions are counted in
+  /// evaluation alone.
+  void forward(Dev& dev, Tensor<Dev> logits, ConstView<Dev> labels, Tape<Dev>& tape,
+               View<Dev> totals) {
     const bool training = tape.context().training();
     auto options = options_;
     if (!training) options.smoothing = 0;
@@ -41,14 +40,11 @@ class CrossEntropy {
 
     Tensor<Dev> loss(dev, accumulation, {rows});
     cross_entropy_loss(dev, max.view(), sums.view(), labels, options, loss.mut());
-    Tensor<Dev> total(dev, DType::f64, {1});
-    sum(dev, loss.view(), total.mut());
-    LossTerm term{.sum = total.template to_host<double>(dev)[0], .count = count};
-    if (!training) count_correct(dev, logits, sums, labels, term);
+    const auto rank = training ? Tensor<Dev>() : ranks(dev, logits, sums, labels);
+    cross_entropy_totals(dev, loss.view(), labels, rank.view(), totals);
     tape.push(std::move(logits));
     tape.push(std::move(max));
     tape.push(std::move(sums));
-    return term;
   }
 
   /// Of one forward pass over logits of this shape.
@@ -56,8 +52,8 @@ class CrossEntropy {
     return 4 * static_cast<double>(logits.count());
   }
 
-  /// scale * d(sum of losses) / d(logits)
-  Tensor<Dev> backward(Dev& dev, ConstView<Dev> labels, double scale, Tape<Dev>& tape) {
+  /// scale * d(sum of losses) / d(logits); scale f64 [1]
+  Tensor<Dev> backward(Dev& dev, ConstView<Dev> labels, ConstView<Dev> scale, Tape<Dev>& tape) {
     const auto sums = tape.pop();
     const auto max = tape.pop();
     auto logits = tape.pop();
@@ -68,20 +64,12 @@ class CrossEntropy {
   }
 
  private:
-  void count_correct(Dev& dev, const Tensor<Dev>& logits, const Tensor<Dev>& sums,
-                     ConstView<Dev> labels, LossTerm& term) {
+  Tensor<Dev> ranks(Dev& dev, const Tensor<Dev>& logits, const Tensor<Dev>& sums,
+                    ConstView<Dev> labels) {
     Tensor<Dev> rank(dev, DType::i32, {logits.rows()});
     cross_entropy_rank(dev, logits.view(), sums.view(), labels, options_, rank.mut());
     if (group_.size() > 1) group_.all_reduce(dev, rank.mut()).wait();
-    const auto ranks = rank.template to_host<std::int32_t>(dev);
-    std::vector<std::int32_t> wanted(ranks.size());
-    dev.copy_to_host(reinterpret_cast<std::byte*>(wanted.data()), labels.bytes(),
-                     labels.size_bytes());
-    for (std::size_t row = 0; row < ranks.size(); ++row) {
-      if (wanted[row] < 0) continue;
-      if (ranks[row] == 0) ++term.correct;
-      if (ranks[row] < 5) ++term.correct_in_five;
-    }
+    return rank;
   }
 
   CrossEntropyOptions options_;
@@ -95,13 +83,12 @@ class ClassificationLoss {
   explicit ClassificationLoss(CrossEntropy<Dev> entropy) : entropy_(std::move(entropy)) {}
 
   [[nodiscard]] std::vector<std::string> term_names() const { return {"samples"}; }
-  std::vector<LossTerm> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    const auto& batch = tape.batch();
-    return {entropy_.forward(dev, std::move(x), batch.at("labels").view(),
-                             batch.count_of("samples"), tape)};
+  void forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape, View<Dev> totals) {
+    entropy_.forward(dev, std::move(x), tape.batch().at("labels").view(), tape,
+                     totals.as({loss_fields}));
   }
-  Tensor<Dev> backward(Dev& dev, const std::vector<double>& scales, Tape<Dev>& tape) {
-    return entropy_.backward(dev, tape.batch().at("labels").view(), scales.at(0), tape);
+  Tensor<Dev> backward(Dev& dev, ConstView<Dev> scales, Tape<Dev>& tape) {
+    return entropy_.backward(dev, tape.batch().at("labels").view(), scales.slice(0, 1), tape);
   }
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
     return CrossEntropy<Dev>::flops(in);

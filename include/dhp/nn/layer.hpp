@@ -3,6 +3,7 @@
 // stages is splitting a vector.
 #pragma once
 
+#include <dhp/device/out_of_memory.hpp>
 #include <dhp/nn/build.hpp>
 #include <dhp/ops/reduce.hpp>
 #include <dhp/tensor/tape.hpp>
@@ -55,6 +56,13 @@ class NotFinite : public Error {
   std::string what_;
 };
 
+/// A named span for profilers, where the device has such.
+template <class Dev>
+[[nodiscard]] auto scope_of(Dev& dev, const std::string& name) {
+  if constexpr (requires { dev.scope(name); }) return dev.scope(name);
+  else return 0;
+}
+
 /// A layer of any type, with a name for messages.
 template <class Dev>
 class AnyLayer {
@@ -65,15 +73,13 @@ class AnyLayer {
 
   [[nodiscard]] const std::string& name() const { return name_; }
 
-  /// Throws NotFinite where the step asks for the check and the result is not.
+  /// Throws NotFinite where the step asks for the check and the result is not; OutOfMemory says the layer.
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    if (!tape.context().find_nonfinite) return model_->forward(dev, std::move(x), tape);
-    return checked(dev, "output", [&] { return model_->forward(dev, std::move(x), tape); });
+    return named(dev, "output", tape, [&] { return model_->forward(dev, std::move(x), tape); });
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    if (!tape.context().find_nonfinite) return model_->backward(dev, std::move(dy), tape);
-    return checked(dev, "input gradient",
-                   [&] { return model_->backward(dev, std::move(dy), tape); });
+    return named(dev, "input gradient", tape,
+                 [&] { return model_->backward(dev, std::move(dy), tape); });
   }
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
     return model_->output_shape(in, batch);
@@ -85,14 +91,17 @@ class AnyLayer {
 
  private:
   template <class Body>
-  Tensor<Dev> checked(Dev& dev, const char* what, Body body) {
+  Tensor<Dev> named(Dev& dev, const char* what, const Tape<Dev>& tape, Body body) {
+    [[maybe_unused]] const auto scope = scope_of(dev, name_);
     Tensor<Dev> result;
     try {
       result = body();
     } catch (const NotFinite& error) {
       throw error.inside(name_);
+    } catch (const OutOfMemory& error) {
+      throw error.inside(name_);
     }
-    if (result.count() == 0) return result;
+    if (!tape.context().find_nonfinite || result.count() == 0) return result;
     auto flag = Tensor<Dev>::zeros(dev, DType::i32, {1});
     dhp::find_nonfinite(dev, result.view(), flag.mut());
     if (flag.template to_host<std::int32_t>(dev)[0] != 0) throw NotFinite(name_, what);

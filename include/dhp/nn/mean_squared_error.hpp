@@ -12,23 +12,22 @@ class MeanSquaredError {
  public:
   [[nodiscard]] std::vector<std::string> term_names() const { return {"elements"}; }
 
-  std::vector<LossTerm> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+  void forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape, View<Dev> totals) {
     const auto& targets = tape.batch().at("targets");
     check(targets.shape() == x.shape(), "mean squared error: targets ", targets.shape(),
           " do not match the output ", x.shape());
     auto difference = clone(dev, x.view());
     axpy(dev, -1.0, targets.view(), difference.mut());
-    Tensor<Dev> sum(dev, DType::f64, {1});
-    sum_of_squares(dev, difference.view(), sum.mut());
-    const LossTerm term{.sum = sum.template to_host<double>(dev)[0],
-                        .count = tape.batch().count_of("elements")};
+    const auto fields = totals.as({loss_fields});
+    fill(dev, fields, 0);
+    sum_of_squares(dev, difference.view(), fields.slice(0, 1));
+    fill(dev, fields.slice(1, 2), static_cast<double>(tape.batch().count_of("elements")));
     tape.push(std::move(difference));
-    return {term};
   }
 
-  Tensor<Dev> backward(Dev& dev, const std::vector<double>& scales, Tape<Dev>& tape) {
+  Tensor<Dev> backward(Dev& dev, ConstView<Dev> scales, Tape<Dev>& tape) {
     auto dx = tape.pop();
-    scale(dev, 2 * scales.at(0), dx.mut());
+    scale_by(dev, 2.0, scales.slice(0, 1), dx.mut());
     return dx;
   }
 

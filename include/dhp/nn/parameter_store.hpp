@@ -7,7 +7,6 @@
 #include <dhp/ops/elementwise.hpp>
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 namespace dhp {
@@ -63,9 +62,7 @@ class ParameterStore {
   /// not added, so the gradients are wrong: they become NaN, which the verdict on the step sees.
   void settle(Dev& dev, Range range) {
     if (!options_.order_free) return;
-    unfold(dev, part(high_, range), part(low_, range), part(gradients_, range));
-    if (overflow_.template to_host<std::int32_t>(dev)[0] != 0)
-      fill(dev, part(gradients_, range), std::numeric_limits<double>::quiet_NaN());
+    unfold(dev, part(high_, range), part(low_, range), overflow_.view(), part(gradients_, range));
   }
 
   void zero_gradients(Dev& dev) {

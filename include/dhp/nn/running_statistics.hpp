@@ -3,20 +3,19 @@
 #pragma once
 
 #include <dhp/nn/parameter_store.hpp>
+#include <dhp/ops/step.hpp>
 
 namespace dhp {
 
 /// value = (1 - momentum) * value + momentum * sum / micro_batches for every buffer of the store, where
-/// sum is what its gradient holds after the reduction over replicas.
+/// sum is what its gradient holds after the reduction over replicas; nothing where the step does not go.
 template <class Dev>
 void apply_running_statistics(Dev& dev, ParameterStore<Dev>& store, double momentum,
-                              std::int64_t micro_batches) {
+                              std::int64_t micro_batches, In<Dev> state) {
   if (micro_batches == 0) return;
   for (const auto& parameter : store.parameters()) {
     if (!parameter->spec.buffer) continue;
-    scale(dev, 1 - momentum, parameter->value);
-    axpy(dev, momentum / static_cast<double>(micro_batches), ConstView<Dev>(parameter->gradient),
-         parameter->value);
+    move_towards(dev, momentum, micro_batches, state, parameter->gradient, parameter->value);
   }
 }
 

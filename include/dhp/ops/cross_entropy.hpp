@@ -81,10 +81,28 @@ void cross_entropy_rank(Dev& dev, In<Dev> logits, In<Dev> sums, In<Dev> labels,
   cross_entropy_rank_on(dev, logits, sums, labels, options, rank);
 }
 
-/// dlogits = scale * (softmax - target), 0 in ignored rows; may be the logits' memory.
+/// totals, f64 [4] = the sum of the losses [M]; how many rows are not ignored; of these, how many have a
+/// rank of 0, and below 5. rank i32 [M], or empty: the last two are 0.
+template <Device Dev>
+void cross_entropy_totals(Dev& dev, In<Dev> loss, In<Dev> labels, In<Dev> rank, Out<Dev> totals) {
+  check(labels.count() == loss.count() && labels.dtype() == DType::i32,
+        "cross_entropy: the labels ", labels.shape(), " of ", labels.dtype(), " are not [",
+        loss.count(), "] of i32");
+  check(rank.empty() || (rank.count() == loss.count() && rank.dtype() == DType::i32),
+        "cross_entropy: the ranks ", rank.shape(), " of ", rank.dtype(), " are not [", loss.count(),
+        "] of i32");
+  check(totals.count() == 4 && totals.dtype() == DType::f64,
+        "cross_entropy: the totals are f64 [4], got ", totals.dtype(), " ", totals.shape());
+  cross_entropy_totals_on(dev, loss, labels, rank, totals);
+}
+
+/// dlogits = scale * (softmax - target), 0 in ignored rows; may be the logits' memory. scale f64 [1], on
+/// the device.
 template <Device Dev>
 void cross_entropy_backward(Dev& dev, In<Dev> logits, In<Dev> max, In<Dev> sums, In<Dev> labels,
-                            const CrossEntropyOptions& options, double scale, Out<Dev> dlogits) {
+                            const CrossEntropyOptions& options, In<Dev> scale, Out<Dev> dlogits) {
+  check(scale.count() == 1 && scale.dtype() == DType::f64,
+        "cross_entropy: the scale is f64 [1], got ", scale.dtype(), " ", scale.shape());
   check_class_part(options, logits.columns());
   check_label_rows<Dev>(logits.rows(), accumulation_type(logits.dtype()), labels, max, sums);
   check(dlogits.count() == logits.count() && dlogits.dtype() == logits.dtype(),

@@ -34,6 +34,14 @@ void scale(Dev& dev, double alpha, Out<Dev> y) {
   scale_on(dev, alpha, y);
 }
 
+/// y *= alpha * factor; factor f64 [1], on the device
+template <Device Dev>
+void scale_by(Dev& dev, double alpha, In<Dev> factor, Out<Dev> y) {
+  check(factor.dtype() == DType::f64 && factor.count() == 1,
+        "scale_by: the factor is f64 [1], got ", factor.dtype(), " ", factor.shape());
+  scale_by_on(dev, alpha, factor, y);
+}
+
 /// y = x, rounded to y's type
 template <Device Dev>
 void cast(Dev& dev, In<Dev> x, Out<Dev> y) {

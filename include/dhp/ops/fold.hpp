@@ -6,6 +6,10 @@
 
 #include <dhp/tensor/view.hpp>
 
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
 namespace dhp {
 
 /// high += limbs of x, low likewise, element by element; x f64 or f32 [n]. flag, i32 [1], becomes 1 if
@@ -20,13 +24,79 @@ void fold(Dev& dev, In<Dev> x, Out<Dev> high, Out<Dev> low, Out<Dev> flag) {
   fold_on(dev, x, high, low, flag);
 }
 
-/// x = the sum that the limbs hold, rounded once to x's type.
+/// x = the sum that the limbs hold, rounded once to x's type; NaN where the flag, i32 [1], is not 0.
 template <Device Dev>
-void unfold(Dev& dev, In<Dev> high, In<Dev> low, Out<Dev> x) {
+void unfold(Dev& dev, In<Dev> high, In<Dev> low, In<Dev> flag, Out<Dev> x) {
   check(high.count() == x.count() && low.count() == x.count() && high.dtype() == DType::i64 &&
             low.dtype() == DType::i64,
         "unfold: the limbs of ", x.shape(), " are i64 of the same count");
-  unfold_on(dev, high, low, x);
+  check(flag.dtype() == DType::i32 && flag.count() == 1, "unfold: the flag is i32 [1], got ",
+        flag.dtype(), " ", flag.shape());
+  unfold_on(dev, high, low, flag, x);
+}
+
+// The arithmetic of one element, the same on every device.
+
+__extension__ using Int128 = __int128;  ///< a type of g++, clang++ and nvcc
+
+/// A double that holds an integer below 2^51 in magnitude, as that integer; and back. Loops over these
+/// vectorise where the instruction set has no conversion between int64 and double.
+inline constexpr double integer_shift = 0x1.8p52;
+[[nodiscard]] constexpr std::int64_t to_integer(
+    double shifted) {  // shifted = value + integer_shift
+  return std::bit_cast<std::int64_t>(shifted) - std::bit_cast<std::int64_t>(integer_shift);
+}
+[[nodiscard]] constexpr double to_double(std::int64_t value) {
+  return std::bit_cast<double>(value + std::bit_cast<std::int64_t>(integer_shift)) - integer_shift;
+}
+
+/// Wraps around instead of being undefined: a partial sum that wraps does no harm.
+[[nodiscard]] constexpr std::int64_t wrapping_sum(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+}
+
+/// The bits of |value|; those of what cannot be folded, NaN and infinity too, are not below fold_limit.
+[[nodiscard]] constexpr std::int64_t magnitude_bits(double value) {
+  return std::bit_cast<std::int64_t>(value) & std::int64_t{0x7fffffffffffffff};
+}
+inline constexpr auto fold_limit = std::bit_cast<std::int64_t>(0x1p18);
+
+/// high, low += the limbs of value, which is below 2^18 in magnitude.
+constexpr void fold_element(double value, std::int64_t& high, std::int64_t& low) {
+  const double whole = value * 0x1p33 + integer_shift;            // rounds to nearest
+  const double rest = value - (whole - integer_shift) * 0x1p-33;  // exact
+  high = wrapping_sum(high, to_integer(whole));
+  low = wrapping_sum(low, to_integer(rest * 0x1p83 + integer_shift));
+}
+
+/// True for limbs that unfold_small can take.
+[[nodiscard]] constexpr bool is_small_limb(std::int64_t limb) {
+  constexpr std::int64_t bound = std::int64_t{1} << 51;
+  return limb < bound && limb > -bound;
+}
+/// high 2^-33 + low 2^-83, rounded once to T, for limbs below 2^51 in magnitude.
+template <class T>
+[[nodiscard]] constexpr T unfold_small(std::int64_t high, std::int64_t low) {
+  const double a = to_double(high) * 0x1p-33;
+  const double b = to_double(low) * 0x1p-83;
+  const double sum = a + b;
+  if constexpr (std::is_same_v<T, double>) {
+    return sum;
+  } else {
+    // Round to odd first (Boldo & Melquiond 2008): an inexact even sum steps towards what it lost.
+    const double from_b = sum - a;
+    const double lost = (a - (sum - from_b)) + (b - from_b);
+    const auto bits = std::bit_cast<std::int64_t>(sum);
+    const std::int64_t step = (lost > 0) == (sum > 0) ? 1 : -1;
+    const bool inexact_even = lost != 0 && (bits & 1) == 0;
+    return static_cast<T>(std::bit_cast<double>(inexact_even ? bits + step : bits));
+  }
+}
+/// The same for any limbs: 128 bits hold any two exactly, and their conversion to T rounds once.
+template <class T>
+[[nodiscard]] constexpr T unfold_large(std::int64_t high, std::int64_t low) {
+  return static_cast<T>(static_cast<Int128>(high) * (Int128{1} << 50) + low) *
+         static_cast<T>(0x1p-83);
 }
 
 }  // namespace dhp

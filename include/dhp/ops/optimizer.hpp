@@ -1,28 +1,31 @@
 // Fused optimizer updates of one contiguous range: read gradient and state once, write weights once. All
 // tensors are of the accumulation type but `value`, the weights as layers read them; `master` may be the
-// same memory as `value` where these have the accumulation type.
+// same memory as `value` where these have the accumulation type. Rates, the gradient's scale and whether
+// the step goes at all are read on the device (ops/step.hpp); where it does not, nothing is written.
 #pragma once
 
-#include <dhp/tensor/view.hpp>
+#include <dhp/ops/step.hpp>
 
 namespace dhp {
 
 struct SgdUpdate {
-  double lr = 0;
   double momentum = 0;
   double weight_decay = 0;
   bool nesterov = false;
-  double gradient_scale = 1;  ///< multiplies the gradient: clipping, loss scale
+  /// LARS: the rate of a step stays with its gradient, in the momentum, since it changes from step to step.
+  bool rate_in_momentum = false;
 };
 
 struct AdamUpdate {
-  double lr = 0;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0;
-  std::int64_t step = 1;  ///< counted from 1, for the bias correction
-  double gradient_scale = 1;
+};
+
+struct LarsRule {
+  double trust = 0.001;
+  double weight_decay = 0;
 };
 
 namespace detail {
@@ -34,54 +37,153 @@ void check_update(const char* op, const char* what, ConstView<Dev> weights, Cons
     fail("", op, ": ", what, " ", state.shape(), " of ", state.dtype(),
          " does not fit the weights ", weights.shape(), " of ", weights.dtype());
 }
+template <Device Dev>
+void check_rate(const char* op, ConstView<Dev> rate) {
+  if (rate.count() != 1 || rate.dtype() != DType::f64)
+    fail("", op, ": the rate is f64 [1], got ", rate.dtype(), " ", rate.shape());
+}
+template <Device Dev>
+void check_squares(const char* op, ConstView<Dev> first, ConstView<Dev> second,
+                   ConstView<Dev> rates) {
+  for (const auto& view : {first, second, rates})
+    if (view.dtype() != DType::f64 || view.count() != rates.count())
+      fail("", op, ": squared norms and rates are f64 of one count, got ", view.dtype(), " ",
+           view.shape(), " beside ", rates.shape());
+}
 
 }  // namespace detail
 
-/// g = scale * gradient + decay * w; m = mu m + g; w -= lr * (nesterov ? g + mu m : m). `momentum` is
-/// empty where mu is 0.
+/// g = gradient_scale * gradient + decay * w; m = mu m + g; w -= rate * (nesterov ? g + mu m : m). With
+/// rate_in_momentum: m = mu m + rate * g, w -= m. `momentum` is empty where mu is 0; rate f64 [1].
 template <Device Dev>
-void sgd_update(Dev& dev, const SgdUpdate& update, In<Dev> gradient, Out<Dev> momentum,
-                Out<Dev> master, Out<Dev> value) {
+void sgd_update(Dev& dev, const SgdUpdate& update, In<Dev> state, In<Dev> rate, In<Dev> gradient,
+                Out<Dev> momentum, Out<Dev> master, Out<Dev> value) {
+  check_step_state<Dev>(state);
+  detail::check_rate<Dev>("sgd_update", rate);
   detail::check_update<Dev>("sgd_update", "the gradient", value, gradient);
   detail::check_update<Dev>("sgd_update", "the master", value, master);
   check(!momentum.empty() || update.momentum == 0 || value.count() == 0, "sgd_update: momentum ",
         update.momentum, " needs a buffer for it");
   if (!momentum.empty()) detail::check_update<Dev>("sgd_update", "the momentum", value, momentum);
-  sgd_update_on(dev, update, gradient, momentum, master, value);
+  sgd_update_on(dev, update, state, rate, gradient, momentum, master, value);
 }
 
 /// AdamW: m, v are moving means of g and g^2; w -= lr * (m^ / (sqrt(v^) + epsilon) + decay * w)
 /// (Loshchilov & Hutter 2019).
 template <Device Dev>
-void adamw_update(Dev& dev, const AdamUpdate& update, In<Dev> gradient, Out<Dev> m, Out<Dev> v,
-                  Out<Dev> master, Out<Dev> value) {
-  check(update.step >= 1, "adamw_update: steps count from 1, got ", update.step);
+void adamw_update(Dev& dev, const AdamUpdate& update, In<Dev> state, In<Dev> gradient, Out<Dev> m,
+                  Out<Dev> v, Out<Dev> master, Out<Dev> value) {
+  check_step_state<Dev>(state);
   detail::check_update<Dev>("adamw_update", "the gradient", value, gradient);
   detail::check_update<Dev>("adamw_update", "m", value, m);
   detail::check_update<Dev>("adamw_update", "v", value, v);
   detail::check_update<Dev>("adamw_update", "the master", value, master);
-  adamw_update_on(dev, update, gradient, m, v, master, value);
+  adamw_update_on(dev, update, state, gradient, m, v, master, value);
 }
 
 /// LAMB's first half (You et al. 2020): direction = m^ / (sqrt(v^) + epsilon) + decay * w; may be the
 /// gradient's memory.
 template <Device Dev>
-void lamb_direction(Dev& dev, const AdamUpdate& update, In<Dev> gradient, Out<Dev> m, Out<Dev> v,
-                    In<Dev> master, Out<Dev> direction) {
-  check(update.step >= 1, "lamb_direction: steps count from 1, got ", update.step);
+void lamb_direction(Dev& dev, const AdamUpdate& update, In<Dev> state, In<Dev> gradient, Out<Dev> m,
+                    Out<Dev> v, In<Dev> master, Out<Dev> direction) {
+  check_step_state<Dev>(state);
   detail::check_update<Dev>("lamb_direction", "the gradient", master, gradient);
   detail::check_update<Dev>("lamb_direction", "m", master, m);
   detail::check_update<Dev>("lamb_direction", "v", master, v);
   detail::check_update<Dev>("lamb_direction", "the direction", master, direction);
-  lamb_direction_on(dev, update, gradient, m, v, master, direction);
+  lamb_direction_on(dev, update, state, gradient, m, v, master, direction);
 }
 
-/// w -= rate * direction
+/// w -= rate * direction; rate f64 [1]
 template <Device Dev>
-void apply_direction(Dev& dev, double rate, In<Dev> direction, Out<Dev> master, Out<Dev> value) {
+void apply_direction(Dev& dev, In<Dev> state, In<Dev> rate, In<Dev> direction, Out<Dev> master,
+                     Out<Dev> value) {
+  check_step_state<Dev>(state);
+  detail::check_rate<Dev>("apply_direction", rate);
   detail::check_update<Dev>("apply_direction", "the direction", value, direction);
   detail::check_update<Dev>("apply_direction", "the master", value, master);
-  apply_direction_on(dev, rate, direction, master, value);
+  apply_direction_on(dev, state, rate, direction, master, value);
+}
+
+/// LARS (You, Gitman, Ginsburg 2017): rates[p] = lr * trust |w| / (|g| + decay |w|), or lr where a norm is
+/// 0; from squared norms of weights and of unscaled gradients, all f64 [P].
+template <Device Dev>
+void lars_rates(Dev& dev, const LarsRule& rule, In<Dev> state, In<Dev> weights, In<Dev> gradients,
+                Out<Dev> rates) {
+  check_step_state<Dev>(state);
+  detail::check_squares<Dev>("lars_rates", weights, gradients, rates);
+  lars_rates_on(dev, rule, state, weights, gradients, rates);
+}
+
+/// LAMB (You et al. 2020, algorithm 2): rates[p] = lr * |w| / |direction|, or lr where a norm is 0.
+template <Device Dev>
+void lamb_rates(Dev& dev, In<Dev> state, In<Dev> weights, In<Dev> directions, Out<Dev> rates) {
+  check_step_state<Dev>(state);
+  detail::check_squares<Dev>("lamb_rates", weights, directions, rates);
+  lamb_rates_on(dev, state, weights, directions, rates);
+}
+
+// The arithmetic of one element or one weight, the same on every device.
+
+/// Adam's moving means and their quotient.
+template <class A>
+struct AdamStep {
+  constexpr AdamStep(const AdamUpdate& update, const StepState& state)
+      : beta1(static_cast<A>(update.beta1)),
+        beta2(static_cast<A>(update.beta2)),
+        rest1(static_cast<A>(1 - update.beta1)),
+        rest2(static_cast<A>(1 - update.beta2)),
+        correction1(static_cast<A>(1 / (1 - std::pow(update.beta1, state.updates)))),
+        root_correction2(static_cast<A>(1 / std::sqrt(1 - std::pow(update.beta2, state.updates)))),
+        epsilon(static_cast<A>(update.epsilon)),
+        scale(static_cast<A>(state.gradient_scale)) {}
+
+  constexpr A operator()(A gradient, A& m, A& v) const {
+    const A g = scale * gradient;
+    m = beta1 * m + rest1 * g;
+    v = beta2 * v + rest2 * g * g;
+    return (m * correction1) / (std::sqrt(v) * root_correction2 + epsilon);
+  }
+  A beta1, beta2, rest1, rest2, correction1, root_correction2, epsilon, scale;
+};
+
+/// The new weight of SGD; moves m.
+template <class A>
+struct SgdStep {
+  constexpr SgdStep(const SgdUpdate& update, const StepState& state, double learning_rate)
+      : rate(static_cast<A>(learning_rate)),
+        mu(static_cast<A>(update.momentum)),
+        decay(static_cast<A>(update.weight_decay)),
+        scale(static_cast<A>(state.gradient_scale)),
+        nesterov(update.nesterov),
+        inside(update.rate_in_momentum) {}
+
+  constexpr A without_momentum(A weight, A gradient) const {
+    return weight - rate * (scale * gradient + decay * weight);
+  }
+  constexpr A operator()(A weight, A gradient, A& m) const {
+    const A plain = scale * gradient + decay * weight;
+    const A g = inside ? rate * plain : plain;
+    m = mu * m + g;
+    const A direction = nesterov ? g + mu * m : m;
+    return weight - (inside ? direction : rate * direction);
+  }
+  A rate, mu, decay, scale;
+  bool nesterov, inside;
+};
+
+[[nodiscard]] constexpr double lars_rate(const LarsRule& rule, const StepState& state,
+                                         double weight_square, double gradient_square) {
+  const double weight = std::sqrt(weight_square);
+  const double denominator =
+      std::sqrt(gradient_square) * state.gradient_scale + rule.weight_decay * weight;
+  const bool adapts = weight > 0 && denominator > 0;
+  return state.learning_rate * (adapts ? rule.trust * weight / denominator : 1);
+}
+[[nodiscard]] constexpr double lamb_rate(const StepState& state, double weight_square,
+                                         double direction_square) {
+  const bool adapts = weight_square > 0 && direction_square > 0;
+  return state.learning_rate * (adapts ? std::sqrt(weight_square / direction_square) : 1);
 }
 
 }  // namespace dhp

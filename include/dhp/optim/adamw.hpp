@@ -12,15 +12,11 @@ struct AdamOptions {
   double weight_decay = 0.01;
 };
 
-[[nodiscard]] inline AdamUpdate adam_update(const AdamOptions& options, const StepScalars& scalars,
-                                            bool decays) {
-  return {.lr = scalars.learning_rate,
-          .beta1 = options.beta1,
+[[nodiscard]] inline AdamUpdate adam_update(const AdamOptions& options, bool decays) {
+  return {.beta1 = options.beta1,
           .beta2 = options.beta2,
           .epsilon = options.epsilon,
-          .weight_decay = decays ? options.weight_decay : 0,
-          .step = scalars.step,
-          .gradient_scale = scalars.gradient_scale};
+          .weight_decay = decays ? options.weight_decay : 0};
 }
 
 template <class Dev>
@@ -32,9 +28,9 @@ class AdamW final : public Optimizer<Dev> {
         first_(store.make_buffer(dev)),
         second_(store.make_buffer(dev)) {}
 
-  void step(Dev& dev, const SquaredNorms&, const StepScalars& scalars) override {
+  void step(Dev& dev, ConstView<Dev>, ConstView<Dev> state) override {
     for (const auto& run : plan_.runs())
-      adamw_update(dev, adam_update(options_, scalars, run.decays),
+      adamw_update(dev, adam_update(options_, run.decays), state,
                    plan_.store().gradients(run.range), ParameterStore<Dev>::part(first_, run.range),
                    ParameterStore<Dev>::part(second_, run.range), plan_.master(run), run.value);
   }

@@ -4,8 +4,6 @@
 
 #include <dhp/optim/adamw.hpp>
 
-#include <cmath>
-
 namespace dhp {
 
 template <class Dev>
@@ -18,26 +16,26 @@ class Lamb final : public Optimizer<Dev> {
         first_(store.make_buffer(dev)),
         second_(store.make_buffer(dev)) {}
 
-  void step(Dev& dev, const SquaredNorms&, const StepScalars& scalars) override {
+  void step(Dev& dev, ConstView<Dev>, ConstView<Dev> state) override {
     auto& store = plan_.store();
     const auto part = [](Tensor<Dev>& buffer, Range range) {
       return ParameterStore<Dev>::part(buffer, range);
     };
     // The gradients are not needed any more once a direction is known: it takes their place.
     for (const auto& run : plan_.runs())
-      lamb_direction(dev, adam_update(options_, scalars, run.decays), store.gradients(run.range),
+      lamb_direction(dev, adam_update(options_, run.decays), state, store.gradients(run.range),
                      part(first_, run.range), part(second_, run.range), plan_.master(run),
                      store.gradients(run.range));
     const auto directions = norms_.gradient_squares(dev, store);
     const auto weights = norms_.squares(
         dev, store, [&](const ParameterState<Dev>& parameter) { return plan_.master(parameter); });
+    Tensor<Dev> rates(dev, DType::f64, weights.shape());
+    lamb_rates(dev, state, weights.view(), directions.view(), rates.mut());
     for (const auto& parameter : store.parameters()) {
       if (parameter->spec.buffer) continue;
-      const auto at = static_cast<std::size_t>(parameter->index);
-      const bool adapts = parameter->spec.decays && weights.of[at] > 0 && directions.of[at] > 0;
-      const double trust = adapts ? std::sqrt(weights.of[at] / directions.of[at]) : 1;
-      apply_direction(dev, scalars.learning_rate * trust, store.gradients(parameter->range),
-                      plan_.master(*parameter), parameter->value.as({parameter->range.size()}));
+      apply_direction(dev, state, plan_.rate(*parameter, state, rates.view()),
+                      store.gradients(parameter->range), plan_.master(*parameter),
+                      parameter->value.as({parameter->range.size()}));
     }
   }
   std::vector<StateBuffer<Dev>> state() override {

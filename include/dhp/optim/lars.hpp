@@ -5,8 +5,6 @@
 
 #include <dhp/optim/optimizer.hpp>
 
-#include <cmath>
-
 namespace dhp {
 
 struct LarsOptions {
@@ -24,25 +22,20 @@ class Lars final : public Optimizer<Dev> {
         norms_(std::move(norms)),
         momentum_(store.make_buffer(dev)) {}
 
-  void step(Dev& dev, const SquaredNorms& gradients, const StepScalars& scalars) override {
+  void step(Dev& dev, ConstView<Dev> gradients, ConstView<Dev> state) override {
     auto& store = plan_.store();
     const auto weights = norms_.squares(
         dev, store, [&](const ParameterState<Dev>& parameter) { return plan_.master(parameter); });
+    Tensor<Dev> rates(dev, DType::f64, weights.shape());
+    lars_rates(dev, {.trust = options_.trust, .weight_decay = options_.weight_decay}, state,
+               weights.view(), gradients, rates.mut());
     for (const auto& parameter : store.parameters()) {
       if (parameter->spec.buffer) continue;
-      const auto at = static_cast<std::size_t>(parameter->index);
-      const double decay = parameter->spec.decays ? options_.weight_decay : 0;
-      const double rate = scalars.learning_rate *
-                          (parameter->spec.decays
-                               ? trust_ratio(std::sqrt(weights.of[at]),
-                                             std::sqrt(gradients.of[at]) * scalars.gradient_scale)
-                               : 1);
-      // The rate of a step stays with its gradient, in the momentum, since it changes from step to step.
       sgd_update(dev,
-                 {.lr = 1,
-                  .momentum = options_.momentum,
-                  .weight_decay = rate * decay,
-                  .gradient_scale = rate * scalars.gradient_scale},
+                 {.momentum = options_.momentum,
+                  .weight_decay = parameter->spec.decays ? options_.weight_decay : 0,
+                  .rate_in_momentum = true},
+                 state, plan_.rate(*parameter, state, rates.view()),
                  store.gradients(parameter->range),
                  ParameterStore<Dev>::part(momentum_, parameter->range), plan_.master(*parameter),
                  parameter->value.as({parameter->range.size()}));
@@ -58,11 +51,6 @@ class Lars final : public Optimizer<Dev> {
   void values_changed(Dev& dev) override { plan_.refresh_masters(dev); }
 
  private:
-  [[nodiscard]] double trust_ratio(double weight, double gradient) const {
-    const double denominator = gradient + options_.weight_decay * weight;
-    return weight > 0 && denominator > 0 ? options_.trust * weight / denominator : 1;
-  }
-
   LarsOptions options_;
   UpdatePlan<Dev> plan_;
   Norms<Dev> norms_;

@@ -13,13 +13,6 @@
 
 namespace dhp {
 
-/// What changes from step to step.
-struct StepScalars {
-  double learning_rate = 0;
-  std::int64_t step = 1;      ///< counted from 1
-  double gradient_scale = 1;  ///< multiplies every gradient: clipping, and 1 / loss scale
-};
-
 /// A named flat buffer of optimizer state; "exp_avg", "momentum_buffer", ... as in PyTorch.
 template <class Dev>
 struct StateBuffer {
@@ -31,8 +24,9 @@ template <class Dev>
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// Collective over the tensor and pipeline axes for the optimizers that need norms of weights.
-  virtual void step(Dev& dev, const SquaredNorms& gradients, const StepScalars& scalars) = 0;
+  /// One step, if the state says that it goes (ops/step.hpp). gradients: their squared norms, as Norms has
+  /// them. Collective over the tensor and pipeline axes for the optimizers that need norms of weights.
+  virtual void step(Dev& dev, ConstView<Dev> gradients, ConstView<Dev> state) = 0;
   [[nodiscard]] virtual std::vector<StateBuffer<Dev>> state() = 0;
   /// The weights were set from outside: masters of 16-bit weights are made from them anew.
   virtual void values_changed(Dev& dev) = 0;
@@ -71,6 +65,12 @@ class UpdatePlan {
   [[nodiscard]] View<Dev> master(const Run<Dev>& run) { return master(run.range, run.value); }
   [[nodiscard]] View<Dev> master(const ParameterState<Dev>& parameter) {
     return master(parameter.range, parameter.value.as({parameter.range.size()}));
+  }
+  /// Of rates by ParameterState::index, f64, the one of a parameter; biases and norms take the learning rate.
+  [[nodiscard]] static ConstView<Dev> rate(const ParameterState<Dev>& parameter,
+                                           ConstView<Dev> state, ConstView<Dev> rates) {
+    if (!parameter.spec.decays) return learning_rate_of(state);
+    return rates.slice(parameter.index, parameter.index + 1);
   }
   /// After values were set from outside (a checkpoint without masters).
   void refresh_masters(Dev& dev) {

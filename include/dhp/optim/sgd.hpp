@@ -19,15 +19,13 @@ class Sgd final : public Optimizer<Dev> {
     if (options.momentum != 0) momentum_ = store.make_buffer(dev);
   }
 
-  void step(Dev& dev, const SquaredNorms&, const StepScalars& scalars) override {
+  void step(Dev& dev, ConstView<Dev>, ConstView<Dev> state) override {
     for (const auto& run : plan_.runs())
       sgd_update(dev,
-                 {.lr = scalars.learning_rate,
-                  .momentum = options_.momentum,
+                 {.momentum = options_.momentum,
                   .weight_decay = run.decays ? options_.weight_decay : 0,
-                  .nesterov = options_.nesterov,
-                  .gradient_scale = scalars.gradient_scale},
-                 plan_.store().gradients(run.range),
+                  .nesterov = options_.nesterov},
+                 state, learning_rate_of(state), plan_.store().gradients(run.range),
                  momentum_ ? ParameterStore<Dev>::part(momentum_, run.range) : View<Dev>(),
                  plan_.master(run), run.value);
   }

@@ -19,39 +19,45 @@ class DataParallel {
   [[nodiscard]] ParameterStore<Dev>& store() { return inner_->store(); }
 
   template <class Ready>
-  std::vector<MicroBatchLoss> forward_backward(Dev& dev, const Step<Dev>& step, Ready&& ready) {
-    auto losses = inner_->forward_backward(dev, shared(dev, step),
-                                           [&](Range range) { reducer_.ready(range); });
+  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step, Ready&& ready) {
+    const auto counts = global_counts(dev, step);
+    auto global = with_shares(dev, step);
+    global.counts = counts.view();
+    auto losses =
+        inner_->forward_backward(dev, global, [&](Range range) { reducer_.ready(range); });
     reducer_.finish();
     for (const auto& parameter : store().parameters()) ready(parameter->range);
     return losses;
   }
 
-  std::vector<MicroBatchLoss> evaluate(Dev& dev, const Step<Dev>& step) {
-    return inner_->evaluate(dev, step);
-  }
+  Tensor<Dev> evaluate(Dev& dev, const Step<Dev>& step) { return inner_->evaluate(dev, step); }
   void replay(Dev& dev, const Step<Dev>& step) { inner_->replay(dev, step); }
 
  private:
-  /// The step with what only all replicas together know: the counts of the global batch, and whether each
-  /// of them has as many micro-batches.
-  Step<Dev> shared(Dev& dev, const Step<Dev>& step) {
+  Tensor<Dev> global_counts(Dev& dev, const Step<Dev>& step) {
+    auto counts = device_counts(dev, step, term_names());
+    if (replicas_.size() > 1) replicas_.all_reduce(dev, counts.mut()).wait();
+    return counts;
+  }
+  /// The step with what only all replicas together know: whether each has as many micro-batches.
+  Step<Dev> with_shares(Dev& dev, const Step<Dev>& step) {
     Step<Dev> global = step;
-    auto numbers = counts_of(step.batches, term_names());
-    if (replicas_.size() > 1) {
-      const auto mine = static_cast<std::int64_t>(step.batches.size());
-      numbers.insert(numbers.end(), {mine, mine * mine});
-      const auto entries = static_cast<std::int64_t>(numbers.size());
-      auto total = Tensor<Dev>::from_host(dev, {entries}, numbers);
-      replicas_.all_reduce(dev, total.mut()).wait();
-      numbers = total.template to_host<std::int64_t>(dev);
-      const auto squares = numbers.back();
-      numbers.pop_back();
-      const auto sum = numbers.back();
-      numbers.pop_back();
-      global.equal_shares = sum * sum == squares * replicas_.size();  // else it is smaller
+    const auto mine = static_cast<std::int64_t>(step.batches.size());
+    const std::int64_t replicas = replicas_.size();
+    if (replicas == 1) {
+      global.micro_batches = mine;
+    } else if (step.micro_batches >= 0) {
+      global.equal_shares = step.micro_batches % replicas == 0;
+      check(!global.equal_shares || mine * replicas == step.micro_batches, "this replica has ",
+            mine, " of the step's ", step.micro_batches, " micro-batches, which ", replicas,
+            " replicas should share evenly");
+    } else {  // the host waits for the other replicas
+      auto sums = Tensor<Dev>::from_host(dev, {2}, std::vector<std::int64_t>{mine, mine * mine});
+      replicas_.all_reduce(dev, sums.mut()).wait();
+      const auto found = sums.template to_host<std::int64_t>(dev);
+      global.micro_batches = found[0];
+      global.equal_shares = found[0] * found[0] == found[1] * replicas;  // else it is smaller
     }
-    if (step.counts.empty()) global.counts = std::move(numbers);
     return global;
   }
 

@@ -63,10 +63,9 @@ template <class Dev>
   return costs;
 }
 
-/// Measured cost of each layer in seconds: its forward pass on this micro-batch, the faster one of two; the loss
-/// is the last layer's. Only
-/// one layer at a time is given memory, so that a model may be measured that no rank could hold; the
-/// values that it had are lost. Collective over the tensor axis.
+/// Measured cost of each layer in seconds: its forward pass on this micro-batch, the faster one of two; the
+/// loss is the last layer's. Only one layer at a time is given memory, so that a model may be measured that
+/// no rank could hold; the values that it had are lost. Collective over the tensor axis.
 template <class Dev>
 [[nodiscard]] std::vector<double> measured_costs(Dev& dev, Model<Dev>& model,
                                                  const MicroBatch<Dev>& batch,
@@ -94,9 +93,11 @@ template <class Dev>
     costs.push_back(seconds(layer, [&](auto& tape) { y = layer.forward(dev, x.share(), tape); }));
     x = std::move(y);
   }
-  if (!costs.empty())
-    costs.back() +=
-        seconds(model.loss, [&](auto& tape) { (void)model.loss.forward(dev, x.share(), tape); });
+  if (costs.empty()) return costs;
+  const auto terms = static_cast<std::int64_t>(model.loss.term_names().size());
+  Tensor<Dev> totals(dev, DType::f64, {terms, loss_fields});
+  costs.back() += seconds(
+      model.loss, [&](auto& tape) { model.loss.forward(dev, x.share(), tape, totals.mut()); });
   return costs;
 }
 

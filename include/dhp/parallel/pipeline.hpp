@@ -4,6 +4,7 @@
 
 #include <dhp/comm/mesh.hpp>
 #include <dhp/ops/reduce.hpp>
+#include <dhp/ops/step.hpp>
 #include <dhp/parallel/partition.hpp>
 #include <dhp/parallel/schedule.hpp>
 #include <dhp/parallel/schedule_check.hpp>
@@ -67,10 +68,10 @@ class PipelineParallel {
   [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return cuts_; }
 
   template <class Ready>
-  std::vector<MicroBatchLoss> forward_backward(Dev& dev, const Step<Dev>& step, Ready&& ready) {
+  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step, Ready&& ready) {
     const auto micro_batches = static_cast<int>(step.batches.size());
     const auto& list = proven(micro_batches, Pass::training)[static_cast<std::size_t>(stage_)];
-    auto run = start(step, Mode::train);
+    auto run = start(dev, step, Mode::train);
     expect_contributions(micro_batches, run);
     if (micro_batches == 0) complete_all(run, ready);
     for (const auto& action : list) {
@@ -92,8 +93,8 @@ class PipelineParallel {
 
   /// Forward only, in eval mode; nothing crosses the data axis, so replicas may differ in their number of
   /// micro-batches.
-  std::vector<MicroBatchLoss> evaluate(Dev& dev, const Step<Dev>& step) {
-    auto run = start(step, Mode::eval);
+  Tensor<Dev> evaluate(Dev& dev, const Step<Dev>& step) {
+    auto run = start(dev, step, Mode::eval);
     const auto micro_batches = static_cast<int>(step.batches.size());
     for (const auto& action :
          proven(micro_batches, Pass::evaluation)[static_cast<std::size_t>(stage_)]) {
@@ -114,13 +115,13 @@ class PipelineParallel {
   struct Run {
     const Step<Dev>* step;
     Mode mode;
-    std::vector<double> scales;
+    Tensor<Dev> scales;  // of the loss terms in the objective, f64 [terms]
     std::map<std::pair<int, int>, Flight> flights;         // by (chunk, micro-batch)
     std::map<std::pair<int, int>, Tensor<Dev>> forwarded;  // between two chunks of this rank, by
     std::map<std::pair<int, int>, Tensor<Dev>> returned;   // (receiving part, micro-batch)
     std::map<int, int> layer_runs_left;  // by layer; the loss comes after the last
     std::map<const ParameterState<Dev>*, int> writers_left;
-    std::vector<MicroBatchLoss> losses;
+    Tensor<Dev> losses;  // f64 [micro-batches, terms, loss_fields]
   };
 
   [[nodiscard]] int parts() const { return stages_ * options_.chunks; }
@@ -176,12 +177,18 @@ class PipelineParallel {
     return lists = std::move(made);
   }
 
-  Run start(const Step<Dev>& step, Mode mode) const {
-    const auto counts = step.counts.empty() ? counts_of(step.batches, term_names()) : step.counts;
+  Run start(Dev& dev, const Step<Dev>& step, Mode mode) const {
+    const auto terms = static_cast<std::int64_t>(term_names().size());
     Run run{};
     run.step = &step;
     run.mode = mode;
-    run.scales = objective_scales(counts, step.loss_scale);
+    run.losses = Tensor<Dev>::zeros(
+        dev, DType::f64, {static_cast<std::int64_t>(step.batches.size()), terms, loss_fields});
+    if (mode == Mode::eval) return run;
+    const auto counts = device_counts(dev, step, term_names());
+    const auto plain = step.state ? Tensor<Dev>() : make_step_state(dev, StepState{});
+    run.scales = Tensor<Dev>(dev, DType::f64, {terms});
+    objective_scales(dev, counts.view(), step.state ? step.state : plain.view(), run.scales.mut());
     return run;
   }
 
@@ -203,6 +210,7 @@ class PipelineParallel {
                                     StepContext<Dev>{.mode = run.mode,
                                                      .seed = run.step->seed,
                                                      .step = run.step->number,
+                                                     .step_at = run.step->number_at,
                                                      .batch = &of,
                                                      .find_nonfinite = run.step->find_nonfinite,
                                                      .equal_shares = run.step->equal_shares})
@@ -219,7 +227,8 @@ class PipelineParallel {
     for (int at = first_layer(part); at < first_layer(part + 1); ++at)
       x = layer(at).forward(dev, std::move(x), flight.tape);
     if (holds_loss(part)) {
-      run.losses.push_back({of.index, model_.loss.forward(dev, std::move(x), flight.tape)});
+      const auto row = run.losses.mut().slice(action.micro_batch, action.micro_batch + 1);
+      model_.loss.forward(dev, std::move(x), flight.tape, row.as({row.shape()[1], loss_fields}));
     } else if (stages_ == 1) {
       run.forwarded.emplace(std::pair{part + 1, action.micro_batch}, std::move(x));
     } else {
@@ -235,7 +244,7 @@ class PipelineParallel {
     const auto& of = batch(run, action.micro_batch);
     Tensor<Dev> dy;
     if (holds_loss(part)) {
-      dy = model_.loss.backward(dev, run.scales, flight.tape);
+      dy = model_.loss.backward(dev, run.scales.view(), flight.tape);
       after(layer_of_loss());
     } else if (stages_ == 1) {
       dy = std::move(run.returned.extract({part, action.micro_batch}).mapped());

@@ -17,29 +17,30 @@ struct Step {
   std::span<const MicroBatch<Dev>> batches;  ///< this replica's micro-batches
   std::uint64_t seed = 0;
   std::uint32_t number = 0;
-  double loss_scale = 1;  ///< gradients come out multiplied by it
-  /// Of each loss term over the global batch; empty: of `batches`.
-  std::vector<std::int64_t> counts{};
+  /// Where it is not null, kernels read the number of the step there, in the device's memory.
+  const std::uint32_t* number_at = nullptr;
+  /// Micro-batches of all replicas, dealt as evenly as they can be; -1: the replicas find out.
+  std::int64_t micro_batches = -1;
+  /// i64 [terms]: how often each loss term counts, in these micro-batches; DataParallel sums them over the
+  /// global batch. Empty: as the micro-batches say.
+  ConstView<Dev> counts{};
+  /// What it holds of the step (ops/step.hpp); gradients come out multiplied by its loss scale. Empty: 1.
+  ConstView<Dev> state{};
   /// Check what each layer returns and name the first that is not finite.
   bool find_nonfinite = false;
   /// All replicas have as many micro-batches; DataParallel finds out.
   bool equal_shares = true;
 };
 
-/// The loss terms of one micro-batch; index is its number in the step.
-struct MicroBatchLoss {
-  std::int64_t index = 0;
-  std::vector<LossTerm> terms;
-};
-
 /// replay runs micro-batches again on this replica alone, to name what is not finite in them.
 /// forward_backward adds to the gradients of store(); ready(range) is called once per range and step, when
 /// nothing on this replica will add to it any more. It and evaluate return the losses of the replica's
-/// micro-batches on the ranks that hold the loss, and none elsewhere.
+/// micro-batches, f64 [micro-batches, terms, loss_fields] on the device: zeros where a rank does not hold
+/// the loss.
 template <class T, class Dev>
 concept Trainable = requires(T& model, Dev& dev, const Step<Dev>& step, void (&ready)(Range)) {
-  { model.forward_backward(dev, step, ready) } -> std::same_as<std::vector<MicroBatchLoss>>;
-  { model.evaluate(dev, step) } -> std::same_as<std::vector<MicroBatchLoss>>;
+  { model.forward_backward(dev, step, ready) } -> std::same_as<Tensor<Dev>>;
+  { model.evaluate(dev, step) } -> std::same_as<Tensor<Dev>>;
   {model.replay(dev, step)};
   { model.term_names() } -> std::same_as<std::vector<std::string>>;
   { model.store() } -> std::same_as<ParameterStore<Dev>&>;
@@ -56,13 +57,13 @@ template <class Dev>
   return counts;
 }
 
-/// What one unit of each term's sum weighs in the objective: loss_scale / global count; 0 for no count.
-[[nodiscard]] inline std::vector<double> objective_scales(const std::vector<std::int64_t>& counts,
-                                                          double loss_scale) {
-  std::vector<double> scales;
-  for (const auto count : counts)
-    scales.push_back(count == 0 ? 0 : loss_scale / static_cast<double>(count));
-  return scales;
+/// The counts of a step on the device, i64 [terms]: those it has, or those of its micro-batches.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> device_counts(Dev& dev, const Step<Dev>& step,
+                                        const std::vector<std::string>& names) {
+  if (step.counts) return clone(dev, step.counts);
+  return Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(names.size())},
+                                counts_of(step.batches, names));
 }
 
 }  // namespace dhp

@@ -23,6 +23,17 @@ struct MicroBatch {
   /// How many tokens or samples each term of the loss counts here, by term; known on the host.
   std::vector<std::pair<std::string, std::int64_t>> counts;
 
+  /// A second owner of the same tensors.
+  [[nodiscard]] MicroBatch share() const {
+    MicroBatch second{.index = index,
+                      .first_sample = first_sample,
+                      .samples = samples,
+                      .input = input.share(),
+                      .side = {},
+                      .counts = counts};
+    for (const auto& [name, tensor] : side) second.side.emplace_back(name, tensor.share());
+    return second;
+  }
   [[nodiscard]] bool has(std::string_view name) const { return find(name) != nullptr; }
   /// The side input of that name; throws where there is none.
   [[nodiscard]] const Tensor<Dev>& at(std::string_view name) const {

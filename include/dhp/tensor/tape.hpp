@@ -19,6 +19,7 @@ struct StepContext {
   Mode mode = Mode::train;
   std::uint64_t seed = 0;
   std::uint32_t step = 0;
+  const std::uint32_t* step_at = nullptr;  ///< where not null, kernels read the step there
   const MicroBatch<Dev>* batch = nullptr;
   /// A second forward of the same micro-batch: statistics are not added again.
   bool recomputing = false;
@@ -28,7 +29,7 @@ struct StepContext {
   bool equal_shares = true;
 
   [[nodiscard]] bool training() const { return mode == Mode::train; }
-  [[nodiscard]] RandomStream random(std::uint32_t use) const { return {seed, step, use}; }
+  [[nodiscard]] RandomStream random(std::uint32_t use) const { return {seed, step, use, step_at}; }
 };
 
 /// A move-only piece of work, run once or never: a weight gradient that a schedule may put off.

@@ -7,6 +7,7 @@
 #include <dhp/parallel/trainable.hpp>
 
 #include <cmath>
+#include <span>
 #include <vector>
 
 namespace dhp {
@@ -24,44 +25,48 @@ struct GlobalLoss {
   }
 };
 
-/// Collective over the data and the pipeline axis. `mine` are this rank's losses (none where the loss is
-/// not held), batches the number of this replica's micro-batches; indices run from 0 without a gap.
+/// How many micro-batches all replicas have; waits for them. Collective over the data axis.
 template <class Dev>
-[[nodiscard]] GlobalLoss global_loss(Dev& dev, Mesh<Dev>& mesh,
-                                     const std::vector<MicroBatchLoss>& mine, std::int64_t batches,
-                                     std::size_t terms) {
-  auto data = mesh.data();
-  auto pipeline = mesh.pipeline();
-  auto total = Tensor<Dev>::from_host(dev, {1}, std::vector<std::int64_t>{batches});
-  if (data.size() > 1) data.all_reduce(dev, total.mut()).wait();
-  GlobalLoss loss{.terms = std::vector<LossTerm>(terms),
-                  .micro_batches = total.template to_host<std::int64_t>(dev)[0]};
-  if (loss.micro_batches == 0) return loss;
+[[nodiscard]] std::int64_t count_micro_batches(Dev& dev, Mesh<Dev>& mesh, std::size_t mine) {
+  if (mesh.data().size() == 1) return static_cast<std::int64_t>(mine);
+  const std::vector<std::int64_t> count{static_cast<std::int64_t>(mine)};
+  auto total = Tensor<Dev>::from_host(dev, {1}, count);
+  mesh.data().all_reduce(dev, total.mut()).wait();
+  return total.template to_host<std::int64_t>(dev)[0];
+}
 
-  // Each entry is written by one rank and zero elsewhere: the sums below are exact.
-  constexpr std::size_t fields = 4;
-  std::vector<double> entries(static_cast<std::size_t>(loss.micro_batches) * terms * fields, 0);
-  for (const auto& micro_batch : mine) {
-    check(micro_batch.index >= 0 && micro_batch.index < loss.micro_batches, "micro-batch ",
-          micro_batch.index, " is not among the ", loss.micro_batches, " of this step");
-    for (std::size_t term = 0; term < terms; ++term) {
-      const auto at = (static_cast<std::size_t>(micro_batch.index) * terms + term) * fields;
-      const auto& from = micro_batch.terms[term];
-      entries[at] = from.sum;
-      entries[at + 1] = static_cast<double>(from.count);
-      entries[at + 2] = static_cast<double>(from.correct);
-      entries[at + 3] = static_cast<double>(from.correct_in_five);
-    }
+/// f64 [micro_batches, terms, loss_fields] on the device: the losses of all replicas. `mine` are those of this
+/// rank's `batches`, zeros where it does not hold the loss; indices run from 0 without a gap. Collective over
+/// the data and the pipeline axis.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> gather_losses(Dev& dev, Mesh<Dev>& mesh, Tensor<Dev> mine,
+                                        std::span<const MicroBatch<Dev>> batches,
+                                        std::int64_t micro_batches) {
+  auto& data = mesh.data();
+  auto& pipeline = mesh.pipeline();
+  auto all = Tensor<Dev>::zeros(dev, DType::f64, mine.shape().with(0, micro_batches));
+  for (std::size_t at = 0; at < batches.size(); ++at) {
+    const auto index = batches[at].index;
+    check(index >= 0 && index < micro_batches, "micro-batch ", index, " is not among the ",
+          micro_batches, " of this step");
+    const auto from =
+        mine.view().slice(static_cast<std::int64_t>(at), static_cast<std::int64_t>(at) + 1);
+    dev.copy(all.mut().slice(index, index + 1).bytes(), from.bytes(), from.size_bytes());
   }
-  const auto count = static_cast<std::int64_t>(entries.size());
-  auto table = Tensor<Dev>::from_host(dev, {count}, entries);
-  if (data.size() > 1) data.all_reduce(dev, table.mut()).wait();
-  if (pipeline.size() > 1) pipeline.all_reduce(dev, table.mut()).wait();
-  entries = table.template to_host<double>(dev);
+  // Each entry is written by one rank and zero elsewhere: the sums are exact.
+  if (data.size() > 1) data.all_reduce(dev, all.mut()).wait();
+  if (pipeline.size() > 1) pipeline.all_reduce(dev, all.mut()).wait();
+  return all;
+}
 
+/// What gather_losses found, on the host: [micro-batches, terms, loss_fields].
+[[nodiscard]] inline GlobalLoss sum_losses(const std::vector<double>& entries, std::size_t terms) {
+  GlobalLoss loss{.terms = std::vector<LossTerm>(terms)};
+  const auto row = terms * static_cast<std::size_t>(loss_fields);
+  loss.micro_batches = row == 0 ? 0 : static_cast<std::int64_t>(entries.size() / row);
   for (std::int64_t index = 0; index < loss.micro_batches; ++index)
     for (std::size_t term = 0; term < terms; ++term) {
-      const auto at = (static_cast<std::size_t>(index) * terms + term) * fields;
+      const auto at = static_cast<std::size_t>(index) * row + term * loss_fields;
       loss.terms[term].sum += entries[at];
       loss.terms[term].count += static_cast<std::int64_t>(entries[at + 1]);
       loss.terms[term].correct += static_cast<std::int64_t>(entries[at + 2]);

@@ -67,15 +67,18 @@ void dump(Cpu& dev, std::vector<AnyLayer<Cpu>>& layers, L& loss, const MicroBatc
   for (auto& layer : layers) x = layer.forward(dev, std::move(x), tape);
   SafeTensorsWriter writer;
   add_logits(dev, writer, loss, x, tape);
-  const auto terms = loss.forward(dev, std::move(x), tape);
+  const auto terms = static_cast<std::int64_t>(loss.term_names().size());
+  Tensor<Cpu> totals(dev, DType::f64, {terms, loss_fields});
+  loss.forward(dev, std::move(x), tape, totals.mut());
+  const auto found = totals.to_host<double>(dev);
   std::vector<double> means, scales;
-  for (const auto& term : terms) {
-    means.push_back(term.mean());
-    scales.push_back(1 / static_cast<double>(term.count));
+  for (std::size_t at = 0; at < found.size(); at += loss_fields) {
+    means.push_back(found[at] / found[at + 1]);
+    scales.push_back(1 / found[at + 1]);
   }
-  add_tensor(writer, "losses",
-             Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(means.size())}, means));
-  auto dy = loss.backward(dev, scales, tape);
+  add_tensor(writer, "losses", Tensor<Cpu>::from_host(dev, {terms}, means));
+  const auto weights = Tensor<Cpu>::from_host(dev, {terms}, scales);
+  auto dy = loss.backward(dev, weights.view(), tape);
   for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer)
     dy = layer->backward(dev, std::move(dy), tape);
 

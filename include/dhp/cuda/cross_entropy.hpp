@@ -1,0 +1,306 @@
+// Softmax cross-entropy on the GPU: a block goes over one row of the logits, which it reads 16 bytes at a
+// time where rows are aligned. A label outside of [-1, classes) cannot be told to the host: its loss is NaN.
+#pragma once
+
+#include <dhp/cuda/map.hpp>
+#include <dhp/ops/cross_entropy.hpp>
+
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+namespace dhp::cuda {
+
+/// body(element, column) for this thread's share of a row.
+template <int width, class B, class T, class Body>
+constexpr void for_row(const B& block, const T* row, std::int64_t columns, const Body& body) {
+  for (std::int64_t first = block.thread() * width; first < columns;
+       first += block.threads() * width) {
+    const auto pack = load<width>(row + first);
+    for (int at = 0; at < width; ++at) body(pack.at[at], first + at);
+  }
+}
+
+/// Calls launch_with(std::integral_constant<int, width>) with the widest pack that rows allow.
+template <class T, class Body, class... Pointer>
+void visit_row_width(std::int64_t columns, const Body& launch_with, const Pointer*... rows) {
+  if (packs_fit<pack_size<T>>(columns, rows...))
+    launch_with(std::integral_constant<int, pack_size<T>>());
+  else if (packs_fit<2>(columns, rows...)) launch_with(std::integral_constant<int, 2>());
+  else launch_with(std::integral_constant<int, 1>());
+}
+
+/// One block per row, with as many threads as a row keeps busy.
+template <class A>
+[[nodiscard]] Grid row_grid(std::int64_t rows, std::int64_t columns, int width) {
+  const auto packs = (columns + width - 1) / width;
+  const int threads = packs <= 32 ? 32 : packs <= 512 ? 128 : 512;
+  return {rows, threads, 3 * block_reduce_scratch * sizeof(A)};
+}
+
+template <class T, int width>
+struct RowMaximum {
+  using A = Accumulator<T>;
+  std::int64_t columns;
+  const T* logits;
+  A* max;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    A most = -std::numeric_limits<A>::infinity();
+    const auto larger = [&](T x, std::int64_t) {
+      const A value = static_cast<A>(x);
+      if (value > most) most = value;
+    };
+    for_row<width>(block, logits + block.index() * columns, columns, larger);
+    most = block_reduce(block, most, block.template shared<A>(), Largest{});
+    if (block.thread() == 0) max[block.index()] = most;
+  }
+};
+
+template <class T, int width>
+struct RowSums {
+  using A = Accumulator<T>;
+  std::int64_t columns, first_class;
+  bool smooth;
+  const T* logits;
+  const std::int32_t* labels;
+  const A* max;
+  A* sums;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const auto row = block.index();
+    const auto rows = block.blocks();
+    const T* const from = logits + row * columns;
+    const A most = max[row];
+    A powers = 0, plain = 0;
+    const auto add = [&](T x, std::int64_t) {
+      const A value = static_cast<A>(x);
+      powers += std::exp(value - most);
+      plain += value;
+    };
+    for_row<width>(block, from, columns, add);
+    A* const scratch = block.template shared<A>();
+    powers = block_reduce(block, powers, scratch);
+    if (smooth) plain = block_reduce(block, plain, scratch);
+    if (block.thread() != 0) return;
+    const auto mine = labels[row] - first_class;
+    sums[row] = powers;
+    sums[rows + row] = mine >= 0 && mine < columns ? static_cast<A>(from[mine]) : A(0);
+    sums[2 * rows + row] = smooth ? plain : A(0);
+  }
+};
+
+template <class A>
+struct RowLoss {
+  A smoothing, classes;
+  constexpr A operator()(std::int32_t label, A max, A powers, A wanted, A plain) const {
+    if (label == -1) return A(0);
+    if (label < -1 || static_cast<A>(label) >= classes) return std::numeric_limits<A>::quiet_NaN();
+    return max + std::log(powers) - ((A(1) - smoothing) * wanted + smoothing * plain / classes);
+  }
+};
+
+template <class T, int width>
+struct RowRank {
+  using A = Accumulator<T>;
+  std::int64_t columns, first_class;
+  const T* logits;
+  const A* sums;
+  const std::int32_t* labels;
+  std::int32_t* rank;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const auto row = block.index();
+    const A wanted = sums[block.blocks() + row];
+    const auto label = labels[row] - first_class;
+    int better = 0;
+    const auto count = [&](T x, std::int64_t column) {
+      const A value = static_cast<A>(x);
+      // Not (value <= wanted): a NaN logit is never a right prediction.
+      if (!(value <= wanted) || (value == wanted && column < label)) ++better;
+    };
+    for_row<width>(block, logits + row * columns, columns, count);
+    better = block_reduce(block, better, block.template shared<int>());
+    if (block.thread() == 0) rank[row] = labels[row] < 0 ? 0 : better;
+  }
+};
+
+template <class T, int width>
+struct RowGradient {
+  using A = Accumulator<T>;
+  std::int64_t columns, first_class;
+  double smoothing, classes;
+  const T* logits;
+  const A* max;
+  const A* sums;
+  const std::int32_t* labels;
+  const double* scale;
+  T* dlogits;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const auto row = block.index();
+    const bool counts = labels[row] >= 0;
+    const A factor = static_cast<A>(*scale) / sums[row];
+    const A on_all = static_cast<A>(*scale * smoothing / classes);
+    const A on_label = static_cast<A>(*scale * (1 - smoothing));
+    const A most = max[row];
+    const auto label = labels[row] - first_class;
+    for (std::int64_t first = block.thread() * width; first < columns;
+         first += block.threads() * width) {
+      const auto x = load<width>(logits + row * columns + first);
+      Pack<T, width> out{};
+      for (int at = 0; at < width; ++at) {
+        const A all = factor * std::exp(static_cast<A>(x.at[at]) - most) - on_all;
+        const A value = first + at == label ? all - on_label : all;
+        out.at[at] = static_cast<T>(counts ? value : A(0));
+      }
+      store<width>(dlogits + row * columns + first, out);
+    }
+  }
+};
+
+/// One block: what all rows come to.
+template <class A>
+struct LossTotals {
+  std::int64_t rows;
+  const A* loss;
+  const std::int32_t* labels;
+  const std::int32_t* rank;  ///< or null
+  double* totals;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    double sum = 0, counted = 0, first = 0, in_five = 0;
+    for (std::int64_t row = block.thread(); row < rows; row += block.threads()) {
+      sum += static_cast<double>(loss[row]);
+      if (labels[row] < 0) continue;
+      counted += 1;
+      if (rank == nullptr) continue;
+      first += rank[row] == 0 ? 1 : 0;
+      in_five += rank[row] < 5 ? 1 : 0;
+    }
+    double* const scratch = block.template shared<double>();
+    sum = block_reduce(block, sum, scratch);
+    counted = block_reduce(block, counted, scratch);
+    first = block_reduce(block, first, scratch);
+    in_five = block_reduce(block, in_five, scratch);
+    if (block.thread() != 0) return;
+    totals[0] = sum;
+    totals[1] = counted;
+    totals[2] = first;
+    totals[3] = in_five;
+  }
+};
+
+}  // namespace dhp::cuda
+
+namespace dhp {
+
+template <KernelDevice Dev>
+void cross_entropy_max_on(Dev& dev, ConstView<Dev> logits, View<Dev> max) {
+  visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const T* const x = logits.template data<T>();
+    if (max.count() == 0) return;
+    const auto columns = logits.columns();
+    cuda::visit_row_width<T>(
+        columns,
+        [&]<int width>(std::integral_constant<int, width>) {
+          launch(dev, cuda::row_grid<A>(max.count(), columns, width),
+                 cuda::RowMaximum<T, width>{columns, x, max.template data<A>()});
+        },
+        x);
+  });
+}
+template <KernelDevice Dev>
+void cross_entropy_sums_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> labels,
+                           ConstView<Dev> max, const CrossEntropyOptions& options, View<Dev> sums) {
+  visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const T* const x = logits.template data<T>();
+    if (max.count() == 0) return;
+    const auto columns = logits.columns();
+    cuda::visit_row_width<T>(
+        columns,
+        [&]<int width>(std::integral_constant<int, width>) {
+          launch(dev, cuda::row_grid<A>(max.count(), columns, width),
+                 cuda::RowSums<T, width>{columns, options.first_class, options.smoothing != 0, x,
+                                         labels.template data<std::int32_t>(),
+                                         max.template data<A>(), sums.template data<A>()});
+        },
+        x);
+  });
+}
+template <KernelDevice Dev>
+void cross_entropy_loss_on(Dev& dev, ConstView<Dev> max, ConstView<Dev> sums, ConstView<Dev> labels,
+                           const CrossEntropyOptions& options, View<Dev> loss) {
+  visit_accumulator(loss.dtype(), [&]<class A>(Tag<A>) {
+    const auto rows = loss.count();
+    const A* const table = sums.template data<A>();
+    cuda::map(dev, rows,
+              cuda::RowLoss<A>{static_cast<A>(options.smoothing), static_cast<A>(options.classes)},
+              loss.template data<A>(), labels.template data<std::int32_t>(), max.template data<A>(),
+              table, table + rows, table + 2 * rows);
+  });
+}
+template <KernelDevice Dev>
+void cross_entropy_rank_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> sums,
+                           ConstView<Dev> labels, const CrossEntropyOptions& options,
+                           View<Dev> rank) {
+  visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const T* const x = logits.template data<T>();
+    if (rank.count() == 0) return;
+    const auto columns = logits.columns();
+    cuda::visit_row_width<T>(
+        columns,
+        [&]<int width>(std::integral_constant<int, width>) {
+          launch(dev, cuda::row_grid<A>(rank.count(), columns, width),
+                 cuda::RowRank<T, width>{columns, options.first_class, x, sums.template data<A>(),
+                                         labels.template data<std::int32_t>(),
+                                         rank.template data<std::int32_t>()});
+        },
+        x);
+  });
+}
+template <KernelDevice Dev>
+void cross_entropy_totals_on(Dev& dev, ConstView<Dev> loss, ConstView<Dev> labels,
+                             ConstView<Dev> rank, View<Dev> totals) {
+  visit_accumulator(loss.dtype(), [&]<class A>(Tag<A>) {
+    launch(dev, {1, 1024, cuda::block_reduce_scratch * sizeof(double)},
+           cuda::LossTotals<A>{loss.count(), loss.template data<A>(),
+                               labels.template data<std::int32_t>(),
+                               rank.empty() ? nullptr : rank.template data<std::int32_t>(),
+                               totals.template data<double>()});
+  });
+}
+template <KernelDevice Dev>
+void cross_entropy_backward_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> max,
+                               ConstView<Dev> sums, ConstView<Dev> labels,
+                               const CrossEntropyOptions& options, ConstView<Dev> scale,
+                               View<Dev> dlogits) {
+  visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const T* const x = logits.template data<T>();
+    T* const out = dlogits.template data<T>();
+    if (max.count() == 0) return;
+    const auto columns = logits.columns();
+    cuda::visit_row_width<T>(
+        columns,
+        [&]<int width>(std::integral_constant<int, width>) {
+          launch(dev, cuda::row_grid<A>(max.count(), columns, width),
+                 cuda::RowGradient<T, width>{columns, options.first_class, options.smoothing,
+                                             static_cast<double>(options.classes), x,
+                                             max.template data<A>(), sums.template data<A>(),
+                                             labels.template data<std::int32_t>(),
+                                             scale.template data<double>(), out});
+        },
+        x, out);
+  });
+}
+
+}  // namespace dhp

@@ -1,0 +1,76 @@
+// Order-free sums on the GPU.
+#pragma once
+
+#include <dhp/cuda/block.hpp>
+#include <dhp/ops/fold.hpp>
+
+#include <limits>
+
+namespace dhp::cuda {
+
+template <class T>
+struct FoldLimbs {
+  std::int64_t count;
+  const T* x;
+  std::int64_t* high;
+  std::int64_t* low;
+  std::int32_t* flag;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    for (auto at = grid_thread(block); at < count; at += grid_threads(block)) {
+      const double value = static_cast<double>(x[at]);
+      if (magnitude_bits(value) < fold_limit) fold_element(value, high[at], low[at]);
+      else *flag = 1;  // whoever writes, writes the same
+    }
+  }
+};
+
+template <class T>
+struct UnfoldLimbs {
+  std::int64_t count;
+  const std::int64_t* high;
+  const std::int64_t* low;
+  const std::int32_t* flag;
+  T* x;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const bool wrong = *flag != 0;
+    for (auto at = grid_thread(block); at < count; at += grid_threads(block)) {
+      const auto h = high[at];
+      const auto l = low[at];
+      if (wrong) x[at] = std::numeric_limits<T>::quiet_NaN();
+      else if (is_small_limb(h) && is_small_limb(l)) x[at] = unfold_small<T>(h, l);
+      else x[at] = unfold_large<T>(h, l);
+    }
+  }
+};
+
+}  // namespace dhp::cuda
+
+namespace dhp {
+
+template <KernelDevice Dev>
+void fold_on(Dev& dev, ConstView<Dev> x, View<Dev> high, View<Dev> low, View<Dev> flag) {
+  if (x.count() == 0) return;
+  visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
+    launch(
+        dev, cuda::grid_for(x.count()),
+        cuda::FoldLimbs<T>{x.count(), x.template data<T>(), high.template data<std::int64_t>(),
+                           low.template data<std::int64_t>(), flag.template data<std::int32_t>()});
+  });
+}
+template <KernelDevice Dev>
+void unfold_on(Dev& dev, ConstView<Dev> high, ConstView<Dev> low, ConstView<Dev> flag,
+               View<Dev> x) {
+  if (x.count() == 0) return;
+  visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
+    launch(dev, cuda::grid_for(x.count()),
+           cuda::UnfoldLimbs<T>{x.count(), high.template data<std::int64_t>(),
+                                low.template data<std::int64_t>(),
+                                flag.template data<std::int32_t>(), x.template data<T>()});
+  });
+}
+
+}  // namespace dhp

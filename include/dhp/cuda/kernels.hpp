@@ -1,0 +1,21 @@
+// Every op as kernels of dhp, for any device that runs them. dhp/cuda.cuh adds the libraries.
+#pragma once
+
+#include <dhp/cuda/activation.hpp>
+#include <dhp/cuda/average_pool.hpp>
+#include <dhp/cuda/batch_norm.hpp>
+#include <dhp/cuda/cross_entropy.hpp>
+#include <dhp/cuda/dropout.hpp>
+#include <dhp/cuda/elementwise.hpp>
+#include <dhp/cuda/embedding.hpp>
+#include <dhp/cuda/fold.hpp>
+#include <dhp/cuda/layer_norm.hpp>
+#include <dhp/cuda/optimizer.hpp>
+#include <dhp/cuda/plain_attention.hpp>
+#include <dhp/cuda/plain_conv2d.hpp>
+#include <dhp/cuda/plain_gemm.hpp>
+#include <dhp/cuda/pool.hpp>
+#include <dhp/cuda/reduce.hpp>
+#include <dhp/cuda/rows.hpp>
+#include <dhp/cuda/softmax.hpp>
+#include <dhp/cuda/step.hpp>

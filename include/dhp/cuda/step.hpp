@@ -1,0 +1,91 @@
+// The state of a step on the GPU: kernels of one block, since all of it is a few numbers.
+#pragma once
+
+#include <dhp/cuda/map.hpp>
+#include <dhp/ops/step.hpp>
+
+#include <cmath>
+
+namespace dhp::cuda {
+
+/// The fields of a state, where kernels read them.
+template <class Dev>
+[[nodiscard]] const StepState* step_state(ConstView<Dev> state) {
+  return reinterpret_cast<const StepState*>(state.template data<double>());
+}
+
+/// One block. Every thread sums a fixed part of the squares, then the parts are added in a fixed order.
+struct JudgeStep {
+  StepRule rule;
+  std::int64_t losses, row;  ///< elements; from one sum to the next
+  const double* loss;
+  std::int64_t parameters;
+  const double* squares;
+  StepState* state;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    double* const scratch = block.template shared<double>();
+    double total = 0;
+    double bad = 0;
+    for (std::int64_t at = block.thread(); at < parameters; at += block.threads())
+      total += squares[at];
+    for (std::int64_t at = block.thread() * row; at < losses; at += block.threads() * row)
+      if (!(std::fabs(loss[at]) <= largest_double)) bad = 1;
+    total = block_reduce(block, total, scratch);
+    bad = block_reduce(block, bad, scratch, Largest{});
+    const bool finite = bad == 0 && total <= largest_double;  // false for NaN
+    if (block.thread() == 0) *state = judged(*state, rule, total, finite);
+  }
+  static constexpr double largest_double = 1.7976931348623157e308;
+};
+
+/// scales[t] from counts[t].
+struct ObjectiveScale {
+  const StepState* state;
+  constexpr double operator()(std::int64_t count) const {
+    return count == 0 ? 0 : state->loss_scale / static_cast<double>(count);
+  }
+};
+
+template <class A>
+struct MoveTowards {
+  A kept, factor;
+  const StepState* state;
+  constexpr A operator()(A value, A sum) const {
+    return state->go == 0 ? value : kept * value + factor * sum;
+  }
+};
+
+}  // namespace dhp::cuda
+
+namespace dhp {
+
+template <KernelDevice Dev>
+void judge_step_on(Dev& dev, const StepRule& rule, ConstView<Dev> losses, ConstView<Dev> squares,
+                   View<Dev> state) {
+  const cuda::Grid grid{1, 256, cuda::block_reduce_scratch * sizeof(double)};
+  const std::int64_t row = losses.count() == 0 ? 1 : losses.columns();
+  launch(dev, grid,
+         cuda::JudgeStep{rule, losses.count(), row, losses.template data<double>(), squares.count(),
+                         squares.template data<double>(),
+                         reinterpret_cast<StepState*>(state.template data<double>())});
+}
+template <KernelDevice Dev>
+void objective_scales_on(Dev& dev, ConstView<Dev> counts, ConstView<Dev> state, View<Dev> scales) {
+  cuda::map(dev, counts.count(), cuda::ObjectiveScale{cuda::step_state<Dev>(state)},
+            scales.template data<double>(), counts.template data<std::int64_t>());
+}
+template <KernelDevice Dev>
+void move_towards_on(Dev& dev, double momentum, std::int64_t parts, ConstView<Dev> state,
+                     ConstView<Dev> sum, View<Dev> value) {
+  visit_accumulator(value.dtype(), [&]<class A>(Tag<A>) {
+    A* const out = value.template data<A>();
+    const cuda::MoveTowards<A> f{static_cast<A>(1 - momentum),
+                                 static_cast<A>(momentum / static_cast<double>(parts)),
+                                 cuda::step_state<Dev>(state)};
+    cuda::map(dev, value.count(), f, out, static_cast<const A*>(out), sum.template data<A>());
+  });
+}
+
+}  // namespace dhp

@@ -1,0 +1,88 @@
+// TileProduct: the matrix product that plain gemm and plain convolutions are. What a matrix is, the caller
+// says: functors give single elements, zero outside, and take single results. Tiles of both operands go
+// through shared memory; every thread sums 4 x 4 results in registers, over k from its first to its last.
+#pragma once
+
+#include <dhp/cuda/block.hpp>
+
+namespace dhp::cuda {
+
+/// c(m, n) = sum over k of a(m, k) b(k, n). A is the type of sums. left(row, k) and right(k, column) give A;
+/// take(part, row, column, sum) gets each result. k is cut in `parts` equal parts of `part_size`, each of
+/// which is a sum of its own.
+template <class A, class Left, class Right, class Take>
+struct TileProduct {
+  static constexpr int tile = 64;   // rows and columns of results per block
+  static constexpr int depth = 16;  // of k at a time
+  static constexpr int side = 4;    // results per thread, in both directions
+  static constexpr int threads = (tile / side) * (tile / side);
+  static constexpr int stride =
+      tile + 4;  // rows of the tiles in shared memory: fewer bank conflicts
+
+  std::int64_t rows, columns, k, part_size;
+  Left left;
+  Right right;
+  Take take;
+
+  [[nodiscard]] Grid grid(std::int64_t parts) const {
+    return {parts * tiles(rows) * tiles(columns), threads, 2 * depth * stride * sizeof(A)};
+  }
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const auto across = tiles(columns);
+    const auto per_part = tiles(rows) * across;
+    const auto part = block.index() / per_part;
+    const auto place = block.index() % per_part;
+    const auto first_row = place / across * tile;
+    const auto first_column = place % across * tile;
+    const auto last_k = part * part_size + part_size < k ? part * part_size + part_size : k;
+    A* const a = block.template shared<A>();
+    A* const b = a + depth * stride;
+    const int thread = block.thread();
+    const int my_row = thread / (tile / side) * side;
+    const int my_column = thread % (tile / side) * side;
+    A sums[side][side] = {};
+    for (auto first_k = part * part_size; first_k < last_k; first_k += depth) {
+      for (int at = thread; at < tile * depth; at += threads) {
+        // Neighbouring threads read neighbouring k of a and neighbouring columns of b.
+        const auto row = first_row + at / depth;
+        const auto p = first_k + at % depth;
+        a[at % depth * stride + at / depth] = row < rows && p < last_k ? left(row, p) : A(0);
+        const auto column = first_column + at % tile;
+        const auto q = first_k + at / tile;
+        b[at / tile * stride + at % tile] =
+            column < columns && q < last_k ? right(q, column) : A(0);
+      }
+      block.sync();
+      for (int p = 0; p < depth; ++p) {
+        A mine[side], theirs[side];
+        for (int i = 0; i < side; ++i) mine[i] = a[p * stride + my_row + i];
+        for (int j = 0; j < side; ++j) theirs[j] = b[p * stride + my_column + j];
+        for (int i = 0; i < side; ++i)
+          for (int j = 0; j < side; ++j) sums[i][j] += mine[i] * theirs[j];
+      }
+      block.sync();
+    }
+    for (int i = 0; i < side; ++i)
+      for (int j = 0; j < side; ++j) {
+        const auto row = first_row + my_row + i;
+        const auto column = first_column + my_column + j;
+        if (row < rows && column < columns) take(part, row, column, sums[i][j]);
+      }
+  }
+
+ private:
+  static constexpr std::int64_t tiles(std::int64_t extent) { return (extent + tile - 1) / tile; }
+};
+
+template <class A, KernelDevice Dev, class Left, class Right, class Take>
+void tile_product(Dev& dev, std::int64_t rows, std::int64_t columns, std::int64_t k,
+                  const Left& left, const Right& right, const Take& take, std::int64_t parts = 1) {
+  if (rows == 0 || columns == 0) return;
+  const auto part_size = (k + parts - 1) / parts;
+  const TileProduct<A, Left, Right, Take> product{rows, columns, k, part_size, left, right, take};
+  launch(dev, product.grid(parts), product);
+}
+
+}  // namespace dhp::cuda

@@ -1,0 +1,145 @@
+// A whole model on the GPU beside the same on the Cpu: embeddings, attention, convolutions, norms, dropout,
+// tied decoder, two loss terms, every optimizer; losses, norms and weights after some steps.
+#include <dhp/optim/lamb.hpp>
+#include <dhp/optim/lars.hpp>
+#include <dhp/optim/sgd.hpp>
+#include <dhp/parallel/data.hpp>
+#include <dhp/parallel/pipeline.hpp>
+#include <dhp/train/trainer.hpp>
+#include <tests/cuda/all_ops.hpp>
+#include <tests/cuda/gpu.hpp>
+#include <tests/support/everything.hpp>
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+
+using namespace tests;
+
+namespace {
+
+struct Settings {
+  DType compute = DType::f32;
+  std::string optimizer = "adamw";
+  bool order_free = false;
+  bool record = false;
+  bool same_data = false;  ///< in every step: then shapes stay
+  LossScaleOptions loss_scale{};
+  int steps = 3;
+};
+struct Found {
+  std::vector<double> losses, norms;
+  std::map<std::string, std::vector<double>> values;
+};
+
+template <class Dev>
+std::unique_ptr<Optimizer<Dev>> make(Dev& dev, ParameterStore<Dev>& store, const Norms<Dev>& norms,
+                                     const std::string& name) {
+  if (name == "sgd")
+    return std::make_unique<Sgd<Dev>>(dev, store, SgdOptions{.momentum = 0.9, .weight_decay = 0.1});
+  if (name == "lars")
+    return std::make_unique<Lars<Dev>>(dev, store, norms, LarsOptions{.weight_decay = 0.01});
+  if (name == "lamb")
+    return std::make_unique<Lamb<Dev>>(dev, store, norms, AdamOptions{.epsilon = 1e-6});
+  return std::make_unique<AdamW<Dev>>(dev, store, AdamOptions{.weight_decay = 0.01});
+}
+
+template <class Dev>
+Found train(Dev& dev, const Settings& settings) {
+  Mesh<Dev> mesh(Comm<Dev>(), {});
+  Build<Dev> build;
+  build.compute = settings.compute;
+  PipelineParallel<Dev> pipeline(
+      dev, everything(build), mesh,
+      {.store = {.compute = settings.compute, .order_free = settings.order_free, .seed = 7}},
+      everything_batch(dev, 0, 0));
+  DataParallel<Dev, PipelineParallel<Dev>> model(dev, pipeline, mesh.data());
+  Norms<Dev> norms({}, {}, pipeline.parameters_in_model());
+  const auto optimizer = make(dev, pipeline.store(), norms, settings.optimizer);
+  Trainer trainer(dev, model, mesh, *optimizer, norms,
+                  {.learning_rate = {.peak = 0.01},
+                   .clip = 1.0,
+                   .loss_scale = settings.loss_scale,
+                   .seed = 11,
+                   .record = settings.record});
+  Found found;
+  for (int step = 0; step < settings.steps; ++step) {
+    std::vector<MicroBatch<Dev>> batches;
+    for (int k = 0; k < 2; ++k)
+      batches.push_back(everything_batch(dev, settings.same_data ? 0 : step, k));
+    const auto report = trainer.step(batches);
+    found.losses.push_back(report.loss);
+    found.norms.push_back(report.gradient_norm);
+  }
+  for (const auto& parameter : pipeline.store().parameters()) {
+    Tensor<Dev> wide(dev, DType::f64, parameter->value.shape());
+    cast(dev, ConstView<Dev>(parameter->value), wide.mut());
+    found.values[parameter->spec.name] = wide.template to_host<double>(dev);
+  }
+  return found;
+}
+
+void compare(const Found& found, const Found& expected, double tolerance) {
+  CHECK(relative_error(found.losses, expected.losses) < tolerance);
+  CHECK(relative_error(found.norms, expected.norms) < 10 * tolerance);
+  REQUIRE(found.values.size() == expected.values.size());
+  for (const auto& [name, values] : expected.values) {
+    CAPTURE(name);
+    CHECK(relative_error(found.values.at(name), values) < 10 * tolerance);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("everything: the same run as on the Cpu, in double and in float, with every optimizer") {
+  Gpu gpu;
+  Cpu cpu;
+  for (const auto* optimizer : {"sgd", "adamw", "lars", "lamb"}) {
+    CAPTURE(optimizer);
+    const auto oracle = train(cpu, {.compute = DType::f64, .optimizer = optimizer});
+    compare(train(gpu, {.compute = DType::f64, .optimizer = optimizer}), oracle, 1e-9);
+    compare(train(gpu, {.optimizer = optimizer}), train(cpu, {.optimizer = optimizer}), 1e-3);
+  }
+}
+
+TEST_CASE("everything: 16 bits stay near double; f16 with a dynamic loss scale") {
+  Gpu gpu;
+  Cpu cpu;
+  const auto oracle = train(cpu, {.compute = DType::f64});
+  CHECK(relative_error(train(gpu, {.compute = DType::bf16}).losses, oracle.losses) < 2e-2);
+  CHECK(relative_error(
+            train(gpu, {.compute = DType::f16, .loss_scale = {.dynamic = true, .initial = 1024}})
+                .losses,
+            oracle.losses) < 5e-3);
+}
+
+TEST_CASE("everything: order-free sums, twice the same bits") {
+  Gpu gpu;
+  const auto first = train(gpu, {.order_free = true});
+  const auto second = train(gpu, {.order_free = true});
+  CHECK(first.losses == second.losses);
+  CHECK(first.values == second.values);
+}
+
+TEST_CASE("everything: steps that are recorded give the same losses") {
+  Gpu gpu;
+  // Where shapes change from step to step, as those of masked rows do, steps are run as they are.
+  CHECK(train(gpu, {.record = true, .steps = 4}).losses == train(gpu, {.steps = 4}).losses);
+  // Dropout goes by the number of the step, and rates by the state: both are read by the recorded step.
+  for (const auto* optimizer : {"adamw", "lamb"}) {
+    CAPTURE(optimizer);
+    const Settings plain{.optimizer = optimizer, .same_data = true, .steps = 5};
+    auto recorded = plain;
+    recorded.record = true;
+    const auto expected = train(gpu, plain);
+    CHECK(expected.losses[2] != expected.losses[1]);
+    const auto found = train(gpu, recorded);
+    CHECK(found.losses == expected.losses);
+    CHECK(found.values == expected.values);
+  }
+#ifndef __CUDACC__
+  CHECK(gpu.graphs_run == 8);  // the first step of five is not recorded
+#endif
+}

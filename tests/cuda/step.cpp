@@ -1,0 +1,154 @@
+// The state of a step and the optimizers that read it: every op beside its twin on the Cpu.
+#include <dhp/cpu/optimizer.hpp>
+#include <dhp/cuda/optimizer.hpp>
+#include <tests/cuda/gpu.hpp>
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+std::vector<double> fields(const StepState& state) {
+  const auto all = fields_of(state);
+  return {all.begin(), all.end()};
+}
+template <class Dev>
+Tensor<Dev> of(Dev& dev, const std::vector<double>& values) {
+  return Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values);
+}
+
+// Weights and all that may lie beside them; f(dev, all, state) is one step.
+template <class Dev, class T>
+struct Case {
+  using A = Accumulator<T>;
+  Case(Dev& dev, Cpu& cpu, std::int64_t count, bool apart) {
+    const auto put = [&](std::uint32_t use) {
+      const auto from = random_tensor<A>(cpu, {count}, use);
+      return Tensor<Dev>::from_host(dev, {count}, from.template to_host<A>(cpu));
+    };
+    master = put(1);
+    gradient = put(2);
+    m = Tensor<Dev>::zeros(dev, dtype_of<A>(), {count});
+    v = Tensor<Dev>::zeros(dev, dtype_of<A>(), {count});
+    if (apart) value = Tensor<Dev>::zeros(dev, dtype_of<T>(), {count});
+  }
+  View<Dev> target() { return value ? value.mut() : master.mut(); }
+  Tensor<Dev> master, gradient, m, v, value;
+};
+
+template <class T, class Step>
+void same_as_cpu(Step step) {
+  Gpu gpu;
+  Cpu cpu;
+  const StepState now{.learning_rate = 0.05, .updates = 3, .gradient_scale = 0.5};
+  for (const std::int64_t count : {0, 1, 3, 4, 1037})
+    for (const bool apart : {false, true}) {
+      if (is_16_bit<T> && !apart) continue;
+      CAPTURE(count);
+      Case<Gpu, T> here(gpu, cpu, count, apart);
+      Case<Cpu, T> there(cpu, cpu, count, apart);
+      for (int round = 0; round < 2; ++round) {
+        step(gpu, here, make_step_state(gpu, now));
+        step(cpu, there, make_step_state(cpu, now));
+      }
+      auto stopped = now;
+      stopped.go = 0;
+      step(gpu, here, make_step_state(gpu, stopped));
+      const double allowed = std::is_same_v<T, double> ? 1e-13 : 2e-6;
+      CHECK(distance(widened(gpu, here.master), widened(there.master)) < allowed);
+      CHECK(distance(widened(gpu, here.m), widened(there.m)) < allowed);
+      CHECK(distance(widened(gpu, here.v), widened(there.v)) < allowed);
+      if (apart) CHECK(distance(widened(gpu, here.value), widened(there.value)) < tolerance<T> * 4);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("judge_step agrees with the Cpu on good and bad steps") {
+  Gpu gpu;
+  Cpu cpu;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double infinite = std::numeric_limits<double>::infinity();
+  const auto judge = [](auto& dev, std::vector<double> losses, const std::vector<double>& squares) {
+    using Dev = std::remove_reference_t<decltype(dev)>;
+    auto state = make_step_state(dev, StepState{.loss_scale = 8});
+    const auto rows = static_cast<std::int64_t>(losses.size()) / 4;
+    judge_step(dev, {.clip = 0.5, .loss_scale = {.dynamic = true}},
+               Tensor<Dev>::from_host(dev, {rows, 4}, losses), of(dev, squares), state.mut());
+    return fields(read_step_state<Dev>(dev, state));
+  };
+  std::vector<double> many(1000, 0.25), losses(4 * 700, 1.0);
+  CHECK(judge(gpu, losses, many) == judge(cpu, losses, many));
+  losses[4 * 500 + 1] = nan;  // not a sum
+  CHECK(judge(gpu, losses, many) == judge(cpu, losses, many));
+  losses[4 * 699] = nan;
+  CHECK(judge(gpu, losses, many)[3] == 0);
+  losses[4 * 699] = -infinite;
+  CHECK(judge(gpu, losses, many)[3] == 0);
+  many[777] = nan;
+  CHECK(judge(gpu, {1, 2, 3, 4}, many)[3] == 0);
+  many[777] = infinite;
+  CHECK(judge(gpu, {1, 2, 3, 4}, many)[3] == 0);
+  CHECK(judge(gpu, {}, {1}) == judge(cpu, {}, {1}));
+}
+
+TEST_CASE("objective_scales, move_towards and the rates of LARS and LAMB agree with the Cpu") {
+  const auto run = [](auto& dev) {
+    using Dev = std::remove_reference_t<decltype(dev)>;
+    const auto state = make_step_state(
+        dev, StepState{.learning_rate = 0.1, .gradient_scale = 0.5, .loss_scale = 8});
+    Tensor<Dev> scales(dev, DType::f64, {3});
+    objective_scales(dev, Tensor<Dev>::from_host(dev, {3}, std::vector<std::int64_t>{4, 0, 32}),
+                     state, scales.mut());
+    auto value = Tensor<Dev>::from_host(dev, {3}, std::vector<float>{1, 8, -2});
+    const auto sum = Tensor<Dev>::from_host(dev, {3}, std::vector<float>{12, 0, 4});
+    move_towards(dev, 0.25, 4, make_step_state(dev, StepState{.go = 0}), sum, value.mut());
+    move_towards(dev, 0.25, 4, state, sum, value.mut());
+    const auto weights = of(dev, {4, 4, 0, 9}), others = of(dev, {16, 0, 16, 0});
+    Tensor<Dev> lars(dev, DType::f64, {4}), lamb(dev, DType::f64, {4});
+    lars_rates(dev, {.trust = 0.01, .weight_decay = 0.5}, state, weights, others, lars.mut());
+    lamb_rates(dev, state, weights, others, lamb.mut());
+    auto all = scales.template to_host<double>(dev);
+    for (const float each : value.template to_host<float>(dev)) all.push_back(each);
+    for (const auto* rates : {&lars, &lamb})
+      for (const double each : rates->template to_host<double>(dev)) all.push_back(each);
+    return all;
+  };
+  Gpu gpu;
+  Cpu cpu;
+  CHECK(distance(run(gpu), run(cpu)) < 1e-15);
+}
+
+TEST_CASE_TEMPLATE("SGD agrees with the Cpu", T, double, float, bf16, f16) {
+  for (const auto& update : {SgdUpdate{.weight_decay = 0.1}, SgdUpdate{.momentum = 0.9},
+                             SgdUpdate{.momentum = 0.9, .weight_decay = 0.1, .nesterov = true},
+                             SgdUpdate{.momentum = 0.9, .rate_in_momentum = true}})
+    same_as_cpu<T>([&](auto& dev, auto& all, const auto& state) {
+      using Dev = std::remove_reference_t<decltype(dev)>;
+      const auto momentum = update.momentum == 0 ? View<Dev>() : all.m.mut();
+      sgd_update(dev, update, state, learning_rate_of(state.view()), all.gradient, momentum,
+                 all.master.mut(), all.target());
+    });
+}
+
+TEST_CASE_TEMPLATE("AdamW agrees with the Cpu", T, double, float, bf16, f16) {
+  same_as_cpu<T>([&](auto& dev, auto& all, const auto& state) {
+    adamw_update(dev, {.weight_decay = 0.1}, state, all.gradient, all.m.mut(), all.v.mut(),
+                 all.master.mut(), all.target());
+  });
+}
+
+TEST_CASE_TEMPLATE("LAMB agrees with the Cpu", T, double, float, bf16, f16) {
+  same_as_cpu<T>([&](auto& dev, auto& all, const auto& state) {
+    using Dev = std::remove_reference_t<decltype(dev)>;
+    Tensor<Dev> direction(dev, all.gradient.dtype(), all.gradient.shape());
+    lamb_direction(dev, {.weight_decay = 0.1}, state, all.gradient, all.m.mut(), all.v.mut(),
+                   all.master, direction.mut());
+    const auto rate = of(dev, {0.03});
+    apply_direction(dev, state, rate, direction, all.master.mut(), all.target());
+  });
+}
