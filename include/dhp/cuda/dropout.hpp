@@ -1,0 +1,135 @@
+// Dropout on the GPU: a thread draws one Philox block for the four elements that it decides; no
+// mask is in memory.
+#pragma once
+
+#include <dhp/cuda/matrix_walk.hpp>
+#include <dhp/ops/dropout.hpp>
+
+#include <cmath>
+
+namespace dhp::cuda {
+
+/// Which elements are kept: what the kernels of dropout have in common.
+template <class T>
+struct DropoutMask {
+  using A = Accumulator<T>;
+  RandomStream random;
+  std::uint32_t threshold;  // keep where the upper 24 bits of the word are not below it
+  A scale;
+  const std::int64_t* index;  // numbers of the rows, or none
+  std::int64_t first;
+  std::int64_t total_columns;
+  std::int64_t first_column;
+
+  /// The number of a row's first element.
+  [[nodiscard]] constexpr std::uint64_t number(std::int64_t row) const {
+    const auto global = index == nullptr ? first + row : index[row];
+    return static_cast<std::uint64_t>(global * total_columns + first_column);
+  }
+  [[nodiscard]] constexpr T apply(std::uint32_t word, T x) const {
+    const bool keep = (word >> 8) >= threshold;
+    return keep ? static_cast<T>(static_cast<A>(x) * scale) : T(0.0f);
+  }
+  /// With the step read once, not at every block.
+  [[nodiscard]] constexpr RandomStream stream() const {
+    return {.seed = random.seed, .step = random.now(), .use = random.use};
+  }
+};
+
+/// Rows of whole packs, whose first elements have numbers that are multiples of four.
+template <class T, int width>
+struct DropoutPacks {
+  static_assert(width % 4 == 0);
+  DropoutMask<T> mask;
+  std::int64_t rows;
+  std::int64_t packs;  // in a row
+  const T* x;
+  T* y;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const auto random = mask.stream();
+    for (MatrixWalk at = walk_by_thread(block, packs); at.row < rows; at.next()) {
+      const auto place = (at.row * packs + at.column) * width;
+      const auto first = mask.number(at.row) + static_cast<std::uint64_t>(at.column * width);
+      const auto in = load<width>(x + place);
+      Pack<T, width> out;
+      for (int four = 0; four < width; four += 4) {
+        const auto words = random.block((first + static_cast<std::uint64_t>(four)) / 4);
+        for (int word = 0; word < 4; ++word)
+          out.at[four + word] =
+              mask.apply(words[static_cast<std::size_t>(word)], in.at[four + word]);
+      }
+      store<width>(y + place, out);
+    }
+  }
+};
+
+/// Any rows: a thread takes the elements of one Philox block, as far as they are in the row.
+template <class T>
+struct DropoutElements {
+  DropoutMask<T> mask;
+  std::int64_t rows;
+  std::int64_t columns;
+  const T* x;
+  T* y;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const auto random = mask.stream();
+    for (MatrixWalk at = walk_by_thread(block, blocks_a_row()); at.row < rows; at.next()) {
+      const auto number = mask.number(at.row);
+      const auto words = random.block(number / 4 + static_cast<std::uint64_t>(at.column));
+      const auto first = 4 * at.column - static_cast<std::int64_t>(number % 4);
+      for (int word = 0; word < 4; ++word) {
+        const auto column = first + word;
+        if (column < 0 || column >= columns) continue;
+        const auto place = at.row * columns + column;
+        y[place] = mask.apply(words[static_cast<std::size_t>(word)], x[place]);
+      }
+    }
+  }
+  /// Of the stream, wherever the row starts in its first one.
+  [[nodiscard]] constexpr std::int64_t blocks_a_row() const { return (columns + 6) / 4; }
+};
+
+template <KernelDevice Dev, class T>
+void dropout(Dev& dev, const DropoutMask<T>& mask, std::int64_t rows, std::int64_t columns,
+             const T* x, T* y) {
+  constexpr int width = std::max(4, pack_size<T>);
+  const bool aligned = mask.total_columns % 4 == 0 && mask.first_column % 4 == 0;
+  if (aligned && packs_fit<width>(columns, x, y)) {
+    const auto packs = columns / width;
+    launch(dev, grid_for(rows * packs), DropoutPacks<T, width>{mask, rows, packs, x, y});
+  } else {
+    const DropoutElements<T> kernel{mask, rows, columns, x, y};
+    launch(dev, grid_for(rows * kernel.blocks_a_row()), kernel);
+  }
+}
+
+}  // namespace dhp::cuda
+
+namespace dhp {
+
+template <KernelDevice Dev>
+void dropout_on(Dev& dev, ConstView<Dev> x, const RowNumbers<Dev>& rows,
+                const DropoutOptions& options, View<Dev> y) {
+  if (x.count() == 0) return;
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const cuda::DropoutMask<T> mask{
+        .random = options.random,
+        .threshold = static_cast<std::uint32_t>(std::ceil(options.probability * 0x1p24)),
+        .scale = static_cast<A>(1.0 / (1.0 - options.probability)),
+        .index = rows.index.empty() ? nullptr : rows.index.template data<std::int64_t>(),
+        .first = rows.first,
+        .total_columns = options.total_columns,
+        .first_column = options.first_column};
+    // Whole rows that follow each other are one long row.
+    const bool one = mask.index == nullptr && x.columns() == options.total_columns;
+    cuda::dropout(dev, mask, one ? 1 : x.rows(), one ? x.count() : x.columns(),
+                  x.template data<T>(), y.template data<T>());
+  });
+}
+
+}  // namespace dhp

@@ -1,0 +1,49 @@
+// How the threads, or the warps, of a grid go through a matrix together, element after element.
+#pragma once
+
+#include <dhp/cuda/block.hpp>
+
+namespace dhp::cuda {
+
+/// The places first, first + step, ... of a matrix, row-major: divisions at the start alone.
+/// `for (MatrixWalk at = walk_by_thread(block, columns); at.row < rows; at.next())`; columns >= 1.
+class MatrixWalk {
+ public:
+  constexpr MatrixWalk(std::int64_t first, std::int64_t step, std::int64_t columns)
+      : row(first / columns),
+        column(first % columns),
+        columns_(columns),
+        rows_a_step_(step / columns),
+        columns_a_step_(step % columns) {}
+  constexpr void next() {
+    row += rows_a_step_;
+    column += columns_a_step_;
+    if (column >= columns_) {
+      column -= columns_;
+      ++row;
+    }
+  }
+
+  std::int64_t row;
+  std::int64_t column;
+
+ private:
+  std::int64_t columns_;
+  std::int64_t rows_a_step_;
+  std::int64_t columns_a_step_;
+};
+
+template <class B>
+[[nodiscard]] constexpr MatrixWalk walk_by_thread(const B& block, std::int64_t columns) {
+  return {grid_thread(block), grid_threads(block), columns};
+}
+template <class B>
+[[nodiscard]] constexpr MatrixWalk walk_by_warp(const B& block, std::int64_t columns) {
+  return {grid_thread(block) / warp_size, grid_threads(block) / warp_size, columns};
+}
+template <class B>
+[[nodiscard]] constexpr MatrixWalk walk_by_block(const B& block, std::int64_t columns) {
+  return {block.index(), block.blocks(), columns};
+}
+
+}  // namespace dhp::cuda
