@@ -28,7 +28,7 @@ MaxPooled run(Cpu& dev, const Case& layer, const Tensor<Cpu>& x, const Tensor<Cp
   MaxPooled out{Tensor<Cpu>(dev, x.dtype(), shape), Tensor<Cpu>(dev, DType::i32, shape),
                 Tensor<Cpu>(dev, x.dtype(), layer.x)};
   max_pool_forward(dev, x, layer.geometry, out.y.mut(), out.index.mut());
-  if (dy) max_pool_backward(dev, dy, out.index, out.dx.mut());
+  if (dy) max_pool_backward(dev, dy, out.index, layer.geometry, out.dx.mut());
   return out;
 }
 
@@ -158,7 +158,13 @@ TEST_CASE("pooling refuses what does not fit") {
   CHECK_THROWS_AS((void)pool_output_shape({1, 4, 4, 2}, {2, 2, 2}), Error);  // a window of padding
   CHECK_THROWS_AS((void)pool_output_shape({1, 0, 4, 2}, {1, 1, 0}), Error);
   std::fill_n(index.mut().data<std::int32_t>(), 8, 16);
-  CHECK_THROWS_AS(max_pool_backward(dev, y, index, x.mut()), Error);  // outside the image
+  CHECK_THROWS_AS(max_pool_backward(dev, y, index, {2, 2, 0}, x.mut()),
+                  Error);  // outside the image
+  CHECK(message_of([&] {
+          max_pool_backward(dev, y, index, {2, 1, 0}, x.mut());
+        }) ==
+        "max_pool_backward: dx [1, 4, 4, 2] belongs to dy [1, 3, 3, 2], got dy [1, 2, 2, 2] and "
+        "index [1, 2, 2, 2]");
   Tensor<Cpu> mean(dev, DType::f32, {1, 3});
   CHECK_THROWS_AS(global_average_pool_forward(dev, x, mean.mut()), Error);
   CHECK_THROWS_AS(global_average_pool_backward(dev, mean, x.mut()), Error);

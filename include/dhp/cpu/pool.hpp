@@ -132,7 +132,8 @@ inline void max_pool_forward_on(Cpu& dev, ConstView<Cpu> x, PoolGeometry geometr
   visit_floating(x.dtype(),
                  [&]<class T>(Tag<T>) { cpu::Pool<T>::max_forward(dev, x, geometry, y, index); });
 }
-inline void max_pool_backward_on(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> index, View<Cpu> dx) {
+inline void max_pool_backward_on(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> index, PoolGeometry,
+                                 View<Cpu> dx) {
   visit_floating(dy.dtype(),
                  [&]<class T>(Tag<T>) { cpu::Pool<T>::max_backward(dev, dy, index, dx); });
 }

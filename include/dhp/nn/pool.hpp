@@ -23,7 +23,7 @@ class MaxPool : public ElementwiseLayer<Dev> {
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     const Tensor<Dev> index = tape.pop();
     Tensor<Dev> dx(dev, dy.dtype(), tape.pop_shape());
-    max_pool_backward(dev, dy.view(), index.view(), dx.mut());
+    max_pool_backward(dev, dy.view(), index.view(), geometry_, dx.mut());
     return dx;
   }
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {

@@ -44,18 +44,16 @@ void max_pool_forward(Dev& dev, In<Dev> x, PoolGeometry geometry, Out<Dev> y, Ou
   max_pool_forward_on(dev, x, geometry, y, index);
 }
 
-/// dx [N, H, W, C], written whole: each dy [N, OH, OW, C] is added to the pixel its index names.
+/// dx [N, H, W, C], written whole: each dy [N, OH, OW, C] is added to the pixel that its index names, in the
+/// order of the windows, in the accumulation type. index is as max_pool_forward wrote it, with the same geometry.
 template <Device Dev>
-void max_pool_backward(Dev& dev, In<Dev> dy, In<Dev> index, Out<Dev> dx) {
-  const auto& small = dy.shape();
-  const auto& large = dx.shape();
-  check(small.rank() == 4 && large.rank() == 4 && small[0] == large[0] && small[3] == large[3] &&
-            index.shape() == small,
-        "max_pool_backward: dy ", small, ", index ", index.shape(), " and dx ", large,
-        " do not belong together");
+void max_pool_backward(Dev& dev, In<Dev> dy, In<Dev> index, PoolGeometry geometry, Out<Dev> dx) {
+  const auto expected = pool_output_shape(dx.shape(), geometry);
+  check(dy.shape() == expected && index.shape() == expected, "max_pool_backward: dx ", dx.shape(),
+        " belongs to dy ", expected, ", got dy ", dy.shape(), " and index ", index.shape());
   check(dx.dtype() == dy.dtype() && index.dtype() == DType::i32, "max_pool_backward: dy is ",
         dy.dtype(), ", so dx is the same and index i32, got ", dx.dtype(), " and ", index.dtype());
-  max_pool_backward_on(dev, dy, index, dx);
+  max_pool_backward_on(dev, dy, index, geometry, dx);
 }
 
 /// y [N, C] = the mean over H and W of x [N, H, W, C], of the same type; summed in the accumulation
