@@ -1,0 +1,157 @@
+// pool on the GPU. Each thread makes elements of the result for itself, neighbouring channels
+// first, so nothing is added by two threads.
+#pragma once
+
+#include <dhp/cuda/average_pool.hpp>
+#include <dhp/cuda/matrix_walk.hpp>
+#include <dhp/ops/pool.hpp>
+
+namespace dhp::cuda {
+
+/// Images [N, H, W, C] and the results of windows on them [N, OH, OW, C].
+struct PoolSizes {
+  std::int64_t images, height, width, out_height, out_width, channels;
+  int kernel, stride, padding;
+
+  /// Where a window begins, and ends, along a dim of this extent.
+  [[nodiscard]] constexpr std::int64_t begin(std::int64_t out) const {
+    return std::max<std::int64_t>(out * stride - padding, 0);
+  }
+  [[nodiscard]] constexpr std::int64_t end(std::int64_t out, std::int64_t extent) const {
+    return std::min(out * stride - padding + kernel, extent);
+  }
+  /// The first window that has this place, and the one after the last.
+  [[nodiscard]] constexpr std::int64_t first_window(std::int64_t place) const {
+    const auto before = place + padding - kernel + stride;  // the first begins above place - kernel
+    return before < stride ? 0 : before / stride;
+  }
+  [[nodiscard]] constexpr std::int64_t last_window(std::int64_t place, std::int64_t count) const {
+    return std::min((place + padding) / stride + 1, count);
+  }
+};
+
+template <class T, int pack>
+struct MaxPoolForward {
+  using A = Accumulator<T>;
+  PoolSizes sizes;
+  const T* x;
+  T* y;
+  std::int32_t* index;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const auto channels = sizes.channels;
+    const auto pixels = sizes.images * sizes.out_height * sizes.out_width;
+    for (auto at = walk_by_thread(block, channels / pack); at.row < pixels; at.next()) {
+      const auto line = at.row / sizes.out_width;
+      const auto out_w = at.row - line * sizes.out_width;
+      const auto n = line / sizes.out_height;
+      const auto out_h = line - n * sizes.out_height;
+      const T* const image = x + n * sizes.height * sizes.width * channels + at.column * pack;
+      Pack<T, pack> best =
+          load<pack>(image + (sizes.begin(out_h) * sizes.width + sizes.begin(out_w)) * channels);
+      Pack<std::int32_t, pack> where;
+      for (int i = 0; i < pack; ++i)
+        where.at[i] =
+            static_cast<std::int32_t>(sizes.begin(out_h) * sizes.width + sizes.begin(out_w));
+      for (auto h = sizes.begin(out_h); h < sizes.end(out_h, sizes.height); ++h)
+        for (auto w = sizes.begin(out_w); w < sizes.end(out_w, sizes.width); ++w) {
+          const auto pixel = h * sizes.width + w;
+          const auto in = load<pack>(image + pixel * channels);
+          for (int i = 0; i < pack; ++i) {
+            const A value = static_cast<A>(in.at[i]);
+            const A old = static_cast<A>(best.at[i]);
+            const bool wins = value > old || (value != value && old == old);
+            best.at[i] = wins ? in.at[i] : best.at[i];
+            where.at[i] = wins ? static_cast<std::int32_t>(pixel) : where.at[i];
+          }
+        }
+      const auto place = at.row * channels + at.column * pack;
+      store<pack>(y + place, best);
+      store<pack>(index + place, where);
+    }
+  }
+};
+
+/// A pixel asks the windows that it is in, in their order, whether it won them.
+template <class T, int pack>
+struct MaxPoolBackward {
+  using A = Accumulator<T>;
+  PoolSizes sizes;
+  const T* dy;
+  const std::int32_t* index;
+  T* dx;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const auto channels = sizes.channels;
+    const auto pixels = sizes.images * sizes.height * sizes.width;
+    for (auto at = walk_by_thread(block, channels / pack); at.row < pixels; at.next()) {
+      const auto line = at.row / sizes.width;
+      const auto w = at.row - line * sizes.width;
+      const auto n = line / sizes.height;
+      const auto h = line - n * sizes.height;
+      const auto pixel = static_cast<std::int32_t>(h * sizes.width + w);
+      A sums[pack] = {};
+      for (auto out_h = sizes.first_window(h); out_h < sizes.last_window(h, sizes.out_height);
+           ++out_h)
+        for (auto out_w = sizes.first_window(w); out_w < sizes.last_window(w, sizes.out_width);
+             ++out_w) {
+          const auto place = ((n * sizes.out_height + out_h) * sizes.out_width + out_w) * channels +
+                             at.column * pack;
+          const auto winner = load<pack>(index + place);
+          const auto gradient = load<pack>(dy + place);
+          for (int i = 0; i < pack; ++i)
+            if (winner.at[i] == pixel) sums[i] += static_cast<A>(gradient.at[i]);
+        }
+      Pack<T, pack> out;
+      for (int i = 0; i < pack; ++i) out.at[i] = static_cast<T>(sums[i]);
+      store<pack>(dx + at.row * channels + at.column * pack, out);
+    }
+  }
+};
+
+[[nodiscard]] inline PoolSizes pool_sizes(const Shape& large, const Shape& small,
+                                          PoolGeometry geometry) {
+  return {large[0], large[1],        large[2],        small[1],        small[2],
+          large[3], geometry.kernel, geometry.stride, geometry.padding};
+}
+
+}  // namespace dhp::cuda
+
+namespace dhp {
+
+template <KernelDevice Dev>
+void max_pool_forward_on(Dev& dev, ConstView<Dev> x, PoolGeometry geometry, View<Dev> y,
+                         View<Dev> index) {
+  if (y.count() == 0) return;
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    const T* const from = x.template data<T>();
+    T* const to = y.template data<T>();
+    auto* const where = index.template data<std::int32_t>();
+    const auto sizes = cuda::pool_sizes(x.shape(), y.shape(), geometry);
+    const auto run = [&]<int pack>(std::integral_constant<int, pack>) {
+      launch(dev, cuda::grid_for(y.count() / pack),
+             cuda::MaxPoolForward<T, pack>{sizes, from, to, where});
+    };
+    cuda::of_channel_pack<T>(sizes.channels, run, from, to, where);
+  });
+}
+template <KernelDevice Dev>
+void max_pool_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> index, PoolGeometry geometry,
+                          View<Dev> dx) {
+  if (dx.count() == 0) return;
+  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
+    const T* const from = dy.template data<T>();
+    T* const to = dx.template data<T>();
+    const auto* const where = index.template data<std::int32_t>();
+    const auto sizes = cuda::pool_sizes(dx.shape(), dy.shape(), geometry);
+    const auto run = [&]<int pack>(std::integral_constant<int, pack>) {
+      launch(dev, cuda::grid_for(dx.count() / pack),
+             cuda::MaxPoolBackward<T, pack>{sizes, from, where, to});
+    };
+    cuda::of_channel_pack<T>(sizes.channels, run, from, to, where);
+  });
+}
+
+}  // namespace dhp
