@@ -1,4 +1,5 @@
-// Dropout on the GPU: bit for bit what the Cpu makes, since the masks are the same and so is the scaling.
+// Dropout on the GPU: bit for bit what the Cpu makes, since the masks are the same and so is the
+// scaling.
 #include <dhp/cpu/dropout.hpp>
 #include <dhp/cuda/dropout.hpp>
 #include <tests/cuda/gpu.hpp>

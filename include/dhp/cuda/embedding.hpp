@@ -1,0 +1,25 @@
+// Embedding on the GPU.
+#pragma once
+
+#include <dhp/cuda/rows.hpp>
+#include <dhp/cuda/sum_rows.hpp>
+#include <dhp/ops/embedding.hpp>
+
+namespace dhp {
+
+template <KernelDevice Dev>
+void embedding_forward_on(Dev& dev, ConstView<Dev> table, ConstView<Dev> ids, std::int64_t first_id,
+                          View<Dev> y) {
+  cuda::take_rows(dev, table, ids, first_id, false, y);
+}
+/// The order of the sums is that of cuda/sum_rows.hpp, and depends on nothing but the rows of each
+/// entry: parts of a vocabulary get the bits of the whole one.
+template <KernelDevice Dev>
+void embedding_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> ids, std::int64_t first_id,
+                           View<Dev> dtable, double beta) {
+  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
+    cuda::sum_rows<T, Accumulator<T>>(dev, dy, ids, first_id, beta, dtable);
+  });
+}
+
+}  // namespace dhp

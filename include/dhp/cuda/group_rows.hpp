@@ -1,0 +1,173 @@
+// Groups rows by the entry of a table that each of them names: the rows of every entry in their
+// order. A stable radix sort (Satish, Harris & Garland 2009, section 4) whose ranks come from
+// counting alone.
+#pragma once
+
+#include <dhp/cuda/exclusive_sum.hpp>
+#include <dhp/cuda/map.hpp>
+#include <dhp/tensor/tensor.hpp>
+
+#include <bit>
+
+namespace dhp::cuda {
+
+/// The entry that an id names; `entries` for an id of another table.
+struct EntryOf {
+  std::int64_t first_id;
+  std::int64_t entries;
+  constexpr std::int32_t operator()(std::int32_t id) const {
+    const auto entry = id - first_id;
+    return static_cast<std::int32_t>(entry >= 0 && entry < entries ? entry : entries);
+  }
+};
+
+/// One digit of the keys. A tile of rows is one block, a row is one thread.
+struct Digit {
+  static constexpr int most_bits = 8;
+  static constexpr int none = 1 << most_bits;  // of a thread without a row
+  std::int64_t rows;
+  std::int64_t tiles;
+  int tile;  // rows in one
+  int shift;
+  int bits;
+
+  [[nodiscard]] constexpr int values() const { return 1 << bits; }
+  [[nodiscard]] constexpr int of(std::int32_t key) const { return key >> shift & (values() - 1); }
+};
+
+/// counts[value, tile]: how many rows of the tile have it. ranks[row]: how many rows before it in
+/// its tile have the same digit.
+struct RankInTiles {
+  Digit digit;
+  const std::int32_t* keys;
+  std::int32_t* counts;
+  std::int32_t* ranks;
+
+  [[nodiscard]] std::size_t shared_bytes() const {
+    return static_cast<std::size_t>(digit.tile / warp_size * digit.values()) * sizeof(std::int32_t);
+  }
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const int values = digit.values();
+    const int warps = digit.tile / warp_size;
+    const int warp = block.thread() / warp_size;
+    const int lane = block.thread() % warp_size;
+    auto* const of_warps = block.template shared<std::int32_t>();  // [warps, values]
+    for (int at = block.thread(); at < warps * values; at += digit.tile) of_warps[at] = 0;
+    block.sync();
+
+    const auto row = block.index() * digit.tile + block.thread();
+    const int mine = row < digit.rows ? digit.of(keys[row]) : Digit::none;
+    int before = 0;
+    int all = 1;
+    for (int mask = 1; mask < warp_size; ++mask) {
+      const bool same = block.shuffle_xor(mine, mask) == mine;
+      all += same ? 1 : 0;
+      before += same && (lane ^ mask) < lane ? 1 : 0;
+    }
+    if (before == 0 && mine != Digit::none) of_warps[warp * values + mine] = all;
+    block.sync();
+
+    // Counts of warps to sums over the warps before.
+    for (int value = block.thread(); value < values; value += digit.tile) {
+      std::int32_t sum = 0;
+      for (int at = 0; at < warps; ++at) {
+        auto& place = of_warps[at * values + value];
+        const auto count = place;
+        place = sum;
+        sum += count;
+      }
+      counts[value * digit.tiles + block.index()] = sum;
+    }
+    block.sync();
+    if (mine != Digit::none) ranks[row] = of_warps[warp * values + mine] + before;
+  }
+};
+
+/// Puts rows and their keys where counts, summed up, and ranks tell.
+struct PlaceRows {
+  Digit digit;
+  const std::int32_t* keys;
+  const std::int32_t* rows;  // none: row r is r
+  const std::int32_t* firsts;
+  const std::int32_t* ranks;
+  std::int32_t* new_keys;
+  std::int32_t* new_rows;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    for (auto at = grid_thread(block); at < digit.rows; at += grid_threads(block)) {
+      const auto key = keys[at];
+      const auto to = firsts[digit.of(key) * digit.tiles + at / digit.tile] + ranks[at];
+      new_keys[to] = key;
+      new_rows[to] = static_cast<std::int32_t>(rows == nullptr ? at : rows[at]);
+    }
+  }
+};
+
+/// starts[entry] = the place of the first key that is not below it.
+struct FindStarts {
+  std::int64_t rows;
+  std::int64_t entries;
+  const std::int32_t* keys;
+  std::int32_t* starts;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    for (auto entry = grid_thread(block); entry <= entries; entry += grid_threads(block)) {
+      std::int64_t low = 0;
+      auto high = rows;
+      while (low < high) {
+        const auto middle = (low + high) / 2;
+        if (keys[middle] < entry) low = middle + 1;
+        else high = middle;
+      }
+      starts[entry] = static_cast<std::int32_t>(low);
+    }
+  }
+};
+
+/// Rows grouped by entry, on the device.
+template <class Dev>
+struct GroupedRows {
+  Tensor<Dev>
+      rows;  ///< i32 [R]: by entry, those of one entry in their order; at the end those of none
+  Tensor<Dev> keys;    ///< i32 [R]: the entry of each of them; the number of entries for none
+  Tensor<Dev> starts;  ///< i32 [entries + 1]: the places of entry e are [starts[e], starts[e + 1])
+};
+
+/// Groups the rows of ids, i32 [R]; row r belongs to entry ids[r] - first_id where that is in
+/// [0, entries).
+template <KernelDevice Dev>
+[[nodiscard]] GroupedRows<Dev> group_rows(Dev& dev, ConstView<Dev> ids, std::int64_t first_id,
+                                          std::int64_t entries) {
+  const auto count = ids.count();
+  const int tile = threads_for(count);
+  const auto tiles = (count + tile - 1) / tile;
+  check(count < 0x7fffffff && entries < 0x7fffffff, "rows are grouped by i32 numbers, not ", count,
+        " rows of ", entries, " entries; use smaller micro-batches");
+  const auto make = [&](std::int64_t size) { return Tensor<Dev>(dev, DType::i32, {size}); };
+  const auto data = [](Tensor<Dev>& tensor) { return tensor.mut().template data<std::int32_t>(); };
+  auto keys = make(count), new_keys = make(count), rows = make(count), new_rows = make(count);
+  auto ranks = make(count), counts = make(tiles << Digit::most_bits), starts = make(entries + 1);
+  map(dev, count, EntryOf{first_id, entries}, data(keys), ids.template data<std::int32_t>());
+
+  const int bits = std::bit_width(static_cast<std::uint64_t>(entries));
+  const int passes = count == 0 ? 0 : (bits + Digit::most_bits - 1) / Digit::most_bits;
+  for (int pass = 0; pass < passes; ++pass) {
+    const int shift = bits * pass / passes;
+    const Digit digit{count, tiles, tile, shift, bits * (pass + 1) / passes - shift};
+    const RankInTiles rank{digit, data(keys), data(counts), data(ranks)};
+    launch(dev, {tiles, tile, rank.shared_bytes()}, rank);
+    exclusive_sum(dev, digit.values() * tiles, data(counts));
+    launch(dev, grid_for(count),
+           PlaceRows{digit, data(keys), pass == 0 ? nullptr : data(rows), data(counts), data(ranks),
+                     data(new_keys), data(new_rows)});
+    std::swap(keys, new_keys);
+    std::swap(rows, new_rows);
+  }
+  launch(dev, grid_for(entries + 1), FindStarts{count, entries, data(keys), data(starts)});
+  return {std::move(rows), std::move(keys), std::move(starts)};
+}
+
+}  // namespace dhp::cuda

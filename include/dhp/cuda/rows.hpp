@@ -1,0 +1,159 @@
+// Rows and columns on the GPU.
+#pragma once
+
+#include <dhp/cuda/map.hpp>
+#include <dhp/cuda/matrix_walk.hpp>
+#include <dhp/cuda/sum_rows.hpp>
+#include <dhp/ops/rows.hpp>
+
+namespace dhp::cuda {
+
+/// to[row] = from[index[row] - first], whatever the bytes mean; a Unit goes by one instruction.
+/// A row that from does not have gets `missing` in every word.
+template <class Word, int words>
+struct MoveRows {
+  using Unit = Pack<Word, words>;
+  std::int64_t rows;
+  std::int64_t units;  // in a row
+  const Unit* from;
+  std::int64_t from_stride;
+  Unit* to;
+  std::int64_t to_stride;
+  const std::int32_t* index;  // none: the same row
+  std::int64_t first;
+  std::int64_t entries;  // rows of from
+  Word missing;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    for (auto at = walk_by_thread(block, units); at.row < rows; at.next()) {
+      const auto entry = index == nullptr ? at.row : index[at.row] - first;
+      Unit unit;
+      if (entry >= 0 && entry < entries) unit = from[entry * from_stride + at.column];
+      else
+        for (auto& word : unit.at) word = missing;
+      to[at.row * to_stride + at.column] = unit;
+    }
+  }
+};
+
+/// Where rows lie, in bytes.
+struct RowBytes {
+  const std::byte* from;
+  std::int64_t from_stride;
+  std::byte* to;
+  std::int64_t to_stride;
+  std::int64_t bytes;  // of a row
+};
+/// Which rows: see MoveRows.
+struct RowChoice {
+  std::int64_t rows;
+  const std::int32_t* index;
+  std::int64_t first;
+  std::int64_t entries;
+  bool missing_is_nan;  ///< all bits set, a NaN of every floating-point type; else 0
+};
+
+template <class Word, int words, KernelDevice Dev>
+void move_rows_by(Dev& dev, const RowBytes& where, const RowChoice& which) {
+  using Kernel = MoveRows<Word, words>;
+  using Unit = typename Kernel::Unit;
+  constexpr auto size = static_cast<std::int64_t>(sizeof(Unit));
+  const auto units = where.bytes / size;
+  const auto missing = static_cast<Word>(which.missing_is_nan ? ~Word(0) : Word(0));
+  launch(dev, grid_for(which.rows * units),
+         Kernel{which.rows, units, reinterpret_cast<const Unit*>(where.from),
+                where.from_stride / size, reinterpret_cast<Unit*>(where.to), where.to_stride / size,
+                which.index, which.first, which.entries, missing});
+}
+
+/// Moves rows in the largest units that all addresses and sizes allow.
+template <KernelDevice Dev>
+void move_rows(Dev& dev, const RowBytes& where, const RowChoice& which) {
+  if (which.rows == 0 || where.bytes == 0) return;
+  const auto places =
+      reinterpret_cast<std::uintptr_t>(where.from) | reinterpret_cast<std::uintptr_t>(where.to) |
+      static_cast<std::uintptr_t>(where.from_stride | where.to_stride | where.bytes);
+  if (places % 16 == 0) move_rows_by<std::uint32_t, 4>(dev, where, which);
+  else if (places % 8 == 0) move_rows_by<std::uint32_t, 2>(dev, where, which);
+  else if (places % 4 == 0) move_rows_by<std::uint32_t, 1>(dev, where, which);
+  else if (places % 2 == 0) move_rows_by<std::uint16_t, 1>(dev, where, which);
+  else move_rows_by<std::uint8_t, 1>(dev, where, which);
+}
+
+/// to[m] = from[index[m] - first]; see RowChoice for an index outside of from.
+template <KernelDevice Dev>
+void take_rows(Dev& dev, ConstView<Dev> from, ConstView<Dev> index, std::int64_t first,
+               bool missing_is_nan, View<Dev> to) {
+  const auto bytes = to.columns() * static_cast<std::int64_t>(size_of(to.dtype()));
+  move_rows(
+      dev, {from.bytes(), bytes, to.bytes(), bytes, bytes},
+      {index.count(), index.template data<std::int32_t>(), first, from.rows(), missing_is_nan});
+}
+
+/// y[row] += vector.
+template <class T, int width>
+struct AddToRows {
+  using A = Accumulator<T>;
+  std::int64_t rows;
+  std::int64_t packs;  // in a row
+  const T* vector;
+  T* y;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    for (auto at = walk_by_thread(block, packs); at.row < rows; at.next()) {
+      T* const to = y + (at.row * packs + at.column) * width;
+      const auto added = load<width>(vector + at.column * width);
+      auto values = load<width>(to);
+      for (int i = 0; i < width; ++i)
+        values.at[i] = static_cast<T>(static_cast<A>(values.at[i]) + static_cast<A>(added.at[i]));
+      store<width>(to, values);
+    }
+  }
+};
+
+}  // namespace dhp::cuda
+
+namespace dhp {
+
+template <KernelDevice Dev>
+void copy_columns_on(Dev& dev, ConstView<Dev> from, std::int64_t first_from, View<Dev> to,
+                     std::int64_t first_to, std::int64_t columns) {
+  const auto element = static_cast<std::int64_t>(size_of(from.dtype()));
+  cuda::move_rows(dev,
+                  {from.bytes() + first_from * element, from.columns() * element,
+                   to.bytes() + first_to * element, to.columns() * element, columns * element},
+                  {from.rows(), nullptr, 0, from.rows(), false});
+}
+/// An index outside of x gives a row of NaN (of integers: of -1, or 255).
+template <KernelDevice Dev>
+void gather_rows_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> index, View<Dev> y) {
+  cuda::take_rows(dev, x, index, 0, true, y);
+}
+/// A row whose index is outside of dx is left out. Sums are taken as cuda/sum_rows.hpp says, and
+/// rounded once.
+template <KernelDevice Dev>
+void scatter_add_rows_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> index, View<Dev> dx) {
+  visit_floating(dx.dtype(),
+                 [&]<class T>(Tag<T>) { cuda::sum_rows<T, T>(dev, dy, index, 0, 1, dx); });
+}
+template <KernelDevice Dev>
+void add_to_rows_on(Dev& dev, ConstView<Dev> vector, View<Dev> y) {
+  if (y.count() == 0) return;
+  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
+    const T* const added = vector.template data<T>();
+    T* const to = y.template data<T>();
+    const auto of_width = [&]<int width>(std::integral_constant<int, width>) {
+      const auto packs = y.columns() / width;
+      launch(dev, cuda::grid_for(y.rows() * packs),
+             cuda::AddToRows<T, width>{y.rows(), packs, added, to});
+    };
+    constexpr int width = cuda::pack_size<T>;
+    if (cuda::packs_fit<width>(y.columns(), added, to))
+      of_width(std::integral_constant<int, width>{});
+    else of_width(std::integral_constant<int, 1>{});
+  });
+}
+
+}  // namespace dhp

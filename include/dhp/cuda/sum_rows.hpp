@@ -1,0 +1,189 @@
+// Sums of the rows that belong to each entry of a table, without atomics and in an order that
+// nothing but the rows of that entry decides. Few rows are added one after the other, as on the
+// Cpu. More than `long_list` are cut into parts of that many, each part is summed in its order, and
+// then the parts: of eight threads each sums every eighth, and these eight are added by halves. So
+// one entry that has all rows is as fast as many entries.
+#pragma once
+
+#include <dhp/cuda/group_rows.hpp>
+#include <dhp/cuda/matrix_walk.hpp>
+#include <dhp/cuda/row_lists.hpp>
+
+namespace dhp::cuda {
+
+/// sums += the rows at the places of `part`, in order; some are read ahead.
+template <int width, class T, class A>
+constexpr void add_rows(const RowLists& lists, const RowLists::Part& part, const T* x,
+                        std::int64_t columns, std::int64_t column, Pack<A, width>& sums) {
+  constexpr int ahead = 4;
+  x += column;
+  auto place = part.first;
+  for (; place + ahead <= part.last; place += ahead) {
+    Pack<T, width> in[ahead];
+    for (int i = 0; i < ahead; ++i) in[i] = load<width>(x + lists.rows[place + i] * columns);
+    for (int i = 0; i < ahead; ++i)
+      for (int at = 0; at < width; ++at) sums.at[at] += static_cast<A>(in[i].at[at]);
+  }
+  for (; place < part.last; ++place) {
+    const auto in = load<width>(x + lists.rows[place] * columns);
+    for (int at = 0; at < width; ++at) sums.at[at] += static_cast<A>(in.at[at]);
+  }
+}
+
+template <int width, class A>
+[[nodiscard]] constexpr Pack<A, width> no_sum() {
+  Pack<A, width> sums;
+  for (int at = 0; at < width; ++at) sums.at[at] = A(0);
+  return sums;
+}
+/// beta * y; y is not read where beta is 0.
+template <int width, class A, class Y>
+[[nodiscard]] constexpr Pack<A, width> scaled(A beta, const Y* y) {
+  auto sums = no_sum<width, A>();
+  if (beta == A(0)) return sums;
+  const auto old = load<width>(y);
+  for (int at = 0; at < width; ++at) sums.at[at] = beta * static_cast<A>(old.at[at]);
+  return sums;
+}
+template <int width, class A, class Y>
+constexpr void store_rounded(Y* y, const Pack<A, width>& sums) {
+  Pack<Y, width> out;
+  for (int at = 0; at < width; ++at) out.at[at] = static_cast<Y>(sums.at[at]);
+  store<width>(y, out);
+}
+
+/// y[entry] = beta * y[entry] + its rows, of all entries with at most long_list rows. A warp takes
+/// one entry's columns that it reads at once.
+template <class T, class Y, int width>
+struct SumShortLists {
+  using A = Accumulator<T>;
+  RowLists lists;
+  std::int64_t columns;
+  const T* x;
+  A beta;
+  Y* y;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const auto slabs = (columns + warp_size * width - 1) / (warp_size * width);
+    for (auto at = walk_by_warp(block, slabs); at.row < lists.entries; at.next()) {
+      const auto list = lists.all_of(at.row);
+      if (list.last - list.first > long_list) continue;
+      if (list.last == list.first && beta == A(1)) continue;
+      const auto column = (at.column * warp_size + block.thread() % warp_size) * width;
+      if (column >= columns) continue;
+      Y* const to = y + at.row * columns + column;
+      auto sums = scaled<width>(beta, to);
+      add_rows<width>(lists, list, x, columns, column, sums);
+      store_rounded<width>(to, sums);
+    }
+  }
+};
+
+/// parts[slot] = the sum of the part in it.
+template <class T, int width>
+struct SumParts {
+  using A = Accumulator<T>;
+  RowLists lists;
+  std::int64_t columns;
+  const T* x;
+  A* parts;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const auto slabs = (columns + warp_size * width - 1) / (warp_size * width);
+    for (auto at = walk_by_warp(block, slabs); at.row < 2 * lists.windows(); at.next()) {
+      const auto part = lists.part_in(at.row);
+      const auto column = (at.column * warp_size + block.thread() % warp_size) * width;
+      if (part.first == part.last || column >= columns) continue;
+      auto sums = no_sum<width, A>();
+      add_rows<width>(lists, part, x, columns, column, sums);
+      store<width>(parts + at.row * columns + column, sums);
+    }
+  }
+};
+
+/// y[entry] = beta * y[entry] + its parts, of all entries with more than long_list rows. A block
+/// takes one entry's columns that a warp reads at once.
+template <class A, class Y, int width>
+struct AddParts {
+  static constexpr int together = 8;
+  static constexpr std::size_t shared_bytes = together * warp_size * sizeof(Pack<A, width>);
+  RowLists lists;
+  std::int64_t columns;
+  const A* parts;
+  A beta;
+  Y* y;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const auto slabs = (columns + warp_size * width - 1) / (warp_size * width);
+    for (auto at = walk_by_block(block, slabs); at.row < lists.windows(); at.next()) {
+      const auto list = lists.beginning_in(at.row);
+      if (list.first == list.last) continue;
+      const int warp = block.thread() / warp_size;
+      const auto column = (at.column * warp_size + block.thread() % warp_size) * width;
+      const bool inside = column < columns;
+      const auto count = (list.last - list.first + long_list - 1) / long_list;
+      auto sums = no_sum<width, A>();
+      for (std::int64_t part = warp; part < count && inside; part += together) {
+        const auto in = load<width>(parts + lists.slot_of(list, part) * columns + column);
+        for (int i = 0; i < width; ++i) sums.at[i] += in.at[i];
+      }
+      auto* const shared = block.template shared<Pack<A, width>>();
+      for (int half = together / 2; half > 0; half /= 2) {
+        shared[block.thread()] = sums;
+        block.sync();
+        if (warp < half)
+          for (int i = 0; i < width; ++i)
+            sums.at[i] += shared[block.thread() + half * warp_size].at[i];
+        block.sync();
+      }
+      if (warp > 0 || !inside) continue;
+      Y* const to = y + list.entry * columns + column;
+      auto total = scaled<width>(beta, to);
+      for (int i = 0; i < width; ++i) total.at[i] += sums.at[i];
+      store_rounded<width>(to, total);
+    }
+  }
+};
+
+/// y[e] = beta * y[e] + the sum of x[r] over the rows r with ids[r] - first_id == e; x [R, C], ids
+/// i32 [R], y [entries, C]. Rows of other ids are left out.
+template <class T, class Y, KernelDevice Dev>
+void sum_rows(Dev& dev, ConstView<Dev> x, ConstView<Dev> ids, std::int64_t first_id, double beta,
+              View<Dev> y) {
+  using A = Accumulator<T>;
+  if (y.count() == 0) return;
+  const auto columns = y.columns();
+  const auto entries = y.count() / columns;
+  auto grouped = group_rows(dev, ids, first_id, entries);
+  const auto data = [](const Tensor<Dev>& of) { return of.view().template data<std::int32_t>(); };
+  const RowLists lists{ids.count(), entries, data(grouped.rows), data(grouped.keys),
+                       data(grouped.starts)};
+  const T* const from = x.template data<T>();
+  Y* const to = y.template data<Y>();
+  const auto factor = static_cast<A>(beta);
+  const auto of_width = [&]<int width>(std::integral_constant<int, width>) {
+    const auto slabs = (columns + warp_size * width - 1) / (warp_size * width);
+    launch(dev, grid_for(entries * slabs * warp_size),
+           SumShortLists<T, Y, width>{lists, columns, from, factor, to});
+    if (lists.count <= long_list) return;
+    Tensor<Dev> parts(dev, dtype_of<A>(), {2 * lists.windows(), columns});
+    A* const sums = parts.mut().template data<A>();
+    launch(dev, grid_for(2 * lists.windows() * slabs * warp_size),
+           SumParts<T, width>{lists, columns, from, sums});
+    constexpr int narrow = std::min(width, pack_size<A>);
+    using Add = AddParts<A, Y, narrow>;
+    const auto tiles = (columns + warp_size * narrow - 1) / (warp_size * narrow);
+    launch(dev,
+           {std::min<std::int64_t>(lists.windows() * tiles, 132 * 8), Add::together * warp_size,
+            Add::shared_bytes},
+           Add{lists, columns, sums, factor, to});
+  };
+  constexpr int width = pack_size<T>;
+  if (packs_fit<width>(columns, from, to)) of_width(std::integral_constant<int, width>{});
+  else of_width(std::integral_constant<int, 1>{});
+}
+
+}  // namespace dhp::cuda

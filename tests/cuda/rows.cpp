@@ -1,0 +1,222 @@
+// Rows and columns on the GPU: moved bit by bit, summed by entry; lists of rows around the length
+// from which they are summed in parts, more rows than one tile of the sort.
+#include <dhp/cpu/embedding.hpp>
+#include <dhp/cpu/rows.hpp>
+#include <dhp/cuda/rows.hpp>
+#include <tests/cuda/gpu.hpp>
+
+#include <doctest/doctest.h>
+
+#include <numeric>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+Tensor<Gpu> ints_on(Gpu& gpu, const std::vector<std::int32_t>& values) {
+  return Tensor<Gpu>::from_host(gpu, {static_cast<std::int64_t>(values.size())}, values);
+}
+std::vector<std::int32_t> host_of(Gpu& gpu, const Tensor<Gpu>& tensor) {
+  return tensor.to_host<std::int32_t>(gpu);
+}
+
+}  // namespace
+
+TEST_CASE("exclusive sums, of fewer and of more counts than threads") {
+  Gpu gpu;
+  for (const std::int64_t count : {1, 1000, 1024, 2500}) {
+    std::vector<std::int32_t> values(static_cast<std::size_t>(count));
+    for (std::size_t at = 0; at < values.size(); ++at)
+      values[at] = static_cast<std::int32_t>(at * 37 % 11);
+    auto on_gpu = ints_on(gpu, values);
+    cuda::exclusive_sum(gpu, count, on_gpu.mut().data<std::int32_t>());
+    std::exclusive_scan(values.begin(), values.end(), values.begin(), 0);
+    CHECK(host_of(gpu, on_gpu) == values);
+  }
+}
+
+TEST_CASE("rows are grouped by entry, in their order, for any number of entries") {
+  Gpu gpu;
+  for (const std::int64_t rows : {0, 1, 133, 1100})
+    for (const std::int64_t entries : {1, 255, 256, 70000}) {
+      if (rows > 1024 && entries < 256) continue;
+      CAPTURE(rows);
+      CAPTURE(entries);
+      // Ids from -3 on, a few of them outside; some entries have many rows.
+      std::vector<std::int32_t> ids;
+      for (std::int64_t row = 0; row < rows; ++row)
+        ids.push_back(
+            static_cast<std::int32_t>((row % 3 == 0 ? row * 7919 : row % 5) % (entries + 2) - 3));
+      const auto grouped =
+          cuda::group_rows(gpu, ints_on(gpu, ids).view(), std::int64_t{-2}, entries);
+
+      std::vector<std::int32_t> order(ids.size()), keys;
+      std::iota(order.begin(), order.end(), 0);
+      const auto entry = [&](std::int32_t row) {
+        const auto id = std::int64_t{ids[static_cast<std::size_t>(row)]} + 2;
+        return static_cast<std::int32_t>(id >= 0 && id < entries ? id : entries);
+      };
+      std::stable_sort(order.begin(), order.end(),
+                       [&](auto a, auto b) { return entry(a) < entry(b); });
+      for (const auto row : order) keys.push_back(entry(row));
+      CHECK(host_of(gpu, grouped.keys) == keys);
+      if (rows > 0) CHECK(host_of(gpu, grouped.rows) == order);
+      const auto starts = host_of(gpu, grouped.starts);
+      CHECK(starts.size() == static_cast<std::size_t>(entries + 1));
+      bool right = true;
+      for (std::size_t at = 0; at < starts.size(); ++at)
+        right &= starts[at] ==
+                 std::lower_bound(keys.begin(), keys.end(), static_cast<std::int32_t>(at)) -
+                     keys.begin();
+      CHECK(right);
+    }
+}
+
+TEST_CASE("every part of a long list has a slot of its own") {
+  // Lists of all lengths around the limits, one after the other.
+  const std::int32_t lengths[] = {1,   64, 65, 63, 128, 129, 0,  127, 66, 1,
+                                  200, 65, 65, 64, 300, 2,   65, 191, 0,  192};
+  std::vector<std::int32_t> keys, starts;
+  for (const auto length : lengths) {
+    starts.push_back(static_cast<std::int32_t>(keys.size()));
+    keys.insert(keys.end(), static_cast<std::size_t>(length),
+                static_cast<std::int32_t>(starts.size()) - 1);
+  }
+  const auto entries = static_cast<std::int64_t>(starts.size());
+  starts.push_back(static_cast<std::int32_t>(keys.size()));
+  keys.insert(keys.end(), 100, static_cast<std::int32_t>(entries));  // rows of no entry
+  const cuda::RowLists lists{static_cast<std::int64_t>(keys.size()), entries, nullptr, keys.data(),
+                             starts.data()};
+  std::vector<int> summed(keys.size(), 0);
+  for (std::int64_t slot = 0; slot < 2 * lists.windows(); ++slot) {
+    const auto part = lists.part_in(slot);
+    for (auto at = part.first; at < part.last; ++at) {
+      CHECK(keys[static_cast<std::size_t>(at)] == part.entry);
+      ++summed[static_cast<std::size_t>(at)];
+    }
+    if (part.first == part.last) continue;
+    const auto list = lists.all_of(part.entry);
+    CHECK((part.first - list.first) % cuda::long_list == 0);
+    CHECK(lists.slot_of(list, (part.first - list.first) / cuda::long_list) == slot);
+  }
+  std::vector<int> begun(static_cast<std::size_t>(entries), 0);
+  for (std::int64_t window = 0; window < lists.windows(); ++window) {
+    const auto list = lists.beginning_in(window);
+    if (list.first != list.last) ++begun[static_cast<std::size_t>(list.entry)];
+  }
+  for (std::size_t at = 0; at < keys.size(); ++at) {
+    const bool is_long = keys[at] < entries && lengths[keys[at]] > cuda::long_list;
+    CHECK(summed[at] == (is_long ? 1 : 0));
+  }
+  for (std::size_t entry = 0; entry < begun.size(); ++entry)
+    CHECK(begun[entry] == (lengths[entry] > cuda::long_list ? 1 : 0));
+}
+
+TEST_CASE_TEMPLATE("copy_columns cuts and joins, of any type, at any column", T, double, float,
+                   bf16, f16) {
+  Gpu gpu;
+  for (const std::int64_t cut : {1, 2, 4, 8, 11}) {
+    const auto x = random_on<T>(gpu, {2, 19, 16}, 1);
+    Tensor<Gpu> left(gpu, dtype_of<T>(), Shape{38, cut});
+    Tensor<Gpu> right(gpu, dtype_of<T>(), Shape{38, 16 - cut});
+    copy_columns(gpu, x, 0, left.mut(), 0, cut);
+    copy_columns(gpu, x, cut, right.mut(), 0, 16 - cut);
+    Tensor<Gpu> y(gpu, dtype_of<T>(), {38, 16});
+    copy_columns(gpu, right, 0, y.mut(), cut, 16 - cut);
+    copy_columns(gpu, left, 0, y.mut(), 0, cut);
+    CHECK(widened(gpu, y) == widened(gpu, x));
+  }
+}
+
+TEST_CASE("integers and bytes move, too") {
+  Gpu gpu;
+  const auto x = Tensor<Gpu>::from_host(gpu, {2, 3}, std::vector<std::int64_t>{1, 2, 3, 4, 5, 6});
+  auto y = Tensor<Gpu>::zeros(gpu, DType::i64, {2, 2});
+  copy_columns(gpu, x, 1, y.mut(), 1, 1);
+  CHECK(y.to_host<std::int64_t>(gpu) == std::vector<std::int64_t>{0, 2, 0, 5});
+  const auto bytes =
+      Tensor<Gpu>::from_host(gpu, {2, 3}, std::vector<std::uint8_t>{1, 2, 3, 4, 5, 6});
+  Tensor<Gpu> taken(gpu, DType::u8, {3, 3});
+  gather_rows(gpu, bytes, ints_on(gpu, {1, 0, 1}), taken.mut());
+  CHECK(taken.to_host<std::uint8_t>(gpu) == std::vector<std::uint8_t>{4, 5, 6, 1, 2, 3, 4, 5, 6});
+}
+
+TEST_CASE_TEMPLATE("gather takes rows; what is not there is NaN", T, double, float, bf16, f16) {
+  Gpu gpu;
+  for (const std::int64_t columns : {1, 6, 16, 331}) {
+    const auto x = random_on<T>(gpu, {5, columns}, 1);
+    const auto values = widened(gpu, x);
+    const std::vector<std::int32_t> index{3, 0, 5, 4, -1, 3};
+    auto y = Tensor<Gpu>::zeros(gpu, dtype_of<T>(), Shape{6, columns});
+    gather_rows(gpu, x, ints_on(gpu, index), y.mut());
+    const auto got = widened(gpu, y);
+    std::size_t wrong = 0;
+    for (std::size_t at = 0; at < got.size(); ++at) {
+      const auto wide = static_cast<std::size_t>(columns);
+      const auto from = index[at / wide];
+      wrong += from < 0 || from >= 5
+                   ? !std::isnan(got[at])
+                   : got[at] != values[static_cast<std::size_t>(from) * wide + at % wide];
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE_TEMPLATE("scatter_add sums repeated rows onto what is there, in one rounding", T, double,
+                   float, bf16, f16) {
+  Gpu gpu;
+  Cpu cpu;
+  for (const std::int64_t columns : {1, 24}) {
+    // Entry 1 has 150 rows, entry 4 has 64, 5 has 65, entries 3 and 6 none.
+    std::vector<std::int32_t> index;
+    for (int i = 0; i < 150; ++i) {
+      index.push_back(1);
+      if (i < 64) index.push_back(4);
+      if (i < 65) index.push_back(5);
+      if (i % 40 == 0) index.push_back(i % 80 == 0 ? 0 : 2);
+    }
+    const auto rows = static_cast<std::int64_t>(index.size());
+    const auto dy = random_on<T>(gpu, {rows, columns}, 1);
+    auto dx = random_on<T>(gpu, {7, columns}, 2);
+    scatter_add_rows(gpu, dy, ints_on(gpu, index), dx.mut());
+    auto right = oracle_of<T>(cpu, {7, columns}, 2);
+    scatter_add_rows(cpu, oracle_of<T>(cpu, {rows, columns}, 1),
+                     Tensor<Cpu>::from_host(cpu, {rows}, index), right.mut());
+    CHECK(relative_error(widened(gpu, dx), widened(right)) <= tolerance<T>);
+  }
+}
+
+TEST_CASE("few rows are added in their order, onto what is there; a row of no entry is left out") {
+  Gpu gpu;
+  // In this order the first two cancel; in any other the 1 is lost.
+  const auto dy =
+      Tensor<Gpu>::from_host(gpu, {5, 1}, std::vector<float>{1e30f, -1e30f, 7.0f, 1.0f, 8.0f});
+  auto dx = Tensor<Gpu>::from_host(gpu, {2, 1}, std::vector<float>{5.0f, 0.0f});
+  scatter_add_rows(gpu, dy, ints_on(gpu, {1, 1, 2, 1, -1}), dx.mut());
+  CHECK(dx.to_host<float>(gpu) == std::vector<float>{5, 1});
+}
+
+TEST_CASE_TEMPLATE("add_to_rows has the Cpu's bits", T, double, float, bf16, f16) {
+  Gpu gpu;
+  Cpu cpu;
+  for (const std::int64_t columns : {1, 9, 64}) {
+    auto y = random_on<T>(gpu, {131, columns}, 1);
+    add_to_rows(gpu, random_on<T>(gpu, {columns}, 2), y.mut());
+    auto right = random_tensor<T>(cpu, {131, columns}, 1);
+    add_to_rows(cpu, random_tensor<T>(cpu, {columns}, 2), right.mut());
+    CHECK(widened(gpu, y) == widened(right));
+  }
+}
+
+TEST_CASE("no rows") {
+  Gpu gpu;
+  Tensor<Gpu> none(gpu, DType::f32, {0, 4});
+  auto some = Tensor<Gpu>::zeros(gpu, DType::f32, {3, 4});
+  const auto index = ints_on(gpu, {});
+  gather_rows(gpu, some, index, none.mut());
+  scatter_add_rows(gpu, none, index, some.mut());
+  add_to_rows(gpu, Tensor<Gpu>::zeros(gpu, DType::f32, {4}), none.mut());
+  copy_columns(gpu, none, 0, none.mut(), 0, 4);
+  CHECK(widened(gpu, some) == std::vector<double>(12, 0.0));
+}
