@@ -1,19 +1,14 @@
-# An export set per device, because who has no CUDA must still find the rest.
+# dhp::cuda is not exported: cuda.cmake makes it anew on the machine that wants it.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 set(dhp_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/dhp)
 
-install(TARGETS dhp EXPORT dhpTargets FILE_SET HEADERS)
+install(TARGETS dhp dhp_cpu EXPORT dhpTargets FILE_SET HEADERS)
 install(EXPORT dhpTargets NAMESPACE dhp:: DESTINATION ${dhp_package_dir})
 export(EXPORT dhpTargets NAMESPACE dhp:: FILE ${PROJECT_BINARY_DIR}/dhpTargets.cmake)
-foreach(device IN ITEMS cpu cuda)
-  if(TARGET dhp_${device})
-    install(TARGETS dhp_${device} EXPORT dhp_${device}Targets)
-    install(EXPORT dhp_${device}Targets NAMESPACE dhp:: DESTINATION ${dhp_package_dir})
-    export(EXPORT dhp_${device}Targets NAMESPACE dhp::
-      FILE ${PROJECT_BINARY_DIR}/dhp_${device}Targets.cmake)
-  endif()
-endforeach()
+file(COPY cmake/cuda.cmake cmake/cuda DESTINATION ${PROJECT_BINARY_DIR})
+install(FILES cmake/cuda.cmake DESTINATION ${dhp_package_dir})
+install(DIRECTORY cmake/cuda DESTINATION ${dhp_package_dir})
 
 configure_package_config_file(cmake/dhpConfig.cmake.in dhpConfig.cmake
   INSTALL_DESTINATION ${dhp_package_dir} NO_SET_AND_CHECK_MACRO)

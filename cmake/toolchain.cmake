@@ -13,10 +13,7 @@ if(PROJECT_IS_TOP_LEVEL)
   endif()
 endif()
 if(DHP_DEVICE STREQUAL cuda)
-  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 90)
-  endif()
-  enable_language(CUDA)
+  include(cuda_language)
 endif()
 
 # Private: link it to what is built here, never to an exported target.
@@ -32,7 +29,8 @@ endif()
 list(JOIN dhp_warnings "," dhp_cuda_warnings)
 target_compile_options(dhp_build INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${dhp_warnings};-Wpedantic>"
-  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${dhp_cuda_warnings}>")
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${dhp_cuda_warnings}>"
+  "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${DHP_WERROR}>>:-Werror=all-warnings>")
 target_include_directories(dhp_build INTERFACE ${PROJECT_SOURCE_DIR})
 
 if(DHP_SANITIZE)
@@ -42,11 +40,20 @@ if(DHP_SANITIZE)
   target_link_options(dhp_build INTERFACE -fsanitize=${DHP_SANITIZE})
 endif()
 
-# dhp_program(<target> <file>...): a program of one .cpp, compiled by g++ or nvcc without a changed line.
-function(dhp_program target)
-  add_executable(${target} ${ARGN})
+# dhp_device_sources(<file>...): files that nvcc compiles in a tree for GPUs. Everything else stays with the
+# C++ compiler, which is several times faster.
+function(dhp_device_sources)
   if(DHP_DEVICE STREQUAL cuda)
     set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CUDA)
   endif()
+endfunction()
+
+# dhp_program(<target> <file>...): a program of one .cpp, compiled by g++ or nvcc without a changed line.
+function(dhp_program target)
+  add_executable(${target} ${ARGN})
+  dhp_device_sources(${ARGN})
   target_link_libraries(${target} PRIVATE dhp::default_device dhp_build)
+  if(DHP_DEVICE STREQUAL cuda AND TARGET dhp::nccl)
+    target_link_libraries(${target} PRIVATE dhp::nccl)
+  endif()
 endfunction()

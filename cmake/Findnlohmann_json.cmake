@@ -1,0 +1,2 @@
+include(headers_only)
+dhp_find_headers(nlohmann_json nlohmann/json.hpp)

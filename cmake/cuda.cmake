@@ -1,0 +1,168 @@
+# dhp::cuda, the kernels of device Cuda, and dhp::nccl, which is dhp::cuda with communication between GPUs.
+# They are made where they are used, by dhp's own build and by find_package(dhp), because every machine has
+# its CUDA libraries elsewhere: in folders that you name, in the toolkit, in the distribution, or in Python's
+# wheels (nvidia-cudnn-cu13, nvidia-nccl-cu13). Each place is tried with a program of a few lines, cuda/*.cpp,
+# and what was found or refused is said.
+include_guard(GLOBAL)
+set(DHP_CUDA_FOLDERS "" CACHE STRING
+  "Folders, each with include and lib of CUDA libraries, that are looked at before all others")
+mark_as_advanced(DHP_CUDA_FOLDERS)
+
+function(dhp_cuda_say)
+  if(NOT dhp_FIND_QUIETLY)
+    list(JOIN ARGN "" text)
+    message(STATUS "dhp: ${text}")
+  endif()
+endfunction()
+
+# All places, one "what it is called|folder of the header|folder of the library" each, best first.
+function(dhp_cuda_places out)
+  set(places "")
+  foreach(folder IN LISTS DHP_CUDA_FOLDERS)
+    list(APPEND places "DHP_CUDA_FOLDERS|${folder}/include|${folder}")
+  endforeach()
+  foreach(include IN LISTS CUDAToolkit_INCLUDE_DIRS)
+    list(APPEND places "the toolkit|${include}|${CUDAToolkit_LIBRARY_DIR}")
+  endforeach()
+  list(APPEND places "the distribution||")
+  find_program(DHP_WHEELS_PYTHON NAMES python3 python)
+  mark_as_advanced(DHP_WHEELS_PYTHON)
+  if(DHP_WHEELS_PYTHON)
+    execute_process(COMMAND ${DHP_WHEELS_PYTHON} -c "import sys; print(';'.join(sys.path))"
+      OUTPUT_VARIABLE path OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    foreach(entry IN LISTS path)
+      # A folder for each library, or (cu13) one for many.
+      file(GLOB wheels LIST_DIRECTORIES true "${entry}/nvidia/*")
+      foreach(wheel IN LISTS wheels)
+        list(APPEND places "Python's wheels|${wheel}/include|${wheel}/lib")
+      endforeach()
+    endforeach()
+  endif()
+  list(REMOVE_DUPLICATES places)
+  set(${out} "${places}" PARENT_SCOPE)
+endfunction()
+
+# Compiles, links and runs cuda/<name>.cpp. <said> becomes what it printed, <wrong> the first thing that went
+# wrong, or "".
+function(dhp_cuda_try name include library said wrong)
+  set(dir ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/dhp_cuda)
+  try_compile(compiles ${dir}/${name} SOURCES ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/cuda/${name}.cpp
+    CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${CUDAToolkit_INCLUDE_DIRS};${include}"
+    LINK_LIBRARIES ${library} CUDA::cudart_static ${CMAKE_DL_LIBS} CXX_STANDARD 17
+    OUTPUT_VARIABLE output COPY_FILE ${dir}/${name}.out COPY_FILE_ERROR not_copied)
+  set(printed "")
+  set(problem "")
+  if(NOT compiles)
+    string(REGEX MATCH "(error: |undefined reference|cannot find )[^\n]*" problem "${output}")
+    string(REPLACE "error: " "" problem "${problem}")
+    if(problem STREQUAL "")
+      set(problem "it does not compile")
+    endif()
+  elseif(NOT CMAKE_CROSSCOMPILING)
+    execute_process(COMMAND ${dir}/${name}.out RESULT_VARIABLE status
+      OUTPUT_VARIABLE printed ERROR_VARIABLE complaint OUTPUT_STRIP_TRAILING_WHITESPACE)
+    if(NOT status EQUAL 0)
+      string(STRIP "${printed}${complaint}" problem)
+      if(problem STREQUAL "")
+        set(problem "it compiles, but ends with: ${status}")
+      endif()
+    endif()
+  endif()
+  unset(compiles CACHE)
+  set(${said} "${printed}" PARENT_SCOPE)
+  set(${wrong} "${problem}" PARENT_SCOPE)
+endfunction()
+
+# dhp_cuda_library(<name> <header> [<library name>...]): makes dhp::cuda_<name> from the first place whose
+# header and library cuda/<name>.cpp can use.
+function(dhp_cuda_library name header)
+  string(TOUPPER DHP_${name} variable)
+  if(NOT ${variable}_INCLUDE OR (ARGN AND NOT EXISTS "${${variable}_LIBRARY}"))
+    dhp_cuda_places(places)
+    foreach(place IN LISTS places)
+      string(REGEX MATCH "^([^|]*)\\|([^|]*)\\|(.*)$" place "${place}")
+      set(called ${CMAKE_MATCH_1})
+      set(in_header PATHS ${CMAKE_MATCH_2} NO_DEFAULT_PATH)
+      set(in_library PATHS ${CMAKE_MATCH_3} NO_DEFAULT_PATH)
+      if(called STREQUAL "the distribution")
+        set(in_header "")
+        set(in_library "")
+      endif()
+      unset(include)
+      unset(library)
+      find_path(include ${header} ${in_header} NO_CACHE)
+      if(ARGN)
+        find_library(library NAMES ${ARGN} ${in_library} PATH_SUFFIXES lib64 lib NO_CACHE)
+      endif()
+      if(NOT include)
+        continue()
+      endif()
+      string(REGEX REPLACE "/$" "" include "${include}")
+      set(files ${include})
+      if(ARGN AND NOT library)
+        set(wrong "its header is there, but not its library")
+      else()
+        string(STRIP "${include} ${library}" files)
+        dhp_cuda_try(${name} "${include}" "${library}" said wrong)
+      endif()
+      if(wrong STREQUAL "")
+        dhp_cuda_say("${name} ${said} from ${called}: ${files}")
+        set(${variable}_INCLUDE "${include}" CACHE PATH "Folder of ${header}" FORCE)
+        set(${variable}_LIBRARY "${library}" CACHE FILEPATH "Library of ${header}" FORCE)
+        mark_as_advanced(${variable}_INCLUDE ${variable}_LIBRARY)
+        break()
+      endif()
+      dhp_cuda_say("${name} from ${called} is refused: ${wrong} (${files})")
+    endforeach()
+  endif()
+  if(NOT ${variable}_INCLUDE)
+    dhp_cuda_say("${name} was not found in the toolkit, the distribution, Python's wheels or "
+      "DHP_CUDA_FOLDERS (${header})")
+    return()
+  endif()
+  add_library(dhp::cuda_${name} INTERFACE IMPORTED GLOBAL)
+  set_target_properties(dhp::cuda_${name} PROPERTIES
+    INTERFACE_INCLUDE_DIRECTORIES "${${variable}_INCLUDE}"
+    INTERFACE_LINK_LIBRARIES "${${variable}_LIBRARY}")
+endfunction()
+
+if(CUDAToolkit_ROOT AND NOT IS_DIRECTORY "${CUDAToolkit_ROOT}")
+  dhp_cuda_say("there is no dhp::cuda, because there is no folder CUDAToolkit_ROOT=${CUDAToolkit_ROOT}")
+  return()
+endif()
+find_package(CUDAToolkit QUIET)
+if(NOT TARGET CUDA::cudart_static)
+  dhp_cuda_say("there is no dhp::cuda, because the CUDA toolkit was not found (-DCUDAToolkit_ROOT=FOLDER "
+    "says where it is)")
+  return()
+endif()
+dhp_cuda_say("CUDA toolkit ${CUDAToolkit_VERSION}: ${CUDAToolkit_BIN_DIR}")
+dhp_cuda_library(cublasLt cublasLt.h cublasLt libcublasLt.so.13 libcublasLt.so.12)
+dhp_cuda_library(cudnn cudnn.h cudnn libcudnn.so.9)
+dhp_cuda_library(nvtx3 nvtx3/nvToolsExt.h)
+foreach(needed IN ITEMS cublasLt cudnn nvtx3)
+  if(NOT TARGET dhp::cuda_${needed})
+    dhp_cuda_say("there is no dhp::cuda, because ${needed} is missing")
+    return()
+  endif()
+endforeach()
+
+add_library(dhp::cuda INTERFACE IMPORTED GLOBAL)
+# The runtime that CMake links to a program of nvcc: two of them in one program would not know each other.
+target_link_libraries(dhp::cuda INTERFACE dhp::dhp
+  $<IF:$<STREQUAL:$<UPPER_CASE:$<TARGET_PROPERTY:CUDA_RUNTIME_LIBRARY>>,SHARED>,CUDA::cudart,CUDA::cudart_static>
+  dhp::cuda_cublasLt dhp::cuda_cudnn dhp::cuda_nvtx3 ${CMAKE_DL_LIBS})
+# Kernels call constexpr functions of the standard library. Not cuda_std_20: CMake before 3.26 does not know
+# that nvcc 13 has it.
+target_compile_options(dhp::cuda INTERFACE
+  $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>
+  $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
+
+dhp_cuda_library(nccl nccl.h nccl libnccl.so.2)
+if(TARGET dhp::cuda_nccl)
+  add_library(dhp::nccl INTERFACE IMPORTED GLOBAL)
+  target_link_libraries(dhp::nccl INTERFACE dhp::cuda dhp::cuda_nccl)
+  target_compile_definitions(dhp::nccl INTERFACE DHP_HAS_NCCL=1)
+else()
+  dhp_cuda_say("there is no dhp::nccl: a program can use one GPU only")
+endif()

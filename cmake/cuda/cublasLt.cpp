@@ -1,0 +1,8 @@
+#include <cublasLt.h>
+
+#include "version.hpp"
+
+int main() {
+  return status_of(static_cast<int>(cublasLtGetVersion()), CUBLAS_VERSION,
+                   static_cast<int>(cublasLtGetCudartVersion()));
+}

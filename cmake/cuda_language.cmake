@@ -1,0 +1,22 @@
+# nvcc, and the GPUs that it makes code for: those of this machine, or where there is none those of data centres
+# since 2020 (80: A100, 90: H100 and H200) with PTX, from which the driver makes code for newer ones.
+if(NOT CUDAToolkit_NVCC_EXECUTABLE)
+  message(FATAL_ERROR "DHP_DEVICE is cuda, but there is no nvcc in ${CUDAToolkit_BIN_DIR}")
+endif()
+if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE} CACHE FILEPATH "nvcc")
+endif()
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
+  dhp_cuda_try(gpus "" "" gpus wrong)
+  if(gpus AND wrong STREQUAL "")
+    list(REMOVE_DUPLICATES gpus)
+    list(JOIN gpus " and " numbers)
+    message(STATUS "dhp: GPU code for compute capability ${numbers}, as this machine's GPUs have it")
+  else()
+    set(gpus 80 90)
+    message(STATUS "dhp: GPU code for compute capability 80 and 90, and PTX for later ones, because no GPU "
+      "is usable here (${wrong})")
+  endif()
+  set(CMAKE_CUDA_ARCHITECTURES ${gpus} CACHE STRING "Compute capabilities that nvcc makes code for")
+endif()
+enable_language(CUDA)
