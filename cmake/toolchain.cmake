@@ -3,6 +3,7 @@ if(PROJECT_IS_TOP_LEVEL)
   # A header-only library pays for every level of optimisation in every program, so -O2; the
   # precompiled kernels alone get -O3. Never -ffast-math: sums must not depend on the optimiser.
   set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+  set(CMAKE_CUDA_FLAGS_RELEASE "-O2 -DNDEBUG")  # of the host's part: nvcc always optimises GPU code
   set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
   set(CMAKE_CXX_EXTENSIONS OFF)
   find_program(DHP_CCACHE ccache)
@@ -40,10 +41,17 @@ if(DHP_SANITIZE)
   target_link_options(dhp_build INTERFACE -fsanitize=${DHP_SANITIZE})
 endif()
 
-# dhp_device_sources(<file>...): files that nvcc compiles in a tree for GPUs. Everything else stays with the
-# C++ compiler, which is several times faster.
+# What every program of this tree links.
+add_library(dhp_device INTERFACE)
+target_link_libraries(dhp_device INTERFACE dhp::default_device dhp_build)
+if(DHP_DEVICE STREQUAL cuda AND TARGET dhp::nccl)
+  target_link_libraries(dhp_device INTERFACE dhp::nccl)
+endif()
+
+# dhp_device_sources(<file>...): files that nvcc compiles in a tree for GPUs. Whatever is not typed over the
+# device stays with the C++ compiler, which is several times faster.
 function(dhp_device_sources)
-  if(DHP_DEVICE STREQUAL cuda)
+  if(DHP_DEVICE STREQUAL cuda AND ARGN)
     set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CUDA)
   endif()
 endfunction()
@@ -52,8 +60,5 @@ endfunction()
 function(dhp_program target)
   add_executable(${target} ${ARGN})
   dhp_device_sources(${ARGN})
-  target_link_libraries(${target} PRIVATE dhp::default_device dhp_build)
-  if(DHP_DEVICE STREQUAL cuda AND TARGET dhp::nccl)
-    target_link_libraries(${target} PRIVATE dhp::nccl)
-  endif()
+  target_link_libraries(${target} PRIVATE dhp_device)
 endfunction()

@@ -1,5 +1,5 @@
 // Everything included in two files of one program: a function that is not inline would clash.
-#include <dhp/cpu.hpp>
+#include <dhp/default_device.hpp>
 #include <dhp/dhp.hpp>
 
 int other_unit();

@@ -1,4 +1,4 @@
-#include <dhp/cpu.hpp>
+#include <dhp/default_device.hpp>
 #include <dhp/dhp.hpp>
 
 int other_unit() { return dhp::version_major; }
