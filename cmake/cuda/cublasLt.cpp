@@ -1,6 +1,6 @@
-#include <cublasLt.h>
-
 #include "version.hpp"
+
+#include <cublasLt.h>
 
 int main() {
   return status_of(static_cast<int>(cublasLtGetVersion()), CUBLAS_VERSION,

@@ -1,6 +1,6 @@
-#include <cudnn.h>
-
 #include "version.hpp"
+
+#include <cudnn.h>
 
 static_assert(CUDNN_MAJOR >= 9, "dhp needs cuDNN 9 or later");
 

@@ -1,6 +1,6 @@
-#include <nccl.h>
-
 #include "version.hpp"
+
+#include <nccl.h>
 
 static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 18, 1), "dhp needs NCCL 2.18 or later");
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# run.sh build_tree|install_tree|fetch_content CMAKE SOURCE BUILD SCRATCH
+# run.sh build_tree|install_tree|fetch_content CMAKE SOURCE BUILD SCRATCH [OPTION FOR CMAKE]...
 set -eu
 way=$1 cmake=$2 source=$3 build=$4 scratch=$5
+shift 5
 rm -rf "$scratch"
 case $way in
   build_tree) how=(-Ddhp_DIR="$build") ;;
@@ -12,7 +13,9 @@ case $way in
     how=(-DCMAKE_PREFIX_PATH="$scratch/moved") ;;
   fetch_content) how=(-DDHP_SOURCE="$source") ;;
 esac
-"$cmake" -S "$source/tests/consumer" -B "$scratch/build" -G Ninja "${how[@]}"
+"$cmake" -S "$source/tests/consumer" -B "$scratch/build" -G Ninja "${how[@]}" "$@"
 "$cmake" --build "$scratch/build" -j 1
 "$scratch/build/plain"
-if [ -e "$scratch/build/cpu" ]; then "$scratch/build/cpu"; fi
+for program in cpu gpus kernel; do
+  if [ -e "$scratch/build/$program" ]; then "$scratch/build/$program"; fi
+done

@@ -6,4 +6,4 @@ command -v clang-format >/dev/null || { echo "skipped: there is no clang-format"
 version=$(clang-format --version | sed -E 's/.*version ([0-9]+).*/\1/')
 [ "$version" = 14 ] || { echo "skipped: clang-format 14 decides, this is $version"; exit 77; }
 git rev-parse --is-inside-work-tree >/dev/null 2>&1 || { echo "skipped: not a git checkout"; exit 77; }
-git ls-files -z '*.hpp' '*.cpp' '*.cuh' | xargs -0 -r clang-format --dry-run --Werror
+git ls-files -z '*.hpp' '*.cpp' '*.cuh' '*.cu' | xargs -0 -r clang-format --dry-run --Werror
