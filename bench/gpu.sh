@@ -1,0 +1,170 @@
+#!/usr/bin/env bash
+# Builds for this machine's GPU, tests, and measures against PyTorch; needs no network:
+#   bench/gpu.sh [--dry-run] [--headers FOLDER] [--out FOLDER] [--merge REPORT.json] PART...
+# build      preset cuda into build/cuda; FOLDER of --headers holds doctest, CLI11 and nlohmann json where the
+#            system has none (bench/gpu/collect_headers.sh FOLDER fills one)
+# tests      all tests of build/cuda
+# ranks      BERT trained in layouts of up to 8 ranks, a process for each, all on one GPU: the same losses
+# resnet     ResNet-50, fp16 and bf16, against eager PyTorch (channels_last, mixed precision)
+# bert       BERT-base and -large, bf16, 128 and 512 tokens, against eager PyTorch
+# compile    some of these against torch.compile(max-autotune)
+# sanitize   compute-sanitizer over the tests of single ops
+# Each part ends within 8 minutes and, apart from build, needs no other one. After each the report is written anew,
+# from all parts so far: report.md, report.json and logs.tgz in --out (build/gpu/report). --merge takes over
+# the parts of an earlier report. --dry-run runs nothing on a GPU, but checks that every command, file and
+# option exists; with PyTorch and trainers for the CPU in build/release it also tries the comparisons on the CPU.
+# PYTHON names the interpreter that has PyTorch; DHP_COMMIT the commit, where there is no git.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+work=build/gpu
+out=$work/report
+headers='' merge='' dry=''
+parts=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --dry-run) dry=yes ;;
+    --headers) headers=$2; shift ;;
+    --out) out=$2; shift ;;
+    --merge) merge=$2; shift ;;
+    build | tests | ranks | resnet | bert | compile | sanitize) parts+=("$1") ;;
+    *) sed -n '2,/^set -u/p' "$0" | grep '^#' >&2; echo "unknown: $1" >&2; exit 2 ;;
+  esac
+  shift
+done
+if [ ${#parts[@]} -eq 0 ]; then
+  [ -n "$dry" ] || { echo "bench/gpu.sh: name the parts to run: build tests ranks resnet bert compile sanitize" >&2; exit 2; }
+  parts=(build tests ranks resnet bert compile sanitize)
+fi
+[ -z "$dry" ] || work=build/gpu_dry_run out=build/gpu_dry_run/report
+mkdir -p "$work" "$out"
+python=${PYTHON:-python3}
+toolkit=/usr/local/cuda/bin
+PATH=$PATH:$toolkit
+
+# --- What a part says of itself, for the report.
+begin() { part=$1 log=$work/$1.log started=$SECONDS failed=0; : >"$log"; }
+finish() {
+  local result="done"
+  [ $failed -eq 0 ] || result="FAILED, see $log"
+  "$python" bench/gpu/report.py part "$work" "$part" --seconds $((SECONDS - started)) --failed $failed
+  report
+  printf '%-10s %4d s  %s\n' "$part" $((SECONDS - started)) "$result"
+}
+report() {
+  "$python" bench/gpu/report.py write "$work" "$out" --commit "${DHP_COMMIT:-$(git rev-parse HEAD 2>/dev/null || echo unknown)}" \
+    ${merge:+--merge "$merge"} || failed=1
+  tar czf "$out/logs.tgz" -C "$work" --exclude=report .
+}
+# limited SECONDS COMMAND...: into the log, ended when it takes longer.
+limited() {
+  local seconds=$1 status=0
+  shift
+  if [ -n "$dry" ]; then exists "$@"; return; fi
+  printf '\n$ %s\n' "$*" >>"$log"
+  timeout --kill-after=10 "$seconds" "$@" >>"$log" 2>&1 || status=$?
+  if [ $status -ne 0 ]; then
+    failed=1
+    if [ $status -eq 124 ]; then echo "not done after $seconds s" | tee -a "$log"; else tail -n 15 "$log"; fi
+  fi
+  return $status
+}
+
+# --- For --dry-run. What is ours must exist; of others' programs it is said which are not on this machine.
+missing() { echo "  missing: $*"; failed=1; }
+options_of() {  # options_of HELP OPTION...
+  local text=$1 option
+  shift
+  for option in "$@"; do
+    case $option in
+      --*) grep -qE -- "(^|[^a-z-])${option%%=*}([^a-z-]|$)" <<<"$text" || missing "option $option" ;;
+    esac
+  done
+}
+exists() {
+  local command=$1 word
+  echo "  $*"
+  case $command in
+    "$python")
+      [ -e "$2" ] || { missing "$2"; return; }
+      # The scripts that load PyTorch have few options and are tried on the CPU below.
+      [ "$2" = bench/gpu/machine.py ] || options_of "$("$python" "$2" --help 2>&1)" "${@:3}" ;;
+    build/cuda/*) grep -qs "${command##*/}" tests/CMakeLists.txt cmake/testing.cmake || missing "$command" ;;
+    */*) [ -x "$command" ] || missing "$command" ;;
+    cmake | ctest) options_of "$("$command" --help; "$command" --help-full 2>/dev/null)" "${@:2}" ;;
+    *) command -v "$command" >/dev/null || echo "  not on this machine: $command" ;;
+  esac
+  for word in "${@:2}"; do
+    case $word in bench/* | tests/*.sh) [ -e "$word" ] || missing "$word" ;; esac
+  done
+}
+
+needs_machine() {
+  if [ -n "$dry" ]; then limited 60 "$python" bench/gpu/machine.py "$work/machine.json"; return; fi
+  [ -e "$work/machine.json" ] || limited 90 "$python" bench/gpu/machine.py "$work/machine.json"
+}
+
+part_build() {
+  local configure=(cmake --preset cuda -DDHP_WERROR=OFF)
+  [ -z "$headers" ] || configure+=(-DCMAKE_PREFIX_PATH="$(cd "$headers" && pwd)")
+  if [ -n "$dry" ]; then
+    cmake --list-presets | grep -q '"cuda"' || missing "preset cuda"
+    command -v nvcc >/dev/null || echo "  not on this machine: nvcc"
+  fi
+  limited 60 "${configure[@]}" && limited 400 cmake --build build/cuda -j "$(nproc)" -- -k 0
+}
+part_tests() {
+  limited 440 ctest --test-dir build/cuda -j 4 -LE "headers|consumer" --output-on-failure --timeout 200
+  [ -n "$dry" ] || "$python" bench/gpu/report.py tests "$log" "$work/tests.json"
+}
+part_ranks() {
+  [ -z "$dry" ] || [ -x tests/cuda/ranks.sh ] || missing tests/cuda/ranks.sh
+  limited 460 "$python" bench/gpu/ranks.py tests/cuda/ranks.sh build/cuda/examples/train_bert "$work/ranks.json" \
+    --seconds 430
+}
+part_compare() {  # part_compare KIND
+  needs_machine || return
+  limited 460 "$python" bench/gpu/compare.py "$1" "$work/$1.json" --machine "$work/machine.json" \
+    --trainers build/cuda/examples
+  [ -z "$dry" ] || try_on_cpu "$1"
+}
+part_sanitize() {
+  [ -z "$dry" ] || command -v compute-sanitizer >/dev/null || echo "  not on this machine: compute-sanitizer"
+  limited 460 "$python" bench/gpu/sanitize.py build/cuda/tests/test_cuda "$work/sanitize.json" --seconds 430 tests/cuda/*.cpp
+}
+# The same scripts with small models, on the CPU.
+try_on_cpu() {
+  local trainers=build/release/examples
+  if [ ! -x $trainers/train_bert ] || [ ! -x $trainers/train_resnet50 ]; then
+    echo "  not tried: there are no trainers in $trainers"
+    return
+  fi
+  "$python" bench/gpu/compare.py "$1" "$work/$1.json" --trainers $trainers --dry-run >"$log" || { tail -n 5 "$log"; failed=1; }
+  if ! "$python" -c 'import torch' 2>/dev/null; then
+    echo "  not tried: $python has no PyTorch"
+    return
+  fi
+  [ -e "$work/machine.json" ] || "$python" bench/gpu/machine.py "$work/machine.json" --tiny || failed=1
+  "$python" bench/gpu/compare.py "$1" "$work/$1.json" --machine "$work/machine.json" --trainers $trainers \
+    --tiny --rounds 2 --steps 2 --warm-up 1 | sed 's/^/  tried on the CPU: /' || failed=1
+}
+
+all_failed=0
+for name in "${parts[@]}"; do
+  begin "$name"
+  [ -z "$dry" ] || echo "$name"
+  case $name in
+    build) part_build ;;
+    tests) part_tests ;;
+    ranks) part_ranks ;;
+    sanitize) part_sanitize ;;
+    *) part_compare "$name" ;;
+  esac
+  finish
+  [ $failed -eq 0 ] || all_failed=1
+done
+if [ -n "$dry" ] && [ $all_failed -eq 0 ]; then
+  echo "dry run: every command, file and option of ours exists"
+elif [ -n "$dry" ]; then
+  echo "dry run: something is missing, see above"
+fi
+exit $all_failed

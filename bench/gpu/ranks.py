@@ -1,0 +1,64 @@
+"""The same short training run in several layouts of ranks, a process for each rank, all on one GPU.
+
+ranks.py LAUNCHER TRAINER OUT.json --seconds N: LAUNCHER RANKS COMMAND... starts the processes (tests/cuda/ranks.sh).
+The losses of every layout must be those of one rank; how fast it is means nothing, since the ranks share a GPU.
+"""
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+layouts = ["2x1x1", "1x2x1", "1x1x2", "2x2x1", "2x1x2", "1x2x2", "4x1x1", "2x2x2"]
+options = ["--preset", "mini", "--dropout", "0.1", "--precision", "fp32", "--steps", "3", "--global-batch", "32",
+           "--micro-batch", "4", "--evaluate-samples", "1", "--comm-timeout", "60"]
+
+
+def losses(prefix, trainer, layout, seconds):
+    with tempfile.TemporaryDirectory() as folder:
+        metrics = os.path.join(folder, "metrics.jsonl")
+        axes = zip(("--data-parallel", "--tensor-parallel", "--pipeline-parallel"), layout.split("x"))
+        command = [*prefix, trainer, *options, *[word for axis in axes for word in axis], "--metrics", metrics]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds)
+        if done.returncode != 0:
+            raise RuntimeError((done.stdout.strip().splitlines() or ["status %d" % done.returncode])[-1])
+        with open(metrics) as file:
+            lines = [json.loads(line) for line in file]
+    return [line["loss"] for line in lines if "loss" in line]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("launcher")
+    parser.add_argument("trainer")
+    parser.add_argument("out")
+    parser.add_argument("--seconds", type=float, default=420)
+    parser.add_argument("--each", type=float, default=90)
+    arguments = parser.parse_args()
+    end = time.monotonic() + arguments.seconds
+    alone = losses([], arguments.trainer, "1x1x1", arguments.each)
+    rows, failed = [], 0
+    for layout in layouts:
+        start, ranks = time.monotonic(), math.prod(map(int, layout.split("x")))
+        row = {"layout": layout, "ranks": ranks}
+        try:
+            if end - start < 10:
+                raise TimeoutError("no time was left")
+            found = losses([arguments.launcher, str(ranks)], arguments.trainer, layout, min(arguments.each, end - start))
+            row["largest_difference"] = max(abs(a - b) / abs(b) for a, b in zip(found, alone))
+            row["result"] = "same" if len(found) == len(alone) and row["largest_difference"] < 1e-4 else "DIFFERENT"
+        except (RuntimeError, TimeoutError, ValueError, subprocess.TimeoutExpired) as error:
+            row["result"] = "failed: %s" % error
+        row["seconds"] = round(time.monotonic() - start, 1)
+        failed |= row["result"] != "same"
+        rows.append(row)
+        print("%(layout)s  %(result)s  %(seconds)s s" % row, flush=True)
+        with open(arguments.out, "w") as file:
+            json.dump({"rows": rows}, file, indent=1)
+    return failed
+
+
+sys.exit(main())

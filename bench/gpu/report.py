@@ -1,0 +1,153 @@
+"""The report of bench/gpu.sh, from what its parts left in a folder.
+
+report.py part FOLDER NAME --seconds N --failed 0|1    notes that a part has ended
+report.py tests LOG OUT.json                           counts what ctest printed, also where it was cut off
+report.py write FOLDER OUT --commit HASH [--merge REPORT.json]
+"""
+import argparse
+import glob
+import json
+import os
+import re
+
+
+def load(path):
+    try:
+        with open(path) as file:
+            return json.load(file)
+    except (OSError, ValueError):  # a part that was cut off while it wrote
+        return {}
+
+
+def save(path, what):
+    with open(path + ".new", "w") as file:
+        file.write(what)
+    os.replace(path + ".new", path)
+
+
+def note_part(arguments):
+    log = os.path.join(arguments.folder, arguments.name + ".log")
+    with open(log, errors="replace") as file:
+        lines = file.read().splitlines()
+    save(os.path.join(arguments.folder, arguments.name + ".part.json"), json.dumps({
+        "seconds": arguments.seconds, "failed": bool(arguments.failed),
+        "found": [line[3:] for line in lines if line.startswith("-- dhp:")], "end_of_log": lines[-8:]}))
+
+
+def count_tests(arguments):
+    results = {}
+    with open(arguments.log, errors="replace") as file:
+        for line in file:
+            match = re.match(r" *\d+/\d+ +Test +#\d+: (\S+) [ .]*(\**)(\w+)", line)
+            if match:
+                results[match[1]] = match[3]
+    counts = {"passed": sum(result == "Passed" for result in results.values()),
+              "skipped": sum(result == "Skipped" for result in results.values()),
+              "tests_failed": sorted(name for name, result in results.items() if result not in ("Passed", "Skipped"))}
+    save(arguments.out, json.dumps(counts))
+    print("%d passed, %d failed, %d skipped" % (counts["passed"], len(counts["tests_failed"]), counts["skipped"]))
+
+
+def collect(arguments):
+    report = load(arguments.merge) if arguments.merge else {}
+    report["commit"] = arguments.commit
+    report["machine"] = load(os.path.join(arguments.folder, "machine.json")) or report.get("machine", {})
+    parts = report.setdefault("parts", {})
+    for path in sorted(glob.glob(os.path.join(arguments.folder, "*.part.json")), key=os.path.getmtime):
+        name = os.path.basename(path)[:-len(".part.json")]
+        parts[name] = {"commit": arguments.commit, **load(path),
+                       **load(os.path.join(arguments.folder, name + ".json"))}
+    return report
+
+
+def number(value, form="%.4g"):
+    return "-" if value is None else form % value
+
+
+def gib(value):
+    return "-" if not value else "%.1f GiB" % (value / 2**30)
+
+
+def table(rows):
+    yield "| case | against | batch | dhp samples/s | PyTorch | dhp / PyTorch | dhp of the bound | PyTorch of it | memory, both |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for row in rows:
+        if "failed" in row:
+            yield "| %s, %s | failed: %s |" % (row["case"], row["precision"], row["failed"].replace("|", "/"))
+            continue
+        yield "| %s, %s | %s | %d | %s | %s | **%.3f** (%.3f to %.3f) | %.0f %% | %.0f %% | %s, %s |" % (
+            row["case"], row["precision"], row["peer"], row["batch"], number(row["dhp_samples_per_s"]),
+            number(row["peer_samples_per_s"]), row["ratio"], row["ratio_least"], row["ratio_most"],
+            100 * row["dhp_share_of_bound"], 100 * row["peer_share_of_bound"], gib(row["dhp_peak_memory_bytes"]),
+            gib(row["peer_peak_memory_bytes"]))
+
+
+def text_of(report):
+    machine = report["machine"]
+    yield "# dhp on a GPU"
+    yield ""
+    yield "Commit %s." % report["commit"]
+    if machine:
+        yield ("%s, driver %s, nvcc %s, PyTorch %s (CUDA %s, cuDNN %s). A copy in its memory moves %s TB/s, read and "
+               "written; a bf16 matrix product of 8192^3 runs at %s TFLOP/s: the bounds below." % (
+                   machine["device"], machine["driver"], machine["nvcc"], machine["pytorch"], machine["pytorch_cuda"],
+                   machine["pytorch_cudnn"], number(machine["copy_bytes_per_s"] / 1e12),
+                   number(machine["bf16_matrix_flop_per_s"] / 1e12)))
+    for name, part in report["parts"].items():
+        yield ""
+        yield "## %s" % name
+        yield ""
+        yield "%d s%s%s" % (part.get("seconds", 0), ", FAILED" if part.get("failed") else "",
+                            "" if part.get("commit") == report["commit"] else ", of commit %s" % part.get("commit"))
+        yield ""
+        if "passed" in part:
+            yield "%d tests passed, %d failed, %d were skipped. %s" % (
+                part["passed"], len(part["tests_failed"]), part["skipped"], " ".join(part["tests_failed"]))
+        elif name == "sanitize" and "rows" in part:
+            for row in part["rows"]:
+                yield "- %s %s: %s" % (row["tool"], row["file"], row["result"])
+        elif name == "ranks" and "rows" in part:
+            for row in part["rows"]:
+                yield "- %s (data x tensor x pipeline): %s, largest difference of a loss %s" % (
+                    row["layout"], row["result"], number(row.get("largest_difference"), "%.1e"))
+        elif part.get("rows"):
+            yield from table(part["rows"])
+        else:
+            yield "```"
+            yield from part.get("found", []) + part.get("end_of_log", [])
+            yield "```"
+    yield ""
+    yield "Both sides in turns in the same run; ratios are of medians, in brackets those of the single rounds."
+
+
+def write(arguments):
+    report = collect(arguments)
+    os.makedirs(arguments.out, exist_ok=True)
+    save(os.path.join(arguments.out, "report.json"), json.dumps(report, indent=1) + "\n")
+    save(os.path.join(arguments.out, "report.md"), "\n".join(text_of(report)) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers(required=True)
+    part = commands.add_parser("part")
+    part.add_argument("folder")
+    part.add_argument("name")
+    part.add_argument("--seconds", type=int, default=0)
+    part.add_argument("--failed", type=int, default=0)
+    part.set_defaults(do=note_part)
+    tests = commands.add_parser("tests")
+    tests.add_argument("log")
+    tests.add_argument("out")
+    tests.set_defaults(do=count_tests)
+    whole = commands.add_parser("write")
+    whole.add_argument("folder")
+    whole.add_argument("out")
+    whole.add_argument("--commit", default="unknown")
+    whole.add_argument("--merge")
+    whole.set_defaults(do=write)
+    arguments = parser.parse_args()
+    arguments.do(arguments)
+
+
+main()
