@@ -38,11 +38,10 @@ fi
 [ -z "$dry" ] || work=build/gpu_dry_run out=build/gpu_dry_run/report
 mkdir -p "$work" "$out"
 python=${PYTHON:-python3}
-toolkit=/usr/local/cuda/bin
-PATH=$PATH:$toolkit
+PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
 
 # --- What a part says of itself, for the report.
-begin() { part=$1 log=$work/$1.log started=$SECONDS failed=0; : >"$log"; }
+begin() { part=$1 log=$work/$1.log started=$SECONDS failed=0; : >"$log"; rm -f "$work/$1.json"; }
 finish() {
   local result="done"
   [ $failed -eq 0 ] || result="FAILED, see $log"
@@ -98,13 +97,15 @@ exists() {
   done
 }
 
-needs_machine() {
-  if [ -n "$dry" ]; then limited 60 "$python" bench/gpu/machine.py "$work/machine.json"; return; fi
-  [ -e "$work/machine.json" ] || limited 90 "$python" bench/gpu/machine.py "$work/machine.json"
+# What the machine can do at best, once; other parts than the comparisons do without.
+measure_machine() {
+  if [ -n "$dry" ] || [ ! -e "$work/machine.json" ]; then
+    limited 90 "$python" bench/gpu/machine.py "$work/machine.json"
+  fi
 }
 
 part_build() {
-  local configure=(cmake --preset cuda -DDHP_WERROR=OFF)
+  local configure=(cmake --preset cuda -DDHP_WERROR=OFF "-DDHP_WHEELS_PYTHON=$(command -v "$python")")
   [ -z "$headers" ] || configure+=(-DCMAKE_PREFIX_PATH="$(cd "$headers" && pwd)")
   if [ -n "$dry" ]; then
     cmake --list-presets | grep -q '"cuda"' || missing "preset cuda"
@@ -114,7 +115,7 @@ part_build() {
 }
 part_tests() {
   limited 440 ctest --test-dir build/cuda -j 4 -LE "headers|consumer" --output-on-failure --timeout 200
-  [ -n "$dry" ] || "$python" bench/gpu/report.py tests "$log" "$work/tests.json"
+  [ -n "$dry" ] || "$python" bench/gpu/report.py tests "$log" "$work/tests.json" || failed=1
 }
 part_ranks() {
   [ -z "$dry" ] || [ -x tests/cuda/ranks.sh ] || missing tests/cuda/ranks.sh
@@ -122,7 +123,7 @@ part_ranks() {
     --seconds 430
 }
 part_compare() {  # part_compare KIND
-  needs_machine || return
+  measure_machine || return
   limited 460 "$python" bench/gpu/compare.py "$1" "$work/$1.json" --machine "$work/machine.json" \
     --trainers build/cuda/examples
   [ -z "$dry" ] || try_on_cpu "$1"
@@ -145,7 +146,8 @@ try_on_cpu() {
   fi
   [ -e "$work/machine.json" ] || "$python" bench/gpu/machine.py "$work/machine.json" --tiny || failed=1
   "$python" bench/gpu/compare.py "$1" "$work/$1.json" --machine "$work/machine.json" --trainers $trainers \
-    --tiny --rounds 2 --steps 2 --warm-up 1 | sed 's/^/  tried on the CPU: /' || failed=1
+    --tiny --rounds 2 --steps 2 --warm-up 1 >>"$log" 2>&1 || failed=1
+  tail -n 1 "$log" | sed 's/^/  tried on the CPU: /'
 }
 
 all_failed=0

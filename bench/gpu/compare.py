@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 import work
 
@@ -24,7 +25,7 @@ def resnet_case(precision, batch, compiled=False, tiny=False):
     options = ["--data", "synthetic-resident", "--held-out", "0", "--image-size", size, "--depth", depth,
                "--width", width, "--optimizer", "sgd", "--lr", "0.1", "--label-smoothing", "0"]
     # The stem of the trainer differs for small images, so --tiny compares nothing of worth.
-    return {"name": "ResNet-50 %s" % precision, "trainer": "train_resnet50", "options": options,
+    return {"name": "ResNet-50", "trainer": "train_resnet50", "options": options,
             "precision": precision, "batch": batch, "compiled": compiled,
             "peer": lambda peers, device, _: peers.resnet(device, precision, batch, size, width, compiled),
             "flop": work.resnet_flop, "bytes": work.resnet_bytes}
@@ -97,7 +98,7 @@ class Dhp:
         return done.stderr
 
     def samples_per_s(self):
-        """Of the steps after the warm-up; steps that fp16 skipped count as they cost less."""
+        """Of the steps after the warm-up, without those that fp16 skipped, which cost less."""
         self.run([], self.warm_up + self.timed)
         with open(self.metrics) as file:
             lines = [json.loads(line) for line in file]
@@ -108,8 +109,6 @@ class Dhp:
 
 
 def measure(case, arguments, machine, folder):
-    import time
-
     import torch
 
     import peers

@@ -39,7 +39,10 @@ def main():
     parser.add_argument("--each", type=float, default=90)
     arguments = parser.parse_args()
     end = time.monotonic() + arguments.seconds
-    alone = losses([], arguments.trainer, "1x1x1", arguments.each)
+    try:
+        alone = losses([], arguments.trainer, "1x1x1", arguments.each)
+    except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
+        sys.exit("one rank alone: %s" % error)
     rows, failed = [], 0
     for layout in layouts:
         start, ranks = time.monotonic(), math.prod(map(int, layout.split("x")))

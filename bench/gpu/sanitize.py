@@ -7,6 +7,7 @@ import argparse
 import concurrent.futures
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -42,6 +43,8 @@ def main():
     parser.add_argument("--each", type=float, default=120)
     parser.add_argument("--jobs", type=int, default=4)
     arguments = parser.parse_args()
+    if shutil.which("compute-sanitizer") is None:
+        sys.exit("there is no compute-sanitizer in PATH")
     end = time.monotonic() + arguments.seconds
     rows = []
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
