@@ -1,0 +1,137 @@
+// CudnnDescriptor: owner of a descriptor of cuDNN's graph API, whose attributes are set with their C++ types:
+// the type that cuDNN wants to be told follows from the argument.
+#pragma once
+
+#include <dhp/device/cuda_libraries.hpp>
+
+#include <cudnn_backend.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp::cuda {
+
+/// How cuDNN names the C++ type of an attribute. Descriptors and addresses have setters of their own.
+template <class T>
+[[nodiscard]] constexpr cudnnBackendAttributeType_t attribute_type() {
+  if constexpr (std::is_same_v<T, std::int64_t>) return CUDNN_TYPE_INT64;
+  else if constexpr (std::is_same_v<T, std::int32_t>) return CUDNN_TYPE_INT32;
+  else if constexpr (std::is_same_v<T, bool>) return CUDNN_TYPE_BOOLEAN;
+  else if constexpr (std::is_same_v<T, float>) return CUDNN_TYPE_FLOAT;
+  else if constexpr (std::is_same_v<T, double>) return CUDNN_TYPE_DOUBLE;
+  else if constexpr (std::is_same_v<T, char>) return CUDNN_TYPE_CHAR;
+  else if constexpr (std::is_same_v<T, cudnnHandle_t>) return CUDNN_TYPE_HANDLE;
+  else if constexpr (std::is_same_v<T, cudnnDataType_t>) return CUDNN_TYPE_DATA_TYPE;
+  else if constexpr (std::is_same_v<T, cudnnConvolutionMode_t>) return CUDNN_TYPE_CONVOLUTION_MODE;
+  else if constexpr (std::is_same_v<T, cudnnPointwiseMode_t>) return CUDNN_TYPE_POINTWISE_MODE;
+  else if constexpr (std::is_same_v<T, cudnnReduceTensorOp_t>)
+    return CUDNN_TYPE_REDUCTION_OPERATOR_TYPE;
+  else if constexpr (std::is_same_v<T, cudnnBackendHeurMode_t>) return CUDNN_TYPE_HEUR_MODE;
+  else if constexpr (std::is_same_v<T, cudnnBackendNormMode_t>) return CUDNN_TYPE_NORM_MODE;
+  else if constexpr (std::is_same_v<T, cudnnBackendNormFwdPhase_t>)
+    return CUDNN_TYPE_NORM_FWD_PHASE;
+  else if constexpr (std::is_same_v<T, cudnnBackendNumericalNote_t>)
+    return CUDNN_TYPE_NUMERICAL_NOTE;
+  else {
+    static_assert(std::is_same_v<T, cudnnBackendKnobType_t>, "not a type of cuDNN's attributes");
+    return CUDNN_TYPE_KNOB_TYPE;
+  }
+}
+
+/// Movable, not copyable. Throws CudaError with cuDNN's own words where an attribute does not fit.
+class CudnnDescriptor {
+ public:
+  explicit CudnnDescriptor(cudnnBackendDescriptorType_t type) {
+    check_cudnn(cudnnBackendCreateDescriptor(type, &raw_), "cudnnBackendCreateDescriptor");
+  }
+  CudnnDescriptor(CudnnDescriptor&& other) noexcept : raw_(std::exchange(other.raw_, nullptr)) {}
+  CudnnDescriptor& operator=(CudnnDescriptor&& other) noexcept {
+    std::swap(raw_, other.raw_);
+    return *this;
+  }
+  ~CudnnDescriptor() {
+    if (raw_ != nullptr) static_cast<void>(cudnnBackendDestroyDescriptor(raw_));
+  }
+  [[nodiscard]] cudnnBackendDescriptor_t raw() const { return raw_; }
+
+  template <class T>
+  CudnnDescriptor& set(cudnnBackendAttributeName_t name, const T& value) {
+    return set_array(name, attribute_type<T>(), 1, &value);
+  }
+  template <class T>
+  CudnnDescriptor& set(cudnnBackendAttributeName_t name, const std::vector<T>& values) {
+    return set_array(name, attribute_type<T>(), static_cast<std::int64_t>(values.size()),
+                     values.data());
+  }
+  /// cuDNN copies what it needs of `value`, which is finalized.
+  CudnnDescriptor& set(cudnnBackendAttributeName_t name, const CudnnDescriptor& value) {
+    return set_array(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value.raw_);
+  }
+  CudnnDescriptor& set_descriptors(cudnnBackendAttributeName_t name,
+                                   const std::vector<cudnnBackendDescriptor_t>& values) {
+    return set_array(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<std::int64_t>(values.size()),
+                     values.data());
+  }
+  template <class Byte>
+  CudnnDescriptor& set_addresses(cudnnBackendAttributeName_t name,
+                                 const std::vector<Byte*>& values) {
+    return set_array(name, CUDNN_TYPE_VOID_PTR, static_cast<std::int64_t>(values.size()),
+                     values.data());
+  }
+  CudnnDescriptor& set_text(cudnnBackendAttributeName_t name, const std::string& text) {
+    return set_array(name, CUDNN_TYPE_CHAR, static_cast<std::int64_t>(text.size()), text.data());
+  }
+  CudnnDescriptor&& finalize(const char* what) {
+    check_cudnn(cudnnBackendFinalize(raw_), what);
+    return std::move(*this);
+  }
+
+  template <class T>
+  [[nodiscard]] T get(cudnnBackendAttributeName_t name) const {
+    T value{};
+    std::int64_t count = 0;
+    check_cudnn(cudnnBackendGetAttribute(raw_, name, attribute_type<T>(), 1, &count, &value),
+                "cudnnBackendGetAttribute");
+    return value;
+  }
+  /// At most `most` values.
+  template <class T>
+  [[nodiscard]] std::vector<T> get_all(cudnnBackendAttributeName_t name, std::int64_t most) const {
+    std::vector<T> values(static_cast<std::size_t>(most));
+    std::int64_t count = 0;
+    check_cudnn(
+        cudnnBackendGetAttribute(raw_, name, attribute_type<T>(), most, &count, values.data()),
+        "cudnnBackendGetAttribute");
+    values.resize(static_cast<std::size_t>(std::min(count, most)));
+    return values;
+  }
+  /// At most `most` descriptors of one type, made here and filled in by cuDNN; none where it has none.
+  [[nodiscard]] std::vector<CudnnDescriptor> get_descriptors(cudnnBackendAttributeName_t name,
+                                                             cudnnBackendDescriptorType_t type,
+                                                             std::int64_t most) const {
+    std::vector<CudnnDescriptor> made;
+    std::vector<cudnnBackendDescriptor_t> raw;
+    for (std::int64_t at = 0; at < most; ++at) raw.push_back(made.emplace_back(type).raw());
+    std::int64_t count = 0;
+    check_cudnn(cudnnBackendGetAttribute(raw_, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, most, &count,
+                                         raw.data()),
+                "cudnnBackendGetAttribute (descriptors)");
+    while (static_cast<std::int64_t>(made.size()) > count) made.pop_back();
+    return made;
+  }
+
+ private:
+  template <class Value>
+  CudnnDescriptor& set_array(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                             std::int64_t count, const Value* values) {
+    const auto code = cudnnBackendSetAttribute(raw_, name, type, count, values);
+    check_cudnn(code, "cudnnBackendSetAttribute");
+    return *this;
+  }
+
+  cudnnBackendDescriptor_t raw_ = nullptr;
+};
+
+}  // namespace dhp::cuda

@@ -1,0 +1,286 @@
+// CudnnGraph: a few operations on tensors that cuDNN is to run as one: tensors, pointwise functions, convolutions,
+// reductions, matrix products, reshapes and norms. Nothing here needs a GPU: what cuDNN makes of a graph on a
+// device is in cudnn_plan.hpp.
+#pragma once
+
+#include <dhp/core/types.hpp>
+#include <dhp/cuda/cudnn_descriptor.hpp>
+
+#include <array>
+#include <deque>
+#include <optional>
+
+namespace dhp::cuda {
+
+[[nodiscard]] inline cudnnDataType_t cudnn_type(DType type) {
+  switch (type) {
+    case DType::f64: return CUDNN_DATA_DOUBLE;
+    case DType::f32: return CUDNN_DATA_FLOAT;
+    case DType::bf16: return CUDNN_DATA_BFLOAT16;
+    case DType::f16: return CUDNN_DATA_HALF;
+    case DType::i64: return CUDNN_DATA_INT64;
+    case DType::i32: return CUDNN_DATA_INT32;
+    case DType::u8: return CUDNN_DATA_UINT8;
+  }
+  fail("cuDNN has no such element type");
+}
+
+/// Extents and strides of all tensors have this many dims: images N, C, H, W; attention N, heads, rows, columns.
+using Dims = std::array<std::int64_t, 4>;
+
+/// Strides of images whose channels lie together; filters [O, K, K, C] seen as O, C, K, K likewise.
+[[nodiscard]] constexpr Dims nhwc_strides(const Dims& extents) {
+  const auto [n, c, h, w] = extents;
+  static_cast<void>(n);
+  return {c * h * w, 1, c * w, c};
+}
+/// Strides of what lies in the order of its dims.
+[[nodiscard]] constexpr Dims dense_strides(const Dims& extents) {
+  return {extents[1] * extents[2] * extents[3], extents[2] * extents[3], extents[3], 1};
+}
+
+/// A tensor of a graph, by its number. A number below first_own names an argument of the graph's plan.
+struct CudnnTensor {
+  std::int64_t uid = -1;
+  Dims extents{};
+  Dims strides{};
+};
+
+struct CudnnConvolution {
+  std::int64_t padding = 0;
+  std::int64_t stride = 1;
+};
+
+/// i32 [N, 1, 1, 1]: how much of a matrix each sample fills.
+struct CudnnLengths {
+  std::optional<CudnnTensor> rows{}, columns{}, depth{};
+};
+
+class CudnnGraph {
+ public:
+  /// Tensors that callers do not name are numbered from here.
+  static constexpr std::int64_t first_own = 1000;
+  struct Scalar {
+    std::int64_t uid;
+    float value;
+  };
+
+  /// An argument. alignment: of its address, in bytes. ragged_offset: with it, sample n starts there.
+  CudnnTensor argument(std::int64_t uid, cudnnDataType_t type, const Dims& extents,
+                       const Dims& strides, std::int64_t alignment = 16,
+                       const std::optional<CudnnTensor>& ragged_offset = {}) {
+    auto descriptor = describe(uid, type, extents, strides, alignment);
+    if (ragged_offset) descriptor.set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, raw(*ragged_offset));
+    return keep(uid, std::move(descriptor), extents, strides);
+  }
+  /// A tensor that only operations of this graph see: it never exists in memory.
+  CudnnTensor inner(const Dims& extents, const Dims& strides,
+                    cudnnDataType_t type = CUDNN_DATA_FLOAT,
+                    const std::optional<CudnnTensor>& ragged_offset = {}) {
+    const auto uid = next_++;
+    auto descriptor = describe(uid, type, extents, strides, 16);
+    descriptor.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true);
+    if (ragged_offset) descriptor.set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, raw(*ragged_offset));
+    return keep(uid, std::move(descriptor), extents, strides);
+  }
+  CudnnTensor inner_like(const CudnnTensor& other, cudnnDataType_t type = CUDNN_DATA_FLOAT) {
+    return inner(other.extents, other.strides, type);
+  }
+  /// A constant.
+  CudnnTensor scalar(float value) {
+    const auto uid = next_++;
+    const Dims one{1, 1, 1, 1};
+    auto descriptor = describe(uid, CUDNN_DATA_FLOAT, one, one, 16);
+    descriptor.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true);
+    scalars_.push_back({uid, value});
+    return keep(uid, std::move(descriptor), one, one);
+  }
+
+  /// y = mode(x), mode(x, b), or for a selection x where `choice` is true, else b. axis is for GEN_INDEX.
+  void pointwise(cudnnPointwiseMode_t mode, const CudnnTensor& x,
+                 const std::optional<CudnnTensor>& b, const CudnnTensor& y,
+                 cudnnDataType_t precision = CUDNN_DATA_FLOAT,
+                 const std::optional<CudnnTensor>& choice = {},
+                 const std::optional<std::int64_t>& axis = {}) {
+    CudnnDescriptor function(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    function.set(CUDNN_ATTR_POINTWISE_MODE, mode).set(CUDNN_ATTR_POINTWISE_MATH_PREC, precision);
+    if (axis) function.set(CUDNN_ATTR_POINTWISE_AXIS, *axis);
+    function.finalize("a pointwise function of cuDNN");
+    auto& node = add(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    node.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, function)
+        .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, raw(x))
+        .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, raw(y));
+    if (b) node.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, raw(*b));
+    if (choice) node.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, raw(*choice));
+    node.finalize("a pointwise operation of cuDNN");
+  }
+
+  /// y = x * w
+  void convolve(const CudnnTensor& x, const CudnnTensor& w, const CudnnTensor& y,
+                CudnnConvolution how) {
+    const auto convolution = describe(how);
+    add(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR)
+        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, convolution)
+        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, raw(x))
+        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, raw(w))
+        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, raw(y))
+        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, 1.0f)
+        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, 0.0f)
+        .finalize("a convolution of cuDNN");
+  }
+  /// dx = the gradient of x
+  void convolve_backward_data(const CudnnTensor& dy, const CudnnTensor& w, const CudnnTensor& dx,
+                              CudnnConvolution how) {
+    const auto convolution = describe(how);
+    add(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR)
+        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, convolution)
+        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, raw(dy))
+        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, raw(w))
+        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, raw(dx))
+        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, 1.0f)
+        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, 0.0f)
+        .finalize("a gradient of a convolution's input by cuDNN");
+  }
+  /// dw = beta dw + the gradient of w
+  void convolve_backward_filter(const CudnnTensor& x, const CudnnTensor& dy, const CudnnTensor& dw,
+                                CudnnConvolution how, float beta = 0) {
+    const auto convolution = describe(how);
+    add(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR)
+        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, convolution)
+        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, raw(x))
+        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, raw(dy))
+        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, raw(dw))
+        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, 1.0f)
+        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, beta)
+        .finalize("a gradient of a convolution's weights by cuDNN");
+  }
+
+  /// y = x reduced over the dims in which y has extent 1.
+  void reduce(cudnnReduceTensorOp_t how, const CudnnTensor& x, const CudnnTensor& y) {
+    CudnnDescriptor reduction(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+    reduction.set(CUDNN_ATTR_REDUCTION_OPERATOR, how)
+        .set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT)
+        .finalize("a reduction of cuDNN");
+    add(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)
+        .set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, reduction)
+        .set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, raw(x))
+        .set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, raw(y))
+        .finalize("a reduction of cuDNN");
+  }
+
+  /// c = a b over the last two dims. padding: what is beyond the lengths counts as 0.
+  void multiply(const CudnnTensor& a, const CudnnTensor& b, const CudnnTensor& c,
+                const CudnnLengths& lengths = {}, bool padding = false) {
+    CudnnDescriptor product(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+    product.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT);
+    if (padding) product.set(CUDNN_ATTR_MATMUL_PADDING_VALUE, 0.0);
+    product.finalize("a matrix product of cuDNN");
+    auto& node = add(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+    node.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, product)
+        .set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, raw(a))
+        .set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, raw(b))
+        .set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, raw(c));
+    if (lengths.rows)
+      node.set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, raw(*lengths.rows));
+    if (lengths.columns)
+      node.set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, raw(*lengths.columns));
+    if (lengths.depth)
+      node.set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, raw(*lengths.depth));
+    node.finalize("a matrix product of cuDNN");
+  }
+  /// The same elements under other extents and strides.
+  void reshape(const CudnnTensor& x, const CudnnTensor& y) {
+    add(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)
+        .set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, raw(x))
+        .set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, raw(y))
+        .finalize("a reshape of cuDNN");
+  }
+
+  /// Batch norm in training: y from x, statistics [1, C, 1, 1] written.
+  struct NormForward {
+    CudnnTensor x, scale, shift, epsilon, mean, inv_std, y;
+  };
+  void batch_norm(const NormForward& t) {
+    add(CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR)
+        .set(CUDNN_ATTR_OPERATION_NORM_FWD_MODE, CUDNN_BATCH_NORM)
+        .set(CUDNN_ATTR_OPERATION_NORM_FWD_PHASE, CUDNN_NORM_FWD_TRAINING)
+        .set(CUDNN_ATTR_OPERATION_NORM_FWD_XDESC, raw(t.x))
+        .set(CUDNN_ATTR_OPERATION_NORM_FWD_SCALE_DESC, raw(t.scale))
+        .set(CUDNN_ATTR_OPERATION_NORM_FWD_BIAS_DESC, raw(t.shift))
+        .set(CUDNN_ATTR_OPERATION_NORM_FWD_EPSILON_DESC, raw(t.epsilon))
+        .set(CUDNN_ATTR_OPERATION_NORM_FWD_MEAN_DESC, raw(t.mean))
+        .set(CUDNN_ATTR_OPERATION_NORM_FWD_INV_VARIANCE_DESC, raw(t.inv_std))
+        .set(CUDNN_ATTR_OPERATION_NORM_FWD_YDESC, raw(t.y))
+        .finalize("a batch norm of cuDNN");
+  }
+  struct NormBackward {
+    CudnnTensor dy, x, scale, mean, inv_std, dscale, dshift, dx;
+  };
+  void batch_norm_backward(const NormBackward& t) {
+    add(CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR)
+        .set(CUDNN_ATTR_OPERATION_NORM_BWD_MODE, CUDNN_BATCH_NORM)
+        .set(CUDNN_ATTR_OPERATION_NORM_BWD_XDESC, raw(t.x))
+        .set(CUDNN_ATTR_OPERATION_NORM_BWD_DYDESC, raw(t.dy))
+        .set(CUDNN_ATTR_OPERATION_NORM_BWD_MEAN_DESC, raw(t.mean))
+        .set(CUDNN_ATTR_OPERATION_NORM_BWD_INV_VARIANCE_DESC, raw(t.inv_std))
+        .set(CUDNN_ATTR_OPERATION_NORM_BWD_SCALE_DESC, raw(t.scale))
+        .set(CUDNN_ATTR_OPERATION_NORM_BWD_DSCALE_DESC, raw(t.dscale))
+        .set(CUDNN_ATTR_OPERATION_NORM_BWD_DBIAS_DESC, raw(t.dshift))
+        .set(CUDNN_ATTR_OPERATION_NORM_BWD_DXDESC, raw(t.dx))
+        .finalize("the gradient of a batch norm by cuDNN");
+  }
+
+  [[nodiscard]] std::vector<cudnnBackendDescriptor_t> operations() const {
+    std::vector<cudnnBackendDescriptor_t> all;
+    for (const auto& node : nodes_) all.push_back(node.raw());
+    return all;
+  }
+  [[nodiscard]] const std::vector<Scalar>& scalars() const { return scalars_; }
+
+ private:
+  static CudnnDescriptor describe(std::int64_t uid, cudnnDataType_t type, const Dims& extents,
+                                  const Dims& strides, std::int64_t alignment) {
+    CudnnDescriptor made(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    made.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, uid)
+        .set(CUDNN_ATTR_TENSOR_DATA_TYPE, type)
+        .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, alignment)
+        .set(CUDNN_ATTR_TENSOR_DIMENSIONS, std::vector(extents.begin(), extents.end()))
+        .set(CUDNN_ATTR_TENSOR_STRIDES, std::vector(strides.begin(), strides.end()));
+    return made;
+  }
+  static CudnnDescriptor describe(const CudnnConvolution& how) {
+    const std::vector<std::int64_t> padding(2, how.padding), stride(2, how.stride), dilation(2, 1);
+    CudnnDescriptor made(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    return made.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT)
+        .set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_CROSS_CORRELATION)
+        .set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, std::int64_t{2})
+        .set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, padding)
+        .set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, padding)
+        .set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, stride)
+        .set(CUDNN_ATTR_CONVOLUTION_DILATIONS, dilation)
+        .finalize("the geometry of a convolution of cuDNN");
+  }
+  CudnnTensor keep(std::int64_t uid, CudnnDescriptor descriptor, const Dims& extents,
+                   const Dims& strides) {
+    descriptor.finalize("a tensor of cuDNN");
+    tensors_.push_back({uid, std::move(descriptor)});
+    return {uid, extents, strides};
+  }
+  [[nodiscard]] const CudnnDescriptor& raw(const CudnnTensor& tensor) const {
+    for (const auto& one : tensors_)
+      if (one.uid == tensor.uid) return one.descriptor;
+    fail("tensor ", tensor.uid, " is of another graph");
+  }
+  CudnnDescriptor& add(cudnnBackendDescriptorType_t type) { return nodes_.emplace_back(type); }
+
+  struct Numbered {
+    std::int64_t uid;
+    CudnnDescriptor descriptor;
+  };
+  std::int64_t next_ = first_own;
+  std::vector<Numbered> tensors_;
+  std::deque<CudnnDescriptor> nodes_;  // references stay
+  std::vector<Scalar> scalars_;
+};
+
+}  // namespace dhp::cuda

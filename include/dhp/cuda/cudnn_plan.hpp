@@ -1,0 +1,168 @@
+// What cuDNN makes of a graph on a device: engines that its heuristics propose, those of them that a caller's rules
+// allow, and plans, which run. Instead of a device its description will do: then everything but running works
+// on a machine without a GPU.
+#pragma once
+
+#include <dhp/cuda/cudnn_graph.hpp>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace dhp::cuda {
+
+/// Whom a graph is for: a handle's device, or a described one.
+class CudnnTarget {
+ public:
+  explicit CudnnTarget(cudnnHandle_t handle) : handle_(handle) {}
+  /// json: a description of a device as cuDNN writes it (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
+  explicit CudnnTarget(const std::string& json)
+      : device_(CudnnDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)
+                    .set_text(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, json)
+                    .finalize("a description of a device for cuDNN")) {}
+  [[nodiscard]] cudnnHandle_t handle() const { return handle_; }
+  [[nodiscard]] const std::optional<CudnnDescriptor>& device() const { return device_; }
+
+ private:
+  cudnnHandle_t handle_ = nullptr;
+  std::optional<CudnnDescriptor> device_;
+};
+
+/// Which engines may be used.
+struct CudnnRules {
+  bool deterministic = false;   ///< the same bits every time
+  bool full_precision = false;  ///< f32 stays f32: no TF32
+  std::size_t workspace_bytes = std::size_t{1} << 30;
+};
+
+/// Engines whose results are further from the exact ones than the sums of f32 are never allowed.
+[[nodiscard]] inline bool allowed(const std::vector<cudnnBackendNumericalNote_t>& notes,
+                                  const CudnnRules& rules) {
+  return std::none_of(notes.begin(), notes.end(), [&](cudnnBackendNumericalNote_t note) {
+    switch (note) {
+      case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC: return rules.deterministic;
+      case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
+      case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS: return rules.full_precision;
+      case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
+      case CUDNN_NUMERICAL_NOTE_FFT:
+      case CUDNN_NUMERICAL_NOTE_WINOGRAD:
+      case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4:
+      case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6:
+      case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13: return true;
+      default: return false;
+    }
+  });
+}
+
+/// One way to run a graph: an engine and its settings.
+class CudnnCandidate {
+ public:
+  explicit CudnnCandidate(CudnnDescriptor config) : config_(std::move(config)) {}
+  [[nodiscard]] const CudnnDescriptor& config() const { return config_; }
+
+  [[nodiscard]] std::vector<cudnnBackendNumericalNote_t> notes() const {
+    return engine().get_all<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                                         CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+  }
+  /// Names it among the candidates for one graph, device and version of cuDNN: "3 2:1 14:5", the engine and
+  /// knob:value.
+  [[nodiscard]] std::string name() const {
+    std::string out = concat(engine().get<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX));
+    for (const auto& choice :
+         config_.get_descriptors(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                                 CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_KNOB_TYPE_COUNTS))
+      out += concat(
+          " ",
+          static_cast<int>(choice.get<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE)),
+          ":", choice.get<std::int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE));
+    return out;
+  }
+
+ private:
+  [[nodiscard]] CudnnDescriptor engine() const {
+    auto found =
+        config_.get_descriptors(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
+    check(!found.empty(), "an engine configuration of cuDNN names no engine");
+    return std::move(found.front());
+  }
+  CudnnDescriptor config_;
+};
+
+/// Engines that cuDNN proposes for the graph and `rules` allow, its favourites first; none where it knows none.
+[[nodiscard]] inline std::vector<CudnnCandidate> candidates(const CudnnGraph& graph,
+                                                            const CudnnTarget& target,
+                                                            const CudnnRules& rules) {
+  CudnnDescriptor operations(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  operations.set_descriptors(CUDNN_ATTR_OPERATIONGRAPH_OPS, graph.operations());
+  if (target.handle() != nullptr) operations.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, target.handle());
+  std::vector<CudnnCandidate> found;
+  if (cudnnBackendFinalize(operations.raw()) != CUDNN_STATUS_SUCCESS) return found;
+  for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK}) {
+    CudnnDescriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, operations)
+        .set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
+    if (target.device()) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.device());
+    // A mode may know nothing of such graphs, and that is no error of ours.
+    if (cudnnBackendFinalize(heuristics.raw()) != CUDNN_STATUS_SUCCESS) continue;
+    constexpr std::int64_t most = 64;
+    for (auto& config : heuristics.get_descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                                   CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, most)) {
+      CudnnCandidate candidate(std::move(config));
+      if (allowed(candidate.notes(), rules)) found.push_back(std::move(candidate));
+    }
+  }
+  return found;
+}
+
+/// Addresses of a plan's arguments, by number.
+struct CudnnArguments {
+  std::vector<std::int64_t> uids;
+  std::vector<std::byte*> addresses;
+
+  CudnnArguments& add(std::int64_t uid, const std::byte* address) {
+    uids.push_back(uid);
+    addresses.push_back(const_cast<std::byte*>(address));  // cuDNN has one list for both
+    return *this;
+  }
+};
+
+/// A graph compiled for a device; keeps nothing of the graph but its constants.
+class CudnnPlan {
+ public:
+  /// Empty where the engine cannot do it after all, which only compiling it tells, or needs too much memory.
+  [[nodiscard]] static std::optional<CudnnPlan> make(const CudnnGraph& graph,
+                                                     const CudnnTarget& target,
+                                                     const CudnnCandidate& candidate,
+                                                     const CudnnRules& rules) {
+    CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, candidate.config());
+    if (target.handle() != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, target.handle());
+    else plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.device());
+    if (cudnnBackendFinalize(plan.raw()) != CUDNN_STATUS_SUCCESS) return {};
+    const auto bytes = plan.get<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
+    if (static_cast<std::size_t>(bytes) > rules.workspace_bytes) return {};
+    return CudnnPlan(std::move(plan), static_cast<std::size_t>(bytes), graph.scalars());
+  }
+  [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
+
+  /// Puts it on the handle's stream. workspace: workspace_bytes() of the device, 16-byte aligned.
+  void run(cudnnHandle_t handle, CudnnArguments arguments, std::byte* workspace) const {
+    for (const auto& scalar : scalars_)
+      arguments.add(scalar.uid, reinterpret_cast<const std::byte*>(&scalar.value));
+    CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, arguments.uids)
+        .set_addresses(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, arguments.addresses)
+        .set_addresses(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, std::vector{workspace})
+        .finalize("the arguments of a plan of cuDNN");
+    check_cudnn(cudnnBackendExecute(handle, plan_.raw(), pack.raw()), "cudnnBackendExecute");
+  }
+
+ private:
+  CudnnPlan(CudnnDescriptor plan, std::size_t bytes, std::vector<CudnnGraph::Scalar> scalars)
+      : plan_(std::move(plan)), workspace_bytes_(bytes), scalars_(std::move(scalars)) {}
+
+  CudnnDescriptor plan_;
+  std::size_t workspace_bytes_;
+  std::vector<CudnnGraph::Scalar> scalars_;
+};
+
+}  // namespace dhp::cuda
