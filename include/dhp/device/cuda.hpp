@@ -12,16 +12,29 @@
 #include <nvtx3/nvToolsExt.h>
 
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
+#include <typeindex>
+#include <typeinfo>
 
 namespace dhp {
 
 struct CudaOptions {
-  int device =
-      -1;  ///< as CUDA numbers the GPUs that this process sees; -1: the thread's current one
+  int device = -1;  ///< as CUDA numbers those that this process sees; -1: the thread's current one
   std::size_t pinned_bytes = std::size_t{64} << 20;
   std::size_t workspace_bytes = std::size_t{64} << 20;  ///< for cuBLASLt
+  bool deterministic = false;  ///< libraries give the same bits in every run and on every like GPU
+  /// A file that keeps which algorithm was the fastest; where empty, what DHP_PLAN_CACHE names, if anything.
+  std::string plan_cache{};
+};
+
+/// What cuda/ keeps with a device from call to call: plans, chosen algorithms.
+struct CudaKept {
+  CudaKept() = default;
+  CudaKept(const CudaKept&) = delete;
+  CudaKept& operator=(const CudaKept&) = delete;
+  virtual ~CudaKept() = default;
 };
 
 /// How many GPUs this process can use; throws Error where CUDA itself cannot.
@@ -172,6 +185,16 @@ class Cuda {
   /// Scratch memory of cuBLASLt, whose calls are ordered on the stream.
   [[nodiscard]] std::byte* workspace() { return workspace_.get(); }
   [[nodiscard]] std::size_t workspace_bytes() const { return options_.workspace_bytes; }
+  [[nodiscard]] const CudaOptions& options() const { return options_; }
+
+  /// The one T of this device, made as T(*this) when first asked for; T keeps no reference to the device,
+  /// which may move.
+  template <class T>
+  [[nodiscard]] T& kept() {
+    auto& slot = kept_[std::type_index(typeid(T))];
+    if (!slot) slot = std::make_unique<T>(*this);
+    return static_cast<T&>(*slot);
+  }
 
  private:
   void check_not_recording(const char* what) const {
@@ -189,6 +212,7 @@ class Cuda {
   std::unique_ptr<CudnnHandle> cudnn_;
   std::shared_ptr<std::byte> workspace_;
   bool recording_ = false;
+  std::map<std::type_index, std::unique_ptr<CudaKept>> kept_;  // goes before what it was made with
 };
 
 static_assert(Device<Cuda>);
