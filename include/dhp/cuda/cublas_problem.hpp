@@ -1,0 +1,110 @@
+// A row-major matrix product as the column-major library sees it. A row-major matrix is, read by columns, its
+// transpose; c^T = op(b)^T op(a)^T, so b comes first, and each keeps its transposition.
+#pragma once
+
+#include <dhp/core/types.hpp>
+#include <dhp/ops/gemm.hpp>
+
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <array>
+#include <compare>
+
+namespace dhp::cuda {
+
+[[nodiscard]] inline cudaDataType_t cublas_type(DType type) {
+  switch (type) {
+    case DType::f64: return CUDA_R_64F;
+    case DType::f32: return CUDA_R_32F;
+    case DType::bf16: return CUDA_R_16BF;
+    case DType::f16: return CUDA_R_16F;
+    default: fail("cuBLASLt has no matrices of ", type);
+  }
+}
+
+/// c [rows, columns] = op(left) op(right), all column-major; extents of left and right as they are stored.
+struct ColumnMajorProduct {
+  struct Matrix {
+    std::int64_t rows = 0, columns = 0;  ///< stored columns are `rows` apart
+    friend auto operator<=>(const Matrix&, const Matrix&) = default;
+  };
+  bool transpose_left = false, transpose_right = false;
+  Matrix left, right, c;
+  friend auto operator<=>(const ColumnMajorProduct&, const ColumnMajorProduct&) = default;
+};
+
+/// Of c [m, n] = op(a) [m, k] op(b) [k, n], all row-major: left is b, right is a.
+[[nodiscard]] constexpr ColumnMajorProduct column_major(bool transpose_a, bool transpose_b,
+                                                        std::int64_t m, std::int64_t n,
+                                                        std::int64_t k) {
+  return {
+      .transpose_left = transpose_b,
+      .transpose_right = transpose_a,
+      .left = transpose_b ? ColumnMajorProduct::Matrix{k, n} : ColumnMajorProduct::Matrix{n, k},
+      .right = transpose_a ? ColumnMajorProduct::Matrix{m, k} : ColumnMajorProduct::Matrix{k, m},
+      .c = {n, m}};
+}
+
+/// The largest power of two up to 256 that divides an address.
+[[nodiscard]] inline std::uint32_t alignment_of(const void* address) {
+  const auto number = reinterpret_cast<std::uintptr_t>(address) | 256;
+  return static_cast<std::uint32_t>(number & (~number + 1));
+}
+
+/// A product with what is done to it before it is stored.
+struct CublasCall {
+  ColumnMajorProduct product;
+  DType in = DType::f32, out = DType::f32;
+  const std::byte* left = nullptr;
+  const std::byte* right = nullptr;
+  std::byte* c = nullptr;
+  double alpha = 1, beta = 0;
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  std::byte* bias =
+      nullptr;  ///< [n], or what is summed over rows; read or written, as the epilogue says
+  DType bias_type = DType::f32;
+  std::byte* aux = nullptr;  ///< [m, n] like c
+};
+
+[[nodiscard]] inline CublasCall cublas_call(ColumnMajorProduct product, DType in, DType out) {
+  CublasCall made;
+  made.product = product;
+  made.in = in;
+  made.out = out;
+  return made;
+}
+
+/// All that the choice of an algorithm depends on.
+struct CublasKey {
+  ColumnMajorProduct product;
+  DType in, out, bias_type;
+  std::int32_t epilogue;
+  bool reads_c;
+  std::array<std::uint32_t, 5> alignments;
+
+  explicit CublasKey(const CublasCall& call)
+      : product(call.product),
+        in(call.in),
+        out(call.out),
+        bias_type(call.bias_type),
+        epilogue(call.epilogue),
+        reads_c(call.beta != 0),
+        alignments{alignment_of(call.left), alignment_of(call.right), alignment_of(call.c),
+                   alignment_of(call.bias), alignment_of(call.aux)} {}
+  friend auto operator<=>(const CublasKey&, const CublasKey&) = default;
+
+  /// One line for files.
+  [[nodiscard]] std::string text() const {
+    const auto& p = product;
+    auto out_text =
+        concat("gemm ", in, " ", out, " ", p.c.rows, " ", p.c.columns, " ",
+               p.transpose_left ? p.left.rows : p.left.columns, p.transpose_left ? " T" : " N",
+               p.transpose_right ? "T" : "N", reads_c ? " reads c" : "", " epilogue ", epilogue,
+               " ", bias_type, " at");
+    for (const auto alignment : alignments) out_text += concat(" ", alignment);
+    return out_text;
+  }
+};
+
+}  // namespace dhp::cuda

@@ -1,0 +1,96 @@
+// TunedChoices: which algorithm was the fastest, by the text of the problem, kept in a small file from run to run. A
+// file that is damaged, or was written by another GPU, driver or version of a library, counts as none.
+#pragma once
+
+#include <dhp/core/open_file.hpp>
+
+#include <charconv>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace dhp::cuda {
+
+class TunedChoices {
+ public:
+  /// environment: one line that names all that choices depend on. No path: they are kept in memory alone.
+  TunedChoices(std::string path, std::string environment)
+      : path_(std::move(path)), environment_(std::move(environment)) {
+    check(is_line(environment_), "the environment of tuned choices is one line");
+    if (!path_.empty()) read();
+  }
+
+  [[nodiscard]] std::optional<std::string> find(const std::string& problem) const {
+    const auto found = choices_.find(problem);
+    return found == choices_.end() ? std::nullopt : std::optional(found->second);
+  }
+  /// Both are one line, and the problem contains no " = ". Other processes may have written to the file
+  /// meanwhile: what they found is kept. A file that cannot be written is no reason to stop.
+  void keep(const std::string& problem, const std::string& choice) {
+    check(is_line(problem) && is_line(choice) && problem.find(separator) == problem.npos,
+          "a tuned choice is a line, got ", problem, " and ", choice);
+    choices_[problem] = choice;
+    if (path_.empty()) return;
+    read();
+    choices_[problem] = choice;
+    try {
+      replace_file(path_, [&](OpenFile& file) { file.write(text()); });
+    } catch (const Error&) {
+      path_.clear();
+    }
+  }
+  [[nodiscard]] std::size_t size() const { return choices_.size(); }
+
+  /// The file's contents: a title, the environment, "problem = choice" a line, and a sum over all of it.
+  [[nodiscard]] std::string text() const {
+    std::string out = concat(title, environment_, "\n");
+    for (const auto& [problem, choice] : choices_) out += concat(problem, separator, choice, "\n");
+    return out + concat(last_line, checksum(out), "\n");
+  }
+
+ private:
+  static constexpr std::string_view title = "dhp tuned choices 1\n";
+  static constexpr std::string_view separator = " = ";
+  static constexpr std::string_view last_line = "sum ";
+
+  [[nodiscard]] static bool is_line(const std::string& text) {
+    return !text.empty() && text.find('\n') == text.npos;
+  }
+  /// FNV-1a (Fowler, Noll, Vo)
+  [[nodiscard]] static std::uint64_t checksum(std::string_view text) {
+    std::uint64_t sum = 0xcbf29ce484222325u;
+    for (const char c : text) sum = (sum ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    return sum;
+  }
+
+  /// Adds the file's choices where it has any for this environment; those at hand stay as they are.
+  void read() {
+    std::string text;
+    try {
+      const OpenFile file(path_, O_RDONLY);
+      constexpr std::uint64_t most = 64 << 20;
+      text.resize(std::min(file.size(), most));
+      file.read(0, std::as_writable_bytes(std::span(text.data(), text.size())));
+    } catch (const Error&) {
+      return;
+    }
+    const auto head = concat(title, environment_, "\n");
+    const auto sum_at = text.rfind(concat("\n", last_line));
+    if (!std::string_view(text).starts_with(head) || sum_at == text.npos) return;
+    const std::string_view body(text.data(), sum_at + 1);
+    if (text.substr(body.size()) != concat(last_line, checksum(body), "\n")) return;
+    for (auto rest = body.substr(head.size()); !rest.empty();) {
+      const auto line = rest.substr(0, rest.find('\n'));
+      rest.remove_prefix(line.size() + 1);
+      if (const auto at = line.find(separator); at != line.npos)
+        choices_.emplace(line.substr(0, at), line.substr(at + separator.size()));
+    }
+  }
+
+  std::string path_;
+  std::string environment_;
+  std::map<std::string, std::string> choices_;
+};
+
+}  // namespace dhp::cuda
