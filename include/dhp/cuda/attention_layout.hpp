@@ -1,0 +1,111 @@
+// Between the layout of our samples and cuDNN's: offsets in elements, lengths of as many samples as a graph has,
+// and the logarithms of the sums, ours [heads, R], cuDNN's [samples, heads, length, 1].
+#pragma once
+
+#include <dhp/cuda/block.hpp>
+#include <dhp/tensor/tensor.hpp>
+
+namespace dhp::cuda {
+
+/// The sample whose rows [offsets[n], offsets[n + 1]) hold `row`; empty samples hold none.
+[[nodiscard]] constexpr std::int64_t sample_of(std::int64_t row, const std::int32_t* offsets,
+                                               std::int64_t samples) {
+  std::int64_t low = 0, high = samples - 1;
+  while (low < high) {
+    const auto middle = (low + high) / 2;
+    if (offsets[middle + 1] > row) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+/// element_offsets[n] = offsets[n] columns, lengths_out[n] = lengths[n]; samples beyond `samples` are empty.
+struct DescribeSamples {
+  std::int64_t samples, graph_samples, columns;
+  const std::int32_t* offsets;
+  const std::int32_t* lengths;
+  std::int64_t* element_offsets;
+  std::int32_t* lengths_out;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    for (auto n = grid_thread(block); n <= graph_samples; n += grid_threads(block)) {
+      element_offsets[n] = std::int64_t{offsets[n < samples ? n : samples]} * columns;
+      if (n < graph_samples) lengths_out[n] = n < samples ? lengths[n] : 0;
+    }
+  }
+};
+
+/// ours[h, r] = theirs[n, h, i] for row i of sample n, 0 where the row is padding.
+struct StatisticsFromCudnn {
+  std::int64_t rows, heads, samples, length;
+  const std::int32_t* offsets;
+  const std::int32_t* lengths;
+  const float* theirs;
+  float* ours;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    for (auto at = grid_thread(block); at < heads * rows; at += grid_threads(block)) {
+      const auto head = at / rows;
+      const auto row = at - head * rows;
+      const auto n = sample_of(row, offsets, samples);
+      const auto i = row - offsets[n];
+      const bool token = i >= 0 && i < lengths[n] && i < length;
+      ours[at] = token ? theirs[(n * heads + head) * length + i] : 0.0f;
+    }
+  }
+};
+
+/// The other way; 0 beyond the lengths, whatever lies there in ours.
+struct StatisticsForCudnn {
+  std::int64_t rows, heads, samples, graph_samples, length;
+  const std::int32_t* offsets;
+  const std::int32_t* lengths;
+  const float* ours;
+  float* theirs;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const auto count = graph_samples * heads * length;
+    for (auto at = grid_thread(block); at < count; at += grid_threads(block)) {
+      const auto i = at % length;
+      const auto head = at / length % heads;
+      const auto n = at / length / heads;
+      const bool token = n < samples && i < lengths[n];
+      theirs[at] = token ? ours[head * rows + offsets[n] + i] : 0.0f;
+    }
+  }
+};
+
+/// x[r] = 0 for rows that are padding; a warp looks at a row at a time, and leaves tokens alone.
+template <class T>
+struct ClearPadding {
+  std::int64_t rows, columns, samples;
+  const std::int32_t* offsets;
+  const std::int32_t* lengths;
+  T* x;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const auto warps = grid_threads(block) / warp_size;
+    const auto lane = block.thread() % warp_size;
+    for (auto row = grid_thread(block) / warp_size; row < rows; row += warps) {
+      const auto n = sample_of(row, offsets, samples);
+      if (row - offsets[n] < lengths[n]) continue;
+      for (auto column = std::int64_t{lane}; column < columns; column += warp_size)
+        x[row * columns + column] = T(0.0f);
+    }
+  }
+};
+
+template <class T, KernelDevice Dev>
+void clear_padding(Dev& dev, View<Dev> x, ConstView<Dev> offsets, ConstView<Dev> lengths) {
+  if (x.count() == 0) return;
+  launch(
+      dev, grid_for(x.rows() * warp_size),
+      ClearPadding<T>{x.rows(), x.columns(), lengths.count(), offsets.template data<std::int32_t>(),
+                      lengths.template data<std::int32_t>(), x.template data<T>()});
+}
+
+}  // namespace dhp::cuda

@@ -1,0 +1,144 @@
+// conv2d on a GPU: cuDNN's kernels for f32, bf16 and f16, channels last; f64 and what cuDNN cannot by dhp's own. The
+// gradient of 16-bit weights is summed in f32, rounded to 16 bits once per call, and then added to dw in f32:
+// cuDNN has no fast kernels that would store f32 there. A 1x1 convolution without stride is a matrix
+// product, whose gradient is not rounded.
+#pragma once
+
+#include <dhp/cuda/cublas_gemm.hpp>
+#include <dhp/cuda/plan_cache.hpp>
+
+namespace dhp::cuda {
+
+/// A convolution as cuDNN numbers its dims; channels lie together.
+struct Conv2dProblem {
+  static constexpr std::int64_t x_uid = 1, w_uid = 2, y_uid = 3;
+  enum class Kind { forward, backward_data, backward_filter };
+
+  Kind kind;
+  DType type;
+  Dims x, w, y;
+  Conv2dGeometry geometry;
+  std::int64_t alignment;  ///< of all addresses, in bytes
+
+  /// x [N, H, W, C], w [O, K, K, C], y [N, OH, OW, O], all or their gradients.
+  Conv2dProblem(Kind of_kind, DType of_type, const Shape& x_shape, const Shape& w_shape,
+                const Shape& y_shape, Conv2dGeometry of_geometry, std::int64_t of_alignment)
+      : kind(of_kind),
+        type(of_type),
+        x(channels_second(x_shape)),
+        w(channels_second(w_shape)),
+        y(channels_second(y_shape)),
+        geometry(of_geometry),
+        alignment(of_alignment) {}
+
+  [[nodiscard]] CudnnGraph graph() const {
+    CudnnGraph made;
+    const auto argument = [&](std::int64_t uid, const Dims& extents) {
+      return made.argument(uid, cudnn_type(type), extents, nhwc_strides(extents), alignment);
+    };
+    const auto image = argument(x_uid, x);
+    const auto weights = argument(w_uid, w);
+    const auto result = argument(y_uid, y);
+    const CudnnConvolution how{.padding = geometry.padding, .stride = geometry.stride};
+    switch (kind) {
+      case Kind::forward: made.convolve(image, weights, result, how); break;
+      case Kind::backward_data: made.convolve_backward_data(result, weights, image, how); break;
+      case Kind::backward_filter: made.convolve_backward_filter(image, result, weights, how); break;
+    }
+    return made;
+  }
+  [[nodiscard]] CudnnRules rules(bool deterministic) const {
+    return {.deterministic = deterministic, .full_precision = type == DType::f32};
+  }
+  /// One line; OH and OW follow from the rest.
+  [[nodiscard]] std::string text() const {
+    constexpr const char* names[] = {"forward", "backward_data", "backward_filter"};
+    return concat("conv2d ", names[static_cast<int>(kind)], " ", type, " n ", x[0], " c ", x[1],
+                  " h ", x[2], " w ", x[3], " o ", w[0], " kernel ", geometry.kernel, " stride ",
+                  geometry.stride, " padding ", geometry.padding, " at ", alignment);
+  }
+
+ private:
+  static Dims channels_second(const Shape& shape) {
+    return {shape[0], shape[3], shape[1], shape[2]};
+  }
+};
+
+/// cuDNN's share of the work; false where it can do nothing.
+template <class Dev>
+[[nodiscard]] bool cudnn_convolve(Dev& dev, Conv2dProblem::Kind kind, ConstView<Dev> x,
+                                  ConstView<Dev> w, ConstView<Dev> y, Conv2dGeometry geometry) {
+  if (x.dtype() == DType::f64) return false;
+  const auto alignment = std::min({alignment_of(x.bytes()), alignment_of(w.bytes()),
+                                   alignment_of(y.bytes()), std::uint32_t{16}});
+  const Conv2dProblem problem(kind, x.dtype(), x.shape(), w.shape(), y.shape(), geometry,
+                              alignment);
+  CudnnArguments arguments;
+  arguments.add(Conv2dProblem::x_uid, x.bytes())
+      .add(Conv2dProblem::w_uid, w.bytes())
+      .add(Conv2dProblem::y_uid, y.bytes());
+  return dev.template kept<CudnnPlans>().run(dev, problem.text(),
+                                             problem.rules(dev.options().deterministic), arguments,
+                                             [&] { return problem.graph(); });
+}
+
+/// dw = beta dw + gradient, of other types.
+template <class Dev>
+void accumulate(Dev& dev, double beta, ConstView<Dev> gradient, View<Dev> dw) {
+  if (beta == 0) return cast_on(dev, gradient, dw);
+  if (beta != 1) scale_on(dev, beta, dw);
+  axpy_on(dev, 1.0, gradient, dw);
+}
+
+}  // namespace dhp::cuda
+
+namespace dhp {
+
+template <KernelDevice Dev>
+  requires std::same_as<Dev, Cuda>
+void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeometry geometry,
+                       View<Dev> y) {
+  if (y.count() == 0) return;
+  using Kind = cuda::Conv2dProblem::Kind;
+  if (x.count() > 0 && cuda::cudnn_convolve(dev, Kind::forward, x, w, ConstView<Dev>(y), geometry))
+    return;
+  cuda::plain_conv2d_forward(dev, x, w, geometry, y);
+}
+
+template <KernelDevice Dev>
+  requires std::same_as<Dev, Cuda>
+void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv2dGeometry geometry,
+                             View<Dev> dx) {
+  if (dx.count() == 0) return;
+  using Kind = cuda::Conv2dProblem::Kind;
+  if (dy.count() > 0 &&
+      cuda::cudnn_convolve(dev, Kind::backward_data, ConstView<Dev>(dx), w, dy, geometry))
+    return;
+  cuda::plain_conv2d_backward_data(dev, dy, w, geometry, dx);
+}
+
+template <KernelDevice Dev>
+  requires std::same_as<Dev, Cuda>
+void conv2d_backward_filter_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
+                               Conv2dGeometry geometry, View<Dev> dw, double beta) {
+  if (dw.count() == 0) return;
+  using Kind = cuda::Conv2dProblem::Kind;
+  if (x.count() > 0 && geometry.kernel == 1 && geometry.stride == 1 && geometry.padding == 0) {
+    const auto as_rows = [](const auto& view) { return view.as({view.rows(), view.columns()}); };
+    return gemm_on(dev, as_rows(dy), as_rows(x), dw.as({dy.columns(), x.columns()}),
+                   GemmOptions{.transpose_a = true, .beta = beta}, ConstView<Dev>());
+  }
+  if (x.count() > 0 && dy.count() > 0) {
+    if (beta == 0 && x.dtype() == dw.dtype()) {
+      if (cuda::cudnn_convolve(dev, Kind::backward_filter, x, ConstView<Dev>(dw), dy, geometry))
+        return;
+    } else {
+      const Tensor<Dev> gradient(dev, x.dtype(), dw.shape());
+      if (cuda::cudnn_convolve(dev, Kind::backward_filter, x, gradient.view(), dy, geometry))
+        return cuda::accumulate(dev, beta, gradient.view(), dw);
+    }
+  }
+  cuda::plain_conv2d_backward_filter(dev, x, dy, geometry, dw, beta);
+}
+
+}  // namespace dhp
