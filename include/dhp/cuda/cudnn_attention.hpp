@@ -160,7 +160,7 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
     if (dq_sums) arguments.add(Uids::dq_sums, sums.view().bytes());
     if (dev.template kept<cuda::CudnnPlans>().run(
             dev, attention.text(dq_sums ? "backward" : "backward in order"),
-            {.deterministic = !dq_sums}, arguments,
+            {.deterministic = !dq_sums, .workspace_bytes = std::size_t{8} << 30}, arguments,
             [&] { return cuda::attention_backward_graph(e, dq_sums); }))
       return cuda::clear_all_padding(dev, sequences, {dq, dk, dv});
   }

@@ -194,7 +194,7 @@ class AttentionTensors {
   graph.pointwise(CUDNN_POINTWISE_SUB, dp, inner_products, centred);
   const auto weighted = make.scores();
   graph.pointwise(CUDNN_POINTWISE_MUL, centred, probabilities, weighted);
-  const auto ds = make.scores(extents.type);
+  const auto ds = make.scores();
   graph.pointwise(CUDNN_POINTWISE_MUL, weighted, scale, ds);
   const auto turned_ds = graph.inner(turned_extents, turned_strides, extents.type);
   graph.reshape(ds, turned_ds);

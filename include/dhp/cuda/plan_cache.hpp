@@ -27,6 +27,15 @@ class CudnnPlans : public CudaKept {
     return true;
   }
 
+  /// Whether cuDNN proposes any way to run it. Compiles and launches nothing.
+  template <class Build>
+  [[nodiscard]] bool can(const std::string& problem, const CudnnRules& rules, Build build) {
+    if (const auto found = plans_.find(problem); found != plans_.end())
+      return found->second.has_value();
+    const auto graph = built(build);
+    return graph && !candidates(*graph, target_, rules).empty();
+  }
+
  private:
   static void run(Cuda& dev, const CudnnPlan& plan, const CudnnArguments& arguments) {
     // Calls are ordered on the stream, so all may use one workspace.
