@@ -1,0 +1,151 @@
+// Reductions on the GPU.
+#pragma once
+
+#include <dhp/cuda/column_reduce.hpp>
+#include <dhp/ops/reduce.hpp>
+
+namespace dhp::cuda {
+
+struct Itself {
+  constexpr double operator()(double value) const { return value; }
+};
+struct Square {
+  constexpr double operator()(double value) const { return value * value; }
+};
+
+/// parts[block] = the sum of f over the block's share of x, in double.
+template <int width, class T, class F>
+struct SumParts {
+  F f;
+  std::int64_t count;
+  const T* x;
+  double* parts;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    constexpr int together = 4;  // loads under way
+    const std::int64_t packs = count / width, step = grid_threads(block);
+    double total = 0;
+    auto pack = grid_thread(block);
+    for (; pack + (together - 1) * step < packs; pack += together * step) {
+      Pack<T, width> in[together];
+      for (int at = 0; at < together; ++at) in[at] = load<width>(x + (pack + at * step) * width);
+      for (int at = 0; at < together; ++at) add(in[at], total);
+    }
+    for (; pack < packs; pack += step) add(load<width>(x + pack * width), total);
+    for (auto at = packs * width + grid_thread(block); at < count; at += step)
+      total += f(static_cast<double>(x[at]));
+    total = block_reduce(block, total, block.template shared<double>());
+    if (block.thread() == 0) parts[block.index()] = total;
+  }
+
+ private:
+  constexpr void add(const Pack<T, width>& in, double& total) const {
+    double sum = 0;
+    for (int at = 0; at < width; ++at) sum += f(static_cast<double>(in.at[at]));
+    total += sum;
+  }
+};
+
+/// out = the sum of parts, by one block.
+struct SumOfParts {
+  std::int64_t count;
+  const double* parts;
+  double* out;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    double total = 0;
+    for (std::int64_t at = block.thread(); at < count; at += block.threads()) total += parts[at];
+    total = block_reduce(block, total, block.template shared<double>());
+    if (block.thread() == 0) *out = total;
+  }
+};
+
+/// flag = 1 if an element of x is NaN or infinite: whoever finds one stores the same value.
+template <int width, class T>
+struct FindNonfinite {
+  std::int64_t count;
+  const T* x;
+  std::int32_t* flag;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    bool finite = true;
+    const std::int64_t packs = count / width;
+    for (auto pack = grid_thread(block); pack < packs; pack += grid_threads(block)) {
+      const auto in = load<width>(x + pack * width);
+      for (int at = 0; at < width; ++at) finite &= is_finite(in.at[at]);
+    }
+    for (auto at = packs * width + grid_thread(block); at < count; at += grid_threads(block))
+      finite &= is_finite(x[at]);
+    if (!finite) *flag = 1;
+  }
+
+ private:
+  static constexpr bool is_finite(T x) {
+    const auto value = static_cast<Accumulator<T>>(x);
+    return value - value == 0;  // NaN where it is not finite
+  }
+};
+
+/// out = the sum of f over x. A block's scratch is small, so that few parts are left for the last block.
+template <KernelDevice Dev, class T, class F>
+void sum_all(Dev& dev, std::int64_t count, const T* x, F f, double* out) {
+  constexpr int width = pack_size<T>;
+  constexpr std::size_t shared = sizeof(double) * block_reduce_scratch;
+  auto grid = grid_for((count + 4 * width - 1) / (4 * width), 256, 132 * 8);
+  grid.shared_bytes = shared;
+  Tensor<Dev> scratch(dev, DType::f64, {grid.blocks});
+  double* const parts = scratch.mut().template data<double>();
+  if (packs_fit<width>(0, x)) launch(dev, grid, SumParts<width, T, F>{f, count, x, parts});
+  else launch(dev, grid, SumParts<1, T, F>{f, count, x, parts});
+  launch(dev, Grid{1, 256, shared}, SumOfParts{grid.blocks, parts, out});
+}
+
+}  // namespace dhp::cuda
+
+namespace dhp {
+
+template <KernelDevice Dev>
+void column_sums_on(Dev& dev, ConstView<Dev> x, View<Dev> sums, double beta) {
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const T* const from = x.template data<T>();
+    const cuda::ColumnTerms<T> terms{from, x.columns()};
+    const cuda::AddColumn<A> finish{sums.template data<A>(), beta};
+    cuda::with_width<T>(
+        x.columns(),
+        [&](auto width) { cuda::reduce_columns(dev, x.rows(), x.columns(), width, terms, finish); },
+        from);
+  });
+}
+template <KernelDevice Dev>
+void sum_on(Dev& dev, ConstView<Dev> x, View<Dev> out) {
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    cuda::sum_all(dev, x.count(), x.template data<T>(), cuda::Itself(),
+                  out.template data<double>());
+  });
+}
+template <KernelDevice Dev>
+void sum_of_squares_on(Dev& dev, ConstView<Dev> x, View<Dev> out) {
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    cuda::sum_all(dev, x.count(), x.template data<T>(), cuda::Square(),
+                  out.template data<double>());
+  });
+}
+template <KernelDevice Dev>
+void find_nonfinite_on(Dev& dev, ConstView<Dev> x, View<Dev> flag) {
+  if (x.count() == 0) return;
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    constexpr int width = cuda::pack_size<T>;
+    const T* const from = x.template data<T>();
+    auto* const found = flag.template data<std::int32_t>();
+    const auto grid = cuda::grid_for((x.count() + width - 1) / width);
+    if (cuda::packs_fit<width>(0, from))
+      launch(dev, grid, cuda::FindNonfinite<width, T>{x.count(), from, found});
+    else launch(dev, grid, cuda::FindNonfinite<1, T>{x.count(), from, found});
+  });
+}
+
+}  // namespace dhp

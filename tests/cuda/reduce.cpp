@@ -1,0 +1,168 @@
+// Reductions: sizes around packs, tiles and blocks, addresses that do not allow packs, no rows at all.
+#include <dhp/cpu/reduce.hpp>
+#include <dhp/cuda/reduce.hpp>
+#include <tests/cuda/gpu.hpp>
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+template <class T>
+void check_column_sums(const Shape& shape, double beta) {
+  using A = Accumulator<T>;
+  CAPTURE(to_text(shape));
+  Gpu gpu;
+  Cpu cpu;
+  // With beta 0, what was there (NaN) is not read.
+  auto sums = beta == 0 ? Tensor<Gpu>(gpu, dtype_of<A>(), {shape.back()})
+                        : random_on<A>(gpu, {shape.back()}, 2);
+  column_sums(gpu, random_on<T>(gpu, shape, 1), sums.mut(), beta);
+  auto expected = oracle_of<A>(cpu, {shape.back()}, 2);
+  column_sums(cpu, oracle_of<T>(cpu, shape, 1), expected.mut(), beta);
+  // A sum of terms near 1 that may cancel.
+  const double size = std::sqrt(static_cast<double>(shape.rows())) + 1;
+  CHECK(distance(widened(gpu, sums), widened(expected), size) <= tolerance<A>);
+}
+
+template <class T>
+double on_gpu(Gpu& gpu, ConstView<Gpu> x, bool squares) {
+  Tensor<Gpu> out(gpu, DType::f64, {1});
+  if (squares) sum_of_squares(gpu, x, out.mut());
+  else sum(gpu, x, out.mut());
+  return widened(gpu, out)[0];
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("column sums agree with the Cpu, from one element to many tiles", T, double,
+                   float, bf16, f16) {
+  for (const auto& shape : {Shape{1, 1},
+                            {0, 5},
+                            {1, 8},
+                            {700, 1},
+                            {3, 2},
+                            {37, 3},
+                            {5, 7, 24},
+                            {2, 522},
+                            {259, 64},
+                            {2100, 8},
+                            {9, 257}})
+    check_column_sums<T>(shape, 0.5);
+  check_column_sums<T>({33, 16}, 0);
+  check_column_sums<T>({0, 16}, 0);
+}
+
+TEST_CASE("column sums of many short and of few long rows") {
+  check_column_sums<float>({9000, 3}, 0);
+  check_column_sums<bf16>({2, 30522}, 0);
+}
+
+TEST_CASE_TEMPLATE("column sums of rows that packs cannot read", T, float, bf16) {
+  Gpu gpu;
+  Cpu cpu;
+  const auto all = random_on<T>(gpu, {101 * 8}, 1);
+  Tensor<Gpu> sums(gpu, DType::f32, {8});
+  column_sums(gpu, all.view().slice(1, 801).as({100, 8}), sums.mut(), 0);
+  Tensor<Cpu> expected(cpu, DType::f64, {8});
+  const auto oracle = oracle_of<T>(cpu, {101 * 8}, 1);
+  column_sums(cpu, oracle.view().slice(1, 801).as({100, 8}), expected.mut(), 0);
+  CHECK(relative_error(widened(gpu, sums), widened(expected)) <= tolerance<float>);
+}
+
+TEST_CASE("tiles cover a matrix of any size, in numbers that a GPU can start") {
+  for (const std::int64_t rows : {1, 2, 31, 33, 12544, 3211264})
+    for (const std::int64_t columns : {1, 3, 64, 255, 264, 768, 2048, 30522, 1 << 20})
+      for (const int width : {1, 2, 8}) {
+        if (columns % width != 0) continue;
+        CAPTURE(rows);
+        CAPTURE(columns);
+        CAPTURE(width);
+        const auto tiles = cuda::column_tiles(rows, columns, width);
+        CHECK(tiles.across * tiles.down <= tiles.threads);
+        CHECK(tiles.across * tiles.down > tiles.threads / 2);
+        CHECK(tiles.tiles_across * tiles.across * width >= columns);
+        CHECK((tiles.tiles_across - 1) * tiles.across * width < columns);
+        CHECK(tiles.tiles_down * tiles.tile_rows >= rows);
+        CHECK((tiles.tiles_down - 1) * tiles.tile_rows < rows);
+        CHECK(tiles.tiles_down * tiles.tiles_across <= std::max(1056L, tiles.tiles_across));
+        const auto second = cuda::one_tile_down(tiles.tiles_down, columns);
+        CHECK(second.across * second.down == second.threads);
+        CHECK(second.tiles_across * second.across >= columns);
+      }
+}
+
+TEST_CASE_TEMPLATE("sum and sum of squares are taken in double", T, double, float, bf16, f16) {
+  Gpu gpu;
+  Cpu cpu;
+  for (const std::int64_t count : {0, 1, 9, 255, 9011})
+    for (const std::int64_t skip : {0, 1}) {
+      if (skip > count) continue;
+      CAPTURE(count);
+      CAPTURE(skip);
+      const auto x = random_on<T>(gpu, {count}, 1);
+      const auto expected = widened(random_tensor<T>(cpu, {count}, 1));
+      double total = 0, squares = 0;
+      for (auto at = static_cast<std::size_t>(skip); at < expected.size(); ++at) {
+        total += expected[at];
+        squares += expected[at] * expected[at];
+      }
+      CHECK(std::abs(on_gpu<T>(gpu, x.view().slice(skip, count), false) - total) <=
+            1e-13 * (1 + squares));
+      CHECK(std::abs(on_gpu<T>(gpu, x.view().slice(skip, count), true) - squares) <=
+            1e-13 * squares);
+    }
+}
+
+TEST_CASE("a sum is the same every time, and loses nothing that double holds") {
+  Gpu gpu;
+  std::vector<float> values(20000, 1.0f);
+  values[3] = 0x1p40f;
+  const auto x = Tensor<Gpu>::from_host(gpu, {20000}, values);
+  const double first = on_gpu<float>(gpu, x, false);
+  CHECK(first == 0x1p40 + 19999);
+  for (int turn = 0; turn < 2; ++turn) CHECK(on_gpu<float>(gpu, x, false) == first);
+}
+
+TEST_CASE_TEMPLATE("one element that is not finite is found wherever it is", T, double, float, bf16,
+                   f16) {
+  Gpu gpu;
+  Cpu cpu;
+  const std::int64_t count = 1003;
+  const auto found = [&](double value, std::int64_t at, std::int64_t skip) {
+    auto host = random_tensor<T>(cpu, {count}, 1);
+    if (at >= 0) host.mut().template data<T>()[at] = static_cast<T>(value);
+    const auto x = to_gpu(gpu, host);
+    auto flag = Tensor<Gpu>::zeros(gpu, DType::i32, {1});
+    find_nonfinite(gpu, x.view().slice(skip, count), flag.mut());
+    return flag.template to_host<std::int32_t>(gpu)[0];
+  };
+  CHECK(found(0, -1, 0) == 0);
+  for (const std::int64_t skip : {0, 1})
+    for (const std::int64_t at : {1, 500, 1002}) {
+      CAPTURE(at);
+      CHECK(found(infinity, at, skip) == 1);
+      CHECK(found(-infinity, at, skip) == 1);
+      CHECK(found(NAN, at, skip) == 1);
+    }
+  CHECK(found(NAN, 0, 1) == 0);  // before the view
+}
+
+TEST_CASE("the flag stays set where all is finite") {
+  Gpu gpu;
+  const std::vector<float> largest{std::numeric_limits<float>::max()};
+  const std::vector<std::int32_t> set{1};
+  auto flag = Tensor<Gpu>::from_host(gpu, {1}, set);
+  find_nonfinite(gpu, Tensor<Gpu>::from_host(gpu, {1}, largest), flag.mut());
+  CHECK(flag.to_host<std::int32_t>(gpu)[0] == 1);
+  flag = Tensor<Gpu>::zeros(gpu, DType::i32, {1});
+  find_nonfinite(gpu, Tensor<Gpu>::from_host(gpu, {1}, largest), flag.mut());
+  find_nonfinite(gpu, Tensor<Gpu>(gpu, DType::f32, {0}), flag.mut());
+  CHECK(flag.to_host<std::int32_t>(gpu)[0] == 0);
+}
