@@ -44,6 +44,14 @@ namespace {
   dhp::fail("unknown --optimizer \"", options.optimizer, "\"; choose sgd, lars, adamw or lamb");
 }
 
+/// This rank's device. Ranks on GPUs have each their own, which is their thread's current one.
+template <class D>
+[[nodiscard]] D make_device(const RunOptions& options) {
+  if constexpr (D::host_accessible) return D({.threads = options.threads});
+  else if (options.mesh.size() == 1) return D({.device = options.device});
+  else return D();
+}
+
 /// One rank's run; rank 0 alone speaks and writes.
 class TrainingRun {
  public:
@@ -296,12 +304,12 @@ class TrainingRun {
 }  // namespace
 
 void run_training(const TrainingSetup& setup) {
-  dhp::run_ranks(setup.options.mesh.size(),
-                 [&](dhp::Comm<Dev> world) {
-                   Dev dev({.threads = setup.options.threads});
-                   TrainingRun(dev, std::move(world), setup).run();
-                 },
-                 {.timeout_s = setup.options.comm_timeout});
+  dhp::run_ranks<Dev>(setup.options.mesh.size(),
+                      [&](dhp::Comm<Dev> world) {
+                        auto dev = make_device<Dev>(setup.options);
+                        TrainingRun(dev, std::move(world), setup).run();
+                      },
+                      {.timeout_s = setup.options.comm_timeout});
 }
 
 int exit_status_of(const std::function<void()>& body) {

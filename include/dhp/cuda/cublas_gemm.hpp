@@ -4,7 +4,7 @@
 
 #include <dhp/cuda/cublas_plan.hpp>
 #include <dhp/cuda/elementwise.hpp>
-#include <dhp/cuda/plain.hpp>
+#include <dhp/cuda/plain_gemm.hpp>
 #include <dhp/cuda/prefill.hpp>
 
 #include <concepts>

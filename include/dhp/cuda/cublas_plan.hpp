@@ -5,6 +5,8 @@
 #include <dhp/cuda/cublas_problem.hpp>
 #include <dhp/cuda/tuning.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -117,7 +119,9 @@ struct CublasAlgorithm {
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(call.right));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(call.c));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(call.c));
-  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
+  // Not a vector: nvcc 13 ends with an internal error on a vector of this type.
+  std::array<cublasLtMatmulHeuristicResult_t, 16> results{};
+  most = std::min(most, static_cast<int>(results.size()));
   int count = 0;
   const auto code =
       cublasLtMatmulAlgoGetHeuristic(dev.cublas(), product.how(), product.left(), product.right(),

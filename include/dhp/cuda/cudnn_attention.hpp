@@ -6,7 +6,7 @@
 #include <dhp/cuda/attention_layout.hpp>
 #include <dhp/cuda/cublas_problem.hpp>
 #include <dhp/cuda/cudnn_attention_graph.hpp>
-#include <dhp/cuda/plain.hpp>
+#include <dhp/cuda/plain_attention.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 
 #include <bit>

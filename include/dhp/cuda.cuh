@@ -1,0 +1,10 @@
+// dhp on the GPU: all of dhp and the kernels of device Cuda, its own and those of cuBLASLt and cuDNN. For nvcc,
+// with --expt-relaxed-constexpr.
+#pragma once
+
+#include <dhp/cuda/cublas_gemm.hpp>
+#include <dhp/cuda/cudnn_attention.hpp>
+#include <dhp/cuda/cudnn_conv2d.hpp>
+#include <dhp/cuda/kernels.hpp>
+#include <dhp/cuda/launch.cuh>
+#include <dhp/dhp.hpp>
