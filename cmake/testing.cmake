@@ -19,36 +19,6 @@ function(dhp_label_test test folder speed)
   set_tests_properties(${test} PROPERTIES LABELS "${folder};${speed}" TIMEOUT ${seconds})
 endfunction()
 
-# dhp_tests_of_this_tree(<out> <by nvcc> <file>...): which of the files this tree compiles, and which of those
-# nvcc does. A tree for the Cpu compiles all but what includes CUDA; kernels then run emulated. A tree for GPUs
-# compiles only what runs on one: tests/cuda, what is typed over DefaultDevice, and what includes CUDA.
-function(dhp_tests_of_this_tree out by_nvcc)
-  set(all "")
-  set(gpu "")
-  foreach(file IN LISTS ARGN)
-    file(STRINGS ${file} includes_cuda REGEX "^#include <(dhp/device/cuda|dhp/comm/nccl|cu|nccl)")
-    file(STRINGS ${file} includes_nccl REGEX "^#include <(dhp/comm/nccl|nccl)")
-    file(STRINGS ${file} on_device REGEX
-      "^#include <(dhp/default_device.hpp|dhp/cuda.cuh|dhp/cuda/launch.cuh|tests/cuda/gpu.hpp)>")
-    if(DHP_DEVICE STREQUAL cpu)
-      if(NOT includes_cuda)
-        list(APPEND all ${file})
-      endif()
-    elseif(includes_nccl AND NOT TARGET dhp::nccl)
-      message(STATUS "dhp: not compiled without NCCL: ${file}")
-    else()
-      if(on_device)
-        list(APPEND gpu ${file})
-      endif()
-      if(on_device OR includes_cuda)
-        list(APPEND all ${file})
-      endif()
-    endif()
-  endforeach()
-  set(${out} ${all} PARENT_SCOPE)
-  set(${by_nvcc} ${gpu} PARENT_SCOPE)
-endfunction()
-
 # A test's command begins with this where the test needs what a tree for GPUs may not find: a GPU.
 set(dhp_on_gpu "")
 if(DHP_DEVICE STREQUAL cuda)
@@ -57,28 +27,12 @@ if(DHP_DEVICE STREQUAL cuda)
   set(dhp_on_gpu ${PROJECT_SOURCE_DIR}/tests/support/on_gpu.sh $<TARGET_FILE:gpu_present>)
 endif()
 
-# dhp_doctest_folder(<folder> <file>...): one executable for a folder, since linking costs more than
-# most tests do; one ctest entry for each file of it.
-function(dhp_doctest_folder folder)
-  dhp_tests_of_this_tree(files by_nvcc ${ARGN})
-  if(NOT files)
-    return()
-  endif()
-  set(target test_${folder})
-  add_executable(${target} ${files})
-  dhp_device_sources(${by_nvcc})
-  target_link_libraries(${target} PRIVATE dhp_device dhp_doctest_main dhp_files)
-  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  # The Cpu twins, which kernels are compared with, are a test's most expensive code, and need not be fast.
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O1>)
-  # Folders to the left of the ops need no kernels, and should not pay for parsing them.
-  if(NOT folder MATCHES "^(core|device|tensor|comm|data)$" AND DHP_DEVICE STREQUAL cpu)
-    target_link_libraries(${target} PRIVATE dhp_precompiled)
-  endif()
+# dhp_doctest_entries(<folder> <program> <files> [<command before it>...]): a ctest entry for each file.
+function(dhp_doctest_entries folder target files)
   foreach(file IN LISTS files)
     cmake_path(GET file STEM name)
     set(test ${folder}.${name})
-    add_test(NAME ${test} COMMAND ${dhp_on_gpu} $<TARGET_FILE:${target}> --source-file=*/${name}.cpp)
+    add_test(NAME ${test} COMMAND ${ARGN} $<TARGET_FILE:${target}> --source-file=*/${name}.cpp)
     # doctest is content when no case matches; we are not.
     set_tests_properties(${test} PROPERTIES
       FAIL_REGULAR_EXPRESSION "test cases: +0 " SKIP_RETURN_CODE 77)
@@ -88,10 +42,55 @@ function(dhp_doctest_folder folder)
       dhp_label_test(${test} ${folder} quick)
     endif()
   endforeach()
+endfunction()
+
+# dhp_doctest_program(<folder> <program> <file>...): with doctest's main and a check that no case is lost.
+function(dhp_doctest_program folder target)
+  add_executable(${target} ${ARGN})
+  target_link_libraries(${target} PRIVATE dhp_doctest_main dhp_files dhp_build)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   # A case that sits in a shared header would be in no file's entry, and so never run.
-  add_test(NAME structure.cases_of_${folder} COMMAND ${PROJECT_SOURCE_DIR}/tests/structure/cases.sh
-    $<TARGET_FILE:${target}> ${files})
-  dhp_label_test(structure.cases_of_${folder} structure quick)
+  string(REGEX REPLACE "^test_" "structure.cases_of_" test ${target})
+  add_test(NAME ${test} COMMAND ${PROJECT_SOURCE_DIR}/tests/structure/cases.sh
+    $<TARGET_FILE:${target}> ${ARGN})
+  dhp_label_test(${test} structure quick)
+endfunction()
+
+# dhp_doctest_folder(<folder> <file>...): one executable for a folder, since linking costs more than
+# most tests do, and one for those of its files that need CUDA's libraries, but not nvcc.
+function(dhp_doctest_folder folder)
+  dhp_sort_tests(${ARGN})
+  if(DHP_DEVICE STREQUAL cuda)
+    set(files ${on_device})
+    set(hosted ${libraries} ${gpu})
+  else()
+    set(files ${plain} ${on_device})
+    set(hosted ${libraries})
+  endif()
+
+  set(target test_${folder})
+  if(files)
+    dhp_doctest_program(${folder} ${target} ${files})
+    dhp_doctest_entries(${folder} ${target} "${files}" ${dhp_on_gpu})
+    dhp_device_sources(${files})
+    target_link_libraries(${target} PRIVATE dhp_device)
+    # The Cpu twins, which kernels are compared with, are a test's most expensive code, and need not be fast.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O1>)
+  endif()
+  # Folders to the left of the ops need no kernels, and should not pay for parsing them.
+  if(files AND NOT folder MATCHES "^(core|device|tensor|comm|data)$" AND DHP_DEVICE STREQUAL cpu)
+    target_link_libraries(${target} PRIVATE dhp_precompiled)
+  endif()
+
+  if(hosted AND NOT DHP_SANITIZE)
+    dhp_doctest_program(${folder} ${target}_libraries ${hosted})
+    target_link_libraries(${target}_libraries PRIVATE
+      dhp::cuda $<$<TARGET_EXISTS:dhp::nccl>:dhp::nccl>)
+    dhp_doctest_entries(${folder} ${target}_libraries "${libraries}")
+    if(DHP_DEVICE STREQUAL cuda)
+      dhp_doctest_entries(${folder} ${target}_libraries "${gpu}" ${dhp_on_gpu})
+    endif()
+  endif()
 endfunction()
 
 # dhp_script_test(<name> <folder> <quick|slow> <command>...): any other program; 77 means skipped.

@@ -1,0 +1,62 @@
+# Which test files a tree compiles, with what, and which of them need a GPU: all read off their includes.
+
+# dhp_reached_headers(<out> <file>): what a file includes, and what the .hpp files of this project among that
+# include in turn. Not .cuh: those are for nvcc, and the .hpp files that choose them by compiler have others, too.
+function(dhp_reached_headers out file)
+  get_property(known GLOBAL PROPERTY dhp_reached_${file} SET)
+  if(NOT known)
+    set_property(GLOBAL PROPERTY dhp_reached_${file} "")  # ends a cycle
+    file(STRINGS ${file} lines REGEX "^#include <.*>")
+    list(TRANSFORM lines REPLACE "^#include <(.*)>.*$" "\\1")
+    set(reached ${lines})
+    foreach(header IN LISTS lines)
+      foreach(root IN ITEMS ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR})
+        if(header MATCHES "^(dhp|tests|examples)/.*\\.hpp$" AND EXISTS ${root}/${header})
+          dhp_reached_headers(further ${root}/${header})
+          list(APPEND reached ${further})
+        endif()
+      endforeach()
+    endforeach()
+    list(REMOVE_DUPLICATES reached)
+    set_property(GLOBAL PROPERTY dhp_reached_${file} "${reached}")
+  endif()
+  get_property(reached GLOBAL PROPERTY dhp_reached_${file})
+  set(${out} "${reached}" PARENT_SCOPE)
+endfunction()
+
+# dhp_sort_tests(<file>...): sets in the caller
+#   on_device  typed over the device of the tree: by nvcc in a tree for GPUs, else emulated on the Cpu
+#   plain      neither that nor CUDA's libraries
+#   libraries  needs those, but no GPU: cuDNN can be asked anywhere what it would do
+#   gpu        needs those and a GPU, but no nvcc
+# What is typed over the device and needs the libraries besides is in on_device in a tree for GPUs only. Files
+# of NCCL are nowhere if that was not found.
+function(dhp_sort_tests)
+  foreach(kind IN ITEMS on_device plain libraries gpu)
+    set(${kind} "")
+  endforeach()
+  foreach(file IN LISTS ARGN)
+    file(STRINGS ${file} typed REGEX
+      "^#include <(dhp/default_device.hpp|dhp/cuda.cuh|dhp/cuda/launch.cuh|tests/cuda/gpu.hpp)>")
+    file(STRINGS ${file} uses_gpu REGEX "^#include <dhp/(device/cuda|comm/nccl)")
+    dhp_reached_headers(reached ${file})
+    set(needs ${reached})
+    list(FILTER needs INCLUDE REGEX "^(cuda_|cublas|cudnn|nvtx3/|nccl)")
+    if((needs AND NOT TARGET dhp::cuda) OR (needs MATCHES "nccl" AND NOT TARGET dhp::nccl))
+      message(STATUS "dhp: not compiled, since its library is not here: ${file}")
+    elseif(typed)
+      if(NOT needs OR DHP_DEVICE STREQUAL cuda)
+        list(APPEND on_device ${file})
+      endif()
+    elseif(NOT needs)
+      list(APPEND plain ${file})
+    elseif(uses_gpu)
+      list(APPEND gpu ${file})
+    else()
+      list(APPEND libraries ${file})
+    endif()
+  endforeach()
+  foreach(kind IN ITEMS on_device plain libraries gpu)
+    set(${kind} "${${kind}}" PARENT_SCOPE)
+  endforeach()
+endfunction()
