@@ -97,10 +97,10 @@ exists() {
   done
 }
 
-# What the machine can do at best, once; other parts than the comparisons do without.
+# What the machine can do at best, once; parts other than the comparisons do without.
 measure_machine() {
   if [ -n "$dry" ] || [ ! -e "$work/machine.json" ]; then
-    limited 90 "$python" bench/gpu/machine.py "$work/machine.json"
+    limited 45 "$python" bench/gpu/machine.py "$work/machine.json"
   fi
 }
 
@@ -111,26 +111,29 @@ part_build() {
     cmake --list-presets | grep -q '"cuda"' || missing "preset cuda"
     command -v nvcc >/dev/null || echo "  not on this machine: nvcc"
   fi
-  limited 60 "${configure[@]}" && limited 400 cmake --build build/cuda -j "$(nproc)" -- -k 0
+  limited 60 "${configure[@]}" && limited 410 cmake --build build/cuda -j "$(nproc)" -- -k 0
 }
 part_tests() {
-  limited 440 ctest --test-dir build/cuda -j 4 -LE "headers|consumer" --output-on-failure --timeout 200
+  [ -n "$dry" ] || measure_machine || failed=0
+  limited 420 ctest --test-dir build/cuda -j 4 -LE "headers|consumer" --output-on-failure --timeout 200
   [ -n "$dry" ] || "$python" bench/gpu/report.py tests "$log" "$work/tests.json" || failed=1
 }
 part_ranks() {
   [ -z "$dry" ] || [ -x tests/cuda/ranks.sh ] || missing tests/cuda/ranks.sh
-  limited 460 "$python" bench/gpu/ranks.py tests/cuda/ranks.sh build/cuda/examples/train_bert "$work/ranks.json" \
-    --seconds 430
+  limited 430 "$python" bench/gpu/ranks.py tests/cuda/ranks.sh build/cuda/examples/train_bert "$work/ranks.json" \
+    --seconds 400
 }
 part_compare() {  # part_compare KIND
   measure_machine || return
-  limited 460 "$python" bench/gpu/compare.py "$1" "$work/$1.json" --machine "$work/machine.json" \
+  limited 430 "$python" bench/gpu/compare.py "$1" "$work/$1.json" --machine "$work/machine.json" \
     --trainers build/cuda/examples
   [ -z "$dry" ] || try_on_cpu "$1"
 }
 part_sanitize() {
   [ -z "$dry" ] || command -v compute-sanitizer >/dev/null || echo "  not on this machine: compute-sanitizer"
-  limited 460 "$python" bench/gpu/sanitize.py build/cuda/tests/test_cuda "$work/sanitize.json" --seconds 430 tests/cuda/*.cpp
+  local files
+  mapfile -t files < <(grep -l '^#include <tests/cuda/gpu.hpp>' tests/cuda/*.cpp)
+  limited 430 "$python" bench/gpu/sanitize.py build/cuda/tests/test_cuda "$work/sanitize.json" --seconds 400 "${files[@]}"
 }
 # The same scripts with small models, on the CPU.
 try_on_cpu() {
