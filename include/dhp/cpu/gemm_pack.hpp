@@ -50,7 +50,13 @@ Buffer<T> make_buffer(std::int64_t count) {
 template <int first, class V, int... at>
 V interleave(V a, V b, std::integer_sequence<int, at...>) {
   constexpr int width = sizeof...(at);
+#ifdef __CUDACC__  // nvcc 13 does not expand a pack there
+  V out;
+  for (int lane = 0; lane < width; ++lane) out[lane] = (lane % 2 == 0 ? a : b)[first + lane / 2];
+  return out;
+#else
   return __builtin_shufflevector(a, b, (first + at / 2 + at % 2 * width)...);
+#endif
 }
 
 /// Elements of a native vector: packing works on blocks of this size, whatever the panels are for.

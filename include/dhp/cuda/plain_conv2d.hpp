@@ -87,7 +87,7 @@ struct StorePart {
 
 /// dw = beta dw + the parts in their order.
 template <class A>
-struct AddParts {
+struct AddFilterParts {
   std::int64_t count, parts;
   const A* from;
   A beta;
@@ -147,7 +147,7 @@ void plain_conv2d_backward_filter(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
                     Patches<T>{shape, x.template data<T>()}, StorePart<A>{sums, rows, columns},
                     parts);
     launch(dev, grid_for(dw.count()),
-           AddParts<A>{dw.count(), parts, sums, static_cast<A>(beta), dw.template data<A>()});
+           AddFilterParts<A>{dw.count(), parts, sums, static_cast<A>(beta), dw.template data<A>()});
   });
 }
 

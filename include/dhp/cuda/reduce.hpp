@@ -15,7 +15,7 @@ struct Square {
 
 /// parts[block] = the sum of f over the block's share of x, in double.
 template <int width, class T, class F>
-struct SumParts {
+struct SumElementParts {
   F f;
   std::int64_t count;
   const T* x;
@@ -98,8 +98,8 @@ void sum_all(Dev& dev, std::int64_t count, const T* x, F f, double* out) {
   grid.shared_bytes = shared;
   Tensor<Dev> scratch(dev, DType::f64, {grid.blocks});
   double* const parts = scratch.mut().template data<double>();
-  if (packs_fit<width>(0, x)) launch(dev, grid, SumParts<width, T, F>{f, count, x, parts});
-  else launch(dev, grid, SumParts<1, T, F>{f, count, x, parts});
+  if (packs_fit<width>(0, x)) launch(dev, grid, SumElementParts<width, T, F>{f, count, x, parts});
+  else launch(dev, grid, SumElementParts<1, T, F>{f, count, x, parts});
   launch(dev, Grid{1, 256, shared}, SumOfParts{grid.blocks, parts, out});
 }
 

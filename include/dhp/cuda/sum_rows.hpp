@@ -82,7 +82,7 @@ struct SumShortLists {
 
 /// parts[slot] = the sum of the part in it.
 template <class T, int width>
-struct SumParts {
+struct SumRowParts {
   using A = Accumulator<T>;
   RowLists lists;
   std::int64_t columns;
@@ -106,7 +106,7 @@ struct SumParts {
 /// y[entry] = beta * y[entry] + its parts, of all entries with more than long_list rows. A block
 /// takes one entry's columns that a warp reads at once.
 template <class A, class Y, int width>
-struct AddParts {
+struct AddRowParts {
   static constexpr int together = 8;
   static constexpr std::size_t shared_bytes = together * warp_size * sizeof(Pack<A, width>);
   RowLists lists;
@@ -172,9 +172,9 @@ void sum_rows(Dev& dev, ConstView<Dev> x, ConstView<Dev> ids, std::int64_t first
     Tensor<Dev> parts(dev, dtype_of<A>(), {2 * lists.windows(), columns});
     A* const sums = parts.mut().template data<A>();
     launch(dev, grid_for(2 * lists.windows() * slabs * warp_size),
-           SumParts<T, width>{lists, columns, from, sums});
+           SumRowParts<T, width>{lists, columns, from, sums});
     constexpr int narrow = std::min(width, pack_size<A>);
-    using Add = AddParts<A, Y, narrow>;
+    using Add = AddRowParts<A, Y, narrow>;
     const auto tiles = (columns + warp_size * narrow - 1) / (warp_size * narrow);
     launch(dev,
            {std::min<std::int64_t>(lists.windows() * tiles, 132 * 8), Add::together * warp_size,
