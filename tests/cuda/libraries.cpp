@@ -1,0 +1,282 @@
+// What can be known of cuBLASLt's and cuDNN's side without a GPU: operands, descriptors, keys, the file of choices, and
+// which graphs cuDNN has kernels for on an H200, by its description.
+#include <dhp/cuda/cublas_plan.hpp>
+#include <dhp/cuda/cudnn_attention.hpp>
+#include <dhp/cuda/cudnn_batch_norm.hpp>
+#include <dhp/cuda/cudnn_conv2d.hpp>
+#include <tests/cuda/h200.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <dlfcn.h>
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <set>
+
+using namespace dhp;
+using namespace dhp::cuda;
+using namespace tests;
+
+namespace {
+
+// Element (row, column) of op(matrix), matrix column-major.
+double at(const std::vector<double>& values, ColumnMajorProduct::Matrix matrix, bool transposed,
+          std::int64_t row, std::int64_t column) {
+  if (transposed) std::swap(row, column);
+  REQUIRE(row < matrix.rows);
+  REQUIRE(column < matrix.columns);
+  return values[static_cast<std::size_t>(column * matrix.rows + row)];
+}
+
+std::vector<double> numbers(std::int64_t count, std::uint32_t use) {
+  Cpu cpu;
+  return widened(random_tensor<double>(cpu, {count}, use));
+}
+
+// Kernels that cuDNN compiles itself need the driver's library, if only to be looked at.
+bool has_driver_library() {
+  void* const library = dlopen("libcuda.so.1", RTLD_LAZY);
+  if (library == nullptr) return false;
+  dlclose(library);
+  return true;
+}
+
+struct TemporaryFile {
+  std::string path = (std::filesystem::temp_directory_path() /
+                      ("dhp_choices_" + std::to_string(::getpid()) + ".txt"))
+                         .string();
+  ~TemporaryFile() { std::filesystem::remove(path); }
+  void write(const std::string& text) const {
+    replace_file(path, [&](OpenFile& file) { file.write(text); });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a row-major product is the swapped column-major one, in all transpositions") {
+  const std::int64_t m = 3, n = 5, k = 4;
+  const auto a = numbers(m * k, 1), b = numbers(k * n, 2);
+  for (const bool ta : {false, true})
+    for (const bool tb : {false, true}) {
+      CAPTURE(ta);
+      CAPTURE(tb);
+      const auto p = column_major(ta, tb, m, n, k);
+      CHECK(p.c == ColumnMajorProduct::Matrix{n, m});
+      for (std::int64_t i = 0; i < m; ++i)
+        for (std::int64_t j = 0; j < n; ++j) {
+          double expected = 0, got = 0;
+          for (std::int64_t l = 0; l < k; ++l) {
+            expected += a[static_cast<std::size_t>(ta ? l * m + i : i * k + l)] *
+                        b[static_cast<std::size_t>(tb ? j * k + l : l * n + j)];
+            got += at(b, p.left, p.transpose_left, j, l) * at(a, p.right, p.transpose_right, l, i);
+          }
+          // Element (j, i) of the column-major c is element (i, j) of the row-major one.
+          CHECK(got == expected);
+        }
+    }
+}
+
+TEST_CASE("alignment is the largest power of two up to 256") {
+  alignas(512) static std::byte memory[1024];
+  CHECK(alignment_of(memory) == 256);
+  CHECK(alignment_of(memory + 2) == 2);
+  CHECK(alignment_of(memory + 48) == 16);
+  CHECK(alignment_of(nullptr) == 256);
+}
+
+TEST_CASE("descriptors of cuBLASLt say what the call says") {
+  std::byte bias[64];
+  for (const auto in : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+    auto call = cublas_call(column_major(true, false, 6, 8, 10), in, accumulation_type(in));
+    call.epilogue = CUBLASLT_EPILOGUE_BIAS;
+    call.bias = bias;
+    call.bias_type = call.out;
+    const CublasProduct product(call);
+    const auto attribute = [&]<class T>(cublasLtMatmulDescAttributes_t name, Tag<T>) {
+      T value{};
+      std::size_t size = 0;
+      check_cublas(cublasLtMatmulDescGetAttribute(product.how(), name, &value, sizeof value, &size),
+                   "cublasLtMatmulDescGetAttribute");
+      CHECK(size == sizeof value);
+      return value;
+    };
+    CHECK(attribute(CUBLASLT_MATMUL_DESC_TRANSA, Tag<std::int32_t>()) == CUBLAS_OP_N);
+    CHECK(attribute(CUBLASLT_MATMUL_DESC_TRANSB, Tag<std::int32_t>()) == CUBLAS_OP_T);
+    CHECK(attribute(CUBLASLT_MATMUL_DESC_EPILOGUE, Tag<std::uint32_t>()) == CUBLASLT_EPILOGUE_BIAS);
+    CHECK(attribute(CUBLASLT_MATMUL_DESC_BIAS_POINTER, Tag<std::byte*>()) == bias);
+    CHECK(attribute(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, Tag<std::int32_t>()) ==
+          cublas_type(call.out));
+    CHECK(attribute(CUBLASLT_MATMUL_DESC_COMPUTE_TYPE, Tag<std::int32_t>()) ==
+          (in == DType::f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F));
+    std::uint64_t rows = 0;
+    std::size_t size = 0;
+    check_cublas(cublasLtMatrixLayoutGetAttribute(product.right(), CUBLASLT_MATRIX_LAYOUT_ROWS,
+                                                  &rows, sizeof rows, &size),
+                 "cublasLtMatrixLayoutGetAttribute");
+    CHECK(rows == 6);  // a is stored [10, 6] by rows
+  }
+}
+
+TEST_CASE("problems of cuBLASLt that differ in anything have different keys") {
+  std::byte memory[512];
+  std::set<std::string> texts;
+  std::set<CublasKey> keys;
+  const auto add_key = [&](const CublasCall& call) {
+    keys.insert(CublasKey(call));
+    texts.insert(CublasKey(call).text());
+  };
+  for (const bool ta : {false, true})
+    for (const bool tb : {false, true})
+      add_key(cublas_call(column_major(ta, tb, 4, 4, 4), DType::bf16, DType::bf16));
+  auto call = cublas_call(column_major(false, false, 4, 4, 8), DType::bf16, DType::bf16);
+  add_key(call);
+  call.beta = 0.5;
+  add_key(call);
+  call.out = DType::f32;
+  add_key(call);
+  call.epilogue = CUBLASLT_EPILOGUE_BIAS;
+  call.bias_type = DType::bf16;
+  add_key(call);
+  call.left = memory + 1;
+  add_key(call);
+  CHECK(keys.size() == 9);
+  CHECK(texts.size() == 9);
+  call.beta = 1;  // not another problem
+  add_key(call);
+  CHECK(keys.size() == 9);
+}
+
+TEST_CASE("choices come back from their file, and only whole and for their own machine") {
+  const TemporaryFile file;
+  {
+    TunedChoices choices(file.path, "GPU 1, driver 2");
+    CHECK_FALSE(choices.find("gemm 1").has_value());
+    choices.keep("gemm 1", "a");
+    choices.keep("conv 2", "b 2:3");
+    choices.keep("gemm 1", "c");
+  }
+  const TunedChoices again(file.path, "GPU 1, driver 2");
+  CHECK(again.size() == 2);
+  CHECK(again.find("gemm 1") == "c");
+  CHECK(again.find("conv 2") == "b 2:3");
+  CHECK(TunedChoices(file.path, "GPU 1, driver 3").size() == 0);
+
+  const auto text = again.text();
+  for (std::size_t cut = 0; cut < text.size(); ++cut) {
+    file.write(text.substr(0, cut));
+    CHECK(TunedChoices(file.path, "GPU 1, driver 2").size() == 0);
+    auto damaged = text;
+    damaged[cut] = static_cast<char>(damaged[cut] ^ 1);
+    file.write(damaged);
+    CHECK(TunedChoices(file.path, "GPU 1, driver 2").size() == 0);
+  }
+  file.write(text);
+  CHECK(TunedChoices(file.path, "GPU 1, driver 2").size() == 2);
+}
+
+TEST_CASE(
+    "what two processes find is kept of both, and a file that cannot be written stops nobody") {
+  const TemporaryFile file;
+  TunedChoices one(file.path, "GPU"), other(file.path, "GPU");
+  one.keep("p", "1");
+  other.keep("q", "2");
+  CHECK(TunedChoices(file.path, "GPU").size() == 2);
+
+  TunedChoices nowhere("/no/such/folder/choices", "GPU");
+  nowhere.keep("p", "1");
+  CHECK(nowhere.find("p") == "1");
+  CHECK_THROWS(one.keep("two\nlines", "1"));
+  CHECK_THROWS(one.keep("p = q", "1"));
+}
+
+TEST_CASE("batches of nearly the same size share a graph of attention") {
+  const auto extents = attention_extents(DType::bf16, 33, 500, 12, 768);
+  CHECK(extents.samples == 64);
+  CHECK(extents.length == 512);
+  CHECK(extents.head_size == 64);
+  CHECK(extents == attention_extents(DType::bf16, 40, 449, 12, 768));
+  CHECK(attention_extents(DType::f16, 0, 0, 1, 8).length == 64);
+  CHECK(attention_extents(DType::f16, 1, 1100, 1, 8).length == 1152);
+  for (std::int64_t length = 1; length < 5000; length += 7) {
+    const auto rounded = attention_extents(DType::f16, 1, length, 1, 8).length;
+    CHECK(rounded >= length);
+    CHECK(rounded - length < std::max<std::int64_t>(64, length / 8 + 1));
+  }
+}
+
+TEST_CASE("engines that round more than sums of f32 do are never allowed") {
+  const CudnnRules any, exact{.deterministic = true, .full_precision = true};
+  CHECK(allowed({CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC}, any));
+  CHECK_FALSE(allowed({CUDNN_NUMERICAL_NOTE_TENSOR_CORE}, exact));
+  CHECK_FALSE(allowed({CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC}, exact));
+  CHECK_FALSE(allowed({CUDNN_NUMERICAL_NOTE_WINOGRAD}, any));
+  CHECK_FALSE(allowed({CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION}, any));
+  CHECK(allowed({}, exact));
+}
+
+TEST_CASE("cuDNN has kernels on an H200 for convolutions of every type, odd sizes too") {
+  using Kind = Conv2dProblem::Kind;
+  const CudnnTarget h200(h200_for_cudnn());
+  struct Sizes {
+    std::int64_t n, c, h, o;
+    Conv2dGeometry geometry;
+  };
+  for (const auto& s : {Sizes{8, 64, 56, 64, {3, 1, 1}}, Sizes{4, 3, 64, 16, {7, 2, 3}},
+                        Sizes{2, 5, 11, 7, {3, 2, 1}}, Sizes{2, 256, 14, 512, {1, 2, 0}}})
+    for (const auto type : {DType::f32, DType::bf16, DType::f16})
+      for (const auto kind : {Kind::forward, Kind::backward_data, Kind::backward_filter}) {
+        const Shape x{s.n, s.h, s.h, s.c};
+        const Shape w{s.o, s.geometry.kernel, s.geometry.kernel, s.c};
+        const Conv2dProblem problem(kind, type, x, w, conv2d_output_shape(x, s.o, s.geometry),
+                                    s.geometry, 16);
+        CAPTURE(problem.text());
+        for (const bool deterministic : {false, true}) {
+          const auto graph = problem.graph();
+          const auto rules = problem.rules(deterministic);
+          const auto found = candidates(graph, h200, rules);
+          REQUIRE(!found.empty());
+          const auto plan = CudnnPlan::make(graph, h200, found.front(), rules);
+          CHECK(plan.has_value());
+          CHECK(!found.front().name().empty());
+          for (const auto& one : found) CHECK(allowed(one.notes(), rules));
+        }
+      }
+}
+
+TEST_CASE("cuDNN has kernels on an H200 for our graphs of attention and batch norm") {
+  if (!has_driver_library()) {
+    MESSAGE("skipped: this machine has no libcuda.so.1, which cuDNN's compiled kernels need");
+    return;
+  }
+  const CudnnTarget h200(h200_for_cudnn());
+  for (const auto type : {DType::bf16, DType::f16})
+    for (const int size : {8, 64, 256}) {
+      const auto extents = attention_extents(type, 3, 100, 2, 2 * size);
+      CHECK(!candidates(attention_forward_graph(extents), h200, {}).empty());
+      for (const bool dq_sums : {false, true})
+        CHECK(!candidates(attention_backward_graph(extents, dq_sums), h200, {}).empty());
+    }
+  for (const auto type : {DType::f32, DType::bf16, DType::f16})
+    for (const bool residual : {false, true}) {
+      const NormExtents extents{type, 77, 64, 16};
+      CHECK(!candidates(norm_relu_graph(extents, residual, 1e-5f), h200, {}).empty());
+      CHECK(!candidates(norm_relu_backward_graph(extents, residual), h200, {}).empty());
+    }
+}
+
+TEST_CASE("a graph that no engine knows has no candidates, and a wrong one says what is wrong") {
+  const CudnnTarget h200(h200_for_cudnn());
+  const auto odd = attention_extents(DType::bf16, 1, 64, 1, 20);  // heads of 20 columns
+  CHECK(candidates(attention_forward_graph(odd), h200, {}).empty());
+  CudnnGraph graph;
+  const Dims extents{1, 4, 4, 4};
+  const auto image = [&](std::int64_t uid, const Dims& of) {
+    return graph.argument(uid, CUDNN_DATA_FLOAT, of, nhwc_strides(of));
+  };
+  const auto x = image(1, extents), w = image(2, {4, 8, 1, 1}), y = image(3, extents);
+  CHECK_THROWS_AS(graph.convolve(x, w, y, {}), const CudaError&);
+  CHECK_THROWS_AS(graph.pointwise(CUDNN_POINTWISE_EXP, CudnnTensor{77, extents, extents}, {},
+                                  graph.inner(extents, nhwc_strides(extents))),
+                  const Error&);
+  CHECK_THROWS_AS(CudnnTarget("{}"), const CudaError&);
+}
