@@ -1,0 +1,120 @@
+// Between our layout of samples and cuDNN's: packed and padded batches, empty samples, samples that a graph has
+// room for and the batch has not.
+#include <dhp/cuda/attention_layout.hpp>
+#include <tests/cuda/gpu.hpp>
+
+#include <doctest/doctest.h>
+
+using namespace dhp;
+using namespace dhp::cuda;
+using namespace tests;
+
+namespace {
+
+struct Batch {
+  const char* name;
+  std::vector<std::int32_t> offsets, lengths;
+  [[nodiscard]] std::int64_t rows() const { return offsets.back(); }
+  [[nodiscard]] std::int64_t samples() const { return static_cast<std::int64_t>(lengths.size()); }
+};
+
+std::vector<Batch> batches() {
+  return {{"packed", {0, 5, 6, 70}, {5, 1, 64}},
+          {"padded", {0, 7, 14, 21}, {7, 3, 1}},
+          {"with empty samples", {0, 0, 4, 4, 4, 9}, {0, 3, 0, 0, 5}},
+          {"all padding", {0, 6}, {0}}};
+}
+
+template <class T>
+Tensor<Gpu> on_gpu(Gpu& gpu, const std::vector<T>& values) {
+  return Tensor<Gpu>::from_host(gpu, {static_cast<std::int64_t>(values.size())}, values);
+}
+
+}  // namespace
+
+TEST_CASE("samples are described in elements; those that only the graph has are empty") {
+  Gpu gpu;
+  for (const auto& batch : batches()) {
+    CAPTURE(batch.name);
+    const auto offsets = on_gpu(gpu, batch.offsets);
+    const auto lengths = on_gpu(gpu, batch.lengths);
+    const std::int64_t in_graph = batch.samples() + 3, columns = 48;
+    Tensor<Gpu> elements(gpu, DType::i64, {in_graph + 1});
+    Tensor<Gpu> graph_lengths(gpu, DType::i32, {in_graph});
+    launch(gpu, grid_for(in_graph + 1),
+           DescribeSamples{batch.samples(), in_graph, columns, offsets.view().data<std::int32_t>(),
+                           lengths.view().data<std::int32_t>(), elements.mut().data<std::int64_t>(),
+                           graph_lengths.mut().data<std::int32_t>()});
+    const auto starts = elements.to_host<std::int64_t>(gpu);
+    const auto counts = graph_lengths.to_host<std::int32_t>(gpu);
+    for (std::int64_t n = 0; n <= in_graph; ++n) {
+      const auto at = static_cast<std::size_t>(n);
+      const bool real = n < batch.samples();
+      CHECK(starts[at] == columns * (real ? batch.offsets[at] : batch.rows()));
+      if (n < in_graph) CHECK(counts[at] == (real ? batch.lengths[at] : 0));
+    }
+  }
+}
+
+TEST_CASE("statistics go to cuDNN's layout and back; padding is 0 in both") {
+  Gpu gpu;
+  const std::int64_t heads = 3, length = 64;
+  for (const auto& batch : batches()) {
+    CAPTURE(batch.name);
+    const auto offsets = on_gpu(gpu, batch.offsets);
+    const auto lengths = on_gpu(gpu, batch.lengths);
+    const auto* starts = offsets.view().data<std::int32_t>();
+    const auto* counts = lengths.view().data<std::int32_t>();
+    const auto in_graph = batch.samples() + 2;
+    const auto ours = random_on<float>(gpu, {heads, batch.rows()}, 1);
+    Tensor<Gpu> theirs(gpu, DType::f32, {in_graph, heads, length});
+    launch(gpu, grid_for(theirs.count()),
+           StatisticsForCudnn{batch.rows(), heads, batch.samples(), in_graph, length, starts,
+                              counts, ours.view().data<float>(), theirs.mut().data<float>()});
+    const auto expected = ours.to_host<float>(gpu);
+    const auto got = theirs.to_host<float>(gpu);
+    std::size_t at = 0;
+    for (std::int64_t n = 0; n < in_graph; ++n)
+      for (std::int64_t head = 0; head < heads; ++head)
+        for (std::int64_t i = 0; i < length; ++i, ++at) {
+          const auto sample = static_cast<std::size_t>(n);
+          const bool token = n < batch.samples() && i < batch.lengths[sample];
+          const auto row = token ? head * batch.rows() + batch.offsets[sample] + i : 0;
+          CHECK(got[at] == (token ? expected[static_cast<std::size_t>(row)] : 0.0f));
+        }
+
+    Tensor<Gpu> back(gpu, DType::f32, ours.shape());
+    launch(gpu, grid_for(back.count()),
+           StatisticsFromCudnn{batch.rows(), heads, batch.samples(), length, starts, counts,
+                               theirs.view().data<float>(), back.mut().data<float>()});
+    const auto returned = back.to_host<float>(gpu);
+    for (std::int64_t head = 0; head < heads; ++head)
+      for (std::size_t n = 0; n < batch.lengths.size(); ++n)
+        for (auto row = batch.offsets[n]; row < batch.offsets[n + 1]; ++row) {
+          const auto where = static_cast<std::size_t>(head * batch.rows() + row);
+          const bool token = row < batch.offsets[n] + batch.lengths[n];
+          CHECK(returned[where] == (token ? expected[where] : 0.0f));
+        }
+  }
+}
+
+TEST_CASE_TEMPLATE("rows of padding are cleared, tokens are left alone", T, bf16, f16) {
+  Gpu gpu;
+  for (const auto& batch : batches())
+    for (const std::int64_t columns : {1, 40}) {
+      CAPTURE(batch.name);
+      const auto offsets = on_gpu(gpu, batch.offsets);
+      const auto lengths = on_gpu(gpu, batch.lengths);
+      auto x = random_on<T>(gpu, {batch.rows(), columns}, 1);
+      const auto before = widened(gpu, x);
+      clear_padding<T>(gpu, x.mut(), offsets.view(), lengths.view());
+      const auto after = widened(gpu, x);
+      for (std::size_t n = 0; n < batch.lengths.size(); ++n)
+        for (auto row = batch.offsets[n]; row < batch.offsets[n + 1]; ++row)
+          for (std::int64_t column = 0; column < columns; ++column) {
+            const auto at = static_cast<std::size_t>(row * columns + column);
+            const bool token = row < batch.offsets[n] + batch.lengths[n];
+            CHECK(after[at] == (token ? before[at] : 0.0));
+          }
+    }
+}
