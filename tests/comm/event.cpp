@@ -5,6 +5,7 @@
 
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -44,6 +45,35 @@ TEST_CASE("event: a failure is thrown at every wait") {
     CHECK_THROWS_AS(event.wait(), dhp::Error);
     CHECK_THROWS_AS(event.wait(dev), dhp::Error);
   }
+}
+
+// A device that works by itself, as far as events look.
+struct Streamed {
+  static constexpr bool host_accessible = false;
+  int number = 0;
+};
+struct Recorded final : Event<Streamed>::Work {
+  explicit Recorded(std::vector<int>& log) : waits(&log) {}
+  bool done() const override { return !waits->empty(); }
+  void order() const override { waits->push_back(-1); }
+  void order(Streamed& dev) const override { waits->push_back(dev.number); }
+  std::vector<int>* waits;
+};
+
+TEST_CASE("event: of a device that works by itself, the communicator knows what waiting means") {
+  Streamed dev{.number = 3};
+  Event<Streamed> nobodys;
+  CHECK(nobodys.done());
+  nobodys.wait();
+  nobodys.wait(dev);
+  std::vector<int> waits;
+  const Event<Streamed> event(std::make_shared<Recorded>(waits));
+  const auto copy = event;
+  CHECK(!copy.done());
+  copy.wait();
+  event.wait(dev);
+  CHECK(waits == std::vector<int>{-1, 3});
+  CHECK(copy.done());
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Event: a collective under way, cheap to copy. Waiting for it is waiting for its result; its failure is thrown
-// there, at every wait. An event that is nobody's is done already.
+// there, at every wait. An event that is nobody's is done already. On a device that works by itself, waiting
+// means that the device does: after wait() the rank's work that follows has the result, on every device.
 #pragma once
 
 #include <dhp/device/device.hpp>
@@ -8,9 +9,11 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 namespace dhp {
 
+/// Of a device whose work the host does itself.
 template <class Dev>
 class Event {
  public:
@@ -45,8 +48,8 @@ class Event {
     state_->changed.wait(lock, [this] { return state_->done; });
     if (state_->error) std::rethrow_exception(state_->error);
   }
-  /// Work issued on `dev` from now on comes after the collective; on a host device that is wait().
-  void wait(Dev&) const requires(Dev::host_accessible) { wait(); }
+  /// Work issued on `dev` from now on comes after the collective: here that is wait().
+  void wait(Dev&) const { wait(); }
 
  private:
   struct State {
@@ -56,6 +59,40 @@ class Event {
     std::exception_ptr error;
   };
   std::shared_ptr<State> state_;
+};
+
+/// Of a device that works by itself, in streams: a collective is work of its communicator's stream. No wait
+/// blocks the host. A collective that fails later than its wait is heard of at the next call of a
+/// communicator of its world.
+template <class Dev>
+  requires(!Dev::host_accessible)
+class Event<Dev> {
+ public:
+  /// The collective as its communicator knows it.
+  class Work {
+   public:
+    virtual ~Work() = default;
+    [[nodiscard]] virtual bool done() const = 0;
+    /// Orders what is issued from now on after the collective: on the device it was issued for, or another.
+    virtual void order() const = 0;
+    virtual void order(Dev& dev) const = 0;
+  };
+
+  Event() = default;  ///< done already
+  explicit Event(std::shared_ptr<const Work> work) : work_(std::move(work)) {}
+
+  [[nodiscard]] bool done() const { return !work_ || work_->done(); }
+  /// Work issued from now on, on the device that the collective was issued for, comes after it.
+  void wait() const {
+    if (work_) work_->order();
+  }
+  /// The same for `dev`.
+  void wait(Dev& dev) const {
+    if (work_) work_->order(dev);
+  }
+
+ private:
+  std::shared_ptr<const Work> work_;
 };
 
 }  // namespace dhp

@@ -1,5 +1,6 @@
 // run_ranks: starts a world of ranks as threads of this process and waits for them. A rank that throws
-// ends all the others; what it said is what the caller hears.
+// ends all the others; what it said is what the caller hears. How ranks of a device come to be is its
+// RankLauncher's: here that of the Cpu.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -23,9 +24,10 @@ namespace detail {
 
 /// What the ranks of a world ended with. The first rank that failed by itself counts; what others threw
 /// because the world had ended does not.
+template <class World>
 class RankFailures {
  public:
-  explicit RankFailures(ThreadWorld& world) : world_(&world) {}
+  explicit RankFailures(World& world) : world_(&world) {}
 
   void failed(int rank, const std::string& message, const CallSite& where) {
     const auto text = concat("rank ", rank, ": ", message);
@@ -49,34 +51,23 @@ class RankFailures {
   }
 
  private:
-  ThreadWorld* world_;
+  World* world_;
   std::mutex mutex_;
   std::string text_;
   CallSite where_{};
 };
 
-}  // namespace detail
-
-/// body(world) on each of `ranks` threads; the body is shared by all. Throws Error("rank 3: ...") for the first
-/// rank that failed, wherever the others waited. A world of one is a group of one in the calling thread,
-/// and what it throws is left as it is.
-template <class Body>
-void run_ranks(int ranks, Body body, RankOptions options = {},
-               CallSite where = CallSite::current()) {
-  check(ranks >= 1, "a world has at least 1 rank, got ", ranks);
-  if (ranks == 1) {
-    body(Comm<Cpu>());
-    return;
-  }
-  auto comms = ThreadComm::world_of(ranks, options.timeout_s);
-  const auto world = comms.front().world();
-  detail::RankFailures failures(*world);
+/// body(rank) on each of `ranks` threads, until all have ended; World has abort() and check_alive().
+/// ended(rank) is called when a body has returned, or has thrown Aborted.
+template <class World, class Body, class Ended>
+void run_rank_threads(World& world, int ranks, Body body, Ended ended, CallSite where) {
+  RankFailures<World> failures(world);
   const auto run = [&](int rank) {
     try {
-      body(Comm<Cpu>::of(comms[static_cast<std::size_t>(rank)]));
-      world->finish(rank);
+      body(rank);
+      ended(rank);
     } catch (const Aborted&) {  // for a reason that the world knows
-      world->finish(rank);
+      ended(rank);
     } catch (const Error& error) {
       failures.failed(rank, error.sentence(), error.where());
     } catch (const std::exception& error) {
@@ -86,7 +77,7 @@ void run_ranks(int ranks, Body body, RankOptions options = {},
     }
   };
   std::vector<std::thread> threads;
-  threads.reserve(comms.size());
+  threads.reserve(static_cast<std::size_t>(ranks));
   try {
     for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run, rank);
   } catch (const std::system_error& error) {
@@ -95,6 +86,37 @@ void run_ranks(int ranks, Body body, RankOptions options = {},
   }
   for (auto& thread : threads) thread.join();
   failures.rethrow(where);
+}
+
+}  // namespace detail
+
+/// Starts ranks of a device: run(ranks, body, options, where), body(Comm<Dev>) on each.
+template <class Dev>
+class RankLauncher;
+
+template <>
+class RankLauncher<Cpu> {
+ public:
+  template <class Body>
+  static void run(int ranks, Body& body, const RankOptions& options, CallSite where) {
+    auto comms = ThreadComm::world_of(ranks, options.timeout_s);
+    const auto world = comms.front().world();
+    detail::run_rank_threads(
+        *world, ranks,
+        [&](int rank) { body(Comm<Cpu>::of(comms[static_cast<std::size_t>(rank)])); },
+        [&](int rank) { world->finish(rank); }, where);
+  }
+};
+
+/// body(world) on each of `ranks` threads; the body is shared by all. Throws Error("rank 3: ...") for the first
+/// rank that failed, wherever the others waited. A world of one is a group of one in the calling thread,
+/// and what it throws is left as it is.
+template <class Dev = Cpu, class Body>
+void run_ranks(int ranks, Body body, RankOptions options = {},
+               CallSite where = CallSite::current()) {
+  check(ranks >= 1, "a world has at least 1 rank, got ", ranks);
+  if (ranks == 1) body(Comm<Dev>());
+  else RankLauncher<Dev>::run(ranks, body, options, where);
 }
 
 }  // namespace dhp

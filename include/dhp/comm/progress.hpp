@@ -1,6 +1,6 @@
 // Progress: runs collectives on a thread of its own, in the order of their issue, so that they overlap with
 // what the rank does meanwhile. It works on a communicator that it splits off for itself: nothing else
-// can come in between.
+// can come in between. A device whose collectives run by themselves needs that communicator, but no thread.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -143,6 +143,41 @@ class Progress {
     int exceptions = std::uncaught_exceptions();
   };
   std::unique_ptr<State> state_;
+};
+
+/// On a device that works by itself a collective overlaps with whatever is issued until its event is waited
+/// for: the communicator has a stream of its own.
+template <class Dev>
+  requires(!Dev::host_accessible)
+class Progress<Dev> {
+ public:
+  /// Collective over the group.
+  explicit Progress(Comm<Dev>& group, CallSite where = CallSite::current())
+      : comm_(group.split(0, group.rank(), where)) {}
+
+  [[nodiscard]] Event<Dev> all_reduce(Dev& dev, View<Dev> buffer, Reduce reduce = Reduce::sum,
+                                      CallSite where = CallSite::current()) {
+    return comm_.all_reduce(dev, buffer, reduce, where);
+  }
+  [[nodiscard]] Event<Dev> reduce_scatter(Dev& dev, ConstView<Dev> in, View<Dev> out,
+                                          CallSite where = CallSite::current()) {
+    return comm_.reduce_scatter(dev, in, out, where);
+  }
+  [[nodiscard]] Event<Dev> all_gather(Dev& dev, ConstView<Dev> in, View<Dev> out,
+                                      CallSite where = CallSite::current()) {
+    return comm_.all_gather(dev, in, out, where);
+  }
+  [[nodiscard]] Event<Dev> broadcast(Dev& dev, View<Dev> buffer, int root,
+                                     CallSite where = CallSite::current()) {
+    return comm_.broadcast(dev, buffer, root, where);
+  }
+  [[nodiscard]] Event<Dev> all_to_all(Dev& dev, ConstView<Dev> in, View<Dev> out,
+                                      CallSite where = CallSite::current()) {
+    return comm_.all_to_all(dev, in, out, where);
+  }
+
+ private:
+  Comm<Dev> comm_;
 };
 
 }  // namespace dhp

@@ -1,0 +1,44 @@
+// run_ranks<Cuda>: ranks as threads of this process, each with a GPU of its own.
+#pragma once
+
+#include <dhp/comm/launch.hpp>
+#include <dhp/comm/nccl.hpp>
+
+#include <cstdlib>
+#include <memory>
+
+namespace dhp {
+
+/// What a process with several communicators needs of CUDA, where its user has not said otherwise: streams that
+/// do not queue behind each other, and kernels that are loaded before one of them waits for another GPU.
+/// To be called before anything of CUDA, while the process has one thread.
+inline void prepare_process_for_nccl() {
+  constexpr int keep = 0;
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", keep);
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", keep);
+}
+
+/// The body makes the device of its rank with CudaOptions{.device = world.rank()}.
+template <>
+class RankLauncher<Cuda> {
+ public:
+  template <class Body>
+  static void run(int ranks, Body& body, const RankOptions& options, CallSite where) {
+    prepare_process_for_nccl();
+    const int gpus = usable_gpus();
+    check(gpus >= ranks, "a world of ", ranks, " ranks needs ", ranks, " GPUs, this process sees ",
+          gpus, "; see CUDA_VISIBLE_DEVICES, or start fewer ranks");
+    const auto world =
+        std::make_shared<WatchedWorld>(WatchedWorld::Options{.timeout_s = options.timeout_s});
+    const auto id = new_nccl_id();
+    detail::run_rank_threads(
+        *world, ranks,
+        [&](int rank) {
+          const NcclOptions nccl{.timeout_s = options.timeout_s};
+          body(Comm<Cuda>::of(NcclComm(world, rank, rank, ranks, id, nccl, where)));
+        },
+        [](int) {}, where);
+  }
+};
+
+}  // namespace dhp

@@ -1,0 +1,161 @@
+// NcclHandle: one communicator of NCCL, and what it has under way. It is never blocking: a call comes back at
+// once, and the caller asks until it is done. So nobody is ever inside NCCL for long, and another thread
+// can end the communicator when a peer is gone, which is only allowed while nobody is inside.
+#pragma once
+
+#include <dhp/comm/nccl_error.hpp>
+#include <dhp/comm/watched_world.hpp>
+#include <dhp/device/cuda_event.hpp>
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace dhp {
+
+/// A call, for messages.
+struct NcclOperation {
+  const char* name;
+  CallSite where;
+  std::int64_t count = -1;  ///< elements; negative: there is no such thing
+  DType dtype = DType::f32;
+  const char* detail = "";
+
+  friend std::string to_text(const NcclOperation& of) {
+    auto text = std::string(of.name);
+    if (of.count >= 0) append_text(text, concat(" of ", of.count, " ", of.dtype));
+    if (of.detail[0] != 0) append_text(text, concat(" (", of.detail, ")"));
+    return concat(text, " at ", to_text(of.where));
+  }
+};
+
+class NcclHandle final : public WatchedWorld::Channel {
+ public:
+  /// Of no communicator yet. world_rank: the caller's, for messages.
+  NcclHandle(WatchedWorld& world, int world_rank)
+      : timeout_s_(world.timeout_s()), world_rank_(world_rank) {}
+
+  /// open(ncclComm_t*) begins to make the communicator; returns when that is done. Throws like run().
+  template <class Open>
+  void open(WatchedWorld& world, const NcclOperation& operation, Open open) {
+    wait_until_done(world, operation, locked([&] { return open(&comm_); }));
+  }
+  /// call(ncclComm_t), which puts work on a stream; returns when it is there. Whatever goes wrong ends the
+  /// world, and throws Error with the place of the call; after the end of the world it throws Aborted.
+  template <class Call>
+  void run(WatchedWorld& world, const NcclOperation& operation, Call call) {
+    wait_until_done(world, operation, locked([&] {
+                      if (comm_ == nullptr) world.check_alive();
+                      check(comm_ != nullptr, "NCCL: the communicator of ", operation,
+                            " has been closed");
+                      return call(comm_);
+                    }));
+  }
+  /// A part of this communicator becomes that of `part`; none for a negative colour.
+  void split_off(WatchedWorld& world, const NcclOperation& operation, int color, int key,
+                 ncclConfig_t config, NcclHandle& part) {
+    // NCCL writes there when the call is done, even if nobody waits any more.
+    splitting_ = std::make_shared<ncclComm_t>(nullptr);
+    run(world, operation, [&](ncclComm_t comm) {
+      return ncclCommSplit(comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, splitting_.get(),
+                           &config);
+    });
+    part.comm_ = *std::exchange(splitting_, nullptr);
+  }
+
+  /// The work between these two points of a stream is to be watched: the time limit counts from where it
+  /// begins, for what comes before it may take as long as it likes.
+  void watch(const NcclOperation& operation, CudaEvent begin, CudaEvent end) {
+    const std::lock_guard lock(mutex_);
+    pending_.push_back({operation, std::move(begin), std::move(end), {}});
+  }
+  [[nodiscard]] bool busy() {
+    const std::lock_guard lock(mutex_);
+    forget_what_is_done();
+    return !pending_.empty();
+  }
+
+  [[nodiscard]] std::string trouble() override {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == nullptr) return {};
+    ncclResult_t state = ncclSuccess;
+    if (ncclCommGetAsyncError(comm_, &state) == ncclSuccess && state != ncclSuccess &&
+        state != ncclInProgress)
+      return concat("rank ", world_rank_, ", ", where_it_is(), ": NCCL says: ", nccl_says(state));
+    forget_what_is_done();
+    if (pending_.empty()) return {};
+    auto& next = pending_.front();
+    if (!next.since && next.begin.passed()) next.since = WatchedWorld::Clock::now();
+    if (!next.since || timeout_s_ == 0) return {};
+    const std::chrono::duration<double> time = WatchedWorld::Clock::now() - *next.since;
+    if (time.count() <= timeout_s_) return {};
+    return concat("rank ", world_rank_, " waits in ", next.operation,
+                  " for another rank of its group, beyond the time limit of ", timeout_s_,
+                  " s; a larger limit waits longer");
+  }
+  void end() noexcept override {
+    if (auto* const comm = take()) static_cast<void>(ncclCommAbort(comm));
+  }
+  /// Waits for what is under way, then closes the communicator. Throws as run() does.
+  void close(WatchedWorld& world, const NcclOperation& operation) {
+    run(world, operation, [](ncclComm_t comm) { return ncclCommFinalize(comm); });
+    if (auto* const comm = take()) check_nccl(ncclCommDestroy(comm), "ncclCommDestroy");
+  }
+  [[nodiscard]] bool is_open() {
+    const std::lock_guard lock(mutex_);
+    return comm_ != nullptr;
+  }
+
+ private:
+  struct Pending {
+    NcclOperation operation;
+    CudaEvent begin, end;
+    std::optional<WatchedWorld::Clock::time_point> since;
+  };
+
+  template <class Call>
+  ncclResult_t locked(Call call) {
+    const std::lock_guard lock(mutex_);
+    return call();
+  }
+  void wait_until_done(WatchedWorld& world, const NcclOperation& operation, ncclResult_t code) {
+    const auto done = [&] {
+      if (code != ncclInProgress) return true;
+      const std::lock_guard lock(mutex_);
+      if (comm_ == nullptr) world.check_alive();
+      const auto asked = ncclCommGetAsyncError(comm_, &code);
+      if (asked != ncclSuccess) code = asked;
+      return code != ncclInProgress;
+    };
+    world.wait_until(done, [&] {
+      return concat("rank ", world_rank_, " waits in ", operation, " for the ranks of its group");
+    });
+    if (code == ncclSuccess) return;
+    const auto text =
+        concat("rank ", world_rank_, ", ", operation, ": NCCL says: ", nccl_says(code));
+    world.abort(text);
+    throw Error(text, operation.where);
+  }
+  [[nodiscard]] ncclComm_t take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(comm_, nullptr);
+  }
+  void forget_what_is_done() {
+    while (!pending_.empty() && pending_.front().end.passed()) pending_.pop_front();
+  }
+  [[nodiscard]] std::string where_it_is() const {
+    return pending_.empty() ? std::string("in no collective") : to_text(pending_.front().operation);
+  }
+
+  double timeout_s_;
+  int world_rank_;
+  std::mutex mutex_;
+  ncclComm_t comm_ = nullptr;
+  std::shared_ptr<ncclComm_t> splitting_;
+  std::deque<Pending> pending_;
+};
+
+}  // namespace dhp

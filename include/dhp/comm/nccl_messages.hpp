@@ -1,0 +1,71 @@
+// NcclMessages: sends and receives of a group over NCCL. NCCL's own send waits, on its stream, for the
+// receive; ours copies the message first, so that the device goes on at once and the tensor may be freed:
+// up to message_capacity messages to one rank wait to be received, then the device waits.
+#pragma once
+
+#include <dhp/comm/message_lanes.hpp>
+#include <dhp/comm/nccl_channel.hpp>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace dhp {
+
+class NcclMessages {
+ public:
+  /// Collective over the group: its first send or receive, whichever it is on a rank, makes the lanes.
+  NcclMessages(NcclChannel& group, int ctas, CallSite where) {
+    for (int lane = 0; lane < lanes_of(group.place().size); ++lane)
+      lanes_.push_back(group.split(0, group.place().rank, ctas, where));
+  }
+
+  void send(Cuda& dev, ConstView<Cuda> message, int to, CallSite where) {
+    auto& edge = edges_[to];
+    auto& slot = edge.slots[edge.sent++ % message_capacity];
+    slot.received.before(dev.stream());
+    if (slot.bytes < message.size_bytes()) {
+      slot.memory = dev.allocate(message.size_bytes());
+      slot.bytes = message.size_bytes();
+    }
+    dev.copy(slot.memory.get(), message.bytes(), message.size_bytes());
+    const std::byte* const copy = slot.memory.get();
+    const auto count = static_cast<std::size_t>(message.count());
+    const auto type = nccl_type(message.dtype());
+    auto& lane = this->lane(lane_of(place().rank, to, place().size));
+    slot.received = lane.issue(dev, {"send", where, message.count(), message.dtype()},
+                               [&](ncclComm_t comm, cudaStream_t stream) {
+                                 return ncclSend(copy, count, type, to, comm, stream);
+                               });
+  }
+  void recv(Cuda& dev, View<Cuda> message, int from, CallSite where) {
+    const auto count = static_cast<std::size_t>(message.count());
+    const auto type = nccl_type(message.dtype());
+    auto& lane = this->lane(lane_of(from, place().rank, place().size));
+    lane.issue(dev, {"recv", where, message.count(), message.dtype()},
+               [&](ncclComm_t comm, cudaStream_t stream) {
+                 return ncclRecv(message.bytes(), count, type, from, comm, stream);
+               })
+        .before(dev.stream());
+  }
+
+ private:
+  struct Slot {
+    std::shared_ptr<std::byte> memory;
+    std::size_t bytes = 0;
+    CudaEvent received;
+  };
+  struct Edge {
+    std::array<Slot, message_capacity> slots;
+    std::uint64_t sent = 0;
+  };
+  [[nodiscard]] NcclChannel& lane(int number) { return *lanes_[static_cast<std::size_t>(number)]; }
+  [[nodiscard]] const NcclChannel::Place& place() const { return lanes_.front()->place(); }
+
+  std::map<int, Edge> edges_;  // by receiver; outlives the lanes, which wait for what is under way
+  std::vector<std::shared_ptr<NcclChannel>> lanes_;
+};
+
+}  // namespace dhp
