@@ -1,0 +1,62 @@
+// Layer normalisation on the GPU.
+#pragma once
+
+#include <dhp/cuda/layer_norm_kernels.hpp>
+#include <dhp/ops/layer_norm.hpp>
+
+namespace dhp {
+
+template <KernelDevice Dev>
+void layer_norm_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> gamma, ConstView<Dev> beta,
+                           double epsilon, View<Dev> y, View<Dev> mean, View<Dev> inv_std) {
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const cuda::LayerNormArguments<T> in{x.rows(),
+                                         x.columns(),
+                                         x.template data<T>(),
+                                         gamma.template data<A>(),
+                                         beta.template data<A>(),
+                                         static_cast<A>(epsilon),
+                                         y.template data<T>(),
+                                         mean.template data<A>(),
+                                         inv_std.template data<A>()};
+    cuda::launch_rows<cuda::LayerNormForward, T>(dev, in.rows, in.columns, in, in.x, in.gamma,
+                                                 in.beta, in.y);
+  });
+}
+template <KernelDevice Dev>
+void layer_norm_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
+                                 ConstView<Dev> gamma, ConstView<Dev> mean, ConstView<Dev> inv_std,
+                                 View<Dev> dx) {
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const cuda::LayerNormBackwardArguments<T> in{x.rows(),
+                                                 x.columns(),
+                                                 dy.template data<T>(),
+                                                 x.template data<T>(),
+                                                 gamma.template data<A>(),
+                                                 mean.template data<A>(),
+                                                 inv_std.template data<A>(),
+                                                 dx.template data<T>()};
+    cuda::launch_rows<cuda::LayerNormBackward, T>(dev, in.rows, in.columns, in, in.dy, in.x,
+                                                  in.gamma, in.dx);
+  });
+}
+template <KernelDevice Dev>
+void layer_norm_backward_gamma_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
+                                  ConstView<Dev> mean, ConstView<Dev> inv_std, View<Dev> dgamma,
+                                  double beta) {
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const cuda::LayerNormGammaTerms<T> terms{dy.template data<T>(), x.template data<T>(),
+                                             x.columns(), mean.template data<A>(),
+                                             inv_std.template data<A>()};
+    const cuda::AddColumn<A> finish{dgamma.template data<A>(), beta};
+    const auto reduce = [&](auto width) {
+      cuda::reduce_columns(dev, x.rows(), x.columns(), width, terms, finish);
+    };
+    cuda::with_width<T>(x.columns(), reduce, terms.dy, terms.x);
+  });
+}
+
+}  // namespace dhp

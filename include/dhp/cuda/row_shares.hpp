@@ -1,0 +1,137 @@
+// Rows of a matrix, each shared by the threads of a group: a warp that keeps its row in registers where it
+// fits, or a block that reads it again from the cache. Kernels are written once for both.
+#pragma once
+
+#include <dhp/cuda/block.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace dhp::cuda {
+
+/// One warp a row, up to `packs` packs of n elements a thread.
+template <int n_, int packs>
+struct WarpRows {
+  static constexpr int n = n_;
+  static constexpr std::int64_t most_columns = std::int64_t{n} * packs * warp_size;
+
+  template <class B>
+  static constexpr std::int64_t first(const B& block) {
+    return grid_thread(block) / warp_size;
+  }
+  template <class B>
+  static constexpr std::int64_t step(const B& block) {
+    return grid_threads(block) / warp_size;
+  }
+  template <class B>
+  static constexpr int thread(const B& block) {
+    return block.thread() % warp_size;
+  }
+  /// Packs of a thread, and the column of one; columns beyond the row are nobody's.
+  template <class B>
+  static constexpr int steps(const B&, std::int64_t) {
+    return packs;
+  }
+  template <class B>
+  static constexpr std::int64_t column(const B& block, int pack) {
+    return (pack * warp_size + thread(block)) * n;
+  }
+  template <class B, class A>
+  static constexpr A reduce(B& block, A value) {
+    return warp_reduce(block, value);
+  }
+  /// What a thread holds of a row.
+  template <class T>
+  class Row {
+   public:
+    template <class B>
+    constexpr Row(const B& block, const T* from, std::int64_t columns) {
+      for (int pack = 0; pack < packs; ++pack)
+        if (const auto at = column(block, pack); at < columns) kept_[pack] = load<n>(from + at);
+    }
+    template <class B>
+    constexpr Pack<T, n> get(const B&, int pack) const {
+      return kept_[pack];
+    }
+
+   private:
+    Pack<T, n> kept_[packs]{};
+  };
+};
+
+/// One block a row, which may be as long as it likes; `most_threads` at most.
+template <int n_>
+struct BlockRows {
+  static constexpr int n = n_;
+
+  template <class B>
+  static constexpr std::int64_t first(const B& block) {
+    return block.index();
+  }
+  template <class B>
+  static constexpr std::int64_t step(const B& block) {
+    return block.blocks();
+  }
+  template <class B>
+  static constexpr int thread(const B& block) {
+    return block.thread();
+  }
+  template <class B>
+  static constexpr int steps(const B& block, std::int64_t columns) {
+    const std::int64_t packs = columns / n;
+    return static_cast<int>((packs + block.threads() - 1) / block.threads());
+  }
+  template <class B>
+  static constexpr std::int64_t column(const B& block, int pack) {
+    return (std::int64_t{pack} * block.threads() + block.thread()) * n;
+  }
+  template <class B, class A>
+  static constexpr A reduce(B& block, A value) {
+    return block_reduce(block, value, block.template shared<A>());
+  }
+  template <class T>
+  class Row {
+   public:
+    template <class B>
+    constexpr Row(const B&, const T* from, std::int64_t) : from_(from) {}
+    template <class B>
+    constexpr Pack<T, n> get(const B& block, int pack) const {
+      return load<n>(from_ + column(block, pack));
+    }
+
+   private:
+    const T* from_;
+  };
+};
+
+/// Launches Kernel<Rows>{arguments...}, where Rows suits the columns and addresses of `pointers`; n is 16 bytes
+/// of the accumulation type, in which the vectors per column are.
+template <template <class T, class Rows> class Kernel, class T, KernelDevice Dev, class Arguments,
+          class... Element>
+void launch_rows(Dev& dev, std::int64_t rows, std::int64_t columns, const Arguments& arguments,
+                 const Element*... pointers) {
+  using A = Accumulator<T>;
+  constexpr int n = pack_size<A>;
+  if (rows == 0 || columns == 0) return;
+  const auto by_warps = [&]<int packs>(std::integral_constant<int, packs>) {
+    const auto grid = grid_for(rows * warp_size, 128);
+    launch(dev, grid, Kernel<T, WarpRows<n, packs>>{arguments});
+  };
+  const auto by_blocks = [&]<int width>(std::integral_constant<int, width>) {
+    auto grid = grid_for(rows, 1);
+    const std::int64_t warps = (columns / width + warp_size - 1) / warp_size;
+    grid.threads = static_cast<int>(std::clamp<std::int64_t>(warps, 1, 8)) * warp_size;
+    grid.shared_bytes = sizeof(A) * block_reduce_scratch;
+    launch(dev, grid, Kernel<T, BlockRows<width>>{arguments});
+  };
+  if (!packs_fit<n>(columns, pointers...)) by_blocks(std::integral_constant<int, 1>());
+  else if (const auto packs = (columns / n + warp_size - 1) / warp_size; packs <= 1)
+    by_warps(std::integral_constant<int, 1>());
+  else if (packs <= 2) by_warps(std::integral_constant<int, 2>());
+  else if (packs <= 4) by_warps(std::integral_constant<int, 4>());
+  else if (packs <= 6) by_warps(std::integral_constant<int, 6>());
+  else if (packs <= 8) by_warps(std::integral_constant<int, 8>());
+  else by_blocks(std::integral_constant<int, n>());
+}
+
+}  // namespace dhp::cuda
