@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# What ranks.sh promises; needs no GPU.
+set -u
+ranks=$(dirname "$0")/ranks.sh
+status=0
+expect() {  # expect STATUS LINE COMMAND...: its exit status, and a line that it prints
+  local wanted=$1 line=$2 said got
+  shift 2
+  said=$("$@" 2>&1)
+  got=$?
+  if [ "$got" -ne "$wanted" ] || ! grep -qxF -- "$line" <<<"$said"; then
+    echo "expected status $wanted and '$line' of '$*', got $got and"
+    echo "$said"
+    status=1
+  fi
+}
+# shellcheck disable=SC2016  # the ranks' shells expand it
+who='echo "I am $RANK of $WORLD_SIZE on $NCCL_HOSTID" | sed "s/ on .*-rank/ on /"'
+expect 0 "[2] I am 2 of 3 on 2" "$ranks" 3 bash -c "$who"
+expect 0 "[0] I am 0 of 1 on 0" "$ranks" 1 bash -c "$who"
+# shellcheck disable=SC2016
+expect 1 "rank 1 ended with status 7" "$ranks" 3 bash -c 'exit $((RANK == 1 ? 7 : 0))'
+# shellcheck disable=SC2016
+expect 0 "[0] hello from 1" "$ranks" 2 bash -c '
+  if [ "$RANK" = 1 ]; then echo "hello from 1" >"$DHP_RENDEZVOUS/hello"; exit; fi
+  for ((i = 0; i < 200; ++i)); do [ -s "$DHP_RENDEZVOUS/hello" ] && break; sleep 0.05; done
+  cat "$DHP_RENDEZVOUS/hello"'
+# shellcheck disable=SC2016
+DHP_RANKS_SECONDS=1 expect 1 "[1] ended after its 1 s" "$ranks" 2 bash -c \
+  'if [ "$RANK" = 1 ]; then exec sleep 60; fi'
+expect 2 "usage: ranks.sh N COMMAND..." "$ranks" 0 true
+expect 2 "usage: ranks.sh N COMMAND..." "$ranks" 2
+exit $status
