@@ -1,0 +1,176 @@
+// NcclComm over a fake of CUDA and NCCL: that nothing waits for itself, and that whoever waits for a rank that does
+// not come is told so. Needs no GPU; a program of its own, since it brings its own cudaMalloc and so on.
+#include <tests/cuda/fake_nccl.hpp>
+// The fake first: what follows calls it.
+#include <dhp/comm/launch_nccl.hpp>
+#include <tests/comm/nccl_checks.hpp>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace tests;
+
+// body(world, dev) on n ranks; what they return.
+template <class Body>
+std::vector<std::string> on_gpus(int n, Body body) {
+  std::vector<std::string> results(static_cast<std::size_t>(n));
+  const auto id = new_nccl_id();
+  const auto shared = std::make_shared<WatchedWorld>(WatchedWorld::Options{.timeout_s = 60});
+  detail::run_rank_threads(
+      *shared, n,
+      [&](int rank) {
+        Cuda dev({.device = rank, .pinned_bytes = 1 << 20, .workspace_bytes = 256});
+        NcclComm world(shared, rank, rank, n, id, {.timeout_s = 60});
+        results[static_cast<std::size_t>(rank)] = body(world, dev);
+      },
+      [](int) {}, CallSite::current());
+  return results;
+}
+// The same with a time limit, as a program would start them; what run_ranks says.
+template <class Body>
+std::string end_of(int n, double timeout_s, Body body) {
+  return message_of([&] {
+    run_ranks<Cuda>(
+        n,
+        [&](Comm<Cuda> world) {
+          Cuda dev({.device = world.rank(), .pinned_bytes = 1 << 20, .workspace_bytes = 256});
+          body(world, dev);
+        },
+        {.timeout_s = timeout_s});
+  });
+}
+
+TEST_CASE("nccl fake: collectives, parts, messages, and communicators beside each other") {
+  for (const int n : {1, 2, 3, 4}) {
+    CAPTURE(n);
+    const auto wrong = on_gpus(n, [](NcclComm& world, Cuda& dev) {
+      std::string text;
+      for (const auto dtype : {DType::f64, DType::f32, DType::i64, DType::i32, DType::u8})
+        for (const std::int64_t count : {1, 1000}) text += wrong_in(world, dev, dtype, count);
+      world.barrier();
+      if (world.size() == 1) return text;
+      text += wrong_parts(world, dev);
+      append_text(text, concat(wrong_messages(world, dev), " messages"));
+      auto comm = Comm<Cuda>::of(world);
+      append_text(text, concat(", ", wrong_beside_others(comm, dev), " beside others"));
+      return text;
+    });
+    for (const auto& text : wrong) CHECK(text == (n == 1 ? "" : "0 messages, 0 beside others"));
+  }
+}
+
+TEST_CASE("nccl fake: a send beyond the capacity waits on the device, not on the host") {
+  std::atomic<bool> sent = false;
+  std::atomic<int> wrong = 0;
+  CHECK(end_of(2, 60, [&](Comm<Cuda>& world, Cuda& dev) {
+          constexpr int messages = 3 * message_capacity;
+          if (world.rank() == 0) {
+            for (int k = 0; k < messages; ++k) {
+              auto x = on_gpu(dev, DType::i32, {k});
+              world.send(dev, x, 1);
+            }
+            sent = true;
+            return;
+          }
+          auto first = on_gpu(dev, DType::i32, {-1});
+          world.recv(dev, first.mut(), 0);  // meets the first send
+          while (!sent) sleep_ms(1);
+          for (int k = 1; k < messages; ++k) {
+            auto x = on_gpu(dev, DType::i32, {-1});
+            world.recv(dev, x.mut(), 0);
+            wrong += !holds(dev, x, {k});
+          }
+        }) == "no error");
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("nccl fake: a rank that throws ends the others, and is named") {
+  std::atomic<int> heard = 0;
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(end_of(3, 60, [&](Comm<Cuda>& world, Cuda& dev) {
+          auto x = on_gpu(dev, DType::f32, {1});
+          world.all_reduce(dev, x.mut()).wait();
+          if (world.rank() == 2) fail("the disk is full");
+          try {
+            world.all_reduce(dev, x.mut()).wait();
+            dev.synchronize();
+            for (;;) world.barrier();
+          } catch (const Aborted& error) {
+            heard += error.sentence() == "rank 2: the disk is full";
+            throw;
+          }
+        }) == "rank 2: the disk is full");
+  CHECK(heard == 2);
+  CHECK(seconds_since(start) < 30);
+}
+
+TEST_CASE("nccl fake: a rank that throws with collectives under way does not wait for them") {
+  const auto start = std::chrono::steady_clock::now();
+  const auto message = end_of(2, 60, [&](Comm<Cuda>& world, Cuda& dev) {
+    Progress<Cuda> progress(world);
+    auto x = on_gpu(dev, DType::f32, {1}), y = on_gpu(dev, DType::f32, {1});
+    if (world.rank() == 0) {
+      const auto event = progress.all_reduce(dev, x.mut());
+      sleep_ms(20);
+      fail("out of paper");
+    }
+    world.all_reduce(dev, y.mut()).wait();
+    dev.synchronize();
+    world.barrier();
+  });
+  CHECK(contains(message, "rank 0"));
+  CHECK(seconds_since(start) < 30);
+}
+
+TEST_CASE("nccl fake: who waits for a rank that does not come says where, after the time limit") {
+  int line = 0;
+  const auto missing = end_of(2, 1, [&](Comm<Cuda>& world, Cuda& dev) {
+    auto x = on_gpu(dev, DType::f32, {1, 2, 3});
+    if (world.rank() == 1) return sleep_ms(2500);
+    line = __LINE__, world.all_reduce(dev, x.mut()).wait();
+    dev.synchronize();
+    world.barrier();
+  });
+  CHECK(
+      contains(missing, concat("rank 0 waits in all_reduce of 3 f32 (sum) at nccl_fake.cpp:", line,
+                               " for another rank of its group, beyond the time limit of 1 s")));
+
+  const auto crossed = end_of(2, 1, [](Comm<Cuda>& world, Cuda& dev) {
+    auto a = world.split(0, world.rank()), b = world.split(0, world.rank());
+    auto x = on_gpu(dev, DType::f32, {1});
+    auto& first = world.rank() == 0 ? a : b;
+    auto& second = world.rank() == 0 ? b : a;
+    first.all_reduce(dev, x.mut()).wait();
+    second.all_reduce(dev, x.mut()).wait();
+    dev.synchronize();
+    world.barrier();
+  });
+  CHECK(contains(crossed, "waits in all_reduce of 1 f32 (sum) at nccl_fake.cpp:"));
+
+  const auto alone = end_of(2, 1, [](Comm<Cuda>& world, Cuda&) {
+    if (world.rank() == 0) (void)world.split(0, 0);
+    else sleep_ms(2500);
+  });
+  CHECK(contains(alone, "rank 0 waits in split at nccl_fake.cpp:"));
+
+  const auto silent = end_of(2, 1, [](Comm<Cuda>& world, Cuda& dev) {
+    auto x = on_gpu(dev, DType::f32, {1});
+    if (world.rank() == 0) world.send(dev, x, 1);
+    else sleep_ms(2500);
+  });
+  CHECK(contains(silent, "rank 0 waits in split at nccl_fake.cpp:"));
+}
+
+TEST_CASE("nccl fake: a tensor of another GPU is refused") {
+  const auto message = message_of([] {
+    run_ranks<Cuda>(2, [](Comm<Cuda> world) {
+      Cuda dev({.device = 0, .pinned_bytes = 1 << 20, .workspace_bytes = 256});
+      auto x = on_gpu(dev, DType::f32, {1});
+      world.all_reduce(dev, x.mut()).wait();
+    });
+  });
+  CHECK(contains(message, "rank 1 is on GPU 1, but the tensor on GPU 0"));
+}
+
+}  // namespace
