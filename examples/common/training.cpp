@@ -12,6 +12,9 @@
 #include <dhp/train/trainer.hpp>
 
 #include "progress.hpp"
+#ifdef DHP_HAS_NCCL
+#include <dhp/comm/launch_processes.hpp>
+#endif
 
 #include <chrono>
 #include <cmath>
@@ -44,12 +47,33 @@ namespace {
   dhp::fail("unknown --optimizer \"", options.optimizer, "\"; choose sgd, lars, adamw or lamb");
 }
 
-/// This rank's device. Ranks on GPUs have each their own, which is their thread's current one.
+/// This rank's device. Ranks on GPUs have each their own, numbered from --device.
 template <class D>
-[[nodiscard]] D make_device(const RunOptions& options) {
+[[nodiscard]] D make_device(const RunOptions& options, int local_rank) {
   if constexpr (D::host_accessible) return D({.threads = options.threads});
-  else if (options.mesh.size() == 1) return D({.device = options.device});
-  else return D();
+  else return D({.device = options.device + local_rank});
+}
+
+/// body(world, local rank) on every rank that this process is to start: the one that the environment says it is,
+/// or all of them, as threads.
+template <class Body>
+void start_ranks(const RunOptions& options, Body body) {
+  const dhp::RankOptions ranks{.timeout_s = options.comm_timeout};
+#ifdef DHP_HAS_NCCL
+  if (const auto me = dhp::ProcessRank::from_environment()) {
+    dhp::check(me->size == options.mesh.size(), "WORLD_SIZE is ", me->size, ", but a layout of ",
+               options.mesh, " needs ", options.mesh.size(), " ranks");
+    return dhp::run_process_rank(
+        *me, [&](dhp::Comm<Dev> world) { body(std::move(world), me->local_rank); }, ranks);
+  }
+#endif
+  dhp::run_ranks<Dev>(
+      options.mesh.size(),
+      [&](dhp::Comm<Dev> world) {
+        const int rank = world.rank();
+        body(std::move(world), rank);
+      },
+      ranks);
 }
 
 /// One rank's run; rank 0 alone speaks and writes.
@@ -304,12 +328,10 @@ class TrainingRun {
 }  // namespace
 
 void run_training(const TrainingSetup& setup) {
-  dhp::run_ranks<Dev>(setup.options.mesh.size(),
-                      [&](dhp::Comm<Dev> world) {
-                        auto dev = make_device<Dev>(setup.options);
-                        TrainingRun(dev, std::move(world), setup).run();
-                      },
-                      {.timeout_s = setup.options.comm_timeout});
+  start_ranks(setup.options, [&](dhp::Comm<Dev> world, int local_rank) {
+    auto dev = make_device<Dev>(setup.options, local_rank);
+    TrainingRun(dev, std::move(world), setup).run();
+  });
 }
 
 int exit_status_of(const std::function<void()>& body) {

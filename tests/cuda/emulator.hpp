@@ -164,7 +164,7 @@ class EmulatedBlockRun {
   [[nodiscard]] Fiber& now() { return fiber(current_); }
   void start(Fiber& fiber) {
     constexpr std::size_t stack_bytes = 128 << 10;
-    if (!fiber.stack) fiber.stack = std::make_unique<std::byte[]>(stack_bytes);
+    if (!fiber.stack) fiber.stack = std::make_unique_for_overwrite<std::byte[]>(stack_bytes);
     fiber.state = Fiber::State::ready;
     getcontext(&fiber.context);
     fiber.context.uc_stack.ss_sp = fiber.stack.get();

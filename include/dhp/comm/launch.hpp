@@ -92,7 +92,15 @@ void run_rank_threads(World& world, int ranks, Body body, Ended ended, CallSite 
 
 /// Starts ranks of a device: run(ranks, body, options, where), body(Comm<Dev>) on each.
 template <class Dev>
-class RankLauncher;
+class RankLauncher {
+ public:
+  template <class Body>
+  static void run(int ranks, Body&, const RankOptions&, CallSite where) {
+    throw Error(concat("this program was built without what ", ranks,
+                       " ranks of its device need to talk to each other (on GPUs: NCCL)"),
+                where);
+  }
+};
 
 template <>
 class RankLauncher<Cpu> {
