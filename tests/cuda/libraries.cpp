@@ -274,7 +274,7 @@ TEST_CASE("a graph that no engine knows has no candidates, and a wrong one says 
     return graph.argument(uid, CUDNN_DATA_FLOAT, of, nhwc_strides(of));
   };
   const auto x = image(1, extents), w = image(2, {4, 8, 1, 1}), y = image(3, extents);
-  CHECK_THROWS_AS(graph.convolve(x, w, y, {}), const CudaError&);
+  CHECK_THROWS_AS(convolve(graph, x, w, y, {}), const CudaError&);
   CHECK_THROWS_AS(graph.pointwise(CUDNN_POINTWISE_EXP, CudnnTensor{77, extents, extents}, {},
                                   graph.inner(extents, nhwc_strides(extents))),
                   const Error&);

@@ -1,17 +1,12 @@
-// cuBLASLt and cuDNN against the Cpu in double, from the same rounded inputs; needs a GPU, and nvcc, since what the
-// libraries cannot is done by kernels.
+// cuBLASLt and cuDNN against the definitions in double, from the same rounded inputs; needs a GPU, and nvcc, since what
+// the libraries cannot is done by kernels.
 #ifdef __CUDACC__
-#include <dhp/cpu/attention.hpp>
-#include <dhp/cpu/batch_norm.hpp>
-#include <dhp/cpu/column_reduce.hpp>
-#include <dhp/cpu/conv2d.hpp>
-#include <dhp/cpu/gemm.hpp>
-#include <dhp/cpu/reduce.hpp>
 #include <dhp/cuda/cublas_epilogue.hpp>
 #include <dhp/cuda/cudnn_attention.hpp>
 #include <dhp/cuda/cudnn_batch_norm.hpp>
 #include <dhp/cuda/cudnn_conv2d.hpp>
 #include <tests/cuda/gpu.hpp>
+#include <tests/cuda/reference.hpp>
 
 #include <doctest/doctest.h>
 
@@ -31,9 +26,11 @@ std::optional<Gpu> some_gpu() {
   return {};
 }
 
+// The values of random_on<T>.
 template <class T>
-Tensor<Cpu> as_doubles(Cpu& cpu, const Shape& shape, std::uint32_t use) {
-  return oracle_of<T>(cpu, shape, use);
+Numbers values_of(const Shape& shape, std::uint32_t use) {
+  Cpu cpu;
+  return tests::widened(random_tensor<T>(cpu, shape, use));
 }
 std::vector<double> widened(Gpu& gpu, View<Gpu> view) {
   return tests::widened(gpu, clone(gpu, ConstView<Gpu>(view)));
@@ -41,12 +38,12 @@ std::vector<double> widened(Gpu& gpu, View<Gpu> view) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("gemm agrees with the Cpu in all transpositions, types of c and of the bias", T,
-                   double, float, bf16, f16) {
+TEST_CASE_TEMPLATE(
+    "gemm agrees with its definition in all transpositions, types of c and of the bias", T, double,
+    float, bf16, f16) {
   auto found = some_gpu();
   if (!found) return;
   Gpu& gpu = *found;
-  Cpu cpu;
   using A = Accumulator<T>;
   struct Sizes {
     std::int64_t m, n, k;
@@ -70,16 +67,16 @@ TEST_CASE_TEMPLATE("gemm agrees with the Cpu in all transpositions, types of c a
             gemm(gpu, a, b, c.mut(), options,
                  bias_kind == 0 ? ConstView<Gpu>() : ConstView<Gpu>(bias));
 
-            auto expected =
-                wide_c ? as_doubles<A>(cpu, {s.m, s.n}, 3) : as_doubles<T>(cpu, {s.m, s.n}, 3);
-            const auto bias64 =
-                bias_kind == 2 ? as_doubles<A>(cpu, {s.n}, 4) : as_doubles<T>(cpu, {s.n}, 4);
-            gemm(cpu, as_doubles<T>(cpu, a_shape, 1), as_doubles<T>(cpu, b_shape, 2),
-                 expected.mut(), options,
-                 bias_kind == 0 ? ConstView<Cpu>() : ConstView<Cpu>(bias64));
+            const auto bias_values = bias_kind == 2   ? values_of<A>({s.n}, 4)
+                                     : bias_kind == 1 ? values_of<T>({s.n}, 4)
+                                                      : Numbers();
+            const auto expected =
+                reference_gemm(s.m, s.n, s.k, values_of<T>(a_shape, 1), values_of<T>(b_shape, 2),
+                               wide_c ? values_of<A>({s.m, s.n}, 3) : values_of<T>({s.m, s.n}, 3),
+                               options, bias_values);
             INFO(s.m, " ", s.n, " ", s.k, " ", ta, tb, " beta ", beta, " wide ", wide_c, " bias ",
                  bias_kind);
-            CHECK(relative_error(tests::widened(gpu, c), tests::widened(expected)) <=
+            CHECK(relative_error(tests::widened(gpu, c), expected) <=
                   (wide_c ? tolerance<A> : tolerance<T>));
           }
 }
@@ -88,28 +85,26 @@ TEST_CASE_TEMPLATE("gemm works at addresses that allow single elements only", T,
   auto found = some_gpu();
   if (!found) return;
   Gpu& gpu = *found;
-  Cpu cpu;
   const std::int64_t n = 40;
   auto storage = random_on<T>(gpu, {3 * n * n + 1}, 1);
   const auto matrix = [&](std::int64_t at) {
     return storage.mut().slice(1 + at * n * n, 1 + (at + 1) * n * n).as({n, n});
   };
-  const auto values = tests::widened(random_tensor<T>(cpu, {3 * n * n + 1}, 1));
+  const auto values = values_of<T>({3 * n * n + 1}, 1);
   const auto oracle = [&](std::int64_t at) {
     const auto first = values.begin() + 1 + at * n * n;
-    return Tensor<Cpu>::from_host(cpu, {n, n}, std::vector<double>(first, first + n * n));
+    return Numbers(first, first + n * n);
   };
   gemm(gpu, matrix(0), matrix(1), matrix(2));
-  Tensor<Cpu> expected(cpu, DType::f64, {n, n});
-  gemm(cpu, oracle(0), oracle(1), expected.mut());
-  CHECK(relative_error(widened(gpu, matrix(2)), tests::widened(expected)) <= tolerance<T>);
+  const auto expected = reference_gemm(n, n, n, oracle(0), oracle(1), oracle(2), {});
+  CHECK(relative_error(widened(gpu, matrix(2)), expected) <= tolerance<T>);
 }
 
-TEST_CASE_TEMPLATE("conv2d and its gradients agree with the Cpu", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("conv2d and its gradients agree with their definitions", T, double, float, bf16,
+                   f16) {
   auto found = some_gpu();
   if (!found) return;
   Gpu& gpu = *found;
-  Cpu cpu;
   using A = Accumulator<T>;
   struct Sizes {
     std::int64_t n, c, h, w, o;
@@ -127,30 +122,31 @@ TEST_CASE_TEMPLATE("conv2d and its gradients agree with the Cpu", T, double, flo
     conv2d_forward(gpu, gpu_x, gpu_w, s.geometry, got_y.mut());
     conv2d_backward_data(gpu, gpu_dy, gpu_w, s.geometry, got_dx.mut());
 
-    const auto cpu_x = as_doubles<T>(cpu, x, 1), cpu_w = as_doubles<T>(cpu, w, 2);
-    const auto cpu_dy = as_doubles<T>(cpu, y, 3);
-    Tensor<Cpu> expected_y(cpu, DType::f64, y), expected_dx(cpu, DType::f64, x);
-    conv2d_forward(cpu, cpu_x, cpu_w, s.geometry, expected_y.mut());
-    conv2d_backward_data(cpu, cpu_dy, cpu_w, s.geometry, expected_dx.mut());
-    CHECK(relative_error(tests::widened(gpu, got_y), tests::widened(expected_y)) <= tolerance<T>);
-    CHECK(relative_error(tests::widened(gpu, got_dx), tests::widened(expected_dx)) <= tolerance<T>);
+    const auto xs = values_of<T>(x, 1), ws = values_of<T>(w, 2), dys = values_of<T>(y, 3);
+    Numbers expected_y(index(y.count())), expected_dx(xs.size()), gradient(ws.size());
+    for_conv2d_terms(x, y, s.geometry, [&](std::size_t at_x, std::size_t at_w, std::size_t at_y) {
+      expected_y[at_y] += xs[at_x] * ws[at_w];
+      expected_dx[at_x] += dys[at_y] * ws[at_w];
+      gradient[at_w] += dys[at_y] * xs[at_x];
+    });
+    CHECK(relative_error(tests::widened(gpu, got_y), expected_y) <= tolerance<T>);
+    CHECK(relative_error(tests::widened(gpu, got_dx), expected_dx) <= tolerance<T>);
     for (const double beta : {0.0, 1.0, 0.5}) {
       auto got_dw = random_on<A>(gpu, w, 4);
-      auto expected_dw = as_doubles<A>(cpu, w, 4);
+      auto expected_dw = values_of<A>(w, 4);
+      for (std::size_t at = 0; at < gradient.size(); ++at)
+        expected_dw[at] = beta * expected_dw[at] + gradient[at];
       conv2d_backward_filter(gpu, gpu_x, gpu_dy, s.geometry, got_dw.mut(), beta);
-      conv2d_backward_filter(cpu, cpu_x, cpu_dy, s.geometry, expected_dw.mut(), beta);
       // The gradient of 16-bit weights is rounded once to 16 bits.
-      CHECK(relative_error(tests::widened(gpu, got_dw), tests::widened(expected_dw)) <=
-            tolerance<T>);
+      CHECK(relative_error(tests::widened(gpu, got_dw), expected_dw) <= tolerance<T>);
     }
   }
 }
 
-TEST_CASE_TEMPLATE("attention agrees with the Cpu, packed and padded", T, bf16, f16) {
+TEST_CASE_TEMPLATE("attention agrees with its definition, packed and padded", T, bf16, f16) {
   auto found = some_gpu();
   if (!found) return;
   Gpu& gpu = *found;
-  Cpu cpu;
   struct Batch {
     std::vector<std::int32_t> offsets, lengths;
     std::int64_t longest;
@@ -162,16 +158,12 @@ TEST_CASE_TEMPLATE("attention agrees with the Cpu, packed and padded", T, bf16, 
       const AttentionOptions options{.heads = 2, .total_heads = 2};
       const Shape shape{rows, 2 * head_size}, statistics{2, rows};
       INFO("rows ", rows, " head size ", head_size);
-      const auto describe = [&](auto& dev) {
-        using Dev = std::remove_reference_t<decltype(dev)>;
-        const auto count = static_cast<std::int64_t>(batch.lengths.size());
-        std::vector<std::int64_t> numbers;
-        for (std::int64_t row = 0; row < rows; ++row) numbers.push_back(row);
-        return std::tuple{Tensor<Dev>::from_host(dev, {count + 1}, batch.offsets),
-                          Tensor<Dev>::from_host(dev, {count}, batch.lengths),
-                          Tensor<Dev>::from_host(dev, {rows}, numbers)};
-      };
-      const auto [offsets, lengths, numbers] = describe(gpu);
+      const auto samples = static_cast<std::int64_t>(batch.lengths.size());
+      std::vector<std::int64_t> each_row;
+      for (std::int64_t row = 0; row < rows; ++row) each_row.push_back(row);
+      const auto offsets = Tensor<Gpu>::from_host(gpu, {samples + 1}, batch.offsets);
+      const auto lengths = Tensor<Gpu>::from_host(gpu, {samples}, batch.lengths);
+      const auto numbers = Tensor<Gpu>::from_host(gpu, {rows}, each_row);
       const Sequences<Gpu> sequences{offsets, lengths, numbers, batch.longest};
       const auto q = random_on<T>(gpu, shape, 1), k = random_on<T>(gpu, shape, 2),
                  v = random_on<T>(gpu, shape, 3), dy = random_on<T>(gpu, shape, 4);
@@ -182,25 +174,18 @@ TEST_CASE_TEMPLATE("attention agrees with the Cpu, packed and padded", T, bf16, 
       attention_backward(gpu, dy, q, k, v, y, lse, sequences, options, dq.mut(), dk.mut(),
                          dv.mut());
 
-      const auto [cpu_offsets, cpu_lengths, cpu_numbers] = describe(cpu);
-      const Sequences<Cpu> cpu_sequences{cpu_offsets, cpu_lengths, cpu_numbers, batch.longest};
-      const auto cq = as_doubles<T>(cpu, shape, 1), ck = as_doubles<T>(cpu, shape, 2),
-                 cv = as_doubles<T>(cpu, shape, 3), cdy = as_doubles<T>(cpu, shape, 4);
-      Tensor<Cpu> ey(cpu, DType::f64, shape), elser(cpu, DType::f64, statistics);
-      Tensor<Cpu> edq(cpu, DType::f64, shape), edk(cpu, DType::f64, shape),
-          edv(cpu, DType::f64, shape);
-      attention_forward(cpu, cq, ck, cv, cpu_sequences, options, ey.mut(), elser.mut());
-      attention_backward(cpu, cdy, cq, ck, cv, ey, elser, cpu_sequences, options, edq.mut(),
-                         edk.mut(), edv.mut());
+      const auto expected = reference_attention(values_of<T>(shape, 1), values_of<T>(shape, 2),
+                                                values_of<T>(shape, 3), values_of<T>(shape, 4),
+                                                batch.offsets, batch.lengths, 2, head_size);
       const double bound = 4 * tolerance<T>;  // probabilities are rounded to T before they are used
-      CHECK(relative_error(tests::widened(gpu, y), tests::widened(ey)) <= bound);
-      CHECK(relative_error(tests::widened(gpu, lse), tests::widened(elser)) <= 1e-3);
+      CHECK(relative_error(tests::widened(gpu, y), expected.y) <= bound);
+      CHECK(relative_error(tests::widened(gpu, lse), expected.logsumexp) <= 1e-3);
       // A single key has no gradient but rounding's.
       if (rows > 1) {
-        CHECK(relative_error(tests::widened(gpu, dq), tests::widened(edq)) <= bound);
-        CHECK(relative_error(tests::widened(gpu, dk), tests::widened(edk)) <= bound);
+        CHECK(relative_error(tests::widened(gpu, dq), expected.dq) <= bound);
+        CHECK(relative_error(tests::widened(gpu, dk), expected.dk) <= bound);
       }
-      CHECK(relative_error(tests::widened(gpu, dv), tests::widened(edv)) <= bound);
+      CHECK(relative_error(tests::widened(gpu, dv), expected.dv) <= bound);
       const auto got = tests::widened(gpu, y), dk_got = tests::widened(gpu, dk);
       for (std::size_t n = 0; n < batch.lengths.size(); ++n)
         for (auto row = batch.offsets[n] + batch.lengths[n]; row < batch.offsets[n + 1]; ++row) {
@@ -215,21 +200,20 @@ TEST_CASE_TEMPLATE("epilogues of products do what they say, where they are suppo
   auto found = some_gpu();
   if (!found) return;
   Gpu& gpu = *found;
-  Cpu cpu;
   const std::int64_t rows = 96, in = 64, out = 128;
   const auto x = random_on<T>(gpu, {rows, in}, 1), w = random_on<T>(gpu, {out, in}, 2);
   const auto bias = random_on<T>(gpu, {out}, 3), dy = random_on<T>(gpu, {rows, out}, 4);
-  Tensor<Cpu> before64(cpu, DType::f64, {rows, out});
-  gemm(cpu, as_doubles<T>(cpu, {rows, in}, 1), as_doubles<T>(cpu, {out, in}, 2), before64.mut(),
-       {.transpose_b = true}, as_doubles<T>(cpu, {out}, 3));
+  const auto before64 =
+      reference_gemm(rows, out, in, values_of<T>({rows, in}, 1), values_of<T>({out, in}, 2),
+                     Numbers(index(rows * out)), {.transpose_b = true}, values_of<T>({out}, 3));
 
   Tensor<Gpu> y(gpu, dtype_of<T>(), {rows, out}), before(gpu, dtype_of<T>(), {rows, out});
   const cuda::LinearGelu<Gpu> forward{x, w, bias, y.mut(), before.mut()};
   if (cuda::fused_supported(gpu, forward)) {
     REQUIRE(cuda::run_fused(gpu, forward));
-    CHECK(relative_error(tests::widened(gpu, before), tests::widened(before64)) <= tolerance<T>);
+    CHECK(relative_error(tests::widened(gpu, before), before64) <= tolerance<T>);
     std::vector<double> expected;
-    for (const double value : tests::widened(before64))
+    for (const double value : before64)
       expected.push_back(
           0.5 * value *
           (1 + std::tanh(0.7978845608028654 * (value + 0.044715 * value * value * value))));
@@ -240,15 +224,14 @@ TEST_CASE_TEMPLATE("epilogues of products do what they say, where they are suppo
 
   // dx of a second linear layer [in2 = out], through GELU at `before`.
   const auto w2 = random_on<T>(gpu, {in, out}, 5), dz = random_on<T>(gpu, {rows, in}, 6);
-  const auto at = random_on<T>(gpu, {rows, out}, 7);
+  const auto inputs = random_on<T>(gpu, {rows, out}, 7);
   Tensor<Gpu> dbefore(gpu, dtype_of<T>(), {rows, out}), dbias(gpu, dtype_of<T>(), {out});
-  const cuda::LinearGeluGradient<Gpu> backward{dz, w2, at, dbefore.mut(), dbias.mut()};
+  const cuda::LinearGeluGradient<Gpu> backward{dz, w2, inputs, dbefore.mut(), dbias.mut()};
   if (cuda::fused_supported(gpu, backward)) {
     REQUIRE(cuda::run_fused(gpu, backward));
-    Tensor<Cpu> product(cpu, DType::f64, {rows, out});
-    gemm(cpu, as_doubles<T>(cpu, {rows, in}, 6), as_doubles<T>(cpu, {in, out}, 5), product.mut());
-    auto expected = tests::widened(product);
-    const auto points = tests::widened(as_doubles<T>(cpu, {rows, out}, 7));
+    auto expected = reference_gemm(rows, out, in, values_of<T>({rows, in}, 6),
+                                   values_of<T>({in, out}, 5), Numbers(index(rows * out)), {});
+    const auto points = values_of<T>({rows, out}, 7);
     std::vector<double> sums(static_cast<std::size_t>(out), 0.0);
     for (std::size_t i = 0; i < expected.size(); ++i) {
       const double p = points[i], c = 0.7978845608028654;
@@ -270,21 +253,22 @@ TEST_CASE_TEMPLATE("epilogues of products do what they say, where they are suppo
       continue;
     }
     REQUIRE(cuda::run_fused(gpu, gradient));
-    Tensor<Cpu> dw64(cpu, DType::f64, {out, in}), db64(cpu, DType::f64, {out});
-    gemm(cpu, as_doubles<T>(cpu, {rows, out}, 4), as_doubles<T>(cpu, {rows, in}, 1), dw64.mut(),
-         {.transpose_a = true});
-    column_sums(cpu, as_doubles<T>(cpu, {rows, out}, 4), db64.mut(), 0.0);
-    CHECK(relative_error(tests::widened(gpu, dw), tests::widened(dw64)) <= tolerance<T>);
-    CHECK(relative_error(tests::widened(gpu, db), tests::widened(db64)) <= tolerance<T>);
+    const auto dys = values_of<T>({rows, out}, 4);
+    const auto dw64 = reference_gemm(out, in, rows, dys, values_of<T>({rows, in}, 1),
+                                     Numbers(index(out * in)), {.transpose_a = true});
+    Numbers db64(index(out));
+    for (std::size_t at = 0; at < dys.size(); ++at) db64[at % db64.size()] += dys[at];
+    CHECK(relative_error(tests::widened(gpu, dw), dw64) <= tolerance<T>);
+    CHECK(relative_error(tests::widened(gpu, db), db64) <= tolerance<T>);
   }
 }
 
-TEST_CASE_TEMPLATE("batch norm with residual and ReLU agrees with the Cpu, and keeps to its bits",
-                   T, float, bf16, f16) {
+TEST_CASE_TEMPLATE(
+    "batch norm with residual and ReLU agrees with its definition, and keeps to its bits", T, float,
+    bf16, f16) {
   auto found = some_gpu();
   if (!found) return;
   Gpu& gpu = *found;
-  Cpu cpu;
   const Shape shape{4, 5, 7, 64};
   const std::int64_t rows = shape.rows(), channels = shape.back(), guard = 64;
   if (!cuda::norm_relu_supported(gpu, random_on<T>(gpu, shape, 1).view(), true)) {
@@ -312,27 +296,25 @@ TEST_CASE_TEMPLATE("batch norm with residual and ReLU agrees with the Cpu, and k
   for (std::int64_t at = bytes; at < bytes + guard; ++at)
     CHECK(after[static_cast<std::size_t>(at)] == 0xa5);
 
-  const auto xs = tests::widened(as_doubles<T>(cpu, shape, 1));
-  const auto rs = tests::widened(as_doubles<T>(cpu, shape, 2));
-  const auto gs = tests::widened(as_doubles<float>(cpu, {channels}, 3));
-  const auto bs = tests::widened(as_doubles<float>(cpu, {channels}, 4));
-  const auto dys = tests::widened(as_doubles<T>(cpu, shape, 5));
+  const auto xs = values_of<T>(shape, 1);
+  const auto rs = values_of<T>(shape, 2);
+  const auto gs = values_of<float>({channels}, 3);
+  const auto bs = values_of<float>({channels}, 4);
+  const auto dys = values_of<T>(shape, 5);
   const auto got_y = tests::widened(gpu, y);
   std::vector<double> ey(xs.size()), edx(xs.size()), edr(xs.size()), edg, edb;
   for (std::int64_t c = 0; c < channels; ++c) {
-    const auto index = [&](std::int64_t row) {
-      return static_cast<std::size_t>(row * channels + c);
-    };
+    const auto place = [&](std::int64_t row) { return index(row * channels + c); };
     const auto n = static_cast<double>(rows);
     double sum = 0, squares = 0, sum_dy = 0, sum_dy_xhat = 0;
-    for (std::int64_t row = 0; row < rows; ++row) sum += xs[index(row)];
+    for (std::int64_t row = 0; row < rows; ++row) sum += xs[place(row)];
     for (std::int64_t row = 0; row < rows; ++row)
-      squares += (xs[index(row)] - sum / n) * (xs[index(row)] - sum / n);
+      squares += (xs[place(row)] - sum / n) * (xs[place(row)] - sum / n);
     const double scale = 1 / std::sqrt(squares / n + 1e-5);
     const auto channel = static_cast<std::size_t>(c);
-    const auto normed = [&](std::int64_t row) { return (xs[index(row)] - sum / n) * scale; };
+    const auto normed = [&](std::int64_t row) { return (xs[place(row)] - sum / n) * scale; };
     for (std::int64_t row = 0; row < rows; ++row) {
-      const auto i = index(row);
+      const auto i = place(row);
       ey[i] = std::max(normed(row) * gs[channel] + bs[channel] + rs[i], 0.0);
       // Values next to 0 may round to either side: the bits belong to what was stored.
       edr[i] = got_y[i] > 0 ? dys[i] : 0;
@@ -342,8 +324,8 @@ TEST_CASE_TEMPLATE("batch norm with residual and ReLU agrees with the Cpu, and k
     edb.push_back(sum_dy);
     edg.push_back(sum_dy_xhat);
     for (std::int64_t row = 0; row < rows; ++row)
-      edx[index(row)] =
-          gs[channel] * scale * (edr[index(row)] - sum_dy / n - normed(row) * sum_dy_xhat / n);
+      edx[place(row)] =
+          gs[channel] * scale * (edr[place(row)] - sum_dy / n - normed(row) * sum_dy_xhat / n);
   }
   CHECK(relative_error(got_y, ey) <= 2 * tolerance<T>);
   CHECK(tests::widened(gpu, dresidual) == edr);

@@ -1,117 +1,12 @@
 // Attention as a graph of cuDNN's operations, forward and backward, in the order in which its fused kernels know it
-// (Dao et al. 2022; cuDNN's graph API, "fused flash attention"). Samples lie ragged in the rows, each with a
-// length: a packed batch and a padded one are the same graph.
+// (Dao et al. 2022; cuDNN's graph API, "fused flash attention").
 #pragma once
 
-#include <dhp/cuda/cudnn_graph.hpp>
+#include <dhp/cuda/cudnn_attention_tensors.hpp>
 
 #include <cmath>
-#include <limits>
 
 namespace dhp::cuda {
-
-/// Extents of one graph; samples and length may be more than there are: those beyond have length 0.
-struct AttentionExtents {
-  cudnnDataType_t type = CUDNN_DATA_BFLOAT16;
-  std::int64_t samples = 1;
-  std::int64_t heads = 1;
-  std::int64_t length = 1;
-  std::int64_t head_size = 64;
-  friend bool operator==(const AttentionExtents&, const AttentionExtents&) = default;
-};
-
-/// Numbers of the arguments. offsets: i64 [samples + 1], in elements; lengths: i32 [samples], twice because
-/// queries and keys could differ; statistics, the logarithms of the sums: f32 [samples, heads, length, 1].
-struct AttentionUids {
-  static constexpr std::int64_t q = 1, k = 2, v = 3, y = 4, statistics = 5, offsets = 6,
-                                query_lengths = 7, key_lengths = 8, dy = 9, dq = 10, dk = 11,
-                                dv = 12, inner_products = 13, dq_sums = 14;
-};
-
-/// Tensors that both directions have.
-class AttentionTensors {
- public:
-  AttentionTensors(CudnnGraph& graph, const AttentionExtents& extents)
-      : graph_(graph),
-        extents_(extents),
-        offsets_(graph.argument(AttentionUids::offsets, CUDNN_DATA_INT64,
-                                {extents.samples + 1, 1, 1, 1}, {1, 1, 1, 1})),
-        query_lengths_(lengths(AttentionUids::query_lengths)),
-        key_lengths_(lengths(AttentionUids::key_lengths)) {}
-
-  /// [samples, heads, length, head_size] of rows of heads * head_size.
-  [[nodiscard]] CudnnTensor rows(std::int64_t uid) const {
-    const auto& e = extents_;
-    return graph_.argument(uid, e.type, {e.samples, e.heads, e.length, e.head_size}, row_strides(),
-                           16, offsets_);
-  }
-  /// The same seen as [samples, heads, head_size, length].
-  [[nodiscard]] CudnnTensor transposed_rows(std::int64_t uid) const {
-    const auto& e = extents_;
-    const auto [sample, head, row, column] = row_strides();
-    return graph_.argument(uid, e.type, {e.samples, e.heads, e.head_size, e.length},
-                           {sample, head, column, row}, 16, offsets_);
-  }
-  [[nodiscard]] CudnnTensor statistics(std::int64_t uid) const {
-    return graph_.argument(uid, CUDNN_DATA_FLOAT, column_extents(),
-                           dense_strides(column_extents()));
-  }
-  [[nodiscard]] Dims score_extents() const {
-    return {extents_.samples, extents_.heads, extents_.length, extents_.length};
-  }
-  [[nodiscard]] Dims column_extents() const {
-    return {extents_.samples, extents_.heads, extents_.length, 1};
-  }
-  [[nodiscard]] CudnnTensor scores(cudnnDataType_t type = CUDNN_DATA_FLOAT) const {
-    return graph_.inner(score_extents(), dense_strides(score_extents()), type);
-  }
-  [[nodiscard]] CudnnTensor column() const {
-    return graph_.inner(column_extents(), dense_strides(column_extents()));
-  }
-  [[nodiscard]] Dims row_strides() const {
-    const auto& e = extents_;
-    return {e.length * e.heads * e.head_size, e.head_size, e.heads * e.head_size, 1};
-  }
-  [[nodiscard]] const CudnnTensor& offsets() const { return offsets_; }
-  [[nodiscard]] const CudnnTensor& query_lengths() const { return query_lengths_; }
-  [[nodiscard]] const CudnnTensor& key_lengths() const { return key_lengths_; }
-
-  /// q k^T / sqrt(head_size), minus infinity where the query or the key is padding.
-  [[nodiscard]] CudnnTensor masked_scores(const CudnnTensor& q, const CudnnTensor& transposed_k,
-                                          const CudnnTensor& scale, bool padding) const {
-    const auto product = scores();
-    graph_.multiply(q, transposed_k, product, {.rows = query_lengths_, .columns = key_lengths_},
-                    padding);
-    const auto scaled = scores();
-    graph_.pointwise(CUDNN_POINTWISE_MUL, product, scale, scaled);
-    const auto is_query = before(scaled, 2, query_lengths_);
-    const auto is_key = before(scaled, 3, key_lengths_);
-    const auto both = scores(CUDNN_DATA_BOOLEAN);
-    graph_.pointwise(CUDNN_POINTWISE_LOGICAL_AND, is_query, is_key, both, CUDNN_DATA_BOOLEAN);
-    const auto masked = scores();
-    const auto never = graph_.scalar(-std::numeric_limits<float>::infinity());
-    graph_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scaled, never, masked, CUDNN_DATA_FLOAT, both);
-    return masked;
-  }
-
- private:
-  [[nodiscard]] CudnnTensor lengths(std::int64_t uid) const {
-    return graph_.argument(uid, CUDNN_DATA_INT32, {extents_.samples, 1, 1, 1}, {1, 1, 1, 1});
-  }
-  /// Where the index along `axis` is before the length.
-  [[nodiscard]] CudnnTensor before(const CudnnTensor& like, std::int64_t axis,
-                                   const CudnnTensor& length) const {
-    const auto index = scores(CUDNN_DATA_INT32);
-    graph_.pointwise(CUDNN_POINTWISE_GEN_INDEX, like, {}, index, CUDNN_DATA_INT32, {}, axis);
-    const auto is_before = scores(CUDNN_DATA_BOOLEAN);
-    graph_.pointwise(CUDNN_POINTWISE_CMP_LT, index, length, is_before, CUDNN_DATA_BOOLEAN);
-    return is_before;
-  }
-
-  CudnnGraph& graph_;
-  AttentionExtents extents_;
-  CudnnTensor offsets_, query_lengths_, key_lengths_;
-};
 
 [[nodiscard]] inline float attention_scale(const AttentionExtents& extents) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(extents.head_size)));

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <dhp/cuda/cublas_problem.hpp>
+#include <dhp/cuda/cudnn_norm.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 
 namespace dhp::cuda {
@@ -47,13 +48,13 @@ struct NormExtents {
   const auto x = image(Uids::x, type);
   const auto y = image(Uids::y, type);
   auto sum = graph.inner_like(x);
-  graph.batch_norm({.x = x,
-                    .scale = channel(Uids::gamma),
-                    .shift = channel(Uids::beta),
-                    .epsilon = graph.scalar(epsilon),
-                    .mean = channel(Uids::mean),
-                    .inv_std = channel(Uids::inv_std),
-                    .y = sum});
+  batch_norm(graph, {.x = x,
+                     .scale = channel(Uids::gamma),
+                     .shift = channel(Uids::beta),
+                     .epsilon = graph.scalar(epsilon),
+                     .mean = channel(Uids::mean),
+                     .inv_std = channel(Uids::inv_std),
+                     .y = sum});
   if (residual) {
     const auto normed = sum;
     sum = graph.inner_like(x);
@@ -82,14 +83,14 @@ struct NormExtents {
   const auto dy = image(Uids::dy, type);
   const auto masked = residual ? image(Uids::dresidual, type) : graph.inner_like(dy, type);
   graph.pointwise(CUDNN_POINTWISE_MUL, dy, image(Uids::signs, CUDNN_DATA_BOOLEAN), masked);
-  graph.batch_norm_backward({.dy = masked,
-                             .x = image(Uids::x, type),
-                             .scale = channel(Uids::gamma),
-                             .mean = channel(Uids::mean),
-                             .inv_std = channel(Uids::inv_std),
-                             .dscale = channel(Uids::dgamma),
-                             .dshift = channel(Uids::dbeta),
-                             .dx = image(Uids::dx, type)});
+  batch_norm_backward(graph, {.dy = masked,
+                              .x = image(Uids::x, type),
+                              .scale = channel(Uids::gamma),
+                              .mean = channel(Uids::mean),
+                              .inv_std = channel(Uids::inv_std),
+                              .dscale = channel(Uids::dgamma),
+                              .dshift = channel(Uids::dbeta),
+                              .dx = image(Uids::dx, type)});
   return graph;
 }
 

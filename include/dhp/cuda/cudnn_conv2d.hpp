@@ -6,6 +6,7 @@
 
 #include <dhp/cuda/cublas_gemm.hpp>
 #include <dhp/cuda/plain_conv2d.hpp>
+#include <dhp/cuda/cudnn_convolution.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 
 namespace dhp::cuda {
@@ -42,9 +43,11 @@ struct Conv2dProblem {
     const auto result = argument(y_uid, y);
     const CudnnConvolution how{.padding = geometry.padding, .stride = geometry.stride};
     switch (kind) {
-      case Kind::forward: made.convolve(image, weights, result, how); break;
-      case Kind::backward_data: made.convolve_backward_data(result, weights, image, how); break;
-      case Kind::backward_filter: made.convolve_backward_filter(image, result, weights, how); break;
+      case Kind::forward: convolve(made, image, weights, result, how); break;
+      case Kind::backward_data: convolve_backward_data(made, result, weights, image, how); break;
+      case Kind::backward_filter:
+        convolve_backward_filter(made, image, result, weights, how);
+        break;
     }
     return made;
   }

@@ -1,5 +1,5 @@
-// CudnnGraph: a few operations on tensors that cuDNN is to run as one: tensors, pointwise functions, convolutions,
-// reductions, matrix products, reshapes and norms. Nothing here needs a GPU: what cuDNN makes of a graph on a
+// CudnnGraph: a few operations on tensors that cuDNN is to run as one: tensors, pointwise functions, reductions,
+// matrix products and reshapes; convolutions and norms have headers of their own. Nothing here needs a GPU: what cuDNN makes of a graph on a
 // device is in cudnn_plan.hpp.
 #pragma once
 
@@ -44,11 +44,6 @@ struct CudnnTensor {
   std::int64_t uid = -1;
   Dims extents{};
   Dims strides{};
-};
-
-struct CudnnConvolution {
-  std::int64_t padding = 0;
-  std::int64_t stride = 1;
 };
 
 /// i32 [N, 1, 1, 1]: how much of a matrix each sample fills.
@@ -115,46 +110,6 @@ class CudnnGraph {
     node.finalize("a pointwise operation of cuDNN");
   }
 
-  /// y = x * w
-  void convolve(const CudnnTensor& x, const CudnnTensor& w, const CudnnTensor& y,
-                CudnnConvolution how) {
-    const auto convolution = describe(how);
-    add(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR)
-        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, convolution)
-        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, raw(x))
-        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, raw(w))
-        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, raw(y))
-        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, 1.0f)
-        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, 0.0f)
-        .finalize("a convolution of cuDNN");
-  }
-  /// dx = the gradient of x
-  void convolve_backward_data(const CudnnTensor& dy, const CudnnTensor& w, const CudnnTensor& dx,
-                              CudnnConvolution how) {
-    const auto convolution = describe(how);
-    add(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR)
-        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, convolution)
-        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, raw(dy))
-        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, raw(w))
-        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, raw(dx))
-        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, 1.0f)
-        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, 0.0f)
-        .finalize("a gradient of a convolution's input by cuDNN");
-  }
-  /// dw = beta dw + the gradient of w
-  void convolve_backward_filter(const CudnnTensor& x, const CudnnTensor& dy, const CudnnTensor& dw,
-                                CudnnConvolution how, float beta = 0) {
-    const auto convolution = describe(how);
-    add(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR)
-        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, convolution)
-        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, raw(x))
-        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, raw(dy))
-        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, raw(dw))
-        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, 1.0f)
-        .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, beta)
-        .finalize("a gradient of a convolution's weights by cuDNN");
-  }
-
   /// y = x reduced over the dims in which y has extent 1.
   void reduce(cudnnReduceTensorOp_t how, const CudnnTensor& x, const CudnnTensor& y) {
     CudnnDescriptor reduction(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
@@ -196,38 +151,12 @@ class CudnnGraph {
         .finalize("a reshape of cuDNN");
   }
 
-  /// Batch norm in training: y from x, statistics [1, C, 1, 1] written.
-  struct NormForward {
-    CudnnTensor x, scale, shift, epsilon, mean, inv_std, y;
-  };
-  void batch_norm(const NormForward& t) {
-    add(CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR)
-        .set(CUDNN_ATTR_OPERATION_NORM_FWD_MODE, CUDNN_BATCH_NORM)
-        .set(CUDNN_ATTR_OPERATION_NORM_FWD_PHASE, CUDNN_NORM_FWD_TRAINING)
-        .set(CUDNN_ATTR_OPERATION_NORM_FWD_XDESC, raw(t.x))
-        .set(CUDNN_ATTR_OPERATION_NORM_FWD_SCALE_DESC, raw(t.scale))
-        .set(CUDNN_ATTR_OPERATION_NORM_FWD_BIAS_DESC, raw(t.shift))
-        .set(CUDNN_ATTR_OPERATION_NORM_FWD_EPSILON_DESC, raw(t.epsilon))
-        .set(CUDNN_ATTR_OPERATION_NORM_FWD_MEAN_DESC, raw(t.mean))
-        .set(CUDNN_ATTR_OPERATION_NORM_FWD_INV_VARIANCE_DESC, raw(t.inv_std))
-        .set(CUDNN_ATTR_OPERATION_NORM_FWD_YDESC, raw(t.y))
-        .finalize("a batch norm of cuDNN");
-  }
-  struct NormBackward {
-    CudnnTensor dy, x, scale, mean, inv_std, dscale, dshift, dx;
-  };
-  void batch_norm_backward(const NormBackward& t) {
-    add(CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR)
-        .set(CUDNN_ATTR_OPERATION_NORM_BWD_MODE, CUDNN_BATCH_NORM)
-        .set(CUDNN_ATTR_OPERATION_NORM_BWD_XDESC, raw(t.x))
-        .set(CUDNN_ATTR_OPERATION_NORM_BWD_DYDESC, raw(t.dy))
-        .set(CUDNN_ATTR_OPERATION_NORM_BWD_MEAN_DESC, raw(t.mean))
-        .set(CUDNN_ATTR_OPERATION_NORM_BWD_INV_VARIANCE_DESC, raw(t.inv_std))
-        .set(CUDNN_ATTR_OPERATION_NORM_BWD_SCALE_DESC, raw(t.scale))
-        .set(CUDNN_ATTR_OPERATION_NORM_BWD_DSCALE_DESC, raw(t.dscale))
-        .set(CUDNN_ATTR_OPERATION_NORM_BWD_DBIAS_DESC, raw(t.dshift))
-        .set(CUDNN_ATTR_OPERATION_NORM_BWD_DXDESC, raw(t.dx))
-        .finalize("the gradient of a batch norm by cuDNN");
+  /// For operations of other headers: a node to be described and finalized, and the descriptor of a tensor.
+  CudnnDescriptor& add(cudnnBackendDescriptorType_t type) { return nodes_.emplace_back(type); }
+  [[nodiscard]] const CudnnDescriptor& raw(const CudnnTensor& tensor) const {
+    for (const auto& one : tensors_)
+      if (one.uid == tensor.uid) return one.descriptor;
+    fail("tensor ", tensor.uid, " is of another graph");
   }
 
   [[nodiscard]] std::vector<cudnnBackendDescriptor_t> operations() const {
@@ -248,31 +177,12 @@ class CudnnGraph {
         .set(CUDNN_ATTR_TENSOR_STRIDES, std::vector(strides.begin(), strides.end()));
     return made;
   }
-  static CudnnDescriptor describe(const CudnnConvolution& how) {
-    const std::vector<std::int64_t> padding(2, how.padding), stride(2, how.stride), dilation(2, 1);
-    CudnnDescriptor made(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-    return made.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT)
-        .set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_CROSS_CORRELATION)
-        .set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, std::int64_t{2})
-        .set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, padding)
-        .set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, padding)
-        .set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, stride)
-        .set(CUDNN_ATTR_CONVOLUTION_DILATIONS, dilation)
-        .finalize("the geometry of a convolution of cuDNN");
-  }
   CudnnTensor keep(std::int64_t uid, CudnnDescriptor descriptor, const Dims& extents,
                    const Dims& strides) {
     descriptor.finalize("a tensor of cuDNN");
     tensors_.push_back({uid, std::move(descriptor)});
     return {uid, extents, strides};
   }
-  [[nodiscard]] const CudnnDescriptor& raw(const CudnnTensor& tensor) const {
-    for (const auto& one : tensors_)
-      if (one.uid == tensor.uid) return one.descriptor;
-    fail("tensor ", tensor.uid, " is of another graph");
-  }
-  CudnnDescriptor& add(cudnnBackendDescriptorType_t type) { return nodes_.emplace_back(type); }
-
   struct Numbered {
     std::int64_t uid;
     CudnnDescriptor descriptor;
