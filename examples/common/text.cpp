@@ -66,11 +66,16 @@ Tokenised tokenise(const BertOptions& options) {
   if (options.run.synthetic()) {
     dhp::check(options.vocabulary.empty(), "--vocabulary ", options.vocabulary,
                " does not fit --data synthetic, which has a vocabulary of its own");
-    const auto size = std::min<std::int64_t>(options.vocabulary_size, 512);
-    return {dhp::synthetic_vocabulary(size),
-            std::make_shared<dhp::TokenText>(
-                dhp::synthetic_text({.documents = 2048, .vocabulary_size = size})),
-            dhp::Pairing::next, "synthetic text"};
+    dhp::SyntheticTextOptions made{.documents = 2048};
+    made.vocabulary_size = std::min(options.vocabulary_size, made.vocabulary_size);
+    if (options.run.resident()) {  // for measuring: full samples over the whole vocabulary
+      made.documents = 256;
+      made.shortest = made.longest = options.sequence_length;
+      made.vocabulary_size = options.vocabulary_size;
+    }
+    return {dhp::synthetic_vocabulary(made.vocabulary_size),
+            std::make_shared<dhp::TokenText>(dhp::synthetic_text(made)), dhp::Pairing::next,
+            "synthetic text"};
   }
   dhp::check(std::filesystem::exists(path), "--data ", path,
              ": there is no such file or directory");

@@ -54,6 +54,13 @@ template <class D>
   else return D({.device = options.device + local_rank});
 }
 
+/// The most memory that the device's tensors have had, where it counts that.
+template <class D>
+void add_peak_memory(D& dev, std::vector<std::pair<std::string, double>>& fields) {
+  if constexpr (requires { dev.memory().most_in_use_bytes(); })
+    fields.emplace_back("peak_memory_bytes", static_cast<double>(dev.memory().most_in_use_bytes()));
+}
+
 /// body(world, local rank) on every rank that this process is to start: the one that the environment says it is,
 /// or all of them, as threads.
 template <class Body>
@@ -304,6 +311,7 @@ class TrainingRun {
       fields.emplace_back("loss_scale", report.loss_scale);
       fields.emplace_back("skipped", report.skipped ? 1 : 0);
     }
+    add_peak_memory(dev_, fields);
     return fields;
   }
 
