@@ -74,8 +74,12 @@ function(dhp_doctest_folder folder)
     dhp_doctest_entries(${folder} ${target} "${files}" ${dhp_on_gpu})
     dhp_device_sources(${files})
     target_link_libraries(${target} PRIVATE dhp_device)
-    # The Cpu twins, which kernels are compared with, are a test's most expensive code, and need not be fast.
+    # The Cpu twins, which kernels are compared with, are a test's most expensive code, and need not be
+    # fast, nor need kernels that are emulated.
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O1>)
+    if(folder STREQUAL cuda)
+      target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+    endif()
   endif()
   # Folders to the left of the ops need no kernels, and should not pay for parsing them.
   if(files AND NOT folder MATCHES "^(core|device|tensor|comm|data)$" AND DHP_DEVICE STREQUAL cpu)

@@ -63,3 +63,27 @@ TEST_CASE("layers: an input gradient that is not finite is told from an output")
   CHECK(message_of([&] { (void)layer.backward(dev, std::move(dy), tape); }) ==
         "the input gradient of layer outer > body > inner is not finite");
 }
+
+namespace {
+
+/// Asks for more than there is.
+struct Greedy : ElementwiseLayer<Cpu> {
+  Tensor<Cpu> forward(Cpu&, Tensor<Cpu>, Tape<Cpu>&) { throw OutOfMemory(4096, "GPU 3"); }
+  Tensor<Cpu> backward(Cpu&, Tensor<Cpu> dy, Tape<Cpu>&) { return dy; }
+};
+
+}  // namespace
+
+TEST_CASE("layers: memory that runs out names the bytes, where they were missing, and the layer") {
+  Cpu dev;
+  Sequential<Cpu> outer;
+  outer.add("inner", Greedy{});
+  AnyLayer<Cpu> layer("outer", std::move(outer));
+  Tape<Cpu> tape({});
+  const auto message = message_of([&] {
+    (void)layer.forward(dev, random_tensor<float>(dev, {2, 2}, 1), tape);
+  });
+  CHECK(message.starts_with(
+      "out of memory: there are no 4096 bytes for a tensor of layer outer > inner in GPU 3; "));
+  CHECK(message.find("--micro-batch") != message.npos);
+}

@@ -5,8 +5,8 @@
 #pragma once
 
 #include <dhp/cuda/cublas_gemm.hpp>
-#include <dhp/cuda/plain_conv2d.hpp>
 #include <dhp/cuda/cudnn_convolution.hpp>
+#include <dhp/cuda/plain_conv2d.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 
 namespace dhp::cuda {
