@@ -17,6 +17,15 @@
 
 namespace tests {
 
+/// One thread of a block, as a fiber.
+struct Fiber {
+  enum class State { ready, waits_for_block, waits_for_warp, done };
+  ucontext_t context{};
+  std::unique_ptr<std::byte[]> stack;
+  State state = State::ready;
+  alignas(16) std::byte slot[16];  // what it offers in a shuffle
+};
+
 /// What was issued while a device recorded, and the memory that it works in.
 struct EmulatedGraph {
   std::vector<std::function<void()>> work;
@@ -96,6 +105,12 @@ class Emulated {
   }
   [[nodiscard]] bool recording() const { return graph_ != nullptr; }
 
+  /// At least so many; their stacks are used again from block to block.
+  [[nodiscard]] std::vector<Fiber>& fibers(int count) {
+    if (static_cast<int>(fibers_.size()) < count) fibers_.resize(static_cast<std::size_t>(count));
+    return fibers_;
+  }
+
   std::int64_t launches = 0;
   std::int64_t graphs_run = 0;
 
@@ -104,15 +119,7 @@ class Emulated {
     dhp::check(graph_ == nullptr, "a step that is being recorded cannot wait for the host");
   }
   EmulatedGraph* graph_ = nullptr;
-};
-
-/// One thread of a block, as a fiber.
-struct Fiber {
-  enum class State { ready, waits_for_block, waits_for_warp, done };
-  ucontext_t context{};
-  std::unique_ptr<std::byte[]> stack;
-  State state = State::ready;
-  alignas(16) std::byte slot[16];  // what it offers in a shuffle
+  std::vector<Fiber> fibers_;
 };
 
 /// One block; its threads take turns.
@@ -253,8 +260,8 @@ void launch(Emulated& dev, const dhp::cuda::Grid& grid, const Kernel& kernel) {
              grid.shared_bytes, " shared bytes");
   static_assert(sizeof(Kernel) <= 4000, "arguments of a kernel must fit in 4 KB");
   ++dev.launches;
-  dev.issue([grid, kernel] {
-    std::vector<Fiber> fibers(static_cast<std::size_t>(grid.threads));
+  dev.issue([&dev, grid, kernel] {
+    auto& fibers = dev.fibers(grid.threads);
     for (std::int64_t index = 0; index < grid.blocks; ++index) {
       EmulatedBlockRun run(index, grid);
       run.run(fibers, [&](EmulatedBlockRun& block_run) {

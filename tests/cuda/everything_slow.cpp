@@ -25,9 +25,10 @@ struct Settings {
   std::string optimizer = "adamw";
   bool order_free = false;
   bool record = false;
+  int micro_batches = 2;
   bool same_data = false;  ///< in every step: then shapes stay
   LossScaleOptions loss_scale{};
-  int steps = 3;
+  int steps = 2;
 };
 struct Found {
   std::vector<double> losses, norms;
@@ -67,7 +68,7 @@ Found train(Dev& dev, const Settings& settings) {
   Found found;
   for (int step = 0; step < settings.steps; ++step) {
     std::vector<MicroBatch<Dev>> batches;
-    for (int k = 0; k < 2; ++k)
+    for (int k = 0; k < settings.micro_batches; ++k)
       batches.push_back(everything_batch(dev, settings.same_data ? 0 : step, k));
     const auto report = trainer.step(batches);
     found.losses.push_back(report.loss);
@@ -87,7 +88,9 @@ void compare(const Found& found, const Found& expected, double tolerance) {
   REQUIRE(found.values.size() == expected.values.size());
   for (const auto& [name, values] : expected.values) {
     CAPTURE(name);
-    CHECK(relative_error(found.values.at(name), values) < 10 * tolerance);
+    // The true gradient of a key's bias is zero: what an optimizer makes of its rounding is a step of any sign.
+    if (name.ends_with("key.bias")) CHECK(distance(found.values.at(name), values) < 0.1);
+    else CHECK(relative_error(found.values.at(name), values) < 10 * tolerance);
   }
 }
 
@@ -126,11 +129,12 @@ TEST_CASE("everything: order-free sums, twice the same bits") {
 TEST_CASE("everything: steps that are recorded give the same losses") {
   Gpu gpu;
   // Where shapes change from step to step, as those of masked rows do, steps are run as they are.
-  CHECK(train(gpu, {.record = true, .steps = 4}).losses == train(gpu, {.steps = 4}).losses);
+  CHECK(train(gpu, {.record = true, .micro_batches = 1, .steps = 3}).losses ==
+        train(gpu, {.micro_batches = 1, .steps = 3}).losses);
   // Dropout goes by the number of the step, and rates by the state: both are read by the recorded step.
   for (const auto* optimizer : {"adamw", "lamb"}) {
     CAPTURE(optimizer);
-    const Settings plain{.optimizer = optimizer, .same_data = true, .steps = 5};
+    const Settings plain{.optimizer = optimizer, .micro_batches = 1, .same_data = true, .steps = 4};
     auto recorded = plain;
     recorded.record = true;
     const auto expected = train(gpu, plain);
@@ -140,6 +144,6 @@ TEST_CASE("everything: steps that are recorded give the same losses") {
     CHECK(found.values == expected.values);
   }
 #ifndef __CUDACC__
-  CHECK(gpu.graphs_run == 8);  // the first step of five is not recorded
+  CHECK(gpu.graphs_run == 6);  // the first step of four is not recorded
 #endif
 }

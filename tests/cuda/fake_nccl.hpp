@@ -238,6 +238,7 @@ extern "C" {
 // --- CUDA ---
 cudaError_t cudaGetDeviceCount(int* count) { return *count = fake::gpus, cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::memset(properties, 0, sizeof *properties);
   properties->major = 9;
