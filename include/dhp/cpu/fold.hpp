@@ -39,10 +39,10 @@ void Fold<T>::value(Cpu& dev, const std::int64_t* high, const std::int64_t* low,
                     T* x) {
   constexpr std::int64_t tile = 1 << 10;
   dev.for_ranges(count, tile, [=](std::int64_t first, std::int64_t last) {
-    bool small = true;
+    int small = 1;  // without a branch, so that the loop vectorises
     for (auto at = first; at < last; ++at)
-      small = small & is_small_limb(high[at]) & is_small_limb(low[at]);
-    if (small)
+      small &= static_cast<int>(is_small_limb(high[at])) & static_cast<int>(is_small_limb(low[at]));
+    if (small == 1)
       for (auto at = first; at < last; ++at) x[at] = unfold_small<T>(high[at], low[at]);
     else
       for (auto at = first; at < last; ++at) x[at] = unfold_large<T>(high[at], low[at]);
