@@ -12,7 +12,7 @@ int main() {
   const auto curve = [&](int replicas, bool order_free) {
     std::vector<double> losses;
     std::mutex mutex;
-    dhp::run_ranks(replicas, [&](dhp::Comm<toy::Dev> world) {
+    dhp::run_ranks<toy::Dev>(replicas, [&](dhp::Comm<toy::Dev> world) {
       auto mine = toy::train(world, {.data = replicas}, {.store = {.order_free = order_free}},
                              micro_batches, steps);
       const std::lock_guard lock(mutex);

@@ -11,7 +11,7 @@ int main() {
   using toy::Dev;
 
   // One pair by hand, on two ranks: what each holds, and what comes out.
-  run_ranks(2, [&](Comm<Dev> world) {
+  run_ranks<Dev>(2, [&](Comm<Dev> world) {
     Dev dev;
     Build<Dev> build;
     build.tensor = world;
@@ -39,7 +39,7 @@ int main() {
   for (const int ranks : {1, 4}) {
     std::mutex mutex;
     std::vector<double> losses;
-    run_ranks(ranks, [&](Comm<Dev> world) {
+    run_ranks<Dev>(ranks, [&](Comm<Dev> world) {
       auto mine = toy::train(world, {.tensor = ranks}, {}, 4, 30);
       const std::lock_guard lock(mutex);
       losses = std::move(mine);

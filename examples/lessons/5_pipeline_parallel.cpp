@@ -22,7 +22,7 @@ int main() {
 
     std::mutex mutex;
     std::vector<double> losses;
-    run_ranks(stages, [&](Comm<toy::Dev> world) {
+    run_ranks<toy::Dev>(stages, [&](Comm<toy::Dev> world) {
       auto mine = toy::train(world, {.pipeline = stages}, {.schedule = kind, .chunks = chunks},
                              micro_batches, 30);
       const std::lock_guard lock(mutex);

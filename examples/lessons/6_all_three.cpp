@@ -7,11 +7,12 @@
 
 int main() {
   std::vector<double> serial;
-  dhp::run_ranks(1, [&](dhp::Comm<toy::Dev> world) { serial = toy::train(world, {}, {}, 8, 40); });
+  dhp::run_ranks<toy::Dev>(
+      1, [&](dhp::Comm<toy::Dev> world) { serial = toy::train(world, {}, {}, 8, 40); });
 
   std::vector<double> eight;
   std::mutex mutex;
-  dhp::run_ranks(8, [&](dhp::Comm<toy::Dev> world) {
+  dhp::run_ranks<toy::Dev>(8, [&](dhp::Comm<toy::Dev> world) {
     const dhp::MeshShape shape{.data = 2, .tensor = 2, .pipeline = 2};
     auto mine = toy::train(world, shape, {.schedule = dhp::ScheduleKind::zero_bubble}, 8, 40);
     const std::lock_guard lock(mutex);
