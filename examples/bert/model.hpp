@@ -114,10 +114,10 @@ template <class Dev>
   body.add("output", dhp::RowParallelLinear<Dev>(build, name + ".attention.output.dense",
                                                  {.in = config.hidden, .out = config.hidden}));
   body.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
-  dhp::Sequential<Dev> half;
-  half.add("residual", dhp::Residual<Dev>(std::move(body)));
-  half.add("norm", dhp::LayerNorm<Dev>(build, name + ".attention.output.LayerNorm", config.hidden));
-  return half;
+  dhp::Sequential<Dev> part;
+  part.add("residual", dhp::Residual<Dev>(std::move(body)));
+  part.add("norm", dhp::LayerNorm<Dev>(build, name + ".attention.output.LayerNorm", config.hidden));
+  return part;
 }
 
 /// The second half: norm(x + feed_forward(x)).
@@ -134,10 +134,10 @@ template <class Dev>
            dhp::RowParallelLinear<Dev>(build, name + ".output.dense",
                                        {.in = config.intermediate(), .out = config.hidden}));
   body.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
-  dhp::Sequential<Dev> half;
-  half.add("residual", dhp::Residual<Dev>(std::move(body)));
-  half.add("norm", dhp::LayerNorm<Dev>(build, name + ".output.LayerNorm", config.hidden));
-  return half;
+  dhp::Sequential<Dev> part;
+  part.add("residual", dhp::Residual<Dev>(std::move(body)));
+  part.add("norm", dhp::LayerNorm<Dev>(build, name + ".output.LayerNorm", config.hidden));
+  return part;
 }
 
 /// Both pre-training heads and their losses. Only the masked rows go through the vocabulary.
@@ -236,9 +236,9 @@ template <class Dev>
   BertEmbeddings<Dev> embeddings(build, config);
   const auto table = embeddings.word_table();
   model.add("embeddings", std::move(embeddings));
-  const auto add_half = [&](const std::string& name, dhp::Sequential<Dev> half) {
-    if (config.recompute) model.add(name, dhp::recompute<Dev>(std::move(half)));
-    else model.add(name, std::move(half));
+  const auto add_half = [&](const std::string& name, dhp::Sequential<Dev> part) {
+    if (config.recompute) model.add(name, dhp::recompute<Dev>(std::move(part)));
+    else model.add(name, std::move(part));
   };
   for (int block = 0; block < config.layers; ++block) {
     const auto name = "bert.encoder.layer." + std::to_string(block);

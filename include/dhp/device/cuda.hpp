@@ -57,6 +57,16 @@ class CudaScope {
   ~CudaScope() { nvtxRangePop(); }
 };
 
+/// A copy to the host has arrived when the device's stream has passed an event.
+class CudaArrival final : public HostCopy::Arrival {
+ public:
+  explicit CudaArrival(CudaEvent event) : event_(std::move(event)) {}
+  void wait() const override { event_.wait(); }
+
+ private:
+  CudaEvent event_;
+};
+
 /// One rank's GPU: movable, not copyable; used by one thread at a time. Its memory may be freed anywhere.
 class Cuda {
  public:
@@ -130,7 +140,7 @@ class Cuda {
     if (bytes > 0)
       check_cuda(cudaMemcpyAsync(data.get(), from, bytes, cudaMemcpyDeviceToHost, stream()),
                  "cudaMemcpyAsync to the host");
-    return {std::move(data), bytes, [event = CudaEvent::of(stream())] { event.wait(); }};
+    return {std::move(data), bytes, std::make_shared<CudaArrival>(CudaEvent::of(stream()))};
   }
   void fill_zero(std::byte* to, std::size_t bytes) {
     if (bytes > 0) check_cuda(cudaMemsetAsync(to, 0, bytes, stream()), "cudaMemsetAsync");

@@ -7,7 +7,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -17,10 +16,18 @@ namespace dhp {
 /// Bytes that are on their way from a device to the host.
 class HostCopy {
  public:
+  /// What tells that the bytes are there.
+  class Arrival {
+   public:
+    virtual ~Arrival() = default;
+    virtual void wait() const = 0;
+  };
+
   HostCopy() = default;
-  /// arrive() waits until the bytes are in `data`.
-  HostCopy(std::shared_ptr<std::byte> data, std::size_t bytes, std::function<void()> arrive)
-      : data_(std::move(data)), bytes_(bytes), arrive_(std::move(arrive)) {}
+  /// arrival: null where the bytes are in `data` already.
+  HostCopy(std::shared_ptr<std::byte> data, std::size_t bytes,
+           std::shared_ptr<const Arrival> arrival)
+      : data_(std::move(data)), bytes_(bytes), arrival_(std::move(arrival)) {}
   [[nodiscard]] static HostCopy on_heap(std::size_t bytes) {
     return {std::shared_ptr<std::byte>(new std::byte[bytes], std::default_delete<std::byte[]>()),
             bytes, nullptr};
@@ -31,7 +38,7 @@ class HostCopy {
   /// Waits, and gives them as values of T.
   template <class T>
   [[nodiscard]] std::vector<T> wait() const {
-    if (arrive_) arrive_();
+    if (arrival_) arrival_->wait();
     std::vector<T> values(bytes_ / sizeof(T));
     if (!values.empty()) std::memcpy(values.data(), data_.get(), values.size() * sizeof(T));
     return values;
@@ -40,7 +47,7 @@ class HostCopy {
  private:
   std::shared_ptr<std::byte> data_;
   std::size_t bytes_ = 0;
-  std::function<void()> arrive_;
+  std::shared_ptr<const Arrival> arrival_;
 };
 
 /// A device hands out memory (64-byte aligned, uninitialised, returned when the last owner goes),
