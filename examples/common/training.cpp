@@ -51,7 +51,7 @@ namespace {
 template <class D>
 [[nodiscard]] D make_device(const RunOptions& options, int local_rank) {
   if constexpr (D::host_accessible) return D({.threads = options.threads});
-  else return D({.device = options.device + local_rank});
+  else return D({.device = options.device + local_rank, .deterministic = options.deterministic});
 }
 
 /// The most memory that the device's tensors have had, where it counts that.
