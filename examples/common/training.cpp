@@ -204,8 +204,8 @@ class TrainingRun {
             .clip = options_.clip,
             .loss_scale = {.dynamic = half, .initial = half ? 65536.0 : 1.0},
             .seed = options_.seed,
-            // A layer that waits for other replicas does so on the host.
-            .record = options_.cuda_graphs && !setup_.waits_for_replicas};
+            // Collectives cannot be recorded yet: their time limits are watched by the host.
+            .record = options_.cuda_graphs && options_.mesh.size() == 1};
   }
   [[nodiscard]] std::int64_t total_steps() {
     if (options_.steps > 0) return options_.steps;
