@@ -70,12 +70,12 @@ TEST_CASE("launch: a rank that throws ends the others wherever they wait, and is
             4,
             [&](Comm<Cpu> world) {
               Cpu dev;
-              auto part = world.split(world.rank() == 2 ? 1 : 0, 0);
-              if (world.rank() == 2) {
-                sleep_ms(delay_ms);
-                fail("the disk is full");
-              }
               try {
+                auto part = world.split(world.rank() == 2 ? 1 : 0, 0);  // all are in the block
+                if (world.rank() == 2) {
+                  sleep_ms(delay_ms);
+                  fail("the disk is full");
+                }
                 place.wait(world, part, dev);
               } catch (const Aborted& error) {
                 ended += error.sentence() == "rank 2: the disk is full";

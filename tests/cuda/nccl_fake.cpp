@@ -90,9 +90,10 @@ TEST_CASE("nccl fake: a rank that throws ends the others, and is named") {
   const auto start = std::chrono::steady_clock::now();
   CHECK(end_of(3, 60, [&](Comm<Cuda>& world, Cuda& dev) {
           auto x = on_gpu(dev, DType::f32, {1});
-          world.all_reduce(dev, x.mut()).wait();
-          if (world.rank() == 2) fail("the disk is full");
           try {
+            world.barrier();  // all ranks are in the block
+            world.all_reduce(dev, x.mut()).wait();
+            if (world.rank() == 2) fail("the disk is full");
             world.all_reduce(dev, x.mut()).wait();
             dev.synchronize();
             for (;;) world.barrier();
