@@ -3,7 +3,7 @@
 // when any rank throws, when a rank that is waited for has finished, or when the time limit is reached.
 #pragma once
 
-#include <dhp/comm/communicator.hpp>
+#include <dhp/comm/aborted.hpp>
 #include <dhp/comm/signal.hpp>
 
 #include <algorithm>
@@ -16,20 +16,6 @@
 #include <vector>
 
 namespace dhp {
-
-/// What other ranks end with when one has failed.
-class Aborted : public Error {
- public:
-  // Not "using Error::Error": nvcc 13 cannot inherit a constructor with this default argument.
-  explicit Aborted(const std::string& sentence,
-                   std::source_location where = std::source_location::current())
-      : Error(sentence, where) {}
-};
-
-[[nodiscard]] inline std::string to_text(const CallSite& where) {
-  const std::string_view file(where.file_name());
-  return concat(file.substr(file.rfind('/') + 1), ":", where.line());
-}
 
 class ThreadWorld {
  public:

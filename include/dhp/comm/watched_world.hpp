@@ -3,7 +3,7 @@
 // device: a thread looks at every channel, and ends all of them when one is in trouble.
 #pragma once
 
-#include <dhp/comm/thread_world.hpp>
+#include <dhp/comm/aborted.hpp>
 
 #include <algorithm>
 #include <atomic>

@@ -1,0 +1,129 @@
+// Ledger: what a rank's communicators have been asked to do, the last calls and those under way, each with its
+// place in the source and what it waits for. It is what a rank says of itself when something hangs.
+#pragma once
+
+#include <dhp/comm/aborted.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+struct LedgerEntry {
+  std::uint64_t number = 0;  ///< of this rank's calls, from 1
+  /// Equal on the ranks that do the same call of the same group: "world#12", "2@0#7", "2@0:1>0#3".
+  std::string key{};
+  std::string operation{};  ///< "all_reduce"
+  /// What all ranks of the call must agree about: "all_reduce of 5 f32 (sum)".
+  std::string what{};
+  std::int64_t bytes = 0;
+  CallSite where{};
+  double start_s = 0;            ///< since the ledger was opened
+  double end_s = -1;             ///< negative: under way
+  std::vector<int> waits_for{};  ///< ranks of the world that have yet to come, as far as is known
+
+  [[nodiscard]] bool under_way() const { return end_s < 0; }
+  /// "all_reduce of 5 f32 (sum)", "recv of a message of 5 f32"
+  [[nodiscard]] std::string shown() const {
+    return what.starts_with(operation) ? what : concat(operation, " of a ", what);
+  }
+  friend std::string to_text(const LedgerEntry& entry) {
+    return concat(entry.shown(), " at ", dhp::to_text(entry.where));
+  }
+};
+
+/// Of one rank; its threads may share it.
+class Ledger {
+ public:
+  /// capacity: calls that are remembered after their end.
+  explicit Ledger(std::size_t capacity = 1024) : capacity_(capacity) {}
+
+  /// A call from its beginning to its end, whichever way that comes.
+  class Call {
+   public:
+    Call(Ledger& ledger, LedgerEntry entry)
+        : ledger_(&ledger), number_(ledger.begin(std::move(entry))) {}
+    Call(Call&& other) noexcept
+        : ledger_(std::exchange(other.ledger_, nullptr)), number_(other.number_) {}
+    Call& operator=(Call&&) = delete;
+    ~Call() {
+      if (ledger_ != nullptr) ledger_->end(number_);
+    }
+    void waits_for(int rank) { ledger_->waits_for(number_, rank); }
+    void waits_no_more() { ledger_->waits_for(number_, -1); }
+
+   private:
+    Ledger* ledger_;
+    std::uint64_t number_;
+  };
+
+  [[nodiscard]] double now_s() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - birth_).count();
+  }
+  /// Calls so far.
+  [[nodiscard]] std::uint64_t calls() const {
+    const std::lock_guard lock(mutex_);
+    return calls_;
+  }
+  /// By their beginning.
+  [[nodiscard]] std::vector<LedgerEntry> under_way() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<LedgerEntry> entries;
+    for (const auto& [number, entry] : open_) entries.push_back(entry);
+    return entries;
+  }
+  /// By their end, the last one last.
+  [[nodiscard]] std::vector<LedgerEntry> ended() const {
+    const std::lock_guard lock(mutex_);
+    return {ended_.begin(), ended_.end()};
+  }
+  /// The one that ended last; its number is 0 where there is none.
+  [[nodiscard]] LedgerEntry last() const {
+    const std::lock_guard lock(mutex_);
+    return ended_.empty() ? LedgerEntry() : ended_.back();
+  }
+
+ private:
+  std::uint64_t begin(LedgerEntry entry) {
+    const std::lock_guard lock(mutex_);
+    entry.number = ++calls_;
+    entry.start_s = now_s();
+    open_.emplace_hint(open_.end(), calls_, std::move(entry));
+    return calls_;
+  }
+  void waits_for(std::uint64_t number, int rank) {
+    const std::lock_guard lock(mutex_);
+    const auto found = open_.find(number);
+    if (found == open_.end()) return;
+    found->second.waits_for.clear();
+    if (rank >= 0) found->second.waits_for.push_back(rank);
+  }
+  void end(std::uint64_t number) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto found = open_.find(number);
+    if (found == open_.end()) return;
+    found->second.end_s = now_s();
+    try {
+      ended_.push_back(std::move(found->second));
+      if (ended_.size() > capacity_) ended_.pop_front();
+    } catch (const std::bad_alloc&) {  // forgotten
+    }
+    open_.erase(found);
+  }
+
+  std::size_t capacity_;
+  std::chrono::steady_clock::time_point birth_ = std::chrono::steady_clock::now();
+  mutable std::mutex mutex_;
+  std::uint64_t calls_ = 0;
+  std::map<std::uint64_t, LedgerEntry> open_;
+  std::deque<LedgerEntry> ended_;
+};
+
+}  // namespace dhp

@@ -1,0 +1,197 @@
+// Referee: looks at what the ranks say of themselves and finds out when the world has come to its end, and by
+// whom: a rank that has failed, that is gone, that is silent, that does something else than the others, or
+// that others have waited for too long. It only judges; what its judgement is used for is ProcessWorld's.
+#pragma once
+
+#include <dhp/comm/rank_state.hpp>
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+class Referee {
+ public:
+  struct Limits {
+    double timeout_s = 300;  ///< of every wait, and of silence; 0: none
+    /// How long a rank whose connection broke may be silent before it counts as gone: whoever fails says
+    /// so himself first, and that says more.
+    double lost_s = 1;
+    /// How long a rank may wait for one that has finished: what that one sent may still be under way.
+    double in_vain_s = 5;
+  };
+
+  Referee(int ranks, Limits limits) : limits_(limits), seen_(static_cast<std::size_t>(ranks)) {}
+
+  /// What rank `rank` said last, in the seconds of any clock that only goes forward.
+  void hear(int rank, RankState state, double now_s) {
+    auto& seen = seen_.at(static_cast<std::size_t>(rank));
+    if (seen.heard && seen.state.beat == state.beat) return;
+    seen = {std::move(state), now_s, true};
+  }
+  /// Whether all have finished.
+  [[nodiscard]] bool all_finished() const {
+    for (const auto& seen : seen_)
+      if (!seen.state.finished) return false;
+    return true;
+  }
+  /// Whether all know that the world has ended, but for those who are silent.
+  [[nodiscard]] bool all_ended(double now_s) const {
+    for (int rank = 0; rank < ranks(); ++rank)
+      if (!at(rank).state.ended && !at(rank).state.finished &&
+          silence_s(rank, now_s) <= limits_.lost_s)
+        return false;
+    return true;
+  }
+  /// Why the world must end; empty: it need not. The same question at a later time may be answered otherwise.
+  [[nodiscard]] std::string judge(double now_s) {
+    if (start_s_ < 0) start_s_ = now_s;
+    for (auto text :
+         {failed(), gone(now_s), disagreement(), in_vain(now_s), late(now_s), silent(now_s)})
+      if (!text.empty()) return text;
+    return {};
+  }
+
+ private:
+  struct Seen {
+    RankState state{};
+    double heard_s = 0;
+    bool heard = false;
+  };
+  using Call = RankState::Call;
+
+  [[nodiscard]] int ranks() const { return static_cast<int>(seen_.size()); }
+  [[nodiscard]] const Seen& at(int rank) const { return seen_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] bool is_rank(int rank) const { return rank >= 0 && rank < ranks(); }
+  [[nodiscard]] double silence_s(int rank, double now_s) const {
+    return now_s - (at(rank).heard ? at(rank).heard_s : start_s_);
+  }
+  [[nodiscard]] std::string named(int rank) const {
+    const auto& name = at(rank).state.name;
+    return name.empty() ? concat("rank ", rank) : concat("rank ", rank, " (", name, ")");
+  }
+  [[nodiscard]] static std::string seconds(double s) {
+    const auto tenths = static_cast<std::int64_t>(s * 10);
+    return s < 10 ? concat(tenths / 10, ".", tenths % 10, " s") : concat(tenths / 10, " s");
+  }
+
+  [[nodiscard]] std::string failed() const {
+    for (int rank = 0; rank < ranks(); ++rank)
+      if (!at(rank).state.failed.empty()) return concat("rank ", rank, ": ", at(rank).state.failed);
+    return {};
+  }
+  [[nodiscard]] std::string gone(double now_s) const {
+    for (int witness = 0; witness < ranks(); ++witness)
+      for (const int rank : at(witness).state.lost) {
+        if (!is_rank(rank) || silence_s(rank, now_s) <= limits_.lost_s) continue;
+        if (at(rank).state.finished)
+          return concat("rank ", witness, " is not done with ", named(rank),
+                        ", which has finished; ", "rank ", witness, ": ", last_seen(witness));
+        return concat(named(rank), " is gone: rank ", witness,
+                      " has lost its connection to it, and it has not been heard of for ",
+                      seconds(silence_s(rank, now_s)), "; ", last_seen(rank));
+      }
+    return {};
+  }
+  // Ranks of one group do different things.
+  [[nodiscard]] std::string disagreement() const {
+    std::map<std::string, std::pair<int, const Call*>> first;
+    for (int rank = 0; rank < ranks(); ++rank)
+      for (const auto& call : at(rank).state.under_way) {
+        const auto [found, added] = first.try_emplace(call.key, rank, &call);
+        if (!added && found->second.second->what != call.what)
+          return concat("ranks do not agree: rank ", found->second.first, " calls ",
+                        to_text(*found->second.second), ", rank ", rank, " calls ", to_text(call));
+      }
+    return {};
+  }
+  [[nodiscard]] std::string in_vain(double now_s) const {
+    for (int rank = 0; rank < ranks(); ++rank)
+      for (const auto& call : at(rank).state.under_way)
+        for (const int other : call.waits_for)
+          if (is_rank(other) && at(other).state.finished && call.age_s > limits_.in_vain_s &&
+              silence_s(other, now_s) > limits_.in_vain_s)
+            return concat("rank ", rank, " waits in ", to_text(call), " for ", named(other),
+                          ", which has finished");
+    return {};
+  }
+  [[nodiscard]] std::string late(double now_s) const {
+    if (limits_.timeout_s == 0) return {};
+    for (int rank = 0; rank < ranks(); ++rank)
+      for (const auto& call : at(rank).state.under_way) {
+        const double age_s = call.age_s + silence_s(rank, now_s);
+        if (call.waits_for.empty() || age_s <= limits_.timeout_s) continue;
+        const auto [waiting, in, other] = end_of_chain(rank, &call);
+        return concat("rank ", waiting, " waits in ", to_text(*in), " for ", named(other), ", ",
+                      now_at(other, now_s), limit_text());
+      }
+    return {};
+  }
+  [[nodiscard]] std::string silent(double now_s) const {
+    if (limits_.timeout_s == 0) return {};
+    for (int rank = 0; rank < ranks(); ++rank)
+      if (!at(rank).state.finished && silence_s(rank, now_s) > limits_.timeout_s)
+        return concat(named(rank), " has not been heard of for ", seconds(silence_s(rank, now_s)),
+                      ": it is stopped or cannot be reached; ", last_seen(rank), limit_text());
+    return {};
+  }
+
+  struct Wait {
+    int rank;
+    const Call* call;
+    int other;
+  };
+  // Whoever waits only for one who waits himself is not to blame: of a chain of waits the last one says most.
+  // Ranks that wait for each other in a circle are all as good.
+  [[nodiscard]] Wait end_of_chain(int rank, const Call* call) const {
+    Wait last{rank, call, is_rank(call->waits_for.front()) ? call->waits_for.front() : rank};
+    std::set<int> visited{rank};
+    while (visited.insert(last.other).second) {
+      const Call* next = nullptr;
+      for (const auto& other : at(last.other).state.under_way)
+        if (!other.waits_for.empty() && is_rank(other.waits_for.front())) next = &other;
+      if (next == nullptr) break;
+      last = {last.other, next, next->waits_for.front()};
+    }
+    return last;
+  }
+  [[nodiscard]] std::string now_at(int rank, double now_s) const {
+    constexpr double beats_s = 2;  // more than a few beats
+    if (const double s = silence_s(rank, now_s); s > beats_s)
+      return concat("which has not been heard of for ", seconds(s),
+                    " (it is stopped or cannot be reached); ", last_seen(rank));
+    const auto& state = at(rank).state;
+    if (const auto* call = busy_with(state))
+      return concat("which is alive and in ", to_text(*call));
+    if (state.last.empty()) return "which is alive and has called nothing yet";
+    return concat("which is alive and in no call; its last one, ", state.last, ", ended ",
+                  seconds(state.last_age_s), " ago");
+  }
+  [[nodiscard]] std::string last_seen(int rank) const {
+    const auto& state = at(rank).state;
+    if (const auto* call = busy_with(state)) return concat("it was in ", to_text(*call));
+    if (state.last.empty()) return "it had called nothing yet";
+    return concat("its last call was ", state.last);
+  }
+  // What the rank itself is in: messages that it has sent are under way without it.
+  [[nodiscard]] static const Call* busy_with(const RankState& state) {
+    for (const auto& call : state.under_way)
+      if (!call.waits_for.empty()) return &call;
+    for (const auto& call : state.under_way)
+      if (!call.shown.starts_with("send")) return &call;
+    return nullptr;
+  }
+  [[nodiscard]] std::string limit_text() const {
+    return concat(", beyond the time limit of ", limits_.timeout_s,
+                  " s; a larger limit waits longer");
+  }
+
+  Limits limits_;
+  std::vector<Seen> seen_;
+  double start_s_ = -1;
+};
+
+}  // namespace dhp

@@ -1,0 +1,208 @@
+// What every communicator of ranks on the host must do, whatever is between them: each function is called by all
+// ranks of a world and returns what is wrong, "" if nothing is.
+#pragma once
+
+#include <tests/comm/ranks.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tests {
+
+// Small integers, so that every sum is exact in every type.
+inline std::int64_t collective_value(int rank, std::int64_t i) { return rank + i % 3 + 1; }
+
+template <class T>
+std::vector<T> brought_by(int rank, std::int64_t count) {
+  return generate<T>(count, [&](auto i) { return collective_value(rank, i); });
+}
+
+// All types, in counts below and above the sizes at which ways change, and not divisible by the ranks.
+template <class Check>
+std::string in_every_type(const std::vector<std::int64_t>& counts, Check check_one) {
+  std::string wrong;
+  for (const auto type :
+       {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8})
+    for (const auto count : counts)
+      visit_any(type, [&]<class T>(Tag<T>) {
+        const auto text = check_one.template operator()<T>(count);
+        if (!text.empty()) append_text(wrong, concat(text, " of ", count, " ", type, "; "));
+      });
+  return wrong;
+}
+
+inline std::string wrong_all_reduce(Comm<Cpu>& world, Cpu& dev) {
+  const int n = world.size();
+  return in_every_type({0, 1, 5, 64, 1037, 20000}, [&]<class T>(std::int64_t count) {
+    std::string wrong;
+    for (const auto reduce : {Reduce::sum, Reduce::max, Reduce::min}) {
+      auto x = tensor_of(dev, brought_by<T>(world.rank(), count));
+      world.all_reduce(dev, x.mut(), reduce).wait(dev);
+      const auto expected = generate<T>(count, [&](auto i) {
+        if (reduce == Reduce::sum) return n * (n - 1) / 2 + n * collective_value(0, i);
+        return collective_value(reduce == Reduce::max ? n - 1 : 0, i);
+      });
+      if (!same_bits(x.template to_host<T>(dev), expected)) wrong += name_of(reduce);
+    }
+    return wrong;
+  });
+}
+
+inline std::string wrong_small_all_reduces(Comm<Cpu>& world, Cpu& dev, std::int64_t rounds) {
+  const int n = world.size();
+  int wrong = 0;
+  auto x = tensor_of<std::int64_t>(dev, {0});
+  auto* value = x.mut().data<std::int64_t>();
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    *value = round * round + world.rank();
+    world.all_reduce(dev, x.mut()).wait();
+    wrong += *value != n * round * round + n * (n - 1) / 2;
+    if (round % 400 == 100 * world.rank()) sleep_ms(0.1);  // ranks a step apart
+  }
+  return wrong == 0 ? "" : concat(wrong, " sums are wrong");
+}
+
+inline std::string wrong_blocks(Comm<Cpu>& world, Cpu& dev) {
+  const int n = world.size(), rank = world.rank();
+  return in_every_type({0, 1, 300, 5001}, [&]<class T>(std::int64_t block) {
+    const auto whole = tensor_of(dev, brought_by<T>(rank, n * block));
+    Tensor<Cpu> part(dev, dtype_of<T>(), {block});
+    Tensor<Cpu> all(dev, dtype_of<T>(), {n, block});
+    Tensor<Cpu> exchanged(dev, dtype_of<T>(), {n, block});
+    world.reduce_scatter(dev, whole, part.mut()).wait();
+    const auto sent = tensor_of(dev, brought_by<T>(rank, block));
+    world.all_gather(dev, sent, all.mut()).wait();
+    world.all_to_all(dev, whole, exchanged.mut()).wait();
+    std::string wrong;
+    if (!same_bits(part.template to_host<T>(dev), generate<T>(block, [&](auto i) {
+                     return n * (n - 1) / 2 + n * collective_value(0, rank * block + i);
+                   })))
+      wrong += "reduce_scatter ";
+    if (!same_bits(all.template to_host<T>(dev), generate<T>(n * block, [&](auto i) {
+                     return collective_value(static_cast<int>(i / block), i % block);
+                   })))
+      wrong += "all_gather ";
+    if (!same_bits(exchanged.template to_host<T>(dev), generate<T>(n * block, [&](auto i) {
+                     return collective_value(static_cast<int>(i / block), rank * block + i % block);
+                   })))
+      wrong += "all_to_all ";
+    return wrong;
+  });
+}
+
+inline std::string wrong_broadcast(Comm<Cpu>& world, Cpu& dev) {
+  std::string wrong;
+  for (int root = 0; root < world.size(); ++root)
+    for (const std::int64_t count : {0, 1, 5, 1037, 20000}) {
+      auto x = tensor_of(dev, brought_by<float>(world.rank(), count));
+      world.broadcast(dev, x.mut(), root).wait();
+      if (!same_bits(x.to_host<float>(dev), brought_by<float>(root, count)))
+        append_text(wrong, concat(count, " from rank ", root, "; "));
+    }
+  return wrong;
+}
+
+// A sum has the bits of the order of the ranks, whoever comes last.
+inline std::string wrong_bits(Comm<Cpu>& world, Cpu& dev) {
+  const auto element = [](int rank, std::int64_t i) {
+    return static_cast<float>(
+        RandomStream{.seed = 5, .use = static_cast<std::uint32_t>(rank)}.normal(
+            static_cast<std::uint64_t>(i)));
+  };
+  std::string wrong;
+  for (const std::int64_t count : {3, 100, 6000})
+    for (int last = 0; last < world.size(); ++last) {
+      auto x =
+          tensor_of(dev, generate<float>(count, [&](auto i) { return element(world.rank(), i); }));
+      if (world.rank() == last) sleep_ms(2);
+      world.all_reduce(dev, x.mut()).wait();
+      auto expected = generate<float>(count, [&](auto i) { return element(0, i); });
+      for (int rank = 1; rank < world.size(); ++rank)
+        for (std::int64_t i = 0; i < count; ++i)
+          expected[static_cast<std::size_t>(i)] += element(rank, i);
+      if (!same_bits(x.to_host<float>(dev), expected))
+        append_text(wrong, concat(count, " with rank ", last, " last; "));
+    }
+  return wrong;
+}
+
+inline std::string wrong_laws(Comm<Cpu>& world, Cpu& dev) {
+  const int n = world.size();
+  const std::int64_t block = 70;
+  std::string text;
+  const auto start = brought_by<double>(world.rank(), n * block);
+  const auto whole = tensor_of(dev, start);
+  auto summed = clone(dev, whole.view());
+  world.all_reduce(dev, summed.mut()).wait();
+
+  auto x = clone(dev, whole.view());  // scatter, then gather, each in place: an all_reduce
+  const auto own = x.mut().as({n, block}).slice(world.rank(), world.rank() + 1);
+  world.reduce_scatter(dev, x, own).wait();
+  world.all_gather(dev, own, x.mut()).wait();
+  if (x.to_host<double>(dev) != summed.to_host<double>(dev)) text += "all_reduce ";
+
+  Tensor<Cpu> there(dev, DType::f64, {n, block});
+  Tensor<Cpu> back(dev, DType::f64, {n, block});
+  world.all_to_all(dev, whole, there.mut()).wait();
+  world.all_to_all(dev, there, back.mut()).wait();
+  if (back.to_host<double>(dev) != start) text += "all_to_all ";
+
+  // Every rank gathers the same: their sum over n ranks, scattered, is n times my part.
+  const auto part = tensor_of(dev, brought_by<double>(world.rank(), block));
+  Tensor<Cpu> all(dev, DType::f64, {n, block});
+  Tensor<Cpu> again(dev, DType::f64, {block});
+  world.all_gather(dev, part, all.mut()).wait();
+  world.reduce_scatter(dev, all, again.mut()).wait();
+  for (std::int64_t i = 0; i < block; ++i)
+    if (again.view().data<double>()[i] != n * part.view().data<double>()[i]) text += "gather ";
+  return text;
+}
+
+inline std::string wrong_messages(Comm<Cpu>& world, Cpu& dev) {
+  const int n = world.size();
+  int wrong = 0;
+  const int next = (world.rank() + 1) % n;
+  const int previous = (world.rank() + n - 1) % n;
+  for (std::int64_t round = 0; round < 50; ++round) {
+    const auto count = round * 7 % 40;  // also empty ones
+    const auto sent =
+        generate<std::int64_t>(count, [&](auto i) { return world.rank() * 1000 + round * 50 + i; });
+    world.send(dev, tensor_of(dev, sent), next);
+    auto got = Tensor<Cpu>(dev, DType::i64, {count});
+    world.recv(dev, got.mut(), previous);
+    wrong += got.to_host<std::int64_t>(dev) != generate<std::int64_t>(count, [&](auto i) {
+               return previous * 1000 + round * 50 + i;
+             });
+  }
+  return wrong == 0 ? "" : concat(wrong, " messages are wrong");
+}
+
+// Of a world of 4: groups come and go.
+inline std::string wrong_rounds(Comm<Cpu>& world, Cpu& dev) {
+  const int n = world.size();
+  int wrong = 0;
+  const RandomStream dice{.seed = 12};
+  for (std::uint64_t round = 0; round < 100; ++round) {
+    const std::int64_t count = dice.below(600, 3 * round);
+    auto group = world.split(world.rank() % 2, -world.rank());
+    auto x = tensor_of(dev, generate<double>(count, [&](auto i) { return world.rank() + i; }));
+    auto y = clone(dev, x.view());
+    Tensor<Cpu> all(dev, DType::f64, {group.size(), count});
+    group.all_reduce(dev, x.mut()).wait();
+    group.all_gather(dev, y, all.mut()).wait();
+    world.all_reduce(dev, y.mut(), Reduce::max).wait();
+    world.send(dev, y, (world.rank() + 1) % n);
+    world.recv(dev, y.mut(), (world.rank() + n - 1) % n);
+    const int odd = world.rank() % 2;
+    for (std::int64_t i = 0; i < count; ++i) {
+      wrong += x.view().data<double>()[i] != static_cast<double>(2 * odd + 2 + 2 * i);
+      wrong += y.view().data<double>()[i] != static_cast<double>(n - 1 + i);
+      // The key put the higher rank first.
+      wrong += all.view().data<double>()[i] != static_cast<double>(odd + 2 + i);
+    }
+  }
+  return wrong == 0 ? "" : concat(wrong, " values are wrong");
+}
+
+}  // namespace tests

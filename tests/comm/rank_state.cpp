@@ -1,0 +1,87 @@
+#include <dhp/comm/rank_state.hpp>
+#include <tests/comm/ranks.hpp>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace tests;
+
+TEST_CASE("rank state: what is written is what is read") {
+  RankState state;
+  state.beat = 12;
+  state.name = "host node7, process 4711";
+  state.section = "step";
+  state.finished = true;
+  state.ended = true;
+  state.failed = "the disk is full";
+  state.lost = {3, 5};
+  state.calls = 99;
+  state.last = "barrier at a.cpp:3";
+  state.last_age_s = 0.125;
+  state.under_way = {
+      {"0@0#7", "all_reduce of 5 f32 (sum)", "all_reduce of 5 f32 (sum)", "b.cpp:9", 2.5, {1}},
+      {"0@0:1>2#1", "message of 3 f32", "send of a message of 3 f32", "c.cpp:1", 0, {}}};
+  const auto text = state.written();
+  const auto read = RankState::parsed(text);
+  REQUIRE(read.has_value());
+  CHECK(read->written() == text);
+  CHECK(read->beat == 12);
+  CHECK(read->name == state.name);
+  CHECK(read->section == "step");
+  CHECK(read->finished);
+  CHECK(read->ended);
+  CHECK(read->failed == state.failed);
+  CHECK(read->lost == state.lost);
+  CHECK(read->calls == 99);
+  CHECK(read->last == state.last);
+  CHECK(read->last_age_s == 0.125);
+  REQUIRE(read->under_way.size() == 2);
+  CHECK(read->under_way[0].waits_for == std::vector<int>{1});
+  CHECK(to_text(read->under_way[1]) == "send of a message of 3 f32 at c.cpp:1");
+}
+
+TEST_CASE("rank state: lines and tabs of a message stay in their field") {
+  RankState state;
+  state.failed = "two\nlines\tand a tab";
+  const auto read = RankState::parsed(state.written());
+  REQUIRE(read.has_value());
+  CHECK(read->failed == "two lines and a tab");
+}
+
+TEST_CASE("rank state: other texts are none, and harmless") {
+  CHECK(RankState::parsed("").has_value());
+  for (const char* text :
+       {"beat\tx\n", "waits\t1\n", "call\n", "nonsense", "lost\t\n", "beat\t1 \n"})
+    CHECK(!RankState::parsed(text).has_value());
+  RandomStream dice{.seed = 3};
+  RankState whole;
+  whole.under_way = {{"k", "w", "s", "a.cpp:1", 1, {2}}};
+  const auto good = whole.written();
+  for (std::uint64_t round = 0; round < 20000; ++round) {
+    auto text = good;
+    text[static_cast<std::size_t>(dice.below(static_cast<std::uint32_t>(text.size()), 2 * round))] =
+        static_cast<char>(dice.below(256, 2 * round + 1));
+    (void)RankState::parsed(text);
+  }
+}
+
+TEST_CASE("rank state: a ledger's calls") {
+  Ledger ledger;
+  LedgerEntry entry;
+  entry.key = "0@0#1";
+  entry.operation = entry.what = "barrier";
+  entry.where = CallSite::current();
+  { const Ledger::Call ended(ledger, entry); }
+  Ledger::Call call(ledger, entry);
+  call.waits_for(4);
+  RankState state;
+  state.read(ledger);
+  CHECK(state.calls == 2);
+  REQUIRE(state.under_way.size() == 1);
+  CHECK(state.under_way[0].key == "0@0#1");
+  CHECK(state.under_way[0].waits_for == std::vector<int>{4});
+  CHECK(contains(state.last, "barrier at rank_state.cpp:"));
+}
+
+}  // namespace

@@ -1,0 +1,167 @@
+#include <dhp/comm/referee.hpp>
+#include <tests/comm/ranks.hpp>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace tests;
+
+RankState::Call call(const std::string& what, double age_s, std::vector<int> waits_for = {},
+                     const std::string& key = "0@0#1") {
+  return {key, what, what, "a.cpp:1", age_s, std::move(waits_for)};
+}
+// Three ranks, all heard of at second 100 with one beat.
+struct Three {
+  Referee referee{3, {.timeout_s = 30, .lost_s = 1, .in_vain_s = 5}};
+  RankState states[3];
+  std::uint64_t beat = 0;
+  Three() {
+    for (int rank = 0; rank < 3; ++rank)
+      states[rank].name = concat("host ", static_cast<char>('a' + rank));
+  }
+  void hear(double now_s, std::initializer_list<int> ranks = {0, 1, 2}) {
+    ++beat;
+    for (const int rank : ranks) {
+      states[rank].beat = beat;
+      referee.hear(rank, states[rank], now_s);
+    }
+  }
+};
+
+TEST_CASE("referee: all is well") {
+  Three world;
+  world.hear(100);
+  CHECK(world.referee.judge(100) == "");
+  world.states[0].under_way = {call("barrier", 29, {1})};
+  world.states[1].under_way = {call("barrier", 1)};
+  world.hear(129);
+  CHECK(world.referee.judge(129) == "");
+  CHECK(!world.referee.all_finished());
+  for (auto& state : world.states) {
+    state.finished = true;
+    state.under_way.clear();
+  }
+  world.hear(130);
+  CHECK(world.referee.all_finished());
+  CHECK(world.referee.judge(1000) == "");  // whoever has finished may be silent
+}
+
+TEST_CASE("referee: a rank that failed, before anything else") {
+  Three world;
+  world.states[2].failed = "the disk is full";
+  world.states[1].lost = {2};
+  world.hear(100);
+  CHECK(world.referee.judge(110) == "rank 2: the disk is full");
+}
+
+TEST_CASE("referee: a lost connection counts when its rank is silent, too") {
+  Three world;
+  world.states[0].lost = {2};
+  world.states[2].last = "barrier at b.cpp:2";
+  world.hear(100);
+  CHECK(world.referee.judge(100.5) == "");
+  world.hear(101, {0, 1});
+  CHECK(
+      world.referee.judge(101.2) ==
+      "rank 2 (host c) is gone: rank 0 has lost its connection to it, and it has not been heard of "
+      "for 1.2 s; its last call was barrier at b.cpp:2");
+  world.states[0].lost = {17};  // there is no such rank
+  world.hear(200);
+  CHECK(world.referee.judge(201) == "");
+}
+
+TEST_CASE("referee: different calls of one group, whatever the time") {
+  Three world;
+  world.states[0].under_way = {call("all_reduce of 5 f32 (sum)", 0.1, {1})};
+  world.states[2].under_way = {call("all_reduce of 7 f32 (sum)", 0.1, {0})};
+  world.hear(100);
+  CHECK(world.referee.judge(100) ==
+        "ranks do not agree: rank 0 calls all_reduce of 5 f32 (sum) at a.cpp:1, rank 2 calls "
+        "all_reduce of 7 f32 (sum) at a.cpp:1");
+  world.states[2].under_way.front().key = "1@2#1";  // another group's
+  world.hear(101);
+  CHECK(world.referee.judge(101) == "");
+}
+
+TEST_CASE("referee: who is late, alive or not") {
+  Three world;
+  world.states[0].under_way = {call("barrier", 31, {2})};
+  world.states[2].last = "all_gather at b.cpp:2";
+  world.states[2].last_age_s = 31.4;
+  world.hear(100);
+  CHECK(
+      world.referee.judge(100) ==
+      "rank 0 waits in barrier at a.cpp:1 for rank 2 (host c), which is alive and in no call; its "
+      "last one, all_gather at b.cpp:2, ended 31 s ago, beyond the time limit of 30 s; a larger "
+      "limit waits longer");
+  world.hear(105, {0, 1});
+  CHECK(contains(
+      world.referee.judge(105),
+      "for rank 2 (host c), which has not been heard of for 5.0 s (it is stopped or cannot "
+      "be reached); its last call was all_gather at b.cpp:2, beyond"));
+}
+
+TEST_CASE("referee: of a chain of waits the last one, of a circle any") {
+  Three world;
+  world.states[0].under_way = {call("barrier", 31, {1})};
+  world.states[1].under_way = {call("recv of a message of 3 f32", 20, {2}, "x")};
+  world.hear(100);
+  CHECK(contains(world.referee.judge(100),
+                 "rank 1 waits in recv of a message of 3 f32 at a.cpp:1 for rank 2"));
+  world.states[2].under_way = {call("recv of a message of 3 f32", 20, {0}, "y")};
+  world.hear(101);
+  CHECK(contains(world.referee.judge(101), " waits in "));
+}
+
+TEST_CASE("referee: a rank sent messages and is elsewhere itself") {
+  Three world;
+  world.states[0].under_way = {call("barrier", 31, {2})};
+  world.states[2].under_way = {call("send of a message of 3 f32", 40, {}, "x"),
+                               call("all_gather of 2 f32", 30, {}, "y")};
+  world.hear(100);
+  CHECK(contains(world.referee.judge(100), "which is alive and in all_gather of 2 f32 at a.cpp:1"));
+}
+
+TEST_CASE("referee: in vain") {
+  Three world;
+  world.states[1].finished = true;
+  world.states[0].under_way = {call("barrier", 1, {1})};
+  world.hear(100);
+  CHECK(world.referee.judge(103) == "");  // its last message may still be under way
+  world.states[0].under_way = {call("barrier", 6, {1})};
+  world.hear(106, {0, 2});
+  CHECK(world.referee.judge(106) ==
+        "rank 0 waits in barrier at a.cpp:1 for rank 1 (host b), which has finished");
+}
+
+TEST_CASE("referee: silence, also of a rank that was never heard of") {
+  Three world;
+  world.hear(100, {0, 1});
+  CHECK(world.referee.judge(100) == "");
+  world.hear(131, {0, 1});
+  CHECK(contains(world.referee.judge(131),
+                 "rank 2 has not been heard of for 31 s: it is stopped or "
+                 "cannot be reached; it had called nothing yet, beyond"));
+}
+
+TEST_CASE("referee: without a limit nobody is late") {
+  Referee referee(2, {.timeout_s = 0});
+  RankState state;
+  state.beat = 1;
+  state.under_way = {call("barrier", 1e6, {1})};
+  referee.hear(0, state, 0);
+  CHECK(referee.judge(1e7) == "");
+}
+
+TEST_CASE("referee: who knows of the end") {
+  Three world;
+  world.hear(100);
+  CHECK(!world.referee.all_ended(100));
+  world.states[0].ended = world.states[1].finished = true;
+  world.hear(101, {0, 1});
+  CHECK(world.referee.all_ended(102));  // rank 2 is silent
+  CHECK(!world.referee.all_ended(100.5));
+}
+
+}  // namespace
