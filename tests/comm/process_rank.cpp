@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <set>
 #include <string>
 
 namespace {
@@ -201,7 +202,7 @@ TEST_CASE("process rank: the port is no one else's") {
         "MASTER_PORT: \"70000\" is no port; ports are whole numbers from 1 to 65535");
   CHECK(contains(read(with(plain, {{"DHP_MASTER_PORT", "x"}})), "DHP_MASTER_PORT: \"x\" is no"));
 
-  int different = 0;
+  std::set<int> ports;
   for (int job = 0; job < 1000; ++job) {
     const auto name = concat("slurm-", job, ".0.0");
     const int port = ProcessRank::port_of_job(name);
@@ -209,9 +210,9 @@ TEST_CASE("process rank: the port is no one else's") {
     CHECK(port == ProcessRank::port_of_job(name));
     const int other = ProcessRank::port_of_job(name, port);
     CHECK((other != port && other >= 20000 && other <= 29999));
-    different += port != ProcessRank::port_of_job(concat("slurm-", job + 1, ".0.0"));
+    ports.insert(port);
   }
-  CHECK(different > 990);
+  CHECK(ports.size() > 900);  // of 1000 jobs on one machine few have the port of another
 }
 
 TEST_CASE("process rank: the job tells starts apart where the launcher does") {

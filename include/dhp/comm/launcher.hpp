@@ -130,7 +130,7 @@ struct LauncherSays {
   const auto ranks = environment.text("PET_NPROC_PER_NODE");
   check(ranks.empty() || ranks == "1", "PET_NPROC_PER_NODE is \"", ranks,
         "\", but this process is one rank; set it to 1 for one rank a pod, or start the ranks of "
-        "a pod by torchrun --no-python");
+        "a pod by torchrun --no_python");
   says.local_rank = 0;
   says.local_size = 1;
   says.master = environment.text("PET_MASTER_ADDR");
