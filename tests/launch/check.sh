@@ -44,18 +44,12 @@ status=$?
 
 left=$(ls -A "$TMPDIR")
 [ -z "$left" ] || say "there is left in TMPDIR: $left"
-# Each process that was started has TMPDIR in its environment. The last of them may take a moment to end.
-running() {
-  local process
-  for process in /proc/[0-9]*; do
-    [ "${process#/proc/}" != $$ ] && grep -qsF "TMPDIR=$TMPDIR" "$process/environ" &&
-      echo "${process#/proc/} $(tr '\0' ' ' <"$process/cmdline")"
-  done
-}
+# Each process that was started has this TMPDIR in its environment; the last of them may take a moment to end.
+export -n TMPDIR
 for _ in {1..50}; do
-  still=$(running | grep -v "^$BASHPID ")
-  [ -z "$still" ] && break
+  still=$(grep -lsF "TMPDIR=$TMPDIR" /proc/[0-9]*/environ)
+  [ -n "$still" ] || break
   sleep 0.1
 done
-[ -z "$still" ] || say "there is still running: $still"
+[ -z "$still" ] || say "still running: $(tr "\n" " " <<<"$still")"
 exit $wrong
