@@ -224,6 +224,7 @@ TEST_CASE("process rank: the job tells starts apart where the launcher does") {
   CHECK(job(with(torchrun, {{"TORCHELASTIC_RESTART_COUNT", "3"}})) == job(torchrun));
   CHECK(job(with(torchrun, {{"GROUP_WORLD_SIZE", "1"}})) == "torchrun-run-2500-2");
   CHECK(job(with(torchrun, {{"TORCHELASTIC_RUN_ID", "a/b c"}})) == "torchrun-a_b_c-2500");
+  CHECK(job(with(open_mpi, {{"OMPI_MCA_ess_base_jobid", "5"}})) == "openmpi-77");
   auto old = open_mpi;
   old.erase("PMIX_NAMESPACE");
   CHECK(job(old) == "openmpi");
@@ -259,7 +260,7 @@ TEST_CASE("process rank: what makes no sense is refused") {
   CHECK(contains(read(with(plain, {{"LOCAL_RANK", "-1"}})), "on its machine; set DHP_LOCAL_RANK"));
   CHECK(contains(read(with(plain, {{"LOCAL_WORLD_SIZE", "9"}})),
                  "on its machine; set DHP_LOCAL_RANK"));
-  CHECK(contains(read(with(slurm, {{"SLURM_STEP_TASKS_PER_NODE", "99999999999(x2)"}})),
+  CHECK(contains(read(with(slurm, {{"SLURM_STEP_TASKS_PER_NODE", "4294967298(x2)"}})),
                  "on its machine; set DHP_LOCAL_RANK"));
   CHECK(contains(read(with(slurm, {{"SLURM_STEP_TASKS_PER_NODE", "2,x"}})), "list of Slurm's"));
 }
