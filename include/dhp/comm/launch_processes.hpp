@@ -18,6 +18,8 @@ namespace dhp {
   const int gpus = usable_gpus();
   check(me.local_rank >= 0 && me.local_rank < gpus, "LOCAL_RANK is ", me.local_rank,
         ", but this process sees ", gpus, " GPUs; start as many ranks as GPUs on a machine");
+  check(!me.folder.empty(),
+        "ranks on GPUs meet in a folder that all of them see; set DHP_RENDEZVOUS to its name");
   const SharedFolder folder(me.folder, me.job);
   ncclUniqueId id{};
   const auto bytes = std::as_writable_bytes(std::span(id.internal));

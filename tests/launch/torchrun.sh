@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# torchrun.sh N PROGRAM ARGS...: runs PROGRAM as N ranks of PyTorch's torchrun on this machine, where torchrun keeps
+# MASTER_PORT to itself. Exits with the status of torchrun, which is 1 whatever a rank's is; with 77 where there is
+# none. DHP_PYTHON: the Python that has PyTorch (default /usr/bin/python3).
+. "$(dirname "$0")/common.sh"
+python=${DHP_PYTHON:-/usr/bin/python3}
+need "$python"
+if ! "$python" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)'; then
+  echo "skipped: $python has no torch"
+  exit 77
+fi
+ranks=$1
+shift
+folder=$(mktemp -d "${TMPDIR:-/tmp}/dhp_torchrun_XXXXXX") || exit 1
+trap 'rm -rf "$folder"' EXIT
+# Under Python 3.11 torch 1.13 does not understand its own default of --redirects.
+read -r -d '' torchrun <<'PYTHON'
+from torch.distributed import run
+from torch.distributed.elastic.multiprocessing import api
+parse = api.Std.from_str
+if parse("0") is None:
+    api.Std.from_str = lambda text: api.Std(int(text)) if text.isdigit() else parse(text)
+run.main()
+PYTHON
+# shellcheck disable=SC2119
+OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} "${limited[@]}" "$python" -c "$torchrun" --no_python \
+  --nproc_per_node="$ranks" --master_addr=127.0.0.1 --master_port="$(free_port)" \
+  --monitor_interval=1 --log_dir="$folder" "$@"
