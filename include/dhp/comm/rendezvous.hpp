@@ -93,11 +93,12 @@ void gather_ranks(Store& store, const RendezvousOptions& options, Meanwhile mean
 
 /// Other ranks: hear how it went.
 inline void join_ranks(Store& store, const RendezvousOptions& options) {
+  const std::string good = "all of ";
   const auto outcome = store.get("outcome", options.timeout_s + 10);
-  if (outcome == concat("all of ", options.size)) return;
+  if (outcome == concat(good, options.size)) return;
   store.set(concat("heard/", options.rank), "");
-  check(outcome.substr(0, 7) != "all of ", "rank ", options.rank, " was started as one of ",
-        options.size, " ranks, but rank 0 says that this is ", outcome,
+  check(outcome.substr(0, good.size()) != good, "rank ", options.rank, " was started as one of ",
+        options.size, " ranks, but rank 0 as one of ", outcome.substr(good.size()),
         "; start all with the same number of ranks");
   fail(outcome);
 }

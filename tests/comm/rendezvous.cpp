@@ -1,0 +1,162 @@
+// Ranks that meet: all of them, or each is told who is missing.
+#include <dhp/comm/rendezvous.hpp>
+#include <tests/comm/stores.hpp>
+
+namespace {
+
+using namespace tests;
+
+RendezvousOptions at_port(int port, int rank, int size) {
+  return {.rank = rank, .size = size, .port = port, .secret = secret, .timeout_s = 20};
+}
+
+// body(rank) on a thread each; what each threw, or "no error".
+template <class Body>
+std::vector<std::string> on_threads(const std::vector<int>& ranks, Body body) {
+  std::vector<std::string> said(ranks.size());
+  std::vector<std::thread> threads;
+  for (std::size_t at = 0; at < ranks.size(); ++at)
+    threads.emplace_back([&, at] { said[at] = message_of([&] { body(ranks[at]); }); });
+  for (auto& thread : threads) thread.join();
+  return said;
+}
+
+TEST_CASE("rendezvous: ranks that start in any order have one store, until all have left") {
+  const int port = free_port();
+  std::atomic<int> wrong = 0;
+  const auto said = on_threads({0, 1, 2, 3}, [&](int rank) {
+    sleep_ms(rank == 0 ? 40 : rank == 3 ? 80 : 0);
+    const auto store = meet(at_port(port, rank, 4));
+    for (int other = 0; other < 4; ++other)
+      if (!contains(store->find(concat("arrived/", other)).value_or(""), concat(" ", ::getpid())))
+        ++wrong;
+    if (rank == 2) store->set("hello", "from 2");
+    if (rank == 3) sleep_ms(60);
+    if (store->get("hello", 20) != "from 2") ++wrong;
+    if (!leave(*store, rank, 4, 20)) ++wrong;
+  });
+  for (const auto& text : said) CHECK(text == "no error");
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("rendezvous: processes meet") {
+  const int port = free_port();
+  constexpr int size = 4;
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < size; ++rank) {
+    const auto child = ::fork();
+    if (child == 0) {  // no doctest in here
+      int status = 1;
+      try {
+        const auto store = meet(at_port(port, rank, size));
+        store->set(concat("pid/", rank), concat(::getpid()));
+        std::set<std::string> pids;
+        for (int other = 0; other < size; ++other)
+          pids.insert(store->get(concat("pid/", other), 20));
+        status = pids.size() == size && leave(*store, rank, size, 20) ? 0 : 2;
+      } catch (...) {}
+      ::_exit(status);
+    }
+    children.push_back(child);
+  }
+  for (const auto child : children) {
+    int status = -1;
+    CHECK(::waitpid(child, &status, 0) == child);
+    CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  }
+}
+
+TEST_CASE("rendezvous: who has not come is named on all ranks") {
+  const int port = free_port();
+  const auto said = on_threads({0, 1, 3}, [&](int rank) {
+    auto options = at_port(port, rank, 5);
+    if (rank == 0) options.timeout_s = 0.3;
+    (void)meet(options);
+  });
+  for (const auto& text : said)
+    CHECK(text ==
+          concat("after 0.3 s ranks 0, 1 and 3 have arrived at the TCP store at 127.0.0.1:", port,
+                 ", ranks 2 and 4 have not; did all start, with the same DHP_JOB, and "
+                 "can they reach it?"));
+  auto late = at_port(port, 4, 5);
+  late.timeout_s = 0.2;
+  CHECK(contains(message_of([&] { (void)meet(late); }),
+                 "rank 4 has found no store of job \"job\" at 127.0.0.1:"));
+}
+
+TEST_CASE("rendezvous: ranks that do not agree on their number are told so") {
+  const int port = free_port();
+  const auto said =
+      on_threads({0, 1}, [&](int rank) { (void)meet(at_port(port, rank, 2 + rank)); });
+  CHECK(said[0] == "no error");
+  CHECK(
+      said[1] ==
+      "rank 1 was started as one of 3 ranks, but rank 0 says that this is all of 2; start all with "
+      "the same number of ranks");
+  CHECK(message_of([] { (void)meet({.rank = 2, .size = 2}); }) ==
+        "there is no rank 2 in a world of 2");
+}
+
+TEST_CASE("rendezvous: a rank of a job that is running already does not join it") {
+  const int port = free_port();
+  std::shared_ptr<Store> held;
+  const auto said = on_threads({0, 1}, [&](int rank) {
+    auto store = meet(at_port(port, rank, 2));
+    if (rank == 0) held = std::move(store);
+  });
+  CHECK(said == std::vector<std::string>(2, "no error"));
+  CHECK(contains(message_of([&] { (void)meet(at_port(port, 1, 2)); }),
+                 "; end that start of the job, or give this one a DHP_JOB of its own"));
+}
+
+TEST_CASE("rendezvous: a world of one, and ten starts in a row") {
+  const int port = free_port();
+  CHECK(leave(*meet(at_port(port, 0, 1)), 0, 1, 20));
+  for (int start = 0; start < 10; ++start) {
+    const auto said = on_threads({0, 1}, [&](int rank) {
+      const auto store = meet(at_port(port, rank, 2));
+      (void)leave(*store, rank, 2, 20);
+    });
+    CHECK(said == std::vector<std::string>(2, "no error"));
+  }
+}
+
+TEST_CASE("rendezvous: rank 0 does not wait for ever for ranks that have ended without leaving") {
+  const int port = free_port();
+  std::atomic<bool> all = true;
+  (void)on_threads({0, 1}, [&](int rank) {
+    const auto store = meet(at_port(port, rank, 2));
+    if (rank == 0) all = leave(*store, 0, 2, 0.1);
+  });
+  CHECK(!all);
+}
+
+TEST_CASE("rendezvous: strangers neither join nor stop the job") {
+  const int port = free_port();
+  Notes notes;
+  std::vector<std::unique_ptr<RawConnection>> silent;
+  const auto said = on_threads({0, 1, 2, 9}, [&](int rank) {
+    auto options = at_port(port, rank, 3);
+    options.log = notes.log();
+    if (rank == 9) {  // someone who has found the port, and is there first
+      sleep_ms(30);
+      for (int i = 0; i < 64; ++i) silent.push_back(std::make_unique<RawConnection>(port));
+      (void)RawConnection(port).send(nonce(600));
+      TcpStoreOptions wrong{.port = port,
+                            .ports = 1,
+                            .rank = 1,
+                            .job = "job",
+                            .secret = "no secret of this job",
+                            .connect_s = 20,
+                            .refused_s = 0};
+      TcpStore none(wrong);
+    }
+    if (rank != 0) sleep_ms(100);
+    (void)leave(*meet(options), rank, 3, 20);
+  });
+  for (std::size_t at = 0; at < 3; ++at) CHECK(said[at] == "no error");
+  CHECK(contains(said[3], "refuses rank 1: its secret is not the job's"));
+  CHECK(contains(notes.all(), "has not the secret of the job"));
+}
+
+}  // namespace
