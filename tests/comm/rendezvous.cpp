@@ -86,13 +86,16 @@ TEST_CASE("rendezvous: who has not come is named on all ranks") {
 
 TEST_CASE("rendezvous: ranks that do not agree on their number are told so") {
   const int port = free_port();
-  const auto said =
-      on_threads({0, 1}, [&](int rank) { (void)meet(at_port(port, rank, 2 + rank)); });
+  std::shared_ptr<Store> held;
+  const auto said = on_threads({0, 1}, [&](int rank) {
+    auto store = meet(at_port(port, rank, 2 + rank));
+    if (rank == 0) held = std::move(store);
+  });
   CHECK(said[0] == "no error");
-  CHECK(
-      said[1] ==
-      "rank 1 was started as one of 3 ranks, but rank 0 says that this is all of 2; start all with "
-      "the same number of ranks");
+  CHECK(said[1] ==
+        "rank 1 was started as one of 3 ranks, but rank 0 as one of 2; start all with the same "
+        "number "
+        "of ranks");
   CHECK(message_of([] { (void)meet({.rank = 2, .size = 2}); }) ==
         "there is no rank 2 in a world of 2");
 }
