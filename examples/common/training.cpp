@@ -12,7 +12,7 @@
 #include <dhp/train/trainer.hpp>
 
 #include "progress.hpp"
-#ifdef DHP_HAS_NCCL
+#if defined(DHP_HAS_NCCL) && __has_include(<openssl/evp.h>)
 #include <dhp/comm/launch_processes.hpp>
 #endif
 
@@ -66,7 +66,7 @@ void add_peak_memory(D& dev, std::vector<std::pair<std::string, double>>& fields
 template <class Body>
 void start_ranks(const RunOptions& options, Body body) {
   const dhp::RankOptions ranks{.timeout_s = options.comm_timeout};
-#ifdef DHP_HAS_NCCL
+#if defined(DHP_HAS_NCCL) && __has_include(<openssl/evp.h>)
   if (const auto me = dhp::ProcessRank::from_environment()) {
     dhp::check(me->size == options.mesh.size(), "WORLD_SIZE is ", me->size, ", but a layout of ",
                options.mesh, " needs ", options.mesh.size(), " ranks");

@@ -35,7 +35,10 @@ bool no_other_ranks() {
 NcclComm world_of_all(const char* name, double timeout_s = 60) {
   auto me = ProcessRank::from_environment().value();
   me.job += name;
-  return nccl_world(me, {.timeout_s = timeout_s});
+  const auto store = meet(rendezvous_of(me, timeout_s));
+  auto world = nccl_world(me, *store, {.timeout_s = timeout_s});
+  (void)leave(*store, me.rank, me.size, timeout_s);
+  return world;
 }
 
 // Collectives until the world ends: what ended it.

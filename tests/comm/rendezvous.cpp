@@ -1,5 +1,6 @@
 // Ranks that meet: all of them, or each is told who is missing.
 #include <dhp/comm/rendezvous.hpp>
+#include <tests/comm/folder.hpp>
 #include <tests/comm/stores.hpp>
 
 namespace {
@@ -160,6 +161,80 @@ TEST_CASE("rendezvous: strangers neither join nor stop the job") {
   for (std::size_t at = 0; at < 3; ++at) CHECK(said[at] == "no error");
   CHECK(contains(said[3], "refuses rank 1: its secret is not the job's"));
   CHECK(contains(notes.all(), "has not the secret of the job"));
+}
+
+RendezvousOptions in_folder(const Folder& place, int rank, int size) {
+  return {.rank = rank, .size = size, .folder = place.path, .secret = secret, .timeout_s = 20};
+}
+
+TEST_CASE("rendezvous: ranks meet in a folder, start after start, and leave it empty") {
+  const Folder place;
+  std::atomic<int> wrong = 0;
+  for (int start = 0; start < 5; ++start) {
+    const auto said = on_threads({0, 1, 2}, [&](int rank) {
+      sleep_ms(rank == 0 ? 20 : rank == 2 ? 40 : 0);
+      const auto store = meet(in_folder(place, rank, 3));
+      if (store->list("arrived/").size() != 3) ++wrong;
+      if (store->find("start")) ++wrong;
+      if (!store->find("arrived/2")) ++wrong;
+      if (rank == 1) store->set("number", concat(start));
+      if (store->get("number", 20) != concat(start)) ++wrong;
+      if (!leave(*store, rank, 3, 20)) ++wrong;
+    });
+    CHECK(said == std::vector<std::string>(3, "no error"));
+  }
+  CHECK(wrong == 0);
+  CHECK(place.files().empty());
+}
+
+TEST_CASE("rendezvous: what an earlier start has left in the folder is not joined") {
+  const Folder place;
+  {  // A start that was killed: rank 0's answers and keys, and a rank that nobody answered.
+    FileStore lobby(place.path, "lobby of job", secret);
+    lobby.set("hello/aa", "1");
+    lobby.set("answer/aa", "old");
+    lobby.set("hello/bb", "2");
+    FileStore old(place.path, "start old of job", secret);
+    for (int rank = 0; rank < 3; ++rank) old.set(concat("arrived/", rank), "ghost 1");
+    old.set("outcome", "all of 3");
+    old.set("number", "old");
+  }
+  const auto said = on_threads({0, 1}, [&](int rank) {
+    auto options = in_folder(place, rank, 3);
+    if (rank == 0) options.timeout_s = 0.3;
+    (void)meet(options);
+  });
+  for (const auto& text : said)
+    CHECK(
+        contains(text, concat("after 0.3 s ranks 0 and 1 have arrived at the store in the folder ",
+                              place.path, ", rank 2 has not; did all start")));
+  const auto again = on_threads({0, 1, 2}, [&](int rank) {
+    const auto store = meet(in_folder(place, rank, 3));
+    check(!store->find("number"), "a key of the past");
+    check(!contains(store->get("arrived/1", 20), "ghost"), "a rank of the past");
+    (void)leave(*store, rank, 3, 20);
+  });
+  CHECK(again == std::vector<std::string>(3, "no error"));
+}
+
+TEST_CASE("rendezvous: two jobs in one folder, and one without the secret") {
+  const Folder place;
+  const auto said = on_threads({0, 1, 10, 11, 21}, [&](int number) {
+    auto options = in_folder(place, number % 10, 2);
+    if (number / 10 == 1) options.job = "other";
+    if (number / 10 == 2) {
+      options.secret = "no secret of this job";
+      options.timeout_s = 0.2;
+    } else if (number % 10 == 1) {
+      sleep_ms(250);
+    }
+    const auto store = meet(options);
+    store->set("mine", options.job);
+    check(store->find("mine") == options.job, "another job's");
+    (void)leave(*store, options.rank, 2, 20);
+  });
+  for (std::size_t at = 0; at < 4; ++at) CHECK(said[at] == "no error");
+  CHECK(contains(said[4], "rank 1 has found no rank 0 of job \"job\" in the folder "));
 }
 
 }  // namespace

@@ -65,7 +65,8 @@ class RawConnection {
     auto address = resolve("127.0.0.1", problem).at(0);
     address.set_port(port);
     socket_ = Socket::of_family(address.family());
-    check(socket_.connect(address, Deadline(20)), "cannot connect: ", std::strerror(errno));
+    const bool connected = socket_.connect(address, Deadline(20));
+    check(connected, "cannot connect: ", std::strerror(errno));
   }
   // False where the other side has closed.
   bool send(const std::string& bytes) { return socket_.send(bytes, Deadline(20)); }
@@ -77,6 +78,11 @@ class RawConnection {
       if (!socket_.receive(bytes, deadline)) return std::nullopt;
       reader_.feed(bytes);
     }
+  }
+  // What comes next; empty: nothing any more.
+  std::string bytes() {
+    std::string got(1 << 16, '\0');
+    return socket_.receive(got, Deadline(20)) ? got : std::string();
   }
   // Whether the other side closes within that time; what it says before is lost.
   bool closes(double seconds = 20) {

@@ -2,6 +2,7 @@
 // All ranks come back when all have arrived, or all are told who is missing.
 #pragma once
 
+#include <dhp/comm/file_store.hpp>
 #include <dhp/comm/rank_list.hpp>
 #include <dhp/comm/tcp_store.hpp>
 
@@ -35,8 +36,6 @@ struct RendezvousOptions {
 };
 
 namespace detail {
-
-inline constexpr double rendezvous_pause_s = 0.005;
 
 [[nodiscard]] inline std::set<int> ranks_under(Store& store, const std::string& prefix, int size) {
   std::set<int> ranks;
@@ -138,6 +137,77 @@ inline void announce(Store& store, const RendezvousOptions& options) {
   return store;
 }
 
+/// Rank 0: answers those who have come to the folder with the number of this start. What an earlier start has left
+/// was not written by anybody who waits: nobody reads the answer.
+class FolderDoor {
+ public:
+  FolderDoor(FileStore& lobby, std::string start) : lobby_(&lobby), start_(std::move(start)) {}
+  FolderDoor(const FolderDoor&) = delete;
+  FolderDoor& operator=(const FolderDoor&) = delete;
+  ~FolderDoor() {
+    try {
+      for (const auto& token : answered_) {
+        lobby_->remove(concat("hello/", token));
+        lobby_->remove(concat("answer/", token));
+      }
+    } catch (const Error&) {  // the folder is gone
+    }
+  }
+
+  void answer() {
+    for (const auto& [key, rank] : lobby_->list("hello/")) {
+      const auto token = key.substr(key.find('/') + 1);
+      if (answered_.contains(token) || lobby_->find(concat("answer/", token))) continue;
+      lobby_->set(concat("answer/", token), start_);
+      answered_.insert(token);
+    }
+  }
+
+ private:
+  FileStore* lobby_;
+  std::string start_;
+  std::set<std::string> answered_{};
+};
+
+/// In the lobby of the folder each rank leaves a fresh token, and gets the number of this start for it; all else
+/// is under that number, which nobody has who was not there.
+[[nodiscard]] inline std::shared_ptr<Store> meet_in_folder(const RendezvousOptions& options) {
+  FileStore lobby(options.folder, concat("lobby of ", options.job), options.secret);
+  const auto store_of = [&](const std::string& start) {
+    return std::make_shared<FileStore>(options.folder, concat("start ", start, " of ", options.job),
+                                       options.secret);
+  };
+  if (options.rank == 0) {
+    const auto start = hex(nonce());
+    const auto store = store_of(start);
+    store->remove_at_end();
+    FolderDoor door(lobby, start);
+    announce(*store, options);
+    gather_ranks(*store, options, [&] { door.answer(); });
+    return store;
+  }
+  const auto token = hex(nonce());
+  lobby.set(concat("hello/", token), concat(options.rank));
+  std::string start;
+  try {
+    start = lobby.get(concat("answer/", token), options.timeout_s);
+  } catch (const StoreLost&) {
+    throw;
+  } catch (const Error&) {
+    lobby.remove(concat("hello/", token));
+    fail("rank ", options.rank, " has found no rank 0 of job \"", options.job, "\" in the folder ",
+         options.folder, " within ", options.timeout_s,
+         " s; is rank 0 running, not at its end already, and with the same DHP_JOB, secret and "
+         "folder?");
+  }
+  lobby.remove(concat("hello/", token));
+  lobby.remove(concat("answer/", token));
+  auto store = store_of(start);
+  announce(*store, options);
+  join_ranks(*store, options);
+  return store;
+}
+
 }  // namespace detail
 
 /// Collective. The store that is returned has a key "arrived/<rank>", with host and process id, for each rank. That of
@@ -147,7 +217,7 @@ inline void announce(Store& store, const RendezvousOptions& options) {
         options.rank, " in a world of ", options.size);
   check(options.timeout_s > 0, "the time limit for ranks to meet is a number of seconds, got ",
         options.timeout_s);
-  return detail::meet_over_tcp(options);
+  return options.folder.empty() ? detail::meet_over_tcp(options) : detail::meet_in_folder(options);
 }
 
 /// Says that this rank needs the store no more; rank 0 waits until all have said so, at most that long. Whether all

@@ -85,8 +85,9 @@ class TcpStoreServer final : public Store {
     std::string nonce = dhp::nonce(handshake::nonce_bytes);
     FrameReader reader{handshake::longest_payload};
     FrameWriter writer{};
-    std::string out{};  // not sent yet: nothing is read before it is
-    int rank = -1;      // not known yet
+    std::string out{};     // nothing is read before all of it is sent
+    std::size_t sent = 0;  // bytes of it
+    int rank = -1;         // not known yet
     bool ended = false;
     bool leaving = false;  // to be ended when `out` is sent
   };
@@ -232,10 +233,14 @@ class TcpStoreServer final : public Store {
     flush(peer);
   }
   void flush(Peer& peer) {
-    const auto sent = ::send(peer.socket.fd(), peer.out.data(), peer.out.size(), MSG_NOSIGNAL);
+    const auto left = peer.out.size() - peer.sent;
+    const auto sent = ::send(peer.socket.fd(), peer.out.data() + peer.sent, left, MSG_NOSIGNAL);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) return end(peer);
-    peer.out.erase(0, static_cast<std::size_t>(std::max<ssize_t>(sent, 0)));
-    if (peer.out.empty() && peer.leaving) end(peer);
+    peer.sent += static_cast<std::size_t>(std::max<ssize_t>(sent, 0));
+    if (peer.sent < peer.out.size()) return;
+    peer.out.clear();
+    peer.sent = 0;
+    if (peer.leaving) end(peer);
   }
 
   void meet(Peer& peer, const Frame& frame) {
