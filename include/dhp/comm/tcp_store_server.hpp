@@ -158,30 +158,29 @@ class TcpStoreServer final : public Store {
   }
 
   void accept() {
-    for (int burst = 0; burst < 64; ++burst) {
+    for (int burst = 0; burst < 16; ++burst) {
       Socket socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!socket) {
-        // No more descriptors, or no memory: room is made, or time given.
-        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-          end_oldest_stranger();
-          deaf_until_ = Clock::now() + std::chrono::milliseconds(50);
-        }
+        const bool full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+        if (full && end_oldest_stranger()) continue;  // room is made
+        if (full) deaf_until_ = Clock::now() + std::chrono::milliseconds(50);
         return;
       }
       count();
-      if (strangers_ >= options_.most_strangers) end_oldest_stranger();
+      if (strangers_ >= options_.most_strangers) (void)end_oldest_stranger();
       socket.prepare();
       auto& peer = peers_.emplace_back(Peer{.socket = std::move(socket)});
       peer.address = to_text(SocketAddress::of(peer.socket.fd(), true));
       write(peer, handshake::server_hello, peer.nonce);
     }
   }
-  void end_oldest_stranger() {
+  [[nodiscard]] bool end_oldest_stranger() {
     const auto oldest =
         std::find_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.rank < 0; });
-    if (oldest == peers_.end()) return;
+    if (oldest == peers_.end()) return false;
     end(*oldest, "others wait who may have more to say");
     peers_.erase(oldest);
+    return true;
   }
   void end_the_silent() {
     const std::chrono::duration<double> patience(options_.silence_s);
