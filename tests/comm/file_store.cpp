@@ -71,6 +71,11 @@ TEST_CASE("file store: what was not written with the secret, or under that key, 
       if (contains(other, "-b.")) {
         fs::copy_file(path, other, fs::copy_options::overwrite_existing);
         CHECK(!store.find("b"));
+        CHECK(store.list("").size() == 1);
+        auto renamed = whole;
+        renamed[hmac_bytes + 4] = 'b';  // the key
+        std::ofstream(other, std::ios::binary | std::ios::trunc) << renamed;
+        CHECK(!store.find("b"));
         fs::remove(other);
         fs::create_directory(other);
         CHECK(!store.find("b"));

@@ -71,12 +71,12 @@ TEST_CASE("rendezvous: who has not come is named on all ranks") {
   const int port = free_port();
   const auto said = on_threads({0, 1, 3}, [&](int rank) {
     auto options = at_port(port, rank, 5);
-    if (rank == 0) options.timeout_s = 0.3;
+    if (rank == 0) options.timeout_s = 0.5;
     (void)meet(options);
   });
   for (const auto& text : said)
     CHECK(text ==
-          concat("after 0.3 s ranks 0, 1 and 3 have arrived at the TCP store at 127.0.0.1:", port,
+          concat("after 0.5 s ranks 0, 1 and 3 have arrived at the TCP store at 127.0.0.1:", port,
                  ", ranks 2 and 4 have not; did all start, with the same DHP_JOB, and "
                  "can they reach it?"));
   auto late = at_port(port, 4, 5);
@@ -139,13 +139,11 @@ TEST_CASE("rendezvous: strangers neither join nor stop the job") {
   const int port = free_port();
   Notes notes;
   std::vector<std::unique_ptr<RawConnection>> silent;
+  std::atomic<bool> over = false;
   const auto said = on_threads({0, 1, 2, 9}, [&](int rank) {
     auto options = at_port(port, rank, 3);
     options.log = notes.log();
-    if (rank == 9) {  // someone who has found the port, and is there first
-      sleep_ms(30);
-      for (int i = 0; i < 64; ++i) silent.push_back(std::make_unique<RawConnection>(port));
-      (void)RawConnection(port).send(nonce(600));
+    if (rank == 9) {  // someone who is there before the others
       TcpStoreOptions wrong{.port = port,
                             .ports = 1,
                             .rank = 1,
@@ -153,9 +151,13 @@ TEST_CASE("rendezvous: strangers neither join nor stop the job") {
                             .secret = "no secret of this job",
                             .connect_s = 20,
                             .refused_s = 0};
-      TcpStore none(wrong);
+      const auto refused = message_of([&] { TcpStore none(wrong); });
+      for (int i = 0; i < 64; ++i) silent.push_back(std::make_unique<RawConnection>(port));
+      (void)RawConnection(port).send(nonce(600));
+      over = true;
+      fail(refused);
     }
-    if (rank != 0) sleep_ms(100);
+    for (int waited = 0; rank != 0 && !over && waited < 20000; ++waited) sleep_ms(1);
     (void)leave(*meet(options), rank, 3, 20);
   });
   for (std::size_t at = 0; at < 3; ++at) CHECK(said[at] == "no error");
@@ -170,7 +172,8 @@ RendezvousOptions in_folder(const Folder& place, int rank, int size) {
 TEST_CASE("rendezvous: ranks meet in a folder, start after start, and leave it empty") {
   const Folder place;
   std::atomic<int> wrong = 0;
-  for (int start = 0; start < 5; ++start) {
+  bool good = true;
+  for (int start = 0; good && start < 5; ++start) {
     const auto said = on_threads({0, 1, 2}, [&](int rank) {
       sleep_ms(rank == 0 ? 20 : rank == 2 ? 40 : 0);
       const auto store = meet(in_folder(place, rank, 3));
@@ -181,7 +184,8 @@ TEST_CASE("rendezvous: ranks meet in a folder, start after start, and leave it e
       if (store->get("number", 20) != concat(start)) ++wrong;
       if (!leave(*store, rank, 3, 20)) ++wrong;
     });
-    CHECK(said == std::vector<std::string>(3, "no error"));
+    good = said == std::vector<std::string>(3, "no error");
+    CHECK(good);
   }
   CHECK(wrong == 0);
   CHECK(place.files().empty());
@@ -201,12 +205,12 @@ TEST_CASE("rendezvous: what an earlier start has left in the folder is not joine
   }
   const auto said = on_threads({0, 1}, [&](int rank) {
     auto options = in_folder(place, rank, 3);
-    if (rank == 0) options.timeout_s = 0.3;
+    if (rank == 0) options.timeout_s = 0.5;
     (void)meet(options);
   });
   for (const auto& text : said)
     CHECK(
-        contains(text, concat("after 0.3 s ranks 0 and 1 have arrived at the store in the folder ",
+        contains(text, concat("after 0.5 s ranks 0 and 1 have arrived at the store in the folder ",
                               place.path, ", rank 2 has not; did all start")));
   const auto again = on_threads({0, 1, 2}, [&](int rank) {
     const auto store = meet(in_folder(place, rank, 3));

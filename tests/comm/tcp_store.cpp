@@ -244,6 +244,8 @@ TEST_CASE("tcp store: a server that is stopped is lost after the time limit") {
                    .timeout_s = 0.2});
   client.set("a", "b");
   CHECK(::kill(child, SIGSTOP) == 0);
+  int status = 0;
+  CHECK((::waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status)));
   const auto start = std::chrono::steady_clock::now();
   const auto message = message_of([&] { (void)client.find("a"); });
   CHECK(contains(message, concat("rank 5 has lost the TCP store at 127.0.0.1:", number,

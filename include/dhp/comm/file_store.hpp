@@ -83,7 +83,8 @@ class FileStore final : public Store {
       const auto name = files->path().filename().string();
       if (name.compare(0, start.size(), start) != 0) continue;
       auto entry = read(files->path().string());
-      if (entry && entry->first.compare(0, prefix.size(), prefix) == 0)
+      if (entry && entry->first.compare(0, prefix.size(), prefix) == 0 &&
+          concat(folder_, "/", name) == path(entry->first))
         entries.push_back(std::move(*entry));
     }
     if (problem) check_there();
