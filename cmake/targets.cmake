@@ -2,6 +2,8 @@
 # dhp::cpu   the same and, in this build tree, the -march for the kernels of device Cpu
 # dhp::cuda  adds the CUDA libraries: the kernels of device Cuda; only where cuda.cmake finds all of them
 # dhp::nccl  is dhp::cuda with NCCL, where that is found
+# dhp::processes  adds OpenSSL's libcrypto: ranks that are processes; only where processes.cmake finds it
+# dhp::gloo  is dhp::processes with Gloo, where that is found
 # dhp::default_device  dhp::cpu or dhp::cuda, by DHP_DEVICE
 find_package(Threads REQUIRED)
 
@@ -24,6 +26,7 @@ if(DHP_CPU_ARCH)
     $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-march=${DHP_CPU_ARCH}>>)
 endif()
 
+include(processes)
 include(cuda)
 if(DHP_DEVICE STREQUAL cuda AND NOT TARGET dhp::cuda)
   message(FATAL_ERROR "DHP_DEVICE is cuda, but there is no dhp::cuda; the lines above say what is missing")

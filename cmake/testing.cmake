@@ -68,12 +68,17 @@ function(dhp_doctest_folder folder)
     set(hosted ${libraries})
   endif()
 
+  set(more "")
+  if(processes)
+    set(more dhp::processes $<TARGET_NAME_IF_EXISTS:dhp::gloo>)
+  endif()
+
   set(target test_${folder})
   if(files)
     dhp_doctest_program(${folder} ${target} ${files})
     dhp_doctest_entries(${folder} ${target} "${files}" ${dhp_on_gpu})
     dhp_device_sources(${files})
-    target_link_libraries(${target} PRIVATE dhp_device)
+    target_link_libraries(${target} PRIVATE dhp_device ${more})
     # The Cpu twins, which kernels are compared with, are a test's most expensive code, and need not be
     # fast, nor need kernels that are emulated.
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O1>)
@@ -89,7 +94,7 @@ function(dhp_doctest_folder folder)
   if(hosted AND NOT DHP_SANITIZE)
     dhp_doctest_program(${folder} ${target}_libraries ${hosted})
     target_link_libraries(${target}_libraries PRIVATE
-      dhp::cuda $<$<TARGET_EXISTS:dhp::nccl>:dhp::nccl>)
+      dhp::cuda $<$<TARGET_EXISTS:dhp::nccl>:dhp::nccl> ${more})
     dhp_doctest_entries(${folder} ${target}_libraries "${libraries}")
     if(DHP_DEVICE STREQUAL cuda)
       dhp_doctest_entries(${folder} ${target}_libraries "${gpu}" ${dhp_on_gpu})

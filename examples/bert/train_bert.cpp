@@ -15,7 +15,8 @@ void train(const examples::BertOptions& options) {
   config.recompute = options.run.recompute;
   const auto data = examples::load_text(options);
   config.vocabulary = data.vocabulary->size();
-  std::cerr << "text " << data.description << ", vocabulary " << data.vocabulary->size() << "\n";
+  if (options.run.speaks())
+    std::cerr << "text " << data.description << ", vocabulary " << data.vocabulary->size() << "\n";
 
   const auto measures = [&](const std::vector<dhp::LossTerm>& terms) {
     const auto& masked = terms[0];

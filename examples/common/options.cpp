@@ -109,6 +109,20 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->check(not_negative)
       ->group("Training");
 
+  app.add_option("--rank", options.rank_flags.rank,
+                 "This process is that rank of --world-size; a launcher's variables say the same")
+      ->group("Processes");
+  app.add_option("--world-size", options.rank_flags.size, "Processes, one for each rank")
+      ->group("Processes");
+  app.add_option("--local-rank", options.rank_flags.local_rank, "Among the ranks of this machine")
+      ->group("Processes");
+  app.add_option("--master", options.rank_flags.master,
+                 "Where rank 0 is: HOST, HOST:PORT or [ADDRESS]:PORT")
+      ->group("Processes");
+  app.add_option("--network-interface", options.network_interface,
+                 "Where this process listens for others; by default what leads to rank 0")
+      ->group("Processes");
+
   app.add_option("--optimizer", options.optimizer, "sgd, lars, adamw or lamb")->group("Optimizer");
   app.add_option("--lr", options.lr, "Peak learning rate")->check(not_negative)->group("Optimizer");
   app.add_option("--momentum", options.momentum, "Of sgd and lars")
@@ -188,7 +202,21 @@ dhp::DType RunOptions::compute() const {
   dhp::fail("unknown --precision \"", precision, "\"; choose fp32, bf16, fp16 or fp64");
 }
 
+std::optional<dhp::ProcessRank> RunOptions::process() const {
+  auto me = dhp::ProcessRank::from_flags(rank_flags);
+  if (!me || me->size == 1) return std::nullopt;
+  dhp::check(me->size == mesh.size(), "there are ", me->size, " processes (", me->launcher,
+             "), but a layout of ", mesh, " needs ", mesh.size(),
+             "; start as many, or choose other axes");
+  return me;
+}
+bool RunOptions::speaks() const {
+  const auto me = process();
+  return !me || me->rank == 0;
+}
+
 void check_options(const RunOptions& options) {
+  (void)options.process();
   (void)options.compute();
   (void)dhp::parse_decay(options.lr_decay);
   const auto schedule = dhp::parse_schedule(options.schedule);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
+#include <dhp/comm/process_rank.hpp>
 #include <dhp/core/types.hpp>
 #include <dhp/optim/learning_rate.hpp>
 #include <dhp/parallel/schedule.hpp>
@@ -55,6 +56,14 @@ struct RunOptions {
   std::int64_t save_every = 0;
   std::string load;
   double comm_timeout = 300;
+  dhp::RankFlags rank_flags{};
+  std::string network_interface;
+
+  /// This process as one rank of several, if it is that, by its flags or a launcher's variables; otherwise it starts
+  /// all ranks as threads. Throws dhp::Error where those make no sense, or do not fit the layout.
+  [[nodiscard]] std::optional<dhp::ProcessRank> process() const;
+  /// Whether this process is the one that tells people what goes on.
+  [[nodiscard]] bool speaks() const;
 
   [[nodiscard]] dhp::DType compute() const;
   /// "synthetic", or "synthetic-resident": one step's input, on the device once for all.

@@ -12,13 +12,16 @@
 #include <dhp/train/trainer.hpp>
 
 #include "progress.hpp"
-#ifdef DHP_HAS_NCCL
-#include <dhp/comm/launch_processes.hpp>
+#if defined(DHP_HAS_NCCL)
+#include <dhp/comm/launch_nccl_process.hpp>
+#elif defined(DHP_HAS_GLOO)
+#include <dhp/comm/launch_gloo.hpp>
 #endif
 
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 
@@ -61,26 +64,44 @@ void add_peak_memory(D& dev, std::vector<std::pair<std::string, double>>& fields
     fields.emplace_back("peak_memory_bytes", static_cast<double>(dev.memory().most_in_use_bytes()));
 }
 
-/// body(world, local rank) on every rank that this process is to start: the one that the environment says it is,
-/// or all of them, as threads.
+/// body(world) on the rank that this process is.
+template <class Body>
+void start_rank(const dhp::ProcessRank& me, const RunOptions& options, Body body) {
+  const auto say = [rank = me.rank](const std::string& message) {
+    std::fprintf(stderr, "rank %d: %s\n", rank, message.c_str());
+  };
+  dhp::ProcessOptions process;
+  process.timeout_s = options.comm_timeout;
+  process.network_interface = options.network_interface;
+  process.log = say;
+  process.stuck = [say](const std::string& message) {
+    say(message + "; this rank does not come back from its work, and is ended");
+    std::_Exit(1);
+  };
+#if defined(DHP_HAS_NCCL)
+  dhp::run_process_rank(me, dhp::connect_nccl, body, process);
+#elif defined(DHP_HAS_GLOO)
+  dhp::run_process_rank(me, dhp::connect_gloo, body, process);
+#else
+  dhp::fail("this program was built without what processes need to talk to each other (",
+            on_gpu ? "NCCL" : "Gloo, in Debian libgloo-dev",
+            " and OpenSSL); start it plainly, and its ranks are ", "threads");
+#endif
+}
+
+/// body(world, local rank) on every rank that this process is to start: the one that it is, or all, as threads.
 template <class Body>
 void start_ranks(const RunOptions& options, Body body) {
-  const dhp::RankOptions ranks{.timeout_s = options.comm_timeout};
-#ifdef DHP_HAS_NCCL
-  if (const auto me = dhp::ProcessRank::from_environment()) {
-    dhp::check(me->size == options.mesh.size(), "WORLD_SIZE is ", me->size, ", but a layout of ",
-               options.mesh, " needs ", options.mesh.size(), " ranks");
-    return dhp::run_process_rank(
-        *me, [&](dhp::Comm<Dev> world) { body(std::move(world), me->local_rank); }, ranks);
+  if (const auto me = options.process()) {
+    return start_rank(*me, options,
+                      [&](dhp::Comm<Dev> world) { body(std::move(world), me->local_rank); });
   }
-#endif
-  dhp::run_ranks<Dev>(
-      options.mesh.size(),
-      [&](dhp::Comm<Dev> world) {
-        const int rank = world.rank();
-        body(std::move(world), rank);
-      },
-      ranks);
+  dhp::run_ranks<Dev>(options.mesh.size(),
+                      [&](dhp::Comm<Dev> world) {
+                        const int rank = world.rank();
+                        body(std::move(world), rank);
+                      },
+                      {.timeout_s = options.comm_timeout});
 }
 
 /// One rank's run; rank 0 alone speaks and writes.

@@ -19,8 +19,9 @@ void train(const examples::ResNetOptions& options) {
                                       .synchronised_batch_norm = options.sync_batch_norm,
                                       .label_smoothing = options.label_smoothing,
                                       .recompute = options.run.recompute};
-  std::cerr << "images " << data.description << ", " << data.image_size << " x " << data.image_size
-            << " x " << data.channels << ", " << data.classes << " classes\n";
+  if (options.run.speaks())
+    std::cerr << "images " << data.description << ", " << data.image_size << " x "
+              << data.image_size << " x " << data.channels << ", " << data.classes << " classes\n";
 
   const auto measures = [](const std::vector<dhp::LossTerm>& terms) {
     return examples::Measures{{"loss", terms[0].mean()},

@@ -8,7 +8,7 @@
 TEST_CASE("nccl: there is no nccl.h") { MESSAGE("skipped: this build has no NCCL"); }
 
 #else
-#include <dhp/comm/launch_processes.hpp>
+#include <dhp/comm/launch_nccl_process.hpp>
 #include <tests/comm/nccl_checks.hpp>
 
 #include <csignal>
@@ -32,10 +32,17 @@ bool no_other_ranks() {
   return true;
 }
 // Among all processes; each case has a world of its own, and `name` keeps them apart.
-NcclComm world_of_all(const char* name, double timeout_s = 60) {
+struct Processes {
+  std::shared_ptr<ProcessWorld> world;
+  NcclComm comm;
+};
+Processes world_of_all(const char* name, double timeout_s = 60) {
   auto me = ProcessRank::from_environment().value();
   me.job += name;
-  return nccl_world(me, {.timeout_s = timeout_s});
+  const auto store = meet(detail::rendezvous_of(me, {.timeout_s = timeout_s}));
+  auto world = std::make_shared<ProcessWorld>(store, me.rank, me.size,
+                                              ProcessWorld::Options{.timeout_s = timeout_s});
+  return {world, nccl_world(world, me, {.timeout_s = timeout_s})};
 }
 
 // Collectives until the world ends: what ended it.
@@ -71,8 +78,8 @@ TEST_CASE("nccl: ranks without GPUs of their own are told so") {
   else
     CHECK(contains(message, concat("a world of ", gpus + 2, " ranks needs ", gpus + 2, " GPUs")));
   const ProcessRank me{.rank = 0, .size = 2, .local_rank = 99, .folder = "/tmp"};
-  const auto other = message_of([&] { run_process_rank(me, [](Comm<Cuda>) {}); });
-  CHECK(contains(other, gpus == 0 ? "no NVIDIA GPU is usable" : "LOCAL_RANK is 99"));
+  const auto other = message_of([&] { check_local_gpu(me); });
+  CHECK(contains(other, gpus == 0 ? "no NVIDIA GPU is usable" : "is local rank 99"));
 }
 
 TEST_CASE("nccl: in a world of one every collective is the identity") {
@@ -129,7 +136,8 @@ TEST_CASE("nccl: the event of a collective orders the device, also when it is dr
 TEST_CASE("nccl: all collectives of all types among all ranks") {
   if (no_other_ranks()) return;
   Cuda dev;
-  auto world = world_of_all("-all");
+  auto processes = world_of_all("-all");
+  auto& world = processes.comm;
   for (const std::int64_t count : {1, 1000, 70001})
     CHECK(wrong_in_any_type(world, dev, count) == "");
   world.barrier();
@@ -138,28 +146,32 @@ TEST_CASE("nccl: all collectives of all types among all ranks") {
 TEST_CASE("nccl: parts of the world, ordered by key, and ranks of no part") {
   if (no_other_ranks()) return;
   Cuda dev;
-  auto world = world_of_all("-parts");
+  auto processes = world_of_all("-parts");
+  auto& world = processes.comm;
   CHECK(wrong_parts(world, dev) == "");
 }
 
 TEST_CASE("nccl: as many messages as the capacity go before any is received, both ways at once") {
   if (no_other_ranks()) return;
   Cuda dev;
-  auto world = world_of_all("-messages");
+  auto processes = world_of_all("-messages");
+  auto& world = processes.comm;
   CHECK(wrong_messages(world, dev) == 0);
 }
 
 TEST_CASE("nccl: collectives of several communicators overlap") {
   if (no_other_ranks()) return;
   Cuda dev;
-  auto world = Comm<Cuda>::of(world_of_all("-overlap"));
+  auto processes = world_of_all("-overlap");
+  auto world = Comm<Cuda>::of(processes.comm);
   CHECK(wrong_beside_others(world, dev) == 0);
 }
 
 TEST_CASE("nccl end: ranks that call in unequal order end with the time limit" * doctest::skip()) {
   if (no_other_ranks()) return;
   Cuda dev;
-  auto world = world_of_all("-order", 5);
+  auto processes = world_of_all("-order", 5);
+  auto& world = processes.comm;
   auto a = world.split(0, world.rank()), b = world.split(0, world.rank());
   auto x = on_gpu(dev, DType::f32, {1}), y = on_gpu(dev, DType::f32, {1});
   a.all_reduce(dev, x.mut()).wait();
@@ -180,7 +192,8 @@ TEST_CASE("nccl end: ranks that call in unequal order end with the time limit" *
 TEST_CASE("nccl end: a rank that is killed ends the others" * doctest::skip()) {
   if (no_other_ranks()) return;
   Cuda dev;
-  auto world = world_of_all("-killed", 5);
+  auto processes = world_of_all("-killed", 5);
+  auto& world = processes.comm;
   CHECK(wrong_in(world, dev, DType::f32, 100) == "");
   if (world.rank() == 1) (void)std::raise(SIGKILL);
   const auto start = std::chrono::steady_clock::now();
@@ -194,7 +207,8 @@ TEST_CASE("nccl end: a rank that is killed ends the others" * doctest::skip()) {
 TEST_CASE("nccl end: a rank that stops ends the others with the time limit" * doctest::skip()) {
   if (no_other_ranks()) return;
   Cuda dev;
-  auto world = world_of_all("-stopped", 5);
+  auto processes = world_of_all("-stopped", 5);
+  auto& world = processes.comm;
   CHECK(wrong_in(world, dev, DType::f32, 100) == "");
   if (world.rank() == 1) (void)std::raise(SIGSTOP);
   const auto message = end_of(world, dev);

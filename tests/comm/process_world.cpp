@@ -46,15 +46,15 @@ TEST_CASE("process world: a failure is heard everywhere") {
     const auto store = std::make_shared<MemoryStore>();
     const World worlds[] = {world_of(store, 0, 3), world_of(store, 1, 3), world_of(store, 2, 3)};
     std::atomic<int> calls = 0;
-    const auto handle = worlds[2]->on_end([&] { ++calls; });
+    const auto handle = worlds[2]->on_end([&](const std::string&) { ++calls; });
     {
-      const auto gone = worlds[2]->on_end([&] { calls += 100; });
+      const auto gone = worlds[2]->on_end([&](const std::string&) { calls += 100; });
     }
     worlds[who]->abort("out of paper");
     for (const auto& world : worlds)
       CHECK(end_of(*world) == concat("rank ", who, ": out of paper"));
     CHECK(calls == 1);
-    const auto late = worlds[2]->on_end([&] { ++calls; });  // at once
+    const auto late = worlds[2]->on_end([&](const std::string&) { ++calls; });  // at once
     CHECK(calls == 2);
     CHECK(message_of([&] { worlds[1]->finish(); }) == concat("rank ", who, ": out of paper"));
   }
@@ -93,6 +93,16 @@ TEST_CASE("process world: rank 0 is gone, and its store with it") {
   CHECK(end_of(*one) ==
         "rank 0, which holds the store in memory, is gone (it does not answer); rank "
         "1 is in no call");
+}
+
+TEST_CASE("process world: rank 0 is silent, and its store stays") {
+  const auto store = std::make_shared<MemoryStore>();
+  auto zero = world_of(store, 0, 2, 0.3);
+  const auto one = world_of(store, 1, 2, 0.3);
+  sleep_ms(60);
+  zero.reset();
+  CHECK(contains(end_of(*one),
+                 "is gone (nothing has been heard of it for 0 s); rank 1 is in no call"));
 }
 
 TEST_CASE("process world: waits for what another rank sets") {

@@ -8,7 +8,7 @@ while [ "$1" != -- ]; do
   shift
 done
 shift
-optional="fatal error: '?((zlib|png|jpeglib|mpi|nccl|cuda|cublas|cudnn)[a-zA-Z_]*\.h|(gloo|nvtx3)/[^':]*)"
+optional="fatal error: '?((zlib|png|jpeglib|mpi|nccl|cuda|cublas|cudnn)[a-zA-Z_]*\.h|(gloo|nvtx3|openssl)/[^':]*)"
 status=0
 for header in "${headers[@]}"; do
   name=dhp/${header##*/include/dhp/}

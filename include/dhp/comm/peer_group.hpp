@@ -27,7 +27,7 @@ class PeerGroup {
         id_(id),
         sent_(members_.size()),
         received_(members_.size()),
-        at_end_(world_->on_end([held = transport_] { held->end(); })) {}
+        at_end_(world_->on_end([held = transport_](const std::string&) { held->end(); })) {}
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }

@@ -69,14 +69,21 @@ class ProcessWorld {
     state_.section = name;
   }
 
-  /// Called once, when the world ends, by any thread; from now on until the handle is gone.
-  [[nodiscard]] std::shared_ptr<void> on_end(std::function<void()> call) {
-    const auto held = std::make_shared<std::function<void()>>(std::move(call));
+  using AtEnd = std::function<void(const std::string& why)>;
+  /// Called once, when the world ends, by any thread; from now on until the handle is gone. It may not call this
+  /// world.
+  [[nodiscard]] std::shared_ptr<void> on_end(AtEnd call) {
+    const auto held = std::make_shared<AtEnd>(std::move(call));
     const std::lock_guard lock(mutex_);
     std::erase_if(at_end_, [](const auto& other) { return other.expired(); });
     at_end_.push_back(held);
-    if (ended_) (*held)();
+    if (ended_) (*held)(message_);
     return held;
+  }
+  /// Holds it as long as the world is there.
+  void keep(std::shared_ptr<void> handle) {
+    const std::lock_guard lock(mutex_);
+    kept_.push_back(std::move(handle));
   }
 
   /// What another rank sets in the store. Throws Aborted when the world ends before.
@@ -168,7 +175,7 @@ class ProcessWorld {
     ended_ = true;
     ended_at_ = Clock::now();
     for (const auto& call : at_end_)
-      if (const auto held = call.lock()) (*held)();
+      if (const auto held = call.lock()) (*held)(message);
     changed_.notify_all();
   }
 
@@ -227,13 +234,28 @@ class ProcessWorld {
   [[nodiscard]] std::string exchange(const RankState& state, bool& all_finished) {
     store_->set(concat("state/", rank_), state.written());
     if (auto verdict = store_->find("verdict")) return *verdict;
-    if (rank_ != 0) return {};
     const double now_s = ledger_.now_s();
+    if (rank_ != 0) return rank_zero_silent(state, now_s);
     hear_all(now_s);
     auto verdict = referee_.judge(now_s);
     if (!verdict.empty()) store_->set("verdict", verdict);
     all_finished = referee_.all_finished();
     return verdict;
+  }
+  // Rank 0 looks at all others, and they at it.
+  [[nodiscard]] std::string rank_zero_silent(const RankState& state, double now_s) {
+    const auto text = store_->find("state/0");
+    if (!text || *text != rank_zero_said_) {
+      rank_zero_said_ = text.value_or("");
+      rank_zero_heard_s_ = now_s;
+      return {};
+    }
+    const double silence_s = now_s - rank_zero_heard_s_;
+    const auto zero = RankState::parsed(*text);
+    if ((zero && zero->finished) || options_.timeout_s == 0 || silence_s <= options_.timeout_s)
+      return {};
+    return store_lost(state, concat("nothing has been heard of it for ",
+                                    static_cast<std::int64_t>(silence_s), " s"));
   }
   void hear_all(double now_s) {
     for (const auto& [key, text] : store_->list("state/")) {
@@ -249,8 +271,8 @@ class ProcessWorld {
     return rank;
   }
   [[nodiscard]] std::string store_lost(const RankState& state, const std::string& why) const {
-    auto text = concat("rank 0, which holds the ", store_->description(), ", is gone (", why,
-                       "); rank ", rank_);
+    auto text = concat("rank 0, which watches over all in the ", store_->description(),
+                       ", is gone (", why, "); rank ", rank_);
     if (state.under_way.empty()) append_text(text, " is in no call");
     else append_text(text, concat(" is in ", to_text(state.under_way.front())));
     if (!state.failed.empty()) append_text(text, concat(" and fails itself: ", state.failed));
@@ -274,12 +296,15 @@ class ProcessWorld {
   int size_;
   Options options_;
   Ledger ledger_;
-  Referee referee_;  // the watching thread's, of rank 0
+  Referee referee_;             // the watching thread's, of rank 0
+  std::string rank_zero_said_;  // the watching thread's, of the others
+  double rank_zero_heard_s_ = 0;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   RankState state_;
-  std::vector<std::weak_ptr<std::function<void()>>> at_end_;
+  std::vector<std::weak_ptr<AtEnd>> at_end_;
+  std::vector<std::shared_ptr<void>> kept_;
   std::atomic<bool> ended_ = false;
   Clock::time_point ended_at_{};
   std::string message_;

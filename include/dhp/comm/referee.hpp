@@ -80,7 +80,8 @@ class Referee {
 
   [[nodiscard]] std::string failed() const {
     for (int rank = 0; rank < ranks(); ++rank)
-      if (!at(rank).state.failed.empty()) return concat("rank ", rank, ": ", at(rank).state.failed);
+      if (const auto& why = at(rank).state.failed; !why.empty())
+        return why.starts_with("rank ") ? why : concat("rank ", rank, ": ", why);
     return {};
   }
   [[nodiscard]] std::string gone(double now_s) const {

@@ -1,0 +1,52 @@
+# dhp::processes is dhp::dhp for ranks that are processes of their own: the stores in which they meet prove by
+# OpenSSL's libcrypto that they belong to one job. dhp::gloo adds Gloo, which carries the collectives of processes on
+# CPUs. Like dhp::cuda they are made where they are used, by dhp's own build and by find_package(dhp), since every
+# machine has its libraries elsewhere.
+include_guard(GLOBAL)
+find_package(OpenSSL 3.0 QUIET COMPONENTS Crypto)
+if(TARGET OpenSSL::Crypto)
+  add_library(dhp::processes INTERFACE IMPORTED GLOBAL)
+  target_link_libraries(dhp::processes INTERFACE dhp::dhp OpenSSL::Crypto)
+elseif(NOT dhp_FIND_QUIETLY)
+  message(STATUS
+    "dhp: OpenSSL was not found, so there is no dhp::processes: ranks are threads of one process only")
+endif()
+
+if(TARGET dhp::processes)
+  find_path(DHP_GLOO_INCLUDE gloo/rendezvous/context.h)
+  find_library(DHP_GLOO_LIBRARY gloo)
+  mark_as_advanced(DHP_GLOO_INCLUDE DHP_GLOO_LIBRARY)
+  set(refused "it was not found (Debian: libgloo-dev)")
+  if(DHP_GLOO_INCLUDE AND DHP_GLOO_LIBRARY)
+    include(CheckCXXSourceCompiles)
+    include(CMakePushCheckState)
+    cmake_push_check_state(RESET)
+    set(CMAKE_REQUIRED_INCLUDES ${DHP_GLOO_INCLUDE})
+    set(CMAKE_REQUIRED_LIBRARIES ${DHP_GLOO_LIBRARY} Threads::Threads)
+    set(CMAKE_REQUIRED_QUIET TRUE)
+    set(CMAKE_CXX_STANDARD 20)
+    check_cxx_source_compiles("
+      #include <gloo/rendezvous/context.h>
+      #include <gloo/transport/tcp/device.h>
+      #include <gloo/transport/unbound_buffer.h>
+      int main() {
+        gloo::rendezvous::Context context(0, 1);
+        return gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(\"127.0.0.1\")) == nullptr;
+      }" DHP_GLOO_COMPILES)
+    cmake_pop_check_state()
+    set(refused "a program of a few lines with ${DHP_GLOO_LIBRARY} does not compile")
+  endif()
+  if(DHP_GLOO_COMPILES)
+    add_library(dhp::gloo INTERFACE IMPORTED GLOBAL)
+    set_target_properties(dhp::gloo PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${DHP_GLOO_INCLUDE}")
+    target_link_libraries(dhp::gloo INTERFACE dhp::processes "${DHP_GLOO_LIBRARY}")
+    target_compile_definitions(dhp::gloo INTERFACE DHP_HAS_GLOO=1)
+  endif()
+  if(NOT dhp_FIND_QUIETLY)
+    if(TARGET dhp::gloo)
+      message(STATUS "dhp: Gloo: ${DHP_GLOO_LIBRARY}")
+    else()
+      message(STATUS "dhp: there is no dhp::gloo, for processes on CPUs: ${refused}")
+    endif()
+  endif()
+endif()

@@ -1,0 +1,53 @@
+// connect_nccl: NCCL between the processes of a world, each of which has a GPU of its own.
+#pragma once
+
+#include <dhp/comm/launch_nccl.hpp>
+#include <dhp/comm/launch_process.hpp>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace dhp {
+
+/// Whether this process can have the GPU of its local rank; throws if not.
+inline void check_local_gpu(const ProcessRank& me) {
+  const int gpus = usable_gpus();
+  check(me.local_rank >= 0 && me.local_rank < gpus, "rank ", me.rank, " is local rank ",
+        me.local_rank, ", but this process sees ", gpus,
+        " GPUs; start as many ranks as GPUs on a machine");
+}
+
+/// All ranks of `world`, for this one, whose GPU is that of its local rank. Collective.
+[[nodiscard]] inline NcclComm nccl_world(const std::shared_ptr<ProcessWorld>& world,
+                                         const ProcessRank& me, NcclOptions options = {},
+                                         CallSite where = CallSite::current()) {
+  prepare_process_for_nccl();
+  check_local_gpu(me);
+  const std::string key = "nccl/id";
+  ncclUniqueId id{};
+  if (me.rank == 0) {
+    id = new_nccl_id();
+    world->store().set(key, std::string(id.internal, sizeof id.internal));
+  } else {
+    const auto bytes = world->get(key);
+    check(bytes.size() == sizeof id.internal, "\"", key, "\" in the ", world->store().description(),
+          " has ", bytes.size(), " bytes and is no id of NCCL; do all ranks run the same program?");
+    std::memcpy(id.internal, bytes.data(), bytes.size());
+  }
+  const auto watched =
+      std::make_shared<WatchedWorld>(WatchedWorld::Options{.timeout_s = options.timeout_s});
+  world->keep(world->on_end([watched](const std::string& why) { watched->abort(why); }));
+  NcclComm made(watched, me.local_rank, me.rank, me.size, id, options, where);
+  if (me.rank == 0) world->store().remove(key);  // all have read it
+  return made;
+}
+
+/// For run_process_rank. The body makes its device with CudaOptions{.device = me.local_rank}.
+[[nodiscard]] inline Comm<Cuda> connect_nccl(const std::shared_ptr<ProcessWorld>& world,
+                                             const ProcessRank& me, const ProcessOptions& options) {
+  return Comm<Cuda>::of(nccl_world(world, me, {.timeout_s = options.timeout_s}));
+}
+
+}  // namespace dhp

@@ -1,0 +1,80 @@
+// Store: a few bytes from one process to others, by name, for ranks that have to find each other before they can
+// talk in any faster way. Where the bytes are kept is for its implementations to say.
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// The store cannot be reached any more: its process has ended or is silent. A key that is not set is no reason.
+class StoreLost : public Error {
+ public:
+  // Not "using Error::Error": nvcc 13 cannot inherit a constructor with this default argument.
+  explicit StoreLost(const std::string& sentence,
+                     std::source_location where = std::source_location::current())
+      : Error(sentence, where) {}
+};
+
+/// Keys and values are any bytes. All functions may be called by several threads at once; each takes a limited
+/// time, after which it throws StoreLost.
+class Store {
+ public:
+  using Entries = std::vector<std::pair<std::string, std::string>>;
+
+  static constexpr std::size_t longest_key_bytes = 256;
+  static constexpr std::size_t longest_value_bytes = std::size_t{1} << 20;
+
+  Store() = default;
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+  virtual ~Store() = default;
+
+  /// Replaces what the key has had.
+  virtual void set(const std::string& key, const std::string& value) = 0;
+  /// None: the key is not set.
+  [[nodiscard]] virtual std::optional<std::string> find(const std::string& key) = 0;
+  /// Keys that begin with the prefix, with their values, sorted by key.
+  [[nodiscard]] virtual Entries list(const std::string& prefix) = 0;
+  /// Nothing happens where the key is not set.
+  virtual void remove(const std::string& key) = 0;
+  /// For messages: "TCP store at 10.0.0.1:29400".
+  [[nodiscard]] virtual std::string description() const = 0;
+
+  /// Waits until the key is set; throws Error after timeout_s.
+  [[nodiscard]] std::string get(const std::string& key, double timeout_s) {
+    using Seconds = std::chrono::duration<double>;
+    const auto start = std::chrono::steady_clock::now();
+    for (double pause_s = 0.0005;; pause_s = std::min(2 * pause_s, longest_pause_s)) {
+      if (auto value = find(key)) return std::move(*value);
+      const double left_s = timeout_s - Seconds(std::chrono::steady_clock::now() - start).count();
+      check(left_s > 0, "nobody has set \"", key, "\" in the ", description(), " within ",
+            timeout_s, " s; has the rank that is to set it ended, or not come so far?");
+      std::this_thread::sleep_for(Seconds(std::min(pause_s, left_s)));
+    }
+  }
+
+ protected:
+  static void check_key(const std::string& key) {
+    check(!key.empty() && key.size() <= longest_key_bytes, "a key of a store has 1 to ",
+          longest_key_bytes, " bytes, got ", key.size());
+  }
+  static void check_value(const std::string& key, const std::string& value) {
+    check(value.size() <= longest_value_bytes, "a store keeps values of at most ",
+          longest_value_bytes, " bytes, but \"", key, "\" is to have ", value.size());
+  }
+
+ private:
+  static constexpr double longest_pause_s = 0.02;
+};
+
+}  // namespace dhp

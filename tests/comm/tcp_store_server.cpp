@@ -1,0 +1,253 @@
+// What people who have found the port of a store can do with it: nothing, to anybody else.
+#include <tests/comm/stores.hpp>
+
+#include <sys/resource.h>
+
+namespace {
+
+using namespace tests;
+
+const handshake::Job job{"job", secret};
+
+// A connection that has proved the secret as a rank, but writes its frames by itself.
+struct Member {
+  explicit Member(int port, int rank) : raw(port) {
+    const auto hello = raw.frame();
+    check(hello && hello->type == handshake::server_hello, "no hello");
+    terms = {hello->payload, nonce(), static_cast<std::uint32_t>(rank)};
+    said = writer.write(handshake::client_hello, write_client_hello(terms, job));
+    check(raw.send(said), "the server does not listen");
+    const auto answer = raw.frame();
+    check(answer && answer->payload == terms.server_proof(job), "no welcome");
+    writer.seal(terms.session_key(job), FrameSide::client);
+  }
+  RawConnection raw;
+  handshake::Terms terms;
+  FrameWriter writer;
+  std::string said;
+};
+
+std::string find_a() {
+  std::string payload;
+  append_field(payload, "a");
+  return payload;
+}
+
+// The store still serves its ranks.
+void check_alive(TcpStoreServer& server) {
+  TcpStore client(client_of(server, 99));
+  server.set("alive", "yes");
+  CHECK(client.find("alive").value() == "yes");
+}
+
+TEST_CASE("tcp store server: a thousand connections with garbage are refused, and hold nobody up") {
+  Notes notes;
+  auto options = serve();
+  options.log = notes.log();
+  TcpStoreServer server(options);
+  TcpStore client(client_of(server));
+  std::uint64_t refused = 0;
+  for (int i = 0; i < 1000; ++i) {
+    RawConnection raw(server.port());
+    auto garbage = nonce(200);
+    if (i % 2 == 0) garbage = FrameWriter().write(static_cast<std::uint8_t>(i % 5), garbage);
+    (void)raw.send(garbage);
+    if (i % 10 == 0) {
+      client.set("a", concat(i));
+      CHECK(client.find("a").value() == concat(i));
+      refused += raw.closes();
+    }
+  }
+  CHECK(refused == 100);
+  CHECK(server.list("").size() == 1);
+  CHECK(contains(notes.all(), "its first frame is no hello"));
+  CHECK(contains(notes.all(), "no frames of this version of a store"));
+  CHECK(contains(notes.all(), "no more of these are reported"));
+  CHECK(notes.all().size() < 40000);
+}
+
+TEST_CASE("tcp store server: who is silent, or slow, is closed after a while") {
+  Notes notes;
+  auto options = serve();
+  options.silence_s = 0.3;
+  options.log = notes.log();
+  TcpStoreServer server(options);
+  std::vector<std::unique_ptr<RawConnection>> silent;
+  for (int i = 0; i < 64; ++i) silent.push_back(std::make_unique<RawConnection>(server.port()));
+  RawConnection slow(server.port());
+  const auto hello = slow.frame();
+  const handshake::Terms terms{hello->payload, nonce(), 1};
+  const auto said = FrameWriter().write(handshake::client_hello, write_client_hello(terms, job));
+  const auto start = std::chrono::steady_clock::now();
+  TcpStore client(client_of(server));
+  std::size_t bytes = 0;
+  while (bytes < said.size() && slow.send(said.substr(bytes, 1))) {
+    client.set("bytes", concat(++bytes));
+    sleep_ms(10);
+  }
+  CHECK(bytes < said.size());
+  CHECK(seconds_since(start) > 0.2);
+  bool all = true;
+  for (const auto& one : silent) all = all && one->closes();
+  CHECK(all);
+  CHECK(contains(notes.all(), "it has not said who it is within 0.3 s"));
+  sleep_ms(350);  // a rank may be silent for as long as it likes
+  client.set("still", "here");
+}
+
+TEST_CASE("tcp store server: strangers are no more than so many, and the oldest goes first") {
+  auto options = serve();
+  options.most_strangers = 8;
+  TcpStoreServer server(options);
+  std::vector<std::unique_ptr<RawConnection>> silent;
+  for (int i = 0; i < 30; ++i) silent.push_back(std::make_unique<RawConnection>(server.port()));
+  check_alive(server);
+  bool all = true;
+  for (std::size_t at = 0; at < 20; ++at) all = all && silent[at]->closes();
+  CHECK(all);
+  CHECK(!silent.back()->closes(0.05));
+}
+
+TEST_CASE("tcp store server: clients are no more than so many") {
+  auto options = serve();
+  options.most_clients = 2;
+  TcpStoreServer server(options);
+  const TcpStore one(client_of(server, 1)), two(client_of(server, 2));
+  auto from = client_of(server, 3);
+  from.refused_s = 0;
+  CHECK(
+      contains(message_of([&] { TcpStore none(from); }), "it has as many clients as it can have"));
+}
+
+TEST_CASE("tcp store server: a connection that is half open ends with what it has said") {
+  TcpStoreServer server(serve());
+  TcpStore client(client_of(server));
+  {
+    Member member(server.port(), 5);
+    std::string half = member.writer.write(store_request::find, find_a());
+    half.resize(half.size() / 2);
+    CHECK(member.raw.send(half));
+    client.set("a", "b");
+    CHECK(!member.raw.closes(0.05));
+  }
+  check_alive(server);
+  CHECK(client.find("a").value() == "b");
+}
+
+TEST_CASE("tcp store server: a handshake that was overheard opens no second connection") {
+  Notes notes;
+  auto options = serve();
+  options.log = notes.log();
+  TcpStoreServer server(options);
+  std::string said;
+  {
+    Member member(server.port(), 5);
+    said = member.said;
+  }
+  RawConnection replayed(server.port());
+  const auto hello = replayed.frame();
+  CHECK(replayed.send(said));
+  const auto answer = replayed.frame();
+  CHECK(answer->type == handshake::refused);
+  CHECK(replayed.closes());
+  CHECK(contains(notes.all(), "as rank 5 it has not the secret of the job"));
+}
+
+TEST_CASE(
+    "tcp store server: frames that are repeated or changed end the connection, and do nothing") {
+  Notes notes;
+  auto options = serve();
+  options.log = notes.log();
+  TcpStoreServer server(options);
+  std::string set;
+  append_field(set, "a");
+  append_field(set, "good");
+  {
+    Member member(server.port(), 5);
+    const auto frame = member.writer.write(store_request::set, set);
+    CHECK(member.raw.send(frame));
+    CHECK(server.get("a", 20) == "good");
+    server.set("a", "newer");
+    CHECK(member.raw.send(frame));
+    CHECK(member.raw.closes());
+    CHECK(server.find("a").value() == "newer");
+  }
+  {
+    Member member(server.port(), 6);
+    auto frame = member.writer.write(store_request::set, set);
+    frame[frame.find("good")] = 'f';
+    CHECK(member.raw.send(frame));
+    CHECK(member.raw.closes());
+    CHECK(server.find("a").value() == "newer");
+  }
+  {
+    Member member(server.port(), 7);
+    CHECK(member.raw.send(member.writer.write(77, "what?")));
+    CHECK(member.raw.closes());
+  }
+  CHECK(contains(notes.all(), ", rank 5: a frame was not written with the key"));
+  CHECK(contains(notes.all(), ", rank 6: a frame was not written with the key"));
+  CHECK(contains(notes.all(), ", rank 7: its request makes no sense"));
+}
+
+TEST_CASE("tcp store server: a client that does not read its answers is not read, either") {
+  TcpStoreServer server(serve());
+  server.set("a", std::string(Store::longest_value_bytes, 'v'));
+  Member member(server.port(), 5);
+  std::string requests;
+  for (int i = 0; i < 16; ++i) requests += member.writer.write(store_request::find, find_a());
+  CHECK(member.raw.send(requests));
+  check_alive(server);
+  // Once it reads, all are answered.
+  std::size_t answers = 0;
+  FrameReader sealed(longest_store_payload);
+  sealed.seal(member.terms.session_key(job), FrameSide::server, longest_store_payload);
+  while (answers < 16) {
+    const auto bytes = member.raw.bytes();
+    if (bytes.empty()) break;
+    sealed.feed(bytes);
+    while (const auto frame = sealed.next()) {
+      ++answers;
+      CHECK(frame->payload.size() == Store::longest_value_bytes);
+    }
+  }
+  CHECK(answers == 16);
+}
+
+TEST_CASE("tcp store server: the limits of its table reach the client as sentences") {
+  auto options = serve();
+  options.limits = {.keys = 1, .bytes = 100};
+  TcpStoreServer server(options);
+  TcpStore client(client_of(server));
+  client.set("a", "b");
+  CHECK(message_of([&] { client.set("c", "d"); }) ==
+        "the store has 1 keys, and takes no more; remove some before \"c\" is set");
+  CHECK(client.find("a").value() == "b");
+}
+
+TEST_CASE("tcp store server: where there are no more descriptors, ranks get in when there are") {
+  const auto child = ::fork();
+  if (child == 0) {  // no doctest in here, and limits of its own
+    int status = 1;
+    try {
+      TcpStoreServer server(serve());
+      std::vector<std::unique_ptr<RawConnection>> silent;
+      const rlimit limit{64, 64};
+      (void)::setrlimit(RLIMIT_NOFILE, &limit);
+      try {
+        for (;;) silent.push_back(std::make_unique<RawConnection>(server.port()));
+      } catch (const Error&) {  // no more descriptors
+      }
+      silent.erase(silent.begin(), silent.begin() + 4);
+      TcpStore client(client_of(server));
+      client.set("a", "b");
+      status = server.find("a") == "b" ? 0 : 2;
+    } catch (...) {}
+    ::_exit(status);
+  }
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+}
+
+}  // namespace
