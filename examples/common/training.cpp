@@ -168,7 +168,8 @@ class TrainingRun {
       const bool last = step == total;
       const bool evaluates = options_.evaluate_every > 0 && step % options_.evaluate_every == 0;
       const bool saves = options_.save_every > 0 && step % options_.save_every == 0;
-      if (last || evaluates || saves) finish();
+      // On the Cpu the step has been done by now.
+      if (!on_gpu || last || evaluates || saves) finish();
       if (evaluates && !last) evaluate(trainer, metrics, dhp::concat("after step ", step));
       if (saves && !last) save(checkpoint, trainer);
       if (evaluates || saves) since = std::chrono::steady_clock::now();

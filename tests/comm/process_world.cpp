@@ -91,7 +91,7 @@ TEST_CASE("process world: rank 0 is gone, and its store with it") {
   sleep_ms(50);
   store->vanish();
   CHECK(end_of(*one) ==
-        "rank 0, which holds the store in memory, is gone (it does not answer); rank "
+        "rank 0, which watches over all in the store in memory, is gone (it does not answer); rank "
         "1 is in no call");
 }
 
