@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""layouts.py TRAIN_RESNET50 TRAIN_BERT [THREADS]: every layout trains the same as processes over Gloo as it does as
+threads, to the bit: losses and norms of every step, and the weights in the end. With --deterministic those of data
+and pipeline parallelism have the bits of the run without any, too."""
+
+import json
+import pathlib
+import sys
+import tempfile
+
+import ranks
+
+LAYOUTS = [(2, 1, 1), (1, 2, 1), (1, 1, 2), (4, 1, 1), (2, 2, 1), (2, 1, 2), (1, 2, 2), (2, 2, 2)]
+COMMON = ["--steps", "3", "--global-batch", "16", "--micro-batch", "2", "--evaluate-samples", "8", "--deterministic",
+          "--lr", "0.01"]
+MODELS = {
+    "resnet": ["--width", "8", "--image-size", "32", "--classes", "4", "--samples", "64", "--zero-init-gamma"],
+    "bert": ["--preset", "tiny", "--sequence-length", "32", "--vocabulary-size", "256", "--samples", "64"],
+}
+
+
+def trained(program, model, layout, processes, folder):
+    """What a run left behind: its metrics without rates, and the bytes of its weights."""
+    data, tensor, pipeline = layout
+    size = data * tensor * pipeline
+    folder.mkdir()
+    line = [program, *MODELS[model], *COMMON, "--data-parallel", str(data), "--tensor-parallel", str(tensor),
+            "--pipeline-parallel", str(pipeline), "--metrics", str(folder / "metrics"), "--save", str(folder / "save")]
+    if processes:
+        ranks.run(size, line)
+    else:
+        ranks.run(1, line)  # a world of one process: its ranks are threads
+    metrics = [json.loads(text) for text in (folder / "metrics").read_text().splitlines()]
+    for step in metrics:
+        step.pop("samples_per_s", None)
+    weights = (folder / "save" / "model.safetensors").read_bytes()
+    return metrics, weights
+
+
+def main():
+    programs = {"resnet": sys.argv[1], "bert": sys.argv[2]}
+    wrong = []
+    with tempfile.TemporaryDirectory() as temporary:
+        root = pathlib.Path(temporary)
+        for model, program in programs.items():
+            serial = trained(program, model, (1, 1, 1), False, root / f"{model}-serial")
+            assert len(serial[0]) >= 5, serial[0]
+            for layout in LAYOUTS:
+                name = f"{model} {'x'.join(map(str, layout))}"
+                threads = trained(program, model, layout, False, root / f"{name} threads")
+                processes = trained(program, model, layout, True, root / f"{name} processes")
+                if processes != threads:
+                    wrong.append(f"{name}: processes {processes[0]} are not threads {threads[0]}")
+                if layout[1] == 1 and processes != serial:
+                    wrong.append(f"{name}: {processes[0]} has not the bits of one rank {serial[0]}")
+                print(name, "the same" if not wrong else wrong[-1], flush=True)
+    sys.exit("\n".join(wrong) if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

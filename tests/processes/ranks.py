@@ -1,0 +1,99 @@
+"""Starts the ranks of a job as processes, by the variables of docs/launch.md, and waits for them with a deadline."""
+
+import dataclasses
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+
+@dataclasses.dataclass
+class Ended:
+    """How one rank ended."""
+
+    rank: int
+    status: int  # as of subprocess: negative is a signal
+    output: str  # what it wrote to standard output and standard error
+    seconds: float  # from the start of the job to its end
+
+
+def free_port():
+    """A port that nobody listens at now; a store looks at the ones that follow when it is taken after all."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Job:
+    """N processes; every one of them is gone when the job is left."""
+
+    def __init__(self, ranks, command, environment=None, prefix=lambda rank: [], master="127.0.0.1", port=None):
+        """command: a list, or a function of the rank that makes one; prefix: the same, put before it."""
+        port = port or free_port()
+        job = secrets.token_hex(8)
+        self.start = time.monotonic()
+        self.ended = {}
+        self.outputs = []
+        self.processes = []
+        for rank in range(ranks):
+            variables = dict(os.environ)
+            for name in list(variables):
+                if name.startswith(("OMPI_", "PMI", "SLURM_", "TORCHELASTIC_", "DHP_")):
+                    del variables[name]
+            variables.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank), MASTER_ADDR=master,
+                             MASTER_PORT=str(port), DHP_JOB=job)
+            variables.update(environment or {})
+            output = tempfile.TemporaryFile("w+")
+            self.outputs.append(output)
+            line = command(rank) if callable(command) else command
+            self.processes.append(subprocess.Popen(prefix(rank) + line, env=variables, stdin=subprocess.DEVNULL,
+                                                   stdout=output, stderr=subprocess.STDOUT))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+        for output in self.outputs:
+            output.close()
+
+    def poll(self):
+        """The ranks that have ended so far."""
+        for rank, process in enumerate(self.processes):
+            if rank in self.ended or process.poll() is None:
+                continue
+            seconds = time.monotonic() - self.start
+            self.ended[rank] = Ended(rank, process.returncode, self.output(rank), seconds)
+        return self.ended
+
+    def output(self, rank):
+        """What it has written so far."""
+        self.outputs[rank].seek(0)
+        return self.outputs[rank].read()
+
+    def wait(self, limit_s, without=()):
+        """How they ended, by rank, but for those `without`; raises if one has not within the limit."""
+        wanted = set(range(len(self.processes))) - set(without)
+        while not wanted <= set(self.poll()):
+            if time.monotonic() - self.start > limit_s:
+                late = sorted(wanted - set(self.ended))
+                said = "\n".join(f"rank {rank}: {self.output(rank)}" for rank in late)
+                raise AssertionError(f"after {limit_s} s ranks {late} have not ended; they wrote:\n{said}")
+            time.sleep(0.005)
+        return [self.ended[rank] for rank in sorted(wanted)]
+
+
+def run(ranks, command, limit_s=120, **options):
+    """Runs a job to its end; raises with what was written if a rank failed."""
+    with Job(ranks, command, **options) as job:
+        ends = job.wait(limit_s)
+    failed = [f"rank {end.rank} ended with status {end.status}:\n{end.output}" for end in ends if end.status != 0]
+    if failed:
+        raise AssertionError("\n".join(failed))
+    return ends
