@@ -64,7 +64,7 @@ TEST_CASE("referee: a lost connection counts when its rank is silent, too") {
   world.hear(101, {0, 1});
   CHECK(
       world.referee.judge(101.2) ==
-      "rank 2 (host c) is gone: rank 0 has lost its connection to it, and it has not been heard of "
+      "rank 2 (host c) is gone: rank 0 has lost its connection to it in no call, and it has not been heard of "
       "for 1.2 s; its last call was barrier at b.cpp:2");
   world.states[0].lost = {17};  // there is no such rank
   world.hear(200);

@@ -1,6 +1,7 @@
 // Gloo, a library of communication over TCP between processes on CPUs: as a transport for PeerComm.
 #pragma once
 
+#include <dhp/comm/no_pipe_signal.hpp>
 #include <dhp/comm/peers.hpp>
 
 #include <gloo/rendezvous/context.h>
@@ -90,6 +91,7 @@ class GlooTransport final : public PeerTransport {
       : state_(std::make_shared<State>(world.rank(), world.size())) {
     if (!options.interface.empty()) detail::check_interface(options.interface);
     else detail::check_own_address(options.address);
+    const NoPipeSignal quiet;  // Gloo's own thread begins with it, and keeps it
     try {
       gloo::transport::tcp::attr where;
       where.hostname = options.interface.empty() ? options.address : "";
@@ -187,6 +189,7 @@ class GlooTransport final : public PeerTransport {
     virtual bool wait_for(Buffer& buffer) = 0;
     template <class Action>
     bool guarded(Action action) {
+      const NoPipeSignal quiet;
       try {
         return action();
       } catch (const std::exception& error) {

@@ -273,8 +273,8 @@ class ProcessWorld {
   [[nodiscard]] std::string store_lost(const RankState& state, const std::string& why) const {
     auto text = concat("rank 0, which watches over all in the ", store_->description(),
                        ", is gone (", why, "); rank ", rank_);
-    if (state.under_way.empty()) append_text(text, " is in no call");
-    else append_text(text, concat(" is in ", to_text(state.under_way.front())));
+    const auto* call = state.busy();
+    append_text(text, concat(" is in ", call == nullptr ? "no call" : to_text(*call)));
     if (!state.failed.empty()) append_text(text, concat(" and fails itself: ", state.failed));
     return text;
   }

@@ -49,6 +49,15 @@ struct RankState {
     last_age_s = now - entry.end_s;
   }
 
+  /// What the rank itself is in: messages that it has sent are under way without it. Null: nothing.
+  [[nodiscard]] const Call* busy() const {
+    for (const auto& call : under_way)
+      if (!call.waits_for.empty()) return &call;
+    for (const auto& call : under_way)
+      if (!call.shown.starts_with("send")) return &call;
+    return nullptr;
+  }
+
   [[nodiscard]] std::string written() const {
     auto text = line("beat", beat) + line("name", name) + line("section", section) +
                 line("finished", finished ? 1 : 0) + line("ended", ended ? 1 : 0) +

@@ -89,10 +89,10 @@ class Referee {
       for (const int rank : at(witness).state.lost) {
         if (!is_rank(rank) || silence_s(rank, now_s) <= limits_.lost_s) continue;
         if (at(rank).state.finished)
-          return concat("rank ", witness, " is not done with ", named(rank),
-                        ", which has finished; ", "rank ", witness, ": ", last_seen(witness));
-        return concat(named(rank), " is gone: rank ", witness,
-                      " has lost its connection to it, and it has not been heard of for ",
+          return concat("rank ", witness, " in ", place(witness), " is not done with ", named(rank),
+                        ", which has finished");
+        return concat(named(rank), " is gone: rank ", witness, " has lost its connection to it in ",
+                      place(witness), ", and it has not been heard of for ",
                       seconds(silence_s(rank, now_s)), "; ", last_seen(rank));
       }
     return {};
@@ -125,7 +125,7 @@ class Referee {
       for (const auto& call : at(rank).state.under_way) {
         const double age_s = call.age_s + silence_s(rank, now_s);
         if (call.waits_for.empty() || age_s <= limits_.timeout_s) continue;
-        const auto [waiting, in, other] = end_of_chain(rank, &call);
+        const auto [waiting, in, other] = end_of_chain(rank, &call, now_s);
         return concat("rank ", waiting, " waits in ", to_text(*in), " for ", named(other), ", ",
                       now_at(other, now_s), limit_text());
       }
@@ -147,10 +147,10 @@ class Referee {
   };
   // Whoever waits only for one who waits himself is not to blame: of a chain of waits the last one says most.
   // Ranks that wait for each other in a circle are all as good.
-  [[nodiscard]] Wait end_of_chain(int rank, const Call* call) const {
+  [[nodiscard]] Wait end_of_chain(int rank, const Call* call, double now_s) const {
     Wait last{rank, call, is_rank(call->waits_for.front()) ? call->waits_for.front() : rank};
     std::set<int> visited{rank};
-    while (visited.insert(last.other).second) {
+    while (visited.insert(last.other).second && silence_s(last.other, now_s) <= beats_s) {
       const Call* next = nullptr;
       for (const auto& other : at(last.other).state.under_way)
         if (!other.waits_for.empty() && is_rank(other.waits_for.front())) next = &other;
@@ -160,12 +160,11 @@ class Referee {
     return last;
   }
   [[nodiscard]] std::string now_at(int rank, double now_s) const {
-    constexpr double beats_s = 2;  // more than a few beats
     if (const double s = silence_s(rank, now_s); s > beats_s)
       return concat("which has not been heard of for ", seconds(s),
                     " (it is stopped or cannot be reached); ", last_seen(rank));
     const auto& state = at(rank).state;
-    if (const auto* call = busy_with(state))
+    if (const auto* call = state.busy())
       return concat("which is alive and in ", to_text(*call));
     if (state.last.empty()) return "which is alive and has called nothing yet";
     return concat("which is alive and in no call; its last one, ", state.last, ", ended ",
@@ -173,23 +172,21 @@ class Referee {
   }
   [[nodiscard]] std::string last_seen(int rank) const {
     const auto& state = at(rank).state;
-    if (const auto* call = busy_with(state)) return concat("it was in ", to_text(*call));
+    if (const auto* call = state.busy()) return concat("it was in ", to_text(*call));
     if (state.last.empty()) return "it had called nothing yet";
     return concat("its last call was ", state.last);
   }
-  // What the rank itself is in: messages that it has sent are under way without it.
-  [[nodiscard]] static const Call* busy_with(const RankState& state) {
-    for (const auto& call : state.under_way)
-      if (!call.waits_for.empty()) return &call;
-    for (const auto& call : state.under_way)
-      if (!call.shown.starts_with("send")) return &call;
-    return nullptr;
+  [[nodiscard]] std::string place(int rank) const {
+    const auto* call = at(rank).state.busy();
+    return call == nullptr ? "no call" : to_text(*call);
   }
   [[nodiscard]] std::string limit_text() const {
     return concat(", beyond the time limit of ", limits_.timeout_s,
                   " s; a larger limit waits longer");
   }
 
+  // More than a few reports: after that a rank's last one says little.
+  static constexpr double beats_s = 2;
   Limits limits_;
   std::vector<Seen> seen_;
   double start_s_ = -1;

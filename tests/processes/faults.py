@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""faults.py VICTIM: whatever one rank of four does, each other one ends within the time limit + 2 s, with an error
+that names that rank and a place in the source; and so it does where that rank is 0, whose store all of them use."""
+
+import os
+import signal
+import sys
+
+import ranks
+
+LIMIT_S = 3
+# What the others say of it: any of these.
+SENTENCES = {
+    "sleep": ["which is alive and in no call; its last one, barrier at victim.cpp:"],
+    "stop": ["has not been heard of for", "is gone ("],
+    "kill": ["is gone"],
+    "exit": ["is gone"],
+    "throw": [": the disk is full"],
+    "shape": ["calls all_reduce of 7 f32 (sum) at victim.cpp:"],
+    "order": ["calls barrier at victim.cpp:"],
+}
+
+
+def check(program, what, who):
+    wrong = []
+    with ranks.Job(4, [program, what, str(who), str(LIMIT_S)]) as job:
+        others = job.wait(60, without=[who])
+        last = max(end.seconds for end in others)
+        # The rounds before are a matter of milliseconds, and so is meeting.
+        if last > LIMIT_S + 2 + 1:
+            wrong.append(f"the last rank ended after {last:.1f} s")
+        for end in others:
+            if end.status == 0:
+                wrong.append(f"rank {end.rank} ended with status 0")
+            named = f"rank {who}" in end.output
+            place = "victim.cpp:" in end.output or what == "throw"
+            if not (named and place and any(text in end.output for text in SENTENCES[what])):
+                wrong.append(f"rank {end.rank} wrote, with status {end.status}: {end.output.strip()}")
+        # The odd one ends by itself, too, unless it is stopped: then when it goes on.
+        if what == "stop":
+            os.kill(job.processes[who].pid, signal.SIGCONT)
+        end = job.wait(60)[who]
+        if end.status == 0 and what != "exit":
+            wrong.append(f"the odd rank ended with status 0: {end.output.strip()}")
+        example = others[0].output.strip()
+    print(f"{what} of rank {who}, after {last:.1f} s: {example}", flush=True)
+    return [f"{what} of rank {who}: {text}" for text in wrong]
+
+
+def main():
+    program = sys.argv[1]
+    wrong = []
+    for what in SENTENCES:
+        for who in (0, 2):
+            wrong += check(program, what, who)
+    sys.exit("\n".join(wrong) if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
