@@ -123,6 +123,11 @@ void add_run_options(CLI::App& app, RunOptions& options) {
                  "Where this process listens for others; by default what leads to rank 0")
       ->group("Processes");
 
+  app.add_option("--min-bandwidth", options.min_bandwidth_gb_s,
+                 "GB/s that every axis must reach at the start, or the run ends")
+      ->check(not_negative)
+      ->group("Processes");
+
   app.add_option("--optimizer", options.optimizer, "sgd, lars, adamw or lamb")->group("Optimizer");
   app.add_option("--lr", options.lr, "Peak learning rate")->check(not_negative)->group("Optimizer");
   app.add_option("--momentum", options.momentum, "Of sgd and lars")

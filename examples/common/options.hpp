@@ -58,6 +58,7 @@ struct RunOptions {
   double comm_timeout = 300;
   dhp::RankFlags rank_flags{};
   std::string network_interface;
+  double min_bandwidth_gb_s = 0;  ///< of every axis; 0: any will do
 
   /// This process as one rank of several, if it is that, by its flags or a launcher's variables; otherwise it starts
   /// all ranks as threads. Throws dhp::Error where those make no sense, or do not fit the layout.

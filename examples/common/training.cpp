@@ -1,6 +1,8 @@
 #include "training.hpp"
 
+#include <dhp/comm/host_name.hpp>
 #include <dhp/comm/launch.hpp>
+#include <dhp/comm/transport_report.hpp>
 #include <dhp/data/loader.hpp>
 #include <dhp/data/resident.hpp>
 #include <dhp/optim/lamb.hpp>
@@ -138,6 +140,7 @@ class TrainingRun {
     Metrics metrics(rank_zero() ? options_.metrics : "", !options_.load.empty());
     if (rank_zero()) progress_ = std::make_unique<Progress>(trainer.steps_done(), total);
     introduce(total);
+    report_transports();
     evaluate(trainer, metrics, "at the start");
 
     // A step's numbers are read when the next one has been started: the device never waits for them.
@@ -276,6 +279,16 @@ class TrainingRun {
     say(dhp::concat("layout ", to_text(mesh_), ", schedule ", options_.schedule, ", ",
                     options_.precision, ", ", loader_.batching().dataset_size(),
                     " training samples, ", total, " steps of ", options_.global_batch));
+  }
+
+  /// Where the ranks are, and how fast their axes. Threads of one process have no network to be wrong.
+  void report_transports() {
+    if (mesh_.world().size() == 1) return;
+    if (!options_.process() && options_.min_bandwidth_gb_s == 0) return;
+    const auto report = dhp::measure_transports(dev_, mesh_, dhp::host_name());
+    if (rank_zero())
+      for (const auto& line : report.lines()) say(line);
+    report.check_bandwidth(options_.min_bandwidth_gb_s * 1e9);
   }
 
   template <class T>

@@ -82,6 +82,7 @@ class Recorder {
   [[nodiscard]] int rank() const { return 0; }
   [[nodiscard]] int size() const { return 2; }
   [[nodiscard]] int send_capacity() const { return 1; }
+  [[nodiscard]] std::string transport() const { return "a test"; }
   Event<Cpu> all_reduce(Cpu&, View<Cpu> buffer, Reduce, CallSite) {
     log_->push_back(buffer.bytes());
     return {};

@@ -27,6 +27,7 @@ class Comm {
   [[nodiscard]] int rank() const { return model_->rank(); }
   [[nodiscard]] int size() const { return model_->size(); }
   [[nodiscard]] int send_capacity() const { return model_->send_capacity(); }
+  [[nodiscard]] std::string transport() const { return model_->transport(); }
 
   Event<Dev> all_reduce(Dev& dev, View<Dev> buffer, Reduce reduce = Reduce::sum,
                         CallSite where = CallSite::current()) {
@@ -66,6 +67,7 @@ class Comm {
     virtual int rank() const = 0;
     virtual int size() const = 0;
     virtual int send_capacity() const = 0;
+    virtual std::string transport() const = 0;
     virtual Event<Dev> all_reduce(Dev&, View<Dev>, Reduce, CallSite) = 0;
     virtual Event<Dev> reduce_scatter(Dev&, ConstView<Dev>, View<Dev>, CallSite) = 0;
     virtual Event<Dev> all_gather(Dev&, ConstView<Dev>, View<Dev>, CallSite) = 0;
@@ -83,6 +85,7 @@ class Comm {
     int rank() const override { return comm.rank(); }
     int size() const override { return comm.size(); }
     int send_capacity() const override { return comm.send_capacity(); }
+    std::string transport() const override { return comm.transport(); }
     Event<Dev> all_reduce(Dev& dev, View<Dev> buffer, Reduce reduce, CallSite where) override {
       return comm.all_reduce(dev, buffer, reduce, where);
     }

@@ -29,7 +29,7 @@ using CallSite = std::source_location;
 /// all_reduce works in place; sums of 16-bit types accumulate in float, sums of integers are exact.
 /// reduce_scatter: `in` has size() blocks of out's shape. all_gather: `out` has size() blocks of in's shape.
 /// send is asynchronous until send_capacity() messages to one rank have not been received, then it blocks;
-/// messages between two ranks arrive in order. split: ranks of one colour form a group, ordered by key; a
+/// messages between two ranks arrive in order. transport: what carries the bytes, for people. split: ranks of one colour form a group, ordered by key; a
 /// negative colour joins none and gets a group of one.
 template <class C, class Dev>
 concept Communicator = requires(C& comm, Dev& dev, View<Dev> out, ConstView<Dev> in,
@@ -37,6 +37,7 @@ concept Communicator = requires(C& comm, Dev& dev, View<Dev> out, ConstView<Dev>
   { comm.rank() } -> std::same_as<int>;
   { comm.size() } -> std::same_as<int>;
   { comm.send_capacity() } -> std::same_as<int>;
+  { comm.transport() } -> std::same_as<std::string>;
   { comm.all_reduce(dev, out, Reduce::sum, where) } -> std::same_as<Event<Dev>>;
   { comm.reduce_scatter(dev, in, out, where) } -> std::same_as<Event<Dev>>;
   { comm.all_gather(dev, in, out, where) } -> std::same_as<Event<Dev>>;

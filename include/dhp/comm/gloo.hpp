@@ -97,7 +97,7 @@ class GlooTransport final : public PeerTransport {
       where.hostname = options.interface.empty() ? options.address : "";
       where.iface = options.interface;
       auto device = gloo::transport::tcp::CreateDevice(where);
-      description_ = concat("Gloo, TCP over ", device->str());
+      description_ = concat("Gloo (", device->str(), ")");
       StoreOfGloo store(world);
       state_->context.setTimeout(for_ever);  // limits are the world's
       state_->context.connectFullMesh(store, device);

@@ -60,7 +60,7 @@ void run_process_rank(const ProcessRank& me, Connect connect, Body body,
   const auto store = meet(detail::rendezvous_of(me, options));
   ProcessWorld::Options watch;
   watch.timeout_s = options.timeout_s;
-  watch.name = concat("host ", detail::host_name(), ", process ", ::getpid());
+  watch.name = concat("host ", host_name(), ", process ", ::getpid());
   watch.stuck = options.stuck;
   const auto world = std::make_shared<ProcessWorld>(store, me.rank, me.size, std::move(watch));
   const auto failed = [&](const std::string& why) {

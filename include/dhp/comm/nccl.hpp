@@ -41,6 +41,7 @@ class NcclComm {
   [[nodiscard]] int size() const { return alone() ? 1 : place().size; }
   /// Messages to one rank that wait to be received, before the *device* of the sender waits; its host never does.
   [[nodiscard]] int send_capacity() const { return message_capacity; }
+  [[nodiscard]] std::string transport() const { return "NCCL"; }
 
   Event<Cuda> all_reduce(Cuda& dev, View<Cuda> buffer, Reduce reduce = Reduce::sum,
                          CallSite where = CallSite::current()) {

@@ -27,6 +27,7 @@ class PeerComm {
   [[nodiscard]] int rank() const { return group().rank(); }
   [[nodiscard]] int size() const { return group().size(); }
   [[nodiscard]] int send_capacity() const { return capacity; }
+  [[nodiscard]] std::string transport() const { return group().transport()->description(); }
 
   Event<Cpu> all_reduce(Cpu&, View<Cpu> buffer, Reduce reduce = Reduce::sum,
                         CallSite where = CallSite::current()) {

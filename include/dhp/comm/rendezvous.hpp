@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/comm/file_store.hpp>
+#include <dhp/comm/host_name.hpp>
 #include <dhp/comm/rank_list.hpp>
 #include <dhp/comm/tcp_store.hpp>
 
@@ -62,10 +63,6 @@ std::set<int> wait_for_ranks(Store& store, const std::string& prefix, std::size_
   }
 }
 
-[[nodiscard]] inline std::string host_name() {
-  char host[256] = "";
-  return ::gethostname(host, sizeof host - 1) == 0 ? host : "?";
-}
 [[nodiscard]] inline std::string host_and_pid() { return concat(host_name(), " ", ::getpid()); }
 
 /// Rank 0: decides for all how it went. The decision is "all of N", or a sentence.

@@ -14,6 +14,7 @@ class SelfComm {
   [[nodiscard]] int rank() const { return 0; }
   [[nodiscard]] int size() const { return 1; }
   [[nodiscard]] int send_capacity() const { return 1; }
+  [[nodiscard]] std::string transport() const { return "none"; }
 
   Event<Dev> all_reduce(Dev&, View<Dev>, Reduce = Reduce::sum, CallSite = CallSite::current()) {
     return {};

@@ -34,6 +34,7 @@ class ThreadComm {
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return group_->size(); }
   [[nodiscard]] int send_capacity() const { return ThreadGroup::capacity; }
+  [[nodiscard]] std::string transport() const { return "threads of one process"; }
   [[nodiscard]] const std::shared_ptr<ThreadWorld>& world() const { return world_; }
 
   Event<Cpu> all_reduce(Cpu& dev, View<Cpu> buffer, Reduce reduce = Reduce::sum,

@@ -1,0 +1,167 @@
+// What the axes of a mesh really run over, and how fast: measured at the start, so that a slow network is seen before
+// it has cost a night. Bandwidths are those of the ranks' links ("bus bandwidth"): n ranks that all-reduce B bytes
+// in t seconds move 2 (n - 1) / n * B / t each way.
+#pragma once
+
+#include <dhp/comm/mesh.hpp>
+#include <dhp/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+struct AxisReport {
+  std::string axis{};  ///< "data", "tensor", "pipeline"
+  int ranks = 1;
+  std::string transport{};
+  bool one_host = true;              ///< of every group of this axis
+  double bandwidth_bytes_per_s = 0;  ///< of the slowest group
+  double latency_s = 0;              ///< of the smallest all_reduce, of the slowest group
+  std::int64_t bytes = 0;            ///< that the bandwidth was measured with
+};
+
+struct TransportReport {
+  std::vector<std::string> hosts{};  ///< of each rank of the world
+  std::vector<AxisReport> axes{};    ///< those of more than one rank
+
+  /// Lines for people.
+  [[nodiscard]] std::vector<std::string> lines() const {
+    std::vector<std::string> text;
+    std::map<std::string, std::vector<int>> by_host;
+    for (std::size_t rank = 0; rank < hosts.size(); ++rank)
+      by_host[hosts[rank]].push_back(static_cast<int>(rank));
+    for (const auto& [host, ranks] : by_host)
+      text.push_back(
+          concat("host ", host, ": ", ranks.size() == 1 ? "rank " : "ranks ", list_of(ranks)));
+    for (const auto& axis : axes) {
+      const auto mebibytes = axis.bytes >> 20;
+      text.push_back(concat(axis.axis, " axis: ", axis.ranks, " ranks, ", axis.transport,
+                            axis.one_host ? "" : ", across hosts", "; ",
+                            rounded(axis.bandwidth_bytes_per_s / 1e9), " GB/s at ", mebibytes,
+                            " MiB, ", rounded(axis.latency_s * 1e6), " us for the smallest"));
+      if (axis.axis == "tensor" && !axis.one_host)
+        text.push_back(
+            "warning: the tensor axis, which talks most, crosses hosts; a --tensor-parallel that "
+            "divides the ranks "
+            "of a host keeps it inside");
+    }
+    return text;
+  }
+  /// Throws when an axis is slower than that.
+  void check_bandwidth(double least_bytes_per_s) const {
+    for (const auto& axis : axes)
+      check(axis.bandwidth_bytes_per_s >= least_bytes_per_s, "the ", axis.axis, " axis has ",
+            rounded(axis.bandwidth_bytes_per_s / 1e9), " GB/s over ", axis.transport,
+            ", less than the ", rounded(least_bytes_per_s / 1e9),
+            " GB/s that were asked for; is this the right network interface, and is it free?");
+  }
+
+ private:
+  // Three significant digits or so.
+  [[nodiscard]] static double rounded(double value) {
+    double scale = 1;
+    while (value * scale < 100 && scale < 1e6) scale *= 10;
+    return static_cast<double>(static_cast<std::int64_t>(value * scale + 0.5)) / scale;
+  }
+  // "0 to 3, 8"
+  [[nodiscard]] static std::string list_of(const std::vector<int>& ranks) {
+    std::string text;
+    for (std::size_t first = 0; first < ranks.size();) {
+      auto last = first;
+      while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+      append_text(text, concat(first == 0 ? "" : ", ", ranks[first]));
+      if (last > first) append_text(text, concat(last == first + 1 ? ", " : " to ", ranks[last]));
+      first = last + 1;
+    }
+    return text;
+  }
+};
+
+namespace detail {
+
+/// A text of each rank.
+template <class Dev>
+std::vector<std::string> gather_texts(Dev& dev, Comm<Dev>& comm, std::string text) {
+  constexpr std::size_t width = 256;
+  text.resize(width);
+  std::vector<std::uint8_t> own(text.begin(), text.end());
+  const auto mine = Tensor<Dev>::from_host(dev, Shape{static_cast<std::int64_t>(width)}, own);
+  auto all =
+      Tensor<Dev>::zeros(dev, DType::u8, Shape{comm.size(), static_cast<std::int64_t>(width)});
+  comm.all_gather(dev, mine, all.mut()).wait(dev);
+  const auto bytes = all.template to_host<std::uint8_t>(dev);
+  std::vector<std::string> texts;
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(comm.size()); ++rank)
+    texts.emplace_back(
+        reinterpret_cast<const char*>(bytes.data() + rank * width));  // ends with zeros
+  return texts;
+}
+
+/// The greatest value of any rank.
+template <class Dev>
+double greatest(Dev& dev, Comm<Dev>& comm, double value) {
+  auto one = Tensor<Dev>::from_host(dev, Shape{1}, std::vector<double>{value});
+  comm.all_reduce(dev, one.mut(), Reduce::max).wait(dev);
+  return one.template to_host<double>(dev)[0];
+}
+
+/// The median of some all_reduces, in seconds.
+template <class Dev>
+double all_reduce_s(Dev& dev, Comm<Dev>& comm, std::int64_t count) {
+  auto buffer = Tensor<Dev>::zeros(dev, DType::f32, Shape{count});
+  std::vector<double> taken;
+  constexpr int warm_up = 2, rounds = 7;
+  for (int round = 0; round < warm_up + rounds; ++round) {
+    comm.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    comm.all_reduce(dev, buffer.mut()).wait(dev);
+    dev.synchronize();
+    const std::chrono::duration<double> s = std::chrono::steady_clock::now() - start;
+    if (round >= warm_up) taken.push_back(s.count());
+  }
+  std::sort(taken.begin(), taken.end());
+  return taken[taken.size() / 2];
+}
+
+}  // namespace detail
+
+/// Collective over the mesh, all of whose groups are measured at the same time, an axis after the other. host: where
+/// this rank runs.
+template <class Dev>
+[[nodiscard]] TransportReport measure_transports(Dev& dev, Mesh<Dev>& mesh, const std::string& host,
+                                                 std::int64_t bytes = 8 << 20) {
+  TransportReport report;
+  report.hosts = detail::gather_texts(dev, mesh.world(), host);
+  const std::pair<const char*, Comm<Dev>*> axes[] = {
+      {"tensor", &mesh.tensor()}, {"data", &mesh.data()}, {"pipeline", &mesh.pipeline()}};
+  for (const auto& [name, comm] : axes) {
+    if (comm->size() == 1) continue;
+    AxisReport axis;
+    axis.axis = name;
+    axis.ranks = comm->size();
+    axis.transport = comm->transport();
+    axis.bytes = bytes;
+    const auto hosts = detail::gather_texts(dev, *comm, host);
+    const bool several =
+        std::any_of(hosts.begin(), hosts.end(), [&](const auto& other) { return other != host; });
+    axis.one_host = detail::greatest(dev, mesh.world(), several ? 1 : 0) == 0;
+    axis.latency_s = detail::greatest(dev, mesh.world(), detail::all_reduce_s(dev, *comm, 1));
+    const double s =
+        detail::greatest(dev, mesh.world(), detail::all_reduce_s(dev, *comm, bytes / 4));
+    const double moved = 2.0 * (axis.ranks - 1) / axis.ranks * static_cast<double>(bytes);
+    axis.bandwidth_bytes_per_s = moved / s;
+    report.axes.push_back(std::move(axis));
+  }
+  return report;
+}
+
+}  // namespace dhp
