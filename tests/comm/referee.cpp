@@ -62,10 +62,10 @@ TEST_CASE("referee: a lost connection counts when its rank is silent, too") {
   world.hear(100);
   CHECK(world.referee.judge(100.5) == "");
   world.hear(101, {0, 1});
-  CHECK(
-      world.referee.judge(101.2) ==
-      "rank 2 (host c) is gone: rank 0 has lost its connection to it in no call, and it has not been heard of "
-      "for 1.2 s; its last call was barrier at b.cpp:2");
+  CHECK(world.referee.judge(101.2) ==
+        "rank 2 (host c) is gone: rank 0 has lost its connection to it in no call, and it has not "
+        "been heard of "
+        "for 1.2 s; its last call was barrier at b.cpp:2");
   world.states[0].lost = {17};  // there is no such rank
   world.hear(200);
   CHECK(world.referee.judge(201) == "");
@@ -112,6 +112,33 @@ TEST_CASE("referee: of a chain of waits the last one, of a circle any") {
   world.states[2].under_way = {call("recv of a message of 3 f32", 20, {0}, "y")};
   world.hear(101);
   CHECK(contains(world.referee.judge(101), " waits in "));
+}
+
+TEST_CASE(
+    "referee: a rank that cannot be heard any more is to blame, whoever else waits for whom") {
+  Three world;
+  // Rank 2's link is cut while all send each other parts of a sum: each waits for the one before.
+  world.states[0].under_way = {call("all_reduce", 26, {2})};
+  world.states[1].under_way = {call("all_reduce", 26, {0})};
+  world.states[2].under_way = {call("all_reduce", 26, {1})};
+  world.hear(100);
+  world.states[0].under_way = {call("all_reduce", 30.5, {2}), call("barrier", 28, {1}, "x")};
+  world.states[1].under_way = {call("all_reduce", 30.5, {0})};
+  world.hear(104.5, {0, 1});
+  CHECK(world.referee.judge(104.5) ==
+        "rank 0 waits in all_reduce at a.cpp:1 for rank 2 (host c), which has not been heard of "
+        "for 4.5 s (it is stopped or cannot be reached); it was in all_reduce at a.cpp:1, beyond "
+        "the time limit of 30 s; a larger limit waits longer");
+}
+
+TEST_CASE("referee: what a rank waited for before it went quiet is no verdict on the others") {
+  Three world;
+  world.states[2].under_way = {call("recv of a message of 3 f32", 29, {1})};
+  world.hear(100);
+  world.hear(105, {0, 1});
+  CHECK(world.referee.judge(105) == "");
+  world.hear(131, {0, 1});
+  CHECK(contains(world.referee.judge(131), "rank 2 (host c) has not been heard of for 31 s"));
 }
 
 TEST_CASE("referee: a rank sent messages and is elsewhere itself") {

@@ -6,6 +6,7 @@
 #include <dhp/comm/rank_state.hpp>
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -124,8 +125,9 @@ class Referee {
     for (int rank = 0; rank < ranks(); ++rank)
       for (const auto& call : at(rank).state.under_way) {
         const double age_s = call.age_s + silence_s(rank, now_s);
-        if (call.waits_for.empty() || age_s <= limits_.timeout_s) continue;
-        const auto [waiting, in, other] = end_of_chain(rank, &call, now_s);
+        if (call.waits_for.empty() || age_s <= limits_.timeout_s || quiet(rank, now_s)) continue;
+        const auto [waiting, in, other] =
+            for_quiet(now_s).value_or(end_of_chain(Wait{rank, &call, call.waits_for.front()}));
         return concat("rank ", waiting, " waits in ", to_text(*in), " for ", named(other), ", ",
                       now_at(other, now_s), limit_text());
       }
@@ -145,12 +147,25 @@ class Referee {
     const Call* call;
     int other;
   };
+  // What such a rank waited for when it was last heard of blames nobody.
+  [[nodiscard]] bool quiet(int rank, double now_s) const {
+    return silence_s(rank, now_s) > beats_s && !at(rank).state.finished;
+  }
+  // Whoever is waited for and is quiet says more than any chain of those who are not.
+  [[nodiscard]] std::optional<Wait> for_quiet(double now_s) const {
+    for (int rank = 0; rank < ranks(); ++rank)
+      for (const auto& call : at(rank).state.under_way)
+        for (const int other : call.waits_for)
+          if (is_rank(other) && quiet(other, now_s) && !quiet(rank, now_s))
+            return Wait{rank, &call, other};
+    return {};
+  }
   // Whoever waits only for one who waits himself is not to blame: of a chain of waits the last one says most.
   // Ranks that wait for each other in a circle are all as good.
-  [[nodiscard]] Wait end_of_chain(int rank, const Call* call, double now_s) const {
-    Wait last{rank, call, is_rank(call->waits_for.front()) ? call->waits_for.front() : rank};
-    std::set<int> visited{rank};
-    while (visited.insert(last.other).second && silence_s(last.other, now_s) <= beats_s) {
+  [[nodiscard]] Wait end_of_chain(Wait last) const {
+    if (!is_rank(last.other)) last.other = last.rank;
+    std::set<int> visited{last.rank};
+    while (visited.insert(last.other).second) {
       const Call* next = nullptr;
       for (const auto& other : at(last.other).state.under_way)
         if (!other.waits_for.empty() && is_rank(other.waits_for.front())) next = &other;
@@ -164,8 +179,7 @@ class Referee {
       return concat("which has not been heard of for ", seconds(s),
                     " (it is stopped or cannot be reached); ", last_seen(rank));
     const auto& state = at(rank).state;
-    if (const auto* call = state.busy())
-      return concat("which is alive and in ", to_text(*call));
+    if (const auto* call = state.busy()) return concat("which is alive and in ", to_text(*call));
     if (state.last.empty()) return "which is alive and has called nothing yet";
     return concat("which is alive and in no call; its last one, ", state.last, ", ended ",
                   seconds(state.last_age_s), " ago");
