@@ -139,6 +139,18 @@ TEST_CASE("referee: what a rank waited for before it went quiet is no verdict on
   CHECK(world.referee.judge(105) == "");
   world.hear(131, {0, 1});
   CHECK(contains(world.referee.judge(131), "rank 2 (host c) has not been heard of for 31 s"));
+
+  // Ranks 0 and 1 are on a host that is cut off.
+  world.states[0].under_way = {call("barrier", 29, {1})};
+  world.states[2].under_way = {call("barrier", 29, {1})};
+  world.hear(200);
+  world.hear(204, {2});
+  CHECK(world.referee.judge(204) == "");
+  world.states[2].under_way = {call("barrier", 31, {1})};
+  world.hear(205, {2});
+  CHECK(contains(world.referee.judge(205),
+                 "rank 2 waits in barrier at a.cpp:1 for rank 1 (host b), "
+                 "which has not been heard of for 5.0 s"));
 }
 
 TEST_CASE("referee: a rank sent messages and is elsewhere itself") {
