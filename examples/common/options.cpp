@@ -109,6 +109,11 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->check(not_negative)
       ->group("Training");
 
+  app.add_flag(
+         "--check-collectives", options.check_collectives,
+         "Ranks compare what they call before each collective; slow, for the search of mistakes")
+      ->group("Training");
+
   app.add_option("--rank", options.rank_flags.rank,
                  "This process is that rank of --world-size; a launcher's variables say the same")
       ->group("Processes");

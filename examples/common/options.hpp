@@ -56,6 +56,7 @@ struct RunOptions {
   std::int64_t save_every = 0;
   std::string load;
   double comm_timeout = 300;
+  bool check_collectives = false;
   dhp::RankFlags rank_flags{};
   std::string network_interface;
   double min_bandwidth_gb_s = 0;  ///< of every axis; 0: any will do

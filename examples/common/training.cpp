@@ -1,5 +1,6 @@
 #include "training.hpp"
 
+#include <dhp/comm/checked.hpp>
 #include <dhp/comm/host_name.hpp>
 #include <dhp/comm/launch.hpp>
 #include <dhp/comm/transport_report.hpp>
@@ -106,13 +107,18 @@ void start_ranks(const RunOptions& options, Body body) {
                       {.timeout_s = options.comm_timeout});
 }
 
+[[nodiscard]] dhp::Comm<Dev> checked(Dev& dev, dhp::Comm<Dev> world, const RunOptions& options) {
+  if (!options.check_collectives || world.size() == 1) return world;
+  return dhp::Comm<Dev>::of(dhp::CheckedComm<Dev>(dev, std::move(world)));
+}
+
 /// One rank's run; rank 0 alone speaks and writes.
 class TrainingRun {
  public:
   TrainingRun(Dev& dev, dhp::Comm<Dev> world, const TrainingSetup& setup)
       : dev_(dev),
         options_(setup.options),
-        mesh_(std::move(world), options_.mesh),
+        mesh_(checked(dev, std::move(world), options_), options_.mesh),
         setup_(setup),
         loader_(dev, setup.train, loader_options()),
         pipeline_(dev, described(setup), mesh_, pipeline_options(), example()),

@@ -208,13 +208,27 @@ class FolderDoor {
 }  // namespace detail
 
 /// Collective. The store that is returned has a key "arrived/<rank>", with host and process id, for each rank. That of
-/// rank 0 must outlive the use that others make of theirs.
+/// rank 0 must outlive the use that others make of theirs: leave() sees to it, or ProcessWorld::finish().
 [[nodiscard]] inline std::shared_ptr<Store> meet(const RendezvousOptions& options) {
   check(options.size >= 1 && options.rank >= 0 && options.rank < options.size, "there is no rank ",
         options.rank, " in a world of ", options.size);
   check(options.timeout_s > 0, "the time limit for ranks to meet is a number of seconds, got ",
         options.timeout_s);
   return options.folder.empty() ? detail::meet_over_tcp(options) : detail::meet_in_folder(options);
+}
+
+/// Says that this rank needs the store no more; rank 0 waits until all have said so, at most that long. Whether all
+/// have. On other ranks: whether it could be said.
+inline bool leave(Store& store, int rank, int size, double timeout_s) {
+  try {
+    store.set(concat("left/", rank), "");
+    if (rank != 0) return true;
+    const auto left = detail::wait_for_ranks(store, "left/", static_cast<std::size_t>(size), size,
+                                             timeout_s, [] {});
+    return left.size() == static_cast<std::size_t>(size);
+  } catch (const Error&) {  // whoever held it is gone already
+    return false;
+  }
 }
 
 }  // namespace dhp
