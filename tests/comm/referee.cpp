@@ -139,6 +139,41 @@ TEST_CASE("referee: what a rank waited for before it went quiet is no verdict on
   CHECK(world.referee.judge(105) == "");
   world.hear(131, {0, 1});
   CHECK(contains(world.referee.judge(131), "rank 2 (host c) has not been heard of for 31 s"));
+
+  // Ranks 0 and 1 are on a host that is cut off.
+  world.states[0].under_way = {call("barrier", 29, {1})};
+  world.states[2].under_way = {call("barrier", 29, {1})};
+  world.hear(200);
+  world.hear(204, {2});
+  CHECK(world.referee.judge(204) == "");
+  world.states[2].under_way = {call("barrier", 31, {1})};
+  world.hear(205, {2});
+  CHECK(contains(world.referee.judge(205),
+                 "rank 2 waits in barrier at a.cpp:1 for rank 1 (host b), "
+                 "which has not been heard of for 5.0 s"));
+}
+
+TEST_CASE("referee: a message that does not arrive") {
+  Three world;
+  // Of ranks that wait in a circle, those between whom a message is lost are the first to blame.
+  world.states[0].under_way = {call("barrier", 31, {1})};
+  world.states[1].under_way = {call("recv of a message of 3 f32", 30.6, {2}, "0@0:2>1#7")};
+  world.states[2].under_way = {call("send of a message of 3 f32", 30.5, {}, "0@0:2>1#7"),
+                               call("send of a message of 3 f32", 30.5, {}, "0@0:2>1#8"),
+                               call("barrier", 30, {0})};
+  world.states[1].under_way.front().what = world.states[2].under_way.front().what;
+  world.hear(100);
+  CHECK(world.referee.judge(100) ==
+        "rank 1 waits in recv of a message of 3 f32 at a.cpp:1 for rank 2 (host c), which has sent "
+        "it: the network between them has not carried it for 30 s, beyond the time limit of 30 s; "
+        "a larger limit waits longer");
+  world.states[2].under_way.front().age_s = 1;  // that is soon to arrive
+  world.hear(101);
+  CHECK(!contains(world.referee.judge(101), "network"));
+  world.states[2].under_way.erase(
+      world.states[2].under_way.begin());  // this one waits for #7, not #8
+  world.hear(102);
+  CHECK(!contains(world.referee.judge(102), "network"));
 }
 
 TEST_CASE("referee: a rank sent messages and is elsewhere itself") {

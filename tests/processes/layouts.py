@@ -19,15 +19,15 @@ MODELS = {
 }
 
 
-def trained(program, model, layout, processes, folder):
-    """What a run left behind: its metrics without rates, and the bytes of its weights."""
+def trained(program, model, layout, processes, folder, **options):
+    """What a run left behind: its metrics without rates, and the bytes of its weights. options: of the job."""
     data, tensor, pipeline = layout
     size = data * tensor * pipeline
     folder.mkdir()
     line = [program, *MODELS[model], *COMMON, "--data-parallel", str(data), "--tensor-parallel", str(tensor),
             "--pipeline-parallel", str(pipeline), "--metrics", str(folder / "metrics"), "--save", str(folder / "save")]
     if processes:
-        ranks.run(size, line)
+        ranks.run(size, line, **options)
     else:
         ranks.run(1, line)  # a world of one process: its ranks are threads
     metrics = [json.loads(text) for text in (folder / "metrics").read_text().splitlines()]

@@ -31,7 +31,8 @@ class Job:
     """N processes; every one of them is gone when the job is left."""
 
     def __init__(self, ranks, command, environment=None, prefix=lambda rank: [], master="127.0.0.1", port=None):
-        """command: a list, or a function of the rank that makes one; prefix: the same, put before it."""
+        """command: a list, or a function of the rank that makes one; environment: a dict, or a function; prefix: a
+        function, of what is put before the command."""
         port = port or free_port()
         job = secrets.token_hex(8)
         self.start = time.monotonic()
@@ -45,7 +46,7 @@ class Job:
                     del variables[name]
             variables.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank), MASTER_ADDR=master,
                              MASTER_PORT=str(port), DHP_JOB=job)
-            variables.update(environment or {})
+            variables.update(environment(rank) if callable(environment) else environment or {})
             output = tempfile.TemporaryFile("w+")
             self.outputs.append(output)
             line = command(rank) if callable(command) else command

@@ -126,10 +126,13 @@ class Referee {
       for (const auto& call : at(rank).state.under_way) {
         const double age_s = call.age_s + silence_s(rank, now_s);
         if (call.waits_for.empty() || age_s <= limits_.timeout_s || quiet(rank, now_s)) continue;
-        const auto [waiting, in, other] =
-            for_quiet(now_s).value_or(end_of_chain(Wait{rank, &call, call.waits_for.front()}));
-        return concat("rank ", waiting, " waits in ", to_text(*in), " for ", named(other), ", ",
-                      now_at(other, now_s), limit_text());
+        if (const auto wait = for_quiet(now_s)) return late(*wait, now_at(wait->other, now_s));
+        if (const auto wait = for_lost(now_s))
+          return late(*wait,
+                      concat("which has sent it: the network between them has not carried it for ",
+                             seconds(wait->call->age_s)));
+        const auto wait = end_of_chain({rank, &call, call.waits_for.front()});
+        return late(wait, now_at(wait.other, now_s));
       }
     return {};
   }
@@ -147,6 +150,10 @@ class Referee {
     const Call* call;
     int other;
   };
+  [[nodiscard]] std::string late(const Wait& wait, const std::string& what_of_it) const {
+    return concat("rank ", wait.rank, " waits in ", to_text(*wait.call), " for ", named(wait.other),
+                  ", ", what_of_it, limit_text());
+  }
   // What such a rank waited for when it was last heard of blames nobody.
   [[nodiscard]] bool quiet(int rank, double now_s) const {
     return silence_s(rank, now_s) > beats_s && !at(rank).state.finished;
@@ -158,6 +165,19 @@ class Referee {
         for (const int other : call.waits_for)
           if (is_rank(other) && quiet(other, now_s) && !quiet(rank, now_s))
             return Wait{rank, &call, other};
+    return {};
+  }
+  // Then a message that has long been under way.
+  [[nodiscard]] std::optional<Wait> for_lost(double now_s) const {
+    const double long_s = limits_.timeout_s / 2;
+    for (int rank = 0; rank < ranks(); ++rank)
+      for (const auto& call : at(rank).state.under_way) {
+        if (call.waits_for.empty() || !call.shown.starts_with("recv")) continue;
+        const int from = call.waits_for.front();
+        if (!is_rank(from) || quiet(rank, now_s) || call.age_s <= long_s) continue;
+        for (const auto& sent : at(from).state.under_way)
+          if (sent.key == call.key && sent.age_s > long_s) return Wait{rank, &call, from};
+      }
     return {};
   }
   // Whoever waits only for one who waits himself is not to blame: of a chain of waits the last one says most.

@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""hosts.py TRAIN_RESNET50 TRAIN_BERT: ranks on four hosts, which are network namespaces. They train the same as threads
+do, to the bit; who has no secret or a wrong one is refused; and when a host can no longer be reached, or not be heard,
+all ranks end within the time limit + 2 s, and those that are left name it."""
+
+import contextlib
+import pathlib
+import re
+import secrets
+import signal
+import sys
+import tempfile
+import time
+
+import layouts
+import network
+import ranks
+
+PORT = 29400  # nobody else is in these networks
+LIMIT_S = 5
+BERT = ["--preset", "tiny", "--sequence-length", "16", "--vocabulary-size", "64", "--samples", "64", "--global-batch",
+        "8", "--micro-batch", "2"]
+
+
+def axes(layout):
+    names = ("--data-parallel", "--tensor-parallel", "--pipeline-parallel")
+    return [word for name, size in zip(names, layout) for word in (name, str(size))]
+
+
+def to_text(layout):
+    return "x".join(map(str, layout))
+
+
+def the_same_as_threads(programs, root):
+    """Each layout, with another way to say where the ranks meet."""
+    first = network.address(0)
+    secret = secrets.token_hex(16)
+    folder = root / "meet"
+    folder.mkdir()
+    runs = [  # model, layout, where rank 0 is, further variables
+        ("resnet", (2, 2, 1), first, {}),
+        ("resnet", (1, 2, 2), first, {}),
+        ("resnet", (4, 1, 1), first, {}),
+        ("bert", (2, 2, 1), "first", {}),
+        ("bert", (1, 2, 2), network.address(0, 6), {}),
+        ("bert", (4, 1, 1), first, {"DHP_RENDEZVOUS": str(folder)}),
+        ("bert", (2, 2, 2), first, {}),
+    ]
+    wrong = []
+    with network.Network() as hosts:
+        for model, layout, master, more in runs:
+            start = time.monotonic()
+            per_host = layout[0] * layout[1] * layout[2] // 4
+            name = f"{model} {to_text(layout)}, {per_host} a host, meeting at {more.get('DHP_RENDEZVOUS', master)}"
+
+            def environment(rank):
+                return {"DHP_JOB_SECRET": secret, "LOCAL_RANK": str(rank % per_host), **more}
+
+            threads = layouts.trained(programs[model], model, layout, False, root / f"{model} {layout} threads")
+            processes = layouts.trained(programs[model], model, layout, True, root / f"{model} {layout} hosts",
+                                        environment=environment, prefix=lambda rank: hosts.prefix(rank // per_host),
+                                        master=master, port=PORT)
+            if processes != threads:
+                wrong.append(f"{name}: hosts {processes[0]} are not threads {threads[0]}")
+            print(f"{name}: {'the same' if processes == threads else 'not the same'}, after "
+                  f"{time.monotonic() - start:.1f} s", flush=True)
+    return wrong
+
+
+def said(end):
+    """The sentence that a rank has ended with."""
+    errors = [line for line in end.output.splitlines() if line.startswith("error: ")]
+    return errors[-1] if errors else ""
+
+
+def complaints(ends, expected, within_s):
+    """expected(rank): a pattern of what it says. within_s: since the start of the job."""
+    wrong = []
+    for end in ends:
+        if end.status == 0:
+            wrong.append(f"rank {end.rank} ended with status 0")
+        if end.seconds > within_s:
+            wrong.append(f"rank {end.rank} ended {end.seconds - within_s:.1f} s too late")
+        if not re.search(expected(end.rank), said(end)):
+            wrong.append(f"rank {end.rank} ended with status {end.status} and wrote: {end.output.strip()[-2000:]}")
+    return wrong
+
+
+def refused(programs):
+    """Without a secret, and with a wrong one on rank 2."""
+    at = re.escape(f"{network.address(0)}:{PORT}")
+    line = [programs["bert"], *BERT, *axes((4, 1, 1)), "--steps", "1", "--comm-timeout", "4"]
+
+    def without(rank):
+        if rank == 0:
+            return f"rank 0 cannot listen at {at}: others can reach that address, so the job needs a secret"
+        return f"rank {rank} does not look for a store at .*, which others can reach, without a secret"
+
+    def with_a_wrong_one(rank):
+        if rank == 2:
+            return f"the TCP store at {at} refuses rank 2: its secret is not the job's"
+        return f"after 4 s ranks 0, 1 and 3 have arrived at the TCP store at {at}, rank 2 has not"
+
+    right, odd = secrets.token_hex(16), secrets.token_hex(16)
+    cases = {
+        "no secret": (without, lambda rank: {}),
+        "a wrong secret": (with_a_wrong_one, lambda rank: {"DHP_JOB_SECRET": odd if rank == 2 else right}),
+    }
+    wrong = []
+    with network.Network() as hosts:
+        for name, (expected, environment) in cases.items():
+            with ranks.Job(4, line, environment, hosts.prefix, network.address(0), PORT) as job:
+                ends = job.wait(60)
+            wrong += [f"{name}: {text}" for text in complaints(ends, expected, 4 + 4)]
+            print(f"{name}: {said(ends[0])}\n{name}: {said(ends[2])}", flush=True)
+    return wrong
+
+
+def when_training(job, metrics):
+    """Waits until the job is in the middle of it."""
+    while not metrics.exists() or len(metrics.read_text().splitlines()) < 4:
+        if job.poll() or time.monotonic() - job.start > 120:
+            raise AssertionError("it does not train: " + "\n".join(job.output(rank) for rank in range(4)))
+        time.sleep(0.02)
+
+
+def fault(programs, name, cause, expected, root):
+    """Two jobs train while it happens."""
+    wrong = []
+    with contextlib.ExitStack() as stack:
+        hosts = stack.enter_context(network.Network())
+        jobs = []
+        for number, layout in enumerate([(4, 1, 1), (1, 1, 4)]):
+            metrics = root / f"{name} {number}"
+            line = [programs["bert"], *BERT, *axes(layout), "--steps", "1000000", "--comm-timeout", str(LIMIT_S),
+                    "--metrics", str(metrics)]
+            job = ranks.Job(4, line, {"DHP_JOB_SECRET": secrets.token_hex(16)}, hosts.prefix, network.address(0),
+                            PORT + 100 * number)
+            jobs.append((f"{name}, {to_text(layout)}", metrics, stack.enter_context(job)))
+        for _, metrics, job in jobs:
+            when_training(job, metrics)
+        cause(hosts)
+        now = time.monotonic()
+        for what, _, job in jobs:
+            at_s = now - job.start
+            ends = job.wait(at_s + 30)
+            wrong += [f"{what}: {text}" for text in complaints(ends, expected, at_s + LIMIT_S + 2)]
+            last_s = max(end.seconds for end in ends) - at_s
+            print(f"{what}, after {last_s:.1f} s: {said(ends[1])}", flush=True)
+    return wrong
+
+
+def faults(programs, root):
+    store_gone = f"rank 0, which watches over all in the TCP store at {re.escape(network.address(0))}:[0-9]+, is gone"
+    silent = r"\(host {}, process [0-9]+\),? (which )?has not been heard of for"
+
+    def fourth(rank):
+        return store_gone if rank == 3 else "rank 3 " + silent.format("fourth")
+
+    def first(rank):
+        return silent.format("(second|third|fourth)") if rank == 0 else store_gone
+
+    def second_to_third(rank):
+        return r"rank [12] waits in .* for rank [12] \(host (second|third), process [0-9]+\), which (is|has sent)"
+
+    cases = [
+        ("the fourth host is cut off", lambda hosts: hosts.pull(3), fourth),
+        ("the first host is cut off", lambda hosts: hosts.pull(0), first),
+        ("the fourth host is not heard", lambda hosts: hosts.lose(3, [0, 1, 2]), fourth),
+        ("the second host is not heard by the third", lambda hosts: hosts.lose(1, [2]), second_to_third),
+    ]
+    return [text for name, cause, expected in cases for text in fault(programs, name, cause, expected, root)]
+
+
+def main():
+    network.enter()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    programs = {"resnet": sys.argv[1], "bert": sys.argv[2]}
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as temporary:
+        root = pathlib.Path(temporary)
+        wrong = the_same_as_threads(programs, root) + refused(programs) + faults(programs, root)
+    print(f"{time.monotonic() - start:.0f} s")
+    sys.exit("\n".join(wrong) if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
