@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds for this machine's GPU, tests, and measures against PyTorch; needs no network:
 #   bench/gpu.sh [--dry-run] [--headers FOLDER] [--out FOLDER] [--merge REPORT.json] PART...
-# build      preset cuda into build/cuda; FOLDER of --headers holds doctest, CLI11 and nlohmann json where the
+# build      preset cuda into build/cuda; FOLDER of --headers holds doctest, CLI11, nlohmann json and libcrypto where the
 #            system has none (bench/gpu/collect_headers.sh FOLDER fills one)
 # tests      all tests of build/cuda
 # ranks      BERT trained in layouts of up to 8 ranks, a process for each, all on one GPU: the same losses
