@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -188,19 +187,16 @@ class PeerCollectives {
   static constexpr std::size_t small_bytes = 16384;  ///< less is dominated by latency
 
  private:
-  static constexpr std::size_t chunk_bytes = 1 << 20;
-  static constexpr std::size_t ahead = 4;  // chunks that are received at the same time
+  static constexpr std::size_t chunk_bytes = 1 << 18;  // stays in the second-level cache
+  static constexpr std::size_t ahead = 4;              // chunks that are received at the same time
 
   struct Transfer {
     PeerTransport::Handle handle;
     int rank;
   };
 
-  // Not filled with zeros. It outlives the transfers also where an exception ends them.
-  [[nodiscard]] std::byte* scratch(std::size_t bytes) {
-    memory_.reset(new std::byte[bytes]);
-    return memory_.get();
-  }
+  // The group's: it outlives the transfers also where an exception ends them.
+  [[nodiscard]] std::byte* scratch(std::size_t bytes) { return group_->scratch(bytes); }
   [[nodiscard]] int me() const { return group_->rank(); }
   [[nodiscard]] int size() const { return group_->size(); }
   // Each rank begins with the one after it, so that not all send to the same one.
@@ -233,7 +229,6 @@ class PeerCollectives {
 
   PeerGroup* group_;
   PeerGroup::Call* call_;
-  std::unique_ptr<std::byte[]> memory_;
   std::deque<Transfer> incoming_, returning_, outgoing_;
 };
 

@@ -5,6 +5,7 @@
 #include <dhp/comm/peer_transport.hpp>
 #include <dhp/comm/process_world.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -37,6 +38,18 @@ class PeerGroup {
   [[nodiscard]] ProcessWorld& world() const { return *world_; }
   [[nodiscard]] const std::shared_ptr<ProcessWorld>& shared_world() const { return world_; }
   [[nodiscard]] const std::shared_ptr<PeerTransport>& transport() const { return transport_; }
+
+  /// Memory for a call, until the next one: what is allocated anew each time costs more in fresh pages than the
+  /// transfer of as many bytes. Not filled with zeros.
+  [[nodiscard]] std::byte* scratch(std::size_t bytes) {
+    if (bytes > scratch_bytes_ || !scratch_) {
+      scratch_.reset();
+      scratch_bytes_ = 0;
+      scratch_.reset(new std::byte[bytes]);
+      scratch_bytes_ = bytes;
+    }
+    return scratch_.get();
+  }
 
   /// A call under way: its transfers carry a tag that only the same call of the other ranks has, so that ranks
   /// which do not agree wait, and are found out, but never read what was not meant for them.
@@ -154,6 +167,8 @@ class PeerGroup {
   std::uint64_t collectives_ = 0;
   std::vector<std::uint64_t> sent_;
   std::vector<std::uint64_t> received_;
+  std::unique_ptr<std::byte[]> scratch_;
+  std::size_t scratch_bytes_ = 0;
   std::shared_ptr<void> at_end_;
 };
 

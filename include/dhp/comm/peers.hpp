@@ -84,12 +84,14 @@ class PeerComm {
     check(to >= 0 && to < size() && to != rank(), "send: rank ", rank(), " of ", size(),
           " cannot send to rank ", to);
     auto& edge = state_->edges[static_cast<std::size_t>(to)];
+    std::vector<std::byte> memory;
     if (edge.size() >= capacity) {
       edge.front().wait(to);
+      memory = std::move(edge.front()).memory();
       edge.pop_front();
     }
     edge.emplace_back(group().message(true, to, text(message), message.size_bytes(), where),
-                      message, to);
+                      std::move(memory), message, to);
   }
   void recv(Cpu&, View<Cpu> message, int from, CallSite where = CallSite::current()) {
     check(from >= 0 && from < size() && from != rank(), "recv: rank ", rank(), " of ", size(),
@@ -148,13 +150,21 @@ class PeerComm {
   /// A message that has been sent and not yet been received.
   class Sent {
    public:
-    Sent(PeerGroup::Call call, ConstView<Cpu> message, int to)
-        : bytes_(message.bytes(), message.bytes() + message.size_bytes()),
+    /// memory: of an older message, so that pages are not made anew for each.
+    Sent(PeerGroup::Call call, std::vector<std::byte> memory, ConstView<Cpu> message, int to)
+        : bytes_(copied(std::move(memory), message)),
           call_(std::move(call)),
           transfer_(call_.send(bytes_.data(), bytes_.size(), to)) {}
     void wait(int to) { call_.wait(transfer_, to); }
+    /// After wait().
+    [[nodiscard]] std::vector<std::byte> memory() && { return std::move(bytes_); }
 
    private:
+    [[nodiscard]] static std::vector<std::byte> copied(std::vector<std::byte> memory,
+                                                       ConstView<Cpu> message) {
+      memory.assign(message.bytes(), message.bytes() + message.size_bytes());
+      return memory;
+    }
     std::vector<std::byte> bytes_;
     PeerGroup::Call call_;
     PeerTransport::Handle transfer_;

@@ -1,0 +1,67 @@
+"""Collectives and messages of two ranks, against what they are made of.
+
+communication.py PROGRAM [--json FILE]: starts bench_communication as one process whose ranks are threads, against
+std::memcpy of as many bytes by both threads at once; then as two processes over Gloo on the loopback, against Gloo's own
+ring, all-gather, reduce-scatter and messages between the same two. Medians of 11 rounds in turns; the ratio is the
+peer's time over dhp's, above 1 where dhp is faster. send_recv is a message there and one back.
+"""
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+
+limit_s = 300
+
+
+def run(program):
+    """Lines of both kinds of ranks."""
+    done = subprocess.run([program, "threads"], text=True, stdout=subprocess.PIPE, timeout=limit_s)
+    if done.returncode != 0:
+        sys.exit("communication.py: the ranks that are threads failed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = [subprocess.Popen([program, "processes"], text=True, stdout=subprocess.PIPE,
+                              env=dict(os.environ, DHP_RANK=str(rank), DHP_WORLD_SIZE="2",
+                                       DHP_MASTER_ADDR="127.0.0.1", DHP_MASTER_PORT=str(port)))
+             for rank in range(2)]
+    try:
+        said = [rank.communicate(timeout=limit_s)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    statuses = [rank.returncode for rank in ranks]
+    if statuses == [77, 77]:
+        print(said[0].strip())
+        return done.stdout.splitlines()
+    if statuses != [0, 0]:
+        sys.exit("communication.py: the ranks that are processes ended with %s" % statuses)
+    return done.stdout.splitlines() + said[0].splitlines()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program", help="bench_communication")
+    parser.add_argument("--json")
+    arguments = parser.parse_args()
+    load = os.getloadavg()[0]
+    print("load before: %.1f on %d cores" % (load, os.cpu_count()))
+    print("%-10s %-15s %11s %11s %11s %7s" % ("ranks", "operation", "KiB", "dhp us", "peer us", "ratio"))
+    rows = []
+    for line in run(arguments.program):
+        ranks, operation, size, ours, peer = line.split()
+        row = {"ranks": ranks, "operation": operation, "bytes": int(size), "dhp_s": float(ours), "peer_s": float(peer),
+               "ratio": float(peer) / float(ours)}
+        print("%-10s %-15s %11.0f %11.1f %11.1f %7.2f" % (ranks, operation, row["bytes"] / 1024, row["dhp_s"] * 1e6,
+                                                       row["peer_s"] * 1e6, row["ratio"]))
+        rows.append(row)
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump({"peer": {"threads": "std::memcpy", "processes": "Gloo"}, "load": load, "rows": rows}, file,
+                      indent=1)
+    return 0
+
+
+sys.exit(main())

@@ -1,0 +1,93 @@
+// What Gloo does by itself between the processes of a world, over a context and a device of its own at the same address.
+#pragma once
+
+#include <dhp/comm/gloo.hpp>
+
+#include <gloo/allgather.h>
+#include <gloo/allreduce.h>
+#include <gloo/math.h>
+#include <gloo/reduce_scatter.h>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace bench {
+
+class Gloo {
+ public:
+  /// Collective.
+  explicit Gloo(dhp::ProcessWorld& world)
+      : context_(std::make_shared<gloo::rendezvous::Context>(world.rank(), world.size())) {
+    gloo::transport::tcp::attr where;
+    where.hostname = "127.0.0.1";
+    auto device = gloo::transport::tcp::CreateDevice(where);
+    Store store(world);
+    context_->setTimeout(std::chrono::seconds(60));
+    context_->connectFullMesh(store, device);
+  }
+
+  /// Its ring, in place.
+  void all_reduce(float* data, std::size_t count) {
+    gloo::AllreduceOptions options(context_);
+    options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
+    options.setOutput(data, count);
+    options.setReduceFunction([](void* out, const void* left, const void* right, std::size_t n) {
+      gloo::sum<float>(out, left, right, n);
+    });
+    gloo::allreduce(options);
+  }
+  void all_gather(float* in, std::size_t count, float* out) {
+    gloo::AllgatherOptions options(context_);
+    options.setInput(in, count);
+    options.setOutput(out, count * static_cast<std::size_t>(context_->size));
+    gloo::allgather(options);
+  }
+  /// The one that Gloo has is made for buffers that stay; it works in place. Collective.
+  [[nodiscard]] std::unique_ptr<gloo::Algorithm> reduce_scatter(float* data, std::size_t count) {
+    const auto each = static_cast<int>(count) / context_->size;
+    return std::make_unique<gloo::ReduceScatterHalvingDoubling<float>>(
+        context_, std::vector<float*>{data}, static_cast<int>(count),
+        std::vector<int>(static_cast<std::size_t>(context_->size), each));
+  }
+  void send(float* data, std::size_t count, int to) {
+    const auto buffer = context_->createUnboundBuffer(data, count * sizeof(float));
+    buffer->send(to, message_tag);
+    buffer->waitSend();
+  }
+  void recv(float* data, std::size_t count, int from) {
+    const auto buffer = context_->createUnboundBuffer(data, count * sizeof(float));
+    buffer->recv(from, message_tag);
+    buffer->waitRecv();
+  }
+
+ private:
+  static constexpr std::uint64_t message_tag = std::uint64_t{1} << 60;
+
+  class Store final : public gloo::rendezvous::Store {
+   public:
+    explicit Store(dhp::ProcessWorld& world) : world_(&world) {}
+    void set(const std::string& key, const std::vector<char>& data) override {
+      world_->store().set("peer/" + key, std::string(data.begin(), data.end()));
+    }
+    std::vector<char> get(const std::string& key) override {
+      const auto value = world_->get("peer/" + key);
+      return {value.begin(), value.end()};
+    }
+    void wait(const std::vector<std::string>& keys) override {
+      for (const auto& key : keys) static_cast<void>(get(key));
+    }
+    void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
+      wait(keys);
+    }
+
+   private:
+    dhp::ProcessWorld* world_;
+  };
+
+  std::shared_ptr<gloo::rendezvous::Context> context_;
+};
+
+}  // namespace bench
