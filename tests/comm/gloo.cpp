@@ -71,6 +71,38 @@ TEST_CASE("gloo: messages arrive whole, in order, and from whom they should") {
 
 TEST_CASE("gloo: a hundred rounds of everything") { on_worlds_of({4}, wrong_rounds); }
 
+TEST_CASE("gloo: nobody leaves a barrier before all have come") {
+  for (const int n : {2, 3, 5, 8}) {
+    std::atomic<int> came = 0;
+    on_worlds_of({n}, [&](Comm<Cpu>& world, Cpu&) -> std::string {
+      for (int round = 1; round <= 20; ++round) {
+        if (world.rank() == round % n) sleep_ms(1);
+        ++came;
+        world.barrier();
+        if (came < n * round) return "one is missing";
+        world.barrier();
+      }
+      return "";
+    });
+  }
+}
+
+TEST_CASE("gloo: two groups of the same ranks do not hear each other") {
+  on_worlds_of({2, 3}, [](Comm<Cpu>& world, Cpu& dev) -> std::string {
+    auto one = world.split(0, world.rank()), two = world.split(0, world.rank());
+    auto x = tensor_of<float>(dev, {0}), y = tensor_of<float>(dev, {0});
+    if (world.rank() == 0) {
+      one.send(dev, tensor_of<float>(dev, {1}), 1);
+      two.send(dev, tensor_of<float>(dev, {2}), 1);
+    } else if (world.rank() == 1) {
+      two.recv(dev, y.mut(), 0);
+      one.recv(dev, x.mut(), 0);
+      if (x.to_host<float>(dev)[0] != 1 || y.to_host<float>(dev)[0] != 2) return "mixed up";
+    }
+    return "";
+  });
+}
+
 TEST_CASE("gloo: many chunks, of slices that are not all as long") {
   on_worlds_of({2, 3}, [](Comm<Cpu>& world, Cpu& dev) -> std::string {
     const std::int64_t count = 5000011;
