@@ -7,6 +7,7 @@ find_package(OpenSSL 3.0 QUIET COMPONENTS Crypto)
 if(TARGET OpenSSL::Crypto)
   add_library(dhp::processes INTERFACE IMPORTED GLOBAL)
   target_link_libraries(dhp::processes INTERFACE dhp::dhp OpenSSL::Crypto)
+  target_compile_definitions(dhp::processes INTERFACE DHP_HAS_PROCESSES=1)
 elseif(NOT dhp_FIND_QUIETLY)
   message(STATUS
     "dhp: OpenSSL was not found, so there is no dhp::processes: ranks are threads of one process only")

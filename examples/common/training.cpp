@@ -15,7 +15,7 @@
 #include <dhp/train/trainer.hpp>
 
 #include "progress.hpp"
-#if defined(DHP_HAS_NCCL)
+#if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
 #include <dhp/comm/launch_nccl_process.hpp>
 #elif defined(DHP_HAS_GLOO)
 #include <dhp/comm/launch_gloo.hpp>
@@ -81,7 +81,7 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options, Body body
     say(message + "; this rank does not come back from its work, and is ended");
     std::_Exit(1);
   };
-#if defined(DHP_HAS_NCCL)
+#if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
   dhp::run_process_rank(me, dhp::connect_nccl, body, process);
 #elif defined(DHP_HAS_GLOO)
   dhp::run_process_rank(me, dhp::connect_gloo, body, process);
