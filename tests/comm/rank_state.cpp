@@ -11,7 +11,6 @@ TEST_CASE("rank state: what is written is what is read") {
   RankState state;
   state.beat = 12;
   state.name = "host node7, process 4711";
-  state.section = "step";
   state.finished = true;
   state.ended = true;
   state.failed = "the disk is full";
@@ -28,7 +27,6 @@ TEST_CASE("rank state: what is written is what is read") {
   CHECK(read->written() == text);
   CHECK(read->beat == 12);
   CHECK(read->name == state.name);
-  CHECK(read->section == "step");
   CHECK(read->finished);
   CHECK(read->ended);
   CHECK(read->failed == state.failed);

@@ -24,8 +24,8 @@ trap 'end_jobs; end_processes' EXIT
 
 wrong=0
 say() { echo "$*"; wrong=1; }
-mkdir "$folder/work" && cd "$folder/work" || exit 1
-export TRAIN_FOLDER=$folder/work/run TRAIN_SAVE_EVERY=1
+mkdir "$folder/home" && cd "$folder/home" || exit 1
+export TRAIN_FOLDER=$folder/home/run TRAIN_SAVE_EVERY=1
 batch() {  # sbatch --wait would look every few seconds
   local job
   job=$(sbatch --parsable --overcommit --nodes=1 --ntasks="$ranks" --output=log "$script" "$@") || return

@@ -11,6 +11,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <functional>
 #include <memory>

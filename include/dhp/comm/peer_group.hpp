@@ -4,6 +4,7 @@
 
 #include <dhp/comm/peer_transport.hpp>
 #include <dhp/comm/process_world.hpp>
+#include <dhp/core/hash.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -150,8 +151,7 @@ class PeerGroup {
   // that had them.
   [[nodiscard]] std::uint64_t tag_of(std::uint64_t kind, std::uint64_t number,
                                      std::string_view what) const {
-    std::uint64_t hash = 14695981039346656037u;  // FNV-1a
-    for (const char c : what) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+    auto hash = fnv1a(what);
     hash ^= hash >> 24 ^ hash >> 48;
     constexpr std::uint64_t group_mask = (1u << 20) - 1, number_mask = (1u << 18) - 1,
                             hash_mask = (1u << 24) - 1;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/comm/launcher.hpp>
+#include <dhp/core/hash.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -70,12 +71,7 @@ struct ProcessRank {
   /// A port for rank 0 where nothing names one: of the job, from 20000 to 29999, below those that systems hand out
   /// to whoever asks for any. Never `taken`.
   [[nodiscard]] static int port_of_job(std::string_view job, int taken = 0) {
-    std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-    for (const char letter : job) {
-      hash ^= static_cast<unsigned char>(letter);
-      hash *= 0x100000001b3;
-    }
-    const int port = static_cast<int>(20000 + hash % 10000);
+    const int port = static_cast<int>(20000 + fnv1a(job) % 10000);
     if (port != taken) return port;
     return port == 29999 ? 20000 : port + 1;
   }

@@ -63,12 +63,6 @@ class ProcessWorld {
   [[nodiscard]] Store& store() { return *store_; }
   [[nodiscard]] double timeout_s() const { return options_.timeout_s; }
 
-  /// What the program is at, for messages.
-  void section(const std::string& name) {
-    const std::lock_guard lock(mutex_);
-    state_.section = name;
-  }
-
   using AtEnd = std::function<void(const std::string& why)>;
   /// Called once, when the world ends, by any thread; from now on until the handle is gone. It may not call this
   /// world.
@@ -105,9 +99,7 @@ class ProcessWorld {
   void check_alive() {
     if (!ended_) [[likely]]
       return;
-    const std::lock_guard lock(mutex_);
-    noticed_ = true;
-    throw Aborted(message_);
+    throw_ended();
   }
 
   /// This rank fails: all others are told why. Returns when they can have been told.
@@ -133,8 +125,7 @@ class ProcessWorld {
     }
     changed_.notify_all();
     wait_for_end(concat("rank ", rank_, " has lost its connection to rank ", peer, " (", why, ")"));
-    check_alive();
-    throw Aborted(why);  // not reached
+    throw_ended();
   }
 
   /// This rank's body has returned. Rank 0 waits until all others have finished as well, since the store is
@@ -155,6 +146,11 @@ class ProcessWorld {
   }
 
  private:
+  [[noreturn]] void throw_ended() {
+    const std::lock_guard lock(mutex_);
+    noticed_ = true;
+    throw Aborted(message_);
+  }
   using Clock = std::chrono::steady_clock;
   static std::chrono::duration<double> seconds(double s) {
     return std::chrono::duration<double>(s);

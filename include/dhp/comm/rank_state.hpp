@@ -26,7 +26,6 @@ struct RankState {
 
   std::uint64_t beat = 0;   ///< grows with every report
   std::string name{};       ///< where it runs: "host node7, process 4711"
-  std::string section{};    ///< what the program says it is at: "step", "evaluation"
   bool finished = false;    ///< its body has returned
   bool ended = false;       ///< it knows that the world has ended
   std::string failed{};     ///< why it ends
@@ -59,9 +58,9 @@ struct RankState {
   }
 
   [[nodiscard]] std::string written() const {
-    auto text = line("beat", beat) + line("name", name) + line("section", section) +
-                line("finished", finished ? 1 : 0) + line("ended", ended ? 1 : 0) +
-                line("failed", failed) + line("calls", calls) + line("last", last, last_age_s);
+    auto text = line("beat", beat) + line("name", name) + line("finished", finished ? 1 : 0) +
+                line("ended", ended ? 1 : 0) + line("failed", failed) + line("calls", calls) +
+                line("last", last, last_age_s);
     for (const int rank : lost) text += line("lost", rank);
     for (const auto& call : under_way) {
       text += line("call", call.key, call.what, call.shown, call.where, call.age_s);
@@ -108,7 +107,6 @@ struct RankState {
   bool take(std::string_view key, std::string_view row) {
     if (key == "beat") return number(row, beat);
     if (key == "name") name = row;
-    else if (key == "section") section = row;
     else if (key == "finished") finished = row == "1";
     else if (key == "ended") ended = row == "1";
     else if (key == "failed") failed = row;

@@ -2,6 +2,7 @@
 // file that is damaged, or was written by another GPU, driver or version of a library, counts as none.
 #pragma once
 
+#include <dhp/core/hash.hpp>
 #include <dhp/core/open_file.hpp>
 
 #include <charconv>
@@ -46,7 +47,7 @@ class TunedChoices {
   [[nodiscard]] std::string text() const {
     std::string out = concat(title, environment_, "\n");
     for (const auto& [problem, choice] : choices_) out += concat(problem, separator, choice, "\n");
-    return out + concat(last_line, checksum(out), "\n");
+    return out + concat(last_line, fnv1a(out), "\n");
   }
 
  private:
@@ -56,12 +57,6 @@ class TunedChoices {
 
   [[nodiscard]] static bool is_line(const std::string& text) {
     return !text.empty() && text.find('\n') == text.npos;
-  }
-  /// FNV-1a (Fowler, Noll, Vo)
-  [[nodiscard]] static std::uint64_t checksum(std::string_view text) {
-    std::uint64_t sum = 0xcbf29ce484222325u;
-    for (const char c : text) sum = (sum ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    return sum;
   }
 
   /// Adds the file's choices where it has any for this environment; those at hand stay as they are.
@@ -79,7 +74,7 @@ class TunedChoices {
     const auto sum_at = text.rfind(concat("\n", last_line));
     if (!std::string_view(text).starts_with(head) || sum_at == text.npos) return;
     const std::string_view body(text.data(), sum_at + 1);
-    if (text.substr(body.size()) != concat(last_line, checksum(body), "\n")) return;
+    if (text.substr(body.size()) != concat(last_line, fnv1a(body), "\n")) return;
     for (auto rest = body.substr(head.size()); !rest.empty();) {
       const auto line = rest.substr(0, rest.find('\n'));
       rest.remove_prefix(line.size() + 1);

@@ -1,0 +1,20 @@
+// fnv1a(): a number for a text, the same in every process and on every machine, which std::hash need not be. Not for
+// anything that somebody may want to forge.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace dhp {
+
+/// FNV-1a of 64 bits (Fowler, Noll, Vo).
+[[nodiscard]] constexpr std::uint64_t fnv1a(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char letter : text) {
+    hash ^= static_cast<unsigned char>(letter);
+    hash *= 0x100000001b3;
+  }
+  return hash;
+}
+
+}  // namespace dhp
