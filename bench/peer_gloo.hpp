@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dhp/comm/gloo.hpp>
+#include <dhp/comm/gloo_store.hpp>
 
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
@@ -24,7 +25,7 @@ class Gloo {
     gloo::transport::tcp::attr where;
     where.hostname = "127.0.0.1";
     auto device = gloo::transport::tcp::CreateDevice(where);
-    Store store(world);
+    dhp::GlooStore store(world, "peer/");
     context_->setTimeout(std::chrono::seconds(60));
     context_->connectFullMesh(store, device);
   }
@@ -65,27 +66,6 @@ class Gloo {
 
  private:
   static constexpr std::uint64_t message_tag = std::uint64_t{1} << 60;
-
-  class Store final : public gloo::rendezvous::Store {
-   public:
-    explicit Store(dhp::ProcessWorld& world) : world_(&world) {}
-    void set(const std::string& key, const std::vector<char>& data) override {
-      world_->store().set("peer/" + key, std::string(data.begin(), data.end()));
-    }
-    std::vector<char> get(const std::string& key) override {
-      const auto value = world_->get("peer/" + key);
-      return {value.begin(), value.end()};
-    }
-    void wait(const std::vector<std::string>& keys) override {
-      for (const auto& key : keys) static_cast<void>(get(key));
-    }
-    void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
-      wait(keys);
-    }
-
-   private:
-    dhp::ProcessWorld* world_;
-  };
 
   std::shared_ptr<gloo::rendezvous::Context> context_;
 };

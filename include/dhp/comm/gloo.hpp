@@ -1,82 +1,23 @@
 // Gloo, a library of communication over TCP between processes on CPUs: as a transport for PeerComm.
 #pragma once
 
+#include <dhp/comm/gloo_store.hpp>
 #include <dhp/comm/no_pipe_signal.hpp>
+#include <dhp/comm/own_address.hpp>
 #include <dhp/comm/peers.hpp>
 
 #include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
-#include <net/if.h>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace dhp {
-
-/// The address of this machine that talks to `host` ("127.0.0.1", a name, "::1"): what peers can reach it at.
-[[nodiscard]] inline std::string address_towards(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  const int code = ::getaddrinfo(host.c_str(), "9", &hints, &found);
-  check(code == 0, "the host ", host, " cannot be found: ", ::gai_strerror(code));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, ::freeaddrinfo);
-  for (const auto* each = list.get(); each != nullptr; each = each->ai_next) {
-    const int socket = ::socket(each->ai_family, each->ai_socktype, each->ai_protocol);
-    if (socket < 0) continue;
-    sockaddr_storage own{};
-    socklen_t length = sizeof own;
-    // Nothing is sent: a datagram socket is connected by choosing its route.
-    const bool known = ::connect(socket, each->ai_addr, each->ai_addrlen) == 0 &&
-                       ::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) == 0;
-    ::close(socket);
-    char text[NI_MAXHOST];
-    if (known && ::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof text,
-                               nullptr, 0, NI_NUMERICHOST) == 0)
-      return text;
-  }
-  fail("this machine has no route to ", host, "; is the network up?");
-}
-
-namespace detail {
-
-/// Gloo's own words for these are not for people, and it leaks what it has opened.
-inline void check_interface(const std::string& name) {
-  if (::if_nametoindex(name.c_str()) != 0) return;
-  std::string there;
-  const std::unique_ptr<struct if_nameindex, void (*)(struct if_nameindex*)> all(
-      ::if_nameindex(), ::if_freenameindex);
-  for (const auto* each = all.get(); each != nullptr && each->if_index != 0; ++each)
-    append_text(there, concat(there.empty() ? "" : ", ", each->if_name));
-  fail("this machine has no network interface ", name, "; it has ", there);
-}
-inline void check_own_address(const std::string& address) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int code = ::getaddrinfo(address.c_str(), nullptr, &hints, &found);
-  check(code == 0, "the address ", address, " cannot be found: ", ::gai_strerror(code));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, ::freeaddrinfo);
-  const int socket = ::socket(found->ai_family, found->ai_socktype, found->ai_protocol);
-  const bool bound = socket >= 0 && ::bind(socket, found->ai_addr, found->ai_addrlen) == 0;
-  const int error = errno;
-  if (socket >= 0) ::close(socket);
-  check(bound, "this machine cannot listen at ", address, ": ", std::strerror(error));
-}
-
-}  // namespace detail
 
 /// Where this rank listens for the others: an address of this machine, or one of its interfaces ("eth0").
 struct GlooOptions {
@@ -89,8 +30,9 @@ class GlooTransport final : public PeerTransport {
   /// Collective over the ranks of the world; connects every two of them. Throws Error where that fails.
   GlooTransport(ProcessWorld& world, const GlooOptions& options)
       : state_(std::make_shared<State>(world.rank(), world.size())) {
-    if (!options.interface.empty()) detail::check_interface(options.interface);
-    else detail::check_own_address(options.address);
+    // Gloo's own words for these are not for people, and it leaks what it has opened.
+    if (!options.interface.empty()) check_interface(options.interface);
+    else check_own_address(options.address);
     const NoPipeSignal quiet;  // Gloo's own thread begins with it, and keeps it
     try {
       gloo::transport::tcp::attr where;
@@ -98,7 +40,7 @@ class GlooTransport final : public PeerTransport {
       where.iface = options.interface;
       auto device = gloo::transport::tcp::CreateDevice(where);
       description_ = concat("Gloo (", device->str(), ")");
-      StoreOfGloo store(world);
+      GlooStore store(world, "gloo/");
       state_->context.setTimeout(for_ever);  // limits are the world's
       state_->context.connectFullMesh(store, device);
     } catch (const Error&) {
@@ -209,28 +151,6 @@ class GlooTransport final : public PeerTransport {
   class Receiving final : public TransferOfGloo {
     using TransferOfGloo::TransferOfGloo;
     bool wait_for(Buffer& buffer) override { return buffer.waitRecv(for_ever); }
-  };
-
-  /// Gloo's view of the store that the ranks have met in.
-  class StoreOfGloo final : public gloo::rendezvous::Store {
-   public:
-    explicit StoreOfGloo(ProcessWorld& world) : world_(&world) {}
-    void set(const std::string& key, const std::vector<char>& data) override {
-      world_->store().set("gloo/" + key, std::string(data.begin(), data.end()));
-    }
-    std::vector<char> get(const std::string& key) override {
-      const auto value = world_->get("gloo/" + key);
-      return {value.begin(), value.end()};
-    }
-    void wait(const std::vector<std::string>& keys) override {
-      for (const auto& key : keys) static_cast<void>(get(key));
-    }
-    void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
-      wait(keys);
-    }
-
-   private:
-    ProcessWorld* world_;
   };
 
   std::shared_ptr<State> state_;

@@ -1,0 +1,53 @@
+// Where this machine can be reached: its address on the way to another host, and whether an address or a network
+// interface is its own.
+#pragma once
+
+#include <dhp/comm/socket.hpp>
+
+#include <net/if.h>
+
+#include <memory>
+#include <string>
+
+namespace dhp {
+
+/// The address of this machine that talks to `host` ("127.0.0.1", a name, "::1"): what peers can reach it at.
+[[nodiscard]] inline std::string address_towards(const std::string& host) {
+  std::string problem;
+  for (auto address : resolve(host, problem)) {
+    constexpr int any_port = 9;
+    address.set_port(any_port);
+    const Socket socket(::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    // Nothing is sent: a datagram socket is connected by choosing its route.
+    if (!socket || ::connect(socket.fd(), address.data(), address.size()) != 0) continue;
+    const auto own = SocketAddress::of(socket.fd(), false);
+    char text[NI_MAXHOST];
+    if (::getnameinfo(own.data(), own.size(), text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0)
+      return text;
+  }
+  check(problem.empty(), "the host ", host, " cannot be found: ", problem);
+  fail("this machine has no route to ", host, "; is the network up?");
+}
+
+/// Throws where it is not one of this machine's.
+inline void check_interface(const std::string& name) {
+  if (::if_nametoindex(name.c_str()) != 0) return;
+  std::string there;
+  const std::unique_ptr<struct if_nameindex, void (*)(struct if_nameindex*)> all(
+      ::if_nameindex(), ::if_freenameindex);
+  for (const auto* each = all.get(); each != nullptr && each->if_index != 0; ++each)
+    append_text(there, concat(there.empty() ? "" : ", ", each->if_name));
+  fail("this machine has no network interface ", name, "; it has ", there);
+}
+inline void check_own_address(const std::string& host) {
+  std::string problem;
+  const auto addresses = resolve(host, problem);
+  check(!addresses.empty(), "the address ", host, " cannot be found: ", problem);
+  const auto& first = addresses.front();
+  const auto socket = Socket::of_family(first.family());
+  const bool bound = socket && ::bind(socket.fd(), first.data(), first.size()) == 0;
+  const int error = errno;
+  check(bound, "this machine cannot listen at ", host, ": ", std::strerror(error));
+}
+
+}  // namespace dhp
