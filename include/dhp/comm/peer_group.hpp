@@ -33,9 +33,7 @@ class PeerGroup {
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
-  [[nodiscard]] std::uint32_t id() const { return id_; }
   [[nodiscard]] int world_rank(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] const std::vector<int>& members() const { return members_; }
   [[nodiscard]] ProcessWorld& world() const { return *world_; }
   [[nodiscard]] const std::shared_ptr<ProcessWorld>& shared_world() const { return world_; }
   [[nodiscard]] const std::shared_ptr<PeerTransport>& transport() const { return transport_; }

@@ -61,7 +61,6 @@ class ProcessWorld {
   [[nodiscard]] int size() const { return size_; }
   [[nodiscard]] Ledger& ledger() { return ledger_; }
   [[nodiscard]] Store& store() { return *store_; }
-  [[nodiscard]] double timeout_s() const { return options_.timeout_s; }
 
   using AtEnd = std::function<void(const std::string& why)>;
   /// Called once, when the world ends, by any thread; from now on until the handle is gone. It may not call this
