@@ -169,6 +169,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
 
   app.add_option("--metrics", options.metrics, "File for one JSON object per step")
       ->group("Output");
+  app.add_option("--trace", options.trace,
+                 "File for what every rank did when, in Chrome's trace format")
+      ->group("Output");
   app.add_option("--save", options.save, "Directory for the trained model")->group("Output");
   app.add_option("--save-every", options.save_every, "Steps; 0: at the end only")
       ->check(not_negative)

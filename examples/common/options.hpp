@@ -52,6 +52,7 @@ struct RunOptions {
   bool skip_bad = false;
 
   std::string metrics;
+  std::string trace;  ///< a file; empty: none
   std::string save;
   std::int64_t save_every = 0;
   std::string load;

@@ -3,6 +3,7 @@
 #include <dhp/comm/checked.hpp>
 #include <dhp/comm/host_name.hpp>
 #include <dhp/comm/launch.hpp>
+#include <dhp/comm/traced.hpp>
 #include <dhp/comm/transport_report.hpp>
 #include <dhp/data/loader.hpp>
 #include <dhp/data/resident.hpp>
@@ -15,6 +16,7 @@
 #include <dhp/train/trainer.hpp>
 
 #include "progress.hpp"
+#include "trace_report.hpp"
 #if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
 #include <dhp/comm/launch_nccl_process.hpp>
 #elif defined(DHP_HAS_GLOO)
@@ -56,8 +58,12 @@ namespace {
 /// This rank's device. Ranks on GPUs have each their own, numbered from --device.
 template <class D>
 [[nodiscard]] D make_device(const RunOptions& options, int local_rank) {
-  if constexpr (D::host_accessible) return D({.threads = options.threads});
-  else return D({.device = options.device + local_rank, .deterministic = options.deterministic});
+  const auto trace = options.trace.empty() ? nullptr : std::make_shared<dhp::Trace>();
+  if constexpr (D::host_accessible) return D({.threads = options.threads, .trace = trace});
+  else
+    return D({.device = options.device + local_rank,
+              .deterministic = options.deterministic,
+              .trace = trace});
 }
 
 /// The most memory that the device's tensors have had, where it counts that.
@@ -107,9 +113,13 @@ void start_ranks(const RunOptions& options, Body body) {
                       {.timeout_s = options.comm_timeout});
 }
 
-[[nodiscard]] dhp::Comm<Dev> checked(Dev& dev, dhp::Comm<Dev> world, const RunOptions& options) {
-  if (!options.check_collectives || world.size() == 1) return world;
-  return dhp::Comm<Dev>::of(dhp::CheckedComm<Dev>(dev, std::move(world)));
+/// The world with what is to be looked at in each of its calls.
+[[nodiscard]] dhp::Comm<Dev> observed(Dev& dev, dhp::Comm<Dev> world, const RunOptions& options) {
+  if (world.size() == 1) return world;
+  if (options.check_collectives)
+    world = dhp::Comm<Dev>::of(dhp::CheckedComm<Dev>(dev, std::move(world)));
+  if (dev.trace()) world = dhp::Comm<Dev>::of(dhp::TracedComm<Dev>(dev, std::move(world)));
+  return world;
 }
 
 /// One rank's run; rank 0 alone speaks and writes.
@@ -118,7 +128,7 @@ class TrainingRun {
   TrainingRun(Dev& dev, dhp::Comm<Dev> world, const TrainingSetup& setup)
       : dev_(dev),
         options_(setup.options),
-        mesh_(checked(dev, std::move(world), options_), options_.mesh),
+        mesh_(observed(dev, std::move(world), options_), options_.mesh),
         setup_(setup),
         loader_(dev, setup.train, loader_options()),
         pipeline_(dev, described(setup), mesh_, pipeline_options(), example()),
@@ -146,6 +156,7 @@ class TrainingRun {
     Metrics metrics(rank_zero() ? options_.metrics : "", !options_.load.empty());
     if (rank_zero()) progress_ = std::make_unique<Progress>(trainer.steps_done(), total);
     introduce(total);
+    TraceReport traced(dev_, mesh_.world(), options_.trace);
     report_transports();
     evaluate(trainer, metrics, "at the start");
 
@@ -157,6 +168,7 @@ class TrainingRun {
       if (!under_way) return;
       const auto report = trainer.finish(*under_way);
       under_way.reset();
+      traced.settle();
       const auto now = std::chrono::steady_clock::now();
       const std::chrono::duration<double> taken = now - since;
       since = now;
@@ -168,11 +180,12 @@ class TrainingRun {
     };
     while (trainer.steps_done() < total) {
       const auto plan = resident_ ? resident_->plan() : loader_.plan();
-      const auto batches = resident_ ? resident_->next() : loader_.next();
+      const auto batches = next_batches();
       auto ticket = trainer.start(batches, plan.micro_batches());
       finish();
       under_way = std::move(ticket);
       samples_under_way = plan.samples;
+      traced.step_started();
       const auto step = trainer.steps_done();
       const bool last = step == total;
       const bool evaluates = options_.evaluate_every > 0 && step % options_.evaluate_every == 0;
@@ -186,6 +199,7 @@ class TrainingRun {
     if (rank_zero()) progress_->finish();
     evaluate(trainer, metrics, "at the end");
     if (!options_.save.empty()) save(checkpoint, trainer);
+    traced.end([&](const std::string& line) { say(line); }, metrics);
   }
 
  private:
@@ -236,7 +250,8 @@ class TrainingRun {
             .loss_scale = {.dynamic = half, .initial = half ? 65536.0 : 1.0},
             .seed = options_.seed,
             // Collectives cannot be recorded yet: their time limits are watched by the host.
-            .record = options_.cuda_graphs && options_.mesh.size() == 1};
+            // Nor is seen what happens when in a step that runs as one piece.
+            .record = options_.cuda_graphs && options_.mesh.size() == 1 && !dev_.trace()};
   }
   [[nodiscard]] std::int64_t total_steps() {
     if (options_.steps > 0) return options_.steps;
@@ -295,6 +310,11 @@ class TrainingRun {
     if (rank_zero())
       for (const auto& line : report.lines()) say(line);
     report.check_bandwidth(options_.min_bandwidth_gb_s * 1e9);
+  }
+
+  [[nodiscard]] std::vector<dhp::MicroBatch<Dev>> next_batches() {
+    const auto scope = dev_.scope("next batches");
+    return resident_ ? resident_->next() : loader_.next();
   }
 
   template <class T>

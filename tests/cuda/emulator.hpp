@@ -41,6 +41,14 @@ class Emulated {
   /// The bits of every byte of fresh memory: NaN as f64, f32, bf16 and f16.
   static constexpr int poison = 0xff;
 
+  /// It keeps no trace.
+  std::shared_ptr<dhp::Trace> trace() const { return {}; }
+  dhp::TraceMoment moment() const { return {}; }
+  template <class... Arguments>
+  dhp::TraceScope<Emulated> scope(const Arguments&... arguments) {
+    return dhp::TraceScope<Emulated>(*this, arguments...);
+  }
+
   std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     // Exactly as large as asked for, so that AddressSanitizer sees what is beyond.
     constexpr std::align_val_t alignment{256};

@@ -1,12 +1,10 @@
-// Aborted: what the other ranks end with when one has failed; and how a message names the place of a call.
+// Aborted: what the other ranks end with when one has failed.
 #pragma once
 
-#include <dhp/comm/communicator.hpp>
 #include <dhp/core/error.hpp>
 
 #include <source_location>
 #include <string>
-#include <string_view>
 
 namespace dhp {
 
@@ -18,11 +16,5 @@ class Aborted : public Error {
                    std::source_location where = std::source_location::current())
       : Error(sentence, where) {}
 };
-
-/// "trainer.hpp:120"
-[[nodiscard]] inline std::string to_text(const CallSite& where) {
-  const std::string_view file(where.file_name());
-  return concat(file.substr(file.rfind('/') + 1), ":", where.line());
-}
 
 }  // namespace dhp

@@ -3,7 +3,6 @@
 // numbers. For the search of such a mistake: each call costs one small collective more, and a device waits for it.
 #pragma once
 
-#include <dhp/comm/aborted.hpp>
 #include <dhp/comm/comm.hpp>
 #include <dhp/tensor/tensor.hpp>
 

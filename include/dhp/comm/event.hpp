@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <source_location>
 #include <utility>
 
 namespace dhp {
@@ -19,10 +20,13 @@ class Event {
  public:
   Event() = default;  ///< done already
 
-  /// An event that a progress thread completes.
-  [[nodiscard]] static Event pending() {
+  /// An event that a progress thread completes: of this operation, called at this place.
+  [[nodiscard]] static Event pending(const char* operation = "collective",
+                                     std::source_location where = std::source_location::current()) {
     Event event;
     event.state_ = std::make_shared<State>();
+    event.state_->operation = operation;
+    event.state_->where = where;
     return event;
   }
   /// By whoever made it pending: it is done, or has failed with `error`.
@@ -48,8 +52,12 @@ class Event {
     state_->changed.wait(lock, [this] { return state_->done; });
     if (state_->error) std::rethrow_exception(state_->error);
   }
-  /// Work issued on `dev` from now on comes after the collective: here that is wait().
-  void wait(Dev&) const { wait(); }
+  /// Work issued on `dev` from now on comes after the collective: here that is wait(), which the device's trace shows.
+  void wait(Dev& dev) const {
+    if (!state_) return;
+    const auto scope = dev.scope(state_->operation, state_->where);
+    wait();
+  }
 
  private:
   struct State {
@@ -57,6 +65,8 @@ class Event {
     std::condition_variable changed;
     bool done = false;
     std::exception_ptr error;
+    const char* operation = "";
+    std::source_location where;
   };
   std::shared_ptr<State> state_;
 };

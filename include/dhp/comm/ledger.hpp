@@ -2,7 +2,7 @@
 // place in the source and what it waits for. It is what a rank says of itself when something hangs.
 #pragma once
 
-#include <dhp/comm/aborted.hpp>
+#include <dhp/comm/communicator.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -4,6 +4,7 @@
 // other one, with the place of its call.
 #pragma once
 
+#include <dhp/comm/aborted.hpp>
 #include <dhp/comm/referee.hpp>
 #include <dhp/comm/store.hpp>
 

@@ -66,6 +66,16 @@ class Progress {
 
  private:
   enum class Operation { all_reduce, reduce_scatter, all_gather, broadcast, all_to_all };
+  [[nodiscard]] static const char* name_of(Operation operation) {
+    switch (operation) {
+      case Operation::all_reduce: return "all_reduce";
+      case Operation::reduce_scatter: return "reduce_scatter";
+      case Operation::all_gather: return "all_gather";
+      case Operation::broadcast: return "broadcast";
+      case Operation::all_to_all: return "all_to_all";
+    }
+    return "?";
+  }
   struct Job {
     Operation operation;
     Dev* dev;
@@ -78,7 +88,7 @@ class Progress {
   };
 
   Event<Dev> issue(Job job) {
-    auto event = Event<Dev>::pending();
+    auto event = Event<Dev>::pending(name_of(job.operation), job.where);
     job.event = event;
     {
       const std::lock_guard lock(state_->mutex);

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <concepts>
+#include <source_location>
 #include <string>
 #include <string_view>
 
@@ -31,6 +32,15 @@ void append_text(std::string& out, Number part) {
   char digits[64];
   const auto end = std::to_chars(digits, digits + sizeof digits, part).ptr;  // shortest exact form
   out.append(digits, end);
+}
+
+/// A place in the source, for messages: "trainer.hpp:120"
+[[nodiscard]] inline std::string to_text(const std::source_location& where) {
+  const std::string_view file(where.file_name());
+  std::string text(file.substr(file.rfind('/') + 1));
+  text += ':';
+  append_text(text, where.line());
+  return text;
 }
 
 /// A type joins in by providing `std::string to_text(const T&)` in its own namespace.

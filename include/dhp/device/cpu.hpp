@@ -2,6 +2,7 @@
 // freed blocks are kept for reuse, because fresh pages from the system cost more than most ops.
 #pragma once
 
+#include <dhp/core/trace.hpp>
 #include <dhp/device/device.hpp>
 #include <dhp/device/out_of_memory.hpp>
 #include <dhp/device/thread_pool.hpp>
@@ -66,6 +67,7 @@ class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
 
 struct CpuOptions {
   int threads = 1;  ///< threads that share the tiles of one op; never changes a bit of a result
+  std::shared_ptr<Trace> trace{};  ///< of the rank; null: none
 };
 
 /// One rank's Cpu: movable, not copyable; used by one thread at a time. Its memory may be freed anywhere.
@@ -75,7 +77,8 @@ class Cpu {
 
   explicit Cpu(CpuOptions options = {})
       : memory_(std::make_shared<CpuMemory>()),
-        pool_(std::make_unique<ThreadPool>(options.threads)) {}
+        pool_(std::make_unique<ThreadPool>(options.threads)),
+        trace_(std::move(options.trace)) {}
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return memory_->allocate(bytes);
@@ -99,6 +102,16 @@ class Cpu {
   }
   void synchronize() {}
 
+  /// Null where nobody asks what was done when.
+  [[nodiscard]] const std::shared_ptr<Trace>& trace() const { return trace_; }
+  /// Now, for the trace.
+  [[nodiscard]] TraceMoment moment() const { return trace_->now_s(); }
+  /// A span of the trace, until what it returns goes; arguments as TraceScope's.
+  template <class... Arguments>
+  [[nodiscard]] TraceScope<Cpu> scope(const Arguments&... arguments) {
+    return TraceScope<Cpu>(*this, arguments...);
+  }
+
   [[nodiscard]] int threads() const { return pool_->size(); }
 
   /// body(tile) for each of `tiles` tiles, shared by the pool.
@@ -120,6 +133,7 @@ class Cpu {
  private:
   std::shared_ptr<CpuMemory> memory_;
   std::unique_ptr<ThreadPool> pool_;
+  std::shared_ptr<Trace> trace_;
 };
 
 static_assert(Device<Cpu>);

@@ -3,6 +3,7 @@
 // read it; kernels come with dhp/cuda.cuh.
 #pragma once
 
+#include <dhp/device/cuda_clock.hpp>
 #include <dhp/device/cuda_graph.hpp>
 #include <dhp/device/cuda_libraries.hpp>
 #include <dhp/device/cuda_memory.hpp>
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <typeindex>
 #include <typeinfo>
@@ -27,6 +29,7 @@ struct CudaOptions {
   bool deterministic = false;  ///< libraries give the same bits in every run and on every like GPU
   /// A file that keeps which algorithm was the fastest; where empty, what DHP_PLAN_CACHE names, if anything.
   std::string plan_cache{};
+  std::shared_ptr<Trace> trace{};  ///< of the rank; null: none
 };
 
 /// What cuda/ keeps with a device from call to call: plans, chosen algorithms.
@@ -92,6 +95,7 @@ class Cuda {
     cublas_ = std::make_unique<CublasHandle>();
     cudnn_ = std::make_unique<CudnnHandle>(stream_->get());
     workspace_ = memory_->allocate(options.workspace_bytes);
+    if (options_.trace) clock_.emplace(*options_.trace, stream_->get());
   }
   Cuda(Cuda&&) noexcept = default;
   Cuda& operator=(Cuda&&) noexcept = default;
@@ -183,8 +187,35 @@ class Cuda {
   }
   [[nodiscard]] bool recording() const { return recording_; }
 
-  /// A span of this name for profilers, until what it returns goes.
-  [[nodiscard]] CudaScope scope(const std::string& name) const { return CudaScope(name); }
+  /// Null where nobody asks what was done when.
+  [[nodiscard]] const std::shared_ptr<Trace>& trace() const { return options_.trace; }
+  /// The point that the stream is at now, for the trace.
+  [[nodiscard]] TraceMoment moment() const {
+    check_not_recording("a point of a trace");
+    return clock_->moment(stream());
+  }
+  class Scope {
+   public:
+    template <class... Arguments>
+    explicit Scope(Cuda& dev, const Arguments&... arguments)
+        : profilers_(name_of(arguments...)), trace_(dev, arguments...) {}
+
+   private:
+    static std::string name_of(const std::string& name, TraceKind = TraceKind::work) {
+      return name;
+    }
+    static std::string name_of(const char* name, std::int64_t number, TraceKind = TraceKind::work) {
+      return concat(name, ' ', number);
+    }
+    static std::string name_of(const char* name, const std::source_location&) { return name; }
+    CudaScope profilers_;
+    TraceScope<Cuda> trace_;
+  };
+  /// A span for profilers and of the trace, until what it returns goes; arguments as TraceScope's.
+  template <class... Arguments>
+  [[nodiscard]] Scope scope(const Arguments&... arguments) {
+    return Scope(*this, arguments...);
+  }
 
   [[nodiscard]] int number() const { return options_.device; }
   [[nodiscard]] const cudaDeviceProp& properties() const { return properties_; }
@@ -222,6 +253,7 @@ class Cuda {
   std::unique_ptr<CudnnHandle> cudnn_;
   std::shared_ptr<std::byte> workspace_;
   bool recording_ = false;
+  std::optional<CudaClock> clock_;                             // of the trace
   std::map<std::type_index, std::unique_ptr<CudaKept>> kept_;  // goes before what it was made with
 };
 

@@ -2,12 +2,14 @@
 // every op; ops find their implementation for a device by argument-dependent lookup.
 #pragma once
 
+#include <dhp/core/trace.hpp>
 #include <dhp/core/types.hpp>
 
 #include <concepts>
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -52,7 +54,8 @@ class HostCopy {
 
 /// A device hands out memory (64-byte aligned, uninitialised, returned when the last owner goes),
 /// copies between host and itself, and can be waited for. Copies are ordered after earlier work of the
-/// device; copy_to_host returns when the bytes are there, start_copy_to_host at once.
+/// device; copy_to_host returns when the bytes are there, start_copy_to_host at once. scope("forward", 3) is a span
+/// of its trace, where it has one.
 template <class Dev>
 concept Device = requires(Dev& dev, std::size_t bytes, std::byte* to, const std::byte* from) {
   { dev.allocate(bytes) } -> std::same_as<std::shared_ptr<std::byte>>;
@@ -62,6 +65,11 @@ concept Device = requires(Dev& dev, std::size_t bytes, std::byte* to, const std:
   {dev.copy(to, from, bytes)};
   {dev.fill_zero(to, bytes)};
   {dev.synchronize()};
+  { dev.trace() } -> std::convertible_to<std::shared_ptr<Trace>>;
+  { dev.moment() } -> std::same_as<TraceMoment>;
+  {dev.scope(std::string())};
+  {dev.scope("", 0, TraceKind::work)};
+  {dev.scope("", std::source_location())};
   { Dev::host_accessible } -> std::convertible_to<bool>;
 };
 

@@ -56,13 +56,6 @@ class NotFinite : public Error {
   std::string what_;
 };
 
-/// A named span for profilers, where the device has such.
-template <class Dev>
-[[nodiscard]] auto scope_of(Dev& dev, const std::string& name) {
-  if constexpr (requires { dev.scope(name); }) return dev.scope(name);
-  else return 0;
-}
-
 /// A layer of any type, with a name for messages.
 template <class Dev>
 class AnyLayer {
@@ -92,7 +85,7 @@ class AnyLayer {
  private:
   template <class Body>
   Tensor<Dev> named(Dev& dev, const char* what, const Tape<Dev>& tape, Body body) {
-    [[maybe_unused]] const auto scope = scope_of(dev, name_);
+    [[maybe_unused]] const auto scope = dev.scope(name_);
     Tensor<Dev> result;
     try {
       result = body();

@@ -215,6 +215,7 @@ class PipelineParallel {
                                                      .find_nonfinite = run.step->find_nonfinite,
                                                      .equal_shares = run.step->equal_shares})
                        .first->second;
+    const auto scope = dev.scope("forward", action.micro_batch);
     Tensor<Dev> x;
     if (part == 0) {
       x = of.input.share();
@@ -240,6 +241,7 @@ class PipelineParallel {
   /// says. after(layer) is called when a layer is done.
   template <class After>
   void backward_pass(Dev& dev, const Action& action, Run& run, Flight& flight, After&& after) {
+    const auto scope = dev.scope("backward", action.micro_batch);
     const int part = part_number(action.chunk);
     const auto& of = batch(run, action.micro_batch);
     Tensor<Dev> dy;
@@ -274,6 +276,7 @@ class PipelineParallel {
   }
   template <class Ready>
   void backward_weight(Dev& dev, const Action& action, Run& run, Ready& ready) {
+    const auto scope = dev.scope("weight gradients", action.micro_batch);
     auto flight = run.flights.extract({action.chunk, action.micro_batch});
     for (auto& work : flight.mapped().deferred) work(dev);
     const int part = part_number(action.chunk);

@@ -118,6 +118,7 @@ class Trainer {
   /// The terms over a held-out set, of which this replica was dealt `batches`; replicas may have unequal
   /// numbers of them. Collective over the mesh; the same at any layout.
   GlobalLoss evaluate(std::span<const MicroBatch<Dev>> batches) {
+    const auto scope = dev_.scope("evaluation");
     const auto micro_batches = count_micro_batches(dev_, mesh_, batches.size());
     const Step<Dev> step{.batches = batches, .seed = options_.seed};
     const auto losses =
@@ -152,6 +153,7 @@ class Trainer {
  private:
   /// Everything that happens on the device; the host waits for nothing.
   Tensor<Dev> run(const Step<Dev>& step, std::int64_t micro_batches) {
+    const auto scope = dev_.scope("step", step.number + std::int64_t{1}, TraceKind::step);
     auto& store = model_.store();
     store.zero_gradients(dev_);
     auto shared = step;
@@ -161,6 +163,7 @@ class Trainer {
     const auto squares = norms_.gradient_squares(dev_, store);
     judge_step(dev_, {.clip = options_.clip, .loss_scale = options_.loss_scale}, losses.view(),
                squares.view(), state_.mut());
+    const auto update = dev_.scope("optimizer");
     optimizer_.step(dev_, squares.view(), state_.view());
     apply_running_statistics(dev_, store, options_.batch_norm_momentum, micro_batches,
                              state_.view());

@@ -1,0 +1,95 @@
+// What --trace gives: a file of what every rank did when, and in the end a few lines that say how long steps stood
+// still for communication.
+#pragma once
+
+#include <dhp/comm/clock_offset.hpp>
+#include <dhp/comm/host_name.hpp>
+#include <dhp/comm/trace_file.hpp>
+
+#include "progress.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+/// Does nothing on a device that has no trace.
+template <class Dev>
+class TraceReport {
+ public:
+  /// Collective. Where the file cannot be written, that is said now.
+  TraceReport(Dev& dev, dhp::Comm<Dev> world, std::string path)
+      : dev_(dev), world_(std::move(world)), path_(std::move(path)) {
+    if (!dev_.trace()) return;
+    if (world_.rank() == 0)
+      dhp::write_trace(dev_, dhp::Comm<Dev>(), dhp::Trace(), path_, dhp::host_name(), 0);
+    clock_offset_s_ = dhp::clock_offset_s(dev_, world_, [&] { return dev_.trace()->now_s(); });
+  }
+
+  /// A step has been issued, and the device may still be busy with it.
+  void step_started() {
+    if (dev_.trace()) under_way_ = dev_.trace()->size();
+  }
+  /// The device has come to the end of that step.
+  void settle() {
+    if (dev_.trace()) dev_.trace()->settle(under_way_);
+  }
+
+  /// Writes the file; rank 0 says what is in it. Collective.
+  template <class Say>
+  void end(Say say, Metrics& metrics) {
+    if (!dev_.trace()) return;
+    const auto& trace = *dev_.trace();
+    const auto exposure = dhp::exposure_of(trace);
+    const auto shares = gathered(exposure.share());
+    dhp::write_trace(dev_, world_, trace, path_, dhp::host_name(), clock_offset_s_);
+    if (world_.rank() != 0) return;
+    const auto least = std::min_element(shares.begin(), shares.end());
+    const auto most = std::max_element(shares.begin(), shares.end());
+    const double mean =
+        std::accumulate(shares.begin(), shares.end(), 0.0) / static_cast<double>(shares.size());
+    say(dhp::concat("exposed communication: ", percent(mean), " of a step, from ", percent(*least),
+                    " on rank ", least - shares.begin(), " to ", percent(*most), " on rank ",
+                    most - shares.begin(), "; ", exposure.steps, " steps are in the trace ",
+                    path_));
+    for (const auto& [call, seconds] : largest(exposure.exposed_by))
+      say(dhp::concat("  rank 0 waits ", percent(seconds / exposure.steps_s), " for ", call));
+    if (trace.left_out() > 0)
+      say(dhp::concat("  the trace was full then: ", trace.left_out(),
+                      " later spans of rank 0 are not in it"));
+    metrics.write({{"exposed_communication", mean}});
+  }
+
+ private:
+  [[nodiscard]] static std::string percent(double share) {
+    return short_number(share * 100) + " %";
+  }
+  [[nodiscard]] std::vector<double> gathered(double value) {
+    const auto mine = dhp::Tensor<Dev>::from_host(dev_, dhp::Shape{1}, std::vector<double>{value});
+    auto all = dhp::Tensor<Dev>::zeros(dev_, dhp::DType::f64, dhp::Shape{world_.size()});
+    world_.all_gather(dev_, mine, all.mut()).wait(dev_);
+    return all.template to_host<double>(dev_);
+  }
+  /// The largest first, and not more than a few.
+  [[nodiscard]] static std::vector<std::pair<std::string, double>> largest(
+      const std::map<std::string, double>& seconds) {
+    std::vector<std::pair<std::string, double>> sorted(seconds.begin(), seconds.end());
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    if (sorted.size() > 5) sorted.resize(5);
+    return sorted;
+  }
+
+  Dev& dev_;
+  dhp::Comm<Dev> world_;
+  std::string path_;
+  double clock_offset_s_ = 0;  // of the trace's clock to rank 0's
+  std::size_t under_way_ =
+      0;  // spans of the trace, up to the end of the step that was started last
+};
+
+}  // namespace examples

@@ -1,0 +1,42 @@
+// clock_offset: how far a rank's clock is ahead of rank 0's, so that times of several machines can stand side by side.
+#pragma once
+
+#include <dhp/comm/comm.hpp>
+#include <dhp/tensor/tensor.hpp>
+
+#include <limits>
+#include <vector>
+
+namespace dhp {
+
+/// Seconds; 0 on rank 0. now(): a clock that runs on all ranks at the same rate, in seconds. Collective. Of several
+/// round trips the shortest counts, and its middle is taken for the time of the answer (RFC 5905, section 8): the
+/// error is at most half of that trip.
+template <class Dev, class Now>
+[[nodiscard]] double clock_offset_s(Dev& dev, Comm<Dev>& comm, Now now,
+                                    CallSite where = CallSite::current()) {
+  constexpr int trips = 8;
+  auto message = Tensor<Dev>::zeros(dev, DType::f64, Shape{1});
+  double offset_s = 0;
+  double shortest_s = std::numeric_limits<double>::infinity();
+  for (int rank = 1; rank < comm.size(); ++rank)
+    for (int trip = 0; trip < trips; ++trip)
+      if (comm.rank() == 0) {
+        comm.recv(dev, message.mut(), rank, where);
+        dev.synchronize();
+        const auto answer = Tensor<Dev>::from_host(dev, Shape{1}, std::vector<double>{now()});
+        comm.send(dev, answer.view(), rank, where);
+      } else if (comm.rank() == rank) {
+        const double start_s = now();
+        comm.send(dev, message.view(), 0, where);
+        comm.recv(dev, message.mut(), 0, where);
+        const double zero_s = message.template to_host<double>(dev)[0];
+        const double end_s = now();
+        if (end_s - start_s >= shortest_s) continue;
+        shortest_s = end_s - start_s;
+        offset_s = (start_s + end_s) / 2 - zero_s;
+      }
+  return offset_s;
+}
+
+}  // namespace dhp

@@ -1,0 +1,119 @@
+#include <dhp/core/trace.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <thread>
+
+namespace {
+
+using dhp::Trace;
+using dhp::TraceKind;
+using dhp::TraceMoment;
+using dhp::TraceSpan;
+
+TraceSpan span(TraceKind kind, double start_s, double end_s, std::string name = "all_reduce") {
+  return {.kind = kind, .name = std::move(name), .start = start_s, .end = end_s};
+}
+
+// A device whose time is what the test says.
+struct Clockwork {
+  std::shared_ptr<Trace> given{};
+  double now_s = 0;
+  const std::shared_ptr<Trace>& trace() const { return given; }
+  TraceMoment moment() const { return now_s; }
+};
+using Scope = dhp::TraceScope<Clockwork>;
+
+TEST_CASE("trace: scopes become spans, and none where there is no trace") {
+  Clockwork dev;
+  { const Scope nothing(dev, "forward", 1); }
+  dev.given = std::make_shared<Trace>();
+  {
+    const Scope step(dev, "step", 7, TraceKind::step);
+    dev.now_s = 1;
+    {
+      const Scope layer(dev, std::string("conv1"));
+      dev.now_s = 3;
+    }
+    const Scope wait(dev, "recv", std::source_location::current());
+    dev.now_s = 4;
+  }
+  const auto spans = dev.given->spans();
+  REQUIRE(spans.size() == 3);
+  CHECK(spans[0].name == "conv1");
+  CHECK(spans[0].kind == TraceKind::work);
+  CHECK(spans[0].start.seconds() == 1);
+  CHECK(spans[0].end.seconds() == 3);
+  CHECK(spans[1].name == "recv");
+  CHECK(spans[1].kind == TraceKind::wait);
+  CHECK(dhp::to_text(spans[1].where).starts_with("trace.cpp:"));
+  CHECK(spans[2].name == "step 7");
+  CHECK(spans[2].kind == TraceKind::step);
+  CHECK(spans[2].duration_s() == 4);
+}
+
+TEST_CASE("trace: moments of a device are asked for once, up to where it has come") {
+  int asked = 0;
+  const auto later = [&](double s) {
+    return TraceMoment(std::function<double()>([&asked, s] {
+      ++asked;
+      return s;
+    }));
+  };
+  Trace trace;
+  for (int at = 0; at < 3; ++at)
+    trace.add({.kind = TraceKind::work, .name = "", .start = later(at), .end = later(at + 0.5)});
+  trace.settle(2);
+  CHECK(asked == 4);
+  trace.settle(2);
+  CHECK(asked == 4);
+  CHECK(trace.spans()[1].duration_s() == 0.5);
+  CHECK(asked == 4);
+  CHECK(trace.spans()[2].start.seconds() == 2);
+  CHECK(asked == 5);
+  trace.settle(100);
+  CHECK(asked == 7);
+}
+
+TEST_CASE("trace: what has no room is counted") {
+  Trace trace(2);
+  for (int at = 0; at < 5; ++at) trace.add(span(TraceKind::work, at, at + 1));
+  CHECK(trace.spans().size() == 2);
+  CHECK(trace.size() == 2);
+  CHECK(trace.left_out() == 3);
+}
+
+TEST_CASE("trace: it knows the thread that does the rank's work") {
+  Trace trace;
+  CHECK(trace.at_work());
+  std::thread([&] { CHECK(!trace.at_work()); }).join();
+  CHECK(trace.add_lane("data") == 0);
+  CHECK(trace.add_lane("tensor") == 1);
+  CHECK(trace.lanes()[1] == "tensor");
+}
+
+TEST_CASE("trace: exposed communication is what steps wait, each second once") {
+  Trace trace;
+  trace.add(span(TraceKind::wait, 0, 9));             // in no step
+  trace.add(span(TraceKind::communication, 10, 13));  // hidden
+  trace.add(span(TraceKind::wait, 11, 12));
+  trace.add(span(TraceKind::wait, 11.25, 11.5, "inside of it"));
+  trace.add(span(TraceKind::wait, 14, 14.5, "recv"));
+  trace.add(span(TraceKind::step, 10, 15, "step 1"));
+  trace.add(span(TraceKind::wait, 16, 17));  // between two steps
+  trace.add(span(TraceKind::wait, 23, 26));  // goes on behind the step
+  trace.add(span(TraceKind::step, 20, 25, "step 2"));
+  const auto found = dhp::exposure_of(trace);
+  CHECK(found.steps == 2);
+  CHECK(found.steps_s == 10);
+  CHECK(found.exposed_s == 3.5);
+  CHECK(found.share() == 0.35);
+  REQUIRE(found.exposed_by.size() == 2);
+  for (const auto& [call, s] : found.exposed_by) CHECK(s == (call.starts_with("recv") ? 0.5 : 3));
+  CHECK(dhp::exposure_of(Trace()).share() == 0);
+}
+
+}  // namespace
