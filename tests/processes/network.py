@@ -2,11 +2,17 @@
 is in the namespace of this process, which shares nothing with the machine's network. All of it is gone when the
 processes in it are, however they end: nothing has a name outside."""
 
+import collections
+import fcntl
 import os
+import select
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 
 INSIDE = "INSIDE_A_NETWORK_OF_ITS_OWN"
 NAMES = ["first", "second", "third", "fourth"]
@@ -56,18 +62,67 @@ def configure(lines, inside=()):
     subprocess.run([*inside, "ip", "-batch", "-"], input="\n".join(lines) + "\n", text=True, check=True)
 
 
+class Wire(threading.Thread):
+    """Carries packets between hosts whose network cards are TUN devices, each a while after it was sent."""
+
+    def __init__(self, delay_s):
+        super().__init__(daemon=True)
+        self.delay_s = delay_s
+        self.ends = {}  # by the address of the host
+        self.done, self.stopped = os.pipe()
+
+    def add(self, name, number):
+        """A card of that name, here: its host is still to get it."""
+        tun, no_header = 1, 0x1000
+        end = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+        fcntl.ioctl(end, 0x400454CA, struct.pack("16sH14x", name.encode(), tun | no_header))  # TUNSETIFF
+        self.ends[bytes(map(int, address(number).split(".")))] = end
+
+    def run(self):
+        sources = [*self.ends.values(), self.done]
+        under_way = collections.deque()  # (when it arrives, where, packet)
+        while True:
+            pause_s = max(0.0, under_way[0][0] - time.monotonic()) if under_way else None
+            for source in select.select(sources, [], [], pause_s)[0]:
+                if source == self.done:
+                    return
+                try:
+                    packet = os.read(source, 65536)
+                except OSError:  # the host is gone
+                    sources.remove(source)
+                    continue
+                to = self.ends.get(packet[16:20]) if packet[0] >> 4 == 4 else None
+                if to is not None:
+                    under_way.append((time.monotonic() + self.delay_s, to, packet))
+            while under_way and under_way[0][0] <= time.monotonic():
+                _, to, packet = under_way.popleft()
+                try:
+                    os.write(to, packet)
+                except OSError:  # it is lost, as packets may be
+                    pass
+
+    def stop(self):
+        os.write(self.stopped, b".")
+        self.join()
+        for end in [*self.ends.values(), self.done, self.stopped]:
+            os.close(end)
+
+
 class Network:
-    """Four hosts; their processes are started with prefix(number)."""
+    """Four hosts; their processes are started with prefix(number). delay_s: for every packet from host to host; such
+    a network knows IPv4 only."""
 
     made = 0
 
-    def __init__(self):
+    def __init__(self, delay_s=0):
         Network.made += 1
         self.name = f"n{Network.made}"
         self.hosts = []  # a process in each keeps it
+        self.wire = Wire(delay_s) if delay_s else None
 
     def __enter__(self):
-        configure([f"link add name {self.name} type bridge mcast_snooping 0", f"link set {self.name} up"])
+        if not self.wire:
+            configure([f"link add name {self.name} type bridge mcast_snooping 0", f"link set {self.name} up"])
         for number, name in enumerate(NAMES):
             stay = f"hostname {name} && echo ready && exec sleep infinity"
             host = subprocess.Popen([*WITH_US, "unshare", "--net", "--uts", "sh", "-c", stay], stdout=subprocess.PIPE,
@@ -76,18 +131,29 @@ class Network:
             if host.stdout.readline() != "ready\n":
                 raise AssertionError(f"the host {name} does not start")
             cable = f"{self.name}h{number}"
-            configure([f"link add name {cable} type veth peer name eth0 netns {host.pid}",
-                       f"link set {cable} master {self.name} up"])
-            configure(["link set lo up", f"address add {address(number)}/24 dev eth0",
-                       f"address add {address(number, 6)}/64 dev eth0 nodad", "link set eth0 up"], self.prefix(number))
+            if self.wire:
+                self.wire.add(cable, number)
+                configure([f"link set {cable} netns {host.pid} name eth0"])
+                # Long packets, so that few of them pass through the hands of this process.
+                card = ["link set eth0 mtu 9000 up"]
+            else:
+                configure([f"link add name {cable} type veth peer name eth0 netns {host.pid}",
+                           f"link set {cable} master {self.name} up"])
+                card = [f"address add {address(number, 6)}/64 dev eth0 nodad", "link set eth0 up"]
+            configure(["link set lo up", f"address add {address(number)}/24 dev eth0", *card], self.prefix(number))
+        if self.wire:
+            self.wire.start()
         return self
 
     def __exit__(self, *error):
+        if self.wire:
+            self.wire.stop()
         for host in self.hosts:
             host.kill()
             host.wait()
             host.stdout.close()
-        configure([f"link del {self.name}"])
+        if not self.wire:
+            configure([f"link del {self.name}"])
 
     def prefix(self, number):
         """Put before a command, it runs on that host, and not longer than this process."""

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dhp/comm/aborted.hpp>
+#include <dhp/comm/communicator.hpp>
 #include <dhp/comm/signal.hpp>
 
 #include <algorithm>

@@ -1,0 +1,111 @@
+// overlap REDUCER TRACE STEPS: a rank of a job of replicas that compute by sleeping: layers of as many parameters each,
+// so that every layer is one bucket of the reducer ("bucketed"), or all together are summed afterwards ("plain").
+// Rank 0 writes the trace of all.
+#include <dhp/comm/clock_offset.hpp>
+#include <dhp/comm/launch_gloo.hpp>
+#include <dhp/comm/trace_file.hpp>
+#include <dhp/comm/traced.hpp>
+#include <dhp/cpu.hpp>
+#include <dhp/nn/mean_squared_error.hpp>
+#include <dhp/optim/sgd.hpp>
+#include <dhp/parallel/data.hpp>
+#include <dhp/parallel/pipeline.hpp>
+#include <dhp/train/trainer.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+namespace {
+
+using namespace dhp;
+
+constexpr int layers = 10;
+constexpr std::int64_t elements = 1 << 17;  // of a layer's gradient: half a MiB
+constexpr double forward_ms = 30, backward_ms = 90;
+
+/// y = x, after a while.
+class Sleeper {
+ public:
+  Sleeper(Build<Cpu>& build, const std::string& name)
+      : weight_(build.parameter({.name = name, .shape = Shape{elements}})) {}
+  Tensor<Cpu> forward(Cpu&, Tensor<Cpu> x, Tape<Cpu>&) {
+    sleep(forward_ms);
+    return x;
+  }
+  Tensor<Cpu> backward(Cpu& dev, Tensor<Cpu> dy, Tape<Cpu>&) {
+    sleep(backward_ms);
+    weight_->accumulate(dev, [&](View<Cpu> gradient, double) { fill(dev, gradient, 1e-6); });
+    return dy;
+  }
+  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Cpu>&) const { return in; }
+  [[nodiscard]] double flops(const Shape&, const MicroBatch<Cpu>&) const { return 1; }
+  void parameters(ParameterList<Cpu>& out) const { out.push_back(weight_); }
+
+ private:
+  static void sleep(double ms) {
+    std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms));
+  }
+  Parameter<Cpu> weight_;
+};
+
+MicroBatch<Cpu> batch(Cpu& dev, std::int64_t index) {
+  MicroBatch<Cpu> made;
+  made.index = index;
+  made.first_sample = index;
+  made.samples = 1;
+  made.input = Tensor<Cpu>::zeros(dev, DType::f32, {1, 1});
+  made.side.emplace_back("targets", Tensor<Cpu>::zeros(dev, DType::f32, {1, 1}));
+  made.counts = {{"elements", 1}};
+  return made;
+}
+
+void train(const std::string& reducer, const std::string& path, int steps, Comm<Cpu> plain_world) {
+  Cpu dev({.trace = std::make_shared<Trace>()});
+  auto world = Comm<Cpu>::of(TracedComm<Cpu>(dev, plain_world));
+  Mesh<Cpu> mesh(world, {.data = world.size()});
+  Build<Cpu> build;
+  Model<Cpu> model;
+  for (int layer = 0; layer < layers; ++layer) {
+    const auto name = concat("layer ", layer);
+    model.add(name, Sleeper(build, name));
+  }
+  model.loss = MeanSquaredError<Cpu>();
+  PipelineParallel<Cpu> stage(dev, std::move(model), mesh, {}, batch(dev, 0));
+  ReducerChoice choice = Plain{};
+  if (reducer == "bucketed") choice = Bucketed{.bytes = elements * sizeof(float)};
+  else check(reducer == "plain", "there is no reducer ", reducer);
+  DataParallel replicas(dev, stage, mesh.data(), choice);
+  Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
+  Sgd<Cpu> optimizer(dev, stage.store(), {});
+  Trainer trainer(dev, replicas, mesh, optimizer, norms, {.learning_rate = {.peak = 0.01}});
+  const double offset_s = clock_offset_s(dev, world, [&] { return dev.trace()->now_s(); });
+  std::vector<MicroBatch<Cpu>> mine;
+  mine.push_back(batch(dev, world.rank()));
+  for (int step = 0; step < steps; ++step) (void)trainer.step(mine, world.size());
+  write_trace(dev, plain_world, *dev.trace(), path, "", offset_s);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  try {
+    check(count == 4, "overlap REDUCER TRACE STEPS");
+    const auto me = ProcessRank::from_environment();
+    check(me.has_value(), "no launcher has started this");
+    run_process_rank(
+        *me, connect_gloo,
+        [&](Comm<Cpu> world) {
+          train(arguments[1], arguments[2], std::atoi(arguments[3]), std::move(world));
+        },
+        {.timeout_s = 60});
+    return 0;
+  } catch (const Error& error) {
+    std::fprintf(stderr, "error: %s\n", error.sentence().c_str());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+  }
+  return 1;
+}
