@@ -39,19 +39,19 @@ class TraceReport {
     if (dev_.trace()) dev_.trace()->settle(under_way_);
   }
 
-  /// Writes the file; rank 0 says what is in it. Collective.
+  /// Writes the file; rank 0 says what is in it. Gives the exposed share of a step, the mean over the ranks.
+  /// Collective.
   template <class Say>
-  void end(Say say, Metrics& metrics) {
-    if (!dev_.trace()) return;
+  double end(Say say) {
     const auto& trace = *dev_.trace();
     const auto exposure = dhp::exposure_of(trace);
     const auto shares = gathered(exposure.share());
     dhp::write_trace(dev_, world_, trace, path_, dhp::host_name(), clock_offset_s_);
-    if (world_.rank() != 0) return;
     const auto least = std::min_element(shares.begin(), shares.end());
     const auto most = std::max_element(shares.begin(), shares.end());
     const double mean =
         std::accumulate(shares.begin(), shares.end(), 0.0) / static_cast<double>(shares.size());
+    if (world_.rank() != 0) return mean;
     say(dhp::concat("exposed communication: ", percent(mean), " of a step, from ", percent(*least),
                     " on rank ", least - shares.begin(), " to ", percent(*most), " on rank ",
                     most - shares.begin(), "; ", exposure.steps, " steps are in the trace ",
@@ -61,7 +61,7 @@ class TraceReport {
     if (trace.left_out() > 0)
       say(dhp::concat("  the trace was full then: ", trace.left_out(),
                       " later spans of rank 0 are not in it"));
-    metrics.write({{"exposed_communication", mean}});
+    return mean;
   }
 
  private:

@@ -80,6 +80,21 @@ TEST_CASE("traced: every call has a span in the lane of its communicator, and a 
   }
 }
 
+TEST_CASE("traced: lanes are named by the ranks of the world that are in them") {
+  const auto names = on_ranks(4, [](Comm<Cpu>& world, Cpu&) {
+    Cpu dev({.trace = std::make_shared<Trace>()});
+    auto comm = traced(dev, world);
+    auto odd = comm.split(world.rank() % 2, -world.rank());
+    auto again = odd.split(0, odd.rank());
+    for (auto* group : {&again, &comm}) group->barrier();
+    return dev.trace()->lanes();
+  });
+  for (std::size_t rank = 0; rank < 4; ++rank)
+    CHECK(names[rank] ==
+          std::vector<std::string>{concat("group 3: ranks ", rank % 2, " and ", rank % 2 + 2),
+                                   "group 1: ranks 0, 1, 2 and 3"});
+}
+
 TEST_CASE("traced: what overlaps is no wait until its event is waited for") {
   constexpr double sleep_s = 0.2;
   const auto all = spans_of(2, [](Comm<Cpu>& world, Cpu& dev) {

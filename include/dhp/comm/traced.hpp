@@ -3,11 +3,15 @@
 #pragma once
 
 #include <dhp/comm/comm.hpp>
+#include <dhp/comm/rank_list.hpp>
+#include <dhp/tensor/tensor.hpp>
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace dhp {
 
@@ -61,7 +65,7 @@ class TracedComm {
  public:
   /// dev has a trace; it must outlive this and all that is split off it.
   TracedComm(Dev& dev, Comm<Dev> comm)
-      : TracedComm(dev, std::move(comm), std::make_shared<int>(0)) {}
+      : TracedComm(dev, comm, std::make_shared<int>(0), comm.rank()) {}
 
   [[nodiscard]] int rank() const { return comm_.rank(); }
   [[nodiscard]] int size() const { return comm_.size(); }
@@ -108,17 +112,31 @@ class TracedComm {
     end(*dev_, std::move(span));
   }
   [[nodiscard]] TracedComm split(int color, int key, CallSite where = CallSite::current()) {
-    return TracedComm(*dev_, comm_.split(color, key, where), groups_);
+    return TracedComm(*dev_, comm_.split(color, key, where), groups_, world_rank_);
   }
   void abort(const std::string& message) { comm_.abort(message); }
 
  private:
-  TracedComm(Dev& dev, Comm<Dev> comm, std::shared_ptr<int> groups)
-      : dev_(&dev), comm_(std::move(comm)), groups_(std::move(groups)), group_(++*groups_) {}
+  TracedComm(Dev& dev, Comm<Dev> comm, std::shared_ptr<int> groups, int world_rank)
+      : dev_(&dev),
+        comm_(std::move(comm)),
+        groups_(std::move(groups)),
+        world_rank_(world_rank),
+        name_(concat("group ", ++*groups_, ": ", rank_list(members()))) {}
+
+  // By their numbers in the world.
+  [[nodiscard]] std::set<int> members() {
+    const auto mine =
+        Tensor<Dev>::from_host(*dev_, Shape{1}, std::vector<std::int32_t>{world_rank_});
+    auto all = Tensor<Dev>::zeros(*dev_, DType::i32, Shape{size()});
+    comm_.all_gather(*dev_, mine, all.mut()).wait(*dev_);
+    const auto ranks = all.template to_host<std::int32_t>(*dev_);
+    return {ranks.begin(), ranks.end()};
+  }
 
   [[nodiscard]] TraceSpan begin(Dev& dev, const char* name, std::size_t bytes,
                                 const CallSite& where) {
-    if (!lane_) lane_ = dev_->trace()->add_lane(concat("group ", group_, " of ", size(), " ranks"));
+    if (!lane_) lane_ = dev_->trace()->add_lane(name_);
     return {.kind = TraceKind::communication,
             .name = name,
             .start = dev.moment(),
@@ -148,7 +166,8 @@ class TracedComm {
   Dev* dev_;
   Comm<Dev> comm_;
   std::shared_ptr<int> groups_;  // how many there are
-  int group_;
+  int world_rank_;
+  std::string name_;
   std::optional<int> lane_;
 };
 
