@@ -82,6 +82,15 @@ std::string sum_over(ncclComm_t hosts, int n, int rank) {
   return code == ncclSuccess && value == n * (n + 1) / 2 ? "" : "the host's own sum is wrong; ";
 }
 
+// What docs/gpu.md shows: a sum over the ranks, with everything that the host program has already.
+double sum_of_ranks(double mine, cudaStream_t stream, dhp::CudaAllocator pool, ncclComm_t comm) {
+  auto world = dhp::nccl_world(comm, {.timeout_s = 60});
+  dhp::Cuda dev({.stream = stream, .allocator = std::move(pool)});
+  auto x = dhp::Tensor<dhp::Cuda>::from_host(dev, {1}, std::vector<double>{mine});
+  world.all_reduce(dev, x.mut()).wait();
+  return x.to_host<double>(dev)[0];
+}
+
 }  // namespace
 
 TEST_CASE("guest fake: work is ordered on the host's stream, which stays the host's") {
@@ -210,6 +219,18 @@ TEST_CASE(
       for (const auto& text : wrong) CHECK(text == "");
     }
   CHECK(fake::comms.load() == 0);
+}
+
+TEST_CASE(
+    "guest fake: stream, memory and communicator of the host's together, as docs/gpu.md has it") {
+  const auto wrong = with_host_comms(2, true, [&](ncclComm_t hosts, int rank) {
+    HostMemory memory;
+    const auto stream = new_stream();
+    const double sum = sum_of_ranks(rank + 0.5, stream, memory.allocator(), hosts);
+    cudaStreamDestroy(stream);
+    return std::string(sum == 2 && memory.freed.size() == memory.given.size() ? "" : "wrong");
+  });
+  for (const auto& text : wrong) CHECK(text == "");
 }
 
 TEST_CASE(
