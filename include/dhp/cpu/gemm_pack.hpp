@@ -11,6 +11,11 @@
 #include <new>
 #include <utility>
 
+#ifdef __CUDACC__
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 1675  // nvcc does not know "GCC unroll", and hands it on to who does
+#endif
+
 namespace dhp::cpu {
 
 /// A Source of T hands out runs of a matrix: `const T* run(line, first, count, scratch)` returns
@@ -175,3 +180,7 @@ void pack_b(const Source& source, std::int64_t column, std::int64_t columns, std
 }
 
 }  // namespace dhp::cpu
+
+#ifdef __CUDACC__
+#pragma nv_diagnostic pop
+#endif
