@@ -34,8 +34,10 @@ namespace detail {
         made.release());  // NCCL may write there as long as the host's communicator lives
     throw;
   }
-  check(code == ncclSuccess, "rank ", rank, ", ", operation, ": NCCL says: ", nccl_says(code));
-  return *made;
+  if (code == ncclSuccess) return *made;
+  const auto text = concat("rank ", rank, ", ", operation, ": NCCL says: ", nccl_says(code));
+  world.abort(text);
+  throw Error(text, where);
 }
 
 }  // namespace detail
