@@ -30,8 +30,8 @@ namespace detail {
           return concat("rank ", rank, " waits in ", operation, " for the ranks of its group");
         });
   } catch (...) {
-    static_cast<void>(
-        made.release());  // NCCL may write there as long as the host's communicator lives
+    // Not freed: NCCL may write there as long as the host's communicator lives.
+    static_cast<void>(made.release());
     throw;
   }
   if (code == ncclSuccess) return *made;
