@@ -40,7 +40,7 @@ list(JOIN includes "" includes)
 file(CONFIGURE OUTPUT ${dir}/extern.hpp CONTENT "#pragma once\n${includes}\n${declarations}" @ONLY)
 
 # An archive and not an object library: programs then carry only the kernels that they call.
-add_library(dhp_precompiled STATIC ${sources})
+add_library(dhp_precompiled STATIC EXCLUDE_FROM_ALL ${sources})
 target_link_libraries(dhp_precompiled PRIVATE dhp_cpu dhp_build)
 target_compile_options(dhp_precompiled
   # Nobody reads errno or floating-point traps; without the two flags loops with a square root or with a

@@ -9,6 +9,7 @@ TEST_CASE("nccl: there is no nccl.h") { MESSAGE("skipped: this build has no NCCL
 
 #else
 #include <dhp/comm/launch_nccl_process.hpp>
+#include <dhp/comm/nccl_guest.hpp>
 #include <tests/comm/nccl_checks.hpp>
 
 #include <csignal>
@@ -104,6 +105,36 @@ TEST_CASE("nccl: in a world of one every collective is the identity") {
   CHECK(message_of([&] { world.all_reduce(dev, x.mut()); }) == "enough");
   CHECK(message_of([&] { (void)nccl_world(dev, 2, 2, new_nccl_id()); }) ==
         "a world of 2 ranks has no rank 2");
+}
+
+TEST_CASE("nccl: a world of a host program's communicator, on its stream and in its memory") {
+  if (no_gpu()) return;
+  cudaStream_t stream = nullptr;
+  check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
+  ncclComm_t hosts = nullptr;
+  check_nccl(ncclCommInitRank(&hosts, 1, new_nccl_id(), 0), "ncclCommInitRank");
+  int blocks = 0;
+  const CudaAllocator ordered{.allocate = [&](std::size_t bytes, cudaStream_t on) -> std::byte* {
+                                void* data = nullptr;
+                                if (cudaMallocAsync(&data, bytes, on) != cudaSuccess)
+                                  return nullptr;
+                                ++blocks;
+                                return static_cast<std::byte*>(data);
+                              },
+                              .free =
+                                  [&](std::byte* data, std::size_t, cudaStream_t on) {
+                                    --blocks;
+                                    quietly(cudaFreeAsync(data, on));
+                                  }};
+  {
+    auto world = nccl_world(hosts, {.timeout_s = 60});
+    check_nccl(ncclCommDestroy(hosts), "ncclCommDestroy");  // is not needed any more
+    Cuda dev({.stream = stream, .allocator = ordered});
+    CHECK(wrong_in(world, dev, DType::f32, 1000) == "");
+    CHECK(blocks == 1);  // the workspace
+  }
+  CHECK(blocks == 0);
+  check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
 }
 
 TEST_CASE("nccl: who does not come is waited for no longer than the time limit") {

@@ -29,9 +29,11 @@ TEST_CASE_TEMPLATE("add, scale and cast agree with the Cpu at any count and addr
       auto a = random_on<T>(gpu, {count}, 1);
       auto b = random_on<T>(gpu, {count}, 2);
       auto y = Tensor<Gpu>(gpu, dtype_of<T>(), {count});
+      const auto factor = Tensor<Gpu>::from_host(gpu, Shape{1}, std::vector<double>{3.0});
       gpu.fill_zero(y.mut().bytes(), y.size_bytes());
       add(gpu, from(a, skip), from(b, skip), from(y, skip));
       scale(gpu, 0.5, from(y, skip));
+      scale_by(gpu, 0.5, factor, from(y, skip));
       axpy(gpu, -2.0, from(b, skip), from(y, skip));
 
       const auto left = random_tensor<T>(cpu, {count}, 1);
@@ -41,6 +43,7 @@ TEST_CASE_TEMPLATE("add, scale and cast agree with the Cpu at any count and addr
       add(cpu, left.view().slice(skip, count), right.view().slice(skip, count),
           part(expected.mut()));
       scale(cpu, 0.5, part(expected.mut()));
+      scale(cpu, 1.5, part(expected.mut()));
       axpy(cpu, -2.0, right.view().slice(skip, count), part(expected.mut()));
       CHECK(distance(widened(gpu, y), widened(expected)) <= tolerance<T> * 8);
     }

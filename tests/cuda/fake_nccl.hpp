@@ -74,7 +74,14 @@ using Point = std::shared_ptr<std::atomic<bool>>;
 inline void wait(const Point& point) { point->wait(false); }
 inline void pass(const Point& point) { *point = true, point->notify_all(); }
 
-inline Queue& of(cudaStream_t stream) { return *reinterpret_cast<Queue*>(stream); }
+/// How many of each there are: whose are left?
+inline std::atomic<int> streams = 0, comms = 0, blocks = 0;
+
+inline Queue& of(cudaStream_t stream) {
+  static Queue by_default;
+  return stream == nullptr ? by_default : *reinterpret_cast<Queue*>(stream);
+}
+inline thread_local int current_gpu = 0;
 inline Point& of(cudaEvent_t event) { return *reinterpret_cast<Point*>(event); }
 
 /// What all ranks of a communicator share: what each has brought to each of its steps.
@@ -93,6 +100,10 @@ struct Group {
 }  // namespace fake
 
 struct ncclComm {
+  ncclComm(bool blocks, int gpu) : blocking(blocks), device(gpu) { ++fake::comms; }
+  ~ncclComm() { --fake::comms; }
+  bool blocking;
+  int device;
   std::shared_ptr<fake::Group> group;
   int rank = 0;
   std::uint64_t collectives = 0, splits = 0;
@@ -137,6 +148,7 @@ inline void bring(ncclComm& comm, const std::string& what, std::uint64_t step, G
 /// The launch comes a little later, from another thread; until then the communicator is in progress.
 template <class Launch>
 ncclResult_t in_progress(ncclComm& comm, Launch launch) {
+  if (comm.blocking) return launch();
   if (comm.state == ncclInProgress) return ncclInvalidArgument;
   comm.state = ncclInProgress;
   ++comm.users;
@@ -237,8 +249,8 @@ inline ncclResult_t launch_group() {
 extern "C" {
 // --- CUDA ---
 cudaError_t cudaGetDeviceCount(int* count) { return *count = fake::gpus, cudaSuccess; }
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+cudaError_t cudaSetDevice(int device) { return fake::current_gpu = device, cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) { return *device = fake::current_gpu, cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::memset(properties, 0, sizeof *properties);
   properties->major = 9;
@@ -247,9 +259,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
 const char* cudaGetErrorString(cudaError_t) { return "an error"; }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 cudaError_t cudaMalloc(void** to, size_t bytes) {
+  ++fake::blocks;
   return *to = std::aligned_alloc(256, (bytes + 255) / 256 * 256), cudaSuccess;
 }
-cudaError_t cudaFree(void* old) { return std::free(old), cudaSuccess; }
+cudaError_t cudaFree(void* old) { return --fake::blocks, std::free(old), cudaSuccess; }
 cudaError_t cudaMallocHost(void** to, size_t bytes) { return cudaMalloc(to, bytes); }
 cudaError_t cudaFreeHost(void* old) { return cudaFree(old); }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) { return *free = *total = 0, cudaSuccess; }
@@ -264,9 +277,11 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* made, unsigned) {
   *made = reinterpret_cast<cudaStream_t>(new fake::Queue);
-  return cudaSuccess;
+  return ++fake::streams, cudaSuccess;
 }
-cudaError_t cudaStreamDestroy(cudaStream_t old) { return delete &fake::of(old), cudaSuccess; }
+cudaError_t cudaStreamDestroy(cudaStream_t old) {
+  return --fake::streams, delete &fake::of(old), cudaSuccess;
+}
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return fake::of(stream).drain(), cudaSuccess;
 }
@@ -274,6 +289,15 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   fake::of(stream).put([point = fake::of(event)] { fake::wait(point); });
   return cudaSuccess;
 }
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
+  return cudaErrorNotSupported;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) { return cudaErrorNotSupported; }
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned long long) {
+  return cudaErrorNotSupported;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* made, unsigned) {
   *made = reinterpret_cast<cudaEvent_t>(new fake::Point(std::make_shared<std::atomic<bool>>(true)));
   return cudaSuccess;
@@ -325,9 +349,13 @@ ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
   return *count = comm->group->size, ncclSuccess;
 }
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
+  return *device = comm->device, ncclSuccess;
+}
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id, int rank,
-                                    ncclConfig_t*) {
-  auto* const comm = *made = new ncclComm;
+                                    ncclConfig_t* config) {
+  const bool blocking = config == nullptr || config->blocking != 0;
+  auto* const comm = *made = new ncclComm(blocking, fake::current_gpu);
   {
     const std::lock_guard lock(fake::ids_mutex());
     auto& group = fake::ids()[id.internal];
@@ -342,8 +370,14 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id
     return ncclSuccess;
   });
 }
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t*) {
+ncclResult_t ncclCommInitRank(ncclComm_t* made, int ranks, ncclUniqueId id, int rank) {
+  return ncclCommInitRankConfig(made, ranks, id, rank, nullptr);
+}
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made,
+                           ncclConfig_t* config) {
+  if (comm->last && !*comm->last) return ncclInvalidUsage;  // NCCL itself may hang
   const auto step = comm->splits++;
+  const bool blocking = config->blocking != 0;
   return fake::in_progress(*comm, [=] {
     fake::bring(*comm, "split", step, {{}, color, key}, comm->rank);
     std::map<std::pair<int, int>, int> members;  // by key, rank
@@ -353,7 +387,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
       if (theirs->color == color) members[{theirs->key, other}] = other;
     }
     if (color < 0) return ncclSuccess;
-    auto* const part = new ncclComm;
+    auto* const part = new ncclComm(blocking, comm->device);
     for (const auto& [place, member] : members) {
       if (member == comm->rank) break;
       ++part->rank;

@@ -85,6 +85,18 @@ TEST_CASE("nccl fake: a send beyond the capacity waits on the device, not on the
   CHECK(wrong == 0);
 }
 
+TEST_CASE("nccl fake: a group is split when its collectives are done") {
+  CHECK(end_of(2, 60, [&](Comm<Cuda>& world, Cuda& dev) {
+          auto x = on_gpu(dev, DType::f32, {1});
+          fake::of(dev.stream()).put([] { sleep_ms(50); });  // the GPU has other work first
+          const auto event = world.all_reduce(dev, x.mut());
+          auto part =
+              world.split(0, world.rank());  // the fake refuses it while anything is under way
+          event.wait();
+          part.barrier();
+        }) == "no error");
+}
+
 TEST_CASE("nccl fake: a rank that throws ends the others, and is named") {
   std::atomic<int> heard = 0;
   const auto start = std::chrono::steady_clock::now();

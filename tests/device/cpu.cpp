@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <optional>
 
@@ -30,6 +31,45 @@ TEST_CASE("cpu: memory may outlive its device") {
   dev.reset();
   block.get()[99] = std::byte{1};
   block.reset();
+}
+
+TEST_CASE("cpu: a host program's memory gives all, and gets back each block at once") {
+  class Host final : public std::pmr::memory_resource {
+   public:
+    std::size_t asked = 0, in_use = 0;
+    bool full = false;
+
+   private:
+    void* do_allocate(std::size_t bytes, std::size_t alignment) override {
+      if (full) throw std::bad_alloc();
+      ++asked, in_use += bytes;
+      return std::pmr::new_delete_resource()->allocate(bytes, alignment);
+    }
+    void do_deallocate(void* data, std::size_t bytes, std::size_t alignment) override {
+      in_use -= bytes;
+      std::pmr::new_delete_resource()->deallocate(data, bytes, alignment);
+    }
+    [[nodiscard]] bool do_is_equal(const memory_resource& other) const noexcept override {
+      return this == &other;
+    }
+  };
+  Host host;
+  std::optional<Cpu> dev(std::in_place, dhp::CpuOptions{.memory = &host});
+  auto block = dev->allocate(100), none = dev->allocate(0);
+  CHECK(reinterpret_cast<std::uintptr_t>(block.get()) % 64 == 0);
+  CHECK(none != nullptr);
+  CHECK(host.in_use == 101);
+  none.reset();
+  CHECK(host.in_use == 100);
+  CHECK(dev->allocate(1) != nullptr);
+  CHECK(host.asked == 3);
+  host.full = true;
+  CHECK_THROWS_WITH_AS((void)dev->allocate(7),
+                       doctest::Contains("no 7 bytes for a tensor in the host program's memory"),
+                       dhp::Error);
+  dev.reset();
+  block.reset();  // may outlive the device
+  CHECK(host.in_use == 0);
 }
 
 TEST_CASE("cpu: more than there is, is refused in a sentence") {

@@ -37,6 +37,12 @@ class NcclComm {
                                       id, options.collective_ctas, where);
   }
 
+  /// The ranks of a channel.
+  explicit NcclComm(std::shared_ptr<NcclChannel> channel, const NcclOptions& options = {})
+      : NcclComm(channel->shared_world(), options) {
+    state_->channel = std::move(channel);
+  }
+
   [[nodiscard]] int rank() const { return alone() ? 0 : place().rank; }
   [[nodiscard]] int size() const { return alone() ? 1 : place().size; }
   /// Messages to one rank that wait to be received, before the *device* of the sender waits; its host never does.

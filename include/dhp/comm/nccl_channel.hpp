@@ -43,6 +43,12 @@ class NcclChannel {
       return ncclCommInitRankConfig(made, place.size, id, place.rank, &config);
     });
   }
+  /// Takes over a communicator that is ready, and was made with config_of().
+  NcclChannel(std::shared_ptr<WatchedWorld> world, const Place& place, ncclComm_t made)
+      : NcclChannel(std::move(world), place) {
+    handle_->adopt(made);
+    watch();
+  }
   NcclChannel(const NcclChannel&) = delete;
   NcclChannel& operator=(const NcclChannel&) = delete;
   /// Waits for what is under way. Where an exception is under way there is no sense in that, and the other
@@ -64,12 +70,20 @@ class NcclChannel {
     const auto part = std::shared_ptr<NcclChannel>(new NcclChannel(world_, place_));
     handle_->split_off(*world_, {"split", where}, color, key, config_of(ctas), *part->handle_);
     if (!part->handle_->is_open()) return nullptr;
+    part->watch();
     part->handle_->run(*world_, {"split", where}, [&](ncclComm_t comm) {
       const auto code = ncclCommUserRank(comm, &part->place_.rank);
       return code == ncclSuccess ? ncclCommCount(comm, &part->place_.size) : code;
     });
-    world_->add(part->handle_);
     return part;
+  }
+
+  /// Of a communicator whose calls come back at once.
+  [[nodiscard]] static ncclConfig_t config_of(int ctas) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    config.maxCTAs = ctas;
+    return config;
   }
 
   [[nodiscard]] const Place& place() const { return place_; }
@@ -83,16 +97,17 @@ class NcclChannel {
     check(dev.number() == place_.device, "NCCL: ", operation, ": rank ", place_.world_rank,
           " is on GPU ", place_.device, ", but the tensor on GPU ", dev.number(),
           "; make the rank's device with CudaOptions{.device = ", place_.device, "}");
-    CudaEvent::of(dev.stream()).before(stream_.get());
+    CudaEvent::of(dev.stream()).before(handle_->stream());
     return issue(operation, call);
   }
   /// The same, but ordered after the channel's own work alone.
   template <class Call>
   CudaEvent issue(const NcclOperation& operation, Call call) {
     world_->check_alive();
-    auto begin = CudaEvent::of(stream_.get());
-    handle_->run(*world_, operation, [&](ncclComm_t comm) { return call(comm, stream_.get()); });
-    auto end = CudaEvent::of(stream_.get());
+    auto begin = CudaEvent::of(handle_->stream());
+    handle_->run(*world_, operation,
+                 [&](ncclComm_t comm) { return call(comm, handle_->stream()); });
+    auto end = CudaEvent::of(handle_->stream());
     handle_->watch(operation, std::move(begin), end);
     return end;
   }
@@ -101,24 +116,25 @@ class NcclChannel {
   NcclChannel(std::shared_ptr<WatchedWorld> world, const Place& place)
       : world_(std::move(world)),
         place_(place),
-        stream_(on(place.device)),
-        handle_(std::make_shared<NcclHandle>(*world_, place.world_rank)) {}
+        handle_(std::make_shared<NcclHandle>(*world_, place.world_rank, stream_on(place.device))) {}
 
+  // A communicator that is open: after the end of the world nobody else would close it.
+  void watch() {
+    try {
+      world_->add(handle_);
+    } catch (...) {
+      handle_->end();
+      throw;
+    }
+  }
   // Streams and events are of the calling thread's current GPU.
-  static CudaStream on(int device) {
+  static CudaStream stream_on(int device) {
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
     return {};
-  }
-  static ncclConfig_t config_of(int ctas) {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    config.maxCTAs = ctas;
-    return config;
   }
 
   std::shared_ptr<WatchedWorld> world_;
   Place place_;
-  CudaStream stream_;
   std::shared_ptr<NcclHandle> handle_;
   int exceptions_ = std::uncaught_exceptions();
 };

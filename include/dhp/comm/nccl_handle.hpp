@@ -34,9 +34,10 @@ struct NcclOperation {
 
 class NcclHandle final : public WatchedWorld::Channel {
  public:
-  /// Of no communicator yet. world_rank: the caller's, for messages.
-  NcclHandle(WatchedWorld& world, int world_rank)
-      : timeout_s_(world.timeout_s()), world_rank_(world_rank) {}
+  /// Of no communicator yet. world_rank: the caller's, for messages. stream: what work is put on; it stays until
+  /// the communicator has ended, which after an abort may be later than its user's own end.
+  NcclHandle(WatchedWorld& world, int world_rank, CudaStream stream)
+      : timeout_s_(world.timeout_s()), world_rank_(world_rank), stream_(std::move(stream)) {}
 
   /// open(ncclComm_t*) begins to make the communicator; returns when that is done. Throws like run().
   template <class Open>
@@ -54,9 +55,20 @@ class NcclHandle final : public WatchedWorld::Channel {
                       return call(comm_);
                     }));
   }
-  /// A part of this communicator becomes that of `part`; none for a negative colour.
+  /// Takes over a communicator that is ready, and does not block.
+  void adopt(ncclComm_t made) {
+    const std::lock_guard lock(mutex_);
+    comm_ = made;
+  }
+  /// A part of this communicator becomes that of `part`; none for a negative colour. What is under way is waited
+  /// for: NCCL promises nothing otherwise.
   void split_off(WatchedWorld& world, const NcclOperation& operation, int color, int key,
                  ncclConfig_t config, NcclHandle& part) {
+    world.wait_until([&] { return !busy(); },
+                     [&] {
+                       return concat("rank ", world_rank_, " waits in ", operation,
+                                     " for its collectives before it");
+                     });
     // NCCL writes there when the call is done, even if nobody waits any more.
     splitting_ = std::make_shared<ncclComm_t>(nullptr);
     run(world, operation, [&](ncclComm_t comm) {
@@ -104,6 +116,7 @@ class NcclHandle final : public WatchedWorld::Channel {
     run(world, operation, [](ncclComm_t comm) { return ncclCommFinalize(comm); });
     if (auto* const comm = take()) check_nccl(ncclCommDestroy(comm), "ncclCommDestroy");
   }
+  [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
   [[nodiscard]] bool is_open() {
     const std::lock_guard lock(mutex_);
     return comm_ != nullptr;
@@ -152,6 +165,7 @@ class NcclHandle final : public WatchedWorld::Channel {
 
   double timeout_s_;
   int world_rank_;
+  CudaStream stream_;
   std::mutex mutex_;
   ncclComm_t comm_ = nullptr;
   std::shared_ptr<ncclComm_t> splitting_;

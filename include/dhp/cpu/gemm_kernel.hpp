@@ -8,6 +8,11 @@
 #include <cstdint>
 #include <cstring>
 
+#ifdef __CUDACC__
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 1675  // nvcc does not know "GCC unroll", and hands it on to who does
+#endif
+
 namespace dhp::cpu {
 
 /// What a kernel may use: bytes of a vector, and how many rows of sums (of two vectors) it keeps.
@@ -151,3 +156,7 @@ void with_widest_registers(const Body& body) {
 #endif
 
 }  // namespace dhp::cpu
+
+#ifdef __CUDACC__
+#pragma nv_diagnostic pop
+#endif

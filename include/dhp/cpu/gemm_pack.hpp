@@ -11,6 +11,11 @@
 #include <new>
 #include <utility>
 
+#ifdef __CUDACC__
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 1675  // nvcc does not know "GCC unroll", and hands it on to who does
+#endif
+
 namespace dhp::cpu {
 
 /// A Source of T hands out runs of a matrix: `const T* run(line, first, count, scratch)` returns
@@ -150,28 +155,32 @@ void pack_b(const Source& source, std::int64_t column, std::int64_t columns, std
   using P = Panel<T, R>;
   constexpr int width = pack_width<T>;
   if (depth == 0) return;
-  if (!source.deep) {
-    for (std::int64_t p = 0; p < depth; ++p) {
-      const T* from = source.run(p0 + p, column, columns, scratch);
-      T* to = out + p * P::columns;
-      std::int64_t j = 0;
-      for (; j + P::columns <= columns; j += P::columns, to += depth * P::columns)
-        std::memcpy(to, from + j, P::columns * sizeof(T));
-      if (j < columns) {
-        for (int i = 0; i < P::columns; ++i) to[i] = j + i < columns ? from[j + i] : T(0);
+  if (source.deep) {
+    for (std::int64_t j = 0; j < columns; j += P::columns, out += depth * P::columns) {
+      for (int first = 0; first < P::columns; first += width) {
+        const T* lines[width];
+        const int count = static_cast<int>(std::clamp<std::int64_t>(columns - j - first, 0, width));
+        for (int i = 0; i < count; ++i)
+          lines[i] = source.run(column + j + first + i, p0, depth, scratch + i * depth);
+        pack_deep_lines(lines, count, depth, out + first, P::columns);
       }
     }
     return;
   }
-  for (std::int64_t j = 0; j < columns; j += P::columns, out += depth * P::columns) {
-    for (int first = 0; first < P::columns; first += width) {
-      const T* lines[width];
-      const int count = static_cast<int>(std::clamp<std::int64_t>(columns - j - first, 0, width));
-      for (int i = 0; i < count; ++i)
-        lines[i] = source.run(column + j + first + i, p0, depth, scratch + i * depth);
-      pack_deep_lines(lines, count, depth, out + first, P::columns);
+  for (std::int64_t p = 0; p < depth; ++p) {
+    const T* from = source.run(p0 + p, column, columns, scratch);
+    T* to = out + p * P::columns;
+    std::int64_t j = 0;
+    for (; j + P::columns <= columns; j += P::columns, to += depth * P::columns)
+      std::memcpy(to, from + j, P::columns * sizeof(T));
+    if (j < columns) {
+      for (int i = 0; i < P::columns; ++i) to[i] = j + i < columns ? from[j + i] : T(0);
     }
   }
 }
 
 }  // namespace dhp::cpu
+
+#ifdef __CUDACC__
+#pragma nv_diagnostic pop
+#endif

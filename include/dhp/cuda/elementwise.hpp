@@ -40,6 +40,17 @@ struct Scaled {
   constexpr Y operator()(Y y) const { return static_cast<Y>(static_cast<A>(y) * alpha); }
 };
 
+/// The factor is read where it is: on the device.
+template <class Y>
+struct ScaledBy {
+  using A = Accumulator<Y>;
+  double alpha;
+  const double* factor;
+  constexpr Y operator()(Y y) const {
+    return static_cast<Y>(static_cast<A>(y) * static_cast<A>(alpha * *factor));
+  }
+};
+
 template <class Y>
 struct Cast {
   template <class X>
@@ -83,6 +94,14 @@ void scale_on(Dev& dev, double alpha, View<Dev> y) {
   visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
     T* const out = y.template data<T>();
     const cuda::Scaled<T> f{static_cast<Accumulator<T>>(alpha)};
+    cuda::map(dev, y.count(), f, out, static_cast<const T*>(out));
+  });
+}
+template <KernelDevice Dev>
+void scale_by_on(Dev& dev, double alpha, ConstView<Dev> factor, View<Dev> y) {
+  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
+    T* const out = y.template data<T>();
+    const cuda::ScaledBy<T> f{alpha, factor.template data<double>()};
     cuda::map(dev, y.count(), f, out, static_cast<const T*>(out));
   });
 }

@@ -1,5 +1,6 @@
 // Cpu: the device of a machine without a GPU. Work is done at once, in the calling thread and its pool;
-// freed blocks are kept for reuse, because fresh pages from the system cost more than most ops.
+// freed blocks are kept for reuse, because fresh pages from the system cost more than most ops. Memory of a
+// host program is asked for each block instead, and gets it back at once.
 #pragma once
 
 #include <dhp/core/trace.hpp>
@@ -7,10 +8,12 @@
 #include <dhp/device/out_of_memory.hpp>
 #include <dhp/device/thread_pool.hpp>
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory_resource>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -23,7 +26,8 @@ class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
  public:
   static constexpr std::align_val_t alignment{64};
 
-  CpuMemory() = default;
+  /// hosts: whose memory it is; null: the system's.
+  explicit CpuMemory(std::pmr::memory_resource* hosts = nullptr) : hosts_(hosts) {}
   CpuMemory(const CpuMemory&) = delete;
   CpuMemory& operator=(const CpuMemory&) = delete;
   ~CpuMemory() {
@@ -32,6 +36,7 @@ class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
   }
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+    if (hosts_ != nullptr) return from_host(bytes);
     const std::size_t size = size_class(bytes);
     std::byte* block = nullptr;
     {
@@ -60,13 +65,29 @@ class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
     const std::lock_guard lock(mutex_);
     free_[size].push_back(block);
   }
+  [[nodiscard]] std::shared_ptr<std::byte> from_host(std::size_t bytes) {
+    constexpr auto aligned = static_cast<std::size_t>(alignment);
+    const std::size_t size = std::max<std::size_t>(bytes, 1);
+    try {
+      auto* const block = static_cast<std::byte*>(hosts_->allocate(size, aligned));
+      return {block, [hosts = hosts_, size](std::byte* freed) {
+                hosts->deallocate(freed, size, static_cast<std::size_t>(alignment));
+              }};
+    } catch (const std::bad_alloc&) {
+      throw OutOfMemory(bytes, "the host program's memory");
+    }
+  }
 
+  std::pmr::memory_resource* hosts_;
   std::mutex mutex_;
   std::map<std::size_t, std::vector<std::byte*>> free_;
 };
 
 struct CpuOptions {
   int threads = 1;  ///< threads that share the tiles of one op; never changes a bit of a result
+  /// A host program's memory for tensors; null: the system's. It outlives them, and is used by whichever thread
+  /// makes or drops one, perhaps by several at the same time.
+  std::pmr::memory_resource* memory = nullptr;
   std::shared_ptr<Trace> trace{};  ///< of the rank; null: none
 };
 
@@ -76,7 +97,7 @@ class Cpu {
   static constexpr bool host_accessible = true;
 
   explicit Cpu(CpuOptions options = {})
-      : memory_(std::make_shared<CpuMemory>()),
+      : memory_(std::make_shared<CpuMemory>(options.memory)),
         pool_(std::make_unique<ThreadPool>(options.threads)),
         trace_(std::move(options.trace)) {}
 

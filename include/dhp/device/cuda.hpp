@@ -1,6 +1,6 @@
 // Cuda: one NVIDIA GPU as a rank sees it: a stream on which all work is ordered, memory, the handles of the
-// libraries, and copies through page-locked memory that do not stop the host. Host API only, so g++ can
-// read it; kernels come with dhp/cuda.cuh.
+// libraries, and copies through page-locked memory that do not stop the host. Stream and memory may be a host
+// program's. Host API only, so g++ can read it; kernels come with dhp/cuda.cuh.
 #pragma once
 
 #include <dhp/device/cuda_clock.hpp>
@@ -29,6 +29,11 @@ struct CudaOptions {
   bool deterministic = false;  ///< libraries give the same bits in every run and on every like GPU
   /// A file that keeps which algorithm was the fastest; where empty, what DHP_PLAN_CACHE names, if anything.
   std::string plan_cache{};
+  /// A host program's stream of that GPU (nullptr: CUDA's default stream), which all work is then ordered on. It
+  /// outlives the device and its tensors. Else the device makes its own.
+  std::optional<cudaStream_t> stream{};
+  /// Where memory of the GPU comes from; where empty, cudaMalloc, and freed blocks are kept for reuse.
+  CudaAllocator allocator{};
   std::shared_ptr<Trace> trace{};  ///< of the rank; null: none
 };
 
@@ -89,8 +94,9 @@ class Cuda {
     check(properties_.major >= 8, "GPU ", device, " (", properties_.name,
           ") has compute capability ", properties_.major, ".", properties_.minor,
           "; dhp needs 8.0 (Ampere) or later");
-    stream_ = std::make_unique<CudaStream>();
-    memory_ = std::make_shared<CudaMemory>(device, stream_->get());
+    stream_ =
+        std::make_unique<CudaStream>(options.stream ? CudaStream(*options.stream) : CudaStream());
+    memory_ = std::make_shared<CudaMemory>(device, *stream_, options.allocator);
     pinned_ = std::make_unique<PinnedRing>(options.pinned_bytes);
     cublas_ = std::make_unique<CublasHandle>();
     cudnn_ = std::make_unique<CudnnHandle>(stream_->get());
@@ -160,6 +166,13 @@ class Cuda {
   /// copy nothing from or to the host.
   template <class Body>
   [[nodiscard]] CudaGraph record(Body&& body) {
+    check(stream() != nullptr && stream() != cudaStreamLegacy,
+          "CUDA records no step on its default stream: give the device another one, or do without "
+          "recording");
+    check(!options_.allocator,
+          "a recorded step keeps its memory to itself, which a host program's allocator does not "
+          "lend: "
+          "do without the allocator, or without recording");
     synchronize();
     // Relaxed: the memory of the graph may be allocated meanwhile.
     check_cuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed),
@@ -174,7 +187,6 @@ class Cuda {
     };
     try {
       body();
-      memory_->join_users();
     } catch (...) {
       quietly(end());
       throw;

@@ -1,4 +1,5 @@
-// CudaStream and CudaEvent: owners of what their names say. Copies of an event are the same event.
+// CudaStream and CudaEvent: a stream, one's own or a host program's, and a point in its work. Copies of either
+// are the same one.
 #pragma once
 
 #include <dhp/device/cuda_error.hpp>
@@ -8,21 +9,20 @@
 
 namespace dhp {
 
-/// A stream of its own, which does not wait for the default stream.
 class CudaStream {
  public:
+  /// A new one, which does not wait for the default stream; destroyed with its last copy.
   CudaStream() {
     cudaStream_t made = nullptr;
     check_cuda(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreate");
-    stream_.reset(made);
+    stream_ = {made, [](cudaStream_t old) { quietly(cudaStreamDestroy(old)); }};
   }
+  /// One that somebody else made and destroys, after the last copy of this.
+  explicit CudaStream(cudaStream_t borrowed) : stream_(borrowed, [](cudaStream_t) {}) {}
   [[nodiscard]] cudaStream_t get() const { return stream_.get(); }
 
  private:
-  struct Destroy {
-    void operator()(cudaStream_t stream) const noexcept { quietly(cudaStreamDestroy(stream)); }
-  };
-  std::unique_ptr<std::remove_pointer_t<cudaStream_t>, Destroy> stream_;
+  std::shared_ptr<std::remove_pointer_t<cudaStream_t>> stream_;
 };
 
 /// A point in the work of a stream.

@@ -1,6 +1,7 @@
 // CudaMemory: keeps freed blocks of a GPU for reuse, because cudaMalloc waits for the GPU. All work of a device
-// is ordered on one stream, so a block may be given out again at once; where another stream may still use
-// it (a collective under way), the device's stream is made to wait for that first.
+// is ordered on one stream, and whoever used a block on another one has made this stream wait before freeing
+// it, so a block may be given out again at once. A host program's allocator is passed everything instead: it
+// keeps what it likes, and memory that lay unused here would be missing there.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,10 +19,25 @@
 
 namespace dhp {
 
+/// A host program's own way to get memory of a GPU: ordered on a stream, as cudaMallocAsync is, or at once, as
+/// cudaMalloc. Both are called by whichever thread makes or drops a tensor, perhaps by several at the same time.
+struct CudaAllocator {
+  /// At least `bytes`, 256-byte aligned, for work that is issued on `stream` from now on; null where there are none.
+  std::function<std::byte*(std::size_t bytes, cudaStream_t stream)> allocate{};
+  /// Work issued on `stream` before may still use it. Throws nothing.
+  std::function<void(std::byte* data, std::size_t bytes, cudaStream_t stream)> free{};
+
+  [[nodiscard]] explicit operator bool() const { return allocate != nullptr; }
+};
+
 class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
  public:
   /// stream: the one that the device's work is ordered on.
-  CudaMemory(int device, cudaStream_t stream) : device_(device), stream_(stream) {}
+  CudaMemory(int device, CudaStream stream, CudaAllocator hosts = {})
+      : device_(device), stream_(std::move(stream)), hosts_(std::move(hosts)) {
+    check((hosts_.allocate == nullptr) == (hosts_.free == nullptr),
+          "an allocator of GPU memory needs both allocate and free");
+  }
   CudaMemory(const CudaMemory&) = delete;
   CudaMemory& operator=(const CudaMemory&) = delete;
   ~CudaMemory() {
@@ -29,50 +46,31 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
 
   /// Uninitialised, 256-byte aligned; throws OutOfMemory.
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+    if (hosts_) return from_host(bytes);
     const std::size_t size = size_class(bytes);
     const std::lock_guard lock(mutex_);
     const auto arena = current_;
-    Block block = take(arenas_[arena], size);
-    if (block.data == nullptr) block.data = fresh(size, bytes);
-    for (const auto& user : block.users) user.before(stream_);
-    in_use_ += size;
-    most_in_use_ = std::max(most_in_use_, in_use_);
+    std::byte* block = take(arenas_[arena], size);
+    if (block == nullptr) block = fresh(size, bytes);
+    count(size);
     // The last owner may outlive the device: the deleter keeps the pool alive.
-    return {block.data, [pool = shared_from_this(), size, arena](std::byte* freed) {
+    return {block, [pool = shared_from_this(), size, arena](std::byte* freed) {
               pool->give(freed, size, arena);
             }};
   }
 
-  /// Work of another stream up to `event` reads or writes blocks of this pool. `user` numbers that stream;
-  /// its earlier event is forgotten.
-  void used_by(int user, const CudaEvent& event) {
-    const std::lock_guard lock(mutex_);
-    users_[user] = event;
-  }
-  /// The device's stream waits for all other streams that use blocks of this pool.
-  void join_users() {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [user, event] : users_) event.before(stream_);
-  }
-  [[nodiscard]] int new_user() {
-    const std::lock_guard lock(mutex_);
-    return next_user_++;
-  }
-
   /// From now on memory comes from an arena of its own, and goes back there: what a recorded graph works in
-  /// is nobody else's. Returns the number of the arena before. All streams have nothing left to do.
+  /// is nobody else's. Returns the number of the arena before. The stream has nothing left to do.
   std::size_t use_new_arena() {
     const std::lock_guard lock(mutex_);
     const auto before = current_;
-    users_.clear();
     current_ = arenas_.size();
     arenas_.emplace_back();
     return before;
   }
-  /// Back to an earlier arena, when recording is over. Events that were recorded belong to the graph.
+  /// Back to an earlier arena, when recording is over.
   void use_arena(std::size_t number) {
     const std::lock_guard lock(mutex_);
-    users_.clear();
     current_ = number;
   }
   /// Gives the free blocks that no recorded graph needs back to the GPU.
@@ -91,11 +89,7 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
   }
 
  private:
-  struct Block {
-    std::byte* data = nullptr;
-    std::vector<CudaEvent> users{};
-  };
-  using Arena = std::map<std::size_t, std::vector<Block>>;
+  using Arena = std::map<std::size_t, std::vector<std::byte*>>;
 
   /// An eighth of a power of two: at most 12.5 % are wasted.
   static std::size_t size_class(std::size_t bytes) {
@@ -104,12 +98,32 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
     const std::size_t step = std::max(std::bit_floor(bytes - 1) / 8, least / 2);
     return (bytes + step - 1) / step * step;
   }
-  static Block take(Arena& arena, std::size_t size) {
+  static std::byte* take(Arena& arena, std::size_t size) {
     auto& blocks = arena[size];
-    if (blocks.empty()) return {};
-    Block block = std::move(blocks.back());
+    if (blocks.empty()) return nullptr;
+    std::byte* const block = blocks.back();
     blocks.pop_back();
     return block;
+  }
+  std::shared_ptr<std::byte> from_host(std::size_t bytes) {
+    const std::size_t size = std::max<std::size_t>(bytes, 1);
+    std::byte* const data = hosts_.allocate(size, stream_.get());
+    if (data == nullptr)
+      throw OutOfMemory(bytes, concat("the host program's memory of GPU ", device_, " (",
+                                      in_use_bytes(), " bytes of it are this rank's tensors)"));
+    {
+      const std::lock_guard lock(mutex_);
+      count(size);
+    }
+    return {data, [pool = shared_from_this(), size](std::byte* freed) {
+              pool->hosts_.free(freed, size, pool->stream_.get());
+              const std::lock_guard lock(pool->mutex_);
+              pool->in_use_ -= size;
+            }};
+  }
+  void count(std::size_t size) {
+    in_use_ += size;
+    most_in_use_ = std::max(most_in_use_, in_use_);
   }
   std::byte* fresh(std::size_t size, std::size_t asked) {
     void* data = nullptr;
@@ -131,24 +145,21 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
   }
   void give(std::byte* data, std::size_t size, std::size_t arena) {
     const std::lock_guard lock(mutex_);
-    Block block{data, {}};
-    for (const auto& [user, event] : users_) block.users.push_back(event);
-    arenas_[arena][size].push_back(std::move(block));
+    arenas_[arena][size].push_back(data);
     in_use_ -= size;
   }
   static void drop(Arena& arena) noexcept {
     for (auto& [size, blocks] : arena)
-      for (auto& block : blocks) quietly(cudaFree(block.data));  // waits for the GPU
+      for (auto* block : blocks) quietly(cudaFree(block));  // waits for the GPU
     arena.clear();
   }
 
   int device_;
-  cudaStream_t stream_;
+  CudaStream stream_;  // not before the last block
+  CudaAllocator hosts_;
   mutable std::mutex mutex_;
   std::vector<Arena> arenas_{1};
   std::size_t current_ = 0;
-  std::map<int, CudaEvent> users_;
-  int next_user_ = 0;
   std::size_t in_use_ = 0;
   std::size_t most_in_use_ = 0;
 };

@@ -1,0 +1,291 @@
+// dhp inside a program that has a stream, memory and communicators already, over a fake of CUDA and NCCL: what is
+// the host program's is used as it says, and left to it. Needs no GPU; a program of its own, as nccl_fake.cpp.
+#include <tests/cuda/fake_nccl.hpp>
+// The fake first: what follows calls it.
+#include <dhp/comm/nccl_guest.hpp>
+#include <tests/comm/nccl_checks.hpp>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace tests;
+
+CudaOptions small(CudaOptions options = {}) {
+  options.pinned_bytes = 1 << 20;
+  options.workspace_bytes = 256;
+  return options;
+}
+cudaStream_t new_stream() {
+  cudaStream_t made = nullptr;
+  CHECK(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking) == cudaSuccess);
+  return made;
+}
+
+// A host program's memory: what was asked for, and on which streams.
+struct HostMemory {
+  struct Call {
+    std::byte* data;
+    std::size_t bytes;
+    cudaStream_t stream;
+    bool operator==(const Call&) const = default;
+  };
+  std::vector<Call> given, freed;
+  bool empty = false;
+
+  CudaAllocator allocator() {
+    return {.allocate = [this](std::size_t bytes, cudaStream_t stream) -> std::byte* {
+              if (empty) return nullptr;
+              auto* const data = static_cast<std::byte*>(::operator new(bytes));
+              given.push_back({data, bytes, stream});
+              return data;
+            },
+            .free =
+                [this](std::byte* data, std::size_t bytes, cudaStream_t stream) {
+                  freed.push_back({data, bytes, stream});
+                  ::operator delete(data);
+                }};
+  }
+};
+
+// body(host's communicator, rank) in a thread for each rank; what they return.
+template <class Body>
+std::vector<std::string> with_host_comms(int n, bool blocking, Body body) {
+  std::vector<std::string> results(static_cast<std::size_t>(n));
+  const auto id = new_nccl_id();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < n; ++rank)
+    threads.emplace_back([&, rank] {
+      cudaSetDevice(rank);
+      ncclComm_t hosts = nullptr;
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = blocking;
+      auto code = ncclCommInitRankConfig(&hosts, n, id, rank, &config);
+      while (code == ncclInProgress) ncclCommGetAsyncError(hosts, &code);
+      auto& result = results[static_cast<std::size_t>(rank)];
+      const auto error = message_of([&] { result = body(hosts, rank); });
+      if (error != "no error") result = error;
+      ncclCommDestroy(hosts);
+    });
+  for (auto& thread : threads) thread.join();
+  return results;
+}
+
+// An all-reduce on a communicator of the host's: 1 + 2 + ... on each rank.
+std::string sum_over(ncclComm_t hosts, int n, int rank) {
+  int value = rank + 1;
+  const auto stream = new_stream();
+  auto code = ncclAllReduce(&value, &value, 1, ncclInt32, ncclSum, hosts, stream);
+  while (code == ncclInProgress) ncclCommGetAsyncError(hosts, &code);
+  cudaStreamSynchronize(stream);
+  cudaStreamDestroy(stream);
+  return code == ncclSuccess && value == n * (n + 1) / 2 ? "" : "the host's own sum is wrong; ";
+}
+
+// What docs/gpu.md shows: a sum over the ranks, with everything that the host program has already.
+double sum_of_ranks(double mine, cudaStream_t stream, dhp::CudaAllocator pool, ncclComm_t comm) {
+  auto world = dhp::nccl_world(comm, {.timeout_s = 60});
+  dhp::Cuda dev({.stream = stream, .allocator = std::move(pool)});
+  auto x = dhp::Tensor<dhp::Cuda>::from_host(dev, {1}, std::vector<double>{mine});
+  world.all_reduce(dev, x.mut()).wait();
+  return x.to_host<double>(dev)[0];
+}
+
+}  // namespace
+
+TEST_CASE("guest fake: work is ordered on the host's stream, which stays the host's") {
+  const int before = fake::streams;
+  const auto stream = new_stream();
+  const auto go = std::make_shared<std::atomic<bool>>(false);
+  {
+    Cuda dev(small({.stream = stream}));
+    CHECK(dev.stream() == stream);
+    CHECK(fake::streams == before + 1);  // the device made none
+    auto x = Tensor<Cuda>::zeros(dev, DType::i32, {1});
+    dev.synchronize();
+    const auto* there = reinterpret_cast<const int*>(x.view().bytes());
+    fake::of(stream).put([go] { fake::wait(go); });
+    const int seven = 7;
+    dev.copy_from_host(x.mut().bytes(), reinterpret_cast<const std::byte*>(&seven), sizeof seven);
+    sleep_ms(20);
+    CHECK(*there == 0);  // the host's work comes first
+    fake::pass(go);
+    CHECK(x.to_host<int>(dev) == std::vector{7});
+  }
+  CHECK(fake::streams == before + 1);
+  CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
+  cudaStreamDestroy(stream);
+
+  Cuda dev(small({.stream = nullptr}));  // CUDA's default stream
+  CHECK(dev.stream() == nullptr);
+  CHECK(on_gpu(dev, DType::i32, {3, 4}).to_host<int>(dev) == std::vector{3, 4});
+  CHECK(contains(message_of([&] { (void)dev.record([] {}); }), "on its default stream"));
+}
+
+TEST_CASE("guest fake: a stream of the device's own lives as long as its tensors") {
+  const int before = fake::streams;
+  Tensor<Cuda> x;
+  {
+    Cuda dev(small());
+    x = Tensor<Cuda>(dev, DType::f32, {5});
+    CHECK(fake::streams == before + 1);
+  }
+  CHECK(fake::streams == before + 1);
+  x = {};
+  CHECK(fake::streams == before);
+}
+
+TEST_CASE("guest fake: the host's allocator gives all memory, and gets back each block at once") {
+  HostMemory host;
+  const int before = fake::blocks;
+  std::optional<Cuda> dev(std::in_place, small({.allocator = host.allocator()}));
+  CHECK(fake::blocks == before + 1);  // the page-locked ring
+  CHECK(host.given.size() == 1);      // the workspace
+  auto x = Tensor<Cuda>(*dev, DType::f32, {25});
+  CHECK(host.given.back() == HostMemory::Call{x.mut().bytes(), 100, dev->stream()});
+  CHECK(dev->memory().in_use_bytes() == 356);
+  auto none = dev->allocate(0);
+  CHECK(host.given.back().bytes == 1);
+  none.reset();
+  CHECK(host.freed == std::vector{host.given.back()});
+  CHECK(dev->memory().in_use_bytes() == 356);
+  CHECK(dev->memory().most_in_use_bytes() == 357);
+
+  host.empty = true;
+  CHECK(contains(
+      message_of([&] { (void)dev->allocate(1000); }),
+      "out of memory: there are no 1000 bytes for a tensor in the host program's memory of "
+      "GPU 0 (356 bytes of it are this rank's tensors)"));
+  CHECK(
+      contains(message_of([&] { (void)dev->record([] {}); }), "a recorded step keeps its memory"));
+
+  // Tensors may outlive the device.
+  dev.reset();
+  CHECK(host.freed.size() == 2);
+  x = {};
+  CHECK(host.freed.size() == 3);
+  CHECK(host.freed.back().bytes == 100);
+
+  auto incomplete = host.allocator();
+  incomplete.free = nullptr;
+  CHECK(message_of([&] { Cuda refused(small({.allocator = incomplete})); }) ==
+        "an allocator of GPU memory needs both allocate and free");
+}
+
+TEST_CASE(
+    "guest fake: without one, freed blocks come again to who asks for as much, until trimmed") {
+  const int before = fake::blocks;
+  {
+    Cuda dev(small());
+    const int made = fake::blocks;
+    auto block = dev.allocate(1000);
+    const auto* const place = block.get();
+    CHECK(dev.memory().in_use_bytes() == 512 + 1024);  // with the workspace
+    block.reset();
+    CHECK(dev.memory().in_use_bytes() == 512);
+    CHECK(dev.allocate(2000).get() != place);
+    CHECK(dev.allocate(1024).get() == place);
+    CHECK(fake::blocks == made + 2);
+    dev.memory().trim();
+    CHECK(fake::blocks == made);
+  }
+  CHECK(fake::blocks == before);
+}
+
+TEST_CASE(
+    "guest fake: a world of the host's communicator, blocking or not, which stays the host's") {
+  for (const bool blocking : {true, false})
+    for (const int n : {1, 2, 3}) {
+      CAPTURE(blocking);
+      CAPTURE(n);
+      const auto wrong = with_host_comms(n, blocking, [&](ncclComm_t hosts, int rank) {
+        std::string text;
+        {
+          auto world = nccl_world(hosts, {.timeout_s = 60});
+          if (world.rank() != rank || world.size() != n) append_text(text, "another place; ");
+          Cuda dev(small({.device = rank}));
+          append_text(text, wrong_in(world, dev, DType::f32, 100));
+          append_text(text, sum_over(hosts, n, rank));
+          auto x = on_gpu(dev, DType::i32, {rank});
+          auto event = world.all_reduce(dev, x.mut(), Reduce::max);
+          append_text(text, sum_over(hosts, n, rank));  // the two are independent
+          event.wait();
+          if (!holds(dev, x, {n - 1})) append_text(text, "a maximum is wrong; ");
+          if (n > 1) append_text(text, wrong_parts(world, dev));
+        }
+        append_text(text, sum_over(hosts, n, rank));
+        return text;
+      });
+      for (const auto& text : wrong) CHECK(text == "");
+    }
+  CHECK(fake::comms.load() == 0);
+}
+
+TEST_CASE(
+    "guest fake: stream, memory and communicator of the host's together, as docs/gpu.md has it") {
+  const auto wrong = with_host_comms(2, true, [&](ncclComm_t hosts, int rank) {
+    HostMemory memory;
+    const auto stream = new_stream();
+    const double sum = sum_of_ranks(rank + 0.5, stream, memory.allocator(), hosts);
+    cudaStreamDestroy(stream);
+    return std::string(sum == 2 && memory.freed.size() == memory.given.size() ? "" : "wrong");
+  });
+  for (const auto& text : wrong) CHECK(text == "");
+}
+
+TEST_CASE(
+    "guest fake: the end of a world, asked for or not, leaves the host's communicator alone") {
+  const auto ends = with_host_comms(2, false, [&](ncclComm_t hosts, int rank) {
+    auto world = nccl_world(hosts, {.timeout_s = 60});
+    world.barrier();
+    world.abort("enough");
+    auto text = message_of([&] { world.barrier(); });
+    append_text(text, sum_over(hosts, 2, rank));
+    return text;
+  });
+  for (const auto& text : ends) CHECK(text == "enough");
+
+  const auto late = with_host_comms(2, false, [&](ncclComm_t hosts, int rank) {
+    auto world = nccl_world(hosts, {.timeout_s = 1});
+    auto text = message_of([&] {
+      if (rank == 0) world.barrier();
+    });
+    append_text(text, sum_over(hosts, 2, rank));
+    return text;
+  });
+  CHECK(contains(late[0], "rank 0 waits in barrier at guest_fake.cpp:"));
+  CHECK(contains(late[0], "beyond the time limit of 1 s"));
+  CHECK(late[1] == "no error");
+}
+
+TEST_CASE("guest fake: ranks of one process can end together") {
+  auto shared = std::make_shared<WatchedWorld>(WatchedWorld::Options{.timeout_s = 60});
+  const auto ends = with_host_comms(2, true, [&](ncclComm_t hosts, int rank) {
+    auto world = nccl_world(shared, hosts);
+    if (rank == 1) world.abort("rank 1 is out of paper");
+    return message_of([&] {
+      for (;;) world.barrier();
+    });
+  });
+  for (const auto& text : ends) CHECK(text == "rank 1 is out of paper");
+  shared.reset();  // waits for the end
+  CHECK(fake::comms.load() == 0);
+}
+
+TEST_CASE("guest fake: a rank that does not come to the copy is missed after the time limit") {
+  std::string late;
+  const auto id = new_nccl_id();
+  std::vector<ncclComm_t> hosts(2);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclCommInitRankConfig(&hosts[rank], 2, id, static_cast<int>(rank), &config);
+  }
+  for (auto* const each : hosts)
+    for (auto code = ncclInProgress; code == ncclInProgress;) ncclCommGetAsyncError(each, &code);
+  late = message_of([&] { (void)nccl_world(hosts[0], {.timeout_s = 1}); });
+  CHECK(contains(late, "rank 0 waits in the copy of a communicator at guest_fake.cpp:"));
+  CHECK(contains(late, "for the ranks of its group, beyond the time limit of 1 s"));
+  for (auto* const each : hosts) ncclCommAbort(each);
+  CHECK(fake::comms.load() == 0);
+}
