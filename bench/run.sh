@@ -19,7 +19,8 @@ table() {
 }
 part "install what is missing" bash .ci/install_packages.sh \
   git g++ cmake ninja-build ccache doctest-dev libcli11-dev nlohmann-json3-dev python3 \
-  optional:libdnnl-dev optional:valgrind libssl-dev optional:libgloo-dev
+  optional:libdnnl-dev optional:valgrind libssl-dev optional:libgloo-dev \
+  optional:libopenmpi-dev optional:openmpi-bin
 part "configure" cmake --preset ci
 part "build" cmake --build --preset ci -j "$(nproc)" \
   --target bench_kernels --target bench_training_step --target bench_wrapper_cost \
