@@ -26,12 +26,16 @@ class Ring {
     heat_.resize(static_cast<std::size_t>(cells() + 2));  // and a neighbour's cell at either end
     for (int i = 0; i < cells(); ++i) at(i) = std::sin(angle(i)) + 0.5 * std::cos(5 * angle(i));
   }
-  void step() {
+  /// Brings the neighbours' cells, -1 and cells().
+  void exchange() {
     const int left = (rank_ + size_ - 1) % size_, right = (rank_ + 1) % size_;
     MPI_Sendrecv(&at(0), 1, MPI_DOUBLE, left, 0, &at(cells()), 1, MPI_DOUBLE, right, 0, comm_,
                  MPI_STATUS_IGNORE);
     MPI_Sendrecv(&at(cells() - 1), 1, MPI_DOUBLE, right, 1, &at(-1), 1, MPI_DOUBLE, left, 1, comm_,
                  MPI_STATUS_IGNORE);
+  }
+  void step() {
+    exchange();
     auto next = heat_;
     for (int i = 0; i < cells(); ++i)
       next[static_cast<std::size_t>(i + 1)] = at(i) + 0.2 * (at(i - 1) - 2 * at(i) + at(i + 1)) +
@@ -39,7 +43,6 @@ class Ring {
     heat_ = std::move(next);
     ++steps_;
   }
-  /// -1 and cells() are the neighbours', as of the step before.
   double& at(int i) { return heat_[static_cast<std::size_t>(i + 1)]; }
   [[nodiscard]] int cells() const { return (last_block_ - first_block_) * cells_of_a_block; }
   [[nodiscard]] int first_block() const { return first_block_; }
@@ -71,7 +74,7 @@ dhp::MicroBatch<dhp::Cpu> samples(dhp::Cpu& dev, int block, const std::vector<fl
 
 /// Ten steps of the solver, and what there is to learn from them.
 std::vector<dhp::MicroBatch<dhp::Cpu>> ten_steps(dhp::Cpu& dev, Ring& ring) {
-  ring.step();  // brings the neighbours' cells
+  ring.exchange();
   std::vector<std::vector<float>> before, change;
   for (int block = ring.first_block(), i = 0; block < ring.last_block(); ++block) {
     before.emplace_back();

@@ -2,6 +2,7 @@
 #include <dhp/comm/poll_pause.hpp>
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include <ctime>
 
@@ -34,14 +35,20 @@ TEST_CASE("poll_pause: who waits for long needs no core") {
   CHECK(core_seconds() - before_s < 0.1);
 }
 
-TEST_CASE("poll_pause: where something moves, the next look is at once") {
-  // Pauses of 20 us and more allow a twentieth of it.
-  const int lazy = looks(0, 0.1, false), eager = looks(0.001, 0.1, true);
-  CHECK(eager > 10 * lazy);
-}
-
-TEST_CASE("poll_pause: it looks again at once for as long as it was told") {
-  CHECK(looks(10, 0.1, false) > 10 * looks(0.0001, 0.1, false));
+TEST_CASE("poll_pause: it sleeps only when nothing has moved for as long as it was told") {
+  const auto sleeps_in = [](double eager_s, bool moved) {
+    const auto sleeps = [] {
+      rusage used{};
+      ::getrusage(RUSAGE_THREAD, &used);
+      return used.ru_nvcsw;
+    };
+    const auto before = sleeps();
+    static_cast<void>(looks(eager_s, 0.1, moved));
+    return sleeps() - before;
+  };
+  CHECK(sleeps_in(10, false) < 5);
+  CHECK(sleeps_in(0.01, true) < 5);
+  CHECK(sleeps_in(0.01, false) > 20);
 }
 
 }  // namespace

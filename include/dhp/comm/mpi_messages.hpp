@@ -1,8 +1,7 @@
 // MpiMessages: messages between the ranks of a communicator of MPI, told apart by tags of 64 bits, of which MPI has
 // as few as 15. A header goes before each message, and says its tag and length, and which MPI tag the message itself
 // has: one that nothing else under way between the two ranks has. The receiver matches headers with what is
-// waited for, and then lets MPI put the message where it belongs: nothing is copied on the way, and MPI receives
-// nothing that nobody waits for. Needs MPI.
+// waited for, and only then lets MPI put the message where it belongs: nothing is copied on the way. Needs MPI.
 #pragma once
 
 #include <dhp/comm/mpi_duplicate.hpp>

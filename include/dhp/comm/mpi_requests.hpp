@@ -77,8 +77,10 @@ class MpiRequests {
       if (messages_[at] == message) MPI_Cancel(&requests_[at]);
   }
   /// MPI may use the memory of these messages as long as it is there.
-  void keep_for_ever() noexcept {
+  void keep_for_ever() {
     if (!empty()) static_cast<void>(new auto(std::move(messages_)));
+    messages_.clear();
+    requests_.clear();
   }
 
  private:
