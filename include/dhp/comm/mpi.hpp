@@ -91,18 +91,18 @@ class MpiGuest {
     check_mpi(MPI_Finalized(&finalised), "MPI_Finalized");
     if (finalised != 0) return;
     if (!process_) return comm_->free();
-    std::exception_ptr aborted;
+    std::exception_ptr wrong;
     try {
-      process_->check_alive();
       world_.barrier();
-    } catch (const Aborted&) {
-      aborted = std::current_exception();
+    } catch (const Error& error) {
+      fail_all(error.sentence());
+      wrong = std::current_exception();
     }
     const bool clean = transport_->close();
-    if (!aborted) process_->finish();
+    if (!wrong) process_->finish();
     transport_->end();
     if (clean) comm_->free();
-    if (aborted) std::rethrow_exception(aborted);
+    if (wrong) std::rethrow_exception(wrong);
   }
 
  private:

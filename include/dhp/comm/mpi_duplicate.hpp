@@ -69,7 +69,6 @@ class MpiDuplicate {
   [[nodiscard]] MPI_Comm get() const { return comm_; }
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
-  [[nodiscard]] std::mutex& lock() const { return *lock_; }
 
   template <class Action>
   std::invoke_result_t<Action> call(Action action) {

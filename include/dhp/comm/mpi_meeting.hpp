@@ -72,7 +72,8 @@ void write_text(char (&to)[room], const std::string& text) {
 
 }  // namespace detail
 
-/// Collective. address: of rank 0, at which the others reach it; empty: found out. All ranks return, or all throw.
+/// Collective. address: of rank 0, at which the others reach it; empty: found out. connect_s: for the others to reach
+/// it. All ranks return, or all throw.
 [[nodiscard]] inline std::shared_ptr<Store> meet_over_mpi(MpiDuplicate& comm,
                                                           const std::string& address,
                                                           double connect_s) {
@@ -117,7 +118,8 @@ void write_text(char (&to)[room], const std::string& text) {
                                                          .rank = comm.rank(),
                                                          .job = job,
                                                          .secret = invitation->secret,
-                                                         .connect_s = connect_s});
+                                                         .connect_s = connect_s,
+                                                         .timeout_s = std::min(10.0, connect_s)});
     } catch (const Error& error) {
       why = error.sentence();
       failed->mine = comm.rank();
