@@ -30,7 +30,7 @@ class HostTraffic {
         MPI_Irecv(&received_[at], 1, MPI_INT, peer, tag, MPI_COMM_WORLD, &requests_.back());
       }
   }
-  /// Half of it is sent after dhp's.
+  /// What was begun before all of dhp's ends after it.
   std::string wrong() {
     for (int peer = 0; peer < size_; ++peer)
       for (int tag = 0; tag < tags; ++tag)
@@ -77,7 +77,7 @@ std::string wrong_beside_threads(Comm<Cpu>& world, Cpu& dev) {
   return wrong;
 }
 
-/// 80 MB there and round, and 80 MB summed.
+/// 80 MB to the next rank, and 80 MB summed.
 std::string wrong_big(Comm<Cpu>& world, Cpu& dev) {
   const std::int64_t count = 20'000'000;
   const int n = world.size(), me = world.rank();
@@ -120,10 +120,27 @@ std::string wrong_pieces(MPI_Comm host) {
   return wrong;
 }
 
+/// A message that nobody has received, and one that nobody has sent, are done with when the world ends.
+std::string wrong_end(MPI_Comm host) {
+  const auto comm = std::make_shared<MpiDuplicate>(host, 60, std::make_shared<std::mutex>());
+  MpiTransport transport(comm);
+  const int n = comm->size(), to = (comm->rank() + 1) % n, from = (comm->rank() + n - 1) % n;
+  std::vector<std::byte> out(1 << 20), in(1 << 20);
+  auto sent = transport.send(out.data(), out.size(), to, 1);
+  auto received = transport.receive(in.data(), in.size(), from, 2);
+  MPI_Barrier(host);  // worlds end on all ranks within a moment
+  transport.end();
+  const bool ended = !received->wait();
+  sent.reset();
+  received.reset();
+  if (!transport.close()) return "MPI is left with messages";
+  comm->free();
+  return ended ? "" : "a wait goes on";
+}
+
 /// Far more messages under way than MPI is given at once, received in another order than sent.
 std::string wrong_order(Comm<Cpu>& world, Cpu& dev) {
   constexpr int groups = 12;
-  const int other = world.rank() ^ 1;
   auto pair = world.split(world.rank() / 2, world.rank());
   std::vector<Comm<Cpu>> all;
   for (int k = 0; k < groups; ++k) all.push_back(pair.split(0, pair.rank()));
@@ -140,7 +157,7 @@ std::string wrong_order(Comm<Cpu>& world, Cpu& dev) {
       all[static_cast<std::size_t>(k)].recv(dev, x.mut(), 1 - pair.rank());
       wrong += x.to_host<float>(dev).back() != static_cast<float>(100 * k + message);
     }
-  return wrong == 0 ? "" : concat(wrong, " messages of rank ", other, " are wrong");
+  return wrong == 0 ? "" : concat(wrong, " messages are wrong");
 }
 
 std::string wrong_in_background(Comm<Cpu>& world, Cpu& dev) {
@@ -205,15 +222,25 @@ std::string wrong_after_close() {
 
 std::string wrong_refusals() {
   std::string wrong;
-  const auto expect = [&](MPI_Comm host, const char* part) {
+  const auto expect = [&](MPI_Comm host, const std::string& address, const char* part) {
     try {
-      MpiGuest guest(host, {.timeout_s = 20});
+      MpiGuest guest(host, {.timeout_s = 20, .address = address});
       append_text(wrong, concat("not refused: ", part, "; "));
     } catch (const Error& error) {
       if (!contains(error.sentence(), part)) append_text(wrong, concat(error.sentence(), "; "));
     }
   };
-  expect(MPI_COMM_NULL, "MPI_COMM_NULL");
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm half = MPI_COMM_NULL, both = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
+  MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - rank % 2, 99, &both);
+  expect(MPI_COMM_NULL, "", "MPI_COMM_NULL");
+  expect(both, "", "an intercommunicator");
+  MPI_Comm_free(&both);
+  MPI_Comm_free(&half);
+  // Of no machine: RFC 5737. All ranks are told.
+  expect(MPI_COMM_WORLD, "192.0.2.1", "rank 0 has no address for the other ranks");
   return wrong;
 }
 
@@ -239,6 +266,7 @@ int run() {
   expect_right("beside threads", wrong_beside_threads(world, dev));
   expect_right("big", wrong_big(world, dev));
   expect_right("pieces", wrong_pieces(MPI_COMM_WORLD));
+  expect_right("end", wrong_end(MPI_COMM_WORLD));
   expect_right("order", wrong_order(world, dev));
   expect_right("in the background", wrong_in_background(world, dev));
   expect_right("two guests", wrong_two_guests(guest, dev));
