@@ -306,7 +306,7 @@ class MpiMessages {
     if (ended_) return now - ended_at_ > grace;
     // A rank that fails by itself: others do not know it yet, and what they have not asked for will not go.
     if (first_release_ == Clock::time_point()) first_release_ = now;
-    return now - first_release_ > grace / 4;
+    return now - first_release_ > grace / 2;
   }
   void give_up(const Shared& message) {
     torn_ = true;
