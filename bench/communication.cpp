@@ -1,12 +1,16 @@
 // Collectives and messages of two ranks, each in turns with what it is measured against. Ranks that are threads: the
 // same number of bytes copied by std::memcpy, by both threads at once. Ranks that are processes, over Gloo: Gloo's own
-// collectives and messages between the same two. communication.py starts it. Usage: bench_communication threads|processes
+// collectives and messages between the same two; over MPI: MPI's own. communication.py starts it.
+// Usage: bench_communication threads|processes|mpi
 #include <dhp/comm/launch.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/tensor/tensor.hpp>
 #ifdef DHP_HAS_GLOO
 #include <bench/peer_gloo.hpp>
 #include <dhp/comm/launch_gloo.hpp>
+#endif
+#ifdef DHP_HAS_MPI
+#include <dhp/comm/mpi.hpp>
 #endif
 
 #include <algorithm>
@@ -170,16 +174,89 @@ int compare_processes() {
 #endif
 }
 
+#ifdef DHP_HAS_MPI
+void compare_with_mpi() {
+  MpiGuest guest(MPI_COMM_WORLD, {.timeout_s = 60});
+  auto world = guest.world();
+  check(world.size() == 2, "two ranks are compared, started by mpirun -n 2");
+  // Of its own, for messages that dhp does not copy before it sends them.
+  const auto comm =
+      std::make_shared<MpiDuplicate>(MPI_COMM_WORLD, 60, std::make_shared<std::mutex>());
+  MpiTransport transport(comm);
+  Cpu dev;
+  const int rank = world.rank(), other = 1 - rank;
+  for (const auto bytes : sizes) {
+    const int count = static_cast<int>(bytes / sizeof(float));
+    auto whole = floats(dev, bytes), half = floats(dev, bytes / 2);
+    auto* const data = whole.mut().data<float>();
+    auto* const part = half.mut().data<float>();
+    compare(
+        world, "mpi", "all_reduce", bytes, [&] { world.all_reduce(dev, whole.mut()).wait(); },
+        [&] { MPI_Allreduce(MPI_IN_PLACE, data, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); });
+    compare(
+        world, "mpi", "reduce_scatter", bytes,
+        [&] { world.reduce_scatter(dev, whole.view(), half.mut()).wait(); },
+        [&] {
+          MPI_Reduce_scatter_block(data, part, count / 2, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        });
+    compare(
+        world, "mpi", "all_gather", bytes,
+        [&] { world.all_gather(dev, half.view(), whole.mut()).wait(); },
+        [&] {
+          MPI_Allgather(part, count / 2, MPI_FLOAT, data, count / 2, MPI_FLOAT, MPI_COMM_WORLD);
+        });
+    const auto raw = [&] {
+      there_and_back(
+          rank, [&] { MPI_Send(data, count, MPI_FLOAT, other, 0, MPI_COMM_WORLD); },
+          [&] { MPI_Recv(data, count, MPI_FLOAT, other, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE); });
+    };
+    compare(
+        world, "mpi", "send_recv", bytes,
+        [&] {
+          there_and_back(
+              rank, [&] { world.send(dev, whole.view(), other); },
+              [&] { world.recv(dev, whole.mut(), other); });
+        },
+        raw);
+    compare(
+        world, "mpi", "transport", bytes,
+        [&] {
+          constexpr std::uint64_t tag = 1;
+          auto* const memory = whole.mut().bytes();
+          there_and_back(
+              rank, [&] { static_cast<void>(transport.send(memory, bytes, other, tag)->wait()); },
+              [&] { static_cast<void>(transport.receive(memory, bytes, other, tag)->wait()); });
+        },
+        raw);
+  }
+  if (transport.close()) comm->free();
+}
+#endif
+
+int compare_mpi([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
+#ifdef DHP_HAS_MPI
+  int level = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+  compare_with_mpi();
+  MPI_Finalize();
+  return 0;
+#else
+  std::puts("skipped: built without MPI (Debian: libopenmpi-dev, libssl-dev)");
+  return 77;
+#endif
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string_view what = argc == 2 ? argv[1] : "";
-  if (what != "threads" && what != "processes") {
-    std::fprintf(stderr, "usage: bench_communication threads|processes\n");
+  if (what != "threads" && what != "processes" && what != "mpi") {
+    std::fprintf(stderr, "usage: bench_communication threads|processes|mpi\n");
     return 2;
   }
   try {
     if (what == "processes") return compare_processes();
+    if (what == "mpi") return compare_mpi(argc, argv);
     compare_threads();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -2,21 +2,40 @@
 
 communication.py PROGRAM [--json FILE]: starts bench_communication as one process whose ranks are threads, against
 std::memcpy of as many bytes by both threads at once; then as two processes over Gloo on the loopback, against Gloo's own
-ring, all-gather, reduce-scatter and messages between the same two. Medians of 11 rounds in turns; the ratio is the
-peer's time over dhp's, above 1 where dhp is faster. send_recv is a message there and one back.
+ring, all-gather, reduce-scatter and messages between the same two; then as two processes of Open MPI's mpirun, against
+MPI's own. Medians of 11 rounds in turns; the ratio is the peer's time over dhp's, above 1 where dhp is faster. send_recv
+is a message there and one back; dhp copies it first, so that the sender can go on with its buffer. transport is
+the same without that copy.
 """
 import argparse
 import json
 import os
+import pathlib
 import socket
 import subprocess
 import sys
 
 limit_s = 300
+mpirun = pathlib.Path(__file__).parent.parent / "tests" / "launch" / "mpirun.sh"
 
 
 def run(program):
-    """Lines of both kinds of ranks."""
+    """Lines of all kinds of ranks."""
+    return run_here(program) + run_by_mpi(program)
+
+
+def run_by_mpi(program):
+    done = subprocess.run([mpirun, "2", program, "mpi"], text=True, stdout=subprocess.PIPE, timeout=limit_s,
+                          env=dict(os.environ, DHP_LAUNCH_SECONDS=str(limit_s)))
+    if done.returncode == 77 or "skipped: " in done.stdout:
+        print(done.stdout.splitlines()[0])
+        return []
+    if done.returncode != 0:
+        sys.exit("communication.py: the ranks over MPI ended with %d" % done.returncode)
+    return [line for line in done.stdout.splitlines() if line.startswith("mpi ")]
+
+
+def run_here(program):
     done = subprocess.run([program, "threads"], text=True, stdout=subprocess.PIPE, timeout=limit_s)
     if done.returncode != 0:
         sys.exit("communication.py: the ranks that are threads failed")
@@ -59,7 +78,7 @@ def main():
         rows.append(row)
     if arguments.json:
         with open(arguments.json, "w") as file:
-            json.dump({"peer": {"threads": "std::memcpy", "processes": "Gloo"}, "load": load, "rows": rows}, file,
+            json.dump({"peer": {"threads": "std::memcpy", "processes": "Gloo", "mpi": "MPI"}, "load": load, "rows": rows}, file,
                       indent=1)
     return 0
 

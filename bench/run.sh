@@ -19,7 +19,8 @@ table() {
 }
 part "install what is missing" bash .ci/install_packages.sh \
   git g++ cmake ninja-build ccache doctest-dev libcli11-dev nlohmann-json3-dev python3 \
-  optional:libdnnl-dev optional:valgrind libssl-dev optional:libgloo-dev
+  optional:libdnnl-dev optional:valgrind libssl-dev optional:libgloo-dev \
+  optional:libopenmpi-dev optional:openmpi-bin
 part "configure" cmake --preset ci
 part "build" cmake --build --preset ci -j "$(nproc)" \
   --target bench_kernels --target bench_training_step --target bench_wrapper_cost \
@@ -30,6 +31,6 @@ part "a training step against PyTorch" table training_step \
   "${python:-python3}" bench/training_step.py $programs/bench_training_step --json "$out/training_step.json"
 part "instructions of the wrappers" table wrapper_cost \
   "${python:-python3}" bench/wrapper_cost.py $programs/bench_wrapper_cost --json "$out/wrapper_cost.json"
-part "two ranks against Gloo and memcpy" table communication \
+part "two ranks against Gloo, MPI and memcpy" table communication \
   "${python:-python3}" bench/communication.py $programs/bench_communication --json "$out/communication.json"
 parts_done "Tables and JSON are in $out."

@@ -4,6 +4,7 @@
 # dhp::nccl  is dhp::cuda with NCCL, where that is found
 # dhp::processes  adds OpenSSL's libcrypto: ranks that are processes; only where processes.cmake finds it
 # dhp::gloo  is dhp::processes with Gloo, where that is found
+# dhp::mpi   is dhp::processes with MPI, where mpi.cmake finds it
 # dhp::default_device  dhp::cpu or dhp::cuda, by DHP_DEVICE
 find_package(Threads REQUIRED)
 
@@ -27,6 +28,7 @@ if(DHP_CPU_ARCH)
 endif()
 
 include(processes)
+include(mpi)
 include(cuda)
 if(DHP_DEVICE STREQUAL cuda AND NOT TARGET dhp::cuda)
   message(FATAL_ERROR "DHP_DEVICE is cuda, but there is no dhp::cuda; the lines above say what is missing")

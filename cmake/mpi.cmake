@@ -1,0 +1,21 @@
+# dhp::mpi is dhp::processes with MPI: dhp as the guest of a program that has it. Any MPI of standard 3 or later will
+# do; it has to be the program's own. MPI_CXX_COMPILER or MPI_HOME choose one, as for find_package(MPI).
+include_guard(GLOBAL)
+include(${CMAKE_CURRENT_LIST_DIR}/processes.cmake)
+if(NOT TARGET MPI::MPI_CXX)
+  set(MPI_CXX_SKIP_MPICXX ON)  # MPI's own C++ interface, which is gone from the standard
+  find_package(MPI 3.0 QUIET COMPONENTS CXX)
+endif()
+if(TARGET MPI::MPI_CXX AND TARGET dhp::processes)
+  add_library(dhp::mpi INTERFACE IMPORTED GLOBAL)
+  target_link_libraries(dhp::mpi INTERFACE dhp::processes MPI::MPI_CXX)
+  target_compile_definitions(dhp::mpi INTERFACE DHP_HAS_MPI=1)
+  set(found "MPI ${MPI_CXX_VERSION}: ${MPI_CXX_COMPILER}")
+elseif(TARGET dhp::processes)
+  set(found "there is no dhp::mpi, for guests of programs with MPI: it was not found (Debian: libopenmpi-dev)")
+else()
+  set(found "there is no dhp::mpi, for guests of programs with MPI: it needs dhp::processes")
+endif()
+if(NOT dhp_FIND_QUIETLY)
+  message(STATUS "dhp: ${found}")
+endif()

@@ -1,0 +1,144 @@
+// A solver with MPI of its own, and dhp as its guest. The solver moves heat along a ring of cells, of which each rank
+// has a part. Meanwhile a small network learns to do ten of its steps at once, data-parallel over the same ranks: each
+// trains on its own cells, and no sample leaves the rank that computed it. dhp initialises nothing, and nothing
+// of it is left when the guest's scope ends. Started by: mpirun -n 4 solver_with_dhp
+#include <dhp/comm/mpi.hpp>
+#include <dhp/cpu.hpp>
+
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+namespace {
+
+constexpr int blocks = 8;  // of cells; each rank has some
+constexpr int cells_of_a_block = 32;
+constexpr int steps_at_once = 10;
+
+/// The host's part: nothing of dhp is in it.
+class Ring {
+ public:
+  explicit Ring(MPI_Comm comm) : comm_(comm) {
+    MPI_Comm_rank(comm, &rank_);
+    MPI_Comm_size(comm, &size_);
+    first_block_ = blocks * rank_ / size_;
+    last_block_ = blocks * (rank_ + 1) / size_;
+    heat_.resize(static_cast<std::size_t>(cells() + 2));  // and a neighbour's cell at either end
+    for (int i = 0; i < cells(); ++i) at(i) = std::sin(angle(i)) + 0.5 * std::cos(5 * angle(i));
+  }
+  /// Brings the neighbours' cells, -1 and cells().
+  void exchange() {
+    const int left = (rank_ + size_ - 1) % size_, right = (rank_ + 1) % size_;
+    MPI_Sendrecv(&at(0), 1, MPI_DOUBLE, left, 0, &at(cells()), 1, MPI_DOUBLE, right, 0, comm_,
+                 MPI_STATUS_IGNORE);
+    MPI_Sendrecv(&at(cells() - 1), 1, MPI_DOUBLE, right, 1, &at(-1), 1, MPI_DOUBLE, left, 1, comm_,
+                 MPI_STATUS_IGNORE);
+  }
+  void step() {
+    exchange();
+    auto next = heat_;
+    for (int i = 0; i < cells(); ++i)
+      next[static_cast<std::size_t>(i + 1)] = at(i) + 0.2 * (at(i - 1) - 2 * at(i) + at(i + 1)) +
+                                              0.02 * std::sin(3 * angle(i) + 0.05 * steps_);
+    heat_ = std::move(next);
+    ++steps_;
+  }
+  double& at(int i) { return heat_[static_cast<std::size_t>(i + 1)]; }
+  [[nodiscard]] int cells() const { return (last_block_ - first_block_) * cells_of_a_block; }
+  [[nodiscard]] int first_block() const { return first_block_; }
+  [[nodiscard]] int last_block() const { return last_block_; }
+
+ private:
+  [[nodiscard]] double angle(int i) const {
+    constexpr double circle = 6.283185307179586;
+    return circle * (first_block_ * cells_of_a_block + i) / (blocks * cells_of_a_block);
+  }
+  MPI_Comm comm_;
+  int rank_ = 0, size_ = 1, first_block_ = 0, last_block_ = 0, steps_ = 0;
+  std::vector<double> heat_{};
+};
+
+/// A micro-batch is a block of cells: the heat of each and of its two neighbours, and how much it changes.
+dhp::MicroBatch<dhp::Cpu> samples(dhp::Cpu& dev, int block, const std::vector<float>& before,
+                                  const std::vector<float>& change) {
+  dhp::MicroBatch<dhp::Cpu> made;
+  made.index = block;  // counted over all ranks: who computes a block changes no sum
+  made.first_sample = block * cells_of_a_block;
+  made.samples = cells_of_a_block;
+  made.input = dhp::Tensor<dhp::Cpu>::from_host(dev, {cells_of_a_block, 3}, before);
+  made.side.emplace_back("targets",
+                         dhp::Tensor<dhp::Cpu>::from_host(dev, {cells_of_a_block, 1}, change));
+  made.counts = {{"elements", cells_of_a_block}};
+  return made;
+}
+
+/// Ten steps of the solver, and what there is to learn from them.
+std::vector<dhp::MicroBatch<dhp::Cpu>> ten_steps(dhp::Cpu& dev, Ring& ring) {
+  ring.exchange();
+  std::vector<std::vector<float>> before, change;
+  for (int block = ring.first_block(), i = 0; block < ring.last_block(); ++block) {
+    before.emplace_back();
+    for (const int end = i + cells_of_a_block; i < end; ++i)
+      for (const int j : {i - 1, i, i + 1}) before.back().push_back(static_cast<float>(ring.at(j)));
+  }
+  for (int step = 0; step < steps_at_once; ++step) ring.step();
+  std::vector<dhp::MicroBatch<dhp::Cpu>> made;
+  for (std::size_t k = 0; k < before.size(); ++k) {
+    change.emplace_back();
+    for (int i = 0; i < cells_of_a_block; ++i)
+      change[k].push_back(static_cast<float>(ring.at(static_cast<int>(k) * cells_of_a_block + i)) -
+                          before[k][static_cast<std::size_t>(3 * i + 1)]);
+    made.push_back(samples(dev, ring.first_block() + static_cast<int>(k), before[k], change[k]));
+  }
+  return made;
+}
+
+/// What every rank runs, with the communicator of all.
+void train(dhp::Comm<dhp::Cpu> world, Ring& ring) {
+  dhp::Cpu dev;
+  const int rank = world.rank();
+  const dhp::MeshShape replicas{.data = world.size()};
+  dhp::Mesh<dhp::Cpu> mesh(std::move(world), replicas);
+  dhp::Build<dhp::Cpu> build;
+  dhp::Model<dhp::Cpu> network;
+  const auto linear = [](int in, int out) {
+    return dhp::LinearOptions{.in = in, .out = out, .weight_init = dhp::he_normal(in)};
+  };
+  network.add("first", dhp::Linear<dhp::Cpu>(build, "first", linear(3, 32)));
+  network.add("gelu", dhp::gelu<dhp::Cpu>());
+  network.add("last", dhp::Linear<dhp::Cpu>(build, "last", linear(32, 1)));
+  network.loss = dhp::MeanSquaredError<dhp::Cpu>();
+
+  auto batches = ten_steps(dev, ring);
+  // With order-free sums the losses have the same bits on any number of ranks.
+  dhp::PipelineParallel<dhp::Cpu> stage(dev, std::move(network), mesh,
+                                        {.store = {.order_free = true}}, batches.front());
+  dhp::DataParallel model(dev, stage, mesh.data());
+  dhp::Norms<dhp::Cpu> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
+  dhp::AdamW<dhp::Cpu> optimizer(dev, stage.store(), {.weight_decay = 0});
+  dhp::Trainer trainer(dev, model, mesh, optimizer, norms, {.learning_rate = {.peak = 0.01}});
+  for (int step = 0; step < 60; ++step) {
+    const double loss = trainer.step(batches).loss;
+    if (rank == 0) std::printf("step %2d  loss %.17g\n", step + 1, loss);
+    batches = ten_steps(dev, ring);  // the solver goes on between two steps of training
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  int level = 0, status = 0;
+  // dhp asks for no more; MPI_THREAD_MULTIPLE where the solver itself communicates in other threads meanwhile.
+  MPI_Init_thread(&count, &arguments, MPI_THREAD_SERIALIZED, &level);
+  try {
+    Ring ring(MPI_COMM_WORLD);
+    dhp::MpiGuest guest(MPI_COMM_WORLD, {.timeout_s = 300});
+    guest.run([&](dhp::Comm<dhp::Cpu> world) { train(std::move(world), ring); });
+  } catch (const dhp::Error& error) {
+    std::fprintf(stderr, "error: %s\n",
+                 error.sentence().c_str());  // each rank has the same sentence
+    status = 1;  // the solver could go on without the network; this one ends
+  }
+  if (status != 0) MPI_Abort(MPI_COMM_WORLD, status);
+  MPI_Finalize();
+}

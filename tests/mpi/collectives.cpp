@@ -1,0 +1,297 @@
+// collectives: what every communicator must do, over the ranks that mpirun has started: as guests of a host that
+// has MPI messages of its own under way all the time. Prints what is wrong, and ends with 1.
+#include <dhp/comm/mpi.hpp>
+#include <dhp/comm/progress.hpp>
+#include <tests/comm/collectives.hpp>
+
+#include <cstdio>
+#include <functional>
+#include <string>
+
+namespace {
+
+using namespace dhp;
+using namespace tests;
+
+/// The host's own traffic: with every tag that dhp's messages may have, to and from each other rank.
+class HostTraffic {
+ public:
+  HostTraffic() {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &size_);
+    const auto room = static_cast<std::size_t>(size_ * tags);
+    sent_.resize(room);
+    received_.resize(room, -1);
+    for (int peer = 0; peer < size_; ++peer)
+      for (int tag = 0; tag < tags; ++tag) {
+        const auto at = static_cast<std::size_t>(peer * tags + tag);
+        sent_[at] = rank_ * 1000 + tag;
+        requests_.push_back(MPI_REQUEST_NULL);
+        MPI_Irecv(&received_[at], 1, MPI_INT, peer, tag, MPI_COMM_WORLD, &requests_.back());
+      }
+  }
+  /// What was begun before all of dhp's ends after it.
+  std::string wrong() {
+    for (int peer = 0; peer < size_; ++peer)
+      for (int tag = 0; tag < tags; ++tag)
+        MPI_Send(&sent_[static_cast<std::size_t>(peer * tags + tag)], 1, MPI_INT, peer, tag,
+                 MPI_COMM_WORLD);
+    MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE);
+    for (int peer = 0; peer < size_; ++peer)
+      for (int tag = 0; tag < tags; ++tag)
+        if (received_[static_cast<std::size_t>(peer * tags + tag)] != peer * 1000 + tag)
+          return concat("the host's message with tag ", tag, " from rank ", peer,
+                        " is another one");
+    return "";
+  }
+
+ private:
+  static constexpr int tags = 8;
+  int rank_ = 0, size_ = 0;
+  std::vector<int> sent_{}, received_{};
+  std::vector<MPI_Request> requests_{};
+};
+
+float random_value(int rank, std::int64_t i) {
+  return static_cast<float>(RandomStream{.seed = 3, .use = static_cast<std::uint32_t>(rank)}.normal(
+      static_cast<std::uint64_t>(i)));
+}
+std::vector<float> random_values(int rank, std::int64_t count) {
+  return generate<float>(count, [&](auto i) { return random_value(rank, i); });
+}
+
+/// The same sums as between threads, to the bit: below and above the size at which the way changes.
+std::string wrong_beside_threads(Comm<Cpu>& world, Cpu& dev) {
+  std::string wrong;
+  for (const std::int64_t count : {7, 4000, 100003}) {
+    const auto expected = on_ranks(world.size(), [&](Comm<Cpu>& threads, Cpu& own) {
+      auto x = tensor_of(own, random_values(threads.rank(), count));
+      threads.all_reduce(own, x.mut()).wait();
+      return x.to_host<float>(own);
+    });
+    auto x = tensor_of(dev, random_values(world.rank(), count));
+    world.all_reduce(dev, x.mut()).wait();
+    if (!same_bits(x.to_host<float>(dev), expected.front()))
+      append_text(wrong, concat(count, " have other bits than between threads; "));
+  }
+  return wrong;
+}
+
+/// 80 MB to the next rank, and 80 MB summed.
+std::string wrong_big(Comm<Cpu>& world, Cpu& dev) {
+  const std::int64_t count = 20'000'000;
+  const int n = world.size(), me = world.rank();
+  auto x = tensor_of(dev, brought_by<float>(me, count));
+  world.send(dev, x, (me + 1) % n);
+  world.recv(dev, x.mut(), (me + n - 1) % n);
+  if (!same_bits(x.to_host<float>(dev), brought_by<float>((me + n - 1) % n, count)))
+    return "the message";
+  world.all_reduce(dev, x.mut()).wait();
+  const auto sums =
+      generate<float>(count, [&](auto i) { return n * (n - 1) / 2 + n * collective_value(0, i); });
+  return same_bits(x.to_host<float>(dev), sums) ? "" : "all_reduce";
+}
+
+/// Messages in pieces, as those above 1 GiB are: with an end that is no whole piece, and several under way.
+std::string wrong_pieces(MPI_Comm host) {
+  const auto comm = std::make_shared<MpiDuplicate>(host, 60, std::make_shared<std::mutex>());
+  MpiTransport transport(comm, 1000);
+  const int n = comm->size(), to = (comm->rank() + 1) % n, from = (comm->rank() + n - 1) % n;
+  std::string wrong;
+  std::vector<std::vector<std::uint8_t>> out, in;
+  for (const std::int64_t bytes : {0, 1, 999, 1000, 1001, 2000, 123456}) {
+    out.push_back(generate<std::uint8_t>(bytes, [&](auto i) { return (i * 7 + bytes) % 251; }));
+    in.emplace_back(static_cast<std::size_t>(bytes));
+  }
+  const auto tag_of = [](std::size_t k) { return std::uint64_t{1} << 60 | k / 3; };
+  std::vector<PeerTransport::Handle> transfers;
+  for (std::size_t k = 0; k < in.size(); ++k) {
+    transfers.push_back(transport.receive(reinterpret_cast<std::byte*>(in[k].data()), in[k].size(),
+                                          from, tag_of(k)));
+    transfers.push_back(transport.send(reinterpret_cast<const std::byte*>(out[k].data()),
+                                       out[k].size(), to, tag_of(k)));
+  }
+  for (auto& transfer : transfers)
+    if (!transfer->wait()) wrong = "one has ended; ";
+  for (std::size_t k = 0; k < in.size(); ++k)
+    if (in[k] != out[k]) append_text(wrong, concat(in[k].size(), " bytes; "));
+  if (!transport.close()) wrong += "not clean";
+  comm->free();
+  return wrong;
+}
+
+/// A message that nobody has received, and one that nobody has sent, are done with when the world ends.
+std::string wrong_end(MPI_Comm host) {
+  const auto comm = std::make_shared<MpiDuplicate>(host, 60, std::make_shared<std::mutex>());
+  MpiTransport transport(comm);
+  const int n = comm->size(), to = (comm->rank() + 1) % n, from = (comm->rank() + n - 1) % n;
+  std::vector<std::byte> out(1 << 20), in(1 << 20);
+  auto sent = transport.send(out.data(), out.size(), to, 1);
+  auto received = transport.receive(in.data(), in.size(), from, 2);
+  MPI_Barrier(host);  // worlds end on all ranks within a moment
+  transport.end();
+  const bool ended = !received->wait();
+  sent.reset();
+  received.reset();
+  if (!transport.close()) return "MPI is left with messages";
+  comm->free();
+  return ended ? "" : "a wait goes on";
+}
+
+/// Far more messages under way than MPI is given at once, received in another order than sent.
+std::string wrong_order(Comm<Cpu>& world, Cpu& dev) {
+  constexpr int groups = 12;
+  auto pair = world.split(world.rank() / 2, world.rank());
+  std::vector<Comm<Cpu>> all;
+  for (int k = 0; k < groups; ++k) all.push_back(pair.split(0, pair.rank()));
+  for (int k = 0; k < groups; ++k)
+    for (int message = 0; message < pair.send_capacity(); ++message)
+      all[static_cast<std::size_t>(k)].send(
+          dev,
+          tensor_of<float>(dev, std::vector<float>(3000, static_cast<float>(100 * k + message))),
+          1 - pair.rank());
+  int wrong = 0;
+  for (int k = groups - 1; k >= 0; --k)
+    for (int message = 0; message < pair.send_capacity(); ++message) {
+      auto x = Tensor<Cpu>::zeros(dev, DType::f32, {3000});
+      all[static_cast<std::size_t>(k)].recv(dev, x.mut(), 1 - pair.rank());
+      wrong += x.to_host<float>(dev).back() != static_cast<float>(100 * k + message);
+    }
+  return wrong == 0 ? "" : concat(wrong, " messages are wrong");
+}
+
+std::string wrong_in_background(Comm<Cpu>& world, Cpu& dev) {
+  Progress<Cpu> first(world), second(world);
+  auto x = tensor_of(dev, brought_by<float>(world.rank(), 300000));
+  auto y = clone(dev, x.view()), z = clone(dev, x.view());
+  auto x_done = first.all_reduce(dev, x.mut()), y_done = second.all_reduce(dev, y.mut());
+  world.all_reduce(dev, z.mut()).wait();
+  x_done.wait();
+  y_done.wait();
+  const bool same = same_bits(x.to_host<float>(dev), z.to_host<float>(dev)) &&
+                    same_bits(y.to_host<float>(dev), z.to_host<float>(dev));
+  return same ? "" : "sums of three threads differ";
+}
+
+/// Half of the ranks, by a communicator of the host's, beside all of them.
+std::string wrong_two_guests(MpiGuest& whole, Cpu& dev) {
+  auto world = whole.world();
+  MPI_Comm half = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, world.rank() % 2, -world.rank(), &half);
+  std::string wrong;
+  {
+    MpiGuest guest(half, {.timeout_s = 60});
+    MPI_Comm_free(&half);  // dhp has its own
+    auto part = guest.world();
+    if (part.size() != world.size() / 2) return "the size of the half";
+    if (part.rank() != (world.size() - 1 - world.rank()) / 2) wrong += "its order; ";
+    wrong += wrong_all_reduce(part, dev);
+    if (part.size() > 1) wrong += wrong_messages(part, dev);
+    auto x = tensor_of<std::int64_t>(dev, {1}), y = tensor_of<std::int64_t>(dev, {1});
+    world.send(dev, x, (world.rank() + 1) % world.size());
+    part.all_reduce(dev, y.mut()).wait();
+    world.recv(dev, x.mut(), (world.rank() + world.size() - 1) % world.size());
+    if (y.to_host<std::int64_t>(dev)[0] != part.size()) wrong += "the sum of the half";
+    guest.close();
+  }
+  return wrong;
+}
+
+/// Alone, and closed twice.
+std::string wrong_alone(Cpu& dev) {
+  MpiGuest guest(MPI_COMM_SELF);
+  auto world = guest.world();
+  auto x = tensor_of<float>(dev, {5});
+  world.all_reduce(dev, x.mut()).wait();
+  guest.close();
+  guest.close();
+  return world.size() == 1 && x.to_host<float>(dev)[0] == 5 ? "" : "not the identity";
+}
+
+std::string wrong_after_close() {
+  MpiGuest guest(MPI_COMM_WORLD, {.timeout_s = 60});
+  auto world = guest.world();
+  guest.close();
+  try {
+    world.barrier();
+  } catch (const Error& error) {
+    return contains(error.sentence(), "has been closed") ? "" : error.sentence();
+  }
+  return "a barrier after close() has returned";
+}
+
+std::string wrong_refusals() {
+  std::string wrong;
+  const auto expect = [&](MPI_Comm host, const std::string& address, const char* part) {
+    try {
+      MpiGuest guest(host, {.timeout_s = 20, .address = address});
+      append_text(wrong, concat("not refused: ", part, "; "));
+    } catch (const Error& error) {
+      if (!contains(error.sentence(), part)) append_text(wrong, concat(error.sentence(), "; "));
+    }
+  };
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm half = MPI_COMM_NULL, both = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
+  MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - rank % 2, 99, &both);
+  expect(MPI_COMM_NULL, "", "MPI_COMM_NULL");
+  expect(both, "", "an intercommunicator");
+  MPI_Comm_free(&both);
+  MPI_Comm_free(&half);
+  // Of no machine: RFC 5737. All ranks are told.
+  expect(MPI_COMM_WORLD, "192.0.2.1", "rank 0 has no address for the other ranks");
+  return wrong;
+}
+
+int run() {
+  Cpu dev;
+  HostTraffic traffic;
+  int wrong_cases = 0;
+  MpiGuest guest(MPI_COMM_WORLD, {.timeout_s = 60});
+  auto world = guest.world();
+  const auto expect_right = [&](const char* name, const std::string& wrong) {
+    if (wrong.empty()) return;
+    std::printf("rank %d: %s: %s\n", world.rank(), name, wrong.c_str());
+    ++wrong_cases;
+  };
+  expect_right("all_reduce", wrong_all_reduce(world, dev));
+  expect_right("small all_reduces", wrong_small_all_reduces(world, dev, 200));
+  expect_right("blocks", wrong_blocks(world, dev));
+  expect_right("broadcast", wrong_broadcast(world, dev));
+  expect_right("bits", wrong_bits(world, dev));
+  expect_right("laws", wrong_laws(world, dev));
+  expect_right("messages", wrong_messages(world, dev));
+  if (world.size() == 4) expect_right("rounds", wrong_rounds(world, dev));
+  expect_right("beside threads", wrong_beside_threads(world, dev));
+  expect_right("big", wrong_big(world, dev));
+  expect_right("pieces", wrong_pieces(MPI_COMM_WORLD));
+  expect_right("end", wrong_end(MPI_COMM_WORLD));
+  expect_right("order", wrong_order(world, dev));
+  expect_right("in the background", wrong_in_background(world, dev));
+  expect_right("two guests", wrong_two_guests(guest, dev));
+  expect_right("alone", wrong_alone(dev));
+  expect_right("after close", wrong_after_close());
+  expect_right("refusals", wrong_refusals());
+  expect_right("the host's traffic", traffic.wrong());
+  guest.close();
+  if (world.rank() == 0 && wrong_cases == 0)
+    std::printf("all right on %d ranks over %s\n", world.size(), world.transport().c_str());
+  return wrong_cases == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  int level = MPI_THREAD_SINGLE;
+  MPI_Init_thread(&count, &arguments, MPI_THREAD_MULTIPLE, &level);
+  try {
+    const int status = run();
+    MPI_Finalize();
+    return status;
+  } catch (const Error& error) {
+    std::printf("error: %s\n", error.sentence().c_str());
+  }
+  std::fflush(stdout);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+}

@@ -1,0 +1,98 @@
+// faults WHAT WHO LIMIT_S: a host whose rank WHO does something wrong in the 20th round of dhp's calls: throws, throws with
+// messages under way, stops itself, sleeps, or calls what the others do not; or does not make a guest at all
+// (absent). Each rank says what it ends with. Where all ranks are there, the host goes on: with MPI of its own, and with
+// a new guest.
+#include <dhp/comm/mpi.hpp>
+#include <dhp/tensor/tensor.hpp>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+namespace {
+
+using namespace dhp;
+
+void misbehave(const std::string& what, Comm<Cpu>& world, Cpu& dev) {
+  auto odd = Tensor<Cpu>::zeros(dev, DType::f32, {7});
+  const auto big = Tensor<Cpu>::zeros(dev, DType::f32, {3'000'000});
+  if (what == "throw") fail("the disk is full");
+  if (what == "throw_in_flight") {
+    for (int to = 0; to < world.size(); ++to)
+      if (to != world.rank()) world.send(dev, big, to);
+    fail("the disk is full");
+  }
+  if (what == "stop") static_cast<void>(::raise(SIGSTOP));
+  else if (what == "sleep") std::this_thread::sleep_for(std::chrono::hours(1));
+  else if (what == "shape") world.all_reduce(dev, odd.mut());
+  else fail("there is no ", what);
+}
+
+void rounds(const std::string& what, int who, Comm<Cpu> world) {
+  Cpu dev;
+  auto x = Tensor<Cpu>::zeros(dev, DType::f32, {300000});
+  const int n = world.size(), me = world.rank();
+  for (int round = 0;; ++round) {
+    constexpr int odd = 20;
+    if (round == odd && me == who) misbehave(what, world, dev);
+    world.all_reduce(dev, x.mut());
+    world.send(dev, x, (me + 1) % n);
+    world.recv(dev, x.mut(), (me + n - 1) % n);
+    world.barrier();
+  }
+}
+
+/// The host's own work goes on as if nothing had been.
+std::string goes_on(int size) {
+  const int one = 1;
+  int sum = 0;
+  MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  if (sum != size) return "the host's own sum is wrong";
+  MpiGuest again(MPI_COMM_WORLD, {.timeout_s = 20});
+  Cpu dev;
+  auto x = Tensor<Cpu>::from_host(dev, {1}, std::vector<float>{2});
+  again.world().all_reduce(dev, x.mut()).wait();
+  again.close();
+  return x.to_host<float>(dev)[0] == 2 * static_cast<float>(size) ? "goes on" : "a wrong sum";
+}
+
+void say(int rank, const std::string& text) {
+  std::printf("rank %d: %s\n", rank, text.c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  int level = 0, me = 0, size = 0;
+  const std::string what = count == 4 ? arguments[1] : "";
+  const int who = count == 4 ? std::atoi(arguments[2]) : 0;
+  MPI_Init_thread(&count, &arguments, MPI_THREAD_SERIALIZED, &level);
+  MPI_Comm_rank(MPI_COMM_WORLD, &me);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  MPI_Comm others = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, me == who ? 1 : 0, me, &others);
+  try {
+    if (what == "absent" && me == who) std::this_thread::sleep_for(std::chrono::hours(1));
+    MpiGuest guest(MPI_COMM_WORLD, {.timeout_s = std::atof(arguments[3])});
+    guest.run([&](Comm<Cpu> world) { rounds(what, who, std::move(world)); });
+  } catch (const Aborted& error) {
+    say(me, concat("aborted: ", error.sentence()));
+  } catch (const Error& error) {
+    say(me, concat("failed: ", error.sentence()));
+  }
+  if (what == "stop" || what == "sleep" ||
+      what == "absent") {  // there is no going on without a rank
+    MPI_Barrier(others);
+    MPI_Abort(MPI_COMM_WORLD, 3);
+  }
+  try {
+    say(me, goes_on(size));
+  } catch (const Error& error) {
+    say(me, concat("does not go on: ", error.sentence()));
+  }
+  MPI_Comm_free(&others);
+  MPI_Finalize();
+}
