@@ -21,8 +21,10 @@
 namespace dhp {
 
 struct ProcessOptions {
-  double timeout_s =
-      300;  ///< for ranks to meet, of every wait for another, and of a rank's silence; 0: none
+  /// For ranks to meet; without deadlines also of every wait for another, and of a rank's silence; 0: none.
+  double timeout_s = 300;
+  std::shared_ptr<const Deadlines> deadlines{};  ///< the program says there what it is at
+  std::shared_ptr<Ledger> ledger{};  ///< of this rank's calls, for whoever wants to look
   std::string
       network_interface{};  ///< where this rank listens ("eth0"); empty: what leads to rank 0
   /// Strangers that were refused at the rendezvous. Called by other threads.
@@ -63,6 +65,8 @@ void run_process_rank(const ProcessRank& me, Connect connect, Body body,
   watch.timeout_s = options.timeout_s;
   watch.name = concat("host ", host_name(), ", process ", ::getpid());
   watch.stuck = options.stuck;
+  watch.deadlines = options.deadlines;
+  watch.ledger = options.ledger;
   const auto world = std::make_shared<ProcessWorld>(store, me.rank, me.size, std::move(watch));
   const auto failed = [&](const std::string& why) {
     if (!world->ended()) world->abort(why);
