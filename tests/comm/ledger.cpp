@@ -50,7 +50,14 @@ TEST_CASE("ledger: an exception ends the call") {
     fail("no");
   } catch (const Error&) {}
   CHECK(ledger.under_way().empty());
-  CHECK(ledger.ended().size() == 1);
+  REQUIRE(ledger.ended().size() == 1);
+  CHECK(ledger.ended()[0].failed);
+  try {
+    fail("another reason");
+  } catch (const Error&) {
+    const Ledger::Call call(ledger, entry("barrier", "barrier"));
+  }
+  CHECK(!ledger.last().failed);
 }
 
 TEST_CASE("ledger: remembers the last calls, and no more than it may") {
