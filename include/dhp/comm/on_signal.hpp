@@ -44,7 +44,11 @@ class OnSignal {
       }
       ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
     }
-    void wait() const { static_cast<void>(::sigwaitinfo(&set_, nullptr)); }
+    void wait() const {
+      while (::sigwaitinfo(&set_, nullptr) !=
+             number_) {  // a process that was stopped comes back early
+      }
+    }
     [[nodiscard]] int number() const { return number_; }
 
    private:
