@@ -4,12 +4,11 @@
 #pragma once
 
 #include <dhp/comm/comm.hpp>
+#include <dhp/comm/host_name.hpp>
 #include <dhp/comm/job_secret.hpp>
 #include <dhp/comm/process_rank.hpp>
 #include <dhp/comm/process_world.hpp>
 #include <dhp/comm/rendezvous.hpp>
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
@@ -63,7 +62,7 @@ void run_process_rank(const ProcessRank& me, Connect connect, Body body,
   const auto store = meet(detail::rendezvous_of(me, options));
   ProcessWorld::Options watch;
   watch.timeout_s = options.timeout_s;
-  watch.name = concat("host ", host_name(), ", process ", ::getpid());
+  watch.name = process_name();
   watch.stuck = options.stuck;
   watch.deadlines = options.deadlines;
   watch.ledger = options.ledger;
