@@ -37,6 +37,18 @@ using Files = std::map<int, dhp::LedgerFile>;  // by rank
   return group == "0@0" ? "world" : group;
 }
 
+/// Of what utc_text() makes, in seconds since 1970; 0 where it is something else.
+[[nodiscard]] inline double utc_s(const std::string& text) {
+  std::tm utc{};
+  double seconds = 0;
+  if (std::sscanf(text.c_str(), "%d-%d-%dT%d:%d:%lf", &utc.tm_year, &utc.tm_mon, &utc.tm_mday,
+                  &utc.tm_hour, &utc.tm_min, &seconds) != 6)
+    return 0;
+  utc.tm_year -= 1900;
+  utc.tm_mon -= 1;
+  return static_cast<double>(::timegm(&utc)) + seconds;
+}
+
 /// An entry's key: calls of one channel come one after the other on each of its ranks.
 struct CallKey {
   std::string channel;       // "0@0", "0@0:2>1"
@@ -113,13 +125,13 @@ class Comparison {
     if (calls_.empty()) return "nothing is under way";
     for (const auto& call : calls_)
       if (call.disagree()) return disagreement(call);
-    for (const auto& call : calls_) {
-      Ranks missing;
-      for (const auto* side : {&call.absent, &call.unknown})
+    for (const auto& call : calls_)
+      for (const auto* side : {&call.absent, &call.unknown}) {
+        Ranks missing;
         for (const int rank : *side)
           if (!waits_anywhere(rank)) missing.insert(rank);
-      if (!missing.empty()) return not_come(call, missing);
-    }
+        if (!missing.empty()) return not_come(call, missing);
+      }
     for (const auto& call : calls_)
       for (const auto& [rank, entry] : call.entries)
         for (const int other : entry->waits_for)
@@ -185,23 +197,33 @@ class Comparison {
     return {};
   }
   [[nodiscard]] std::string not_come(const SharedCall& call, const Ranks& missing) const {
-    const bool known = std::all_of(missing.begin(), missing.end(),
-                                   [&](int rank) { return call.absent.contains(rank); });
-    const char* verb = known ? missing.size() == 1 ? " has not come to " : " have not come to "
-                       : missing.size() == 1 ? " is not known to have come to "
-                                             : " are not known to have come to ";
-    auto text = concat(dhp::rank_list(missing), verb, call.shown(), ", in which ",
-                       dhp::rank_list(call.inside), call.inside.size() == 1 ? " has" : " have",
-                       " waited for ", duration(call.longest_s));
-    if (missing.size() > 1) return text;
-    const auto file = files_.find(*missing.begin());
-    if (file == files_.end()) return concat(text, "; there is no file of that rank");
-    if (file->second.entries.empty()) return concat(text, "; it has called nothing yet");
-    const auto& last = file->second.entries.back();
-    return concat(text, "; its last call was ", shown_at(last),
-                  last.end_s ? concat(", which ended ", duration(file->second.now_s - *last.end_s),
-                                      " before its file was written")
-                             : std::string());
+    const bool known = call.absent.contains(*missing.begin()), one = missing.size() == 1;
+    const char* verb = known ? one ? " has" : " have" : one ? " is" : " are";
+    auto text = concat(dhp::rank_list(missing), verb, known ? " not" : " not known to have",
+                       " come to ", call.shown(), ", in which ", dhp::rank_list(call.inside),
+                       call.inside.size() == 1 ? " has" : " have", " waited for ",
+                       duration(call.longest_s));
+    if (known && one) text += last_call(files_.at(*missing.begin()));
+    if (!call.unknown.empty())
+      text += concat("; there is no file of ", dhp::rank_list(call.unknown));
+    return text;
+  }
+  [[nodiscard]] std::string last_call(const dhp::LedgerFile& file) const {
+    std::string text = "; it has called nothing yet";
+    if (!file.entries.empty()) {
+      const auto& last = file.entries.back();
+      text = concat("; its last call was ", shown_at(last));
+      if (last.end_s)
+        text += concat(", which ended ", duration(file.now_s - *last.end_s),
+                       " before its file was written");
+    }
+    double newest_s = 0;
+    for (const auto& [rank, other] : files_) newest_s = std::max(newest_s, utc_s(other.written));
+    const double older_s = newest_s - utc_s(file.written);
+    constexpr double at_once_s = 5;
+    return older_s > at_once_s
+               ? concat(text, "; that file is ", duration(older_s), " older than the newest one")
+               : text;
   }
   // Everybody waits for somebody who waits, or for the store.
   [[nodiscard]] std::string circle() const {

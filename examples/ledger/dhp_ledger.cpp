@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 
@@ -11,9 +12,13 @@ namespace {
 
 using namespace examples;
 
-/// A cell of so many columns; what does not fit ends in "..".
+/// What does not fit in so many columns ends in "..", before what follows it.
+std::string cut(const std::string& text, std::size_t width, const std::string& end = "") {
+  if (text.size() + end.size() <= width) return text + end;
+  return text.substr(0, width - std::min(width, end.size() + 2)) + ".." + end;
+}
 std::string cell(std::string text, std::size_t width, bool right = false) {
-  if (text.size() > width) text = text.substr(0, width - 2) + "..";
+  text = cut(text, width);
   const std::string space(width - text.size(), ' ');
   return right ? space + text : text + space;
 }
@@ -35,6 +40,8 @@ std::string ranges(const Ranks& ranks) {
   return text.empty() ? "-" : text;
 }
 
+constexpr std::size_t what_width = 55;
+
 void print_rank(const dhp::LedgerFile& file, std::size_t last) {
   print(concat("rank ", file.rank, " of ", file.world_size, ", ", file.name, ", written ",
                file.written, ", ", file.calls, file.calls == 1 ? " call" : " calls"));
@@ -42,25 +49,26 @@ void print_rank(const dhp::LedgerFile& file, std::size_t last) {
                       std::string in_group, std::string what) {
     print("  " + cell(std::move(number), 8, true) + cell(std::move(began), 13, true) +
           cell(std::move(took), 11, true) + "  " + cell(std::move(group), 8) +
-          cell(std::move(in_group), 11) + cell(std::move(what), 57));
+          cell(std::move(in_group), 11) + cell(std::move(what), what_width));
   };
   row("call", "began at", "took", "group", "in group", "what");
   std::size_t at = 0;
   for (const auto& call : file.entries) {
     if (++at + last <= file.entries.size() && !waits(call)) continue;
     const double until_s = call.end_s ? *call.end_s : file.now_s;
-    auto what = shown_at(call);
+    auto what = shown(call);
     if (waits(call) && !call.waits_for.empty())
       what =
           concat("waits for ", ranges({call.waits_for.begin(), call.waits_for.end()}), ": ", what);
     char began[32];
     std::snprintf(began, sizeof began, "%.3f s", call.start_s);
+    const auto place = concat(" at ", call.where);
     row(concat(call.number), began,
         (call.failed  ? "x "
          : call.end_s ? ""
                       : "> ") +
             duration(until_s - call.start_s),
-        group_name(call.group), CallKey(call.key).shown(), std::move(what));
+        group_name(call.group), CallKey(call.key).shown(), cut(what, what_width, place));
   }
   print("");
 }
