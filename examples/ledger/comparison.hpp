@@ -101,6 +101,11 @@ struct SharedCall {
   }
 };
 
+/// How long a rank has been in a call, or was.
+[[nodiscard]] inline double stay_s(const dhp::LedgerFile::Call& call, const dhp::LedgerFile& file) {
+  return (call.end_s ? *call.end_s : file.now_s) - call.start_s;
+}
+
 class Comparison {
  public:
   explicit Comparison(const Files& files) : files_(files), size_(files.begin()->second.world_size) {
@@ -133,14 +138,7 @@ class Comparison {
         if (!missing.empty()) return not_come(call, missing);
       }
     for (const auto& call : calls_)
-      for (const auto& [rank, entry] : call.entries)
-        for (const int other : entry->waits_for)
-          if (call.ended.contains(other) || call.inside.contains(other))
-            return concat(
-                "rank ", rank, " has waited for ", duration(call.longest_s), " in ", call.shown(),
-                " for rank ", other,
-                call.ended.contains(other) ? ", which has ended it" : ", which is in it, too",
-                "; what that one has sent has not arrived");
+      if (auto text = all_have_come(call); !text.empty()) return text;
     return circle();
   }
 
@@ -153,8 +151,7 @@ class Comparison {
       for (const auto& other : file.entries) {
         if (other.key != entry.key || !unfinished(other)) continue;
         call.entries[rank] = &other;
-        const double until_s = other.end_s ? *other.end_s : file.now_s;
-        if (waits(other)) call.longest_s = std::max(call.longest_s, until_s - other.start_s);
+        if (waits(other)) call.longest_s = std::max(call.longest_s, stay_s(other, file));
       }
     calls_.push_back(std::move(call));
   }
@@ -224,6 +221,28 @@ class Comparison {
     return older_s > at_once_s
                ? concat(text, "; that file is ", duration(older_s), " older than the newest one")
                : text;
+  }
+  // Of those who are waited for, the one that came last.
+  [[nodiscard]] std::string all_have_come(const SharedCall& call) const {
+    int waiting = -1, last = -1;
+    double shortest_s = 0;
+    for (const auto& [rank, entry] : call.entries)
+      for (const int other : entry->waits_for) {
+        const auto found = call.entries.find(other);
+        if (found == call.entries.end() && !call.ended.contains(other)) continue;
+        const double s =
+            found == call.entries.end() ? call.longest_s : stay_s(*found->second, files_.at(other));
+        if (last >= 0 && s >= shortest_s) continue;
+        waiting = rank, last = other, shortest_s = s;
+      }
+    if (last < 0) return {};
+    const bool long_ago = shortest_s > call.longest_s / 2;
+    return concat("rank ", waiting, " has waited for ",
+                  duration(stay_s(*call.entries.at(waiting), files_.at(waiting))), " in ",
+                  call.shown(), " for rank ", last,
+                  call.ended.contains(last) ? std::string(", which has ended it")
+                                            : concat(", which is in it for ", duration(shortest_s)),
+                  long_ago ? "; what that one has sent has not arrived" : "");
   }
   // Everybody waits for somebody who waits, or for the store.
   [[nodiscard]] std::string circle() const {

@@ -55,7 +55,6 @@ void print_rank(const dhp::LedgerFile& file, std::size_t last) {
   std::size_t at = 0;
   for (const auto& call : file.entries) {
     if (++at + last <= file.entries.size() && !waits(call)) continue;
-    const double until_s = call.end_s ? *call.end_s : file.now_s;
     auto what = shown(call);
     if (waits(call) && !call.waits_for.empty())
       what =
@@ -67,7 +66,7 @@ void print_rank(const dhp::LedgerFile& file, std::size_t last) {
         (call.failed  ? "x "
          : call.end_s ? ""
                       : "> ") +
-            duration(until_s - call.start_s),
+            duration(stay_s(call, file)),
         group_name(call.group), CallKey(call.key).shown(), cut(what, what_width, place));
   }
   print("");
