@@ -6,6 +6,10 @@
 #include <dhp/comm/rank_list.hpp>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
 #include <map>
 #include <set>
 #include <string>
@@ -27,8 +31,7 @@ using Files = std::map<int, dhp::LedgerFile>;  // by rank
 }
 
 [[nodiscard]] inline std::string shown(const dhp::LedgerFile::Call& call) {
-  return call.what.starts_with(call.operation) ? call.what
-                                               : concat(call.operation, " of a ", call.what);
+  return dhp::call_text(call.operation, call.what);
 }
 [[nodiscard]] inline std::string shown_at(const dhp::LedgerFile::Call& call) {
   return concat(shown(call), " at ", call.where);

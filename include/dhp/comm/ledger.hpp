@@ -18,6 +18,11 @@
 
 namespace dhp {
 
+/// A call for people: "all_reduce of 5 f32 (sum)", "recv of a message of 5 f32".
+[[nodiscard]] inline std::string call_text(const std::string& operation, const std::string& what) {
+  return what.starts_with(operation) ? what : concat(operation, " of a ", what);
+}
+
 struct LedgerEntry {
   std::uint64_t number = 0;  ///< of this rank's calls, from 1
   /// Equal on the ranks that do the same call of the same group: "world#12", "2@0#7", "2@0:1>0#3".
@@ -34,10 +39,7 @@ struct LedgerEntry {
   bool failed = false;           ///< an exception has ended it
 
   [[nodiscard]] bool under_way() const { return end_s < 0; }
-  /// "all_reduce of 5 f32 (sum)", "recv of a message of 5 f32"
-  [[nodiscard]] std::string shown() const {
-    return what.starts_with(operation) ? what : concat(operation, " of a ", what);
-  }
+  [[nodiscard]] std::string shown() const { return call_text(operation, what); }
   friend std::string to_text(const LedgerEntry& entry) {
     return concat(entry.shown(), " at ", dhp::to_text(entry.where));
   }
