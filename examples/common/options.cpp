@@ -105,7 +105,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->check(not_negative)
       ->group("Training");
   app.add_option("--comm-timeout", options.comm_timeout,
-                 "Seconds after which a collective that does not complete ends the run")
+                 "Seconds after which a collective that does not complete ends the run, 0: never; "
+                 "without it limits are learned from the run")
       ->check(not_negative)
       ->group("Training");
 
@@ -172,6 +173,10 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--trace", options.trace,
                  "File for what every rank did when, in Chrome's trace format")
       ->group("Output");
+  app.add_option("--ledger", options.ledger,
+                 "File of a rank's last calls, its rank put before the extension: written at the "
+                 "end, and at SIGUSR1")
+      ->group("Output");
   app.add_option("--save", options.save, "Directory for the trained model")->group("Output");
   app.add_option("--save-every", options.save_every, "Steps; 0: at the end only")
       ->check(not_negative)
@@ -229,7 +234,9 @@ bool RunOptions::speaks() const {
 }
 
 void check_options(const RunOptions& options) {
-  (void)options.process();
+  dhp::check(options.process() || options.ledger.empty(),
+             "--ledger is for ranks that are processes, but this program starts its ranks as "
+             "threads; start it by a launcher, or with --rank and --world-size");
   (void)options.compute();
   (void)dhp::parse_decay(options.lr_decay);
   const auto schedule = dhp::parse_schedule(options.schedule);

@@ -56,7 +56,8 @@ struct RunOptions {
   std::string save;
   std::int64_t save_every = 0;
   std::string load;
-  double comm_timeout = 300;
+  std::optional<double> comm_timeout{};  ///< none: learned, see dhp::Deadlines
+  std::string ledger;                    ///< file of each rank's calls; empty: none
   bool check_collectives = false;
   dhp::RankFlags rank_flags{};
   std::string network_interface;

@@ -15,6 +15,7 @@
 #include <dhp/train/checkpoint.hpp>
 #include <dhp/train/trainer.hpp>
 
+#include "ledger_output.hpp"
 #include "progress.hpp"
 #include "trace_report.hpp"
 #if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
@@ -73,18 +74,29 @@ void add_peak_memory(D& dev, std::vector<std::pair<std::string, double>>& fields
     fields.emplace_back("peak_memory_bytes", static_cast<double>(dev.memory().most_in_use_bytes()));
 }
 
+/// Learned where the user gives none.
+[[nodiscard]] std::shared_ptr<dhp::Deadlines> deadlines_of(const RunOptions& options) {
+  if (options.comm_timeout) return std::make_shared<dhp::Deadlines>(*options.comm_timeout);
+  return std::make_shared<dhp::Deadlines>();
+}
+
 /// body(world) on the rank that this process is.
 template <class Body>
-void start_rank(const dhp::ProcessRank& me, const RunOptions& options, Body body) {
+void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
+                std::shared_ptr<const dhp::Deadlines> deadlines, Body body) {
   const auto say = [rank = me.rank](const std::string& message) {
     std::fprintf(stderr, "rank %d: %s\n", rank, message.c_str());
   };
+  LedgerOutput ledger(options.ledger, me);
   dhp::ProcessOptions process;
-  process.timeout_s = options.comm_timeout;
+  if (options.comm_timeout) process.timeout_s = *options.comm_timeout;
+  process.deadlines = std::move(deadlines);
+  process.ledger = ledger.ledger();
   process.network_interface = options.network_interface;
   process.log = say;
-  process.stuck = [say](const std::string& message) {
+  process.stuck = [say, &ledger](const std::string& message) {
     say(message + "; this rank does not come back from its work, and is ended");
+    ledger.write();
     std::_Exit(1);
   };
 #if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
@@ -98,19 +110,22 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options, Body body
 #endif
 }
 
-/// body(world, local rank) on every rank that this process is to start: the one that it is, or all, as threads.
+/// body(world, local rank, deadlines) on every rank that this process is to start: the one that it is, or all, as
+/// threads. The deadlines are null where another rank of the process tells them what the run is at.
 template <class Body>
 void start_ranks(const RunOptions& options, Body body) {
+  const auto deadlines = deadlines_of(options);
   if (const auto me = options.process()) {
-    return start_rank(*me, options,
-                      [&](dhp::Comm<Dev> world) { body(std::move(world), me->local_rank); });
+    return start_rank(*me, options, deadlines, [&](dhp::Comm<Dev> world) {
+      body(std::move(world), me->local_rank, deadlines.get());
+    });
   }
   dhp::run_ranks<Dev>(options.mesh.size(),
                       [&](dhp::Comm<Dev> world) {
                         const int rank = world.rank();
-                        body(std::move(world), rank);
+                        body(std::move(world), rank, rank == 0 ? deadlines.get() : nullptr);
                       },
-                      {.timeout_s = options.comm_timeout});
+                      {.deadlines = deadlines});
 }
 
 /// The world with what is to be looked at in each of its calls.
@@ -125,9 +140,10 @@ void start_ranks(const RunOptions& options, Body body) {
 /// One rank's run; rank 0 alone speaks and writes.
 class TrainingRun {
  public:
-  TrainingRun(Dev& dev, dhp::Comm<Dev> world, const TrainingSetup& setup)
+  TrainingRun(Dev& dev, dhp::Comm<Dev> world, const TrainingSetup& setup, dhp::Deadlines* deadlines)
       : dev_(dev),
         options_(setup.options),
+        deadlines_(deadlines),
         mesh_(observed(dev, std::move(world), options_), options_.mesh),
         setup_(setup),
         loader_(dev, setup.train, loader_options()),
@@ -178,7 +194,9 @@ class TrainingRun {
       progress_->step(report.step, report.loss, taken.count(), rate,
                       report.skipped ? "skipped: gradients overflowed" : "");
     };
-    while (trainer.steps_done() < total) {
+    for (auto section = dhp::Section::first_step; trainer.steps_done() < total;
+         section = dhp::Section::step) {
+      enter(section);
       const auto plan = resident_ ? resident_->plan() : loader_.plan();
       const auto batches = next_batches();
       auto ticket = trainer.start(batches, plan.micro_batches());
@@ -209,6 +227,9 @@ class TrainingRun {
   using Pipeline = dhp::PipelineParallel<Dev>;
   using Replicas = dhp::DataParallel<Dev, Pipeline, dhp::ReducerChoice>;
 
+  void enter(dhp::Section section) {
+    if (deadlines_ != nullptr) deadlines_->enter(section);
+  }
   [[nodiscard]] bool rank_zero() { return mesh_.world().rank() == 0; }
   void say(const std::string& text) {
     if (progress_) progress_->line(text);
@@ -323,6 +344,7 @@ class TrainingRun {
   template <class T>
   void evaluate(T& trainer, Metrics& metrics, const std::string& when) {
     if (setup_.held_out.size() == 0) return;
+    enter(dhp::Section::evaluation);
     auto options = dhp::evaluation_pass(loader_options());
     dhp::Loader<Dev, AnyBatcher> loader(dev_, setup_.held_out, options);
     std::vector<dhp::LossTerm> terms(pipeline_.term_names().size());
@@ -351,6 +373,7 @@ class TrainingRun {
 
   template <class T>
   void save(dhp::Checkpoint<Dev>& checkpoint, T& trainer) {
+    enter(dhp::Section::saving);
     auto progress = trainer.progress();
     progress.settings = settings();
     checkpoint.save(dev_, options_.save, progress, [&](dhp::FileReplacement& files) {
@@ -386,6 +409,7 @@ class TrainingRun {
 
   Dev& dev_;
   const RunOptions& options_;
+  dhp::Deadlines* deadlines_;
   dhp::Mesh<Dev> mesh_;
   const TrainingSetup& setup_;
   dhp::Loader<Dev, AnyBatcher> loader_;
@@ -400,9 +424,9 @@ class TrainingRun {
 }  // namespace
 
 void run_training(const TrainingSetup& setup) {
-  start_ranks(setup.options, [&](dhp::Comm<Dev> world, int local_rank) {
+  start_ranks(setup.options, [&](dhp::Comm<Dev> world, int local_rank, dhp::Deadlines* deadlines) {
     auto dev = make_device<Dev>(setup.options, local_rank);
-    TrainingRun(dev, std::move(world), setup).run();
+    TrainingRun(dev, std::move(world), setup, deadlines).run();
   });
 }
 

@@ -50,7 +50,19 @@ TEST_CASE("ledger: an exception ends the call") {
     fail("no");
   } catch (const Error&) {}
   CHECK(ledger.under_way().empty());
-  CHECK(ledger.ended().size() == 1);
+  REQUIRE(ledger.ended().size() == 1);
+  CHECK(ledger.ended()[0].failed);
+  // A call that another exception leaves time for ends well.
+  struct AtEnd {
+    Ledger& ledger;
+    ~AtEnd() { const Ledger::Call call(ledger, entry("barrier", "barrier")); }
+  };
+  try {
+    const AtEnd leaves{ledger};
+    fail("another reason");
+  } catch (const Error&) {}
+  CHECK(ledger.ended().size() == 2);
+  CHECK(!ledger.last().failed);
 }
 
 TEST_CASE("ledger: remembers the last calls, and no more than it may") {

@@ -105,6 +105,66 @@ TEST_CASE("process world: rank 0 is silent, and its store stays") {
                  "is gone (nothing has been heard of it for 0 s); rank 1 is in no call"));
 }
 
+// Ranks that have done a few quick steps.
+struct Stepping {
+  std::shared_ptr<Store> store = std::make_shared<MemoryStore>();
+  std::vector<std::shared_ptr<Deadlines>> deadlines{};
+  std::vector<std::shared_ptr<Ledger>> ledgers{};
+  std::vector<World> worlds{};
+  explicit Stepping(int ranks) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      deadlines.push_back(
+          std::make_shared<Deadlines>(DeadlineRules{.least_s = 1, .unlearned_s = 60, .passes = 5}));
+      ledgers.push_back(std::make_shared<Ledger>());
+      worlds.push_back(
+          std::make_shared<ProcessWorld>(store, rank, ranks,
+                                         ProcessWorld::Options{.timeout_s = 60,
+                                                               .period_s = 0.02,
+                                                               .name = concat("thread ", rank),
+                                                               .deadlines = deadlines.back(),
+                                                               .ledger = ledgers.back()}));
+    }
+    for (int step = 0; step < 7; ++step)
+      for (const auto& each : deadlines) each->enter(Section::step);
+  }
+};
+
+TEST_CASE("process world: a learned limit ends a hang soon after a few quick steps") {
+  Stepping run(3);
+  const auto start = std::chrono::steady_clock::now();
+  LedgerEntry entry;
+  entry.key = "0@0#1";
+  entry.operation = entry.what = "barrier";
+  entry.where = CallSite::current();
+  Ledger::Call call(*run.ledgers[1], entry);
+  call.waits_for(2);
+  const auto message = end_of(*run.worlds[1]);
+  CHECK(seconds_since(start) >= 1);
+  CHECK(seconds_since(start) < 10);
+  CHECK(contains(message, "rank 1 waits in barrier at process_world.cpp:"));
+  CHECK(contains(message,
+                 "for rank 2 (thread 2), which is alive and has called nothing yet, beyond the "
+                 "limit of 1 s for a step, the least there is; --comm-timeout sets another"));
+}
+
+TEST_CASE("process world: rank 0 is silent beyond a learned limit") {
+  Stepping run(2);
+  sleep_ms(60);
+  run.worlds[0].reset();
+  CHECK(contains(end_of(*run.worlds[1]),
+                 "is gone (nothing has been heard of it for 1 s, beyond the limit of 1 s for a "
+                 "step, the least there is; --comm-timeout sets another); rank 1 is in no call"));
+}
+
+TEST_CASE("process world: rank 0 may be silent for as long as what it was at may take") {
+  Stepping run(2);
+  run.deadlines[0]->enter(Section::saving);
+  sleep_ms(60);
+  run.worlds[0].reset();
+  sleep_ms(1500);
+  CHECK(!run.worlds[1]->ended());
+}
+
 TEST_CASE("process world: waits for what another rank sets") {
   const auto store = std::make_shared<MemoryStore>();
   const auto zero = world_of(store, 0, 2, 0.5), one = world_of(store, 1, 2, 0.5);

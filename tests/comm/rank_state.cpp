@@ -15,6 +15,7 @@ TEST_CASE("rank state: what is written is what is read") {
   state.ended = true;
   state.failed = "the disk is full";
   state.lost = {3, 5};
+  state.limit = {34, "for a step, 10 times its median"};
   state.calls = 99;
   state.last = "barrier at a.cpp:3";
   state.last_age_s = 0.125;
@@ -31,6 +32,8 @@ TEST_CASE("rank state: what is written is what is read") {
   CHECK(read->ended);
   CHECK(read->failed == state.failed);
   CHECK(read->lost == state.lost);
+  CHECK(read->limit.seconds == 34);
+  CHECK(read->limit.why == state.limit.why);
   CHECK(read->calls == 99);
   CHECK(read->last == state.last);
   CHECK(read->last_age_s == 0.125);
@@ -50,7 +53,7 @@ TEST_CASE("rank state: lines and tabs of a message stay in their field") {
 TEST_CASE("rank state: other texts are none, and harmless") {
   CHECK(RankState::parsed("").has_value());
   for (const char* text :
-       {"beat\tx\n", "waits\t1\n", "call\n", "nonsense", "lost\t\n", "beat\t1 \n"})
+       {"beat\tx\n", "limit\tx\ty\n", "waits\t1\n", "call\n", "nonsense", "lost\t\n", "beat\t1 \n"})
     CHECK(!RankState::parsed(text).has_value());
   RandomStream dice{.seed = 3};
   RankState whole;

@@ -16,7 +16,7 @@
 namespace tests {
 
 // No test may hang, whatever is broken.
-inline constexpr RankOptions patient{.timeout_s = 60};
+inline const RankOptions patient{.timeout_s = 60};
 
 // body(world, dev) of every rank; the results by rank. Assertions belong after it, in one thread.
 template <class Body>

@@ -216,6 +216,71 @@ TEST_CASE("referee: without a limit nobody is late") {
   CHECK(referee.judge(1e7) == "");
 }
 
+// Ranks that tell their own limits.
+struct Learned : Three {
+  Learned() {
+    referee = Referee(3, {.timeout_s = 7, .learned = true});
+    for (auto& state : states) state.limit = step;
+  }
+  TimeLimit step{30, "for a step, 10 times its median"}, saving{600, "for saving"};
+};
+
+TEST_CASE("referee: limits that ranks tell are in the place of its own") {
+  Learned world;
+  world.states[0].under_way = {call("barrier", 29, {1})};
+  world.hear(100);
+  CHECK(world.referee.judge(100) == "");
+  world.states[0].under_way = {call("barrier", 31, {1})};
+  world.hear(102);
+  CHECK(contains(world.referee.judge(102),
+                 "rank 0 waits in barrier at a.cpp:1 for rank 1 (host b), which is alive and has "
+                 "called nothing yet, beyond the limit of 30 s for a step, 10 times its median; "
+                 "--comm-timeout sets another"));
+  world.states[0].under_way.clear();
+  world.hear(103, {0, 1});
+  world.hear(132.5, {0, 1});
+  CHECK(world.referee.judge(131) == "");
+  CHECK(contains(world.referee.judge(133),
+                 "rank 2 (host c) has not been heard of for 31 s: it is stopped or cannot be "
+                 "reached; it had called nothing yet, beyond the limit of 30 s for a step"));
+}
+
+TEST_CASE("referee: the longest limit counts, since who is waited for may be elsewhere") {
+  Learned world;
+  world.states[2].limit = world.saving;
+  world.states[0].under_way = {call("barrier", 500, {1})};
+  world.states[1].under_way = {call("recv of a message of 3 f32", 500, {2}, "x")};
+  world.hear(100);
+  CHECK(world.referee.judge(100) == "");
+  // It is done: the others need a moment to notice.
+  world.states[2].limit = world.step;
+  world.hear(101);
+  CHECK(world.referee.judge(101) == "");
+  for (auto& state : world.states)
+    for (auto& waits : state.under_way) waits.age_s = 530;
+  world.hear(130);
+  CHECK(world.referee.judge(130) == "");
+  world.hear(132);
+  CHECK(contains(world.referee.judge(132), "beyond the limit of 30 s for a step"));
+  world.states[1].finished = true;  // whoever has finished has no say
+  world.states[1].limit = world.saving;
+  world.states[1].under_way.clear();
+  world.states[0].under_way = {call("barrier", 1, {2})};
+  world.hear(133);
+  CHECK(world.referee.judge(133) == "");
+  world.states[0].under_way = {call("barrier", 31, {2})};
+  world.hear(163, {0, 2});
+  CHECK(contains(world.referee.judge(163), "beyond the limit of 30 s for a step"));
+}
+
+TEST_CASE("referee: limits that ranks tell count for nothing where its own is given") {
+  Three world;
+  for (auto& state : world.states) state.limit = {600, "for saving"};
+  world.states[0].under_way = {call("barrier", 31, {1})};
+  world.hear(100);
+  CHECK(contains(world.referee.judge(100), "beyond the time limit of 30 s; a larger limit"));
+}
+
 TEST_CASE("referee: who knows of the end") {
   Three world;
   world.hear(100);

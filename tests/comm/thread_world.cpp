@@ -69,6 +69,29 @@ TEST_CASE("world: of a chain of waits, the end is named") {
   CHECK(contains(message, "for rank 3 (which is in no collective)"));
 }
 
+TEST_CASE("world: a learned limit ends a hang soon after a few quick steps") {
+  // Without --comm-timeout: the limit was that of the start when the wait began.
+  const auto deadlines =
+      std::make_shared<Deadlines>(DeadlineRules{.least_s = 1, .unlearned_s = 60, .passes = 5});
+  const auto start = Clock::now();
+  const auto message = message_of([&] {
+    run_ranks(3,
+              [&](Comm<Cpu> world) {
+                for (int step = 0; step < 7; ++step) {
+                  if (world.rank() == 0) deadlines->enter(Section::step);
+                  if (world.rank() == 1 && step == 6) sleep_ms(2500);
+                  world.barrier();
+                }
+              },
+              {.deadlines = deadlines});
+  });
+  CHECK(seconds_since(start) >= 1);
+  CHECK(seconds_since(start) < 15);
+  CHECK(contains(message,
+                 "for rank 1 (which is in no collective), beyond the limit of 1 s for a "
+                 "step, the least there is; --comm-timeout sets another"));
+}
+
 TEST_CASE("world: the limit is for each wait, not for the run") {
   run_ranks(2,
             [](Comm<Cpu> world) {

@@ -107,6 +107,11 @@ TEST_CASE(
           other.wait_until([] { return false; }, [] { return std::string("never"); });
         }) == "rank 1: no more");
   elsewhere.join();
+  const auto deadlines = std::make_shared<Deadlines>(DeadlineRules{.unlearned_s = 1});
+  WatchedWorld learned({.timeout_s = 0, .deadlines = deadlines});
+  CHECK(message_of([&] {
+          learned.wait_until([] { return false; }, [] { return std::string("rank 2 waits"); });
+        }) == "rank 2 waits, beyond the limit of 1 s for the start; --comm-timeout sets another");
   CHECK(message_of([] { WatchedWorld({.timeout_s = -1}); }) ==
         "the time limit of a collective is a number of seconds, or 0 for none, got -1");
 }

@@ -7,6 +7,7 @@
 #include <dhp/comm/threads.hpp>
 
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <system_error>
@@ -18,6 +19,11 @@ namespace dhp {
 
 struct RankOptions {
   double timeout_s = 300;  ///< time limit of every collective, send and receive; 0: none
+  std::shared_ptr<const Deadlines> deadlines{};  ///< instead, where there are any
+
+  [[nodiscard]] std::shared_ptr<const Deadlines> limits() const {
+    return deadlines ? deadlines : std::make_shared<Deadlines>(timeout_s);
+  }
 };
 
 namespace detail {
@@ -107,7 +113,7 @@ class RankLauncher<Cpu> {
  public:
   template <class Body>
   static void run(int ranks, Body& body, const RankOptions& options, CallSite where) {
-    auto comms = ThreadComm::world_of(ranks, options.timeout_s);
+    auto comms = ThreadComm::world_of(ranks, options.limits());
     const auto world = comms.front().world();
     detail::run_rank_threads(
         *world, ranks,

@@ -29,13 +29,12 @@ class RankLauncher<Cuda> {
     check(gpus >= ranks, "a world of ", ranks, " ranks needs ", ranks, " GPUs, this process sees ",
           gpus, "; see CUDA_VISIBLE_DEVICES, or start fewer ranks");
     const auto world =
-        std::make_shared<WatchedWorld>(WatchedWorld::Options{.timeout_s = options.timeout_s});
+        std::make_shared<WatchedWorld>(WatchedWorld::Options{.deadlines = options.limits()});
     const auto id = new_nccl_id();
     detail::run_rank_threads(
         *world, ranks,
         [&](int rank) {
-          const NcclOptions nccl{.timeout_s = options.timeout_s};
-          body(Comm<Cuda>::of(NcclComm(world, rank, rank, ranks, id, nccl, where)));
+          body(Comm<Cuda>::of(NcclComm(world, rank, rank, ranks, id, NcclOptions{}, where)));
         },
         [](int) {}, where);
   }

@@ -36,8 +36,8 @@ inline void check_local_gpu(const ProcessRank& me) {
           " has ", bytes.size(), " bytes and is no id of NCCL; do all ranks run the same program?");
     std::memcpy(id.internal, bytes.data(), bytes.size());
   }
-  const auto watched =
-      std::make_shared<WatchedWorld>(WatchedWorld::Options{.timeout_s = options.timeout_s});
+  const auto watched = std::make_shared<WatchedWorld>(
+      WatchedWorld::Options{.timeout_s = options.timeout_s, .deadlines = options.deadlines});
   world->keep(world->on_end([watched](const std::string& why) { watched->abort(why); }));
   NcclComm made(watched, me.local_rank, me.rank, me.size, id, options, where);
   if (me.rank == 0) world->store().remove(key);  // all have read it
@@ -46,8 +46,8 @@ inline void check_local_gpu(const ProcessRank& me) {
 
 /// For run_process_rank. The body makes its device with CudaOptions{.device = me.local_rank}.
 [[nodiscard]] inline Comm<Cuda> connect_nccl(const std::shared_ptr<ProcessWorld>& world,
-                                             const ProcessRank& me, const ProcessOptions& options) {
-  return Comm<Cuda>::of(nccl_world(world, me, {.timeout_s = options.timeout_s}));
+                                             const ProcessRank& me, const ProcessOptions&) {
+  return Comm<Cuda>::of(nccl_world(world, me, {.deadlines = world->deadlines()}));
 }
 
 }  // namespace dhp

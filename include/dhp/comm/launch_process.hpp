@@ -4,12 +4,11 @@
 #pragma once
 
 #include <dhp/comm/comm.hpp>
+#include <dhp/comm/host_name.hpp>
 #include <dhp/comm/job_secret.hpp>
 #include <dhp/comm/process_rank.hpp>
 #include <dhp/comm/process_world.hpp>
 #include <dhp/comm/rendezvous.hpp>
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
@@ -21,8 +20,10 @@
 namespace dhp {
 
 struct ProcessOptions {
-  double timeout_s =
-      300;  ///< for ranks to meet, of every wait for another, and of a rank's silence; 0: none
+  /// For ranks to meet; without deadlines also of every wait for another, and of a rank's silence; 0: none.
+  double timeout_s = 300;
+  std::shared_ptr<const Deadlines> deadlines{};  ///< the program says there what it is at
+  std::shared_ptr<Ledger> ledger{};  ///< of this rank's calls, for whoever wants to look
   std::string
       network_interface{};  ///< where this rank listens ("eth0"); empty: what leads to rank 0
   /// Strangers that were refused at the rendezvous. Called by other threads.
@@ -61,8 +62,10 @@ void run_process_rank(const ProcessRank& me, Connect connect, Body body,
   const auto store = meet(detail::rendezvous_of(me, options));
   ProcessWorld::Options watch;
   watch.timeout_s = options.timeout_s;
-  watch.name = concat("host ", host_name(), ", process ", ::getpid());
+  watch.name = process_name();
   watch.stuck = options.stuck;
+  watch.deadlines = options.deadlines;
+  watch.ledger = options.ledger;
   const auto world = std::make_shared<ProcessWorld>(store, me.rank, me.size, std::move(watch));
   const auto failed = [&](const std::string& why) {
     if (!world->ended()) world->abort(why);

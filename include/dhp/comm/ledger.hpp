@@ -8,13 +8,20 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace dhp {
+
+/// A call for people: "all_reduce of 5 f32 (sum)", "recv of a message of 5 f32".
+[[nodiscard]] inline std::string call_text(const std::string& operation, const std::string& what) {
+  return what.starts_with(operation) ? what : concat(operation, " of a ", what);
+}
 
 struct LedgerEntry {
   std::uint64_t number = 0;  ///< of this rank's calls, from 1
@@ -24,16 +31,15 @@ struct LedgerEntry {
   /// What all ranks of the call must agree about: "all_reduce of 5 f32 (sum)".
   std::string what{};
   std::int64_t bytes = 0;
+  std::shared_ptr<const std::vector<int>> group{};  ///< ranks of the world; none: not known
   CallSite where{};
   double start_s = 0;            ///< since the ledger was opened
   double end_s = -1;             ///< negative: under way
   std::vector<int> waits_for{};  ///< ranks of the world that have yet to come, as far as is known
+  bool failed = false;           ///< an exception has ended it
 
   [[nodiscard]] bool under_way() const { return end_s < 0; }
-  /// "all_reduce of 5 f32 (sum)", "recv of a message of 5 f32"
-  [[nodiscard]] std::string shown() const {
-    return what.starts_with(operation) ? what : concat(operation, " of a ", what);
-  }
+  [[nodiscard]] std::string shown() const { return call_text(operation, what); }
   friend std::string to_text(const LedgerEntry& entry) {
     return concat(entry.shown(), " at ", dhp::to_text(entry.where));
   }
@@ -51,10 +57,12 @@ class Ledger {
     Call(Ledger& ledger, LedgerEntry entry)
         : ledger_(&ledger), number_(ledger.begin(std::move(entry))) {}
     Call(Call&& other) noexcept
-        : ledger_(std::exchange(other.ledger_, nullptr)), number_(other.number_) {}
+        : ledger_(std::exchange(other.ledger_, nullptr)),
+          number_(other.number_),
+          exceptions_(other.exceptions_) {}
     Call& operator=(Call&&) = delete;
     ~Call() {
-      if (ledger_ != nullptr) ledger_->end(number_);
+      if (ledger_ != nullptr) ledger_->end(number_, std::uncaught_exceptions() > exceptions_);
     }
     void waits_for(int rank) { ledger_->waits_for(number_, rank); }
     void waits_no_more() { ledger_->waits_for(number_, -1); }
@@ -62,11 +70,14 @@ class Ledger {
    private:
     Ledger* ledger_;
     std::uint64_t number_;
+    int exceptions_ = std::uncaught_exceptions();
   };
 
   [[nodiscard]] double now_s() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - birth_).count();
   }
+  /// When it was opened.
+  [[nodiscard]] std::chrono::system_clock::time_point opened() const { return opened_; }
   /// Calls so far.
   [[nodiscard]] std::uint64_t calls() const {
     const std::lock_guard lock(mutex_);
@@ -105,11 +116,12 @@ class Ledger {
     found->second.waits_for.clear();
     if (rank >= 0) found->second.waits_for.push_back(rank);
   }
-  void end(std::uint64_t number) noexcept {
+  void end(std::uint64_t number, bool failed) noexcept {
     const std::lock_guard lock(mutex_);
     const auto found = open_.find(number);
     if (found == open_.end()) return;
     found->second.end_s = now_s();
+    found->second.failed = failed;
     try {
       ended_.push_back(std::move(found->second));
       if (ended_.size() > capacity_) ended_.pop_front();
@@ -120,6 +132,7 @@ class Ledger {
 
   std::size_t capacity_;
   std::chrono::steady_clock::time_point birth_ = std::chrono::steady_clock::now();
+  std::chrono::system_clock::time_point opened_ = std::chrono::system_clock::now();
   mutable std::mutex mutex_;
   std::uint64_t calls_ = 0;
   std::map<std::uint64_t, LedgerEntry> open_;

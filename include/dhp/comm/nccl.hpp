@@ -209,8 +209,8 @@ class NcclComm {
 [[nodiscard]] inline NcclComm nccl_world(const Cuda& dev, int rank, int size,
                                          const ncclUniqueId& id, NcclOptions options = {},
                                          CallSite where = CallSite::current()) {
-  auto world =
-      std::make_shared<WatchedWorld>(WatchedWorld::Options{.timeout_s = options.timeout_s});
+  auto world = std::make_shared<WatchedWorld>(
+      WatchedWorld::Options{.timeout_s = options.timeout_s, .deadlines = options.deadlines});
   return NcclComm(std::move(world), dev.number(), rank, size, id, options, where);
 }
 

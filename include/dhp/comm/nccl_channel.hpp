@@ -14,6 +14,7 @@ namespace dhp {
 
 struct NcclOptions {
   double timeout_s = 300;  ///< time limit of every collective, send, receive and meeting; 0: none
+  std::shared_ptr<const Deadlines> deadlines{};  ///< instead, where there are any
   /// Multiprocessors that one collective, one message, may take. Work of several communicators runs at the same
   /// time and waits for other GPUs while it holds its own: only if all of it fits into the GPU together
   /// does nothing wait for what has no room. A rank has at most three collectives (tensor axis, a

@@ -37,7 +37,7 @@ class NcclHandle final : public WatchedWorld::Channel {
   /// Of no communicator yet. world_rank: the caller's, for messages. stream: what work is put on; it stays until
   /// the communicator has ended, which after an abort may be later than its user's own end.
   NcclHandle(WatchedWorld& world, int world_rank, CudaStream stream)
-      : timeout_s_(world.timeout_s()), world_rank_(world_rank), stream_(std::move(stream)) {}
+      : deadlines_(world.deadlines()), world_rank_(world_rank), stream_(std::move(stream)) {}
 
   /// open(ncclComm_t*) begins to make the communicator; returns when that is done. Throws like run().
   template <class Open>
@@ -101,12 +101,10 @@ class NcclHandle final : public WatchedWorld::Channel {
     if (pending_.empty()) return {};
     auto& next = pending_.front();
     if (!next.since && next.begin.passed()) next.since = WatchedWorld::Clock::now();
-    if (!next.since || timeout_s_ == 0) return {};
-    const std::chrono::duration<double> time = WatchedWorld::Clock::now() - *next.since;
-    if (time.count() <= timeout_s_) return {};
+    if (!next.since || WatchedWorld::Clock::now() <= deadlines_->end_of_wait(*next.since))
+      return {};
     return concat("rank ", world_rank_, " waits in ", next.operation,
-                  " for another rank of its group, beyond the time limit of ", timeout_s_,
-                  " s; a larger limit waits longer");
+                  " for another rank of its group, beyond ", deadlines_->limit());
   }
   void end() noexcept override {
     if (auto* const comm = take()) static_cast<void>(ncclCommAbort(comm));
@@ -163,7 +161,7 @@ class NcclHandle final : public WatchedWorld::Channel {
     return pending_.empty() ? std::string("in no collective") : to_text(pending_.front().operation);
   }
 
-  double timeout_s_;
+  std::shared_ptr<const Deadlines> deadlines_;
   int world_rank_;
   CudaStream stream_;
   std::mutex mutex_;

@@ -24,16 +24,18 @@ class PeerGroup {
             std::vector<int> members, int rank, std::uint32_t id)
       : world_(std::move(world)),
         transport_(std::move(transport)),
-        members_(std::move(members)),
+        members_(std::make_shared<const std::vector<int>>(std::move(members))),
         rank_(rank),
         id_(id),
-        sent_(members_.size()),
-        received_(members_.size()),
+        sent_(members_->size()),
+        received_(members_->size()),
         at_end_(world_->on_end([held = transport_](const std::string&) { held->end(); })) {}
 
   [[nodiscard]] int rank() const { return rank_; }
-  [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
-  [[nodiscard]] int world_rank(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] int size() const { return static_cast<int>(members_->size()); }
+  [[nodiscard]] int world_rank(int rank) const {
+    return (*members_)[static_cast<std::size_t>(rank)];
+  }
   [[nodiscard]] ProcessWorld& world() const { return *world_; }
   [[nodiscard]] const std::shared_ptr<ProcessWorld>& shared_world() const { return world_; }
   [[nodiscard]] const std::shared_ptr<PeerTransport>& transport() const { return transport_; }
@@ -134,14 +136,15 @@ class PeerGroup {
   static constexpr std::uint64_t message_kind = 1;
 
   // Groups of one id have no two ranks in common, but referees see all of them.
-  [[nodiscard]] std::string name() const { return concat(id_, "@", members_.front()); }
-  [[nodiscard]] static LedgerEntry entry(std::string key, std::string operation, std::string what,
-                                         std::size_t bytes, CallSite where) {
+  [[nodiscard]] std::string name() const { return concat(id_, "@", members_->front()); }
+  [[nodiscard]] LedgerEntry entry(std::string key, std::string operation, std::string what,
+                                  std::size_t bytes, CallSite where) const {
     LedgerEntry made;
     made.key = std::move(key);
     made.operation = std::move(operation);
     made.what = std::move(what);
     made.bytes = static_cast<std::int64_t>(bytes);
+    made.group = members_;
     made.where = where;
     return made;
   }
@@ -159,7 +162,7 @@ class PeerGroup {
 
   std::shared_ptr<ProcessWorld> world_;
   std::shared_ptr<PeerTransport> transport_;
-  std::vector<int> members_;
+  std::shared_ptr<const std::vector<int>> members_;
   int rank_;
   std::uint32_t id_;
   std::uint64_t collectives_ = 0;

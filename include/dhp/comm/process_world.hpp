@@ -32,6 +32,9 @@ class ProcessWorld {
     /// stuck_after_s: its own work or a library does not return. A program may end itself here.
     std::function<void(const std::string& message)> stuck{};
     double stuck_after_s = 10;
+    /// Where rank 0's are learned, those of all ranks are instead of timeout_s; null: timeout_s.
+    std::shared_ptr<const Deadlines> deadlines{};
+    std::shared_ptr<Ledger> ledger{};  ///< where the calls of this rank are noted; null: its own
   };
 
   /// All ranks have met in the store.
@@ -40,10 +43,10 @@ class ProcessWorld {
         rank_(rank),
         size_(size),
         options_(std::move(options)),
-        referee_(size, {.timeout_s = options_.timeout_s}) {
-    check(options_.timeout_s >= 0,
-          "the time limit of a collective is a number of seconds, or 0 for none, got ",
-          options_.timeout_s);
+        deadlines_(options_.deadlines ? options_.deadlines
+                                      : std::make_shared<Deadlines>(options_.timeout_s)),
+        ledger_(options_.ledger ? options_.ledger : std::make_shared<Ledger>()),
+        referee_(size, {.timeout_s = deadlines_->limit_s(), .learned = !deadlines_->fixed()}) {
     state_.name = options_.name;
     watch_ = std::thread([this] { watch(); });
   }
@@ -60,7 +63,8 @@ class ProcessWorld {
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
-  [[nodiscard]] Ledger& ledger() { return ledger_; }
+  [[nodiscard]] Ledger& ledger() { return *ledger_; }
+  [[nodiscard]] const std::shared_ptr<const Deadlines>& deadlines() const { return deadlines_; }
   [[nodiscard]] Store& store() { return *store_; }
 
   using AtEnd = std::function<void(const std::string& why)>;
@@ -86,7 +90,7 @@ class ProcessWorld {
     entry.key = concat("store:", key, "#", rank_);
     entry.operation = entry.what = concat("waiting for \"", key, "\" in the store");
     entry.where = where;
-    const Ledger::Call call(ledger_, std::move(entry));
+    const Ledger::Call call(*ledger_, std::move(entry));
     for (double pause_s = 0.001;; pause_s = std::min(2 * pause_s, 0.05)) {
       check_alive();
       if (auto value = store_->find(key)) return std::move(*value);
@@ -182,7 +186,8 @@ class ProcessWorld {
       ++state_.beat;
       auto state = state_;
       lock.unlock();
-      state.read(ledger_);
+      state.limit = deadlines_->limit();  // before its calls: one that ends now is of this section
+      state.read(*ledger_);
       std::string verdict;
       bool over = false;
       try {
@@ -217,8 +222,8 @@ class ProcessWorld {
       store_->set(concat("state/", rank_), state.written());
       if (rank_ != 0) return;
       constexpr double patience_s = 1.5;
-      const double start_s = ledger_.now_s();
-      for (double now_s = start_s; now_s - start_s < patience_s; now_s = ledger_.now_s()) {
+      const double start_s = ledger_->now_s();
+      for (double now_s = start_s; now_s - start_s < patience_s; now_s = ledger_->now_s()) {
         hear_all(now_s);
         if (referee_.all_ended(now_s)) break;
         std::this_thread::sleep_for(seconds(options_.period_s / 4));
@@ -230,7 +235,7 @@ class ProcessWorld {
   [[nodiscard]] std::string exchange(const RankState& state, bool& all_finished) {
     store_->set(concat("state/", rank_), state.written());
     if (auto verdict = store_->find("verdict")) return *verdict;
-    const double now_s = ledger_.now_s();
+    const double now_s = ledger_->now_s();
     if (rank_ != 0) return rank_zero_silent(state, now_s);
     hear_all(now_s);
     auto verdict = referee_.judge(now_s);
@@ -248,10 +253,12 @@ class ProcessWorld {
     }
     const double silence_s = now_s - rank_zero_heard_s_;
     const auto zero = RankState::parsed(*text);
-    if ((zero && zero->finished) || options_.timeout_s == 0 || silence_s <= options_.timeout_s)
-      return {};
-    return store_lost(state, concat("nothing has been heard of it for ",
-                                    static_cast<std::int64_t>(silence_s), " s"));
+    const bool longer = !deadlines_->fixed() && zero && zero->limit.longer_than(state.limit);
+    const auto& limit = longer ? zero->limit : state.limit;
+    if ((zero && zero->finished) || !limit.passed_by(silence_s)) return {};
+    return store_lost(
+        state, concat("nothing has been heard of it for ", static_cast<std::int64_t>(silence_s),
+                      " s", limit.why.empty() ? "" : concat(", beyond ", limit)));
   }
   void hear_all(double now_s) {
     for (const auto& [key, text] : store_->list("state/")) {
@@ -291,7 +298,8 @@ class ProcessWorld {
   int rank_;
   int size_;
   Options options_;
-  Ledger ledger_;
+  std::shared_ptr<const Deadlines> deadlines_;
+  std::shared_ptr<Ledger> ledger_;
   Referee referee_;             // the watching thread's, of rank 0
   std::string rank_zero_said_;  // the watching thread's, of the others
   double rank_zero_heard_s_ = 0;

@@ -1,7 +1,8 @@
 // RankState: what a rank lets the others know of itself, a few times a second: that it lives, which calls it is
-// in and for whom they wait, and what it has seen go wrong. As text of lines with tabs.
+// in and for whom they wait, how long it may wait, and what it has seen go wrong. As text of lines with tabs.
 #pragma once
 
+#include <dhp/comm/deadlines.hpp>
 #include <dhp/comm/ledger.hpp>
 
 #include <charconv>
@@ -30,6 +31,7 @@ struct RankState {
   bool ended = false;       ///< it knows that the world has ended
   std::string failed{};     ///< why it ends
   std::vector<int> lost{};  ///< ranks to which its connection has broken
+  TimeLimit limit{};        ///< of its waits, by its own deadlines
   std::uint64_t calls = 0;  ///< so far
   std::vector<Call> under_way{};
   std::string last{};     ///< the call that ended last; empty: none
@@ -59,7 +61,8 @@ struct RankState {
 
   [[nodiscard]] std::string written() const {
     auto text = line("beat", beat) + line("name", name) + line("finished", finished ? 1 : 0) +
-                line("ended", ended ? 1 : 0) + line("failed", failed) + line("calls", calls) +
+                line("ended", ended ? 1 : 0) + line("failed", failed) +
+                line("limit", limit.seconds, limit.why) + line("calls", calls) +
                 line("last", last, last_age_s);
     for (const int rank : lost) text += line("lost", rank);
     for (const auto& call : under_way) {
@@ -110,7 +113,10 @@ struct RankState {
     else if (key == "finished") finished = row == "1";
     else if (key == "ended") ended = row == "1";
     else if (key == "failed") failed = row;
-    else if (key == "calls") return number(row, calls);
+    else if (key == "limit") {
+      if (!number(next(row, '\t'), limit.seconds)) return false;
+      limit.why = row;
+    } else if (key == "calls") return number(row, calls);
     else if (key == "last") {
       last = next(row, '\t');
       return number(row, last_age_s);

@@ -1,10 +1,14 @@
 // Referee: looks at what the ranks say of themselves and finds out when the world has come to its end, and by
 // whom: a rank that has failed, that is gone, that is silent, that does something else than the others, or
 // that others have waited for too long. It only judges; what its judgement is used for is ProcessWorld's.
+//
+// How long is too long? The longest that any rank's own limit is: whoever waits in a step may wait, at the end of a chain,
+// for a rank that is saving. When that limit becomes shorter, waits count from there, and not from their beginning.
 #pragma once
 
 #include <dhp/comm/rank_state.hpp>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -18,6 +22,7 @@ class Referee {
  public:
   struct Limits {
     double timeout_s = 300;  ///< of every wait, and of silence; 0: none
+    bool learned = false;    ///< the limits that ranks tell take the place of timeout_s
     /// How long a rank whose connection broke may be silent before it counts as gone: whoever fails says
     /// so himself first, and that says more.
     double lost_s = 1;
@@ -25,7 +30,8 @@ class Referee {
     double in_vain_s = 5;
   };
 
-  Referee(int ranks, Limits limits) : limits_(limits), seen_(static_cast<std::size_t>(ranks)) {}
+  Referee(int ranks, Limits limits)
+      : limits_(limits), limit_{limits.timeout_s}, seen_(static_cast<std::size_t>(ranks)) {}
 
   /// What rank `rank` said last, in the seconds of any clock that only goes forward.
   void hear(int rank, RankState state, double now_s) {
@@ -50,6 +56,7 @@ class Referee {
   /// Why the world must end; empty: it need not. The same question at a later time may be answered otherwise.
   [[nodiscard]] std::string judge(double now_s) {
     if (start_s_ < 0) start_s_ = now_s;
+    if (limits_.learned) look_at_limits(now_s);
     for (auto text :
          {failed(), gone(now_s), disagreement(), in_vain(now_s), late(now_s), silent(now_s)})
       if (!text.empty()) return text;
@@ -77,6 +84,21 @@ class Referee {
   [[nodiscard]] static std::string seconds(double s) {
     const auto tenths = static_cast<std::int64_t>(s * 10);
     return s < 10 ? concat(tenths / 10, ".", tenths % 10, " s") : concat(tenths / 10, " s");
+  }
+
+  void look_at_limits(double now_s) {
+    const TimeLimit* longest = nullptr;
+    for (const auto& seen : seen_)
+      if (seen.heard && !seen.state.finished &&
+          (longest == nullptr || seen.state.limit.longer_than(*longest)))
+        longest = &seen.state.limit;
+    if (longest == nullptr) return;
+    if (limit_.longer_than(*longest)) shortened_s_ = now_s;
+    limit_ = *longest;
+  }
+  /// Of a wait, as far as it counts.
+  [[nodiscard]] double age_s(int rank, const Call& call, double now_s) const {
+    return std::min(call.age_s + silence_s(rank, now_s), now_s - shortened_s_);
   }
 
   [[nodiscard]] std::string failed() const {
@@ -121,11 +143,11 @@ class Referee {
     return {};
   }
   [[nodiscard]] std::string late(double now_s) const {
-    if (limits_.timeout_s == 0) return {};
     for (int rank = 0; rank < ranks(); ++rank)
       for (const auto& call : at(rank).state.under_way) {
-        const double age_s = call.age_s + silence_s(rank, now_s);
-        if (call.waits_for.empty() || age_s <= limits_.timeout_s || quiet(rank, now_s)) continue;
+        if (call.waits_for.empty() || !limit_.passed_by(age_s(rank, call, now_s)) ||
+            quiet(rank, now_s))
+          continue;
         if (const auto wait = for_quiet(now_s)) return late(*wait, now_at(wait->other, now_s));
         if (const auto wait = for_lost(now_s))
           return late(*wait,
@@ -137,9 +159,8 @@ class Referee {
     return {};
   }
   [[nodiscard]] std::string silent(double now_s) const {
-    if (limits_.timeout_s == 0) return {};
     for (int rank = 0; rank < ranks(); ++rank)
-      if (!at(rank).state.finished && silence_s(rank, now_s) > limits_.timeout_s)
+      if (!at(rank).state.finished && limit_.passed_by(silence_s(rank, now_s)))
         return concat(named(rank), " has not been heard of for ", seconds(silence_s(rank, now_s)),
                       ": it is stopped or cannot be reached; ", last_seen(rank), limit_text());
     return {};
@@ -169,7 +190,7 @@ class Referee {
   }
   // Then a message that has long been under way.
   [[nodiscard]] std::optional<Wait> for_lost(double now_s) const {
-    const double long_s = limits_.timeout_s / 2;
+    const double long_s = limit_.seconds / 2;
     for (int rank = 0; rank < ranks(); ++rank)
       for (const auto& call : at(rank).state.under_way) {
         if (call.waits_for.empty() || !call.shown.starts_with("recv")) continue;
@@ -214,14 +235,13 @@ class Referee {
     const auto* call = at(rank).state.busy();
     return call == nullptr ? "no call" : to_text(*call);
   }
-  [[nodiscard]] std::string limit_text() const {
-    return concat(", beyond the time limit of ", limits_.timeout_s,
-                  " s; a larger limit waits longer");
-  }
+  [[nodiscard]] std::string limit_text() const { return concat(", beyond ", limit_); }
 
   // More than a few reports: after that a rank's last one says little.
   static constexpr double beats_s = 2;
   Limits limits_;
+  TimeLimit limit_;  // of the world
+  double shortened_s_ = -1e300;
   std::vector<Seen> seen_;
   double start_s_ = -1;
 };

@@ -5,15 +5,18 @@
 
 #include <dhp/comm/aborted.hpp>
 #include <dhp/comm/communicator.hpp>
+#include <dhp/comm/deadlines.hpp>
 #include <dhp/comm/signal.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace dhp {
@@ -44,12 +47,11 @@ class ThreadWorld {
 
   /// timeout_s: time limit of every wait, in seconds; 0: none.
   ThreadWorld(int ranks, double timeout_s)
-      : timeout_s_(timeout_s), finished_(static_cast<std::size_t>(std::max(ranks, 0))) {
+      : ThreadWorld(ranks, std::make_shared<Deadlines>(timeout_s)) {}
+  ThreadWorld(int ranks, std::shared_ptr<const Deadlines> deadlines)
+      : deadlines_(std::move(deadlines)), finished_(static_cast<std::size_t>(std::max(ranks, 0))) {
     check(ranks >= 1, "a world has at least 1 rank, got ", ranks);
-    check(timeout_s >= 0,
-          "the time limit of a collective is a number of seconds, or 0 for none, got ", timeout_s);
-    constexpr double century_s = 3e9;  // longer than that overflows the clock
-    if (timeout_s > 0 && timeout_s < century_s) watchdog_ = std::thread([this] { watch(); });
+    if (deadlines_->limit_s() > 0) watchdog_ = std::thread([this] { watch(); });
   }
   ThreadWorld(const ThreadWorld&) = delete;
   ThreadWorld& operator=(const ThreadWorld&) = delete;
@@ -119,17 +121,18 @@ class ThreadWorld {
     }
   }
 
-  // The watchdog sleeps until the oldest call would be late; there is nothing to do in between.
+  // The watchdog sleeps until the oldest call would be late; there is nothing to do in between, but to see whether
+  // a limit that is learned has changed.
   void watch() {
-    const auto limit =
-        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s_));
+    constexpr auto period = std::chrono::milliseconds(500);
     std::unique_lock lock(mutex_);
     while (!stop_ && !aborted_) {
       const auto now = Clock::now();
-      auto next = now + limit;
+      auto next = deadlines_->fixed() ? deadlines_->end_of_wait(now) : now + period;
       const Call* late = nullptr;
       for (const auto* call : calls_) {
-        if (call->since_ + limit > now) next = std::min(next, call->since_ + limit);
+        const auto end = deadlines_->end_of_wait(call->since_);
+        if (end > now) next = std::min(next, end);
         else if (late == nullptr && !call->missing().empty()) late = call;
       }
       if (late != nullptr) end(late_text(end_of_chain(*late)));
@@ -171,13 +174,12 @@ class ThreadWorld {
       append_text(text, found ? ")" : "which is in no collective)");
       separator = ", ";
     }
-    return concat(text, ", beyond the time limit of ", timeout_s_,
-                  " s; a larger limit waits longer");
+    return concat(text, ", beyond ", deadlines_->limit());
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  double timeout_s_;
+  std::shared_ptr<const Deadlines> deadlines_;
   std::vector<bool> finished_;
   std::vector<Call*> calls_;
   std::atomic<bool> aborted_ = false;

@@ -22,7 +22,11 @@ class ThreadComm {
  public:
   /// The handles of a new world; timeout_s: time limit of every collective, 0: none.
   [[nodiscard]] static std::vector<ThreadComm> world_of(int ranks, double timeout_s) {
-    auto world = std::make_shared<ThreadWorld>(ranks, timeout_s);
+    return world_of(ranks, std::make_shared<Deadlines>(timeout_s));
+  }
+  [[nodiscard]] static std::vector<ThreadComm> world_of(
+      int ranks, std::shared_ptr<const Deadlines> deadlines) {
+    auto world = std::make_shared<ThreadWorld>(ranks, std::move(deadlines));
     std::vector<int> members;
     for (int rank = 0; rank < ranks; ++rank) members.push_back(rank);
     const auto group = std::make_shared<ThreadGroup>(members);

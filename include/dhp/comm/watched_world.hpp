@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dhp/comm/aborted.hpp>
+#include <dhp/comm/deadlines.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -41,12 +42,13 @@ class WatchedWorld {
     /// How long channels may take to end; after that they are left to themselves: a driver that hangs is
     /// no reason for a program to hang as well.
     double end_limit_s = 20;
+    std::shared_ptr<const Deadlines> deadlines{};  ///< instead of timeout_s, where there are any
   };
 
-  explicit WatchedWorld(Options options) : options_(options) {
-    check(options.timeout_s >= 0,
-          "the time limit of a collective is a number of seconds, or 0 for none, got ",
-          options.timeout_s);
+  explicit WatchedWorld(Options options)
+      : options_(std::move(options)),
+        deadlines_(options_.deadlines ? options_.deadlines
+                                      : std::make_shared<Deadlines>(options_.timeout_s)) {
     watchdog_ = std::thread([this] { watch(); });
   }
   WatchedWorld(const WatchedWorld&) = delete;
@@ -94,12 +96,7 @@ class WatchedWorld {
     throw Aborted(message_);
   }
 
-  [[nodiscard]] double timeout_s() const { return options_.timeout_s; }
-  /// Whether what began then has had its time.
-  [[nodiscard]] bool is_late(Clock::time_point since) const {
-    return options_.timeout_s > 0 &&
-           std::chrono::duration<double>(Clock::now() - since).count() > options_.timeout_s;
-  }
+  [[nodiscard]] const std::shared_ptr<const Deadlines>& deadlines() const { return deadlines_; }
 
   /// For the host: returns when ready(); throws Aborted when the world ends, which it does with late() when
   /// the time limit is reached.
@@ -108,9 +105,8 @@ class WatchedWorld {
     const auto start = Clock::now();
     for (int looks = 0; !ready(); ++looks) {
       check_alive();
-      if (is_late(start))
-        abort(concat(late(), ", beyond the time limit of ", options_.timeout_s,
-                     " s; a larger limit waits longer"));
+      if (Clock::now() > deadlines_->end_of_wait(start))
+        abort(concat(late(), ", beyond ", deadlines_->limit()));
       constexpr int eager = 200;  // what is quick should not sleep
       if (looks < eager) std::this_thread::yield();
       else std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -178,6 +174,7 @@ class WatchedWorld {
   }
 
   Options options_;
+  std::shared_ptr<const Deadlines> deadlines_;
   std::mutex mutex_;
   std::condition_variable changed_;
   Channels channels_;
