@@ -14,7 +14,7 @@ import time
 
 import ranks
 
-LIMIT_S = 4
+LIMIT_S = 8
 SUM = "all_reduce of 5 f32 (sum)"
 MESSAGE = "message of 3 f32"
 
