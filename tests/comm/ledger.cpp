@@ -91,4 +91,20 @@ TEST_CASE("ledger: threads of a rank share it") {
   CHECK(ledger.ended().size() == 100);
 }
 
+TEST_CASE("ledger: calls on a device are counted by their series") {
+  CHECK(series_of("nccl#12") == "nccl");
+  CHECK(series_of("nccl.2@1:0>3#7") == "nccl.2@1:0>3");
+  Ledger ledger;
+  const auto begin = [&](const std::string& key, bool on_device) {
+    LedgerEntry entry;
+    entry.key = key;
+    entry.on_device = on_device;
+    return Ledger::Call(ledger, std::move(entry));
+  };
+  { const auto one = begin("nccl#1", true), host = begin("0@0#1", false); }
+  const auto two = begin("nccl#2", true), message = begin("nccl:0>1#1", true);
+  CHECK(ledger.begun_on_device() ==
+        std::map<std::string, std::uint64_t>{{"nccl", 2}, {"nccl:0>1", 1}});
+}
+
 }  // namespace

@@ -17,6 +17,7 @@ TEST_CASE("rank state: what is written is what is read") {
   state.lost = {3, 5};
   state.limit = {34, "for a step, 10 times its median"};
   state.calls = 99;
+  state.begun_on_device = {{"nccl", 12}, {"nccl.1@0:0>1", 3}};
   state.last = "barrier at a.cpp:3";
   state.last_age_s = 0.125;
   state.under_way = {
@@ -35,6 +36,7 @@ TEST_CASE("rank state: what is written is what is read") {
   CHECK(read->limit.seconds == 34);
   CHECK(read->limit.why == state.limit.why);
   CHECK(read->calls == 99);
+  CHECK(read->begun_on_device == state.begun_on_device);
   CHECK(read->last == state.last);
   CHECK(read->last_age_s == 0.125);
   REQUIRE(read->under_way.size() == 2);

@@ -71,6 +71,34 @@ TEST_CASE("referee: a lost connection counts when its rank is silent, too") {
   CHECK(world.referee.judge(201) == "");
 }
 
+TEST_CASE("referee: who has not begun what the devices of the others wait in") {
+  Three world;
+  const auto waits = [&](double age_s) {
+    for (const int rank : {0, 1})
+      world.states[rank].under_way = {
+          call("all_reduce of 5 f32 (sum)", age_s, {0, 1, 2}, "nccl#8")};
+  };
+  waits(29);
+  world.states[0].begun_on_device = {{"nccl", 9}};
+  world.states[1].begun_on_device = {{"nccl", 8}};
+  world.states[2].begun_on_device = {{"nccl", 7}, {"nccl.1@0", 8}};
+  world.states[2].last = "barrier at b.cpp:2";
+  world.states[2].last_age_s = 29.5;
+  world.hear(100);
+  CHECK(world.referee.judge(100) == "");
+  waits(31);
+  world.hear(102);
+  CHECK(world.referee.judge(102) ==
+        "rank 0 waits in all_reduce of 5 f32 (sum) at a.cpp:1 for rank 2 (host c), which is alive "
+        "and in "
+        "no call; its last one, barrier at b.cpp:2, ended 29.5 s ago, beyond the time limit of 30 "
+        "s; a larger limit "
+        "waits longer");
+  world.states[2].begun_on_device["nccl"] = 8;  // then they wait for their devices
+  world.hear(103);
+  CHECK(world.referee.judge(103) == "");
+}
+
 TEST_CASE("referee: different calls of one group, whatever the time") {
   Three world;
   world.states[0].under_way = {call("all_reduce of 5 f32 (sum)", 0.1, {1})};

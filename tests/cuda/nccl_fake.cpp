@@ -3,6 +3,8 @@
 #include <tests/cuda/fake_nccl.hpp>
 // The fake first: what follows calls it.
 #include <dhp/comm/launch_nccl.hpp>
+#include <dhp/comm/referee.hpp>
+#include <dhp/comm/traced.hpp>
 #include <tests/comm/nccl_checks.hpp>
 
 #include <doctest/doctest.h>
@@ -173,6 +175,124 @@ TEST_CASE("nccl fake: who waits for a rank that does not come says where, after 
     else sleep_ms(2500);
   });
   CHECK(contains(silent, "rank 0 waits in split at nccl_fake.cpp:"));
+}
+
+// As processes would: each of n ranks with a ledger of its own.
+template <class Body>
+std::vector<std::shared_ptr<Ledger>> ledgers_of(int n, Body body) {
+  std::vector<std::shared_ptr<Ledger>> ledgers;
+  for (int rank = 0; rank < n; ++rank) ledgers.push_back(std::make_shared<Ledger>());
+  const auto id = new_nccl_id();
+  const auto threads = std::make_shared<WatchedWorld>(WatchedWorld::Options{.timeout_s = 60});
+  detail::run_rank_threads(
+      *threads, n,
+      [&](int rank) {
+        const auto own = std::make_shared<WatchedWorld>(WatchedWorld::Options{
+            .timeout_s = 60, .ledger = ledgers[static_cast<std::size_t>(rank)]});
+        Cuda dev({.device = rank, .pinned_bytes = 1 << 20, .workspace_bytes = 256});
+        NcclComm world(own, rank, rank, n, id, {.timeout_s = 60});
+        body(world, dev, *own->ledger());
+      },
+      [](int) {}, CallSite::current());
+  return ledgers;
+}
+
+TEST_CASE(
+    "nccl fake: what goes over NCCL is in the ledgers, under keys that are the same on all ranks") {
+  const auto ledgers = ledgers_of(3, [](NcclComm& world, Cuda& dev, Ledger&) {
+    auto x = on_gpu(dev, DType::f32, {1, 2, 3});
+    auto part = world.split(world.rank() == 1 ? 1 : 0, -world.rank());  // 2 and 0; 1
+    world.all_reduce(dev, x.mut()).wait();
+    part.barrier();
+    if (world.rank() == 0) world.send(dev, x, 2);
+    else if (world.rank() == 2) world.recv(dev, x.mut(), 0);
+    else {
+      world.send(dev, x, 2);
+      world.recv(dev, x.mut(), 2);
+    }
+    if (world.rank() == 2) {
+      world.recv(dev, x.mut(), 1);
+      world.send(dev, x, 1);
+    }
+    dev.synchronize();
+    world.barrier();
+  });
+  std::map<std::string, std::set<std::string>> said;  // by key
+  std::map<std::string, int> times;
+  for (const auto& ledger : ledgers) {
+    CHECK(ledger->under_way().empty());
+    for (const auto& entry : ledger->ended()) {
+      CHECK(entry.on_device);
+      CHECK(to_text(entry.where).starts_with("nccl_fake.cpp:"));
+      REQUIRE(entry.group);
+      said[entry.key].insert(entry.what);
+      ++times[entry.key];
+    }
+  }
+  for (const auto& [key, what] : said) {
+    CAPTURE(key);
+    CHECK(what.size() == 1);
+  }
+  CHECK(said["nccl#2"] == std::set<std::string>{"all_reduce of 3 f32 (sum)"});
+  CHECK(times["nccl#2"] == 3);
+  CHECK(times["nccl.1@2#1"] == 2);
+  CHECK(times["nccl.1@1#1"] == 1);
+  for (const char* edge : {"nccl:0>2#1", "nccl:1>2#1", "nccl:2>1#1"}) CHECK(times[edge] == 2);
+}
+
+TEST_CASE("nccl fake: the ledgers of all ranks tell the referee who has not come") {
+  std::vector<RankState> states(3);
+  std::atomic<int> said = 0;
+  std::string verdict;
+  (void)ledgers_of(3, [&](NcclComm& world, Cuda& dev, Ledger& ledger) {
+    const auto say = [&] {
+      auto& state = states[static_cast<std::size_t>(world.rank())];
+      state.read(ledger);
+      state.beat = 1;
+      ++said;
+    };
+    auto x = on_gpu(dev, DType::f32, {1, 2, 3});
+    world.all_reduce(dev, x.mut()).wait();
+    dev.synchronize();
+    if (world.rank() == 1) {
+      while (said < 2) sleep_ms(1);
+      say();
+      Referee referee(3, {.timeout_s = 1});
+      for (int rank = 0; rank < 3; ++rank)
+        referee.hear(rank, states[static_cast<std::size_t>(rank)], 10);
+      verdict = referee.judge(10);
+    }
+    const auto event = world.all_reduce(dev, x.mut());
+    if (world.rank() != 1) {
+      sleep_ms(1200);
+      say();
+    }
+    event.wait();
+    dev.synchronize();
+    world.barrier();
+  });
+  CHECK(contains(verdict, "rank 0 waits in all_reduce of 3 f32 (sum) at nccl_fake.cpp:"));
+  CHECK(contains(verdict, " for rank 1, which is alive and in no call; its last one, all_reduce"));
+}
+
+TEST_CASE("nccl fake: a trace of a device that works by itself") {
+  CHECK(end_of(2, 60, [&](Comm<Cuda>& plain, Cuda&) {
+          Cuda dev({.device = plain.rank(),
+                    .pinned_bytes = 1 << 20,
+                    .workspace_bytes = 256,
+                    .trace = std::make_shared<Trace>()});
+          auto world = Comm<Cuda>::of(TracedComm<Cuda>(dev, plain));
+          auto x = on_gpu(dev, DType::f32, {1});
+          const auto event = world.all_reduce(dev, x.mut());
+          { const auto scope = dev.scope("forward", 1); }
+          event.wait(dev);
+          auto& trace = *dev.trace();
+          trace.settle(trace.size());
+          const auto spans = trace.spans();
+          check(spans.size() == 3 && spans[0].name == "forward 1" &&
+                    spans[1].kind == TraceKind::communication && spans[2].kind == TraceKind::wait,
+                "there are ", spans.size(), " other spans");
+        }) == "no error");
 }
 
 TEST_CASE("nccl fake: a tensor of another GPU is refused") {

@@ -36,8 +36,10 @@ inline void check_local_gpu(const ProcessRank& me) {
           " has ", bytes.size(), " bytes and is no id of NCCL; do all ranks run the same program?");
     std::memcpy(id.internal, bytes.data(), bytes.size());
   }
-  const auto watched = std::make_shared<WatchedWorld>(
-      WatchedWorld::Options{.timeout_s = options.timeout_s, .deadlines = options.deadlines});
+  const auto watched =
+      std::make_shared<WatchedWorld>(WatchedWorld::Options{.timeout_s = options.timeout_s,
+                                                           .deadlines = options.deadlines,
+                                                           .ledger = world->shared_ledger()});
   world->keep(world->on_end([watched](const std::string& why) { watched->abort(why); }));
   NcclComm made(watched, me.local_rank, me.rank, me.size, id, options, where);
   if (me.rank == 0) world->store().remove(key);  // all have read it

@@ -18,6 +18,11 @@
 
 namespace dhp {
 
+/// The calls that are numbered together, of a call's key: "nccl" of "nccl#12", "nccl:0>1" of "nccl:0>1#3".
+[[nodiscard]] inline std::string series_of(const std::string& key) {
+  return key.substr(0, key.rfind('#'));
+}
+
 /// A call for people: "all_reduce of 5 f32 (sum)", "recv of a message of 5 f32".
 [[nodiscard]] inline std::string call_text(const std::string& operation, const std::string& what) {
   return what.starts_with(operation) ? what : concat(operation, " of a ", what);
@@ -36,7 +41,9 @@ struct LedgerEntry {
   double start_s = 0;            ///< since the ledger was opened
   double end_s = -1;             ///< negative: under way
   std::vector<int> waits_for{};  ///< ranks of the world that have yet to come, as far as is known
-  bool failed = false;           ///< an exception has ended it
+  /// A device waits, and does not say for whom: any of waits_for that have not begun this call themselves.
+  bool on_device = false;
+  bool failed = false;  ///< an exception has ended it
 
   [[nodiscard]] bool under_way() const { return end_s < 0; }
   [[nodiscard]] std::string shown() const { return call_text(operation, what); }
@@ -83,6 +90,11 @@ class Ledger {
     const std::lock_guard lock(mutex_);
     return calls_;
   }
+  /// How many calls on a device have begun, by their series.
+  [[nodiscard]] std::map<std::string, std::uint64_t> begun_on_device() const {
+    const std::lock_guard lock(mutex_);
+    return on_device_;
+  }
   /// By their beginning.
   [[nodiscard]] std::vector<LedgerEntry> under_way() const {
     const std::lock_guard lock(mutex_);
@@ -106,6 +118,7 @@ class Ledger {
     const std::lock_guard lock(mutex_);
     entry.number = ++calls_;
     entry.start_s = now_s();
+    if (entry.on_device) ++on_device_[series_of(entry.key)];
     open_.emplace_hint(open_.end(), calls_, std::move(entry));
     return calls_;
   }
@@ -135,6 +148,7 @@ class Ledger {
   std::chrono::system_clock::time_point opened_ = std::chrono::system_clock::now();
   mutable std::mutex mutex_;
   std::uint64_t calls_ = 0;
+  std::map<std::string, std::uint64_t> on_device_;
   std::map<std::uint64_t, LedgerEntry> open_;
   std::deque<LedgerEntry> ended_;
 };

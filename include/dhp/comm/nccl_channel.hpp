@@ -3,12 +3,15 @@
 #pragma once
 
 #include <dhp/comm/nccl_handle.hpp>
+#include <dhp/comm/nccl_notes.hpp>
 #include <dhp/device/cuda.hpp>
 
 #include <exception>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace dhp {
 
@@ -38,6 +41,7 @@ class NcclChannel {
               int ctas, CallSite where)
       : NcclChannel(std::move(world), place) {
     auto config = config_of(ctas);
+    notes_ = {world_->ledger(), "nccl", all_of(place.size), place.world_rank};
     const NcclOperation operation{"the creation of a group", where};
     world_->add(handle_);  // before: who fails to come must not keep it open
     handle_->open(*world_, operation, [&](ncclComm_t* made) {
@@ -47,6 +51,7 @@ class NcclChannel {
   /// Takes over a communicator that is ready, and was made with config_of().
   NcclChannel(std::shared_ptr<WatchedWorld> world, const Place& place, ncclComm_t made)
       : NcclChannel(std::move(world), place) {
+    notes_ = {world_->ledger(), "nccl", all_of(place.size), place.world_rank};
     handle_->adopt(made);
     watch();
   }
@@ -69,13 +74,16 @@ class NcclChannel {
   /// Collective. Null for a negative colour.
   [[nodiscard]] std::shared_ptr<NcclChannel> split(int color, int key, int ctas, CallSite where) {
     const auto part = std::shared_ptr<NcclChannel>(new NcclChannel(world_, place_));
-    handle_->split_off(*world_, {"split", where}, color, key, config_of(ctas), *part->handle_);
+    const NcclOperation operation{"split", where};
+    const auto noted = notes_.note(operation);
+    handle_->split_off(*world_, operation, color, key, config_of(ctas), *part->handle_);
     if (!part->handle_->is_open()) return nullptr;
     part->watch();
-    part->handle_->run(*world_, {"split", where}, [&](ncclComm_t comm) {
+    part->handle_->run(*world_, operation, [&](ncclComm_t comm) {
       const auto code = ncclCommUserRank(comm, &part->place_.rank);
       return code == ncclSuccess ? ncclCommCount(comm, &part->place_.size) : code;
     });
+    if (world_->ledger()) part->notes_ = notes_.of_part(part->gather_world_ranks(operation));
     return part;
   }
 
@@ -105,11 +113,12 @@ class NcclChannel {
   template <class Call>
   CudaEvent issue(const NcclOperation& operation, Call call) {
     world_->check_alive();
+    auto noted = notes_.note(operation);
     auto begin = CudaEvent::of(handle_->stream());
     handle_->run(*world_, operation,
                  [&](ncclComm_t comm) { return call(comm, handle_->stream()); });
     auto end = CudaEvent::of(handle_->stream());
-    handle_->watch(operation, std::move(begin), end);
+    handle_->watch(operation, std::move(begin), end, std::move(noted));
     return end;
   }
 
@@ -118,6 +127,39 @@ class NcclChannel {
       : world_(std::move(world)),
         place_(place),
         handle_(std::make_shared<NcclHandle>(*world_, place.world_rank, stream_on(place.device))) {}
+
+  [[nodiscard]] static std::vector<int> all_of(int size) {
+    std::vector<int> ranks(static_cast<std::size_t>(size));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+  }
+  // Of the members of this group, in its order.
+  [[nodiscard]] std::vector<int> gather_world_ranks(const NcclOperation& operation) {
+    std::vector<int> ranks(static_cast<std::size_t>(place_.size));
+    const auto bytes = ranks.size() * sizeof(int);
+    int* made = nullptr;
+    check_cuda(cudaMalloc(&made, bytes + sizeof(int)), "cudaMalloc");
+    const std::shared_ptr<int> memory(made, [](int* old) { quietly(cudaFree(old)); });
+    int* const mine = made + ranks.size();
+    check_cuda(cudaMemcpyAsync(mine, &place_.world_rank, sizeof(int), cudaMemcpyHostToDevice,
+                               handle_->stream()),
+               "cudaMemcpyAsync to the GPU");
+    const auto met = issue(operation, [&](ncclComm_t comm, cudaStream_t stream) {
+      return ncclAllGather(mine, made, 1, ncclInt32, comm, stream);
+    });
+    world_->wait_until([&] { return met.passed(); },
+                       [&] {
+                         return concat("rank ", place_.world_rank, " waits in ", operation,
+                                       " for another rank of its group");
+                       });
+    world_->check_alive();
+    check_cuda(
+        cudaMemcpyAsync(ranks.data(), made, bytes, cudaMemcpyDeviceToHost, handle_->stream()),
+        "cudaMemcpyAsync to the host");
+    check_cuda(cudaStreamSynchronize(handle_->stream()),
+               "cudaStreamSynchronize (work before it failed)");
+    return ranks;
+  }
 
   // A communicator that is open: after the end of the world nobody else would close it.
   void watch() {
@@ -137,6 +179,7 @@ class NcclChannel {
   std::shared_ptr<WatchedWorld> world_;
   Place place_;
   std::shared_ptr<NcclHandle> handle_;
+  NcclNotes notes_;
   int exceptions_ = std::uncaught_exceptions();
 };
 

@@ -23,12 +23,17 @@ struct NcclOperation {
   std::int64_t count = -1;  ///< elements; negative: there is no such thing
   DType dtype = DType::f32;
   const char* detail = "";
+  int peer = -1;  ///< of a message: the rank of the group that it comes from or goes to
 
+  /// "all_reduce of 5 f32 (sum)"
+  [[nodiscard]] std::string what() const {
+    auto text = std::string(name);
+    if (count >= 0) append_text(text, concat(" of ", count, " ", dtype));
+    if (detail[0] != 0) append_text(text, concat(" (", detail, ")"));
+    return text;
+  }
   friend std::string to_text(const NcclOperation& of) {
-    auto text = std::string(of.name);
-    if (of.count >= 0) append_text(text, concat(" of ", of.count, " ", of.dtype));
-    if (of.detail[0] != 0) append_text(text, concat(" (", of.detail, ")"));
-    return concat(text, " at ", to_text(of.where));
+    return concat(of.what(), " at ", to_text(of.where));
   }
 };
 
@@ -37,7 +42,7 @@ class NcclHandle final : public WatchedWorld::Channel {
   /// Of no communicator yet. world_rank: the caller's, for messages. stream: what work is put on; it stays until
   /// the communicator has ended, which after an abort may be later than its user's own end.
   NcclHandle(WatchedWorld& world, int world_rank, CudaStream stream)
-      : deadlines_(world.deadlines()), world_rank_(world_rank), stream_(std::move(stream)) {}
+      : patience_(world.patience()), world_rank_(world_rank), stream_(std::move(stream)) {}
 
   /// open(ncclComm_t*) begins to make the communicator; returns when that is done. Throws like run().
   template <class Open>
@@ -79,10 +84,11 @@ class NcclHandle final : public WatchedWorld::Channel {
   }
 
   /// The work between these two points of a stream is to be watched: the time limit counts from where it
-  /// begins, for what comes before it may take as long as it likes.
-  void watch(const NcclOperation& operation, CudaEvent begin, CudaEvent end) {
+  /// begins, for what comes before it may take as long as it likes. noted: in the ledger, until it is done.
+  void watch(const NcclOperation& operation, CudaEvent begin, CudaEvent end,
+             std::optional<Ledger::Call> noted = {}) {
     const std::lock_guard lock(mutex_);
-    pending_.push_back({operation, std::move(begin), std::move(end), {}});
+    pending_.push_back({operation, std::move(begin), std::move(end), {}, std::move(noted)});
   }
   [[nodiscard]] bool busy() {
     const std::lock_guard lock(mutex_);
@@ -101,10 +107,9 @@ class NcclHandle final : public WatchedWorld::Channel {
     if (pending_.empty()) return {};
     auto& next = pending_.front();
     if (!next.since && next.begin.passed()) next.since = WatchedWorld::Clock::now();
-    if (!next.since || WatchedWorld::Clock::now() <= deadlines_->end_of_wait(*next.since))
-      return {};
+    if (!next.since || !patience_.is_late(*next.since)) return {};
     return concat("rank ", world_rank_, " waits in ", next.operation,
-                  " for another rank of its group, beyond ", deadlines_->limit());
+                  " for another rank of its group, beyond ", patience_.deadlines->limit());
   }
   void end() noexcept override {
     if (auto* const comm = take()) static_cast<void>(ncclCommAbort(comm));
@@ -125,6 +130,7 @@ class NcclHandle final : public WatchedWorld::Channel {
     NcclOperation operation;
     CudaEvent begin, end;
     std::optional<WatchedWorld::Clock::time_point> since;
+    std::optional<Ledger::Call> noted;
   };
 
   template <class Call>
@@ -161,7 +167,7 @@ class NcclHandle final : public WatchedWorld::Channel {
     return pending_.empty() ? std::string("in no collective") : to_text(pending_.front().operation);
   }
 
-  std::shared_ptr<const Deadlines> deadlines_;
+  WatchedWorld::Patience patience_;
   int world_rank_;
   CudaStream stream_;
   std::mutex mutex_;

@@ -35,7 +35,7 @@ class NcclMessages {
     const auto count = static_cast<std::size_t>(message.count());
     const auto type = nccl_type(message.dtype());
     auto& lane = this->lane(lane_of(place().rank, to, place().size));
-    slot.received = lane.issue(dev, {"send", where, message.count(), message.dtype()},
+    slot.received = lane.issue(dev, {"send", where, message.count(), message.dtype(), "", to},
                                [&](ncclComm_t comm, cudaStream_t stream) {
                                  return ncclSend(copy, count, type, to, comm, stream);
                                });
@@ -44,7 +44,7 @@ class NcclMessages {
     const auto count = static_cast<std::size_t>(message.count());
     const auto type = nccl_type(message.dtype());
     auto& lane = this->lane(lane_of(from, place().rank, place().size));
-    lane.issue(dev, {"recv", where, message.count(), message.dtype()},
+    lane.issue(dev, {"recv", where, message.count(), message.dtype(), "", from},
                [&](ncclComm_t comm, cudaStream_t stream) {
                  return ncclRecv(message.bytes(), count, type, from, comm, stream);
                })

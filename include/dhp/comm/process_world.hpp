@@ -64,6 +64,7 @@ class ProcessWorld {
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
   [[nodiscard]] Ledger& ledger() { return *ledger_; }
+  [[nodiscard]] const std::shared_ptr<Ledger>& shared_ledger() const { return ledger_; }
   [[nodiscard]] const std::shared_ptr<const Deadlines>& deadlines() const { return deadlines_; }
   [[nodiscard]] Store& store() { return *store_; }
 

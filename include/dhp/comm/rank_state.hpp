@@ -7,6 +7,7 @@
 
 #include <charconv>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,6 +35,8 @@ struct RankState {
   TimeLimit limit{};        ///< of its waits, by its own deadlines
   std::uint64_t calls = 0;  ///< so far
   std::vector<Call> under_way{};
+  /// How many calls on a device have begun, by their series.
+  std::map<std::string, std::uint64_t> begun_on_device{};
   std::string last{};     ///< the call that ended last; empty: none
   double last_age_s = 0;  ///< since its end
 
@@ -41,6 +44,7 @@ struct RankState {
   void read(const Ledger& ledger) {
     const double now = ledger.now_s();
     calls = ledger.calls();
+    begun_on_device = ledger.begun_on_device();
     under_way.clear();
     for (const auto& entry : ledger.under_way())
       under_way.push_back({entry.key, entry.what, entry.shown(), dhp::to_text(entry.where),
@@ -65,6 +69,7 @@ struct RankState {
                 line("limit", limit.seconds, limit.why) + line("calls", calls) +
                 line("last", last, last_age_s);
     for (const int rank : lost) text += line("lost", rank);
+    for (const auto& [series, count] : begun_on_device) text += line("begun", series, count);
     for (const auto& call : under_way) {
       text += line("call", call.key, call.what, call.shown, call.where, call.age_s);
       for (const int rank : call.waits_for) text += line("waits", rank);
@@ -120,6 +125,9 @@ struct RankState {
     else if (key == "last") {
       last = next(row, '\t');
       return number(row, last_age_s);
+    } else if (key == "begun") {
+      const std::string series(next(row, '\t'));
+      return number(row, begun_on_device[series]);
     } else if (key == "lost") return number(row, lost.emplace_back());
     else if (key == "call") {
       auto& call = under_way.emplace_back();

@@ -9,6 +9,7 @@
 #include <dhp/comm/rank_state.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <optional>
 #include <set>
@@ -57,6 +58,7 @@ class Referee {
   [[nodiscard]] std::string judge(double now_s) {
     if (start_s_ < 0) start_s_ = now_s;
     if (limits_.learned) look_at_limits(now_s);
+    forget_who_has_come();
     for (auto text :
          {failed(), gone(now_s), disagreement(), in_vain(now_s), late(now_s), silent(now_s)})
       if (!text.empty()) return text;
@@ -86,6 +88,23 @@ class Referee {
     return s < 10 ? concat(tenths / 10, ".", tenths % 10, " s") : concat(tenths / 10, " s");
   }
 
+  // A device does not say for whom it waits: not for those whose device does the same.
+  void forget_who_has_come() {
+    for (auto& waiting : seen_)
+      for (auto& call : waiting.state.under_way) {
+        const auto series = series_of(call.key);
+        if (!waiting.state.begun_on_device.contains(series)) continue;
+        std::uint64_t number = 0;
+        const auto end = call.key.data() + call.key.size();
+        std::from_chars(call.key.data() + series.size() + 1, end, number);
+        std::erase_if(call.waits_for, [&](int rank) {
+          if (!is_rank(rank)) return true;
+          const auto& begun = at(rank).state.begun_on_device;
+          const auto found = begun.find(series);
+          return found != begun.end() && found->second >= number;
+        });
+      }
+  }
   void look_at_limits(double now_s) {
     const TimeLimit* longest = nullptr;
     for (const auto& seen : seen_)

@@ -5,6 +5,7 @@
 
 #include <dhp/comm/aborted.hpp>
 #include <dhp/comm/deadlines.hpp>
+#include <dhp/comm/ledger.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -43,6 +44,9 @@ class WatchedWorld {
     /// no reason for a program to hang as well.
     double end_limit_s = 20;
     std::shared_ptr<const Deadlines> deadlines{};  ///< instead of timeout_s, where there are any
+    /// Where channels note their calls; null: nowhere. Somebody looks at those of all ranks then, and can say more than
+    /// a channel: it is given the time to.
+    std::shared_ptr<Ledger> ledger{};
   };
 
   explicit WatchedWorld(Options options)
@@ -96,7 +100,18 @@ class WatchedWorld {
     throw Aborted(message_);
   }
 
-  [[nodiscard]] const std::shared_ptr<const Deadlines>& deadlines() const { return deadlines_; }
+  /// How long channels wait.
+  struct Patience {
+    std::shared_ptr<const Deadlines> deadlines;
+    std::chrono::seconds more{0};  ///< than that
+    [[nodiscard]] bool is_late(Clock::time_point begun) const {
+      return Clock::now() - more > deadlines->end_of_wait(begun);
+    }
+  };
+  [[nodiscard]] Patience patience() const {
+    return {deadlines_, std::chrono::seconds(options_.ledger ? 1 : 0)};
+  }
+  [[nodiscard]] const std::shared_ptr<Ledger>& ledger() const { return options_.ledger; }
 
   /// For the host: returns when ready(); throws Aborted when the world ends, which it does with late() when
   /// the time limit is reached.
@@ -105,8 +120,7 @@ class WatchedWorld {
     const auto start = Clock::now();
     for (int looks = 0; !ready(); ++looks) {
       check_alive();
-      if (Clock::now() > deadlines_->end_of_wait(start))
-        abort(concat(late(), ", beyond ", deadlines_->limit()));
+      if (patience().is_late(start)) abort(concat(late(), ", beyond ", deadlines_->limit()));
       constexpr int eager = 200;  // what is quick should not sleep
       if (looks < eager) std::this_thread::yield();
       else std::this_thread::sleep_for(std::chrono::microseconds(100));
