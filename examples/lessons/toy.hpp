@@ -3,6 +3,9 @@
 #pragma once
 
 #include <dhp/default_device.hpp>
+#ifdef DHP_HAS_NCCL
+#include <dhp/comm/launch_nccl.hpp>  // ranks on GPUs
+#endif
 
 #include <cmath>
 #include <vector>

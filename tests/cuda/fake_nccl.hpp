@@ -82,6 +82,15 @@ inline Queue& of(cudaStream_t stream) {
   return stream == nullptr ? by_default : *reinterpret_cast<Queue*>(stream);
 }
 inline thread_local int current_gpu = 0;
+
+/// CUDA's cudaFree waits for the GPU. Here memory stays until the program ends, so that a kernel of a communicator
+/// that is being aborted may still look at it.
+inline void bury(void* old) {
+  static std::mutex mutex;
+  static std::deque<std::unique_ptr<void, void (*)(void*)>> graves;
+  const std::lock_guard lock(mutex);
+  graves.emplace_back(old, &std::free);
+}
 inline Point& of(cudaEvent_t event) { return *reinterpret_cast<Point*>(event); }
 
 /// What all ranks of a communicator share: what each has brought to each of its steps.
@@ -262,7 +271,7 @@ cudaError_t cudaMalloc(void** to, size_t bytes) {
   ++fake::blocks;
   return *to = std::aligned_alloc(256, (bytes + 255) / 256 * 256), cudaSuccess;
 }
-cudaError_t cudaFree(void* old) { return --fake::blocks, std::free(old), cudaSuccess; }
+cudaError_t cudaFree(void* old) { return --fake::blocks, fake::bury(old), cudaSuccess; }
 cudaError_t cudaMallocHost(void** to, size_t bytes) { return cudaMalloc(to, bytes); }
 cudaError_t cudaFreeHost(void* old) { return cudaFree(old); }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) { return *free = *total = 0, cudaSuccess; }

@@ -1,13 +1,17 @@
-// Says which GPUs a program of this build can use; status 1 where there is none.
+// gpu_present [GPUS]: says how many GPUs a program of this build can use; status 1 where they are fewer than that (1).
 #include <dhp/device/cuda.hpp>
 
 #include <cstdio>
+#include <cstdlib>
 
-int main() {
+int main(int count, char** words) {
   try {
     const int gpus = dhp::usable_gpus();
+    const int needed = count > 1 ? std::atoi(words[1]) : 1;
     std::printf("%d GPU%s\n", gpus, gpus == 1 ? "" : "s");
-    return 0;
+    if (gpus >= needed) return 0;
+    std::printf("skipped: %d GPUs are needed, one for each rank\n", needed);
+    return 1;
   } catch (const dhp::Error& error) {
     std::printf("skipped: %s\n", error.sentence().c_str());
     return 1;
