@@ -2,7 +2,6 @@
 
 #include <dhp/comm/checked.hpp>
 #include <dhp/comm/host_name.hpp>
-#include <dhp/comm/launch.hpp>
 #include <dhp/comm/transport_report.hpp>
 #include <dhp/data/loader.hpp>
 #include <dhp/data/resident.hpp>
@@ -15,16 +14,11 @@
 #include <dhp/train/trainer.hpp>
 
 #include "progress.hpp"
-#if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
-#include <dhp/comm/launch_nccl_process.hpp>
-#elif defined(DHP_HAS_GLOO)
-#include <dhp/comm/launch_gloo.hpp>
-#endif
+#include "ranks.hpp"
 
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 
@@ -53,58 +47,11 @@ namespace {
   dhp::fail("unknown --optimizer \"", options.optimizer, "\"; choose sgd, lars, adamw or lamb");
 }
 
-/// This rank's device. Ranks on GPUs have each their own, numbered from --device.
-template <class D>
-[[nodiscard]] D make_device(const RunOptions& options, int local_rank) {
-  if constexpr (D::host_accessible) return D({.threads = options.threads});
-  else return D({.device = options.device + local_rank, .deterministic = options.deterministic});
-}
-
 /// The most memory that the device's tensors have had, where it counts that.
 template <class D>
 void add_peak_memory(D& dev, std::vector<std::pair<std::string, double>>& fields) {
   if constexpr (requires { dev.memory().most_in_use_bytes(); })
     fields.emplace_back("peak_memory_bytes", static_cast<double>(dev.memory().most_in_use_bytes()));
-}
-
-/// body(world) on the rank that this process is.
-template <class Body>
-void start_rank(const dhp::ProcessRank& me, const RunOptions& options, Body body) {
-  const auto say = [rank = me.rank](const std::string& message) {
-    std::fprintf(stderr, "rank %d: %s\n", rank, message.c_str());
-  };
-  dhp::ProcessOptions process;
-  process.timeout_s = options.comm_timeout;
-  process.network_interface = options.network_interface;
-  process.log = say;
-  process.stuck = [say](const std::string& message) {
-    say(message + "; this rank does not come back from its work, and is ended");
-    std::_Exit(1);
-  };
-#if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
-  dhp::run_process_rank(me, dhp::connect_nccl, body, process);
-#elif defined(DHP_HAS_GLOO)
-  dhp::run_process_rank(me, dhp::connect_gloo, body, process);
-#else
-  dhp::fail("this program was built without what processes need to talk to each other (",
-            on_gpu ? "NCCL" : "Gloo, in Debian libgloo-dev",
-            " and OpenSSL); start it plainly, and its ranks are ", "threads");
-#endif
-}
-
-/// body(world, local rank) on every rank that this process is to start: the one that it is, or all, as threads.
-template <class Body>
-void start_ranks(const RunOptions& options, Body body) {
-  if (const auto me = options.process()) {
-    return start_rank(*me, options,
-                      [&](dhp::Comm<Dev> world) { body(std::move(world), me->local_rank); });
-  }
-  dhp::run_ranks<Dev>(options.mesh.size(),
-                      [&](dhp::Comm<Dev> world) {
-                        const int rank = world.rank();
-                        body(std::move(world), rank);
-                      },
-                      {.timeout_s = options.comm_timeout});
 }
 
 [[nodiscard]] dhp::Comm<Dev> checked(Dev& dev, dhp::Comm<Dev> world, const RunOptions& options) {
@@ -377,7 +324,7 @@ class TrainingRun {
 }  // namespace
 
 void run_training(const TrainingSetup& setup) {
-  start_ranks(setup.options, [&](dhp::Comm<Dev> world, int local_rank) {
+  start_ranks<Dev>(setup.options, [&](dhp::Comm<Dev> world, int local_rank) {
     auto dev = make_device<Dev>(setup.options, local_rank);
     TrainingRun(dev, std::move(world), setup).run();
   });
