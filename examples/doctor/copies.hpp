@@ -14,9 +14,9 @@ template <class Dev>
   auto& dev = exam.dev;
   const bool slow = exam.fault("slow-copy");
   // Beyond caches; a GPU takes more to be busy for long enough to be measured.
-  const std::size_t mebibytes = exam.options.quick ? 16 : 128;
+  const std::size_t mebibytes = exam.options.quick ? 8 : 128;
   const std::size_t bytes = (mebibytes << 20) * (Dev::host_accessible ? 1 : 4);
-  const int runs = exam.options.quick ? 5 : 9;
+  const int runs = exam.options.quick ? 7 : 9;
   const auto add = [&](const char* name, auto work) {
     exam.world.barrier();
     const double s = median_seconds(dev, runs, slow, work);

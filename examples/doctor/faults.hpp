@@ -19,15 +19,15 @@ struct FaultName {
 inline constexpr std::array fault_names{
     FaultName{"other-version", "versions"},    // a rank says that its dhp is another one
     FaultName{"skewed-clock", "clock"},        // a rank's clock is 1000 s ahead
-    FaultName{"slow-copy", "copies"},          // a rank copies many times as long
-    FaultName{"slow-gemm", "gemm"},            // a rank multiplies many times as long
+    FaultName{"slow-copy", "copies"},          // a rank copies slowly
+    FaultName{"slow-gemm", "gemm"},            // a rank multiplies slowly
     FaultName{"wrong-gemm", "gemm"},           // one element of a rank's product is wrong
     FaultName{"sick-gpu", "gpu"},              // NVML says that a rank's GPU is in a bad way
     FaultName{"wrong-sum", "collectives"},     // a rank brings one wrong element to a sum
     FaultName{"missing-rank", "collectives"},  // a rank sleeps beyond the time limit
-    FaultName{"slow-link", "links"},           // messages from a rank to the next one are held up
-    FaultName{"slow-storage", "storage"},      // a rank reads many times as long
-    FaultName{"wrong-storage", "storage"},     // one byte of a rank's file is changed
+    FaultName{"slow-link", "links"},        // messages between a rank and the next one are held up
+    FaultName{"slow-storage", "storage"},   // a rank reads slowly
+    FaultName{"wrong-storage", "storage"},  // one byte of a rank's file is changed
 };
 
 class Faults {
@@ -66,8 +66,5 @@ class Faults {
  private:
   std::map<std::string, int, std::less<>> ranks_;
 };
-
-/// How many times as long the work of a slow rank takes.
-inline constexpr int fault_slowdown = 25;
 
 }  // namespace examples::doctor

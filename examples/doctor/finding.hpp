@@ -80,7 +80,8 @@ struct Finding {
 [[nodiscard]] inline std::string three_digits(double value) {
   if (std::isnan(value)) return "-";
   const double size = std::abs(value);
-  const int decimals = size >= 100 || size == 0 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
+  const bool whole = size < 1e6 && size == std::floor(size);
+  const int decimals = whole || size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
   std::array<char, 64> text{};
   const bool extreme = size != 0 && (size < 0.01 || size >= 1e9);
   if (extreme) std::snprintf(text.data(), text.size(), "%.3g", value);

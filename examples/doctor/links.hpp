@@ -83,10 +83,11 @@ template <class Dev>
   Finding finding;
   finding.check = "links";
   auto& dev = exam.dev;
-  const std::int64_t bytes = (exam.options.quick ? 1 : 4) << 20;
-  const int messages = exam.options.quick ? 4 : 8;
+  const std::int64_t bytes = exam.options.quick ? 1 << 18 : 1 << 22;
+  constexpr int messages = 16;
   constexpr int most_rounds = 64;  // each link of a rank is as likely to be the slow one
   const int rounds = std::min(rounds_of(exam.size()), most_rounds);
+  constexpr std::chrono::milliseconds held_up_for{100};
   const int held_up = exam.options.faults.rank_of("slow-link");
   auto message = dhp::Tensor<Dev>::zeros(dev, dhp::DType::u8, dhp::Shape{bytes});
   auto answer = dhp::Tensor<Dev>::zeros(dev, dhp::DType::u8, dhp::Shape{bytes});
@@ -110,7 +111,7 @@ template <class Dev>
         const int next = (held_up + 1) % exam.size();
         const bool slow = (partner == held_up && exam.rank() == next) ||
                           (exam.rank() == held_up && partner == next);
-        if (held_up >= 0 && slow) std::this_thread::sleep_for(std::chrono::milliseconds(150));
+        if (held_up >= 0 && slow) std::this_thread::sleep_for(held_up_for);
         exam.world.send(dev, message, partner);
       }
     }
@@ -138,7 +139,7 @@ template <class Dev>
   finding.problems = judge_links(links, exam.hosts, exam.limits().link_slowdown, megabytes,
                                  [&](int rank) { return exam.who(rank); });
   finding.summary = dhp::concat(links.size(), links.size() == 1 ? " pair" : " pairs", " of ranks, ",
-                                bytes >> 20, " MiB there and back");
+                                bytes >> 10, " KiB there and back");
   return finding;
 }
 

@@ -64,8 +64,8 @@ int run(std::vector<std::string> command, const std::string& output) {
 Limits loose_limits() {
   Limits limits;
   for (const auto& name : limit_names) limits.*name.limit = {};
-  limits.copy_slowdown = limits.gemm_slowdown = limits.storage_slowdown = {{}, 8};
-  limits.link_slowdown = {{}, 12};
+  limits.copy_slowdown = limits.gemm_slowdown = limits.storage_slowdown =
+      limits.link_slowdown = {{}, 12};
   limits.clock_skew_s = {{}, 10};
   limits.gpu_ecc_uncorrected = {{}, 0};
   return limits;
@@ -91,7 +91,7 @@ class SelfTest {
                                      "--limits",      directory_.file("limits.json"),
                                      "--json",        json,
                                      "--storage",     directory_.path(),
-                                     "--storage-mb",  "2",
+                                     "--storage-mb",  "4",
                                      "--comm-timeout"};
     const bool missing = fault != nullptr && std::string(fault->name) == "missing-rank";
     command.push_back(missing ? "4" : "60");

@@ -52,7 +52,7 @@ inline void fill_block(std::vector<std::uint64_t>& block, int rank, std::int64_t
   }
 }
 
-/// `blocks` of 1 MiB. spoil: a byte of the file is changed before it is read; slow: it is read many times.
+/// `blocks` of 1 MiB. spoil: a byte of the file is changed before it is read; slow: reading is held up.
 [[nodiscard]] inline StorageReading try_storage(const std::string& directory, std::int64_t blocks,
                                                 int rank, bool spoil, bool slow) {
   StorageReading reading;
@@ -95,18 +95,16 @@ inline void fill_block(std::vector<std::uint64_t>& block, int rank, std::int64_t
     if (!written || ::fsync(file.number()) != 0) return reading;
   }
 
+  ::posix_fadvise(file.number(), 0, 0, POSIX_FADV_DONTNEED);
   double seconds = 0;
-  for (int times = slow ? fault_slowdown : 1; times > 0; --times) {
-    ::posix_fadvise(file.number(), 0, 0, POSIX_FADV_DONTNEED);
-    for (std::int64_t block = 0; block < blocks; ++block) {
-      fill_block(wanted, rank, block);
-      const Stopwatch watch;  // of reading alone
-      if (!whole(::pread(file.number(), got.data(), bytes, at(block)), block, "read"))
-        return reading;
-      seconds += watch.seconds();
-      if (got != wanted && reading.wrong.empty())
-        reading.wrong = dhp::concat("block ", block, " of 1 MiB is not what was written");
-    }
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    fill_block(wanted, rank, block);
+    const Stopwatch watch;  // of reading alone
+    if (!whole(::pread(file.number(), got.data(), bytes, at(block)), block, "read")) return reading;
+    if (slow) hold_up(watch);
+    seconds += watch.seconds();
+    if (got != wanted && reading.wrong.empty())
+      reading.wrong = dhp::concat("block ", block, " of 1 MiB is not what was written");
   }
   reading.read_gb_s = gigabytes / seconds;
   return reading;

@@ -85,8 +85,9 @@ std::string table_of(const std::vector<Finding>& findings, const std::string& fi
           ++left;
           continue;
         }
-        const auto start = dhp::concat("\n", column(name_of(verdict), verdict_width));
-        text += start + wrapped(finding.check + ": " + problem.sentence, verdict_width).substr(0);
+        text += "\n" + wrapped(dhp::concat(column(name_of(verdict), verdict_width), finding.check,
+                                           ": ", problem.sentence),
+                               verdict_width);
       }
       if (left > 0)
         text +=
