@@ -38,8 +38,7 @@ struct LibraryVersion {
   dhp::check_cuda(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
   std::vector<LibraryVersion> versions{
       {"CUDA runtime", cuda_version(CUDART_VERSION), cuda_version(runtime)},
-      {"cuBLASLt", library_version(CUBLAS_VERSION,
-       library_version(cublasLtGetVersion())},
+      {"cuBLASLt", library_version(CUBLAS_VERSION), library_version(cublasLtGetVersion())},
       {"cuDNN", library_version(CUDNN_VERSION), library_version(cudnnGetVersion())}};
 #ifdef DHP_HAS_NCCL
   int nccl = 0;

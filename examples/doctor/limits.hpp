@@ -34,8 +34,9 @@ struct Limits {
 
 /// How a limit is called, and whether it is the most or the least that a figure may be.
 struct LimitName {
+  using Member = Limit Limits::*;
   const char* name;
-  Limit Limits::*limit;
+  Member limit;
   bool least;
 };
 

@@ -24,6 +24,7 @@ template <class Who>
 [[nodiscard]] std::vector<Problem> judge_links(const std::vector<Link>& links,
                                                const std::vector<std::string>& hosts,
                                                const Limit& limit, double megabytes, Who who) {
+  constexpr const char* within_host = "within a host";
   std::vector<double> rates;
   std::vector<std::string> kinds;
   std::map<int, int> links_of, slow_links_of;
@@ -31,7 +32,7 @@ template <class Who>
     rates.push_back(megabytes / 1e3 / link.seconds);
     const bool one_host =
         hosts[static_cast<std::size_t>(link.first)] == hosts[static_cast<std::size_t>(link.second)];
-    kinds.push_back(one_host ? "within a host" : "across hosts");
+    kinds.push_back(one_host ? within_host : "across hosts");
     ++links_of[link.first];
     ++links_of[link.second];
   }
@@ -57,6 +58,7 @@ template <class Who>
       if (!added && link.ratio < entry->second.ratio) entry->second = link;
     }
     if (of_rank) continue;
+    const bool within = kinds[link.index] == within_host;
     problems.push_back(
         {above(link.ratio, limit),
          {first, second},
@@ -64,7 +66,8 @@ template <class Who>
                      three_digits(rates[link.index]), " GB/s, ", three_digits(link.ratio),
                      " times less than the median of the other links ", kinds[link.index], " (",
                      three_digits(link.others),
-                     "); look at the cables and switches between them")});
+                     within ? "); what else is at work there?"
+                            : "); look at the cables and switches between them")});
   }
   for (const auto& [rank, link] : mildest)
     problems.push_back(

@@ -31,6 +31,10 @@ std::string problem(Change change, bool under_load = true) {
   return dhp::concat(name_of(found.front().verdict), " ", found.front().sentence);
 }
 
+bool tells(const std::string& text, const std::string& part) {
+  return text.find(part) != text.npos;
+}
+
 }  // namespace
 
 TEST_CASE("gpu_health: a healthy GPU, and one of which nothing is known") {
@@ -43,27 +47,26 @@ TEST_CASE("gpu_health: a healthy GPU, and one of which nothing is known") {
 }
 
 TEST_CASE("gpu_health: each sign of sickness") {
-  using doctest::Contains;
-  CHECK(problem([](auto& gpu) { gpu.temperature_c = 90; }) ==
-        Contains("warning here: 90 degrees Celsius"));
-  CHECK(problem([](auto& gpu) { gpu.ecc_uncorrected = 1; }) == Contains("failed here: 1 ECC"));
-  CHECK(problem([](auto& gpu) { gpu.ecc_corrected = 2000; }) == Contains("warning here: 2000"));
-  CHECK(problem([](auto& gpu) { gpu.remapped_rows = 9; }) == Contains("warning here: 9 rows"));
-  CHECK(problem([](auto& gpu) { gpu.retired_pages = 61; }) == Contains("failed here: 61 pages"));
-  CHECK(problem([](auto& gpu) { gpu.remapping_failed = true; }) == Contains("failed here: a row"));
-  CHECK(problem([](auto& gpu) { gpu.remapping_pending = true; }) == Contains("warning here: bad"));
-  CHECK(problem([](auto& gpu) { gpu.pcie_width = 8; }) == Contains("8 lanes of 16"));
-  CHECK(problem([](auto& gpu) { gpu.slowdown_reasons = 0x80; }) == Contains("power brake"));
-  CHECK(problem([](auto& gpu) { gpu.slowdown_reasons = 0x48; }) == Contains("because it is hot"));
-  CHECK(problem([](auto& gpu) { gpu.slowdown_reasons = 0x8; }) == Contains("by its hardware"));
+  CHECK(tells(problem([](auto& gpu) { gpu.temperature_c = 90; }),
+              "warning here: 90 degrees Celsius"));
+  CHECK(tells(problem([](auto& gpu) { gpu.ecc_uncorrected = 1; }), "failed here: 1 ECC"));
+  CHECK(tells(problem([](auto& gpu) { gpu.ecc_corrected = 2000; }), "warning here: 2000"));
+  CHECK(tells(problem([](auto& gpu) { gpu.remapped_rows = 9; }), "warning here: 9 rows"));
+  CHECK(tells(problem([](auto& gpu) { gpu.retired_pages = 61; }), "failed here: 61 pages"));
+  CHECK(tells(problem([](auto& gpu) { gpu.remapping_failed = true; }), "failed here: a row"));
+  CHECK(tells(problem([](auto& gpu) { gpu.remapping_pending = true; }), "warning here: bad"));
+  CHECK(tells(problem([](auto& gpu) { gpu.pcie_width = 8; }), "8 lanes of 16"));
+  CHECK(tells(problem([](auto& gpu) { gpu.slowdown_reasons = 0x80; }), "power brake"));
+  CHECK(tells(problem([](auto& gpu) { gpu.slowdown_reasons = 0x48; }), "because it is hot"));
+  CHECK(tells(problem([](auto& gpu) { gpu.slowdown_reasons = 0x8; }), "by its hardware"));
 }
 
 TEST_CASE("gpu_health: clocks and the PCIe link are judged under load only") {
   const auto slow = [](auto& gpu) { gpu.clock_mhz = 345; };
   const auto lower = [](auto& gpu) { gpu.pcie_generation = 1; };
-  CHECK(problem(slow) == doctest::Contains("failed here: its clock is 345 MHz of 1980 MHz"));
+  CHECK(tells(problem(slow), "failed here: its clock is 345 MHz of 1980 MHz"));
   CHECK(problem(slow, false) == "");
-  CHECK(problem(lower) == doctest::Contains("generation 1 of 5"));
+  CHECK(tells(problem(lower), "generation 1 of 5"));
   CHECK(problem(lower, false) == "");
 }
 

@@ -27,7 +27,7 @@ TEST_CASE("links: one slow link is named by its two ranks") {
   CHECK(found[0].ranks == std::set<int>{1, 3});
   CHECK(found[0].sentence ==
         "the link between rank 1 and rank 3 has 0.100 GB/s, 10 times less than the median of the "
-        "other links within a host (1); look at the cables and switches between them");
+        "other links within a host (1); what else is at work there?");
 }
 
 TEST_CASE("links: a rank all of whose links are slow is named alone") {
@@ -41,4 +41,8 @@ TEST_CASE("links: those across hosts may be slower than those within") {
   const auto across = [](int first, int second) { return (first < 2) != (second < 2); };
   CHECK(judged(4, across, {"a", "a", "b", "b"}).empty());
   CHECK_FALSE(judged(4, across).empty());
+  const auto one = [](int first, int second) { return first == 0 && second == 4; };
+  const auto found = judged(6, one, {"a", "a", "a", "b", "b", "b"});
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].sentence.ends_with("look at the cables and switches between them"));
 }
