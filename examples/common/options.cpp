@@ -2,34 +2,13 @@
 
 #include <dhp/core/config.hpp>
 
-#include <CLI/CLI.hpp>
+#include "command_line.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <iostream>
 
 namespace examples {
 namespace {
-
-// CLI11's own checks of this kind tell the largest double, in 309 digits.
-template <class Right>
-CLI::Validator number_that(Right right, const char* name, const char* wanted) {
-  return CLI::Validator(
-      [=](std::string& text) {
-        char* end = nullptr;
-        const double value = std::strtod(text.c_str(), &end);
-        const bool whole = !text.empty() && end == text.c_str() + text.size();
-        return whole && right(value) ? std::string() : dhp::concat(text, " is not ", wanted);
-      },
-      name);
-}
-CLI::Validator positive_number() {
-  return number_that([](double value) { return value > 0; }, "POSITIVE", "a number above 0");
-}
-CLI::Validator not_negative_number() {
-  return number_that([](double value) { return value >= 0; }, "NONNEGATIVE",
-                     "a number of 0 or more");
-}
 
 void add_device_options(CLI::App& app, RunOptions& options, bool gpu) {
   if (!gpu) {
@@ -115,20 +94,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
          "Ranks compare what they call before each collective; slow, for the search of mistakes")
       ->group("Training");
 
-  app.add_option("--rank", options.rank_flags.rank,
-                 "This process is that rank of --world-size; a launcher's variables say the same")
-      ->group("Processes");
-  app.add_option("--world-size", options.rank_flags.size, "Processes, one for each rank")
-      ->group("Processes");
-  app.add_option("--local-rank", options.rank_flags.local_rank, "Among the ranks of this machine")
-      ->group("Processes");
-  app.add_option("--master", options.rank_flags.master,
-                 "Where rank 0 is: HOST, HOST:PORT or [ADDRESS]:PORT")
-      ->group("Processes");
-  app.add_option("--network-interface", options.network_interface,
-                 "Where this process listens for others; by default what leads to rank 0")
-      ->group("Processes");
-
+  add_process_options(app, options);
   app.add_option("--min-bandwidth", options.min_bandwidth_gb_s,
                  "GB/s that every axis must reach at the start, or the run ends")
       ->check(not_negative)

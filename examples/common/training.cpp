@@ -2,7 +2,6 @@
 
 #include <dhp/comm/checked.hpp>
 #include <dhp/comm/host_name.hpp>
-#include <dhp/comm/launch.hpp>
 #include <dhp/comm/traced.hpp>
 #include <dhp/comm/transport_report.hpp>
 #include <dhp/data/loader.hpp>
@@ -15,19 +14,13 @@
 #include <dhp/train/checkpoint.hpp>
 #include <dhp/train/trainer.hpp>
 
-#include "ledger_output.hpp"
 #include "progress.hpp"
+#include "ranks.hpp"
 #include "trace_report.hpp"
-#if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
-#include <dhp/comm/launch_nccl_process.hpp>
-#elif defined(DHP_HAS_GLOO)
-#include <dhp/comm/launch_gloo.hpp>
-#endif
 
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 
@@ -56,76 +49,11 @@ namespace {
   dhp::fail("unknown --optimizer \"", options.optimizer, "\"; choose sgd, lars, adamw or lamb");
 }
 
-/// This rank's device. Ranks on GPUs have each their own, numbered from --device.
-template <class D>
-[[nodiscard]] D make_device(const RunOptions& options, int local_rank) {
-  const auto trace = options.trace.empty() ? nullptr : std::make_shared<dhp::Trace>();
-  if constexpr (D::host_accessible) return D({.threads = options.threads, .trace = trace});
-  else
-    return D({.device = options.device + local_rank,
-              .deterministic = options.deterministic,
-              .trace = trace});
-}
-
 /// The most memory that the device's tensors have had, where it counts that.
 template <class D>
 void add_peak_memory(D& dev, std::vector<std::pair<std::string, double>>& fields) {
   if constexpr (requires { dev.memory().most_in_use_bytes(); })
     fields.emplace_back("peak_memory_bytes", static_cast<double>(dev.memory().most_in_use_bytes()));
-}
-
-/// Learned where the user gives none.
-[[nodiscard]] std::shared_ptr<dhp::Deadlines> deadlines_of(const RunOptions& options) {
-  if (options.comm_timeout) return std::make_shared<dhp::Deadlines>(*options.comm_timeout);
-  return std::make_shared<dhp::Deadlines>();
-}
-
-/// body(world) on the rank that this process is.
-template <class Body>
-void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
-                std::shared_ptr<const dhp::Deadlines> deadlines, Body body) {
-  const auto say = [rank = me.rank](const std::string& message) {
-    std::fprintf(stderr, "rank %d: %s\n", rank, message.c_str());
-  };
-  LedgerOutput ledger(options.ledger, me);
-  dhp::ProcessOptions process;
-  if (options.comm_timeout) process.timeout_s = *options.comm_timeout;
-  process.deadlines = std::move(deadlines);
-  process.ledger = ledger.ledger();
-  process.network_interface = options.network_interface;
-  process.log = say;
-  process.stuck = [say, &ledger](const std::string& message) {
-    say(message + "; this rank does not come back from its work, and is ended");
-    ledger.write();
-    std::_Exit(1);
-  };
-#if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
-  dhp::run_process_rank(me, dhp::connect_nccl, body, process);
-#elif defined(DHP_HAS_GLOO)
-  dhp::run_process_rank(me, dhp::connect_gloo, body, process);
-#else
-  dhp::fail("this program was built without what processes need to talk to each other (",
-            on_gpu ? "NCCL" : "Gloo, in Debian libgloo-dev",
-            " and OpenSSL); start it plainly, and its ranks are ", "threads");
-#endif
-}
-
-/// body(world, local rank, deadlines) on every rank that this process is to start: the one that it is, or all, as
-/// threads. The deadlines are null where another rank of the process tells them what the run is at.
-template <class Body>
-void start_ranks(const RunOptions& options, Body body) {
-  const auto deadlines = deadlines_of(options);
-  if (const auto me = options.process()) {
-    return start_rank(*me, options, deadlines, [&](dhp::Comm<Dev> world) {
-      body(std::move(world), me->local_rank, deadlines.get());
-    });
-  }
-  dhp::run_ranks<Dev>(options.mesh.size(),
-                      [&](dhp::Comm<Dev> world) {
-                        const int rank = world.rank();
-                        body(std::move(world), rank, rank == 0 ? deadlines.get() : nullptr);
-                      },
-                      {.deadlines = deadlines});
 }
 
 /// The world with what is to be looked at in each of its calls.
@@ -424,10 +352,11 @@ class TrainingRun {
 }  // namespace
 
 void run_training(const TrainingSetup& setup) {
-  start_ranks(setup.options, [&](dhp::Comm<Dev> world, int local_rank, dhp::Deadlines* deadlines) {
-    auto dev = make_device<Dev>(setup.options, local_rank);
-    TrainingRun(dev, std::move(world), setup, deadlines).run();
-  });
+  start_ranks<Dev>(setup.options,
+                   [&](dhp::Comm<Dev> world, int local_rank, dhp::Deadlines* deadlines) {
+                     auto dev = make_device<Dev>(setup.options, local_rank);
+                     TrainingRun(dev, std::move(world), setup, deadlines).run();
+                   });
 }
 
 int exit_status_of(const std::function<void()>& body) {

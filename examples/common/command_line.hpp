@@ -1,0 +1,51 @@
+// What several programs have in common on their command lines, for CLI11: numbers, and which rank a process is.
+#pragma once
+
+#include <dhp/core/text.hpp>
+
+#include "options.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdlib>
+#include <string>
+
+namespace examples {
+
+// CLI11's own checks of this kind tell the largest double, in 309 digits.
+template <class Right>
+[[nodiscard]] CLI::Validator number_that(Right right, const char* name, const char* wanted) {
+  return CLI::Validator(
+      [=](std::string& text) {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        const bool whole = !text.empty() && end == text.c_str() + text.size();
+        return whole && right(value) ? std::string() : dhp::concat(text, " is not ", wanted);
+      },
+      name);
+}
+[[nodiscard]] inline CLI::Validator positive_number() {
+  return number_that([](double value) { return value > 0; }, "POSITIVE", "a number above 0");
+}
+[[nodiscard]] inline CLI::Validator not_negative_number() {
+  return number_that([](double value) { return value >= 0; }, "NONNEGATIVE",
+                     "a number of 0 or more");
+}
+
+inline void add_process_options(CLI::App& app, RunOptions& options) {
+  app.add_option("--rank", options.rank_flags.rank,
+                 "This process is that rank of --world-size; a launcher's variables say the same")
+      ->group("Processes");
+  app.add_option("--world-size", options.rank_flags.size, "Processes, one for each rank")
+      ->group("Processes");
+  app.add_option("--local-rank", options.rank_flags.local_rank, "Among the ranks of this machine")
+      ->group("Processes");
+  app.add_option("--master", options.rank_flags.master,
+                 "Where rank 0 is: HOST, HOST:PORT or [ADDRESS]:PORT")
+      ->group("Processes");
+  app.add_option("--network-interface", options.network_interface,
+                 "Where this process listens for others; by default what leads to rank 0")
+      ->group("Processes");
+}
+
+}  // namespace examples

@@ -1,0 +1,42 @@
+#include <examples/doctor/differences.hpp>
+
+#include <doctest/doctest.h>
+
+using namespace examples::doctor;
+
+namespace {
+
+std::vector<Fact> facts(const char* dhp, const char* kernel) {
+  return {{"dhp", dhp, Verdict::failed}, {"kernel", kernel, Verdict::warning}};
+}
+
+}  // namespace
+
+TEST_CASE("differences: none") {
+  CHECK(differences({facts("1", "6"), facts("1", "6")}, {"a", "b"}).empty());
+}
+
+TEST_CASE("differences: the fewer differ from the more, whatever rank 0 has") {
+  const auto found = differences(
+      {facts("2", "6"), facts("1", "6"), facts("1", "6"), facts("1", "5")}, {"a", "b", "b", "c"});
+  REQUIRE(found.size() == 2);
+  CHECK(found[0].verdict == Verdict::failed);
+  CHECK(found[0].ranks == std::set<int>{0});
+  CHECK(found[0].sentence ==
+        "rank 0 (host a): dhp is 2, while ranks 1, 2 and 3 have 1; install and start the same on "
+        "all hosts");
+  CHECK(found[1].verdict == Verdict::warning);
+  CHECK(found[1].ranks == std::set<int>{3});
+}
+
+TEST_CASE(
+    "differences: ranks of a kind are one problem; a fact that a rank lacks is another value") {
+  auto short_of_one = facts("1", "6");
+  short_of_one.pop_back();
+  const auto found =
+      differences({facts("1", "6"), facts("1", "6"), facts("1", "6"), short_of_one, short_of_one},
+                  {"a", "a", "a", "b", "c"});
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].ranks == std::set<int>{3, 4});
+  CHECK(found[0].sentence.starts_with("ranks 3 and 4 (2 hosts): kernel is ?"));
+}
