@@ -200,7 +200,8 @@ template <class Dev>
 [[nodiscard]] Finding check_collectives(Examination<Dev>& exam) {
   if (exam.size() == 1) return skipped("collectives", "one rank has nobody to talk to");
   if (exam.fault("missing-rank"))
-    std::this_thread::sleep_for(std::chrono::duration<double>(exam.options.run.comm_timeout.value_or(0) + 1.5));
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(exam.options.run.comm_timeout.value_or(0) + 1.5));
   Finding finding;
   finding.check = "collectives";
   CollectivePatterns<Dev> patterns(exam.dev, exam.world, exam.fault("wrong-sum"));
