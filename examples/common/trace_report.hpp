@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/comm/clock_offset.hpp>
+#include <dhp/comm/gather.hpp>
 #include <dhp/comm/host_name.hpp>
 #include <dhp/comm/trace_file.hpp>
 
@@ -27,7 +28,8 @@ class TraceReport {
     if (!dev_.trace()) return;
     if (world_.rank() == 0)
       dhp::write_trace(dev_, dhp::Comm<Dev>(), dhp::Trace(), path_, dhp::host_name(), 0);
-    clock_offset_s_ = dhp::clock_offset_s(dev_, world_, [&] { return dev_.trace()->now_s(); });
+    clock_offset_s_ =
+        dhp::clock_offset(dev_, world_, [&] { return dev_.trace()->now_s(); }).ahead_s;
   }
 
   /// A step has been issued, and the device may still be busy with it.
@@ -45,7 +47,7 @@ class TraceReport {
   double end(Say say) {
     const auto& trace = *dev_.trace();
     const auto exposure = dhp::exposure_of(trace);
-    const auto shares = gathered(exposure.share());
+    const auto shares = dhp::gather(dev_, world_, {exposure.share()});
     dhp::write_trace(dev_, world_, trace, path_, dhp::host_name(), clock_offset_s_);
     const auto least = std::min_element(shares.begin(), shares.end());
     const auto most = std::max_element(shares.begin(), shares.end());
@@ -67,12 +69,6 @@ class TraceReport {
  private:
   [[nodiscard]] static std::string percent(double share) {
     return short_number(share * 100) + " %";
-  }
-  [[nodiscard]] std::vector<double> gathered(double value) {
-    const auto mine = dhp::Tensor<Dev>::from_host(dev_, dhp::Shape{1}, std::vector<double>{value});
-    auto all = dhp::Tensor<Dev>::zeros(dev_, dhp::DType::f64, dhp::Shape{world_.size()});
-    world_.all_gather(dev_, mine, all.mut()).wait(dev_);
-    return all.template to_host<double>(dev_);
   }
   /// The largest first, and not more than a few.
   [[nodiscard]] static std::vector<std::pair<std::string, double>> largest(

@@ -2,8 +2,8 @@
 // same figures, and come to the same findings.
 #pragma once
 
-#include <dhp/comm/comm.hpp>
 #include <dhp/comm/fields.hpp>
+#include <dhp/comm/gather.hpp>
 #include <dhp/comm/rank_list.hpp>
 #include <dhp/tensor/tensor.hpp>
 
@@ -38,42 +38,6 @@ struct Examination {
     return ranks.size() == 1 ? who(*ranks.begin()) : dhp::rank_list(ranks);
   }
 };
-
-/// `own` of every rank, as long on each: those of rank r begin at r * own.size(). Collective.
-template <class Dev>
-[[nodiscard]] std::vector<double> gather(Dev& dev, dhp::Comm<Dev>& world,
-                                         const std::vector<double>& own) {
-  const auto count = static_cast<std::int64_t>(own.size());
-  const auto mine = dhp::Tensor<Dev>::from_host(dev, dhp::Shape{count}, own);
-  dhp::Tensor<Dev> all(dev, dhp::DType::f64, dhp::Shape{world.size(), count});
-  world.all_gather(dev, mine, all.mut()).wait(dev);
-  return all.template to_host<double>(dev);
-}
-
-/// A text of each rank, of any length. Collective.
-template <class Dev>
-[[nodiscard]] std::vector<std::string> gather_texts(Dev& dev, dhp::Comm<Dev>& world,
-                                                    const std::string& own) {
-  std::string padded;
-  dhp::append_field(padded, own);
-  std::size_t longest = 0;
-  for (const double length : gather(dev, world, {static_cast<double>(padded.size())}))
-    longest = std::max(longest, static_cast<std::size_t>(length));
-  padded.resize(longest);
-  const auto width = static_cast<std::int64_t>(longest);
-  const auto mine = dhp::Tensor<Dev>::from_host(
-      dev, dhp::Shape{width}, std::vector<std::uint8_t>(padded.begin(), padded.end()));
-  dhp::Tensor<Dev> all(dev, dhp::DType::u8, dhp::Shape{world.size(), width});
-  world.all_gather(dev, mine, all.mut()).wait(dev);
-  const auto bytes = all.template to_host<std::uint8_t>(dev);
-  std::vector<std::string> texts;
-  for (std::size_t rank = 0; rank < static_cast<std::size_t>(world.size()); ++rank) {
-    const std::string field(bytes.begin() + static_cast<std::ptrdiff_t>(rank * longest),
-                            bytes.begin() + static_cast<std::ptrdiff_t>((rank + 1) * longest));
-    texts.push_back(dhp::FieldReader(field).field().value_or(""));
-  }
-  return texts;
-}
 
 /// A figure of all ranks. Collective.
 template <class Dev>

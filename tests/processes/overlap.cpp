@@ -81,11 +81,11 @@ void train(const std::string& reducer, const std::string& path, int steps, Comm<
   Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
   Sgd<Cpu> optimizer(dev, stage.store(), {});
   Trainer trainer(dev, replicas, mesh, optimizer, norms, {.learning_rate = {.peak = 0.01}});
-  const double offset_s = clock_offset_s(dev, world, [&] { return dev.trace()->now_s(); });
+  const auto offset = clock_offset(dev, world, [&] { return dev.trace()->now_s(); });
   std::vector<MicroBatch<Cpu>> mine;
   mine.push_back(batch(dev, world.rank()));
   for (int step = 0; step < steps; ++step) (void)trainer.step(mine, world.size());
-  write_trace(dev, plain_world, *dev.trace(), path, "", offset_s);
+  write_trace(dev, plain_world, *dev.trace(), path, "", offset.ahead_s);
 }
 
 }  // namespace
@@ -95,12 +95,11 @@ int main(int count, char** arguments) {
     check(count == 4, "overlap REDUCER TRACE STEPS");
     const auto me = ProcessRank::from_environment();
     check(me.has_value(), "no launcher has started this");
-    run_process_rank(
-        *me, connect_gloo,
-        [&](Comm<Cpu> world) {
-          train(arguments[1], arguments[2], std::atoi(arguments[3]), std::move(world));
-        },
-        {.timeout_s = 60});
+    run_process_rank(*me, connect_gloo,
+                     [&](Comm<Cpu> world) {
+                       train(arguments[1], arguments[2], std::atoi(arguments[3]), std::move(world));
+                     },
+                     {.timeout_s = 60});
     return 0;
   } catch (const Error& error) {
     std::fprintf(stderr, "error: %s\n", error.sentence().c_str());

@@ -4,21 +4,24 @@
 #include <dhp/comm/comm.hpp>
 #include <dhp/tensor/tensor.hpp>
 
-#include <limits>
 #include <vector>
 
 namespace dhp {
 
-/// Seconds; 0 on rank 0. now(): a clock that runs on all ranks at the same rate, in seconds. Collective. Of several
-/// round trips the shortest counts, and its middle is taken for the time of the answer (RFC 5905, section 8): the
-/// error is at most half of that trip.
+/// Of one rank's clock to rank 0's.
+struct ClockOffset {
+  double ahead_s = 0;       ///< of rank 0's
+  double round_trip_s = 0;  ///< of the shortest trip; ahead_s is wrong by at most half of it
+};
+
+/// now(): a clock that runs on all ranks at the same rate, in seconds. Collective. Of several round trips the shortest
+/// counts, and its middle is taken for the time of the answer (RFC 5905, section 8). Rank 0's is zero.
 template <class Dev, class Now>
-[[nodiscard]] double clock_offset_s(Dev& dev, Comm<Dev>& comm, Now now,
-                                    CallSite where = CallSite::current()) {
+[[nodiscard]] ClockOffset clock_offset(Dev& dev, Comm<Dev>& comm, Now now,
+                                       CallSite where = CallSite::current()) {
   constexpr int trips = 8;
   auto message = Tensor<Dev>::zeros(dev, DType::f64, Shape{1});
-  double offset_s = 0;
-  double shortest_s = std::numeric_limits<double>::infinity();
+  ClockOffset best;
   for (int rank = 1; rank < comm.size(); ++rank)
     for (int trip = 0; trip < trips; ++trip)
       if (comm.rank() == 0) {
@@ -32,11 +35,10 @@ template <class Dev, class Now>
         comm.recv(dev, message.mut(), 0, where);
         const double zero_s = message.template to_host<double>(dev)[0];
         const double end_s = now();
-        if (end_s - start_s >= shortest_s) continue;
-        shortest_s = end_s - start_s;
-        offset_s = (start_s + end_s) / 2 - zero_s;
+        if (trip == 0 || end_s - start_s < best.round_trip_s)
+          best = {(start_s + end_s) / 2 - zero_s, end_s - start_s};
       }
-  return offset_s;
+  return best;
 }
 
 }  // namespace dhp

@@ -3,6 +3,7 @@
 // in t seconds move 2 (n - 1) / n * B / t each way.
 #pragma once
 
+#include <dhp/comm/gather.hpp>
 #include <dhp/comm/mesh.hpp>
 #include <dhp/tensor/tensor.hpp>
 
@@ -88,24 +89,6 @@ struct TransportReport {
 
 namespace detail {
 
-/// A text of each rank.
-template <class Dev>
-std::vector<std::string> gather_texts(Dev& dev, Comm<Dev>& comm, std::string text) {
-  constexpr std::size_t width = 256;
-  text.resize(width);
-  std::vector<std::uint8_t> own(text.begin(), text.end());
-  const auto mine = Tensor<Dev>::from_host(dev, Shape{static_cast<std::int64_t>(width)}, own);
-  auto all =
-      Tensor<Dev>::zeros(dev, DType::u8, Shape{comm.size(), static_cast<std::int64_t>(width)});
-  comm.all_gather(dev, mine, all.mut()).wait(dev);
-  const auto bytes = all.template to_host<std::uint8_t>(dev);
-  std::vector<std::string> texts;
-  for (std::size_t rank = 0; rank < static_cast<std::size_t>(comm.size()); ++rank)
-    texts.emplace_back(
-        reinterpret_cast<const char*>(bytes.data() + rank * width));  // ends with zeros
-  return texts;
-}
-
 /// The greatest value of any rank.
 template <class Dev>
 double greatest(Dev& dev, Comm<Dev>& comm, double value) {
@@ -140,7 +123,7 @@ template <class Dev>
 [[nodiscard]] TransportReport measure_transports(Dev& dev, Mesh<Dev>& mesh, const std::string& host,
                                                  std::int64_t bytes = 8 << 20) {
   TransportReport report;
-  report.hosts = detail::gather_texts(dev, mesh.world(), host);
+  report.hosts = gather_texts(dev, mesh.world(), host);
   const std::pair<const char*, Comm<Dev>*> axes[] = {
       {"tensor", &mesh.tensor()}, {"data", &mesh.data()}, {"pipeline", &mesh.pipeline()}};
   for (const auto& [name, comm] : axes) {
@@ -150,7 +133,7 @@ template <class Dev>
     axis.ranks = comm->size();
     axis.transport = comm->transport();
     axis.bytes = bytes;
-    const auto hosts = detail::gather_texts(dev, *comm, host);
+    const auto hosts = gather_texts(dev, *comm, host);
     const bool several =
         std::any_of(hosts.begin(), hosts.end(), [&](const auto& other) { return other != host; });
     axis.one_host = detail::greatest(dev, mesh.world(), several ? 1 : 0) == 0;
