@@ -28,8 +28,8 @@ inline void hold_up(const Stopwatch& watch) {
       std::chrono::duration<double>(std::max(least_s, times * watch.seconds())));
 }
 
-/// Seconds of work(), which is issued to the device and waited for. A run repeats it for long enough to be measured where
-/// ranks share cores. A rank that is slow on purpose has one run, since that takes as long as many.
+/// Seconds of work(), which is issued to the device and waited for. A run repeats it for long enough to be measured
+/// where ranks share cores. A rank that is slow on purpose has one run, since that takes as long as many.
 template <class Dev, class Work>
 [[nodiscard]] double median_seconds(Dev& dev, int runs, bool slow, Work work) {
   constexpr double least_run_s = 0.02;
