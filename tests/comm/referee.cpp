@@ -91,7 +91,7 @@ TEST_CASE("referee: who has not begun what the devices of the others wait in") {
   CHECK(world.referee.judge(102) ==
         "rank 0 waits in all_reduce of 5 f32 (sum) at a.cpp:1 for rank 2 (host c), which is alive "
         "and in "
-        "no call; its last one, barrier at b.cpp:2, ended 29.5 s ago, beyond the time limit of 30 "
+        "no call; its last one, barrier at b.cpp:2, ended 29 s ago, beyond the time limit of 30 "
         "s; a larger limit "
         "waits longer");
   world.states[2].begun_on_device["nccl"] = 8;  // then they wait for their devices
