@@ -198,12 +198,12 @@ def stopped(program, trainer, root):
 
         job.processes[2].send_signal(signal.SIGSTOP)
         time.sleep(1)
-        before = [path.stat().st_ino for path in of if path.exists()]
+        before = {path: path.stat().st_mtime_ns for path in of if path.exists()}
         check(len(before) == 3, "rank 2 is stopped and writes")
         for rank in (0, 1, 3):
             job.processes[rank].send_signal(signal.SIGUSR1)
         wait_until(job, "no new files",
-                   lambda: all(of[rank].stat().st_ino not in before for rank in (0, 1, 3)))
+                   lambda: all(path.stat().st_mtime_ns != then for path, then in before.items()))
         check(not job.poll(), "a rank has ended before its time")
         hanging = program.on([of[rank] for rank in (0, 1, 3)], "--last", "2")
         print(hanging.stdout, flush=True)
