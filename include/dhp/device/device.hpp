@@ -2,18 +2,23 @@
 // every op; ops find their implementation for a device by argument-dependent lookup.
 #pragma once
 
-#include <dhp/core/trace.hpp>
 #include <dhp/core/types.hpp>
 
 #include <concepts>
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace dhp {
+
+// Of core/trace.hpp, which costs more to compile than all else here.
+class Trace;
+class TraceMoment;
+enum class TraceKind;
 
 /// Bytes that are on their way from a device to the host.
 class HostCopy {
@@ -68,7 +73,7 @@ concept Device = requires(Dev& dev, std::size_t bytes, std::byte* to, const std:
   { dev.trace() } -> std::convertible_to<std::shared_ptr<Trace>>;
   { dev.moment() } -> std::same_as<TraceMoment>;
   {dev.scope(std::string())};
-  {dev.scope("", 0, TraceKind::work)};
+  {dev.scope("", 0, TraceKind())};
   {dev.scope("", std::source_location())};
   { Dev::host_accessible } -> std::convertible_to<bool>;
 };
