@@ -50,8 +50,8 @@ class Nvml {
   /// None where the library is not there or finds no driver; `why` is then a few words.
   [[nodiscard]] static std::optional<Nvml> open(const std::string& path, std::string& why) {
     Nvml made;
-    made.library_.reset(::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL));
-    if (!made.library_) {
+    made.module_.reset(::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL));
+    if (!made.module_) {
       why = "there is no " + path;
       return std::nullopt;
     }
@@ -124,7 +124,7 @@ class Nvml {
 
   template <class Signature>
   [[nodiscard]] Signature* function(const char* name) const {
-    return reinterpret_cast<Signature*>(::dlsym(library_.get(), name));
+    return reinterpret_cast<Signature*>(::dlsym(module_.get(), name));
   }
   /// What a function writes to its last argument.
   template <class Value, class... Before>
@@ -190,7 +190,7 @@ class Nvml {
         truth(ask<unsigned>("nvmlDeviceGetRetiredPagesPendingStatus", gpu));
   }
 
-  std::unique_ptr<void, Close> library_;  // closed after the shutdown
+  std::unique_ptr<void, Close> module_;  // closed after the shutdown
   Shutdown shutdown_;
 };
 

@@ -3,12 +3,12 @@
 // alone. Needs MPI and OpenSSL.
 #pragma once
 
+#include <dhp/comm/host_name.hpp>
 #include <dhp/comm/mpi_meeting.hpp>
 #include <dhp/comm/mpi_transport.hpp>
 #include <dhp/comm/peers.hpp>
 
 #include <mpi.h>
-#include <unistd.h>
 
 #include <exception>
 #include <functional>
@@ -44,7 +44,7 @@ class MpiGuest {
                                      options.timeout_s > 0 ? options.timeout_s : for_ever_s);
     ProcessWorld::Options watch;
     watch.timeout_s = options.timeout_s;
-    watch.name = concat("host ", host_name(), ", process ", ::getpid());
+    watch.name = process_name();
     watch.stuck = options.stuck;
     process_ =
         std::make_shared<ProcessWorld>(store, comm_->rank(), comm_->size(), std::move(watch));
