@@ -1,7 +1,7 @@
 // Collectives and messages of two ranks, each in turns with what it is measured against. Ranks that are threads: the
-// same number of bytes copied by std::memcpy, by both threads at once. Ranks that are processes, over Gloo: Gloo's own
-// collectives and messages between the same two; over MPI: MPI's own. communication.py starts it.
-// Usage: bench_communication threads|processes|mpi
+// same number of bytes copied by std::memcpy, by both threads at once. Ranks that are processes, over shared memory and
+// over Gloo: Gloo's own collectives and messages between the same two; over MPI: MPI's own. communication.py starts it.
+// Usage: bench_communication threads|shared|gloo|mpi
 #include <dhp/comm/launch.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/tensor/tensor.hpp>
@@ -120,7 +120,7 @@ void compare_threads() {
   });
 }
 
-int compare_processes() {
+int compare_processes([[maybe_unused]] const char* over) {
 #ifdef DHP_HAS_GLOO
   const auto me = ProcessRank::from_environment();
   check(me && me->size == 2, "two processes are compared, started with RANK and WORLD_SIZE");
@@ -140,20 +140,20 @@ int compare_processes() {
                        auto whole = floats(dev, bytes), half = floats(dev, bytes / 2);
                        auto* const data = whole.mut().data<float>();
                        compare(
-                           world, "processes", "all_reduce", bytes,
+                           world, over, "all_reduce", bytes,
                            [&] { world.all_reduce(dev, whole.mut()).wait(); },
                            [&] { gloo.all_reduce(data, count); });
                        const auto scatter = gloo.reduce_scatter(data, count);
                        compare(
-                           world, "processes", "reduce_scatter", bytes,
+                           world, over, "reduce_scatter", bytes,
                            [&] { world.reduce_scatter(dev, whole.view(), half.mut()).wait(); },
                            [&] { scatter->run(); });
                        compare(
-                           world, "processes", "all_gather", bytes,
+                           world, over, "all_gather", bytes,
                            [&] { world.all_gather(dev, half.view(), whole.mut()).wait(); },
                            [&] { gloo.all_gather(half.mut().data<float>(), count / 2, data); });
                        compare(
-                           world, "processes", "send_recv", bytes,
+                           world, over, "send_recv", bytes,
                            [&] {
                              there_and_back(
                                  rank, [&] { world.send(dev, whole.view(), 1 - rank); },
@@ -166,7 +166,7 @@ int compare_processes() {
                            });
                      }
                    },
-                   {.timeout_s = 60});
+                   {.timeout_s = 60, .shared_memory = over == std::string_view("shared")});
   return 0;
 #else
   std::puts("skipped: built without Gloo (Debian: libgloo-dev, libssl-dev)");
@@ -250,12 +250,12 @@ int compare_mpi([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
 
 int main(int argc, char** argv) {
   const std::string_view what = argc == 2 ? argv[1] : "";
-  if (what != "threads" && what != "processes" && what != "mpi") {
-    std::fprintf(stderr, "usage: bench_communication threads|processes|mpi\n");
+  if (what != "threads" && what != "shared" && what != "gloo" && what != "mpi") {
+    std::fprintf(stderr, "usage: bench_communication threads|shared|gloo|mpi\n");
     return 2;
   }
   try {
-    if (what == "processes") return compare_processes();
+    if (what == "shared" || what == "gloo") return compare_processes(argv[1]);
     if (what == "mpi") return compare_mpi(argc, argv);
     compare_threads();
   } catch (const std::exception& error) {

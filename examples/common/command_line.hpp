@@ -46,6 +46,9 @@ inline void add_process_options(CLI::App& app, RunOptions& options) {
   app.add_option("--network-interface", options.network_interface,
                  "Where this process listens for others; by default what leads to rank 0")
       ->group("Processes");
+  app.add_flag("!--no-shared-memory", options.shared_memory,
+               "Ranks of one machine talk over sockets, as those of several do")
+      ->group("Processes");
 }
 
 }  // namespace examples

@@ -49,6 +49,7 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
   process.deadlines = std::move(deadlines);
   process.ledger = ledger.ledger();
   process.network_interface = options.network_interface;
+  process.shared_memory = options.shared_memory;
   process.log = say;
   process.stuck = [say, &ledger](const std::string& message) {
     say(message + "; this rank does not come back from its work, and is ended");

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """faults.py VICTIM: whatever one rank of four does, each other one ends within the time limit + 2 s, with an error
-that names that rank and a place in the source; and so it does where that rank is 0, whose store all of them use."""
+that names that rank and a place in the source; and so it does where that rank is 0, whose store all of them use. Over shared
+memory and over Gloo's sockets."""
 
 import os
 import signal
@@ -21,9 +22,9 @@ SENTENCES = {
 }
 
 
-def check(program, what, who):
+def check(program, what, who, over):
     wrong = []
-    with ranks.Job(4, [program, what, str(who), str(LIMIT_S)]) as job:
+    with ranks.Job(4, [program, what, str(who), str(LIMIT_S), over]) as job:
         others = job.wait(60, without=[who])
         last = max(end.seconds for end in others)
         # The rounds before are a matter of milliseconds, and so is meeting.
@@ -43,16 +44,19 @@ def check(program, what, who):
         if end.status == 0 and what != "exit":
             wrong.append(f"the odd rank ended with status 0: {end.output.strip()}")
         example = others[0].output.strip()
-    print(f"{what} of rank {who}, after {last:.1f} s: {example}", flush=True)
-    return [f"{what} of rank {who}: {text}" for text in wrong]
+    print(f"{what} of rank {who} over {over}, after {last:.1f} s: {example}", flush=True)
+    return [f"{what} of rank {who} over {over}: {text}" for text in wrong]
 
 
 def main():
     program = sys.argv[1]
     wrong = []
     for what in SENTENCES:
-        for who in (0, 2):
-            wrong += check(program, what, who)
+        for who, over in ((0, "memory"), (2, "sockets")):
+            wrong += check(program, what, who, over)
+    for what in ("kill", "stop", "sleep"):  # what a transport notices by itself, or does not
+        for who, over in ((0, "sockets"), (2, "memory")):
+            wrong += check(program, what, who, over)
     sys.exit("\n".join(wrong) if wrong else 0)
 
 

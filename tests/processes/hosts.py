@@ -59,8 +59,8 @@ def the_same_as_threads(programs, root):
             def environment(rank):
                 return {"DHP_JOB_SECRET": secret, "LOCAL_RANK": str(rank % per_host), **more}
 
-            threads = layouts.trained(programs[model], model, layout, False, root / f"{model} {layout} threads")
-            processes = layouts.trained(programs[model], model, layout, True, root / f"{model} {layout} hosts",
+            threads = layouts.trained(programs[model], model, layout, "threads", root / f"{model} {layout} threads")
+            processes = layouts.trained(programs[model], model, layout, "memory", root / f"{model} {layout} hosts",
                                         environment=environment, prefix=lambda rank: hosts.prefix(rank // per_host),
                                         master=master, port=PORT)
             if processes != threads:

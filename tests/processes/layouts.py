@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""layouts.py TRAIN_RESNET50 TRAIN_BERT [THREADS]: every layout trains the same as processes over Gloo as it does as
-threads, to the bit: losses and norms of every step, and the weights in the end. With --deterministic those of data
+"""layouts.py TRAIN_RESNET50 TRAIN_BERT [THREADS]: every layout trains the same as processes, over shared memory and over
+Gloo, as it does as threads, to the bit: losses and norms of every step, and the weights in the end. With --deterministic those of data
 and pipeline parallelism have the bits of the run without any, too."""
 
 import json
@@ -19,15 +19,17 @@ MODELS = {
 }
 
 
-def trained(program, model, layout, processes, folder, **options):
+def trained(program, model, layout, over, folder, **options):
     """What a run left behind: its metrics without rates, and the bytes of its weights. options: of the job."""
     data, tensor, pipeline = layout
     size = data * tensor * pipeline
     folder.mkdir()
     line = [program, *MODELS[model], *COMMON, "--data-parallel", str(data), "--tensor-parallel", str(tensor),
             "--pipeline-parallel", str(pipeline), "--metrics", str(folder / "metrics"), "--save", str(folder / "save")]
-    if processes:
+    if over == "memory":
         ranks.run(size, line, **options)
+    elif over == "sockets":
+        ranks.run(size, [*line, "--no-shared-memory"], **options)
     else:
         ranks.run(1, line)  # a world of one process: its ranks are threads
     metrics = [json.loads(text) for text in (folder / "metrics").read_text().splitlines()]
@@ -43,16 +45,17 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         root = pathlib.Path(temporary)
         for model, program in programs.items():
-            serial = trained(program, model, (1, 1, 1), False, root / f"{model}-serial")
+            serial = trained(program, model, (1, 1, 1), "threads", root / f"{model}-serial")
             assert len(serial[0]) >= 5, serial[0]
             for layout in LAYOUTS:
                 name = f"{model} {'x'.join(map(str, layout))}"
-                threads = trained(program, model, layout, False, root / f"{name} threads")
-                processes = trained(program, model, layout, True, root / f"{name} processes")
-                if processes != threads:
-                    wrong.append(f"{name}: processes {processes[0]} are not threads {threads[0]}")
-                if layout[1] == 1 and processes != serial:
-                    wrong.append(f"{name}: {processes[0]} has not the bits of one rank {serial[0]}")
+                threads = trained(program, model, layout, "threads", root / f"{name} threads")
+                for over in ("memory", "sockets"):
+                    processes = trained(program, model, layout, over, root / f"{name} {over}")
+                    if processes != threads:
+                        wrong.append(f"{name}: processes over {over} {processes[0]} are not threads {threads[0]}")
+                    if layout[1] == 1 and processes != serial:
+                        wrong.append(f"{name}: {processes[0]} has not the bits of one rank {serial[0]}")
                 print(name, "the same" if not wrong else wrong[-1], flush=True)
     sys.exit("\n".join(wrong) if wrong else 0)
 

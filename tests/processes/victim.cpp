@@ -46,11 +46,12 @@ void rounds(const std::string& what, int who, Comm<Cpu> world) {
 
 int main(int count, char** arguments) {
   try {
-    check(count == 4, "victim WHAT WHO LIMIT_S");
+    check(count == 5, "victim WHAT WHO LIMIT_S memory|sockets");
     const auto me = ProcessRank::from_environment();
     check(me.has_value(), "no launcher has started this");
     ProcessOptions options;
     options.timeout_s = std::atof(arguments[3]);
+    options.shared_memory = arguments[4] == std::string_view("memory");
     options.log = [](const std::string& message) { std::fprintf(stderr, "%s\n", message.c_str()); };
     options.stuck = [](const std::string& message) {
       std::fprintf(stderr, "error: %s (stuck)\n", message.c_str());

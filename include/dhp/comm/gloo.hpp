@@ -1,6 +1,7 @@
 // Gloo, a library of communication over TCP between processes on CPUs: as a transport for PeerComm.
 #pragma once
 
+#include <dhp/comm/copying_transport.hpp>
 #include <dhp/comm/gloo_store.hpp>
 #include <dhp/comm/no_pipe_signal.hpp>
 #include <dhp/comm/own_address.hpp>
@@ -25,7 +26,7 @@ struct GlooOptions {
   std::string interface {};
 };
 
-class GlooTransport final : public PeerTransport {
+class GlooTransport final : public CopyingTransport {
  public:
   /// Collective over the ranks of the world; connects every two of them. Throws Error where that fails.
   GlooTransport(ProcessWorld& world, const GlooOptions& options)
@@ -74,7 +75,7 @@ class GlooTransport final : public PeerTransport {
       buffer->abortWaitRecv();
     }
   }
-  [[nodiscard]] std::string description() const override { return description_; }
+  [[nodiscard]] std::string description(int) const override { return description_; }
 
  private:
   using Buffer = gloo::transport::UnboundBuffer;

@@ -1,11 +1,13 @@
-// connect_gloo: Gloo between the processes of a world, on CPUs.
+// connect_gloo: Gloo between the processes of a world, on CPUs, but shared memory between those of one machine.
 #pragma once
 
 #include <dhp/comm/gloo.hpp>
 #include <dhp/comm/launch_process.hpp>
+#include <dhp/comm/shared_transport.hpp>
 
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace dhp {
 
@@ -30,10 +32,16 @@ namespace detail {
 /// For run_process_rank. Collective.
 [[nodiscard]] inline Comm<Cpu> connect_gloo(const std::shared_ptr<ProcessWorld>& world,
                                             const ProcessRank& me, const ProcessOptions& options) {
+  const auto shared =
+      connect_shared(*world, {.domain = options.shared_memory ? memory_domain() : std::string()});
+  if (shared.all) return Comm<Cpu>::of(PeerComm(world, shared.transport));
   GlooOptions gloo;
   gloo.interface = options.network_interface;
   if (gloo.interface.empty()) gloo.address = detail::own_address(*world, me);
-  return Comm<Cpu>::of(gloo_world(world, gloo));
+  std::shared_ptr<PeerTransport> transport = std::make_shared<GlooTransport>(*world, gloo);
+  if (shared.transport)
+    transport = std::make_shared<JoinedTransport>(shared.transport, std::move(transport));
+  return Comm<Cpu>::of(PeerComm(world, std::move(transport)));
 }
 
 }  // namespace dhp

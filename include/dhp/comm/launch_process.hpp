@@ -25,7 +25,8 @@ struct ProcessOptions {
   std::shared_ptr<const Deadlines> deadlines{};  ///< the program says there what it is at
   std::shared_ptr<Ledger> ledger{};  ///< of this rank's calls, for whoever wants to look
   std::string
-      network_interface{};  ///< where this rank listens ("eth0"); empty: what leads to rank 0
+      network_interface{};    ///< where this rank listens ("eth0"); empty: what leads to rank 0
+  bool shared_memory = true;  ///< between ranks of one machine, on CPUs; false: sockets there, too
   /// Strangers that were refused at the rendezvous. Called by other threads.
   std::function<void(const std::string& message)> log{};
   /// The world has ended, and this rank does not come back from its own work: see ProcessWorld::Options.

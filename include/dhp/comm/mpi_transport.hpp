@@ -2,8 +2,8 @@
 // ended: MPI moves messages only while it is called. Needs MPI.
 #pragma once
 
+#include <dhp/comm/copying_transport.hpp>
 #include <dhp/comm/mpi_messages.hpp>
-#include <dhp/comm/peer_transport.hpp>
 
 #include <mpi.h>
 
@@ -14,7 +14,7 @@
 
 namespace dhp {
 
-class MpiTransport final : public PeerTransport {
+class MpiTransport final : public CopyingTransport {
  public:
   /// Collective over the ranks of the communicator.
   explicit MpiTransport(std::shared_ptr<MpiDuplicate> comm,
@@ -39,7 +39,7 @@ class MpiTransport final : public PeerTransport {
   void end() noexcept override { messages_->end(); }
   /// As MpiMessages::close().
   [[nodiscard]] bool close() { return messages_->close(); }
-  [[nodiscard]] std::string description() const override {
+  [[nodiscard]] std::string description(int) const override {
     char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length = 0;
     if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) return "MPI";

@@ -187,8 +187,8 @@ class PeerCollectives {
   static constexpr std::size_t small_bytes = 16384;  ///< less is dominated by latency
 
  private:
-  static constexpr std::size_t chunk_bytes = 1 << 18;  // stays in the second-level cache
-  static constexpr std::size_t ahead = 4;              // chunks that are received at the same time
+  static constexpr std::size_t chunk_bytes = 1 << 21;  // few enough messages that starting them costs little
+  static constexpr std::size_t ahead = 2;              // chunks that are received at the same time
 
   struct Transfer {
     PeerTransport::Handle handle;

@@ -26,7 +26,8 @@ class PeerTransport {
   class Transfer {
    public:
     virtual ~Transfer() = default;
-    /// False: the transport has ended, and nothing is known of the bytes. Throws PeerLost. Called once.
+    /// Returns when the other side takes the bytes, and these are free. False: the transport has ended, and nothing is
+    /// known of them. Throws PeerLost. Called once.
     [[nodiscard]] virtual bool wait() = 0;
   };
   using Handle = std::unique_ptr<Transfer>;
@@ -34,16 +35,19 @@ class PeerTransport {
   virtual ~PeerTransport() = default;
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
-  /// Neither blocks. Transfers between two ranks with the same tag meet in the order in which both began them;
+  /// None of the three blocks. Transfers between two ranks with the same tag meet in the order in which both began them;
   /// any number with different tags may be under way. Several threads may call. They throw PeerLost.
   [[nodiscard]] virtual Handle send(const std::byte* data, std::size_t bytes, int to,
                                     std::uint64_t tag) = 0;
+  /// As send(), of bytes that may change as soon as this has returned.
+  [[nodiscard]] virtual Handle send_copied(const std::byte* data, std::size_t bytes, int to,
+                                           std::uint64_t tag) = 0;
   [[nodiscard]] virtual Handle receive(std::byte* data, std::size_t bytes, int from,
                                        std::uint64_t tag) = 0;
   /// Ends every wait, now and later. By any thread.
   virtual void end() noexcept = 0;
-  /// What carries the bytes, for people: "Gloo, TCP over eth0".
-  [[nodiscard]] virtual std::string description() const = 0;
+  /// What carries the bytes to another rank, for people: "Gloo, TCP over eth0".
+  [[nodiscard]] virtual std::string description(int peer) const = 0;
 };
 
 }  // namespace dhp

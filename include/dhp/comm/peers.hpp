@@ -27,7 +27,19 @@ class PeerComm {
   [[nodiscard]] int rank() const { return group().rank(); }
   [[nodiscard]] int size() const { return group().size(); }
   [[nodiscard]] int send_capacity() const { return capacity; }
-  [[nodiscard]] std::string transport() const { return group().transport()->description(); }
+  /// What carries bytes to the other ranks, "a and b" where they differ.
+  [[nodiscard]] std::string transport() const {
+    std::vector<std::string> kinds;
+    for (int other = 0; other < size(); ++other) {
+      if (other == rank()) continue;
+      auto kind = group().transport()->description(group().world_rank(other));
+      if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
+        kinds.push_back(std::move(kind));
+    }
+    std::string text;
+    for (const auto& kind : kinds) append_text(text, concat(text.empty() ? "" : " and ", kind));
+    return text.empty() ? "no other rank" : text;
+  }
 
   Event<Cpu> all_reduce(Cpu&, View<Cpu> buffer, Reduce reduce = Reduce::sum,
                         CallSite where = CallSite::current()) {
@@ -84,14 +96,12 @@ class PeerComm {
     check(to >= 0 && to < size() && to != rank(), "send: rank ", rank(), " of ", size(),
           " cannot send to rank ", to);
     auto& edge = state_->edges[static_cast<std::size_t>(to)];
-    std::vector<std::byte> memory;
     if (edge.size() >= capacity) {
       edge.front().wait(to);
-      memory = std::move(edge.front()).memory();
       edge.pop_front();
     }
     edge.emplace_back(group().message(true, to, text(message), message.size_bytes(), where),
-                      std::move(memory), message, to);
+                      message, to);
   }
   void recv(Cpu&, View<Cpu> message, int from, CallSite where = CallSite::current()) {
     check(from >= 0 && from < size() && from != rank(), "recv: rank ", rank(), " of ", size(),
@@ -150,22 +160,12 @@ class PeerComm {
   /// A message that has been sent and not yet been received.
   class Sent {
    public:
-    /// memory: of an older message, so that pages are not made anew for each.
-    Sent(PeerGroup::Call call, std::vector<std::byte> memory, ConstView<Cpu> message, int to)
-        : bytes_(copied(std::move(memory), message)),
-          call_(std::move(call)),
-          transfer_(call_.send(bytes_.data(), bytes_.size(), to)) {}
+    Sent(PeerGroup::Call call, ConstView<Cpu> message, int to)
+        : call_(std::move(call)),
+          transfer_(call_.send_copied(message.bytes(), message.size_bytes(), to)) {}
     void wait(int to) { call_.wait(transfer_, to); }
-    /// After wait().
-    [[nodiscard]] std::vector<std::byte> memory() && { return std::move(bytes_); }
 
    private:
-    [[nodiscard]] static std::vector<std::byte> copied(std::vector<std::byte> memory,
-                                                       ConstView<Cpu> message) {
-      memory.assign(message.bytes(), message.bytes() + message.size_bytes());
-      return memory;
-    }
-    std::vector<std::byte> bytes_;
     PeerGroup::Call call_;
     PeerTransport::Handle transfer_;
   };
