@@ -1,9 +1,9 @@
 """Collectives and messages of two ranks, against what they are made of.
 
 communication.py PROGRAM [--json FILE]: starts bench_communication as one process whose ranks are threads, against
-std::memcpy of as many bytes by both threads at once; then as two processes over Gloo on the loopback, against Gloo's own
-ring, all-gather, reduce-scatter and messages between the same two; then as two processes of Open MPI's mpirun, against
-MPI's own. Medians of 11 rounds in turns; the ratio is the peer's time over dhp's, above 1 where dhp is faster. send_recv
+std::memcpy of as many bytes by both threads at once; then as two processes, over shared memory and over Gloo on the loopback,
+against Gloo's own ring, all-gather, reduce-scatter and messages between the same two; then as two processes of Open MPI's
+mpirun, against MPI's own. Medians of 11 rounds in turns; the ratio is the peer's time over dhp's, above 1 where dhp is faster. send_recv
 is a message there and one back; dhp copies it first, so that the sender can go on with its buffer. transport is
 the same without that copy.
 """
@@ -21,7 +21,7 @@ mpirun = pathlib.Path(__file__).parent.parent / "tests" / "launch" / "mpirun.sh"
 
 def run(program):
     """Lines of all kinds of ranks."""
-    return run_here(program) + run_by_mpi(program)
+    return run_threads(program) + run_processes(program, "shared") + run_processes(program, "gloo") + run_by_mpi(program)
 
 
 def run_by_mpi(program):
@@ -35,14 +35,18 @@ def run_by_mpi(program):
     return [line for line in done.stdout.splitlines() if line.startswith("mpi ")]
 
 
-def run_here(program):
+def run_threads(program):
     done = subprocess.run([program, "threads"], text=True, stdout=subprocess.PIPE, timeout=limit_s)
     if done.returncode != 0:
         sys.exit("communication.py: the ranks that are threads failed")
+    return done.stdout.splitlines()
+
+
+def run_processes(program, over):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    ranks = [subprocess.Popen([program, "processes"], text=True, stdout=subprocess.PIPE,
+    ranks = [subprocess.Popen([program, over], text=True, stdout=subprocess.PIPE,
                               env=dict(os.environ, DHP_RANK=str(rank), DHP_WORLD_SIZE="2",
                                        DHP_MASTER_ADDR="127.0.0.1", DHP_MASTER_PORT=str(port)))
              for rank in range(2)]
@@ -54,10 +58,10 @@ def run_here(program):
     statuses = [rank.returncode for rank in ranks]
     if statuses == [77, 77]:
         print(said[0].strip())
-        return done.stdout.splitlines()
+        return []
     if statuses != [0, 0]:
         sys.exit("communication.py: the ranks that are processes ended with %s" % statuses)
-    return done.stdout.splitlines() + said[0].splitlines()
+    return said[0].splitlines()
 
 
 def main():
@@ -78,7 +82,7 @@ def main():
         rows.append(row)
     if arguments.json:
         with open(arguments.json, "w") as file:
-            json.dump({"peer": {"threads": "std::memcpy", "processes": "Gloo", "mpi": "MPI"}, "load": load, "rows": rows}, file,
+            json.dump({"peer": {"threads": "std::memcpy", "shared": "Gloo", "gloo": "Gloo", "mpi": "MPI"}, "load": load, "rows": rows}, file,
                       indent=1)
     return 0
 

@@ -7,7 +7,7 @@ import ranks
 
 
 def main():
-    line = [sys.argv[1], "nothing", "0", "60"]
+    line = [sys.argv[1], "nothing", "0", "60", "memory"]
     port = ranks.free_port()
     for start in range(10):
         seconds = max(end.seconds for end in ranks.run(8, line, port=port))
