@@ -7,11 +7,13 @@ import ranks
 
 
 def main():
-    line = [sys.argv[1], "nothing", "0", "60", "memory"]
+    line = [sys.argv[1], "nothing", "0", "60"]
     port = ranks.free_port()
     for start in range(10):
-        seconds = max(end.seconds for end in ranks.run(8, line, port=port))
-        print(f"start {start + 1}: {seconds:.2f} s", flush=True)
+        over = "sockets" if start % 2 else "memory"
+        seconds = max(end.seconds for end in ranks.run(8, [*line, over], port=port))
+        print(f"start {start + 1} over {over}: {seconds:.2f} s", flush=True)
+    line.append("sockets")
     with ranks.Job(8, line, port=port) as first, ranks.Job(8, line, port=port) as second:
         for job in (first, second):
             for end in job.wait(120):

@@ -62,10 +62,10 @@ class PeerCollectives {
       chunks.push_back({first, last});
     });
     const auto slots = std::min(chunks.size(), ahead);
-    auto* const memory = scratch(slots * static_cast<std::size_t>(size()) * chunk_bytes);
+    auto* const memory = scratch(slots * static_cast<std::size_t>(size()) * chunk_bytes());
     const auto place = [&](std::size_t chunk, int rank) {
       const auto slot = chunk % slots * static_cast<std::size_t>(size());
-      return memory + (slot + static_cast<std::size_t>(rank)) * chunk_bytes;
+      return memory + (slot + static_cast<std::size_t>(rank)) * chunk_bytes();
     };
     std::size_t begun = 0;
     const auto receive = [&] {
@@ -187,8 +187,12 @@ class PeerCollectives {
   static constexpr std::size_t small_bytes = 16384;  ///< less is dominated by latency
 
  private:
-  static constexpr std::size_t chunk_bytes = 1 << 21;  // few enough messages that starting them costs little
-  static constexpr std::size_t ahead = 2;              // chunks that are received at the same time
+  // Long enough that starting a transfer costs little, and what all ranks send at a time stays within 16 MiB.
+  [[nodiscard]] std::size_t chunk_bytes() const {
+    constexpr std::size_t least = 1 << 18, most = 1 << 21, of_all = 1 << 24;
+    return std::clamp(of_all / static_cast<std::size_t>(size()), least, most);
+  }
+  static constexpr std::size_t ahead = 2;  // chunks that are received at the same time
 
   struct Transfer {
     PeerTransport::Handle handle;
@@ -205,8 +209,8 @@ class PeerCollectives {
     for (int step = 1; step < size(); ++step) action((me() + step) % size());
   }
   template <class Action>
-  static void for_chunks(std::int64_t count, std::size_t width, Action action) {
-    const auto most = static_cast<std::int64_t>(chunk_bytes / width);
+  void for_chunks(std::int64_t count, std::size_t width, Action action) const {
+    const auto most = static_cast<std::int64_t>(chunk_bytes() / width);
     for (std::int64_t first = 0; first < count; first += most)
       action(first, std::min(count, first + most));
   }
