@@ -1,6 +1,6 @@
 // BlockHeap: blocks do not overlap, are dealt out again, and end.
 #include <dhp/comm/block_heap.hpp>
-#include <tests/support/errors.hpp>
+#include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
 
@@ -52,10 +52,10 @@ TEST_CASE("block_heap: what was given back last comes first") {
 TEST_CASE("block_heap: no room") {
   BlockHeap heap(1000);
   static_cast<void>(heap.take(512));
-  CHECK(tests::error_of([&] {
+  CHECK(tests::message_of([&] {
           return heap.take(512);
         }).find("no room for 512 more bytes in 1000") != std::string::npos);
-  CHECK(tests::error_of([&] { return heap.take(~std::size_t{0}); }).find("no room for") !=
+  CHECK(tests::message_of([&] { return heap.take(~std::size_t{0}); }).find("no room for") !=
         std::string::npos);
 }
 

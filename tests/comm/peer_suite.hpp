@@ -140,6 +140,39 @@ void check_peers(Make make) {
     CHECK(early == 0);
   }
 
+  SUBCASE("a second thread of a rank is refused, and the first one goes on") {
+    std::vector<std::string> said(2);
+    const auto ends = ends_of(2, patient_s, make, [&](PeerComm& world, Cpu& dev) {
+      auto mine = zeros(dev, 5), other = zeros(dev, 5);
+      auto sentence = [&](auto call) {
+        try {
+          call();
+        } catch (const Error& error) {
+          return error.sentence();
+        }
+        return std::string();
+      };
+      if (world.rank() == 0) {
+        std::thread first([&] { world.recv(dev, mine.mut(), 1); });
+        std::thread second([&] { world.barrier(); });
+        sleep_ms(300);
+        said[0] = sentence([&] { world.recv(dev, other.mut(), 1); });
+        said[1] = sentence([&] { world.all_reduce(dev, other.mut()); });
+        first.join();
+        second.join();
+        return;
+      }
+      sleep_ms(1000);
+      world.send(dev, mine, 0);
+      world.barrier();
+    });
+    for (const auto& end : ends) CHECK(end == "");
+    CHECK(contains(said[0], "recv at peer_suite.hpp:"));
+    CHECK(contains(said[1], "all_reduce at peer_suite.hpp:"));
+    for (const auto& sentence : said)
+      CHECK(contains(sentence, ": another thread of this rank is using the communicator"));
+  }
+
   SUBCASE("what a rank sent arrives although it is done") {
     const auto ends = ends_of(2, patient_s, make, [&](PeerComm& world, Cpu& dev) {
       auto x = zeros(dev, 3000000);

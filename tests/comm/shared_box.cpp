@@ -1,6 +1,6 @@
 // SharedBox: notes in a lane, and what lies in the heap.
 #include <dhp/comm/shared_box.hpp>
-#include <tests/support/errors.hpp>
+#include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
 
@@ -49,7 +49,7 @@ TEST_CASE("shared_box: a block is seen by both, and lies inside") {
 
 TEST_CASE("shared_box: one of fewer ranks is refused") {
   const SharedBox own(1, 1);
-  CHECK(tests::error_of([&] {
+  CHECK(tests::message_of([&] {
           return SharedBox(100, own.address());
         }).find("too small for 100 ranks") != std::string::npos);
 }

@@ -1,6 +1,6 @@
 // SharedMemory, of this process and of a child of it.
 #include <dhp/comm/shared_memory.hpp>
-#include <tests/support/errors.hpp>
+#include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -72,8 +72,8 @@ TEST_CASE("shared_memory: a process that is stopped lives, one that is killed do
     CHECK(gone);
     ::waitpid(child, &status, 0);
   }
-  CHECK(tests::error_of([&] {
-          return SharedMemory::open(address);
+  CHECK(tests::message_of([&] {
+          static_cast<void>(SharedMemory::open(address));
         }).find("cannot open shared memory: No such file or directory") != std::string::npos);
 }
 
@@ -81,12 +81,13 @@ TEST_CASE("shared_memory: another one's, and what is none") {
   const auto made = SharedMemory::create(1 << 20);
   auto address = made.address();
   address.back() = address.back() == 'a' ? 'b' : 'a';
-  CHECK(tests::error_of([&] { return SharedMemory::open(address); }).find("is another one's") !=
-        std::string::npos);
-  CHECK(tests::error_of([] {
+  CHECK(tests::message_of([&] {
+          static_cast<void>(SharedMemory::open(address));
+        }).find("is another one's") != std::string::npos);
+  CHECK(tests::message_of([] {
           return SharedMemory::open("hello");
         }).find("not an address of shared memory: \"hello\"") != std::string::npos);
-  CHECK(tests::error_of([] { return SharedMemory::create(100); }).find("too small") !=
+  CHECK(tests::message_of([] { return SharedMemory::create(100); }).find("too small") !=
         std::string::npos);
 }
 

@@ -4,11 +4,14 @@
 
 #include <dhp/comm/peer_transport.hpp>
 #include <dhp/comm/process_world.hpp>
+#include <dhp/comm/turn.hpp>
 #include <dhp/core/hash.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -56,8 +59,11 @@ class PeerGroup {
   /// which do not agree wait, and are found out, but never read what was not meant for them.
   class Call {
    public:
-    Call(PeerGroup& group, LedgerEntry entry, std::uint64_t tag)
-        : group_(&group), entry_(group.world().ledger(), std::move(entry)), tag_(tag) {
+    Call(PeerGroup& group, std::optional<Turn> turn, LedgerEntry entry, std::uint64_t tag)
+        : group_(&group),
+          turn_(std::move(turn)),
+          entry_(group.world().ledger(), std::move(entry)),
+          tag_(tag) {
       group.world().check_alive();
     }
 
@@ -111,28 +117,28 @@ class PeerGroup {
     }
 
     PeerGroup* group_;
+    std::optional<Turn> turn_;
     Ledger::Call entry_;
     std::uint64_t tag_;
   };
 
   /// The next collective of this group. `what` is what all ranks must agree about.
-  [[nodiscard]] Call collective(std::string operation, std::string what, std::size_t bytes,
+  [[nodiscard]] Call collective(const char* operation, std::string what, std::size_t bytes,
                                 CallSite where) {
+    Turn turn(taken_, operation, where);
     const auto number = ++collectives_;
     const auto tag = tag_of(collective_kind, number, what);
-    return Call(
-        *this,
-        entry(concat(name(), "#", number), std::move(operation), std::move(what), bytes, where),
-        tag);
+    return Call(*this, std::move(turn),
+                entry(concat(name(), "#", number), operation, std::move(what), bytes, where), tag);
   }
-  /// The next message on an edge.
+  /// The next message on an edge. One thread at a time for each way of an edge.
   [[nodiscard]] Call message(bool sends, int other, std::string what, std::size_t bytes,
                              CallSite where) {
     const auto number = ++(sends ? sent_ : received_)[static_cast<std::size_t>(other)];
     const int from = sends ? rank_ : other, to = sends ? other : rank_;
     const auto tag = tag_of(message_kind, number, what);
     auto key = concat(name(), ":", world_rank(from), ">", world_rank(to), "#", number);
-    return Call(*this,
+    return Call(*this, std::nullopt,
                 entry(std::move(key), sends ? "send" : "recv", std::move(what), bytes, where), tag);
   }
 
@@ -171,6 +177,7 @@ class PeerGroup {
   int rank_;
   std::uint32_t id_;
   std::uint64_t collectives_ = 0;
+  std::atomic<bool> taken_ = false;  // by a thread, for a collective
   std::vector<std::uint64_t> sent_;
   std::vector<std::uint64_t> received_;
   std::unique_ptr<std::byte[]> scratch_;

@@ -5,6 +5,7 @@
 #include <dhp/comm/comm.hpp>
 #include <dhp/comm/peer_collectives.hpp>
 
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <exception>
@@ -95,17 +96,19 @@ class PeerComm {
   void send(Cpu&, ConstView<Cpu> message, int to, CallSite where = CallSite::current()) {
     check(to >= 0 && to < size() && to != rank(), "send: rank ", rank(), " of ", size(),
           " cannot send to rank ", to);
-    auto& edge = state_->edges[static_cast<std::size_t>(to)];
-    if (edge.size() >= capacity) {
-      edge.front().wait(to);
-      edge.pop_front();
+    auto& edge = state_->edge(to);
+    const Turn turn(edge.sending, "send", where);
+    if (edge.sent.size() >= capacity) {
+      edge.sent.front().wait(to);
+      edge.sent.pop_front();
     }
-    edge.emplace_back(group().message(true, to, text(message), message.size_bytes(), where),
-                      message, to);
+    edge.sent.emplace_back(group().message(true, to, text(message), message.size_bytes(), where),
+                           message, to);
   }
   void recv(Cpu&, View<Cpu> message, int from, CallSite where = CallSite::current()) {
     check(from >= 0 && from < size() && from != rank(), "recv: rank ", rank(), " of ", size(),
           " cannot receive from rank ", from);
+    const Turn turn(state_->edge(from).receiving, "recv", where);
     auto call = group().message(false, from, text(message), message.size_bytes(), where);
     auto transfer = call.receive(message.bytes(), message.size_bytes(), from);
     call.wait(transfer, from);
@@ -170,6 +173,13 @@ class PeerComm {
     PeerTransport::Handle transfer_;
   };
 
+  /// With one other rank.
+  struct Edge {
+    std::deque<Sent> sent;
+    std::atomic<bool> sending = false;
+    std::atomic<bool> receiving = false;
+  };
+
   struct State {
     State(std::shared_ptr<ProcessWorld> world, std::shared_ptr<PeerTransport> transport)
         : next_group(std::make_shared<std::uint32_t>(1)) {
@@ -178,7 +188,7 @@ class PeerComm {
       const int rank = transport->rank();
       group = std::make_unique<PeerGroup>(std::move(world), std::move(transport), std::move(all),
                                           rank, 0);
-      edges.resize(static_cast<std::size_t>(group->size()));
+      edges = std::vector<Edge>(static_cast<std::size_t>(group->size()));
     }
     State(std::unique_ptr<PeerGroup> members, std::shared_ptr<std::uint32_t> next)
         : group(std::move(members)),
@@ -191,12 +201,13 @@ class PeerComm {
       if (std::uncaught_exceptions() > exceptions || group->world().ended()) return;
       try {
         for (std::size_t to = 0; to < edges.size(); ++to)
-          for (auto& sent : edges[to]) sent.wait(static_cast<int>(to));
+          for (auto& sent : edges[to].sent) sent.wait(static_cast<int>(to));
       } catch (const std::exception&) {  // the world has ended, and says why at the next call
       }
     }
     std::unique_ptr<PeerGroup> group;
-    std::vector<std::deque<Sent>> edges;        // by receiver
+    [[nodiscard]] Edge& edge(int other) { return edges[static_cast<std::size_t>(other)]; }
+    std::vector<Edge> edges;                    // by the other rank
     std::shared_ptr<std::uint32_t> next_group;  // one count for all groups of this rank
     int exceptions = std::uncaught_exceptions();
   };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/comm/thread_world.hpp>
+#include <dhp/comm/turn.hpp>
 #include <dhp/device/cpu.hpp>
 
 #include <algorithm>
@@ -75,23 +76,6 @@ class ThreadGroup {
     return member(rank).notes[member(reader).entered % 2].data();
   }
 
-  /// Two threads of one rank in one communicator would take each other's place; this refuses the second.
-  class Turn {
-   public:
-    Turn(std::atomic<bool>& taken, const char* operation, CallSite where) : taken_(&taken) {
-      if (taken.exchange(true))
-        throw Error(concat(operation, " at ", to_text(where),
-                           ": another thread of this rank is using the communicator; split off one "
-                           "for each thread"),
-                    where);
-    }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
-    ~Turn() { *taken_ = false; }
-
-   private:
-    std::atomic<bool>* taken_;
-  };
   [[nodiscard]] std::atomic<bool>& taken(int rank) { return member(rank).taken; }
 
   static constexpr int capacity = 4;  ///< messages between two ranks that nobody has received yet

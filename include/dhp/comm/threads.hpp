@@ -85,7 +85,7 @@ inline void copy_block(std::byte* to, const std::byte* from, std::size_t bytes) 
 // All come and agree, each does its share, work(), and nobody leaves before all are done.
 template <class Work>
 Event<Cpu> ThreadComm::together(const ThreadGroup::Offer& offer, Work work) {
-  const ThreadGroup::Turn turn(group_->taken(rank_), offer.operation, offer.where);
+  const Turn turn(group_->taken(rank_), offer.operation, offer.where);
   group_->enter(*world_, rank_, offer);
   std::exception_ptr failure;
   try {
@@ -124,7 +124,7 @@ inline Event<Cpu> ThreadComm::all_reduce(Cpu&, View<Cpu> buffer, Reduce reduce, 
 
 // What is small is dominated by meeting: everybody brings a copy and reduces them all, so that once is enough.
 inline Event<Cpu> ThreadComm::all_reduce_small(const ThreadGroup::Offer& offer) {
-  const ThreadGroup::Turn turn(group_->taken(rank_), offer.operation, offer.where);
+  const Turn turn(group_->taken(rank_), offer.operation, offer.where);
   const auto bytes = static_cast<std::size_t>(offer.count) * size_of(offer.dtype);
   detail::copy_block(group_->next_note(rank_), offer.in, bytes);
   group_->enter(*world_, rank_, offer);
@@ -208,12 +208,12 @@ inline Event<Cpu> ThreadComm::all_to_all(Cpu&, ConstView<Cpu> in, View<Cpu> out,
 }
 
 inline void ThreadComm::barrier(CallSite where) {
-  const ThreadGroup::Turn turn(group_->taken(rank_), "barrier", where);
+  const Turn turn(group_->taken(rank_), "barrier", where);
   group_->enter(*world_, rank_, {.operation = "barrier", .where = where});
 }
 
 inline ThreadComm ThreadComm::split(int color, int key, CallSite where) {
-  const ThreadGroup::Turn turn(group_->taken(rank_), "split", where);
+  const Turn turn(group_->taken(rank_), "split", where);
   group_->enter(*world_, rank_, {.operation = "split", .where = where, .color = color, .key = key});
   auto place = group_->take_place(rank_);
   return {world_, std::move(place.group), place.rank};
@@ -254,7 +254,7 @@ inline void ThreadComm::send(Cpu&, ConstView<Cpu> message, int to, CallSite wher
   check(to >= 0 && to < size() && to != rank_, "send: rank ", rank_, " of ", size(),
         " cannot send to rank ", to);
   auto& edge = group_->edge(rank_, to);
-  const ThreadGroup::Turn turn(edge.sending, "send", where);
+  const Turn turn(edge.sending, "send", where);
   wait_for_edge(edge, "send", to, where, [&] { return !edge.full(); });
   auto& slot = edge.ring[edge.sent % ThreadGroup::capacity];
   slot.dtype = message.dtype();
@@ -268,7 +268,7 @@ inline void ThreadComm::recv(Cpu&, View<Cpu> message, int from, CallSite where) 
   check(from >= 0 && from < size() && from != rank_, "recv: rank ", rank_, " of ", size(),
         " cannot receive from rank ", from);
   auto& edge = group_->edge(from, rank_);
-  const ThreadGroup::Turn turn(edge.receiving, "recv", where);
+  const Turn turn(edge.receiving, "recv", where);
   wait_for_edge(edge, "recv", from, where, [&] { return !edge.none(); });
   const auto& slot = edge.ring[edge.received % ThreadGroup::capacity];
   if (slot.dtype != message.dtype() || slot.bytes.size() != message.size_bytes())
