@@ -320,7 +320,7 @@ TEST_CASE("what does not fit is refused") {
   CHECK(message_of([&] { batch_norm_apply(dev, x, vectors, y, true, out.mut()); }) ==
         "batch_norm: the residual [3, 4] of f32 does not fit [3, 4] of bf16");
   CHECK(message_of([&] { batch_norm_apply(dev, x, wrong, {}, true, out.mut()); }) ==
-        "batch_norm: a vector [4] of bf16 does not fit the columns of [3, 4] of bf16");
+        "batch_norm: inv_std [4] of bf16 does not fit the columns of [3, 4] of bf16");
   auto sum = random_tensor<float>(dev, {4}, 2);
   CHECK(message_of([&] {
           batch_norm_residual_backward_sums(dev, like, like, x, vectors, y.mut(), sum.mut(),

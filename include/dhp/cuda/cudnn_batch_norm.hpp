@@ -186,40 +186,41 @@ struct SquaredDeviations {
 namespace dhp {
 
 template <KernelDevice Dev>
-  requires std::same_as<Dev, Cuda> std::optional<BatchNormResult<Dev>> batch_norm_whole_on(
-      Dev& dev, ConstView<Dev> x, ConstView<Dev> residual, ConstView<Dev> gamma,
-      ConstView<Dev> beta, double epsilon, bool relu) {
-    if (!relu || x.dtype() == DType::f64 || x.count() == 0) return {};
-    const auto per_column = [&] { return Tensor<Dev>(dev, DType::f32, {x.columns()}); };
-    BatchNormResult<Dev> made{Tensor<Dev>(dev, x.dtype(), x.shape()), per_column(), per_column(),
-                              per_column(),
-                              Tensor<Dev>(dev, DType::u8, {cuda::sign_bytes(x.count())})};
-    if (!cuda::norm_relu(dev,
-                         cuda::NormRelu<Dev>{x, residual, gamma, beta, epsilon, made.mean.mut(),
-                                             made.inv_std.mut(), made.y.mut(), made.signs.mut()}))
-      return {};
-    cuda::map(dev, x.columns(), cuda::SquaredDeviations{epsilon, static_cast<double>(x.rows())},
-              made.squared_deviations.mut().template data<float>(),
-              made.inv_std.view().template data<float>());
-    return made;
-  }
+  requires(std::same_as<Dev, Cuda>)
+std::optional<BatchNormResult<Dev>> batch_norm_whole_on(Dev& dev, ConstView<Dev> x,
+                                                        ConstView<Dev> residual,
+                                                        ConstView<Dev> gamma, ConstView<Dev> beta,
+                                                        double epsilon, bool relu) {
+  if (!relu || x.dtype() == DType::f64 || x.count() == 0) return {};
+  const auto per_column = [&] { return Tensor<Dev>(dev, DType::f32, {x.columns()}); };
+  BatchNormResult<Dev> made{Tensor<Dev>(dev, x.dtype(), x.shape()), per_column(), per_column(),
+                            per_column(),
+                            Tensor<Dev>(dev, DType::u8, {cuda::sign_bytes(x.count())})};
+  if (!cuda::norm_relu(dev,
+                       cuda::NormRelu<Dev>{x, residual, gamma, beta, epsilon, made.mean.mut(),
+                                           made.inv_std.mut(), made.y.mut(), made.signs.mut()}))
+    return {};
+  cuda::map(dev, x.columns(), cuda::SquaredDeviations{epsilon, static_cast<double>(x.rows())},
+            made.squared_deviations.mut().template data<float>(),
+            made.inv_std.view().template data<float>());
+  return made;
+}
 
 template <KernelDevice Dev>
-  requires std::same_as<Dev, Cuda> std::optional<BatchNormGradients<Dev>>
-  batch_norm_whole_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
-                               const BatchNormVectors<Dev>& vectors, ConstView<Dev> signs,
-                               bool residual) {
-    const auto like_x = [&] { return Tensor<Dev>(dev, x.dtype(), x.shape()); };
-    BatchNormGradients<Dev> made{like_x(), residual ? like_x() : Tensor<Dev>(),
-                                 Tensor<Dev>(dev, DType::f32, {2, x.columns()})};
-    const auto dbeta = made.sums.mut().slice(0, 1), dgamma = made.sums.mut().slice(1, 2);
-    const auto dresidual = residual ? made.dresidual.mut() : View<Dev>();
-    if (!cuda::norm_relu_backward(
-            dev,
-            cuda::NormReluGradient<Dev>{dy, x, signs, vectors.gamma, vectors.mean, vectors.inv_std,
-                                        made.dx.mut(), dresidual, dgamma, dbeta}))
-      return {};
-    return made;
-  }
+  requires(std::same_as<Dev, Cuda>)
+std::optional<BatchNormGradients<Dev>> batch_norm_whole_backward_on(
+    Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, const BatchNormVectors<Dev>& vectors,
+    ConstView<Dev> signs, bool residual) {
+  const auto like_x = [&] { return Tensor<Dev>(dev, x.dtype(), x.shape()); };
+  BatchNormGradients<Dev> made{like_x(), residual ? like_x() : Tensor<Dev>(),
+                               Tensor<Dev>(dev, DType::f32, {2, x.columns()})};
+  const auto dbeta = made.sums.mut().slice(0, 1), dgamma = made.sums.mut().slice(1, 2);
+  const auto dresidual = residual ? made.dresidual.mut() : View<Dev>();
+  if (!cuda::norm_relu_backward(dev, cuda::NormReluGradient<Dev>{
+                                         dy, x, signs, vectors.gamma, vectors.mean, vectors.inv_std,
+                                         made.dx.mut(), dresidual, dgamma, dbeta}))
+    return {};
+  return made;
+}
 
 }  // namespace dhp

@@ -25,8 +25,10 @@ void check_per_column(const char* what, ConstView<Dev> x, ConstView<Dev> vector)
 }
 template <Device Dev>
 void check_per_column(ConstView<Dev> x, const BatchNormVectors<Dev>& vectors) {
-  for (const auto& vector : {vectors.mean, vectors.inv_std, vectors.gamma, vectors.beta})
-    check_per_column<Dev>("a vector", x, vector);
+  check_per_column<Dev>("mean", x, vectors.mean);
+  check_per_column<Dev>("inv_std", x, vectors.inv_std);
+  check_per_column<Dev>("gamma", x, vectors.gamma);
+  check_per_column<Dev>("beta", x, vectors.beta);
 }
 /// Throws unless `other` has elements like those of x, as many.
 template <Device Dev>
@@ -125,8 +127,8 @@ template <Device Dev>
                                                                    In<Dev> residual, In<Dev> gamma,
                                                                    In<Dev> beta, double epsilon,
                                                                    bool relu) {
-  check_per_column<Dev>("a vector", x, gamma);
-  check_per_column<Dev>("a vector", x, beta);
+  check_per_column<Dev>("gamma", x, gamma);
+  check_per_column<Dev>("beta", x, beta);
   if (!residual.empty()) check_like<Dev>("the residual", x, residual);
   return batch_norm_whole_on(dev, x, residual, gamma, beta, epsilon, relu);
 }
