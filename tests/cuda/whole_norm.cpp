@@ -1,9 +1,9 @@
 // A batch norm on a device that has one function for all of it, as cuDNN is for GPUs: when it is asked, and that what
 // comes of it is what comes of the pieces. The function is made of the pieces here.
+#include <dhp/cuda/kernels.hpp>
 #include <dhp/nn/parameter_store.hpp>
 #include <dhp/nn/recompute.hpp>
 #include <dhp/nn/residual_norm.hpp>
-#include <tests/cuda/all_ops.hpp>
 #include <tests/cuda/emulator.hpp>
 #include <tests/support/tensors.hpp>
 
