@@ -3,11 +3,11 @@
 // are split by output channels, the last by input channels; batch norm works on the split channels.
 #pragma once
 
-#include <dhp/nn/activation.hpp>
 #include <dhp/nn/batch_norm.hpp>
 #include <dhp/nn/cross_entropy.hpp>
 #include <dhp/nn/pool.hpp>
 #include <dhp/nn/recompute.hpp>
+#include <dhp/nn/residual_norm.hpp>
 #include <dhp/nn/sequential.hpp>
 #include <dhp/parallel/channels.hpp>
 #include <dhp/parallel/tensor.hpp>
@@ -106,9 +106,9 @@ class ResNetBuilder {
     return layers;
   }
 
-  /// relu(x + body(x)), or relu(downsample(x) + body(x)) where shapes differ.
-  [[nodiscard]] dhp::Sequential<Dev> bottleneck(const std::string& name, std::int64_t in,
-                                                std::int64_t inner, int stride) {
+  /// relu(x + norm(body(x))), or relu(downsample(x) + norm(body(x))) where shapes differ.
+  [[nodiscard]] dhp::ResidualNorm<Dev> bottleneck(const std::string& name, std::int64_t in,
+                                                  std::int64_t inner, int stride) {
     const std::int64_t out = 4 * inner;
     dhp::Sequential<Dev> body;
     body.add("conv1",
@@ -121,7 +121,7 @@ class ResNetBuilder {
                  {.in = inner, .out = inner, .kernel = 3, .stride = stride, .padding = 1}));
     body.add("bn2", norm(name + ".bn2", inner, true, true));
     body.add("conv3", dhp::row_parallel_conv2d(build_, name + ".conv3", {.in = inner, .out = out}));
-    body.add("bn3", norm(name + ".bn3", out, false, false, true));
+    auto last = norm(name + ".bn3", out, true, false, true);
 
     dhp::Sequential<Dev> shortcut;
     if (stride != 1 || in != out) {
@@ -131,10 +131,7 @@ class ResNetBuilder {
                                             {.in = in, .out = out, .stride = stride}));
       shortcut.add("downsample.1", norm(name + ".downsample.1", out, false, false));
     }
-    dhp::Sequential<Dev> block;
-    block.add("residual", dhp::Residual<Dev>(std::move(body), std::move(shortcut)));
-    block.add("relu", dhp::relu<Dev>());
-    return block;
+    return {std::move(body), "bn3", std::move(last), std::move(shortcut)};
   }
 
   dhp::Build<Dev>& build_;

@@ -4,6 +4,7 @@
 
 #include <dhp/cuda/cublas_gemm.hpp>
 #include <dhp/cuda/cudnn_attention.hpp>
+#include <dhp/cuda/cudnn_batch_norm.hpp>
 #include <dhp/cuda/cudnn_conv2d.hpp>
 #include <dhp/cuda/kernels.hpp>
 #include <dhp/cuda/launch.cuh>

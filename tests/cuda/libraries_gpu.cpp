@@ -5,6 +5,7 @@
 #include <dhp/cuda/cudnn_attention.hpp>
 #include <dhp/cuda/cudnn_batch_norm.hpp>
 #include <dhp/cuda/cudnn_conv2d.hpp>
+#include <dhp/cuda/elementwise.hpp>
 #include <tests/cuda/gpu.hpp>
 #include <tests/cuda/reference.hpp>
 
@@ -332,5 +333,60 @@ TEST_CASE_TEMPLATE(
   CHECK(relative_error(tests::widened(gpu, dbeta), edb) <= 1e-5);
   CHECK(relative_error(tests::widened(gpu, dgamma), edg) <= 1e-5);
   CHECK(relative_error(tests::widened(gpu, dx), edx) <= 2 * tolerance<T>);
+}
+
+TEST_CASE_TEMPLATE("batch norm as a whole is what its pieces are", T, float, bf16, f16) {
+  auto found = some_gpu();
+  if (!found) return;
+  Gpu& gpu = *found;
+  const Shape shape{4, 5, 7, 64};
+  const std::int64_t channels = shape.back();
+  const auto rows = static_cast<double>(shape.rows());
+  const auto x = random_on<T>(gpu, shape, 1), dy = random_on<T>(gpu, shape, 5);
+  const auto gamma = random_on<float>(gpu, {channels}, 3),
+             beta = random_on<float>(gpu, {channels}, 4);
+  for (const bool adds : {false, true}) {
+    CAPTURE(adds);
+    const auto residual = adds ? random_on<T>(gpu, shape, 2) : Tensor<Gpu>();
+    auto whole = batch_norm_whole(gpu, x, residual.view(), gamma, beta, 1e-5, true);
+    if (!whole) {
+      MESSAGE("skipped: cuDNN has no such norm here");
+      return;
+    }
+    const auto vector = [&] { return Tensor<Gpu>(gpu, DType::f32, {channels}); };
+    const auto like_x = [&] { return Tensor<Gpu>(gpu, x.dtype(), shape); };
+    Tensor<Gpu> mean = vector(), squares = vector(), inv_std = vector(), sums = vector(),
+                products = vector(), y = like_x(), dresidual = like_x(), dx = like_x();
+    batch_norm_sums(gpu, x, mean.mut());
+    scale(gpu, 1 / rows, mean.mut());
+    batch_norm_squared_deviations(gpu, x, mean, squares.mut());
+    auto variance = clone(gpu, squares.view());
+    scale(gpu, 1 / rows, variance.mut());
+    inverse_root(gpu, variance.view(), 1e-5, inv_std.mut());
+    const BatchNormVectors<Gpu> vectors{mean, inv_std, gamma, beta};
+    batch_norm_apply(gpu, x, vectors, residual.view(), true, y.mut());
+    CHECK(relative_error(tests::widened(gpu, whole->squared_deviations),
+                         tests::widened(gpu, squares)) <= 1e-5);
+    CHECK(relative_error(tests::widened(gpu, whole->y), tests::widened(gpu, y)) <=
+          2 * tolerance<T>);
+
+    const BatchNormVectors<Gpu> found_vectors{whole->mean, whole->inv_std, gamma, beta};
+    const auto back =
+        batch_norm_whole_backward(gpu, dy, x, found_vectors, whole->signs.view(), adds);
+    REQUIRE(back.has_value());
+    CHECK(back->dresidual.empty() == !adds);
+    // By the y of the whole: values next to 0 may round to either side.
+    batch_norm_residual_backward_sums(gpu, dy, whole->y, x, found_vectors, dresidual.mut(),
+                                      sums.mut(), products.mut());
+    batch_norm_backward_apply(gpu, dresidual, x, found_vectors, false, sums, products, rows,
+                              dx.mut());
+    const auto found_sums = tests::widened(gpu, back->sums);
+    const auto middle = found_sums.begin() + channels;
+    CHECK(relative_error({found_sums.begin(), middle}, tests::widened(gpu, sums)) <= 1e-5);
+    CHECK(relative_error({middle, found_sums.end()}, tests::widened(gpu, products)) <= 1e-5);
+    CHECK(relative_error(tests::widened(gpu, back->dx), tests::widened(gpu, dx)) <=
+          2 * tolerance<T>);
+    if (adds) CHECK(tests::widened(gpu, back->dresidual) == tests::widened(gpu, dresidual));
+  }
 }
 #endif

@@ -66,6 +66,30 @@ TEST_CASE("gradients: batch norm, plain and with relu") {
               bench.images(4, 3));
 }
 
+TEST_CASE("gradients: batch norm with a residual, plain and with relu, around a body") {
+  Bench bench;
+  const auto norm = [&](const std::string& name, bool relu) {
+    return BatchNorm<Cpu>(bench.build, name, {.channels = 3, .relu = relu});
+  };
+  const auto layers = [&](const std::string& name) {
+    Sequential<Cpu> made;
+    made.add(name, Conv2d<Cpu>(bench.build, name, {.in = 3, .out = 3}));
+    return made;
+  };
+  for (const bool relu : {false, true}) {
+    const std::string name = relu ? "relu." : "plain.";
+    bench.check(ResidualNorm<Cpu>({}, "bn", norm(name + "alone", relu)), bench.images(4, 3));
+    bench.check(ResidualNorm<Cpu>(layers(name + "body"), "bn", norm(name + "identity", relu)),
+                bench.images(4, 3));
+    bench.check(ResidualNorm<Cpu>(layers(name + "inner"), "bn", norm(name + "both", relu),
+                                  layers(name + "shortcut")),
+                bench.images(4, 3));
+    bench.check(recompute<Cpu>(ResidualNorm<Cpu>(layers(name + "again"), "bn",
+                                                 norm(name + "recomputed", relu))),
+                bench.images(4, 3));
+  }
+}
+
 TEST_CASE("gradients: convolutions") {
   Bench bench;
   bench.check(Conv2d<Cpu>(bench.build, "one", {.in = 3, .out = 4}), bench.images(4, 3));

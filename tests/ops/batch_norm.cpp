@@ -1,4 +1,5 @@
-// Batch normalisation: plain loops in double, finite differences through the statistics, sums in parts.
+// Batch normalisation, alone and with a residual and a ReLU behind it: plain loops in double, finite differences
+// through the statistics, sums in parts.
 #include <dhp/cpu/batch_norm.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -40,47 +41,74 @@ Statistics statistics_of(Cpu& dev, const Tensor<Cpu>& x) {
   return made;
 }
 
+// What stands behind the norm.
+struct Behind {
+  bool relu = false, residual = false;
+};
+const std::vector<Behind> all_behind{{}, {.relu = true}, {.residual = true}, {true, true}};
+
 struct Run {
-  std::vector<double> mean, inv_std, y, sum_dy, sum_dy_xhat, dx;
+  std::vector<double> mean, inv_std, y, sum_dy, sum_dy_xhat, dresidual, dx;
   bool operator==(const Run&) const = default;
 };
 
+// The backward pass by the pieces, as a layer takes them.
+struct Gradients {
+  Tensor<Cpu> sum_dy, sum_dy_xhat, dresidual, dx;
+};
+Gradients gradients_of(Cpu& dev, Behind behind, const Tensor<Cpu>& dy, const Tensor<Cpu>& x,
+                       const BatchNormVectors<Cpu>& vectors, const Tensor<Cpu>& y, double count) {
+  const auto sum = [&] { return Tensor<Cpu>(dev, vectors.mean.dtype(), {x.columns()}); };
+  Gradients made{sum(), sum(), {}, Tensor<Cpu>(dev, x.dtype(), x.shape())};
+  if (behind.relu && behind.residual) {
+    made.dresidual = Tensor<Cpu>(dev, x.dtype(), x.shape());
+    batch_norm_residual_backward_sums(dev, dy, y, x, vectors, made.dresidual.mut(),
+                                      made.sum_dy.mut(), made.sum_dy_xhat.mut());
+  } else {
+    made.dresidual = dy.share();
+    batch_norm_backward_sums(dev, dy, x, vectors, behind.relu, made.sum_dy.mut(),
+                             made.sum_dy_xhat.mut());
+  }
+  batch_norm_backward_apply(dev, made.dresidual, x, vectors, behind.relu && !behind.residual,
+                            made.sum_dy, made.sum_dy_xhat, count, made.dx.mut());
+  return made;
+}
+
 template <class T>
-Run run(int threads, const Shape& shape, bool relu) {
+Run run(int threads, const Shape& shape, Behind behind) {
   using A = Accumulator<T>;
   Cpu dev({.threads = threads});
   const auto x = random_tensor<T>(dev, shape, 1);
   const auto dy = random_tensor<T>(dev, shape, 2);
   const auto gamma = random_tensor<A>(dev, {shape.back()}, 3);
   const auto beta = random_tensor<A>(dev, {shape.back()}, 4);
+  const auto residual = behind.residual ? random_tensor<T>(dev, shape, 5) : Tensor<Cpu>();
   const auto statistics = statistics_of<A>(dev, x);
+  const BatchNormVectors<Cpu> vectors{statistics.mean, statistics.inv_std, gamma, beta};
   Tensor<Cpu> y(dev, dtype_of<T>(), shape);
-  batch_norm_apply(dev, x, statistics.mean, statistics.inv_std, gamma, beta, relu, y.mut());
-  Tensor<Cpu> sum_dy(dev, dtype_of<A>(), {shape.back()});
-  Tensor<Cpu> sum_dy_xhat(dev, dtype_of<A>(), {shape.back()});
-  batch_norm_backward_sums(dev, dy, x, statistics.mean, statistics.inv_std, sum_dy.mut(),
-                           sum_dy_xhat.mut());
-  Tensor<Cpu> dx(dev, dtype_of<T>(), shape);
-  batch_norm_backward_apply(dev, dy, x, statistics.mean, statistics.inv_std, gamma, sum_dy,
-                            sum_dy_xhat, static_cast<double>(x.rows()), dx.mut());
+  batch_norm_apply(dev, x, vectors, residual.view(), behind.relu, y.mut());
+  const auto made = gradients_of(dev, behind, dy, x, vectors, y, static_cast<double>(x.rows()));
   return {widened(statistics.mean), widened(statistics.inv_std), widened(y),
-          widened(sum_dy),          widened(sum_dy_xhat),        widened(dx)};
+          widened(made.sum_dy),     widened(made.sum_dy_xhat),   widened(made.dresidual),
+          widened(made.dx)};
 }
 
-// The same by plain loops in double, from the rounded inputs.
+// The same by plain loops in double, from the rounded inputs. `got`: values next to 0 may round to either side,
+// so what passes the ReLU is asked of that.
 template <class T>
-Run expected(const Shape& shape, bool relu) {
+Run expected(const Shape& shape, Behind behind, const Run& got) {
   using A = Accumulator<T>;
   Cpu dev;
   const auto x = widened(random_tensor<T>(dev, shape, 1));
   const auto dy = widened(random_tensor<T>(dev, shape, 2));
   const auto gamma = widened(random_tensor<A>(dev, {shape.back()}, 3));
   const auto beta = widened(random_tensor<A>(dev, {shape.back()}, 4));
+  const auto residual = widened(random_tensor<T>(dev, shape, 5));
   const auto columns = gamma.size();
   const auto rows = x.size() / columns;
   const auto count = static_cast<double>(rows);
-  Run out{std::vector<double>(columns), std::vector<double>(columns), x,
-          std::vector<double>(columns), std::vector<double>(columns), x};
+  const std::vector<double> per_column(columns);
+  Run out{per_column, per_column, x, per_column, per_column, dy, x};
   for (std::size_t c = 0; c < columns; ++c) {
     double variance = 0;
     for (std::size_t r = 0; r < rows; ++r) out.mean[c] += x[r * columns + c] / count;
@@ -91,21 +119,23 @@ Run expected(const Shape& shape, bool relu) {
       return (x[r * columns + c] - out.mean[c]) * out.inv_std[c];
     };
     for (std::size_t r = 0; r < rows; ++r) {
-      const double y = normal(r) * gamma[c] + beta[c];
-      out.y[r * columns + c] = relu && y < 0 ? 0 : y;
-      out.sum_dy[c] += dy[r * columns + c];
-      out.sum_dy_xhat[c] += dy[r * columns + c] * normal(r);
+      const auto at = r * columns + c;
+      const double y = normal(r) * gamma[c] + beta[c] + (behind.residual ? residual[at] : 0);
+      out.y[at] = behind.relu && y < 0 ? 0 : y;
+      if (behind.relu && got.y[at] == 0) out.dresidual[at] = 0;
+      out.sum_dy[c] += out.dresidual[at];
+      out.sum_dy_xhat[c] += out.dresidual[at] * normal(r);
     }
     for (std::size_t r = 0; r < rows; ++r)
-      out.dx[r * columns + c] =
-          gamma[c] * out.inv_std[c] *
-          (dy[r * columns + c] - out.sum_dy[c] / count - normal(r) * out.sum_dy_xhat[c] / count);
+      out.dx[r * columns + c] = gamma[c] * out.inv_std[c] *
+                                (out.dresidual[r * columns + c] - out.sum_dy[c] / count -
+                                 normal(r) * out.sum_dy_xhat[c] / count);
   }
   return out;
 }
 
-// Rows around the tiles of 64 and 128, columns around the width of vectors.
-const std::vector<Shape> shapes{{2, 1}, {2, 3, 3, 5}, {129, 8}, {300, 33}};
+// Rows around the tiles of 64 and 128, columns around the width of vectors and the blocks of 128.
+const std::vector<Shape> shapes{{2, 1}, {2, 3, 3, 5}, {129, 8}, {300, 33}, {5, 131}};
 
 }  // namespace
 
@@ -114,10 +144,12 @@ TEST_CASE_TEMPLATE("all ops against plain loops", T, double, float, bf16, f16) {
   const double sums = exact ? 1e-12 : 2e-4;
   const double elements = exact ? 1e-12 : is_16_bit<T> ? 3e-2 : 1e-4;
   for (const auto& shape : shapes)
-    for (const bool relu : {false, true}) {
+    for (const auto behind : all_behind) {
       CAPTURE(to_text(shape));
-      const Run got = run<T>(1, shape, relu);
-      const Run right = expected<T>(shape, relu);
+      CAPTURE(behind.relu);
+      CAPTURE(behind.residual);
+      const Run got = run<T>(1, shape, behind);
+      const Run right = expected<T>(shape, behind, got);
       CHECK(distance(got.mean, right.mean) < sums);
       // With two rows inv_std may be large.
       double largest = 1;
@@ -127,14 +159,70 @@ TEST_CASE_TEMPLATE("all ops against plain loops", T, double, float, bf16, f16) {
       CHECK(distance(got.sum_dy, right.sum_dy) < sums);
       CHECK(distance(got.sum_dy_xhat, right.sum_dy_xhat) < sums);
       CHECK(distance(got.dx, right.dx, largest) < elements);
-      if (relu) CHECK(*std::min_element(got.y.begin(), got.y.end()) >= 0);
+      if (behind.relu) CHECK(*std::min_element(got.y.begin(), got.y.end()) >= 0);
+      if (behind.relu && behind.residual) CHECK(got.dresidual == right.dresidual);
     }
 }
 
 TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
-  const Run one = run<T>(1, {1000, 17}, true);
-  CHECK(run<T>(2, {1000, 17}, true) == one);
-  CHECK(run<T>(3, {1000, 17}, true) == one);
+  for (const auto behind : all_behind) {
+    const Run one = run<T>(1, {1000, 17}, behind);
+    CHECK(run<T>(2, {1000, 17}, behind) == one);
+    CHECK(run<T>(3, {1000, 17}, behind) == one);
+  }
+}
+
+TEST_CASE_TEMPLATE("results may go where their inputs were", T, double, float, bf16, f16) {
+  Cpu dev;
+  using A = Accumulator<T>;
+  const Shape shape{70, 131};
+  const auto x = random_tensor<T>(dev, shape, 1), dy = random_tensor<T>(dev, shape, 2);
+  const auto vector = [&](std::uint32_t use) { return random_tensor<A>(dev, {131}, use); };
+  const auto mean = vector(3), inv_std = vector(4), gamma = vector(5), beta = vector(6);
+  const BatchNormVectors<Cpu> vectors{mean, inv_std, gamma, beta};
+  const auto residual = random_tensor<T>(dev, shape, 7);
+  Tensor<Cpu> y(dev, dtype_of<T>(), shape);
+  batch_norm_apply(dev, x, vectors, residual, true, y.mut());
+  auto over = clone(dev, residual.view());
+  batch_norm_apply(dev, x, vectors, over.view(), true, over.mut());
+  CHECK(widened(over) == widened(y));
+
+  const auto apart = gradients_of(dev, {true, true}, dy, x, vectors, y, 70);
+  over = clone(dev, dy.view());
+  auto sum = vector(8), product = vector(9);
+  batch_norm_residual_backward_sums(dev, over.view(), y, x, vectors, over.mut(), sum.mut(),
+                                    product.mut());
+  CHECK(widened(over) == widened(apart.dresidual));
+  CHECK(widened(sum) == widened(apart.sum_dy));
+  CHECK(widened(product) == widened(apart.sum_dy_xhat));
+  batch_norm_backward_apply(dev, over.view(), x, vectors, false, sum, product, 70, over.mut());
+  CHECK(widened(over) == widened(apart.dx));
+  const auto alone = gradients_of(dev, {.relu = true}, dy, x, vectors, y, 70);
+  over = clone(dev, dy.view());
+  batch_norm_backward_apply(dev, over.view(), x, vectors, true, alone.sum_dy, alone.sum_dy_xhat, 70,
+                            over.mut());
+  CHECK(widened(over) == widened(alone.dx));
+}
+
+TEST_CASE("what the ReLU cut to 0, or was 0, has no gradient; nor has NaN") {
+  Cpu dev;
+  const std::vector<double> values{-1, 0, 2, NAN}, ones(4, 1.0);
+  const auto one = Tensor<Cpu>::from_host(dev, {4}, ones);
+  const auto zero = Tensor<Cpu>::zeros(dev, DType::f64, {4});
+  const auto nothing = Tensor<Cpu>::zeros(dev, DType::f64, {1, 4});
+  const BatchNormVectors<Cpu> vectors{zero, one, one, zero};
+  const auto x = Tensor<Cpu>::from_host(dev, {1, 4}, values);
+  const auto dy = Tensor<Cpu>::from_host(dev, {1, 4}, ones);
+  for (const bool residual : {false, true}) {
+    Tensor<Cpu> y(dev, DType::f64, {1, 4}), sum(dev, DType::f64, {4}),
+        product(dev, DType::f64, {4});
+    batch_norm_apply(dev, x, vectors, residual ? nothing.view() : ConstView<Cpu>(), true, y.mut());
+    CHECK(std::isnan(widened(y)[3]));
+    if (residual)
+      batch_norm_residual_backward_sums(dev, dy, y, x, vectors, y.mut(), sum.mut(), product.mut());
+    else batch_norm_backward_sums(dev, dy, x, vectors, true, sum.mut(), product.mut());
+    CHECK(widened(sum) == std::vector<double>{0, 0, 1, 0});
+  }
 }
 
 TEST_CASE("gradients by finite differences, through the statistics") {
@@ -143,24 +231,30 @@ TEST_CASE("gradients by finite differences, through the statistics") {
   auto x = random_tensor<double>(dev, shape, 1);
   auto gamma = random_tensor<double>(dev, {3}, 2);
   auto beta = random_tensor<double>(dev, {3}, 3);
+  auto residual = random_tensor<double>(dev, shape, 5);
   const auto dy = random_tensor<double>(dev, shape, 4);
-  const auto loss = [&] {
-    const auto statistics = statistics_of<double>(dev, x);
+  for (const auto behind : all_behind) {
+    CAPTURE(behind.relu);
+    CAPTURE(behind.residual);
     Tensor<Cpu> y(dev, DType::f64, shape);
-    batch_norm_apply(dev, x, statistics.mean, statistics.inv_std, gamma, beta, false, y.mut());
-    return weighted_sum(y, dy);
-  };
-  const auto statistics = statistics_of<double>(dev, x);
-  Tensor<Cpu> dbeta(dev, DType::f64, {3});
-  Tensor<Cpu> dgamma(dev, DType::f64, {3});
-  Tensor<Cpu> dx(dev, DType::f64, shape);
-  batch_norm_backward_sums(dev, dy, x, statistics.mean, statistics.inv_std, dbeta.mut(),
-                           dgamma.mut());
-  batch_norm_backward_apply(dev, dy, x, statistics.mean, statistics.inv_std, gamma, dbeta, dgamma,
-                            12, dx.mut());
-  CHECK(distance(widened(dx), numerical_gradient(x, loss)) < 1e-6);
-  CHECK(distance(widened(dgamma), numerical_gradient(gamma, loss)) < 1e-6);
-  CHECK(distance(widened(dbeta), numerical_gradient(beta, loss)) < 1e-6);
+    const auto forward = [&](const Statistics& statistics) {
+      const BatchNormVectors<Cpu> vectors{statistics.mean, statistics.inv_std, gamma, beta};
+      batch_norm_apply(dev, x, vectors, behind.residual ? residual.view() : ConstView<Cpu>(),
+                       behind.relu, y.mut());
+      return vectors;
+    };
+    const auto loss = [&] {
+      (void)forward(statistics_of<double>(dev, x));
+      return weighted_sum(y, dy);
+    };
+    const auto statistics = statistics_of<double>(dev, x);
+    const auto made = gradients_of(dev, behind, dy, x, forward(statistics), y, 12);
+    CHECK(distance(widened(made.dx), numerical_gradient(x, loss)) < 1e-6);
+    CHECK(distance(widened(made.sum_dy_xhat), numerical_gradient(gamma, loss)) < 1e-6);
+    CHECK(distance(widened(made.sum_dy), numerical_gradient(beta, loss)) < 1e-6);
+    if (behind.residual)
+      CHECK(distance(widened(made.dresidual), numerical_gradient(residual, loss)) < 1e-6);
+  }
 }
 
 TEST_CASE("sums of two halves, with the count of both, give the whole") {
@@ -169,19 +263,18 @@ TEST_CASE("sums of two halves, with the count of both, give the whole") {
   const auto x = random_tensor<double>(dev, {10, 4}, 1);
   const auto dy = random_tensor<double>(dev, {10, 4}, 2);
   const auto gamma = random_tensor<double>(dev, {4}, 3);
+  const auto beta = random_tensor<double>(dev, {4}, 4);
   const auto statistics = statistics_of<double>(dev, x);
-  Tensor<Cpu> sum(dev, DType::f64, {4}), product(dev, DType::f64, {4}),
-      whole(dev, DType::f64, {10, 4});
-  batch_norm_backward_sums(dev, dy, x, statistics.mean, statistics.inv_std, sum.mut(),
-                           product.mut());
-  batch_norm_backward_apply(dev, dy, x, statistics.mean, statistics.inv_std, gamma, sum, product,
-                            10, whole.mut());
-  Tensor<Cpu> parts(dev, DType::f64, {10, 4});
-  for (const auto& [first, last] : {std::pair{0, 6}, {6, 10}})
-    batch_norm_backward_apply(dev, dy.view().slice(first, last), x.view().slice(first, last),
-                              statistics.mean, statistics.inv_std, gamma, sum, product, 10,
-                              parts.mut().slice(first, last));
-  CHECK(widened(parts) == widened(whole));
+  const BatchNormVectors<Cpu> vectors{statistics.mean, statistics.inv_std, gamma, beta};
+  for (const bool relu : {false, true}) {
+    const auto whole = gradients_of(dev, {.relu = relu}, dy, x, vectors, {}, 10);
+    Tensor<Cpu> parts(dev, DType::f64, {10, 4});
+    for (const auto& [first, last] : {std::pair{0, 6}, {6, 10}})
+      batch_norm_backward_apply(dev, dy.view().slice(first, last), x.view().slice(first, last),
+                                vectors, relu, whole.sum_dy, whole.sum_dy_xhat, 10,
+                                parts.mut().slice(first, last));
+    CHECK(widened(parts) == widened(whole.dx));
+  }
 }
 
 TEST_CASE("a mean far larger than the deviation costs no digits") {
@@ -194,7 +287,7 @@ TEST_CASE("a mean far larger than the deviation costs no digits") {
   const auto one = Tensor<Cpu>::from_host(dev, {1}, std::vector<float>{1});
   const auto zero = Tensor<Cpu>::zeros(dev, DType::f32, {1});
   Tensor<Cpu> y(dev, DType::f32, {rows, 1});
-  batch_norm_apply(dev, x, statistics.mean, statistics.inv_std, one, zero, false, y.mut());
+  batch_norm_apply(dev, x, {statistics.mean, statistics.inv_std, one, zero}, {}, false, y.mut());
   const double expected = 0.5 / std::sqrt(0.25 + epsilon);
   for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r)
     CHECK(widened(y)[r] == doctest::Approx(r % 2 == 0 ? expected : -expected).epsilon(1e-6));
@@ -219,6 +312,24 @@ TEST_CASE("what does not fit is refused") {
         "batch_norm: the sum [4] of bf16 does not fit the columns of [3, 4] of bf16");
   CHECK(message_of([&] { batch_norm_squared_deviations(dev, x, good, short_one.mut()); }) ==
         "batch_norm: the sum [3] of f32 does not fit the columns of [3, 4] of bf16");
-  CHECK(message_of([&] { batch_norm_apply(dev, x, good, good, good, good, true, y.mut()); }) ==
-        "batch_norm: [3, 4] of bf16 does not fit [3, 4] of f32");
+  const auto like = random_tensor<bf16>(dev, {3, 4}, 1);
+  auto out = random_tensor<bf16>(dev, {3, 4}, 1);
+  const BatchNormVectors<Cpu> vectors{good, good, good, good}, wrong{good, half, good, good};
+  CHECK(message_of([&] { batch_norm_apply(dev, x, vectors, {}, true, y.mut()); }) ==
+        "batch_norm: the result [3, 4] of f32 does not fit [3, 4] of bf16");
+  CHECK(message_of([&] { batch_norm_apply(dev, x, vectors, y, true, out.mut()); }) ==
+        "batch_norm: the residual [3, 4] of f32 does not fit [3, 4] of bf16");
+  CHECK(message_of([&] { batch_norm_apply(dev, x, wrong, {}, true, out.mut()); }) ==
+        "batch_norm: inv_std [4] of bf16 does not fit the columns of [3, 4] of bf16");
+  auto sum = random_tensor<float>(dev, {4}, 2);
+  CHECK(message_of([&] {
+          batch_norm_residual_backward_sums(dev, like, like, x, vectors, y.mut(), sum.mut(),
+                                            sum.mut());
+        }) == "batch_norm: the residual's gradient [3, 4] of f32 does not fit [3, 4] of bf16");
+  CHECK(message_of([&] {
+          batch_norm_backward_sums(dev, y, x, vectors, true, sum.mut(), sum.mut());
+        }) == "batch_norm: the gradient [3, 4] of f32 does not fit [3, 4] of bf16");
+  CHECK(message_of([&] {
+          batch_norm_backward_apply(dev, like, x, vectors, true, sum, short_one, 3, out.mut());
+        }) == "batch_norm: the sum [3] of f32 does not fit the columns of [3, 4] of bf16");
 }

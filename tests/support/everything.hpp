@@ -85,14 +85,15 @@ dhp::Sequential<Dev> convolution_block(dhp::Build<Dev>& build, const std::string
   body.add("bn2", norm(".bn2", inner, true, true));
   body.add("conv3",
            dhp::row_parallel_conv2d(build, name + ".conv3", {.in = inner, .out = channels}));
-  body.add("bn3", norm(".bn3", channels, false, false));
+  auto last = norm(".bn3", channels, false, false);
   dhp::Sequential<Dev> shortcut;
   shortcut.add("scatter", dhp::ScatterChannels<Dev>(build, channels));
   shortcut.add("downsample", dhp::row_parallel_conv2d(build, name + ".downsample",
                                                       {.in = channels, .out = channels}));
   dhp::Sequential<Dev> block;
   block.add("to image", Reshape<Dev>{true, 4})
-      .add("residual", dhp::Residual<Dev>(std::move(body), std::move(shortcut)))
+      .add("residual",
+           dhp::ResidualNorm<Dev>(std::move(body), "bn3", std::move(last), std::move(shortcut)))
       .add("to rows", Reshape<Dev>{false, 4})
       .add("norm", dhp::LayerNorm<Dev>(build, name + ".norm", channels));
   return block;

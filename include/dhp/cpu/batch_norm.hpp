@@ -6,21 +6,81 @@
 
 namespace dhp::cpu {
 
+/// Which gradients count behind a norm: all of them.
+template <class A>
+struct AllPass {
+  A operator()(A dy, A, std::int64_t) const { return dy; }
+};
+/// Those of values that were more than 0.
+template <class A>
+struct PositivePass {
+  const A* factor;  ///< inv_std * gamma
+  const A* shift;
+  A operator()(A dy, A deviation, std::int64_t c) const {
+    return deviation * factor[c] + shift[c] > A(0) ? dy : A(0);
+  }
+};
+
 template <class T>
 struct BatchNormKernel {
   using A = Accumulator<T>;
+  struct Vectors {
+    const A* mean;
+    const A* inv_std;
+    const A* gamma;
+    const A* beta;
+    explicit Vectors(const BatchNormVectors<Cpu>& from)
+        : mean(from.mean.data<A>()),
+          inv_std(from.inv_std.data<A>()),
+          gamma(from.gamma.data<A>()),
+          beta(from.beta.data<A>()) {}
+    /// inv_std * gamma
+    [[nodiscard]] std::vector<A> factors(std::int64_t columns) const {
+      std::vector<A> made(static_cast<std::size_t>(columns));
+      for (std::int64_t c = 0; c < columns; ++c)
+        made[static_cast<std::size_t>(c)] = inv_std[c] * gamma[c];
+      return made;
+    }
+  };
   static void sums(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x, A* sum);
   static void squared_deviations(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x,
                                  const A* mean, A* sum);
-  static void apply(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x, const A* mean,
-                    const A* inv_std, const A* gamma, const A* beta, bool relu, T* y);
+  /// residual: null where there is none.
+  static void apply(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x,
+                    const Vectors& vectors, const T* residual, bool relu, T* y);
   static void backward_sums(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* dy,
-                            const T* x, const A* mean, const A* inv_std, A* sum_dy, A* sum_dy_xhat);
+                            const T* x, const Vectors& vectors, bool relu, A* sum_dy,
+                            A* sum_dy_xhat);
+  static void residual_backward_sums(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* dy,
+                                     const T* y, const T* x, const Vectors& vectors, T* dresidual,
+                                     A* sum_dy, A* sum_dy_xhat);
   static void backward_apply(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* dy,
-                             const T* x, const A* mean, const A* inv_std, const A* gamma,
-                             const A* sum_dy, const A* sum_dy_xhat, double count, T* dx);
+                             const T* x, const Vectors& vectors, bool relu, const A* sum_dy,
+                             const A* sum_dy_xhat, double count, T* dx);
 
   static constexpr std::int64_t row_tile = 64;
+
+ private:
+  /// Adds `count` columns of a row to the sums of dy and of dy * (x - mean).
+  template <class Gradient>
+  static void add_gradients(std::int64_t count, const Gradient* dy, const T* x, const A* mean,
+                            A* sums, A* products) {
+    for (std::int64_t c = 0; c < count; ++c) {
+      const A gradient = static_cast<A>(dy[c]);
+      sums[c] += gradient;
+      products[c] += gradient * (static_cast<A>(x[c]) - mean[c]);
+    }
+  }
+  /// Takes what add_gradients summed up.
+  struct Finish {
+    const A* inv_std;
+    A* sum_dy;
+    A* sum_dy_xhat;
+    void operator()(std::int64_t which, std::int64_t c, double value) const {
+      if (which == 0) sum_dy[c] = static_cast<A>(value);
+      else sum_dy_xhat[c] = static_cast<A>(value * static_cast<double>(inv_std[c]));
+    }
+  };
 };
 
 template <class T>
@@ -52,75 +112,113 @@ void BatchNormKernel<T>::squared_deviations(Cpu& dev, std::int64_t rows, std::in
 
 template <class T>
 void BatchNormKernel<T>::apply(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x,
-                               const A* mean, const A* inv_std, const A* gamma, const A* beta,
-                               bool relu, T* y) {
+                               const Vectors& vectors, const T* residual, bool relu, T* y) {
   // The mean is subtracted first: folded into the shift, it would cost digits where it is large.
-  std::vector<A> factors(static_cast<std::size_t>(columns));
-  A* factor = factors.data();
-  for (std::int64_t c = 0; c < columns; ++c) factor[c] = inv_std[c] * gamma[c];
-  dev.for_ranges(rows, row_tile, [=](std::int64_t first, std::int64_t last) {
-    for (auto row = first; row < last; ++row) {
-      const T* from = x + row * columns;
-      T* to = y + row * columns;
-      if (relu)
-        for (std::int64_t c = 0; c < columns; ++c) {
-          const A value = (static_cast<A>(from[c]) - mean[c]) * factor[c] + beta[c];
-          to[c] = static_cast<T>(value < A(0) ? A(0) : value);
-        }
-      else
+  const auto factors = vectors.factors(columns);
+  const A* factor = factors.data();
+  const A *mean = vectors.mean, *shift = vectors.beta;
+  // finish(value, at): what becomes of a normalised value.
+  const auto map = [&](auto finish) {
+    dev.for_ranges(rows, row_tile, [=](std::int64_t first, std::int64_t last) {
+      for (auto row = first; row < last; ++row) {
+        const std::int64_t at = row * columns;
         for (std::int64_t c = 0; c < columns; ++c)
-          to[c] = static_cast<T>((static_cast<A>(from[c]) - mean[c]) * factor[c] + beta[c]);
-    }
-  });
+          y[at + c] = static_cast<T>(
+              finish((static_cast<A>(x[at + c]) - mean[c]) * factor[c] + shift[c], at + c));
+      }
+    });
+  };
+  const auto cut = [](A value) { return value < A(0) ? A(0) : value; };  // NaN stays NaN
+  const auto add = [residual](A value, std::int64_t at) {
+    return value + static_cast<A>(residual[at]);
+  };
+  if (residual == nullptr && !relu) map([](A value, std::int64_t) { return value; });
+  else if (residual == nullptr) map([=](A value, std::int64_t) { return cut(value); });
+  else if (!relu) map(add);
+  else map([=](A value, std::int64_t at) { return cut(add(value, at)); });
 }
 
 template <class T>
 void BatchNormKernel<T>::backward_sums(Cpu& dev, std::int64_t rows, std::int64_t columns,
-                                       const T* dy, const T* x, const A* mean, const A* inv_std,
+                                       const T* dy, const T* x, const Vectors& vectors, bool relu,
                                        A* sum_dy, A* sum_dy_xhat) {
+  const Finish finish{vectors.inv_std, sum_dy, sum_dy_xhat};
+  const A* mean = vectors.mean;
+  if (!relu)
+    return reduce_columns<A>(
+        dev, rows, columns, 2,
+        [=](std::int64_t row, A* totals) {
+          const std::int64_t at = row * columns;
+          add_gradients(columns, dy + at, x + at, mean, totals, totals + columns);
+        },
+        finish);
+  const auto factors = vectors.factors(columns);
+  const PositivePass<A> pass{factors.data(), vectors.beta};
   reduce_columns<A>(
       dev, rows, columns, 2,
       [=](std::int64_t row, A* totals) {
-        const T* gradient = dy + row * columns;
-        const T* from = x + row * columns;
-        A* products = totals + columns;
-        for (std::int64_t c = 0; c < columns; ++c) {
-          const A g = static_cast<A>(gradient[c]);
-          totals[c] += g;
-          products[c] += g * (static_cast<A>(from[c]) - mean[c]);
+        // What passes goes through a block first: one loop over all of it has too many pointers to be
+        // vectorised.
+        constexpr std::int64_t block = 128;
+        A passed[block];
+        for (std::int64_t first = 0; first < columns; first += block) {
+          const std::int64_t at = row * columns + first;
+          const std::int64_t count = std::min(block, columns - first);
+          for (std::int64_t c = 0; c < count; ++c)
+            passed[c] = pass(static_cast<A>(dy[at + c]),
+                             static_cast<A>(x[at + c]) - mean[first + c], first + c);
+          add_gradients(count, passed, x + at, mean + first, totals + first,
+                        totals + columns + first);
         }
       },
-      [=](std::int64_t which, std::int64_t c, double value) {
-        if (which == 0) sum_dy[c] = static_cast<A>(value);
-        else sum_dy_xhat[c] = static_cast<A>(value * static_cast<double>(inv_std[c]));
-      });
+      finish);
+}
+
+template <class T>
+void BatchNormKernel<T>::residual_backward_sums(Cpu& dev, std::int64_t rows, std::int64_t columns,
+                                                const T* dy, const T* y, const T* x,
+                                                const Vectors& vectors, T* dresidual, A* sum_dy,
+                                                A* sum_dy_xhat) {
+  reduce_columns<A>(
+      dev, rows, columns, 2,
+      [=, mean = vectors.mean](std::int64_t row, A* totals) {
+        const std::int64_t at = row * columns;
+        for (std::int64_t c = 0; c < columns; ++c)
+          dresidual[at + c] = static_cast<A>(y[at + c]) > A(0) ? dy[at + c] : T(A(0));
+        add_gradients(columns, dresidual + at, x + at, mean, totals, totals + columns);
+      },
+      Finish{vectors.inv_std, sum_dy, sum_dy_xhat});
 }
 
 template <class T>
 void BatchNormKernel<T>::backward_apply(Cpu& dev, std::int64_t rows, std::int64_t columns,
-                                        const T* dy, const T* x, const A* mean, const A* inv_std,
-                                        const A* gamma, const A* sum_dy, const A* sum_dy_xhat,
-                                        double count, T* dx) {
-  // dx = p dy + q (x - mean) + r, with p, q, r per column.
+                                        const T* dy, const T* x, const Vectors& vectors, bool relu,
+                                        const A* sum_dy, const A* sum_dy_xhat, double count,
+                                        T* dx) {
+  // dx = p dy + q (x - mean) + r, with p, q, r per column; p is also the factor of the forward pass.
   std::vector<A> table(static_cast<std::size_t>(3 * columns));
   A* p = table.data();
   A* q = p + columns;
   A* r = q + columns;
   for (std::int64_t c = 0; c < columns; ++c) {
-    p[c] = gamma[c] * inv_std[c];
-    q[c] = -p[c] * inv_std[c] * sum_dy_xhat[c] / static_cast<A>(count);
+    p[c] = vectors.inv_std[c] * vectors.gamma[c];
+    q[c] = -p[c] * vectors.inv_std[c] * sum_dy_xhat[c] / static_cast<A>(count);
     r[c] = -p[c] * sum_dy[c] / static_cast<A>(count);
   }
-  dev.for_ranges(rows, row_tile, [=](std::int64_t first, std::int64_t last) {
-    for (auto row = first; row < last; ++row) {
-      const T* gradient = dy + row * columns;
-      const T* from = x + row * columns;
-      T* to = dx + row * columns;
-      for (std::int64_t c = 0; c < columns; ++c)
-        to[c] = static_cast<T>(p[c] * static_cast<A>(gradient[c]) +
-                               q[c] * (static_cast<A>(from[c]) - mean[c]) + r[c]);
-    }
-  });
+  const auto map = [&](auto pass) {
+    dev.for_ranges(rows, row_tile, [=, mean = vectors.mean](std::int64_t first, std::int64_t last) {
+      for (auto row = first; row < last; ++row) {
+        const std::int64_t at = row * columns;
+        for (std::int64_t c = 0; c < columns; ++c) {
+          const A deviation = static_cast<A>(x[at + c]) - mean[c];
+          const A gradient = pass(static_cast<A>(dy[at + c]), deviation, c);
+          dx[at + c] = static_cast<T>(p[c] * gradient + q[c] * deviation + r[c]);
+        }
+      }
+    });
+  };
+  if (relu) map(PositivePass<A>{p, vectors.beta});
+  else map(AllPass<A>());
 }
 
 }  // namespace dhp::cpu
@@ -141,36 +239,60 @@ inline void batch_norm_squared_deviations_on(Cpu& dev, ConstView<Cpu> x, ConstVi
                                                 mean.data<A>(), sum.data<A>());
   });
 }
-inline void batch_norm_apply_on(Cpu& dev, ConstView<Cpu> x, ConstView<Cpu> mean,
-                                ConstView<Cpu> inv_std, ConstView<Cpu> gamma, ConstView<Cpu> beta,
-                                bool relu, View<Cpu> y) {
+inline void batch_norm_apply_on(Cpu& dev, ConstView<Cpu> x, const BatchNormVectors<Cpu>& vectors,
+                                ConstView<Cpu> residual, bool relu, View<Cpu> y) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    cpu::BatchNormKernel<T>::apply(dev, x.rows(), x.columns(), x.data<T>(), mean.data<A>(),
-                                   inv_std.data<A>(), gamma.data<A>(), beta.data<A>(), relu,
-                                   y.data<T>());
+    using Kernel = cpu::BatchNormKernel<T>;
+    Kernel::apply(dev, x.rows(), x.columns(), x.data<T>(), typename Kernel::Vectors(vectors),
+                  residual.empty() ? nullptr : residual.data<T>(), relu, y.data<T>());
   });
 }
 inline void batch_norm_backward_sums_on(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> x,
-                                        ConstView<Cpu> mean, ConstView<Cpu> inv_std,
+                                        const BatchNormVectors<Cpu>& vectors, bool relu,
                                         View<Cpu> sum_dy, View<Cpu> sum_dy_xhat) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    using Kernel = cpu::BatchNormKernel<T>;
     using A = Accumulator<T>;
-    cpu::BatchNormKernel<T>::backward_sums(dev, x.rows(), x.columns(), dy.data<T>(), x.data<T>(),
-                                           mean.data<A>(), inv_std.data<A>(), sum_dy.data<A>(),
-                                           sum_dy_xhat.data<A>());
+    Kernel::backward_sums(dev, x.rows(), x.columns(), dy.data<T>(), x.data<T>(),
+                          typename Kernel::Vectors(vectors), relu, sum_dy.data<A>(),
+                          sum_dy_xhat.data<A>());
+  });
+}
+inline void batch_norm_residual_backward_sums_on(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> y,
+                                                 ConstView<Cpu> x,
+                                                 const BatchNormVectors<Cpu>& vectors,
+                                                 View<Cpu> dresidual, View<Cpu> sum_dy,
+                                                 View<Cpu> sum_dy_xhat) {
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    using Kernel = cpu::BatchNormKernel<T>;
+    using A = Accumulator<T>;
+    Kernel::residual_backward_sums(dev, x.rows(), x.columns(), dy.data<T>(), y.data<T>(),
+                                   x.data<T>(), typename Kernel::Vectors(vectors),
+                                   dresidual.data<T>(), sum_dy.data<A>(), sum_dy_xhat.data<A>());
   });
 }
 inline void batch_norm_backward_apply_on(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> x,
-                                         ConstView<Cpu> mean, ConstView<Cpu> inv_std,
-                                         ConstView<Cpu> gamma, ConstView<Cpu> sum_dy,
-                                         ConstView<Cpu> sum_dy_xhat, double count, View<Cpu> dx) {
+                                         const BatchNormVectors<Cpu>& vectors, bool relu,
+                                         ConstView<Cpu> sum_dy, ConstView<Cpu> sum_dy_xhat,
+                                         double count, View<Cpu> dx) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    using Kernel = cpu::BatchNormKernel<T>;
     using A = Accumulator<T>;
-    cpu::BatchNormKernel<T>::backward_apply(
-        dev, x.rows(), x.columns(), dy.data<T>(), x.data<T>(), mean.data<A>(), inv_std.data<A>(),
-        gamma.data<A>(), sum_dy.data<A>(), sum_dy_xhat.data<A>(), count, dx.data<T>());
+    Kernel::backward_apply(dev, x.rows(), x.columns(), dy.data<T>(), x.data<T>(),
+                           typename Kernel::Vectors(vectors), relu, sum_dy.data<A>(),
+                           sum_dy_xhat.data<A>(), count, dx.data<T>());
   });
+}
+
+/// The Cpu has the pieces only.
+inline std::optional<BatchNormResult<Cpu>> batch_norm_whole_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>,
+                                                               ConstView<Cpu>, ConstView<Cpu>,
+                                                               double, bool) {
+  return {};
+}
+inline std::optional<BatchNormGradients<Cpu>> batch_norm_whole_backward_on(
+    Cpu&, ConstView<Cpu>, ConstView<Cpu>, const BatchNormVectors<Cpu>&, ConstView<Cpu>, bool) {
+  return {};
 }
 
 }  // namespace dhp

@@ -4,6 +4,34 @@
 #include <dhp/cuda/batch_norm_kernels.hpp>
 #include <dhp/ops/batch_norm.hpp>
 
+namespace dhp::cuda {
+
+template <class A, class Dev>
+[[nodiscard]] NormVectors<A> pointers(const BatchNormVectors<Dev>& vectors) {
+  return {vectors.mean.template data<A>(), vectors.inv_std.template data<A>(),
+          vectors.gamma.template data<A>(), vectors.beta.template data<A>()};
+}
+
+/// dresidual, with y, for the gate that asks the result: else both are empty.
+template <NormGate gate, class T, class Dev>
+void batch_norm_gradient_sums(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
+                              const BatchNormVectors<Dev>& vectors, const T* y, T* dresidual,
+                              View<Dev> sum_dy, View<Dev> sum_dy_xhat) {
+  using A = Accumulator<T>;
+  const BatchNormGradientTerms<T, gate> terms{
+      dy.template data<T>(), x.template data<T>(), x.columns(), pointers<A>(vectors), y, dresidual};
+  const FinishGradientSums<A> finish{terms.vectors.inv_std, sum_dy.template data<A>(),
+                                     sum_dy_xhat.template data<A>()};
+  const auto reduce = [&](auto width) {
+    reduce_columns(dev, x.rows(), x.columns(), width, terms, finish);
+  };
+  const auto& v = terms.vectors;
+  with_width<T>(x.columns(), reduce, terms.dy, terms.x, v.mean, v.inv_std, v.gamma, v.beta, y,
+                dresidual);
+}
+
+}  // namespace dhp::cuda
+
 namespace dhp {
 
 template <KernelDevice Dev>
@@ -32,58 +60,87 @@ void batch_norm_squared_deviations_on(Dev& dev, ConstView<Dev> x, ConstView<Dev>
   });
 }
 template <KernelDevice Dev>
-void batch_norm_apply_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> mean, ConstView<Dev> inv_std,
-                         ConstView<Dev> gamma, ConstView<Dev> beta, bool relu, View<Dev> y) {
+void batch_norm_apply_on(Dev& dev, ConstView<Dev> x, const BatchNormVectors<Dev>& vectors,
+                         ConstView<Dev> residual, bool relu, View<Dev> y) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    const cuda::BatchNormApply<T> f{x.columns(),
-                                    x.template data<T>(),
-                                    mean.template data<A>(),
-                                    inv_std.template data<A>(),
-                                    gamma.template data<A>(),
-                                    beta.template data<A>(),
-                                    relu,
-                                    y.template data<T>()};
-    const auto apply = [&](auto width) { cuda::map_columns(dev, x.rows(), x.columns(), width, f); };
-    cuda::with_width<T>(x.columns(), apply, f.x, f.mean, f.inv_std, f.gamma, f.beta, f.y);
+    const auto v = cuda::pointers<Accumulator<T>>(vectors);
+    const auto apply = [&]<bool adds>(std::bool_constant<adds>) {
+      const cuda::BatchNormApply<T, adds> f{
+          x.columns(), x.template data<T>(), v, adds ? residual.template data<T>() : nullptr,
+          relu,        y.template data<T>()};
+      const auto map = [&](auto width) { cuda::map_columns(dev, x.rows(), x.columns(), width, f); };
+      cuda::with_width<T>(x.columns(), map, f.x, v.mean, v.inv_std, v.gamma, v.beta, f.residual,
+                          f.y);
+    };
+    if (residual.empty()) apply(std::false_type());
+    else apply(std::true_type());
   });
 }
 template <KernelDevice Dev>
-void batch_norm_backward_sums_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, ConstView<Dev> mean,
-                                 ConstView<Dev> inv_std, View<Dev> sum_dy, View<Dev> sum_dy_xhat) {
+void batch_norm_backward_sums_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
+                                 const BatchNormVectors<Dev>& vectors, bool relu, View<Dev> sum_dy,
+                                 View<Dev> sum_dy_xhat) {
+  using cuda::NormGate;
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    const cuda::BatchNormGradientTerms<T> terms{dy.template data<T>(), x.template data<T>(),
-                                                x.columns(), mean.template data<A>()};
-    const cuda::FinishGradientSums<A> finish{inv_std.template data<A>(), sum_dy.template data<A>(),
-                                             sum_dy_xhat.template data<A>()};
-    const auto reduce = [&](auto width) {
-      cuda::reduce_columns(dev, x.rows(), x.columns(), width, terms, finish);
+    const auto sums = [&]<NormGate gate>(std::integral_constant<NormGate, gate>) {
+      cuda::batch_norm_gradient_sums<gate, T>(dev, dy, x, vectors, nullptr, nullptr, sum_dy,
+                                              sum_dy_xhat);
     };
-    cuda::with_width<T>(x.columns(), reduce, terms.dy, terms.x, terms.mean);
+    if (relu) sums(std::integral_constant<NormGate, NormGate::value>());
+    else sums(std::integral_constant<NormGate, NormGate::none>());
+  });
+}
+template <KernelDevice Dev>
+void batch_norm_residual_backward_sums_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> y,
+                                          ConstView<Dev> x, const BatchNormVectors<Dev>& vectors,
+                                          View<Dev> dresidual, View<Dev> sum_dy,
+                                          View<Dev> sum_dy_xhat) {
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    cuda::batch_norm_gradient_sums<cuda::NormGate::result, T>(
+        dev, dy, x, vectors, y.template data<T>(), dresidual.template data<T>(), sum_dy,
+        sum_dy_xhat);
   });
 }
 template <KernelDevice Dev>
 void batch_norm_backward_apply_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
-                                  ConstView<Dev> mean, ConstView<Dev> inv_std, ConstView<Dev> gamma,
+                                  const BatchNormVectors<Dev>& vectors, bool relu,
                                   ConstView<Dev> sum_dy, ConstView<Dev> sum_dy_xhat, double count,
                                   View<Dev> dx) {
+  using cuda::NormGate;
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    const cuda::BatchNormBackwardApply<T> f{x.columns(),
-                                            dy.template data<T>(),
-                                            x.template data<T>(),
-                                            mean.template data<A>(),
-                                            inv_std.template data<A>(),
-                                            gamma.template data<A>(),
-                                            sum_dy.template data<A>(),
-                                            sum_dy_xhat.template data<A>(),
-                                            static_cast<A>(1.0 / count),
-                                            dx.template data<T>()};
-    const auto apply = [&](auto width) { cuda::map_columns(dev, x.rows(), x.columns(), width, f); };
-    cuda::with_width<T>(x.columns(), apply, f.dy, f.x, f.mean, f.inv_std, f.gamma, f.sum_dy,
-                        f.sum_dy_xhat, f.dx);
+    const auto v = cuda::pointers<A>(vectors);
+    const auto apply = [&]<NormGate gate>(std::integral_constant<NormGate, gate>) {
+      const cuda::BatchNormBackwardApply<T, gate> f{x.columns(),
+                                                    dy.template data<T>(),
+                                                    x.template data<T>(),
+                                                    v,
+                                                    sum_dy.template data<A>(),
+                                                    sum_dy_xhat.template data<A>(),
+                                                    static_cast<A>(1.0 / count),
+                                                    dx.template data<T>()};
+      const auto map = [&](auto width) { cuda::map_columns(dev, x.rows(), x.columns(), width, f); };
+      cuda::with_width<T>(x.columns(), map, f.dy, f.x, v.mean, v.inv_std, v.gamma, v.beta, f.sum_dy,
+                          f.sum_dy_xhat, f.dx);
+    };
+    if (relu) apply(std::integral_constant<NormGate, NormGate::value>());
+    else apply(std::integral_constant<NormGate, NormGate::none>());
   });
+}
+
+/// Kernels of dhp have the pieces only; libraries may have more (cudnn_batch_norm.hpp).
+template <KernelDevice Dev>
+std::optional<BatchNormResult<Dev>> batch_norm_whole_on(Dev&, ConstView<Dev>, ConstView<Dev>,
+                                                        ConstView<Dev>, ConstView<Dev>, double,
+                                                        bool) {
+  return {};
+}
+template <KernelDevice Dev>
+std::optional<BatchNormGradients<Dev>> batch_norm_whole_backward_on(Dev&, ConstView<Dev>,
+                                                                    ConstView<Dev>,
+                                                                    const BatchNormVectors<Dev>&,
+                                                                    ConstView<Dev>, bool) {
+  return {};
 }
 
 }  // namespace dhp

@@ -5,43 +5,145 @@
 
 namespace dhp::cuda {
 
-/// A row's share of a thread in two matrices.
-template <class T, int n>
-struct TwoPacks {
-  Pack<T, n> dy;
-  Pack<T, n> x;
+/// Which gradients count behind a norm: all, those of values that were more than 0, computed again, or those where
+/// the result y is.
+enum class NormGate { none, value, result };
+
+/// The vectors [C] of a norm.
+template <class A>
+struct NormVectors {
+  const A* mean;
+  const A* inv_std;
+  const A* gamma;
+  const A* beta;
 };
 
-/// The sums of dy and of dy * (x - mean).
-template <class T>
-struct BatchNormGradientTerms {
-  using Total = Accumulator<T>;
-  static constexpr int sums = 2;
+/// What a thread keeps of the vectors to normalise, and the values that come of it. The mean is subtracted first:
+/// folded into the shift, it would cost digits where it is large.
+template <class A, int n>
+struct NormState {
+  Pack<A, n> mean, factor, shift;
+
+  constexpr void begin(const NormVectors<A>& vectors, std::int64_t column) {
+    mean = cuda::load<n>(vectors.mean + column);
+    factor = cuda::load<n>(vectors.inv_std + column);
+    const auto scale = cuda::load<n>(vectors.gamma + column);
+    for (int at = 0; at < n; ++at) factor.at[at] *= scale.at[at];
+    shift = cuda::load<n>(vectors.beta + column);
+  }
+  [[nodiscard]] constexpr A value(A deviation, int at) const {
+    return deviation * factor.at[at] + shift.at[at];
+  }
+};
+/// The mean alone, where nothing is normalised again.
+template <class A, int n>
+struct MeanState {
+  Pack<A, n> mean;
+  constexpr void begin(const NormVectors<A>& vectors, std::int64_t column) {
+    mean = cuda::load<n>(vectors.mean + column);
+  }
+};
+template <class A, int n, NormGate gate>
+using GateState = std::conditional_t<gate == NormGate::value, NormState<A, n>, MeanState<A, n>>;
+
+/// dy where it counts, else 0.
+template <NormGate gate, class A, class State>
+[[nodiscard]] constexpr A pass(A dy, A deviation, const State& state, int at) {
+  if constexpr (gate == NormGate::value) return state.value(deviation, at) > A(0) ? dy : A(0);
+  else return dy;
+}
+
+/// A row's share of a thread in `count` matrices.
+template <class T, int n, int count>
+struct Packs {
+  Pack<T, n> of[count];
+};
+
+/// y = (x - mean) * (inv_std * gamma) + beta, plus the residual where `adds`.
+template <class T, bool adds>
+struct BatchNormApply {
+  using A = Accumulator<T>;
   template <int n>
-  struct State {
-    Pack<Total, n> total[2];
-    Pack<Total, n> mean;
-  };
-  const T* dy;
-  const T* x;
+  using State = NormState<A, n>;
+  template <int n>
+  using Loaded = Packs<T, n, adds ? 2 : 1>;
   std::int64_t columns;
-  const Total* mean;
+  const T* x;
+  NormVectors<A> vectors;
+  const T* residual;
+  bool relu;
+  T* y;
 
   template <int n, class S>
   constexpr void begin(std::int64_t column, S& state) const {
-    state.mean = cuda::load<n>(mean + column);
+    state.begin(vectors, column);
   }
   template <int n>
-  constexpr TwoPacks<T, n> load(std::int64_t row, std::int64_t column) const {
+  constexpr Loaded<n> load(std::int64_t row, std::int64_t column) const {
     const auto at = row * columns + column;
-    return {cuda::load<n>(dy + at), cuda::load<n>(x + at)};
+    if constexpr (adds) return {{cuda::load<n>(x + at), cuda::load<n>(residual + at)}};
+    else return {{cuda::load<n>(x + at)}};
   }
   template <int n, class S>
-  constexpr void use(std::int64_t, std::int64_t, const TwoPacks<T, n>& in, S& state) const {
+  constexpr void use(std::int64_t row, std::int64_t column, const Loaded<n>& in,
+                     const S& state) const {
+    Pack<T, n> out;
     for (int at = 0; at < n; ++at) {
-      const Total gradient = static_cast<Total>(in.dy.at[at]);
+      A value = state.value(static_cast<A>(in.of[0].at[at]) - state.mean.at[at], at);
+      if constexpr (adds) value += static_cast<A>(in.of[1].at[at]);
+      out.at[at] = static_cast<T>(relu && value < A(0) ? A(0) : value);
+    }
+    cuda::store<n>(y + row * columns + column, out);
+  }
+};
+
+/// The sums of dy and of dy * (x - mean), dy as the gate lets it through. Where the gate is the result, that part of dy
+/// is stored too, and may be stored over dy.
+template <class T, NormGate gate>
+struct BatchNormGradientTerms {
+  using Total = Accumulator<T>;
+  static constexpr int sums = 2;
+  static constexpr bool stores = gate == NormGate::result;
+  template <int n>
+  struct State {
+    Pack<Total, n> total[2];
+    GateState<Total, n, gate> norm;
+  };
+  template <int n>
+  using Loaded = Packs<T, n, stores ? 3 : 2>;
+  const T* dy;
+  const T* x;
+  std::int64_t columns;
+  NormVectors<Total> vectors;
+  const T* y;
+  T* passed;
+
+  template <int n, class S>
+  constexpr void begin(std::int64_t column, S& state) const {
+    state.norm.begin(vectors, column);
+  }
+  template <int n>
+  constexpr Loaded<n> load(std::int64_t row, std::int64_t column) const {
+    const auto at = row * columns + column;
+    if constexpr (stores)
+      return {{cuda::load<n>(dy + at), cuda::load<n>(x + at), cuda::load<n>(y + at)}};
+    else return {{cuda::load<n>(dy + at), cuda::load<n>(x + at)}};
+  }
+  template <int n, class S>
+  constexpr void use(std::int64_t row, std::int64_t column, const Loaded<n>& in, S& state) const {
+    Pack<T, n> through = in.of[0];
+    if constexpr (stores) {
+      for (int at = 0; at < n; ++at)
+        if (!(static_cast<Total>(in.of[2].at[at]) > Total(0)))
+          through.at[at] = static_cast<T>(Total(0));
+      cuda::store<n>(passed + row * columns + column, through);
+    }
+    for (int at = 0; at < n; ++at) {
+      const Total deviation = static_cast<Total>(in.of[1].at[at]) - state.norm.mean.at[at];
+      const Total gradient =
+          pass<gate>(static_cast<Total>(through.at[at]), deviation, state.norm, at);
       state.total[0].at[at] += gradient;
-      state.total[1].at[at] += gradient * (static_cast<Total>(in.x.at[at]) - state.mean.at[at]);
+      state.total[1].at[at] += gradient * deviation;
     }
   }
 };
@@ -56,63 +158,21 @@ struct FinishGradientSums {
   }
 };
 
-/// y = (x - mean) * (inv_std * gamma) + beta. The mean is subtracted first: folded into the shift, it would
-/// cost digits where it is large.
-template <class T>
-struct BatchNormApply {
-  using A = Accumulator<T>;
-  template <int n>
-  struct State {
-    Pack<A, n> mean, factor, shift;
-  };
-  std::int64_t columns;
-  const T* x;
-  const A* mean;
-  const A* inv_std;
-  const A* gamma;
-  const A* beta;
-  bool relu;
-  T* y;
-
-  template <int n, class S>
-  constexpr void begin(std::int64_t column, S& state) const {
-    state.mean = cuda::load<n>(mean + column);
-    state.factor = cuda::load<n>(inv_std + column);
-    const auto scale = cuda::load<n>(gamma + column);
-    for (int at = 0; at < n; ++at) state.factor.at[at] *= scale.at[at];
-    state.shift = cuda::load<n>(beta + column);
-  }
-  template <int n>
-  constexpr Pack<T, n> load(std::int64_t row, std::int64_t column) const {
-    return cuda::load<n>(x + row * columns + column);
-  }
-  template <int n, class S>
-  constexpr void use(std::int64_t row, std::int64_t column, const Pack<T, n>& in,
-                     const S& state) const {
-    Pack<T, n> out;
-    for (int at = 0; at < n; ++at) {
-      const A value = (static_cast<A>(in.at[at]) - state.mean.at[at]) * state.factor.at[at] +
-                      state.shift.at[at];
-      out.at[at] = static_cast<T>(relu && value < A(0) ? A(0) : value);
-    }
-    cuda::store<n>(y + row * columns + column, out);
-  }
-};
-
-/// dx = p dy + q (x - mean) + r, with p, q, r per column.
-template <class T>
+/// dx = p dy + q (x - mean) + r, with p, q, r per column, dy as the gate lets it through. dx may be dy.
+template <class T, NormGate gate>
 struct BatchNormBackwardApply {
   using A = Accumulator<T>;
   template <int n>
   struct State {
-    Pack<A, n> mean, p, q, r;
+    GateState<A, n, gate> norm;
+    Pack<A, n> p, q, r;
   };
+  template <int n>
+  using Loaded = Packs<T, n, 2>;
   std::int64_t columns;
   const T* dy;
   const T* x;
-  const A* mean;
-  const A* inv_std;
-  const A* gamma;
+  NormVectors<A> vectors;
   const A* sum_dy;
   const A* sum_dy_xhat;
   A inverse_count;
@@ -120,11 +180,11 @@ struct BatchNormBackwardApply {
 
   template <int n, class S>
   constexpr void begin(std::int64_t column, S& state) const {
-    state.mean = cuda::load<n>(mean + column);
-    state.p = cuda::load<n>(gamma + column);
+    state.norm.begin(vectors, column);
+    state.p = cuda::load<n>(vectors.gamma + column);
     state.q = cuda::load<n>(sum_dy_xhat + column);
     state.r = cuda::load<n>(sum_dy + column);
-    const auto scale = cuda::load<n>(inv_std + column);
+    const auto scale = cuda::load<n>(vectors.inv_std + column);
     for (int at = 0; at < n; ++at) {
       const A p = state.p.at[at] * scale.at[at];
       state.p.at[at] = p;
@@ -133,18 +193,20 @@ struct BatchNormBackwardApply {
     }
   }
   template <int n>
-  constexpr TwoPacks<T, n> load(std::int64_t row, std::int64_t column) const {
+  constexpr Loaded<n> load(std::int64_t row, std::int64_t column) const {
     const auto at = row * columns + column;
-    return {cuda::load<n>(dy + at), cuda::load<n>(x + at)};
+    return {{cuda::load<n>(dy + at), cuda::load<n>(x + at)}};
   }
   template <int n, class S>
-  constexpr void use(std::int64_t row, std::int64_t column, const TwoPacks<T, n>& in,
+  constexpr void use(std::int64_t row, std::int64_t column, const Loaded<n>& in,
                      const S& state) const {
     Pack<T, n> out;
-    for (int at = 0; at < n; ++at)
-      out.at[at] = static_cast<T>(
-          state.p.at[at] * static_cast<A>(in.dy.at[at]) +
-          state.q.at[at] * (static_cast<A>(in.x.at[at]) - state.mean.at[at]) + state.r.at[at]);
+    for (int at = 0; at < n; ++at) {
+      const A deviation = static_cast<A>(in.of[1].at[at]) - state.norm.mean.at[at];
+      const A gradient = pass<gate>(static_cast<A>(in.of[0].at[at]), deviation, state.norm, at);
+      out.at[at] =
+          static_cast<T>(state.p.at[at] * gradient + state.q.at[at] * deviation + state.r.at[at]);
+    }
     cuda::store<n>(dx + row * columns + column, out);
   }
 };

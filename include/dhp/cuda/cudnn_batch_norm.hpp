@@ -1,11 +1,13 @@
 // Batch norm with what stands around it in residual networks, in one kernel each way: y = ReLU(norm(x) + residual)
-// with the signs of y as bits, and the gradient of all of it, which reads those bits instead of y. For layers
-// that ask first: every function returns false, having written nothing, where cuDNN cannot. On Hopper it can for
-// f32, bf16 and f16 and channels in multiples of 16 bytes; statistics are of these rows alone.
+// with the signs of y as bits, and the gradient of all of it, which reads those bits instead of y. Every function
+// returns false, having written nothing, where cuDNN cannot. On Hopper it can for f32, bf16 and f16 and channels
+// in multiples of 16 bytes; statistics are of these rows alone.
 #pragma once
 
+#include <dhp/cuda/batch_norm.hpp>
 #include <dhp/cuda/cublas_problem.hpp>
 #include <dhp/cuda/cudnn_norm.hpp>
+#include <dhp/cuda/map.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 
 namespace dhp::cuda {
@@ -169,4 +171,56 @@ template <class Dev>
       arguments, [&] { return norm_relu_backward_graph(extents, residual); });
 }
 
+/// The sum of squared deviations of `rows` values from 1 / sqrt(variance + epsilon).
+struct SquaredDeviations {
+  double epsilon, rows;
+  constexpr float operator()(float inv_std) const {
+    const double root = static_cast<double>(inv_std);
+    const double variance = 1 / (root * root) - epsilon;
+    return static_cast<float>(variance < 0 ? 0 : variance * rows);  // it may round below 0
+  }
+};
+
 }  // namespace dhp::cuda
+
+namespace dhp {
+
+template <KernelDevice Dev>
+  requires(std::same_as<Dev, Cuda>)
+std::optional<BatchNormResult<Dev>> batch_norm_whole_on(Dev& dev, ConstView<Dev> x,
+                                                        ConstView<Dev> residual,
+                                                        ConstView<Dev> gamma, ConstView<Dev> beta,
+                                                        double epsilon, bool relu) {
+  if (!relu || x.dtype() == DType::f64 || x.count() == 0) return {};
+  const auto per_column = [&] { return Tensor<Dev>(dev, DType::f32, {x.columns()}); };
+  BatchNormResult<Dev> made{Tensor<Dev>(dev, x.dtype(), x.shape()), per_column(), per_column(),
+                            per_column(),
+                            Tensor<Dev>(dev, DType::u8, {cuda::sign_bytes(x.count())})};
+  if (!cuda::norm_relu(dev,
+                       cuda::NormRelu<Dev>{x, residual, gamma, beta, epsilon, made.mean.mut(),
+                                           made.inv_std.mut(), made.y.mut(), made.signs.mut()}))
+    return {};
+  cuda::map(dev, x.columns(), cuda::SquaredDeviations{epsilon, static_cast<double>(x.rows())},
+            made.squared_deviations.mut().template data<float>(),
+            made.inv_std.view().template data<float>());
+  return made;
+}
+
+template <KernelDevice Dev>
+  requires(std::same_as<Dev, Cuda>)
+std::optional<BatchNormGradients<Dev>> batch_norm_whole_backward_on(
+    Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, const BatchNormVectors<Dev>& vectors,
+    ConstView<Dev> signs, bool residual) {
+  const auto like_x = [&] { return Tensor<Dev>(dev, x.dtype(), x.shape()); };
+  BatchNormGradients<Dev> made{like_x(), residual ? like_x() : Tensor<Dev>(),
+                               Tensor<Dev>(dev, DType::f32, {2, x.columns()})};
+  const auto dbeta = made.sums.mut().slice(0, 1), dgamma = made.sums.mut().slice(1, 2);
+  const auto dresidual = residual ? made.dresidual.mut() : View<Dev>();
+  if (!cuda::norm_relu_backward(dev, cuda::NormReluGradient<Dev>{
+                                         dy, x, signs, vectors.gamma, vectors.mean, vectors.inv_std,
+                                         made.dx.mut(), dresidual, dgamma, dbeta}))
+    return {};
+  return made;
+}
+
+}  // namespace dhp

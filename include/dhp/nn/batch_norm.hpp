@@ -1,13 +1,16 @@
-// BatchNorm (Ioffe & Szegedy 2015) over the rows of [N, H, W, C], with an optional ReLU behind it.
+// BatchNorm (Ioffe & Szegedy 2015) over the rows of [N, H, W, C], with an optional residual that is added and an
+// optional ReLU behind it: y = ReLU(norm(x) + residual), in as few passes over memory as there are. Where the
+// device has one function for all of it, that is asked first.
 // It normalises over its micro-batch, or over the micro-batches that the data axis works on at the same
 // time (synchronised). Running statistics are parameters of the buffer kind: each micro-batch adds its
 // mean and variance to their "gradient", which is summed over the global batch and applied once a step.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
-#include <dhp/ops/activation.hpp>
 #include <dhp/ops/batch_norm.hpp>
+#include <dhp/ops/elementwise.hpp>
 
+#include <algorithm>
 #include <cmath>
 
 namespace dhp {
@@ -45,54 +48,28 @@ class BatchNorm {
   }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    const auto accumulation = accumulation_type(x.dtype());
-    Tensor<Dev> mean(dev, accumulation, {x.columns()});
-    Tensor<Dev> inv_std(dev, accumulation, {x.columns()});
-    if (tape.context().training()) normalise_by_batch(dev, x, mean, inv_std, tape.context());
-    else normalise_by_running(dev, mean, inv_std);
-
-    Tensor<Dev> y(dev, x.dtype(), x.shape());
-    batch_norm_apply(dev, x.view(), mean.view(), inv_std.view(), gamma_->value, beta_->value,
-                     options_.relu, y.mut());
-    tape.push(std::move(x));
-    tape.push(std::move(mean));
-    tape.push(std::move(inv_std));
-    if (options_.relu) tape.push(y.share());
-    return y;
+    return forward(dev, std::move(x), Tensor<Dev>(), tape);
+  }
+  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    return gradients(dev, std::move(dy), false, tape).dx;
   }
 
-  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    if (options_.relu) {
-      const Tensor<Dev> y = tape.pop();
-      Tensor<Dev> through = dy.unique() ? std::move(dy) : Tensor<Dev>(dev, dy.dtype(), dy.shape());
-      activation_backward(dev, Activation::relu, y.view(), dy.empty() ? through.view() : dy.view(),
-                          through.mut());
-      dy = std::move(through);
-    }
-    const Tensor<Dev> inv_std = tape.pop();
-    const Tensor<Dev> mean = tape.pop();
-    const Tensor<Dev> x = tape.pop();
-    // Row 0: sum of dy, which is beta's gradient; row 1: sum of dy * normalised x, gamma's.
-    Tensor<Dev> sums(dev, mean.dtype(), {2, x.columns()});
-    const auto row = [&](int which) { return sums.mut().slice(which, which + 1).as(mean.shape()); };
-    batch_norm_backward_sums(dev, dy.view(), x.view(), mean.view(), inv_std.view(), row(0), row(1));
-    const auto add_sum = [&](Parameter<Dev>& parameter, int which) {
-      parameter->accumulate(dev, [&](View<Dev> gradient, double beta) {
-        if (beta == 0) cast(dev, ConstView<Dev>(row(which)), gradient);
-        else axpy(dev, 1.0, ConstView<Dev>(row(which)), gradient);
-      });
-    };
-    add_sum(beta_, 0);
-    add_sum(gamma_, 1);
-    double count = static_cast<double>(x.rows());
-    if (group_.size() > 1) {
-      count = summed_over_group(dev, count);
-      group_.all_reduce(dev, sums.mut()).wait();
-    }
-    Tensor<Dev> dx(dev, x.dtype(), x.shape());
-    batch_norm_backward_apply(dev, dy.view(), x.view(), mean.view(), inv_std.view(), gamma_->value,
-                              row(0), row(1), count, dx.mut());
-    return dx;
+  /// The same with a residual of x's shape, which is added before the ReLU.
+  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tensor<Dev> residual, Tape<Dev>& tape) {
+    const bool adds = !residual.empty();
+    check(!adds || residual.shape() == x.shape(), "batch norm: a residual of ", residual.shape(),
+          " cannot be added to ", x.shape());
+    auto made = normalise(dev, x.view(), std::move(residual), tape.context());
+    tape.push(std::move(x));
+    tape.push(std::move(made.mean));
+    tape.push(std::move(made.inv_std));
+    tape.push(std::move(made.signs));
+    // Where the ReLU cut: without a residual that is computed again from x.
+    if (options_.relu && adds) tape.push(made.y.share());
+    return std::move(made.y);
+  }
+  BatchNormGradients<Dev> backward_with_residual(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    return gradients(dev, std::move(dy), true, tape);
   }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }
@@ -105,8 +82,30 @@ class BatchNorm {
   }
 
  private:
-  void normalise_by_batch(Dev& dev, const Tensor<Dev>& x, Tensor<Dev>& mean, Tensor<Dev>& inv_std,
-                          const StepContext<Dev>& context) {
+  BatchNormResult<Dev> normalise(Dev& dev, ConstView<Dev> x, Tensor<Dev> residual,
+                                 const StepContext<Dev>& context) {
+    if (context.training() && group_.size() == 1) {
+      auto made = batch_norm_whole(dev, x, residual.view(), gamma_->value, beta_->value,
+                                   options_.epsilon, options_.relu);
+      if (made) {
+        add_statistics(dev, context, made->mean.view(), made->squared_deviations.view(),
+                       static_cast<double>(x.rows()));
+        return std::move(*made);
+      }
+    }
+    BatchNormResult<Dev> made;
+    const auto accumulation = accumulation_type(x.dtype());
+    made.mean = Tensor<Dev>(dev, accumulation, {x.columns()});
+    made.inv_std = Tensor<Dev>(dev, accumulation, {x.columns()});
+    if (context.training()) batch_statistics(dev, x, made.mean, made.inv_std, context);
+    else running_statistics(dev, made.mean, made.inv_std);
+    const auto added = residual.view();
+    made.y = residual.unique() ? std::move(residual) : Tensor<Dev>(dev, x.dtype(), x.shape());
+    batch_norm_apply(dev, x, vectors(made.mean, made.inv_std), added, options_.relu, made.y.mut());
+    return made;
+  }
+  void batch_statistics(Dev& dev, ConstView<Dev> x, Tensor<Dev>& mean, Tensor<Dev>& inv_std,
+                        const StepContext<Dev>& context) {
     check(
         group_.size() == 1 || context.equal_shares,
         "batch norm is synchronised over the replicas, but in this step they have unequal numbers "
@@ -114,23 +113,94 @@ class BatchNorm {
         "to each replica");
     double count = static_cast<double>(x.rows());
     if (group_.size() > 1) count = summed_over_group(dev, count);
-    batch_norm_sums(dev, x.view(), mean.mut());
+    batch_norm_sums(dev, x, mean.mut());
     if (group_.size() > 1) group_.all_reduce(dev, mean.mut()).wait();
     scale(dev, 1.0 / count, mean.mut());
     Tensor<Dev> variance(dev, mean.dtype(), mean.shape());
-    batch_norm_squared_deviations(dev, x.view(), mean.view(), variance.mut());
+    batch_norm_squared_deviations(dev, x, mean.view(), variance.mut());
     if (group_.size() > 1) group_.all_reduce(dev, variance.mut()).wait();
-    if (!context.recomputing) {
-      add_running(dev, *running_mean_, mean.view(), 1.0);
-      // The running variance is the unbiased estimate, as in PyTorch.
-      add_running(dev, *running_var_, variance.view(), 1.0 / std::max(1.0, count - 1));
-    }
+    add_statistics(dev, context, mean.view(), variance.view(), count);
     scale(dev, 1.0 / count, variance.mut());
     inverse_root(dev, variance.view(), options_.epsilon, inv_std.mut());
   }
-  void normalise_by_running(Dev& dev, Tensor<Dev>& mean, Tensor<Dev>& inv_std) {
+  void running_statistics(Dev& dev, Tensor<Dev>& mean, Tensor<Dev>& inv_std) {
     cast(dev, ConstView<Dev>(running_mean_->value), mean.mut());
     inverse_root(dev, ConstView<Dev>(running_var_->value), options_.epsilon, inv_std.mut());
+  }
+
+  BatchNormGradients<Dev> gradients(Dev& dev, Tensor<Dev> dy, bool residual, Tape<Dev>& tape) {
+    const Tensor<Dev> y = options_.relu && residual ? tape.pop() : Tensor<Dev>();
+    const Tensor<Dev> signs = tape.pop();
+    const Tensor<Dev> inv_std = tape.pop();
+    const Tensor<Dev> mean = tape.pop();
+    const Tensor<Dev> x = tape.pop();
+    const auto of = vectors(mean, inv_std);
+    if (auto made =
+            batch_norm_whole_backward(dev, dy.view(), x.view(), of, signs.view(), residual)) {
+      add_gradients(dev, made->sums);
+      return std::move(*made);
+    }
+    return gradients_in_pieces(dev, std::move(dy), x, of, y, residual);
+  }
+  /// y: empty but where a ReLU follows a residual. Works in place where nobody else holds dy.
+  BatchNormGradients<Dev> gradients_in_pieces(Dev& dev, Tensor<Dev> dy, const Tensor<Dev>& x,
+                                              const BatchNormVectors<Dev>& of, const Tensor<Dev>& y,
+                                              bool residual) {
+    const bool gated = !y.empty();
+    const auto like_x = [&](Tensor<Dev>& from) {
+      return from.unique() ? std::move(from) : Tensor<Dev>(dev, x.dtype(), x.shape());
+    };
+    BatchNormGradients<Dev> made;
+    made.sums = Tensor<Dev>(dev, of.mean.dtype(), {2, x.columns()});
+    auto incoming = dy.view();
+    if (gated) {
+      Tensor<Dev> passed = like_x(dy);
+      batch_norm_residual_backward_sums(dev, incoming, y.view(), x.view(), of, passed.mut(),
+                                        row(made.sums, 0), row(made.sums, 1));
+      dy = std::move(passed);
+      incoming = dy.view();
+    } else {
+      batch_norm_backward_sums(dev, incoming, x.view(), of, options_.relu, row(made.sums, 0),
+                               row(made.sums, 1));
+    }
+    add_gradients(dev, made.sums);
+    double count = static_cast<double>(x.rows());
+    if (group_.size() > 1) {
+      count = summed_over_group(dev, count);
+      group_.all_reduce(dev, made.sums.mut()).wait();
+    }
+    if (residual) made.dresidual = dy.share();
+    made.dx = like_x(dy);
+    batch_norm_backward_apply(dev, incoming, x.view(), of, options_.relu && !gated,
+                              row(made.sums, 0), row(made.sums, 1), count, made.dx.mut());
+    return made;
+  }
+
+  [[nodiscard]] BatchNormVectors<Dev> vectors(const Tensor<Dev>& mean,
+                                              const Tensor<Dev>& inv_std) const {
+    return {mean.view(), inv_std.view(), gamma_->value, beta_->value};
+  }
+  /// Row 0: sum of dy, which is beta's gradient; row 1: sum of dy * normalised x, gamma's.
+  [[nodiscard]] static View<Dev> row(Tensor<Dev>& sums, int which) {
+    return sums.mut().slice(which, which + 1).as({sums.columns()});
+  }
+  void add_gradients(Dev& dev, Tensor<Dev>& sums) {
+    const auto add = [&](Parameter<Dev>& parameter, int which) {
+      parameter->accumulate(dev, [&](View<Dev> gradient, double beta) {
+        if (beta == 0) cast(dev, ConstView<Dev>(row(sums, which)), gradient);
+        else axpy(dev, 1.0, ConstView<Dev>(row(sums, which)), gradient);
+      });
+    };
+    add(beta_, 0);
+    add(gamma_, 1);
+  }
+  /// Of `count` rows.
+  void add_statistics(Dev& dev, const StepContext<Dev>& context, ConstView<Dev> mean,
+                      ConstView<Dev> squared_deviations, double count) {
+    if (context.recomputing) return;
+    add_running(dev, *running_mean_, mean, 1.0);
+    // The running variance is the unbiased estimate, as in PyTorch.
+    add_running(dev, *running_var_, squared_deviations, 1.0 / std::max(1.0, count - 1));
   }
   void add_running(Dev& dev, ParameterState<Dev>& running, ConstView<Dev> statistic,
                    double factor) {

@@ -56,6 +56,27 @@ class NotFinite : public Error {
   std::string what_;
 };
 
+/// body(), which is what the layer of that name returns. Throws NotFinite where the step asks for the check and
+/// the result is not; OutOfMemory says the layer.
+template <class Dev, class Body>
+[[nodiscard]] Tensor<Dev> in_layer(Dev& dev, const std::string& name, const char* what,
+                                   const Tape<Dev>& tape, Body body) {
+  [[maybe_unused]] const auto scope = dev.scope(name);
+  Tensor<Dev> result;
+  try {
+    result = body();
+  } catch (const NotFinite& error) {
+    throw error.inside(name);
+  } catch (const OutOfMemory& error) {
+    throw error.inside(name);
+  }
+  if (!tape.context().find_nonfinite || result.count() == 0) return result;
+  auto flag = Tensor<Dev>::zeros(dev, DType::i32, {1});
+  dhp::find_nonfinite(dev, result.view(), flag.mut());
+  if (flag.template to_host<std::int32_t>(dev)[0] != 0) throw NotFinite(name, what);
+  return result;
+}
+
 /// A layer of any type, with a name for messages.
 template <class Dev>
 class AnyLayer {
@@ -66,13 +87,13 @@ class AnyLayer {
 
   [[nodiscard]] const std::string& name() const { return name_; }
 
-  /// Throws NotFinite where the step asks for the check and the result is not; OutOfMemory says the layer.
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    return named(dev, "output", tape, [&] { return model_->forward(dev, std::move(x), tape); });
+    return in_layer(dev, name_, "output", tape,
+                    [&] { return model_->forward(dev, std::move(x), tape); });
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    return named(dev, "input gradient", tape,
-                 [&] { return model_->backward(dev, std::move(dy), tape); });
+    return in_layer(dev, name_, "input gradient", tape,
+                    [&] { return model_->backward(dev, std::move(dy), tape); });
   }
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
     return model_->output_shape(in, batch);
@@ -83,24 +104,6 @@ class AnyLayer {
   void parameters(ParameterList<Dev>& out) const { model_->parameters(out); }
 
  private:
-  template <class Body>
-  Tensor<Dev> named(Dev& dev, const char* what, const Tape<Dev>& tape, Body body) {
-    [[maybe_unused]] const auto scope = dev.scope(name_);
-    Tensor<Dev> result;
-    try {
-      result = body();
-    } catch (const NotFinite& error) {
-      throw error.inside(name_);
-    } catch (const OutOfMemory& error) {
-      throw error.inside(name_);
-    }
-    if (!tape.context().find_nonfinite || result.count() == 0) return result;
-    auto flag = Tensor<Dev>::zeros(dev, DType::i32, {1});
-    dhp::find_nonfinite(dev, result.view(), flag.mut());
-    if (flag.template to_host<std::int32_t>(dev)[0] != 0) throw NotFinite(name_, what);
-    return result;
-  }
-
   struct Base {
     virtual ~Base() = default;
     virtual Tensor<Dev> forward(Dev&, Tensor<Dev>, Tape<Dev>&) = 0;

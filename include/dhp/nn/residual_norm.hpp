@@ -1,0 +1,58 @@
+// ResidualNorm: norm(body(x)) + x, or norm(body(x)) + shortcut(x), and the norm's ReLU behind the sum: a Residual whose
+// body ends in a batch norm, and the ReLU after it, in fewer passes over memory.
+#pragma once
+
+#include <dhp/nn/batch_norm.hpp>
+#include <dhp/nn/sequential.hpp>
+
+namespace dhp {
+
+template <class Dev>
+class ResidualNorm {
+ public:
+  /// name: the norm's, for messages. An empty shortcut is the identity.
+  ResidualNorm(Sequential<Dev> body, std::string name, BatchNorm<Dev> norm,
+               Sequential<Dev> shortcut = {})
+      : body_(std::move(body)),
+        name_(std::move(name)),
+        norm_(std::move(norm)),
+        shortcut_(std::move(shortcut)) {}
+
+  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    auto inner = body_.forward(dev, x.share(), tape);
+    auto residual = shortcut_.forward(dev, std::move(x), tape);
+    return in_layer(dev, name_, "output", tape, [&] {
+      return norm_.forward(dev, std::move(inner), std::move(residual), tape);
+    });
+  }
+  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    Tensor<Dev> dresidual;
+    auto dinner = in_layer(dev, name_, "input gradient", tape, [&] {
+      auto made = norm_.backward_with_residual(dev, std::move(dy), tape);
+      dresidual = std::move(made.dresidual);
+      return std::move(made.dx);
+    });
+    auto dx = shortcut_.backward(dev, std::move(dresidual), tape);
+    return sum_of(dev, body_.backward(dev, std::move(dinner), tape), std::move(dx));
+  }
+  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
+    return norm_.output_shape(body_.output_shape(in, batch), batch);
+  }
+  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
+    return body_.flops(in, batch) + norm_.flops(body_.output_shape(in, batch), batch) +
+           shortcut_.flops(in, batch);
+  }
+  void parameters(ParameterList<Dev>& out) const {
+    body_.parameters(out);
+    norm_.parameters(out);
+    shortcut_.parameters(out);
+  }
+
+ private:
+  Sequential<Dev> body_;
+  std::string name_;
+  BatchNorm<Dev> norm_;
+  Sequential<Dev> shortcut_;
+};
+
+}  // namespace dhp
