@@ -7,7 +7,7 @@
 #include <dhp/nn/cross_entropy.hpp>
 #include <dhp/nn/pool.hpp>
 #include <dhp/nn/recompute.hpp>
-#include <dhp/nn/residual_norm.hpp>
+#include <dhp/nn/residual_batch_norm.hpp>
 #include <dhp/nn/sequential.hpp>
 #include <dhp/parallel/channels.hpp>
 #include <dhp/parallel/tensor.hpp>
@@ -107,7 +107,7 @@ class ResNetBuilder {
   }
 
   /// relu(x + norm(body(x))), or relu(downsample(x) + norm(body(x))) where shapes differ.
-  [[nodiscard]] dhp::ResidualNorm<Dev> bottleneck(const std::string& name, std::int64_t in,
+  [[nodiscard]] dhp::ResidualBatchNorm<Dev> bottleneck(const std::string& name, std::int64_t in,
                                                   std::int64_t inner, int stride) {
     const std::int64_t out = 4 * inner;
     dhp::Sequential<Dev> body;

@@ -3,7 +3,7 @@
 #include <dhp/cuda/kernels.hpp>
 #include <dhp/nn/parameter_store.hpp>
 #include <dhp/nn/recompute.hpp>
-#include <dhp/nn/residual_norm.hpp>
+#include <dhp/nn/residual_batch_norm.hpp>
 #include <tests/cuda/emulator.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -104,7 +104,7 @@ BatchNorm<Dev> norm(bool relu) {
   return {build, "bn", {.channels = 4, .relu = relu}};
 }
 template <class Dev>
-ResidualNorm<Dev> block(bool relu) {
+ResidualBatchNorm<Dev> block(bool relu) {
   return {{}, "bn", norm<Dev>(relu)};
 }
 

@@ -78,13 +78,13 @@ TEST_CASE("gradients: batch norm with a residual, plain and with relu, around a 
   };
   for (const bool relu : {false, true}) {
     const std::string name = relu ? "relu." : "plain.";
-    bench.check(ResidualNorm<Cpu>({}, "bn", norm(name + "alone", relu)), bench.images(4, 3));
-    bench.check(ResidualNorm<Cpu>(layers(name + "body"), "bn", norm(name + "identity", relu)),
+    bench.check(ResidualBatchNorm<Cpu>({}, "bn", norm(name + "alone", relu)), bench.images(4, 3));
+    bench.check(ResidualBatchNorm<Cpu>(layers(name + "body"), "bn", norm(name + "identity", relu)),
                 bench.images(4, 3));
-    bench.check(ResidualNorm<Cpu>(layers(name + "inner"), "bn", norm(name + "both", relu),
+    bench.check(ResidualBatchNorm<Cpu>(layers(name + "inner"), "bn", norm(name + "both", relu),
                                   layers(name + "shortcut")),
                 bench.images(4, 3));
-    bench.check(recompute<Cpu>(ResidualNorm<Cpu>(layers(name + "again"), "bn",
+    bench.check(recompute<Cpu>(ResidualBatchNorm<Cpu>(layers(name + "again"), "bn",
                                                  norm(name + "recomputed", relu))),
                 bench.images(4, 3));
   }

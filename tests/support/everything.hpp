@@ -93,7 +93,7 @@ dhp::Sequential<Dev> convolution_block(dhp::Build<Dev>& build, const std::string
   dhp::Sequential<Dev> block;
   block.add("to image", Reshape<Dev>{true, 4})
       .add("residual",
-           dhp::ResidualNorm<Dev>(std::move(body), "bn3", std::move(last), std::move(shortcut)))
+           dhp::ResidualBatchNorm<Dev>(std::move(body), "bn3", std::move(last), std::move(shortcut)))
       .add("to rows", Reshape<Dev>{false, 4})
       .add("norm", dhp::LayerNorm<Dev>(build, name + ".norm", channels));
   return block;

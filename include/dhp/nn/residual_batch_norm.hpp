@@ -1,4 +1,4 @@
-// ResidualNorm: norm(body(x)) + x, or norm(body(x)) + shortcut(x), and the norm's ReLU behind the sum: a Residual whose
+// ResidualBatchNorm: norm(body(x)) + x, or norm(body(x)) + shortcut(x), and the norm's ReLU behind the sum: a Residual whose
 // body ends in a batch norm, and the ReLU after it, in fewer passes over memory.
 #pragma once
 
@@ -8,10 +8,10 @@
 namespace dhp {
 
 template <class Dev>
-class ResidualNorm {
+class ResidualBatchNorm {
  public:
   /// name: the norm's, for messages. An empty shortcut is the identity.
-  ResidualNorm(Sequential<Dev> body, std::string name, BatchNorm<Dev> norm,
+  ResidualBatchNorm(Sequential<Dev> body, std::string name, BatchNorm<Dev> norm,
                Sequential<Dev> shortcut = {})
       : body_(std::move(body)),
         name_(std::move(name)),

@@ -1,4 +1,4 @@
-// ResidualNorm is the composition that it stands for: a Residual around body and norm, and a ReLU behind it. And what
+// ResidualBatchNorm is the composition that it stands for: a Residual around body and norm, and a ReLU behind it. And what
 // a device with one function for the whole norm is asked, and when.
 #include <dhp/cpu.hpp>
 #include <dhp/nn/running_statistics.hpp>
@@ -33,7 +33,7 @@ struct Parts {
 Sequential<Cpu> fused(Build<Cpu>& build, bool relu, Shortcut kind) {
   Parts<Cpu> parts(build, relu, kind);
   Sequential<Cpu> made;
-  made.add("block", ResidualNorm<Cpu>(std::move(parts.body), "bn", std::move(parts.norm),
+  made.add("block", ResidualBatchNorm<Cpu>(std::move(parts.body), "bn", std::move(parts.norm),
                                       std::move(parts.shortcut)));
   return made;
 }
@@ -133,7 +133,7 @@ TEST_CASE("residual norm: neither input nor gradient changes under those who hol
     for (const bool empty_body : {false, true}) {
       Build<Cpu> build;
       Parts<Cpu> parts(build, relu, Shortcut::identity);
-      ResidualNorm<Cpu> block(empty_body ? Sequential<Cpu>() : std::move(parts.body), "bn",
+      ResidualBatchNorm<Cpu> block(empty_body ? Sequential<Cpu>() : std::move(parts.body), "bn",
                               std::move(parts.norm));
       ParameterList<Cpu> parameters;
       block.parameters(parameters);
@@ -159,7 +159,7 @@ TEST_CASE("residual norm: shapes and costs are those of its parts") {
   Parts<Cpu> parts(build, true, Shortcut::convolution);
   const double cost = parts.body.flops(shape, batch) + parts.norm.flops(shape, batch) +
                       parts.shortcut.flops(shape, batch);
-  const ResidualNorm<Cpu> block(std::move(parts.body), "bn", std::move(parts.norm),
+  const ResidualBatchNorm<Cpu> block(std::move(parts.body), "bn", std::move(parts.norm),
                                 std::move(parts.shortcut));
   CHECK(block.output_shape(shape, batch) == shape);
   CHECK(block.flops(shape, batch) == cost);
