@@ -17,6 +17,7 @@
 #include <dhp/nn/mean_squared_error.hpp>
 #include <dhp/nn/pool.hpp>
 #include <dhp/nn/recompute.hpp>
+#include <dhp/nn/residual_norm.hpp>
 #include <dhp/nn/self_attention.hpp>
 #include <dhp/nn/sequential.hpp>
 #include <dhp/optim/lamb.hpp>

@@ -121,6 +121,20 @@ TEST_CASE("gradients: sequential, residual, recompute") {
   bench.check(recompute<Cpu>(Residual<Cpu>(body("again"))), bench.rows(5));
 }
 
+TEST_CASE("gradients: residual norm, with dropout and without, recomputed") {
+  Bench bench;
+  const auto layer = [&](const std::string& name, double dropout) {
+    Sequential<Cpu> body;
+    body.add("in", Linear<Cpu>(bench.build, name + ".in", {.in = 6, .out = 6}))
+        .add("gelu", gelu<Cpu>());
+    return ResidualNorm<Cpu>(bench.build, name + ".norm", std::move(body),
+                             {.columns = 6, .dropout = dropout});
+  };
+  bench.check(layer("dropped", 0.4), bench.rows(6));
+  bench.check(layer("whole", 0), bench.rows(6));
+  bench.check(recompute<Cpu>(layer("again", 0.4)), bench.rows(6));
+}
+
 TEST_CASE("gradients: losses") {
   // A loss as a layer: its gradient is that of scale * sum.
   Bench bench;

@@ -105,7 +105,7 @@ dhp::Model<Dev> everything(dhp::Build<Dev>& build, const EverythingOptions& opti
   examples::BertEmbeddings<Dev> embeddings(build, config);
   const auto table = embeddings.word_table();
   model.add("embeddings", std::move(embeddings));
-  const auto add_layer = [&](const std::string& name, dhp::Sequential<Dev> layer) {
+  const auto add_layer = [&](const std::string& name, auto layer) {
     if (options.recompute) model.add(name, dhp::recompute<Dev>(std::move(layer)));
     else model.add(name, std::move(layer));
   };
