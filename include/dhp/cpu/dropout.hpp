@@ -58,7 +58,7 @@ void DropoutKernel<T>::apply(Cpu& dev, std::int64_t rows, std::int64_t columns, 
       for_kept(options.random, options.probability, first_number(numbers, options, row), columns,
                [&](std::int64_t at, bool keep) {
                  const A value = static_cast<A>(from[at]);
-                 to[at] = static_cast<T>((keep ? value : A(0)) * scale);
+                 to[at] = static_cast<T>((keep ? value : A(0)) * scale);  // without a branch
                });
     }
   });

@@ -34,11 +34,11 @@ struct DropoutMask {
   [[nodiscard]] constexpr T rounded(std::uint32_t word, T x) const {
     return static_cast<T>(apply(word, static_cast<A>(x)));
   }
-  /// n neighbours, the first of which has a number that is a multiple of n: they are in one Philox block.
-  /// Where nothing can be dropped none is drawn.
+  /// x becomes what is left of it, unrounded: n neighbours, the first of which has a number that is a multiple
+  /// of n, so that they are in one Philox block. Where the probability is 0 none is drawn.
   template <int n>
-  constexpr void apply(const RandomStream& from, std::uint64_t number_of_first,
-                       Pack<A, n>& x) const {
+  constexpr void drop(const RandomStream& from, std::uint64_t number_of_first,
+                      Pack<A, n>& x) const {
     static_assert(n == 1 || n == 2 || n == 4);
     if (threshold == 0) return;
     const auto words = from.block(number_of_first / 4);

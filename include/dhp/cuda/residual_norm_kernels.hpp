@@ -33,8 +33,8 @@ struct ResidualSum {
     const auto other = residual.get(block, step);
     Pack<A, n> sum;
     for (int at = 0; at < n; ++at) sum.at[at] = static_cast<A>(from.at[at]);
-    mask.template apply<n>(random, first + static_cast<std::uint64_t>(Rows::column(block, step)),
-                           sum);
+    mask.template drop<n>(random, first + static_cast<std::uint64_t>(Rows::column(block, step)),
+                          sum);
     Pack<T, n> out;
     for (int at = 0; at < n; ++at)
       out.at[at] = static_cast<T>(static_cast<A>(other.at[at]) + sum.at[at]);
@@ -82,7 +82,7 @@ struct StoreBoth {
   template <class A, int n>
   constexpr void operator()(std::int64_t column, Pack<A, n> pack) const {
     residual(column, pack);
-    mask.template apply<n>(random, first + static_cast<std::uint64_t>(column), pack);
+    mask.template drop<n>(random, first + static_cast<std::uint64_t>(column), pack);
     dropped(column, pack);
   }
 };

@@ -1,6 +1,6 @@
 // ResidualNorm: y = norm(x + dropout(body(x))), the half block of a transformer that normalises last. What
-// follows the body is one pass over memory each way, where Dropout, Residual and LayerNorm would take
-// three; parameters, numbers of randomness and masks are those of these three.
+// follows the body is one pass over memory, where Dropout, Residual and LayerNorm take three, and on the way
+// back dropout costs no pass of its own. Parameters, numbers of randomness and masks are those of the three.
 #pragma once
 
 #include <dhp/nn/dropout.hpp>
