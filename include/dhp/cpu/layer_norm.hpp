@@ -122,8 +122,8 @@ void LayerNormKernel<T>::backward_sums(Cpu& dev, std::int64_t rows, std::int64_t
       });
 }
 
-// Both ways a row goes through one of A in the first-level cache: what is read may be written over, and no
-// loop has to fear that it is.
+// Forward and backward, a row is kept in A, in the first-level cache: results may be written over what was read, and
+// loops are vectorised all the same.
 template <class T>
 void LayerNormKernel<T>::residual_forward(Cpu& dev, std::int64_t rows, std::int64_t columns,
                                           const T* x, const T* residual,

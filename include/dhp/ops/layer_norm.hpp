@@ -65,7 +65,7 @@ void layer_norm_backward_data(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In
 }
 
 /// dgamma = beta * dgamma + sum over rows of dy * (x - mean) * inv_std; dbeta = beta * dbeta + sum over
-/// rows of dy. What is there is not read where beta is 0.
+/// rows of dy. What the two hold is not read where beta is 0.
 template <Device Dev>
 void layer_norm_backward_sums(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> mean, In<Dev> inv_std,
                               Out<Dev> dgamma, Out<Dev> dbeta, double beta) {
@@ -81,8 +81,8 @@ void layer_norm_backward_sums(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> mean, In<
 /// be written over x, over the residual, or into y where nobody asks for it. Rows are whole, so
 /// dropout.total_columns is x's columns; where its probability is 0, no random number is drawn.
 ///
-/// The backward pass reads the sum. The normalised x would cost as many bytes and be rounded apart from
-/// what y is made of; y itself does not give it back where gamma is 0, or much smaller than beta.
+/// What the backward pass reads is the sum. The normalised sum would cost as many bytes and be rounded once more;
+/// y costs none, but does not give it back where gamma is 0, or much smaller than beta.
 template <Device Dev>
 void residual_layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> residual, const RowNumbers<Dev>& rows,
                                  const DropoutOptions& dropout, In<Dev> gamma, In<Dev> beta,
