@@ -8,6 +8,7 @@
 #include <dhp/nn/dropout.hpp>
 #include <dhp/nn/layer_norm.hpp>
 #include <dhp/nn/recompute.hpp>
+#include <dhp/nn/residual_layer_norm.hpp>
 #include <dhp/nn/self_attention.hpp>
 #include <dhp/nn/sequential.hpp>
 #include <dhp/parallel/tensor.hpp>
@@ -102,8 +103,9 @@ class BertEmbeddings {
 
 /// The first half of a block: norm(x + attention(x)).
 template <class Dev>
-[[nodiscard]] dhp::Sequential<Dev> bert_attention(dhp::Build<Dev>& build, const std::string& name,
-                                                  const BertConfig& config) {
+[[nodiscard]] dhp::ResidualLayerNorm<Dev> bert_attention(dhp::Build<Dev>& build,
+                                                         const std::string& name,
+                                                         const BertConfig& config) {
   dhp::Sequential<Dev> body;
   body.add("self", dhp::ColumnParallel<Dev, dhp::SelfAttention<Dev>>(
                        build, dhp::SelfAttention<Dev>(build, name + ".attention.self",
@@ -113,18 +115,17 @@ template <class Dev>
                                                        .dropout = config.dropout})));
   body.add("output", dhp::RowParallelLinear<Dev>(build, name + ".attention.output.dense",
                                                  {.in = config.hidden, .out = config.hidden}));
-  body.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
-  dhp::Sequential<Dev> part;
-  part.add("residual", dhp::Residual<Dev>(std::move(body)));
-  part.add("norm", dhp::LayerNorm<Dev>(build, name + ".attention.output.LayerNorm", config.hidden));
-  return part;
+  return {build,
+          name + ".attention.output.LayerNorm",
+          std::move(body),
+          {.columns = config.hidden, .dropout = config.dropout}};
 }
 
 /// The second half: norm(x + feed_forward(x)).
 template <class Dev>
-[[nodiscard]] dhp::Sequential<Dev> bert_feed_forward(dhp::Build<Dev>& build,
-                                                     const std::string& name,
-                                                     const BertConfig& config) {
+[[nodiscard]] dhp::ResidualLayerNorm<Dev> bert_feed_forward(dhp::Build<Dev>& build,
+                                                            const std::string& name,
+                                                            const BertConfig& config) {
   dhp::Sequential<Dev> body;
   body.add("intermediate",
            dhp::column_parallel_linear(build, name + ".intermediate.dense",
@@ -133,11 +134,10 @@ template <class Dev>
   body.add("output",
            dhp::RowParallelLinear<Dev>(build, name + ".output.dense",
                                        {.in = config.intermediate(), .out = config.hidden}));
-  body.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
-  dhp::Sequential<Dev> part;
-  part.add("residual", dhp::Residual<Dev>(std::move(body)));
-  part.add("norm", dhp::LayerNorm<Dev>(build, name + ".output.LayerNorm", config.hidden));
-  return part;
+  return {build,
+          name + ".output.LayerNorm",
+          std::move(body),
+          {.columns = config.hidden, .dropout = config.dropout}};
 }
 
 /// Both pre-training heads and their losses. Only the masked rows go through the vocabulary.
@@ -236,7 +236,7 @@ template <class Dev>
   BertEmbeddings<Dev> embeddings(build, config);
   const auto table = embeddings.word_table();
   model.add("embeddings", std::move(embeddings));
-  const auto add_half = [&](const std::string& name, dhp::Sequential<Dev> part) {
+  const auto add_half = [&](const std::string& name, dhp::ResidualLayerNorm<Dev> part) {
     if (config.recompute) model.add(name, dhp::recompute<Dev>(std::move(part)));
     else model.add(name, std::move(part));
   };

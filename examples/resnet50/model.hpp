@@ -108,7 +108,7 @@ class ResNetBuilder {
 
   /// relu(x + norm(body(x))), or relu(downsample(x) + norm(body(x))) where shapes differ.
   [[nodiscard]] dhp::ResidualBatchNorm<Dev> bottleneck(const std::string& name, std::int64_t in,
-                                                  std::int64_t inner, int stride) {
+                                                       std::int64_t inner, int stride) {
     const std::int64_t out = 4 * inner;
     dhp::Sequential<Dev> body;
     body.add("conv1",

@@ -18,6 +18,7 @@
 #include <dhp/nn/pool.hpp>
 #include <dhp/nn/recompute.hpp>
 #include <dhp/nn/residual_batch_norm.hpp>
+#include <dhp/nn/residual_layer_norm.hpp>
 #include <dhp/nn/self_attention.hpp>
 #include <dhp/nn/sequential.hpp>
 #include <dhp/optim/lamb.hpp>

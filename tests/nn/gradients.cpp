@@ -82,10 +82,10 @@ TEST_CASE("gradients: batch norm with a residual, plain and with relu, around a 
     bench.check(ResidualBatchNorm<Cpu>(layers(name + "body"), "bn", norm(name + "identity", relu)),
                 bench.images(4, 3));
     bench.check(ResidualBatchNorm<Cpu>(layers(name + "inner"), "bn", norm(name + "both", relu),
-                                  layers(name + "shortcut")),
+                                       layers(name + "shortcut")),
                 bench.images(4, 3));
     bench.check(recompute<Cpu>(ResidualBatchNorm<Cpu>(layers(name + "again"), "bn",
-                                                 norm(name + "recomputed", relu))),
+                                                      norm(name + "recomputed", relu))),
                 bench.images(4, 3));
   }
 }
@@ -143,6 +143,20 @@ TEST_CASE("gradients: sequential, residual, recompute") {
   bench.check(Residual<Cpu>(body("plain")), bench.rows(5));
   bench.check(Residual<Cpu>(body("both"), body("shortcut")), bench.rows(5));
   bench.check(recompute<Cpu>(Residual<Cpu>(body("again"))), bench.rows(5));
+}
+
+TEST_CASE("gradients: residual norm, with dropout and without, recomputed") {
+  Bench bench;
+  const auto layer = [&](const std::string& name, double dropout) {
+    Sequential<Cpu> body;
+    body.add("in", Linear<Cpu>(bench.build, name + ".in", {.in = 6, .out = 6}))
+        .add("gelu", gelu<Cpu>());
+    return ResidualLayerNorm<Cpu>(bench.build, name + ".norm", std::move(body),
+                                  {.columns = 6, .dropout = dropout});
+  };
+  bench.check(layer("dropped", 0.4), bench.rows(6));
+  bench.check(layer("whole", 0), bench.rows(6));
+  bench.check(recompute<Cpu>(layer("again", 0.4)), bench.rows(6));
 }
 
 TEST_CASE("gradients: losses") {

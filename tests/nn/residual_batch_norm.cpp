@@ -34,7 +34,7 @@ Sequential<Cpu> fused(Build<Cpu>& build, bool relu, Shortcut kind) {
   Parts<Cpu> parts(build, relu, kind);
   Sequential<Cpu> made;
   made.add("block", ResidualBatchNorm<Cpu>(std::move(parts.body), "bn", std::move(parts.norm),
-                                      std::move(parts.shortcut)));
+                                           std::move(parts.shortcut)));
   return made;
 }
 Sequential<Cpu> composed(Build<Cpu>& build, bool relu, Shortcut kind) {
@@ -134,7 +134,7 @@ TEST_CASE("residual norm: neither input nor gradient changes under those who hol
       Build<Cpu> build;
       Parts<Cpu> parts(build, relu, Shortcut::identity);
       ResidualBatchNorm<Cpu> block(empty_body ? Sequential<Cpu>() : std::move(parts.body), "bn",
-                              std::move(parts.norm));
+                                   std::move(parts.norm));
       ParameterList<Cpu> parameters;
       block.parameters(parameters);
       ParameterStore<Cpu> store(dev, parameters, {.compute = DType::f64, .seed = 4});
@@ -160,7 +160,7 @@ TEST_CASE("residual norm: shapes and costs are those of its parts") {
   const double cost = parts.body.flops(shape, batch) + parts.norm.flops(shape, batch) +
                       parts.shortcut.flops(shape, batch);
   const ResidualBatchNorm<Cpu> block(std::move(parts.body), "bn", std::move(parts.norm),
-                                std::move(parts.shortcut));
+                                     std::move(parts.shortcut));
   CHECK(block.output_shape(shape, batch) == shape);
   CHECK(block.flops(shape, batch) == cost);
 }

@@ -1,6 +1,7 @@
-// Layer normalisation: plain loops in double, finite differences, large means, odd widths.
+// Layer normalisation: plain loops in double, finite differences, large means, odd widths; and with residual and
+// dropout before it, against its parts.
+#include <dhp/cpu/elementwise.hpp>
 #include <dhp/cpu/layer_norm.hpp>
-#include <dhp/cpu/reduce.hpp>
 #include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
@@ -11,7 +12,7 @@ using namespace tests;
 namespace {
 
 struct Run {
-  std::vector<double> y, mean, inv_std, dx, dgamma;
+  std::vector<double> y, mean, inv_std, dx, dgamma, dbeta;
   bool operator==(const Run&) const = default;
 };
 
@@ -26,10 +27,12 @@ Run run(int threads, const Shape& shape, double epsilon) {
   Tensor<Cpu> y(dev, dtype_of<T>(), shape), dx(dev, dtype_of<T>(), shape);
   Tensor<Cpu> mean(dev, dtype_of<A>(), {shape.rows()}), inv_std(dev, dtype_of<A>(), {shape.rows()});
   auto dgamma = random_tensor<A>(dev, {shape.back()}, 5);
+  auto dbeta = random_tensor<A>(dev, {shape.back()}, 6);
   layer_norm_forward(dev, x, gamma, beta, epsilon, y.mut(), mean.mut(), inv_std.mut());
   layer_norm_backward_data(dev, dy, x, gamma, mean, inv_std, dx.mut());
-  layer_norm_backward_gamma(dev, dy, x, mean, inv_std, dgamma.mut(), 0.5);
-  return {widened(y), widened(mean), widened(inv_std), widened(dx), widened(dgamma)};
+  layer_norm_backward_sums(dev, dy, x, mean, inv_std, dgamma.mut(), dbeta.mut(), 0.5);
+  return {widened(y),  widened(mean),   widened(inv_std),
+          widened(dx), widened(dgamma), widened(dbeta)};
 }
 
 // The same by plain loops in double, from the rounded inputs.
@@ -43,8 +46,14 @@ Run expected(const Shape& shape, double epsilon) {
   const auto beta = widened(random_tensor<A>(dev, {shape.back()}, 4));
   const auto columns = gamma.size();
   const auto width = static_cast<double>(columns);
-  Run out{x, {}, {}, x, widened(random_tensor<A>(dev, {shape.back()}, 5))};
+  Run out{x,
+          {},
+          {},
+          x,
+          widened(random_tensor<A>(dev, {shape.back()}, 5)),
+          widened(random_tensor<A>(dev, {shape.back()}, 6))};
   for (auto& value : out.dgamma) value *= 0.5;
+  for (auto& value : out.dbeta) value *= 0.5;
   for (std::size_t r = 0; r < x.size() / columns; ++r) {
     double mean = 0, variance = 0;
     for (std::size_t c = 0; c < columns; ++c) mean += x[r * columns + c] / width;
@@ -56,6 +65,7 @@ Run expected(const Shape& shape, double epsilon) {
       const double normal = (x[r * columns + c] - mean) * inv_std;
       out.y[r * columns + c] = normal * gamma[c] + beta[c];
       out.dgamma[c] += dy[r * columns + c] * normal;
+      out.dbeta[c] += dy[r * columns + c];
       sum += dy[r * columns + c] * gamma[c] / width;
       product += dy[r * columns + c] * gamma[c] * normal / width;
     }
@@ -67,6 +77,52 @@ Run expected(const Shape& shape, double epsilon) {
   }
   return out;
 }
+
+constexpr RandomStream stream{.seed = 0x123456789abcdefu, .step = 3, .use = 5};
+
+/// What one pass over a residual, dropout and norm makes, each result in a tensor of its own.
+struct Residual {
+  Cpu dev;
+  DType type;
+  Shape shape;
+  DropoutOptions options;
+  RowNumbers<Cpu> rows{.index = {}, .first = 1000003};
+  Tensor<Cpu> x, residual, gamma, beta, dy;
+  Tensor<Cpu> sum, y, mean, inv_std, dresidual, dx;
+
+  template <class T>
+  Residual(Tag<T>, const Shape& of, double p, int threads = 1)
+      : dev({.threads = threads}),
+        type(dtype_of<T>()),
+        shape(of),
+        options{.probability = p, .random = stream, .total_columns = of.back()},
+        x(random_tensor<T>(dev, of, 1)),
+        residual(random_tensor<T>(dev, of, 2)),
+        gamma(random_tensor<Accumulator<T>>(dev, {of.back()}, 3)),
+        beta(random_tensor<Accumulator<T>>(dev, {of.back()}, 4)),
+        dy(random_tensor<T>(dev, of, 5)),
+        sum(dev, type, of),
+        y(dev, type, of),
+        mean(dev, accumulation_type(type), {of.rows()}),
+        inv_std(dev, accumulation_type(type), {of.rows()}),
+        dresidual(dev, type, of),
+        dx(dev, type, of) {}
+
+  void forward() { forward(sum); }
+  void forward(Tensor<Cpu>& to) {
+    residual_layer_norm_forward(dev, x, residual, rows, options, gamma, beta, 1e-2, to.mut(),
+                                y.mut(), mean.mut(), inv_std.mut());
+  }
+  void backward() { backward(dresidual, dx); }
+  void backward(Tensor<Cpu>& both, Tensor<Cpu>& through) {
+    residual_layer_norm_backward_data(dev, dy, sum, gamma, mean, inv_std, rows, options, both.mut(),
+                                      through.mut());
+  }
+  [[nodiscard]] std::vector<std::vector<double>> results() const {
+    return {widened(sum),     widened(y),         widened(mean),
+            widened(inv_std), widened(dresidual), widened(dx)};
+  }
+};
 
 }  // namespace
 
@@ -83,6 +139,7 @@ TEST_CASE_TEMPLATE("all ops against plain loops", T, double, float, bf16, f16) {
     CHECK(distance(got.y, right.y) < elements);
     CHECK(distance(got.dx, right.dx) < elements);
     CHECK(distance(got.dgamma, right.dgamma) < sums);
+    CHECK(distance(got.dbeta, right.dbeta) < sums);
   }
 }
 
@@ -108,11 +165,137 @@ TEST_CASE("gradients by finite differences") {
   };
   loss();
   layer_norm_backward_data(dev, dy, x, gamma, mean, inv_std, dx.mut());
-  layer_norm_backward_gamma(dev, dy, x, mean, inv_std, dgamma.mut(), 0);
-  column_sums(dev, dy, dbeta.mut(), 0);
+  fill(dev, dgamma.mut(), NAN);  // not read where beta is 0
+  fill(dev, dbeta.mut(), NAN);
+  layer_norm_backward_sums(dev, dy, x, mean, inv_std, dgamma.mut(), dbeta.mut(), 0);
   CHECK(distance(widened(dx), numerical_gradient(x, loss)) < 1e-6);
   CHECK(distance(widened(dgamma), numerical_gradient(gamma, loss)) < 1e-6);
   CHECK(distance(widened(dbeta), numerical_gradient(beta, loss)) < 1e-6);
+}
+
+TEST_CASE_TEMPLATE("residual: what dropout, a sum and a norm make one after the other", T, double,
+                   float, bf16, f16) {
+  const double rounding = std::is_same_v<T, double>  ? 1e-13
+                          : std::is_same_v<T, float> ? 1e-6
+                          : std::is_same_v<T, f16>   ? 1e-2
+                                                     : 6e-2;
+  for (const auto& shape : {Shape{0, 4}, {1, 3}, {17, 16}, {2, 9, 33}, {40, 131}})
+    for (const double p : {0.0, 0.3}) {
+      CAPTURE(to_text(shape));
+      CAPTURE(p);
+      Residual one(Tag<T>{}, shape, p);
+      one.forward();
+      one.backward();
+      auto& dev = one.dev;
+      Tensor<Cpu> dropped(dev, one.type, shape), sum(dev, one.type, shape);
+      dropout(dev, one.x, one.rows, one.options, dropped.mut());
+      add(dev, dropped, one.residual, sum.mut());
+      CHECK(distance(widened(one.sum), widened(sum)) <= rounding);
+      // What is dropped leaves the residual as it was; nothing else does.
+      const auto got = widened(one.sum), kept = widened(one.residual), mask = widened(dropped);
+      for (std::size_t at = 0; at < got.size(); ++at)
+        if (mask[at] == 0) CHECK(got[at] == kept[at]);
+
+      // The norm is that of the sum as it was written.
+      Tensor<Cpu> y(dev, one.type, shape), mean(dev, one.mean.dtype(), one.mean.shape()),
+          inv_std(dev, one.mean.dtype(), one.mean.shape()), dresidual(dev, one.type, shape),
+          dx(dev, one.type, shape);
+      layer_norm_forward(dev, one.sum, one.gamma, one.beta, 1e-2, y.mut(), mean.mut(),
+                         inv_std.mut());
+      CHECK(distance(widened(one.mean), widened(mean)) <= 1e-6);
+      CHECK(distance(widened(one.inv_std), widened(inv_std)) <= 1e-6);
+      CHECK(distance(widened(one.y), widened(y)) <= rounding);
+      layer_norm_backward_data(dev, one.dy, one.sum, one.gamma, mean, inv_std, dresidual.mut());
+      CHECK(distance(widened(one.dresidual), widened(dresidual)) <= rounding);
+      dropout(dev, dresidual, one.rows, one.options, dx.mut());
+      CHECK(distance(widened(one.dx), widened(dx), 10) <= rounding);
+    }
+}
+
+TEST_CASE("residual: gradients by finite differences, with dropout") {
+  for (const auto& shape : {Shape{3, 8}, {2, 3, 7}}) {
+    Residual one(Tag<double>{}, shape, 0.4);
+    const auto loss = [&] {
+      one.forward();
+      return weighted_sum(one.y, one.dy);
+    };
+    loss();
+    one.backward();
+    auto dgamma = Tensor<Cpu>::zeros(one.dev, DType::f64, {shape.back()});
+    auto dbeta = Tensor<Cpu>::zeros(one.dev, DType::f64, {shape.back()});
+    layer_norm_backward_sums(one.dev, one.dy, one.sum, one.mean, one.inv_std, dgamma.mut(),
+                             dbeta.mut(), 1);
+    const auto dx = widened(one.dx), dresidual = widened(one.dresidual);
+    CHECK(distance(dx, numerical_gradient(one.x, loss)) < 1e-6);
+    CHECK(distance(dresidual, numerical_gradient(one.residual, loss)) < 1e-6);
+    CHECK(distance(widened(dgamma), numerical_gradient(one.gamma, loss)) < 1e-6);
+    CHECK(distance(widened(dbeta), numerical_gradient(one.beta, loss)) < 1e-6);
+  }
+}
+
+TEST_CASE_TEMPLATE("residual: neither threads nor what is written over change a bit", T, double,
+                   float, bf16, f16) {
+  const Shape shape{70, 45};
+  Residual right(Tag<T>{}, shape, 0.3);
+  right.forward();
+  right.backward();
+  for (const int threads : {2, 3}) {
+    Residual one(Tag<T>{}, shape, 0.3, threads);
+    one.forward();
+    one.backward();
+    CHECK(one.results() == right.results());
+  }
+  Residual over_x(Tag<T>{}, shape, 0.3), over_residual(Tag<T>{}, shape, 0.3),
+      into_y(Tag<T>{}, shape, 0.3);
+  over_x.forward(over_x.x);
+  CHECK(widened(over_x.x) == widened(right.sum));
+  CHECK(widened(over_x.y) == widened(right.y));
+  over_residual.forward(over_residual.residual);
+  CHECK(widened(over_residual.residual) == widened(right.sum));
+  CHECK(widened(over_residual.y) == widened(right.y));
+  into_y.forward(into_y.y);
+  CHECK(widened(into_y.y) == widened(right.y));
+  CHECK(widened(into_y.mean) == widened(right.mean));
+  Residual both(Tag<T>{}, shape, 0.3);
+  both.forward();
+  both.backward(both.dy, both.sum);
+  CHECK(widened(both.dy) == widened(right.dresidual));
+  CHECK(widened(both.sum) == widened(right.dx));
+}
+
+TEST_CASE("residual: rows are known by their numbers; other columns than whole rows are refused") {
+  const Shape shape{3, 10};
+  Residual right(Tag<float>{}, shape, 0.5), one(Tag<float>{}, shape, 0.5);
+  right.rows.first = 40;
+  right.forward();
+  right.backward();
+  const auto numbers = Tensor<Cpu>::from_host(one.dev, {3}, std::vector<std::int64_t>{40, 41, 42});
+  one.rows = {.index = numbers.view()};
+  one.forward();
+  one.backward();
+  CHECK(one.results() == right.results());
+  const auto others = Tensor<Cpu>::from_host(one.dev, {3}, std::vector<std::int64_t>{40, 41, 43});
+  one.rows = {.index = others.view()};
+  one.forward();
+  CHECK(widened(one.sum) != widened(right.sum));
+  one.options.total_columns = 20;
+  CHECK(message_of([&] { one.forward(); }) == "layer_norm: rows of 10 columns of 20 are not whole");
+  CHECK(message_of([&] { one.backward(); }) ==
+        "layer_norm: rows of 10 columns of 20 are not whole");
+  one.options.total_columns = 9;
+  CHECK(message_of([&] { one.forward(); }) == "dropout: columns from 0 of [3, 10] are not among 9");
+}
+
+TEST_CASE("residual: with probability 0 no random number is drawn") {
+  Residual one(Tag<float>{}, {5, 12}, 0);
+  // Whoever draws reads the step, which nobody can read there.
+  one.options.random.step_at = reinterpret_cast<const std::uint32_t*>(std::uintptr_t{64});
+  one.forward();
+  one.backward();
+  Tensor<Cpu> sum(one.dev, DType::f32, one.shape);
+  add(one.dev, one.x, one.residual, sum.mut());
+  CHECK(widened(one.sum) == widened(sum));
+  CHECK(widened(one.dx) == widened(one.dresidual));
 }
 
 TEST_CASE("a mean far larger than the deviation costs no digits") {
@@ -152,4 +335,22 @@ TEST_CASE("what does not fit is refused") {
   CHECK(message_of([&] {
           layer_norm_backward_data(dev, other, x, four, mean, inv_std, y.mut());
         }) == "layer_norm: the gradient [3, 4] of bf16 does not fit [3, 4] of f32");
+  CHECK(message_of(
+            [&] { layer_norm_backward_sums(dev, y, x, mean, inv_std, y.mut(), y.mut(), 0); }) ==
+        "layer_norm: the gradient of the scale [3, 4] of f32 does not fit the columns of [3, 4] of "
+        "f32");
+  auto sum = random_tensor<float>(dev, {4}, 2);
+  CHECK(
+      message_of(
+          [&] { layer_norm_backward_sums(dev, y, x, mean, inv_std, sum.mut(), mean.mut(), 0); }) ==
+      "layer_norm: the gradient of the shift [3] of f32 does not fit the columns of [3, 4] of f32");
+  const DropoutOptions options{.total_columns = 4};
+  CHECK(message_of([&] {
+          residual_layer_norm_forward(dev, x, other, {}, options, four, four, 0, y.mut(), y.mut(),
+                                      mean.mut(), inv_std.mut());
+        }) == "layer_norm: the residual [3, 4] of bf16 does not fit [3, 4] of f32");
+  CHECK(message_of([&] {
+          residual_layer_norm_backward_data(dev, x, x, four, mean, inv_std, {}, options, sum.mut(),
+                                            y.mut());
+        }) == "layer_norm: the gradient of the residual [4] of f32 does not fit [3, 4] of f32");
 }

@@ -92,8 +92,8 @@ dhp::Sequential<Dev> convolution_block(dhp::Build<Dev>& build, const std::string
                                                       {.in = channels, .out = channels}));
   dhp::Sequential<Dev> block;
   block.add("to image", Reshape<Dev>{true, 4})
-      .add("residual",
-           dhp::ResidualBatchNorm<Dev>(std::move(body), "bn3", std::move(last), std::move(shortcut)))
+      .add("residual", dhp::ResidualBatchNorm<Dev>(std::move(body), "bn3", std::move(last),
+                                                   std::move(shortcut)))
       .add("to rows", Reshape<Dev>{false, 4})
       .add("norm", dhp::LayerNorm<Dev>(build, name + ".norm", channels));
   return block;
@@ -106,7 +106,7 @@ dhp::Model<Dev> everything(dhp::Build<Dev>& build, const EverythingOptions& opti
   examples::BertEmbeddings<Dev> embeddings(build, config);
   const auto table = embeddings.word_table();
   model.add("embeddings", std::move(embeddings));
-  const auto add_layer = [&](const std::string& name, dhp::Sequential<Dev> layer) {
+  const auto add_layer = [&](const std::string& name, auto layer) {
     if (options.recompute) model.add(name, dhp::recompute<Dev>(std::move(layer)));
     else model.add(name, std::move(layer));
   };

@@ -11,11 +11,23 @@
 
 namespace dhp::cpu {
 
+/// The number of the first element of a row.
+[[nodiscard]] inline std::uint64_t first_number(const RowNumbers<Cpu>& rows,
+                                                const DropoutOptions& options, std::int64_t row) {
+  const auto number = rows.index.empty() ? rows.first + row : rows.index.data<std::int64_t>()[row];
+  return static_cast<std::uint64_t>(number * options.total_columns + options.first_column);
+}
+
 /// decide(at, keep) for the `count` elements numbered from `first`, at counting from 0; keep with
-/// probability 1 - p, the same decision as RandomStream::uniform(first + at) >= p.
+/// probability 1 - p, the same decision as RandomStream::uniform(first + at) >= p. Where p is 0 nothing
+/// is drawn.
 template <class Decide>
 void for_kept(RandomStream random, double p, std::uint64_t first, std::int64_t count,
               Decide decide) {
+  if (p == 0) {
+    for (std::int64_t at = 0; at < count; ++at) decide(at, true);
+    return;
+  }
   const auto threshold = static_cast<std::uint32_t>(std::ceil(p * 0x1p24));  // uniform has 24 bits
   constexpr auto together = static_cast<std::int64_t>(4 * PhiloxBlocks::count);
   auto at = -static_cast<std::int64_t>(first % 4);  // the element that the first word belongs to
@@ -38,17 +50,15 @@ template <class T>
 void DropoutKernel<T>::apply(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x,
                              const RowNumbers<Cpu>& numbers, const DropoutOptions& options, T* y) {
   using A = Accumulator<T>;
-  const auto* number_of = numbers.index.empty() ? nullptr : numbers.index.data<std::int64_t>();
   const A scale = static_cast<A>(1.0 / (1.0 - options.probability));
   dev.for_ranges(rows, 16, [&](std::int64_t first, std::int64_t last) {
     for (auto row = first; row < last; ++row) {
-      const auto number = number_of == nullptr ? numbers.first + row : number_of[row];
       const T* from = x + row * columns;
       T* to = y + row * columns;
-      for_kept(options.random, options.probability,
-               static_cast<std::uint64_t>(number * options.total_columns + options.first_column),
-               columns, [&](std::int64_t at, bool keep) {
-                 to[at] = keep ? static_cast<T>(static_cast<A>(from[at]) * scale) : T(0.0f);
+      for_kept(options.random, options.probability, first_number(numbers, options, row), columns,
+               [&](std::int64_t at, bool keep) {
+                 const A value = static_cast<A>(from[at]);
+                 to[at] = static_cast<T>((keep ? value : A(0)) * scale);  // without a branch
                });
     }
   });

@@ -26,9 +26,30 @@ struct DropoutMask {
     const auto global = index == nullptr ? first + row : index[row];
     return static_cast<std::uint64_t>(global * total_columns + first_column);
   }
-  [[nodiscard]] constexpr T apply(std::uint32_t word, T x) const {
+  /// x scaled, or 0, unrounded.
+  [[nodiscard]] constexpr A apply(std::uint32_t word, A x) const {
     const bool keep = (word >> 8) >= threshold;
-    return keep ? static_cast<T>(static_cast<A>(x) * scale) : T(0.0f);
+    return keep ? x * scale : A(0);
+  }
+  [[nodiscard]] constexpr T rounded(std::uint32_t word, T x) const {
+    return static_cast<T>(apply(word, static_cast<A>(x)));
+  }
+  /// x becomes what is left of it, unrounded: n neighbours, the first of which has a number that is a multiple
+  /// of n, so that they are in one Philox block. Where the probability is 0 none is drawn.
+  template <int n>
+  constexpr void drop(const RandomStream& from, std::uint64_t number_of_first,
+                      Pack<A, n>& x) const {
+    static_assert(n == 1 || n == 2 || n == 4);
+    if (threshold == 0) return;
+    const auto words = from.block(number_of_first / 4);
+    const auto skip = number_of_first % 4;
+    for (int at = 0; at < n; ++at) {
+      auto word = words[static_cast<std::size_t>(at)];
+      for (int start = n; start < 4; start += n)  // in registers, which cannot be indexed
+        if (skip == static_cast<std::uint64_t>(start))
+          word = words[static_cast<std::size_t>(start + at)];
+      x.at[at] = apply(word, x.at[at]);
+    }
   }
   /// With the step read once, not at every block.
   [[nodiscard]] constexpr RandomStream stream() const {
@@ -58,7 +79,7 @@ struct DropoutPacks {
         const auto words = random.block((first + static_cast<std::uint64_t>(four)) / 4);
         for (int word = 0; word < 4; ++word)
           out.at[four + word] =
-              mask.apply(words[static_cast<std::size_t>(word)], in.at[four + word]);
+              mask.rounded(words[static_cast<std::size_t>(word)], in.at[four + word]);
       }
       store<width>(y + place, out);
     }
@@ -85,13 +106,25 @@ struct DropoutElements {
         const auto column = first + word;
         if (column < 0 || column >= columns) continue;
         const auto place = at.row * columns + column;
-        y[place] = mask.apply(words[static_cast<std::size_t>(word)], x[place]);
+        y[place] = mask.rounded(words[static_cast<std::size_t>(word)], x[place]);
       }
     }
   }
   /// Of the stream, wherever the row starts in its first one.
   [[nodiscard]] constexpr std::int64_t blocks_a_row() const { return (columns + 6) / 4; }
 };
+
+template <class T, KernelDevice Dev>
+[[nodiscard]] DropoutMask<T> dropout_mask(const RowNumbers<Dev>& rows,
+                                          const DropoutOptions& options) {
+  return {.random = options.random,
+          .threshold = static_cast<std::uint32_t>(std::ceil(options.probability * 0x1p24)),
+          .scale = static_cast<Accumulator<T>>(1.0 / (1.0 - options.probability)),
+          .index = rows.index.empty() ? nullptr : rows.index.template data<std::int64_t>(),
+          .first = rows.first,
+          .total_columns = options.total_columns,
+          .first_column = options.first_column};
+}
 
 template <KernelDevice Dev, class T>
 void dropout(Dev& dev, const DropoutMask<T>& mask, std::int64_t rows, std::int64_t columns,
@@ -116,15 +149,7 @@ void dropout_on(Dev& dev, ConstView<Dev> x, const RowNumbers<Dev>& rows,
                 const DropoutOptions& options, View<Dev> y) {
   if (x.count() == 0) return;
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    const cuda::DropoutMask<T> mask{
-        .random = options.random,
-        .threshold = static_cast<std::uint32_t>(std::ceil(options.probability * 0x1p24)),
-        .scale = static_cast<A>(1.0 / (1.0 - options.probability)),
-        .index = rows.index.empty() ? nullptr : rows.index.template data<std::int64_t>(),
-        .first = rows.first,
-        .total_columns = options.total_columns,
-        .first_column = options.first_column};
+    const auto mask = cuda::dropout_mask<T>(rows, options);
     // Whole rows that follow each other are one long row.
     const bool one = mask.index == nullptr && x.columns() == options.total_columns;
     cuda::dropout(dev, mask, one ? 1 : x.rows(), one ? x.count() : x.columns(),

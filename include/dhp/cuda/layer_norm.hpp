@@ -1,7 +1,7 @@
 // Layer normalisation on the GPU.
 #pragma once
 
-#include <dhp/cuda/layer_norm_kernels.hpp>
+#include <dhp/cuda/residual_norm_kernels.hpp>
 #include <dhp/ops/layer_norm.hpp>
 
 namespace dhp {
@@ -43,19 +43,57 @@ void layer_norm_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
   });
 }
 template <KernelDevice Dev>
-void layer_norm_backward_gamma_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
-                                  ConstView<Dev> mean, ConstView<Dev> inv_std, View<Dev> dgamma,
-                                  double beta) {
+void layer_norm_backward_sums_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, ConstView<Dev> mean,
+                                 ConstView<Dev> inv_std, View<Dev> dgamma, View<Dev> dbeta,
+                                 double beta) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    const cuda::LayerNormGammaTerms<T> terms{dy.template data<T>(), x.template data<T>(),
-                                             x.columns(), mean.template data<A>(),
-                                             inv_std.template data<A>()};
-    const cuda::AddColumn<A> finish{dgamma.template data<A>(), beta};
+    const cuda::LayerNormSumTerms<T> terms{dy.template data<T>(), x.template data<T>(), x.columns(),
+                                           mean.template data<A>(), inv_std.template data<A>()};
+    const cuda::AddLayerNormSums<A> finish{dgamma.template data<A>(), dbeta.template data<A>(),
+                                           beta};
     const auto reduce = [&](auto width) {
       cuda::reduce_columns(dev, x.rows(), x.columns(), width, terms, finish);
     };
     cuda::with_width<T>(x.columns(), reduce, terms.dy, terms.x);
+  });
+}
+template <KernelDevice Dev>
+void residual_layer_norm_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> residual,
+                                    const RowNumbers<Dev>& rows, const DropoutOptions& options,
+                                    ConstView<Dev> gamma, ConstView<Dev> beta, double epsilon,
+                                    View<Dev> sum, View<Dev> y, View<Dev> mean, View<Dev> inv_std) {
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const cuda::ResidualNormArguments<T> in{
+        {x.rows(), x.columns(), x.template data<T>(), gamma.template data<A>(),
+         beta.template data<A>(), static_cast<A>(epsilon), y.template data<T>(),
+         mean.template data<A>(), inv_std.template data<A>()},
+        residual.template data<T>(),
+        cuda::dropout_mask<T>(rows, options),
+        sum.template data<T>()};
+    cuda::launch_rows<cuda::ResidualNormForward, T>(dev, in.norm.rows, in.norm.columns, in,
+                                                    in.norm.x, in.residual, in.norm.gamma,
+                                                    in.norm.beta, in.sum, in.norm.y);
+  });
+}
+template <KernelDevice Dev>
+void residual_layer_norm_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> sum,
+                                          ConstView<Dev> gamma, ConstView<Dev> mean,
+                                          ConstView<Dev> inv_std, const RowNumbers<Dev>& rows,
+                                          const DropoutOptions& options, View<Dev> dresidual,
+                                          View<Dev> dx) {
+  visit_floating(sum.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const cuda::ResidualNormBackwardArguments<T> in{
+        {sum.rows(), sum.columns(), dy.template data<T>(), sum.template data<T>(),
+         gamma.template data<A>(), mean.template data<A>(), inv_std.template data<A>(),
+         dresidual.template data<T>()},
+        cuda::dropout_mask<T>(rows, options),
+        dx.template data<T>()};
+    cuda::launch_rows<cuda::ResidualNormBackward, T>(dev, in.norm.rows, in.norm.columns, in,
+                                                     in.norm.dy, in.norm.x, in.norm.gamma,
+                                                     in.norm.dx, in.dx);
   });
 }
 

@@ -1,5 +1,6 @@
-// The kernels of layer normalisation. Each row is read once where it fits in a warp's registers, so its
-// variance is that of the deviations from its mean without a second pass over memory.
+// The kernels of layer normalisation alone, and what they share with those of a sum. Each row is read once where
+// it fits in a warp's registers, so its variance is that of the deviations from its mean without a second
+// pass over memory.
 #pragma once
 
 #include <dhp/cuda/column_reduce.hpp>
@@ -23,56 +24,58 @@ struct LayerNormArguments {
   A* inv_std;
 };
 
+/// Writes y, mean and inv_std of a row x that the threads hold.
+template <class Rows, class B, class T>
+constexpr void normalise_row(B& block, const LayerNormArguments<T>& in, std::int64_t row,
+                             const typename Rows::template Row<T>& x) {
+  using A = Accumulator<T>;
+  constexpr int n = Rows::n;
+  const int steps = Rows::steps(block, in.columns);
+  const A width = static_cast<A>(in.columns);
+  A total = 0;
+  for (int step = 0; step < steps; ++step) {
+    if (Rows::column(block, step) >= in.columns) continue;
+    const auto pack = x.get(block, step);
+    for (int at = 0; at < n; ++at) total += static_cast<A>(pack.at[at]);
+  }
+  const A mean = Rows::reduce(block, total) / width;
+  total = 0;
+  for (int step = 0; step < steps; ++step) {
+    if (Rows::column(block, step) >= in.columns) continue;
+    const auto pack = x.get(block, step);
+    for (int at = 0; at < n; ++at) {
+      const A deviation = static_cast<A>(pack.at[at]) - mean;
+      total += deviation * deviation;
+    }
+  }
+  const A inv_std = A(1) / std::sqrt(Rows::reduce(block, total) / width + in.epsilon);
+  for (int step = 0; step < steps; ++step) {
+    const auto column = Rows::column(block, step);
+    if (column >= in.columns) continue;
+    const auto pack = x.get(block, step);
+    const auto gamma = load<n>(in.gamma + column);
+    const auto beta = load<n>(in.beta + column);
+    Pack<T, n> out;
+    for (int at = 0; at < n; ++at)
+      out.at[at] = static_cast<T>((static_cast<A>(pack.at[at]) - mean) * inv_std * gamma.at[at] +
+                                  beta.at[at]);
+    store<n>(in.y + row * in.columns + column, out);
+  }
+  if (Rows::thread(block) == 0) {
+    in.mean[row] = mean;
+    in.inv_std[row] = inv_std;
+  }
+}
+
 template <class T, class Rows>
 struct LayerNormForward {
-  using A = Accumulator<T>;
-  static constexpr int n = Rows::n;
   LayerNormArguments<T> in;
 
   template <class B>
   constexpr void operator()(B& block) const {
-    for (auto row = Rows::first(block); row < in.rows; row += Rows::step(block))
-      one_row(block, row);
-  }
-
- private:
-  template <class B>
-  constexpr void one_row(B& block, std::int64_t row) const {
-    const typename Rows::template Row<T> x(block, in.x + row * in.columns, in.columns);
-    const int steps = Rows::steps(block, in.columns);
-    const A width = static_cast<A>(in.columns);
-    A total = 0;
-    for (int step = 0; step < steps; ++step) {
-      if (Rows::column(block, step) >= in.columns) continue;
-      const auto pack = x.get(block, step);
-      for (int at = 0; at < n; ++at) total += static_cast<A>(pack.at[at]);
-    }
-    const A mean = Rows::reduce(block, total) / width;
-    total = 0;
-    for (int step = 0; step < steps; ++step) {
-      if (Rows::column(block, step) >= in.columns) continue;
-      const auto pack = x.get(block, step);
-      for (int at = 0; at < n; ++at) {
-        const A deviation = static_cast<A>(pack.at[at]) - mean;
-        total += deviation * deviation;
-      }
-    }
-    const A inv_std = A(1) / std::sqrt(Rows::reduce(block, total) / width + in.epsilon);
-    for (int step = 0; step < steps; ++step) {
-      const auto column = Rows::column(block, step);
-      if (column >= in.columns) continue;
-      const auto pack = x.get(block, step);
-      const auto gamma = load<n>(in.gamma + column);
-      const auto beta = load<n>(in.beta + column);
-      Pack<T, n> out;
-      for (int at = 0; at < n; ++at)
-        out.at[at] = static_cast<T>((static_cast<A>(pack.at[at]) - mean) * inv_std * gamma.at[at] +
-                                    beta.at[at]);
-      store<n>(in.y + row * in.columns + column, out);
-    }
-    if (Rows::thread(block) == 0) {
-      in.mean[row] = mean;
-      in.inv_std[row] = inv_std;
+    for (auto row = Rows::first(block); row < in.rows; row += Rows::step(block)) {
+      const typename Rows::template Row<T> x(block, in.x + row * in.columns, in.columns);
+      normalise_row<Rows>(block, in, row, x);
     }
   }
 };
@@ -90,67 +93,80 @@ struct LayerNormBackwardArguments {
   T* dx;
 };
 
+/// write(column, pack) receives a row of the gradient of x, unrounded. It may write over dy and x: a thread
+/// writes what it alone reads.
+template <class Rows, class B, class T, class Write>
+constexpr void row_gradient(B& block, const LayerNormBackwardArguments<T>& in, std::int64_t row,
+                            const Write& write) {
+  using A = Accumulator<T>;
+  constexpr int n = Rows::n;
+  const typename Rows::template Row<T> dy(block, in.dy + row * in.columns, in.columns);
+  const typename Rows::template Row<T> x(block, in.x + row * in.columns, in.columns);
+  const int steps = Rows::steps(block, in.columns);
+  const A mean = in.mean[row], inv_std = in.inv_std[row];
+  A sum = 0, product = 0;
+  for (int step = 0; step < steps; ++step) {
+    const auto column = Rows::column(block, step);
+    if (column >= in.columns) continue;
+    const auto gradient = dy.get(block, step);
+    const auto from = x.get(block, step);
+    const auto gamma = load<n>(in.gamma + column);
+    for (int at = 0; at < n; ++at) {
+      const A scaled = static_cast<A>(gradient.at[at]) * gamma.at[at];
+      sum += scaled;
+      product += scaled * (static_cast<A>(from.at[at]) - mean);
+    }
+  }
+  const A width = static_cast<A>(in.columns);
+  const A mean_gradient = Rows::reduce(block, sum) / width;
+  const A mean_product = Rows::reduce(block, product) * inv_std / width;
+  for (int step = 0; step < steps; ++step) {
+    const auto column = Rows::column(block, step);
+    if (column >= in.columns) continue;
+    const auto gradient = dy.get(block, step);
+    const auto from = x.get(block, step);
+    const auto gamma = load<n>(in.gamma + column);
+    Pack<A, n> out;
+    for (int at = 0; at < n; ++at) {
+      const A scaled = static_cast<A>(gradient.at[at]) * gamma.at[at];
+      const A normalised = (static_cast<A>(from.at[at]) - mean) * inv_std;
+      out.at[at] = inv_std * (scaled - mean_gradient - normalised * mean_product);
+    }
+    write(column, out);
+  }
+}
+
+/// Stores packs, rounded.
+template <class T>
+struct StoreRounded {
+  T* to;
+  template <class A, int n>
+  constexpr void operator()(std::int64_t column, const Pack<A, n>& pack) const {
+    Pack<T, n> out;
+    for (int at = 0; at < n; ++at) out.at[at] = static_cast<T>(pack.at[at]);
+    store<n>(to + column, out);
+  }
+};
+
 template <class T, class Rows>
 struct LayerNormBackward {
-  using A = Accumulator<T>;
-  static constexpr int n = Rows::n;
   LayerNormBackwardArguments<T> in;
 
   template <class B>
   constexpr void operator()(B& block) const {
     for (auto row = Rows::first(block); row < in.rows; row += Rows::step(block))
-      one_row(block, row);
-  }
-
- private:
-  template <class B>
-  constexpr void one_row(B& block, std::int64_t row) const {
-    const typename Rows::template Row<T> dy(block, in.dy + row * in.columns, in.columns);
-    const typename Rows::template Row<T> x(block, in.x + row * in.columns, in.columns);
-    const int steps = Rows::steps(block, in.columns);
-    const A mean = in.mean[row], inv_std = in.inv_std[row];
-    A sum = 0, product = 0;
-    for (int step = 0; step < steps; ++step) {
-      const auto column = Rows::column(block, step);
-      if (column >= in.columns) continue;
-      const auto gradient = dy.get(block, step);
-      const auto from = x.get(block, step);
-      const auto gamma = load<n>(in.gamma + column);
-      for (int at = 0; at < n; ++at) {
-        const A scaled = static_cast<A>(gradient.at[at]) * gamma.at[at];
-        sum += scaled;
-        product += scaled * (static_cast<A>(from.at[at]) - mean);
-      }
-    }
-    const A width = static_cast<A>(in.columns);
-    const A mean_gradient = Rows::reduce(block, sum) / width;
-    const A mean_product = Rows::reduce(block, product) * inv_std / width;
-    // dx may be dy: a thread writes what it alone reads.
-    for (int step = 0; step < steps; ++step) {
-      const auto column = Rows::column(block, step);
-      if (column >= in.columns) continue;
-      const auto gradient = dy.get(block, step);
-      const auto from = x.get(block, step);
-      const auto gamma = load<n>(in.gamma + column);
-      Pack<T, n> out;
-      for (int at = 0; at < n; ++at) {
-        const A scaled = static_cast<A>(gradient.at[at]) * gamma.at[at];
-        const A normalised = (static_cast<A>(from.at[at]) - mean) * inv_std;
-        out.at[at] = static_cast<T>(inv_std * (scaled - mean_gradient - normalised * mean_product));
-      }
-      store<n>(in.dx + row * in.columns + column, out);
-    }
+      row_gradient<Rows>(block, in, row, StoreRounded<T>{in.dx + row * in.columns});
   }
 };
 
-/// The terms of dgamma: dy * (x - mean) * inv_std, mean and inv_std of the row.
+/// The terms of dgamma, dy * (x - mean) * inv_std with mean and inv_std of the row, and of dbeta, dy.
 template <class T>
-struct LayerNormGammaTerms {
+struct LayerNormSumTerms {
   using Total = Accumulator<T>;
-  static constexpr int sums = 1;
+  static constexpr int sums = 2;
   template <int n>
   struct State {
-    Pack<Total, n> total[1];
+    Pack<Total, n> total[2];
   };
   template <int n>
   struct Loaded {
@@ -172,9 +188,21 @@ struct LayerNormGammaTerms {
   }
   template <int n, class S>
   constexpr void use(std::int64_t, std::int64_t, const Loaded<n>& in, S& state) const {
-    for (int at = 0; at < n; ++at)
-      state.total[0].at[at] += static_cast<Total>(in.dy.at[at]) *
-                               (static_cast<Total>(in.x.at[at]) - in.mean) * in.inv_std;
+    for (int at = 0; at < n; ++at) {
+      const Total gradient = static_cast<Total>(in.dy.at[at]);
+      state.total[0].at[at] += gradient * (static_cast<Total>(in.x.at[at]) - in.mean) * in.inv_std;
+      state.total[1].at[at] += gradient;
+    }
+  }
+};
+/// dgamma = beta * dgamma + value, and dbeta likewise; they are not read where beta is 0.
+template <class A>
+struct AddLayerNormSums {
+  A* dgamma;
+  A* dbeta;
+  double beta;
+  constexpr void operator()(int sum, std::int64_t column, double value) const {
+    AddColumn<A>{sum == 0 ? dgamma : dbeta, beta}(0, column, value);
   }
 };
 

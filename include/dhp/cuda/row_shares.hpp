@@ -49,6 +49,16 @@ struct WarpRows {
       for (int pack = 0; pack < packs; ++pack)
         if (const auto at = column(block, pack); at < columns) kept_[pack] = load<n>(from + at);
     }
+    /// A row of what make(pack) gives; it is also stored.
+    template <class B, class Make>
+    constexpr Row(const B& block, T* to, std::int64_t columns, const Make& make) {
+      for (int pack = 0; pack < packs; ++pack) {
+        const auto at = column(block, pack);
+        if (at >= columns) continue;
+        kept_[pack] = make(pack);
+        store<n>(to + at, kept_[pack]);
+      }
+    }
     template <class B>
     constexpr Pack<T, n> get(const B&, int pack) const {
       return kept_[pack];
@@ -94,6 +104,11 @@ struct BlockRows {
    public:
     template <class B>
     constexpr Row(const B&, const T* from, std::int64_t) : from_(from) {}
+    template <class B, class Make>
+    constexpr Row(const B& block, T* to, std::int64_t columns, const Make& make) : from_(to) {
+      for (int pack = 0; pack < steps(block, columns); ++pack)
+        if (const auto at = column(block, pack); at < columns) store<n>(to + at, make(pack));
+    }
     template <class B>
     constexpr Pack<T, n> get(const B& block, int pack) const {
       return load<n>(from_ + column(block, pack));

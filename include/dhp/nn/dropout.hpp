@@ -20,14 +20,40 @@ template <class Dev>
   return {.index = {}, .first = batch.first_sample * (rows / batch.samples)};
 }
 
+/// A use of dropout in a model: its probability, and its number among all uses of randomness.
 template <class Dev>
-class Dropout : public ElementwiseLayer<Dev> {
+class DropoutUse {
  public:
-  Dropout(Build<Dev>& build, double probability)
+  DropoutUse(Build<Dev>& build, double probability)
       : probability_(probability), use_(build.next_use()) {
     check(probability >= 0 && probability < 1, "dropout: the probability must be in [0, 1), got ",
           probability);
   }
+
+  /// False where it changes nothing: no random number is drawn, nor is a row's number asked for.
+  [[nodiscard]] bool active(const Tape<Dev>& tape) const {
+    return tape.context().training() && probability_ > 0;
+  }
+  /// For whole rows of `columns`; probability 0 where it is not active.
+  [[nodiscard]] DropoutOptions options(const Tape<Dev>& tape, std::int64_t columns) const {
+    if (!active(tape)) return {.total_columns = columns};
+    return {.probability = probability_,
+            .random = tape.context().random(use_),
+            .total_columns = columns};
+  }
+  [[nodiscard]] RowNumbers<Dev> rows(const Tape<Dev>& tape, std::int64_t rows) const {
+    return active(tape) ? row_numbers(tape, rows) : RowNumbers<Dev>();
+  }
+
+ private:
+  double probability_;
+  std::uint32_t use_;
+};
+
+template <class Dev>
+class Dropout : public ElementwiseLayer<Dev> {
+ public:
+  Dropout(Build<Dev>& build, double probability) : use_(build, probability) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     return apply(dev, std::move(x), tape);
@@ -39,11 +65,9 @@ class Dropout : public ElementwiseLayer<Dev> {
  private:
   // x -> x * mask / (1 - p); the gradient goes the same way.
   Tensor<Dev> apply(Dev& dev, Tensor<Dev> x, const Tape<Dev>& tape) const {
-    if (!tape.context().training() || probability_ == 0) return x;
-    const DropoutOptions options{.probability = probability_,
-                                 .random = tape.context().random(use_),
-                                 .total_columns = x.columns()};
-    const auto rows = row_numbers(tape, x.rows());
+    if (!use_.active(tape)) return x;
+    const auto options = use_.options(tape, x.columns());
+    const auto rows = use_.rows(tape, x.rows());
     if (x.unique()) {
       dropout(dev, x.view(), rows, options, x.mut());
       return x;
@@ -53,8 +77,7 @@ class Dropout : public ElementwiseLayer<Dev> {
     return y;
   }
 
-  double probability_;
-  std::uint32_t use_;
+  DropoutUse<Dev> use_;
 };
 
 }  // namespace dhp

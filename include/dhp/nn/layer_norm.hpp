@@ -3,33 +3,62 @@
 
 #include <dhp/nn/layer.hpp>
 #include <dhp/ops/layer_norm.hpp>
-#include <dhp/ops/reduce.hpp>
 
 namespace dhp {
+
+/// Scale and shift of a layer norm: "name.weight" and "name.bias" [columns].
+template <class Dev>
+class LayerNormParameters {
+ public:
+  LayerNormParameters(Build<Dev>& build, const std::string& name, std::int64_t columns)
+      : gamma_(make(build, name + ".weight", columns, 1)),
+        beta_(make(build, name + ".bias", columns, 0)) {}
+
+  [[nodiscard]] ConstView<Dev> gamma() const { return gamma_->value; }
+  [[nodiscard]] ConstView<Dev> beta() const { return beta_->value; }
+
+  /// Adds the gradients of both, in one pass over dy and what was normalised.
+  void accumulate(Dev& dev, const Tensor<Dev>& dy, const Tensor<Dev>& x, const Tensor<Dev>& mean,
+                  const Tensor<Dev>& inv_std) {
+    gamma_->accumulate(dev, [&](View<Dev> dgamma, double old) {
+      beta_->accumulate(dev, [&](View<Dev> dbeta, double) {  // of the same store: the same factor
+        layer_norm_backward_sums(dev, dy.view(), x.view(), mean.view(), inv_std.view(), dgamma,
+                                 dbeta, old);
+      });
+    });
+  }
+  void parameters(ParameterList<Dev>& out) const {
+    out.push_back(gamma_);
+    out.push_back(beta_);
+  }
+
+ private:
+  static Parameter<Dev> make(Build<Dev>& build, const std::string& name, std::int64_t columns,
+                             double value) {
+    return build.parameter({.name = name,
+                            .shape = {columns},
+                            .init = constant(value),
+                            .decays = false,
+                            .exact = true});
+  }
+
+  Parameter<Dev> gamma_;
+  Parameter<Dev> beta_;
+};
 
 template <class Dev>
 class LayerNorm {
  public:
   LayerNorm(Build<Dev>& build, const std::string& name, std::int64_t columns,
             double epsilon = 1e-12)
-      : epsilon_(epsilon),
-        gamma_(build.parameter({.name = name + ".weight",
-                                .shape = {columns},
-                                .init = constant(1),
-                                .decays = false,
-                                .exact = true})),
-        beta_(build.parameter({.name = name + ".bias",
-                               .shape = {columns},
-                               .init = constant(0),
-                               .decays = false,
-                               .exact = true})) {}
+      : weights_(build, name, columns), epsilon_(epsilon) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     Tensor<Dev> y(dev, x.dtype(), x.shape());
     Tensor<Dev> mean(dev, accumulation_type(x.dtype()), {x.rows()});
     Tensor<Dev> inv_std(dev, accumulation_type(x.dtype()), {x.rows()});
-    layer_norm_forward(dev, x.view(), gamma_->value, beta_->value, epsilon_, y.mut(), mean.mut(),
-                       inv_std.mut());
+    layer_norm_forward(dev, x.view(), weights_.gamma(), weights_.beta(), epsilon_, y.mut(),
+                       mean.mut(), inv_std.mut());
     tape.push(std::move(x));
     tape.push(std::move(mean));
     tape.push(std::move(inv_std));
@@ -40,15 +69,10 @@ class LayerNorm {
     const Tensor<Dev> inv_std = tape.pop();
     const Tensor<Dev> mean = tape.pop();
     const Tensor<Dev> x = tape.pop();
+    weights_.accumulate(dev, dy, x, mean, inv_std);
     Tensor<Dev> dx(dev, x.dtype(), x.shape());
-    layer_norm_backward_data(dev, dy.view(), x.view(), gamma_->value, mean.view(), inv_std.view(),
-                             dx.mut());
-    gamma_->accumulate(dev, [&](View<Dev> gradient, double beta) {
-      layer_norm_backward_gamma(dev, dy.view(), x.view(), mean.view(), inv_std.view(), gradient,
-                                beta);
-    });
-    beta_->accumulate(
-        dev, [&](View<Dev> gradient, double beta) { column_sums(dev, dy.view(), gradient, beta); });
+    layer_norm_backward_data(dev, dy.view(), x.view(), weights_.gamma(), mean.view(),
+                             inv_std.view(), dx.mut());
     return dx;
   }
 
@@ -56,15 +80,11 @@ class LayerNorm {
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
     return 8.0 * static_cast<double>(in.count());
   }
-  void parameters(ParameterList<Dev>& out) const {
-    out.push_back(gamma_);
-    out.push_back(beta_);
-  }
+  void parameters(ParameterList<Dev>& out) const { weights_.parameters(out); }
 
  private:
+  LayerNormParameters<Dev> weights_;
   double epsilon_;
-  Parameter<Dev> gamma_;
-  Parameter<Dev> beta_;
 };
 
 }  // namespace dhp

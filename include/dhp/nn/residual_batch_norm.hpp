@@ -12,7 +12,7 @@ class ResidualBatchNorm {
  public:
   /// name: the norm's, for messages. An empty shortcut is the identity.
   ResidualBatchNorm(Sequential<Dev> body, std::string name, BatchNorm<Dev> norm,
-               Sequential<Dev> shortcut = {})
+                    Sequential<Dev> shortcut = {})
       : body_(std::move(body)),
         name_(std::move(name)),
         norm_(std::move(norm)),

@@ -22,13 +22,10 @@ struct DropoutOptions {
   std::int64_t total_columns = 0;  ///< of the unsplit tensor
 };
 
-/// y = keep ? x / (1 - p) : 0 with keep(row, column) = uniform(number(row) * total_columns +
-/// first_column + column) >= p. The gradient goes through the same op. y may be x.
+namespace detail {
+
 template <Device Dev>
-void dropout(Dev& dev, In<Dev> x, const RowNumbers<Dev>& rows, const DropoutOptions& options,
-             Out<Dev> y) {
-  check(x.count() == y.count() && x.dtype() == y.dtype(), "dropout: ", x.shape(), " of ", x.dtype(),
-        " does not fit ", y.shape(), " of ", y.dtype());
+void check_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows, const DropoutOptions& options) {
   check(options.probability >= 0 && options.probability < 1,
         "dropout: the probability must be in [0, 1), got ", options.probability);
   check(rows.index.empty() || rows.index.count() == x.rows(), "dropout: ", rows.index.count(),
@@ -38,6 +35,18 @@ void dropout(Dev& dev, In<Dev> x, const RowNumbers<Dev>& rows, const DropoutOpti
   check(options.first_column >= 0 && options.first_column + x.columns() <= options.total_columns,
         "dropout: columns from ", options.first_column, " of ", x.shape(), " are not among ",
         options.total_columns);
+}
+
+}  // namespace detail
+
+/// y = keep ? x / (1 - p) : 0 with keep(row, column) = uniform(number(row) * total_columns +
+/// first_column + column) >= p. The gradient goes through the same op. y may be x.
+template <Device Dev>
+void dropout(Dev& dev, In<Dev> x, const RowNumbers<Dev>& rows, const DropoutOptions& options,
+             Out<Dev> y) {
+  check(x.count() == y.count() && x.dtype() == y.dtype(), "dropout: ", x.shape(), " of ", x.dtype(),
+        " does not fit ", y.shape(), " of ", y.dtype());
+  detail::check_dropout<Dev>(x, rows, options);
   dropout_on(dev, x, rows, options, y);
 }
 

@@ -1,7 +1,8 @@
-// Layer normalisation (Ba et al. 2016) over the last dim. x [.., C]; scale and shift [C], mean and inv_std
-// one per row, all in the accumulation type. The gradient of the shift is column_sums(dy).
+// Layer normalisation (Ba et al. 2016) over the last dim, alone or of a sum with dropout. x [.., C]; scale and
+// shift [C], mean and inv_std one per row, all in the accumulation type.
 #pragma once
 
+#include <dhp/ops/dropout.hpp>
 #include <dhp/tensor/view.hpp>
 
 namespace dhp {
@@ -26,6 +27,13 @@ template <Device Dev>
 void check_layer_norm_like(const char* what, ConstView<Dev> x, ConstView<Dev> other) {
   check(other.count() == x.count() && other.dtype() == x.dtype(), "layer_norm: ", what, " ",
         other.shape(), " of ", other.dtype(), " does not fit ", x.shape(), " of ", x.dtype());
+}
+template <Device Dev>
+void check_layer_norm_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows,
+                              const DropoutOptions& dropout) {
+  check_dropout<Dev>(x, rows, dropout);
+  check(dropout.total_columns == x.columns(), "layer_norm: rows of ", x.columns(), " columns of ",
+        dropout.total_columns, " are not whole");
 }
 
 }  // namespace detail
@@ -56,15 +64,58 @@ void layer_norm_backward_data(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In
   layer_norm_backward_data_on(dev, dy, x, gamma, mean, inv_std, dx);
 }
 
-/// dgamma = beta * dgamma + sum over rows of dy * (x - mean) * inv_std
+/// dgamma = beta * dgamma + sum over rows of dy * (x - mean) * inv_std; dbeta = beta * dbeta + sum over
+/// rows of dy. What the two hold is not read where beta is 0.
 template <Device Dev>
-void layer_norm_backward_gamma(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> mean, In<Dev> inv_std,
-                               Out<Dev> dgamma, double beta) {
+void layer_norm_backward_sums(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> mean, In<Dev> inv_std,
+                              Out<Dev> dgamma, Out<Dev> dbeta, double beta) {
   detail::check_layer_norm_like<Dev>("the gradient", x, dy);
   detail::check_layer_norm_columns<Dev>("the gradient of the scale", x, dgamma);
+  detail::check_layer_norm_columns<Dev>("the gradient of the shift", x, dbeta);
   detail::check_layer_norm_rows<Dev>("the mean", x, mean);
   detail::check_layer_norm_rows<Dev>("the deviation", x, inv_std);
-  layer_norm_backward_gamma_on(dev, dy, x, mean, inv_std, dgamma, beta);
+  layer_norm_backward_sums_on(dev, dy, x, mean, inv_std, dgamma, dbeta, beta);
+}
+
+/// sum = residual + dropout(x), rounded once; y = layer_norm(sum), whose mean and inv_std are kept. The sum may
+/// be written over x, over the residual, or into y where nobody asks for it. Rows are whole, so
+/// dropout.total_columns is x's columns; where its probability is 0, no random number is drawn.
+///
+/// What the backward pass reads is the sum. The normalised sum would cost as many bytes and be rounded once more;
+/// y costs none, but does not give it back where gamma is 0, or much smaller than beta.
+template <Device Dev>
+void residual_layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> residual, const RowNumbers<Dev>& rows,
+                                 const DropoutOptions& dropout, In<Dev> gamma, In<Dev> beta,
+                                 double epsilon, Out<Dev> sum, Out<Dev> y, Out<Dev> mean,
+                                 Out<Dev> inv_std) {
+  detail::check_layer_norm_dropout<Dev>(x, rows, dropout);
+  detail::check_layer_norm_like<Dev>("the residual", x, residual);
+  detail::check_layer_norm_like<Dev>("the sum", x, sum);
+  detail::check_layer_norm_like<Dev>("the output", x, y);
+  detail::check_layer_norm_columns<Dev>("the scale", x, gamma);
+  detail::check_layer_norm_columns<Dev>("the shift", x, beta);
+  detail::check_layer_norm_rows<Dev>("the mean", x, mean);
+  detail::check_layer_norm_rows<Dev>("the deviation", x, inv_std);
+  residual_layer_norm_forward_on(dev, x, residual, rows, dropout, gamma, beta, epsilon, sum, y,
+                                 mean, inv_std);
+}
+
+/// dresidual = the gradient of the sum, as layer_norm_backward_data gives it; dx = dropout(the same before
+/// it is rounded). dresidual may be dy, and dx may be the sum.
+template <Device Dev>
+void residual_layer_norm_backward_data(Dev& dev, In<Dev> dy, In<Dev> sum, In<Dev> gamma,
+                                       In<Dev> mean, In<Dev> inv_std, const RowNumbers<Dev>& rows,
+                                       const DropoutOptions& dropout, Out<Dev> dresidual,
+                                       Out<Dev> dx) {
+  detail::check_layer_norm_dropout<Dev>(sum, rows, dropout);
+  detail::check_layer_norm_like<Dev>("the gradient", sum, dy);
+  detail::check_layer_norm_like<Dev>("the gradient of the residual", sum, dresidual);
+  detail::check_layer_norm_like<Dev>("the gradient", sum, dx);
+  detail::check_layer_norm_columns<Dev>("the scale", sum, gamma);
+  detail::check_layer_norm_rows<Dev>("the mean", sum, mean);
+  detail::check_layer_norm_rows<Dev>("the deviation", sum, inv_std);
+  residual_layer_norm_backward_data_on(dev, dy, sum, gamma, mean, inv_std, rows, dropout, dresidual,
+                                       dx);
 }
 
 }  // namespace dhp
