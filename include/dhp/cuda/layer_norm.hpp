@@ -1,7 +1,7 @@
 // Layer normalisation on the GPU.
 #pragma once
 
-#include <dhp/cuda/residual_norm_kernels.hpp>
+#include <dhp/cuda/residual_layer_norm_kernels.hpp>
 #include <dhp/ops/layer_norm.hpp>
 
 namespace dhp {
