@@ -3,6 +3,7 @@
 #include <tests/comm/peer_suite.hpp>
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <memory>
@@ -92,6 +93,7 @@ TEST_CASE("shared_transport: a rank that wants none shares none") {
         const auto shared =
             connect_shared(*world, {.domain = world->rank() == 1 ? "" : memory_domain()});
         check(!shared.all, "they do");
+        check(shared.refused.empty(), shared.refused);
         for (int other = 0; other < 3; ++other)
           with += shared.transport && shared.transport->reaches(other);
         return shared;
@@ -99,6 +101,25 @@ TEST_CASE("shared_transport: a rank that wants none shares none") {
       [](SharedRanks&, Cpu&) {});
   for (const auto& end : ends) CHECK(end == "");
   CHECK(with == 2);  // 0 and 2, each with the other
+}
+
+TEST_CASE("shared_transport: what the system refuses is said, and the others are not held up") {
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const auto ends = ends_of(
+      2, patient_s,
+      [&](const std::shared_ptr<ProcessWorld>& world) {
+        rlimit none = before;
+        none.rlim_cur = 0;  // no file can be opened, nor memory be made
+        REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+        const auto shared = connect_shared(*world, {.domain = "here"});
+        REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+        check(!shared.all && !shared.transport, "it is shared");
+        check(shared.refused == "cannot create shared memory: Too many open files", shared.refused);
+        return shared;
+      },
+      [](SharedRanks&, Cpu&) {});
+  for (const auto& end : ends) CHECK(end == "");
 }
 
 // Ranks 0 and 1 on one machine, the others on another; what joins the two is memory as well, of another kind.

@@ -34,6 +34,9 @@ namespace detail {
                                             const ProcessRank& me, const ProcessOptions& options) {
   const auto shared =
       connect_shared(*world, {.domain = options.shared_memory ? memory_domain() : std::string()});
+  if (!shared.refused.empty() && options.log)
+    options.log(concat("memory is not shared with all ranks of this machine, which use sockets: ",
+                       shared.refused));
   if (shared.all) return Comm<Cpu>::of(PeerComm(world, shared.transport));
   GlooOptions gloo;
   gloo.interface = options.network_interface;

@@ -27,7 +27,7 @@ struct ProcessOptions {
   std::string
       network_interface{};    ///< where this rank listens ("eth0"); empty: what leads to rank 0
   bool shared_memory = true;  ///< between ranks of one machine, on CPUs; false: sockets there, too
-  /// Strangers that were refused at the rendezvous. Called by other threads.
+  /// Strangers that were refused at the rendezvous, memory that could not be shared. Called by other threads, too.
   std::function<void(const std::string& message)> log{};
   /// The world has ended, and this rank does not come back from its own work: see ProcessWorld::Options.
   std::function<void(const std::string& message)> stuck{};

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,7 +58,7 @@ class PeerGroup {
   /// which do not agree wait, and are found out, but never read what was not meant for them.
   class Call {
    public:
-    Call(PeerGroup& group, std::optional<Turn> turn, LedgerEntry entry, std::uint64_t tag)
+    Call(PeerGroup& group, Turn turn, LedgerEntry entry, std::uint64_t tag)
         : group_(&group),
           turn_(std::move(turn)),
           entry_(group.world().ledger(), std::move(entry)),
@@ -117,7 +116,7 @@ class PeerGroup {
     }
 
     PeerGroup* group_;
-    std::optional<Turn> turn_;
+    Turn turn_;
     Ledger::Call entry_;
     std::uint64_t tag_;
   };
@@ -138,7 +137,7 @@ class PeerGroup {
     const int from = sends ? rank_ : other, to = sends ? other : rank_;
     const auto tag = tag_of(message_kind, number, what);
     auto key = concat(name(), ":", world_rank(from), ">", world_rank(to), "#", number);
-    return Call(*this, std::nullopt,
+    return Call(*this, Turn(),
                 entry(std::move(key), sends ? "send" : "recv", std::move(what), bytes, where), tag);
   }
 

@@ -95,6 +95,8 @@ namespace detail {
 struct SharedRanks {
   std::shared_ptr<SharedTransport> transport{};  ///< null: with none
   bool all = false;  ///< every two ranks of the world do; equal on all of them
+  std::string
+      refused{};  ///< why not with all that say the same domain, in a sentence; empty: with all of those
 };
 
 struct SharedOptions {
@@ -112,12 +114,14 @@ struct SharedOptions {
   const auto& domain = options.domain;
   std::optional<SharedBox> own;
   std::string offer = "none";
+  SharedRanks made;
   try {
     if (!domain.empty()) {
       own.emplace(ranks, detail::memory_of_machine());
       offer = concat(domain, " ", own->address());
     }
-  } catch (const Error&) {  // there are sockets
+  } catch (const Error& error) {
+    made.refused = error.sentence();
   }
   const auto told_by_all = [&](const char* what, const std::string& mine) {
     const auto key = [&](int rank) { return concat(options.keys, what, "/", rank); };
@@ -136,13 +140,13 @@ struct SharedOptions {
     try {
       opened.emplace(other, SharedBox(ranks, theirs.substr(domain.size() + 1)));
       reached[static_cast<std::size_t>(other)] = 'x';
-    } catch (const Error&) {  // not with this one
+    } catch (const Error& error) {
+      made.refused = concat("rank ", other, ": ", error.sentence());
     }
   }
   if (own) reached[static_cast<std::size_t>(me)] = 'x';
   // Two share memory only where each reaches the other's.
   const auto reaches = told_by_all("reached", reached);
-  SharedRanks made;
   made.all = std::all_of(reaches.begin(), reaches.end(),
                          [](const auto& row) { return row.find('-') == std::string::npos; });
   std::map<int, SharedBox> others;

@@ -11,6 +11,7 @@ namespace dhp {
 /// While a thread uses what `taken` guards.
 class Turn {
  public:
+  Turn() = default;  ///< nobody's
   /// Throws Error where another one does.
   Turn(std::atomic<bool>& taken, const char* operation, CallSite where) {
     if (taken.exchange(true))
