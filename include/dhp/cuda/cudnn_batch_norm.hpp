@@ -1,7 +1,7 @@
 // Batch norm with what stands around it in residual networks, in one kernel each way: y = ReLU(norm(x) + residual)
-// with the signs of y as bits, and the gradient of all of it, which reads those bits instead of y. Every function
-// returns false, having written nothing, where cuDNN cannot. On Hopper it can for f32, bf16 and f16 and channels
-// in multiples of 16 bytes; statistics are of these rows alone.
+// with the signs of y as bits, and the gradient of all of it, which reads those bits instead of y. This is what
+// batch_norm_whole is on Cuda. Functions of dhp::cuda return false, having written nothing, where cuDNN cannot. On
+// Hopper it can for f32, bf16 and f16 and channels in multiples of 16 bytes; statistics are of these rows alone.
 #pragma once
 
 #include <dhp/cuda/batch_norm.hpp>

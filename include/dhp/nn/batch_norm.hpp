@@ -1,6 +1,6 @@
 // BatchNorm (Ioffe & Szegedy 2015) over the rows of [N, H, W, C], with an optional residual that is added and an
-// optional ReLU behind it: y = ReLU(norm(x) + residual), in as few passes over memory as there are. Where the
-// device has one function for all of it, that is asked first.
+// optional ReLU behind it: y = ReLU(norm(x) + residual). Neither takes a pass over memory of its own, forward or
+// backward. Where the device has one function for all of it, that is asked first.
 // It normalises over its micro-batch, or over the micro-batches that the data axis works on at the same
 // time (synchronised). Running statistics are parameters of the buffer kind: each micro-batch adds its
 // mean and variance to their "gradient", which is summed over the global batch and applied once a step.
