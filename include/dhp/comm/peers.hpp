@@ -110,8 +110,11 @@ class PeerComm {
           " cannot receive from rank ", from);
     const Turn turn(state_->edge(from).receiving, "recv", where);
     auto call = group().message(false, from, text(message), message.size_bytes(), where);
-    auto transfer = call.receive(message.bytes(), message.size_bytes(), from);
-    call.wait(transfer, from);
+    std::vector<PeerTransport::Handle> transfers;
+    for_pieces(message.size_bytes(), [&](std::size_t first, std::size_t bytes) {
+      transfers.push_back(call.receive(message.bytes() + first, bytes, from));
+    });
+    for (auto& transfer : transfers) call.wait(transfer, from);
   }
   void barrier(CallSite where = CallSite::current()) {
     auto call = group().collective("barrier", "barrier", 0, where);
@@ -160,17 +163,31 @@ class PeerComm {
  private:
   static constexpr int capacity = 4;  // messages to one rank that nobody has received yet
 
+  /// action(first, bytes) for each piece of a message: one is under way while the next one is copied.
+  template <class Action>
+  static void for_pieces(std::size_t bytes, Action action) {
+    constexpr std::size_t most = 1 << 20;
+    for (std::size_t first = 0;; first += most) {
+      action(first, std::min(most, bytes - first));
+      if (bytes - first <= most) return;
+    }
+  }
+
   /// A message that has been sent and not yet been received.
   class Sent {
    public:
-    Sent(PeerGroup::Call call, ConstView<Cpu> message, int to)
-        : call_(std::move(call)),
-          transfer_(call_.send_copied(message.bytes(), message.size_bytes(), to)) {}
-    void wait(int to) { call_.wait(transfer_, to); }
+    Sent(PeerGroup::Call call, ConstView<Cpu> message, int to) : call_(std::move(call)) {
+      for_pieces(message.size_bytes(), [&](std::size_t first, std::size_t bytes) {
+        transfers_.push_back(call_.send_copied(message.bytes() + first, bytes, to));
+      });
+    }
+    void wait(int to) {
+      for (auto& transfer : transfers_) call_.wait(transfer, to);
+    }
 
    private:
     PeerGroup::Call call_;
-    PeerTransport::Handle transfer_;
+    std::vector<PeerTransport::Handle> transfers_;
   };
 
   /// With one other rank.
