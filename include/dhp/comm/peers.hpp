@@ -222,8 +222,9 @@ class PeerComm {
       } catch (const std::exception&) {  // the world has ended, and says why at the next call
       }
     }
-    std::unique_ptr<PeerGroup> group;
     [[nodiscard]] Edge& edge(int other) { return edges[static_cast<std::size_t>(other)]; }
+
+    std::unique_ptr<PeerGroup> group;
     std::vector<Edge> edges;                    // by the other rank
     std::shared_ptr<std::uint32_t> next_group;  // one count for all groups of this rank
     int exceptions = std::uncaught_exceptions();
