@@ -83,6 +83,7 @@ void compare_threads() {
     all.push_back(100'000'000);
     for (const auto bytes : all) {
       auto whole = floats(dev, bytes), other = floats(dev, bytes), half = floats(dev, bytes / 2);
+      const auto sent = floats(dev, bytes);
       const auto copies = [&](std::size_t copied) {
         return [&, copied] {
           meeting.arrive_and_wait();
@@ -105,14 +106,12 @@ void compare_threads() {
           world, "threads", "send_recv", bytes,
           [&] {
             there_and_back(
-                rank, [&] { world.send(dev, whole.view(), 1 - rank); },
-                [&] { world.recv(dev, whole.mut(), 1 - rank); });
+                rank, [&] { world.send(dev, sent.share(), 1 - rank); },
+                [&] { world.recv(dev, other.mut(), 1 - rank); });
           },
-          [&] {  // a message is copied twice, and only one is under way
+          [&] {  // one message is under way at a time
             for (int turn = 0; turn < 2; ++turn) {
-              if (turn == rank)
-                for (int copy = 0; copy < 2; ++copy)
-                  std::memcpy(other.mut().bytes(), whole.view().bytes(), bytes);
+              if (turn == rank) std::memcpy(other.mut().bytes(), sent.view().bytes(), bytes);
               meeting.arrive_and_wait();
             }
           });
@@ -130,43 +129,44 @@ int compare_processes([[maybe_unused]] const char* over) {
     met = world;
     return connect_gloo(world, rank, options);
   };
-  run_process_rank(*me, connect,
-                   [&](Comm<Cpu> world) {
-                     Cpu dev;
-                     bench::Gloo gloo(*met);
-                     const int rank = world.rank();
-                     for (const auto bytes : sizes) {
-                       const auto count = bytes / sizeof(float);
-                       auto whole = floats(dev, bytes), half = floats(dev, bytes / 2);
-                       auto* const data = whole.mut().data<float>();
-                       compare(
-                           world, over, "all_reduce", bytes,
-                           [&] { world.all_reduce(dev, whole.mut()).wait(); },
-                           [&] { gloo.all_reduce(data, count); });
-                       const auto scatter = gloo.reduce_scatter(data, count);
-                       compare(
-                           world, over, "reduce_scatter", bytes,
-                           [&] { world.reduce_scatter(dev, whole.view(), half.mut()).wait(); },
-                           [&] { scatter->run(); });
-                       compare(
-                           world, over, "all_gather", bytes,
-                           [&] { world.all_gather(dev, half.view(), whole.mut()).wait(); },
-                           [&] { gloo.all_gather(half.mut().data<float>(), count / 2, data); });
-                       compare(
-                           world, over, "send_recv", bytes,
-                           [&] {
-                             there_and_back(
-                                 rank, [&] { world.send(dev, whole.view(), 1 - rank); },
-                                 [&] { world.recv(dev, whole.mut(), 1 - rank); });
-                           },
-                           [&] {
-                             there_and_back(
-                                 rank, [&] { gloo.send(data, count, 1 - rank); },
-                                 [&] { gloo.recv(data, count, 1 - rank); });
-                           });
-                     }
-                   },
-                   {.timeout_s = 60, .shared_memory = over == std::string_view("shared")});
+  run_process_rank(
+      *me, connect,
+      [&](Comm<Cpu> world) {
+        Cpu dev;
+        bench::Gloo gloo(*met);
+        const int rank = world.rank();
+        for (const auto bytes : sizes) {
+          const auto count = bytes / sizeof(float);
+          auto whole = floats(dev, bytes), half = floats(dev, bytes / 2);
+          const auto sent = floats(dev, bytes);
+          auto* const data = whole.mut().data<float>();
+          compare(
+              world, over, "all_reduce", bytes, [&] { world.all_reduce(dev, whole.mut()).wait(); },
+              [&] { gloo.all_reduce(data, count); });
+          const auto scatter = gloo.reduce_scatter(data, count);
+          compare(
+              world, over, "reduce_scatter", bytes,
+              [&] { world.reduce_scatter(dev, whole.view(), half.mut()).wait(); },
+              [&] { scatter->run(); });
+          compare(
+              world, over, "all_gather", bytes,
+              [&] { world.all_gather(dev, half.view(), whole.mut()).wait(); },
+              [&] { gloo.all_gather(half.mut().data<float>(), count / 2, data); });
+          compare(
+              world, over, "send_recv", bytes,
+              [&] {
+                there_and_back(
+                    rank, [&] { world.send(dev, sent.share(), 1 - rank); },
+                    [&] { world.recv(dev, whole.mut(), 1 - rank); });
+              },
+              [&] {
+                there_and_back(
+                    rank, [&] { gloo.send(sent.view().data<float>(), count, 1 - rank); },
+                    [&] { gloo.recv(data, count, 1 - rank); });
+              });
+        }
+      },
+      {.timeout_s = 60, .shared_memory = over == std::string_view("shared")});
   return 0;
 #else
   std::puts("skipped: built without Gloo (Debian: libgloo-dev, libssl-dev)");
@@ -188,6 +188,8 @@ void compare_with_mpi() {
   for (const auto bytes : sizes) {
     const int count = static_cast<int>(bytes / sizeof(float));
     auto whole = floats(dev, bytes), half = floats(dev, bytes / 2);
+    const auto sent = floats(dev, bytes);
+    const auto* const message = sent.view().data<float>();
     auto* const data = whole.mut().data<float>();
     auto* const part = half.mut().data<float>();
     compare(
@@ -207,14 +209,14 @@ void compare_with_mpi() {
         });
     const auto raw = [&] {
       there_and_back(
-          rank, [&] { MPI_Send(data, count, MPI_FLOAT, other, 0, MPI_COMM_WORLD); },
+          rank, [&] { MPI_Send(message, count, MPI_FLOAT, other, 0, MPI_COMM_WORLD); },
           [&] { MPI_Recv(data, count, MPI_FLOAT, other, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE); });
     };
     compare(
         world, "mpi", "send_recv", bytes,
         [&] {
           there_and_back(
-              rank, [&] { world.send(dev, whole.view(), other); },
+              rank, [&] { world.send(dev, sent.share(), other); },
               [&] { world.recv(dev, whole.mut(), other); });
         },
         raw);
@@ -222,10 +224,11 @@ void compare_with_mpi() {
         world, "mpi", "transport", bytes,
         [&] {
           constexpr std::uint64_t tag = 1;
-          auto* const memory = whole.mut().bytes();
+          const auto* const from = sent.view().bytes();
+          auto* const to = whole.mut().bytes();
           there_and_back(
-              rank, [&] { static_cast<void>(transport.send(memory, bytes, other, tag)->wait()); },
-              [&] { static_cast<void>(transport.receive(memory, bytes, other, tag)->wait()); });
+              rank, [&] { static_cast<void>(transport.send(from, bytes, other, tag)->wait()); },
+              [&] { static_cast<void>(transport.receive(to, bytes, other, tag)->wait()); });
         },
         raw);
   }

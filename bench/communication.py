@@ -4,8 +4,7 @@ communication.py PROGRAM [--json FILE]: starts bench_communication as one proces
 std::memcpy of as many bytes by both threads at once; then as two processes, over shared memory and over Gloo on the loopback,
 against Gloo's own ring, all-gather, reduce-scatter and messages between the same two; then as two processes of Open MPI's
 mpirun, against MPI's own. Medians of 11 rounds in turns; the ratio is the peer's time over dhp's, above 1 where dhp is faster. send_recv
-is a message there and one back; dhp copies it first, so that the sender can go on with its buffer. transport is
-the same without that copy.
+is a message there and one back. transport is the same without a communicator.
 """
 import argparse
 import json

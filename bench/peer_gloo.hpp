@@ -53,8 +53,10 @@ class Gloo {
         context_, std::vector<float*>{data}, static_cast<int>(count),
         std::vector<int>(static_cast<std::size_t>(context_->size), each));
   }
-  void send(float* data, std::size_t count, int to) {
-    const auto buffer = context_->createUnboundBuffer(data, count * sizeof(float));
+  void send(const float* data, std::size_t count, int to) {
+    // Gloo has one kind of buffer for both ways, and does not write to this one.
+    const auto buffer =
+        context_->createUnboundBuffer(const_cast<float*>(data), count * sizeof(float));
     buffer->send(to, message_tag);
     buffer->waitSend();
   }

@@ -148,9 +148,9 @@ class CollectivePatterns {
   template <class T>
   void ring(std::int64_t count) {
     const int next = (rank_ + 1) % n_, before = (rank_ + n_ - 1) % n_;
-    const auto sent = tensor<T>(count, [&](auto i) { return own(rank_, i); });
+    auto sent = tensor<T>(count, [&](auto i) { return own(rank_, i); });
     auto got = tensor<T>(count, [](auto) { return 0; });
-    comm_.send(dev_, sent, next);
+    comm_.send(dev_, std::move(sent), next);
     comm_.recv(dev_, got.mut(), before);
     compare<T>(got, called<T>("send and recv", count), before,
                [&](auto i) { return own(before, i); });

@@ -103,7 +103,7 @@ template <class Dev>
     for (int turn = -1; turn < messages && partner >= 0; ++turn) {
       const Stopwatch watch;
       if (exam.rank() < partner) {
-        exam.world.send(dev, message, partner);
+        exam.world.send(dev, message.share(), partner);
         exam.world.recv(dev, answer.mut(), partner);
         dev.synchronize();
         const double s = watch.seconds() / 2;
@@ -115,7 +115,7 @@ template <class Dev>
         const bool slow = (partner == held_up && exam.rank() == next) ||
                           (exam.rank() == held_up && partner == next);
         if (held_up >= 0 && slow) std::this_thread::sleep_for(held_up_for);
-        exam.world.send(dev, message, partner);
+        exam.world.send(dev, message.share(), partner);
       }
     }
     own.push_back(least);

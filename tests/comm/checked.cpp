@@ -62,7 +62,7 @@ TEST_CASE("checked: groups name ranks of the world, messages and operations diff
   const auto message = ends_of_checked(2, [](Comm<Cpu>& world, Cpu& dev) {
     auto x = Tensor<Cpu>::zeros(dev, DType::f32, {2});
     auto y = Tensor<Cpu>::zeros(dev, DType::i32, {2});
-    if (world.rank() == 0) world.send(dev, x, 1);
+    if (world.rank() == 0) world.send(dev, x.share(), 1);
     else world.recv(dev, y.mut(), 0);
   });
   CHECK(contains(message[1], "ranks do not agree: rank 0 sends f32 [2] at checked.cpp:"));

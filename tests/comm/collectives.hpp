@@ -192,7 +192,8 @@ inline std::string wrong_rounds(Comm<Cpu>& world, Cpu& dev) {
     group.all_reduce(dev, x.mut()).wait();
     group.all_gather(dev, y, all.mut()).wait();
     world.all_reduce(dev, y.mut(), Reduce::max).wait();
-    world.send(dev, y, (world.rank() + 1) % n);
+    world.send(dev, std::move(y), (world.rank() + 1) % n);
+    y = Tensor<Cpu>(dev, DType::f64, {count});
     world.recv(dev, y.mut(), (world.rank() + n - 1) % n);
     const int odd = world.rank() % 2;
     for (std::int64_t i = 0; i < count; ++i) {

@@ -49,12 +49,12 @@ std::vector<Place> places() {
       {"a full edge",
        [](auto& world, auto&, auto& dev) {
          const auto x = Tensor<Cpu>::zeros(dev, DType::f32, {3});
-         for (;;) world.send(dev, x, 2);
+         for (;;) world.send(dev, x.share(), 2);
        }},
       {"a full edge to another",
        [](auto& world, auto&, auto& dev) {
          const auto x = Tensor<Cpu>::zeros(dev, DType::f32, {3});
-         for (;;) world.send(dev, x, world.rank() == 0 ? 1 : 0);
+         for (;;) world.send(dev, x.share(), world.rank() == 0 ? 1 : 0);
        }},
   };
 }

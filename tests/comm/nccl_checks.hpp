@@ -120,9 +120,8 @@ inline int wrong_messages(NcclComm& world, Cuda& dev) {
     for (int k = 0; k < onward.send_capacity(); ++k, size *= 40) {
       auto x =
           on_gpu(dev, DType::f32, values_of(size, [&](auto i) { return value(i, me) + 8 * k; }));
-      onward.send(dev, x, next);
-      back.send(dev, x, last);
-      dev.fill_zero(x.mut().bytes(), x.size_bytes());  // it is ours again
+      onward.send(dev, x.share(), next);
+      back.send(dev, std::move(x), last);  // kept until it has been received
     }
     size = 1;
     for (int k = 0; k < onward.send_capacity(); ++k, size *= 40) {

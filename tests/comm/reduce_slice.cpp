@@ -20,7 +20,7 @@ std::vector<T> reduced(const std::vector<std::vector<T>>& in, Reduce reduce, Ran
 }
 
 TEST_CASE("reduce: in the order of the ranks, whatever the length of a run") {
-  for (const std::int64_t count : {1, 63, 64, 65, 127, 5000}) {
+  for (const std::int64_t count : {1, 31, 32, 33, 255, 256, 257, 300, 5000}) {
     std::vector<std::vector<float>> in;
     for (std::uint32_t rank = 0; rank < 5; ++rank) {
       const RandomStream stream{.seed = 3, .use = rank};
@@ -31,6 +31,33 @@ TEST_CASE("reduce: in the order of the ranks, whatever the length of a run") {
       for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += in[rank][i];
     CHECK(same_bits(reduced(in, Reduce::sum, {0, count}), expected));
   }
+}
+
+// With a NaN, which a maximum of other order would lose or keep as another one, and both zeros.
+TEST_CASE("reduce: into any of the inputs as into other memory") {
+  const std::int64_t count = 300;
+  std::vector<std::vector<float>> in;
+  for (std::uint32_t rank = 0; rank < 4; ++rank) {
+    const RandomStream stream{.seed = 4, .use = rank};
+    in.push_back(generate<float>(count, [&](auto i) { return stream.normal(i); }));
+    in.back()[rank] = std::numeric_limits<float>::quiet_NaN();
+    in.back()[10] = rank % 2 == 0 ? 0.0f : -0.0f;
+  }
+  for (const auto reduce : {Reduce::sum, Reduce::max, Reduce::min})
+    for (std::size_t ranks = 1; ranks <= in.size(); ++ranks) {
+      const std::vector<std::vector<float>> brought(in.begin(), in.begin() + std::ptrdiff_t(ranks));
+      const auto expected = reduced(brought, reduce, {0, count});
+      for (std::size_t home = 0; home < ranks; ++home) {
+        auto own = brought;
+        std::vector<const float*> from;
+        for (const auto& values : own) from.push_back(values.data());
+        std::vector<float> copy(own[0].size());
+        detail::reduce_slice<float>(from, {own[home].data(), copy.data()}, 0, count, reduce);
+        INFO(name_of(reduce), " of ", ranks, " into ", home);
+        CHECK(same_bits(own[home], expected));
+        CHECK(same_bits(copy, expected));
+      }
+    }
 }
 
 TEST_CASE("reduce: a slice leaves the rest alone") {

@@ -57,12 +57,12 @@ TEST_CASE("shared_messages: of any length, received before or after they are sen
   }
 }
 
-TEST_CASE("shared_messages: a copied one may change at once, and needs nobody to go on") {
+TEST_CASE("shared_messages: one that is sent ahead may change at once, and needs nobody to go on") {
   Two two({.piece_bytes = 1000, .window_bytes = 1});
   auto out = numbered(20'000), in = std::vector<std::byte>(out.size());
   const auto expected = out;
   const auto sent = message(out, 1, 1);
-  two.ends[0]->send_copied(sent);
+  two.ends[0]->send_ahead(sent);
   std::fill(out.begin(), out.end(), std::byte{0});
   CHECK_FALSE(sent->done());
   const auto received = message(in, 0, 1);
@@ -147,7 +147,7 @@ TEST_CASE("shared_messages: an end by another thread ends a wait, and every late
 TEST_CASE("shared_messages: a peer that is gone is lost, but what it has sent arrives") {
   Two two;
   auto out = numbered(1000), in = std::vector<std::byte>(1000);
-  two.ends[0]->send_copied(message(out, 1, 1));
+  two.ends[0]->send_ahead(message(out, 1, 1));
   two.ends[0].reset();
   const auto received = message(in, 0, 1), never = message(in, 0, 2);
   two.ends[1]->receive(received);
@@ -164,7 +164,7 @@ TEST_CASE("shared_messages: memory of messages that are done is used again") {
   for (int round = 0; round < 100; ++round) {
     const auto sent = message(out, 1, 1), received = message(in, 0, 1);
     two.ends[1]->receive(received);
-    two.ends[0]->send_copied(sent);
+    two.ends[0]->send_ahead(sent);
     REQUIRE(two.ends[1]->wait(*received));
     REQUIRE(two.ends[0]->wait(*sent));
   }

@@ -40,8 +40,8 @@ TEST_CASE("shared_transport: what nobody expects yet holds up nothing, not even 
     if (world.rank() == 0) {
       for (int lane = 0; lane < groups; ++lane)
         for (int message = 0; message < 4; ++message) {
-          x.mut().data<std::int32_t>()[0] = 4 * lane + message;
-          lanes[static_cast<std::size_t>(lane)].send(dev, x, 1);
+          auto own = tensor_of<std::int32_t>(dev, {4 * lane + message});
+          lanes[static_cast<std::size_t>(lane)].send(dev, std::move(own), 1);
         }
       return;
     }
@@ -66,7 +66,7 @@ TEST_CASE("shared_transport: a collective that one rank comes late to holds up n
     if (world.rank() == 0) {
       event = progress.all_reduce(dev, large.mut());
       sleep_ms(50);
-      world.send(dev, x, 1);
+      world.send(dev, x.share(), 1);
     } else {
       world.recv(dev, x.mut(), 0);
       event = progress.all_reduce(dev, large.mut());

@@ -99,8 +99,8 @@ TEST_CASE("group: two of the same ranks do not mix") {
     const auto a = tensor_of<float>(dev, {1}), b = tensor_of<float>(dev, {2});
     auto x = tensor_of<float>(dev, {0});
     const int other = 1 - world.rank();
-    forward.send(dev, a, other);
-    backward.send(dev, b, other);
+    forward.send(dev, a.share(), other);
+    backward.send(dev, b.share(), other);
     backward.recv(dev, x.mut(), other);
     return x.to_host<float>(dev)[0];
   });

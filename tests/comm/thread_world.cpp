@@ -122,7 +122,8 @@ TEST_CASE("world: a rank that has finished is waited for in vain, which is seen 
   CHECK(contains(outcome(2, 15, recv, home), gone));
   CHECK(contains(outcome(2, 15, recv, home_later), gone));
   const auto fill = [](auto& world, auto& dev, auto& x) {
-    for (int message = 0; message <= world.send_capacity(); ++message) world.send(dev, x, 1);
+    for (int message = 0; message <= world.send_capacity(); ++message)
+      world.send(dev, x.share(), 1);
   };
   CHECK(contains(outcome(2, 15, fill, home), gone));
   CHECK(contains(outcome(2, 15, fill, home_later), gone));
@@ -137,8 +138,7 @@ TEST_CASE("world: what a rank has left behind can be received after it has finis
       auto x = tensor_of<std::int32_t>(dev, {0});
       std::int32_t sum = 0;
       for (std::int32_t message = 1; message <= 3; ++message) {
-        x.mut().data<std::int32_t>()[0] = message;
-        if (world.rank() == 1) world.send(dev, x, 0);
+        if (world.rank() == 1) world.send(dev, tensor_of<std::int32_t>(dev, {message}), 0);
         else world.recv(dev, x.mut(), 1), sum += x.view().data<std::int32_t>()[0];
         if (world.rank() == 0 && round % 2 == 0) sleep_ms(1);
       }

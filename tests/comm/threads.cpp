@@ -46,8 +46,7 @@ TEST_CASE("threads: a send waits when the edge is full, and not before") {
     auto x = tensor_of<std::int32_t>(dev, {0});
     if (world.rank() == 0) {
       for (int message = 0; message <= capacity; ++message) {
-        x.mut().data<std::int32_t>()[0] = message;  // a send has its own copy
-        world.send(dev, x, 1);
+        world.send(dev, tensor_of<std::int32_t>(dev, {message}), 1);
         ++sent;
       }
     } else {
@@ -65,6 +64,26 @@ TEST_CASE("threads: a send waits when the edge is full, and not before") {
   CHECK(sent == ThreadGroup::capacity + 1);
 }
 
+TEST_CASE("threads: what is sent cannot be written to before it has been received") {
+  std::atomic<bool> received = false;
+  const auto results = on_ranks(2, [&](Comm<Cpu>& world, Cpu& dev) {
+    auto x = tensor_of<float>(dev, {1, 2});
+    if (world.rank() == 1) {
+      while (!received) sleep_ms(1);
+      world.recv(dev, x.mut(), 0);
+      world.barrier();
+      return std::string();
+    }
+    world.send(dev, x.share(), 1);
+    const auto early = message_of([&] { (void)x.mut(); });
+    received = true;
+    world.barrier();
+    return concat(early, x.unique() ? "; then it is free" : "");
+  });
+  CHECK(contains(results[0], "a shared tensor of shape [2] is read-only"));
+  CHECK(contains(results[0], "; then it is free"));
+}
+
 TEST_CASE("threads: what one rank alone gets wrong") {
   auto comms = ThreadComm::world_of(2, 0);
   Cpu dev;
@@ -79,8 +98,8 @@ TEST_CASE("threads: what one rank alone gets wrong") {
   CHECK(contains(message_of([&] { world.all_to_all(dev, x, x.mut()); }), "in place"));
   CHECK(contains(message_of([&] { world.broadcast(dev, x.mut(), 2); }), "no rank 2"));
   CHECK(contains(message_of([&] { world.broadcast(dev, x.mut(), -1); }), "no rank -1"));
-  CHECK(contains(message_of([&] { world.send(dev, x, 0); }), "cannot send to rank 0"));
-  CHECK(contains(message_of([&] { world.send(dev, x, 2); }), "cannot send to rank 2"));
+  CHECK(contains(message_of([&] { world.send(dev, x.share(), 0); }), "cannot send to rank 0"));
+  CHECK(contains(message_of([&] { world.send(dev, x.share(), 2); }), "cannot send to rank 2"));
   CHECK(contains(message_of([&] { world.recv(dev, x.mut(), -1); }), "cannot receive from rank -1"));
   CHECK(contains(message_of([&] { (void)ThreadComm::world_of(0, 1); }), "at least 1 rank"));
   CHECK(contains(message_of([&] { (void)ThreadComm::world_of(1, -1); }), "time limit"));
@@ -91,7 +110,7 @@ TEST_CASE("threads: a message of another kind is refused, and is still there") {
   const auto messages = on_ranks(2, [](Comm<Cpu>& world, Cpu& dev) {
     auto x = tensor_of<float>(dev, {1, 2, 3});
     if (world.rank() == 0) {
-      world.send(dev, x, 1);
+      world.send(dev, x.share(), 1);
       return std::string();
     }
     auto shorter = tensor_of<float>(dev, {0, 0});

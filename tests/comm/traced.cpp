@@ -53,7 +53,7 @@ TEST_CASE("traced: every call has a span in the lane of its communicator, and a 
     part.all_gather(dev, x.view(), two.mut()).wait(dev);
     part.broadcast(dev, x.mut(), 1).wait(dev);
     part.all_to_all(dev, x.view(), two.mut().slice(0, 4)).wait(dev);
-    if (world.rank() == 0) world.send(dev, x.view(), 1);
+    if (world.rank() == 0) world.send(dev, x.share(), 1);
     else world.recv(dev, x.mut(), 0);
     world.barrier();
   });

@@ -70,7 +70,7 @@ TEST_CASE("nccl fake: a send beyond the capacity waits on the device, not on the
           if (world.rank() == 0) {
             for (int k = 0; k < messages; ++k) {
               auto x = on_gpu(dev, DType::i32, {k});
-              world.send(dev, x, 1);
+              world.send(dev, x.share(), 1);
             }
             sent = true;
             return;
@@ -171,7 +171,7 @@ TEST_CASE("nccl fake: who waits for a rank that does not come says where, after 
 
   const auto silent = end_of(2, 1, [](Comm<Cuda>& world, Cuda& dev) {
     auto x = on_gpu(dev, DType::f32, {1});
-    if (world.rank() == 0) world.send(dev, x, 1);
+    if (world.rank() == 0) world.send(dev, x.share(), 1);
     else sleep_ms(2500);
   });
   CHECK(contains(silent, "rank 0 waits in split at nccl_fake.cpp:"));
@@ -204,15 +204,15 @@ TEST_CASE(
     auto part = world.split(world.rank() == 1 ? 1 : 0, -world.rank());  // 2 and 0; 1
     world.all_reduce(dev, x.mut()).wait();
     part.barrier();
-    if (world.rank() == 0) world.send(dev, x, 2);
+    if (world.rank() == 0) world.send(dev, x.share(), 2);
     else if (world.rank() == 2) world.recv(dev, x.mut(), 0);
     else {
-      world.send(dev, x, 2);
+      world.send(dev, x.share(), 2);
       world.recv(dev, x.mut(), 2);
     }
     if (world.rank() == 2) {
       world.recv(dev, x.mut(), 1);
-      world.send(dev, x, 1);
+      world.send(dev, x.share(), 1);
     }
     dev.synchronize();
     world.barrier();

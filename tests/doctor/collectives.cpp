@@ -32,7 +32,9 @@ class Spoiling {
   Event<Cpu> all_to_all(Cpu& dev, ConstView<Cpu> in, View<Cpu> out, CallSite where) {
     return spoil(comm_.all_to_all(dev, in, out, where), out, "all_to_all");
   }
-  void send(Cpu& dev, ConstView<Cpu> x, int to, CallSite where) { comm_.send(dev, x, to, where); }
+  void send(Cpu& dev, Tensor<Cpu> x, int to, CallSite where) {
+    comm_.send(dev, std::move(x), to, where);
+  }
   void recv(Cpu& dev, View<Cpu> x, int from, CallSite where) {
     comm_.recv(dev, x, from, where);
     spoil({}, x, "send and recv");

@@ -21,7 +21,7 @@ void misbehave(const std::string& what, Comm<Cpu>& world, Cpu& dev) {
   if (what == "throw") fail("the disk is full");
   if (what == "throw_in_flight") {
     for (int to = 0; to < world.size(); ++to)
-      if (to != world.rank()) world.send(dev, big, to);
+      if (to != world.rank()) world.send(dev, big.share(), to);
     fail("the disk is full");
   }
   if (what == "stop") static_cast<void>(::raise(SIGSTOP));
@@ -38,7 +38,7 @@ void rounds(const std::string& what, int who, Comm<Cpu> world) {
     constexpr int odd = 20;
     if (round == odd && me == who) misbehave(what, world, dev);
     world.all_reduce(dev, x.mut());
-    world.send(dev, x, (me + 1) % n);
+    world.send(dev, clone(dev, x.view()), (me + 1) % n);
     world.recv(dev, x.mut(), (me + n - 1) % n);
     world.barrier();
   }

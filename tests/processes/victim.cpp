@@ -37,7 +37,7 @@ void rounds(const std::string& what, int who, Comm<Cpu> world) {
     if (round == odd && me == who) misbehave(what, world, dev);
     world.all_reduce(dev, x.mut());
     part.all_reduce(dev, x.mut());
-    world.send(dev, x, (me + 1) % n);
+    world.send(dev, clone(dev, x.view()), (me + 1) % n);
     world.recv(dev, x.mut(), (me + n - 1) % n);
     world.barrier();
   }

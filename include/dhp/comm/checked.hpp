@@ -4,7 +4,6 @@
 #pragma once
 
 #include <dhp/comm/comm.hpp>
-#include <dhp/tensor/tensor.hpp>
 
 #include <cstdint>
 #include <string>
@@ -50,9 +49,9 @@ class CheckedComm {
     agree(dev, concat("all_to_all of ", text(in), " to ", text(out)), where);
     return comm_.all_to_all(dev, in, out, where);
   }
-  void send(Dev& dev, ConstView<Dev> message, int to, CallSite where = CallSite::current()) {
+  void send(Dev& dev, Tensor<Dev> message, int to, CallSite where = CallSite::current()) {
     talk_.send(dev, written(dev, text(message), where), to, where);
-    comm_.send(dev, message, to, where);
+    comm_.send(dev, std::move(message), to, where);
   }
   void recv(Dev& dev, View<Dev> message, int from, CallSite where = CallSite::current()) {
     auto words = Tensor<Dev>::zeros(dev, DType::u8, Shape{width});

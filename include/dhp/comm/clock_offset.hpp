@@ -20,6 +20,7 @@ template <class Dev, class Now>
 [[nodiscard]] ClockOffset clock_offset(Dev& dev, Comm<Dev>& comm, Now now,
                                        CallSite where = CallSite::current()) {
   constexpr int trips = 8;
+  const auto asked = Tensor<Dev>::zeros(dev, DType::f64, Shape{1});
   auto message = Tensor<Dev>::zeros(dev, DType::f64, Shape{1});
   ClockOffset best;
   for (int rank = 1; rank < comm.size(); ++rank)
@@ -27,11 +28,11 @@ template <class Dev, class Now>
       if (comm.rank() == 0) {
         comm.recv(dev, message.mut(), rank, where);
         dev.synchronize();
-        const auto answer = Tensor<Dev>::from_host(dev, Shape{1}, std::vector<double>{now()});
-        comm.send(dev, answer.view(), rank, where);
+        auto answer = Tensor<Dev>::from_host(dev, Shape{1}, std::vector<double>{now()});
+        comm.send(dev, std::move(answer), rank, where);
       } else if (comm.rank() == rank) {
         const double start_s = now();
-        comm.send(dev, message.view(), 0, where);
+        comm.send(dev, asked.share(), 0, where);
         comm.recv(dev, message.mut(), 0, where);
         const double zero_s = message.template to_host<double>(dev)[0];
         const double end_s = now();

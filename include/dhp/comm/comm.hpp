@@ -48,8 +48,8 @@ class Comm {
                         CallSite where = CallSite::current()) {
     return model_->all_to_all(dev, in, out, where);
   }
-  void send(Dev& dev, ConstView<Dev> message, int to, CallSite where = CallSite::current()) {
-    model_->send(dev, message, to, where);
+  void send(Dev& dev, Tensor<Dev> message, int to, CallSite where = CallSite::current()) {
+    model_->send(dev, std::move(message), to, where);
   }
   void recv(Dev& dev, View<Dev> message, int from, CallSite where = CallSite::current()) {
     model_->recv(dev, message, from, where);
@@ -73,7 +73,7 @@ class Comm {
     virtual Event<Dev> all_gather(Dev&, ConstView<Dev>, View<Dev>, CallSite) = 0;
     virtual Event<Dev> broadcast(Dev&, View<Dev>, int, CallSite) = 0;
     virtual Event<Dev> all_to_all(Dev&, ConstView<Dev>, View<Dev>, CallSite) = 0;
-    virtual void send(Dev&, ConstView<Dev>, int, CallSite) = 0;
+    virtual void send(Dev&, Tensor<Dev>, int, CallSite) = 0;
     virtual void recv(Dev&, View<Dev>, int, CallSite) = 0;
     virtual void barrier(CallSite) = 0;
     virtual Comm split(int, int, CallSite) = 0;
@@ -101,8 +101,8 @@ class Comm {
     Event<Dev> all_to_all(Dev& dev, ConstView<Dev> in, View<Dev> out, CallSite where) override {
       return comm.all_to_all(dev, in, out, where);
     }
-    void send(Dev& dev, ConstView<Dev> message, int to, CallSite where) override {
-      comm.send(dev, message, to, where);
+    void send(Dev& dev, Tensor<Dev> message, int to, CallSite where) override {
+      comm.send(dev, std::move(message), to, where);
     }
     void recv(Dev& dev, View<Dev> message, int from, CallSite where) override {
       comm.recv(dev, message, from, where);

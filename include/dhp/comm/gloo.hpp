@@ -1,7 +1,6 @@
 // Gloo, a library of communication over TCP between processes on CPUs: as a transport for PeerComm.
 #pragma once
 
-#include <dhp/comm/copying_transport.hpp>
 #include <dhp/comm/gloo_store.hpp>
 #include <dhp/comm/no_pipe_signal.hpp>
 #include <dhp/comm/own_address.hpp>
@@ -26,7 +25,7 @@ struct GlooOptions {
   std::string interface {};
 };
 
-class GlooTransport final : public CopyingTransport {
+class GlooTransport final : public PeerTransport {
  public:
   /// Collective over the ranks of the world; connects every two of them. Throws Error where that fails.
   GlooTransport(ProcessWorld& world, const GlooOptions& options)

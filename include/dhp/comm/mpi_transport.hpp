@@ -2,8 +2,8 @@
 // ended: MPI moves messages only while it is called. Needs MPI.
 #pragma once
 
-#include <dhp/comm/copying_transport.hpp>
 #include <dhp/comm/mpi_messages.hpp>
+#include <dhp/comm/peer_transport.hpp>
 
 #include <mpi.h>
 
@@ -14,7 +14,7 @@
 
 namespace dhp {
 
-class MpiTransport final : public CopyingTransport {
+class MpiTransport final : public PeerTransport {
  public:
   /// Collective over the ranks of the communicator.
   explicit MpiTransport(std::shared_ptr<MpiDuplicate> comm,

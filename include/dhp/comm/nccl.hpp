@@ -105,11 +105,10 @@ class NcclComm {
     return issue(dev, {"all_to_all", where, in.count(), in.dtype()}, call);
   }
 
-  /// The message is copied, and may be changed or freed at once.
-  void send(Cuda& dev, ConstView<Cuda> message, int to, CallSite where = CallSite::current()) {
+  void send(Cuda& dev, Tensor<Cuda> message, int to, CallSite where = CallSite::current()) {
     check(to >= 0 && to < size() && to != rank(), "send: rank ", rank(), " of ", size(),
           " cannot send to rank ", to);
-    messages(where).send(dev, message, to, where);
+    messages(where).send(dev, std::move(message), to, where);
   }
   /// The device waits, not the host.
   void recv(Cuda& dev, View<Cuda> message, int from, CallSite where = CallSite::current()) {

@@ -1,6 +1,6 @@
-// NcclMessages: sends and receives of a group over NCCL. NCCL's own send waits, on its stream, for the
-// receive; ours copies the message first, so that the device goes on at once and the tensor may be freed:
-// up to message_capacity messages to one rank wait to be received, then the device waits.
+// NcclMessages: sends and receives of a group over NCCL. NCCL's own send waits, on its stream, for the receive; the
+// device goes on meanwhile, and the tensor is kept: up to message_capacity messages to one rank wait to be
+// received, then the device waits.
 #pragma once
 
 #include <dhp/comm/message_lanes.hpp>
@@ -22,23 +22,20 @@ class NcclMessages {
       lanes_.push_back(group.split(0, group.place().rank, ctas, where));
   }
 
-  void send(Cuda& dev, ConstView<Cuda> message, int to, CallSite where) {
+  void send(Cuda& dev, Tensor<Cuda> message, int to, CallSite where) {
     auto& edge = edges_[to];
     auto& slot = edge.slots[edge.sent++ % message_capacity];
-    slot.received.before(dev.stream());
-    if (slot.bytes < message.size_bytes()) {
-      slot.memory = dev.allocate(message.size_bytes());
-      slot.bytes = message.size_bytes();
-    }
-    dev.copy(slot.memory.get(), message.bytes(), message.size_bytes());
-    const std::byte* const copy = slot.memory.get();
-    const auto count = static_cast<std::size_t>(message.count());
-    const auto type = nccl_type(message.dtype());
+    slot.received.before(
+        dev.stream());  // before what it holds is freed, in the order of that stream
+    slot.message = std::move(message);
+    const auto sent = slot.message.view();
     auto& lane = this->lane(lane_of(place().rank, to, place().size));
-    slot.received = lane.issue(dev, {"send", where, message.count(), message.dtype(), "", to},
-                               [&](ncclComm_t comm, cudaStream_t stream) {
-                                 return ncclSend(copy, count, type, to, comm, stream);
-                               });
+    slot.received =
+        lane.issue(dev, {"send", where, sent.count(), sent.dtype(), "", to},
+                   [&](ncclComm_t comm, cudaStream_t stream) {
+                     return ncclSend(sent.bytes(), static_cast<std::size_t>(sent.count()),
+                                     nccl_type(sent.dtype()), to, comm, stream);
+                   });
   }
   void recv(Cuda& dev, View<Cuda> message, int from, CallSite where) {
     const auto count = static_cast<std::size_t>(message.count());
@@ -53,8 +50,7 @@ class NcclMessages {
 
  private:
   struct Slot {
-    std::shared_ptr<std::byte> memory;
-    std::size_t bytes = 0;
+    Tensor<Cuda> message;
     CudaEvent received;
   };
   struct Edge {

@@ -86,10 +86,10 @@ class PeerGroup {
         return group_->transport_->send(data, bytes, peer, tag_ + phase_bit(phase));
       });
     }
-    /// Of bytes that may change as soon as it has returned.
-    [[nodiscard]] Handle send_copied(const std::byte* data, std::size_t bytes, int to) {
+    /// Of bytes that nobody waits for soon.
+    [[nodiscard]] Handle send_ahead(const std::byte* data, std::size_t bytes, int to) {
       return guarded(
-          to, [&](int peer) { return group_->transport_->send_copied(data, bytes, peer, tag_); });
+          to, [&](int peer) { return group_->transport_->send_ahead(data, bytes, peer, tag_); });
     }
     [[nodiscard]] Handle receive(std::byte* data, std::size_t bytes, int from, int phase = 0) {
       return guarded(from, [&](int peer) {

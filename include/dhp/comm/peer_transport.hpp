@@ -35,15 +35,17 @@ class PeerTransport {
   virtual ~PeerTransport() = default;
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
-  /// None of the three blocks. Transfers between two ranks with the same tag meet in the order in which both began them;
-  /// any number with different tags may be under way. Several threads may call. They throw PeerLost.
+  /// Neither blocks. Transfers between two ranks with the same tag meet in the order in which both began them; any
+  /// number with different tags may be under way. Several threads may call. They throw PeerLost.
   [[nodiscard]] virtual Handle send(const std::byte* data, std::size_t bytes, int to,
                                     std::uint64_t tag) = 0;
-  /// As send(), of bytes that may change as soon as this has returned.
-  [[nodiscard]] virtual Handle send_copied(const std::byte* data, std::size_t bytes, int to,
-                                           std::uint64_t tag) = 0;
   [[nodiscard]] virtual Handle receive(std::byte* data, std::size_t bytes, int from,
                                        std::uint64_t tag) = 0;
+  /// As send(), of bytes that nobody waits for soon: what moves them only in its own calls moves all of them now.
+  [[nodiscard]] virtual Handle send_ahead(const std::byte* data, std::size_t bytes, int to,
+                                          std::uint64_t tag) {
+    return send(data, bytes, to, tag);
+  }
   /// Ends every wait, now and later. By any thread.
   virtual void end() noexcept = 0;
   /// What carries the bytes to another rank, for people: "Gloo, TCP over eth0".

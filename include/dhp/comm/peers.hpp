@@ -92,8 +92,7 @@ class PeerComm {
     return {};
   }
 
-  /// The message is copied.
-  void send(Cpu&, ConstView<Cpu> message, int to, CallSite where = CallSite::current()) {
+  void send(Cpu&, Tensor<Cpu> message, int to, CallSite where = CallSite::current()) {
     check(to >= 0 && to < size() && to != rank(), "send: rank ", rank(), " of ", size(),
           " cannot send to rank ", to);
     auto& edge = state_->edge(to);
@@ -102,19 +101,16 @@ class PeerComm {
       edge.sent.front().wait(to);
       edge.sent.pop_front();
     }
-    edge.sent.emplace_back(group().message(true, to, text(message), message.size_bytes(), where),
-                           message, to);
+    auto call = group().message(true, to, text(message), message.size_bytes(), where);
+    edge.sent.emplace_back(std::move(call), std::move(message), to);
   }
   void recv(Cpu&, View<Cpu> message, int from, CallSite where = CallSite::current()) {
     check(from >= 0 && from < size() && from != rank(), "recv: rank ", rank(), " of ", size(),
           " cannot receive from rank ", from);
     const Turn turn(state_->edge(from).receiving, "recv", where);
     auto call = group().message(false, from, text(message), message.size_bytes(), where);
-    std::vector<PeerTransport::Handle> transfers;
-    for_pieces(message.size_bytes(), [&](std::size_t first, std::size_t bytes) {
-      transfers.push_back(call.receive(message.bytes() + first, bytes, from));
-    });
-    for (auto& transfer : transfers) call.wait(transfer, from);
+    auto transfer = call.receive(message.bytes(), message.size_bytes(), from);
+    call.wait(transfer, from);
   }
   void barrier(CallSite where = CallSite::current()) {
     auto call = group().collective("barrier", "barrier", 0, where);
@@ -163,31 +159,19 @@ class PeerComm {
  private:
   static constexpr int capacity = 4;  // messages to one rank that nobody has received yet
 
-  /// action(first, bytes) for each piece of a message: one is under way while the next one is copied.
-  template <class Action>
-  static void for_pieces(std::size_t bytes, Action action) {
-    constexpr std::size_t most = 1 << 20;
-    for (std::size_t first = 0;; first += most) {
-      action(first, std::min(most, bytes - first));
-      if (bytes - first <= most) return;
-    }
-  }
-
   /// A message that has been sent and not yet been received.
   class Sent {
    public:
-    Sent(PeerGroup::Call call, ConstView<Cpu> message, int to) : call_(std::move(call)) {
-      for_pieces(message.size_bytes(), [&](std::size_t first, std::size_t bytes) {
-        transfers_.push_back(call_.send_copied(message.bytes() + first, bytes, to));
-      });
+    Sent(PeerGroup::Call call, Tensor<Cpu> message, int to)
+        : message_(std::move(message)), call_(std::move(call)) {
+      transfer_ = call_.send_ahead(message_.view().bytes(), message_.size_bytes(), to);
     }
-    void wait(int to) {
-      for (auto& transfer : transfers_) call_.wait(transfer, to);
-    }
+    void wait(int to) { call_.wait(transfer_, to); }
 
    private:
+    Tensor<Cpu> message_;
     PeerGroup::Call call_;
-    std::vector<PeerTransport::Handle> transfers_;
+    PeerTransport::Handle transfer_;  // goes before the message
   };
 
   /// With one other rank.

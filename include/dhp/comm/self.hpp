@@ -35,7 +35,7 @@ class SelfComm {
                         CallSite = CallSite::current()) {
     return copy(dev, in, out);
   }
-  void send(Dev&, ConstView<Dev>, int to, CallSite = CallSite::current()) {
+  void send(Dev&, Tensor<Dev>, int to, CallSite = CallSite::current()) {
     fail("a group of one has nobody to send to, rank ", to, " was asked for");
   }
   void recv(Dev&, View<Dev>, int from, CallSite = CallSite::current()) {

@@ -54,7 +54,7 @@ class SharedMessages {
   /// Any thread may call these. Neither waits.
   void send(const Shared& message) { send(message, options_.window_bytes); }
   /// All of it is copied when this has returned.
-  void send_copied(const Shared& message) { send(message, unlimited); }
+  void send_ahead(const Shared& message) { send(message, unlimited); }
   void receive(const Shared& message) {
     const std::lock_guard lock(mutex_);
     const auto at = key_of(*message);

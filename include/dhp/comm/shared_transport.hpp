@@ -31,10 +31,10 @@ class SharedTransport final : public PeerTransport {
     messages_->send(message);
     return std::make_unique<UnderWay>(messages_, std::move(message));
   }
-  [[nodiscard]] Handle send_copied(const std::byte* data, std::size_t bytes, int to,
-                                   std::uint64_t tag) override {
+  [[nodiscard]] Handle send_ahead(const std::byte* data, std::size_t bytes, int to,
+                                  std::uint64_t tag) override {
     auto message = made(data, bytes, to, tag);
-    messages_->send_copied(message);
+    messages_->send_ahead(message);
     return std::make_unique<UnderWay>(messages_, std::move(message));
   }
   [[nodiscard]] Handle receive(std::byte* data, std::size_t bytes, int from,
@@ -171,9 +171,9 @@ class JoinedTransport final : public PeerTransport {
                             std::uint64_t tag) override {
     return towards(to).send(data, bytes, to, tag);
   }
-  [[nodiscard]] Handle send_copied(const std::byte* data, std::size_t bytes, int to,
-                                   std::uint64_t tag) override {
-    return towards(to).send_copied(data, bytes, to, tag);
+  [[nodiscard]] Handle send_ahead(const std::byte* data, std::size_t bytes, int to,
+                                  std::uint64_t tag) override {
+    return towards(to).send_ahead(data, bytes, to, tag);
   }
   [[nodiscard]] Handle receive(std::byte* data, std::size_t bytes, int from,
                                std::uint64_t tag) override {

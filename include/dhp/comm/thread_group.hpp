@@ -5,6 +5,7 @@
 #include <dhp/comm/thread_world.hpp>
 #include <dhp/comm/turn.hpp>
 #include <dhp/device/cpu.hpp>
+#include <dhp/tensor/tensor.hpp>
 
 #include <algorithm>
 #include <array>
@@ -80,9 +81,8 @@ class ThreadGroup {
 
   static constexpr int capacity = 4;  ///< messages between two ranks that nobody has received yet
   struct Message {
-    DType dtype = DType::f32;
+    Tensor<Cpu> tensor;
     CallSite where{};
-    std::vector<std::byte> bytes;  // kept for the next message
   };
   /// The messages from one rank to another. One thread sends, one receives: the ring needs no lock.
   struct Edge {

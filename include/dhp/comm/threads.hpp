@@ -50,7 +50,7 @@ class ThreadComm {
   Event<Cpu> broadcast(Cpu& dev, View<Cpu> buffer, int root, CallSite where = CallSite::current());
   Event<Cpu> all_to_all(Cpu& dev, ConstView<Cpu> in, View<Cpu> out,
                         CallSite where = CallSite::current());
-  void send(Cpu& dev, ConstView<Cpu> message, int to, CallSite where = CallSite::current());
+  void send(Cpu& dev, Tensor<Cpu> message, int to, CallSite where = CallSite::current());
   void recv(Cpu& dev, View<Cpu> message, int from, CallSite where = CallSite::current());
   void barrier(CallSite where = CallSite::current());
   [[nodiscard]] ThreadComm split(int color, int key, CallSite where = CallSite::current());
@@ -250,16 +250,15 @@ void ThreadComm::wait_for_edge(ThreadGroup::Edge& edge, const char* operation, i
   world_->check_alive();
 }
 
-inline void ThreadComm::send(Cpu&, ConstView<Cpu> message, int to, CallSite where) {
+inline void ThreadComm::send(Cpu&, Tensor<Cpu> message, int to, CallSite where) {
   check(to >= 0 && to < size() && to != rank_, "send: rank ", rank_, " of ", size(),
         " cannot send to rank ", to);
   auto& edge = group_->edge(rank_, to);
   const Turn turn(edge.sending, "send", where);
   wait_for_edge(edge, "send", to, where, [&] { return !edge.full(); });
   auto& slot = edge.ring[edge.sent % ThreadGroup::capacity];
-  slot.dtype = message.dtype();
+  slot.tensor = std::move(message);
   slot.where = where;
-  slot.bytes.assign(message.bytes(), message.bytes() + message.size_bytes());
   ++edge.sent;
   edge.signal.change();
 }
@@ -270,14 +269,16 @@ inline void ThreadComm::recv(Cpu&, View<Cpu> message, int from, CallSite where) 
   auto& edge = group_->edge(from, rank_);
   const Turn turn(edge.receiving, "recv", where);
   wait_for_edge(edge, "recv", from, where, [&] { return !edge.none(); });
-  const auto& slot = edge.ring[edge.received % ThreadGroup::capacity];
-  if (slot.dtype != message.dtype() || slot.bytes.size() != message.size_bytes())
-    throw Error(concat("recv at ", to_text(where), ": rank ", group_->world_rank(rank_),
-                       " expects ", message.count(), " ", message.dtype(), ", rank ",
-                       group_->world_rank(from), " sent ", slot.bytes.size() / size_of(slot.dtype),
-                       " ", slot.dtype, " at ", to_text(slot.where)),
-                where);
-  detail::copy_block(message.bytes(), slot.bytes.data(), slot.bytes.size());
+  auto& slot = edge.ring[edge.received % ThreadGroup::capacity];
+  const auto& sent = slot.tensor;
+  if (sent.dtype() != message.dtype() || sent.count() != message.count())
+    throw Error(
+        concat("recv at ", to_text(where), ": rank ", group_->world_rank(rank_), " expects ",
+               message.count(), " ", message.dtype(), ", rank ", group_->world_rank(from), " sent ",
+               sent.count(), " ", sent.dtype(), " at ", to_text(slot.where)),
+        where);
+  detail::copy_block(message.bytes(), sent.view().bytes(), sent.size_bytes());
+  slot.tensor = {};
   ++edge.received;
   edge.signal.change();
 }

@@ -88,14 +88,14 @@ void collect_text(Dev& dev, Comm<Dev>& comm, const std::string& text, Take take)
         take(std::string(found.begin(), found.begin() + count));
       }
     } else if (comm.rank() == rank) {
-      const auto total = Tensor<Dev>::from_host(dev, Shape{1}, std::vector<std::int64_t>{own});
-      comm.send(dev, total.view(), 0);
+      auto total = Tensor<Dev>::from_host(dev, Shape{1}, std::vector<std::int64_t>{own});
+      comm.send(dev, std::move(total), 0);
       for (std::int64_t done = 0; done < own; done += piece) {
         const auto count = std::min(piece, own - done);
         const auto first = text.begin() + done;
-        const auto part = Tensor<Dev>::from_host(dev, Shape{count},
-                                                 std::vector<std::uint8_t>(first, first + count));
-        comm.send(dev, part.view(), 0);
+        auto part = Tensor<Dev>::from_host(dev, Shape{count},
+                                           std::vector<std::uint8_t>(first, first + count));
+        comm.send(dev, std::move(part), 0);
       }
     }
   }

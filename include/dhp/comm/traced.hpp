@@ -96,9 +96,9 @@ class TracedComm {
     return collective(dev, "all_to_all", in, where,
                       [&] { return comm_.all_to_all(dev, in, out, where); });
   }
-  void send(Dev& dev, ConstView<Dev> message, int to, CallSite where = CallSite::current()) {
+  void send(Dev& dev, Tensor<Dev> message, int to, CallSite where = CallSite::current()) {
     auto span = begin(dev, "send", message.size_bytes(), where);
-    comm_.send(dev, message, to, where);
+    comm_.send(dev, std::move(message), to, where);
     end(dev, std::move(span));
   }
   void recv(Dev& dev, View<Dev> message, int from, CallSite where = CallSite::current()) {

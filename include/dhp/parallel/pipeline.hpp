@@ -233,7 +233,7 @@ class PipelineParallel {
     } else if (stages_ == 1) {
       run.forwarded.emplace(std::pair{part + 1, action.micro_batch}, std::move(x));
     } else {
-      forward_.send(dev, x.view(), (stage_ + 1) % stages_);
+      forward_.send(dev, std::move(x), (stage_ + 1) % stages_);
     }
   }
 
@@ -261,7 +261,7 @@ class PipelineParallel {
     check(flight.tape.empty(), "a layer pushed more on the tape than its backward popped");
     if (part == 0) return;
     if (stages_ == 1) run.returned.emplace(std::pair{part - 1, action.micro_batch}, std::move(dy));
-    else backward_.send(dev, dy.view(), (stage_ + stages_ - 1) % stages_);
+    else backward_.send(dev, std::move(dy), (stage_ + stages_ - 1) % stages_);
   }
 
   template <class Ready>

@@ -251,13 +251,12 @@ class Checkpoint {
     send_values(dev, std::vector<std::uint8_t>(text.begin(), text.end()));
     for (const auto& parameter : store_.parameters())
       if (parameter->owned && wanted(parameter->spec))
-        mesh_.world().send(dev, view_of(*parameter), 0);
+        mesh_.world().send(dev, clone(dev, ConstView<Dev>(view_of(*parameter))), 0);
   }
   template <class T>
   void send_values(Dev& dev, const std::vector<T>& values) {
-    const auto message =
-        Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values);
-    mesh_.world().send(dev, message.view(), 0);
+    auto message = Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values);
+    mesh_.world().send(dev, std::move(message), 0);
   }
   [[nodiscard]] std::vector<Entry> receive_list(Dev& dev, int from) {
     Tensor<Dev> length(dev, DType::i64, {1});
