@@ -59,6 +59,40 @@ TEST_CASE("linear: the gradient of the bias waits with that of the weight") {
   }
 }
 
+TEST_CASE("linear: the gradient of the input goes onto beta times what is there") {
+  Cpu dev;
+  Build<Cpu> build;
+  build.compute = DType::f64;
+  Linear<Cpu> layer(build, "l", {.in = 5, .out = 3});
+  ParameterList<Cpu> parameters;
+  layer.parameters(parameters);
+  ParameterStore<Cpu> store(dev, parameters, {.compute = DType::f64, .seed = 4});
+  const auto back = [&](auto body) {
+    store.zero_gradients(dev);
+    Tape<Cpu> tape({});
+    static_cast<void>(layer.forward(dev, random_tensor<double>(dev, {2, 4, 5}, 1), tape));
+    auto dx = body(random_tensor<double>(dev, {2, 4, 3}, 2), tape);
+    CHECK(tape.empty());
+    return widened(dx);
+  };
+  const auto plain = back(
+      [&](Tensor<Cpu> dy, Tape<Cpu>& tape) { return layer.backward(dev, std::move(dy), tape); });
+  const auto weight = widened(clone(dev, ConstView<Cpu>(layer.weight()->gradient)));
+  const auto bias = widened(clone(dev, ConstView<Cpu>(layer.bias()->gradient)));
+  for (const double beta : {0.0, 1.0, 0.5}) {
+    const auto onto = back([&](Tensor<Cpu> dy, Tape<Cpu>& tape) {
+      auto dx = random_tensor<double>(dev, {2, 4, 5}, 3);
+      layer.backward_onto(dev, std::move(dy), dx.mut(), beta, tape);
+      return dx;
+    });
+    const auto there = widened(random_tensor<double>(dev, {2, 4, 5}, 3));
+    for (std::size_t at = 0; at < onto.size(); ++at)
+      CHECK(std::abs(onto[at] - (plain[at] + beta * there[at])) < 1e-12);
+    CHECK(widened(clone(dev, ConstView<Cpu>(layer.weight()->gradient))) == weight);
+    CHECK(widened(clone(dev, ConstView<Cpu>(layer.bias()->gradient))) == bias);
+  }
+}
+
 TEST_CASE("linear: gradients of micro-batches add up, and are the sums that they should be") {
   Cpu dev;
   const auto found = gradients(false, false, false);

@@ -59,8 +59,13 @@ class Linear {
     return backward(dev, std::move(dy), bias_, tape);
   }
 
-  // Halves of that, for layers in which a neighbour's gradient falls out of this one's, or this one's out of a
-  // neighbour's. Like backward, each pops what forward pushed.
+  // The same in parts, for layers that are made of several; like backward, each pops what forward pushed.
+
+  /// dx = beta dx + the gradient of x: where several layers read the same x.
+  void backward_onto(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Tape<Dev>& tape) {
+    gemm(dev, as_matrix(dy.view()), weight_->value, as_matrix(dx), {.beta = beta});
+    weight_gradient(dev, tape.pop(), std::move(dy), bias_, tape);
+  }
 
   /// Where something else adds the bias's gradient.
   Tensor<Dev> backward_without_bias(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
