@@ -2,7 +2,9 @@
 // (cublas_epilogue.hpp).
 #pragma once
 
-#include <dhp/cuda/block.hpp>
+#include <dhp/cuda/activation.hpp>
+#include <dhp/cuda/plain_gemm.hpp>
+#include <dhp/cuda/reduce.hpp>
 #include <dhp/ops/linear.hpp>
 
 namespace dhp {

@@ -15,8 +15,8 @@ struct FeedForwardOptions {
 };
 
 /// x and y [.., columns]; weights "first.weight" [inner, columns], "first.bias" [inner], "second.weight"
-/// [columns, inner] by the names given. Under the tensor axis this rank has its part of `inner`, and y and the gradient of x
-/// are its summands.
+/// [columns, inner] by the names given. Under the tensor axis this rank has its part of `inner`; y and the gradient
+/// of x are its summands.
 template <class Dev>
 class FeedForward {
  public:
