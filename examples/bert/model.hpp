@@ -127,13 +127,9 @@ template <class Dev>
                                                             const std::string& name,
                                                             const BertConfig& config) {
   dhp::Sequential<Dev> body;
-  body.add("intermediate",
-           dhp::column_parallel_linear(build, name + ".intermediate.dense",
-                                       {.in = config.hidden, .out = config.intermediate()}));
-  body.add("gelu", dhp::gelu<Dev>());
-  body.add("output",
-           dhp::RowParallelLinear<Dev>(build, name + ".output.dense",
-                                       {.in = config.intermediate(), .out = config.hidden}));
+  body.add("pair",
+           dhp::parallel_feed_forward(build, name + ".intermediate.dense", name + ".output.dense",
+                                      {.columns = config.hidden, .inner = config.intermediate()}));
   return {build,
           name + ".output.LayerNorm",
           std::move(body),

@@ -12,6 +12,7 @@
 #include <dhp/cpu/fold.hpp>
 #include <dhp/cpu/gemm.hpp>
 #include <dhp/cpu/layer_norm.hpp>
+#include <dhp/cpu/linear.hpp>
 #include <dhp/cpu/optimizer.hpp>
 #include <dhp/cpu/pool.hpp>
 #include <dhp/cpu/reduce.hpp>

@@ -2,6 +2,7 @@
 // with --expt-relaxed-constexpr.
 #pragma once
 
+#include <dhp/cuda/cublas_epilogue.hpp>
 #include <dhp/cuda/cublas_gemm.hpp>
 #include <dhp/cuda/cudnn_attention.hpp>
 #include <dhp/cuda/cudnn_batch_norm.hpp>

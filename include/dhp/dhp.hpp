@@ -12,6 +12,7 @@
 #include <dhp/nn/cross_entropy.hpp>
 #include <dhp/nn/dropout.hpp>
 #include <dhp/nn/embedding.hpp>
+#include <dhp/nn/feed_forward.hpp>
 #include <dhp/nn/layer_norm.hpp>
 #include <dhp/nn/linear.hpp>
 #include <dhp/nn/mean_squared_error.hpp>

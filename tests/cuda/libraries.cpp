@@ -1,6 +1,7 @@
 // What can be known of cuBLASLt's and cuDNN's side without a GPU: operands, descriptors, keys, the file of choices, and
 // which graphs cuDNN has kernels for on an H200, by its description.
-#include <dhp/cuda/cublas_plan.hpp>
+#include <dhp/cpu/elementwise.hpp>
+#include <dhp/cuda/cublas_epilogue.hpp>
 #include <dhp/cuda/cudnn_attention.hpp>
 #include <dhp/cuda/cudnn_batch_norm.hpp>
 #include <dhp/cuda/cudnn_conv2d.hpp>
@@ -114,6 +115,82 @@ TEST_CASE("descriptors of cuBLASLt say what the call says") {
                                                   &rows, sizeof rows, &size),
                  "cublasLtMatrixLayoutGetAttribute");
     CHECK(rows == 6);  // a is stored [10, 6] by rows
+  }
+}
+
+TEST_CASE("fused products of linear layers say what each pointer is") {
+  const std::int64_t rows = 24, in = 16, out = 40;
+  std::byte memory[8];
+  const auto view = [&](int at, DType type, const Shape& shape) {
+    return View<Cuda>(memory + at, type, shape);
+  };
+  // Columns of the column-major c are rows here.
+  const auto check_call = [&](const CublasCall& call, cublasLtEpilogue_t epilogue, int left,
+                              int right, int c, int bias, std::byte* aux, std::int64_t m,
+                              std::int64_t n, std::int64_t k) {
+    CHECK(call.epilogue == epilogue);
+    CHECK(call.left == memory + left);
+    CHECK(call.right == memory + right);
+    CHECK(call.c == memory + c);
+    CHECK(call.bias == memory + bias);
+    CHECK(call.aux == aux);
+    const auto& p = call.product;
+    CHECK(p.c == ColumnMajorProduct::Matrix{n, m});
+    CHECK((p.transpose_left ? p.left.rows : p.left.columns) == k);
+    CHECK((p.transpose_right ? p.right.columns : p.right.rows) == k);
+    const CublasProduct product(call);
+    std::int64_t stride = 0;
+    std::size_t size = 0;
+    check_cublas(cublasLtMatmulDescGetAttribute(product.how(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                                                &stride, sizeof stride, &size),
+                 "cublasLtMatmulDescGetAttribute");
+    CHECK(stride == (aux == nullptr ? 0 : n));
+  };
+  for (const auto type : {DType::bf16, DType::f16}) {
+    const auto x = view(0, type, {rows, in}), w = view(1, type, {out, in});
+    const auto bias = view(2, type, {out}), y = view(3, type, {rows, out});
+    const auto before = view(4, type, {rows, out});
+    const LinearGelu<Cuda> forward{x, w, bias, y, before};
+    CHECK(forward.fits());
+    check_call(forward.call(), CUBLASLT_EPILOGUE_GELU_AUX_BIAS, 1, 0, 3, 2, memory + 4, rows, out,
+               in);
+    CHECK(forward.call().bias_type == type);
+    const auto odd = view(3, type, {rows, out - 1});
+    CHECK_FALSE(LinearGelu<Cuda>{x, w, bias, odd, odd}.fits());
+    CHECK_FALSE(LinearGelu<Cuda>{x, w, view(2, DType::f32, {out}), y, before}.fits());
+
+    const auto dy = view(0, type, {rows, out}), dbefore = view(5, type, {rows, in});
+    const auto input = view(6, type, {rows, in}), sums = view(7, type, {in});
+    const LinearGeluGradient<Cuda> backward{dy, w, input, dbefore, sums};
+    CHECK(backward.fits());
+    check_call(backward.call(), CUBLASLT_EPILOGUE_DGELU_BGRAD, 1, 0, 5, 7, memory + 6, rows, in,
+               out);
+    CHECK(backward.call().bias_type == type);
+    CHECK_FALSE(LinearGeluGradient<Cuda>{dy, w, input, dbefore, view(7, DType::f32, {in})}.fits());
+
+    const auto dw = view(2, DType::f32, {out, in}), dbias = view(3, DType::f32, {out});
+    const WeightAndBiasGradient<Cuda> gradients{dy, view(1, type, {rows, in}), dw, dbias, 1};
+    CHECK(gradients.fits());
+    check_call(gradients.call(), CUBLASLT_EPILOGUE_BGRADB, 1, 0, 2, 3, nullptr, out, in, rows);
+    CHECK(gradients.call().bias_type == DType::f32);
+    CHECK(gradients.call().beta == 1);
+  }
+  // GELU with tanh is not for f32.
+  const auto square = view(0, DType::f32, {8, 8}), vector = view(1, DType::f32, {8});
+  CHECK_FALSE(LinearGelu<Cuda>{square, square, vector, square, square}.fits());
+  CHECK_FALSE(LinearGeluGradient<Cuda>{square, square, square, square, vector}.fits());
+}
+
+TEST_CASE("sums that a library has written are added to beta times what is there") {
+  Cpu cpu;
+  const auto fresh = random_tensor<bf16>(cpu, {5}, 1);
+  for (const double beta : {0.0, 1.0, 0.5}) {
+    auto to = random_tensor<float>(cpu, {5}, 2);
+    auto expected = widened(to);
+    for (std::size_t at = 0; at < 5; ++at) expected[at] = beta * expected[at] + widened(fresh)[at];
+    if (beta == 0) fill(cpu, to.mut(), NAN);  // is not read
+    add_fresh<Cpu>(cpu, fresh.view(), beta, to.mut());
+    CHECK(distance(widened(to), expected) < 1e-6);
   }
 }
 

@@ -43,6 +43,14 @@ TEST_CASE("gradients: column- and row-parallel linear and bias in a group of one
   bench.check(Bias<Cpu>(bench.build, "c", 4), bench.rows(4));
 }
 
+TEST_CASE("gradients: a feed-forward pair, bare and with its second bias, recomputed") {
+  Bench bench;
+  const FeedForwardOptions options{.columns = 4, .inner = 7};
+  bench.check(FeedForward<Cpu>(bench.build, "a", "b", options), bench.rows(4));
+  bench.check(parallel_feed_forward(bench.build, "c", "d", options), bench.rows(4));
+  bench.check(recompute<Cpu>(FeedForward<Cpu>(bench.build, "e", "f", options)), bench.rows(4));
+}
+
 TEST_CASE("gradients: activations") {
   Bench bench;
   for (const auto kind : {Activation::relu, Activation::gelu, Activation::tanh})

@@ -126,6 +126,12 @@ TEST_CASE("column-parallel, activation, row-parallel") {
   });
 }
 
+TEST_CASE("a feed-forward pair") {
+  check_split({.in = {6, 5}}, [](Build<Cpu>& build) {
+    return parallel_feed_forward(build, "first", "second", {.columns = 5, .inner = 11});
+  });
+}
+
 TEST_CASE("vocabulary-parallel embedding") {
   check_split({}, [](Build<Cpu>& build) {
     return vocabulary_parallel_embedding(build, "e", {.entries = 7, .columns = 4, .ids = "ids"});

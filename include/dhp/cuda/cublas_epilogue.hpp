@@ -1,11 +1,13 @@
 // Matrix products that do more before they store: GELU with what its gradient needs, the gradient of GELU with the
 // gradient of the bias before it, the gradient of a bias beside that of the weights. Each saves a pass over
-// the activations, and is for layers that ask first: every function returns false, having written nothing, where
-// cuBLASLt cannot; ..._supported tells without running. cuBLASLt's GELU is the form with tanh (Hendrycks & Gimpel
-// 2016, section 2), up to 5e-4 from the exact one of ops/activation.hpp.
+// the activations. This is what ops/linear.hpp asks for on Cuda: functions return false, having written nothing, where
+// cuBLASLt cannot; ..._supported tells without running. cuBLASLt's GELU is the form with tanh, so f32 keeps to the
+// pieces. A device that is deterministic uses these as it uses plain products: it takes the same algorithm for the same
+// sizes, and every routine gives the same bits again on the same kind of GPU ("cuBLAS", Results Reproducibility).
 #pragma once
 
 #include <dhp/cuda/cublas_gemm.hpp>
+#include <dhp/cuda/linear.hpp>
 
 namespace dhp::cuda {
 
@@ -72,6 +74,14 @@ struct WeightAndBiasGradient {
   }
 };
 
+/// to = beta to + fresh
+template <class Dev>
+void add_fresh(Dev& dev, ConstView<Dev> fresh, double beta, View<Dev> to) {
+  if (beta == 0) return cast_on(dev, fresh, to);
+  if (beta != 1) scale_on(dev, beta, to);
+  axpy_on(dev, 1.0, fresh, to);
+}
+
 /// Any of the above.
 template <class Dev, class Fused>
 [[nodiscard]] bool fused_supported(Dev& dev, const Fused& fused) {
@@ -83,3 +93,39 @@ template <class Dev, class Fused>
 }
 
 }  // namespace dhp::cuda
+
+namespace dhp {
+
+template <KernelDevice Dev>
+  requires std::same_as<Dev, Cuda>
+bool linear_gelu_whole_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, ConstView<Dev> bias,
+                          View<Dev> before, View<Dev> y) {
+  return cuda::run_fused(dev, cuda::LinearGelu<Dev>{x, w, bias, y, before});
+}
+
+template <KernelDevice Dev>
+  requires std::same_as<Dev, Cuda>
+bool gelu_linear_backward_whole_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
+                                   ConstView<Dev> before, View<Dev> dbefore, View<Dev> dbias,
+                                   double beta) {
+  if (size_of(dbefore.dtype()) != 2) return false;
+  Tensor<Dev> sums(dev, dbefore.dtype(), dbias.shape());
+  if (!cuda::run_fused(dev, cuda::LinearGeluGradient<Dev>{dy, w, before, dbefore, sums.mut()}))
+    return false;
+  cuda::add_fresh(dev, sums.view(), beta, dbias);
+  return true;
+}
+
+template <KernelDevice Dev>
+  requires std::same_as<Dev, Cuda>
+bool linear_gradients_whole_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, View<Dev> dw,
+                               View<Dev> dbias, double beta) {
+  if (beta == 0) return cuda::run_fused(dev, cuda::WeightAndBiasGradient<Dev>{dy, x, dw, dbias, 0});
+  Tensor<Dev> sums(dev, dbias.dtype(), dbias.shape());
+  if (!cuda::run_fused(dev, cuda::WeightAndBiasGradient<Dev>{dy, x, dw, sums.mut(), beta}))
+    return false;
+  cuda::add_fresh(dev, sums.view(), beta, dbias);
+  return true;
+}
+
+}  // namespace dhp

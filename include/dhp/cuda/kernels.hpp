@@ -10,6 +10,7 @@
 #include <dhp/cuda/embedding.hpp>
 #include <dhp/cuda/fold.hpp>
 #include <dhp/cuda/layer_norm.hpp>
+#include <dhp/cuda/linear.hpp>
 #include <dhp/cuda/optimizer.hpp>
 #include <dhp/cuda/plain_attention.hpp>
 #include <dhp/cuda/plain_conv2d.hpp>

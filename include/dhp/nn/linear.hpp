@@ -3,8 +3,7 @@
 #pragma once
 
 #include <dhp/nn/layer.hpp>
-#include <dhp/ops/gemm.hpp>
-#include <dhp/ops/reduce.hpp>
+#include <dhp/ops/linear.hpp>
 
 namespace dhp {
 
@@ -17,6 +16,12 @@ struct LinearOptions {
 };
 
 enum class Split { none, outputs, inputs };
+
+/// [.., C] seen as [rows, C].
+template <class AnyView>
+[[nodiscard]] AnyView as_matrix(AnyView view) {
+  return view.as({view.rows(), view.columns()});
+}
 
 /// x [.., in], y [.., out]; weight "name.weight" [out, in], bias "name.bias" [out].
 template <class Dev>
@@ -44,29 +49,36 @@ class Linear {
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     Tensor<Dev> y(dev, x.dtype(), x.shape().with(x.shape().rank() - 1, weight_->value.shape()[0]));
-    gemm(dev, rows_of(x.view()), weight_->value, rows_of(y.mut()), {.transpose_b = true},
+    gemm(dev, as_matrix(x.view()), weight_->value, as_matrix(y.mut()), {.transpose_b = true},
          bias_ ? ConstView<Dev>(bias_->value) : ConstView<Dev>());
     tape.push(std::move(x));
     return y;
   }
 
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    Tensor<Dev> x = tape.pop();
-    Tensor<Dev> dx(dev, x.dtype(), x.shape());
-    gemm(dev, rows_of(dy.view()), weight_->value, rows_of(dx.mut()));
-    if (bias_)
-      bias_->accumulate(dev, [&](View<Dev> gradient, double beta) {
-        column_sums(dev, dy.view(), gradient, beta);
-      });
-    tape.weight_gradient(dev,
-                         [weight = weight_, x = std::move(x), dy = std::move(dy)](Dev& device) {
-                           weight->accumulate(device, [&](View<Dev> gradient, double beta) {
-                             gemm(device, rows_of(dy.view()), rows_of(x.view()), gradient,
-                                  {.transpose_a = true, .beta = beta});
-                           });
-                         });
-    return dx;
+    return backward(dev, std::move(dy), bias_, tape);
   }
+
+  // The same in parts, for layers that are made of several; like backward, each pops what forward pushed.
+
+  /// dx = beta dx + the gradient of x: where several layers read the same x.
+  void backward_onto(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Tape<Dev>& tape) {
+    gemm(dev, as_matrix(dy.view()), weight_->value, as_matrix(dx), {.beta = beta});
+    weight_gradient(dev, tape.pop(), std::move(dy), bias_, tape);
+  }
+
+  /// Where something else adds the bias's gradient.
+  Tensor<Dev> backward_without_bias(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    return backward(dev, std::move(dy), nullptr, tape);
+  }
+  /// Where something else makes the gradient of x.
+  void backward_weight(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    weight_gradient(dev, tape.pop(), std::move(dy), bias_, tape);
+  }
+
+  [[nodiscard]] const Parameter<Dev>& weight() const { return weight_; }
+  /// Null where there is none.
+  [[nodiscard]] const Parameter<Dev>& bias() const { return bias_; }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
     return in.with(in.rank() - 1, weight_->spec.local_shape()[0]);
@@ -80,10 +92,27 @@ class Linear {
   }
 
  private:
-  // [.., C] seen as [rows, C].
-  template <class AnyView>
-  static AnyView rows_of(AnyView view) {
-    return view.as({view.rows(), view.columns()});
+  /// bias: the one to add the gradient of, or null.
+  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Parameter<Dev> bias, Tape<Dev>& tape) {
+    Tensor<Dev> x = tape.pop();
+    Tensor<Dev> dx(dev, x.dtype(), x.shape());
+    gemm(dev, as_matrix(dy.view()), weight_->value, as_matrix(dx.mut()));
+    weight_gradient(dev, std::move(x), std::move(dy), std::move(bias), tape);
+    return dx;
+  }
+  /// The gradient of the bias comes with that of the weight, and when that comes: a device may have both in one.
+  void weight_gradient(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, Parameter<Dev> bias,
+                       Tape<Dev>& tape) {
+    tape.weight_gradient(dev, [weight = weight_, bias = std::move(bias), x = std::move(x),
+                               dy = std::move(dy)](Dev& device) {
+      const auto out = as_matrix(dy.view()), in = as_matrix(x.view());
+      weight->accumulate(device, [&](View<Dev> dw, double beta) {
+        if (!bias) return gemm(device, out, in, dw, {.transpose_a = true, .beta = beta});
+        bias->accumulate(device, [&](View<Dev> dbias, double) {  // of the same store: the same beta
+          linear_gradients(device, out, in, dw, dbias, beta);
+        });
+      });
+    });
   }
 
   Parameter<Dev> weight_;

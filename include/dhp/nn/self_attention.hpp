@@ -5,7 +5,6 @@
 
 #include <dhp/nn/linear.hpp>
 #include <dhp/ops/attention.hpp>
-#include <dhp/ops/elementwise.hpp>
 
 namespace dhp {
 
@@ -58,11 +57,10 @@ class SelfAttention {
     Tensor<Dev> dv(dev, q.dtype(), q.shape());
     attention_backward(dev, dy.view(), q.view(), k.view(), v.view(), y.view(), logsumexp.view(),
                        sequences(tape), options_for(tape), dq.mut(), dk.mut(), dv.mut());
-    auto dx = value_.backward(dev, std::move(dv), tape);
-    const auto from_key = key_.backward(dev, std::move(dk), tape);
-    add(dev, dx.view(), from_key.view(), dx.mut());
-    const auto from_query = query_.backward(dev, std::move(dq), tape);
-    add(dev, dx.view(), from_query.view(), dx.mut());
+    Tensor<Dev> dx(dev, dv.dtype(), {dv.rows(), options_.columns});
+    value_.backward_onto(dev, std::move(dv), dx.mut(), 0, tape);
+    key_.backward_onto(dev, std::move(dk), dx.mut(), 1, tape);
+    query_.backward_onto(dev, std::move(dq), dx.mut(), 1, tape);
     return dx;
   }
 

@@ -14,12 +14,9 @@ struct GemmOptions {
   double beta = 0;  ///< 0: c is written and never read
 };
 
-/// c = alpha op(a) op(b) + beta c + bias, with op(a) [M, K], op(b) [K, N], c [M, N], bias [N] or
-/// empty. a and b have one storage type; c and bias have that type or its accumulation type (a
-/// weight gradient of a 16-bit layer is f32). Sums are taken in the accumulation type and rounded
-/// once. c overlaps no input. Throws Error when shapes or types do not fit.
+/// Throws Error unless gemm() takes these.
 template <Device Dev>
-void gemm(Dev& dev, In<Dev> a, In<Dev> b, Out<Dev> c, GemmOptions options = {}, In<Dev> bias = {}) {
+void check_gemm(In<Dev> a, In<Dev> b, In<Dev> c, GemmOptions options, In<Dev> bias) {
   check(a.shape().rank() == 2 && b.shape().rank() == 2 && c.shape().rank() == 2,
         "gemm: a, b and c are matrices, got ", a.shape(), ", ", b.shape(), " and ", c.shape(),
         "; see a tensor of more dims as [rows, columns] first");
@@ -42,6 +39,15 @@ void gemm(Dev& dev, In<Dev> a, In<Dev> b, Out<Dev> c, GemmOptions options = {}, 
   check(bias.empty() || (bias.count() == n && fits(bias.dtype())), "gemm: bias needs ", n,
         " elements of ", a.dtype(), " or ", accumulation_type(a.dtype()), ", got ", bias.shape(),
         " of ", bias.dtype());
+}
+
+/// c = alpha op(a) op(b) + beta c + bias, with op(a) [M, K], op(b) [K, N], c [M, N], bias [N] or
+/// empty. a and b have one storage type; c and bias have that type or its accumulation type (a
+/// weight gradient of a 16-bit layer is f32). Sums are taken in the accumulation type and rounded
+/// once. c overlaps no input. Throws Error when shapes or types do not fit.
+template <Device Dev>
+void gemm(Dev& dev, In<Dev> a, In<Dev> b, Out<Dev> c, GemmOptions options = {}, In<Dev> bias = {}) {
+  check_gemm<Dev>(a, b, c, options, bias);
   gemm_on(dev, a, b, c, options, bias);
 }
 

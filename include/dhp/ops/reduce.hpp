@@ -5,12 +5,18 @@
 
 namespace dhp {
 
-/// sums[c] = beta * sums[c] + sum over rows of x [.., C]; sums [C] in the accumulation type.
+/// Throws Error unless column_sums() takes these.
 template <Device Dev>
-void column_sums(Dev& dev, In<Dev> x, Out<Dev> sums, double beta) {
+void check_column_sums(In<Dev> x, In<Dev> sums) {
   check(sums.count() == x.columns() && sums.dtype() == accumulation_type(x.dtype()),
         "column_sums: ", sums.shape(), " of ", sums.dtype(), " does not fit the columns of ",
         x.shape(), " of ", x.dtype());
+}
+
+/// sums[c] = beta * sums[c] + sum over rows of x [.., C]; sums [C] in the accumulation type.
+template <Device Dev>
+void column_sums(Dev& dev, In<Dev> x, Out<Dev> sums, double beta) {
+  check_column_sums<Dev>(x, sums);
   column_sums_on(dev, x, sums, beta);
 }
 

@@ -6,6 +6,7 @@
 
 #include <dhp/nn/conv2d.hpp>
 #include <dhp/nn/embedding.hpp>
+#include <dhp/nn/feed_forward.hpp>
 #include <dhp/nn/linear.hpp>
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/rows.hpp>
@@ -100,13 +101,12 @@ template <class Dev>
   return ColumnParallel<Dev, Linear<Dev>>(build, Linear<Dev>(build, name, options, Split::outputs));
 }
 
-/// Linear over split inputs, sum over the group, bias once.
-template <class Dev>
-class RowParallelLinear {
+/// A layer over split inputs, sum over the group, bias "name.bias" once.
+template <class Dev, Layer<Dev> Inner>
+class BiasedRowParallel {
  public:
-  RowParallelLinear(Build<Dev>& build, const std::string& name, LinearOptions options)
-      : sum_(build, Linear<Dev>(build, name, without_bias(options), Split::inputs)),
-        bias_(build, name, options.out) {}
+  BiasedRowParallel(Build<Dev>& build, Inner inner, const std::string& name, std::int64_t columns)
+      : sum_(build, std::move(inner)), bias_(build, name, columns) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     return bias_.forward(dev, sum_.forward(dev, std::move(x), tape), tape);
@@ -126,13 +126,33 @@ class RowParallelLinear {
   }
 
  private:
+  RowParallel<Dev, Inner> sum_;
+  Bias<Dev> bias_;
+};
+
+template <class Dev>
+class RowParallelLinear : public BiasedRowParallel<Dev, Linear<Dev>> {
+ public:
+  RowParallelLinear(Build<Dev>& build, const std::string& name, LinearOptions options)
+      : BiasedRowParallel<Dev, Linear<Dev>>(
+            build, Linear<Dev>(build, name, without_bias(options), Split::inputs), name,
+            options.out) {}
+
+ private:
   static LinearOptions without_bias(LinearOptions options) {
     options.bias = false;
     return options;
   }
-  RowParallel<Dev, Linear<Dev>> sum_;
-  Bias<Dev> bias_;
 };
+
+/// A feed-forward pair with both biases: column-parallel on the way back, row-parallel on the way forward.
+template <class Dev>
+[[nodiscard]] auto parallel_feed_forward(Build<Dev>& build, const std::string& first,
+                                         const std::string& second, FeedForwardOptions options) {
+  using Pair = ColumnParallel<Dev, FeedForward<Dev>>;
+  Pair pair(build, FeedForward<Dev>(build, first, second, options));
+  return BiasedRowParallel<Dev, Pair>(build, std::move(pair), second, options.columns);
+}
 
 /// A table whose entries are split over the group.
 template <class Dev>

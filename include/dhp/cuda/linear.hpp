@@ -1,0 +1,27 @@
+// Linear layers with what stands beside them, on the GPU: kernels of dhp have the pieces only, libraries may have more
+// (cublas_epilogue.hpp).
+#pragma once
+
+#include <dhp/cuda/activation.hpp>
+#include <dhp/cuda/plain_gemm.hpp>
+#include <dhp/cuda/reduce.hpp>
+#include <dhp/ops/linear.hpp>
+
+namespace dhp {
+
+template <KernelDevice Dev>
+bool linear_gelu_whole_on(Dev&, ConstView<Dev>, ConstView<Dev>, ConstView<Dev>, View<Dev>,
+                          View<Dev>) {
+  return false;
+}
+template <KernelDevice Dev>
+bool gelu_linear_backward_whole_on(Dev&, ConstView<Dev>, ConstView<Dev>, ConstView<Dev>, View<Dev>,
+                                   View<Dev>, double) {
+  return false;
+}
+template <KernelDevice Dev>
+bool linear_gradients_whole_on(Dev&, ConstView<Dev>, ConstView<Dev>, View<Dev>, View<Dev>, double) {
+  return false;
+}
+
+}  // namespace dhp

@@ -1,0 +1,83 @@
+// FeedForward: y = GELU(x W1^T + b1) W2^T, the pair of linear layers in a transformer's block (Vaswani et al. 2017,
+// section 3.3), but for the bias behind it: under the tensor axis that is added to a sum over ranks
+// (parallel/tensor.hpp). What Linear, GELU and Linear do, with the same parameters; where the device can, GELU and its
+// gradient cost no pass over memory. In types of 16 bits GELU may then be the form with tanh (ops/linear.hpp).
+#pragma once
+
+#include <dhp/nn/linear.hpp>
+
+namespace dhp {
+
+struct FeedForwardOptions {
+  std::int64_t columns = 0;  ///< of x and y
+  std::int64_t inner = 0;    ///< between the two, of the whole layer
+  Initializer weight_init = LinearOptions{}.weight_init;
+};
+
+/// x and y [.., columns]; weights "first.weight" [inner, columns], "first.bias" [inner], "second.weight"
+/// [columns, inner] by the names given. Under the tensor axis this rank has its part of `inner`; y and the gradient
+/// of x are its summands.
+template <class Dev>
+class FeedForward {
+ public:
+  FeedForward(Build<Dev>& build, const std::string& first, const std::string& second,
+              FeedForwardOptions options)
+      : first_(build, first,
+               {.in = options.columns, .out = options.inner, .weight_init = options.weight_init},
+               Split::outputs),
+        second_(build, second,
+                {.in = options.inner,
+                 .out = options.columns,
+                 .bias = false,
+                 .weight_init = options.weight_init},
+                Split::inputs) {}
+
+  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    auto inner = in_layer(dev, "first", "output", tape, [&] {
+      const auto shape = x.shape().with(x.shape().rank() - 1, first_.weight()->value.shape()[0]);
+      Tensor<Dev> before(dev, x.dtype(), shape), y(dev, x.dtype(), shape);
+      linear_gelu_forward(dev, as_matrix(x.view()), first_.weight()->value, first_.bias()->value,
+                          as_matrix(before.mut()), as_matrix(y.mut()));
+      tape.push(std::move(x));
+      tape.push(std::move(before));
+      return y;
+    });
+    return in_layer(dev, "second", "output", tape,
+                    [&] { return second_.forward(dev, std::move(inner), tape); });
+  }
+
+  /// The gradient of b1 falls out of an input gradient and is added with it; those of W1 and W2 may wait.
+  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    auto dbefore = in_layer(dev, "second", "input gradient", tape, [&] {
+      second_.backward_weight(dev, dy.share(), tape);
+      const Tensor<Dev> before = tape.pop();
+      Tensor<Dev> made(dev, before.dtype(), before.shape());
+      first_.bias()->accumulate(dev, [&](View<Dev> gradient, double beta) {
+        gelu_linear_backward(dev, as_matrix(dy.view()), second_.weight()->value,
+                             as_matrix(before.view()), as_matrix(made.mut()), gradient, beta);
+      });
+      return made;
+    });
+    dy = {};
+    return in_layer(dev, "first", "input gradient", tape,
+                    [&] { return first_.backward_without_bias(dev, std::move(dbefore), tape); });
+  }
+
+  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
+    return second_.output_shape(in, batch);
+  }
+  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
+    const auto inner = first_.output_shape(in, batch);
+    return first_.flops(in, batch) + static_cast<double>(inner.count()) +
+           second_.flops(inner, batch);
+  }
+  void parameters(ParameterList<Dev>& out) const {
+    first_.parameters(out);
+    second_.parameters(out);
+  }
+
+ private:
+  Linear<Dev> first_, second_;
+};
+
+}  // namespace dhp

@@ -1,0 +1,88 @@
+// The products of linear layers with what stands beside them: on the Cpu the bits of their pieces; and what they
+// refuse.
+#include <dhp/cpu/linear.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+constexpr std::int64_t rows = 37, in = 19, out = 40;
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("linear: with GELU behind it", T, double, float, bf16, f16) {
+  Cpu dev;
+  const auto x = random_tensor<T>(dev, {rows, in}, 1), w = random_tensor<T>(dev, {out, in}, 2);
+  const auto bias = random_tensor<T>(dev, {out}, 3);
+  auto before = random_tensor<T>(dev, {rows, out}, 4), y = random_tensor<T>(dev, {rows, out}, 5);
+  linear_gelu_forward(dev, x, w, bias, before.mut(), y.mut());
+
+  Tensor<Cpu> product(dev, dtype_of<T>(), {rows, out}), gelu(dev, dtype_of<T>(), {rows, out});
+  gemm(dev, x, w, product.mut(), {.transpose_b = true}, bias);
+  activation_forward(dev, Activation::gelu, product, gelu.mut());
+  CHECK(widened(before) == widened(product));
+  CHECK(widened(y) == widened(gelu));
+}
+
+TEST_CASE_TEMPLATE("linear: the way back through GELU and a linear layer", T, double, float, bf16,
+                   f16) {
+  using A = Accumulator<T>;
+  Cpu dev;
+  const auto dy = random_tensor<T>(dev, {rows, out}, 1), w = random_tensor<T>(dev, {out, in}, 2);
+  const auto before = random_tensor<T>(dev, {rows, in}, 3);
+  for (const double beta : {0.0, 1.0, 0.5}) {
+    auto dbefore = random_tensor<T>(dev, {rows, in}, 4);
+    auto dbias = random_tensor<A>(dev, {in}, 5), sums = random_tensor<A>(dev, {in}, 5);
+    gelu_linear_backward(dev, dy, w, before, dbefore.mut(), dbias.mut(), beta);
+
+    Tensor<Cpu> product(dev, dtype_of<T>(), {rows, in}), expected(dev, dtype_of<T>(), {rows, in});
+    gemm(dev, dy, w, product.mut());
+    activation_backward(dev, Activation::gelu, before, product, expected.mut());
+    column_sums(dev, expected, sums.mut(), beta);
+    CHECK(widened(dbefore) == widened(expected));
+    CHECK(widened(dbias) == widened(sums));
+  }
+}
+
+TEST_CASE_TEMPLATE("linear: the gradients of weight and bias, onto beta times what is there", T,
+                   double, float, bf16, f16) {
+  using A = Accumulator<T>;
+  Cpu dev;
+  const auto dy = random_tensor<T>(dev, {rows, out}, 1), x = random_tensor<T>(dev, {rows, in}, 2);
+  for (const double beta : {0.0, 1.0, 0.5}) {
+    auto dw = random_tensor<A>(dev, {out, in}, 3), product = random_tensor<A>(dev, {out, in}, 3);
+    auto dbias = random_tensor<A>(dev, {out}, 4), sums = random_tensor<A>(dev, {out}, 4);
+    linear_gradients(dev, dy, x, dw.mut(), dbias.mut(), beta);
+
+    gemm(dev, dy, x, product.mut(), {.transpose_a = true, .beta = beta});
+    column_sums(dev, dy, sums.mut(), beta);
+    CHECK(widened(dw) == widened(product));
+    CHECK(widened(dbias) == widened(sums));
+  }
+}
+
+TEST_CASE("linear: what does not fit is refused") {
+  Cpu dev;
+  const auto f64 = [&](const Shape& shape) { return Tensor<Cpu>(dev, DType::f64, shape); };
+  const auto x = f64({4, 3}), w = f64({5, 3}), bias = f64({5}), dy = f64({4, 5});
+  auto y = f64({4, 5}), narrow = f64({4, 3}), wide = f64({5, 3}), vector = f64({5});
+  const auto single = Tensor<Cpu>(dev, DType::f32, {5});
+  CHECK(message_of([&] { linear_gelu_forward(dev, x, w, bias, y.mut(), narrow.mut()); }) ==
+        "linear_gelu: the result [4, 3] of f64 is not like what was before GELU, [4, 5] of f64");
+  CHECK(message_of([&] { linear_gelu_forward(dev, x, w, {}, y.mut(), y.mut()); }) ==
+        "linear_gelu: there is no bias");
+  CHECK(message_of([&] { linear_gelu_forward(dev, x, w, single, y.mut(), y.mut()); }) ==
+        "gemm: bias needs 5 elements of f64 or f64, got [5] of f32");
+  CHECK(message_of([&] { gelu_linear_backward(dev, dy, w, y, narrow.mut(), vector.mut(), 0); }) ==
+        "gelu_linear: the gradient [4, 3] of f64 is not like what was before GELU, [4, 5] of f64");
+  CHECK(message_of([&] { gelu_linear_backward(dev, dy, w, x, narrow.mut(), vector.mut(), 0); }) ==
+        "column_sums: [5] of f64 does not fit the columns of [4, 3] of f64");
+  CHECK(message_of([&] { linear_gradients(dev, dy, x, narrow.mut(), vector.mut(), 0); }) ==
+        "gemm: op(a) op(b) is [5, 3] but c is [4, 3]");
+  CHECK(message_of([&] { linear_gradients(dev, x, dy, wide.mut(), vector.mut(), 0); }) !=
+        "no error");
+}
