@@ -2,8 +2,13 @@
 // many segments there are.
 #include <dhp/cpu/optimizer.hpp>
 #include <dhp/cpu/segments.hpp>
+#include <dhp/cuda/elementwise.hpp>
 #include <dhp/cuda/optimizer.hpp>
 #include <dhp/cuda/segments.hpp>
+#include <dhp/nn/layer.hpp>
+#include <dhp/optim/lamb.hpp>
+#include <dhp/optim/lars.hpp>
+#include <dhp/optim/sgd.hpp>
 #include <tests/cuda/gpu.hpp>
 #include <tests/support/weights.hpp>
 
@@ -134,7 +139,7 @@ TEST_CASE("a segment's squared norm has the same bits whatever lies beside it") 
              own.size_bytes());
     Tensor<Gpu> found(gpu, DType::f64, {static_cast<std::int64_t>(kinds.size())});
     segment_squares(gpu, w.table, w.gradient, found.mut());
-    return found.to_host<double>(gpu).back();
+    return found.to_host<double>(gpu)[w.parameter(kinds.size() - 1)];
   };
   const Kind last{segment_tile + 4111};
   const double expected = alone({last});
@@ -144,31 +149,34 @@ TEST_CASE("a segment's squared norm has the same bits whatever lies beside it") 
 }
 
 #ifndef __CUDACC__
-TEST_CASE("a step and norms take as many launches for many segments as for one") {
-  Gpu gpu;
-  for (const auto& kinds : {std::vector<Kind>{{5}}, std::vector<Kind>(300, Kind{3})}) {
-    Weights<Gpu, bf16> w(gpu, kinds);
+TEST_CASE("a step and norms are as many launches for many weights as for one") {
+  const AdamOptions adam{};
+  for (const int weights : {1, 20}) {
+    Gpu gpu;
+    Build<Gpu> build;
+    ParameterList<Gpu> list;
+    for (int at = 0; at < weights; ++at)
+      list.push_back(build.parameter({.name = concat("weight ", at),
+                                      .shape = {1 + at % 5},
+                                      .init = constant(1),
+                                      .decays = at % 2 == 0,
+                                      .exact = at % 3 == 0}));
+    ParameterStore<Gpu> store(gpu, list, {.compute = DType::bf16});
+    Norms<Gpu> norms({}, {}, weights);
     const auto state = make_step_state(gpu, now);
-    const auto rates = rates_of(gpu, kinds.size());
-    Tensor<Gpu> squares(gpu, DType::f64, {static_cast<std::int64_t>(kinds.size())});
-    const auto launches = [&](auto&& body) {
-      const auto before = gpu.launches;
-      body();
-      return gpu.launches - before;
+    auto before = gpu.launches;
+    const auto launches = [&] { return gpu.launches - std::exchange(before, gpu.launches); };
+    const auto squares = norms.gradient_squares(gpu, store);
+    CHECK(launches() == 2);
+    const auto step_of = [&](auto optimizer) {
+      (void)launches();
+      optimizer.step(gpu, squares.view(), state.view());
+      return launches();
     };
-    CHECK(launches([&] {
-            sgd_update(gpu, {}, w.table, state, rates, w.gradient, {}, w.masters.mut());
-          }) == 1);
-    CHECK(launches([&] {
-            adamw_update(gpu, {}, w.table, state, w.gradient, w.m.mut(), w.v.mut(),
-                         w.masters.mut());
-          }) == 1);
-    CHECK(launches([&] {
-            lamb_direction(gpu, {}, w.table, state, w.gradient, w.m.mut(), w.v.mut(), w.masters,
-                           w.gradient.mut());
-            apply_direction(gpu, w.table, state, rates, w.gradient, w.masters.mut());
-          }) == 2);
-    CHECK(launches([&] { segment_squares(gpu, w.table, w.gradient, squares.mut()); }) == 2);
+    CHECK(step_of(Sgd<Gpu>(gpu, store, {.momentum = 0.9})) == 1);
+    CHECK(step_of(AdamW<Gpu>(gpu, store, adam)) == 1);
+    CHECK(step_of(Lars<Gpu>(gpu, store, norms, {})) == 4);
+    CHECK(step_of(Lamb<Gpu>(gpu, store, norms, adam)) == 7);
   }
 }
 #endif

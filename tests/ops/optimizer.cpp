@@ -69,13 +69,13 @@ struct State : Weights<Cpu, T> {
     return static_cast<double>(from.view().template data<A>()[at]);
   }
 
-  // step(scalar, kind, its number, gradient) for all elements.
+  // step(scalar, kind, parameter, gradient) for all elements.
   template <class Step>
   void expect(Step step) {
     auto scalar = expected.begin();
     for (std::size_t k = 0; k < this->kinds.size(); ++k)
       for (auto at = this->firsts[k]; at < this->firsts[k] + this->kinds[k].count; ++at)
-        step(*scalar++, this->kinds[k], k,
+        step(*scalar++, this->kinds[k], this->parameter(k),
              static_cast<double>(this->gradient.view().template data<A>()[at]));
   }
 
@@ -154,8 +154,8 @@ TEST_CASE_TEMPLATE("SGD: a rate inside the momentum, as LARS has it, for each we
     const auto now = make_step_state(dev, with.now);
     sgd_update(dev, with.update, state.table, now, of(dev, rates), state.gradient, state.m.mut(),
                state.masters.mut());
-    state.expect([&](Scalar& s, const Kind& kind, std::size_t k, double gradient) {
-      const double rate = kind.decays ? rates[k] : with.now.learning_rate;
+    state.expect([&](Scalar& s, const Kind& kind, std::size_t parameter, double gradient) {
+      const double rate = kind.decays ? rates[parameter] : with.now.learning_rate;
       s.m = 0.9 * s.m + rate * (0.5 * gradient + (kind.decays ? 0.1 : 0) * s.w);
       s.w -= s.m;
     });
@@ -196,9 +196,10 @@ TEST_CASE_TEMPLATE("LAMB: direction, also over the gradient, then a step along i
                      over_gradient ? direction.view() : state.gradient.view(), state.m.mut(),
                      state.v.mut(), state.masters, direction.mut());
       apply_direction(dev, state.table, now, of(dev, rates), direction, state.masters.mut());
-      state.expect([&](Scalar& s, const Kind& kind, std::size_t k, double gradient) {
+      state.expect([&](Scalar& s, const Kind& kind, std::size_t parameter, double gradient) {
         const double quotient = adam_quotient(s, with, gradient);
-        s.w -= (kind.decays ? rates[k] : 0.05) * (quotient + (kind.decays ? 0.02 : 0) * s.w);
+        s.w -=
+            (kind.decays ? rates[parameter] : 0.05) * (quotient + (kind.decays ? 0.02 : 0) * s.w);
       });
     });
 }

@@ -31,7 +31,7 @@ TEST_CASE_TEMPLATE("segments: tiles cover each segment once, in order, and know 
   std::int64_t tiles = 0;
   for (std::size_t k = 0; k < w.kinds.size(); ++k) {
     const auto& segment = table.segments()[k];
-    CHECK(segment.parameter == static_cast<std::int64_t>(k));
+    CHECK(segment.parameter == static_cast<std::int64_t>(w.parameter(k)));
     CHECK(segment.first == tiles);
     auto first = w.firsts[k];
     for (; tiles < segment.last; ++tiles) {
@@ -64,12 +64,15 @@ TEST_CASE_TEMPLATE("segments: squared norms have the bits of each segment's own 
     const auto before = widened(of_gradients);
     segment_squares(dev, w.table, w.gradient, of_gradients.mut());
     weight_squares(dev, w.table, w.masters, of_weights.mut());
-    std::vector<double> gradients, weights;
+    std::vector<double> gradients(w.kinds.size()), weights(w.kinds.size());
     for (std::size_t k = 0; k < w.kinds.size(); ++k) {
       const Range range{w.firsts[k], w.firsts[k] + w.kinds[k].count};
       const auto& weight = w.is_narrow(w.kinds[k]) ? w.masters : w.exact;
-      gradients.push_back(squares_of(dev, w.gradient.view().slice(range.first, range.last))[0]);
-      weights.push_back(squares_of(dev, weight.view().slice(range.first, range.last))[0]);
+      const auto alone = [&](const Tensor<Cpu>& x) {
+        return squares_of(dev, x.view().slice(range.first, range.last))[0];
+      };
+      gradients[w.parameter(k)] = alone(w.gradient);
+      weights[w.parameter(k)] = alone(weight);
     }
     // What the table does not have stays as it is.
     for (auto* expected : {&gradients, &weights})

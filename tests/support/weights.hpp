@@ -53,13 +53,15 @@ struct Weights {
     for (std::size_t at = 0; at < kinds.size(); ++at) {
       const Range range{firsts[at], firsts[at] + kinds[at].count};
       auto& holder = is_narrow(kinds[at]) ? values : exact;
-      segments.push_back({range, holder.mut().slice(range.first, range.last), static_cast<int>(at),
-                          kinds[at].decays});
+      segments.push_back({range, holder.mut().slice(range.first, range.last),
+                          static_cast<int>(parameter(at)), kinds[at].decays});
     }
     table = SegmentTable<Dev>(dev, dtype_of<T>(), segments);
   }
 
   [[nodiscard]] static bool is_narrow(const Kind& kind) { return is_16_bit<T> && !kind.exact; }
+  /// Their numbers go the other way, so that they are not taken for places in the table.
+  [[nodiscard]] std::size_t parameter(std::size_t kind) const { return kinds.size() - 1 - kind; }
   [[nodiscard]] std::int64_t size() const { return firsts.back(); }
   /// All that an update may write.
   [[nodiscard]] std::vector<Tensor<Dev>*> written() { return {&m, &v, &masters, &exact, &values}; }
