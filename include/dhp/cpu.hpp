@@ -17,6 +17,7 @@
 #include <dhp/cpu/pool.hpp>
 #include <dhp/cpu/reduce.hpp>
 #include <dhp/cpu/rows.hpp>
+#include <dhp/cpu/segments.hpp>
 #include <dhp/cpu/softmax.hpp>
 #include <dhp/cpu/step.hpp>
 #include <dhp/dhp.hpp>

@@ -1,4 +1,4 @@
-// The state of a step and the optimizers that read it: every op beside its twin on the Cpu.
+// The state of a step and what reads it alone: every op beside its twin on the Cpu.
 #include <dhp/cpu/optimizer.hpp>
 #include <dhp/cuda/optimizer.hpp>
 #include <tests/cuda/gpu.hpp>
@@ -19,51 +19,6 @@ std::vector<double> fields(const StepState& state) {
 template <class Dev>
 Tensor<Dev> of(Dev& dev, const std::vector<double>& values) {
   return Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values);
-}
-
-// Weights and all that may lie beside them; f(dev, all, state) is one step.
-template <class Dev, class T>
-struct Case {
-  using A = Accumulator<T>;
-  Case(Dev& dev, Cpu& cpu, std::int64_t count, bool apart) {
-    const auto put = [&](std::uint32_t use) {
-      const auto from = random_tensor<A>(cpu, {count}, use);
-      return Tensor<Dev>::from_host(dev, {count}, from.template to_host<A>(cpu));
-    };
-    master = put(1);
-    gradient = put(2);
-    m = Tensor<Dev>::zeros(dev, dtype_of<A>(), {count});
-    v = Tensor<Dev>::zeros(dev, dtype_of<A>(), {count});
-    if (apart) value = Tensor<Dev>::zeros(dev, dtype_of<T>(), {count});
-  }
-  View<Dev> target() { return value ? value.mut() : master.mut(); }
-  Tensor<Dev> master, gradient, m, v, value;
-};
-
-template <class T, class Step>
-void same_as_cpu(Step step) {
-  Gpu gpu;
-  Cpu cpu;
-  const StepState now{.learning_rate = 0.05, .updates = 3, .gradient_scale = 0.5};
-  for (const std::int64_t count : {0, 1, 3, 4, 1037})
-    for (const bool apart : {false, true}) {
-      if (is_16_bit<T> && !apart) continue;
-      CAPTURE(count);
-      Case<Gpu, T> here(gpu, cpu, count, apart);
-      Case<Cpu, T> there(cpu, cpu, count, apart);
-      for (int round = 0; round < 2; ++round) {
-        step(gpu, here, make_step_state(gpu, now));
-        step(cpu, there, make_step_state(cpu, now));
-      }
-      auto stopped = now;
-      stopped.go = 0;
-      step(gpu, here, make_step_state(gpu, stopped));
-      const double allowed = std::is_same_v<T, double> ? 1e-13 : 2e-6;
-      CHECK(distance(widened(gpu, here.master), widened(there.master)) < allowed);
-      CHECK(distance(widened(gpu, here.m), widened(there.m)) < allowed);
-      CHECK(distance(widened(gpu, here.v), widened(there.v)) < allowed);
-      if (apart) CHECK(distance(widened(gpu, here.value), widened(there.value)) < tolerance<T> * 4);
-    }
 }
 
 }  // namespace
@@ -121,34 +76,4 @@ TEST_CASE("objective_scales, move_towards and the rates of LARS and LAMB agree w
   Gpu gpu;
   Cpu cpu;
   CHECK(distance(run(gpu), run(cpu)) < 1e-15);
-}
-
-TEST_CASE_TEMPLATE("SGD agrees with the Cpu", T, double, float, bf16, f16) {
-  for (const auto& update : {SgdUpdate{.weight_decay = 0.1}, SgdUpdate{.momentum = 0.9},
-                             SgdUpdate{.momentum = 0.9, .weight_decay = 0.1, .nesterov = true},
-                             SgdUpdate{.momentum = 0.9, .rate_in_momentum = true}})
-    same_as_cpu<T>([&](auto& dev, auto& all, const auto& state) {
-      using Dev = std::remove_reference_t<decltype(dev)>;
-      const auto momentum = update.momentum == 0 ? View<Dev>() : all.m.mut();
-      sgd_update(dev, update, state, learning_rate_of(state.view()), all.gradient, momentum,
-                 all.master.mut(), all.target());
-    });
-}
-
-TEST_CASE_TEMPLATE("AdamW agrees with the Cpu", T, double, float, bf16, f16) {
-  same_as_cpu<T>([&](auto& dev, auto& all, const auto& state) {
-    adamw_update(dev, {.weight_decay = 0.1}, state, all.gradient, all.m.mut(), all.v.mut(),
-                 all.master.mut(), all.target());
-  });
-}
-
-TEST_CASE_TEMPLATE("LAMB agrees with the Cpu", T, double, float, bf16, f16) {
-  same_as_cpu<T>([&](auto& dev, auto& all, const auto& state) {
-    using Dev = std::remove_reference_t<decltype(dev)>;
-    Tensor<Dev> direction(dev, all.gradient.dtype(), all.gradient.shape());
-    lamb_direction(dev, {.weight_decay = 0.1}, state, all.gradient, all.m.mut(), all.v.mut(),
-                   all.master, direction.mut());
-    const auto rate = of(dev, {0.03});
-    apply_direction(dev, state, rate, direction, all.master.mut(), all.target());
-  });
 }

@@ -68,6 +68,37 @@ TEST_CASE("store: what is exact stays in the accumulation type, buffers too") {
   CHECK(store.trained_elements() == 4);
 }
 
+TEST_CASE("store: optimizers go over all that is trained, norms over what counts on this rank") {
+  Cpu dev;
+  Build<Cpu> build;
+  const ParameterList<Cpu> list{
+      build.parameter(split({.name = "split", .shape = {4, 3}}, 0, 2, 1)),
+      build.parameter({.name = "bias", .shape = {5}, .decays = false}),
+      build.parameter({.name = "running", .shape = {2}, .buffer = true}),
+      build.parameter({.name = "norm", .shape = {7}, .decays = false, .exact = true}),
+      build.parameter(split({.name = "replica", .shape = {4, 2}}, 0, 2, 1)),
+      build.parameter({.name = "whole", .shape = {segment_tile + 1}})};
+  list[4]->owned = false;
+  ParameterStore<Cpu> store(dev, list, {.compute = DType::bf16});
+  const auto check_table = [&](const SegmentTable<Cpu>& table, const std::vector<int>& expected) {
+    REQUIRE(table.segment_count() == static_cast<std::int64_t>(expected.size()));
+    for (std::size_t at = 0; at < expected.size(); ++at) {
+      const auto& parameter = *list[static_cast<std::size_t>(expected[at])];
+      const auto& segment = table.segments()[at];
+      CHECK(segment.parameter == parameter.index);
+      const auto& first = table.tiles()[segment.first];
+      CHECK(first.first == parameter.range.first);
+      CHECK(first.value == parameter.value.bytes());
+      CHECK(first.decays == parameter.spec.decays);
+      CHECK(first.narrow == !parameter.spec.exact);
+      CHECK(table.tiles()[segment.last - 1].last == parameter.range.last);
+    }
+  };
+  check_table(store.trained(), {0, 1, 3, 4, 5});
+  check_table(store.counted(true), {0, 1, 3, 5});
+  check_table(store.counted(false), {0});
+}
+
 TEST_CASE("store: parts of a split parameter start as the parts of the unsplit one") {
   Cpu dev;
   const auto whole = [&] {

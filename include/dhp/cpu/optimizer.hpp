@@ -1,4 +1,4 @@
-// Fused optimizer updates on the Cpu.
+// Fused optimizer updates on the Cpu, tile by tile.
 #pragma once
 
 #include <dhp/cpu/step.hpp>
@@ -6,119 +6,150 @@
 
 namespace dhp::cpu {
 
-/// T is the type of the values.
+/// Calls body(tile) for all tiles of a table.
+template <class Body>
+void for_tiles(Cpu& dev, const SegmentTable<Cpu>& table, Body body) {
+  dev.for_ranges(table.tile_count(), 1,
+                 [&](std::int64_t at, std::int64_t) { body(table.tiles()[at]); });
+}
+
+/// T is the type of the values, or what they are accumulated in where they are exact.
 template <class T>
 struct OptimizerKernel {
   using A = Accumulator<T>;
-  static void sgd(Cpu& dev, const SgdStep<A>& step, std::int64_t count, const A* gradient,
-                  A* momentum, A* master, T* value);
-  static void adamw(Cpu& dev, const AdamStep<A>& adam, double lr, double decay, std::int64_t count,
-                    const A* gradient, A* m, A* v, A* master, T* value);
-  static void lamb(Cpu& dev, const AdamStep<A>& adam, double decay, std::int64_t count,
-                   const A* gradient, A* m, A* v, const A* master, A* direction);
-  static void apply(Cpu& dev, double rate, std::int64_t count, const A* direction, A* master,
-                    T* value);
+  using Table = SegmentTable<Cpu>;
+  static void sgd(Cpu& dev, const Table& table, const SgdUpdate& update, const StepState& state,
+                  const double* rates, const A* gradient, A* momentum, A* masters);
+  static void adamw(Cpu& dev, const Table& table, const AdamUpdate& update, const StepState& state,
+                    const A* gradient, A* m, A* v, A* masters);
+  static void along(Cpu& dev, const Table& table, const StepState& state, const double* rates,
+                    const A* direction, A* masters);
 
  private:
-  /// step(at) gives the new weight of element `at`.
-  template <class Step>
-  static void update_all(Cpu& dev, std::int64_t count, A* master, T* value, Step step) {
-    dev.for_ranges(count, elementwise_tile, [=](std::int64_t first, std::int64_t last) {
-      for (auto at = first; at < last; ++at) master[at] = step(at);
-      if constexpr (!is_16_bit<T>)
-        if (master == value) return;
-      for (auto at = first; at < last; ++at) value[at] = static_cast<T>(master[at]);  // from cache
+  /// step_of(tile) gives step(at, weight), which is the new weight of element `at` of the flat numbering.
+  template <class StepOf>
+  static void update_all(Cpu& dev, const Table& table, A* masters, StepOf step_of) {
+    for_tiles(dev, table, [=](const SegmentTile& tile) {
+      const auto first = tile.first;
+      const auto count = tile.last - first;
+      const auto step = step_of(tile);
+      A* const weights = tile.narrow ? masters + first : reinterpret_cast<A*>(tile.value);
+      for (std::int64_t at = 0; at < count; ++at) weights[at] = step(first + at, weights[at]);
+      if constexpr (is_16_bit<T>) {
+        if (!tile.narrow) return;
+        T* const values = reinterpret_cast<T*>(tile.value);
+        for (std::int64_t at = 0; at < count; ++at)
+          values[at] = static_cast<T>(weights[at]);  // from cache
+      }
     });
   }
 };
 
 template <class T>
-void OptimizerKernel<T>::sgd(Cpu& dev, const SgdStep<A>& step, std::int64_t count,
-                             const A* gradient, A* momentum, A* master, T* value) {
+void OptimizerKernel<T>::sgd(Cpu& dev, const Table& table, const SgdUpdate& update,
+                             const StepState& state, const double* rates, const A* gradient,
+                             A* momentum, A* masters) {
+  const auto step_of = [=, &state](const SegmentTile& tile) {
+    return SgdStep<A>(update, state, tile_rate(tile, state, rates),
+                      tile_decay(tile, update.weight_decay));
+  };
   if (momentum == nullptr)
-    update_all(dev, count, master, value,
-               [=](std::int64_t at) { return step.without_momentum(master[at], gradient[at]); });
+    update_all(dev, table, masters, [=](const SegmentTile& tile) {
+      return [=, step = step_of(tile)](std::int64_t at, A weight) {
+        return step.without_momentum(weight, gradient[at]);
+      };
+    });
   else
-    update_all(dev, count, master, value,
-               [=](std::int64_t at) { return step(master[at], gradient[at], momentum[at]); });
+    update_all(dev, table, masters, [=](const SegmentTile& tile) {
+      return [=, step = step_of(tile)](std::int64_t at, A weight) {
+        return step(weight, gradient[at], momentum[at]);
+      };
+    });
 }
 
 template <class T>
-void OptimizerKernel<T>::adamw(Cpu& dev, const AdamStep<A>& adam, double rate, double decay,
-                               std::int64_t count, const A* gradient, A* m, A* v, A* master,
-                               T* value) {
-  const A lr = static_cast<A>(rate);
-  const A kept = static_cast<A>(1 - rate * decay);
-  update_all(dev, count, master, value, [=](std::int64_t at) {
-    return kept * master[at] - lr * adam(gradient[at], m[at], v[at]);
+void OptimizerKernel<T>::adamw(Cpu& dev, const Table& table, const AdamUpdate& update,
+                               const StepState& state, const A* gradient, A* m, A* v, A* masters) {
+  const AdamStep<A> adam(update, state);
+  const auto rate = state.learning_rate;
+  update_all(dev, table, masters, [=](const SegmentTile& tile) {
+    return [=, step = AdamwStep<A>(adam, rate, tile_decay(tile, update.weight_decay))](
+               std::int64_t at, A weight) { return step(weight, gradient[at], m[at], v[at]); };
   });
 }
 
 template <class T>
-void OptimizerKernel<T>::lamb(Cpu& dev, const AdamStep<A>& adam, double weight_decay,
-                              std::int64_t count, const A* gradient, A* m, A* v, const A* master,
-                              A* direction) {
-  const A decay = static_cast<A>(weight_decay);
-  dev.for_ranges(count, elementwise_tile, [=](std::int64_t first, std::int64_t last) {
-    for (auto at = first; at < last; ++at)
-      direction[at] = adam(gradient[at], m[at], v[at]) + decay * master[at];
+void OptimizerKernel<T>::along(Cpu& dev, const Table& table, const StepState& state,
+                               const double* rates, const A* direction, A* masters) {
+  update_all(dev, table, masters, [=, &state](const SegmentTile& tile) {
+    return [=, rate = static_cast<A>(tile_rate(tile, state, rates))](std::int64_t at, A weight) {
+      return weight - rate * direction[at];
+    };
   });
 }
 
-template <class T>
-void OptimizerKernel<T>::apply(Cpu& dev, double rate, std::int64_t count, const A* direction,
-                               A* master, T* value) {
-  const A factor = static_cast<A>(rate);
-  update_all(dev, count, master, value,
-             [=](std::int64_t at) { return master[at] - factor * direction[at]; });
+template <class A>
+void lamb_direction(Cpu& dev, const SegmentTable<Cpu>& table, const AdamUpdate& update,
+                    const StepState& state, const A* gradient, A* m, A* v, const A* masters,
+                    A* direction) {
+  const AdamStep<A> adam(update, state);
+  const TileSource<A> weights{masters, true};
+  for_tiles(dev, table, [=](const SegmentTile& tile) {
+    const A decay = static_cast<A>(tile_decay(tile, update.weight_decay));
+    const A* const weight = weights(tile);
+    const auto first = tile.first;
+    const auto count = tile.last - first;
+    for (std::int64_t at = 0; at < count; ++at)
+      direction[first + at] =
+          adam(gradient[first + at], m[first + at], v[first + at]) + decay * weight[at];
+  });
 }
 
 }  // namespace dhp::cpu
 
 namespace dhp {
 
-inline void sgd_update_on(Cpu& dev, const SgdUpdate& update, ConstView<Cpu> state,
-                          ConstView<Cpu> rate, ConstView<Cpu> gradient, View<Cpu> momentum,
-                          View<Cpu> master, View<Cpu> value) {
+inline void sgd_update_on(Cpu& dev, const SgdUpdate& update, const SegmentTable<Cpu>& table,
+                          ConstView<Cpu> state, ConstView<Cpu> rates, ConstView<Cpu> gradient,
+                          View<Cpu> momentum, View<Cpu> masters) {
   const auto& now = cpu::step_state(state);
   if (now.go == 0) return;
-  visit_floating(value.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    cpu::OptimizerKernel<T>::sgd(
-        dev, SgdStep<A>(update, now, *rate.data<double>()), value.count(), gradient.data<A>(),
-        momentum.empty() ? nullptr : momentum.data<A>(), master.data<A>(), value.data<T>());
+    cpu::OptimizerKernel<T>::sgd(dev, table, update, now, detail::data_or_null<double>(rates),
+                                 gradient.data<A>(), detail::data_or_null<A>(momentum),
+                                 detail::data_or_null<A>(masters));
   });
 }
-inline void adamw_update_on(Cpu& dev, const AdamUpdate& update, ConstView<Cpu> state,
-                            ConstView<Cpu> gradient, View<Cpu> m, View<Cpu> v, View<Cpu> master,
-                            View<Cpu> value) {
+inline void adamw_update_on(Cpu& dev, const AdamUpdate& update, const SegmentTable<Cpu>& table,
+                            ConstView<Cpu> state, ConstView<Cpu> gradient, View<Cpu> m, View<Cpu> v,
+                            View<Cpu> masters) {
   const auto& now = cpu::step_state(state);
   if (now.go == 0) return;
-  visit_floating(value.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    cpu::OptimizerKernel<T>::adamw(dev, AdamStep<A>(update, now), now.learning_rate,
-                                   update.weight_decay, value.count(), gradient.data<A>(),
-                                   m.data<A>(), v.data<A>(), master.data<A>(), value.data<T>());
+    cpu::OptimizerKernel<T>::adamw(dev, table, update, now, gradient.data<A>(), m.data<A>(),
+                                   v.data<A>(), detail::data_or_null<A>(masters));
   });
 }
-inline void lamb_direction_on(Cpu& dev, const AdamUpdate& update, ConstView<Cpu> state,
-                              ConstView<Cpu> gradient, View<Cpu> m, View<Cpu> v,
-                              ConstView<Cpu> master, View<Cpu> direction) {
+inline void lamb_direction_on(Cpu& dev, const AdamUpdate& update, const SegmentTable<Cpu>& table,
+                              ConstView<Cpu> state, ConstView<Cpu> gradient, View<Cpu> m,
+                              View<Cpu> v, ConstView<Cpu> masters, View<Cpu> direction) {
   const auto& now = cpu::step_state(state);
   if (now.go == 0) return;
-  visit_accumulator(gradient.dtype(), [&]<class A>(Tag<A>) {
-    cpu::OptimizerKernel<A>::lamb(dev, AdamStep<A>(update, now), update.weight_decay,
-                                  direction.count(), gradient.data<A>(), m.data<A>(), v.data<A>(),
-                                  master.data<A>(), direction.data<A>());
+  visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
+    cpu::lamb_direction<A>(dev, table, update, now, gradient.data<A>(), m.data<A>(), v.data<A>(),
+                           detail::data_or_null<A>(masters), direction.data<A>());
   });
 }
-inline void apply_direction_on(Cpu& dev, ConstView<Cpu> state, ConstView<Cpu> rate,
-                               ConstView<Cpu> direction, View<Cpu> master, View<Cpu> value) {
-  if (cpu::step_state(state).go == 0) return;
-  visit_floating(value.dtype(), [&]<class T>(Tag<T>) {
+inline void apply_direction_on(Cpu& dev, const SegmentTable<Cpu>& table, ConstView<Cpu> state,
+                               ConstView<Cpu> rates, ConstView<Cpu> direction, View<Cpu> masters) {
+  const auto& now = cpu::step_state(state);
+  if (now.go == 0) return;
+  visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    cpu::OptimizerKernel<T>::apply(dev, *rate.data<double>(), value.count(), direction.data<A>(),
-                                   master.data<A>(), value.data<T>());
+    cpu::OptimizerKernel<T>::along(dev, table, now, rates.data<double>(), direction.data<A>(),
+                                   detail::data_or_null<A>(masters));
   });
 }
 inline void lars_rates_on(Cpu&, const LarsRule& rule, ConstView<Cpu> state, ConstView<Cpu> weights,

@@ -18,5 +18,6 @@
 #include <dhp/cuda/pool.hpp>
 #include <dhp/cuda/reduce.hpp>
 #include <dhp/cuda/rows.hpp>
+#include <dhp/cuda/segments.hpp>
 #include <dhp/cuda/softmax.hpp>
 #include <dhp/cuda/step.hpp>

@@ -1,62 +1,87 @@
-// Fused optimizer updates on the GPU. What is the same for all elements is worked out by each thread once,
-// from the state of the step; a step that does not go is left at the first instruction.
+// Fused optimizer updates on the GPU, all segments in one launch. What is the same for all elements is worked out by
+// each thread once, from the state of the step; a step that does not go is left at the first instruction.
 #pragma once
 
+#include <dhp/cuda/segments.hpp>
 #include <dhp/cuda/step.hpp>
 #include <dhp/ops/optimizer.hpp>
 
 namespace dhp::cuda {
 
-/// The state that `count` weights may have beside them; null where the optimizer has none.
-template <class T>
-struct Weights {
-  using A = Accumulator<T>;
+/// Flat tensors of the accumulation type that an update goes over; null where the optimizer has none.
+template <class A>
+struct UpdateTensors {
   const A* gradient;
   A* m;
   A* v;
-  A* master;  ///< null: the values are the masters
-  T* value;
+  A* masters;
 };
 
-/// Applies rule.step(...) to all weights, `width` at a time. Rule: prepare(state) gives what a thread needs;
-/// that is called with (weight, gradient, m, v) and gives the new weight.
-template <class T, class Rule, int width>
+/// Moves all weights; T is the type of narrow values. Rule: prepare(state) gives what a thread needs, of(tile) of
+/// that a step, which is called with (weight, gradient, m, v) and gives the new weight.
+template <class T, class Rule>
 struct UpdateWeights {
   using A = Accumulator<T>;
   Rule rule;
   const StepState* state;
-  std::int64_t count;
-  Weights<T> at;
+  Pieces pieces;
+  UpdateTensors<A> in;
 
   template <class B>
   constexpr void operator()(B& block) const {
     if (state->go == 0) return;
-    const auto step = rule.prepare(*state);
-    for (auto pack = grid_thread(block); pack < count / width; pack += grid_threads(block)) {
-      const auto first = pack * width;
-      const auto g = load<width>(at.gradient + first);
-      auto weight = Pack<A, width>{};
-      if (at.master != nullptr) weight = load<width>(at.master + first);
-      else if constexpr (!is_16_bit<T>) weight = load<width>(at.value + first);
-      auto m = at.m == nullptr ? Pack<A, width>{} : load<width>(at.m + first);
-      auto v = at.v == nullptr ? Pack<A, width>{} : load<width>(at.v + first);
-      Pack<T, width> rounded{};
-      for (int i = 0; i < width; ++i) {
-        weight.at[i] = step(weight.at[i], g.at[i], m.at[i], v.at[i]);
-        rounded.at[i] = static_cast<T>(weight.at[i]);
-      }
-      if (at.m != nullptr) store<width>(at.m + first, m);
-      if (at.v != nullptr) store<width>(at.v + first, v);
-      if (at.master != nullptr) store<width>(at.master + first, weight);
-      store<width>(at.value + first, rounded);
+    const auto prepared = rule.prepare(*state);
+    for (auto at = block.index(); at < pieces.count(); at += block.blocks()) {
+      const auto piece = pieces.at(at);
+      const auto step = prepared.of(piece.tile);
+      if constexpr (is_16_bit<T>)
+        if (piece.tile.narrow) {
+          update<T>(block, piece, step);
+          continue;
+        }
+      update<A>(block, piece, step);
     }
+  }
+
+ private:
+  static constexpr int width = pack_size<A>;
+
+  /// V: of the values.
+  template <class V, class B, class Step>
+  constexpr void update(const B& block, const Piece& piece, const Step& step) const {
+    V* const values = piece.template values<V>();
+    const auto packs = piece.count / width;
+    for (std::int64_t pack = block.thread(); pack < packs; pack += block.threads())
+      some<width>(values + pack * width, piece.first + pack * width, step);
+    // The last elements, fewer than a pack.
+    for (auto at = packs * width + block.thread(); at < piece.count; at += block.threads())
+      some<1>(values + at, piece.first + at, step);
+  }
+  template <int n, class V, class Step>
+  constexpr void some(V* value, std::int64_t first, const Step& step) const {
+    constexpr bool has_master = is_16_bit<V>;
+    const auto g = load<n>(in.gradient + first);
+    Pack<A, n> weight;
+    if constexpr (has_master) weight = load<n>(in.masters + first);
+    else weight = load<n>(value);
+    auto m = in.m == nullptr ? Pack<A, n>{} : load<n>(in.m + first);
+    auto v = in.v == nullptr ? Pack<A, n>{} : load<n>(in.v + first);
+    Pack<V, n> rounded;
+    for (int i = 0; i < n; ++i) {
+      weight.at[i] = step(weight.at[i], g.at[i], m.at[i], v.at[i]);
+      rounded.at[i] = static_cast<V>(weight.at[i]);
+    }
+    if (in.m != nullptr) store<n>(in.m + first, m);
+    if (in.v != nullptr) store<n>(in.v + first, v);
+    if constexpr (has_master) store<n>(in.masters + first, weight);
+    store<n>(value, rounded);
   }
 };
 
 template <class A>
 struct SgdRule {
   SgdUpdate update;
-  const double* rate;
+  const double* rates;
   bool has_momentum;
   struct Step {
     SgdStep<A> sgd;
@@ -65,58 +90,77 @@ struct SgdRule {
       return has_momentum ? sgd(weight, gradient, m) : sgd.without_momentum(weight, gradient);
     }
   };
-  constexpr Step prepare(const StepState& state) const {
-    return {SgdStep<A>(update, state, *rate), has_momentum};
-  }
+  struct Prepared {
+    const SgdRule& rule;
+    const StepState& state;
+    constexpr Step of(const SegmentTile& tile) const {
+      return {SgdStep<A>(rule.update, state, tile_rate(tile, state, rule.rates),
+                         tile_decay(tile, rule.update.weight_decay)),
+              rule.has_momentum};
+    }
+  };
+  constexpr Prepared prepare(const StepState& state) const { return {*this, state}; }
 };
 
 template <class A>
 struct AdamwRule {
   AdamUpdate update;
-  struct Step {
+  struct Prepared {
     AdamStep<A> adam;
-    A lr, kept;
-    constexpr A operator()(A weight, A gradient, A& m, A& v) const {
-      return kept * weight - lr * adam(gradient, m, v);
+    double rate, weight_decay;
+    constexpr AdamwStep<A> of(const SegmentTile& tile) const {
+      return {adam, rate, tile_decay(tile, weight_decay)};
     }
   };
-  constexpr Step prepare(const StepState& state) const {
-    return {AdamStep<A>(update, state), static_cast<A>(state.learning_rate),
-            static_cast<A>(1 - state.learning_rate * update.weight_decay)};
+  constexpr Prepared prepare(const StepState& state) const {
+    return {AdamStep<A>(update, state), state.learning_rate, update.weight_decay};
   }
 };
 
 /// The gradient is the direction.
 template <class A>
 struct AlongRule {
-  const double* rate;
+  const double* rates;
   struct Step {
     A rate;
     constexpr A operator()(A weight, A direction, A&, A&) const {
       return weight - rate * direction;
     }
   };
-  constexpr Step prepare(const StepState&) const { return {static_cast<A>(*rate)}; }
+  struct Prepared {
+    const double* rates;
+    const StepState& state;
+    constexpr Step of(const SegmentTile& tile) const {
+      return {static_cast<A>(tile_rate(tile, state, rates))};
+    }
+  };
+  constexpr Prepared prepare(const StepState& state) const { return {rates, state}; }
 };
 
 template <class A>
 struct LambDirection {
   AdamUpdate update;
   const StepState* state;
-  std::int64_t count;
+  Pieces pieces;
   const A* gradient;
   A* m;
   A* v;
-  const A* master;
+  TileSource<A> weights;
   A* direction;
 
   template <class B>
   constexpr void operator()(B& block) const {
     if (state->go == 0) return;
     const AdamStep<A> adam(update, *state);
-    const A decay = static_cast<A>(update.weight_decay);
-    for (auto at = grid_thread(block); at < count; at += grid_threads(block))
-      direction[at] = adam(gradient[at], m[at], v[at]) + decay * master[at];
+    for (auto at = block.index(); at < pieces.count(); at += block.blocks()) {
+      const auto piece = pieces.at(at);
+      const A decay = static_cast<A>(tile_decay(piece.tile, update.weight_decay));
+      const A* const weight = piece.from(weights);
+      for (std::int64_t i = block.thread(); i < piece.count; i += block.threads()) {
+        const auto to = piece.first + i;
+        direction[to] = adam(gradient[to], m[to], v[to]) + decay * weight[i];
+      }
+    }
   }
 };
 
@@ -135,91 +179,60 @@ struct LambRate {
 };
 
 template <class T, class Rule, KernelDevice Dev>
-void update_weights(Dev& dev, const Rule& rule, ConstView<Dev> state, const Weights<T>& at,
-                    std::int64_t count) {
-  using A = Accumulator<T>;
-  if (count == 0) return;
-  const auto run = [&]<int width>(std::integral_constant<int, width>, const Weights<T>& from,
-                                  std::int64_t elements) {
-    launch(dev, grid_for((elements + width - 1) / width),
-           UpdateWeights<T, Rule, width>{rule, step_state<Dev>(state), elements, from});
-  };
-  using One = std::integral_constant<int, 1>;
-  using Wide = std::integral_constant<int, pack_size<A>>;
-  const auto whole = count / Wide::value * Wide::value;
-  // A null pointer is aligned.
-  if (whole == 0 || !packs_fit<Wide::value>(0, at.gradient, at.m, at.v, at.master, at.value)) {
-    run(One{}, at, count);
-    return;
-  }
-  run(Wide{}, at, whole);
-  if (whole == count) return;
-  const auto after = [&](auto* pointer) { return pointer == nullptr ? nullptr : pointer + whole; };
-  run(One{},
-      Weights<T>{at.gradient + whole, after(at.m), after(at.v), after(at.master), at.value + whole},
-      count - whole);
+void update_weights(Dev& dev, const Rule& rule, const SegmentTable<Dev>& table,
+                    ConstView<Dev> state, const UpdateTensors<Accumulator<T>>& in) {
+  const auto pieces = pieces_of(table);
+  launch(dev, pieces.grid(), UpdateWeights<T, Rule>{rule, step_state<Dev>(state), pieces, in});
 }
 
 }  // namespace dhp::cuda
 
 namespace dhp {
 
-namespace detail {
-/// Where masters are the values, they are read and written as values only.
-template <class A, class Dev>
-[[nodiscard]] A* other_master(View<Dev> master, View<Dev> value) {
-  return master.bytes() == value.bytes() ? nullptr : master.template data<A>();
-}
-}  // namespace detail
-
 template <KernelDevice Dev>
-void sgd_update_on(Dev& dev, const SgdUpdate& update, ConstView<Dev> state, ConstView<Dev> rate,
-                   ConstView<Dev> gradient, View<Dev> momentum, View<Dev> master, View<Dev> value) {
-  visit_floating(value.dtype(), [&]<class T>(Tag<T>) {
+void sgd_update_on(Dev& dev, const SgdUpdate& update, const SegmentTable<Dev>& table,
+                   ConstView<Dev> state, ConstView<Dev> rates, ConstView<Dev> gradient,
+                   View<Dev> momentum, View<Dev> masters) {
+  visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    const cuda::SgdRule<A> rule{update, rate.template data<double>(), !momentum.empty()};
-    cuda::update_weights<T>(
-        dev, rule, state,
-        {gradient.template data<A>(), momentum.empty() ? nullptr : momentum.template data<A>(),
-         nullptr, detail::other_master<A>(master, value), value.template data<T>()},
-        value.count());
+    const cuda::SgdRule<A> rule{update, detail::data_or_null<double>(rates), !momentum.empty()};
+    cuda::update_weights<T>(dev, rule, table, state,
+                            {gradient.template data<A>(), detail::data_or_null<A>(momentum),
+                             nullptr, detail::data_or_null<A>(masters)});
   });
 }
 template <KernelDevice Dev>
-void adamw_update_on(Dev& dev, const AdamUpdate& update, ConstView<Dev> state,
-                     ConstView<Dev> gradient, View<Dev> m, View<Dev> v, View<Dev> master,
-                     View<Dev> value) {
-  visit_floating(value.dtype(), [&]<class T>(Tag<T>) {
+void adamw_update_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
+                     ConstView<Dev> state, ConstView<Dev> gradient, View<Dev> m, View<Dev> v,
+                     View<Dev> masters) {
+  visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    cuda::update_weights<T>(
-        dev, cuda::AdamwRule<A>{update}, state,
-        {gradient.template data<A>(), m.template data<A>(), v.template data<A>(),
-         detail::other_master<A>(master, value), value.template data<T>()},
-        value.count());
+    cuda::update_weights<T>(dev, cuda::AdamwRule<A>{update}, table, state,
+                            {gradient.template data<A>(), m.template data<A>(),
+                             v.template data<A>(), detail::data_or_null<A>(masters)});
   });
 }
 template <KernelDevice Dev>
-void lamb_direction_on(Dev& dev, const AdamUpdate& update, ConstView<Dev> state,
-                       ConstView<Dev> gradient, View<Dev> m, View<Dev> v, ConstView<Dev> master,
-                       View<Dev> direction) {
-  if (direction.count() == 0) return;
-  visit_accumulator(gradient.dtype(), [&]<class A>(Tag<A>) {
-    launch(dev, cuda::grid_for(direction.count()),
-           cuda::LambDirection<A>{update, cuda::step_state<Dev>(state), direction.count(),
+void lamb_direction_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
+                       ConstView<Dev> state, ConstView<Dev> gradient, View<Dev> m, View<Dev> v,
+                       ConstView<Dev> masters, View<Dev> direction) {
+  visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
+    const auto pieces = cuda::pieces_of(table);
+    const TileSource<A> weights{detail::data_or_null<A>(masters), true};
+    launch(dev, pieces.grid(),
+           cuda::LambDirection<A>{update, cuda::step_state<Dev>(state), pieces,
                                   gradient.template data<A>(), m.template data<A>(),
-                                  v.template data<A>(), master.template data<A>(),
-                                  direction.template data<A>()});
+                                  v.template data<A>(), weights, direction.template data<A>()});
   });
 }
 template <KernelDevice Dev>
-void apply_direction_on(Dev& dev, ConstView<Dev> state, ConstView<Dev> rate,
-                        ConstView<Dev> direction, View<Dev> master, View<Dev> value) {
-  visit_floating(value.dtype(), [&]<class T>(Tag<T>) {
+void apply_direction_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> state,
+                        ConstView<Dev> rates, ConstView<Dev> direction, View<Dev> masters) {
+  visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    cuda::update_weights<T>(dev, cuda::AlongRule<A>{rate.template data<double>()}, state,
-                            {direction.template data<A>(), nullptr, nullptr,
-                             detail::other_master<A>(master, value), value.template data<T>()},
-                            value.count());
+    cuda::update_weights<T>(
+        dev, cuda::AlongRule<A>{rates.template data<double>()}, table, state,
+        {direction.template data<A>(), nullptr, nullptr, detail::data_or_null<A>(masters)});
   });
 }
 template <KernelDevice Dev>

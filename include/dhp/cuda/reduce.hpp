@@ -13,6 +13,31 @@ struct Square {
   constexpr double operator()(double value) const { return value * value; }
 };
 
+/// One thread's share of the sum of f over x, in double: the packs from, from + step, ... and, at the end, single
+/// elements in the same way.
+template <int width, class T, class F>
+[[nodiscard]] constexpr double share_of_sum(const T* x, std::int64_t count, std::int64_t from,
+                                            std::int64_t step, F f) {
+  constexpr int together = 4;  // loads under way
+  const auto of_pack = [&](const Pack<T, width>& in) {
+    double sum = 0;
+    for (int at = 0; at < width; ++at) sum += f(static_cast<double>(in.at[at]));
+    return sum;
+  };
+  const std::int64_t packs = count / width;
+  double total = 0;
+  auto pack = from;
+  for (; pack + (together - 1) * step < packs; pack += together * step) {
+    Pack<T, width> in[together];
+    for (int at = 0; at < together; ++at) in[at] = load<width>(x + (pack + at * step) * width);
+    for (int at = 0; at < together; ++at) total += of_pack(in[at]);
+  }
+  for (; pack < packs; pack += step) total += of_pack(load<width>(x + pack * width));
+  for (auto at = packs * width + from; at < count; at += step)
+    total += f(static_cast<double>(x[at]));
+  return total;
+}
+
 /// parts[block] = the sum of f over the block's share of x, in double.
 template <int width, class T, class F>
 struct SumElementParts {
@@ -23,27 +48,9 @@ struct SumElementParts {
 
   template <class B>
   constexpr void operator()(B& block) const {
-    constexpr int together = 4;  // loads under way
-    const std::int64_t packs = count / width, step = grid_threads(block);
-    double total = 0;
-    auto pack = grid_thread(block);
-    for (; pack + (together - 1) * step < packs; pack += together * step) {
-      Pack<T, width> in[together];
-      for (int at = 0; at < together; ++at) in[at] = load<width>(x + (pack + at * step) * width);
-      for (int at = 0; at < together; ++at) add(in[at], total);
-    }
-    for (; pack < packs; pack += step) add(load<width>(x + pack * width), total);
-    for (auto at = packs * width + grid_thread(block); at < count; at += step)
-      total += f(static_cast<double>(x[at]));
+    double total = share_of_sum<width>(x, count, grid_thread(block), grid_threads(block), f);
     total = block_reduce(block, total, block.template shared<double>());
     if (block.thread() == 0) parts[block.index()] = total;
-  }
-
- private:
-  constexpr void add(const Pack<T, width>& in, double& total) const {
-    double sum = 0;
-    for (int at = 0; at < width; ++at) sum += f(static_cast<double>(in.at[at]));
-    total += sum;
   }
 };
 

@@ -4,7 +4,6 @@
 
 #include <dhp/comm/comm.hpp>
 #include <dhp/nn/parameter_store.hpp>
-#include <dhp/ops/reduce.hpp>
 
 namespace dhp {
 
@@ -17,30 +16,34 @@ class Norms {
         parameters_(parameters_in_model) {}
 
   /// Squared norms of every parameter of the model, f64 [parameters] by ParameterState::index, the same on
-  /// every rank, on the device. view_of(parameter) is the tensor to take the norm of: its gradient, its
-  /// value, ...; buffers do not count. Collective over the tensor and the pipeline axis.
-  template <class ViewOf>
-  [[nodiscard]] Tensor<Dev> squares(Dev& dev, const ParameterStore<Dev>& store, ViewOf view_of) {
+  /// every rank, on the device; x has the store's numbering and accumulation type. Buffers do not count.
+  /// Collective over the tensor and the pipeline axis.
+  [[nodiscard]] Tensor<Dev> squares(Dev& dev, const ParameterStore<Dev>& store, ConstView<Dev> x) {
+    return everywhere(dev, [&](View<Dev> sums) { segment_squares(dev, counted(store), x, sums); });
+  }
+  [[nodiscard]] Tensor<Dev> gradient_squares(Dev& dev, const ParameterStore<Dev>& store) {
+    return squares(dev, store, store.gradients());
+  }
+  /// The same of the weights: masters where values have 16 bits, else the values.
+  [[nodiscard]] Tensor<Dev> weight_squares(Dev& dev, const ParameterStore<Dev>& store,
+                                           ConstView<Dev> masters) {
+    return everywhere(
+        dev, [&](View<Dev> sums) { dhp::weight_squares(dev, counted(store), masters, sums); });
+  }
+
+ private:
+  [[nodiscard]] const SegmentTable<Dev>& counted(const ParameterStore<Dev>& store) const {
+    return store.counted(tensor_.rank() == 0);
+  }
+  /// What add(sums) of each rank comes to.
+  template <class Add>
+  [[nodiscard]] Tensor<Dev> everywhere(Dev& dev, Add add) {
     auto sums = Tensor<Dev>::zeros(dev, DType::f64, {parameters_});
-    for (const auto& parameter : store.parameters()) {
-      if (parameter->spec.buffer || !counts_here(*parameter)) continue;
-      sum_of_squares(dev, ConstView<Dev>(view_of(*parameter)),
-                     sums.mut().slice(parameter->index, parameter->index + 1));
-    }
+    add(sums.mut());
     // Every entry is 0 on all ranks but those that hold a part of it.
     if (tensor_.size() > 1) tensor_.all_reduce(dev, sums.mut()).wait();
     if (pipeline_.size() > 1) pipeline_.all_reduce(dev, sums.mut()).wait();
     return sums;
-  }
-
-  [[nodiscard]] Tensor<Dev> gradient_squares(Dev& dev, const ParameterStore<Dev>& store) {
-    return squares(dev, store,
-                   [](const ParameterState<Dev>& parameter) { return parameter.gradient; });
-  }
-
- private:
-  [[nodiscard]] bool counts_here(const ParameterState<Dev>& parameter) const {
-    return parameter.owned && (parameter.spec.is_split() || tensor_.rank() == 0);
   }
 
   Comm<Dev> tensor_;

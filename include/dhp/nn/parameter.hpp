@@ -66,7 +66,8 @@ class ParameterState {
   const ParameterSpec spec;
   const std::uint32_t use;  ///< its stream of initial values
   const int index;          ///< its number in the whole model, over all stages
-  bool owned = true;        ///< false for the replica of a tied weight on another pipeline stage
+  /// False for the replica of a tied weight on another pipeline stage; known before the store is made.
+  bool owned = true;
 
   // Set by the store. Element range in the flat buffers, and views into them.
   Range range;

@@ -1,10 +1,11 @@
 // ParameterStore: one rank's parameters in flat buffers, in layer order, each 64-byte aligned. Padding is
-// zero and counted nowhere. One optimizer pass, one bucket of an all-reduce and one slice of a checkpoint
-// are ranges of the same numbering.
+// zero and counted nowhere. One bucket of an all-reduce and one slice of a checkpoint are ranges of the same
+// numbering; an optimizer and the norms go over tables of its segments, which are made with it.
 #pragma once
 
 #include <dhp/nn/parameter.hpp>
 #include <dhp/ops/elementwise.hpp>
+#include <dhp/ops/segments.hpp>
 
 #include <algorithm>
 #include <vector>
@@ -20,8 +21,10 @@ struct StoreOptions {
 template <class Dev>
 class ParameterStore {
  public:
-  static constexpr std::int64_t alignment_elements = 32;      ///< 64 bytes of a 16-bit type
-  static constexpr std::uint32_t initial_step = 0xffffffffu;  ///< no training step has this number
+  /// 64 bytes of a 16-bit type
+  static constexpr std::int64_t alignment_elements = segment_alignment;
+  /// No training step has this number.
+  static constexpr std::uint32_t initial_step = 0xffffffffu;
 
   ParameterStore() = default;
   /// Takes the parameters of this rank (a handle that occurs twice is stored once), gives them memory
@@ -32,6 +35,7 @@ class ParameterStore {
       if (std::find(parameters_.begin(), parameters_.end(), parameter) == parameters_.end())
         parameters_.push_back(parameter);
     place(dev);
+    make_tables(dev);
     for (const auto& parameter : parameters_) initialise(dev, *parameter);
     zero_gradients(dev);
   }
@@ -49,7 +53,18 @@ class ParameterStore {
     return count;
   }
 
-  /// Gradients of a range, in the accumulation type.
+  /// What an optimizer goes over: all trained parameters.
+  [[nodiscard]] const SegmentTable<Dev>& trained() const { return trained_; }
+  /// What counts in norms on this rank: trained parameters that this stage owns; of replicas over the tensor axis
+  /// those on its first rank.
+  [[nodiscard]] const SegmentTable<Dev>& counted(bool first_of_tensor_axis) const {
+    return first_of_tensor_axis ? owned_ : owned_parts_;
+  }
+
+  /// All gradients, in the accumulation type.
+  [[nodiscard]] ConstView<Dev> gradients() const { return gradients_; }
+  [[nodiscard]] View<Dev> gradients() { return gradients_.mut(); }
+  /// Gradients of a range.
   [[nodiscard]] View<Dev> gradients(Range range) { return part(gradients_, range); }
   /// What has to be summed over replicas for the gradients of a range to be right.
   [[nodiscard]] std::vector<View<Dev>> summands(Range range) {
@@ -120,6 +135,22 @@ class ParameterStore {
     }
   }
 
+  void make_tables(Dev& dev) {
+    std::vector<Segment<Dev>> trained, owned, owned_parts;
+    for (const auto& parameter : parameters_) {
+      const auto& spec = parameter->spec;
+      if (spec.buffer) continue;
+      const Segment<Dev> segment{parameter->range, parameter->value.as({parameter->range.size()}),
+                                 parameter->index, spec.decays};
+      trained.push_back(segment);
+      if (parameter->owned) owned.push_back(segment);
+      if (parameter->owned && spec.is_split()) owned_parts.push_back(segment);
+    }
+    trained_ = {dev, options_.compute, trained};
+    owned_ = {dev, options_.compute, owned};
+    owned_parts_ = {dev, options_.compute, owned_parts};
+  }
+
   [[nodiscard]] DType value_type(const ParameterState<Dev>& parameter) const {
     return parameter.spec.exact || parameter.spec.buffer ? accumulation() : options_.compute;
   }
@@ -138,7 +169,10 @@ class ParameterStore {
   StoreOptions options_;
   ParameterList<Dev> parameters_;
   std::int64_t size_ = 0;
-  Tensor<Dev> values_;  // bytes: types differ between parameters
+  SegmentTable<Dev> trained_;
+  SegmentTable<Dev> owned_;
+  SegmentTable<Dev> owned_parts_;  // of those, the ones that are split over the tensor axis
+  Tensor<Dev> values_;             // bytes: types differ between parameters
   Tensor<Dev> gradients_;
   Tensor<Dev> high_;
   Tensor<Dev> low_;

@@ -1,16 +1,17 @@
-// Fused optimizer updates of one contiguous range: read gradient and state once, write weights once. All
-// tensors are of the accumulation type but `value`, the weights as layers read them; `master` may be the
-// same memory as `value` where these have the accumulation type. Rates, the gradient's scale and whether
-// the step goes at all are read on the device (ops/step.hpp); where it does not, nothing is written.
+// Fused optimizer updates of all segments of a table: read gradient and state once, write weights once. All
+// tensors have the table's flat numbering and accumulation type. Weights are masters where values have 16 bits,
+// else the values themselves; values become the weights, rounded. Rates, the gradient's scale and whether the
+// step goes at all are read on the device (ops/step.hpp); where it does not, nothing is written.
 #pragma once
 
+#include <dhp/ops/segments.hpp>
 #include <dhp/ops/step.hpp>
 
 namespace dhp {
 
 struct SgdUpdate {
   double momentum = 0;
-  double weight_decay = 0;
+  double weight_decay = 0;  ///< of segments that decay
   bool nesterov = false;
   /// LARS: the rate of a step stays with its gradient, in the momentum, since it changes from step to step.
   bool rate_in_momentum = false;
@@ -20,7 +21,7 @@ struct AdamUpdate {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
-  double weight_decay = 0;
+  double weight_decay = 0;  ///< of segments that decay
 };
 
 struct LarsRule {
@@ -30,18 +31,6 @@ struct LarsRule {
 
 namespace detail {
 
-/// Throws unless `state` has the count of the weights and their accumulation type.
-template <Device Dev>
-void check_update(const char* op, const char* what, ConstView<Dev> weights, ConstView<Dev> state) {
-  if (state.count() != weights.count() || state.dtype() != accumulation_type(weights.dtype()))
-    fail("", op, ": ", what, " ", state.shape(), " of ", state.dtype(),
-         " does not fit the weights ", weights.shape(), " of ", weights.dtype());
-}
-template <Device Dev>
-void check_rate(const char* op, ConstView<Dev> rate) {
-  if (rate.count() != 1 || rate.dtype() != DType::f64)
-    fail("", op, ": the rate is f64 [1], got ", rate.dtype(), " ", rate.shape());
-}
 template <Device Dev>
 void check_squares(const char* op, ConstView<Dev> first, ConstView<Dev> second,
                    ConstView<Dev> rates) {
@@ -54,55 +43,60 @@ void check_squares(const char* op, ConstView<Dev> first, ConstView<Dev> second,
 }  // namespace detail
 
 /// g = gradient_scale * gradient + decay * w; m = mu m + g; w -= rate * (nesterov ? g + mu m : m). With
-/// rate_in_momentum: m = mu m + rate * g, w -= m. `momentum` is empty where mu is 0; rate f64 [1].
+/// rate_in_momentum: m = mu m + rate * g, w -= m. The rate is the learning rate or, of segments that decay,
+/// that of rates, f64 by parameters, where this is not empty. `momentum` is empty where mu is 0.
 template <Device Dev>
-void sgd_update(Dev& dev, const SgdUpdate& update, In<Dev> state, In<Dev> rate, In<Dev> gradient,
-                Out<Dev> momentum, Out<Dev> master, Out<Dev> value) {
+void sgd_update(Dev& dev, const SgdUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
+                In<Dev> rates, In<Dev> gradient, Out<Dev> momentum, Out<Dev> masters) {
   check_step_state<Dev>(state);
-  detail::check_rate<Dev>("sgd_update", rate);
-  detail::check_update<Dev>("sgd_update", "the gradient", value, gradient);
-  detail::check_update<Dev>("sgd_update", "the master", value, master);
-  check(!momentum.empty() || update.momentum == 0 || value.count() == 0, "sgd_update: momentum ",
+  if (!rates.empty()) detail::check_by_parameter<Dev>("sgd_update", "rates", table, rates);
+  detail::check_flat<Dev>("sgd_update", "the gradient", table, gradient);
+  detail::check_masters<Dev>("sgd_update", table, masters);
+  check(!momentum.empty() || update.momentum == 0 || table.size() == 0, "sgd_update: momentum ",
         update.momentum, " needs a buffer for it");
-  if (!momentum.empty()) detail::check_update<Dev>("sgd_update", "the momentum", value, momentum);
-  sgd_update_on(dev, update, state, rate, gradient, momentum, master, value);
+  if (!momentum.empty()) detail::check_flat<Dev>("sgd_update", "the momentum", table, momentum);
+  if (table.tile_count() > 0)
+    sgd_update_on(dev, update, table, state, rates, gradient, momentum, masters);
 }
 
 /// AdamW: m, v are moving means of g and g^2; w -= lr * (m^ / (sqrt(v^) + epsilon) + decay * w)
 /// (Loshchilov & Hutter 2019).
 template <Device Dev>
-void adamw_update(Dev& dev, const AdamUpdate& update, In<Dev> state, In<Dev> gradient, Out<Dev> m,
-                  Out<Dev> v, Out<Dev> master, Out<Dev> value) {
+void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
+                  In<Dev> gradient, Out<Dev> m, Out<Dev> v, Out<Dev> masters) {
   check_step_state<Dev>(state);
-  detail::check_update<Dev>("adamw_update", "the gradient", value, gradient);
-  detail::check_update<Dev>("adamw_update", "m", value, m);
-  detail::check_update<Dev>("adamw_update", "v", value, v);
-  detail::check_update<Dev>("adamw_update", "the master", value, master);
-  adamw_update_on(dev, update, state, gradient, m, v, master, value);
+  detail::check_flat<Dev>("adamw_update", "the gradient", table, gradient);
+  detail::check_flat<Dev>("adamw_update", "m", table, m);
+  detail::check_flat<Dev>("adamw_update", "v", table, v);
+  detail::check_masters<Dev>("adamw_update", table, masters);
+  if (table.tile_count() > 0) adamw_update_on(dev, update, table, state, gradient, m, v, masters);
 }
 
 /// LAMB's first half (You et al. 2020): direction = m^ / (sqrt(v^) + epsilon) + decay * w; may be the
 /// gradient's memory.
 template <Device Dev>
-void lamb_direction(Dev& dev, const AdamUpdate& update, In<Dev> state, In<Dev> gradient, Out<Dev> m,
-                    Out<Dev> v, In<Dev> master, Out<Dev> direction) {
+void lamb_direction(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
+                    In<Dev> state, In<Dev> gradient, Out<Dev> m, Out<Dev> v, In<Dev> masters,
+                    Out<Dev> direction) {
   check_step_state<Dev>(state);
-  detail::check_update<Dev>("lamb_direction", "the gradient", master, gradient);
-  detail::check_update<Dev>("lamb_direction", "m", master, m);
-  detail::check_update<Dev>("lamb_direction", "v", master, v);
-  detail::check_update<Dev>("lamb_direction", "the direction", master, direction);
-  lamb_direction_on(dev, update, state, gradient, m, v, master, direction);
+  detail::check_flat<Dev>("lamb_direction", "the gradient", table, gradient);
+  detail::check_flat<Dev>("lamb_direction", "m", table, m);
+  detail::check_flat<Dev>("lamb_direction", "v", table, v);
+  detail::check_masters<Dev>("lamb_direction", table, masters);
+  detail::check_flat<Dev>("lamb_direction", "the direction", table, direction);
+  if (table.tile_count() > 0)
+    lamb_direction_on(dev, update, table, state, gradient, m, v, masters, direction);
 }
 
-/// w -= rate * direction; rate f64 [1]
+/// w -= rate * direction; rate: rates, f64 by parameters, of segments that decay, else the learning rate.
 template <Device Dev>
-void apply_direction(Dev& dev, In<Dev> state, In<Dev> rate, In<Dev> direction, Out<Dev> master,
-                     Out<Dev> value) {
+void apply_direction(Dev& dev, const SegmentTable<Dev>& table, In<Dev> state, In<Dev> rates,
+                     In<Dev> direction, Out<Dev> masters) {
   check_step_state<Dev>(state);
-  detail::check_rate<Dev>("apply_direction", rate);
-  detail::check_update<Dev>("apply_direction", "the direction", value, direction);
-  detail::check_update<Dev>("apply_direction", "the master", value, master);
-  apply_direction_on(dev, state, rate, direction, master, value);
+  detail::check_by_parameter<Dev>("apply_direction", "rates", table, rates);
+  detail::check_flat<Dev>("apply_direction", "the direction", table, direction);
+  detail::check_masters<Dev>("apply_direction", table, masters);
+  if (table.tile_count() > 0) apply_direction_on(dev, table, state, rates, direction, masters);
 }
 
 /// LARS (You, Gitman, Ginsburg 2017): rates[p] = lr * trust |w| / (|g| + decay |w|), or lr where a norm is
@@ -124,6 +118,15 @@ void lamb_rates(Dev& dev, In<Dev> state, In<Dev> weights, In<Dev> directions, Ou
 }
 
 // The arithmetic of one element or one weight, the same on every device.
+
+/// The rate of a tile's weights; rates: by parameters, or null.
+[[nodiscard]] constexpr double tile_rate(const SegmentTile& tile, const StepState& state,
+                                         const double* rates) {
+  return rates == nullptr || !tile.decays ? state.learning_rate : rates[tile.parameter];
+}
+[[nodiscard]] constexpr double tile_decay(const SegmentTile& tile, double weight_decay) {
+  return tile.decays ? weight_decay : 0;
+}
 
 /// Adam's moving means and their quotient.
 template <class A>
@@ -147,13 +150,29 @@ struct AdamStep {
   A beta1, beta2, rest1, rest2, correction1, root_correction2, epsilon, scale;
 };
 
+/// The new weight of AdamW; moves m and v.
+template <class A>
+struct AdamwStep {
+  constexpr AdamwStep(const AdamStep<A>& moves, double learning_rate, double decay)
+      : adam(moves),
+        rate(static_cast<A>(learning_rate)),
+        kept(static_cast<A>(1 - learning_rate * decay)) {}
+
+  constexpr A operator()(A weight, A gradient, A& m, A& v) const {
+    return kept * weight - rate * adam(gradient, m, v);
+  }
+  AdamStep<A> adam;
+  A rate, kept;
+};
+
 /// The new weight of SGD; moves m.
 template <class A>
 struct SgdStep {
-  constexpr SgdStep(const SgdUpdate& update, const StepState& state, double learning_rate)
-      : rate(static_cast<A>(learning_rate)),
+  constexpr SgdStep(const SgdUpdate& update, const StepState& state, double own_rate,
+                    double own_decay)
+      : rate(static_cast<A>(own_rate)),
         mu(static_cast<A>(update.momentum)),
-        decay(static_cast<A>(update.weight_decay)),
+        decay(static_cast<A>(own_decay)),
         scale(static_cast<A>(state.gradient_scale)),
         nesterov(update.nesterov),
         inside(update.rate_in_momentum) {}

@@ -57,12 +57,6 @@ void check_step_state(In<Dev> state) {
         "the state of a step is f64 [", step_state_fields, "], got ", state.dtype(), " ",
         state.shape());
 }
-/// The learning rate of a state, f64 [1]: what optimizers take where nothing scales it.
-template <class Dev>
-[[nodiscard]] ConstView<Dev> learning_rate_of(ConstView<Dev> state) {
-  return state.slice(0, 1);
-}
-
 /// Loss scaling (Micikevicius et al. 2018, "Mixed precision training", section 3.2): f16 gradients are computed
 /// for a scaled loss.
 struct LossScaleOptions {

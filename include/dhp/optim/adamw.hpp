@@ -12,11 +12,11 @@ struct AdamOptions {
   double weight_decay = 0.01;
 };
 
-[[nodiscard]] inline AdamUpdate adam_update(const AdamOptions& options, bool decays) {
+[[nodiscard]] inline AdamUpdate adam_update(const AdamOptions& options) {
   return {.beta1 = options.beta1,
           .beta2 = options.beta2,
           .epsilon = options.epsilon,
-          .weight_decay = decays ? options.weight_decay : 0};
+          .weight_decay = options.weight_decay};
 }
 
 template <class Dev>
@@ -24,29 +24,29 @@ class AdamW final : public Optimizer<Dev> {
  public:
   AdamW(Dev& dev, ParameterStore<Dev>& store, AdamOptions options)
       : options_(options),
-        plan_(dev, store),
+        store_(store),
+        masters_(dev, store),
         first_(store.make_buffer(dev)),
         second_(store.make_buffer(dev)) {}
 
   void step(Dev& dev, ConstView<Dev>, ConstView<Dev> state) override {
-    for (const auto& run : plan_.runs())
-      adamw_update(dev, adam_update(options_, run.decays), state,
-                   plan_.store().gradients(run.range), ParameterStore<Dev>::part(first_, run.range),
-                   ParameterStore<Dev>::part(second_, run.range), plan_.master(run), run.value);
+    adamw_update(dev, adam_update(options_), store_.trained(), state, store_.gradients(),
+                 first_.mut(), second_.mut(), masters_.view());
   }
   std::vector<StateBuffer<Dev>> state() override {
     std::vector<StateBuffer<Dev>> state;
-    plan_.add_state(state);
+    masters_.add_state(state);
     state.push_back({"exp_avg", &first_});
     state.push_back({"exp_avg_sq", &second_});
     return state;
   }
 
-  void values_changed(Dev& dev) override { plan_.refresh_masters(dev); }
+  void values_changed(Dev& dev) override { masters_.refresh(dev); }
 
  private:
   AdamOptions options_;
-  UpdatePlan<Dev> plan_;
+  ParameterStore<Dev>& store_;
+  Masters<Dev> masters_;
   Tensor<Dev> first_;
   Tensor<Dev> second_;
 };

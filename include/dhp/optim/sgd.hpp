@@ -15,32 +15,31 @@ template <class Dev>
 class Sgd final : public Optimizer<Dev> {
  public:
   Sgd(Dev& dev, ParameterStore<Dev>& store, SgdOptions options)
-      : options_(options), plan_(dev, store) {
+      : options_(options), store_(store), masters_(dev, store) {
     if (options.momentum != 0) momentum_ = store.make_buffer(dev);
   }
 
   void step(Dev& dev, ConstView<Dev>, ConstView<Dev> state) override {
-    for (const auto& run : plan_.runs())
-      sgd_update(dev,
-                 {.momentum = options_.momentum,
-                  .weight_decay = run.decays ? options_.weight_decay : 0,
-                  .nesterov = options_.nesterov},
-                 state, learning_rate_of(state), plan_.store().gradients(run.range),
-                 momentum_ ? ParameterStore<Dev>::part(momentum_, run.range) : View<Dev>(),
-                 plan_.master(run), run.value);
+    sgd_update(dev,
+               {.momentum = options_.momentum,
+                .weight_decay = options_.weight_decay,
+                .nesterov = options_.nesterov},
+               store_.trained(), state, {}, store_.gradients(),
+               momentum_ ? momentum_.mut() : View<Dev>(), masters_.view());
   }
   std::vector<StateBuffer<Dev>> state() override {
     std::vector<StateBuffer<Dev>> state;
-    plan_.add_state(state);
+    masters_.add_state(state);
     if (momentum_) state.push_back({"momentum_buffer", &momentum_});
     return state;
   }
 
-  void values_changed(Dev& dev) override { plan_.refresh_masters(dev); }
+  void values_changed(Dev& dev) override { masters_.refresh(dev); }
 
  private:
   SgdOptions options_;
-  UpdatePlan<Dev> plan_;
+  ParameterStore<Dev>& store_;
+  Masters<Dev> masters_;
   Tensor<Dev> momentum_;
 };
 

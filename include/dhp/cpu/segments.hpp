@@ -1,0 +1,33 @@
+// Squared norms of segments on the Cpu: tiles are what threads take, whoever they belong to.
+#pragma once
+
+#include <dhp/cpu/column_reduce.hpp>
+#include <dhp/ops/segments.hpp>
+
+namespace dhp {
+
+inline void segment_squares_on(Cpu& dev, const SegmentTable<Cpu>& table, ConstView<Cpu> x,
+                               bool of_weights, View<Cpu> squares) {
+  visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
+    const TileSource<A> source{detail::data_or_null<A>(x), of_weights};
+    std::vector<double> parts(static_cast<std::size_t>(table.tile_count()));
+    dev.for_ranges(table.tile_count(), 1, [&](std::int64_t at, std::int64_t) {
+      const auto& tile = table.tiles()[at];
+      const A* const from = source(tile);
+      parts[static_cast<std::size_t>(at)] =
+          cpu::lane_sum<double>(tile.last - tile.first, [=](std::int64_t i) {
+            const double value = static_cast<double>(from[i]);
+            return value * value;
+          });
+    });
+    for (std::int64_t at = 0; at < table.segment_count(); ++at) {
+      const auto& segment = table.segments()[at];
+      double total = 0;
+      for (auto tile = segment.first; tile < segment.last; ++tile)
+        total += parts[static_cast<std::size_t>(tile)];
+      squares.data<double>()[segment.parameter] = total;
+    }
+  });
+}
+
+}  // namespace dhp

@@ -1,0 +1,183 @@
+// Segments: the weights of a model as stretches of one flat numbering, which gradients and the optimizer's state
+// have too. They are cut into tiles of a fixed number of elements, so that one launch goes over all of them: a
+// large weight gets many tiles, a small one shares the launch. The table of tiles is made once and lies on the
+// device. Sums are taken tile by tile, and a segment's tiles in their order, whatever lies beside it.
+#pragma once
+
+#include <dhp/tensor/tensor.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace dhp {
+
+inline constexpr std::int64_t segment_alignment = 32;  ///< elements: a segment begins at a multiple
+inline constexpr std::int64_t segment_tile = 1 << 14;  ///< elements
+
+/// One weight. Its values have the accumulation type, or 16 bits: these have masters beside them.
+template <class Dev>
+struct Segment {
+  Range range{};       ///< in the flat numbering
+  View<Dev> value{};   ///< as layers read it
+  int parameter = 0;   ///< where it is found in lists of rates and of squared norms
+  bool decays = true;  ///< false for biases and norms: no weight decay, no rate of its own
+};
+
+/// Elements of one segment, as kernels find them.
+struct SegmentTile {
+  std::int64_t first = 0;  ///< in the flat numbering
+  std::int64_t last = 0;
+  std::byte* value = nullptr;  ///< of the first element
+  std::int64_t parameter = 0;
+  bool decays = true;
+  bool narrow = false;  ///< values of 16 bits
+};
+
+/// The tiles of one segment.
+struct SegmentTiles {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  std::int64_t parameter = 0;
+};
+
+template <class Dev>
+class SegmentTable {
+ public:
+  SegmentTable() = default;  ///< of nothing
+  /// compute: the type of values that do not have its accumulation type. Keeps pointers to the values.
+  SegmentTable(Dev& dev, DType compute, const std::vector<Segment<Dev>>& segments)
+      : compute_(compute) {
+    std::vector<SegmentTile> tiles;
+    std::vector<SegmentTiles> by_segment;
+    for (const auto& segment : segments) {
+      check_segment(segment);
+      const auto before = static_cast<std::int64_t>(tiles.size());
+      cut(segment, tiles);
+      by_segment.push_back({before, static_cast<std::int64_t>(tiles.size()), segment.parameter});
+      size_ = std::max(size_, segment.range.last);
+      parameters_ = std::max<std::int64_t>(parameters_, segment.parameter + 1);
+    }
+    tile_count_ = static_cast<std::int64_t>(tiles.size());
+    segment_count_ = static_cast<std::int64_t>(by_segment.size());
+    tiles_ = on_device<SegmentTile>(dev, tiles);
+    segments_ = on_device<SegmentTiles>(dev, by_segment);
+  }
+
+  [[nodiscard]] DType compute() const { return compute_; }
+  [[nodiscard]] DType accumulation() const { return accumulation_type(compute_); }
+  /// Elements of the flat numbering, up to the last segment's end.
+  [[nodiscard]] std::int64_t size() const { return size_; }
+  /// Entries of a list by parameters.
+  [[nodiscard]] std::int64_t parameters() const { return parameters_; }
+  [[nodiscard]] bool has_narrow() const { return has_narrow_; }
+
+  /// Where kernels read them.
+  [[nodiscard]] const SegmentTile* tiles() const {
+    return reinterpret_cast<const SegmentTile*>(tiles_.view().bytes());
+  }
+  [[nodiscard]] std::int64_t tile_count() const { return tile_count_; }
+  [[nodiscard]] const SegmentTiles* segments() const {
+    return reinterpret_cast<const SegmentTiles*>(segments_.view().bytes());
+  }
+  [[nodiscard]] std::int64_t segment_count() const { return segment_count_; }
+
+ private:
+  void check_segment(const Segment<Dev>& segment) const {
+    const auto& value = segment.value;
+    check(segment.range.size() == value.count() && segment.range.first % segment_alignment == 0 &&
+              reinterpret_cast<std::uintptr_t>(value.bytes()) % 16 == 0,
+          "parameter ", segment.parameter, " has ", segment.range.size(), " elements of ",
+          value.shape(), " values of ", value.dtype(),
+          ": a segment has as many elements as values, begins at a multiple of ", segment_alignment,
+          " elements, and its values at one of 16 bytes");
+    check(value.dtype() == accumulation() || value.dtype() == compute_, "the values of parameter ",
+          segment.parameter, " are of ", value.dtype(), ", neither of ", compute_, " nor of ",
+          accumulation());
+  }
+  void cut(const Segment<Dev>& segment, std::vector<SegmentTile>& tiles) {
+    const bool narrow = segment.value.dtype() != accumulation();
+    has_narrow_ |= narrow;
+    const auto& range = segment.range;
+    for (auto first = range.first; first < range.last; first += segment_tile)
+      tiles.push_back({first, std::min(first + segment_tile, range.last),
+                       segment.value.bytes() + static_cast<std::size_t>(first - range.first) *
+                                                   size_of(segment.value.dtype()),
+                       segment.parameter, segment.decays, narrow});
+  }
+  template <class Row>
+  [[nodiscard]] static Tensor<Dev> on_device(Dev& dev, const std::vector<Row>& rows) {
+    const auto bytes = std::as_bytes(std::span(rows));
+    Tensor<Dev> made(dev, DType::u8, {static_cast<std::int64_t>(bytes.size())});
+    if (!bytes.empty()) dev.copy_from_host(made.mut().bytes(), bytes.data(), bytes.size());
+    return made;
+  }
+
+  DType compute_ = DType::f32;
+  std::int64_t size_ = 0, parameters_ = 0, tile_count_ = 0, segment_count_ = 0;
+  bool has_narrow_ = false;
+  Tensor<Dev> tiles_;     // SegmentTile
+  Tensor<Dev> segments_;  // SegmentTiles
+};
+
+namespace detail {
+
+/// Null for a view of nothing.
+template <class T, class Dev, class Byte>
+[[nodiscard]] auto* data_or_null(const BasicView<Dev, Byte>& view) {
+  return view.empty() ? nullptr : view.template data<T>();
+}
+/// Throws unless `flat` has the table's numbering and accumulation type.
+template <Device Dev>
+void check_flat(const char* op, const char* what, const SegmentTable<Dev>& table,
+                ConstView<Dev> flat) {
+  if (table.size() == 0) return;
+  if (flat.count() < table.size() || flat.dtype() != table.accumulation())
+    fail("", op, ": ", what, " ", flat.shape(), " of ", flat.dtype(), " does not fit ",
+         table.size(), " weights that are accumulated in ", table.accumulation());
+  check(reinterpret_cast<std::uintptr_t>(flat.bytes()) % 16 == 0, op, ": ", what,
+        " does not begin at a multiple of 16 bytes");
+}
+/// The same of masters, which weights of 16 bits alone need.
+template <Device Dev>
+void check_masters(const char* op, const SegmentTable<Dev>& table, ConstView<Dev> masters) {
+  if (table.has_narrow()) check_flat(op, "the masters", table, masters);
+}
+template <Device Dev>
+void check_by_parameter(const char* op, const char* what, const SegmentTable<Dev>& table,
+                        ConstView<Dev> list) {
+  if (list.dtype() != DType::f64 || list.count() < table.parameters())
+    fail("", op, ": ", what, " of ", table.parameters(), " parameters are f64, got ", list.dtype(),
+         " ", list.shape());
+}
+
+}  // namespace detail
+
+/// squares[parameter] = the sum of the squares of its segment of x, taken in double, for every segment of the
+/// table; other entries stay as they are. x has the flat numbering.
+template <Device Dev>
+void segment_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> x, Out<Dev> squares) {
+  detail::check_flat<Dev>("segment_squares", "the tensor", table, x);
+  detail::check_by_parameter<Dev>("segment_squares", "squares", table, squares);
+  segment_squares_on(dev, table, x, false, squares);
+}
+/// The same of the weights: of masters where values have 16 bits, else of the values.
+template <Device Dev>
+void weight_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> masters, Out<Dev> squares) {
+  detail::check_masters<Dev>("weight_squares", table, masters);
+  detail::check_by_parameter<Dev>("weight_squares", "squares", table, squares);
+  segment_squares_on(dev, table, masters, true, squares);
+}
+
+/// Where the elements of a tile are read: in a flat tensor or, of weights that need no masters, in the values.
+template <class A>
+struct TileSource {
+  const A* flat;
+  bool weights;
+  constexpr const A* operator()(const SegmentTile& tile) const {
+    return weights && !tile.narrow ? reinterpret_cast<const A*>(tile.value) : flat + tile.first;
+  }
+};
+
+}  // namespace dhp

@@ -1,0 +1,182 @@
+// Optimizer updates and squared norms of segments: every op beside its twin on the Cpu, in as many launches however
+// many segments there are.
+#include <dhp/cpu/optimizer.hpp>
+#include <dhp/cpu/segments.hpp>
+#include <dhp/cuda/elementwise.hpp>
+#include <dhp/cuda/optimizer.hpp>
+#include <dhp/cuda/segments.hpp>
+#include <dhp/nn/layer.hpp>
+#include <dhp/optim/lamb.hpp>
+#include <dhp/optim/lars.hpp>
+#include <dhp/optim/sgd.hpp>
+#include <tests/cuda/gpu.hpp>
+#include <tests/support/weights.hpp>
+
+#include <doctest/doctest.h>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+const StepState now{.learning_rate = 0.05, .updates = 3, .gradient_scale = 0.5};
+
+// A rate for each of `count` parameters.
+template <class Dev>
+Tensor<Dev> rates_of(Dev& dev, std::size_t count) {
+  std::vector<double> rates;
+  for (std::size_t k = 0; k < count; ++k) rates.push_back(0.1 / static_cast<double>(k + 1));
+  return Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(count)}, rates);
+}
+
+// step(dev, weights, state) is one step; two are taken, and one that does not go.
+template <class T, class Step>
+void same_as_cpu(const std::vector<Kind>& kinds, Step step) {
+  Gpu gpu;
+  Cpu cpu;
+  Weights<Gpu, T> here(gpu, kinds);
+  Weights<Cpu, T> there(cpu, kinds);
+  for (int round = 0; round < 2; ++round) {
+    step(gpu, here, make_step_state(gpu, now));
+    step(cpu, there, make_step_state(cpu, now));
+  }
+  auto stopped = now;
+  stopped.go = 0;
+  step(gpu, here, make_step_state(gpu, stopped));
+  for (std::size_t which = 0; which < there.written().size(); ++which) {
+    CAPTURE(which);
+    const double allowed = which == 4 ? tolerance<T> * 4 : std::is_same_v<T, double> ? 1e-13 : 2e-6;
+    CHECK(distance(widened(gpu, *here.written()[which]), widened(*there.written()[which])) <
+          allowed);
+  }
+}
+
+const std::vector<Kind> small{{1}, {3, false}, {0}, {4, true, true}, {5, false, true}, {1037}};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("SGD agrees with the Cpu", T, double, float, bf16, f16) {
+  for (const auto& update : {SgdUpdate{.weight_decay = 0.1}, SgdUpdate{.momentum = 0.9},
+                             SgdUpdate{.momentum = 0.9, .weight_decay = 0.1, .nesterov = true}})
+    same_as_cpu<T>(small, [&](auto& dev, auto& w, const auto& state) {
+      using Dev = std::remove_reference_t<decltype(dev)>;
+      const auto momentum = update.momentum == 0 ? View<Dev>() : w.m.mut();
+      sgd_update(dev, update, w.table, state, {}, w.gradient, momentum, w.masters.mut());
+    });
+}
+
+TEST_CASE_TEMPLATE("SGD with a rate for each weight agrees with the Cpu", T, double, bf16) {
+  same_as_cpu<T>(small, [&](auto& dev, auto& w, const auto& state) {
+    sgd_update(dev, {.momentum = 0.9, .weight_decay = 0.1, .rate_in_momentum = true}, w.table,
+               state, rates_of(dev, w.kinds.size()), w.gradient, w.m.mut(), w.masters.mut());
+  });
+}
+
+TEST_CASE_TEMPLATE("AdamW agrees with the Cpu", T, double, float, bf16, f16) {
+  for (const auto& kinds : {small, kinds_around_a_tile(), std::vector<Kind>{}})
+    same_as_cpu<T>(kinds, [&](auto& dev, auto& w, const auto& state) {
+      adamw_update(dev, {.weight_decay = 0.1}, w.table, state, w.gradient, w.m.mut(), w.v.mut(),
+                   w.masters.mut());
+    });
+}
+
+TEST_CASE_TEMPLATE("LAMB agrees with the Cpu", T, double, float, bf16, f16) {
+  for (const bool over_gradient : {false, true})
+    same_as_cpu<T>(small, [&](auto& dev, auto& w, const auto& state) {
+      auto direction = clone(dev, w.gradient.view());
+      lamb_direction(dev, {.weight_decay = 0.1}, w.table, state,
+                     over_gradient ? direction.view() : w.gradient.view(), w.m.mut(), w.v.mut(),
+                     w.masters, direction.mut());
+      apply_direction(dev, w.table, state, rates_of(dev, w.kinds.size()), direction,
+                      w.masters.mut());
+    });
+}
+
+TEST_CASE("LAMB agrees with the Cpu around the size of a tile") {
+  same_as_cpu<bf16>(kinds_around_a_tile(), [&](auto& dev, auto& w, const auto& state) {
+    lamb_direction(dev, {.weight_decay = 0.1}, w.table, state, w.gradient, w.m.mut(), w.v.mut(),
+                   w.masters, w.gradient.mut());
+    apply_direction(dev, w.table, state, rates_of(dev, w.kinds.size()), w.gradient,
+                    w.masters.mut());
+  });
+}
+
+TEST_CASE_TEMPLATE("squared norms of segments agree with the Cpu, and are the same every time", T,
+                   double, float, bf16, f16) {
+  for (const auto& kinds : {small, kinds_around_a_tile()}) {
+    const auto squares = [&](auto& dev, bool of_weights) {
+      using Dev = std::remove_reference_t<decltype(dev)>;
+      Weights<Dev, T> w(dev, kinds);
+      const auto count = static_cast<std::int64_t>(kinds.size());
+      const std::vector<double> marks(kinds.size() + 1, -1);
+      auto found = Tensor<Dev>::from_host(dev, {count + 1}, marks);
+      if (of_weights) weight_squares(dev, w.table, w.masters, found.mut());
+      else segment_squares(dev, w.table, w.gradient, found.mut());
+      return found.template to_host<double>(dev);
+    };
+    Gpu gpu;
+    Cpu cpu;
+    for (const bool of_weights : {false, true}) {
+      const auto found = squares(gpu, of_weights);
+      const auto expected = squares(cpu, of_weights);
+      CHECK(found.back() == -1);
+      for (std::size_t k = 0; k < found.size(); ++k)
+        CHECK(std::abs(found[k] - expected[k]) <= 1e-13 * std::abs(expected[k]));
+      CHECK(squares(gpu, of_weights) == found);
+    }
+  }
+}
+
+TEST_CASE("a segment's squared norm has the same bits whatever lies beside it") {
+  Gpu gpu;
+  const auto alone = [&](const std::vector<Kind>& kinds) {
+    Weights<Gpu, float> w(gpu, kinds);
+    // The last one holds what it would hold by itself.
+    const auto count = kinds.back().count;
+    const auto own = random_on<float>(gpu, {count}, 5);
+    const auto first = w.firsts[kinds.size() - 1];
+    gpu.copy(w.gradient.mut().slice(first, first + count).bytes(), own.view().bytes(),
+             own.size_bytes());
+    Tensor<Gpu> found(gpu, DType::f64, {static_cast<std::int64_t>(kinds.size())});
+    segment_squares(gpu, w.table, w.gradient, found.mut());
+    return found.to_host<double>(gpu)[w.parameter(kinds.size() - 1)];
+  };
+  const Kind last{segment_tile + 4111};
+  const double expected = alone({last});
+  CHECK(expected > 0);
+  CHECK(alone({{1}, last}) == expected);
+  CHECK(alone({{3 * segment_tile}, {37}, {0}, last}) == expected);
+}
+
+#ifndef __CUDACC__
+TEST_CASE("a step and norms are as many launches for many weights as for one") {
+  const AdamOptions adam{};
+  for (const int weights : {1, 20}) {
+    Gpu gpu;
+    Build<Gpu> build;
+    ParameterList<Gpu> list;
+    for (int at = 0; at < weights; ++at)
+      list.push_back(build.parameter({.name = concat("weight ", at),
+                                      .shape = {1 + at % 5},
+                                      .init = constant(1),
+                                      .decays = at % 2 == 0,
+                                      .exact = at % 3 == 0}));
+    ParameterStore<Gpu> store(gpu, list, {.compute = DType::bf16});
+    Norms<Gpu> norms({}, {}, weights);
+    const auto state = make_step_state(gpu, now);
+    auto before = gpu.launches;
+    const auto launches = [&] { return gpu.launches - std::exchange(before, gpu.launches); };
+    const auto squares = norms.gradient_squares(gpu, store);
+    CHECK(launches() == 2);
+    const auto step_of = [&](auto optimizer) {
+      (void)launches();
+      optimizer.step(gpu, squares.view(), state.view());
+      return launches();
+    };
+    CHECK(step_of(Sgd<Gpu>(gpu, store, {.momentum = 0.9})) == 1);
+    CHECK(step_of(AdamW<Gpu>(gpu, store, adam)) == 1);
+    CHECK(step_of(Lars<Gpu>(gpu, store, norms, {})) == 4);
+    CHECK(step_of(Lamb<Gpu>(gpu, store, norms, adam)) == 7);
+  }
+}
+#endif

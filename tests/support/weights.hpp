@@ -1,0 +1,84 @@
+// Weights for tests of optimizers and norms: segments of all kinds in one flat numbering, with gradients and state.
+// Padding between segments and behind them holds numbers, so that what is written there shows.
+#pragma once
+
+#include <dhp/ops/segments.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <vector>
+
+namespace tests {
+
+/// What a segment is.
+struct Kind {
+  std::int64_t count = 0;
+  bool decays = true;
+  bool exact = false;  ///< of the accumulation type, whatever the others are
+};
+
+/// Where the segments begin, one behind the other.
+inline std::vector<std::int64_t> firsts_of(const std::vector<Kind>& kinds) {
+  std::vector<std::int64_t> firsts{0};
+  for (const auto& kind : kinds)
+    firsts.push_back((firsts.back() + kind.count + segment_alignment) / segment_alignment *
+                     segment_alignment);
+  return firsts;
+}
+
+/// Sizes around a tile, single elements and nothing, many in what one tile could hold; some decay, some are exact.
+inline std::vector<Kind> kinds_around_a_tile() {
+  std::vector<Kind> kinds{{1},
+                          {segment_tile, false},
+                          {0},
+                          {segment_tile + 1},
+                          {segment_tile - 1, true, true},
+                          {2 * segment_tile + 4099, false, true}};
+  for (std::int64_t count = 1; count <= 9; ++count) kinds.push_back({count * 7, count % 2 == 0});
+  return kinds;
+}
+
+/// The same numbers on every device; T is the type of values that are not exact.
+template <class Dev, class T>
+struct Weights {
+  using A = Accumulator<T>;
+
+  Weights(Dev& dev, const std::vector<Kind>& all) : kinds(all), firsts(firsts_of(all)) {
+    gradient = random<A>(dev, 1);
+    m = Tensor<Dev>::zeros(dev, dtype_of<A>(), {size()});
+    v = Tensor<Dev>::zeros(dev, dtype_of<A>(), {size()});
+    masters = random<A>(dev, 2);
+    exact = random<A>(dev, 3);
+    values = random<T>(dev, 4);
+    std::vector<Segment<Dev>> segments;
+    for (std::size_t at = 0; at < kinds.size(); ++at) {
+      const Range range{firsts[at], firsts[at] + kinds[at].count};
+      auto& holder = is_narrow(kinds[at]) ? values : exact;
+      segments.push_back({range, holder.mut().slice(range.first, range.last),
+                          static_cast<int>(parameter(at)), kinds[at].decays});
+    }
+    table = SegmentTable<Dev>(dev, dtype_of<T>(), segments);
+  }
+
+  [[nodiscard]] static bool is_narrow(const Kind& kind) { return is_16_bit<T> && !kind.exact; }
+  /// Their numbers go the other way, so that they are not taken for places in the table.
+  [[nodiscard]] std::size_t parameter(std::size_t kind) const { return kinds.size() - 1 - kind; }
+  [[nodiscard]] std::int64_t size() const { return firsts.back(); }
+  /// All that an update may write.
+  [[nodiscard]] std::vector<Tensor<Dev>*> written() { return {&m, &v, &masters, &exact, &values}; }
+
+  std::vector<Kind> kinds;
+  std::vector<std::int64_t> firsts;
+  Tensor<Dev> gradient, m, v, masters;
+  Tensor<Dev> exact;   ///< values of the accumulation type, with gaps where others are
+  Tensor<Dev> values;  ///< values of 16 bits
+  SegmentTable<Dev> table;
+
+  template <class Element>
+  [[nodiscard]] Tensor<Dev> random(Dev& dev, std::uint32_t use) const {
+    Cpu cpu;
+    return Tensor<Dev>::from_host(
+        dev, {size()}, random_tensor<Element>(cpu, {size()}, use).template to_host<Element>(cpu));
+  }
+};
+
+}  // namespace tests
