@@ -34,6 +34,7 @@ inline std::vector<Kind> kinds_around_a_tile() {
                           {segment_tile - 1, true, true},
                           {2 * segment_tile + 4099, false, true}};
   for (std::int64_t count = 1; count <= 9; ++count) kinds.push_back({count * 7, count % 2 == 0});
+  kinds.push_back({segment_tile});  // the last piece of all is a whole one
   return kinds;
 }
 
