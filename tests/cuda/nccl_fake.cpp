@@ -207,7 +207,7 @@ TEST_CASE(
     if (world.rank() == 0) world.send(dev, x.share(), 2);
     else if (world.rank() == 2) world.recv(dev, x.mut(), 0);
     else {
-      world.send(dev, x.share(), 2);
+      world.send(dev, on_gpu(dev, DType::f32, {4, 5, 6}), 2);
       world.recv(dev, x.mut(), 2);
     }
     if (world.rank() == 2) {
