@@ -1,16 +1,18 @@
 """Collectives and messages of two ranks, against what they are made of.
 
-communication.py PROGRAM [--json FILE]: starts bench_communication as one process whose ranks are threads, against
+communication.py PROGRAM [--runs N] [--json FILE]: starts bench_communication as one process whose ranks are threads, against
 std::memcpy of as many bytes by both threads at once; then as two processes, over shared memory and over Gloo on the loopback,
 against Gloo's own ring, all-gather, reduce-scatter and messages between the same two; then as two processes of Open MPI's
 mpirun, against MPI's own. Medians of 11 rounds in turns; the ratio is the peer's time over dhp's, above 1 where dhp is faster. send_recv
-is a message there and one back. transport is the same without a communicator.
+is a message there and one back. transport is the same without a communicator. With --runs the whole is done so often, and
+each figure is the median of the runs.
 """
 import argparse
 import json
 import os
 import pathlib
 import socket
+import statistics
 import subprocess
 import sys
 
@@ -66,22 +68,28 @@ def run_processes(program, over):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program", help="bench_communication")
+    parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--json")
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
     print("load before: %.1f on %d cores" % (load, os.cpu_count()))
     print("%-10s %-15s %11s %11s %11s %7s" % ("ranks", "operation", "KiB", "dhp us", "peer us", "ratio"))
+    times = {}  # of dhp and the peer, by what was measured
+    for _ in range(arguments.runs):
+        for line in run(arguments.program):
+            ranks, operation, size, ours, peer = line.split()
+            times.setdefault((ranks, operation, int(size)), []).append((float(ours), float(peer)))
     rows = []
-    for line in run(arguments.program):
-        ranks, operation, size, ours, peer = line.split()
-        row = {"ranks": ranks, "operation": operation, "bytes": int(size), "dhp_s": float(ours), "peer_s": float(peer),
-               "ratio": float(peer) / float(ours)}
-        print("%-10s %-15s %11.0f %11.1f %11.1f %7.2f" % (ranks, operation, row["bytes"] / 1024, row["dhp_s"] * 1e6,
-                                                       row["peer_s"] * 1e6, row["ratio"]))
+    for (ranks, operation, size), both in times.items():
+        ours, peer = (statistics.median(column) for column in zip(*both))
+        ratios = [theirs / mine for mine, theirs in both]
+        row = {"ranks": ranks, "operation": operation, "bytes": size, "dhp_s": ours, "peer_s": peer,
+               "ratio": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
+        print("%-10s %-15s %11.0f %11.1f %11.1f %7.2f" % (ranks, operation, size / 1024, ours * 1e6, peer * 1e6, row["ratio"]))
         rows.append(row)
     if arguments.json:
         with open(arguments.json, "w") as file:
-            json.dump({"peer": {"threads": "std::memcpy", "shared": "Gloo", "gloo": "Gloo", "mpi": "MPI"}, "load": load, "rows": rows}, file,
+            json.dump({"peer": {"threads": "std::memcpy", "shared": "Gloo", "gloo": "Gloo", "mpi": "MPI"}, "runs": arguments.runs, "load": load, "rows": rows}, file,
                       indent=1)
     return 0
 

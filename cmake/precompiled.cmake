@@ -46,6 +46,7 @@ target_compile_options(dhp_precompiled
   # Nobody reads errno or floating-point traps; without the two flags loops with a square root or with a
   # choice between two values do not vectorise. They change no value.
   PRIVATE -fno-math-errno -fno-trapping-math $<$<CONFIG:Release>:-O3>
-  # Trees with sanitizers are compiled without optimising; kernels would take too long.
-  PRIVATE $<$<AND:$<BOOL:${DHP_SANITIZE}>,$<NOT:$<CONFIG:Release>>>:-O1>
   INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-include ${dir}/extern.hpp>")
+if(DHP_SANITIZE)  # the rest of such a tree need not be optimised; kernels would take too long
+  target_compile_options(dhp_precompiled PRIVATE $<$<NOT:$<CONFIG:Release>>:-O1>)
+endif()
