@@ -47,6 +47,3 @@ target_compile_options(dhp_precompiled
   # choice between two values do not vectorise. They change no value.
   PRIVATE -fno-math-errno -fno-trapping-math $<$<CONFIG:Release>:-O3>
   INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-include ${dir}/extern.hpp>")
-if(DHP_SANITIZE)  # the rest of such a tree need not be optimised; kernels would take too long
-  target_compile_options(dhp_precompiled PRIVATE $<$<NOT:$<CONFIG:Release>>:-O1>)
-endif()
