@@ -1,6 +1,6 @@
 // A feed-forward pair is what Linear, GELU and Linear are, bit by bit on the Cpu; and which of its gradients wait.
 #include <dhp/cpu.hpp>
-#include <tests/support/tensors.hpp>
+#include <tests/support/parameters.hpp>
 
 #include <doctest/doctest.h>
 
@@ -48,14 +48,9 @@ Outcome run(L layer, const Case& each) {
   ParameterStore<Cpu> store(dev, parameters,
                             {.compute = each.compute, .order_free = each.order_free, .seed = 4});
   const auto random = [&](const Shape& shape, std::uint32_t use) {
-    const auto wide = random_tensor<double>(dev, shape, use);
-    Tensor<Cpu> made(dev, each.compute, shape);
-    cast(dev, wide.view(), made.mut());
-    return made;
+    return random_of(dev, each.compute, shape, use);
   };
-  std::uint32_t use = 100;
-  for (const auto& parameter : parameters)  // biases start as 0
-    axpy(dev, 0.3, random(parameter->value.shape(), use++).view(), parameter->value);
+  move_from_start(dev, each.compute, parameters);
   Outcome outcome;
   std::vector<Work<Cpu>> deferred;
   for (const std::uint32_t micro_batch : {0u, 1u}) {

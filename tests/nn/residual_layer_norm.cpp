@@ -1,6 +1,7 @@
 // The residual norm is the composition of Dropout, Residual and LayerNorm: parameters, masks, results, what it keeps.
 #include <dhp/cpu.hpp>
 #include <tests/support/gradients.hpp>
+#include <tests/support/parameters.hpp>
 
 #include <doctest/doctest.h>
 
@@ -52,14 +53,9 @@ Outcome run(L layer, const Case& each) {
   ParameterStore<Cpu> store(dev, parameters,
                             {.compute = each.compute, .order_free = each.order_free, .seed = 4});
   const auto random = [&](const Shape& shape, std::uint32_t use) {
-    const auto wide = random_tensor<double>(dev, shape, use);
-    Tensor<Cpu> made(dev, each.compute, shape);
-    cast(dev, wide.view(), made.mut());
-    return made;
+    return random_of(dev, each.compute, shape, use);
   };
-  std::uint32_t use = 100;
-  for (const auto& parameter : parameters)  // away from 1 and 0, which norms start with
-    axpy(dev, 0.3, random(parameter->value.shape(), use++).view(), parameter->value);
+  move_from_start(dev, each.compute, parameters);
   MicroBatch<Cpu> batch;
   batch.samples = 2;
   batch.first_sample = each.first_sample;

@@ -57,6 +57,7 @@ void check_step_state(In<Dev> state) {
         "the state of a step is f64 [", step_state_fields, "], got ", state.dtype(), " ",
         state.shape());
 }
+
 /// Loss scaling (Micikevicius et al. 2018, "Mixed precision training", section 3.2): f16 gradients are computed
 /// for a scaled loss.
 struct LossScaleOptions {
