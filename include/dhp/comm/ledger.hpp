@@ -4,11 +4,11 @@
 
 #include <dhp/comm/communicator.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <exception>
+#include <iterator>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -54,6 +54,8 @@ struct LedgerEntry {
 
 /// Of one rank; its threads may share it.
 class Ledger {
+  using Entries = std::list<LedgerEntry>;
+
  public:
   /// capacity: calls that are remembered after their end.
   explicit Ledger(std::size_t capacity = 1024) : capacity_(capacity) {}
@@ -62,21 +64,21 @@ class Ledger {
   class Call {
    public:
     Call(Ledger& ledger, LedgerEntry entry)
-        : ledger_(&ledger), number_(ledger.begin(std::move(entry))) {}
+        : ledger_(&ledger), entry_(ledger.begin(std::move(entry))) {}
     Call(Call&& other) noexcept
         : ledger_(std::exchange(other.ledger_, nullptr)),
-          number_(other.number_),
+          entry_(other.entry_),
           exceptions_(other.exceptions_) {}
     Call& operator=(Call&&) = delete;
     ~Call() {
-      if (ledger_ != nullptr) ledger_->end(number_, std::uncaught_exceptions() > exceptions_);
+      if (ledger_ != nullptr) ledger_->end(entry_, std::uncaught_exceptions() > exceptions_);
     }
-    void waits_for(int rank) { ledger_->waits_for(number_, rank); }
-    void waits_no_more() { ledger_->waits_for(number_, -1); }
+    void waits_for(int rank) { ledger_->waits_for(entry_, rank); }
+    void waits_no_more() { ledger_->waits_for(entry_, -1); }
 
    private:
     Ledger* ledger_;
-    std::uint64_t number_;
+    Entries::iterator entry_;
     int exceptions_ = std::uncaught_exceptions();
   };
 
@@ -98,9 +100,7 @@ class Ledger {
   /// By their beginning.
   [[nodiscard]] std::vector<LedgerEntry> under_way() const {
     const std::lock_guard lock(mutex_);
-    std::vector<LedgerEntry> entries;
-    for (const auto& [number, entry] : open_) entries.push_back(entry);
-    return entries;
+    return {open_.begin(), open_.end()};
   }
   /// By their end, the last one last.
   [[nodiscard]] std::vector<LedgerEntry> ended() const {
@@ -114,33 +114,27 @@ class Ledger {
   }
 
  private:
-  std::uint64_t begin(LedgerEntry entry) {
+  Entries::iterator begin(LedgerEntry entry) {
     const std::lock_guard lock(mutex_);
+    if (spare_.empty()) spare_.emplace_back();
+    if (entry.on_device) ++on_device_[series_of(entry.key)];
     entry.number = ++calls_;
     entry.start_s = now_s();
-    if (entry.on_device) ++on_device_[series_of(entry.key)];
-    open_.emplace_hint(open_.end(), calls_, std::move(entry));
-    return calls_;
+    spare_.front() = std::move(entry);
+    open_.splice(open_.end(), spare_, spare_.begin());
+    return std::prev(open_.end());
   }
-  void waits_for(std::uint64_t number, int rank) {
+  void waits_for(Entries::iterator entry, int rank) {
     const std::lock_guard lock(mutex_);
-    const auto found = open_.find(number);
-    if (found == open_.end()) return;
-    found->second.waits_for.clear();
-    if (rank >= 0) found->second.waits_for.push_back(rank);
+    entry->waits_for.clear();
+    if (rank >= 0) entry->waits_for.push_back(rank);
   }
-  void end(std::uint64_t number, bool failed) noexcept {
+  void end(Entries::iterator entry, bool failed) noexcept {
     const std::lock_guard lock(mutex_);
-    const auto found = open_.find(number);
-    if (found == open_.end()) return;
-    found->second.end_s = now_s();
-    found->second.failed = failed;
-    try {
-      ended_.push_back(std::move(found->second));
-      if (ended_.size() > capacity_) ended_.pop_front();
-    } catch (const std::bad_alloc&) {  // forgotten
-    }
-    open_.erase(found);
+    entry->end_s = now_s();
+    entry->failed = failed;
+    ended_.splice(ended_.end(), open_, entry);
+    if (ended_.size() > capacity_) spare_.splice(spare_.end(), ended_, ended_.begin());
   }
 
   std::size_t capacity_;
@@ -149,8 +143,8 @@ class Ledger {
   mutable std::mutex mutex_;
   std::uint64_t calls_ = 0;
   std::map<std::string, std::uint64_t> on_device_;
-  std::map<std::uint64_t, LedgerEntry> open_;
-  std::deque<LedgerEntry> ended_;
+  Entries open_, ended_;
+  Entries spare_;  // forgotten ones, whose memory the next take: a call allocates little
 };
 
 }  // namespace dhp

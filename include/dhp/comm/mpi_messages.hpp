@@ -14,9 +14,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -59,17 +59,16 @@ class MpiMessages {
       if (ended_) return;
       auto& stream = streams_[key_of(*message)];
       if (stream.mpi_tag == MpiHeaders::mpi_tag) stream.mpi_tag = take_tag(message->peer);
-      stream.waiting.push_back(message);
-      begin_waiting(stream);
+      waiting_.emplace(key_of(*message), message);
+      begin_waiting(stream, key_of(*message));
     });
   }
   void receive(const Shared& message) {
     comm_->call([&] {
       check_open();
       if (ended_) return;
-      const auto found = announced_.find(key_of(*message));
-      if (found == announced_.end()) expected_[key_of(*message)].push_back(message);
-      else match(message, take_first(announced_, found));
+      if (const auto header = take_first(announced_, key_of(*message))) match(message, *header);
+      else expected_.emplace(key_of(*message), message);
     });
   }
   /// Makes MPI move what is under way. Whether the message is done; `moved`: whether anything has come or gone.
@@ -143,7 +142,6 @@ class MpiMessages {
   /// What goes to one rank with one tag. It has an MPI tag as long as any of it is under way: messages of one
   /// MPI tag meet in the order in which they were sent.
   struct Stream {
-    std::deque<Shared> waiting{};
     int under_way = 0;
     int mpi_tag = MpiHeaders::mpi_tag;  // none yet
   };
@@ -153,13 +151,16 @@ class MpiMessages {
   };
 
   [[nodiscard]] static Key key_of(const Message& message) { return {message.peer, message.tag}; }
-  template <class Queues>
-  [[nodiscard]] static typename Queues::mapped_type::value_type take_first(
-      Queues& queues, typename Queues::iterator at) {
-    auto first = std::move(at->second.front());
-    at->second.pop_front();
-    if (at->second.empty()) queues.erase(at);
-    return first;
+  /// Values of one key, in the order in which they came.
+  template <class Value>
+  using Queues = std::multimap<Key, Value>;
+  template <class Value>
+  [[nodiscard]] static std::optional<Value> take_first(Queues<Value>& queues, const Key& key) {
+    const auto first = queues.lower_bound(key);
+    if (first == queues.end() || first->first != key) return std::nullopt;
+    std::optional<Value> taken(std::move(first->second));
+    queues.erase(first);
+    return taken;
   }
   void check_open() const {
     check(!closed_,
@@ -178,10 +179,11 @@ class MpiMessages {
     return tag;
   }
 
-  void begin_waiting(Stream& stream) {
-    while (!stream.waiting.empty() && stream.under_way < most_under_way) {
-      const auto message = std::move(stream.waiting.front());
-      stream.waiting.pop_front();
+  void begin_waiting(Stream& stream, const Key& key) {
+    while (stream.under_way < most_under_way) {
+      const auto next = take_first(waiting_, key);
+      if (!next) return;
+      const auto& message = *next;
       ++stream.under_way;
       send_header(message, {message->tag, message->bytes, stream.mpi_tag, 1});
       // Synchronous: when it is done the receiver has matched it, and another stream may have its MPI tag.
@@ -234,11 +236,13 @@ class MpiMessages {
     bool moved = false;
     MpiHeader header;
     for (int from = 0; !closed_ && headers_.next(header, from); moved = true) hear(from, header);
-    for (const auto& message : requests_.finish_some()) {
+    requests_.finish_some(finished_);  // a member: polling allocates nothing
+    for (const auto& message : finished_) {
       message->state = State::done;
       if (message->sends) sent(*message);
       moved = true;
     }
+    finished_.clear();
     return moved;
   }
   void hear(int from, const MpiHeader& header) {
@@ -250,15 +254,14 @@ class MpiMessages {
     }
     if (ended_ && !discarding()) return;  // its sender may have given it up by now
     const Key key{from, header.tag};
-    const auto found = expected_.find(key);
-    if (found == expected_.end()) announced_[key].push_back(header);
-    else match(take_first(expected_, found), header);
+    if (const auto message = take_first(expected_, key)) match(*message, header);
+    else announced_.emplace(key, header);
   }
   void sent(const Message& message) {
     const auto found = streams_.find(key_of(message));
     auto& stream = found->second;
     --stream.under_way;
-    begin_waiting(stream);
+    begin_waiting(stream, key_of(message));
     if (stream.under_way > 0) return;
     tags_[static_cast<std::size_t>(message.peer)].free.push_back(stream.mpi_tag);
     streams_.erase(found);
@@ -267,7 +270,7 @@ class MpiMessages {
   /// After it this rank begins nothing, and throws away what others have announced and will not need.
   void say_farewell() {
     if (std::exchange(said_farewell_, true)) return;
-    for (auto& [key, stream] : streams_) stream.waiting.clear();
+    waiting_.clear();
     for (int peer = 0; peer < comm_->size(); ++peer) {
       if (peer == comm_->rank()) continue;
       auto message = std::make_shared<Message>(
@@ -288,17 +291,18 @@ class MpiMessages {
         ++at;
         continue;
       }
-      for (const auto& header : at->second) discard(peer, header);
+      discard(peer, at->second);
       at = announced_.erase(at);
     }
   }
 
   void withdraw(const Shared& message) {
     const auto key = key_of(*message);
-    auto& queue = message->sends ? streams_[key].waiting : expected_[key];
-    queue.erase(std::remove(queue.begin(), queue.end(), message), queue.end());
-    if (message->sends && streams_[key].mpi_tag == MpiHeaders::mpi_tag) streams_.erase(key);
-    if (!message->sends && queue.empty()) expected_.erase(key);
+    auto& queues = message->sends ? waiting_ : expected_;
+    const auto [first, last] = queues.equal_range(key);
+    const auto found =
+        std::find_if(first, last, [&](const auto& at) { return at.second == message; });
+    if (found != last) queues.erase(found);
     message->state = State::done;
   }
   [[nodiscard]] bool too_late() {
@@ -321,10 +325,12 @@ class MpiMessages {
   MpiHeaders headers_;
   MpiRequests requests_{};
   std::map<Key, Stream> streams_{};
-  std::map<Key, std::deque<Shared>> expected_{};      // receives of what has not been announced
-  std::map<Key, std::deque<MpiHeader>> announced_{};  // the other way round
-  std::vector<Tags> tags_;                            // by receiver
-  std::vector<Farewell> farewells_;                   // by sender
+  Queues<Shared> waiting_{};       // sends that MPI has not been given yet
+  Queues<Shared> expected_{};      // receives of what has not been announced
+  Queues<MpiHeader> announced_{};  // the other way round
+  std::vector<Shared> finished_{};
+  std::vector<Tags> tags_;           // by receiver
+  std::vector<Farewell> farewells_;  // by sender
   bool said_farewell_ = false;
   bool torn_ = false;  // memory of an announced message is gone
   bool closed_ = false;

@@ -50,17 +50,17 @@ class MpiRequests {
     ++message->open;
     return &requests_.back();
   }
-  /// Makes MPI move messages; those of which all requests are done now.
-  [[nodiscard]] std::vector<Shared> finish_some() {
-    std::vector<Shared> finished;
-    if (empty()) return finished;
+  /// Makes MPI move messages. finished: those of which all requests are done now.
+  void finish_some(std::vector<Shared>& finished) {
+    finished.clear();
+    if (empty()) return;
     done_.resize(requests_.size());
     statuses_.resize(requests_.size());
     int count = 0;
     const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
                                   done_.data(), statuses_.data());
     if (code != MPI_ERR_IN_STATUS) check_mpi(code, "MPI_Testsome");
-    if (count == 0 || count == MPI_UNDEFINED) return finished;
+    if (count == 0 || count == MPI_UNDEFINED) return;
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
       auto& message = messages_[static_cast<std::size_t>(done_[i])];
       if (code == MPI_ERR_IN_STATUS && statuses_[i].MPI_ERROR != MPI_SUCCESS)
@@ -69,7 +69,6 @@ class MpiRequests {
       message.reset();
     }
     forget_finished();
-    return finished;
   }
   /// Of a receive that nobody waits for. One that MPI has begun goes on.
   void cancel(const Shared& message) {

@@ -7,12 +7,11 @@
 
 #include <dhp/comm/peer_group.hpp>
 #include <dhp/comm/reduce_slice.hpp>
+#include <dhp/core/copy_bytes.hpp>
 #include <dhp/core/shape.hpp>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <deque>
 #include <utility>
 #include <vector>
 
@@ -29,7 +28,7 @@ class PeerCollectives {
     const auto bytes = static_cast<std::size_t>(count) * size_of(dtype);
     auto* const brought = scratch(bytes * static_cast<std::size_t>(size()));
     const auto of = [&](int rank) { return brought + static_cast<std::size_t>(rank) * bytes; };
-    if (bytes > 0) std::memcpy(of(me()), in, bytes);
+    copy_bytes(of(me()), in, bytes);
     for_others([&](int rank) { begin_receive(of(rank), bytes, rank); });
     for_others([&](int rank) { begin_send(of(me()), bytes, rank); });
     finish();
@@ -62,18 +61,17 @@ class PeerCollectives {
       chunks.push_back({first, last});
     });
     const auto slots = std::min(chunks.size(), ahead);
-    auto* const memory = scratch(slots * static_cast<std::size_t>(size()) * chunk_bytes());
+    const auto place_bytes = chunk_bytes(static_cast<std::size_t>(mine.size()) * width);
+    auto* const memory = scratch(slots * static_cast<std::size_t>(size()) * place_bytes);
     const auto place = [&](std::size_t chunk, int rank) {
       const auto slot = chunk % slots * static_cast<std::size_t>(size());
-      return memory + (slot + static_cast<std::size_t>(rank)) * chunk_bytes();
+      return memory + (slot + static_cast<std::size_t>(rank)) * place_bytes;
     };
     std::size_t begun = 0;
     const auto receive = [&] {
       const auto chunk = chunks[begun];
       for_others([&](int rank) {
-        incoming_.push_back({call_->receive(place(begun, rank),
-                                            static_cast<std::size_t>(chunk.size()) * width, rank),
-                             rank});
+        begin_receive(place(begun, rank), static_cast<std::size_t>(chunk.size()) * width, rank);
       });
       ++begun;
     };
@@ -105,10 +103,9 @@ class PeerCollectives {
     for_others([&](int rank) {
       const Range slice = slice_of(rank);
       for_chunks(slice.size(), width, [&](std::int64_t first, std::int64_t last) {
-        returning_.push_back(
-            {call_->receive(at(slice.first + first), static_cast<std::size_t>(last - first) * width,
-                            rank, 1),
-             rank});
+        returning_.add(call_->receive(at(slice.first + first),
+                                      static_cast<std::size_t>(last - first) * width, rank, 1),
+                       rank);
       });
     });
     const Range mine = slice_of(me());
@@ -126,7 +123,7 @@ class PeerCollectives {
     });
     for_others([&](int rank) { begin_send(in, bytes, rank); });
     auto* own = out + static_cast<std::size_t>(me()) * bytes;
-    if (own != in && bytes > 0) std::memcpy(own, in, bytes);
+    copy_bytes(own, in, bytes);
     finish();
   }
 
@@ -134,7 +131,7 @@ class PeerCollectives {
     const auto offset = [&](int rank) { return static_cast<std::size_t>(rank) * block_bytes; };
     for_others([&](int rank) { begin_receive(out + offset(rank), block_bytes, rank); });
     for_others([&](int rank) { begin_send(in + offset(rank), block_bytes, rank); });
-    if (block_bytes > 0) std::memcpy(out + offset(me()), in + offset(me()), block_bytes);
+    copy_bytes(out + offset(me()), in + offset(me()), block_bytes);
     finish();
   }
 
@@ -159,10 +156,10 @@ class PeerCollectives {
       slice(me(), [&](std::byte* at, std::size_t n) { begin_receive(at, n, root); });
       for_others([&](int rank) {
         slice(rank, [&](std::byte* at, std::size_t n) {
-          returning_.push_back({call_->receive(at, n, rank, 1), rank});
+          returning_.add(call_->receive(at, n, rank, 1), rank);
         });
       });
-      while (!incoming_.empty()) finish_one(incoming_);
+      finish_all(incoming_);
     }
     if (scatter)
       for_others([&](int rank) {
@@ -187,16 +184,25 @@ class PeerCollectives {
   static constexpr std::size_t small_bytes = 16384;  ///< less is dominated by latency
 
  private:
-  // Long enough that starting a transfer costs little, and what all ranks send at a time stays within 16 MiB.
-  [[nodiscard]] std::size_t chunk_bytes() const {
-    constexpr std::size_t least = 1 << 18, most = 1 << 21, of_all = 1 << 24;
-    return std::clamp(of_all / static_cast<std::size_t>(size()), least, most);
+  // What all ranks send at a time stays within 16 MiB. A slice that is not long goes as one; of a longer one chunks are
+  // reduced while they are still in the cache of their core, and are long enough that starting a transfer costs little.
+  [[nodiscard]] std::size_t chunk_bytes(std::size_t slice_bytes) const {
+    constexpr std::size_t least = 1 << 18, cached = 1 << 19, whole = 1 << 21, of_all = 1 << 24;
+    const auto most = std::clamp(of_all / static_cast<std::size_t>(size()), least, whole);
+    return slice_bytes <= most ? most : std::min(most, cached);
   }
   static constexpr std::size_t ahead = 2;  // chunks that are received at the same time
 
   struct Transfer {
     PeerTransport::Handle handle;
     int rank;
+  };
+  /// They are finished in the order in which they were begun.
+  struct Transfers {
+    std::vector<Transfer> begun{};
+    std::size_t finished = 0;
+    void add(PeerTransport::Handle handle, int rank) { begun.push_back({std::move(handle), rank}); }
+    [[nodiscard]] bool open() const { return finished < begun.size(); }
   };
 
   // The group's: it outlives the transfers also where an exception ends them.
@@ -210,30 +216,33 @@ class PeerCollectives {
   }
   template <class Action>
   void for_chunks(std::int64_t count, std::size_t width, Action action) const {
-    const auto most = static_cast<std::int64_t>(chunk_bytes() / width);
+    const auto bytes = static_cast<std::size_t>(count) * width;
+    const auto most = static_cast<std::int64_t>(chunk_bytes(bytes) / width);
     for (std::int64_t first = 0; first < count; first += most)
       action(first, std::min(count, first + most));
   }
   void begin_send(const std::byte* data, std::size_t bytes, int to, int phase = 0) {
-    outgoing_.push_back({call_->send(data, bytes, to, phase), to});
+    outgoing_.add(call_->send(data, bytes, to, phase), to);
   }
   void begin_receive(std::byte* data, std::size_t bytes, int from) {
-    incoming_.push_back({call_->receive(data, bytes, from), from});
+    incoming_.add(call_->receive(data, bytes, from), from);
   }
-  void finish_one(std::deque<Transfer>& transfers) {
-    auto first = std::move(transfers.front());
-    transfers.pop_front();
+  void finish_one(Transfers& transfers) {
+    auto& first = transfers.begun[transfers.finished++];
     call_->wait(first.handle, first.rank);
   }
+  void finish_all(Transfers& transfers) {
+    while (transfers.open()) finish_one(transfers);
+  }
   void finish() {
-    while (!incoming_.empty()) finish_one(incoming_);
-    while (!returning_.empty()) finish_one(returning_);
-    while (!outgoing_.empty()) finish_one(outgoing_);
+    finish_all(incoming_);
+    finish_all(returning_);
+    finish_all(outgoing_);
   }
 
   PeerGroup* group_;
   PeerGroup::Call* call_;
-  std::deque<Transfer> incoming_, returning_, outgoing_;
+  Transfers incoming_, returning_, outgoing_;
 };
 
 }  // namespace dhp::detail

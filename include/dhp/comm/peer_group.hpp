@@ -29,6 +29,7 @@ class PeerGroup {
         members_(std::make_shared<const std::vector<int>>(std::move(members))),
         rank_(rank),
         id_(id),
+        name_(concat(id, "@", members_->front())),
         sent_(members_->size()),
         received_(members_->size()),
         at_end_(world_->on_end([held = transport_](const std::string&) { held->end(); })) {}
@@ -128,7 +129,7 @@ class PeerGroup {
     const auto number = ++collectives_;
     const auto tag = tag_of(collective_kind, number, what);
     return Call(*this, std::move(turn),
-                entry(concat(name(), "#", number), operation, std::move(what), bytes, where), tag);
+                entry(concat(name_, "#", number), operation, std::move(what), bytes, where), tag);
   }
   /// The next message on an edge. One thread at a time for each way of an edge.
   [[nodiscard]] Call message(bool sends, int other, std::string what, std::size_t bytes,
@@ -136,7 +137,7 @@ class PeerGroup {
     const auto number = ++(sends ? sent_ : received_)[static_cast<std::size_t>(other)];
     const int from = sends ? rank_ : other, to = sends ? other : rank_;
     const auto tag = tag_of(message_kind, number, what);
-    auto key = concat(name(), ":", world_rank(from), ">", world_rank(to), "#", number);
+    auto key = concat(name_, ":", world_rank(from), ">", world_rank(to), "#", number);
     return Call(*this, Turn(),
                 entry(std::move(key), sends ? "send" : "recv", std::move(what), bytes, where), tag);
   }
@@ -145,8 +146,6 @@ class PeerGroup {
   static constexpr std::uint64_t collective_kind = 0;
   static constexpr std::uint64_t message_kind = 1;
 
-  // Groups of one id have no two ranks in common, but referees see all of them.
-  [[nodiscard]] std::string name() const { return concat(id_, "@", members_->front()); }
   [[nodiscard]] LedgerEntry entry(std::string key, std::string operation, std::string what,
                                   std::size_t bytes, CallSite where) const {
     LedgerEntry made;
@@ -175,6 +174,7 @@ class PeerGroup {
   std::shared_ptr<const std::vector<int>> members_;
   int rank_;
   std::uint32_t id_;
+  std::string name_;  // groups of one id have no two ranks in common, but referees see all of them
   std::uint64_t collectives_ = 0;
   std::atomic<bool> taken_ = false;  // by a thread, for a collective
   std::vector<std::uint64_t> sent_;

@@ -5,8 +5,8 @@
 
 #include <dhp/comm/reduce_slice.hpp>
 #include <dhp/comm/thread_group.hpp>
+#include <dhp/core/copy_bytes.hpp>
 
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <string>
@@ -74,14 +74,6 @@ class ThreadComm {
   int rank_;
 };
 
-namespace detail {
-
-inline void copy_block(std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-}
-
-}  // namespace detail
-
 // All come and agree, each does its share, work(), and nobody leaves before all are done.
 template <class Work>
 Event<Cpu> ThreadComm::together(const ThreadGroup::Offer& offer, Work work) {
@@ -126,7 +118,7 @@ inline Event<Cpu> ThreadComm::all_reduce(Cpu&, View<Cpu> buffer, Reduce reduce, 
 inline Event<Cpu> ThreadComm::all_reduce_small(const ThreadGroup::Offer& offer) {
   const Turn turn(group_->taken(rank_), offer.operation, offer.where);
   const auto bytes = static_cast<std::size_t>(offer.count) * size_of(offer.dtype);
-  detail::copy_block(group_->next_note(rank_), offer.in, bytes);
+  copy_bytes(group_->next_note(rank_), offer.in, bytes);
   group_->enter(*world_, rank_, offer);
   visit_any(offer.dtype, [&]<class T>(Tag<T>) {
     std::vector<const T*> in;
@@ -167,7 +159,7 @@ inline Event<Cpu> ThreadComm::all_gather(Cpu&, ConstView<Cpu> in, View<Cpu> out,
   const auto work = [&] {
     const auto block = in.size_bytes();
     for (int rank = 0; rank < size(); ++rank)
-      detail::copy_block(out.bytes() + static_cast<std::size_t>(rank) * block, in_of(rank), block);
+      copy_bytes(out.bytes() + static_cast<std::size_t>(rank) * block, in_of(rank), block);
   };
   return together({.operation = "all_gather",
                    .where = where,
@@ -185,7 +177,7 @@ inline Event<Cpu> ThreadComm::broadcast(Cpu&, View<Cpu> buffer, int root, CallSi
                    .dtype = buffer.dtype(),
                    .option = root,
                    .in = buffer.bytes()},
-                  [&] { detail::copy_block(buffer.bytes(), in_of(root), buffer.size_bytes()); });
+                  [&] { copy_bytes(buffer.bytes(), in_of(root), buffer.size_bytes()); });
 }
 
 inline Event<Cpu> ThreadComm::all_to_all(Cpu&, ConstView<Cpu> in, View<Cpu> out, CallSite where) {
@@ -196,8 +188,8 @@ inline Event<Cpu> ThreadComm::all_to_all(Cpu&, ConstView<Cpu> in, View<Cpu> out,
   const auto work = [&] {
     const auto block = in.size_bytes() / static_cast<std::size_t>(size());
     for (int rank = 0; rank < size(); ++rank)
-      detail::copy_block(out.bytes() + static_cast<std::size_t>(rank) * block,
-                         in_of(rank) + static_cast<std::size_t>(rank_) * block, block);
+      copy_bytes(out.bytes() + static_cast<std::size_t>(rank) * block,
+                 in_of(rank) + static_cast<std::size_t>(rank_) * block, block);
   };
   return together({.operation = "all_to_all",
                    .where = where,
@@ -277,7 +269,7 @@ inline void ThreadComm::recv(Cpu&, View<Cpu> message, int from, CallSite where) 
                message.count(), " ", message.dtype(), ", rank ", group_->world_rank(from), " sent ",
                sent.count(), " ", sent.dtype(), " at ", to_text(slot.where)),
         where);
-  detail::copy_block(message.bytes(), sent.view().bytes(), sent.size_bytes());
+  copy_bytes(message.bytes(), sent.view().bytes(), sent.size_bytes());
   slot.tensor = {};
   ++edge.received;
   edge.signal.change();

@@ -3,6 +3,7 @@
 // host program is asked for each block instead, and gets it back at once.
 #pragma once
 
+#include <dhp/core/copy_bytes.hpp>
 #include <dhp/core/trace.hpp>
 #include <dhp/device/device.hpp>
 #include <dhp/device/out_of_memory.hpp>
@@ -105,7 +106,7 @@ class Cpu {
     return memory_->allocate(bytes);
   }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
-    if (bytes > 0) std::memcpy(to, from, bytes);
+    copy_bytes(to, from, bytes);
   }
   void copy_from_host(std::byte* to, const std::byte* from, std::size_t bytes) {
     copy(to, from, bytes);
