@@ -22,7 +22,8 @@ void add_device_options(CLI::App& app, RunOptions& options, bool gpu) {
       ->check(not_negative_number())
       ->group("Training");
   app.add_flag("--cuda-graphs,!--no-cuda-graphs", options.cuda_graphs,
-               "Record steps whose shapes stay, and start each as one piece (default: on)")
+               "Record steps whose shapes stay, and start each as one piece (default: on with one "
+               "rank, off with several)")
       ->group("Training");
 }
 

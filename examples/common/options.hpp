@@ -30,9 +30,9 @@ struct RunOptions {
   std::string precision = "fp32";
   bool deterministic = false;
   bool recompute = false;
-  int threads = 1;          ///< per rank, inside its ops, on the CPU
-  int device = 0;           ///< the first GPU of this process; its local ranks take the next ones
-  bool cuda_graphs = true;  ///< record steps whose shapes stay
+  int threads = 1;  ///< per rank, inside its ops, on the CPU
+  int device = 0;   ///< the first GPU of this process; its local ranks take the next ones
+  std::optional<bool> cuda_graphs{};  ///< record steps whose shapes stay; else with one rank only
   int loader_threads = 1;
 
   std::string optimizer;

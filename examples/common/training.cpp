@@ -127,7 +127,8 @@ class TrainingRun {
       enter(section);
       const auto plan = resident_ ? resident_->plan() : loader_.plan();
       const auto batches = next_batches();
-      auto ticket = trainer.start(batches, plan.micro_batches());
+      const bool whole = plan.samples == options_.global_batch;
+      auto ticket = trainer.start(batches, plan.micro_batches(), setup_.same_shapes && whole);
       finish();
       under_way = std::move(ticket);
       samples_under_way = plan.samples;
@@ -201,9 +202,14 @@ class TrainingRun {
             .clip = options_.clip,
             .loss_scale = {.dynamic = half, .initial = half ? 65536.0 : 1.0},
             .seed = options_.seed,
-            // Collectives cannot be recorded yet: their time limits are watched by the host.
-            // Nor is seen what happens when in a step that runs as one piece.
-            .record = options_.cuda_graphs && options_.mesh.size() == 1 && !dev_.trace()};
+            .record = records_steps()};
+  }
+  [[nodiscard]] bool records_steps() const {
+    if (dev_.trace()) return false;  // what happens when in a step that is one piece is not seen
+    if (options_.mesh.size() == 1) return options_.cuda_graphs.value_or(true);
+    // Some collectives go by way of the host, and graphs of several GPUs of one process may wait for each other.
+    return options_.cuda_graphs.value_or(false) && options_.process() &&
+           !options_.check_collectives && !setup_.waits_for_replicas;
   }
   [[nodiscard]] std::int64_t total_steps() {
     if (options_.steps > 0) return options_.steps;

@@ -37,6 +37,8 @@ struct TrainingSetup {
   std::function<void(dhp::FileReplacement&, const std::string& directory)> save_more{};
   /// Layers wait for the micro-batches of other replicas, which then need as many in every step.
   bool waits_for_replicas = false;
+  /// Micro-batches of as many samples have the same shapes.
+  bool same_shapes = false;
 };
 
 /// Trains on options.mesh.size() ranks. Throws Error with the first failing rank's message.

@@ -35,7 +35,8 @@ void train(const examples::ResNetOptions& options) {
        .make_model =
            [&](dhp::Build<examples::Dev>& build) { return examples::resnet(build, config); },
        .measures = measures,
-       .waits_for_replicas = options.sync_batch_norm});
+       .waits_for_replicas = options.sync_batch_norm,
+       .same_shapes = true});
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
-// CUDA's runtime as far as Cuda and NcclComm use it, on the host: a stream is a thread, GPU memory is memory. For one
-// program without CUDA's libraries; tests/cuda/fake_nccl.hpp adds NCCL.
+// CUDA's runtime as far as Cuda and NcclComm use it, on the host: a stream is a thread, GPU memory is memory. Streams
+// can be recorded into graphs, and what CUDA refuses meanwhile is refused. For one program without CUDA's libraries;
+// tests/cuda/fake_nccl.hpp adds NCCL.
 #pragma once
+
+#include <tests/cuda/fake_capture.hpp>
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -12,10 +15,12 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace fake {
 
@@ -33,6 +38,14 @@ class Queue {
     const std::lock_guard lock(mutex_);
     jobs_.push_back(std::move(work));
     changed_.notify_all();
+  }
+  std::shared_ptr<Capture> capture() {
+    const std::lock_guard lock(mutex_);
+    return capture_;
+  }
+  void set_capture(std::shared_ptr<Capture> capture) {
+    const std::lock_guard lock(mutex_);
+    capture_ = std::move(capture);
   }
   void drain() {
     std::atomic<bool> done = false;
@@ -57,12 +70,21 @@ class Queue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> jobs_;
+  std::shared_ptr<Capture> capture_;  // that it takes part in
   std::thread thread_;
 };
 
 using Point = std::shared_ptr<std::atomic<bool>>;
 inline void wait(const Point& point) { point->wait(false); }
 inline void pass(const Point& point) { *point = true, point->notify_all(); }
+inline Point new_point(bool passed) { return std::make_shared<std::atomic<bool>>(passed); }
+
+struct Event {
+  Point point = new_point(true);
+  bool recorded = false;
+  int number = -1;                   // in a capture
+  std::weak_ptr<Capture> capture{};  // perhaps gone
+};
 
 /// How many of each there are: whose are left?
 inline std::atomic<int> streams = 0, comms = 0, blocks = 0;
@@ -81,7 +103,42 @@ inline void bury(void* old) {
   const std::lock_guard lock(mutex);
   graves.emplace_back(old, &std::free);
 }
-inline Point& of(cudaEvent_t event) { return *reinterpret_cast<Point*>(event); }
+inline Event& of(cudaEvent_t event) { return *reinterpret_cast<Event*>(event); }
+
+/// Work for a stream, or for what it records.
+inline void issue(cudaStream_t stream, Maker work) {
+  auto& queue = of(stream);
+  if (const auto capture = queue.capture()) capture->add(&queue, std::move(work));
+  else queue.put(work());
+}
+
+struct Graph {
+  std::shared_ptr<Capture> capture;
+  Queue* origin;
+};
+/// What is launched: other streams than the one it was recorded from have stand-ins.
+struct GraphRun {
+  explicit GraphRun(const Graph& graph) : recorded(graph) {
+    for (auto* stream : graph.capture->streams())
+      if (stream != graph.origin) others[stream] = std::make_unique<Queue>();
+  }
+  void launch(Queue& stream) {
+    const auto begin = new_point(false);
+    stream.put([begin] { pass(begin); });
+    for (auto& [original, other] : others) other->put([begin] { wait(begin); });
+    std::vector<Point> points;
+    for (std::size_t k = 0; k < recorded.capture->points(); ++k) points.push_back(new_point(false));
+    const auto at = [&](int number) { return points[static_cast<std::size_t>(number)]; };
+    for (const auto& piece : recorded.capture->pieces()) {
+      auto& queue = piece.stream == recorded.origin ? stream : *others.at(piece.stream);
+      if (piece.work) queue.put(piece.work());
+      else if (piece.passes >= 0) queue.put([point = at(piece.passes)] { pass(point); });
+      else queue.put([point = at(piece.waits_for)] { wait(point); });
+    }
+  }
+  Graph recorded;
+  std::map<Queue*, std::unique_ptr<Queue>> others;
+};
 
 }  // namespace fake
 
@@ -106,11 +163,11 @@ cudaError_t cudaFreeHost(void* old) { return cudaFree(old); }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) { return *free = *total = 0, cudaSuccess; }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
-  fake::of(stream).put([=] { std::memcpy(to, from, bytes); });
+  fake::issue(stream, [=] { return [=] { std::memcpy(to, from, bytes); }; });
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
-  fake::of(stream).put([=] { std::memset(to, value, bytes); });
+  fake::issue(stream, [=] { return [=] { std::memset(to, value, bytes); }; });
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* made, unsigned) {
@@ -121,39 +178,76 @@ cudaError_t cudaStreamDestroy(cudaStream_t old) {
   return --fake::streams, delete &fake::of(old), cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (fake::of(stream).capture()) return cudaErrorStreamCaptureUnsupported;
   return fake::of(stream).drain(), cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  fake::of(stream).put([point = fake::of(event)] { fake::wait(point); });
+  auto& queue = fake::of(stream);
+  const auto& point = fake::of(event);
+  if (point.number >= 0) {
+    const auto capture = point.capture.lock();
+    if (capture == nullptr || capture->over()) return cudaErrorInvalidValue;
+    if (!queue.capture()) queue.set_capture(capture);
+    if (queue.capture() != capture) return cudaErrorStreamCaptureMerge;
+    return capture->wait(&queue, point.number), cudaSuccess;
+  }
+  if (queue.capture()) return point.recorded ? cudaErrorStreamCaptureIsolation : cudaSuccess;
+  queue.put([point = point.point] { fake::wait(point); });
   return cudaSuccess;
 }
-cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
-  return cudaErrorNotSupported;
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  fake::of(stream).set_capture(std::make_shared<fake::Capture>());
+  return cudaSuccess;
 }
-cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) { return cudaErrorNotSupported; }
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned long long) {
-  return cudaErrorNotSupported;
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* made) {
+  auto& origin = fake::of(stream);
+  const auto capture = origin.capture();
+  const bool joined = capture->end(&origin);
+  origin.set_capture(nullptr);
+  for (auto* queue : capture->streams()) queue->set_capture(nullptr);
+  if (!joined) return cudaErrorStreamCaptureUnjoined;
+  *made = reinterpret_cast<cudaGraph_t>(new fake::Graph{capture, &origin});
+  return cudaSuccess;
 }
-cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+  *made =
+      reinterpret_cast<cudaGraphExec_t>(new fake::GraphRun(*reinterpret_cast<fake::Graph*>(graph)));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  return reinterpret_cast<fake::GraphRun*>(graph)->launch(fake::of(stream)), cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t old) {
+  return delete reinterpret_cast<fake::Graph*>(old), cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t old) {
+  return delete reinterpret_cast<fake::GraphRun*>(old), cudaSuccess;
+}
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* made, unsigned) {
-  *made = reinterpret_cast<cudaEvent_t>(new fake::Point(std::make_shared<std::atomic<bool>>(true)));
-  return cudaSuccess;
+  return *made = reinterpret_cast<cudaEvent_t>(new fake::Event), cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t old) { return delete &fake::of(old), cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  const auto point = fake::of(event) = std::make_shared<std::atomic<bool>>(false);
-  fake::of(stream).put([point] { fake::pass(point); });
+  auto& queue = fake::of(stream);
+  if (const auto capture = queue.capture()) {
+    fake::of(event) = {.recorded = true, .number = capture->pass(&queue), .capture = capture};
+    return cudaSuccess;
+  }
+  const auto point = fake::new_point(false);
+  fake::of(event) = {.point = point, .recorded = true};
+  queue.put([point] { fake::pass(point); });
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return *fake::of(event) ? cudaSuccess : cudaErrorNotReady;
+  if (fake::of(event).number >= 0) return cudaErrorCapturedEvent;
+  return *fake::of(event).point ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {
   return *ms = 0, cudaSuccess;  // all at once
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return fake::wait(fake::of(event)), cudaSuccess;
+  if (fake::of(event).number >= 0) return cudaErrorCapturedEvent;
+  return fake::wait(fake::of(event).point), cudaSuccess;
 }
 
 // --- libraries that a Cuda device opens ---

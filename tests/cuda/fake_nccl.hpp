@@ -54,8 +54,9 @@ struct ncclComm {
   std::map<std::pair<int, bool>, std::uint64_t> messages;  // by peer, whether sent
   std::atomic<bool> aborted = false;
   std::atomic<ncclResult_t> state = ncclSuccess;
-  std::atomic<int> users = 0;  // jobs that still look at this
-  fake::Point last;            // of its kernels, which come one after another
+  std::atomic<int> users = 0;   // jobs that still look at this
+  std::atomic<int> graphs = 0;  // pieces of recorded work that still look at this
+  fake::Point last;             // of its kernels, which come one after another
   std::vector<std::thread> jobs;
 };
 
@@ -103,18 +104,29 @@ ncclResult_t in_progress(ncclComm& comm, Launch launch) {
   });
   return ncclInProgress;
 }
-/// A kernel on a stream, after all earlier kernels of its communicator.
-template <class Kernel>
-ncclResult_t kernel(ncclComm& comm, cudaStream_t stream, Kernel work) {
-  return in_progress(comm, [&comm, stream, work] {
-    const auto before = comm.last;
-    const auto after = comm.last = std::make_shared<std::atomic<bool>>(false);
-    ++comm.users;
-    of(stream).put([&comm, before, after, work] {
-      if (before) wait(before);
-      work();
-      pass(after);
-      --comm.users;
+/// A communicator ends when no recorded work needs it any more.
+struct Hold {
+  explicit Hold(ncclComm& of) : comm(of) { ++comm.graphs; }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+  ~Hold() { --comm.graphs; }
+  ncclComm& comm;
+};
+/// A kernel on a stream, after all earlier kernels of its communicator: make() makes its work.
+template <class Make>
+ncclResult_t kernel(ncclComm& comm, cudaStream_t stream, Make make) {
+  return in_progress(comm, [&comm, stream, make] {
+    issue(stream, [&comm, make, hold = std::make_shared<Hold>(comm)]() -> std::function<void()> {
+      const auto work = make();
+      const auto before = comm.last;
+      const auto after = comm.last = new_point(false);
+      ++comm.users;
+      return [&comm, before, after, work] {
+        if (before) wait(before);
+        work();
+        pass(after);
+        --comm.users;
+      };
     });
     return ncclSuccess;
   });
@@ -156,17 +168,18 @@ inline void combine(char* to, const char* from, std::size_t count, ncclDataType_
 template <class Finish>
 ncclResult_t collective(ncclComm& comm, cudaStream_t stream, const void* in, std::size_t bytes,
                         Finish finish) {
-  const auto step = comm.collectives++;
-  return kernel(comm, stream, [&comm, step, in, bytes, finish] {
-    const auto* from = static_cast<const char*>(in);
-    bring(comm, "collective", step, {std::vector<char>(from, from + bytes)}, comm.rank);
-    std::vector<const char*> all;
-    for (int rank = 0; rank < comm.group->size; ++rank) {
-      const auto* other = brought(comm, "collective", step, rank);
-      if (other == nullptr) return;
-      all.push_back(other->bytes.data());
-    }
-    finish(all);
+  return kernel(comm, stream, [&comm, in, bytes, finish] {
+    return [&comm, step = comm.collectives++, in, bytes, finish] {
+      const auto* from = static_cast<const char*>(in);
+      bring(comm, "collective", step, {std::vector<char>(from, from + bytes)}, comm.rank);
+      std::vector<const char*> all;
+      for (int rank = 0; rank < comm.group->size; ++rank) {
+        const auto* other = brought(comm, "collective", step, rank);
+        if (other == nullptr) return;
+        all.push_back(other->bytes.data());
+      }
+      finish(all);
+    };
   });
 }
 
@@ -174,7 +187,7 @@ ncclResult_t collective(ncclComm& comm, cudaStream_t stream, const void* in, std
 struct Grouped {
   ncclComm* comm = nullptr;
   cudaStream_t stream = nullptr;
-  std::vector<std::function<void()>> puts, takes;
+  std::vector<Maker> puts, takes;
   int depth = 0;
 };
 inline thread_local Grouped grouped;
@@ -183,8 +196,12 @@ inline ncclResult_t launch_group() {
   auto& comm = *std::exchange(grouped.comm, nullptr);
   return kernel(comm, grouped.stream,
                 [puts = std::exchange(grouped.puts, {}), takes = std::exchange(grouped.takes, {})] {
-                  for (const auto& put : puts) put();
-                  for (const auto& take : takes) take();
+                  std::vector<std::function<void()>> work;
+                  for (const auto& put : puts) work.push_back(put());
+                  for (const auto& take : takes) work.push_back(take());
+                  return [work] {
+                    for (const auto& piece : work) piece();
+                  };
                 });
 }
 
@@ -271,7 +288,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   for (auto& job : comm->jobs) job.join();
-  while (comm->users > 0) std::this_thread::yield();
+  while (comm->users > 0 || comm->graphs > 0) std::this_thread::yield();
   delete comm;
   return ncclSuccess;
 }
@@ -325,28 +342,37 @@ ncclResult_t ncclGroupEnd() {
 ncclResult_t ncclSend(const void* in, size_t count, ncclDataType_t type, int to, ncclComm_t comm,
                       cudaStream_t stream) {
   const auto bytes = count * fake::bytes_of(type);
-  const auto step = comm->messages[{to, true}]++;
   const auto name = std::to_string(comm->rank) + " to " + std::to_string(to);
+  const auto step = std::make_shared<std::uint64_t>();  // of the run that is being made
   fake::grouped.comm = comm;
   fake::grouped.stream = stream;
   fake::grouped.puts.push_back([=] {
-    const auto* from = static_cast<const char*>(in);
-    fake::bring(*comm, name, step, {std::vector<char>(from, from + bytes)}, 0);
+    *step = comm->messages[{to, true}]++;
+    return [=, now = *step] {
+      const auto* from = static_cast<const char*>(in);
+      fake::bring(*comm, name, now, {std::vector<char>(from, from + bytes)}, 0);
+    };
   });
-  fake::grouped.takes.push_back([=] { (void)fake::brought(*comm, name, step, 1); });
+  fake::grouped.takes.push_back(
+      [=] { return [=, now = *step] { (void)fake::brought(*comm, name, now, 1); }; });
   return fake::grouped.depth == 0 ? fake::launch_group() : ncclSuccess;
 }
 ncclResult_t ncclRecv(void* out, size_t count, ncclDataType_t type, int from, ncclComm_t comm,
                       cudaStream_t stream) {
   const auto bytes = count * fake::bytes_of(type);
-  const auto step = comm->messages[{from, false}]++;
   const auto name = std::to_string(from) + " to " + std::to_string(comm->rank);
+  const auto step = std::make_shared<std::uint64_t>();
   fake::grouped.comm = comm;
   fake::grouped.stream = stream;
-  fake::grouped.puts.push_back([=] { fake::bring(*comm, name, step, {}, 1); });  // it is awaited
+  fake::grouped.puts.push_back([=] {
+    *step = comm->messages[{from, false}]++;
+    return [=, now = *step] { fake::bring(*comm, name, now, {}, 1); };  // it is awaited
+  });
   fake::grouped.takes.push_back([=] {
-    if (const auto* sent = fake::brought(*comm, name, step, 0))
-      std::memcpy(out, sent->bytes.data(), bytes);
+    return [=, now = *step] {
+      if (const auto* sent = fake::brought(*comm, name, now, 0))
+        std::memcpy(out, sent->bytes.data(), bytes);
+    };
   });
   return fake::grouped.depth == 0 ? fake::launch_group() : ncclSuccess;
 }

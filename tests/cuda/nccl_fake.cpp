@@ -1,47 +1,15 @@
 // NcclComm over a fake of CUDA and NCCL: that nothing waits for itself, and that whoever waits for a rank that does
 // not come is told so. Needs no GPU; a program of its own, since it brings its own cudaMalloc and so on.
-#include <tests/cuda/fake_nccl.hpp>
+#include <tests/cuda/fake_ranks.hpp>
 // The fake first: what follows calls it.
-#include <dhp/comm/launch_nccl.hpp>
 #include <dhp/comm/referee.hpp>
 #include <dhp/comm/traced.hpp>
-#include <tests/comm/nccl_checks.hpp>
 
 #include <doctest/doctest.h>
 
 namespace {
 
 using namespace tests;
-
-// body(world, dev) on n ranks; what they return.
-template <class Body>
-std::vector<std::string> on_gpus(int n, Body body) {
-  std::vector<std::string> results(static_cast<std::size_t>(n));
-  const auto id = new_nccl_id();
-  const auto shared = std::make_shared<WatchedWorld>(WatchedWorld::Options{.timeout_s = 60});
-  detail::run_rank_threads(
-      *shared, n,
-      [&](int rank) {
-        Cuda dev({.device = rank, .pinned_bytes = 1 << 20, .workspace_bytes = 256});
-        NcclComm world(shared, rank, rank, n, id, {.timeout_s = 60});
-        results[static_cast<std::size_t>(rank)] = body(world, dev);
-      },
-      [](int) {}, CallSite::current());
-  return results;
-}
-// The same with a time limit, as a program would start them; what run_ranks says.
-template <class Body>
-std::string end_of(int n, double timeout_s, Body body) {
-  return message_of([&] {
-    run_ranks<Cuda>(
-        n,
-        [&](Comm<Cuda> world) {
-          Cuda dev({.device = world.rank(), .pinned_bytes = 1 << 20, .workspace_bytes = 256});
-          body(world, dev);
-        },
-        {.timeout_s = timeout_s});
-  });
-}
 
 TEST_CASE("nccl fake: collectives, parts, messages, and communicators beside each other") {
   for (const int n : {1, 2, 3, 4}) {

@@ -2,8 +2,7 @@
 // all earlier work of the rank's device, and runs beside its later work until somebody waits.
 #pragma once
 
-#include <dhp/comm/nccl_handle.hpp>
-#include <dhp/comm/nccl_notes.hpp>
+#include <dhp/comm/nccl_branch.hpp>
 #include <dhp/device/cuda.hpp>
 
 #include <exception>
@@ -26,7 +25,7 @@ struct NcclOptions {
   int message_ctas = 4;
 };
 
-class NcclChannel {
+class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
  public:
   /// This rank's place in a group.
   struct Place {
@@ -107,7 +106,7 @@ class NcclChannel {
           " is on GPU ", place_.device, ", but the tensor on GPU ", dev.number(),
           "; make the rank's device with CudaOptions{.device = ", place_.device, "}");
     CudaEvent::of(dev.stream()).before(handle_->stream());
-    return issue(operation, call);
+    return dev.recording() ? record(dev, operation, call) : issue(operation, call);
   }
   /// The same, but ordered after the channel's own work alone.
   template <class Call>
@@ -123,6 +122,21 @@ class NcclChannel {
   }
 
  private:
+  // The host cannot look at points of what is being recorded; it watches each run of it.
+  template <class Call>
+  CudaEvent record(Cuda& dev, const NcclOperation& operation, Call call) {
+    world_->check_alive();
+    if (recording_ != dev.recording_number()) {
+      recording_ = dev.recording_number();
+      const auto made = std::make_shared<NcclBranch>(shared_from_this(), world_, handle_, notes_);
+      dev.add_branch(made);
+      branch_ = made;
+    }
+    branch_.lock()->add(operation);  // the device keeps it as long as it records
+    handle_->run(*world_, operation,
+                 [&](ncclComm_t comm) { return call(comm, handle_->stream()); });
+    return CudaEvent::of(handle_->stream());
+  }
   NcclChannel(std::shared_ptr<WatchedWorld> world, const Place& place)
       : world_(std::move(world)),
         place_(place),
@@ -180,6 +194,8 @@ class NcclChannel {
   Place place_;
   std::shared_ptr<NcclHandle> handle_;
   NcclNotes notes_;
+  std::uint64_t recording_ = 0;       // the last one that it has taken part in
+  std::weak_ptr<NcclBranch> branch_;  // its part there
   int exceptions_ = std::uncaught_exceptions();
 };
 

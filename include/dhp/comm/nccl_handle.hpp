@@ -24,13 +24,18 @@ struct NcclOperation {
   DType dtype = DType::f32;
   const char* detail = "";
   int peer = -1;  ///< of a message: the rank of the group that it comes from or goes to
+  int more = 0;   ///< calls after this one that a recorded step does as one with it
 
   /// "all_reduce of 5 f32 (sum)"
   [[nodiscard]] std::string what() const {
     auto text = std::string(name);
     if (count >= 0) append_text(text, concat(" of ", count, " ", dtype));
     if (detail[0] != 0) append_text(text, concat(" (", detail, ")"));
+    append_text(text, more_text());
     return text;
+  }
+  [[nodiscard]] std::string more_text() const {
+    return more > 0 ? concat(" and ", more, " more of a recorded step") : "";
   }
   friend std::string to_text(const NcclOperation& of) {
     return concat(of.what(), " at ", to_text(of.where));
@@ -120,6 +125,16 @@ class NcclHandle final : public WatchedWorld::Channel {
     if (auto* const comm = take()) check_nccl(ncclCommDestroy(comm), "ncclCommDestroy");
   }
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
+  /// The communicator is open, and stays so while the lock is held; throws Aborted where the world has ended.
+  [[nodiscard]] std::unique_lock<std::mutex> hold(WatchedWorld& world) {
+    std::unique_lock lock(mutex_);
+    if (comm_ == nullptr) {
+      lock.unlock();
+      world.check_alive();
+      fail("NCCL: a recorded step works with a communicator that has been closed");
+    }
+    return lock;
+  }
   [[nodiscard]] bool is_open() {
     const std::lock_guard lock(mutex_);
     return comm_ != nullptr;

@@ -25,8 +25,8 @@ class NcclMessages {
   void send(Cuda& dev, Tensor<Cuda> message, int to, CallSite where) {
     auto& edge = edges_[to];
     auto& slot = edge.slots[edge.sent++ % message_capacity];
-    slot.received.before(
-        dev.stream());  // before what it holds is freed, in the order of that stream
+    free(slot, dev);
+    slot.recording = dev.recording_number();
     slot.message = std::move(message);
     const auto sent = slot.message.view();
     auto& lane = this->lane(lane_of(place().rank, to, place().size));
@@ -52,11 +52,19 @@ class NcclMessages {
   struct Slot {
     Tensor<Cuda> message;
     CudaEvent received;
+    std::uint64_t recording = 0;  // that the send is a part of; 0: none
   };
   struct Edge {
     std::array<Slot, message_capacity> slots;
     std::uint64_t sent = 0;
   };
+  // In the order of the device's stream its message has been received, and may be freed.
+  static void free(const Slot& slot, Cuda& dev) {
+    // What is being recorded can only wait for what is, too.
+    if (slot.recording == dev.recording_number()) slot.received.before(dev.stream());
+    else if (slot.recording == 0) slot.received.wait();
+    // Else it was recorded, and its memory is kept for the next run.
+  }
   [[nodiscard]] NcclChannel& lane(int number) { return *lanes_[static_cast<std::size_t>(number)]; }
   [[nodiscard]] const NcclChannel::Place& place() const { return lanes_.front()->place(); }
 

@@ -51,7 +51,8 @@ class NcclNotes {
       const int peer = members_->at(static_cast<std::size_t>(operation.peer));
       const bool sends = entry.operation == "send";  // which waits for nobody, as far as is known
       if (!sends) entry.waits_for.push_back(peer);
-      entry.what = concat("message of ", operation.count, " ", operation.dtype);
+      entry.what =
+          concat("message of ", operation.count, " ", operation.dtype, operation.more_text());
       append_text(series, concat(":", sends ? me_ : peer, ">", sends ? peer : me_));
     }
     entry.key = concat(series, "#", ++calls_[series]);

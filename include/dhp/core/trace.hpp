@@ -142,8 +142,9 @@ class TraceScope {
   /// Of a wait: for the call at this place.
   TraceScope(Dev& dev, const char* name, const std::source_location& where)
       : dev_(dev.trace() ? &dev : nullptr) {
-    if (dev_ != nullptr)
-      span_ = {.kind = TraceKind::wait, .name = name, .start = dev.moment(), .where = where};
+    if (dev_ == nullptr) return;
+    span_ = {.kind = TraceKind::wait, .name = name, .start = dev.moment()};
+    span_.where = where;  // not above: nvcc loses count where fields between are left out
   }
   TraceScope(const TraceScope&) = delete;
   TraceScope& operator=(const TraceScope&) = delete;

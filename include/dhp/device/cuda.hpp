@@ -178,26 +178,34 @@ class Cuda {
     check_cuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed),
                "cudaStreamBeginCapture");
     const auto arena = memory_->use_new_arena();
+    ++recordings_;
     recording_ = true;
     cudaGraph_t recorded = nullptr;
+    CudaGraph::Branches branches;
     const auto end = [&] {
       recording_ = false;
+      branches = std::exchange(branches_, {});
       memory_->use_arena(arena);
       return cudaStreamEndCapture(stream(), &recorded);
     };
     try {
       body();
+      for (const auto& branch : branches_) CudaEvent::of(branch->stream()).before(stream());
     } catch (...) {
       quietly(end());
+      // NCCL ends no communicator that any graph knows.
+      if (recorded != nullptr) quietly(cudaGraphDestroy(recorded));
       throw;
     }
     check_cuda(end(), "cudaStreamEndCapture");
-    return CudaGraph(recorded);
+    return CudaGraph(recorded, std::move(branches));
   }
-  void run(const CudaGraph& graph) {
-    check_cuda(cudaGraphLaunch(graph.get(), stream()), "cudaGraphLaunch");
-  }
+  void run(const CudaGraph& graph) { graph.launch(stream()); }
   [[nodiscard]] bool recording() const { return recording_; }
+  /// Which recording it is that is under way, from 1; 0: none.
+  [[nodiscard]] std::uint64_t recording_number() const { return recording_ ? recordings_ : 0; }
+  /// While it records: this takes part from now on. The device's stream waits for it at the end.
+  void add_branch(std::shared_ptr<CudaBranch> branch) { branches_.push_back(std::move(branch)); }
 
   /// Null where nobody asks what was done when.
   [[nodiscard]] const std::shared_ptr<Trace>& trace() const { return options_.trace; }
@@ -265,6 +273,8 @@ class Cuda {
   std::unique_ptr<CudnnHandle> cudnn_;
   std::shared_ptr<std::byte> workspace_;
   bool recording_ = false;
+  std::uint64_t recordings_ = 0;
+  CudaGraph::Branches branches_;                               // of the recording under way
   std::optional<CudaClock> clock_;                             // of the trace
   std::map<std::type_index, std::unique_ptr<CudaKept>> kept_;  // goes before what it was made with
 };

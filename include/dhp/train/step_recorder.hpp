@@ -18,13 +18,19 @@ concept RecordingDevice = requires(Dev& dev, const typename Dev::Graph& graph) {
   { dev.recording() } -> std::same_as<bool>;
 };
 
+enum class Recording {
+  none,
+  where_alike,  ///< a step whose inputs have the shapes of the step before
+  promised,  ///< the caller knows that they do, and so do those of the other ranks, which record this step as well
+};
+
 /// For devices that cannot: every step is run as it is.
 template <class Dev>
 class StepRecorder {
  public:
   /// work(step) gives the losses of the step.
   template <class Work>
-  Tensor<Dev> run(Dev&, const Step<Dev>& step, std::int64_t, bool, Work&& work) {
+  Tensor<Dev> run(Dev&, const Step<Dev>& step, std::int64_t, Recording, Work&& work) {
     return work(step);
   }
 };
@@ -33,13 +39,17 @@ template <RecordingDevice Dev>
 class StepRecorder<Dev> {
  public:
   template <class Work>
-  Tensor<Dev> run(Dev& dev, const Step<Dev>& step, std::int64_t micro_batches, bool record,
+  Tensor<Dev> run(Dev& dev, const Step<Dev>& step, std::int64_t micro_batches, Recording how,
                   Work&& work) {
-    if (!record) return work(step);
+    if (how == Recording::none) return work(step);
     auto kind = kind_of(step, micro_batches);
+    const bool promised = how == Recording::promised;
+    check(!promised || kind_.empty() || kind == kind_, "step ", step.number + std::int64_t{1},
+          ": its inputs have other shapes than those of the steps before, with which all ranks "
+          "were to record it; start() it without same_shapes, or do without recording");
     if (!graph_) {
       // Once as it is: kernels are loaded, plans are chosen, shapes are seen to stay.
-      if (kind != kind_ || step.batches.empty()) {
+      if (kind != kind_ || (step.batches.empty() && !promised)) {
         kind_ = std::move(kind);
         return work(step);
       }

@@ -24,7 +24,9 @@ struct TrainerOptions {
   double batch_norm_momentum = 0.1;
   std::uint64_t seed = 0;
   /// Where the device can: a step of the shapes of the step before it is recorded, and run again as one
-  /// piece as long as shapes stay. Layers may then copy nothing from or to the host.
+  /// piece as long as shapes stay. Layers may then copy nothing from or to the host. Several ranks record the
+  /// same steps, those that start() is promised something of; each is a process with a GPU of its own, since graphs
+  /// of several GPUs that one process launches may wait for each other.
   bool record = false;
 };
 
@@ -81,9 +83,10 @@ class Trainer {
   }
 
   /// Issues one step and does not wait for it. micro_batches: of all replicas; -1: they are asked, which
-  /// makes the host wait.
+  /// makes the host wait. same_shapes: the caller promises that on every rank the batches are as many, and of the
+  /// same shapes, as in all other such steps; throws where they are not.
   [[nodiscard]] StepTicket<Dev> start(std::span<const MicroBatch<Dev>> batches,
-                                      std::int64_t micro_batches = -1) {
+                                      std::int64_t micro_batches = -1, bool same_shapes = false) {
     if (micro_batches < 0) micro_batches = count_micro_batches(dev_, mesh_, batches.size());
     StepTicket<Dev> ticket;
     ticket.step = steps_ + 1;
@@ -93,7 +96,7 @@ class Trainer {
     put(state_.mut().slice(0, 1), std::vector<double>{ticket.learning_rate});
     const auto step = step_of(ticket);
     const auto losses =
-        recorder_.run(dev_, step, micro_batches, options_.record,
+        recorder_.run(dev_, step, micro_batches, recording(same_shapes),
                       [&](const Step<Dev>& now) { return run(now, micro_batches); });
     ticket.losses = dev_.start_copy_to_host(losses.view().bytes(), losses.size_bytes());
     ticket.state = dev_.start_copy_to_host(state_.view().bytes(), state_.size_bytes());
@@ -151,6 +154,11 @@ class Trainer {
   }
 
  private:
+  [[nodiscard]] Recording recording(bool same_shapes) {
+    if (!options_.record) return Recording::none;
+    if (mesh_.world().size() == 1) return Recording::where_alike;
+    return same_shapes ? Recording::promised : Recording::none;
+  }
   /// Everything that happens on the device; the host waits for nothing.
   Tensor<Dev> run(const Step<Dev>& step, std::int64_t micro_batches) {
     const auto scope = dev_.scope("step", step.number + std::int64_t{1}, TraceKind::step);

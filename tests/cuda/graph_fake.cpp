@@ -1,0 +1,178 @@
+// Recorded steps of several ranks over a fake of CUDA and NCCL: what is refused while a stream is recorded is refused
+// there as by CUDA, so that a step which records and runs here has no wait that a graph cannot have.
+#include <tests/cuda/fake_ranks.hpp>
+// The fake first: what follows calls it.
+#include <dhp/comm/mesh.hpp>
+
+#include <doctest/doctest.h>
+
+#include <optional>
+
+namespace {
+
+using namespace tests;
+
+/// What a step of training does between ranks, without its kernels: x becomes what `expected` says.
+class Step {
+ public:
+  explicit Step(NcclComm& world)
+      : world_(Comm<Cuda>::of(world)), half_(world_.split(world.rank() % 2, 0)), buckets_(world_) {}
+
+  void operator()(Cuda& dev, Tensor<Cuda>& x) {
+    const int n = world_.size(), me = world_.rank();
+    // More messages than wait without the device waiting, around the ring.
+    for (int k = 0; k < 2 * message_capacity; ++k) {
+      Tensor<Cuda> got(dev, x.dtype(), x.shape());
+      if (me % 2 == 0) {
+        world_.send(dev, clone(dev, x), (me + 1) % n);
+        world_.recv(dev, got.mut(), (me + n - 1) % n);
+      } else {
+        world_.recv(dev, got.mut(), (me + n - 1) % n);
+        world_.send(dev, clone(dev, x), (me + 1) % n);
+      }
+      x = std::move(got);
+    }
+    auto y = clone(dev, x);
+    const auto first = buckets_.all_reduce(dev, x.mut());  // beside what follows
+    half_.all_reduce(dev, y.mut(), Reduce::max).wait(dev);
+    auto all = Tensor<Cuda>(dev, x.dtype(), {n * x.count()});
+    { const auto dropped = world_.all_gather(dev, y.view(), all.mut()); }
+    first.wait(dev);
+    world_.all_reduce(dev, x.mut(), Reduce::max).wait(dev);
+  }
+  static Tensor<Cuda> clone(Cuda& dev, const Tensor<Cuda>& from) {
+    Tensor<Cuda> made(dev, from.dtype(), from.shape());
+    dev.copy(made.mut().bytes(), from.view().bytes(), from.size_bytes());
+    return made;
+  }
+
+ private:
+  Comm<Cuda> world_, half_;
+  Progress<Cuda> buckets_;
+};
+
+Values first_values(int rank, int step) { return {rank + step, 10 * rank, -step}; }
+void put(Cuda& dev, Tensor<Cuda>& x, const Values& values) {
+  std::vector<float> floats(values.begin(), values.end());
+  dev.copy_from_host(x.mut().bytes(), reinterpret_cast<const std::byte*>(floats.data()),
+                     x.size_bytes());
+}
+
+TEST_CASE("graph fake: a recorded step of several ranks does what it does unrecorded") {
+  for (const int n : {2, 4}) {
+    CAPTURE(n);
+    const auto sums = [n](int step) {
+      Values values(3, 0);
+      for (int rank = 0; rank < n; ++rank)
+        for (std::size_t at = 0; at < 3; ++at) values[at] += first_values(rank, step)[at];
+      return values;
+    };
+    const auto wrong = on_gpus(n, [&](NcclComm& world, Cuda& dev) {
+      std::string text;
+      Step step(world);
+      auto slot = on_gpu(dev, DType::f32, {0, 0, 0});
+      Tensor<Cuda> result;
+      const auto work = [&] {
+        auto x = Step::clone(dev, slot);
+        step(dev, x);
+        result = std::move(x);
+      };
+      const auto expect = [&](const char* how, int number) {
+        if (!holds(dev, result, sums(number))) append_text(text, concat(how, " ", number, "; "));
+      };
+      put(dev, slot, first_values(world.rank(), 0));
+      work();
+      expect("unrecorded", 0);
+      const auto graph = dev.record(work);
+      const auto recorded = result.share();
+      for (int number = 1; number < 6; ++number) {
+        put(dev, slot, first_values(world.rank(), number));
+        if (number == 3) {  // an evaluation, or a short step, in between
+          work();
+        } else {
+          dev.run(graph);
+          result = recorded.share();
+        }
+        expect(number == 3 ? "unrecorded again" : "recorded", number);
+      }
+      world.barrier();
+      return text;
+    });
+    for (const auto& text : wrong) CHECK(text == "");
+  }
+  CHECK(fake::comms == 0);
+}
+
+TEST_CASE("graph fake: who waits in a recorded step for a rank that does not run it says where") {
+  constexpr int line = __LINE__ + 4;
+  const auto message = end_of(2, 1, [&](Comm<Cuda>& world, Cuda& dev) {
+    auto x = on_gpu(dev, DType::f32, {1, 2, 3}), y = on_gpu(dev, DType::f32, {1});
+    const auto work = [&] {
+      world.all_reduce(dev, x.mut()).wait(dev);
+      world.all_reduce(dev, y.mut()).wait(dev);
+      world.all_reduce(dev, y.mut()).wait(dev);
+    };
+    work();
+    const auto graph = dev.record(work);
+    dev.run(graph);
+    dev.synchronize();
+    if (world.rank() == 1) return sleep_ms(2500);
+    dev.run(graph);
+    dev.synchronize();
+    world.barrier();
+  });
+  CHECK(contains(message, concat("rank 0 waits in all_reduce of 3 f32 (sum) and 2 more of a "
+                                 "recorded step at graph_fake.cpp:",
+                                 line, " for another rank of its group")));
+}
+
+TEST_CASE("graph fake: after the end of the world nothing recorded is run") {
+  const auto message = end_of(2, 60, [&](Comm<Cuda>& world, Cuda& dev) {
+    auto x = on_gpu(dev, DType::f32, {1});
+    const auto work = [&] { world.all_reduce(dev, x.mut()).wait(dev); };
+    work();
+    const auto graph = dev.record(work);
+    dev.run(graph);
+    dev.synchronize();
+    if (world.rank() == 1) fail("no more paper");
+    for (;;) {
+      dev.run(graph);
+      dev.synchronize();
+    }
+  });
+  CHECK(message == "rank 1: no more paper");
+}
+
+TEST_CASE("graph fake: a recorded step keeps the communicators that it works with") {
+  const auto wrong = on_gpus(2, [](NcclComm& world, Cuda& dev) {
+    auto x = on_gpu(dev, DType::f32, {1});
+    std::optional<NcclComm> part = world.split(0, -world.rank());
+    const auto work = [&] { part->all_reduce(dev, x.mut()).wait(dev); };
+    work();
+    const auto graph = dev.record(work);
+    part.reset();
+    dev.run(graph);
+    return holds(dev, x, {4}) ? "" : "another sum";
+  });
+  for (const auto& text : wrong) CHECK(text == "");
+  CHECK(fake::comms == 0);
+}
+
+TEST_CASE("graph fake: what cannot be recorded is refused, and the step goes on unrecorded") {
+  const auto wrong = on_gpus(2, [](NcclComm& world, Cuda& dev) {
+    auto x = on_gpu(dev, DType::f32, {1});
+    const auto work = [&] {
+      world.all_reduce(dev, x.mut()).wait(dev);
+      (void)x.to_host<float>(dev);
+    };
+    work();
+    const auto said = message_of([&] { (void)dev.record(work); });
+    work();
+    return contains(said, "a step that is being recorded cannot contain a copy to the host")
+               ? std::string()
+               : said;
+  });
+  for (const auto& text : wrong) CHECK(text == "");
+}
+
+}  // namespace

@@ -1,0 +1,92 @@
+#include <dhp/train/step_recorder.hpp>
+#include <tests/cuda/emulator.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace dhp;
+using Dev = tests::Emulated;
+
+/// Adds 1 to what a step brings, and counts how often the host has had work with it.
+struct Steps {
+  Dev dev;
+  StepRecorder<Dev> recorder;
+  int issued = 0;
+  std::uint32_t number = 0;
+
+  std::vector<float> operator()(Recording how, const std::vector<float>& values) {
+    MicroBatch<Dev> batch;
+    batch.samples = 1;
+    if (!values.empty())
+      batch.input = Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values);
+    std::vector<MicroBatch<Dev>> batches;
+    if (batch.input) batches.push_back(batch.share());
+    const auto work = [&](const Step<Dev>& step) {
+      ++issued;
+      if (step.batches.empty()) return Tensor<Dev>();
+      const auto in = step.batches[0].input.view();
+      Tensor<Dev> out(dev, in.dtype(), in.shape());
+      dev.issue([from = in.template data<float>(), to = out.mut().template data<float>(),
+                 count = in.count()] {
+        for (std::int64_t at = 0; at < count; ++at) to[at] = from[at] + 1;
+      });
+      return out;
+    };
+    const auto losses = recorder.run(dev, {.batches = batches, .number = number++}, 1, how, work);
+    return losses ? losses.to_host<float>(dev) : std::vector<float>();
+  }
+};
+
+std::string message_of(auto&& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.sentence();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("step recorder: a step like the one before is recorded, and run again without the host") {
+  Steps steps;
+  using enum Recording;
+  CHECK(steps(where_alike, {1, 2}) == std::vector<float>{2, 3});
+  CHECK(steps.dev.graphs_run == 0);
+  CHECK(steps(where_alike, {3, 4}) == std::vector<float>{4, 5});
+  CHECK(steps.dev.graphs_run == 1);
+  CHECK(steps.issued == 2);
+  CHECK(steps(where_alike, {5, 6}) == std::vector<float>{6, 7});
+  CHECK(steps.issued == 2);
+  CHECK(steps(where_alike, {5, 6, 7}) == std::vector<float>{6, 7, 8});  // a step of another shape
+  CHECK(steps.issued == 3);
+  CHECK(steps(none, {8, 9}) == std::vector<float>{9, 10});
+  CHECK(steps.issued == 4);
+  CHECK(steps(where_alike, {0, 1}) == std::vector<float>{1, 2});
+  CHECK(steps.issued == 4);
+  CHECK(steps.dev.graphs_run == 3);
+}
+
+TEST_CASE("step recorder: what was promised to all ranks is recorded by all, or refused") {
+  Steps steps;
+  using enum Recording;
+  CHECK(steps(promised, {1, 2}) == std::vector<float>{2, 3});
+  CHECK(steps(none, {1, 2, 3}) == std::vector<float>{2, 3, 4});  // not one of them
+  CHECK(steps(promised, {3, 4}) == std::vector<float>{4, 5});
+  CHECK(steps.dev.graphs_run == 1);
+  CHECK(message_of([&] {
+          steps(promised, {1, 2, 3});
+        }).starts_with("step 4: its inputs have other "));
+
+  Steps idle;  // a rank without micro-batches records its part in the others' step
+  CHECK(idle(promised, {}).empty());
+  CHECK(idle(promised, {}).empty());
+  CHECK(idle.issued == 2);
+  Steps early;
+  early(promised, {1});
+  CHECK(message_of([&] { early(promised, {1, 2}); }).starts_with("step 2: its inputs have other "));
+}
