@@ -1,4 +1,5 @@
 // What batch norm remembers of its training, and what evaluation makes of it.
+#include <dhp/cpu.hpp>
 #include <dhp/nn/batch_norm.hpp>
 #include <dhp/nn/recompute.hpp>
 #include <dhp/nn/running_statistics.hpp>

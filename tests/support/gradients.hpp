@@ -1,13 +1,16 @@
-// The gradient check of a layer: in double, its backward against moving every input and every weight.
+// The gradient check of a layer: in double, its backward against moving every input and every weight. On any
+// device, whose memory the host need not be able to read.
 #pragma once
 
-#include <dhp/cpu.hpp>
+#include <dhp/dhp.hpp>
 #include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,8 +18,9 @@ namespace tests {
 
 /// A batch of `samples` samples of `length` rows each: what tokens and their embeddings, attention and
 /// dropout read.
-inline MicroBatch<Cpu> token_batch(Cpu& dev, std::int64_t samples, std::int64_t length,
-                                   std::int64_t vocabulary) {
+template <class Dev>
+MicroBatch<Dev> token_batch(Dev& dev, std::int64_t samples, std::int64_t length,
+                            std::int64_t vocabulary) {
   std::vector<std::int32_t> ids, offsets{0}, lengths;
   std::vector<std::int64_t> numbers;
   for (std::int64_t row = 0; row < samples * length; ++row) {
@@ -27,11 +31,11 @@ inline MicroBatch<Cpu> token_batch(Cpu& dev, std::int64_t samples, std::int64_t 
     offsets.push_back(static_cast<std::int32_t>((n + 1) * length));
     lengths.push_back(static_cast<std::int32_t>(length - n % 2));
   }
-  MicroBatch<Cpu> batch;
+  MicroBatch<Dev> batch;
   batch.samples = samples;
   const auto put = [&](const char* name, const auto& values) {
     batch.side.emplace_back(
-        name, Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values));
+        name, Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values));
   };
   put("token_ids", ids);
   put("offsets", offsets);
@@ -63,53 +67,71 @@ double worst_gap(std::span<double> values, const std::vector<double>& analytic,
   return worst;
 }
 
+/// The elements of a part of a flat buffer.
+template <class Dev>
+std::vector<double> host_values(Dev& dev, ConstView<Dev> view) {
+  return clone(dev, view).template to_host<double>(dev);
+}
+
 /// layer: built with a Build of f64. x: its input, or an empty tensor for layers that read ids.
-template <class L>
-void check_gradients(Cpu& dev, L& layer, Tensor<Cpu> x, const MicroBatch<Cpu>& batch) {
-  ParameterList<Cpu> parameters;
+template <class Dev, class L>
+void check_gradients(Dev& dev, L& layer, const Tensor<Dev>& x, const MicroBatch<Dev>& batch) {
+  ParameterList<Dev> parameters;
   layer.parameters(parameters);
-  ParameterStore<Cpu> store(dev, parameters, {.compute = DType::f64, .seed = 5});
+  ParameterStore<Dev> store(dev, parameters, {.compute = DType::f64, .seed = 5});
   // Away from the special values that biases and norms start with.
   std::uint32_t use = 100;
   for (const auto& parameter : parameters)
     if (!parameter->spec.buffer) {
-      const auto noise = random_tensor<double>(dev, parameter->value.shape(), use++);
+      const auto& shape = parameter->value.shape();
+      const auto noise = Tensor<Dev>::from_host(dev, shape, random_doubles(shape, use++));
       axpy(dev, 0.3, noise.view(), parameter->value);
     }
-  const StepContext<Cpu> context{.seed = 3, .step = 2, .batch = &batch};
-  std::vector<double> input = x ? x.to_host<double>(dev) : std::vector<double>();
-  const auto shape = x.shape();
-  const bool has_input = static_cast<bool>(x);
+  const StepContext<Dev> context{.seed = 3, .step = 2, .batch = &batch};
+  std::vector<double> input = x ? x.template to_host<double>(dev) : std::vector<double>();
   const auto fresh = [&] {
-    return has_input ? Tensor<Cpu>::from_host(dev, shape, input) : Tensor<Cpu>();
+    return x ? Tensor<Dev>::from_host(dev, x.shape(), input) : Tensor<Dev>();
   };
-  Tensor<Cpu> weight;  // of the output's elements in the objective
+  Shape shape;
+  std::vector<double> weight;  // of the output's elements in the objective
   const auto objective = [&] {
-    Tape<Cpu> tape(context);
-    const auto y = layer.forward(dev, fresh(), tape);
-    if (!weight) weight = random_tensor<double>(dev, y.shape(), 55);
-    return weighted_sum(y, weight);
+    Tape<Dev> tape(context);
+    const Tensor<Dev> y = layer.forward(dev, fresh(), tape);
+    if (weight.empty()) {
+      shape = y.shape();
+      weight = random_doubles(shape, 55);
+    }
+    const auto values = y.template to_host<double>(dev);
+    return std::inner_product(values.begin(), values.end(), weight.begin(), 0.0);
   };
   (void)objective();
-  CHECK(layer.output_shape(shape, batch) == weight.shape());
+  CHECK(layer.output_shape(x.shape(), batch) == shape);
 
   store.zero_gradients(dev);
-  Tape<Cpu> tape(context);
+  Tape<Dev> tape(context);
   (void)layer.forward(dev, fresh(), tape);
-  const Tensor<Cpu> dx = layer.backward(dev, clone(dev, weight.view()), tape);
+  const Tensor<Dev> dx = layer.backward(dev, Tensor<Dev>::from_host(dev, shape, weight), tape);
   CHECK(tape.empty());
   if (dx) {
     INFO("the gradient of the input");
-    CHECK(worst_gap(std::span(input), dx.to_host<double>(dev), objective) < 1e-6);
+    CHECK(worst_gap(std::span(input), dx.template to_host<double>(dev), objective) < 1e-6);
   }
   for (const auto& parameter : parameters) {
     if (parameter->spec.buffer) continue;
     INFO("the gradient of ", parameter->spec.name);
-    const auto count = static_cast<std::size_t>(parameter->value.count());
-    const double* gradient = parameter->gradient.template data<double>();
-    const std::vector<double> analytic(gradient, gradient + count);
-    CHECK(worst_gap(std::span(parameter->value.template data<double>(), count), analytic,
-                    objective) < 1e-6);
+    auto values = host_values(dev, ConstView<Dev>(parameter->value));
+    const auto put = [&] {
+      dev.copy_from_host(parameter->value.bytes(),
+                         reinterpret_cast<const std::byte*>(values.data()),
+                         values.size() * sizeof(double));
+    };
+    const auto moved = [&] {
+      put();
+      return objective();
+    };
+    const auto analytic = host_values(dev, ConstView<Dev>(parameter->gradient));
+    CHECK(worst_gap(std::span(values), analytic, moved) < 1e-6);
+    put();
   }
 }
 

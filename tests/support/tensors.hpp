@@ -33,6 +33,12 @@ inline std::vector<double> widened(const Tensor<Cpu>& tensor) {
   return values;
 }
 
+// The same values in double, on the host: any device can be given them.
+inline std::vector<double> random_doubles(const Shape& shape, std::uint32_t use) {
+  Cpu cpu;
+  return widened(random_tensor<double>(cpu, shape, use));
+}
+
 // The largest difference, in units of scale; NaN if there is any.
 inline double distance(const std::vector<double>& got, const std::vector<double>& expected,
                        double scale = 1) {

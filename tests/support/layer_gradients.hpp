@@ -1,0 +1,218 @@
+// The gradient check of every kind of layer, in fp64 at 1e-6, for any device: a method for each. A file that brings
+// a device's kernels has a case for each of them.
+#pragma once
+
+#include <dhp/parallel/channels.hpp>
+#include <dhp/parallel/tensor.hpp>
+#include <tests/support/gradients.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tests {
+
+template <class Dev>
+class LayerGradients {
+ public:
+  LayerGradients() { build_.compute = DType::f64; }
+
+  void linear() {
+    check_layer(Linear<Dev>(build_, "a", {.in = 5, .out = 3}), rows(5));
+    check_layer(Linear<Dev>(build_, "b", {.in = 5, .out = 3, .bias = false}), rows(5));
+  }
+
+  void parallel_linear() {
+    check_layer(column_parallel_linear(build_, "a", {.in = 4, .out = 6}), rows(4));
+    check_layer(RowParallelLinear<Dev>(build_, "b", {.in = 4, .out = 6}), rows(4));
+    check_layer(Bias<Dev>(build_, "c", 4), rows(4));
+  }
+
+  void feed_forward() {
+    const FeedForwardOptions options{.columns = 4, .inner = 7};
+    check_layer(FeedForward<Dev>(build_, "a", "b", options), rows(4));
+    check_layer(parallel_feed_forward(build_, "c", "d", options), rows(4));
+    check_layer(recompute<Dev>(FeedForward<Dev>(build_, "e", "f", options)), rows(4));
+  }
+
+  void activations() {
+    for (const auto kind : {Activation::relu, Activation::gelu, Activation::tanh})
+      check_layer(ActivationLayer<Dev>(kind), rows(7));
+  }
+
+  void dropout() {
+    for (const auto columns : widths(6, 8)) check_layer(Dropout<Dev>(build_, 0.4), rows(columns));
+  }
+
+  void layer_norm() {
+    for (const auto columns : widths(9, 8))
+      check_layer(LayerNorm<Dev>(build_, "norm", columns), rows(columns));
+  }
+
+  void batch_norm() {
+    for (const auto channels : widths(3, 4))
+      for (const bool relu : {false, true})
+        check_layer(BatchNorm<Dev>(build_, "norm", {.channels = channels, .relu = relu}),
+                    images(4, channels));
+  }
+
+  void residual_batch_norm() {
+    const auto norm = [&](const std::string& name, bool relu, std::int64_t channels = 3) {
+      return BatchNorm<Dev>(build_, name, {.channels = channels, .relu = relu});
+    };
+    const auto layers = [&](const std::string& name) {
+      Sequential<Dev> made;
+      made.add(name, Conv2d<Dev>(build_, name, {.in = 3, .out = 3}));
+      return made;
+    };
+    for (const bool relu : {false, true}) {
+      const std::string name = relu ? "relu." : "plain.";
+      for (const auto channels : widths(3, 4))
+        check_layer(ResidualBatchNorm<Dev>({}, "bn", norm(name + "alone", relu, channels)),
+                    images(4, channels));
+      check_layer(
+          ResidualBatchNorm<Dev>(layers(name + "body"), "bn", norm(name + "identity", relu)),
+          images(4, 3));
+      check_layer(ResidualBatchNorm<Dev>(layers(name + "inner"), "bn", norm(name + "both", relu),
+                                         layers(name + "shortcut")),
+                  images(4, 3));
+      check_layer(recompute<Dev>(ResidualBatchNorm<Dev>(layers(name + "again"), "bn",
+                                                        norm(name + "recomputed", relu))),
+                  images(4, 3));
+    }
+  }
+
+  void convolutions() {
+    check_layer(Conv2d<Dev>(build_, "one", {.in = 3, .out = 4}), images(4, 3));
+    check_layer(
+        Conv2d<Dev>(build_, "three", {.in = 2, .out = 3, .kernel = 3, .stride = 2, .padding = 1}),
+        images(5, 2));
+    check_layer(column_parallel_conv2d(build_, "column", {.in = 2, .out = 3}), images(3, 2));
+    check_layer(row_parallel_conv2d(build_, "row", {.in = 2, .out = 3}), images(3, 2));
+    // The first layer of a model gives no input gradient, but the same weight gradient.
+    check_layer(Conv2d<Dev>(build_, "first", {.in = 2, .out = 3, .input_gradient = false}),
+                images(3, 2));
+  }
+
+  void channels() {
+    check_layer(GatherChannels<Dev>(build_, 4), images(2, 4));
+    check_layer(ScatterChannels<Dev>(build_, 4), images(2, 4));
+  }
+
+  void pooling() {
+    for (const auto channels : widths(2, 3))
+      check_layer(MaxPool<Dev>({.kernel = 3, .stride = 2, .padding = 1}), images(5, channels));
+    for (const auto channels : widths(3, 4))
+      check_layer(GlobalAveragePool<Dev>(), images(4, channels));
+  }
+
+  void embedding() {
+    for (const auto columns : widths(3, 4)) {
+      const EmbeddingOptions options{.entries = 11, .columns = columns, .ids = "token_ids"};
+      check_layer(Embedding<Dev>(build_, "plain", options), {});
+      check_layer(vocabulary_parallel_embedding(build_, "split", options), {});
+    }
+  }
+
+  void self_attention() {
+    check_layer(
+        SelfAttention<Dev>(build_, "self",
+                           {.heads = 2, .columns = 6, .max_length = length, .dropout = 0.3}),
+        rows(6));
+  }
+
+  void sequential() {
+    const auto body = [&](const std::string& name) {
+      Sequential<Dev> layers;
+      layers.add("in", Linear<Dev>(build_, name + ".in", {.in = 5, .out = 4}))
+          .add("gelu", gelu<Dev>())
+          .add("dropout", Dropout<Dev>(build_, 0.2))
+          .add("out", Linear<Dev>(build_, name + ".out", {.in = 4, .out = 5}));
+      return layers;
+    };
+    check_layer(Residual<Dev>(body("plain")), rows(5));
+    check_layer(Residual<Dev>(body("both"), body("shortcut")), rows(5));
+    check_layer(recompute<Dev>(Residual<Dev>(body("again"))), rows(5));
+  }
+
+  void residual_layer_norm() {
+    const auto layer = [&](const std::string& name, double dropout) {
+      Sequential<Dev> body;
+      body.add("in", Linear<Dev>(build_, name + ".in", {.in = 6, .out = 6}))
+          .add("gelu", gelu<Dev>());
+      return ResidualLayerNorm<Dev>(build_, name + ".norm", std::move(body),
+                                    {.columns = 6, .dropout = dropout});
+    };
+    check_layer(layer("dropped", 0.4), rows(6));
+    check_layer(layer("whole", 0), rows(6));
+    check_layer(recompute<Dev>(layer("again", 0.4)), rows(6));
+  }
+
+  void losses() {
+    std::vector<std::int32_t> labels;
+    for (std::int64_t row = 0; row < samples * length; ++row)
+      labels.push_back(row % 5 == 4 ? -1 : static_cast<std::int32_t>(row % 7));
+    const Shape shape{samples * length, 7};
+    batch_.side.emplace_back("labels", Tensor<Dev>::from_host(dev_, {samples * length}, labels));
+    batch_.side.emplace_back("targets",
+                             Tensor<Dev>::from_host(dev_, shape, random_doubles(shape, 9)));
+    batch_.counts.emplace_back("elements", shape.count());
+    check_loss(MeanSquaredError<Dev>(), 7);
+    check_loss(ClassificationLoss<Dev>(CrossEntropy<Dev>(build_, 7, true)), 7);
+    for (const auto classes : widths(7, 8))
+      check_loss(ClassificationLoss<Dev>(CrossEntropy<Dev>(build_, classes, false, 0.1)), classes);
+  }
+
+ private:
+  static constexpr std::int64_t samples = 3;
+  static constexpr std::int64_t length = 4;
+
+  /// How many columns or channels to take: kernels that read several at once have another way for numbers that this
+  /// does not fit, and both are checked.
+  [[nodiscard]] static std::vector<std::int64_t> widths(std::int64_t one, std::int64_t other) {
+    if constexpr (requires { Dev::runs_kernels; }) return {one, other};
+    else return {one};
+  }
+  [[nodiscard]] Tensor<Dev> rows(std::int64_t columns) {
+    const Shape shape{samples * length, columns};
+    return Tensor<Dev>::from_host(dev_, shape, random_doubles(shape, 1));
+  }
+  [[nodiscard]] Tensor<Dev> images(std::int64_t side, std::int64_t channels) {
+    const Shape shape{samples, side, side, channels};
+    return Tensor<Dev>::from_host(dev_, shape, random_doubles(shape, 2));
+  }
+  template <class L>
+  void check_layer(L layer, const Tensor<Dev>& x) {
+    check_gradients(dev_, layer, x, batch_);
+  }
+  /// A loss as a layer: its gradient is that of scale * sum.
+  template <class L>
+  void check_loss(L loss, std::int64_t columns) {
+    const auto x = rows(columns);
+    auto values = x.template to_host<double>(dev_);
+    const StepContext<Dev> context{.batch = &batch_};
+    const auto forward = [&](Tape<Dev>& tape) {
+      Tensor<Dev> totals(dev_, DType::f64, {1, loss_fields});
+      loss.forward(dev_, Tensor<Dev>::from_host(dev_, x.shape(), values), tape, totals.mut());
+      return 0.7 * totals.template to_host<double>(dev_)[0];
+    };
+    const auto objective = [&] {
+      Tape<Dev> tape(context);
+      return forward(tape);
+    };
+    Tape<Dev> tape(context);
+    (void)forward(tape);
+    const auto scale = Tensor<Dev>::from_host(dev_, {1}, std::vector<double>{0.7});
+    const Tensor<Dev> dx = loss.backward(dev_, scale.view(), tape);
+    CHECK(tape.empty());
+    CHECK(worst_gap(std::span(values), dx.template to_host<double>(dev_), objective) < 1e-6);
+  }
+
+  Dev dev_;
+  Build<Dev> build_;
+  MicroBatch<Dev> batch_ = token_batch(dev_, samples, length, 11);
+};
+
+}  // namespace tests
