@@ -123,7 +123,8 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--samples", options.samples, "Train on so many samples only; 0: all")
       ->check(not_negative)
       ->group("Data");
-  app.add_option("--held-out", options.held_out, "Fraction of the data kept for evaluation")
+  app.add_option("--held-out", options.held_out,
+                 "Fraction of the data kept for evaluation; 0: none")
       ->check(CLI::Range(0.0, 0.9))
       ->group("Data");
   app.add_option("--evaluate-every", options.evaluate_every,
@@ -149,6 +150,14 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->group("Output");
   app.add_option("--load", options.load, "Directory of a saved model to go on from")
       ->group("Output");
+}
+
+void check_decay(const RunOptions& options, std::int64_t total_steps) {
+  dhp::check(
+      options.lr_decay != "step" || total_steps >= 3,
+      "--lr-decay step drops the rate at a third and two thirds of the run, but the run has ",
+      total_steps, total_steps == 1 ? " step" : " steps",
+      "; give 3 or more by --steps or --epochs");
 }
 
 // Turns what CLI11 throws, and what check_options throws, into an exit status and one sentence.
@@ -219,9 +228,7 @@ void check_options(const RunOptions& options) {
   constexpr const char* known[] = {"sgd", "lars", "adamw", "lamb"};
   dhp::check(std::find(std::begin(known), std::end(known), options.optimizer) != std::end(known),
              "unknown --optimizer \"", options.optimizer, "\"; choose sgd, lars, adamw or lamb");
-  dhp::check(options.lr_decay != "step" || options.steps == 0 || options.steps >= 3,
-             "--lr-decay step drops the rate at a third and two thirds of the run; give --steps 3 "
-             "or more");
+  if (options.steps > 0) check_decay(options, options.steps);
   dhp::check(!options.nesterov || options.optimizer == "sgd",
              "--nesterov is for --optimizer sgd, not ", options.optimizer);
   dhp::check(options.save_every == 0 || !options.save.empty(),
@@ -229,11 +236,12 @@ void check_options(const RunOptions& options) {
 }
 
 dhp::LearningRate learning_rate(const RunOptions& options, std::int64_t total_steps) {
+  check_decay(options, total_steps);  // those that --epochs make are known only now
   return {.peak = options.lr,
           .warmup_steps = options.warmup,
           .total_steps = total_steps,
           .decay = dhp::parse_decay(options.lr_decay),
-          .step_every = std::max<std::int64_t>(1, total_steps / 3)};
+          .step_every = total_steps / 3};
 }
 
 ParsedBert parse_bert(int argc, char** argv, bool gpu) {
