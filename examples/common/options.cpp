@@ -103,7 +103,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--optimizer", options.optimizer, "sgd, lars, adamw or lamb")->group("Optimizer");
   app.add_option("--lr", options.lr, "Peak learning rate")->check(not_negative)->group("Optimizer");
   app.add_option("--momentum", options.momentum, "Of sgd and lars")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number_up_to(1))
       ->group("Optimizer");
   app.add_flag("--nesterov", options.nesterov, "Nesterov's form of the momentum of sgd")
       ->group("Optimizer");
@@ -125,7 +125,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->group("Data");
   app.add_option("--held-out", options.held_out,
                  "Fraction of the data kept for evaluation; 0: none")
-      ->check(CLI::Range(0.0, 0.9))
+      ->check(number_up_to(0.9))
       ->group("Data");
   app.add_option("--evaluate-every", options.evaluate_every,
                  "Steps; 0: at the start and the end only")
@@ -259,7 +259,7 @@ ParsedBert parse_bert(int argc, char** argv, bool gpu) {
       ->check(CLI::Range(8, 512))
       ->group("Model");
   app.add_option("--dropout", options.dropout, "Probability")
-      ->check(CLI::Range(0.0, 0.9))
+      ->check(number_up_to(0.9))
       ->group("Model");
   app.add_option("--vocabulary", options.vocabulary, "A vocab.txt; else trained from the text")
       ->group("Data");
@@ -313,7 +313,7 @@ ParsedResNet parse_resnet(int argc, char** argv, bool gpu) {
                "Batch norm over all replicas' micro-batches")
       ->group("Model");
   app.add_option("--label-smoothing", options.label_smoothing, "Of the training loss")
-      ->check(CLI::Range(0.0, 0.9))
+      ->check(number_up_to(0.9))
       ->group("Training");
   app.add_flag("--augment", options.augment, "Random crops and flips")->group("Data");
   app.add_flag("--skip-bad", options.run.skip_bad, "Go on past images that cannot be read")
