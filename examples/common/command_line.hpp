@@ -12,9 +12,10 @@
 
 namespace examples {
 
-// CLI11's own checks of this kind tell the largest double, in 309 digits.
+// CLI11's own checks of this kind tell the largest double, in 309 digits, and let NaN pass.
 template <class Right>
-[[nodiscard]] CLI::Validator number_that(Right right, const char* name, const char* wanted) {
+[[nodiscard]] CLI::Validator number_that(Right right, const std::string& name,
+                                         const std::string& wanted) {
   return CLI::Validator(
       [=](std::string& text) {
         char* end = nullptr;
@@ -30,6 +31,11 @@ template <class Right>
 [[nodiscard]] inline CLI::Validator not_negative_number() {
   return number_that([](double value) { return value >= 0; }, "NONNEGATIVE",
                      "a number of 0 or more");
+}
+[[nodiscard]] inline CLI::Validator number_up_to(double most) {
+  const auto range = dhp::concat("from 0 to ", most);
+  return number_that([=](double value) { return value >= 0 && value <= most; }, range,
+                     "a number " + range);
 }
 
 inline void add_process_options(CLI::App& app, RunOptions& options) {

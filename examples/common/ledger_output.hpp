@@ -6,13 +6,12 @@
 #include <dhp/comm/ledger_file.hpp>
 #include <dhp/comm/on_signal.hpp>
 #include <dhp/comm/process_rank.hpp>
+#include <dhp/core/system_error.hpp>
 
 #include <unistd.h>
 
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <memory>
@@ -30,8 +29,8 @@ class LedgerOutput {
     if (file.empty()) return;
     path_ = dhp::ledger_path(file, me.rank);
     const auto folder = std::filesystem::path(path_).parent_path().string();
-    dhp::check(::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0, "cannot write --ledger ",
-               path_, ": ", std::strerror(errno));
+    dhp::check_system(::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0,
+                      "cannot write --ledger ", path_);
     // An earlier run's says nothing about this one, and a rank that hangs may not be able to replace it.
     ::unlink(path_.c_str());
     signal_.emplace(SIGUSR1, [this] { write(); });

@@ -104,7 +104,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--optimizer", options.optimizer, "sgd, lars, adamw or lamb")->group("Optimizer");
   app.add_option("--lr", options.lr, "Peak learning rate")->check(not_negative)->group("Optimizer");
   app.add_option("--momentum", options.momentum, "Of sgd and lars")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number_up_to(1))
       ->group("Optimizer");
   app.add_flag("--nesterov", options.nesterov, "Nesterov's form of the momentum of sgd")
       ->group("Optimizer");
@@ -124,8 +124,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--samples", options.samples, "Train on so many samples only; 0: all")
       ->check(not_negative)
       ->group("Data");
-  app.add_option("--held-out", options.held_out, "Fraction of the data kept for evaluation")
-      ->check(CLI::Range(0.0, 0.9))
+  app.add_option("--held-out", options.held_out,
+                 "Fraction of the data kept for evaluation; 0: none")
+      ->check(number_up_to(0.9))
       ->group("Data");
   app.add_option("--evaluate-every", options.evaluate_every,
                  "Steps; 0: at the start and the end only")
@@ -150,6 +151,14 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->group("Output");
   app.add_option("--load", options.load, "Directory of a saved model to go on from")
       ->group("Output");
+}
+
+void check_decay(const RunOptions& options, std::int64_t total_steps) {
+  dhp::check(
+      options.lr_decay != "step" || total_steps >= 3,
+      "--lr-decay step drops the rate at a third and two thirds of the run, but the run has ",
+      total_steps, total_steps == 1 ? " step" : " steps",
+      "; give 3 or more by --steps or --epochs");
 }
 
 // Turns what CLI11 throws, and what check_options throws, into an exit status and one sentence.
@@ -220,9 +229,7 @@ void check_options(const RunOptions& options) {
   constexpr const char* known[] = {"sgd", "lars", "adamw", "lamb"};
   dhp::check(std::find(std::begin(known), std::end(known), options.optimizer) != std::end(known),
              "unknown --optimizer \"", options.optimizer, "\"; choose sgd, lars, adamw or lamb");
-  dhp::check(options.lr_decay != "step" || options.steps == 0 || options.steps >= 3,
-             "--lr-decay step drops the rate at a third and two thirds of the run; give --steps 3 "
-             "or more");
+  if (options.steps > 0) check_decay(options, options.steps);
   dhp::check(!options.nesterov || options.optimizer == "sgd",
              "--nesterov is for --optimizer sgd, not ", options.optimizer);
   dhp::check(options.save_every == 0 || !options.save.empty(),
@@ -230,11 +237,12 @@ void check_options(const RunOptions& options) {
 }
 
 dhp::LearningRate learning_rate(const RunOptions& options, std::int64_t total_steps) {
+  check_decay(options, total_steps);  // those that --epochs make are known only now
   return {.peak = options.lr,
           .warmup_steps = options.warmup,
           .total_steps = total_steps,
           .decay = dhp::parse_decay(options.lr_decay),
-          .step_every = std::max<std::int64_t>(1, total_steps / 3)};
+          .step_every = total_steps / 3};
 }
 
 ParsedBert parse_bert(int argc, char** argv, bool gpu) {
@@ -252,7 +260,7 @@ ParsedBert parse_bert(int argc, char** argv, bool gpu) {
       ->check(CLI::Range(8, 512))
       ->group("Model");
   app.add_option("--dropout", options.dropout, "Probability")
-      ->check(CLI::Range(0.0, 0.9))
+      ->check(number_up_to(0.9))
       ->group("Model");
   app.add_option("--vocabulary", options.vocabulary, "A vocab.txt; else trained from the text")
       ->group("Data");
@@ -306,7 +314,7 @@ ParsedResNet parse_resnet(int argc, char** argv, bool gpu) {
                "Batch norm over all replicas' micro-batches")
       ->group("Model");
   app.add_option("--label-smoothing", options.label_smoothing, "Of the training loss")
-      ->check(CLI::Range(0.0, 0.9))
+      ->check(number_up_to(0.9))
       ->group("Training");
   app.add_flag("--augment", options.augment, "Random crops and flips")->group("Data");
   app.add_flag("--skip-bad", options.run.skip_bad, "Go on past images that cannot be read")

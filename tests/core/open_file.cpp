@@ -77,4 +77,34 @@ TEST_CASE("files: errors name the file") {
                        dhp::Error);
 }
 
+TEST_CASE(
+    "files: errors tell what the call that failed left in errno, not what stood there before") {
+  const Folder folder;
+  const auto cannot_rename = [&] {
+    dhp::FileReplacement files;
+    files.add(folder / "a", writes("a"));
+    std::filesystem::create_directory(folder / "a");
+    errno = EDOM;
+    files.commit();
+  };
+  CHECK_THROWS_WITH_AS(cannot_rename(), doctest::Contains("/a: Is a directory"), dhp::Error);
+  const auto cannot_sync = [] {
+    OpenFile null("/dev/null", O_WRONLY);
+    errno = EDOM;
+    null.sync();
+  };
+  CHECK_THROWS_WITH_AS(cannot_sync(), doctest::Contains("cannot write /dev/null: Invalid argument"),
+                       dhp::Error);
+  const auto cannot_look = [] {
+    const int next = ::open("/dev/null", O_RDONLY);  // the number that the file will have
+    ::close(next);
+    const OpenFile null("/dev/null", O_RDONLY);
+    ::close(next);
+    errno = EDOM;
+    (void)null.size();
+  };
+  CHECK_THROWS_WITH_AS(cannot_look(), doctest::Contains("at /dev/null: Bad file descriptor"),
+                       dhp::Error);
+}
+
 }  // namespace

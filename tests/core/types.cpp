@@ -49,6 +49,53 @@ TEST_CASE_TEMPLATE("types: rounds to nearest even", T, bf16, f16) {
   CHECK(wrong == 0);
 }
 
+// A double may lie so close to a middle that the float next to it is the middle.
+TEST_CASE_TEMPLATE("types: a double is rounded once, to nearest even", T, bf16, f16) {
+  const auto rounded = [](double value) { return unsigned{T(value).bits}; };
+  const unsigned infinite = T(infinity).bits;
+  int wrong = 0;
+  for (unsigned bits = 0; bits < infinite; ++bits) {
+    const double low = from_bits<T>(bits);
+    // The largest value is as far from where the infinite ones begin as from the value below it.
+    const double high = bits + 1 < infinite ? double{from_bits<T>(bits + 1)}
+                                            : 2 * low - double{from_bits<T>(bits - 1)};
+    const double middle = low + (high - low) / 2;
+    for (const bool negative : {false, true}) {
+      const unsigned sign = negative ? 0x8000 : 0;
+      const auto becomes = [&](double value, unsigned wanted) {
+        wrong += rounded(negative ? -value : value) != (sign | wanted);
+      };
+      becomes(low, bits);
+      becomes(middle, bits % 2 == 0 ? bits : bits + 1);
+      for (double part = (high - low) / 2; middle + part != middle; part /= 2) {
+        becomes(middle - part, bits);
+        becomes(middle + part, bits + 1);
+      }
+    }
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("types: doubles that float would bring to a middle, and those that no float holds") {
+  CHECK(static_cast<float>(f16(1 + 0x1p-11 + 0x1p-40)) == 1 + 0x1p-10f);
+  CHECK(static_cast<float>(f16(1 + 0x3p-11 - 0x1p-40)) == 1 + 0x1p-10f);
+  CHECK(static_cast<float>(bf16(-1 - 0x1p-8 - 0x1p-40)) == -1 - 0x1p-7f);
+  CHECK(static_cast<float>(f16(0x1p-25 + 0x1p-70)) == 0x1p-24f);
+  CHECK(f16(0x1p-25).bits == 0);
+  CHECK(static_cast<float>(bf16(0x1p-134 + 0x1p-170)) == 0x1p-133f);
+  CHECK(static_cast<float>(f16(65520 - 0x1p-30)) == 65504.0f);
+  CHECK(bf16(1e-300).bits == 0);
+  CHECK(f16(-1e-300).bits == 0x8000);
+  for (const double huge : {0x1p128, 1e300, std::numeric_limits<double>::infinity()}) {
+    CHECK(static_cast<float>(bf16(huge)) == infinity);
+    CHECK(static_cast<float>(f16(-huge)) == -infinity);
+  }
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  CHECK(std::isnan(static_cast<float>(bf16(nan))));
+  CHECK(std::isnan(static_cast<float>(f16(nan))));
+  static_assert(f16(1 + 0x1p-11 + 0x1p-40).bits == 0x3c01);
+}
+
 TEST_CASE("types: what is too large becomes infinite, what is too small zero with its sign") {
   CHECK(static_cast<float>(f16(65519.0f)) == 65504.0f);
   CHECK(static_cast<float>(f16(65520.0f)) == infinity);

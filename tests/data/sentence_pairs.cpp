@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <set>
 
 namespace {
@@ -114,11 +116,27 @@ TEST_CASE("sentence pairs: training and held-out share no sentence and no random
     CHECK(list(dhp::split_sentence_pairs(text, Pairing::next, 0.1, 8).held_out) !=
           list(split.held_out));
   }
-  for (const double fraction : {0.0, 1.0, -1.0})
-    CHECK_THROWS_AS(dhp::split_sentence_pairs(numbered({9, 9}), Pairing::next, fraction, 0),
-                    dhp::Error);
+  for (const double fraction : {1.0, -1.0, std::nan("")})
+    CHECK_THROWS_WITH_AS(dhp::split_sentence_pairs(numbered({9, 9}), Pairing::next, fraction, 0),
+                         doctest::Contains("a held-out fraction lies in [0, 1)"), dhp::Error);
   CHECK_THROWS_WITH_AS(dhp::split_sentence_pairs(numbered({2, 2}), Pairing::next, 0.5, 0),
                        doctest::Contains("at least 2 are needed on each side"), dhp::Error);
+}
+
+TEST_CASE("sentence pairs: a fraction of 0 holds nothing out, and all pairs are trained on") {
+  const auto text = numbered({5, 1, 700, 2, 2, 9});
+  const auto split = dhp::split_sentence_pairs(text, Pairing::next, 0, 7);
+  CHECK(split.held_out.size() == 0);
+  auto trained = list(split.train);
+  CHECK(trained != list(dhp_test::all_pairs(text)));  // in a random order
+  std::sort(trained.begin(), trained.end());
+  CHECK(trained == list(dhp_test::all_pairs(text)));
+  // Two pairs are enough then, but fewer still are too few.
+  CHECK(dhp::split_sentence_pairs(numbered({2, 2}), Pairing::next, 0, 0).train.size() == 2);
+  for (const auto& documents : {std::vector<int>{2}, std::vector<int>{1, 1, 1}})
+    CHECK_THROWS_WITH_AS(dhp::split_sentence_pairs(numbered(documents), Pairing::next, 0, 0),
+                         doctest::Contains("pairs of sentences that belong together"), dhp::Error);
+  CHECK_THROWS_AS((void)split.held_out.get(0), dhp::Error);
 }
 
 }  // namespace

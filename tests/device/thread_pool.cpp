@@ -1,9 +1,13 @@
 #include <dhp/device/thread_pool.hpp>
 
 #include <doctest/doctest.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -11,6 +15,39 @@
 namespace {
 
 using dhp::ThreadPool;
+
+/// As long as it lives there is memory for the stacks of `threads` more threads and half of another one's.
+class RoomForThreads {
+ public:
+  explicit RoomForThreads(int threads) {
+    // Large stacks: half of one is enough for all else that a thread or a sanitizer takes.
+    constexpr std::size_t stack_bytes = std::size_t{256} << 20;
+    pthread_attr_t large;
+    ::pthread_attr_init(&large);
+    ::pthread_attr_setstacksize(&large, stack_bytes);
+    ::pthread_getattr_default_np(&usual_);
+    ::pthread_setattr_default_np(&large);
+    ::pthread_attr_destroy(&large);
+    ::getrlimit(RLIMIT_AS, &before_);
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    auto limit = before_;
+    limit.rlim_cur = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) +
+                     static_cast<std::size_t>(2 * threads + 1) * stack_bytes / 2;
+    ::setrlimit(RLIMIT_AS, &limit);
+  }
+  RoomForThreads(const RoomForThreads&) = delete;
+  RoomForThreads& operator=(const RoomForThreads&) = delete;
+  ~RoomForThreads() {
+    ::setrlimit(RLIMIT_AS, &before_);
+    ::pthread_setattr_default_np(&usual_);
+    ::pthread_attr_destroy(&usual_);
+  }
+
+ private:
+  pthread_attr_t usual_{};
+  rlimit before_{};
+};
 
 TEST_CASE("pool: every tile once, whatever the number of threads, again and again") {
   for (const int threads : {1, 2, 3, 8}) {
@@ -79,6 +116,20 @@ TEST_CASE("pool: a loop inside a tile is done there, whatever the number of thre
 
 TEST_CASE("pool: no threads is no pool") {
   CHECK_THROWS_WITH_AS(ThreadPool(0), doctest::Contains("at least 1 thread, got 0"), dhp::Error);
+}
+
+TEST_CASE("pool: where a thread cannot be started the others end, and an error says so") {
+  const RoomForThreads room(2);
+  for (int round = 0; round < 3; ++round) {  // the room is free again after each
+    CHECK_THROWS_WITH_AS(ThreadPool(8),
+                         doctest::Contains("thread 4 of a pool of 8 cannot be started (Resource "
+                                           "temporarily unavailable); choose fewer"),
+                         dhp::Error);
+    ThreadPool fits(3);
+    std::atomic<int> done = 0;
+    fits.run(100, [&](std::int64_t) { ++done; });
+    CHECK(done == 100);
+  }
 }
 
 }  // namespace

@@ -10,7 +10,12 @@ namespace {
 
 /// 10 steps of warm-up to 0.8, then 20 of decay to 0.2.
 LearningRate schedule(Decay decay) {
-  return {.peak = 0.8, .final = 0.2, .warmup_steps = 10, .total_steps = 30, .decay = decay};
+  return {.peak = 0.8,
+          .final = 0.2,
+          .warmup_steps = 10,
+          .total_steps = 30,
+          .decay = decay,
+          .step_every = decay == Decay::step ? 10 : 0};
 }
 doctest::Approx near(double value) { return doctest::Approx(value).epsilon(1e-14); }
 
@@ -59,6 +64,19 @@ TEST_CASE("learning rate: steps count from the end of the warm-up") {
   CHECK(rate.at(19) == near(0.4));
   CHECK(rate.at(20) == near(0.2));
   CHECK(rate.at(25) == near(0.1));  // `final` is of the other decays
+}
+
+TEST_CASE("learning rate: a step decay every 0 steps or fewer is refused from the first step on") {
+  auto rate = schedule(Decay::step);
+  for (const std::int64_t every : {0, -5}) {
+    rate.step_every = every;
+    for (const std::int64_t step : {0, 10, 29})
+      CHECK(message_of([&] { (void)rate.at(step); }) ==
+            concat("a learning rate with step decay drops every so many steps, but step_every is ",
+                   every, "; 1 or more would be right"));
+  }
+  rate.step_every = 1;
+  CHECK(rate.at(12) == near(0.008));
 }
 
 TEST_CASE("learning rate: a run that ends within its warm-up has no decay") {

@@ -3,6 +3,7 @@
 #include <dhp/train/checkpoint.hpp>
 #include <tests/support/everything.hpp>
 #include <tests/support/layouts.hpp>
+#include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
 
@@ -129,4 +130,20 @@ TEST_CASE("checkpoint: numbers and types that make no sense are named with their
   writer.write(directory.path + "/integers.safetensors");
   CHECK(refusal(directory.path + "/integers.safetensors").find("integers.safetensors") !=
         std::string::npos);
+}
+
+TEST_CASE(
+    "checkpoint: a directory that nobody may write to is known before training, with the reason") {
+  on_each_rank(
+      Layout{}, RunSettings{}, [](Build<Cpu>& build) { return everything(build, {}); },
+      [](Cpu& dev) { return everything_batch(dev, 0, 0); },
+      [](Cpu&, Mesh<Cpu>& mesh, auto& pipeline, auto& trainer) {
+        Checkpoint<Cpu> checkpoint(mesh, pipeline.store(), trainer.optimizer());
+        errno = EDOM;
+        // There not even root makes files; in a container it may be mounted for reading only.
+        const auto said = message_of([&] { checkpoint.prepare("/proc/sys"); });
+        CAPTURE(said);
+        CHECK((said == concat("cannot write to /proc/sys: ", std::strerror(EACCES)) ||
+               said == concat("cannot write to /proc/sys: ", std::strerror(EROFS))));
+      });
 }

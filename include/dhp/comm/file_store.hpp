@@ -13,8 +13,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -55,12 +53,11 @@ class FileStore final : public Store {
     try {
       {
         OpenFile file(part, O_WRONLY | O_CREAT | O_EXCL);
-        const bool closed = ::chmod(part.c_str(), S_IRUSR | S_IWUSR) == 0;
-        check(closed, "cannot change the rights of ", part, ": ", std::strerror(errno));
+        check_system(::chmod(part.c_str(), S_IRUSR | S_IWUSR) == 0, "cannot change the rights of ",
+                     part);
         file.write(contents(key, value));
       }
-      const bool named = ::rename(part.c_str(), path(key).c_str()) == 0;
-      check(named, "cannot rename ", part, ": ", std::strerror(errno));
+      check_system(::rename(part.c_str(), path(key).c_str()) == 0, "cannot rename ", part);
     } catch (...) {
       ::unlink(part.c_str());
       check_there();

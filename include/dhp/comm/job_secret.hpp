@@ -7,10 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <span>
 #include <string>
 
@@ -21,8 +19,7 @@ inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 
 /// The contents of a file of this user that nobody else may read, without the newline at their end.
 [[nodiscard]] inline std::string read_secret_file(const std::string& path) {
   struct stat status {};
-  const bool is_there = ::stat(path.c_str(), &status) == 0;
-  check(is_there, "DHP_JOB_SECRET_FILE: cannot look at ", path, ": ", std::strerror(errno));
+  check_system(::stat(path.c_str(), &status) == 0, "DHP_JOB_SECRET_FILE: cannot look at ", path);
   check(S_ISREG(status.st_mode), "DHP_JOB_SECRET_FILE: ", path, " is not a file");
   check(status.st_uid == ::geteuid(), "DHP_JOB_SECRET_FILE: ", path,
         " belongs to another user; use a file of your own");

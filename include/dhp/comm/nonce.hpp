@@ -1,13 +1,12 @@
 // Nonces: random bytes of the system that nobody can foresee and that never come again, and their text.
 #pragma once
 
-#include <dhp/core/error.hpp>
+#include <dhp/core/system_error.hpp>
 
 #include <sys/random.h>
 
 #include <cerrno>
 #include <cstddef>
-#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -19,7 +18,7 @@ namespace dhp {
   for (std::size_t at = 0; at < bytes;) {
     const auto got = ::getrandom(made.data() + at, bytes - at, 0);
     if (got < 0 && errno == EINTR) continue;
-    check(got > 0, "the system gives no random bytes: ", std::strerror(errno));
+    check_system(got > 0, "the system gives no random bytes");
     at += static_cast<std::size_t>(got);
   }
   return made;

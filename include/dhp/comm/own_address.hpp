@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/comm/socket.hpp>
+#include <dhp/core/system_error.hpp>
 
 #include <net/if.h>
 
@@ -45,9 +46,8 @@ inline void check_own_address(const std::string& host) {
   check(!addresses.empty(), "the address ", host, " cannot be found: ", problem);
   const auto& first = addresses.front();
   const auto socket = Socket::of_family(first.family());
-  const bool bound = socket && ::bind(socket.fd(), first.data(), first.size()) == 0;
-  const int error = errno;
-  check(bound, "this machine cannot listen at ", host, ": ", std::strerror(error));
+  check_system(socket && ::bind(socket.fd(), first.data(), first.size()) == 0,
+               "this machine cannot listen at ", host);
 }
 
 }  // namespace dhp

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <dhp/comm/nonce.hpp>
-#include <dhp/core/error.hpp>
+#include <dhp/core/system_error.hpp>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -44,11 +43,12 @@ class SharedMemory {
   [[nodiscard]] static SharedMemory create(std::size_t bytes) {
     SharedMemory made;
     made.file_ = ::memfd_create("dhp", MFD_CLOEXEC);
-    check_system(made.file_ >= 0, "create");
-    check_system(::ftruncate(made.file_, static_cast<off_t>(bytes)) == 0, "give a size to");
+    check_system(made.file_ >= 0, "cannot create shared memory");
+    check_system(::ftruncate(made.file_, static_cast<off_t>(bytes)) == 0,
+                 "cannot give a size to shared memory");
     made.map(bytes);
     // Held until this process ends, however it does.
-    check_system(::flock(made.file_, LOCK_EX) == 0, "lock");
+    check_system(::flock(made.file_, LOCK_EX) == 0, "cannot lock shared memory");
     made.nonce_ = hex(nonce());
     std::memcpy(made.memory_, made.nonce_.data(), made.nonce_.size());
     return made;
@@ -64,9 +64,9 @@ class SharedMemory {
           "not an address of shared memory: \"", address, "\"");
     opened.file_ =
         ::open(concat("/proc/", process, "/fd/", file).c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY);
-    check_system(opened.file_ >= 0, "open");
+    check_system(opened.file_ >= 0, "cannot open shared memory");
     struct stat seen {};
-    check_system(::fstat(opened.file_, &seen) == 0, "look at");
+    check_system(::fstat(opened.file_, &seen) == 0, "cannot look at shared memory");
     check(S_ISREG(seen.st_mode) && seen.st_size == static_cast<off_t>(bytes) &&
               bytes > opened.nonce_.size(),
           "the shared memory of process ", process, " is not what it says");
@@ -103,15 +103,11 @@ class SharedMemory {
 
  private:
   SharedMemory() = default;
-  static void check_system(bool done, const char* what) {
-    const int error = errno;
-    if (!done) fail("cannot ", what, " shared memory: ", std::strerror(error));
-  }
   void map(std::size_t bytes) {
     check(bytes > reserved, "shared memory of ", bytes, " bytes is too small");
     auto* const at =
         ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_, 0);
-    check_system(at != MAP_FAILED, "map");
+    check_system(at != MAP_FAILED, "cannot map shared memory");
     memory_ = static_cast<std::byte*>(at);
     bytes_ = bytes;
     ::madvise(at, bytes,

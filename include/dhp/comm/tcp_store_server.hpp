@@ -5,6 +5,7 @@
 #include <dhp/comm/handshake.hpp>
 #include <dhp/comm/socket.hpp>
 #include <dhp/comm/store_table.hpp>
+#include <dhp/core/system_error.hpp>
 
 #include <sys/eventfd.h>
 
@@ -45,7 +46,7 @@ class TcpStoreServer final : public Store {
           handshake::longest_job_bytes, " bytes, got ", options_.job.size(), "; see DHP_JOB");
     listen();
     wake_ = Socket(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    check(static_cast<bool>(wake_), "the ", description(), " cannot start: ", std::strerror(errno));
+    check_system(static_cast<bool>(wake_), "the ", description(), " cannot start");
     thread_ = std::thread([this] { serve(); });
   }
   ~TcpStoreServer() override {

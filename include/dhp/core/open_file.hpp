@@ -2,7 +2,7 @@
 // at all.
 #pragma once
 
-#include <dhp/core/error.hpp>
+#include <dhp/core/system_error.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
@@ -26,7 +25,7 @@ class OpenFile {
   /// flags as of open(2); a new file gets the rights that the umask leaves.
   OpenFile(const std::string& path, int flags)
       : path_(path), fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    check(fd_ >= 0, "cannot open ", path, ": ", std::strerror(errno));
+    check_system(fd_ >= 0, "cannot open ", path);
   }
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
@@ -34,7 +33,7 @@ class OpenFile {
 
   [[nodiscard]] std::uint64_t size() const {
     struct stat status {};
-    check(::fstat(fd_, &status) == 0, "cannot look at ", path_, ": ", std::strerror(errno));
+    check_system(::fstat(fd_, &status) == 0, "cannot look at ", path_);
     check(S_ISREG(status.st_mode), path_, " is not a file");
     return static_cast<std::uint64_t>(status.st_size);
   }
@@ -42,8 +41,8 @@ class OpenFile {
     while (!to.empty()) {
       const auto got = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(at));
       if (got < 0 && errno == EINTR) continue;
-      check(got > 0, "cannot read ", path_, " at byte ", at, ": ",
-            got == 0 ? "the file ends there" : std::strerror(errno));
+      check_system(got >= 0, "cannot read ", path_, " at byte ", at);
+      check(got > 0, "cannot read ", path_, " at byte ", at, ": the file ends there");
       at += static_cast<std::uint64_t>(got);
       to = to.subspan(static_cast<std::size_t>(got));
     }
@@ -52,13 +51,13 @@ class OpenFile {
     while (!from.empty()) {
       const auto put = ::write(fd_, from.data(), from.size());
       if (put < 0 && errno == EINTR) continue;
-      check(put >= 0, "cannot write ", path_, ": ", std::strerror(errno));
+      check_system(put >= 0, "cannot write ", path_);
       from = from.subspan(static_cast<std::size_t>(put));
     }
   }
   void write(const std::string& text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
   /// Returns when all that was written is on the disk.
-  void sync() { check(::fsync(fd_) == 0, "cannot write ", path_, ": ", std::strerror(errno)); }
+  void sync() { check_system(::fsync(fd_) == 0, "cannot write ", path_); }
 
  private:
   std::string path_;
@@ -86,8 +85,8 @@ class FileReplacement {
   }
   void commit() {
     for (const auto& path : std::exchange(paths_, {}))
-      check(::rename(part(path).c_str(), path.c_str()) == 0, "cannot rename ", part(path), " to ",
-            path, ": ", std::strerror(errno));
+      check_system(::rename(part(path).c_str(), path.c_str()) == 0, "cannot rename ", part(path),
+                   " to ", path);
   }
 
  private:

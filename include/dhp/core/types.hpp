@@ -50,13 +50,23 @@ enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, u8 };
   return type == DType::f64 ? DType::f64 : DType::f32;
 }
 
+/// A float that becomes the same 16-bit value as `value`, though it is rounded twice then: where no float is equal, of
+/// the two around it the one whose last bit is set (rounding to odd), which is never a middle of 16-bit values.
+[[nodiscard]] constexpr float round_to_odd(double value) {
+  const auto near = static_cast<float>(value);
+  const double back = near;
+  if (back == value || value != value) return near;
+  const bool beyond = (back > value) == (value > 0);  // away from zero; the largest float is odd
+  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(near) - (beyond ? 1u : 0u)) | 1u);
+}
+
 /// bfloat16: the upper half of a float; rounds to nearest even, keeps NaN a NaN.
 struct bf16 {
   std::uint16_t bits = 0;
 
   bf16() = default;
   explicit constexpr bf16(float value) : bits(narrow(value)) {}
-  explicit constexpr bf16(double value) : bf16(static_cast<float>(value)) {}
+  explicit constexpr bf16(double value) : bf16(round_to_odd(value)) {}
   constexpr operator float() const {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }
@@ -81,7 +91,7 @@ struct f16 {
 
   f16() = default;
   explicit constexpr f16(float value) : bits(narrow(value)) {}
-  explicit constexpr f16(double value) : f16(static_cast<float>(value)) {}
+  explicit constexpr f16(double value) : f16(round_to_odd(value)) {}
   constexpr operator float() const { return widen(bits); }
 
  private:

@@ -33,6 +33,7 @@ class SentencePairs {
  public:
   using Sample = SentencePair;
 
+  SentencePairs() = default;  ///< none
   /// The pairs inside each of `parts`, ranges of sentences of the text.
   SentencePairs(std::shared_ptr<const TokenText> text, const std::vector<Range>& parts,
                 Pairing pairing)
@@ -73,7 +74,8 @@ class SentencePairs {
 
  private:
   std::shared_ptr<const TokenText> text_;
-  std::shared_ptr<const std::vector<SentencePair>> pairs_;
+  std::shared_ptr<const std::vector<SentencePair>> pairs_ =
+      std::make_shared<std::vector<SentencePair>>();
 };
 
 /// Documents as the parts that a split deals out. Those of more than 64 sentences are dealt in pieces; a
@@ -99,12 +101,11 @@ class SentencePairs {
 }
 
 /// Training and held-out pairs that share no sentence: parts are dealt in a random order, which `seed`
-/// alone decides, first to the held-out side until it has its fraction of all pairs. Both sides keep that
-/// order, so the first samples of either speak for all.
+/// alone decides, first to the held-out side until it has its fraction of all pairs, and at least 2; none of
+/// 0. Both sides keep that order, so the first samples of either speak for all.
 [[nodiscard]] inline Split<SentencePairs> split_sentence_pairs(
     std::shared_ptr<const TokenText> text, Pairing pairing, double held_out, std::uint64_t seed) {
-  check(held_out > 0 && held_out < 1, "a held-out fraction of ", held_out,
-        " leaves one side empty; between 0 and 1 would be right");
+  check(held_out >= 0 && held_out < 1, "a held-out fraction lies in [0, 1), got ", held_out);
   std::vector<Range> parts;
   std::int64_t pairs = 0;
   for (const Range part : parts_of(*text)) {
@@ -112,8 +113,8 @@ class SentencePairs {
     parts.push_back(part);
     pairs += part.size() - 1;
   }
-  auto wanted =
-      std::max<std::int64_t>(2, static_cast<std::int64_t>(held_out * static_cast<double>(pairs)));
+  const std::int64_t least = held_out > 0 ? 2 : 0;
+  auto wanted = std::max(least, static_cast<std::int64_t>(held_out * static_cast<double>(pairs)));
   const Permutation order(static_cast<std::int64_t>(parts.size()), seed, -1);
   std::vector<Range> train;
   std::vector<Range> kept;
@@ -122,7 +123,8 @@ class SentencePairs {
     (wanted > 0 ? kept : train).push_back(part);
     wanted -= part.size() - 1;
   }
-  return {SentencePairs(text, train, pairing), SentencePairs(text, kept, pairing)};
+  return {SentencePairs(text, train, pairing),
+          held_out > 0 ? SentencePairs(text, kept, pairing) : SentencePairs()};
 }
 
 }  // namespace dhp

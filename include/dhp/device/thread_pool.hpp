@@ -17,21 +17,22 @@ namespace dhp {
 
 class ThreadPool {
  public:
-  /// threads: how many work on a loop, the caller included; 1 starts none.
+  /// threads: how many work on a loop, the caller included; 1 starts none. Throws where the system does not start as
+  /// many; those that it has started have ended then.
   explicit ThreadPool(int threads) {
     check(threads >= 1, "a thread pool needs at least 1 thread, got ", threads);
-    for (int index = 1; index < threads; ++index) workers_.emplace_back([this] { work(); });
+    try {
+      while (size() < threads) workers_.emplace_back([this] { work(); });
+    } catch (const std::exception& error) {
+      const int failed = size() + 1;
+      stop();
+      fail("thread ", failed, " of a pool of ", threads, " cannot be started (", error.what(),
+           "); choose fewer, or raise the limits of processes and memory (ulimit -u, ulimit -v)");
+    }
   }
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
-  ~ThreadPool() {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    wake_.notify_all();
-    for (auto& worker : workers_) worker.join();
-  }
+  ~ThreadPool() { stop(); }
 
   [[nodiscard]] int size() const { return static_cast<int>(workers_.size()) + 1; }
 
@@ -102,6 +103,15 @@ class ThreadPool {
       const std::lock_guard lock(mutex_);
       if (--busy_ == 0) done_.notify_one();
     }
+  }
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_all();
+    for (auto& worker : workers_) worker.join();
   }
 
   std::vector<std::thread> workers_;

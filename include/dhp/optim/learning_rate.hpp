@@ -29,11 +29,15 @@ struct LearningRate {
   std::int64_t total_steps = 1;
   Decay decay = Decay::constant;
   double power = 2;             ///< of the polynomial decay
-  std::int64_t step_every = 0;  ///< step decay: multiply by `step_factor` every so many steps
+  std::int64_t step_every = 0;  ///< step decay: times `step_factor` every so many steps, 1 or more
   double step_factor = 0.1;
 
-  /// The rate of a step counted from 0. Warm-up step k of n has peak * (k + 1) / n.
+  /// The rate of a step counted from 0. Warm-up step k of n has peak * (k + 1) / n. Throws, at any step, where
+  /// step decay has no `step_every`.
   [[nodiscard]] double at(std::int64_t step) const {
+    check(decay != Decay::step || step_every >= 1,
+          "a learning rate with step decay drops every so many steps, but step_every is ",
+          step_every, "; 1 or more would be right");
     if (step < warmup_steps)
       return peak * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
     const auto after = static_cast<double>(step - warmup_steps);
@@ -46,10 +50,7 @@ struct LearningRate {
         return final + (peak - final) * 0.5 * (1 + std::cos(3.141592653589793 * done));
       case Decay::polynomial: return final + (peak - final) * std::pow(1 - done, power);
       case Decay::step:
-        return peak *
-               std::pow(
-                   step_factor,
-                   std::floor(after / static_cast<double>(std::max<std::int64_t>(1, step_every))));
+        return peak * std::pow(step_factor, std::floor(after / static_cast<double>(step_every)));
     }
     return peak;
   }

@@ -5,6 +5,7 @@
 
 #include <dhp/comm/mesh.hpp>
 #include <dhp/core/config.hpp>
+#include <dhp/core/system_error.hpp>
 #include <dhp/optim/optimizer.hpp>
 #include <dhp/train/safetensors.hpp>
 #include <dhp/train/trainer.hpp>
@@ -60,8 +61,7 @@ class Checkpoint {
     std::error_code error;
     std::filesystem::create_directories(directory, error);
     check(!error, "cannot make the directory ", directory, ": ", error.message());
-    check(::access(directory.c_str(), W_OK) == 0, "cannot write to ", directory, ": ",
-          std::strerror(errno));
+    check_system(::access(directory.c_str(), W_OK) == 0, "cannot write to ", directory);
   }
 
   /// Collective over the mesh; rank 0 writes. What was in the directory stays good until all new files are
