@@ -233,9 +233,10 @@ def good_end(program, trainer, root):
     ended = program.on([root / "good.rank0", root / "good.rank1"])
     check(ended.returncode == 0 and ended.stdout.endswith("nothing is under way\n"), ended)
     alone = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
-    nowhere = subprocess.run([*line[:-1], "nowhere/x.json", "--rank", "1", "--world-size", "2", "--master", "127.0.0.1"],
+    in_file = root / "good.rank0" / "folder" / "x"
+    refused = subprocess.run([*line[:-1], str(in_file), "--rank", "1", "--world-size", "2", "--master", "127.0.0.1"],
                              capture_output=True, text=True, timeout=60, check=False)
-    check(nowhere.returncode == 1 and "cannot write --ledger nowhere/x.rank1.json: No such file" in nowhere.stderr, nowhere)
+    check(refused.returncode == 1 and f"cannot write --ledger {in_file}.rank1: Not a directory" in refused.stderr, refused)
     check(alone.returncode == 2 and "--ledger is for ranks that are processes" in alone.stderr, alone)
 
 
