@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# The trainers, and with them every kernel that they use, and the tests of cuDNN, cuBLASLt and NCCL are compiled for
-# Hopper (sm_90) without a warning. Then what can be tested without a GPU is. With "all" everything of preset cuda is
-# compiled and tested, which takes an hour on two cores: what needs a GPU says that it was skipped. Without nvcc there is
-# nothing to do.
+# The trainers and the tests for GPUs, which have every kernel in every type, are compiled for Hopper (sm_90) without a
+# warning. Then what can be tested without a GPU is. With "all" everything of preset cuda is, the lessons and the other
+# programs too: what needs a GPU says that it was skipped. Without nvcc there is nothing to do.
 set -eu
 cd "$(dirname "$0")/.."
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
@@ -13,8 +12,8 @@ fi
 cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES=90
 targets=() tests=()
 if [ "${1:-}" != all ]; then
-  targets=(--target train_bert train_resnet50 test_cuda_libraries test_comm_libraries)
-  tests=(-R '^cuda\.(no_gpu_.*|libraries)$|^structure\.cases_of_cuda_libraries$')
+  targets=(--target train_bert train_resnet50 test_cuda test_cuda_libraries test_comm_libraries gpu_present)
+  tests=(-R '^cuda\.(no_gpu_.*|libraries|softmax)$|^structure\.cases_of_(cuda|comm)(_libraries)?$')
 fi
 cmake --build --preset cuda -j "$(nproc)" "${targets[@]}"
 ctest --preset cuda --output-on-failure "${tests[@]}"

@@ -40,7 +40,7 @@ double median(std::vector<double> times) {
 /// The ranks take turns between the two, so that a busy machine slows both. Rank 0 prints medians.
 void compare(Comm<Cpu>& world, const char* ranks, const char* operation, std::size_t bytes,
              auto&& ours, auto&& peer) {
-  const auto repeats = std::clamp<std::size_t>((std::size_t{64} << 20) / bytes, 1, 64);
+  const auto repeats = std::clamp<std::size_t>((std::size_t{16} << 20) / bytes, 1, 16);
   const auto timed = [&](auto&& work) {
     world.barrier();
     return seconds_of([&] {

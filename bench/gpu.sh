@@ -4,7 +4,8 @@
 # build      preset cuda into build/cuda; FOLDER of --headers holds doctest, CLI11, nlohmann json and libcrypto where the
 #            system has none (bench/gpu/collect_headers.sh FOLDER fills one)
 # tests      all tests of build/cuda
-# ranks      BERT trained in layouts of up to 8 ranks, a process for each, all on one GPU: the same losses
+# ranks      BERT trained in layouts of up to 8 ranks, a process for each, all on one GPU: the same losses; ResNet with
+#            recorded steps and without: the same losses
 # resnet     ResNet-50, fp16 and bf16, against eager PyTorch (channels_last, mixed precision)
 # bert       BERT-base and -large, bf16, 128 and 512 tokens, against eager PyTorch
 # compile    some of these against torch.compile(max-autotune)
@@ -120,7 +121,8 @@ part_tests() {
 }
 part_ranks() {
   [ -z "$dry" ] || [ -x tests/cuda/ranks.sh ] || missing tests/cuda/ranks.sh
-  limited 430 "$python" bench/gpu/ranks.py tests/cuda/ranks.sh build/cuda/examples/train_bert "$work/ranks.json" \
+  limited 430 "$python" bench/gpu/ranks.py tests/cuda/ranks.sh build/cuda/examples/train_bert \
+    build/cuda/examples/train_resnet50 "$work/ranks.json" \
     --seconds 400
 }
 part_compare() {  # part_compare KIND

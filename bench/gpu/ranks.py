@@ -1,7 +1,8 @@
 """The same short training run in several layouts of ranks, a process for each rank, all on one GPU.
 
-ranks.py LAUNCHER TRAINER OUT.json --seconds N: LAUNCHER RANKS COMMAND... starts the processes (tests/cuda/ranks.sh).
-The losses of every layout must be those of one rank; how fast it is means nothing, since the ranks share a GPU.
+ranks.py LAUNCHER BERT RESNET OUT.json --seconds N: LAUNCHER RANKS COMMAND... starts the processes (tests/cuda/ranks.sh).
+The losses of every layout of BERT must be those of one rank, and those of ResNet with recorded steps those without; how fast
+it is means nothing, since the ranks share a GPU.
 """
 import argparse
 import json
@@ -13,11 +14,13 @@ import tempfile
 import time
 
 layouts = ["2x1x1", "1x2x1", "1x1x2", "2x2x1", "2x1x2", "1x2x2", "4x1x1", "2x2x2"]
-options = ["--preset", "mini", "--dropout", "0.1", "--precision", "fp32", "--steps", "3", "--global-batch", "32",
-           "--micro-batch", "4", "--evaluate-samples", "1", "--comm-timeout", "60"]
+common = ["--precision", "fp32", "--global-batch", "32", "--micro-batch", "4", "--evaluate-samples", "1", "--comm-timeout", "60"]
+bert = ["--preset", "mini", "--dropout", "0.1", "--steps", "3", *common]
+resnet = ["--depth", "14", "--width", "8", "--image-size", "32", "--samples", "256", "--steps", "5", *common]
+recorded_layouts = ["2x1x1", "1x2x1", "1x1x2"]
 
 
-def losses(prefix, trainer, layout, seconds):
+def losses(prefix, trainer, options, layout, seconds):
     with tempfile.TemporaryDirectory() as folder:
         metrics = os.path.join(folder, "metrics.jsonl")
         axes = zip(("--data-parallel", "--tensor-parallel", "--pipeline-parallel"), layout.split("x"))
@@ -33,26 +36,25 @@ def losses(prefix, trainer, layout, seconds):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("launcher")
-    parser.add_argument("trainer")
+    parser.add_argument("bert")
+    parser.add_argument("resnet")
     parser.add_argument("out")
     parser.add_argument("--seconds", type=float, default=420)
     parser.add_argument("--each", type=float, default=90)
     arguments = parser.parse_args()
     end = time.monotonic() + arguments.seconds
-    try:
-        alone = losses([], arguments.trainer, "1x1x1", arguments.each)
-    except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
-        sys.exit("one rank alone: %s" % error)
     rows, failed = [], 0
-    for layout in layouts:
+
+    def compare(name, trainer, options, layout, expected):
+        nonlocal failed
         start, ranks = time.monotonic(), math.prod(map(int, layout.split("x")))
-        row = {"layout": layout, "ranks": ranks}
+        row = {"layout": name, "ranks": ranks}
         try:
             if end - start < 10:
                 raise TimeoutError("no time was left")
-            found = losses([arguments.launcher, str(ranks)], arguments.trainer, layout, min(arguments.each, end - start))
-            row["largest_difference"] = max(abs(a - b) / abs(b) for a, b in zip(found, alone))
-            row["result"] = "same" if len(found) == len(alone) and row["largest_difference"] < 1e-4 else "DIFFERENT"
+            found = losses([arguments.launcher, str(ranks)], trainer, options, layout, min(arguments.each, end - start))
+            row["largest_difference"] = max(abs(a - b) / abs(b) for a, b in zip(found, expected))
+            row["result"] = "same" if len(found) == len(expected) and row["largest_difference"] < 1e-4 else "DIFFERENT"
         except (RuntimeError, TimeoutError, ValueError, subprocess.TimeoutExpired) as error:
             row["result"] = "failed: %s" % error
         row["seconds"] = round(time.monotonic() - start, 1)
@@ -61,6 +63,21 @@ def main():
         print("%(layout)s  %(result)s  %(seconds)s s" % row, flush=True)
         with open(arguments.out, "w") as file:
             json.dump({"rows": rows}, file, indent=1)
+
+    try:
+        alone = losses([], arguments.bert, bert, "1x1x1", arguments.each)
+    except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
+        sys.exit("one rank alone: %s" % error)
+    for layout in layouts:
+        compare(layout, arguments.bert, bert, layout, alone)
+    for layout in recorded_layouts:
+        try:
+            plain = losses([arguments.launcher, "2"], arguments.resnet, [*resnet, "--no-cuda-graphs"], layout, arguments.each)
+        except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
+            print("ResNet in %s, without recording: %s" % (layout, error))
+            failed = 1
+            continue
+        compare("ResNet %s, recorded" % layout, arguments.resnet, [*resnet, "--cuda-graphs"], layout, plain)
     return failed
 
 
