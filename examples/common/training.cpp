@@ -126,9 +126,9 @@ class TrainingRun {
          section = dhp::Section::step) {
       enter(section);
       const auto plan = resident_ ? resident_->plan() : loader_.plan();
+      const bool alike = setup_.same_shapes && plan.samples == options_.global_batch;
       const auto batches = next_batches();
-      const bool whole = plan.samples == options_.global_batch;
-      auto ticket = trainer.start(batches, plan.micro_batches(), setup_.same_shapes && whole);
+      auto ticket = trainer.start(batches, plan.micro_batches(), alike);
       finish();
       under_way = std::move(ticket);
       samples_under_way = plan.samples;
