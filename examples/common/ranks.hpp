@@ -37,6 +37,7 @@ template <class D>
 }
 
 /// body(world) on the rank that this process is.
+#if defined(DHP_HAS_GLOO) || (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES))
 template <class D, class Body>
 void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
                 std::shared_ptr<const dhp::Deadlines> deadlines, Body body) {
@@ -58,14 +59,19 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
   };
 #if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
   dhp::run_process_rank(me, dhp::connect_nccl, body, process);
-#elif defined(DHP_HAS_GLOO)
-  dhp::run_process_rank(me, dhp::connect_gloo, body, process);
 #else
+  dhp::run_process_rank(me, dhp::connect_gloo, body, process);
+#endif
+}
+#else
+template <class D, class Body>
+[[noreturn]] void start_rank(const dhp::ProcessRank&, const RunOptions&,
+                             const std::shared_ptr<const dhp::Deadlines>&, Body) {
   dhp::fail("this program was built without what processes need to talk to each other (",
             D::host_accessible ? "Gloo, in Debian libgloo-dev," : "NCCL",
             " and OpenSSL); start it plainly, and its ranks are threads");
-#endif
 }
+#endif
 
 /// body(world, local rank, deadlines) on every rank that this process is to start: the one that it is, or all, as
 /// threads. The deadlines are null where another rank of the process tells them what the run is at.
