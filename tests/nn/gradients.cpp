@@ -4,7 +4,6 @@
 
 #include <doctest/doctest.h>
 
-using namespace dhp;
 using namespace tests;
 
 TEST_CASE("gradients: linear, with and without bias") { LayerGradients<Cpu>().linear(); }
