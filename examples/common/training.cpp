@@ -207,9 +207,9 @@ class TrainingRun {
   [[nodiscard]] bool records_steps() const {
     if (dev_.trace()) return false;  // what happens when in a step that is one piece is not seen
     if (options_.mesh.size() == 1) return options_.cuda_graphs.value_or(true);
-    // Some collectives go by way of the host, and graphs of several GPUs of one process may wait for each other.
+    // The host compares what ranks call, and graphs of several GPUs of one process may wait for each other.
     return options_.cuda_graphs.value_or(false) && options_.process() &&
-           !options_.check_collectives && !setup_.waits_for_replicas;
+           !options_.check_collectives;
   }
   [[nodiscard]] std::int64_t total_steps() {
     if (options_.steps > 0) return options_.steps;

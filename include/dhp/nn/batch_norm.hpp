@@ -112,7 +112,7 @@ class BatchNorm {
         "of micro-batches and would wait for each other for ever; choose sizes that deal as many "
         "to each replica");
     double count = static_cast<double>(x.rows());
-    if (group_.size() > 1) count = summed_over_group(dev, count);
+    if (group_.size() > 1) count = summed_over_group(dev, context, count);
     batch_norm_sums(dev, x, mean.mut());
     if (group_.size() > 1) group_.all_reduce(dev, mean.mut()).wait();
     scale(dev, 1.0 / count, mean.mut());
@@ -140,12 +140,12 @@ class BatchNorm {
       add_gradients(dev, made->sums);
       return std::move(*made);
     }
-    return gradients_in_pieces(dev, std::move(dy), x, of, y, residual);
+    return gradients_in_pieces(dev, std::move(dy), x, of, y, residual, tape);
   }
   /// y: empty but where a ReLU follows a residual. Works in place where nobody else holds dy.
   BatchNormGradients<Dev> gradients_in_pieces(Dev& dev, Tensor<Dev> dy, const Tensor<Dev>& x,
                                               const BatchNormVectors<Dev>& of, const Tensor<Dev>& y,
-                                              bool residual) {
+                                              bool residual, const Tape<Dev>& tape) {
     const bool gated = !y.empty();
     const auto like_x = [&](Tensor<Dev>& from) {
       return from.unique() ? std::move(from) : Tensor<Dev>(dev, x.dtype(), x.shape());
@@ -166,7 +166,7 @@ class BatchNorm {
     add_gradients(dev, made.sums);
     double count = static_cast<double>(x.rows());
     if (group_.size() > 1) {
-      count = summed_over_group(dev, count);
+      count = summed_over_group(dev, tape.context(), count);
       group_.all_reduce(dev, made.sums.mut()).wait();
     }
     if (residual) made.dresidual = dy.share();
@@ -209,7 +209,9 @@ class BatchNorm {
       axpy(dev, factor, statistic, sum);
     });
   }
-  double summed_over_group(Dev& dev, double count) {
+  /// The host waits for the other replicas, unless it knows that their micro-batches are like this one.
+  double summed_over_group(Dev& dev, const StepContext<Dev>& context, double count) {
+    if (context.same_shapes) return count * group_.size();
     auto total = Tensor<Dev>::from_host(dev, {1}, std::vector<double>{count});
     group_.all_reduce(dev, total.mut()).wait();
     return total.template to_host<double>(dev)[0];

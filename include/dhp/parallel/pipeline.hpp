@@ -213,7 +213,8 @@ class PipelineParallel {
                                                      .step_at = run.step->number_at,
                                                      .batch = &of,
                                                      .find_nonfinite = run.step->find_nonfinite,
-                                                     .equal_shares = run.step->equal_shares})
+                                                     .equal_shares = run.step->equal_shares,
+                                                     .same_shapes = run.step->same_shapes})
                        .first->second;
     const auto scope = dev.scope("forward", action.micro_batch);
     Tensor<Dev> x;

@@ -30,6 +30,8 @@ struct Step {
   bool find_nonfinite = false;
   /// All replicas have as many micro-batches; DataParallel finds out.
   bool equal_shares = true;
+  /// All micro-batches of all replicas have the same shapes.
+  bool same_shapes = false;
 };
 
 /// replay runs micro-batches again on this replica alone, to name what is not finite in them.

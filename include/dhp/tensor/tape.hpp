@@ -27,6 +27,7 @@ struct StepContext {
   bool find_nonfinite = false;
   /// All replicas have as many micro-batches in this step: a layer may wait for theirs.
   bool equal_shares = true;
+  bool same_shapes = false;  ///< of all micro-batches of all replicas
 
   [[nodiscard]] bool training() const { return mode == Mode::train; }
   [[nodiscard]] RandomStream random(std::uint32_t use) const { return {seed, step, use, step_at}; }

@@ -83,8 +83,8 @@ class Trainer {
   }
 
   /// Issues one step and does not wait for it. micro_batches: of all replicas; -1: they are asked, which
-  /// makes the host wait. same_shapes: the caller promises that on every rank the batches are as many, and of the
-  /// same shapes, as in all other such steps; throws where they are not.
+  /// makes the host wait. same_shapes: the caller promises that all micro-batches of all ranks have the same shapes,
+  /// and are as many on each rank as in all other such steps; throws where they are seen not to be.
   [[nodiscard]] StepTicket<Dev> start(std::span<const MicroBatch<Dev>> batches,
                                       std::int64_t micro_batches = -1, bool same_shapes = false) {
     if (micro_batches < 0) micro_batches = count_micro_batches(dev_, mesh_, batches.size());
@@ -94,7 +94,8 @@ class Trainer {
     for (const auto& batch : batches) ticket.batches.push_back(batch.share());
     put(counts_.mut(), counts_of(batches, model_.term_names()));
     put(state_.mut().slice(0, 1), std::vector<double>{ticket.learning_rate});
-    const auto step = step_of(ticket);
+    auto step = step_of(ticket);
+    step.same_shapes = same_shapes;
     const auto losses =
         recorder_.run(dev_, step, micro_batches, recording(same_shapes),
                       [&](const Step<Dev>& now) { return run(now, micro_batches); });
