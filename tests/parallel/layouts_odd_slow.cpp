@@ -121,11 +121,13 @@ TEST_CASE("odd layouts: synchronised batch norm under D is the same under every 
   }
 }
 
-TEST_CASE("synchronised batch norm is batch norm over the joined batch, parts of any size") {
+namespace {
+
+// Rank r of two has rows [rows[r], rows[r + 1]); same_shapes: they are told that they have equally many.
+void check_joined_batch_norm(const std::vector<std::int64_t>& rows, bool same_shapes) {
   struct Found {
     std::vector<double> y, dx, gamma_gradient, mean, variance;
   };
-  const std::int64_t rows[] = {0, 3, 8};  // rank r has rows [rows[r], rows[r + 1])
   const auto pass = [&](Comm<Cpu> group, Range mine) {
     Cpu dev;
     Build<Cpu> build;
@@ -139,7 +141,7 @@ TEST_CASE("synchronised batch norm is batch norm over the joined batch, parts of
       const auto whole = random_tensor<double>(dev, {rows[2], 4}, use);
       return clone(dev, whole.view().slice(mine.first, mine.last));
     };
-    Tape<Cpu> tape({});
+    Tape<Cpu> tape({.same_shapes = same_shapes});
     const auto y = layer.forward(dev, part(1), tape);
     const auto dx = layer.backward(dev, part(2), tape);
     return Found{widened(y), widened(dx), host_values(dev, parameters[0]->gradient),
@@ -170,6 +172,14 @@ TEST_CASE("synchronised batch norm is batch norm over the joined batch, parts of
       CHECK(std::abs(one.variance[channel] - joined.variance[channel]) < 1e-12);
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("synchronised batch norm is batch norm over the joined batch, parts of any size") {
+  check_joined_batch_norm({0, 3, 8}, false);
+  check_joined_batch_norm({0, 4, 8}, false);
+  check_joined_batch_norm({0, 4, 8}, true);
 }
 
 TEST_CASE("synchronised batch norm refuses unequal shares at once") {
