@@ -184,12 +184,12 @@ class PeerCollectives {
   static constexpr std::size_t small_bytes = 16384;  ///< less is dominated by latency
 
  private:
-  // What all ranks send at a time stays within 16 MiB. A slice that is not long goes as one; of a longer one chunks are
-  // reduced while they are still in the cache of their core, and are long enough that starting a transfer costs little.
+  // What all ranks send at a time stays within 16 MiB, and starting a transfer costs little. A slice that is not long
+  // goes as one.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t slice_bytes) const {
-    constexpr std::size_t least = 1 << 18, cached = 1 << 19, whole = 1 << 21, of_all = 1 << 24;
+    constexpr std::size_t least = 1 << 18, whole = 1 << 21, of_all = 1 << 24;
     const auto most = std::clamp(of_all / static_cast<std::size_t>(size()), least, whole);
-    return slice_bytes <= most ? most : std::min(most, cached);
+    return slice_bytes <= most ? most : std::min(most, group_->transport()->chunk_bytes());
   }
   static constexpr std::size_t ahead = 2;  // chunks that are received at the same time
 

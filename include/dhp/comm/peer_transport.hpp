@@ -46,6 +46,8 @@ class PeerTransport {
                                           std::uint64_t tag) {
     return send(data, bytes, to, tag);
   }
+  /// Of what is long and is reduced as it comes, pieces of about so many bytes; the same on all ranks.
+  [[nodiscard]] virtual std::size_t chunk_bytes() const { return std::size_t{1} << 21; }
   /// Ends every wait, now and later. By any thread.
   virtual void end() noexcept = 0;
   /// What carries the bytes to another rank, for people: "Gloo, TCP over eth0".
