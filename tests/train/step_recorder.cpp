@@ -1,15 +1,15 @@
 #include <dhp/train/step_recorder.hpp>
 #include <tests/cuda/emulator.hpp>
+#include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
 
-#include <string>
 #include <vector>
 
 namespace {
 
-using namespace dhp;
-using Dev = tests::Emulated;
+using namespace tests;
+using Dev = Emulated;
 
 /// Adds 1 to what a step brings, and counts how often the host has had work with it.
 struct Steps {
@@ -40,15 +40,6 @@ struct Steps {
     return losses ? losses.to_host<float>(dev) : std::vector<float>();
   }
 };
-
-std::string message_of(auto&& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.sentence();
-  }
-  return "no error";
-}
 
 }  // namespace
 

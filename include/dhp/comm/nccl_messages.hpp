@@ -25,7 +25,7 @@ class NcclMessages {
   void send(Cuda& dev, Tensor<Cuda> message, int to, CallSite where) {
     auto& edge = edges_[to];
     auto& slot = edge.slots[edge.sent++ % message_capacity];
-    free(slot, dev);
+    wait_until_received(slot, dev);
     slot.recording = dev.recording_number();
     slot.message = std::move(message);
     const auto sent = slot.message.view();
@@ -58,8 +58,8 @@ class NcclMessages {
     std::array<Slot, message_capacity> slots;
     std::uint64_t sent = 0;
   };
-  // In the order of the device's stream its message has been received, and may be freed.
-  static void free(const Slot& slot, Cuda& dev) {
+  // Then its message may be freed, in the order of the device's stream.
+  static void wait_until_received(const Slot& slot, Cuda& dev) {
     // What is being recorded can only wait for what is, too.
     if (slot.recording == dev.recording_number()) slot.received.before(dev.stream());
     else if (slot.recording == 0) slot.received.wait();
