@@ -1,13 +1,14 @@
 // Collectives and messages of two ranks, each in turns with what it is measured against. Ranks that are threads: the
-// same number of bytes copied by std::memcpy, by both threads at once. Ranks that are processes, over shared memory and
-// over Gloo: Gloo's own collectives and messages between the same two; over MPI: MPI's own. communication.py starts it.
-// Usage: bench_communication threads|shared|gloo|mpi
+// same number of bytes copied by std::memcpy, by both threads at once. Ranks that are processes, over shared memory, over
+// sockets and over Gloo: Gloo's own collectives and messages between the same two; over MPI: MPI's own. communication.py
+// starts it. Usage: bench_communication threads|shared|sockets|gloo|mpi
 #include <dhp/comm/launch.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/tensor/tensor.hpp>
 #ifdef DHP_HAS_GLOO
 #include <bench/peer_gloo.hpp>
 #include <dhp/comm/launch_gloo.hpp>
+#include <dhp/comm/launch_sockets.hpp>
 #endif
 #ifdef DHP_HAS_MPI
 #include <dhp/comm/mpi.hpp>
@@ -127,7 +128,8 @@ int compare_processes([[maybe_unused]] const char* over) {
   const auto connect = [&](const std::shared_ptr<ProcessWorld>& world, const ProcessRank& rank,
                            const ProcessOptions& options) {
     met = world;
-    return connect_gloo(world, rank, options);
+    return over == std::string_view("gloo") ? connect_gloo(world, rank, options)
+                                            : connect_sockets(world, rank, options);
   };
   run_process_rank(
       *me, connect,
@@ -253,12 +255,13 @@ int compare_mpi([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
 
 int main(int argc, char** argv) {
   const std::string_view what = argc == 2 ? argv[1] : "";
-  if (what != "threads" && what != "shared" && what != "gloo" && what != "mpi") {
-    std::fprintf(stderr, "usage: bench_communication threads|shared|gloo|mpi\n");
+  const bool processes = what == "shared" || what == "sockets" || what == "gloo";
+  if (!processes && what != "threads" && what != "mpi") {
+    std::fprintf(stderr, "usage: bench_communication threads|shared|sockets|gloo|mpi\n");
     return 2;
   }
   try {
-    if (what == "shared" || what == "gloo") return compare_processes(argv[1]);
+    if (processes) return compare_processes(argv[1]);
     if (what == "mpi") return compare_mpi(argc, argv);
     compare_threads();
   } catch (const std::exception& error) {

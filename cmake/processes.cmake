@@ -1,6 +1,5 @@
-# dhp::processes is dhp::dhp for ranks that are processes of their own: the stores in which they meet prove by
-# OpenSSL's libcrypto that they belong to one job. dhp::gloo adds Gloo, which carries the collectives of processes on
-# CPUs. Like dhp::cuda they are made where they are used, by dhp's own build and by find_package(dhp), since every
+# dhp::processes is dhp::dhp for ranks that are processes of their own: they prove by OpenSSL's libcrypto that they
+# belong to one job. dhp::gloo adds Gloo, another way to carry the collectives of processes on CPUs. Like dhp::cuda they are made where they are used, by dhp's own build and by find_package(dhp), since every
 # machine has its libraries elsewhere.
 include_guard(GLOBAL)
 find_package(OpenSSL 3.0 QUIET COMPONENTS Crypto)
@@ -47,7 +46,7 @@ if(TARGET dhp::processes)
     if(TARGET dhp::gloo)
       message(STATUS "dhp: Gloo: ${DHP_GLOO_LIBRARY}")
     else()
-      message(STATUS "dhp: there is no dhp::gloo, for processes on CPUs: ${refused}")
+      message(STATUS "dhp: there is no dhp::gloo: ${refused}")
     endif()
   endif()
 endif()

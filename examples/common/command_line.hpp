@@ -52,8 +52,10 @@ inline void add_process_options(CLI::App& app, RunOptions& options) {
   app.add_option("--network-interface", options.network_interface,
                  "Where this process listens for others; by default what leads to rank 0")
       ->group("Processes");
-  app.add_flag("!--no-shared-memory", options.shared_memory,
-               "Ranks of one machine talk over sockets, as those of several do")
+  app.add_option("--transport", options.transport,
+                 "On CPUs: automatic is shared memory inside a machine and sockets between "
+                 "machines; sockets and gloo are those everywhere")
+      ->check(CLI::IsMember({"automatic", "sockets", "gloo"}))
       ->group("Processes");
 }
 

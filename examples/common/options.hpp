@@ -61,8 +61,8 @@ struct RunOptions {
   bool check_collectives = false;
   dhp::RankFlags rank_flags{};
   std::string network_interface;
-  bool shared_memory = true;
-  double min_bandwidth_gb_s = 0;  ///< of every axis; 0: any will do
+  std::string transport = "automatic";  ///< or "sockets", "gloo"
+  double min_bandwidth_gb_s = 0;        ///< of every axis; 0: any will do
 
   /// This process as one rank of several, if it is that, by its flags or a launcher's variables; otherwise it starts
   /// all ranks as threads. Throws dhp::Error where those make no sense, or do not fit the layout.

@@ -4,8 +4,11 @@
 #include <dhp/comm/launch.hpp>
 #if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
 #include <dhp/comm/launch_nccl_process.hpp>
-#elif defined(DHP_HAS_GLOO)
+#elif defined(DHP_HAS_PROCESSES)
+#include <dhp/comm/launch_sockets.hpp>
+#if defined(DHP_HAS_GLOO)
 #include <dhp/comm/launch_gloo.hpp>
+#endif
 #endif
 
 #include "ledger_output.hpp"
@@ -37,7 +40,7 @@ template <class D>
 }
 
 /// body(world) on the rank that this process is.
-#if defined(DHP_HAS_GLOO) || (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES))
+#if defined(DHP_HAS_PROCESSES)
 template <class D, class Body>
 void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
                 std::shared_ptr<const dhp::Deadlines> deadlines, Body body) {
@@ -50,17 +53,25 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
   process.deadlines = std::move(deadlines);
   process.ledger = ledger.ledger();
   process.network_interface = options.network_interface;
-  process.shared_memory = options.shared_memory;
+  process.shared_memory = options.transport == "automatic";
   process.log = say;
   process.stuck = [say, &ledger](const std::string& message) {
     say(message + "; this rank does not come back from its work, and is ended");
     ledger.write();
     std::_Exit(1);
   };
-#if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
+#if defined(DHP_HAS_NCCL)
   dhp::run_process_rank(me, dhp::connect_nccl, body, process);
 #else
+  if (options.transport != "gloo")
+    return dhp::run_process_rank(me, dhp::connect_sockets, body, process);
+#if defined(DHP_HAS_GLOO)
   dhp::run_process_rank(me, dhp::connect_gloo, body, process);
+#else
+  dhp::fail(
+      "this program was built without Gloo (in Debian libgloo-dev); --transport sockets needs "
+      "none");
+#endif
 #endif
 }
 #else
@@ -68,8 +79,8 @@ template <class D, class Body>
 [[noreturn]] void start_rank(const dhp::ProcessRank&, const RunOptions&,
                              const std::shared_ptr<const dhp::Deadlines>&, Body) {
   dhp::fail("this program was built without what processes need to talk to each other (",
-            D::host_accessible ? "Gloo, in Debian libgloo-dev," : "NCCL",
-            " and OpenSSL); start it plainly, and its ranks are threads");
+            D::host_accessible ? "" : "NCCL and ",
+            "OpenSSL, in Debian libssl-dev); start it plainly, and its ranks are threads");
 }
 #endif
 

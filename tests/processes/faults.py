@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""faults.py VICTIM: whatever one rank of four does, each other one ends within the time limit + 2 s, with an error
-that names that rank and a place in the source; and so it does where that rank is 0, whose store all of them use. Over shared
-memory and over Gloo's sockets."""
+"""faults.py VICTIM TRANSPORT...: whatever one rank of four does, each other one ends within the time limit + 2 s, with an error
+that names that rank and a place in the source; and so it does where that rank is 0, whose store all of them use. Over
+the transports by turns: automatic, sockets, gloo."""
 
 import os
 import signal
@@ -49,14 +49,17 @@ def check(program, what, who, over):
 
 
 def main():
-    program = sys.argv[1]
+    program, *transports = sys.argv[1:]
     wrong = []
     for what in SENTENCES:
-        for who, over in ((0, "memory"), (2, "sockets")):
+        for who, over in ((0, "automatic"), (2, "sockets")):
             wrong += check(program, what, who, over)
     for what in ("kill", "stop", "sleep"):  # what a transport notices by itself, or does not
-        for who, over in ((0, "sockets"), (2, "memory")):
+        for who, over in ((0, "sockets"), (2, "automatic")):
             wrong += check(program, what, who, over)
+        if "gloo" in transports:
+            for who in (0, 2):
+                wrong += check(program, what, who, "gloo")
     sys.exit("\n".join(wrong) if wrong else 0)
 
 

@@ -40,7 +40,7 @@ def the_same_as_threads(programs, root):
     secret = secrets.token_hex(16)
     folder = root / "meet"
     folder.mkdir()
-    runs = [  # model, layout, where rank 0 is, further variables
+    runs = [  # model, layout, where rank 0 is, further variables; and what carries messages, where it is not the default
         ("resnet", (2, 2, 1), first, {}),
         ("resnet", (1, 2, 2), first, {}),
         ("resnet", (4, 1, 1), first, {}),
@@ -49,18 +49,22 @@ def the_same_as_threads(programs, root):
         ("bert", (4, 1, 1), first, {"DHP_RENDEZVOUS": str(folder)}),
         ("bert", (2, 2, 2), first, {}),
     ]
+    if "gloo" in sys.argv:
+        runs += [("resnet", (1, 2, 2), first, {}, "gloo"), ("bert", (4, 1, 1), network.address(0, 6), {}, "gloo")]
     wrong = []
     with network.Network() as hosts:
-        for model, layout, master, more in runs:
+        for model, layout, master, more, *other in runs:
+            over = other[0] if other else "automatic"
             start = time.monotonic()
             per_host = layout[0] * layout[1] * layout[2] // 4
-            name = f"{model} {to_text(layout)}, {per_host} a host, meeting at {more.get('DHP_RENDEZVOUS', master)}"
+            name = (f"{model} {to_text(layout)} over {over}, {per_host} a host, meeting at "
+                    f"{more.get('DHP_RENDEZVOUS', master)}")
 
             def environment(rank):
                 return {"DHP_JOB_SECRET": secret, "LOCAL_RANK": str(rank % per_host), **more}
 
-            threads = layouts.trained(programs[model], model, layout, "threads", root / f"{model} {layout} threads")
-            processes = layouts.trained(programs[model], model, layout, "memory", root / f"{model} {layout} hosts",
+            threads = layouts.trained(programs[model], model, layout, "threads", root / f"{name} threads".replace("/", "_"))
+            processes = layouts.trained(programs[model], model, layout, over, root / f"{name} hosts".replace("/", "_"),
                                         environment=environment, prefix=lambda rank: hosts.prefix(rank // per_host),
                                         master=master, port=PORT)
             if processes != threads:

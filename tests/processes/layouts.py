@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""layouts.py TRAIN_RESNET50 TRAIN_BERT [THREADS]: every layout trains the same as processes, over shared memory and over
-Gloo, as it does as threads, to the bit: losses and norms of every step, and the weights in the end. With --deterministic those of data
+"""layouts.py TRAIN_RESNET50 TRAIN_BERT TRANSPORT...: every layout trains the same as processes, over each transport (automatic,
+sockets, gloo), as it does as threads, to the bit: losses and norms of every step, and the weights in the end. With --deterministic those of data
 and pipeline parallelism have the bits of the run without any, too."""
 
 import json
@@ -26,12 +26,12 @@ def trained(program, model, layout, over, folder, **options):
     folder.mkdir()
     line = [program, *MODELS[model], *COMMON, "--data-parallel", str(data), "--tensor-parallel", str(tensor),
             "--pipeline-parallel", str(pipeline), "--metrics", str(folder / "metrics"), "--save", str(folder / "save")]
-    if over == "memory":
+    if over == "automatic":
         ranks.run(size, line, **options)
-    elif over == "sockets":
-        ranks.run(size, [*line, "--no-shared-memory"], **options)
-    else:
+    elif over == "threads":
         ranks.run(1, line)  # a world of one process: its ranks are threads
+    else:
+        ranks.run(size, [*line, "--transport", over], **options)
     metrics = [json.loads(text) for text in (folder / "metrics").read_text().splitlines()]
     for step in metrics:
         step.pop("samples_per_s", None)
@@ -50,7 +50,7 @@ def main():
             for layout in LAYOUTS:
                 name = f"{model} {'x'.join(map(str, layout))}"
                 threads = trained(program, model, layout, "threads", root / f"{name} threads")
-                for over in ("memory", "sockets"):
+                for over in sys.argv[3:]:
                     processes = trained(program, model, layout, over, root / f"{name} {over}")
                     if processes != threads:
                         wrong.append(f"{name}: processes over {over} {processes[0]} are not threads {threads[0]}")

@@ -2,7 +2,7 @@
 // so that every layer is one bucket of the reducer ("bucketed"), or all together are summed afterwards ("plain").
 // Rank 0 writes the trace of all.
 #include <dhp/comm/clock_offset.hpp>
-#include <dhp/comm/launch_gloo.hpp>
+#include <dhp/comm/launch_sockets.hpp>
 #include <dhp/comm/trace_file.hpp>
 #include <dhp/comm/traced.hpp>
 #include <dhp/cpu.hpp>
@@ -95,7 +95,7 @@ int main(int count, char** arguments) {
     check(count == 4, "overlap REDUCER TRACE STEPS");
     const auto me = ProcessRank::from_environment();
     check(me.has_value(), "no launcher has started this");
-    run_process_rank(*me, connect_gloo,
+    run_process_rank(*me, connect_sockets,
                      [&](Comm<Cpu> world) {
                        train(arguments[1], arguments[2], std::atoi(arguments[3]), std::move(world));
                      },

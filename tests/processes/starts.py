@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""starts.py VICTIM: eight processes ten times in a row, and two jobs at once that look for a port at the same place."""
+"""starts.py VICTIM TRANSPORT...: eight processes ten times in a row, and two jobs at once that look for a port at the same place."""
 
 import sys
 
@@ -7,10 +7,11 @@ import ranks
 
 
 def main():
-    line = [sys.argv[1], "nothing", "0", "60"]
+    program, *transports = sys.argv[1:]
+    line = [program, "nothing", "0", "60"]
     port = ranks.free_port()
     for start in range(10):
-        over = "sockets" if start % 2 else "memory"
+        over = transports[start % len(transports)]
         seconds = max(end.seconds for end in ranks.run(8, [*line, over], port=port))
         print(f"start {start + 1} over {over}: {seconds:.2f} s", flush=True)
     line.append("sockets")

@@ -1,7 +1,10 @@
 // victim WHAT WHO LIMIT_S: a rank of a job that does collectives and messages in a loop, until rank WHO does something
 // else in the 20th round: sleeps, exits, throws, kills or stops itself, or calls what the others do not.
 // "nothing" and "last": all do five rounds and end.
+#include <dhp/comm/launch_sockets.hpp>
+#if defined(DHP_HAS_GLOO)
 #include <dhp/comm/launch_gloo.hpp>
+#endif
 #include <dhp/tensor/tensor.hpp>
 
 #include <csignal>
@@ -47,21 +50,25 @@ void rounds(const std::string& what, int who, Comm<Cpu> world) {
 
 int main(int count, char** arguments) {
   try {
-    check(count == 5, "victim WHAT WHO LIMIT_S memory|sockets");
+    check(count == 5, "victim WHAT WHO LIMIT_S automatic|sockets|gloo");
     const auto me = ProcessRank::from_environment();
     check(me.has_value(), "no launcher has started this");
     ProcessOptions options;
     options.timeout_s = std::atof(arguments[3]);
-    options.shared_memory = arguments[4] == std::string_view("memory");
+    const std::string_view over = arguments[4];
+    options.shared_memory = over == "automatic";
     options.log = [](const std::string& message) { std::fprintf(stderr, "%s\n", message.c_str()); };
     options.stuck = [](const std::string& message) {
       std::fprintf(stderr, "error: %s (stuck)\n", message.c_str());
       std::_Exit(3);
     };
-    run_process_rank(
-        *me, connect_gloo,
-        [&](Comm<Cpu> world) { rounds(arguments[1], std::atoi(arguments[2]), std::move(world)); },
-        options);
+    const auto body = [&](Comm<Cpu> world) {
+      rounds(arguments[1], std::atoi(arguments[2]), std::move(world));
+    };
+    if (over != "gloo") run_process_rank(*me, connect_sockets, body, options);
+#if defined(DHP_HAS_GLOO)
+    else run_process_rank(*me, connect_gloo, body, options);
+#endif
     return 0;
   } catch (const Error& error) {
     std::fprintf(stderr, "error: %s\n", error.sentence().c_str());

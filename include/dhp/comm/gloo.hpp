@@ -19,10 +19,8 @@
 
 namespace dhp {
 
-/// Where this rank listens for the others: an address of this machine, or one of its interfaces ("eth0").
 struct GlooOptions {
-  std::string address{};
-  std::string interface {};
+  std::string address{};  ///< of this machine, where this rank listens for the others
 };
 
 class GlooTransport final : public PeerTransport {
@@ -30,14 +28,12 @@ class GlooTransport final : public PeerTransport {
   /// Collective over the ranks of the world; connects every two of them. Throws Error where that fails.
   GlooTransport(ProcessWorld& world, const GlooOptions& options)
       : state_(std::make_shared<State>(world.rank(), world.size())) {
-    // Gloo's own words for these are not for people, and it leaks what it has opened.
-    if (!options.interface.empty()) check_interface(options.interface);
-    else check_own_address(options.address);
+    // Gloo's own words for this are not for people, and it leaks what it has opened.
+    check_own_address(options.address);
     const NoPipeSignal quiet;  // Gloo's own thread begins with it, and keeps it
     try {
       gloo::transport::tcp::attr where;
-      where.hostname = options.interface.empty() ? options.address : "";
-      where.iface = options.interface;
+      where.hostname = options.address;
       auto device = gloo::transport::tcp::CreateDevice(where);
       description_ = concat("Gloo (", device->str(), ")");
       GlooStore store(world, "gloo/");

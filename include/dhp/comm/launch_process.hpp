@@ -1,6 +1,7 @@
 // run_process_rank: this process as one rank of a world of processes, which something outside has started: it meets
 // the others, is watched with them, runs, and says how it ended. What carries their collectives is the caller's
-// choice: connect_gloo (comm/gloo.hpp), connect_nccl (comm/launch_nccl_process.hpp).
+// choice: connect_sockets (comm/launch_sockets.hpp), connect_gloo (comm/launch_gloo.hpp), connect_nccl
+// (comm/launch_nccl_process.hpp).
 #pragma once
 
 #include <dhp/comm/comm.hpp>

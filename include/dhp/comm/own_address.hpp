@@ -5,10 +5,12 @@
 #include <dhp/comm/socket.hpp>
 #include <dhp/core/system_error.hpp>
 
+#include <ifaddrs.h>
 #include <net/if.h>
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace dhp {
 
@@ -39,6 +41,30 @@ inline void check_interface(const std::string& name) {
   for (const auto* each = all.get(); each != nullptr && each->if_index != 0; ++each)
     append_text(there, concat(there.empty() ? "" : ", ", each->if_name));
   fail("this machine has no network interface ", name, "; it has ", there);
+}
+/// An address of a network interface of this machine ("eth0"), of IPv4 where it has one. Those of IPv6 that are good on
+/// one link only are left out: who uses them has to know the link.
+[[nodiscard]] inline std::string address_of_interface(const std::string& name) {
+  check_interface(name);
+  ifaddrs* first = nullptr;
+  check_system(::getifaddrs(&first) == 0, "cannot ask for the addresses of ", name);
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> all(first, ::freeifaddrs);
+  const auto of_family = [&](int family, socklen_t size) -> std::string {
+    for (const auto* each = first; each != nullptr; each = each->ifa_next) {
+      if (name != each->ifa_name || !each->ifa_addr || each->ifa_addr->sa_family != family)
+        continue;
+      char text[NI_MAXHOST];
+      if (::getnameinfo(each->ifa_addr, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0)
+        continue;
+      if (std::string_view(text).find('%') == std::string_view::npos) return text;
+    }
+    return {};
+  };
+  auto found = of_family(AF_INET, sizeof(sockaddr_in));
+  if (found.empty()) found = of_family(AF_INET6, sizeof(sockaddr_in6));
+  check(!found.empty(), "the network interface ", name,
+        " has no address that other machines can use; give it one, or choose another interface");
+  return found;
 }
 inline void check_own_address(const std::string& host) {
   std::string problem;

@@ -2,6 +2,7 @@
 // one for ranks on other machines, as one transport for all.
 #pragma once
 
+#include <dhp/comm/message_under_way.hpp>
 #include <dhp/comm/process_world.hpp>
 #include <dhp/comm/shared_messages.hpp>
 
@@ -29,19 +30,19 @@ class SharedTransport final : public PeerTransport {
                             std::uint64_t tag) override {
     auto message = made(data, bytes, to, tag);
     messages_->send(message);
-    return std::make_unique<UnderWay>(messages_, std::move(message));
+    return under_way(std::move(message));
   }
   [[nodiscard]] Handle send_ahead(const std::byte* data, std::size_t bytes, int to,
                                   std::uint64_t tag) override {
     auto message = made(data, bytes, to, tag);
     messages_->send_ahead(message);
-    return std::make_unique<UnderWay>(messages_, std::move(message));
+    return under_way(std::move(message));
   }
   [[nodiscard]] Handle receive(std::byte* data, std::size_t bytes, int from,
                                std::uint64_t tag) override {
     auto message = made(data, bytes, from, tag);
     messages_->receive(message);
-    return std::make_unique<UnderWay>(messages_, std::move(message));
+    return under_way(std::move(message));
   }
   void end() noexcept override { messages_->end(); }
   [[nodiscard]] std::string description(int) const override { return "shared memory"; }
@@ -55,25 +56,9 @@ class SharedTransport final : public PeerTransport {
         Message{.data = const_cast<std::byte*>(data), .bytes = bytes, .peer = peer, .tag = tag});
   }
 
-  class UnderWay final : public Transfer {
-   public:
-    UnderWay(std::shared_ptr<SharedMessages> messages, SharedMessages::Shared message)
-        : messages_(std::move(messages)), message_(std::move(message)) {}
-    UnderWay(const UnderWay&) = delete;
-    UnderWay& operator=(const UnderWay&) = delete;
-    ~UnderWay() override {
-      if (!done_) messages_->withdraw(message_);
-    }
-    [[nodiscard]] bool wait() override {
-      done_ = messages_->wait(*message_);
-      return done_;
-    }
-
-   private:
-    std::shared_ptr<SharedMessages> messages_;
-    SharedMessages::Shared message_;
-    bool done_ = false;
-  };
+  [[nodiscard]] Handle under_way(SharedMessages::Shared message) const {
+    return std::make_unique<MessageUnderWay<SharedMessages>>(messages_, std::move(message));
+  }
 
   int rank_;
   int size_;

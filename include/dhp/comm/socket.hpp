@@ -177,10 +177,10 @@ class Socket {
     }
   }
   /// These three return whether it went well; errno says what did not. A connection that the other side has
-  /// closed gives ECONNRESET.
+  /// closed gives ECONNRESET. After ETIMEDOUT connect() may be called again, to go on.
   [[nodiscard]] bool connect(const SocketAddress& to, const Deadline& deadline) const {
-    if (::connect(fd_, to.data(), to.size()) == 0) return true;
-    if (errno != EINPROGRESS && errno != EINTR) return false;
+    if (::connect(fd_, to.data(), to.size()) == 0 || errno == EISCONN) return true;
+    if (errno != EINPROGRESS && errno != EINTR && errno != EALREADY) return false;
     if (!wait(POLLOUT, deadline)) return false;
     socklen_t size = sizeof errno;
     int problem = 0;

@@ -1,0 +1,337 @@
+// SocketMessages: messages between the ranks of several machines, over a connection of TCP to each. A short one goes at
+// once, and waits with its receiver where nobody expects it yet; a long one goes when its receiver has said that it is
+// ready to take it, and straight to where it belongs. So no message holds up another one, and a rank that is ahead
+// fills nobody's memory. Bytes move in calls of either side: whoever waits does all that there is to do, for its
+// other threads too. A thread of its own does it where nobody waits while long messages that were sent ahead are left.
+#pragma once
+
+#include <dhp/comm/peer_transport.hpp>
+#include <dhp/comm/socket_link.hpp>
+#include <dhp/core/system_error.hpp>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+class SocketMessages {
+ public:
+  using Message = SocketMessage;
+  using Shared = std::shared_ptr<Message>;
+
+  struct Options {
+    std::size_t short_bytes = std::size_t{1}
+                              << 14;  ///< the longest short message; equal on all ranks
+  };
+
+  /// links: to each other rank.
+  SocketMessages(std::map<int, Socket> links, Options options)
+      : options_(options), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    check_system(static_cast<bool>(wake_), "cannot make what wakes a rank that waits");
+    for (auto& [rank, socket] : links) links_.emplace(rank, std::move(socket));
+    helper_ = std::thread([this] { help(); });
+  }
+  SocketMessages(const SocketMessages&) = delete;
+  SocketMessages& operator=(const SocketMessages&) = delete;
+  ~SocketMessages() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+      disturb();
+    }
+    helper_.join();
+  }
+
+  /// Any thread may call these. Neither waits.
+  void send(const Shared& message) {
+    const std::lock_guard lock(mutex_);
+    begin(message);
+  }
+  void send_ahead(const Shared& message) {
+    const std::lock_guard lock(mutex_);
+    message->ahead = true;
+    begin(message);
+    if (message->moved || is_short(*message)) return;
+    ++ahead_;
+    if (waiting_ == 0) changed_.notify_all();
+  }
+  void receive(const Shared& message) {
+    const std::lock_guard lock(mutex_);
+    const auto key = key_of(*message);
+    channels_[key].wanted.push_back(message);
+    if (!is_short(*message)) answer(key);
+    deliver(key);
+  }
+  /// Returns true when the message has been written or received, false when all has ended before. Throws PeerLost.
+  [[nodiscard]] bool wait(const Message& message) {
+    std::unique_lock lock(mutex_);
+    const Waiting here(*this);
+    auto& link = links_.at(message.peer);
+    if (!message.done()) look(message.peer, link);
+    while (!message.done()) {
+      if (ended_) return false;
+      if (!message.wrong.empty()) throw PeerLost(message.peer, message.wrong);
+      if (!link.lost().empty()) throw PeerLost(message.peer, link.lost());
+      if (!leading_) {
+        lead(lock);
+        continue;
+      }
+      if (helping_) ring();  // this one takes over
+      changed_.wait(lock);
+    }
+    return true;
+  }
+  /// Nobody waits for it any more: its memory may go when this has returned.
+  void withdraw(const Shared& message) {
+    const std::lock_guard lock(mutex_);
+    if (message->done()) return;
+    const auto key = key_of(*message);
+    if (const auto found = unanswered_.find(key); found != unanswered_.end())
+      std::erase(found->second, message);
+    if (const auto found = channels_.find(key); found != channels_.end())
+      std::erase(found->second.wanted, message);
+    auto& link = links_.at(message->peer);
+    link.forget(message);
+    if (const auto found = incoming_.find(message->peer);
+        found != incoming_.end() && found->second.message == message) {
+      link.discard_rest();
+      found->second.message.reset();
+      found->second.discarded = true;
+    }
+    if (message->ahead && !is_short(*message)) --ahead_;
+  }
+  /// Ends every wait, now and later. By any thread.
+  void end() noexcept {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    disturb();
+  }
+
+ private:
+  using Key = std::pair<int, std::uint64_t>;  // peer and tag
+  using Arrived = std::vector<std::byte>;
+  struct Channel {
+    std::deque<Shared> wanted;
+    std::deque<Arrived> arrived;
+  };
+  /// What is being read from a rank: into a message, or else into what has arrived before anybody expects it.
+  struct Incoming {
+    Shared message{};
+    Arrived early{};
+    bool discarded = false;
+  };
+  /// A thread that waits, for the helper to leave it the work; who leaves lets the next one lead.
+  class Waiting {
+   public:
+    explicit Waiting(SocketMessages& all) : all_(&all) { ++all.waiting_; }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+    ~Waiting() {
+      --all_->waiting_;
+      if (all_->waiting_ > 0 || all_->ahead_ > 0) all_->changed_.notify_all();
+    }
+
+   private:
+    SocketMessages* all_;
+  };
+
+  [[nodiscard]] static Key key_of(const Message& message) { return {message.peer, message.tag}; }
+  [[nodiscard]] bool is_short(const Message& message) const {
+    return message.bytes <= options_.short_bytes;
+  }
+
+  // All that follow: with the lock.
+
+  void begin(const Shared& message) {
+    const auto key = key_of(*message);
+    auto& link = links_.at(message->peer);
+    message->taken = false;
+    unanswered_[key].push_back(message);
+    if (is_short(*message)) {
+      put(link, message);
+    } else if (const auto ready = answers_.find(key); ready != answers_.end()) {
+      if (--ready->second == 0) answers_.erase(ready);
+      take_answer(key);
+    } else {
+      look(message->peer, link);
+    }
+    write(link, message.get());
+  }
+  void put(SocketLink& link, const Shared& message) {
+    link.put({.tag = message->tag, .bytes = message->bytes, .kind = SocketHead::message}, message);
+  }
+  /// The other side takes the first message of this tag that it has not answered yet.
+  void take_answer(const Key& key) {
+    const auto found = unanswered_.find(key);
+    if (found == unanswered_.end() || found->second.empty()) {
+      ++answers_[key];
+      return;
+    }
+    const auto message = found->second.front();
+    found->second.pop_front();
+    if (found->second.empty()) unanswered_.erase(found);
+    message->taken = true;
+    if (!is_short(*message)) put(links_.at(key.first), message);
+  }
+  void answer(const Key& key) {
+    auto& link = links_.at(key.first);
+    link.put({.tag = key.second, .kind = SocketHead::taken});
+    write(link);
+  }
+  /// mine: what the caller has put, and will not wait for in its sleep.
+  void write(SocketLink& link, const Message* mine = nullptr) {
+    bool others = false;
+    link.write([&](Message& message) {
+      message.moved = true;
+      if (message.ahead && !is_short(message)) --ahead_;
+      others = others || &message != mine;
+    });
+    // Who leads does not know that its message has gone, or that there is something to write.
+    if (leading_ && (others || link.has_to_write())) ring();
+  }
+  /// It may be there already. Where a thread leads that is its work, and what it may sleep for.
+  void look(int rank, SocketLink& link) {
+    if (!leading_) read(rank, link);
+  }
+  void read(int rank, SocketLink& link) {
+    link.read([&](const SocketHead& head) { return begin_reading(rank, link, head); },
+              [&](const SocketHead& head) { end_reading(rank, head); });
+  }
+  [[nodiscard]] std::byte* begin_reading(int rank, SocketLink& link, const SocketHead& head) {
+    auto& now = incoming_[rank] = Incoming();
+    if (head.kind == SocketHead::taken && head.bytes == 0) return nullptr;
+    if (head.kind != SocketHead::message) {
+      link.lose("what it sends makes no sense");
+      return nullptr;
+    }
+    const auto found = channels_.find({rank, head.tag});
+    if (found != channels_.end() && !found->second.wanted.empty()) {
+      now.message = found->second.wanted.front();
+      found->second.wanted.pop_front();
+      if (fits(*now.message, head.bytes)) return now.message->data;
+      now.message.reset();
+      now.discarded = true;
+      return nullptr;
+    }
+    if (head.bytes > options_.short_bytes) {  // who wanted it has gone
+      now.discarded = true;
+      return nullptr;
+    }
+    now.early.resize(head.bytes);
+    return now.early.data();
+  }
+  void end_reading(int rank, const SocketHead& head) {
+    const Key key{rank, head.tag};
+    auto now = std::exchange(incoming_[rank], {});
+    if (head.kind == SocketHead::taken) {
+      take_answer(key);
+      write(links_.at(rank));
+    } else if (now.message) {
+      now.message->moved = true;
+      if (is_short(*now.message)) answer(key);
+    } else if (!now.discarded) {
+      channels_[key].arrived.push_back(std::move(now.early));
+      deliver(key);
+    }
+    if (const auto found = channels_.find(key); found != channels_.end()) drop_empty(found);
+  }
+  void deliver(const Key& key) {
+    const auto found = channels_.find(key);
+    auto& [wanted, arrived] = found->second;
+    while (!wanted.empty() && !arrived.empty()) {
+      const auto message = std::move(wanted.front());
+      const auto early = std::move(arrived.front());
+      wanted.pop_front();
+      arrived.pop_front();
+      if (!fits(*message, early.size())) continue;
+      if (message->bytes > 0) std::memcpy(message->data, early.data(), message->bytes);
+      message->moved = true;
+      answer(key);
+    }
+    drop_empty(found);
+  }
+  void drop_empty(std::map<Key, Channel>::iterator channel) {
+    if (channel->second.wanted.empty() && channel->second.arrived.empty()) channels_.erase(channel);
+  }
+  [[nodiscard]] static bool fits(Message& message, std::size_t bytes) {
+    if (bytes == message.bytes) return true;
+    message.wrong = concat("it sends other than the ", message.bytes, " bytes expected");
+    return false;
+  }
+
+  /// Sleeps until there is something to do on any connection, and does it.
+  void lead(std::unique_lock<std::mutex>& lock) {
+    polled_.assign({{wake_.fd(), POLLIN, 0}});
+    for (const auto& [rank, link] : links_) {
+      const short events = link.has_to_write() ? POLLIN | POLLOUT : POLLIN;
+      polled_.push_back({link.lost().empty() ? link.fd() : -1, events, 0});
+    }
+    leading_ = true;
+    lock.unlock();
+    (void)::poll(polled_.data(), polled_.size(), -1);
+    lock.lock();
+    leading_ = false;
+    if (polled_[0].revents != 0) {
+      eventfd_t rings = 0;
+      (void)::eventfd_read(wake_.fd(), &rings);
+    }
+    std::size_t at = 1;
+    for (auto& [rank, link] : links_) {
+      const auto events = polled_[at++].revents;
+      if ((events & POLLOUT) != 0) write(link);
+      if ((events & ~POLLOUT) != 0) read(rank, link);
+    }
+    if (waiting_ > 1 || (waiting_ > 0 && helping_)) changed_.notify_all();
+  }
+  /// Leads where nobody else does and there is need.
+  void help() {
+    constexpr std::chrono::microseconds patience(200);  // who sends waits soon, as a rule
+    std::unique_lock lock(mutex_);
+    const auto needed = [this] { return ahead_ > 0 && waiting_ == 0 && !ended_; };
+    while (!stop_) {
+      changed_.wait(lock, [&] { return stop_ || needed(); });
+      if (changed_.wait_for(lock, patience, [&] { return stop_ || !needed(); })) continue;
+      helping_ = true;
+      while (!stop_ && needed()) lead(lock);
+      helping_ = false;
+    }
+  }
+  void ring() { (void)::eventfd_write(wake_.fd(), 1); }
+  void disturb() {
+    changed_.notify_all();
+    ring();
+  }
+
+  Options options_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int, SocketLink> links_;
+  std::map<int, Incoming> incoming_;  // by rank
+  std::map<Key, Channel> channels_;
+  std::map<Key, std::deque<Shared>> unanswered_;
+  std::map<Key, int> answers_;  // to messages that are not sent yet
+  std::vector<pollfd> polled_;  // the leader's
+  Socket wake_;
+  int waiting_ = 0;       // threads
+  int ahead_ = 0;         // long messages that were sent ahead, and are not written
+  bool leading_ = false;  // a thread polls
+  bool helping_ = false;  // it is the helper
+  bool ended_ = false;
+  bool stop_ = false;
+  std::thread helper_;
+};
+
+}  // namespace dhp

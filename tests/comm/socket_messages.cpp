@@ -1,0 +1,341 @@
+// SocketMessages: two ends in one process, without a world around them.
+#include <dhp/comm/socket_messages.hpp>
+
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace dhp;
+using Message = SocketMessages::Message;
+using Shared = SocketMessages::Shared;
+
+/// The ends of a connection. Not of TCP, which has no other way to be told how little it may hold.
+struct Wire {
+  explicit Wire(int buffer_bytes = 0) {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+    for (int end : {0, 1}) {
+      sockets[end] = Socket(ends[end]);
+      if (buffer_bytes > 0) sockets[end].set(SOL_SOCKET, SO_SNDBUF, buffer_bytes);
+    }
+  }
+  Socket sockets[2];
+};
+
+struct Two {
+  explicit Two(SocketMessages::Options options = {}, int buffer_bytes = 0) {
+    Wire wire(buffer_bytes);
+    for (int rank : {0, 1}) {
+      std::map<int, Socket> links;
+      links.emplace(1 - rank, std::move(wire.sockets[rank]));
+      ends[rank].emplace(std::move(links), options);
+    }
+  }
+  std::optional<SocketMessages> ends[2];
+};
+
+/// One end, and the bare other one.
+struct Half {
+  Half() {
+    Wire wire;
+    std::map<int, Socket> links;
+    links.emplace(1, std::move(wire.sockets[0]));
+    end.emplace(std::move(links), SocketMessages::Options());
+    other = std::move(wire.sockets[1]);
+  }
+  void say(const void* bytes, std::size_t count) {
+    REQUIRE(other.send({static_cast<const char*>(bytes), count}, Deadline(5)));
+  }
+  void say(const SocketHead& head) { say(&head, sizeof head); }
+  std::optional<SocketMessages> end;
+  Socket other;
+};
+
+std::vector<std::byte> numbered(std::size_t bytes) {
+  std::vector<std::byte> made(bytes);
+  for (std::size_t at = 0; at < bytes; ++at) made[at] = static_cast<std::byte>(at * 7 % 251);
+  return made;
+}
+Shared message(std::vector<std::byte>& bytes, int peer, std::uint64_t tag) {
+  return std::make_shared<Message>(
+      Message{.data = bytes.data(), .bytes = bytes.size(), .peer = peer, .tag = tag});
+}
+std::string end_of(SocketMessages& end, const Shared& one) {
+  try {
+    return end.wait(*one) ? "done" : "ended";
+  } catch (const PeerLost& lost) {
+    return concat(lost.rank(), ": ", lost.what());
+  }
+}
+template <class Condition>
+bool soon(Condition condition) {
+  for (int look = 0; look < 5000; ++look) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+TEST_CASE("socket_messages: of any length, received before or after they are sent") {
+  for (const int buffer_bytes : {0, 4096}) {
+    Two two({.short_bytes = 1000}, buffer_bytes);
+    for (const std::size_t bytes : {0, 1, 23, 24, 999, 1000, 1001, 65536, 300'000}) {
+      for (const bool early : {false, true}) {
+        auto out = numbered(bytes), in = std::vector<std::byte>(bytes);
+        const auto sent = message(out, 1, bytes), received = message(in, 0, bytes);
+        if (early) two.ends[1]->receive(received);
+        two.ends[0]->send(sent);
+        if (!early) two.ends[1]->receive(received);
+        std::thread other([&] { CHECK(two.ends[1]->wait(*received)); });
+        CHECK(two.ends[0]->wait(*sent));
+        other.join();
+        CHECK(in == out);
+      }
+    }
+  }
+}
+
+TEST_CASE("socket_messages: those of one tag meet in order, those of others do not wait for them") {
+  Two two({.short_bytes = 1003}, 4096);
+  std::vector<std::vector<std::byte>> out, in;
+  std::vector<Shared> sent, received;
+  for (std::size_t k = 0; k < 8; ++k) {
+    out.push_back(std::vector<std::byte>(1000 + k, static_cast<std::byte>(k)));
+    in.emplace_back(out.back().size());
+  }
+  for (std::size_t k = 0; k < 8; ++k) {
+    sent.push_back(message(out[k], 1, k % 2));
+    two.ends[0]->send(sent.back());
+  }
+  for (std::size_t k = 0; k < 8; ++k) received.push_back(message(in[k], 0, k % 2));
+  std::thread sender([&] {
+    for (const auto& one : sent) CHECK(two.ends[0]->wait(*one));
+  });
+  for (const std::size_t k : {1, 3, 5, 7, 0, 2, 4, 6}) {
+    two.ends[1]->receive(received[k]);
+    CHECK(two.ends[1]->wait(*received[k]));
+    CHECK(in[k] == out[k]);
+  }
+  sender.join();
+}
+
+TEST_CASE("socket_messages: what is sent is done when somebody takes it, not before") {
+  Two two({.short_bytes = 1000});
+  for (const std::size_t bytes : {10, 5000}) {
+    auto out = numbered(bytes), in = std::vector<std::byte>(bytes);
+    const auto sent = message(out, 1, 1), received = message(in, 0, 1);
+    two.ends[0]->send(sent);
+    std::atomic<bool> done = false;
+    std::thread sender([&] {
+      CHECK(two.ends[0]->wait(*sent));
+      done = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    CHECK_FALSE(done);
+    two.ends[1]->receive(received);
+    CHECK(two.ends[1]->wait(*received));
+    sender.join();
+  }
+}
+
+TEST_CASE("socket_messages: a long one that is sent ahead needs no call of its sender to go on") {
+  Two two({.short_bytes = 1000}, 4096);
+  auto out = numbered(500'000), in = std::vector<std::byte>(out.size());
+  const auto sent = message(out, 1, 1), received = message(in, 0, 1);
+  two.ends[0]->send_ahead(sent);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the helper has found nothing to do
+  two.ends[1]->receive(received);
+  CHECK(two.ends[1]->wait(*received));  // in vain, for ever, without a helper
+  CHECK(in == out);
+  CHECK(two.ends[0]->wait(*sent));
+}
+
+TEST_CASE("socket_messages: who waits takes over from the helper, and gives back") {
+  Two two({.short_bytes = 100}, 4096);
+  for (int round = 0; round < 100; ++round) {
+    auto ahead = numbered(20'000), taken = std::vector<std::byte>(ahead.size());
+    auto out = numbered(50), in = std::vector<std::byte>(out.size());
+    const auto sent_ahead = message(ahead, 1, 1), received_late = message(taken, 0, 1);
+    const auto sent = message(out, 0, 2), received = message(in, 1, 2);
+    two.ends[0]->send_ahead(sent_ahead);
+    if (round % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(400));
+    std::thread other([&] {
+      two.ends[1]->send(sent);
+      two.ends[1]->receive(received_late);
+      CHECK(two.ends[1]->wait(*received_late));
+      CHECK(two.ends[1]->wait(*sent));
+    });
+    two.ends[0]->receive(received);
+    CHECK(two.ends[0]->wait(*received));  // and then computes, while the long one goes
+    other.join();
+    CHECK(two.ends[0]->wait(*sent_ahead));
+    CHECK((in == out && taken == ahead));
+  }
+}
+
+TEST_CASE("socket_messages: threads of a rank, each with its own") {
+  Two two({.short_bytes = 600}, 4096);
+  const auto run = [&](int rank, std::uint64_t tag) {
+    const std::size_t bytes = tag * 300;  // long ones and short ones
+    for (int round = 0; round < 300; ++round) {
+      auto out = numbered(bytes), in = std::vector<std::byte>(bytes);
+      const auto sent = message(out, 1 - rank, tag), received = message(in, 1 - rank, tag);
+      two.ends[rank]->receive(received);
+      if (tag == 3) two.ends[rank]->send_ahead(sent);
+      else two.ends[rank]->send(sent);
+      REQUIRE(two.ends[rank]->wait(*received));
+      REQUIRE(two.ends[rank]->wait(*sent));
+      REQUIRE(in == out);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    for (const std::uint64_t tag : {1, 2, 3, 30}) threads.emplace_back(run, rank, tag);
+  for (auto& thread : threads) thread.join();
+}
+
+TEST_CASE(
+    "socket_messages: one of another length is refused, and nothing is written past the end") {
+  Two two({.short_bytes = 500});
+  for (const std::size_t bytes : {99, 101, 400, 2000}) {
+    for (const bool early : {false, true}) {
+      auto out = numbered(bytes);
+      std::vector<std::byte> in(200);
+      const auto sent = message(out, 1, bytes);
+      const auto received = std::make_shared<Message>(
+          Message{.data = in.data(), .bytes = 100, .peer = 0, .tag = bytes});
+      if (early) two.ends[1]->receive(received);
+      two.ends[0]->send(sent);
+      if (!early) two.ends[1]->receive(received);
+      if (bytes > 500) {  // it waits to be asked for, and a short one is not asked for
+        two.ends[0]->withdraw(sent);
+        two.ends[1]->withdraw(received);
+        continue;
+      }
+      CHECK(end_of(*two.ends[1], received) == "0: it sends other than the 100 bytes expected");
+      CHECK(in == std::vector<std::byte>(200));
+      two.ends[1]->withdraw(received);
+      two.ends[0]->withdraw(sent);
+    }
+  }
+  auto out = numbered(50), in = std::vector<std::byte>(50);  // others go on
+  const auto sent = message(out, 1, 7), received = message(in, 0, 7);
+  two.ends[0]->send(sent);
+  two.ends[1]->receive(received);
+  CHECK(two.ends[1]->wait(*received));
+  CHECK(in == out);
+}
+
+TEST_CASE("socket_messages: the end reaches all that wait, and what comes after it") {
+  Two two;
+  std::vector<std::byte> in(10), long_one(100'000);
+  std::vector<std::thread> threads;
+  std::atomic<int> ended = 0;
+  for (std::uint64_t tag = 0; tag < 3; ++tag)
+    threads.emplace_back([&, tag] {
+      const auto received = message(in, 0, tag);
+      two.ends[1]->receive(received);
+      ended += end_of(*two.ends[1], received) == "ended";
+    });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  two.ends[1]->end();
+  for (auto& thread : threads) thread.join();
+  CHECK(ended == 3);
+  const auto late = message(long_one, 0, 9);
+  two.ends[1]->send(late);
+  CHECK(end_of(*two.ends[1], late) == "ended");
+  two.ends[1]->withdraw(late);
+}
+
+TEST_CASE("socket_messages: who has gone is named to all that wait for it") {
+  Two two;
+  std::vector<std::byte> in(10);
+  std::vector<std::thread> threads;
+  std::atomic<int> told = 0;
+  for (std::uint64_t tag = 0; tag < 3; ++tag)
+    threads.emplace_back([&, tag] {
+      const auto received = message(in, 0, tag);
+      two.ends[1]->receive(received);
+      told += end_of(*two.ends[1], received) == "0: it has closed the connection";
+    });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  two.ends[0].reset();
+  for (auto& thread : threads) thread.join();
+  CHECK(told == 3);
+  const auto late = message(in, 0, 9);
+  two.ends[1]->receive(late);
+  CHECK(end_of(*two.ends[1], late) == "0: it has closed the connection");
+}
+
+TEST_CASE("socket_messages: what was sent before its sender has gone still arrives") {
+  Two two;
+  auto out = numbered(5000), in = std::vector<std::byte>(out.size());
+  two.ends[0]->send(message(out, 1, 1));
+  two.ends[0].reset();
+  const auto received = message(in, 0, 1);
+  two.ends[1]->receive(received);
+  CHECK(end_of(*two.ends[1], received) == "done");
+  CHECK(in == out);
+}
+
+TEST_CASE("socket_messages: what makes no sense ends the connection") {
+  for (const auto& head : {SocketHead{.kind = SocketHead::Kind(7)},
+                           SocketHead{.bytes = 5, .kind = SocketHead::taken}}) {
+    Half half;
+    half.say(head);
+    std::vector<std::byte> in(10);
+    const auto received = message(in, 1, 1);
+    half.end->receive(received);
+    CHECK(end_of(*half.end, received) == "1: what it sends makes no sense");
+  }
+}
+
+TEST_CASE(
+    "socket_messages: one that is withdrawn half way is read to its end, and written nowhere") {
+  Half half;
+  std::vector<std::byte> in(200'000), next(10);
+  const auto received = message(in, 1, 1), after = message(next, 1, 2);
+  half.end->receive(received);
+  half.end->receive(after);
+  const auto bytes = numbered(in.size());
+  half.say({.tag = 1, .bytes = in.size()});
+  half.say(bytes.data(), 50'000);
+  std::thread waits([&] { static_cast<void>(end_of(*half.end, after)); });
+  REQUIRE(soon([&] {  // the last of what has come
+    return std::atomic_ref(in[49'999]).load() == bytes[49'999];
+  }));
+  half.end->withdraw(received);
+  half.say(bytes.data() + 50'000, in.size() - 50'000);
+  half.say({.tag = 2, .bytes = 10});
+  half.say(bytes.data(), 10);
+  waits.join();
+  CHECK(after->done());
+  CHECK(std::equal(next.begin(), next.end(), bytes.begin()));
+  CHECK(std::count(in.begin() + 50'000, in.end(), std::byte{}) == 150'000);
+}
+
+TEST_CASE("socket_messages: one that is broken off ends the connection, since its bytes are gone") {
+  Half half;
+  auto out = numbered(10'000'000);
+  const auto sent = message(out, 1, 1);
+  half.say({.tag = 1, .kind = SocketHead::taken});
+  half.end->send(sent);
+  REQUIRE_FALSE(sent->moved);
+  half.end->withdraw(sent);
+  auto more = numbered(10);
+  const auto next = message(more, 1, 2);
+  half.end->send(next);
+  CHECK(end_of(*half.end, next) == "1: a message over it was broken off");
+}
+
+}  // namespace
