@@ -210,9 +210,6 @@ bool RunOptions::speaks() const {
 }
 
 void check_options(const RunOptions& options) {
-  dhp::check(options.process() || options.ledger.empty(),
-             "--ledger is for ranks that are processes, but this program starts its ranks as "
-             "threads; start it by a launcher, or with --rank and --world-size");
   (void)options.compute();
   (void)dhp::parse_decay(options.lr_decay);
   const auto schedule = dhp::parse_schedule(options.schedule);

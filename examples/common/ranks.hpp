@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dhp/comm/launch.hpp>
+#include <dhp/comm/noted.hpp>
 #if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
 #include <dhp/comm/launch_nccl_process.hpp>
 #elif defined(DHP_HAS_PROCESSES)
@@ -47,11 +48,11 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
   const auto say = [rank = me.rank](const std::string& message) {
     std::fprintf(stderr, "rank %d: %s\n", rank, message.c_str());
   };
-  LedgerOutput ledger(options.ledger, me);
+  LedgerOutput ledger(options.ledger, me.rank, 1, me.size);
   dhp::ProcessOptions process;
   if (options.comm_timeout) process.timeout_s = *options.comm_timeout;
   process.deadlines = std::move(deadlines);
-  process.ledger = ledger.ledger();
+  process.ledger = ledger.of(me.rank);
   process.network_interface = options.network_interface;
   process.shared_memory = options.transport == "automatic";
   process.log = say;
@@ -94,9 +95,19 @@ void start_ranks(const RunOptions& options, Body body) {
       body(std::move(world), me->local_rank, deadlines.get());
     });
   }
-  dhp::run_ranks<D>(options.mesh.size(),
+  dhp::check(
+      D::host_accessible || options.ledger.empty(),
+      "on GPUs --ledger is for ranks that are processes, but this program starts its ranks as "
+      "threads; start it by a launcher, or with --rank and --world-size");
+  const int ranks = options.mesh.size();
+  LedgerOutput ledger(options.ledger, 0, ranks, ranks);
+  dhp::run_ranks<D>(ranks,
                     [&](dhp::Comm<D> world) {
                       const int rank = world.rank();
+                      if constexpr (D::host_accessible)
+                        if (ledger.asked_for())
+                          world =
+                              dhp::Comm<D>::of(dhp::NotedComm(std::move(world), ledger.of(rank)));
                       body(std::move(world), rank, rank == 0 ? deadlines.get() : nullptr);
                     },
                     {.deadlines = deadlines});
