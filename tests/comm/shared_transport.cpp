@@ -1,4 +1,5 @@
 // PeerComm over shared memory; and over both that and another transport, for ranks of several machines.
+#include <dhp/comm/progress.hpp>
 #include <dhp/comm/shared_transport.hpp>
 #include <tests/comm/peer_suite.hpp>
 
@@ -27,8 +28,7 @@ TEST_CASE("shared_transport: what every transport has to do") { check_peers(over
 TEST_CASE("shared_transport: tiny pieces and windows change nothing") {
   for (const auto& options : {Options{.piece_bytes = 1000, .window_bytes = 1},
                               Options{.piece_bytes = 7, .window_bytes = 100}})
-    for (const auto wrong : {wrong_blocks, wrong_broadcast, wrong_laws, wrong_messages})
-      on_worlds_of(over_memory(options), {3}, wrong);
+    check_moves(over_memory(options), 3);
 }
 
 TEST_CASE("shared_transport: what nobody expects yet holds up nothing, not even in a full lane") {
@@ -134,8 +134,7 @@ TEST_CASE("shared_transport: joined with another one") {
             "rank ", world->rank(), " reaches ", other);
     return PeerComm(world, std::make_shared<JoinedTransport>(near.transport, far.transport));
   };
-  for (const auto wrong : {wrong_blocks, wrong_broadcast, wrong_laws, wrong_messages})
-    on_worlds_of(two_machines, {4}, wrong);
+  check_moves(two_machines, 4);
 }
 
 }  // namespace

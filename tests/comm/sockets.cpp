@@ -18,11 +18,10 @@ TEST_CASE("sockets: what every transport has to do") { check_peers(over_sockets(
 
 TEST_CASE("sockets: what is a short message changes nothing") {
   for (const std::size_t short_bytes : {0, 100})
-    for (const auto wrong : {wrong_blocks, wrong_broadcast, wrong_laws, wrong_messages})
-      on_worlds_of(over_sockets({}, {.short_bytes = short_bytes}), {3}, wrong);
+    check_moves(over_sockets({}, {.short_bytes = short_bytes}), 3);
 }
 
-TEST_CASE("sockets: IPv6") { on_worlds_of(over_sockets({.address = "::1"}), {3}, wrong_messages); }
+TEST_CASE("sockets: IPv6") { check_moves(over_sockets({.address = "::1"}), 3); }
 
 TEST_CASE("sockets: they say what carries an axis") {
   const auto ends = ends_of(2, patient_s, over_sockets(), [](PeerComm& world, Cpu&) {
