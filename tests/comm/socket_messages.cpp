@@ -2,6 +2,8 @@
 #include <dhp/comm/socket_messages.hpp>
 
 #include <doctest/doctest.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -129,6 +131,38 @@ TEST_CASE("socket_messages: those of one tag meet in order, those of others do n
   sender.join();
 }
 
+TEST_CASE("socket_messages: a short one does not overtake a long one of its tag") {
+  const std::size_t lengths[] = {10, 5000, 0, 20, 7000, 8000, 30, 9000};
+  for (const int first : {0, 1, 2}) {  // who begins; or both, by turns
+    Two two({.short_bytes = 1000}, 4096);
+    std::vector<std::vector<std::byte>> out, in;
+    std::vector<Shared> sent, received;
+    for (const auto bytes : lengths) {
+      out.emplace_back(bytes, static_cast<std::byte>(bytes / 10));
+      in.emplace_back(bytes);
+      sent.push_back(message(out.back(), 1, 1));
+      received.push_back(message(in.back(), 0, 1));
+    }
+    const auto begin = [&](int which, std::size_t k) {
+      if (which == 0) two.ends[0]->send(sent[k]);
+      else two.ends[1]->receive(received[k]);
+    };
+    for (std::size_t k = 0; k < sent.size(); ++k) {
+      begin(first % 2, k);
+      if (first == 2) begin(1, k);
+    }
+    for (std::size_t k = 0; k < sent.size() && first < 2; ++k) begin(1 - first, k);
+    std::thread sender([&] {
+      for (const auto& one : sent) CHECK(end_of(*two.ends[0], one) == "done");
+    });
+    for (std::size_t k = 0; k < sent.size(); ++k) {
+      CHECK(end_of(*two.ends[1], received[k]) == "done");
+      CHECK(in[k] == out[k]);
+    }
+    sender.join();
+  }
+}
+
 TEST_CASE("socket_messages: what is sent is done when somebody takes it, not before") {
   Two two({.short_bytes = 1000});
   for (const std::size_t bytes : {10, 5000}) {
@@ -151,6 +185,13 @@ TEST_CASE("socket_messages: what is sent is done when somebody takes it, not bef
 TEST_CASE("socket_messages: a long one that is sent ahead needs no call of its sender to go on") {
   Two two({.short_bytes = 1000}, 4096);
   auto out = numbered(500'000), in = std::vector<std::byte>(out.size());
+  auto small = numbered(2000), taken = std::vector<std::byte>(small.size());
+  for (int already = 0; already < 3; ++already) {  // which go at once
+    const auto received = message(taken, 0, 1);
+    two.ends[1]->receive(received);
+    two.ends[0]->send_ahead(message(small, 1, 1));
+    CHECK(two.ends[1]->wait(*received));
+  }
   const auto sent = message(out, 1, 1), received = message(in, 0, 1);
   two.ends[0]->send_ahead(sent);
   std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the helper has found nothing to do
@@ -158,6 +199,23 @@ TEST_CASE("socket_messages: a long one that is sent ahead needs no call of its s
   CHECK(two.ends[1]->wait(*received));  // in vain, for ever, without a helper
   CHECK(in == out);
   CHECK(two.ends[0]->wait(*sent));
+}
+
+TEST_CASE("socket_messages: those of ranks that may wait elsewhere need no call of either side") {
+  Two two({.short_bytes = 1000, .helped = true}, 4096);
+  for (const int waits : {0, 1}) {
+    auto out = numbered(500'000), in = std::vector<std::byte>(out.size());
+    auto little = numbered(10), taken = std::vector<std::byte>(little.size());
+    for (auto* both : {&out, &little}) {
+      auto& into = both == &out ? in : taken;
+      const Shared ends[] = {message(*both, 1, 1), message(into, 0, 1)};
+      two.ends[0]->send(ends[0]);
+      two.ends[1]->receive(ends[1]);
+      CHECK(two.ends[waits]->wait(*ends[waits]));  // in vain, for ever, without the other's helper
+      CHECK(two.ends[1 - waits]->wait(*ends[1 - waits]));
+      CHECK(into == *both);
+    }
+  }
 }
 
 TEST_CASE("socket_messages: who waits takes over from the helper, and gives back") {
@@ -311,8 +369,9 @@ TEST_CASE(
   half.say({.tag = 1, .bytes = in.size()});
   half.say(bytes.data(), 50'000);
   std::thread waits([&] { static_cast<void>(end_of(*half.end, after)); });
-  REQUIRE(soon([&] {  // the last of what has come
-    return std::atomic_ref(in[49'999]).load() == bytes[49'999];
+  REQUIRE(soon([&] {  // all that has been said is read
+    int unread = 1;
+    return ::ioctl(half.other.fd(), SIOCOUTQ, &unread) == 0 && unread == 0;
   }));
   half.end->withdraw(received);
   half.say(bytes.data() + 50'000, in.size() - 50'000);

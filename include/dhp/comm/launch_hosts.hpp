@@ -34,7 +34,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// far(address) makes the transport between machines, to ranks that reach this one at that address: collective.
+/// far(address, joined) makes the transport between machines, to ranks that reach this one at that address: collective.
+/// joined: ranks also wait in shared memory, and what they have begun between machines has to go on meanwhile.
 template <class Far>
 [[nodiscard]] Comm<Cpu> connect_hosts(const std::shared_ptr<ProcessWorld>& world,
                                       const ProcessRank& me, const ProcessOptions& options,
@@ -45,7 +46,8 @@ template <class Far>
     options.log(concat("memory is not shared with all ranks of this machine, which use sockets: ",
                        shared.refused));
   if (shared.all) return Comm<Cpu>::of(PeerComm(world, shared.transport));
-  std::shared_ptr<PeerTransport> transport = far(detail::own_address(*world, me, options));
+  std::shared_ptr<PeerTransport> transport =
+      far(detail::own_address(*world, me, options), shared.transport != nullptr);
   if (shared.transport)
     transport = std::make_shared<JoinedTransport>(shared.transport, std::move(transport));
   return Comm<Cpu>::of(PeerComm(world, std::move(transport)));

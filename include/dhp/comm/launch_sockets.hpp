@@ -13,9 +13,10 @@ namespace dhp {
 [[nodiscard]] inline Comm<Cpu> connect_sockets(const std::shared_ptr<ProcessWorld>& world,
                                                const ProcessRank& me,
                                                const ProcessOptions& options) {
-  return connect_hosts(world, me, options, [&](const std::string& address) {
+  return connect_hosts(world, me, options, [&](const std::string& address, bool joined) {
     return std::make_shared<SocketTransport>(
-        *world, SocketMeshOptions{.address = address, .job = me.job, .secret = job_secret()});
+        *world, SocketMeshOptions{.address = address, .job = me.job, .secret = job_secret()},
+        SocketMessages::Options{.helped = joined});
   });
 }
 

@@ -43,7 +43,7 @@ struct SocketMessage {
   std::uint64_t tag = 0;
   bool moved = false;   ///< all of it is written, or read
   bool taken = true;    ///< the other side has said so of what is sent
-  bool ahead = false;   ///< nobody waits for it soon
+  bool left = false;    ///< to move where nobody waits for it
   std::string wrong{};  ///< why it will never be done
   [[nodiscard]] bool done() const { return moved && taken; }
 };

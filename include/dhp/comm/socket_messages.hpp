@@ -2,7 +2,8 @@
 // once, and waits with its receiver where nobody expects it yet; a long one goes when its receiver has said that it is
 // ready to take it, and straight to where it belongs. So no message holds up another one, and a rank that is ahead
 // fills nobody's memory. Bytes move in calls of either side: whoever waits does all that there is to do, for its
-// other threads too. A thread of its own does it where nobody waits while long messages that were sent ahead are left.
+// other threads too. A thread of its own does it where nobody waits while long messages that were sent ahead are left, or
+// any message, where a rank may wait for other things meanwhile that wait for it.
 #pragma once
 
 #include <dhp/comm/peer_transport.hpp>
@@ -35,6 +36,7 @@ class SocketMessages {
   struct Options {
     std::size_t short_bytes = std::size_t{1}
                               << 14;  ///< the longest short message; equal on all ranks
+    bool helped = false;              ///< ranks may wait elsewhere while messages are under way
   };
 
   /// links: to each other rank.
@@ -59,14 +61,12 @@ class SocketMessages {
   void send(const Shared& message) {
     const std::lock_guard lock(mutex_);
     begin(message);
+    if (options_.helped) leave(*message);
   }
   void send_ahead(const Shared& message) {
     const std::lock_guard lock(mutex_);
-    message->ahead = true;
     begin(message);
-    if (message->moved || is_short(*message)) return;
-    ++ahead_;
-    if (waiting_ == 0) changed_.notify_all();
+    if (options_.helped || !is_short(*message)) leave(*message);
   }
   void receive(const Shared& message) {
     const std::lock_guard lock(mutex_);
@@ -74,6 +74,7 @@ class SocketMessages {
     channels_[key].wanted.push_back(message);
     if (!is_short(*message)) answer(key);
     deliver(key);
+    if (options_.helped) leave(*message);
   }
   /// Returns true when the message has been written or received, false when all has ended before. Throws PeerLost.
   [[nodiscard]] bool wait(const Message& message) {
@@ -111,7 +112,7 @@ class SocketMessages {
       found->second.message.reset();
       found->second.discarded = true;
     }
-    if (message->ahead && !is_short(*message)) --ahead_;
+    take_back(*message);
   }
   /// Ends every wait, now and later. By any thread.
   void end() noexcept {
@@ -141,7 +142,7 @@ class SocketMessages {
     Waiting& operator=(const Waiting&) = delete;
     ~Waiting() {
       --all_->waiting_;
-      if (all_->waiting_ > 0 || all_->ahead_ > 0) all_->changed_.notify_all();
+      if (all_->waiting_ > 0 || all_->needs_help()) all_->changed_.notify_all();
     }
 
    private:
@@ -155,13 +156,33 @@ class SocketMessages {
 
   // All that follow: with the lock.
 
+  /// To the helper, where nobody waits.
+  void leave(Message& message) {
+    if (message.moved) return;
+    message.left = true;
+    ++left_;
+    if (needs_help()) changed_.notify_all();
+  }
+  void take_back(Message& message) {
+    if (std::exchange(message.left, false)) --left_;
+  }
+  void moved(Message& message) {
+    message.moved = true;
+    take_back(message);
+  }
+  [[nodiscard]] bool needs_help() const { return left_ > 0 && waiting_ == 0 && idle_; }
+
   void begin(const Shared& message) {
     const auto key = key_of(*message);
     auto& link = links_.at(message->peer);
     message->taken = false;
-    unanswered_[key].push_back(message);
+    auto& of_tag = unanswered_[key];
+    // A short one does not overtake a long one of its tag.
+    const bool free = std::all_of(of_tag.begin(), of_tag.end(),
+                                  [this](const Shared& one) { return is_short(*one); });
+    of_tag.push_back(message);
     if (is_short(*message)) {
-      put(link, message);
+      if (free) put(link, message);
     } else if (const auto ready = answers_.find(key); ready != answers_.end()) {
       if (--ready->second == 0) answers_.erase(ready);
       take_answer(key);
@@ -180,11 +201,17 @@ class SocketMessages {
       ++answers_[key];
       return;
     }
-    const auto message = found->second.front();
-    found->second.pop_front();
-    if (found->second.empty()) unanswered_.erase(found);
+    auto& of_tag = found->second;
+    const auto message = of_tag.front();
+    of_tag.pop_front();
     message->taken = true;
-    if (!is_short(*message)) put(links_.at(key.first), message);
+    if (!is_short(*message)) {
+      auto& link = links_.at(key.first);
+      put(link, message);
+      for (auto next = of_tag.begin(); next != of_tag.end() && is_short(**next); ++next)
+        put(link, *next);
+    }
+    if (of_tag.empty()) unanswered_.erase(found);
   }
   void answer(const Key& key) {
     auto& link = links_.at(key.first);
@@ -195,8 +222,7 @@ class SocketMessages {
   void write(SocketLink& link, const Message* mine = nullptr) {
     bool others = false;
     link.write([&](Message& message) {
-      message.moved = true;
-      if (message.ahead && !is_short(message)) --ahead_;
+      moved(message);
       others = others || &message != mine;
     });
     // Who leads does not know that its message has gone, or that there is something to write.
@@ -240,7 +266,7 @@ class SocketMessages {
       take_answer(key);
       write(links_.at(rank));
     } else if (now.message) {
-      now.message->moved = true;
+      moved(*now.message);
       if (is_short(*now.message)) answer(key);
     } else if (!now.discarded) {
       channels_[key].arrived.push_back(std::move(now.early));
@@ -258,7 +284,7 @@ class SocketMessages {
       arrived.pop_front();
       if (!fits(*message, early.size())) continue;
       if (message->bytes > 0) std::memcpy(message->data, early.data(), message->bytes);
-      message->moved = true;
+      moved(*message);
       answer(key);
     }
     drop_empty(found);
@@ -300,9 +326,11 @@ class SocketMessages {
   void help() {
     constexpr std::chrono::microseconds patience(200);  // who sends waits soon, as a rule
     std::unique_lock lock(mutex_);
-    const auto needed = [this] { return ahead_ > 0 && waiting_ == 0 && !ended_; };
+    const auto needed = [this] { return left_ > 0 && waiting_ == 0 && !ended_; };
     while (!stop_) {
+      idle_ = true;
       changed_.wait(lock, [&] { return stop_ || needed(); });
+      idle_ = false;
       if (changed_.wait_for(lock, patience, [&] { return stop_ || !needed(); })) continue;
       helping_ = true;
       while (!stop_ && needed()) lead(lock);
@@ -326,9 +354,10 @@ class SocketMessages {
   std::vector<pollfd> polled_;  // the leader's
   Socket wake_;
   int waiting_ = 0;       // threads
-  int ahead_ = 0;         // long messages that were sent ahead, and are not written
+  int left_ = 0;          // messages that are left to the helper, and have not moved
   bool leading_ = false;  // a thread polls
   bool helping_ = false;  // it is the helper
+  bool idle_ = false;     // the helper has nothing to do
   bool ended_ = false;
   bool stop_ = false;
   std::thread helper_;
