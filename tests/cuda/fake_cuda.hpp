@@ -15,6 +15,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -95,6 +96,24 @@ inline Queue& of(cudaStream_t stream) {
 }
 inline thread_local int current_gpu = 0;
 
+/// Memory of all GPUs together.
+struct GpuMemory {
+  void add(void* block, std::size_t bytes) {
+    sizes[block] = bytes;
+    held += bytes;
+  }
+  void remove(void* block) {
+    const auto at = sizes.find(block);
+    if (at == sizes.end()) return;
+    held -= at->second;
+    sizes.erase(at);
+  }
+  std::mutex mutex;
+  std::map<void*, std::size_t> sizes;
+  std::size_t held = 0, total = std::numeric_limits<std::size_t>::max();
+};
+inline GpuMemory gpu_memory;
+
 /// CUDA's cudaFree waits for the GPU. Here memory stays until the program ends, so that a kernel of a communicator
 /// that is being aborted may still look at it.
 inline void bury(void* old) {
@@ -153,14 +172,27 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
 }
 const char* cudaGetErrorString(cudaError_t) { return "an error"; }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
-cudaError_t cudaMalloc(void** to, size_t bytes) {
+cudaError_t cudaMallocHost(void** to, size_t bytes) {
   ++fake::blocks;
   return *to = std::aligned_alloc(256, (bytes + 255) / 256 * 256), cudaSuccess;
 }
-cudaError_t cudaFree(void* old) { return --fake::blocks, fake::bury(old), cudaSuccess; }
-cudaError_t cudaMallocHost(void** to, size_t bytes) { return cudaMalloc(to, bytes); }
-cudaError_t cudaFreeHost(void* old) { return cudaFree(old); }
-cudaError_t cudaMemGetInfo(size_t* free, size_t* total) { return *free = *total = 0, cudaSuccess; }
+cudaError_t cudaFreeHost(void* old) { return --fake::blocks, fake::bury(old), cudaSuccess; }
+cudaError_t cudaMalloc(void** to, size_t bytes) {
+  auto& memory = fake::gpu_memory;
+  const std::lock_guard lock(memory.mutex);
+  if (bytes > memory.total - memory.held) return cudaErrorMemoryAllocation;
+  cudaMallocHost(to, bytes);
+  return memory.add(*to, bytes), cudaSuccess;
+}
+cudaError_t cudaFree(void* old) {
+  const std::lock_guard lock(fake::gpu_memory.mutex);
+  return fake::gpu_memory.remove(old), cudaFreeHost(old);
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  const std::lock_guard lock(fake::gpu_memory.mutex);
+  *total = fake::gpu_memory.total;
+  return *free = *total - fake::gpu_memory.held, cudaSuccess;
+}
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   fake::issue(stream, [=] { return [=] { std::memcpy(to, from, bytes); }; });

@@ -174,6 +174,8 @@ class Cuda {
           "lend: "
           "do without the allocator, or without recording");
     synchronize();
+    // What ran before has left blocks that the recorded work, in memory of its own, would not use again.
+    memory_->trim();
     // Relaxed: the memory of the graph may be allocated meanwhile.
     check_cuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed),
                "cudaStreamBeginCapture");
