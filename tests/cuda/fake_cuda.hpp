@@ -48,6 +48,8 @@ class Queue {
     const std::lock_guard lock(mutex_);
     capture_ = std::move(capture);
   }
+  std::atomic<float> ms = 0;  ///< what its work has taken, as far as it counts
+
   void drain() {
     std::atomic<bool> done = false;
     put([&] { done = true, done.notify_all(); });
@@ -85,6 +87,7 @@ struct Event {
   bool recorded = false;
   int number = -1;                   // in a capture
   std::weak_ptr<Capture> capture{};  // perhaps gone
+  float ms = 0;                      // of its stream
 };
 
 /// How many of each there are: whose are left?
@@ -241,6 +244,12 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* made) {
   *made = reinterpret_cast<cudaGraph_t>(new fake::Graph{capture, &origin});
   return cudaSuccess;
 }
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status =
+      fake::of(stream).capture() ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
   *made =
       reinterpret_cast<cudaGraphExec_t>(new fake::GraphRun(*reinterpret_cast<fake::Graph*>(graph)));
@@ -258,6 +267,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t old) {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* made, unsigned) {
   return *made = reinterpret_cast<cudaEvent_t>(new fake::Event), cudaSuccess;
 }
+cudaError_t cudaEventCreate(cudaEvent_t* made) { return cudaEventCreateWithFlags(made, 0); }
 cudaError_t cudaEventDestroy(cudaEvent_t old) { return delete &fake::of(old), cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   auto& queue = fake::of(stream);
@@ -266,7 +276,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return cudaSuccess;
   }
   const auto point = fake::new_point(false);
-  fake::of(event) = {.point = point, .recorded = true};
+  fake::of(event) = {.point = point, .recorded = true, .ms = queue.ms};
   queue.put([point] { fake::pass(point); });
   return cudaSuccess;
 }
@@ -274,8 +284,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (fake::of(event).number >= 0) return cudaErrorCapturedEvent;
   return *fake::of(event).point ? cudaSuccess : cudaErrorNotReady;
 }
-cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {
-  return *ms = 0, cudaSuccess;  // all at once
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
+  return *ms = fake::of(to).ms - fake::of(from).ms, cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (fake::of(event).number >= 0) return cudaErrorCapturedEvent;
