@@ -137,7 +137,7 @@ def measure(case, arguments, machine, folder):
                 "ratio_most": max(a / b for a, b in zip(ours, theirs)),
                 "bound_samples_per_s": most, "dhp_share_of_bound": mine / most, "peer_share_of_bound": peer / most,
                 "dhp_peak_memory_bytes": dhp.peak_bytes, "rounds": arguments.rounds,
-                "peer_peak_memory_bytes": torch.cuda.max_memory_allocated() if device == "cuda" else None,
+                "peer_peak_memory_bytes": torch.cuda.max_memory_reserved() if device == "cuda" else None,
                 "dhp_command": " ".join(dhp.command)})
     return row
 

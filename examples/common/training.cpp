@@ -49,11 +49,11 @@ namespace {
   dhp::fail("unknown --optimizer \"", options.optimizer, "\"; choose sgd, lars, adamw or lamb");
 }
 
-/// The most memory that the device's tensors have had, where it counts that.
+/// The most memory that the device has held for its tensors, where it counts that.
 template <class D>
 void add_peak_memory(D& dev, std::vector<std::pair<std::string, double>>& fields) {
-  if constexpr (requires { dev.memory().most_in_use_bytes(); })
-    fields.emplace_back("peak_memory_bytes", static_cast<double>(dev.memory().most_in_use_bytes()));
+  if constexpr (requires { dev.memory().most_held_bytes(); })
+    fields.emplace_back("peak_memory_bytes", static_cast<double>(dev.memory().most_held_bytes()));
 }
 
 /// The world with what is to be looked at in each of its calls.

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -47,6 +48,8 @@ class Queue {
     const std::lock_guard lock(mutex_);
     capture_ = std::move(capture);
   }
+  std::atomic<float> ms = 0;  ///< what its work has taken, as far as it counts
+
   void drain() {
     std::atomic<bool> done = false;
     put([&] { done = true, done.notify_all(); });
@@ -84,6 +87,7 @@ struct Event {
   bool recorded = false;
   int number = -1;                   // in a capture
   std::weak_ptr<Capture> capture{};  // perhaps gone
+  float ms = 0;                      // of its stream
 };
 
 /// How many of each there are: whose are left?
@@ -94,6 +98,24 @@ inline Queue& of(cudaStream_t stream) {
   return stream == nullptr ? by_default : *reinterpret_cast<Queue*>(stream);
 }
 inline thread_local int current_gpu = 0;
+
+/// Memory of all GPUs together.
+struct GpuMemory {
+  void add(void* block, std::size_t bytes) {
+    sizes[block] = bytes;
+    held += bytes;
+  }
+  void remove(void* block) {
+    const auto at = sizes.find(block);
+    if (at == sizes.end()) return;
+    held -= at->second;
+    sizes.erase(at);
+  }
+  std::mutex mutex;
+  std::map<void*, std::size_t> sizes;
+  std::size_t held = 0, total = std::numeric_limits<std::size_t>::max();
+};
+inline GpuMemory gpu_memory;
 
 /// CUDA's cudaFree waits for the GPU. Here memory stays until the program ends, so that a kernel of a communicator
 /// that is being aborted may still look at it.
@@ -153,14 +175,27 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
 }
 const char* cudaGetErrorString(cudaError_t) { return "an error"; }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
-cudaError_t cudaMalloc(void** to, size_t bytes) {
+cudaError_t cudaMallocHost(void** to, size_t bytes) {
   ++fake::blocks;
   return *to = std::aligned_alloc(256, (bytes + 255) / 256 * 256), cudaSuccess;
 }
-cudaError_t cudaFree(void* old) { return --fake::blocks, fake::bury(old), cudaSuccess; }
-cudaError_t cudaMallocHost(void** to, size_t bytes) { return cudaMalloc(to, bytes); }
-cudaError_t cudaFreeHost(void* old) { return cudaFree(old); }
-cudaError_t cudaMemGetInfo(size_t* free, size_t* total) { return *free = *total = 0, cudaSuccess; }
+cudaError_t cudaFreeHost(void* old) { return --fake::blocks, fake::bury(old), cudaSuccess; }
+cudaError_t cudaMalloc(void** to, size_t bytes) {
+  auto& memory = fake::gpu_memory;
+  const std::lock_guard lock(memory.mutex);
+  if (bytes > memory.total - memory.held) return cudaErrorMemoryAllocation;
+  cudaMallocHost(to, bytes);
+  return memory.add(*to, bytes), cudaSuccess;
+}
+cudaError_t cudaFree(void* old) {
+  const std::lock_guard lock(fake::gpu_memory.mutex);
+  return fake::gpu_memory.remove(old), cudaFreeHost(old);
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  const std::lock_guard lock(fake::gpu_memory.mutex);
+  *total = fake::gpu_memory.total;
+  return *free = *total - fake::gpu_memory.held, cudaSuccess;
+}
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   fake::issue(stream, [=] { return [=] { std::memcpy(to, from, bytes); }; });
@@ -209,6 +244,12 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* made) {
   *made = reinterpret_cast<cudaGraph_t>(new fake::Graph{capture, &origin});
   return cudaSuccess;
 }
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status =
+      fake::of(stream).capture() ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
   *made =
       reinterpret_cast<cudaGraphExec_t>(new fake::GraphRun(*reinterpret_cast<fake::Graph*>(graph)));
@@ -226,6 +267,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t old) {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* made, unsigned) {
   return *made = reinterpret_cast<cudaEvent_t>(new fake::Event), cudaSuccess;
 }
+cudaError_t cudaEventCreate(cudaEvent_t* made) { return cudaEventCreateWithFlags(made, 0); }
 cudaError_t cudaEventDestroy(cudaEvent_t old) { return delete &fake::of(old), cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   auto& queue = fake::of(stream);
@@ -234,7 +276,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return cudaSuccess;
   }
   const auto point = fake::new_point(false);
-  fake::of(event) = {.point = point, .recorded = true};
+  fake::of(event) = {.point = point, .recorded = true, .ms = queue.ms};
   queue.put([point] { fake::pass(point); });
   return cudaSuccess;
 }
@@ -242,8 +284,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (fake::of(event).number >= 0) return cudaErrorCapturedEvent;
   return *fake::of(event).point ? cudaSuccess : cudaErrorNotReady;
 }
-cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {
-  return *ms = 0, cudaSuccess;  // all at once
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
+  return *ms = fake::of(to).ms - fake::of(from).ms, cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (fake::of(event).number >= 0) return cudaErrorCapturedEvent;

@@ -149,7 +149,8 @@ TEST_CASE("guest fake: the host's allocator gives all memory, and gets back each
   none.reset();
   CHECK(host.freed == std::vector{host.given.back()});
   CHECK(dev->memory().in_use_bytes() == 356);
-  CHECK(dev->memory().most_in_use_bytes() == 357);
+  CHECK(dev->memory().held_bytes() == 356);
+  CHECK(dev->memory().most_held_bytes() == 357);
 
   host.empty = true;
   CHECK(contains(

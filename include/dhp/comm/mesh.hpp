@@ -76,4 +76,12 @@ class Mesh {
   Comm<Dev> pipeline_backward_;
 };
 
+/// What is not split over the tensor axis each of its ranks computes for itself, and nothing makes their copies of
+/// a weight equal again: a device whose bits depend on what it found fastest, or on the order of sums, must not.
+template <class Dev>
+void make_copies_agree(Dev& dev, const Mesh<Dev>& mesh) {
+  if constexpr (requires { dev.make_deterministic(); })
+    if (mesh.shape().tensor > 1) dev.make_deterministic();
+}
+
 }  // namespace dhp

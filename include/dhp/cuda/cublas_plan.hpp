@@ -44,7 +44,7 @@ class CublasPlans : public CudaKept {
     const auto chosen = tuning.choices.find(key.text());
     if (const auto stored = chosen ? checked(dev, product, *chosen) : std::nullopt)
       return std::make_unique<Plan>(Plan{std::move(product), *stored});
-    const bool timed = tuning.may_time(dev);
+    const bool timed = Tuning::may_time(dev);
     const auto all = algorithms(dev, call, product, timed ? most_algorithms : 1);
     if (all.empty()) return nullptr;
     const auto best = timed && all.size() > 1 ? fastest(dev, call, product, all) : all.front();

@@ -70,7 +70,7 @@ class CudnnPlans : public CudaKept {
         if (one.name() == *chosen)
           if (auto plan = CudnnPlan::make(graph, target_, one, rules)) return plan;
 
-    const auto wanted = tuning.may_time(dev) ? Tuning::most_candidates : 1;
+    const auto wanted = Tuning::may_time(dev) ? Tuning::most_candidates : 1;
     std::optional<CudnnPlan> best;
     std::string best_name;
     float best_ms = std::numeric_limits<float>::infinity();

@@ -59,11 +59,12 @@ class Tuning : public CudaKept {
   /// This many candidates are compared; compiling one may take a second.
   static constexpr std::size_t most_candidates = 4;
 
-  explicit Tuning(Cuda& dev)
-      : choices(path_of(dev), environment_of(dev)), deterministic_(dev.options().deterministic) {}
+  explicit Tuning(Cuda& dev) : choices(path_of(dev), environment_of(dev)) {}
 
   /// Ranks that time on their own choose differently, and then their bits differ.
-  [[nodiscard]] bool may_time(Cuda& dev) const { return !deterministic_ && !is_recorded(dev); }
+  [[nodiscard]] static bool may_time(Cuda& dev) {
+    return !dev.options().deterministic && !is_recorded(dev);
+  }
 
   TunedChoices choices;
 
@@ -80,7 +81,6 @@ class Tuning : public CudaKept {
                   " multiprocessors, driver ", driver, ", cuDNN ", cudnnGetVersion(), ", cuBLASLt ",
                   cublasLtGetVersion());
   }
-  bool deterministic_;
 };
 
 }  // namespace dhp::cuda

@@ -26,8 +26,10 @@ struct CudaOptions {
   int device = -1;  ///< as CUDA numbers those that this process sees; -1: the thread's current one
   std::size_t pinned_bytes = std::size_t{64} << 20;
   std::size_t workspace_bytes = std::size_t{64} << 20;  ///< for cuBLASLt
-  bool deterministic = false;  ///< libraries give the same bits in every run and on every like GPU
-  /// A file that keeps which algorithm was the fastest; where empty, what DHP_PLAN_CACHE names, if anything.
+  /// Libraries give the same bits in every run and on every like GPU: nothing is chosen by time, nor adds in any order.
+  bool deterministic = false;
+  /// A file that keeps which algorithm was the fastest; where empty, what DHP_PLAN_CACHE names, if anything. A
+  /// deterministic device takes only this one, and writes nothing there: all ranks are to read the same.
   std::string plan_cache{};
   /// A host program's stream of that GPU (nullptr: CUDA's default stream), which all work is then ordered on. It
   /// outlives the device and its tensors. Else the device makes its own.
@@ -174,6 +176,8 @@ class Cuda {
           "lend: "
           "do without the allocator, or without recording");
     synchronize();
+    // What ran before has left blocks that the recorded work, in memory of its own, would not use again.
+    memory_->trim();
     // Relaxed: the memory of the graph may be allocated meanwhile.
     check_cuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed),
                "cudaStreamBeginCapture");
@@ -247,6 +251,17 @@ class Cuda {
   [[nodiscard]] std::byte* workspace() { return workspace_.get(); }
   [[nodiscard]] std::size_t workspace_bytes() const { return options_.workspace_bytes; }
   [[nodiscard]] const CudaOptions& options() const { return options_; }
+  /// From now on as with CudaOptions::deterministic; what libraries have chosen before is forgotten. No step has
+  /// been recorded yet: it would go on with the old choices.
+  void make_deterministic() {
+    if (options_.deterministic) return;
+    check(recordings_ == 0, "GPU ", number(),
+          " has recorded a step with algorithms that were chosen by time, and "
+          "cannot become deterministic; make it so before, with CudaOptions::deterministic");
+    synchronize();
+    options_.deterministic = true;
+    kept_.clear();
+  }
 
   /// The one T of this device, made as T(*this) when first asked for; T keeps no reference to the device,
   /// which may move.

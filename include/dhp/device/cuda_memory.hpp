@@ -52,7 +52,7 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
     const auto arena = current_;
     std::byte* block = take(arenas_[arena], size);
     if (block == nullptr) block = fresh(size, bytes);
-    count(size);
+    in_use_ += size;
     // The last owner may outlive the device: the deleter keeps the pool alive.
     return {block, [pool = shared_from_this(), size, arena](std::byte* freed) {
               pool->give(freed, size, arena);
@@ -83,9 +83,15 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
     const std::lock_guard lock(mutex_);
     return in_use_;
   }
-  [[nodiscard]] std::size_t most_in_use_bytes() const {
+  /// What was got from the GPU and not given back: tensors, free blocks, and what recorded graphs keep. Of a host
+  /// program's memory, tensors alone.
+  [[nodiscard]] std::size_t held_bytes() const {
     const std::lock_guard lock(mutex_);
-    return most_in_use_;
+    return held_;
+  }
+  [[nodiscard]] std::size_t most_held_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return most_held_;
   }
 
  private:
@@ -113,17 +119,19 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
                                       in_use_bytes(), " bytes of it are this rank's tensors)"));
     {
       const std::lock_guard lock(mutex_);
-      count(size);
+      in_use_ += size;
+      hold(size);
     }
     return {data, [pool = shared_from_this(), size](std::byte* freed) {
               pool->hosts_.free(freed, size, pool->stream_.get());
               const std::lock_guard lock(pool->mutex_);
               pool->in_use_ -= size;
+              pool->held_ -= size;
             }};
   }
-  void count(std::size_t size) {
-    in_use_ += size;
-    most_in_use_ = std::max(most_in_use_, in_use_);
+  void hold(std::size_t size) {
+    held_ += size;
+    most_held_ = std::max(most_held_, held_);
   }
   std::byte* fresh(std::size_t size, std::size_t asked) {
     void* data = nullptr;
@@ -141,6 +149,7 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
                                       " bytes are this rank's tensors, ", free, " are free)"));
     }
     check_cuda(code, "cudaMalloc");
+    hold(size);
     return static_cast<std::byte*>(data);
   }
   void give(std::byte* data, std::size_t size, std::size_t arena) {
@@ -148,9 +157,11 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
     arenas_[arena][size].push_back(data);
     in_use_ -= size;
   }
-  static void drop(Arena& arena) noexcept {
-    for (auto& [size, blocks] : arena)
+  void drop(Arena& arena) noexcept {
+    for (auto& [size, blocks] : arena) {
       for (auto* block : blocks) quietly(cudaFree(block));  // waits for the GPU
+      held_ -= size * blocks.size();
+    }
     arena.clear();
   }
 
@@ -161,7 +172,8 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
   std::vector<Arena> arenas_{1};
   std::size_t current_ = 0;
   std::size_t in_use_ = 0;
-  std::size_t most_in_use_ = 0;
+  std::size_t held_ = 0;
+  std::size_t most_held_ = 0;
 };
 
 }  // namespace dhp

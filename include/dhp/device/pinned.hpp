@@ -56,12 +56,13 @@ class PinnedRing {
   /// issuing the copy call release().
   [[nodiscard]] std::byte* take(std::size_t bytes) {
     const std::size_t wanted = (bytes + 255) / 256 * 256;
-    if (head_ + wanted > size_) head_ = 0;
-    const std::size_t first = head_;
-    while (!pieces_.empty() && overlaps(pieces_.front(), first, first + wanted)) {
-      pieces_.front().event.wait();
-      pieces_.pop_front();
+    if (head_ + wanted > size_) {
+      // What is left of the last round lies from here to the end, before this round's pieces in the order.
+      while (!pieces_.empty() && pieces_.front().first >= head_) finish_oldest();
+      head_ = 0;
     }
+    const std::size_t first = head_;
+    while (!pieces_.empty() && overlaps(pieces_.front(), first, first + wanted)) finish_oldest();
     head_ = first + wanted;
     pieces_.push_back({first, first + wanted, {}});
     return data_.get() + first;
@@ -74,6 +75,10 @@ class PinnedRing {
     std::size_t first, last;
     CudaEvent event;
   };
+  void finish_oldest() {
+    pieces_.front().event.wait();
+    pieces_.pop_front();
+  }
   static bool overlaps(const Piece& piece, std::size_t first, std::size_t last) {
     return piece.first < last && first < piece.last;
   }

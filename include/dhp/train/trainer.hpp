@@ -63,7 +63,8 @@ struct StepTicket {
 template <class Dev, Trainable<Dev> M>
 class Trainer {
  public:
-  /// Keeps references: device, model, mesh and optimizer outlive it.
+  /// Keeps references: device, model, mesh and optimizer outlive it. Where the mesh has a tensor axis, a device that
+  /// chooses algorithms by time becomes deterministic.
   Trainer(Dev& dev, M& model, Mesh<Dev>& mesh, Optimizer<Dev>& optimizer, Norms<Dev> norms,
           TrainerOptions options)
       : dev_(dev),
@@ -74,7 +75,9 @@ class Trainer {
         options_(options),
         state_(make_step_state(dev, {.loss_scale = options.loss_scale.initial})),
         number_(dev, DType::i32, {1}),
-        counts_(dev, DType::i64, {static_cast<std::int64_t>(model.term_names().size())}) {}
+        counts_(dev, DType::i64, {static_cast<std::int64_t>(model.term_names().size())}) {
+    make_copies_agree(dev, mesh);
+  }
 
   /// One step over this replica's micro-batches, from start to end. Collective over the mesh. Throws where
   /// the loss or a gradient is not finite and there is no dynamic loss scale to blame.
