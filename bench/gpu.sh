@@ -10,9 +10,9 @@
 # bert       BERT-base and -large, bf16, 128 and 512 tokens, against eager PyTorch
 # compile    some of these against torch.compile(max-autotune)
 # sanitize   compute-sanitizer over the tests of single ops
-# Each part ends within 8 minutes and, apart from build, needs no other one. After each the report is written anew,
-# from all parts so far: report.md, report.json and logs.tgz in --out (build/gpu/report). --merge takes over
-# the parts of an earlier report. --dry-run runs nothing on a GPU, but checks that every command, file and
+# Each part ends within 8 minutes and, apart from build, needs no other one; a build that was cut off goes on when it
+# is run again. After each the report is written anew, from all parts so far: report.md, report.json and logs.tgz in
+# --out (build/gpu/report). --merge takes over the parts of an earlier report. --dry-run runs nothing on a GPU, but checks that every command, file and
 # option exists; with PyTorch and trainers for the CPU in build/release it also tries the comparisons on the CPU.
 # PYTHON names the interpreter that has PyTorch; DHP_COMMIT the commit, where there is no git.
 set -u
@@ -59,6 +59,7 @@ report() {
 limited() {
   local seconds=$1 status=0
   shift
+  [ "$seconds" -gt 0 ] || seconds=1
   if [ -n "$dry" ]; then exists "$@"; return; fi
   printf '\n$ %s\n' "$*" >>"$log"
   timeout --kill-after=10 "$seconds" "$@" >>"$log" 2>&1 || status=$?
@@ -105,6 +106,7 @@ measure_machine() {
   fi
 }
 
+needed=(gpu_present train_bert train_resnet50 test_cuda test_cuda_whole test_cuda_libraries test_comm_libraries)
 part_build() {
   local configure=(cmake --preset cuda -DDHP_WERROR=OFF "-DDHP_WHEELS_PYTHON=$(command -v "$python")")
   [ -z "$headers" ] || configure+=(-DCMAKE_PREFIX_PATH="$(cd "$headers" && pwd)")
@@ -112,7 +114,13 @@ part_build() {
     cmake --list-presets | grep -q '"cuda"' || missing "preset cuda"
     command -v nvcc >/dev/null || echo "  not on this machine: nvcc"
   fi
-  limited 60 "${configure[@]}" && limited 410 cmake --build build/cuda -j "$(nproc)" -- -k 0
+  local keep_going=(-- -k)
+  if command -v ninja >/dev/null; then keep_going+=(0); else configure+=(-G "Unix Makefiles"); fi
+  limited 60 "${configure[@]}" || return
+  # First what other parts need; the rest, too, is for tests. What a limit cuts off goes on when this part is run again,
+  # and what has been built can be run meanwhile.
+  limited $((470 - SECONDS + started)) cmake --build build/cuda -j "$(nproc)" --target "${needed[@]}" "${keep_going[@]}"
+  limited $((470 - SECONDS + started)) cmake --build build/cuda -j "$(nproc)" "${keep_going[@]}"
 }
 part_tests() {
   [ -n "$dry" ] || measure_machine || failed=0
@@ -134,7 +142,9 @@ part_compare() {  # part_compare KIND
 part_sanitize() {
   [ -z "$dry" ] || command -v compute-sanitizer >/dev/null || echo "  not on this machine: compute-sanitizer"
   local files
-  mapfile -t files < <(grep -l '^#include <tests/cuda/gpu.hpp>' tests/cuda/*.cpp)
+  # Not those of test_cuda_whole.
+  mapfile -t files < <(grep -l '^#include <tests/cuda/gpu.hpp>' tests/cuda/*.cpp |
+    xargs grep -LE '^#include <(tests/cuda/all_ops|dhp/cuda/(cublas|cudnn)_)')
   limited 430 "$python" bench/gpu/sanitize.py build/cuda/tests/test_cuda "$work/sanitize.json" --seconds 400 "${files[@]}"
 }
 # The same scripts with small models, on the CPU.
