@@ -123,9 +123,11 @@ part_build() {
   limited $((470 - SECONDS + started)) cmake --build build/cuda -j "$(nproc)" "${keep_going[@]}"
 }
 part_tests() {
+  limited 60 build/cuda/tests/gpu_present || return
   [ -n "$dry" ] || measure_machine || failed=0
   limited 420 ctest --test-dir build/cuda -j 4 -LE "headers|consumer" --output-on-failure --timeout 200
-  [ -n "$dry" ] || "$python" bench/gpu/report.py tests "$log" "$work/tests.json" || failed=1
+  [ -n "$dry" ] || "$python" bench/gpu/report.py tests "$log" "$work/tests.json" \
+    --details build/cuda/Testing/Temporary/LastTest.log || failed=1
 }
 part_ranks() {
   [ -z "$dry" ] || [ -x tests/cuda/ranks.sh ] || missing tests/cuda/ranks.sh
