@@ -3,7 +3,9 @@
 #   bench/gpu.sh [--dry-run] [--headers FOLDER] [--out FOLDER] [--merge REPORT.json] PART...
 # build      preset cuda into build/cuda; FOLDER of --headers holds doctest, CLI11, nlohmann json and libcrypto where the
 #            system has none (bench/gpu/collect_headers.sh FOLDER fills one)
-# tests      all tests of build/cuda
+# tests      all tests of build/cuda but those of part nccl
+# nccl       every collective among 2 and 3 ranks, a process for each, all on one GPU; ranks that call in unequal order, that
+#            are killed, that stop
 # ranks      BERT trained in layouts of up to 8 ranks, a process for each, all on one GPU: the same losses; ResNet with
 #            recorded steps and without: the same losses
 # resnet     ResNet-50, fp16 and bf16, against eager PyTorch (channels_last, mixed precision)
@@ -27,14 +29,14 @@ while [ $# -gt 0 ]; do
     --headers) headers=$2; shift ;;
     --out) out=$2; shift ;;
     --merge) merge=$2; shift ;;
-    build | tests | ranks | resnet | bert | compile | sanitize) parts+=("$1") ;;
+    build | tests | nccl | ranks | resnet | bert | compile | sanitize) parts+=("$1") ;;
     *) sed -n '2,/^set -u/p' "$0" | grep '^#' >&2; echo "unknown: $1" >&2; exit 2 ;;
   esac
   shift
 done
 if [ ${#parts[@]} -eq 0 ]; then
-  [ -n "$dry" ] || { echo "bench/gpu.sh: name the parts to run: build tests ranks resnet bert compile sanitize" >&2; exit 2; }
-  parts=(build tests ranks resnet bert compile sanitize)
+  [ -n "$dry" ] || { echo "bench/gpu.sh: name the parts to run: build tests nccl ranks resnet bert compile sanitize" >&2; exit 2; }
+  parts=(build tests nccl ranks resnet bert compile sanitize)
 fi
 [ -z "$dry" ] || work=build/gpu_dry_run out=build/gpu_dry_run/report
 mkdir -p "$work" "$out"
@@ -125,10 +127,11 @@ part_build() {
 part_tests() {
   limited 60 build/cuda/tests/gpu_present || return
   [ -n "$dry" ] || measure_machine || failed=0
-  limited 420 ctest --test-dir build/cuda -j 4 -LE "headers|consumer" --output-on-failure --timeout 200
+  limited 420 ctest --test-dir build/cuda -j 4 -LE "headers|consumer" -E "^cuda.nccl_ranks$" --output-on-failure --timeout 200
   [ -n "$dry" ] || "$python" bench/gpu/report.py tests "$log" "$work/tests.json" \
     --details build/cuda/Testing/Temporary/LastTest.log || failed=1
 }
+part_nccl() { limited 430 tests/cuda/nccl_ranks.sh build/cuda/tests/test_comm_libraries; }
 part_ranks() {
   [ -z "$dry" ] || [ -x tests/cuda/ranks.sh ] || missing tests/cuda/ranks.sh
   limited 430 "$python" bench/gpu/ranks.py tests/cuda/ranks.sh build/cuda/examples/train_bert \
@@ -174,6 +177,7 @@ for name in "${parts[@]}"; do
   case $name in
     build) part_build ;;
     tests) part_tests ;;
+    nccl) part_nccl ;;
     ranks) part_ranks ;;
     sanitize) part_sanitize ;;
     *) part_compare "$name" ;;

@@ -32,6 +32,7 @@ def note_part(arguments):
         lines = file.read().splitlines()
     save(os.path.join(arguments.folder, arguments.name + ".part.json"), json.dumps({
         "seconds": arguments.seconds, "failed": bool(arguments.failed),
+        "starts": [line for line in lines if re.match("passed: |FAILED: ", line)],
         "found": [line[3:] for line in lines if line.startswith("-- dhp:")], "end_of_log": lines[-8:]}))
 
 
@@ -143,6 +144,8 @@ def text_of(report):
         yield ""
         if "passed" in part:
             yield from tests_text(part)
+        elif name == "nccl":
+            yield from ("- %s" % line for line in part.get("starts") or part.get("end_of_log", []))
         elif name == "sanitize" and "rows" in part:
             for row in part["rows"]:
                 yield "- %s %s: %s" % (row["tool"], row["file"], row["result"])

@@ -54,4 +54,10 @@ shows "$folder/report/report.md" "- FAILED: cuda.pool" "- not built: cuda.softma
 : >"$log"
 expect 1 "0 passed" counted
 
+# --- What ranks on one GPU came to.
+printf '%s\n' "passed: every collective, 2 ranks" "[0] something" "FAILED: a rank that stops" >"$folder/nccl.log"
+"$python" "$root/bench/gpu/report.py" part "$folder" nccl --seconds 9 --failed 1 || status=1
+"$python" "$root/bench/gpu/report.py" write "$folder" "$folder/report" --commit abc || status=1
+shows "$folder/report/report.md" "9 s, FAILED" "- passed: every collective, 2 ranks" "- FAILED: a rank that stops"
+
 exit $status
