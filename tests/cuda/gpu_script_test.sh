@@ -54,6 +54,28 @@ shows "$folder/report/report.md" "- FAILED: cuda.pool" "- not built: cuda.softma
 : >"$log"
 expect 1 "0 passed" counted
 
+# --- Layouts: a trainer that hangs is ended with all its ranks, and the other layouts go on.
+export HANG=90.$$  # seconds that no other process sleeps
+cat >"$folder/trainer" <<'TRAINER'
+#!/usr/bin/env bash
+while [ $# -gt 0 ]; do
+  case $1 in
+    --tensor-parallel) tensor=$2 ;;
+    --data-parallel) data=$2 ;;
+    --metrics) metrics=$2 ;;
+  esac
+  shift
+done
+[ "$tensor" = 1 ] || [ "$data" = 2 ] || exec sleep "$HANG"
+echo '{"step": 1, "loss": 2.5}' >"$metrics"
+TRAINER
+chmod +x "$folder/trainer"
+"$python" "$root/bench/gpu/ranks.py" "$root/tests/cuda/ranks.sh" "$folder/trainer" "$folder/trainer" \
+  "$folder/ranks.json" --seconds 60 --each 13 >"$folder/layouts"
+expect 0 "2x2x2  same" cat "$folder/layouts"
+expect 0 "1x2x1  failed: rank" cat "$folder/layouts"
+if pgrep -f "^sleep 90\\.$$" >/dev/null; then echo "ranks are left behind"; status=1; fi
+
 # --- What ranks on one GPU came to.
 printf '%s\n' "passed: every collective, 2 ranks" "[0] something" "FAILED: a rank that stops" >"$folder/nccl.log"
 "$python" "$root/bench/gpu/report.py" part "$folder" nccl --seconds 9 --failed 1 || status=1
