@@ -139,6 +139,8 @@ part_ranks() {
     --seconds 400
 }
 part_compare() {  # part_compare KIND
+  # What cuDNN compiles and what is timed for one process, the others of this part, and later parts, need not again.
+  export DHP_PLAN_CACHE=$PWD/$work/plans
   measure_machine || return
   limited 430 "$python" bench/gpu/compare.py "$1" "$work/$1.json" --machine "$work/machine.json" \
     --trainers build/cuda/examples
