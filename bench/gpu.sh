@@ -3,16 +3,18 @@
 #   bench/gpu.sh [--dry-run] [--headers FOLDER] [--out FOLDER] [--merge REPORT.json] PART...
 # build      preset cuda into build/cuda; FOLDER of --headers holds doctest, CLI11, nlohmann json and libcrypto where the
 #            system has none (bench/gpu/collect_headers.sh FOLDER fills one)
-# tests      all tests of build/cuda
+# tests      all tests of build/cuda but those of part nccl
+# nccl       every collective among 2 and 3 ranks, a process for each, all on one GPU; ranks that call in unequal order, that
+#            are killed, that stop
 # ranks      BERT trained in layouts of up to 8 ranks, a process for each, all on one GPU: the same losses; ResNet with
 #            recorded steps and without: the same losses
 # resnet     ResNet-50, fp16 and bf16, against eager PyTorch (channels_last, mixed precision)
 # bert       BERT-base and -large, bf16, 128 and 512 tokens, against eager PyTorch
 # compile    some of these against torch.compile(max-autotune)
 # sanitize   compute-sanitizer over the tests of single ops
-# Each part ends within 8 minutes and, apart from build, needs no other one. After each the report is written anew,
-# from all parts so far: report.md, report.json and logs.tgz in --out (build/gpu/report). --merge takes over
-# the parts of an earlier report. --dry-run runs nothing on a GPU, but checks that every command, file and
+# Each part ends within 8 minutes and, apart from build, needs no other one; a build that was cut off goes on when it
+# is run again. After each the report is written anew, from all parts so far: report.md, report.json and logs.tgz in
+# --out (build/gpu/report). --merge takes over the parts of an earlier report. --dry-run runs nothing on a GPU, but checks that every command, file and
 # option exists; with PyTorch and trainers for the CPU in build/release it also tries the comparisons on the CPU.
 # PYTHON names the interpreter that has PyTorch; DHP_COMMIT the commit, where there is no git.
 set -u
@@ -27,14 +29,14 @@ while [ $# -gt 0 ]; do
     --headers) headers=$2; shift ;;
     --out) out=$2; shift ;;
     --merge) merge=$2; shift ;;
-    build | tests | ranks | resnet | bert | compile | sanitize) parts+=("$1") ;;
+    build | tests | nccl | ranks | resnet | bert | compile | sanitize) parts+=("$1") ;;
     *) sed -n '2,/^set -u/p' "$0" | grep '^#' >&2; echo "unknown: $1" >&2; exit 2 ;;
   esac
   shift
 done
 if [ ${#parts[@]} -eq 0 ]; then
-  [ -n "$dry" ] || { echo "bench/gpu.sh: name the parts to run: build tests ranks resnet bert compile sanitize" >&2; exit 2; }
-  parts=(build tests ranks resnet bert compile sanitize)
+  [ -n "$dry" ] || { echo "bench/gpu.sh: name the parts to run: build tests nccl ranks resnet bert compile sanitize" >&2; exit 2; }
+  parts=(build tests nccl ranks resnet bert compile sanitize)
 fi
 [ -z "$dry" ] || work=build/gpu_dry_run out=build/gpu_dry_run/report
 mkdir -p "$work" "$out"
@@ -59,6 +61,7 @@ report() {
 limited() {
   local seconds=$1 status=0
   shift
+  [ "$seconds" -gt 0 ] || seconds=1
   if [ -n "$dry" ]; then exists "$@"; return; fi
   printf '\n$ %s\n' "$*" >>"$log"
   timeout --kill-after=10 "$seconds" "$@" >>"$log" 2>&1 || status=$?
@@ -105,6 +108,7 @@ measure_machine() {
   fi
 }
 
+needed=(gpu_present train_bert train_resnet50 test_cuda test_cuda_whole test_cuda_libraries test_comm_libraries)
 part_build() {
   local configure=(cmake --preset cuda -DDHP_WERROR=OFF "-DDHP_WHEELS_PYTHON=$(command -v "$python")")
   [ -z "$headers" ] || configure+=(-DCMAKE_PREFIX_PATH="$(cd "$headers" && pwd)")
@@ -112,13 +116,22 @@ part_build() {
     cmake --list-presets | grep -q '"cuda"' || missing "preset cuda"
     command -v nvcc >/dev/null || echo "  not on this machine: nvcc"
   fi
-  limited 60 "${configure[@]}" && limited 410 cmake --build build/cuda -j "$(nproc)" -- -k 0
+  local keep_going=(-- -k)
+  if command -v ninja >/dev/null; then keep_going+=(0); else configure+=(-G "Unix Makefiles"); fi
+  limited 60 "${configure[@]}" || return
+  # First what other parts need; the rest, too, is for tests. What a limit cuts off goes on when this part is run again,
+  # and what has been built can be run meanwhile.
+  limited $((470 - SECONDS + started)) cmake --build build/cuda -j "$(nproc)" --target "${needed[@]}" "${keep_going[@]}"
+  limited $((470 - SECONDS + started)) cmake --build build/cuda -j "$(nproc)" "${keep_going[@]}"
 }
 part_tests() {
+  limited 60 build/cuda/tests/gpu_present || return
   [ -n "$dry" ] || measure_machine || failed=0
-  limited 420 ctest --test-dir build/cuda -j 4 -LE "headers|consumer" --output-on-failure --timeout 200
-  [ -n "$dry" ] || "$python" bench/gpu/report.py tests "$log" "$work/tests.json" || failed=1
+  limited 420 ctest --test-dir build/cuda -j 4 -LE "headers|consumer" -E "^cuda.nccl_ranks$" --output-on-failure --timeout 200
+  [ -n "$dry" ] || "$python" bench/gpu/report.py tests "$log" "$work/tests.json" \
+    --details build/cuda/Testing/Temporary/LastTest.log || failed=1
 }
+part_nccl() { limited 430 tests/cuda/nccl_ranks.sh build/cuda/tests/test_comm_libraries; }
 part_ranks() {
   [ -z "$dry" ] || [ -x tests/cuda/ranks.sh ] || missing tests/cuda/ranks.sh
   limited 430 "$python" bench/gpu/ranks.py tests/cuda/ranks.sh build/cuda/examples/train_bert \
@@ -126,6 +139,8 @@ part_ranks() {
     --seconds 400
 }
 part_compare() {  # part_compare KIND
+  # What cuDNN compiles and what is timed for one process, the others of this part, and later parts, need not again.
+  export DHP_PLAN_CACHE=$PWD/$work/plans
   measure_machine || return
   limited 430 "$python" bench/gpu/compare.py "$1" "$work/$1.json" --machine "$work/machine.json" \
     --trainers build/cuda/examples
@@ -134,7 +149,9 @@ part_compare() {  # part_compare KIND
 part_sanitize() {
   [ -z "$dry" ] || command -v compute-sanitizer >/dev/null || echo "  not on this machine: compute-sanitizer"
   local files
-  mapfile -t files < <(grep -l '^#include <tests/cuda/gpu.hpp>' tests/cuda/*.cpp)
+  # Not those of test_cuda_whole.
+  mapfile -t files < <(grep -l '^#include <tests/cuda/gpu.hpp>' tests/cuda/*.cpp |
+    xargs grep -LE '^#include <(tests/cuda/all_ops|dhp/cuda/(cublas|cudnn)_)')
   limited 430 "$python" bench/gpu/sanitize.py build/cuda/tests/test_cuda "$work/sanitize.json" --seconds 400 "${files[@]}"
 }
 # The same scripts with small models, on the CPU.
@@ -162,6 +179,7 @@ for name in "${parts[@]}"; do
   case $name in
     build) part_build ;;
     tests) part_tests ;;
+    nccl) part_nccl ;;
     ranks) part_ranks ;;
     sanitize) part_sanitize ;;
     *) part_compare "$name" ;;

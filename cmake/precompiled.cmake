@@ -41,9 +41,10 @@ file(CONFIGURE OUTPUT ${dir}/extern.hpp CONTENT "#pragma once\n${includes}\n${de
 
 # An archive and not an object library: programs then carry only the kernels that they call.
 add_library(dhp_precompiled STATIC EXCLUDE_FROM_ALL ${sources})
-target_link_libraries(dhp_precompiled PRIVATE dhp_cpu dhp_build)
+# In a tree for GPUs what links it is compiled by nvcc, without an -march.
+target_link_libraries(dhp_precompiled PRIVATE $<IF:$<STREQUAL:${DHP_DEVICE},cpu>,dhp_cpu,dhp> dhp_build)
 target_compile_options(dhp_precompiled
   # Nobody reads errno or floating-point traps; without the two flags loops with a square root or with a
   # choice between two values do not vectorise. They change no value.
   PRIVATE -fno-math-errno -fno-trapping-math $<$<CONFIG:Release>:-O3>
-  INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-include ${dir}/extern.hpp>")
+  INTERFACE "$<$<COMPILE_LANGUAGE:CXX,CUDA>:SHELL:-include ${dir}/extern.hpp>")

@@ -26,6 +26,7 @@ endfunction()
 
 # dhp_sort_tests(<file>...): sets in the caller
 #   on_device  typed over the device of the tree: by nvcc in a tree for GPUs, else emulated on the Cpu
+#   whole      those of on_device, in a tree for GPUs, that have the ops of CUDA's libraries
 #   plain      neither that nor CUDA's libraries
 #   libraries  needs those, but no GPU: cuDNN can be asked anywhere what it would do
 #   gpu        needs those and a GPU, but no nvcc
@@ -33,7 +34,7 @@ endfunction()
 # of NCCL, OpenSSL or Gloo are nowhere if that was not found; files with the last two are in `processes` as well.
 # ThreadSanitizer does not see how Gloo, which is not built with it, orders its threads.
 function(dhp_sort_tests)
-  foreach(kind IN ITEMS on_device plain libraries gpu processes)
+  foreach(kind IN ITEMS on_device whole plain libraries gpu processes)
     set(${kind} "")
   endforeach()
   foreach(file IN LISTS ARGN)
@@ -62,6 +63,9 @@ function(dhp_sort_tests)
       if(NOT needs OR DHP_DEVICE STREQUAL cuda)
         list(APPEND on_device ${file})
       endif()
+      if(DHP_DEVICE STREQUAL cuda AND reached MATCHES "dhp/cuda(\\.cuh|/(cublas|cudnn)_)")
+        list(APPEND whole ${file})
+      endif()
     elseif(NOT needs)
       list(APPEND plain ${file})
     elseif(uses_gpu)
@@ -70,7 +74,7 @@ function(dhp_sort_tests)
       list(APPEND libraries ${file})
     endif()
   endforeach()
-  foreach(kind IN ITEMS on_device plain libraries gpu processes)
+  foreach(kind IN ITEMS on_device whole plain libraries gpu processes)
     set(${kind} "${${kind}}" PARENT_SCOPE)
   endforeach()
 endfunction()

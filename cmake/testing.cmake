@@ -56,12 +56,35 @@ function(dhp_doctest_program folder target)
   dhp_label_test(${test} structure quick)
 endfunction()
 
+# dhp_typed_tests(<folder> <program> <more> <file>...): a program of files that may be typed over the device of the
+# tree; it links <more>, too.
+function(dhp_typed_tests folder target more)
+  dhp_doctest_program(${folder} ${target} ${ARGN})
+  dhp_doctest_entries(${folder} ${target} "${ARGN}" ${dhp_on_gpu})
+  dhp_device_sources(${ARGN})
+  target_link_libraries(${target} PRIVATE dhp_device ${more})
+  # The Cpu twins, which kernels are compared with, need not be fast, nor need kernels that are emulated.
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O1>)
+  if(folder STREQUAL cuda)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+  endif()
+  # Folders to the left of the ops need no kernels, and should not pay for parsing them.
+  if(NOT folder MATCHES "^(core|device|tensor|comm|data)$")
+    target_link_libraries(${target} PRIVATE dhp_precompiled)
+  endif()
+endfunction()
+
 # dhp_doctest_folder(<folder> <file>...): one executable for a folder, since linking costs more than
-# most tests do, and one for those of its files that need CUDA's libraries, but not nvcc.
+# most tests do; one for those of its files that need CUDA's libraries, but not nvcc; and in trees for GPUs one
+# for those with the ops of whole models: they take the compilers longest, and a gemm by a library and one by a
+# kernel alone have the same name.
 function(dhp_doctest_folder folder)
   dhp_sort_tests(${ARGN})
   if(DHP_DEVICE STREQUAL cuda)
     set(files ${on_device})
+    if(whole)
+      list(REMOVE_ITEM files ${whole})
+    endif()
     set(hosted ${libraries} ${gpu})
   else()
     set(files ${plain} ${on_device})
@@ -73,24 +96,14 @@ function(dhp_doctest_folder folder)
     set(more dhp::processes $<TARGET_NAME_IF_EXISTS:dhp::gloo>)
   endif()
 
-  set(target test_${folder})
   if(files)
-    dhp_doctest_program(${folder} ${target} ${files})
-    dhp_doctest_entries(${folder} ${target} "${files}" ${dhp_on_gpu})
-    dhp_device_sources(${files})
-    target_link_libraries(${target} PRIVATE dhp_device ${more})
-    # The Cpu twins, which kernels are compared with, are a test's most expensive code, and need not be
-    # fast, nor need kernels that are emulated.
-    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O1>)
-    if(folder STREQUAL cuda)
-      target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
-    endif()
+    dhp_typed_tests(${folder} test_${folder} "${more}" ${files})
   endif()
-  # Folders to the left of the ops need no kernels, and should not pay for parsing them.
-  if(files AND NOT folder MATCHES "^(core|device|tensor|comm|data)$" AND DHP_DEVICE STREQUAL cpu)
-    target_link_libraries(${target} PRIVATE dhp_precompiled)
+  if(whole)
+    dhp_typed_tests(${folder} test_${folder}_whole "${more}" ${whole})
   endif()
 
+  set(target test_${folder})
   if(hosted AND NOT DHP_SANITIZE)
     dhp_doctest_program(${folder} ${target}_libraries ${hosted})
     target_link_libraries(${target}_libraries PRIVATE

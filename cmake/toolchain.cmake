@@ -3,7 +3,8 @@ if(PROJECT_IS_TOP_LEVEL)
   # A header-only library pays for every level of optimisation in every program, so -O2; the
   # precompiled kernels alone get -O3. Never -ffast-math: sums must not depend on the optimiser.
   set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-  set(CMAKE_CUDA_FLAGS_RELEASE "-O2 -DNDEBUG")  # of the host's part: nvcc always optimises GPU code
+  # Of the host's part: nvcc always optimises GPU code.
+  set(CMAKE_CUDA_FLAGS_RELEASE "-O2 -DNDEBUG" CACHE STRING "Flags of nvcc in builds of type Release")
   set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
   set(CMAKE_CXX_EXTENSIONS OFF)
   find_program(DHP_CCACHE ccache)

@@ -1,7 +1,7 @@
 """The report of bench/gpu.sh, from what its parts left in a folder.
 
 report.py part FOLDER NAME --seconds N --failed 0|1    notes that a part has ended
-report.py tests LOG OUT.json                           counts what ctest printed, also where it was cut off
+report.py tests LOG OUT.json [--details LAST_TEST_LOG]  counts what ctest printed, also where it was cut off
 report.py write FOLDER OUT --commit HASH [--merge REPORT.json]
 """
 import argparse
@@ -32,22 +32,51 @@ def note_part(arguments):
         lines = file.read().splitlines()
     save(os.path.join(arguments.folder, arguments.name + ".part.json"), json.dumps({
         "seconds": arguments.seconds, "failed": bool(arguments.failed),
+        "starts": [line for line in lines if re.match("passed: |FAILED: ", line)],
         "found": [line[3:] for line in lines if line.startswith("-- dhp:")], "end_of_log": lines[-8:]}))
+
+
+def reasons(path):
+    """The last line that each test printed, from the file that ctest leaves."""
+    last, name, in_output = {}, None, False
+    try:
+        with open(path, errors="replace") as file:
+            for line in file:
+                match = re.match(r"\d+/\d+ Test: (\S+)", line)
+                if match:
+                    name, in_output = match[1], False
+                elif line.startswith("----------"):
+                    in_output = True
+                elif line.startswith("<end of output>"):
+                    in_output = False
+                elif in_output and line.strip():
+                    last[name] = line.strip().removeprefix("skipped: ")
+    except OSError:
+        pass
+    return last
 
 
 def count_tests(arguments):
     results = {}
     with open(arguments.log, errors="replace") as file:
         for line in file:
-            match = re.match(r" *\d+/\d+ +Test +#\d+: (\S+) [ .]*(\**)(\w+)", line)
+            match = re.match(r" *\d+/\d+ +Test +#\d+: (\S+) [ .]*(\**)(Not Run|\w+)", line)
             if match:
                 results[match[1]] = match[3]
-    counts = {"passed": sum(result == "Passed" for result in results.values()),
-              "skipped": sum(result == "Skipped" for result in results.values()),
-              "tests_failed": sorted(name for name, result in results.items() if result not in ("Passed", "Skipped"))}
-    save(arguments.out, json.dumps(counts))
-    print("%d passed, %d failed, %d skipped" % (counts["passed"], len(counts["tests_failed"]), counts["skipped"]))
-    return bool(counts["tests_failed"] or counts["skipped"])  # here is a GPU: nothing is to be skipped
+    said = reasons(arguments.details) if arguments.details else {}
+    having = lambda *wanted: sorted(name for name, result in results.items() if result in wanted)
+    skipped, not_built = having("Skipped"), having("Not Run")
+    failed = sorted(set(results) - set(having("Passed", "Skipped", "Not Run")))
+    save(arguments.out, json.dumps({
+        "passed": len(having("Passed")), "tests_failed": failed, "tests_not_built": not_built,
+        "tests_skipped": {name: said.get(name, "no reason was given") for name in skipped}}))
+    print("%d passed, %d failed, %d not built, %d skipped" % (len(having("Passed")), len(failed), len(not_built),
+                                                             len(skipped)))
+    for name in failed + not_built:
+        print("  FAILED: %s" % name if name in failed else "  not built: %s" % name)
+    for name in skipped:  # lessons of several ranks want as many GPUs
+        print("  skipped: %s: %s" % (name, said.get(name, "no reason was given")))
+    return bool(failed or not_built or not results)
 
 
 def collect(arguments):
@@ -68,6 +97,15 @@ def number(value, form="%.4g"):
 
 def gib(value):
     return "-" if not value else "%.1f GiB" % (value / 2**30)
+
+
+def tests_text(part):
+    yield "%d tests passed, %d failed, %d were not built, %d were skipped." % (
+        part["passed"], len(part["tests_failed"]), len(part["tests_not_built"]), len(part["tests_skipped"]))
+    yield ""
+    yield from ("- FAILED: %s" % name for name in part["tests_failed"])
+    yield from ("- not built: %s" % name for name in part["tests_not_built"])
+    yield from ("- skipped: %s: %s" % item for item in part["tests_skipped"].items())
 
 
 def table(rows):
@@ -105,8 +143,9 @@ def text_of(report):
                             "" if part.get("commit") == report["commit"] else ", of commit %s" % part.get("commit"))
         yield ""
         if "passed" in part:
-            yield "%d tests passed, %d failed, %d were skipped. %s" % (
-                part["passed"], len(part["tests_failed"]), part["skipped"], " ".join(part["tests_failed"]))
+            yield from tests_text(part)
+        elif name == "nccl":
+            yield from ("- %s" % line for line in part.get("starts") or part.get("end_of_log", []))
         elif name == "sanitize" and "rows" in part:
             for row in part["rows"]:
                 yield "- %s %s: %s" % (row["tool"], row["file"], row["result"])
@@ -143,6 +182,7 @@ def main():
     tests = commands.add_parser("tests")
     tests.add_argument("log")
     tests.add_argument("out")
+    tests.add_argument("--details")
     tests.set_defaults(do=count_tests)
     whole = commands.add_parser("write")
     whole.add_argument("folder")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What ranks.sh promises; needs no GPU.
+# What ranks.sh and nccl_ranks.sh promise; needs no GPU.
 set -u
 ranks=$(dirname "$0")/ranks.sh
 status=0
@@ -30,4 +30,28 @@ DHP_RANKS_SECONDS=1 expect 1 "[1] ended after its 1 s" "$ranks" 2 bash -c \
   'if [ "$RANK" = 1 ]; then exec sleep 60; fi'
 expect 2 "usage: ranks.sh N COMMAND..." "$ranks" 0 true
 expect 2 "usage: ranks.sh N COMMAND..." "$ranks" 2
+
+# --- nccl_ranks.sh, with programs that only say what doctest would.
+nccl=$(dirname "$0")/nccl_ranks.sh
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder"' EXIT
+program() {  # program LINE...: what each rank says, and how it ends
+  printf '#!/usr/bin/env bash\n' >"$folder/program"
+  printf '%s\n' "$@" >>"$folder/program"
+  chmod +x "$folder/program"
+}
+program 'echo "Status: SUCCESS!"'
+NVIDIA_GPUS=$folder/none expect 77 "skipped: there is no NVIDIA GPU" "$nccl" "$folder/program"
+export NVIDIA_GPUS=$folder/program
+expect 0 "passed: every collective, 3 ranks" "$nccl" "$folder/program"
+expect 0 "passed: a rank that is killed" "$nccl" "$folder/program"
+# shellcheck disable=SC2016
+program 'if [ "$RANK" = 1 ]; then kill -KILL $$; fi' 'echo "Status: SUCCESS!"'
+expect 1 "passed: a rank that is killed" "$nccl" "$folder/program"
+expect 1 "FAILED: calls in unequal order" "$nccl" "$folder/program"
+program 'echo "MESSAGE: skipped: no NVIDIA GPU is usable"' 'echo "Status: SUCCESS!"'
+expect 1 "FAILED: every collective, 2 ranks" "$nccl" "$folder/program"
+expect 1 "FAILED: a rank that stops" "$nccl" "$folder/program"
+program 'echo "test cases: 0 | 0 passed"' 'echo "Status: SUCCESS!"'
+expect 1 "FAILED: calls in unequal order" "$nccl" "$folder/program"
 exit $status

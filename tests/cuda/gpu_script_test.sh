@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# gpu_script_test.sh ROOT FOLDER: what bench/gpu.sh and its scripts promise; needs no GPU. Works in FOLDER.
+set -u
+root=$1 folder=$2
+python=${PYTHON:-python3}
+status=0
+mkdir -p "$folder" || exit 1
+expect() {  # expect STATUS LINE COMMAND...: its exit status, and a part of a line that it prints
+  local wanted=$1 line=$2 said got
+  shift 2
+  said=$("$@" 2>&1)
+  got=$?
+  if [ "$got" -ne "$wanted" ] || ! grep -qF -- "$line" <<<"$said"; then
+    echo "expected status $wanted and '$line' of '$*', got $got and"
+    echo "$said"
+    status=1
+  fi
+}
+shows() {  # shows FILE LINE...: the file has each of the lines
+  local file=$1 line
+  shift
+  for line in "$@"; do
+    grep -qxF -- "$line" "$file" || { echo "$file has no line '$line':"; cat "$file"; status=1; }
+  done
+}
+
+# --- Tests that ctest has skipped are said, but are no failure; others are.
+log=$folder/tests.log
+cat >"$log" <<'LOG'
+      Start  1: cuda.rows
+ 1/4 Test  #1: cuda.rows ........................   Passed    0.20 sec
+ 2/4 Test  #7: lesson.6_all_three ...............***Skipped   0.10 sec
+LOG
+cat >"$folder/LastTest.log" <<'LOG'
+2/4 Testing: lesson.6_all_three
+2/4 Test: lesson.6_all_three
+Output:
+----------------------------------------------------------
+1 GPU
+skipped: 8 GPUs are needed, one for each rank
+<end of output>
+LOG
+counted() { "$python" "$root/bench/gpu/report.py" tests "$log" "$folder/tests.json" --details "$folder/LastTest.log"; }
+expect 0 "1 passed, 0 failed, 0 not built, 1 skipped" counted
+expect 0 "skipped: lesson.6_all_three: 8 GPUs are needed, one for each rank" counted
+echo ' 3/4 Test  #8: cuda.softmax .....................***Not Run   0.00 sec' >>"$log"
+expect 1 "not built: cuda.softmax" counted
+echo ' 4/4 Test  #9: cuda.pool ........................***Failed    0.10 sec' >>"$log"
+expect 1 "1 passed, 1 failed, 1 not built, 1 skipped" counted
+echo '{"seconds": 3, "failed": true}' >"$folder/tests.part.json"
+"$python" "$root/bench/gpu/report.py" write "$folder" "$folder/report" --commit abc || status=1
+shows "$folder/report/report.md" "- FAILED: cuda.pool" "- not built: cuda.softmax" \
+  "- skipped: lesson.6_all_three: 8 GPUs are needed, one for each rank"
+: >"$log"
+expect 1 "0 passed" counted
+
+# --- Layouts: a trainer that hangs is ended with all its ranks, and the other layouts go on.
+export HANG=90.$$  # seconds that no other process sleeps
+cat >"$folder/trainer" <<'TRAINER'
+#!/usr/bin/env bash
+while [ $# -gt 0 ]; do
+  case $1 in
+    --tensor-parallel) tensor=$2 ;;
+    --data-parallel) data=$2 ;;
+    --metrics) metrics=$2 ;;
+  esac
+  shift
+done
+[ "$tensor" = 1 ] || [ "$data" = 2 ] || exec sleep "$HANG"
+echo '{"step": 1, "loss": 2.5}' >"$metrics"
+TRAINER
+chmod +x "$folder/trainer"
+"$python" "$root/bench/gpu/ranks.py" "$root/tests/cuda/ranks.sh" "$folder/trainer" "$folder/trainer" \
+  "$folder/ranks.json" --seconds 60 --each 13 >"$folder/layouts"
+expect 0 "2x2x2  same" cat "$folder/layouts"
+expect 0 "1x2x1  failed: rank" cat "$folder/layouts"
+if pgrep -f "^sleep 90\\.$$" >/dev/null; then echo "ranks are left behind"; status=1; fi
+
+# --- What ranks on one GPU came to.
+printf '%s\n' "passed: every collective, 2 ranks" "[0] something" "FAILED: a rank that stops" >"$folder/nccl.log"
+"$python" "$root/bench/gpu/report.py" part "$folder" nccl --seconds 9 --failed 1 || status=1
+"$python" "$root/bench/gpu/report.py" write "$folder" "$folder/report" --commit abc || status=1
+shows "$folder/report/report.md" "9 s, FAILED" "- passed: every collective, 2 ranks" "- FAILED: a rank that stops"
+
+exit $status
