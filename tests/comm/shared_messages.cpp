@@ -72,6 +72,19 @@ TEST_CASE("shared_messages: one that is sent ahead may change at once, and needs
   CHECK(two.ends[0]->wait(*sent));
 }
 
+TEST_CASE("shared_messages: those of ranks that may wait elsewhere need no call of either side") {
+  Two two({.piece_bytes = 1000, .window_bytes = 1, .helped = true});
+  for (const int waits : {0, 1}) {
+    auto out = numbered(20'000), in = std::vector<std::byte>(out.size());
+    const Shared ends[] = {message(out, 1, 1), message(in, 0, 1)};
+    two.ends[0]->send(ends[0]);
+    two.ends[1]->receive(ends[1]);
+    CHECK(two.ends[waits]->wait(*ends[waits]));  // in vain, for ever, without the other's helper
+    CHECK(two.ends[1 - waits]->wait(*ends[1 - waits]));
+    CHECK(in == out);
+  }
+}
+
 TEST_CASE("shared_messages: those of one tag meet in order, those of others do not wait for them") {
   Two two({.piece_bytes = 100, .window_bytes = 100});
   std::vector<std::vector<std::byte>> out, in;

@@ -338,12 +338,15 @@ TEST_CASE("socket_messages: who has gone is named to all that wait for it") {
 TEST_CASE("socket_messages: what was sent before its sender has gone still arrives") {
   Two two;
   auto out = numbered(5000), in = std::vector<std::byte>(out.size());
-  two.ends[0]->send(message(out, 1, 1));
+  for (const int tag : {1, 2}) two.ends[0]->send(message(out, 1, tag));
   two.ends[0].reset();
-  const auto received = message(in, 0, 1);
-  two.ends[1]->receive(received);
-  CHECK(end_of(*two.ends[1], received) == "done");
-  CHECK(in == out);
+  for (const int tag : {1, 2}) {  // the second one although it cannot be told of the first one
+    const auto received = message(in, 0, tag);
+    two.ends[1]->receive(received);
+    CHECK(end_of(*two.ends[1], received) == "done");
+    CHECK(in == out);
+    in.assign(in.size(), {});
+  }
 }
 
 TEST_CASE("socket_messages: what makes no sense ends the connection") {
@@ -351,8 +354,8 @@ TEST_CASE("socket_messages: what makes no sense ends the connection") {
                            SocketHead{.bytes = 5, .kind = SocketHead::taken}}) {
     Half half;
     half.say(head);
-    std::vector<std::byte> in(10);
-    const auto received = message(in, 1, 1);
+    std::vector<std::byte> in;
+    const auto received = message(in, 1, head.tag);
     half.end->receive(received);
     CHECK(end_of(*half.end, received) == "1: what it sends makes no sense");
   }
@@ -395,6 +398,22 @@ TEST_CASE("socket_messages: one that is broken off ends the connection, since it
   const auto next = message(more, 1, 2);
   half.end->send(next);
   CHECK(end_of(*half.end, next) == "1: a message over it was broken off");
+}
+
+TEST_CASE("socket_messages: who waits is told that another message has broken the connection off") {
+  Half half;
+  auto out = numbered(10'000'000);
+  std::vector<std::byte> in(10);
+  const auto sent = message(out, 1, 1), received = message(in, 1, 2);
+  half.say({.tag = 1, .kind = SocketHead::taken});
+  half.end->send(sent);
+  half.end->receive(received);
+  std::string told;
+  std::thread waits([&] { told = end_of(*half.end, received); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  half.end->withdraw(sent);
+  waits.join();
+  CHECK(told == "1: a message over it was broken off");
 }
 
 }  // namespace

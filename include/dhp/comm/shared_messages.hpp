@@ -1,22 +1,26 @@
 // SharedMessages: messages between the ranks of one machine, through memory that they share. Each goes in pieces: the
 // sender copies a piece into its own box and writes a note about it into the receiver's lane; the receiver copies it
 // out and says that it has read it. Nothing happens but in calls of either side, and whoever waits does all that
-// there is to do, for its other threads too. Notes that nobody expects yet wait outside the lanes, so that no
+// there is to do, for its other threads too; where a rank may wait for other things meanwhile that wait for it, a thread
+// of its own does it. Notes that nobody expects yet wait outside the lanes, so that no
 // message holds up another one.
 #pragma once
 
 #include <dhp/comm/block_heap.hpp>
 #include <dhp/comm/peer_transport.hpp>
 #include <dhp/comm/shared_box.hpp>
+#include <dhp/comm/stand_in.hpp>
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace dhp {
@@ -39,6 +43,7 @@ class SharedMessages {
   struct Options {
     std::size_t piece_bytes = (std::size_t{1} << 18) - sizeof(SharedBlock);
     std::size_t window_bytes = std::size_t{1} << 20;  ///< of messages of one tag, unread at a time
+    bool helped = false;  ///< ranks may wait elsewhere while messages are under way
   };
 
   /// others: the boxes of those ranks that have opened `own`.
@@ -47,7 +52,21 @@ class SharedMessages {
         options_(options),
         own_(std::move(own)),
         others_(std::move(others)),
-        heap_(own_.heap_bytes()) {}
+        heap_(own_.heap_bytes()) {
+    if (options_.helped) helping_ = std::thread([this] { help(); });
+  }
+  SharedMessages(const SharedMessages&) = delete;
+  SharedMessages& operator=(const SharedMessages&) = delete;
+  ~SharedMessages() {
+    if (!helping_.joinable()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      helper_.stop();
+    }
+    changed_.notify_all();
+    own_.bell().ring();
+    helping_.join();
+  }
 
   [[nodiscard]] bool reaches(int rank) const { return others_.contains(rank); }
 
@@ -60,25 +79,20 @@ class SharedMessages {
     const auto at = key_of(*message);
     channels_[at].wanted.push_back(message);
     deliver(at);
+    call_helper();
   }
   /// Returns true when the message has been received, false when all has ended before. Throws PeerLost. What a rank sends
   /// is not done before: it could finish while others do something else, and they would only see it gone.
   [[nodiscard]] bool wait(const Message& message) {
-    constexpr long look_ms = 100;  // a rank that has died rings no bell
     std::unique_lock lock(mutex_);
+    const Waiting here(*this);
     while (!message.done()) {
       if (ended_) return false;
       if (!message.wrong.empty()) throw PeerLost(message.peer, message.wrong);
-      const Doorbell::Listening listening(own_.bell());
-      const auto rings = listening.rings();
-      if (progress()) {
-        if (!listening.alone()) own_.bell().ring();  // it may be what another thread waits for
-        continue;
-      }
-      if (ended_) return false;
+      if (!helper_.failed().empty()) throw PeerLost(message.peer, helper_.failed());
+      if (move_or_sleep(lock) || ended_) continue;
       lock.unlock();
-      const bool rung = listening.sleep(rings, look_ms);
-      const bool gone = !rung && others_.at(message.peer).owner_gone();
+      const bool gone = others_.at(message.peer).owner_gone();
       lock.lock();
       if (gone && !progress() && !message.done())
         throw PeerLost(message.peer, "its process has ended");
@@ -117,6 +131,21 @@ class SharedMessages {
     std::deque<SharedNote> arrived;
   };
 
+  /// A thread that waits, for the helper to leave it the work.
+  class Waiting {
+   public:
+    explicit Waiting(SharedMessages& all) : all_(&all) { ++all.waiting_; }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+    ~Waiting() {
+      --all_->waiting_;
+      all_->call_helper();
+    }
+
+   private:
+    SharedMessages* all_;
+  };
+
   [[nodiscard]] static Key key_of(const Message& message) { return {message.peer, message.tag}; }
 
   void send(const Shared& message, std::size_t window_bytes) {
@@ -126,8 +155,37 @@ class SharedMessages {
     stream.waiting.push_back(message);
     static_cast<void>(reclaim(stream));
     static_cast<void>(copy_in(key, stream, window_bytes));
+    call_helper();
   }
-  // Whether anything could be done. With the lock, as all that follow.
+  // With the lock, as all that follow.
+  [[nodiscard]] bool needs_help() const {
+    return waiting_ == 0 && !ended_ && !(streams_.empty() && channels_.empty());
+  }
+  void call_helper() {
+    if (helper_.idle() && needs_help()) changed_.notify_all();
+  }
+  void help() {
+    std::unique_lock lock(mutex_);
+    helper_.work(
+        lock, changed_, [this] { return needs_help(); },
+        [this](auto& held) { static_cast<void>(move_or_sleep(held)); });
+  }
+  // Does all that can be done, or sleeps until that may be something. False: nothing has come for a while.
+  [[nodiscard]] bool move_or_sleep(std::unique_lock<std::mutex>& lock) {
+    constexpr long look_ms = 100;  // a rank that has died rings no bell
+    const Doorbell::Listening listening(own_.bell());
+    const auto rings = listening.rings();
+    if (progress()) {
+      if (!listening.alone()) own_.bell().ring();  // it may be what another thread waits for
+      return true;
+    }
+    if (ended_) return true;
+    lock.unlock();
+    const bool rung = listening.sleep(rings, look_ms);
+    lock.lock();
+    return rung;
+  }
+  // Whether anything could be done.
   [[nodiscard]] bool progress() {
     bool moved = false;
     for (auto& [rank, box] : others_) {
@@ -237,6 +295,10 @@ class SharedMessages {
   std::map<Key, Channel> channels_;
   std::map<int, std::deque<SharedNote>> outbox_;  // that found their lane full
   std::atomic<bool> ended_ = false;
+  std::condition_variable changed_;  // for the helper
+  int waiting_ = 0;                  // threads
+  StandIn helper_;
+  std::thread helping_;
 };
 
 }  // namespace dhp

@@ -138,10 +138,12 @@ struct SharedOptions {
   for (auto& [other, box] : opened)
     if (reaches[static_cast<std::size_t>(other)][static_cast<std::size_t>(me)] == 'x')
       others.emplace(other, std::move(box));
+  auto messages = options.messages;
+  messages.helped = messages.helped || !made.all;  // they will wait for others elsewhere
   if (made.all || !others.empty())
     made.transport = std::make_shared<SharedTransport>(
         me, ranks,
-        std::make_shared<SharedMessages>(me, std::move(*own), std::move(others), options.messages));
+        std::make_shared<SharedMessages>(me, std::move(*own), std::move(others), messages));
   return made;
 }
 

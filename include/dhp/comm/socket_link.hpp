@@ -67,7 +67,7 @@ class SocketLink {
 
   /// To be written by write(): its bytes must stay until it has moved, or forget(message). Null: of none.
   void put(const SocketHead& head, Message message = nullptr) {
-    if (lost_.empty()) out_.push_back({head, std::move(message)});
+    if (lost_.empty() && !closed_) out_.push_back({head, std::move(message)});
   }
   /// As much as goes without waiting. written(message) is called of what has gone in whole.
   template <class Written>
@@ -81,6 +81,10 @@ class SocketLink {
       const auto sent = ::sendmsg(socket_.fd(), &all, MSG_NOSIGNAL);
       if (sent < 0 && errno == EINTR) continue;
       if (sent < 0 && errno == EAGAIN) return;
+      if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) {
+        closed_ = true;  // what the other side said before is still to be read, up to its end
+        return out_.clear();
+      }
       if (sent < 0) return lose(std::strerror(errno));
       auto left = static_cast<std::size_t>(sent);
       while (left > 0) {
@@ -165,6 +169,7 @@ class SocketLink {
         at += sizeof head_;
         left_ = head_.bytes;
         to_ = begin(head_);
+        if (!lost_.empty()) return;
         within_ = true;
       }
       const auto step = std::min(left_, in_ - at);
@@ -184,6 +189,7 @@ class SocketLink {
 
   Socket socket_;
   std::string lost_;
+  bool closed_ = false;  // nothing can be written any more
   std::deque<Outgoing> out_;
   std::vector<std::byte> inbox_;  // what has come and has not been sorted: a part of a head
   std::size_t in_ = 0;            // bytes of it

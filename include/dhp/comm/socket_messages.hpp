@@ -8,13 +8,13 @@
 
 #include <dhp/comm/peer_transport.hpp>
 #include <dhp/comm/socket_link.hpp>
+#include <dhp/comm/stand_in.hpp>
 #include <dhp/core/system_error.hpp>
 
 #include <poll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -44,17 +44,17 @@ class SocketMessages {
       : options_(options), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     check_system(static_cast<bool>(wake_), "cannot make what wakes a rank that waits");
     for (auto& [rank, socket] : links) links_.emplace(rank, std::move(socket));
-    helper_ = std::thread([this] { help(); });
+    helping_ = std::thread([this] { help(); });
   }
   SocketMessages(const SocketMessages&) = delete;
   SocketMessages& operator=(const SocketMessages&) = delete;
   ~SocketMessages() {
     {
       const std::lock_guard lock(mutex_);
-      stop_ = true;
+      helper_.stop();
       disturb();
     }
-    helper_.join();
+    helping_.join();
   }
 
   /// Any thread may call these. Neither waits.
@@ -85,12 +85,13 @@ class SocketMessages {
     while (!message.done()) {
       if (ended_) return false;
       if (!message.wrong.empty()) throw PeerLost(message.peer, message.wrong);
+      if (!helper_.failed().empty()) throw PeerLost(message.peer, helper_.failed());
       if (!link.lost().empty()) throw PeerLost(message.peer, link.lost());
       if (!leading_) {
         lead(lock);
         continue;
       }
-      if (helping_) ring();  // this one takes over
+      if (helper_.working()) ring();  // this one takes over
       changed_.wait(lock);
     }
     return true;
@@ -106,6 +107,7 @@ class SocketMessages {
       std::erase(found->second.wanted, message);
     auto& link = links_.at(message->peer);
     link.forget(message);
+    if (!link.lost().empty()) disturb();  // the message may have been broken off
     if (const auto found = incoming_.find(message->peer);
         found != incoming_.end() && found->second.message == message) {
       link.discard_rest();
@@ -170,7 +172,7 @@ class SocketMessages {
     message.moved = true;
     take_back(message);
   }
-  [[nodiscard]] bool needs_help() const { return left_ > 0 && waiting_ == 0 && idle_; }
+  [[nodiscard]] bool needs_help() const { return left_ > 0 && waiting_ == 0 && helper_.idle(); }
 
   void begin(const Shared& message) {
     const auto key = key_of(*message);
@@ -320,22 +322,14 @@ class SocketMessages {
       if ((events & POLLOUT) != 0) write(link);
       if ((events & ~POLLOUT) != 0) read(rank, link);
     }
-    if (waiting_ > 1 || (waiting_ > 0 && helping_)) changed_.notify_all();
+    if (waiting_ > 1 || (waiting_ > 0 && helper_.working())) changed_.notify_all();
   }
   /// Leads where nobody else does and there is need.
   void help() {
-    constexpr std::chrono::microseconds patience(200);  // who sends waits soon, as a rule
     std::unique_lock lock(mutex_);
-    const auto needed = [this] { return left_ > 0 && waiting_ == 0 && !ended_; };
-    while (!stop_) {
-      idle_ = true;
-      changed_.wait(lock, [&] { return stop_ || needed(); });
-      idle_ = false;
-      if (changed_.wait_for(lock, patience, [&] { return stop_ || !needed(); })) continue;
-      helping_ = true;
-      while (!stop_ && needed()) lead(lock);
-      helping_ = false;
-    }
+    helper_.work(
+        lock, changed_, [this] { return left_ > 0 && waiting_ == 0 && !ended_; },
+        [this](auto& held) { lead(held); });
   }
   void ring() { (void)::eventfd_write(wake_.fd(), 1); }
   void disturb() {
@@ -356,11 +350,9 @@ class SocketMessages {
   int waiting_ = 0;       // threads
   int left_ = 0;          // messages that are left to the helper, and have not moved
   bool leading_ = false;  // a thread polls
-  bool helping_ = false;  // it is the helper
-  bool idle_ = false;     // the helper has nothing to do
   bool ended_ = false;
-  bool stop_ = false;
-  std::thread helper_;
+  StandIn helper_;
+  std::thread helping_;
 };
 
 }  // namespace dhp
