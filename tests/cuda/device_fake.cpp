@@ -1,5 +1,5 @@
-// A Cuda device over a fake of CUDA's runtime: copies through page-locked memory, and the memory that it holds. Needs no
-// GPU; a program of its own, since it brings its own cudaMalloc and so on.
+// A Cuda device over a fake of CUDA's runtime: copies through page-locked memory, the memory that it holds, and
+// what it refuses. Needs no GPU; a program of its own, since it brings its own cudaMalloc and so on.
 #include <tests/cuda/fake_cuda.hpp>
 // The fake first: what follows calls it.
 #include <dhp/device/cuda.hpp>
@@ -58,4 +58,70 @@ TEST_CASE("device fake: a recorded step does not have its memory beside that of 
   dev.memory().trim();
   CHECK(dev.memory().held_bytes() == fake::gpu_memory.held);
   CHECK(dev.memory().most_held_bytes() - dev.memory().held_bytes() == 4 << 20);
+}
+
+TEST_CASE("device fake: where memory is short free blocks make room, and else it says how short") {
+  auto& memory = fake::gpu_memory;
+  const auto before = memory.held;
+  {
+    Cuda dev(small());
+    auto kept = dev.allocate(1 << 20);
+    const auto graph = dev.record([&] { (void)dev.allocate(1 << 20); });
+    (void)dev.allocate(3 << 20);
+    const auto most = memory.held;
+    memory.total = most + (1 << 20);
+    CHECK(dev.allocate(4 << 20) != nullptr);  // only without the block of 3 MiB
+    CHECK(memory.held == most + (1 << 20));   // which has gone back; the graph has kept its own
+    CHECK(dev.memory().held_bytes() == memory.held - before);
+    const auto said = message_of([&] { (void)dev.allocate(5 << 20); });
+    CHECK(contains(said,
+                   "out of memory: there are no 5242880 bytes for a tensor in GPU 0 (1049088 "
+                   "of its "));
+    CHECK(contains(said, concat(" bytes are this rank's tensors, ", 4 << 20, " are free)")));
+    CHECK(contains(said, "a smaller --micro-batch, --recompute"));
+    // Nothing is lost: what fits still comes.
+    CHECK(dev.allocate(4 << 20) != nullptr);
+    memory.total = memory.held;
+    CHECK(
+        contains(message_of([&] { Cuda other(small()); }), "out of memory: there are no 256 byt"));
+  }
+  memory.total = std::numeric_limits<std::size_t>::max();
+  CHECK(memory.held == before);
+}
+
+TEST_CASE("device fake: GPUs and libraries that do not do are refused in a sentence") {
+  const auto says = [](CudaOptions options) { return message_of([&] { Cuda dev(options); }); };
+  auto options = small();
+  options.device = fake::gpus;
+  CHECK(contains(says(options), "there is no GPU 4: this process sees 4; see --device"));
+  fake::visible_gpus = 0;
+  CHECK(says(small()) ==
+        "no NVIDIA GPU is usable (none is visible); on this machine use a build for the CPU: cmake "
+        "--preset release");
+  fake::visible_gpus = fake::gpus;
+
+  options.device = 0;
+  fake::capability_major = 7, fake::capability_minor = 5;
+  CHECK(says(options) ==
+        "GPU 0 (Fake) has compute capability 7.5; dhp needs 8.0 (Ampere) or later");
+  fake::capability_major = 8, fake::capability_minor = 0;
+  CHECK(says(options) == "no error");
+  fake::capability_major = 9;
+
+  const auto refuses = [&](std::size_t& version, const char* name, const char* file) {
+    const auto compiled = version;
+    CAPTURE(name);
+    version = compiled + 10000;
+    CHECK(contains(says(options), concat(name, " ", compiled / 10000 + 1, ".")));
+    version = compiled - 1;  // older
+    CHECK(contains(says(options), concat(" was loaded, but this program was compiled for ",
+                                         compiled / 10000, ".", compiled / 100 % 100, ".",
+                                         compiled % 100, ", and needs the same major ")));
+    CHECK(contains(says(options), concat("put the folder of the right ", file, " into LD_")));
+    version = compiled + 100;  // newer
+    CHECK(says(options) == "no error");
+    version = compiled;
+  };
+  refuses(fake::cudnn_version, "cuDNN", "libcudnn");
+  refuses(fake::cublas_version, "cuBLASLt", "libcublasLt");
 }

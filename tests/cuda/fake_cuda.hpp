@@ -26,6 +26,9 @@
 namespace fake {
 
 inline constexpr int gpus = 4;
+/// What the machine has: how many GPUs are seen, their compute capability, versions of libraries.
+inline int visible_gpus = gpus, capability_major = 9, capability_minor = 0;
+inline std::size_t cudnn_version = CUDNN_VERSION, cublas_version = CUBLAS_VERSION;
 
 /// Work in order, on a thread of its own.
 class Queue {
@@ -165,12 +168,14 @@ struct GraphRun {
 }  // namespace fake
 
 extern "C" {
-cudaError_t cudaGetDeviceCount(int* count) { return *count = fake::gpus, cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int* count) { return *count = fake::visible_gpus, cudaSuccess; }
 cudaError_t cudaSetDevice(int device) { return fake::current_gpu = device, cudaSuccess; }
 cudaError_t cudaGetDevice(int* device) { return *device = fake::current_gpu, cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::memset(properties, 0, sizeof *properties);
-  properties->major = 9;
+  std::strcpy(properties->name, "Fake");
+  properties->major = fake::capability_major;
+  properties->minor = fake::capability_minor;
   return cudaSuccess;
 }
 const char* cudaGetErrorString(cudaError_t) { return "an error"; }
@@ -296,11 +301,11 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cublasStatus_t cublasLtCreate(cublasLtHandle_t*) { return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
 const char* cublasLtGetStatusString(cublasStatus_t) { return "an error"; }
-size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
+size_t cublasLtGetVersion() { return fake::cublas_version; }
 cudnnStatus_t cudnnCreate(cudnnHandle_t* made) { return *made = nullptr, CUDNN_STATUS_SUCCESS; }
 cudnnStatus_t cudnnDestroy(cudnnHandle_t) { return CUDNN_STATUS_SUCCESS; }
 cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) { return CUDNN_STATUS_SUCCESS; }
 const char* cudnnGetErrorString(cudnnStatus_t) { return "an error"; }
 void cudnnGetLastErrorString(char*, size_t) {}
-size_t cudnnGetVersion() { return CUDNN_VERSION; }
+size_t cudnnGetVersion() { return fake::cudnn_version; }
 }

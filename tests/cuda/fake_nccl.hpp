@@ -28,6 +28,8 @@
 
 namespace fake {
 
+inline int nccl_version = NCCL_VERSION_CODE;
+
 /// What all ranks of a communicator share: what each has brought to each of its steps.
 struct Group {
   struct Brought {
@@ -215,6 +217,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   std::memcpy(id->internal, text.c_str(), text.size());
   return ncclSuccess;
 }
+ncclResult_t ncclGetVersion(int* version) { return *version = fake::nccl_version, ncclSuccess; }
 const char* ncclGetErrorString(ncclResult_t code) {
   return code == ncclRemoteError ? "remote process exited or there was a network error"
                                  : "an error";

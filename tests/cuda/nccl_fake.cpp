@@ -145,6 +145,25 @@ TEST_CASE("nccl fake: who waits for a rank that does not come says where, after 
   CHECK(contains(silent, "rank 0 waits in split at nccl_fake.cpp:"));
 }
 
+TEST_CASE("nccl fake: another NCCL than the one that was compiled for is refused in a sentence") {
+  const auto says = [](int version) {
+    fake::nccl_version = version;
+    const auto said = end_of(2, 60, [](Comm<Cuda>&, Cuda&) {});
+    fake::nccl_version = NCCL_VERSION_CODE;
+    return said;
+  };
+  CHECK(says(NCCL_VERSION_CODE + 100) == "no error");
+  constexpr int major = NCCL_MAJOR * 10000;
+  for (const int version : {NCCL_VERSION_CODE - 1, major + 10000, major + 1000}) {
+    const auto said = says(version);
+    CAPTURE(said);
+    CHECK(contains(said, concat("NCCL ", version / 10000, ".", version / 100 % 100, ".",
+                                version % 100, " was loaded, but this program was compiled for ",
+                                NCCL_MAJOR, ".", NCCL_MINOR, ".", NCCL_PATCH)));
+    CHECK(contains(said, "put the folder of the right libnccl into LD_LIBRARY_PATH"));
+  }
+}
+
 // As processes would: each of n ranks with a ledger of its own.
 template <class Body>
 std::vector<std::shared_ptr<Ledger>> ledgers_of(int n, Body body) {

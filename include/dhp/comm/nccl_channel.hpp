@@ -86,8 +86,9 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     return part;
   }
 
-  /// Of a communicator whose calls come back at once.
+  /// Of a communicator whose calls come back at once. Throws where NCCL is not the one whose header has this struct.
   [[nodiscard]] static ncclConfig_t config_of(int ctas) {
+    check_nccl_version();
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     config.maxCTAs = ctas;

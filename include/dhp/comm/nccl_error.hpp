@@ -46,6 +46,13 @@ inline void check_nccl(ncclResult_t code, const char* call, CallSite where = Cal
   fail("NCCL has no reduction ", name_of(reduce));
 }
 
+/// Throws where the library that was loaded does not fit its header.
+inline void check_nccl_version() {
+  int running = 0;
+  check_nccl(ncclGetVersion(&running), "ncclGetVersion");
+  check_library_version("NCCL", "libnccl", NCCL_VERSION_CODE, static_cast<std::size_t>(running));
+}
+
 /// What the ranks of a world find each other by. A secret: who has it can join.
 [[nodiscard]] inline ncclUniqueId new_nccl_id() {
   ncclUniqueId id;

@@ -67,18 +67,10 @@ class CudnnHandle {
   std::unique_ptr<std::remove_pointer_t<cudnnHandle_t>, Destroy> handle_;
 };
 
-/// Throws where a library differs in its major version, or is older, than the headers it was compiled with.
+/// Throws where a library that was loaded does not fit its header.
 inline void check_library_versions() {
-  const auto check_one = [](const char* name, std::size_t compiled, std::size_t running,
-                            std::size_t major, const char* way_out) {
-    check(running / major == compiled / major && running >= compiled, name, " ", running,
-          " was loaded, but this program was compiled for ", compiled,
-          ", and needs the same major version and at least that one: ", way_out);
-  };
-  check_one("cuDNN", CUDNN_VERSION, cudnnGetVersion(), 10000,
-            "put the folder of the right libcudnn into LD_LIBRARY_PATH, or compile again");
-  check_one("cuBLASLt", CUBLAS_VERSION, cublasLtGetVersion(), 10000,
-            "put the folder of the right libcublasLt into LD_LIBRARY_PATH, or compile again");
+  check_library_version("cuDNN", "libcudnn", CUDNN_VERSION, cudnnGetVersion());
+  check_library_version("cuBLASLt", "libcublasLt", CUBLAS_VERSION, cublasLtGetVersion());
 }
 
 }  // namespace dhp
