@@ -267,15 +267,15 @@ TEST_CASE(
 }
 
 TEST_CASE("batches of nearly the same size share a graph of attention") {
-  const auto extents = attention_extents(DType::bf16, 33, 500, 12, 768);
-  CHECK(extents.samples == 64);
-  CHECK(extents.length == 512);
-  CHECK(extents.head_size == 64);
-  CHECK(extents == attention_extents(DType::bf16, 40, 449, 12, 768));
-  CHECK(attention_extents(DType::f16, 0, 0, 1, 8).length == 64);
-  CHECK(attention_extents(DType::f16, 1, 1100, 1, 8).length == 1152);
+  const auto problem = attention_problem(DType::bf16, 33, 500, 12, 768);
+  CHECK(problem.samples == 64);
+  CHECK(problem.length == 512);
+  CHECK(problem.head_size == 64);
+  CHECK(problem == attention_problem(DType::bf16, 40, 449, 12, 768));
+  CHECK(attention_problem(DType::f16, 0, 0, 1, 8).length == 64);
+  CHECK(attention_problem(DType::f16, 1, 1100, 1, 8).length == 1152);
   for (std::int64_t length = 1; length < 5000; length += 7) {
-    const auto rounded = attention_extents(DType::f16, 1, length, 1, 8).length;
+    const auto rounded = attention_problem(DType::f16, 1, length, 1, 8).length;
     CHECK(rounded >= length);
     CHECK(rounded - length < std::max<std::int64_t>(64, length / 8 + 1));
   }
@@ -327,18 +327,55 @@ TEST_CASE("cuDNN has kernels on an H200 for our graphs of attention and batch no
   }
   const CudnnTarget h200(h200_for_cudnn());
   for (const auto type : {DType::bf16, DType::f16})
-    for (const int size : {8, 64, 256}) {
-      const auto extents = attention_extents(type, 3, 100, 2, 2 * size);
-      CHECK(!candidates(attention_forward_graph(extents), h200, {}).empty());
-      for (const bool dq_sums : {false, true})
-        CHECK(!candidates(attention_backward_graph(extents, dq_sums), h200, {}).empty());
-    }
+    for (const int size : {8, 40, 64, 256})
+      for (const double dropout : {0.0, 0.1}) {
+        const auto problem = attention_problem(type, 3, 100, 2, 2 * size, dropout);
+        CHECK(!candidates(attention_forward_graph(problem), h200, {}).empty());
+        for (const bool dq_sums : {false, true})
+          CHECK(!candidates(attention_backward_graph(problem, dq_sums), h200, {}).empty());
+      }
   for (const auto type : {DType::f32, DType::bf16, DType::f16})
     for (const bool residual : {false, true}) {
       const NormExtents extents{type, 77, 64, 16};
       CHECK(!candidates(norm_relu_graph(extents, residual, 1e-5f), h200, {}).empty());
       CHECK(!candidates(norm_relu_backward_graph(extents, residual), h200, {}).empty());
     }
+}
+
+TEST_CASE("cuDNN makes kernels of attention with dropout") {
+  if (!has_driver_library()) {
+    MESSAGE("skipped: this machine has no libcuda.so.1, which cuDNN's compiled kernels need");
+    return;
+  }
+  const CudnnTarget h200(h200_for_cudnn());
+  const auto problem = attention_problem(DType::bf16, 32, 512, 16, 1024, 0.1);
+  const CudnnRules rules{.workspace_bytes = std::size_t{8} << 30};
+  for (const bool forward : {true, false}) {
+    const auto graph =
+        forward ? attention_forward_graph(problem) : attention_backward_graph(problem, true);
+    const auto found = candidates(graph, h200, rules);
+    REQUIRE(!found.empty());
+    // Without a GPU what it has made cannot be loaded, and nothing before that may go wrong.
+    const bool made = CudnnPlan::make(graph, h200, found.front(), rules).has_value();
+    char said[512] = "";
+    if (!made) cudnnGetLastErrorString(said, sizeof said);
+    INFO(said);
+    CHECK((made || std::string_view(said).starts_with("cuLibraryLoadData")));
+  }
+}
+
+TEST_CASE("problems of attention that differ in anything are named differently") {
+  const AttentionProblem one{.samples = 2, .heads = 3, .length = 64, .head_size = 8};
+  std::set<std::string> texts{one.text("forward"), one.text("backward")};
+  auto other = one;
+  other.dropout = 0.1;
+  texts.insert(other.text("forward"));
+  other.dropout = std::nextafter(0.1, 1.0);
+  texts.insert(other.text("forward"));
+  other.type = CUDNN_DATA_HALF;
+  texts.insert(other.text("forward"));
+  CHECK(texts.size() == 5);
+  CHECK(one.text("forward") == "attention forward bf16 samples 2 heads 3 length 64 size 8");
 }
 
 TEST_CASE("squared deviations come back from inv_std, and are never less than 0") {
@@ -355,7 +392,7 @@ TEST_CASE("squared deviations come back from inv_std, and are never less than 0"
 
 TEST_CASE("a graph that no engine knows has no candidates, and a wrong one says what is wrong") {
   const CudnnTarget h200(h200_for_cudnn());
-  const auto odd = attention_extents(DType::bf16, 1, 64, 1, 20);  // heads of 20 columns
+  const auto odd = attention_problem(DType::bf16, 1, 64, 1, 20);  // heads of 20 columns
   CHECK(candidates(attention_forward_graph(odd), h200, {}).empty());
   CudnnGraph graph;
   const Dims extents{1, 4, 4, 4};

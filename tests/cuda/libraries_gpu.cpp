@@ -144,7 +144,8 @@ TEST_CASE_TEMPLATE("conv2d and its gradients agree with their definitions", T, d
   }
 }
 
-TEST_CASE_TEMPLATE("attention agrees with its definition, packed and padded", T, bf16, f16) {
+TEST_CASE_TEMPLATE("attention agrees with its definition, packed and padded, and drops by number",
+                   T, bf16, f16) {
   auto found = some_gpu();
   if (!found) return;
   Gpu& gpu = *found;
@@ -152,13 +153,22 @@ TEST_CASE_TEMPLATE("attention agrees with its definition, packed and padded", T,
     std::vector<std::int32_t> offsets, lengths;
     std::int64_t longest;
   };
+  struct Case {
+    int head_size;
+    double dropout;
+  };
   for (const auto& batch : {Batch{{0, 100, 101, 331, 400}, {100, 1, 230, 69}, 230},
                             Batch{{0, 128, 256, 384}, {128, 7, 100}, 128}, Batch{{0, 1}, {1}, 1}})
-    for (const int head_size : {64, 32, 40, 128}) {
+    for (const auto& [head_size, dropout] :
+         {Case{64, 0}, Case{64, 0.1}, Case{32, 0}, Case{40, 0}, Case{40, 0.5}, Case{128, 0}}) {
       const std::int64_t rows = batch.offsets.back();
-      const AttentionOptions options{.heads = 2, .total_heads = 2};
+      const AttentionOptions options{.heads = 2,
+                                     .first_head = 1,
+                                     .total_heads = 4,
+                                     .dropout = dropout,
+                                     .random = {.seed = 5, .step = 3, .use = 9}};
       const Shape shape{rows, 2 * head_size}, statistics{2, rows};
-      INFO("rows ", rows, " head size ", head_size);
+      INFO("rows ", rows, " head size ", head_size, " dropout ", dropout);
       const auto samples = static_cast<std::int64_t>(batch.lengths.size());
       std::vector<std::int64_t> each_row;
       for (std::int64_t row = 0; row < rows; ++row) each_row.push_back(row);
@@ -175,9 +185,15 @@ TEST_CASE_TEMPLATE("attention agrees with its definition, packed and padded", T,
       attention_backward(gpu, dy, q, k, v, y, lse, sequences, options, dq.mut(), dk.mut(),
                          dv.mut());
 
+      const auto mask = [&, drops = dropout](std::int64_t head, std::int64_t row,
+                                             std::int64_t key) {
+        const auto first = (row * options.total_heads + options.first_head + head) * batch.longest;
+        const auto number = static_cast<std::uint64_t>(first + key);
+        return options.random.uniform(number) >= drops ? 1 / (1 - drops) : 0.0;
+      };
       const auto expected = reference_attention(values_of<T>(shape, 1), values_of<T>(shape, 2),
                                                 values_of<T>(shape, 3), values_of<T>(shape, 4),
-                                                batch.offsets, batch.lengths, 2, head_size);
+                                                batch.offsets, batch.lengths, 2, head_size, mask);
       const double bound = 4 * tolerance<T>;  // probabilities are rounded to T before they are used
       CHECK(relative_error(tests::widened(gpu, y), expected.y) <= bound);
       CHECK(relative_error(tests::widened(gpu, lse), expected.logsumexp) <= 1e-3);

@@ -27,6 +27,12 @@ class CudnnPlans : public CudaKept {
     return true;
   }
 
+  /// Whether run() was asked for it and could not: then its arguments need not be made.
+  [[nodiscard]] bool refused(const std::string& problem) const {
+    const auto found = plans_.find(problem);
+    return found != plans_.end() && !found->second;
+  }
+
   /// Whether cuDNN proposes any way to run it. Compiles and launches nothing.
   template <class Build>
   [[nodiscard]] bool can(const std::string& problem, const CudnnRules& rules, Build build) {
