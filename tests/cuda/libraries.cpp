@@ -300,7 +300,8 @@ TEST_CASE("cuDNN has kernels on an H200 for convolutions of every type, odd size
     Conv2dGeometry geometry;
   };
   for (const auto& s : {Sizes{8, 64, 56, 64, {3, 1, 1}}, Sizes{4, 3, 64, 16, {7, 2, 3}},
-                        Sizes{2, 5, 11, 7, {3, 2, 1}}, Sizes{2, 256, 14, 512, {1, 2, 0}}})
+                        Sizes{2, 5, 11, 7, {3, 2, 1}}, Sizes{2, 256, 14, 512, {1, 2, 0}},
+                        Sizes{3, 32, 8, 16, {1, 1, 0}}, Sizes{1, 1, 5, 1, {5, 1, 0}}})
     for (const auto type : {DType::f32, DType::bf16, DType::f16})
       for (const auto kind : {Kind::forward, Kind::backward_data, Kind::backward_filter}) {
         const Shape x{s.n, s.h, s.h, s.c};
@@ -363,6 +364,24 @@ TEST_CASE("cuDNN makes kernels of attention with dropout") {
     INFO(said);
     CHECK((made || std::string_view(said).starts_with("cuLibraryLoadData")));
   }
+}
+
+TEST_CASE("the first refusal of each kind is told once, in words") {
+  const LibraryUse done{"cuDNN", "conv2d forward f32 n 1", 3, ""};
+  const LibraryUse refused{"cuDNN", "attention forward bf16 samples 2", 0, "it proposes no engine"};
+  auto longer = refused, backward = refused, other = refused;
+  longer.problem = "attention forward bf16 samples 4";
+  backward.problem = "attention backward bf16 samples 2";
+  other.library = "cuBLASLt";
+  RefusalNews news;
+  CHECK(news.of({done}).empty());
+  CHECK(news.of({done, refused, longer}) ==
+        std::vector<std::string>{"cuDNN refused attention forward bf16 samples 2 (it proposes no "
+                                 "engine): other kernels do it, slower"});
+  CHECK(news.of({refused, longer, done}).empty());
+  CHECK(news.of({refused, backward, other}).size() == 2);
+  CHECK(to_text(done) == "cuDNN did conv2d forward f32 n 1, 3x");
+  CHECK(LibraryUse{"cuBLASLt", "gemm", 0, ""}.kind() == "gemm");
 }
 
 TEST_CASE("problems of attention that differ in anything are named differently") {

@@ -6,6 +6,7 @@
 #include <dhp/cuda/cudnn_batch_norm.hpp>
 #include <dhp/cuda/cudnn_conv2d.hpp>
 #include <dhp/cuda/elementwise.hpp>
+#include <dhp/cuda/library_report.hpp>
 #include <tests/cuda/gpu.hpp>
 #include <tests/cuda/reference.hpp>
 
@@ -32,6 +33,16 @@ template <class T>
 Numbers values_of(const Shape& shape, std::uint32_t use) {
   Cpu cpu;
   return tests::widened(random_tensor<T>(cpu, shape, use));
+}
+// Whether a library did all that begins so, and anything at all: else a fallback would pass for it.
+void check_done_by_library(Gpu& gpu, const std::string& start) {
+  std::int64_t calls = 0;
+  for (const auto& use : library_use(gpu)) {
+    if (!use.problem.starts_with(start)) continue;
+    CHECK_MESSAGE(use.refusal.empty(), to_text(use));
+    calls += use.calls;
+  }
+  CHECK_MESSAGE(calls > 0, start);
 }
 std::vector<double> widened(Gpu& gpu, View<Gpu> view) {
   return tests::widened(gpu, clone(gpu, ConstView<Gpu>(view)));
@@ -80,6 +91,17 @@ TEST_CASE_TEMPLATE(
             CHECK(relative_error(tests::widened(gpu, c), expected) <=
                   (wide_c ? tolerance<A> : tolerance<T>));
           }
+}
+
+TEST_CASE_TEMPLATE("products of whole packs are cuBLASLt's", T, double, float, bf16, f16) {
+  auto found = some_gpu();
+  if (!found) return;
+  Gpu& gpu = *found;
+  const auto a = random_on<T>(gpu, {64, 256}, 1), b = random_on<T>(gpu, {256, 128}, 2);
+  Tensor<Gpu> c(gpu, dtype_of<T>(), {64, 128});
+  gemm(gpu, a, b, c.mut());
+  check_done_by_library(gpu, "gemm");
+  CHECK(library_refusals(gpu).empty());
 }
 
 TEST_CASE_TEMPLATE("gemm works at addresses that allow single elements only", T, float, bf16) {
@@ -142,6 +164,7 @@ TEST_CASE_TEMPLATE("conv2d and its gradients agree with their definitions", T, d
       CHECK(relative_error(tests::widened(gpu, got_dw), expected_dw) <= tolerance<T>);
     }
   }
+  if (!std::is_same_v<T, double>) check_done_by_library(gpu, "conv2d");
 }
 
 TEST_CASE_TEMPLATE("attention agrees with its definition, packed and padded, and drops by number",
@@ -210,6 +233,8 @@ TEST_CASE_TEMPLATE("attention agrees with its definition, packed and padded, and
           CHECK(dk_got[static_cast<std::size_t>(row * shape[1])] == 0);
         }
     }
+  // cuDNN takes no mask on Blackwell.
+  if (gpu.properties().major < 10) check_done_by_library(gpu, "attention");
 }
 
 TEST_CASE_TEMPLATE("epilogues of products do what they say, where they are supported", T, bf16,

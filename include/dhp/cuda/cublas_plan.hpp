@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dhp/cuda/cublas_product.hpp>
+#include <dhp/cuda/library_use.hpp>
 #include <dhp/cuda/tuning.hpp>
 
 #include <cstdio>
@@ -23,6 +24,7 @@ class CublasPlans : public CudaKept {
     found->second->product.point(call);
     check_cublas(multiply(dev, call, found->second->product, found->second->algorithm, call.c),
                  "cublasLtMatmul");
+    ++found->second->calls;
     return true;
   }
   /// Whether run() would return true. Launches nothing.
@@ -31,11 +33,21 @@ class CublasPlans : public CudaKept {
     if (found != plans_.end()) return found->second != nullptr;
     return !algorithms(dev, call, CublasProduct(call), 1).empty();
   }
+  /// What was asked for; refused_alone: and not done.
+  [[nodiscard]] std::vector<LibraryUse> uses(bool refused_alone = false) const {
+    std::vector<LibraryUse> all;
+    for (const auto& [key, plan] : plans_)
+      if (!plan || !refused_alone)
+        all.push_back({"cuBLASLt", key.text(), plan ? plan->calls : 0,
+                       plan ? "" : "it proposes no algorithm"});
+    return all;
+  }
 
  private:
   struct Plan {
     CublasProduct product;
     CublasAlgorithm algorithm;
+    std::int64_t calls = 0;
   };
 
   std::unique_ptr<Plan> choose(Cuda& dev, const CublasCall& call, const CublasKey& key) {

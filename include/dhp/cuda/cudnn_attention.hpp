@@ -43,15 +43,27 @@ template <class Dev>
 
 /// Whether cuDNN may be asked: it has kernels of these sizes, at addresses that allow 16 bytes at a time.
 template <class Dev>
-[[nodiscard]] bool cudnn_attention_fits(Dev& dev, const AttentionProblem& problem,
+[[nodiscard]] bool cudnn_attention_fits(const AttentionProblem& problem,
                                         std::initializer_list<ConstView<Dev>> views) {
   return size_of(views.begin()->dtype()) == 2 && problem.head_size % 8 == 0 &&
          problem.head_size <= 256 &&
-         (problem.dropout == 0 ||
-          attention_mask_fits(attention_mask_bytes(problem.samples, problem.heads, problem.length),
-                              dev.properties().totalGlobalMem)) &&
          std::all_of(views.begin(), views.end(),
                      [](const ConstView<Dev>& view) { return alignment_of(view.bytes()) >= 16; });
+}
+
+/// The plans of the device, or none where `problem`, named by `text`, is not to be asked of them: it was refused, or
+/// its mask has no room.
+template <class Dev>
+[[nodiscard]] CudnnPlans* plans_for_attention(Dev& dev, const AttentionProblem& problem,
+                                              const std::string& text) {
+  auto& plans = dev.template kept<CudnnPlans>();
+  if (plans.refused(text)) return nullptr;
+  const auto bytes = attention_mask_bytes(problem.samples, problem.heads, problem.length);
+  if (problem.dropout == 0 || attention_mask_fits(bytes, dev.properties().totalGlobalMem))
+    return &plans;
+  plans.refuse(text, concat("its mask of dropped probabilities would take ",
+                            static_cast<std::int64_t>(bytes / 0x1p20), " MiB"));
+  return nullptr;
 }
 
 /// What both passes hand to cuDNN besides the tensors of the caller.
@@ -141,14 +153,16 @@ void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstVie
   if (q.count() == 0) return;
   const auto problem = cuda::attention_problem(q, sequences, options);
   const auto text = problem.text("forward");
-  auto& plans = dev.template kept<cuda::CudnnPlans>();
-  if (cuda::cudnn_attention_fits<Dev>(dev, problem, {q, k, v, y}) && !plans.refused(text)) {
+  cuda::CudnnPlans* const plans = cuda::cudnn_attention_fits<Dev>(problem, {q, k, v, y})
+                                      ? cuda::plans_for_attention(dev, problem, text)
+                                      : nullptr;
+  if (plans != nullptr) {
     cuda::CudnnAttention<Dev> attention(dev, problem, q, sequences, options);
     auto arguments = attention.arguments();
     arguments.add(Uids::q, q.bytes()).add(Uids::k, k.bytes()).add(Uids::v, v.bytes());
     arguments.add(Uids::y, y.bytes());
-    if (plans.run(dev, text, {.deterministic = dev.options().deterministic}, arguments,
-                  [&] { return cuda::attention_forward_graph(problem); })) {
+    if (plans->run(dev, text, {.deterministic = dev.options().deterministic}, arguments,
+                   [&] { return cuda::attention_forward_graph(problem); })) {
       attention.statistics_to(dev, logsumexp);
       return cuda::clear_all_padding(dev, sequences, {y});
     }
@@ -167,9 +181,11 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
   const auto problem = cuda::attention_problem(q, sequences, options);
   const bool dq_sums = !dev.options().deterministic;
   const auto text = problem.text(dq_sums ? "backward" : "backward in order");
-  auto& plans = dev.template kept<cuda::CudnnPlans>();
-  if (cuda::cudnn_attention_fits<Dev>(dev, problem, {q, k, v, y, dy, dq, dk, dv}) &&
-      !plans.refused(text)) {
+  cuda::CudnnPlans* const plans =
+      cuda::cudnn_attention_fits<Dev>(problem, {q, k, v, y, dy, dq, dk, dv})
+          ? cuda::plans_for_attention(dev, problem, text)
+          : nullptr;
+  if (plans != nullptr) {
     cuda::CudnnAttention<Dev> attention(dev, problem, q, sequences, options);
     const auto queries = problem.samples * problem.heads * problem.length;
     const Tensor<Dev> inner_products(dev, DType::f32, {queries});
@@ -183,8 +199,8 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
     arguments.add(Uids::dq, dq.bytes()).add(Uids::dk, dk.bytes()).add(Uids::dv, dv.bytes());
     arguments.add(Uids::inner_products, inner_products.view().bytes());
     if (dq_sums) arguments.add(Uids::dq_sums, sums.view().bytes());
-    if (plans.run(dev, text, {.deterministic = !dq_sums, .workspace_bytes = std::size_t{8} << 30},
-                  arguments, [&] { return cuda::attention_backward_graph(problem, dq_sums); }))
+    if (plans->run(dev, text, {.deterministic = !dq_sums, .workspace_bytes = std::size_t{8} << 30},
+                   arguments, [&] { return cuda::attention_backward_graph(problem, dq_sums); }))
       return cuda::clear_all_padding(dev, sequences, {dq, dk, dv});
   }
   cuda::plain_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
