@@ -110,6 +110,16 @@ TEST_CASE("descriptors of cuBLASLt say what the call says") {
           cublas_type(call.out));
     CHECK(attribute(CUBLASLT_MATMUL_DESC_COMPUTE_TYPE, Tag<std::int32_t>()) ==
           (in == DType::f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F));
+    if (in == DType::f32) {
+      call.tf32 = true;
+      std::int32_t compute = 0;
+      std::size_t bytes = 0;
+      check_cublas(cublasLtMatmulDescGetAttribute(CublasProduct(call).how(),
+                                                  CUBLASLT_MATMUL_DESC_COMPUTE_TYPE, &compute,
+                                                  sizeof compute, &bytes),
+                   "cublasLtMatmulDescGetAttribute");
+      CHECK(compute == CUBLAS_COMPUTE_32F_FAST_TF32);
+    }
     std::uint64_t rows = 0;
     std::size_t size = 0;
     check_cublas(cublasLtMatrixLayoutGetAttribute(product.right(), CUBLASLT_MATRIX_LAYOUT_ROWS,
@@ -217,11 +227,13 @@ TEST_CASE("problems of cuBLASLt that differ in anything have different keys") {
   add_key(call);
   call.left = memory + 1;
   add_key(call);
-  CHECK(keys.size() == 9);
-  CHECK(texts.size() == 9);
+  call.tf32 = true;
+  add_key(call);
+  CHECK(keys.size() == 10);
+  CHECK(texts.size() == 10);
   call.beta = 1;  // not another problem
   add_key(call);
-  CHECK(keys.size() == 9);
+  CHECK(keys.size() == 10);
 }
 
 TEST_CASE("choices come back from their file, and only whole and for their own machine") {
@@ -288,6 +300,7 @@ TEST_CASE("engines that round more than sums of f32 do are never allowed") {
   CHECK_FALSE(allowed({CUDNN_NUMERICAL_NOTE_TENSOR_CORE}, exact));
   CHECK_FALSE(allowed({CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC}, exact));
   CHECK_FALSE(allowed({CUDNN_NUMERICAL_NOTE_WINOGRAD}, any));
+  CHECK_FALSE(allowed({CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS}, any));
   CHECK_FALSE(allowed({CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION}, any));
   CHECK(allowed({}, exact));
 }
@@ -320,6 +333,29 @@ TEST_CASE("cuDNN has kernels on an H200 for convolutions of every type, odd size
           for (const auto& one : found) CHECK(allowed(one.notes(), rules));
         }
       }
+}
+
+TEST_CASE("f32 goes through tensor cores where TF32 is allowed, and there alone") {
+  const CudnnTarget h200(h200_for_cudnn());
+  const Shape x{8, 56, 56, 64}, w{64, 3, 3, 64}, y{8, 56, 56, 64};
+  std::set<std::string> texts;
+  for (const auto kind : {Conv2dProblem::Kind::forward, Conv2dProblem::Kind::backward_data,
+                          Conv2dProblem::Kind::backward_filter})
+    for (const bool tf32 : {false, true}) {
+      const Conv2dProblem problem(kind, DType::f32, x, w, y, {3, 1, 1}, 16, tf32);
+      CAPTURE(problem.text());
+      const auto found = candidates(problem.graph(), h200, problem.rules(false));
+      CHECK(!found.empty());
+      CHECK(tf32 == std::any_of(found.begin(), found.end(), [](const CudnnCandidate& one) {
+              const auto notes = one.notes();
+              return std::find(notes.begin(), notes.end(), CUDNN_NUMERICAL_NOTE_TENSOR_CORE) !=
+                     notes.end();
+            }));
+      texts.insert(problem.text());
+    }
+  CHECK(texts.size() == 6);
+  CHECK_FALSE(
+      Conv2dProblem(Conv2dProblem::Kind::forward, DType::bf16, x, w, y, {3, 1, 1}, 16, true).tf32);
 }
 
 TEST_CASE("cuDNN has kernels on an H200 for our graphs of attention and batch norm") {

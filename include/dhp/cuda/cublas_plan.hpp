@@ -16,7 +16,8 @@ class CublasPlans : public CudaKept {
   explicit CublasPlans(Cuda&) {}
 
   /// False where cuBLASLt cannot do it, and then nothing was written.
-  [[nodiscard]] bool run(Cuda& dev, const CublasCall& call) {
+  [[nodiscard]] bool run(Cuda& dev, CublasCall call) {
+    call.tf32 = may_round(dev, call);
     const CublasKey key(call);
     auto found = plans_.find(key);
     if (found == plans_.end()) found = plans_.emplace(key, choose(dev, call, key)).first;
@@ -28,7 +29,8 @@ class CublasPlans : public CudaKept {
     return true;
   }
   /// Whether run() would return true. Launches nothing.
-  [[nodiscard]] bool can(Cuda& dev, const CublasCall& call) {
+  [[nodiscard]] bool can(Cuda& dev, CublasCall call) {
+    call.tf32 = may_round(dev, call);
     const auto found = plans_.find(CublasKey(call));
     if (found != plans_.end()) return found->second != nullptr;
     return !algorithms(dev, call, CublasProduct(call), 1).empty();
@@ -49,6 +51,10 @@ class CublasPlans : public CudaKept {
     CublasAlgorithm algorithm;
     std::int64_t calls = 0;
   };
+
+  [[nodiscard]] static bool may_round(Cuda& dev, const CublasCall& call) {
+    return dev.options().tf32 && call.in == DType::f32;
+  }
 
   std::unique_ptr<Plan> choose(Cuda& dev, const CublasCall& call, const CublasKey& key) {
     auto& tuning = dev.kept<Tuning>();

@@ -27,6 +27,9 @@ struct CudaOptions {
   std::size_t pinned_bytes = std::size_t{64} << 20;
   std::size_t workspace_bytes = std::size_t{64} << 20;  ///< for cuBLASLt
   bool deterministic = false;  ///< libraries give the same bits in every run and on every like GPU
+  /// Products and convolutions of f32 may use TF32 tensor cores, which round what they multiply to 11 bits; sums stay
+  /// in f32. Faster, and about as exact as f16.
+  bool tf32 = false;
   /// A file that keeps which algorithm was the fastest; where empty, what DHP_PLAN_CACHE names, if anything.
   std::string plan_cache{};
   /// A host program's stream of that GPU (nullptr: CUDA's default stream), which all work is then ordered on. It
