@@ -27,6 +27,19 @@ if(DHP_DEVICE STREQUAL cuda)
   set(dhp_on_gpu ${PROJECT_SOURCE_DIR}/tests/support/on_gpu.sh $<TARGET_FILE:gpu_present>)
 endif()
 
+# A command begins with this where cuDNN is asked what it would do on a GPU, for which it looks at the driver's
+# library: a machine without one has the toolkit's stub. The test loads it itself. In LD_LIBRARY_PATH a program that
+# needs a driver would take it for one.
+set(dhp_with_driver_stub "")
+if(TARGET dhp::cuda)
+  find_library(DHP_DRIVER_STUB NAMES cuda NO_DEFAULT_PATH PATH_SUFFIXES stubs
+    PATHS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_TARGET_DIR}/lib64 ${CUDAToolkit_TARGET_DIR}/lib)
+  mark_as_advanced(DHP_DRIVER_STUB)
+  if(DHP_DRIVER_STUB)
+    set(dhp_with_driver_stub ${CMAKE_COMMAND} -E env DHP_DRIVER_STUB=${DHP_DRIVER_STUB})
+  endif()
+endif()
+
 # dhp_doctest_entries(<folder> <program> <files> [<command before it>...]): a ctest entry for each file.
 function(dhp_doctest_entries folder target files)
   foreach(file IN LISTS files)
@@ -108,7 +121,7 @@ function(dhp_doctest_folder folder)
     dhp_doctest_program(${folder} ${target}_libraries ${hosted})
     target_link_libraries(${target}_libraries PRIVATE
       dhp::cuda $<$<TARGET_EXISTS:dhp::nccl>:dhp::nccl> ${more})
-    dhp_doctest_entries(${folder} ${target}_libraries "${libraries}")
+    dhp_doctest_entries(${folder} ${target}_libraries "${libraries}" ${dhp_with_driver_stub})
     if(DHP_DEVICE STREQUAL cuda)
       dhp_doctest_entries(${folder} ${target}_libraries "${gpu}" ${dhp_on_gpu})
     endif()

@@ -25,6 +25,10 @@ void add_device_options(CLI::App& app, RunOptions& options, bool gpu) {
                "Record steps whose shapes stay, and start each as one piece (default: on with one "
                "rank, off with several)")
       ->group("Training");
+  app.add_flag("--tf32,!--no-tf32", options.tf32,
+               "Products and convolutions of fp32 may round what they multiply to TF32: faster, "
+               "about as exact as fp16")
+      ->group("Training");
 }
 
 void add_run_options(CLI::App& app, RunOptions& options) {

@@ -29,6 +29,7 @@ struct RunOptions {
   std::uint64_t seed = 0;
   std::string precision = "fp32";
   bool deterministic = false;
+  bool tf32 = false;  ///< GPUs may round f32 to TF32 before they multiply
   bool recompute = false;
   int threads = 1;  ///< per rank, inside its ops, on the CPU
   int device = 0;   ///< the first GPU of this process; its local ranks take the next ones

@@ -31,6 +31,7 @@ template <class D>
   else
     return D({.device = options.device + local_rank,
               .deterministic = options.deterministic,
+              .tf32 = options.tf32,
               .trace = trace});
 }
 

@@ -56,6 +56,13 @@ void add_peak_memory(D& dev, std::vector<std::pair<std::string, double>>& fields
     fields.emplace_back("peak_memory_bytes", static_cast<double>(dev.memory().most_held_bytes()));
 }
 
+/// What libraries of the device have refused since this was asked last; where it has none, nothing.
+template <class D>
+[[nodiscard]] std::vector<std::string> new_refusals(D& dev) {
+  if constexpr (requires { library_refusals(dev); }) return library_refusals(dev);
+  else return {};
+}
+
 /// The world with what is to be looked at in each of its calls.
 [[nodiscard]] dhp::Comm<Dev> observed(Dev& dev, dhp::Comm<Dev> world, const RunOptions& options) {
   if (world.size() == 1) return world;
@@ -121,6 +128,7 @@ class TrainingRun {
       metrics.write(fields(report, rate));
       progress_->step(report.step, report.loss, taken.count(), rate,
                       report.skipped ? "skipped: gradients overflowed" : "");
+      for (const auto& line : new_refusals(dev_)) say(line);
     };
     for (auto section = dhp::Section::first_step; trainer.steps_done() < total;
          section = dhp::Section::step) {

@@ -9,4 +9,5 @@
 #include <dhp/cuda/cudnn_conv2d.hpp>
 #include <dhp/cuda/kernels.hpp>
 #include <dhp/cuda/launch.cuh>
+#include <dhp/cuda/library_report.hpp>
 #include <dhp/dhp.hpp>

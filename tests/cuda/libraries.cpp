@@ -34,12 +34,13 @@ std::vector<double> numbers(std::int64_t count, std::uint32_t use) {
   return widened(random_tensor<double>(cpu, {count}, use));
 }
 
-// Kernels that cuDNN compiles itself need the driver's library, if only to be looked at.
+// Kernels that cuDNN compiles itself need the driver's library, if only to be looked at. Where a machine has none
+// DHP_DRIVER_STUB names the toolkit's stub, which has the driver's name for itself: once loaded, it is what cuDNN
+// finds. It stays loaded, and in this program alone, which asks no GPU for anything.
 bool has_driver_library() {
-  void* const library = dlopen("libcuda.so.1", RTLD_LAZY);
-  if (library == nullptr) return false;
-  dlclose(library);
-  return true;
+  if (dlopen("libcuda.so.1", RTLD_LAZY) != nullptr) return true;
+  const char* const stub = std::getenv("DHP_DRIVER_STUB");
+  return stub != nullptr && dlopen(stub, RTLD_LAZY) != nullptr;
 }
 
 struct TemporaryFile {
@@ -109,6 +110,16 @@ TEST_CASE("descriptors of cuBLASLt say what the call says") {
           cublas_type(call.out));
     CHECK(attribute(CUBLASLT_MATMUL_DESC_COMPUTE_TYPE, Tag<std::int32_t>()) ==
           (in == DType::f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F));
+    if (in == DType::f32) {
+      call.tf32 = true;
+      std::int32_t compute = 0;
+      std::size_t bytes = 0;
+      check_cublas(cublasLtMatmulDescGetAttribute(CublasProduct(call).how(),
+                                                  CUBLASLT_MATMUL_DESC_COMPUTE_TYPE, &compute,
+                                                  sizeof compute, &bytes),
+                   "cublasLtMatmulDescGetAttribute");
+      CHECK(compute == CUBLAS_COMPUTE_32F_FAST_TF32);
+    }
     std::uint64_t rows = 0;
     std::size_t size = 0;
     check_cublas(cublasLtMatrixLayoutGetAttribute(product.right(), CUBLASLT_MATRIX_LAYOUT_ROWS,
@@ -216,11 +227,13 @@ TEST_CASE("problems of cuBLASLt that differ in anything have different keys") {
   add_key(call);
   call.left = memory + 1;
   add_key(call);
-  CHECK(keys.size() == 9);
-  CHECK(texts.size() == 9);
+  call.tf32 = true;
+  add_key(call);
+  CHECK(keys.size() == 10);
+  CHECK(texts.size() == 10);
   call.beta = 1;  // not another problem
   add_key(call);
-  CHECK(keys.size() == 9);
+  CHECK(keys.size() == 10);
 }
 
 TEST_CASE("choices come back from their file, and only whole and for their own machine") {
@@ -267,15 +280,15 @@ TEST_CASE(
 }
 
 TEST_CASE("batches of nearly the same size share a graph of attention") {
-  const auto extents = attention_extents(DType::bf16, 33, 500, 12, 768);
-  CHECK(extents.samples == 64);
-  CHECK(extents.length == 512);
-  CHECK(extents.head_size == 64);
-  CHECK(extents == attention_extents(DType::bf16, 40, 449, 12, 768));
-  CHECK(attention_extents(DType::f16, 0, 0, 1, 8).length == 64);
-  CHECK(attention_extents(DType::f16, 1, 1100, 1, 8).length == 1152);
+  const auto problem = attention_problem(DType::bf16, 33, 500, 12, 768);
+  CHECK(problem.samples == 64);
+  CHECK(problem.length == 512);
+  CHECK(problem.head_size == 64);
+  CHECK(problem == attention_problem(DType::bf16, 40, 449, 12, 768));
+  CHECK(attention_problem(DType::f16, 0, 0, 1, 8).length == 64);
+  CHECK(attention_problem(DType::f16, 1, 1100, 1, 8).length == 1152);
   for (std::int64_t length = 1; length < 5000; length += 7) {
-    const auto rounded = attention_extents(DType::f16, 1, length, 1, 8).length;
+    const auto rounded = attention_problem(DType::f16, 1, length, 1, 8).length;
     CHECK(rounded >= length);
     CHECK(rounded - length < std::max<std::int64_t>(64, length / 8 + 1));
   }
@@ -287,6 +300,7 @@ TEST_CASE("engines that round more than sums of f32 do are never allowed") {
   CHECK_FALSE(allowed({CUDNN_NUMERICAL_NOTE_TENSOR_CORE}, exact));
   CHECK_FALSE(allowed({CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC}, exact));
   CHECK_FALSE(allowed({CUDNN_NUMERICAL_NOTE_WINOGRAD}, any));
+  CHECK_FALSE(allowed({CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS}, any));
   CHECK_FALSE(allowed({CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION}, any));
   CHECK(allowed({}, exact));
 }
@@ -299,7 +313,8 @@ TEST_CASE("cuDNN has kernels on an H200 for convolutions of every type, odd size
     Conv2dGeometry geometry;
   };
   for (const auto& s : {Sizes{8, 64, 56, 64, {3, 1, 1}}, Sizes{4, 3, 64, 16, {7, 2, 3}},
-                        Sizes{2, 5, 11, 7, {3, 2, 1}}, Sizes{2, 256, 14, 512, {1, 2, 0}}})
+                        Sizes{2, 5, 11, 7, {3, 2, 1}}, Sizes{2, 256, 14, 512, {1, 2, 0}},
+                        Sizes{3, 32, 8, 16, {1, 1, 0}}, Sizes{1, 1, 5, 1, {5, 1, 0}}})
     for (const auto type : {DType::f32, DType::bf16, DType::f16})
       for (const auto kind : {Kind::forward, Kind::backward_data, Kind::backward_filter}) {
         const Shape x{s.n, s.h, s.h, s.c};
@@ -320,6 +335,29 @@ TEST_CASE("cuDNN has kernels on an H200 for convolutions of every type, odd size
       }
 }
 
+TEST_CASE("f32 goes through tensor cores where TF32 is allowed, and there alone") {
+  const CudnnTarget h200(h200_for_cudnn());
+  const Shape x{8, 56, 56, 64}, w{64, 3, 3, 64}, y{8, 56, 56, 64};
+  std::set<std::string> texts;
+  for (const auto kind : {Conv2dProblem::Kind::forward, Conv2dProblem::Kind::backward_data,
+                          Conv2dProblem::Kind::backward_filter})
+    for (const bool tf32 : {false, true}) {
+      const Conv2dProblem problem(kind, DType::f32, x, w, y, {3, 1, 1}, 16, tf32);
+      CAPTURE(problem.text());
+      const auto found = candidates(problem.graph(), h200, problem.rules(false));
+      CHECK(!found.empty());
+      CHECK(tf32 == std::any_of(found.begin(), found.end(), [](const CudnnCandidate& one) {
+              const auto notes = one.notes();
+              return std::find(notes.begin(), notes.end(), CUDNN_NUMERICAL_NOTE_TENSOR_CORE) !=
+                     notes.end();
+            }));
+      texts.insert(problem.text());
+    }
+  CHECK(texts.size() == 6);
+  CHECK_FALSE(
+      Conv2dProblem(Conv2dProblem::Kind::forward, DType::bf16, x, w, y, {3, 1, 1}, 16, true).tf32);
+}
+
 TEST_CASE("cuDNN has kernels on an H200 for our graphs of attention and batch norm") {
   if (!has_driver_library()) {
     MESSAGE("skipped: this machine has no libcuda.so.1, which cuDNN's compiled kernels need");
@@ -327,18 +365,73 @@ TEST_CASE("cuDNN has kernels on an H200 for our graphs of attention and batch no
   }
   const CudnnTarget h200(h200_for_cudnn());
   for (const auto type : {DType::bf16, DType::f16})
-    for (const int size : {8, 64, 256}) {
-      const auto extents = attention_extents(type, 3, 100, 2, 2 * size);
-      CHECK(!candidates(attention_forward_graph(extents), h200, {}).empty());
-      for (const bool dq_sums : {false, true})
-        CHECK(!candidates(attention_backward_graph(extents, dq_sums), h200, {}).empty());
-    }
+    for (const int size : {8, 40, 64, 256})
+      for (const double dropout : {0.0, 0.1}) {
+        const auto problem = attention_problem(type, 3, 100, 2, 2 * size, dropout);
+        CHECK(!candidates(attention_forward_graph(problem), h200, {}).empty());
+        for (const bool dq_sums : {false, true})
+          CHECK(!candidates(attention_backward_graph(problem, dq_sums), h200, {}).empty());
+      }
   for (const auto type : {DType::f32, DType::bf16, DType::f16})
     for (const bool residual : {false, true}) {
       const NormExtents extents{type, 77, 64, 16};
       CHECK(!candidates(norm_relu_graph(extents, residual, 1e-5f), h200, {}).empty());
       CHECK(!candidates(norm_relu_backward_graph(extents, residual), h200, {}).empty());
     }
+}
+
+TEST_CASE("cuDNN makes kernels of attention with dropout") {
+  if (!has_driver_library()) {
+    MESSAGE("skipped: this machine has no libcuda.so.1, which cuDNN's compiled kernels need");
+    return;
+  }
+  const CudnnTarget h200(h200_for_cudnn());
+  const auto problem = attention_problem(DType::bf16, 32, 512, 16, 1024, 0.1);
+  const CudnnRules rules{.workspace_bytes = std::size_t{8} << 30};
+  for (const bool forward : {true, false}) {
+    const auto graph =
+        forward ? attention_forward_graph(problem) : attention_backward_graph(problem, true);
+    const auto found = candidates(graph, h200, rules);
+    REQUIRE(!found.empty());
+    // Without a GPU what it has made cannot be loaded, and nothing before that may go wrong.
+    const bool made = CudnnPlan::make(graph, h200, found.front(), rules).has_value();
+    char said[512] = "";
+    if (!made) cudnnGetLastErrorString(said, sizeof said);
+    INFO(said);
+    CHECK((made || std::string_view(said).starts_with("cuLibraryLoadData")));
+  }
+}
+
+TEST_CASE("the first refusal of each kind is told once, in words") {
+  const LibraryUse done{"cuDNN", "conv2d forward f32 n 1", 3, ""};
+  const LibraryUse refused{"cuDNN", "attention forward bf16 samples 2", 0, "it proposes no engine"};
+  auto longer = refused, backward = refused, other = refused;
+  longer.problem = "attention forward bf16 samples 4";
+  backward.problem = "attention backward bf16 samples 2";
+  other.library = "cuBLASLt";
+  RefusalNews news;
+  CHECK(news.of({done}).empty());
+  CHECK(news.of({done, refused, longer}) ==
+        std::vector<std::string>{"cuDNN refused attention forward bf16 samples 2 (it proposes no "
+                                 "engine): other kernels do it, slower"});
+  CHECK(news.of({refused, longer, done}).empty());
+  CHECK(news.of({refused, backward, other}).size() == 2);
+  CHECK(to_text(done) == "cuDNN did conv2d forward f32 n 1, 3x");
+  CHECK(LibraryUse{"cuBLASLt", "gemm", 0, ""}.kind() == "gemm");
+}
+
+TEST_CASE("problems of attention that differ in anything are named differently") {
+  const AttentionProblem one{.samples = 2, .heads = 3, .length = 64, .head_size = 8};
+  std::set<std::string> texts{one.text("forward"), one.text("backward")};
+  auto other = one;
+  other.dropout = 0.1;
+  texts.insert(other.text("forward"));
+  other.dropout = std::nextafter(0.1, 1.0);
+  texts.insert(other.text("forward"));
+  other.type = CUDNN_DATA_HALF;
+  texts.insert(other.text("forward"));
+  CHECK(texts.size() == 5);
+  CHECK(one.text("forward") == "attention forward bf16 samples 2 heads 3 length 64 size 8");
 }
 
 TEST_CASE("squared deviations come back from inv_std, and are never less than 0") {
@@ -355,7 +448,7 @@ TEST_CASE("squared deviations come back from inv_std, and are never less than 0"
 
 TEST_CASE("a graph that no engine knows has no candidates, and a wrong one says what is wrong") {
   const CudnnTarget h200(h200_for_cudnn());
-  const auto odd = attention_extents(DType::bf16, 1, 64, 1, 20);  // heads of 20 columns
+  const auto odd = attention_problem(DType::bf16, 1, 64, 1, 20);  // heads of 20 columns
   CHECK(candidates(attention_forward_graph(odd), h200, {}).empty());
   CudnnGraph graph;
   const Dims extents{1, 4, 4, 4};

@@ -6,6 +6,7 @@
 #include <dhp/cuda/cudnn_batch_norm.hpp>
 #include <dhp/cuda/cudnn_conv2d.hpp>
 #include <dhp/cuda/elementwise.hpp>
+#include <dhp/cuda/library_report.hpp>
 #include <tests/cuda/gpu.hpp>
 #include <tests/cuda/reference.hpp>
 
@@ -32,6 +33,16 @@ template <class T>
 Numbers values_of(const Shape& shape, std::uint32_t use) {
   Cpu cpu;
   return tests::widened(random_tensor<T>(cpu, shape, use));
+}
+// Whether a library did all that begins so, and anything at all: else a fallback would pass for it.
+void check_done_by_library(Gpu& gpu, const std::string& start) {
+  std::int64_t calls = 0;
+  for (const auto& use : library_use(gpu)) {
+    if (!use.problem.starts_with(start)) continue;
+    CHECK_MESSAGE(use.refusal.empty(), to_text(use));
+    calls += use.calls;
+  }
+  CHECK_MESSAGE(calls > 0, start);
 }
 std::vector<double> widened(Gpu& gpu, View<Gpu> view) {
   return tests::widened(gpu, clone(gpu, ConstView<Gpu>(view)));
@@ -80,6 +91,17 @@ TEST_CASE_TEMPLATE(
             CHECK(relative_error(tests::widened(gpu, c), expected) <=
                   (wide_c ? tolerance<A> : tolerance<T>));
           }
+}
+
+TEST_CASE_TEMPLATE("products of whole packs are cuBLASLt's", T, double, float, bf16, f16) {
+  auto found = some_gpu();
+  if (!found) return;
+  Gpu& gpu = *found;
+  const auto a = random_on<T>(gpu, {64, 256}, 1), b = random_on<T>(gpu, {256, 128}, 2);
+  Tensor<Gpu> c(gpu, dtype_of<T>(), {64, 128});
+  gemm(gpu, a, b, c.mut());
+  check_done_by_library(gpu, "gemm");
+  CHECK(library_refusals(gpu).empty());
 }
 
 TEST_CASE_TEMPLATE("gemm works at addresses that allow single elements only", T, float, bf16) {
@@ -142,9 +164,11 @@ TEST_CASE_TEMPLATE("conv2d and its gradients agree with their definitions", T, d
       CHECK(relative_error(tests::widened(gpu, got_dw), expected_dw) <= tolerance<T>);
     }
   }
+  if (!std::is_same_v<T, double>) check_done_by_library(gpu, "conv2d");
 }
 
-TEST_CASE_TEMPLATE("attention agrees with its definition, packed and padded", T, bf16, f16) {
+TEST_CASE_TEMPLATE("attention agrees with its definition, packed and padded, and drops by number",
+                   T, bf16, f16) {
   auto found = some_gpu();
   if (!found) return;
   Gpu& gpu = *found;
@@ -152,13 +176,22 @@ TEST_CASE_TEMPLATE("attention agrees with its definition, packed and padded", T,
     std::vector<std::int32_t> offsets, lengths;
     std::int64_t longest;
   };
+  struct Case {
+    int head_size;
+    double dropout;
+  };
   for (const auto& batch : {Batch{{0, 100, 101, 331, 400}, {100, 1, 230, 69}, 230},
                             Batch{{0, 128, 256, 384}, {128, 7, 100}, 128}, Batch{{0, 1}, {1}, 1}})
-    for (const int head_size : {64, 32, 40, 128}) {
+    for (const auto& [head_size, dropout] :
+         {Case{64, 0}, Case{64, 0.1}, Case{32, 0}, Case{40, 0}, Case{40, 0.5}, Case{128, 0}}) {
       const std::int64_t rows = batch.offsets.back();
-      const AttentionOptions options{.heads = 2, .total_heads = 2};
+      const AttentionOptions options{.heads = 2,
+                                     .first_head = 1,
+                                     .total_heads = 4,
+                                     .dropout = dropout,
+                                     .random = {.seed = 5, .step = 3, .use = 9}};
       const Shape shape{rows, 2 * head_size}, statistics{2, rows};
-      INFO("rows ", rows, " head size ", head_size);
+      INFO("rows ", rows, " head size ", head_size, " dropout ", dropout);
       const auto samples = static_cast<std::int64_t>(batch.lengths.size());
       std::vector<std::int64_t> each_row;
       for (std::int64_t row = 0; row < rows; ++row) each_row.push_back(row);
@@ -175,9 +208,15 @@ TEST_CASE_TEMPLATE("attention agrees with its definition, packed and padded", T,
       attention_backward(gpu, dy, q, k, v, y, lse, sequences, options, dq.mut(), dk.mut(),
                          dv.mut());
 
+      const auto mask = [&, drops = dropout](std::int64_t head, std::int64_t row,
+                                             std::int64_t key) {
+        const auto first = (row * options.total_heads + options.first_head + head) * batch.longest;
+        const auto number = static_cast<std::uint64_t>(first + key);
+        return options.random.uniform(number) >= drops ? 1 / (1 - drops) : 0.0;
+      };
       const auto expected = reference_attention(values_of<T>(shape, 1), values_of<T>(shape, 2),
                                                 values_of<T>(shape, 3), values_of<T>(shape, 4),
-                                                batch.offsets, batch.lengths, 2, head_size);
+                                                batch.offsets, batch.lengths, 2, head_size, mask);
       const double bound = 4 * tolerance<T>;  // probabilities are rounded to T before they are used
       CHECK(relative_error(tests::widened(gpu, y), expected.y) <= bound);
       CHECK(relative_error(tests::widened(gpu, lse), expected.logsumexp) <= 1e-3);
@@ -194,6 +233,8 @@ TEST_CASE_TEMPLATE("attention agrees with its definition, packed and padded", T,
           CHECK(dk_got[static_cast<std::size_t>(row * shape[1])] == 0);
         }
     }
+  // cuDNN takes no mask on Blackwell.
+  if (gpu.properties().major < 10) check_done_by_library(gpu, "attention");
 }
 
 TEST_CASE_TEMPLATE("epilogues of products do what they say, where they are supported", T, bf16,

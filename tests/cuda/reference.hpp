@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <vector>
 
 namespace tests {
@@ -69,12 +70,16 @@ struct ReferenceHead {
 struct ReferenceAttention {
   Numbers y, logsumexp, dq, dk, dv;
 };
-/// q, k, v, dy [rows, heads * size]; padding and what belongs to it is 0.
+/// What becomes of the probability of a head, row of the batch, and key of the sample: 0 where it is dropped.
+using ReferenceMask = std::function<double(std::int64_t head, std::int64_t row, std::int64_t key)>;
+
+/// q, k, v, dy [rows, heads * size]; padding and what belongs to it is 0. mask: none drops nothing.
 inline ReferenceAttention reference_attention(const Numbers& q, const Numbers& k, const Numbers& v,
                                               const Numbers& dy,
                                               const std::vector<std::int32_t>& offsets,
                                               const std::vector<std::int32_t>& lengths,
-                                              std::int64_t heads, std::int64_t size) {
+                                              std::int64_t heads, std::int64_t size,
+                                              const ReferenceMask& mask = {}) {
   const std::int64_t rows = offsets.back();
   ReferenceAttention out;
   for (auto* one : {&out.y, &out.dq, &out.dk, &out.dv}) one->assign(q.size(), 0.0);
@@ -84,7 +89,7 @@ inline ReferenceAttention reference_attention(const Numbers& q, const Numbers& k
     for (std::int64_t head = 0; head < heads; ++head) {
       const ReferenceHead at{offsets[n], lengths[n], head * size, size, heads * size};
       for (std::int64_t i = 0; i < at.length; ++i) {
-        Numbers p;
+        Numbers p, m;
         for (std::int64_t j = 0; j < at.length; ++j) p.push_back(scale * at.dot(q, i, k, j));
         const double most = *std::max_element(p.begin(), p.end());
         double sum = 0;
@@ -93,13 +98,15 @@ inline ReferenceAttention reference_attention(const Numbers& q, const Numbers& k
         double inner = 0;
         for (std::int64_t j = 0; j < at.length; ++j) {
           p[index(j)] /= sum;
-          inner += p[index(j)] * at.dot(dy, i, v, j);
+          m.push_back(mask ? mask(head, at.first + i, j) : 1);
+          inner += p[index(j)] * m[index(j)] * at.dot(dy, i, v, j);
         }
         for (std::int64_t j = 0; j < at.length; ++j) {
-          const double ds = p[index(j)] * (at.dot(dy, i, v, j) - inner) * scale;
+          const double ds = p[index(j)] * (m[index(j)] * at.dot(dy, i, v, j) - inner) * scale;
+          const double weight = p[index(j)] * m[index(j)];
           for (std::int64_t c = 0; c < size; ++c) {
-            out.y[at.at(i, c)] += p[index(j)] * v[at.at(j, c)];
-            out.dv[at.at(j, c)] += p[index(j)] * dy[at.at(i, c)];
+            out.y[at.at(i, c)] += weight * v[at.at(j, c)];
+            out.dv[at.at(j, c)] += weight * dy[at.at(i, c)];
             out.dq[at.at(i, c)] += ds * k[at.at(j, c)];
             out.dk[at.at(j, c)] += ds * q[at.at(i, c)];
           }

@@ -1,5 +1,5 @@
 // gemm on a GPU: cuBLASLt, and dhp's own kernel for what it cannot (no columns to sum over, odd addresses).
-// f64 and f32 are multiplied as they are, 16-bit matrices by tensor cores with sums in f32.
+// f64 and f32 are multiplied as they are, unless the device allows TF32, 16-bit matrices by tensor cores with sums in f32.
 #pragma once
 
 #include <dhp/cuda/cublas_plan.hpp>

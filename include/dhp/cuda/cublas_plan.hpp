@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dhp/cuda/cublas_product.hpp>
+#include <dhp/cuda/library_use.hpp>
 #include <dhp/cuda/tuning.hpp>
 
 #include <cstdio>
@@ -15,7 +16,8 @@ class CublasPlans : public CudaKept {
   explicit CublasPlans(Cuda&) {}
 
   /// False where cuBLASLt cannot do it, and then nothing was written.
-  [[nodiscard]] bool run(Cuda& dev, const CublasCall& call) {
+  [[nodiscard]] bool run(Cuda& dev, CublasCall call) {
+    call.tf32 = may_round(dev, call);
     const CublasKey key(call);
     auto found = plans_.find(key);
     if (found == plans_.end()) found = plans_.emplace(key, choose(dev, call, key)).first;
@@ -23,20 +25,36 @@ class CublasPlans : public CudaKept {
     found->second->product.point(call);
     check_cublas(multiply(dev, call, found->second->product, found->second->algorithm, call.c),
                  "cublasLtMatmul");
+    ++found->second->calls;
     return true;
   }
   /// Whether run() would return true. Launches nothing.
-  [[nodiscard]] bool can(Cuda& dev, const CublasCall& call) {
+  [[nodiscard]] bool can(Cuda& dev, CublasCall call) {
+    call.tf32 = may_round(dev, call);
     const auto found = plans_.find(CublasKey(call));
     if (found != plans_.end()) return found->second != nullptr;
     return !algorithms(dev, call, CublasProduct(call), 1).empty();
+  }
+  /// What was asked for; refused_alone: and not done.
+  [[nodiscard]] std::vector<LibraryUse> uses(bool refused_alone = false) const {
+    std::vector<LibraryUse> all;
+    for (const auto& [key, plan] : plans_)
+      if (!plan || !refused_alone)
+        all.push_back({"cuBLASLt", key.text(), plan ? plan->calls : 0,
+                       plan ? "" : "it proposes no algorithm"});
+    return all;
   }
 
  private:
   struct Plan {
     CublasProduct product;
     CublasAlgorithm algorithm;
+    std::int64_t calls = 0;
   };
+
+  [[nodiscard]] static bool may_round(Cuda& dev, const CublasCall& call) {
+    return dev.options().tf32 && call.in == DType::f32;
+  }
 
   std::unique_ptr<Plan> choose(Cuda& dev, const CublasCall& call, const CublasKey& key) {
     auto& tuning = dev.kept<Tuning>();

@@ -65,6 +65,7 @@ struct CublasCall {
       nullptr;  ///< [n], or what is summed over rows; read or written, as the epilogue says
   DType bias_type = DType::f32;
   std::byte* aux = nullptr;  ///< [m, n] like c
+  bool tf32 = false;         ///< f32 may be rounded to TF32 before it is multiplied
 };
 
 [[nodiscard]] inline CublasCall cublas_call(ColumnMajorProduct product, DType in, DType out) {
@@ -80,7 +81,7 @@ struct CublasKey {
   ColumnMajorProduct product;
   DType in, out, bias_type;
   std::int32_t epilogue;
-  bool reads_c;
+  bool reads_c, tf32;
   std::array<std::uint32_t, 5> alignments;
 
   explicit CublasKey(const CublasCall& call)
@@ -90,6 +91,7 @@ struct CublasKey {
         bias_type(call.bias_type),
         epilogue(call.epilogue),
         reads_c(call.beta != 0),
+        tf32(call.tf32),
         alignments{alignment_of(call.left), alignment_of(call.right), alignment_of(call.c),
                    alignment_of(call.bias), alignment_of(call.aux)} {}
   friend auto operator<=>(const CublasKey&, const CublasKey&) = default;
@@ -100,8 +102,8 @@ struct CublasKey {
     auto out_text =
         concat("gemm ", in, " ", out, " ", p.c.rows, " ", p.c.columns, " ",
                p.transpose_left ? p.left.rows : p.left.columns, p.transpose_left ? " T" : " N",
-               p.transpose_right ? "T" : "N", reads_c ? " reads c" : "", " epilogue ", epilogue,
-               " ", bias_type, " at");
+               p.transpose_right ? "T" : "N", reads_c ? " reads c" : "", tf32 ? " TF32" : "",
+               " epilogue ", epilogue, " ", bias_type, " at");
     for (const auto alignment : alignments) out_text += concat(" ", alignment);
     return out_text;
   }

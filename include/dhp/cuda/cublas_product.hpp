@@ -48,10 +48,11 @@ class CublasProduct {
  private:
   static CublasOwner<cublasLtMatmulDesc_t> make_how(const CublasCall& call) {
     cublasLtMatmulDesc_t made = nullptr;
-    // f32 is multiplied in f32: TF32 would be CUBLAS_COMPUTE_32F_FAST_TF32.
     const bool wide = call.in == DType::f64;
-    check_cublas(cublasLtMatmulDescCreate(&made, wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                                          wide ? CUDA_R_64F : CUDA_R_32F),
+    const auto compute = wide        ? CUBLAS_COMPUTE_64F
+                         : call.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                     : CUBLAS_COMPUTE_32F;
+    check_cublas(cublasLtMatmulDescCreate(&made, compute, wide ? CUDA_R_64F : CUDA_R_32F),
                  "cublasLtMatmulDescCreate");
     CublasOwner<cublasLtMatmulDesc_t> owner(made);
     const auto operation = [](bool transposed) -> std::int32_t {

@@ -1,12 +1,15 @@
-// Attention on a GPU: cuDNN's fused kernels for bf16 and f16 without dropout, dhp's own for the rest: cuDNN numbers the
-// probabilities that it drops itself, ours must not depend on the layout. Graphs are made for sizes rounded
+// Attention on a GPU: cuDNN's fused kernels for bf16 and f16, dhp's own for the rest. Graphs are made for sizes rounded
 // up, so that batches of nearly the same size share one. Rows of padding hold finite numbers; results there are 0.
+// With dropout cuDNN is given a mask (attention_mask.hpp): what it would drop itself depends on the layout. The mask
+// takes 2 bytes for each probability of the rounded sizes while a pass runs, 256 MiB for 32 samples of 512 tokens
+// with 16 heads, and one for all layers; where that is more than a sixteenth of the GPU's memory, or 4 GiB, the
+// kernels of dhp do it, which need none.
 #pragma once
 
 #include <dhp/cuda/attention_layout.hpp>
+#include <dhp/cuda/attention_mask.hpp>
 #include <dhp/cuda/cublas_problem.hpp>
 #include <dhp/cuda/cudnn_attention_graph.hpp>
-#include <dhp/cuda/plain_attention.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 
 #include <bit>
@@ -16,9 +19,9 @@ namespace dhp::cuda {
 
 /// The graph for a batch: samples are rounded up to a power of two, the length to a multiple of 64, from 1024
 /// on to an eighth of a power of two.
-[[nodiscard]] inline AttentionExtents attention_extents(DType type, std::int64_t samples,
+[[nodiscard]] inline AttentionProblem attention_problem(DType type, std::int64_t samples,
                                                         std::int64_t length, int heads,
-                                                        std::int64_t columns) {
+                                                        std::int64_t columns, double dropout = 0) {
   const auto up = [](std::int64_t value) {
     return static_cast<std::int64_t>(
         std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(value, 1))));
@@ -28,74 +31,103 @@ namespace dhp::cuda {
           .samples = up(samples),
           .heads = heads,
           .length = std::max(step, (length + step - 1) / step * step),
-          .head_size = columns / heads};
+          .head_size = columns / heads,
+          .dropout = dropout};
+}
+template <class Dev>
+[[nodiscard]] AttentionProblem attention_problem(ConstView<Dev> q, const Sequences<Dev>& sequences,
+                                                 const AttentionOptions& options) {
+  return attention_problem(q.dtype(), sequences.lengths.count(), sequences.max_length,
+                           options.heads, q.columns(), options.dropout);
+}
+
+/// Whether cuDNN may be asked: it has kernels of these sizes, at addresses that allow 16 bytes at a time.
+template <class Dev>
+[[nodiscard]] bool cudnn_attention_fits(const AttentionProblem& problem,
+                                        std::initializer_list<ConstView<Dev>> views) {
+  return size_of(views.begin()->dtype()) == 2 && problem.head_size % 8 == 0 &&
+         problem.head_size <= 256 &&
+         std::all_of(views.begin(), views.end(),
+                     [](const ConstView<Dev>& view) { return alignment_of(view.bytes()) >= 16; });
+}
+
+/// The plans of the device, or none where `problem`, named by `text`, is not to be asked of them: it was refused, or
+/// its mask has no room.
+template <class Dev>
+[[nodiscard]] CudnnPlans* plans_for_attention(Dev& dev, const AttentionProblem& problem,
+                                              const std::string& text) {
+  auto& plans = dev.template kept<CudnnPlans>();
+  if (plans.refused(text)) return nullptr;
+  const auto bytes = attention_mask_bytes(problem.samples, problem.heads, problem.length);
+  if (problem.dropout == 0 || attention_mask_fits(bytes, dev.properties().totalGlobalMem))
+    return &plans;
+  plans.refuse(text, concat("its mask of dropped probabilities would take ",
+                            static_cast<std::int64_t>(bytes / 0x1p20), " MiB"));
+  return nullptr;
 }
 
 /// What both passes hand to cuDNN besides the tensors of the caller.
 template <class Dev>
 class CudnnAttention {
  public:
-  CudnnAttention(Dev& dev, ConstView<Dev> q, const Sequences<Dev>& sequences,
-                 const AttentionOptions& options)
+  CudnnAttention(Dev& dev, const AttentionProblem& problem, ConstView<Dev> q,
+                 const Sequences<Dev>& sequences, const AttentionOptions& options)
       : rows_(q.rows()),
         samples_(sequences.lengths.count()),
-        extents_(attention_extents(q.dtype(), samples_, sequences.max_length, options.heads,
-                                   q.columns())),
+        problem_(problem),
         offsets_(sequences.offsets.template data<std::int32_t>()),
         lengths_(sequences.lengths.template data<std::int32_t>()),
-        element_offsets_(dev, DType::i64, {extents_.samples + 1}),
-        graph_lengths_(dev, DType::i32, {extents_.samples}),
-        statistics_(dev, DType::f32, {extents_.samples * extents_.heads * extents_.length}) {
-    launch(dev, grid_for(extents_.samples + 1),
-           DescribeSamples{samples_, extents_.samples, q.columns(), offsets_, lengths_,
+        element_offsets_(dev, DType::i64, {problem_.samples + 1}),
+        graph_lengths_(dev, DType::i32, {problem_.samples}),
+        statistics_(dev, DType::f32, {problem_.samples * problem_.heads * problem_.length}) {
+    launch(dev, grid_for(problem_.samples + 1),
+           DescribeSamples{samples_, problem_.samples, q.columns(), offsets_, lengths_,
                            element_offsets_.mut().template data<std::int64_t>(),
                            graph_lengths_.mut().template data<std::int32_t>()});
+    if (problem.dropout > 0) draw_mask(dev, q, sequences, options);
   }
 
-  /// cuDNN has kernels of these sizes, at addresses that allow 16 bytes at a time.
-  [[nodiscard]] static bool fits(const AttentionOptions& options,
-                                 std::initializer_list<ConstView<Dev>> views) {
-    const auto& q = *views.begin();
-    const auto size = q.columns() / options.heads;
-    return options.dropout == 0 && size_of(q.dtype()) == 2 && size % 8 == 0 && size <= 256 &&
-           std::all_of(views.begin(), views.end(),
-                       [](const ConstView<Dev>& view) { return alignment_of(view.bytes()) >= 16; });
-  }
-
-  [[nodiscard]] const AttentionExtents& extents() const { return extents_; }
   [[nodiscard]] CudnnArguments arguments() const {
     using Uids = AttentionUids;
-    return CudnnArguments()
-        .add(Uids::offsets, element_offsets_.view().bytes())
+    CudnnArguments made;
+    made.add(Uids::offsets, element_offsets_.view().bytes())
         .add(Uids::query_lengths, graph_lengths_.view().bytes())
         .add(Uids::key_lengths, graph_lengths_.view().bytes())
         .add(Uids::statistics, statistics_.view().bytes());
+    if (problem_.dropout > 0) made.add(Uids::mask, mask_.view().bytes());
+    return made;
   }
-  [[nodiscard]] std::string text(const char* pass) const {
-    const auto& e = extents_;
-    return concat("attention ", pass, " ", e.type == CUDNN_DATA_HALF ? "f16" : "bf16", " samples ",
-                  e.samples, " heads ", e.heads, " length ", e.length, " size ", e.head_size);
-  }
-
   void statistics_to(Dev& dev, View<Dev> logsumexp) {
     launch(dev, grid_for(logsumexp.count()),
-           StatisticsFromCudnn{rows_, extents_.heads, samples_, extents_.length, offsets_, lengths_,
+           StatisticsFromCudnn{rows_, problem_.heads, samples_, problem_.length, offsets_, lengths_,
                                statistics_.view().template data<float>(),
                                logsumexp.template data<float>()});
   }
   void statistics_from(Dev& dev, ConstView<Dev> logsumexp) {
     launch(dev, grid_for(statistics_.count()),
-           StatisticsForCudnn{rows_, extents_.heads, samples_, extents_.samples, extents_.length,
+           StatisticsForCudnn{rows_, problem_.heads, samples_, problem_.samples, problem_.length,
                               offsets_, lengths_, logsumexp.template data<float>(),
                               statistics_.mut().template data<float>()});
   }
 
  private:
+  void draw_mask(Dev& dev, ConstView<Dev> q, const Sequences<Dev>& sequences,
+                 const AttentionOptions& options) {
+    const auto& p = problem_;
+    mask_ = Tensor<Dev>(dev, q.dtype(), {p.samples, p.heads, p.length, p.length});
+    const auto place = attention_place<Dev>(q, sequences, options);
+    const auto draw = [&]<class T>(Tag<T>) {
+      attention_mask(dev, place, samples_, p.samples, p.length, mask_.mut().template data<T>());
+    };
+    q.dtype() == DType::f16 ? draw(Tag<f16>()) : draw(Tag<bf16>());
+  }
+
   std::int64_t rows_, samples_;
-  AttentionExtents extents_;
+  AttentionProblem problem_;
   const std::int32_t* offsets_;
   const std::int32_t* lengths_;
   Tensor<Dev> element_offsets_, graph_lengths_, statistics_;
+  Tensor<Dev> mask_;  // none without dropout
 };
 
 /// 0 into the rows of padding of each.
@@ -119,14 +151,18 @@ void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstVie
                           View<Dev> y, View<Dev> logsumexp) {
   using Uids = cuda::AttentionUids;
   if (q.count() == 0) return;
-  if (cuda::CudnnAttention<Dev>::fits(options, {q, k, v, y})) {
-    cuda::CudnnAttention<Dev> attention(dev, q, sequences, options);
+  const auto problem = cuda::attention_problem(q, sequences, options);
+  const auto text = problem.text("forward");
+  cuda::CudnnPlans* const plans = cuda::cudnn_attention_fits<Dev>(problem, {q, k, v, y})
+                                      ? cuda::plans_for_attention(dev, problem, text)
+                                      : nullptr;
+  if (plans != nullptr) {
+    cuda::CudnnAttention<Dev> attention(dev, problem, q, sequences, options);
     auto arguments = attention.arguments();
     arguments.add(Uids::q, q.bytes()).add(Uids::k, k.bytes()).add(Uids::v, v.bytes());
     arguments.add(Uids::y, y.bytes());
-    if (dev.template kept<cuda::CudnnPlans>().run(
-            dev, attention.text("forward"), {.deterministic = dev.options().deterministic},
-            arguments, [&] { return cuda::attention_forward_graph(attention.extents()); })) {
+    if (plans->run(dev, text, {.deterministic = dev.options().deterministic}, arguments,
+                   [&] { return cuda::attention_forward_graph(problem); })) {
       attention.statistics_to(dev, logsumexp);
       return cuda::clear_all_padding(dev, sequences, {y});
     }
@@ -142,15 +178,20 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
                            View<Dev> dq, View<Dev> dk, View<Dev> dv) {
   using Uids = cuda::AttentionUids;
   if (q.count() == 0) return;
-  if (cuda::CudnnAttention<Dev>::fits(options, {q, k, v, y, dy, dq, dk, dv})) {
-    cuda::CudnnAttention<Dev> attention(dev, q, sequences, options);
-    const auto& e = attention.extents();
-    const bool dq_sums = !dev.options().deterministic;
-    const Tensor<Dev> inner_products(dev, DType::f32, {e.samples * e.heads * e.length});
+  const auto problem = cuda::attention_problem(q, sequences, options);
+  const bool dq_sums = !dev.options().deterministic;
+  const auto text = problem.text(dq_sums ? "backward" : "backward in order");
+  cuda::CudnnPlans* const plans =
+      cuda::cudnn_attention_fits<Dev>(problem, {q, k, v, y, dy, dq, dk, dv})
+          ? cuda::plans_for_attention(dev, problem, text)
+          : nullptr;
+  if (plans != nullptr) {
+    cuda::CudnnAttention<Dev> attention(dev, problem, q, sequences, options);
+    const auto queries = problem.samples * problem.heads * problem.length;
+    const Tensor<Dev> inner_products(dev, DType::f32, {queries});
     Tensor<Dev> sums;
-    if (dq_sums && e.head_size % 16 == 0) sums = Tensor<Dev>(dev, DType::f32, q.shape());
-    else if (dq_sums)
-      sums = Tensor<Dev>(dev, DType::f32, {e.samples * e.heads * e.length, e.head_size});
+    if (dq_sums && problem.head_size % 16 == 0) sums = Tensor<Dev>(dev, DType::f32, q.shape());
+    else if (dq_sums) sums = Tensor<Dev>(dev, DType::f32, {queries, problem.head_size});
     attention.statistics_from(dev, logsumexp);
     auto arguments = attention.arguments();
     arguments.add(Uids::q, q.bytes()).add(Uids::k, k.bytes()).add(Uids::v, v.bytes());
@@ -158,10 +199,8 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
     arguments.add(Uids::dq, dq.bytes()).add(Uids::dk, dk.bytes()).add(Uids::dv, dv.bytes());
     arguments.add(Uids::inner_products, inner_products.view().bytes());
     if (dq_sums) arguments.add(Uids::dq_sums, sums.view().bytes());
-    if (dev.template kept<cuda::CudnnPlans>().run(
-            dev, attention.text(dq_sums ? "backward" : "backward in order"),
-            {.deterministic = !dq_sums, .workspace_bytes = std::size_t{8} << 30}, arguments,
-            [&] { return cuda::attention_backward_graph(e, dq_sums); }))
+    if (plans->run(dev, text, {.deterministic = !dq_sums, .workspace_bytes = std::size_t{8} << 30},
+                   arguments, [&] { return cuda::attention_backward_graph(problem, dq_sums); }))
       return cuda::clear_all_padding(dev, sequences, {dq, dk, dv});
   }
   cuda::plain_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);

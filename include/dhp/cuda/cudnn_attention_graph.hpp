@@ -1,5 +1,6 @@
 // Attention as a graph of cuDNN's operations, forward and backward, in the order in which its fused kernels know it
-// (Dao et al. 2022; cuDNN's graph API, "fused flash attention").
+// (Dao et al. 2022; cuDNN's graph API, "fused flash attention"; where a mask and its scale stand, by the open
+// cudnn_frontend). Dropped probabilities are given as a mask of 0 and 1: cuDNN's own generator numbers them by itself.
 #pragma once
 
 #include <dhp/cuda/cudnn_attention_tensors.hpp>
@@ -8,21 +9,26 @@
 
 namespace dhp::cuda {
 
-[[nodiscard]] inline float attention_scale(const AttentionExtents& extents) {
-  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(extents.head_size)));
+[[nodiscard]] inline float attention_scale(const AttentionProblem& problem) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(problem.head_size)));
 }
 
-/// q, k, v -> y, statistics
-[[nodiscard]] inline CudnnGraph attention_forward_graph(const AttentionExtents& extents) {
+/// What kept probabilities are multiplied by.
+[[nodiscard]] inline float kept_scale(const AttentionProblem& problem) {
+  return static_cast<float>(1.0 / (1.0 - problem.dropout));
+}
+
+/// q, k, v, with dropout the mask -> y, statistics
+[[nodiscard]] inline CudnnGraph attention_forward_graph(const AttentionProblem& problem) {
   using Uids = AttentionUids;
   CudnnGraph graph;
-  const AttentionTensors make(graph, extents);
+  const AttentionTensors make(graph, problem);
   const auto q = make.rows(Uids::q);
   const auto k = make.transposed_rows(Uids::k);
   const auto v = make.rows(Uids::v);
   const auto y = make.rows(Uids::y);
   const auto statistics = make.statistics(Uids::statistics);
-  const auto scores = make.masked_scores(q, k, graph.scalar(attention_scale(extents)), true);
+  const auto scores = make.masked_scores(q, k, graph.scalar(attention_scale(problem)), true);
   const auto most = make.column();
   graph.reduce(CUDNN_REDUCE_TENSOR_MAX, scores, most);
   const auto shifted = make.scores();
@@ -34,21 +40,28 @@ namespace dhp::cuda {
   const auto logarithm = make.column();
   graph.pointwise(CUDNN_POINTWISE_LOG, sum, {}, logarithm);
   graph.pointwise(CUDNN_POINTWISE_ADD, most, logarithm, statistics);
-  const auto probabilities = make.scores(extents.type);
-  graph.pointwise(CUDNN_POINTWISE_DIV, powers, sum, probabilities);
-  graph.multiply(probabilities, v, y, {.rows = make.query_lengths(), .depth = make.key_lengths()});
+  const bool drops = problem.dropout > 0;
+  auto weights = make.scores(drops ? CUDNN_DATA_FLOAT : problem.type);
+  graph.pointwise(CUDNN_POINTWISE_DIV, powers, sum, weights);
+  if (drops) {
+    const auto scaled = make.scores();
+    graph.pointwise(CUDNN_POINTWISE_MUL, weights, graph.scalar(kept_scale(problem)), scaled);
+    weights = make.scores(problem.type);
+    graph.pointwise(CUDNN_POINTWISE_MUL, scaled, make.mask(), weights);
+  }
+  graph.multiply(weights, v, y, {.rows = make.query_lengths(), .depth = make.key_lengths()});
   return graph;
 }
 
-/// dy, q, k, v, y, statistics -> dq, dk, dv; inner_products is scratch, f32 [samples, heads, length, 1].
-/// dq_sums: dq is summed in scratch of f32, [rows of q, heads * head_size] where head_size is a multiple of 16, else
+/// dy, q, k, v, y, statistics, with dropout the mask -> dq, dk, dv. inner_products is scratch: f32 [samples, heads,
+/// length, 1]. dq_sums: dq is summed in scratch of f32, [rows of q, heads * head_size] where head_size is a multiple of 16, else
 /// [samples, heads, length, head_size], in an order that depends on timing; without it the order is fixed,
 /// and cuDNN's own scratch grows with the square of the length.
-[[nodiscard]] inline CudnnGraph attention_backward_graph(const AttentionExtents& extents,
+[[nodiscard]] inline CudnnGraph attention_backward_graph(const AttentionProblem& problem,
                                                          bool dq_sums) {
   using Uids = AttentionUids;
   CudnnGraph graph;
-  const AttentionTensors make(graph, extents);
+  const AttentionTensors make(graph, problem);
   const auto q = make.rows(Uids::q);
   const auto k = make.transposed_rows(Uids::k);
   const auto v = make.transposed_rows(Uids::v);
@@ -59,16 +72,32 @@ namespace dhp::cuda {
   const auto dk = make.rows(Uids::dk);
   const auto dv = make.rows(Uids::dv);
   const auto inner_products = make.statistics(Uids::inner_products);
-  const auto scale = graph.scalar(attention_scale(extents));
+  const auto scale = graph.scalar(attention_scale(problem));
 
-  // dy . y of each query
+  // With m the mask and kept = 1 / (1 - dropout): y = (p m kept) v, and so dv = (p m kept)^T dy and
+  // ds = p (m kept dy v^T - dy . y) scale = p (m dy v^T - dy . y / kept) kept scale.
+  std::optional<CudnnTensor> mask, kept;
+  if (problem.dropout > 0) {
+    mask = make.mask();
+    kept = graph.scalar(kept_scale(problem));
+  }
+  // x, times that where anything is dropped.
+  const auto times = [&](const CudnnTensor& x, const std::optional<CudnnTensor>& factor) {
+    if (!factor) return x;
+    const auto product = make.scores();
+    graph.pointwise(CUDNN_POINTWISE_MUL, x, factor, product);
+    return product;
+  };
+
+  // dy . y / kept of each query
   const auto products = graph.inner(dy.extents, dense_strides(dy.extents));
   graph.pointwise(CUDNN_POINTWISE_MUL, dy, y, products);
   const auto sums = make.column();
   graph.reduce(CUDNN_REDUCE_TENSOR_ADD, products, sums);
-  graph.pointwise(CUDNN_POINTWISE_MUL, sums, graph.scalar(1), inner_products);
+  graph.pointwise(CUDNN_POINTWISE_MUL, sums,
+                  graph.scalar(static_cast<float>(1.0 - problem.dropout)), inner_products);
 
-  // The probabilities again; dv = p^T dy
+  // The probabilities again; dv
   const auto scores = make.masked_scores(q, k, scale, false);
   const auto shifted = make.scores();
   graph.pointwise(CUDNN_POINTWISE_SUB, scores, statistics, shifted);
@@ -77,26 +106,26 @@ namespace dhp::cuda {
   const auto [samples, heads, rows, columns] = make.score_extents();
   const Dims turned_extents{samples, heads, columns, rows};
   const Dims turned_strides{heads * rows * columns, rows * columns, 1, columns};
-  const auto turned = graph.inner(turned_extents, turned_strides, extents.type);
-  graph.reshape(probabilities, turned);
+  const auto turned = graph.inner(turned_extents, turned_strides, problem.type);
+  graph.reshape(times(times(probabilities, mask), kept), turned);
   const CudnnLengths key_rows{.rows = make.key_lengths(), .depth = make.query_lengths()};
   graph.multiply(turned, dy, dv, key_rows);
 
-  // ds = p (dy v^T - dy . y) scale; dk = ds^T q
+  // ds; dk = ds^T q
   const auto dp = make.scores();
   graph.multiply(dy, v, dp, {.rows = make.query_lengths(), .columns = make.key_lengths()});
   const auto centred = make.scores();
-  graph.pointwise(CUDNN_POINTWISE_SUB, dp, inner_products, centred);
+  graph.pointwise(CUDNN_POINTWISE_SUB, times(dp, mask), inner_products, centred);
   const auto weighted = make.scores();
   graph.pointwise(CUDNN_POINTWISE_MUL, centred, probabilities, weighted);
   const auto ds = make.scores();
-  graph.pointwise(CUDNN_POINTWISE_MUL, weighted, scale, ds);
-  const auto turned_ds = graph.inner(turned_extents, turned_strides, extents.type);
+  graph.pointwise(CUDNN_POINTWISE_MUL, times(weighted, kept), scale, ds);
+  const auto turned_ds = graph.inner(turned_extents, turned_strides, problem.type);
   graph.reshape(ds, turned_ds);
   graph.multiply(turned_ds, q, dk, key_rows);
 
   // dq = ds k
-  const auto plain_k = graph.inner(q.extents, make.row_strides(), extents.type, make.offsets());
+  const auto plain_k = graph.inner(q.extents, make.row_strides(), problem.type, make.offsets());
   graph.reshape(k, plain_k);
   const CudnnLengths query_rows{.rows = make.query_lengths(), .depth = make.key_lengths()};
   if (!dq_sums) {
@@ -104,7 +133,7 @@ namespace dhp::cuda {
     return graph;
   }
   const auto sum =
-      extents.head_size % 16 == 0
+      problem.head_size % 16 == 0
           ? graph.argument(Uids::dq_sums, CUDNN_DATA_FLOAT, q.extents, make.row_strides(), 16,
                            make.offsets())
           : graph.argument(Uids::dq_sums, CUDNN_DATA_FLOAT, q.extents, dense_strides(q.extents));

@@ -8,44 +8,53 @@
 
 namespace dhp::cuda {
 
-/// Extents of one graph; samples and length may be more than there are: those beyond have length 0.
-struct AttentionExtents {
+/// All that a graph depends on; samples and length may be more than there are: those beyond have length 0.
+struct AttentionProblem {
   cudnnDataType_t type = CUDNN_DATA_BFLOAT16;
   std::int64_t samples = 1;
   std::int64_t heads = 1;
   std::int64_t length = 1;
   std::int64_t head_size = 64;
-  friend bool operator==(const AttentionExtents&, const AttentionExtents&) = default;
+  double dropout = 0;  ///< probability of dropping a probability; above 0 the graph has a mask
+
+  /// One line.
+  [[nodiscard]] std::string text(const char* pass) const {
+    return concat("attention ", pass, " ", type == CUDNN_DATA_HALF ? "f16" : "bf16", " samples ",
+                  samples, " heads ", heads, " length ", length, " size ", head_size,
+                  dropout > 0 ? concat(" dropout ", dropout) : "");
+  }
+  friend bool operator==(const AttentionProblem&, const AttentionProblem&) = default;
 };
 
 /// Numbers of the arguments. offsets: i64 [samples + 1], in elements; lengths: i32 [samples], twice because
-/// queries and keys could differ; statistics, the logarithms of the sums: f32 [samples, heads, length, 1].
+/// queries and keys could differ; statistics, the logarithms of the sums: f32 [samples, heads, length, 1]; mask, 1
+/// where a probability is kept and 0 where it is dropped: like q, [samples, heads, length, length].
 struct AttentionUids {
   static constexpr std::int64_t q = 1, k = 2, v = 3, y = 4, statistics = 5, offsets = 6,
                                 query_lengths = 7, key_lengths = 8, dy = 9, dq = 10, dk = 11,
-                                dv = 12, inner_products = 13, dq_sums = 14;
+                                dv = 12, inner_products = 13, dq_sums = 14, mask = 15;
 };
 
 /// Tensors that both directions have.
 class AttentionTensors {
  public:
-  AttentionTensors(CudnnGraph& graph, const AttentionExtents& extents)
+  AttentionTensors(CudnnGraph& graph, const AttentionProblem& problem)
       : graph_(graph),
-        extents_(extents),
+        problem_(problem),
         offsets_(graph.argument(AttentionUids::offsets, CUDNN_DATA_INT64,
-                                {extents.samples + 1, 1, 1, 1}, {1, 1, 1, 1})),
+                                {problem.samples + 1, 1, 1, 1}, {1, 1, 1, 1})),
         query_lengths_(lengths(AttentionUids::query_lengths)),
         key_lengths_(lengths(AttentionUids::key_lengths)) {}
 
   /// [samples, heads, length, head_size] of rows of heads * head_size.
   [[nodiscard]] CudnnTensor rows(std::int64_t uid) const {
-    const auto& e = extents_;
+    const auto& e = problem_;
     return graph_.argument(uid, e.type, {e.samples, e.heads, e.length, e.head_size}, row_strides(),
                            16, offsets_);
   }
   /// The same seen as [samples, heads, head_size, length].
   [[nodiscard]] CudnnTensor transposed_rows(std::int64_t uid) const {
-    const auto& e = extents_;
+    const auto& e = problem_;
     const auto [sample, head, row, column] = row_strides();
     return graph_.argument(uid, e.type, {e.samples, e.heads, e.head_size, e.length},
                            {sample, head, column, row}, 16, offsets_);
@@ -54,11 +63,15 @@ class AttentionTensors {
     return graph_.argument(uid, CUDNN_DATA_FLOAT, column_extents(),
                            dense_strides(column_extents()));
   }
+  [[nodiscard]] CudnnTensor mask() const {
+    return graph_.argument(AttentionUids::mask, problem_.type, score_extents(),
+                           dense_strides(score_extents()));
+  }
   [[nodiscard]] Dims score_extents() const {
-    return {extents_.samples, extents_.heads, extents_.length, extents_.length};
+    return {problem_.samples, problem_.heads, problem_.length, problem_.length};
   }
   [[nodiscard]] Dims column_extents() const {
-    return {extents_.samples, extents_.heads, extents_.length, 1};
+    return {problem_.samples, problem_.heads, problem_.length, 1};
   }
   [[nodiscard]] CudnnTensor scores(cudnnDataType_t type = CUDNN_DATA_FLOAT) const {
     return graph_.inner(score_extents(), dense_strides(score_extents()), type);
@@ -67,7 +80,7 @@ class AttentionTensors {
     return graph_.inner(column_extents(), dense_strides(column_extents()));
   }
   [[nodiscard]] Dims row_strides() const {
-    const auto& e = extents_;
+    const auto& e = problem_;
     return {e.length * e.heads * e.head_size, e.head_size, e.heads * e.head_size, 1};
   }
   [[nodiscard]] const CudnnTensor& offsets() const { return offsets_; }
@@ -94,7 +107,7 @@ class AttentionTensors {
 
  private:
   [[nodiscard]] CudnnTensor lengths(std::int64_t uid) const {
-    return graph_.argument(uid, CUDNN_DATA_INT32, {extents_.samples, 1, 1, 1}, {1, 1, 1, 1});
+    return graph_.argument(uid, CUDNN_DATA_INT32, {problem_.samples, 1, 1, 1}, {1, 1, 1, 1});
   }
   /// Where the index along `axis` is before the length.
   [[nodiscard]] CudnnTensor before(const CudnnTensor& like, std::int64_t axis,
@@ -107,7 +120,7 @@ class AttentionTensors {
   }
 
   CudnnGraph& graph_;
-  AttentionExtents extents_;
+  AttentionProblem problem_;
   CudnnTensor offsets_, query_lengths_, key_lengths_;
 };
 

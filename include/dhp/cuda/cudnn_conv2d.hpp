@@ -21,17 +21,20 @@ struct Conv2dProblem {
   Dims x, w, y;
   Conv2dGeometry geometry;
   std::int64_t alignment;  ///< of all addresses, in bytes
+  bool tf32;               ///< f32 may be rounded to TF32 before it is multiplied
 
   /// x [N, H, W, C], w [O, K, K, C], y [N, OH, OW, O], all or their gradients.
   Conv2dProblem(Kind of_kind, DType of_type, const Shape& x_shape, const Shape& w_shape,
-                const Shape& y_shape, Conv2dGeometry of_geometry, std::int64_t of_alignment)
+                const Shape& y_shape, Conv2dGeometry of_geometry, std::int64_t of_alignment,
+                bool may_round = false)
       : kind(of_kind),
         type(of_type),
         x(channels_second(x_shape)),
         w(channels_second(w_shape)),
         y(channels_second(y_shape)),
         geometry(of_geometry),
-        alignment(of_alignment) {}
+        alignment(of_alignment),
+        tf32(of_type == DType::f32 && may_round) {}
 
   [[nodiscard]] CudnnGraph graph() const {
     CudnnGraph made;
@@ -52,14 +55,15 @@ struct Conv2dProblem {
     return made;
   }
   [[nodiscard]] CudnnRules rules(bool deterministic) const {
-    return {.deterministic = deterministic, .full_precision = type == DType::f32};
+    return {.deterministic = deterministic, .full_precision = type == DType::f32 && !tf32};
   }
   /// One line; OH and OW follow from the rest.
   [[nodiscard]] std::string text() const {
     constexpr const char* names[] = {"forward", "backward_data", "backward_filter"};
     return concat("conv2d ", names[static_cast<int>(kind)], " ", type, " n ", x[0], " c ", x[1],
                   " h ", x[2], " w ", x[3], " o ", w[0], " kernel ", geometry.kernel, " stride ",
-                  geometry.stride, " padding ", geometry.padding, " at ", alignment);
+                  geometry.stride, " padding ", geometry.padding, tf32 ? " TF32" : "", " at ",
+                  alignment);
   }
 
  private:
@@ -75,8 +79,8 @@ template <class Dev>
   if (x.dtype() == DType::f64) return false;
   const auto alignment = std::min({alignment_of(x.bytes()), alignment_of(w.bytes()),
                                    alignment_of(y.bytes()), std::uint32_t{16}});
-  const Conv2dProblem problem(kind, x.dtype(), x.shape(), w.shape(), y.shape(), geometry,
-                              alignment);
+  const Conv2dProblem problem(kind, x.dtype(), x.shape(), w.shape(), y.shape(), geometry, alignment,
+                              dev.options().tf32);
   CudnnArguments arguments;
   arguments.add(Conv2dProblem::x_uid, x.bytes())
       .add(Conv2dProblem::w_uid, w.bytes())

@@ -40,8 +40,8 @@ struct CudnnRules {
   return std::none_of(notes.begin(), notes.end(), [&](cudnnBackendNumericalNote_t note) {
     switch (note) {
       case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC: return rules.deterministic;
-      case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
-      case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS: return rules.full_precision;
+      case CUDNN_NUMERICAL_NOTE_TENSOR_CORE: return rules.full_precision;
+      case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
       case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
       case CUDNN_NUMERICAL_NOTE_FFT:
       case CUDNN_NUMERICAL_NOTE_WINOGRAD:

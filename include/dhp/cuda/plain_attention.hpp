@@ -40,11 +40,19 @@ struct AttentionPlace {
   constexpr std::int64_t at(const Head& head, std::int64_t row) const {
     return (head.first_row + row) * columns + head.head * size;
   }
+  /// The number of a query's first probability in the stream.
+  constexpr std::uint64_t first_number(const Head& head, std::int64_t query) const {
+    const auto number = row_numbers[head.first_row + query];
+    return static_cast<std::uint64_t>((number * total_heads + first_head + head.head) * max_length);
+  }
   constexpr bool keeps(const Head& head, std::int64_t query, std::int64_t key) const {
     if (dropout == 0) return true;
-    const auto number = row_numbers[head.first_row + query];
-    const auto first = (number * total_heads + first_head + head.head) * max_length;
-    return (random.bits(static_cast<std::uint64_t>(first + key)) >> 8) >= threshold;
+    const auto number = first_number(head, query) + static_cast<std::uint64_t>(key);
+    return (random.bits(number) >> 8) >= threshold;
+  }
+  /// With the step read once, not at every block.
+  [[nodiscard]] constexpr RandomStream stream() const {
+    return {.seed = random.seed, .step = random.now(), .use = random.use};
   }
 };
 

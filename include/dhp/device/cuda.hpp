@@ -28,6 +28,9 @@ struct CudaOptions {
   std::size_t workspace_bytes = std::size_t{64} << 20;  ///< for cuBLASLt
   /// Libraries give the same bits in every run and on every like GPU: nothing is chosen by time, nor adds in any order.
   bool deterministic = false;
+  /// Products and convolutions of f32 may use TF32 tensor cores, which round what they multiply to 11 bits; sums stay
+  /// in f32. Faster, and about as exact as f16.
+  bool tf32 = false;
   /// A file that keeps which algorithm was the fastest; where empty, what DHP_PLAN_CACHE names, if anything. A
   /// deterministic device takes only this one, and writes nothing there: all ranks are to read the same.
   std::string plan_cache{};

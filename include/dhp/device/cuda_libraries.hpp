@@ -12,6 +12,11 @@
 
 namespace dhp {
 
+// Our graph of attention's gradient neither clears its sums (needed before 9.6) nor masks a second time (before 9.10),
+// and 9.10.0 and 9.10.1 have bugs there: what cudnn_frontend, which is NVIDIA's own, does or refuses by version.
+static_assert(CUDNN_VERSION >= 91002,
+              "dhp needs cuDNN 9.10.2 or later: give its folder to CMake as -DDHP_CUDA_FOLDERS");
+
 inline void check_cublas(cublasStatus_t code, const char* call,
                          std::source_location where = std::source_location::current()) {
   if (code != CUBLAS_STATUS_SUCCESS) [[unlikely]]
