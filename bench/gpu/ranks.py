@@ -1,6 +1,7 @@
 """The same short training run in several layouts of ranks, a process for each rank, all on one GPU.
 
-ranks.py LAUNCHER BERT RESNET OUT.json --seconds N: LAUNCHER RANKS COMMAND... starts the processes (tests/cuda/ranks.sh).
+ranks.py LAUNCHER BERT RESNET OUT.json --seconds N [--dry-run]: LAUNCHER RANKS COMMAND... starts the processes
+(tests/cuda/ranks.sh). --dry-run: only checks that the trainers take the options.
 The losses of every layout of BERT must be those of one rank, and those of ResNet with recorded steps those without; how fast
 it is means nothing, since the ranks share a GPU.
 """
@@ -13,6 +14,8 @@ import sys
 import tempfile
 import time
 
+from trainer import check_options
+
 layouts = ["2x1x1", "1x2x1", "1x1x2", "2x2x1", "2x1x2", "1x2x2", "4x1x1", "2x2x2"]
 common = ["--precision", "fp32", "--global-batch", "32", "--micro-batch", "4", "--evaluate-samples", "1", "--comm-timeout", "60"]
 bert = ["--preset", "mini", "--dropout", "0.1", "--steps", "3", *common]
@@ -20,11 +23,15 @@ resnet = ["--depth", "14", "--width", "8", "--image-size", "32", "--samples", "2
 recorded_layouts = ["2x1x1", "1x2x1", "1x1x2"]
 
 
+def command_of(trainer, options, layout):
+    axes = zip(("--data-parallel", "--tensor-parallel", "--pipeline-parallel"), layout.split("x"))
+    return [trainer, *options, *[word for axis in axes for word in axis]]
+
+
 def losses(prefix, trainer, options, layout, seconds):
     with tempfile.TemporaryDirectory() as folder:
         metrics = os.path.join(folder, "metrics.jsonl")
-        axes = zip(("--data-parallel", "--tensor-parallel", "--pipeline-parallel"), layout.split("x"))
-        command = [*prefix, trainer, *options, *[word for axis in axes for word in axis], "--metrics", metrics]
+        command = [*prefix, *command_of(trainer, options, layout), "--metrics", metrics]
         # Ranks end by themselves before their launcher is ended, which would leave them behind.
         limit = dict(os.environ, DHP_RANKS_SECONDS=str(max(2, int(seconds) - 10)))
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds, env=limit)
@@ -43,7 +50,12 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--seconds", type=float, default=420)
     parser.add_argument("--each", type=float, default=90)
+    parser.add_argument("--dry-run", action="store_true")
     arguments = parser.parse_args()
+    if arguments.dry_run:
+        commands = [command_of(arguments.bert, bert, "2x2x2")]
+        commands += [command_of(arguments.resnet, [*resnet, graphs], "2x1x1") for graphs in ("--cuda-graphs", "--no-cuda-graphs")]
+        return any([check_options([*command, "--metrics", "FILE"]) for command in commands])
     end = time.monotonic() + arguments.seconds
     rows, failed = [], 0
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# gpu_script_test.sh ROOT FOLDER: what bench/gpu.sh and its scripts promise; needs no GPU. Works in FOLDER.
+# gpu_script_test.sh ROOT FOLDER TRAINERS: what bench/gpu.sh and its scripts promise; needs no GPU. Works in FOLDER;
+# TRAINERS is the folder of trainers for the CPU.
 set -u
-root=$1 folder=$2
+root=$1 folder=$2 trainers=$3
 python=${PYTHON:-python3}
 status=0
 mkdir -p "$folder" || exit 1
@@ -23,6 +24,21 @@ shows() {  # shows FILE LINE...: the file has each of the lines
     grep -qxF -- "$line" "$file" || { echo "$file has no line '$line':"; cat "$file"; status=1; }
   done
 }
+
+# --- Every part, dry.
+expect 0 "dry run: every command, file and option of ours exists" \
+  bash "$root/bench/gpu.sh" --dry-run --out "$folder/dry" --trainers "$trainers"
+if [ -x "$trainers/train_bert" ]; then
+  mkdir -p "$folder/others"
+  for name in train_bert train_resnet50; do  # that have lost an option
+    printf '#!/usr/bin/env bash\n"%s" --help | sed s/--micro-batch/--micro-batches/\n' "$trainers/$name" >"$folder/others/$name"
+    chmod +x "$folder/others/$name"
+  done
+  for part in ranks resnet bert compile_resnet compile_bert; do
+    expect 1 "has no option --micro-batch" \
+      bash "$root/bench/gpu.sh" --dry-run --out "$folder/dry" --trainers "$folder/others" $part
+  done
+fi
 
 # --- Tests that ctest has skipped are said, but are no failure; others are.
 log=$folder/tests.log
