@@ -10,6 +10,9 @@
 #            recorded steps and without: the same losses
 # resnet     ResNet-50, fp16 and bf16, against eager PyTorch (channels_last, mixed precision)
 # bert       BERT-base and -large, bf16, 128 and 512 tokens, against eager PyTorch
+# packed     BERT-base on a text: tokens that count a second in packed batches against padded ones
+# graphs     steps recorded as CUDA graphs against the same run as they are: ResNet-50, BERT-base
+# overhead   steps in a world of one NCCL rank against steps without a communicator
 # compile_resnet, compile_bert
 #            ResNet-50 in fp16, BERT-large with 512 tokens against torch.compile(max-autotune); what its compiler has done by
 #            the time that this is cut off, it finds when the part is run again
@@ -32,14 +35,16 @@ while [ $# -gt 0 ]; do
     --out) out=$2; shift ;;
     --merge) merge=$2; shift ;;
     --trainers) trainers=$2; shift ;;
-    build | tests | nccl | ranks | resnet | bert | compile_resnet | compile_bert | sanitize) parts+=("$1") ;;
+    build | tests | nccl | ranks | resnet | bert | packed | graphs | overhead | compile_resnet | \
+      compile_bert | sanitize) parts+=("$1") ;;
     *) sed -n '2,/^set -u/p' "$0" | grep '^#' >&2; echo "unknown: $1" >&2; exit 2 ;;
   esac
   shift
 done
 if [ ${#parts[@]} -eq 0 ]; then
-  [ -n "$dry" ] || { echo "bench/gpu.sh: name the parts to run: build tests nccl ranks resnet bert compile_resnet compile_bert sanitize" >&2; exit 2; }
-  parts=(build tests nccl ranks resnet bert compile_resnet compile_bert sanitize)
+  all=(build tests nccl ranks resnet bert packed graphs overhead compile_resnet compile_bert sanitize)
+  [ -n "$dry" ] || { echo "bench/gpu.sh: name the parts to run: ${all[*]}" >&2; exit 2; }
+  parts=("${all[@]}")
 fi
 [ -z "$dry" ] || work=${out:-build/gpu_dry_run} out=''
 out=${out:-$work/report}
@@ -113,9 +118,10 @@ measure_machine() {
   fi
 }
 
-needed=(gpu_present train_bert train_resnet50 test_cuda test_cuda_whole test_cuda_libraries test_comm_libraries)
+needed=(gpu_present train_bert train_resnet50 test_cuda test_cuda_whole test_cuda_libraries test_comm_libraries
+  bench_world_of_one)
 part_build() {
-  local configure=(cmake --preset cuda -DDHP_WERROR=OFF "-DDHP_WHEELS_PYTHON=$(command -v "$python")")
+  local configure=(cmake --preset cuda -DDHP_WERROR=OFF -DDHP_BENCH=ON "-DDHP_WHEELS_PYTHON=$(command -v "$python")")
   [ -z "$headers" ] || configure+=(-DCMAKE_PREFIX_PATH="$(cd "$headers" && pwd)")
   if [ -n "$dry" ]; then
     cmake --list-presets | grep -q '"cuda"' || missing "preset cuda"
@@ -143,13 +149,26 @@ part_ranks() {
     --seconds 400
   [ -z "$dry" ] || has_options bench/gpu/ranks.py tests/cuda/ranks.sh "$trainers/train_bert" "$trainers/train_resnet50" -
 }
+# What cuDNN compiles and what is timed for one process, the others of a part, and later parts, need not again.
+keep_choices() { export DHP_PLAN_CACHE=$work_path/plans TORCHINDUCTOR_CACHE_DIR=$work_path/inductor; }
 part_compare() {  # part_compare KIND
-  # What cuDNN compiles and what is timed for one process, the others of this part, and later parts, need not again.
-  export DHP_PLAN_CACHE=$work_path/plans TORCHINDUCTOR_CACHE_DIR=$work_path/inductor
+  keep_choices
   measure_machine || return
   limited 430 "$python" bench/gpu/compare.py "$1" "$work/$1.json" --machine "$work/machine.json" \
     --trainers build/cuda/examples
   [ -z "$dry" ] || try_on_cpu "$1"
+}
+part_figures() {  # part_figures KIND
+  keep_choices
+  limited 430 "$python" bench/gpu/figures.py "$1" "$work/$1.json" --trainers build/cuda/examples \
+    --program build/cuda/bench/bench_world_of_one
+  [ -n "$dry" ] || return
+  has_options bench/gpu/figures.py "$1" "$work/$1.json" --trainers "$trainers" || return
+  local program=$trainers/../bench/bench_world_of_one
+  [ "$1" != overhead ] || [ -x "$program" ] || { echo "  not tried: there is no $program"; return; }
+  "$python" bench/gpu/figures.py "$1" "$work/$1.json" --trainers "$trainers" --program "$program" --wordnet - \
+    --tiny --rounds 1 --steps 2 --warm-up 1 >>"$log" 2>&1 || failed=1
+  tail -n 1 "$log" | sed 's/^/  tried on the CPU: /'
 }
 part_sanitize() {
   [ -z "$dry" ] || command -v compute-sanitizer >/dev/null || echo "  not on this machine: compute-sanitizer"
@@ -189,6 +208,7 @@ for name in "${parts[@]}"; do
     tests) part_tests ;;
     nccl) part_nccl ;;
     ranks) part_ranks ;;
+    packed | graphs | overhead) part_figures "$name" ;;
     sanitize) part_sanitize ;;
     *) part_compare "$name" ;;
   esac
