@@ -6,8 +6,8 @@
 # tests      all tests of build/cuda but those of part nccl
 # nccl       every collective among 2 and 3 ranks, a process for each, all on one GPU; ranks that call in unequal order, that
 #            are killed, that stop
-# ranks      BERT trained in layouts of up to 8 ranks, a process for each, all on one GPU: the same losses; ResNet with
-#            recorded steps and without: the same losses
+# ranks      BERT trained in layouts of up to 8 ranks, a process for each, all on one GPU: the same losses
+# recorded   ResNet on 2 such ranks, with recorded steps and without: the same losses
 # resnet     ResNet-50, fp16 and bf16, against eager PyTorch (channels_last, mixed precision)
 # bert       BERT-base and -large, bf16, 128 and 512 tokens, against eager PyTorch
 # packed     BERT-base on a text: tokens that count a second in packed batches against padded ones
@@ -35,14 +35,14 @@ while [ $# -gt 0 ]; do
     --out) out=$2; shift ;;
     --merge) merge=$2; shift ;;
     --trainers) trainers=$2; shift ;;
-    build | tests | nccl | ranks | resnet | bert | packed | graphs | overhead | compile_resnet | \
+    build | tests | nccl | ranks | recorded | resnet | bert | packed | graphs | overhead | compile_resnet | \
       compile_bert | sanitize) parts+=("$1") ;;
     *) sed -n '2,/^set -u/p' "$0" | grep '^#' >&2; echo "unknown: $1" >&2; exit 2 ;;
   esac
   shift
 done
 if [ ${#parts[@]} -eq 0 ]; then
-  all=(build tests nccl ranks resnet bert packed graphs overhead compile_resnet compile_bert sanitize)
+  all=(build tests nccl ranks recorded resnet bert packed graphs overhead compile_resnet compile_bert sanitize)
   [ -n "$dry" ] || { echo "bench/gpu.sh: name the parts to run: ${all[*]}" >&2; exit 2; }
   parts=("${all[@]}")
 fi
@@ -143,11 +143,11 @@ part_tests() {
     --details build/cuda/Testing/Temporary/LastTest.log || failed=1
 }
 part_nccl() { limited 430 tests/cuda/nccl_ranks.sh build/cuda/tests/test_comm_libraries; }
-part_ranks() {
+part_ranks() {  # part_ranks MODEL
   limited 430 "$python" bench/gpu/ranks.py tests/cuda/ranks.sh build/cuda/examples/train_bert \
-    build/cuda/examples/train_resnet50 "$work/ranks.json" \
-    --seconds 400
-  [ -z "$dry" ] || has_options bench/gpu/ranks.py tests/cuda/ranks.sh "$trainers/train_bert" "$trainers/train_resnet50" -
+    build/cuda/examples/train_resnet50 "$work/$part.json" --model "$1" --seconds 400
+  [ -z "$dry" ] ||
+    has_options bench/gpu/ranks.py tests/cuda/ranks.sh "$trainers/train_bert" "$trainers/train_resnet50" - --model "$1"
 }
 # What cuDNN compiles and what is timed for one process, the others of a part, and later parts, need not again.
 keep_choices() { export DHP_PLAN_CACHE=$work_path/plans TORCHINDUCTOR_CACHE_DIR=$work_path/inductor; }
@@ -207,7 +207,8 @@ for name in "${parts[@]}"; do
     build) part_build ;;
     tests) part_tests ;;
     nccl) part_nccl ;;
-    ranks) part_ranks ;;
+    ranks) part_ranks bert ;;
+    recorded) part_ranks resnet ;;
     packed | graphs | overhead) part_figures "$name" ;;
     sanitize) part_sanitize ;;
     *) part_compare "$name" ;;

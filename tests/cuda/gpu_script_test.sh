@@ -34,7 +34,7 @@ if [ -x "$trainers/train_bert" ]; then
     printf '#!/usr/bin/env bash\n"%s" --help | sed s/--micro-batch/--micro-batches/\n' "$trainers/$name" >"$folder/others/$name"
     chmod +x "$folder/others/$name"
   done
-  for part in ranks resnet bert packed graphs compile_resnet compile_bert; do
+  for part in ranks recorded resnet bert packed graphs compile_resnet compile_bert; do
     expect 1 "has no option --micro-batch" \
       bash "$root/bench/gpu.sh" --dry-run --out "$folder/dry" --trainers "$folder/others" $part
   done
@@ -87,7 +87,7 @@ echo '{"step": 1, "loss": 2.5}' >"$metrics"
 TRAINER
 chmod +x "$folder/trainer"
 "$python" "$root/bench/gpu/ranks.py" "$root/tests/cuda/ranks.sh" "$folder/trainer" "$folder/trainer" \
-  "$folder/ranks.json" --seconds 60 --each 13 >"$folder/layouts"
+  "$folder/ranks.json" --model bert --seconds 60 --each 13 >"$folder/layouts"
 expect 0 "2x2x2  same" cat "$folder/layouts"
 expect 0 "1x2x1  failed: rank" cat "$folder/layouts"
 if pgrep -f "^sleep 90\\.$$" >/dev/null; then echo "ranks are left behind"; status=1; fi
