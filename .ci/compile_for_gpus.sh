@@ -10,11 +10,11 @@ if [ -z "$nvcc" ]; then
   exit 0
 fi
 # Without -O: the host's part is hardly run here, and device code is optimised all the same.
-cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES=90 -DCMAKE_CUDA_FLAGS_RELEASE=-DNDEBUG
+cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES=90 -DCMAKE_CUDA_FLAGS_RELEASE=-DNDEBUG -DDHP_BENCH=ON
 targets=() tests=()
 if [ "${1:-}" != all ]; then
   targets=(--target train_bert train_resnet50 test_cuda test_cuda_whole test_cuda_libraries
-    test_comm_libraries gpu_present)
+    test_comm_libraries gpu_present bench_world_of_one)
   tests=(-R '^cuda\.(no_gpu_.*|libraries|softmax)$|^structure\.cases_of_(cuda|comm)(_libraries|_whole)?$')
 fi
 cmake --build --preset cuda -j "$(nproc)" "${targets[@]}"

@@ -1,27 +1,32 @@
 #!/usr/bin/env bash
 # Builds for this machine's GPU, tests, and measures against PyTorch; needs no network:
-#   bench/gpu.sh [--dry-run] [--headers FOLDER] [--out FOLDER] [--merge REPORT.json] PART...
+#   bench/gpu.sh [--dry-run] [--headers FOLDER] [--out FOLDER] [--merge REPORT.json] [--trainers FOLDER] PART...
 # build      preset cuda into build/cuda; FOLDER of --headers holds doctest, CLI11, nlohmann json and libcrypto where the
 #            system has none (bench/gpu/collect_headers.sh FOLDER fills one)
 # tests      all tests of build/cuda but those of part nccl
 # nccl       every collective among 2 and 3 ranks, a process for each, all on one GPU; ranks that call in unequal order, that
 #            are killed, that stop
-# ranks      BERT trained in layouts of up to 8 ranks, a process for each, all on one GPU: the same losses; ResNet with
-#            recorded steps and without: the same losses
+# ranks      BERT trained in layouts of up to 8 ranks, a process for each, all on one GPU: the same losses
+# recorded   ResNet on 2 such ranks, with recorded steps and without: the same losses
 # resnet     ResNet-50, fp16 and bf16, against eager PyTorch (channels_last, mixed precision)
 # bert       BERT-base and -large, bf16, 128 and 512 tokens, against eager PyTorch
-# compile    some of these against torch.compile(max-autotune)
+# packed     BERT-base on a text: tokens that count a second in packed batches against padded ones
+# graphs     steps recorded as CUDA graphs against the same run as they are: ResNet-50, BERT-base
+# overhead   steps in a world of one NCCL rank against steps without a communicator
+# compile_resnet, compile_bert
+#            ResNet-50 in fp16, BERT-large with 512 tokens against torch.compile(max-autotune); what its compiler has done by
+#            the time that this is cut off, it finds when the part is run again
 # sanitize   compute-sanitizer over the tests of single ops
 # Each part ends within 8 minutes and, apart from build, needs no other one; a build that was cut off goes on when it
 # is run again. After each the report is written anew, from all parts so far: report.md, report.json and logs.tgz in
 # --out (build/gpu/report). --merge takes over the parts of an earlier report. --dry-run runs nothing on a GPU, but checks that every command, file and
-# option exists; with PyTorch and trainers for the CPU in build/release it also tries the comparisons on the CPU.
+# option exists; with PyTorch and trainers for the CPU in the folder of --trainers (build/release/examples) it also tries
+# the comparisons on the CPU. It writes to build/gpu_dry_run, or to --out.
 # PYTHON names the interpreter that has PyTorch; DHP_COMMIT the commit, where there is no git.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 work=build/gpu
-out=$work/report
-headers='' merge='' dry=''
+headers='' merge='' dry='' out='' trainers=build/release/examples
 parts=()
 while [ $# -gt 0 ]; do
   case $1 in
@@ -29,17 +34,22 @@ while [ $# -gt 0 ]; do
     --headers) headers=$2; shift ;;
     --out) out=$2; shift ;;
     --merge) merge=$2; shift ;;
-    build | tests | nccl | ranks | resnet | bert | compile | sanitize) parts+=("$1") ;;
+    --trainers) trainers=$2; shift ;;
+    build | tests | nccl | ranks | recorded | resnet | bert | packed | graphs | overhead | compile_resnet | \
+      compile_bert | sanitize) parts+=("$1") ;;
     *) sed -n '2,/^set -u/p' "$0" | grep '^#' >&2; echo "unknown: $1" >&2; exit 2 ;;
   esac
   shift
 done
 if [ ${#parts[@]} -eq 0 ]; then
-  [ -n "$dry" ] || { echo "bench/gpu.sh: name the parts to run: build tests nccl ranks resnet bert compile sanitize" >&2; exit 2; }
-  parts=(build tests nccl ranks resnet bert compile sanitize)
+  all=(build tests nccl ranks recorded resnet bert packed graphs overhead compile_resnet compile_bert sanitize)
+  [ -n "$dry" ] || { echo "bench/gpu.sh: name the parts to run: ${all[*]}" >&2; exit 2; }
+  parts=("${all[@]}")
 fi
-[ -z "$dry" ] || work=build/gpu_dry_run out=build/gpu_dry_run/report
+[ -z "$dry" ] || work=${out:-build/gpu_dry_run} out=''
+out=${out:-$work/report}
 mkdir -p "$work" "$out"
+work_path=$(cd "$work" && pwd)
 python=${PYTHON:-python3}
 PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
 
@@ -55,7 +65,7 @@ finish() {
 report() {
   "$python" bench/gpu/report.py write "$work" "$out" --commit "${DHP_COMMIT:-$(git rev-parse HEAD 2>/dev/null || echo unknown)}" \
     ${merge:+--merge "$merge"} || failed=1
-  tar czf "$out/logs.tgz" -C "$work" --exclude=report .
+  tar czf "$out/logs.tgz" -C "$work" --exclude=./report --exclude=./inductor .
 }
 # limited SECONDS COMMAND...: into the log, ended when it takes longer.
 limited() {
@@ -104,13 +114,14 @@ exists() {
 # What the machine can do at best, once; parts other than the comparisons do without.
 measure_machine() {
   if [ -n "$dry" ] || [ ! -e "$work/machine.json" ]; then
-    limited 45 "$python" bench/gpu/machine.py "$work/machine.json"
+    limited 120 "$python" bench/gpu/machine.py "$work/machine.json"
   fi
 }
 
-needed=(gpu_present train_bert train_resnet50 test_cuda test_cuda_whole test_cuda_libraries test_comm_libraries)
+needed=(gpu_present train_bert train_resnet50 test_cuda test_cuda_whole test_cuda_libraries test_comm_libraries
+  bench_world_of_one)
 part_build() {
-  local configure=(cmake --preset cuda -DDHP_WERROR=OFF "-DDHP_WHEELS_PYTHON=$(command -v "$python")")
+  local configure=(cmake --preset cuda -DDHP_WERROR=OFF -DDHP_BENCH=ON "-DDHP_WHEELS_PYTHON=$(command -v "$python")")
   [ -z "$headers" ] || configure+=(-DCMAKE_PREFIX_PATH="$(cd "$headers" && pwd)")
   if [ -n "$dry" ]; then
     cmake --list-presets | grep -q '"cuda"' || missing "preset cuda"
@@ -132,19 +143,32 @@ part_tests() {
     --details build/cuda/Testing/Temporary/LastTest.log || failed=1
 }
 part_nccl() { limited 430 tests/cuda/nccl_ranks.sh build/cuda/tests/test_comm_libraries; }
-part_ranks() {
-  [ -z "$dry" ] || [ -x tests/cuda/ranks.sh ] || missing tests/cuda/ranks.sh
+part_ranks() {  # part_ranks MODEL
   limited 430 "$python" bench/gpu/ranks.py tests/cuda/ranks.sh build/cuda/examples/train_bert \
-    build/cuda/examples/train_resnet50 "$work/ranks.json" \
-    --seconds 400
+    build/cuda/examples/train_resnet50 "$work/$part.json" --model "$1" --seconds 400
+  [ -z "$dry" ] ||
+    has_options bench/gpu/ranks.py tests/cuda/ranks.sh "$trainers/train_bert" "$trainers/train_resnet50" - --model "$1"
 }
+# What cuDNN compiles and what is timed for one process, the others of a part, and later parts, need not again.
+keep_choices() { export DHP_PLAN_CACHE=$work_path/plans TORCHINDUCTOR_CACHE_DIR=$work_path/inductor; }
 part_compare() {  # part_compare KIND
-  # What cuDNN compiles and what is timed for one process, the others of this part, and later parts, need not again.
-  export DHP_PLAN_CACHE=$PWD/$work/plans
+  keep_choices
   measure_machine || return
   limited 430 "$python" bench/gpu/compare.py "$1" "$work/$1.json" --machine "$work/machine.json" \
     --trainers build/cuda/examples
   [ -z "$dry" ] || try_on_cpu "$1"
+}
+part_figures() {  # part_figures KIND
+  keep_choices
+  limited 430 "$python" bench/gpu/figures.py "$1" "$work/$1.json" --trainers build/cuda/examples \
+    --program build/cuda/bench/bench_world_of_one
+  [ -n "$dry" ] || return
+  has_options bench/gpu/figures.py "$1" "$work/$1.json" --trainers "$trainers" || return
+  local program=$trainers/../bench/bench_world_of_one
+  [ "$1" != overhead ] || [ -x "$program" ] || { echo "  not tried: there is no $program"; return; }
+  "$python" bench/gpu/figures.py "$1" "$work/$1.json" --trainers "$trainers" --program "$program" --wordnet - \
+    --tiny --rounds 1 --steps 2 --warm-up 1 >>"$log" 2>&1 || failed=1
+  tail -n 1 "$log" | sed 's/^/  tried on the CPU: /'
 }
 part_sanitize() {
   [ -z "$dry" ] || command -v compute-sanitizer >/dev/null || echo "  not on this machine: compute-sanitizer"
@@ -154,20 +178,23 @@ part_sanitize() {
     xargs grep -LE '^#include <(tests/cuda/all_ops|dhp/cuda/(cublas|cudnn)_)')
   limited 430 "$python" bench/gpu/sanitize.py build/cuda/tests/test_cuda "$work/sanitize.json" --seconds 400 "${files[@]}"
 }
+# has_options SCRIPT ARGUMENT...: whether the trainers for the CPU take what the script gives those for GPUs.
+has_options() {
+  if [ ! -x "$trainers/train_bert" ] || [ ! -x "$trainers/train_resnet50" ]; then
+    echo "  not tried: there are no trainers in $trainers"
+    return 1
+  fi
+  "$python" "$@" --dry-run >>"$log" 2>&1 || { tail -n 5 "$log"; failed=1; return 1; }
+}
 # The same scripts with small models, on the CPU.
 try_on_cpu() {
-  local trainers=build/release/examples
-  if [ ! -x $trainers/train_bert ] || [ ! -x $trainers/train_resnet50 ]; then
-    echo "  not tried: there are no trainers in $trainers"
-    return
-  fi
-  "$python" bench/gpu/compare.py "$1" "$work/$1.json" --trainers $trainers --dry-run >"$log" || { tail -n 5 "$log"; failed=1; }
-  if ! "$python" -c 'import torch' 2>/dev/null; then
-    echo "  not tried: $python has no PyTorch"
+  has_options bench/gpu/compare.py "$1" "$work/$1.json" --trainers "$trainers" || return
+  if ! "$python" -c 'import torch; assert torch.__version__ >= "2"' 2>/dev/null; then
+    echo "  not tried: $python has no PyTorch 2"
     return
   fi
   [ -e "$work/machine.json" ] || "$python" bench/gpu/machine.py "$work/machine.json" --tiny || failed=1
-  "$python" bench/gpu/compare.py "$1" "$work/$1.json" --machine "$work/machine.json" --trainers $trainers \
+  "$python" bench/gpu/compare.py "$1" "$work/$1.json" --machine "$work/machine.json" --trainers "$trainers" \
     --tiny --rounds 2 --steps 2 --warm-up 1 >>"$log" 2>&1 || failed=1
   tail -n 1 "$log" | sed 's/^/  tried on the CPU: /'
 }
@@ -180,7 +207,9 @@ for name in "${parts[@]}"; do
     build) part_build ;;
     tests) part_tests ;;
     nccl) part_nccl ;;
-    ranks) part_ranks ;;
+    ranks) part_ranks bert ;;
+    recorded) part_ranks resnet ;;
+    packed | graphs | overhead) part_figures "$name" ;;
     sanitize) part_sanitize ;;
     *) part_compare "$name" ;;
   esac

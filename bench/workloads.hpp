@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace bench {
@@ -44,10 +45,13 @@ struct Workload {
                     .is_bert = true};
   };
   if (name == "resnet50") return resnet(8, 96, 50, 64);
+  if (name == "resnet50-224") return resnet(64, 224, 50, 64);
   if (name == "resnet14") return resnet(2, 64, 14, 16);
   if (name == "bert-mini") return bert(16, 128, "mini");
+  if (name == "bert-base") return bert(32, 128, "base");
   if (name == "bert-tiny") return bert(2, 64, "tiny");
-  dhp::fail("unknown workload \"", name, "\"; choose resnet50, resnet14, bert-mini or bert-tiny");
+  dhp::fail("unknown workload \"", name,
+            "\"; choose resnet50, resnet50-224, resnet14, bert-base, bert-mini or bert-tiny");
 }
 
 namespace detail {
@@ -118,8 +122,15 @@ void add_side(Dev& dev, dhp::MicroBatch<Dev>& batch, const char* name,
 
 }  // namespace detail
 
-[[nodiscard]] inline dhp::MicroBatch<Dev> micro_batch(Dev& dev, const Workload& of) {
-  return of.is_bert ? detail::tokens(dev, of) : detail::images(dev, of);
+/// compute: what the model computes in, and so the type of images.
+[[nodiscard]] inline dhp::MicroBatch<Dev> micro_batch(Dev& dev, const Workload& of,
+                                                      dhp::DType compute = dhp::DType::f32) {
+  if (of.is_bert) return detail::tokens(dev, of);
+  auto batch = detail::images(dev, of);
+  dhp::Tensor<Dev> rounded(dev, compute, batch.input.shape());
+  cast(dev, batch.input.view(), rounded.mut());
+  batch.input = std::move(rounded);
+  return batch;
 }
 
 [[nodiscard]] inline dhp::Model<Dev> model(dhp::Build<Dev>& build, const Workload& of) {

@@ -7,15 +7,24 @@
 #include <dhp/parallel/pipeline.hpp>
 #include <dhp/train/trainer.hpp>
 
+#include <utility>
+
 namespace bench {
+
+struct Wrapping {
+  dhp::DType compute = dhp::DType::f32;
+  dhp::Comm<Dev> replicas{};  ///< of one rank
+};
 
 class WrappedRun {
  public:
-  WrappedRun(Dev& dev, const Workload& workload)
-      : batch_(micro_batch(dev, workload)),
+  WrappedRun(Dev& dev, const Workload& workload, const Wrapping& wrapping = {})
+      : build_(in(wrapping.compute)),
+        batch_(micro_batch(dev, workload, wrapping.compute)),
         mesh_(dhp::Comm<Dev>(), dhp::MeshShape{}),
-        pipeline_(dev, model(build_, workload), mesh_, dhp::PipelineOptions{}, batch_),
-        replicas_(dev, pipeline_, mesh_.data()),
+        pipeline_(dev, model(build_, workload), mesh_, {.store = {.compute = wrapping.compute}},
+                  batch_),
+        replicas_(dev, pipeline_, wrapping.replicas),
         optimizer_(optimizer(dev, pipeline_.store(), workload)),
         trainer_(dev, replicas_, mesh_, *optimizer_,
                  {mesh_.tensor(), mesh_.pipeline(), pipeline_.parameters_in_model()},
@@ -23,8 +32,24 @@ class WrappedRun {
 
   /// One training step; the loss.
   double step() { return trainer_.step({&batch_, 1}).loss; }
+  /// As the trainers do it: each step is started before the loss of the one before is read. The last loss.
+  double steps(int count) {
+    auto under_way = trainer_.start({&batch_, 1}, 1);
+    for (int more = 1; more < count; ++more) {
+      auto next = trainer_.start({&batch_, 1}, 1);
+      (void)trainer_.finish(under_way);
+      under_way = std::move(next);
+    }
+    return trainer_.finish(under_way).loss;
+  }
 
  private:
+  [[nodiscard]] static dhp::Build<Dev> in(dhp::DType compute) {
+    dhp::Build<Dev> build;
+    build.compute = compute;
+    return build;
+  }
+
   dhp::Build<Dev> build_;
   dhp::MicroBatch<Dev> batch_;
   dhp::Mesh<Dev> mesh_;

@@ -1,6 +1,7 @@
 """The same short training run in several layouts of ranks, a process for each rank, all on one GPU.
 
-ranks.py LAUNCHER BERT RESNET OUT.json --seconds N: LAUNCHER RANKS COMMAND... starts the processes (tests/cuda/ranks.sh).
+ranks.py LAUNCHER BERT RESNET OUT.json --model bert|resnet --seconds N [--dry-run]: LAUNCHER RANKS COMMAND... starts the processes
+(tests/cuda/ranks.sh). --dry-run: only checks that the trainers take the options.
 The losses of every layout of BERT must be those of one rank, and those of ResNet with recorded steps those without; how fast
 it is means nothing, since the ranks share a GPU.
 """
@@ -13,6 +14,8 @@ import sys
 import tempfile
 import time
 
+from trainer import check_options
+
 layouts = ["2x1x1", "1x2x1", "1x1x2", "2x2x1", "2x1x2", "1x2x2", "4x1x1", "2x2x2"]
 common = ["--precision", "fp32", "--global-batch", "32", "--micro-batch", "4", "--evaluate-samples", "1", "--comm-timeout", "60"]
 bert = ["--preset", "mini", "--dropout", "0.1", "--steps", "3", *common]
@@ -20,11 +23,15 @@ resnet = ["--depth", "14", "--width", "8", "--image-size", "32", "--samples", "2
 recorded_layouts = ["2x1x1", "1x2x1", "1x1x2"]
 
 
+def command_of(trainer, options, layout):
+    axes = zip(("--data-parallel", "--tensor-parallel", "--pipeline-parallel"), layout.split("x"))
+    return [trainer, *options, *[word for axis in axes for word in axis]]
+
+
 def losses(prefix, trainer, options, layout, seconds):
     with tempfile.TemporaryDirectory() as folder:
         metrics = os.path.join(folder, "metrics.jsonl")
-        axes = zip(("--data-parallel", "--tensor-parallel", "--pipeline-parallel"), layout.split("x"))
-        command = [*prefix, trainer, *options, *[word for axis in axes for word in axis], "--metrics", metrics]
+        command = [*prefix, *command_of(trainer, options, layout), "--metrics", metrics]
         # Ranks end by themselves before their launcher is ended, which would leave them behind.
         limit = dict(os.environ, DHP_RANKS_SECONDS=str(max(2, int(seconds) - 10)))
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds, env=limit)
@@ -42,8 +49,14 @@ def main():
     parser.add_argument("resnet")
     parser.add_argument("out")
     parser.add_argument("--seconds", type=float, default=420)
+    parser.add_argument("--model", choices=["bert", "resnet"], required=True)
     parser.add_argument("--each", type=float, default=90)
+    parser.add_argument("--dry-run", action="store_true")
     arguments = parser.parse_args()
+    if arguments.dry_run:
+        commands = [command_of(arguments.bert, bert, "2x2x2")]
+        commands += [command_of(arguments.resnet, [*resnet, graphs], "2x1x1") for graphs in ("--cuda-graphs", "--no-cuda-graphs")]
+        return any([check_options([*command, "--metrics", "FILE"]) for command in commands])
     end = time.monotonic() + arguments.seconds
     rows, failed = [], 0
 
@@ -55,6 +68,8 @@ def main():
             if end - start < 15:
                 raise TimeoutError("no time was left")
             found = losses([arguments.launcher, str(ranks)], trainer, options, layout, min(arguments.each, end - start))
+            if not expected:
+                raise RuntimeError("there is nothing to compare with")
             row["largest_difference"] = max(abs(a - b) / abs(b) for a, b in zip(found, expected))
             row["result"] = "same" if len(found) == len(expected) and row["largest_difference"] < 1e-4 else "DIFFERENT"
         except (RuntimeError, TimeoutError, ValueError, subprocess.TimeoutExpired) as error:
@@ -66,19 +81,22 @@ def main():
         with open(arguments.out, "w") as file:
             json.dump({"rows": rows}, file, indent=1)
 
-    try:
-        alone = losses([], arguments.bert, bert, "1x1x1", arguments.each)
-    except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
-        sys.exit("one rank alone: %s" % error)
-    for layout in layouts:
-        compare(layout, arguments.bert, bert, layout, alone)
-    for layout in recorded_layouts:
+    if arguments.model == "bert":
         try:
-            plain = losses([arguments.launcher, "2"], arguments.resnet, [*resnet, "--no-cuda-graphs"], layout, arguments.each)
+            alone = losses([], arguments.bert, bert, "1x1x1", arguments.each)
+        except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
+            sys.exit("one rank alone: %s" % error)
+        for layout in layouts:
+            compare(layout, arguments.bert, bert, layout, alone)
+        return failed
+    for layout in recorded_layouts:
+        plain = []
+        try:
+            left = min(arguments.each, end - time.monotonic())
+            if left > 15:
+                plain = losses([arguments.launcher, "2"], arguments.resnet, [*resnet, "--no-cuda-graphs"], layout, left)
         except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
             print("ResNet in %s, without recording: %s" % (layout, error))
-            failed = 1
-            continue
         compare("ResNet %s, recorded" % layout, arguments.resnet, [*resnet, "--cuda-graphs"], layout, plain)
     return failed
 

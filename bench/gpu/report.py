@@ -11,6 +11,8 @@ import os
 import re
 import sys
 
+import targets
+
 
 def load(path):
     try:
@@ -88,6 +90,7 @@ def collect(arguments):
         name = os.path.basename(path)[:-len(".part.json")]
         parts[name] = {"commit": arguments.commit, **load(path),
                        **load(os.path.join(arguments.folder, name + ".json"))}
+    report["targets"] = targets.figures(parts)
     return report
 
 
@@ -106,6 +109,17 @@ def tests_text(part):
     yield from ("- FAILED: %s" % name for name in part["tests_failed"])
     yield from ("- not built: %s" % name for name in part["tests_not_built"])
     yield from ("- skipped: %s: %s" % item for item in part["tests_skipped"].items())
+
+
+def figures_text(rows):
+    for row in rows:
+        if "failed" in row:
+            yield "- %(figure)s: failed: %(failed)s" % row
+            continue
+        yield "- %(figure)s: **%(ratio).3f** (%(ratio_least).3f to %(ratio_most).3f)" % row
+        if "tokens_per_s" in row:
+            yield "  %.4g and %.4g tokens that count a second; of the rows of padded batches %.0f %% count" % (
+                *row["tokens_per_s"], 100 * row["share_of_padded_rows_that_count"])
 
 
 def table(rows):
@@ -135,6 +149,11 @@ def text_of(report):
                    number(machine["bf16_matrix_flop_per_s"] / 1e12)))
     if machine and "multiprocessors" not in machine:
         yield "**A trial of the scripts with small models on the CPU: its figures say nothing.**"
+    yield ""
+    yield "| figure | asked | measured | |"
+    yield "|---|---|---|---|"
+    for line in report["targets"]:
+        yield "| %(figure)s | %(asked)s | %(measured)s | %(verdict)s |" % line
     for name, part in report["parts"].items():
         yield ""
         yield "## %s" % name
@@ -149,10 +168,12 @@ def text_of(report):
         elif name == "sanitize" and "rows" in part:
             for row in part["rows"]:
                 yield "- %s %s: %s" % (row["tool"], row["file"], row["result"])
-        elif name == "ranks" and "rows" in part:
+        elif name in ("ranks", "recorded") and "rows" in part:
             for row in part["rows"]:
                 yield "- %s (data x tensor x pipeline): %s, largest difference of a loss %s" % (
                     row["layout"], row["result"], number(row.get("largest_difference"), "%.1e"))
+        elif part.get("figures"):
+            yield from figures_text(part["figures"])
         elif part.get("rows"):
             yield from table(part["rows"])
         else:

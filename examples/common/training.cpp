@@ -63,6 +63,14 @@ template <class D>
   else return {};
 }
 
+/// Rows of tokens in a step's micro-batches, padding included; 0 where a model has none.
+[[nodiscard]] std::int64_t token_rows(const std::vector<dhp::MicroBatch<Dev>>& batches) {
+  std::int64_t rows = 0;
+  for (const auto& batch : batches)
+    if (batch.has("token_ids")) rows += batch.at("token_ids").count();
+  return rows;
+}
+
 /// The world with what is to be looked at in each of its calls.
 [[nodiscard]] dhp::Comm<Dev> observed(Dev& dev, dhp::Comm<Dev> world, const RunOptions& options) {
   if (world.size() == 1) return world;
@@ -114,7 +122,7 @@ class TrainingRun {
     // A step's numbers are read when the next one has been started: the device never waits for them.
     std::optional<dhp::StepTicket<Dev>> under_way;
     auto since = std::chrono::steady_clock::now();
-    std::int64_t samples_under_way = 0;
+    std::int64_t samples_under_way = 0, rows_under_way = 0;
     const auto finish = [&] {
       if (!under_way) return;
       const auto report = trainer.finish(*under_way);
@@ -125,7 +133,7 @@ class TrainingRun {
       since = now;
       if (!rank_zero()) return;
       const double rate = static_cast<double>(samples_under_way) / taken.count();
-      metrics.write(fields(report, rate));
+      metrics.write(fields(report, rate, rows_under_way));
       progress_->step(report.step, report.loss, taken.count(), rate,
                       report.skipped ? "skipped: gradients overflowed" : "");
       for (const auto& line : new_refusals(dev_)) say(line);
@@ -140,6 +148,7 @@ class TrainingRun {
       finish();
       under_way = std::move(ticket);
       samples_under_way = plan.samples;
+      rows_under_way = token_rows(batches);
       traced.step_started();
       const auto step = trainer.steps_done();
       const bool last = step == total;
@@ -326,7 +335,8 @@ class TrainingRun {
   }
 
   [[nodiscard]] std::vector<std::pair<std::string, double>> fields(const dhp::StepReport& report,
-                                                                   double rate) const {
+                                                                   double rate,
+                                                                   std::int64_t rows) const {
     std::vector<std::pair<std::string, double>> fields{{"step", static_cast<double>(report.step)},
                                                        {"loss", report.loss},
                                                        {"grad_norm", report.gradient_norm},
@@ -340,6 +350,7 @@ class TrainingRun {
       fields.emplace_back("loss_scale", report.loss_scale);
       fields.emplace_back("skipped", report.skipped ? 1 : 0);
     }
+    if (rows > 0) fields.emplace_back("token_rows", static_cast<double>(rows));  // this replica's
     add_peak_memory(dev_, fields);
     return fields;
   }

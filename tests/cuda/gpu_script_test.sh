@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# gpu_script_test.sh ROOT FOLDER: what bench/gpu.sh and its scripts promise; needs no GPU. Works in FOLDER.
+# gpu_script_test.sh ROOT FOLDER TRAINERS: what bench/gpu.sh and its scripts promise; needs no GPU. Works in FOLDER;
+# TRAINERS is the folder of trainers for the CPU.
 set -u
-root=$1 folder=$2
+root=$1 folder=$2 trainers=$3
 python=${PYTHON:-python3}
 status=0
 mkdir -p "$folder" || exit 1
@@ -23,6 +24,21 @@ shows() {  # shows FILE LINE...: the file has each of the lines
     grep -qxF -- "$line" "$file" || { echo "$file has no line '$line':"; cat "$file"; status=1; }
   done
 }
+
+# --- Every part, dry.
+expect 0 "dry run: every command, file and option of ours exists" \
+  bash "$root/bench/gpu.sh" --dry-run --out "$folder/dry" --trainers "$trainers"
+if [ -x "$trainers/train_bert" ]; then
+  mkdir -p "$folder/others"
+  for name in train_bert train_resnet50; do  # that have lost an option
+    printf '#!/usr/bin/env bash\n"%s" --help | sed s/--micro-batch/--micro-batches/\n' "$trainers/$name" >"$folder/others/$name"
+    chmod +x "$folder/others/$name"
+  done
+  for part in ranks recorded resnet bert packed graphs compile_resnet compile_bert; do
+    expect 1 "has no option --micro-batch" \
+      bash "$root/bench/gpu.sh" --dry-run --out "$folder/dry" --trainers "$folder/others" $part
+  done
+fi
 
 # --- Tests that ctest has skipped are said, but are no failure; others are.
 log=$folder/tests.log
@@ -71,7 +87,7 @@ echo '{"step": 1, "loss": 2.5}' >"$metrics"
 TRAINER
 chmod +x "$folder/trainer"
 "$python" "$root/bench/gpu/ranks.py" "$root/tests/cuda/ranks.sh" "$folder/trainer" "$folder/trainer" \
-  "$folder/ranks.json" --seconds 60 --each 13 >"$folder/layouts"
+  "$folder/ranks.json" --model bert --seconds 60 --each 13 >"$folder/layouts"
 expect 0 "2x2x2  same" cat "$folder/layouts"
 expect 0 "1x2x1  failed: rank" cat "$folder/layouts"
 if pgrep -f "^sleep 90\\.$$" >/dev/null; then echo "ranks are left behind"; status=1; fi
@@ -81,5 +97,29 @@ printf '%s\n' "passed: every collective, 2 ranks" "[0] something" "FAILED: a ran
 "$python" "$root/bench/gpu/report.py" part "$folder" nccl --seconds 9 --failed 1 || status=1
 "$python" "$root/bench/gpu/report.py" write "$folder" "$folder/report" --commit abc || status=1
 shows "$folder/report/report.md" "9 s, FAILED" "- passed: every collective, 2 ranks" "- FAILED: a rank that stops"
+
+# --- Every figure beside what is asked of it.
+row='"batch": 256, "peer": "eager", "dhp_samples_per_s": 7000, "peer_samples_per_s": 6000, "ratio_least": 1, "ratio_most": 2'
+row+=', "dhp_share_of_bound": 0.7, "peer_share_of_bound": 0.6, "dhp_peak_memory_bytes": 30, "peer_peak_memory_bytes": 40'
+cat >"$folder/resnet.json" <<JSON
+{"rows": [{"case": "ResNet-50", "precision": "fp16", "ratio": 1.2, $row},
+          {"case": "ResNet-50", "precision": "bf16", "failed": "no memory"}]}
+JSON
+cat >"$folder/overhead.json" <<'JSON'
+{"figures": [{"figure": "a world of one, bert-base", "ratio": 1.02, "ratio_least": 1.01, "ratio_most": 1.03}]}
+JSON
+for part in resnet overhead; do
+  : >"$folder/$part.log"
+  "$python" "$root/bench/gpu/report.py" part "$folder" $part || status=1
+done
+"$python" "$root/bench/gpu/report.py" write "$folder" "$folder/report" --commit abc || status=1
+shows "$folder/report/report.md" "| ResNet-50, fp16: dhp / eager PyTorch | >= 1.000 | 1.200 | met |" \
+  "| ResNet-50, bf16: dhp / eager PyTorch | >= 1.000 | - | not measured |" \
+  "| ResNet-50, fp16: samples/s | >= 8000 | 7000 | NOT MET |" \
+  "| ResNet-50, fp16: peak memory, dhp / PyTorch |  | 0.75 | nothing is asked |" \
+  "| a world of one, bert-base | <= 1.010 | 1.020 | NOT MET |" \
+  "| starts of several NCCL ranks that pass, of 5 | >= 5 | 1 | NOT MET |" \
+  "- a world of one, bert-base: **1.020** (1.010 to 1.030)"
+grep -q '"verdict": "NOT MET"' "$folder/report/report.json" || { echo "report.json has no verdicts"; status=1; }
 
 exit $status

@@ -1,0 +1,177 @@
+"""Figures of dhp alone on one GPU: ratios of two ways to run the same steps, in turns.
+
+figures.py packed|graphs|overhead OUT.json --trainers FOLDER --program FILE [--tiny] [--dry-run]
+packed    BERT on text whose samples differ in length: tokens that count a second, packed against padded; WordNet's
+          glosses where the machine has them (--wordnet), else a text that is made up here
+graphs    steps recorded as CUDA graphs against the same steps run as they are
+overhead  a step in a world of one rank, by NCCL, against one without a communicator: bench_world_of_one is --program
+--tiny: small models on the CPU, to try the script. --dry-run: only checks that the programs take the options.
+"""
+import argparse
+import json
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import trainer
+
+vocabulary = 30522
+
+
+def made_up_text(folder):
+    """Sentences as long as those of prose, 5 to 80 words, of words as frequent as Zipf has them."""
+    text, words = os.path.join(folder, "text.txt"), os.path.join(folder, "vocab.txt")
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    with open(words, "w") as file:
+        file.write("\n".join(special + ["w%d" % word for word in range(vocabulary - len(special))]) + "\n")
+    draw = random.Random(1)
+    with open(text, "w") as file:
+        for _ in range(2000):
+            for _ in range(8):
+                length = min(80, max(5, round(draw.lognormvariate(2.9, 0.6))))
+                ranks = (int((vocabulary - len(special)) ** draw.random()) - 1 for _ in range(length))
+                file.write(" ".join("w%d" % rank for rank in ranks) + "\n")
+            file.write("\n")
+    return ["--data", text, "--vocabulary", words, "--sentences", "lines"]
+
+
+def packed(arguments, folder):
+    name, length, batch, more = ("tiny", 128, 8, []) if arguments.tiny else ("base", 128, 256, ["--precision", "bf16"])
+    glosses = os.path.exists(os.path.join(arguments.wordnet, "data.noun"))
+    data = ["--data", arguments.wordnet, "--vocabulary-size", "8192"] if glosses else made_up_text(folder)
+    options = ["--preset", name, "--sequence-length", length, "--global-batch", batch, "--micro-batch", batch,
+               "--evaluate-samples", "1", "--loader-threads", "4", "--lr", "0.0001", *data, *more]
+    return [{"figure": "packed against padded, BERT-%s, %d tokens, %s" % (
+        name, length, "WordNet's glosses" if glosses else "a made-up text"), "trainer": "train_bert",
+        "options": options, "ways": [["--layout", "packed"], ["--layout", "padded"]], "seeds": True}]
+
+
+def graphs(arguments, _):
+    resident = ["--data", "synthetic-resident"]
+    recorded = [[], []] if arguments.tiny else [["--cuda-graphs"], ["--no-cuda-graphs"]]
+
+    def resnet(batch):
+        size = ["--image-size", 32, "--depth", 14, "--width", 8] if arguments.tiny else ["--precision", "bf16"]
+        return {"figure": "recorded steps against others, ResNet-50, batch %d" % batch, "trainer": "train_resnet50",
+                "options": [*resident, "--held-out", "0", "--global-batch", batch, "--micro-batch", batch, *size],
+                "ways": recorded}
+
+    def bert(batch):
+        size = ["--preset", "tiny"] if arguments.tiny else ["--preset", "base", "--precision", "bf16"]
+        return {"figure": "recorded steps against others, BERT-base, 128 tokens, batch %d" % batch,
+                "trainer": "train_bert", "ways": recorded,
+                "options": [*resident, "--evaluate-samples", "1", "--global-batch", batch, "--micro-batch", batch, *size]}
+
+    return [resnet(2), bert(2)] if arguments.tiny else [resnet(256), resnet(32), bert(32)]
+
+
+def compared(case, arguments, folder):
+    """The first way against the second: how much faster."""
+    rates, tokens = ([], []), ([], [])
+    run = trainer.Trainer(os.path.join(arguments.trainers, case["trainer"]), case["options"], folder)
+    for round_number in range(arguments.rounds):
+        # Other samples in each round, so that what is found fastest for a shape is found while it is measured.
+        seed = ["--seed", str(round_number)] if case.get("seeds") else []
+        for way, options in enumerate(case["ways"]):
+            steps = run.steps(options + seed, arguments.warm_up, arguments.steps)
+            rates[way].append(trainer.samples_per_s(steps))
+            tokens[way].append(sum(step.get("token_rows", 0) for step in steps))
+    row = {"figure": case["figure"], **ratio_of(rates[0], rates[1]), "command": " ".join(run.command)}
+    if case.get("seeds"):
+        if not tokens[0][0]:
+            raise RuntimeError("the trainer does not say how many rows of tokens a step has")
+        row["share_of_padded_rows_that_count"] = tokens[0][0] / tokens[1][0]
+        per_sample = tokens[0][0] / (arguments.steps * trainer.option(run.command, "--global-batch"))
+        row["tokens_per_s"] = [per_sample * statistics.median(rate) for rate in rates]
+    return row
+
+
+def ratio_of(mine, others):
+    return {"ratio": statistics.median(mine) / statistics.median(others),
+            "ratio_least": min(a / b for a, b in zip(mine, others)),
+            "ratio_most": max(a / b for a, b in zip(mine, others)), "rounds": len(mine)}
+
+
+def overhead_command(arguments, workload):
+    # Short rounds, and more of them: a hundredth is looked for.
+    return [arguments.program, workload, str(3 * arguments.rounds), str(arguments.steps)]
+
+
+def overhead(workload, arguments):
+    command = overhead_command(arguments, workload)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    if done.returncode != 0:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["status %d" % done.returncode])[-1])
+    rounds = [json.loads(line) for line in done.stdout.splitlines()]
+    row = {"figure": "a world of one NCCL rank against none, %s" % workload,
+           **ratio_of([each["in_world_s"] for each in rounds], [each["alone_s"] for each in rounds])}
+    apart = max(abs(each["loss"] - each["loss_in_world"]) / abs(each["loss"]) for each in rounds)
+    if apart > 0.02:
+        raise RuntimeError("the losses are %g apart, so they are not the same steps" % apart)
+    return row
+
+
+def measurements(arguments, folder):
+    """What is to be measured: a name and a function each."""
+    if arguments.kind == "overhead":
+        workloads = ["resnet14", "bert-tiny"] if arguments.tiny else ["resnet50-224", "bert-base"]
+        return [(name, lambda name=name: overhead(name, arguments)) for name in workloads]
+    cases = {"packed": packed, "graphs": graphs}[arguments.kind](arguments, folder)
+    return [(case["figure"], lambda case=case: compared(case, arguments, folder)) for case in cases]
+
+
+def check_options(arguments):
+    wrong = 0
+    if arguments.kind == "overhead":
+        with open(os.path.join(os.path.dirname(__file__), "..", "workloads.hpp")) as file:
+            known = re.findall(r'name == "([\w-]+)"', file.read())
+        for name, _ in measurements(arguments, ""):
+            print(" ".join(overhead_command(arguments, name)))
+            wrong |= name not in known
+        return wrong
+    with tempfile.TemporaryDirectory() as folder:
+        for case in {"packed": packed, "graphs": graphs}[arguments.kind](arguments, folder):
+            command = trainer.Trainer(os.path.join(arguments.trainers, case["trainer"]), case["options"], folder).command
+            for way in case["ways"]:
+                print(" ".join(command + way))
+                wrong |= trainer.check_options(command + way)
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kind", choices=["packed", "graphs", "overhead"])
+    parser.add_argument("out")
+    parser.add_argument("--trainers", default="build/cuda/examples")
+    parser.add_argument("--program", default="build/cuda/bench/bench_world_of_one")
+    parser.add_argument("--wordnet", default="/usr/share/wordnet")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--warm-up", type=int, default=10)
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--dry-run", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.dry_run:
+        return check_options(arguments)
+    rows, failed = [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name, measure in measurements(arguments, folder):
+            try:
+                row = measure()
+                print("%(figure)s: %(ratio).3f (%(ratio_least).3f to %(ratio_most).3f)" % row, flush=True)
+            except Exception as error:  # one case must not take the others with it
+                row = {"figure": name, "failed": str(error) or repr(error)}
+                print("%(figure)s: %(failed)s" % row, flush=True)
+                failed = 1
+            rows.append(row)
+            with open(arguments.out + ".new", "w") as file:
+                json.dump({"figures": rows}, file, indent=1)
+            os.replace(arguments.out + ".new", arguments.out)
+    return failed
+
+
+sys.exit(main())

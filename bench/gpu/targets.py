@@ -1,0 +1,73 @@
+"""What is asked of dhp on an H200, beside what was measured: figures(parts) of a report."""
+
+at_least, at_most = ">=", "<="
+
+
+def asked(what, sign, bound, value, shown="%.4g"):
+    """One line; value: None where it was not measured; bound: None where nothing is asked."""
+    if value is None:
+        verdict = "not measured"
+    elif bound is None:
+        verdict = "nothing is asked"
+    else:
+        verdict = "met" if (value >= bound if sign == at_least else value <= bound) else "NOT MET"
+    return {"figure": what, "asked": "" if bound is None else "%s %s" % (sign, shown % bound), "value": value,
+            "measured": "-" if value is None else shown % value, "verdict": verdict}
+
+
+def row_of(parts, part, case, precision):
+    for row in parts.get(part, {}).get("rows", []):
+        if row["case"] == case and row["precision"] == precision and "failed" not in row:
+            return row
+    return {}
+
+
+def of_tests(parts):
+    tests = parts.get("tests", {})
+    wrong = len(tests["tests_failed"]) + len(tests["tests_not_built"]) if "tests_failed" in tests else None
+    if wrong == 0 and (tests.get("failed") or tests["passed"] == 0):
+        wrong = 1  # cut off
+    yield asked("tests that fail, were not built or not reached", at_most, 0, wrong, "%d")
+    starts = parts.get("nccl", {}).get("starts")
+    yield asked("starts of several NCCL ranks that pass, of 5", at_least, 5,
+                sum(line.startswith("passed: ") for line in starts) if starts else None, "%d")
+    for part, what in (("ranks", "layouts of BERT whose losses differ"), ("recorded", "layouts of ResNet, recorded, whose losses differ"),
+                       ("sanitize", "files that compute-sanitizer does not find clean")):
+        rows = parts.get(part, {}).get("rows")
+        yield asked(what, at_most, 0, rows and sum(row["result"] not in ("same", "clean") for row in rows), "%d")
+
+
+def of_training(parts):
+    berts = [("BERT-%s, %d tokens" % (size, length)) for size in ("base", "large") for length in (128, 512)]
+    cases = [("resnet", "ResNet-50", precision) for precision in ("fp16", "bf16")] + [("bert", name, "bf16") for name in berts]
+    for part, case, precision in cases:
+        yield asked("%s, %s: dhp / eager PyTorch" % (case, precision), at_least, 1.0,
+                    row_of(parts, part, case, precision).get("ratio"), "%.3f")
+    compiled = [("compile_resnet", "ResNet-50", "fp16", 1.35), ("compile_bert", "BERT-large, 512 tokens", "bf16", 1.15)]
+    for part, case, precision, bound in compiled:
+        yield asked("%s, %s: dhp / torch.compile(max-autotune)" % (case, precision), at_least, bound,
+                    row_of(parts, part, case, precision).get("ratio"), "%.3f")
+    for part, case, precision, bound in (("resnet", "ResNet-50", "fp16", 8000), ("resnet", "ResNet-50", "bf16", 8000),
+                                         ("bert", "BERT-large, 512 tokens", "bf16", 520)):
+        yield asked("%s, %s: samples/s" % (case, precision), at_least, bound,
+                    row_of(parts, part, case, precision).get("dhp_samples_per_s"))
+    for part, case, precision in cases:
+        row = row_of(parts, part, case, precision)
+        mine, peer = row.get("dhp_peak_memory_bytes"), row.get("peer_peak_memory_bytes")
+        yield asked("%s, %s: peak memory, dhp / PyTorch" % (case, precision), at_most, None,
+                    mine / peer if mine and peer else None, "%.2f")
+
+
+def of_figures(parts):
+    for part, what, sign, bound in (("packed", "packed / padded batches, tokens that count a second", at_least, 1.8),
+                                    ("graphs", "steps recorded as CUDA graphs / others", at_least, None),
+                                    ("overhead", "time of a step in a world of one NCCL rank / without", at_most, 1.01)):
+        rows = [row for row in parts.get(part, {}).get("figures", []) if "ratio" in row]
+        for row in rows:
+            yield asked(row["figure"], sign, bound, row["ratio"], "%.3f")
+        if not rows:
+            yield asked(what, sign, bound, None, "%.3f")
+
+
+def figures(parts):
+    return [*of_tests(parts), *of_training(parts), *of_figures(parts)]
