@@ -98,34 +98,43 @@ TEST_CASE("socket_mesh: a rank with another secret, or of another job, is refuse
   }
 }
 
-TEST_CASE("socket_mesh: an earlier start of the job is refused although it knows the secret") {
-  const auto store = std::make_shared<MemoryStore>();
-  std::atomic<bool> welcome = true;
-  std::thread earlier([&] {
-    const auto socket = connection_to(address_of_first(*store));
-    FrameReader reader(handshake::longest_payload);
-    std::string bytes(22, '\0');
-    REQUIRE(socket.receive(bytes, Deadline(5)));
-    reader.feed(bytes);
-    const auto hello = reader.next();
-    REQUIRE(hello.has_value());
-    const handshake::Terms terms{hello->payload, nonce(handshake::nonce_bytes), 1};
-    const handshake::Job job{"job rank 0", concat("secret", hex(nonce(handshake::nonce_bytes)))};
-    REQUIRE(socket.send(
-        FrameWriter().write(handshake::client_hello, write_client_hello(terms, job)), Deadline(5)));
-    bytes.resize(100);
-    REQUIRE(socket.receive(bytes, Deadline(5)));
-    reader.feed(bytes);
-    const auto answer = reader.next();
-    welcome = !answer || answer->type != handshake::refused;
-  });
-  const auto make = [](const std::shared_ptr<ProcessWorld>& world) {
-    if (world->rank() == 1) sleep_ms(300);
-    return connect_mesh(*world, {.job = "job", .secret = "secret"});
+TEST_CASE(
+    "socket_mesh: an earlier start of the job, or a rank that there is not, is refused although it "
+    "knows the secret") {
+  struct Claim {
+    std::string start;
+    std::uint32_t rank;
   };
-  for (const auto& end : ends_of(2, patient_s, make, nothing, store)) CHECK(end == "");
-  earlier.join();
-  CHECK_FALSE(welcome);
+  for (const auto& claim : {Claim{"another", 1}, {"", 1}, {"this", 0}, {"this", 2}}) {
+    const auto store = std::make_shared<MemoryStore>();
+    std::atomic<bool> welcome = true;
+    std::thread earlier([&] {
+      const auto socket = connection_to(address_of_first(*store));
+      FrameReader reader(handshake::longest_payload);
+      std::string bytes(22, '\0');
+      REQUIRE(socket.receive(bytes, Deadline(5)));
+      reader.feed(bytes);
+      const auto hello = reader.next();
+      REQUIRE(hello.has_value());
+      const handshake::Terms terms{hello->payload, nonce(handshake::nonce_bytes), claim.rank};
+      const auto start = claim.start == "this" ? store->find("sockets/start").value() : claim.start;
+      const handshake::Job job{"job rank 0", concat("secret", start)};
+      REQUIRE(
+          socket.send(FrameWriter().write(handshake::client_hello, write_client_hello(terms, job)),
+                      Deadline(5)));
+      bytes.resize(100);
+      if (socket.receive(bytes, Deadline(5))) reader.feed(bytes);
+      const auto answer = reader.next();
+      welcome = answer && answer->type == handshake::welcome;
+    });
+    const auto make = [](const std::shared_ptr<ProcessWorld>& world) {
+      if (world->rank() == 1) sleep_ms(300);
+      return connect_mesh(*world, {.job = "job", .secret = "secret"});
+    };
+    for (const auto& end : ends_of(2, patient_s, make, nothing, store)) CHECK(end == "");
+    earlier.join();
+    CHECK_FALSE(welcome);
+  }
 }
 
 TEST_CASE("socket_mesh: an address where nobody listens, and one that is not this machine's") {

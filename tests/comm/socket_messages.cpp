@@ -386,6 +386,49 @@ TEST_CASE(
   CHECK(std::count(in.begin() + 50'000, in.end(), std::byte{}) == 150'000);
 }
 
+TEST_CASE(
+    "socket_messages: what nobody wants any more leaves nothing for the next one of its tag") {
+  Half half;
+  std::vector<std::byte> in(20'000), next(10);
+  const auto bytes = numbered(in.size());
+  for (const bool half_way : {false, true}) {
+    const auto gone = message(in, 1, 1), last = message(next, 1, 1);
+    half.end->receive(gone);
+    half.say({.tag = 1, .bytes = in.size()});
+    half.say(bytes.data(), 100);
+    if (!half_way) half.end->withdraw(gone);
+    auto long_one = numbered(20'000);
+    const auto looks = message(long_one, 1, 9);
+    half.end->send(looks);  // it looks at what has come
+    half.end->withdraw(looks);
+    if (half_way) half.end->withdraw(gone);
+    half.say(bytes.data() + 100, in.size() - 100);
+    half.say({.tag = 1, .bytes = 10});
+    half.say(bytes.data(), 10);
+    half.end->receive(last);
+    CHECK(end_of(*half.end, last) == "done");
+  }
+}
+
+TEST_CASE("socket_messages: who waits writes what another thread has begun") {
+  Two two({.short_bytes = 1000}, 4096);
+  auto out = numbered(500'000), in = std::vector<std::byte>(out.size());
+  std::vector<std::byte> end(10), got(10);
+  const auto sent = message(out, 1, 1), received = message(in, 0, 1), last = message(got, 1, 2);
+  two.ends[0]->receive(last);
+  std::thread waits([&] { CHECK(two.ends[0]->wait(*last)); });
+  two.ends[1]->receive(received);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it knows that it may be sent
+  two.ends[0]->send(sent);
+  CHECK(two.ends[1]->wait(*received));  // in vain, for ever, where it sleeps on
+  CHECK(in == out);
+  CHECK(two.ends[0]->wait(*sent));
+  const auto says = message(end, 0, 2);
+  two.ends[1]->send(says);
+  CHECK(two.ends[1]->wait(*says));
+  waits.join();
+}
+
 TEST_CASE("socket_messages: one that is broken off ends the connection, since its bytes are gone") {
   Half half;
   auto out = numbered(10'000'000);
