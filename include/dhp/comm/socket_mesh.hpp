@@ -78,7 +78,7 @@ class SocketMesh {
     const auto& address = addresses.front();
     listener_ = Socket::of_family(address.family());
     const bool listens = listener_ && ::bind(listener_.fd(), address.data(), address.size()) == 0 &&
-                         ::listen(listener_.fd(), 1024) == 0;
+                         ::listen(listener_.fd(), 4096) == 0;
     check_system(listens, me(), " cannot listen at ", options_.address);
   }
 
@@ -158,7 +158,9 @@ class SocketMesh {
   }
   void accept() {
     Socket socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (strangers_.size() >= options_.most_strangers) strangers_.pop_front();
+    // So many may be ranks.
+    const auto ranks = static_cast<std::size_t>(world_->size());
+    if (strangers_.size() >= options_.most_strangers + ranks) strangers_.pop_front();
     if (!socket) return;
     auto& stranger = strangers_.emplace_back(
         Stranger{.socket = std::move(socket), .patience = Deadline(options_.silence_s)});
