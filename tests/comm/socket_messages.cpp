@@ -218,6 +218,36 @@ TEST_CASE("socket_messages: those of ranks that may wait elsewhere need no call 
   }
 }
 
+TEST_CASE("socket_messages: what does not go at once goes on although nobody waits") {
+  Two two({.short_bytes = 1000}, 4096);
+  auto long_out = numbered(500'000), long_in = std::vector<std::byte>(long_out.size());
+  auto out = numbered(50), in = std::vector<std::byte>(out.size());
+  const auto sent_long = message(long_out, 1, 1), received_long = message(long_in, 0, 1);
+  const auto sent = message(out, 0, 2), received = message(in, 1, 2);
+  two.ends[1]->receive(received_long);
+  two.ends[0]->send(sent_long);
+  two.ends[0]->receive(received);
+  std::thread other([&] { CHECK(two.ends[1]->wait(*sent)); });
+  two.ends[1]->send(sent);
+  CHECK(two.ends[0]->wait(*received));  // and says so, after the long one
+  other.join();                         // in vain, for ever, without a helper
+  CHECK(two.ends[1]->wait(*received_long));
+  CHECK((in == out && long_in == long_out));
+  CHECK(two.ends[0]->wait(*sent_long));
+}
+
+TEST_CASE("socket_messages: who ends says first what it has to say") {
+  Two two({.short_bytes = 1000}, 4096);
+  auto long_out = numbered(300'000), long_in = std::vector<std::byte>(long_out.size());
+  const auto sent = message(long_out, 1, 1), received = message(long_in, 0, 1);
+  two.ends[1]->receive(received);
+  two.ends[0]->send(sent);
+  std::thread other([&] { CHECK(end_of(*two.ends[1], received) == "done"); });
+  two.ends[0].reset();
+  other.join();
+  CHECK(long_in == long_out);
+}
+
 TEST_CASE("socket_messages: who waits takes over from the helper, and gives back") {
   Two two({.short_bytes = 100}, 4096);
   for (int round = 0; round < 100; ++round) {

@@ -2,8 +2,9 @@
 // once, and waits with its receiver where nobody expects it yet; a long one goes when its receiver has said that it is
 // ready to take it, and straight to where it belongs. So no message holds up another one, and a rank that is ahead
 // fills nobody's memory. Bytes move in calls of either side: whoever waits does all that there is to do, for its
-// other threads too. A thread of its own does it where nobody waits while long messages that were sent ahead are left, or
-// any message, where a rank may wait for other things meanwhile that wait for it.
+// other threads too. A thread of its own does it where nobody waits while long messages that were sent ahead are left, what
+// has been said does not go at once, or, where a rank may wait for other things meanwhile that wait for it, any message
+// is under way.
 #pragma once
 
 #include <dhp/comm/peer_transport.hpp>
@@ -55,6 +56,7 @@ class SocketMessages {
       disturb();
     }
     helping_.join();
+    write_the_rest();
   }
 
   /// Any thread may call these. Neither waits.
@@ -172,7 +174,26 @@ class SocketMessages {
     message.moved = true;
     take_back(message);
   }
-  [[nodiscard]] bool needs_help() const { return left_ > 0 && waiting_ == 0 && helper_.idle(); }
+  [[nodiscard]] bool has_to_write() const {
+    return std::any_of(links_.begin(), links_.end(),
+                       [](const auto& link) { return link.second.has_to_write(); });
+  }
+  [[nodiscard]] bool is_left() const {
+    return waiting_ == 0 && !ended_ && (left_ > 0 || has_to_write());
+  }
+  [[nodiscard]] bool needs_help() const { return helper_.idle() && is_left(); }
+  /// Others may wait for it, and what a connection that is closed has not written is lost.
+  void write_the_rest() {
+    const Deadline patience(2);
+    while (!ended_ && has_to_write() && !patience.passed()) {
+      for (auto& [rank, link] : links_) {
+        write(link);
+        if (!link.has_to_write()) continue;
+        pollfd polled{link.fd(), POLLOUT, 0};
+        (void)::poll(&polled, 1, 10);
+      }
+    }
+  }
 
   void begin(const Shared& message) {
     const auto key = key_of(*message);
@@ -229,6 +250,7 @@ class SocketMessages {
     });
     // Who leads does not know that its message has gone, or that there is something to write.
     if (leading_ && (others || link.has_to_write())) ring();
+    if (link.has_to_write() && needs_help()) changed_.notify_all();
   }
   /// It may be there already. Where a thread leads that is its work, and what it may sleep for.
   void look(int rank, SocketLink& link) {
@@ -328,8 +350,7 @@ class SocketMessages {
   void help() {
     std::unique_lock lock(mutex_);
     helper_.work(
-        lock, changed_, [this] { return left_ > 0 && waiting_ == 0 && !ended_; },
-        [this](auto& held) { lead(held); });
+        lock, changed_, [this] { return is_left(); }, [this](auto& held) { lead(held); });
   }
   void ring() { (void)::eventfd_write(wake_.fd(), 1); }
   void disturb() {
