@@ -4,6 +4,10 @@
 // The fake first: what follows calls it.
 #include <dhp/comm/referee.hpp>
 #include <dhp/comm/traced.hpp>
+#ifdef DHP_HAS_PROCESSES
+#include <dhp/comm/launch_nccl_process.hpp>
+#include <tests/comm/process_ranks.hpp>
+#endif
 
 #include <doctest/doctest.h>
 
@@ -143,6 +147,26 @@ TEST_CASE("nccl fake: who waits for a rank that does not come says where, after 
     else sleep_ms(2500);
   });
   CHECK(contains(silent, "rank 0 waits in split at nccl_fake.cpp:"));
+}
+
+TEST_CASE("nccl fake: all kernels are loaded beforehand only where ranks wait for each other") {
+  const auto loading = [] {
+    const char* const value = std::getenv("CUDA_MODULE_LOADING");
+    return std::string(value == nullptr ? "" : value);
+  };
+  ::unsetenv("CUDA_MODULE_LOADING");
+  CHECK(end_of(1, 60, [](Comm<Cuda>&, Cuda&) {}) == "no error");
+#ifdef DHP_HAS_PROCESSES
+  {
+    const auto process = std::make_shared<ProcessWorld>(std::make_shared<MemoryStore>(), 0, 1,
+                                                        ProcessWorld::Options{.timeout_s = 60});
+    nccl_world(process, ProcessRank{}).barrier();
+    process->finish();
+  }
+#endif
+  CHECK(loading() == "");
+  CHECK(end_of(2, 60, [](Comm<Cuda>&, Cuda&) {}) == "no error");
+  CHECK(loading() == "EAGER");
 }
 
 TEST_CASE("nccl fake: another NCCL than the one that was compiled for is refused in a sentence") {

@@ -117,3 +117,27 @@ TEST_CASE("plain attention: a head too wide is refused in a sentence") {
   CHECK(message_of([&] { (void)run(gpu, with, q, q, q, q); }) ==
         "attention: heads of 300 columns; on a GPU they have at most 256");
 }
+
+#ifndef __CUDACC__
+TEST_CASE("plain attention: a head too wide for the GPU's shared memory is refused in a sentence") {
+  Gpu gpu;
+  gpu.shared_bytes = 166912;  // an A100's
+  const Case with{.lengths = {2}, .padding = {0}, .heads = 1, .total_heads = 1};
+  const auto says = [&]<class T>(std::int64_t size, Tag<T>) {
+    const auto q = random_on<T>(gpu, {2, size}, 1);
+    return message_of([&] { (void)run(gpu, with, q, q, q, q); });
+  };
+  CHECK(says(256, Tag<double>()) ==
+        "attention: heads of 256 columns, with sums in f64, need 168576 bytes of shared memory, "
+        "and this GPU has 166912 for a block; a narrower type (--precision fp32, say) needs less");
+  CHECK(says(240, Tag<double>()) == "no error");
+  CHECK(says(256, Tag<float>()) == "no error");
+  gpu.shared_bytes = 1 << 10;
+  const auto launches = gpu.launches;
+  const cuda::Grid grid{.blocks = 1, .threads = 32, .shared_bytes = 1040};
+  CHECK(message_of([&] { launch(gpu, grid, [](auto&) {}); }) ==
+        "the threads of a kernel's block need 1040 bytes of shared memory, and this GPU has 1024 "
+        "for a block; a narrower type (--precision fp32, say) needs less");
+  CHECK(gpu.launches == launches);
+}
+#endif

@@ -23,7 +23,7 @@ inline void check_local_gpu(const ProcessRank& me) {
 [[nodiscard]] inline NcclComm nccl_world(const std::shared_ptr<ProcessWorld>& world,
                                          const ProcessRank& me, NcclOptions options = {},
                                          CallSite where = CallSite::current()) {
-  prepare_process_for_nccl();
+  if (me.size > 1) prepare_process_for_nccl();
   check_local_gpu(me);
   const std::string key = "nccl/id";
   ncclUniqueId id{};

@@ -1,5 +1,6 @@
-// NcclComm: ranks on NVIDIA GPUs, in one process or in many. No collective blocks the host, but for the first
-// message of a group, split and barrier, which are meetings. A rank that is missing ends the world after
+// NcclComm: ranks on NVIDIA GPUs, in one process or in many. The host waits until NCCL has put a collective on its
+// stream, not until it is done; but the first message of a group, split and barrier are meetings, and so is a
+// call for which NCCL has no connection yet. A rank that is missing ends the world after
 // the time limit: the device then works on with whatever is in its memory, so results that were not yet on
 // the host count for nothing, and the next call of a communicator throws.
 #pragma once

@@ -1,6 +1,8 @@
 // NcclHandle: one communicator of NCCL, and what it has under way. It is never blocking: a call comes back at
 // once, and the caller asks until it is done. So nobody is ever inside NCCL for long, and another thread
-// can end the communicator when a peer is gone, which is only allowed while nobody is inside.
+// can end the communicator when a peer is gone, which is only allowed while nobody is inside. Any call may be the
+// first that needs a connection, so a communicator cannot be blocking later either. The price is a thread that NCCL
+// starts for each call, and a host that asks until that has put the work on its stream.
 #pragma once
 
 #include <dhp/comm/nccl_error.hpp>
@@ -154,6 +156,8 @@ class NcclHandle final : public WatchedWorld::Channel {
     return call();
   }
   void wait_until_done(WatchedWorld& world, const NcclOperation& operation, ncclResult_t code) {
+    // A single ncclSend or ncclRecv says ncclSuccess before the message is on its stream: asked all the same.
+    if (code == ncclSuccess) code = ncclInProgress;
     const auto done = [&] {
       if (code != ncclInProgress) return true;
       const std::lock_guard lock(mutex_);

@@ -17,10 +17,11 @@
 
 namespace dhp {
 
-/// A device whose ops are kernels of cuda/.
+/// A device whose ops are kernels of cuda/. most_shared_bytes: of memory that the threads of a block can share.
 template <class Dev>
-concept KernelDevice = Device<Dev> && requires {
+concept KernelDevice = Device<Dev> && requires(const Dev& dev) {
   requires Dev::runs_kernels;
+  { dev.most_shared_bytes() } -> std::same_as<std::size_t>;
 };
 
 }  // namespace dhp
@@ -35,6 +36,14 @@ struct Grid {
   int threads = 256;  ///< a multiple of warp_size, at most 1024
   std::size_t shared_bytes = 0;
 };
+
+/// Throws where the threads of a block would share more memory than the GPU has for them. what...: "... need".
+template <class Dev, class... What>
+void check_shared_memory(const Dev& dev, const Grid& grid, const What&... what) {
+  check(grid.shared_bytes <= dev.most_shared_bytes(), what..., " ", grid.shared_bytes,
+        " bytes of shared memory, and this GPU has ", dev.most_shared_bytes(),
+        " for a block; a narrower type (--precision fp32, say) needs less");
+}
 
 /// What a thread knows of its place. shared<T>() is the block's shared memory, 16-byte aligned, uninitialised.
 /// sync() waits for all threads of the block, shuffle_xor exchanges with lane ^ mask of the warp: all threads

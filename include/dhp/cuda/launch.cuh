@@ -42,6 +42,7 @@ void launch(Cuda& dev, const cuda::Grid& grid, const Kernel& kernel) {
   check(grid.blocks >= 1 && grid.blocks <= 0x7fffffff && grid.threads % cuda::warp_size == 0 &&
             grid.threads <= 1024,
         "a kernel cannot have ", grid.blocks, " blocks of ", grid.threads, " threads");
+  cuda::check_shared_memory(dev, grid, "the threads of a kernel's block need");
   const auto function = &cuda::run_kernel<Kernel>;
   constexpr std::size_t without_asking = 48 << 10;
   if (grid.shared_bytes > without_asking)

@@ -380,15 +380,19 @@ template <class Dev>
           options.random};
 }
 
-/// A block for each sample, head and group of rows.
+/// A block for each sample, head and group of rows. Throws where heads are too wide for the GPU's shared memory.
 template <class A, class Dev>
-[[nodiscard]] Grid attention_grid(const AttentionPlace& place, const Sequences<Dev>& sequences,
-                                  std::int64_t groups, int own_rows, int weight_rows) {
+[[nodiscard]] Grid attention_grid(const Dev& dev, const AttentionPlace& place,
+                                  const Sequences<Dev>& sequences, std::int64_t groups,
+                                  int own_rows, int weight_rows) {
   const auto elements = own_rows * AttentionTile::warps + 2 * AttentionTile::rows;
   const auto shared = elements * AttentionTile::stride(place.size) +
                       weight_rows * AttentionTile::warps * AttentionTile::rows;
-  return {sequences.lengths.count() * place.heads * groups, AttentionTile::threads,
-          static_cast<std::size_t>(shared) * sizeof(A)};
+  const Grid grid{sequences.lengths.count() * place.heads * groups, AttentionTile::threads,
+                  static_cast<std::size_t>(shared) * sizeof(A)};
+  check_shared_memory(dev, grid, "attention: heads of ", place.size, " columns, with sums in ",
+                      dtype_of<A>(), ", need");
+  return grid;
 }
 /// Groups of rows that a sample has, padding included; where it has more, its blocks go on.
 [[nodiscard]] inline std::int64_t attention_groups(const AttentionPlace& place) {
@@ -405,7 +409,7 @@ void plain_attention_forward(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, Const
     using A = Accumulator<T>;
     const auto place = attention_place<Dev>(q, sequences, options);
     const auto groups = attention_groups(place);
-    launch(dev, attention_grid<A, Dev>(place, sequences, groups, 1, 1),
+    launch(dev, attention_grid<A, Dev>(dev, place, sequences, groups, 1, 1),
            AttentionForward<T>{place, groups, q.template data<T>(), k.template data<T>(),
                                v.template data<T>(), y.template data<T>(),
                                logsumexp.template data<A>()});
@@ -422,6 +426,8 @@ void plain_attention_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, Con
     using A = Accumulator<T>;
     const auto place = attention_place<Dev>(q, sequences, options);
     const auto groups = attention_groups(place);
+    const auto by_query = attention_grid<A, Dev>(dev, place, sequences, groups, 2, 1);
+    const auto by_key = attention_grid<A, Dev>(dev, place, sequences, groups, 2, 2);
     Tensor<Dev> inner(dev, dtype_of<A>(), {place.heads, place.rows});
     A* const products = inner.mut().template data<A>();
     const T* const gradient = dy.template data<T>();
@@ -429,12 +435,12 @@ void plain_attention_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, Con
            AttentionInner<T>{place.rows, place.columns, place.heads, place.size, gradient,
                              y.template data<T>(), products});
     launch(
-        dev, attention_grid<A, Dev>(place, sequences, groups, 2, 1),
+        dev, by_query,
         AttentionQueryGradient<T>{place, groups, gradient, q.template data<T>(),
                                   k.template data<T>(), v.template data<T>(),
                                   logsumexp.template data<A>(), products, dq.template data<T>()});
     launch(
-        dev, attention_grid<A, Dev>(place, sequences, groups, 2, 2),
+        dev, by_key,
         AttentionKeyGradient<T>{place, groups, gradient, q.template data<T>(), k.template data<T>(),
                                 v.template data<T>(), logsumexp.template data<A>(), products,
                                 dk.template data<T>(), dv.template data<T>()});

@@ -246,6 +246,8 @@ class Cuda {
 
   [[nodiscard]] int number() const { return options_.device; }
   [[nodiscard]] const cudaDeviceProp& properties() const { return properties_; }
+  /// Of memory that the threads of a block can share.
+  [[nodiscard]] std::size_t most_shared_bytes() const { return properties_.sharedMemPerBlockOptin; }
   [[nodiscard]] cudaStream_t stream() const { return stream_->get(); }
   [[nodiscard]] CudaMemory& memory() { return *memory_; }
   [[nodiscard]] cublasLtHandle_t cublas() const { return cublas_->get(); }

@@ -163,7 +163,7 @@ class Trainer {
     if (mesh_.world().size() == 1) return Recording::where_alike;
     return same_shapes ? Recording::promised : Recording::none;
   }
-  /// Everything that happens on the device; the host waits for nothing.
+  /// Everything that happens on the device; the host waits for none of it to be done.
   Tensor<Dev> run(const Step<Dev>& step, std::int64_t micro_batches) {
     const auto scope = dev_.scope("step", step.number + std::int64_t{1}, TraceKind::step);
     auto& store = model_.store();
