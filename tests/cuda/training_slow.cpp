@@ -1,0 +1,125 @@
+// Both example models, trained on the GPU beside the same on the Cpu. Heads are as wide as BERT's, so that in 16 bits,
+// where nothing is dropped, a library's attention is part of a model that learns.
+#include <dhp/optim/adamw.hpp>
+#include <dhp/optim/sgd.hpp>
+#include <dhp/parallel/data.hpp>
+#include <dhp/parallel/pipeline.hpp>
+#include <dhp/train/trainer.hpp>
+#include <examples/resnet50/model.hpp>
+#include <tests/cuda/all_ops.hpp>
+#include <tests/cuda/gpu.hpp>
+#include <tests/support/everything.hpp>
+
+#include <doctest/doctest.h>
+
+#include <memory>
+
+using namespace tests;
+
+namespace {
+
+#ifdef __CUDACC__
+constexpr int steps = 20;
+#else
+constexpr int steps = 4;  // emulated, thread by thread
+#endif
+
+struct Bert {
+  double dropout = 0;
+
+  template <class Dev>
+  Model<Dev> model(Build<Dev>& build) const {
+    return examples::bert(build, {.layers = 2,
+                                  .hidden = 128,
+                                  .heads = 2,
+                                  .vocabulary = 64,
+                                  .positions = everything_length,
+                                  .sequence_length = everything_length,
+                                  .dropout = dropout});
+  }
+  template <class Dev>
+  MicroBatch<Dev> batch(Dev& dev, DType) const {
+    return everything_batch(dev, 0, 0, 64, 4);
+  }
+  template <class Dev>
+  std::unique_ptr<Optimizer<Dev>> optimizer(Dev& dev, ParameterStore<Dev>& store) const {
+    return std::make_unique<AdamW<Dev>>(dev, store, AdamOptions{.weight_decay = 0.01});
+  }
+  double learning_rate = 1e-3;
+};
+
+struct ResNet {
+  static constexpr std::int64_t samples = 8, side = 16, classes = 10;
+
+  template <class Dev>
+  Model<Dev> model(Build<Dev>& build) const {
+    // Blocks start as the identity, so that rounding does not grow into chaos.
+    return examples::resnet(
+        build,
+        {.depth = 14, .width = 8, .image_size = side, .classes = classes, .zero_init_gamma = true});
+  }
+  template <class Dev>
+  MicroBatch<Dev> batch(Dev& dev, DType compute) const {
+    const RandomStream random{99, 0, 1};
+    const Shape shape{samples, side, side, 3};
+    std::vector<float> pixels;
+    for (std::int64_t at = 0; at < shape.count(); ++at)
+      pixels.push_back(static_cast<float>(random.normal(static_cast<std::uint64_t>(at))));
+    std::vector<std::int32_t> labels;
+    for (std::int64_t n = 0; n < samples; ++n)
+      labels.push_back(static_cast<std::int32_t>(n % classes));
+    MicroBatch<Dev> batch;
+    batch.samples = samples;
+    batch.input = Tensor<Dev>(dev, compute, shape);
+    cast(dev, Tensor<Dev>::from_host(dev, shape, pixels).view(), batch.input.mut());
+    batch.side.emplace_back("labels", Tensor<Dev>::from_host(dev, {samples}, labels));
+    batch.counts = {{"samples", samples}};
+    return batch;
+  }
+  template <class Dev>
+  std::unique_ptr<Optimizer<Dev>> optimizer(Dev& dev, ParameterStore<Dev>& store) const {
+    return std::make_unique<Sgd<Dev>>(dev, store, SgdOptions{.momentum = 0.9});
+  }
+  double learning_rate = 0.01;
+};
+
+template <class Dev, class What>
+std::vector<double> losses(Dev& dev, const What& what, DType compute) {
+  Mesh<Dev> mesh(Comm<Dev>(), {});
+  Build<Dev> build;
+  build.compute = compute;
+  PipelineParallel<Dev> pipeline(dev, what.model(build), mesh,
+                                 {.store = {.compute = compute, .seed = 7}},
+                                 what.batch(dev, compute));
+  DataParallel<Dev, PipelineParallel<Dev>> model(dev, pipeline, mesh.data());
+  const auto optimizer = what.optimizer(dev, pipeline.store());
+  Trainer trainer(dev, model, mesh, *optimizer, Norms<Dev>({}, {}, pipeline.parameters_in_model()),
+                  {.learning_rate = {.peak = what.learning_rate}, .seed = 11});
+  const auto batch = what.batch(dev, compute);
+  std::vector<double> found;
+  for (int step = 0; step < steps; ++step) found.push_back(trainer.step({&batch, 1}).loss);
+  return found;
+}
+
+double largest_difference(const std::vector<double>& found, const std::vector<double>& expected) {
+  double largest = 0;
+  for (std::size_t step = 0; step < expected.size(); ++step)
+    largest = std::max(largest, std::abs(found[step] - expected[step]) / std::abs(expected[step]));
+  return found.size() == expected.size() ? largest : NAN;
+}
+
+template <class What>
+void check_against_cpu(const What& what) {
+  Gpu gpu;
+  Cpu cpu;
+  const auto expected = losses(cpu, what, DType::f32);
+  CHECK(expected.back() < expected.front());
+  CHECK(largest_difference(losses(gpu, what, DType::f32), expected) < 1e-3);
+  CHECK(largest_difference(losses(gpu, what, DType::bf16), expected) < 2e-2);
+}
+
+}  // namespace
+
+TEST_CASE("training: BERT, nothing dropped: the losses of the Cpu") { check_against_cpu(Bert{}); }
+TEST_CASE("training: BERT with dropout: the losses of the Cpu") { check_against_cpu(Bert{0.1}); }
+TEST_CASE("training: ResNet: the losses of the Cpu") { check_against_cpu(ResNet{}); }
