@@ -1,6 +1,7 @@
 // PeerComm over connections of TCP, on the loopback of this machine.
 #include <dhp/comm/shared_transport.hpp>
 #include <dhp/comm/sockets.hpp>
+#include <tests/comm/collectives.hpp>
 #include <tests/comm/peer_suite.hpp>
 
 #include <doctest/doctest.h>
@@ -61,8 +62,7 @@ TEST_CASE(
     }
     return "";
   });
-  for (const auto wrong : {wrong_blocks, wrong_broadcast, wrong_laws, wrong_messages})
-    on_worlds_of(joined, {4}, wrong);
+  check_moves(joined, 4);
 }
 
 TEST_CASE("sockets: they say what carries an axis") {
