@@ -20,7 +20,7 @@ MODELS = {
 
 
 def trained(program, model, layout, over, folder, **options):
-    """What a run left behind: its metrics without rates, and the bytes of its weights. options: of the job."""
+    """What a run left behind: its metrics without what a layout changes, and the bytes of its weights. options: of the job."""
     data, tensor, pipeline = layout
     size = data * tensor * pipeline
     folder.mkdir()
@@ -35,6 +35,7 @@ def trained(program, model, layout, over, folder, **options):
     metrics = [json.loads(text) for text in (folder / "metrics").read_text().splitlines()]
     for step in metrics:
         step.pop("samples_per_s", None)
+        step.pop("token_rows", None)  # of one replica
     weights = (folder / "save" / "model.safetensors").read_bytes()
     return metrics, weights
 
