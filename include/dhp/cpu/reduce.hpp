@@ -23,6 +23,8 @@ struct Reductions {
                           Accumulator<T>* sums, double beta);
   static double sum(Cpu& dev, const T* x, std::int64_t count);
   static double sum_of_squares(Cpu& dev, const T* x, std::int64_t count);
+  /// The same by this thread alone.
+  static double squares_of(const T* x, std::int64_t count);
   static bool all_finite(Cpu& dev, const T* x, std::int64_t count);
 
  private:
@@ -68,6 +70,14 @@ double Reductions<T>::sum(Cpu& dev, const T* x, std::int64_t count) {
 template <class T>
 double Reductions<T>::sum_of_squares(Cpu& dev, const T* x, std::int64_t count) {
   return tiled_sum(dev, count, [=](std::int64_t at) {
+    const double value = static_cast<double>(x[at]);
+    return value * value;
+  });
+}
+
+template <class T>
+double Reductions<T>::squares_of(const T* x, std::int64_t count) {
+  return lane_sum<double>(count, [=](std::int64_t at) {
     const double value = static_cast<double>(x[at]);
     return value * value;
   });

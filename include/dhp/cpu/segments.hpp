@@ -1,7 +1,7 @@
 // Squared norms of segments on the Cpu: tiles are what threads take, whoever they belong to.
 #pragma once
 
-#include <dhp/cpu/column_reduce.hpp>
+#include <dhp/cpu/reduce.hpp>
 #include <dhp/ops/segments.hpp>
 
 namespace dhp {
@@ -15,10 +15,7 @@ inline void segment_squares_on(Cpu& dev, const SegmentTable<Cpu>& table, ConstVi
       const auto& tile = table.tiles()[at];
       const A* const from = source(tile);
       parts[static_cast<std::size_t>(at)] =
-          cpu::lane_sum<double>(tile.last - tile.first, [=](std::int64_t i) {
-            const double value = static_cast<double>(from[i]);
-            return value * value;
-          });
+          cpu::Reductions<A>::squares_of(from, tile.last - tile.first);
     });
     for (std::int64_t at = 0; at < table.segment_count(); ++at) {
       const auto& segment = table.segments()[at];
