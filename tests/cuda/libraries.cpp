@@ -408,7 +408,7 @@ TEST_CASE("the first refusal of each kind is told once, in words") {
   auto longer = refused, backward = refused, other = refused;
   longer.problem = "attention forward bf16 samples 4";
   backward.problem = "attention backward bf16 samples 2";
-  other.library = "cuBLASLt";
+  other.name = "cuBLASLt";
   RefusalNews news;
   CHECK(news.of({done}).empty());
   CHECK(news.of({done, refused, longer}) ==

@@ -12,7 +12,7 @@
 namespace dhp::cuda {
 
 struct LibraryUse {
-  std::string library;     ///< "cuDNN"
+  std::string name;        ///< of the library: "cuDNN"
   std::string problem;     ///< one line: what is done, element types, sizes
   std::int64_t calls = 0;  ///< that the library did
   std::string refusal;     ///< why it did none; else empty
@@ -23,8 +23,8 @@ struct LibraryUse {
   }
 };
 [[nodiscard]] inline std::string to_text(const LibraryUse& use) {
-  if (use.refusal.empty()) return concat(use.library, " did ", use.problem, ", ", use.calls, "x");
-  return concat(use.library, " refused ", use.problem, " (", use.refusal,
+  if (use.refusal.empty()) return concat(use.name, " did ", use.problem, ", ", use.calls, "x");
+  return concat(use.name, " refused ", use.problem, " (", use.refusal,
                 "): other kernels do it, slower");
 }
 
@@ -38,7 +38,7 @@ class RefusalNews : public CudaKept {
   [[nodiscard]] std::vector<std::string> of(const std::vector<LibraryUse>& uses) {
     std::vector<std::string> sentences;
     for (const auto& use : uses)
-      if (!use.refusal.empty() && told_.insert(concat(use.library, " ", use.kind())).second)
+      if (!use.refusal.empty() && told_.insert(concat(use.name, " ", use.kind())).second)
         sentences.push_back(to_text(use));
     return sentences;
   }
