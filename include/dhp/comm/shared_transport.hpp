@@ -2,7 +2,7 @@
 // one for ranks on other machines, as one transport for all.
 #pragma once
 
-#include <dhp/comm/message_under_way.hpp>
+#include <dhp/comm/message_transport.hpp>
 #include <dhp/comm/process_world.hpp>
 #include <dhp/comm/shared_messages.hpp>
 
@@ -18,51 +18,11 @@
 
 namespace dhp {
 
-class SharedTransport final : public PeerTransport {
+class SharedTransport final : public MessageTransport<SharedMessages> {
  public:
   SharedTransport(int rank, int size, std::shared_ptr<SharedMessages> messages)
-      : rank_(rank), size_(size), messages_(std::move(messages)) {}
-
-  [[nodiscard]] int rank() const override { return rank_; }
-  [[nodiscard]] int size() const override { return size_; }
-  [[nodiscard]] bool reaches(int rank) const { return messages_->reaches(rank); }
-  [[nodiscard]] Handle send(const std::byte* data, std::size_t bytes, int to,
-                            std::uint64_t tag) override {
-    auto message = made(data, bytes, to, tag);
-    messages_->send(message);
-    return under_way(std::move(message));
-  }
-  [[nodiscard]] Handle send_ahead(const std::byte* data, std::size_t bytes, int to,
-                                  std::uint64_t tag) override {
-    auto message = made(data, bytes, to, tag);
-    messages_->send_ahead(message);
-    return under_way(std::move(message));
-  }
-  [[nodiscard]] Handle receive(std::byte* data, std::size_t bytes, int from,
-                               std::uint64_t tag) override {
-    auto message = made(data, bytes, from, tag);
-    messages_->receive(message);
-    return under_way(std::move(message));
-  }
-  void end() noexcept override { messages_->end(); }
-  [[nodiscard]] std::string description(int) const override { return "shared memory"; }
-
- private:
-  using Message = SharedMessages::Message;
-  // One kind of message for both ways; one that is sent is not written to.
-  [[nodiscard]] static SharedMessages::Shared made(const std::byte* data, std::size_t bytes,
-                                                   int peer, std::uint64_t tag) {
-    return std::make_shared<Message>(
-        Message{.data = const_cast<std::byte*>(data), .bytes = bytes, .peer = peer, .tag = tag});
-  }
-
-  [[nodiscard]] Handle under_way(SharedMessages::Shared message) const {
-    return std::make_unique<MessageUnderWay<SharedMessages>>(messages_, std::move(message));
-  }
-
-  int rank_;
-  int size_;
-  std::shared_ptr<SharedMessages> messages_;
+      : MessageTransport(rank, size, "shared memory", std::move(messages)) {}
+  [[nodiscard]] bool reaches(int rank) const { return messages().reaches(rank); }
 };
 
 namespace detail {
