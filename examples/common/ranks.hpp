@@ -41,6 +41,11 @@ template <class D>
   return std::make_shared<dhp::Deadlines>();
 }
 
+[[noreturn]] inline void fail_without(const char* needed) {
+  dhp::fail("this program was built without what processes need to talk to each other (", needed,
+            "); start it plainly, and its ranks are threads");
+}
+
 /// body(world) on the rank that this process is.
 #if defined(DHP_HAS_PROCESSES)
 template <class D, class Body>
@@ -65,14 +70,16 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
 #if defined(DHP_HAS_NCCL)
   dhp::run_process_rank(me, dhp::connect_nccl, body, process);
 #else
-  if (options.transport != "gloo")
-    return dhp::run_process_rank(me, dhp::connect_sockets, body, process);
+  if constexpr (!D::host_accessible) fail_without("NCCL");
+  else if (options.transport != "gloo")
+    dhp::run_process_rank(me, dhp::connect_sockets, body, process);
 #if defined(DHP_HAS_GLOO)
-  dhp::run_process_rank(me, dhp::connect_gloo, body, process);
+  else dhp::run_process_rank(me, dhp::connect_gloo, body, process);
 #else
-  dhp::fail(
-      "this program was built without Gloo (in Debian libgloo-dev); --transport sockets needs "
-      "none");
+  else
+    dhp::fail(
+        "this program was built without Gloo (in Debian libgloo-dev); --transport sockets needs "
+        "none");
 #endif
 #endif
 }
@@ -80,9 +87,7 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
 template <class D, class Body>
 [[noreturn]] void start_rank(const dhp::ProcessRank&, const RunOptions&,
                              const std::shared_ptr<const dhp::Deadlines>&, Body) {
-  dhp::fail("this program was built without what processes need to talk to each other (",
-            D::host_accessible ? "" : "NCCL and ",
-            "OpenSSL, in Debian libssl-dev); start it plainly, and its ranks are threads");
+  fail_without("OpenSSL, in Debian libssl-dev");
 }
 #endif
 
