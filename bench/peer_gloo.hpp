@@ -1,4 +1,4 @@
-// What Gloo does by itself between the processes of a world, over a context and a device of its own at the same address.
+// What Gloo does by itself between the processes of a world, over contexts and a device of its own at the same address.
 #pragma once
 
 #include <dhp/comm/gloo.hpp>
@@ -20,14 +20,19 @@ namespace bench {
 class Gloo {
  public:
   /// Collective.
-  explicit Gloo(dhp::ProcessWorld& world)
-      : context_(std::make_shared<gloo::rendezvous::Context>(world.rank(), world.size())) {
+  explicit Gloo(dhp::ProcessWorld& world) {
     gloo::transport::tcp::attr where;
     where.hostname = "127.0.0.1";
     auto device = gloo::transport::tcp::CreateDevice(where);
-    dhp::GlooStore store(world, "peer/");
-    context_->setTimeout(std::chrono::seconds(60));
-    context_->connectFullMesh(store, device);
+    const auto connected = [&](const std::string& keys) {
+      auto made = std::make_shared<gloo::rendezvous::Context>(world.rank(), world.size());
+      dhp::GlooStore store(world, keys);
+      made->setTimeout(std::chrono::seconds(60));
+      made->connectFullMesh(store, device);
+      return made;
+    };
+    context_ = connected("peer/");
+    scatters_ = connected("peer_scatters/");
   }
 
   /// Its ring, in place.
@@ -50,8 +55,8 @@ class Gloo {
   [[nodiscard]] std::unique_ptr<gloo::Algorithm> reduce_scatter(float* data, std::size_t count) {
     const auto each = static_cast<int>(count) / context_->size;
     return std::make_unique<gloo::ReduceScatterHalvingDoubling<float>>(
-        context_, std::vector<float*>{data}, static_cast<int>(count),
-        std::vector<int>(static_cast<std::size_t>(context_->size), each));
+        scatters_, std::vector<float*>{data}, static_cast<int>(count),
+        std::vector<int>(static_cast<std::size_t>(scatters_->size), each));
   }
   void send(const float* data, std::size_t count, int to) {
     // Gloo has one kind of buffer for both ways, and does not write to this one.
@@ -70,6 +75,9 @@ class Gloo {
   static constexpr std::uint64_t message_tag = std::uint64_t{1} << 60;
 
   std::shared_ptr<gloo::rendezvous::Context> context_;
+  // Its buffers that stay set how much a connection holds, for good, and with that the speed of all that goes over it
+  // afterwards. Here each operation is as it is by itself.
+  std::shared_ptr<gloo::rendezvous::Context> scatters_;
 };
 
 }  // namespace bench

@@ -188,8 +188,8 @@ class PeerCollectives {
   // goes as one.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t slice_bytes) const {
     constexpr std::size_t least = 1 << 18, whole = 1 << 21, of_all = 1 << 24;
-    const auto most = std::clamp(of_all / static_cast<std::size_t>(size()), least, whole);
-    return slice_bytes <= most ? most : std::min(most, group_->transport()->chunk_bytes());
+    const auto share = std::max(of_all / static_cast<std::size_t>(size()), least);
+    return std::min(share, slice_bytes <= whole ? whole : group_->transport()->chunk_bytes());
   }
   static constexpr std::size_t ahead = 2;  // chunks that are received at the same time
 
