@@ -12,6 +12,7 @@
 #include <chrono>
 #include <map>
 #include <optional>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -333,6 +334,49 @@ TEST_CASE(
     half.say(bytes.data(), 10);
     half.end->receive(last);
     CHECK(end_of(*half.end, last) == "done");
+  }
+}
+
+TEST_CASE("socket_messages: short ones do not wait for a long one of their tag that is withdrawn") {
+  const std::size_t lengths[] = {5000, 10, 6000, 20, 0};
+  for (const auto& gone : {std::set<int>{0}, {2}, {0, 2}}) {
+    for (const bool others_wait : {false, true}) {
+      Two two({.short_bytes = 1000});
+      std::vector<std::vector<std::byte>> out, in;
+      std::vector<Shared> all, sent, received;
+      for (const auto bytes : lengths) {
+        const bool goes = !gone.contains(static_cast<int>(out.size()));
+        out.emplace_back(bytes, static_cast<std::byte>(1 + bytes / 10));
+        in.emplace_back(goes ? bytes : 0);
+        all.push_back(message(out.back(), 1, 1));
+        two.ends[0]->send(all.back());
+        if (goes) sent.push_back(all.back());
+        if (goes) received.push_back(message(in.back(), 0, 1));
+      }
+      std::atomic<bool> done = false;
+      const auto wait_for_all = [&](int rank, const std::vector<Shared>& ones) {
+        for (const auto& one : ones) {
+          if (rank == 1) two.ends[1]->receive(one);
+          CHECK(end_of(*two.ends[rank], one) == "done");
+        }
+        if (rank == 1) done = true;
+      };
+      const auto withdraw = [&] {
+        for (const int which : gone) two.ends[0]->withdraw(all[static_cast<std::size_t>(which)]);
+      };
+      if (!others_wait) withdraw();
+      std::thread sender(wait_for_all, 0, sent);
+      if (others_wait) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        withdraw();
+      }
+      std::thread receiver(wait_for_all, 1, received);
+      if (!soon([&] { return done.load(); }))
+        for (auto& each : two.ends) each->end();  // they would wait for ever
+      sender.join();
+      receiver.join();
+      for (std::size_t k = 0; k < out.size(); ++k) CHECK((in[k].empty() || in[k] == out[k]));
+    }
   }
 }
 
