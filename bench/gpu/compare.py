@@ -17,6 +17,7 @@ import time
 
 import trainer
 import work
+from rows import measured
 
 vocabulary = 30522
 
@@ -172,22 +173,16 @@ def main():
         return check_options(arguments)
     with open(arguments.machine) as file:
         machine = json.load(file)
-    rows, failed = [], 0
-    for case in cases(arguments.kind, arguments.tiny):
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                row = measure(case, arguments, machine, folder)
-                print("%(case)-26s %(precision)s, %(peer)s: %(dhp_samples_per_s).5g against %(peer_samples_per_s).5g "
-                      "samples/s, ratio %(ratio).3f, %(dhp_share_of_bound).2f of the bound" % row, flush=True)
-            except Exception as error:  # one case must not take the others with it
-                row = {"case": case["name"], "precision": case["precision"], "failed": str(error) or repr(error)}
-                print("%s: %s" % (case["name"], row["failed"]), flush=True)
-                failed = 1
-        rows.append(row)
-        with open(arguments.out + ".new", "w") as file:
-            json.dump({"rows": rows}, file, indent=1)
-        os.replace(arguments.out + ".new", arguments.out)
-    return failed
+
+    def measurement(case):
+        def in_a_folder():
+            with tempfile.TemporaryDirectory() as folder:
+                return measure(case, arguments, machine, folder)
+        return {"case": case["name"], "precision": case["precision"]}, in_a_folder
+
+    return measured(arguments.out, "rows", map(measurement, cases(arguments.kind, arguments.tiny)),
+                    "%(case)-26s %(precision)s, %(peer)s: %(dhp_samples_per_s).5g against %(peer_samples_per_s).5g "
+                    "samples/s, ratio %(ratio).3f, %(dhp_share_of_bound).2f of the bound")
 
 
 sys.exit(main())

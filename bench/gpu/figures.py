@@ -18,6 +18,7 @@ import sys
 import tempfile
 
 import trainer
+from rows import measured
 
 vocabulary = 30522
 
@@ -116,12 +117,12 @@ def overhead(workload, arguments):
 
 
 def measurements(arguments, folder):
-    """What is to be measured: a name and a function each."""
+    """What is to be measured: what each is known by, and a function."""
     if arguments.kind == "overhead":
         workloads = ["resnet14", "bert-tiny"] if arguments.tiny else ["resnet50-224", "bert-base"]
-        return [(name, lambda name=name: overhead(name, arguments)) for name in workloads]
+        return [({"figure": name}, lambda name=name: overhead(name, arguments)) for name in workloads]
     cases = {"packed": packed, "graphs": graphs}[arguments.kind](arguments, folder)
-    return [(case["figure"], lambda case=case: compared(case, arguments, folder)) for case in cases]
+    return [({"figure": case["figure"]}, lambda case=case: compared(case, arguments, folder)) for case in cases]
 
 
 def check_options(arguments):
@@ -129,9 +130,9 @@ def check_options(arguments):
     if arguments.kind == "overhead":
         with open(os.path.join(os.path.dirname(__file__), "..", "workloads.hpp")) as file:
             known = re.findall(r'name == "([\w-]+)"', file.read())
-        for name, _ in measurements(arguments, ""):
-            print(" ".join(overhead_command(arguments, name)))
-            wrong |= name not in known
+        for known_by, _ in measurements(arguments, ""):
+            print(" ".join(overhead_command(arguments, known_by["figure"])))
+            wrong |= known_by["figure"] not in known
         return wrong
     with tempfile.TemporaryDirectory() as folder:
         for case in {"packed": packed, "graphs": graphs}[arguments.kind](arguments, folder):
@@ -157,21 +158,9 @@ def main():
     arguments = parser.parse_args()
     if arguments.dry_run:
         return check_options(arguments)
-    rows, failed = [], 0
     with tempfile.TemporaryDirectory() as folder:
-        for name, measure in measurements(arguments, folder):
-            try:
-                row = measure()
-                print("%(figure)s: %(ratio).3f (%(ratio_least).3f to %(ratio_most).3f)" % row, flush=True)
-            except Exception as error:  # one case must not take the others with it
-                row = {"figure": name, "failed": str(error) or repr(error)}
-                print("%(figure)s: %(failed)s" % row, flush=True)
-                failed = 1
-            rows.append(row)
-            with open(arguments.out + ".new", "w") as file:
-                json.dump({"figures": rows}, file, indent=1)
-            os.replace(arguments.out + ".new", arguments.out)
-    return failed
+        return measured(arguments.out, "figures", measurements(arguments, folder),
+                        "%(figure)s: %(ratio).3f (%(ratio_least).3f to %(ratio_most).3f)")
 
 
 sys.exit(main())

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 
+from rows import save_rows
 from trainer import check_options
 
 layouts = ["2x1x1", "1x2x1", "1x1x2", "2x2x1", "2x1x2", "1x2x2", "4x1x1", "2x2x2"]
@@ -78,8 +79,7 @@ def main():
         failed |= row["result"] != "same"
         rows.append(row)
         print("%(layout)s  %(result)s  %(seconds)s s" % row, flush=True)
-        with open(arguments.out, "w") as file:
-            json.dump({"rows": rows}, file, indent=1)
+        save_rows(arguments.out, rows)
 
     if arguments.model == "bert":
         try:

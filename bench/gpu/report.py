@@ -12,6 +12,7 @@ import re
 import sys
 
 import targets
+from rows import save
 
 
 def load(path):
@@ -20,12 +21,6 @@ def load(path):
             return json.load(file)
     except (OSError, ValueError):  # a part that was cut off while it wrote
         return {}
-
-
-def save(path, what):
-    with open(path + ".new", "w") as file:
-        file.write(what)
-    os.replace(path + ".new", path)
 
 
 def note_part(arguments):

@@ -5,12 +5,13 @@ Every FILE's cases run under memcheck (addresses), racecheck (shared memory with
 """
 import argparse
 import concurrent.futures
-import json
 import os
 import shutil
 import subprocess
 import sys
 import time
+
+from rows import save_rows
 
 tools = {"memcheck": ["--leak-check", "no"], "racecheck": [], "initcheck": []}
 found_errors = 99
@@ -55,8 +56,7 @@ def main():
             print("%(tool)-10s %(file)-32s %(result)s" % row, flush=True)
             if row["result"] != "clean":
                 print("\n".join(said.splitlines()[-40:]), flush=True)
-            with open(arguments.out, "w") as file:
-                json.dump({"rows": rows}, file, indent=1)
+            save_rows(arguments.out, rows)
     return any(row["result"] not in ("clean", "not run") for row in rows)
 
 

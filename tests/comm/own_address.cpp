@@ -14,6 +14,11 @@ TEST_CASE("own address: on the way to a host") {
                  "the host no-such-host.invalid cannot be found: the name cannot be resolved"));
 }
 
+TEST_CASE("own address: whether only this machine can talk to an address") {
+  for (const char* here : {"127.0.0.1", "127.0.1.1", "::1", "localhost"}) CHECK(is_loopback(here));
+  for (const char* there : {"192.0.2.1", "2001:db8::1", "0.0.0.0"}) CHECK_FALSE(is_loopback(there));
+}
+
 TEST_CASE("own address: what is this machine's, and what is not") {
   check_own_address("127.0.0.1");
   CHECK(address_of_interface("lo") == "127.0.0.1");

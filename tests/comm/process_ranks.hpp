@@ -57,17 +57,17 @@ class MemoryStore final : public Store {
 };
 
 /// body(comm, dev) of every rank, over a transport that make(world) connects; what each ended with, "" if it
-/// returned.
-template <class Make, class Body>
-std::vector<std::string> ends_of(int ranks, double timeout_s, Make make, Body body,
-                                 std::shared_ptr<Store> store = std::make_shared<MemoryStore>()) {
+/// returned. store_of(rank): what it has of the store.
+template <class Make, class Body, class StoreOf>
+std::vector<std::string> ends_with(int ranks, double timeout_s, Make make, Body body,
+                                   StoreOf store_of) {
   std::vector<std::string> ends(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       auto& end = ends[static_cast<std::size_t>(rank)];
       const auto world = std::make_shared<ProcessWorld>(
-          store, rank, ranks,
+          store_of(rank), rank, ranks,
           ProcessWorld::Options{
               .timeout_s = timeout_s, .period_s = 0.05, .name = concat("thread ", rank)});
       try {
@@ -86,6 +86,11 @@ std::vector<std::string> ends_of(int ranks, double timeout_s, Make make, Body bo
     });
   for (auto& thread : threads) thread.join();
   return ends;
+}
+template <class Make, class Body>
+std::vector<std::string> ends_of(int ranks, double timeout_s, Make make, Body body,
+                                 std::shared_ptr<Store> store = std::make_shared<MemoryStore>()) {
+  return ends_with(ranks, timeout_s, make, body, [&](int) { return store; });
 }
 
 }  // namespace tests

@@ -28,6 +28,10 @@ TEST_CASE("socket: addresses have a text, a port, and reach others or not") {
        {"0.0.0.0", "10.0.0.1", "126.0.0.1", "::", "fe80::1", "::2", "::ffff:10.0.0.1"})
     CHECK(!address_of(host).loopback());
   CHECK(to_text(SocketAddress()) == "an unknown address");
+  CHECK(host_of(address_of("10.1.2.3", 80)) == "10.1.2.3");
+  CHECK(host_of(address_of("::1", 80)) == "::1");
+  CHECK(host_of(address_of("::ffff:10.1.2.3", 80)) == "10.1.2.3");
+  CHECK(host_of(SocketAddress()).empty());
   std::string problem;
   CHECK(resolve("no host has this name", problem).empty());
   CHECK(problem.find("the name cannot be resolved (") == 0);

@@ -1,5 +1,6 @@
 // SocketMessages: two ends in one process, without a world around them.
 #include <dhp/comm/socket_messages.hpp>
+#include <tests/comm/suite/message_suite.hpp>
 
 #include <doctest/doctest.h>
 #include <linux/sockios.h>
@@ -9,15 +10,16 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <map>
 #include <optional>
+#include <set>
 #include <thread>
 #include <vector>
 
 namespace {
 
 using namespace dhp;
+using namespace tests;
 using Message = SocketMessages::Message;
 using Shared = SocketMessages::Shared;
 
@@ -34,7 +36,7 @@ struct Wire {
   Socket sockets[2];
 };
 
-struct Two {
+struct Two : TwoRanks<SocketMessages> {
   explicit Two(SocketMessages::Options options = {}, int buffer_bytes = 0) {
     Wire wire(buffer_bytes);
     for (int rank : {0, 1}) {
@@ -43,7 +45,6 @@ struct Two {
       ends[rank].emplace(std::move(links), options);
     }
   }
-  std::optional<SocketMessages> ends[2];
 };
 
 /// One end, and the bare other one.
@@ -63,72 +64,20 @@ struct Half {
   Socket other;
 };
 
-std::vector<std::byte> numbered(std::size_t bytes) {
-  std::vector<std::byte> made(bytes);
-  for (std::size_t at = 0; at < bytes; ++at) made[at] = static_cast<std::byte>(at * 7 % 251);
-  return made;
-}
 Shared message(std::vector<std::byte>& bytes, int peer, std::uint64_t tag) {
-  return std::make_shared<Message>(
-      Message{.data = bytes.data(), .bytes = bytes.size(), .peer = peer, .tag = tag});
-}
-std::string end_of(SocketMessages& end, const Shared& one) {
-  try {
-    return end.wait(*one) ? "done" : "ended";
-  } catch (const PeerLost& lost) {
-    return concat(lost.rank(), ": ", lost.what());
-  }
-}
-template <class Condition>
-bool soon(Condition condition) {
-  for (int look = 0; look < 5000; ++look) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return false;
+  return tests::message<SocketMessages>(bytes, peer, tag);
 }
 
 TEST_CASE("socket_messages: of any length, received before or after they are sent") {
   for (const int buffer_bytes : {0, 4096}) {
     Two two({.short_bytes = 1000}, buffer_bytes);
-    for (const std::size_t bytes : {0, 1, 23, 24, 999, 1000, 1001, 65536, 300'000}) {
-      for (const bool early : {false, true}) {
-        auto out = numbered(bytes), in = std::vector<std::byte>(bytes);
-        const auto sent = message(out, 1, bytes), received = message(in, 0, bytes);
-        if (early) two.ends[1]->receive(received);
-        two.ends[0]->send(sent);
-        if (!early) two.ends[1]->receive(received);
-        std::thread other([&] { CHECK(two.ends[1]->wait(*received)); });
-        CHECK(two.ends[0]->wait(*sent));
-        other.join();
-        CHECK(in == out);
-      }
-    }
+    check_lengths(two, {0, 1, 23, 24, 999, 1000, 1001, 65536, 300'000});
   }
 }
 
 TEST_CASE("socket_messages: those of one tag meet in order, those of others do not wait for them") {
   Two two({.short_bytes = 1003}, 4096);
-  std::vector<std::vector<std::byte>> out, in;
-  std::vector<Shared> sent, received;
-  for (std::size_t k = 0; k < 8; ++k) {
-    out.push_back(std::vector<std::byte>(1000 + k, static_cast<std::byte>(k)));
-    in.emplace_back(out.back().size());
-  }
-  for (std::size_t k = 0; k < 8; ++k) {
-    sent.push_back(message(out[k], 1, k % 2));
-    two.ends[0]->send(sent.back());
-  }
-  for (std::size_t k = 0; k < 8; ++k) received.push_back(message(in[k], 0, k % 2));
-  std::thread sender([&] {
-    for (const auto& one : sent) CHECK(two.ends[0]->wait(*one));
-  });
-  for (const std::size_t k : {1, 3, 5, 7, 0, 2, 4, 6}) {
-    two.ends[1]->receive(received[k]);
-    CHECK(two.ends[1]->wait(*received[k]));
-    CHECK(in[k] == out[k]);
-  }
-  sender.join();
+  check_order_of_tags(two);
 }
 
 TEST_CASE("socket_messages: a short one does not overtake a long one of its tag") {
@@ -203,19 +152,7 @@ TEST_CASE("socket_messages: a long one that is sent ahead needs no call of its s
 
 TEST_CASE("socket_messages: those of ranks that may wait elsewhere need no call of either side") {
   Two two({.short_bytes = 1000, .helped = true}, 4096);
-  for (const int waits : {0, 1}) {
-    auto out = numbered(500'000), in = std::vector<std::byte>(out.size());
-    auto little = numbered(10), taken = std::vector<std::byte>(little.size());
-    for (auto* both : {&out, &little}) {
-      auto& into = both == &out ? in : taken;
-      const Shared ends[] = {message(*both, 1, 1), message(into, 0, 1)};
-      two.ends[0]->send(ends[0]);
-      two.ends[1]->receive(ends[1]);
-      CHECK(two.ends[waits]->wait(*ends[waits]));  // in vain, for ever, without the other's helper
-      CHECK(two.ends[1 - waits]->wait(*ends[1 - waits]));
-      CHECK(into == *both);
-    }
-  }
+  check_helpers(two, {500'000, 10});
 }
 
 TEST_CASE("socket_messages: what does not go at once goes on although nobody waits") {
@@ -272,24 +209,9 @@ TEST_CASE("socket_messages: who waits takes over from the helper, and gives back
 }
 
 TEST_CASE("socket_messages: threads of a rank, each with its own") {
-  Two two({.short_bytes = 600}, 4096);
-  const auto run = [&](int rank, std::uint64_t tag) {
-    const std::size_t bytes = tag * 300;  // long ones and short ones
-    for (int round = 0; round < 300; ++round) {
-      auto out = numbered(bytes), in = std::vector<std::byte>(bytes);
-      const auto sent = message(out, 1 - rank, tag), received = message(in, 1 - rank, tag);
-      two.ends[rank]->receive(received);
-      if (tag == 3) two.ends[rank]->send_ahead(sent);
-      else two.ends[rank]->send(sent);
-      REQUIRE(two.ends[rank]->wait(*received));
-      REQUIRE(two.ends[rank]->wait(*sent));
-      REQUIRE(in == out);
-    }
-  };
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank)
-    for (const std::uint64_t tag : {1, 2, 3, 30}) threads.emplace_back(run, rank, tag);
-  for (auto& thread : threads) thread.join();
+  Two two({.short_bytes = 600}, 4096);  // long ones and short ones
+  check_threads(two, 300,
+                {{1, 300}, {2, 600}, {.tag = 3, .bytes = 900, .ahead = true}, {30, 9000}});
 }
 
 TEST_CASE(
@@ -326,23 +248,7 @@ TEST_CASE(
 
 TEST_CASE("socket_messages: the end reaches all that wait, and what comes after it") {
   Two two;
-  std::vector<std::byte> in(10), long_one(100'000);
-  std::vector<std::thread> threads;
-  std::atomic<int> ended = 0;
-  for (std::uint64_t tag = 0; tag < 3; ++tag)
-    threads.emplace_back([&, tag] {
-      const auto received = message(in, 0, tag);
-      two.ends[1]->receive(received);
-      ended += end_of(*two.ends[1], received) == "ended";
-    });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  two.ends[1]->end();
-  for (auto& thread : threads) thread.join();
-  CHECK(ended == 3);
-  const auto late = message(long_one, 0, 9);
-  two.ends[1]->send(late);
-  CHECK(end_of(*two.ends[1], late) == "ended");
-  two.ends[1]->withdraw(late);
+  check_end(two);
 }
 
 TEST_CASE("socket_messages: who has gone is named to all that wait for it") {
@@ -367,16 +273,7 @@ TEST_CASE("socket_messages: who has gone is named to all that wait for it") {
 
 TEST_CASE("socket_messages: what was sent before its sender has gone still arrives") {
   Two two;
-  auto out = numbered(5000), in = std::vector<std::byte>(out.size());
-  for (const int tag : {1, 2}) two.ends[0]->send(message(out, 1, tag));
-  two.ends[0].reset();
-  for (const int tag : {1, 2}) {  // the second one although it cannot be told of the first one
-    const auto received = message(in, 0, tag);
-    two.ends[1]->receive(received);
-    CHECK(end_of(*two.ends[1], received) == "done");
-    CHECK(in == out);
-    in.assign(in.size(), {});
-  }
+  check_sender_gone(two, "it has closed the connection");
 }
 
 TEST_CASE("socket_messages: what makes no sense ends the connection") {
@@ -437,6 +334,49 @@ TEST_CASE(
     half.say(bytes.data(), 10);
     half.end->receive(last);
     CHECK(end_of(*half.end, last) == "done");
+  }
+}
+
+TEST_CASE("socket_messages: short ones do not wait for a long one of their tag that is withdrawn") {
+  const std::size_t lengths[] = {5000, 10, 6000, 20, 0};
+  for (const auto& gone : {std::set<int>{0}, {2}, {0, 2}}) {
+    for (const bool others_wait : {false, true}) {
+      Two two({.short_bytes = 1000});
+      std::vector<std::vector<std::byte>> out, in;
+      std::vector<Shared> all, sent, received;
+      for (const auto bytes : lengths) {
+        const bool goes = !gone.contains(static_cast<int>(out.size()));
+        out.emplace_back(bytes, static_cast<std::byte>(1 + bytes / 10));
+        in.emplace_back(goes ? bytes : 0);
+        all.push_back(message(out.back(), 1, 1));
+        two.ends[0]->send(all.back());
+        if (goes) sent.push_back(all.back());
+        if (goes) received.push_back(message(in.back(), 0, 1));
+      }
+      std::atomic<bool> done = false;
+      const auto wait_for_all = [&](int rank, const std::vector<Shared>& ones) {
+        for (const auto& one : ones) {
+          if (rank == 1) two.ends[1]->receive(one);
+          CHECK(end_of(*two.ends[rank], one) == "done");
+        }
+        if (rank == 1) done = true;
+      };
+      const auto withdraw = [&] {
+        for (const int which : gone) two.ends[0]->withdraw(all[static_cast<std::size_t>(which)]);
+      };
+      if (!others_wait) withdraw();
+      std::thread sender(wait_for_all, 0, sent);
+      if (others_wait) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        withdraw();
+      }
+      std::thread receiver(wait_for_all, 1, received);
+      if (!soon([&] { return done.load(); }))
+        for (auto& each : two.ends) each->end();  // they would wait for ever
+      sender.join();
+      receiver.join();
+      for (std::size_t k = 0; k < out.size(); ++k) CHECK((in[k].empty() || in[k] == out[k]));
+    }
   }
 }
 

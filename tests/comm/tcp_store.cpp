@@ -1,4 +1,5 @@
 // Stores over TCP: what works, who is let in, what ends. What strangers do is in tcp_store_server.cpp.
+#include <dhp/comm/own_address.hpp>
 #include <tests/comm/stores.hpp>
 
 namespace {
@@ -291,6 +292,73 @@ TEST_CASE("tcp store: without a secret it is for this machine alone") {
                  way_out));
   CHECK(contains(message_of([] { TcpStoreServer none({.host = "192.0.2.1", .secret = secret}); }),
                  "rank 0 cannot listen at 192.0.2.1:0: Cannot assign requested address"));
+}
+
+/// Of this machine, where others can reach it; empty: there is none.
+std::string open_address() {
+  std::string found;
+  (void)message_of([&] { found = address_towards("192.0.2.1"); });  // of no machine: RFC 5737
+  return is_loopback(found) ? std::string() : found;
+}
+
+TEST_CASE("tcp store: what a rank is reached at is where it has reached rank 0, or was reached") {
+  auto options = serve();
+  options.host = "0.0.0.0";
+  TcpStoreServer server(options);
+  CHECK(server.own_address().empty());
+  const auto own_address = [&](int rank, const std::string& host) {
+    auto from = client_of(server, rank);
+    from.host = host;
+    TcpStore client(from);
+    return client.own_address();
+  };
+  CHECK(own_address(1, "127.0.0.1") == "127.0.0.1");
+  CHECK(server.own_address() == "127.0.0.1");
+  const auto open = open_address();
+  if (open.empty()) {
+    MESSAGE("skipped: this machine has no address but loopback");
+    return;
+  }
+  CHECK(own_address(2, open) == open);
+  CHECK(server.own_address() == open);
+  CHECK(own_address(3, "127.0.0.1") == "127.0.0.1");
+  CHECK(server.own_address() == open);  // which is good for ranks of this machine, too
+}
+
+TEST_CASE(
+    "tcp store: a machine that calls itself by a loopback address listens at all of its own") {
+  const auto listens = [](const std::string& host, const std::string& found, bool with_secret) {
+    std::string problem, all;
+    for (const auto& one : detail::addresses_to_listen(host, resolve(found, problem), with_secret))
+      all += host_of(one) + " ";
+    return all;
+  };
+  const auto own = host_name();
+  if (!is_own_name(own)) {
+    MESSAGE("skipped: this machine has the name of all, localhost");
+    return;
+  }
+  CHECK(contains(listens(own, "127.0.1.1", true), "0.0.0.0 "));
+  CHECK(contains(listens(own + ".cluster", "::1", true), "0.0.0.0 "));
+  CHECK(listens(own, "127.0.1.1", false) == "127.0.1.1 ");  // it would have to keep strangers out
+  CHECK(listens(own, "192.0.2.1", true) == "192.0.2.1 ");
+  for (const char* other : {"localhost", "127.0.0.1", "another"})
+    CHECK(listens(other, "127.0.0.1", true) == "127.0.0.1 ");
+  const auto open = open_address();
+  if (open.empty() || !is_loopback(own)) {
+    MESSAGE("skipped: this machine does not call itself by a loopback address");
+    return;
+  }
+  auto options = serve();
+  options.host = own;
+  TcpStoreServer server(options);
+  for (const auto& host : {own, open, std::string("127.0.0.1")}) {
+    auto from = client_of(server);
+    from.host = host;
+    TcpStore client(from);
+    check_store(client);
+  }
+  CHECK(server.own_address() == open);
 }
 
 TEST_CASE("tcp store: IPv6") {

@@ -92,6 +92,11 @@ expect 0 "2x2x2  same" cat "$folder/layouts"
 expect 0 "1x2x1  failed: rank" cat "$folder/layouts"
 if pgrep -f "^sleep 90\\.$$" >/dev/null; then echo "ranks are left behind"; status=1; fi
 
+# --- A case that fails is a row of its own, and the others go on.
+expect 1 "bert-tiny: [Errno 2] No such file or directory" \
+  "$python" "$root/bench/gpu/figures.py" overhead "$folder/failed.json" --program "$folder/nowhere" --tiny
+[ "$(grep -c '"failed": ' "$folder/failed.json")" -eq 2 ] || { cat "$folder/failed.json"; status=1; }
+
 # --- What ranks on one GPU came to.
 printf '%s\n' "passed: every collective, 2 ranks" "[0] something" "FAILED: a rank that stops" >"$folder/nccl.log"
 "$python" "$root/bench/gpu/report.py" part "$folder" nccl --seconds 9 --failed 1 || status=1

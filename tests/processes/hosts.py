@@ -93,6 +93,21 @@ def complaints(ends, expected, within_s):
     return wrong
 
 
+def met_by_own_names(programs):
+    """The name by which they meet stands for 127.0.1.1 on the host of rank 0, which others cannot reach."""
+    line = [programs["bert"], *BERT, *axes((2, 2, 2)), "--steps", "1", "--comm-timeout", "20"]
+    wrong = []
+    with network.Network(own_loopback=True) as hosts:
+        for over in ("automatic", "sockets", *(["gloo"] if "gloo" in sys.argv else [])):
+            secret = secrets.token_hex(16)
+            with ranks.Job(8, [*line, "--transport", over], lambda rank: {"DHP_JOB_SECRET": secret},
+                           lambda rank: hosts.prefix(rank // 2), network.NAMES[0], PORT) as job:
+                ends = job.wait(60)
+            wrong += [f"rank {end.rank} over {over}: {end.output}" for end in ends if end.status != 0]
+            print(f"a name that is loopback on its own host, over {over}: {ends[0].seconds:.1f} s", flush=True)
+    return wrong
+
+
 def refused(programs):
     """Without a secret, and with a wrong one on rank 2."""
     at = re.escape(f"{network.address(0)}:{PORT}")
@@ -212,7 +227,8 @@ def main():
         root = pathlib.Path(temporary)
         if sys.argv[3:] == ["slow"]:
             return slow_links(programs, root)
-        wrong = the_same_as_threads(programs, root) + refused(programs) + faults(programs, root)
+        wrong = the_same_as_threads(programs, root) + met_by_own_names(programs)
+        wrong += refused(programs) + faults(programs, root)
     print(f"{time.monotonic() - start:.0f} s")
     return "\n".join(wrong)
 

@@ -41,15 +41,16 @@ def enter():
     os.execvp("unshare", [*unshare, sys.executable, *sys.argv])
 
 
-def name_hosts():
-    """Lets all hosts know each other's names."""
+def name_hosts(own=None, inside=()):
+    """Lets all hosts know each other's names, or a host; own: a name that stands for 127.0.1.1."""
     with tempfile.NamedTemporaryFile("w") as file:
         file.write("127.0.0.1 localhost\n")
         for number, name in enumerate(NAMES):
-            file.write(f"{address(number)} {name}\n{address(number, 6)} {name}-6\n")
+            at = "127.0.1.1" if name == own else address(number)
+            file.write(f"{at} {name}\n{address(number, 6)} {name}-6\n")
         file.flush()
         os.chmod(file.name, 0o644)
-        subprocess.run(["mount", "--bind", file.name, "/etc/hosts"], check=True)
+        subprocess.run([*inside, "mount", "--bind", file.name, "/etc/hosts"], check=True)
 
 
 def address(number, family=4):
@@ -110,22 +111,24 @@ class Wire(threading.Thread):
 
 class Network:
     """Four hosts; their processes are started with prefix(number). delay_s: for every packet from host to host; such
-    a network knows IPv4 only."""
+    a network knows IPv4 only. own_loopback: each host's own name stands for 127.0.1.1 there, as in Debian."""
 
     made = 0
 
-    def __init__(self, delay_s=0):
+    def __init__(self, delay_s=0, own_loopback=False):
         Network.made += 1
         self.name = f"n{Network.made}"
         self.hosts = []  # a process in each keeps it
         self.wire = Wire(delay_s) if delay_s else None
+        self.own_loopback = own_loopback
+        self.of_a_host = ["--net", "--uts"] + (["--mount"] if own_loopback else [])
 
     def __enter__(self):
         if not self.wire:
             configure([f"link add name {self.name} type bridge mcast_snooping 0", f"link set {self.name} up"])
         for number, name in enumerate(NAMES):
             stay = f"hostname {name} && echo ready && exec sleep infinity"
-            host = subprocess.Popen([*WITH_US, "unshare", "--net", "--uts", "sh", "-c", stay], stdout=subprocess.PIPE,
+            host = subprocess.Popen([*WITH_US, "unshare", *self.of_a_host, "sh", "-c", stay], stdout=subprocess.PIPE,
                                     text=True)
             self.hosts.append(host)
             if host.stdout.readline() != "ready\n":
@@ -141,6 +144,9 @@ class Network:
                            f"link set {cable} master {self.name} up"])
                 card = [f"address add {address(number, 6)}/64 dev eth0 nodad", "link set eth0 up"]
             configure(["link set lo up", f"address add {address(number)}/24 dev eth0", *card], self.prefix(number))
+            if self.own_loopback:
+                subprocess.run([*self.prefix(number), "umount", "/etc/hosts"], check=True)  # all hosts' names
+                name_hosts(name, self.prefix(number))
         if self.wire:
             self.wire.start()
         return self
@@ -157,7 +163,7 @@ class Network:
 
     def prefix(self, number):
         """Put before a command, it runs on that host, and not longer than this process."""
-        return [*WITH_US, "nsenter", "--target", str(self.hosts[number].pid), "--net", "--uts"]
+        return [*WITH_US, "nsenter", "--target", str(self.hosts[number].pid), *self.of_a_host]
 
     def pull(self, number):
         """Pulls the cable of a host."""

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <string_view>
 
 namespace dhp {
 
@@ -13,6 +14,13 @@ namespace dhp {
 [[nodiscard]] inline std::string host_name() {
   char host[256] = "";
   return ::gethostname(host, sizeof host - 1) == 0 ? host : "?";
+}
+
+/// Whether this machine calls itself that, with or without a domain: "node7.cluster" for "node7".
+[[nodiscard]] inline bool is_own_name(std::string_view name) {
+  const auto own = host_name();
+  const auto label = [](std::string_view of) { return of.substr(0, of.find('.')); };
+  return label(name) == label(own) && label(name) != "localhost";
 }
 
 /// "host node7, process 4711"

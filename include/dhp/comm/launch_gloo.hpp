@@ -11,8 +11,8 @@ namespace dhp {
 
 /// For run_process_rank. Collective.
 [[nodiscard]] inline Comm<Cpu> connect_gloo(const std::shared_ptr<ProcessWorld>& world,
-                                            const ProcessRank& me, const ProcessOptions& options) {
-  return connect_hosts(world, me, options, [&](const std::string& address, bool) {
+                                            const ProcessRank&, const ProcessOptions& options) {
+  return connect_hosts(world, options, [&](const std::string& address, bool) {
     return std::make_shared<GlooTransport>(*world, GlooOptions{.address = address});
   });
 }

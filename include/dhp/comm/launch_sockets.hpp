@@ -13,7 +13,7 @@ namespace dhp {
 [[nodiscard]] inline Comm<Cpu> connect_sockets(const std::shared_ptr<ProcessWorld>& world,
                                                const ProcessRank& me,
                                                const ProcessOptions& options) {
-  return connect_hosts(world, me, options, [&](const std::string& address, bool joined) {
+  return connect_hosts(world, options, [&](const std::string& address, bool joined) {
     return std::make_shared<SocketTransport>(
         *world, SocketMeshOptions{.address = address, .job = me.job, .secret = job_secret()},
         SocketMessages::Options{.helped = joined});

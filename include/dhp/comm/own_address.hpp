@@ -10,7 +10,6 @@
 
 #include <memory>
 #include <string>
-#include <string_view>
 
 namespace dhp {
 
@@ -23,10 +22,7 @@ namespace dhp {
     const Socket socket(::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
     // Nothing is sent: a datagram socket is connected by choosing its route.
     if (!socket || ::connect(socket.fd(), address.data(), address.size()) != 0) continue;
-    const auto own = SocketAddress::of(socket.fd(), false);
-    char text[NI_MAXHOST];
-    if (::getnameinfo(own.data(), own.size(), text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0)
-      return text;
+    if (auto own = host_of(SocketAddress::of(socket.fd(), false)); !own.empty()) return own;
   }
   check(problem.empty(), "the host ", host, " cannot be found: ", problem);
   fail("this machine has no route to ", host, "; is the network up?");
@@ -53,10 +49,8 @@ inline void check_interface(const std::string& name) {
     for (const auto* each = first; each != nullptr; each = each->ifa_next) {
       if (name != each->ifa_name || !each->ifa_addr || each->ifa_addr->sa_family != family)
         continue;
-      char text[NI_MAXHOST];
-      if (::getnameinfo(each->ifa_addr, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0)
-        continue;
-      if (std::string_view(text).find('%') == std::string_view::npos) return text;
+      auto text = host_of(SocketAddress(each->ifa_addr, size));
+      if (!text.empty() && text.find('%') == text.npos) return text;
     }
     return {};
   };
@@ -65,6 +59,12 @@ inline void check_interface(const std::string& name) {
   check(!found.empty(), "the network interface ", name,
         " has no address that other machines can use; give it one, or choose another interface");
   return found;
+}
+/// Whether only this machine can talk to that address, or name.
+[[nodiscard]] inline bool is_loopback(const std::string& host) {
+  std::string problem;
+  const auto addresses = resolve(host, problem);
+  return !addresses.empty() && addresses.front().loopback();
 }
 inline void check_own_address(const std::string& host) {
   std::string problem;

@@ -103,12 +103,19 @@ class SocketAddress {
   socklen_t size_ = 0;
 };
 
-[[nodiscard]] inline std::string to_text(const SocketAddress& address) {
-  char host[NI_MAXHOST] = "";
-  if (address.size() == 0 || ::getnameinfo(address.data(), address.size(), host, sizeof host,
+/// In digits, without the port: "10.0.0.1", "::1"; empty where there is none.
+[[nodiscard]] inline std::string host_of(const SocketAddress& address) {
+  char text[NI_MAXHOST] = "";
+  if (address.size() == 0 || ::getnameinfo(address.data(), address.size(), text, sizeof text,
                                            nullptr, 0, NI_NUMERICHOST) != 0)
-    return "an unknown address";
-  return host_and_port(host, address.port());
+    return {};
+  const std::string_view host = text, mapped = "::ffff:";  // IPv4 at a socket for both
+  const bool four = host.starts_with(mapped) && host.find('.') != host.npos;
+  return std::string(four ? host.substr(mapped.size()) : host);
+}
+[[nodiscard]] inline std::string to_text(const SocketAddress& address) {
+  const auto host = host_of(address);
+  return host.empty() ? "an unknown address" : host_and_port(host, address.port());
 }
 
 /// What a name, or an address in digits, stands for; empty, with the reason in `problem`, where that is nothing.

@@ -103,11 +103,10 @@ class SocketMessages {
     const std::lock_guard lock(mutex_);
     if (message->done()) return;
     const auto key = key_of(*message);
-    if (const auto found = unanswered_.find(key); found != unanswered_.end())
-      std::erase(found->second, message);
+    auto& link = links_.at(message->peer);
+    take_from_unanswered(message, link);
     if (const auto found = channels_.find(key); found != channels_.end())
       std::erase(found->second.wanted, message);
-    auto& link = links_.at(message->peer);
     link.forget(message);
     if (!link.lost().empty()) disturb();  // the message may have been broken off
     if (const auto found = incoming_.find(message->peer);
@@ -128,6 +127,7 @@ class SocketMessages {
  private:
   using Key = std::pair<int, std::uint64_t>;  // peer and tag
   using Arrived = std::vector<std::byte>;
+  using Place = std::deque<Shared>::iterator;
   struct Channel {
     std::deque<Shared> wanted;
     std::deque<Arrived> arrived;
@@ -201,8 +201,7 @@ class SocketMessages {
     message->taken = false;
     auto& of_tag = unanswered_[key];
     // A short one does not overtake a long one of its tag.
-    const bool free = std::all_of(of_tag.begin(), of_tag.end(),
-                                  [this](const Shared& one) { return is_short(*one); });
+    const bool free = none_long(of_tag.begin(), of_tag.end());
     of_tag.push_back(message);
     if (is_short(*message)) {
       if (free) put(link, message);
@@ -231,8 +230,28 @@ class SocketMessages {
     if (!is_short(*message)) {
       auto& link = links_.at(key.first);
       put(link, message);
-      for (auto next = of_tag.begin(); next != of_tag.end() && is_short(**next); ++next)
-        put(link, *next);
+      put_short_ones(link, of_tag.begin(), of_tag.end());
+    }
+    if (of_tag.empty()) unanswered_.erase(found);
+  }
+  [[nodiscard]] bool none_long(Place first, Place last) const {
+    return std::all_of(first, last, [this](const Shared& one) { return is_short(*one); });
+  }
+  /// Those up to the next long one, for which they have not to wait any more.
+  void put_short_ones(SocketLink& link, Place first, Place last) {
+    for (; first != last && is_short(**first); ++first) put(link, *first);
+  }
+  /// It has not been sent: those that have waited behind it go now.
+  void take_from_unanswered(const Shared& message, SocketLink& link) {
+    const auto found = unanswered_.find(key_of(*message));
+    if (found == unanswered_.end()) return;
+    auto& of_tag = found->second;
+    const auto at = std::find(of_tag.begin(), of_tag.end(), message);
+    if (at == of_tag.end()) return;
+    const auto next = of_tag.erase(at);
+    if (!is_short(*message) && none_long(of_tag.begin(), next)) {
+      put_short_ones(link, next, of_tag.end());
+      write(link);
     }
     if (of_tag.empty()) unanswered_.erase(found);
   }

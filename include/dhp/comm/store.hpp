@@ -47,6 +47,9 @@ class Store {
   [[nodiscard]] virtual Entries list(const std::string& prefix) = 0;
   /// Nothing happens where the key is not set.
   virtual void remove(const std::string& key) = 0;
+  /// Of this machine, in digits: where it has reached rank 0, or on rank 0 has been reached, by another machine if by any.
+  /// Empty: nothing shows that.
+  [[nodiscard]] virtual std::string own_address() { return {}; }
   /// For messages: "TCP store at 10.0.0.1:29400".
   [[nodiscard]] virtual std::string description() const = 0;
 

@@ -37,6 +37,10 @@ class TcpStore final : public Store {
   explicit TcpStore(Options options) : options_(std::move(options)) { connect(); }
 
   [[nodiscard]] std::string description() const override { return at(port_); }
+  [[nodiscard]] std::string own_address() override {
+    const std::lock_guard lock(mutex_);
+    return host_of(SocketAddress::of(socket_.fd(), false));
+  }
 
   void set(const std::string& key, const std::string& value) override {
     check_key(key);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/comm/handshake.hpp>
+#include <dhp/comm/host_name.hpp>
 #include <dhp/comm/socket.hpp>
 #include <dhp/comm/store_table.hpp>
 #include <dhp/core/system_error.hpp>
@@ -14,6 +15,7 @@
 #include <exception>
 #include <functional>
 #include <list>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -37,6 +39,25 @@ struct TcpStoreServerOptions {
   std::function<void(const std::string&)> log{};
 };
 
+namespace detail {
+
+/// Where rank 0 listens that others know as `host`, which stands for `found` here. A machine's own name often stands
+/// for loopback on itself (127.0.1.1 in Debian), and for an address that is not known there elsewhere: then that is all of its
+/// addresses, if a secret keeps strangers out.
+[[nodiscard]] inline std::vector<SocketAddress> addresses_to_listen(
+    const std::string& host, std::vector<SocketAddress> found, bool secret) {
+  const auto loopback = [](const SocketAddress& address) { return address.loopback(); };
+  if (!secret || !is_own_name(host) || std::none_of(found.begin(), found.end(), loopback))
+    return found;
+  std::string problem;
+  auto all = resolve("::", problem);  // those of IPv4, too, where there is IPv6
+  const auto four = resolve("0.0.0.0", problem);
+  all.insert(all.end(), four.begin(), four.end());
+  return all;
+}
+
+}  // namespace detail
+
 class TcpStoreServer final : public Store {
  public:
   using Options = TcpStoreServerOptions;
@@ -57,6 +78,10 @@ class TcpStoreServer final : public Store {
   [[nodiscard]] int port() const { return address_.port(); }
   [[nodiscard]] std::string description() const override {
     return concat("TCP store at ", host_and_port(options_.host, port()));
+  }
+  [[nodiscard]] std::string own_address() override {
+    const std::lock_guard lock(reached_mutex_);
+    return host_of(reached_);
   }
 
   void set(const std::string& key, const std::string& value) override {
@@ -95,7 +120,9 @@ class TcpStoreServer final : public Store {
 
   void listen() {
     std::string problem;
-    const auto addresses = resolve(options_.host, problem);
+    auto found = resolve(options_.host, problem);
+    const auto addresses =
+        detail::addresses_to_listen(options_.host, std::move(found), !options_.secret.empty());
     for (auto address : addresses) {
       if (!address.loopback() && options_.secret.empty()) {
         problem =
@@ -108,6 +135,7 @@ class TcpStoreServer final : public Store {
         address.set_port(options_.port + at);
         listener_ = Socket::of_family(address.family());
         listener_.set(SOL_SOCKET, SO_REUSEADDR, 1);
+        if (address.family() == AF_INET6) listener_.set(IPPROTO_IPV6, IPV6_V6ONLY, 0);
         if (listener_ && ::bind(listener_.fd(), address.data(), address.size()) == 0 &&
             ::listen(listener_.fd(), 1024) == 0) {
           address_ = SocketAddress::of(listener_.fd(), false);
@@ -266,9 +294,14 @@ class TcpStoreServer final : public Store {
       return refuse(peer, Refusal::full, concat("there are ", clients_, " clients already"));
     peer.rank = rank;
     ++clients_;
+    note_reached(SocketAddress::of(peer.socket.fd(), false));
     write(peer, handshake::welcome, terms.server_proof(job));
     peer.writer.seal(terms.session_key(job), FrameSide::server);
     peer.reader.seal(terms.session_key(job), FrameSide::client, longest_store_payload);
+  }
+  void note_reached(const SocketAddress& here) {
+    const std::lock_guard lock(reached_mutex_);
+    if (reached_.size() == 0 || (reached_.loopback() && !here.loopback())) reached_ = here;
   }
   void refuse(Peer& peer, handshake::Refusal refusal, const std::string& why) {
     report(peer, why);
@@ -283,6 +316,8 @@ class TcpStoreServer final : public Store {
   Socket listener_;
   Socket wake_;
   SocketAddress address_;
+  std::mutex reached_mutex_;
+  SocketAddress reached_{};  // by ranks, and by those of other machines if there are any
   // The rest is the thread's.
   std::list<Peer> peers_{};
   std::size_t clients_ = 0;
