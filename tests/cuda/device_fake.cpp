@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <random>
 #include <vector>
@@ -16,6 +17,42 @@ namespace {
 using namespace tests;
 
 CudaOptions small() { return {.pinned_bytes = 1 << 12, .workspace_bytes = 256}; }
+
+// Room for copies of many bytes, which go beside the work.
+CudaOptions roomy() { return {.pinned_bytes = 8 << 20, .workspace_bytes = 256}; }
+constexpr std::size_t many = 2 << 20;
+
+// From now until it is opened a stream goes no further.
+class Gate {
+ public:
+  explicit Gate(cudaStream_t stream) {
+    fake::of(stream).put([open = open_] { fake::wait(open); });
+  }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+  ~Gate() { open(); }
+  void open() { fake::pass(open_); }
+
+ private:
+  fake::Point open_ = fake::new_point(false);
+};
+
+// Whether so many bytes arrive from the host in time.
+bool arrive(std::size_t bytes, int ms) {
+  for (int tries = 0; tries < ms && fake::arrived_bytes < bytes; ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return fake::arrived_bytes >= bytes;
+}
+void send(Cuda& dev, const std::shared_ptr<std::byte>& to, int value, std::size_t bytes = many) {
+  const std::vector<std::byte> bytes_of(bytes, static_cast<std::byte>(value));
+  dev.copy_from_host(to.get(), bytes_of.data(), bytes);
+}
+bool holds(Cuda& dev, const std::shared_ptr<std::byte>& from, int value, std::size_t bytes = many) {
+  std::vector<std::byte> got(bytes);
+  dev.copy_to_host(got.data(), from.get(), bytes);
+  return std::count(got.begin(), got.end(), static_cast<std::byte>(value)) ==
+         static_cast<std::ptrdiff_t>(bytes);
+}
 
 }  // namespace
 
@@ -35,6 +72,117 @@ TEST_CASE("device fake: copies of any sizes arrive whole, however far the GPU is
   std::vector<std::byte> arrived(sent.size());
   dev.copy_to_host(arrived.data(), there.get(), arrived.size());
   CHECK(arrived == sent);
+}
+
+TEST_CASE("device fake: many bytes go to the GPU while it works, and come when it has done so") {
+  Cuda dev(roomy());
+  const auto x = dev.allocate(many), y = dev.allocate(many);
+  send(dev, y, 1);  // the first makes the way
+  dev.fill_zero(x.get(), many);
+  dev.synchronize();
+  const auto before = fake::arrived_bytes.load();
+  Gate work(dev.stream());
+  dev.copy(y.get(), x.get(), many);  // the step before reads what will be written
+  send(dev, x, 7);
+  CHECK(arrive(before + many, 20000));
+  CHECK(x.get()[0] == std::byte{0});
+  work.open();
+  CHECK(holds(dev, x, 7));
+  CHECK(holds(dev, y, 0));
+
+  // Few bytes are work like any other.
+  Gate more(dev.stream());
+  send(dev, x, 8, 1000);
+  CHECK_FALSE(arrive(before + many + 1, 50));
+}
+
+TEST_CASE("device fake: what goes beside the work waits for it, and is waited for") {
+  std::mt19937 random(5);
+  for (const bool slow_copies : {false, true}) {
+    CAPTURE(slow_copies);
+    Cuda dev(roomy());
+    fake::copy_ms = slow_copies ? 2 : 0;
+    std::vector<std::shared_ptr<std::byte>> all;
+    std::vector<std::size_t> sizes;
+    for (int value = 0; value < 40; ++value) {
+      if (!slow_copies)
+        fake::of(dev.stream()).put([] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        });
+      // Some in several parts, some of few bytes.
+      sizes.push_back(1000 + random() % (value % 8 == 0 ? 3 * many : many));
+      all.push_back(dev.allocate(sizes.back()));
+      send(dev, all.back(), value, sizes.back());
+    }
+    int right = 0;
+    for (int value = 0; value < 40; ++value)
+      right += holds(dev, all[static_cast<std::size_t>(value)], value,
+                     sizes[static_cast<std::size_t>(value)]);
+    CHECK(right == 40);
+    fake::copy_ms = 0;
+  }
+}
+
+TEST_CASE("device fake: memory that bytes arrive in beside the work is not in use by work before") {
+  Cuda dev(roomy());
+  const auto x = dev.allocate(many);
+  auto block = dev.allocate(8 << 20);
+  const auto before = fake::arrived_bytes.load();
+  const auto held = dev.memory().held_bytes();
+  Gate work(dev.stream());
+  dev.fill_zero(block.get(), 8 << 20);
+  block.reset();  // and comes again
+  send(dev, x, 7);
+  CHECK(dev.memory().held_bytes() == held);
+  CHECK_FALSE(arrive(before + 1, 50));
+  work.open();
+  CHECK(holds(dev, x, 7));
+}
+
+TEST_CASE(
+    "device fake: without memory for it, or on a host program's stream, nothing goes beside the "
+    "work") {
+  cudaStream_t stream = nullptr;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  for (const bool guest : {false, true}) {
+    CAPTURE(guest);
+    auto options = roomy();
+    if (guest) options.stream = stream;
+    Cuda dev(options);
+    const auto x = dev.allocate(many);
+    const auto streams = fake::streams.load();
+    if (!guest) fake::gpu_memory.total = fake::gpu_memory.held;
+    {
+      Gate work(dev.stream());
+      const auto before = fake::arrived_bytes.load();
+      send(dev, x, 7);
+      CHECK_FALSE(arrive(before + 1, 50));
+    }
+    CHECK(holds(dev, x, 7));
+    fake::gpu_memory.total = std::numeric_limits<std::size_t>::max();
+    send(dev, x, 8);  // nor later
+    CHECK(holds(dev, x, 8));
+    CHECK(fake::streams == streams);
+  }
+  cudaStreamDestroy(stream);
+}
+
+TEST_CASE("device fake: a recorded step reads what came beside the step before") {
+  Cuda dev(roomy());
+  const auto slot = dev.allocate(many), result = dev.allocate(many);
+  const auto step = [&] { dev.copy(result.get(), slot.get(), many); };
+  step();
+  const auto graph = dev.record(step);
+  fake::copy_ms = 5;
+  for (int number = 0; number < 6; ++number) {
+    CAPTURE(number);
+    const auto batch = dev.allocate(many);  // as a loader gives it, and the recorder copies it
+    send(dev, batch, number);
+    dev.copy(slot.get(), batch.get(), many);
+    dev.run(graph);
+    if (number % 2 == 1) CHECK(holds(dev, result, number));
+  }
+  fake::copy_ms = 0;
 }
 
 TEST_CASE("device fake: a recorded step does not have its memory beside that of the step before") {

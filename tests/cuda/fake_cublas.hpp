@@ -1,38 +1,104 @@
-// cuBLASLt beside a fake of CUDA's runtime: every product can be done by a few algorithms, numbered from 0, none of which
-// computes anything. What each takes depends on the GPU, and what has run is kept. For one program without CUDA's
-// libraries.
+// cuBLASLt beside a fake of CUDA's runtime: every product can be done by a few algorithms, numbered from 0, all of which
+// compute it, of f32. What each takes depends on the GPU; which sizes it can do is for the test to say, and what has
+// run is kept. For one program without CUDA's libraries.
 #pragma once
 
 #include <tests/cuda/fake_cuda.hpp>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <functional>
 #include <vector>
 
 namespace fake {
+
+/// c [rows, columns] = op(left) op(right), which sum over depth; column-major.
+struct ProductSize {
+  std::int64_t rows, columns, depth;
+};
 
 inline constexpr int algorithms = 3;
 /// The algorithm that is the fastest on a GPU, and those that it has run.
 inline std::array<int, gpus> fastest{};
 inline std::array<std::vector<int>, gpus> ran;
+/// What the library is asked: for algorithms, and whether one can do a product.
+inline std::atomic<int> proposals = 0, checks = 0;
+/// Whether an algorithm can do a product, and whether the library knows that before it is to run. Empty: yes.
+using Can = std::function<bool(int algorithm, const ProductSize&)>;
+inline Can can, seems_to;
+
+struct Layout {
+  std::int64_t rows, columns, stride;
+};
+struct ProductKind {
+  std::array<bool, 2> transposed{};
+};
+inline const Layout& of(cublasLtMatrixLayout_t layout) {
+  return *reinterpret_cast<const Layout*>(layout);
+}
+inline ProductKind& of(cublasLtMatmulDesc_t kind) { return *reinterpret_cast<ProductKind*>(kind); }
+inline ProductSize size_of(cublasLtMatmulDesc_t kind, cublasLtMatrixLayout_t left,
+                           cublasLtMatrixLayout_t c) {
+  return {of(c).rows, of(c).columns, of(kind).transposed[0] ? of(left).rows : of(left).columns};
+}
+
+/// An algorithm's number is in its first word.
+inline bool seems_able(const cublasLtMatmulAlgo_t& algorithm, const ProductSize& size) {
+  const int number = static_cast<int>(algorithm.data[0]);
+  if (number < 0 || number >= algorithms) return false;
+  return seems_to ? seems_to(number, size) : !can || can(number, size);
+}
+
+struct Product {
+  ProductSize size;
+  std::array<bool, 2> transposed;
+  const float *left, *right;
+  float* c;
+  std::int64_t left_stride, right_stride, c_stride;
+  float alpha, beta;
+
+  void compute() const {
+    for (std::int64_t column = 0; column < size.columns; ++column)
+      for (std::int64_t row = 0; row < size.rows; ++row) {
+        float sum = 0;
+        for (std::int64_t k = 0; k < size.depth; ++k)
+          sum += left[transposed[0] ? k + row * left_stride : row + k * left_stride] *
+                 right[transposed[1] ? column + k * right_stride : k + column * right_stride];
+        auto& to = c[row + column * c_stride];
+        to = alpha * sum + (beta == 0 ? 0 : beta * to);
+      }
+  }
+};
 
 }  // namespace fake
 
 extern "C" {
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t,
                                         cudaDataType_t) {
-  return *made = nullptr, CUBLAS_STATUS_SUCCESS;
-}
-cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t) { return CUBLAS_STATUS_SUCCESS; }
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t,
-                                              const void*, size_t) {
+  *made = reinterpret_cast<cublasLtMatmulDesc_t>(new fake::ProductKind);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType, uint64_t,
-                                          uint64_t, int64_t) {
-  return *made = nullptr, CUBLAS_STATUS_SUCCESS;
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t old) {
+  return delete &fake::of(old), CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t kind,
+                                              cublasLtMatmulDescAttributes_t name,
+                                              const void* value, size_t) {
+  if (name == CUBLASLT_MATMUL_DESC_TRANSA || name == CUBLASLT_MATMUL_DESC_TRANSB)
+    fake::of(kind).transposed[name == CUBLASLT_MATMUL_DESC_TRANSB] =
+        *static_cast<const std::int32_t*>(value) == CUBLAS_OP_T;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType, uint64_t rows,
+                                          uint64_t columns, int64_t stride) {
+  *made = reinterpret_cast<cublasLtMatrixLayout_t>(new fake::Layout{
+      static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns), stride});
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t old) {
+  return delete &fake::of(old), CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* made) {
   return *made = nullptr, CUBLAS_STATUS_SUCCESS;
 }
@@ -44,34 +110,56 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
                                                     const void*, size_t) {
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t kind,
+                                              cublasLtMatrixLayout_t left, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t,
                                               cublasLtMatmulPreference_t, int most,
                                               cublasLtMatmulHeuristicResult_t* results,
                                               int* count) {
-  *count = std::min(most, fake::algorithms);
-  for (int at = 0; at < *count; ++at) {
-    results[at] = {};
-    results[at].algo.data[0] = static_cast<uint64_t>(at);
+  ++fake::proposals;
+  const auto size = fake::size_of(kind, left, c);
+  *count = 0;
+  for (int at = 0; at < fake::algorithms && *count < most; ++at) {
+    if (fake::can && !fake::can(at, size)) continue;
+    results[*count] = {};
+    results[*count].algo.data[0] = static_cast<uint64_t>(at);
+    ++*count;
   }
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t,
-                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                       const cublasLtMatmulAlgo_t*,
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t kind,
+                                       cublasLtMatrixLayout_t left, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t,
+                                       const cublasLtMatmulAlgo_t* algorithm,
                                        cublasLtMatmulHeuristicResult_t* result) {
-  return *result = {}, CUBLAS_STATUS_SUCCESS;
+  ++fake::checks;
+  *result = {};
+  return fake::seems_able(*algorithm, fake::size_of(kind, left, c)) ? CUBLAS_STATUS_SUCCESS
+                                                                    : CUBLAS_STATUS_NOT_SUPPORTED;
 }
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void*, const void*,
-                              cublasLtMatrixLayout_t, const void*, cublasLtMatrixLayout_t,
-                              const void*, const void*, cublasLtMatrixLayout_t, void*,
-                              cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t* algorithm, void*,
-                              size_t, cudaStream_t stream) {
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t kind, const void* alpha,
+                              const void* left, cublasLtMatrixLayout_t left_layout,
+                              const void* right, cublasLtMatrixLayout_t right_layout,
+                              const void* beta, const void*, cublasLtMatrixLayout_t, void* c,
+                              cublasLtMatrixLayout_t c_layout,
+                              const cublasLtMatmulAlgo_t* algorithm, void*, size_t,
+                              cudaStream_t stream) {
   const auto gpu = static_cast<std::size_t>(fake::current_gpu);
   const int number = static_cast<int>(algorithm->data[0]);
+  const auto size = fake::size_of(kind, left_layout, c_layout);
   fake::ran[gpu].push_back(number);
+  if (fake::can && !fake::can(number, size)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  const fake::Product product{size,
+                              fake::of(kind).transposed,
+                              static_cast<const float*>(left),
+                              static_cast<const float*>(right),
+                              static_cast<float*>(c),
+                              fake::of(left_layout).stride,
+                              fake::of(right_layout).stride,
+                              fake::of(c_layout).stride,
+                              *static_cast<const float*>(alpha),
+                              *static_cast<const float*>(beta)};
+  fake::issue(stream, [product] { return [product] { product.compute(); }; });
   auto& queue = fake::of(stream);
   queue.ms = queue.ms + (number == fake::fastest[gpu] ? 1.0f : 2.0f);
   return CUBLAS_STATUS_SUCCESS;

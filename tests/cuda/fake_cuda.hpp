@@ -10,6 +10,7 @@
 #include <cudnn.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -95,6 +96,9 @@ struct Event {
 
 /// How many of each there are: whose are left?
 inline std::atomic<int> streams = 0, comms = 0, blocks = 0;
+/// Copies from the host: bytes that have arrived, and how long each takes.
+inline std::atomic<std::size_t> arrived_bytes = 0;
+inline std::atomic<int> copy_ms = 0;
 
 inline Queue& of(cudaStream_t stream) {
   static Queue by_default;
@@ -201,9 +205,15 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *total = fake::gpu_memory.total;
   return *free = *total - fake::gpu_memory.held, cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
-  fake::issue(stream, [=] { return [=] { std::memcpy(to, from, bytes); }; });
+  const auto copy = [=] {
+    if (kind == cudaMemcpyHostToDevice)
+      std::this_thread::sleep_for(std::chrono::milliseconds(fake::copy_ms));
+    std::memcpy(to, from, bytes);
+    if (kind == cudaMemcpyHostToDevice) fake::arrived_bytes += bytes;
+  };
+  fake::issue(stream, [=] { return copy; });
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {

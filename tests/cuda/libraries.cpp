@@ -236,6 +236,34 @@ TEST_CASE("problems of cuBLASLt that differ in anything have different keys") {
   CHECK(keys.size() == 10);
 }
 
+TEST_CASE("products of a class lie in memory alike, whatever is transposed") {
+  for (const bool ta : {false, true})
+    for (const bool tb : {false, true})
+      for (std::int64_t rows = 1; rows <= 300; ++rows) {
+        const auto check_class = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool differs) {
+          const auto one = column_major(ta, tb, m, n, k);
+          const auto largest = class_of(one);
+          CHECK(class_of(largest) == largest);
+          for (const auto& [own, of_class] : {std::pair(one.left, largest.left),
+                                              {one.right, largest.right},
+                                              {one.c, largest.c}}) {
+            CHECK(own.rows == of_class.rows);
+            CHECK(own.columns <= of_class.columns);
+            CHECK(of_class.columns - own.columns < std::max<std::int64_t>(8, own.columns / 8 + 1));
+          }
+          CHECK((one == largest) == (!differs || size_class(rows, 8) == rows));
+        };
+        // Rows of x in x w, and in dy^T x; no others are rounded.
+        check_class(rows, 5, 8, !ta);
+        check_class(8, 5, rows, ta && !tb);
+      }
+  CHECK(size_class(0, 8) == 8);
+  CHECK(size_class(64, 8) == 64);
+  CHECK(size_class(65, 8) == 72);
+  CHECK(size_class(4096, 8) == 4096);
+  CHECK(size_class(4097, 8) == 4608);
+}
+
 TEST_CASE("choices come back from their file, and only whole and for their own machine") {
   const TemporaryFile file;
   {
@@ -262,6 +290,10 @@ TEST_CASE("choices come back from their file, and only whole and for their own m
   }
   file.write(text);
   CHECK(TunedChoices(file.path, "GPU 1, driver 2").size() == 2);
+
+  const std::string before = "dhp tuned choices 1\nGPU 1, driver 2\ngemm 1 = a\n";
+  file.write(concat(before, "sum ", fnv1a(before), "\n"));
+  CHECK(TunedChoices(file.path, "GPU 1, driver 2").size() == 0);
 }
 
 TEST_CASE(

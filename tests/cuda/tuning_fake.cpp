@@ -1,5 +1,5 @@
-// Which algorithms of a library a device takes, over a fake of CUDA, cuBLASLt and NCCL: the fastest on its GPU, but the
-// same on all ranks that must get the same bits.
+// Which algorithms of a library a device takes, over a fake of CUDA, cuBLASLt and NCCL: the fastest on its GPU, found
+// once for sizes near each other, but the same on all ranks that must get the same bits.
 #include <tests/cuda/fake_cublas.hpp>
 #include <tests/cuda/fake_ranks.hpp>
 // The fakes first: what follows calls them.
@@ -8,6 +8,8 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
+#include <set>
 #include <span>
 
 namespace {
@@ -24,6 +26,98 @@ int algorithm_of(Cuda& dev, std::int64_t rows) {
     check(dev.kept<cuda::CublasPlans>().run(dev, call), "the fake of cuBLASLt knows no way");
   return fake::ran[static_cast<std::size_t>(dev.number())].back();
 }
+
+CudaOptions small() { return {.device = 0, .pinned_bytes = 1 << 12, .workspace_bytes = 256}; }
+
+// Numbers of rows from 1 to 1000, each once, in no order.
+std::vector<std::int64_t> all_rows() {
+  std::vector<std::int64_t> made;
+  for (std::int64_t at = 1; at < 1009; ++at)
+    if (const auto rows = at * 619 % 1009; rows <= 1000) made.push_back(rows);
+  return made;
+}
+
+// What a linear layer multiplies, of x [rows, in], w [out, in], dy [rows, out].
+enum class Pass { y, dx, dw };
+constexpr std::int64_t in = 6, out = 9;
+
+// Products of whole numbers, which are exact.
+class Products {
+ public:
+  explicit Products(Cuda& dev) : dev_(dev) {
+    for (std::size_t at = 0; at < numbers_.size(); ++at)
+      numbers_[at] = static_cast<float>(at * at % 7 + 1);
+    a_ = Tensor<Cuda>::from_host(dev, {room}, numbers_);
+    b_ = a_.view().slice(1, room);
+    c_ = Tensor<Cuda>(dev, DType::f32, {room});
+  }
+
+  // Whether cuBLASLt did it.
+  bool run(Pass pass, std::int64_t rows) {
+    return dev_.kept<cuda::CublasPlans>().run(dev_, call(pass, rows));
+  }
+  bool can(Pass pass, std::int64_t rows) {
+    return dev_.kept<cuda::CublasPlans>().can(dev_, call(pass, rows));
+  }
+  // The algorithm that did it, or -1; looks at the end of the result, and behind it.
+  int algorithm_of(Pass pass, std::int64_t rows) {
+    dev_.fill_zero(c_.mut().bytes(), c_.mut().size_bytes());
+    if (!run(pass, rows)) return -1;
+    const auto e = extents(pass, rows);
+    std::array<float, 2> got{};
+    dev_.copy_to_host(reinterpret_cast<std::byte*>(got.data()),
+                      c_.view().slice(e.m * e.n - 1, e.m * e.n + 1).bytes(), sizeof got);
+    float expected = 0;
+    for (std::int64_t k = 0; k < e.k; ++k)
+      expected += number(e.transpose_a ? k * e.m + e.m - 1 : (e.m - 1) * e.k + k) *
+                  number(1 + (e.transpose_b ? (e.n - 1) * e.k + k : k * e.n + e.n - 1));
+    CHECK(got[0] == expected);
+    CHECK(got[1] == 0);
+    return fake::ran[static_cast<std::size_t>(dev_.number())].back();
+  }
+
+ private:
+  static constexpr std::int64_t room = 1100 * out;
+  struct Extents {
+    bool transpose_a, transpose_b;
+    std::int64_t m, n, k;
+  };
+  static Extents extents(Pass pass, std::int64_t rows) {
+    if (pass == Pass::y) return {false, true, rows, out, in};
+    if (pass == Pass::dx) return {false, false, rows, in, out};
+    return {true, false, out, in, rows};
+  }
+  [[nodiscard]] float number(std::int64_t at) const {
+    return numbers_[static_cast<std::size_t>(at)];
+  }
+  cuda::CublasCall call(Pass pass, std::int64_t rows) {
+    const auto e = extents(pass, rows);
+    auto made = cuda::cublas_call(cuda::column_major(e.transpose_a, e.transpose_b, e.m, e.n, e.k),
+                                  DType::f32, DType::f32);
+    made.left = b_.bytes();
+    made.right = a_.view().bytes();
+    made.c = c_.mut().bytes();
+    return made;
+  }
+  Cuda& dev_;
+  std::vector<float> numbers_ = std::vector<float>(static_cast<std::size_t>(room));
+  Tensor<Cuda> a_, c_;
+  ConstView<Cuda> b_;
+};
+
+// Until it goes: what the fake of cuBLASLt can do.
+struct Abilities {
+  explicit Abilities(fake::Can can, fake::Can seems_to = {}) {
+    fake::can = std::move(can);
+    fake::seems_to = std::move(seems_to);
+  }
+  Abilities(const Abilities&) = delete;
+  Abilities& operator=(const Abilities&) = delete;
+  ~Abilities() { fake::can = fake::seems_to = {}; }
+};
+// How often a device timed: each algorithm starts six times for that.
+constexpr std::size_t starts_of_a_timing = 6 * fake::algorithms;
+std::size_t starts() { return fake::ran[0].size(); }
 
 // What a trainer needs to be made.
 struct NoModel {
@@ -86,4 +180,135 @@ TEST_CASE(
       CHECK(taken[rank] == concat(own, " ", then, " ", then));
     }
   }
+}
+
+TEST_CASE(
+    "tuning fake: a thousand numbers of rows are timed a few times, and each is multiplied as "
+    "fast as it can be") {
+  fake::fastest = {2, 1, 2, 1};
+  const auto rows = all_rows();
+  REQUIRE(std::set<std::int64_t>(rows.begin(), rows.end()).size() == 1000);
+  std::set<std::int64_t> classes;
+  for (const auto number : rows) classes.insert(cuda::size_class(number, 8));
+  CHECK(classes.size() == 40);
+  Cuda dev(small());
+  Products products(dev);
+  for (const auto pass : {Pass::y, Pass::dx, Pass::dw}) {
+    const auto before = starts();
+    const int asked = fake::proposals;
+    for (const auto number : rows) CHECK(products.algorithm_of(pass, number) == 2);
+    CHECK(starts() - before == 1000 + 40 * starts_of_a_timing);
+    CHECK(fake::proposals - asked == 40);
+    // Layers and steps of one size ask for nothing, and wait for nobody.
+    const int checked = fake::checks;
+    CHECK(products.run(pass, rows.back()));
+    CHECK(products.run(pass, rows.back()));
+    CHECK(fake::checks == checked);
+    CHECK(starts() - before == 1002 + 40 * starts_of_a_timing);
+  }
+  CHECK(dev.kept<cuda::CublasPlans>().uses().size() == 3 * 40);
+  CHECK(dev.kept<cuda::CublasPlans>().uses(true).empty());
+}
+
+TEST_CASE(
+    "tuning fake: where the algorithm of a class cannot do a size, the favourite for that size "
+    "does it") {
+  fake::fastest = {2, 1, 2, 1};
+  const auto fourths = [](int algorithm, const fake::ProductSize& size) {
+    const auto rows = size.columns == out ? size.depth : size.columns;
+    return algorithm == 0 ? rows != 11 : algorithm == 1 || rows % 4 == 0;
+  };
+  const auto all = [](int, const fake::ProductSize&) { return true; };
+  // The library knows, or finds out when it is to run.
+  for (const bool knows : {true, false}) {
+    CAPTURE(knows);
+    const Abilities abilities(fourths, knows ? fake::Can() : fake::Can(all));
+    Cuda dev(small());
+    Products products(dev);
+    for (const auto pass : {Pass::y, Pass::dx, Pass::dw}) {
+      CHECK(products.algorithm_of(pass, 12) == 2);
+      const auto before = starts();
+      CHECK(products.algorithm_of(pass, 13) == 0);
+      CHECK(products.algorithm_of(pass, 16) == 2);
+      CHECK(products.algorithm_of(pass, 11) == 1);
+      CHECK(products.algorithm_of(pass, 12) == 2);
+      CHECK(starts() - before == (knows ? 4 : 6));
+    }
+  }
+}
+
+TEST_CASE("tuning fake: a size that no algorithm can do is refused, and those beside it are not") {
+  fake::fastest = {2, 1, 2, 1};
+  const Abilities abilities(
+      [](int, const fake::ProductSize& size) { return size.columns % 2 == 1; });
+  Cuda dev(small());
+  Products products(dev);
+  auto& plans = dev.kept<cuda::CublasPlans>();
+  CHECK_FALSE(products.can(Pass::y, 10));
+  CHECK(products.can(Pass::y, 11));
+  CHECK(plans.uses().empty());
+  CHECK(products.algorithm_of(Pass::y, 10) == -1);
+  CHECK_FALSE(products.can(Pass::y, 10));
+  CHECK(products.can(Pass::y, 11));
+  CHECK(products.algorithm_of(Pass::y, 11) == 2);  // is timed, since the first could not be
+  CHECK(products.algorithm_of(Pass::y, 12) == -1);
+  CHECK_FALSE(products.can(Pass::y, 12));
+  CHECK(products.algorithm_of(Pass::y, 13) == 2);
+  REQUIRE(plans.uses(true).size() == 1);
+  CHECK(plans.uses(true).front().problem ==
+        "gemm f32 f32 9 <=16 6 TN epilogue 1 f32 at 4 256 256 256 256");
+  CHECK(plans.uses(true).front().calls == 2);
+}
+
+TEST_CASE("tuning fake: what a file says of a class holds for all its sizes, and times nothing") {
+  const auto path =
+      (std::filesystem::temp_directory_path() / concat("dhp_tuning_fake_", ::getpid(), ".txt"))
+          .string();
+  auto options = small();
+  options.plan_cache = path;
+  fake::fastest = {2, 1, 2, 1};
+  {
+    Cuda dev(options);
+    Products products(dev);
+    for (const auto pass : {Pass::y, Pass::dx, Pass::dw})
+      CHECK(products.algorithm_of(pass, 100) == 2);
+  }
+  fake::fastest = {1, 2, 1, 2};
+  const Abilities abilities([](int algorithm, const fake::ProductSize& size) {
+    return algorithm != 2 || (size.columns == in ? size.depth : size.columns) != 97;
+  });
+  for (const bool deterministic : {false, true}) {
+    CAPTURE(deterministic);
+    options.deterministic = deterministic;
+    Cuda dev(options);
+    Products products(dev);
+    const auto before = starts();
+    // Whatever comes first, and where the one of the class cannot, nothing is timed either.
+    for (const auto pass : {Pass::y, Pass::dx, Pass::dw}) {
+      CHECK(products.algorithm_of(pass, 101) == 2);
+      CHECK(products.algorithm_of(pass, 104) == 2);
+      CHECK(products.algorithm_of(pass, 100) == 2);
+    }
+    CHECK(products.algorithm_of(Pass::y, 97) == 0);
+    CHECK(starts() - before == 10);
+    // What is not in the file.
+    CHECK(products.algorithm_of(Pass::dx, deterministic ? 400 : 200) == (deterministic ? 0 : 1));
+  }
+  std::filesystem::remove(path);
+}
+
+TEST_CASE("tuning fake: a recorded step takes what was found before, and times nothing") {
+  fake::fastest = {2, 1, 2, 1};
+  Cuda dev(small());
+  Products products(dev);
+  CHECK(products.algorithm_of(Pass::y, 500) == 2);
+  const auto before = starts();
+  const auto graph = dev.record([&] {
+    CHECK(products.run(Pass::y, 510));
+    CHECK(fake::ran[0].back() == 2);
+    CHECK(products.run(Pass::dx, 510));
+    CHECK(fake::ran[0].back() == 0);
+  });
+  CHECK(starts() - before == 2);
+  CHECK(products.algorithm_of(Pass::dx, 509) == 2);
 }

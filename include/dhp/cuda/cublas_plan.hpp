@@ -1,4 +1,7 @@
-// CublasPlans: the algorithms of cuBLASLt that a device uses, chosen by time and kept by problem.
+// CublasPlans: the algorithms of cuBLASLt that a device uses. What is chosen by time is chosen for a class of sizes, since
+// batches of packed samples have other numbers of rows in every step; cuBLASLt then says of each size, without the
+// GPU, whether it can be done so, and else its favourite for that size is taken. So which algorithm a size gets
+// follows from the choice for its class, not from the sizes before it; the choice is by time for the size that came first.
 #pragma once
 
 #include <dhp/cuda/cublas_product.hpp>
@@ -10,7 +13,7 @@
 
 namespace dhp::cuda {
 
-/// Descriptors and chosen algorithms of a device, by problem.
+/// Descriptors and chosen algorithms of a device, by class of problems.
 class CublasPlans : public CudaKept {
  public:
   explicit CublasPlans(Cuda&) {}
@@ -19,55 +22,96 @@ class CublasPlans : public CudaKept {
   [[nodiscard]] bool run(Cuda& dev, CublasCall call) {
     call.tf32 = may_round(dev, call);
     const CublasKey key(call);
-    auto found = plans_.find(key);
-    if (found == plans_.end()) found = plans_.emplace(key, choose(dev, call, key)).first;
-    if (!found->second) return false;
-    found->second->product.point(call);
-    check_cublas(multiply(dev, call, found->second->product, found->second->algorithm, call.c),
-                 "cublasLtMatmul");
-    ++found->second->calls;
+    Plan& plan = plans_[key];
+    if (!plan.is_for(call)) fit(dev, call, key, plan);
+    if (!plan.taken) return false;
+    plan.product->point(call);
+    const auto put = [&] { return multiply(dev, call, *plan.product, *plan.taken, call.c); };
+    auto status = put();
+    if (status != CUBLAS_STATUS_SUCCESS && !plan.is_favourite) {  // not all is checked before
+      take_favourite(dev, call, *plan.product, plan);
+      if (!plan.taken) return false;
+      status = put();
+    }
+    check_cublas(status, "cublasLtMatmul");
+    ++plan.calls;
     return true;
   }
   /// Whether run() would return true. Launches nothing.
   [[nodiscard]] bool can(Cuda& dev, CublasCall call) {
     call.tf32 = may_round(dev, call);
     const auto found = plans_.find(CublasKey(call));
-    if (found != plans_.end()) return found->second != nullptr;
-    return !algorithms(dev, call, CublasProduct(call), 1).empty();
+    if (found != plans_.end() && found->second.is_for(call)) return found->second.taken.has_value();
+    return favourite(dev, call, CublasProduct(call)).has_value();
   }
-  /// What was asked for; refused_alone: and not done.
+  /// What was asked for; refused_alone: and, in a size at least, not done.
   [[nodiscard]] std::vector<LibraryUse> uses(bool refused_alone = false) const {
     std::vector<LibraryUse> all;
     for (const auto& [key, plan] : plans_)
-      if (!plan || !refused_alone)
-        all.push_back({"cuBLASLt", key.text(), plan ? plan->calls : 0,
-                       plan ? "" : "it proposes no algorithm"});
+      if (plan.refused || !refused_alone)
+        all.push_back(
+            {"cuBLASLt", key.text(), plan.calls, plan.refused ? "it proposes no algorithm" : ""});
     return all;
   }
 
  private:
   struct Plan {
-    CublasProduct product;
-    CublasAlgorithm algorithm;
+    std::optional<CublasAlgorithm> by_time{};  // of the class
+    // Of the size that came last:
+    ColumnMajorProduct size{};
+    std::optional<CublasProduct> product{};
+    std::optional<CublasAlgorithm> taken{};  // none: cuBLASLt cannot
+    bool is_favourite = false;
+
+    bool refused = false;  // a size
     std::int64_t calls = 0;
+
+    [[nodiscard]] bool is_for(const CublasCall& call) const {
+      return product && std::is_eq(size <=> call.product);  // nvcc 13.0 has no == of defaulted <=>
+    }
   };
 
   [[nodiscard]] static bool may_round(Cuda& dev, const CublasCall& call) {
     return dev.options().tf32 && call.in == DType::f32;
   }
 
-  std::unique_ptr<Plan> choose(Cuda& dev, const CublasCall& call, const CublasKey& key) {
-    auto& tuning = dev.kept<Tuning>();
+  /// Makes the plan of a class one for the size of the call.
+  static void fit(Cuda& dev, const CublasCall& call, const CublasKey& key, Plan& plan) {
+    plan.product.reset();  // if this throws the plan is for no size
     CublasProduct product(call);
-    const auto chosen = tuning.choices.find(key.text());
-    if (const auto stored = chosen ? checked(dev, product, *chosen) : std::nullopt)
-      return std::make_unique<Plan>(Plan{std::move(product), *stored});
-    const bool timed = Tuning::may_time(dev);
-    const auto all = algorithms(dev, call, product, timed ? most_algorithms : 1);
-    if (all.empty()) return nullptr;
-    const auto best = timed && all.size() > 1 ? fastest(dev, call, product, all) : all.front();
-    if (timed) tuning.choices.keep(key.text(), to_hex(best));
-    return std::make_unique<Plan>(Plan{std::move(product), best});
+    if (!plan.by_time) plan.by_time = find_by_time(dev, call, key.text(), product);
+    plan.is_favourite = false;
+    plan.taken = plan.by_time;
+    if (!plan.taken || !fits(dev, product, *plan.taken)) take_favourite(dev, call, product, plan);
+    plan.size = call.product;
+    plan.product = std::move(product);
+  }
+  static void take_favourite(Cuda& dev, const CublasCall& call, const CublasProduct& product,
+                             Plan& plan) {
+    plan.is_favourite = true;
+    plan.taken = favourite(dev, call, product);
+    if (!plan.taken) plan.refused = true;
+  }
+  /// For this very size.
+  static std::optional<CublasAlgorithm> favourite(Cuda& dev, const CublasCall& call,
+                                                  const CublasProduct& product) {
+    const auto all = algorithms(dev, call, product, 1);
+    return all.empty() ? std::nullopt : std::optional(all.front());
+  }
+  /// The one for the class, which `problem` names: what was kept, or is the fastest for this size; none where
+  /// nothing may be timed, or cuBLASLt cannot do this size.
+  static std::optional<CublasAlgorithm> find_by_time(Cuda& dev, const CublasCall& call,
+                                                     const std::string& problem,
+                                                     const CublasProduct& product) {
+    auto& choices = dev.kept<Tuning>().choices;
+    const auto kept = choices.find(problem);
+    if (const auto made = kept ? from_hex(*kept) : std::nullopt) return made;
+    if (!Tuning::may_time(dev)) return {};
+    const auto all = algorithms(dev, call, product, most_algorithms);
+    if (all.empty()) return {};
+    const auto best = all.size() > 1 ? fastest(dev, call, product, all) : all.front();
+    choices.keep(problem, to_hex(best));
+    return best;
   }
 
   /// Writes to memory of its own where c is also read.
@@ -108,8 +152,7 @@ class CublasPlans : public CudaKept {
     }
     return out;
   }
-  static std::optional<CublasAlgorithm> checked(Cuda& dev, const CublasProduct& product,
-                                                const std::string& hex) {
+  static std::optional<CublasAlgorithm> from_hex(const std::string& hex) {
     CublasAlgorithm made;
     auto& words = made.algorithm.data;
     if (hex.size() != std::size(words) * 16) return {};
@@ -119,17 +162,18 @@ class CublasPlans : public CudaKept {
       if (std::from_chars(first, first + 16, word, 16).ptr != first + 16) return {};
       words[at] = word;
     }
-    cublasLtMatmulHeuristicResult_t result{};
-    if (cublasLtMatmulAlgoCheck(dev.cublas(), product.how(), product.left(), product.right(),
-                                product.c(), product.c(), &made.algorithm,
-                                &result) != CUBLAS_STATUS_SUCCESS ||
-        result.workspaceSize > dev.workspace_bytes())
-      return {};
-    made.workspace_bytes = result.workspaceSize;
     return made;
   }
+  /// Whether an algorithm that was found for another size, or by another process, can do this one.
+  static bool fits(Cuda& dev, const CublasProduct& product, const CublasAlgorithm& algorithm) {
+    cublasLtMatmulHeuristicResult_t result{};
+    return cublasLtMatmulAlgoCheck(dev.cublas(), product.how(), product.left(), product.right(),
+                                   product.c(), product.c(), &algorithm.algorithm,
+                                   &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= dev.workspace_bytes();
+  }
 
-  std::map<CublasKey, std::unique_ptr<Plan>> plans_;
+  std::map<CublasKey, Plan> plans_;
 };
 
 }  // namespace dhp::cuda

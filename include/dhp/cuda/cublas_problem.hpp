@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/core/types.hpp>
+#include <dhp/cuda/size_class.hpp>
 #include <dhp/ops/gemm.hpp>
 
 #include <cublasLt.h>
@@ -46,6 +47,19 @@ struct ColumnMajorProduct {
       .c = {n, m}};
 }
 
+/// The largest product of the class of `product`. No distance between columns is that of another size, so
+/// what an algorithm asks of distances holds for the class: what is rounded up is an extent that is none, where there
+/// is one. In a linear layer it is the number of rows of x in y = x w^T, dx = dy w and dw = dy^T x.
+[[nodiscard]] constexpr ColumnMajorProduct class_of(ColumnMajorProduct product) {
+  const auto round_up = [](ColumnMajorProduct::Matrix& matrix) {
+    matrix.columns = size_class(matrix.columns, 8);
+  };
+  auto& [transpose_left, transpose_right, left, right, c] = product;
+  if (!transpose_right) round_up(right), round_up(c);
+  else if (!transpose_left) round_up(left), round_up(right);
+  return product;
+}
+
 /// The largest power of two up to 256 that divides an address.
 [[nodiscard]] inline std::uint32_t alignment_of(const void* address) {
   const auto number = reinterpret_cast<std::uintptr_t>(address) | 256;
@@ -76,7 +90,7 @@ struct CublasCall {
   return made;
 }
 
-/// All that the choice of an algorithm depends on.
+/// All that the choice of an algorithm by time depends on.
 struct CublasKey {
   ColumnMajorProduct product;
   DType in, out, bias_type;
@@ -85,7 +99,7 @@ struct CublasKey {
   std::array<std::uint32_t, 5> alignments;
 
   explicit CublasKey(const CublasCall& call)
-      : product(call.product),
+      : product(class_of(call.product)),
         in(call.in),
         out(call.out),
         bias_type(call.bias_type),
@@ -96,14 +110,16 @@ struct CublasKey {
                    alignment_of(call.bias), alignment_of(call.aux)} {}
   friend auto operator<=>(const CublasKey&, const CublasKey&) = default;
 
-  /// One line for files.
+  /// One line for files; "<=" is before the extent that is the class's largest.
   [[nodiscard]] std::string text() const {
     const auto& p = product;
-    auto out_text =
-        concat("gemm ", in, " ", out, " ", p.c.rows, " ", p.c.columns, " ",
-               p.transpose_left ? p.left.rows : p.left.columns, p.transpose_left ? " T" : " N",
-               p.transpose_right ? "T" : "N", reads_c ? " reads c" : "", tf32 ? " TF32" : "",
-               " epilogue ", epilogue, " ", bias_type, " at");
+    const bool columns_differ = !p.transpose_right,
+               depth_differs = !p.transpose_left && p.transpose_right;
+    auto out_text = concat(
+        "gemm ", in, " ", out, " ", p.c.rows, columns_differ ? " <=" : " ", p.c.columns,
+        depth_differs ? " <=" : " ", p.transpose_left ? p.left.rows : p.left.columns,
+        p.transpose_left ? " T" : " N", p.transpose_right ? "T" : "N", reads_c ? " reads c" : "",
+        tf32 ? " TF32" : "", " epilogue ", epilogue, " ", bias_type, " at");
     for (const auto alignment : alignments) out_text += concat(" ", alignment);
     return out_text;
   }

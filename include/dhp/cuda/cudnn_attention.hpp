@@ -11,6 +11,7 @@
 #include <dhp/cuda/cublas_problem.hpp>
 #include <dhp/cuda/cudnn_attention_graph.hpp>
 #include <dhp/cuda/plan_cache.hpp>
+#include <dhp/cuda/size_class.hpp>
 
 #include <bit>
 #include <concepts>
@@ -26,11 +27,10 @@ namespace dhp::cuda {
     return static_cast<std::int64_t>(
         std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(value, 1))));
   };
-  const auto step = std::max<std::int64_t>(64, up(length) / 16);
   return {.type = cudnn_type(type),
           .samples = up(samples),
           .heads = heads,
-          .length = std::max(step, (length + step - 1) / step * step),
+          .length = size_class(length, 64),
           .head_size = columns / heads,
           .dropout = dropout};
 }

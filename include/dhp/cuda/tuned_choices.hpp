@@ -1,5 +1,6 @@
 // TunedChoices: which algorithm was the fastest, by the text of the problem, kept in a small file from run to run. A
-// file that is damaged, or was written by another GPU, driver or version of a library, counts as none.
+// file that is damaged, was written by another GPU, driver or version of a library, or is of format 1, which named
+// each product by its own size, counts as none.
 #pragma once
 
 #include <dhp/core/hash.hpp>
@@ -51,7 +52,7 @@ class TunedChoices {
   }
 
  private:
-  static constexpr std::string_view title = "dhp tuned choices 1\n";
+  static constexpr std::string_view title = "dhp tuned choices 2\n";
   static constexpr std::string_view separator = " = ";
   static constexpr std::string_view last_line = "sum ";
 

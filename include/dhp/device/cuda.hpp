@@ -9,6 +9,7 @@
 #include <dhp/device/cuda_memory.hpp>
 #include <dhp/device/device.hpp>
 #include <dhp/device/pinned.hpp>
+#include <dhp/device/upload_lane.hpp>
 
 #include <nvtx3/nvToolsExt.h>
 
@@ -24,7 +25,8 @@ namespace dhp {
 
 struct CudaOptions {
   int device = -1;  ///< as CUDA numbers those that this process sees; -1: the thread's current one
-  std::size_t pinned_bytes = std::size_t{64} << 20;
+  std::size_t pinned_bytes = std::size_t{64}
+                             << 20;  ///< of the host; of the GPU as many, if uploads are large
   std::size_t workspace_bytes = std::size_t{64} << 20;  ///< for cuBLASLt
   /// Libraries give the same bits in every run and on every like GPU: nothing is chosen by time, nor adds in any order.
   bool deterministic = false;
@@ -123,15 +125,14 @@ class Cuda {
                  "cudaMemcpyAsync on the GPU");
   }
   /// `from` may be changed as soon as this returns; the host does not wait for the GPU unless very many
-  /// bytes are on their way.
+  /// bytes are on their way. Many bytes go to the GPU while it works on what was issued before.
   void copy_from_host(std::byte* to, const std::byte* from, std::size_t bytes) {
     check_not_recording("a copy from the host");
     for (std::size_t done = 0; done < bytes;) {
       const auto part = std::min(bytes - done, pinned_->largest_bytes());
       std::byte* const piece = pinned_->take(part);
       std::memcpy(piece, from + done, part);
-      check_cuda(cudaMemcpyAsync(to + done, piece, part, cudaMemcpyHostToDevice, stream()),
-                 "cudaMemcpyAsync to the GPU");
+      send(to + done, piece, part);
       pinned_->release(stream());
       done += part;
     }
@@ -278,6 +279,26 @@ class Cuda {
   }
 
  private:
+  /// A copy from the page-locked ring.
+  void send(std::byte* to, const std::byte* piece, std::size_t bytes) {
+    if (auto* const lane = bytes < UploadLane::least_bytes ? nullptr : upload_lane())
+      return lane->copy(to, piece, bytes, pinned_->place_of(piece), stream());
+    check_cuda(cudaMemcpyAsync(to, piece, bytes, cudaMemcpyHostToDevice, stream()),
+               "cudaMemcpyAsync to the GPU");
+  }
+  /// Null where a host program's stream or memory is to be used alone, or there is no memory for it.
+  UploadLane* upload_lane() {
+    if (!uploads_ && may_upload_beside_) {
+      may_upload_beside_ = !options_.stream && !options_.allocator;
+      try {
+        if (may_upload_beside_)
+          uploads_ = std::make_unique<UploadLane>(*memory_, pinned_->size(), stream());
+      } catch (const OutOfMemory&) {
+        may_upload_beside_ = false;
+      }
+    }
+    return uploads_.get();
+  }
   void check_not_recording(const char* what) const {
     check(!recording_, "a step that is being recorded cannot contain ", what,
           "; --no-cuda-graphs does without recording");
@@ -288,6 +309,8 @@ class Cuda {
   std::unique_ptr<CudaStream> stream_;
   std::shared_ptr<CudaMemory> memory_;
   std::unique_ptr<PinnedRing> pinned_;
+  std::unique_ptr<UploadLane> uploads_;
+  bool may_upload_beside_ = true;
   std::shared_ptr<PinnedBlocks> blocks_ = std::make_shared<PinnedBlocks>();
   std::unique_ptr<CublasHandle> cublas_;
   std::unique_ptr<CudnnHandle> cudnn_;

@@ -67,6 +67,11 @@ class PinnedRing {
     pieces_.push_back({first, first + wanted, {}});
     return data_.get() + first;
   }
+  /// Where a piece lies in the ring, in bytes from its beginning.
+  [[nodiscard]] std::size_t place_of(const std::byte* piece) const {
+    return static_cast<std::size_t>(piece - data_.get());
+  }
+  [[nodiscard]] std::size_t size() const { return size_; }
   /// The piece taken last is in use until `stream` has come here.
   void release(cudaStream_t stream) { pieces_.back().event = CudaEvent::of(stream); }
 
