@@ -82,6 +82,27 @@ TEST_CASE_TEMPLATE("all pieces agree with the Cpu: short, long, odd and unaligne
   same_as_cpu<T>(6, 40, 40, 120, 0.1);  // the second of three parts
 }
 
+TEST_CASE_TEMPLATE("what is added to all logits of a row costs its loss no digits", T, float,
+                   bf16) {
+  const int far = std::is_same_v<T, float> ? 1 << 20 : 128;
+  Gpu gpu;
+  Cpu cpu;
+  std::vector<T> logits;
+  std::vector<double> wide;
+  for (int at = 0; at < 4 * 33; ++at) {
+    wide.push_back(far + at * 31 % 8);  // integers that T holds
+    logits.push_back(static_cast<T>(wide.back()));
+  }
+  const Shape shape{4, 33};
+  for (const double smoothing : {0.0, 0.1}) {
+    const CrossEntropyOptions options{.classes = 33, .smoothing = smoothing};
+    const Labels labels{3, 0, -1, 32};
+    const auto found = run(gpu, Tensor<Gpu>::from_host(gpu, shape, logits), labels, options);
+    const auto right = run(cpu, Tensor<Cpu>::from_host(cpu, shape, wide), labels, options);
+    CHECK(relative_error(found.loss, right.loss) < 1e-6);
+  }
+}
+
 TEST_CASE("a gradient over the logits is the same; a label that is no class makes its loss NaN") {
   Gpu gpu;
   auto x = random_on<float>(gpu, {3, 10}, 1);

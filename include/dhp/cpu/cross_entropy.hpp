@@ -56,9 +56,9 @@ void CrossEntropyKernel<T>::sums(Cpu& dev, ConstView<Cpu> logits, const std::int
           columns, [=](std::int64_t c) { return fast_exp(static_cast<A>(from[c]) - most); });
       sums[rows + row] = mine >= 0 && mine < columns ? static_cast<A>(from[mine]) : A(0);
       sums[2 * rows + row] =
-          options.smoothing == 0
-              ? A(0)
-              : lane_sum<A>(columns, [=](std::int64_t c) { return static_cast<A>(from[c]); });
+          options.smoothing == 0 ? A(0) : lane_sum<A>(columns, [=](std::int64_t c) {
+            return static_cast<A>(from[c]) - most;
+          });
     }
   });
 }
@@ -67,13 +67,11 @@ template <class T>
 void CrossEntropyKernel<T>::loss(std::int64_t rows, const A* max, const A* sums,
                                  const std::int32_t* labels, const CrossEntropyOptions& options,
                                  A* loss) {
-  const A smoothing = static_cast<A>(options.smoothing);
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const A normaliser = max[row] + std::log(sums[row]);
-    const A wanted = (A(1) - smoothing) * sums[rows + row] +
-                     smoothing * sums[2 * rows + row] / static_cast<A>(options.classes);
-    loss[row] = labels[row] < 0 ? A(0) : normaliser - wanted;
-  }
+  const A smoothing = static_cast<A>(options.smoothing), classes = static_cast<A>(options.classes);
+  for (std::int64_t row = 0; row < rows; ++row)
+    loss[row] = labels[row] < 0 ? A(0)
+                                : cross_entropy_of(smoothing, classes, max[row], sums[row],
+                                                   sums[rows + row], sums[2 * rows + row]);
 }
 
 template <class T>

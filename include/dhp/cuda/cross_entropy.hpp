@@ -74,31 +74,32 @@ struct RowSums {
     const auto rows = block.blocks();
     const T* const from = logits + row * columns;
     const A most = max[row];
-    A powers = 0, plain = 0;
+    A powers = 0, below_max = 0;
     const auto add = [&](T x, std::int64_t) {
-      const A value = static_cast<A>(x);
-      powers += std::exp(value - most);
-      plain += value;
+      const A distance = static_cast<A>(x) - most;
+      powers += std::exp(distance);
+      below_max += distance;
     };
     for_row<width>(block, from, columns, add);
     A* const scratch = block.template shared<A>();
     powers = block_reduce(block, powers, scratch);
-    if (smooth) plain = block_reduce(block, plain, scratch);
+    if (smooth) below_max = block_reduce(block, below_max, scratch);
     if (block.thread() != 0) return;
     const auto mine = labels[row] - first_class;
     sums[row] = powers;
     sums[rows + row] = mine >= 0 && mine < columns ? static_cast<A>(from[mine]) : A(0);
-    sums[2 * rows + row] = smooth ? plain : A(0);
+    sums[2 * rows + row] = smooth ? below_max : A(0);
   }
 };
 
 template <class A>
 struct RowLoss {
-  A smoothing, classes;
-  constexpr A operator()(std::int32_t label, A max, A powers, A wanted, A plain) const {
+  A smoothing;
+  std::int64_t classes;
+  constexpr A operator()(std::int32_t label, A max, A powers, A wanted, A below_max) const {
     if (label == -1) return A(0);
-    if (label < -1 || static_cast<A>(label) >= classes) return std::numeric_limits<A>::quiet_NaN();
-    return max + std::log(powers) - ((A(1) - smoothing) * wanted + smoothing * plain / classes);
+    if (label < -1 || label >= classes) return std::numeric_limits<A>::quiet_NaN();
+    return cross_entropy_of(smoothing, static_cast<A>(classes), max, powers, wanted, below_max);
   }
 };
 
@@ -241,8 +242,7 @@ void cross_entropy_loss_on(Dev& dev, ConstView<Dev> max, ConstView<Dev> sums, Co
   visit_accumulator(loss.dtype(), [&]<class A>(Tag<A>) {
     const auto rows = loss.count();
     const A* const table = sums.template data<A>();
-    cuda::map(dev, rows,
-              cuda::RowLoss<A>{static_cast<A>(options.smoothing), static_cast<A>(options.classes)},
+    cuda::map(dev, rows, cuda::RowLoss<A>{static_cast<A>(options.smoothing), options.classes},
               loss.template data<A>(), labels.template data<std::int32_t>(), max.template data<A>(),
               table, table + rows, table + 2 * rows);
   });

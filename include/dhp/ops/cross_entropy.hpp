@@ -6,6 +6,8 @@
 
 #include <dhp/tensor/view.hpp>
 
+#include <cmath>
+
 namespace dhp {
 
 struct CrossEntropyOptions {
@@ -45,7 +47,8 @@ void cross_entropy_max(Dev& dev, In<Dev> logits, Out<Dev> max) {
   cross_entropy_max_on(dev, logits, max);
 }
 
-/// sums [3, M]: sum of exp(x - max); x[label] if it is here, else 0; sum of x. -> all-reduce sum
+/// sums [3, M]: sum of exp(x - max); x[label] if it is here, else 0; with smoothing sum of x - max, else 0.
+/// -> all-reduce sum
 template <Device Dev>
 void cross_entropy_sums(Dev& dev, In<Dev> logits, In<Dev> labels, In<Dev> max,
                         const CrossEntropyOptions& options, Out<Dev> sums) {
@@ -109,6 +112,14 @@ void cross_entropy_backward(Dev& dev, In<Dev> logits, In<Dev> max, In<Dev> sums,
         "cross_entropy: the gradient ", dlogits.shape(), " of ", dlogits.dtype(),
         " does not fit the logits ", logits.shape(), " of ", logits.dtype());
   cross_entropy_backward_on(dev, logits, max, sums, labels, options, scale, dlogits);
+}
+
+/// The loss of a row whose label counts, the same on every device, from what its maximum and sums are. By way of
+/// distances from the maximum: the loss is far smaller than large logits, and would be left of their last digits.
+template <class A>
+[[nodiscard]] constexpr A cross_entropy_of(A smoothing, A classes, A max, A powers, A wanted,
+                                           A below_max) {
+  return std::log(powers) + (A(1) - smoothing) * (max - wanted) - smoothing * below_max / classes;
 }
 
 }  // namespace dhp
