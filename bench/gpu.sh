@@ -7,7 +7,7 @@
 # nccl       every collective among 2 and 3 ranks, a process for each, all on one GPU; ranks that call in unequal order, that
 #            are killed, that stop
 # ranks      BERT trained in layouts of up to 8 ranks, a process for each, all on one GPU: the same losses
-# recorded   ResNet on 2 such ranks, with recorded steps and without: the same losses
+# recorded   ResNet and BERT on 2 such ranks, with recorded steps and without: the same losses
 # resnet     ResNet-50, fp16 and bf16, against eager PyTorch (channels_last, mixed precision)
 # bert       BERT-base and -large, bf16, 128 and 512 tokens, against eager PyTorch
 # packed     BERT-base on a text: tokens that count a second in packed batches against padded ones
@@ -143,7 +143,7 @@ part_tests() {
     --details build/cuda/Testing/Temporary/LastTest.log || failed=1
 }
 part_nccl() { limited 430 tests/cuda/nccl_ranks.sh build/cuda/tests/test_comm_libraries; }
-part_ranks() {  # part_ranks MODEL
+part_ranks() {  # part_ranks bert|recorded
   limited 430 "$python" bench/gpu/ranks.py tests/cuda/ranks.sh build/cuda/examples/train_bert \
     build/cuda/examples/train_resnet50 "$work/$part.json" --model "$1" --seconds 400
   [ -z "$dry" ] ||
@@ -208,7 +208,7 @@ for name in "${parts[@]}"; do
     tests) part_tests ;;
     nccl) part_nccl ;;
     ranks) part_ranks bert ;;
-    recorded) part_ranks resnet ;;
+    recorded) part_ranks recorded ;;
     packed | graphs | overhead) part_figures "$name" ;;
     sanitize) part_sanitize ;;
     *) part_compare "$name" ;;

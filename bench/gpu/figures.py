@@ -51,7 +51,7 @@ def packed(arguments, folder):
         "options": options, "ways": [["--layout", "packed"], ["--layout", "padded"]], "seeds": True}]
 
 
-def graphs(arguments, _):
+def graphs(arguments, folder):
     resident = ["--data", "synthetic-resident"]
     recorded = [[], []] if arguments.tiny else [["--cuda-graphs"], ["--no-cuda-graphs"]]
 
@@ -61,13 +61,16 @@ def graphs(arguments, _):
                 "options": [*resident, "--held-out", "0", "--global-batch", batch, "--micro-batch", batch, *size],
                 "ways": recorded}
 
-    def bert(batch):
+    def bert(batch, name, data):
         size = ["--preset", "tiny"] if arguments.tiny else ["--preset", "base", "--precision", "bf16"]
-        return {"figure": "recorded steps against others, BERT-base, 128 tokens, batch %d" % batch,
+        return {"figure": "recorded steps against others, BERT-base, 128 tokens, %s, batch %d" % (name, batch),
                 "trainer": "train_bert", "ways": recorded,
-                "options": [*resident, "--evaluate-samples", "1", "--global-batch", batch, "--micro-batch", batch, *size]}
+                "options": [*data, "--evaluate-samples", "1", "--global-batch", batch, "--micro-batch", batch, *size]}
 
-    return [resnet(2), bert(2)] if arguments.tiny else [resnet(256), resnet(32), bert(32)]
+    berts = [("the same samples", resident),  # and padded ones, of which each step has others
+             ("padded", ["--layout", "padded", "--loader-threads", "4", "--lr", "0.0001", *made_up_text(folder)])]
+    batch = 2 if arguments.tiny else 32
+    return [*map(resnet, [batch] if arguments.tiny else [256, batch]), *(bert(batch, *each) for each in berts)]
 
 
 def compared(case, arguments, folder):
@@ -79,6 +82,8 @@ def compared(case, arguments, folder):
         seed = ["--seed", str(round_number)] if case.get("seeds") else []
         for way, options in enumerate(case["ways"]):
             steps = run.steps(options + seed, arguments.warm_up, arguments.steps)
+            if "--cuda-graphs" in options and not all(step["recorded"] for step in steps):
+                raise RuntimeError("some steps were not recorded")
             rates[way].append(trainer.samples_per_s(steps))
             tokens[way].append(sum(step.get("token_rows", 0) for step in steps))
     row = {"figure": case["figure"], **ratio_of(rates[0], rates[1]), "command": " ".join(run.command)}

@@ -1,11 +1,12 @@
 """The same short training run in several layouts of ranks, a process for each rank, all on one GPU.
 
-ranks.py LAUNCHER BERT RESNET OUT.json --model bert|resnet --seconds N [--dry-run]: LAUNCHER RANKS COMMAND... starts the processes
+ranks.py LAUNCHER BERT RESNET OUT.json --model bert|recorded --seconds N [--dry-run]: LAUNCHER RANKS COMMAND... starts the processes
 (tests/cuda/ranks.sh). --dry-run: only checks that the trainers take the options.
-The losses of every layout of BERT must be those of one rank, and those of ResNet with recorded steps those without; how fast
+The losses of every layout of BERT must be those of one rank, and those of both models with recorded steps those without; how fast
 it is means nothing, since the ranks share a GPU.
 """
 import argparse
+import itertools
 import json
 import math
 import os
@@ -21,6 +22,7 @@ layouts = ["2x1x1", "1x2x1", "1x1x2", "2x2x1", "2x1x2", "1x2x2", "4x1x1", "2x2x2
 common = ["--precision", "fp32", "--global-batch", "32", "--micro-batch", "4", "--evaluate-samples", "1", "--comm-timeout", "60"]
 bert = ["--preset", "mini", "--dropout", "0.1", "--steps", "3", *common]
 resnet = ["--depth", "14", "--width", "8", "--image-size", "32", "--samples", "256", "--steps", "5", *common]
+padded = [*bert, "--layout", "padded"]  # packed batches are not recorded
 recorded_layouts = ["2x1x1", "1x2x1", "1x1x2"]
 
 
@@ -40,6 +42,8 @@ def losses(prefix, trainer, options, layout, seconds):
             raise RuntimeError((done.stdout.strip().splitlines() or ["status %d" % done.returncode])[-1])
         with open(metrics) as file:
             lines = [json.loads(line) for line in file]
+    if "--cuda-graphs" in options and not any(line.get("recorded") for line in lines):
+        raise RuntimeError("no step was recorded")
     return [line["loss"] for line in lines if "loss" in line]
 
 
@@ -50,13 +54,14 @@ def main():
     parser.add_argument("resnet")
     parser.add_argument("out")
     parser.add_argument("--seconds", type=float, default=420)
-    parser.add_argument("--model", choices=["bert", "resnet"], required=True)
+    parser.add_argument("--model", choices=["bert", "recorded"], required=True)
     parser.add_argument("--each", type=float, default=90)
     parser.add_argument("--dry-run", action="store_true")
     arguments = parser.parse_args()
     if arguments.dry_run:
         commands = [command_of(arguments.bert, bert, "2x2x2")]
-        commands += [command_of(arguments.resnet, [*resnet, graphs], "2x1x1") for graphs in ("--cuda-graphs", "--no-cuda-graphs")]
+        for graphs in ("--cuda-graphs", "--no-cuda-graphs"):
+            commands += [command_of(arguments.resnet, [*resnet, graphs], "2x1x1"), command_of(arguments.bert, [*padded, graphs], "2x1x1")]
         return any([check_options([*command, "--metrics", "FILE"]) for command in commands])
     end = time.monotonic() + arguments.seconds
     rows, failed = [], 0
@@ -89,15 +94,16 @@ def main():
         for layout in layouts:
             compare(layout, arguments.bert, bert, layout, alone)
         return failed
-    for layout in recorded_layouts:
+    models = [("ResNet", arguments.resnet, resnet), ("BERT", arguments.bert, padded)]
+    for layout, (name, trainer, options) in itertools.product(recorded_layouts, models):
         plain = []
         try:
             left = min(arguments.each, end - time.monotonic())
             if left > 15:
-                plain = losses([arguments.launcher, "2"], arguments.resnet, [*resnet, "--no-cuda-graphs"], layout, left)
+                plain = losses([arguments.launcher, "2"], trainer, [*options, "--no-cuda-graphs"], layout, left)
         except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
-            print("ResNet in %s, without recording: %s" % (layout, error))
-        compare("ResNet %s, recorded" % layout, arguments.resnet, [*resnet, "--cuda-graphs"], layout, plain)
+            print("%s in %s, without recording: %s" % (name, layout, error))
+        compare("%s %s, recorded" % (name, layout), trainer, [*options, "--cuda-graphs"], layout, plain)
     return failed
 
 

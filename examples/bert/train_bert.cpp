@@ -13,7 +13,8 @@ void train(const examples::BertOptions& options) {
   config.sequence_length = options.sequence_length;
   config.dropout = options.dropout;
   config.recompute = options.run.recompute;
-  const auto data = examples::load_text(options);
+  // Steps whose shapes stay can be recorded.
+  const auto data = examples::load_text(options, examples::on_gpu);
   config.vocabulary = data.vocabulary->size();
   if (options.run.speaks())
     std::cerr << "text " << data.description << ", vocabulary " << data.vocabulary->size() << "\n";
@@ -41,7 +42,8 @@ void train(const examples::BertOptions& options) {
            [&](dhp::FileReplacement& files, const std::string& directory) {
              files.add(directory + "/vocab.txt",
                        [&](dhp::OpenFile& file) { dhp::write_vocabulary(*data.vocabulary, file); });
-           }});
+           },
+       .same_shapes = data.same_shapes});
 }
 
 }  // namespace

@@ -63,10 +63,12 @@ struct TextData {
   AnyBatcher held_out;
   std::shared_ptr<const dhp::Vocabulary> vocabulary;
   double unigram_cross_entropy = 0;  ///< of the held-out tokens that are to be predicted, in nats
+  bool same_shapes = false;          ///< of all micro-batches of as many samples
   std::string description;
 };
 
-/// "synthetic", a text file, a directory of them, or WordNet's directory (its glosses).
-[[nodiscard]] TextData load_text(const BertOptions& options);
+/// "synthetic", a text file, a directory of them, or WordNet's directory (its glosses). same_shapes: padded
+/// micro-batches of as many samples have the same shapes, unless whole words are masked.
+[[nodiscard]] TextData load_text(const BertOptions& options, bool same_shapes);
 
 }  // namespace examples

@@ -91,9 +91,16 @@ Tokenised tokenise(const BertOptions& options) {
                       " sentences, ", tokens->items().size(), " tokens)")};
 }
 
+dhp::TokenLayout layout_of(const BertOptions& options, bool same_shapes) {
+  if (options.layout == "packed") return dhp::TokenLayout::packed;
+  // The bound for whole words would be several times as many rows as are masked.
+  const bool fixed = same_shapes && !options.whole_word_masking;
+  return fixed ? dhp::TokenLayout::fixed : dhp::TokenLayout::padded;
+}
+
 }  // namespace
 
-TextData load_text(const BertOptions& options) {
+TextData load_text(const BertOptions& options, bool same_shapes) {
   auto tokenised = tokenise(options);
   const auto& run = options.run;
   auto [train, held_out] =
@@ -101,8 +108,7 @@ TextData load_text(const BertOptions& options) {
   const dhp::MaskedLmOptions masking{.sequence_length = options.sequence_length,
                                      .whole_words = options.whole_word_masking,
                                      .seed = run.seed};
-  const auto layout =
-      options.layout == "packed" ? dhp::TokenLayout::packed : dhp::TokenLayout::padded;
+  const auto layout = layout_of(options, same_shapes);
   const auto evaluated = run.evaluate_samples;
   const auto unigram = dhp::unigram_of(train, tokenised.vocabulary, masking);
   return {
@@ -113,6 +119,7 @@ TextData load_text(const BertOptions& options) {
       .vocabulary = std::make_shared<dhp::Vocabulary>(tokenised.vocabulary),
       .unigram_cross_entropy =
           dhp::unigram_cross_entropy(unigram, held_out, tokenised.vocabulary, masking, evaluated),
+      .same_shapes = layout == dhp::TokenLayout::fixed,
       .description = tokenised.description};
 }
 

@@ -111,7 +111,8 @@ class TrainingRun {
       trainer.resume(progress);
       if (rank_zero()) say_loaded(progress);
     }
-    loader_.start_at(trainer.steps_done());
+    const auto first_step = trainer.steps_done();
+    loader_.start_at(first_step);
     Metrics metrics(rank_zero() ? options_.metrics : "", !options_.load.empty());
     if (rank_zero()) progress_ = std::make_unique<Progress>(trainer.steps_done(), total);
     introduce(total);
@@ -127,6 +128,7 @@ class TrainingRun {
       if (!under_way) return;
       const auto report = trainer.finish(*under_way);
       under_way.reset();
+      recorded_steps_ += report.recorded ? 1 : 0;
       traced.settle();
       const auto now = std::chrono::steady_clock::now();
       const std::chrono::duration<double> taken = now - since;
@@ -161,6 +163,7 @@ class TrainingRun {
       if (evaluates || saves) since = std::chrono::steady_clock::now();
     }
     if (rank_zero()) progress_->finish();
+    report_recorded(total - first_step);
     evaluate(trainer, metrics, "at the end");
     if (!options_.save.empty()) save(checkpoint, trainer);
     if (!dev_.trace()) return;
@@ -223,10 +226,18 @@ class TrainingRun {
   }
   [[nodiscard]] bool records_steps() const {
     if (dev_.trace()) return false;  // what happens when in a step that is one piece is not seen
+    if (!shapes_stay()) return false;
     if (options_.mesh.size() == 1) return options_.cuda_graphs.value_or(true);
     // The host compares what ranks call, and graphs of several GPUs of one process may wait for each other.
     return options_.cuda_graphs.value_or(false) && options_.process() &&
            !options_.check_collectives;
+  }
+  [[nodiscard]] bool shapes_stay() const { return setup_.same_shapes || options_.resident(); }
+  /// What came of it, where it was to be.
+  void report_recorded(std::int64_t steps) {
+    if (!on_gpu || !rank_zero() || !options_.cuda_graphs.value_or(records_steps())) return;
+    say(dhp::concat("recorded as a CUDA graph: ", recorded_steps_, " of ", steps, " steps",
+                    shapes_stay() ? "" : "; their shapes differ, see --layout"));
   }
   [[nodiscard]] std::int64_t total_steps() {
     if (options_.steps > 0) return options_.steps;
@@ -351,6 +362,7 @@ class TrainingRun {
       fields.emplace_back("skipped", report.skipped ? 1 : 0);
     }
     if (rows > 0) fields.emplace_back("token_rows", static_cast<double>(rows));  // this replica's
+    if (on_gpu) fields.emplace_back("recorded", report.recorded ? 1 : 0);
     add_peak_memory(dev_, fields);
     return fields;
   }
@@ -372,6 +384,7 @@ class TrainingRun {
   dhp::Norms<Dev> norms_;
   std::unique_ptr<dhp::Optimizer<Dev>> optimizer_;
   std::unique_ptr<Progress> progress_;
+  std::int64_t recorded_steps_ = 0;
 };
 
 }  // namespace

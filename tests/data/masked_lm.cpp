@@ -125,6 +125,32 @@ TEST_CASE("masked lm: shares of 0 and 1") {
   CHECK(corpus.sample({.random_next = 1}, 7).next_label == 1);
 }
 
+TEST_CASE(
+    "masked lm: no sample has more hidden tokens than most_hidden() says, and some have as many") {
+  CHECK(dhp::most_hidden({}) == 19);  // of 125
+  CHECK(dhp::most_hidden({.sequence_length = 512}) == 77);
+  CHECK(dhp::most_hidden({.hidden = 0}) == 0);
+  CHECK(dhp::most_hidden({.hidden = 1}) == 125);
+  CHECK(dhp::most_hidden({.whole_words = true}) == 125);
+  const auto vocabulary = dhp::synthetic_vocabulary(512);
+  int reached = 0;
+  for (const double share : {0.05, 0.15, 0.3})
+    for (std::int64_t candidates = 2; candidates <= 200; ++candidates) {
+      const MaskedLmOptions options{.sequence_length = candidates + 3, .hidden = share};
+      const auto most = dhp::most_hidden(options);
+      for (std::int64_t index = 0; index < 20; ++index) {
+        std::vector<std::int32_t> tokens(static_cast<std::size_t>(candidates), 100);
+        dhp::SampleRandom random(1, candidates, index, dhp::DataUse::mask);
+        const auto made = dhp::hide_tokens(tokens, vocabulary, options, random);
+        const auto count = static_cast<std::int64_t>(made.places.size());
+        REQUIRE(count <= most);
+        REQUIRE(count >= most - 1);
+        reached += count == most ? 1 : 0;
+      }
+    }
+  CHECK(reached > 3 * 199 * 20 / 3);
+}
+
 TEST_CASE("masked lm: whole words are hidden whole, and still 15 % of the tokens") {
   // Words of 1, 2 and 4 pieces.
   const dhp::Vocabulary vocabulary(

@@ -109,6 +109,41 @@ TEST_CASE("masked lm batches: packed and padded hold the same samples, masks and
   CHECK(std::is_sorted(masked.begin(), masked.end()));
 }
 
+TEST_CASE("masked lm batches: fixed ones are padded ones, with rows behind that count nothing") {
+  const auto padded = batcher(TokenLayout::padded).collate(indices, 1);
+  const auto fixed = batcher(TokenLayout::fixed).collate(indices, 1);
+  CHECK(fixed.counts == padded.counts);
+  CHECK(fixed.side.size() == padded.side.size());
+  for (const auto& [name, array] : padded.side) {
+    CAPTURE(name);
+    if (name != "masked_rows" && name != "masked_labels") {
+      CHECK(side(fixed, name) == array);
+      continue;
+    }
+    auto filled = ints(padded, name);
+    filled.resize(indices.size() * 6,
+                  name == "masked_rows" ? 0 : -1);  // 15 % of 37 tokens are 5.55
+    CHECK(ints(fixed, name) == filled);
+  }
+  CHECK(fixed.counts[0].second < 30);
+  CHECK(ints(fixed, "token_ids")[0] == 2);  // so row 0 is not hidden
+}
+
+TEST_CASE("masked lm batches: fixed ones of as many samples have the same shapes") {
+  const auto of = batcher(TokenLayout::fixed);
+  const auto shapes = [&](std::int64_t first, std::int64_t count, std::int64_t epoch) {
+    std::vector<std::int64_t> chosen(static_cast<std::size_t>(count));
+    std::iota(chosen.begin(), chosen.end(), first);
+    std::vector<dhp::Shape> made;
+    for (const auto& [name, array] : of.collate(chosen, epoch).side) made.push_back(array.shape());
+    return made;
+  };
+  for (std::int64_t first = 0; first < 80; ++first)
+    CHECK(shapes(first, 8, first) == shapes(0, 8, 0));
+  CHECK(shapes(0, 1, 0) != shapes(0, 8, 0));
+  CHECK(of.collate({}, 0).counts[0].second == 0);
+}
+
 TEST_CASE("masked lm batches: rows are those of the samples") {
   const auto of = batcher(TokenLayout::packed);
   const auto batch = of.collate(indices, 1);

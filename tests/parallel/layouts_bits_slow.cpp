@@ -17,11 +17,11 @@ constexpr auto interleaved = ScheduleKind::interleaved;
 constexpr auto zero_bubble = ScheduleKind::zero_bubble;
 
 RunResult run(const Layout& layout, const RunSettings& settings,
-              const EverythingOptions& options = {}) {
+              const EverythingOptions& options = {}, bool fixed = false) {
   return run_layout(
       layout, settings, [&](Build<Cpu>& build) { return everything(build, options); },
       [&](Cpu& dev, int step, std::int64_t k) {
-        return everything_batch(dev, step, k, options.vocabulary);
+        return everything_batch(dev, step, k, options.vocabulary, everything_samples, fixed);
       });
 }
 
@@ -105,6 +105,17 @@ TEST_CASE("order-free: recompute changes no bit") {
   const auto serial = run({}, settings);
   for (const auto& layout : {Layout{}, spread(3, 1), spread(2, 2, zero_bubble)})
     check_same_bits(serial, run(layout, settings, {.recompute = true}));
+}
+
+TEST_CASE("order-free: masked rows that count nothing change no bit") {
+  for (const auto compute : {DType::f64, DType::f32, DType::bf16}) {
+    const auto settings = exactly(compute);
+    for (const auto& layout : {Layout{}, spread(3, 2, zero_bubble), Layout{{.tensor = 2}}}) {
+      CAPTURE(to_text(layout));
+      CAPTURE(name_of(compute));
+      check_same_bits(run(layout, settings), run(layout, settings, {}, true));
+    }
+  }
 }
 
 TEST_CASE("order-free: without it some bits differ, so the comparison can fail") {

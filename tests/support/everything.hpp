@@ -121,11 +121,12 @@ dhp::Model<Dev> everything(dhp::Build<Dev>& build, const EverythingOptions& opti
 }
 
 /// Micro-batch k of a step: random tokens of random lengths, padded, every third one masked. `samples` may
-/// be smaller in a short last micro-batch.
+/// be smaller in a short last micro-batch. fixed: as many masked rows as rows, the others of which count nothing.
 template <class Dev>
 dhp::MicroBatch<Dev> everything_batch(Dev& dev, int step, std::int64_t k,
                                       std::int64_t vocabulary = 64,
-                                      std::int64_t samples = everything_samples) {
+                                      std::int64_t samples = everything_samples,
+                                      bool fixed = false) {
   const dhp::RandomStream random{99, static_cast<std::uint32_t>(step), 1};
   constexpr auto length = everything_length;
   std::vector<std::int32_t> ids, positions, segments, offsets{0}, lengths, masked_rows,
@@ -153,6 +154,11 @@ dhp::MicroBatch<Dev> everything_batch(Dev& dev, int step, std::int64_t k,
     }
     offsets.push_back(static_cast<std::int32_t>((n + 1) * length));
   }
+  const auto hidden = static_cast<std::int64_t>(masked_rows.size());
+  if (fixed) {
+    masked_rows.resize(ids.size(), 0);
+    masked_labels.resize(ids.size(), -1);
+  }
   dhp::MicroBatch<Dev> batch;
   batch.index = k;
   batch.first_sample = first;
@@ -171,8 +177,7 @@ dhp::MicroBatch<Dev> everything_batch(Dev& dev, int step, std::int64_t k,
   add("masked_labels", masked_labels);
   add("first_rows", first_rows);
   add("next_labels", next_labels);
-  batch.counts = {{"masked_tokens", static_cast<std::int64_t>(masked_rows.size())},
-                  {"samples", samples}};
+  batch.counts = {{"masked_tokens", hidden}, {"samples", samples}};
   return batch;
 }
 

@@ -43,7 +43,8 @@ struct RunSettings {
   std::int64_t micro_batches = 8;
   double lr = 0.05;
   dhp::LossScaleOptions loss_scale{};
-  int threads = 1;  ///< of each rank's device
+  int threads = 1;      ///< of each rank's device
+  bool record = false;  ///< steps, where the device can
 };
 
 /// Unsplit tensors by parameter name, and the curve.
@@ -121,7 +122,8 @@ void on_rank(Dev& dev, dhp::Comm<Dev> world, const Layout& layout, const RunSett
                        {.learning_rate = {.peak = settings.lr},
                         .clip = 1.0,
                         .loss_scale = settings.loss_scale,
-                        .seed = 11});
+                        .seed = 11,
+                        .record = settings.record});
   body(dev, mesh, pipeline, trainer);
 }
 

@@ -7,6 +7,7 @@
 #include <dhp/data/vocabulary.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -33,6 +34,14 @@ inline void check_options(const MaskedLmOptions& options) {
             share(options.as_mask + options.as_random) && share(options.random_next),
         "masked language model: shares lie in [0, 1], got hidden ", options.hidden, ", as_mask ",
         options.as_mask, ", as_random ", options.as_random, ", random_next ", options.random_next);
+}
+
+/// Hidden tokens of a sample at most: the share of all that are not special, rounded up. With whole words that bounds
+/// nothing, since what is left over may be given to a long word: then all of them.
+[[nodiscard]] inline std::int64_t most_hidden(const MaskedLmOptions& options) {
+  const auto candidates = options.sequence_length - 3;
+  if (options.whole_words) return candidates;
+  return static_cast<std::int64_t>(std::ceil(options.hidden * static_cast<double>(candidates)));
 }
 
 /// What is to be predicted in one sample: places in ascending order, and what stood there.

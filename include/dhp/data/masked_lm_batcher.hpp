@@ -5,6 +5,9 @@
 //   offsets [N+1], lengths [N]           rows of sample n: offsets[n] .. offsets[n] + lengths[n]
 //   masked_rows, masked_labels [M]       rows of the hidden tokens, in order, and what stood there
 //   first_rows, next_labels [N]          row of [CLS]; 0: B follows A, 1: B is random
+//
+// In the layout `fixed` M is N * most_hidden(): behind the hidden tokens come rows that count nothing, each row 0, a
+// [CLS], which is never hidden, with the label -1, which losses ignore.
 #pragma once
 
 #include <dhp/data/collate.hpp>
@@ -20,7 +23,8 @@ namespace dhp {
 
 enum class TokenLayout {
   packed,  ///< samples end to end: no padding at all
-  padded   ///< each sample has sequence_length rows; those beyond its length are [PAD]
+  padded,  ///< each sample has sequence_length rows; those beyond its length are [PAD]
+  fixed    ///< padded, and as many masked rows for as many samples: no shape depends on the text
 };
 
 class MaskedLmBatcher {
@@ -49,6 +53,8 @@ class MaskedLmBatcher {
         append(sample(indices[at], epoch), static_cast<std::int64_t>(at), rows);
       });
     HostBatch batch;
+    const auto hidden = static_cast<std::int64_t>(rows.masked_rows.size());
+    if (layout_ == TokenLayout::fixed) fill_up(rows);
     const auto put = [&](const char* name, const auto& values) {
       batch.side.emplace_back(name,
                               HostArray(Shape{static_cast<std::int64_t>(values.size())}, values));
@@ -64,7 +70,7 @@ class MaskedLmBatcher {
     put("first_rows", rows.first_rows);
     put("next_labels", rows.next_labels);
     batch.rows_per_sample = options_.sequence_length;
-    batch.counts.emplace_back("masked_tokens", static_cast<std::int64_t>(rows.masked_rows.size()));
+    batch.counts.emplace_back("masked_tokens", hidden);
     batch.counts.emplace_back("samples", static_cast<std::int64_t>(indices.size()));
     return batch;
   }
@@ -81,7 +87,7 @@ class MaskedLmBatcher {
   void append(const MaskedLmSample& sample, std::int64_t n, Rows& rows) const {
     const auto first = static_cast<std::int32_t>(rows.token_ids.size());
     const auto length = static_cast<std::int64_t>(sample.tokens.size());
-    const auto count = layout_ == TokenLayout::padded ? options_.sequence_length : length;
+    const auto count = layout_ == TokenLayout::packed ? length : options_.sequence_length;
     check(first <= std::numeric_limits<std::int32_t>::max() - count,
           "a micro-batch holds more rows than 32-bit numbers; make it smaller");
     for (std::int64_t position = 0; position < count; ++position) {
@@ -99,6 +105,14 @@ class MaskedLmBatcher {
     rows.masked_labels.insert(rows.masked_labels.end(), labels.begin(), labels.end());
     rows.first_rows.push_back(first);
     rows.next_labels.push_back(sample.next_label);
+  }
+  /// See the top of this file.
+  void fill_up(Rows& rows) const {
+    const auto most = rows.lengths.size() * static_cast<std::size_t>(most_hidden(options_));
+    check(rows.masked_rows.size() <= most, "a micro-batch hides ", rows.masked_rows.size(),
+          " tokens, but at most ", most, " can be");
+    rows.masked_rows.resize(most, 0);
+    rows.masked_labels.resize(most, -1);
   }
 
   SentencePairs pairs_;

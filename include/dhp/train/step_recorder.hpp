@@ -33,6 +33,8 @@ class StepRecorder {
   Tensor<Dev> run(Dev&, const Step<Dev>& step, std::int64_t, Recording, Work&& work) {
     return work(step);
   }
+  /// Whether the last step was run as one piece.
+  [[nodiscard]] bool recorded() const { return false; }
 };
 
 template <RecordingDevice Dev>
@@ -41,6 +43,7 @@ class StepRecorder<Dev> {
   template <class Work>
   Tensor<Dev> run(Dev& dev, const Step<Dev>& step, std::int64_t micro_batches, Recording how,
                   Work&& work) {
+    recorded_ = false;
     if (how == Recording::none) return work(step);
     auto kind = kind_of(step, micro_batches);
     const bool promised = how == Recording::promised;
@@ -62,8 +65,10 @@ class StepRecorder<Dev> {
     }
     for (std::size_t at = 0; at < slots_.size(); ++at) fill_slot(dev, step.batches[at], slots_[at]);
     dev.run(graph_);
+    recorded_ = true;
     return losses_.share();
   }
+  [[nodiscard]] bool recorded() const { return recorded_; }
 
  private:
   /// What a recorded step depends on beside the values of its inputs.
@@ -109,6 +114,7 @@ class StepRecorder<Dev> {
   std::vector<std::int64_t> kind_;
   std::vector<MicroBatch<Dev>> slots_;
   typename Dev::Graph graph_;
+  bool recorded_ = false;
   Tensor<Dev> losses_;
 };
 

@@ -37,7 +37,8 @@ struct StepReport {
   double gradient_norm = 0;  ///< over the whole model, before clipping
   double learning_rate = 0;
   double loss_scale = 1;
-  bool skipped = false;  ///< gradients were not finite under a dynamic loss scale
+  bool skipped = false;   ///< gradients were not finite under a dynamic loss scale
+  bool recorded = false;  ///< run as one piece that was recorded before
 };
 
 /// Where a run is: what a checkpoint holds beside tensors.
@@ -55,6 +56,7 @@ template <class Dev>
 struct StepTicket {
   std::int64_t step = 0;  ///< counted from 1
   double learning_rate = 0;
+  bool recorded = false;
   HostCopy losses;
   HostCopy state;
   std::vector<MicroBatch<Dev>> batches;
@@ -102,6 +104,7 @@ class Trainer {
     const auto losses =
         recorder_.run(dev_, step, micro_batches, recording(same_shapes),
                       [&](const Step<Dev>& now) { return run(now, micro_batches); });
+    ticket.recorded = recorder_.recorded();
     ticket.losses = dev_.start_copy_to_host(losses.view().bytes(), losses.size_bytes());
     ticket.state = dev_.start_copy_to_host(state_.view().bytes(), state_.size_bytes());
     ++steps_;
@@ -119,7 +122,8 @@ class Trainer {
             .gradient_norm = state.norm,
             .learning_rate = ticket.learning_rate,
             .loss_scale = state.used_loss_scale,
-            .skipped = state.go == 0};
+            .skipped = state.go == 0,
+            .recorded = ticket.recorded};
   }
 
   /// The terms over a held-out set, of which this replica was dealt `batches`; replicas may have unequal
