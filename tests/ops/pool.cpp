@@ -117,6 +117,18 @@ TEST_CASE_TEMPLATE("global_average_pool of f32 and 16 bits rounds once", T, floa
   CHECK(distance(widened(y), means) < unit);
 }
 
+TEST_CASE_TEMPLATE("an average over many pixels keeps their digits", T, double, float, bf16, f16) {
+  Cpu dev;
+  const Shape shape{2, 512, 512, 3};
+  const auto value = static_cast<T>(1000.1);
+  const auto x = Tensor<Cpu>::from_host(
+      dev, shape, std::vector<T>(static_cast<std::size_t>(shape.count()), value));
+  Tensor<Cpu> y(dev, dtype_of<T>(), {2, 3});
+  global_average_pool_forward(dev, x, y.mut());
+  for (const double got : widened(y))
+    CHECK(got == doctest::Approx(static_cast<double>(value)).epsilon(4e-6));
+}
+
 TEST_CASE("of equals the first wins, and a NaN wins its window") {
   Cpu dev;
   const Case layer{{1, 2, 2, 1}, {2, 2, 0}};

@@ -98,15 +98,25 @@ template <class T>
 void Pool<T>::average_forward(Cpu& dev, ConstView<Cpu> x, View<Cpu> y) {
   const auto channels = x.shape()[3];
   const auto pixels = x.shape()[1] * x.shape()[2];
+  constexpr std::int64_t together = 128;
+  const auto width = static_cast<std::size_t>(channels);
   dev.for_tiles(x.shape()[0], [&](std::int64_t n) {
-    std::vector<A> sums(static_cast<std::size_t>(channels));
+    std::vector<A> sums(width);
+    // What groups of pixels before came to, in double: to one long sum of floats a pixel adds few of its digits.
+    std::vector<double> before(pixels > together ? width : 0);
     const T* from = x.data<T>() + n * pixels * channels;
-    for (std::int64_t p = 0; p < pixels; ++p, from += channels)
-      for (std::int64_t c = 0; c < channels; ++c)
-        sums[static_cast<std::size_t>(c)] += static_cast<A>(from[c]);
+    for (std::int64_t p = 0; p < pixels; ++p, from += channels) {
+      if (p > 0 && p % together == 0) {
+        for (std::size_t c = 0; c < width; ++c) before[c] += static_cast<double>(sums[c]);
+        std::fill(sums.begin(), sums.end(), A(0));
+      }
+      for (std::size_t c = 0; c < width; ++c) sums[c] += static_cast<A>(from[c]);
+    }
+    for (std::size_t c = 0; c < before.size(); ++c)
+      sums[c] = static_cast<A>(before[c] + static_cast<double>(sums[c]));
     T* const to = y.data<T>() + n * channels;
-    for (std::int64_t c = 0; c < channels; ++c)
-      to[c] = static_cast<T>(sums[static_cast<std::size_t>(c)] / static_cast<A>(pixels));
+    for (std::size_t c = 0; c < width; ++c)
+      to[c] = static_cast<T>(sums[c] / static_cast<A>(pixels));
   });
 }
 
