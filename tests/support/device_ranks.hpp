@@ -98,6 +98,7 @@ template <class Dev>
 /// body(dev, world) on each rank; what run_ranks says of a rank that throws.
 template <class Dev, class Body>
 void on_ranks_of(int ranks, Body body, int threads = 1) {
+  constexpr double timeout_s = std::same_as<Dev, Cpu> ? 60 : 300;  // emulated, others take long
   run_ranks(ranks,
             [&](Comm<Cpu> world) {
               auto dev = make_device<Dev>(threads);
@@ -105,7 +106,7 @@ void on_ranks_of(int ranks, Body body, int threads = 1) {
               else if (world.size() == 1) body(dev, Comm<Dev>());
               else body(dev, Comm<Dev>::of(HostComm<Dev>(std::move(world))));
             },
-            {.timeout_s = 60});
+            {.timeout_s = timeout_s});
 }
 
 }  // namespace tests
