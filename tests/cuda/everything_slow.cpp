@@ -1,16 +1,11 @@
 // A whole model on the GPU beside the same on the Cpu: embeddings, attention, convolutions, norms, dropout,
 // tied decoder, two loss terms, every optimizer; losses, norms and weights after some steps.
-#include <dhp/optim/lamb.hpp>
-#include <dhp/optim/lars.hpp>
-#include <dhp/optim/sgd.hpp>
-#include <dhp/parallel/data.hpp>
-#include <dhp/parallel/pipeline.hpp>
-#include <dhp/train/trainer.hpp>
 #include <tests/cuda/all_ops.hpp>
 #include <tests/cuda/gpu.hpp>
-#include <tests/support/everything.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/parallel/evaluation.hpp>
+#include <tests/parallel/layouts.hpp>
+#include <tests/parallel/pipeline.hpp>
+#include <tests/train/checkpoint.hpp>
 
 #include <functional>
 #include <map>
@@ -160,4 +155,59 @@ TEST_CASE("everything: steps that are recorded give the same losses") {
 #ifndef __CUDACC__
   CHECK(gpu.graphs_run == 6);
 #endif
+}
+
+namespace {
+
+// One block of everything, in few steps: emulated, each takes its time.
+const EverythingOptions one_block{.blocks = 1};
+const RunSettings two_steps{.steps = 2, .micro_batches = 2};
+const RunSettings one_micro_batch{.micro_batches = 1};
+
+RunResult run(const Layout& layout, const RunSettings& settings) {
+  return run_layout<Gpu>(
+      layout, settings, [](Build<Gpu>& build) { return everything(build, one_block); },
+      [](Gpu& dev, int step, std::int64_t k) { return everything_batch(dev, step, k); });
+}
+
+}  // namespace
+
+TEST_CASE("everything: every axis split gives the serial run's numbers") {
+  const auto serial = run({}, two_steps);
+  for (const auto& layout :
+       {Layout{{.data = 2, .tensor = 2, .pipeline = 2}, ScheduleKind::zero_bubble},
+        Layout{{.pipeline = 2}, ScheduleKind::interleaved, 2}}) {
+    CAPTURE(to_text(layout));
+    check_close(serial, run(layout, two_steps), 1e-9);
+  }
+}
+
+TEST_CASE("everything: order-free sums, the same bits on two replicas of two stages") {
+  auto settings = two_steps;
+  settings.compute = DType::f32;
+  settings.order_free = true;
+  check_same_bits(run({}, settings), run({{.data = 2, .pipeline = 2}}, settings));
+}
+
+TEST_CASE("ready() comes once per range and step, tied ones and empty steps included") {
+  PipelineCases<Gpu>::ready_once(2, ScheduleKind::zero_bubble, 1, 1, one_block);
+  PipelineCases<Gpu>::ready_once(2, ScheduleKind::interleaved, 2, 0, one_block);
+}
+
+TEST_CASE("evaluation gives the same terms in every layout") {
+  EvaluationCases<Gpu>(one_block, one_micro_batch).same_terms({{{.data = 2, .pipeline = 2}}});
+}
+TEST_CASE("evaluation drops nothing and leaves no trace") {
+  EvaluationCases<Gpu>(one_block, one_micro_batch).drops_nothing();
+}
+TEST_CASE("evaluation of nothing is nothing") {
+  EvaluationCases<Gpu>(one_block, one_micro_batch).nothing({{{.data = 2, .pipeline = 2}}});
+}
+
+TEST_CASE("checkpoint: saved on 1x2x2 ranks, goes on serially as one run") {
+  CheckpointCases<Gpu>(one_block, one_micro_batch)
+      .other_layouts({{.tensor = 2, .pipeline = 2}}, {Layout{}}, 2);
+}
+TEST_CASE("checkpoint: on one rank the same bits, also with bf16 weights and their masters") {
+  CheckpointCases<Gpu>(one_block, one_micro_batch).same_bits(2);
 }

@@ -1,38 +1,13 @@
-// LARS against algorithm 1 of You, Gitman, Ginsburg 2017.
-#include <dhp/optim/lars.hpp>
-#include <tests/optim/split.hpp>
-#include <tests/optim/trained.hpp>
+// LARS on the Cpu.
+#include <dhp/cpu.hpp>
+#include <tests/optim/lars.hpp>
 
 using namespace tests;
 
 TEST_CASE(
     "lars: three steps are the paper's, in every precision; biases and norms are not scaled") {
-  for (const auto& options : {LarsOptions{.momentum = 0.8, .weight_decay = 0.2, .trust = 0.5},
-                              {.momentum = 0, .weight_decay = 0, .trust = 0.5}})
-    for (const auto compute : all_computes)
-      three_steps(
-          compute, "momentum_buffer", "",
-          [&](Cpu& dev, ParameterStore<Cpu>& store, const Norms<Cpu>& norms) {
-            return Lars<Cpu>(dev, store, norms, options);
-          },
-          [&](Reference& p, const std::vector<double>& gradient, const StepState& scalars) {
-            const double decay = p.decays ? options.weight_decay : 0;
-            const double weight = length_of(p.w);
-            double local = 1;
-            // A weight of zeros has no length to go by.
-            if (p.decays && weight > 0)
-              local = options.trust * weight / (length_of(gradient) + decay * weight);
-            for (std::size_t i = 0; i < p.w.size(); ++i) {
-              // The rate of a step stays with its gradient: it is inside the momentum.
-              p.m[i] = options.momentum * p.m[i] +
-                       scalars.learning_rate * local * (gradient[i] + decay * p.w[i]);
-              p.w[i] -= p.m[i];
-            }
-          });
+  LarsCases<Cpu>::steps();
 }
-
 TEST_CASE("lars: a weight split over the tensor axis has the trust ratio of the unsplit one") {
-  check_split([](Cpu& dev, ParameterStore<Cpu>& store, const Norms<Cpu>& norms) {
-    return Lars<Cpu>(dev, store, norms, {.weight_decay = 0.2, .trust = 0.5});
-  });
+  LarsCases<Cpu>::split();
 }

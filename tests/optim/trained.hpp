@@ -1,9 +1,11 @@
 // What the tests of optimizers share: a store with all kinds of parameters, and three steps beside the
-// same steps written out for single numbers, in double.
+// same steps written out for single numbers, in double. On any device.
 #pragma once
 
-#include <dhp/cpu.hpp>
+#include <dhp/nn/build.hpp>
+#include <dhp/ops/elementwise.hpp>
 #include <dhp/optim/optimizer.hpp>
+#include <tests/support/device_ranks.hpp>
 #include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
@@ -28,7 +30,8 @@ inline double length_of(const std::vector<double>& values) {
 
 /// Two weights, one of zeros; a bias; a norm's scale, which is kept exact; running statistics. Their order
 /// has neighbours that are treated alike and neighbours that are not.
-inline ParameterList<Cpu> all_kinds(Build<Cpu>& build) {
+template <class Dev>
+ParameterList<Dev> all_kinds(Build<Dev>& build) {
   return {build.parameter({.name = "weight", .shape = {5, 7}, .init = normal(1)}),
           build.parameter({.name = "second.weight", .shape = {3, 11}, .init = normal(0.5)}),
           build.parameter({.name = "bias", .shape = {7}, .init = normal(1), .decays = false}),
@@ -38,42 +41,47 @@ inline ParameterList<Cpu> all_kinds(Build<Cpu>& build) {
           build.parameter({.name = "zero.weight", .shape = {4}, .init = constant(0)})};
 }
 
-inline std::vector<double> copy_of(Cpu& dev, ConstView<Cpu> view) {
-  return widened(clone(dev, view));
-}
-
-inline Tensor<Cpu>* state_of(Optimizer<Cpu>& optimizer, const std::string& name) {
+template <class Dev>
+Tensor<Dev>* state_of(Optimizer<Dev>& optimizer, const std::string& name) {
   for (const auto& each : optimizer.state())
     if (each.name == name) return each.buffer;
   return nullptr;
 }
 
+/// The same numbers, rounded to a type.
+inline std::vector<double> rounded_to(DType type, std::vector<double> values) {
+  visit_floating(type, [&]<class T>(Tag<T>) {
+    for (auto& value : values) value = static_cast<double>(static_cast<T>(value));
+  });
+  return values;
+}
+
 /// make(dev, store, norms) is the optimizer, step(plain, gradient, scalars) the formula; first and second are
 /// the names of m and v in its state.
-template <class Make, class Formula>
+template <class Dev, class Make, class Formula>
 void three_steps(DType compute, const std::string& first, const std::string& second, Make make,
                  Formula formula) {
   CAPTURE(to_text(compute));
-  Cpu dev({.threads = 1});
-  Build<Cpu> build;
-  ParameterStore<Cpu> store(dev, all_kinds(build), {.compute = compute, .seed = 2});
-  Norms<Cpu> norms({}, {}, static_cast<int>(store.parameters().size()));
+  auto dev = make_device<Dev>();
+  Build<Dev> build;
+  ParameterStore<Dev> store(dev, all_kinds(build), {.compute = compute, .seed = 2});
+  Norms<Dev> norms({}, {}, static_cast<int>(store.parameters().size()));
   auto made = make(dev, store, norms);
-  Optimizer<Cpu>& optimizer = made;
+  Optimizer<Dev>& optimizer = made;
   // Masters of 16-bit weights start from these as they are, rounded.
   std::map<std::string, Reference> plain;
   for (const auto& parameter : store.parameters()) {
-    const auto w = copy_of(dev, parameter->value);
+    const auto w = widened(dev, parameter->value);
     plain[parameter->spec.name] = {parameter->spec.decays, w, std::vector<double>(w.size()),
                                    std::vector<double>(w.size())};
   }
   auto* masters = state_of(optimizer, "master");
   CHECK((masters != nullptr) == (compute == DType::bf16 || compute == DType::f16));
   const double tolerance = compute == DType::f64 ? 1e-13 : 2e-6;
-  const auto near = [&](Tensor<Cpu>* buffer, const ParameterState<Cpu>& parameter,
+  const auto near = [&](Tensor<Dev>* buffer, const ParameterState<Dev>& parameter,
                         const std::vector<double>& expected) {
     REQUIRE(buffer != nullptr);
-    CHECK(distance(copy_of(dev, ParameterStore<Cpu>::of(*buffer, parameter)), expected) <
+    CHECK(distance(widened(dev, ParameterStore<Dev>::of(*buffer, parameter)), expected) <
           tolerance);
   };
 
@@ -84,9 +92,10 @@ void three_steps(DType compute, const std::string& first, const std::string& sec
     std::map<std::string, std::vector<double>> gradients;
     for (const auto& parameter : store.parameters()) {
       const auto use = static_cast<std::uint32_t>(100 * step + parameter->index);
-      cast(dev, random_tensor<double>(dev, parameter->value.shape(), use).view(),
-           parameter->gradient);
-      auto& gradient = gradients[parameter->spec.name] = copy_of(dev, parameter->gradient);
+      const auto& memory = parameter->gradient;
+      const auto drawn = random_tensor(dev, memory.dtype(), memory.shape(), use);
+      dev.copy(memory.bytes(), drawn.view().bytes(), drawn.size_bytes());
+      auto& gradient = gradients[parameter->spec.name] = widened(dev, memory);
       for (auto& each : gradient) each *= scalars.gradient_scale;
     }
     const auto state = make_step_state(dev, scalars);
@@ -94,7 +103,7 @@ void three_steps(DType compute, const std::string& first, const std::string& sec
     for (const auto& parameter : store.parameters()) {
       const auto& name = parameter->spec.name;
       CAPTURE(name);
-      const auto value = copy_of(dev, parameter->value);
+      const auto value = widened(dev, parameter->value);
       if (parameter->spec.buffer) {
         CHECK(value == std::vector<double>(9, 4.0));
         continue;
@@ -108,9 +117,8 @@ void three_steps(DType compute, const std::string& first, const std::string& sec
         continue;
       }
       near(masters, *parameter, expected.w);
-      Tensor<Cpu> rounded(dev, compute, parameter->value.shape());
-      cast(dev, ConstView<Cpu>(ParameterStore<Cpu>::of(*masters, *parameter)), rounded.mut());
-      CHECK(value == widened(rounded));
+      const auto master = widened(dev, ParameterStore<Dev>::of(*masters, *parameter));
+      CHECK(value == rounded_to(compute, master));
     }
   }
 }

@@ -1,10 +1,7 @@
 // Order-free sums: with micro-batches of one size, how they are spread over replicas and stages
 // changes no bit of losses, norms, values and gradients; neither do the reducer, its buckets,
 // recompute or threads.
-#include <tests/support/everything.hpp>
-#include <tests/support/layouts.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/parallel/layouts.hpp>
 
 using namespace dhp;
 using namespace tests;
@@ -23,16 +20,6 @@ RunResult run(const Layout& layout, const RunSettings& settings,
       [&](Cpu& dev, int step, std::int64_t k) {
         return everything_batch(dev, step, k, options.vocabulary, everything_samples, fixed);
       });
-}
-
-void check_same_bits(const RunResult& serial, const RunResult& found) {
-  CHECK(found.losses == serial.losses);
-  CHECK(found.norms == serial.norms);
-  const auto values = difference(serial.values, found.values);
-  const auto gradients = difference(serial.gradients, found.gradients);
-  INFO("worst value in ", values.tensor, ", worst gradient in ", gradients.tensor);
-  CHECK(values.worst == 0);
-  CHECK(gradients.worst == 0);
 }
 
 RunSettings exactly(DType compute) {

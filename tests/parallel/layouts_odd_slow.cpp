@@ -1,8 +1,7 @@
 // Layouts and batches that do not come out even, and those that must be refused.
 #include <dhp/nn/dropout.hpp>
 #include <dhp/nn/mean_squared_error.hpp>
-#include <tests/support/everything.hpp>
-#include <tests/support/layouts.hpp>
+#include <tests/parallel/layouts.hpp>
 #include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
@@ -28,19 +27,6 @@ RunResult run(const Layout& layout, const RunSettings& settings,
         return everything_batch(dev, 0, k, options.vocabulary,
                                 everything_samples - (k == short_batch ? 1 : 0));
       });
-}
-
-void check_close(const RunResult& serial, const RunResult& found, double tolerance) {
-  REQUIRE(found.losses.size() == serial.losses.size());
-  for (std::size_t step = 0; step < serial.losses.size(); ++step) {
-    CHECK(std::abs(found.losses[step] - serial.losses[step]) <= tolerance * serial.losses[step]);
-    CHECK(std::abs(found.norms[step] - serial.norms[step]) <= tolerance * serial.norms[step]);
-  }
-  const auto values = difference(serial.values, found.values);
-  const auto gradients = difference(serial.gradients, found.gradients);
-  INFO("worst value in ", values.tensor, ", worst gradient in ", gradients.tensor);
-  CHECK(values.worst <= tolerance);
-  CHECK(gradients.worst <= tolerance);
 }
 
 void check_losses(const RunResult& serial, const RunResult& found, double tolerance) {

@@ -41,6 +41,7 @@ struct Reshape {
 };
 
 struct EverythingOptions {
+  int blocks = 5;  ///< of three layers each
   std::int64_t vocabulary = 64;
   int heads = 8;
   double dropout = 0.1;
@@ -52,7 +53,7 @@ inline constexpr std::int64_t everything_length = 16;  // a 4 x 4 image for the 
 inline constexpr std::int64_t everything_samples = 2;  // of a micro-batch
 
 inline examples::BertConfig everything_config(const EverythingOptions& options) {
-  return {.layers = 5,
+  return {.layers = options.blocks,
           .hidden = 16,
           .heads = options.heads,
           .vocabulary = options.vocabulary,

@@ -2,7 +2,6 @@
 // unsplit tensors, so that layouts can be compared with each other.
 #pragma once
 
-#include <dhp/comm/launch.hpp>
 #include <dhp/comm/mesh.hpp>
 #include <dhp/data/deal.hpp>
 #include <dhp/optim/adamw.hpp>
@@ -12,6 +11,7 @@
 #include <dhp/parallel/data.hpp>
 #include <dhp/parallel/pipeline.hpp>
 #include <dhp/train/trainer.hpp>
+#include <tests/support/device_ranks.hpp>
 
 #include <cmath>
 #include <map>
@@ -128,15 +128,15 @@ void on_rank(Dev& dev, dhp::Comm<Dev> world, const Layout& layout, const RunSett
 }
 
 /// The same on every rank of the layout, as threads of this process.
-template <class MakeModel, class Example, class Body>
+template <class Dev = dhp::Cpu, class MakeModel, class Example, class Body>
 void on_each_rank(const Layout& layout, const RunSettings& settings, MakeModel make_model,
                   Example example, Body body) {
-  dhp::run_ranks(layout.mesh.size(),
-                 [&](dhp::Comm<dhp::Cpu> world) {
-                   dhp::Cpu dev({.threads = settings.threads});
-                   on_rank(dev, std::move(world), layout, settings, make_model, example, body);
-                 },
-                 {.timeout_s = 60});
+  on_ranks_of<Dev>(
+      layout.mesh.size(),
+      [&](Dev& dev, dhp::Comm<Dev> world) {
+        on_rank(dev, std::move(world), layout, settings, make_model, example, body);
+      },
+      settings.threads);
 }
 
 /// The micro-batches of this rank's replica; make_batch(k) makes one.
@@ -175,16 +175,15 @@ void train_on_rank(Dev& dev, dhp::Mesh<Dev>& mesh, Pipeline& pipeline, Trained& 
 }
 
 /// Trains on all ranks of the layout.
-template <class MakeModel, class MakeBatch>
+template <class Dev = dhp::Cpu, class MakeModel, class MakeBatch>
 RunResult run_layout(const Layout& layout, const RunSettings& settings, MakeModel make_model,
                      MakeBatch make_batch) {
-  using dhp::Cpu;
   RunResult result;
   result.skipped.resize(static_cast<std::size_t>(layout.mesh.size()));
   std::mutex mutex;
-  on_each_rank(
-      layout, settings, make_model, [&](Cpu& dev) { return make_batch(dev, 0, 0); },
-      [&](Cpu& dev, dhp::Mesh<Cpu>& mesh, auto& pipeline, auto& trainer) {
+  on_each_rank<Dev>(
+      layout, settings, make_model, [&](Dev& dev) { return make_batch(dev, 0, 0); },
+      [&](Dev& dev, dhp::Mesh<Dev>& mesh, auto& pipeline, auto& trainer) {
         train_on_rank(dev, mesh, pipeline, trainer, settings, make_batch, mutex, result);
       });
   return result;

@@ -33,6 +33,37 @@ inline std::vector<double> widened(const Tensor<Cpu>& tensor) {
   return values;
 }
 
+// The same elements on any device.
+template <class Dev>
+Tensor<Dev> to_device(Dev& dev, const Tensor<Cpu>& from) {
+  Tensor<Dev> made(dev, from.dtype(), from.shape());
+  dev.copy_from_host(made.mut().bytes(), from.view().bytes(), from.size_bytes());
+  return made;
+}
+// Values of a stream, rounded to a type, on any device.
+template <class Dev>
+Tensor<Dev> random_tensor(Dev& dev, DType type, const Shape& shape, std::uint32_t use) {
+  Cpu cpu;
+  Tensor<Cpu> drawn;
+  visit_floating(type, [&]<class T>(Tag<T>) { drawn = random_tensor<T>(cpu, shape, use); });
+  return to_device(dev, drawn);
+}
+// What lies on any device, in double on the host.
+template <class Dev>
+std::vector<double> widened(Dev& dev, In<Dev> view) {
+  Cpu cpu;
+  Tensor<Cpu> host(cpu, view.dtype(), view.shape());
+  dev.copy_to_host(host.mut().bytes(), view.bytes(), view.size_bytes());
+  return widened(host);
+}
+// Writes one element from the host; T is the element type.
+template <class T, class Dev>
+void set_element(Dev& dev, View<Dev> view, std::int64_t at, T value) {
+  const auto one = view.as({view.count()}).slice(at, at + 1);
+  dev.copy_from_host(reinterpret_cast<std::byte*>(one.template data<T>()),
+                     reinterpret_cast<const std::byte*>(&value), sizeof value);
+}
+
 // The same values in double, on the host: any device can be given them.
 inline std::vector<double> random_doubles(const Shape& shape, std::uint32_t use) {
   Cpu cpu;

@@ -1,93 +1,30 @@
-// A run that is saved and loaded under another layout goes on as if nothing had happened; damaged and
-// unfitting files are refused in a sentence that names them.
-#include <dhp/train/checkpoint.hpp>
-#include <tests/support/everything.hpp>
-#include <tests/support/layouts.hpp>
-#include <tests/support/tensors.hpp>
+// Checkpoints on the Cpu; and damaged and unfitting files, which are refused in a sentence that names them.
+#include <tests/train/checkpoint.hpp>
 
-#include <doctest/doctest.h>
-
-#include <filesystem>
 #include <fstream>
 
-using namespace dhp;
 using namespace tests;
 
 namespace {
 
-/// A directory that goes when the test does.
-struct Directory {
-  std::string path;
-  explicit Directory(const std::string& name)
-      : path((std::filesystem::temp_directory_path() / ("dhp_" + name + std::to_string(::getpid())))
-                 .string()) {
-    std::filesystem::remove_all(path);
-  }
-  ~Directory() { std::filesystem::remove_all(path); }
-};
-
-/// Trains from what is saved at `load` (if anything) up to step `last`, saves to `save` (if anything).
-RunResult run(const Layout& layout, RunSettings settings, const std::string& load,
-              const std::string& save, int last, EverythingOptions options = {}) {
-  RunResult result;
-  std::mutex mutex;
-  on_each_rank(
-      layout, settings, [&](Build<Cpu>& build) { return everything(build, options); },
-      [](Cpu& dev) { return everything_batch(dev, 0, 0); },
-      [&](Cpu& dev, Mesh<Cpu>& mesh, auto& pipeline, auto& trainer) {
-        Checkpoint<Cpu> checkpoint(mesh, pipeline.store(), trainer.optimizer());
-        if (!load.empty()) trainer.resume(checkpoint.load(dev, load));
-        while (trainer.steps_done() < last) {
-          const auto batches = dealt(mesh, settings.micro_batches, [&](std::int64_t k) {
-            return everything_batch(dev, static_cast<int>(trainer.steps_done()), k);
-          });
-          const auto report = trainer.step(batches);
-          if (mesh.world().rank() == 0) result.losses.push_back(report.loss);
-        }
-        if (!save.empty()) checkpoint.save(dev, save, trainer.progress());
-        const std::lock_guard lock(mutex);
-        for (const auto& parameter : pipeline.store().parameters())
-          if (mesh.data_index() == 0)
-            place_part(parameter->spec, host_values(dev, parameter->value),
-                       result.values[parameter->spec.name]);
-      });
-  return result;
+RunResult run(const Layout& layout, const RunSettings& settings, const std::string& load,
+              const std::string& save, int last, const EverythingOptions& options = {}) {
+  return CheckpointCases<Cpu>(options, settings).run(layout, settings, load, save, last);
 }
 
-std::string refusal(const std::string& load, EverythingOptions options = {}) {
-  try {
-    run({}, {}, load, "", 1, options);
-  } catch (const Error& error) {
-    return error.sentence();
-  }
-  return "no error";
+std::string refusal(const std::string& load, const EverythingOptions& options = {}) {
+  return message_of([&] { (void)run({}, {}, load, "", 1, options); });
 }
 
 }  // namespace
 
 TEST_CASE("checkpoint: saved on 2x2x2 ranks, goes on serially and on 1x4x2 as one run") {
-  const Directory directory("layouts");
-  const auto straight = run({}, {}, "", "", 6);
-  const Layout eight{{.data = 2, .tensor = 2, .pipeline = 2}};
-  run(eight, {}, "", directory.path, 3);
-  for (const auto& layout : {Layout{}, Layout{{.tensor = 4, .pipeline = 2}}}) {
-    CAPTURE(to_text(layout));
-    const auto rest = run(layout, {}, directory.path, "", 6);
-    REQUIRE(rest.losses.size() == 3);
-    CHECK(difference(straight.values, rest.values).worst < 1e-9);
-    CHECK(std::abs(rest.losses.back() - straight.losses.back()) < 1e-9);
-  }
+  CheckpointCases<Cpu>({}, {}).other_layouts({{.data = 2, .tensor = 2, .pipeline = 2}},
+                                             {Layout{}, Layout{{.tensor = 4, .pipeline = 2}}}, 6);
 }
 
 TEST_CASE("checkpoint: on one rank the same bits, also with bf16 weights and their masters") {
-  for (const auto compute : {DType::f64, DType::bf16}) {
-    const Directory directory("bits");
-    const RunSettings settings{.compute = compute};
-    const auto straight = run({}, settings, "", "", 4);
-    run({}, settings, "", directory.path, 2);
-    const auto rest = run({}, settings, directory.path, "", 4);
-    CHECK(rest.values == straight.values);
-  }
+  CheckpointCases<Cpu>({}, {}).same_bits(4);
 }
 
 TEST_CASE("checkpoint: what does not fit is refused by name") {

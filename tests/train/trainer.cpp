@@ -1,231 +1,29 @@
-// What the trainer does beside the numbers that layouts are compared by: how it ends when they are not
-// finite, and where it goes on.
-#include <dhp/comm/launch.hpp>
+// The trainer on the Cpu.
 #include <dhp/cpu.hpp>
-#include <dhp/nn/activation.hpp>
-#include <dhp/nn/linear.hpp>
-#include <dhp/nn/mean_squared_error.hpp>
-#include <dhp/optim/sgd.hpp>
-#include <dhp/parallel/data.hpp>
-#include <dhp/parallel/pipeline.hpp>
-#include <dhp/train/trainer.hpp>
-#include <tests/support/tensors.hpp>
-
-#include <doctest/doctest.h>
-
-#include <functional>
-#include <limits>
+#include <tests/train/trainer.hpp>
 
 using namespace tests;
 
-namespace {
-
-struct Case {
-  MeshShape mesh{};
-  ScheduleKind schedule = ScheduleKind::one_forward_one_backward;
-  TrainerOptions options{.learning_rate = {.peak = 0.1}};
-  DType compute = DType::f32;
-};
-using Batches = std::vector<MicroBatch<Cpu>>;
-using Trained = Trainer<Cpu, DataParallel<Cpu, PipelineParallel<Cpu>>>;
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-MicroBatch<Cpu> micro_batch(Cpu& dev, std::int64_t index, DType type) {
-  MicroBatch<Cpu> batch;
-  batch.index = index;
-  batch.samples = 3;
-  const auto typed = [&](std::uint32_t use) {
-    Tensor<Cpu> values(dev, type, {3, 4});
-    cast(dev, random_tensor<float>(dev, {3, 4}, use).view(), values.mut());
-    return values;
-  };
-  batch.input = typed(static_cast<std::uint32_t>(index));
-  batch.side.emplace_back("targets", typed(static_cast<std::uint32_t>(100 + index)));
-  batch.counts = {{"elements", 12}};
-  return batch;
-}
-
-/// body(trainer, this replica's micro-batches of four, its parameters) on every rank.
-void on_ranks(const Case& run,
-              const std::function<void(Trained&, Batches&, const ParameterList<Cpu>&)>& body) {
-  run_ranks(run.mesh.size(), [&](Comm<Cpu> world) {
-    Cpu dev({.threads = 1});
-    Mesh<Cpu> mesh(std::move(world), run.mesh);
-    Build<Cpu> build;
-    build.compute = run.compute;
-    Model<Cpu> model;
-    model.add("first", Linear<Cpu>(build, "first", {.in = 4, .out = 4}));
-    model.add("relu", relu<Cpu>());
-    model.add("last", Linear<Cpu>(build, "last", {.in = 4, .out = 4}));
-    model.loss = MeanSquaredError<Cpu>();
-    PipelineParallel<Cpu> stage(dev, std::move(model), mesh,
-                                {.schedule = run.schedule, .store = {.compute = run.compute}},
-                                micro_batch(dev, 0, run.compute));
-    DataParallel<Cpu, PipelineParallel<Cpu>> replicas(dev, stage, mesh.data());
-    Sgd<Cpu> optimizer(dev, stage.store(), {.momentum = 0.9});
-    Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
-    Trained trainer(dev, replicas, mesh, optimizer, norms, run.options);
-    const auto part = part_of(4, mesh.data().size(), mesh.data().rank());
-    Batches batches;
-    for (auto index = part.first; index < part.last; ++index)
-      batches.push_back(micro_batch(dev, index, run.compute));
-    body(trainer, batches, stage.store().parameters());
-  });
-}
-
-/// The message of a run whose second step meets `bad` in the input of micro-batch 2.
-std::string message_with(const Case& run, float bad) {
-  return message_of([&] {
-    on_ranks(run, [&](Trained& trainer, Batches& batches, const auto&) {
-      (void)trainer.step(batches);
-      for (auto& batch : batches)
-        if (batch.index == 2) batch.input.mut().data<float>()[5] = bad;
-      (void)trainer.step(batches);
-    });
-  });
-}
-
-}  // namespace
-
 TEST_CASE(
     "trainer: a loss that is not finite ends with step, rank, micro-batch and the first layer") {
-  const Case serial{};
-  const auto message = message_with(serial, std::numeric_limits<float>::quiet_NaN());
-  CHECK(contains(message, "step 2: the loss is not finite"));
-  CHECK(contains(message, "the output of layer first is not finite (micro-batch 2)"));
-
-  // Ranks by (pipeline, data): the second replica's first stage is rank 1.
-  for (const auto schedule :
-       {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble}) {
-    const Case split{.mesh = {.data = 2, .pipeline = 3}, .schedule = schedule};
-    const auto infinite = message_with(split, std::numeric_limits<float>::infinity());
-    CAPTURE(infinite);
-    CHECK(contains(infinite, "rank 1: step 2: the loss is not finite"));
-    CHECK(contains(infinite, "the output of layer first is not finite (micro-batch 2)"));
-  }
+  TrainerCases<Cpu>::bad_loss();
 }
-
 TEST_CASE("trainer: a loss that overflows behind finite outputs is told from a bad layer") {
-  const auto message = message_of([] {
-    on_ranks({.compute = DType::f64}, [](Trained& trainer, Batches& batches, const auto&) {
-      batches[1].side[0].second.mut().template data<double>()[0] = 1e300;  // its square is infinite
-      (void)trainer.step(batches);
-    });
-  });
-  CHECK(contains(message, "step 1: the loss is not finite (inf)"));
-  CHECK(contains(message, "the loss itself overflowed"));
+  TrainerCases<Cpu>::overflow_of_the_loss();
 }
-
 TEST_CASE("trainer: a gradient that is not finite, behind a finite loss, is named with its layer") {
-  const auto message = message_of([] {
-    on_ranks({}, [](Trained& trainer, Batches& batches, const ParameterList<Cpu>& parameters) {
-      // The output is about 1e19 and its square, summed in double, finite; times the weight it is not.
-      Cpu dev;
-      const auto set = [&](const std::string& name, double value) {
-        for (const auto& parameter : parameters)
-          if (parameter->spec.name == name) fill(dev, parameter->value, value);
-      };
-      set("first.weight", 0);
-      set("first.bias", 1e-3);
-      set("last.weight", 3e21);
-      (void)trainer.step(batches);
-    });
-  });
-  CHECK(contains(message, "step 1: the loss is finite but the gradient is not"));
-  CHECK(contains(message, "the input gradient of layer last is not finite (micro-batch 0)"));
+  TrainerCases<Cpu>::bad_gradient();
 }
-
 TEST_CASE("trainer: under a dynamic loss scale an overflow is a step without an update") {
-  const Case run{.options = {.learning_rate = {.peak = 0.1},
-                             .loss_scale = {.dynamic = true, .initial = 1024}}};
-  on_ranks(run, [](Trained& trainer, Batches& batches, const ParameterList<Cpu>& parameters) {
-    const auto weight = [&] { return parameters.front()->value.template data<float>()[0]; };
-    const float start = weight();
-    const float kept = batches[0].input.mut().data<float>()[0];
-    batches[0].input.mut().data<float>()[0] = std::numeric_limits<float>::infinity();
-    const auto skipped = trainer.step(batches);
-    CHECK(skipped.skipped);
-    CHECK(skipped.loss_scale == 1024);
-    CHECK(weight() == start);
-    batches[0].input.mut().data<float>()[0] = kept;
-    const auto good = trainer.step(batches);
-    CHECK(!good.skipped);
-    CHECK(good.step == 2);
-    CHECK(good.loss_scale == 512);
-    CHECK(weight() != start);
-    const auto progress = trainer.progress();
-    CHECK(progress.steps == 2);
-    CHECK(progress.updates == 1);
-    CHECK(progress.loss_scale == 512);
-    CHECK(progress.good_steps == 1);
-  });
+  TrainerCases<Cpu>::skipped_step();
 }
-
 TEST_CASE("trainer: a loss that stays bad at the least scale is not the scale's fault") {
-  const Case run{.options = {.loss_scale = {.dynamic = true, .initial = 4}}};
-  int skipped = 0;
-  const auto message = message_of([&] {
-    on_ranks(run, [&](Trained& trainer, Batches& batches, const auto&) {
-      batches[3].input.mut().template data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
-      while (skipped < 10 && trainer.step(batches).skipped) ++skipped;
-    });
-  });
-  CHECK(skipped == 2);  // at 4 and at 2
-  CHECK(contains(message, "step 3: the loss is not finite (nan)"));
-  CHECK(contains(message, "layer first is not finite (micro-batch 3)"));
+  TrainerCases<Cpu>::bad_at_the_least_scale();
 }
-
 TEST_CASE("trainer: the loss scale changes neither the loss nor the norm nor the step") {
-  const auto train = [](double scale) {
-    std::vector<double> found;
-    Case run{.options = {.learning_rate = {.peak = 0.1}, .clip = 0.05}};
-    run.options.loss_scale = {.dynamic = true, .initial = scale};
-    on_ranks(run, [&](Trained& trainer, Batches& batches, const ParameterList<Cpu>& parameters) {
-      for (int step = 0; step < 3; ++step) {
-        const auto report = trainer.step(batches);
-        found.insert(found.end(), {report.loss, report.gradient_norm});
-      }
-      found.push_back(parameters.front()->value.template data<float>()[0]);
-    });
-    return found;
-  };
-  const auto plain = train(1);
-  CHECK(plain[1] > 0.05);       // so that the clipping counts
-  CHECK(train(4096) == plain);  // a power of two: not a bit
+  TrainerCases<Cpu>::loss_scale_changes_nothing();
 }
-
-TEST_CASE("trainer: resumes with the step that comes next") {
-  Case run{.options = {.learning_rate = {.peak = 0.1, .warmup_steps = 10}}};
-  on_ranks(run, [](Trained& trainer, Batches& batches, const auto&) {
-    trainer.resume({.steps = 4, .updates = 4});
-    CHECK(trainer.steps_done() == 4);
-    const auto report = trainer.step(batches);
-    CHECK(report.step == 5);
-    CHECK(report.learning_rate == doctest::Approx(0.05));
-  });
-}
-
+TEST_CASE("trainer: resumes with the step that comes next") { TrainerCases<Cpu>::resumed(); }
 TEST_CASE("trainer: resumed between two changes of the loss scale, it grows at the same step") {
-  const Case run{.options = {.learning_rate = {.peak = 0.1},
-                             .loss_scale = {.dynamic = true, .initial = 64, .growth_interval = 3}}};
-  const auto scales = [&](const TrainingProgress& from, int steps) {
-    std::vector<double> found;
-    TrainingProgress reached;
-    on_ranks(run, [&](Trained& trainer, Batches& batches, const auto&) {
-      trainer.resume(from);
-      for (int step = 0; step < steps; ++step) found.push_back(trainer.step(batches).loss_scale);
-      reached = trainer.progress();
-    });
-    return std::pair(found, reached);
-  };
-  const auto [straight, end] = scales({}, 7);
-  CHECK(straight == std::vector<double>{64, 64, 64, 128, 128, 128, 256});
-  const auto [first, middle] = scales({}, 5);
-  const auto [rest, other_end] = scales(middle, 2);
-  CHECK(rest == std::vector<double>{128, 256});
-  CHECK(other_end.updates == end.updates);
-  CHECK(other_end.good_steps == end.good_steps);
+  TrainerCases<Cpu>::resumed_between_scales();
 }

@@ -1,0 +1,31 @@
+// The model that has everything, trained in a layout, and how two such runs are compared. On any device.
+#pragma once
+
+#include <tests/support/everything.hpp>
+#include <tests/support/layouts.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+namespace tests {
+
+/// Losses, norms, values and gradients, each within the tolerance of the serial run's.
+inline void check_close(const RunResult& serial, const RunResult& found, double tolerance) {
+  REQUIRE(found.losses.size() == serial.losses.size());
+  for (std::size_t step = 0; step < serial.losses.size(); ++step) {
+    CHECK(std::abs(found.losses[step] - serial.losses[step]) <= tolerance * serial.losses[step]);
+    CHECK(std::abs(found.norms[step] - serial.norms[step]) <= tolerance * serial.norms[step]);
+  }
+  const auto values = difference(serial.values, found.values);
+  const auto gradients = difference(serial.gradients, found.gradients);
+  INFO("worst value in ", values.tensor, ", worst gradient in ", gradients.tensor);
+  CHECK(values.worst <= tolerance);
+  CHECK(gradients.worst <= tolerance);
+}
+
+inline void check_same_bits(const RunResult& serial, const RunResult& found) {
+  check_close(serial, found, 0);
+}
+
+}  // namespace tests

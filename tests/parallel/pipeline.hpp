@@ -1,0 +1,162 @@
+// The pipeline: known values, and ready() once per range and step under every schedule. On any device.
+#pragma once
+
+#include <dhp/nn/linear.hpp>
+#include <dhp/nn/mean_squared_error.hpp>
+#include <tests/support/device_ranks.hpp>
+#include <tests/support/everything.hpp>
+#include <tests/support/layouts.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tests {
+
+inline constexpr ScheduleKind all_schedules[] = {
+    ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward, ScheduleKind::interleaved,
+    ScheduleKind::zero_bubble};
+
+template <class Dev>
+class PipelineCases {
+ public:
+  // Linear layers 1 x 1 without bias, of weight 1.
+  static Model<Dev> chain(Build<Dev>& build, int layers) {
+    Model<Dev> model;
+    for (int at = 0; at < layers; ++at)
+      model.add("linear" + std::to_string(at),
+                Linear<Dev>(build, "linear" + std::to_string(at),
+                            {.in = 1, .out = 1, .bias = false, .weight_init = constant(1)}));
+    model.loss = MeanSquaredError<Dev>();
+    return model;
+  }
+
+  // Runs body(dev, mesh, pipeline) on each of `stages` ranks.
+  template <class MakeModel, class Body>
+  static void on_stages(int stages, PipelineOptions options, MakeModel make_model, Body body) {
+    options.store.compute = DType::f64;
+    on_ranks_of<Dev>(stages, [&](Dev& dev, Comm<Dev> world) {
+      Mesh<Dev> mesh(std::move(world), {.pipeline = stages});
+      Build<Dev> build;
+      build.compute = DType::f64;
+      PipelineParallel<Dev> pipeline(dev, make_model(build), mesh, options, one_and_zero(dev, 0));
+      body(dev, mesh, pipeline);
+    });
+  }
+
+  static void known_values() {
+    constexpr double lr = 0.125;
+    for (const auto kind : all_schedules)
+      for (const int stages : {1, 2})
+        for (const std::int64_t micro_batches : {1, 2, 3, 8}) {
+          CAPTURE(name_of(kind));
+          CAPTURE(stages);
+          CAPTURE(micro_batches);
+          std::vector<double> weights(2, 0);
+          std::vector<double> losses(2, 0);
+          on_stages(
+              stages, {.schedule = kind}, [](Build<Dev>& build) { return chain(build, 2); },
+              [&](Dev& dev, Mesh<Dev>& mesh, PipelineParallel<Dev>& pipeline) {
+                Sgd<Dev> optimizer(dev, pipeline.store(), {.momentum = 0, .weight_decay = 0});
+                Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model());
+                Trainer trainer(dev, pipeline, mesh, optimizer, norms,
+                                {.learning_rate = {.peak = lr}});
+                std::vector<MicroBatch<Dev>> batches;
+                for (std::int64_t k = 0; k < micro_batches; ++k)
+                  batches.push_back(one_and_zero(dev, k));
+                losses[static_cast<std::size_t>(mesh.pipeline_index())] =
+                    trainer.step(batches).loss;
+                for (const auto& parameter : pipeline.store().parameters())
+                  weights[static_cast<std::size_t>(parameter->index)] =
+                      widened(dev, parameter->value)[0];
+              });
+          CHECK(weights == std::vector<double>(2, 1 - 2 * lr));
+          CHECK(losses.front() == 1);
+          CHECK(losses[static_cast<std::size_t>(stages - 1)] == 1);  // every stage knows it
+        }
+  }
+
+  /// Tied ranges included, on each of `stages` ranks.
+  static void ready_once(int stages, ScheduleKind kind, int chunks, int micro_batches,
+                         const EverythingOptions& options) {
+    on_ranks_of<Dev>(stages, [&](Dev& dev, Comm<Dev> world) {
+      Mesh<Dev> mesh(std::move(world), {.pipeline = stages});
+      Build<Dev> build;
+      build.compute = DType::f64;
+      PipelineParallel<Dev> pipeline(
+          dev, everything(build, options), mesh,
+          {.schedule = kind, .chunks = chunks, .store = {.compute = DType::f64}},
+          everything_batch(dev, 0, 0));
+      std::vector<MicroBatch<Dev>> batches;
+      for (int k = 0; k < micro_batches; ++k) batches.push_back(everything_batch(dev, 0, k));
+      for (std::uint32_t step = 0; step < 2; ++step) {
+        std::map<std::int64_t, int> times;
+        pipeline.store().zero_gradients(dev);
+        (void)pipeline.forward_backward(dev, {.batches = batches, .number = step},
+                                        [&](Range range) { ++times[range.first]; });
+        check(times.size() == pipeline.store().parameters().size(), "ready: ", times.size(),
+              " ranges");
+        for (const auto& parameter : pipeline.store().parameters())
+          check(times[parameter->range.first] == 1, parameter->spec.name, " became ready ",
+                times[parameter->range.first], " times");
+      }
+    });
+  }
+
+  static void complete_when_ready() {
+    for (const auto kind : all_schedules)
+      for (const int stages : {1, 2})
+        on_stages(
+            stages, {.schedule = kind, .chunks = kind == ScheduleKind::interleaved ? 2 : 1},
+            [](Build<Dev>& build) { return chain(build, 5); },
+            [](Dev& dev, Mesh<Dev>&, PipelineParallel<Dev>& pipeline) {
+              std::vector<MicroBatch<Dev>> batches;
+              for (std::int64_t k = 0; k < 3; ++k) batches.push_back(one_and_zero(dev, k));
+              (void)pipeline.forward_backward(dev, {.batches = batches}, [&](Range range) {
+                const double gradient = widened(dev, pipeline.store().gradients(range))[0];
+                check(std::abs(gradient - 2) < 1e-12, "ready with a gradient of ", gradient);
+              });
+            });
+  }
+
+  static void bad_layer() {
+    for (const int stages : {1, 2}) {
+      const auto message = message_of([&] {
+        on_stages(
+            stages, {}, [](Build<Dev>& build) { return chain(build, 4); },
+            [](Dev& dev, Mesh<Dev>& mesh, PipelineParallel<Dev>& pipeline) {
+              Sgd<Dev> optimizer(dev, pipeline.store(), {});
+              Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model());
+              Trainer trainer(dev, pipeline, mesh, optimizer, norms, {});
+              for (const auto& parameter : pipeline.store().parameters())
+                if (parameter->index == 2) fill(dev, parameter->value, HUGE_VAL);
+              std::vector<MicroBatch<Dev>> batches;
+              for (std::int64_t k = 0; k < 2; ++k) batches.push_back(one_and_zero(dev, k));
+              (void)trainer.step(batches);
+            });
+      });
+      CHECK_MESSAGE(message.find("step 1: the loss is not finite") != message.npos, message);
+      CHECK_MESSAGE(
+          message.find("the output of layer linear2 is not finite (micro-batch 0)") != message.npos,
+          message);
+    }
+  }
+
+ private:
+  static MicroBatch<Dev> one_and_zero(Dev& dev, std::int64_t k) {
+    MicroBatch<Dev> batch;
+    batch.index = k;
+    batch.first_sample = k;
+    batch.samples = 1;
+    batch.input = Tensor<Dev>::from_host(dev, {1, 1}, std::vector<double>{1});
+    batch.side.emplace_back("targets", Tensor<Dev>::zeros(dev, DType::f64, {1, 1}));
+    batch.counts = {{"elements", 1}};
+    return batch;
+  }
+};
+
+}  // namespace tests

@@ -1,0 +1,154 @@
+// Layers split over the tensor axis against the same layer on one rank: outputs, input gradients
+// and the gradients of every weight, also where the parts are uneven. On any device.
+#pragma once
+
+#include <dhp/nn/activation.hpp>
+#include <dhp/nn/sequential.hpp>
+#include <dhp/parallel/channels.hpp>
+#include <dhp/parallel/tensor.hpp>
+#include <tests/support/device_ranks.hpp>
+#include <tests/support/layouts.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tests {
+
+template <class Dev>
+class TensorCases {
+ public:
+  static void column_parallel() {
+    check_split({.output = Side::split, .in = {6, 5}}, [](Build<Dev>& build) {
+      return column_parallel_linear(build, "l", {.in = 5, .out = 7, .bias_init = normal(1)});
+    });
+  }
+
+  static void row_parallel() {
+    check_split({.input = Side::split, .in = {6, 7}}, [](Build<Dev>& build) {
+      return RowParallelLinear<Dev>(build, "l", {.in = 7, .out = 5, .bias_init = normal(1)});
+    });
+  }
+
+  static void column_and_row() {
+    check_split({.in = {6, 5}}, [](Build<Dev>& build) {
+      Sequential<Dev> pair;
+      pair.add("column", column_parallel_linear(build, "column", {.in = 5, .out = 11}))
+          .add("gelu", gelu<Dev>())
+          .add("row", RowParallelLinear<Dev>(build, "row", {.in = 11, .out = 5}));
+      return pair;
+    });
+  }
+
+  static void feed_forward() {
+    check_split({.in = {6, 5}}, [](Build<Dev>& build) {
+      return parallel_feed_forward(build, "first", "second", {.columns = 5, .inner = 11});
+    });
+  }
+
+  static void embedding() {
+    check_split({}, [](Build<Dev>& build) {
+      return vocabulary_parallel_embedding(build, "e", {.entries = 7, .columns = 4, .ids = "ids"});
+    });
+  }
+
+  static void bias() {
+    check_split({.input = Side::split, .output = Side::split, .in = {6, 7}},
+                [](Build<Dev>& build) { return Bias<Dev>(build, "b", 7, true); });
+  }
+
+  static void convolutions() {
+    const Conv2dOptions options{.in = 5, .out = 7, .kernel = 3, .stride = 2, .padding = 1};
+    check_split({.output = Side::split, .in = {2, 5, 4, 5}},
+                [&](Build<Dev>& build) { return column_parallel_conv2d(build, "c", options); });
+    check_split({.input = Side::split, .in = {2, 5, 4, 5}},
+                [&](Build<Dev>& build) { return row_parallel_conv2d(build, "c", options); });
+  }
+
+ private:
+  enum class Side { whole, split };
+
+  /// What a layer with these ends does, as unsplit tensors.
+  struct Ends {
+    Side input = Side::whole;
+    Side output = Side::whole;
+    Shape in;
+  };
+  using Tensors = std::map<std::string, std::vector<double>>;
+
+  // One forward and backward pass with given x and dy on `ranks` ranks.
+  template <class Make>
+  static Tensors pass(int ranks, const Ends& ends, Make make) {
+    Tensors found;
+    std::mutex mutex;
+    on_ranks_of<Dev>(ranks, [&](Dev& dev, Comm<Dev> world) {
+      Build<Dev> build;
+      build.compute = DType::f64;
+      build.tensor = std::move(world);
+      auto layer = make(build);
+      ParameterList<Dev> parameters;
+      layer.parameters(parameters);
+      ParameterStore<Dev> store(dev, parameters, {.compute = DType::f64, .seed = 4});
+      MicroBatch<Dev> batch;
+      batch.samples = 3;
+      batch.side.emplace_back(
+          "ids", Tensor<Dev>::from_host(dev, {6}, std::vector<std::int32_t>{0, 6, 3, 3, 5, 1}));
+      Tape<Dev> tape({.batch = &batch});
+      auto& group = build.tensor;
+
+      Tensor<Dev> x;
+      if (ends.in.rank() > 0) x = random_tensor(dev, DType::f64, ends.in, 1);
+      auto y = layer.forward(dev, ends.input == Side::split ? take_part(dev, group, x) : x.share(),
+                             tape);
+      check(
+          y.shape() ==
+              layer.output_shape(
+                  ends.input == Side::split ? take_part(dev, group, x).shape() : x.shape(), batch),
+          "the output has shape ", y.shape());
+      std::int64_t columns = y.columns();
+      if (ends.output == Side::split) {
+        auto total = Tensor<Dev>::from_host(dev, {1}, std::vector<std::int64_t>{columns});
+        group.all_reduce(dev, total.mut()).wait();
+        columns = total.template to_host<std::int64_t>(dev)[0];
+        y = gather_parts(dev, group, y, columns);
+      }
+      auto dy = random_tensor(dev, DType::f64, y.shape(), 2);
+      if (ends.output == Side::split) dy = take_part(dev, group, dy);
+      auto dx = layer.backward(dev, std::move(dy), tape);
+      if (ends.input == Side::split) dx = gather_parts(dev, group, dx, ends.in.back());
+
+      const std::lock_guard lock(mutex);
+      // Every rank must find the same.
+      const auto note = [&](const std::string& name, std::vector<double> values) {
+        const auto [at, fresh] = found.try_emplace(name, values);
+        check(fresh || distance(values, at->second) < 1e-12, name, " differs between ranks");
+      };
+      note("output", widened(dev, y));
+      if (dx) note("input gradient", widened(dev, dx));
+      for (const auto& parameter : store.parameters()) {
+        const auto gradient = widened(dev, parameter->gradient);
+        if (parameter->spec.is_split())
+          place_part(parameter->spec, gradient, found[parameter->spec.name]);
+        else note(parameter->spec.name, gradient);
+      }
+    });
+    return found;
+  }
+
+  template <class Make>
+  static void check_split(const Ends& ends, Make make) {
+    const auto serial = pass(1, ends, make);
+    for (const int ranks : {2, 3, 4}) {
+      CAPTURE(ranks);
+      const auto apart = difference(serial, pass(ranks, ends, make));
+      CHECK_MESSAGE(apart.worst < 1e-12, apart.tensor);
+    }
+  }
+};
+
+}  // namespace tests

@@ -1,0 +1,112 @@
+// Ranks of any device as threads of this process, each with a device of its own. What ranks of the Cpu exchange they
+// exchange as always; those of other devices do it through the host, so that layouts of several ranks run over a
+// device that is emulated, and on one GPU, where NCCL wants one for each rank. NCCL has its tests in comm/nccl.cpp.
+#pragma once
+
+#include <dhp/comm/launch.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <concepts>
+#include <string>
+#include <utility>
+
+namespace tests {
+
+/// A communicator of a device that copies to the host what it sends, and back what it gets; done at once.
+template <class Dev>
+class HostComm {
+ public:
+  explicit HostComm(Comm<Cpu> hosts) : hosts_(std::move(hosts)) {}
+
+  [[nodiscard]] int rank() const { return hosts_.rank(); }
+  [[nodiscard]] int size() const { return hosts_.size(); }
+  [[nodiscard]] int send_capacity() const { return hosts_.send_capacity(); }
+  [[nodiscard]] std::string transport() const { return "the host"; }
+
+  Event<Dev> all_reduce(Dev& dev, View<Dev> buffer, Reduce reduce, CallSite where) {
+    Cpu cpu;
+    auto host = to_host(cpu, dev, buffer);
+    hosts_.all_reduce(cpu, host.mut(), reduce, where).wait();
+    return put(dev, host, buffer);
+  }
+  Event<Dev> reduce_scatter(Dev& dev, ConstView<Dev> in, View<Dev> out, CallSite where) {
+    return exchange(dev, in, out, [&](Cpu& cpu, const Tensor<Cpu>& from, Tensor<Cpu>& to) {
+      hosts_.reduce_scatter(cpu, from, to.mut(), where).wait();
+    });
+  }
+  Event<Dev> all_gather(Dev& dev, ConstView<Dev> in, View<Dev> out, CallSite where) {
+    return exchange(dev, in, out, [&](Cpu& cpu, const Tensor<Cpu>& from, Tensor<Cpu>& to) {
+      hosts_.all_gather(cpu, from, to.mut(), where).wait();
+    });
+  }
+  Event<Dev> broadcast(Dev& dev, View<Dev> buffer, int root, CallSite where) {
+    Cpu cpu;
+    auto host = to_host(cpu, dev, buffer);
+    hosts_.broadcast(cpu, host.mut(), root, where).wait();
+    return put(dev, host, buffer);
+  }
+  Event<Dev> all_to_all(Dev& dev, ConstView<Dev> in, View<Dev> out, CallSite where) {
+    return exchange(dev, in, out, [&](Cpu& cpu, const Tensor<Cpu>& from, Tensor<Cpu>& to) {
+      hosts_.all_to_all(cpu, from, to.mut(), where).wait();
+    });
+  }
+  void send(Dev& dev, const Tensor<Dev>& message, int to, CallSite where) {
+    Cpu cpu;
+    hosts_.send(cpu, to_host(cpu, dev, message), to, where);
+  }
+  void recv(Dev& dev, View<Dev> message, int from, CallSite where) {
+    Cpu cpu;
+    Tensor<Cpu> host(cpu, message.dtype(), message.shape());
+    hosts_.recv(cpu, host.mut(), from, where);
+    (void)put(dev, host, message);
+  }
+  void barrier(CallSite where) { hosts_.barrier(where); }
+  [[nodiscard]] HostComm split(int color, int key, CallSite where) {
+    return HostComm(hosts_.split(color, key, where));
+  }
+  void abort(const std::string& message) { hosts_.abort(message); }
+
+ private:
+  static Tensor<Cpu> to_host(Cpu& cpu, Dev& dev, ConstView<Dev> from) {
+    Tensor<Cpu> made(cpu, from.dtype(), from.shape());
+    dev.copy_to_host(made.mut().bytes(), from.bytes(), from.size_bytes());
+    return made;
+  }
+  static Event<Dev> put(Dev& dev, const Tensor<Cpu>& from, View<Dev> to) {
+    dev.copy_from_host(to.bytes(), from.view().bytes(), to.size_bytes());
+    return {};
+  }
+  template <class Work>
+  static Event<Dev> exchange(Dev& dev, ConstView<Dev> in, View<Dev> out, Work work) {
+    Cpu cpu;
+    Tensor<Cpu> to(cpu, out.dtype(), out.shape());
+    work(cpu, to_host(cpu, dev, in), to);
+    return put(dev, to, out);
+  }
+
+  Comm<Cpu> hosts_;
+};
+
+/// A small one, of which many fit beside each other; two runs on it give the same bits. threads: of a Cpu.
+template <class Dev>
+[[nodiscard]] Dev make_device(int threads = 1) {
+  if constexpr (std::same_as<Dev, Cpu>) return Cpu({.threads = threads});
+  else if constexpr (Dev::host_accessible) return Dev();
+  else return Dev({.pinned_bytes = 1 << 20, .workspace_bytes = 4 << 20, .deterministic = true});
+}
+
+/// body(dev, world) on each rank; what run_ranks says of a rank that throws.
+template <class Dev, class Body>
+void on_ranks_of(int ranks, Body body, int threads = 1) {
+  constexpr double timeout_s = std::same_as<Dev, Cpu> ? 60 : 300;  // emulated, others take long
+  run_ranks(ranks,
+            [&](Comm<Cpu> world) {
+              auto dev = make_device<Dev>(threads);
+              if constexpr (std::same_as<Dev, Cpu>) body(dev, std::move(world));
+              else if (world.size() == 1) body(dev, Comm<Dev>());
+              else body(dev, Comm<Dev>::of(HostComm<Dev>(std::move(world))));
+            },
+            {.timeout_s = timeout_s});
+}
+
+}  // namespace tests

@@ -1,0 +1,94 @@
+// A run that is saved and loaded under another layout goes on as if nothing had happened. On any device.
+#pragma once
+
+#include <dhp/train/checkpoint.hpp>
+#include <tests/support/everything.hpp>
+#include <tests/support/layouts.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace tests {
+
+/// A directory that goes when the test does.
+struct Directory {
+  std::string path;
+  explicit Directory(const std::string& name)
+      : path((std::filesystem::temp_directory_path() / ("dhp_" + name + std::to_string(::getpid())))
+                 .string()) {
+    std::filesystem::remove_all(path);
+  }
+  ~Directory() { std::filesystem::remove_all(path); }
+};
+
+template <class Dev>
+class CheckpointCases {
+ public:
+  CheckpointCases(const EverythingOptions& model, const RunSettings& settings)
+      : model_(model), settings_(settings) {}
+
+  /// Trains from what is saved at `load` (if anything) up to step `last`, saves to `save` (if anything).
+  [[nodiscard]] RunResult run(const Layout& layout, const RunSettings& settings,
+                              const std::string& load, const std::string& save, int last) const {
+    RunResult result;
+    std::mutex mutex;
+    on_each_rank<Dev>(
+        layout, settings, [&](Build<Dev>& build) { return everything(build, model_); },
+        [](Dev& dev) { return everything_batch(dev, 0, 0); },
+        [&](Dev& dev, Mesh<Dev>& mesh, auto& pipeline, auto& trainer) {
+          Checkpoint<Dev> checkpoint(mesh, pipeline.store(), trainer.optimizer());
+          if (!load.empty()) trainer.resume(checkpoint.load(dev, load));
+          while (trainer.steps_done() < last) {
+            const auto batches = dealt(mesh, settings.micro_batches, [&](std::int64_t k) {
+              return everything_batch(dev, static_cast<int>(trainer.steps_done()), k);
+            });
+            const auto report = trainer.step(batches);
+            if (mesh.world().rank() == 0) result.losses.push_back(report.loss);
+          }
+          if (!save.empty()) checkpoint.save(dev, save, trainer.progress());
+          const std::lock_guard lock(mutex);
+          for (const auto& parameter : pipeline.store().parameters())
+            if (mesh.data_index() == 0)
+              place_part(parameter->spec, widened(dev, parameter->value),
+                         result.values[parameter->spec.name]);
+        });
+    return result;
+  }
+
+  /// Saved half-way, of an even number of steps.
+  void other_layouts(const Layout& saved, const std::vector<Layout>& layouts, int steps) const {
+    const Directory directory("layouts");
+    const auto straight = run({}, settings_, "", "", steps);
+    (void)run(saved, settings_, "", directory.path, steps / 2);
+    for (const auto& layout : layouts) {
+      CAPTURE(to_text(layout));
+      const auto rest = run(layout, settings_, directory.path, "", steps);
+      REQUIRE(rest.losses.size() == static_cast<std::size_t>(steps / 2));
+      CHECK(difference(straight.values, rest.values).worst < 1e-9);
+      CHECK(std::abs(rest.losses.back() - straight.losses.back()) < 1e-9);
+    }
+  }
+
+  void same_bits(int steps) const {
+    for (const auto compute : {DType::f64, DType::bf16}) {
+      const Directory directory("bits");
+      auto settings = settings_;
+      settings.compute = compute;
+      const auto straight = run({}, settings, "", "", steps);
+      (void)run({}, settings, "", directory.path, steps / 2);
+      const auto rest = run({}, settings, directory.path, "", steps);
+      CHECK(rest.values == straight.values);
+    }
+  }
+
+ private:
+  EverythingOptions model_;
+  RunSettings settings_;
+};
+
+}  // namespace tests
