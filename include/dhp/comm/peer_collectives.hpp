@@ -185,10 +185,11 @@ class PeerCollectives {
 
  private:
   // What all ranks send at a time stays within 16 MiB, and starting a transfer costs little. A slice that is not long
-  // goes as one.
+  // goes as one. A multiple of 256 KiB, since chunks lie side by side, and every element where its type may be.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t slice_bytes) const {
     constexpr std::size_t least = 1 << 18, whole = 1 << 21, of_all = 1 << 24;
-    const auto share = std::max(of_all / static_cast<std::size_t>(size()), least);
+    const auto share =
+        std::max<std::size_t>(of_all / least / static_cast<std::size_t>(size()), 1) * least;
     return std::min(share, slice_bytes <= whole ? whole : group_->transport()->chunk_bytes());
   }
   static constexpr std::size_t ahead = 2;  // chunks that are received at the same time
