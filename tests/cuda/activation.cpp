@@ -91,6 +91,19 @@ TEST_CASE_TEMPLATE("a NaN stays one, and tails keep their digits", T, double, fl
       CHECK((got[at] == expected[at] ||
              std::abs(got[at] - expected[at]) <= 3 * tolerance<T> * std::abs(expected[at])));
   }
+  // The gradient of GELU from -5 on, where it is a difference of small numbers.
+  const auto one =
+      to_gpu(gpu, Tensor<Cpu>::from_host(cpu, {count}, std::vector<T>(special.size(), T(1))));
+  const auto wide_one =
+      Tensor<Cpu>::from_host(cpu, {count}, std::vector<double>(special.size(), 1));
+  Tensor<Gpu> slope(gpu, dtype_of<T>(), {count});
+  Tensor<Cpu> right_slope(cpu, DType::f64, {count});
+  activation_backward(gpu, Activation::gelu, x, one, slope.mut());
+  activation_backward(cpu, Activation::gelu, right_x, wide_one, right_slope.mut());
+  const auto slopes = widened(gpu, slope), right_slopes = widened(right_slope);
+  CHECK(std::isnan(slopes[0]));
+  for (std::size_t at = 2; at < slopes.size(); ++at)
+    CHECK(std::abs(slopes[at] - right_slopes[at]) <= 3 * tolerance<T> * std::abs(right_slopes[at]));
   // The gradient of relu at a NaN is 0, as on the Cpu.
   Tensor<Gpu> dx(gpu, dtype_of<T>(), {count});
   activation_backward(gpu, Activation::relu, x, x, dx.mut());
