@@ -58,6 +58,21 @@ class EvaluationCases {
     CHECK(dropping == plain);
   }
 
+  void filled_up(const std::vector<Layout>& layouts) const {
+    for (const auto& layout : layouts)
+      on_each_rank<Dev>(
+          layout, {}, [&](Build<Dev>& build) { return everything(build, model_); },
+          [](Dev& dev) { return everything_batch(dev, 0, 0); },
+          [](Dev& dev, Mesh<Dev>& mesh, auto&, auto& trainer) {
+            const auto evaluate = [&](bool fixed) {
+              return trainer.evaluate(dealt(mesh, held_out, [&](std::int64_t k) {
+                return everything_batch(dev, 77, k, 64, everything_samples, fixed);
+              }));
+            };
+            check_same_terms(evaluate(false), evaluate(true));
+          });
+  }
+
   void nothing(const std::vector<Layout>& layouts) const {
     for (const auto& layout : layouts)
       on_each_rank<Dev>(
