@@ -76,7 +76,7 @@ function(dhp_typed_tests folder target more)
   dhp_doctest_entries(${folder} ${target} "${ARGN}" ${dhp_on_gpu})
   dhp_device_sources(${ARGN})
   target_link_libraries(${target} PRIVATE dhp_device ${more})
-  # The kernels are fast, since they are precompiled; what is around them need not be, and compilers take half the time.
+  # The kernels are fast, since they are precompiled; what is around them need not be, and takes compilers a quarter less.
   # Under AddressSanitizer nothing else is optimised at all, but what the ops do element by element.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O1>)
   if(NOT DHP_SANITIZE OR folder STREQUAL ops)

@@ -48,6 +48,22 @@ template <class D>
 
 /// body(world) on the rank that this process is.
 #if defined(DHP_HAS_PROCESSES)
+#if !defined(DHP_HAS_NCCL)
+template <class Body>
+void run_between_cpus(const dhp::ProcessRank& me, const RunOptions& options, const Body& body,
+                      const dhp::ProcessOptions& process) {
+  if (options.transport != "gloo")
+    return dhp::run_process_rank(me, dhp::connect_sockets, body, process);
+#if defined(DHP_HAS_GLOO)
+  dhp::run_process_rank(me, dhp::connect_gloo, body, process);
+#else
+  dhp::fail(
+      "this program was built without Gloo (in Debian libgloo-dev); --transport sockets needs "
+      "none");
+#endif
+}
+#endif
+
 template <class D, class Body>
 void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
                 std::shared_ptr<const dhp::Deadlines> deadlines, Body body) {
@@ -70,17 +86,8 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
 #if defined(DHP_HAS_NCCL)
   dhp::run_process_rank(me, dhp::connect_nccl, body, process);
 #else
-  if constexpr (!D::host_accessible) fail_without("NCCL");
-  else if (options.transport != "gloo")
-    dhp::run_process_rank(me, dhp::connect_sockets, body, process);
-#if defined(DHP_HAS_GLOO)
-  else dhp::run_process_rank(me, dhp::connect_gloo, body, process);
-#else
-  else
-    dhp::fail(
-        "this program was built without Gloo (in Debian libgloo-dev); --transport sockets needs "
-        "none");
-#endif
+  if constexpr (D::host_accessible) run_between_cpus(me, options, body, process);
+  else fail_without("NCCL");
 #endif
 }
 #else

@@ -114,7 +114,7 @@ class TrainingRun {
     const auto first_step = trainer.steps_done();
     loader_.start_at(first_step);
     Metrics metrics(rank_zero() ? options_.metrics : "", !options_.load.empty());
-    if (rank_zero()) progress_ = std::make_unique<Progress>(trainer.steps_done(), total);
+    if (rank_zero()) progress_ = std::make_unique<Progress>(first_step, total);
     introduce(total);
     TraceReport traced(dev_, mesh_.world(), options_.trace);
     report_transports();

@@ -24,10 +24,9 @@ class HostComm {
   [[nodiscard]] std::string transport() const { return "the host"; }
 
   Event<Dev> all_reduce(Dev& dev, View<Dev> buffer, Reduce reduce, CallSite where) {
-    Cpu cpu;
-    auto host = to_host(cpu, dev, buffer);
-    hosts_.all_reduce(cpu, host.mut(), reduce, where).wait();
-    return put(dev, host, buffer);
+    return in_place(dev, buffer, [&](Cpu& cpu, View<Cpu> host) {
+      hosts_.all_reduce(cpu, host, reduce, where).wait();
+    });
   }
   Event<Dev> reduce_scatter(Dev& dev, ConstView<Dev> in, View<Dev> out, CallSite where) {
     return exchange(dev, in, out, [&](Cpu& cpu, const Tensor<Cpu>& from, Tensor<Cpu>& to) {
@@ -40,10 +39,9 @@ class HostComm {
     });
   }
   Event<Dev> broadcast(Dev& dev, View<Dev> buffer, int root, CallSite where) {
-    Cpu cpu;
-    auto host = to_host(cpu, dev, buffer);
-    hosts_.broadcast(cpu, host.mut(), root, where).wait();
-    return put(dev, host, buffer);
+    return in_place(dev, buffer, [&](Cpu& cpu, View<Cpu> host) {
+      hosts_.broadcast(cpu, host, root, where).wait();
+    });
   }
   Event<Dev> all_to_all(Dev& dev, ConstView<Dev> in, View<Dev> out, CallSite where) {
     return exchange(dev, in, out, [&](Cpu& cpu, const Tensor<Cpu>& from, Tensor<Cpu>& to) {
@@ -75,6 +73,13 @@ class HostComm {
   static Event<Dev> put(Dev& dev, const Tensor<Cpu>& from, View<Dev> to) {
     dev.copy_from_host(to.bytes(), from.view().bytes(), to.size_bytes());
     return {};
+  }
+  template <class Work>
+  static Event<Dev> in_place(Dev& dev, View<Dev> buffer, Work work) {
+    Cpu cpu;
+    auto host = to_host(cpu, dev, buffer);
+    work(cpu, host.mut());
+    return put(dev, host, buffer);
   }
   template <class Work>
   static Event<Dev> exchange(Dev& dev, ConstView<Dev> in, View<Dev> out, Work work) {

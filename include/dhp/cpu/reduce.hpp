@@ -28,8 +28,9 @@ struct Reductions {
   static bool all_finite(Cpu& dev, const T* x, std::int64_t count);
 
  private:
-  template <class Term>
-  static double tiled_sum(Cpu& dev, std::int64_t count, Term term);
+  /// sum_of(first, count): of the elements of a tile.
+  template <class SumOf>
+  static double tiled_sum(Cpu& dev, std::int64_t count, SumOf sum_of);
 };
 
 template <class T>
@@ -49,13 +50,12 @@ void Reductions<T>::column_sums(Cpu& dev, const T* x, std::int64_t rows, std::in
 }
 
 template <class T>
-template <class Term>
-double Reductions<T>::tiled_sum(Cpu& dev, std::int64_t count, Term term) {
+template <class SumOf>
+double Reductions<T>::tiled_sum(Cpu& dev, std::int64_t count, SumOf sum_of) {
   constexpr std::int64_t tile = 1 << 14;
   std::vector<double> parts(static_cast<std::size_t>((count + tile - 1) / tile));
   dev.for_ranges(count, tile, [&](std::int64_t first, std::int64_t last) {
-    parts[static_cast<std::size_t>(first / tile)] =
-        lane_sum<double>(last - first, [&](std::int64_t at) { return term(first + at); });
+    parts[static_cast<std::size_t>(first / tile)] = sum_of(first, last - first);
   });
   double total = 0;
   for (const double part : parts) total += part;
@@ -64,14 +64,16 @@ double Reductions<T>::tiled_sum(Cpu& dev, std::int64_t count, Term term) {
 
 template <class T>
 double Reductions<T>::sum(Cpu& dev, const T* x, std::int64_t count) {
-  return tiled_sum(dev, count, [=](std::int64_t at) { return static_cast<double>(x[at]); });
+  return tiled_sum(dev, count, [=](std::int64_t first, std::int64_t of_tile) {
+    return lane_sum<double>(of_tile,
+                            [=](std::int64_t at) { return static_cast<double>(x[first + at]); });
+  });
 }
 
 template <class T>
 double Reductions<T>::sum_of_squares(Cpu& dev, const T* x, std::int64_t count) {
-  return tiled_sum(dev, count, [=](std::int64_t at) {
-    const double value = static_cast<double>(x[at]);
-    return value * value;
+  return tiled_sum(dev, count, [=](std::int64_t first, std::int64_t of_tile) {
+    return squares_of(x + first, of_tile);
   });
 }
 

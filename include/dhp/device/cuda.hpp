@@ -25,8 +25,8 @@ namespace dhp {
 
 struct CudaOptions {
   int device = -1;  ///< as CUDA numbers those that this process sees; -1: the thread's current one
-  std::size_t pinned_bytes = std::size_t{64}
-                             << 20;  ///< of the host; of the GPU as many, if uploads are large
+  /// Of the host; of the GPU as many, if uploads are large.
+  std::size_t pinned_bytes = std::size_t{64} << 20;
   std::size_t workspace_bytes = std::size_t{64} << 20;  ///< for cuBLASLt
   /// Libraries give the same bits in every run and on every like GPU: nothing is chosen by time, nor adds in any order.
   bool deterministic = false;
