@@ -10,8 +10,11 @@ if(PROJECT_IS_TOP_LEVEL)
   find_program(DHP_CCACHE ccache)
   mark_as_advanced(DHP_CCACHE)
   if(DHP_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${DHP_CCACHE})
-    set(CMAKE_CUDA_COMPILER_LAUNCHER ${DHP_CCACHE})
+    # Paths count from the top of the sources, so that every clone of them shares what was compiled.
+    set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1
+      ${DHP_CCACHE})
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
   endif()
 endif()
 if(DHP_DEVICE STREQUAL cuda)
