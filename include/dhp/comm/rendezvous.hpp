@@ -4,7 +4,7 @@
 
 #include <dhp/comm/file_store.hpp>
 #include <dhp/comm/host_name.hpp>
-#include <dhp/comm/rank_list.hpp>
+#include <dhp/comm/watch/rank_list.hpp>
 #include <dhp/comm/tcp_store.hpp>
 
 #include <unistd.h>

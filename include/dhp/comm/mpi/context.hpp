@@ -1,0 +1,124 @@
+// MpiContext: dhp's own communicators over the ranks of one of the host program's, so that the messages of the two never
+// meet; and which thread may call MPI when. Needs MPI.
+#pragma once
+
+#include <dhp/comm/mpi/backoff.hpp>
+#include <dhp/comm/mpi/error.hpp>
+#include <dhp/comm/watch/world.hpp>
+
+#include <mpi.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace dhp::comm {
+
+/// Throws Error where dhp cannot use MPI now.
+inline void check_mpi_is_usable() {
+  int initialised = 0, finalised = 0, level = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Initialized(&initialised), "MPI_Initialized");
+  check(initialised != 0,
+        "MPI is not initialised: call MPI_Init_thread with MPI_THREAD_SERIALIZED or "
+        "MPI_THREAD_MULTIPLE before dhp is given a communicator");
+  check_mpi(MPI_Finalized(&finalised), "MPI_Finalized");
+  check(finalised == 0,
+        "MPI has been finalised: dhp can be given a communicator before MPI_Finalize only");
+  check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+  check(level == MPI_THREAD_SERIALIZED || level == MPI_THREAD_MULTIPLE, "MPI was initialised for ",
+        level == MPI_THREAD_SINGLE ? "MPI_THREAD_SINGLE" : "MPI_THREAD_FUNNELED",
+        ", but dhp overlaps communication by threads of its own: call MPI_Init_thread with "
+        "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE, and look at what it provides");
+}
+
+class MpiContext {
+ public:
+  /// Collective over `host`, of which every rank comes within timeout_s; 0: whenever. lock: held around each call of
+  /// MPI.
+  MpiContext(MPI_Comm host, double timeout_s, std::shared_ptr<std::mutex> lock)
+      : timeout_s_(timeout_s), lock_(std::move(lock)) {
+    check_mpi_is_usable();
+    check(host != MPI_COMM_NULL,
+          "dhp was given MPI_COMM_NULL; a rank that is not in the group of a communicator makes no "
+          "session of it");
+    MPI_Request request = MPI_REQUEST_NULL;
+    const auto made = std::make_shared<MPI_Comm>(MPI_COMM_NULL);
+    call([&] {
+      int inter = 0;
+      check_mpi(MPI_Comm_test_inter(host, &inter), "MPI_Comm_test_inter");
+      check(inter == 0,
+            "dhp was given an intercommunicator; MPI_Intercomm_merge makes a communicator of all "
+            "its ranks");
+      check_mpi(MPI_Comm_idup(host, made.get(), &request), "MPI_Comm_idup");
+    });
+    finish(request, "MPI_Comm_idup", made);
+    call([&] {
+      adopt(*made);
+      check_mpi(MPI_Comm_rank(*made, &rank_), "MPI_Comm_rank");
+      check_mpi(MPI_Comm_size(*made, &size_), "MPI_Comm_size");
+    });
+  }
+  MpiContext(const MpiContext&) = delete;
+  MpiContext& operator=(const MpiContext&) = delete;
+  // Freeing is collective: a rank that fails must not do it by itself.
+  ~MpiContext() = default;
+
+  [[nodiscard]] MPI_Comm comm() const { return comms_.front(); }
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return size_; }
+
+  template <class Action>
+  std::invoke_result_t<Action> call(Action action) {
+    const std::lock_guard lock(*lock_);
+    return action();
+  }
+  /// Waits for a collective of all ranks; throws Error where not all have come in time. memory: what MPI reads and
+  /// writes meanwhile.
+  void finish(MPI_Request& request, const char* name, std::shared_ptr<void> memory) {
+    const auto start = std::chrono::steady_clock::now();
+    Backoff backoff(0.002);
+    for (;;) {
+      int done = 0;
+      call([&] { check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), name); });
+      if (done != 0) return;
+      const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+      if (timeout_s_ > 0 && waited.count() > timeout_s_) {
+        keep(std::move(memory));
+        fail("not all ranks of the communicator have come to ", name, " within ", timeout_s_,
+             " s; making an MpiSession is collective");
+      }
+      backoff(false);
+    }
+  }
+
+  /// All within call().
+  /// One more communicator, which lives as long as the others.
+  void adopt(MPI_Comm made) {
+    check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    comms_.push_back(made);
+  }
+  /// MPI may write there until MPI_Finalize: this memory is never freed, and neither are the communicators.
+  void keep(std::shared_ptr<void> memory) {
+    static_cast<void>(new std::shared_ptr<void>(std::move(memory)));
+    torn_ = true;
+  }
+  /// Collective. Where nothing is under way the communicators are freed, in the order in which all ranks made theirs.
+  void free() {
+    if (torn_) return;
+    for (auto& comm : comms_) check_mpi(MPI_Comm_free(&comm), "MPI_Comm_free");
+    comms_.clear();
+  }
+
+ private:
+  double timeout_s_;
+  std::shared_ptr<std::mutex> lock_;
+  std::vector<MPI_Comm> comms_{};
+  bool torn_ = false;
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+}  // namespace dhp::comm
