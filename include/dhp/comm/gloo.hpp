@@ -2,8 +2,8 @@
 #pragma once
 
 #include <dhp/comm/gloo_store.hpp>
+#include <dhp/comm/meet/address.hpp>
 #include <dhp/comm/no_pipe_signal.hpp>
-#include <dhp/comm/own_address.hpp>
 #include <dhp/comm/peers.hpp>
 
 #include <gloo/rendezvous/context.h>
@@ -29,7 +29,7 @@ class GlooTransport final : public PeerTransport {
   GlooTransport(ProcessWorld& world, const GlooOptions& options)
       : state_(std::make_shared<State>(world.rank(), world.size())) {
     // Gloo's own words for this are not for people, and it leaks what it has opened.
-    check_own_address(options.address);
+    comm::check_own_address(options.address);
     const NoPipeSignal quiet;  // Gloo's own thread begins with it, and keeps it
     try {
       gloo::transport::tcp::attr where;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <dhp/comm/launch_process.hpp>
-#include <dhp/comm/own_address.hpp>
+#include <dhp/comm/meet/address.hpp>
 #include <dhp/comm/peers.hpp>
 #include <dhp/comm/shared_transport.hpp>
 
@@ -27,14 +27,15 @@ namespace detail {
     if (host != here) other = host;
   }
   const bool chosen = !options.network_interface.empty();
-  auto address = chosen ? address_of_interface(options.network_interface) : store.own_address();
+  auto address =
+      chosen ? comm::address_of_interface(options.network_interface) : store.own_address();
   if (address.empty())
-    address = other.empty() ? "127.0.0.1" : address_towards(first != here ? first : other);
+    address = other.empty() ? "127.0.0.1" : comm::address_towards(first != here ? first : other);
   const std::string key = "hosts/first";
   if (world.rank() == 0) store.set(key, address);
   // It has reached rank 0 within their machine, which others may have reached at another address.
-  else if (!chosen && first == here && is_loopback(address)) address = world.get(key);
-  check(chosen || other.empty() || !is_loopback(address), "rank ", world.rank(), " on ", here,
+  else if (!chosen && first == here && comm::is_loopback(address)) address = world.get(key);
+  check(chosen || other.empty() || !comm::is_loopback(address), "rank ", world.rank(), " on ", here,
         " would listen at ", address, ", where those on ", other,
         " cannot reach it; --network-interface chooses a network that leads to them");
   return address;

@@ -5,11 +5,10 @@
 #pragma once
 
 #include <dhp/comm/comm.hpp>
-#include <dhp/comm/host_name.hpp>
-#include <dhp/comm/job_secret.hpp>
-#include <dhp/comm/process_rank.hpp>
+#include <dhp/comm/meet/address.hpp>
+#include <dhp/comm/meet/process_rank.hpp>
+#include <dhp/comm/meet/rendezvous.hpp>
 #include <dhp/comm/process_world.hpp>
-#include <dhp/comm/rendezvous.hpp>
 
 #include <algorithm>
 #include <exception>
@@ -44,7 +43,6 @@ namespace detail {
   made.size = me.size;
   if (!me.master.empty()) made.master = me.master;
   made.port = me.port;
-  made.folder = me.folder;
   made.job = me.job;
   made.secret = job_secret();
   made.timeout_s = options.timeout_s > 0 ? options.timeout_s : for_ever_s;

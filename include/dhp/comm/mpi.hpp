@@ -3,7 +3,7 @@
 // alone. Needs MPI and OpenSSL.
 #pragma once
 
-#include <dhp/comm/host_name.hpp>
+#include <dhp/comm/meet/address.hpp>
 #include <dhp/comm/mpi_meeting.hpp>
 #include <dhp/comm/mpi_transport.hpp>
 #include <dhp/comm/peers.hpp>

@@ -3,11 +3,10 @@
 // MPI: a rank is heard while the host is in a call of MPI itself, or in none for an hour. Needs MPI and OpenSSL.
 #pragma once
 
-#include <dhp/comm/host_name.hpp>
+#include <dhp/comm/meet/address.hpp>
+#include <dhp/comm/meet/crypto.hpp>
+#include <dhp/comm/meet/tcp_store.hpp>
 #include <dhp/comm/mpi_duplicate.hpp>
-#include <dhp/comm/nonce.hpp>
-#include <dhp/comm/own_address.hpp>
-#include <dhp/comm/tcp_store.hpp>
 
 #include <mpi.h>
 
@@ -46,7 +45,8 @@ void write_text(char (&to)[room], const std::string& text) {
 /// Rank 0's address for the others: of the way to one on another machine, if there is any.
 [[nodiscard]] inline std::string address_for(const std::vector<HostName>& hosts) {
   for (const auto& host : hosts)
-    if (std::strcmp(host.data(), hosts.front().data()) != 0) return address_towards(host.data());
+    if (std::strcmp(host.data(), hosts.front().data()) != 0)
+      return comm::address_towards(host.data());
   return "127.0.0.1";
 }
 
@@ -74,19 +74,19 @@ void write_text(char (&to)[room], const std::string& text) {
 
 /// Collective. address: of rank 0, at which the others reach it; empty: found out. connect_s: for the others to reach
 /// it. All ranks return, or all throw.
-[[nodiscard]] inline std::shared_ptr<Store> meet_over_mpi(MpiDuplicate& comm,
-                                                          const std::string& address,
-                                                          double connect_s) {
+[[nodiscard]] inline std::shared_ptr<KeyValueStore> meet_over_mpi(MpiDuplicate& comm,
+                                                                  const std::string& address,
+                                                                  double connect_s) {
   const auto hosts = detail::gather_host_names(comm);
   const auto invitation = std::make_shared<detail::MpiInvitation>();
-  std::shared_ptr<Store> store;
+  std::shared_ptr<KeyValueStore> store;
   const std::string job = "guest";
   if (comm.rank() == 0) {
     try {
-      const auto secret = hex(nonce());
+      const auto secret = comm::hex(comm::nonce());
       const auto host = address.empty() ? detail::address_for(*hosts) : address;
-      auto server = std::make_shared<TcpStoreServer>(
-          TcpStoreServerOptions{.host = host, .job = job, .secret = secret, .size = comm.size()});
+      auto server = std::make_shared<comm::TcpStoreServer>(
+          comm::TcpStoreOptions{.host = host, .job = job, .secret = secret, .size = comm.size()});
       detail::write_text(invitation->address, host);
       detail::write_text(invitation->secret, secret);
       invitation->port = server->port();
@@ -112,14 +112,15 @@ void write_text(char (&to)[room], const std::string& text) {
   std::string why;
   if (comm.rank() != 0) {
     try {
-      store = std::make_shared<TcpStore>(TcpStoreOptions{.host = invitation->address,
-                                                         .port = invitation->port,
-                                                         .ports = 1,
-                                                         .rank = comm.rank(),
-                                                         .job = job,
-                                                         .secret = invitation->secret,
-                                                         .connect_s = connect_s,
-                                                         .timeout_s = std::min(10.0, connect_s)});
+      store = std::make_shared<comm::TcpStore>(
+          comm::TcpStoreOptions{.host = invitation->address,
+                                .port = invitation->port,
+                                .ports = 1,
+                                .rank = comm.rank(),
+                                .job = job,
+                                .secret = invitation->secret,
+                                .connect_s = connect_s,
+                                .timeout_s = std::min(10.0, connect_s)});
     } catch (const Error& error) {
       why = error.sentence();
       failed->mine = comm.rank();
@@ -133,7 +134,7 @@ void write_text(char (&to)[room], const std::string& text) {
   comm.finish(request, "MPI_Iallreduce", failed);
   check(why.empty(), why);
   check(failed->lowest == comm.size(), "rank ", failed->lowest, " cannot reach rank 0 at ",
-        host_and_port(invitation->address, invitation->port),
+        comm::HostPort{invitation->address, invitation->port},
         "; MpiOptions::address can name another address of rank 0");
   return store;
 }

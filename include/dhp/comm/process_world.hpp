@@ -5,8 +5,8 @@
 #pragma once
 
 #include <dhp/comm/aborted.hpp>
+#include <dhp/comm/meet/key_value_store.hpp>
 #include <dhp/comm/referee.hpp>
-#include <dhp/comm/store.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -38,7 +38,7 @@ class ProcessWorld {
   };
 
   /// All ranks have met in the store.
-  ProcessWorld(std::shared_ptr<Store> store, int rank, int size, Options options)
+  ProcessWorld(std::shared_ptr<KeyValueStore> store, int rank, int size, Options options)
       : store_(std::move(store)),
         rank_(rank),
         size_(size),
@@ -66,7 +66,7 @@ class ProcessWorld {
   [[nodiscard]] Ledger& ledger() { return *ledger_; }
   [[nodiscard]] const std::shared_ptr<Ledger>& shared_ledger() const { return ledger_; }
   [[nodiscard]] const std::shared_ptr<const Deadlines>& deadlines() const { return deadlines_; }
-  [[nodiscard]] Store& store() { return *store_; }
+  [[nodiscard]] KeyValueStore& store() { return *store_; }
 
   using AtEnd = std::function<void(const std::string& why)>;
   /// Called once, when the world ends, by any thread; from now on until the handle is gone. It may not call this
@@ -295,7 +295,7 @@ class ProcessWorld {
     lock.lock();
   }
 
-  std::shared_ptr<Store> store_;
+  std::shared_ptr<KeyValueStore> store_;
   int rank_;
   int size_;
   Options options_;

@@ -3,7 +3,7 @@
 // Linux: memfd_create(2), opened by others through /proc.
 #pragma once
 
-#include <dhp/comm/nonce.hpp>
+#include <dhp/comm/meet/crypto.hpp>
 #include <dhp/core/system_error.hpp>
 
 #include <fcntl.h>
@@ -49,7 +49,7 @@ class SharedMemory {
     made.map(bytes);
     // Held until this process ends, however it does.
     check_system(::flock(made.file_, LOCK_EX) == 0, "cannot lock shared memory");
-    made.nonce_ = hex(nonce());
+    made.nonce_ = comm::hex(comm::nonce());
     std::memcpy(made.memory_, made.nonce_.data(), made.nonce_.size());
     return made;
   }
