@@ -86,7 +86,7 @@ void write_text(char (&to)[room], const std::string& text) {
       const auto secret = comm::hex(comm::nonce());
       const auto host = address.empty() ? detail::address_for(*hosts) : address;
       auto server = std::make_shared<comm::TcpStoreServer>(
-          comm::TcpStoreOptions{.host = host, .job = job, .secret = secret, .size = comm.size()});
+          RendezvousOptions{.size = comm.size(), .master = host, .job = job, .secret = secret});
       detail::write_text(invitation->address, host);
       detail::write_text(invitation->secret, secret);
       invitation->port = server->port();
@@ -113,14 +113,15 @@ void write_text(char (&to)[room], const std::string& text) {
   if (comm.rank() != 0) {
     try {
       store = std::make_shared<comm::TcpStore>(
-          comm::TcpStoreOptions{.host = invitation->address,
-                                .port = invitation->port,
-                                .ports = 1,
-                                .rank = comm.rank(),
-                                .job = job,
-                                .secret = invitation->secret,
-                                .connect_s = connect_s,
-                                .timeout_s = std::min(10.0, connect_s)});
+          RendezvousOptions{.rank = comm.rank(),
+                            .size = comm.size(),
+                            .master = invitation->address,
+                            .port = invitation->port,
+                            .job = job,
+                            .secret = invitation->secret,
+                            .timeout_s = connect_s,
+                            .operation_timeout_s = std::min(10.0, connect_s),
+                            .ports = 1});
     } catch (const Error& error) {
       why = error.sentence();
       failed->mine = comm.rank();

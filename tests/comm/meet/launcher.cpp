@@ -17,7 +17,7 @@ std::string first(std::string_view list) {
     return error.sentence();
   }
 }
-std::string tasks(std::string_view list, int node) {
+std::string tasks(const std::string& list, int node) {
   try {
     return concat(tasks_on_node(list, node));
   } catch (const Error& error) {

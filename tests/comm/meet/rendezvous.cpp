@@ -157,13 +157,12 @@ TEST_CASE("rendezvous: unauthenticated clients neither join nor stop the job") {
     auto options = at_port(port, rank, 3);
     options.log = notes.log();
     if (rank == 9) {  // someone who is there before the others
-      TcpStoreOptions wrong{.port = port,
-                            .ports = 1,
-                            .rank = 1,
-                            .job = "job",
-                            .secret = "no secret of this job",
-                            .connect_s = 20,
-                            .refused_s = 0};
+      const RendezvousOptions wrong{.rank = 1,
+                                    .port = port,
+                                    .secret = "no secret of this job",
+                                    .timeout_s = 20,
+                                    .refused_s = 0,
+                                    .ports = 1};
       const auto refused = message_of([&] { TcpStore none(wrong); });
       for (int i = 0; i < 64; ++i) silent.push_back(std::make_unique<RawConnection>(port));
       (void)RawConnection(port).send(nonce(600));
@@ -223,14 +222,13 @@ TEST_CASE("job secret: from a file of this user alone") {
   CHECK(said() == "DHP_JOB_SECRET_FILE: " + path + " has 5000 bytes; a secret has 16 to 4096");
   ::unlink(path.c_str());
   CHECK(::mkfifo(path.c_str(), 0600) == 0);
-  CHECK(said() == "DHP_JOB_SECRET_FILE: " + path + " is not a file");
+  CHECK(said() == "DHP_JOB_SECRET_FILE: " + path + " is not a file of this user");
   CHECK(message_of([&] { (void)job_secret(nullptr, place.path.c_str()); }) ==
-        "DHP_JOB_SECRET_FILE: " + place.path + " is not a file");
+        "DHP_JOB_SECRET_FILE: " + place.path + " is not a file of this user");
   if (::geteuid() != 0) return;  // only root can give a file away
   write(good, 0600);
   CHECK(::chown(path.c_str(), 12345, 12345) == 0);
-  CHECK(said() ==
-        "DHP_JOB_SECRET_FILE: " + path + " belongs to another user; use a file of your own");
+  CHECK(said() == "DHP_JOB_SECRET_FILE: " + path + " is not a file of this user");
 }
 
 }  // namespace

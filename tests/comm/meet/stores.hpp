@@ -38,16 +38,11 @@ class Notes {
   std::vector<std::string> texts_;
 };
 
-inline TcpStoreOptions serve(std::string job = "job") {
-  return {.job = std::move(job), .secret = secret, .size = 100};
+inline RendezvousOptions serve(std::string job = "job") {
+  return {.size = 100, .job = std::move(job), .secret = secret};
 }
-inline TcpStoreOptions client_of(const TcpStoreServer& server, int rank = 1) {
-  return {.port = server.port(),
-          .ports = 1,
-          .rank = rank,
-          .job = "job",
-          .secret = secret,
-          .connect_s = 20};
+inline RendezvousOptions client_of(const TcpStoreServer& server, int rank = 1) {
+  return {.rank = rank, .port = server.port(), .secret = secret, .timeout_s = 20, .ports = 1};
 }
 
 // A port that nobody listens at now, with room for a range above it.

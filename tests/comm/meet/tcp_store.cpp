@@ -65,7 +65,7 @@ TEST_CASE("tcp store: the server may come later than its clients") {
     options.port = port;
     server.emplace(options);
   });
-  TcpStore client({.port = port, .rank = 1, .job = "job", .secret = secret, .connect_s = 20});
+  TcpStore client({.rank = 1, .port = port, .secret = secret, .timeout_s = 20});
   client.set("a", "b");
   later.join();
   CHECK(server->find("a").value() == "b");
@@ -77,7 +77,7 @@ TEST_CASE("tcp store: ten starts in a row at one port") {
     auto options = serve();
     options.port = port;
     TcpStoreServer server(options);
-    TcpStore client({.port = port, .rank = 1, .job = "job", .secret = secret, .connect_s = 20});
+    TcpStore client({.rank = 1, .port = port, .secret = secret, .timeout_s = 20});
     client.set("start", concat(start));
     CHECK(server.list("").size() == 1);
   }
@@ -92,17 +92,17 @@ TEST_CASE("tcp store: jobs that share a range of ports find their own") {
   options.secret = "another secret of another job";
   TcpStoreServer tuesday(options);
   CHECK(tuesday.port() > monday.port());
-  TcpStoreOptions from{.port = port,
-                       .rank = 1,
-                       .job = "tuesday",
-                       .secret = "another secret of another job",
-                       .connect_s = 20};
+  RendezvousOptions from{.rank = 1,
+                         .port = port,
+                         .job = "tuesday",
+                         .secret = "another secret of another job",
+                         .timeout_s = 20};
   TcpStore client(from);
   client.set("day", "tuesday");
   CHECK(tuesday.find("day").value() == "tuesday");
   CHECK(!monday.find("day").has_value());
   from.job = "wednesday";
-  from.connect_s = 1;
+  from.timeout_s = 1;
   from.ports = 2;
   CHECK(contains(message_of([&] { TcpStore none(from); }),
                  concat("rank 1 has found no store of job \"wednesday\" at 127.0.0.1:", port,
@@ -159,8 +159,8 @@ TEST_CASE("tcp store: a server that proves nothing is not believed") {
       (void)one.receive(bytes, Deadline(5));
     }
   });
-  const TcpStoreOptions from{
-      .port = port, .ports = 1, .rank = 1, .job = "job", .secret = secret, .connect_s = 1};
+  const RendezvousOptions from{
+      .rank = 1, .port = port, .secret = secret, .timeout_s = 1, .ports = 1};
   CHECK(contains(message_of([&] { TcpStore none(from); }), "cannot prove that it belongs to this"));
   stop = true;
   impostor.join();
@@ -215,13 +215,12 @@ TEST_CASE("tcp store: a server that is stopped is lost after the time limit") {
   }
   int number = 0;
   CHECK(::read(port[0], &number, sizeof number) == sizeof number);
-  TcpStore client({.port = number,
-                   .ports = 1,
-                   .rank = 5,
-                   .job = "job",
+  TcpStore client({.rank = 5,
+                   .port = number,
                    .secret = secret,
-                   .connect_s = 20,
-                   .timeout_s = 0.2});
+                   .timeout_s = 20,
+                   .operation_timeout_s = 0.2,
+                   .ports = 1});
   client.set("a", "b");
   CHECK(::kill(child, SIGSTOP) == 0);
   int status = 0;
@@ -241,8 +240,12 @@ TEST_CASE("tcp store: a server that is stopped is lost after the time limit") {
 
 TEST_CASE("tcp store: who finds nothing says where it has looked, and for what") {
   const int port = free_port();
-  const TcpStoreOptions from{
-      .host = "localhost", .port = port, .rank = 2, .job = "j", .secret = secret, .connect_s = 0.1};
+  const RendezvousOptions from{.rank = 2,
+                               .master = "localhost",
+                               .port = port,
+                               .job = "j",
+                               .secret = secret,
+                               .timeout_s = 0.1};
   const auto start = std::chrono::steady_clock::now();
   CHECK(
       message_of([&] { TcpStore none(from); }) ==
@@ -251,7 +254,7 @@ TEST_CASE("tcp store: who finds nothing says where it has looked, and for what")
              "its end already, and with the same DHP_JOB?"));
   CHECK(seconds_since(start) < 5);
   auto nameless = from;
-  nameless.host = "no host has this name";
+  nameless.master = "no host has this name";
   CHECK(contains(message_of([&] { TcpStore none(nameless); }),
                  " within 0.1 s: the name cannot be resolved ("));
   nameless.port = 0;
@@ -259,17 +262,17 @@ TEST_CASE("tcp store: who finds nothing says where it has looked, and for what")
 }
 
 TEST_CASE("tcp store: without a secret it is for this machine alone") {
-  TcpStoreServer server({.job = "job", .size = 2});
-  TcpStore client({.port = server.port(), .rank = 1, .job = "job", .connect_s = 20});
+  TcpStoreServer server({.size = 2});
+  TcpStore client({.rank = 1, .port = server.port(), .timeout_s = 20});
   check_store(client);
   const std::string way_out = "give all ranks the same DHP_JOB_SECRET or DHP_JOB_SECRET_FILE";
-  CHECK(message_of([] { TcpStoreServer none({.host = "0.0.0.0", .job = "job"}); }) ==
+  CHECK(message_of([] { TcpStoreServer none({.master = "0.0.0.0"}); }) ==
         concat("rank 0 cannot listen at 0.0.0.0:0: others can reach that address, so the job needs "
                "a secret: ",
                way_out));
-  CHECK(contains(message_of([] { TcpStore none({.host = "192.0.2.1", .port = 9, .job = "job"}); }),
+  CHECK(contains(message_of([] { TcpStore none({.rank = 1, .master = "192.0.2.1", .port = 9}); }),
                  way_out));
-  CHECK(contains(message_of([] { TcpStoreServer none({.host = "192.0.2.1", .secret = secret}); }),
+  CHECK(contains(message_of([] { TcpStoreServer none({.master = "192.0.2.1", .secret = secret}); }),
                  "rank 0 cannot listen at 192.0.2.1:0: Cannot assign requested address"));
 }
 
@@ -282,12 +285,12 @@ std::string open_address() {
 
 TEST_CASE("tcp store: what a rank is reached at is where it has reached rank 0, or was reached") {
   auto options = serve();
-  options.host = "0.0.0.0";
+  options.master = "0.0.0.0";
   TcpStoreServer server(options);
   CHECK(server.own_address().empty());
   const auto own_address = [&](int rank, const std::string& host) {
     auto from = client_of(server, rank);
-    from.host = host;
+    from.master = host;
     TcpStore client(from);
     return client.own_address();
   };
@@ -329,11 +332,11 @@ TEST_CASE(
     return;
   }
   auto options = serve();
-  options.host = own;
+  options.master = own;
   TcpStoreServer server(options);
   for (const auto& host : {own, open, std::string("127.0.0.1")}) {
     auto from = client_of(server);
-    from.host = host;
+    from.master = host;
     TcpStore client(from);
     check_store(client);
   }
@@ -346,10 +349,10 @@ TEST_CASE("tcp store: IPv6") {
     return;
   }
   auto options = serve();
-  options.host = "::1";
+  options.master = "::1";
   TcpStoreServer server(options);
   auto from = client_of(server);
-  from.host = "::1";
+  from.master = "::1";
   TcpStore client(from);
   check_store(client);
   CHECK(client.description() == concat("TCP store at [::1]:", server.port()));

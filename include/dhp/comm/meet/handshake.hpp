@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace dhp::comm::handshake {
 
@@ -24,57 +25,49 @@ inline constexpr std::size_t longest_payload = 512;
 
 enum class Refusal : char { job = 'j', secret = 's', connected = 'c', rank = 'r' };
 
-/// Both sides must know the same of these. Neither frames nor messages contain the secret.
-struct Job {
-  std::string name;
-  std::string secret;
-};
-
-/// The parameters of one connection.
-struct Terms {
-  std::string server_nonce{};
+/// The hello of a client. Both sides compute proofs over it; the secret is part of no frame and no message.
+struct Hello {
+  std::string server_nonce{};  // not sent back
   std::string client_nonce{};
   std::uint32_t rank = 0;
+  std::string job{};
 
-  [[nodiscard]] std::string client_proof(const Job& job) const { return tag(job, "client"); }
-  [[nodiscard]] std::string server_proof(const Job& job) const { return tag(job, "server"); }
+  [[nodiscard]] std::string client_proof(std::string_view secret) const {
+    return proof("client", secret);
+  }
+  [[nodiscard]] std::string server_proof(std::string_view secret) const {
+    return proof("server", secret);
+  }
 
  private:
-  [[nodiscard]] std::string tag(const Job& job, std::string_view label) const {
+  [[nodiscard]] std::string proof(std::string_view label, std::string_view secret) const {
     std::string message;
-    append_field(message, label);
-    append_field(message, job.name);
-    append_field(message, server_nonce);
-    append_field(message, client_nonce);
+    for (const std::string_view field :
+         {label, std::string_view(job), std::string_view(server_nonce),
+          std::string_view(client_nonce)})
+      append_field(message, field);
     append_number(message, rank);
-    return hmac_sha256(job.secret, message);
+    return hmac_sha256(secret, message);
   }
 };
 
-/// The payload of the client's hello.
-[[nodiscard]] inline std::string write_client_hello(const Terms& terms, const Job& job) {
-  std::string payload = terms.client_nonce;
-  append_number(payload, terms.rank);
-  append_field(payload, job.name);
-  return payload + terms.client_proof(job);
+/// As the payload of a frame.
+[[nodiscard]] inline std::string write_hello(const Hello& hello, std::string_view secret) {
+  std::string payload = hello.client_nonce;
+  append_number(payload, hello.rank);
+  append_field(payload, hello.job);
+  return payload + hello.client_proof(secret);
 }
-
-struct ClientHello {
-  Terms terms{};
-  std::string job{};
-  std::string proof{};
-};
-
-/// None: the bytes are not a hello.
-[[nodiscard]] inline std::optional<ClientHello> read_client_hello(std::string_view payload,
-                                                                  const std::string& server_nonce) {
+/// The hello and its proof. None: the bytes are not a hello.
+[[nodiscard]] inline std::optional<std::pair<Hello, std::string>> read_hello(
+    std::string_view payload, const std::string& server_nonce) {
   FieldReader fields(payload);
   const auto client_nonce = fields.bytes(nonce_bytes);
   const auto rank = fields.number();
   const auto job = fields.field();
   const auto proof = fields.bytes(hmac_bytes);
   if (!client_nonce || !rank || !job || !proof || !fields.empty()) return std::nullopt;
-  return ClientHello{Terms{server_nonce, *client_nonce, *rank}, *job, *proof};
+  return std::pair(Hello{server_nonce, *client_nonce, *rank, *job}, *proof);
 }
 
 }  // namespace dhp::comm::handshake

@@ -5,7 +5,7 @@
 #include <dhp/comm/meet/address.hpp>
 #include <dhp/comm/meet/environment.hpp>
 
-#include <charconv>
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,39 +36,23 @@ namespace dhp::comm {
     at = end + 1;
   }
   check(good && !host.empty() && host.size() <= longest_name, "\"", list.substr(0, 80),
-        list.size() > 80 ? "\"..." : "\"", " is no list of hosts as Slurm writes it");
+        "\" is no list of hosts as Slurm writes it");
   return host;
 }
 
 /// How many tasks node `node` has, counted from 0, in a list of Slurm's: "2(x3),1" is three nodes with 2 and one with 1.
-[[nodiscard]] inline int tasks_on_node(std::string_view list, int node) {
-  std::string_view rest = list;
-  bool good = true;
-  const auto number = [&] {
-    int value = -1;
-    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value);
-    good = good && error == std::errc() && value >= 0;
-    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
-    return value;
-  };
-  const auto take = [&](std::string_view text) {
-    const bool there = rest.starts_with(text);
-    if (there) rest.remove_prefix(text.size());
-    return there;
-  };
-  while (good) {
-    const int tasks = number();
-    int nodes = 1;
-    if (take("(x")) {
-      nodes = number();
-      good = good && take(")");
-    }
-    if (good && node < nodes) return tasks;
+[[nodiscard]] inline int tasks_on_node(const std::string& list, int node) {
+  for (std::size_t at = 0; at < list.size();) {
+    const auto item = list.substr(at, list.find(',', at) - at);
+    int tasks = -1, nodes = 1, read = 0;
+    (void)std::sscanf(item.c_str(), "%9d%n(x%9d)%n", &tasks, &read, &nodes, &read);
+    if (tasks < 0 || nodes < 1 || item.size() != static_cast<std::size_t>(read)) break;
+    if (node < nodes) return tasks;
     node -= nodes;
-    good = good && take(",");
+    at += item.size() + 1;
   }
-  fail("\"", list.substr(0, 80), list.size() > 80 ? "\"..." : "\"",
-       " does not say how many tasks each node has, as Slurm writes it");
+  fail("\"", list.substr(0, 80),
+       "\" does not say how many tasks each node has, as Slurm writes it");
 }
 
 struct LauncherInfo {

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <functional>
 #include <memory>
 #include <set>
 #include <span>
@@ -19,20 +18,6 @@
 #include <thread>
 
 namespace dhp {
-
-struct RendezvousOptions {
-  int rank = 0;
-  int size = 1;
-  std::string master = "127.0.0.1";  ///< of rank 0: an address or a name
-  int port = 0;                      ///< where rank 0 begins to look for a free one
-  std::string listen{};  ///< where rank 0 listens, if its name for others is no address of its own
-  std::string job = "job";          ///< differs from start to start
-  std::string secret{};             ///< the same on all ranks; see job_secret()
-  double timeout_s = 300;           ///< of rank 0 for the others, and of theirs for rank 0
-  double operation_timeout_s = 10;  ///< of the store that they have then
-  /// Takes a sentence for each client that was refused; may be called by another thread.
-  std::function<void(const std::string&)> log{};
-};
 
 namespace comm {
 
@@ -42,9 +27,8 @@ inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 
 [[nodiscard]] inline std::string read_secret_file(const std::string& path) {
   struct stat status {};
   check_system(::stat(path.c_str(), &status) == 0, "DHP_JOB_SECRET_FILE: cannot look at ", path);
-  check(S_ISREG(status.st_mode), "DHP_JOB_SECRET_FILE: ", path, " is not a file");
-  check(status.st_uid == ::geteuid(), "DHP_JOB_SECRET_FILE: ", path,
-        " belongs to another user; use a file of your own");
+  check(S_ISREG(status.st_mode) && status.st_uid == ::geteuid(), "DHP_JOB_SECRET_FILE: ", path,
+        " is not a file of this user");
   check((status.st_mode & (S_IRWXG | S_IRWXO)) == 0, "DHP_JOB_SECRET_FILE: others may use ", path,
         "; chmod 600 makes it yours alone, but who has read it knows the secret");
   const OpenFile file(path, O_RDONLY | O_NONBLOCK);
@@ -140,25 +124,12 @@ inline void join_ranks(KeyValueStore& store, const RendezvousOptions& options) {
   check(options.timeout_s > 0, "the time limit for ranks to meet is a number of seconds, got ",
         options.timeout_s);
   if (options.rank == 0) {
-    auto server = std::make_shared<comm::TcpStoreServer>(
-        comm::TcpStoreOptions{.host = options.listen.empty() ? options.master : options.listen,
-                              .port = options.port,
-                              .job = options.job,
-                              .secret = options.secret,
-                              .size = options.size,
-                              .log = options.log});
+    auto server = std::make_shared<comm::TcpStoreServer>(options);
     comm::announce(*server, options);
     comm::gather_ranks(*server, options);
     return server;
   }
-  auto client = std::make_shared<comm::TcpStore>(
-      comm::TcpStoreOptions{.host = options.master,
-                            .port = options.port,
-                            .rank = options.rank,
-                            .job = options.job,
-                            .secret = options.secret,
-                            .connect_s = options.timeout_s,
-                            .timeout_s = options.operation_timeout_s});
+  auto client = std::make_shared<comm::TcpStore>(options);
   comm::announce(*client, options);
   comm::join_ranks(*client, options);
   return client;

@@ -20,7 +20,7 @@ namespace dhp::comm {
 class TcpStore final : public KeyValueStore {
  public:
   /// Throws Error where there is no store of this job within connect_s, or it refuses this rank.
-  explicit TcpStore(TcpStoreOptions options) : options_(std::move(options)) { connect(); }
+  explicit TcpStore(RendezvousOptions options) : options_(std::move(options)) { connect(); }
 
   [[nodiscard]] std::string description() const override { return at(port_); }
   [[nodiscard]] std::string own_address() override {
@@ -57,7 +57,7 @@ class TcpStore final : public KeyValueStore {
 
  private:
   [[nodiscard]] std::string at(int port) const {
-    return concat("TCP store at ", HostPort{options_.host, port});
+    return concat("TCP store at ", HostPort{options_.master, port});
   }
 
   /// One request, and its answer of one of two types.
@@ -67,13 +67,13 @@ class TcpStore final : public KeyValueStore {
     for (const auto field : fields) append_field(payload, field);
     const std::lock_guard lock(mutex_);
     if (!lost_.empty()) throw StoreLost(lost_);
-    const Deadline deadline(options_.timeout_s);
+    const Deadline deadline(options_.operation_timeout_s);
     if (!socket_.send(write_frame(type, payload), deadline)) lose(std::strerror(errno));
     auto answer = read(socket_, reader_, deadline);
     if (!answer)
       lose(!reader_.refusal().empty() ? reader_.refusal()
            : errno == ETIMEDOUT
-               ? concat("it has not answered within ", options_.timeout_s, " s")
+               ? concat("it has not answered within ", options_.operation_timeout_s, " s")
                : concat("it has closed the connection (", std::strerror(errno), ")"));
     if (answer->type == store_answer::failed) throw Error(answer->payload);
     if (answer->type != expected && answer->type != or_else) lose("its answer makes no sense");
@@ -104,7 +104,7 @@ class TcpStore final : public KeyValueStore {
   void connect() {
     check(options_.port > 0 && options_.port < 65536, "rank ", options_.rank,
           " looks for a store at port ", options_.port, "; ports go from 1 to 65535");
-    const Deadline deadline(options_.connect_s);
+    const Deadline deadline(options_.timeout_s);
     std::optional<Deadline> patience;  // since a store of this job has refused this rank
     double pause_s = 0.01, attempt_s = 0.5;
     for (;;) {
@@ -115,7 +115,7 @@ class TcpStore final : public KeyValueStore {
       if (found == Found::refused && (patience->passed() || deadline.passed())) fail(why);
       if (deadline.passed())
         fail("rank ", options_.rank, " has found no store of job \"", options_.job, "\" at ",
-             HostPort{options_.host, options_.port}, " within ", options_.connect_s, " s: ", why,
+             HostPort{options_.master, options_.port}, " within ", options_.timeout_s, " s: ", why,
              "; is rank 0 running there, not at its end already, and with the same DHP_JOB?");
       const double left_s = std::max(0.0, deadline.left_s());
       std::this_thread::sleep_for(std::chrono::duration<double>(std::min(pause_s, left_s)));
@@ -126,11 +126,11 @@ class TcpStore final : public KeyValueStore {
   /// Tries all addresses and ports once.
   Found look(std::string& why, double attempt_s, const Deadline& deadline) {
     auto best = Found::silence;
-    auto addresses = resolve({options_.host, options_.port}, why);
+    auto addresses = resolve({options_.master, options_.port}, why);
     if (options_.secret.empty() && !addresses.empty()) {
       std::erase_if(addresses, [](const HostPort& address) { return !address.loopback(); });
       check(!addresses.empty(), "rank ", options_.rank, " does not look for a store at ",
-            options_.host,
+            options_.master,
             ", which others can reach, without a secret: give all ranks the same "
             "DHP_JOB_SECRET or DHP_JOB_SECRET_FILE");
     }
@@ -157,14 +157,13 @@ class TcpStore final : public KeyValueStore {
     socket.prepare();
     why = "what listens there is no store, or does not answer";
     FrameReader reader(handshake::longest_payload);
-    const auto hello = read(socket, reader, deadline);
-    if (!hello || hello->type != handshake::server_hello ||
-        hello->payload.size() != handshake::nonce_bytes)
+    const auto greeting = read(socket, reader, deadline);
+    if (!greeting || greeting->type != handshake::server_hello ||
+        greeting->payload.size() != handshake::nonce_bytes)
       return Found::no_store;
-    const handshake::Job job{options_.job, options_.secret};
-    const handshake::Terms terms{hello->payload, nonce(handshake::nonce_bytes),
-                                 static_cast<std::uint32_t>(options_.rank)};
-    if (!socket.send(write_frame(handshake::client_hello, write_client_hello(terms, job)),
+    const handshake::Hello mine{greeting->payload, nonce(handshake::nonce_bytes),
+                                static_cast<std::uint32_t>(options_.rank), options_.job};
+    if (!socket.send(write_frame(handshake::client_hello, write_hello(mine, options_.secret)),
                      deadline))
       return Found::no_store;
     const auto answer = read(socket, reader, deadline);
@@ -172,7 +171,7 @@ class TcpStore final : public KeyValueStore {
     if (answer->type == handshake::refused) return refusal(address.port, answer->payload, why);
     why = concat("the ", at(address.port), " cannot prove that it belongs to this job");
     if (answer->type != handshake::welcome ||
-        !equal_in_constant_time(answer->payload, terms.server_proof(job)))
+        !equal_in_constant_time(answer->payload, mine.server_proof(options_.secret)))
       return Found::other_job;
     socket_ = std::move(socket);
     port_ = address.port;
@@ -197,7 +196,7 @@ class TcpStore final : public KeyValueStore {
     return Found::refused;
   }
 
-  TcpStoreOptions options_;
+  RendezvousOptions options_;
   int port_ = 0;
   std::mutex mutex_;
   Socket socket_;

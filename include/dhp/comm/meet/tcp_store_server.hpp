@@ -32,23 +32,32 @@ inline constexpr std::uint8_t done = 32, value = 33, none = 34, entries = 35, fa
 inline constexpr std::size_t longest_request = std::size_t{1} << 21;
 inline constexpr std::size_t longest_answer = std::size_t{1} << 28;
 
-/// Of both sides: TcpStore, and TcpStoreServer on rank 0.
-struct TcpStoreOptions {
-  std::string host = "127.0.0.1";  ///< of rank 0: an address or a name
-  int port = 0;    ///< the first that the server tries; 0: any that is free, for the server
-  int ports = 32;  ///< how many to try, where other jobs have taken the first ones
-  int rank = 0;    ///< of this process
-  std::string job{};
-  std::string secret{};    ///< empty: none, which is for addresses that only this machine can reach
-  int size = 1;            ///< ranks of the job; the server refuses greater ones
-  double connect_s = 300;  ///< how long a client looks for the server
-  double refused_s = 2;    ///< how long it goes on when the server of this job has refused it
-  double timeout_s = 10;   ///< of every operation of a client afterwards
-  double silence_s = 5;    ///< for a client to authenticate itself
+}  // namespace dhp::comm
+
+namespace dhp {
+
+/// How this rank meets the others: rank 0 listens, the others connect.
+struct RendezvousOptions {
+  int rank = 0;
+  int size = 1;
+  std::string master = "127.0.0.1";  ///< of rank 0: an address or a name
+  int port = 0;          ///< the first that rank 0 tries; 0: any that is free, for rank 0 alone
+  std::string listen{};  ///< where rank 0 listens, if its name for others is no address of its own
+  std::string job = "job";          ///< differs from start to start
+  std::string secret{};             ///< the same on all ranks, see job_secret(); empty: none
+  double timeout_s = 300;           ///< of rank 0 for the others, and of theirs for rank 0
+  double operation_timeout_s = 10;  ///< of the store that they have then
+  double refused_s = 2;             ///< how long a refused rank goes on looking
+  int ports = 32;                   ///< how many to try, where other jobs have taken the first ones
+  double silence_s = 5;             ///< for a client to authenticate itself
   std::size_t most_unauthenticated = 256;  ///< connections at once
-  /// Takes a sentence for each client that is refused; called by the server's thread. Must not throw.
+  /// Takes a sentence for each client that is refused; called by another thread, must not throw.
   std::function<void(const std::string&)> log{};
 };
+
+}  // namespace dhp
+
+namespace dhp::comm {
 
 /// Where rank 0 listens when others know it as `host`, which resolves to `found` here. A machine often resolves its own
 /// name to loopback (127.0.1.1 in Debian) where other machines get its real address: then rank 0 listens at all its
@@ -64,7 +73,9 @@ struct TcpStoreOptions {
 
 class TcpStoreServer final : public KeyValueStore {
  public:
-  explicit TcpStoreServer(TcpStoreOptions options) : options_(std::move(options)) {
+  explicit TcpStoreServer(RendezvousOptions options)
+      : options_(std::move(options)),
+        host_{options_.listen.empty() ? options_.master : options_.listen, options_.port} {
     check(options_.job.size() <= handshake::longest_job_bytes, "the name of a job has at most ",
           handshake::longest_job_bytes, " bytes, got ", options_.job.size(), "; see DHP_JOB");
     listen();
@@ -77,10 +88,8 @@ class TcpStoreServer final : public KeyValueStore {
     thread_.join();
   }
 
-  [[nodiscard]] int port() const { return port_; }
-  [[nodiscard]] std::string description() const override {
-    return concat("TCP store at ", HostPort{options_.host, port_});
-  }
+  [[nodiscard]] int port() const { return host_.port; }
+  [[nodiscard]] std::string description() const override { return concat("TCP store at ", host_); }
   [[nodiscard]] std::string own_address() override {
     const std::lock_guard lock(mutex_);
     return reached_.host;
@@ -126,22 +135,21 @@ class TcpStoreServer final : public KeyValueStore {
   };
 
   void listen() {
-    const HostPort host{options_.host, options_.port};
     const bool secret = !options_.secret.empty();
     std::string problem;
-    auto found = resolve(host, problem);
-    for (auto address : addresses_to_listen(host, std::move(found), secret)) {
+    auto found = resolve(host_, problem);
+    for (auto address : addresses_to_listen(host_, std::move(found), secret)) {
       if (!address.loopback() && !secret) {
         problem =
             "others can reach that address, so the job needs a secret: give all ranks the same "
             "DHP_JOB_SECRET or DHP_JOB_SECRET_FILE";
         continue;
       }
-      const int ports = host.port == 0 ? 1 : std::min(options_.ports, 65536 - host.port);
+      const int ports = host_.port == 0 ? 1 : std::min(options_.ports, 65536 - host_.port);
       for (const int last = address.port + ports - 1; address.port <= last; ++address.port) {
         listener_ = Socket::listening(address);
         if (listener_) {
-          port_ = listener_.own_end().port;
+          host_.port = listener_.own_end().port;
           return;
         }
         problem = std::strerror(errno);
@@ -152,7 +160,7 @@ class TcpStoreServer final : public KeyValueStore {
         if (ports > 1) problem += concat(", and so are the ", ports - 1, " ports after it");
       }
     }
-    fail("rank 0 cannot listen at ", host, ": ", problem);
+    fail("rank 0 cannot listen at ", host_, ": ", problem);
   }
 
   void serve() {
@@ -250,16 +258,15 @@ class TcpStoreServer final : public KeyValueStore {
 
   void authenticate(Client& client, const Frame& frame) {
     using handshake::Refusal;
-    const handshake::Job job{options_.job, options_.secret};
-    const auto hello = frame.type == handshake::client_hello
-                           ? handshake::read_client_hello(frame.payload, client.server_nonce)
-                           : std::nullopt;
-    if (!hello) return end(client, "its first frame is no hello");
-    const auto& terms = hello->terms;
-    const auto rank = static_cast<std::int64_t>(terms.rank);
+    const auto read = frame.type == handshake::client_hello
+                          ? handshake::read_hello(frame.payload, client.server_nonce)
+                          : std::nullopt;
+    if (!read) return end(client, "its first frame is no hello");
+    const auto& [hello, proof] = *read;
+    const auto rank = static_cast<std::int64_t>(hello.rank);
     const auto is_rank = [&](const Client& other) { return other.rank == rank && !other.ended; };
-    if (hello->job != job.name) return refuse(client, Refusal::job, {});  // it goes on looking
-    if (!equal_in_constant_time(hello->proof, terms.client_proof(job)))
+    if (hello.job != options_.job) return refuse(client, Refusal::job, {});  // it goes on looking
+    if (!equal_in_constant_time(proof, hello.client_proof(options_.secret)))
       return refuse(client, Refusal::secret,
                     concat("as rank ", rank, " it has not the secret of the job"));
     if (rank >= options_.size)
@@ -270,7 +277,7 @@ class TcpStoreServer final : public KeyValueStore {
     client.rank = static_cast<int>(rank);
     client.reader.allow(longest_request);
     note_reached(client.socket.own_end());
-    send(client, write_frame(handshake::welcome, terms.server_proof(job)));
+    send(client, write_frame(handshake::welcome, hello.server_proof(options_.secret)));
   }
   void refuse(Client& client, handshake::Refusal refusal, const std::string& why) {
     if (!why.empty()) report(client, why);
@@ -313,8 +320,8 @@ class TcpStoreServer final : public KeyValueStore {
 
   static constexpr int most_logged = 100;
 
-  TcpStoreOptions options_;
-  int port_ = 0;
+  RendezvousOptions options_;
+  HostPort host_;
   Socket listener_;
   Socket wake_;
   std::mutex mutex_;  // of the next two

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace dhp::comm {
 
@@ -70,40 +71,29 @@ class FrameReader {
 
   /// Call next() until it has nothing before more is fed.
   void feed(std::string_view bytes) {
-    if (!refusal_.empty()) return;
-    buffer_.erase(0, at_);
-    at_ = 0;
-    buffer_ += bytes;
+    if (refusal_.empty()) buffer_ += bytes;
   }
   /// None: the frame is not complete yet, or refused.
   [[nodiscard]] std::optional<Frame> next() {
-    const auto fed = std::string_view(buffer_).substr(at_);
-    if (!refusal_.empty() || fed.empty()) return std::nullopt;
-    if (fed[0] != Frame::version)
-      return refuse("its bytes are no frames of this version of a store");
-    FieldReader header(fed.substr(0, Frame::header_bytes));
-    const auto first = header.bytes(2);
-    const auto length = header.number();
-    if (!first || !length) return std::nullopt;
-    if (*length > longest_) return refuse("a frame is longer than is allowed");
-    if (fed.size() < Frame::header_bytes + *length) return std::nullopt;
-    at_ += Frame::header_bytes + *length;
-    return Frame{static_cast<std::uint8_t>((*first)[1]),
-                 std::string(fed.substr(Frame::header_bytes, *length))};
+    if (!buffer_.empty() && buffer_[0] != Frame::version)
+      refusal_ = "its bytes are no frames of this version of a store";
+    FieldReader fields(buffer_);
+    const auto first = fields.bytes(2);
+    const auto length = fields.number();
+    if (length && *length > longest_) refusal_ = "a frame is longer than is allowed";
+    if (!refusal_.empty() || !length) return std::nullopt;
+    auto payload = fields.bytes(*length);
+    if (!payload) return std::nullopt;
+    buffer_.erase(0, Frame::header_bytes + *length);
+    return Frame{static_cast<std::uint8_t>((*first)[1]), std::move(*payload)};
   }
   /// Why nothing more is read, as the end of a sentence; empty: nothing was refused.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
-  [[nodiscard]] std::size_t buffered_bytes() const { return buffer_.size() - at_; }
+  [[nodiscard]] std::size_t buffered_bytes() const { return buffer_.size(); }
 
  private:
-  [[nodiscard]] std::nullopt_t refuse(const char* why) {
-    refusal_ = why;
-    return std::nullopt;
-  }
-
   std::size_t longest_;
   std::string buffer_;
-  std::size_t at_ = 0;  // bytes before it have been read
   std::string refusal_;
 };
 
