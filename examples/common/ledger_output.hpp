@@ -2,8 +2,8 @@
 // written when the run ends, whichever way, and whenever the process gets SIGUSR1, while it hangs, too.
 #pragma once
 
-#include <dhp/comm/host_name.hpp>
 #include <dhp/comm/ledger_file.hpp>
+#include <dhp/comm/meet/address.hpp>
 #include <dhp/comm/on_signal.hpp>
 #include <dhp/core/system_error.hpp>
 

@@ -201,7 +201,7 @@ dhp::DType RunOptions::compute() const {
 }
 
 std::optional<dhp::ProcessRank> RunOptions::process() const {
-  auto me = dhp::ProcessRank::from_flags(rank_flags);
+  auto me = dhp::ProcessRank::from_environment(rank_flags);
   if (!me || me->size == 1) return std::nullopt;
   dhp::check(me->size == mesh.size(), "there are ", me->size, " processes (", me->launcher,
              "), but a layout of ", mesh, " needs ", mesh.size(),

@@ -2,8 +2,8 @@
 // (options.cpp); a wrong value ends with one sentence before any training starts.
 #pragma once
 
+#include <dhp/comm/meet/process_rank.hpp>
 #include <dhp/comm/mesh.hpp>
-#include <dhp/comm/process_rank.hpp>
 #include <dhp/core/types.hpp>
 #include <dhp/optim/learning_rate.hpp>
 #include <dhp/parallel/schedule.hpp>
@@ -60,7 +60,10 @@ struct RunOptions {
   std::optional<double> comm_timeout{};  ///< none: learned, see dhp::Deadlines
   std::string ledger;                    ///< file of each rank's calls; empty: none
   bool check_collectives = false;
-  dhp::RankFlags rank_flags{};
+  dhp::RankOverrides rank_flags{.rank_name = "--rank",
+                                .size_name = "--world-size",
+                                .local_rank_name = "--local-rank",
+                                .master_name = "--master"};
   std::string network_interface;
   std::string transport = "automatic";  ///< or "sockets", "gloo"
   double min_bandwidth_gb_s = 0;        ///< of every axis; 0: any will do

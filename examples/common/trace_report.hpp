@@ -4,7 +4,7 @@
 
 #include <dhp/comm/clock_offset.hpp>
 #include <dhp/comm/gather.hpp>
-#include <dhp/comm/host_name.hpp>
+#include <dhp/comm/meet/address.hpp>
 #include <dhp/comm/trace_file.hpp>
 
 #include "progress.hpp"

@@ -1,7 +1,7 @@
 #include "training.hpp"
 
 #include <dhp/comm/checked.hpp>
-#include <dhp/comm/host_name.hpp>
+#include <dhp/comm/meet/address.hpp>
 #include <dhp/comm/traced.hpp>
 #include <dhp/comm/transport_report.hpp>
 #include <dhp/data/loader.hpp>

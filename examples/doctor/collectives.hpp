@@ -218,15 +218,15 @@ template <class Dev>
 
   std::string written;
   if (const auto& wrong = patterns.wrong()) {
-    dhp::append_field(written, wrong->operation);
+    dhp::comm::append_field(written, wrong->operation);
     for (const double number :
          {static_cast<double>(wrong->element), static_cast<double>(wrong->brought_by),
           wrong->expected, wrong->got})
-      dhp::append_field(written, dhp::concat(number));
+      dhp::comm::append_field(written, dhp::concat(number));
   }
   std::vector<std::optional<WrongElement>> of_rank;
   for (const auto& text : gather_texts(exam.dev, exam.world, written)) {
-    dhp::FieldReader reader(text);
+    dhp::comm::FieldReader reader(text);
     auto& wrong = of_rank.emplace_back();
     if (reader.empty()) continue;
     wrong.emplace();

@@ -1,5 +1,5 @@
 // Looks a cluster over before training: all ranks go through the same checks, and rank 0 says what was found.
-#include <dhp/comm/host_name.hpp>
+#include <dhp/comm/meet/address.hpp>
 #include <dhp/core/config.hpp>
 #include <dhp/default_device.hpp>
 

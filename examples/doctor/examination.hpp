@@ -2,8 +2,8 @@
 // same figures, and come to the same findings.
 #pragma once
 
-#include <dhp/comm/fields.hpp>
 #include <dhp/comm/gather.hpp>
+#include <dhp/comm/meet/wire.hpp>
 #include <dhp/comm/rank_list.hpp>
 #include <dhp/tensor/tensor.hpp>
 
@@ -51,12 +51,12 @@ template <class Dev>
 void gather_problems(Examination<Dev>& exam, const std::vector<Problem>& own, Finding& to) {
   std::string written;
   for (const auto& problem : own) {
-    dhp::append_number(written, static_cast<std::uint32_t>(problem.verdict));
-    dhp::append_field(written, problem.sentence);
+    dhp::comm::append_number(written, static_cast<std::uint32_t>(problem.verdict));
+    dhp::comm::append_field(written, problem.sentence);
   }
   const auto texts = gather_texts(exam.dev, exam.world, written);
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-    dhp::FieldReader reader(texts[rank]);
+    dhp::comm::FieldReader reader(texts[rank]);
     while (!reader.empty()) {
       const auto verdict = reader.number();
       const auto sentence = reader.field();

@@ -57,7 +57,8 @@ void add_options(CLI::App& app, DoctorOptions& options, std::string& limits,
 
 /// What can be known to be wrong before any rank is started.
 void check_options(DoctorOptions& options, bool ranks_given) {
-  if (const auto me = dhp::ProcessRank::from_flags(options.run.rank_flags); me && me->size > 1) {
+  if (const auto me = dhp::ProcessRank::from_environment(options.run.rank_flags);
+      me && me->size > 1) {
     dhp::check(!ranks_given || options.run.mesh.data == me->size, "--ranks ", options.run.mesh.data,
                " is given, but there are ", me->size, " processes (", me->launcher,
                "); leave --ranks out");

@@ -18,14 +18,14 @@ template <class Dev>
 
   std::string written;
   for (const auto& fact : facts) {
-    dhp::append_number(written, static_cast<std::uint32_t>(fact.if_different));
-    dhp::append_field(written, fact.name);
-    dhp::append_field(written, fact.value);
+    dhp::comm::append_number(written, static_cast<std::uint32_t>(fact.if_different));
+    dhp::comm::append_field(written, fact.name);
+    dhp::comm::append_field(written, fact.value);
   }
   std::vector<std::vector<Fact>> of_rank;
   for (const auto& text : gather_texts(exam.dev, exam.world, written)) {
     of_rank.emplace_back();
-    dhp::FieldReader reader(text);
+    dhp::comm::FieldReader reader(text);
     while (!reader.empty()) {
       const auto verdict = reader.number();
       auto name = reader.field();

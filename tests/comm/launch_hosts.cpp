@@ -9,9 +9,9 @@ namespace {
 using namespace tests;
 
 /// What a rank has of a store that it has reached from that address.
-class StoreFrom final : public Store {
+class StoreFrom final : public KeyValueStore {
  public:
-  StoreFrom(std::shared_ptr<Store> store, std::string from)
+  StoreFrom(std::shared_ptr<KeyValueStore> store, std::string from)
       : store_(std::move(store)), from_(std::move(from)) {}
   void set(const std::string& key, const std::string& value) override { store_->set(key, value); }
   std::optional<std::string> find(const std::string& key) override { return store_->find(key); }
@@ -21,7 +21,7 @@ class StoreFrom final : public Store {
   [[nodiscard]] std::string description() const override { return store_->description(); }
 
  private:
-  std::shared_ptr<Store> store_;
+  std::shared_ptr<KeyValueStore> store_;
   std::string from_;
 };
 

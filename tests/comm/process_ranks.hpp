@@ -15,7 +15,7 @@
 
 namespace tests {
 
-class MemoryStore final : public Store {
+class MemoryStore final : public KeyValueStore {
  public:
   void set(const std::string& key, const std::string& value) override {
     const std::lock_guard lock(mutex_);
@@ -88,8 +88,9 @@ std::vector<std::string> ends_with(int ranks, double timeout_s, Make make, Body 
   return ends;
 }
 template <class Make, class Body>
-std::vector<std::string> ends_of(int ranks, double timeout_s, Make make, Body body,
-                                 std::shared_ptr<Store> store = std::make_shared<MemoryStore>()) {
+std::vector<std::string> ends_of(
+    int ranks, double timeout_s, Make make, Body body,
+    std::shared_ptr<KeyValueStore> store = std::make_shared<MemoryStore>()) {
   return ends_with(ranks, timeout_s, make, body, [&](int) { return store; });
 }
 

@@ -9,8 +9,8 @@ namespace {
 using namespace tests;
 
 using World = std::shared_ptr<ProcessWorld>;
-World world_of(const std::shared_ptr<Store>& store, int rank, int size, double timeout_s = 60,
-               std::function<void(const std::string&)> stuck = {}) {
+World world_of(const std::shared_ptr<KeyValueStore>& store, int rank, int size,
+               double timeout_s = 60, std::function<void(const std::string&)> stuck = {}) {
   return std::make_shared<ProcessWorld>(store, rank, size,
                                         ProcessWorld::Options{.timeout_s = timeout_s,
                                                               .period_s = 0.02,
@@ -107,7 +107,7 @@ TEST_CASE("process world: rank 0 is silent, and its store stays") {
 
 // Ranks that have done a few quick steps.
 struct Stepping {
-  std::shared_ptr<Store> store = std::make_shared<MemoryStore>();
+  std::shared_ptr<KeyValueStore> store = std::make_shared<MemoryStore>();
   std::vector<std::shared_ptr<Deadlines>> deadlines{};
   std::vector<std::shared_ptr<Ledger>> ledgers{};
   std::vector<World> worlds{};

@@ -1,7 +1,6 @@
 // Who gets a connection to a rank, and who does not.
 #include <dhp/comm/sockets.hpp>
 #include <tests/comm/process_ranks.hpp>
-#include <tests/comm/stores.hpp>
 
 #include <doctest/doctest.h>
 
@@ -23,8 +22,47 @@ auto meshed(SocketMeshOptions options = {}) {
 }
 const auto nothing = [](auto&, Cpu&) {};
 
+// A connection without a client.
+class RawConnection {
+ public:
+  explicit RawConnection(int port) {
+    std::string problem;
+    auto address = resolve("127.0.0.1", problem).at(0);
+    address.set_port(port);
+    socket_ = Socket::of_family(address.family());
+    const bool connected = socket_.connect(address, Deadline(20));
+    check(connected, "cannot connect: ", std::strerror(errno));
+  }
+  // False where the other side has closed.
+  bool send(const std::string& bytes) { return socket_.send(bytes, Deadline(20)); }
+  std::optional<Frame> frame(double seconds = 20) {
+    const Deadline deadline(seconds);
+    for (std::string bytes;;) {
+      if (auto got = reader_.next()) return got;
+      bytes.resize(4096);
+      if (!socket_.receive(bytes, deadline)) return std::nullopt;
+      reader_.feed(bytes);
+    }
+  }
+  // What comes next; empty: nothing any more.
+  std::string bytes() {
+    std::string got(1 << 16, '\0');
+    return socket_.receive(got, Deadline(20)) ? got : std::string();
+  }
+  // Whether the other side closes within that time; what it says before is lost.
+  bool closes(double seconds = 20) {
+    const Deadline deadline(seconds);
+    for (std::string bytes(4096, '\0'); socket_.receive(bytes, deadline);) bytes.resize(4096);
+    return errno != ETIMEDOUT;
+  }
+
+ private:
+  Socket socket_;
+  FrameReader reader_{1 << 20};
+};
+
 /// As soon as that rank listens.
-int port_of(Store& store, int rank) {
+int port_of(KeyValueStore& store, int rank) {
   const auto at = store.get(concat("sockets/at/", rank), patient_s);
   return HostPort::parse("address", at).port;
 }

@@ -1,5 +1,5 @@
 // Variables by name, of a map or of this process.
-#include <dhp/comm/environment.hpp>
+#include <dhp/comm/meet/environment.hpp>
 #include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>

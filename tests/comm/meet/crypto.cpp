@@ -1,12 +1,13 @@
-// Published tags, and tags that differ.
-#include <dhp/comm/hmac.hpp>
-#include <dhp/comm/nonce.hpp>
+// HMAC: published tags, and tags that differ. Random bytes do not repeat.
+#include <dhp/comm/meet/crypto.hpp>
 
 #include <doctest/doctest.h>
 
+#include <set>
+
 namespace {
 
-using namespace dhp;
+using namespace dhp::comm;
 
 TEST_CASE("hmac: the tags of RFC 4231") {
   CHECK(hex(hmac_sha256(std::string(20, '\x0b'), "Hi There")) ==
@@ -37,6 +38,24 @@ TEST_CASE("hmac: tags are equal in all bytes, or not") {
   }
   CHECK(!equal_in_constant_time(tag, tag.substr(1)));
   CHECK(equal_in_constant_time("", ""));
+}
+
+TEST_CASE("nonce: as long as asked for, and never the same") {
+  std::set<std::string> seen;
+  for (int i = 0; i < 1000; ++i) {
+    seen.insert(nonce());
+    CHECK(nonce().size() == 16);
+  }
+  CHECK(seen.size() == 1000);
+  CHECK(nonce(0).empty());
+  const auto longer = nonce(100000);
+  CHECK(longer.size() == 100000);
+  CHECK(std::set<char>(longer.begin(), longer.end()).size() == 256);
+}
+
+TEST_CASE("nonce: hex") {
+  CHECK(hex("") == "");
+  CHECK(hex(std::string("\x00\x0f\xa9\xff", 4)) == "000fa9ff");
 }
 
 }  // namespace

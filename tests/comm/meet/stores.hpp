@@ -1,8 +1,7 @@
-// What tests of stores share: what every store has to do, servers on free ports, and connections that say what no
-// client would say.
+// For tests of stores: what every store does, servers on free ports, and connections that send what no client sends.
 #pragma once
 
-#include <dhp/comm/tcp_store.hpp>
+#include <dhp/comm/meet/tcp_store.hpp>
 #include <tests/comm/ranks.hpp>
 
 #include <doctest/doctest.h>
@@ -13,9 +12,11 @@
 
 namespace tests {
 
+using namespace dhp::comm;
+
 inline const std::string secret = "a secret of at least sixteen bytes";
 
-// What everybody has said, from any thread.
+// A log that any thread may write.
 class Notes {
  public:
   void add(const std::string& text) {
@@ -37,16 +38,11 @@ class Notes {
   std::vector<std::string> texts_;
 };
 
-inline TcpStoreServerOptions serve(std::string job = "job") {
-  return {.job = std::move(job), .secret = secret};
+inline RendezvousOptions serve(std::string job = "job") {
+  return {.size = 100, .job = std::move(job), .secret = secret};
 }
-inline TcpStoreOptions client_of(const TcpStoreServer& server, int rank = 1) {
-  return {.port = server.port(),
-          .ports = 1,
-          .rank = rank,
-          .job = "job",
-          .secret = secret,
-          .connect_s = 20};
+inline RendezvousOptions client_of(const TcpStoreServer& server, int rank = 1) {
+  return {.rank = rank, .port = server.port(), .secret = secret, .timeout_s = 20, .ports = 1};
 }
 
 // A port that nobody listens at now, with room for a range above it.
@@ -61,12 +57,8 @@ inline int free_port() {
 class RawConnection {
  public:
   explicit RawConnection(int port) {
-    std::string problem;
-    auto address = resolve("127.0.0.1", problem).at(0);
-    address.set_port(port);
-    socket_ = Socket::of_family(address.family());
-    const bool connected = socket_.connect(address, Deadline(20));
-    check(connected, "cannot connect: ", std::strerror(errno));
+    socket_ = Socket::connected({"127.0.0.1", port}, Deadline(20));
+    check(static_cast<bool>(socket_), "cannot connect: ", std::strerror(errno));
   }
   // False where the other side has closed.
   bool send(const std::string& bytes) { return socket_.send(bytes, Deadline(20)); }
@@ -79,11 +71,6 @@ class RawConnection {
       reader_.feed(bytes);
     }
   }
-  // What comes next; empty: nothing any more.
-  std::string bytes() {
-    std::string got(1 << 16, '\0');
-    return socket_.receive(got, Deadline(20)) ? got : std::string();
-  }
   // Whether the other side closes within that time; what it says before is lost.
   bool closes(double seconds = 20) {
     const Deadline deadline(seconds);
@@ -93,11 +80,11 @@ class RawConnection {
 
  private:
   Socket socket_;
-  FrameReader reader_{1 << 20};
+  FrameReader reader_{1 << 21};
 };
 
 // What every store does, whoever holds it; leaves nothing behind.
-inline void check_store(Store& store) {
+inline void check_store(KeyValueStore& store) {
   CHECK(!store.find("a").has_value());
   store.set("a", "1");
   store.set("b/2", std::string("\0\xff\n", 3));
@@ -107,24 +94,25 @@ inline void check_store(Store& store) {
   CHECK(store.find("b/1").value().empty());
   store.set("a", "2");
   CHECK(store.get("a", 0) == "2");
-  const Store::Entries under_b{{"b/1", ""}, {"b/2", std::string("\0\xff\n", 3)}};
+  const KeyValueStore::Entries under_b{{"b/1", ""}, {"b/2", std::string("\0\xff\n", 3)}};
   CHECK(store.list("b/") == under_b);
   CHECK(store.list("").size() == 3);
   CHECK(store.list("c").empty());
   store.remove("a");
   store.remove("a");
   CHECK(!store.find("a").has_value());
-  const std::string odd("/../ \n%\0.\xc3\xa4", 11), longest(Store::longest_key_bytes, 'k');
+  const std::string odd("/../ \n%\0.\xc3\xa4", 11), longest(KeyValueStore::longest_key_bytes, 'k');
   store.set(odd, "odd");
-  store.set(longest, std::string(Store::longest_value_bytes, 'v'));
+  store.set(longest, std::string(KeyValueStore::longest_value_bytes, 'v'));
   CHECK(store.find(odd).value() == "odd");
   CHECK(store.list(odd.substr(0, 5)).size() == 1);
-  CHECK(store.find(longest).value() == std::string(Store::longest_value_bytes, 'v'));
+  CHECK(store.find(longest).value() == std::string(KeyValueStore::longest_value_bytes, 'v'));
   CHECK(message_of([&] { store.set(longest + "k", ""); }) ==
         "a key of a store has 1 to 256 bytes, got 257");
   CHECK(message_of([&] { (void)store.find(""); }) == "a key of a store has 1 to 256 bytes, got 0");
-  CHECK(message_of([&] { store.set("a", std::string(Store::longest_value_bytes + 1, 'v')); }) ==
-        "a store keeps values of at most 1048576 bytes, but \"a\" is to have 1048577");
+  CHECK(message_of([&] {
+          store.set("a", std::string(KeyValueStore::longest_value_bytes + 1, 'v'));
+        }) == "a store keeps values of at most 1048576 bytes, but \"a\" is to have 1048577");
   const auto start = std::chrono::steady_clock::now();
   CHECK(message_of([&] { (void)store.get("never", 0.05); }) ==
         concat("nobody has set \"never\" in the ", store.description(),

@@ -1,7 +1,8 @@
-// Ranks that meet: all of them, or each is told who is missing.
-#include <dhp/comm/rendezvous.hpp>
+// Ranks that meet: all of them, or each is told who is missing. Secrets from the environment are taken, or refused in a
+// sentence that does not show them.
+#include <dhp/comm/meet/rendezvous.hpp>
 #include <tests/comm/folder.hpp>
-#include <tests/comm/stores.hpp>
+#include <tests/comm/meet/stores.hpp>
 
 namespace {
 
@@ -21,8 +22,13 @@ std::vector<std::string> on_threads(const std::vector<int>& ranks, Body body) {
   for (auto& thread : threads) thread.join();
   return said;
 }
+// Rank 0 keeps its store until the others have no use for it any more.
+void leave(KeyValueStore& store, int rank, int size) {
+  store.set(concat("left/", rank), "");
+  if (rank == 0) check(wait_for_keys(store, "left/", size, 20), "a rank has not left");
+}
 
-TEST_CASE("rendezvous: ranks that start in any order have one store, until all have left") {
+TEST_CASE("rendezvous: ranks that start in any order have one store") {
   const int port = free_port();
   std::atomic<int> wrong = 0;
   const auto said = on_threads({0, 1, 2, 3}, [&](int rank) {
@@ -34,9 +40,9 @@ TEST_CASE("rendezvous: ranks that start in any order have one store, until all h
     if (rank == 2) store->set("hello", "from 2");
     if (rank == 3) sleep_ms(60);
     if (store->get("hello", 20) != "from 2") ++wrong;
-    if (!leave(*store, rank, 4, 20)) ++wrong;
+    leave(*store, rank, 4);
   });
-  for (const auto& text : said) CHECK(text == "no error");
+  CHECK(said == std::vector<std::string>(4, "no error"));
   CHECK(wrong == 0);
 }
 
@@ -54,7 +60,8 @@ TEST_CASE("rendezvous: processes meet") {
         std::set<std::string> pids;
         for (int other = 0; other < size; ++other)
           pids.insert(store->get(concat("pid/", other), 20));
-        status = pids.size() == size && leave(*store, rank, size, 20) ? 0 : 2;
+        leave(*store, rank, size);
+        status = pids.size() == size ? 0 : 2;
       } catch (...) {}
       ::_exit(status);
     }
@@ -87,7 +94,7 @@ TEST_CASE("rendezvous: who has not come is named on all ranks") {
 
 TEST_CASE("rendezvous: ranks that do not agree on their number are told so") {
   const int port = free_port();
-  std::shared_ptr<Store> held;
+  std::shared_ptr<KeyValueStore> held;
   const auto said = on_threads({0, 1}, [&](int rank) {
     auto store = meet(at_port(port, rank, 2 + rank));
     if (rank == 0) held = std::move(store);
@@ -103,7 +110,7 @@ TEST_CASE("rendezvous: ranks that do not agree on their number are told so") {
 
 TEST_CASE("rendezvous: a rank of a job that is running already does not join it") {
   const int port = free_port();
-  std::shared_ptr<Store> held;
+  std::shared_ptr<KeyValueStore> held;
   const auto said = on_threads({0, 1}, [&](int rank) {
     auto store = meet(at_port(port, rank, 2));
     if (rank == 0) held = std::move(store);
@@ -115,29 +122,33 @@ TEST_CASE("rendezvous: a rank of a job that is running already does not join it"
 
 TEST_CASE("rendezvous: a world of one, and ten starts in a row") {
   const int port = free_port();
-  CHECK(leave(*meet(at_port(port, 0, 1)), 0, 1, 20));
+  CHECK(meet(at_port(port, 0, 1))->find("arrived/0").has_value());
   bool good = true;
   for (int start = 0; good && start < 10; ++start) {
     const auto said = on_threads({0, 1}, [&](int rank) {
       const auto store = meet(at_port(port, rank, 2));
-      (void)leave(*store, rank, 2, 20);
+      leave(*store, rank, 2);
     });
     good = said == std::vector<std::string>(2, "no error");
     CHECK(good);
   }
 }
 
-TEST_CASE("rendezvous: rank 0 does not wait for ever for ranks that have ended without leaving") {
+TEST_CASE("rendezvous: two jobs at one port number") {
   const int port = free_port();
-  std::atomic<bool> all = true;
-  (void)on_threads({0, 1}, [&](int rank) {
-    const auto store = meet(at_port(port, rank, 2));
-    if (rank == 0) all = leave(*store, 0, 2, 0.1);
+  const auto said = on_threads({0, 1, 10, 11}, [&](int number) {
+    auto options = at_port(port, number % 10, 2);
+    if (number >= 10) options.job = "other";
+    const auto store = meet(options);
+    store->set(concat("mine/", number % 10), options.job);
+    for (int rank = 0; rank < 2; ++rank)
+      check(store->get(concat("mine/", rank), 20) == options.job, "another job's");
+    leave(*store, options.rank, 2);
   });
-  CHECK(!all);
+  CHECK(said == std::vector<std::string>(4, "no error"));
 }
 
-TEST_CASE("rendezvous: strangers neither join nor stop the job") {
+TEST_CASE("rendezvous: unauthenticated clients neither join nor stop the job") {
   const int port = free_port();
   Notes notes;
   std::vector<std::unique_ptr<RawConnection>> silent;
@@ -146,13 +157,12 @@ TEST_CASE("rendezvous: strangers neither join nor stop the job") {
     auto options = at_port(port, rank, 3);
     options.log = notes.log();
     if (rank == 9) {  // someone who is there before the others
-      TcpStoreOptions wrong{.port = port,
-                            .ports = 1,
-                            .rank = 1,
-                            .job = "job",
-                            .secret = "no secret of this job",
-                            .connect_s = 20,
-                            .refused_s = 0};
+      const RendezvousOptions wrong{.rank = 1,
+                                    .port = port,
+                                    .secret = "no secret of this job",
+                                    .timeout_s = 20,
+                                    .refused_s = 0,
+                                    .ports = 1};
       const auto refused = message_of([&] { TcpStore none(wrong); });
       for (int i = 0; i < 64; ++i) silent.push_back(std::make_unique<RawConnection>(port));
       (void)RawConnection(port).send(nonce(600));
@@ -160,87 +170,65 @@ TEST_CASE("rendezvous: strangers neither join nor stop the job") {
       fail(refused);
     }
     for (int waited = 0; rank != 0 && !over && waited < 20000; ++waited) sleep_ms(1);
-    (void)leave(*meet(options), rank, 3, 20);
+    leave(*meet(options), rank, 3);
   });
   for (std::size_t at = 0; at < 3; ++at) CHECK(said[at] == "no error");
   CHECK(contains(said[3], "refuses rank 1: its secret is not the job's"));
   CHECK(contains(notes.all(), "has not the secret of the job"));
 }
 
-RendezvousOptions in_folder(const Folder& place, int rank, int size) {
-  return {.rank = rank, .size = size, .folder = place.path, .secret = secret, .timeout_s = 20};
+const std::string good = "0123456789abcdef";
+
+TEST_CASE("job secret: from the variable") {
+  CHECK(job_secret(nullptr, nullptr) == "");
+  CHECK(job_secret(good.c_str(), nullptr) == good);
+  CHECK(message_of([] { (void)job_secret("", nullptr); }) ==
+        "the secret of DHP_JOB_SECRET has 0 bytes; a secret has 16 to 4096: head -c 32 "
+        "/dev/urandom | "
+        "base64 makes one");
+  CHECK(
+      message_of([] { (void)job_secret("0123456789abcde", nullptr); }) ==
+      "the secret of DHP_JOB_SECRET has 15 bytes; a secret has 16 to 4096: head -c 32 /dev/urandom "
+      "| base64 makes one");
+  CHECK(message_of([] { (void)job_secret(good.c_str(), "/there"); }) ==
+        "DHP_JOB_SECRET and DHP_JOB_SECRET_FILE are both set; unset one of them");
 }
 
-TEST_CASE("rendezvous: ranks meet in a folder, start after start, and leave it empty") {
+TEST_CASE("job secret: from a file of this user alone") {
   const Folder place;
-  std::atomic<int> wrong = 0;
-  bool good = true;
-  for (int start = 0; good && start < 5; ++start) {
-    const auto said = on_threads({0, 1, 2}, [&](int rank) {
-      sleep_ms(rank == 0 ? 20 : rank == 2 ? 40 : 0);
-      const auto store = meet(in_folder(place, rank, 3));
-      if (store->list("arrived/").size() != 3) ++wrong;
-      if (store->find("start")) ++wrong;
-      if (!store->find("arrived/2")) ++wrong;
-      if (rank == 1) store->set("number", concat(start));
-      if (store->get("number", 20) != concat(start)) ++wrong;
-      if (!leave(*store, rank, 3, 20)) ++wrong;
-    });
-    good = said == std::vector<std::string>(3, "no error");
-    CHECK(good);
-  }
-  CHECK(wrong == 0);
-  CHECK(place.files().empty());
-}
-
-TEST_CASE("rendezvous: what an earlier start has left in the folder is not joined") {
-  const Folder place;
-  {  // A start that was killed: rank 0's answers and keys, and a rank that nobody answered.
-    FileStore lobby(place.path, "lobby of job", secret);
-    lobby.set("hello/aa", "1");
-    lobby.set("answer/aa", "old");
-    lobby.set("hello/bb", "2");
-    FileStore old(place.path, "start old of job", secret);
-    for (int rank = 0; rank < 3; ++rank) old.set(concat("arrived/", rank), "ghost 1");
-    old.set("outcome", "all of 3");
-    old.set("number", "old");
-  }
-  const auto said = on_threads({0, 1}, [&](int rank) {
-    auto options = in_folder(place, rank, 3);
-    if (rank == 0) options.timeout_s = 0.5;
-    (void)meet(options);
-  });
-  for (const auto& text : said)
-    CHECK(
-        contains(text, concat("after 0.5 s ranks 0 and 1 have arrived at the store in the folder ",
-                              place.path, ", rank 2 has not; did all start")));
-  const auto again = on_threads({0, 1, 2}, [&](int rank) {
-    const auto store = meet(in_folder(place, rank, 3));
-    check(!store->find("number"), "a key of the past");
-    check(!contains(store->get("arrived/1", 20), "ghost"), "a rank of the past");
-    (void)leave(*store, rank, 3, 20);
-  });
-  CHECK(again == std::vector<std::string>(3, "no error"));
-}
-
-TEST_CASE("rendezvous: two jobs in one folder, and one without the secret") {
-  const Folder place;
-  const auto said = on_threads({0, 1, 10, 11, 21}, [&](int number) {
-    auto options = in_folder(place, number % 10, 2);
-    if (number / 10 == 1) options.job = "other";
-    if (number / 10 == 2) {
-      options.secret = "no secret of this job";
-      options.timeout_s = 0.2;
-    } else if (number % 10 == 1) {
-      sleep_ms(250);
+  const auto path = place.path + "/secret";
+  const auto said = [&] { return message_of([&] { (void)job_secret(nullptr, path.c_str()); }); };
+  const auto write = [&](const std::string& text, ::mode_t mode) {
+    ::unlink(path.c_str());
+    OpenFile(path, O_WRONLY | O_CREAT).write(text);
+    CHECK(::chmod(path.c_str(), mode) == 0);
+  };
+  CHECK(said() == "DHP_JOB_SECRET_FILE: cannot look at " + path + ": No such file or directory");
+  for (const auto mode : {0600u, 0400u})
+    for (const auto* const end : {"", "\n", "\r\n"}) {
+      write(good + end, mode);
+      CHECK(job_secret(nullptr, path.c_str()) == good);
     }
-    const auto store = meet(options);
-    store->set("mine", options.job);
-    check(store->find("mine") == options.job, "another job's");
-    (void)leave(*store, options.rank, 2, 20);
-  });
-  for (std::size_t at = 0; at < 4; ++at) CHECK(said[at] == "no error");
-  CHECK(contains(said[4], "rank 1 has found no rank 0 of job \"job\" in the folder "));
+  for (const auto mode : {0640u, 0604u, 0620u, 0610u, 0666u}) {
+    write(good, mode);
+    CHECK(said() == "DHP_JOB_SECRET_FILE: others may use " + path +
+                        "; chmod 600 makes it yours alone, but who has read it knows the secret");
+  }
+  write("short\n", 0600);
+  CHECK(said() ==
+        "the secret of DHP_JOB_SECRET_FILE has 5 bytes; a secret has 16 to 4096: head -c 32 "
+        "/dev/urandom | base64 makes one");
+  write(std::string(5000, 'x'), 0600);
+  CHECK(said() == "DHP_JOB_SECRET_FILE: " + path + " has 5000 bytes; a secret has 16 to 4096");
+  ::unlink(path.c_str());
+  CHECK(::mkfifo(path.c_str(), 0600) == 0);
+  CHECK(said() == "DHP_JOB_SECRET_FILE: " + path + " is not a file of this user");
+  CHECK(message_of([&] { (void)job_secret(nullptr, place.path.c_str()); }) ==
+        "DHP_JOB_SECRET_FILE: " + place.path + " is not a file of this user");
+  if (::geteuid() != 0) return;  // only root can give a file away
+  write(good, 0600);
+  CHECK(::chown(path.c_str(), 12345, 12345) == 0);
+  CHECK(said() == "DHP_JOB_SECRET_FILE: " + path + " is not a file of this user");
 }
 
 }  // namespace

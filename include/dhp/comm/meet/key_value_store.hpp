@@ -1,5 +1,5 @@
-// Store: a few bytes from one process to others, by name, for ranks that have to find each other before they can
-// talk in any faster way. Where the bytes are kept is for its implementations to say.
+// KeyValueStore: keys and small values that all processes of a job can read and write before they can communicate in a
+// faster way.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -16,7 +16,7 @@
 
 namespace dhp {
 
-/// The store cannot be reached any more: its process has ended or is silent. A key that is not set is no reason.
+/// The store cannot be reached any more: its process has ended or does not answer.
 class StoreLost : public Error {
  public:
   // Not "using Error::Error": nvcc 13 cannot inherit a constructor with this default argument.
@@ -25,30 +25,30 @@ class StoreLost : public Error {
       : Error(sentence, where) {}
 };
 
-/// Keys and values are any bytes. All functions may be called by several threads at once; each takes a limited
+/// Keys and values are any bytes. All functions may be called by several threads at once. Each takes a limited
 /// time, after which it throws StoreLost.
-class Store {
+class KeyValueStore {
  public:
   using Entries = std::vector<std::pair<std::string, std::string>>;
 
   static constexpr std::size_t longest_key_bytes = 256;
   static constexpr std::size_t longest_value_bytes = std::size_t{1} << 20;
 
-  Store() = default;
-  Store(const Store&) = delete;
-  Store& operator=(const Store&) = delete;
-  virtual ~Store() = default;
+  KeyValueStore() = default;
+  KeyValueStore(const KeyValueStore&) = delete;
+  KeyValueStore& operator=(const KeyValueStore&) = delete;
+  virtual ~KeyValueStore() = default;
 
-  /// Replaces what the key has had.
+  /// Replaces the value that the key has had.
   virtual void set(const std::string& key, const std::string& value) = 0;
   /// None: the key is not set.
   [[nodiscard]] virtual std::optional<std::string> find(const std::string& key) = 0;
   /// Keys that begin with the prefix, with their values, sorted by key.
   [[nodiscard]] virtual Entries list(const std::string& prefix) = 0;
-  /// Nothing happens where the key is not set.
+  /// Does nothing where the key is not set.
   virtual void remove(const std::string& key) = 0;
-  /// Of this machine, in digits: where it has reached rank 0, or on rank 0 has been reached, by another machine if by any.
-  /// Empty: nothing shows that.
+  /// The address of this machine, in digits, at which it has reached rank 0 or, on rank 0, has been reached: by another
+  /// machine if there was one. Empty: not known.
   [[nodiscard]] virtual std::string own_address() { return {}; }
   /// For messages: "TCP store at 10.0.0.1:29400".
   [[nodiscard]] virtual std::string description() const = 0;

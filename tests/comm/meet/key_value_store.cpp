@@ -1,5 +1,5 @@
-// What every store has of its base.
-#include <dhp/comm/store.hpp>
+// What every store inherits: get() waits.
+#include <dhp/comm/meet/key_value_store.hpp>
 #include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
@@ -11,7 +11,7 @@ namespace {
 using namespace tests;
 
 // Sets "late" when it has been asked for it often enough.
-class SlowStore final : public Store {
+class SlowStore final : public KeyValueStore {
  public:
   void set(const std::string& key, const std::string& value) override { table_[key] = value; }
   std::optional<std::string> find(const std::string& key) override {
@@ -30,7 +30,7 @@ class SlowStore final : public Store {
   std::map<std::string, std::string> table_;
 };
 
-TEST_CASE("store: get waits, with pauses that grow, and not for ever") {
+TEST_CASE("key value store: get waits, with pauses that grow, and not for ever") {
   SlowStore store;
   const auto start = std::chrono::steady_clock::now();
   CHECK(store.get("late", 60) == "here");
@@ -45,10 +45,10 @@ TEST_CASE("store: get waits, with pauses that grow, and not for ever") {
   CHECK(store.asked < 120);
 }
 
-TEST_CASE("store: a lost store is an error of its own kind") {
+TEST_CASE("key value store: a lost store is an error of its own kind") {
   CHECK_THROWS_AS(throw StoreLost("gone"), Error);
   CHECK(message_of([] { throw StoreLost("gone"); }) == "gone");
-  CHECK(std::string(StoreLost("gone").what()).find("store.cpp:") != std::string::npos);
+  CHECK(std::string(StoreLost("gone").what()).find("key_value_store.cpp:") != std::string::npos);
 }
 
 }  // namespace

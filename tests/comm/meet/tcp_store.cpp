@@ -1,6 +1,5 @@
-// Stores over TCP: what works, who is let in, what ends. What strangers do is in tcp_store_server.cpp.
-#include <dhp/comm/own_address.hpp>
-#include <tests/comm/stores.hpp>
+// Stores over TCP: what works, who is let in, what ends. Unauthenticated clients are in tcp_store_server.cpp.
+#include <tests/comm/meet/stores.hpp>
 
 namespace {
 
@@ -22,31 +21,18 @@ TEST_CASE("tcp store: the server and its clients have the same keys") {
   CHECK(client.description() == server.description());
 }
 
-TEST_CASE("tcp store: lists longer than a frame come whole and sorted") {
+TEST_CASE("tcp store: long lists come whole and sorted") {
   TcpStoreServer server(serve());
   TcpStore client(client_of(server));
-  Store::Entries expected;
+  KeyValueStore::Entries expected;
   for (int i = 0; i < 7; ++i)
-    expected.emplace_back(concat("big/", i), std::string(Store::longest_value_bytes - 3, 'a'));
+    expected.emplace_back(concat("big/", i), std::string(KeyValueStore::longest_value_bytes, 'a'));
   for (int i = 100; i < 400; ++i) expected.emplace_back(concat("big/", i), concat(i));
   std::sort(expected.begin(), expected.end());
   for (const auto& [key, value] : expected) client.set(key, value);
   server.set("bih", "no");
   server.set("bif", "no");
   CHECK(client.list("big/") == expected);
-}
-
-TEST_CASE("tcp store: a get waits for what another rank sets") {
-  TcpStoreServer server(serve());
-  TcpStore client(client_of(server));
-  std::thread later([&] {
-    sleep_ms(60);
-    server.set("late", "yes");
-  });
-  const auto start = std::chrono::steady_clock::now();
-  CHECK(client.get("late", 20) == "yes");
-  CHECK(seconds_since(start) > 0.03);
-  later.join();
 }
 
 TEST_CASE("tcp store: threads of a rank share one client, and many ranks one server") {
@@ -79,7 +65,7 @@ TEST_CASE("tcp store: the server may come later than its clients") {
     options.port = port;
     server.emplace(options);
   });
-  TcpStore client({.port = port, .rank = 1, .job = "job", .secret = secret, .connect_s = 20});
+  TcpStore client({.rank = 1, .port = port, .secret = secret, .timeout_s = 20});
   client.set("a", "b");
   later.join();
   CHECK(server->find("a").value() == "b");
@@ -91,7 +77,7 @@ TEST_CASE("tcp store: ten starts in a row at one port") {
     auto options = serve();
     options.port = port;
     TcpStoreServer server(options);
-    TcpStore client({.port = port, .rank = 1, .job = "job", .secret = secret, .connect_s = 20});
+    TcpStore client({.rank = 1, .port = port, .secret = secret, .timeout_s = 20});
     client.set("start", concat(start));
     CHECK(server.list("").size() == 1);
   }
@@ -106,17 +92,17 @@ TEST_CASE("tcp store: jobs that share a range of ports find their own") {
   options.secret = "another secret of another job";
   TcpStoreServer tuesday(options);
   CHECK(tuesday.port() > monday.port());
-  TcpStoreOptions from{.port = port,
-                       .rank = 1,
-                       .job = "tuesday",
-                       .secret = "another secret of another job",
-                       .connect_s = 20};
+  RendezvousOptions from{.rank = 1,
+                         .port = port,
+                         .job = "tuesday",
+                         .secret = "another secret of another job",
+                         .timeout_s = 20};
   TcpStore client(from);
   client.set("day", "tuesday");
   CHECK(tuesday.find("day").value() == "tuesday");
   CHECK(!monday.find("day").has_value());
   from.job = "wednesday";
-  from.connect_s = 1;
+  from.timeout_s = 1;
   from.ports = 2;
   CHECK(contains(message_of([&] { TcpStore none(from); }),
                  concat("rank 1 has found no store of job \"wednesday\" at 127.0.0.1:", port,
@@ -156,13 +142,8 @@ TEST_CASE("tcp store: a wrong secret, or none, is refused, and neither side says
 }
 
 TEST_CASE("tcp store: a server that proves nothing is not believed") {
-  TcpStoreServer listening(serve());  // only for its port
-  std::string problem;
-  auto address = resolve("127.0.0.1", problem).at(0);
-  Socket listener = Socket::of_family(address.family());
-  CHECK((::bind(listener.fd(), address.data(), address.size()) == 0 &&
-         ::listen(listener.fd(), 8) == 0));
-  const int port = SocketAddress::of(listener.fd(), false).port();
+  const auto listener = Socket::listening({"127.0.0.1", 0});
+  const int port = listener.own_end().port;
   std::atomic<bool> stop = false;
   std::thread impostor([&] {
     while (!stop) {
@@ -171,17 +152,15 @@ TEST_CASE("tcp store: a server that proves nothing is not believed") {
         sleep_ms(1);
         continue;
       }
-      FrameWriter writer;
-      (void)one.send(writer.write(handshake::server_hello, std::string(16, 'n')), Deadline(5));
+      (void)one.send(write_frame(handshake::server_hello, std::string(16, 'n')), Deadline(5));
       std::string bytes(4096, '\0');
       (void)one.receive(bytes, Deadline(5));
-      (void)one.send(writer.write(handshake::welcome, std::string(32, 'p')), Deadline(5));
+      (void)one.send(write_frame(handshake::welcome, std::string(32, 'p')), Deadline(5));
       (void)one.receive(bytes, Deadline(5));
     }
   });
-  auto from = client_of(listening);
-  from.port = port;
-  from.connect_s = 1;
+  const RendezvousOptions from{
+      .rank = 1, .port = port, .secret = secret, .timeout_s = 1, .ports = 1};
   CHECK(contains(message_of([&] { TcpStore none(from); }), "cannot prove that it belongs to this"));
   stop = true;
   impostor.join();
@@ -205,7 +184,7 @@ TEST_CASE("tcp store: one process for each rank, and no rank beyond the world") 
   from.rank = 4;
   from.refused_s = 0.05;
   CHECK(contains(message_of([&] { TcpStore none(from); }),
-                 "refuses rank 4: the world of rank 0 is smaller"));
+                 "refuses rank 4: rank 0 was started with a smaller world size"));
 }
 
 TEST_CASE("tcp store: a server that ends is lost at once, and for good") {
@@ -236,13 +215,12 @@ TEST_CASE("tcp store: a server that is stopped is lost after the time limit") {
   }
   int number = 0;
   CHECK(::read(port[0], &number, sizeof number) == sizeof number);
-  TcpStore client({.port = number,
-                   .ports = 1,
-                   .rank = 5,
-                   .job = "job",
+  TcpStore client({.rank = 5,
+                   .port = number,
                    .secret = secret,
-                   .connect_s = 20,
-                   .timeout_s = 0.2});
+                   .timeout_s = 20,
+                   .operation_timeout_s = 0.2,
+                   .ports = 1});
   client.set("a", "b");
   CHECK(::kill(child, SIGSTOP) == 0);
   int status = 0;
@@ -262,8 +240,12 @@ TEST_CASE("tcp store: a server that is stopped is lost after the time limit") {
 
 TEST_CASE("tcp store: who finds nothing says where it has looked, and for what") {
   const int port = free_port();
-  const TcpStoreOptions from{
-      .host = "localhost", .port = port, .rank = 2, .job = "j", .secret = secret, .connect_s = 0.1};
+  const RendezvousOptions from{.rank = 2,
+                               .master = "localhost",
+                               .port = port,
+                               .job = "j",
+                               .secret = secret,
+                               .timeout_s = 0.1};
   const auto start = std::chrono::steady_clock::now();
   CHECK(
       message_of([&] { TcpStore none(from); }) ==
@@ -272,7 +254,7 @@ TEST_CASE("tcp store: who finds nothing says where it has looked, and for what")
              "its end already, and with the same DHP_JOB?"));
   CHECK(seconds_since(start) < 5);
   auto nameless = from;
-  nameless.host = "no host has this name";
+  nameless.master = "no host has this name";
   CHECK(contains(message_of([&] { TcpStore none(nameless); }),
                  " within 0.1 s: the name cannot be resolved ("));
   nameless.port = 0;
@@ -280,17 +262,17 @@ TEST_CASE("tcp store: who finds nothing says where it has looked, and for what")
 }
 
 TEST_CASE("tcp store: without a secret it is for this machine alone") {
-  TcpStoreServer server({.job = "job"});
-  TcpStore client({.port = server.port(), .rank = 1, .job = "job", .connect_s = 20});
+  TcpStoreServer server({.size = 2});
+  TcpStore client({.rank = 1, .port = server.port(), .timeout_s = 20});
   check_store(client);
   const std::string way_out = "give all ranks the same DHP_JOB_SECRET or DHP_JOB_SECRET_FILE";
-  CHECK(message_of([] { TcpStoreServer none({.host = "0.0.0.0", .job = "job"}); }) ==
+  CHECK(message_of([] { TcpStoreServer none({.master = "0.0.0.0"}); }) ==
         concat("rank 0 cannot listen at 0.0.0.0:0: others can reach that address, so the job needs "
                "a secret: ",
                way_out));
-  CHECK(contains(message_of([] { TcpStore none({.host = "192.0.2.1", .port = 9, .job = "job"}); }),
+  CHECK(contains(message_of([] { TcpStore none({.rank = 1, .master = "192.0.2.1", .port = 9}); }),
                  way_out));
-  CHECK(contains(message_of([] { TcpStoreServer none({.host = "192.0.2.1", .secret = secret}); }),
+  CHECK(contains(message_of([] { TcpStoreServer none({.master = "192.0.2.1", .secret = secret}); }),
                  "rank 0 cannot listen at 192.0.2.1:0: Cannot assign requested address"));
 }
 
@@ -303,12 +285,12 @@ std::string open_address() {
 
 TEST_CASE("tcp store: what a rank is reached at is where it has reached rank 0, or was reached") {
   auto options = serve();
-  options.host = "0.0.0.0";
+  options.master = "0.0.0.0";
   TcpStoreServer server(options);
   CHECK(server.own_address().empty());
   const auto own_address = [&](int rank, const std::string& host) {
     auto from = client_of(server, rank);
-    from.host = host;
+    from.master = host;
     TcpStore client(from);
     return client.own_address();
   };
@@ -328,9 +310,9 @@ TEST_CASE("tcp store: what a rank is reached at is where it has reached rank 0, 
 TEST_CASE(
     "tcp store: a machine that calls itself by a loopback address listens at all of its own") {
   const auto listens = [](const std::string& host, const std::string& found, bool with_secret) {
-    std::string problem, all;
-    for (const auto& one : detail::addresses_to_listen(host, resolve(found, problem), with_secret))
-      all += host_of(one) + " ";
+    std::string all;
+    for (const auto& one : addresses_to_listen({host}, {{found}}, with_secret))
+      all += one.host + " ";
     return all;
   };
   const auto own = host_name();
@@ -338,9 +320,9 @@ TEST_CASE(
     MESSAGE("skipped: this machine has the name of all, localhost");
     return;
   }
-  CHECK(contains(listens(own, "127.0.1.1", true), "0.0.0.0 "));
-  CHECK(contains(listens(own + ".cluster", "::1", true), "0.0.0.0 "));
-  CHECK(listens(own, "127.0.1.1", false) == "127.0.1.1 ");  // it would have to keep strangers out
+  CHECK(listens(own, "127.0.1.1", true) == ":: 0.0.0.0 ");
+  CHECK(listens(own + ".cluster", "::1", true) == ":: 0.0.0.0 ");
+  CHECK(listens(own, "127.0.1.1", false) == "127.0.1.1 ");  // nothing would keep others out
   CHECK(listens(own, "192.0.2.1", true) == "192.0.2.1 ");
   for (const char* other : {"localhost", "127.0.0.1", "another"})
     CHECK(listens(other, "127.0.0.1", true) == "127.0.0.1 ");
@@ -350,11 +332,11 @@ TEST_CASE(
     return;
   }
   auto options = serve();
-  options.host = own;
+  options.master = own;
   TcpStoreServer server(options);
   for (const auto& host : {own, open, std::string("127.0.0.1")}) {
     auto from = client_of(server);
-    from.host = host;
+    from.master = host;
     TcpStore client(from);
     check_store(client);
   }
@@ -362,20 +344,15 @@ TEST_CASE(
 }
 
 TEST_CASE("tcp store: IPv6") {
-  const Socket six = Socket::of_family(AF_INET6);
-  sockaddr_in6 loopback{};
-  loopback.sin6_family = AF_INET6;
-  loopback.sin6_addr = in6addr_loopback;
-  const SocketAddress address(reinterpret_cast<sockaddr*>(&loopback), sizeof loopback);
-  if (!six || ::bind(six.fd(), address.data(), address.size()) != 0) {
+  if (!Socket::listening({"::1", 0})) {
     MESSAGE("skipped: this machine has no [::1]");
     return;
   }
   auto options = serve();
-  options.host = "::1";
+  options.master = "::1";
   TcpStoreServer server(options);
   auto from = client_of(server);
-  from.host = "::1";
+  from.master = "::1";
   TcpStore client(from);
   check_store(client);
   CHECK(client.description() == concat("TCP store at [::1]:", server.port()));

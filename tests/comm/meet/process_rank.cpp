@@ -1,5 +1,5 @@
 // Who this process is: which launcher is believed, where the ranks meet, and what is refused.
-#include <dhp/comm/process_rank.hpp>
+#include <dhp/comm/meet/process_rank.hpp>
 #include <tests/comm/ranks.hpp>
 
 #include <doctest/doctest.h>
@@ -17,13 +17,12 @@ std::string described(const std::optional<ProcessRank>& me) {
   auto text = concat(me->launcher, ": ", me->rank, " of ", me->size, ", local ", me->local_rank,
                      " of ", me->local_size);
   if (!me->master.empty()) text += concat(", at ", me->master, " ", me->port);
-  if (!me->folder.empty()) text += concat(", in ", me->folder);
   return concat(text, ", job ", me->job);
 }
 // What these variables, and no others, say.
-std::string read(const Variables& variables, const RankFlags& flags = {}) {
+std::string read(const Variables& variables, const RankOverrides& given = {}) {
   try {
-    return described(ProcessRank::from_flags(flags, Environment(variables)));
+    return described(ProcessRank::from_environment(given, Environment(variables)));
   } catch (const Error& error) {
     return error.sentence();
   }
@@ -89,13 +88,16 @@ TEST_CASE("process rank: what each launcher says") {
 }
 
 TEST_CASE("process rank: a person overrules every launcher") {
-  const Variables set{{"DHP_RANK", "5"},           {"DHP_WORLD_SIZE", "6"},
-                      {"DHP_LOCAL_RANK", "2"},     {"DHP_LOCAL_WORLD_SIZE", "3"},
-                      {"DHP_MASTER_ADDR", "boss"}, {"DHP_MASTER_PORT", "1234"},
-                      {"DHP_JOB", "j7"},           {"DHP_RENDEZVOUS", "/there"}};
+  const Variables set{{"DHP_RANK", "5"},
+                      {"DHP_WORLD_SIZE", "6"},
+                      {"DHP_LOCAL_RANK", "2"},
+                      {"DHP_LOCAL_WORLD_SIZE", "3"},
+                      {"DHP_MASTER_ADDR", "boss"},
+                      {"DHP_MASTER_PORT", "1234"},
+                      {"DHP_JOB", "j7"}};
   for (const auto& launcher : {Variables(), plain, torchrun, open_mpi, mpich, slurm, kubeflow})
     CHECK(read(with(launcher, set)) ==
-          "DHP_RANK and DHP_WORLD_SIZE: 5 of 6, local 2 of 3, at boss 1234, in /there, job j7");
+          "DHP_RANK and DHP_WORLD_SIZE: 5 of 6, local 2 of 3, at boss 1234, job j7");
   // Part of it alone leaves the rest to the launcher.
   CHECK(read(with(open_mpi, {{"DHP_MASTER_ADDR", "boss"}, {"DHP_JOB", "j7"}})) ==
         "Open MPI: 1 of 2, local 1 of 2, " + at_port_of("boss", "j7"));
@@ -103,22 +105,24 @@ TEST_CASE("process rank: a person overrules every launcher") {
         "RANK and WORLD_SIZE: 3 of 8, local 0 of 2, at first 1234, job job");
 }
 
-TEST_CASE("process rank: flags come first, and leave the rest to the environment") {
-  const RankFlags flags{.rank = 1, .size = 4, .local_rank = 1, .master = "[::1]:1234"};
+TEST_CASE("process rank: what the program is given comes first, the environment says the rest") {
+  const RankOverrides given{.rank = 1, .size = 4, .local_rank = 1, .master = "[::1]:1234"};
+  const std::string who = "the given rank and the given world size";
   for (const auto& launcher : {Variables(), plain, torchrun, slurm, Variables{{"DHP_RANK", "0"}}})
-    CHECK(read(launcher, flags) == "flags: 1 of 4, local 1 of 0, at ::1 1234, job job");
+    CHECK(read(launcher, given) == who + ": 1 of 4, local 1 of 0, at ::1 1234, job job");
   CHECK(read({{"DHP_JOB", "j7"}}, {.rank = 1, .size = 4, .master = "boss"}) ==
-        "flags: 1 of 4, local 0 of 0, " + at_port_of("boss", "j7"));
+        who + ": 1 of 4, local 0 of 0, " + at_port_of("boss", "j7"));
   CHECK(read(open_mpi, {.master = "boss:1234"}) ==
         "Open MPI: 1 of 2, local 1 of 2, at boss 1234, job openmpi-77");
-  CHECK(read({}, {.rank = 1}) ==
-        "--rank and --world-size belong together, but only one of them is given");
-  CHECK(read({}, {.rank = 4, .size = 4}) ==
-        "--rank is 4 and --world-size is 4; ranks count from 0 to --world-size - 1");
-  CHECK(contains(read({}, {.master = "boss:1234"}), "--master is given, but nothing says which"));
-  CHECK(contains(read({}, {.local_rank = 1}), "--local-rank is given, but nothing says which"));
+  CHECK(read({}, {.rank = 1}) == who + " belong together, but only one of them is given");
+  const RankOverrides named{.rank = 4, .size = 4, .rank_name = "--rank", .size_name = "--size"};
+  CHECK(read({}, named) == "--rank is 4 and --size is 4; ranks count from 0 to --size - 1");
+  CHECK(read({}, {.master = "boss:1234"}) ==
+        "the given address of rank 0 says nothing without the rank of this process; give the given "
+        "rank and the given world size, too, or start it by a launcher");
+  CHECK(contains(read({}, {.local_rank = 1}), "the given local rank says nothing without"));
   CHECK(contains(read({}, {.rank = 1, .size = 2, .master = "boss:x"}), "\"x\" is no port"));
-  CHECK(contains(read({}, {.rank = 0, .size = 2}), "--world-size is 2, but nothing says where"));
+  CHECK(contains(read({}, {.rank = 0, .size = 2}), "size is 2, but nothing says where the ranks"));
 }
 
 TEST_CASE("process rank: the launcher nearest to the process is believed") {
@@ -169,9 +173,7 @@ TEST_CASE("process rank: where rank 0 is") {
   auto two_machines = with(open_mpi, {{"OMPI_COMM_WORLD_SIZE", "4"}});
   CHECK(read(two_machines) ==
         "OMPI_COMM_WORLD_SIZE is 4, but nothing says where the ranks meet; set DHP_MASTER_ADDR to "
-        "the host of rank 0, or DHP_RENDEZVOUS to a folder that all of them see");
-  CHECK(read(with(two_machines, {{"DHP_RENDEZVOUS", "/there"}})) ==
-        "Open MPI: 1 of 4, local 1 of 2, in /there, job openmpi-77");
+        "the host of rank 0");
   CHECK(contains(read(with(two_machines, {{"MASTER_ADDR", "first"}, {"MASTER_PORT", "2500"}})),
                  "at first 2500"));
   CHECK(contains(read(with(mpich, {{"PMI_SIZE", "3"}})), "PMI_SIZE is 3, but nothing says where"));
@@ -182,7 +184,7 @@ TEST_CASE("process rank: where rank 0 is") {
   auto no_step_list = slurm;
   no_step_list.erase("SLURM_STEP_NODELIST");
   CHECK(contains(read(no_step_list), "at n01 "));
-  CHECK(contains(read(with(slurm, {{"SLURM_STEP_NODELIST", "n[2-1]"}})), "count down"));
+  CHECK(contains(read(with(slurm, {{"SLURM_STEP_NODELIST", "n["}})), "no list of hosts"));
   for (const auto& [given, host] : Variables{{"[::1]", "::1"}, {"fd00::2", "fd00::2"}, {"a", "a"}})
     CHECK(contains(read(with(plain, {{"MASTER_ADDR", given}})), concat("at ", host, " 2500")));
   CHECK(read(with(plain, {{"MASTER_ADDR", "first:2500"}})) ==
@@ -217,7 +219,7 @@ TEST_CASE("process rank: the port is no one else's") {
 
 TEST_CASE("process rank: the job tells starts apart where the launcher does") {
   const auto job = [](const Variables& variables) {
-    return ProcessRank::from_environment(Environment(variables)).value().job;
+    return ProcessRank::from_environment({}, Environment(variables)).value().job;
   };
   CHECK(job(with(slurm, {{"SLURM_RESTART_COUNT", "1"}})) == "slurm-99.4.1");
   // On several machines torchrun's counts may differ from rank to rank.
@@ -253,7 +255,7 @@ TEST_CASE("process rank: what makes no sense is refused") {
   CHECK(read({{"RANK", "0"}, {"WORLD_SIZE", ""}}) == "WORLD_SIZE is \"\", not a whole number");
   CHECK(read({{"RANK", "0"}, {"WORLD_SIZE", "2"}}) ==
         "WORLD_SIZE is 2, but nothing says where the ranks meet; set DHP_MASTER_ADDR to the host "
-        "of rank 0, or DHP_RENDEZVOUS to a folder that all of them see");
+        "of rank 0");
   CHECK(read(with(plain, {{"LOCAL_RANK", "2"}})) ==
         "rank 3 of 8 (RANK and WORLD_SIZE) cannot be rank 2 of 2 on its machine; set "
         "DHP_LOCAL_RANK and DHP_LOCAL_WORLD_SIZE to what is meant");
@@ -261,8 +263,8 @@ TEST_CASE("process rank: what makes no sense is refused") {
   CHECK(contains(read(with(plain, {{"LOCAL_WORLD_SIZE", "9"}})),
                  "on its machine; set DHP_LOCAL_RANK"));
   CHECK(contains(read(with(slurm, {{"SLURM_STEP_TASKS_PER_NODE", "4294967298(x2)"}})),
-                 "on its machine; set DHP_LOCAL_RANK"));
-  CHECK(contains(read(with(slurm, {{"SLURM_STEP_TASKS_PER_NODE", "2,x"}})), "list of Slurm's"));
+                 "does not say how many tasks"));
+  CHECK(contains(read(with(slurm, {{"SLURM_STEP_TASKS_PER_NODE", "2,x"}})), "how many tasks"));
 }
 
 TEST_CASE("process rank: launchers that differ are refused, and both are named") {
@@ -310,7 +312,7 @@ TEST_CASE("process rank: without a map, the variables of the process") {
     said = error.sentence();
   }
   try {
-    expected = described(ProcessRank::from_environment(here));
+    expected = described(ProcessRank::from_environment({}, here));
   } catch (const Error& error) {
     expected = error.sentence();
   }
