@@ -3,7 +3,6 @@
 // (comm/gloo/connect.hpp), connect_nccl (comm/nccl/connect.hpp); a program that has MPI makes an MpiSession.
 #pragma once
 
-#include <dhp/comm/meet/job_secret.hpp>
 #include <dhp/comm/meet/process_rank.hpp>
 #include <dhp/comm/meet/rendezvous.hpp>
 #include <dhp/comm/observe/record.hpp>
@@ -49,7 +48,7 @@ namespace comm {
   if (!me.master.empty()) made.master = me.master;
   made.port = me.port;
   made.job = me.job;
-  made.secret = job_secret();
+  made.secret = dhp::job_secret();
   made.timeout_s = options.timeout_s > 0 ? options.timeout_s : for_ever_s;
   if (options.timeout_s > 0)
     made.operation_timeout_s = std::min(made.operation_timeout_s, options.timeout_s);

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <dhp/comm/meet/tcp_store.hpp>
-#include <dhp/comm/rank_list.hpp>
+#include <dhp/comm/watch/rank_list.hpp>
 #include <dhp/core/open_file.hpp>
 
 #include <sys/stat.h>
@@ -117,7 +117,7 @@ inline void join_ranks(KeyValueStore& store, const RendezvousOptions& options) {
 
 /// Collective. All ranks return when all have arrived, or all throw an Error that names the missing ones. The store has a
 /// key "arrived/<rank>", with host and process id, for each rank. That of rank 0 must outlive the others' use of it, as
-/// ProcessWorld::finish() ensures.
+/// World::finish() ensures.
 [[nodiscard]] inline std::shared_ptr<KeyValueStore> meet(const RendezvousOptions& options) {
   check(options.size >= 1 && options.rank >= 0 && options.rank < options.size, "there is no rank ",
         options.rank, " in a world of ", options.size);

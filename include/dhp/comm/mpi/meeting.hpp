@@ -79,8 +79,8 @@ void write_text(char (&to)[room], const std::string& text) {
     try {
       const auto secret = hex(nonce());
       const auto host = address.empty() ? address_for(*hosts) : address;
-      auto server = std::make_shared<TcpStoreServer>(
-          TcpStoreServerOptions{.host = host, .job = job, .secret = secret, .size = comm.size()});
+      auto server = std::make_shared<TcpStoreServer>(RendezvousOptions{
+          .size = comm.size(), .master = host, .job = job, .secret = secret, .ports = 1});
       write_text(invitation->address, host);
       write_text(invitation->secret, secret);
       invitation->port = server->port();
@@ -106,14 +106,15 @@ void write_text(char (&to)[room], const std::string& text) {
   std::string why;
   if (comm.rank() != 0) {
     try {
-      store = std::make_shared<TcpStore>(TcpStoreOptions{.host = invitation->address,
-                                                         .port = invitation->port,
-                                                         .ports = 1,
-                                                         .rank = comm.rank(),
-                                                         .job = job,
-                                                         .secret = invitation->secret,
-                                                         .connect_s = connect_s,
-                                                         .timeout_s = std::min(10.0, connect_s)});
+      store = std::make_shared<TcpStore>(RendezvousOptions{
+          .rank = comm.rank(),
+          .master = invitation->address,
+          .port = invitation->port,
+          .job = job,
+          .secret = invitation->secret,
+          .timeout_s = connect_s,
+          .operation_timeout_s = std::min(10.0, connect_s),
+          .ports = 1});
     } catch (const Error& error) {
       why = error.sentence();
       failed->mine = comm.rank();
@@ -127,7 +128,7 @@ void write_text(char (&to)[room], const std::string& text) {
   comm.finish(request, "MPI_Iallreduce", failed);
   check(why.empty(), why);
   check(failed->lowest == comm.size(), "rank ", failed->lowest, " cannot reach rank 0 at ",
-        host_and_port(invitation->address, invitation->port),
+        HostPort{invitation->address, invitation->port},
         "; MpiSessionOptions::address can name another address of rank 0");
   return store;
 }
