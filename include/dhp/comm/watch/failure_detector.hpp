@@ -188,13 +188,21 @@ class FailureDetector {
   [[nodiscard]] bool quiet(int rank, double now_s) const {
     return silence_s(rank, now_s) > beats_s && !at(rank).state.finished;
   }
-  // A rank that is needed and quiet says more than any chain of ranks that are not.
+  // A rank that is needed and quiet says more than any chain of ranks that are not; so does one that is in the call.
   [[nodiscard]] std::optional<Wait> for_quiet(double now_s) const {
     for (int rank = 0; rank < ranks(); ++rank)
       for (const auto& call : at(rank).state.under_way)
-        for (const int other : call.needs)
-          if (quiet(other, now_s) && !quiet(rank, now_s)) return Wait{rank, &call, other};
+        for (int other = 0; other < ranks(); ++other)
+          if (quiet(other, now_s) && !quiet(rank, now_s) &&
+              (std::count(call.needs.begin(), call.needs.end(), other) > 0 || is_in(other, call)))
+            return Wait{rank, &call, other};
     return {};
+  }
+  [[nodiscard]] bool is_in(int rank, const Call& call) const {
+    const auto& calls = at(rank).state.under_way;
+    return std::any_of(calls.begin(), calls.end(), [&](const Call& other) {
+      return other.series == call.series && other.at == call.at;
+    });
   }
   // Follows the wait-for chain to its end, which is the cause. In a circle of waits any link will do.
   [[nodiscard]] Wait end_of_chain(Wait last) const {
