@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""guest.py collectives|faults|levels|solver PROGRAM: starts PROGRAM by Open MPI's mpirun and holds what its ranks say
+"""session.py collectives|faults|levels|solver PROGRAM: starts PROGRAM by Open MPI's mpirun and holds what its ranks say
 against what they should; 77 where there is no such mpirun."""
 
 import pathlib
