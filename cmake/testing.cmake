@@ -1,4 +1,5 @@
 # How tests are registered. A test belongs to a folder (its first label) and is quick or slow (its second).
+include(units)
 
 # Sanitizers slow a program down tenfold; other work on the machine may halve its speed again.
 set(dhp_time_factor 1)
@@ -40,16 +41,18 @@ if(TARGET dhp::cuda)
   endif()
 endif()
 
-# dhp_doctest_entries(<folder> <program> <files> [<command before it>...]): a ctest entry for each file.
+# dhp_doctest_entries(<folder> <program> <files> [<command before it>...]): a ctest entry for each file, named by its
+# path: comm/gloo/store.cpp is comm.gloo.store.
 function(dhp_doctest_entries folder target files)
   foreach(file IN LISTS files)
-    cmake_path(GET file STEM name)
-    set(test ${folder}.${name})
-    add_test(NAME ${test} COMMAND ${ARGN} $<TARGET_FILE:${target}> --source-file=*/${name}.cpp)
+    cmake_path(RELATIVE_PATH file BASE_DIRECTORY ${PROJECT_SOURCE_DIR}/tests OUTPUT_VARIABLE path)
+    cmake_path(REMOVE_EXTENSION path OUTPUT_VARIABLE test)
+    string(REPLACE "/" "." test ${test})
+    add_test(NAME ${test} COMMAND ${ARGN} $<TARGET_FILE:${target}> --source-file=*/tests/${path})
     # doctest is content when no case matches; we are not.
     set_tests_properties(${test} PROPERTIES
       FAIL_REGULAR_EXPRESSION "test cases: +0 " SKIP_RETURN_CODE 77)
-    if(name MATCHES "_slow$")
+    if(test MATCHES "_slow$")
       dhp_label_test(${test} ${folder} slow)
     else()
       dhp_label_test(${test} ${folder} quick)
@@ -57,9 +60,10 @@ function(dhp_doctest_entries folder target files)
   endforeach()
 endfunction()
 
-# dhp_doctest_program(<folder> <program> <file>...): with doctest's main and a check that no case is lost.
-function(dhp_doctest_program folder target)
-  add_executable(${target} ${ARGN})
+# dhp_doctest_program(<program> <file>...): with doctest's main and a check that no case is lost. Sets `sources`.
+function(dhp_doctest_program target)
+  dhp_units(sources ${target} ${ARGN})
+  add_executable(${target} ${sources})
   target_link_libraries(${target} PRIVATE dhp_doctest_main dhp_files dhp_build)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   # A case that sits in a shared header would be in no file's entry, and so never run.
@@ -67,14 +71,15 @@ function(dhp_doctest_program folder target)
   add_test(NAME ${test} COMMAND ${PROJECT_SOURCE_DIR}/tests/structure/cases.sh
     $<TARGET_FILE:${target}> ${ARGN})
   dhp_label_test(${test} structure quick)
+  set(sources "${sources}" PARENT_SCOPE)
 endfunction()
 
 # dhp_typed_tests(<folder> <program> <more> <file>...): a program of files that may be typed over the device of the
 # tree; it links <more>, too.
 function(dhp_typed_tests folder target more)
-  dhp_doctest_program(${folder} ${target} ${ARGN})
+  dhp_doctest_program(${target} ${ARGN})
   dhp_doctest_entries(${folder} ${target} "${ARGN}" ${dhp_on_gpu})
-  dhp_device_sources(${ARGN})
+  dhp_device_sources(${sources})
   target_link_libraries(${target} PRIVATE dhp_device ${more})
   # The kernels are fast, since they are precompiled; what is around them need not be, and takes compilers a quarter less.
   # Under AddressSanitizer nothing else is optimised at all, but what the ops do element by element.
@@ -82,6 +87,8 @@ function(dhp_typed_tests folder target more)
   if(NOT DHP_SANITIZE OR folder STREQUAL ops)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
   endif()
+  # Some distributions turn on checks that refuse the jumps of tests/cuda/emulator.hpp.
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-U_FORTIFY_SOURCE>)
   # Folders to the left of the ops need no kernels, and should not pay for parsing them.
   if(NOT folder MATCHES "^(core|device|tensor|comm|data)$")
     target_link_libraries(${target} PRIVATE dhp_precompiled)
@@ -119,7 +126,7 @@ function(dhp_doctest_folder folder)
 
   set(target test_${folder})
   if(hosted AND NOT DHP_SANITIZE)
-    dhp_doctest_program(${folder} ${target}_libraries ${hosted})
+    dhp_doctest_program(${target}_libraries ${hosted})
     target_link_libraries(${target}_libraries PRIVATE
       dhp::cuda $<$<TARGET_EXISTS:dhp::nccl>:dhp::nccl> ${more})
     dhp_doctest_entries(${folder} ${target}_libraries "${libraries}" ${dhp_with_driver_stub})
