@@ -1,4 +1,5 @@
-# How tests are registered. A test belongs to a folder (its first label) and is quick or slow (its second).
+# How tests are registered. A test belongs to a folder (its first label) and is quick or slow, or, where it looks at the
+# whole from outside and takes minutes, acceptance (its second): .ci/run and `tests/run.sh --all` run those.
 include(units)
 
 # Sanitizers slow a program down tenfold; other work on the machine may halve its speed again.
@@ -7,17 +8,21 @@ if(DHP_SANITIZE)
   set(dhp_time_factor 6)
 endif()
 
-# dhp_label_test(<test> <folder> <quick|slow> [seconds])
+# dhp_label_test(<test> <folder> <quick|slow|acceptance> [seconds]). `ctest -j 6` on two cores runs two tests that
+# compute, or up to six that wait, dhp_waiting_tests(<test>...).
 function(dhp_label_test test folder speed)
-  set(seconds 120)
-  if(speed STREQUAL slow)
-    set(seconds 900)
+  set(seconds 900)
+  if(speed STREQUAL quick)
+    set(seconds 120)
   endif()
   if(ARGC GREATER 3)
     set(seconds ${ARGV3})
   endif()
   math(EXPR seconds "${seconds} * ${dhp_time_factor}")
-  set_tests_properties(${test} PROPERTIES LABELS "${folder};${speed}" TIMEOUT ${seconds})
+  set_tests_properties(${test} PROPERTIES LABELS "${folder};${speed}" TIMEOUT ${seconds} PROCESSORS 3)
+endfunction()
+function(dhp_waiting_tests)
+  set_tests_properties(${ARGN} PROPERTIES PROCESSORS 1)
 endfunction()
 
 # A test's command begins with this where the test needs what a tree for GPUs may not find: a GPU.
@@ -136,7 +141,7 @@ function(dhp_doctest_folder folder)
   endif()
 endfunction()
 
-# dhp_script_test(<name> <folder> <quick|slow> <command>...): any other program; 77 means skipped.
+# dhp_script_test(<name> <folder> <quick|slow|acceptance> <command>...): any other program; 77 means skipped.
 function(dhp_script_test test folder speed)
   add_test(NAME ${test} COMMAND ${ARGN})
   set_tests_properties(${test} PROPERTIES SKIP_RETURN_CODE 77)
