@@ -10,7 +10,7 @@ if [ -z "$nvcc" ]; then
   exit 0
 fi
 # Without -O: the host's part is hardly run here, and device code is optimised all the same.
-cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES=90 -DCMAKE_CUDA_FLAGS_RELEASE=-DNDEBUG -DDHP_BENCH=ON
+cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES=90 -DCMAKE_CUDA_FLAGS_RELEASE=-DNDEBUG -DDHP_BENCH=ON -DDHP_UNIT_FILES=12
 targets=() tests=()
 if [ "${1:-}" != all ]; then
   targets=(--target train_bert train_resnet50 test_cuda test_cuda_whole test_cuda_libraries

@@ -1,5 +1,6 @@
 # dhp::dhp   the headers that need the standard library only
 # dhp::cpu   the same and, in this build tree, the -march for the kernels of device Cpu
+# dhp::cpu_compiled  is dhp::cpu with the kernels built once
 # dhp::cuda  adds the CUDA libraries: the kernels of device Cuda; only where cuda.cmake finds all of them
 # dhp::nccl  is dhp::cuda with NCCL, where that is found
 # dhp::processes  adds OpenSSL's libcrypto: ranks that are processes; only where processes.cmake finds it
@@ -27,6 +28,7 @@ if(DHP_CPU_ARCH)
     $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-march=${DHP_CPU_ARCH}>>)
 endif()
 
+include(cpu_compiled)
 include(processes)
 include(mpi)
 include(cuda)

@@ -86,7 +86,7 @@ function(dhp_typed_tests folder target more)
   dhp_doctest_entries(${folder} ${target} "${ARGN}" ${dhp_on_gpu})
   dhp_device_sources(${sources})
   target_link_libraries(${target} PRIVATE dhp_device ${more})
-  # The kernels are fast, since they are precompiled; what is around them need not be, and takes compilers a quarter less.
+  # The kernels are fast, since they are compiled apart; what is around them need not be, and takes compilers a quarter less.
   # Under AddressSanitizer nothing else is optimised at all, but what the ops do element by element.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O1>)
   if(NOT DHP_SANITIZE OR folder STREQUAL ops)
@@ -96,7 +96,7 @@ function(dhp_typed_tests folder target more)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-U_FORTIFY_SOURCE>)
   # Folders to the left of the ops need no kernels, and should not pay for parsing them.
   if(NOT folder MATCHES "^(core|device|tensor|comm|data)$")
-    target_link_libraries(${target} PRIVATE dhp_precompiled)
+    target_link_libraries(${target} PRIVATE dhp_cpu_compiled)
   endif()
 endfunction()
 

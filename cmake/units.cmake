@@ -3,7 +3,8 @@ set(DHP_UNIT_FILES 1 CACHE STRING "Test files that are compiled as one; 1: each 
 
 # dhp_units(<out> <program> <file>...): the sources of a program: units of these files, DHP_UNIT_FILES each at most. What
 # makes more than one has slow ones, which take the compiler longest, and quick ones apart. A unit includes what its files include, then each file in a namespace of its own. What
-# opens a namespace, specialises a template or defines a macro for itself stays alone.
+# opens a namespace, specialises a template or defines a macro for itself stays alone, as does a slow one in a tree for
+# GPUs: several would take nvcc more memory than a runner has.
 function(dhp_units out program)
   set(alone ${ARGN})
   if(DHP_UNIT_FILES GREATER 1)
@@ -14,7 +15,7 @@ function(dhp_units out program)
     foreach(file IN LISTS ARGN)
       file(STRINGS ${file} own LIMIT_COUNT 1
         REGEX "^(namespace [a-z_:]+ {|template <>|#define|.*// not in a unit)")
-      if(own)
+      if(own OR (DHP_DEVICE STREQUAL cuda AND file MATCHES "_slow\\.cpp$"))
         list(APPEND alone ${file})
       elseif(file MATCHES "_slow\\.cpp$" AND all GREATER DHP_UNIT_FILES)
         list(APPEND slow ${file})
