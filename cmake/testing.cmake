@@ -82,8 +82,8 @@ function(dhp_typed_tests folder target more)
   if(NOT DHP_SANITIZE OR folder STREQUAL ops)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
   endif()
-  # Folders to the left of the ops need no kernels, and should not pay for parsing them.
-  if(NOT folder MATCHES "^(core|device|tensor|comm|data)$")
+  # Folders to the left of the ops, and the text of examples/bert, need no kernels, and should not pay for parsing them.
+  if(NOT folder MATCHES "^(core|device|tensor|comm|data|bert)$")
     target_link_libraries(${target} PRIVATE dhp_precompiled)
   endif()
 endfunction()

@@ -123,20 +123,20 @@ template <Dataset First, Dataset Second>
 
 /// What to train on and what to measure on.
 template <class D>
-struct Split {
+struct DatasetSplit {
   D train;
   D held_out;
 };
 /// The last `held_out` samples are held out. Shuffle first where the samples lie in an order.
 template <Dataset D>
-[[nodiscard]] Split<Slice<D>> split_off(D data, std::int64_t held_out) {
+[[nodiscard]] DatasetSplit<Slice<D>> split_off(D data, std::int64_t held_out) {
   const std::int64_t size = data.size();
   check(held_out >= 0 && held_out <= size, "cannot hold out ", held_out, " of ", size, " samples");
   return {slice(data, 0, size - held_out), slice(data, size - held_out, size)};
 }
 /// The same by a fraction in [0, 1]; at least one sample when the fraction is not zero.
 template <Dataset D>
-[[nodiscard]] Split<Slice<D>> split_fraction(D data, double fraction) {
+[[nodiscard]] DatasetSplit<Slice<D>> split_fraction(D data, double fraction) {
   check(fraction >= 0 && fraction <= 1, "a held-out fraction lies in [0, 1], got ", fraction);
   const std::int64_t size = data.size();
   const auto wanted = static_cast<std::int64_t>(fraction * static_cast<double>(size));
