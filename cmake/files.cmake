@@ -1,32 +1,32 @@
 # dhp_files: the libraries of the file readers (.gz, PNG, JPEG) and of BERT's tokenizer (Unicode). Each is optional;
-# code asks for DHP_HAS_ZLIB, DHP_HAS_PNG, DHP_HAS_JPEG and DHP_HAS_UTF8PROC.
-add_library(dhp_files INTERFACE)
-target_link_libraries(dhp_files INTERFACE dhp)
-
-# dhp_file_library(<library> <sentence> <include directory> <library file>)
-function(dhp_file_library library sentence include file)
-  if(NOT include OR NOT file)
-    message(NOTICE "dhp: ${sentence}")
-    return()
-  endif()
-  target_include_directories(dhp_files SYSTEM INTERFACE ${include})
-  target_link_libraries(dhp_files INTERFACE ${file})
-  target_compile_definitions(dhp_files INTERFACE DHP_HAS_${library}=1)
-endfunction()
-
+# code asks for DHP_HAS_ZLIB, DHP_HAS_PNG, DHP_HAS_TURBOJPEG and DHP_HAS_UTF8PROC.
 find_package(ZLIB QUIET)
 find_package(PNG QUIET)
-foreach(name IN ITEMS turbojpeg utf8proc)
-  string(TOUPPER ${name} upper)
-  find_path(DHP_${upper}_INCLUDE ${name}.h)
-  find_library(DHP_${upper}_LIBRARY ${name})
-  mark_as_advanced(DHP_${upper}_INCLUDE DHP_${upper}_LIBRARY)
+foreach(library IN ITEMS turbojpeg utf8proc)
+  find_path(DHP_${library}_INCLUDE ${library}.h)
+  find_library(DHP_${library}_LIBRARY ${library})
+  mark_as_advanced(DHP_${library}_INCLUDE DHP_${library}_LIBRARY)
+  if(DHP_${library}_INCLUDE AND DHP_${library}_LIBRARY)
+    add_library(${library}::${library} UNKNOWN IMPORTED)
+    set_target_properties(${library}::${library} PROPERTIES IMPORTED_LOCATION ${DHP_${library}_LIBRARY}
+      INTERFACE_INCLUDE_DIRECTORIES ${DHP_${library}_INCLUDE})
+  endif()
 endforeach()
-dhp_file_library(ZLIB "zlib was not found (Debian: zlib1g-dev): .gz files cannot be read"
-  "${ZLIB_INCLUDE_DIRS}" "${ZLIB_LIBRARIES}")
-dhp_file_library(PNG "libpng was not found (Debian: libpng-dev): PNG files cannot be read"
-  "${PNG_INCLUDE_DIRS}" "${PNG_LIBRARIES}")
-dhp_file_library(JPEG "TurboJPEG was not found (Debian: libturbojpeg0-dev): JPEG files cannot be read"
-  "${DHP_TURBOJPEG_INCLUDE}" "${DHP_TURBOJPEG_LIBRARY}")
-dhp_file_library(UTF8PROC "utf8proc was not found (Debian: libutf8proc-dev): train_bert reads no text, only synthetic"
-  "${DHP_UTF8PROC_INCLUDE}" "${DHP_UTF8PROC_LIBRARY}")
+
+add_library(dhp_files INTERFACE)
+target_link_libraries(dhp_files INTERFACE dhp)
+# dhp_file_library(<target> <Debian's package> <what is missing without it>)
+function(dhp_file_library target package without)
+  string(REGEX REPLACE "^.*::" "" name ${target})
+  if(TARGET ${target})
+    string(TOUPPER ${name} upper)
+    target_link_libraries(dhp_files INTERFACE ${target})
+    target_compile_definitions(dhp_files INTERFACE DHP_HAS_${upper}=1)
+  else()
+    message(NOTICE "dhp: ${name} was not found (Debian: ${package}): ${without}")
+  endif()
+endfunction()
+dhp_file_library(ZLIB::ZLIB zlib1g-dev ".gz files cannot be read")
+dhp_file_library(PNG::PNG libpng-dev "PNG files cannot be read")
+dhp_file_library(turbojpeg::turbojpeg libturbojpeg0-dev "JPEG files cannot be read")
+dhp_file_library(utf8proc::utf8proc libutf8proc-dev "train_bert reads no text, only --data synthetic")

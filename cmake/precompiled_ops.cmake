@@ -20,5 +20,4 @@ set(DHP_PRECOMPILED_OPS
   optimizer:OptimizerKernel
   reduce:Reductions
   rows:Rows
-  softmax:Softmax
 )

@@ -1,7 +1,7 @@
 // JPEG: written by TurboJPEG, read by us; damage.
 #include "damage.hpp"
 
-#ifdef DHP_HAS_JPEG
+#ifdef DHP_HAS_TURBOJPEG
 #include <dhp/data/jpeg.hpp>
 
 #include <cstdlib>

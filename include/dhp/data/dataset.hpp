@@ -78,34 +78,9 @@ class Mapped {
   Function function_;
 };
 
-/// One dataset after another, of the same kind of sample.
-template <Dataset First, Dataset Second>
-  requires std::same_as<typename First::Sample, typename Second::Sample>
-class Concatenated {
- public:
-  using Sample = typename First::Sample;
-  Concatenated(First first, Second second) : first_(std::move(first)), second_(std::move(second)) {}
-  [[nodiscard]] std::int64_t size() const { return first_.size() + second_.size(); }
-  [[nodiscard]] Sample get(std::int64_t index) const {
-    check_sample_index(index, size());
-    const std::int64_t split = first_.size();
-    return index < split ? first_.get(index) : second_.get(index - split);
-  }
-
- private:
-  First first_;
-  Second second_;
-};
-
 template <Dataset D>
 [[nodiscard]] Slice<D> slice(D data, std::int64_t first, std::int64_t last) {
   return Slice<D>(std::move(data), first, last);
-}
-/// The first `count` samples, or all where there are fewer.
-template <Dataset D>
-[[nodiscard]] Slice<D> take(D data, std::int64_t count) {
-  const auto last = std::min<std::int64_t>(count, data.size());
-  return Slice<D>(std::move(data), 0, last);
 }
 /// The order of epoch `epoch` under `seed`: the same on every rank and machine.
 template <Dataset D>
@@ -116,11 +91,6 @@ template <Dataset D, class Function>
 [[nodiscard]] Mapped<D, Function> map(D data, Function function) {
   return Mapped<D, Function>(std::move(data), std::move(function));
 }
-template <Dataset First, Dataset Second>
-[[nodiscard]] Concatenated<First, Second> chain(First first, Second second) {
-  return Concatenated<First, Second>(std::move(first), std::move(second));
-}
-
 /// What to train on and what to measure on.
 template <class D>
 struct DatasetSplit {

@@ -136,8 +136,7 @@ class ImageArray {
 [[nodiscard]] inline ImageArray load_npy_images(const std::string& images,
                                                 const std::string& labels, int classes) {
   const auto pixels = load_npy(images);
-  check(pixels.dtype == DType::u8, "", images, ": images of ", pixels.dtype,
-        "; u1 would be right (load_npy_fields reads f4 and f8)");
+  check(pixels.dtype == DType::u8, "", images, ": images of ", pixels.dtype, "; u1 would be right");
   return ImageArray(pixels.shape, pixels.values<std::uint8_t>(), load_npy_labels(labels, classes),
                     classes, images, labels);
 }

@@ -151,29 +151,4 @@ class NpyHeader {
   return parse_npy(read_file(path, limit_bytes), path, limit_bytes);
 }
 
-/// The bytes of a version-1 file; T is u8, i32, i64, float or double.
-template <class T>
-[[nodiscard]] Bytes npy_bytes(const Shape& shape, std::span<const T> values) {
-  check(static_cast<std::int64_t>(values.size()) == shape.count(), "an .npy of shape ", shape,
-        " needs ", shape.count(), " values, got ", values.size());
-  const bool floating = is_floating(dtype_of<T>());
-  std::string header = concat("{'descr': '",
-                              sizeof(T) == 1 ? "|u"
-                              : floating     ? "<f"
-                                             : "<i",
-                              sizeof(T), "', 'fortran_order': False, 'shape': (");
-  for (int dim = 0; dim < shape.rank(); ++dim) header += concat(shape[dim], ", ");
-  header += "), }";
-  while ((10 + header.size() + 1) % 64 != 0) header += ' ';
-  header += '\n';
-  std::string text("\x93NUMPY\x01\x00", 8);
-  text += static_cast<char>(header.size() & 255);
-  text += static_cast<char>(header.size() >> 8);
-  text += header;
-  Bytes made(text.size() + values.size_bytes());
-  std::memcpy(made.data(), text.data(), text.size());
-  if (!values.empty()) std::memcpy(made.data() + text.size(), values.data(), values.size_bytes());
-  return made;
-}
-
 }  // namespace dhp

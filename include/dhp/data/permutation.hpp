@@ -17,8 +17,8 @@ class Permutation {
   Permutation(std::int64_t size, std::uint64_t seed, std::int64_t epoch)
       : size_(size), stream_(data_stream(seed, epoch, DataUse::order)) {
     check(size >= 0, "a permutation of ", size, " elements does not exist");
-    const auto largest = static_cast<std::uint64_t>(size < 2 ? 0 : size - 1);
-    const int bits = static_cast<int>(std::bit_width(largest));
+    const int bits =
+        size < 2 ? 0 : static_cast<int>(std::bit_width(static_cast<std::uint64_t>(size - 1)));
     low_bits_ = bits / 2;
     high_mask_ = (std::uint64_t{1} << (bits - low_bits_)) - 1;
     low_mask_ = (std::uint64_t{1} << low_bits_) - 1;

@@ -35,10 +35,6 @@ struct Box {
   return made;
 }
 
-[[nodiscard]] inline Image centre_crop(const Image& image, int height, int width) {
-  return crop(image, {(image.height - height) / 2, (image.width - width) / 2, height, width});
-}
-
 /// Left and right exchanged.
 [[nodiscard]] inline Image mirror(const Image& image) {
   Image made = Image::blank(image.height, image.width, image.channels);
