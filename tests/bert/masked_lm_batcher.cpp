@@ -1,6 +1,4 @@
-// BERT's micro-batches: the names, types and shapes that layers read, both layouts alike, and the same for
-// any number of threads and replicas.
-#include <dhp/data/loader.hpp>
+// BERT's micro-batches: the names, types and shapes that layers read, and all layouts alike.
 #include <dhp/device/cpu.hpp>
 #include <examples/bert/masked_lm_batcher.hpp>
 
@@ -183,51 +181,14 @@ TEST_CASE("masked lm batches: a bad index names the sample") {
                        dhp::Error);
 }
 
-using Content = std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::int64_t>>;
-
-// All that each (step, micro-batch) holds, in one list.
-Content drain(const MaskedLmBatcher& of, int threads, int replicas) {
+TEST_CASE("masked lm batches: on the device, row numbers count through the whole step") {
   Cpu cpu;
-  Content made;
-  for (int replica = 0; replica < replicas; ++replica) {
-    dhp::Loader loader(cpu, of,
-                       {.global_batch = 32,
-                        .micro_batch = 8,
-                        .replica = replica,
-                        .replicas = replicas,
-                        .seed = 2,
-                        .epochs = 2,
-                        .threads = threads});
-    while (!loader.finished()) {
-      const auto step = loader.step();
-      for (const auto& batch : loader.next()) {
-        auto& content = made[{step, batch.index}];
-        for (const auto& [name, tensor] : batch.side) {
-          if (tensor.dtype() == dhp::DType::i64) {
-            const auto values = tensor.template to_host<std::int64_t>(cpu);
-            content.insert(content.end(), values.begin(), values.end());
-            // Row numbers count through the whole step.
-            CHECK(values.front() == batch.first_sample * length);
-            CHECK(values.back() < (batch.first_sample + batch.samples) * length);
-          } else {
-            const auto values = tensor.template to_host<std::int32_t>(cpu);
-            content.insert(content.end(), values.begin(), values.end());
-          }
-        }
-      }
-    }
-  }
-  return made;
-}
-
-TEST_CASE("masked lm batches: the same for any number of threads and replicas") {
-  const auto of = batcher(TokenLayout::packed);
-  const auto serial = drain(of, 0, 1);
-  CHECK(of.size() == 120);
-  CHECK(serial.size() == 2 * 15);  // 3 steps of 4 and one of 3 micro-batches
-  CHECK(drain(of, 3, 1) == serial);
-  CHECK(drain(of, 1, 2) == serial);
-  CHECK(drain(of, 2, 3) == serial);
+  const auto host = batcher(TokenLayout::packed).collate(indices, 1);
+  const auto batch = dhp::upload(cpu, host, 2, {16, 21});
+  auto expected = longs(host, "row_numbers");
+  CHECK(expected.front() == 0);
+  for (auto& number : expected) number += 16 * length;
+  CHECK(batch.at("row_numbers").to_host<std::int64_t>(cpu) == expected);
 }
 
 }  // namespace

@@ -139,7 +139,7 @@ class ImageFolder {
         good.push_back(std::move(found.files[at]));
         continue;
       }
-      check(options_.skip_bad, "", wrong[at], "; --skip-bad goes on without such files");
+      check(options_.skip_bad, "", wrong[at], "; skip_bad leaves such files out");
       found.skipped.push_back(std::move(wrong[at]));
     }
     found.files = std::move(good);
