@@ -1,6 +1,6 @@
-// The first half of BERT's tokenizer: from text to words, as Hugging Face's BertTokenizer has them. Control
-// characters go, spaces separate words, each punctuation mark and each ideograph is a word of its own; uncased: lower
-// case without accents.
+// The first half of BERT's tokenizer: from text to words, as Hugging Face's BertTokenizer has them.
+// Control characters go, spaces separate words, each punctuation mark and each ideograph is a word
+// of its own; uncased: lower case without accents.
 #pragma once
 
 #include "utf8.hpp"
@@ -16,8 +16,8 @@ namespace examples {
 struct BasicTokenizer {
   bool lower_case = true;  ///< and without accents; false: letters stay as they are
 
-  /// take(word) for each word, in order; a word is valid only during the call. Bytes that are not UTF-8
-  /// are left out.
+  /// take(word) for each word, in order; a word is valid only during the call. Bytes that are not
+  /// UTF-8 are left out.
   template <class Take>
   void words(std::string_view text, Take&& take) const {
     std::string word;

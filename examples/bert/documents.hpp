@@ -1,5 +1,5 @@
-// A corpus in three flat arrays: items, in sentences, in documents. Items are bytes (a text) or token
-// ids (the same text, tokenised once). No string and no allocation for each sentence.
+// A corpus in three flat arrays: items, in sentences, in documents. Items are bytes (a text) or
+// token ids (the same text, tokenised once). No string and no allocation for each sentence.
 #pragma once
 
 #include <dhp/core/shape.hpp>

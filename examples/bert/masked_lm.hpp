@@ -1,5 +1,6 @@
-// The samples of BERT's pre-training (Devlin et al. 2019): [CLS] A [SEP] B [SEP], where B follows A or is
-// random, and some tokens hidden. All that is random depends on (seed, epoch, sample index) only.
+// The samples of BERT's pre-training (Devlin et al. 2019): [CLS] A [SEP] B [SEP], where B follows A
+// or is random, and some tokens hidden. All that is random depends on (seed, epoch, sample index)
+// only.
 #pragma once
 
 #include <dhp/data/sample_random.hpp>
@@ -38,8 +39,9 @@ inline void check_options(const MaskedLmOptions& options) {
              options.random_next);
 }
 
-/// Hidden tokens of a sample at most: the share of all that are not special, rounded up. With whole words that bounds
-/// nothing, since what is left over may be given to a long word: then all of them.
+/// Hidden tokens of a sample at most: the share of all that are not special, rounded up. With whole
+/// words that bounds nothing, since what is left over may be given to a long word: then all of
+/// them.
 [[nodiscard]] inline std::int64_t most_hidden(const MaskedLmOptions& options) {
   const auto candidates = options.sequence_length - 3;
   if (options.whole_words) return candidates;
@@ -61,8 +63,8 @@ inline void truncate_pair(std::int64_t room, std::int64_t& first, std::int64_t& 
   else first = room - half, second = half;
 }
 
-/// Hides tokens of a sequence in place; special tokens are never hidden. The expected number is exactly
-/// the share: fractions are rounded up or down at random.
+/// Hides tokens of a sequence in place; special tokens are never hidden. The expected number is
+/// exactly the share: fractions are rounded up or down at random.
 [[nodiscard]] inline HiddenTokens hide_tokens(std::span<std::int32_t> tokens,
                                               const Vocabulary& vocabulary,
                                               const MaskedLmOptions& options,
@@ -146,8 +148,9 @@ struct MaskedLmSample {
   return made;
 }
 
-/// How often each token occurs: what a model that knows only that would lose on the hidden tokens of a held-out
-/// set. A masked language model that does not come below it uses no context. Cross-entropy in nats, with add-one smoothing.
+/// How often each token occurs: what a model that knows only that would lose on the hidden tokens
+/// of a held-out set. A masked language model that does not come below it uses no context.
+/// Cross-entropy in nats, with add-one smoothing.
 class Unigram {
  public:
   explicit Unigram(std::int64_t vocabulary_size)
@@ -167,8 +170,8 @@ class Unigram {
   std::int64_t total_;
 };
 
-/// Frequencies of the tokens that can be hidden in training: both sentences of each pair, shortened as in
-/// a sample, without special tokens.
+/// Frequencies of the tokens that can be hidden in training: both sentences of each pair, shortened
+/// as in a sample, without special tokens.
 [[nodiscard]] inline Unigram unigram_of(const SentencePairs& pairs, const Vocabulary& vocabulary,
                                         const MaskedLmOptions& options) {
   Unigram unigram(vocabulary.size());
@@ -184,8 +187,8 @@ class Unigram {
   return unigram;
 }
 
-/// Mean over the hidden tokens of the first `samples` samples (0: of all) in epoch 0, in nats; this is
-/// what an evaluation of the same samples sees. NaN where nothing is hidden.
+/// Mean over the hidden tokens of the first `samples` samples (0: of all) in epoch 0, in nats; this
+/// is what an evaluation of the same samples sees. NaN where nothing is hidden.
 [[nodiscard]] inline double unigram_cross_entropy(const Unigram& unigram,
                                                   const SentencePairs& pairs,
                                                   const Vocabulary& vocabulary,

@@ -1,13 +1,14 @@
-// From sentence pairs to BERT's micro-batches. Rows are tokens; both layouts hold the same samples, masks
-// and row numbers. Side inputs, i32 unless said, for N samples of R rows with M hidden tokens:
+// From sentence pairs to BERT's micro-batches. Rows are tokens; both layouts hold the same samples,
+// masks and row numbers. Side inputs, i32 unless said, for N samples of R rows with M hidden
+// tokens:
 //
 //   token_ids, positions, segments [R]   row_numbers i64 [R]: (global sample)*sequence_length + position
 //   offsets [N+1], lengths [N]           rows of sample n: offsets[n] .. offsets[n] + lengths[n]
 //   masked_rows, masked_labels [M]       rows of the hidden tokens, in order, and what stood there
 //   first_rows, next_labels [N]          row of [CLS]; 0: B follows A, 1: B is random
 //
-// In the layout `fixed` M is N * most_hidden(): behind the hidden tokens come rows that count nothing, each row 0, a
-// [CLS], which is never hidden, with the label -1, which losses ignore.
+// In the layout `fixed` M is N * most_hidden(): behind the hidden tokens come rows that count
+// nothing, each row 0, a [CLS], which is never hidden, with the label -1, which losses ignore.
 #pragma once
 
 #include <dhp/data/collate.hpp>

@@ -1,5 +1,5 @@
-// Where a text comes from: a UTF-8 file, all files of a directory, or WordNet. Documents are files, and parts of
-// them between blank lines. What is not text is an error that names file and byte.
+// Where a text comes from: a UTF-8 file, all files of a directory, or WordNet. Documents are files,
+// and parts of them between blank lines. What is not text is an error that names file and byte.
 #pragma once
 
 #include <dhp/data/file.hpp>
@@ -22,8 +22,8 @@ struct TextOptions {
   std::size_t file_limit_bytes = dhp::default_file_limit_bytes;
 };
 
-/// Appends the documents of a file in memory; a byte order mark at its start is left out. Errors: zero
-/// bytes (a binary file), not UTF-8, no words.
+/// Appends the documents of a file in memory; a byte order mark at its start is left out. Errors:
+/// zero bytes (a binary file), not UTF-8, no words.
 inline void add_text(std::string_view bytes, const std::string& name, const TextOptions& options,
                      Text& into) {
   dhp::check(!bytes.empty(), "", name, ": the file is empty");
@@ -34,8 +34,8 @@ inline void add_text(std::string_view bytes, const std::string& name, const Text
   dhp::check(into.sentences() > before, "", name, ", byte 0: the file holds nothing but spaces");
 }
 
-/// The files of a directory and of those in it, in the byte order of their paths; hidden ones are left
-/// out.
+/// The files of a directory and of those in it, in the byte order of their paths; hidden ones are
+/// left out.
 [[nodiscard]] inline std::vector<std::string> files_below(const std::string& path) {
   namespace fs = std::filesystem;
   std::vector<std::string> files;
@@ -67,8 +67,9 @@ inline void add_text(std::string_view bytes, const std::string& name, const Text
   return text;
 }
 
-// The glosses of WordNet (Fellbaum 1998): real English that Debian ships as wordnet-base. A gloss is a document: its
-// first sentence is the definition, the others are examples of use, if it has any.
+// The glosses of WordNet (Fellbaum 1998): real English that Debian ships as wordnet-base. A gloss
+// is a document: its first sentence is the definition, the others are examples of use, if it has
+// any.
 //
 //   00003553 03 n 02 whole 0 unit 0 015 @ ... | an assemblage of parts; "the team is a unit"
 
@@ -82,8 +83,8 @@ inline constexpr std::array<std::string_view, 4> wordnet_files{"data.noun", "dat
   return std::filesystem::is_regular_file(path + "/" + std::string(wordnet_files[0]), error);
 }
 
-/// Adds a gloss as a document. Examples stand in double quotes after the definition; what stands between
-/// them (who said it) is left out.
+/// Adds a gloss as a document. Examples stand in double quotes after the definition; what stands
+/// between them (who said it) is left out.
 inline void add_gloss(std::string_view gloss, Text& into) {
   const auto strip = [](std::string_view part) {
     const auto loose = [](char letter) {

@@ -1,6 +1,6 @@
-// Pairs of sentences for next-sentence prediction: a dataset over a tokenised text. Sample i is a sentence
-// and the one that follows it; which pairs get a random second sentence instead is decided per epoch by
-// who asks (data/masked_lm.hpp).
+// Pairs of sentences for next-sentence prediction: a dataset over a tokenised text. Sample i is a
+// sentence and the one that follows it; which pairs get a random second sentence instead is decided
+// per epoch, in masked_lm.hpp.
 #pragma once
 
 #include <dhp/data/dataset.hpp>
@@ -80,9 +80,9 @@ class SentencePairs {
       std::make_shared<std::vector<SentencePair>>();
 };
 
-/// Documents as the parts that a split deals out. Those of more than 64 sentences are dealt in pieces; a
-/// text of few documents in about 100 pieces, so that one of a single document can be split too. (A cut
-/// costs the pair that it parts.)
+/// Documents as the parts that a split deals out. Those of more than 64 sentences are dealt in
+/// pieces; a text of few documents in about 100 pieces, so that one of a single document can be
+/// split too. (A cut costs the pair that it parts.)
 [[nodiscard]] inline std::vector<dhp::Range> parts_of(const TokenText& text) {
   constexpr std::int64_t few = 20;
   constexpr std::int64_t most = 64;
@@ -102,9 +102,9 @@ class SentencePairs {
   return parts;
 }
 
-/// Training and held-out pairs that share no sentence: parts are dealt in a random order, which `seed`
-/// alone decides, first to the held-out side until it has its fraction of all pairs, and at least 2; none of
-/// 0. Both sides keep that order, so the first samples of either speak for all.
+/// Training and held-out pairs that share no sentence: parts are dealt in a random order, which
+/// `seed` alone decides, first to the held-out side until it has its fraction of all pairs, and at
+/// least 2; none of 0. Both sides keep that order, so the first samples of either speak for all.
 [[nodiscard]] inline dhp::DatasetSplit<SentencePairs> split_sentence_pairs(
     std::shared_ptr<const TokenText> text, Pairing pairing, double held_out, std::uint64_t seed) {
   dhp::check(held_out >= 0 && held_out < 1, "a held-out fraction lies in [0, 1), got ", held_out);

@@ -61,8 +61,9 @@ inline bool is_item_number(std::string_view text) {
          });
 }
 
-/// Adds the sentences of one line or paragraph. A sentence ends at . ! or ? (and what closes quotes or
-/// brackets after it) before a space, unless a small letter follows or a short form stands before it.
+/// Adds the sentences of one line or paragraph. A sentence ends at . ! or ? (and what closes quotes
+/// or brackets after it) before a space, unless a small letter follows or a short form stands
+/// before it.
 inline void add_by_punctuation(std::string_view text, Text& into) {
   std::size_t first = 0;
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -93,8 +94,8 @@ void for_lines(std::string_view text, Take&& take) {
   }
 }
 
-/// Prose that was broken into lines of a page: short lines, of which most that have a successor neither
-/// end a sentence nor are followed by a capital.
+/// Prose that was broken into lines of a page: short lines, of which most that have a successor
+/// neither end a sentence nor are followed by a capital.
 inline bool looks_wrapped(std::string_view text) {
   constexpr std::size_t page_width = 120;
   std::int64_t pairs = 0;
@@ -114,8 +115,8 @@ inline bool looks_wrapped(std::string_view text) {
 
 }  // namespace detail
 
-/// Appends the documents of a text, which blank lines part. With `automatic` a text of unbroken lines is
-/// also cut by punctuation inside its lines.
+/// Appends the documents of a text, which blank lines part. With `automatic` a text of unbroken
+/// lines is also cut by punctuation inside its lines.
 inline void add_documents(std::string_view text, SentenceRule rule, Text& into) {
   const bool joined = rule == SentenceRule::punctuation ||
                       (rule == SentenceRule::automatic && detail::looks_wrapped(text));

@@ -1,5 +1,6 @@
-// Text made up from numbers, with a structure that can be learnt: each document keeps to the words of one
-// topic, and most words decide the next one. For tests, and for trying a program without data.
+// Text made up from numbers, with a structure that can be learnt: each document keeps to the words
+// of one topic, and most words decide the next one. For tests, and for trying a program without
+// data.
 #pragma once
 
 #include <dhp/data/sample_random.hpp>

@@ -17,8 +17,8 @@ struct CodePoint {
   bool valid = true;
 };
 
-/// The code point that begins at byte `at` < text.size(). What is not UTF-8 counts as one byte that is
-/// U+FFFD, the replacement character, with valid == false.
+/// The code point that begins at byte `at` < text.size(). What is not UTF-8 counts as one byte that
+/// is U+FFFD, the replacement character, with valid == false.
 [[nodiscard]] inline CodePoint decode_utf8(std::string_view text, std::size_t at) {
   CodePoint made;
   const auto size = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
@@ -35,7 +35,8 @@ struct CodePoint {
   return count;
 }
 
-/// Throws unless the bytes are text: UTF-8 without a zero byte. The error names `name` and the byte.
+/// Throws unless the bytes are text: UTF-8 without a zero byte. The error names `name` and the
+/// byte.
 inline void check_utf8(std::string_view bytes, const std::string& name) {
   for (std::size_t at = 0; at < bytes.size();) {
     dhp::check(bytes[at] != '\0', "", name, ", byte ", at,

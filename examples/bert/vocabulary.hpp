@@ -1,5 +1,5 @@
-// A WordPiece vocabulary: token <-> id, and what is special. The file is vocab.txt as BERT has it: one
-// token a line, its id is the line number; a token that continues a word begins with ##.
+// A WordPiece vocabulary: token <-> id, and what is special. The file is vocab.txt as BERT has it:
+// one token a line, its id is the line number; a token that continues a word begins with ##.
 #pragma once
 
 #include <dhp/core/open_file.hpp>
@@ -22,8 +22,8 @@ class Vocabulary {
  public:
   static constexpr std::array<std::string_view, 5> special_tokens{"[PAD]", "[UNK]", "[CLS]",
                                                                   "[SEP]", "[MASK]"};
-  /// Token i gets id i. Errors name `name` and the line (i + 1): no token, an empty or repeated one, one
-  /// of the five special tokens missing.
+  /// Token i gets id i. Errors name `name` and the line (i + 1): no token, an empty or repeated
+  /// one, one of the five special tokens missing.
   explicit Vocabulary(std::vector<std::string> tokens, const std::string& name = "vocabulary") {
     auto made = std::make_shared<Tables>();
     made->tokens = std::move(tokens);

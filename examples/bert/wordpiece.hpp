@@ -66,8 +66,8 @@ class WordPiece {
     return text;
   }
 
-  /// The whole text; the pieces of each different word are looked up once. Sentences without a word are
-  /// left out.
+  /// The whole text; the pieces of each different word are looked up once. Sentences without a word
+  /// are left out.
   [[nodiscard]] TokenText encode(const Text& text) const {
     std::unordered_map<std::string, std::pair<std::size_t, std::size_t>> known;
     std::vector<std::int32_t> pieces;

@@ -1,7 +1,7 @@
-// Makes a WordPiece vocabulary from a text: starts with its characters and joins, again and again, the
-// pair of neighbours that is most frequent inside words (byte-pair encoding, Sennrich et al. 2016,
-// arXiv:1508.07909, with ## on what continues a word). Works on word counts; ties go to the pair of lower
-// ids, so the same text gives the same vocabulary everywhere.
+// Makes a WordPiece vocabulary from a text: starts with its characters and joins, again and again,
+// the pair of neighbours that is most frequent inside words (byte-pair encoding, Sennrich et al.
+// 2016, arXiv:1508.07909, with ## on what continues a word). Works on word counts; ties go to the
+// pair of lower ids, so the same text gives the same vocabulary everywhere.
 #pragma once
 
 #include "basic_tokenizer.hpp"
@@ -195,8 +195,8 @@ class WordPieceTrainer {
   std::priority_queue<Candidate> queue_;
 };
 
-/// A vocabulary of at most options.size tokens: the special ones, characters in byte order, then joined
-/// pieces, frequent first. Smaller where the text has no pair left that is frequent enough.
+/// A vocabulary of at most options.size tokens: the special ones, characters in byte order, then
+/// joined pieces, frequent first. Smaller where the text has no pair left that is frequent enough.
 [[nodiscard]] inline Vocabulary train_wordpiece(const Text& text,
                                                 const WordPieceTraining& options = {}) {
   dhp::check(options.least_count >= 1, "train_wordpiece: least_count ", options.least_count,

@@ -1,5 +1,6 @@
-// Softmax cross-entropy on the GPU: a block goes over one row of the logits, which it reads 16 bytes at a
-// time where rows are aligned. A label outside of [-1, classes) cannot be told to the host: its loss is NaN.
+// Softmax cross-entropy on the GPU: a block goes over one row of the logits, which it reads 16
+// bytes at a time where rows are aligned. A label outside of [-1, classes) cannot be told to the
+// host: its loss is NaN.
 #pragma once
 
 #include <dhp/cuda/map.hpp>
@@ -188,8 +189,8 @@ struct LossTotals {
   }
 };
 
-/// Launches Kernel<T, width>{columns, arguments...} on the rows of the logits, which may have no columns, with the
-/// widest packs that they and `out`, what else a row is written to, allow.
+/// Launches Kernel<T, width>{columns, arguments...} on the rows of the logits, which may have no
+/// columns, with the widest packs that they and `out`, what else a row is written to, allow.
 template <template <class, int> class Kernel, class T, KernelDevice Dev, class... Arguments>
 void launch_rows(Dev& dev, std::int64_t rows, ConstView<Dev> logits, const T* out,
                  Arguments... arguments) {

@@ -1,6 +1,6 @@
-// Datasets over datasets. A dataset is a size and a pure function from an index to a sample; adaptors
-// wrap one and are one again. Pure and const means: any thread may ask for any sample in any order,
-// and a run can be resumed at any step.
+// The concept Dataset, a size and a pure function from an index to a sample, and its adaptors:
+// slice, shuffle, map, split. Because get() is pure and const, any thread may read any sample in
+// any order, and a run can be resumed at any step.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -14,8 +14,8 @@
 
 namespace dhp {
 
-/// get(index) for index in [0, size()) is a pure function, safe to call from several threads at once.
-/// Datasets are cheap to copy: what is large they share by count.
+/// get(index) for index in [0, size()) is a pure function, safe to call from several threads at
+/// once. Datasets are cheap to copy: what is large they share by count.
 template <class D>
 concept Dataset = std::copy_constructible<D> && requires(const D& data, std::int64_t index) {
   typename D::Sample;
@@ -91,13 +91,13 @@ template <Dataset D, class Function>
 [[nodiscard]] Mapped<D, Function> map(D data, Function function) {
   return Mapped<D, Function>(std::move(data), std::move(function));
 }
-/// What to train on and what to measure on.
+/// A training and a held-out part.
 template <class D>
 struct DatasetSplit {
   D train;
   D held_out;
 };
-/// The last `held_out` samples are held out. Shuffle first where the samples lie in an order.
+/// Holds out the last `held_out` samples. Shuffle first if the samples are sorted.
 template <Dataset D>
 [[nodiscard]] DatasetSplit<Slice<D>> split_off(D data, std::int64_t held_out) {
   const std::int64_t size = data.size();

@@ -45,8 +45,8 @@ namespace detail {
   return end != bytes.end() && end > last(std::byte{0xDA});
 }
 
-/// TurboJPEG paints what is missing grey and warns; here a damaged image is an error. Its message is that of the
-/// first warning; those of files that are merely untidy are accepted.
+/// TurboJPEG paints what is missing grey and warns; here a damaged image is an error. Its message
+/// is that of the first warning; those of files that are merely untidy are accepted.
 [[nodiscard]] inline bool harmless_jpeg_warning(tjhandle handle, std::span<const std::byte> bytes) {
   const std::string_view text = tjGetErrorStr2(handle);
   const bool untidy = text.find("extraneous bytes") != text.npos ||
@@ -67,7 +67,8 @@ namespace detail {
     fail("", name, ": damaged JPEG (", tjGetErrorStr2(handle.get()), ")");
   };
 
-  // It calls rare chroma subsamplings an error, which decompression reads all the same; so ask what it found.
+  // It calls rare chroma subsamplings an error, which decompression reads all the same; so ask what
+  // it found.
   int width = 0, height = 0, subsampling = 0, colours = -1;
   tjDecompressHeader3(handle.get(), data, size, &width, &height, &subsampling, &colours);
   if (width < 1 || height < 1 || colours < 0) damaged();

@@ -1,5 +1,5 @@
-// NumPy's .npy, versions 1 and 2: the magic, a header that is the text of a Python dict, the elements.
-// Read: u1, i4, i8, f4, f8, little-endian, C order.
+// Reader of NumPy's .npy, versions 1 and 2: the magic, a header with a Python dict as text, the
+// elements. Supported: u1, i4, i8, f4, f8, little-endian, C order.
 #pragma once
 
 #include <dhp/core/shape.hpp>

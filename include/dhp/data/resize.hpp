@@ -1,5 +1,5 @@
-// Crops and sizes. Resizing is bilinear with a triangle filter that widens when shrinking
-// (antialiased, as Pillow's BILINEAR): each output value is a weighted mean of all that it covers.
+// Crop, mirror and resize. Resizing is bilinear and antialiased, like Pillow's BILINEAR: the
+// triangle filter widens when the image shrinks.
 #pragma once
 
 #include <dhp/data/image.hpp>
