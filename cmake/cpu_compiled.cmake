@@ -27,7 +27,6 @@ set(dhp_cpu_compiled
   cpu/optimizer:cpu::OptimizerKernel:${types}
   cpu/reduce:cpu::Reductions:${types}
   cpu/rows:cpu::Rows:${types}
-  cpu/softmax:cpu::Softmax:${types}
 )
 
 set(dir ${CMAKE_CURRENT_BINARY_DIR}/dhp_cpu_compiled)

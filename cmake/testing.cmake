@@ -94,8 +94,8 @@ function(dhp_typed_tests folder target more)
   endif()
   # Some distributions turn on checks that refuse the jumps of tests/cuda/emulator.hpp.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-U_FORTIFY_SOURCE>)
-  # Folders to the left of the ops need no kernels, and should not pay for parsing them.
-  if(NOT folder MATCHES "^(core|device|tensor|comm|data)$")
+  # Folders to the left of the ops, and the text of examples/bert, need no kernels, and should not pay for parsing them.
+  if(NOT folder MATCHES "^(core|device|tensor|comm|data|bert)$")
     target_link_libraries(${target} PRIVATE dhp_cpu_compiled)
   endif()
 endfunction()

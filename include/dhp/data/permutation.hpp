@@ -1,7 +1,7 @@
-// A random permutation that needs no memory: sample order as a function. A Feistel network whose rounds
-// are Philox is a bijection on [0, 2^k); walking its cycle until the value is below n makes it one on
-// [0, n) (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). Every rank computes
-// the place of any sample of any epoch on its own.
+// The order of samples: a random permutation as a function, without memory. A Feistel network with
+// Philox rounds is a bijection on [0, 2^k); following its cycle until the value is below n makes it
+// one on [0, n) (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). Every
+// rank computes any sample's place in any epoch by itself.
 #pragma once
 
 #include <dhp/core/error.hpp>
