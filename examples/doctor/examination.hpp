@@ -3,7 +3,6 @@
 #pragma once
 
 #include <dhp/comm/gather.hpp>
-#include <dhp/comm/rank_list.hpp>
 
 #include "options.hpp"
 #include "outliers.hpp"

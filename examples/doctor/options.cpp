@@ -8,6 +8,8 @@
 namespace examples::doctor {
 namespace {
 
+constexpr int usage_status = 64;  // the checks have others
+
 void add_options(CLI::App& app, DoctorOptions& options, int& ranks, bool gpu) {
   auto& run = options.run;
   app.option_defaults()->always_capture_default();
@@ -67,9 +69,6 @@ std::optional<int> parse_doctor(int argc, char** argv, bool gpu, DoctorOptions& 
       "Exit status: 0 all is well, 1 a failure, 2 warnings only, 64 a wrong command line.");
   add_options(app, options, ranks, gpu);
   app.set_version_flag("--version", "dhp " + version());
-  app.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return dhp::concat("error: ", error.what(), " (--help lists all options)\n");
-  });
   try {
     app.parse(argc, argv);
     complete(options.run, ranks);

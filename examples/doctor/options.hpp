@@ -8,9 +8,6 @@
 
 namespace examples::doctor {
 
-/// The exit status of a wrong command line, distinct from those of the checks.
-inline constexpr int usage_status = 64;
-
 struct DoctorOptions {
   RunOptions run{};
   bool quick = false;

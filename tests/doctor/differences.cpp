@@ -1,5 +1,4 @@
-#include <dhp/cpu.hpp>
-#include <examples/doctor/versions.hpp>
+#include <examples/doctor/differences.hpp>
 
 #include <doctest/doctest.h>
 
@@ -13,7 +12,7 @@ std::vector<Fact> facts(const char* dhp, const char* kernel) {
 
 }  // namespace
 
-TEST_CASE("versions: the fewer differ from the more, whatever rank 0 has") {
+TEST_CASE("differences: the fewer differ from the more, whatever rank 0 has") {
   CHECK(differences({facts("1", "6"), facts("1", "6")}, {"a", "b"}).empty());
   const auto found = differences(
       {facts("2", "6"), facts("1", "6"), facts("1", "6"), facts("1", "5")}, {"a", "b", "b", "c"});
@@ -27,7 +26,7 @@ TEST_CASE("versions: the fewer differ from the more, whatever rank 0 has") {
   CHECK(found[1].ranks == std::set<int>{3});
 }
 
-TEST_CASE("versions: of two ranks the first one is right; a missing fact is another value") {
+TEST_CASE("differences: of two ranks the first one is right; a missing fact is another value") {
   const auto two = differences({facts("1", "6"), facts("1", "5")}, {"a", "b"});
   REQUIRE(two.size() == 1);
   CHECK(two[0].ranks == std::set<int>{1});
