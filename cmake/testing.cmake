@@ -107,7 +107,10 @@ function(dhp_doctest_folder folder)
 
   set(more "")
   if(processes)
-    set(more dhp::processes $<TARGET_NAME_IF_EXISTS:dhp::gloo>)
+    list(APPEND more dhp::processes $<TARGET_NAME_IF_EXISTS:dhp::gloo>)
+  endif()
+  if(eigen)
+    list(APPEND more dhp::eigen)
   endif()
 
   if(files)

@@ -11,7 +11,7 @@ while [ "$1" != -- ]; do
   shift
 done
 shift
-optional="fatal error: '?((zlib|png|jpeglib|mpi|nccl|cuda|cublas|cudnn)[a-zA-Z_]*\.h|(gloo|nvtx3|openssl)/[^':]*)"
+optional="fatal error: '?((zlib|png|jpeglib|mpi|nccl|cuda|cublas|cudnn)[a-zA-Z_]*\.h|(gloo|nvtx3|openssl|Eigen)/[^':]*)"
 name_of() { echo "dhp/${1##*/include/dhp/}"; }
 if $together && for header in "${headers[@]}"; do echo "#include <$(name_of "$header")>"; done |
   "$@" -fsyntax-only -x c++ - >/dev/null 2>&1; then
