@@ -190,11 +190,9 @@ TEST_CASE("strides that are not a tensor's are refused in one sentence") {
 TEST_CASE("a const matrix gives a tensor that nobody writes into") {
   const auto matrix = counting_matrix<Eigen::MatrixXf>(3, 4);
   auto x = eigen::borrow(matrix);
-  auto second = x.share();
   CHECK(!x.unique());
   CHECK(message_of([&] { (void)x.mut(); }) ==
         "a borrowed tensor of shape [4, 3] is read-only: write into a fresh one");
-  CHECK(message_of([&] { (void)second.mut(); }) != "no error");
   const auto moved = std::move(x).reshape({12});
   CHECK(!moved.unique());
 }
