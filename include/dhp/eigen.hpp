@@ -102,12 +102,19 @@ inline constexpr bool owns_memory = std::is_base_of_v<Eigen::PlainObjectBase<M>,
 template <class S, int rank, int options, class Index>
 inline constexpr bool owns_memory<Eigen::Tensor<S, rank, options, Index>> = true;
 
+// Not an expression whose elements are computed when they are asked for.
+template <class M>
+constexpr bool has_memory() {
+  if constexpr (is_matrix<M>) return (M::Flags & Eigen::DirectAccessBit) != 0;
+  else return requires(M & matrix) {
+      matrix.data();
+    };
+}
+
 // The shape of the row-major tensor that lies where the matrix does; refuses one that would be scrambled.
 template <class M>
 Shape row_major_shape(const M& matrix) {
   if constexpr (is_matrix<M>) {
-    static_assert((M::Flags & Eigen::DirectAccessBit) != 0,
-                  "this expression has no memory to borrow: give adopt() its eval()");
     const Shape shape = M::IsVectorAtCompileTime ? Shape{matrix.size()}
                                                  : Shape{matrix.outerSize(), matrix.innerSize()};
     const auto inner = matrix.innerStride(), outer = matrix.outerStride();
@@ -129,6 +136,8 @@ Shape row_major_shape(const M& matrix) {
 
 template <class M, class Owner>
 Tensor<Cpu> tensor_over(M& matrix, Owner owner) {
+  static_assert(has_memory<M>(),
+                "this expression has no memory to borrow: give adopt() its eval()");
   auto* const data = matrix.data();
   using S = std::remove_pointer_t<decltype(data)>;
   using Byte = std::conditional_t<std::is_const_v<S>, const std::byte, std::byte>;
