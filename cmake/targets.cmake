@@ -6,6 +6,7 @@
 # dhp::processes  adds OpenSSL's libcrypto: ranks that are processes; only where processes.cmake finds it
 # dhp::gloo  is dhp::processes with Gloo, where that is found
 # dhp::mpi   is dhp::processes with MPI, where mpi.cmake finds it
+# dhp::eigen is dhp::dhp with Eigen, where eigen.cmake finds it
 # dhp::default_device  dhp::cpu or dhp::cuda, by DHP_DEVICE
 find_package(Threads REQUIRED)
 
@@ -31,6 +32,7 @@ endif()
 include(cpu_compiled)
 include(processes)
 include(mpi)
+include(eigen)
 include(cuda)
 if(DHP_DEVICE STREQUAL cuda AND NOT TARGET dhp::cuda)
   message(FATAL_ERROR "DHP_DEVICE is cuda, but there is no dhp::cuda; the lines above say what is missing")
