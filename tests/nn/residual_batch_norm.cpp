@@ -3,6 +3,7 @@
 #include <dhp/cpu.hpp>
 #include <dhp/nn/running_statistics.hpp>
 #include <tests/support/gradients.hpp>
+#include <tests/support/residual.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // KeyValueStore: keys and small values that all processes of a job can read and write before they can communicate in a
-// faster way.
+// faster way; RendezvousOptions: how they find it.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <source_location>
 #include <string>
@@ -78,6 +79,25 @@ class KeyValueStore {
 
  private:
   static constexpr double longest_pause_s = 0.02;
+};
+
+/// How this rank meets the others: rank 0 listens, the others connect.
+struct RendezvousOptions {
+  int rank = 0;
+  int size = 1;
+  std::string master = "127.0.0.1";  ///< of rank 0: an address or a name
+  int port = 0;          ///< the first that rank 0 tries; 0: any that is free, for rank 0 alone
+  std::string listen{};  ///< where rank 0 listens, if its name for others is no address of its own
+  std::string job = "job";          ///< differs from start to start
+  std::string secret{};             ///< the same on all ranks, see job_secret(); empty: none
+  double timeout_s = 300;           ///< of rank 0 for the others, and of theirs for rank 0
+  double operation_timeout_s = 10;  ///< of the store that they have then
+  double refused_s = 2;             ///< how long a refused rank goes on looking
+  int ports = 32;                   ///< how many to try, where other jobs have taken the first ones
+  double silence_s = 5;             ///< for a client to authenticate itself
+  std::size_t most_unauthenticated = 256;  ///< connections at once
+  /// Takes a sentence for each client that is refused; called by another thread, must not throw.
+  std::function<void(const std::string&)> log{};
 };
 
 }  // namespace dhp

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <functional>
 #include <list>
 #include <map>
 #include <mutex>
@@ -31,33 +30,6 @@ inline constexpr std::uint8_t done = 32, value = 33, none = 34, entries = 35, fa
 /// Longest payloads. A list of all keys of a job comes in one answer.
 inline constexpr std::size_t longest_request = std::size_t{1} << 21;
 inline constexpr std::size_t longest_answer = std::size_t{1} << 28;
-
-}  // namespace dhp::comm
-
-namespace dhp {
-
-/// How this rank meets the others: rank 0 listens, the others connect.
-struct RendezvousOptions {
-  int rank = 0;
-  int size = 1;
-  std::string master = "127.0.0.1";  ///< of rank 0: an address or a name
-  int port = 0;          ///< the first that rank 0 tries; 0: any that is free, for rank 0 alone
-  std::string listen{};  ///< where rank 0 listens, if its name for others is no address of its own
-  std::string job = "job";          ///< differs from start to start
-  std::string secret{};             ///< the same on all ranks, see job_secret(); empty: none
-  double timeout_s = 300;           ///< of rank 0 for the others, and of theirs for rank 0
-  double operation_timeout_s = 10;  ///< of the store that they have then
-  double refused_s = 2;             ///< how long a refused rank goes on looking
-  int ports = 32;                   ///< how many to try, where other jobs have taken the first ones
-  double silence_s = 5;             ///< for a client to authenticate itself
-  std::size_t most_unauthenticated = 256;  ///< connections at once
-  /// Takes a sentence for each client that is refused; called by another thread, must not throw.
-  std::function<void(const std::string&)> log{};
-};
-
-}  // namespace dhp
-
-namespace dhp::comm {
 
 /// Where rank 0 listens when others know it as `host`, which resolves to `found` here. A machine often resolves its own
 /// name to loopback (127.0.1.1 in Debian) where other machines get its real address: then rank 0 listens at all its

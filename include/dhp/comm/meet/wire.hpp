@@ -75,12 +75,12 @@ class FrameReader {
   }
   /// None: the frame is not complete yet, or refused.
   [[nodiscard]] std::optional<Frame> next() {
-    if (!buffer_.empty() && buffer_[0] != Frame::version)
-      refusal_ = "its bytes are no frames of this version of a store";
     FieldReader fields(buffer_);
     const auto first = fields.bytes(2);
     const auto length = fields.number();
-    if (length && *length > longest_) refusal_ = "a frame is longer than is allowed";
+    if (!buffer_.empty() && buffer_[0] != Frame::version)
+      refusal_ = "its bytes are no frames of this version of a store";
+    else if (length && *length > longest_) refusal_ = "a frame is longer than is allowed";
     if (!refusal_.empty() || !length) return std::nullopt;
     auto payload = fields.bytes(*length);
     if (!payload) return std::nullopt;

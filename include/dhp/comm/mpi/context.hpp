@@ -11,6 +11,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -70,9 +71,11 @@ class MpiContext {
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
 
+  /// Throws Error when the session has been closed.
   template <class Action>
   std::invoke_result_t<Action> call(Action action) {
     const std::lock_guard lock(*lock_);
+    check(!closed_, "the MpiSession of this communicator has been closed");
     return action();
   }
   /// Waits for a collective of all ranks; throws Error where not all have come in time. memory: what MPI reads and
@@ -106,10 +109,16 @@ class MpiContext {
     torn_ = true;
   }
   /// Collective. Where nothing is under way the communicators are freed, in the order in which all ranks made theirs.
-  void free() {
-    if (torn_) return;
-    for (auto& comm : comms_) check_mpi(MPI_Comm_free(&comm), "MPI_Comm_free");
-    comms_.clear();
+  void close() {
+    if (!torn_)
+      for (auto& comm : comms_) check_mpi(MPI_Comm_free(&comm), "MPI_Comm_free");
+    closed_ = true;
+  }
+  /// Whether what is under way at the end of the world still gets a moment to finish. One moment for all of it.
+  [[nodiscard]] bool has_grace() {
+    const auto now = std::chrono::steady_clock::now();
+    if (!grace_end_) grace_end_ = now + std::chrono::seconds(2);
+    return now < *grace_end_;
   }
 
  private:
@@ -117,6 +126,8 @@ class MpiContext {
   std::shared_ptr<std::mutex> lock_;
   std::vector<MPI_Comm> comms_{};
   bool torn_ = false;
+  bool closed_ = false;
+  std::optional<std::chrono::steady_clock::time_point> grace_end_{};
   int rank_ = 0;
   int size_ = 1;
 };

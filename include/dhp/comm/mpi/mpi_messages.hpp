@@ -9,7 +9,6 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -150,15 +149,20 @@ class MpiMessages final : public Messages {
             for (auto& request : requests_)
               if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
           });
-        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
         Backoff backoff(0.001);
         while (!test()) {
-          if (std::chrono::steady_clock::now() > end)
-            return context_->call([&] { context_->keep(std::const_pointer_cast<void>(owner_)); });
+          if (!context_->call([&] { return context_->has_grace(); })) return keep();
           backoff(false);
         }
       } catch (const std::exception&) {  // MPI itself has failed
+        keep();
+      }
+    }
+
+    void keep() noexcept {
+      try {
         context_->call([&] { context_->keep(std::const_pointer_cast<void>(owner_)); });
+      } catch (const std::exception&) {  // the session has been closed
       }
     }
 

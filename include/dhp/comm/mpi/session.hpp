@@ -97,7 +97,7 @@ class MpiSession {
         watched_->finish(context_->rank());
       });
     }
-    context_->call([&] { context_->free(); });
+    context_->call([&] { context_->close(); });
   }
 
  private:
