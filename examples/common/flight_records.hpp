@@ -1,5 +1,5 @@
-// FlightRecordOutput: the files that --flight-record asks for: what the communicators of this process's ranks have been asked to do,
-// written when the run ends, whichever way, and whenever the process gets SIGUSR1, while it hangs, too.
+// FlightRecordOutput: the files that --flight-record asks for: the last calls of this process's ranks, written when the
+// run ends, whichever way, and whenever the process gets SIGUSR1, while it hangs, too.
 #pragma once
 
 #include "flight_record_file.hpp"
@@ -24,8 +24,9 @@ namespace examples {
 
 class FlightRecordOutput {
  public:
-  /// file: of --flight-record; where that is empty nothing is written, and the signal does what it always does. Of `ranks` ranks
-  /// from the first on, in a world of that size. To be made before other threads.
+  /// file: of --flight-record; where that is empty nothing is written, and the signal does what it
+  /// always does. Of `ranks` ranks from the first on, in a world of that size. To be made before other
+  /// threads.
   FlightRecordOutput(const std::string& file, int first, int ranks, int world_size)
       : first_(first), world_size_(world_size), recorders_(static_cast<std::size_t>(ranks)) {
     for (auto& recorder : recorders_) recorder = std::make_shared<dhp::FlightRecorder>();
@@ -47,8 +48,10 @@ class FlightRecordOutput {
     write();
   }
 
-  /// Of these ranks: for their world to record in.
-  [[nodiscard]] const std::vector<std::shared_ptr<dhp::FlightRecorder>>& recorders() const {
+  [[nodiscard]] const std::shared_ptr<dhp::FlightRecorder>& of(int rank) const {
+    return recorders_.at(static_cast<std::size_t>(rank - first_));
+  }
+  [[nodiscard]] const std::vector<std::shared_ptr<dhp::FlightRecorder>>& all() const {
     return recorders_;
   }
   /// Any thread may do it.

@@ -1,9 +1,10 @@
-// What the ledgers of several ranks say together: for each call that somebody waits in, which ranks are in it, which have
-// ended it, and which have not come; and of all waits the one that explains the others.
+// What the flight records of several ranks say together: for each call that somebody waits in, which ranks are in it,
+// which have ended it, and which have not come; and of all waits the one that explains the others.
 #pragma once
 
-#include <dhp/comm/ledger_file.hpp>
-#include <dhp/comm/rank_list.hpp>
+#include "../common/flight_record_file.hpp"
+
+#include <dhp/comm/watch/rank_list.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -20,7 +21,7 @@ namespace examples {
 
 using dhp::concat;
 using Ranks = std::set<int>;
-using Files = std::map<int, dhp::LedgerFile>;  // by rank
+using Files = std::map<int, FlightRecordFile>;  // by rank
 
 /// "4.2 s", "180 ms"
 [[nodiscard]] inline std::string duration(double s) {
@@ -30,14 +31,16 @@ using Files = std::map<int, dhp::LedgerFile>;  // by rank
   return text;
 }
 
-[[nodiscard]] inline std::string shown(const dhp::LedgerFile::Call& call) {
-  return dhp::call_text(call.operation, call.what);
+/// "recv of a message of 5 f32"
+[[nodiscard]] inline std::string shown(const FlightRecordFile::Call& call) {
+  const bool message = call.operation == "send" || call.operation == "recv";
+  return message ? concat(call.operation, " of a ", call.what) : call.what;
 }
-[[nodiscard]] inline std::string shown_at(const dhp::LedgerFile::Call& call) {
-  return concat(shown(call), " at ", call.where);
+[[nodiscard]] inline std::string shown_at(const FlightRecordFile::Call& call) {
+  return call.where.empty() ? shown(call) : concat(shown(call), " at ", call.where);
 }
-[[nodiscard]] inline std::string group_name(const std::string& group) {
-  return group == "0@0" ? "world" : group;
+[[nodiscard]] inline const char* have(const Ranks& ranks) {
+  return ranks.size() == 1 ? " has" : " have";
 }
 
 /// Of what utc_text() makes, in seconds since 1970; 0 where it is something else.
@@ -52,45 +55,35 @@ using Files = std::map<int, dhp::LedgerFile>;  // by rank
   return static_cast<double>(::timegm(&utc)) + seconds;
 }
 
-/// An entry's key: calls of one channel come one after the other on each of its ranks.
+/// An entry's key: calls of one series come one after the other on each of its ranks.
 struct CallKey {
-  std::string channel;       // "0@0", "0@0:2>1"
-  std::uint64_t number = 0;  // in the channel
+  std::string series;        // "world", "world:2>1"
+  std::uint64_t number = 0;  // in the series
   int from = -1, to = -1;    // of messages
 
-  explicit CallKey(const std::string& key) : channel(key.substr(0, key.rfind('#'))) {
-    const auto mark = key.rfind('#');
-    if (mark != key.npos) number = std::strtoull(key.c_str() + mark + 1, nullptr, 10);
-    const auto colon = channel.find(':');
-    if (colon != channel.npos && !channel.starts_with("store:"))
-      std::sscanf(channel.c_str() + colon, ":%d>%d", &from, &to);
+  explicit CallKey(const FlightRecordFile::Call& call)
+      : series(call.key.substr(0, call.key.rfind('#'))) {
+    const auto mark = call.key.rfind('#'), colon = series.rfind(':');
+    if (mark != call.key.npos) number = std::strtoull(call.key.c_str() + mark + 1, nullptr, 10);
+    if (colon != series.npos && !call.group.empty())
+      std::sscanf(series.c_str() + colon, ":%d>%d", &from, &to);
   }
-  [[nodiscard]] bool of_store() const { return channel.starts_with("store:"); }
   [[nodiscard]] bool is_message() const { return from >= 0 && to >= 0; }
   /// "12", "2>1 #7"
   [[nodiscard]] std::string shown() const {
-    if (of_store()) return "";
     return is_message() ? concat(from, ">", to, " #", number) : concat(number);
   }
 };
-
-[[nodiscard]] inline bool unfinished(const dhp::LedgerFile::Call& call) {
-  return !call.end_s || call.failed;
-}
-/// Messages that are sent are under way without their rank.
-[[nodiscard]] inline bool waits(const dhp::LedgerFile::Call& call) {
-  return unfinished(call) && (call.operation != "send" || !call.waits_for.empty());
-}
 
 /// A call that somebody waits in, over all its ranks.
 struct SharedCall {
   CallKey key;
   std::string group;
-  Ranks ended{}, inside{}, absent{}, unknown{};           // unknown: there is no file of theirs
-  std::map<int, const dhp::LedgerFile::Call*> entries{};  // of those inside
-  double longest_s = 0;                                   // that one of them has waited
+  Ranks ended{}, inside{}, absent{}, unknown{};            // unknown: there is no file of theirs
+  std::map<int, const FlightRecordFile::Call*> entries{};  // of those inside
+  double longest_s = 0;                                    // that one of them has waited
 
-  [[nodiscard]] const dhp::LedgerFile::Call& first() const { return *entries.begin()->second; }
+  [[nodiscard]] const FlightRecordFile::Call& first() const { return *entries.begin()->second; }
   [[nodiscard]] bool disagree() const {
     return std::any_of(entries.begin(), entries.end(),
                        [&](const auto& each) { return each.second->what != first().what; });
@@ -100,23 +93,24 @@ struct SharedCall {
     const auto which = key.is_message() ? concat("message ", key.number, " from rank ", key.from,
                                                  " to rank ", key.to)
                                         : concat("call ", key.number);
-    return concat(shown_at(first()), " of group ", group_name(group), " (", which, ")");
+    return concat(shown_at(first()), " of group ", group, " (", which, ")");
   }
 };
 
 /// How long a rank has been in a call, or was.
-[[nodiscard]] inline double stay_s(const dhp::LedgerFile::Call& call, const dhp::LedgerFile& file) {
+[[nodiscard]] inline double stay_s(const FlightRecordFile::Call& call, const FlightRecordFile& file) {
   return (call.end_s ? *call.end_s : file.now_s) - call.start_s;
 }
 
 class Comparison {
  public:
-  explicit Comparison(const Files& files) : files_(files), size_(files.begin()->second.world_size) {
+  explicit Comparison(const Files& files) : files_(files) {
     for (const auto& [rank, file] : files_)
       for (const auto& entry : file.entries) {
-        auto& latest = latest_[CallKey(entry.key).channel][rank];
-        latest = std::max(latest, CallKey(entry.key).number);
-        if (waits(entry)) add(entry);
+        const CallKey key(entry);
+        auto& latest = latest_[key.series][rank];
+        latest = std::max(latest, key.number);
+        if (entry.unfinished()) add(key, rank, entry);
       }
     for (auto& call : calls_) place_ranks(call);
     // Those that are waited in longest come first.
@@ -141,40 +135,28 @@ class Comparison {
         if (!missing.empty()) return not_come(call, missing);
       }
     for (const auto& call : calls_)
-      if (auto text = all_have_come(call); !text.empty()) return text;
+      if (!call.group.empty() && call.absent.empty() && call.unknown.empty())
+        return all_have_come(call);
     return circle();
   }
 
  private:
-  void add(const dhp::LedgerFile::Call& entry) {
-    const auto same = [&](const auto& call) { return call.first().key == entry.key; };
-    if (std::any_of(calls_.begin(), calls_.end(), same)) return;
-    SharedCall call{CallKey(entry.key), entry.group};
-    for (const auto& [rank, file] : files_)
-      for (const auto& other : file.entries) {
-        if (other.key != entry.key || !unfinished(other)) continue;
-        call.entries[rank] = &other;
-        if (waits(other)) call.longest_s = std::max(call.longest_s, stay_s(other, file));
-      }
-    calls_.push_back(std::move(call));
-  }
-  [[nodiscard]] Ranks members(const SharedCall& call) const {
-    Ranks ranks;
-    if (call.key.of_store()) return ranks;
-    if (call.key.is_message()) return {call.key.from, call.key.to};
-    if (call.group == "0@0")
-      for (int rank = 0; rank < size_; ++rank) ranks.insert(rank);
-    for (const auto& [rank, file] : files_)
-      if (const auto known = file.groups.find(call.group); known != file.groups.end())
-        ranks.insert(known->second.begin(), known->second.end());
-    if (ranks.empty())
-      for (const auto& [rank, number] : latest_.at(call.key.channel)) ranks.insert(rank);
-    return ranks;
+  void add(const CallKey& key, int rank, const FlightRecordFile::Call& entry) {
+    auto found = std::find_if(calls_.begin(), calls_.end(), [&](const auto& call) {
+      return call.first().key == entry.key;
+    });
+    if (found == calls_.end()) found = calls_.insert(calls_.end(), SharedCall{key, entry.group});
+    found->entries[rank] = &entry;
+    found->longest_s = std::max(found->longest_s, stay_s(entry, files_.at(rank)));
   }
   void place_ranks(SharedCall& call) const {
-    for (const auto& [rank, entry] : call.entries) call.inside.insert(rank);
-    const auto& latest = latest_.at(call.key.channel);
-    for (const int rank : members(call)) {
+    Ranks needed;
+    for (const auto& [rank, entry] : call.entries) {
+      call.inside.insert(rank);
+      needed.insert(entry->needs.begin(), entry->needs.end());
+    }
+    const auto& latest = latest_.at(call.key.series);
+    for (const int rank : needed) {
       if (call.inside.contains(rank)) continue;
       const auto come = latest.find(rank);
       if (!files_.contains(rank)) call.unknown.insert(rank);
@@ -183,32 +165,32 @@ class Comparison {
     }
   }
   [[nodiscard]] bool waits_anywhere(int rank) const {
-    const auto file = files_.find(rank);
-    return file != files_.end() &&
-           std::any_of(file->second.entries.begin(), file->second.entries.end(), waits);
+    return std::any_of(calls_.begin(), calls_.end(),
+                       [&](const auto& call) { return call.inside.contains(rank); });
   }
 
   [[nodiscard]] static std::string disagreement(const SharedCall& call) {
     for (const auto& [rank, entry] : call.entries)
       if (entry->what != call.first().what)
-        return concat("ranks do not agree in call ", call.key.number, " of group ",
-                      group_name(call.group), ": rank ", call.entries.begin()->first, " is in ",
-                      shown_at(call.first()), ", rank ", rank, " in ", shown_at(*entry));
+        return concat("ranks do not agree in call ", call.key.number, " of group ", call.group,
+                      ": rank ", call.entries.begin()->first, " is in ", shown_at(call.first()),
+                      ", rank ", rank, " in ", shown_at(*entry));
     return {};
+  }
+  [[nodiscard]] static std::string in_which(const SharedCall& call) {
+    return concat(call.shown(), ", in which ", dhp::rank_list(call.inside), have(call.inside),
+                  " waited for ", duration(call.longest_s));
   }
   [[nodiscard]] std::string not_come(const SharedCall& call, const Ranks& missing) const {
     const bool known = call.absent.contains(*missing.begin()), one = missing.size() == 1;
-    const char* verb = known ? one ? " has" : " have" : one ? " is" : " are";
-    auto text = concat(dhp::rank_list(missing), verb, known ? " not" : " not known to have",
-                       " come to ", call.shown(), ", in which ", dhp::rank_list(call.inside),
-                       call.inside.size() == 1 ? " has" : " have", " waited for ",
-                       duration(call.longest_s));
+    auto text = concat(dhp::rank_list(missing), known ? have(missing) : one ? " is" : " are",
+                       known ? " not" : " not known to have", " come to ", in_which(call));
     if (known && one) text += last_call(files_.at(*missing.begin()));
     if (!call.unknown.empty())
       text += concat("; there is no file of ", dhp::rank_list(call.unknown));
     return text;
   }
-  [[nodiscard]] std::string last_call(const dhp::LedgerFile& file) const {
+  [[nodiscard]] std::string last_call(const FlightRecordFile& file) const {
     std::string text = "; it has called nothing yet";
     if (!file.entries.empty()) {
       const auto& last = file.entries.back();
@@ -225,48 +207,34 @@ class Comparison {
                ? concat(text, "; that file is ", duration(older_s), " older than the newest one")
                : text;
   }
-  // Of those who are waited for, the one that came last.
   [[nodiscard]] std::string all_have_come(const SharedCall& call) const {
-    int waiting = -1, last = -1;
-    double shortest_s = 0;
-    for (const auto& [rank, entry] : call.entries)
-      for (const int other : entry->waits_for) {
-        const auto found = call.entries.find(other);
-        if (found == call.entries.end() && !call.ended.contains(other)) continue;
-        const double s =
-            found == call.entries.end() ? call.longest_s : stay_s(*found->second, files_.at(other));
-        if (last >= 0 && s >= shortest_s) continue;
-        waiting = rank, last = other, shortest_s = s;
-      }
-    if (last < 0) return {};
-    const bool long_ago = shortest_s > call.longest_s / 2;
-    return concat("rank ", waiting, " has waited for ",
-                  duration(stay_s(*call.entries.at(waiting), files_.at(waiting))), " in ",
-                  call.shown(), " for rank ", last,
-                  call.ended.contains(last) ? std::string(", which has ended it")
-                                            : concat(", which is in it for ", duration(shortest_s)),
-                  long_ago ? "; what that one has sent has not arrived" : "");
+    const auto text = concat("all its ranks have come to ", in_which(call));
+    if (!call.ended.empty())
+      return concat(text, "; ", dhp::rank_list(call.ended), have(call.ended), " ended it");
+    const auto last = std::min_element(
+        call.entries.begin(), call.entries.end(), [&](const auto& left, const auto& right) {
+          return stay_s(*left.second, files_.at(left.first)) <
+                 stay_s(*right.second, files_.at(right.first));
+        });
+    return concat(text, "; rank ", last->first, " came last, ",
+                  duration(stay_s(*last->second, files_.at(last->first))), " ago");
   }
   // Everybody waits for somebody who waits, or for the store.
   [[nodiscard]] std::string circle() const {
     const auto& call = calls_.front();
-    if (call.key.of_store())
-      return concat(dhp::rank_list(call.inside), " has been ", call.first().what, " for ",
-                    duration(call.longest_s));
+    if (call.group.empty())
+      return concat(dhp::rank_list(call.inside), have(call.inside), " been ", call.first().what,
+                    " for ", duration(call.longest_s));
     auto missing = call.absent;
     missing.insert(call.unknown.begin(), call.unknown.end());
-    return concat("ranks wait for each other: ", dhp::rank_list(call.inside),
-                  call.inside.size() == 1 ? " has" : " have", " waited for ",
-                  duration(call.longest_s), " in ", call.shown(),
-                  missing.empty()
-                      ? std::string()
-                      : concat(" for ", dhp::rank_list(missing), ", which waits elsewhere"));
+    return concat("ranks wait for each other: ", dhp::rank_list(call.inside), have(call.inside),
+                  " waited for ", duration(call.longest_s), " in ", call.shown(), " for ",
+                  dhp::rank_list(missing), ", which waits elsewhere");
   }
 
   const Files& files_;
-  int size_;
   std::vector<SharedCall> calls_{};
-  std::map<std::string, std::map<int, std::uint64_t>> latest_{};  // number of a channel, by rank
+  std::map<std::string, std::map<int, std::uint64_t>> latest_{};  // number of a series, by rank
 };
 
 }  // namespace examples

@@ -1,5 +1,5 @@
-// dhp_ledger: what the ranks of a job were at when they wrote their ledgers (--ledger of the trainers), where they differ,
-// and who is waited for. Exit status: 0 nothing is under way, 1 somebody waits, 2 the command line or a file is wrong.
+// dhp_compare: what the ranks of a job were at when they wrote their flight records (--flight-record of the trainers),
+// where they differ, and who is waited for. Exit status: 0 nothing is under way, 1 somebody waits, 2 the command line or a file is wrong.
 #include "comparison.hpp"
 
 #include <CLI/CLI.hpp>
@@ -40,34 +40,27 @@ std::string ranges(const Ranks& ranks) {
   return text.empty() ? "-" : text;
 }
 
-constexpr std::size_t what_width = 55;
+constexpr std::size_t group_width = 11, what_width = 52;
 
-void print_rank(const dhp::LedgerFile& file, std::size_t last) {
+void print_rank(const FlightRecordFile& file, std::size_t last) {
   print(concat("rank ", file.rank, " of ", file.world_size, ", ", file.name, ", written ",
                file.written, ", ", file.calls, file.calls == 1 ? " call" : " calls"));
   const auto row = [](std::string number, std::string began, std::string took, std::string group,
                       std::string in_group, std::string what) {
     print("  " + cell(std::move(number), 8, true) + cell(std::move(began), 13, true) +
-          cell(std::move(took), 11, true) + "  " + cell(std::move(group), 8) +
+          cell(std::move(took), 11, true) + "  " + cell(std::move(group), group_width) +
           cell(std::move(in_group), 11) + cell(std::move(what), what_width));
   };
   row("call", "began at", "took", "group", "in group", "what");
   std::size_t at = 0;
   for (const auto& call : file.entries) {
-    if (++at + last <= file.entries.size() && !waits(call)) continue;
-    auto what = shown(call);
-    if (waits(call) && !call.waits_for.empty())
-      what =
-          concat("waits for ", ranges({call.waits_for.begin(), call.waits_for.end()}), ": ", what);
+    if (++at + last <= file.entries.size() && !call.unfinished()) continue;
     char began[32];
     std::snprintf(began, sizeof began, "%.3f s", call.start_s);
-    const auto place = concat(" at ", call.where);
-    row(concat(call.number), began,
-        (call.failed  ? "x "
-         : call.end_s ? ""
-                      : "> ") +
-            duration(stay_s(call, file)),
-        group_name(call.group), CallKey(call.key).shown(), cut(what, what_width, place));
+    const char* mark = call.failed ? "x " : call.end_s ? "" : "> ";
+    row(concat(call.number), began, mark + duration(stay_s(call, file)), call.group,
+        CallKey(call).shown(),
+        cut(shown(call), what_width, call.where.empty() ? "" : concat(" at ", call.where)));
   }
   print("");
 }
@@ -77,8 +70,8 @@ void print_differences(const Comparison& comparison) {
   print("Where ranks differ: who is in a call, has ended it, has not come, has left no file");
   const auto row = [](std::string group, std::string number, std::string what, std::string inside,
                       std::string ended, std::string absent, std::string unknown) {
-    print("  " + cell(std::move(group), 8) + cell(std::move(number), 12) +
-          cell(std::move(what), 36) + " " + cell(std::move(inside), 12) + " " +
+    print("  " + cell(std::move(group), group_width) + cell(std::move(number), 12) +
+          cell(std::move(what), 33) + " " + cell(std::move(inside), 12) + " " +
           cell(std::move(ended), 12) + " " + cell(std::move(absent), 12) + " " +
           cell(std::move(unknown), 12));
   };
@@ -88,7 +81,7 @@ void print_differences(const Comparison& comparison) {
     for (const auto& [rank, entry] : call.entries)
       by_what[call.disagree() ? shown(*entry) : shown(call.first())].insert(rank);
     for (const auto& [what, inside] : by_what)
-      row(group_name(call.group), call.key.shown(), what, ranges(inside), ranges(call.ended),
+      row(call.group, call.key.shown(), what, ranges(inside), ranges(call.ended),
           ranges(call.absent), ranges(call.unknown));
   }
   print("");
@@ -97,7 +90,7 @@ void print_differences(const Comparison& comparison) {
 Files read(const std::vector<std::string>& paths) {
   Files files;
   for (const auto& path : paths) {
-    auto file = dhp::LedgerFile::read(path);
+    auto file = FlightRecordFile::read(path);
     const int size = files.empty() ? file.world_size : files.begin()->second.world_size;
     dhp::check(file.world_size == size, path, " is of a job of ", file.world_size,
                " ranks, the others of one of ", size, "; give the files of one job");
@@ -111,10 +104,10 @@ Files read(const std::vector<std::string>& paths) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Compares the ledgers of a job's ranks: what they were at, and who is waited for.");
+  CLI::App app("Compares the flight records of a job's ranks: what they were at, and who is waited for.");
   std::vector<std::string> paths;
   std::size_t last = 10;
-  app.add_option("FILES", paths, "What --ledger has written: one file of each rank")->required();
+  app.add_option("FILES", paths, "What --flight-record has written: one file of each rank")->required();
   app.add_option("--last", last, "Calls to show of each rank; those under way are always shown")
       ->capture_default_str();
   try {

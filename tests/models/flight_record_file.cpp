@@ -1,4 +1,4 @@
-#include <dhp/comm/ledger_file.hpp>
+#include <examples/common/flight_record_file.hpp>
 #include <tests/comm/folder.hpp>
 #include <tests/comm/ranks.hpp>
 
@@ -10,17 +10,8 @@
 namespace {
 
 using namespace tests;
+using examples::FlightRecordFile;
 
-LedgerEntry entry(const std::string& key, const std::string& operation, const std::string& what) {
-  LedgerEntry made;
-  made.key = key;
-  made.operation = operation;
-  made.what = what;
-  made.bytes = 20;
-  made.group = std::make_shared<const std::vector<int>>(std::vector<int>{0, 2, 3});
-  made.where = CallSite::current();
-  return made;
-}
 std::string text_of(const std::string& path) {
   std::ostringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();
@@ -30,96 +21,96 @@ void put(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-TEST_CASE("ledger file: what is written is what is read") {
-  const Folder folder;
-  const auto path = folder.path + "/ledger.json";
-  Ledger ledger;
-  { const Ledger::Call done(ledger, entry("0@0#1", "all_reduce", "all_reduce of 5 f32 (sum)")); }
-  try {
-    const Ledger::Call broken(ledger, entry("2@0:3>0#7", "recv", "message of 5 f32"));
-    fail("no");
-  } catch (const Error&) {}
-  Ledger::Call open(ledger, entry("0@0#2", "barrier", "barrier"));
-  open.waits_for(2);
-  auto stranger = entry("store:\"\xff\n#3", "waiting", "waiting");
-  stranger.group = nullptr;
-  const Ledger::Call odd(ledger, stranger);
-  sleep_ms(2);
-  LedgerFile::of(ledger, 3, 4, "host node7, process 4711").write(path);
+// What rank 3 of 4 has called: a sum, a message that failed, a barrier under way, and something of no group.
+struct Calls {
+  std::shared_ptr<FlightRecorder> recorder = std::make_shared<FlightRecorder>();
+  dhp::comm::GroupRecorder world{recorder, 3, 4}, part = world.of_part({3, 0});
+  std::vector<FlightRecorder::Open> under_way{};
+  Calls() {
+    { const auto ended = world.begin({.kind = CallKind::all_reduce, .count = 5}); }
+    try {
+      const auto broken = part.begin({.kind = CallKind::recv, .count = 5, .other = 1});
+      fail("no");
+    } catch (const Error&) {}
+    under_way.push_back(world.begin({.kind = CallKind::barrier, .where = CallSite::current()}));
+    under_way.emplace_back(*recorder, FlightRecord{.text = "waiting for \"\xff\n\""});
+    sleep_ms(2);
+  }
+  [[nodiscard]] FlightRecordFile file() const {
+    return FlightRecordFile::of(*recorder, 3, 4, "host node7, process 4711");
+  }
+};
 
-  const auto read = LedgerFile::read(path);
+TEST_CASE("flight record file: what is written is what is read") {
+  const Folder folder;
+  const auto path = folder.path + "/flight.json";
+  const Calls calls;
+  calls.file().write(path);
+  const auto read = FlightRecordFile::read(path);
   CHECK(read.rank == 3);
   CHECK(read.world_size == 4);
   CHECK(read.name == "host node7, process 4711");
   CHECK(read.calls == 4);
   CHECK(read.now_s >= 0.002);
   CHECK(read.now_s < 100);
-  CHECK(read.opened.size() == std::string("2026-03-01T12:00:00.250Z").size());
-  CHECK(read.opened < read.written);
+  CHECK(read.written.size() == std::string("2026-03-01T12:00:00.250Z").size());
   REQUIRE(read.entries.size() == 4);
-  const auto& [first, second, third, fourth] =
+  const auto& [sum, message, barrier, other] =
       std::tie(read.entries[0], read.entries[1], read.entries[2], read.entries[3]);
-  CHECK(first.number == 1);
-  CHECK(first.key == "0@0#1");
-  CHECK(first.operation == "all_reduce");
-  CHECK(first.what == "all_reduce of 5 f32 (sum)");
-  CHECK(first.bytes == 20);
-  CHECK(contains(first.where, "ledger_file.cpp:"));
-  REQUIRE(first.end_s.has_value());
-  CHECK(*first.end_s == ledger.ended()[0].end_s);
-  CHECK(first.start_s == ledger.ended()[0].start_s);
-  CHECK(!first.failed);
-  CHECK(second.failed);
-  CHECK(second.end_s.has_value());
-  CHECK(second.group == "2@0");
-  CHECK(third.number == 3);
-  CHECK(!third.end_s.has_value());
-  CHECK(third.waits_for == std::vector<int>{2});
-  CHECK(fourth.group == "store");
-  CHECK(read.groups.size() == 2);
-  CHECK(read.groups.at("2@0") == std::vector<int>{0, 2, 3});
+  CHECK(sum.number == 1);
+  CHECK(sum.key == "world#1");
+  CHECK(sum.operation == "all_reduce");
+  CHECK(sum.what == "all_reduce of 5 f32 (sum)");
+  CHECK(sum.group == "world");
+  CHECK(sum.bytes == 20);
+  CHECK(!sum.unfinished());
+  CHECK(sum.needs.empty());
+  const auto ended = calls.recorder->contents().ended;
+  CHECK(sum.start_s == ended[0].start_s);
+  CHECK(*sum.end_s == ended[0].end_s);
+  CHECK(message.key == "world.1@3:0>3#1");
+  CHECK(message.failed);
+  CHECK(message.end_s.has_value());
+  CHECK(message.needs == std::vector<int>{0});
+  CHECK(!barrier.end_s.has_value());
+  CHECK(barrier.needs == std::vector<int>{0, 1, 2});
+  CHECK(contains(barrier.where, "flight_record_file.cpp:"));
+  CHECK(other.group == "");
+  CHECK(other.operation == "");
   CHECK(folder.files().size() == 1);  // nothing is left beside it
 }
 
-TEST_CASE("ledger file: an empty ledger, and the moment in UTC") {
-  const Folder folder;
-  LedgerFile::of(Ledger(), 0, 1, "").write(folder.path + "/a");
-  CHECK(LedgerFile::read(folder.path + "/a").entries.empty());
+TEST_CASE("flight record file: the moment in UTC, and a path of its own for each rank") {
   const std::chrono::system_clock::time_point moment(std::chrono::milliseconds(1772366400250));
-  CHECK(utc_text(moment) == "2026-03-01T12:00:00.250Z");
+  CHECK(examples::utc_text(moment) == "2026-03-01T12:00:00.250Z");
+  using examples::flight_record_path;
+  CHECK(flight_record_path("flight.json", 3) == "flight.rank3.json");
+  CHECK(flight_record_path("/run.d/a.b.json", 12) == "/run.d/a.b.rank12.json");
+  CHECK(flight_record_path("run.d/flight", 0) == "run.d/flight.rank0");
 }
 
-TEST_CASE("ledger file: each rank has a path of its own") {
-  CHECK(ledger_path("ledger.json", 3) == "ledger.rank3.json");
-  CHECK(ledger_path("/run.d/a.b.json", 12) == "/run.d/a.b.rank12.json");
-  CHECK(ledger_path("run.d/ledger", 0) == "run.d/ledger.rank0");
-}
-
-TEST_CASE("ledger file: what cannot be written or read is said in one sentence") {
+TEST_CASE("flight record file: what cannot be written or read is said in one sentence") {
   const Folder folder;
   const auto path = folder.path + "/x.json";
   const auto said = [&](const std::string& text) {
     put(path, text);
-    const auto message = message_of([&] { (void)LedgerFile::read(path); });
-    CHECK(message.starts_with(path + " is no ledger: "));
-    return message.substr(std::min(message.size(), path.size() + 15));
+    const auto message = message_of([&] { (void)FlightRecordFile::read(path); });
+    CHECK(message.starts_with(path + " is no flight record: "));
+    return message;
   };
-  CHECK(contains(message_of([&] { LedgerFile().write(folder.path + "/no/x"); }), "cannot open"));
-  CHECK(contains(message_of([&] { (void)LedgerFile::read(folder.path + "/y"); }),
+  CHECK(contains(message_of([&] { FlightRecordFile().write(folder.path + "/no/x"); }),
+                 "cannot open"));
+  CHECK(contains(message_of([&] { (void)FlightRecordFile::read(folder.path + "/y"); }),
                  "cannot open " + folder.path + "/y: No such file"));
-  CHECK(contains(message_of([&] { (void)LedgerFile::read(folder.path); }), "is not a file"));
-  CHECK(said("") == "it is no JSON");
-  CHECK(said("{\"rank\": 1") == "it is no JSON");
-  CHECK(said("[]") == "it is no JSON object");
-  CHECK(said("{}") == "it has no \"format\"");
-  CHECK(said("{\"format\": \"else\"}") == "its format is not \"dhp ledger 1\"");
+  CHECK(contains(message_of([&] { (void)FlightRecordFile::read(folder.path); }), "not a file"));
+  CHECK(contains(said(""), "parse"));
+  CHECK(contains(said("{\"rank\": 1"), "parse"));
+  (void)said("[]");
+  CHECK(contains(said("{}"), "format"));
+  CHECK(contains(said("{\"format\": \"else\"}"), "its format is not \"dhp flight record 1\""));
 
-  LedgerFile file;
-  file.world_size = 4;
-  file.groups["0@0"] = {0, 3};
-  file.entries.emplace_back().number = 1;
-  file.entries.back().waits_for = {3};
-  file.write(path);
+  const Calls calls;
+  calls.file().write(path);
   const auto good = text_of(path);
   const auto with = [&](const std::string& old, const std::string& other) {
     auto text = good;
@@ -127,37 +118,29 @@ TEST_CASE("ledger file: what cannot be written or read is said in one sentence")
     REQUIRE(at != text.npos);
     return said(text.replace(at, old.size(), other));
   };
-  CHECK(with("\"rank\": 0", "\"rank\": 4") == "it has no whole number from 0 to 3 as \"rank\"");
-  CHECK(with("\"world_size\": 4", "\"world_size\": 1e3") ==
-        "it has no whole number from 1 to 16777216 as \"world_size\"");
-  CHECK(with("\"calls\": 0", "\"calls\": 18446744073709551615").starts_with("it has no whole"));
-  CHECK(with("\"name\": \"\"", "\"name\": 3") == "it has no text as \"name\"");
-  CHECK(with("[0,3]", "[0,4]") == "it has something else than ranks below 4 in \"groups\"");
-  CHECK(with("\"start_s\":0.0", "\"start_s\":true") == "entry 1 has no number as \"start_s\"");
-  CHECK(with("\"failed\":false", "\"failed\":0") ==
-        "entry 1 has neither true nor false as \"failed\"");
-  CHECK(with("\"waits_for\":[3]", "\"waits_for\":3") ==
-        "entry 1 has no list of ranks as \"waits_for\"");
+  CHECK(contains(with("\"rank\": 3", "\"rank\": 4"), "\"rank\" is no rank of 4"));
+  CHECK(contains(with("\"world_size\": 4", "\"world_size\": 1e3"), "is no whole number"));
+  CHECK(contains(with("\"world_size\": 4", "\"world_size\": 0"), "is no number of ranks"));
+  CHECK(contains(with("[0,1,2]", "[0,1,4]"), "\"needs\" is no rank of 4"));
+  CHECK(contains(with("\"name\": \"host", "\"names\": \"host"), "name"));
+  (void)with("\"failed\":false", "\"failed\":0");
 }
 
-TEST_CASE("ledger file: damaged ones are harmless") {
+TEST_CASE("flight record file: damaged ones are harmless") {
   const Folder folder;
   const auto path = folder.path + "/x.json";
-  Ledger ledger;
-  Ledger::Call open(ledger, entry("0@0#2", "barrier", "barrier"));
-  open.waits_for(2);
-  LedgerFile::of(ledger, 3, 4, "host node7").write(path);
+  Calls().file().write(path);
   const auto good = text_of(path);
   RandomStream dice{.seed = 5};
-  for (std::uint64_t round = 0; round < 2000; ++round) {
+  for (std::uint64_t round = 0; round < 1000; ++round) {
     auto text = good;
     text[static_cast<std::size_t>(dice.below(static_cast<std::uint32_t>(text.size()), 2 * round))] =
         static_cast<char>(dice.below(256, 2 * round + 1));
     put(path, text);
-    (void)message_of([&] { (void)LedgerFile::read(path); });
+    (void)message_of([&] { (void)FlightRecordFile::read(path); });
   }
   put(path, good.substr(0, good.size() / 2));
-  CHECK(contains(message_of([&] { (void)LedgerFile::read(path); }), "it is no JSON"));
+  CHECK(contains(message_of([&] { (void)FlightRecordFile::read(path); }), "no flight record"));
 }
 
 }  // namespace

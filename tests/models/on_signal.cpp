@@ -1,4 +1,4 @@
-#include <dhp/comm/on_signal.hpp>
+#include <examples/common/on_signal.hpp>
 #include <tests/comm/ranks.hpp>
 
 #include <doctest/doctest.h>
@@ -8,6 +8,7 @@
 namespace {
 
 using namespace tests;
+using examples::OnSignal;
 
 // Waits, with a deadline, until the condition holds.
 template <class Condition>

@@ -63,7 +63,7 @@ TEST_CASE("trace: every call has a span in the lane of its communicator, and a w
                                          "all_gather", "broadcast",
                                          "all_to_all", rank == 0 ? "send" : "recv",
                                          "barrier"};
-    const std::vector<std::int64_t> bytes{16, 32, 32, 16, 16, 16, 0};
+    const std::vector<std::int64_t> bytes{16, 32, 16, 16, 16, 16, 0};
     const std::vector<int> lanes{0, 0, 1, 1, 1, 0, 0};
     REQUIRE(spans.size() == names.size());
     REQUIRE(waits.size() == names.size());

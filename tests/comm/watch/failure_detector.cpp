@@ -117,6 +117,11 @@ TEST_CASE("failure detector: different calls of one group, whatever the time") {
   world.states[2].under_way.front() = call("barrier", 0.1, {}, "world.1@2");  // another group's
   world.hear(102);
   CHECK(world.detector.judge(102) == "");
+  // A message that its sender is done with.
+  world.states[0].under_way = {call("message of 3 f32", 0.1, {2}, "world:2>0")};
+  world.states[2].sent = {call("message of 2 f32", 0, {}, "world:2>0")};
+  world.hear(103);
+  CHECK(contains(world.detector.judge(103), "rank 2 calls message of 2 f32 at a.cpp:1"));
 }
 
 TEST_CASE("failure detector: who is late, alive or not") {

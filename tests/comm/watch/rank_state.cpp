@@ -24,6 +24,7 @@ TEST_CASE("rank state: what is written is what is read") {
                       "b.cpp:9", 2.5, {1}},
                      {"world.1@0:0>1", 3, "message of 3 f32", "send of a message of 3 f32",
                       "c.cpp:1", 0, {}}};
+  state.sent = {{"world:0>1", 5, "message of 2 f32", "send of a message of 2 f32", "d.cpp:1"}};
   const auto text = state.written();
   const auto read = RankState::parsed(text);
   REQUIRE(read.has_value());
@@ -43,6 +44,8 @@ TEST_CASE("rank state: what is written is what is read") {
   CHECK(read->under_way[0].key() == "world#12");
   CHECK(read->under_way[0].needs == std::vector<int>{1});
   CHECK(read->under_way[1].is_send());
+  REQUIRE(read->sent.size() == 1);
+  CHECK(read->sent[0].key() == "world:0>1#5");
   CHECK(to_text(read->under_way[1]) == "send of a message of 3 f32 at c.cpp:1");
 }
 
@@ -77,6 +80,8 @@ TEST_CASE("rank state: what a flight recorder has") {
   GroupRecorder group(recorder, 2, 5);
   const Call barrier{.kind = CallKind::barrier, .where = CallSite::current()};
   { const auto ended = group.begin(barrier); }
+  for (int message = 0; message < 20; ++message)
+    const auto sent = group.begin({.kind = CallKind::send, .count = message, .other = 1});
   const auto open = group.begin(barrier);
   const auto message = group.begin({.kind = CallKind::recv, .count = 3, .other = 4});
   const FlightRecorder::Open other(*recorder, {.text = "waiting for a key"});
@@ -88,8 +93,11 @@ TEST_CASE("rank state: what a flight recorder has") {
   CHECK(state.under_way[1].key() == "world:4>2#1");
   CHECK(state.under_way[1].needs == std::vector<int>{4});
   CHECK(to_text(state.under_way[2]) == "waiting for a key");
-  CHECK(state.reached == std::map<std::string, std::uint64_t>{{"world", 2}, {"world:4>2", 1}});
-  CHECK(contains(state.last, "barrier at rank_state.cpp:"));
+  CHECK(state.reached == std::map<std::string, std::uint64_t>{
+                             {"world", 2}, {"world:2>1", 20}, {"world:4>2", 1}});
+  CHECK(state.sent.size() == 16);
+  CHECK(state.sent[0].agreed == "message of 19 f32");
+  CHECK(contains(state.last, "send of a message of 19 f32 at "));
   CHECK(state.busy() == &state.under_way[0]);
 }
 
