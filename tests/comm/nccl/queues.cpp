@@ -1,11 +1,11 @@
-#include <dhp/comm/message_lanes.hpp>
+#include <dhp/comm/nccl/queues.hpp>
 
 #include <doctest/doctest.h>
 
 namespace {
 
-using dhp::queue_of;
-using dhp::queues_of;
+using dhp::comm::queue_of;
+using dhp::comm::queues_of;
 
 TEST_CASE("message lanes: around a ring no rank receives where it sends, either way") {
   for (int ranks = 2; ranks <= 17; ++ranks)
