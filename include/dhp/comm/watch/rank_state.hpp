@@ -65,14 +65,15 @@ struct RankState {
     };
     for (const auto& record : contents.ended) reach(record);
     for (const auto& record : contents.under_way) {
-      reach(record);
+      const bool queued = record.since_s < 0;
+      if (!queued) reach(record);
       const auto where = record.group ? dhp::to_text(record.call.where) : std::string();
       under_way.push_back({record.series(), record.at, record.agreed(), record.shown(), where,
-                           now_s - record.start_s, record.needs()});
+                           queued ? 0 : now_s - record.since_s, record.needs()});
     }
     if (contents.ended.empty()) return;
     const auto& record = contents.ended.back();
-    last = record.group ? concat(record.shown(), " at ", record.call.where) : record.shown();
+    last = to_text(record);
     last_age_s = now_s - record.end_s;
   }
 

@@ -1,11 +1,11 @@
-#include <dhp/comm/message_lanes.hpp>
+#include <dhp/comm/nccl/queues.hpp>
 
 #include <doctest/doctest.h>
 
 namespace {
 
-using dhp::lane_of;
-using dhp::lanes_of;
+using dhp::comm::queue_of;
+using dhp::comm::queues_of;
 
 TEST_CASE("message lanes: around a ring no rank receives where it sends, either way") {
   for (int ranks = 2; ranks <= 17; ++ranks)
@@ -13,8 +13,8 @@ TEST_CASE("message lanes: around a ring no rank receives where it sends, either 
       CAPTURE(ranks);
       CAPTURE(rank);
       const int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
-      CHECK(lane_of(rank, next, ranks) != lane_of(last, rank, ranks));
-      CHECK(lane_of(rank, last, ranks) != lane_of(next, rank, ranks));
+      CHECK(queue_of(rank, next, ranks) != queue_of(last, rank, ranks));
+      CHECK(queue_of(rank, last, ranks) != queue_of(next, rank, ranks));
     }
 }
 
@@ -22,8 +22,8 @@ TEST_CASE("message lanes: any two ranks have one, which exists") {
   for (int ranks = 2; ranks <= 9; ++ranks)
     for (int from = 0; from < ranks; ++from)
       for (int to = 0; to < ranks; ++to) {
-        CHECK(lane_of(from, to, ranks) >= 0);
-        CHECK(lane_of(from, to, ranks) < lanes_of(ranks));
+        CHECK(queue_of(from, to, ranks) >= 0);
+        CHECK(queue_of(from, to, ranks) < queues_of(ranks));
       }
 }
 
