@@ -1,9 +1,8 @@
 #include "training.hpp"
 
+#include <dhp/comm/meet/address.hpp>
 #include <dhp/comm/observe/check.hpp>
 #include <dhp/comm/observe/trace.hpp>
-#include <dhp/comm/observe/transport_report.hpp>
-#include <dhp/comm/meet/address.hpp>
 #include <dhp/data/loader.hpp>
 #include <dhp/data/resident.hpp>
 #include <dhp/optim/lamb.hpp>
