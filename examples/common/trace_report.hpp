@@ -2,12 +2,11 @@
 // still for communication.
 #pragma once
 
-#include <dhp/comm/observe/clock_offset.hpp>
 #include <dhp/comm/gather.hpp>
 #include <dhp/comm/meet/address.hpp>
-#include <dhp/comm/observe/trace_file.hpp>
 
 #include "progress.hpp"
+#include "trace_file.hpp"
 
 #include <algorithm>
 #include <map>

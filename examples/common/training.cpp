@@ -3,7 +3,6 @@
 #include <dhp/comm/meet/address.hpp>
 #include <dhp/comm/observe/check.hpp>
 #include <dhp/comm/observe/trace.hpp>
-#include <dhp/comm/observe/transport_report.hpp>
 #include <dhp/data/loader.hpp>
 #include <dhp/data/resident.hpp>
 #include <dhp/optim/lamb.hpp>

@@ -4,7 +4,7 @@
 
 #include "../common/flight_record_file.hpp"
 
-#include <dhp/comm/watch/rank_list.hpp>
+#include <dhp/core/text.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -45,9 +45,8 @@ class MpiMessages final : public Messages {
   [[nodiscard]] Handle start(const Collective<Cpu>& collective) override {
     const auto& [call, in, out] = collective;
     if (call.kind == CallKind::barrier)
-      return begin_own({}, {}, [&](std::byte*, MPI_Request* request) {
-        return MPI_Ibarrier(comm_, request);
-      });
+      return begin_own(
+          {}, {}, [&](std::byte*, MPI_Request* request) { return MPI_Ibarrier(comm_, request); });
     const bool integers = call.dtype == DType::i32 || call.dtype == DType::i64;
     if (call.kind != CallKind::all_reduce || call.reduce != Reduce::sum || !integers ||
         call.bytes() > longest_own_bytes)
@@ -118,7 +117,7 @@ class MpiMessages final : public Messages {
       Backoff backoff(0.001 + static_cast<double>(bytes_) / slow_bytes_per_s);
       while (!test()) {
         world_->check_alive();
-        backoff(false);
+        backoff();
       }
     }
 
@@ -152,7 +151,7 @@ class MpiMessages final : public Messages {
         Backoff backoff(0.001);
         while (!test()) {
           if (!context_->call([&] { return context_->has_grace(); })) return keep();
-          backoff(false);
+          backoff();
         }
       } catch (const std::exception&) {  // MPI itself has failed
         keep();

@@ -1,13 +1,12 @@
 // connect_nccl: NCCL between the processes of a world, each of which has a GPU of its own.
 #pragma once
 
-#include <dhp/comm/launch_nccl.hpp>
 #include <dhp/comm/launch_process.hpp>
+#include <dhp/comm/nccl/launch.hpp>
 
 #include <cstring>
 #include <memory>
 #include <string>
-#include <utility>
 
 namespace dhp {
 
@@ -20,9 +19,9 @@ inline void check_local_gpu(const ProcessRank& me) {
 }
 
 /// All ranks of `world`, for this one, whose GPU is that of its local rank. Collective.
-[[nodiscard]] inline NcclComm nccl_world(const std::shared_ptr<ProcessWorld>& world,
-                                         const ProcessRank& me, NcclOptions options = {},
-                                         CallSite where = CallSite::current()) {
+[[nodiscard]] inline Comm<Cuda> nccl_world(const std::shared_ptr<World>& world,
+                                           const ProcessRank& me, const NcclOptions& options = {},
+                                           CallSite where = CallSite::current()) {
   if (me.size > 1) prepare_process_for_nccl();
   check_local_gpu(me);
   const std::string key = "nccl/id";
@@ -36,20 +35,15 @@ inline void check_local_gpu(const ProcessRank& me) {
           " has ", bytes.size(), " bytes and is no id of NCCL; do all ranks run the same program?");
     std::memcpy(id.internal, bytes.data(), bytes.size());
   }
-  const auto watched =
-      std::make_shared<WatchedWorld>(WatchedWorld::Options{.timeout_s = options.timeout_s,
-                                                           .deadlines = options.deadlines,
-                                                           .ledger = world->shared_ledger()});
-  world->keep(world->on_end([watched](const std::string& why) { watched->abort(why); }));
-  NcclComm made(watched, me.local_rank, me.rank, me.size, id, options, where);
+  auto made = Comm<Cuda>::of(NcclComm(world, me.local_rank, me.rank, me.size, id, options, where));
   if (me.rank == 0) world->store().remove(key);  // all have read it
   return made;
 }
 
 /// For run_process_rank. The body makes its device with CudaOptions{.device = me.local_rank}.
-[[nodiscard]] inline Comm<Cuda> connect_nccl(const std::shared_ptr<ProcessWorld>& world,
+[[nodiscard]] inline Comm<Cuda> connect_nccl(const std::shared_ptr<World>& world,
                                              const ProcessRank& me, const ProcessOptions&) {
-  return Comm<Cuda>::of(nccl_world(world, me, {.deadlines = world->deadlines()}));
+  return nccl_world(world, me);
 }
 
 }  // namespace dhp

@@ -1,14 +1,14 @@
 // NCCL's result codes, as sentences and as exceptions; and its names of element types and reductions.
 #pragma once
 
-#include <dhp/comm/communicator.hpp>
+#include <dhp/comm/collective.hpp>
 #include <dhp/device/cuda_error.hpp>
 
 #include <nccl.h>
 
 #include <string>
 
-namespace dhp {
+namespace dhp::comm {
 
 /// What NCCL says about `code`; the last error that it has noted may say more.
 [[nodiscard]] inline std::string nccl_says(ncclResult_t code) {
@@ -53,10 +53,14 @@ inline void check_nccl_version() {
   check_library_version("NCCL", "libnccl", NCCL_VERSION_CODE, static_cast<std::size_t>(running));
 }
 
-/// What the ranks of a world find each other by. A secret: who has it can join.
+}  // namespace dhp::comm
+
+namespace dhp {
+
+/// What the ranks of a world find each other by. A secret: a process that has it can join.
 [[nodiscard]] inline ncclUniqueId new_nccl_id() {
   ncclUniqueId id;
-  check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  comm::check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
   return id;
 }
 

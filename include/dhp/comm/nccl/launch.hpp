@@ -2,16 +2,16 @@
 #pragma once
 
 #include <dhp/comm/launch.hpp>
-#include <dhp/comm/nccl.hpp>
+#include <dhp/comm/nccl/nccl_comm.hpp>
 
 #include <cstdlib>
 #include <memory>
 
 namespace dhp {
 
-/// What a process with several communicators needs of CUDA, where its user has not said otherwise: streams that
-/// do not queue behind each other, and kernels that are loaded before one of them waits for another GPU.
-/// To be called before anything of CUDA, while the process has one thread.
+/// What a process with several communicators needs of CUDA, where its user has not said otherwise: streams that do not
+/// queue behind each other, and kernels that are loaded before one of them waits for another GPU. To be called before
+/// anything of CUDA, while the process has one thread.
 inline void prepare_process_for_nccl() {
   constexpr int keep = 0;
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", keep);
@@ -28,15 +28,12 @@ class RankLauncher<Cuda> {
     const int gpus = usable_gpus();
     check(gpus >= ranks, "a world of ", ranks, " ranks needs ", ranks, " GPUs, this process sees ",
           gpus, "; see CUDA_VISIBLE_DEVICES, or start fewer ranks");
-    const auto world =
-        std::make_shared<WatchedWorld>(WatchedWorld::Options{.deadlines = options.limits()});
+    const auto world = std::make_shared<World>(ranks, options.world());
     const auto id = new_nccl_id();
-    detail::run_rank_threads(
-        *world, ranks,
-        [&](int rank) {
-          body(Comm<Cuda>::of(NcclComm(world, rank, rank, ranks, id, NcclOptions{}, where)));
-        },
-        [](int) {}, where);
+    comm::run_rank_threads(
+        *world,
+        [&](int rank) { body(Comm<Cuda>::of(NcclComm(world, rank, rank, ranks, id, {}, where))); },
+        where);
   }
 };
 

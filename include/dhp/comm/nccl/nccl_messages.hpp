@@ -1,25 +1,26 @@
 // NcclMessages: sends and receives of a group over NCCL. NCCL's own send waits, on its stream, for the receive; the
-// device goes on meanwhile, and the tensor is kept: up to message_capacity messages to one rank wait to be
-// received, then the device waits.
+// device goes on meanwhile, and the tensor is kept: up to message_capacity messages to one rank wait to be received, then
+// the device waits.
 #pragma once
 
-#include <dhp/comm/message_lanes.hpp>
-#include <dhp/comm/nccl_channel.hpp>
+#include <dhp/comm/nccl/channel.hpp>
+#include <dhp/comm/nccl/queues.hpp>
 
 #include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
-namespace dhp {
+namespace dhp::comm {
 
 class NcclMessages {
  public:
-  /// Collective over the group: its first send or receive, whichever it is on a rank, makes the lanes.
-  NcclMessages(NcclChannel& group, int ctas, CallSite where) {
-    for (int lane = 0; lane < lanes_of(group.place().size); ++lane)
-      lanes_.push_back(group.split(0, group.place().rank, ctas, where));
+  /// Collective over the group: its first send or receive, whichever it is on a rank, makes the queues.
+  NcclMessages(NcclChannel& group, int ctas, CallSite where) : place_(group.place()) {
+    for (int queue = 0; queue < queues_of(place_.size); ++queue)
+      queues_.push_back(group.split(0, place_.rank, ctas, where));
   }
 
   void send(Cuda& dev, Tensor<Cuda> message, int to, CallSite where) {
@@ -29,22 +30,13 @@ class NcclMessages {
     slot.recording = dev.recording_number();
     slot.message = std::move(message);
     const auto sent = slot.message.view();
-    auto& lane = this->lane(lane_of(place().rank, to, place().size));
-    slot.received =
-        lane.issue(dev, {"send", where, sent.count(), sent.dtype(), "", to},
-                   [&](ncclComm_t comm, cudaStream_t stream) {
-                     return ncclSend(sent.bytes(), static_cast<std::size_t>(sent.count()),
-                                     nccl_type(sent.dtype()), to, comm, stream);
-                   });
+    slot.received = issue(dev, {CallKind::send, sent.count(), sent.dtype(), Reduce::sum, to, where},
+                          place_.rank, to,
+                          [&](auto... where_to) { return ncclSend(sent.bytes(), where_to...); });
   }
-  void recv(Cuda& dev, View<Cuda> message, int from, CallSite where) {
-    const auto count = static_cast<std::size_t>(message.count());
-    const auto type = nccl_type(message.dtype());
-    auto& lane = this->lane(lane_of(from, place().rank, place().size));
-    lane.issue(dev, {"recv", where, message.count(), message.dtype(), "", from},
-               [&](ncclComm_t comm, cudaStream_t stream) {
-                 return ncclRecv(message.bytes(), count, type, from, comm, stream);
-               })
+  void recv(Cuda& dev, View<Cuda> buffer, int from, CallSite where) {
+    issue(dev, {CallKind::recv, buffer.count(), buffer.dtype(), Reduce::sum, from, where}, from,
+          place_.rank, [&](auto... where_from) { return ncclRecv(buffer.bytes(), where_from...); })
         .before(dev.stream());
   }
 
@@ -65,11 +57,18 @@ class NcclMessages {
     else if (slot.recording == 0) slot.received.wait();
     // Else it was recorded, and its memory is kept for the next run.
   }
-  [[nodiscard]] NcclChannel& lane(int number) { return *lanes_[static_cast<std::size_t>(number)]; }
-  [[nodiscard]] const NcclChannel::Place& place() const { return lanes_.front()->place(); }
+  template <class Action>
+  CudaEvent issue(Cuda& dev, const Call& call, int from, int to, Action action) {
+    auto& queue = *queues_[static_cast<std::size_t>(queue_of(from, to, place_.size))];
+    return queue.issue(dev, call, [&](ncclComm_t comm, cudaStream_t stream) {
+      const auto count = static_cast<std::size_t>(call.count);
+      return action(count, nccl_type(call.dtype), call.other, comm, stream);
+    });
+  }
 
-  std::map<int, Edge> edges_;  // by receiver; outlives the lanes, which wait for what is under way
-  std::vector<std::shared_ptr<NcclChannel>> lanes_;
+  NcclChannel::Place place_;
+  std::map<int, Edge> edges_;  // by receiver; outlives the queues, which wait for what is under way
+  std::vector<std::shared_ptr<NcclChannel>> queues_;
 };
 
-}  // namespace dhp
+}  // namespace dhp::comm

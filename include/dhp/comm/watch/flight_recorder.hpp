@@ -28,13 +28,15 @@ struct RecordedGroup {
 struct FlightRecord {
   std::shared_ptr<const RecordedGroup> group{};
   Call call{};
-  int rank = 0;              ///< of the world; so are those of the next line
-  int from = -1, to = -1;    ///< of a message
-  std::uint64_t at = 0;      ///< its place among the collectives of the group, or the messages of the edge, from 1
+  int rank = 0;            ///< of the world; so are those of the next line
+  int from = -1, to = -1;  ///< of a message
+  std::uint64_t at =
+      0;  ///< its place among the collectives of the group, or the messages of the edge, from 1
   std::uint64_t number = 0;  ///< among all calls of this rank, from 1
   std::string text{};        ///< what is done, where it is no call of a communicator
   int more = 0;              ///< calls after this one that a recorded step makes as one with it
   double start_s = 0;        ///< since the recorder was opened
+  double since_s = 0;        ///< its wait; negative: its device has other work before it
   double end_s = -1;         ///< negative: under way
   bool failed = false;       ///< an exception has ended it
 
@@ -59,6 +61,9 @@ struct FlightRecord {
     auto others = group->members;
     std::erase(others, rank);
     return others;
+  }
+  friend std::string to_text(const FlightRecord& record) {
+    return record.group ? concat(record.shown(), " at ", record.call.where) : record.shown();
   }
 
  private:
@@ -85,6 +90,9 @@ class FlightRecorder {
           record_(other.record_),
           exceptions_(other.exceptions_) {}
     Open& operator=(Open&&) = delete;
+    [[nodiscard]] const FlightRecord& record() const { return *record_; }
+    /// Whether the device has come to this call. Before that the call waits for nobody, and counts as not reached.
+    void on_device(bool begun) { recorder_->on_device(record_, begun); }
     ~Open() {
       if (recorder_ != nullptr) recorder_->end(record_, std::uncaught_exceptions() > exceptions_);
     }
@@ -118,10 +126,14 @@ class FlightRecorder {
     const std::lock_guard lock(mutex_);
     if (spare_.empty()) spare_.emplace_back();
     record.number = ++calls_;
-    record.start_s = now_s();
+    record.start_s = record.since_s = now_s();
     spare_.front() = std::move(record);
     open_.splice(open_.end(), spare_, spare_.begin());
     return std::prev(open_.end());
+  }
+  void on_device(Records::iterator record, bool begun) {
+    const std::lock_guard lock(mutex_);
+    record->since_s = begun ? now_s() : -1;
   }
   void end(Records::iterator record, bool failed) noexcept {
     const std::lock_guard lock(mutex_);
@@ -179,7 +191,8 @@ class GroupRecorder {
         received_(group.members.size()),
         group_(std::make_shared<const RecordedGroup>(std::move(group))) {}
   [[nodiscard]] static RecordedGroup all_of(int size) {
-    RecordedGroup world{.name = "world", .members = std::vector<int>(static_cast<std::size_t>(size))};
+    RecordedGroup world{.name = "world",
+                        .members = std::vector<int>(static_cast<std::size_t>(size))};
     std::iota(world.members.begin(), world.members.end(), 0);
     return world;
   }

@@ -68,12 +68,13 @@ struct RankState {
     };
     const auto call_of = [&](const FlightRecord& record) -> OpenCall {
       return {record.series(), record.at, record.agreed(), record.shown(),
-              record.group ? dhp::to_text(record.call.where) : "", now_s - record.start_s,
+              record.group ? dhp::to_text(record.call.where) : "",
+              record.since_s < 0 ? 0 : now_s - record.since_s,
               record.under_way() ? record.needs() : std::vector<int>()};
     };
     for (const auto& record : contents.ended) reach(record);
     for (const auto& record : contents.under_way) {
-      reach(record);
+      if (record.since_s >= 0) reach(record);  // else its device is not there yet
       under_way.push_back(call_of(record));
     }
     constexpr std::size_t most_sent = 16;
@@ -82,7 +83,7 @@ struct RankState {
         sent.push_back(call_of(*at));
     if (contents.ended.empty()) return;
     const auto& record = contents.ended.back();
-    last = record.group ? concat(record.shown(), " at ", record.call.where) : record.shown();
+    last = to_text(record);
     last_age_s = now_s - record.end_s;
   }
 

@@ -8,9 +8,9 @@
 TEST_CASE("nccl: there is no nccl.h") { MESSAGE("skipped: this build has no NCCL"); }
 
 #else
-#include <dhp/comm/launch_nccl_process.hpp>
-#include <dhp/comm/nccl_guest.hpp>
-#include <tests/comm/nccl_checks.hpp>
+#include <dhp/comm/nccl/connect.hpp>
+#include <dhp/comm/nccl/guest.hpp>
+#include <tests/comm/nccl/checks.hpp>
 
 #include <csignal>
 
@@ -26,28 +26,29 @@ bool no_gpu() {
     return true;
   }
 }
-bool no_other_ranks() {
-  if (no_gpu()) return true;
-  if (ProcessRank::from_environment().value_or(ProcessRank()).size > 1) return false;
-  MESSAGE("skipped: there are no other ranks; tests/cuda/ranks.sh starts some");
-  return true;
-}
-// Among all processes; each case has a world of its own, and `name` keeps them apart.
-struct Processes {
-  std::shared_ptr<ProcessWorld> world;
-  NcclComm comm;
-};
-Processes world_of_all(const char* name, double timeout_s = 60) {
-  auto me = ProcessRank::from_environment().value();
+// body(world, dev) among all processes, where there are others; what that says. Each case has a world of its own, and
+// `name` keeps them apart.
+template <class Body>
+std::string among_all(const char* name, Body body, double timeout_s = 60) {
+  if (no_gpu()) return "no error";
+  auto me = ProcessRank::from_environment().value_or(ProcessRank());
+  if (me.size == 1) {
+    MESSAGE("skipped: there are no other ranks; tests/cuda/ranks.sh starts some");
+    return "no error";
+  }
   me.job += name;
-  const auto store = meet(detail::rendezvous_of(me, {.timeout_s = timeout_s}));
-  auto world = std::make_shared<ProcessWorld>(store, me.rank, me.size,
-                                              ProcessWorld::Options{.timeout_s = timeout_s});
-  return {world, nccl_world(world, me, {.timeout_s = timeout_s})};
+  return message_of([&] {
+    run_process_rank(me, connect_nccl,
+                     [&](Comm<Cuda> world) {
+                       Cuda dev;
+                       body(world, dev);
+                     },
+                     {.timeout_s = timeout_s});
+  });
 }
 
 // Collectives until the world ends: what ended it.
-std::string end_of(NcclComm& group, Cuda& dev) {
+std::string end_of(Comm<Cuda>& group, Cuda& dev) {
   return message_of([&] {
     for (;;) {
       auto x = on_gpu(dev, DType::f32, {1});
@@ -63,10 +64,10 @@ TEST_CASE("nccl: ids are made without a GPU, and differ") {
 }
 
 TEST_CASE("nccl: types, reductions and codes have names") {
-  CHECK(nccl_type(DType::bf16) == ncclBfloat16);
-  CHECK(nccl_reduction(Reduce::min) == ncclMin);
-  check_nccl(ncclSuccess, "ncclSomething");
-  const auto text = message_of([] { check_nccl(ncclRemoteError, "ncclSomething"); });
+  CHECK(comm::nccl_type(DType::bf16) == ncclBfloat16);
+  CHECK(comm::nccl_reduction(Reduce::min) == ncclMin);
+  comm::check_nccl(ncclSuccess, "ncclSomething");
+  const auto text = message_of([] { comm::check_nccl(ncclRemoteError, "ncclSomething"); });
   CHECK(contains(text, "ncclSomething failed: remote process exited"));
   CHECK(contains(text, "(code 6)"));
 }
@@ -78,7 +79,7 @@ TEST_CASE("nccl: ranks without GPUs of their own are told so") {
   if (gpus == 0) CHECK(contains(message, "no NVIDIA GPU is usable"));
   else
     CHECK(contains(message, concat("a world of ", gpus + 2, " ranks needs ", gpus + 2, " GPUs")));
-  const ProcessRank me{.rank = 0, .size = 2, .local_rank = 99, .folder = "/tmp"};
+  const ProcessRank me{.rank = 0, .size = 2, .local_rank = 99};
   const auto other = message_of([&] { check_local_gpu(me); });
   CHECK(contains(other, gpus == 0 ? "no NVIDIA GPU is usable" : "is local rank 99"));
 }
@@ -101,7 +102,6 @@ TEST_CASE("nccl: in a world of one every collective is the identity") {
                  "rank 0 of 1 cannot send to rank 0"));
   CHECK(message_of([&] { world.broadcast(dev, x.mut(), 1); }) ==
         "broadcast: no rank 1 in a group of 1");
-  CHECK(contains(message_of([&] { world.all_to_all(dev, x, x.mut()); }), "not work in place"));
   world.abort("enough");
   CHECK(message_of([&] { world.all_reduce(dev, x.mut()); }) == "enough");
   CHECK(message_of([&] { (void)nccl_world(dev, 2, 2, new_nccl_id()); }) ==
@@ -113,7 +113,7 @@ TEST_CASE("nccl: a world of a host program's communicator, on its stream and in 
   cudaStream_t stream = nullptr;
   check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
   ncclComm_t hosts = nullptr;
-  check_nccl(ncclCommInitRank(&hosts, 1, new_nccl_id(), 0), "ncclCommInitRank");
+  comm::check_nccl(ncclCommInitRank(&hosts, 1, new_nccl_id(), 0), "ncclCommInitRank");
   int blocks = 0;
   const CudaAllocator ordered{.allocate = [&](std::size_t bytes, cudaStream_t on) -> std::byte* {
                                 void* data = nullptr;
@@ -129,7 +129,7 @@ TEST_CASE("nccl: a world of a host program's communicator, on its stream and in 
                                   }};
   {
     auto world = nccl_world(hosts, {.timeout_s = 60});
-    check_nccl(ncclCommDestroy(hosts), "ncclCommDestroy");  // is not needed any more
+    comm::check_nccl(ncclCommDestroy(hosts), "ncclCommDestroy");  // is not needed any more
     Cuda dev({.stream = stream, .allocator = ordered});
     CHECK(wrong_in(world, dev, DType::f32, 1000) == "");
     CHECK(blocks == 1);  // the workspace
@@ -143,7 +143,7 @@ TEST_CASE("nccl: who does not come is waited for no longer than the time limit")
   Cuda dev;
   const auto start = std::chrono::steady_clock::now();
   CHECK(contains(message_of([&] { (void)nccl_world(dev, 0, 2, new_nccl_id(), {.timeout_s = 2}); }),
-                 "rank 0 waits in the creation of a group at nccl.cpp:"));
+                 "rank 0 waits in the creation of a group at nccl_comm.cpp:"));
   CHECK(seconds_since(start) < 40);
 }
 
@@ -166,87 +166,74 @@ TEST_CASE("nccl: the event of a collective orders the device, also when it is dr
 }
 
 TEST_CASE("nccl: all collectives of all types among all ranks") {
-  if (no_other_ranks()) return;
-  Cuda dev;
-  auto processes = world_of_all("-all");
-  auto& world = processes.comm;
-  for (const std::int64_t count : {1, 1000, 70001})
-    CHECK(wrong_in_any_type(world, dev, count) == "");
-  world.barrier();
+  CHECK(among_all("-all", [](Comm<Cuda>& world, Cuda& dev) {
+          for (const std::int64_t count : {1, 1000, 70001})
+            CHECK(wrong_in_any_type(world, dev, count) == "");
+          world.barrier();
+        }) == "no error");
 }
 
 TEST_CASE("nccl: parts of the world, ordered by key, and ranks of no part") {
-  if (no_other_ranks()) return;
-  Cuda dev;
-  auto processes = world_of_all("-parts");
-  auto& world = processes.comm;
-  CHECK(wrong_parts(world, dev) == "");
+  CHECK(among_all("-parts", [](Comm<Cuda>& world, Cuda& dev) {
+          CHECK(wrong_parts(world, dev) == "");
+        }) == "no error");
 }
 
 TEST_CASE("nccl: as many messages as the capacity go before any is received, both ways at once") {
-  if (no_other_ranks()) return;
-  Cuda dev;
-  auto processes = world_of_all("-messages");
-  auto& world = processes.comm;
-  CHECK(wrong_messages(world, dev) == 0);
+  CHECK(among_all("-messages", [](Comm<Cuda>& world, Cuda& dev) {
+          CHECK(wrong_messages(world, dev) == 0);
+        }) == "no error");
 }
 
 TEST_CASE("nccl: collectives of several communicators overlap") {
-  if (no_other_ranks()) return;
-  Cuda dev;
-  auto processes = world_of_all("-overlap");
-  auto world = Comm<Cuda>::of(processes.comm);
-  CHECK(wrong_beside_others(world, dev) == 0);
+  CHECK(among_all("-overlap", [](Comm<Cuda>& world, Cuda& dev) {
+          CHECK(wrong_beside_others(world, dev) == 0);
+        }) == "no error");
 }
 
 TEST_CASE("nccl end: ranks that call in unequal order end with the time limit" * doctest::skip()) {
-  if (no_other_ranks()) return;
-  Cuda dev;
-  auto processes = world_of_all("-order", 5);
-  auto& world = processes.comm;
-  auto a = world.split(0, world.rank()), b = world.split(0, world.rank());
-  auto x = on_gpu(dev, DType::f32, {1}), y = on_gpu(dev, DType::f32, {1});
-  a.all_reduce(dev, x.mut()).wait();
-  b.all_reduce(dev, y.mut()).wait();
-  auto& first = world.rank() == 0 ? a : b;
-  auto& second = world.rank() == 0 ? b : a;
-  const auto message = message_of([&] {
+  const auto work = [](Comm<Cuda>& world, Cuda& dev) {
+    auto a = world.split(0, world.rank()), b = world.split(0, world.rank());
+    auto x = on_gpu(dev, DType::f32, {1}), y = on_gpu(dev, DType::f32, {1});
+    a.all_reduce(dev, x.mut()).wait();
+    b.all_reduce(dev, y.mut()).wait();
+    auto& first = world.rank() == 0 ? a : b;
+    auto& second = world.rank() == 0 ? b : a;
     first.all_reduce(dev, x.mut()).wait();
     second.all_reduce(dev, y.mut()).wait();
     dev.synchronize();
     world.barrier();
-  });
+  };
+  const auto message = among_all("-order", work, 5);
   MESSAGE(message);
-  CHECK(contains(message, concat("rank ", world.rank())));
-  CHECK(message != "no error");
+  CHECK(contains(message, "waits in all_reduce of 1 f32 (sum) at nccl_comm.cpp:"));
 }
 
 TEST_CASE("nccl end: a rank that is killed ends the others" * doctest::skip()) {
-  if (no_other_ranks()) return;
-  Cuda dev;
-  auto processes = world_of_all("-killed", 5);
-  auto& world = processes.comm;
-  CHECK(wrong_in(world, dev, DType::f32, 100) == "");
-  if (world.rank() == 1) (void)std::raise(SIGKILL);
-  const auto start = std::chrono::steady_clock::now();
-  const auto message = end_of(world, dev);
+  auto killed = std::chrono::steady_clock::now();
+  const auto work = [&](Comm<Cuda>& world, Cuda& dev) {
+    CHECK(wrong_in(world, dev, DType::f32, 100) == "");
+    if (world.rank() == 1) (void)std::raise(SIGKILL);
+    killed = std::chrono::steady_clock::now();
+    fail(end_of(world, dev));
+  };
+  const auto message = among_all("-killed", work, 5);
   MESSAGE(message);
-  CHECK(contains(message, concat("rank ", world.rank())));
+  CHECK(contains(message, "rank "));
   CHECK(contains(message, "all_reduce"));
-  CHECK(seconds_since(start) < 40);
+  CHECK(seconds_since(killed) < 40);
 }
 
 TEST_CASE("nccl end: a rank that stops ends the others with the time limit" * doctest::skip()) {
-  if (no_other_ranks()) return;
-  Cuda dev;
-  auto processes = world_of_all("-stopped", 5);
-  auto& world = processes.comm;
-  CHECK(wrong_in(world, dev, DType::f32, 100) == "");
-  if (world.rank() == 1) (void)std::raise(SIGSTOP);
-  const auto message = end_of(world, dev);
+  const auto work = [](Comm<Cuda>& world, Cuda& dev) {
+    CHECK(wrong_in(world, dev, DType::f32, 100) == "");
+    if (world.rank() == 1) (void)std::raise(SIGSTOP);
+    fail(end_of(world, dev));
+  };
+  const auto message = among_all("-stopped", work, 5);
   MESSAGE(message);
-  CHECK(contains(
-      message, concat("rank ", world.rank(), " waits in all_reduce of 1 f32 (sum) at nccl.cpp:")));
+  CHECK(contains(message, "rank 1"));
+  CHECK(contains(message, "all_reduce of 1 f32 (sum) at nccl_comm.cpp:"));
   CHECK(contains(message, "beyond the time limit of 5 s"));
 }
 

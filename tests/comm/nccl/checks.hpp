@@ -1,7 +1,7 @@
 // What a world on GPUs must do, whoever its ranks are: each of these returns what is wrong.
 #pragma once
 
-#include <dhp/comm/nccl.hpp>
+#include <dhp/comm/nccl/nccl_comm.hpp>
 #include <dhp/comm/progress.hpp>
 #include <tests/comm/ranks.hpp>
 
@@ -39,7 +39,7 @@ Values values_of(std::int64_t count, F f) {
 }
 
 // Every collective against the same sums by hand; what is wrong.
-inline std::string wrong_in(NcclComm& group, Cuda& dev, DType dtype, std::int64_t count) {
+inline std::string wrong_in(Comm<Cuda>& group, Cuda& dev, DType dtype, std::int64_t count) {
   const int n = group.size(), me = group.rank();
   const auto mine = values_of(count, [&](auto i) { return value(i, me); });
   const auto combined = [&](int (*combine)(int, int), std::int64_t first) {
@@ -86,7 +86,7 @@ inline std::string wrong_in(NcclComm& group, Cuda& dev, DType dtype, std::int64_
   expect(all, values_of(count * n, exchanged), "all_to_all");
   return wrong;
 }
-inline std::string wrong_in_any_type(NcclComm& group, Cuda& dev, std::int64_t count) {
+inline std::string wrong_in_any_type(Comm<Cuda>& group, Cuda& dev, std::int64_t count) {
   std::string wrong;
   for (const auto dtype :
        {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8})
@@ -95,10 +95,10 @@ inline std::string wrong_in_any_type(NcclComm& group, Cuda& dev, std::int64_t co
 }
 
 // Parts of the world, ordered by key, and ranks of no part.
-inline std::string wrong_parts(NcclComm& world, Cuda& dev) {
+inline std::string wrong_parts(Comm<Cuda>& world, Cuda& dev) {
   const int n = world.size(), me = world.rank();
   std::string wrong;
-  const auto look = [&](NcclComm part, const char* name, int size, int rank) {
+  const auto look = [&](Comm<Cuda> part, const char* name, int size, int rank) {
     if (part.size() != size || part.rank() != rank)
       append_text(wrong, concat(name, ": rank ", part.rank(), " of ", part.size(), "; "));
     wrong += wrong_in(part, dev, DType::f32, 100);
@@ -110,7 +110,7 @@ inline std::string wrong_parts(NcclComm& world, Cuda& dev) {
 }
 
 // As many messages as the capacity go around the ring, both ways, before any is received.
-inline int wrong_messages(NcclComm& world, Cuda& dev) {
+inline int wrong_messages(Comm<Cuda>& world, Cuda& dev) {
   const int n = world.size(), me = world.rank();
   auto onward = world.split(0, me), back = world.split(0, me);
   const int next = (me + 1) % n, last = (me + n - 1) % n;
@@ -148,7 +148,7 @@ inline int wrong_beside_others(Comm<Cuda>& world, Cuda& dev) {
     std::vector<Event<Cuda>> events;
     for (const std::size_t size : {3u, 50000u, 400u}) {
       buckets.push_back(on_gpu(dev, DType::f32, Values(size, 1)));
-      events.push_back(progress.all_reduce(dev, buckets.back().mut()));
+      events.push_back(progress.start(dev, Collective<Cuda>::all_reduce(buckets.back().mut())));
       auto x = on_gpu(dev, DType::f32, {2});
       world.all_reduce(dev, x.mut()).wait();
       wrong += !holds(dev, x, {2 * world.size()});
