@@ -104,10 +104,12 @@ Files read(const std::vector<std::string>& paths) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Compares the flight records of a job's ranks: what they were at, and who is waited for.");
+  CLI::App app(
+      "Compares the flight records of a job's ranks: what they were at, and who is waited for.");
   std::vector<std::string> paths;
   std::size_t last = 10;
-  app.add_option("FILES", paths, "What --flight-record has written: one file of each rank")->required();
+  app.add_option("FILES", paths, "What --flight-record has written: one file of each rank")
+      ->required();
   app.add_option("--last", last, "Calls to show of each rank; those under way are always shown")
       ->capture_default_str();
   try {

@@ -15,8 +15,7 @@ using namespace tests;
 using dhp::comm::GlooMessages;
 
 TEST_CASE("gloo: what every engine has to do") {
-  check_processes(
-      [](World& world) { return std::make_shared<GlooMessages>(world, "127.0.0.1"); });
+  check_processes([](World& world) { return std::make_shared<GlooMessages>(world, "127.0.0.1"); });
 }
 
 TEST_CASE("gloo: an address that does not exist") {

@@ -67,7 +67,10 @@ struct RankState {
       *highest = std::max(*highest, record.at);
     };
     const auto call_of = [&](const FlightRecord& record) -> OpenCall {
-      return {record.series(), record.at, record.agreed(), record.shown(),
+      return {record.series(),
+              record.at,
+              record.agreed(),
+              record.shown(),
               record.group ? dhp::to_text(record.call.where) : "",
               record.since_s < 0 ? 0 : now_s - record.since_s,
               record.under_way() ? record.needs() : std::vector<int>()};
