@@ -2,7 +2,7 @@
 #pragma once
 
 #include <dhp/comm/meet/process_rank.hpp>
-#include <dhp/comm/mpi/error.hpp>
+#include <dhp/comm/mpi/context.hpp>
 
 #include <mpi.h>
 

@@ -2,10 +2,9 @@
 // still for communication.
 #pragma once
 
-#include <dhp/comm/clock_offset.hpp>
 #include <dhp/comm/gather.hpp>
 #include <dhp/comm/meet/address.hpp>
-#include <dhp/comm/trace_file.hpp>
+#include <dhp/comm/observe/trace_file.hpp>
 
 #include "progress.hpp"
 

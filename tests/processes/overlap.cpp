@@ -2,7 +2,6 @@
 // so that every layer is one bucket of the reducer ("bucketed"), or all together are summed afterwards ("plain").
 // Rank 0 writes the trace of all.
 #include <dhp/comm/gloo/connect.hpp>
-#include <dhp/comm/observe/clock_offset.hpp>
 #include <dhp/comm/observe/trace.hpp>
 #include <dhp/comm/observe/trace_file.hpp>
 #include <dhp/cpu.hpp>

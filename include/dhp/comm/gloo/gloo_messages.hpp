@@ -2,17 +2,18 @@
 // unbound buffers, whose waits can be ended by another thread while every peer lives.
 #pragma once
 
-#include <dhp/comm/gloo/gloo_store.hpp>
-#include <dhp/comm/gloo/no_pipe_signal.hpp>
 #include <dhp/comm/meet/address.hpp>
 #include <dhp/comm/messages/messages.hpp>
 #include <dhp/comm/watch/world.hpp>
 
 #include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include <chrono>
+#include <csignal>
+#include <ctime>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -22,6 +23,57 @@
 #include <vector>
 
 namespace dhp::comm {
+
+/// While it lives, writing to a broken connection is an error of the call, and not the signal SIGPIPE, which ends the
+/// process: Gloo writes without saying so to the system. Nothing changes for other threads, nor for this one afterwards.
+class NoPipeSignal {
+ public:
+  NoPipeSignal() {
+    sigset_t pending{};
+    ::sigpending(&pending);
+    was_pending_ = ::sigismember(&pending, SIGPIPE) == 1;
+    ::sigemptyset(&pipe_);
+    ::sigaddset(&pipe_, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  NoPipeSignal(const NoPipeSignal&) = delete;
+  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+  ~NoPipeSignal() {
+    constexpr timespec at_once{};
+    if (!was_pending_)
+      while (::sigtimedwait(&pipe_, nullptr, &at_once) == SIGPIPE) {  // it has been heard of
+      }
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+ private:
+  sigset_t pipe_{};
+  sigset_t before_{};
+  bool was_pending_ = false;
+};
+
+/// The store of the job, as Gloo wants to see it. Its waits end with the world. prefix: of the keys, so that two of them in one store do not meet.
+class GlooStore final : public gloo::rendezvous::Store {
+ public:
+  GlooStore(World& world, std::string prefix) : world_(&world), prefix_(std::move(prefix)) {}
+  void set(const std::string& key, const std::vector<char>& data) override {
+    world_->store().set(prefix_ + key, std::string(data.begin(), data.end()));
+  }
+  std::vector<char> get(const std::string& key) override {
+    const auto value = world_->get(prefix_ + key);
+    return {value.begin(), value.end()};
+  }
+  void wait(const std::vector<std::string>& keys) override {
+    for (const auto& key : keys) static_cast<void>(get(key));
+  }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
+    wait(keys);
+  }
+
+ private:
+  World* world_;
+  std::string prefix_;
+};
 
 class GlooMessages final : public Messages {
  public:

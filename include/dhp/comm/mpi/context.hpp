@@ -2,21 +2,61 @@
 // meet; and which thread may call MPI when. Needs MPI.
 #pragma once
 
-#include <dhp/comm/mpi/backoff.hpp>
-#include <dhp/comm/mpi/error.hpp>
-#include <dhp/comm/watch/world.hpp>
+#include <dhp/core/error.hpp>
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <source_location>
+#include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp {
+
+/// What MPI says about `code`.
+[[nodiscard]] inline std::string mpi_says(int code) {
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  const bool known = MPI_Error_string(code, text, &length) == MPI_SUCCESS;
+  return concat(known ? text : "an error that it does not know", " (code ", code, ")");
+}
+
+/// Throws Error where a call of MPI has failed.
+inline void check_mpi(int code, const char* call,
+                      std::source_location where = std::source_location::current()) {
+  if (code != MPI_SUCCESS) [[unlikely]]
+    throw Error(concat(call, ": ", mpi_says(code)), where);
+}
+
+namespace comm {
+
+/// The pause between two looks at something that nobody announces, and that may move only while it is looked at. First
+/// look again at once, since an answer is often a microsecond away; then let others have the core; then sleep longer and
+/// longer, since a rank that waits for minutes needs its core for nothing.
+class Backoff {
+ public:
+  /// eager_s: how long to look without sleeping.
+  explicit Backoff(double eager_s) : eager_(eager_s) {}
+  void operator()() {
+    const auto waited = std::chrono::steady_clock::now() - since_;
+    if (waited < std::chrono::microseconds(20)) return;
+    if (waited < eager_) return std::this_thread::yield();  // there may be more ranks than cores
+    std::this_thread::sleep_for(pause_);
+    pause_ = std::min(2 * pause_, std::chrono::microseconds(1280));
+  }
+
+ private:
+  std::chrono::duration<double> eager_;
+  std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+  std::chrono::microseconds pause_{20};
+};
 
 /// Throws Error where dhp cannot use MPI now.
 inline void check_mpi_is_usable() {
@@ -93,7 +133,7 @@ class MpiContext {
         fail("not all ranks of the communicator have come to ", name, " within ", timeout_s_,
              " s; making an MpiSession is collective");
       }
-      backoff(false);
+      backoff();
     }
   }
 
@@ -132,4 +172,6 @@ class MpiContext {
   int size_ = 1;
 };
 
-}  // namespace dhp::comm
+}  // namespace comm
+
+}  // namespace dhp

@@ -118,7 +118,7 @@ class MpiMessages final : public Messages {
       Backoff backoff(0.001 + static_cast<double>(bytes_) / slow_bytes_per_s);
       while (!test()) {
         world_->check_alive();
-        backoff(false);
+        backoff();
       }
     }
 
@@ -152,7 +152,7 @@ class MpiMessages final : public Messages {
         Backoff backoff(0.001);
         while (!test()) {
           if (!context_->call([&] { return context_->has_grace(); })) return keep();
-          backoff(false);
+          backoff();
         }
       } catch (const std::exception&) {  // MPI itself has failed
         keep();

@@ -4,7 +4,6 @@
 
 #include <dhp/comm/exclusive_use.hpp>
 #include <dhp/comm/split.hpp>
-#include <dhp/comm/threads/wait_word.hpp>
 #include <dhp/comm/watch/world.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/tensor/tensor.hpp>
@@ -19,6 +18,44 @@
 #include <vector>
 
 namespace dhp::comm {
+
+/// A word that threads block on. It counts changes, and its lowest bit says that the world has ended: one
+/// atomic word, so that "all have come" and "it is over" cannot both be true.
+class WaitWord {
+ public:
+  [[nodiscard]] static bool ended(std::uint32_t word) { return (word & end_bit) != 0; }
+  /// Whether something changed between two readings; the end of the world is no change.
+  [[nodiscard]] static bool changed(std::uint32_t before, std::uint32_t now) {
+    return ((before ^ now) & ~end_bit) != 0;
+  }
+
+  [[nodiscard]] std::uint32_t read() const { return word_; }
+  /// Blocks while the word is what it was.
+  void wait(std::uint32_t seen) const { word_.wait(seen); }
+
+  void change() {
+    word_ += one;
+    word_.notify_all();
+  }
+  /// False, and nothing changes, when the world has ended.
+  [[nodiscard]] bool change_unless_ended() {
+    auto word = word_.load();
+    do {
+      if (ended(word)) return false;
+    } while (!word_.compare_exchange_weak(word, word + one));
+    word_.notify_all();
+    return true;
+  }
+  void end() {
+    word_ |= end_bit;
+    word_.notify_all();
+  }
+
+ private:
+  static constexpr std::uint32_t end_bit = 1;
+  static constexpr std::uint32_t one = 2;
+  std::atomic<std::uint32_t> word_ = 0;
+};
 
 class ThreadGroup {
  public:
