@@ -129,44 +129,45 @@ int compare_with_gloo() {
     met = world;
     return connect_gloo(world, rank, options);
   };
-  run_process_rank(
-      *me, connect,
-      [&](Comm<Cpu> world) {
-        Cpu dev;
-        bench::Gloo gloo(*met);
-        const int rank = world.rank();
-        for (const auto bytes : sizes) {
-          const auto count = bytes / sizeof(float);
-          auto whole = floats(dev, bytes), half = floats(dev, bytes / 2);
-          const auto sent = floats(dev, bytes);
-          auto* const data = whole.mut().data<float>();
-          compare(
-              world, "gloo", "all_reduce", bytes, [&] { world.all_reduce(dev, whole.mut()).wait(); },
-              [&] { gloo.all_reduce(data, count); });
-          const auto scatter = gloo.reduce_scatter(data, count);
-          compare(
-              world, "gloo", "reduce_scatter", bytes,
-              [&] { world.reduce_scatter(dev, whole.view(), half.mut()).wait(); },
-              [&] { scatter->run(); });
-          compare(
-              world, "gloo", "all_gather", bytes,
-              [&] { world.all_gather(dev, half.view(), whole.mut()).wait(); },
-              [&] { gloo.all_gather(half.mut().data<float>(), count / 2, data); });
-          compare(
-              world, "gloo", "send_recv", bytes,
-              [&] {
-                there_and_back(
-                    rank, [&] { world.send(dev, sent.share(), 1 - rank); },
-                    [&] { world.recv(dev, whole.mut(), 1 - rank); });
-              },
-              [&] {
-                there_and_back(
-                    rank, [&] { gloo.send(sent.view().data<float>(), count, 1 - rank); },
-                    [&] { gloo.recv(data, count, 1 - rank); });
-              });
-        }
-      },
-      {.timeout_s = 60});
+  run_process_rank(*me, connect,
+                   [&](Comm<Cpu> world) {
+                     Cpu dev;
+                     bench::Gloo gloo(*met);
+                     const int rank = world.rank();
+                     for (const auto bytes : sizes) {
+                       const auto count = bytes / sizeof(float);
+                       auto whole = floats(dev, bytes), half = floats(dev, bytes / 2);
+                       const auto sent = floats(dev, bytes);
+                       auto* const data = whole.mut().data<float>();
+                       compare(
+                           world, "gloo", "all_reduce", bytes,
+                           [&] { world.all_reduce(dev, whole.mut()).wait(); },
+                           [&] { gloo.all_reduce(data, count); });
+                       const auto scatter = gloo.reduce_scatter(data, count);
+                       compare(
+                           world, "gloo", "reduce_scatter", bytes,
+                           [&] { world.reduce_scatter(dev, whole.view(), half.mut()).wait(); },
+                           [&] { scatter->run(); });
+                       compare(
+                           world, "gloo", "all_gather", bytes,
+                           [&] { world.all_gather(dev, half.view(), whole.mut()).wait(); },
+                           [&] { gloo.all_gather(half.mut().data<float>(), count / 2, data); });
+                       compare(
+                           world, "gloo", "send_recv", bytes,
+                           [&] {
+                             there_and_back(
+                                 rank, [&] { world.send(dev, sent.share(), 1 - rank); },
+                                 [&] { world.recv(dev, whole.mut(), 1 - rank); });
+                           },
+                           [&] {
+                             there_and_back(
+                                 rank,
+                                 [&] { gloo.send(sent.view().data<float>(), count, 1 - rank); },
+                                 [&] { gloo.recv(data, count, 1 - rank); });
+                           });
+                     }
+                   },
+                   {.timeout_s = 60});
   return 0;
 #else
   std::puts("skipped: built without Gloo (Debian: libgloo-dev, libssl-dev)");

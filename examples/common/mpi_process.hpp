@@ -24,7 +24,8 @@ class MpiProcess {
  public:
   MpiProcess() {
     int level = MPI_THREAD_SINGLE;
-    dhp::check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
+    dhp::check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level),
+                   "MPI_Init_thread");
   }
   MpiProcess(const MpiProcess&) = delete;
   MpiProcess& operator=(const MpiProcess&) = delete;

@@ -65,7 +65,7 @@ struct RunOptions {
                                 .local_rank_name = "--local-rank",
                                 .master_name = "--master"};
   std::string network_interface;
-  std::string transport = "automatic";  ///< or "sockets", "gloo"
+  std::string transport = "automatic";  ///< or "mpi", "gloo"
   double min_bandwidth_gb_s = 0;        ///< of every axis; 0: any will do
 
   /// This process as one rank of several, if it is that, by its flags or a launcher's variables; otherwise it starts

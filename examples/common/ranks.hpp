@@ -74,10 +74,12 @@ template <class Body>
   const MpiProcess mpi;
   if (MpiProcess::size() != setup.me.size) {
     dhp::check(!asked_for, "MPI has started ", MpiProcess::size(), " ranks, but ",
-               setup.me.launcher, " ", setup.me.size, "; srun needs --mpi=pmix for MPI to connect them, or use "
+               setup.me.launcher, " ", setup.me.size,
+               "; srun needs --mpi=pmix for MPI to connect them, or use "
                "--transport gloo");
     if (setup.me.rank == 0)
-      setup.say("MPI does not connect the processes of this launcher (srun needs --mpi=pmix); Gloo does");
+      setup.say(
+          "MPI does not connect the processes of this launcher (srun needs --mpi=pmix); Gloo does");
     return false;
   }
   dhp::MpiSessionOptions session;
@@ -92,7 +94,9 @@ template <class Body>
 template <class Body>
 [[nodiscard]] bool run_over_mpi(const ProcessSetup& setup, const Body&) {
   if (setup.options.transport == "mpi")
-    dhp::fail("this program was built without MPI (in Debian libopenmpi-dev); --transport gloo needs none");
+    dhp::fail(
+        "this program was built without MPI (in Debian libopenmpi-dev); --transport gloo needs "
+        "none");
   return false;
 }
 #endif

@@ -4,9 +4,9 @@
 
 #include <dhp/comm/gather.hpp>
 #include <dhp/comm/meet/address.hpp>
-#include <dhp/comm/observe/trace_file.hpp>
 
 #include "progress.hpp"
+#include "trace_file.hpp"
 
 #include <algorithm>
 #include <map>

@@ -2,8 +2,6 @@
 // one are named.
 #pragma once
 
-#include <dhp/comm/watch/rank_list.hpp>
-
 #include "finding.hpp"
 
 #include <map>

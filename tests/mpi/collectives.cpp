@@ -182,7 +182,8 @@ std::string wrong_in_background(Comm<Cpu>& world, Cpu& dev) {
   Progress<Cpu> first(world), second(world);
   auto x = tensor_of(dev, brought_by<float>(world.rank(), 300000));
   auto y = clone(dev, x.view()), z = clone(dev, x.view());
-  auto x_done = first.start(dev, Collective<Cpu>::all_reduce(x.mut())), y_done = second.start(dev, Collective<Cpu>::all_reduce(y.mut()));
+  auto x_done = first.start(dev, Collective<Cpu>::all_reduce(x.mut())),
+       y_done = second.start(dev, Collective<Cpu>::all_reduce(y.mut()));
   world.all_reduce(dev, z.mut()).wait();
   x_done.wait();
   y_done.wait();

@@ -3,13 +3,13 @@
 // Rank 0 writes the trace of all.
 #include <dhp/comm/gloo/connect.hpp>
 #include <dhp/comm/observe/trace.hpp>
-#include <dhp/comm/observe/trace_file.hpp>
 #include <dhp/cpu.hpp>
 #include <dhp/nn/mean_squared_error.hpp>
 #include <dhp/optim/sgd.hpp>
 #include <dhp/parallel/data.hpp>
 #include <dhp/parallel/pipeline.hpp>
 #include <dhp/train/trainer.hpp>
+#include <examples/common/trace_file.hpp>
 
 #include <chrono>
 #include <cstdio>

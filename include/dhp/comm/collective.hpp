@@ -52,7 +52,9 @@ struct Call {
   CallSite where{};
 
   [[nodiscard]] bool is_message() const { return kind == CallKind::send || kind == CallKind::recv; }
-  [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(count) * size_of(dtype); }
+  [[nodiscard]] std::size_t bytes() const {
+    return static_cast<std::size_t>(count) * size_of(dtype);
+  }
   /// What two ranks of the call must agree on: "all_reduce of 5 f32 (sum)", "message of 5 f32".
   [[nodiscard]] std::string agreed() const {
     auto text = std::string(is_message() ? "message" : name_of(kind));
@@ -85,7 +87,8 @@ struct Collective {
   /// In place. Sums of 16-bit types accumulate in float, sums of integers wrap.
   [[nodiscard]] static Collective all_reduce(View<Dev> buffer, Reduce reduce = Reduce::sum,
                                              CallSite where = CallSite::current()) {
-    return {{CallKind::all_reduce, buffer.count(), buffer.dtype(), reduce, 0, where}, buffer, buffer};
+    return {
+        {CallKind::all_reduce, buffer.count(), buffer.dtype(), reduce, 0, where}, buffer, buffer};
   }
   /// A sum: `in` has a block of out's shape for each rank.
   [[nodiscard]] static Collective reduce_scatter(ConstView<Dev> in, View<Dev> out,
@@ -101,7 +104,8 @@ struct Collective {
   [[nodiscard]] static Collective broadcast(View<Dev> buffer, int root,
                                             CallSite where = CallSite::current()) {
     return {{CallKind::broadcast, buffer.count(), buffer.dtype(), Reduce::sum, root, where},
-            buffer, buffer};
+            buffer,
+            buffer};
   }
   /// Block r of `in` goes to rank r; block r of `out` comes from rank r. Not in place.
   [[nodiscard]] static Collective all_to_all(ConstView<Dev> in, View<Dev> out,
@@ -142,8 +146,9 @@ struct Collective {
 inline void check_message(CallKind kind, int rank, int ranks, int other, CallSite where) {
   if (other >= 0 && other < ranks && other != rank) return;
   const auto* const way = kind == CallKind::send ? "send to" : "receive from";
-  throw Error(concat(name_of(kind), ": rank ", rank, " of ", ranks, " cannot ", way, " rank ", other),
-              where);
+  throw Error(
+      concat(name_of(kind), ": rank ", rank, " of ", ranks, " cannot ", way, " rank ", other),
+      where);
 }
 
 }  // namespace dhp

@@ -21,8 +21,9 @@ struct ProcessOptions {
   /// For ranks to meet; without deadlines also of every wait for another, and of a rank's silence; 0: none.
   double timeout_s = 300;
   std::shared_ptr<const Deadlines> deadlines{};  ///< the program says there what it is at
-  std::shared_ptr<FlightRecorder> recorder{};    ///< of this rank's calls; null: nobody else reads it
-  std::string network_interface{};  ///< where this rank listens ("eth0"); empty: what leads to rank 0
+  std::shared_ptr<FlightRecorder> recorder{};  ///< of this rank's calls; null: nobody else reads it
+  std::string
+      network_interface{};  ///< where this rank listens ("eth0"); empty: what leads to rank 0
   /// Clients that were refused at the rendezvous. Called by other threads, too.
   std::function<void(const std::string& message)> log{};
   /// The world has ended, and this rank does not come back from its own work: see WorldOptions.
@@ -60,9 +61,9 @@ namespace comm {
 template <class Engine>
 [[nodiscard]] Comm<Cpu> recorded(const std::shared_ptr<World>& world, Engine engine) {
   const int rank = world->rank();
-  return observe<Cpu>(Comm<Cpu>::of(std::move(engine)),
-                      std::make_shared<CallRecording>(
-                          GroupRecorder(world->recorder(rank), rank, world->size())));
+  return observe<Cpu>(
+      Comm<Cpu>::of(std::move(engine)),
+      std::make_shared<CallRecording>(GroupRecorder(world->recorder(rank), rank, world->size())));
 }
 
 /// work(), of a rank; the other ranks are told of what it throws, and that goes on to the caller.

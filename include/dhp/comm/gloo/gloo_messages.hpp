@@ -83,8 +83,9 @@ class GlooMessages final : public Messages {
       : context_(std::make_shared<Context>(world)), id_(0) {
     members_.resize(static_cast<std::size_t>(world.size()));
     std::iota(members_.begin(), members_.end(), 0);
-    check_own_address(address);  // Gloo's own words for it are not for people, and it leaks what it has opened
-    const NoPipeSignal quiet;    // Gloo's own thread begins with it, and keeps it
+    check_own_address(
+        address);  // Gloo's own words for it are not for people, and it leaks what it has opened
+    const NoPipeSignal quiet;  // Gloo's own thread begins with it, and keeps it
     try {
       gloo::transport::tcp::attr where;
       where.hostname = address;
@@ -174,9 +175,8 @@ class GlooMessages final : public Messages {
       bool done = false;
       if (begin_wait()) {
         try {
-          guarded([&] {
-            done = sends_ ? buffer_->waitSend(for_ever) : buffer_->waitRecv(for_ever);
-          });
+          guarded(
+              [&] { done = sends_ ? buffer_->waitSend(for_ever) : buffer_->waitRecv(for_ever); });
         } catch (...) {
           end_wait();
           throw;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <dhp/comm/meet/tcp_store.hpp>
-#include <dhp/comm/watch/rank_list.hpp>
 #include <dhp/core/open_file.hpp>
 
 #include <sys/stat.h>

@@ -160,8 +160,8 @@ class MessageCollective {
       const Range slice = slice_of(rank);
       for_chunks(slice.size(), width, [&](std::int64_t first, std::int64_t last) {
         returning_.add(messages_->receive(at(slice.first + first),
-                                           static_cast<std::size_t>(last - first) * width,
-                                           rank, tag_ + 1));
+                                          static_cast<std::size_t>(last - first) * width, rank,
+                                          tag_ + 1));
       });
     });
     const Range mine = slice_of(me());

@@ -89,8 +89,8 @@ class ProcessComm {
       }
       *state_->next_group = id + 1;
       const auto members = part_with(rank(), wishes);
-      const auto place = static_cast<int>(
-          std::find(members.begin(), members.end(), rank()) - members.begin());
+      const auto place =
+          static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
       std::vector<int> world_ranks;
       for (const int member : members)
         world_ranks.push_back(state_->members[static_cast<std::size_t>(member)]);

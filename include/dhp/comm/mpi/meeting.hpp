@@ -1,9 +1,8 @@
-// meet_over_mpi(): the store by which the ranks of a communicator of MPI watch over each other. Rank 0 holds it, and
-// tells the others by MPI where it is and what they prove by that they belong to it. From then on it does without
-// MPI: a rank is heard while the host is in a call of MPI itself, or in none for an hour. Needs MPI and OpenSSL.
+// meet_over_mpi(): the store by which the ranks of a communicator of MPI watch over each other. Rank 0 holds it, and tells
+// the others by MPI where it is and what they prove by that they belong to it. From then on it does without MPI: a rank
+// is heard while the program is in a call of MPI itself, or in none for an hour. Needs MPI and OpenSSL.
 #pragma once
 
-#include <dhp/comm/meet/address.hpp>
 #include <dhp/comm/meet/crypto.hpp>
 #include <dhp/comm/meet/tcp_store.hpp>
 #include <dhp/comm/mpi/context.hpp>
@@ -11,125 +10,82 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstring>
 #include <memory>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 namespace dhp::comm {
 
-inline constexpr std::size_t longest_host_name = 256;
-using HostName = std::array<char, longest_host_name>;
-
-/// What rank 0 tells all.
-struct MpiInvitation {
-  char problem[1024] = "";  // empty: none
-  char address[longest_host_name] = "";
-  char secret[64] = "";
-  int port = 0;
-};
-static_assert(std::is_trivially_copyable_v<MpiInvitation>);
-
-template <std::size_t room>
-void write_text(char (&to)[room], const std::string& text) {
-  const auto length = std::min(text.size(), room - 1);
-  std::memcpy(to, text.data(), length);
-  to[length] = 0;
-}
-
-/// Rank 0's address for the others: of the way to one on another machine, if there is any.
-[[nodiscard]] inline std::string address_for(const std::vector<HostName>& hosts) {
-  for (const auto& host : hosts)
-    if (std::strcmp(host.data(), hosts.front().data()) != 0) return address_towards(host.data());
-  return "127.0.0.1";
-}
-
-/// On rank 0, of each rank.
-[[nodiscard]] inline std::shared_ptr<std::vector<HostName>> gather_host_names(MpiContext& comm) {
-  struct Memory {
-    HostName mine{};
-    std::vector<HostName> all{};
-  };
-  const auto memory = std::make_shared<Memory>();
-  const auto name = host_name();
-  std::copy_n(name.begin(), std::min(name.size(), longest_host_name - 1), memory->mine.begin());
-  memory->all.resize(static_cast<std::size_t>(comm.size()));
+/// A text of each rank, at all of them; of a long one the beginning. Collective.
+[[nodiscard]] inline std::vector<std::string> texts_of_all(MpiContext& comm,
+                                                           const std::string& mine) {
+  constexpr int width = 1024;
+  const auto size = static_cast<std::size_t>(comm.size());
+  // Its first part is this rank's own.
+  const auto memory = std::make_shared<std::vector<char>>((size + 1) * width);
+  std::copy_n(mine.begin(), std::min<std::size_t>(mine.size(), width - 1), memory->begin());
+  char* const all = memory->data() + width;
   MPI_Request request = MPI_REQUEST_NULL;
   comm.call([&] {
-    check_mpi(MPI_Igather(memory->mine.data(), longest_host_name, MPI_CHAR, memory->all.data(),
-                          longest_host_name, MPI_CHAR, 0, comm.comm(), &request),
-              "MPI_Igather");
+    check_mpi(MPI_Iallgather(memory->data(), width, MPI_CHAR, all, width, MPI_CHAR, comm.comm(),
+                             &request),
+              "MPI_Iallgather");
   });
-  comm.finish(request, "MPI_Igather", memory);
-  return {memory, &memory->all};
+  comm.finish(request, "MPI_Iallgather", memory);
+  std::vector<std::string> texts;
+  for (std::size_t rank = 0; rank < size; ++rank) texts.emplace_back(all + rank * width);
+  return texts;
 }
 
 /// Collective. address: of rank 0, at which the others reach it; empty: found out. connect_s: for the others to reach
 /// it. All ranks return, or all throw.
-[[nodiscard]] inline std::shared_ptr<KeyValueStore> meet_over_mpi(
-    MpiContext& comm, const std::string& address, double connect_s) {
-  const auto hosts = gather_host_names(comm);
-  const auto invitation = std::make_shared<MpiInvitation>();
+[[nodiscard]] inline std::shared_ptr<KeyValueStore> meet_over_mpi(MpiContext& comm,
+                                                                  const std::string& address,
+                                                                  double connect_s) {
+  const auto hosts = texts_of_all(comm, host_name());
+  RendezvousOptions options{.rank = comm.rank(),
+                            .size = comm.size(),
+                            .job = "session",
+                            .timeout_s = connect_s,
+                            .operation_timeout_s = std::min(10.0, connect_s),
+                            .ports = 1};
   std::shared_ptr<KeyValueStore> store;
-  const std::string job = "session";
+  std::string invitation;
   if (comm.rank() == 0) {
     try {
-      const auto secret = hex(nonce());
-      const auto host = address.empty() ? address_for(*hosts) : address;
-      auto server = std::make_shared<TcpStoreServer>(RendezvousOptions{
-          .size = comm.size(), .master = host, .job = job, .secret = secret, .ports = 1});
-      write_text(invitation->address, host);
-      write_text(invitation->secret, secret);
-      invitation->port = server->port();
+      const auto other = std::find_if(hosts.begin(), hosts.end(),
+                                      [&](const auto& host) { return host != hosts.front(); });
+      options.master = !address.empty()       ? address
+                       : other == hosts.end() ? "127.0.0.1"
+                                              : address_towards(*other);
+      options.secret = hex(nonce());
+      auto server = std::make_shared<TcpStoreServer>(options);
+      invitation = concat(server->port(), " ", options.secret, " ", options.master);
       store = std::move(server);
     } catch (const Error& error) {
-      write_text(invitation->problem,
-                         concat("rank 0 has no address for the other ranks: ", error.sentence(),
-                                "; MpiSessionOptions::address can name one"));
+      invitation = concat("rank 0 has no address for the other ranks: ", error.sentence(),
+                          "; MpiSessionOptions::address can name one");
     }
   }
-  MPI_Request request = MPI_REQUEST_NULL;
-  comm.call([&] {
-    check_mpi(MPI_Ibcast(invitation.get(), sizeof *invitation, MPI_BYTE, 0, comm.comm(), &request),
-              "MPI_Ibcast");
-  });
-  comm.finish(request, "MPI_Ibcast", invitation);
-  check(invitation->problem[0] == 0, invitation->problem);
+  invitation = texts_of_all(comm, invitation).front();
+  const auto first = invitation.find(' '), second = invitation.find(' ', first + 1);
+  check(invitation.find_first_not_of("0123456789") == first, invitation);
+  options.port = std::stoi(invitation.substr(0, first));
+  options.secret = invitation.substr(first + 1, second - first - 1);
+  options.master = invitation.substr(second + 1);
 
-  struct Failed {
-    int mine, lowest = 0;
-  };
-  const auto failed = std::make_shared<Failed>(Failed{comm.size()});
-  std::string why;
-  if (comm.rank() != 0) {
-    try {
-      store = std::make_shared<TcpStore>(RendezvousOptions{
-          .rank = comm.rank(),
-          .master = invitation->address,
-          .port = invitation->port,
-          .job = job,
-          .secret = invitation->secret,
-          .timeout_s = connect_s,
-          .operation_timeout_s = std::min(10.0, connect_s),
-          .ports = 1});
-    } catch (const Error& error) {
-      why = error.sentence();
-      failed->mine = comm.rank();
-    }
+  std::string problem;
+  try {
+    if (comm.rank() != 0) store = std::make_shared<TcpStore>(options);
+  } catch (const Error& error) {
+    problem = error.sentence();
   }
-  comm.call([&] {
-    check_mpi(
-        MPI_Iallreduce(&failed->mine, &failed->lowest, 1, MPI_INT, MPI_MIN, comm.comm(), &request),
-        "MPI_Iallreduce");
-  });
-  comm.finish(request, "MPI_Iallreduce", failed);
-  check(why.empty(), why);
-  check(failed->lowest == comm.size(), "rank ", failed->lowest, " cannot reach rank 0 at ",
-        HostPort{invitation->address, invitation->port},
-        "; MpiSessionOptions::address can name another address of rank 0");
+  const auto problems = texts_of_all(comm, problem);
+  check(problem.empty(), problem);
+  for (std::size_t rank = 0; rank < problems.size(); ++rank)
+    check(problems[rank].empty(), "rank ", rank, " cannot reach rank 0 at ",
+          HostPort{options.master, options.port},
+          "; MpiSessionOptions::address can name another address of rank 0");
   return store;
 }
 

@@ -45,9 +45,8 @@ class MpiMessages final : public Messages {
   [[nodiscard]] Handle start(const Collective<Cpu>& collective) override {
     const auto& [call, in, out] = collective;
     if (call.kind == CallKind::barrier)
-      return begin_own({}, {}, [&](std::byte*, MPI_Request* request) {
-        return MPI_Ibarrier(comm_, request);
-      });
+      return begin_own(
+          {}, {}, [&](std::byte*, MPI_Request* request) { return MPI_Ibarrier(comm_, request); });
     const bool integers = call.dtype == DType::i32 || call.dtype == DType::i64;
     if (call.kind != CallKind::all_reduce || call.reduce != Reduce::sum || !integers ||
         call.bytes() > longest_own_bytes)

@@ -20,9 +20,10 @@
 namespace dhp {
 
 struct MpiSessionOptions {
-  double timeout_s = 300;  ///< for ranks to come, of every wait for another, and of a rank's silence; 0: none
+  double timeout_s =
+      300;  ///< for ranks to come, of every wait for another, and of a rank's silence; 0: none
   std::shared_ptr<const Deadlines> deadlines{};  ///< instead, once all ranks have come
-  std::shared_ptr<FlightRecorder> recorder{};    ///< of this rank's calls; null: nobody else reads it
+  std::shared_ptr<FlightRecorder> recorder{};  ///< of this rank's calls; null: nobody else reads it
   /// Of rank 0's machine, where the others reach it; empty: what leads from there to another machine of the
   /// communicator.
   std::string address{};
@@ -50,7 +51,8 @@ class MpiSession {
                                                     .name = process_name(),
                                                     .stuck = options.stuck});
     world_ = comm::recorded(
-        watched_, comm::ProcessComm(watched_, std::make_shared<comm::MpiMessages>(*watched_, context_)));
+        watched_,
+        comm::ProcessComm(watched_, std::make_shared<comm::MpiMessages>(*watched_, context_)));
   }
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;

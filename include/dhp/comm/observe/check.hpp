@@ -21,15 +21,16 @@ class CallChecking final : public CommObserver<Dev> {
   CallChecking(Dev& dev, Comm<Dev> comm, CallSite where = CallSite::current())
       : CallChecking(dev, comm.split(0, comm.rank(), where), comm.rank()) {}
 
-  [[nodiscard]] std::unique_ptr<typename CommObserver<Dev>::Watch> before(Dev* dev,
-                                                                          const Call& call) override {
+  [[nodiscard]] std::unique_ptr<typename CommObserver<Dev>::Watch> before(
+      Dev* dev, const Call& call) override {
     auto& with = dev == nullptr ? *dev_ : *dev;
     if (call.kind == CallKind::send) talk_.send(with, written(with, call), call.other, call.where);
     else if (call.kind == CallKind::recv) compare_with_sender(with, call);
     else if (talk_.size() > 1) compare_all(with, call);
     return std::make_unique<typename CommObserver<Dev>::Watch>();
   }
-  [[nodiscard]] std::shared_ptr<CommObserver<Dev>> of_part(Comm<Dev> part, CallSite where) override {
+  [[nodiscard]] std::shared_ptr<CommObserver<Dev>> of_part(Comm<Dev> part,
+                                                           CallSite where) override {
     return std::shared_ptr<CommObserver<Dev>>(
         new CallChecking(*dev_, part.split(0, part.rank(), where), world_rank_));
   }
@@ -51,10 +52,10 @@ class CallChecking final : public CommObserver<Dev> {
     talk_.recv(dev, words.mut(), call.other, call.where);
     const auto sent = read(words.template to_host<std::uint8_t>(dev), 0);
     if (sent.what != call.agreed())
-      throw Error(concat("ranks do not agree: rank ", sent.rank, " sends a ", sent.what, " at ",
-                         sent.where, ", rank ", world_rank_, " receives a ", call.agreed(), " at ",
-                         call.where),
-                  call.where);
+      throw Error(
+          concat("ranks do not agree: rank ", sent.rank, " sends a ", sent.what, " at ", sent.where,
+                 ", rank ", world_rank_, " receives a ", call.agreed(), " at ", call.where),
+          call.where);
   }
   void compare_all(Dev& dev, const Call& call) {
     auto all = Tensor<Dev>::zeros(dev, DType::u8, {talk_.size(), width});
@@ -71,7 +72,8 @@ class CallChecking final : public CommObserver<Dev> {
     }
   }
   [[nodiscard]] Tensor<Dev> written(Dev& dev, const Call& call) const {
-    auto words = concat(call.agreed(), '\n', to_text(call.where).substr(0, 128), '\n', world_rank_, '\n');
+    auto words =
+        concat(call.agreed(), '\n', to_text(call.where).substr(0, 128), '\n', world_rank_, '\n');
     words.resize(static_cast<std::size_t>(width));
     return Tensor<Dev>::from_host(dev, {width},
                                   std::vector<std::uint8_t>(words.begin(), words.end()));

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <dhp/comm/observe/observer.hpp>
-#include <dhp/comm/watch/rank_list.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -18,10 +17,11 @@ template <class Dev>
 class CallTracing final : public CommObserver<Dev> {
  public:
   /// Of all ranks of `comm`. dev has a trace, and outlives this and all that is split off. Collective.
-  CallTracing(Dev& dev, Comm<Dev> comm) : CallTracing(dev, comm, comm.rank(), std::make_shared<int>(0)) {}
+  CallTracing(Dev& dev, Comm<Dev> comm)
+      : CallTracing(dev, comm, comm.rank(), std::make_shared<int>(0)) {}
 
-  [[nodiscard]] std::unique_ptr<typename CommObserver<Dev>::Watch> before(Dev* dev,
-                                                                          const Call& call) override {
+  [[nodiscard]] std::unique_ptr<typename CommObserver<Dev>::Watch> before(
+      Dev* dev, const Call& call) override {
     if (!lane_) lane_ = dev_->trace()->add_lane(name_);
     auto& of = dev == nullptr ? *dev_ : *dev;
     return std::make_unique<Traced>(of, TraceSpan{.kind = TraceKind::communication,

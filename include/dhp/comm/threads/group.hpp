@@ -133,8 +133,8 @@ class ThreadGroup {
     [[nodiscard]] bool none() const { return sent == received; }
   };
   [[nodiscard]] Edge& edge(int from, int to) {
-    return waits_->edges[static_cast<std::size_t>(from) * members_.size() +
-                         static_cast<std::size_t>(to)];
+    return waits_
+        ->edges[static_cast<std::size_t>(from) * members_.size() + static_cast<std::size_t>(to)];
   }
 
  private:

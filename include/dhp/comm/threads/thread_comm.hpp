@@ -74,11 +74,11 @@ class ThreadComm {
     auto& slot = edge.ring[edge.received % comm::ThreadGroup::capacity];
     const auto& sent = slot.tensor;
     if (sent.dtype() != buffer.dtype() || sent.count() != buffer.count())
-      throw Error(concat("recv at ", to_text(where), ": rank ", group_->world_rank(rank_),
-                         " expects ", buffer.count(), " ", buffer.dtype(), ", rank ",
-                         group_->world_rank(from), " sent ", sent.count(), " ", sent.dtype(),
-                         " at ", to_text(slot.where)),
-                  where);
+      throw Error(
+          concat("recv at ", to_text(where), ": rank ", group_->world_rank(rank_), " expects ",
+                 buffer.count(), " ", buffer.dtype(), ", rank ", group_->world_rank(from), " sent ",
+                 sent.count(), " ", sent.dtype(), " at ", to_text(slot.where)),
+          where);
     copy_bytes(buffer.bytes(), sent.view().bytes(), sent.size_bytes());
     slot.tensor = {};
     ++edge.received;
@@ -90,8 +90,7 @@ class ThreadComm {
   }
   [[nodiscard]] ThreadComm split(int color, int key, CallSite where) {
     const comm::ExclusiveUse use(group_->taken(rank_), CallKind::split, where);
-    group_->enter(rank_,
-                  {.call = {.kind = CallKind::split, .where = where}, .wish = {color, key}});
+    group_->enter(rank_, {.call = {.kind = CallKind::split, .where = where}, .wish = {color, key}});
     auto place = group_->take_place(rank_);
     return {std::move(place.group), place.rank};
   }

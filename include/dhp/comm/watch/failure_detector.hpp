@@ -56,8 +56,7 @@ class FailureDetector {
     if (start_s_ < 0) start_s_ = now_s;
     if (limits_.learned) look_at_limits(now_s);
     forget_ranks_that_came();
-    for (auto text :
-         {failed(), gone(now_s), disagreement(), in_vain(), late(now_s), silent(now_s)})
+    for (auto text : {failed(), gone(now_s), disagreement(), in_vain(), late(now_s), silent(now_s)})
       if (!text.empty()) return text;
     return {};
   }

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <dhp/comm/meet/key_value_store.hpp>
-#include <dhp/comm/watch/aborted.hpp>
 #include <dhp/comm/watch/failure_detector.hpp>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <source_location>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -24,6 +24,15 @@
 #include <vector>
 
 namespace dhp {
+
+/// The world has ended for a reason that is not this rank's: the sentence is that reason.
+class Aborted : public Error {
+ public:
+  // Not "using Error::Error": nvcc 13 cannot inherit a constructor with this default argument.
+  explicit Aborted(const std::string& sentence,
+                   std::source_location where = std::source_location::current())
+      : Error(sentence, where) {}
+};
 
 struct WorldOptions {
   double timeout_s = 300;  ///< of every wait for another rank, and of a rank's silence; 0: none
@@ -159,7 +168,8 @@ class World {
       auto& known = states_.front().lost;
       if (std::find(known.begin(), known.end(), peer) == known.end()) known.push_back(peer);
     });
-    wait_for_end(concat("rank ", first_, " has lost its connection to rank ", peer, " (", why, ")"));
+    wait_for_end(
+        concat("rank ", first_, " has lost its connection to rank ", peer, " (", why, ")"));
     throw_ended();
   }
   /// The rank's body has returned. Rank 0 of several processes waits until all others have finished as well, since
@@ -168,7 +178,8 @@ class World {
     tell([&] { states_[static_cast<std::size_t>(rank - first_)].finished = true; });
     if (!store_) return;
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return ended_ || (first_ == 0 ? all_finished_ : said_finished_); });
+    changed_.wait(lock,
+                  [this] { return ended_ || (first_ == 0 ? all_finished_ : said_finished_); });
     if (!ended_) return;
     noticed_ = true;
     throw Aborted(message_);
@@ -269,7 +280,8 @@ class World {
                                  bool& over) {
     try {
       for (std::size_t at = 0; at < states.size(); ++at) {
-        states[at].limit = deadlines_->limit();  // before its calls: one that ends now is of this section
+        states[at].limit =
+            deadlines_->limit();  // before its calls: one that ends now is of this section
         states[at].read(*options_.recorders[at]);
       }
       if (store_) return exchange(states.front(), channels, over);
@@ -283,7 +295,8 @@ class World {
     }
   }
   [[nodiscard]] std::string judge(const std::vector<comm::RankState>& states,
-                                  const std::vector<std::shared_ptr<Channel>>& channels, bool& over) {
+                                  const std::vector<std::shared_ptr<Channel>>& channels,
+                                  bool& over) {
     const double now_s = options_.recorders.front()->now_s();
     for (std::size_t at = 0; at < states.size(); ++at)
       detector_.hear(first_ + static_cast<int>(at), states[at], now_s);
@@ -399,8 +412,8 @@ class World {
   }
   void watch_for_stuck(std::unique_lock<std::mutex>& lock) {
     if (!options_.stuck) return;
-    const auto until = ended_at_ + std::chrono::duration_cast<Clock::duration>(
-                                       seconds(options_.stuck_after_s));
+    const auto until =
+        ended_at_ + std::chrono::duration_cast<Clock::duration>(seconds(options_.stuck_after_s));
     changed_.wait_until(lock, until, [this] { return stop_; });
     if (stop_ || noticed_) return;
     const auto message = message_;
