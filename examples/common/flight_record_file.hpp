@@ -1,27 +1,26 @@
-// LedgerFile: what a rank's ledger says at one moment, as a file for people and for dhp_ledger, which compares those of
-// several ranks. Needs nlohmann/json.
-//
-// The reader trusts nothing: what is missing, of another type or out of its range is named, with the file.
+// FlightRecordFile: what a rank's flight recorder has at one moment, as a file for people and for dhp_compare, which
+// compares those of several ranks. Needs nlohmann/json.
 #pragma once
 
-#include <dhp/comm/ledger.hpp>
+#include <dhp/comm/watch/flight_recorder.hpp>
 #include <dhp/core/open_file.hpp>
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <concepts>
+#include <cstdint>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
-#include <limits>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace dhp {
+namespace examples {
 
 /// "2026-03-01T12:00:00.250Z"
 [[nodiscard]] inline std::string utc_text(std::chrono::system_clock::time_point when) {
@@ -30,225 +29,170 @@ namespace dhp {
   const auto seconds = static_cast<std::time_t>(ms / 1000);
   std::tm utc{};
   ::gmtime_r(&seconds, &utc);
-  char text[64], whole[80];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-  std::snprintf(whole, sizeof whole, "%s.%03dZ", text, static_cast<int>(ms % 1000));
-  return whole;
+  char text[64];
+  const auto end = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+  std::snprintf(text + end, sizeof text - end, ".%03dZ", static_cast<int>(ms % 1000));
+  return text;
 }
 
-/// Where a rank's part of FILE goes: "run/ledger.json" is "run/ledger.rank3.json" of rank 3.
-[[nodiscard]] inline std::string ledger_path(const std::string& file, int rank) {
+/// Where a rank's part of FILE goes: "run/flight.json" is "run/flight.rank3.json" of rank 3.
+[[nodiscard]] inline std::string flight_record_path(const std::string& file, int rank) {
   const std::filesystem::path path(file);
-  auto name = path.stem().string() + concat(".rank", rank) + path.extension().string();
+  auto name = path.stem().string() + dhp::concat(".rank", rank) + path.extension().string();
   return (path.parent_path() / name).string();
 }
 
-struct LedgerFile {
+struct FlightRecordFile {
   struct Call {
     std::uint64_t number = 0;
-    std::string key{};  ///< this and what follows as LedgerEntry's
-    std::string operation{};
-    std::string what{};
-    std::string group{};  ///< "0@0": what the key begins with
-    std::string where{};  ///< "trainer.hpp:120"
-    std::int64_t bytes = 0;
+    std::string key{};
+    std::string operation{};  ///< "all_reduce"; empty: it is no call of a communicator
+    std::string what{};       ///< what its ranks agree on
+    std::string group{};      ///< "world"
+    std::string where{};      ///< "trainer.hpp:120"
+    std::uint64_t bytes = 0;
     double start_s = 0;
     std::optional<double> end_s{};  ///< none: under way
     bool failed = false;
-    std::vector<int> waits_for{};
+    std::vector<int> needs{};  ///< of what has not ended well: its other ranks
+
+    [[nodiscard]] bool unfinished() const { return !end_s || failed; }
   };
 
   int rank = 0;
   int world_size = 1;
-  std::string name{};                                ///< where it runs: "host node7, process 4711"
-  std::string written{};                             ///< when, in UTC
-  std::string opened{};                              ///< when seconds were 0
-  double now_s = 0;                                  ///< when it was written, in these seconds
-  std::uint64_t calls = 0;                           ///< so far; the older ones are forgotten
-  std::vector<Call> entries;                         ///< by their numbers
-  std::map<std::string, std::vector<int>> groups{};  ///< their ranks of the world, where known
+  std::string name{};       ///< where it runs: "host node7, process 4711"
+  std::string written{};    ///< when, in UTC
+  double now_s = 0;         ///< when it was written, in seconds since the recorder was opened
+  std::uint64_t calls = 0;  ///< so far; the older ones are forgotten
+  std::vector<Call> entries{};  ///< by their numbers
 
-  /// What the ledger says now.
-  [[nodiscard]] static LedgerFile of(const Ledger& ledger, int rank, int world_size,
-                                     std::string name) {
-    LedgerFile file;
-    file.rank = rank;
-    file.world_size = world_size;
-    file.name = std::move(name);
-    file.opened = utc_text(ledger.opened());
-    // What ends between these two lines is in both, and has ended.
-    std::map<std::uint64_t, LedgerEntry> entries;
-    for (auto& entry : ledger.under_way()) entries[entry.number] = std::move(entry);
-    for (auto& entry : ledger.ended()) entries[entry.number] = std::move(entry);
-    file.calls = ledger.calls();
-    file.now_s = ledger.now_s();
+  /// What the recorder has now.
+  [[nodiscard]] static FlightRecordFile of(const dhp::FlightRecorder& recorder, int rank,
+                                           int world_size, std::string name) {
+    FlightRecordFile file{.rank = rank, .world_size = world_size, .name = std::move(name)};
+    const auto contents = recorder.contents();
+    file.calls = recorder.calls();
+    file.now_s = recorder.now_s();
     file.written = utc_text(std::chrono::system_clock::now());
-    for (auto& [number, entry] : entries) file.add(std::move(entry));
+    for (const auto* records : {&contents.ended, &contents.under_way})
+      for (const auto& record : *records) file.entries.push_back(call_of(record));
+    std::sort(file.entries.begin(), file.entries.end(),
+              [](const Call& left, const Call& right) { return left.number < right.number; });
     return file;
   }
 
-  /// Replaces the file whole.
+  /// Replaces the file whole. A line for each field, and for each call.
   void write(const std::string& path) const {
-    replace_file(path, [&](OpenFile& file) { file.write(json()); });
-  }
-  [[nodiscard]] static LedgerFile read(const std::string& path);
-
- private:
-  static constexpr const char* format = "dhp ledger 1";
-
-  void add(LedgerEntry entry) {
-    Call call;
-    call.number = entry.number;
-    call.group = entry.key.substr(0, entry.key.find_first_of("#:"));
-    if (entry.group) groups[call.group] = *entry.group;
-    call.key = std::move(entry.key);
-    call.operation = std::move(entry.operation);
-    call.what = std::move(entry.what);
-    call.where = dhp::to_text(entry.where);
-    call.bytes = entry.bytes;
-    call.start_s = entry.start_s;
-    if (!entry.under_way()) call.end_s = entry.end_s;
-    call.failed = entry.failed;
-    call.waits_for = std::move(entry.waits_for);
-    entries.push_back(std::move(call));
-  }
-  // A line for each field, and for each call.
-  [[nodiscard]] std::string json() const {
-    const nlohmann::ordered_json fields{
-        {"format", format}, {"rank", rank},       {"world_size", world_size},
-        {"name", name},     {"written", written}, {"opened", opened},
-        {"now_s", now_s},   {"calls", calls},     {"groups", groups}};
+    const Json fields{{"format", format}, {"rank", rank},   {"world_size", world_size},
+                      {"name", name},     {"written", written}, {"now_s", now_s},
+                      {"calls", calls}};
     std::string text = "{\n";
     for (const auto& [key, value] : fields.items())
-      text += concat(" \"", key, "\": ", line(value), ",\n");
+      text += dhp::concat(" \"", key, "\": ", line(value), ",\n");
     text += " \"entries\": [";
-    for (const auto& call : entries) {
-      nlohmann::ordered_json entry{{"number", call.number},       {"key", call.key},
-                                   {"operation", call.operation}, {"what", call.what},
-                                   {"group", call.group},         {"where", call.where},
-                                   {"bytes", call.bytes},         {"start_s", call.start_s}};
-      entry["end_s"] = call.end_s ? nlohmann::ordered_json(*call.end_s) : nullptr;
-      entry["failed"] = call.failed;
-      entry["waits_for"] = call.waits_for;
-      text += concat(&call == &entries.front() ? "\n  " : ",\n  ", line(entry));
-    }
-    return text + "\n ]\n}\n";
+    for (const auto& call : entries)
+      text += dhp::concat(&call == &entries.front() ? "\n  " : ",\n  ", line(json_of(call)));
+    dhp::replace_file(path, [&](dhp::OpenFile& file) { file.write(text + "\n ]\n}\n"); });
   }
-  // Names and places may hold any bytes.
-  [[nodiscard]] static std::string line(const nlohmann::ordered_json& value) {
-    return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-  }
-};
 
-namespace detail {
-
-/// An object of a file that may be anything.
-class LedgerObject {
- public:
-  /// place: "call 3", for messages; empty: the whole.
-  LedgerObject(const std::string& path, std::string place, const nlohmann::json& json)
-      : path_(&path), place_(std::move(place)), json_(&json) {
-    check(json.is_object(), path, " is no ledger: ", place_.empty() ? "it" : place_,
-          " is no JSON object");
-  }
-  [[nodiscard]] const nlohmann::json& at(const char* name) const {
-    const auto found = json_->find(name);
-    if (found == json_->end()) wrong("no", name);
-    return *found;
-  }
-  [[nodiscard]] std::string text(const char* name) const {
-    const auto& value = at(name);
-    if (!value.is_string()) wrong("no text as", name);
-    return value.get<std::string>();
-  }
-  [[nodiscard]] double seconds(const char* name) const {
-    const auto& value = at(name);
-    if (!value.is_number()) wrong("no number as", name);
-    return value.get<double>();
-  }
-  [[nodiscard]] bool flag(const char* name) const {
-    const auto& value = at(name);
-    if (!value.is_boolean()) wrong("neither true nor false as", name);
-    return value.get<bool>();
-  }
-  [[nodiscard]] std::int64_t whole(const char* name, std::int64_t least, std::int64_t most) const {
-    const auto& value = at(name);
-    // What is beyond a signed number is negative here.
-    if (!value.is_number_integer() || value.get<std::int64_t>() < least ||
-        value.get<std::int64_t>() > most)
-      wrong(concat("no whole number from ", least, " to ", most, " as"), name);
-    return value.get<std::int64_t>();
-  }
-  /// Of a world of so many.
-  [[nodiscard]] std::vector<int> ranks(const char* name, const nlohmann::json& list,
-                                       int world_size) const {
-    std::vector<int> ranks;
-    if (!list.is_array()) wrong("no list of ranks as", name);
-    for (const auto& rank : list) {
-      if (!rank.is_number_integer() || rank.get<std::int64_t>() < 0 ||
-          rank.get<std::int64_t>() >= world_size)
-        wrong(concat("something else than ranks below ", world_size, " in"), name);
-      ranks.push_back(rank.get<int>());
+  /// Throws Error with the path and what is wrong: it may be any file.
+  [[nodiscard]] static FlightRecordFile read(const std::string& path) {
+    constexpr std::uint64_t most_bytes = std::uint64_t{1} << 28;
+    const dhp::OpenFile stored(path, O_RDONLY);
+    const auto size = stored.size();
+    dhp::check(size <= most_bytes, path, " is no flight record: it has ", size, " bytes");
+    std::string text(static_cast<std::size_t>(size), '\0');
+    stored.read(0, std::as_writable_bytes(std::span(text.data(), text.size())));
+    try {
+      return parsed(Json::parse(text));
+    } catch (const dhp::Error& error) {
+      dhp::fail(path, " is no flight record: ", error.sentence());
+    } catch (const nlohmann::json::exception& error) {
+      dhp::fail(path, " is no flight record: ", error.what());
     }
-    return ranks;
   }
 
  private:
-  [[noreturn]] void wrong(const std::string& what, const char* name) const {
-    fail("", *path_, " is no ledger: ", place_.empty() ? "it" : place_, " has ", what, " \"", name,
-         "\"");
+  using Json = nlohmann::ordered_json;
+  static constexpr const char* format = "dhp flight record 1";
+
+  [[nodiscard]] static Call call_of(const dhp::FlightRecord& record) {
+    const bool of_group = record.group != nullptr;
+    Call call{.number = record.number,
+              .key = record.key(),
+              .operation = of_group ? name_of(record.call.kind) : "",
+              .what = record.agreed(),
+              .group = of_group ? record.group->name : "",
+              .where = of_group ? dhp::to_text(record.call.where) : "",
+              .bytes = record.call.bytes(),
+              .start_s = record.start_s,
+              .failed = record.failed};
+    if (!record.under_way()) call.end_s = record.end_s;
+    if (call.unfinished()) call.needs = record.needs();
+    return call;
   }
-  const std::string* path_;
-  std::string place_;
-  const nlohmann::json* json_;
+  [[nodiscard]] static Json json_of(const Call& call) {
+    return {{"number", call.number},
+            {"key", call.key},
+            {"operation", call.operation},
+            {"what", call.what},
+            {"group", call.group},
+            {"where", call.where},
+            {"bytes", call.bytes},
+            {"start_s", call.start_s},
+            {"end_s", call.end_s ? Json(*call.end_s) : Json()},
+            {"failed", call.failed},
+            {"needs", call.needs}};
+  }
+  // Names and places may hold any bytes.
+  [[nodiscard]] static std::string line(const Json& value) {
+    return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+
+  template <class T>
+  [[nodiscard]] static T field(const Json& object, const char* name) {
+    return value_of<T>(object.at(name), name);
+  }
+  template <class T>
+  [[nodiscard]] static T value_of(const Json& value, const char* name) {
+    if constexpr (std::integral<T> && !std::same_as<T, bool>)
+      dhp::check(value.is_number_integer(), "\"", name, "\" is no whole number");
+    return value.get<T>();
+  }
+  [[nodiscard]] static int rank_of(const Json& value, const char* name, int world_size) {
+    const auto rank = value_of<std::int64_t>(value, name);
+    dhp::check(rank >= 0 && rank < world_size, "\"", name, "\" is no rank of ", world_size);
+    return static_cast<int>(rank);
+  }
+  [[nodiscard]] static FlightRecordFile parsed(const Json& json) {
+    dhp::check(field<std::string>(json, "format") == format, "its format is not \"", format, "\"");
+    FlightRecordFile file;
+    const auto size = field<std::int64_t>(json, "world_size");
+    dhp::check(size >= 1 && size <= 1 << 24, "\"world_size\" is no number of ranks");
+    file.world_size = static_cast<int>(size);
+    file.rank = rank_of(json.at("rank"), "rank", file.world_size);
+    file.name = field<std::string>(json, "name");
+    file.written = field<std::string>(json, "written");
+    file.now_s = field<double>(json, "now_s");
+    file.calls = field<std::uint64_t>(json, "calls");
+    for (const auto& item : json.at("entries")) {
+      auto& call = file.entries.emplace_back();
+      call.number = field<std::uint64_t>(item, "number");
+      call.key = field<std::string>(item, "key");
+      call.operation = field<std::string>(item, "operation");
+      call.what = field<std::string>(item, "what");
+      call.group = field<std::string>(item, "group");
+      call.where = field<std::string>(item, "where");
+      call.bytes = field<std::uint64_t>(item, "bytes");
+      call.start_s = field<double>(item, "start_s");
+      if (!item.at("end_s").is_null()) call.end_s = field<double>(item, "end_s");
+      call.failed = field<bool>(item, "failed");
+      for (const auto& rank : item.at("needs"))
+        call.needs.push_back(rank_of(rank, "needs", file.world_size));
+    }
+    return file;
+  }
 };
 
-}  // namespace detail
-
-/// Throws Error with the path and what is wrong.
-inline LedgerFile LedgerFile::read(const std::string& path) {
-  constexpr std::uint64_t most_bytes = std::uint64_t{1} << 28;
-  constexpr auto most = std::numeric_limits<std::int64_t>::max();
-  const OpenFile stored(path, O_RDONLY);
-  const auto size = stored.size();
-  check(size <= most_bytes, path, " is no ledger: it has ", size, " bytes");
-  std::string text(static_cast<std::size_t>(size), '\0');
-  stored.read(0, std::as_writable_bytes(std::span(text.data(), text.size())));
-  const auto json = nlohmann::json::parse(text, nullptr, false);
-  check(!json.is_discarded(), path, " is no ledger: it is no JSON");
-  const detail::LedgerObject whole(path, "", json);
-  check(whole.text("format") == format, path, " is no ledger: its format is not \"", format, "\"");
-  LedgerFile file;
-  file.world_size = static_cast<int>(whole.whole("world_size", 1, 1 << 24));
-  file.rank = static_cast<int>(whole.whole("rank", 0, file.world_size - 1));
-  file.name = whole.text("name");
-  file.written = whole.text("written");
-  file.opened = whole.text("opened");
-  file.now_s = whole.seconds("now_s");
-  file.calls = static_cast<std::uint64_t>(whole.whole("calls", 0, most));
-  const auto& groups = whole.at("groups");
-  check(groups.is_object(), path, " is no ledger: its \"groups\" are no JSON object");
-  for (const auto& [name, ranks] : groups.items())
-    file.groups[name] = whole.ranks("groups", ranks, file.world_size);
-  const auto& entries = whole.at("entries");
-  check(entries.is_array(), path, " is no ledger: its \"entries\" are no list");
-  for (const auto& item : entries) {
-    const detail::LedgerObject entry(path, concat("entry ", file.entries.size() + 1), item);
-    Call call;
-    call.number = static_cast<std::uint64_t>(entry.whole("number", 1, most));
-    call.key = entry.text("key");
-    call.operation = entry.text("operation");
-    call.what = entry.text("what");
-    call.group = entry.text("group");
-    call.where = entry.text("where");
-    call.bytes = entry.whole("bytes", 0, most);
-    call.start_s = entry.seconds("start_s");
-    if (!entry.at("end_s").is_null()) call.end_s = entry.seconds("end_s");
-    call.failed = entry.flag("failed");
-    call.waits_for = entry.ranks("waits_for", entry.at("waits_for"), file.world_size);
-    file.entries.push_back(std::move(call));
-  }
-  return file;
-}
-
-}  // namespace dhp
+}  // namespace examples

@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-namespace dhp {
+namespace examples {
 
 class OnSignal {
  public:
@@ -67,4 +67,4 @@ class OnSignal {
   std::thread thread_;
 };
 
-}  // namespace dhp
+}  // namespace examples

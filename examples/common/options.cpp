@@ -145,7 +145,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--trace", options.trace,
                  "File for what every rank did when, in Chrome's trace format")
       ->group("Output");
-  app.add_option("--ledger", options.ledger,
+  app.add_option("--flight-record", options.flight_record,
                  "File of a rank's last calls, its rank put before the extension: written at the "
                  "end, and at SIGUSR1")
       ->group("Output");

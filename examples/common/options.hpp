@@ -58,7 +58,7 @@ struct RunOptions {
   std::int64_t save_every = 0;
   std::string load;
   std::optional<double> comm_timeout{};  ///< none: learned, see dhp::Deadlines
-  std::string ledger;                    ///< file of each rank's calls; empty: none
+  std::string flight_record;             ///< file of each rank's calls; empty: none
   bool check_collectives = false;
   dhp::RankOverrides rank_flags{.rank_name = "--rank",
                                 .size_name = "--world-size",

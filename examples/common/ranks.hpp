@@ -13,7 +13,7 @@
 #include "mpi_process.hpp"
 #endif
 
-#include "ledger_output.hpp"
+#include "flight_records.hpp"
 #include "options.hpp"
 
 #include <cstdio>
@@ -52,7 +52,7 @@ struct ProcessSetup {
   const dhp::ProcessRank& me;
   const RunOptions& options;
   std::shared_ptr<const dhp::Deadlines> deadlines;
-  LedgerOutput& records;
+  FlightRecordOutput& records;
 
   void say(const std::string& message) const {
     std::fprintf(stderr, "rank %d: %s\n", me.rank, message.c_str());
@@ -104,7 +104,7 @@ template <class Body>
 template <class D, class Body>
 void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
                 std::shared_ptr<const dhp::Deadlines> deadlines, Body body) {
-  LedgerOutput records(options.ledger, me.rank, 1, me.size);
+  FlightRecordOutput records(options.flight_record, me.rank, 1, me.size);
   const ProcessSetup setup{me, options, std::move(deadlines), records};
   if constexpr (D::host_accessible)
     if (run_over_mpi(setup, body)) return;
@@ -138,7 +138,7 @@ void start_ranks(const RunOptions& options, Body body) {
     });
   }
   const int ranks = options.mesh.size();
-  LedgerOutput records(options.ledger, 0, ranks, ranks);
+  FlightRecordOutput records(options.flight_record, 0, ranks, ranks);
   dhp::run_ranks<D>(ranks,
                     [&](dhp::Comm<D> world) {
                       const int rank = world.rank();

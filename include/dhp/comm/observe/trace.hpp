@@ -22,6 +22,7 @@ class CallTracing final : public CommObserver<Dev> {
 
   [[nodiscard]] std::unique_ptr<typename CommObserver<Dev>::Watch> before(
       Dev* dev, const Call& call) override {
+    if (call.kind == CallKind::split) return std::make_unique<typename CommObserver<Dev>::Watch>();
     if (!lane_) lane_ = dev_->trace()->add_lane(name_);
     auto& of = dev == nullptr ? *dev_ : *dev;
     return std::make_unique<Traced>(of, TraceSpan{.kind = TraceKind::communication,

@@ -133,12 +133,14 @@ class FailureDetector {
   [[nodiscard]] std::string disagreement() const {
     std::map<std::string, std::pair<int, const Call*>> first;
     for (int rank = 0; rank < ranks(); ++rank)
-      for (const auto& call : at(rank).state.under_way) {
-        const auto [found, added] = first.try_emplace(call.key(), rank, &call);
-        if (!added && found->second.second->agreed != call.agreed)
-          return concat("ranks do not agree: rank ", found->second.first, " calls ",
-                        to_text(*found->second.second), ", rank ", rank, " calls ", to_text(call));
-      }
+      for (const auto* calls : {&at(rank).state.under_way, &at(rank).state.sent})
+        for (const auto& call : *calls) {
+          const auto [found, added] = first.try_emplace(call.key(), rank, &call);
+          const auto& [other, its] = found->second;
+          if (!added && its->agreed != call.agreed)
+            return concat("ranks do not agree: rank ", other, " calls ", to_text(*its), ", rank ",
+                          rank, " calls ", to_text(call));
+        }
     return {};
   }
   // For a rank that has finished. A send may just have been begun, and need not wait at all.
@@ -187,13 +189,21 @@ class FailureDetector {
   [[nodiscard]] bool quiet(int rank, double now_s) const {
     return silence_s(rank, now_s) > beats_s && !at(rank).state.finished;
   }
-  // A rank that is needed and quiet says more than any chain of ranks that are not.
+  // A rank that is needed and quiet says more than any chain of ranks that are not; after it one that is in the call.
   [[nodiscard]] std::optional<Wait> for_quiet(double now_s) const {
-    for (int rank = 0; rank < ranks(); ++rank)
-      for (const auto& call : at(rank).state.under_way)
-        for (const int other : call.needs)
-          if (quiet(other, now_s) && !quiet(rank, now_s)) return Wait{rank, &call, other};
+    for (const bool come : {false, true})
+      for (int rank = 0; rank < ranks(); ++rank)
+        for (const auto& call : at(rank).state.under_way)
+          for (const int other : come ? inside(call) : call.needs)
+            if (quiet(other, now_s) && !quiet(rank, now_s)) return Wait{rank, &call, other};
     return {};
+  }
+  [[nodiscard]] std::vector<int> inside(const Call& call) const {
+    std::vector<int> inside;
+    for (int rank = 0; rank < ranks(); ++rank)
+      for (const auto& other : at(rank).state.under_way)
+        if (other.series == call.series && other.at == call.at) inside.push_back(rank);
+    return inside;
   }
   // Follows the wait-for chain to its end, which is the cause. In a circle of waits any link will do.
   [[nodiscard]] Wait end_of_chain(Wait last) const {

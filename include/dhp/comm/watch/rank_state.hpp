@@ -41,6 +41,8 @@ struct RankState {
   std::vector<int> lost{};  ///< ranks to which its connection has broken
   TimeLimit limit{};        ///< of its waits, by its own deadlines
   std::vector<OpenCall> under_way{};
+  /// The last messages that have been sent: who receives one may expect another.
+  std::vector<OpenCall> sent{};
   /// The highest place in each series among its last calls: whether it has come to a call that others are in.
   std::map<std::string, std::uint64_t> reached{};
   std::string last{};     ///< the call that ended last; empty: none
@@ -50,6 +52,7 @@ struct RankState {
     const auto contents = recorder.contents();
     const double now_s = recorder.now_s();
     under_way.clear();
+    sent.clear();
     reached.clear();
     // Records of one series follow each other in runs: one look-up a run.
     const RecordedGroup* group = nullptr;
@@ -63,14 +66,24 @@ struct RankState {
       }
       *highest = std::max(*highest, record.at);
     };
+    const auto call_of = [&](const FlightRecord& record) -> OpenCall {
+      return {record.series(),
+              record.at,
+              record.agreed(),
+              record.shown(),
+              record.group ? dhp::to_text(record.call.where) : "",
+              record.since_s < 0 ? 0 : now_s - record.since_s,
+              record.under_way() ? record.needs() : std::vector<int>()};
+    };
     for (const auto& record : contents.ended) reach(record);
     for (const auto& record : contents.under_way) {
-      const bool queued = record.since_s < 0;
-      if (!queued) reach(record);
-      const auto where = record.group ? dhp::to_text(record.call.where) : std::string();
-      under_way.push_back({record.series(), record.at, record.agreed(), record.shown(), where,
-                           queued ? 0 : now_s - record.since_s, record.needs()});
+      if (record.since_s >= 0) reach(record);
+      under_way.push_back(call_of(record));
     }
+    constexpr std::size_t most_sent = 16;
+    for (auto at = contents.ended.rbegin(); at != contents.ended.rend(); ++at)
+      if (at->group && at->call.kind == CallKind::send && sent.size() < most_sent)
+        sent.push_back(call_of(*at));
     if (contents.ended.empty()) return;
     const auto& record = contents.ended.back();
     last = to_text(record);
@@ -90,8 +103,12 @@ struct RankState {
                 line("limit", limit.seconds, limit.why) + line("last", last, last_age_s);
     for (const int rank : lost) text += line("lost", rank);
     for (const auto& [series, at] : reached) text += line("reached", series, at);
+    const auto add = [&](const char* key, const OpenCall& call) {
+      text += line(key, call.series, call.at, call.agreed, call.shown, call.where, call.age_s);
+    };
+    for (const auto& call : sent) add("sent", call);
     for (const auto& call : under_way) {
-      text += line("call", call.series, call.at, call.agreed, call.shown, call.where, call.age_s);
+      add("call", call);
       for (const int rank : call.needs) text += line("needs", rank);
     }
     return text;
@@ -148,8 +165,8 @@ struct RankState {
     else if (key == "reached") {
       const std::string series(next(row, '\t'));
       return number(row, reached[series]);
-    } else if (key == "call") {
-      auto& call = under_way.emplace_back();
+    } else if (key == "call" || key == "sent") {
+      auto& call = (key == "call" ? under_way : sent).emplace_back();
       call.series = next(row, '\t');
       if (!number(next(row, '\t'), call.at)) return false;
       call.agreed = next(row, '\t');

@@ -1,0 +1,57 @@
+#include <dhp/comm/gloo/no_pipe_signal.hpp>
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace {
+
+// What a process ends with that writes to a pipe whose reader is gone.
+template <class Write>
+int status_after(Write write_to) {
+  const auto child = ::fork();
+  if (child == 0) {
+    ::signal(SIGPIPE, SIG_DFL);
+    int ends[2];
+    if (::pipe(ends) != 0) ::_exit(9);
+    ::close(ends[0]);
+    write_to(ends[1]);
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+TEST_CASE("no pipe signal: a broken connection is an error of the call, and only while it lives") {
+  const auto write_a_byte = [](int end) {
+    if (::write(end, "x", 1) == -1 && errno != EPIPE) ::_exit(8);
+  };
+  CHECK(status_after(write_a_byte) == -SIGPIPE);
+  CHECK(status_after([&](int end) {
+          const dhp::comm::NoPipeSignal quiet;
+          write_a_byte(end);
+          write_a_byte(end);
+        }) == 0);
+  CHECK(status_after([&](int end) {
+          { const dhp::comm::NoPipeSignal quiet; }
+          write_a_byte(end);
+        }) == -SIGPIPE);
+}
+
+TEST_CASE("no pipe signal: one that was pending stays") {
+  CHECK(status_after([](int end) {
+          sigset_t pipe{}, pending{};
+          ::sigemptyset(&pipe);
+          ::sigaddset(&pipe, SIGPIPE);
+          ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+          static_cast<void>(::write(end, "x", 1) == 1);
+          { const dhp::comm::NoPipeSignal quiet; }
+          ::sigpending(&pending);
+          ::_exit(::sigismember(&pending, SIGPIPE) == 1 ? 7 : 6);
+        }) == 7);
+}
+
+}  // namespace
