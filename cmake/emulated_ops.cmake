@@ -29,6 +29,9 @@ endforeach()
 
 add_library(dhp_emulated_ops STATIC EXCLUDE_FROM_ALL ${dir}/ops_0.cpp ${dir}/ops_1.cpp)
 target_link_libraries(dhp_emulated_ops PRIVATE dhp_device)
+if(NOT DHP_SANITIZE)
+  target_compile_options(dhp_emulated_ops PRIVATE -O1)
+endif()
 target_compile_options(dhp_emulated_ops
-  PRIVATE $<$<NOT:$<BOOL:${DHP_SANITIZE}>>:-O1> -U_FORTIFY_SOURCE
+  PRIVATE -U_FORTIFY_SOURCE
   INTERFACE "SHELL:-include ${dir}/extern.hpp")
