@@ -77,7 +77,7 @@ struct RankState {
     };
     for (const auto& record : contents.ended) reach(record);
     for (const auto& record : contents.under_way) {
-      if (record.since_s >= 0) reach(record);  // else its device is not there yet
+      if (record.since_s >= 0) reach(record);
       under_way.push_back(call_of(record));
     }
     constexpr std::size_t most_sent = 16;
