@@ -1,6 +1,6 @@
-// Element by element: fill, add, scaled add, scale, cast, and 1/sqrt(x + epsilon). Unless said otherwise the
-// tensors may have different floating-point types; arithmetic is done in the accumulation type of y, or in
-// double where that is needed.
+// Elementwise ops: fill, add, axpy, scale, cast, 1/sqrt(x + epsilon). Tensors may differ in
+// floating-point type unless stated; arithmetic is in y's accumulation type, or in double if
+// needed.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
