@@ -1,5 +1,5 @@
-// Linear layers with what stands beside them, on the Cpu: the pieces. Its products are bound by arithmetic, so a pass
-// over memory less would hardly be noticed.
+// The Cpu has only the unfused linear ops: its products are compute-bound, so fusion would save
+// little.
 #pragma once
 
 #include <dhp/cpu/activation.hpp>
