@@ -138,7 +138,7 @@ struct NoOptimizer final : Optimizer<Cuda> {
 
 TEST_CASE(
     "tuning fake: a device takes what is fastest on its GPU, a deterministic one the library's "
-    "favourite") {
+    "favorite") {
   fake::fastest = {2, 1, 0, 0};
   for (int gpu = 0; gpu < 2; ++gpu) {
     CAPTURE(gpu);
@@ -211,7 +211,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "tuning fake: where the algorithm of a class cannot do a size, the favourite for that size "
+    "tuning fake: where the algorithm of a class cannot do a size, the favorite for that size "
     "does it") {
   fake::fastest = {2, 1, 2, 1};
   const auto fourths = [](int algorithm, const fake::ProductSize& size) {

@@ -1,5 +1,6 @@
-// gemm on a GPU: cuBLASLt, and dhp's own kernel for what it cannot (no columns to sum over, odd addresses).
-// f64 and f32 are multiplied as they are, unless the device allows TF32, 16-bit matrices by tensor cores with sums in f32.
+// gemm on a GPU: cuBLASLt, or dhp's kernel where cuBLASLt cannot (k = 0, unaligned addresses). f64
+// and f32 keep their precision, unless the device allows TF32; 16-bit types use tensor cores with
+// f32 sums.
 #pragma once
 
 #include <dhp/cuda/cublas_plan.hpp>
@@ -11,7 +12,7 @@
 
 namespace dhp::cuda {
 
-/// The call for c = alpha op(a) op(b) + beta c, without a bias.
+/// The call of c = alpha op(a) op(b) + beta c.
 template <class Dev>
 [[nodiscard]] CublasCall cublas_call(ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                      const GemmOptions& options) {
@@ -28,26 +29,25 @@ template <class Dev>
   return call;
 }
 
-/// The product alone; false where cuBLASLt cannot.
+/// Without bias; false if cuBLASLt cannot.
 template <class Dev>
 [[nodiscard]] bool cublas_multiply(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                    const GemmOptions& options) {
   return dev.template kept<CublasPlans>().run(dev, cublas_call(a, b, c, options));
 }
 
-/// With a bias of c's type: the library adds it, if it can.
+/// With a bias of c's type, added by the library if it can.
 template <class Dev>
 [[nodiscard]] bool cublas_multiply_add(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                        const GemmOptions& options, ConstView<Dev> bias) {
   auto call = cublas_call(a, b, c, options);
   call.epilogue = CUBLASLT_EPILOGUE_BIAS;
-  call.bias = const_cast<std::byte*>(bias.bytes());  // this epilogue reads it
+  call.bias = const_cast<std::byte*>(bias.bytes());  // read only by this epilogue
   call.bias_type = bias.dtype();
   return dev.template kept<CublasPlans>().run(dev, call);
 }
 
-/// With any bias: it goes into c before the product is added, in the accumulation type, so that c is still
-/// rounded once.
+/// With any bias: first added to c in the accumulation type, so that c is rounded once.
 template <class Dev>
 [[nodiscard]] bool cublas_add_to_bias(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                       GemmOptions options, ConstView<Dev> bias) {

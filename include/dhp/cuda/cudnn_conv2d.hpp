@@ -1,7 +1,7 @@
-// conv2d on a GPU: cuDNN's kernels for f32, bf16 and f16, channels last; f64 and what cuDNN cannot by dhp's own. The
-// gradient of 16-bit weights is summed in f32, rounded to 16 bits once per call, and then added to dw in f32:
-// cuDNN has no fast kernels that would store f32 there. A 1x1 convolution without stride is a matrix
-// product, whose gradient is not rounded.
+// conv2d on a GPU: cuDNN in NHWC for f32, bf16 and f16; dhp's kernels for f64 and unsupported
+// cases. cuDNN has no fast kernels that store f32 gradients of 16-bit weights: they are summed in
+// f32, rounded to 16 bits once per call, then added to dw in f32. A 1x1 convolution with stride 1
+// is a matrix product without that rounding.
 #pragma once
 
 #include <dhp/cuda/cublas_gemm.hpp>
@@ -11,7 +11,7 @@
 
 namespace dhp::cuda {
 
-/// A convolution as cuDNN numbers its dims; channels lie together.
+/// A convolution in cuDNN's dim order, channels contiguous.
 struct Conv2dProblem {
   static constexpr std::int64_t x_uid = 1, w_uid = 2, y_uid = 3;
   enum class Kind { forward, backward_data, backward_filter };
@@ -20,10 +20,10 @@ struct Conv2dProblem {
   DType type;
   Dims x, w, y;
   Conv2dGeometry geometry;
-  std::int64_t alignment;  ///< of all addresses, in bytes
-  bool tf32;               ///< f32 may be rounded to TF32 before it is multiplied
+  std::int64_t alignment;  ///< minimum of all addresses, in bytes
+  bool tf32;               ///< f32 inputs may be rounded to TF32
 
-  /// x [N, H, W, C], w [O, K, K, C], y [N, OH, OW, O], all or their gradients.
+  /// x [N, H, W, C], w [O, K, K, C], y [N, OH, OW, O], or their gradients.
   Conv2dProblem(Kind of_kind, DType of_type, const Shape& x_shape, const Shape& w_shape,
                 const Shape& y_shape, Conv2dGeometry of_geometry, std::int64_t of_alignment,
                 bool may_round = false)
@@ -57,7 +57,7 @@ struct Conv2dProblem {
   [[nodiscard]] CudnnRules rules(bool deterministic) const {
     return {.deterministic = deterministic, .full_precision = type == DType::f32 && !tf32};
   }
-  /// One line; OH and OW follow from the rest.
+  /// One line; OH and OW are implied.
   [[nodiscard]] std::string text() const {
     constexpr const char* names[] = {"forward", "backward_data", "backward_filter"};
     return concat("conv2d ", names[static_cast<int>(kind)], " ", type, " n ", x[0], " c ", x[1],
@@ -72,7 +72,7 @@ struct Conv2dProblem {
   }
 };
 
-/// cuDNN's share of the work; false where it can do nothing.
+/// Runs the problem by cuDNN; false if unsupported.
 template <class Dev>
 [[nodiscard]] bool cudnn_convolve(Dev& dev, Conv2dProblem::Kind kind, ConstView<Dev> x,
                                   ConstView<Dev> w, ConstView<Dev> y, Conv2dGeometry geometry) {
@@ -90,7 +90,7 @@ template <class Dev>
                                              [&] { return problem.graph(); });
 }
 
-/// dw = beta dw + gradient, of other types.
+/// dw = beta dw + gradient, with mixed types.
 template <class Dev>
 void accumulate(Dev& dev, double beta, ConstView<Dev> gradient, View<Dev> dw) {
   if (beta == 0) return cast_on(dev, gradient, dw);

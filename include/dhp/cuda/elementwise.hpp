@@ -1,4 +1,3 @@
-// Element by element on the GPU.
 #pragma once
 
 #include <dhp/cuda/map.hpp>
@@ -40,7 +39,7 @@ struct Scaled {
   constexpr Y operator()(Y y) const { return static_cast<Y>(static_cast<A>(y) * alpha); }
 };
 
-/// The factor is read where it is: on the device.
+/// The factor is in device memory.
 template <class Y>
 struct ScaledBy {
   using A = Accumulator<Y>;
@@ -121,7 +120,7 @@ void add_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> y) {
       cuda::map(dev, y.count(), cuda::Sum<T>{}, out, a.template data<T>(), b.template data<T>());
       return;
     }
-    // Through double, in three passes: mixed types are rare, and every triple of types would be a kernel.
+    // Mixed types are rare: three passes via double avoid a kernel per triple of types.
     Tensor<Dev> total(dev, DType::f64, a.shape());
     cast_on(dev, a, total.mut());
     axpy_on(dev, 1.0, b, total.mut());

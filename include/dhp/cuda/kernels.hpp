@@ -1,4 +1,4 @@
-// Every op as kernels of dhp, for any device that runs them. dhp/cuda.cuh adds the libraries.
+// All ops as dhp's own kernels, for any device that runs them. dhp/cuda.cuh adds the libraries.
 #pragma once
 
 #include <dhp/cuda/activation.hpp>

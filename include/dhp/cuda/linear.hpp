@@ -1,5 +1,4 @@
-// Linear layers with what stands beside them, on the GPU: kernels of dhp have the pieces only, libraries may have more
-// (cublas_epilogue.hpp).
+// dhp's kernels have only the unfused linear ops; cublas_epilogue.hpp has the fused ones.
 #pragma once
 
 #include <dhp/cuda/activation.hpp>

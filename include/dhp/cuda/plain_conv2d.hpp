@@ -1,5 +1,5 @@
-// Convolutions by a kernel of dhp: matrix products whose operands are read straight from the images. For what
-// cuDNN refuses, to judge it by, and where kernels are emulated.
+// dhp's convolution kernel: matrix products that read the images directly (implicit im2col). It is
+// the fallback of cuDNN, the reference in tests, and what emulation runs.
 #pragma once
 
 #include <dhp/cuda/map.hpp>
@@ -11,7 +11,7 @@
 
 namespace dhp::cuda {
 
-/// What all three products know of the shapes.
+/// The shapes of all three products.
 struct ConvolutionShape {
   std::int64_t height, width, channels;  ///< of x
   std::int64_t out_height, out_width, out_channels;
@@ -27,7 +27,7 @@ template <class Dev>
           out[3], geometry.kernel, geometry.stride, geometry.padding};
 }
 
-/// x as a matrix [output pixels, taps * C]: what lies under the kernel at each output pixel.
+/// x as a matrix [output pixels, taps * C]: the receptive field of each output pixel.
 template <class T>
 struct Patches {
   ConvolutionShape shape;
@@ -44,7 +44,7 @@ struct Patches {
   }
 };
 
-/// dy as a matrix [input pixels, taps * O]: what each input pixel has contributed to.
+/// dy as a matrix [input pixels, taps * O]: the outputs that each input pixel affects.
 template <class T>
 struct Receivers {
   ConvolutionShape shape;
@@ -85,7 +85,7 @@ struct StorePart {
   }
 };
 
-/// dw = beta dw + the parts in their order.
+/// dw = beta dw + the parts in order.
 template <class A>
 struct AddFilterParts {
   std::int64_t count, parts;
@@ -129,7 +129,7 @@ void plain_conv2d_backward_data(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
   });
 }
 
-/// The pixels are summed in fixed parts, so that a small dw keeps many blocks busy.
+/// Pixels are split into fixed parts, so that a small dw occupies many blocks.
 template <KernelDevice Dev>
 void plain_conv2d_backward_filter(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
                                   Conv2dGeometry geometry, View<Dev> dw, double beta) {

@@ -1,4 +1,4 @@
-// gemm by a kernel of dhp: for what cuBLASLt refuses, to judge it by, and where kernels are emulated.
+// dhp's gemm kernel: the fallback of cuBLASLt, the reference in tests, and what emulation runs.
 #pragma once
 
 #include <dhp/cuda/tile_product.hpp>
@@ -10,7 +10,7 @@ namespace dhp::cuda {
 template <class T>
 struct MatrixElement {
   const T* from;
-  std::int64_t stride;  ///< from one stored row to the next
+  std::int64_t stride;  ///< leading dimension
   bool transposed;
   constexpr Accumulator<T> operator()(std::int64_t row, std::int64_t column) const {
     return static_cast<Accumulator<T>>(transposed ? from[column * stride + row]
@@ -18,7 +18,7 @@ struct MatrixElement {
   }
 };
 
-/// c = alpha sum + beta c + bias, of C's type.
+/// c = alpha sum + beta c + bias, in C's type.
 template <class A, class C, class Bias>
 struct StoreProduct {
   A alpha, beta;
