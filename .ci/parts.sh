@@ -17,8 +17,8 @@ part() {
 }
 parts_done() { printf '\n%s%5d s  in all\n%s\n' "$parts_summary" $((SECONDS - parts_start)) "$1"; }
 
-# budget WARM COLD "what it is" command...: a part that may take so many CPU seconds, which other work on the machine
-# hardly changes. COLD is for those in which the compiler had much to do, because ccache did not know it.
+# budget WARM COLD "what it is" command...: a part that fails if it takes more CPU seconds, which other work on the
+# machine hardly changes. COLD holds if ccache had to compile more than a few files.
 budget() {
   local warm=$1 allowed=$2 name=$3 before misses spent
   shift 2

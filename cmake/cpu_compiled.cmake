@@ -1,14 +1,14 @@
-# dhp::cpu_compiled is dhp::cpu with what costs a compiler most built once: for short edits, and for dhp's own tests and
-# examples. Programs that link it get the matching `extern template` lines by -include, and no source knows about it.
-# It is built where it is used, with the flags of that project, since -march must be one for a whole program; nothing is
-# built where nobody links it.
+# dhp::cpu_compiled is dhp::cpu with the templates below compiled once. It shortens edits; dhp's own tests and examples
+# use it. Programs that link it get the matching `extern template` lines by -include; their sources do not change.
+# The project that links it builds it with its own flags, because -march must be the same for a whole program. Nothing
+# is built if nobody links it.
 include_guard(GLOBAL)
 if(NOT CMAKE_CXX_COMPILER_LOADED)
   return()
 endif()
 
-# header:template:arguments, one line each, of namespace dhp. It pays for functions that are defined outside their class:
-# those inside are inline, and compiled again by everyone.
+# One line each: header:template:arguments, in namespace dhp. Only functions that are defined outside their class are
+# compiled once: those inside are inline, so every user's compiler instantiates them again.
 set(types double,float,bf16,f16)
 set(dhp_cpu_compiled
   cpu/gemm:cpu::Gemm:double,float
@@ -53,7 +53,7 @@ list(REMOVE_DUPLICATES includes)
 list(JOIN includes "" includes)
 file(CONFIGURE OUTPUT ${dir}/extern.hpp CONTENT "#pragma once\n${includes}\nnamespace dhp {\n${declarations}}\n" @ONLY)
 
-# In a tree for GPUs they are what results are compared with, and nothing else.
+# In a tree for GPUs they only compute reference results.
 set(optimised -O3)
 if(DHP_DEVICE STREQUAL cuda)
   set(optimised -O1)
@@ -61,10 +61,10 @@ endif()
 # An archive and not an object library: programs then carry only the kernels that they call.
 add_library(dhp_cpu_compiled STATIC EXCLUDE_FROM_ALL ${sources})
 add_library(dhp::cpu_compiled ALIAS dhp_cpu_compiled)
-# In a tree for GPUs what links it is compiled by nvcc, without an -march.
+# In a tree for GPUs nvcc compiles the programs that link it, without an -march.
 target_link_libraries(dhp_cpu_compiled PUBLIC $<IF:$<STREQUAL:${DHP_DEVICE},cuda>,dhp::dhp,dhp::cpu>)
 target_compile_options(dhp_cpu_compiled
-  # Nobody reads errno or floating-point traps; without the two flags loops with a square root or with a
+  # errno and floating-point traps are not read. Without the two flags, loops with a square root or with a
   # choice between two values do not vectorise. They change no value.
   PRIVATE -fno-math-errno -fno-trapping-math $<$<CONFIG:Release,RelWithDebInfo>:${optimised}>
   INTERFACE "$<$<COMPILE_LANGUAGE:CXX,CUDA>:SHELL:-include ${dir}/extern.hpp>")

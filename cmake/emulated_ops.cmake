@@ -1,12 +1,13 @@
-# dhp_emulated_ops: the kernels of include/dhp/cuda for tests::Emulated, compiled once. What links it gets the matching
-# `extern template` lines by -include. They are made of the headers: each function <op>_on of a KernelDevice.
+# dhp_emulated_ops: the kernels of include/dhp/cuda for tests::Emulated, compiled once. Programs that link it get the
+# matching `extern template` lines by -include. The lines are read off the headers: every function <op>_on of a
+# KernelDevice.
 set(dir ${CMAKE_CURRENT_BINARY_DIR}/emulated_ops)
 file(STRINGS ${PROJECT_SOURCE_DIR}/include/dhp/cuda/kernels.hpp headers REGEX "^#include <dhp/cuda/")
 list(TRANSFORM headers REPLACE "^#include <(.*)>" "${PROJECT_SOURCE_DIR}/include/\\1")
 set(declarations "")
 set(definitions_0 "")
 set(definitions_1 "")
-set(half 0)  # so that two cores share them
+set(half 0)  # two sources, for two cores
 foreach(header IN LISTS headers)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
   file(READ ${header} text)
@@ -28,6 +29,9 @@ endforeach()
 
 add_library(dhp_emulated_ops STATIC EXCLUDE_FROM_ALL ${dir}/ops_0.cpp ${dir}/ops_1.cpp)
 target_link_libraries(dhp_emulated_ops PRIVATE dhp_device)
+if(NOT DHP_SANITIZE)
+  target_compile_options(dhp_emulated_ops PRIVATE -O1)
+endif()
 target_compile_options(dhp_emulated_ops
-  PRIVATE -O1 -U_FORTIFY_SOURCE
+  PRIVATE -U_FORTIFY_SOURCE
   INTERFACE "SHELL:-include ${dir}/extern.hpp")

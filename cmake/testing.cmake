@@ -1,5 +1,5 @@
-# How tests are registered. A test belongs to a folder (its first label) and is quick or slow, or, where it looks at the
-# whole from outside and takes minutes, acceptance (its second): .ci/run and `tests/run.sh --all` run those.
+# How tests are registered. A test belongs to a folder (its first label) and is quick, slow or acceptance (its second).
+# Acceptance tests take minutes: .ci/run and `tests/run.sh --all` run them.
 include(units)
 
 # Sanitizers slow a program down tenfold; other work on the machine may halve its speed again.
@@ -8,8 +8,8 @@ if(DHP_SANITIZE)
   set(dhp_time_factor 6)
 endif()
 
-# dhp_label_test(<test> <folder> <quick|slow|acceptance> [seconds]). `ctest -j 6` on two cores runs two tests that
-# compute, or up to six that wait, dhp_waiting_tests(<test>...).
+# dhp_label_test(<test> <folder> <quick|slow|acceptance> [seconds]). With `ctest -j 6`
+# two tests run at once that compute, or six that wait: dhp_waiting_tests(<test>...) marks those.
 function(dhp_label_test test folder speed)
   set(seconds 900)
   if(speed STREQUAL quick)
@@ -86,13 +86,13 @@ function(dhp_typed_tests folder target more)
   dhp_doctest_entries(${folder} ${target} "${ARGN}" ${dhp_on_gpu})
   dhp_device_sources(${sources})
   target_link_libraries(${target} PRIVATE dhp_device ${more})
-  # The kernels are fast, since they are compiled apart; what is around them need not be, and takes compilers a quarter less.
-  # Under AddressSanitizer nothing else is optimised at all, but what the ops do element by element.
+  # The kernels are compiled apart, at -O3. For the tests -O1 compiles a quarter faster. Under AddressSanitizer only
+  # ops/, which computes element by element, is optimised.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O1>)
   if(NOT DHP_SANITIZE OR folder STREQUAL ops)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
   endif()
-  # Some distributions turn on checks that refuse the jumps of tests/cuda/emulator.hpp.
+  # The fortified longjmp of some distributions refuses to jump between the stacks of tests/cuda/emulator.hpp.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-U_FORTIFY_SOURCE>)
   # Folders to the left of the ops, and the text of examples/bert, need no kernels, and should not pay for parsing them.
   if(NOT folder MATCHES "^(core|device|tensor|comm|data|bert)$")

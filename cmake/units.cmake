@@ -1,10 +1,11 @@
-# Units: several test files compiled as one, since most of what a compiler does for a test is done again for the next.
-set(DHP_UNIT_FILES 1 CACHE STRING "Test files that are compiled as one; 1: each alone, for who edits them")
+# Units: several test files are compiled as one, because they instantiate the same templates.
+set(DHP_UNIT_FILES 1 CACHE STRING "Test files that are compiled as one unit; 1 suits editing")
 
-# dhp_units(<out> <program> <file>...): the sources of a program: units of these files, DHP_UNIT_FILES each at most. What
-# makes more than one has slow ones, which take the compiler longest, and quick ones apart. A unit includes what its files include, then each file in a namespace of its own. What
-# opens a namespace, specialises a template or defines a macro for itself stays alone, as does a slow one in a tree for
-# GPUs: several would take nvcc more memory than a runner has.
+# dhp_units(<out> <program> <file>...): the sources of a program, in units of at most DHP_UNIT_FILES files. A unit
+# begins with the includes of its files; then it includes each file in a namespace of its own. A program with several units
+# keeps slow files, which take longest to compile, apart from quick ones.
+# These files are not put in units: those that open a namespace, specialise a template, define a macro, or have the
+# comment "not in a unit"; and slow ones under nvcc, where several need too much memory.
 function(dhp_units out program)
   set(alone ${ARGN})
   if(DHP_UNIT_FILES GREATER 1)
@@ -26,7 +27,7 @@ function(dhp_units out program)
     set(number 0)
     foreach(files IN ITEMS slow quick)
       list(LENGTH ${files} count)
-      # As many to each: 13 files of at most 12 are 7 and 6.
+      # Equal shares: 13 files in units of at most 12 are 7 and 6.
       math(EXPR units "(${count} + ${DHP_UNIT_FILES} - 1) / ${DHP_UNIT_FILES}")
       while(units GREATER 0)
         math(EXPR size "(${count} + ${units} - 1) / ${units}")
@@ -48,14 +49,14 @@ function(dhp_write_unit unit)
   set(includes "")
   set(bodies "")
   foreach(file IN LISTS ARGN)
-    # A new include has to stand at the head of the unit.
+    # A new include has to be copied to the head of the unit.
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
     cmake_path(RELATIVE_PATH file BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE path)
     cmake_path(GET path PARENT_PATH folder)
     file(STRINGS ${file} lines REGEX "^#(include|if|ifdef|ifndef|elif|else|endif)")
     list(TRANSFORM lines REPLACE "^#include \"(.*)\"" "#include <${folder}/\\1>")
     string(MAKE_C_IDENTIFIER ${path} name)
-    # The file's own includes are done by then, and do nothing inside the namespace.
+    # Inside the namespace the file's own includes do nothing, because the head has done them.
     list(APPEND includes ${lines})
     string(APPEND bodies "namespace ${name} {\n#include <${path}>\n}\n")
   endforeach()

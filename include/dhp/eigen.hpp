@@ -136,7 +136,7 @@ Shape row_major_shape(const M& matrix) {
 
 template <class M, class Owner>
 Tensor<Cpu> tensor_over(M& matrix, Owner owner) {
-  static_assert(has_memory<M>(),
+  static_assert(has_memory<std::remove_const_t<M>>(),
                 "this expression has no memory to borrow: give adopt() its eval()");
   auto* const data = matrix.data();
   using S = std::remove_pointer_t<decltype(data)>;

@@ -226,7 +226,7 @@ TEST_CASE("device fake: where memory is short free blocks make room, and else it
                    "out of memory: there are no 5242880 bytes for a tensor in GPU 0 (1049088 "
                    "of its "));
     CHECK(contains(said, concat(" bytes are this rank's tensors, ", 4 << 20, " are free)")));
-    CHECK(contains(said, "a smaller --micro-batch, --recompute"));
+    CHECK(contains(said, "a smaller micro-batch, recomputation"));
     // Nothing is lost: what fits still comes.
     CHECK(dev.allocate(4 << 20) != nullptr);
     memory.total = memory.held;

@@ -19,7 +19,7 @@
 
 namespace tests {
 
-/// A place to go on from: the scheduler's, or a fiber's on a stack of its own.
+/// Where the scheduler or a fiber continues; a fiber has a stack of its own.
 class Context {
  public:
   /// The next switch to it calls entry(argument), which never returns.
@@ -35,8 +35,8 @@ class Context {
     begun_ = true;
   }
 
-  /// Goes on at `to`, until somebody switches back. swapcontext asks the kernel for the signal mask at each
-  /// switch, which takes ten times as long as a jump; but only it is known to the sanitizers.
+  /// Continues `to`, and returns when that switches back. A jump is ten times as fast as swapcontext, which asks
+  /// the kernel for the signal mask; the sanitizers follow only swapcontext.
   void switch_to(Context& to) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     swapcontext(&context_, &to.context_);
@@ -57,7 +57,7 @@ class Context {
 
 class EmulatedBlockRun;
 
-/// One thread of a block, as a fiber. It runs thread after thread of its number, block after block.
+/// One thread of a block, as a fiber. The same fiber runs the thread of its number in block after block.
 struct Fiber {
   enum class State { ready, waits_for_block, waits_for_warp, done };
   Context context;
