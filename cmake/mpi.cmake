@@ -1,5 +1,5 @@
-# dhp::mpi is dhp::processes with MPI: dhp as the guest of a program that has it. Any MPI of standard 3 or later will
-# do; it has to be the program's own. MPI_CXX_COMPILER or MPI_HOME choose one, as for find_package(MPI).
+# dhp::mpi: dhp::processes with MPI, for programs that use MPI. It must be the program's own MPI, of
+# standard 3 or later. MPI_CXX_COMPILER or MPI_HOME select one, as for find_package(MPI).
 include_guard(GLOBAL)
 include(${CMAKE_CURRENT_LIST_DIR}/processes.cmake)
 if(NOT TARGET MPI::MPI_CXX)
