@@ -286,12 +286,12 @@ inline void batch_norm_backward_apply_on(Cpu& dev, ConstView<Cpu> dy, ConstView<
 }
 
 /// The Cpu has only the unfused ops.
-inline std::optional<BatchNormResult<Cpu>> batch_norm_whole_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>,
+inline std::optional<BatchNormResult<Cpu>> batch_norm_fused_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>,
                                                                ConstView<Cpu>, ConstView<Cpu>,
                                                                double, bool) {
   return {};
 }
-inline std::optional<BatchNormGradients<Cpu>> batch_norm_whole_backward_on(
+inline std::optional<BatchNormGradients<Cpu>> batch_norm_fused_backward_on(
     Cpu&, ConstView<Cpu>, ConstView<Cpu>, const BatchNormVectors<Cpu>&, ConstView<Cpu>, bool) {
   return {};
 }

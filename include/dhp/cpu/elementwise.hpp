@@ -20,7 +20,7 @@ struct Elementwise {
   static void axpy(Cpu& dev, double alpha, ConstView<Cpu> x, T* y);
   static void scale(Cpu& dev, std::int64_t count, double alpha, T* y);
   static void cast(Cpu& dev, ConstView<Cpu> x, T* y);
-  static void inverse_root(Cpu& dev, std::int64_t count, const T* x, double epsilon, T* y);
+  static void rsqrt(Cpu& dev, std::int64_t count, const T* x, double epsilon, T* y);
 };
 
 template <class T>
@@ -96,7 +96,7 @@ void Elementwise<T>::cast(Cpu& dev, ConstView<Cpu> x, T* y) {
 }
 
 template <class T>
-void Elementwise<T>::inverse_root(Cpu& dev, std::int64_t count, const T* x, double epsilon, T* y) {
+void Elementwise<T>::rsqrt(Cpu& dev, std::int64_t count, const T* x, double epsilon, T* y) {
   using A = Accumulator<T>;
   dev.for_ranges(count, elementwise_tile, [=](std::int64_t first, std::int64_t last) {
     for (auto at = first; at < last; ++at)
@@ -136,9 +136,9 @@ inline void cast_on(Cpu& dev, ConstView<Cpu> x, View<Cpu> y) {
   visit_floating(y.dtype(),
                  [&]<class T>(Tag<T>) { cpu::Elementwise<T>::cast(dev, x, y.data<T>()); });
 }
-inline void inverse_root_on(Cpu& dev, ConstView<Cpu> x, double epsilon, View<Cpu> y) {
+inline void rsqrt_on(Cpu& dev, ConstView<Cpu> x, double epsilon, View<Cpu> y) {
   visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    cpu::Elementwise<T>::inverse_root(dev, y.count(), x.data<T>(), epsilon, y.data<T>());
+    cpu::Elementwise<T>::rsqrt(dev, y.count(), x.data<T>(), epsilon, y.data<T>());
   });
 }
 

@@ -9,15 +9,15 @@
 
 namespace dhp {
 
-inline bool linear_gelu_whole_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>, ConstView<Cpu>, View<Cpu>,
+inline bool linear_gelu_fused_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>, ConstView<Cpu>, View<Cpu>,
                                  View<Cpu>) {
   return false;
 }
-inline bool gelu_linear_backward_whole_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>, ConstView<Cpu>,
+inline bool gelu_linear_backward_fused_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>, ConstView<Cpu>,
                                           View<Cpu>, View<Cpu>, double) {
   return false;
 }
-inline bool linear_gradients_whole_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>, View<Cpu>, View<Cpu>,
+inline bool linear_gradients_fused_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>, View<Cpu>, View<Cpu>,
                                       double) {
   return false;
 }

@@ -3,8 +3,8 @@
 // because keeping it would cost a mask per layer.
 #pragma once
 
+#include <dhp/cuda/fallback_attention.hpp>
 #include <dhp/cuda/matrix_walk.hpp>
-#include <dhp/cuda/plain_attention.hpp>
 
 namespace dhp::cuda {
 

@@ -129,13 +129,13 @@ void batch_norm_backward_apply_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
 
 /// dhp's kernels are unfused; cudnn_batch_norm.hpp has the fused ones.
 template <KernelDevice Dev>
-std::optional<BatchNormResult<Dev>> batch_norm_whole_on(Dev&, ConstView<Dev>, ConstView<Dev>,
+std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev&, ConstView<Dev>, ConstView<Dev>,
                                                         ConstView<Dev>, ConstView<Dev>, double,
                                                         bool) {
   return {};
 }
 template <KernelDevice Dev>
-std::optional<BatchNormGradients<Dev>> batch_norm_whole_backward_on(Dev&, ConstView<Dev>,
+std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(Dev&, ConstView<Dev>,
                                                                     ConstView<Dev>,
                                                                     const BatchNormVectors<Dev>&,
                                                                     ConstView<Dev>, bool) {

@@ -85,11 +85,11 @@ void add_fresh(Dev& dev, ConstView<Dev> fresh, double beta, View<Dev> to) {
 /// Any of the fused ops.
 template <class Dev, class Fused>
 [[nodiscard]] bool fused_supported(Dev& dev, const Fused& fused) {
-  return fused.fits() && dev.template kept<CublasPlans>().can(dev, fused.call());
+  return fused.fits() && dev.template cached<CublasPlans>().can(dev, fused.call());
 }
 template <class Dev, class Fused>
 [[nodiscard]] bool run_fused(Dev& dev, const Fused& fused) {
-  return fused.fits() && dev.template kept<CublasPlans>().run(dev, fused.call());
+  return fused.fits() && dev.template cached<CublasPlans>().run(dev, fused.call());
 }
 
 }  // namespace dhp::cuda
@@ -98,14 +98,14 @@ namespace dhp {
 
 template <KernelDevice Dev>
   requires std::same_as<Dev, Cuda>
-bool linear_gelu_whole_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, ConstView<Dev> bias,
+bool linear_gelu_fused_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, ConstView<Dev> bias,
                           View<Dev> before, View<Dev> y) {
   return cuda::run_fused(dev, cuda::LinearGelu<Dev>{x, w, bias, y, before});
 }
 
 template <KernelDevice Dev>
   requires std::same_as<Dev, Cuda>
-bool gelu_linear_backward_whole_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
+bool gelu_linear_backward_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
                                    ConstView<Dev> before, View<Dev> dbefore, View<Dev> dbias,
                                    double beta) {
   if (size_of(dbefore.dtype()) != 2) return false;
@@ -118,7 +118,7 @@ bool gelu_linear_backward_whole_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w
 
 template <KernelDevice Dev>
   requires std::same_as<Dev, Cuda>
-bool linear_gradients_whole_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, View<Dev> dw,
+bool linear_gradients_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, View<Dev> dw,
                                View<Dev> dbias, double beta) {
   if (beta == 0) return cuda::run_fused(dev, cuda::WeightAndBiasGradient<Dev>{dy, x, dw, dbias, 0});
   Tensor<Dev> sums(dev, dbias.dtype(), dbias.shape());

@@ -5,7 +5,7 @@
 
 #include <dhp/cuda/cublas_plan.hpp>
 #include <dhp/cuda/elementwise.hpp>
-#include <dhp/cuda/plain_gemm.hpp>
+#include <dhp/cuda/fallback_gemm.hpp>
 #include <dhp/cuda/prefill.hpp>
 
 #include <concepts>
@@ -33,7 +33,7 @@ template <class Dev>
 template <class Dev>
 [[nodiscard]] bool cublas_multiply(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                    const GemmOptions& options) {
-  return dev.template kept<CublasPlans>().run(dev, cublas_call(a, b, c, options));
+  return dev.template cached<CublasPlans>().run(dev, cublas_call(a, b, c, options));
 }
 
 /// With a bias of c's type, added by the library if it can.
@@ -44,7 +44,7 @@ template <class Dev>
   call.epilogue = CUBLASLT_EPILOGUE_BIAS;
   call.bias = const_cast<std::byte*>(bias.bytes());  // read only by this epilogue
   call.bias_type = bias.dtype();
-  return dev.template kept<CublasPlans>().run(dev, call);
+  return dev.template cached<CublasPlans>().run(dev, call);
 }
 
 /// With any bias: first added to c in the accumulation type, so that c is rounded once.
@@ -55,14 +55,14 @@ template <class Dev>
   auto call_options = options;
   call_options.beta = 1;
   if (c.dtype() == wide) {
-    if (!dev.template kept<CublasPlans>().can(dev, cublas_call(a, b, c, call_options)))
+    if (!dev.template cached<CublasPlans>().can(dev, cublas_call(a, b, c, call_options)))
       return false;
     prefill(dev, options.beta, bias, c);
     return cublas_multiply(dev, a, b, c, call_options);
   }
   Tensor<Dev> sum(dev, wide, c.shape());
   if (options.beta != 0) cast_on(dev, ConstView<Dev>(c), sum.mut());
-  if (!dev.template kept<CublasPlans>().can(dev, cublas_call(a, b, sum.mut(), call_options)))
+  if (!dev.template cached<CublasPlans>().can(dev, cublas_call(a, b, sum.mut(), call_options)))
     return false;
   prefill(dev, options.beta, bias, sum.mut());
   if (!cublas_multiply(dev, a, b, sum.mut(), call_options)) return false;
@@ -85,7 +85,7 @@ void gemm_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c, const Ge
     if (bias.dtype() == c.dtype() && cuda::cublas_multiply_add(dev, a, b, c, options, bias)) return;
     if (cuda::cublas_add_to_bias(dev, a, b, c, options, bias)) return;
   }
-  cuda::plain_gemm(dev, a, b, c, options, bias);
+  cuda::fallback_gemm(dev, a, b, c, options, bias);
 }
 
 }  // namespace dhp

@@ -14,7 +14,7 @@
 namespace dhp::cuda {
 
 /// The descriptors and algorithms of a device, by size class.
-class CublasPlans : public CudaKept {
+class CublasPlans : public CudaCached {
  public:
   explicit CublasPlans(Cuda&) {}
 
@@ -104,7 +104,7 @@ class CublasPlans : public CudaKept {
   static std::optional<CublasAlgorithm> find_by_time(Cuda& dev, const CublasCall& call,
                                                      const std::string& problem,
                                                      const CublasProduct& product) {
-    auto& choices = dev.kept<Tuning>().choices;
+    auto& choices = dev.cached<Tuning>().choices;
     const auto kept = choices.find(problem);
     if (const auto made = kept ? from_hex(*kept) : std::nullopt) return made;
     if (!Tuning::may_time(dev)) return {};

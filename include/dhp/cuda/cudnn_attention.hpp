@@ -55,7 +55,7 @@ template <class Dev>
 template <class Dev>
 [[nodiscard]] CudnnPlans* plans_for_attention(Dev& dev, const AttentionProblem& problem,
                                               const std::string& text) {
-  auto& plans = dev.template kept<CudnnPlans>();
+  auto& plans = dev.template cached<CudnnPlans>();
   if (plans.refused(text)) return nullptr;
   const auto bytes = attention_mask_bytes(problem.samples, problem.heads, problem.length);
   if (problem.dropout == 0 || attention_mask_fits(bytes, dev.properties().totalGlobalMem))
@@ -166,7 +166,7 @@ void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstVie
       return cuda::clear_all_padding(dev, sequences, {y});
     }
   }
-  cuda::plain_attention_forward(dev, q, k, v, sequences, options, y, logsumexp);
+  cuda::fallback_attention_forward(dev, q, k, v, sequences, options, y, logsumexp);
 }
 
 template <KernelDevice Dev>
@@ -202,7 +202,7 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
                    arguments, [&] { return cuda::attention_backward_graph(problem, dq_sums); }))
       return cuda::clear_all_padding(dev, sequences, {dq, dk, dv});
   }
-  cuda::plain_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
+  cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
 }
 
 }  // namespace dhp

@@ -111,7 +111,7 @@ template <class Dev>
 [[nodiscard]] bool norm_relu_supported(Dev& dev, ConstView<Dev> x, bool residual) {
   if (x.dtype() == DType::f64 || x.count() == 0) return false;
   const auto extents = norm_extents(x);
-  auto& plans = dev.template kept<CudnnPlans>();
+  auto& plans = dev.template cached<CudnnPlans>();
   return plans.can(concat(extents.text("norm_relu"), residual ? " residual" : "", " query"),
                    norm_rules(dev), [&] { return norm_relu_graph(extents, residual, 1e-5f); }) &&
          plans.can(concat(extents.text("norm_relu_backward"), residual ? " residual" : ""),
@@ -142,7 +142,7 @@ template <class Dev>
   arguments.add(Uids::inv_std, t.inv_std.bytes()).add(Uids::y, t.y.bytes());
   arguments.add(Uids::signs, t.signs.bytes());
   if (residual) arguments.add(Uids::residual, t.residual.bytes());
-  return dev.template kept<CudnnPlans>().run(
+  return dev.template cached<CudnnPlans>().run(
       dev, concat(extents.text("norm_relu"), residual ? " residual" : "", " epsilon ", epsilon),
       norm_rules(dev), arguments, [&] { return norm_relu_graph(extents, residual, epsilon); });
 }
@@ -166,7 +166,7 @@ template <class Dev>
   arguments.add(Uids::dx, t.dx.bytes()).add(Uids::dgamma, t.dgamma.bytes());
   arguments.add(Uids::dbeta, t.dbeta.bytes());
   if (residual) arguments.add(Uids::dresidual, t.dresidual.bytes());
-  return dev.template kept<CudnnPlans>().run(
+  return dev.template cached<CudnnPlans>().run(
       dev, concat(extents.text("norm_relu_backward"), residual ? " residual" : ""), norm_rules(dev),
       arguments, [&] { return norm_relu_backward_graph(extents, residual); });
 }
@@ -187,7 +187,7 @@ namespace dhp {
 
 template <KernelDevice Dev>
   requires(std::same_as<Dev, Cuda>)
-std::optional<BatchNormResult<Dev>> batch_norm_whole_on(Dev& dev, ConstView<Dev> x,
+std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev> x,
                                                         ConstView<Dev> residual,
                                                         ConstView<Dev> gamma, ConstView<Dev> beta,
                                                         double epsilon, bool relu) {
@@ -208,7 +208,7 @@ std::optional<BatchNormResult<Dev>> batch_norm_whole_on(Dev& dev, ConstView<Dev>
 
 template <KernelDevice Dev>
   requires(std::same_as<Dev, Cuda>)
-std::optional<BatchNormGradients<Dev>> batch_norm_whole_backward_on(
+std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(
     Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, const BatchNormVectors<Dev>& vectors,
     ConstView<Dev> signs, bool residual) {
   const auto like_x = [&] { return Tensor<Dev>(dev, x.dtype(), x.shape()); };

@@ -6,7 +6,7 @@
 
 #include <dhp/cuda/cublas_gemm.hpp>
 #include <dhp/cuda/cudnn_convolution.hpp>
-#include <dhp/cuda/plain_conv2d.hpp>
+#include <dhp/cuda/fallback_conv2d.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 
 namespace dhp::cuda {
@@ -85,9 +85,9 @@ template <class Dev>
   arguments.add(Conv2dProblem::x_uid, x.bytes())
       .add(Conv2dProblem::w_uid, w.bytes())
       .add(Conv2dProblem::y_uid, y.bytes());
-  return dev.template kept<CudnnPlans>().run(dev, problem.text(),
-                                             problem.rules(dev.options().deterministic), arguments,
-                                             [&] { return problem.graph(); });
+  return dev.template cached<CudnnPlans>().run(dev, problem.text(),
+                                               problem.rules(dev.options().deterministic),
+                                               arguments, [&] { return problem.graph(); });
 }
 
 /// dw = beta dw + gradient, with mixed types.
@@ -110,7 +110,7 @@ void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeome
   using Kind = cuda::Conv2dProblem::Kind;
   if (x.count() > 0 && cuda::cudnn_convolve(dev, Kind::forward, x, w, ConstView<Dev>(y), geometry))
     return;
-  cuda::plain_conv2d_forward(dev, x, w, geometry, y);
+  cuda::fallback_conv2d_forward(dev, x, w, geometry, y);
 }
 
 template <KernelDevice Dev>
@@ -122,7 +122,7 @@ void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv
   if (dy.count() > 0 &&
       cuda::cudnn_convolve(dev, Kind::backward_data, ConstView<Dev>(dx), w, dy, geometry))
     return;
-  cuda::plain_conv2d_backward_data(dev, dy, w, geometry, dx);
+  cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx);
 }
 
 template <KernelDevice Dev>
@@ -146,7 +146,7 @@ void conv2d_backward_filter_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
         return cuda::accumulate(dev, beta, gradient.view(), dw);
     }
   }
-  cuda::plain_conv2d_backward_filter(dev, x, dy, geometry, dw, beta);
+  cuda::fallback_conv2d_backward_filter(dev, x, dy, geometry, dw, beta);
 }
 
 }  // namespace dhp

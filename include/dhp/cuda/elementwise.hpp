@@ -60,7 +60,7 @@ struct Cast {
 };
 
 template <class T>
-struct InverseRoot {
+struct Rsqrt {
   using A = Accumulator<T>;
   A epsilon;
   constexpr T operator()(T x) const {
@@ -128,9 +128,9 @@ void add_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> y) {
   });
 }
 template <KernelDevice Dev>
-void inverse_root_on(Dev& dev, ConstView<Dev> x, double epsilon, View<Dev> y) {
+void rsqrt_on(Dev& dev, ConstView<Dev> x, double epsilon, View<Dev> y) {
   visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    const cuda::InverseRoot<T> f{static_cast<Accumulator<T>>(epsilon)};
+    const cuda::Rsqrt<T> f{static_cast<Accumulator<T>>(epsilon)};
     cuda::map(dev, y.count(), f, y.template data<T>(), x.template data<T>());
   });
 }

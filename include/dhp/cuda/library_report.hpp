@@ -11,14 +11,15 @@ namespace dhp {
 /// convolutions, f32 attention) are never passed. refused_alone: only the refused ones.
 [[nodiscard]] inline std::vector<cuda::LibraryUse> library_use(Cuda& dev,
                                                                bool refused_alone = false) {
-  auto uses = dev.kept<cuda::CublasPlans>().uses(refused_alone);
-  for (auto& use : dev.kept<cuda::CudnnPlans>().uses(refused_alone)) uses.push_back(std::move(use));
+  auto uses = dev.cached<cuda::CublasPlans>().uses(refused_alone);
+  for (auto& use : dev.cached<cuda::CudnnPlans>().uses(refused_alone))
+    uses.push_back(std::move(use));
   return uses;
 }
 
 /// One sentence per new kind of refusal.
 [[nodiscard]] inline std::vector<std::string> library_refusals(Cuda& dev) {
-  return dev.kept<cuda::RefusalNews>().of(library_use(dev, true));
+  return dev.cached<cuda::RefusalNews>().of(library_use(dev, true));
 }
 
 }  // namespace dhp

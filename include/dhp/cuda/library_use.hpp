@@ -29,7 +29,7 @@ struct LibraryUse {
 }
 
 /// Remembers reported refusals: one per kind, since a model has many sizes.
-class RefusalNews : public CudaKept {
+class RefusalNews : public CudaCached {
  public:
   RefusalNews() = default;
   explicit RefusalNews(Cuda&) {}

@@ -2,24 +2,24 @@
 #pragma once
 
 #include <dhp/cuda/activation.hpp>
-#include <dhp/cuda/plain_gemm.hpp>
+#include <dhp/cuda/fallback_gemm.hpp>
 #include <dhp/cuda/reduce.hpp>
 #include <dhp/ops/linear.hpp>
 
 namespace dhp {
 
 template <KernelDevice Dev>
-bool linear_gelu_whole_on(Dev&, ConstView<Dev>, ConstView<Dev>, ConstView<Dev>, View<Dev>,
+bool linear_gelu_fused_on(Dev&, ConstView<Dev>, ConstView<Dev>, ConstView<Dev>, View<Dev>,
                           View<Dev>) {
   return false;
 }
 template <KernelDevice Dev>
-bool gelu_linear_backward_whole_on(Dev&, ConstView<Dev>, ConstView<Dev>, ConstView<Dev>, View<Dev>,
+bool gelu_linear_backward_fused_on(Dev&, ConstView<Dev>, ConstView<Dev>, ConstView<Dev>, View<Dev>,
                                    View<Dev>, double) {
   return false;
 }
 template <KernelDevice Dev>
-bool linear_gradients_whole_on(Dev&, ConstView<Dev>, ConstView<Dev>, View<Dev>, View<Dev>, double) {
+bool linear_gradients_fused_on(Dev&, ConstView<Dev>, ConstView<Dev>, View<Dev>, View<Dev>, double) {
   return false;
 }
 

@@ -10,7 +10,7 @@
 
 namespace dhp::cuda {
 
-class CudnnPlans : public CudaKept {
+class CudnnPlans : public CudaCached {
  public:
   explicit CudnnPlans(Cuda& dev) : target_(dev.cudnn()) {}
 
@@ -98,7 +98,7 @@ class CudnnPlans : public CudaKept {
     const std::optional<CudnnGraph> made = built(build, &chosen.refusal);
     if (!made) return chosen;
     const CudnnGraph& graph = *made;
-    auto& tuning = dev.kept<Tuning>();
+    auto& tuning = dev.cached<Tuning>();
     const auto all = candidates(graph, target_, rules);
     if (all.empty()) chosen.refusal = "it proposes no engine";
     if (const auto stored = tuning.choices.find(problem))

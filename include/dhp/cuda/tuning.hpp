@@ -53,7 +53,7 @@ class Stopwatch {
   Event start_, stop_;
 };
 
-class Tuning : public CudaKept {
+class Tuning : public CudaCached {
  public:
   /// The number of timed candidates; compiling one may take a second.
   static constexpr std::size_t most_candidates = 4;

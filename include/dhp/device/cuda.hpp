@@ -45,11 +45,11 @@ struct CudaOptions {
 };
 
 /// The base of what cuda/ caches per device: plans, chosen algorithms.
-struct CudaKept {
-  CudaKept() = default;
-  CudaKept(const CudaKept&) = delete;
-  CudaKept& operator=(const CudaKept&) = delete;
-  virtual ~CudaKept() = default;
+struct CudaCached {
+  CudaCached() = default;
+  CudaCached(const CudaCached&) = delete;
+  CudaCached& operator=(const CudaCached&) = delete;
+  virtual ~CudaCached() = default;
 };
 
 /// The number of GPUs that this process can use. Throws Error if CUDA does not work.
@@ -268,14 +268,14 @@ class Cuda {
           "cannot become deterministic; make it so before, with CudaOptions::deterministic");
     synchronize();
     options_.deterministic = true;
-    kept_.clear();
+    cache_.clear();
   }
 
   /// The device cache: the one T of this device, constructed as T(*this) at the first call. T must
   /// keep no reference to the device, which may move.
   template <class T>
-  [[nodiscard]] T& kept() {
-    auto& slot = kept_[std::type_index(typeid(T))];
+  [[nodiscard]] T& cached() {
+    auto& slot = cache_[std::type_index(typeid(T))];
     if (!slot) slot = std::make_unique<T>(*this);
     return static_cast<T&>(*slot);
   }
@@ -322,7 +322,7 @@ class Cuda {
   CudaGraph::Branches branches_;    // of the current recording
   std::optional<CudaClock> clock_;  // of the trace
   // destroyed before the members above, which its entries use
-  std::map<std::type_index, std::unique_ptr<CudaKept>> kept_;
+  std::map<std::type_index, std::unique_ptr<CudaCached>> cache_;
 };
 
 static_assert(Device<Cuda>);

@@ -14,7 +14,7 @@ class OutOfMemory : public Error {
  public:
   /// bytes: the request. memory: which memory is full, and how full.
   OutOfMemory(std::size_t bytes, std::string memory, std::string layer = {})
-      : Error(concat("out of memory: there are no ", bytes, " bytes for a tensor",
+      : Error(concat("out of memory: cannot allocate ", bytes, " bytes for a tensor",
                      layer.empty() ? "" : " of layer ", layer, memory.empty() ? "" : " in ", memory,
                      "; a smaller micro-batch, recomputation or more ranks on the tensor or "
                      "pipeline axis need less")),

@@ -122,26 +122,26 @@ struct BatchNormGradients {
 /// The fused forward pass with the statistics of these rows; inv_std = 1 / sqrt(variance +
 /// epsilon). nullopt if the device has none: use the unfused ops. residual may be empty.
 template <Device Dev>
-[[nodiscard]] std::optional<BatchNormResult<Dev>> batch_norm_whole(Dev& dev, In<Dev> x,
+[[nodiscard]] std::optional<BatchNormResult<Dev>> batch_norm_fused(Dev& dev, In<Dev> x,
                                                                    In<Dev> residual, In<Dev> gamma,
                                                                    In<Dev> beta, double epsilon,
                                                                    bool relu) {
   check_per_column<Dev>("gamma", x, gamma);
   check_per_column<Dev>("beta", x, beta);
   if (!residual.empty()) check_like<Dev>("the residual", x, residual);
-  return batch_norm_whole_on(dev, x, residual, gamma, beta, epsilon, relu);
+  return batch_norm_fused_on(dev, x, residual, gamma, beta, epsilon, relu);
 }
 
 /// The fused backward pass; signs are empty after an unfused forward pass. nullopt if the device
 /// has none: use the unfused ops.
 template <Device Dev>
-[[nodiscard]] std::optional<BatchNormGradients<Dev>> batch_norm_whole_backward(
+[[nodiscard]] std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward(
     Dev& dev, In<Dev> dy, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> signs,
     bool residual) {
   check_per_column<Dev>(x, vectors);
   check_like<Dev>("the gradient", x, dy);
   if (signs.empty()) return {};
-  return batch_norm_whole_backward_on(dev, dy, x, vectors, signs, residual);
+  return batch_norm_fused_backward_on(dev, dy, x, vectors, signs, residual);
 }
 
 }  // namespace dhp

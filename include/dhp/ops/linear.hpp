@@ -20,7 +20,7 @@ void linear_gelu_forward(Dev& dev, In<Dev> x, In<Dev> w, In<Dev> bias, Out<Dev> 
         y.shape(), " of ", y.dtype(), " is not like what was before GELU, ", before.shape(), " of ",
         before.dtype());
   check_gemm<Dev>(x, w, before, {.transpose_b = true}, bias);
-  if (linear_gelu_whole_on(dev, x, w, bias, before, y)) return;
+  if (linear_gelu_fused_on(dev, x, w, bias, before, y)) return;
   gemm(dev, x, w, before, {.transpose_b = true}, bias);
   activation_forward(dev, Activation::gelu, before, y);
 }
@@ -37,7 +37,7 @@ void gelu_linear_backward(Dev& dev, In<Dev> dy, In<Dev> w, In<Dev> before, Out<D
         " is not like what was before GELU, ", before.shape(), " of ", before.dtype());
   check_gemm<Dev>(dy, w, dbefore, {}, {});
   check_column_sums<Dev>(dbefore, dbias);
-  if (gelu_linear_backward_whole_on(dev, dy, w, before, dbefore, dbias, beta)) return;
+  if (gelu_linear_backward_fused_on(dev, dy, w, before, dbefore, dbias, beta)) return;
   gemm(dev, dy, w, dbefore);
   activation_backward(dev, Activation::gelu, before, dbefore, dbefore);
   column_sums(dev, dbefore, dbias, beta);
@@ -50,7 +50,7 @@ void linear_gradients(Dev& dev, In<Dev> dy, In<Dev> x, Out<Dev> dw, Out<Dev> dbi
   const GemmOptions options{.transpose_a = true, .beta = beta};
   check_gemm<Dev>(dy, x, dw, options, {});
   check_column_sums<Dev>(dy, dbias);
-  if (linear_gradients_whole_on(dev, dy, x, dw, dbias, beta)) return;
+  if (linear_gradients_fused_on(dev, dy, x, dw, dbias, beta)) return;
   gemm(dev, dy, x, dw, options);
   column_sums(dev, dy, dbias, beta);
 }

@@ -2,8 +2,8 @@
 // the fallback of cuDNN, the reference in tests, and what emulation runs.
 #pragma once
 
+#include <dhp/cuda/fallback_gemm.hpp>
 #include <dhp/cuda/map.hpp>
-#include <dhp/cuda/plain_gemm.hpp>
 #include <dhp/ops/conv2d.hpp>
 #include <dhp/tensor/tensor.hpp>
 
@@ -103,8 +103,8 @@ struct AddFilterParts {
 };
 
 template <KernelDevice Dev>
-void plain_conv2d_forward(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeometry geometry,
-                          View<Dev> y) {
+void fallback_conv2d_forward(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeometry geometry,
+                             View<Dev> y) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const auto shape = convolution_shape<Dev>(x, y, geometry);
@@ -117,8 +117,8 @@ void plain_conv2d_forward(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGe
 }
 
 template <KernelDevice Dev>
-void plain_conv2d_backward_data(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
-                                Conv2dGeometry geometry, View<Dev> dx) {
+void fallback_conv2d_backward_data(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
+                                   Conv2dGeometry geometry, View<Dev> dx) {
   visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const auto shape = convolution_shape<Dev>(dx, dy, geometry);
@@ -131,8 +131,8 @@ void plain_conv2d_backward_data(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
 
 /// Pixels are split into fixed parts, so that a small dw occupies many blocks.
 template <KernelDevice Dev>
-void plain_conv2d_backward_filter(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
-                                  Conv2dGeometry geometry, View<Dev> dw, double beta) {
+void fallback_conv2d_backward_filter(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
+                                     Conv2dGeometry geometry, View<Dev> dw, double beta) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const auto shape = convolution_shape<Dev>(x, dy, geometry);
@@ -158,17 +158,17 @@ namespace dhp {
 template <KernelDevice Dev>
 void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeometry geometry,
                        View<Dev> y) {
-  cuda::plain_conv2d_forward(dev, x, w, geometry, y);
+  cuda::fallback_conv2d_forward(dev, x, w, geometry, y);
 }
 template <KernelDevice Dev>
 void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv2dGeometry geometry,
                              View<Dev> dx) {
-  cuda::plain_conv2d_backward_data(dev, dy, w, geometry, dx);
+  cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx);
 }
 template <KernelDevice Dev>
 void conv2d_backward_filter_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
                                Conv2dGeometry geometry, View<Dev> dw, double beta) {
-  cuda::plain_conv2d_backward_filter(dev, x, dy, geometry, dw, beta);
+  cuda::fallback_conv2d_backward_filter(dev, x, dy, geometry, dw, beta);
 }
 
 }  // namespace dhp

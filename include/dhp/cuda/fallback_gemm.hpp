@@ -35,8 +35,8 @@ struct StoreProduct {
 };
 
 template <KernelDevice Dev>
-void plain_gemm(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
-                const GemmOptions& options, ConstView<Dev> bias) {
+void fallback_gemm(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
+                   const GemmOptions& options, ConstView<Dev> bias) {
   visit_floating(a.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const MatrixElement<T> left{a.template data<T>(), a.shape()[1], options.transpose_a};
@@ -65,7 +65,7 @@ namespace dhp {
 template <KernelDevice Dev>
 void gemm_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c, const GemmOptions& options,
              ConstView<Dev> bias) {
-  cuda::plain_gemm(dev, a, b, c, options, bias);
+  cuda::fallback_gemm(dev, a, b, c, options, bias);
 }
 
 }  // namespace dhp

@@ -385,9 +385,9 @@ template <class A, class Dev>
 }
 
 template <KernelDevice Dev>
-void plain_attention_forward(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
-                             const Sequences<Dev>& sequences, const AttentionOptions& options,
-                             View<Dev> y, View<Dev> logsumexp) {
+void fallback_attention_forward(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
+                                const Sequences<Dev>& sequences, const AttentionOptions& options,
+                                View<Dev> y, View<Dev> logsumexp) {
   if (q.count() == 0) return;
   visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
@@ -401,10 +401,10 @@ void plain_attention_forward(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, Const
 }
 
 template <KernelDevice Dev>
-void plain_attention_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k,
-                              ConstView<Dev> v, ConstView<Dev> y, ConstView<Dev> logsumexp,
-                              const Sequences<Dev>& sequences, const AttentionOptions& options,
-                              View<Dev> dq, View<Dev> dk, View<Dev> dv) {
+void fallback_attention_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k,
+                                 ConstView<Dev> v, ConstView<Dev> y, ConstView<Dev> logsumexp,
+                                 const Sequences<Dev>& sequences, const AttentionOptions& options,
+                                 View<Dev> dq, View<Dev> dk, View<Dev> dv) {
   if (q.count() == 0) return;
   visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
@@ -439,14 +439,14 @@ template <KernelDevice Dev>
 void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
                           const Sequences<Dev>& sequences, const AttentionOptions& options,
                           View<Dev> y, View<Dev> logsumexp) {
-  cuda::plain_attention_forward(dev, q, k, v, sequences, options, y, logsumexp);
+  cuda::fallback_attention_forward(dev, q, k, v, sequences, options, y, logsumexp);
 }
 template <KernelDevice Dev>
 void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k,
                            ConstView<Dev> v, ConstView<Dev> y, ConstView<Dev> logsumexp,
                            const Sequences<Dev>& sequences, const AttentionOptions& options,
                            View<Dev> dq, View<Dev> dk, View<Dev> dv) {
-  cuda::plain_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
+  cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
 }
 
 }  // namespace dhp
