@@ -1,4 +1,5 @@
-// What Gloo does by itself between the processes of a world, over contexts and a device of its own at the same address.
+// Gloo's own collectives between the processes of a world, over separate contexts and a separate
+// device at the same address.
 #pragma once
 
 #include <dhp/comm/gloo/connect.hpp>
@@ -34,7 +35,7 @@ class Gloo {
     scatters_ = connected("peer_scatters/");
   }
 
-  /// Its ring, in place.
+  /// Ring all-reduce, in place.
   void all_reduce(float* data, std::size_t count) {
     gloo::AllreduceOptions options(context_);
     options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
@@ -50,7 +51,7 @@ class Gloo {
     options.setOutput(out, count * static_cast<std::size_t>(context_->size));
     gloo::allgather(options);
   }
-  /// The one that Gloo has is made for buffers that stay; it works in place. Collective.
+  /// Gloo's reduce-scatter works in place on persistent buffers. Collective.
   [[nodiscard]] std::unique_ptr<gloo::Algorithm> reduce_scatter(float* data, std::size_t count) {
     const auto each = static_cast<int>(count) / context_->size;
     return std::make_unique<gloo::ReduceScatterHalvingDoubling<float>>(
@@ -58,7 +59,7 @@ class Gloo {
         std::vector<int>(static_cast<std::size_t>(scatters_->size), each));
   }
   void send(const float* data, std::size_t count, int to) {
-    // Gloo has one kind of buffer for both ways, and does not write to this one.
+    // Gloo's send buffer takes a mutable pointer but is not written to.
     const auto buffer =
         context_->createUnboundBuffer(const_cast<float*>(data), count * sizeof(float));
     buffer->send(to, message_tag);
@@ -74,8 +75,8 @@ class Gloo {
   static constexpr std::uint64_t message_tag = std::uint64_t{1} << 60;
 
   std::shared_ptr<gloo::rendezvous::Context> context_;
-  // Its buffers that stay set how much a connection holds, for good, and with that the speed of all that goes over it
-  // afterwards. Here each operation is as it is by itself.
+  // Persistent buffers permanently size a connection's buffers and thus change its speed. A context
+  // per operation keeps the measurements independent.
   std::shared_ptr<gloo::rendezvous::Context> scatters_;
 };
 

@@ -1,9 +1,9 @@
-// Convolutions by a kernel of dhp: matrix products whose operands are read straight from the images. For what
-// cuDNN refuses, to judge it by, and where kernels are emulated.
+// dhp's convolution kernel: matrix products that read the images directly (implicit im2col). It is
+// the fallback of cuDNN, the reference in tests, and what emulation runs.
 #pragma once
 
+#include <dhp/cuda/fallback_gemm.hpp>
 #include <dhp/cuda/map.hpp>
-#include <dhp/cuda/plain_gemm.hpp>
 #include <dhp/ops/conv2d.hpp>
 #include <dhp/tensor/tensor.hpp>
 
@@ -11,7 +11,7 @@
 
 namespace dhp::cuda {
 
-/// What all three products know of the shapes.
+/// The shapes of all three products.
 struct ConvolutionShape {
   std::int64_t height, width, channels;  ///< of x
   std::int64_t out_height, out_width, out_channels;
@@ -27,7 +27,7 @@ template <class Dev>
           out[3], geometry.kernel, geometry.stride, geometry.padding};
 }
 
-/// x as a matrix [output pixels, taps * C]: what lies under the kernel at each output pixel.
+/// x as a matrix [output pixels, taps * C]: the receptive field of each output pixel.
 template <class T>
 struct Patches {
   ConvolutionShape shape;
@@ -44,7 +44,7 @@ struct Patches {
   }
 };
 
-/// dy as a matrix [input pixels, taps * O]: what each input pixel has contributed to.
+/// dy as a matrix [input pixels, taps * O]: the outputs that each input pixel affects.
 template <class T>
 struct Receivers {
   ConvolutionShape shape;
@@ -85,7 +85,7 @@ struct StorePart {
   }
 };
 
-/// dw = beta dw + the parts in their order.
+/// dw = beta dw + the parts in order.
 template <class A>
 struct AddFilterParts {
   std::int64_t count, parts;
@@ -103,8 +103,8 @@ struct AddFilterParts {
 };
 
 template <KernelDevice Dev>
-void plain_conv2d_forward(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeometry geometry,
-                          View<Dev> y) {
+void fallback_conv2d_forward(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeometry geometry,
+                             View<Dev> y) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const auto shape = convolution_shape<Dev>(x, y, geometry);
@@ -117,8 +117,8 @@ void plain_conv2d_forward(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGe
 }
 
 template <KernelDevice Dev>
-void plain_conv2d_backward_data(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
-                                Conv2dGeometry geometry, View<Dev> dx) {
+void fallback_conv2d_backward_data(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
+                                   Conv2dGeometry geometry, View<Dev> dx) {
   visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const auto shape = convolution_shape<Dev>(dx, dy, geometry);
@@ -129,10 +129,10 @@ void plain_conv2d_backward_data(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
   });
 }
 
-/// The pixels are summed in fixed parts, so that a small dw keeps many blocks busy.
+/// Pixels are split into fixed parts, so that a small dw occupies many blocks.
 template <KernelDevice Dev>
-void plain_conv2d_backward_filter(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
-                                  Conv2dGeometry geometry, View<Dev> dw, double beta) {
+void fallback_conv2d_backward_filter(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
+                                     Conv2dGeometry geometry, View<Dev> dw, double beta) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const auto shape = convolution_shape<Dev>(x, dy, geometry);
@@ -158,17 +158,17 @@ namespace dhp {
 template <KernelDevice Dev>
 void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeometry geometry,
                        View<Dev> y) {
-  cuda::plain_conv2d_forward(dev, x, w, geometry, y);
+  cuda::fallback_conv2d_forward(dev, x, w, geometry, y);
 }
 template <KernelDevice Dev>
 void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv2dGeometry geometry,
                              View<Dev> dx) {
-  cuda::plain_conv2d_backward_data(dev, dy, w, geometry, dx);
+  cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx);
 }
 template <KernelDevice Dev>
 void conv2d_backward_filter_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
                                Conv2dGeometry geometry, View<Dev> dw, double beta) {
-  cuda::plain_conv2d_backward_filter(dev, x, dy, geometry, dw, beta);
+  cuda::fallback_conv2d_backward_filter(dev, x, dy, geometry, dw, beta);
 }
 
 }  // namespace dhp

@@ -1,4 +1,4 @@
-// gemm by a kernel of dhp: for what cuBLASLt refuses, to judge it by, and where kernels are emulated.
+// dhp's gemm kernel: the fallback of cuBLASLt, the reference in tests, and what emulation runs.
 #pragma once
 
 #include <dhp/cuda/tile_product.hpp>
@@ -10,7 +10,7 @@ namespace dhp::cuda {
 template <class T>
 struct MatrixElement {
   const T* from;
-  std::int64_t stride;  ///< from one stored row to the next
+  std::int64_t stride;  ///< leading dimension
   bool transposed;
   constexpr Accumulator<T> operator()(std::int64_t row, std::int64_t column) const {
     return static_cast<Accumulator<T>>(transposed ? from[column * stride + row]
@@ -18,7 +18,7 @@ struct MatrixElement {
   }
 };
 
-/// c = alpha sum + beta c + bias, of C's type.
+/// c = alpha sum + beta c + bias, in C's type.
 template <class A, class C, class Bias>
 struct StoreProduct {
   A alpha, beta;
@@ -35,8 +35,8 @@ struct StoreProduct {
 };
 
 template <KernelDevice Dev>
-void plain_gemm(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
-                const GemmOptions& options, ConstView<Dev> bias) {
+void fallback_gemm(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
+                   const GemmOptions& options, ConstView<Dev> bias) {
   visit_floating(a.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const MatrixElement<T> left{a.template data<T>(), a.shape()[1], options.transpose_a};
@@ -65,7 +65,7 @@ namespace dhp {
 template <KernelDevice Dev>
 void gemm_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c, const GemmOptions& options,
              ConstView<Dev> bias) {
-  cuda::plain_gemm(dev, a, b, c, options, bias);
+  cuda::fallback_gemm(dev, a, b, c, options, bias);
 }
 
 }  // namespace dhp

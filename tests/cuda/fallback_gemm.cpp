@@ -1,7 +1,7 @@
 // Plain gemm and convolutions: beside the Cpu in double, from the same rounded inputs.
 #include <dhp/cpu/conv2d.hpp>
 #include <dhp/cpu/gemm.hpp>
-#include <dhp/cuda/plain_conv2d.hpp>
+#include <dhp/cuda/fallback_conv2d.hpp>
 #include <tests/cuda/gpu.hpp>
 
 #include <doctest/doctest.h>
@@ -27,8 +27,8 @@ void same_product(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOpti
   if (options.beta == 0) c = Tensor<Gpu>(gpu, c.dtype(), c.shape());  // NaN: never read
   const auto bias = random_on<A>(gpu, {n}, 4);
   const auto wide_bias = oracle_of<A>(cpu, {n}, 4);
-  cuda::plain_gemm<Gpu>(gpu, random_on<T>(gpu, a, 1).view(), random_on<T>(gpu, b, 2).view(),
-                        c.mut(), options, has_bias ? bias.view() : ConstView<Gpu>());
+  cuda::fallback_gemm<Gpu>(gpu, random_on<T>(gpu, a, 1).view(), random_on<T>(gpu, b, 2).view(),
+                           c.mut(), options, has_bias ? bias.view() : ConstView<Gpu>());
   gemm(cpu, oracle_of<T>(cpu, a, 1), oracle_of<T>(cpu, b, 2), expected.mut(), options,
        has_bias ? wide_bias.view() : ConstView<Cpu>());
   CHECK(relative_error(widened(gpu, c), widened(expected)) <
@@ -70,9 +70,9 @@ TEST_CASE_TEMPLATE("plain convolutions: kernels, strides, padding, many pixels",
     auto dw2 = oracle_of<A>(cpu, w, 4);
     const auto x = random_on<T>(gpu, each.x, 1), weights = random_on<T>(gpu, w, 2);
     const auto dy = random_on<T>(gpu, y_shape, 3);
-    cuda::plain_conv2d_forward<Gpu>(gpu, x, weights, each.geometry, y.mut());
-    cuda::plain_conv2d_backward_data<Gpu>(gpu, dy, weights, each.geometry, dx.mut());
-    cuda::plain_conv2d_backward_filter<Gpu>(gpu, x, dy, each.geometry, dw.mut(), 0.5);
+    cuda::fallback_conv2d_forward<Gpu>(gpu, x, weights, each.geometry, y.mut());
+    cuda::fallback_conv2d_backward_data<Gpu>(gpu, dy, weights, each.geometry, dx.mut());
+    cuda::fallback_conv2d_backward_filter<Gpu>(gpu, x, dy, each.geometry, dw.mut(), 0.5);
     const auto wide_x = oracle_of<T>(cpu, each.x, 1), wide_w = oracle_of<T>(cpu, w, 2);
     const auto wide_dy = oracle_of<T>(cpu, y_shape, 3);
     conv2d_forward(cpu, wide_x, wide_w, each.geometry, y2.mut());

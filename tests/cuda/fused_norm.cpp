@@ -22,7 +22,7 @@ namespace dhp {
 
 template <KernelDevice Dev>
   requires(std::same_as<Dev, tests::Whole>)
-std::optional<BatchNormResult<Dev>> batch_norm_whole_on(Dev& dev, ConstView<Dev> x,
+std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev> x,
                                                         ConstView<Dev> residual,
                                                         ConstView<Dev> gamma, ConstView<Dev> beta,
                                                         double epsilon, bool relu) {
@@ -37,14 +37,14 @@ std::optional<BatchNormResult<Dev>> batch_norm_whole_on(Dev& dev, ConstView<Dev>
   batch_norm_squared_deviations(dev, x, made.mean, made.squared_deviations.mut());
   auto variance = clone(dev, made.squared_deviations.view());
   scale(dev, 1 / rows, variance.mut());
-  inverse_root(dev, variance.view(), epsilon, made.inv_std.mut());
+  rsqrt(dev, variance.view(), epsilon, made.inv_std.mut());
   batch_norm_apply(dev, x, {made.mean, made.inv_std, gamma, beta}, residual, relu, made.y.mut());
   made.signs = clone(dev, made.y.view());
   return made;
 }
 template <KernelDevice Dev>
   requires(std::same_as<Dev, tests::Whole>)
-std::optional<BatchNormGradients<Dev>> batch_norm_whole_backward_on(
+std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(
     Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, const BatchNormVectors<Dev>& vectors,
     ConstView<Dev> signs, bool residual) {
   if (!dev.backward_too) return {};

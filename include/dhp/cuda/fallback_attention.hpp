@@ -1,6 +1,6 @@
-// Attention by kernels of dhp, for every type and with dropped probabilities: the tiles of keys and values (in
-// the gradient of these, of queries) go through shared memory, a warp follows one query (one key), and each
-// of its lanes one of the tile's rows. No probability is ever stored (Dao et al. 2022, "FlashAttention").
+// dhp's attention kernels, for every type, with dropout. Tiles of keys and values (of queries, for
+// their gradients) go through shared memory. A warp handles one query (one key), each lane one row
+// of the tile. No probability is stored (Dao et al. 2022, "FlashAttention").
 #pragma once
 
 #include <dhp/cuda/block.hpp>
@@ -12,7 +12,7 @@
 
 namespace dhp::cuda {
 
-/// Where sample and head of a block lie, and how they are numbered. Offsets and lengths that do not fit are cut.
+/// The sample, head and numbering of a block. Invalid offsets and lengths are clamped.
 struct AttentionPlace {
   const std::int32_t* offsets;
   const std::int32_t* lengths;
@@ -20,7 +20,7 @@ struct AttentionPlace {
   std::int64_t rows, columns, max_length;
   int heads, first_head, total_heads, size;
   double scale, dropout;
-  std::uint32_t threshold;  ///< a probability is kept where its 24 random bits are not below this
+  std::uint32_t threshold;  ///< keep a probability if its 24 random bits are at least this
   RandomStream random;
 
   struct Head {
@@ -36,11 +36,11 @@ struct AttentionPlace {
     if (length > max_length) length = max_length;
     return {first, own, length, index % heads};
   }
-  /// The element `column` of row `row` of a head.
+  /// The offset of `row` of a head.
   constexpr std::int64_t at(const Head& head, std::int64_t row) const {
     return (head.first_row + row) * columns + head.head * size;
   }
-  /// The number of a query's first probability in the stream.
+  /// The random index of a query's first probability.
   constexpr std::uint64_t first_number(const Head& head, std::int64_t query) const {
     const auto number = row_numbers[head.first_row + query];
     return static_cast<std::uint64_t>((number * total_heads + first_head + head.head) * max_length);
@@ -50,23 +50,23 @@ struct AttentionPlace {
     const auto number = first_number(head, query) + static_cast<std::uint64_t>(key);
     return (random.bits(number) >> 8) >= threshold;
   }
-  /// With the step read once, not at every block.
+  /// With the step loaded once instead of per block.
   [[nodiscard]] constexpr RandomStream stream() const {
     return {.seed = random.seed, .step = random.now(), .use = random.use};
   }
 };
 
-/// Constants of all three kernels. A warp's own row is kept in shared memory too.
+/// Constants of all three kernels. A warp's own row is in shared memory too.
 struct AttentionTile {
-  static constexpr int rows = warp_size;  // of a tile; a lane has one
-  static constexpr int warps = 8;         // rows that a block follows
+  static constexpr int rows = warp_size;  // of a tile; one per lane
+  static constexpr int warps = 8;         // rows per block
   static constexpr int threads = warps * warp_size;
-  static constexpr int most_per_lane = 8;  // columns of a head: up to 256
-  /// Shared elements for a row of `size`: an odd number, so that lanes read from different banks.
+  static constexpr int most_per_lane = 8;  // columns of a head per lane: up to 256 in all
+  /// The padded row length in shared memory: odd, to avoid bank conflicts.
   static constexpr int stride(int size) { return size | 1; }
 };
 
-/// Copies rows [first, first + count) of a head into shared memory, zeros beyond.
+/// Loads rows [first, first + count) of a head into shared memory, zero-padded.
 template <class A, class B, class T>
 constexpr void load_rows(const B& block, const AttentionPlace& place,
                          const AttentionPlace::Head& head, const T* from, std::int64_t first,
@@ -87,12 +87,12 @@ template <class A>
   return sum;
 }
 
-/// How many of `wanted` rows there are where `left` rows are left, which may be none or negative.
+/// min(wanted, left), but at least 0.
 [[nodiscard]] constexpr int rows_present(std::int64_t left, int wanted) {
   return left > wanted ? wanted : left > 0 ? static_cast<int>(left) : 0;
 }
 
-/// kernel.group(block, head, first) for each group of `warps` rows of one head that the block has.
+/// Calls kernel.group(block, head, first) for each group of `warps` rows of one head of this block.
 template <class Kernel, class B>
 constexpr void visit_groups(const Kernel& kernel, B& block) {
   const auto head = kernel.place.head_of(block.index() / kernel.groups);
@@ -104,7 +104,7 @@ constexpr void visit_groups(const Kernel& kernel, B& block) {
   }
 }
 
-/// A block takes `warps` queries of one head.
+/// One block per `warps` queries of a head.
 template <class T>
 struct AttentionForward {
   using A = Accumulator<T>;
@@ -129,7 +129,7 @@ struct AttentionForward {
     A* const queries = block.template shared<A>();
     A* const keys = queries + AttentionTile::warps * stride;
     A* const values = keys + tile * stride;
-    A* const weights = values + tile * stride + warp * tile;  // of this warp's query
+    A* const weights = values + tile * stride + warp * tile;  // this warp's query
     const auto query = first_query + warp;
     const bool real = query < head.length;
 
@@ -151,7 +151,7 @@ struct AttentionForward {
       const A higher = warp_reduce(block, score, Largest{});
       const A now = higher > most ? higher : most;
       const A power = lane < count && real ? std::exp(score - now) : A(0);
-      const A kept = std::exp(most - now);  // 0 the first time
+      const A kept = std::exp(most - now);  // 0 at first
       sum = (real ? sum * kept : A(0)) + warp_reduce(block, power);
       most = now;
       const bool keep = lane < count && real && place.keeps(head, query, first + lane);
@@ -175,7 +175,7 @@ struct AttentionForward {
   }
 };
 
-/// products[head, row] = dy . y of that head and row: a warp for each.
+/// products[head, row] = dy . y, one warp each.
 template <class T>
 struct AttentionInner {
   using A = Accumulator<T>;
@@ -201,10 +201,10 @@ struct AttentionInner {
   }
 };
 
-// With p the probabilities and m the scaled dropout mask: dv = (p m)^T dy, and for the scores
-// ds = p (m (dy v^T) - dy . y), because sum_j p m (dy v^T) = dy . y for each query.
+// With probabilities p and scaled dropout mask m: dv = (p m)^T dy and ds = p (m (dy v^T) - dy . y),
+// because sum_j p m (dy v^T) = dy . y for each query.
 
-/// dq: a block takes `warps` queries and goes over the keys.
+/// dq: one block per `warps` queries, looping over the keys.
 template <class T>
 struct AttentionQueryGradient {
   using A = Accumulator<T>;
@@ -270,7 +270,7 @@ struct AttentionQueryGradient {
   }
 };
 
-/// dk and dv: a block takes `warps` keys and goes over the queries.
+/// dk and dv: one block per `warps` keys, looping over the queries.
 template <class T>
 struct AttentionKeyGradient {
   using A = Accumulator<T>;
@@ -296,7 +296,7 @@ struct AttentionKeyGradient {
     A* const values = keys + AttentionTile::warps * stride;
     A* const queries = values + AttentionTile::warps * stride;
     A* const gradients = queries + tile * stride;
-    A* const weights = gradients + tile * stride + warp * 2 * tile;  // of dk, then of dv
+    A* const weights = gradients + tile * stride + warp * 2 * tile;  // for dk, then dv
     const auto key = first_key + warp;
     const bool real = key < head.length;
     const int present = rows_present(head.length - first_key, AttentionTile::warps);
@@ -364,7 +364,7 @@ template <class Dev>
           options.random};
 }
 
-/// A block for each sample, head and group of rows. Throws where heads are too wide for the GPU's shared memory.
+/// One block per sample, head and row group. Throws if a head exceeds the GPU's shared memory.
 template <class A, class Dev>
 [[nodiscard]] Grid attention_grid(const Dev& dev, const AttentionPlace& place,
                                   const Sequences<Dev>& sequences, std::int64_t groups,
@@ -378,16 +378,16 @@ template <class A, class Dev>
                       dtype_of<A>(), ", need");
   return grid;
 }
-/// Groups of rows that a sample has, padding included; where it has more, its blocks go on.
+/// Row groups per sample, padding included; blocks loop if a sample has more.
 [[nodiscard]] inline std::int64_t attention_groups(const AttentionPlace& place) {
   const auto rows = std::clamp<std::int64_t>(place.max_length, 1, place.rows);
   return (rows + AttentionTile::warps - 1) / AttentionTile::warps;
 }
 
 template <KernelDevice Dev>
-void plain_attention_forward(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
-                             const Sequences<Dev>& sequences, const AttentionOptions& options,
-                             View<Dev> y, View<Dev> logsumexp) {
+void fallback_attention_forward(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
+                                const Sequences<Dev>& sequences, const AttentionOptions& options,
+                                View<Dev> y, View<Dev> logsumexp) {
   if (q.count() == 0) return;
   visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
@@ -401,10 +401,10 @@ void plain_attention_forward(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, Const
 }
 
 template <KernelDevice Dev>
-void plain_attention_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k,
-                              ConstView<Dev> v, ConstView<Dev> y, ConstView<Dev> logsumexp,
-                              const Sequences<Dev>& sequences, const AttentionOptions& options,
-                              View<Dev> dq, View<Dev> dk, View<Dev> dv) {
+void fallback_attention_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k,
+                                 ConstView<Dev> v, ConstView<Dev> y, ConstView<Dev> logsumexp,
+                                 const Sequences<Dev>& sequences, const AttentionOptions& options,
+                                 View<Dev> dq, View<Dev> dk, View<Dev> dv) {
   if (q.count() == 0) return;
   visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
@@ -439,14 +439,14 @@ template <KernelDevice Dev>
 void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
                           const Sequences<Dev>& sequences, const AttentionOptions& options,
                           View<Dev> y, View<Dev> logsumexp) {
-  cuda::plain_attention_forward(dev, q, k, v, sequences, options, y, logsumexp);
+  cuda::fallback_attention_forward(dev, q, k, v, sequences, options, y, logsumexp);
 }
 template <KernelDevice Dev>
 void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k,
                            ConstView<Dev> v, ConstView<Dev> y, ConstView<Dev> logsumexp,
                            const Sequences<Dev>& sequences, const AttentionOptions& options,
                            View<Dev> dq, View<Dev> dk, View<Dev> dv) {
-  cuda::plain_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
+  cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
 }
 
 }  // namespace dhp

@@ -22,7 +22,7 @@ namespace dhp {
 
 template <KernelDevice Dev>
   requires(std::same_as<Dev, tests::Fused>)
-bool linear_gelu_whole_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, ConstView<Dev> bias,
+bool linear_gelu_fused_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, ConstView<Dev> bias,
                           View<Dev> before, View<Dev> y) {
   if (!dev.forward) return false;
   ++dev.forwards;
@@ -32,7 +32,7 @@ bool linear_gelu_whole_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, ConstVie
 }
 template <KernelDevice Dev>
   requires(std::same_as<Dev, tests::Fused>)
-bool gelu_linear_backward_whole_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
+bool gelu_linear_backward_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
                                    ConstView<Dev> before, View<Dev> dbefore, View<Dev> dbias,
                                    double beta) {
   if (!dev.backward) return false;
@@ -44,7 +44,7 @@ bool gelu_linear_backward_whole_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w
 }
 template <KernelDevice Dev>
   requires(std::same_as<Dev, tests::Fused>)
-bool linear_gradients_whole_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, View<Dev> dw,
+bool linear_gradients_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, View<Dev> dw,
                                View<Dev> dbias, double beta) {
   if (!dev.gradients) return false;
   ++dev.both_gradients;

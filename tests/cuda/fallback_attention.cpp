@@ -1,6 +1,6 @@
 // Attention: beside the Cpu in double from the same rounded inputs, and the very same dropped probabilities.
 #include <dhp/cpu/attention.hpp>
-#include <dhp/cuda/plain_attention.hpp>
+#include <dhp/cuda/fallback_attention.hpp>
 #include <tests/cuda/gpu.hpp>
 
 #include <doctest/doctest.h>
