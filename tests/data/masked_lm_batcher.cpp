@@ -200,7 +200,7 @@ Content drain(const MaskedLmBatcher& of, int threads, int replicas) {
                         .threads = threads});
     while (!loader.finished()) {
       const auto step = loader.step();
-      for (const auto& batch : loader.next()) {
+      for (const auto& batch : loader.next().batches) {
         auto& content = made[{step, batch.index}];
         for (const auto& [name, tensor] : batch.side) {
           if (tensor.dtype() == dhp::DType::i64) {
