@@ -36,7 +36,7 @@ class TraceReport {
     if (dev_.trace()) under_way_ = dev_.trace()->size();
   }
   /// The device has come to the end of that step.
-  void settle() {
+  void step_done() {
     if (dev_.trace()) dev_.trace()->settle(under_way_);
   }
 

@@ -121,7 +121,7 @@ std::size_t starts() { return fake::ran[0].size(); }
 
 // What a trainer needs to be made.
 struct NoModel {
-  Tensor<Cuda> forward_backward(Cuda&, const Step<Cuda>&, void (&)(Range)) { return {}; }
+  Tensor<Cuda> forward_backward(Cuda&, const Step<Cuda>&) { return {}; }
   Tensor<Cuda> evaluate(Cuda&, const Step<Cuda>&) { return {}; }
   void replay(Cuda&, const Step<Cuda>&) {}
   [[nodiscard]] static std::vector<std::string> term_names() { return {"samples"}; }

@@ -28,7 +28,7 @@ constexpr double forward_ms = 30, backward_ms = 90;
 /// y = x, after a while.
 class Sleeper {
  public:
-  Sleeper(Build<Cpu>& build, const std::string& name)
+  Sleeper(ModelBuilder<Cpu>& build, const std::string& name)
       : weight_(build.parameter({.name = name, .shape = Shape{elements}})) {}
   Tensor<Cpu> forward(Cpu&, Tensor<Cpu> x, Tape<Cpu>&) {
     sleep(forward_ms);
@@ -65,7 +65,7 @@ void train(const std::string& reducer, const std::string& path, int steps, Comm<
   Cpu dev({.trace = std::make_shared<Trace>()});
   auto world = observe<Cpu>(plain_world, std::make_shared<CallTracing<Cpu>>(dev, plain_world));
   Mesh<Cpu> mesh(world, {.data = world.size()});
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   Model<Cpu> model;
   for (int layer = 0; layer < layers; ++layer) {
     const auto name = concat("layer ", layer);
@@ -81,9 +81,9 @@ void train(const std::string& reducer, const std::string& path, int steps, Comm<
   Sgd<Cpu> optimizer(dev, stage.store(), {});
   Trainer trainer(dev, replicas, mesh, optimizer, norms, {.learning_rate = {.peak = 0.01}});
   const auto offset = clock_offset(dev, world, [&] { return dev.trace()->now_s(); });
-  std::vector<MicroBatch<Cpu>> mine;
-  mine.push_back(batch(dev, world.rank()));
-  for (int step = 0; step < steps; ++step) (void)trainer.step(mine, world.size());
+  StepBatches<Cpu> mine{.batches = {}, .micro_batches = world.size()};
+  mine.batches.push_back(batch(dev, world.rank()));
+  for (int step = 0; step < steps; ++step) (void)trainer.step(mine);
   write_trace(dev, plain_world, *dev.trace(), path, "", offset.ahead_s);
 }
 

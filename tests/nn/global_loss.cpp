@@ -1,6 +1,6 @@
 // One list of micro-batches on the Cpu, and what its sums are of, which is the host's work.
 #include <dhp/cpu.hpp>
-#include <tests/train/global_loss.hpp>
+#include <tests/nn/global_loss.hpp>
 
 #include <limits>
 
@@ -32,5 +32,5 @@ TEST_CASE("global loss: a micro-batch that the step has not") {
   CHECK(message_of([&] {
           (void)gather_losses<Cpu>(
               dev, mesh, Tensor<Cpu>::zeros(dev, DType::f64, {1, 2, loss_fields}), batches, 3);
-        }) == "micro-batch 3 is not among the 3 of this step");
+        }) == "micro-batch 3 is not among the 3 of this step, over all replicas of the data axis");
 }

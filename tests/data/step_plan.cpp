@@ -1,5 +1,5 @@
-// Dealing: closed forms that cover each epoch exactly once, whatever the number of replicas.
-#include <dhp/data/deal.hpp>
+// Step plans: closed forms that cover each epoch exactly once, whatever the number of replicas.
+#include <dhp/data/loader.hpp>
 
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 
 namespace {
 
-TEST_CASE("deal: every sample of an epoch exactly once, micro-batches whole and contiguous") {
+TEST_CASE("step plan: every sample of an epoch exactly once, micro-batches whole and contiguous") {
   for (const std::int64_t size : {1, 5, 28, 29, 100})
     for (const std::int64_t micro : {1, 3, 4})
       for (const int replicas : {1, 2, 3, 8}) {
@@ -17,7 +17,7 @@ TEST_CASE("deal: every sample of an epoch exactly once, micro-batches whole and 
           const auto plan = batching.plan(step);
           std::int64_t next = 0;
           for (int replica = 0; replica < replicas; ++replica) {
-            const auto mine = plan.dealt_to(replica, replicas);
+            const auto mine = plan.assigned_to(replica, replicas);
             CHECK(mine.first == next);
             next = mine.last;
             for (auto k = mine.first; k < mine.last; ++k) {
@@ -35,7 +35,7 @@ TEST_CASE("deal: every sample of an epoch exactly once, micro-batches whole and 
       }
 }
 
-TEST_CASE("deal: a step knows its epoch and offset directly") {
+TEST_CASE("step plan: a step knows its epoch and offset directly") {
   const dhp::Batching batching(10, 4, 2);
   CHECK(batching.steps_per_epoch() == 3);
   const auto plan = batching.plan(8);  // third step of the third epoch
@@ -47,22 +47,22 @@ TEST_CASE("deal: a step knows its epoch and offset directly") {
   CHECK(batching.plan(9).first == 0);
 }
 
-TEST_CASE("deal: seven micro-batches over three replicas are 3, 2, 2") {
+TEST_CASE("step plan: seven micro-batches over three replicas are 3, 2, 2") {
   const dhp::Batching batching(700, 28, 4);
   const auto plan = batching.plan(0);
-  CHECK(plan.dealt_to(0, 3) == dhp::Range{0, 3});
-  CHECK(plan.dealt_to(1, 3) == dhp::Range{3, 5});
-  CHECK(plan.dealt_to(2, 3) == dhp::Range{5, 7});
+  CHECK(plan.assigned_to(0, 3) == dhp::Range{0, 3});
+  CHECK(plan.assigned_to(1, 3) == dhp::Range{3, 5});
+  CHECK(plan.assigned_to(2, 3) == dhp::Range{5, 7});
 }
 
-TEST_CASE("deal: refuses what cannot be") {
+TEST_CASE("step plan: refuses what cannot be") {
   CHECK_THROWS_WITH_AS(dhp::Batching(0, 4, 2), doctest::Contains("dataset is empty"), dhp::Error);
   CHECK_THROWS_AS(dhp::Batching(10, 4, 0), dhp::Error);
   CHECK_THROWS_WITH_AS(dhp::Batching(10, 4, 3), doctest::Contains("multiple of the micro-batch"),
                        dhp::Error);
   CHECK_THROWS_AS((void)dhp::Batching(10, 4, 2).plan(-1), dhp::Error);
   CHECK_THROWS_AS((void)dhp::Batching(10, 4, 2).plan(0).samples_of(2), dhp::Error);
-  CHECK_THROWS_AS((void)dhp::Batching(10, 4, 2).plan(0).dealt_to(2, 2), dhp::Error);
+  CHECK_THROWS_AS((void)dhp::Batching(10, 4, 2).plan(0).assigned_to(2, 2), dhp::Error);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // One list of micro-batches, summed in its order, wherever they were computed. On any device.
 #pragma once
 
-#include <dhp/train/global_loss.hpp>
+#include <dhp/nn/loss.hpp>
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -65,10 +65,9 @@ class GlobalLossCases {
         if (mesh.pipeline_index() != shape.pipeline - 1) row.assign(row.size(), 0.0);
         entries.insert(entries.end(), row.begin(), row.end());
       }
-      const auto total = count_micro_batches(dev, mesh, batches.size());
       const auto all = gather_losses<Dev>(
           dev, mesh, Tensor<Dev>::from_host(dev, {part.size(), 2, loss_fields}, entries), batches,
-          total);
+          micro_batches);
       const auto loss = sum_losses(widened(dev, all), 2);
       if (mesh.world().rank() == 0) found = loss;
     });

@@ -2,7 +2,7 @@
 #include <dhp/comm/launch.hpp>
 #include <dhp/comm/mesh.hpp>
 #include <dhp/cpu.hpp>
-#include <dhp/nn/norms.hpp>
+#include <dhp/optim/optimizer.hpp>
 #include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
@@ -12,7 +12,7 @@ using namespace tests;
 namespace {
 
 /// "split" is 0, 1, 2, ...; "whole" is all 3, on every rank of the tensor axis; "buffer" is no parameter.
-ParameterList<Cpu> describe(Build<Cpu>& build) {
+ParameterList<Cpu> describe(ModelBuilder<Cpu>& build) {
   const ParameterSpec rows{.name = "split", .shape = {5, 2}};
   return {build.parameter(split(rows, 0, build.tensor.size(), build.tensor.rank())),
           build.parameter({.name = "whole", .shape = {4}, .init = constant(3)}),
@@ -26,15 +26,14 @@ TEST_CASE("norms: split parts are added, replicas and tied copies and buffers ar
     run_ranks(shape.size(), [&](Comm<Cpu> world) {
       Cpu dev({.threads = 1});
       Mesh<Cpu> mesh(std::move(world), shape);
-      Build<Cpu> build;
-      build.tensor = mesh.tensor();
+      ModelBuilder<Cpu> build(mesh);
       const auto list = describe(build);
       // Both stages hold everything; it belongs to the first, as a tied weight does.
       for (const auto& parameter : list) parameter->owned = mesh.pipeline_index() == 0;
       ParameterStore<Cpu> store(dev, list, {});
       for (std::int64_t at = 0; at < list[0]->value.count(); ++at)
         list[0]->value.data<float>()[at] = static_cast<float>(2 * list[0]->spec.part.first + at);
-      fill(dev, list[1]->gradient, 0.5);
+      fill(dev, store.gradients(list[1]->range), 0.5);
       Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), 3);
       const auto squares = norms.weight_squares(dev, store, {});
       // 0 + 1 + 4 + ... + 81; 4 times 9
