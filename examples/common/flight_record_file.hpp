@@ -61,10 +61,10 @@ struct FlightRecordFile {
 
   int rank = 0;
   int world_size = 1;
-  std::string name{};       ///< where it runs: "host node7, process 4711"
-  std::string written{};    ///< when, in UTC
-  double now_s = 0;         ///< when it was written, in seconds since the recorder was opened
-  std::uint64_t calls = 0;  ///< so far; the older ones are forgotten
+  std::string name{};           ///< where it runs: "host node7, process 4711"
+  std::string written{};        ///< when, in UTC
+  double now_s = 0;             ///< when it was written, in seconds since the recorder was opened
+  std::uint64_t calls = 0;      ///< so far; the older ones are forgotten
   std::vector<Call> entries{};  ///< by their numbers
 
   /// What the recorder has now.
@@ -84,7 +84,7 @@ struct FlightRecordFile {
 
   /// Replaces the file whole. A line for each field, and for each call.
   void write(const std::string& path) const {
-    const Json fields{{"format", format}, {"rank", rank},   {"world_size", world_size},
+    const Json fields{{"format", format}, {"rank", rank},       {"world_size", world_size},
                       {"name", name},     {"written", written}, {"now_s", now_s},
                       {"calls", calls}};
     std::string text = "{\n";

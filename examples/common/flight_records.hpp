@@ -2,11 +2,11 @@
 // run ends, whichever way, and whenever the process gets SIGUSR1, while it hangs, too.
 #pragma once
 
-#include "flight_record_file.hpp"
-#include "on_signal.hpp"
-
 #include <dhp/comm/meet/address.hpp>
 #include <dhp/core/system_error.hpp>
+
+#include "flight_record_file.hpp"
+#include "on_signal.hpp"
 
 #include <unistd.h>
 

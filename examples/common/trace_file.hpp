@@ -138,7 +138,7 @@ void collect_text(Dev& dev, Comm<Dev>& comm, const std::string& text, Take take)
 }  // namespace detail
 
 /// The traces of all ranks, at rank 0's path. Collective. name: where this rank runs. offset_s: how far its trace's
-/// clock is ahead of rank 0's (comm/clock_offset.hpp).
+/// clock is ahead of rank 0's (clock_offset).
 template <class Dev>
 void write_trace(Dev& dev, Comm<Dev> comm, const Trace& trace, const std::string& path,
                  const std::string& name, double offset_s) {

@@ -2,9 +2,9 @@
 // which have ended it, and which have not come; and of all waits the one that explains the others.
 #pragma once
 
-#include "../common/flight_record_file.hpp"
+#include <dhp/core/text.hpp>
 
-#include <dhp/comm/watch/rank_list.hpp>
+#include "../common/flight_record_file.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -98,7 +98,8 @@ struct SharedCall {
 };
 
 /// How long a rank has been in a call, or was.
-[[nodiscard]] inline double stay_s(const FlightRecordFile::Call& call, const FlightRecordFile& file) {
+[[nodiscard]] inline double stay_s(const FlightRecordFile::Call& call,
+                                   const FlightRecordFile& file) {
   return (call.end_s ? *call.end_s : file.now_s) - call.start_s;
 }
 
@@ -142,9 +143,8 @@ class Comparison {
 
  private:
   void add(const CallKey& key, int rank, const FlightRecordFile::Call& entry) {
-    auto found = std::find_if(calls_.begin(), calls_.end(), [&](const auto& call) {
-      return call.first().key == entry.key;
-    });
+    auto found = std::find_if(calls_.begin(), calls_.end(),
+                              [&](const auto& call) { return call.first().key == entry.key; });
     if (found == calls_.end()) found = calls_.insert(calls_.end(), SharedCall{key, entry.group});
     found->entries[rank] = &entry;
     found->longest_s = std::max(found->longest_s, stay_s(entry, files_.at(rank)));
@@ -183,7 +183,10 @@ class Comparison {
   }
   [[nodiscard]] std::string not_come(const SharedCall& call, const Ranks& missing) const {
     const bool known = call.absent.contains(*missing.begin()), one = missing.size() == 1;
-    auto text = concat(dhp::rank_list(missing), known ? have(missing) : one ? " is" : " are",
+    auto text = concat(dhp::rank_list(missing),
+                       known ? have(missing)
+                       : one ? " is"
+                             : " are",
                        known ? " not" : " not known to have", " come to ", in_which(call));
     if (known && one) text += last_call(files_.at(*missing.begin()));
     if (!call.unknown.empty())
@@ -211,11 +214,11 @@ class Comparison {
     const auto text = concat("all its ranks have come to ", in_which(call));
     if (!call.ended.empty())
       return concat(text, "; ", dhp::rank_list(call.ended), have(call.ended), " ended it");
-    const auto last = std::min_element(
-        call.entries.begin(), call.entries.end(), [&](const auto& left, const auto& right) {
-          return stay_s(*left.second, files_.at(left.first)) <
-                 stay_s(*right.second, files_.at(right.first));
-        });
+    const auto last = std::min_element(call.entries.begin(), call.entries.end(),
+                                       [&](const auto& left, const auto& right) {
+                                         return stay_s(*left.second, files_.at(left.first)) <
+                                                stay_s(*right.second, files_.at(right.first));
+                                       });
     return concat(text, "; rank ", last->first, " came last, ",
                   duration(stay_s(*last->second, files_.at(last->first))), " ago");
   }

@@ -40,7 +40,7 @@ std::string ranges(const Ranks& ranks) {
   return text.empty() ? "-" : text;
 }
 
-constexpr std::size_t group_width = 11, what_width = 52;
+constexpr std::size_t group_width = 15, what_width = 48;
 
 void print_rank(const FlightRecordFile& file, std::size_t last) {
   print(concat("rank ", file.rank, " of ", file.world_size, ", ", file.name, ", written ",
@@ -71,7 +71,7 @@ void print_differences(const Comparison& comparison) {
   const auto row = [](std::string group, std::string number, std::string what, std::string inside,
                       std::string ended, std::string absent, std::string unknown) {
     print("  " + cell(std::move(group), group_width) + cell(std::move(number), 12) +
-          cell(std::move(what), 33) + " " + cell(std::move(inside), 12) + " " +
+          cell(std::move(what), 29) + " " + cell(std::move(inside), 12) + " " +
           cell(std::move(ended), 12) + " " + cell(std::move(absent), 12) + " " +
           cell(std::move(unknown), 12));
   };
@@ -104,10 +104,12 @@ Files read(const std::vector<std::string>& paths) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Compares the flight records of a job's ranks: what they were at, and who is waited for.");
+  CLI::App app(
+      "Compares the flight records of a job's ranks: what they were at, and who is waited for.");
   std::vector<std::string> paths;
   std::size_t last = 10;
-  app.add_option("FILES", paths, "What --flight-record has written: one file of each rank")->required();
+  app.add_option("FILES", paths, "What --flight-record has written: one file of each rank")
+      ->required();
   app.add_option("--last", last, "Calls to show of each rank; those under way are always shown")
       ->capture_default_str();
   try {

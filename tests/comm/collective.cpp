@@ -10,7 +10,8 @@ using Calls = Collective<Cpu>;
 
 TEST_CASE("collective: what ranks agree on is what it does to how much of which type") {
   Cpu dev;
-  auto x = Tensor<Cpu>::zeros(dev, DType::f32, {2, 3}), wide = Tensor<Cpu>::zeros(dev, DType::f32, {12});
+  auto x = Tensor<Cpu>::zeros(dev, DType::f32, {2, 3}),
+       wide = Tensor<Cpu>::zeros(dev, DType::f32, {12});
   const auto sum = Calls::all_reduce(x.mut()).call;
   CHECK(sum.agreed() == "all_reduce of 6 f32 (sum)");
   CHECK(sum.bytes() == 24);
@@ -42,8 +43,7 @@ TEST_CASE("collective: views that do not fit the group are refused") {
   };
   CHECK(refused(Calls::reduce_scatter(x, y.mut())) ==
         "reduce_scatter: f32 [6] is not 2 blocks of f32 [5]");
-  CHECK(refused(Calls::all_gather(x, y.mut())) ==
-        "all_gather: f32 [5] is not 2 blocks of f32 [6]");
+  CHECK(refused(Calls::all_gather(x, y.mut())) == "all_gather: f32 [5] is not 2 blocks of f32 [6]");
   CHECK(contains(refused(Calls::all_to_all(y, y.mut())), "2 equal blocks each"));
   CHECK(contains(refused(Calls::all_to_all(x, x.mut())), "in place"));
   CHECK(refused(Calls::broadcast(x.mut(), 2)) == "broadcast: no rank 2 in a group of 2");

@@ -206,9 +206,8 @@ std::vector<std::string> ends_of(int ranks, double timeout_s, const MakeMessages
     const int rank = world->rank();
     auto comm = Comm<Cpu>::of(dhp::comm::ProcessComm(world, make(*world)));
     if (recorded)
-      comm = observe<Cpu>(std::move(comm),
-                          std::make_shared<CallRecording>(dhp::comm::GroupRecorder(
-                              world->recorder(rank), rank, world->size())));
+      comm = observe<Cpu>(std::move(comm), std::make_shared<CallRecording>(dhp::comm::GroupRecorder(
+                                               world->recorder(rank), rank, world->size())));
     Cpu dev;
     body(comm, dev);
   });

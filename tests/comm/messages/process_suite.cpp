@@ -20,7 +20,7 @@ constexpr double patient_s = 60;
 void on_worlds_of(const MakeMessages& make, std::initializer_list<int> sizes,
                   const std::function<std::string(Comm<Cpu>&, Cpu&)>& check_one) {
   for (const int n : sizes)
-    for (const auto& end : ends_of(n, patient_s, make, [&](Comm<Cpu>& world, Cpu& dev) {
+    for (const auto& end : ends_of(n, patient_s, make, [&](Comm<Cpu>&world, Cpu&dev) {
            const std::string wrong = check_one(world, dev);
            check(wrong.empty(), wrong);
          }))
@@ -144,30 +144,33 @@ void check_processes(const MakeMessages& make) {
 
   SUBCASE("a second thread of a rank is refused, and the first one goes on") {
     std::vector<std::string> said(2);
-    const auto ends = ends_of(2, patient_s, make, [&](Comm<Cpu>& world, Cpu& dev) {
-      auto mine = zeros(dev, 5), other = zeros(dev, 5);
-      auto sentence = [&](auto call) {
-        try {
-          call();
-        } catch (const Error& error) {
-          return error.sentence();
-        }
-        return std::string();
-      };
-      if (world.rank() == 0) {
-        std::thread first([&] { world.recv(dev, mine.mut(), 1); });
-        std::thread second([&] { world.barrier(); });
-        sleep_ms(300);
-        said[0] = sentence([&] { world.recv(dev, other.mut(), 1); });
-        said[1] = sentence([&] { world.all_reduce(dev, other.mut()); });
-        first.join();
-        second.join();
-        return;
-      }
-      sleep_ms(1000);
-      world.send(dev, mine.share(), 0);
-      world.barrier();
-    }, false);
+    const auto ends = ends_of(
+        2, patient_s, make,
+        [&](Comm<Cpu>& world, Cpu& dev) {
+          auto mine = zeros(dev, 5), other = zeros(dev, 5);
+          auto sentence = [&](auto call) {
+            try {
+              call();
+            } catch (const Error& error) {
+              return error.sentence();
+            }
+            return std::string();
+          };
+          if (world.rank() == 0) {
+            std::thread first([&] { world.recv(dev, mine.mut(), 1); });
+            std::thread second([&] { world.barrier(); });
+            sleep_ms(300);
+            said[0] = sentence([&] { world.recv(dev, other.mut(), 1); });
+            said[1] = sentence([&] { world.all_reduce(dev, other.mut()); });
+            first.join();
+            second.join();
+            return;
+          }
+          sleep_ms(1000);
+          world.send(dev, mine.share(), 0);
+          world.barrier();
+        },
+        false);
     for (const auto& end : ends) CHECK(end == "");
     CHECK(contains(said[0], "recv at process_suite.cpp:"));
     CHECK(contains(said[1], "all_reduce at process_suite.cpp:"));
@@ -266,7 +269,8 @@ void check_processes(const MakeMessages& make) {
       world.barrier();
     });
     CHECK(contains(
-        message, "ranks do not agree: rank 0 calls send of a message of 3 f32 at process_suite.cpp:"));
+        message,
+        "ranks do not agree: rank 0 calls send of a message of 3 f32 at process_suite.cpp:"));
     CHECK(contains(message, ", rank 1 calls recv of a message of 2 f32 at process_suite.cpp:"));
   }
 

@@ -40,8 +40,8 @@ TEST_CASE("check: the first difference is named on every rank") {
     else world.all_reduce(dev, x.mut());
   });
   for (const auto& end : ends) {
-    CHECK(contains(
-        end, "ranks do not agree: rank 0 calls all_reduce of 6 f32 (sum) at check.cpp:"));
+    CHECK(
+        contains(end, "ranks do not agree: rank 0 calls all_reduce of 6 f32 (sum) at check.cpp:"));
     CHECK(contains(end, ", rank 2 calls all_reduce of 7 f32 (sum) at check.cpp:"));
   }
 }

@@ -7,6 +7,7 @@
 namespace {
 
 using namespace tests;
+using dhp::comm::WaitWord;
 
 // Rank 1 makes one call, the others another; every rank gets to hear of both.
 template <class Usual, class Odd>
@@ -102,6 +103,36 @@ TEST_CASE("group: a second thread of one rank is refused, and the first one goes
   receives.join();
   CHECK(contains(in_barrier, "barrier at group.cpp:"));
   CHECK(contains(in_recv, ": another thread of this rank is using the communicator"));
+}
+
+TEST_CASE("wait word: counts changes, and the end is none") {
+  WaitWord word;
+  const auto start = word.read();
+  CHECK(!WaitWord::ended(start));
+  word.change();
+  CHECK(WaitWord::changed(start, word.read()));
+  const auto before = word.read();
+  word.end();
+  CHECK(WaitWord::ended(word.read()));
+  CHECK(!WaitWord::changed(before, word.read()));
+  CHECK(!word.change_unless_ended());
+  CHECK(!WaitWord::changed(before, word.read()));
+  word.change();  // what was under way may still finish
+  CHECK(WaitWord::changed(before, word.read()));
+  CHECK(WaitWord::ended(word.read()));
+}
+
+TEST_CASE("wait word: a change wakes who waits") {
+  WaitWord word;
+  const auto before = word.read();
+  int value = 0;
+  std::thread other([&] {
+    value = 1;
+    word.change();
+  });
+  word.wait(before);
+  CHECK(value == 1);
+  other.join();
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ TEST_CASE("deadlines: a section is known after a few passes, by its median") {
   CHECK(to_text(deadlines.limit()) ==
         "the limit of 34 s for a step, 10 times its median; a fixed limit can be given instead");
   deadlines.enter(Section::saving);
-  CHECK(to_text(deadlines.limit()) == "the limit of 600 s for saving; a fixed limit can be given instead");
+  CHECK(to_text(deadlines.limit()) ==
+        "the limit of 600 s for saving; a fixed limit can be given instead");
 }
 
 TEST_CASE("deadlines: no limit is shorter than the least") {

@@ -155,7 +155,8 @@ TEST_CASE("failure detector: of a chain of waits the last one, of a circle any")
 }
 
 TEST_CASE(
-    "failure detector: a rank that cannot be heard any more is to blame, whoever else waits for whom") {
+    "failure detector: a rank that cannot be heard any more is to blame, whoever else waits for "
+    "whom") {
   Three world;
   // Rank 2's link is cut in the midst of a sum, to which all have come.
   world.all_in("all_reduce", 26, {0, 1, 2});
@@ -169,7 +170,8 @@ TEST_CASE(
         "the time limit of 30 s; a larger limit waits longer");
 }
 
-TEST_CASE("failure detector: what a rank waited for before it went quiet is no verdict on the others") {
+TEST_CASE(
+    "failure detector: what a rank waited for before it went quiet is no verdict on the others") {
   Three world;
   world.states[2].under_way = {call("recv of a message of 3 f32", 29, {1})};
   world.hear(100);

@@ -20,10 +20,9 @@ TEST_CASE("rank state: what is written is what is read") {
   state.reached = {{"world", 12}, {"world.1@0:0>1", 3}};
   state.last = "barrier at a.cpp:3";
   state.last_age_s = 0.125;
-  state.under_way = {{"world", 12, "all_reduce of 5 f32 (sum)", "all_reduce of 5 f32 (sum)",
-                      "b.cpp:9", 2.5, {1}},
-                     {"world.1@0:0>1", 3, "message of 3 f32", "send of a message of 3 f32",
-                      "c.cpp:1", 0, {}}};
+  state.under_way = {
+      {"world", 12, "all_reduce of 5 f32 (sum)", "all_reduce of 5 f32 (sum)", "b.cpp:9", 2.5, {1}},
+      {"world.1@0:0>1", 3, "message of 3 f32", "send of a message of 3 f32", "c.cpp:1", 0, {}}};
   state.sent = {{"world:0>1", 5, "message of 2 f32", "send of a message of 2 f32", "d.cpp:1"}};
   const auto text = state.written();
   const auto read = RankState::parsed(text);
@@ -93,8 +92,8 @@ TEST_CASE("rank state: what a flight recorder has") {
   CHECK(state.under_way[1].key() == "world:4>2#1");
   CHECK(state.under_way[1].needs == std::vector<int>{4});
   CHECK(to_text(state.under_way[2]) == "waiting for a key");
-  CHECK(state.reached == std::map<std::string, std::uint64_t>{
-                             {"world", 2}, {"world:2>1", 20}, {"world:4>2", 1}});
+  CHECK(state.reached ==
+        std::map<std::string, std::uint64_t>{{"world", 2}, {"world:2>1", 20}, {"world:4>2", 1}});
   CHECK(state.sent.size() == 16);
   CHECK(state.sent[0].agreed == "message of 19 f32");
   CHECK(contains(state.last, "send of a message of 19 f32 at "));

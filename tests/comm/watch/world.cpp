@@ -15,8 +15,7 @@ Worlds worlds_of(const std::shared_ptr<KeyValueStore>& store, int ranks,
                  WorldOptions options = {.timeout_s = 60}) {
   options.period_s = 0.02;
   Worlds worlds;
-  for (int rank = 0; rank < ranks; ++rank)
-    worlds.push_back(world_of(store, rank, ranks, options));
+  for (int rank = 0; rank < ranks; ++rank) worlds.push_back(world_of(store, rank, ranks, options));
   return worlds;
 }
 bool soon(const std::function<bool()>& ready) {
@@ -141,9 +140,10 @@ TEST_CASE("world: rank 0 is silent beyond a learned limit") {
   Stepping run(2);
   sleep_ms(60);
   run.worlds[0].reset();
-  CHECK(contains(end_of(*run.worlds[1]),
-                 "is gone (nothing has been heard of it for 1 s, beyond the limit of 1 s for a "
-                 "step, the least there is; a fixed limit can be given instead); rank 1 is in no call"));
+  CHECK(contains(
+      end_of(*run.worlds[1]),
+      "is gone (nothing has been heard of it for 1 s, beyond the limit of 1 s for a "
+      "step, the least there is; a fixed limit can be given instead); rank 1 is in no call"));
 }
 
 TEST_CASE("world: rank 0 may be silent for as long as what it was at may take") {
@@ -259,10 +259,11 @@ TEST_CASE("world: a channel that does not end is left behind") {
 }
 
 TEST_CASE("world: the host's waits end with what they wait for, the world, or the time limit") {
-  World world(2, {.timeout_s = 1});
+  World patient_world(2, {.timeout_s = 60});
   int looks = 0;
-  world.wait_until([&] { return ++looks > 220; }, [] { return std::string("never"); });
-  CHECK(!world.ended());
+  patient_world.wait_until([&] { return ++looks > 220; }, [] { return std::string("never"); });
+  CHECK(!patient_world.ended());
+  World world(2, {.timeout_s = 1});
   const auto start = Clock::now();
   const auto late = [] { return std::string("rank 2 waits"); };
   const auto for_ever = [] { return false; };
@@ -366,16 +367,21 @@ TEST_CASE("world: of threads, one that has finished is waited for in vain, which
   const auto in_barrier = outcome(4, 60, barrier, home);
   CHECK(contains(in_barrier, "waits in barrier at world.cpp:"));
   CHECK(contains(in_barrier, gone));
-  CHECK(contains(outcome(2, 60, [](auto& world, auto& dev, auto& x) {
-                   world.recv(dev, x.mut(), 1);
-                 }, home), gone));
-  CHECK(contains(outcome(2, 60, [](auto& world, auto& dev, auto& x) {
-                   for (int message = 0; message <= world.send_capacity(); ++message)
-                     world.send(dev, x.share(), 1);
-                 }, home), gone));
-  CHECK(contains(outcome(3, 60, [](auto& world, auto&, auto&) {
-                   (void)world.split(0, 0);
-                 }, home), gone));
+  CHECK(contains(
+      outcome(
+          2, 60, [](auto& world, auto& dev, auto& x) { world.recv(dev, x.mut(), 1); }, home),
+      gone));
+  CHECK(contains(outcome(
+                     2, 60,
+                     [](auto& world, auto& dev, auto& x) {
+                       for (int message = 0; message <= world.send_capacity(); ++message)
+                         world.send(dev, x.share(), 1);
+                     },
+                     home),
+                 gone));
+  CHECK(contains(outcome(
+                     3, 60, [](auto& world, auto&, auto&) { (void)world.split(0, 0); }, home),
+                 gone));
   CHECK(seconds_since(start) < 15);
 }
 

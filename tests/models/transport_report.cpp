@@ -1,4 +1,4 @@
-#include <dhp/comm/observe/transport_report.hpp>
+#include <examples/common/transport_report.hpp>
 #include <tests/comm/ranks.hpp>
 
 #include <doctest/doctest.h>
