@@ -27,9 +27,14 @@ set(dhp_cpu_compiled
   "cpu/optimizer|struct cpu::OptimizerKernel<T>|${floating}"
   "cpu/reduce|struct cpu::Reductions<T>|${floating}"
   "cpu/rows|struct cpu::Rows<T>|${floating}"
-  "cpu/softmax|struct cpu::Softmax<T>|${floating}"
-  "comm/reduce_slice|void detail::reduce_slice(const std::vector<const T*>&, const std::vector<T*>&, std::int64_t, std::int64_t, Reduce)|${floating},std::int32_t,std::int64_t,std::uint8_t"
+  "comm/reduce_slice|void comm::reduce_slice(const std::vector<const T*>&, const std::vector<T*>&, std::int64_t, std::int64_t, Reduce)|${floating},std::int32_t,std::int64_t,std::uint8_t"
+  "cpu|class RankLauncher<T>|Cpu"
+  "cpu|class TrainingRun<T>|Cpu"
 )
+
+if(DHP_DEVICE STREQUAL cuda)  # kernels only: nvcc need not read the rest
+  list(FILTER dhp_cpu_compiled EXCLUDE REGEX "^cpu\\|")
+endif()
 
 set(dir ${CMAKE_CURRENT_BINARY_DIR}/dhp_cpu_compiled)
 set(includes "")

@@ -1,7 +1,8 @@
-# Which test files a tree compiles, with what, and which of them need a GPU: all read off their includes.
+# Sorts test files by what they need (device, libraries, a GPU), derived from their includes.
 
-# dhp_reached_headers(<out> <file>): what a file includes, and what the .hpp files of this project among that
-# include in turn. Not .cuh: those are for nvcc, and the .hpp files that choose them by compiler have others, too.
+# dhp_reached_headers(<out> <file>): the transitive includes of a file among this project's .hpp
+# files. Not .cuh: those are for nvcc, and the .hpp files that select them by compiler have
+# alternatives.
 function(dhp_reached_headers out file)
   get_property(known GLOBAL PROPERTY dhp_reached_${file} SET)
   if(NOT known)
@@ -25,16 +26,17 @@ function(dhp_reached_headers out file)
 endfunction()
 
 # dhp_sort_tests(<file>...): sets in the caller
-#   on_device  typed over the device of the tree: by nvcc in a tree for GPUs, else emulated on the Cpu
-#   whole      those of on_device, in a tree for GPUs, that have the ops of CUDA's libraries
-#   plain      neither that nor CUDA's libraries
-#   libraries  needs those, but no GPU: cuDNN can be asked anywhere what it would do
-#   gpu        needs those and a GPU, but no nvcc
-# What is typed over the device and needs the libraries besides is in on_device in a tree for GPUs only. Files
-# of NCCL, OpenSSL or Gloo are nowhere if that was not found; files with the last two are in `processes` as well.
-# ThreadSanitizer does not see how Gloo, which is not built with it, orders its threads.
+#   on_device  typed over the tree's device: compiled by nvcc for GPUs, else emulated on the Cpu
+#   whole      the part of on_device, in a GPU tree, that uses ops of CUDA's libraries
+#   plain      neither typed over the device nor using CUDA's libraries
+#   libraries  needs CUDA's libraries but no GPU: cuDNN answers queries anywhere
+#   gpu        needs CUDA's libraries and a GPU, but not nvcc
+# Files that are typed over the device and need the libraries are in on_device, in GPU trees only. Files of NCCL,
+# OpenSSL, Gloo or Eigen are dropped if the library was not found. Files with OpenSSL or Gloo are also in
+# `processes`, those with Eigen in `eigen`; nvcc never compiles Eigen.
+# ThreadSanitizer trees drop Gloo: it is not instrumented, so its synchronization is invisible.
 function(dhp_sort_tests)
-  foreach(kind IN ITEMS on_device whole plain libraries gpu processes)
+  foreach(kind IN ITEMS on_device whole plain libraries gpu processes eigen)
     set(${kind} "")
   endforeach()
   foreach(file IN LISTS ARGN)
@@ -48,16 +50,25 @@ function(dhp_sort_tests)
     list(FILTER needs_openssl INCLUDE REGEX "^openssl/")
     set(needs_gloo ${reached})
     list(FILTER needs_gloo INCLUDE REGEX "^gloo/")
+    set(needs_eigen ${reached})
+    list(FILTER needs_eigen INCLUDE REGEX "^Eigen/")
+    if(needs_eigen AND DHP_DEVICE STREQUAL cuda)
+      continue()
+    endif()
     if(needs_gloo AND DHP_SANITIZE MATCHES thread)
       continue()
     endif()
     if((needs AND NOT TARGET dhp::cuda) OR (needs MATCHES "nccl" AND NOT TARGET dhp::nccl) OR
-        (needs_openssl AND NOT TARGET dhp::processes) OR (needs_gloo AND NOT TARGET dhp::gloo))
+        (needs_openssl AND NOT TARGET dhp::processes) OR (needs_gloo AND NOT TARGET dhp::gloo) OR
+        (needs_eigen AND NOT TARGET dhp::eigen))
       message(STATUS "dhp: not compiled, since its library is not here: ${file}")
       continue()
     endif()
     if(needs_openssl OR needs_gloo)
       list(APPEND processes ${file})
+    endif()
+    if(needs_eigen)
+      list(APPEND eigen ${file})
     endif()
     if(typed)
       if(NOT needs OR DHP_DEVICE STREQUAL cuda)
@@ -74,7 +85,7 @@ function(dhp_sort_tests)
       list(APPEND libraries ${file})
     endif()
   endforeach()
-  foreach(kind IN ITEMS on_device whole plain libraries gpu processes)
+  foreach(kind IN ITEMS on_device whole plain libraries gpu processes eigen)
     set(${kind} "${${kind}}" PARENT_SCOPE)
   endforeach()
 endfunction()

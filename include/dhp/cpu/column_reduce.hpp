@@ -1,5 +1,5 @@
-// Sums over the rows of a matrix, by column: fixed tiles of rows, each summed by one thread, then the tiles
-// in their order. So the number of threads changes no bit.
+// Column sums of a matrix: one thread per fixed row tile, then the tile sums in order. The number
+// of threads changes no bit.
 #pragma once
 
 #include <dhp/device/cpu.hpp>
@@ -10,7 +10,7 @@
 
 namespace dhp::cpu {
 
-/// add_row(row, totals) adds row `row` to totals[sum * columns + column], for `sums` sums at once;
+/// add_row(row, totals) adds row `row` to totals[sum * columns + column] for each of `sums` sums;
 /// finish(sum, column, value) receives each result as a double.
 template <class A, class AddRow, class Finish>
 void reduce_columns(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int64_t sums,
@@ -33,7 +33,8 @@ void reduce_columns(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int6
       finish(which, column, result[static_cast<std::size_t>(which * columns + column)]);
 }
 
-/// Sum of term(at) for at in [0, count) in 16 lanes: an order that vectorises without -ffast-math.
+/// The sum of term(at), at in [0, count), in 16 lanes: a fixed order that vectorizes without
+/// -ffast-math.
 template <class A, class Term>
 [[nodiscard]] A lane_sum(std::int64_t count, Term term) {
   constexpr std::int64_t lanes = 16;
@@ -45,6 +46,25 @@ template <class A, class Term>
   for (std::int64_t half = lanes / 2; half > 0; half /= 2)
     for (std::int64_t lane = 0; lane < half; ++lane) total[lane] += total[lane + half];
   return total[0];
+}
+
+/// The maximum of term(at), at in [0, count), count >= 1, in vector lanes. NaN handling is
+/// unspecified: the exponential of a NaN is NaN with any maximum.
+template <class A, class Term>
+[[nodiscard]] A largest(std::int64_t count, Term term) {
+  constexpr std::int64_t lanes = 16;
+  A most[lanes];
+  for (auto& value : most) value = term(0);
+  const auto take = [&](std::int64_t lane, A value) {
+    most[lane] = value > most[lane] ? value : most[lane];
+  };
+  std::int64_t at = 0;
+  for (; at + lanes <= count; at += lanes)
+    for (std::int64_t lane = 0; lane < lanes; ++lane) take(lane, term(at + lane));
+  for (; at < count; ++at) take(0, term(at));
+  for (std::int64_t half = lanes / 2; half > 0; half /= 2)
+    for (std::int64_t lane = 0; lane < half; ++lane) take(lane, most[lane + half]);
+  return most[0];
 }
 
 }  // namespace dhp::cpu

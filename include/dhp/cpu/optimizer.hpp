@@ -1,4 +1,3 @@
-// Fused optimizer updates on the Cpu, tile by tile.
 #pragma once
 
 #include <dhp/cpu/step.hpp>
@@ -6,14 +5,13 @@
 
 namespace dhp::cpu {
 
-/// Calls body(tile) for all tiles of a table.
 template <class Body>
 void for_tiles(Cpu& dev, const SegmentTable<Cpu>& table, Body body) {
   dev.for_ranges(table.tile_count(), 1,
                  [&](std::int64_t at, std::int64_t) { body(table.tiles()[at]); });
 }
 
-/// T is the type of the values, or what they are accumulated in where they are exact.
+/// T: the type of the values; the accumulation type for keep_fp32 parameters.
 template <class T>
 struct OptimizerKernel {
   using A = Accumulator<T>;
@@ -26,7 +24,7 @@ struct OptimizerKernel {
                     const A* direction, A* masters);
 
  private:
-  /// step_of(tile) gives step(at, weight), which is the new weight of element `at` of the flat numbering.
+  /// step_of(tile) returns step(at, weight), which computes the new weight of flat element `at`.
   template <class StepOf>
   static void update_all(Cpu& dev, const Table& table, A* masters, StepOf step_of) {
     for_tiles(dev, table, [=](const SegmentTile& tile) {
@@ -113,7 +111,7 @@ inline void sgd_update_on(Cpu& dev, const SgdUpdate& update, const SegmentTable<
                           ConstView<Cpu> state, ConstView<Cpu> rates, ConstView<Cpu> gradient,
                           View<Cpu> momentum, View<Cpu> masters) {
   const auto& now = cpu::step_state(state);
-  if (now.go == 0) return;
+  if (!now.applies()) return;
   visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     cpu::OptimizerKernel<T>::sgd(dev, table, update, now, detail::data_or_null<double>(rates),
@@ -125,7 +123,7 @@ inline void adamw_update_on(Cpu& dev, const AdamUpdate& update, const SegmentTab
                             ConstView<Cpu> state, ConstView<Cpu> gradient, View<Cpu> m, View<Cpu> v,
                             View<Cpu> masters) {
   const auto& now = cpu::step_state(state);
-  if (now.go == 0) return;
+  if (!now.applies()) return;
   visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     cpu::OptimizerKernel<T>::adamw(dev, table, update, now, gradient.data<A>(), m.data<A>(),
@@ -136,7 +134,7 @@ inline void lamb_direction_on(Cpu& dev, const AdamUpdate& update, const SegmentT
                               ConstView<Cpu> state, ConstView<Cpu> gradient, View<Cpu> m,
                               View<Cpu> v, ConstView<Cpu> masters, View<Cpu> direction) {
   const auto& now = cpu::step_state(state);
-  if (now.go == 0) return;
+  if (!now.applies()) return;
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
     cpu::lamb_direction<A>(dev, table, update, now, gradient.data<A>(), m.data<A>(), v.data<A>(),
                            detail::data_or_null<A>(masters), direction.data<A>());
@@ -145,7 +143,7 @@ inline void lamb_direction_on(Cpu& dev, const AdamUpdate& update, const SegmentT
 inline void apply_direction_on(Cpu& dev, const SegmentTable<Cpu>& table, ConstView<Cpu> state,
                                ConstView<Cpu> rates, ConstView<Cpu> direction, View<Cpu> masters) {
   const auto& now = cpu::step_state(state);
-  if (now.go == 0) return;
+  if (!now.applies()) return;
   visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     cpu::OptimizerKernel<T>::along(dev, table, now, rates.data<double>(), direction.data<A>(),

@@ -1,5 +1,5 @@
-// Softmax cross-entropy on the GPU: a block goes over one row of the logits, which it reads 16 bytes at a
-// time where rows are aligned. A label outside of [-1, classes) cannot be told to the host: its loss is NaN.
+// Softmax cross-entropy on the GPU: one block per row of logits, with 16-byte loads if rows are
+// aligned. A kernel cannot throw, so a label outside [-1, classes) gives a NaN loss.
 #pragma once
 
 #include <dhp/cuda/map.hpp>
@@ -11,7 +11,7 @@
 
 namespace dhp::cuda {
 
-/// body(element, column) for this thread's share of a row.
+/// Calls body(element, column) for this thread's elements of a row.
 template <int width, class B, class T, class Body>
 constexpr void for_row(const B& block, const T* row, std::int64_t columns, const Body& body) {
   for (std::int64_t first = block.thread() * width; first < columns;
@@ -21,16 +21,7 @@ constexpr void for_row(const B& block, const T* row, std::int64_t columns, const
   }
 }
 
-/// Calls launch_with(std::integral_constant<int, width>) with the widest pack that rows allow.
-template <class T, class Body, class... Pointer>
-void visit_row_width(std::int64_t columns, const Body& launch_with, const Pointer*... rows) {
-  if (packs_fit<pack_size<T>>(columns, rows...))
-    launch_with(std::integral_constant<int, pack_size<T>>());
-  else if (packs_fit<2>(columns, rows...)) launch_with(std::integral_constant<int, 2>());
-  else launch_with(std::integral_constant<int, 1>());
-}
-
-/// One block per row, with as many threads as a row keeps busy.
+/// One block per row.
 template <class A>
 [[nodiscard]] Grid row_grid(std::int64_t rows, std::int64_t columns, int width) {
   const auto packs = (columns + width - 1) / width;
@@ -120,7 +111,7 @@ struct RowRank {
     int better = 0;
     const auto count = [&](T x, std::int64_t column) {
       const A value = static_cast<A>(x);
-      // Not (value <= wanted): a NaN logit is never a right prediction.
+      // Not (value <= wanted): with a NaN logit no prediction is correct.
       if (!(value <= wanted) || (value == wanted && column < label)) ++better;
     };
     for_row<width>(block, logits + row * columns, columns, count);
@@ -164,7 +155,7 @@ struct RowGradient {
   }
 };
 
-/// One block: what all rows come to.
+/// One block: totals over all rows.
 template <class A>
 struct LossTotals {
   std::int64_t rows;
@@ -197,6 +188,23 @@ struct LossTotals {
   }
 };
 
+/// Launches Kernel<T, width>{columns, arguments...} on the rows of the logits, with the widest
+/// packs that the logits and `out` (further output) allow. There may be no columns.
+template <template <class, int> class Kernel, class T, KernelDevice Dev, class... Arguments>
+void launch_rows(Dev& dev, std::int64_t rows, ConstView<Dev> logits, const T* out,
+                 Arguments... arguments) {
+  const auto columns = logits.columns();
+  if (rows == 0) return;
+  const auto with = [&]<int width>(std::integral_constant<int, width>) {
+    launch(dev, row_grid<Accumulator<T>>(rows, columns, width),
+           Kernel<T, width>{columns, arguments...});
+  };
+  const T* const x = logits.template data<T>();
+  if (packs_fit<pack_size<T>>(columns, x, out)) with(std::integral_constant<int, pack_size<T>>());
+  else if (packs_fit<2>(columns, x, out)) with(std::integral_constant<int, 2>());
+  else with(std::integral_constant<int, 1>());
+}
+
 }  // namespace dhp::cuda
 
 namespace dhp {
@@ -204,17 +212,9 @@ namespace dhp {
 template <KernelDevice Dev>
 void cross_entropy_max_on(Dev& dev, ConstView<Dev> logits, View<Dev> max) {
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
     const T* const x = logits.template data<T>();
-    if (max.count() == 0) return;
-    const auto columns = logits.columns();
-    cuda::visit_row_width<T>(
-        columns,
-        [&]<int width>(std::integral_constant<int, width>) {
-          launch(dev, cuda::row_grid<A>(max.count(), columns, width),
-                 cuda::RowMaximum<T, width>{columns, x, max.template data<A>()});
-        },
-        x);
+    cuda::launch_rows<cuda::RowMaximum, T>(dev, max.count(), logits, x, x,
+                                           max.template data<Accumulator<T>>());
   });
 }
 template <KernelDevice Dev>
@@ -223,17 +223,9 @@ void cross_entropy_sums_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> label
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const T* const x = logits.template data<T>();
-    if (max.count() == 0) return;
-    const auto columns = logits.columns();
-    cuda::visit_row_width<T>(
-        columns,
-        [&]<int width>(std::integral_constant<int, width>) {
-          launch(dev, cuda::row_grid<A>(max.count(), columns, width),
-                 cuda::RowSums<T, width>{columns, options.first_class, options.smoothing != 0, x,
-                                         labels.template data<std::int32_t>(),
-                                         max.template data<A>(), sums.template data<A>()});
-        },
-        x);
+    cuda::launch_rows<cuda::RowSums, T>(
+        dev, max.count(), logits, x, options.first_class, options.smoothing != 0, x,
+        labels.template data<std::int32_t>(), max.template data<A>(), sums.template data<A>());
   });
 }
 template <KernelDevice Dev>
@@ -254,17 +246,9 @@ void cross_entropy_rank_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> sums,
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const T* const x = logits.template data<T>();
-    if (rank.count() == 0) return;
-    const auto columns = logits.columns();
-    cuda::visit_row_width<T>(
-        columns,
-        [&]<int width>(std::integral_constant<int, width>) {
-          launch(dev, cuda::row_grid<A>(rank.count(), columns, width),
-                 cuda::RowRank<T, width>{columns, options.first_class, x, sums.template data<A>(),
-                                         labels.template data<std::int32_t>(),
-                                         rank.template data<std::int32_t>()});
-        },
-        x);
+    cuda::launch_rows<cuda::RowRank, T>(
+        dev, rank.count(), logits, x, options.first_class, x, sums.template data<A>(),
+        labels.template data<std::int32_t>(), rank.template data<std::int32_t>());
   });
 }
 template <KernelDevice Dev>
@@ -285,21 +269,12 @@ void cross_entropy_backward_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> m
                                View<Dev> dlogits) {
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    const T* const x = logits.template data<T>();
     T* const out = dlogits.template data<T>();
-    if (max.count() == 0) return;
-    const auto columns = logits.columns();
-    cuda::visit_row_width<T>(
-        columns,
-        [&]<int width>(std::integral_constant<int, width>) {
-          launch(dev, cuda::row_grid<A>(max.count(), columns, width),
-                 cuda::RowGradient<T, width>{columns, options.first_class, options.smoothing,
-                                             static_cast<double>(options.classes), x,
-                                             max.template data<A>(), sums.template data<A>(),
-                                             labels.template data<std::int32_t>(),
-                                             scale.template data<double>(), out});
-        },
-        x, out);
+    cuda::launch_rows<cuda::RowGradient, T>(
+        dev, max.count(), logits, out, options.first_class, options.smoothing,
+        static_cast<double>(options.classes), logits.template data<T>(), max.template data<A>(),
+        sums.template data<A>(), labels.template data<std::int32_t>(),
+        scale.template data<double>(), out);
   });
 }
 

@@ -1,4 +1,4 @@
-// An image on the host, and a set of equal ones with labels: what IDX and .npy files hold.
+// An image in host memory, and a dataset of labeled images of one size, as in IDX and .npy files.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -14,7 +14,7 @@
 
 namespace dhp {
 
-/// [H, W, C], one byte a value.
+/// [H, W, C], u8.
 struct Image {
   int height = 0;
   int width = 0;
@@ -39,7 +39,7 @@ struct LabelledImage {
   std::int32_t label = 0;
 };
 
-/// One label in [0, classes) for each of `samples`; errors name the files.
+/// Throws unless each of `samples` has a label in [0, classes); errors name the files.
 inline void check_labels(const std::vector<std::int32_t>& labels, std::int64_t samples, int classes,
                          const std::string& samples_name, const std::string& labels_name) {
   check(samples > 0, "", samples_name, ": holds no sample");
@@ -50,13 +50,13 @@ inline void check_labels(const std::vector<std::int32_t>& labels, std::int64_t s
           labels[at], ", not in [0, ", classes, ")");
 }
 
-/// All pixels in memory, shared by the copies of the dataset.
+/// A dataset in memory; copies share the pixels.
 class ImageArray {
  public:
   using Sample = LabelledImage;
 
-  /// pixels: [N, H, W] (one channel) or [N, H, W, C]; labels: N in [0, classes).
-  /// `images_name` and `labels_name` are the files that errors name.
+  /// pixels: [N, H, W] (one channel) or [N, H, W, C]; labels: N in [0, classes). `images_name` and
+  /// `labels_name` appear in errors.
   ImageArray(const Shape& shape, std::vector<std::uint8_t> pixels, std::vector<std::int32_t> labels,
              int classes, const std::string& images_name, const std::string& labels_name)
       : classes_(classes) {
@@ -113,7 +113,7 @@ class ImageArray {
                     {marks.values.begin(), marks.values.end()}, classes, images, labels);
 }
 
-/// Labels u1, i4 or i8 [N]; what is outside [0, classes) becomes -1 and is refused by check_labels.
+/// Labels u1, i4 or i8 [N]; values outside [0, classes) become -1, which check_labels rejects.
 [[nodiscard]] inline std::vector<std::int32_t> load_npy_labels(const std::string& path,
                                                                int classes) {
   const auto marks = load_npy(path);
@@ -136,8 +136,7 @@ class ImageArray {
 [[nodiscard]] inline ImageArray load_npy_images(const std::string& images,
                                                 const std::string& labels, int classes) {
   const auto pixels = load_npy(images);
-  check(pixels.dtype == DType::u8, "", images, ": images of ", pixels.dtype,
-        "; u1 would be right (load_npy_fields reads f4 and f8)");
+  check(pixels.dtype == DType::u8, "", images, ": images of ", pixels.dtype, "; u1 would be right");
   return ImageArray(pixels.shape, pixels.values<std::uint8_t>(), load_npy_labels(labels, classes),
                     classes, images, labels);
 }

@@ -1,5 +1,5 @@
-// Device-resident input: the micro-batches of one step, uploaded once and used for every step. Measures a
-// training step without its input, under the interface of the Loader.
+// A loader for benchmarks: uploads one step's micro-batches once and returns them at every step, so
+// that input costs nothing.
 #pragma once
 
 #include <dhp/data/loader.hpp>
@@ -13,15 +13,14 @@ namespace dhp {
 template <Device Dev>
 class ResidentLoader {
  public:
-  /// Steps have options.global_batch samples: the first ones of the batcher, again from the first where it
-  /// has fewer.
+  /// A step has the first options.global_batch samples, repeated if there are fewer.
   template <Batcher B>
   ResidentLoader(Dev& dev, const B& batcher, const LoaderOptions& options)
       : options_(options),
         batching_(options.global_batch, options.global_batch, options.micro_batch) {
     check(batcher.size() > 0, "there is no sample to train on: the dataset is empty");
     const auto step = batching_.plan(0);
-    const Range mine = step.dealt_to(options.replica, options.replicas);
+    const Range mine = step.assigned_to(options.replica, options.replicas);
     for (auto k = mine.first; k < mine.last; ++k) {
       const Range samples = step.samples_of(k);
       std::vector<std::int64_t> indices;
@@ -38,9 +37,9 @@ class ResidentLoader {
   [[nodiscard]] bool finished() const { return options_.epochs > 0 && step_ >= options_.epochs; }
   void start_at(std::int64_t step) { step_ = step; }
 
-  [[nodiscard]] std::vector<MicroBatch<Dev>> next() {
-    std::vector<MicroBatch<Dev>> made;
-    for (const auto& batch : batches_) made.push_back(batch.share());
+  [[nodiscard]] StepBatches<Dev> next() {
+    auto made = empty_step<Dev>(plan(), options_);
+    for (const auto& batch : batches_) made.batches.push_back(batch.share());
     ++step_;
     return made;
   }
