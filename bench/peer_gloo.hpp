@@ -2,8 +2,7 @@
 // device at the same address.
 #pragma once
 
-#include <dhp/comm/gloo.hpp>
-#include <dhp/comm/gloo_store.hpp>
+#include <dhp/comm/gloo/connect.hpp>
 
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
@@ -21,13 +20,13 @@ namespace bench {
 class Gloo {
  public:
   /// Collective.
-  explicit Gloo(dhp::ProcessWorld& world) {
+  explicit Gloo(dhp::World& world) {
     gloo::transport::tcp::attr where;
     where.hostname = "127.0.0.1";
     auto device = gloo::transport::tcp::CreateDevice(where);
     const auto connected = [&](const std::string& keys) {
       auto made = std::make_shared<gloo::rendezvous::Context>(world.rank(), world.size());
-      dhp::GlooStore store(world, keys);
+      dhp::comm::GlooStore store(world, keys);
       made->setTimeout(std::chrono::seconds(60));
       made->connectFullMesh(store, device);
       return made;

@@ -133,7 +133,7 @@ void add_side(Dev& dev, dhp::MicroBatch<Dev>& batch, const char* name,
   return batch;
 }
 
-[[nodiscard]] inline dhp::Model<Dev> model(dhp::Build<Dev>& build, const Workload& of) {
+[[nodiscard]] inline dhp::Model<Dev> model(dhp::ModelBuilder<Dev>& build, const Workload& of) {
   return of.is_bert ? examples::bert(build, of.bert) : examples::resnet(build, of.resnet);
 }
 
@@ -141,7 +141,7 @@ void add_side(Dev& dev, dhp::MicroBatch<Dev>& batch, const char* name,
 [[nodiscard]] inline std::unique_ptr<dhp::Optimizer<Dev>> optimizer(Dev& dev,
                                                                     dhp::ParameterStore<Dev>& store,
                                                                     const Workload& of) {
-  if (of.is_bert) return std::make_unique<dhp::AdamW<Dev>>(dev, store, dhp::AdamOptions{});
+  if (of.is_bert) return std::make_unique<dhp::AdamW<Dev>>(dev, store, dhp::AdamWOptions{});
   return std::make_unique<dhp::Sgd<Dev>>(dev, store,
                                          dhp::SgdOptions{.momentum = 0.9, .weight_decay = 1e-4});
 }

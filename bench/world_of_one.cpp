@@ -4,7 +4,7 @@
 #include <bench/wrapped.hpp>
 #include <dhp/comm/launch.hpp>
 #ifdef DHP_HAS_NCCL
-#include <dhp/comm/launch_nccl.hpp>
+#include <dhp/comm/nccl/launch.hpp>
 #endif
 
 #include <chrono>

@@ -18,24 +18,26 @@ struct Wrapping {
 class WrappedRun {
  public:
   WrappedRun(Dev& dev, const Workload& workload, const Wrapping& wrapping = {})
-      : build_(in(wrapping.compute)),
-        batch_(micro_batch(dev, workload, wrapping.compute)),
-        mesh_(dhp::Comm<Dev>(), dhp::MeshShape{}),
-        pipeline_(dev, model(build_, workload), mesh_, {.store = {.compute = wrapping.compute}},
-                  batch_),
+      : mesh_(dhp::Comm<Dev>(), dhp::MeshShape{}),
+        build_(mesh_),
+        mine_{.batches = {}, .micro_batches = 1},
+        pipeline_(dev, model(build_, workload), mesh_, {},
+                  micro_batch(dev, workload, wrapping.compute), {.compute = wrapping.compute}),
         replicas_(dev, pipeline_, wrapping.replicas),
         optimizer_(optimizer(dev, pipeline_.store(), workload)),
         trainer_(dev, replicas_, mesh_, *optimizer_,
                  {mesh_.tensor(), mesh_.pipeline(), pipeline_.parameters_in_model()},
-                 {.learning_rate = {.peak = learning_rate}, .clip = clip}) {}
+                 {.learning_rate = {.peak = learning_rate}, .clip = clip}) {
+    mine_.batches.push_back(micro_batch(dev, workload, wrapping.compute));
+  }
 
   /// One training step; returns the loss.
-  double step() { return trainer_.step({&batch_, 1}).loss; }
+  double step() { return trainer_.step(mine_).loss; }
   /// As the trainers: each step starts before the previous loss is read. Returns the last loss.
   double steps(int count) {
-    auto under_way = trainer_.start({&batch_, 1}, 1);
+    auto under_way = trainer_.start(mine_);
     for (int more = 1; more < count; ++more) {
-      auto next = trainer_.start({&batch_, 1}, 1);
+      auto next = trainer_.start(mine_);
       (void)trainer_.finish(under_way);
       under_way = std::move(next);
     }
@@ -43,15 +45,9 @@ class WrappedRun {
   }
 
  private:
-  [[nodiscard]] static dhp::Build<Dev> in(dhp::DType compute) {
-    dhp::Build<Dev> build;
-    build.compute = compute;
-    return build;
-  }
-
-  dhp::Build<Dev> build_;
-  dhp::MicroBatch<Dev> batch_;
   dhp::Mesh<Dev> mesh_;
+  dhp::ModelBuilder<Dev> build_;
+  dhp::StepBatches<Dev> mine_;
   dhp::PipelineParallel<Dev> pipeline_;
   dhp::DataParallel<Dev, dhp::PipelineParallel<Dev>> replicas_;
   std::unique_ptr<dhp::Optimizer<Dev>> optimizer_;

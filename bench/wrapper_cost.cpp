@@ -3,7 +3,6 @@
 // wrapper_cost.py counts the instructions of both. Usage: bench_wrapper_cost WORKLOAD bare|wrapped
 // STEPS
 #include <bench/wrapped.hpp>
-#include <dhp/nn/running_statistics.hpp>
 #include <dhp/ops/reduce.hpp>
 
 #include <cmath>
@@ -29,7 +28,7 @@ class BareRun {
 
   double step() {
     store_.zero_gradients(dev_);
-    dhp::Tape<Dev> tape({.step = steps_, .batch = &batch_});
+    dhp::Tape<Dev> tape({.step = steps_}, &batch_);
     auto x = batch_.input.share();
     for (auto& layer : model_.layers) x = layer.forward(dev_, std::move(x), tape);
     const auto terms = static_cast<std::int64_t>(batch_.counts.size());
@@ -50,10 +49,10 @@ class BareRun {
     const double norm = gradient_norm();
     const auto state = dhp::make_step_state(
         dev_, dhp::StepState{.learning_rate = bench::learning_rate,
-                             .updates = static_cast<double>(steps_),
+                             .updates = steps_,
                              .gradient_scale = norm > bench::clip ? bench::clip / norm : 1});
     optimizer_->step(dev_, {}, state);
-    dhp::apply_running_statistics(dev_, store_, 0.1, 1, state);
+    store_.update_running_statistics(dev_, 0.1, 1, state.view());
     return loss;
   }
 
@@ -65,7 +64,7 @@ class BareRun {
   }
 
   Dev& dev_;
-  dhp::Build<Dev> build_;
+  dhp::ModelBuilder<Dev> build_{dhp::Comm<Dev>{}};
   dhp::MicroBatch<Dev> batch_;
   dhp::Model<Dev> model_;
   dhp::ParameterStore<Dev> store_;

@@ -44,7 +44,7 @@ struct BertConfig {
 template <class Dev>
 class BertEmbeddings {
  public:
-  BertEmbeddings(dhp::Build<Dev>& build, const BertConfig& config)
+  BertEmbeddings(dhp::ModelBuilder<Dev>& build, const BertConfig& config)
       : BertEmbeddings(build, config,
                        dhp::Embedding<Dev>(build, "bert.embeddings.word_embeddings",
                                            {.entries = config.vocabulary,
@@ -83,7 +83,7 @@ class BertEmbeddings {
   }
 
  private:
-  BertEmbeddings(dhp::Build<Dev>& build, const BertConfig& config, dhp::Embedding<Dev> words)
+  BertEmbeddings(dhp::ModelBuilder<Dev>& build, const BertConfig& config, dhp::Embedding<Dev> words)
       : table_(words.table()),
         words_(build, std::move(words)),
         positions_(build, "bert.embeddings.position_embeddings",
@@ -103,7 +103,7 @@ class BertEmbeddings {
 
 /// The first half of a block: norm(x + attention(x)).
 template <class Dev>
-[[nodiscard]] dhp::ResidualLayerNorm<Dev> bert_attention(dhp::Build<Dev>& build,
+[[nodiscard]] dhp::ResidualLayerNorm<Dev> bert_attention(dhp::ModelBuilder<Dev>& build,
                                                          const std::string& name,
                                                          const BertConfig& config) {
   dhp::Sequential<Dev> body;
@@ -123,7 +123,7 @@ template <class Dev>
 
 /// The second half: norm(x + feed_forward(x)).
 template <class Dev>
-[[nodiscard]] dhp::ResidualLayerNorm<Dev> bert_feed_forward(dhp::Build<Dev>& build,
+[[nodiscard]] dhp::ResidualLayerNorm<Dev> bert_feed_forward(dhp::ModelBuilder<Dev>& build,
                                                             const std::string& name,
                                                             const BertConfig& config) {
   dhp::Sequential<Dev> body;
@@ -140,7 +140,7 @@ template <class Dev>
 template <class Dev>
 class BertLoss {
  public:
-  BertLoss(dhp::Build<Dev>& build, const BertConfig& config, dhp::Parameter<Dev> word_table)
+  BertLoss(dhp::ModelBuilder<Dev>& build, const BertConfig& config, dhp::Parameter<Dev> word_table)
       : masked_entropy_(build, config.vocabulary, true), next_entropy_(build, 2, false) {
     next_.add("pooler", dhp::Linear<Dev>(build, "bert.pooler.dense",
                                          {.in = config.hidden, .out = config.hidden}));
@@ -224,7 +224,7 @@ class BertLoss {
 
 /// The whole model; half blocks are the places where a pipeline can cut it.
 template <class Dev>
-[[nodiscard]] dhp::Model<Dev> bert(dhp::Build<Dev>& build, const BertConfig& config) {
+[[nodiscard]] dhp::Model<Dev> bert(dhp::ModelBuilder<Dev>& build, const BertConfig& config) {
   dhp::check(config.sequence_length <= config.positions, "bert: --sequence-length ",
              config.sequence_length, " is beyond the ", config.positions,
              " positions of this model");

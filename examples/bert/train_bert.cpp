@@ -36,7 +36,7 @@ void train(const examples::BertOptions& options) {
        .train = data.train,
        .held_out = data.held_out,
        .make_model =
-           [&](dhp::Build<examples::Dev>& build) { return examples::bert(build, config); },
+           [&](dhp::ModelBuilder<examples::Dev>& build) { return examples::bert(build, config); },
        .measures = measures,
        // Whoever uses the weights needs the words that the ids stand for.
        .save_more =

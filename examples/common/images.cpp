@@ -57,7 +57,7 @@ ImageData batchers(const ResNetOptions& options, Train train, HeldOut held_out, 
   dhp::ImageBatcherOptions batch{.height = size,
                                  .width = size,
                                  .channels = channels,
-                                 .dtype = options.run.compute(),
+                                 .dtype = options.run.precision,
                                  .mean = statistics.mean,
                                  .deviation = statistics.deviation,
                                  .seed = options.run.seed};

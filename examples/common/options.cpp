@@ -4,11 +4,41 @@
 
 #include "command_line.hpp"
 
-#include <algorithm>
+#include <array>
+#include <cmath>
 #include <iostream>
+#include <utility>
 
 namespace examples {
 namespace {
+
+constexpr std::array<std::pair<const char*, dhp::DType>, 4> precisions{{{"fp32", dhp::DType::f32},
+                                                                        {"bf16", dhp::DType::bf16},
+                                                                        {"fp16", dhp::DType::f16},
+                                                                        {"fp64", dhp::DType::f64}}};
+
+[[nodiscard]] dhp::DType parse_precision(const std::string& word) {
+  for (const auto& [name, type] : precisions)
+    if (word == name) return type;
+  dhp::fail("unknown --precision \"", word, "\"; choose fp32, bf16, fp16 or fp64");
+}
+
+/// What objects are made of once all of the command line is known.
+struct Words {
+  std::string optimizer;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double weight_decay = 0;
+  std::string reducer = "bucketed";
+  double bucket_mb = 25;
+};
+
+/// An option whose value is a name; turn(name) keeps what it stands for, and throws where that is nothing.
+template <class Turn>
+CLI::Option* add_name(CLI::App& app, const std::string& flag, const std::string& usual,
+                      const std::string& help, Turn turn) {
+  return app.add_option_function<std::string>(flag, turn, help)->default_str(usual);
+}
 
 void add_device_options(CLI::App& app, RunOptions& options, bool gpu) {
   if (!gpu) {
@@ -31,7 +61,7 @@ void add_device_options(CLI::App& app, RunOptions& options, bool gpu) {
       ->group("Training");
 }
 
-void add_run_options(CLI::App& app, RunOptions& options) {
+void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
   app.option_defaults()->always_capture_default();
   const auto positive = positive_number();
   const auto not_negative = not_negative_number();
@@ -45,21 +75,23 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--pipeline-parallel", options.mesh.pipeline, "Stages of the pipeline")
       ->check(positive)
       ->group("Layout");
-  app.add_option("--schedule", options.schedule, "gpipe, 1f1b, interleaved or zero-bubble")
+  add_name(app, "--schedule", "1f1b", "gpipe, 1f1b, interleaved or zero-bubble",
+           [&](const auto& name) { options.pipeline.schedule = dhp::parse_schedule(name); })
       ->group("Layout");
-  app.add_option("--pipeline-chunks", options.pipeline_chunks,
+  app.add_option("--pipeline-chunks", options.pipeline.chunks,
                  "Parts of the model per stage (interleaved)")
       ->check(positive)
       ->group("Layout");
-  app.add_option("--stage-costs", options.stage_costs,
-                 "What stages are cut by: computed (flops) or measured (time of each layer)")
+  add_name(app, "--stage-costs", "computed",
+           "What stages are cut by: computed (flops) or measured (time of each layer)",
+           [&](const auto& name) { options.pipeline.measure_costs = name == "measured"; })
       ->check(CLI::IsMember({"computed", "measured"}))
       ->group("Layout");
-  app.add_option("--reducer", options.reducer,
+  app.add_option("--reducer", words.reducer,
                  "How gradients are summed over replicas: plain or bucketed")
       ->check(CLI::IsMember({"plain", "bucketed"}))
       ->group("Layout");
-  app.add_option("--bucket-mb", options.bucket_mb, "Least size of a bucket, in MiB")
+  app.add_option("--bucket-mb", words.bucket_mb, "Least size of a bucket, in MiB")
       ->check(positive)
       ->group("Layout");
 
@@ -78,7 +110,9 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->group("Training");
   app.add_option("--seed", options.seed, "Of weights, dropout, order and masking")
       ->group("Training");
-  app.add_option("--precision", options.precision, "fp32, bf16, fp16 or fp64")->group("Training");
+  add_name(app, "--precision", "fp32", "fp32, bf16, fp16 or fp64", [&](const auto& name) {
+    options.precision = parse_precision(name);
+  })->group("Training");
   app.add_flag("--deterministic", options.deterministic,
                "Order-free sums: the same bits at every number of replicas and stages")
       ->group("Training");
@@ -105,19 +139,22 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->check(not_negative)
       ->group("Processes");
 
-  app.add_option("--optimizer", options.optimizer, "sgd, lars, adamw or lamb")->group("Optimizer");
-  app.add_option("--lr", options.lr, "Peak learning rate")->check(not_negative)->group("Optimizer");
-  app.add_option("--momentum", options.momentum, "Of sgd and lars")
-      ->check(number_up_to(1))
-      ->group("Optimizer");
-  app.add_flag("--nesterov", options.nesterov, "Nesterov's form of the momentum of sgd")
-      ->group("Optimizer");
-  app.add_option("--warmup", options.warmup, "Steps of linear warm-up")
+  app.add_option("--optimizer", words.optimizer, "sgd, lars, adamw or lamb")->group("Optimizer");
+  app.add_option("--lr", options.learning_rate.peak, "Peak learning rate")
       ->check(not_negative)
       ->group("Optimizer");
-  app.add_option("--lr-decay", options.lr_decay, "constant, linear, cosine, polynomial or step")
+  app.add_option("--momentum", words.momentum, "Of sgd and lars")
+      ->check(number_up_to(1))
       ->group("Optimizer");
-  app.add_option("--weight-decay", options.weight_decay, "Not applied to biases and norms")
+  app.add_flag("--nesterov", words.nesterov, "Nesterov's form of the momentum of sgd")
+      ->group("Optimizer");
+  app.add_option("--warmup", options.learning_rate.warmup_steps, "Steps of linear warm-up")
+      ->check(not_negative)
+      ->group("Optimizer");
+  add_name(app, "--lr-decay", "linear", "constant, linear, cosine, polynomial or step",
+           [&](const auto& name) { options.learning_rate.decay = dhp::parse_decay(name); })
+      ->group("Optimizer");
+  app.add_option("--weight-decay", words.weight_decay, "Not applied to biases and norms")
       ->check(not_negative)
       ->group("Optimizer");
   app.add_option("--clip", options.clip, "Largest global gradient norm; 0: no clipping")
@@ -145,7 +182,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--trace", options.trace,
                  "File for what every rank did when, in Chrome's trace format")
       ->group("Output");
-  app.add_option("--ledger", options.ledger,
+  app.add_option("--flight-record", options.flight_record,
                  "File of a rank's last calls, its rank put before the extension: written at the "
                  "end, and at SIGUSR1")
       ->group("Output");
@@ -157,17 +194,52 @@ void add_run_options(CLI::App& app, RunOptions& options) {
       ->group("Output");
 }
 
-void check_decay(const RunOptions& options, std::int64_t total_steps) {
+void check_decay(const dhp::LearningRate& rate, std::int64_t total_steps) {
   dhp::check(
-      options.lr_decay != "step" || total_steps >= 3,
+      rate.decay != dhp::Decay::step || total_steps >= 3,
       "--lr-decay step drops the rate at a third and two thirds of the run, but the run has ",
       total_steps, total_steps == 1 ? " step" : " steps",
       "; give 3 or more by --steps or --epochs");
 }
 
-// Turns what CLI11 throws, and what check_options throws, into an exit status and one sentence.
+[[nodiscard]] dhp::OptimizerChoice optimizer_of(const Words& words) {
+  dhp::check(!words.nesterov || words.optimizer == "sgd", "--nesterov is for --optimizer sgd, not ",
+             words.optimizer);
+  if (words.optimizer == "sgd")
+    return dhp::SgdOptions{
+        .momentum = words.momentum, .nesterov = words.nesterov, .weight_decay = words.weight_decay};
+  if (words.optimizer == "lars")
+    return dhp::LarsOptions{.momentum = words.momentum, .weight_decay = words.weight_decay};
+  if (words.optimizer == "adamw") return dhp::AdamWOptions{.weight_decay = words.weight_decay};
+  if (words.optimizer == "lamb") return dhp::LambOptions{.weight_decay = words.weight_decay};
+  dhp::fail("unknown --optimizer \"", words.optimizer, "\"; choose sgd, lars, adamw or lamb");
+}
+
+/// Makes the objects, and throws where it is known without data that something is wrong.
+void finish(RunOptions& options, const Words& words) {
+  constexpr int most_ranks = 1024;  // threads of one process
+  const auto ranks =
+      static_cast<double>(options.mesh.data) * options.mesh.tensor * options.mesh.pipeline;
+  dhp::check(ranks <= most_ranks, "a layout of ", options.mesh, " has more than the ", most_ranks,
+             " ranks that one process can start as threads");
+  const auto& pipeline = options.pipeline;
+  dhp::check(pipeline.chunks == 1 || pipeline.schedule.name() == dhp::Interleaved::name,
+             "--pipeline-chunks ", pipeline.chunks,
+             " needs --schedule interleaved; the others keep one part per stage");
+  dhp::check(options.global_batch % options.micro_batch == 0, "--global-batch ",
+             options.global_batch, " is not a multiple of --micro-batch ", options.micro_batch);
+  options.optimizer = optimizer_of(words);
+  if (words.reducer == "plain") options.reducer = dhp::Plain{};
+  else
+    options.reducer = dhp::Bucketed{.bytes = static_cast<std::size_t>(words.bucket_mb * 1048576)};
+  if (options.steps > 0) check_decay(options.learning_rate, options.steps);
+  dhp::check(options.save_every == 0 || !options.save.empty(),
+             "--save-every needs --save DIR to write to");
+}
+
+// Turns what CLI11 throws, and what finish throws, into an exit status and one sentence.
 template <class Options, class Check>
-std::optional<int> parse(CLI::App& app, int argc, char** argv, const Options& options,
+std::optional<int> parse(CLI::App& app, int argc, char** argv, Options& options, const Words& words,
                          Check check) {
   app.set_version_flag("--version", dhp::concat("dhp ", dhp::version_major, ".", dhp::version_minor,
                                                 ".", dhp::version_patch));
@@ -176,13 +248,11 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv, const Options& op
   });
   try {
     app.parse(argc, argv);
+    finish(options.run, words);
+    check();
   } catch (const CLI::ParseError& error) {
     const int status = app.exit(error);
     return status == 0 ? 0 : 2;
-  }
-  try {
-    check_options(options.run);
-    check();
   } catch (const dhp::Error& error) {
     std::cerr << "error: " << error.sentence() << "\n";
     return 2;
@@ -192,16 +262,37 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv, const Options& op
 
 }  // namespace
 
-dhp::DType RunOptions::compute() const {
-  if (precision == "fp64") return dhp::DType::f64;
-  if (precision == "fp32") return dhp::DType::f32;
-  if (precision == "bf16") return dhp::DType::bf16;
-  if (precision == "fp16") return dhp::DType::f16;
-  dhp::fail("unknown --precision \"", precision, "\"; choose fp32, bf16, fp16 or fp64");
+std::string precision_name(dhp::DType precision) {
+  for (const auto& [name, type] : precisions)
+    if (type == precision) return name;
+  return dhp::name_of(precision);
+}
+
+std::int64_t RunOptions::total_steps(std::int64_t steps_per_epoch) const {
+  if (steps > 0) return steps;
+  const double all = std::ceil((epochs > 0 ? epochs : 1) * static_cast<double>(steps_per_epoch));
+  constexpr double most = 1e15;  // beyond that a double does not count every step
+  dhp::check(all <= most, "--epochs ", epochs, " of ", steps_per_epoch,
+             " steps are more steps than can be counted; choose fewer");
+  return static_cast<std::int64_t>(all);
+}
+
+dhp::TrainingOptions RunOptions::training(std::int64_t total_steps) const {
+  check_decay(learning_rate, total_steps);  // those that --epochs make are known only now
+  dhp::TrainingOptions made{
+      .layout = mesh,
+      .store = {.compute = precision, .order_free = deterministic, .seed = seed},
+      .pipeline = pipeline,
+      .reducer = reducer,
+      .optimizer = optimizer,
+      .trainer = {.learning_rate = learning_rate, .clip = clip}};
+  made.trainer.learning_rate.total_steps = total_steps;
+  made.trainer.learning_rate.step_every = total_steps / 3;
+  return made;
 }
 
 std::optional<dhp::ProcessRank> RunOptions::process() const {
-  auto me = dhp::ProcessRank::from_flags(rank_flags);
+  auto me = dhp::ProcessRank::from_environment(rank_flags);
   if (!me || me->size == 1) return std::nullopt;
   dhp::check(me->size == mesh.size(), "there are ", me->size, " processes (", me->launcher,
              "), but a layout of ", mesh, " needs ", mesh.size(),
@@ -213,48 +304,14 @@ bool RunOptions::speaks() const {
   return !me || me->rank == 0;
 }
 
-void check_options(const RunOptions& options) {
-  (void)options.compute();
-  (void)dhp::parse_decay(options.lr_decay);
-  const auto schedule = dhp::parse_schedule(options.schedule);
-  constexpr int most_ranks = 1024;  // threads of one process
-  const auto ranks =
-      static_cast<double>(options.mesh.data) * options.mesh.tensor * options.mesh.pipeline;
-  dhp::check(ranks <= most_ranks, "a layout of ", options.mesh, " has more than the ", most_ranks,
-             " ranks that one process can start as threads");
-  dhp::check(options.pipeline_chunks == 1 || schedule == dhp::ScheduleKind::interleaved,
-             "--pipeline-chunks ", options.pipeline_chunks,
-             " needs --schedule interleaved; the others keep one part per stage");
-  dhp::check(options.global_batch % options.micro_batch == 0, "--global-batch ",
-             options.global_batch, " is not a multiple of --micro-batch ", options.micro_batch);
-  constexpr const char* known[] = {"sgd", "lars", "adamw", "lamb"};
-  dhp::check(std::find(std::begin(known), std::end(known), options.optimizer) != std::end(known),
-             "unknown --optimizer \"", options.optimizer, "\"; choose sgd, lars, adamw or lamb");
-  if (options.steps > 0) check_decay(options, options.steps);
-  dhp::check(!options.nesterov || options.optimizer == "sgd",
-             "--nesterov is for --optimizer sgd, not ", options.optimizer);
-  dhp::check(options.save_every == 0 || !options.save.empty(),
-             "--save-every needs --save DIR to write to");
-}
-
-dhp::LearningRate learning_rate(const RunOptions& options, std::int64_t total_steps) {
-  check_decay(options, total_steps);  // those that --epochs make are known only now
-  return {.peak = options.lr,
-          .warmup_steps = options.warmup,
-          .total_steps = total_steps,
-          .decay = dhp::parse_decay(options.lr_decay),
-          .step_every = total_steps / 3};
-}
-
 ParsedBert parse_bert(int argc, char** argv, bool gpu) {
   ParsedBert parsed;
   auto& options = parsed.options;
-  options.run.optimizer = "adamw";
-  options.run.lr = 1e-3;
-  options.run.weight_decay = 0.01;
+  Words words{.optimizer = "adamw", .weight_decay = 0.01};
+  options.run.learning_rate = {.peak = 1e-3, .decay = dhp::Decay::linear};
   options.run.clip = 1;
   CLI::App app("Pre-trains a BERT on text: masked tokens and next sentences.");
-  add_run_options(app, options.run);
+  add_run_options(app, options.run, words);
   add_device_options(app, options.run, gpu);
   app.add_option("--preset", options.preset, "tiny, mini, small, base or large")->group("Model");
   app.add_option("--sequence-length", options.sequence_length, "Longest sample, in tokens")
@@ -279,18 +336,17 @@ ParsedBert parse_bert(int argc, char** argv, bool gpu) {
   app.add_flag("--whole-word-masking", options.whole_word_masking,
                "Mask all pieces of a word together")
       ->group("Data");
-  parsed.exit_status = parse(app, argc, argv, options, [] {});
+  parsed.exit_status = parse(app, argc, argv, options, words, [] {});
   return parsed;
 }
 
 ParsedResNet parse_resnet(int argc, char** argv, bool gpu) {
   ParsedResNet parsed;
   auto& options = parsed.options;
-  options.run.optimizer = "sgd";
-  options.run.lr = 0.1;
-  options.run.weight_decay = 1e-4;
+  Words words{.optimizer = "sgd", .weight_decay = 1e-4};
+  options.run.learning_rate = {.peak = 0.1, .decay = dhp::Decay::linear};
   CLI::App app("Trains a ResNet to classify images.");
-  add_run_options(app, options.run);
+  add_run_options(app, options.run, words);
   add_device_options(app, options.run, gpu);
   app.add_option("--depth", options.depth, "14, 26, 50, 101 or 152")->group("Model");
   app.add_option("--width", options.width, "Channels of the stem")
@@ -322,7 +378,7 @@ ParsedResNet parse_resnet(int argc, char** argv, bool gpu) {
       ->group("Data");
   app.add_option("--test-data", options.test_data, "What to evaluate on; else held out of --data")
       ->group("Data");
-  parsed.exit_status = parse(app, argc, argv, options, [&] {
+  parsed.exit_status = parse(app, argc, argv, options, words, [&] {
     // Of data without a size of their own, what --image-size 0 stands for is above 64.
     dhp::check(options.stem_stride == 1 || options.image_size <= 64, "--stem-stride ",
                options.stem_stride, " is of the stem for images up to 64 pixels, not for ",

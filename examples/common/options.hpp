@@ -1,12 +1,9 @@
-// What the two trainers take on their command lines, as plain structs. Parsing is compiled once
-// (options.cpp); a wrong value ends with one sentence before any training starts.
+// What the two trainers take on their command lines, as plain structs of what it stands for. Parsing is compiled
+// once (options.cpp); a wrong value ends with one sentence before any training starts.
 #pragma once
 
-#include <dhp/comm/mesh.hpp>
-#include <dhp/comm/process_rank.hpp>
-#include <dhp/core/types.hpp>
-#include <dhp/optim/learning_rate.hpp>
-#include <dhp/parallel/schedule.hpp>
+#include <dhp/comm/meet/process_rank.hpp>
+#include <dhp/train/training_run.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -16,18 +13,15 @@ namespace examples {
 
 struct RunOptions {
   dhp::MeshShape mesh{};
-  std::string schedule = "1f1b";
-  int pipeline_chunks = 1;
-  std::string stage_costs = "computed";
-  std::string reducer = "bucketed";
-  double bucket_mb = 25;
+  dhp::PipelineOptions pipeline{};
+  dhp::ReducerChoice reducer = dhp::Bucketed{};
 
   std::int64_t global_batch = 32;
   std::int64_t micro_batch = 8;
   std::int64_t steps = 0;  ///< 0: by epochs
   double epochs = 0;
   std::uint64_t seed = 0;
-  std::string precision = "fp32";
+  dhp::DType precision = dhp::DType::f32;
   bool deterministic = false;
   bool tf32 = false;  ///< GPUs may round f32 to TF32 before they multiply
   bool recompute = false;
@@ -36,13 +30,8 @@ struct RunOptions {
   std::optional<bool> cuda_graphs{};  ///< record steps whose shapes stay; else with one rank only
   int loader_threads = 1;
 
-  std::string optimizer;
-  double lr = 0;
-  double momentum = 0.9;
-  bool nesterov = false;
-  std::int64_t warmup = 0;
-  std::string lr_decay = "linear";
-  double weight_decay = 0;
+  dhp::OptimizerChoice optimizer;
+  dhp::LearningRate learning_rate{};  ///< but for the number of steps
   double clip = 0;
 
   std::string data = "synthetic";
@@ -58,11 +47,14 @@ struct RunOptions {
   std::int64_t save_every = 0;
   std::string load;
   std::optional<double> comm_timeout{};  ///< none: learned, see dhp::Deadlines
-  std::string ledger;                    ///< file of each rank's calls; empty: none
+  std::string flight_record;             ///< file of each rank's calls; empty: none
   bool check_collectives = false;
-  dhp::RankFlags rank_flags{};
+  dhp::RankOverrides rank_flags{.rank_name = "--rank",
+                                .size_name = "--world-size",
+                                .local_rank_name = "--local-rank",
+                                .master_name = "--master"};
   std::string network_interface;
-  std::string transport = "automatic";  ///< or "sockets", "gloo"
+  std::string transport = "automatic";  ///< or "mpi", "gloo"
   double min_bandwidth_gb_s = 0;        ///< of every axis; 0: any will do
 
   /// This process as one rank of several, if it is that, by its flags or a launcher's variables; otherwise it starts
@@ -71,7 +63,10 @@ struct RunOptions {
   /// Whether this process is the one that tells people what goes on.
   [[nodiscard]] bool speaks() const;
 
-  [[nodiscard]] dhp::DType compute() const;
+  /// Steps of the run, where an epoch has so many.
+  [[nodiscard]] std::int64_t total_steps(std::int64_t steps_per_epoch) const;
+  /// Of a run of so many steps.
+  [[nodiscard]] dhp::TrainingOptions training(std::int64_t total_steps) const;
   /// "synthetic", or "synthetic-resident": one step's input, on the device once for all.
   [[nodiscard]] bool synthetic() const { return data == "synthetic" || resident(); }
   [[nodiscard]] bool resident() const { return data == "synthetic-resident"; }
@@ -116,10 +111,7 @@ struct ParsedResNet {
 [[nodiscard]] ParsedBert parse_bert(int argc, char** argv, bool gpu);
 [[nodiscard]] ParsedResNet parse_resnet(int argc, char** argv, bool gpu);
 
-/// What can be known to be wrong without data; throws dhp::Error.
-void check_options(const RunOptions& options);
-
-/// The schedule of the learning rate for so many steps.
-[[nodiscard]] dhp::LearningRate learning_rate(const RunOptions& options, std::int64_t total_steps);
+/// "fp32", ...
+[[nodiscard]] std::string precision_name(dhp::DType precision);
 
 }  // namespace examples

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 
 namespace examples {
 
@@ -91,6 +92,20 @@ void Metrics::write(const std::vector<std::pair<std::string, double>>& fields) {
   }
   file_ << line.dump() << std::endl;
   dhp::check(file_.good(), "cannot write --metrics ", path_, "; is the disk full?");
+}
+
+int exit_status_of(const std::function<void()>& body) {
+  try {
+    body();
+    return 0;
+  } catch (const dhp::Error& error) {
+    std::fprintf(stderr, "error: %s\n", error.sentence().c_str());
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "error: out of memory; a smaller model or micro-batch needs less\n");
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+  }
+  return 1;
 }
 
 }  // namespace examples

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +48,9 @@ class Metrics {
   std::string path_;
   std::ofstream file_;
 };
+
+/// The end of every main: runs body; an error becomes one sentence on standard error and status 1.
+[[nodiscard]] int exit_status_of(const std::function<void()>& body);
 
 /// "1 h 02 min", "3 min 20 s", "12 s"
 [[nodiscard]] std::string duration_text(double seconds);

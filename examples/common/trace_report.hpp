@@ -2,12 +2,11 @@
 // still for communication.
 #pragma once
 
-#include <dhp/comm/clock_offset.hpp>
 #include <dhp/comm/gather.hpp>
-#include <dhp/comm/host_name.hpp>
-#include <dhp/comm/trace_file.hpp>
+#include <dhp/comm/meet/address.hpp>
 
 #include "progress.hpp"
+#include "trace_file.hpp"
 
 #include <algorithm>
 #include <map>
@@ -37,7 +36,7 @@ class TraceReport {
     if (dev_.trace()) under_way_ = dev_.trace()->size();
   }
   /// The device has come to the end of that step.
-  void settle() {
+  void step_done() {
     if (dev_.trace()) dev_.trace()->settle(under_way_);
   }
 

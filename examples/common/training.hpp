@@ -1,5 +1,5 @@
-// The run that both trainers share, compiled once for the device of the build: starts the ranks, builds the
-// mesh, the model's part of each rank, replicas, optimizer and loader, trains, evaluates and saves.
+// The program that both trainers share, compiled once for the device of the build: starts the ranks, trains,
+// evaluates, saves and reports.
 #pragma once
 
 #include <dhp/core/open_file.hpp>
@@ -7,6 +7,7 @@
 
 #include "data.hpp"
 #include "options.hpp"
+#include "run_report.hpp"
 
 #include <functional>
 #include <string>
@@ -18,9 +19,6 @@ namespace examples {
 using Dev = dhp::DefaultDevice;
 inline constexpr bool on_gpu = !Dev::host_accessible;
 
-/// A model's own view of an evaluation: names and values for the progress line and the metrics.
-using Measures = std::vector<std::pair<std::string, double>>;
-
 [[nodiscard]] inline double share(std::int64_t part, std::int64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
@@ -30,8 +28,8 @@ struct TrainingSetup {
   const AnyBatcher& train;
   const AnyBatcher& held_out;
   /// Describes the whole model; each rank keeps its part.
-  std::function<dhp::Model<Dev>(dhp::Build<Dev>&)> make_model;
-  /// Names what an evaluation found.
+  std::function<dhp::Model<Dev>(dhp::ModelBuilder<Dev>&)> make_model;
+  /// The model's own view of an evaluation.
   std::function<Measures(const std::vector<dhp::LossTerm>&)> measures;
   /// Adds files to a saved model; may be empty.
   std::function<void(dhp::FileReplacement&, const std::string& directory)> save_more{};
@@ -43,8 +41,5 @@ struct TrainingSetup {
 
 /// Trains on options.mesh.size() ranks. Throws Error with the first failing rank's message.
 void run_training(const TrainingSetup& setup);
-
-/// The end of every main: runs body; an error becomes one sentence on standard error and status 1.
-[[nodiscard]] int exit_status_of(const std::function<void()>& body);
 
 }  // namespace examples

@@ -1,8 +1,8 @@
-// A solver with MPI of its own, and dhp as its guest. The solver moves heat along a ring of cells, of which each rank
+// A solver with MPI of its own, and dhp as its session. The solver moves heat along a ring of cells, of which each rank
 // has a part. Meanwhile a small network learns to do ten of its steps at once, data-parallel over the same ranks: each
 // trains on its own cells, and no sample leaves the rank that computed it. dhp initialises nothing, and nothing
 // of it is left when the guest's scope ends. Started by: mpirun -n 4 solver_with_dhp
-#include <dhp/comm/mpi.hpp>
+#include <dhp/comm/mpi/session.hpp>
 #include <dhp/cpu.hpp>
 
 #include <cmath>
@@ -73,7 +73,7 @@ dhp::MicroBatch<dhp::Cpu> samples(dhp::Cpu& dev, int block, const std::vector<fl
 }
 
 /// Ten steps of the solver, and what there is to learn from them.
-std::vector<dhp::MicroBatch<dhp::Cpu>> ten_steps(dhp::Cpu& dev, Ring& ring) {
+dhp::StepBatches<dhp::Cpu> ten_steps(dhp::Cpu& dev, Ring& ring) {
   ring.exchange();
   std::vector<std::vector<float>> before, change;
   for (int block = ring.first_block(), i = 0; block < ring.last_block(); ++block) {
@@ -82,45 +82,44 @@ std::vector<dhp::MicroBatch<dhp::Cpu>> ten_steps(dhp::Cpu& dev, Ring& ring) {
       for (const int j : {i - 1, i, i + 1}) before.back().push_back(static_cast<float>(ring.at(j)));
   }
   for (int step = 0; step < steps_at_once; ++step) ring.step();
-  std::vector<dhp::MicroBatch<dhp::Cpu>> made;
+  dhp::StepBatches<dhp::Cpu> made{.batches = {}, .micro_batches = blocks};  // of all ranks
   for (std::size_t k = 0; k < before.size(); ++k) {
     change.emplace_back();
     for (int i = 0; i < cells_of_a_block; ++i)
       change[k].push_back(static_cast<float>(ring.at(static_cast<int>(k) * cells_of_a_block + i)) -
                           before[k][static_cast<std::size_t>(3 * i + 1)]);
-    made.push_back(samples(dev, ring.first_block() + static_cast<int>(k), before[k], change[k]));
+    made.batches.push_back(
+        samples(dev, ring.first_block() + static_cast<int>(k), before[k], change[k]));
   }
   return made;
+}
+
+dhp::Model<dhp::Cpu> network(dhp::ModelBuilder<dhp::Cpu>& build) {
+  const auto linear = [](int in, int out) {
+    return dhp::LinearOptions{.in = in, .out = out, .weight_init = dhp::he_normal(in)};
+  };
+  dhp::Model<dhp::Cpu> model;
+  model.add("first", dhp::Linear<dhp::Cpu>(build, "first", linear(3, 32)));
+  model.add("gelu", dhp::gelu<dhp::Cpu>());
+  model.add("last", dhp::Linear<dhp::Cpu>(build, "last", linear(32, 1)));
+  model.loss = dhp::MeanSquaredError<dhp::Cpu>();
+  return model;
 }
 
 /// What every rank runs, with the communicator of all.
 void train(dhp::Comm<dhp::Cpu> world, Ring& ring) {
   dhp::Cpu dev;
-  const int rank = world.rank();
-  const dhp::MeshShape replicas{.data = world.size()};
-  dhp::Mesh<dhp::Cpu> mesh(std::move(world), replicas);
-  dhp::Build<dhp::Cpu> build;
-  dhp::Model<dhp::Cpu> network;
-  const auto linear = [](int in, int out) {
-    return dhp::LinearOptions{.in = in, .out = out, .weight_init = dhp::he_normal(in)};
-  };
-  network.add("first", dhp::Linear<dhp::Cpu>(build, "first", linear(3, 32)));
-  network.add("gelu", dhp::gelu<dhp::Cpu>());
-  network.add("last", dhp::Linear<dhp::Cpu>(build, "last", linear(32, 1)));
-  network.loss = dhp::MeanSquaredError<dhp::Cpu>();
-
-  auto batches = ten_steps(dev, ring);
+  auto mine = ten_steps(dev, ring);
   // With order-free sums the losses have the same bits on any number of ranks.
-  dhp::PipelineParallel<dhp::Cpu> stage(dev, std::move(network), mesh,
-                                        {.store = {.order_free = true}}, batches.front());
-  dhp::DataParallel model(dev, stage, mesh.data());
-  dhp::Norms<dhp::Cpu> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
-  dhp::AdamW<dhp::Cpu> optimizer(dev, stage.store(), {.weight_decay = 0});
-  dhp::Trainer trainer(dev, model, mesh, optimizer, norms, {.learning_rate = {.peak = 0.01}});
+  const dhp::TrainingOptions options{.layout = {.data = world.size()},
+                                     .store = {.order_free = true},
+                                     .optimizer = dhp::AdamWOptions{.weight_decay = 0},
+                                     .trainer = {.learning_rate = {.peak = 0.01}}};
+  dhp::TrainingRun run(dev, world, options, network, mine.batches.front());
   for (int step = 0; step < 60; ++step) {
-    const double loss = trainer.step(batches).loss;
-    if (rank == 0) std::printf("step %2d  loss %.17g\n", step + 1, loss);
-    batches = ten_steps(dev, ring);  // the solver goes on between two steps of training
+    const double loss = run.step(mine).loss;
+    if (world.rank() == 0) std::printf("step %2d  loss %.17g\n", step + 1, loss);
+    mine = ten_steps(dev, ring);  // the solver goes on between two steps of training
   }
 }
 
@@ -132,8 +131,8 @@ int main(int count, char** arguments) {
   MPI_Init_thread(&count, &arguments, MPI_THREAD_SERIALIZED, &level);
   try {
     Ring ring(MPI_COMM_WORLD);
-    dhp::MpiGuest guest(MPI_COMM_WORLD, {.timeout_s = 300});
-    guest.run([&](dhp::Comm<dhp::Cpu> world) { train(std::move(world), ring); });
+    dhp::MpiSession session(MPI_COMM_WORLD, {.timeout_s = 300});
+    session.run([&](dhp::Comm<dhp::Cpu> world) { train(std::move(world), ring); });
   } catch (const dhp::Error& error) {
     std::fprintf(stderr, "error: %s\n",
                  error.sentence().c_str());  // each rank has the same sentence

@@ -11,7 +11,7 @@ using dhp::Tensor;
 
 int main() {
   Dev dev;
-  dhp::Build<Dev> build;
+  dhp::ModelBuilder<Dev> build(dhp::Comm<Dev>{});
   dhp::Linear<Dev> layer(build, "plane", {.in = 2, .out = 1});
   dhp::ParameterList<Dev> parameters;
   layer.parameters(parameters);

@@ -1,20 +1,41 @@
 // Lesson 3: D, data parallelism alone. Every replica has all the weights and its share of the micro-batches;
 // gradients are summed over the replicas. Divided by the *global* count they are the same as on one rank:
-// so is the curve, up to rounding. With order-free sums it is the same to the last bit.
+// so is the curve, up to rounding. With order-free sums it is the same to the last bit. Here the parts are put
+// together by hand, as the training run of the other lessons does it.
 #include "toy.hpp"
 
 #include <cstdio>
 #include <mutex>
 
+using toy::Dev;
+constexpr int micro_batches = 12;
+constexpr int steps = 30;
+
+std::vector<double> train(dhp::Comm<Dev> world, int replicas, bool order_free) {
+  Dev dev;
+  dhp::Mesh<Dev> mesh(world, {.data = replicas});
+  dhp::ModelBuilder<Dev> build(mesh);
+  const auto all = toy::batches(dev, micro_batches);
+  // The whole model on every rank: a pipeline of one stage.
+  dhp::PipelineParallel<Dev> stage(dev, toy::network(build), mesh, {}, all.front(),
+                                   {.order_free = order_free});
+  // Around it, the sum of the gradients: buckets of them start while the backward pass goes on.
+  dhp::DataParallel model(dev, stage, mesh.data(), dhp::Bucketed{.bytes = 4096});
+  dhp::Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
+  dhp::AdamW<Dev> optimizer(dev, stage.store(), {.weight_decay = 0});
+  dhp::Trainer trainer(dev, model, mesh, optimizer, norms, {.learning_rate = {.peak = 0.01}});
+  const auto mine = dhp::assigned<Dev>(all, mesh.data().rank(), replicas);
+  std::vector<double> losses;
+  for (int step = 0; step < steps; ++step) losses.push_back(trainer.step(mine).loss);
+  return losses;
+}
+
 int main() {
-  constexpr int micro_batches = 12;
-  constexpr int steps = 30;
   const auto curve = [&](int replicas, bool order_free) {
     std::vector<double> losses;
     std::mutex mutex;
-    dhp::run_ranks<toy::Dev>(replicas, [&](dhp::Comm<toy::Dev> world) {
-      auto mine = toy::train(world, {.data = replicas}, {.store = {.order_free = order_free}},
-                             micro_batches, steps);
+    dhp::run_ranks<Dev>(replicas, [&](dhp::Comm<Dev> world) {
+      auto mine = train(world, replicas, order_free);
       const std::lock_guard lock(mutex);
       losses = std::move(mine);  // every rank has the same numbers
     });

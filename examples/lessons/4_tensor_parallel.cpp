@@ -13,8 +13,7 @@ int main() {
   // One pair by hand, on two ranks: what each holds, and what comes out.
   run_ranks<Dev>(2, [&](Comm<Dev> world) {
     Dev dev;
-    Build<Dev> build;
-    build.tensor = world;
+    ModelBuilder<Dev> build(world);
     auto columns = column_parallel_linear(build, "columns", {.in = 2, .out = 6});
     RowParallelLinear<Dev> rows(build, "rows", {.in = 6, .out = 1});
     ParameterList<Dev> parameters;
@@ -40,7 +39,7 @@ int main() {
     std::mutex mutex;
     std::vector<double> losses;
     run_ranks<Dev>(ranks, [&](Comm<Dev> world) {
-      auto mine = toy::train(world, {.tensor = ranks}, {}, 4, 30);
+      auto mine = toy::train(world, toy::options({.tensor = ranks}), 4, 30);
       const std::lock_guard lock(mutex);
       losses = std::move(mine);
     });

@@ -4,10 +4,11 @@
 
 #include <dhp/default_device.hpp>
 #ifdef DHP_HAS_NCCL
-#include <dhp/comm/launch_nccl.hpp>  // ranks on GPUs
+#include <dhp/comm/nccl/launch.hpp>  // ranks on GPUs
 #endif
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 namespace toy {
@@ -41,8 +42,8 @@ inline dhp::MicroBatch<Dev> batch(Dev& dev, std::int64_t k) {
 }
 
 /// Pairs of linear layers, 32 wide between; the outputs of the first and the inputs of the second of
-/// each pair are split over build.tensor. In a group of one they are plain layers.
-inline dhp::Model<Dev> network(dhp::Build<Dev>& build) {
+/// each pair are split over the tensor axis. In a group of one they are plain layers.
+inline dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
   const auto linear = [](std::int64_t in, std::int64_t out) {
     return dhp::LinearOptions{.in = in, .out = out, .weight_init = dhp::he_normal(in)};
   };
@@ -58,26 +59,29 @@ inline dhp::Model<Dev> network(dhp::Build<Dev>& build) {
   return model;
 }
 
-/// Trains the network in any layout and returns the loss of each step. What every rank runs.
-inline std::vector<double> train(dhp::Comm<Dev> world, dhp::MeshShape shape,
-                                 dhp::PipelineOptions options, int micro_batches, int steps) {
+/// All micro-batches of a step.
+inline std::vector<dhp::MicroBatch<Dev>> batches(Dev& dev, int micro_batches) {
+  std::vector<dhp::MicroBatch<Dev>> made;
+  for (std::int64_t k = 0; k < micro_batches; ++k) made.push_back(batch(dev, k));
+  return made;
+}
+
+/// What all lessons train with, in some layout.
+inline dhp::TrainingOptions options(dhp::MeshShape layout, dhp::PipelineOptions pipeline = {}) {
+  return {.layout = layout,
+          .pipeline = std::move(pipeline),
+          .optimizer = dhp::AdamWOptions{.weight_decay = 0},
+          .trainer = {.learning_rate = {.peak = 0.01}}};
+}
+
+/// Trains the network on one step's micro-batches again and again: the loss of each step. What every rank runs.
+inline std::vector<double> train(dhp::Comm<Dev> world, const dhp::TrainingOptions& options,
+                                 int micro_batches, int steps) {
   Dev dev;
-  dhp::Mesh<Dev> mesh(std::move(world), shape);
-  dhp::Build<Dev> build;
-  build.tensor = mesh.tensor();
-  dhp::PipelineParallel<Dev> stage(dev, network(build), mesh, options, batch(dev, 0));
-  dhp::DataParallel model(dev, stage, mesh.data());
-  dhp::Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
-  dhp::AdamW<Dev> optimizer(dev, stage.store(), {.weight_decay = 0});
-  dhp::Trainer trainer(dev, model, mesh, optimizer, norms, {.learning_rate = {.peak = 0.01}});
-
-  // This replica's share of the micro-batches.
-  std::vector<dhp::MicroBatch<Dev>> mine;
-  const auto dealt = dhp::part_of(micro_batches, mesh.data().size(), mesh.data().rank());
-  for (auto k = dealt.first; k < dealt.last; ++k) mine.push_back(batch(dev, k));
-
+  const auto data = batches(dev, micro_batches);
+  dhp::TrainingRun run(dev, std::move(world), options, network, data.front());
   std::vector<double> losses;
-  for (int step = 0; step < steps; ++step) losses.push_back(trainer.step(mine).loss);
+  for (int step = 0; step < steps; ++step) losses.push_back(run.step(data).loss);
   return losses;
 }
 

@@ -49,7 +49,7 @@ struct ResNetConfig {
 template <class Dev>
 class ResNetBuilder {
  public:
-  ResNetBuilder(dhp::Build<Dev>& build, const ResNetConfig& config)
+  ResNetBuilder(dhp::ModelBuilder<Dev>& build, const ResNetConfig& config)
       : build_(build), config_(config) {}
 
   [[nodiscard]] dhp::Model<Dev> model() {
@@ -134,13 +134,13 @@ class ResNetBuilder {
     return {std::move(body), "bn3", std::move(last), std::move(shortcut)};
   }
 
-  dhp::Build<Dev>& build_;
+  dhp::ModelBuilder<Dev>& build_;
   const ResNetConfig& config_;
 };
 
 /// The whole model; the stem, each bottleneck and the head are the places where a pipeline can cut it.
 template <class Dev>
-[[nodiscard]] dhp::Model<Dev> resnet(dhp::Build<Dev>& build, const ResNetConfig& config) {
+[[nodiscard]] dhp::Model<Dev> resnet(dhp::ModelBuilder<Dev>& build, const ResNetConfig& config) {
   dhp::check(build.tensor.size() <= config.width, "resnet: ", config.width,
              " channels cannot be split over a tensor axis of ", build.tensor.size(),
              "; choose a smaller --tensor-parallel or a larger --width");

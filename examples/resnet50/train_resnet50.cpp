@@ -33,7 +33,7 @@ void train(const examples::ResNetOptions& options) {
        .train = data.train,
        .held_out = data.held_out,
        .make_model =
-           [&](dhp::Build<examples::Dev>& build) { return examples::resnet(build, config); },
+           [&](dhp::ModelBuilder<examples::Dev>& build) { return examples::resnet(build, config); },
        .measures = measures,
        .waits_for_replicas = options.sync_batch_norm,
        .same_shapes = true});

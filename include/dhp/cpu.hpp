@@ -20,3 +20,10 @@
 #include <dhp/cpu/segments.hpp>
 #include <dhp/cpu/step.hpp>
 #include <dhp/dhp.hpp>
+
+namespace dhp {
+
+/// Never called: that it is declared says that the kernels of the Cpu are known (nn/layer.hpp).
+void kernels_are_included(const Cpu&);
+
+}  // namespace dhp

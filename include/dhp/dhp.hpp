@@ -22,12 +22,7 @@
 #include <dhp/nn/residual_layer_norm.hpp>
 #include <dhp/nn/self_attention.hpp>
 #include <dhp/nn/sequential.hpp>
-#include <dhp/optim/lamb.hpp>
-#include <dhp/optim/lars.hpp>
-#include <dhp/optim/sgd.hpp>
 #include <dhp/parallel/channels.hpp>
-#include <dhp/parallel/data.hpp>
-#include <dhp/parallel/pipeline.hpp>
 #include <dhp/parallel/schedule_draw.hpp>
 #include <dhp/parallel/tensor.hpp>
-#include <dhp/train/trainer.hpp>
+#include <dhp/train/training_run.hpp>

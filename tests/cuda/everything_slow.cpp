@@ -38,20 +38,17 @@ std::unique_ptr<Optimizer<Dev>> make(Dev& dev, ParameterStore<Dev>& store, const
     return std::make_unique<Sgd<Dev>>(dev, store, SgdOptions{.momentum = 0.9, .weight_decay = 0.1});
   if (name == "lars")
     return std::make_unique<Lars<Dev>>(dev, store, norms, LarsOptions{.weight_decay = 0.01});
-  if (name == "lamb")
-    return std::make_unique<Lamb<Dev>>(dev, store, norms, AdamOptions{.epsilon = 1e-6});
-  return std::make_unique<AdamW<Dev>>(dev, store, AdamOptions{.weight_decay = 0.01});
+  if (name == "lamb") return std::make_unique<Lamb<Dev>>(dev, store, norms, LambOptions{});
+  return std::make_unique<AdamW<Dev>>(dev, store, AdamWOptions{.weight_decay = 0.01});
 }
 
 template <class Dev>
 Found train(Dev& dev, const Settings& settings) {
   Mesh<Dev> mesh(Comm<Dev>(), {});
-  Build<Dev> build;
-  build.compute = settings.compute;
+  ModelBuilder<Dev> build(Comm<Dev>{});
   PipelineParallel<Dev> pipeline(
-      dev, everything(build), mesh,
-      {.store = {.compute = settings.compute, .order_free = settings.order_free, .seed = 7}},
-      everything_batch(dev, 0, 0));
+      dev, everything(build), mesh, {}, everything_batch(dev, 0, 0),
+      {.compute = settings.compute, .order_free = settings.order_free, .seed = 7});
   DataParallel<Dev, PipelineParallel<Dev>> model(dev, pipeline, mesh.data());
   Norms<Dev> norms({}, {}, pipeline.parameters_in_model());
   const auto optimizer = make(dev, pipeline.store(), norms, settings.optimizer);
@@ -59,14 +56,13 @@ Found train(Dev& dev, const Settings& settings) {
                   {.learning_rate = {.peak = 0.01},
                    .clip = 1.0,
                    .loss_scale = settings.loss_scale,
-                   .seed = 11,
                    .record = settings.record});
   Found found;
   for (int step = 0; step < settings.steps; ++step) {
     std::vector<MicroBatch<Dev>> batches;
     for (int k = 0; k < settings.micro_batches; ++k)
       batches.push_back(everything_batch(dev, step, k, 64, everything_samples, settings.fixed));
-    const auto report = trainer.step(batches);
+    const auto report = trainer.step(assigned<Dev>(batches, 0, 1));
     found.recorded += report.recorded ? 1 : 0;
     found.losses.push_back(report.loss);
     found.norms.push_back(report.gradient_norm);
@@ -166,7 +162,7 @@ const RunSettings one_micro_batch{.micro_batches = 1};
 
 RunResult run(const Layout& layout, const RunSettings& settings) {
   return run_layout<Gpu>(
-      layout, settings, [](Build<Gpu>& build) { return everything(build, one_block); },
+      layout, settings, [](ModelBuilder<Gpu>& build) { return everything(build, one_block); },
       [](Gpu& dev, int step, std::int64_t k) { return everything_batch(dev, step, k); });
 }
 
@@ -174,9 +170,8 @@ RunResult run(const Layout& layout, const RunSettings& settings) {
 
 TEST_CASE("everything: every axis split gives the serial run's numbers") {
   const auto serial = run({}, two_steps);
-  for (const auto& layout :
-       {Layout{{.data = 2, .tensor = 2, .pipeline = 2}, ScheduleKind::zero_bubble},
-        Layout{{.pipeline = 2}, ScheduleKind::interleaved, 2}}) {
+  for (const auto& layout : {Layout{{.data = 2, .tensor = 2, .pipeline = 2}, ZeroBubble{}},
+                             Layout{{.pipeline = 2}, Interleaved{}, 2}}) {
     CAPTURE(to_text(layout));
     check_close(serial, run(layout, two_steps), 1e-9);
   }
@@ -190,8 +185,8 @@ TEST_CASE("everything: order-free sums, the same bits on two replicas of two sta
 }
 
 TEST_CASE("ready() comes once per range and step, tied ones and empty steps included") {
-  PipelineCases<Gpu>::ready_once(2, ScheduleKind::zero_bubble, 1, 1, one_block);
-  PipelineCases<Gpu>::ready_once(2, ScheduleKind::interleaved, 2, 0, one_block);
+  PipelineCases<Gpu>::ready_once(2, ZeroBubble{}, 1, 1, one_block);
+  PipelineCases<Gpu>::ready_once(2, Interleaved{}, 2, 0, one_block);
 }
 
 TEST_CASE("evaluation gives the same terms in every layout") {

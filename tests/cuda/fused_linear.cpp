@@ -91,7 +91,7 @@ Outcome run(Dev& dev, L layer, bool order_free, Mode mode = Mode::train) {
                      .template to_host<double>(dev);
     CHECK(tape.empty());
   }
-  store.settle(dev, {0, store.size()});
+  store.finalize_gradients(dev, {0, store.size()});
   for (const auto& parameter : parameters) {
     const auto part = clone(dev, ConstView<Dev>(parameter->gradient)).template to_host<double>(dev);
     outcome.gradients.insert(outcome.gradients.end(), part.begin(), part.end());
@@ -101,14 +101,12 @@ Outcome run(Dev& dev, L layer, bool order_free, Mode mode = Mode::train) {
 
 template <class Dev>
 auto pair_of_layers() {
-  Build<Dev> build;
-  build.compute = DType::f64;
+  ModelBuilder<Dev> build(Comm<Dev>{});
   return parallel_feed_forward(build, "first", "second", {.columns = columns, .inner = inner});
 }
 template <class Dev>
 Linear<Dev> linear(bool bias) {
-  Build<Dev> build;
-  build.compute = DType::f64;
+  ModelBuilder<Dev> build(Comm<Dev>{});
   return {build, "l", {.in = columns, .out = columns, .bias = bias}};
 }
 

@@ -100,7 +100,7 @@ Outcome run(Dev& dev, L layer, Mode mode = Mode::train) {
 
 template <class Dev>
 BatchNorm<Dev> norm(bool relu) {
-  Build<Dev> build;
+  ModelBuilder<Dev> build(Comm<Dev>{});
   return {build, "bn", {.channels = 4, .relu = relu}};
 }
 template <class Dev>

@@ -2,8 +2,8 @@
 // the host program's is used as it says, and left to it. Needs no GPU; a program of its own, as nccl_fake.cpp.
 #include <tests/cuda/fake_nccl.hpp>
 // The fake first: what follows calls it.
-#include <dhp/comm/nccl_guest.hpp>
-#include <tests/comm/nccl_checks.hpp>
+#include <dhp/comm/nccl/guest.hpp>
+#include <tests/comm/nccl/checks.hpp>
 
 #include <doctest/doctest.h>
 
@@ -260,7 +260,7 @@ TEST_CASE(
 }
 
 TEST_CASE("guest fake: ranks of one process can end together") {
-  auto shared = std::make_shared<WatchedWorld>(WatchedWorld::Options{.timeout_s = 60});
+  auto shared = std::make_shared<World>(2, World::Options{.timeout_s = 60});
   const auto ends = with_host_comms(2, true, [&](ncclComm_t hosts, int rank) {
     auto world = nccl_world(shared, hosts);
     if (rank == 1) world.abort("rank 1 is out of paper");

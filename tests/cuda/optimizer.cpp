@@ -41,7 +41,7 @@ void same_as_cpu(const std::vector<Kind>& kinds, Step step) {
     step(cpu, there, make_step_state(cpu, now));
   }
   auto stopped = now;
-  stopped.go = 0;
+  stopped.decision = StepDecision::skip;
   step(gpu, here, make_step_state(gpu, stopped));
   for (std::size_t which = 0; which < there.written().size(); ++which) {
     CAPTURE(which);
@@ -150,10 +150,10 @@ TEST_CASE("a segment's squared norm has the same bits whatever lies beside it") 
 
 #ifndef __CUDACC__
 TEST_CASE("a step and norms are as many launches for many weights as for one") {
-  const AdamOptions adam{};
+  const AdamWOptions adam{};
   for (const int weights : {1, 20}) {
     Gpu gpu;
-    Build<Gpu> build;
+    ModelBuilder<Gpu> build(Comm<Gpu>{});
     ParameterList<Gpu> list;
     for (int at = 0; at < weights; ++at)
       list.push_back(build.parameter({.name = concat("weight ", at),

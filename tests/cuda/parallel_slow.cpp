@@ -2,13 +2,13 @@
 // global loss and the trainer, over weights and messages that lie there.
 #include <tests/cuda/all_ops.hpp>
 #include <tests/cuda/gpu.hpp>
+#include <tests/nn/global_loss.hpp>
 #include <tests/parallel/channels.hpp>
 #include <tests/parallel/data.hpp>
 #include <tests/parallel/pipeline.hpp>
 #include <tests/parallel/reducer.hpp>
 #include <tests/parallel/tensor.hpp>
 #include <tests/parallel/tied.hpp>
-#include <tests/train/global_loss.hpp>
 #include <tests/train/step_recorder.hpp>
 #include <tests/train/trainer.hpp>
 

@@ -12,10 +12,6 @@ using namespace tests;
 
 namespace {
 
-std::vector<double> fields(const StepState& state) {
-  const auto all = fields_of(state);
-  return {all.begin(), all.end()};
-}
 template <class Dev>
 Tensor<Dev> of(Dev& dev, const std::vector<double>& values) {
   return Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values);
@@ -23,35 +19,37 @@ Tensor<Dev> of(Dev& dev, const std::vector<double>& values) {
 
 }  // namespace
 
-TEST_CASE("judge_step agrees with the Cpu on good and bad steps") {
+TEST_CASE("decide_step agrees with the Cpu on good and bad steps") {
   Gpu gpu;
   Cpu cpu;
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double infinite = std::numeric_limits<double>::infinity();
-  const auto judge = [](auto& dev, std::vector<double> losses, const std::vector<double>& squares) {
+  const auto decide = [](auto& dev, std::vector<double> losses,
+                         const std::vector<double>& squares) {
     using Dev = std::remove_reference_t<decltype(dev)>;
     auto state = make_step_state(dev, StepState{.loss_scale = 8});
     const auto rows = static_cast<std::int64_t>(losses.size()) / 4;
-    judge_step(dev, {.clip = 0.5, .loss_scale = {.dynamic = true}},
-               Tensor<Dev>::from_host(dev, {rows, 4}, losses), of(dev, squares), state.mut());
-    return fields(read_step_state<Dev>(dev, state));
+    decide_step(dev, {.clip = 0.5, .loss_scale = {.dynamic = true}},
+                Tensor<Dev>::from_host(dev, {rows, 4}, losses), of(dev, squares), state.mut());
+    return read_step_state<Dev>(dev, state);
   };
   std::vector<double> many(1000, 0.25), losses(4 * 700, 1.0);
-  CHECK(judge(gpu, losses, many) == judge(cpu, losses, many));
+  CHECK(decide(gpu, losses, many) == decide(cpu, losses, many));
   losses[4 * 500 + 1] = nan;  // not a sum
-  CHECK(judge(gpu, losses, many) == judge(cpu, losses, many));
+  CHECK(decide(gpu, losses, many) == decide(cpu, losses, many));
   losses[4 * 699] = nan;
-  CHECK(judge(gpu, losses, many)[3] == 0);
+  CHECK(decide(gpu, losses, many).decision == StepDecision::skip);
   losses[4 * 699] = -infinite;
-  CHECK(judge(gpu, losses, many)[3] == 0);
+  CHECK(decide(gpu, losses, many).decision == StepDecision::skip);
   many[777] = nan;
-  CHECK(judge(gpu, {1, 2, 3, 4}, many)[3] == 0);
+  CHECK(decide(gpu, {1, 2, 3, 4}, many).decision == StepDecision::skip);
   many[777] = infinite;
-  CHECK(judge(gpu, {1, 2, 3, 4}, many)[3] == 0);
-  CHECK(judge(gpu, {}, {1}) == judge(cpu, {}, {1}));
+  CHECK(decide(gpu, {1, 2, 3, 4}, many).decision == StepDecision::skip);
+  CHECK(decide(gpu, {}, {1}) == decide(cpu, {}, {1}));
 }
 
-TEST_CASE("objective_scales, move_towards and the rates of LARS and LAMB agree with the Cpu") {
+TEST_CASE(
+    "objective_scales, update_moving_average and the rates of LARS and LAMB agree with the Cpu") {
   const auto run = [](auto& dev) {
     using Dev = std::remove_reference_t<decltype(dev)>;
     const auto state = make_step_state(
@@ -61,8 +59,10 @@ TEST_CASE("objective_scales, move_towards and the rates of LARS and LAMB agree w
                      state, scales.mut());
     auto value = Tensor<Dev>::from_host(dev, {3}, std::vector<float>{1, 8, -2});
     const auto sum = Tensor<Dev>::from_host(dev, {3}, std::vector<float>{12, 0, 4});
-    move_towards(dev, 0.25, 4, make_step_state(dev, StepState{.go = 0}), sum, value.mut());
-    move_towards(dev, 0.25, 4, state, sum, value.mut());
+    update_moving_average(dev, 0.25, 4,
+                          make_step_state(dev, StepState{.decision = StepDecision::skip}), sum,
+                          value.mut());
+    update_moving_average(dev, 0.25, 4, state, sum, value.mut());
     const auto weights = of(dev, {4, 4, 0, 9}), others = of(dev, {16, 0, 16, 0});
     Tensor<Dev> lars(dev, DType::f64, {4}), lamb(dev, DType::f64, {4});
     lars_rates(dev, {.trust = 0.01, .weight_decay = 0.5}, state, weights, others, lars.mut());

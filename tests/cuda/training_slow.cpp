@@ -28,7 +28,7 @@ struct Bert {
   double dropout = 0;
 
   template <class Dev>
-  Model<Dev> model(Build<Dev>& build) const {
+  Model<Dev> model(ModelBuilder<Dev>& build) const {
     return examples::bert(build, {.layers = 2,
                                   .hidden = 128,
                                   .heads = 2,
@@ -43,7 +43,7 @@ struct Bert {
   }
   template <class Dev>
   std::unique_ptr<Optimizer<Dev>> optimizer(Dev& dev, ParameterStore<Dev>& store) const {
-    return std::make_unique<AdamW<Dev>>(dev, store, AdamOptions{.weight_decay = 0.01});
+    return std::make_unique<AdamW<Dev>>(dev, store, AdamWOptions{.weight_decay = 0.01});
   }
   double learning_rate = 1e-3;
 };
@@ -52,7 +52,7 @@ struct ResNet {
   static constexpr std::int64_t samples = 8, side = 16, classes = 10;
 
   template <class Dev>
-  Model<Dev> model(Build<Dev>& build) const {
+  Model<Dev> model(ModelBuilder<Dev>& build) const {
     // Blocks start as the identity, so that few ReLUs count. One within rounding of 0 opens on one device alone, and from
     // there losses part by what its gradient is worth: without this, for pixels of mean 4 at a rate of 0.05, by 5e-3 in
     // step 4, and as far on the Cpu in f64 between these pixels and the same moved by an ulp of f32.
@@ -88,18 +88,17 @@ struct ResNet {
 template <class Dev, class What>
 std::vector<double> losses(Dev& dev, const What& what, DType compute) {
   Mesh<Dev> mesh(Comm<Dev>(), {});
-  Build<Dev> build;
-  build.compute = compute;
-  PipelineParallel<Dev> pipeline(dev, what.model(build), mesh,
-                                 {.store = {.compute = compute, .seed = 7}},
-                                 what.batch(dev, compute));
+  ModelBuilder<Dev> build(Comm<Dev>{});
+  PipelineParallel<Dev> pipeline(dev, what.model(build), mesh, {}, what.batch(dev, compute),
+                                 {.compute = compute, .seed = 7});
   DataParallel<Dev, PipelineParallel<Dev>> model(dev, pipeline, mesh.data());
   const auto optimizer = what.optimizer(dev, pipeline.store());
   Trainer trainer(dev, model, mesh, *optimizer, Norms<Dev>({}, {}, pipeline.parameters_in_model()),
-                  {.learning_rate = {.peak = what.learning_rate}, .seed = 11});
+                  {.learning_rate = {.peak = what.learning_rate}});
   const auto batch = what.batch(dev, compute);
   std::vector<double> found;
-  for (int step = 0; step < steps; ++step) found.push_back(trainer.step({&batch, 1}).loss);
+  for (int step = 0; step < steps; ++step)
+    found.push_back(trainer.step(assigned<Dev>({&batch, 1}, 0, 1)).loss);
   return found;
 }
 

@@ -121,7 +121,7 @@ std::size_t starts() { return fake::ran[0].size(); }
 
 // What a trainer needs to be made.
 struct NoModel {
-  Tensor<Cuda> forward_backward(Cuda&, const Step<Cuda>&, void (&)(Range)) { return {}; }
+  Tensor<Cuda> forward_backward(Cuda&, const Step<Cuda>&) { return {}; }
   Tensor<Cuda> evaluate(Cuda&, const Step<Cuda>&) { return {}; }
   void replay(Cuda&, const Step<Cuda>&) {}
   [[nodiscard]] static std::vector<std::string> term_names() { return {"samples"}; }
@@ -165,9 +165,9 @@ TEST_CASE(
   for (const auto shape :
        {MeshShape{.tensor = 2}, MeshShape{.data = 2}, MeshShape{.tensor = 2, .pipeline = 2}}) {
     CAPTURE(shape.tensor);
-    const auto taken = on_gpus(shape.size(), [&](NcclComm& world, Cuda& dev) {
+    const auto taken = on_gpus(shape.size(), [&](Comm<Cuda>& world, Cuda& dev) {
       const int before = algorithm_of(dev, 16);
-      Mesh<Cuda> mesh(Comm<Cuda>::of(world), shape);
+      Mesh<Cuda> mesh(world, shape);
       NoModel model;
       NoOptimizer optimizer;
       Trainer trainer(dev, model, mesh, optimizer, Norms<Cuda>(mesh.tensor(), mesh.pipeline(), 0),

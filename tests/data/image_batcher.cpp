@@ -110,7 +110,8 @@ TEST_CASE("image batcher: through the loader, the same bytes with 1 and 4 thread
     dhp::Loader loader(cpu, batcher, {.global_batch = 8, .micro_batch = 4, .threads = threads});
     std::vector<std::vector<float>> seen;
     for (int step = 0; step < 6; ++step)
-      for (const auto& batch : loader.next()) seen.push_back(batch.input.to_host<float>(cpu));
+      for (const auto& batch : loader.next().batches)
+        seen.push_back(batch.input.to_host<float>(cpu));
     if (threads == 1) first = seen;
     CHECK(seen == first);
   }

@@ -56,7 +56,7 @@ std::vector<Seen> drain(Cpu& cpu, L& loader, int steps) {
   std::vector<Seen> seen;
   for (int step = 0; step < steps && !loader.finished(); ++step) {
     const auto at = loader.step();
-    for (const auto& batch : loader.next()) {
+    for (const auto& batch : loader.next().batches) {
       CHECK(batch.count_of("samples") == batch.samples);
       CHECK(batch.input.shape()[0] == batch.samples);
       seen.push_back({at, batch.index, batch.first_sample, batch.samples,
@@ -130,9 +130,29 @@ TEST_CASE("loader: more replicas than micro-batches leaves some without") {
       cpu, Numbers{.count = 5},
       {.global_batch = 8, .micro_batch = 4, .replica = 2, .replicas = 3, .epochs = 1});
   CHECK(!loader.finished());
-  CHECK(loader.next().empty());
+  CHECK(loader.next().batches.empty());
   CHECK(loader.finished());
   CHECK_THROWS_WITH_AS(loader.next(), doctest::Contains("all 1 steps were taken"), dhp::Error);
+}
+
+TEST_CASE("loader: a step says what all replicas have, and promises shapes of full steps alone") {
+  Cpu cpu;
+  for (const bool promised : {false, true}) {
+    dhp::Loader loader(
+        cpu, Numbers{.count = 13},
+        {.global_batch = 8, .micro_batch = 4, .replicas = 2, .same_shapes = promised});
+    const auto full = loader.next();
+    CHECK(full.batches.size() == 1);
+    CHECK(full.micro_batches == 2);
+    CHECK(full.samples == 8);
+    CHECK(full.same_shapes == promised);
+    const auto last = loader.next();
+    CHECK(last.micro_batches == 2);
+    CHECK(last.samples == 5);
+    CHECK(!last.same_shapes);
+  }
+  const auto example = dhp::example_batch(cpu, Numbers{.count = 3}, 4);
+  CHECK(example.at("ids").to_host<std::int64_t>(cpu) == std::vector<std::int64_t>{0, 1, 2});
 }
 
 TEST_CASE("loader: a start at any step is the same as running through") {
@@ -184,14 +204,14 @@ TEST_CASE("loader: the error of a sample reaches the caller, names it, and the l
     LoaderOptions options{
         .global_batch = 4, .micro_batch = 2, .shuffle = false, .threads = threads};
     dhp::Loader loader(cpu, Numbers{.count = 16, .bad = 6}, options);
-    CHECK(loader.next().size() == 2);
+    CHECK(loader.next().batches.size() == 2);
     for (int again = 0; again < 2; ++again)
       CHECK_THROWS_WITH_AS((void)loader.next(),
                            doctest::Contains("step 1, micro-batch 1, sample 6: damaged on purpose"),
                            dhp::Error);
     CHECK(loader.step() == 1);
     loader.start_at(2);
-    CHECK(loader.next().front().at("ids").to_host<std::int64_t>(cpu).front() == 8);
+    CHECK(loader.next().batches.front().at("ids").to_host<std::int64_t>(cpu).front() == 8);
   }
 }
 
@@ -200,7 +220,7 @@ TEST_CASE("loader: ends cleanly at any time") {
   for (int taken = 0; taken < 6; ++taken) {
     dhp::Loader loader(cpu, Numbers{.count = 100, .delay_us = 50},
                        {.global_batch = 8, .micro_batch = 2, .threads = 3, .steps_ahead = 3});
-    for (int step = 0; step < taken; ++step) CHECK(loader.next().size() == 4);
+    for (int step = 0; step < taken; ++step) CHECK(loader.next().batches.size() == 4);
     if (taken == 4) loader.start_at(1);
   }
 }

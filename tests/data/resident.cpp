@@ -14,8 +14,8 @@ TEST_CASE("resident: every step is the first one again, out of the same memory")
                                   {.height = 4, .width = 4});
   dhp::ResidentLoader<dhp::Cpu> loader(
       cpu, batcher, {.global_batch = 28, .micro_batch = 4, .replica = 1, .replicas = 3});
-  const auto first = loader.next();
-  const auto second = loader.next();
+  const auto first = loader.next().batches;
+  const auto second = loader.next().batches;
   CHECK(loader.step() == 2);
   REQUIRE(first.size() == 2);  // 7 micro-batches: 3, 2, 2
   CHECK(first[0].index == 3);
@@ -30,7 +30,7 @@ TEST_CASE("resident: every step is the first one again, out of the same memory")
   CHECK(!loader.finished());
   // Fewer samples than a micro-batch: they come again.
   dhp::ResidentLoader<dhp::Cpu> few(cpu, batcher, {.global_batch = 8, .micro_batch = 8});
-  CHECK(few.next().front().samples == 8);
+  CHECK(few.next().batches.front().samples == 8);
 }
 
 }  // namespace

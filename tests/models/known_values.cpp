@@ -22,16 +22,16 @@ namespace {
 
 struct Layout {
   MeshShape mesh;
-  ScheduleKind schedule = ScheduleKind::one_forward_one_backward;
+  AnySchedule schedule = OneForwardOneBackward{};
   int chunks = 1;
 };
 const Layout layouts[] = {
     {{}},
-    {{.pipeline = 2}, ScheduleKind::gpipe},
-    {{.pipeline = 2}, ScheduleKind::one_forward_one_backward},
-    {{.pipeline = 2}, ScheduleKind::zero_bubble},
-    {{.pipeline = 2}, ScheduleKind::interleaved, 2},
-    {{.data = 2, .pipeline = 2}, ScheduleKind::one_forward_one_backward},
+    {{.pipeline = 2}, GPipe{}},
+    {{.pipeline = 2}, OneForwardOneBackward{}},
+    {{.pipeline = 2}, ZeroBubble{}},
+    {{.pipeline = 2}, Interleaved{}, 2},
+    {{.data = 2, .pipeline = 2}, OneForwardOneBackward{}},
     {{.data = 3}},
 };
 
@@ -63,8 +63,7 @@ Outcome one_step(const Layout& layout, const Inputs& inputs, double lr) {
   run_ranks(layout.mesh.size(), [&](Comm<Cpu> world) {
     Cpu dev({.threads = 1});
     Mesh<Cpu> mesh(std::move(world), layout.mesh);
-    Build<Cpu> build;
-    build.compute = DType::f64;
+    ModelBuilder<Cpu> build(Comm<Cpu>{});
     Model<Cpu> model;
     for (int at = 0; at < 2 * layout.chunks; ++at) {
       const auto name = concat("linear", at);
@@ -72,21 +71,18 @@ Outcome one_step(const Layout& layout, const Inputs& inputs, double lr) {
       model.add(name, Linear<Cpu>(build, name, options));
     }
     model.loss = MeanSquaredError<Cpu>();
-    PipelineParallel<Cpu> pipeline(
-        dev, std::move(model), mesh,
-        {.schedule = layout.schedule, .chunks = layout.chunks, .store = {.compute = DType::f64}},
-        micro_batch(dev, inputs, 0));
+    PipelineParallel<Cpu> pipeline(dev, std::move(model), mesh,
+                                   {.schedule = layout.schedule, .chunks = layout.chunks},
+                                   micro_batch(dev, inputs, 0), {.compute = DType::f64});
     DataParallel replicas(dev, pipeline, mesh.data(), Plain{});
     Sgd<Cpu> optimizer(dev, pipeline.store(), {});
     Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model());
     Trainer trainer(dev, replicas, mesh, optimizer, norms, {.learning_rate = {.peak = lr}});
 
-    std::vector<MicroBatch<Cpu>> mine;
-    const auto part =
-        part_of(static_cast<std::int64_t>(inputs.size()), mesh.data().size(), mesh.data().rank());
-    for (auto index = part.first; index < part.last; ++index)
-      mine.push_back(micro_batch(dev, inputs, index));
-    const auto report = trainer.step(mine);
+    std::vector<MicroBatch<Cpu>> all;
+    for (std::size_t index = 0; index < inputs.size(); ++index)
+      all.push_back(micro_batch(dev, inputs, static_cast<std::int64_t>(index)));
+    const auto report = trainer.step(assigned<Cpu>(all, mesh.data().rank(), mesh.data().size()));
     const std::lock_guard lock(mutex);
     outcome.loss = report.loss;
     outcome.gradient_norm = report.gradient_norm;
@@ -103,7 +99,7 @@ TEST_CASE("weights of 1 become 1 - 2 lr, whatever the schedule and the number of
   for (const auto& layout : layouts)
     for (const std::size_t micro_batches : {1, 2, 3, 4, 7, 8}) {
       CAPTURE(to_text(layout.mesh));
-      CAPTURE(name_of(layout.schedule));
+      CAPTURE(layout.schedule.name());
       CAPTURE(micro_batches);
       const auto found = one_step(layout, Inputs(micro_batches, {1.0, 1.0}), lr);
       CHECK(found.loss == doctest::Approx(1).epsilon(1e-14));
@@ -121,7 +117,7 @@ TEST_CASE("micro-batches of unequal sizes: the mean is over samples, never over 
   const Inputs inputs{{1}, {2, 2, 2}};
   for (const auto& layout : layouts) {
     CAPTURE(to_text(layout.mesh));
-    CAPTURE(name_of(layout.schedule));
+    CAPTURE(layout.schedule.name());
     const auto found = one_step(layout, inputs, 0.01);
     CHECK(found.loss == doctest::Approx(3.25).epsilon(1e-14));
     for (const double weight : found.weights)

@@ -14,16 +14,16 @@ struct Named {
   const char* name;
   Layout layout;
 };
-constexpr auto one_f_one_b = ScheduleKind::one_forward_one_backward;
+const AnySchedule one_f_one_b = OneForwardOneBackward{};
 const Named layouts[] = {
     {"replicas", {{.data = 2}}},
     {"uneven replicas", {{.data = 3}}},
     {"split weights", {{.tensor = 4}}},
-    {"stages", {{.pipeline = 2}, ScheduleKind::gpipe}},
-    {"chunks", {{.pipeline = 2}, ScheduleKind::interleaved, 2}},
+    {"stages", {{.pipeline = 2}, GPipe{}}},
+    {"chunks", {{.pipeline = 2}, Interleaved{}, 2}},
     {"replicas of split weights", {{.data = 2, .tensor = 2}}},
     {"stages of split weights", {{.tensor = 2, .pipeline = 3}, one_f_one_b}},
-    {"all three axes", {{.data = 2, .tensor = 2, .pipeline = 2}, ScheduleKind::zero_bubble}},
+    {"all three axes", {{.data = 2, .tensor = 2, .pipeline = 2}, ZeroBubble{}}},
 };
 
 template <class MakeModel, class MakeBatch>
@@ -79,7 +79,7 @@ TEST_CASE("BERT gives the serial run's numbers in every layout, fp64") {
                                     .sequence_length = everything_length,
                                     .dropout = 0.1};
   check_layouts(
-      {}, [&](Build<Cpu>& build) { return examples::bert(build, config); },
+      {}, [&](ModelBuilder<Cpu>& build) { return examples::bert(build, config); },
       [&](Cpu& dev, int, std::int64_t k) {
         return everything_batch(dev, 0, k, config.vocabulary);
       });
@@ -96,7 +96,7 @@ TEST_CASE("ResNet gives the serial run's numbers in every layout, fp64") {
                                       .label_smoothing = 0.1};
   check_layouts(
       {.steps = 5, .micro_batches = 4, .lr = 0.01},
-      [&](Build<Cpu>& build) { return examples::resnet(build, config); },
+      [&](ModelBuilder<Cpu>& build) { return examples::resnet(build, config); },
       [&](Cpu& dev, int, std::int64_t k) {
         return pictures(dev, config.image_size, config.classes, k);
       });

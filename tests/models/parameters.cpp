@@ -38,11 +38,11 @@ Description describe(const Model<Cpu>& model) {
 }
 
 Description resnet(const examples::ResNetConfig& config) {
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   return describe(examples::resnet(build, config));
 }
 Description bert(const examples::BertConfig& config) {
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   return describe(examples::bert(build, config));
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t columns = 6, inner = 10;
 
-Sequential<Cpu> pair_of(Build<Cpu>& build, bool one) {
+Sequential<Cpu> pair_of(ModelBuilder<Cpu>& build, bool one) {
   Sequential<Cpu> made;
   if (one)
     made.add("pair",
@@ -65,7 +65,7 @@ Outcome run(L layer, const Case& each) {
     CHECK(tape.empty());
   }
   const auto gradients = [&] {
-    store.settle(dev, {0, store.size()});
+    store.finalize_gradients(dev, {0, store.size()});
     std::vector<std::vector<double>> found;
     for (const auto& parameter : parameters)
       found.push_back(widened(clone(dev, ConstView<Cpu>(parameter->gradient))));
@@ -79,8 +79,7 @@ Outcome run(L layer, const Case& each) {
 }
 
 Outcome outcome_of(bool one, const Case& each) {
-  Build<Cpu> build;
-  build.compute = each.compute;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   if (each.again) return run(recompute<Cpu>(pair_of(build, one)), each);
   return run(pair_of(build, one), each);
 }
@@ -92,7 +91,7 @@ bool any(const std::vector<double>& values) {
 }  // namespace
 
 TEST_CASE("feed forward: names, order, random numbers and costs are those of its parts") {
-  Build<Cpu> build, other;
+  ModelBuilder<Cpu> build(Comm<Cpu>{}), other(Comm<Cpu>{});
   const auto one = pair_of(build, true), parts = pair_of(other, false);
   ParameterList<Cpu> mine, theirs;
   one.parameters(mine);

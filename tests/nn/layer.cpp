@@ -14,7 +14,7 @@ using namespace tests;
 namespace {
 
 /// outer > body > inner, where inner's weight is not finite.
-AnyLayer<Cpu> nested(Build<Cpu>& build, bool recomputed) {
+AnyLayer<Cpu> nested(ModelBuilder<Cpu>& build, bool recomputed) {
   Sequential<Cpu> body;
   body.add("fine", Linear<Cpu>(build, "fine", {.in = 2, .out = 2}));
   body.add("inner", Linear<Cpu>(build, "inner", {.in = 2, .out = 2}));
@@ -26,7 +26,7 @@ AnyLayer<Cpu> nested(Build<Cpu>& build, bool recomputed) {
 
 std::string message(bool recomputed, bool find_nonfinite) {
   Cpu dev;
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   auto layer = nested(build, recomputed);
   ParameterList<Cpu> parameters;
   layer.parameters(parameters);
@@ -51,7 +51,7 @@ TEST_CASE("layers: the first whose output is not finite is named with all that i
 
 TEST_CASE("layers: an input gradient that is not finite is told from an output") {
   Cpu dev;
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   auto layer = nested(build, false);
   ParameterList<Cpu> parameters;
   layer.parameters(parameters);

@@ -18,8 +18,7 @@ struct Gradients {
 /// Of two micro-batches; `early`: before what waits is done.
 Gradients gradients(bool order_free, bool defer, bool early, bool with_bias = true) {
   Cpu dev;
-  Build<Cpu> build;
-  build.compute = DType::f64;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   Linear<Cpu> layer(build, "l", {.in = 5, .out = 3, .bias = with_bias});
   ParameterList<Cpu> parameters;
   layer.parameters(parameters);
@@ -39,7 +38,7 @@ Gradients gradients(bool order_free, bool defer, bool early, bool with_bias = tr
   CHECK(deferred.size() == (defer ? 2 : 0));
   if (!early)
     for (auto& work : deferred) work(dev);
-  store.settle(dev, {0, store.size()});
+  store.finalize_gradients(dev, {0, store.size()});
   found.weight = widened(clone(dev, ConstView<Cpu>(layer.weight()->gradient)));
   if (with_bias) found.bias = widened(clone(dev, ConstView<Cpu>(layer.bias()->gradient)));
   return found;
@@ -61,8 +60,7 @@ TEST_CASE("linear: the gradient of the bias waits with that of the weight") {
 
 TEST_CASE("linear: the gradient of the input goes onto beta times what is there") {
   Cpu dev;
-  Build<Cpu> build;
-  build.compute = DType::f64;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   Linear<Cpu> layer(build, "l", {.in = 5, .out = 3});
   ParameterList<Cpu> parameters;
   layer.parameters(parameters);

@@ -12,7 +12,7 @@ using namespace tests;
 
 namespace {
 
-Parameter<Cpu> parameter(Build<Cpu>& build, const char* name, const Shape& shape,
+Parameter<Cpu> parameter(ModelBuilder<Cpu>& build, const char* name, const Shape& shape,
                          Initializer init = constant(0)) {
   return build.parameter({.name = name, .shape = shape, .init = init});
 }
@@ -24,7 +24,7 @@ std::vector<double> values_of(Cpu& dev, ConstView<Cpu> view) { return widened(cl
 TEST_CASE("store: in the order of the list, each aligned to 64 bytes, with zeros between") {
   Cpu dev;
   for (const auto compute : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
-    Build<Cpu> build;
+    ModelBuilder<Cpu> build(Comm<Cpu>{});
     const ParameterList<Cpu> list{parameter(build, "a", {3, 5}, constant(1)),
                                   parameter(build, "b", {33}, constant(2)),
                                   parameter(build, "c", {1}, constant(3))};
@@ -47,7 +47,7 @@ TEST_CASE("store: in the order of the list, each aligned to 64 bytes, with zeros
 
 TEST_CASE("store: a handle that occurs twice has memory once") {
   Cpu dev;
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   const auto tied = parameter(build, "tied", {4, 4});
   ParameterStore<Cpu> store(dev, {tied, parameter(build, "other", {2}), tied}, {});
   CHECK(store.parameters().size() == 2);
@@ -56,9 +56,9 @@ TEST_CASE("store: a handle that occurs twice has memory once") {
 
 TEST_CASE("store: what is exact stays in the accumulation type, buffers too") {
   Cpu dev;
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   const ParameterList<Cpu> list{build.parameter({.name = "weight", .shape = {2}}),
-                                build.parameter({.name = "norm", .shape = {2}, .exact = true}),
+                                build.parameter({.name = "norm", .shape = {2}, .keep_fp32 = true}),
                                 build.parameter({.name = "running", .shape = {2}, .buffer = true})};
   ParameterStore<Cpu> store(dev, list, {.compute = DType::bf16});
   CHECK(list[0]->value.dtype() == DType::bf16);
@@ -70,12 +70,12 @@ TEST_CASE("store: what is exact stays in the accumulation type, buffers too") {
 
 TEST_CASE("store: optimizers go over all that is trained, norms over what counts on this rank") {
   Cpu dev;
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   const ParameterList<Cpu> list{
       build.parameter(split({.name = "split", .shape = {4, 3}}, 0, 2, 1)),
       build.parameter({.name = "bias", .shape = {5}, .decays = false}),
       build.parameter({.name = "running", .shape = {2}, .buffer = true}),
-      build.parameter({.name = "norm", .shape = {7}, .decays = false, .exact = true}),
+      build.parameter({.name = "norm", .shape = {7}, .decays = false, .keep_fp32 = true}),
       build.parameter(split({.name = "replica", .shape = {4, 2}}, 0, 2, 1)),
       build.parameter({.name = "whole", .shape = {segment_tile + 1}})};
   list[4]->owned = false;
@@ -90,7 +90,7 @@ TEST_CASE("store: optimizers go over all that is trained, norms over what counts
       CHECK(first.first == parameter.range.first);
       CHECK(first.value == parameter.value.bytes());
       CHECK(first.decays == parameter.spec.decays);
-      CHECK(first.narrow == !parameter.spec.exact);
+      CHECK(first.narrow == !parameter.spec.keep_fp32);
       CHECK(table.tiles()[segment.last - 1].last == parameter.range.last);
     }
   };
@@ -102,14 +102,14 @@ TEST_CASE("store: optimizers go over all that is trained, norms over what counts
 TEST_CASE("store: parts of a split parameter start as the parts of the unsplit one") {
   Cpu dev;
   const auto whole = [&] {
-    Build<Cpu> build;
+    ModelBuilder<Cpu> build(Comm<Cpu>{});
     const ParameterList<Cpu> list{parameter(build, "w", {5, 7, 2}, normal(1))};
     ParameterStore<Cpu> store(dev, list, {.seed = 9});
     return values_of(dev, list[0]->value);
   }();
   for (const int dim : {0, 1})
     for (int index = 0; index < 3; ++index) {
-      Build<Cpu> build;
+      ModelBuilder<Cpu> build(Comm<Cpu>{});
       const ParameterSpec spec{.name = "w", .shape = {5, 7, 2}, .init = normal(1)};
       const ParameterList<Cpu> list{build.parameter(split(spec, dim, 3, index))};
       ParameterStore<Cpu> store(dev, list, {.seed = 9});
@@ -136,7 +136,7 @@ TEST_CASE("store: order-free gradients have the same bits whatever comes first")
     scale(dev, std::pow(1000.0, 1 - static_cast<double>(use)), parts.back().mut());
   }
   const auto total = [&](bool order_free, bool backwards) {
-    Build<Cpu> build;
+    ModelBuilder<Cpu> build(Comm<Cpu>{});
     const auto weight = parameter(build, "w", {9});
     ParameterStore<Cpu> store(dev, {weight}, {.order_free = order_free});
     for (std::size_t at = 0; at < parts.size(); ++at) {
@@ -146,7 +146,7 @@ TEST_CASE("store: order-free gradients have the same bits whatever comes first")
         else axpy(dev, 1.0, part.view(), gradient);
       });
     }
-    store.settle(dev, weight->range);
+    store.finalize_gradients(dev, weight->range);
     return values_of(dev, weight->gradient);
   };
   CHECK(total(true, false) == total(true, true));
@@ -157,12 +157,12 @@ TEST_CASE("store: order-free gradients have the same bits whatever comes first")
 TEST_CASE(
     "store: an order-free sum that leaves its range becomes NaN, until gradients are zeroed") {
   Cpu dev;
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   const auto weight = parameter(build, "w", {2});
   ParameterStore<Cpu> store(dev, {weight}, {.order_free = true});
   const auto add = [&](double value) {
     weight->accumulate(dev, [&](View<Cpu> gradient, double) { fill(dev, gradient, value); });
-    store.settle(dev, weight->range);
+    store.finalize_gradients(dev, weight->range);
     return *weight->gradient.data<float>();
   };
   CHECK(add(1) == 1.0f);
@@ -174,7 +174,7 @@ TEST_CASE(
 
 TEST_CASE("store: a parameter without memory says so") {
   Cpu dev;
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   const auto weight = parameter(build, "elsewhere", {2});
   CHECK(message_of([&] { weight->accumulate(dev, [](View<Cpu>, double) {}); }) ==
         "parameter elsewhere has no memory on this rank");

@@ -13,7 +13,7 @@ using namespace tests;
 
 namespace {
 
-Sequential<Cpu> block(Build<Cpu>& build) {
+Sequential<Cpu> block(ModelBuilder<Cpu>& build) {
   Sequential<Cpu> layers;
   layers.add("wide", Linear<Cpu>(build, "wide", {.in = 6, .out = 24}));
   layers.add("gelu", gelu<Cpu>());
@@ -34,7 +34,7 @@ Outcome run(Cpu& dev, L layer, bool defer) {
   layer.parameters(parameters);
   ParameterStore<Cpu> store(dev, parameters, {.seed = 4});
   const auto batch = token_batch(dev, 2, 4, 9);
-  Tape<Cpu> tape({.seed = 3, .step = 8, .batch = &batch});
+  Tape<Cpu> tape({.seed = 3, .step = 8}, &batch);
   std::vector<Work<Cpu>> deferred;
   Outcome outcome;
   const auto y = layer.forward(dev, random_tensor<float>(dev, {8, 6}, 1), tape);
@@ -57,7 +57,7 @@ Outcome run(Cpu& dev, L layer, bool defer) {
 TEST_CASE("recompute: the same bits, dropout included, and only the input is kept") {
   Cpu dev;
   for (const bool defer : {false, true}) {
-    Build<Cpu> build, again;
+    ModelBuilder<Cpu> build(Comm<Cpu>{}), again(Comm<Cpu>{});
     const auto kept = run(dev, block(build), defer);
     const auto recomputed = run(dev, recompute<Cpu>(block(again)), defer);
     CHECK(recomputed.y == kept.y);
@@ -70,7 +70,7 @@ TEST_CASE("recompute: the same bits, dropout included, and only the input is kep
 
 TEST_CASE("recompute inside recompute is recompute") {
   Cpu dev;
-  Build<Cpu> build, again;
+  ModelBuilder<Cpu> build(Comm<Cpu>{}), again(Comm<Cpu>{});
   const auto once = run(dev, recompute<Cpu>(block(build)), false);
   const auto twice = run(dev, recompute<Cpu>(recompute<Cpu>(block(again))), false);
   CHECK(twice.dx == once.dx);

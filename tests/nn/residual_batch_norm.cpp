@@ -1,7 +1,6 @@
 // ResidualBatchNorm is the composition that it stands for: a Residual around body and norm, and a ReLU behind it. And what
 // a device with one function for the whole norm is asked, and when.
 #include <dhp/cpu.hpp>
-#include <dhp/nn/running_statistics.hpp>
 #include <tests/support/gradients.hpp>
 #include <tests/support/residual.hpp>
 
@@ -21,7 +20,7 @@ enum class Shortcut { identity, convolution };
 /// Its parameters, and so their random numbers, are made in the same order by both.
 template <class Dev>
 struct Parts {
-  Parts(Build<Dev>& build, bool relu, Shortcut kind)
+  Parts(ModelBuilder<Dev>& build, bool relu, Shortcut kind)
       : norm(build, "bn", {.channels = channels, .relu = relu}) {
     body.add("conv", Conv2d<Dev>(build, "conv", {.in = channels, .out = channels}));
     if (kind == Shortcut::convolution)
@@ -31,14 +30,14 @@ struct Parts {
   BatchNorm<Dev> norm;
 };
 
-Sequential<Cpu> fused(Build<Cpu>& build, bool relu, Shortcut kind) {
+Sequential<Cpu> fused(ModelBuilder<Cpu>& build, bool relu, Shortcut kind) {
   Parts<Cpu> parts(build, relu, kind);
   Sequential<Cpu> made;
   made.add("block", ResidualBatchNorm<Cpu>(std::move(parts.body), "bn", std::move(parts.norm),
                                            std::move(parts.shortcut)));
   return made;
 }
-Sequential<Cpu> composed(Build<Cpu>& build, bool relu, Shortcut kind) {
+Sequential<Cpu> composed(ModelBuilder<Cpu>& build, bool relu, Shortcut kind) {
   Parts<Cpu> parts(build, false, kind);
   parts.body.add("bn", std::move(parts.norm));
   Sequential<Cpu> made;
@@ -108,7 +107,7 @@ TEST_CASE_TEMPLATE("residual norm: what a residual, a norm and a ReLU come to, i
       std::uint32_t stream = 0;
       do {
         REQUIRE(++stream < 50);
-        Build<Cpu> build, other;
+        ModelBuilder<Cpu> build(Comm<Cpu>{}), other(Comm<Cpu>{});
         found = run<T>(fused(build, relu, kind), stream);
         right = run<T>(composed(other, relu, kind), stream);
       } while (!positive_alike(found.y, right.y));
@@ -120,7 +119,7 @@ TEST_CASE_TEMPLATE("residual norm: what a residual, a norm and a ReLU come to, i
       CHECK(distance(found.gradients, right.gradients, size_of_values(right.gradients)) <=
             tolerance);
 
-      Build<Cpu> again;
+      ModelBuilder<Cpu> again(Comm<Cpu>{});
       const auto recomputed = run<T>(recompute<Cpu>(fused(again, relu, kind)), stream);
       CHECK(recomputed.y == found.y);
       CHECK(recomputed.dx == found.dx);
@@ -132,7 +131,7 @@ TEST_CASE("residual norm: neither input nor gradient changes under those who hol
   Cpu dev;
   for (const bool relu : {false, true})
     for (const bool empty_body : {false, true}) {
-      Build<Cpu> build;
+      ModelBuilder<Cpu> build(Comm<Cpu>{});
       Parts<Cpu> parts(build, relu, Shortcut::identity);
       ResidualBatchNorm<Cpu> block(empty_body ? Sequential<Cpu>() : std::move(parts.body), "bn",
                                    std::move(parts.norm));
@@ -155,7 +154,7 @@ TEST_CASE("residual norm: neither input nor gradient changes under those who hol
 }
 
 TEST_CASE("residual norm: shapes and costs are those of its parts") {
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   const MicroBatch<Cpu> batch;
   Parts<Cpu> parts(build, true, Shortcut::convolution);
   const double cost = parts.body.flops(shape, batch) + parts.norm.flops(shape, batch) +
@@ -168,7 +167,7 @@ TEST_CASE("residual norm: shapes and costs are those of its parts") {
 
 TEST_CASE("residual norm: the norm has a name where its output is not finite") {
   Cpu dev;
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   auto layer = fused(build, true, Shortcut::identity);
   ParameterList<Cpu> parameters;
   layer.parameters(parameters);
@@ -183,7 +182,7 @@ TEST_CASE("residual norm: the norm has a name where its output is not finite") {
 
 TEST_CASE("residual norm: a residual of another shape is refused") {
   Cpu dev;
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   Parts<Cpu> parts(build, true, Shortcut::identity);
   Tape<Cpu> tape({});
   CHECK(message_of([&] {

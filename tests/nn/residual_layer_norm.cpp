@@ -14,7 +14,7 @@ constexpr std::int64_t columns = 12;
 const std::vector<std::int64_t> numbers{90, 91, 92, 7, 8, 9, 10, std::int64_t{1} << 40};
 
 /// As transformers had it from layers of their own, or as one layer.
-Sequential<Cpu> half_block(Build<Cpu>& build, bool fused, double p) {
+Sequential<Cpu> half_block(ModelBuilder<Cpu>& build, bool fused, double p) {
   Sequential<Cpu> body, block;
   body.add("in", Linear<Cpu>(build, "in", {.in = columns, .out = 20}))
       .add("gelu", gelu<Cpu>())
@@ -62,7 +62,7 @@ Outcome run(L layer, const Case& each) {
   batch.first_sample = each.first_sample;
   if (!each.numbers.empty())
     batch.side.emplace_back("row_numbers", Tensor<Cpu>::from_host(dev, {8}, each.numbers));
-  Tape<Cpu> tape({.mode = each.mode, .seed = 3, .step = 8, .batch = &batch});
+  Tape<Cpu> tape({.mode = each.mode, .seed = 3, .step = 8}, &batch);
   std::vector<Work<Cpu>> deferred;
   if (each.defer) tape.defer_to(&deferred);
   Outcome outcome;
@@ -72,15 +72,14 @@ Outcome run(L layer, const Case& each) {
   outcome.dx = widened(layer.backward(dev, random({8, columns}, 2), tape));
   CHECK(tape.empty());
   for (auto& work : deferred) work(dev);
-  store.settle(dev, {0, store.size()});
+  store.finalize_gradients(dev, {0, store.size()});
   for (const auto& parameter : parameters)
     outcome.gradients.push_back(widened(clone(dev, ConstView<Cpu>(parameter->gradient))));
   return outcome;
 }
 
 Outcome outcome_of(bool fused, const Case& each) {
-  Build<Cpu> build;
-  build.compute = each.compute;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   auto block = half_block(build, fused, each.p);
   if (each.again) return run(recompute<Cpu>(std::move(block)), each);
   return run(std::move(block), each);
@@ -101,7 +100,7 @@ void check_alike(const Case& each, double rounding) {
 }  // namespace
 
 TEST_CASE("residual norm: names, order, random numbers and costs are those of its parts") {
-  Build<Cpu> build, other;
+  ModelBuilder<Cpu> build(Comm<Cpu>{}), other(Comm<Cpu>{});
   const auto one = half_block(build, true, 0.1), parts = half_block(other, false, 0.1);
   ParameterList<Cpu> mine, theirs;
   one.parameters(mine);
@@ -112,7 +111,7 @@ TEST_CASE("residual norm: names, order, random numbers and costs are those of it
     CHECK(mine[at]->use == theirs[at]->use);
     CHECK(mine[at]->index == theirs[at]->index);
     CHECK(mine[at]->spec.decays == theirs[at]->spec.decays);
-    CHECK(mine[at]->spec.exact == theirs[at]->spec.exact);
+    CHECK(mine[at]->spec.keep_fp32 == theirs[at]->spec.keep_fp32);
   }
   CHECK(build.next_use() == other.next_use());
   const MicroBatch<Cpu> batch;
@@ -170,8 +169,7 @@ TEST_CASE("residual norm: recompute gives the same bits") {
 TEST_CASE("residual norm: neither input nor gradient changes under those who hold them") {
   // Its body hands on what it was given, forward and backward.
   Cpu dev;
-  Build<Cpu> build;
-  build.compute = DType::f64;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   for (const double p : {0.0, 0.5}) {
     ResidualLayerNorm<Cpu> layer(build, "norm", {}, {.columns = columns, .dropout = p});
     ParameterList<Cpu> parameters;
@@ -179,7 +177,7 @@ TEST_CASE("residual norm: neither input nor gradient changes under those who hol
     ParameterStore<Cpu> store(dev, parameters, {.compute = DType::f64});
     MicroBatch<Cpu> batch;
     batch.samples = 4;
-    Tape<Cpu> tape({.batch = &batch});
+    Tape<Cpu> tape({}, &batch);
     const auto x = random_tensor<double>(dev, {4, columns}, 1);
     const auto dy = random_tensor<double>(dev, {4, columns}, 2);
     const auto y = layer.forward(dev, x.share(), tape);
@@ -192,7 +190,7 @@ TEST_CASE("residual norm: neither input nor gradient changes under those who hol
 }
 
 TEST_CASE("residual norm: a probability beyond [0, 1) is refused") {
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   CHECK(message_of([&] {
           ResidualLayerNorm<Cpu>(build, "norm", {}, {.columns = columns, .dropout = 1});
         }) == "dropout: the probability must be in [0, 1), got 1");

@@ -2,7 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <dhp/nn/batch_norm.hpp>
 #include <dhp/nn/recompute.hpp>
-#include <dhp/nn/running_statistics.hpp>
 #include <tests/support/gradients.hpp>
 
 #include <doctest/doctest.h>
@@ -27,7 +26,7 @@ struct Norm {
       if (parameter->spec.name == name) return *parameter->value.data<double>();
     return -1;
   }
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build{Comm<Cpu>{}};
   BatchNorm<Cpu> layer;
   ParameterStore<Cpu> store;
 };
@@ -44,11 +43,11 @@ TEST_CASE("running statistics: move once by the mean over the micro-batches, var
     (void)norm.layer.forward(dev, images(dev, values), tape);
   }
   // Means 2 and 5; unbiased variances 2 and 13.
-  const auto stays = make_step_state(dev, {.go = 0});
-  apply_running_statistics(dev, norm.store, 0.1, 2, stays);
+  const auto stays = make_step_state(dev, {.decision = StepDecision::skip});
+  norm.store.update_running_statistics(dev, 0.1, 2, stays.view());
   CHECK(norm.value_of("bn.running_mean") == 0);
   const auto goes = make_step_state(dev, {});
-  apply_running_statistics(dev, norm.store, 0.1, 2, goes);
+  norm.store.update_running_statistics(dev, 0.1, 2, goes.view());
   CHECK(norm.value_of("bn.running_mean") == doctest::Approx(0.1 * 3.5).epsilon(1e-14));
   CHECK(norm.value_of("bn.running_var") == doctest::Approx(0.9 + 0.1 * 7.5).epsilon(1e-14));
   CHECK(norm.value_of("bn.weight") == 1);  // what is trained does not move
@@ -78,7 +77,7 @@ TEST_CASE("running statistics: a recomputed forward pass counts once") {
   (void)again.forward(dev, images(dev, {1, 3}), tape);
   (void)again.backward(dev, images(dev, {1, 0}), tape);
   const auto goes = make_step_state(dev, {});
-  apply_running_statistics(dev, norm.store, 1.0, 1, goes);
+  norm.store.update_running_statistics(dev, 1.0, 1, goes.view());
   CHECK(norm.value_of("bn.running_mean") == 2);
   CHECK(norm.value_of("bn.running_var") == 2);
 }

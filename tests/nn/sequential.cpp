@@ -65,7 +65,7 @@ TEST_CASE("sequential: forward in order, backward in reverse; an empty one is th
 }
 
 TEST_CASE("sequential: parameters in order, shapes one after the other, costs summed along them") {
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   const MicroBatch<Cpu> batch;
   const Linear<Cpu> wide(build, "wide", {.in = 4, .out = 6});
   const Linear<Cpu> narrow(build, "narrow", {.in = 6, .out = 3});

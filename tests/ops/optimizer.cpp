@@ -39,7 +39,7 @@ void sgd(Scalar& s, const Sgd& with, double decay, double rate, double gradient)
 double adam_quotient(Scalar& s, const Adam& with, double gradient) {
   const auto& u = with.update;
   const double g = with.now.gradient_scale * gradient;
-  const double step = with.now.updates;
+  const auto step = static_cast<double>(with.now.updates);
   s.m = u.beta1 * s.m + (1 - u.beta1) * g;
   s.v = u.beta2 * s.v + (1 - u.beta2) * g * g;
   const double mean = s.m / (1 - std::pow(u.beta1, step));
@@ -184,9 +184,8 @@ TEST_CASE_TEMPLATE("LAMB: direction, also over the gradient, then a step along i
                    float, f16) {
   for (const bool over_gradient : {false, true})
     five_steps<T>([&](Cpu& dev, State<T>& state, std::uint32_t step) {
-      const Adam with{
-          {.weight_decay = 0.02},
-          {.learning_rate = 0.05, .updates = static_cast<double>(step), .gradient_scale = 0.5}};
+      const Adam with{{.weight_decay = 0.02},
+                      {.learning_rate = 0.05, .updates = step, .gradient_scale = 0.5}};
       const auto now = make_step_state(dev, with.now);
       std::vector<double> rates;
       for (std::size_t k = 0; k < state.kinds.size(); ++k)
@@ -243,7 +242,7 @@ TEST_CASE("the numbers of PyTorch 1.13, three steps in double") {
     CHECK(distance(got, expected) < 1e-14);
   }
   const auto got = train([&](Weights<Cpu, double>& w, double step) {
-    const StepState now{.learning_rate = 0.1, .updates = step};
+    const StepState now{.learning_rate = 0.1, .updates = static_cast<std::int64_t>(step)};
     adamw_update(dev, {.beta2 = 0.99, .weight_decay = 0.05}, w.table, make_step_state(dev, now),
                  w.gradient, w.m.mut(), w.v.mut(), {});
   });
@@ -287,7 +286,8 @@ TEST_CASE("a step that does not go changes nothing; nor does a table of nothing"
   Cpu dev;
   Weights<Cpu, bf16> none(dev, {}), empty(dev, {{0}}), some(dev, some_of_each);
   const auto go = make_step_state(dev, {.learning_rate = 0.1, .updates = 1});
-  const auto stay = make_step_state(dev, {.learning_rate = 0.1, .updates = 1, .go = 0});
+  const auto stay =
+      make_step_state(dev, {.learning_rate = 0.1, .updates = 1, .decision = StepDecision::skip});
   const auto rates = of(dev, std::vector<double>(some_of_each.size(), 1.0));
   const auto unchanged = [&](Weights<Cpu, bf16>& w, const Tensor<Cpu>& now) {
     std::vector<std::vector<double>> before, after;
@@ -327,7 +327,7 @@ TEST_CASE("what does not fit is refused") {
         }) == "sgd_update: rates of 2 parameters are f64, got f64 [1]");
   CHECK(message_of([&] {
           sgd_update(dev, {}, w.table, rates, {}, w.gradient, {}, w.masters.mut());
-        }) == "the state of a step is f64 [9], got f64 [2]");
+        }) == "the state of a step is u8 [56], got f64 [2]");
   CHECK(message_of([&] { sgd_update(dev, {}, w.table, now, {}, w.gradient, {}, {}); }) ==
         "sgd_update: the masters [] of f32 does not fit 72 weights that are accumulated in f32");
   auto wide = random_tensor<double>(dev, {96}, 1);

@@ -13,12 +13,12 @@ namespace {
 StepRule scaling(int interval, double largest = 16777216) {
   return {.loss_scale = {.dynamic = true, .growth_interval = interval, .largest = largest}};
 }
-/// The scale after each verdict.
+/// The scale after each decision.
 std::vector<double> scales(StepState state, const StepRule& rule, const std::vector<bool>& finite) {
   std::vector<double> found;
   for (const bool each : finite) {
-    state = judged(state, rule, 1, each);
-    CHECK(state.go == (each ? 1 : 0));
+    state = decided(state, rule, 1, each);
+    CHECK(state.applies() == each);
     found.push_back(state.loss_scale);
   }
   return found;
@@ -38,20 +38,20 @@ TEST_CASE("loss scale: not below 1 and not above the largest") {
 }
 
 TEST_CASE("loss scale: at 1, or without scaling, what is not finite stops the run for good") {
-  auto at_least = judged({.loss_scale = 1}, scaling(1), 1, false);
-  CHECK(at_least.stopped == 1);
-  auto fixed = judged({.loss_scale = 64}, {}, 1, false);
-  CHECK(fixed.stopped == 1);
+  auto at_least = decided({.loss_scale = 1}, scaling(1), 1, false);
+  CHECK(at_least.decision == StepDecision::stop);
+  auto fixed = decided({.loss_scale = 64}, {}, 1, false);
+  CHECK(fixed.decision == StepDecision::stop);
   CHECK(fixed.loss_scale == 64);
-  fixed = judged(fixed, {}, 1, true);  // a later step, good by itself
-  CHECK(fixed.go == 0);
+  fixed = decided(fixed, {}, 1, true);  // a later step, good by itself
+  CHECK(fixed.decision == StepDecision::stop);
   CHECK(fixed.updates == 0);
-  CHECK(judged({.loss_scale = 2}, scaling(1), 1, false).stopped == 0);
+  CHECK(decided({.loss_scale = 2}, scaling(1), 1, false).decision == StepDecision::skip);
 }
 
 TEST_CASE("clip: only norms above the limit are scaled, down to it; a limit of 0 is none") {
   const auto scale = [](double norm, double limit, double loss_scale = 1) {
-    return judged({.loss_scale = loss_scale}, {.clip = limit}, norm * norm, true).gradient_scale;
+    return decided({.loss_scale = loss_scale}, {.clip = limit}, norm * norm, true).gradient_scale;
   };
   CHECK(scale(4, 1) == 0.25);
   CHECK(scale(1, 1) == 1);
@@ -60,30 +60,31 @@ TEST_CASE("clip: only norms above the limit are scaled, down to it; a limit of 0
   CHECK(scale(1e9, 0) == 1);
   // The norm is that of the gradient without the loss scale.
   CHECK(scale(4 * 1024, 1, 1024) == 0.25 / 1024);
-  CHECK(judged({.loss_scale = 8}, {}, 64 * 9, true).norm == 3);
+  CHECK(decided({.loss_scale = 8}, {}, 64 * 9, true).norm == 3);
 }
 
-TEST_CASE("judge_step sees every loss and every norm") {
+TEST_CASE("decide_step sees every loss and every norm") {
   Cpu dev;
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  const auto judge = [&](std::vector<double> losses, std::vector<double> squares) {
+  const auto decide = [&](std::vector<double> losses, std::vector<double> squares) {
     auto state = make_step_state(dev, {.learning_rate = 0.5});
-    judge_step(
+    decide_step(
         dev, {.clip = 1},
         Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(losses.size()) / 4, 4}, losses),
         Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(squares.size())}, squares),
         state.mut());
     return read_step_state<Cpu>(dev, state);
   };
-  const auto good = judge({1, 2, nan, nan, 3, 4, 5, 6}, {9, 16});  // only the sums count
-  CHECK(good.go == 1);
+  const auto good = decide({1, 2, nan, nan, 3, 4, 5, 6}, {9, 16});  // only the sums count
+  CHECK(good.applies());
   CHECK(good.norm == 5);
   CHECK(good.gradient_scale == 0.2);
   CHECK(good.updates == 1);
   CHECK(good.learning_rate == 0.5);
-  CHECK(judge({1, 2, 3, 4, nan, 4, 5, 6}, {9, 16}).go == 0);
-  CHECK(judge({1, 2, 3, 4}, {9, std::numeric_limits<double>::infinity()}).go == 0);
-  CHECK(judge({}, {1}).go == 1);
+  CHECK(decide({1, 2, 3, 4, nan, 4, 5, 6}, {9, 16}).decision == StepDecision::stop);
+  CHECK(decide({1, 2, 3, 4}, {9, std::numeric_limits<double>::infinity()}).decision ==
+        StepDecision::stop);
+  CHECK(decide({}, {1}).applies());
 }
 
 TEST_CASE("objective_scales: loss scale over count, 0 where nothing counts") {
@@ -95,12 +96,14 @@ TEST_CASE("objective_scales: loss scale over count, 0 where nothing counts") {
   CHECK(widened(scales) == std::vector<double>{2, 0, 0.25});
 }
 
-TEST_CASE_TEMPLATE("move_towards: by a share of the mean, where the step goes", A, double, float) {
+TEST_CASE_TEMPLATE("update_moving_average: by a share of the mean, where the step goes", A, double,
+                   float) {
   Cpu dev;
   auto value = Tensor<Cpu>::from_host(dev, {2}, std::vector<A>{1, 8});
   const auto sum = Tensor<Cpu>::from_host(dev, {2}, std::vector<A>{12, 0});
-  move_towards(dev, 0.25, 4, make_step_state(dev, {.go = 0}), sum, value.mut());
+  update_moving_average(dev, 0.25, 4, make_step_state(dev, {.decision = StepDecision::skip}), sum,
+                        value.mut());
   CHECK(widened(value) == std::vector<double>{1, 8});
-  move_towards(dev, 0.25, 4, make_step_state(dev, {}), sum, value.mut());
+  update_moving_average(dev, 0.25, 4, make_step_state(dev, {}), sum, value.mut());
   CHECK(widened(value) == std::vector<double>{1.5, 6});
 }

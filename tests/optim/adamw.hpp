@@ -10,7 +10,7 @@ template <class Dev>
 struct AdamWCases {
   static void steps() {
     for (const auto& options :
-         {AdamOptions{}, {.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-3, .weight_decay = 0.2}})
+         {AdamWOptions{}, {.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-3, .weight_decay = 0.2}})
       for (const auto compute : all_computes)
         three_steps<Dev>(
             compute, "exp_avg", "exp_avg_sq",
@@ -18,7 +18,7 @@ struct AdamWCases {
               return AdamW<Dev>(dev, store, options);
             },
             [&](Reference& p, const std::vector<double>& gradient, const StepState& scalars) {
-              const auto t = scalars.updates;
+              const auto t = static_cast<double>(scalars.updates);
               for (std::size_t i = 0; i < p.w.size(); ++i) {
                 const double g = gradient[i];
                 if (p.decays) p.w[i] -= scalars.learning_rate * options.weight_decay * p.w[i];

@@ -10,7 +10,7 @@ namespace tests {
 template <class Dev>
 struct LambCases {
   static void steps() {
-    const AdamOptions options{.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-3, .weight_decay = 0.2};
+    const LambOptions options{.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-3, .weight_decay = 0.2};
     for (const auto compute : all_computes)
       three_steps<Dev>(
           compute, "exp_avg", "exp_avg_sq",
@@ -18,7 +18,7 @@ struct LambCases {
             return Lamb<Dev>(dev, store, norms, options);
           },
           [&](Reference& p, const std::vector<double>& gradient, const StepState& scalars) {
-            const auto t = scalars.updates;
+            const auto t = static_cast<double>(scalars.updates);
             std::vector<double> direction;
             for (std::size_t i = 0; i < p.w.size(); ++i) {
               const double g = gradient[i];

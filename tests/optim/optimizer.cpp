@@ -18,10 +18,10 @@ TEST_CASE("optimizer: padding between parameters stays zero") { OptimizerCases<C
 
 TEST_CASE("optimizer: state has PyTorch's names; masters are there for 16 bits alone") {
   Cpu dev;
-  Build<Cpu> one, two;
+  ModelBuilder<Cpu> one(Comm<Cpu>{}), two(Comm<Cpu>{});
   ParameterStore<Cpu> wide(dev, all_kinds(one), {});
   ParameterStore<Cpu> narrow(dev, all_kinds(two), {.compute = DType::bf16});
-  const AdamOptions options{};
+  const AdamWOptions options{};
   CHECK(names_of(AdamW<Cpu>(dev, wide, options).state()) ==
         std::vector<std::string>{"exp_avg", "exp_avg_sq"});
   CHECK(names_of(AdamW<Cpu>(dev, narrow, options).state()) ==

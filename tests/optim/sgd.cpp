@@ -9,7 +9,7 @@ TEST_CASE("sgd: three steps are PyTorch's, in every precision; biases and norms 
 }
 TEST_CASE("sgd: without momentum there is no state to save") {
   Cpu dev;
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   ParameterStore<Cpu> store(dev, all_kinds(build), {});
   CHECK(Sgd<Cpu>(dev, store, {.weight_decay = 0.1}).state().empty());
 }

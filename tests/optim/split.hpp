@@ -2,7 +2,7 @@
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
-#include <dhp/nn/build.hpp>
+#include <dhp/nn/model_builder.hpp>
 #include <dhp/optim/optimizer.hpp>
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/tensors.hpp>
@@ -20,7 +20,7 @@ void check_split(Make make) {
   // The rows of this rank after two steps.
   const auto train = [&](Dev& dev, Comm<Dev> world, int ranks) {
     Mesh<Dev> mesh(std::move(world), {.tensor = ranks});
-    Build<Dev> build;
+    ModelBuilder<Dev> build(Comm<Dev>{});
     const auto weight =
         build.parameter(split({.name = "weight", .shape = {rows, columns}, .init = normal(1)}, 0,
                               ranks, mesh.tensor().rank()));
@@ -35,9 +35,10 @@ void check_split(Make make) {
       const auto put = [&](ConstView<Dev> from, View<Dev> to) {
         dev.copy(to.bytes(), from.bytes(), from.size_bytes());
       };
-      put(gradient.view().slice(mine.first, mine.last), weight->gradient);
-      put(random_tensor(dev, DType::f64, {4}, 50 + step), whole->gradient);
-      const StepState now{.learning_rate = 0.1, .updates = static_cast<double>(step)};
+      put(gradient.view().slice(mine.first, mine.last),
+          store.gradients(weight->range).as(weight->value.shape()));
+      put(random_tensor(dev, DType::f64, {4}, 50 + step), store.gradients(whole->range));
+      const StepState now{.learning_rate = 0.1, .updates = step};
       optimizer.step(dev, norms.gradient_squares(dev, store), make_step_state(dev, now));
     }
     auto found = widened(dev, weight->value);

@@ -2,7 +2,7 @@
 // same steps written out for single numbers, in double. On any device.
 #pragma once
 
-#include <dhp/nn/build.hpp>
+#include <dhp/nn/model_builder.hpp>
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/optim/optimizer.hpp>
 #include <tests/support/device_ranks.hpp>
@@ -31,14 +31,15 @@ inline double length_of(const std::vector<double>& values) {
 /// Two weights, one of zeros; a bias; a norm's scale, which is kept exact; running statistics. Their order
 /// has neighbours that are treated alike and neighbours that are not.
 template <class Dev>
-ParameterList<Dev> all_kinds(Build<Dev>& build) {
-  return {build.parameter({.name = "weight", .shape = {5, 7}, .init = normal(1)}),
-          build.parameter({.name = "second.weight", .shape = {3, 11}, .init = normal(0.5)}),
-          build.parameter({.name = "bias", .shape = {7}, .init = normal(1), .decays = false}),
-          build.parameter(
-              {.name = "norm", .shape = {9}, .init = constant(1), .decays = false, .exact = true}),
-          build.parameter({.name = "running", .shape = {9}, .init = constant(4), .buffer = true}),
-          build.parameter({.name = "zero.weight", .shape = {4}, .init = constant(0)})};
+ParameterList<Dev> all_kinds(ModelBuilder<Dev>& build) {
+  return {
+      build.parameter({.name = "weight", .shape = {5, 7}, .init = normal(1)}),
+      build.parameter({.name = "second.weight", .shape = {3, 11}, .init = normal(0.5)}),
+      build.parameter({.name = "bias", .shape = {7}, .init = normal(1), .decays = false}),
+      build.parameter(
+          {.name = "norm", .shape = {9}, .init = constant(1), .decays = false, .keep_fp32 = true}),
+      build.parameter({.name = "running", .shape = {9}, .init = constant(4), .buffer = true}),
+      build.parameter({.name = "zero.weight", .shape = {4}, .init = constant(0)})};
 }
 
 template <class Dev>
@@ -63,7 +64,7 @@ void three_steps(DType compute, const std::string& first, const std::string& sec
                  Formula formula) {
   CAPTURE(to_text(compute));
   auto dev = make_device<Dev>();
-  Build<Dev> build;
+  ModelBuilder<Dev> build(Comm<Dev>{});
   ParameterStore<Dev> store(dev, all_kinds(build), {.compute = compute, .seed = 2});
   Norms<Dev> norms({}, {}, static_cast<int>(store.parameters().size()));
   auto made = make(dev, store, norms);
@@ -86,13 +87,12 @@ void three_steps(DType compute, const std::string& first, const std::string& sec
   };
 
   for (std::int64_t step = 1; step <= 3; ++step) {
-    const StepState scalars{.learning_rate = 0.3 / static_cast<double>(step),
-                            .updates = static_cast<double>(step),
-                            .gradient_scale = 0.25};
+    const StepState scalars{
+        .learning_rate = 0.3 / static_cast<double>(step), .updates = step, .gradient_scale = 0.25};
     std::map<std::string, std::vector<double>> gradients;
     for (const auto& parameter : store.parameters()) {
       const auto use = static_cast<std::uint32_t>(100 * step + parameter->index);
-      const auto& memory = parameter->gradient;
+      const auto memory = store.gradients(parameter->range);
       const auto drawn = random_tensor(dev, memory.dtype(), memory.shape(), use);
       dev.copy(memory.bytes(), drawn.view().bytes(), drawn.size_bytes());
       auto& gradient = gradients[parameter->spec.name] = widened(dev, memory);

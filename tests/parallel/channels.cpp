@@ -11,8 +11,7 @@ TEST_CASE_TEMPLATE("scattered and gathered channels are what they were", T, doub
 TEST_CASE("the gradient through scatter and gather is the numerical one") {
   // sum over ranks of <scatter(x), a_r> has gradient gather(a).
   on_ranks_of<Cpu>(2, [](Cpu& dev, Comm<Cpu> world) {
-    Build<Cpu> build;
-    build.tensor = std::move(world);
+    ModelBuilder<Cpu> build(world);
     ScatterChannels<Cpu> scatter(build, 5);
     auto x = random_tensor<double>(dev, {4, 5}, 2);
     const auto weight = random_tensor<double>(dev, {4, 5}, 3);

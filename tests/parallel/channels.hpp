@@ -21,7 +21,7 @@ class ChannelCases {
     const std::vector<Shape> shapes{{3, 2, 2, 8}, {2, 1, 3, 7}, {5, 4}};
     for (const int ranks : {1, 2, 3, 4})
       for (const auto& shape : shapes)
-        on_tensor_ranks(ranks, [&](Dev& dev, Build<Dev>& build) {
+        on_tensor_ranks(ranks, [&](Dev& dev, ModelBuilder<Dev>& build) {
           const auto channels = shape.back();
           ScatterChannels<Dev> scatter(build, channels);
           GatherChannels<Dev> gather(build, channels);
@@ -61,8 +61,7 @@ class ChannelCases {
   template <class Body>
   static void on_tensor_ranks(int ranks, Body body) {
     on_ranks_of<Dev>(ranks, [&](Dev& dev, Comm<Dev> world) {
-      Build<Dev> build;
-      build.tensor = std::move(world);
+      ModelBuilder<Dev> build(world);
       body(dev, build);
     });
   }

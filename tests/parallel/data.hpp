@@ -11,7 +11,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -27,7 +26,6 @@ class DataCases {
       double sum = 0;
       for (const auto& found : run(replicas, Options{})) {
         CHECK(std::abs(found.gradient - expected_gradient) < 1e-12);
-        CHECK(found.ready_once);
         sum += found.sum;
       }
       CHECK(sum == 1 + 8 + 27 + 64 + 125);
@@ -41,7 +39,9 @@ class DataCases {
 
  private:
   static_assert(Trainable<PipelineParallel<Dev>, Dev>);
+  static_assert(ReportsReady<PipelineParallel<Dev>, Dev>);
   static_assert(Trainable<DataParallel<Dev, PipelineParallel<Dev>>, Dev>);
+  static_assert(!ReportsReady<DataParallel<Dev, PipelineParallel<Dev>>, Dev>);
   static_assert(Trainable<DataParallel<Dev, PipelineParallel<Dev>, Plain>, Dev>);
   static_assert(!Trainable<int, Dev>);
 
@@ -65,7 +65,6 @@ class DataCases {
   struct Found {
     double gradient = 0;
     double sum = 0;
-    bool ready_once = true;
   };
 
   template <class Options>
@@ -73,34 +72,28 @@ class DataCases {
     std::vector<Found> found(static_cast<std::size_t>(replicas));
     on_ranks_of<Dev>(replicas, [&](Dev& dev, Comm<Dev> world) {
       Mesh<Dev> mesh(std::move(world), {.data = replicas});
-      Build<Dev> build;
-      build.compute = DType::f64;
+      ModelBuilder<Dev> build(Comm<Dev>{});
       Model<Dev> model;
       model.add("linear",
                 Linear<Dev>(build, "linear",
                             {.in = 1, .out = 1, .bias = false, .weight_init = constant(1)}));
       model.loss = MeanSquaredError<Dev>();
-      PipelineParallel<Dev> pipeline(dev, std::move(model), mesh,
-                                     {.store = {.compute = DType::f64}}, batch_of(dev, 0));
+      PipelineParallel<Dev> pipeline(dev, std::move(model), mesh, {}, batch_of(dev, 0),
+                                     {.compute = DType::f64});
       DataParallel parallel(dev, pipeline, mesh.data(), options);
       std::vector<MicroBatch<Dev>> batches;
       const auto mine = part_of(micro_batches, replicas, mesh.data_index());
       for (auto k = mine.first; k < mine.last; ++k) batches.push_back(batch_of(dev, k));
       auto& mine_found = found[static_cast<std::size_t>(mesh.data_index())];
       for (int step = 0; step < 2; ++step) {
-        std::map<std::int64_t, int> times;
         parallel.store().zero_gradients(dev);
         mine_found.sum = 0;
         const auto state = make_step_state(dev, {.loss_scale = loss_scale});
-        // Known beforehand, or found out together.
-        const auto total = step == 0 ? std::int64_t{-1} : micro_batches;
         const auto losses = parallel.forward_backward(
-            dev, {.batches = batches, .micro_batches = total, .state = state.view()},
-            [&](Range range) { ++times[range.first]; });
+            dev, {.batches = batches, .micro_batches = micro_batches, .state = state.view()});
         const auto values = widened(dev, losses);
         for (std::size_t at = 0; at < values.size(); at += loss_fields)
           mine_found.sum += values[at];
-        mine_found.ready_once = mine_found.ready_once && times.size() == 1 && times[0] == 1;
       }
       mine_found.gradient = widened(dev, parallel.store().parameters()[0]->gradient)[0];
     });

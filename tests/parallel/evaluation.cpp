@@ -21,7 +21,7 @@ TEST_CASE("evaluation gives the same terms in every layout") {
 TEST_CASE("evaluation runs the chunks of an interleaved schedule in order") {
   std::vector<Layout> layouts;
   for (const int pipeline : {1, 2, 4})
-    layouts.push_back({{.pipeline = pipeline}, ScheduleKind::interleaved, 3});
+    layouts.push_back({{.pipeline = pipeline}, Interleaved{}, 3});
   cases.same_terms(layouts);
 }
 

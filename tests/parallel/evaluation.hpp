@@ -39,11 +39,12 @@ class EvaluationCases {
       auto model = model_;
       model.dropout = dropout;
       on_each_rank<Dev>(
-          Layout{}, RunSettings{}, [&](Build<Dev>& build) { return everything(build, model); },
+          Layout{}, RunSettings{},
+          [&](ModelBuilder<Dev>& build) { return everything(build, model); },
           [](Dev& dev) { return everything_batch(dev, 0, 0); },
           [&](Dev& dev, Mesh<Dev>& mesh, auto& pipeline, auto& trainer) {
             const auto batches =
-                dealt(mesh, 3, [&](std::int64_t k) { return everything_batch(dev, 1, k); });
+                assigned(mesh, 3, [&](std::int64_t k) { return everything_batch(dev, 1, k); });
             for (int round = 0; round < 2; ++round)
               sums.push_back(trainer.evaluate(batches).terms.at(0).sum);
             for (const auto& parameter : pipeline.store().parameters())
@@ -61,11 +62,11 @@ class EvaluationCases {
   void filled_up(const std::vector<Layout>& layouts) const {
     for (const auto& layout : layouts)
       on_each_rank<Dev>(
-          layout, {}, [&](Build<Dev>& build) { return everything(build, model_); },
+          layout, {}, [&](ModelBuilder<Dev>& build) { return everything(build, model_); },
           [](Dev& dev) { return everything_batch(dev, 0, 0); },
           [](Dev& dev, Mesh<Dev>& mesh, auto&, auto& trainer) {
             const auto evaluate = [&](bool fixed) {
-              return trainer.evaluate(dealt(mesh, held_out, [&](std::int64_t k) {
+              return trainer.evaluate(assigned(mesh, held_out, [&](std::int64_t k) {
                 return everything_batch(dev, 77, k, 64, everything_samples, fixed);
               }));
             };
@@ -76,7 +77,7 @@ class EvaluationCases {
   void nothing(const std::vector<Layout>& layouts) const {
     for (const auto& layout : layouts)
       on_each_rank<Dev>(
-          layout, {}, [&](Build<Dev>& build) { return everything(build, model_); },
+          layout, {}, [&](ModelBuilder<Dev>& build) { return everything(build, model_); },
           [](Dev& dev) { return everything_batch(dev, 0, 0); },
           [](Dev&, Mesh<Dev>&, auto&, auto& trainer) {
             const auto found = trainer.evaluate({});
@@ -97,10 +98,10 @@ class EvaluationCases {
   [[nodiscard]] Evaluated evaluated(const Layout& layout) const {
     Evaluated result;
     on_each_rank<Dev>(
-        layout, settings_, [&](Build<Dev>& build) { return everything(build, model_); },
+        layout, settings_, [&](ModelBuilder<Dev>& build) { return everything(build, model_); },
         [](Dev& dev) { return everything_batch(dev, 0, 0); },
         [&](Dev& dev, Mesh<Dev>& mesh, auto&, auto& trainer) {
-          const auto test_set = dealt(mesh, held_out, [&](std::int64_t k) {
+          const auto test_set = assigned(mesh, held_out, [&](std::int64_t k) {
             // The last one is short.
             return everything_batch(dev, 77, k, 64, k == held_out - 1 ? 1 : everything_samples);
           });
@@ -109,8 +110,8 @@ class EvaluationCases {
           for (int step = 0; step < 2; ++step)
             losses.push_back(
                 trainer
-                    .step(dealt(mesh, settings_.micro_batches,
-                                [&](std::int64_t k) { return everything_batch(dev, step, k); }))
+                    .step(assigned(mesh, settings_.micro_batches,
+                                   [&](std::int64_t k) { return everything_batch(dev, step, k); }))
                     .loss);
           const auto after = trainer.evaluate(test_set);
           if (mesh.world().rank() == mesh.world().size() - 1) result = {before, after, losses};

@@ -8,15 +8,15 @@ using namespace tests;
 
 namespace {
 
-constexpr auto gpipe = ScheduleKind::gpipe;
-constexpr auto one_f_one_b = ScheduleKind::one_forward_one_backward;
-constexpr auto interleaved = ScheduleKind::interleaved;
-constexpr auto zero_bubble = ScheduleKind::zero_bubble;
+const AnySchedule gpipe = GPipe{};
+const AnySchedule one_f_one_b = OneForwardOneBackward{};
+const AnySchedule interleaved = Interleaved{};
+const AnySchedule zero_bubble = ZeroBubble{};
 
 RunResult run(const Layout& layout, const RunSettings& settings,
               const EverythingOptions& options = {}, bool fixed = false) {
   return run_layout(
-      layout, settings, [&](Build<Cpu>& build) { return everything(build, options); },
+      layout, settings, [&](ModelBuilder<Cpu>& build) { return everything(build, options); },
       [&](Cpu& dev, int step, std::int64_t k) {
         return everything_batch(dev, step, k, options.vocabulary, everything_samples, fixed);
       });
@@ -26,7 +26,7 @@ RunSettings exactly(DType compute) {
   return {.compute = compute, .order_free = true, .steps = 3, .lr = 0.02};
 }
 
-Layout spread(int data, int pipeline, ScheduleKind kind = one_f_one_b, int chunks = 1) {
+Layout spread(int data, int pipeline, const AnySchedule& kind = one_f_one_b, int chunks = 1) {
   return {{.data = data, .pipeline = pipeline}, kind, chunks};
 }
 
@@ -39,11 +39,11 @@ TEST_CASE("order-free: replicas and stages change no bit, fp32") {
   std::vector<Layout> layouts;
   for (const int data : {2, 3, 4, 8}) layouts.push_back(spread(data, 1));
   for (const int pipeline : {2, 3, 4, 8})
-    for (const auto kind : {gpipe, one_f_one_b, interleaved, zero_bubble})
-      layouts.push_back(spread(1, pipeline, kind, kind == interleaved ? 2 : 1));
-  for (const auto kind : {gpipe, one_f_one_b, interleaved, zero_bubble}) {
-    layouts.push_back(spread(2, 2, kind, kind == interleaved ? 3 : 1));
-    layouts.push_back(spread(3, 2, kind, kind == interleaved ? 2 : 1));
+    for (const auto& kind : {gpipe, one_f_one_b, interleaved, zero_bubble})
+      layouts.push_back(spread(1, pipeline, kind, kind.name() == Interleaved::name ? 2 : 1));
+  for (const auto& kind : {gpipe, one_f_one_b, interleaved, zero_bubble}) {
+    layouts.push_back(spread(2, 2, kind, kind.name() == Interleaved::name ? 3 : 1));
+    layouts.push_back(spread(3, 2, kind, kind.name() == Interleaved::name ? 2 : 1));
   }
   layouts.push_back(spread(2, 4, zero_bubble));
   layouts.push_back(spread(1, 1, interleaved, 4));

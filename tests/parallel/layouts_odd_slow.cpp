@@ -13,16 +13,16 @@ using namespace tests;
 
 namespace {
 
-constexpr auto one_f_one_b = ScheduleKind::one_forward_one_backward;
-constexpr auto interleaved = ScheduleKind::interleaved;
-constexpr auto zero_bubble = ScheduleKind::zero_bubble;
+const AnySchedule one_f_one_b = OneForwardOneBackward{};
+const AnySchedule interleaved = Interleaved{};
+const AnySchedule zero_bubble = ZeroBubble{};
 constexpr std::int64_t nobody = -1;
 
 /// short_batch: the micro-batch with one sample less.
 RunResult run(const Layout& layout, const RunSettings& settings,
               const EverythingOptions& options = {}, std::int64_t short_batch = nobody) {
   return run_layout(
-      layout, settings, [&](Build<Cpu>& build) { return everything(build, options); },
+      layout, settings, [&](ModelBuilder<Cpu>& build) { return everything(build, options); },
       [&](Cpu& dev, int, std::int64_t k) {
         return everything_batch(dev, 0, k, options.vocabulary,
                                 everything_samples - (k == short_batch ? 1 : 0));
@@ -55,8 +55,8 @@ TEST_CASE("odd layouts: 3x1x1, 1x1x3, 3x2x1, 3x1x2 give the serial run's numbers
 TEST_CASE("odd layouts: 7 micro-batches over 4 stages") {
   const RunSettings settings{.micro_batches = 7};
   const auto serial = run({}, settings);
-  for (const auto kind : {ScheduleKind::gpipe, one_f_one_b, interleaved, zero_bubble}) {
-    const Layout layout{{.pipeline = 4}, kind, kind == interleaved ? 2 : 1};
+  for (const auto& kind : built_in_schedules()) {
+    const Layout layout{{.pipeline = 4}, kind, kind.name() == Interleaved::name ? 2 : 1};
     CAPTURE(to_text(layout));
     check_close(serial, run(layout, settings), 1e-9);
   }
@@ -116,9 +116,7 @@ void check_joined_batch_norm(const std::vector<std::int64_t>& rows, bool same_sh
   };
   const auto pass = [&](Comm<Cpu> group, Range mine) {
     Cpu dev;
-    Build<Cpu> build;
-    build.compute = DType::f64;
-    build.data = std::move(group);
+    ModelBuilder<Cpu> build(Comm<Cpu>{}, group);
     BatchNorm<Cpu> layer(build, "bn", {.channels = 4, .relu = true, .synchronised = true});
     ParameterList<Cpu> parameters;
     layer.parameters(parameters);
@@ -179,7 +177,7 @@ TEST_CASE("synchronised batch norm refuses unequal shares at once") {
 
 TEST_CASE("odd layouts: dropout numbers the rows of samples that are not packed") {
   // No side input gives row numbers here: they follow from the number of the first sample.
-  const auto make_model = [](Build<Cpu>& build) {
+  const auto make_model = [](ModelBuilder<Cpu>& build) {
     Model<Cpu> model;
     model.add("first", column_parallel_linear(build, "first", {.in = 6, .out = 8}));
     model.add("second", RowParallelLinear<Cpu>(build, "second", {.in = 8, .out = 5}));
@@ -209,11 +207,11 @@ TEST_CASE("odd layouts: dropout numbers the rows of samples that are not packed"
 
 TEST_CASE("dropout: rows go by their global numbers, given or counted") {
   Cpu dev;
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   Dropout<Cpu> layer(build, 0.5);
   constexpr std::int64_t columns = 32;
   const auto dropped = [&](const MicroBatch<Cpu>& batch) {
-    Tape<Cpu> tape({.batch = &batch});
+    Tape<Cpu> tape({}, &batch);
     Tensor<Cpu> ones(dev, DType::f64, {batch.samples, columns});
     fill(dev, ones.mut(), 1);
     return widened(layer.forward(dev, std::move(ones), tape));
@@ -315,7 +313,7 @@ TEST_CASE("layouts that cannot be: one sentence says why") {
   CHECK(stages.find("17 parts for 16 layers") != stages.npos);
   const auto parts = refusal({{.pipeline = 4}, interleaved, 5});
   CHECK(parts.find("20 parts for 16 layers") != parts.npos);
-  for (const auto kind : {ScheduleKind::gpipe, one_f_one_b, zero_bubble}) {
+  for (const auto& kind : {AnySchedule(GPipe{}), one_f_one_b, zero_bubble}) {
     const auto chunks = refusal({{.pipeline = 2}, kind, 2});
     CHECK_MESSAGE(chunks.find("chunk") != chunks.npos, chunks);
   }

@@ -10,7 +10,7 @@ namespace {
 RunResult run(const Layout& layout, const RunSettings& settings,
               const EverythingOptions& options = {}) {
   return run_layout(
-      layout, settings, [&](Build<Cpu>& build) { return everything(build, options); },
+      layout, settings, [&](ModelBuilder<Cpu>& build) { return everything(build, options); },
       // The same samples in every step, so that the loss falls.
       [&](Cpu& dev, int, std::int64_t k) {
         return everything_batch(dev, 0, k, options.vocabulary);
@@ -22,11 +22,10 @@ std::vector<Layout> layouts() {
   for (int data = 1; data <= 8; data *= 2)
     for (int tensor = 1; data * tensor <= 8; tensor *= 2)
       for (int pipeline = 1; data * tensor * pipeline <= 8; pipeline *= 2)
-        for (const auto kind : {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward,
-                                ScheduleKind::interleaved, ScheduleKind::zero_bubble})
+        for (const auto& kind : built_in_schedules())
           all.push_back({{.data = data, .tensor = tensor, .pipeline = pipeline},
                          kind,
-                         kind == ScheduleKind::interleaved ? 2 : 1});
+                         kind.name() == Interleaved::name ? 2 : 1});
   return all;
 }
 

@@ -75,7 +75,7 @@ TEST_CASE("cut_layers refuses more parts than layers") {
 }
 
 TEST_CASE("computed costs are the flops along the shapes") {
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   Model<Cpu> model;
   model.add("wide", Linear<Cpu>(build, "wide", {.in = 4, .out = 10}));
   model.add("relu", relu<Cpu>());
@@ -93,7 +93,7 @@ TEST_CASE("computed costs are the flops along the shapes") {
 }
 
 TEST_CASE("measured costs find the dear layer") {
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   Model<Cpu> model;
   model.add("cheap", Linear<Cpu>(build, "cheap", {.in = 8, .out = 256}));
   model.add("dear", Linear<Cpu>(build, "dear", {.in = 256, .out = 2048}));

@@ -8,10 +8,10 @@ TEST_CASE("two stages of weight 1, input 1, target 0: one step of SGD leaves 1 -
 }
 
 TEST_CASE("ready() comes once per range and step, tied ones and empty steps included") {
-  for (const auto kind : all_schedules)
+  for (const auto& kind : all_schedules)
     for (const int stages : {1, 2, 3})
       for (const int micro_batches : {0, 1, 2, 5})
-        PipelineCases<Cpu>::ready_once(stages, kind, kind == ScheduleKind::interleaved ? 3 : 1,
+        PipelineCases<Cpu>::ready_once(stages, kind, kind.name() == Interleaved::name ? 3 : 1,
                                        micro_batches, {});
 }
 
@@ -22,14 +22,15 @@ TEST_CASE("when a range is ready its gradient is complete") {
 TEST_CASE("stages are cut by the costs that are given") {
   PipelineCases<Cpu>::on_stages(
       2, {.costs = {1, 1, 1, 1, 4}},
-      [](Build<Cpu>& build) { return PipelineCases<Cpu>::chain(build, 5); },
+      [](ModelBuilder<Cpu>& build) { return PipelineCases<Cpu>::chain(build, 5); },
       [](Cpu&, Mesh<Cpu>&, PipelineParallel<Cpu>& pipeline) {
         CHECK(pipeline.cuts() == std::vector<std::int64_t>{0, 4, 5});
         CHECK(pipeline.parameters_in_model() == 5);
       });
   const auto refused = message_of([] {
     PipelineCases<Cpu>::on_stages(
-        2, {.costs = {1, 1}}, [](Build<Cpu>& build) { return PipelineCases<Cpu>::chain(build, 5); },
+        2, {.costs = {1, 1}},
+        [](ModelBuilder<Cpu>& build) { return PipelineCases<Cpu>::chain(build, 5); },
         [](Cpu&, Mesh<Cpu>&, PipelineParallel<Cpu>&) {});
   });
   CHECK_MESSAGE(refused.find("2 costs were given for 5 layers") != refused.npos, refused);
@@ -40,7 +41,7 @@ TEST_CASE("two parameters of one name are refused, on one stage and on two") {
     const auto message = message_of([&] {
       PipelineCases<Cpu>::on_stages(
           stages, {},
-          [](Build<Cpu>& build) {
+          [](ModelBuilder<Cpu>& build) {
             auto model = PipelineCases<Cpu>::chain(build, 1);
             model.add("again", Linear<Cpu>(build, "linear0", {.in = 1, .out = 1, .bias = false}));
             return model;

@@ -17,15 +17,13 @@
 
 namespace tests {
 
-inline constexpr ScheduleKind all_schedules[] = {
-    ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward, ScheduleKind::interleaved,
-    ScheduleKind::zero_bubble};
+inline const auto all_schedules = built_in_schedules();
 
 template <class Dev>
 class PipelineCases {
  public:
   // Linear layers 1 x 1 without bias, of weight 1.
-  static Model<Dev> chain(Build<Dev>& build, int layers) {
+  static Model<Dev> chain(ModelBuilder<Dev>& build, int layers) {
     Model<Dev> model;
     for (int at = 0; at < layers; ++at)
       model.add("linear" + std::to_string(at),
@@ -38,28 +36,27 @@ class PipelineCases {
   // Runs body(dev, mesh, pipeline) on each of `stages` ranks.
   template <class MakeModel, class Body>
   static void on_stages(int stages, PipelineOptions options, MakeModel make_model, Body body) {
-    options.store.compute = DType::f64;
     on_ranks_of<Dev>(stages, [&](Dev& dev, Comm<Dev> world) {
       Mesh<Dev> mesh(std::move(world), {.pipeline = stages});
-      Build<Dev> build;
-      build.compute = DType::f64;
-      PipelineParallel<Dev> pipeline(dev, make_model(build), mesh, options, one_and_zero(dev, 0));
+      ModelBuilder<Dev> build(Comm<Dev>{});
+      PipelineParallel<Dev> pipeline(dev, make_model(build), mesh, options, one_and_zero(dev, 0),
+                                     {.compute = DType::f64});
       body(dev, mesh, pipeline);
     });
   }
 
   static void known_values() {
     constexpr double lr = 0.125;
-    for (const auto kind : all_schedules)
+    for (const auto& kind : all_schedules)
       for (const int stages : {1, 2})
         for (const std::int64_t micro_batches : {1, 2, 3, 8}) {
-          CAPTURE(name_of(kind));
+          CAPTURE(kind.name());
           CAPTURE(stages);
           CAPTURE(micro_batches);
           std::vector<double> weights(2, 0);
           std::vector<double> losses(2, 0);
           on_stages(
-              stages, {.schedule = kind}, [](Build<Dev>& build) { return chain(build, 2); },
+              stages, {.schedule = kind}, [](ModelBuilder<Dev>& build) { return chain(build, 2); },
               [&](Dev& dev, Mesh<Dev>& mesh, PipelineParallel<Dev>& pipeline) {
                 Sgd<Dev> optimizer(dev, pipeline.store(), {.momentum = 0, .weight_decay = 0});
                 Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model());
@@ -69,7 +66,7 @@ class PipelineCases {
                 for (std::int64_t k = 0; k < micro_batches; ++k)
                   batches.push_back(one_and_zero(dev, k));
                 losses[static_cast<std::size_t>(mesh.pipeline_index())] =
-                    trainer.step(batches).loss;
+                    trainer.step(assigned<Dev>(batches, 0, 1)).loss;
                 for (const auto& parameter : pipeline.store().parameters())
                   weights[static_cast<std::size_t>(parameter->index)] =
                       widened(dev, parameter->value)[0];
@@ -81,22 +78,20 @@ class PipelineCases {
   }
 
   /// Tied ranges included, on each of `stages` ranks.
-  static void ready_once(int stages, ScheduleKind kind, int chunks, int micro_batches,
+  static void ready_once(int stages, const AnySchedule& kind, int chunks, int micro_batches,
                          const EverythingOptions& options) {
     on_ranks_of<Dev>(stages, [&](Dev& dev, Comm<Dev> world) {
       Mesh<Dev> mesh(std::move(world), {.pipeline = stages});
-      Build<Dev> build;
-      build.compute = DType::f64;
-      PipelineParallel<Dev> pipeline(
-          dev, everything(build, options), mesh,
-          {.schedule = kind, .chunks = chunks, .store = {.compute = DType::f64}},
-          everything_batch(dev, 0, 0));
+      ModelBuilder<Dev> build(Comm<Dev>{});
+      PipelineParallel<Dev> pipeline(dev, everything(build, options), mesh,
+                                     {.schedule = kind, .chunks = chunks},
+                                     everything_batch(dev, 0, 0), {.compute = DType::f64});
       std::vector<MicroBatch<Dev>> batches;
       for (int k = 0; k < micro_batches; ++k) batches.push_back(everything_batch(dev, 0, k));
       for (std::uint32_t step = 0; step < 2; ++step) {
         std::map<std::int64_t, int> times;
         pipeline.store().zero_gradients(dev);
-        (void)pipeline.forward_backward(dev, {.batches = batches, .number = step},
+        (void)pipeline.forward_backward(dev, {.batches = batches, .context = {.step = step}},
                                         [&](Range range) { ++times[range.first]; });
         check(times.size() == pipeline.store().parameters().size(), "ready: ", times.size(),
               " ranges");
@@ -108,11 +103,11 @@ class PipelineCases {
   }
 
   static void complete_when_ready() {
-    for (const auto kind : all_schedules)
+    for (const auto& kind : all_schedules)
       for (const int stages : {1, 2})
         on_stages(
-            stages, {.schedule = kind, .chunks = kind == ScheduleKind::interleaved ? 2 : 1},
-            [](Build<Dev>& build) { return chain(build, 5); },
+            stages, {.schedule = kind, .chunks = kind.name() == Interleaved::name ? 2 : 1},
+            [](ModelBuilder<Dev>& build) { return chain(build, 5); },
             [](Dev& dev, Mesh<Dev>&, PipelineParallel<Dev>& pipeline) {
               std::vector<MicroBatch<Dev>> batches;
               for (std::int64_t k = 0; k < 3; ++k) batches.push_back(one_and_zero(dev, k));
@@ -127,7 +122,7 @@ class PipelineCases {
     for (const int stages : {1, 2}) {
       const auto message = message_of([&] {
         on_stages(
-            stages, {}, [](Build<Dev>& build) { return chain(build, 4); },
+            stages, {}, [](ModelBuilder<Dev>& build) { return chain(build, 4); },
             [](Dev& dev, Mesh<Dev>& mesh, PipelineParallel<Dev>& pipeline) {
               Sgd<Dev> optimizer(dev, pipeline.store(), {});
               Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model());
@@ -136,7 +131,7 @@ class PipelineCases {
                 if (parameter->index == 2) fill(dev, parameter->value, HUGE_VAL);
               std::vector<MicroBatch<Dev>> batches;
               for (std::int64_t k = 0; k < 2; ++k) batches.push_back(one_and_zero(dev, k));
-              (void)trainer.step(batches);
+              (void)trainer.step(assigned<Dev>(batches, 0, 1));
             });
       });
       CHECK_MESSAGE(message.find("step 1: the loss is not finite") != message.npos, message);

@@ -2,7 +2,7 @@
 // that start in one order on every replica. On any device.
 #pragma once
 
-#include <dhp/nn/build.hpp>
+#include <dhp/nn/model_builder.hpp>
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/parallel/reducer.hpp>
 #include <tests/support/device_ranks.hpp>
@@ -27,7 +27,7 @@ class ReducerCases {
   static constexpr int parameters = 6;
 
   static ParameterStore<Dev> make_store(Dev& dev, bool order_free = false) {
-    Build<Dev> build;
+    ModelBuilder<Dev> build(Comm<Dev>{});
     ParameterList<Dev> list;
     for (int at = 0; at < parameters; ++at)
       list.push_back(build.parameter({.name = std::to_string(at), .shape = {7 + 30 * at}}));

@@ -9,11 +9,10 @@
 namespace {
 
 using dhp::Action;
-using dhp::ScheduleKind;
+using dhp::AnySchedule;
 using Kind = Action::Kind;
 
-constexpr ScheduleKind all_kinds[] = {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward,
-                                      ScheduleKind::interleaved, ScheduleKind::zero_bubble};
+const auto all_schedules = dhp::built_in_schedules();
 
 /// "F0 B0 W0": the list of a stage in short; a chunk other than the first is a letter behind.
 std::string brief(const std::vector<Action>& list) {
@@ -70,21 +69,25 @@ TEST_CASE("schedule: interleaved sends groups of micro-batches through chunk aft
 }
 
 TEST_CASE("schedule: forward only, for evaluation") {
-  CHECK(brief(dhp::forward_only(1, 2, 3)) == "F0 F1 F2");
-  CHECK(brief(dhp::forward_only(0, 2, 3, 2)) == "F0 F1 F0b F1b F2 F2b");
-  CHECK(brief(dhp::forward_only(0, 1, 2, 3)) == "F0 F0b F0c F1 F1b F1c");
-  CHECK(dhp::forward_only(2, 3, 0, 2).empty());
+  CHECK(brief(dhp::ForwardOnly::actions(1, 2, 3)) == "F0 F1 F2");
+  CHECK(brief(dhp::ForwardOnly::actions(0, 2, 3, 2)) == "F0 F1 F0b F1b F2 F2b");
+  CHECK(brief(dhp::ForwardOnly::actions(0, 1, 2, 3)) == "F0 F0b F0c F1 F1b F1c");
+  CHECK(dhp::ForwardOnly::actions(2, 3, 0, 2).empty());
 }
 
 TEST_CASE("schedule: no micro-batches, no actions") {
-  for (const auto kind : all_kinds) CHECK(dhp::actions(kind, 1, 3, 0).empty());
-  CHECK(dhp::actions(ScheduleKind::interleaved, 1, 3, 0, 4).empty());
+  for (const auto& schedule : all_schedules) CHECK(schedule.actions(1, 3, 0).empty());
+  CHECK(dhp::Interleaved{}.actions(1, 3, 0, 4).empty());
 }
 
 TEST_CASE("schedule: names go both ways, and a wrong one is told the choice") {
-  for (const auto kind : all_kinds) CHECK(dhp::parse_schedule(dhp::name_of(kind)) == kind);
-  CHECK(dhp::parse_schedule("1f1b") == ScheduleKind::one_forward_one_backward);
-  CHECK(dhp::parse_schedule("zero-bubble") == ScheduleKind::zero_bubble);
+  for (const auto& schedule : all_schedules) {
+    const auto found = dhp::parse_schedule(schedule.name());
+    CHECK(found.name() == schedule.name());
+    CHECK(found.actions(1, 3, 4) == schedule.actions(1, 3, 4));
+  }
+  CHECK(dhp::parse_schedule("1f1b").name() == dhp::OneForwardOneBackward::name);
+  CHECK(dhp::parse_schedule("zero-bubble").name() == dhp::ZeroBubble::name);
   for (const char* wrong : {"", "1F1B", "gpipe ", "zero_bubble"})
     CHECK(sentence_of([&] { (void)dhp::parse_schedule(wrong); }) ==
           dhp::concat("there is no schedule \"", wrong,
@@ -92,22 +95,21 @@ TEST_CASE("schedule: names go both ways, and a wrong one is told the choice") {
 }
 
 TEST_CASE("schedule: what cannot be is refused in a sentence") {
-  for (const auto kind : all_kinds) {
+  for (const auto& schedule : all_schedules) {
     for (const int stage : {-1, 3})
       CHECK(sentence_of([&] {
-              (void)dhp::actions(kind, stage, 3, 4);
+              (void)schedule.actions(stage, 3, 4);
             }).find(dhp::concat("there is no stage ", stage, " of 3")) != std::string::npos);
-    CHECK_THROWS_AS((void)dhp::actions(kind, 0, 0, 4), dhp::Error);
-    CHECK_THROWS_AS((void)dhp::actions(kind, 0, 2, -1), dhp::Error);
-    CHECK_THROWS_AS((void)dhp::actions(kind, 0, 2, 4, 0), dhp::Error);
-    if (kind == ScheduleKind::interleaved) continue;
-    CHECK(sentence_of([&] { (void)dhp::actions(kind, 0, 2, 4, 2); }) ==
-          dhp::concat("schedule ", dhp::name_of(kind),
+    CHECK_THROWS_AS((void)schedule.actions(0, 0, 4), dhp::Error);
+    CHECK_THROWS_AS((void)schedule.actions(0, 2, -1), dhp::Error);
+    CHECK_THROWS_AS((void)schedule.actions(0, 2, 4, 0), dhp::Error);
+    if (schedule.name() == dhp::Interleaved::name) continue;
+    CHECK(sentence_of([&] { (void)schedule.actions(0, 2, 4, 2); }) ==
+          dhp::concat("schedule ", schedule.name(),
                       " keeps one chunk per stage, not 2; several chunks need the schedule "
                       "interleaved"));
   }
-  CHECK_THROWS_AS((void)dhp::forward_only(2, 2, 4, 1), dhp::Error);
-  CHECK_THROWS_AS((void)dhp::actions(static_cast<ScheduleKind>(9), 0, 2, 4), dhp::Error);
+  CHECK_THROWS_AS((void)dhp::ForwardOnly::actions(2, 2, 4, 1), dhp::Error);
 }
 
 TEST_CASE("schedule: who talks to whom follows from the action") {
@@ -143,12 +145,14 @@ struct Nameless {
 };
 static_assert(dhp::Schedule<LastFirst> && !dhp::Schedule<Nameless>);
 
-TEST_CASE("schedule: lists of all stages, of a kind or of a type, one's own too") {
-  CHECK(dhp::all_stages(ScheduleKind::zero_bubble, 3, 4) ==
-        dhp::all_stages(dhp::ZeroBubble{}, 3, 4));
-  const auto lists = dhp::all_stages(LastFirst{}, 2, 2);
-  REQUIRE(lists.size() == 2);
-  CHECK(brief(lists[1]) == "F0 F1 B1 B0");
+TEST_CASE("schedule: lists of all stages, of a type or a function of one's own too") {
+  const AnySchedule function("mine", LastFirst::actions);
+  CHECK(function.name() == "mine");
+  for (const auto& schedule : {AnySchedule(LastFirst{}), function}) {
+    const auto lists = dhp::all_stages(schedule, 2, 2);
+    REQUIRE(lists.size() == 2);
+    CHECK(brief(lists[1]) == "F0 F1 B1 B0");
+  }
 }
 
 }  // namespace

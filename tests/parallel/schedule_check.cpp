@@ -13,13 +13,16 @@
 namespace {
 
 using dhp::Action;
+using dhp::AnySchedule;
+using dhp::GPipe;
+using dhp::Interleaved;
+using dhp::OneForwardOneBackward;
 using dhp::Pass;
-using dhp::ScheduleKind;
 using dhp::StageLists;
+using dhp::ZeroBubble;
 using Kind = Action::Kind;
 
-constexpr ScheduleKind one_chunk_kinds[] = {
-    ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble};
+const AnySchedule one_chunk[] = {GPipe{}, OneForwardOneBackward{}, ZeroBubble{}};
 
 /// The sentence of the checker, or "" if it has nothing to say.
 std::string complaint(const StageLists& lists, int chunks, int micro_batches, int capacity = 1,
@@ -37,17 +40,16 @@ bool has(const std::string& text, const std::string& part) {
 
 /// Schedules small enough to be broken in every possible place.
 struct Case {
-  ScheduleKind kind;
+  AnySchedule schedule;
   int stages, micro_batches, chunks;
   [[nodiscard]] StageLists lists() const {
-    return dhp::all_stages(kind, stages, micro_batches, chunks);
+    return dhp::all_stages(schedule, stages, micro_batches, chunks);
   }
 };
-constexpr Case cases[] = {
-    {ScheduleKind::gpipe, 3, 4, 1},       {ScheduleKind::one_forward_one_backward, 4, 5, 1},
-    {ScheduleKind::zero_bubble, 3, 5, 1}, {ScheduleKind::interleaved, 2, 5, 2},
-    {ScheduleKind::interleaved, 3, 4, 3}, {ScheduleKind::interleaved, 1, 3, 2},
-    {ScheduleKind::gpipe, 1, 3, 1}};
+const Case cases[] = {{GPipe{}, 3, 4, 1},       {OneForwardOneBackward{}, 4, 5, 1},
+                      {ZeroBubble{}, 3, 5, 1},  {Interleaved{}, 2, 5, 2},
+                      {Interleaved{}, 3, 4, 3}, {Interleaved{}, 1, 3, 2},
+                      {GPipe{}, 1, 3, 1}};
 
 /// Calls body(lists, stage, position) for a fresh copy of the lists at each action.
 template <class Body>
@@ -63,12 +65,12 @@ void at_each_action(const Case& of, Body body) {
 TEST_CASE("schedule_check: every schedule is right with one message per edge") {
   for (int stages = 1; stages <= 8; ++stages)
     for (int m = 0; m <= 17; ++m) {
-      for (const auto kind : one_chunk_kinds) {
-        const auto lists = dhp::all_stages(kind, stages, m);
+      for (const auto& schedule : one_chunk) {
+        const auto lists = dhp::all_stages(schedule, stages, m);
         for (const int capacity : {1, 2, 5}) CHECK(complaint(lists, 1, m, capacity) == "");
       }
       for (int chunks = 1; chunks <= 4; ++chunks) {
-        const auto lists = dhp::all_stages(ScheduleKind::interleaved, stages, m, chunks);
+        const auto lists = dhp::all_stages(Interleaved{}, stages, m, chunks);
         for (const int capacity : {1, 2}) CHECK(complaint(lists, chunks, m, capacity) == "");
       }
     }
@@ -78,9 +80,7 @@ TEST_CASE("schedule_check: evaluation is right with one message per edge") {
   for (int stages = 1; stages <= 8; ++stages)
     for (int m = 0; m <= 17; ++m)
       for (int chunks = 1; chunks <= 4; ++chunks) {
-        StageLists lists;
-        for (int stage = 0; stage < stages; ++stage)
-          lists.push_back(dhp::forward_only(stage, stages, m, chunks));
+        const auto lists = dhp::all_stages(dhp::ForwardOnly{}, stages, m, chunks);
         CHECK(complaint(lists, chunks, m, 1, Pass::evaluation) == "");
         if (m > 0) CHECK(has(complaint(lists, chunks, m), "without the backward of"));
       }
@@ -116,22 +116,20 @@ TEST_CASE("schedule_check: micro-batches in flight") {
 }
 
 TEST_CASE("schedule_check: messages on an edge, however slow a stage is") {
-  const auto most = [](ScheduleKind kind, int stages, int m, int capacity) {
-    return dhp::check_schedule(dhp::all_stages(kind, stages, m), 1, m, capacity).most_messages;
+  const auto most = [](const AnySchedule& schedule, int stages, int m, int capacity) {
+    return dhp::check_schedule(dhp::all_stages(schedule, stages, m), 1, m, capacity).most_messages;
   };
-  CHECK(most(ScheduleKind::gpipe, 1, 6, 100) == 0);
-  CHECK(most(ScheduleKind::gpipe, 2, 6, 100) == 6);  // all forwards before the last stage begins
-  CHECK(most(ScheduleKind::gpipe, 2, 6, 4) == 4);
-  CHECK(most(ScheduleKind::gpipe, 2, 6, 1) == 1);
-  CHECK(most(ScheduleKind::one_forward_one_backward, 4, 16, 100) == 4);
-  CHECK(most(ScheduleKind::zero_bubble, 4, 16, 100) == 4);
+  CHECK(most(GPipe{}, 1, 6, 100) == 0);
+  CHECK(most(GPipe{}, 2, 6, 100) == 6);  // all forwards before the last stage begins
+  CHECK(most(GPipe{}, 2, 6, 4) == 4);
+  CHECK(most(GPipe{}, 2, 6, 1) == 1);
+  CHECK(most(OneForwardOneBackward{}, 4, 16, 100) == 4);
+  CHECK(most(ZeroBubble{}, 4, 16, 100) == 4);
   // Before a slow stage 1 has done anything, stage 0 has sent all that it may before a gradient.
-  CHECK(most(ScheduleKind::one_forward_one_backward, 3, 16, 100) == 3);
+  CHECK(most(OneForwardOneBackward{}, 3, 16, 100) == 3);
   // In evaluation all gathers before a stage that is slower than those before it, be it the last.
   for (const int stages : {2, 3}) {
-    StageLists lists;
-    for (int stage = 0; stage < stages; ++stage)
-      lists.push_back(dhp::forward_only(stage, stages, 6));
+    const auto lists = dhp::all_stages(dhp::ForwardOnly{}, stages, 6);
     CHECK(dhp::check_schedule(lists, 1, 6, 100, Pass::evaluation).most_messages == 6);
   }
 }

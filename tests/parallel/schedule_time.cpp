@@ -8,30 +8,34 @@
 namespace {
 
 using dhp::Action;
-using dhp::ScheduleKind;
+using dhp::AnySchedule;
+using dhp::GPipe;
+using dhp::Interleaved;
+using dhp::OneForwardOneBackward;
+using dhp::ZeroBubble;
 using Kind = Action::Kind;
 
-double slots(ScheduleKind kind, int stages, int micro_batches, int chunks,
+double slots(const AnySchedule& schedule, int stages, int micro_batches, int chunks,
              const dhp::ActionCosts& costs) {
-  return dhp::simulate(dhp::all_stages(kind, stages, micro_batches, chunks), costs).makespan;
+  return dhp::simulate(dhp::all_stages(schedule, stages, micro_batches, chunks), costs).makespan;
 }
 
 constexpr dhp::ActionCosts whole_backward_is_one{1, 0.5, 0.5};
 constexpr dhp::ActionCosts all_one{1, 1, 1};
 
 TEST_CASE("schedule_time: m micro-batches over s stages take 2(m+s-1) in gpipe and 1f1b") {
-  for (const auto kind : {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward})
+  for (const auto& schedule : {AnySchedule(GPipe{}), AnySchedule(OneForwardOneBackward{})})
     for (int s = 1; s <= 8; ++s)
       for (int m = 1; m <= 17; ++m) {
-        CHECK(slots(kind, s, m, 1, whole_backward_is_one) == 2 * (m + s - 1));
-        CHECK(slots(kind, s, m, 1, all_one) == 3 * (m + s - 1));
+        CHECK(slots(schedule, s, m, 1, whole_backward_is_one) == 2 * (m + s - 1));
+        CHECK(slots(schedule, s, m, 1, all_one) == 3 * (m + s - 1));
       }
 }
 
 TEST_CASE("schedule_time: zero-bubble takes 3m+(s-1) from m = s on, and never more than 1f1b") {
   for (int s = 1; s <= 8; ++s)
     for (int m = 1; m <= 17; ++m) {
-      const double taken = slots(ScheduleKind::zero_bubble, s, m, 1, all_one);
+      const double taken = slots(ZeroBubble{}, s, m, 1, all_one);
       if (m >= s) CHECK(taken == 3 * m + (s - 1));
       CHECK(taken <= 3 * (m + s - 1));
     }
@@ -42,9 +46,8 @@ TEST_CASE("schedule_time: v chunks shrink the idle time of 1f1b by v where s div
     for (int groups = 1; groups <= 4; ++groups)
       for (int v = 1; v <= 4; ++v) {
         const int m = s * groups;  // a chunk costs 1/v of a stage: count in v-ths of a slot
-        CHECK(slots(ScheduleKind::interleaved, s, m, v, whole_backward_is_one) ==
-              2 * (m * v + s - 1));
-        CHECK(slots(ScheduleKind::interleaved, s, m, v, all_one) == 3 * (m * v + s - 1));
+        CHECK(slots(Interleaved{}, s, m, v, whole_backward_is_one) == 2 * (m * v + s - 1));
+        CHECK(slots(Interleaved{}, s, m, v, all_one) == 3 * (m * v + s - 1));
       }
 }
 
@@ -53,7 +56,7 @@ TEST_CASE("schedule_time: a number of micro-batches that does not divide costs a
     for (int m = 1; m <= 17; ++m)
       for (int v = 2; v <= 4; ++v) {
         const int filled_up = (m + s - 1) / s * s;
-        const double taken = slots(ScheduleKind::interleaved, s, m, v, whole_backward_is_one);
+        const double taken = slots(Interleaved{}, s, m, v, whole_backward_is_one);
         CHECK(taken <= 2 * (filled_up * v + s - 1));
         CHECK(taken >= 2 * (m * v + s - 1));
       }
@@ -62,9 +65,7 @@ TEST_CASE("schedule_time: a number of micro-batches that does not divide costs a
 TEST_CASE("schedule_time: evaluation passes through all parts once") {
   for (const int stages : {1, 2, 3, 4})
     for (const int chunks : {1, 2, 3}) {
-      dhp::StageLists lists;
-      for (int stage = 0; stage < stages; ++stage)
-        lists.push_back(dhp::forward_only(stage, stages, 2 * stages, chunks));
+      const auto lists = dhp::all_stages(dhp::ForwardOnly{}, stages, 2 * stages, chunks);
       CHECK(dhp::simulate(lists).makespan == 2 * stages * chunks + stages - 1);
     }
 }

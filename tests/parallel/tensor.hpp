@@ -24,19 +24,19 @@ template <class Dev>
 class TensorCases {
  public:
   static void column_parallel() {
-    check_split({.output = Side::split, .in = {6, 5}}, [](Build<Dev>& build) {
+    check_split({.output = Side::split, .in = {6, 5}}, [](ModelBuilder<Dev>& build) {
       return column_parallel_linear(build, "l", {.in = 5, .out = 7, .bias_init = normal(1)});
     });
   }
 
   static void row_parallel() {
-    check_split({.input = Side::split, .in = {6, 7}}, [](Build<Dev>& build) {
+    check_split({.input = Side::split, .in = {6, 7}}, [](ModelBuilder<Dev>& build) {
       return RowParallelLinear<Dev>(build, "l", {.in = 7, .out = 5, .bias_init = normal(1)});
     });
   }
 
   static void column_and_row() {
-    check_split({.in = {6, 5}}, [](Build<Dev>& build) {
+    check_split({.in = {6, 5}}, [](ModelBuilder<Dev>& build) {
       Sequential<Dev> pair;
       pair.add("column", column_parallel_linear(build, "column", {.in = 5, .out = 11}))
           .add("gelu", gelu<Dev>())
@@ -46,28 +46,29 @@ class TensorCases {
   }
 
   static void feed_forward() {
-    check_split({.in = {6, 5}}, [](Build<Dev>& build) {
+    check_split({.in = {6, 5}}, [](ModelBuilder<Dev>& build) {
       return parallel_feed_forward(build, "first", "second", {.columns = 5, .inner = 11});
     });
   }
 
   static void embedding() {
-    check_split({}, [](Build<Dev>& build) {
+    check_split({}, [](ModelBuilder<Dev>& build) {
       return vocabulary_parallel_embedding(build, "e", {.entries = 7, .columns = 4, .ids = "ids"});
     });
   }
 
   static void bias() {
     check_split({.input = Side::split, .output = Side::split, .in = {6, 7}},
-                [](Build<Dev>& build) { return Bias<Dev>(build, "b", 7, true); });
+                [](ModelBuilder<Dev>& build) { return Bias<Dev>(build, "b", 7, true); });
   }
 
   static void convolutions() {
     const Conv2dOptions options{.in = 5, .out = 7, .kernel = 3, .stride = 2, .padding = 1};
-    check_split({.output = Side::split, .in = {2, 5, 4, 5}},
-                [&](Build<Dev>& build) { return column_parallel_conv2d(build, "c", options); });
+    check_split({.output = Side::split, .in = {2, 5, 4, 5}}, [&](ModelBuilder<Dev>& build) {
+      return column_parallel_conv2d(build, "c", options);
+    });
     check_split({.input = Side::split, .in = {2, 5, 4, 5}},
-                [&](Build<Dev>& build) { return row_parallel_conv2d(build, "c", options); });
+                [&](ModelBuilder<Dev>& build) { return row_parallel_conv2d(build, "c", options); });
   }
 
  private:
@@ -87,9 +88,7 @@ class TensorCases {
     Tensors found;
     std::mutex mutex;
     on_ranks_of<Dev>(ranks, [&](Dev& dev, Comm<Dev> world) {
-      Build<Dev> build;
-      build.compute = DType::f64;
-      build.tensor = std::move(world);
+      ModelBuilder<Dev> build(world);
       auto layer = make(build);
       ParameterList<Dev> parameters;
       layer.parameters(parameters);
@@ -98,7 +97,7 @@ class TensorCases {
       batch.samples = 3;
       batch.side.emplace_back(
           "ids", Tensor<Dev>::from_host(dev, {6}, std::vector<std::int32_t>{0, 6, 3, 3, 5, 1}));
-      Tape<Dev> tape({.batch = &batch});
+      Tape<Dev> tape({}, &batch);
       auto& group = build.tensor;
 
       Tensor<Dev> x;

@@ -1,9 +1,9 @@
 // Tied weights: one handle on several stages is one weight. On any device.
 #pragma once
 
-#include <dhp/nn/build.hpp>
-#include <dhp/nn/norms.hpp>
+#include <dhp/nn/model_builder.hpp>
 #include <dhp/ops/elementwise.hpp>
+#include <dhp/optim/optimizer.hpp>
 #include <dhp/parallel/tied.hpp>
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/gradient_sums.hpp>
@@ -37,7 +37,7 @@ class TiedCases {
                 if (parameter->range == range) ++times[parameter->spec.name];
             };
             made.tied.reduce(dev, made.store, ready);
-            made.store.settle(dev, {0, made.store.size()});
+            made.store.finalize_gradients(dev, {0, made.store.size()});
             for (const auto& parameter : made.store.parameters()) {
               const auto& name = parameter->spec.name;
               const bool is_tied = made.tied.contains(*parameter);
@@ -61,7 +61,7 @@ class TiedCases {
           const auto& name = parameter->spec.name;
           const bool elsewhere = (name == "table" || name == "pair") && stage > 0;
           check(parameter->owned == !elsewhere, "owned: ", name);
-          fill(dev, parameter->gradient, 1);
+          fill(dev, made.store.gradients(parameter->range), 1);
           if (name == "table") tables[stage] = widened(dev, parameter->value);
         }
         Norms<Dev> service({}, world, made.parameters);
@@ -80,7 +80,7 @@ class TiedCases {
   // "table" is used by the first and the last stage, "pair" by stages 0 and 1, "alone<stage>" by one.
   struct Stages {
     Stages(Dev& dev, Comm<Dev>& pipeline, StoreOptions options = {.compute = DType::f64}) {
-      Build<Dev> build;
+      ModelBuilder<Dev> build(Comm<Dev>{});
       const auto make = [&](const std::string& name) {
         return build.parameter({.name = name, .shape = {5}, .init = normal(1)});
       };

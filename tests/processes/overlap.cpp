@@ -1,16 +1,15 @@
 // overlap REDUCER TRACE STEPS: a rank of a job of replicas that compute by sleeping: layers of as many parameters each,
 // so that every layer is one bucket of the reducer ("bucketed"), or all together are summed afterwards ("plain").
 // Rank 0 writes the trace of all.
-#include <dhp/comm/clock_offset.hpp>
-#include <dhp/comm/launch_sockets.hpp>
-#include <dhp/comm/trace_file.hpp>
-#include <dhp/comm/traced.hpp>
+#include <dhp/comm/gloo/connect.hpp>
+#include <dhp/comm/observe/trace.hpp>
 #include <dhp/cpu.hpp>
 #include <dhp/nn/mean_squared_error.hpp>
 #include <dhp/optim/sgd.hpp>
 #include <dhp/parallel/data.hpp>
 #include <dhp/parallel/pipeline.hpp>
 #include <dhp/train/trainer.hpp>
+#include <examples/common/trace_file.hpp>
 
 #include <chrono>
 #include <cstdio>
@@ -29,7 +28,7 @@ constexpr double forward_ms = 30, backward_ms = 90;
 /// y = x, after a while.
 class Sleeper {
  public:
-  Sleeper(Build<Cpu>& build, const std::string& name)
+  Sleeper(ModelBuilder<Cpu>& build, const std::string& name)
       : weight_(build.parameter({.name = name, .shape = Shape{elements}})) {}
   Tensor<Cpu> forward(Cpu&, Tensor<Cpu> x, Tape<Cpu>&) {
     sleep(forward_ms);
@@ -64,9 +63,9 @@ MicroBatch<Cpu> batch(Cpu& dev, std::int64_t index) {
 
 void train(const std::string& reducer, const std::string& path, int steps, Comm<Cpu> plain_world) {
   Cpu dev({.trace = std::make_shared<Trace>()});
-  auto world = Comm<Cpu>::of(TracedComm<Cpu>(dev, plain_world));
+  auto world = observe<Cpu>(plain_world, std::make_shared<CallTracing<Cpu>>(dev, plain_world));
   Mesh<Cpu> mesh(world, {.data = world.size()});
-  Build<Cpu> build;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   Model<Cpu> model;
   for (int layer = 0; layer < layers; ++layer) {
     const auto name = concat("layer ", layer);
@@ -82,9 +81,9 @@ void train(const std::string& reducer, const std::string& path, int steps, Comm<
   Sgd<Cpu> optimizer(dev, stage.store(), {});
   Trainer trainer(dev, replicas, mesh, optimizer, norms, {.learning_rate = {.peak = 0.01}});
   const auto offset = clock_offset(dev, world, [&] { return dev.trace()->now_s(); });
-  std::vector<MicroBatch<Cpu>> mine;
-  mine.push_back(batch(dev, world.rank()));
-  for (int step = 0; step < steps; ++step) (void)trainer.step(mine, world.size());
+  StepBatches<Cpu> mine{.batches = {}, .micro_batches = world.size()};
+  mine.batches.push_back(batch(dev, world.rank()));
+  for (int step = 0; step < steps; ++step) (void)trainer.step(mine);
   write_trace(dev, plain_world, *dev.trace(), path, "", offset.ahead_s);
 }
 
@@ -95,7 +94,7 @@ int main(int count, char** arguments) {
     check(count == 4, "overlap REDUCER TRACE STEPS");
     const auto me = ProcessRank::from_environment();
     check(me.has_value(), "no launcher has started this");
-    run_process_rank(*me, connect_sockets,
+    run_process_rank(*me, connect_gloo,
                      [&](Comm<Cpu> world) {
                        train(arguments[1], arguments[2], std::atoi(arguments[3]), std::move(world));
                      },

@@ -63,7 +63,7 @@ inline examples::BertConfig everything_config(const EverythingOptions& options) 
 }
 
 template <class Dev>
-dhp::Sequential<Dev> convolution_block(dhp::Build<Dev>& build, const std::string& name,
+dhp::Sequential<Dev> convolution_block(dhp::ModelBuilder<Dev>& build, const std::string& name,
                                        bool synchronised) {
   constexpr std::int64_t channels = 16;
   constexpr std::int64_t inner = 8;
@@ -101,7 +101,7 @@ dhp::Sequential<Dev> convolution_block(dhp::Build<Dev>& build, const std::string
 }
 
 template <class Dev>
-dhp::Model<Dev> everything(dhp::Build<Dev>& build, const EverythingOptions& options = {}) {
+dhp::Model<Dev> everything(dhp::ModelBuilder<Dev>& build, const EverythingOptions& options = {}) {
   const auto config = everything_config(options);
   dhp::Model<Dev> model;
   examples::BertEmbeddings<Dev> embeddings(build, config);

@@ -1,7 +1,7 @@
 // A contribution to a gradient that is the same for all its elements, on any device.
 #pragma once
 
-#include <dhp/nn/parameter.hpp>
+#include <dhp/nn/parameter_store.hpp>
 #include <tests/support/tensors.hpp>
 
 #include <vector>

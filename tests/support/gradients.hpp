@@ -73,7 +73,7 @@ std::vector<double> host_values(Dev& dev, ConstView<Dev> view) {
   return clone(dev, view).template to_host<double>(dev);
 }
 
-/// layer: built with a Build of f64. x: its input, or an empty tensor for layers that read ids.
+/// x: its input, or an empty tensor for layers that read ids.
 template <class Dev, class L>
 void check_gradients(Dev& dev, L& layer, const Tensor<Dev>& x, const MicroBatch<Dev>& batch) {
   ParameterList<Dev> parameters;
@@ -87,7 +87,7 @@ void check_gradients(Dev& dev, L& layer, const Tensor<Dev>& x, const MicroBatch<
       const auto noise = Tensor<Dev>::from_host(dev, shape, random_doubles(shape, use++));
       axpy(dev, 0.3, noise.view(), parameter->value);
     }
-  const StepContext<Dev> context{.seed = 3, .step = 2, .batch = &batch};
+  const StepContext context{.seed = 3, .step = 2};
   std::vector<double> input = x ? x.template to_host<double>(dev) : std::vector<double>();
   const auto fresh = [&] {
     return x ? Tensor<Dev>::from_host(dev, x.shape(), input) : Tensor<Dev>();
@@ -95,7 +95,7 @@ void check_gradients(Dev& dev, L& layer, const Tensor<Dev>& x, const MicroBatch<
   Shape shape;
   std::vector<double> weight;  // of the output's elements in the objective
   const auto objective = [&] {
-    Tape<Dev> tape(context);
+    Tape<Dev> tape(context, &batch);
     const Tensor<Dev> y = layer.forward(dev, fresh(), tape);
     if (weight.empty()) {
       shape = y.shape();
@@ -108,7 +108,7 @@ void check_gradients(Dev& dev, L& layer, const Tensor<Dev>& x, const MicroBatch<
   CHECK(layer.output_shape(x.shape(), batch) == shape);
 
   store.zero_gradients(dev);
-  Tape<Dev> tape(context);
+  Tape<Dev> tape(context, &batch);
   (void)layer.forward(dev, fresh(), tape);
   const Tensor<Dev> dx = layer.backward(dev, Tensor<Dev>::from_host(dev, shape, weight), tape);
   CHECK(tape.empty());

@@ -18,8 +18,6 @@ namespace tests {
 template <class Dev>
 class LayerGradients {
  public:
-  LayerGradients() { build_.compute = DType::f64; }
-
   void linear() {
     check_layer(Linear<Dev>(build_, "a", {.in = 5, .out = 3}), rows(5));
     check_layer(Linear<Dev>(build_, "b", {.in = 5, .out = 3, .bias = false}), rows(5));
@@ -193,17 +191,16 @@ class LayerGradients {
   void check_loss(L loss, std::int64_t columns) {
     const auto x = rows(columns);
     auto values = x.template to_host<double>(dev_);
-    const StepContext<Dev> context{.batch = &batch_};
     const auto forward = [&](Tape<Dev>& tape) {
       Tensor<Dev> totals(dev_, DType::f64, {1, loss_fields});
       loss.forward(dev_, Tensor<Dev>::from_host(dev_, x.shape(), values), tape, totals.mut());
       return 0.7 * totals.template to_host<double>(dev_)[0];
     };
     const auto objective = [&] {
-      Tape<Dev> tape(context);
+      Tape<Dev> tape({}, &batch_);
       return forward(tape);
     };
-    Tape<Dev> tape(context);
+    Tape<Dev> tape({}, &batch_);
     (void)forward(tape);
     const auto scale = Tensor<Dev>::from_host(dev_, {1}, std::vector<double>{0.7});
     const Tensor<Dev> dx = loss.backward(dev_, scale.view(), tape);
@@ -212,7 +209,7 @@ class LayerGradients {
   }
 
   Dev dev_;
-  Build<Dev> build_;
+  ModelBuilder<Dev> build_{Comm<Dev>{}};
   MicroBatch<Dev> batch_ = token_batch(dev_, samples, length, 11);
 };
 

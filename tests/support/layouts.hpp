@@ -3,7 +3,6 @@
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
-#include <dhp/data/deal.hpp>
 #include <dhp/optim/adamw.hpp>
 #include <dhp/optim/lamb.hpp>
 #include <dhp/optim/lars.hpp>
@@ -24,10 +23,10 @@ namespace tests {
 
 struct Layout {
   dhp::MeshShape mesh{};
-  dhp::ScheduleKind schedule = dhp::ScheduleKind::one_forward_one_backward;
+  dhp::AnySchedule schedule = dhp::OneForwardOneBackward{};
   int chunks = 1;
   friend std::string to_text(const Layout& layout) {
-    return dhp::concat(to_text(layout.mesh), " ", name_of(layout.schedule), " with ", layout.chunks,
+    return dhp::concat(to_text(layout.mesh), " ", layout.schedule.name(), " with ", layout.chunks,
                        " chunks");
   }
 };
@@ -89,10 +88,10 @@ std::unique_ptr<dhp::Optimizer<Dev>> make_optimizer(Dev& dev, dhp::ParameterStor
       return std::make_unique<dhp::Lars<Dev>>(
           dev, store, norms, dhp::LarsOptions{.momentum = 0.9, .weight_decay = 0.01});
     case OptimizerKind::adamw:
-      return std::make_unique<dhp::AdamW<Dev>>(dev, store, dhp::AdamOptions{.weight_decay = 0.01});
+      return std::make_unique<dhp::AdamW<Dev>>(dev, store, dhp::AdamWOptions{.weight_decay = 0.01});
     case OptimizerKind::lamb:
-      return std::make_unique<dhp::Lamb<Dev>>(
-          dev, store, norms, dhp::AdamOptions{.epsilon = 1e-6, .weight_decay = 0.01});
+      return std::make_unique<dhp::Lamb<Dev>>(dev, store, norms,
+                                              dhp::LambOptions{.weight_decay = 0.01});
     case OptimizerKind::sgd: break;
   }
   return std::make_unique<dhp::Sgd<Dev>>(dev, store,
@@ -105,16 +104,10 @@ template <class Dev, class MakeModel, class Example, class Body>
 void on_rank(Dev& dev, dhp::Comm<Dev> world, const Layout& layout, const RunSettings& settings,
              MakeModel make_model, Example example, Body body) {
   dhp::Mesh<Dev> mesh(std::move(world), layout.mesh);
-  dhp::Build<Dev> build;
-  build.compute = settings.compute;
-  build.tensor = mesh.tensor();
-  build.data = mesh.data();
+  dhp::ModelBuilder<Dev> build(mesh);
   dhp::PipelineParallel<Dev> pipeline(
-      dev, make_model(build), mesh,
-      {.schedule = layout.schedule,
-       .chunks = layout.chunks,
-       .store = {.compute = settings.compute, .order_free = settings.order_free, .seed = 7}},
-      example(dev));
+      dev, make_model(build), mesh, {.schedule = layout.schedule, .chunks = layout.chunks},
+      example(dev), {.compute = settings.compute, .order_free = settings.order_free, .seed = 7});
   dhp::Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model());
   const auto optimizer = make_optimizer(dev, pipeline.store(), norms, settings.optimizer);
   dhp::DataParallel replicas(dev, pipeline, mesh.data(), settings.reducer);
@@ -122,7 +115,6 @@ void on_rank(Dev& dev, dhp::Comm<Dev> world, const Layout& layout, const RunSett
                        {.learning_rate = {.peak = settings.lr},
                         .clip = 1.0,
                         .loss_scale = settings.loss_scale,
-                        .seed = 11,
                         .record = settings.record});
   body(dev, mesh, pipeline, trainer);
 }
@@ -141,13 +133,12 @@ void on_each_rank(const Layout& layout, const RunSettings& settings, MakeModel m
 
 /// The micro-batches of this rank's replica; make_batch(k) makes one.
 template <class Dev, class MakeBatch>
-std::vector<dhp::MicroBatch<Dev>> dealt(dhp::Mesh<Dev>& mesh, std::int64_t micro_batches,
-                                        MakeBatch make_batch) {
-  std::vector<dhp::MicroBatch<Dev>> batches;
-  const dhp::StepPlan plan{.samples = micro_batches, .micro_batch = 1};
-  const auto mine = plan.dealt_to(mesh.data().rank(), mesh.data().size());
-  for (auto k = mine.first; k < mine.last; ++k) batches.push_back(make_batch(k));
-  return batches;
+dhp::StepBatches<Dev> assigned(dhp::Mesh<Dev>& mesh, std::int64_t micro_batches,
+                               MakeBatch make_batch) {
+  dhp::StepBatches<Dev> mine{.batches = {}, .micro_batches = micro_batches};
+  const auto part = dhp::part_of(micro_batches, mesh.data().size(), mesh.data().rank());
+  for (auto k = part.first; k < part.last; ++k) mine.batches.push_back(make_batch(k));
+  return mine;
 }
 
 /// Trains on one rank, and adds what this rank holds to the result. make_batch(dev, step, k) makes
@@ -158,7 +149,7 @@ void train_on_rank(Dev& dev, dhp::Mesh<Dev>& mesh, Pipeline& pipeline, Trained& 
                    RunResult& result) {
   const auto rank = static_cast<std::size_t>(mesh.world().rank());
   for (int step = 0; step < settings.steps; ++step) {
-    const auto report = trainer.step(dealt(
+    const auto report = trainer.step(assigned(
         mesh, settings.micro_batches, [&](std::int64_t k) { return make_batch(dev, step, k); }));
     result.skipped[rank].push_back(report.skipped);
     if (rank != 0) continue;

@@ -72,7 +72,7 @@ TEST_CASE("checkpoint: numbers and types that make no sense are named with their
 TEST_CASE(
     "checkpoint: a directory that nobody may write to is known before training, with the reason") {
   on_each_rank(
-      Layout{}, RunSettings{}, [](Build<Cpu>& build) { return everything(build, {}); },
+      Layout{}, RunSettings{}, [](ModelBuilder<Cpu>& build) { return everything(build, {}); },
       [](Cpu& dev) { return everything_batch(dev, 0, 0); },
       [](Cpu&, Mesh<Cpu>& mesh, auto& pipeline, auto& trainer) {
         Checkpoint<Cpu> checkpoint(mesh, pipeline.store(), trainer.optimizer());

@@ -38,13 +38,13 @@ class CheckpointCases {
     RunResult result;
     std::mutex mutex;
     on_each_rank<Dev>(
-        layout, settings, [&](Build<Dev>& build) { return everything(build, model_); },
+        layout, settings, [&](ModelBuilder<Dev>& build) { return everything(build, model_); },
         [](Dev& dev) { return everything_batch(dev, 0, 0); },
         [&](Dev& dev, Mesh<Dev>& mesh, auto& pipeline, auto& trainer) {
           Checkpoint<Dev> checkpoint(mesh, pipeline.store(), trainer.optimizer());
           if (!load.empty()) trainer.resume(checkpoint.load(dev, load));
           while (trainer.steps_done() < last) {
-            const auto batches = dealt(mesh, settings.micro_batches, [&](std::int64_t k) {
+            const auto batches = assigned(mesh, settings.micro_batches, [&](std::int64_t k) {
               return everything_batch(dev, static_cast<int>(trainer.steps_done()), k);
             });
             const auto report = trainer.step(batches);

@@ -81,7 +81,8 @@ class StepRecorderCases {
         axpy(dev, 1, in, out.mut());
         return out;
       };
-      const auto losses = recorder.run(dev, {.batches = batches, .number = number++}, 1, how, work);
+      const auto losses = recorder.run(
+          dev, {.batches = batches, .micro_batches = 1, .context = {.step = number++}}, how, work);
       return losses ? losses.template to_host<float>(dev) : std::vector<float>();
     }
   };

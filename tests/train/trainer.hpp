@@ -31,8 +31,7 @@ class TrainerCases {
     CHECK(contains(message, "the output of layer first is not finite (micro-batch 2)"));
 
     // Ranks by (pipeline, data): the second replica's first stage is rank 1.
-    for (const auto schedule :
-         {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble}) {
+    for (const auto& schedule : built_in_schedules()) {
       const Case split{.mesh = {.data = 2, .pipeline = 3}, .schedule = schedule};
       const auto infinite = message_with(split, std::numeric_limits<float>::infinity());
       CAPTURE(infinite);
@@ -46,7 +45,7 @@ class TrainerCases {
       on_ranks({.compute = DType::f64},
                [](Dev& dev, Trained& trainer, Batches& batches, const auto&) {
                  // Its square is infinite.
-                 set_element(dev, batches[1].side[0].second.mut(), 0, 1e300);
+                 set_element(dev, batches.batches[1].side[0].second.mut(), 0, 1e300);
                  (void)trainer.step(batches);
                });
     });
@@ -75,10 +74,10 @@ class TrainerCases {
 
   static void skipped_step() {
     const Case run{.options = {.learning_rate = {.peak = 0.1},
-                               .loss_scale = {.dynamic = true, .initial = 1024}}};
+                               .loss_scale = LossScaleOptions{.dynamic = true, .initial = 1024}}};
     on_ranks(run, [](Dev& dev, Trained& trainer, Batches& batches,
                      const ParameterList<Dev>& parameters) {
-      const auto input = [&] { return batches[0].input.mut(); };
+      const auto input = [&] { return batches.batches[0].input.mut(); };
       const double start = first_of(dev, parameters);
       const auto kept = static_cast<float>(widened(dev, input())[0]);
       set_element(dev, input(), 0, std::numeric_limits<float>::infinity());
@@ -101,11 +100,12 @@ class TrainerCases {
   }
 
   static void bad_at_the_least_scale() {
-    const Case run{.options = {.loss_scale = {.dynamic = true, .initial = 4}}};
+    const Case run{.options = {.loss_scale = LossScaleOptions{.dynamic = true, .initial = 4}}};
     int skipped = 0;
     const auto message = message_of([&] {
       on_ranks(run, [&](Dev& dev, Trained& trainer, Batches& batches, const auto&) {
-        set_element(dev, batches[3].input.mut(), 0, std::numeric_limits<float>::quiet_NaN());
+        set_element(dev, batches.batches[3].input.mut(), 0,
+                    std::numeric_limits<float>::quiet_NaN());
         while (skipped < 10 && trainer.step(batches).skipped) ++skipped;
       });
     });
@@ -118,7 +118,7 @@ class TrainerCases {
     const auto train = [](double scale) {
       std::vector<double> found;
       Case run{.options = {.learning_rate = {.peak = 0.1}, .clip = 0.05}};
-      run.options.loss_scale = {.dynamic = true, .initial = scale};
+      run.options.loss_scale = LossScaleOptions{.dynamic = true, .initial = scale};
       on_ranks(run, [&](Dev& dev, Trained& trainer, Batches& batches,
                         const ParameterList<Dev>& parameters) {
         for (int step = 0; step < 3; ++step) {
@@ -146,9 +146,9 @@ class TrainerCases {
   }
 
   static void resumed_between_scales() {
-    const Case run{
-        .options = {.learning_rate = {.peak = 0.1},
-                    .loss_scale = {.dynamic = true, .initial = 64, .growth_interval = 3}}};
+    const Case run{.options = {.learning_rate = {.peak = 0.1},
+                               .loss_scale = LossScaleOptions{
+                                   .dynamic = true, .initial = 64, .growth_interval = 3}}};
     const auto scales = [&](const TrainingProgress& from, int steps) {
       std::vector<double> found;
       TrainingProgress reached;
@@ -171,11 +171,11 @@ class TrainerCases {
  private:
   struct Case {
     MeshShape mesh{};
-    ScheduleKind schedule = ScheduleKind::one_forward_one_backward;
+    AnySchedule schedule = OneForwardOneBackward{};
     TrainerOptions options{.learning_rate = {.peak = 0.1}};
     DType compute = DType::f32;
   };
-  using Batches = std::vector<MicroBatch<Dev>>;
+  using Batches = StepBatches<Dev>;
   using Trained = Trainer<Dev, DataParallel<Dev, PipelineParallel<Dev>>>;
 
   static bool contains(const std::string& text, const std::string& part) {
@@ -202,24 +202,23 @@ class TrainerCases {
   static void on_ranks(const Case& run, Body body) {
     on_ranks_of<Dev>(run.mesh.size(), [&](Dev& dev, Comm<Dev> world) {
       Mesh<Dev> mesh(std::move(world), run.mesh);
-      Build<Dev> build;
-      build.compute = run.compute;
+      ModelBuilder<Dev> build(Comm<Dev>{});
       Model<Dev> model;
       model.add("first", Linear<Dev>(build, "first", {.in = 4, .out = 4}));
       model.add("relu", relu<Dev>());
       model.add("last", Linear<Dev>(build, "last", {.in = 4, .out = 4}));
       model.loss = MeanSquaredError<Dev>();
-      PipelineParallel<Dev> stage(dev, std::move(model), mesh,
-                                  {.schedule = run.schedule, .store = {.compute = run.compute}},
-                                  micro_batch(dev, 0, run.compute));
+      PipelineParallel<Dev> stage(dev, std::move(model), mesh, {.schedule = run.schedule},
+                                  micro_batch(dev, 0, run.compute), {.compute = run.compute});
       DataParallel<Dev, PipelineParallel<Dev>> replicas(dev, stage, mesh.data());
       Sgd<Dev> optimizer(dev, stage.store(), {.momentum = 0.9});
       Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
       Trained trainer(dev, replicas, mesh, optimizer, norms, run.options);
-      const auto part = part_of(4, mesh.data().size(), mesh.data().rank());
-      Batches batches;
-      for (auto index = part.first; index < part.last; ++index)
-        batches.push_back(micro_batch(dev, index, run.compute));
+      std::vector<MicroBatch<Dev>> all;
+      for (std::int64_t index = 0; index < 4; ++index)
+        all.push_back(micro_batch(dev, index, run.compute));
+      auto batches = assigned<Dev>(all, mesh.data().rank(), mesh.data().size());
+      all.clear();  // what one owner has can be written to
       body(dev, trainer, batches, stage.store().parameters());
     });
   }
@@ -229,7 +228,7 @@ class TrainerCases {
     return message_of([&] {
       on_ranks(run, [&](Dev& dev, Trained& trainer, Batches& batches, const auto&) {
         (void)trainer.step(batches);
-        for (auto& batch : batches)
+        for (auto& batch : batches.batches)
           if (batch.index == 2) set_element(dev, batch.input.mut(), 5, bad);
         (void)trainer.step(batches);
       });

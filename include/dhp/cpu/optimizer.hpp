@@ -111,7 +111,7 @@ inline void sgd_update_on(Cpu& dev, const SgdUpdate& update, const SegmentTable<
                           ConstView<Cpu> state, ConstView<Cpu> rates, ConstView<Cpu> gradient,
                           View<Cpu> momentum, View<Cpu> masters) {
   const auto& now = cpu::step_state(state);
-  if (now.go == 0) return;
+  if (!now.applies()) return;
   visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     cpu::OptimizerKernel<T>::sgd(dev, table, update, now, detail::data_or_null<double>(rates),
@@ -123,7 +123,7 @@ inline void adamw_update_on(Cpu& dev, const AdamUpdate& update, const SegmentTab
                             ConstView<Cpu> state, ConstView<Cpu> gradient, View<Cpu> m, View<Cpu> v,
                             View<Cpu> masters) {
   const auto& now = cpu::step_state(state);
-  if (now.go == 0) return;
+  if (!now.applies()) return;
   visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     cpu::OptimizerKernel<T>::adamw(dev, table, update, now, gradient.data<A>(), m.data<A>(),
@@ -134,7 +134,7 @@ inline void lamb_direction_on(Cpu& dev, const AdamUpdate& update, const SegmentT
                               ConstView<Cpu> state, ConstView<Cpu> gradient, View<Cpu> m,
                               View<Cpu> v, ConstView<Cpu> masters, View<Cpu> direction) {
   const auto& now = cpu::step_state(state);
-  if (now.go == 0) return;
+  if (!now.applies()) return;
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
     cpu::lamb_direction<A>(dev, table, update, now, gradient.data<A>(), m.data<A>(), v.data<A>(),
                            detail::data_or_null<A>(masters), direction.data<A>());
@@ -143,7 +143,7 @@ inline void lamb_direction_on(Cpu& dev, const AdamUpdate& update, const SegmentT
 inline void apply_direction_on(Cpu& dev, const SegmentTable<Cpu>& table, ConstView<Cpu> state,
                                ConstView<Cpu> rates, ConstView<Cpu> direction, View<Cpu> masters) {
   const auto& now = cpu::step_state(state);
-  if (now.go == 0) return;
+  if (!now.applies()) return;
   visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     cpu::OptimizerKernel<T>::along(dev, table, now, rates.data<double>(), direction.data<A>(),

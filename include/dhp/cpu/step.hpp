@@ -9,22 +9,22 @@
 namespace dhp::cpu {
 
 [[nodiscard]] inline const StepState& step_state(ConstView<Cpu> state) {
-  return *reinterpret_cast<const StepState*>(state.data<double>());
+  return *reinterpret_cast<const StepState*>(state.bytes());
 }
 
 }  // namespace dhp::cpu
 
 namespace dhp {
 
-inline void judge_step_on(Cpu&, const StepRule& rule, ConstView<Cpu> losses, ConstView<Cpu> squares,
-                          View<Cpu> state) {
+inline void decide_step_on(Cpu&, const StepRule& rule, ConstView<Cpu> losses,
+                           ConstView<Cpu> squares, View<Cpu> state) {
   double total = 0;
   for (std::int64_t at = 0; at < squares.count(); ++at) total += squares.data<double>()[at];
   bool finite = std::isfinite(total);
   for (std::int64_t row = 0; row < losses.count(); row += losses.columns())
     finite = finite && std::isfinite(losses.data<double>()[row]);
-  auto& now = *reinterpret_cast<StepState*>(state.data<double>());
-  now = judged(now, rule, total, finite);
+  auto& now = *reinterpret_cast<StepState*>(state.bytes());
+  now = decided(now, rule, total, finite);
 }
 inline void objective_scales_on(Cpu&, ConstView<Cpu> counts, ConstView<Cpu> state,
                                 View<Cpu> scales) {
@@ -34,9 +34,9 @@ inline void objective_scales_on(Cpu&, ConstView<Cpu> counts, ConstView<Cpu> stat
     scales.data<double>()[at] = count == 0 ? 0 : loss_scale / static_cast<double>(count);
   }
 }
-inline void move_towards_on(Cpu& dev, double momentum, std::int64_t parts, ConstView<Cpu> state,
-                            ConstView<Cpu> sum, View<Cpu> value) {
-  if (cpu::step_state(state).go == 0) return;
+inline void update_moving_average_on(Cpu& dev, double momentum, std::int64_t parts,
+                                     ConstView<Cpu> state, ConstView<Cpu> sum, View<Cpu> value) {
+  if (!cpu::step_state(state).applies()) return;
   scale_on(dev, 1 - momentum, value);
   axpy_on(dev, momentum / static_cast<double>(parts), sum, value);
 }

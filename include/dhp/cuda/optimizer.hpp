@@ -1,5 +1,5 @@
 // Fused optimizer updates on the GPU, all segments in one launch. What is the same for all elements is worked out by
-// each thread once, from the state of the step; a step that does not go is left at the first instruction.
+// each thread once, from the state of the step; a step that is not applied is left at the first instruction.
 #pragma once
 
 #include <dhp/cuda/segments.hpp>
@@ -29,7 +29,7 @@ struct UpdateWeights {
 
   template <class B>
   constexpr void operator()(B& block) const {
-    if (state->go == 0) return;
+    if (!state->applies()) return;
     const auto prepared = rule.prepare(*state);
     for (auto at = block.index(); at < pieces.count(); at += block.blocks()) {
       const auto piece = pieces.at(at);
@@ -150,7 +150,7 @@ struct LambDirection {
 
   template <class B>
   constexpr void operator()(B& block) const {
-    if (state->go == 0) return;
+    if (!state->applies()) return;
     const AdamStep<A> adam(update, *state);
     for (auto at = block.index(); at < pieces.count(); at += block.blocks()) {
       const auto piece = pieces.at(at);

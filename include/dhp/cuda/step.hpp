@@ -11,11 +11,11 @@ namespace dhp::cuda {
 /// The fields of a state, where kernels read them.
 template <class Dev>
 [[nodiscard]] const StepState* step_state(ConstView<Dev> state) {
-  return reinterpret_cast<const StepState*>(state.template data<double>());
+  return reinterpret_cast<const StepState*>(state.bytes());
 }
 
 /// One block. Every thread sums a fixed part of the squares, then the parts are added in a fixed order.
-struct JudgeStep {
+struct DecideStep {
   StepRule rule;
   std::int64_t losses, row;  ///< elements; from one sum to the next
   const double* loss;
@@ -35,7 +35,7 @@ struct JudgeStep {
     total = block_reduce(block, total, scratch);
     bad = block_reduce(block, bad, scratch, Largest{});
     const bool finite = bad == 0 && total <= largest_double;  // false for NaN
-    if (block.thread() == 0) *state = judged(*state, rule, total, finite);
+    if (block.thread() == 0) *state = decided(*state, rule, total, finite);
   }
   static constexpr double largest_double = 1.7976931348623157e308;
 };
@@ -49,11 +49,11 @@ struct ObjectiveScale {
 };
 
 template <class A>
-struct MoveTowards {
+struct MovingAverage {
   A kept, factor;
   const StepState* state;
   constexpr A operator()(A value, A sum) const {
-    return state->go == 0 ? value : kept * value + factor * sum;
+    return state->applies() ? kept * value + factor * sum : value;
   }
 };
 
@@ -62,14 +62,14 @@ struct MoveTowards {
 namespace dhp {
 
 template <KernelDevice Dev>
-void judge_step_on(Dev& dev, const StepRule& rule, ConstView<Dev> losses, ConstView<Dev> squares,
-                   View<Dev> state) {
+void decide_step_on(Dev& dev, const StepRule& rule, ConstView<Dev> losses, ConstView<Dev> squares,
+                    View<Dev> state) {
   const cuda::Grid grid{1, 256, cuda::block_reduce_scratch * sizeof(double)};
   const std::int64_t row = losses.count() == 0 ? 1 : losses.columns();
   launch(dev, grid,
-         cuda::JudgeStep{rule, losses.count(), row, losses.template data<double>(), squares.count(),
-                         squares.template data<double>(),
-                         reinterpret_cast<StepState*>(state.template data<double>())});
+         cuda::DecideStep{rule, losses.count(), row, losses.template data<double>(),
+                          squares.count(), squares.template data<double>(),
+                          reinterpret_cast<StepState*>(state.bytes())});
 }
 template <KernelDevice Dev>
 void objective_scales_on(Dev& dev, ConstView<Dev> counts, ConstView<Dev> state, View<Dev> scales) {
@@ -77,13 +77,13 @@ void objective_scales_on(Dev& dev, ConstView<Dev> counts, ConstView<Dev> state, 
             scales.template data<double>(), counts.template data<std::int64_t>());
 }
 template <KernelDevice Dev>
-void move_towards_on(Dev& dev, double momentum, std::int64_t parts, ConstView<Dev> state,
-                     ConstView<Dev> sum, View<Dev> value) {
+void update_moving_average_on(Dev& dev, double momentum, std::int64_t parts, ConstView<Dev> state,
+                              ConstView<Dev> sum, View<Dev> value) {
   visit_accumulator(value.dtype(), [&]<class A>(Tag<A>) {
     A* const out = value.template data<A>();
-    const cuda::MoveTowards<A> f{static_cast<A>(1 - momentum),
-                                 static_cast<A>(momentum / static_cast<double>(parts)),
-                                 cuda::step_state<Dev>(state)};
+    const cuda::MovingAverage<A> f{static_cast<A>(1 - momentum),
+                                   static_cast<A>(momentum / static_cast<double>(parts)),
+                                   cuda::step_state<Dev>(state)};
     cuda::map(dev, value.count(), f, out, static_cast<const A*>(out), sum.template data<A>());
   });
 }

@@ -1,11 +1,16 @@
 // The loader: step by step, the micro-batches of one data replica. A bounded number of threads reads
 // ahead a bounded number of steps; what comes out is the same bytes for any number of threads.
+//
+// Which samples a step has and which of them a replica is assigned are closed forms without state, so that a
+// run can start at any step: micro-batch k of a step holds its samples [k*b, (k+1)*b), replicas have whole
+// micro-batches. The last step of an epoch may have fewer of them and a short last one; nothing is padded,
+// and a replica may get none.
 #pragma once
 
 #include <dhp/data/collate.hpp>
-#include <dhp/data/deal.hpp>
 #include <dhp/data/permutation.hpp>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -18,6 +23,61 @@
 
 namespace dhp {
 
+/// One step: the places [first, first + samples) of the order of its epoch.
+struct StepPlan {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  std::int64_t first = 0;        ///< place of its first sample in the order of the epoch
+  std::int64_t samples = 0;      ///< over all replicas
+  std::int64_t micro_batch = 1;  ///< b: samples of each micro-batch but perhaps the last
+
+  [[nodiscard]] std::int64_t micro_batches() const {
+    return (samples + micro_batch - 1) / micro_batch;
+  }
+  /// Samples of micro-batch k, counted from the first sample of the step.
+  [[nodiscard]] Range samples_of(std::int64_t k) const {
+    check(k >= 0 && k < micro_batches(), "no micro-batch ", k, " in a step of ", micro_batches());
+    return {k * micro_batch, std::min((k + 1) * micro_batch, samples)};
+  }
+  /// The micro-batches that one replica is assigned: a contiguous run.
+  [[nodiscard]] Range assigned_to(int replica, int replicas) const {
+    check(replica >= 0 && replica < replicas, "no replica ", replica, " of ", replicas);
+    return part_of(micro_batches(), replicas, replica);
+  }
+};
+
+/// How a dataset is cut into steps; each epoch goes over all of it once.
+class Batching {
+ public:
+  /// All counted in samples. The global batch must be a multiple of the micro-batch.
+  Batching(std::int64_t dataset_size, std::int64_t global_batch, std::int64_t micro_batch)
+      : size_(dataset_size), global_batch_(global_batch), micro_batch_(micro_batch) {
+    check(dataset_size > 0, "there is no sample to train on: the dataset is empty");
+    check(micro_batch > 0, "the micro-batch must be positive, got ", micro_batch);
+    check(global_batch > 0 && global_batch % micro_batch == 0, "the global batch of ", global_batch,
+          " is not a positive multiple of the micro-batch of ", micro_batch);
+  }
+
+  [[nodiscard]] std::int64_t dataset_size() const { return size_; }
+  [[nodiscard]] std::int64_t steps_per_epoch() const {
+    return size_ / global_batch_ + (size_ % global_batch_ != 0 ? 1 : 0);
+  }
+  [[nodiscard]] StepPlan plan(std::int64_t step) const {
+    check(step >= 0, "steps count from 0, got ", step);
+    const std::int64_t first = step % steps_per_epoch() * global_batch_;
+    return {.step = step,
+            .epoch = step / steps_per_epoch(),
+            .first = first,
+            .samples = std::min(global_batch_, size_ - first),
+            .micro_batch = micro_batch_};
+  }
+
+ private:
+  std::int64_t size_;
+  std::int64_t global_batch_;
+  std::int64_t micro_batch_;
+};
+
 struct LoaderOptions {
   std::int64_t global_batch = 32;  ///< samples of a step, over all replicas
   std::int64_t micro_batch = 8;    ///< samples; divides the global batch
@@ -29,6 +89,7 @@ struct LoaderOptions {
   std::int64_t first_step = 0;  ///< where to begin, for a resumed run
   int threads = 1;              ///< that read ahead; 0: read in next() itself
   int steps_ahead = 2;          ///< how many steps may be read and not yet taken
+  bool same_shapes = false;  ///< a promise: micro-batches of as many samples have the same shapes
 };
 
 /// Options of one pass over a held-out set, in order: an exact evaluation at any number of replicas.
@@ -39,10 +100,31 @@ struct LoaderOptions {
   return options;
 }
 
+/// A step without its micro-batches. Only full steps keep the promise of same shapes.
+template <class Dev>
+[[nodiscard]] StepBatches<Dev> empty_step(const StepPlan& plan, const LoaderOptions& options) {
+  return {.batches = {},
+          .micro_batches = plan.micro_batches(),
+          .samples = plan.samples,
+          .same_shapes = options.same_shapes && plan.samples == options.global_batch};
+}
+
+/// The first micro-batch of a dataset, in its own order: an example of what a model will see.
+template <Device Dev, class B>
+[[nodiscard]] MicroBatch<Dev> example_batch(Dev& dev, const B& batcher, std::int64_t samples) {
+  require_batcher<B>();
+  const Range range{0, std::min<std::int64_t>(samples, batcher.size())};
+  std::vector<std::int64_t> indices;
+  for (auto sample = range.first; sample < range.last; ++sample) indices.push_back(sample);
+  return upload(dev, batcher.collate(indices, 0), 0, range);
+}
+
 /// next() is for one thread, the rank's own.
-template <Device Dev, Batcher B>
+template <Device Dev, class B>
 class Loader {
  public:
+  static_assert((require_batcher<B>(), true));
+
   Loader(Dev& dev, B batcher, const LoaderOptions& options)
       : dev_(&dev),
         batcher_(std::move(batcher)),
@@ -88,12 +170,12 @@ class Loader {
   /// The micro-batches of this replica in the next step, by their number; may be none where a step has
   /// fewer micro-batches than there are replicas. Throws the error of the first one that cannot be
   /// read, which names the sample; the loader then stays at that step and start_at() may go past it.
-  [[nodiscard]] std::vector<MicroBatch<Dev>> next() {
+  [[nodiscard]] StepBatches<Dev> next() {
     check(!finished(), "loader: all ", steps(), " steps were taken; start_at(0) begins anew");
     const auto slot = take();
-    std::vector<MicroBatch<Dev>> made;
+    auto made = empty_step<Dev>(slot->plan, options_);
     for (auto& job : slot->jobs)
-      made.push_back(
+      made.batches.push_back(
           upload(*dev_, std::move(job.batch), job.index, slot->plan.samples_of(job.index)));
     return made;
   }
@@ -118,7 +200,7 @@ class Loader {
       if (options_.epochs > 0 && step >= steps()) break;
       const auto slot = std::make_shared<Slot>();
       slot->plan = batching_.plan(step);
-      const Range mine = slot->plan.dealt_to(options_.replica, options_.replicas);
+      const Range mine = slot->plan.assigned_to(options_.replica, options_.replicas);
       slot->jobs.resize(static_cast<std::size_t>(mine.size()));
       for (auto k = mine.first; k < mine.last; ++k)
         slot->jobs[static_cast<std::size_t>(k - mine.first)].index = k;

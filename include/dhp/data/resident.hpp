@@ -20,7 +20,7 @@ class ResidentLoader {
         batching_(options.global_batch, options.global_batch, options.micro_batch) {
     check(batcher.size() > 0, "the dataset is empty: no sample to train on");
     const auto step = batching_.plan(0);
-    const Range mine = step.dealt_to(options.replica, options.replicas);
+    const Range mine = step.assigned_to(options.replica, options.replicas);
     for (auto k = mine.first; k < mine.last; ++k) {
       const Range samples = step.samples_of(k);
       std::vector<std::int64_t> indices;
@@ -37,9 +37,9 @@ class ResidentLoader {
   [[nodiscard]] bool finished() const { return options_.epochs > 0 && step_ >= options_.epochs; }
   void start_at(std::int64_t step) { step_ = step; }
 
-  [[nodiscard]] std::vector<MicroBatch<Dev>> next() {
-    std::vector<MicroBatch<Dev>> made;
-    for (const auto& batch : batches_) made.push_back(batch.share());
+  [[nodiscard]] StepBatches<Dev> next() {
+    auto made = empty_step<Dev>(plan(), options_);
+    for (const auto& batch : batches_) made.batches.push_back(batch.share());
     ++step_;
     return made;
   }

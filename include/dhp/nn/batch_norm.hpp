@@ -28,7 +28,7 @@ struct BatchNormOptions {
 template <class Dev>
 class BatchNorm {
  public:
-  BatchNorm(Build<Dev>& build, const std::string& name, BatchNormOptions options)
+  BatchNorm(ModelBuilder<Dev>& build, const std::string& name, BatchNormOptions options)
       : options_(options) {
     if (options.synchronised) group_ = build.data;
     const auto make = [&](const char* suffix, double init, bool buffer) {
@@ -36,7 +36,7 @@ class BatchNorm {
                          .shape = {options.channels},
                          .init = constant(init),
                          .decays = false,
-                         .exact = true,
+                         .keep_fp32 = true,
                          .buffer = buffer};
       if (options.split) spec = split(spec, 0, build.tensor.size(), build.tensor.rank());
       return build.parameter(spec);
@@ -59,7 +59,7 @@ class BatchNorm {
     const bool adds = !residual.empty();
     check(!adds || residual.shape() == x.shape(), "batch norm: a residual of ", residual.shape(),
           " cannot be added to ", x.shape());
-    auto made = normalise(dev, x.view(), std::move(residual), tape.context());
+    auto made = normalise(dev, x.view(), std::move(residual), tape);
     tape.push(std::move(x));
     tape.push(std::move(made.mean));
     tape.push(std::move(made.inv_std));
@@ -83,12 +83,12 @@ class BatchNorm {
 
  private:
   BatchNormResult<Dev> normalise(Dev& dev, ConstView<Dev> x, Tensor<Dev> residual,
-                                 const StepContext<Dev>& context) {
-    if (context.training() && group_.size() == 1) {
+                                 const Tape<Dev>& tape) {
+    if (tape.context().training() && group_.size() == 1) {
       auto made = batch_norm_fused(dev, x, residual.view(), gamma_->value, beta_->value,
                                    options_.epsilon, options_.relu);
       if (made) {
-        add_statistics(dev, context, made->mean.view(), made->squared_deviations.view(),
+        add_statistics(dev, tape, made->mean.view(), made->squared_deviations.view(),
                        static_cast<double>(x.rows()));
         return std::move(*made);
       }
@@ -97,7 +97,7 @@ class BatchNorm {
     const auto accumulation = accumulation_type(x.dtype());
     made.mean = Tensor<Dev>(dev, accumulation, {x.columns()});
     made.inv_std = Tensor<Dev>(dev, accumulation, {x.columns()});
-    if (context.training()) batch_statistics(dev, x, made.mean, made.inv_std, context);
+    if (tape.context().training()) batch_statistics(dev, x, made.mean, made.inv_std, tape);
     else running_statistics(dev, made.mean, made.inv_std);
     const auto added = residual.view();
     made.y = residual.unique() ? std::move(residual) : Tensor<Dev>(dev, x.dtype(), x.shape());
@@ -105,21 +105,21 @@ class BatchNorm {
     return made;
   }
   void batch_statistics(Dev& dev, ConstView<Dev> x, Tensor<Dev>& mean, Tensor<Dev>& inv_std,
-                        const StepContext<Dev>& context) {
+                        const Tape<Dev>& tape) {
     check(
-        group_.size() == 1 || context.equal_shares,
+        group_.size() == 1 || tape.context().equal_shares,
         "batch norm is synchronised over the replicas, but in this step they have unequal numbers "
-        "of micro-batches and would wait for each other for ever; choose sizes that deal as many "
-        "to each replica");
+        "of micro-batches and would wait for each other for ever; choose sizes that give "
+        "each replica as many");
     double count = static_cast<double>(x.rows());
-    if (group_.size() > 1) count = summed_over_group(dev, context, count);
+    if (group_.size() > 1) count = summed_over_group(dev, tape, count);
     batch_norm_sums(dev, x, mean.mut());
     if (group_.size() > 1) group_.all_reduce(dev, mean.mut()).wait();
     scale(dev, 1.0 / count, mean.mut());
     Tensor<Dev> variance(dev, mean.dtype(), mean.shape());
     batch_norm_squared_deviations(dev, x, mean.view(), variance.mut());
     if (group_.size() > 1) group_.all_reduce(dev, variance.mut()).wait();
-    add_statistics(dev, context, mean.view(), variance.view(), count);
+    add_statistics(dev, tape, mean.view(), variance.view(), count);
     scale(dev, 1.0 / count, variance.mut());
     rsqrt(dev, variance.view(), options_.epsilon, inv_std.mut());
   }
@@ -166,7 +166,7 @@ class BatchNorm {
     add_gradients(dev, made.sums);
     double count = static_cast<double>(x.rows());
     if (group_.size() > 1) {
-      count = summed_over_group(dev, tape.context(), count);
+      count = summed_over_group(dev, tape, count);
       group_.all_reduce(dev, made.sums.mut()).wait();
     }
     if (residual) made.dresidual = dy.share();
@@ -195,9 +195,9 @@ class BatchNorm {
     add(gamma_, 1);
   }
   /// Of `count` rows.
-  void add_statistics(Dev& dev, const StepContext<Dev>& context, ConstView<Dev> mean,
+  void add_statistics(Dev& dev, const Tape<Dev>& tape, ConstView<Dev> mean,
                       ConstView<Dev> squared_deviations, double count) {
-    if (context.recomputing) return;
+    if (tape.recomputing()) return;
     add_running(dev, *running_mean_, mean, 1.0);
     // The running variance is the unbiased estimate, as in PyTorch.
     add_running(dev, *running_var_, squared_deviations, 1.0 / std::max(1.0, count - 1));
@@ -210,8 +210,8 @@ class BatchNorm {
     });
   }
   /// The host waits for the other replicas, unless it knows that their micro-batches are like this one.
-  double summed_over_group(Dev& dev, const StepContext<Dev>& context, double count) {
-    if (context.same_shapes) return count * group_.size();
+  double summed_over_group(Dev& dev, const Tape<Dev>& tape, double count) {
+    if (tape.context().same_shapes) return count * group_.size();
     auto total = Tensor<Dev>::from_host(dev, {1}, std::vector<double>{count});
     group_.all_reduce(dev, total.mut()).wait();
     return total.template to_host<double>(dev)[0];

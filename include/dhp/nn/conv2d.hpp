@@ -20,7 +20,7 @@ struct Conv2dOptions {
 template <class Dev>
 class Conv2d {
  public:
-  Conv2d(Build<Dev>& build, const std::string& name, Conv2dOptions options,
+  Conv2d(ModelBuilder<Dev>& build, const std::string& name, Conv2dOptions options,
          Split split_over = Split::none)
       : geometry_{options.kernel, options.stride, options.padding},
         input_gradient_(options.input_gradient) {

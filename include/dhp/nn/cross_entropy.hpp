@@ -2,8 +2,8 @@
 // three sums per row travel, the logits are never gathered (Shoeybi et al. 2019, "Megatron-LM", section 3).
 #pragma once
 
-#include <dhp/nn/build.hpp>
 #include <dhp/nn/loss.hpp>
+#include <dhp/nn/model_builder.hpp>
 #include <dhp/ops/cross_entropy.hpp>
 #include <dhp/ops/reduce.hpp>
 
@@ -14,11 +14,14 @@ template <class Dev>
 class CrossEntropy {
  public:
   /// split: the logits hold this rank's part_of() the classes.
-  CrossEntropy(const Build<Dev>& build, std::int64_t classes, bool split, double smoothing = 0)
+  CrossEntropy(const ModelBuilder<Dev>& build, std::int64_t classes, bool split,
+               double smoothing = 0)
       : options_{.classes = classes, .smoothing = smoothing} {
     if (split) {
       group_ = build.tensor;
-      options_.first_class = part_of(classes, group_.size(), group_.rank()).first;
+      options_.first_class =
+          tensor_part("the classes of a cross-entropy", classes, group_.size(), group_.rank())
+              .first;
     }
   }
 

@@ -24,7 +24,7 @@ template <class Dev>
 template <class Dev>
 class DropoutUse {
  public:
-  DropoutUse(Build<Dev>& build, double probability)
+  DropoutUse(ModelBuilder<Dev>& build, double probability)
       : probability_(probability), use_(build.next_use()) {
     check(probability >= 0 && probability < 1, "dropout: the probability must be in [0, 1), got ",
           probability);
@@ -53,7 +53,7 @@ class DropoutUse {
 template <class Dev>
 class Dropout : public ElementwiseLayer<Dev> {
  public:
-  Dropout(Build<Dev>& build, double probability) : use_(build, probability) {}
+  Dropout(ModelBuilder<Dev>& build, double probability) : use_(build, probability) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     return apply(dev, std::move(x), tape);

@@ -22,7 +22,7 @@ struct EmbeddingOptions {
 template <class Dev>
 class Embedding {
  public:
-  Embedding(Build<Dev>& build, const std::string& name, EmbeddingOptions options)
+  Embedding(ModelBuilder<Dev>& build, const std::string& name, EmbeddingOptions options)
       : options_(std::move(options)) {
     ParameterSpec spec{.name = name + ".weight",
                        .shape = {options_.entries, options_.columns},

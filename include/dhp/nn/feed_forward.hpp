@@ -20,7 +20,7 @@ struct FeedForwardOptions {
 template <class Dev>
 class FeedForward {
  public:
-  FeedForward(Build<Dev>& build, const std::string& first, const std::string& second,
+  FeedForward(ModelBuilder<Dev>& build, const std::string& first, const std::string& second,
               FeedForwardOptions options)
       : first_(build, first,
                {.in = options.columns, .out = options.inner, .weight_init = options.weight_init},

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <dhp/device/out_of_memory.hpp>
-#include <dhp/nn/build.hpp>
+#include <dhp/nn/model_builder.hpp>
 #include <dhp/ops/reduce.hpp>
 #include <dhp/tensor/tape.hpp>
 
@@ -16,18 +16,58 @@
 
 namespace dhp {
 
+namespace detail {
+
+template <class L, class Dev>
+concept HasForward = requires(L& layer, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+  { layer.forward(dev, std::move(x), tape) } -> std::same_as<Tensor<Dev>>;
+};
+template <class L, class Dev>
+concept HasBackward = requires(L& layer, Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+  { layer.backward(dev, std::move(dy), tape) } -> std::same_as<Tensor<Dev>>;
+};
+template <class L, class Dev>
+concept HasOutputShape = requires(const L& layer, const Shape& in, const MicroBatch<Dev>& batch) {
+  { layer.output_shape(in, batch) } -> std::same_as<Shape>;
+};
+template <class L, class Dev>
+concept HasFlops = requires(const L& layer, const Shape& in, const MicroBatch<Dev>& batch) {
+  { layer.flops(in, batch) } -> std::same_as<double>;
+};
+template <class L, class Dev>
+concept HasParameters = requires(const L& layer, ParameterList<Dev>& parameters) {
+  layer.parameters(parameters);
+};
+/// The entry header of a device's kernels declares kernels_are_included.
+template <class Dev>
+concept LacksKernels = std::same_as<Dev, Cpu> && !requires(const Dev& dev) {
+  kernels_are_included(dev);
+};
+
+}  // namespace detail
+
 /// output_shape: shape of forward's result for an input shape and a batch, without computing anything.
 /// flops: multiplications and additions of one forward pass; stages are cut by it.
 template <class L, class Dev>
-concept Layer = requires(L& layer, const L& fixed, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape,
-                         const Shape& in, const MicroBatch<Dev>& batch,
-                         ParameterList<Dev>& parameters) {
-  { layer.forward(dev, std::move(x), tape) } -> std::same_as<Tensor<Dev>>;
-  { layer.backward(dev, std::move(x), tape) } -> std::same_as<Tensor<Dev>>;
-  { fixed.output_shape(in, batch) } -> std::same_as<Shape>;
-  { fixed.flops(in, batch) } -> std::same_as<double>;
-  {fixed.parameters(parameters)};
-};
+concept Layer = detail::HasForward<L, Dev> && detail::HasBackward<L, Dev> &&
+    detail::HasOutputShape<L, Dev> && detail::HasFlops<L, Dev> && detail::HasParameters<L, Dev>;
+
+/// Where a type is no layer, the compiler says which member it lacks.
+template <class L, class Dev>
+constexpr void require_layer() {
+  static_assert(detail::HasForward<L, Dev>,
+                "a layer lacks: Tensor<Dev> forward(Dev&, Tensor<Dev> x, Tape<Dev>&)");
+  static_assert(detail::HasBackward<L, Dev>,
+                "a layer lacks: Tensor<Dev> backward(Dev&, Tensor<Dev> dy, Tape<Dev>&)");
+  static_assert(detail::HasOutputShape<L, Dev>,
+                "a layer lacks: Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const");
+  static_assert(detail::HasFlops<L, Dev>,
+                "a layer lacks: double flops(const Shape& in, const MicroBatch<Dev>&) const");
+  static_assert(detail::HasParameters<L, Dev>,
+                "a layer lacks: void parameters(ParameterList<Dev>&) const");
+  static_assert(!detail::LacksKernels<Dev>,
+                "the kernels of the Cpu are missing: include dhp/cpu.hpp, not dhp/dhp.hpp alone");
+}
 
 /// What layers without weights and with y shaped like x can inherit.
 template <class Dev>
@@ -81,19 +121,26 @@ template <class Dev, class Body>
 template <class Dev>
 class AnyLayer {
  public:
-  template <Layer<Dev> L>
-  AnyLayer(std::string name, L layer)
-      : name_(std::move(name)), model_(std::make_unique<Model<L>>(std::move(layer))) {}
+  template <class L>
+  AnyLayer(std::string name, L layer) : name_(std::move(name)) {
+    require_layer<L, Dev>();
+    model_ = std::make_unique<Model<L>>(std::move(layer));
+  }
 
   [[nodiscard]] const std::string& name() const { return name_; }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    return in_layer(dev, name_, "output", tape,
-                    [&] { return model_->forward(dev, std::move(x), tape); });
+    const auto began = tape.mark();
+    auto y = in_layer(dev, name_, "output", tape,
+                      [&] { return model_->forward(dev, std::move(x), tape); });
+    tape.end_of_forward(began);
+    return y;
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    return in_layer(dev, name_, "input gradient", tape,
-                    [&] { return model_->backward(dev, std::move(dy), tape); });
+    return tape.backward_of(name_, [&] {
+      return in_layer(dev, name_, "input gradient", tape,
+                      [&] { return model_->backward(dev, std::move(dy), tape); });
+    });
   }
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
     return model_->output_shape(in, batch);

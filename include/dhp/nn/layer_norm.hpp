@@ -10,7 +10,7 @@ namespace dhp {
 template <class Dev>
 class LayerNormParameters {
  public:
-  LayerNormParameters(Build<Dev>& build, const std::string& name, std::int64_t columns)
+  LayerNormParameters(ModelBuilder<Dev>& build, const std::string& name, std::int64_t columns)
       : gamma_(make(build, name + ".weight", columns, 1)),
         beta_(make(build, name + ".bias", columns, 0)) {}
 
@@ -33,13 +33,13 @@ class LayerNormParameters {
   }
 
  private:
-  static Parameter<Dev> make(Build<Dev>& build, const std::string& name, std::int64_t columns,
-                             double value) {
+  static Parameter<Dev> make(ModelBuilder<Dev>& build, const std::string& name,
+                             std::int64_t columns, double value) {
     return build.parameter({.name = name,
                             .shape = {columns},
                             .init = constant(value),
                             .decays = false,
-                            .exact = true});
+                            .keep_fp32 = true});
   }
 
   Parameter<Dev> gamma_;
@@ -49,7 +49,7 @@ class LayerNormParameters {
 template <class Dev>
 class LayerNorm {
  public:
-  LayerNorm(Build<Dev>& build, const std::string& name, std::int64_t columns,
+  LayerNorm(ModelBuilder<Dev>& build, const std::string& name, std::int64_t columns,
             double epsilon = 1e-12)
       : weights_(build, name, columns), epsilon_(epsilon) {}
 

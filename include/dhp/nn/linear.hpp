@@ -27,7 +27,7 @@ template <class AnyView>
 template <class Dev>
 class Linear {
  public:
-  Linear(Build<Dev>& build, const std::string& name, LinearOptions options,
+  Linear(ModelBuilder<Dev>& build, const std::string& name, LinearOptions options,
          Split split_over = Split::none) {
     ParameterSpec weight{
         .name = name + ".weight", .shape = {options.out, options.in}, .init = options.weight_init};

@@ -1,11 +1,17 @@
 // A loss is the end of a model. It is layer-like (it may own parameters: BERT's heads), reads its targets
 // from the batch, and writes for each of its terms a sum and a count. The value of a term is its sum over
 // the *global* batch divided by its count over the global batch: never a mean of means.
+//
+// GlobalLoss: the loss of a global batch from those of its micro-batches, wherever these were computed. Every
+// micro-batch has its place in one list, which is summed in its order: the same bits in every layout.
 #pragma once
 
+#include <dhp/comm/mesh.hpp>
 #include <dhp/nn/layer.hpp>
 
+#include <cmath>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,10 +23,35 @@ struct LossTerm {
   std::int64_t count = 0;    ///< how many they are
   std::int64_t correct = 0;  ///< of these, predicted right (top-1); counted in evaluation only
   std::int64_t correct_in_five = 0;  ///< label among the five likeliest
+  LossTerm& operator+=(const LossTerm& more) {
+    sum += more.sum;
+    count += more.count;
+    correct += more.correct;
+    correct_in_five += more.correct_in_five;
+    return *this;
+  }
   [[nodiscard]] double mean() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
 };
 /// On the device a term is f64 [loss_fields]: these fields in this order.
 inline constexpr std::int64_t loss_fields = 4;
+
+namespace detail {
+
+template <class L>
+concept HasTermNames = requires(const L& loss) {
+  { loss.term_names() } -> std::same_as<std::vector<std::string>>;
+};
+template <class L, class Dev>
+concept HasLossForward = requires(L& loss, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape,
+                                  View<Dev> totals) {
+  loss.forward(dev, std::move(x), tape, totals);
+};
+template <class L, class Dev>
+concept HasLossBackward = requires(L& loss, Dev& dev, ConstView<Dev> scales, Tape<Dev>& tape) {
+  { loss.backward(dev, scales, tape) } -> std::same_as<Tensor<Dev>>;
+};
+
+}  // namespace detail
 
 /// term_names: one per term, fixed; counts of each are in MicroBatch::counts under the same name.
 /// forward: pushes on the tape, writes every term to totals, f64 [terms, loss_fields] on the device.
@@ -28,29 +59,43 @@ inline constexpr std::int64_t loss_fields = 4;
 /// [terms] on the device, hold 1 / global count and the loss scale.
 /// flops: as of a layer; whoever has the last layers has the loss too.
 template <class L, class Dev>
-concept Loss = requires(L& loss, const L& fixed, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape,
-                        View<Dev> totals, ConstView<Dev> scales, ParameterList<Dev>& parameters,
-                        const Shape& in, const MicroBatch<Dev>& batch) {
-  { fixed.term_names() } -> std::same_as<std::vector<std::string>>;
-  {loss.forward(dev, std::move(x), tape, totals)};
-  { loss.backward(dev, scales, tape) } -> std::same_as<Tensor<Dev>>;
-  { fixed.flops(in, batch) } -> std::same_as<double>;
-  {fixed.parameters(parameters)};
-};
+concept Loss = detail::HasTermNames<L> && detail::HasLossForward<L, Dev> &&
+    detail::HasLossBackward<L, Dev> && detail::HasFlops<L, Dev> && detail::HasParameters<L, Dev>;
+
+/// Where a type is no loss, the compiler says which member it lacks.
+template <class L, class Dev>
+constexpr void require_loss() {
+  static_assert(detail::HasTermNames<L>,
+                "a loss lacks: std::vector<std::string> term_names() const");
+  static_assert(detail::HasLossForward<L, Dev>,
+                "a loss lacks: void forward(Dev&, Tensor<Dev> x, Tape<Dev>&, View<Dev> totals)");
+  static_assert(detail::HasLossBackward<L, Dev>,
+                "a loss lacks: Tensor<Dev> backward(Dev&, ConstView<Dev> scales, Tape<Dev>&)");
+  static_assert(detail::HasFlops<L, Dev>,
+                "a loss lacks: double flops(const Shape& in, const MicroBatch<Dev>&) const");
+  static_assert(detail::HasParameters<L, Dev>,
+                "a loss lacks: void parameters(ParameterList<Dev>&) const");
+}
 
 template <class Dev>
 class AnyLoss {
  public:
   AnyLoss() = default;
-  template <Loss<Dev> L>
-  AnyLoss(L loss) : model_(std::make_unique<Model<L>>(std::move(loss))) {}
+  template <class L>
+    requires(!std::same_as<L, AnyLoss>)
+  AnyLoss(L loss) {
+    require_loss<L, Dev>();
+    model_ = std::make_unique<Model<L>>(std::move(loss));
+  }
 
   [[nodiscard]] std::vector<std::string> term_names() const { return model_->term_names(); }
   void forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape, View<Dev> totals) {
+    const auto began = tape.mark();
     model_->forward(dev, std::move(x), tape, totals);
+    tape.end_of_forward(began);
   }
   Tensor<Dev> backward(Dev& dev, ConstView<Dev> scales, Tape<Dev>& tape) {
-    return model_->backward(dev, scales, tape);
+    return tape.backward_of(name_, [&] { return model_->backward(dev, scales, tape); });
   }
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
     return model_->flops(in, batch);
@@ -82,6 +127,7 @@ class AnyLoss {
     void parameters(ParameterList<Dev>& out) const override { loss.parameters(out); }
     L loss;
   };
+  std::string name_ = "loss";
   std::unique_ptr<Base> model_;
 };
 
@@ -96,5 +142,88 @@ struct Model {
     layers.emplace_back(std::move(name), std::move(layer));
   }
 };
+
+struct GlobalLoss {
+  std::vector<LossTerm> terms;              ///< summed over all micro-batches
+  std::int64_t micro_batches = 0;           ///< of all replicas
+  std::int64_t first_bad_micro_batch = -1;  ///< index of the first that is not finite
+
+  /// Both of them, one after the other; of as many terms.
+  GlobalLoss& operator+=(const GlobalLoss& more) {
+    for (std::size_t term = 0; term < terms.size(); ++term) terms[term] += more.terms[term];
+    if (first_bad_micro_batch < 0 && more.first_bad_micro_batch >= 0)
+      first_bad_micro_batch = micro_batches + more.first_bad_micro_batch;
+    micro_batches += more.micro_batches;
+    return *this;
+  }
+  /// What is minimised: the sum of the terms' means.
+  [[nodiscard]] double value() const {
+    double sum = 0;
+    for (const auto& term : terms) sum += term.mean();
+    return sum;
+  }
+};
+
+/// f64 [micro_batches, terms, loss_fields] on the device: the losses of all replicas. `mine` are those of this
+/// rank's `batches`, zeros where it does not hold the loss. Collective over the data and the pipeline axis.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> gather_losses(Dev& dev, Mesh<Dev>& mesh, Tensor<Dev> mine,
+                                        std::span<const MicroBatch<Dev>> batches,
+                                        std::int64_t micro_batches) {
+  auto& data = mesh.data();
+  auto& pipeline = mesh.pipeline();
+  auto all = Tensor<Dev>::zeros(dev, DType::f64, mine.shape().with(0, micro_batches));
+  std::vector<bool> seen(static_cast<std::size_t>(micro_batches), false);
+  for (std::size_t at = 0; at < batches.size(); ++at) {
+    const auto index = batches[at].index;
+    check(index >= 0 && index < micro_batches, "micro-batch ", index, " is not among the ",
+          micro_batches, " of this step, over all replicas of the data axis");
+    check(!seen[static_cast<std::size_t>(index)], "two micro-batches of this step have the index ",
+          index, "; they are numbered from 0 over all replicas of the data axis");
+    seen[static_cast<std::size_t>(index)] = true;
+    const auto from =
+        mine.view().slice(static_cast<std::int64_t>(at), static_cast<std::int64_t>(at) + 1);
+    dev.copy(all.mut().slice(index, index + 1).bytes(), from.bytes(), from.size_bytes());
+  }
+  // Each entry is written by one rank and zero elsewhere: the sums are exact.
+  if (data.size() > 1) data.all_reduce(dev, all.mut()).wait();
+  if (pipeline.size() > 1) pipeline.all_reduce(dev, all.mut()).wait();
+  return all;
+}
+
+/// Throws where a term of a loss counted anything but what its micro-batch says; entries as gather_losses has
+/// them, on the host.
+template <class Dev>
+void check_counts(const std::vector<double>& entries, const std::vector<std::string>& names,
+                  std::span<const MicroBatch<Dev>> batches) {
+  for (const auto& batch : batches)
+    for (std::size_t term = 0; term < names.size(); ++term) {
+      const auto row = static_cast<std::size_t>(batch.index) * names.size() + term;
+      const auto counted = static_cast<std::int64_t>(entries[row * loss_fields + 1]);
+      check(counted == batch.count_of(names[term]), "the loss counted ", counted,
+            " for its term \"", names[term], "\", but micro-batch ", batch.index, " says ",
+            batch.count_of(names[term]),
+            ": a batcher and its loss must count alike, and no two replicas of the data axis may "
+            "have a micro-batch of one index");
+    }
+}
+
+/// What gather_losses found, on the host: [micro-batches, terms, loss_fields].
+[[nodiscard]] inline GlobalLoss sum_losses(const std::vector<double>& entries, std::size_t terms) {
+  GlobalLoss loss{.terms = std::vector<LossTerm>(terms)};
+  const auto row = terms * static_cast<std::size_t>(loss_fields);
+  loss.micro_batches = row == 0 ? 0 : static_cast<std::int64_t>(entries.size() / row);
+  for (std::int64_t index = 0; index < loss.micro_batches; ++index)
+    for (std::size_t term = 0; term < terms; ++term) {
+      const auto at = static_cast<std::size_t>(index) * row + term * loss_fields;
+      loss.terms[term] += {.sum = entries[at],
+                           .count = static_cast<std::int64_t>(entries[at + 1]),
+                           .correct = static_cast<std::int64_t>(entries[at + 2]),
+                           .correct_in_five = static_cast<std::int64_t>(entries[at + 3])};
+      if (!std::isfinite(entries[at]) && loss.first_bad_micro_batch < 0)
+        loss.first_bad_micro_batch = index;
+    }
+  return loss;
+}
 
 }  // namespace dhp

@@ -21,7 +21,7 @@ class MeanSquaredError {
     const auto fields = totals.as({loss_fields});
     fill(dev, fields, 0);
     sum_of_squares(dev, difference.view(), fields.slice(0, 1));
-    fill(dev, fields.slice(1, 2), static_cast<double>(tape.batch().count_of("elements")));
+    fill(dev, fields.slice(1, 2), static_cast<double>(difference.count()));
     tape.push(std::move(difference));
   }
 

@@ -1,16 +1,124 @@
+// Parameters: named tensors of a model. First only descriptions (name, global shape, how it lies over the
+// tensor axis); memory comes later, when it is known which rank holds which part. The layer and the store
+// hold the same handle; a tied weight is one handle held by two layers.
+//
 // ParameterStore: one rank's parameters in flat buffers, in layer order, each 64-byte aligned. Padding is
 // zero and counted nowhere. One bucket of an all-reduce and one slice of a checkpoint are ranges of the same
 // numbering; an optimizer and the norms go over tables of its segments, which are made with it.
 #pragma once
 
-#include <dhp/nn/parameter.hpp>
+#include <dhp/nn/init.hpp>
 #include <dhp/ops/elementwise.hpp>
+#include <dhp/ops/fold.hpp>
 #include <dhp/ops/segments.hpp>
+#include <dhp/ops/step.hpp>
 
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <vector>
 
 namespace dhp {
+
+/// How the axes of a weight are ordered in a weight file, where that differs from memory.
+enum class FileOrder { same, out_kernel_in_as_out_in_kernel };
+
+struct ParameterSpec {
+  std::string name;  ///< global and unique: the name in weight files
+  Shape shape{};     ///< global
+  Initializer init{};
+  int split_dim = -1;      ///< the dim that is split over the tensor axis; -1: replicated
+  Range part{};            ///< this rank's part of split_dim
+  bool decays = true;      ///< false for biases and norms: no weight decay, no trust ratio
+  bool keep_fp32 = false;  ///< of the accumulation type even if the model computes in 16 bits
+  bool buffer = false;     ///< not trained: batch norm's running statistics
+  FileOrder file_order = FileOrder::same;
+
+  [[nodiscard]] bool is_split() const { return split_dim >= 0; }
+  [[nodiscard]] Shape local_shape() const {
+    return is_split() ? shape.with(split_dim, part.size()) : shape;
+  }
+  /// Elements that lie together here and in the unsplit tensor: a run. All of them where it is not split.
+  [[nodiscard]] std::int64_t run() const {
+    if (!is_split()) return shape.count();
+    std::int64_t inner = 1;
+    for (int dim = split_dim + 1; dim < shape.rank(); ++dim) inner *= shape[dim];
+    return part.size() * inner;
+  }
+  /// Place in the unsplit tensor of an element of this rank's part, both row-major.
+  [[nodiscard]] std::int64_t unsplit_index(std::int64_t element) const {
+    if (!is_split()) return element;
+    // Seen as [outer, split, inner], only the middle index differs.
+    const auto local = run();
+    const auto inner = local / part.size();
+    return element / local * shape[split_dim] * inner + part.first * inner + element % local;
+  }
+};
+
+/// A rank's part of what is split over the tensor axis; what: its name, for the message.
+[[nodiscard]] inline Range tensor_part(const std::string& what, std::int64_t extent, int ranks,
+                                       int rank) {
+  check(extent >= ranks, what, " cannot be split over the tensor axis: ", extent, " for ", ranks,
+        " ranks, and each needs at least one; choose a smaller tensor axis");
+  return part_of(extent, ranks, rank);
+}
+
+/// Splits dim `dim` of the spec in near-equal parts; the identity when there is one part.
+[[nodiscard]] inline ParameterSpec split(ParameterSpec spec, int dim, int parts, int index) {
+  if (parts > 1) {
+    spec.split_dim = dim;
+    spec.part =
+        tensor_part(concat("dimension ", dim, " of ", spec.name), spec.shape[dim], parts, index);
+  }
+  return spec;
+}
+
+template <class Dev>
+class ParameterStore;
+
+template <class Dev>
+class ParameterState {
+ public:
+  ParameterState(ParameterSpec description, std::uint32_t random_use, int number)
+      : spec(std::move(description)), use(random_use), index(number) {}
+
+  const ParameterSpec spec;
+  const std::uint32_t use;  ///< its stream of initial values
+  const int index;          ///< its number in the whole model, over all stages
+  /// False for the replica of a tied weight on another pipeline stage; known before the store is made.
+  bool owned = true;
+
+  // Set by the store: element range in the flat buffers, and views into them.
+  Range range;
+  View<Dev> value;          ///< compute type (accumulation type if spec.keep_fp32)
+  ConstView<Dev> gradient;  ///< accumulation type; accumulate() alone adds to it
+
+  /// Adds one contribution of one micro-batch to the gradient. write(view, beta) stores
+  /// beta * view + contribution. With order-free sums it is written fresh and added as integers.
+  template <class Write>
+  void accumulate(Dev& dev, Write write) {
+    check(!gradient.empty(), "parameter ", spec.name, " has no memory on this rank");
+    if (high_.empty()) {
+      write(gradient_, 1.0);
+      return;
+    }
+    Tensor<Dev> fresh(dev, gradient_.dtype(), gradient_.shape());
+    write(fresh.mut(), 0.0);
+    fold(dev, fresh.view(), high_, low_, overflow_);
+  }
+
+ private:
+  friend class ParameterStore<Dev>;
+  View<Dev> gradient_;
+  View<Dev> high_;  // order-free sums: two int64 limbs per element; empty otherwise
+  View<Dev> low_;
+  View<Dev> overflow_;  // i32 [1], shared by the store
+};
+
+template <class Dev>
+using Parameter = std::shared_ptr<ParameterState<Dev>>;
+template <class Dev>
+using ParameterList = std::vector<Parameter<Dev>>;
 
 struct StoreOptions {
   DType compute = DType::f32;
@@ -74,8 +182,8 @@ class ParameterStore {
   /// i32 [1]: not 0 where an order-free sum left its range; empty otherwise.
   [[nodiscard]] View<Dev> overflow() { return options_.order_free ? overflow_.mut() : View<Dev>(); }
   /// After the sum over replicas, of the flag too: integers become gradients. What left its range was
-  /// not added, so the gradients are wrong: they become NaN, which the verdict on the step sees.
-  void settle(Dev& dev, Range range) {
+  /// not added, so the gradients are wrong: they become NaN, which the decision on the step sees.
+  void finalize_gradients(Dev& dev, Range range) {
     if (!options_.order_free) return;
     unfold(dev, part(high_, range), part(low_, range), overflow_.view(), part(gradients_, range));
   }
@@ -88,6 +196,17 @@ class ParameterStore {
     zero(high_);
     zero(low_);
     zero(overflow_);
+  }
+
+  /// Batch norm's running statistics move once per step, by the mean of what the micro-batches of all replicas
+  /// contributed to their sums; nothing where the step is not applied.
+  void update_running_statistics(Dev& dev, double momentum, std::int64_t micro_batches,
+                                 In<Dev> state) {
+    if (micro_batches == 0) return;
+    for (const auto& parameter : parameters_)
+      if (parameter->spec.buffer)
+        update_moving_average(dev, momentum, micro_batches, state, parameter->gradient,
+                              parameter->value);
   }
 
   /// A fresh flat buffer of zeros with this store's numbering: optimizer state.
@@ -126,11 +245,12 @@ class ParameterStore {
       auto& parameter = *parameters_[at];
       parameter.value = {values_.mut().bytes() + value_offsets[at], value_type(parameter),
                          parameter.spec.local_shape()};
-      parameter.gradient = of(gradients_, parameter);
+      parameter.gradient_ = of(gradients_, parameter);
+      parameter.gradient = parameter.gradient_;
       if (options_.order_free) {
-        parameter.high = part(high_, parameter.range);
-        parameter.low = part(low_, parameter.range);
-        parameter.overflow = overflow_.mut();
+        parameter.high_ = part(high_, parameter.range);
+        parameter.low_ = part(low_, parameter.range);
+        parameter.overflow_ = overflow_.mut();
       }
     }
   }
@@ -152,7 +272,7 @@ class ParameterStore {
   }
 
   [[nodiscard]] DType value_type(const ParameterState<Dev>& parameter) const {
-    return parameter.spec.exact || parameter.spec.buffer ? accumulation() : options_.compute;
+    return parameter.spec.keep_fp32 || parameter.spec.buffer ? accumulation() : options_.compute;
   }
 
   /// Values by global index: a split parameter takes its elements out of the unsplit stream.

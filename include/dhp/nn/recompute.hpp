@@ -20,7 +20,9 @@ class Recompute {
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     auto again = tape.nested(true, true);
     (void)inner_.forward(dev, tape.pop(), again);
-    return inner_.backward(dev, std::move(dy), again);
+    auto dx = inner_.backward(dev, std::move(dy), again);
+    again.check_popped({});
+    return dx;
   }
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
     return inner_.output_shape(in, batch);

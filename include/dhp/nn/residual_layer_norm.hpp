@@ -19,7 +19,7 @@ struct ResidualLayerNormOptions {
 template <class Dev>
 class ResidualLayerNorm {
  public:
-  ResidualLayerNorm(Build<Dev>& build, const std::string& name, Sequential<Dev> body,
+  ResidualLayerNorm(ModelBuilder<Dev>& build, const std::string& name, Sequential<Dev> body,
                     ResidualLayerNormOptions options)
       : body_(std::move(body)),
         dropout_(build, options.dropout),

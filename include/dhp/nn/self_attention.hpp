@@ -20,7 +20,7 @@ struct SelfAttentionOptions {
 template <class Dev>
 class SelfAttention {
  public:
-  SelfAttention(Build<Dev>& build, const std::string& name, SelfAttentionOptions options)
+  SelfAttention(ModelBuilder<Dev>& build, const std::string& name, SelfAttentionOptions options)
       : options_(checked(options, build.tensor.size())),
         use_(build.next_use()),
         query_(projection(build, name + ".query")),
@@ -88,7 +88,7 @@ class SelfAttention {
           "; choose the tensor axis among the divisors of the number of heads");
     return options;
   }
-  [[nodiscard]] Linear<Dev> projection(Build<Dev>& build, const std::string& name) const {
+  [[nodiscard]] Linear<Dev> projection(ModelBuilder<Dev>& build, const std::string& name) const {
     return Linear<Dev>(build, name, {.in = options_.columns, .out = options_.columns},
                        Split::outputs);
   }

@@ -1,7 +1,7 @@
 // Fused optimizer updates of all segments of a table: read gradient and state once, write weights once. All
 // tensors have the table's flat numbering and accumulation type. Weights are masters where values have 16 bits,
-// else the values themselves; values become the weights, rounded. Rates, the gradient's scale and whether the
-// step goes at all are read on the device (ops/step.hpp); where it does not, nothing is written.
+// else the values themselves; values become the weights, rounded. Rates, the gradient's scale and the
+// decision on the step are read on the device (ops/step.hpp); a step that is not applied writes nothing.
 #pragma once
 
 #include <dhp/ops/segments.hpp>
@@ -138,8 +138,8 @@ struct AdamStep {
         beta2(static_cast<A>(update.beta2)),
         rest1(static_cast<A>(1 - update.beta1)),
         rest2(static_cast<A>(1 - update.beta2)),
-        correction1(static_cast<A>(1 / (1 - std::pow(update.beta1, state.updates)))),
-        root_correction2(static_cast<A>(1 / std::sqrt(1 - std::pow(update.beta2, state.updates)))),
+        correction1(static_cast<A>(1 / (1 - power(update.beta1, state.updates)))),
+        root_correction2(static_cast<A>(1 / std::sqrt(1 - power(update.beta2, state.updates)))),
         epsilon(static_cast<A>(update.epsilon)),
         scale(static_cast<A>(state.gradient_scale)) {}
 
@@ -148,6 +148,9 @@ struct AdamStep {
     m = beta1 * m + rest1 * g;
     v = beta2 * v + rest2 * g * g;
     return (m * correction1) / (std::sqrt(v) * root_correction2 + epsilon);
+  }
+  static constexpr double power(double base, std::int64_t exponent) {
+    return std::pow(base, static_cast<double>(exponent));
   }
   A beta1, beta2, rest1, rest2, correction1, root_correction2, epsilon, scale;
 };

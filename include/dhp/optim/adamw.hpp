@@ -5,14 +5,15 @@
 
 namespace dhp {
 
-struct AdamOptions {
+struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0.01;
 };
 
-[[nodiscard]] inline AdamUpdate adam_update(const AdamOptions& options) {
+template <class Options>
+[[nodiscard]] AdamUpdate adam_update(const Options& options) {
   return {.beta1 = options.beta1,
           .beta2 = options.beta2,
           .epsilon = options.epsilon,
@@ -22,7 +23,7 @@ struct AdamOptions {
 template <class Dev>
 class AdamW final : public Optimizer<Dev> {
  public:
-  AdamW(Dev& dev, ParameterStore<Dev>& store, AdamOptions options)
+  AdamW(Dev& dev, ParameterStore<Dev>& store, AdamWOptions options)
       : options_(options),
         store_(store),
         masters_(dev, store),
@@ -44,11 +45,18 @@ class AdamW final : public Optimizer<Dev> {
   void values_changed(Dev& dev) override { masters_.refresh(dev); }
 
  private:
-  AdamOptions options_;
+  AdamWOptions options_;
   ParameterStore<Dev>& store_;
-  Masters<Dev> masters_;
+  MasterWeights<Dev> masters_;
   Tensor<Dev> first_;
   Tensor<Dev> second_;
 };
+
+template <class Dev>
+[[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(Dev& dev, ParameterStore<Dev>& store,
+                                                             const Norms<Dev>&,
+                                                             const AdamWOptions& options) {
+  return std::make_unique<AdamW<Dev>>(dev, store, options);
+}
 
 }  // namespace dhp

@@ -6,10 +6,17 @@
 
 namespace dhp {
 
+struct LambOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-6;
+  double weight_decay = 0.01;
+};
+
 template <class Dev>
 class Lamb final : public Optimizer<Dev> {
  public:
-  Lamb(Dev& dev, ParameterStore<Dev>& store, Norms<Dev> norms, AdamOptions options)
+  Lamb(Dev& dev, ParameterStore<Dev>& store, Norms<Dev> norms, LambOptions options)
       : options_(options),
         store_(store),
         masters_(dev, store),
@@ -39,12 +46,19 @@ class Lamb final : public Optimizer<Dev> {
   void values_changed(Dev& dev) override { masters_.refresh(dev); }
 
  private:
-  AdamOptions options_;
+  LambOptions options_;
   ParameterStore<Dev>& store_;
-  Masters<Dev> masters_;
+  MasterWeights<Dev> masters_;
   Norms<Dev> norms_;
   Tensor<Dev> first_;
   Tensor<Dev> second_;
 };
+
+template <class Dev>
+[[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(Dev& dev, ParameterStore<Dev>& store,
+                                                             const Norms<Dev>& norms,
+                                                             const LambOptions& options) {
+  return std::make_unique<Lamb<Dev>>(dev, store, norms, options);
+}
 
 }  // namespace dhp

@@ -47,9 +47,16 @@ class Lars final : public Optimizer<Dev> {
  private:
   LarsOptions options_;
   ParameterStore<Dev>& store_;
-  Masters<Dev> masters_;
+  MasterWeights<Dev> masters_;
   Norms<Dev> norms_;
   Tensor<Dev> momentum_;
 };
+
+template <class Dev>
+[[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(Dev& dev, ParameterStore<Dev>& store,
+                                                             const Norms<Dev>& norms,
+                                                             const LarsOptions& options) {
+  return std::make_unique<Lars<Dev>>(dev, store, norms, options);
+}
 
 }  // namespace dhp

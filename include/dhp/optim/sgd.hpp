@@ -39,8 +39,15 @@ class Sgd final : public Optimizer<Dev> {
  private:
   SgdOptions options_;
   ParameterStore<Dev>& store_;
-  Masters<Dev> masters_;
+  MasterWeights<Dev> masters_;
   Tensor<Dev> momentum_;
 };
+
+template <class Dev>
+[[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(Dev& dev, ParameterStore<Dev>& store,
+                                                             const Norms<Dev>&,
+                                                             const SgdOptions& options) {
+  return std::make_unique<Sgd<Dev>>(dev, store, options);
+}
 
 }  // namespace dhp

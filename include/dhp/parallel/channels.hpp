@@ -39,8 +39,10 @@ template <class Dev>
 template <class Dev>
 class GatherChannels {
  public:
-  GatherChannels(Build<Dev>& build, std::int64_t channels)
-      : group_(build.tensor), channels_(channels) {}
+  GatherChannels(ModelBuilder<Dev>& build, std::int64_t channels)
+      : group_(build.tensor), channels_(channels) {
+    (void)tensor_part("channels", channels, group_.size(), group_.rank());
+  }
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>&) {
     if (group_.size() == 1) return x;
     return gather_parts(dev, group_, x, channels_);
@@ -64,8 +66,10 @@ class GatherChannels {
 template <class Dev>
 class ScatterChannels {
  public:
-  ScatterChannels(Build<Dev>& build, std::int64_t channels)
-      : group_(build.tensor), channels_(channels) {}
+  ScatterChannels(ModelBuilder<Dev>& build, std::int64_t channels)
+      : group_(build.tensor), channels_(channels) {
+    (void)tensor_part("channels", channels, group_.size(), group_.rank());
+  }
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>&) {
     if (group_.size() == 1) return x;
     return take_part(dev, group_, x);

@@ -7,7 +7,7 @@
 
 namespace dhp {
 
-template <class Dev, Trainable<Dev> Inner, class ReducerOptions = Bucketed>
+template <class Dev, ReportsReady<Dev> Inner, class ReducerOptions = Bucketed>
 class DataParallel {
  public:
   DataParallel(Dev& dev, Inner& inner, Comm<Dev> replicas, ReducerOptions options = {})
@@ -18,15 +18,17 @@ class DataParallel {
   [[nodiscard]] std::vector<std::string> term_names() const { return inner_->term_names(); }
   [[nodiscard]] ParameterStore<Dev>& store() { return inner_->store(); }
 
-  template <class Ready>
-  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step, Ready&& ready) {
+  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step) {
     const auto counts = global_counts(dev, step);
-    auto global = with_shares(dev, step);
+    auto global = step;
     global.counts = counts.view();
+    // Where they have not, some replica sees it, and its layers refuse to wait for the others.
+    const auto mine = static_cast<std::int64_t>(step.batches.size());
+    global.context.equal_shares =
+        replicas_.size() == 1 || mine * replicas_.size() == step.micro_batches;
     auto losses =
         inner_->forward_backward(dev, global, [&](Range range) { reducer_.ready(range); });
     reducer_.finish();
-    for (const auto& parameter : store().parameters()) ready(parameter->range);
     return losses;
   }
 
@@ -38,27 +40,6 @@ class DataParallel {
     auto counts = device_counts(dev, step, term_names());
     if (replicas_.size() > 1) replicas_.all_reduce(dev, counts.mut()).wait();
     return counts;
-  }
-  /// The step with what only all replicas together know: whether each has as many micro-batches.
-  Step<Dev> with_shares(Dev& dev, const Step<Dev>& step) {
-    Step<Dev> global = step;
-    const auto mine = static_cast<std::int64_t>(step.batches.size());
-    const std::int64_t replicas = replicas_.size();
-    if (replicas == 1) {
-      global.micro_batches = mine;
-    } else if (step.micro_batches >= 0) {
-      global.equal_shares = step.micro_batches % replicas == 0;
-      check(!global.equal_shares || mine * replicas == step.micro_batches, "this replica has ",
-            mine, " of the step's ", step.micro_batches, " micro-batches, which ", replicas,
-            " replicas should share evenly");
-    } else {  // the host waits for the other replicas
-      auto sums = Tensor<Dev>::from_host(dev, {2}, std::vector<std::int64_t>{mine, mine * mine});
-      replicas_.all_reduce(dev, sums.mut()).wait();
-      const auto found = sums.template to_host<std::int64_t>(dev);
-      global.micro_batches = found[0];
-      global.equal_shares = found[0] * found[0] == found[1] * replicas;  // else it is smaller
-    }
-    return global;
   }
 
   Inner* inner_;

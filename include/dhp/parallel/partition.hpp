@@ -20,8 +20,7 @@ namespace dhp {
   const auto layers = costs.size();
   const auto stages = static_cast<std::size_t>(parts);
   check(parts >= 1 && stages <= layers, "the pipeline has ", parts, " parts for ", layers,
-        " layers; every part needs at least one: choose a smaller --pipeline-parallel or "
-        "--pipeline-chunks");
+        " layers; every part needs at least one: choose fewer stages or chunks");
   // best[p][n]: the dearest part when the first n layers are cut into p parts.
   const double infinite = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> best(stages + 1, std::vector<double>(layers + 1, infinite));
@@ -76,7 +75,7 @@ template <class Dev>
     const ParameterStore<Dev> memory(dev, parameters, options);
     double fastest = std::numeric_limits<double>::infinity();
     for (int round = 0; round < 2; ++round) {
-      Tape<Dev> tape({.mode = Mode::eval, .batch = &batch});
+      Tape<Dev> tape({.mode = Mode::eval}, &batch);
       dev.synchronize();
       const auto start = std::chrono::steady_clock::now();
       forward(tape);

@@ -18,23 +18,28 @@
 namespace dhp {
 
 struct PipelineOptions {
-  ScheduleKind schedule = ScheduleKind::one_forward_one_backward;
-  int chunks = 1;  ///< parts of the model per rank; more than 1 for the interleaved schedule only
-  StoreOptions store{};
+  AnySchedule schedule = OneForwardOneBackward{};
+  int chunks = 1;  ///< parts of the model per rank; the schedule says whether it can have several
   /// Of the layers, to cut by; empty: found from the example batch, as flops of the forward pass or, with
   /// measure_costs, as its seconds.
   std::vector<double> costs{};
   bool measure_costs = false;
 };
 
+/// Where nobody waits for gradients before the end of a step.
+struct IgnoreReady {
+  void operator()(Range) const {}
+};
+
 template <class Dev>
 class PipelineParallel {
  public:
   /// Cuts the model, gives memory to this rank's part only. Collective over the whole mesh. `example` is
-  /// any micro-batch: shapes for the computed costs.
+  /// any micro-batch: shapes for the computed costs. store: precision, order-free sums, seed.
   PipelineParallel(Dev& dev, Model<Dev> model, Mesh<Dev>& mesh, PipelineOptions options,
-                   const MicroBatch<Dev>& example)
+                   const MicroBatch<Dev>& example, StoreOptions store = {})
       : options_(std::move(options)),
+        store_options_(store),
         model_(std::move(model)),
         forward_(mesh.pipeline()),
         backward_(mesh.pipeline_backward()),
@@ -43,13 +48,13 @@ class PipelineParallel {
     const auto layers = static_cast<int>(model_.layers.size());
     check(options_.chunks >= 1 && options_.chunks <= layers, "pipeline: ", options_.chunks,
           " chunks per rank for ", layers,
-          " layers; every chunk needs at least one: choose a smaller --pipeline-chunks");
+          " layers; every chunk needs at least one: choose fewer chunks");
     const int parts = stages_ * options_.chunks;
     if (options_.costs.empty()) {
       // Rank 0 decides where to cut; it cannot measure without its tensor group.
       const bool measures = mesh.data_index() == 0 && mesh.pipeline_index() == 0 && parts > 1;
       options_.costs = options_.measure_costs && measures
-                           ? measured_costs(dev, model_, example, options_.store)
+                           ? measured_costs(dev, model_, example, store)
                            : computed_costs(model_, example);
     }
     check(options_.costs.size() == model_.layers.size(), "pipeline: ", options_.costs.size(),
@@ -67,8 +72,8 @@ class PipelineParallel {
   /// First layer of each part and the end.
   [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return cuts_; }
 
-  template <class Ready>
-  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step, Ready&& ready) {
+  template <class Ready = IgnoreReady>
+  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step, Ready&& ready = {}) {
     const auto micro_batches = static_cast<int>(step.batches.size());
     const auto& list = proven(micro_batches, Pass::training)[static_cast<std::size_t>(stage_)];
     auto run = start(dev, step, Mode::train);
@@ -87,9 +92,7 @@ class PipelineParallel {
   }
 
   /// The step's micro-batches once more, alone on this replica, to find out what went wrong in them.
-  void replay(Dev& dev, const Step<Dev>& step) {
-    (void)forward_backward(dev, step, [](Range) {});
-  }
+  void replay(Dev& dev, const Step<Dev>& step) { (void)forward_backward(dev, step); }
 
   /// Forward only, in eval mode; nothing crosses the data axis, so replicas may differ in their number of
   /// micro-batches.
@@ -107,14 +110,14 @@ class PipelineParallel {
  private:
   /// One micro-batch inside one chunk, between its forward and its last backward action.
   struct Flight {
-    explicit Flight(StepContext<Dev> context) : tape(context) {}
+    Flight(const StepContext& context, const MicroBatch<Dev>& batch) : tape(context, &batch) {}
     Tape<Dev> tape;
     std::vector<Work<Dev>> deferred;  // weight gradients that the schedule has put off
   };
   /// One run of the schedule.
   struct Run {
     const Step<Dev>* step;
-    Mode mode;
+    StepContext context;
     Tensor<Dev> scales;  // of the loss terms in the objective, f64 [terms]
     std::map<std::pair<int, int>, Flight> flights;         // by (chunk, micro-batch)
     std::map<std::pair<int, int>, Tensor<Dev>> forwarded;  // between two chunks of this rank, by
@@ -149,7 +152,7 @@ class PipelineParallel {
     // Tied ones are ready last, after the sum over their stages, so they go where reducers look last.
     std::stable_partition(own.begin(), own.end(),
                           [&](const auto& parameter) { return tied_.contains(*parameter); });
-    store_ = ParameterStore<Dev>(dev, own, options_.store);
+    store_ = ParameterStore<Dev>(dev, own, store_options_);
   }
 
   /// Weight files go by names.
@@ -167,12 +170,8 @@ class PipelineParallel {
   const StageLists& proven(int micro_batches, Pass pass) {
     auto& lists = proven_[{micro_batches, pass}];
     if (!lists.empty()) return lists;
-    StageLists made;
-    if (pass == Pass::training)
-      made = all_stages(options_.schedule, stages_, micro_batches, options_.chunks);
-    else
-      for (int stage = 0; stage < stages_; ++stage)
-        made.push_back(forward_only(stage, stages_, micro_batches, options_.chunks));
+    auto made = all_stages(pass == Pass::training ? options_.schedule : AnySchedule(ForwardOnly{}),
+                           stages_, micro_batches, options_.chunks);
     (void)check_schedule(made, options_.chunks, micro_batches, forward_.send_capacity(), pass);
     return lists = std::move(made);
   }
@@ -181,7 +180,8 @@ class PipelineParallel {
     const auto terms = static_cast<std::int64_t>(term_names().size());
     Run run{};
     run.step = &step;
-    run.mode = mode;
+    run.context = step.context;
+    run.context.mode = mode;
     run.losses = Tensor<Dev>::zeros(
         dev, DType::f64, {static_cast<std::int64_t>(step.batches.size()), terms, loss_fields});
     if (mode == Mode::eval) return run;
@@ -199,23 +199,25 @@ class PipelineParallel {
   [[nodiscard]] Tensor<Dev> boundary(Dev& dev, int part, const MicroBatch<Dev>& of) {
     Shape shape = of.input.shape();
     for (int at = 0; at < first_layer(part); ++at) shape = layer(at).output_shape(shape, of);
-    return Tensor<Dev>(dev, options_.store.compute, shape);
+    return Tensor<Dev>(dev, store_options_.compute, shape);
+  }
+
+  /// Another rank makes room by output_shape for what this one sends: it must be right, with one stage too.
+  static Tensor<Dev> checked_forward(Dev& dev, AnyLayer<Dev>& layer, Tensor<Dev> x,
+                                     Tape<Dev>& tape) {
+    const Shape in = x.shape();
+    auto y = layer.forward(dev, std::move(x), tape);
+    const auto said = layer.output_shape(in, tape.batch());
+    check(y.shape() == said, "layer ", layer.name(), ": its output_shape says ", said,
+          " for an input of ", in, ", but its forward pass gives ", y.shape());
+    return y;
   }
 
   void forward(Dev& dev, const Action& action, Run& run) {
     const int part = part_number(action.chunk);
     const auto& of = batch(run, action.micro_batch);
-    auto& flight = run.flights
-                       .try_emplace({action.chunk, action.micro_batch},
-                                    StepContext<Dev>{.mode = run.mode,
-                                                     .seed = run.step->seed,
-                                                     .step = run.step->number,
-                                                     .step_at = run.step->number_at,
-                                                     .batch = &of,
-                                                     .find_nonfinite = run.step->find_nonfinite,
-                                                     .equal_shares = run.step->equal_shares,
-                                                     .same_shapes = run.step->same_shapes})
-                       .first->second;
+    auto& flight =
+        run.flights.try_emplace({action.chunk, action.micro_batch}, run.context, of).first->second;
     const auto scope = dev.scope("forward", action.micro_batch);
     Tensor<Dev> x;
     if (part == 0) {
@@ -227,7 +229,7 @@ class PipelineParallel {
       forward_.recv(dev, x.mut(), (stage_ + stages_ - 1) % stages_);
     }
     for (int at = first_layer(part); at < first_layer(part + 1); ++at)
-      x = layer(at).forward(dev, std::move(x), flight.tape);
+      x = checked_forward(dev, layer(at), std::move(x), flight.tape);
     if (holds_loss(part)) {
       const auto row = run.losses.mut().slice(action.micro_batch, action.micro_batch + 1);
       model_.loss.forward(dev, std::move(x), flight.tape, row.as({row.shape()[1], loss_fields}));
@@ -259,7 +261,6 @@ class PipelineParallel {
       dy = layer(at).backward(dev, std::move(dy), flight.tape);
       after(at);
     }
-    check(flight.tape.empty(), "a layer pushed more on the tape than its backward popped");
     if (part == 0) return;
     if (stages_ == 1) run.returned.emplace(std::pair{part - 1, action.micro_batch}, std::move(dy));
     else backward_.send(dev, std::move(dy), (stage_ + stages_ - 1) % stages_);
@@ -319,6 +320,7 @@ class PipelineParallel {
   }
 
   PipelineOptions options_;
+  StoreOptions store_options_;
   Model<Dev> model_;
   Comm<Dev> forward_;
   Comm<Dev> backward_;

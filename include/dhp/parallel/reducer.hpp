@@ -20,7 +20,7 @@ concept Reducer = requires(R& reducer, Range range) {
   reducer.finish();
 };
 
-/// An order-free sum that left its range on one replica has done so on all of them.
+/// Propagates the overflow flag of order-free sums to all replicas.
 template <class Dev>
 void share_overflow(Dev& dev, ParameterStore<Dev>& store, Comm<Dev>& group) {
   if (auto flag = store.overflow()) group.all_reduce(dev, flag, Reduce::max).wait();
@@ -40,7 +40,7 @@ class PlainReducer {
     const Range all{0, store_->size()};
     for (auto summand : store_->summands(all)) group_.all_reduce(*dev_, summand).wait();
     share_overflow(*dev_, *store_, group_);
-    store_->settle(*dev_, all);
+    store_->finalize_gradients(*dev_, all);
   }
 
  private:
@@ -89,7 +89,7 @@ class BucketedReducer {
     for (auto& bucket : buckets_) {
       for (auto& event : bucket.events) event.wait(*dev_);
       bucket.events.clear();
-      store_->settle(*dev_, bucket.range);
+      store_->finalize_gradients(*dev_, bucket.range);
       bucket.waiting = bucket.parameters;
     }
     next_ = 0;
@@ -107,7 +107,7 @@ class BucketedReducer {
   void start(Bucket& bucket) {
     if (!progress_) return;
     for (auto summand : store_->summands(bucket.range))
-      bucket.events.push_back(progress_->all_reduce(*dev_, summand));
+      bucket.events.push_back(progress_->start(*dev_, Collective<Dev>::all_reduce(summand)));
   }
 
   Dev* dev_;

@@ -12,8 +12,10 @@
 #include <algorithm>
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dhp {
@@ -214,65 +216,65 @@ struct Interleaved {
   }
 };
 
+/// For evaluation: forwards alone, any number of micro-batches.
+struct ForwardOnly {
+  static constexpr const char* name = "forward only";
+
+  [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
+                                                   int chunks = 1) {
+    detail::check_stage(name, stage, stages, micro_batches, chunks);
+    return Interleaved::forwards(stages, micro_batches, chunks);
+  }
+};
+
 static_assert(Schedule<GPipe> && Schedule<OneForwardOneBackward> && Schedule<ZeroBubble> &&
-              Schedule<Interleaved>);
+              Schedule<Interleaved> && Schedule<ForwardOnly>);
 static_assert(!Schedule<Action>);
 
-/// The schedules by name, for a command line.
-enum class ScheduleKind { gpipe, one_forward_one_backward, interleaved, zero_bubble };
+/// A schedule of any kind: one of the above, or a function of your own that gives the list of a stage. A
+/// pipeline proves it before it runs.
+class AnySchedule {
+ public:
+  /// function(stage, stages, micro_batches, chunks)
+  using Function = std::function<std::vector<Action>(int, int, int, int)>;
 
-/// Calls body with the schedule that `kind` names: `visit_schedule(kind, [](auto schedule) {...})`.
-template <class Body>
-constexpr decltype(auto) visit_schedule(ScheduleKind kind, Body&& body) {
-  switch (kind) {
-    case ScheduleKind::gpipe: return body(GPipe{});
-    case ScheduleKind::one_forward_one_backward: return body(OneForwardOneBackward{});
-    case ScheduleKind::interleaved: return body(Interleaved{});
-    case ScheduleKind::zero_bubble: return body(ZeroBubble{});
+  template <Schedule S>
+  AnySchedule(const S& schedule)
+      : AnySchedule(schedule.name, Function([schedule](auto... numbers) {
+                      return schedule.actions(numbers...);
+                    })) {}
+  AnySchedule(std::string name, Function function)
+      : name_(std::move(name)), function_(std::move(function)) {}
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] std::vector<Action> actions(int stage, int stages, int micro_batches,
+                                            int chunks = 1) const {
+    return function_(stage, stages, micro_batches, chunks);
   }
-  fail("there is no schedule number ", static_cast<int>(kind));
+
+ private:
+  std::string name_;
+  Function function_;
+};
+
+[[nodiscard]] inline std::vector<AnySchedule> built_in_schedules() {
+  return {GPipe{}, OneForwardOneBackward{}, Interleaved{}, ZeroBubble{}};
 }
 
-[[nodiscard]] constexpr const char* name_of(ScheduleKind kind) {
-  return visit_schedule(kind, [](const auto& schedule) { return schedule.name; });
-}
-
-[[nodiscard]] inline ScheduleKind parse_schedule(std::string_view name) {
-  using enum ScheduleKind;
-  for (const auto kind : {gpipe, one_forward_one_backward, interleaved, zero_bubble})
-    if (name == name_of(kind)) return kind;
+/// The built-in schedule of that name, for a command line.
+[[nodiscard]] inline AnySchedule parse_schedule(std::string_view name) {
+  for (const auto& schedule : built_in_schedules())
+    if (name == schedule.name()) return schedule;
   fail("there is no schedule \"", name, "\"; choose one of gpipe, 1f1b, interleaved, zero-bubble");
 }
 
-/// The list of one stage for so many micro-batches; none of them: an empty list.
-[[nodiscard]] inline std::vector<Action> actions(ScheduleKind kind, int stage, int stages,
-                                                 int micro_batches, int chunks = 1) {
-  return visit_schedule(kind, [&](const auto& schedule) {
-    return schedule.actions(stage, stages, micro_batches, chunks);
-  });
-}
-
 /// The lists of all stages.
-template <Schedule S>
-[[nodiscard]] StageLists all_stages(const S& schedule, int stages, int micro_batches,
-                                    int chunks = 1) {
+[[nodiscard]] inline StageLists all_stages(const AnySchedule& schedule, int stages,
+                                           int micro_batches, int chunks = 1) {
   StageLists lists;
   for (int stage = 0; stage < stages; ++stage)
     lists.push_back(schedule.actions(stage, stages, micro_batches, chunks));
   return lists;
-}
-[[nodiscard]] inline StageLists all_stages(ScheduleKind kind, int stages, int micro_batches,
-                                           int chunks = 1) {
-  return visit_schedule(kind, [&](const auto& schedule) {
-    return all_stages(schedule, stages, micro_batches, chunks);
-  });
-}
-
-/// For evaluation: forwards alone, any number of micro-batches.
-[[nodiscard]] inline std::vector<Action> forward_only(int stage, int stages, int micro_batches,
-                                                      int chunks = 1) {
-  detail::check_stage("forward only", stage, stages, micro_batches, chunks);
-  return Interleaved::forwards(stages, micro_batches, chunks);
 }
 
 }  // namespace dhp

@@ -17,7 +17,8 @@ namespace dhp {
 template <class Dev, Layer<Dev> Inner>
 class ColumnParallel {
  public:
-  ColumnParallel(Build<Dev>& build, Inner inner) : group_(build.tensor), inner_(std::move(inner)) {}
+  ColumnParallel(ModelBuilder<Dev>& build, Inner inner)
+      : group_(build.tensor), inner_(std::move(inner)) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     return inner_.forward(dev, std::move(x), tape);
@@ -46,7 +47,8 @@ class ColumnParallel {
 template <class Dev, Layer<Dev> Inner>
 class RowParallel {
  public:
-  RowParallel(Build<Dev>& build, Inner inner) : group_(build.tensor), inner_(std::move(inner)) {}
+  RowParallel(ModelBuilder<Dev>& build, Inner inner)
+      : group_(build.tensor), inner_(std::move(inner)) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     auto y = inner_.forward(dev, std::move(x), tape);
@@ -73,7 +75,8 @@ class RowParallel {
 template <class Dev>
 class Bias : public ElementwiseLayer<Dev> {
  public:
-  Bias(Build<Dev>& build, const std::string& name, std::int64_t columns, bool is_split = false) {
+  Bias(ModelBuilder<Dev>& build, const std::string& name, std::int64_t columns,
+       bool is_split = false) {
     ParameterSpec spec{.name = name + ".bias", .shape = {columns}, .decays = false};
     if (is_split) spec = split(spec, 0, build.tensor.size(), build.tensor.rank());
     bias_ = build.parameter(spec);
@@ -96,7 +99,7 @@ class Bias : public ElementwiseLayer<Dev> {
 };
 
 template <class Dev>
-[[nodiscard]] auto column_parallel_linear(Build<Dev>& build, const std::string& name,
+[[nodiscard]] auto column_parallel_linear(ModelBuilder<Dev>& build, const std::string& name,
                                           LinearOptions options) {
   return ColumnParallel<Dev, Linear<Dev>>(build, Linear<Dev>(build, name, options, Split::outputs));
 }
@@ -105,7 +108,8 @@ template <class Dev>
 template <class Dev, Layer<Dev> Inner>
 class BiasedRowParallel {
  public:
-  BiasedRowParallel(Build<Dev>& build, Inner inner, const std::string& name, std::int64_t columns)
+  BiasedRowParallel(ModelBuilder<Dev>& build, Inner inner, const std::string& name,
+                    std::int64_t columns)
       : sum_(build, std::move(inner)), bias_(build, name, columns) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
@@ -133,7 +137,7 @@ class BiasedRowParallel {
 template <class Dev>
 class RowParallelLinear : public BiasedRowParallel<Dev, Linear<Dev>> {
  public:
-  RowParallelLinear(Build<Dev>& build, const std::string& name, LinearOptions options)
+  RowParallelLinear(ModelBuilder<Dev>& build, const std::string& name, LinearOptions options)
       : BiasedRowParallel<Dev, Linear<Dev>>(
             build, Linear<Dev>(build, name, without_bias(options), Split::inputs), name,
             options.out) {}
@@ -147,7 +151,7 @@ class RowParallelLinear : public BiasedRowParallel<Dev, Linear<Dev>> {
 
 /// A feed-forward pair with both biases: column-parallel on the way back, row-parallel on the way forward.
 template <class Dev>
-[[nodiscard]] auto parallel_feed_forward(Build<Dev>& build, const std::string& first,
+[[nodiscard]] auto parallel_feed_forward(ModelBuilder<Dev>& build, const std::string& first,
                                          const std::string& second, FeedForwardOptions options) {
   using Pair = ColumnParallel<Dev, FeedForward<Dev>>;
   Pair pair(build, FeedForward<Dev>(build, first, second, options));
@@ -156,19 +160,19 @@ template <class Dev>
 
 /// A table whose entries are split over the group.
 template <class Dev>
-[[nodiscard]] auto vocabulary_parallel_embedding(Build<Dev>& build, const std::string& name,
+[[nodiscard]] auto vocabulary_parallel_embedding(ModelBuilder<Dev>& build, const std::string& name,
                                                  EmbeddingOptions options) {
   options.split = true;
   return RowParallel<Dev, Embedding<Dev>>(build, Embedding<Dev>(build, name, options));
 }
 
 template <class Dev>
-[[nodiscard]] auto column_parallel_conv2d(Build<Dev>& build, const std::string& name,
+[[nodiscard]] auto column_parallel_conv2d(ModelBuilder<Dev>& build, const std::string& name,
                                           Conv2dOptions options) {
   return ColumnParallel<Dev, Conv2d<Dev>>(build, Conv2d<Dev>(build, name, options, Split::outputs));
 }
 template <class Dev>
-[[nodiscard]] auto row_parallel_conv2d(Build<Dev>& build, const std::string& name,
+[[nodiscard]] auto row_parallel_conv2d(ModelBuilder<Dev>& build, const std::string& name,
                                        Conv2dOptions options) {
   return RowParallel<Dev, Conv2d<Dev>>(build, Conv2d<Dev>(build, name, options, Split::inputs));
 }

@@ -15,37 +15,33 @@ namespace dhp {
 template <class Dev>
 struct Step {
   std::span<const MicroBatch<Dev>> batches;  ///< this replica's micro-batches
-  std::uint64_t seed = 0;
-  std::uint32_t number = 0;
-  /// Where it is not null, kernels read the number of the step there, in the device's memory.
-  const std::uint32_t* number_at = nullptr;
-  /// Micro-batches of all replicas, dealt as evenly as they can be; -1: the replicas find out.
-  std::int64_t micro_batches = -1;
+  std::int64_t micro_batches = 0;            ///< of all replicas
+  StepContext context{};                     ///< what layers may know
   /// i64 [terms]: how often each loss term counts, in these micro-batches; DataParallel sums them over the
   /// global batch. Empty: as the micro-batches say.
   ConstView<Dev> counts{};
-  /// What it holds of the step (ops/step.hpp); gradients come out multiplied by its loss scale. Empty: 1.
+  /// The StepState; gradients come out multiplied by its loss scale. Empty: 1.
   ConstView<Dev> state{};
-  /// Check what each layer returns and name the first that is not finite.
-  bool find_nonfinite = false;
-  /// All replicas have as many micro-batches; DataParallel finds out.
-  bool equal_shares = true;
-  /// All micro-batches of all replicas have the same shapes.
-  bool same_shapes = false;
 };
 
-/// replay runs micro-batches again on this replica alone, to name what is not finite in them.
-/// forward_backward adds to the gradients of store(); ready(range) is called once per range and step, when
-/// nothing on this replica will add to it any more. It and evaluate return the losses of the replica's
+/// forward_backward adds to the gradients of store(). It and evaluate return the losses of the replica's
 /// micro-batches, f64 [micro-batches, terms, loss_fields] on the device: zeros where a rank does not hold
-/// the loss.
+/// the loss. replay runs micro-batches again on this replica alone, to name what is not finite in them.
 template <class T, class Dev>
-concept Trainable = requires(T& model, Dev& dev, const Step<Dev>& step, void (&ready)(Range)) {
-  { model.forward_backward(dev, step, ready) } -> std::same_as<Tensor<Dev>>;
+concept Trainable = requires(T& model, Dev& dev, const Step<Dev>& step) {
+  { model.forward_backward(dev, step) } -> std::same_as<Tensor<Dev>>;
   { model.evaluate(dev, step) } -> std::same_as<Tensor<Dev>>;
   {model.replay(dev, step)};
   { model.term_names() } -> std::same_as<std::vector<std::string>>;
   { model.store() } -> std::same_as<ParameterStore<Dev>&>;
+};
+
+/// A Trainable that calls ready(range) once per range and step, as soon as nothing on this replica will add to
+/// the gradients of the range any more.
+template <class T, class Dev>
+concept ReportsReady = Trainable<T, Dev> &&
+    requires(T& model, Dev& dev, const Step<Dev>& step, void (&ready)(Range)) {
+  { model.forward_backward(dev, step, ready) } -> std::same_as<Tensor<Dev>>;
 };
 
 /// How often each term counts in these micro-batches, in the order of `names`.

@@ -1,10 +1,12 @@
 // MicroBatch: the unit of everything. Micro-batch k of a step holds the global samples [k*b, (k+1)*b);
-// the last one of an epoch may be shorter. Replicas are dealt whole micro-batches, so every number of a
-// run is a function of its micro-batches, never of how they were spread.
+// the last one of an epoch may be shorter. A replica is assigned whole micro-batches, so every number of
+// a run is a function of its micro-batches, never of how they were spread. StepBatches: those of one
+// replica in one step, with what all replicas know of the step beforehand.
 #pragma once
 
 #include <dhp/tensor/tensor.hpp>
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -55,5 +57,39 @@ struct MicroBatch {
     return nullptr;
   }
 };
+
+/// The micro-batches of one replica in one step.
+template <class Dev>
+struct StepBatches {
+  std::vector<MicroBatch<Dev>> batches;
+  std::int64_t micro_batches = 0;  ///< of all replicas
+  std::int64_t samples = 0;        ///< of all replicas
+  /// A promise: all micro-batches of all replicas have the same shapes, each replica has as many, and so it
+  /// is in every other step that is promised.
+  bool same_shapes = false;
+
+  /// A second owner of the same tensors.
+  [[nodiscard]] StepBatches share() const {
+    StepBatches second{.batches = {},
+                       .micro_batches = micro_batches,
+                       .samples = samples,
+                       .same_shapes = same_shapes};
+    for (const auto& batch : batches) second.batches.push_back(batch.share());
+    return second;
+  }
+};
+
+/// The part of `all` micro-batches of a step that one of `replicas` is assigned.
+template <class Dev>
+[[nodiscard]] StepBatches<Dev> assigned(std::span<const MicroBatch<Dev>> all, int replica,
+                                        int replicas) {
+  StepBatches<Dev> mine;
+  mine.micro_batches = static_cast<std::int64_t>(all.size());
+  for (const auto& batch : all) mine.samples += batch.samples;
+  const auto part = part_of(mine.micro_batches, replicas, replica);
+  for (auto at = part.first; at < part.last; ++at)
+    mine.batches.push_back(all[static_cast<std::size_t>(at)].share());
+  return mine;
+}
 
 }  // namespace dhp

@@ -6,6 +6,7 @@
 #include <dhp/tensor/micro_batch.hpp>
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,19 +14,14 @@ namespace dhp {
 
 enum class Mode { train, eval };
 
-/// What a layer may know of the step beside its input.
-template <class Dev>
+/// What a layer may know of a step: the same for all micro-batches of a replica.
 struct StepContext {
   Mode mode = Mode::train;
   std::uint64_t seed = 0;
-  std::uint32_t step = 0;
-  const std::uint32_t* step_at = nullptr;  ///< where not null, kernels read the step there
-  const MicroBatch<Dev>* batch = nullptr;
-  /// A second forward of the same micro-batch: statistics are not added again.
-  bool recomputing = false;
-  /// Check what every layer returns and name the first that is not finite.
-  bool find_nonfinite = false;
-  /// All replicas have as many micro-batches in this step: a layer may wait for theirs.
+  std::uint32_t step = 0;                  ///< counted from 0
+  const std::uint32_t* step_at = nullptr;  ///< if not null, kernels read the step from here
+  bool find_nonfinite = false;  ///< check what every layer returns, name the first non-finite one
+  /// All replicas have the same number of micro-batches: a layer may wait for theirs.
   bool equal_shares = true;
   bool same_shapes = false;  ///< of all micro-batches of all replicas
 
@@ -64,14 +60,17 @@ class Work {
 template <class Dev>
 class Tape {
  public:
-  explicit Tape(StepContext<Dev> context, bool keep = true)
-      : context_(context), keep_(keep && context.training()) {}
+  /// batch: what layers read beside their input; it outlives the tape.
+  explicit Tape(StepContext context, const MicroBatch<Dev>* batch = nullptr)
+      : context_(context), batch_(batch), keep_(context.training()) {}
 
-  [[nodiscard]] const StepContext<Dev>& context() const { return context_; }
+  [[nodiscard]] const StepContext& context() const { return context_; }
   [[nodiscard]] const MicroBatch<Dev>& batch() const {
-    check(context_.batch != nullptr, "this layer reads side inputs, but the step has no batch");
-    return *context_.batch;
+    check(batch_ != nullptr, "this layer reads side inputs, but the tape has no batch");
+    return *batch_;
   }
+  /// A second forward pass of the same micro-batch: statistics are not added again.
+  [[nodiscard]] bool recomputing() const { return recomputing_; }
   /// False when what is pushed is dropped: a layer need not compute what only its backward reads.
   [[nodiscard]] bool keeps() const { return keep_; }
 
@@ -79,7 +78,7 @@ class Tape {
     if (keep_) tensors_.push_back(std::move(saved));
   }
   [[nodiscard]] Tensor<Dev> pop() {
-    check(!tensors_.empty(), "backward pops more than forward pushed");
+    check_above(tensors_.size(), bottom_.tensors);
     Tensor<Dev> saved = std::move(tensors_.back());
     tensors_.pop_back();
     return saved;
@@ -88,10 +87,40 @@ class Tape {
     if (keep_) shapes_.push_back(shape);
   }
   [[nodiscard]] Shape pop_shape() {
-    check(!shapes_.empty(), "backward pops more shapes than forward pushed");
+    check_above(shapes_.size(), bottom_.shapes);
     const Shape shape = shapes_.back();
     shapes_.pop_back();
     return shape;
+  }
+
+  /// How much was on the stacks.
+  struct Mark {
+    std::size_t tensors = 0;
+    std::size_t shapes = 0;
+  };
+  [[nodiscard]] Mark mark() const { return {tensors_.size(), shapes_.size()}; }
+  /// The forward pass of a part of a model (a layer, the loss) has ended, which began at that mark.
+  void end_of_forward(Mark began) {
+    if (keep_) marks_.push_back(began);
+  }
+  /// Runs body(), the backward pass of that part: it pops what the forward pass pushed, no more and no less.
+  template <class Body>
+  auto backward_of(const std::string& part, Body body) {
+    check(!marks_.empty(), "the backward pass of layer ", part, " has no forward pass on its tape");
+    const auto outer_bottom = std::exchange(bottom_, marks_.back());
+    const auto* const outer_part = std::exchange(part_, &part);
+    marks_.pop_back();
+    auto result = body();
+    check_popped(bottom_);
+    bottom_ = outer_bottom;
+    part_ = outer_part;
+    return result;
+  }
+
+  /// Throws where a backward pass has left something of what lies above the mark.
+  void check_popped(Mark bottom) const {
+    if (tensors_.size() != bottom.tensors || shapes_.size() != bottom.shapes)
+      fail(part_name(), " pushes more on the tape in its forward pass than its backward pass pops");
   }
 
   /// Hands over a weight gradient: work(dev) runs at once, or later when the schedule splits input and
@@ -106,10 +135,11 @@ class Tape {
 
   /// A tape for a forward pass inside the current one, done again (recompute) or not recorded.
   [[nodiscard]] Tape nested(bool keep, bool recomputing) const {
-    auto context = context_;
-    context.recomputing = context_.recomputing || recomputing;
-    Tape inner(context, keep);
+    Tape inner(context_, batch_);
+    inner.keep_ = inner.keep_ && keep;
+    inner.recomputing_ = recomputing_ || recomputing;
     inner.defer_ = defer_;
+    inner.part_ = part_;
     return inner;
   }
 
@@ -122,11 +152,25 @@ class Tape {
   }
 
  private:
-  StepContext<Dev> context_;
+  [[nodiscard]] std::string part_name() const {
+    return part_ == nullptr ? "a layer" : concat("layer ", *part_);
+  }
+  void check_above(std::size_t size, std::size_t bottom) const {
+    if (size <= bottom)
+      fail(part_name(),
+           " pops more from the tape in its backward pass than its forward pass pushed");
+  }
+
+  StepContext context_;
+  const MicroBatch<Dev>* batch_;
   bool keep_;
+  bool recomputing_ = false;
   std::vector<Tensor<Dev>> tensors_;
   std::vector<Shape> shapes_;
   std::vector<Work<Dev>>* defer_ = nullptr;
+  std::vector<Mark> marks_;            // of the parts whose backward pass is still to come
+  Mark bottom_;                        // of the part whose backward pass runs
+  const std::string* part_ = nullptr;  // its name
 };
 
 }  // namespace dhp

@@ -30,7 +30,7 @@ class StepRecorder {
  public:
   /// work(step) gives the losses of the step.
   template <class Work>
-  Tensor<Dev> run(Dev&, const Step<Dev>& step, std::int64_t, Recording, Work&& work) {
+  Tensor<Dev> run(Dev&, const Step<Dev>& step, Recording, Work&& work) {
     return work(step);
   }
   /// Whether the last step was run as one piece.
@@ -41,15 +41,14 @@ template <RecordingDevice Dev>
 class StepRecorder<Dev> {
  public:
   template <class Work>
-  Tensor<Dev> run(Dev& dev, const Step<Dev>& step, std::int64_t micro_batches, Recording how,
-                  Work&& work) {
+  Tensor<Dev> run(Dev& dev, const Step<Dev>& step, Recording how, Work&& work) {
     recorded_ = false;
     if (how == Recording::none) return work(step);
-    auto kind = kind_of(step, micro_batches);
+    auto kind = kind_of(step);
     const bool promised = how == Recording::promised;
-    check(!promised || kind_.empty() || kind == kind_, "step ", step.number + std::int64_t{1},
+    check(!promised || kind_.empty() || kind == kind_, "step ", step.context.step + std::int64_t{1},
           ": its inputs have other shapes than those of the steps before, with which all ranks "
-          "were to record it; start() it without same_shapes, or do without recording");
+          "were to record it; give it without same_shapes, or do without recording");
     if (!graph_) {
       // Once as it is: kernels are loaded, plans are chosen, shapes are seen to stay.
       if (kind != kind_ || (step.batches.empty() && !promised)) {
@@ -72,8 +71,8 @@ class StepRecorder<Dev> {
 
  private:
   /// What a recorded step depends on beside the values of its inputs.
-  static std::vector<std::int64_t> kind_of(const Step<Dev>& step, std::int64_t micro_batches) {
-    std::vector<std::int64_t> kind{micro_batches};
+  static std::vector<std::int64_t> kind_of(const Step<Dev>& step) {
+    std::vector<std::int64_t> kind{step.micro_batches};
     const auto add = [&](const Tensor<Dev>& tensor) {
       kind.push_back(static_cast<std::int64_t>(tensor.dtype()));
       kind.push_back(tensor.shape().rank());

@@ -1,32 +1,31 @@
 // Trainer: one step of training, and one pass of evaluation, for any Trainable on any mesh. The order of a
-// step: forward and backward with the reduction over replicas inside, losses, norms, the verdict that all
-// ranks share (step, skip, stop), clipping, optimizer, running statistics. All of it happens on the device:
+// step: forward and backward with the reduction over replicas inside, losses, norms, the decision that all
+// ranks share (apply, skip, stop), clipping, optimizer, running statistics. All of it happens on the device:
 // the host issues a step and learns what came of it when it asks.
 #pragma once
 
-#include <dhp/nn/norms.hpp>
-#include <dhp/nn/running_statistics.hpp>
 #include <dhp/optim/learning_rate.hpp>
 #include <dhp/optim/optimizer.hpp>
-#include <dhp/train/global_loss.hpp>
+#include <dhp/parallel/trainable.hpp>
 #include <dhp/train/step_recorder.hpp>
 
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dhp {
 
 struct TrainerOptions {
   LearningRate learning_rate{};
-  double clip = 0;  ///< largest global gradient norm; 0: no clipping
-  LossScaleOptions loss_scale{};
+  double clip = 0;                               ///< largest global gradient norm; 0: no clipping
+  std::optional<LossScaleOptions> loss_scale{};  ///< none: dynamic from 2^16 for f16, 1 for others
   double batch_norm_momentum = 0.1;
-  std::uint64_t seed = 0;
   /// Where the device can: a step of the shapes of the step before it is recorded, and run again as one
-  /// piece as long as shapes stay. Layers may then copy nothing from or to the host. Several ranks record the
-  /// same steps, those that start() is promised something of; each is a process with a GPU of its own, since graphs
-  /// of several GPUs that one process launches may wait for each other.
+  /// piece as long as shapes stay. Layers may then copy nothing from or to the host. Several ranks record only
+  /// steps of promised shapes; each is a process with a GPU of its own, since graphs of several GPUs that one
+  /// process launches may wait for each other.
   bool record = false;
 };
 
@@ -59,7 +58,7 @@ struct StepTicket {
   bool recorded = false;
   HostCopy losses;
   HostCopy state;
-  std::vector<MicroBatch<Dev>> batches;
+  StepBatches<Dev> mine;
 };
 
 template <class Dev, Trainable<Dev> M>
@@ -75,35 +74,27 @@ class Trainer {
         optimizer_(optimizer),
         norms_(std::move(norms)),
         options_(options),
-        state_(make_step_state(dev, {.loss_scale = options.loss_scale.initial})),
+        loss_scale_(options.loss_scale.value_or(default_loss_scale(model.store()))),
+        state_(make_step_state(dev, {.loss_scale = loss_scale_.initial})),
         number_(dev, DType::i32, {1}),
         counts_(dev, DType::i64, {static_cast<std::int64_t>(model.term_names().size())}) {
     make_copies_agree(dev, mesh);
   }
 
   /// One step over this replica's micro-batches, from start to end. Collective over the mesh. Throws where
-  /// the loss or a gradient is not finite and there is no dynamic loss scale to blame.
-  StepReport step(std::span<const MicroBatch<Dev>> batches, std::int64_t micro_batches = -1) {
-    return finish(start(batches, micro_batches));
-  }
+  /// the loss or a gradient is not finite and a dynamic loss scale cannot shrink.
+  StepReport step(const StepBatches<Dev>& mine) { return finish(start(mine)); }
 
-  /// Issues one step and does not wait for it. micro_batches: of all replicas; -1: they are asked, which
-  /// makes the host wait. same_shapes: the caller promises that all micro-batches of all ranks have the same shapes,
-  /// and are as many on each rank as in all other such steps; throws where they are seen not to be.
-  [[nodiscard]] StepTicket<Dev> start(std::span<const MicroBatch<Dev>> batches,
-                                      std::int64_t micro_batches = -1, bool same_shapes = false) {
-    if (micro_batches < 0) micro_batches = count_micro_batches(dev_, mesh_, batches.size());
+  /// Issues one step and does not wait for it.
+  [[nodiscard]] StepTicket<Dev> start(const StepBatches<Dev>& mine) {
     StepTicket<Dev> ticket;
     ticket.step = steps_ + 1;
     ticket.learning_rate = options_.learning_rate.at(steps_);
-    for (const auto& batch : batches) ticket.batches.push_back(batch.share());
-    put(counts_.mut(), counts_of(batches, model_.term_names()));
-    put(state_.mut().slice(0, 1), std::vector<double>{ticket.learning_rate});
-    auto step = step_of(ticket);
-    step.same_shapes = same_shapes;
-    const auto losses =
-        recorder_.run(dev_, step, micro_batches, recording(same_shapes),
-                      [&](const Step<Dev>& now) { return run(now, micro_batches); });
+    ticket.mine = mine.share();
+    put(counts_.mut(), counts_of<Dev>(mine.batches, model_.term_names()));
+    write_learning_rate<Dev>(dev_, ticket.learning_rate, state_.mut());
+    const auto losses = recorder_.run(dev_, step_of(ticket), recording(mine.same_shapes),
+                                      [&](const Step<Dev>& now) { return run(now); });
     ticket.recorded = recorder_.recorded();
     ticket.losses = dev_.start_copy_to_host(losses.view().bytes(), losses.size_bytes());
     ticket.state = dev_.start_copy_to_host(state_.view().bytes(), state_.size_bytes());
@@ -113,28 +104,35 @@ class Trainer {
 
   /// What came of a step; waits for it. Tickets are finished in the order of their steps.
   StepReport finish(const StepTicket<Dev>& ticket) {
-    const auto loss = sum_losses(ticket.losses.template wait<double>(), model_.term_names().size());
-    const auto state = state_of(ticket.state.template wait<double>());
-    if (state.stopped != 0) stop(ticket, loss, state.norm);
+    const auto names = model_.term_names();
+    const auto losses = ticket.losses.template wait<double>();
+    check_counts<Dev>(losses, names, ticket.mine.batches);
+    const auto loss = sum_losses(losses, names.size());
+    const auto state = step_state_of(ticket.state.template wait<std::byte>());
+    if (state.decision == StepDecision::stop) stop(ticket, loss, state.norm);
     return {.step = ticket.step,
             .loss = loss.value(),
             .terms = loss.terms,
             .gradient_norm = state.norm,
             .learning_rate = ticket.learning_rate,
             .loss_scale = state.used_loss_scale,
-            .skipped = state.go == 0,
+            .skipped = !state.applies(),
             .recorded = ticket.recorded};
   }
 
-  /// The terms over a held-out set, of which this replica was dealt `batches`; replicas may have unequal
-  /// numbers of them. Collective over the mesh; the same at any layout.
-  GlobalLoss evaluate(std::span<const MicroBatch<Dev>> batches) {
+  /// The terms over a held-out set, of which this replica is assigned `mine`; replicas may have unequal
+  /// numbers of micro-batches. Collective over the mesh; the same at any layout.
+  GlobalLoss evaluate(const StepBatches<Dev>& mine) {
     const auto scope = dev_.scope("evaluation");
-    const auto micro_batches = count_micro_batches(dev_, mesh_, batches.size());
-    const Step<Dev> step{.batches = batches, .seed = options_.seed};
-    const auto losses =
-        gather_losses(dev_, mesh_, model_.evaluate(dev_, step), batches, micro_batches);
-    return sum_losses(losses.template to_host<double>(dev_), model_.term_names().size());
+    const Step<Dev> step{.batches = mine.batches,
+                         .micro_batches = mine.micro_batches,
+                         .context = {.seed = seed(), .same_shapes = mine.same_shapes}};
+    const auto names = model_.term_names();
+    const auto losses = gather_losses<Dev>(dev_, mesh_, model_.evaluate(dev_, step), mine.batches,
+                                           mine.micro_batches)
+                            .template to_host<double>(dev_);
+    check_counts<Dev>(losses, names, mine.batches);
+    return sum_losses(losses, names.size());
   }
 
   /// Steps that were started.
@@ -144,55 +142,58 @@ class Trainer {
   [[nodiscard]] TrainingProgress progress() {
     const auto state = read_step_state<Dev>(dev_, state_);
     return {.steps = steps_,
-            .updates = static_cast<std::int64_t>(state.updates),
+            .updates = state.updates,
             .loss_scale = state.loss_scale,
-            .good_steps = static_cast<int>(state.good_steps)};
+            .good_steps = state.good_steps};
   }
   /// Goes on where a loaded checkpoint was.
   void resume(const TrainingProgress& progress) {
     steps_ = progress.steps;
-    StepState state{.updates = static_cast<double>(progress.updates),
-                    .loss_scale = options_.loss_scale.initial};
-    if (progress.loss_scale > 0 && options_.loss_scale.dynamic) {
+    StepState state{.updates = progress.updates, .loss_scale = loss_scale_.initial};
+    if (progress.loss_scale > 0 && loss_scale_.dynamic) {
       state.loss_scale = progress.loss_scale;
       state.good_steps = progress.good_steps;
     }
-    const auto fields = fields_of(state);
-    put(state_.mut(), std::vector<double>(fields.begin(), fields.end()));
+    write_step_state<Dev>(dev_, state, state_.mut());
   }
 
  private:
+  [[nodiscard]] static LossScaleOptions default_loss_scale(ParameterStore<Dev>& store) {
+    if (store.options().compute != DType::f16) return {};
+    return {.dynamic = true, .initial = 65536};
+  }
+  [[nodiscard]] std::uint64_t seed() { return model_.store().options().seed; }
   [[nodiscard]] Recording recording(bool same_shapes) {
     if (!options_.record) return Recording::none;
     if (mesh_.world().size() == 1) return Recording::where_alike;
     return same_shapes ? Recording::promised : Recording::none;
   }
   /// Everything that happens on the device; the host waits for none of it to be done.
-  Tensor<Dev> run(const Step<Dev>& step, std::int64_t micro_batches) {
-    const auto scope = dev_.scope("step", step.number + std::int64_t{1}, TraceKind::step);
+  Tensor<Dev> run(const Step<Dev>& step) {
+    const auto scope = dev_.scope("step", step.context.step + std::int64_t{1}, TraceKind::step);
     auto& store = model_.store();
     store.zero_gradients(dev_);
-    auto shared = step;
-    shared.micro_batches = micro_batches;
-    auto losses = gather_losses(dev_, mesh_, model_.forward_backward(dev_, shared, [](Range) {}),
-                                step.batches, micro_batches);
+    auto losses = gather_losses<Dev>(dev_, mesh_, model_.forward_backward(dev_, step), step.batches,
+                                     step.micro_batches);
     const auto squares = norms_.gradient_squares(dev_, store);
-    judge_step(dev_, {.clip = options_.clip, .loss_scale = options_.loss_scale}, losses.view(),
-               squares.view(), state_.mut());
+    decide_step<Dev>(dev_, {.clip = options_.clip, .loss_scale = loss_scale_}, losses.view(),
+                     squares.view(), state_.mut());
     const auto update = dev_.scope("optimizer");
     optimizer_.step(dev_, squares.view(), state_.view());
-    apply_running_statistics(dev_, store, options_.batch_norm_momentum, micro_batches,
-                             state_.view());
+    store.update_running_statistics(dev_, options_.batch_norm_momentum, step.micro_batches,
+                                    state_.view());
     return losses;
   }
   /// The step of a ticket; its number is written to where kernels read it.
   Step<Dev> step_of(const StepTicket<Dev>& ticket) {
     const auto number = static_cast<std::uint32_t>(ticket.step - 1);
     put(number_.mut(), std::vector<std::int32_t>{static_cast<std::int32_t>(number)});
-    return {.batches = ticket.batches,
-            .seed = options_.seed,
-            .number = number,
-            .number_at = reinterpret_cast<const std::uint32_t*>(number_.view().bytes()),
+    return {.batches = ticket.mine.batches,
+            .micro_batches = ticket.mine.micro_batches,
+            .context = {.seed = seed(),
+                        .step = number,
+                        .step_at = reinterpret_cast<const std::uint32_t*>(number_.view().bytes()),
+                        .same_shapes = ticket.mine.same_shapes},
             .counts = counts_.view(),
             .state = state_.view()};
   }
@@ -215,9 +216,10 @@ class Trainer {
                     : concat("the loss is finite but the gradient is not (norm ", norm, ")"));
     auto alone = step_of(ticket);
     alone.counts = {};  // each by itself
-    for (std::size_t at = 0; at < ticket.batches.size(); ++at) {
-      alone.batches = std::span(ticket.batches).subspan(at, 1);
-      alone.find_nonfinite = !loss_is_bad || alone.batches[0].index == loss.first_bad_micro_batch;
+    for (std::size_t at = 0; at < ticket.mine.batches.size(); ++at) {
+      alone.batches = std::span(ticket.mine.batches).subspan(at, 1);
+      alone.context.find_nonfinite =
+          !loss_is_bad || alone.batches[0].index == loss.first_bad_micro_batch;
       try {
         model_.replay(dev_, alone);
       } catch (const NotFinite& error) {
@@ -242,6 +244,7 @@ class Trainer {
   Optimizer<Dev>& optimizer_;
   Norms<Dev> norms_;
   TrainerOptions options_;
+  LossScaleOptions loss_scale_;
   Tensor<Dev> state_;   // StepState
   Tensor<Dev> number_;  // i32 [1]: the bits of the step's number
   Tensor<Dev> counts_;  // i64 [terms] of this replica's micro-batches

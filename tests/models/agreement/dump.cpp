@@ -62,7 +62,7 @@ void dump(Cpu& dev, std::vector<AnyLayer<Cpu>>& layers, L& loss, const MicroBatc
          parameter->value);
   }
 
-  Tape<Cpu> tape({.batch = &batch});
+  Tape<Cpu> tape({}, &batch);
   auto x = batch.input.share();
   for (auto& layer : layers) x = layer.forward(dev, std::move(x), tape);
   SafeTensorsWriter writer;
@@ -113,8 +113,7 @@ MicroBatch<Cpu> images(Cpu& dev, DType compute, std::int64_t side, std::int64_t 
 
 void dump_resnet(Cpu& dev, const examples::ResNetConfig& config, DType compute,
                  const std::string& path) {
-  Build<Cpu> build;
-  build.compute = compute;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   auto model = examples::resnet(build, config);
   const auto batch = images(dev, compute, config.image_size, config.classes);
   dump(dev, model.layers, model.loss, batch, compute, path);
@@ -122,8 +121,7 @@ void dump_resnet(Cpu& dev, const examples::ResNetConfig& config, DType compute,
 
 void dump_bert(Cpu& dev, const examples::BertConfig& config, DType compute,
                const std::string& path) {
-  Build<Cpu> build;
-  build.compute = compute;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
   auto model = examples::bert(build, config);
   // The model hides its heads' type; the same heads once more, on the same word table.
   ParameterList<Cpu> parameters;

@@ -1,0 +1,105 @@
+// TrainingRun: the front door. One object is a training run in any layout of ranks: it makes the mesh, lets the
+// model be described, puts pipeline, replicas, optimizer and trainer together, and assigns each replica its
+// micro-batches. There is nothing in it that these do not do; who wants other parts puts them together as it
+// does.
+#pragma once
+
+#include <dhp/data/loader.hpp>
+#include <dhp/optim/optimizer_choice.hpp>
+#include <dhp/parallel/data.hpp>
+#include <dhp/parallel/pipeline.hpp>
+#include <dhp/train/trainer.hpp>
+
+#include <memory>
+#include <span>
+#include <utility>
+
+namespace dhp {
+
+struct TrainingOptions {
+  MeshShape layout{};
+  StoreOptions store{};  ///< precision, order-free sums, seed
+  PipelineOptions pipeline{};
+  ReducerChoice reducer = Bucketed{};
+  OptimizerChoice optimizer = AdamWOptions{};
+  TrainerOptions trainer{};  ///< learning rate, clipping, loss scale
+};
+
+template <class Dev>
+class TrainingRun {
+ public:
+  /// Collective over the world. describe(ModelBuilder<Dev>&) gives the whole Model<Dev>, of which a rank keeps its
+  /// part. example: any micro-batch, for the shapes that stages are cut by.
+  template <class Describe>
+  TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& options, Describe&& describe,
+              const MicroBatch<Dev>& example)
+      : seed_(options.store.seed),
+        dev_(dev),
+        mesh_(std::move(world), options.layout),
+        builder_(mesh_),
+        stage_(dev, describe(builder_), mesh_, options.pipeline, example, options.store),
+        replicas_(dev, stage_, mesh_.data(), options.reducer),
+        norms_(mesh_.tensor(), mesh_.pipeline(), stage_.parameters_in_model()),
+        optimizer_(make_optimizer(dev, stage_.store(), norms_, options.optimizer)),
+        trainer_(dev, replicas_, mesh_, *optimizer_, norms_, options.trainer) {}
+  TrainingRun(const TrainingRun&) = delete;
+  TrainingRun& operator=(const TrainingRun&) = delete;
+
+  /// One step over all micro-batches of the step, of which this replica takes its own.
+  StepReport step(std::span<const MicroBatch<Dev>> all) { return trainer_.step(mine_of(all)); }
+  /// One step over what a loader of this replica gives next.
+  StepReport step(const StepBatches<Dev>& mine) { return trainer_.step(mine); }
+
+  /// The terms over all micro-batches of a held-out set; the same in any layout.
+  GlobalLoss evaluate(std::span<const MicroBatch<Dev>> all) {
+    return trainer_.evaluate(mine_of(all));
+  }
+  /// The same over a whole pass of a loader of this replica.
+  template <class L>
+    requires requires(L& loader) { loader.finished(); }
+  GlobalLoss evaluate(L& loader) {
+    GlobalLoss loss{.terms = std::vector<LossTerm>(stage_.term_names().size())};
+    while (!loader.finished()) loss += trainer_.evaluate(loader.next());
+    return loss;
+  }
+
+  /// Options with this run's seed and this replica filled in.
+  [[nodiscard]] LoaderOptions for_this_replica(LoaderOptions options) {
+    options.seed = seed_;
+    options.replica = mesh_.data().rank();
+    options.replicas = mesh_.data().size();
+    return options;
+  }
+  /// A loader of this replica's micro-batches.
+  template <class B>
+  [[nodiscard]] Loader<Dev, B> loader(B batcher, const LoaderOptions& options = {}) {
+    return {dev_, std::move(batcher), for_this_replica(options)};
+  }
+
+  [[nodiscard]] Mesh<Dev>& mesh() { return mesh_; }
+  [[nodiscard]] ParameterStore<Dev>& store() { return stage_.store(); }
+  [[nodiscard]] Optimizer<Dev>& optimizer() { return *optimizer_; }
+  /// For steps that are started before the one before is finished, and for runs that go on.
+  [[nodiscard]] auto& trainer() { return trainer_; }
+  [[nodiscard]] std::vector<std::string> term_names() const { return stage_.term_names(); }
+
+ private:
+  using Stage = PipelineParallel<Dev>;
+  using Replicas = DataParallel<Dev, Stage, ReducerChoice>;
+
+  [[nodiscard]] StepBatches<Dev> mine_of(std::span<const MicroBatch<Dev>> all) {
+    return assigned(all, mesh_.data().rank(), mesh_.data().size());
+  }
+
+  std::uint64_t seed_;
+  Dev& dev_;
+  Mesh<Dev> mesh_;
+  ModelBuilder<Dev> builder_;
+  Stage stage_;
+  Replicas replicas_;
+  Norms<Dev> norms_;
+  std::unique_ptr<Optimizer<Dev>> optimizer_;
+  Trainer<Dev, Replicas> trainer_;
+};
+
+}  // namespace dhp

@@ -1,0 +1,68 @@
+// Step plans: closed forms that cover each epoch exactly once, whatever the number of replicas.
+#include <dhp/data/loader.hpp>
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+namespace {
+
+TEST_CASE("step plan: every sample of an epoch exactly once, micro-batches whole and contiguous") {
+  for (const std::int64_t size : {1, 5, 28, 29, 100})
+    for (const std::int64_t micro : {1, 3, 4})
+      for (const int replicas : {1, 2, 3, 8}) {
+        const dhp::Batching batching(size, 7 * micro, micro);
+        std::vector<int> hits(static_cast<std::size_t>(size), 0);
+        for (std::int64_t step = 0; step < batching.steps_per_epoch(); ++step) {
+          const auto plan = batching.plan(step);
+          std::int64_t next = 0;
+          for (int replica = 0; replica < replicas; ++replica) {
+            const auto mine = plan.assigned_to(replica, replicas);
+            CHECK(mine.first == next);
+            next = mine.last;
+            for (auto k = mine.first; k < mine.last; ++k) {
+              const auto samples = plan.samples_of(k);
+              CHECK(samples.first == k * micro);
+              CHECK(samples.size() >= 1);
+              CHECK(samples.size() <= micro);
+              for (auto at = samples.first; at < samples.last; ++at)
+                ++hits[static_cast<std::size_t>(plan.first + at)];
+            }
+          }
+          CHECK(next == plan.micro_batches());
+        }
+        for (const int hit : hits) CHECK(hit == 1);
+      }
+}
+
+TEST_CASE("step plan: a step knows its epoch and offset directly") {
+  const dhp::Batching batching(10, 4, 2);
+  CHECK(batching.steps_per_epoch() == 3);
+  const auto plan = batching.plan(8);  // third step of the third epoch
+  CHECK(plan.epoch == 2);
+  CHECK(plan.first == 8);
+  CHECK(plan.samples == 2);
+  CHECK(plan.micro_batches() == 1);
+  CHECK(batching.plan(9).epoch == 3);
+  CHECK(batching.plan(9).first == 0);
+}
+
+TEST_CASE("step plan: seven micro-batches over three replicas are 3, 2, 2") {
+  const dhp::Batching batching(700, 28, 4);
+  const auto plan = batching.plan(0);
+  CHECK(plan.assigned_to(0, 3) == dhp::Range{0, 3});
+  CHECK(plan.assigned_to(1, 3) == dhp::Range{3, 5});
+  CHECK(plan.assigned_to(2, 3) == dhp::Range{5, 7});
+}
+
+TEST_CASE("step plan: refuses what cannot be") {
+  CHECK_THROWS_WITH_AS(dhp::Batching(0, 4, 2), doctest::Contains("dataset is empty"), dhp::Error);
+  CHECK_THROWS_AS(dhp::Batching(10, 4, 0), dhp::Error);
+  CHECK_THROWS_WITH_AS(dhp::Batching(10, 4, 3), doctest::Contains("multiple of the micro-batch"),
+                       dhp::Error);
+  CHECK_THROWS_AS((void)dhp::Batching(10, 4, 2).plan(-1), dhp::Error);
+  CHECK_THROWS_AS((void)dhp::Batching(10, 4, 2).plan(0).samples_of(2), dhp::Error);
+  CHECK_THROWS_AS((void)dhp::Batching(10, 4, 2).plan(0).assigned_to(2, 2), dhp::Error);
+}
+
+}  // namespace

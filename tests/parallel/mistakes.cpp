@@ -1,0 +1,159 @@
+// What is easily got wrong in a model, a loss or a batch, and the sentence that says so.
+#include <dhp/cpu.hpp>
+#include <tests/support/device_ranks.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+enum class Mistake { none, pushes_more, pops_more, pops_more_shapes, wrong_shape };
+
+/// The identity, but for its mistake.
+struct Wrong {
+  Mistake mistake;
+  Tensor<Cpu> forward(Cpu&, Tensor<Cpu> x, Tape<Cpu>& tape) {
+    tape.push(x.share());
+    if (mistake == Mistake::pushes_more) tape.push(x.share());
+    return x;
+  }
+  Tensor<Cpu> backward(Cpu&, Tensor<Cpu> dy, Tape<Cpu>& tape) {
+    (void)tape.pop();
+    if (mistake == Mistake::pops_more) (void)tape.pop();
+    if (mistake == Mistake::pops_more_shapes) (void)tape.pop_shape();
+    return dy;
+  }
+  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Cpu>&) const {
+    return mistake == Mistake::wrong_shape ? in.with(1, 7) : in;
+  }
+  [[nodiscard]] double flops(const Shape&, const MicroBatch<Cpu>&) const { return 1; }
+  void parameters(ParameterList<Cpu>&) const {}
+};
+
+MicroBatch<Cpu> batch(Cpu& dev, std::int64_t index) {
+  MicroBatch<Cpu> made;
+  made.index = index;
+  made.samples = 3;
+  made.input = random_tensor<float>(dev, {3, 4}, 1);
+  made.side.emplace_back("targets", random_tensor<float>(dev, {3, 4}, 2));
+  made.counts = {{"elements", 12}};
+  return made;
+}
+
+struct Case {
+  TrainingOptions options{};
+  Mistake mistake = Mistake::none;
+  std::int64_t columns = 4;  ///< inside
+  bool recomputed = false;
+  std::function<void(StepBatches<Cpu>&)> change = [](StepBatches<Cpu>&) {
+  };  ///< a replica's batches
+};
+
+/// What is said in one step of two micro-batches.
+std::string message(const Case& of) {
+  return message_of([&] {
+    on_ranks_of<Cpu>(of.options.layout.size(), [&](Cpu& dev, Comm<Cpu> world) {
+      const auto describe = [&](ModelBuilder<Cpu>& build) {
+        Model<Cpu> model;
+        model.add("first", column_parallel_linear(build, "first", {.in = 4, .out = of.columns}));
+        model.add("second", RowParallelLinear<Cpu>(build, "second", {.in = of.columns, .out = 4}));
+        if (of.recomputed) model.add("wrong", recompute<Cpu>(Wrong{of.mistake}));
+        else model.add("wrong", Wrong{of.mistake});
+        model.add("last", Linear<Cpu>(build, "last", {.in = 4, .out = 4}));
+        model.loss = MeanSquaredError<Cpu>();
+        return model;
+      };
+      TrainingRun run(dev, world, of.options, describe, batch(dev, 0));
+      std::vector<MicroBatch<Cpu>> all;
+      for (std::int64_t k = 0; k < 2; ++k) all.push_back(batch(dev, k));
+      auto mine = assigned<Cpu>(all, run.mesh().data().rank(), run.mesh().data().size());
+      of.change(mine);
+      (void)run.step(mine);
+    });
+  });
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("mistakes: a right model says nothing") {
+  CHECK(message({}) == "no error");
+  CHECK(message({.options = {.layout = {.data = 2, .tensor = 2, .pipeline = 2}}}) == "no error");
+}
+
+TEST_CASE("mistakes: a layer that pushes and pops unequally is named") {
+  for (const bool recomputed : {false, true}) {
+    const auto said = [&](Mistake mistake) {
+      return message({.mistake = mistake, .recomputed = recomputed});
+    };
+    CHECK(said(Mistake::pushes_more) ==
+          "layer wrong pushes more on the tape in its forward pass than its backward pass pops");
+    for (const auto mistake : {Mistake::pops_more, Mistake::pops_more_shapes})
+      CHECK(has(said(mistake),
+                "pops more from the tape in its backward pass than its forward pass "
+                "pushed"));
+  }
+  CHECK(has(message({.mistake = Mistake::pops_more}), "layer wrong pops more"));
+}
+
+TEST_CASE("mistakes: a wrong output_shape is named, on one stage and on two") {
+  for (const int stages : {1, 2})
+    CHECK(
+        has(message({.options = {.layout = {.pipeline = stages}}, .mistake = Mistake::wrong_shape}),
+            "layer wrong: its output_shape says [3, 7] for an input of [3, 4], but its forward "
+            "pass gives [3, 4]"));
+}
+
+TEST_CASE("mistakes: fewer columns than ranks on the tensor axis") {
+  CHECK(has(message({.options = {.layout = {.tensor = 3}}, .columns = 2}),
+            "dimension 0 of first.weight cannot be split over the tensor axis: 2 for 3 ranks"));
+}
+
+TEST_CASE("mistakes: fewer classes or channels than ranks on the tensor axis") {
+  const auto said = [](auto make) {
+    return message_of([&] {
+      on_ranks_of<Cpu>(3, [&](Cpu&, Comm<Cpu> world) {
+        ModelBuilder<Cpu> build(world);
+        make(build);
+      });
+    });
+  };
+  CHECK(has(said([](auto& build) { CrossEntropy<Cpu>(build, 2, true); }),
+            "the classes of a cross-entropy cannot be split over the tensor axis: 2 for 3 ranks"));
+  CHECK(has(said([](auto& build) { GatherChannels<Cpu>(build, 2); }),
+            "channels cannot be split over the tensor axis: 2 for 3 ranks"));
+  CHECK(has(said([](auto& build) { ScatterChannels<Cpu>(build, 2); }),
+            "channels cannot be split over the tensor axis: 2 for 3 ranks"));
+}
+
+TEST_CASE("mistakes: two micro-batches with one index, of one replica or of two") {
+  CHECK(message({.change = [](auto& mine) { mine.batches[1].index = 0; }}) ==
+        "two micro-batches of this step have the index 0; they are numbered from 0 over all "
+        "replicas of the data axis");
+  CHECK(has(message({.options = {.layout = {.data = 2}},
+                     .change = [](auto& mine) { mine.batches[0].index = 0; }}),
+            "no two replicas of the data axis may have a micro-batch of one index"));
+  CHECK(has(message({.change = [](auto& mine) { mine.batches[1].index = 2; }}),
+            "micro-batch 2 is not among the 2 of this step"));
+}
+
+TEST_CASE("mistakes: a loss that counts anything but what its micro-batch says") {
+  for (const auto& layout : {MeshShape{}, MeshShape{.data = 2}, MeshShape{.pipeline = 2}})
+    CHECK(has(message({.options = {.layout = layout},
+                       .change =
+                           [](auto& mine) {
+                             for (auto& each : mine.batches)
+                               if (each.index == 1) each.counts = {{"elements", 11}};
+                           }}),
+              "the loss counted 12 for its term \"elements\", but micro-batch 1 says 11"));
+}

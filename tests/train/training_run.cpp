@@ -1,0 +1,158 @@
+// The front door: the same run as the parts put together by hand, in any layout, from all micro-batches or a loader.
+#include <dhp/cpu.hpp>
+#include <tests/support/device_ranks.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <mutex>
+#include <span>
+#include <vector>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+/// Sample i has the input (i, 1) and the target sin(i).
+struct Waves {
+  std::int64_t count = 12;
+  [[nodiscard]] std::int64_t size() const { return count; }
+  [[nodiscard]] HostBatch collate(std::span<const std::int64_t> indices, std::int64_t) const {
+    const auto n = static_cast<std::int64_t>(indices.size());
+    std::vector<double> x, y;
+    for (const auto index : indices) {
+      x.insert(x.end(), {0.1 * static_cast<double>(index), 1.0});
+      y.push_back(std::sin(0.1 * static_cast<double>(index)));
+    }
+    HostBatch batch;
+    batch.input = HostArray({n, 2}, x);
+    batch.side.emplace_back("targets", HostArray({n, 1}, y));
+    batch.counts.emplace_back("elements", n);
+    return batch;
+  }
+};
+
+Model<Cpu> network(ModelBuilder<Cpu>& build) {
+  Model<Cpu> model;
+  model.add("first", column_parallel_linear(build, "first", {.in = 2, .out = 8}));
+  model.add("gelu", gelu<Cpu>());
+  model.add("second", RowParallelLinear<Cpu>(build, "second", {.in = 8, .out = 1}));
+  model.loss = MeanSquaredError<Cpu>();
+  return model;
+}
+
+TrainingOptions options_of(MeshShape layout) {
+  return {.layout = layout,
+          .store = {.compute = DType::f64, .order_free = true, .seed = 5},
+          .reducer = Bucketed{.bytes = 64},
+          .optimizer = SgdOptions{.momentum = 0.9},
+          .trainer = {.learning_rate = {.peak = 0.05}, .clip = 1}};
+}
+constexpr LoaderOptions loading{.global_batch = 12, .micro_batch = 2, .shuffle = false};
+
+std::vector<MicroBatch<Cpu>> all_batches(Cpu& dev) {
+  Loader<Cpu, Waves> loader(dev, Waves{}, loading);
+  return std::move(loader.next().batches);
+}
+
+struct Found {
+  std::vector<double> losses;
+  double held_out = 0;
+  std::int64_t counted = 0;
+  friend bool operator==(const Found&, const Found&) = default;
+};
+
+Found train(const TrainingOptions& options, bool from_loader) {
+  Found found;
+  std::mutex mutex;
+  on_ranks_of<Cpu>(options.layout.size(), [&](Cpu& dev, Comm<Cpu> world) {
+    TrainingRun run(dev, world, options, network, example_batch(dev, Waves{}, 2));
+    auto loader = run.loader(Waves{}, loading);
+    const auto all = all_batches(dev);
+    Found mine;
+    for (int step = 0; step < 4; ++step)
+      mine.losses.push_back((from_loader ? run.step(loader.next()) : run.step(all)).loss);
+    auto pass = run.loader(Waves{7}, evaluation_pass({.global_batch = 4, .micro_batch = 2}));
+    const auto held_out = run.evaluate(pass);
+    mine.held_out = held_out.value();
+    mine.counted = held_out.terms.at(0).count;
+    CHECK(run.evaluate(all).terms.at(0).count == 12);
+    const std::lock_guard lock(mutex);
+    found = mine;
+  });
+  return found;
+}
+
+Found train_by_hand() {
+  Found found;
+  Cpu dev;
+  const auto options = options_of({});
+  Mesh<Cpu> mesh(Comm<Cpu>{}, {});
+  ModelBuilder<Cpu> build(mesh);
+  const auto all = all_batches(dev);
+  PipelineParallel<Cpu> stage(dev, network(build), mesh, {}, all.front(), options.store);
+  DataParallel replicas(dev, stage, mesh.data());
+  Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
+  Sgd<Cpu> optimizer(dev, stage.store(), {.momentum = 0.9});
+  Trainer trainer(dev, replicas, mesh, optimizer, norms, options.trainer);
+  for (int step = 0; step < 4; ++step)
+    found.losses.push_back(trainer.step(assigned<Cpu>(all, 0, 1)).loss);
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("training run: the bits of the same parts put together by hand") {
+  CHECK(train(options_of({}), false).losses == train_by_hand().losses);
+}
+
+TEST_CASE("training run: the same bits on replicas and stages, from all batches or a loader") {
+  const auto serial = train(options_of({}), false);
+  CHECK(serial.losses.back() < serial.losses.front());
+  CHECK(serial.counted == 7);
+  CHECK(train(options_of({}), true) == serial);
+  for (const auto& layout : {MeshShape{.data = 3}, MeshShape{.data = 2, .pipeline = 2}})
+    for (const bool from_loader : {false, true}) {
+      const auto found = train(options_of(layout), from_loader);
+      CHECK(found.losses == serial.losses);
+      CHECK(found.held_out == doctest::Approx(serial.held_out).epsilon(1e-12));
+      CHECK(found.counted == serial.counted);
+    }
+}
+
+TEST_CASE("training run: near on the tensor axis") {
+  const auto serial = train(options_of({}), false);
+  const auto split = train(options_of({.tensor = 2}), false);
+  for (std::size_t step = 0; step < serial.losses.size(); ++step)
+    CHECK(split.losses[step] == doctest::Approx(serial.losses[step]).epsilon(1e-12));
+}
+
+TEST_CASE("training run: each optimizer by its options") {
+  for (const OptimizerChoice& choice :
+       {OptimizerChoice(SgdOptions{}), OptimizerChoice(LarsOptions{}),
+        OptimizerChoice(AdamWOptions{}), OptimizerChoice(LambOptions{})}) {
+    auto options = options_of({.data = 2});
+    options.optimizer = choice;
+    CHECK(train(options, true).losses.back() < train(options, true).losses.front());
+  }
+}
+
+TEST_CASE("training run: a schedule of one's own is run as the others, and proved like them") {
+  const auto serial = train(options_of({}), false);
+  auto options = options_of({.pipeline = 2});
+  const auto forwards_then_backwards = [](bool complete) {
+    return [complete](int, int, int micro_batches, int) {
+      std::vector<Action> list;
+      for (int m = 0; m < micro_batches; ++m) list.push_back({Action::Kind::forward, 0, m});
+      for (int m = complete ? 0 : 1; m < micro_batches; ++m)
+        list.push_back({Action::Kind::backward, 0, m});
+      return list;
+    };
+  };
+  options.pipeline.schedule = AnySchedule("mine", forwards_then_backwards(true));
+  CHECK(train(options, false).losses == serial.losses);
+  options.pipeline.schedule = AnySchedule("mine", forwards_then_backwards(false));
+  const auto said = message_of([&] { (void)train(options, false); });
+  CHECK_MESSAGE(said.find("without the backward of micro-batch 0") != said.npos, said);
+}
