@@ -44,7 +44,7 @@ TEST_CASE("idx: damage never gets through") {
            std::string_view("\0\0\x08\x04\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"
                             "\xff\xff",
                             20)),
-       "more than the limit");
+       "exceed the limit");
 }
 
 }  // namespace

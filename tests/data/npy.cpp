@@ -74,7 +74,7 @@ TEST_CASE("npy: says what is wrong") {
   says(with_header("{'descr': '<f4', 'fortran_order': False, "
                    "'shape': (4611686018427387904, 4611686018427387904)}",
                    8),
-       "more than the limit");
+       "exceed the limit");
   says(with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1)}", 4),
        "6 dims");
   says(
