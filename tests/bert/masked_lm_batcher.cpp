@@ -183,55 +183,12 @@ TEST_CASE("masked lm batches: a bad index names the sample") {
 
 TEST_CASE("masked lm batches: on the device, row numbers count through the whole step") {
   Cpu cpu;
-<<<<<<< HEAD:tests/bert/masked_lm_batcher.cpp
   const auto host = batcher(TokenLayout::packed).collate(indices, 1);
   const auto batch = dhp::upload(cpu, host, 2, {16, 21});
   auto expected = longs(host, "row_numbers");
   CHECK(expected.front() == 0);
   for (auto& number : expected) number += 16 * length;
   CHECK(batch.at("row_numbers").to_host<std::int64_t>(cpu) == expected);
-=======
-  Content made;
-  for (int replica = 0; replica < replicas; ++replica) {
-    dhp::Loader loader(cpu, of,
-                       {.global_batch = 32,
-                        .micro_batch = 8,
-                        .replica = replica,
-                        .replicas = replicas,
-                        .seed = 2,
-                        .epochs = 2,
-                        .threads = threads});
-    while (!loader.finished()) {
-      const auto step = loader.step();
-      for (const auto& batch : loader.next().batches) {
-        auto& content = made[{step, batch.index}];
-        for (const auto& [name, tensor] : batch.side) {
-          if (tensor.dtype() == dhp::DType::i64) {
-            const auto values = tensor.template to_host<std::int64_t>(cpu);
-            content.insert(content.end(), values.begin(), values.end());
-            // Row numbers count through the whole step.
-            CHECK(values.front() == batch.first_sample * length);
-            CHECK(values.back() < (batch.first_sample + batch.samples) * length);
-          } else {
-            const auto values = tensor.template to_host<std::int32_t>(cpu);
-            content.insert(content.end(), values.begin(), values.end());
-          }
-        }
-      }
-    }
-  }
-  return made;
-}
-
-TEST_CASE("masked lm batches: the same for any number of threads and replicas") {
-  const auto of = batcher(TokenLayout::packed);
-  const auto serial = drain(of, 0, 1);
-  CHECK(of.size() == 120);
-  CHECK(serial.size() == 2 * 15);  // 3 steps of 4 and one of 3 micro-batches
-  CHECK(drain(of, 3, 1) == serial);
-  CHECK(drain(of, 1, 2) == serial);
-  CHECK(drain(of, 2, 3) == serial);
->>>>>>> door:tests/data/masked_lm_batcher.cpp
 }
 
 }  // namespace

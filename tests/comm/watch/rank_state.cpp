@@ -100,4 +100,22 @@ TEST_CASE("rank state: what a flight recorder has") {
   CHECK(state.busy() == &state.under_way[0]);
 }
 
+TEST_CASE("rank state: a call that its device has not come to is not reached, and grows no older") {
+  const auto recorder = std::make_shared<FlightRecorder>();
+  GroupRecorder group(recorder, 0, 2);
+  { const auto ended = group.begin({}); }
+  auto call = group.begin({});
+  const auto read = [&] {
+    sleep_ms(20);
+    RankState state;
+    state.read(*recorder);
+    return concat(state.reached["world"], state.under_way.front().age_s >= 0.02 ? " waits" : "");
+  };
+  CHECK(read() == "2 waits");  // on the host
+  call.on_device(false);
+  CHECK(read() == "1");
+  call.on_device(true);
+  CHECK(read() == "2 waits");
+}
+
 }  // namespace

@@ -3,11 +3,13 @@
 // they last until the device has done them.
 #pragma once
 
+#include <dhp/comm/event.hpp>
 #include <dhp/comm/nccl/branch.hpp>
 #include <dhp/comm/split.hpp>
 #include <dhp/device/cuda.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <utility>

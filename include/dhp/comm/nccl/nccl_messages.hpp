@@ -5,6 +5,7 @@
 
 #include <dhp/comm/nccl/channel.hpp>
 #include <dhp/comm/nccl/queues.hpp>
+#include <dhp/tensor/tensor.hpp>
 
 #include <array>
 #include <cstdint>
