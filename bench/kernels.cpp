@@ -1,6 +1,7 @@
-// Matrix products of BERT and the convolutions of ResNet-50 on one thread in f32, against oneDNN in
-// the same process: each pair is timed in turns and the fastest of each side counts. A ratio above
-// 1 means that dhp is faster. Usage: bench_kernels [JSON file]
+// Matrix products of BERT and the convolutions of ResNet-50 on one thread in f32, against oneDNN, and
+// for products Eigen, in the same process: all are timed in turns and the fastest time of each counts.
+// A ratio above 1 means that dhp is faster. Usage: bench_kernels [JSON file]
+#include <bench/peer_eigen.hpp>
 #include <bench/peer_onednn.hpp>
 #include <dhp/core/rng.hpp>
 #include <dhp/cpu/conv2d.hpp>
@@ -8,8 +9,8 @@
 #include <dhp/tensor/tensor.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <fstream>
 #include <string>
 
@@ -17,33 +18,42 @@ namespace {
 
 using namespace dhp;
 
+// Of this thread alone, so that what else runs on the machine counts less.
 double seconds_of(auto&& work) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto now = [] {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  const double start = now();
   work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return now() - start;
 }
 
-struct Pair {
+struct Times {
   double ours = 1e30;  ///< seconds
-  double peer = 1e30;
-  [[nodiscard]] double ratio() const { return peer / ours; }
+  double onednn = 1e30;
+  double eigen = 1e30;
 };
 struct Row {
   std::string group, name;
   double count;  ///< how often the model has it
   double flops;
-  Pair time;
+  Times time;
+  [[nodiscard]] bool with_eigen() const { return bench::has_eigen && group == "gemm"; }
 };
 
 // In turns, so that a neighbour on the machine slows both.
-Pair measure(auto&& ours, auto&& peer) {
-  Pair best;
-  const auto start = std::chrono::steady_clock::now();
+Times measure(auto&& ours, auto&& onednn, auto&& eigen) {
+  Times best;
+  double spent = 0;
   for (int round = 0; round < 40; ++round) {
-    best.peer = std::min(best.peer, seconds_of(peer));
-    best.ours = std::min(best.ours, seconds_of(ours));
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-    if (round >= 6 && spent.count() > 0.4) break;
+    const Times now{seconds_of(ours), seconds_of(onednn), seconds_of(eigen)};
+    best.ours = std::min(best.ours, now.ours);
+    best.onednn = std::min(best.onednn, now.onednn);
+    best.eigen = std::min(best.eigen, now.eigen);
+    spent += now.ours + now.onednn + now.eigen;
+    if (round >= 6 && spent > 0.4) break;
   }
   return best;
 }
@@ -60,37 +70,37 @@ Tensor<Cpu> random_tensor(Cpu& dev, const Shape& shape, std::uint32_t use) {
 class Table {
  public:
   void add(Row row) {
-    std::printf("%-10s %-34s x%-3.0f %8.1f %8.1f   %5.2f\n", row.group.c_str(), row.name.c_str(),
-                row.count, row.flops / row.time.ours * 1e-9, row.flops / row.time.peer * 1e-9,
-                row.time.ratio());
+    const auto& [ours, onednn, eigen] = row.time;
+    std::printf("%-10s %-34s x%-3.0f %8.1f", row.group.c_str(), row.name.c_str(), row.count,
+                row.flops / ours * 1e-9);
+    if (bench::has_onednn) std::printf(" %8.1f   %5.2f", row.flops / onednn * 1e-9, onednn / ours);
+    if (row.with_eigen()) std::printf(" %8.1f   %5.2f", row.flops / eigen * 1e-9, eigen / ours);
+    std::printf("\n");
     std::fflush(stdout);
     rows_.push_back(std::move(row));
   }
-  // Seconds of all rows whose group starts with `group`, each as often as the model has it.
-  [[nodiscard]] Pair sum(const std::string& group) const {
-    Pair total{0, 0};
+  // A peer's seconds over ours, in all rows whose group starts with `group`, each as often as the
+  // model has it.
+  [[nodiscard]] double ratio(const std::string& group, double Times::*peer) const {
+    double theirs = 0, ours = 0;
     for (const auto& row : rows_) {
       if (!row.group.starts_with(group)) continue;
-      total.ours += row.count * row.time.ours;
-      total.peer += row.count * row.time.peer;
+      theirs += row.count * row.time.*peer;
+      ours += row.count * row.time.ours;
     }
-    return total;
+    return theirs / ours;
   }
   void write(const std::string& path) const {
     std::ofstream file(path);
-    file << "{\"peer\": \"oneDNN\", \"threads\": 1, \"type\": \"f32\", \"sums\": {";
-    const char* separator = "";
-    for (const char* group : {"gemm", "conv", "conv_y", "conv_dx", "conv_dw"}) {
-      file << separator << "\"" << group << "\": " << sum(group).ratio();
-      separator = ", ";
-    }
-    file << "}, \"rows\": [";
-    separator = "\n";
+    file << "{\"threads\": 1, \"type\": \"f32\", \"rows\": [";
+    const char* separator = "\n";
     for (const auto& row : rows_) {
       file << separator << "{\"group\": \"" << row.group << "\", \"name\": \"" << row.name
            << "\", \"count\": " << row.count << ", \"gflop\": " << row.flops * 1e-9
-           << ", \"dhp_ms\": " << row.time.ours * 1e3 << ", \"peer_ms\": " << row.time.peer * 1e3
-           << ", \"ratio\": " << row.time.ratio() << "}";
+           << ", \"dhp_ms\": " << row.time.ours * 1e3;
+      if (bench::has_onednn) file << ", \"onednn_ms\": " << row.time.onednn * 1e3;
+      if (row.with_eigen()) file << ", \"eigen_ms\": " << row.time.eigen * 1e3;
+      file << "}";
       separator = ",\n";
     }
     file << "\n]}\n";
@@ -132,6 +142,10 @@ void bench_gemm(Cpu& dev, Table& table) {
           [&] {
             bench::onednn_gemm(form.ta, form.tb, rows, columns, depth, a.view().data<float>(),
                                b.view().data<float>(), d.mut().data<float>());
+          },
+          [&] {
+            bench::eigen_gemm(form.ta, form.tb, rows, columns, depth, a.view().data<float>(),
+                              b.view().data<float>(), d.mut().data<float>());
           });
       table.add({"gemm", concat(name, " ", form.name, " ", rows, "x", columns, "x", depth), 1,
                  2.0 * static_cast<double>(rows * columns * depth), time});
@@ -171,35 +185,41 @@ void bench_conv2d(Cpu& dev, Table& table) {
     const auto name =
         concat(size, " ", in, "->", out, " k", geometry.kernel, " s", geometry.stride);
     const double flops = 2.0 * static_cast<double>(result.count() * w.count() / out);
-    table.add(
-        {"conv_y", name, static_cast<double>(count), flops,
-         measure([&] { conv2d_forward(dev, x, w, geometry, y.mut()); }, [&] { peer.forward(); })});
+    table.add({"conv_y", name, static_cast<double>(count), flops,
+               measure([&] { conv2d_forward(dev, x, w, geometry, y.mut()); },
+                       [&] { peer.forward(); }, [] {})});
     if (in != 3)  // nobody needs the gradient of the images
       table.add({"conv_dx", name, static_cast<double>(count), flops,
                  measure([&] { conv2d_backward_data(dev, dy, w, geometry, dx.mut()); },
-                         [&] { peer.backward_data(); })});
+                         [&] { peer.backward_data(); }, [] {})});
     table.add({"conv_dw", name, static_cast<double>(count), flops,
                measure([&] { conv2d_backward_filter(dev, x, dy, geometry, dw.mut(), 0); },
-                       [&] { peer.backward_filter(); })});
+                       [&] { peer.backward_filter(); }, [] {})});
   }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (!bench::has_onednn) {
+  if (!bench::has_onednn && !bench::has_eigen) {
     std::printf(
-        "oneDNN was not found when this was built (Debian: libdnnl-dev): nothing to compare\n");
+        "neither oneDNN nor Eigen was found when this was built (Debian: libdnnl-dev "
+        "libeigen3-dev): nothing to compare\n");
     return 0;
   }
   bench::use_one_thread(argv);
   Cpu dev;
   Table table;
-  std::printf("%-10s %-39s %8s %8s   %s\n", "what", "shape, times in the model", "dhp", "oneDNN",
-              "dhp/oneDNN (GFLOP/s)");
+  std::printf("%-10s %-39s %8s", "what", "shape, times in the model", "dhp");
+  if (bench::has_onednn) std::printf(" %8s   %5s", "oneDNN", "ratio");
+  if (bench::has_eigen) std::printf(" %8s   %5s", "Eigen", "ratio");
+  std::printf("   (GFLOP/s)\n");
   bench_gemm(dev, table);
-  bench_conv2d(dev, table);
-  for (const char* group : {"gemm", "conv_y", "conv_dx", "conv_dw", "conv"})
-    std::printf("sum of %-8s %.3f\n", group, table.sum(group).ratio());
+  if (bench::has_onednn) bench_conv2d(dev, table);
+  if (bench::has_onednn)
+    for (const char* group : {"gemm", "conv_y", "conv_dx", "conv_dw", "conv"})
+      std::printf("sum of %-8s dhp / oneDNN %.3f\n", group, table.ratio(group, &Times::onednn));
+  if (bench::has_eigen)
+    std::printf("sum of %-8s dhp / Eigen  %.3f\n", "gemm", table.ratio("gemm", &Times::eigen));
   if (argc > 1) table.write(argv[1]);
 }

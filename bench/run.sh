@@ -19,14 +19,12 @@ table() {
 }
 part "install what is missing" bash .ci/install_packages.sh \
   git g++ cmake ninja-build ccache doctest-dev libcli11-dev nlohmann-json3-dev python3 \
-  optional:libdnnl-dev optional:valgrind libssl-dev optional:libgloo-dev \
+  optional:libdnnl-dev optional:libeigen3-dev optional:valgrind libssl-dev optional:libgloo-dev \
   optional:libopenmpi-dev optional:openmpi-bin
-part "configure" cmake --preset ci
-part "build" cmake --build --preset ci -j "$(nproc)" \
-  --target bench_kernels --target bench_training_step --target bench_wrapper_cost \
-  --target bench_communication
-programs=build/ci/bench
-part "kernels against oneDNN" table kernels $programs/bench_kernels "$out/kernels.json"
+part "configure" cmake --preset release -DDHP_BENCH=ON
+part "build" cmake --build --preset release -j "$(nproc)" --target benches
+programs=build/release/bench
+part "kernels against oneDNN and Eigen" table kernels $programs/bench_kernels "$out/kernels.json"
 part "a training step against PyTorch" table training_step \
   "${python:-python3}" bench/training_step.py $programs/bench_training_step --json "$out/training_step.json"
 part "instructions of the wrappers" table wrapper_cost \

@@ -1,5 +1,6 @@
-# dhp::cuda, dhp::processes, dhp::gloo and dhp::mpi are not exported: cuda.cmake, processes.cmake and mpi.cmake make
-# them anew on the machine that wants them.
+# dhp::cpu_compiled, dhp::cuda, dhp::processes, dhp::gloo, dhp::mpi and dhp::eigen are not exported: these files make them
+# anew on the machine that wants them.
+set(made_anew cmake/cpu_compiled.cmake cmake/cuda.cmake cmake/processes.cmake cmake/mpi.cmake cmake/eigen.cmake)
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 set(dhp_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/dhp)
@@ -7,8 +8,8 @@ set(dhp_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/dhp)
 install(TARGETS dhp dhp_cpu EXPORT dhpTargets FILE_SET HEADERS)
 install(EXPORT dhpTargets NAMESPACE dhp:: DESTINATION ${dhp_package_dir})
 export(EXPORT dhpTargets NAMESPACE dhp:: FILE ${PROJECT_BINARY_DIR}/dhpTargets.cmake)
-file(COPY cmake/cuda.cmake cmake/cuda cmake/processes.cmake cmake/mpi.cmake DESTINATION ${PROJECT_BINARY_DIR})
-install(FILES cmake/cuda.cmake cmake/processes.cmake cmake/mpi.cmake DESTINATION ${dhp_package_dir})
+file(COPY ${made_anew} cmake/cuda DESTINATION ${PROJECT_BINARY_DIR})
+install(FILES ${made_anew} DESTINATION ${dhp_package_dir})
 install(DIRECTORY cmake/cuda DESTINATION ${dhp_package_dir})
 
 configure_package_config_file(cmake/dhpConfig.cmake.in dhpConfig.cmake

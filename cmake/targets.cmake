@@ -1,10 +1,12 @@
 # dhp::dhp   the headers that need the standard library only
 # dhp::cpu   the same and, in this build tree, the -march for the kernels of device Cpu
+# dhp::cpu_compiled  is dhp::cpu with the kernels built once
 # dhp::cuda  adds the CUDA libraries: the kernels of device Cuda; only where cuda.cmake finds all of them
 # dhp::nccl  is dhp::cuda with NCCL, where that is found
 # dhp::processes  adds OpenSSL's libcrypto: ranks that are processes; only where processes.cmake finds it
 # dhp::gloo  is dhp::processes with Gloo, where that is found
 # dhp::mpi   is dhp::processes with MPI, where mpi.cmake finds it
+# dhp::eigen is dhp::dhp with Eigen, where eigen.cmake finds it
 # dhp::default_device  dhp::cpu or dhp::cuda, by DHP_DEVICE
 find_package(Threads REQUIRED)
 
@@ -27,8 +29,10 @@ if(DHP_CPU_ARCH)
     $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-march=${DHP_CPU_ARCH}>>)
 endif()
 
+include(cpu_compiled)
 include(processes)
 include(mpi)
+include(eigen)
 include(cuda)
 if(DHP_DEVICE STREQUAL cuda AND NOT TARGET dhp::cuda)
   message(FATAL_ERROR "DHP_DEVICE is cuda, but there is no dhp::cuda; the lines above say what is missing")

@@ -1,7 +1,7 @@
 # How the programs of this tree are compiled; nothing of it reaches a user's targets.
 if(PROJECT_IS_TOP_LEVEL)
   # A header-only library pays for every level of optimisation in every program, so -O2; the
-  # precompiled kernels alone get -O3. Never -ffast-math: sums must not depend on the optimiser.
+  # kernels of dhp::cpu_compiled alone get -O3. Never -ffast-math: sums must not depend on the optimiser.
   set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
   # Of the host's part: nvcc always optimises GPU code.
   set(CMAKE_CUDA_FLAGS_RELEASE "-O2 -DNDEBUG" CACHE STRING "Flags of nvcc in builds of type Release")
@@ -37,6 +37,7 @@ target_compile_options(dhp_build INTERFACE
   "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${dhp_cuda_warnings}>"
   "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${DHP_WERROR}>>:-Werror=all-warnings>")
 target_include_directories(dhp_build INTERFACE ${PROJECT_SOURCE_DIR})
+target_link_libraries(dhp_cpu_compiled PRIVATE dhp_build)
 
 if(DHP_SANITIZE)
   # What instrumented code seems to leave uninitialised is noise; the sanitizers see the real thing. AddressSanitizer

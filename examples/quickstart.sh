@@ -10,7 +10,7 @@ text=/usr/share/wordnet
 layout=(--data-parallel 2 --tensor-parallel 2 --pipeline-parallel 2)
 
 part "install what is missing" bash .ci/install_packages.sh \
-  g++ cmake ninja-build optional:ccache libcli11-dev nlohmann-json3-dev zlib1g-dev \
+  g++ cmake ninja-build optional:ccache libcli11-dev nlohmann-json3-dev zlib1g-dev libutf8proc-dev \
   dataset-fashion-mnist wordnet-base
 part "configure" cmake --preset release -DDHP_TESTS=OFF -B build/quickstart
 part "build" cmake --build build/quickstart -j "$(nproc)" --target train_resnet50 train_bert

@@ -2,6 +2,7 @@
 #include "../common/data.hpp"
 #include "../common/training.hpp"
 #include "model.hpp"
+#include "vocabulary.hpp"
 
 #include <cmath>
 #include <iostream>
@@ -40,8 +41,9 @@ void train(const examples::BertOptions& options) {
        // Whoever uses the weights needs the words that the ids stand for.
        .save_more =
            [&](dhp::FileReplacement& files, const std::string& directory) {
-             files.add(directory + "/vocab.txt",
-                       [&](dhp::OpenFile& file) { dhp::write_vocabulary(*data.vocabulary, file); });
+             files.add(directory + "/vocab.txt", [&](dhp::OpenFile& file) {
+               examples::write_vocabulary(*data.vocabulary, file);
+             });
            },
        .same_shapes = data.same_shapes});
 }

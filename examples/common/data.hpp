@@ -3,7 +3,6 @@
 #pragma once
 
 #include <dhp/data/collate.hpp>
-#include <dhp/data/vocabulary.hpp>
 
 #include "options.hpp"
 
@@ -58,10 +57,12 @@ struct ImageData {
 /// with a folder of PNG and JPEG files for each class. image_size and classes of 0: those of the data.
 [[nodiscard]] ImageData load_images(const ResNetOptions& options);
 
+class Vocabulary;  // bert/vocabulary.hpp
+
 struct TextData {
   AnyBatcher train;
   AnyBatcher held_out;
-  std::shared_ptr<const dhp::Vocabulary> vocabulary;
+  std::shared_ptr<const Vocabulary> vocabulary;
   double unigram_cross_entropy = 0;  ///< of the held-out tokens that are to be predicted, in nats
   bool same_shapes = false;          ///< of all micro-batches of as many samples
   std::string description;

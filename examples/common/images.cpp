@@ -11,7 +11,7 @@
 #ifdef DHP_HAS_PNG
 #include <dhp/data/png.hpp>
 #endif
-#ifdef DHP_HAS_JPEG
+#ifdef DHP_HAS_TURBOJPEG
 #include <dhp/data/jpeg.hpp>
 #endif
 
@@ -35,7 +35,7 @@ std::vector<dhp::Decoder> decoders() {
 #ifdef DHP_HAS_PNG
   list.push_back(dhp::png_decoder());
 #endif
-#ifdef DHP_HAS_JPEG
+#ifdef DHP_HAS_TURBOJPEG
   list.push_back(dhp::jpeg_decoder());
 #endif
   return list;

@@ -1,12 +1,10 @@
-#include <dhp/data/masked_lm_batcher.hpp>
-#include <dhp/data/synthetic_text.hpp>
-#include <dhp/data/text.hpp>
-#include <dhp/data/unigram.hpp>
-#include <dhp/data/wordnet.hpp>
-#include <dhp/data/wordpiece.hpp>
-#include <dhp/data/wordpiece_train.hpp>
-
+#include "../bert/masked_lm_batcher.hpp"
+#include "../bert/synthetic_text.hpp"
 #include "data.hpp"
+#ifdef DHP_HAS_UTF8PROC
+#include "../bert/read_text.hpp"
+#include "../bert/wordpiece_train.hpp"
+#endif
 #ifdef DHP_HAS_ZLIB
 #include <dhp/data/gzip.hpp>
 #endif
@@ -18,42 +16,56 @@
 namespace examples {
 namespace {
 
-dhp::TextOptions text_options(const std::string& sentences) {
-  dhp::TextOptions options;
-  if (sentences == "lines") options.sentences = dhp::SentenceRule::lines;
-  if (sentences == "punctuation") options.sentences = dhp::SentenceRule::punctuation;
+struct Tokenised {
+  Vocabulary vocabulary;
+  std::shared_ptr<const TokenText> text;
+  Pairing pairing;
+  std::string description;
+};
+
+Tokenised synthetic(const BertOptions& options) {
+  dhp::check(options.vocabulary.empty(), "--vocabulary ", options.vocabulary,
+             " does not fit --data synthetic, which has a vocabulary of its own");
+  SyntheticTextOptions made{.documents = 2048};
+  made.vocabulary_size = std::min(options.vocabulary_size, made.vocabulary_size);
+  if (options.run.resident()) {  // for measuring: full samples over the whole vocabulary
+    made.documents = 256;
+    made.shortest = made.longest = options.sequence_length;
+    made.vocabulary_size = options.vocabulary_size;
+  }
+  return {synthetic_vocabulary(made.vocabulary_size),
+          std::make_shared<TokenText>(synthetic_text(made)), Pairing::next, "synthetic text"};
+}
+
+#ifdef DHP_HAS_UTF8PROC
+TextOptions text_options(const std::string& sentences) {
+  TextOptions options;
+  if (sentences == "lines") options.sentences = SentenceRule::lines;
+  if (sentences == "punctuation") options.sentences = SentenceRule::punctuation;
 #ifdef DHP_HAS_ZLIB
   options.unpack = &dhp::gunzip;
 #endif
   return options;
 }
 
-struct Tokenised {
-  dhp::Vocabulary vocabulary;
-  std::shared_ptr<const dhp::TokenText> text;
-  dhp::Pairing pairing;
-  std::string description;
-};
-
 /// A model that is loaded brings its words with it.
-dhp::Vocabulary vocabulary_for(const BertOptions& options, const dhp::Text& text) {
+Vocabulary vocabulary_for(const BertOptions& options, const Text& text) {
   const auto of_model = options.run.load + "/vocab.txt";
   const bool loads = !options.run.load.empty() && std::filesystem::exists(of_model);
   if (loads) {
-    auto vocabulary = dhp::load_vocabulary(of_model);
+    auto vocabulary = load_vocabulary(of_model);
     dhp::check(options.vocabulary.empty() ||
-                   dhp::load_vocabulary(options.vocabulary).tokens() == vocabulary.tokens(),
+                   load_vocabulary(options.vocabulary).tokens() == vocabulary.tokens(),
                "--vocabulary ", options.vocabulary, " has other words than ", of_model,
                ", which the model of --load was trained with; leave --vocabulary out");
     return vocabulary;
   }
-  if (!options.vocabulary.empty()) return dhp::load_vocabulary(options.vocabulary);
-  return dhp::train_wordpiece(text, {.size = options.vocabulary_size});
+  if (!options.vocabulary.empty()) return load_vocabulary(options.vocabulary);
+  return train_wordpiece(text, {.size = options.vocabulary_size});
 }
 
 /// A vocabulary of another language or another case turns words into [UNK].
-void check_fits(const dhp::Vocabulary& vocabulary, const dhp::TokenText& tokens,
-                const std::string& path) {
+void check_fits(const Vocabulary& vocabulary, const TokenText& tokens, const std::string& path) {
   const auto& items = tokens.items();
   const auto unknown = std::count(items.begin(), items.end(), vocabulary.unknown());
   dhp::check(2 * static_cast<std::size_t>(unknown) <= items.size(), "the vocabulary does not fit ",
@@ -63,64 +75,56 @@ void check_fits(const dhp::Vocabulary& vocabulary, const dhp::TokenText& tokens,
 
 Tokenised tokenise(const BertOptions& options) {
   const auto& path = options.run.data;
-  if (options.run.synthetic()) {
-    dhp::check(options.vocabulary.empty(), "--vocabulary ", options.vocabulary,
-               " does not fit --data synthetic, which has a vocabulary of its own");
-    dhp::SyntheticTextOptions made{.documents = 2048};
-    made.vocabulary_size = std::min(options.vocabulary_size, made.vocabulary_size);
-    if (options.run.resident()) {  // for measuring: full samples over the whole vocabulary
-      made.documents = 256;
-      made.shortest = made.longest = options.sequence_length;
-      made.vocabulary_size = options.vocabulary_size;
-    }
-    return {dhp::synthetic_vocabulary(made.vocabulary_size),
-            std::make_shared<dhp::TokenText>(dhp::synthetic_text(made)), dhp::Pairing::next,
-            "synthetic text"};
-  }
   dhp::check(std::filesystem::exists(path), "--data ", path,
              ": there is no such file or directory");
-  const bool wordnet = dhp::is_wordnet(path);
-  const auto text =
-      wordnet ? dhp::read_wordnet(path) : dhp::read_text(path, text_options(options.sentences));
+  const bool wordnet = is_wordnet(path);
+  const auto text = wordnet ? read_wordnet(path) : read_text(path, text_options(options.sentences));
   auto vocabulary = vocabulary_for(options, text);
-  const dhp::WordPiece wordpiece(vocabulary);
-  auto tokens = std::make_shared<dhp::TokenText>(wordpiece.encode(text));
+  const WordPiece wordpiece(vocabulary);
+  auto tokens = std::make_shared<TokenText>(wordpiece.encode(text));
   check_fits(vocabulary, *tokens, path);
-  return {std::move(vocabulary), tokens, wordnet ? dhp::Pairing::first : dhp::Pairing::next,
+  return {std::move(vocabulary), tokens, wordnet ? Pairing::first : Pairing::next,
           dhp::concat(path, wordnet ? " (WordNet's glosses, " : " (", text.sentences(),
                       " sentences, ", tokens->items().size(), " tokens)")};
 }
+#else
+Tokenised tokenise(const BertOptions& options) {
+  dhp::fail(
+      "--data ", options.run.data,
+      ": this program was built without utf8proc, which text needs (Debian: libutf8proc-dev); "
+      "--data synthetic needs nothing");
+}
+#endif
 
-dhp::TokenLayout layout_of(const BertOptions& options, bool same_shapes) {
-  if (options.layout == "packed") return dhp::TokenLayout::packed;
+TokenLayout layout_of(const BertOptions& options, bool same_shapes) {
+  if (options.layout == "packed") return TokenLayout::packed;
   // The bound for whole words would be several times as many rows as are masked.
   const bool fixed = same_shapes && !options.whole_word_masking;
-  return fixed ? dhp::TokenLayout::fixed : dhp::TokenLayout::padded;
+  return fixed ? TokenLayout::fixed : TokenLayout::padded;
 }
 
 }  // namespace
 
 TextData load_text(const BertOptions& options, bool same_shapes) {
-  auto tokenised = tokenise(options);
   const auto& run = options.run;
+  auto tokenised = run.synthetic() ? synthetic(options) : tokenise(options);
   auto [train, held_out] =
-      dhp::split_sentence_pairs(tokenised.text, tokenised.pairing, run.held_out, run.seed);
-  const dhp::MaskedLmOptions masking{.sequence_length = options.sequence_length,
-                                     .whole_words = options.whole_word_masking,
-                                     .seed = run.seed};
+      split_sentence_pairs(tokenised.text, tokenised.pairing, run.held_out, run.seed);
+  const MaskedLmOptions masking{.sequence_length = options.sequence_length,
+                                .whole_words = options.whole_word_masking,
+                                .seed = run.seed};
   const auto layout = layout_of(options, same_shapes);
   const auto evaluated = run.evaluate_samples;
-  const auto unigram = dhp::unigram_of(train, tokenised.vocabulary, masking);
-  return {
-      .train = AnyBatcher(dhp::MaskedLmBatcher(train, tokenised.vocabulary, masking, layout))
-                   .first(run.samples),
-      .held_out = AnyBatcher(dhp::MaskedLmBatcher(held_out, tokenised.vocabulary, masking, layout))
-                      .first(evaluated),
-      .vocabulary = std::make_shared<dhp::Vocabulary>(tokenised.vocabulary),
-      .unigram_cross_entropy =
-          dhp::unigram_cross_entropy(unigram, held_out, tokenised.vocabulary, masking, evaluated),
-      .same_shapes = layout == dhp::TokenLayout::fixed,
-      .description = tokenised.description};
+  const auto unigram = unigram_of(train, tokenised.vocabulary, masking);
+  return {.train = AnyBatcher(MaskedLmBatcher(train, tokenised.vocabulary, masking, layout))
+                       .first(run.samples),
+          .held_out = AnyBatcher(MaskedLmBatcher(held_out, tokenised.vocabulary, masking, layout))
+                          .first(evaluated),
+          .vocabulary = std::make_shared<Vocabulary>(tokenised.vocabulary),
+          .unigram_cross_entropy =
+              unigram_cross_entropy(unigram, held_out, tokenised.vocabulary, masking, evaluated),
+          .same_shapes = layout == TokenLayout::fixed,
+          .description = tokenised.description};
 }
 
 }  // namespace examples

@@ -1,5 +1,5 @@
-// Facts of the ranks, as texts that should be the same on all of them, and which ranks differ in what. What most of
-// them have is taken for what is meant.
+// Facts: texts that should be the same on all ranks. The most common value counts as intended; the ranks with another
+// one are named.
 #pragma once
 
 #include <dhp/comm/rank_list.hpp>
@@ -7,8 +7,6 @@
 #include "finding.hpp"
 
 #include <map>
-#include <string>
-#include <vector>
 
 namespace examples::doctor {
 
@@ -28,13 +26,11 @@ struct Fact {
       const bool there = fact < facts[rank].size();
       ranks_with[there ? facts[rank][fact].value : "?"].insert(static_cast<int>(rank));
     }
-    if (ranks_with.size() == 1) continue;
-    const auto* common = &*ranks_with.begin();
-    for (const auto& entry : ranks_with) {
-      const auto more = entry.second.size() > common->second.size();
-      const auto as_many = entry.second.size() == common->second.size();
-      if (more || (as_many && *entry.second.begin() < *common->second.begin())) common = &entry;
-    }
+    const auto common = std::max_element(
+        ranks_with.begin(), ranks_with.end(), [](const auto& one, const auto& other) {
+          return std::pair(one.second.size(), -*one.second.begin()) <
+                 std::pair(other.second.size(), -*other.second.begin());
+        });
     const auto& [name, meant, verdict] = facts.front()[fact];
     for (const auto& [value, ranks] : ranks_with) {
       if (value == common->first) continue;
@@ -47,7 +43,7 @@ struct Fact {
                        dhp::rank_list(common->second),
                        common->second.size() == 1 ? " has " : " have ", common->first,
                        verdict == Verdict::failed ? "; install and start the same on all hosts"
-                                                  : "; is that meant to differ?")});
+                                                  : "; is that intended?")});
     }
   }
   return problems;

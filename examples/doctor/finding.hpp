@@ -1,12 +1,12 @@
-// Finding: what a check has found, for people, for the JSON file and for the exit status alike.
+// Finding: the result of one check. Report: all of them; the page, the JSON file and the exit status are made of it.
 #pragma once
 
+#include <dhp/core/config.hpp>
 #include <dhp/core/text.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <set>
 #include <string>
@@ -15,43 +15,36 @@
 
 namespace examples::doctor {
 
-/// The worse, the later.
+/// From good to bad.
 enum class Verdict { ok, skipped, warning, failed };
-
-[[nodiscard]] constexpr const char* name_of(Verdict verdict) {
-  constexpr std::array<const char*, 4> names{"ok", "skipped", "warning", "failed"};
-  return names[static_cast<std::size_t>(verdict)];
-}
 
 inline constexpr double not_known = std::numeric_limits<double>::quiet_NaN();
 
-/// A number of each rank; not_known where a rank has none.
+/// A measured number: one value per rank (not_known where a rank has none), or one value for all.
 struct Figure {
   std::string name{};
   std::string unit{};
-  std::vector<double> of_rank{};
+  std::vector<double> values{};
 };
 
-/// A number of two ranks, such as the time of a message between them.
-struct PairFigure {
+struct Link {
   int first = 0;
   int second = 0;
-  double value = 0;
+  double gb_s = 0;
 };
 
 struct Problem {
   Verdict verdict = Verdict::warning;
-  std::set<int> ranks{};   ///< to blame; empty where that is not known
+  std::set<int> ranks{};   ///< the suspects; empty if unknown
   std::string sentence{};  ///< what, where, and the way out
 };
 
 struct Finding {
   std::string check{};
-  std::string summary{};  ///< a few words for where all is well; why, where the check was skipped
+  std::vector<std::string> notes{};  ///< a line each
   bool skipped = false;
   std::vector<Figure> figures{};
-  std::string pair_figure{};  ///< name and unit of what follows
-  std::vector<PairFigure> pairs{};
+  std::vector<Link> links{};
   std::vector<Problem> problems{};
 
   [[nodiscard]] Verdict verdict() const {
@@ -61,32 +54,32 @@ struct Finding {
   }
 };
 
-[[nodiscard]] inline Finding skipped(std::string check, std::string why) {
-  Finding finding;
-  finding.check = std::move(check);
-  finding.summary = std::move(why);
-  finding.skipped = true;
-  return finding;
+[[nodiscard]] inline Finding skipped(const std::string& why) {
+  return {.notes = {why}, .skipped = true};
 }
 
-/// Of the program: 0 where all is well, 1 where something has failed, 2 where there are warnings only.
-[[nodiscard]] inline int exit_status(const std::vector<Finding>& findings) {
-  auto worst = Verdict::ok;
-  for (const auto& finding : findings) worst = std::max(worst, finding.verdict());
-  return worst == Verdict::failed ? 1 : worst == Verdict::warning ? 2 : 0;
-}
+struct Report {
+  std::vector<std::string> hosts{};  ///< by rank
+  std::string device{};
+  double seconds = 0;
+  std::vector<Finding> findings{};
 
-/// For people: three significant digits, no exponent within reason.
-[[nodiscard]] inline std::string three_digits(double value) {
-  if (std::isnan(value)) return "-";
-  const double size = std::abs(value);
-  const bool whole = size < 1e6 && size == std::floor(size);
-  const int decimals = whole || size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
-  std::array<char, 64> text{};
-  const bool extreme = size != 0 && (size < 0.01 || size >= 1e9);
-  if (extreme) std::snprintf(text.data(), text.size(), "%.3g", value);
-  else std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
-  return text.data();
+  /// 0 all is well, 1 a failure, 2 warnings only.
+  [[nodiscard]] int exit_status() const {
+    auto worst = Verdict::ok;
+    for (const auto& finding : findings) worst = std::max(worst, finding.verdict());
+    return worst == Verdict::failed ? 1 : worst == Verdict::warning ? 2 : 0;
+  }
+};
+
+/// A table of all figures, then the problems, the worst ones last.
+[[nodiscard]] std::string page_of(const Report& report);
+[[nodiscard]] std::string json_of(const Report& report);
+/// Of dhp.
+[[nodiscard]] inline std::string version() {
+  return dhp::concat(dhp::version_major, ".", dhp::version_minor, ".", dhp::version_patch);
 }
+/// Three significant digits, without an exponent where that is readable.
+[[nodiscard]] std::string three_digits(double value);
 
 }  // namespace examples::doctor

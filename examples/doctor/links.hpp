@@ -1,10 +1,10 @@
-// The links check: every two ranks send messages there and back, many pairs at a time, each rank in one pair. A link is
-// held against the median of the other links of its kind: those within a host, and those across hosts.
+// The links check: every two ranks send messages back and forth, many pairs at a time, and each rank in one pair. A
+// link is compared with the other links of its kind: within a host, or across hosts.
 #pragma once
 
-#include "examination.hpp"
-#include "timing.hpp"
-#include "tournament.hpp"
+#include <dhp/tensor/tensor.hpp>
+
+#include "compute.hpp"
 
 #include <chrono>
 #include <map>
@@ -12,137 +12,131 @@
 
 namespace examples::doctor {
 
-/// Seconds one way between two ranks.
-struct Link {
-  int first = 0;
-  int second = 0;
-  double seconds = 0;
-};
+/// Rounds of a round-robin tournament; with an odd number of ranks one of them pauses in each round.
+[[nodiscard]] constexpr int rounds_of(int ranks) { return ranks < 2 ? 0 : ranks - 1 + ranks % 2; }
 
-/// Slow links, and ranks all of whose links are slow. who(rank): its name.
-template <class Who>
-[[nodiscard]] std::vector<Problem> judge_links(const std::vector<Link>& links,
-                                               const std::vector<std::string>& hosts,
-                                               const Limit& limit, double megabytes, Who who) {
-  constexpr const char* within_host = "within a host";
-  std::vector<double> rates;
-  std::vector<std::string> kinds;
-  std::map<int, int> links_of, slow_links_of;
-  for (const auto& link : links) {
-    rates.push_back(megabytes / 1e3 / link.seconds);
-    const bool one_host =
-        hosts[static_cast<std::size_t>(link.first)] == hosts[static_cast<std::size_t>(link.second)];
-    kinds.push_back(one_host ? within_host : "across hosts");
-    ++links_of[link.first];
-    ++links_of[link.second];
+/// The partner of a rank in a round (circle method); -1: it pauses.
+[[nodiscard]] constexpr int partner_of(int rank, int round, int ranks) {
+  const int rounds = rounds_of(ranks);  // odd; the seats on the circle
+  int partner = 0;
+  if (rank == rounds) {  // sits in the middle
+    while (2 * partner % rounds != round % rounds) ++partner;
+    return partner;
   }
-  std::vector<Slowdown> slow;
-  for (const auto& link : slowdowns(rates, kinds)) {
-    if (above(link.ratio, limit) == Verdict::ok) continue;
-    slow.push_back(link);
-    ++slow_links_of[links[link.index].first];
-    ++slow_links_of[links[link.index].second];
-  }
-  const auto all_slow = [&](int rank) {
-    return links_of[rank] > 1 && slow_links_of[rank] == links_of[rank];
-  };
-  std::vector<Problem> problems;
-  std::map<int, Slowdown> mildest;  // of the ranks whose links are all slow
-  for (const auto& link : slow) {
-    const auto& [first, second, seconds] = links[link.index];
-    bool of_rank = false;
-    for (const int rank : {first, second}) {
-      if (!all_slow(rank)) continue;
-      of_rank = true;
-      const auto [entry, added] = mildest.emplace(rank, link);
-      if (!added && link.ratio < entry->second.ratio) entry->second = link;
+  partner = ((round - rank) % rounds + rounds) % rounds;
+  if (partner == rank) partner = rounds;
+  return partner < ranks ? partner : -1;
+}
+
+/// Judges the links of each kind. A rank with slow links only is one problem, and explains those links.
+template <class Dev>
+void judge_links(const Examination<Dev>& exam, Finding& finding) {
+  constexpr Limit limit{2, 5};
+  const auto host = [&](int rank) { return exam.hosts[static_cast<std::size_t>(rank)]; };
+  for (const bool within : {true, false}) {
+    const std::string kind = within ? "within a host" : "across hosts";
+    std::vector<Link> links;
+    std::vector<double> rates;
+    for (const auto& link : finding.links)
+      if ((host(link.first) == host(link.second)) == within) {
+        links.push_back(link);
+        rates.push_back(link.gb_s);
+      }
+    if (links.empty()) continue;
+    const auto add = [&](double gb_s, double others, const std::set<int>& ranks,
+                         const std::string& text, const char* way_out) {
+      const auto verdict = exam.judge(others / gb_s, limit);
+      if (verdict != Verdict::ok)
+        finding.problems.push_back(
+            {verdict, ranks,
+             dhp::concat(text, " has ", three_digits(gb_s), " GB/s, ", three_digits(others / gb_s),
+                         " times less than the median of the other links ", kind, " (",
+                         three_digits(others), "); ", way_out)});
+      return verdict != Verdict::ok;
+    };
+    Figure slowest{"slowest link " + kind, "GB/s", {}};
+    std::map<int, double> fastest;  // of the ranks with slow links only
+    for (int rank = 0; rank < static_cast<int>(exam.hosts.size()); ++rank) {
+      double least = not_known, most = not_known;
+      std::vector<double> others;
+      for (const auto& [first, second, gb_s] : links) {
+        if (rank != first && rank != second) others.push_back(gb_s);
+        else least = std::fmin(least, gb_s), most = std::fmax(most, gb_s);  // of NaN and x: x
+      }
+      slowest.values.push_back(least);
+      if (add(most, median(others), {rank}, "the fastest link of " + exam.who(rank),
+              "look at its network card, cable and port"))
+        fastest[rank] = most;
     }
-    if (of_rank) continue;
-    const bool within = kinds[link.index] == within_host;
-    problems.push_back(
-        {above(link.ratio, limit),
-         {first, second},
-         dhp::concat("the link between ", who(first), " and ", who(second), " has ",
-                     three_digits(rates[link.index]), " GB/s, ", three_digits(link.ratio),
-                     " times less than the median of the other links ", kinds[link.index], " (",
-                     three_digits(link.others),
-                     within ? "); what else is at work there?"
-                            : "); look at the cables and switches between them")});
+    finding.figures.push_back(std::move(slowest));
+    for (const auto& [index, others, ratio] : slowdowns(rates, std::vector(rates.size(), kind))) {
+      const auto& [first, second, gb_s] = links[index];
+      const auto explained = [&, slow = gb_s](int rank) {
+        return fastest.contains(rank) && exam.judge(fastest[rank] / slow, limit) == Verdict::ok;
+      };
+      if (!explained(first) && !explained(second))
+        add(gb_s, others, {first, second},
+            "the link between " + exam.who(first) + " and " + exam.who(second),
+            within ? "is another program at work there?"
+                   : "look at the cables and switches between them");
+    }
   }
-  for (const auto& [rank, link] : mildest)
-    problems.push_back(
-        {above(link.ratio, limit),
-         {rank},
-         dhp::concat("all links of ", who(rank), " are slow, at least ", three_digits(link.ratio),
-                     " times slower than the median of the others ", kinds[link.index], " (",
-                     three_digits(link.others),
-                     " GB/s); look at its network card, cable and port")});
-  return problems;
+}
+
+/// The least seconds one way of several messages: other work delays some of them, a slow link all. Of both ranks; the
+/// lower one measures, the other one's answer is not_known. delayed: the link is slow on purpose.
+template <class Dev>
+[[nodiscard]] double message_s(Examination<Dev>& exam, dhp::Tensor<Dev>& message,
+                               dhp::Tensor<Dev>& answer, int partner, bool delayed) {
+  constexpr int messages = 16;
+  auto& dev = exam.dev;
+  double least = not_known;
+  for (int turn = -1; turn < messages; ++turn) {  // the first one warms up
+    const double start_s = now_s();
+    if (exam.rank() < partner) {
+      exam.world.send(dev, message.share(), partner);
+      exam.world.recv(dev, answer.mut(), partner);
+      dev.synchronize();
+      if (turn >= 0) least = std::fmin(least, (now_s() - start_s) / 2);  // of NaN and x: x
+    } else {
+      exam.world.recv(dev, answer.mut(), partner);
+      dev.synchronize();
+      if (delayed) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      exam.world.send(dev, message.share(), partner);
+    }
+  }
+  return least;
 }
 
 template <class Dev>
 [[nodiscard]] Finding check_links(Examination<Dev>& exam) {
-  if (exam.size() == 1) return skipped("links", "one rank has nobody to talk to");
+  if (exam.size() == 1) return skipped("one rank has no partner");
+  constexpr int most_rounds = 64;
   Finding finding;
-  finding.check = "links";
   auto& dev = exam.dev;
+  const int size = exam.size(), rounds = std::min(rounds_of(size), most_rounds);
   const std::int64_t bytes = exam.options.quick ? 1 << 18 : 1 << 22;
-  constexpr int messages = 16;
-  constexpr int most_rounds = 64;  // each link of a rank is as likely to be the slow one
-  const int rounds = std::min(rounds_of(exam.size()), most_rounds);
-  constexpr std::chrono::milliseconds held_up_for{100};
-  const int held_up = exam.options.faults.rank_of("slow-link");
+  const int faulty = exam.options.faulty_rank;
+  const bool slow_link = exam.options.fault == "slow-link";  // from the faulty rank to the next
   auto message = dhp::Tensor<Dev>::zeros(dev, dhp::DType::u8, dhp::Shape{bytes});
   auto answer = dhp::Tensor<Dev>::zeros(dev, dhp::DType::u8, dhp::Shape{bytes});
-  std::vector<double> own;  // seconds in each round; not_known where the partner measures
+  std::vector<double> own;  // seconds in each round
   for (int round = 0; round < rounds; ++round) {
-    const int partner = partner_of(exam.rank(), round, exam.size());
+    const int partner = partner_of(exam.rank(), round, size);
+    const std::set<int> ends{faulty, (faulty + 1) % size};
+    const bool delayed = slow_link && ends == std::set<int>{exam.rank(), partner};
     exam.world.barrier();
-    double least = not_known;
-    // The least time of several: what else the hosts do adds to some of them, a slow link to all.
-    for (int turn = -1; turn < messages && partner >= 0; ++turn) {
-      const Stopwatch watch;
-      if (exam.rank() < partner) {
-        exam.world.send(dev, message.share(), partner);
-        exam.world.recv(dev, answer.mut(), partner);
-        dev.synchronize();
-        const double s = watch.seconds() / 2;
-        if (turn >= 0 && !(s >= least)) least = s;
-      } else {
-        exam.world.recv(dev, answer.mut(), partner);
-        dev.synchronize();
-        const int next = (held_up + 1) % exam.size();
-        const bool slow = (partner == held_up && exam.rank() == next) ||
-                          (exam.rank() == held_up && partner == next);
-        if (held_up >= 0 && slow) std::this_thread::sleep_for(held_up_for);
-        exam.world.send(dev, message.share(), partner);
-      }
-    }
-    own.push_back(least);
+    own.push_back(partner < 0 ? not_known : message_s(exam, message, answer, partner, delayed));
   }
   const auto all = gather(dev, exam.world, own);
-  std::vector<Link> links;
-  for (int rank = 0; rank < exam.size(); ++rank)
-    for (int round = 0; round < rounds; ++round) {
-      const double s = all[static_cast<std::size_t>(rank * rounds + round)];
-      if (!std::isnan(s)) links.push_back({rank, partner_of(rank, round, exam.size()), s});
-    }
-  const double megabytes = static_cast<double>(bytes) / 1e6;
-  std::vector<double> slowest(static_cast<std::size_t>(exam.size()), not_known);
-  finding.pair_figure = "GB/s";
-  for (const auto& [first, second, s] : links) {
-    const double rate = megabytes / 1e3 / s;
-    finding.pairs.push_back({first, second, rate});
-    for (const int rank : {first, second}) {
-      auto& least = slowest[static_cast<std::size_t>(rank)];
-      if (!(rate >= least)) least = rate;
-    }
-  }
-  finding.figures.push_back({"slowest link", "GB/s", slowest});
-  finding.problems = judge_links(links, exam.hosts, exam.limits().link_slowdown, megabytes,
-                                 [&](int rank) { return exam.who(rank); });
-  finding.summary = dhp::concat(links.size(), links.size() == 1 ? " pair" : " pairs", " of ranks, ",
-                                bytes >> 10, " KiB there and back");
+  for (int rank = 0; rank < size; ++rank)
+    for (int round = 0; round < rounds; ++round)
+      if (const double s = all[static_cast<std::size_t>(rank * rounds + round)]; !std::isnan(s))
+        finding.links.push_back(
+            {rank, partner_of(rank, round, size), 1e-9 * static_cast<double>(bytes) / s});
+  judge_links(exam, finding);
+  finding.notes.push_back(dhp::concat(finding.links.size(), " of ", size * (size - 1) / 2,
+                                      " pairs of ranks, ", bytes >> 10, " KiB back and forth"));
   return finding;
 }
 

@@ -1,45 +1,55 @@
-// Which ranks are slower than the others: each is held against the median of the others of its kind, so that neither
-// one slow rank nor a cluster of two kinds of hosts moves the mark.
+// Outliers: each rate is compared with the median of the other rates of its kind. One slow rank does not shift that
+// median, and neither does a cluster with two kinds of hosts.
 #pragma once
 
-#include "limits.hpp"
+#include "finding.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <string>
-#include <vector>
+#include <map>
 
 namespace examples::doctor {
 
-/// Of no values: not_known.
+/// How many times slower than the median a rate may be.
+struct Limit {
+  double warning = 0;
+  double failed = 0;
+
+  [[nodiscard]] Verdict judge(double ratio) const {
+    if (ratio > failed) return Verdict::failed;
+    return ratio > warning ? Verdict::warning : Verdict::ok;
+  }
+};
+
+/// Of the known values; not_known without any.
 [[nodiscard]] inline double median(std::vector<double> values) {
+  std::erase_if(values, [](double value) { return std::isnan(value); });
   if (values.empty()) return not_known;
   std::sort(values.begin(), values.end());
   const auto half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-/// A rate beside those that it is compared with.
 struct Slowdown {
   std::size_t index = 0;
   double others = 0;  ///< their median
-  std::size_t compared = 0;
-  double ratio = 1;  ///< how many times slower; infinite for a rate of 0
+  double ratio = 1;   ///< others / own; infinite for a rate of 0
 };
 
-/// Of each rate that has others of its kind. Rates that are not known are left out.
+/// One for each rate that has others of its kind. Unknown rates are left out.
 [[nodiscard]] inline std::vector<Slowdown> slowdowns(const std::vector<double>& rates,
                                                      const std::vector<std::string>& kinds) {
+  std::map<std::string, std::vector<double>> sorted;  // by kind
+  for (std::size_t one = 0; one < rates.size(); ++one)
+    if (!std::isnan(rates[one])) sorted[kinds[one]].push_back(rates[one]);
+  for (auto& [kind, values] : sorted) std::sort(values.begin(), values.end());
   std::vector<Slowdown> found;
   for (std::size_t one = 0; one < rates.size(); ++one) {
-    if (std::isnan(rates[one])) continue;
-    std::vector<double> others;
-    for (std::size_t other = 0; other < rates.size(); ++other)
-      if (other != one && kinds[other] == kinds[one] && !std::isnan(rates[other]))
-        others.push_back(rates[other]);
-    if (others.empty()) continue;
-    const double middle = median(others);
-    found.push_back({one, middle, others.size(), middle > 0 ? middle / rates[one] : 1});
+    const auto& values = sorted[kinds[one]];
+    if (std::isnan(rates[one]) || values.size() == 1) continue;
+    const auto own = std::lower_bound(values.begin(), values.end(), rates[one]) - values.begin();
+    const auto other = [&](std::size_t at) { return values[at + (at >= std::size_t(own))]; };
+    const auto others = values.size() - 1;
+    const double middle = (other((others - 1) / 2) + other(others / 2)) / 2;
+    found.push_back({one, middle, middle > 0 ? middle / rates[one] : 1});
   }
   return found;
 }

@@ -18,7 +18,6 @@
 #include <dhp/cpu/reduce.hpp>
 #include <dhp/cpu/rows.hpp>
 #include <dhp/cpu/segments.hpp>
-#include <dhp/cpu/softmax.hpp>
 #include <dhp/cpu/step.hpp>
 #include <dhp/dhp.hpp>
 

@@ -16,6 +16,6 @@ esac
 "$cmake" -S "$source/tests/consumer" -B "$scratch/build" -G Ninja "${how[@]}" "$@"
 "$cmake" --build "$scratch/build" -j 1
 "$scratch/build/plain"
-for program in cpu gpus kernel; do
+for program in cpu compiled eigen gpus kernel; do
   if [ -e "$scratch/build/$program" ]; then "$scratch/build/$program"; fi
 done

@@ -226,7 +226,7 @@ TEST_CASE("device fake: where memory is short free blocks make room, and else it
                    "out of memory: there are no 5242880 bytes for a tensor in GPU 0 (1049088 "
                    "of its "));
     CHECK(contains(said, concat(" bytes are this rank's tensors, ", 4 << 20, " are free)")));
-    CHECK(contains(said, "a smaller --micro-batch, --recompute"));
+    CHECK(contains(said, "a smaller micro-batch, recomputation"));
     // Nothing is lost: what fits still comes.
     CHECK(dev.allocate(4 << 20) != nullptr);
     memory.total = memory.held;
@@ -241,7 +241,8 @@ TEST_CASE("device fake: GPUs and libraries that do not do are refused in a sente
   const auto says = [](CudaOptions options) { return message_of([&] { Cuda dev(options); }); };
   auto options = small();
   options.device = fake::gpus;
-  CHECK(contains(says(options), "there is no GPU 4: this process sees 4; see --device"));
+  CHECK(
+      contains(says(options), "there is no GPU 4: this process sees 4; see CUDA_VISIBLE_DEVICES"));
   fake::visible_gpus = 0;
   CHECK(says(small()) ==
         "no NVIDIA GPU is usable (none is visible); on this machine use a build for the CPU: cmake "

@@ -7,9 +7,11 @@
 #include <dhp/cuda/block.hpp>
 #include <dhp/device/cpu.hpp>
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -17,12 +19,51 @@
 
 namespace tests {
 
-/// One thread of a block, as a fiber.
+/// Where the scheduler or a fiber continues; a fiber has a stack of its own.
+class Context {
+ public:
+  /// The next switch to it calls entry(argument), which never returns.
+  void begin(void (*entry)(unsigned low, unsigned high), const void* argument) {
+    constexpr std::size_t stack_bytes = 128 << 10;
+    if (!stack_) stack_ = std::make_unique_for_overwrite<std::byte[]>(stack_bytes);
+    getcontext(&context_);
+    context_.uc_stack.ss_sp = stack_.get();
+    context_.uc_stack.ss_size = stack_bytes;
+    const auto self = reinterpret_cast<std::uintptr_t>(argument);
+    makecontext(&context_, reinterpret_cast<void (*)()>(entry), 2, static_cast<unsigned>(self),
+                static_cast<unsigned>(self >> 32));
+    begun_ = true;
+  }
+
+  /// Continues `to`, and returns when that switches back. A jump is ten times as fast as swapcontext, which asks
+  /// the kernel for the signal mask; the sanitizers follow only swapcontext.
+  void switch_to(Context& to) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    swapcontext(&context_, &to.context_);
+#else
+    if (_setjmp(jump_) != 0) return;
+    if (!to.begun_) _longjmp(to.jump_, 1);
+    to.begun_ = false;
+    setcontext(&to.context_);
+#endif
+  }
+
+ private:
+  ucontext_t context_{};
+  jmp_buf jump_{};
+  bool begun_ = false;
+  std::unique_ptr<std::byte[]> stack_;
+};
+
+class EmulatedBlockRun;
+
+/// One thread of a block, as a fiber. The same fiber runs the thread of its number in block after block.
 struct Fiber {
   enum class State { ready, waits_for_block, waits_for_warp, done };
-  ucontext_t context{};
-  std::unique_ptr<std::byte[]> stack;
+  Context context;
+  EmulatedBlockRun* block = nullptr;
   State state = State::ready;
+  bool between_threads = false;    // else it has to begin anew
   alignas(16) std::byte slot[16];  // what it offers in a shuffle
 };
 
@@ -114,7 +155,7 @@ class Emulated {
   [[nodiscard]] bool recording() const { return graph_ != nullptr; }
 
   /// At least so many; their stacks are used again from block to block.
-  [[nodiscard]] std::vector<Fiber>& fibers(int count) {
+  [[nodiscard]] std::deque<Fiber>& fibers(int count) {
     if (static_cast<int>(fibers_.size()) < count) fibers_.resize(static_cast<std::size_t>(count));
     return fibers_;
   }
@@ -131,7 +172,7 @@ class Emulated {
   }
   EmulatedGraph* graph_ = nullptr;
   std::shared_ptr<dhp::Trace> trace_;
-  std::vector<Fiber> fibers_;
+  std::deque<Fiber> fibers_;  // they must not move
 };
 
 /// One block; its threads take turns.
@@ -144,7 +185,7 @@ class EmulatedBlockRun {
 
   /// body(thread) for each thread, until all are done.
   template <class Body>
-  void run(std::vector<Fiber>& fibers, const Body& body) {
+  void run(std::deque<Fiber>& fibers, const Body& body) {
     fibers_ = &fibers;
     body_ = [](const void* any, EmulatedBlockRun& self) { (*static_cast<const Body*>(any))(self); };
     argument_ = &body;
@@ -153,7 +194,7 @@ class EmulatedBlockRun {
       bool moved = false;
       for (current_ = 0; current_ < grid_.threads; ++current_) {
         if (now().state != Fiber::State::ready) continue;
-        swapcontext(&scheduler_, &now().context);
+        scheduler_.switch_to(now().context);
         if (error_) std::rethrow_exception(error_);
         if (now().state == Fiber::State::done) ++done;
         moved = true;
@@ -172,7 +213,7 @@ class EmulatedBlockRun {
   void wait(Fiber::State state) {
     Fiber& mine = now();
     mine.state = state;
-    swapcontext(&mine.context, &scheduler_);
+    mine.context.switch_to(scheduler_);
   }
 
  private:
@@ -182,25 +223,26 @@ class EmulatedBlockRun {
 
   [[nodiscard]] Fiber& now() { return fiber(current_); }
   void start(Fiber& fiber) {
-    constexpr std::size_t stack_bytes = 128 << 10;
-    if (!fiber.stack) fiber.stack = std::make_unique_for_overwrite<std::byte[]>(stack_bytes);
+    if (!fiber.between_threads) fiber.context.begin(&enter, &fiber);
+    fiber.between_threads = false;
+    fiber.block = this;
     fiber.state = Fiber::State::ready;
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = stack_bytes;
-    fiber.context.uc_link = &scheduler_;
-    const auto self = reinterpret_cast<std::uintptr_t>(this);
-    makecontext(&fiber.context, reinterpret_cast<void (*)()>(&enter), 2,
-                static_cast<unsigned>(self), static_cast<unsigned>(self >> 32));
   }
   static void enter(unsigned low, unsigned high) {
-    auto& self = *reinterpret_cast<EmulatedBlockRun*>(std::uintptr_t{high} << 32 | low);
-    try {
-      self.body_(self.argument_, self);
-    } catch (...) {
-      self.error_ = std::current_exception();
+    Fiber& fiber = *reinterpret_cast<Fiber*>(std::uintptr_t{high} << 32 | low);
+    for (;;) {
+      fiber.block->run_thread();
+      fiber.between_threads = true;
+      fiber.context.switch_to(fiber.block->scheduler_);
     }
-    self.now().state = Fiber::State::done;
+  }
+  void run_thread() {
+    try {
+      body_(argument_, *this);
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    now().state = Fiber::State::done;
   }
   /// Lets go on who waits for a group of which all wait.
   bool release() {
@@ -225,11 +267,11 @@ class EmulatedBlockRun {
   std::int64_t index_;
   dhp::cuda::Grid grid_;
   std::vector<Sixteen> shared_;
-  std::vector<Fiber>* fibers_ = nullptr;
+  std::deque<Fiber>* fibers_ = nullptr;
   void (*body_)(const void*, EmulatedBlockRun&) = nullptr;
   const void* argument_ = nullptr;
   int current_ = 0;
-  ucontext_t scheduler_{};
+  Context scheduler_;
   std::exception_ptr error_;
 };
 

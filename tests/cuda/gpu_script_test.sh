@@ -59,13 +59,13 @@ LOG
 counted() { "$python" "$root/bench/gpu/report.py" tests "$log" "$folder/tests.json" --details "$folder/LastTest.log"; }
 expect 0 "1 passed, 0 failed, 0 not built, 1 skipped" counted
 expect 0 "skipped: lesson.6_all_three: 8 GPUs are needed, one for each rank" counted
-echo ' 3/4 Test  #8: cuda.softmax .....................***Not Run   0.00 sec' >>"$log"
-expect 1 "not built: cuda.softmax" counted
+echo ' 3/4 Test  #8: cuda.reduce ......................***Not Run   0.00 sec' >>"$log"
+expect 1 "not built: cuda.reduce" counted
 echo ' 4/4 Test  #9: cuda.pool ........................***Failed    0.10 sec' >>"$log"
 expect 1 "1 passed, 1 failed, 1 not built, 1 skipped" counted
 echo '{"seconds": 3, "failed": true}' >"$folder/tests.part.json"
 "$python" "$root/bench/gpu/report.py" write "$folder" "$folder/report" --commit abc || status=1
-shows "$folder/report/report.md" "- FAILED: cuda.pool" "- not built: cuda.softmax" \
+shows "$folder/report/report.md" "- FAILED: cuda.pool" "- not built: cuda.reduce" \
   "- skipped: lesson.6_all_three: 8 GPUs are needed, one for each rank"
 : >"$log"
 expect 1 "0 passed" counted

@@ -129,7 +129,7 @@ TEST_CASE("plain attention: a head too wide for the GPU's shared memory is refus
   };
   CHECK(says(256, Tag<double>()) ==
         "attention: heads of 256 columns, with sums in f64, need 168576 bytes of shared memory, "
-        "and this GPU has 166912 for a block; a narrower type (--precision fp32, say) needs less");
+        "and this GPU has 166912 for a block; a narrower type (fp32, say) needs less");
   CHECK(says(240, Tag<double>()) == "no error");
   CHECK(says(256, Tag<float>()) == "no error");
   gpu.shared_bytes = 1 << 10;
@@ -137,7 +137,7 @@ TEST_CASE("plain attention: a head too wide for the GPU's shared memory is refus
   const cuda::Grid grid{.blocks = 1, .threads = 32, .shared_bytes = 1040};
   CHECK(message_of([&] { launch(gpu, grid, [](auto&) {}); }) ==
         "the threads of a kernel's block need 1040 bytes of shared memory, and this GPU has 1024 "
-        "for a block; a narrower type (--precision fp32, say) needs less");
+        "for a block; a narrower type (fp32, say) needs less");
   CHECK(gpu.launches == launches);
 }
 #endif

@@ -2,6 +2,7 @@
 #include <dhp/data/image.hpp>
 
 #include "damage.hpp"
+#include "npy_bytes.hpp"
 
 #ifdef DHP_HAS_ZLIB
 #include <dhp/data/gzip.hpp>
@@ -44,10 +45,10 @@ TEST_CASE("image: an IDX pair") {
 TEST_CASE("image: an .npy pair, with every integer type of labels") {
   const Folder folder;
   const auto images = folder.write(
-      "i.npy", dhp::npy_bytes<std::uint8_t>(
+      "i.npy", dhp_test::npy_bytes<std::uint8_t>(
                    {2, 1, 2, 3}, std::vector<std::uint8_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
   const auto check_labels = [&]<class T>(dhp::Tag<T>) {
-    const auto labels = folder.write("l.npy", dhp::npy_bytes<T>({2}, std::vector<T>{3, 0}));
+    const auto labels = folder.write("l.npy", dhp_test::npy_bytes<T>({2}, std::vector<T>{3, 0}));
     const auto data = dhp::load_npy_images(images, labels, 4);
     CHECK(data.get(0).label == 3);
     CHECK(data.get(1).image == dhp::Image{1, 2, 3, {7, 8, 9, 10, 11, 12}});
@@ -55,14 +56,15 @@ TEST_CASE("image: an .npy pair, with every integer type of labels") {
   check_labels(dhp::Tag<std::uint8_t>{});
   check_labels(dhp::Tag<std::int32_t>{});
   check_labels(dhp::Tag<std::int64_t>{});
-  const auto large = folder.write(
-      "l.npy", dhp::npy_bytes<std::int64_t>({2}, std::vector<std::int64_t>{(1LL << 32) + 1, 0}));
+  const auto large = folder.write("l.npy", dhp_test::npy_bytes<std::int64_t>(
+                                               {2}, std::vector<std::int64_t>{(1LL << 32) + 1, 0}));
   CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(images, large, 4), doctest::Contains("label 0"),
                        dhp::Error);
-  const auto none = folder.write("none.npy", dhp::npy_bytes<std::uint8_t>({0, 2, 2}, {}));
+  const auto none = folder.write("none.npy", dhp_test::npy_bytes<std::uint8_t>({0, 2, 2}, {}));
   CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(none, large, 4),
                        doctest::Contains("none.npy: holds no sample"), dhp::Error);
-  const auto real = folder.write("f.npy", dhp::npy_bytes<float>({2}, std::vector<float>{1, 0}));
+  const auto real =
+      folder.write("f.npy", dhp_test::npy_bytes<float>({2}, std::vector<float>{1, 0}));
   CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(images, real, 4),
                        doctest::Contains("integer type"), dhp::Error);
   CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(real, large, 4),

@@ -53,8 +53,7 @@ TEST_CASE("image folder: a bad file is named, or skipped and counted") {
   const auto make = [&](bool skip_bad) {
     return dhp::ImageFolder(folder / "", toy(), {.skip_bad = skip_bad, .threads = 2});
   };
-  CHECK_THROWS_WITH_AS(make(false), doctest::Contains("a/2.toy: not a toy; --skip-bad"),
-                       dhp::Error);
+  CHECK_THROWS_WITH_AS(make(false), doctest::Contains("a/2.toy: not a toy; skip_bad"), dhp::Error);
   const auto data = make(true);
   CHECK(data.size() == 2);
   REQUIRE(data.skipped().size() == 4);

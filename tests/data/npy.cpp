@@ -2,6 +2,7 @@
 #include <dhp/data/npy.hpp>
 
 #include "damage.hpp"
+#include "npy_bytes.hpp"
 
 namespace {
 
@@ -12,7 +13,7 @@ void parse(const dhp::Bytes& bytes, const std::string& name) { (void)dhp::parse_
 template <class T>
 void round_trip() {
   const std::vector<T> values{T(1), T(2), T(3), T(4), T(5), T(6)};
-  const dhp::NpyArray array = dhp::parse_npy(dhp::npy_bytes<T>({2, 3}, values), "x");
+  const dhp::NpyArray array = dhp::parse_npy(dhp_test::npy_bytes<T>({2, 3}, values), "x");
   CHECK(array.dtype == dhp::dtype_of<T>());
   CHECK(array.shape == dhp::Shape{2, 3});
   CHECK(array.values<T>() == values);
@@ -34,7 +35,8 @@ TEST_CASE("npy: written and read again, every type") {
   round_trip<std::int64_t>();
   round_trip<float>();
   round_trip<double>();
-  CHECK(dhp::parse_npy(dhp::npy_bytes<float>({}, std::vector<float>{2}), "x").shape.rank() == 0);
+  CHECK(dhp::parse_npy(dhp_test::npy_bytes<float>({}, std::vector<float>{2}), "x").shape.rank() ==
+        0);
 }
 
 TEST_CASE("npy: headers as NumPy writes them") {
@@ -47,7 +49,8 @@ TEST_CASE("npy: headers as NumPy writes them") {
 }
 
 TEST_CASE("npy: damage never gets through") {
-  const auto good = dhp::npy_bytes<std::int32_t>({2, 2}, std::vector<std::int32_t>{1, 2, 3, 4});
+  const auto good =
+      dhp_test::npy_bytes<std::int32_t>({2, 2}, std::vector<std::int32_t>{1, 2, 3, 4});
   dhp_test::check_damage(parse, good, 400);
 }
 
@@ -84,7 +87,7 @@ TEST_CASE("npy: says what is wrong") {
 }
 
 TEST_CASE("npy: values are read as the type they have") {
-  const auto array = dhp::parse_npy(dhp::npy_bytes<float>({1}, std::vector<float>{2}), "x");
+  const auto array = dhp::parse_npy(dhp_test::npy_bytes<float>({1}, std::vector<float>{2}), "x");
   CHECK_THROWS_AS((void)array.values<double>(), dhp::Error);
 }
 

@@ -16,7 +16,6 @@ TEST_CASE("resize: crop inside, across the edge and outside") {
   CHECK(dhp::crop(image, {1, 2, 2, 2}) == grey(2, 2, {6, 0, 0, 0}));
   CHECK(dhp::crop(image, {9, 9, 1, 1}) == grey(1, 1, {0}));
   CHECK(dhp::crop(image, {0, -9, 1, 2}) == grey(1, 2, {0, 0}));
-  CHECK(dhp::centre_crop(image, 2, 1) == grey(2, 1, {2, 5}));
 }
 
 TEST_CASE("resize: mirror exchanges columns, not channels") {

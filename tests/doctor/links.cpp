@@ -1,3 +1,4 @@
+#include <dhp/device/cpu.hpp>
 #include <examples/doctor/links.hpp>
 
 #include <doctest/doctest.h>
@@ -6,43 +7,83 @@ using namespace examples::doctor;
 
 namespace {
 
-// Every pair of ranks at 1 ms, but for those that `slow` names.
-template <class Slow>
-std::vector<Problem> judged(int ranks, Slow slow, std::vector<std::string> hosts = {}) {
-  hosts.resize(static_cast<std::size_t>(ranks), "a");
-  std::vector<Link> links;
+// Every pair of ranks has 10 GB/s, but for those that rate(first, second) names.
+template <class Rate>
+std::vector<Problem> judged(std::vector<std::string> hosts, Rate rate) {
+  dhp::Cpu dev;
+  const DoctorOptions options;
+  const Examination<dhp::Cpu> exam{dev, dhp::Comm<dhp::Cpu>(), options, hosts, hosts};
+  Finding finding;
+  const int ranks = static_cast<int>(hosts.size());
   for (int first = 0; first < ranks; ++first)
     for (int second = first + 1; second < ranks; ++second)
-      links.push_back({first, second, slow(first, second) ? 0.01 : 0.001});
-  return judge_links(links, hosts, {2, 5}, 1, [](int rank) { return dhp::concat("rank ", rank); });
+      finding.links.push_back({first, second, static_cast<double>(rate(first, second))});
+  judge_links(exam, finding);
+  return finding.problems;
+}
+std::vector<std::string> one_host(std::size_t ranks) {
+  return std::vector<std::string>(ranks, "a");
 }
 
 }  // namespace
 
-TEST_CASE("links: one slow link is named by its two ranks") {
-  CHECK(judged(4, [](int, int) { return false; }).empty());
-  const auto found = judged(4, [](int first, int second) { return first == 1 && second == 3; });
+TEST_CASE("links: every two ranks meet once, and nobody meets two at a time") {
+  for (int ranks = 1; ranks <= 17; ++ranks) {
+    std::set<std::pair<int, int>> met;
+    for (int round = 0; round < rounds_of(ranks); ++round) {
+      int pauses = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const int partner = partner_of(rank, round, ranks);
+        pauses += partner == -1;
+        if (partner == -1) continue;
+        REQUIRE(partner != rank);
+        REQUIRE(partner < ranks);
+        REQUIRE(partner_of(partner, round, ranks) == rank);
+        if (rank < partner) CHECK(met.insert({rank, partner}).second);
+      }
+      CHECK(pauses == ranks % 2);
+    }
+    CHECK(met.size() == static_cast<std::size_t>(ranks * (ranks - 1) / 2));
+  }
+}
+
+TEST_CASE("links: a slow link is named by its two ranks") {
+  CHECK(judged(one_host(4), [](int, int) { return 10; }).empty());
+  const auto found =
+      judged(one_host(4), [](int first, int second) { return first == 1 && second == 3 ? 1 : 10; });
   REQUIRE(found.size() == 1);
   CHECK(found[0].verdict == Verdict::failed);
   CHECK(found[0].ranks == std::set<int>{1, 3});
   CHECK(found[0].sentence ==
-        "the link between rank 1 and rank 3 has 0.100 GB/s, 10 times less than the median of the "
-        "other links within a host (1); what else is at work there?");
+        "the link between rank 1 (host a) and rank 3 (host a) has 1.00 GB/s, 10.0 times less than "
+        "the median of the other links within a host (10.0); is another program at work there?");
 }
 
-TEST_CASE("links: a rank all of whose links are slow is named alone") {
-  const auto found = judged(5, [](int first, int second) { return first == 2 || second == 2; });
-  REQUIRE(found.size() == 1);
-  CHECK(found[0].ranks == std::set<int>{2});
-  CHECK(found[0].sentence.starts_with("all links of rank 2 are slow"));
+TEST_CASE("links: a rank with slow links only is named alone, and explains those links") {
+  for (const std::size_t ranks : {3, 5}) {
+    const auto found = judged(
+        one_host(ranks), [](int first, int second) { return first == 2 || second == 2 ? 1 : 10; });
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].ranks == std::set<int>{2});
+    CHECK(found[0].sentence.starts_with("the fastest link of rank 2 (host a) has 1.00 GB/s, 10.0"));
+  }
+  // It does not explain a link that is far slower than its others.
+  const auto found = judged(one_host(5), [](int first, int second) {
+    return first == 2 && second == 4 ? 0.01 : first == 2 || second == 2 ? 1 : 10;
+  });
+  REQUIRE(found.size() == 2);
+  CHECK(found[1].ranks == std::set<int>{2, 4});
 }
 
 TEST_CASE("links: those across hosts may be slower than those within") {
-  const auto across = [](int, int second) { return second == 4; };
-  CHECK(judged(5, across, {"a", "a", "a", "a", "b"}).empty());
-  CHECK_FALSE(judged(5, across).empty());
-  const auto one = [](int first, int second) { return first == 0 && second == 4; };
-  const auto found = judged(6, one, {"a", "a", "a", "b", "b", "b"});
+  const std::vector<std::string> hosts{"a", "a", "a", "b", "b", "b"};
+  const auto across = [](int first, int second) { return (first < 3) != (second < 3); };
+  CHECK(
+      judged(hosts, [&](int first, int second) { return across(first, second) ? 1 : 10; }).empty());
+  const auto found = judged(hosts, [&](int first, int second) {
+    return first == 0 && second == 4 ? 0.1 : across(first, second) ? 1 : 10;
+  });
   REQUIRE(found.size() == 1);
+  CHECK(found[0].ranks == std::set<int>{0, 4});
   CHECK(found[0].sentence.ends_with("look at the cables and switches between them"));
 }

@@ -2,6 +2,7 @@
 // a device with one function for the whole norm is asked, and when.
 #include <dhp/cpu.hpp>
 #include <tests/support/gradients.hpp>
+#include <tests/support/residual.hpp>
 
 #include <doctest/doctest.h>
 

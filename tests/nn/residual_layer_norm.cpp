@@ -2,6 +2,7 @@
 #include <dhp/cpu.hpp>
 #include <tests/support/gradients.hpp>
 #include <tests/support/parameters.hpp>
+#include <tests/support/residual.hpp>
 
 #include <doctest/doctest.h>
 

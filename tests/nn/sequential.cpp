@@ -4,6 +4,7 @@
 #include <dhp/nn/linear.hpp>
 #include <dhp/nn/sequential.hpp>
 #include <tests/support/gradients.hpp>
+#include <tests/support/residual.hpp>
 
 #include <doctest/doctest.h>
 

@@ -7,7 +7,7 @@ count() { "$program" --no-skip --count "$@" | sed -n 's/.*filters: *//p'; }
 all=$(count)
 sum=0
 for file in "$@"; do
-  sum=$((sum + $(count "--source-file=*/$(basename "$file")")))
+  sum=$((sum + $(count "--source-file=*/tests/${file##*/tests/}")))
 done
 [ "$sum" -eq "$all" ] || { echo "$program has $all cases, its files only $sum"; exit 1; }
 echo "$all cases in $# files"

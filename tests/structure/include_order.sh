@@ -2,7 +2,7 @@
 # include_order.sh INCLUDE_DIR: a header includes its own folder and folders to its left only,
 #   core -> device -> tensor -> { ops, comm, data } -> nn -> { optim, parallel } -> train
 # cpu/ and cuda/ (after ops) are reached from entry headers only, dhp.hpp reaches neither, nor a header of
-# CUDA's libraries, only nvcc reads .cuh, and there is no cycle. Prints every offence; 0 if there is none.
+# CUDA's libraries, nobody includes eigen.hpp, only nvcc reads .cuh, and there is no cycle. Prints every offence; 0 if there is none.
 set -u
 cd "$1" || exit 1
 find dhp -name '*.hpp' -o -name '*.cuh' | sort | xargs awk '
@@ -48,6 +48,7 @@ FNR == 1 {
   if (to !~ /^dhp\//) next
   edges[from] = edges[from] " " to
   if (!allowed(folder(from), folder(to))) offence(from ": must not include " to)
+  if (to == "dhp/eigen.hpp") offence(from ": users include " to " by name")
   # default_device.hpp chooses by the compiler.
   if (to ~ /\.cuh$/ && from !~ /\.cuh$/ && from != "dhp/default_device.hpp")
     offence(from ": only nvcc can read " to)

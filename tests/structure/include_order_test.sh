@@ -36,6 +36,7 @@ tree; plant dhp/device/cuda.hpp cudnn.h; plant dhp/train/d.hpp dhp/device/cuda.h
 tree; plant dhp/comm/nccl.hpp nccl.h; plant dhp/train/d.hpp dhp/comm/nccl.hpp; expect "but reaches dhp/comm/nccl.hpp"
 tree; plant dhp/comm/hmac.hpp openssl/evp.h; plant dhp/train/d.hpp dhp/comm/hmac.hpp; expect "but reaches dhp/comm/hmac.hpp"
 tree; plant dhp/cuda/b.cuh dhp/ops/b.hpp; plant dhp/cuda/c.hpp dhp/cuda/b.cuh; expect "only nvcc can read"
+tree; plant dhp/eigen.hpp dhp/core/a.hpp; plant dhp/cpu.hpp dhp/eigen.hpp; expect "users include dhp/eigen.hpp by name"
 tree; plant dhp/misc/e.hpp dhp/core/a.hpp;     expect "no such folder"
 tree; plant dhp/core/a.hpp dhp/core/f.hpp; plant dhp/core/f.hpp dhp/core/a.hpp; expect "cycle:"
 tree; echo '#include "a.hpp"' >"$dir/dhp/core/f.hpp"; expect "quoted include"

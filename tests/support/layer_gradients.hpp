@@ -5,6 +5,7 @@
 #include <dhp/parallel/channels.hpp>
 #include <dhp/parallel/tensor.hpp>
 #include <tests/support/gradients.hpp>
+#include <tests/support/residual.hpp>
 
 #include <doctest/doctest.h>
 

@@ -54,6 +54,27 @@ TEST_CASE("tensor: a shared one is read-only until it has one owner again") {
   (void)x.mut();
 }
 
+TEST_CASE("tensor: borrowed memory is used where it lies, and written to only where it may be") {
+  Cpu dev;
+  const auto owner = std::make_shared<std::vector<float>>(std::vector<float>{0, 1, 2, 3, 4, 5});
+  std::shared_ptr<std::byte> memory(reinterpret_cast<std::byte*>(owner->data()),
+                                    [owner](std::byte*) {});
+  std::shared_ptr<const std::byte> fixed(memory.get(), [owner](const std::byte*) {});
+  Tensor<Cpu> x(std::move(memory), DType::f32, {2, 3});
+  CHECK(owner.use_count() == 3);
+  x.mut().data<float>()[4] = 9;
+  CHECK((*owner)[4] == 9);
+  x = Tensor<Cpu>(std::move(fixed), DType::f32, {2, 3});
+  CHECK(x.to_host<float>(dev) == *owner);
+  auto second = x.share();
+  x = Tensor<Cpu>();
+  CHECK(!second.unique());
+  CHECK(message_of([&] { (void)second.mut(); }) ==
+        "a borrowed tensor of shape [2, 3] is read-only: write into a fresh one");
+  second = Tensor<Cpu>();
+  CHECK(owner.use_count() == 1);
+}
+
 TEST_CASE("tensor: no tensor has no elements, and neither has what was moved from") {
   Cpu dev;
   Tensor<Cpu> none;

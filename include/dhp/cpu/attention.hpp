@@ -6,7 +6,6 @@
 #include <dhp/cpu/column_reduce.hpp>
 #include <dhp/cpu/dropout.hpp>
 #include <dhp/cpu/gemm.hpp>
-#include <dhp/cpu/softmax.hpp>
 #include <dhp/cpu/vector_math.hpp>
 #include <dhp/ops/attention.hpp>
 

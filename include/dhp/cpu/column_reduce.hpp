@@ -47,4 +47,23 @@ template <class A, class Term>
   return total[0];
 }
 
+/// Largest of term(at), at in [0, count), count >= 1, in lanes that vectorise. What it makes of a
+/// NaN is left open: the power of a NaN is one whatever the maximum.
+template <class A, class Term>
+[[nodiscard]] A largest(std::int64_t count, Term term) {
+  constexpr std::int64_t lanes = 16;
+  A most[lanes];
+  for (auto& value : most) value = term(0);
+  const auto take = [&](std::int64_t lane, A value) {
+    most[lane] = value > most[lane] ? value : most[lane];
+  };
+  std::int64_t at = 0;
+  for (; at + lanes <= count; at += lanes)
+    for (std::int64_t lane = 0; lane < lanes; ++lane) take(lane, term(at + lane));
+  for (; at < count; ++at) take(0, term(at));
+  for (std::int64_t half = lanes / 2; half > 0; half /= 2)
+    for (std::int64_t lane = 0; lane < half; ++lane) take(lane, most[lane + half]);
+  return most[0];
+}
+
 }  // namespace dhp::cpu

@@ -1,8 +1,9 @@
 // Softmax cross-entropy on the Cpu.
 #pragma once
 
+#include <dhp/cpu/column_reduce.hpp>
 #include <dhp/cpu/reduce.hpp>
-#include <dhp/cpu/softmax.hpp>
+#include <dhp/cpu/vector_math.hpp>
 #include <dhp/ops/cross_entropy.hpp>
 
 #include <algorithm>

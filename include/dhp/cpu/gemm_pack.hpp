@@ -135,13 +135,13 @@ void pack_a(const Source& source, std::int64_t row, std::int64_t rows, std::int6
   for (std::int64_t i = 0; i < rows; i += P::rows, out += depth * P::row_stride) {
     const int high = static_cast<int>(std::min<std::int64_t>(P::rows, rows - i));
     for (int first = 0; first < P::rows; first += width) {
-      const T* lines[width];
+      const T* lines[width] = {};
       const int count = std::clamp(high - first, 0, width);
       for (int line = 0; line < count; ++line)
         lines[line] = source.run(row + i + first + line, p0, depth, scratch + line * depth);
-      // A full panel repeats its last line up to the vector width: those places are never read.
+      // A full panel repeats its first line up to the vector width: those places are never read.
       const int used = high == P::rows ? width : count;
-      for (int line = count; line < used; ++line) lines[line] = lines[count - 1];
+      for (int line = count; line < used; ++line) lines[line] = lines[0];
       pack_deep_lines(lines, used, depth, out + first, P::row_stride);
     }
   }

@@ -42,7 +42,7 @@ template <class Dev, class... What>
 void check_shared_memory(const Dev& dev, const Grid& grid, const What&... what) {
   check(grid.shared_bytes <= dev.most_shared_bytes(), what..., " ", grid.shared_bytes,
         " bytes of shared memory, and this GPU has ", dev.most_shared_bytes(),
-        " for a block; a narrower type (--precision fp32, say) needs less");
+        " for a block; a narrower type (fp32, say) needs less");
 }
 
 /// What a thread knows of its place. shared<T>() is the block's shared memory, 16-byte aligned, uninitialised.

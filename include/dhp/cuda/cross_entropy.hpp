@@ -1,5 +1,6 @@
-// Softmax cross-entropy on the GPU: a block goes over one row of the logits, which it reads 16 bytes at a
-// time where rows are aligned. A label outside of [-1, classes) cannot be told to the host: its loss is NaN.
+// Softmax cross-entropy on the GPU: a block goes over one row of the logits, which it reads 16
+// bytes at a time where rows are aligned. A label outside of [-1, classes) cannot be told to the
+// host: its loss is NaN.
 #pragma once
 
 #include <dhp/cuda/map.hpp>
@@ -19,15 +20,6 @@ constexpr void for_row(const B& block, const T* row, std::int64_t columns, const
     const auto pack = load<width>(row + first);
     for (int at = 0; at < width; ++at) body(pack.at[at], first + at);
   }
-}
-
-/// Calls launch_with(std::integral_constant<int, width>) with the widest pack that rows allow.
-template <class T, class Body, class... Pointer>
-void visit_row_width(std::int64_t columns, const Body& launch_with, const Pointer*... rows) {
-  if (packs_fit<pack_size<T>>(columns, rows...))
-    launch_with(std::integral_constant<int, pack_size<T>>());
-  else if (packs_fit<2>(columns, rows...)) launch_with(std::integral_constant<int, 2>());
-  else launch_with(std::integral_constant<int, 1>());
 }
 
 /// One block per row, with as many threads as a row keeps busy.
@@ -197,6 +189,23 @@ struct LossTotals {
   }
 };
 
+/// Launches Kernel<T, width>{columns, arguments...} on the rows of the logits, which may have no
+/// columns, with the widest packs that they and `out`, what else a row is written to, allow.
+template <template <class, int> class Kernel, class T, KernelDevice Dev, class... Arguments>
+void launch_rows(Dev& dev, std::int64_t rows, ConstView<Dev> logits, const T* out,
+                 Arguments... arguments) {
+  const auto columns = logits.columns();
+  if (rows == 0) return;
+  const auto with = [&]<int width>(std::integral_constant<int, width>) {
+    launch(dev, row_grid<Accumulator<T>>(rows, columns, width),
+           Kernel<T, width>{columns, arguments...});
+  };
+  const T* const x = logits.template data<T>();
+  if (packs_fit<pack_size<T>>(columns, x, out)) with(std::integral_constant<int, pack_size<T>>());
+  else if (packs_fit<2>(columns, x, out)) with(std::integral_constant<int, 2>());
+  else with(std::integral_constant<int, 1>());
+}
+
 }  // namespace dhp::cuda
 
 namespace dhp {
@@ -204,17 +213,9 @@ namespace dhp {
 template <KernelDevice Dev>
 void cross_entropy_max_on(Dev& dev, ConstView<Dev> logits, View<Dev> max) {
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
     const T* const x = logits.template data<T>();
-    if (max.count() == 0) return;
-    const auto columns = logits.columns();
-    cuda::visit_row_width<T>(
-        columns,
-        [&]<int width>(std::integral_constant<int, width>) {
-          launch(dev, cuda::row_grid<A>(max.count(), columns, width),
-                 cuda::RowMaximum<T, width>{columns, x, max.template data<A>()});
-        },
-        x);
+    cuda::launch_rows<cuda::RowMaximum, T>(dev, max.count(), logits, x, x,
+                                           max.template data<Accumulator<T>>());
   });
 }
 template <KernelDevice Dev>
@@ -223,17 +224,9 @@ void cross_entropy_sums_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> label
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const T* const x = logits.template data<T>();
-    if (max.count() == 0) return;
-    const auto columns = logits.columns();
-    cuda::visit_row_width<T>(
-        columns,
-        [&]<int width>(std::integral_constant<int, width>) {
-          launch(dev, cuda::row_grid<A>(max.count(), columns, width),
-                 cuda::RowSums<T, width>{columns, options.first_class, options.smoothing != 0, x,
-                                         labels.template data<std::int32_t>(),
-                                         max.template data<A>(), sums.template data<A>()});
-        },
-        x);
+    cuda::launch_rows<cuda::RowSums, T>(
+        dev, max.count(), logits, x, options.first_class, options.smoothing != 0, x,
+        labels.template data<std::int32_t>(), max.template data<A>(), sums.template data<A>());
   });
 }
 template <KernelDevice Dev>
@@ -254,17 +247,9 @@ void cross_entropy_rank_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> sums,
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const T* const x = logits.template data<T>();
-    if (rank.count() == 0) return;
-    const auto columns = logits.columns();
-    cuda::visit_row_width<T>(
-        columns,
-        [&]<int width>(std::integral_constant<int, width>) {
-          launch(dev, cuda::row_grid<A>(rank.count(), columns, width),
-                 cuda::RowRank<T, width>{columns, options.first_class, x, sums.template data<A>(),
-                                         labels.template data<std::int32_t>(),
-                                         rank.template data<std::int32_t>()});
-        },
-        x);
+    cuda::launch_rows<cuda::RowRank, T>(
+        dev, rank.count(), logits, x, options.first_class, x, sums.template data<A>(),
+        labels.template data<std::int32_t>(), rank.template data<std::int32_t>());
   });
 }
 template <KernelDevice Dev>
@@ -285,21 +270,12 @@ void cross_entropy_backward_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> m
                                View<Dev> dlogits) {
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    const T* const x = logits.template data<T>();
     T* const out = dlogits.template data<T>();
-    if (max.count() == 0) return;
-    const auto columns = logits.columns();
-    cuda::visit_row_width<T>(
-        columns,
-        [&]<int width>(std::integral_constant<int, width>) {
-          launch(dev, cuda::row_grid<A>(max.count(), columns, width),
-                 cuda::RowGradient<T, width>{columns, options.first_class, options.smoothing,
-                                             static_cast<double>(options.classes), x,
-                                             max.template data<A>(), sums.template data<A>(),
-                                             labels.template data<std::int32_t>(),
-                                             scale.template data<double>(), out});
-        },
-        x, out);
+    cuda::launch_rows<cuda::RowGradient, T>(
+        dev, max.count(), logits, out, options.first_class, options.smoothing,
+        static_cast<double>(options.classes), logits.template data<T>(), max.template data<A>(),
+        sums.template data<A>(), labels.template data<std::int32_t>(),
+        scale.template data<double>(), out);
   });
 }
 

@@ -19,5 +19,4 @@
 #include <dhp/cuda/reduce.hpp>
 #include <dhp/cuda/rows.hpp>
 #include <dhp/cuda/segments.hpp>
-#include <dhp/cuda/softmax.hpp>
 #include <dhp/cuda/step.hpp>

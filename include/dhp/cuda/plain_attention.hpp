@@ -87,6 +87,23 @@ template <class A>
   return sum;
 }
 
+/// How many of `wanted` rows there are where `left` rows are left, which may be none or negative.
+[[nodiscard]] constexpr int rows_present(std::int64_t left, int wanted) {
+  return left > wanted ? wanted : left > 0 ? static_cast<int>(left) : 0;
+}
+
+/// kernel.group(block, head, first) for each group of `warps` rows of one head that the block has.
+template <class Kernel, class B>
+constexpr void visit_groups(const Kernel& kernel, B& block) {
+  const auto head = kernel.place.head_of(block.index() / kernel.groups);
+  const auto stride = kernel.groups * AttentionTile::warps;
+  for (auto first = block.index() % kernel.groups * AttentionTile::warps; first < head.rows;
+       first += stride) {
+    kernel.group(block, head, first);
+    block.sync();
+  }
+}
+
 /// A block takes `warps` queries of one head.
 template <class T>
 struct AttentionForward {
@@ -99,16 +116,9 @@ struct AttentionForward {
 
   template <class B>
   constexpr void operator()(B& block) const {
-    const auto head = place.head_of(block.index() / groups);
-    const auto stride = groups * AttentionTile::warps;
-    for (auto first = block.index() % groups * AttentionTile::warps; first < head.rows;
-         first += stride) {
-      group(block, head, first);
-      block.sync();
-    }
+    visit_groups(*this, block);
   }
 
- private:
   template <class B>
   constexpr void group(B& block, const AttentionPlace::Head& head, std::int64_t first_query) const {
     constexpr int tile = AttentionTile::rows;
@@ -123,18 +133,14 @@ struct AttentionForward {
     const auto query = first_query + warp;
     const bool real = query < head.length;
 
-    const auto left = head.length - first_query;
-    const int present = left > AttentionTile::warps ? AttentionTile::warps
-                        : left > 0                  ? static_cast<int>(left)
-                                                    : 0;
+    const int present = rows_present(head.length - first_query, AttentionTile::warps);
     load_rows(block, place, head, q, first_query, present, AttentionTile::warps, queries);
     A most = -std::numeric_limits<A>::infinity();
     A sum = 0;
     A mixed[AttentionTile::most_per_lane] = {};
     const A scale = static_cast<A>(place.scale);
     for (std::int64_t first = 0; first < head.length && present > 0; first += tile) {
-      const auto rest = head.length - first;
-      const int count = rest > tile ? tile : static_cast<int>(rest);
+      const int count = rows_present(head.length - first, tile);
       block.sync();
       load_rows(block, place, head, k, first, count, tile, keys);
       load_rows(block, place, head, v, first, count, tile, values);
@@ -210,16 +216,9 @@ struct AttentionQueryGradient {
 
   template <class B>
   constexpr void operator()(B& block) const {
-    const auto head = place.head_of(block.index() / groups);
-    const auto stride = groups * AttentionTile::warps;
-    for (auto first = block.index() % groups * AttentionTile::warps; first < head.rows;
-         first += stride) {
-      group(block, head, first);
-      block.sync();
-    }
+    visit_groups(*this, block);
   }
 
- private:
   template <class B>
   constexpr void group(B& block, const AttentionPlace::Head& head, std::int64_t first_query) const {
     constexpr int tile = AttentionTile::rows;
@@ -234,10 +233,7 @@ struct AttentionQueryGradient {
     A* const weights = values + tile * stride + warp * tile;
     const auto query = first_query + warp;
     const bool real = query < head.length;
-    const auto left = head.length - first_query;
-    const int present = left > AttentionTile::warps ? AttentionTile::warps
-                        : left > 0                  ? static_cast<int>(left)
-                                                    : 0;
+    const int present = rows_present(head.length - first_query, AttentionTile::warps);
     load_rows(block, place, head, q, first_query, present, AttentionTile::warps, queries);
     load_rows(block, place, head, dy, first_query, present, AttentionTile::warps, gradients);
     const auto place_of_row = head.head * place.rows + head.first_row + query;
@@ -247,8 +243,7 @@ struct AttentionQueryGradient {
     const A kept = static_cast<A>(1.0 / (1.0 - place.dropout));
     A sums[AttentionTile::most_per_lane] = {};
     for (std::int64_t first = 0; first < head.length && present > 0; first += tile) {
-      const auto rest = head.length - first;
-      const int count = rest > tile ? tile : static_cast<int>(rest);
+      const int count = rows_present(head.length - first, tile);
       block.sync();
       load_rows(block, place, head, k, first, count, tile, keys);
       load_rows(block, place, head, v, first, count, tile, values);
@@ -287,16 +282,9 @@ struct AttentionKeyGradient {
 
   template <class B>
   constexpr void operator()(B& block) const {
-    const auto head = place.head_of(block.index() / groups);
-    const auto stride = groups * AttentionTile::warps;
-    for (auto first = block.index() % groups * AttentionTile::warps; first < head.rows;
-         first += stride) {
-      group(block, head, first);
-      block.sync();
-    }
+    visit_groups(*this, block);
   }
 
- private:
   template <class B>
   constexpr void group(B& block, const AttentionPlace::Head& head, std::int64_t first_key) const {
     constexpr int tile = AttentionTile::rows;
@@ -311,10 +299,7 @@ struct AttentionKeyGradient {
     A* const weights = gradients + tile * stride + warp * 2 * tile;  // of dk, then of dv
     const auto key = first_key + warp;
     const bool real = key < head.length;
-    const auto left = head.length - first_key;
-    const int present = left > AttentionTile::warps ? AttentionTile::warps
-                        : left > 0                  ? static_cast<int>(left)
-                                                    : 0;
+    const int present = rows_present(head.length - first_key, AttentionTile::warps);
     load_rows(block, place, head, k, first_key, present, AttentionTile::warps, keys);
     load_rows(block, place, head, v, first_key, present, AttentionTile::warps, values);
     const A scale = static_cast<A>(place.scale);
@@ -322,8 +307,7 @@ struct AttentionKeyGradient {
     A key_sums[AttentionTile::most_per_lane] = {};
     A value_sums[AttentionTile::most_per_lane] = {};
     for (std::int64_t first = 0; first < head.length && present > 0; first += tile) {
-      const auto rest = head.length - first;
-      const int count = rest > tile ? tile : static_cast<int>(rest);
+      const int count = rows_present(head.length - first, tile);
       block.sync();
       load_rows(block, place, head, q, first, count, tile, queries);
       load_rows(block, place, head, dy, first, count, tile, gradients);

@@ -13,7 +13,6 @@ namespace dhp::cuda {
 template <int n_, int packs>
 struct WarpRows {
   static constexpr int n = n_;
-  static constexpr std::int64_t most_columns = std::int64_t{n} * packs * warp_size;
 
   template <class B>
   static constexpr std::int64_t first(const B& block) {

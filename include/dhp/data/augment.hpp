@@ -1,5 +1,5 @@
-// Random changes of training images that keep their meaning, and the fixed way to the same size for
-// evaluation. All randomness is drawn from the SampleRandom of the sample and epoch.
+// Image augmentation for training (crops, flips) and the deterministic resize for evaluation. All
+// random numbers come from the SampleRandom of sample and epoch.
 #pragma once
 
 #include <dhp/data/resize.hpp>
@@ -48,8 +48,8 @@ struct AugmentOptions {
   return box;
 }
 
-/// To height x width without chance: the shorter side to 8/7 of the size (256 for 224), then the centre.
-/// An image that has the size already stays as it is.
+/// To height x width, deterministic: the shorter side to 8/7 of the size (256 for 224), then the
+/// centre. An image that has the size already stays as it is.
 [[nodiscard]] inline Image fit(const Image& image, int height, int width) {
   if (image.height == height && image.width == width) return image;
   const double scale = std::max(height * 8.0 / 7 / image.height, width * 8.0 / 7 / image.width);

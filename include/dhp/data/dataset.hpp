@@ -1,6 +1,6 @@
-// Datasets over datasets. A dataset is a size and a pure function from an index to a sample; adaptors
-// wrap one and are one again. Pure and const means: any thread may ask for any sample in any order,
-// and a run can be resumed at any step.
+// The concept Dataset, a size and a pure function from an index to a sample, and its adaptors:
+// slice, shuffle, map, split. Because get() is pure and const, any thread may read any sample in
+// any order, and a run can be resumed at any step.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -14,8 +14,8 @@
 
 namespace dhp {
 
-/// get(index) for index in [0, size()) is a pure function, safe to call from several threads at once.
-/// Datasets are cheap to copy: what is large they share by count.
+/// get(index) for index in [0, size()) is a pure function, safe to call from several threads at
+/// once. Datasets are cheap to copy: what is large they share by count.
 template <class D>
 concept Dataset = std::copy_constructible<D> && requires(const D& data, std::int64_t index) {
   typename D::Sample;
@@ -78,34 +78,9 @@ class Mapped {
   Function function_;
 };
 
-/// One dataset after another, of the same kind of sample.
-template <Dataset First, Dataset Second>
-  requires std::same_as<typename First::Sample, typename Second::Sample>
-class Concatenated {
- public:
-  using Sample = typename First::Sample;
-  Concatenated(First first, Second second) : first_(std::move(first)), second_(std::move(second)) {}
-  [[nodiscard]] std::int64_t size() const { return first_.size() + second_.size(); }
-  [[nodiscard]] Sample get(std::int64_t index) const {
-    check_sample_index(index, size());
-    const std::int64_t split = first_.size();
-    return index < split ? first_.get(index) : second_.get(index - split);
-  }
-
- private:
-  First first_;
-  Second second_;
-};
-
 template <Dataset D>
 [[nodiscard]] Slice<D> slice(D data, std::int64_t first, std::int64_t last) {
   return Slice<D>(std::move(data), first, last);
-}
-/// The first `count` samples, or all where there are fewer.
-template <Dataset D>
-[[nodiscard]] Slice<D> take(D data, std::int64_t count) {
-  const auto last = std::min<std::int64_t>(count, data.size());
-  return Slice<D>(std::move(data), 0, last);
 }
 /// The order of epoch `epoch` under `seed`: the same on every rank and machine.
 template <Dataset D>
@@ -116,27 +91,22 @@ template <Dataset D, class Function>
 [[nodiscard]] Mapped<D, Function> map(D data, Function function) {
   return Mapped<D, Function>(std::move(data), std::move(function));
 }
-template <Dataset First, Dataset Second>
-[[nodiscard]] Concatenated<First, Second> chain(First first, Second second) {
-  return Concatenated<First, Second>(std::move(first), std::move(second));
-}
-
-/// What to train on and what to measure on.
+/// A training and a held-out part.
 template <class D>
-struct Split {
+struct DatasetSplit {
   D train;
   D held_out;
 };
-/// The last `held_out` samples are held out. Shuffle first where the samples lie in an order.
+/// Holds out the last `held_out` samples. Shuffle first if the samples are sorted.
 template <Dataset D>
-[[nodiscard]] Split<Slice<D>> split_off(D data, std::int64_t held_out) {
+[[nodiscard]] DatasetSplit<Slice<D>> split_off(D data, std::int64_t held_out) {
   const std::int64_t size = data.size();
   check(held_out >= 0 && held_out <= size, "cannot hold out ", held_out, " of ", size, " samples");
   return {slice(data, 0, size - held_out), slice(data, size - held_out, size)};
 }
 /// The same by a fraction in [0, 1]; at least one sample when the fraction is not zero.
 template <Dataset D>
-[[nodiscard]] Split<Slice<D>> split_fraction(D data, double fraction) {
+[[nodiscard]] DatasetSplit<Slice<D>> split_fraction(D data, double fraction) {
   check(fraction >= 0 && fraction <= 1, "a held-out fraction lies in [0, 1], got ", fraction);
   const std::int64_t size = data.size();
   const auto wanted = static_cast<std::int64_t>(fraction * static_cast<double>(size));

@@ -1,5 +1,5 @@
-// How a folder reader learns of image formats: a list of Decoders, one for each library that a program
-// links (png_decoder() of data/png.hpp, jpeg_decoder() of data/jpeg.hpp, or one's own).
+// Image formats as values: a folder reader is given a list of Decoders, one for each library that
+// the program links (png_decoder() of data/png.hpp, jpeg_decoder() of data/jpeg.hpp, or your own).
 #pragma once
 
 #include <dhp/data/image.hpp>

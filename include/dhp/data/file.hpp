@@ -1,5 +1,5 @@
-// Whole files in memory, and a cursor over bytes whose errors name the file and the byte. Readers parse
-// with the cursor alone: it cannot run past the end.
+// Reads whole files into memory, and parses bytes with a cursor that checks its bounds; errors name
+// the file and the byte.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -53,7 +53,7 @@ using Unpack = Bytes (*)(std::span<const std::byte> packed, const std::string& n
   return bytes.size() >= 2 && bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b};
 }
 
-/// read_file, and what is gzip-compressed inside goes through `unpack` (gunzip of data/gzip.hpp).
+/// read_file; gzip-compressed content goes through `unpack` (gunzip of data/gzip.hpp).
 [[nodiscard]] inline Bytes read_unpacked(const std::string& path, Unpack unpack,
                                          std::size_t limit_bytes = default_file_limit_bytes) {
   auto bytes = read_file(path, limit_bytes);
@@ -63,7 +63,7 @@ using Unpack = Bytes (*)(std::span<const std::byte> packed, const std::string& n
   return unpack(bytes, path, limit_bytes);
 }
 
-/// Reads from the front of some bytes; asking for more than there is throws.
+/// Reads bytes from the front; reading past the end throws.
 class ByteCursor {
  public:
   ByteCursor(std::span<const std::byte> bytes, std::string name)

@@ -1,5 +1,5 @@
-// gunzip: .gz in memory, through zlib (link dhp::gzip). Include it where compressed files are read, and
-// hand gunzip to the reader: load_idx(path, gunzip).
+// gunzip: decompresses .gz in memory, through zlib (link ZLIB::ZLIB). Give it to a reader:
+// load_idx(path, gunzip).
 #pragma once
 
 #include <dhp/data/file.hpp>
@@ -49,7 +49,7 @@ namespace dhp {
       continue;
     }
     check(code == Z_OK || code == Z_BUF_ERROR, "", name, ", byte ", read, ": damaged gzip data (",
-          stream.msg != nullptr ? stream.msg : "no further word", ")");
+          stream.msg != nullptr ? stream.msg : "no details", ")");
     check(taken + made > 0, "", name, ", byte ", read, ": the gzip data ends too early: truncated");
   }
   out.resize(written);

@@ -1,5 +1,5 @@
-// IDX, the format of MNIST and its kin: two zero bytes, a type byte, the number of dims, the dims as
-// big-endian u32, then the elements. Only u8 data is read, as all published sets have it.
+// Reader of IDX, the format of MNIST: two zero bytes, a type byte, the number of dims, the dims as
+// big-endian u32, then the elements. Only u8 data is read: published datasets have no other.
 #pragma once
 
 #include <dhp/core/shape.hpp>

@@ -1,4 +1,5 @@
-// An image on the host, and a set of equal ones with labels: what IDX and .npy files hold.
+// An image in host memory, and a dataset of labelled images of one size, which IDX and .npy files
+// hold.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -113,7 +114,7 @@ class ImageArray {
                     {marks.values.begin(), marks.values.end()}, classes, images, labels);
 }
 
-/// Labels u1, i4 or i8 [N]; what is outside [0, classes) becomes -1 and is refused by check_labels.
+/// Labels u1, i4 or i8 [N]; one outside [0, classes) becomes -1, which check_labels refuses.
 [[nodiscard]] inline std::vector<std::int32_t> load_npy_labels(const std::string& path,
                                                                int classes) {
   const auto marks = load_npy(path);
@@ -136,8 +137,7 @@ class ImageArray {
 [[nodiscard]] inline ImageArray load_npy_images(const std::string& images,
                                                 const std::string& labels, int classes) {
   const auto pixels = load_npy(images);
-  check(pixels.dtype == DType::u8, "", images, ": images of ", pixels.dtype,
-        "; u1 would be right (load_npy_fields reads f4 and f8)");
+  check(pixels.dtype == DType::u8, "", images, ": images of ", pixels.dtype, "; u1 would be right");
   return ImageArray(pixels.shape, pixels.values<std::uint8_t>(), load_npy_labels(labels, classes),
                     classes, images, labels);
 }

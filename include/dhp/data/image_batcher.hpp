@@ -1,5 +1,5 @@
-// From labelled images to a micro-batch: input [N, H, W, C], normalised, in the type of the model, and
-// the side input "labels" [N].
+// Batcher of labelled images: input [N, H, W, C], normalised, in the model's type, and the side
+// input "labels" [N].
 #pragma once
 
 #include <dhp/data/augment.hpp>

@@ -1,5 +1,6 @@
-// A directory of images by class: DIR/CLASS/**/FILE. Classes are numbered in the byte order of their
-// names, files lie in the byte order of their paths, so every machine sees the same dataset.
+// Dataset of a directory with a folder for each class: DIR/CLASS/**/FILE. Classes are numbered in
+// the byte order of their names and files in that of their paths, so every machine sees the same
+// dataset.
 #pragma once
 
 #include <dhp/data/decoder.hpp>
@@ -19,8 +20,8 @@ struct ImageFolderOptions {
   DecodeOptions decode = {};
   bool skip_bad =
       false;  ///< leave out files that cannot be read, and count them; else they are errors
-  /// Decode every file once at the start, so that no damaged one stops a run in the middle. skip_bad
-  /// needs it: all ranks must agree on the number of samples before the first step.
+  /// Decode every file once at the start, so that no damaged one stops a run in the middle.
+  /// skip_bad needs it: all ranks must agree on the number of samples before the first step.
   bool check_all = true;
   int threads = 1;  ///< that check
   std::size_t file_limit_bytes = std::size_t{1} << 30;
@@ -139,7 +140,7 @@ class ImageFolder {
         good.push_back(std::move(found.files[at]));
         continue;
       }
-      check(options_.skip_bad, "", wrong[at], "; --skip-bad goes on without such files");
+      check(options_.skip_bad, "", wrong[at], "; skip_bad leaves such files out");
       found.skipped.push_back(std::move(wrong[at]));
     }
     found.files = std::move(good);

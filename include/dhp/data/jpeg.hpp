@@ -1,76 +1,20 @@
-// JPEG through libjpeg(-turbo) (link JPEG::JPEG). Its errors leave by longjmp, so the functions that
-// call setjmp are C in spirit: nothing in them has a destructor, and what must be freed lives outside.
+// JPEG through TurboJPEG (Debian: libturbojpeg0-dev). Every kind of JPEG becomes 8-bit RGB or grey.
 #pragma once
 
 #include <dhp/data/decoder.hpp>
 
-#include <jerror.h>
-#include <jpeglib.h>
+#include <turbojpeg.h>
 
-#include <csetjmp>
-#include <cstdio>
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string_view>
 
 namespace dhp {
 
-/// A decompression under way.
-struct JpegRun {
-  jpeg_decompress_struct info;
-  jpeg_error_mgr errors;
-  jpeg_progress_mgr progress;
-  std::jmp_buf escape;
-  char text[JMSG_LENGTH_MAX];
+namespace detail {
 
-  static JpegRun& of(j_common_ptr common) { return *static_cast<JpegRun*>(common->client_data); }
-
-  [[noreturn]] static void on_error(j_common_ptr common) {
-    auto& run = of(common);
-    common->err->format_message(common, run.text);
-    std::longjmp(run.escape, 1);
-  }
-  // libjpeg paints what is missing grey and warns; here a damaged image is an error.
-  static void on_message(j_common_ptr common, int level) {
-    const int code = common->err->msg_code;
-    const bool harmless =
-        code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR;
-    if (level < 0 && !harmless) on_error(common);
-  }
-  // A small file can ask for thousands of passes over a large image.
-  static void on_progress(j_common_ptr common) {
-    constexpr int most_scans = 500;
-    auto& run = of(common);
-    if (run.info.input_scan_number <= most_scans) return;
-    std::snprintf(run.text, sizeof run.text, "more than %d scans", most_scans);
-    std::longjmp(run.escape, 1);
-  }
-
-  /// Reads the header; false: see text.
-  [[nodiscard]] bool open(const unsigned char* bytes, std::size_t size) {
-    info.err = jpeg_std_error(&errors);
-    info.client_data = this;
-    errors.error_exit = &on_error;
-    errors.emit_message = &on_message;
-    if (setjmp(escape) != 0) return false;
-    jpeg_create_decompress(&info);  // keeps err and client_data
-    progress.progress_monitor = &on_progress;
-    info.progress = &progress;
-    jpeg_mem_src(&info, bytes, static_cast<unsigned long>(size));
-    jpeg_read_header(&info, TRUE);
-    return true;
-  }
-  /// Writes all rows, `stride` bytes apart; false: see text.
-  [[nodiscard]] bool decode(unsigned char* pixels, std::size_t stride) {
-    if (setjmp(escape) != 0) return false;
-    jpeg_start_decompress(&info);
-    while (info.output_scanline < info.output_height) {
-      JSAMPROW row = pixels + stride * info.output_scanline;
-      jpeg_read_scanlines(&info, &row, 1);
-    }
-    jpeg_finish_decompress(&info);
-    return true;
-  }
-};
-
-/// Four inks, inverted as all known writers store them, to RGB or grey.
+/// CMYK, stored inverted as all known writers do, to RGB or grey.
 [[nodiscard]] inline Image from_inverted_cmyk(const Image& inks, int channels) {
   Image made = Image::blank(inks.height, inks.width, channels);
   const auto count = static_cast<std::size_t>(inks.height) * static_cast<std::size_t>(inks.width);
@@ -91,23 +35,54 @@ struct JpegRun {
   return made;
 }
 
+/// Whether an end-of-image marker follows the last scan header: else the file was cut off.
+[[nodiscard]] inline bool jpeg_has_end(std::span<const std::byte> bytes) {
+  const auto last = [&](std::byte marker) {
+    const std::array wanted{std::byte{0xFF}, marker};
+    return std::find_end(bytes.begin(), bytes.end(), wanted.begin(), wanted.end());
+  };
+  const auto end = last(std::byte{0xD9});
+  return end != bytes.end() && end > last(std::byte{0xDA});
+}
+
+/// TurboJPEG paints what is missing grey and warns; here a damaged image is an error. Its message
+/// is that of the first warning; those of files that are merely untidy are accepted.
+[[nodiscard]] inline bool harmless_jpeg_warning(tjhandle handle, std::span<const std::byte> bytes) {
+  const std::string_view text = tjGetErrorStr2(handle);
+  const bool untidy = text.find("extraneous bytes") != text.npos ||
+                      text.find("Adobe color transform") != text.npos ||
+                      text.find("JFIF revision") != text.npos;
+  return tjGetErrorCode(handle) == TJERR_WARNING && untidy && jpeg_has_end(bytes);
+}
+
+}  // namespace detail
+
 [[nodiscard]] inline Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name,
                                        const DecodeOptions& options = {}) {
-  JpegRun run{};
-  struct Destroyer {
-    JpegRun* run;
-    ~Destroyer() { jpeg_destroy_decompress(&run->info); }
-  } const destroyer{&run};
+  const std::unique_ptr<void, int (*)(tjhandle)> handle(tjInitDecompress(), &tjDestroy);
+  check(handle != nullptr, "", name, ": TurboJPEG could not start");
   const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
-  check(run.open(data, bytes.size()), "", name, ": damaged JPEG (", run.text, ")");
-  check_decode(run.info.image_height, run.info.image_width, name, options);
-  const bool inks = run.info.jpeg_color_space == JCS_CMYK || run.info.jpeg_color_space == JCS_YCCK;
-  run.info.out_color_space = inks ? JCS_CMYK : options.channels == 3 ? JCS_RGB : JCS_GRAYSCALE;
-  Image made = Image::blank(static_cast<int>(run.info.image_height),
-                            static_cast<int>(run.info.image_width), inks ? 4 : options.channels);
-  check(run.decode(made.pixels.data(), made.at(0, made.width)), "", name, ": damaged JPEG (",
-        run.text, ")");
-  return inks ? from_inverted_cmyk(made, options.channels) : made;
+  const auto size = static_cast<unsigned long>(bytes.size());
+  const auto damaged = [&] {
+    fail("", name, ": damaged JPEG (", tjGetErrorStr2(handle.get()), ")");
+  };
+
+  // It calls rare chroma subsamplings an error, which decompression reads all the same; so ask what
+  // it found.
+  int width = 0, height = 0, subsampling = 0, colours = -1;
+  tjDecompressHeader3(handle.get(), data, size, &width, &height, &subsampling, &colours);
+  if (width < 1 || height < 1 || colours < 0) damaged();
+  check_decode(static_cast<std::uint64_t>(height), static_cast<std::uint64_t>(width), name,
+               options);
+
+  const bool inks = colours == TJCS_CMYK || colours == TJCS_YCCK;
+  Image made = Image::blank(height, width, inks ? 4 : options.channels);
+  const int format = inks ? TJPF_CMYK : options.channels == 3 ? TJPF_RGB : TJPF_GRAY;
+  // A small file can ask for thousands of passes over a large image.
+  const int wrong = tjDecompress2(handle.get(), data, size, made.pixels.data(), width, 0, height,
+                                  format, TJFLAG_LIMITSCANS);
+  if (wrong != 0 && !detail::harmless_jpeg_warning(handle.get(), bytes)) damaged();
+  return inks ? detail::from_inverted_cmyk(made, options.channels) : made;
 }
 
 [[nodiscard]] inline Decoder jpeg_decoder() { return {{".jpg", ".jpeg"}, &decode_jpeg}; }

@@ -1,5 +1,5 @@
-// NumPy's .npy, versions 1 and 2: the magic, a header that is the text of a Python dict, the elements.
-// Read: u1, i4, i8, f4, f8, little-endian, C order.
+// Reader of NumPy's .npy, versions 1 and 2: the magic, a header with a Python dict as text, the
+// elements. Supported: u1, i4, i8, f4, f8, little-endian, C order.
 #pragma once
 
 #include <dhp/core/shape.hpp>
@@ -149,31 +149,6 @@ class NpyHeader {
 [[nodiscard]] inline NpyArray load_npy(const std::string& path,
                                        std::size_t limit_bytes = default_file_limit_bytes) {
   return parse_npy(read_file(path, limit_bytes), path, limit_bytes);
-}
-
-/// The bytes of a version-1 file; T is u8, i32, i64, float or double.
-template <class T>
-[[nodiscard]] Bytes npy_bytes(const Shape& shape, std::span<const T> values) {
-  check(static_cast<std::int64_t>(values.size()) == shape.count(), "an .npy of shape ", shape,
-        " needs ", shape.count(), " values, got ", values.size());
-  const bool floating = is_floating(dtype_of<T>());
-  std::string header = concat("{'descr': '",
-                              sizeof(T) == 1 ? "|u"
-                              : floating     ? "<f"
-                                             : "<i",
-                              sizeof(T), "', 'fortran_order': False, 'shape': (");
-  for (int dim = 0; dim < shape.rank(); ++dim) header += concat(shape[dim], ", ");
-  header += "), }";
-  while ((10 + header.size() + 1) % 64 != 0) header += ' ';
-  header += '\n';
-  std::string text("\x93NUMPY\x01\x00", 8);
-  text += static_cast<char>(header.size() & 255);
-  text += static_cast<char>(header.size() >> 8);
-  text += header;
-  Bytes made(text.size() + values.size_bytes());
-  std::memcpy(made.data(), text.data(), text.size());
-  if (!values.empty()) std::memcpy(made.data() + text.size(), values.data(), values.size_bytes());
-  return made;
 }
 
 }  // namespace dhp

@@ -1,7 +1,7 @@
-// A random permutation that needs no memory: sample order as a function. A Feistel network whose rounds
-// are Philox is a bijection on [0, 2^k); walking its cycle until the value is below n makes it one on
-// [0, n) (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). Every rank computes
-// the place of any sample of any epoch on its own.
+// The order of samples: a random permutation as a function, without memory. A Feistel network with
+// Philox rounds is a bijection on [0, 2^k); following its cycle until the value is below n makes it
+// one on [0, n) (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). Every
+// rank computes any sample's place in any epoch by itself.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -17,7 +17,8 @@ class Permutation {
   Permutation(std::int64_t size, std::uint64_t seed, std::int64_t epoch)
       : size_(size), stream_(data_stream(seed, epoch, DataUse::order)) {
     check(size >= 0, "a permutation of ", size, " elements does not exist");
-    const int bits = size < 2 ? 0 : std::bit_width(static_cast<std::uint64_t>(size - 1));
+    const int bits =
+        size < 2 ? 0 : static_cast<int>(std::bit_width(static_cast<std::uint64_t>(size - 1)));
     low_bits_ = bits / 2;
     high_mask_ = (std::uint64_t{1} << (bits - low_bits_)) - 1;
     low_mask_ = (std::uint64_t{1} << low_bits_) - 1;

@@ -1,5 +1,5 @@
-// Device-resident input: the micro-batches of one step, uploaded once and used for every step. Measures a
-// training step without its input, under the interface of the Loader.
+// A loader for measurements: uploads the micro-batches of one step once and returns them at every
+// step, so that a training step is timed without its input.
 #pragma once
 
 #include <dhp/data/loader.hpp>
@@ -13,8 +13,8 @@ namespace dhp {
 template <Device Dev>
 class ResidentLoader {
  public:
-  /// Steps have options.global_batch samples: the first ones of the batcher, again from the first where it
-  /// has fewer.
+  /// Steps have options.global_batch samples: the first ones of the batcher, again from the first
+  /// where it has fewer.
   template <Batcher B>
   ResidentLoader(Dev& dev, const B& batcher, const LoaderOptions& options)
       : options_(options),

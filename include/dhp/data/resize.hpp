@@ -1,5 +1,5 @@
-// Crops and sizes. Resizing is bilinear with a triangle filter that widens when shrinking
-// (antialiased, as Pillow's BILINEAR): each output value is a weighted mean of all that it covers.
+// Crop, mirror and resize. Resizing is bilinear and antialiased, like Pillow's BILINEAR: the
+// triangle filter widens when the image shrinks.
 #pragma once
 
 #include <dhp/data/image.hpp>
@@ -33,10 +33,6 @@ struct Box {
                 (last - first) * image.channels, made.pixels.data() + made.at(y, first));
   }
   return made;
-}
-
-[[nodiscard]] inline Image centre_crop(const Image& image, int height, int width) {
-  return crop(image, {(image.height - height) / 2, (image.width - width) / 2, height, width});
 }
 
 /// Left and right exchanged.

@@ -1,5 +1,5 @@
-// Random numbers of the data side: a pure function of (seed, epoch, sample index, use), so that order,
-// augmentation and masking do not depend on ranks, threads, or where a run was resumed.
+// Random numbers for data: a pure function of (seed, epoch, sample index, use). So order,
+// augmentation and masking do not depend on ranks, threads or the step at which a run was resumed.
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -8,16 +8,8 @@
 
 namespace dhp {
 
-/// What a random number of the data side is for; two uses never share one. User code: from `user` on.
-enum class DataUse : std::uint32_t {
-  order,
-  augment,
-  mask,
-  pair,
-  synthesize,
-  vocabulary,
-  user = 1000
-};
+/// What a random number is for; two uses never share one. Your own uses: from `user` on.
+enum class DataUse : std::uint32_t { order, augment, mask, pair, synthesize, user = 1000 };
 
 /// The stream of one use in one epoch. Its seed is set apart from that of weights and dropout.
 [[nodiscard]] constexpr RandomStream data_stream(std::uint64_t seed, std::int64_t epoch,

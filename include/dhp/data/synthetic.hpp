@@ -1,5 +1,5 @@
-// Images made up on the fly whose label can be learnt: a coarse pattern for each class, under noise. For
-// tests, for trying a program without data, and for measuring a host-fed run.
+// Dataset of generated images with learnable labels: a coarse pattern for each class under noise.
+// For tests, for trying a program without data, and for timing a loader.
 #pragma once
 
 #include <dhp/data/image.hpp>

@@ -94,7 +94,7 @@ class Cuda {
     int& device = options_.device;
     if (device < 0) check_cuda(cudaGetDevice(&device), "cudaGetDevice");
     check(device < gpus, "there is no GPU ", device, ": this process sees ", gpus,
-          "; see --device and CUDA_VISIBLE_DEVICES");
+          "; see CUDA_VISIBLE_DEVICES");
     check_library_versions();
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
     check_cuda(cudaGetDeviceProperties(&properties_, device), "cudaGetDeviceProperties");
@@ -301,7 +301,7 @@ class Cuda {
   }
   void check_not_recording(const char* what) const {
     check(!recording_, "a step that is being recorded cannot contain ", what,
-          "; --no-cuda-graphs does without recording");
+          "; training works without recording, too");
   }
 
   CudaOptions options_;

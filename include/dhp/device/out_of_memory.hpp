@@ -15,7 +15,7 @@ class OutOfMemory : public Error {
   OutOfMemory(std::size_t bytes, std::string memory, std::string layer = {})
       : Error(concat("out of memory: there are no ", bytes, " bytes for a tensor",
                      layer.empty() ? "" : " of layer ", layer, memory.empty() ? "" : " in ", memory,
-                     "; a smaller --micro-batch, --recompute or more ranks on the tensor or "
+                     "; a smaller micro-batch, recomputation or more ranks on the tensor or "
                      "pipeline axis need less")),
         bytes_(bytes),
         memory_(std::move(memory)),

@@ -85,7 +85,7 @@ class SelfAttention {
           " heads");
     check(options.heads % parts == 0, "attention: ", options.heads,
           " heads cannot be split over a tensor axis of ", parts,
-          "; choose --tensor-parallel among the divisors of the number of heads");
+          "; choose the tensor axis among the divisors of the number of heads");
     return options;
   }
   [[nodiscard]] Linear<Dev> projection(ModelBuilder<Dev>& build, const std::string& name) const {

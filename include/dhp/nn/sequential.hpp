@@ -1,4 +1,4 @@
-// Sequential: layers one after the other. Residual: x + body(x), or shortcut(x) + body(x).
+// Sequential: layers one after the other.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -60,36 +60,5 @@ template <class Dev>
   add(dev, a.view(), b.view(), total.mut());
   return total;
 }
-
-template <class Dev>
-class Residual {
- public:
-  /// An empty shortcut is the identity.
-  explicit Residual(Sequential<Dev> body, Sequential<Dev> shortcut = {})
-      : body_(std::move(body)), shortcut_(std::move(shortcut)) {}
-
-  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    auto y = body_.forward(dev, x.share(), tape);
-    return sum_of(dev, std::move(y), shortcut_.forward(dev, std::move(x), tape));
-  }
-  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    auto dx = shortcut_.backward(dev, dy.share(), tape);
-    return sum_of(dev, body_.backward(dev, std::move(dy), tape), std::move(dx));
-  }
-  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
-    return body_.output_shape(in, batch);
-  }
-  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
-    return body_.flops(in, batch) + shortcut_.flops(in, batch);
-  }
-  void parameters(ParameterList<Dev>& out) const {
-    body_.parameters(out);
-    shortcut_.parameters(out);
-  }
-
- private:
-  Sequential<Dev> body_;
-  Sequential<Dev> shortcut_;
-};
 
 }  // namespace dhp

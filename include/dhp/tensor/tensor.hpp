@@ -1,6 +1,6 @@
-// Tensor: owning and move-only. share() makes a second owner of the same elements, by count and without
-// a copy; a tensor that has been shared is read-only from then on, so that what a tape or a deferred
-// weight gradient holds cannot change under it.
+// Tensor: move-only. It owns its memory, or borrows it from somebody else. share() makes a second owner of
+// the same elements, by count and without a copy; a tensor that has been shared is read-only from then on,
+// so that what a tape or a deferred weight gradient holds cannot change under it.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -21,6 +21,15 @@ class Tensor {
       : dtype_(dtype),
         shape_(shape),
         storage_(dev.allocate(static_cast<std::size_t>(shape.count()) * size_of(dtype))) {}
+  /// Borrows memory of the device: row-major, aligned as its elements are. The pointer keeps the owner
+  /// alive as long as any tensor needs the memory; its deleter need not free anything.
+  Tensor(std::shared_ptr<std::byte> memory, DType dtype, const Shape& shape)
+      : dtype_(dtype), shape_(shape), storage_(std::move(memory)) {}
+  /// The same for memory that nobody may write: mut() refuses, and no layer works in place.
+  Tensor(std::shared_ptr<const std::byte> memory, DType dtype, const Shape& shape)
+      : Tensor(std::const_pointer_cast<std::byte>(std::move(memory)), dtype, shape) {
+    read_only_ = true;
+  }
 
   Tensor(Tensor&&) noexcept = default;
   Tensor& operator=(Tensor&&) noexcept = default;
@@ -65,12 +74,12 @@ class Tensor {
   [[nodiscard]] ConstView<Dev> view() const { return *this; }
   /// Write access; refused while another owner holds the same elements.
   [[nodiscard]] View<Dev> mut() {
-    check(storage_.use_count() <= 1, "a shared tensor of shape ", shape_,
+    check(unique() || empty(), read_only_ ? "a borrowed" : "a shared", " tensor of shape ", shape_,
           " is read-only: write into a fresh one");
     return {storage_.get(), dtype_, shape_};
   }
   /// True when mut() would succeed: an op may then work in place.
-  [[nodiscard]] bool unique() const { return storage_.use_count() == 1; }
+  [[nodiscard]] bool unique() const { return !read_only_ && storage_.use_count() == 1; }
 
   /// A second owner of the same elements.
   [[nodiscard]] Tensor share() const {
@@ -78,6 +87,7 @@ class Tensor {
     second.dtype_ = dtype_;
     second.shape_ = shape_;
     second.storage_ = storage_;
+    second.read_only_ = read_only_;
     return second;
   }
   /// The same elements under another shape of the same count.
@@ -100,6 +110,7 @@ class Tensor {
   DType dtype_ = DType::f32;
   Shape shape_;
   std::shared_ptr<std::byte> storage_;
+  bool read_only_ = false;  ///< borrowed from an owner that is const
 };
 
 /// A copy of the elements in new memory of the same device.

@@ -6,6 +6,7 @@
 #include <dhp/core/types.hpp>
 #include <dhp/device/device.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <type_traits>
 
@@ -36,11 +37,14 @@ class BasicView {
     return static_cast<std::size_t>(count()) * size_of(dtype_);
   }
 
-  /// The elements as T. On a device without host access only kernels may follow the pointer.
+  /// The elements as T. On a device without host access only kernels may follow the pointer. Take it
+  /// again after Eigen has written 16-bit elements.
   template <class T>
   [[nodiscard]] auto data() const {
     using Pointer = std::conditional_t<std::is_const_v<Byte>, const T*, T*>;
     check(dtype_ == dtype_of<T>(), "a tensor of ", dtype_, " was read as ", dtype_of<T>());
+    // Eigen has 16-bit types of its own: the compiler must not reorder accesses because types differ.
+    if constexpr (is_16_bit<T>) std::atomic_signal_fence(std::memory_order_acq_rel);
     return reinterpret_cast<Pointer>(data_);
   }
 

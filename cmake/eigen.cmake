@@ -1,0 +1,16 @@
+# dhp::eigen is dhp::dhp with Eigen, for dhp/eigen.hpp. It is made where it is used, by dhp's own build and by
+# find_package(dhp).
+include_guard(GLOBAL)
+find_package(Eigen3 QUIET NO_MODULE)
+if(NOT TARGET Eigen3::Eigen)
+  set(found "there is no dhp::eigen: Eigen was not found (Debian: libeigen3-dev)")
+elseif(Eigen3_VERSION VERSION_LESS 3.4)
+  set(found "there is no dhp::eigen: Eigen ${Eigen3_VERSION} is older than 3.4, which has bfloat16")
+else()
+  add_library(dhp::eigen INTERFACE IMPORTED GLOBAL)
+  target_link_libraries(dhp::eigen INTERFACE dhp::dhp Eigen3::Eigen)
+  set(found "Eigen ${Eigen3_VERSION}: ${Eigen3_DIR}")
+endif()
+if(NOT dhp_FIND_QUIETLY)
+  message(STATUS "dhp: ${found}")
+endif()

@@ -1,0 +1,208 @@
+// The samples of BERT's pre-training (Devlin et al. 2019): [CLS] A [SEP] B [SEP], where B follows A
+// or is random, and some tokens hidden. All that is random depends on (seed, epoch, sample index)
+// only.
+#pragma once
+
+#include <dhp/data/sample_random.hpp>
+
+#include "sentence_pairs.hpp"
+#include "vocabulary.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+struct MaskedLmOptions {
+  std::int64_t sequence_length =
+      128;                   ///< tokens of a sample at most, the three special ones included
+  double hidden = 0.15;      ///< share of the tokens that are to be predicted
+  double as_mask = 0.8;      ///< of these: replaced by [MASK]
+  double as_random = 0.1;    ///< of these: replaced by a random token; the rest stays
+  double random_next = 0.5;  ///< share of samples whose B is random
+  bool whole_words = false;  ///< hide all pieces of a word or none
+  std::uint64_t seed = 0;
+};
+
+inline void check_options(const MaskedLmOptions& options) {
+  const auto share = [](double value) { return value >= 0 && value <= 1; };
+  dhp::check(options.sequence_length >= 5, "a sequence length of ", options.sequence_length,
+             " has no room for [CLS] A [SEP] B [SEP]; 5 or more would be right");
+  dhp::check(share(options.hidden) && share(options.as_mask) && share(options.as_random) &&
+                 share(options.as_mask + options.as_random) && share(options.random_next),
+             "masked language model: shares lie in [0, 1], got hidden ", options.hidden,
+             ", as_mask ", options.as_mask, ", as_random ", options.as_random, ", random_next ",
+             options.random_next);
+}
+
+/// Hidden tokens of a sample at most: the share of all that are not special, rounded up. With whole
+/// words that bounds nothing, since what is left over may be given to a long word: then all of
+/// them.
+[[nodiscard]] inline std::int64_t most_hidden(const MaskedLmOptions& options) {
+  const auto candidates = options.sequence_length - 3;
+  if (options.whole_words) return candidates;
+  return static_cast<std::int64_t>(std::ceil(options.hidden * static_cast<double>(candidates)));
+}
+
+/// What is to be predicted in one sample: places in ascending order, and what stood there.
+struct HiddenTokens {
+  std::vector<std::int32_t> places;
+  std::vector<std::int32_t> labels;
+};
+
+/// Shortens the longer of two sentences at its end until both fit into `room` tokens.
+inline void truncate_pair(std::int64_t room, std::int64_t& first, std::int64_t& second) {
+  const auto half = room / 2;
+  if (first + second <= room) return;
+  if (second <= half) first = room - second;
+  else if (first <= room - half) second = room - first;
+  else first = room - half, second = half;
+}
+
+/// Hides tokens of a sequence in place; special tokens are never hidden. The expected number is
+/// exactly the share: fractions are rounded up or down at random.
+[[nodiscard]] inline HiddenTokens hide_tokens(std::span<std::int32_t> tokens,
+                                              const Vocabulary& vocabulary,
+                                              const MaskedLmOptions& options,
+                                              dhp::SampleRandom& random) {
+  std::vector<dhp::Range> units;  // what is hidden as one
+  std::int64_t candidates = 0;
+  for (std::size_t at = 0; at < tokens.size(); ++at) {
+    if (vocabulary.is_special(tokens[at])) continue;
+    const auto place = static_cast<std::int64_t>(at);
+    ++candidates;
+    const bool goes_on = options.whole_words && !units.empty() && units.back().last == place &&
+                         vocabulary.continues(tokens[at]);
+    if (goes_on) units.back().last = place + 1;
+    else units.push_back({place, place + 1});
+  }
+  auto left = static_cast<std::int64_t>(options.hidden * static_cast<double>(candidates) +
+                                        random.uniform());
+  std::vector<std::int32_t> places;
+  for (std::size_t drawn = 0; drawn < units.size() && left > 0; ++drawn) {
+    const auto rest = static_cast<std::uint32_t>(units.size() - drawn);
+    std::swap(units[drawn], units[drawn + random.below(rest)]);
+    const auto unit = units[drawn];
+    // A word longer than what is left: taken with the probability that keeps the expected number.
+    if (unit.size() > left &&
+        !random.chance(static_cast<double>(left) / static_cast<double>(unit.size())))
+      break;
+    left -= unit.size();
+    for (auto place = unit.first; place < unit.last; ++place)
+      places.push_back(static_cast<std::int32_t>(place));
+  }
+  std::sort(places.begin(), places.end());
+  HiddenTokens made{std::move(places), {}};
+  for (const auto place : made.places) {
+    auto& token = tokens[static_cast<std::size_t>(place)];
+    made.labels.push_back(token);
+    const double fate = random.uniform();
+    if (fate < options.as_mask) {
+      token = vocabulary.mask();
+    } else if (fate < options.as_mask + options.as_random) {
+      do
+        token =
+            static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(vocabulary.size())));
+      while (vocabulary.is_special(token));
+    }
+  }
+  return made;
+}
+
+struct MaskedLmSample {
+  std::vector<std::int32_t> tokens;
+  std::int64_t second_segment = 0;  ///< where segment 1 begins: B and its [SEP]
+  HiddenTokens hidden;
+  std::int32_t next_label = 0;  ///< 0: B follows A; 1: B is random
+};
+
+/// Sample `index` of epoch `epoch`.
+[[nodiscard]] inline MaskedLmSample masked_lm_sample(const SentencePairs& pairs,
+                                                     const Vocabulary& vocabulary,
+                                                     const MaskedLmOptions& options,
+                                                     std::int64_t index, std::int64_t epoch) {
+  const auto pair = pairs.get(index);
+  dhp::SampleRandom pairing(options.seed, epoch, index, dhp::DataUse::pair);
+  MaskedLmSample made;
+  made.next_label = pairing.chance(options.random_next) ? 1 : 0;
+  const auto first = pairs.tokens(pair.first);
+  const auto second =
+      pairs.tokens(made.next_label == 0 ? pair.second : pairs.random_second(index, pairing));
+  auto first_size = static_cast<std::int64_t>(first.size());
+  auto second_size = static_cast<std::int64_t>(second.size());
+  truncate_pair(options.sequence_length - 3, first_size, second_size);
+  auto& tokens = made.tokens;
+  tokens.reserve(static_cast<std::size_t>(first_size + second_size + 3));
+  tokens.push_back(vocabulary.classify());
+  tokens.insert(tokens.end(), first.begin(), first.begin() + first_size);
+  tokens.push_back(vocabulary.separator());
+  made.second_segment = static_cast<std::int64_t>(tokens.size());
+  tokens.insert(tokens.end(), second.begin(), second.begin() + second_size);
+  tokens.push_back(vocabulary.separator());
+  dhp::SampleRandom masking(options.seed, epoch, index, dhp::DataUse::mask);
+  made.hidden = hide_tokens(tokens, vocabulary, options, masking);
+  return made;
+}
+
+/// How often each token occurs: what a model that knows only that would lose on the hidden tokens
+/// of a held-out set. A masked language model that does not come below it uses no context.
+/// Cross-entropy in nats, with add-one smoothing.
+class Unigram {
+ public:
+  explicit Unigram(std::int64_t vocabulary_size)
+      : counts_(static_cast<std::size_t>(vocabulary_size), 1), total_(vocabulary_size) {}
+
+  void add(std::int32_t token) {
+    ++counts_.at(static_cast<std::size_t>(token));
+    ++total_;
+  }
+  [[nodiscard]] double loss_of(std::int32_t token) const {
+    return std::log(static_cast<double>(total_)) -
+           std::log(static_cast<double>(counts_.at(static_cast<std::size_t>(token))));
+  }
+
+ private:
+  std::vector<std::int64_t> counts_;
+  std::int64_t total_;
+};
+
+/// Frequencies of the tokens that can be hidden in training: both sentences of each pair, shortened
+/// as in a sample, without special tokens.
+[[nodiscard]] inline Unigram unigram_of(const SentencePairs& pairs, const Vocabulary& vocabulary,
+                                        const MaskedLmOptions& options) {
+  Unigram unigram(vocabulary.size());
+  for (std::int64_t index = 0; index < pairs.size(); ++index) {
+    const auto pair = pairs.get(index);
+    auto first = static_cast<std::int64_t>(pairs.tokens(pair.first).size());
+    auto second = static_cast<std::int64_t>(pairs.tokens(pair.second).size());
+    truncate_pair(options.sequence_length - 3, first, second);
+    for (const auto& [sentence, size] : {std::pair(pair.first, first), {pair.second, second}})
+      for (const auto token : pairs.tokens(sentence).first(static_cast<std::size_t>(size)))
+        if (!vocabulary.is_special(token)) unigram.add(token);
+  }
+  return unigram;
+}
+
+/// Mean over the hidden tokens of the first `samples` samples (0: of all) in epoch 0, in nats; this
+/// is what an evaluation of the same samples sees. NaN where nothing is hidden.
+[[nodiscard]] inline double unigram_cross_entropy(const Unigram& unigram,
+                                                  const SentencePairs& pairs,
+                                                  const Vocabulary& vocabulary,
+                                                  const MaskedLmOptions& options,
+                                                  std::int64_t samples = 0) {
+  double sum = 0;
+  std::int64_t count = 0;
+  const auto last = samples > 0 ? std::min(samples, pairs.size()) : pairs.size();
+  for (std::int64_t index = 0; index < last; ++index) {
+    const auto sample = masked_lm_sample(pairs, vocabulary, options, index, 0);
+    for (const auto label : sample.hidden.labels) sum += unigram.loss_of(label);
+    count += static_cast<std::int64_t>(sample.hidden.labels.size());
+  }
+  return sum / static_cast<double>(count);
+}
+
+}  // namespace examples

@@ -1,0 +1,145 @@
+// Where a text comes from: a UTF-8 file, all files of a directory, or WordNet. Documents are files,
+// and parts of them between blank lines. What is not text is an error that names file and byte.
+#pragma once
+
+#include <dhp/data/file.hpp>
+
+#include "sentences.hpp"
+#include "utf8.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace examples {
+
+struct TextOptions {
+  SentenceRule sentences = SentenceRule::automatic;
+  dhp::Unpack unpack = nullptr;  ///< for .gz: gunzip of data/gzip.hpp
+  std::size_t file_limit_bytes = dhp::default_file_limit_bytes;
+};
+
+/// Appends the documents of a file in memory; a byte order mark at its start is left out. Errors:
+/// zero bytes (a binary file), not UTF-8, no words.
+inline void add_text(std::string_view bytes, const std::string& name, const TextOptions& options,
+                     Text& into) {
+  dhp::check(!bytes.empty(), "", name, ": the file is empty");
+  check_utf8(bytes, name);
+  if (bytes.starts_with("\xEF\xBB\xBF")) bytes.remove_prefix(3);
+  const auto before = into.sentences();
+  add_documents(bytes, options.sentences, into);
+  dhp::check(into.sentences() > before, "", name, ", byte 0: the file holds nothing but spaces");
+}
+
+/// The files of a directory and of those in it, in the byte order of their paths; hidden ones are
+/// left out.
+[[nodiscard]] inline std::vector<std::string> files_below(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(path, error), end; !error && at != end;
+       at.increment(error)) {
+    const bool hidden = at->path().filename().string().starts_with('.');
+    const bool directory = at->is_directory(error);
+    if (hidden && directory) at.disable_recursion_pending();
+    if (!hidden && !directory) files.push_back(at->path().string());
+    error.clear();  // a link that leads nowhere is listed, and named when it is read
+  }
+  dhp::check(!error, "", path, ": ", error.message());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+/// Reads a file or a directory of files, in the byte order of their paths.
+[[nodiscard]] inline Text read_text(const std::string& path, const TextOptions& options = {}) {
+  std::error_code error;
+  const bool directory = std::filesystem::is_directory(path, error);
+  const auto files = directory ? files_below(path) : std::vector<std::string>{path};
+  dhp::check(!files.empty(), "", path, ": the directory holds no file");
+  Text text;
+  for (const auto& file : files) {
+    const auto bytes = dhp::read_unpacked(file, options.unpack, options.file_limit_bytes);
+    add_text({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file, options, text);
+  }
+  return text;
+}
+
+// The glosses of WordNet (Fellbaum 1998): real English that Debian ships as wordnet-base. A gloss
+// is a document: its first sentence is the definition, the others are examples of use, if it has
+// any.
+//
+//   00003553 03 n 02 whole 0 unit 0 015 @ ... | an assemblage of parts; "the team is a unit"
+
+/// The four files that a WordNet directory holds, in the order in which they are read.
+inline constexpr std::array<std::string_view, 4> wordnet_files{"data.noun", "data.verb", "data.adj",
+                                                               "data.adv"};
+
+/// Whether the directory is one of WordNet.
+[[nodiscard]] inline bool is_wordnet(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(path + "/" + std::string(wordnet_files[0]), error);
+}
+
+/// Adds a gloss as a document. Examples stand in double quotes after the definition; what stands
+/// between them (who said it) is left out.
+inline void add_gloss(std::string_view gloss, Text& into) {
+  const auto strip = [](std::string_view part) {
+    const auto loose = [](char letter) {
+      return detail::is_blank(letter) || letter == ';' || letter == ':' || letter == ',';
+    };
+    while (!part.empty() && loose(part.front())) part.remove_prefix(1);
+    while (!part.empty() && loose(part.back())) part.remove_suffix(1);
+    return part;
+  };
+  // An example begins at a quote after a semicolon or colon; other quotes belong to the definition.
+  auto start = gloss.find('"');
+  while (start != gloss.npos) {
+    const auto before = detail::trimmed(gloss.substr(0, start));
+    if (before.empty() || before.back() == ';' || before.back() == ':') break;
+    start = gloss.find('"', start + 1);
+  }
+  into.add_sentence(strip(gloss.substr(0, start)));
+  while (start != gloss.npos) {
+    const auto end = gloss.find('"', start + 1);
+    into.add_sentence(strip(gloss.substr(start + 1, end == gloss.npos ? end : end - start - 1)));
+    start = end == gloss.npos ? end : gloss.find('"', end + 1);
+  }
+  into.end_document();
+}
+
+/// Appends the glosses of one data file in memory. Errors name the file and the byte where an entry
+/// without a gloss begins.
+inline void add_wordnet(std::string_view bytes, const std::string& name, Text& into) {
+  check_utf8(bytes, name);
+  const auto before = into.size();
+  for (std::size_t at = 0; at < bytes.size();) {
+    const auto end = std::min(bytes.find('\n', at), bytes.size());
+    const auto line = bytes.substr(at, end - at);
+    if (!line.empty() && line.front() != ' ') {  // the licence in front is indented
+      const auto bar = line.find(" | ");
+      dhp::check(line.front() >= '0' && line.front() <= '9' && bar != line.npos, "", name,
+                 ", byte ", at,
+                 ": not an entry of WordNet: no number in front, or no gloss after \" | \"");
+      add_gloss(line.substr(bar + 3), into);
+    }
+    at = end + 1;
+  }
+  dhp::check(into.size() > before, "", name, ", byte ", bytes.size(),
+             ": holds no entry of WordNet");
+}
+
+/// Reads the data files of a WordNet directory (Debian: /usr/share/wordnet).
+[[nodiscard]] inline Text read_wordnet(const std::string& path) {
+  Text text;
+  for (const auto file : wordnet_files) {
+    const auto name = path + "/" + std::string(file);
+    const auto bytes = dhp::read_file(name, std::size_t{1} << 30);
+    add_wordnet({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, name, text);
+  }
+  return text;
+}
+
+}  // namespace examples

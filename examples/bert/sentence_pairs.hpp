@@ -1,0 +1,132 @@
+// Pairs of sentences for next-sentence prediction: a dataset over a tokenised text. Sample i is a
+// sentence and the one that follows it; which pairs get a random second sentence instead is decided
+// per epoch, in masked_lm.hpp.
+#pragma once
+
+#include <dhp/data/dataset.hpp>
+#include <dhp/data/sample_random.hpp>
+
+#include "documents.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+/// Which sentences of a document belong together.
+enum class Pairing {
+  next,  ///< each sentence and the one after it
+  first  ///< the first sentence and each of the others: a definition and its examples
+};
+
+struct SentencePair {
+  std::int64_t first = 0;   ///< number of a sentence of the text
+  std::int64_t second = 0;  ///< of the sentence that belongs to it
+  std::int64_t part = 0;    ///< the document, or piece of one, that both stand in
+};
+
+/// Cheap to copy: text and pairs are shared.
+class SentencePairs {
+ public:
+  using Sample = SentencePair;
+
+  SentencePairs() = default;  ///< none
+  /// The pairs inside each of `parts`, ranges of sentences of the text.
+  SentencePairs(std::shared_ptr<const TokenText> text, const std::vector<dhp::Range>& parts,
+                Pairing pairing)
+      : text_(std::move(text)) {
+    auto pairs = std::make_shared<std::vector<SentencePair>>();
+    for (std::size_t part = 0; part < parts.size(); ++part)
+      for (auto second = parts[part].first + 1; second < parts[part].last; ++second)
+        pairs->push_back({pairing == Pairing::next ? second - 1 : parts[part].first, second,
+                          static_cast<std::int64_t>(part)});
+    dhp::check(
+        pairs->size() >= 2, "the text has ", pairs->size(),
+        " pairs of sentences that belong together; at least 2 are needed on each side of the "
+        "held-out split: give a longer text, or one with more sentences to a document");
+    pairs_ = std::move(pairs);
+  }
+
+  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(pairs_->size()); }
+  [[nodiscard]] SentencePair get(std::int64_t index) const {
+    dhp::check_sample_index(index, size());
+    return (*pairs_)[static_cast<std::size_t>(index)];
+  }
+  [[nodiscard]] std::span<const std::int32_t> tokens(std::int64_t sentence) const {
+    return text_->sentence(sentence);
+  }
+
+  /// A sentence that does not follow that of sample `index`: the second one of another pair, from
+  /// another part where there is any.
+  [[nodiscard]] std::int64_t random_second(std::int64_t index, dhp::SampleRandom& random) const {
+    constexpr int tries = 16;
+    const auto own = get(index);
+    const auto bound = static_cast<std::uint32_t>(std::min<std::int64_t>(size(), 0xFFFF'FFFF));
+    for (int at = 0; at < tries; ++at) {
+      const auto other = get(random.below(bound));
+      if (other.part != own.part) return other.second;
+    }
+    const auto other = get((index + 1 + random.below(bound - 1)) % size());  // any but its own
+    return other.second;
+  }
+
+ private:
+  std::shared_ptr<const TokenText> text_;
+  std::shared_ptr<const std::vector<SentencePair>> pairs_ =
+      std::make_shared<std::vector<SentencePair>>();
+};
+
+/// Documents as the parts that a split deals out. Those of more than 64 sentences are dealt in
+/// pieces; a text of few documents in about 100 pieces, so that one of a single document can be
+/// split too. (A cut costs the pair that it parts.)
+[[nodiscard]] inline std::vector<dhp::Range> parts_of(const TokenText& text) {
+  constexpr std::int64_t few = 20;
+  constexpr std::int64_t most = 64;
+  const auto piece =
+      text.size() >= few ? most : std::clamp<std::int64_t>(text.sentences() / 100, 2, most);
+  std::vector<dhp::Range> parts;
+  for (std::int64_t document = 0; document < text.size(); ++document) {
+    const dhp::Range whole = text.sentences_of(document);
+    auto first = whole.first;
+    while (first < whole.last) {
+      const auto rest = whole.last - first;
+      const auto last = rest < 2 * piece ? whole.last : first + piece;
+      parts.push_back({first, last});
+      first = last;
+    }
+  }
+  return parts;
+}
+
+/// Training and held-out pairs that share no sentence: parts are dealt in a random order, which
+/// `seed` alone decides, first to the held-out side until it has its fraction of all pairs, and at
+/// least 2; none of 0. Both sides keep that order, so the first samples of either speak for all.
+[[nodiscard]] inline dhp::DatasetSplit<SentencePairs> split_sentence_pairs(
+    std::shared_ptr<const TokenText> text, Pairing pairing, double held_out, std::uint64_t seed) {
+  dhp::check(held_out >= 0 && held_out < 1, "a held-out fraction lies in [0, 1), got ", held_out);
+  std::vector<dhp::Range> parts;
+  std::int64_t pairs = 0;
+  for (const dhp::Range part : parts_of(*text)) {
+    if (part.size() < 2) continue;  // a sentence alone: a definition without example
+    parts.push_back(part);
+    pairs += part.size() - 1;
+  }
+  const std::int64_t least = held_out > 0 ? 2 : 0;
+  auto wanted = std::max(least, static_cast<std::int64_t>(held_out * static_cast<double>(pairs)));
+  const dhp::Permutation order(static_cast<std::int64_t>(parts.size()), seed, -1);
+  std::vector<dhp::Range> train;
+  std::vector<dhp::Range> kept;
+  for (std::int64_t at = 0; at < order.size(); ++at) {
+    const dhp::Range part = parts[static_cast<std::size_t>(order(at))];
+    (wanted > 0 ? kept : train).push_back(part);
+    wanted -= part.size() - 1;
+  }
+  return {SentencePairs(text, train, pairing),
+          held_out > 0 ? SentencePairs(text, kept, pairing) : SentencePairs()};
+}
+
+}  // namespace examples

@@ -1,0 +1,138 @@
+// Cuts plain text into sentences by simple rules; no language model, no list but a few English
+// abbreviations.
+#pragma once
+
+#include "documents.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace examples {
+
+/// What parts sentences.
+enum class SentenceRule {
+  automatic,   ///< lines, or punctuation where the text looks like prose broken into short lines
+  lines,       ///< each line is a sentence
+  punctuation  ///< full stop, question or exclamation mark; line breaks are spaces
+};
+
+namespace detail {
+
+inline bool is_blank(char letter) { return letter == ' ' || letter == '\t' || letter == '\r'; }
+
+inline std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+inline bool ends_sentence(char letter) { return letter == '.' || letter == '!' || letter == '?'; }
+inline bool closes(char letter) {
+  return letter == '"' || letter == '\'' || letter == ')' || letter == ']';
+}
+inline bool is_lower(char letter) { return letter >= 'a' && letter <= 'z'; }
+
+/// Whether a line ends as a sentence does: a mark, perhaps a closing quote or bracket after it.
+inline bool is_finished(std::string_view line) {
+  while (!line.empty() && closes(line.back())) line.remove_suffix(1);
+  return !line.empty() && ends_sentence(line.back());
+}
+
+/// Whether the full stop at `at` ends a short form ("Mr.") or an initial ("J.").
+inline bool is_abbreviation(std::string_view text, std::size_t at) {
+  constexpr std::array<std::string_view, 14> known{"mr", "mrs", "ms",  "dr", "prof", "st",  "jr",
+                                                   "sr", "vs",  "etc", "cf", "no",   "vol", "fig"};
+  std::string word;
+  for (auto from = at; from > 0 && !is_blank(text[from - 1]) && word.size() < 6; --from)
+    word.insert(word.begin(), text[from - 1] >= 'A' && text[from - 1] <= 'Z'
+                                  ? static_cast<char>(text[from - 1] + 32)
+                                  : text[from - 1]);
+  return (word.size() == 1 && is_lower(word[0])) || word.find('.') != word.npos ||
+         std::find(known.begin(), known.end(), word) != known.end();
+}
+
+/// Whether a text is the number of an item in a list ("3", "(12").
+inline bool is_item_number(std::string_view text) {
+  return text.size() <= 4 && std::all_of(text.begin(), text.end(), [](char letter) {
+           return (letter >= '0' && letter <= '9') || letter == '(';
+         });
+}
+
+/// Adds the sentences of one line or paragraph. A sentence ends at . ! or ? (and what closes quotes
+/// or brackets after it) before a space, unless a small letter follows or a short form stands
+/// before it.
+inline void add_by_punctuation(std::string_view text, Text& into) {
+  std::size_t first = 0;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (!ends_sentence(text[at])) continue;
+    auto end = at + 1;
+    while (end < text.size() && (ends_sentence(text[end]) || closes(text[end]))) ++end;
+    auto next = end;
+    while (next < text.size() && is_blank(text[next])) ++next;
+    const bool inside = is_item_number(text.substr(first, at - first)) || next == end ||
+                        next == text.size() || is_lower(text[next]) ||
+                        (text[at] == '.' && end == at + 1 && is_abbreviation(text, at));
+    if (!inside) {
+      into.add_sentence(trimmed(text.substr(first, end - first)));
+      first = next;
+    }
+    at = end - 1;
+  }
+  into.add_sentence(trimmed(text.substr(first)));
+}
+
+/// take(line) for each line, blank ones as "".
+template <class Take>
+void for_lines(std::string_view text, Take&& take) {
+  while (!text.empty()) {
+    const auto end = text.find('\n');
+    take(trimmed(text.substr(0, end)));
+    text.remove_prefix(end == text.npos ? text.size() : end + 1);
+  }
+}
+
+/// Prose that was broken into lines of a page: short lines, of which most that have a successor
+/// neither end a sentence nor are followed by a capital.
+inline bool looks_wrapped(std::string_view text) {
+  constexpr std::size_t page_width = 120;
+  std::int64_t pairs = 0;
+  std::int64_t broken = 0;
+  std::string_view before;
+  bool narrow = true;
+  for_lines(text, [&](std::string_view line) {
+    narrow = narrow && line.size() <= page_width;
+    if (!before.empty() && !line.empty()) {
+      ++pairs;
+      if (!is_finished(before) && is_lower(line.front())) ++broken;
+    }
+    before = line;
+  });
+  return narrow && 2 * broken > pairs;
+}
+
+}  // namespace detail
+
+/// Appends the documents of a text, which blank lines part. With `automatic` a text of unbroken
+/// lines is also cut by punctuation inside its lines.
+inline void add_documents(std::string_view text, SentenceRule rule, Text& into) {
+  const bool joined = rule == SentenceRule::punctuation ||
+                      (rule == SentenceRule::automatic && detail::looks_wrapped(text));
+  std::string paragraph;
+  const auto end = [&] {
+    if (!paragraph.empty()) detail::add_by_punctuation(paragraph, into);
+    paragraph.clear();
+    into.end_document();
+  };
+  detail::for_lines(text, [&](std::string_view line) {
+    if (line.empty()) end();
+    else if (joined) paragraph.append(paragraph.empty() ? "" : " ").append(line);
+    else if (rule == SentenceRule::lines) into.add_sentence(line);
+    else detail::add_by_punctuation(line, into);
+  });
+  end();
+}
+
+}  // namespace examples

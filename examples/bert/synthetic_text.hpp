@@ -1,0 +1,79 @@
+// Text made up from numbers, with a structure that can be learnt: each document keeps to the words
+// of one topic, and most words decide the next one. For tests, and for trying a program without
+// data.
+#pragma once
+
+#include <dhp/data/sample_random.hpp>
+
+#include "documents.hpp"
+#include "vocabulary.hpp"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+struct SyntheticTextOptions {
+  std::int64_t documents = 512;
+  std::int64_t sentences = 4;  ///< of a document
+  std::int64_t shortest = 6;   ///< tokens of a sentence
+  std::int64_t longest = 24;
+  std::int64_t vocabulary_size = 512;  ///< special tokens included
+  std::int64_t topics = 8;
+  double order = 0.8;  ///< share of words that the word before decides, in [0, 1]
+  std::uint64_t seed = 0;
+};
+
+/// [PAD] [UNK] [CLS] [SEP] [MASK] w0 w1 ...
+[[nodiscard]] inline Vocabulary synthetic_vocabulary(std::int64_t size) {
+  dhp::check(size > 5, "a synthetic vocabulary of ", size,
+             " has no words beside the 5 special tokens");
+  std::vector<std::string> tokens(Vocabulary::special_tokens.begin(),
+                                  Vocabulary::special_tokens.end());
+  for (std::int64_t word = 0; word < size - 5; ++word) tokens.push_back("w" + std::to_string(word));
+  return Vocabulary(std::move(tokens), "synthetic vocabulary");
+}
+
+/// Document d depends on (seed, d) only.
+[[nodiscard]] inline TokenText synthetic_text(const SyntheticTextOptions& options) {
+  const auto& o = options;
+  const auto special = static_cast<std::int64_t>(Vocabulary::special_tokens.size());
+  dhp::check(
+      o.documents > 0 && o.sentences > 0 && o.topics > 0 && o.shortest > 0 &&
+          o.longest >= o.shortest && o.longest <= 0xFFFF,
+      "synthetic text: documents, sentences, topics and lengths must be positive, and longest no "
+      "smaller than shortest; got ",
+      o.documents, ", ", o.sentences, ", ", o.topics, ", ", o.shortest, ", ", o.longest);
+  dhp::check(o.order >= 0 && o.order <= 1, "synthetic text: order lies in [0, 1], got ", o.order);
+  const auto words = (o.vocabulary_size - special) / o.topics;  // of a topic
+  dhp::check(words >= 2, "synthetic text: ", o.vocabulary_size, " tokens are too few for ",
+             o.topics, " topics; ", special + 2 * o.topics, " or more would be right");
+  TokenText text;
+  std::vector<std::int32_t> sentence;
+  for (std::int64_t document = 0; document < o.documents; ++document) {
+    dhp::SampleRandom random(o.seed, 0, document, dhp::DataUse::synthesize);
+    const std::int64_t topic = random.below(static_cast<std::uint32_t>(o.topics));
+    std::int64_t word = 0;  // within the topic
+    for (std::int64_t number = 0; number < o.sentences; ++number) {
+      sentence.clear();
+      const auto spread = static_cast<std::uint32_t>(o.longest - o.shortest + 1);
+      const auto length = o.shortest + static_cast<std::int64_t>(random.below(spread));
+      for (std::int64_t at = 0; at < length; ++at) {
+        if (at > 0 && random.chance(o.order)) {
+          word = (word * 5 + 3) % words;
+        } else {  // low numbers are more frequent
+          const double draw = random.uniform();
+          word = static_cast<std::int64_t>(draw * draw * static_cast<double>(words));
+        }
+        sentence.push_back(static_cast<std::int32_t>(special + topic * words + word));
+      }
+      text.add_sentence(sentence);
+    }
+    text.end_document();
+  }
+  return text;
+}
+
+}  // namespace examples

@@ -1,0 +1,52 @@
+// UTF-8, strictly (RFC 3629), through utf8proc (Debian: libutf8proc-dev).
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <utf8proc.h>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace examples {
+
+struct CodePoint {
+  utf8proc_int32_t value = 0;
+  std::size_t size_bytes = 1;
+  bool valid = true;
+};
+
+/// The code point that begins at byte `at` < text.size(). What is not UTF-8 counts as one byte that
+/// is U+FFFD, the replacement character, with valid == false.
+[[nodiscard]] inline CodePoint decode_utf8(std::string_view text, std::size_t at) {
+  CodePoint made;
+  const auto size = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
+                                     static_cast<utf8proc_ssize_t>(text.size() - at), &made.value);
+  if (size <= 0) return {0xFFFD, 1, false};
+  made.size_bytes = static_cast<std::size_t>(size);
+  return made;
+}
+
+/// How many code points; each invalid byte counts as one.
+[[nodiscard]] inline std::size_t count_code_points(std::string_view text) {
+  std::size_t count = 0;
+  for (std::size_t at = 0; at < text.size(); at += decode_utf8(text, at).size_bytes) ++count;
+  return count;
+}
+
+/// Throws unless the bytes are text: UTF-8 without a zero byte. The error names `name` and the
+/// byte.
+inline void check_utf8(std::string_view bytes, const std::string& name) {
+  for (std::size_t at = 0; at < bytes.size();) {
+    dhp::check(bytes[at] != '\0', "", name, ", byte ", at,
+               ": a zero byte; this is a binary file, not text");
+    const auto point = decode_utf8(bytes, at);
+    dhp::check(point.valid, "", name, ", byte ", at, ": not UTF-8 (a byte of value ",
+               int{static_cast<unsigned char>(bytes[at])},
+               "); convert the file with iconv, or give a text file");
+    at += point.size_bytes;
+  }
+}
+
+}  // namespace examples

@@ -1,0 +1,95 @@
+// A WordPiece vocabulary: token <-> id, and what is special. The file is vocab.txt as BERT has it:
+// one token a line, its id is the line number; a token that continues a word begins with ##.
+#pragma once
+
+#include <dhp/core/open_file.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+/// Cheap to copy: copies share the tokens.
+class Vocabulary {
+ public:
+  static constexpr std::array<std::string_view, 5> special_tokens{"[PAD]", "[UNK]", "[CLS]",
+                                                                  "[SEP]", "[MASK]"};
+  /// Token i gets id i. Errors name `name` and the line (i + 1): no token, an empty or repeated
+  /// one, one of the five special tokens missing.
+  explicit Vocabulary(std::vector<std::string> tokens, const std::string& name = "vocabulary") {
+    auto made = std::make_shared<Tables>();
+    made->tokens = std::move(tokens);
+    dhp::check(!made->tokens.empty(), "", name, ": holds no token");
+    dhp::check(
+        made->tokens.size() <= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()),
+        "", name, ": holds more tokens than 32-bit ids");
+    made->ids.reserve(made->tokens.size());
+    for (std::size_t at = 0; at < made->tokens.size(); ++at) {
+      const std::string_view token = made->tokens[at];
+      dhp::check(!token.empty(), "", name, ", line ", at + 1, ": an empty token");
+      const auto [place, fresh] = made->ids.emplace(token, static_cast<std::int32_t>(at));
+      dhp::check(fresh, "", name, ", line ", at + 1, ": the token \"", token,
+                 "\" stands already in line ", place->second + 1);
+      made->longest_bytes = std::max(made->longest_bytes, token.size());
+    }
+    for (std::size_t at = 0; at < special_tokens.size(); ++at) {
+      const auto found = made->ids.find(special_tokens[at]);
+      dhp::check(found != made->ids.end(), "", name, ": has no token ", special_tokens[at],
+                 "; BERT needs [PAD] [UNK] [CLS] [SEP] [MASK]");
+      made->special[at] = found->second;
+    }
+    dhp::check(made->tokens.size() > special_tokens.size(), "", name,
+               ": holds nothing but special tokens");
+    tables_ = std::move(made);
+  }
+
+  [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(tokens().size()); }
+  [[nodiscard]] const std::vector<std::string>& tokens() const { return tables_->tokens; }
+  [[nodiscard]] const std::string& token(std::int32_t id) const {
+    dhp::check(id >= 0 && id < size(), "no token ", id, " in a vocabulary of ", size());
+    return tokens()[static_cast<std::size_t>(id)];
+  }
+  /// The id of a token, or -1.
+  [[nodiscard]] std::int32_t find(std::string_view token) const {
+    const auto found = tables_->ids.find(token);
+    return found == tables_->ids.end() ? -1 : found->second;
+  }
+  [[nodiscard]] std::int32_t pad() const { return tables_->special[0]; }
+  [[nodiscard]] std::int32_t unknown() const { return tables_->special[1]; }
+  [[nodiscard]] std::int32_t classify() const { return tables_->special[2]; }  ///< [CLS]
+  [[nodiscard]] std::int32_t separator() const { return tables_->special[3]; }
+  [[nodiscard]] std::int32_t mask() const { return tables_->special[4]; }
+
+  [[nodiscard]] bool is_special(std::int32_t id) const {
+    const auto& special = tables_->special;
+    return std::find(special.begin(), special.end(), id) != special.end();
+  }
+  /// Whether the token goes on with a word.
+  [[nodiscard]] bool continues(std::int32_t id) const { return token(id).starts_with("##"); }
+  [[nodiscard]] std::size_t longest_bytes() const { return tables_->longest_bytes; }
+
+ private:
+  struct Tables {
+    std::vector<std::string> tokens;
+    std::unordered_map<std::string_view, std::int32_t> ids;  // views into tokens
+    std::array<std::int32_t, special_tokens.size()> special{};
+    std::size_t longest_bytes = 0;
+  };
+  std::shared_ptr<const Tables> tables_;
+};
+
+/// Contents of vocab.txt, which load_vocabulary() of wordpiece.hpp reads.
+inline void write_vocabulary(const Vocabulary& vocabulary, dhp::OpenFile& file) {
+  std::string lines;
+  for (const auto& token : vocabulary.tokens()) lines += token + '\n';
+  file.write(lines);
+}
+}  // namespace examples

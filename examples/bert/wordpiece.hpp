@@ -1,0 +1,141 @@
+// The second half of BERT's tokenizer: from words to pieces of a vocabulary, the longest first
+// (Wu et al. 2016, arXiv:1609.08144), and from a whole text to flat token ids.
+#pragma once
+
+#include <dhp/data/file.hpp>
+
+#include "basic_tokenizer.hpp"
+#include "documents.hpp"
+#include "vocabulary.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+class WordPiece {
+ public:
+  static constexpr std::size_t longest_word = 100;  ///< code points; longer words are [UNK]
+
+  explicit WordPiece(Vocabulary vocabulary, BasicTokenizer basic = {})
+      : vocabulary_(std::move(vocabulary)), basic_(basic) {}
+
+  [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
+
+  /// Appends the pieces of one word, or [UNK] where it has a part that no piece covers.
+  void encode_word(std::string_view word, std::vector<std::int32_t>& out) const {
+    const auto before = out.size();
+    if (count_code_points(word) <= longest_word) {
+      std::string piece;
+      while (!word.empty()) {
+        const auto size = longest_piece(word, out.size() != before, piece, out);
+        if (size == 0) break;
+        word.remove_prefix(size);
+      }
+    }
+    if (word.empty()) return;
+    out.resize(before);
+    out.push_back(vocabulary_.unknown());
+  }
+
+  /// The ids of a text, without [CLS] and [SEP].
+  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const {
+    std::vector<std::int32_t> ids;
+    basic_.words(text, [&](std::string_view word) { encode_word(word, ids); });
+    return ids;
+  }
+
+  /// Words apart by a space, pieces put together.
+  [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const {
+    std::string text;
+    for (const auto id : ids) {
+      const std::string_view token = vocabulary_.token(id);
+      if (vocabulary_.continues(id)) {
+        text += token.substr(2);
+      } else {
+        if (!text.empty()) text += ' ';
+        text += token;
+      }
+    }
+    return text;
+  }
+
+  /// The whole text; the pieces of each different word are looked up once. Sentences without a word
+  /// are left out.
+  [[nodiscard]] TokenText encode(const Text& text) const {
+    std::unordered_map<std::string, std::pair<std::size_t, std::size_t>> known;
+    std::vector<std::int32_t> pieces;
+    std::vector<std::int32_t> ids;
+    std::string key;
+    TokenText made;
+    for (std::int64_t document = 0; document < text.size(); ++document) {
+      const auto sentences = text.sentences_of(document);
+      for (auto number = sentences.first; number < sentences.last; ++number) {
+        ids.clear();
+        basic_.words(sentence_text(text, number), [&](std::string_view word) {
+          key = word;
+          const auto [place, fresh] = known.try_emplace(key, pieces.size(), 0);
+          if (fresh) {
+            encode_word(word, pieces);
+            place->second.second = pieces.size();
+          }
+          const auto [first, last] = place->second;
+          ids.insert(ids.end(), pieces.begin() + static_cast<std::ptrdiff_t>(first),
+                     pieces.begin() + static_cast<std::ptrdiff_t>(last));
+        });
+        made.add_sentence(ids);
+      }
+      made.end_document();
+    }
+    return made;
+  }
+
+ private:
+  // Appends the longest piece that `word` begins with; its bytes in the word, or 0.
+  std::size_t longest_piece(std::string_view word, bool continued, std::string& piece,
+                            std::vector<std::int32_t>& out) const {
+    const std::size_t prefix = continued ? 2 : 0;
+    const auto longest = vocabulary_.longest_bytes();
+    piece = continued ? "##" : "";
+    piece += word.substr(0, longest > prefix ? longest - prefix : 0);
+    for (; piece.size() > prefix; piece.pop_back()) {
+      // In the middle of a code point there is nothing to find: tokens are whole code points.
+      const auto id = vocabulary_.find(piece);
+      if (id < 0) continue;
+      out.push_back(id);
+      return piece.size() - prefix;
+    }
+    return 0;
+  }
+
+  Vocabulary vocabulary_;
+  BasicTokenizer basic_;
+};
+
+/// vocab.txt in memory; `name` for errors. Lines may end with CR LF.
+[[nodiscard]] inline Vocabulary parse_vocabulary(std::string_view bytes, const std::string& name) {
+  dhp::check(!bytes.empty(), "", name, ": the file is empty");
+  check_utf8(bytes, name);
+  std::vector<std::string> tokens;
+  while (!bytes.empty()) {
+    const auto end = bytes.find('\n');
+    auto line = bytes.substr(0, end);
+    bytes.remove_prefix(end == bytes.npos ? bytes.size() : end + 1);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    tokens.emplace_back(line);
+  }
+  return Vocabulary(std::move(tokens), name);
+}
+
+[[nodiscard]] inline Vocabulary load_vocabulary(const std::string& path) {
+  const auto bytes = dhp::read_file(path, std::size_t{1} << 30);
+  return parse_vocabulary({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
+}
+
+}  // namespace examples

@@ -1,0 +1,59 @@
+// A layer of lesson 7 whose forward and backward are Eigen expressions.
+#pragma once
+
+#include <dhp/dhp.hpp>
+#include <dhp/eigen.hpp>
+
+#include <string>
+#include <utility>
+
+namespace lesson {
+
+using namespace dhp;
+using eigen::columns_of, eigen::rows_of;
+
+/// Y = sin(W X), X and Y with one sample per column. Under H each rank has some rows of W, so some of Y.
+class SineLayer {
+ public:
+  SineLayer(ModelBuilder<Cpu>& build, const std::string& name, std::int64_t in, std::int64_t out) {
+    const ParameterSpec spec{.name = name, .shape = {out, in}, .init = he_normal(in)};
+    weight_ = build.parameter(split(spec, 0, build.tensor.size(), build.tensor.rank()));
+  }
+  Tensor<Cpu> forward(Cpu& dev, Tensor<Cpu> x, Tape<Cpu>& tape) {
+    const Shape shape{x.rows(), weight_->value.shape()[0]};
+    Tensor<Cpu> a(dev, x.dtype(), shape), y(dev, x.dtype(), shape);
+    columns_of<double>(a.mut()).noalias() = rows_of<double>(weight_->value) * columns_of<double>(x);
+    columns_of<double>(y.mut()) = columns_of<double>(a).array().sin();
+    tape.push(std::move(x));
+    tape.push(std::move(a));
+    return y;
+  }
+  Tensor<Cpu> backward(Cpu& dev, Tensor<Cpu> dy, Tape<Cpu>& tape) {
+    const Tensor<Cpu> a = tape.pop();
+    Tensor<Cpu> x = tape.pop(), da(dev, dy.dtype(), dy.shape()), dx(dev, x.dtype(), x.shape());
+    columns_of<double>(da.mut()) =
+        columns_of<double>(dy).array() * columns_of<double>(a).array().cos();
+    columns_of<double>(dx.mut()).noalias() =
+        rows_of<double>(weight_->value).transpose() * columns_of<double>(da);
+    // dW = beta dW + dA X^T, now or when the schedule wants it. With a beta of 0 dW is not read.
+    tape.weight_gradient(dev, [weight = weight_, x = std::move(x), da = std::move(da)](Cpu& later) {
+      weight->accumulate(later, [&](View<Cpu> dw, double beta) {
+        if (beta == 0) rows_of<double>(dw).setZero();
+        rows_of<double>(dw).noalias() += columns_of<double>(da) * columns_of<double>(x).transpose();
+      });
+    });
+    return dx;
+  }
+  Shape output_shape(const Shape& in, const MicroBatch<Cpu>&) const {
+    return {in.rows(), weight_->spec.local_shape()[0]};
+  }
+  double flops(const Shape& in, const MicroBatch<Cpu>&) const {
+    return 2.0 * static_cast<double>(in.rows() * weight_->spec.local_shape().count());
+  }
+  void parameters(ParameterList<Cpu>& out) const { out.push_back(weight_); }
+
+ private:
+  Parameter<Cpu> weight_;
+};
+
+}  // namespace lesson

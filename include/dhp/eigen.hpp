@@ -1,0 +1,175 @@
+// Eigen and dhp look at the same memory, both ways and without a copy. A tensor is row-major and Eigen's
+// matrices are column-major, so a matrix with one observation per column already lies as a tensor
+// [observations, features] does. Include this header by name; nvcc never reads it.
+#pragma once
+
+#include <dhp/device/cpu.hpp>
+#include <dhp/tensor/tensor.hpp>
+
+#include <Eigen/Core>
+#include <unsupported/Eigen/CXX11/Tensor>
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace dhp::eigen {
+
+/// Eigen's name for an element type of dhp.
+template <class T>
+using Scalar = std::conditional_t<std::is_same_v<T, bf16>, Eigen::bfloat16,
+                                  std::conditional_t<std::is_same_v<T, f16>, Eigen::half, T>>;
+/// dhp's name for a scalar of Eigen.
+template <class S>
+using Element = std::conditional_t<std::is_same_v<S, Eigen::bfloat16>, bf16,
+                                   std::conditional_t<std::is_same_v<S, Eigen::half>, f16, S>>;
+static_assert(sizeof(Eigen::bfloat16) == sizeof(bf16) && sizeof(Eigen::half) == sizeof(f16));
+
+template <class T>
+using RowMajor = Eigen::Matrix<Scalar<T>, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+template <class T>
+using ColumnMajor = Eigen::Matrix<Scalar<T>, Eigen::Dynamic, Eigen::Dynamic>;
+
+namespace detail {
+
+// A tensor gives read access; a view is taken as it is.
+template <class From>
+auto host_view(From&& from) {
+  if constexpr (requires { from.view(); }) {
+    static_assert(std::is_lvalue_reference_v<From>,
+                  "the map would outlive this temporary tensor: give the tensor a name");
+    return from.view();
+  } else {
+    return from;
+  }
+}
+
+// Where the elements of a view lie, under Eigen's name for their type.
+template <class T, class Dev, class Byte>
+auto* elements(const BasicView<Dev, Byte>& view) {
+  static_assert(Dev::host_accessible, "Eigen computes on the host: copy the tensor there first");
+  check(!view.empty() && view.shape().rank() > 0, "Eigen cannot map ",
+        view.empty() ? "an empty tensor" : "a tensor without a dim",
+        ": map one that has memory and at least one dim");
+  using To = std::conditional_t<std::is_const_v<Byte>, const Scalar<T>, Scalar<T>>;
+  return reinterpret_cast<To*>(view.template data<T>());
+}
+
+// Plain is const where the elements are.
+template <class Plain, class S>
+using Like = std::conditional_t<std::is_const_v<S>, const Plain, Plain>;
+
+}  // namespace detail
+
+/// A tensor [.., C] as a row-major matrix with one sample per row: element (row, c) here and there.
+template <class T, class From>
+[[nodiscard]] auto rows_of(From&& from) {
+  const auto view = detail::host_view(std::forward<From>(from));
+  auto* const data = detail::elements<T>(view);
+  return Eigen::Map<detail::Like<RowMajor<T>, std::remove_pointer_t<decltype(data)>>>(
+      data, view.rows(), view.columns());
+}
+
+/// The same memory as a column-major matrix with one sample per column, as Eigen's users keep their data.
+template <class T, class From>
+[[nodiscard]] auto columns_of(From&& from) {
+  const auto view = detail::host_view(std::forward<From>(from));
+  auto* const data = detail::elements<T>(view);
+  return Eigen::Map<detail::Like<ColumnMajor<T>, std::remove_pointer_t<decltype(data)>>>(
+      data, view.columns(), view.rows());
+}
+
+/// A tensor of `rank` dims as an Eigen::TensorMap with the same indices in the same order.
+template <class T, int rank, class From>
+[[nodiscard]] auto tensor_of(From&& from) {
+  const auto view = detail::host_view(std::forward<From>(from));
+  auto* const data = detail::elements<T>(view);
+  check(view.shape().rank() == rank, "tensor_of: a tensor of shape ", view.shape(), " has ",
+        view.shape().rank(), " dims, not ", rank);
+  Eigen::array<Eigen::Index, rank> extents;
+  for (int dim = 0; dim < rank; ++dim) extents[static_cast<std::size_t>(dim)] = view.shape()[dim];
+  using Plain = Eigen::Tensor<Scalar<T>, rank, Eigen::RowMajor>;
+  return Eigen::TensorMap<detail::Like<Plain, std::remove_pointer_t<decltype(data)>>>(data,
+                                                                                      extents);
+}
+
+namespace detail {
+
+template <class M>
+inline constexpr bool is_matrix = std::is_base_of_v<Eigen::DenseBase<M>, M>;
+template <class M>
+inline constexpr bool owns_memory = std::is_base_of_v<Eigen::PlainObjectBase<M>, M>;
+template <class S, int rank, int options, class Index>
+inline constexpr bool owns_memory<Eigen::Tensor<S, rank, options, Index>> = true;
+
+// Not an expression whose elements are computed when they are asked for.
+template <class M>
+constexpr bool has_memory() {
+  if constexpr (is_matrix<M>) return (M::Flags & Eigen::DirectAccessBit) != 0;
+  else return requires(M & matrix) {
+      matrix.data();
+    };
+}
+
+// The shape of the row-major tensor that lies where the matrix does; refuses one that would be scrambled.
+template <class M>
+Shape row_major_shape(const M& matrix) {
+  if constexpr (is_matrix<M>) {
+    const Shape shape = M::IsVectorAtCompileTime ? Shape{matrix.size()}
+                                                 : Shape{matrix.outerSize(), matrix.innerSize()};
+    const auto inner = matrix.innerStride(), outer = matrix.outerStride();
+    check((inner == 1 || matrix.innerSize() <= 1) &&
+              (outer == matrix.innerSize() || matrix.outerSize() <= 1),
+          "borrow: a ", matrix.rows(), " x ", matrix.cols(), " matrix with inner stride ", inner,
+          " and outer stride ", outer, " would be scrambled as a tensor ", shape,
+          ", which needs strides 1 and ", matrix.innerSize(), "; adopt() a copy of it, its eval()");
+    return shape;
+  } else {
+    const auto& extents = matrix.dimensions();
+    constexpr bool row_major = static_cast<int>(M::Layout) == static_cast<int>(Eigen::RowMajor);
+    Shape shape;
+    for (int dim = 0; dim < M::NumIndices; ++dim)
+      shape.push_back(extents[static_cast<std::size_t>(row_major ? dim : M::NumIndices - 1 - dim)]);
+    return shape;
+  }
+}
+
+template <class M, class Owner>
+Tensor<Cpu> tensor_over(M& matrix, Owner owner) {
+  static_assert(has_memory<std::remove_const_t<M>>(),
+                "this expression has no memory to borrow: give adopt() its eval()");
+  auto* const data = matrix.data();
+  using S = std::remove_pointer_t<decltype(data)>;
+  using Byte = std::conditional_t<std::is_const_v<S>, const std::byte, std::byte>;
+  const Shape shape = row_major_shape(matrix);
+  // The count of owners is the tensor's own: that the matrix has one, too, makes no tensor read-only.
+  std::shared_ptr<Byte> memory(reinterpret_cast<Byte*>(data), [owner = std::move(owner)](Byte*) {});
+  // A matrix without elements has no memory, but is a tensor all the same.
+  if (data == nullptr) memory = std::make_shared<std::byte>();
+  return {std::move(memory), dtype_of<Element<std::remove_const_t<S>>>(), shape};
+}
+
+}  // namespace detail
+
+/// A tensor over the memory of a matrix, array, block, map or Eigen::Tensor, which must live longer. A
+/// column-major F x N matrix becomes [N, F], a row-major N x F matrix [N, F], a vector [N]. A const one
+/// gives a tensor that is read-only. Throws Error where the strides are not those of a tensor.
+template <class M>
+[[nodiscard]] Tensor<Cpu> borrow(M&& matrix) {
+  static_assert(std::is_lvalue_reference_v<M> || !detail::owns_memory<std::remove_cvref_t<M>>,
+                "the tensor would outlive this temporary matrix: give it to adopt()");
+  return detail::tensor_over(matrix, nullptr);
+}
+
+/// The same with a shared owner: the tensor keeps the matrix alive.
+template <class M>
+[[nodiscard]] Tensor<Cpu> adopt(std::shared_ptr<M> owner) {
+  auto& matrix = *owner;
+  return detail::tensor_over(matrix, std::move(owner));
+}
+/// The tensor owns the matrix: adopt(std::move(matrix)) moves it, and its elements stay where they are.
+template <class M>
+  requires(detail::owns_memory<M>)
+[[nodiscard]] Tensor<Cpu> adopt(M matrix) { return adopt(std::make_shared<M>(std::move(matrix))); }
+
+}  // namespace dhp::eigen

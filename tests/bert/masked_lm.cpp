@@ -1,0 +1,266 @@
+// Samples of masked language modelling: their form, the statistics of what is hidden, whole words, and
+// that they depend on nothing but seed, epoch and index.
+#include <examples/bert/masked_lm.hpp>
+
+#include "text_fixture.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <map>
+
+namespace {
+
+using examples::MaskedLmOptions;
+
+struct Corpus {
+  examples::SentencePairs pairs = dhp_test::all_pairs(dhp_test::some_text({.documents = 1000}));
+  examples::Vocabulary vocabulary = examples::synthetic_vocabulary(512);
+  [[nodiscard]] examples::MaskedLmSample sample(const MaskedLmOptions& options, std::int64_t index,
+                                                std::int64_t epoch = 0) const {
+    return examples::masked_lm_sample(pairs, vocabulary, options, index, epoch);
+  }
+};
+
+// Undoes the hiding.
+std::vector<std::int32_t> restored(const examples::MaskedLmSample& sample) {
+  auto tokens = sample.tokens;
+  for (std::size_t at = 0; at < sample.hidden.places.size(); ++at)
+    tokens[static_cast<std::size_t>(sample.hidden.places[at])] = sample.hidden.labels[at];
+  return tokens;
+}
+
+TEST_CASE("masked lm: a sample is [CLS] A [SEP] B [SEP], shortened to the sequence length") {
+  const Corpus corpus;
+  for (const std::int64_t length : {5, 6, 16, 31, 128}) {
+    const MaskedLmOptions options{.sequence_length = length, .seed = 3};
+    for (std::int64_t index = 0; index < 300; ++index) {
+      const auto sample = corpus.sample(options, index);
+      const auto tokens = restored(sample);
+      const auto second = static_cast<std::size_t>(sample.second_segment);
+      const auto pair = corpus.pairs.get(index);
+      const auto a = corpus.pairs.tokens(pair.first);
+      REQUIRE(static_cast<std::int64_t>(tokens.size()) <= length);
+      REQUIRE(tokens.size() >= 5);
+      CHECK(tokens.front() == 2);
+      CHECK(tokens.back() == 3);
+      CHECK(tokens[second - 1] == 3);
+      CHECK(std::count(tokens.begin(), tokens.end(), 3) == 2);
+      CHECK(std::equal(tokens.begin() + 1, tokens.begin() + sample.second_segment - 1, a.begin()));
+      if (sample.next_label == 0) {
+        const auto b = corpus.pairs.tokens(pair.second);
+        CHECK(std::equal(tokens.begin() + sample.second_segment, tokens.end() - 1, b.begin()));
+        const auto whole = static_cast<std::int64_t>(a.size() + b.size() + 3);
+        CHECK(static_cast<std::int64_t>(tokens.size()) == std::min(length, whole));
+      }
+    }
+  }
+}
+
+TEST_CASE("masked lm: the longer sentence is shortened first") {
+  for (std::int64_t room = 2; room < 12; ++room)
+    for (std::int64_t a = 1; a < 15; ++a)
+      for (std::int64_t b = 1; b < 15; ++b) {
+        std::int64_t first = a;
+        std::int64_t second = b;
+        examples::truncate_pair(room, first, second);
+        std::int64_t slow_a = a;
+        std::int64_t slow_b = b;
+        while (slow_a + slow_b > room) --(slow_a > slow_b ? slow_a : slow_b);
+        CHECK(first == slow_a);
+        CHECK(second == slow_b);
+      }
+}
+
+TEST_CASE("masked lm: 15 % are hidden, of these 80 % as [MASK], 10 % random, 10 % as they were") {
+  const Corpus corpus;
+  const MaskedLmOptions options{.seed = 11};
+  double candidates = 0, hidden = 0, masks = 0, same = 0, random = 0, random_next = 0, samples = 0;
+  std::map<std::int64_t, int> place_counts;
+  for (std::int64_t epoch = 0; epoch < 4; ++epoch)
+    for (std::int64_t index = 0; index < corpus.pairs.size(); ++index) {
+      const auto sample = corpus.sample(options, index, epoch);
+      const double words = static_cast<double>(sample.tokens.size()) - 3;
+      const auto count = static_cast<double>(sample.hidden.places.size());
+      CHECK(std::abs(count - 0.15 * words) < 1);  // rounded up or down
+      candidates += words;
+      hidden += count;
+      random_next += sample.next_label;
+      samples += 1;
+      std::int64_t before = 0;
+      for (std::size_t at = 0; at < sample.hidden.places.size(); ++at) {
+        const auto place = sample.hidden.places[at];
+        const auto token = sample.tokens[static_cast<std::size_t>(place)];
+        const auto label = sample.hidden.labels[at];
+        REQUIRE(place > before);
+        before = place;
+        ++place_counts[place];
+        REQUIRE(!corpus.vocabulary.is_special(label));
+        masks += token == 4 ? 1 : 0;
+        same += token == label ? 1 : 0;
+        random += token != 4 && token != label ? 1 : 0;
+        REQUIRE((token == 4 || !corpus.vocabulary.is_special(token)));
+      }
+    }
+  REQUIRE(samples == 12000);
+  CHECK(hidden / candidates == doctest::Approx(0.15).epsilon(0.01));
+  CHECK(masks / hidden == doctest::Approx(0.80).epsilon(0.01));
+  CHECK(random / hidden == doctest::Approx(0.10 * 506 / 507).epsilon(0.03));
+  CHECK(same / hidden == doctest::Approx(0.10 + 0.10 / 507).epsilon(0.03));
+  CHECK(random_next / samples == doctest::Approx(0.5).epsilon(0.03));
+  // The first words of A are hidden as often as each other: every sample has them.
+  for (std::int64_t place = 1; place <= 6; ++place)
+    CHECK(place_counts[place] / samples == doctest::Approx(0.15).epsilon(0.08));
+}
+
+TEST_CASE("masked lm: shares of 0 and 1") {
+  const Corpus corpus;
+  const auto none = corpus.sample({.hidden = 0}, 7);
+  CHECK(none.hidden.places.empty());
+  const auto all = corpus.sample({.hidden = 1, .as_mask = 1, .as_random = 0, .random_next = 0}, 7);
+  CHECK(all.hidden.places.size() == all.tokens.size() - 3);
+  CHECK(std::count(all.tokens.begin(), all.tokens.end(), 4) ==
+        static_cast<std::int64_t>(all.tokens.size()) - 3);
+  CHECK(all.next_label == 0);
+  CHECK(corpus.sample({.random_next = 1}, 7).next_label == 1);
+}
+
+TEST_CASE(
+    "masked lm: no sample has more hidden tokens than most_hidden() says, and some have as many") {
+  CHECK(examples::most_hidden({}) == 19);  // of 125
+  CHECK(examples::most_hidden({.sequence_length = 512}) == 77);
+  CHECK(examples::most_hidden({.hidden = 0}) == 0);
+  CHECK(examples::most_hidden({.hidden = 1}) == 125);
+  CHECK(examples::most_hidden({.whole_words = true}) == 125);
+  const auto vocabulary = examples::synthetic_vocabulary(512);
+  int reached = 0;
+  for (const double share : {0.05, 0.15, 0.3})
+    for (std::int64_t candidates = 2; candidates <= 200; ++candidates) {
+      const MaskedLmOptions options{.sequence_length = candidates + 3, .hidden = share};
+      const auto most = examples::most_hidden(options);
+      for (std::int64_t index = 0; index < 20; ++index) {
+        std::vector<std::int32_t> tokens(static_cast<std::size_t>(candidates), 100);
+        dhp::SampleRandom random(1, candidates, index, dhp::DataUse::mask);
+        const auto made = examples::hide_tokens(tokens, vocabulary, options, random);
+        const auto count = static_cast<std::int64_t>(made.places.size());
+        REQUIRE(count <= most);
+        REQUIRE(count >= most - 1);
+        reached += count == most ? 1 : 0;
+      }
+    }
+  CHECK(reached > 3 * 199 * 20 / 3);
+}
+
+TEST_CASE("masked lm: whole words are hidden whole, and still 15 % of the tokens") {
+  // Words of 1, 2 and 4 pieces.
+  const examples::Vocabulary vocabulary(
+      {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "##c"});
+  std::vector<std::int32_t> sentence{2};
+  for (int round = 0; round < 6; ++round) sentence.insert(sentence.end(), {5, 5, 6, 5, 6, 7, 7, 1});
+  sentence.push_back(3);
+  const auto word_of = [&](std::size_t place) {
+    while (sentence[place] == 6 || sentence[place] == 7) --place;
+    return place;
+  };
+  double hidden = 0;
+  double partly = 0;
+  const int samples = 20000;
+  for (std::int64_t index = 0; index < samples; ++index) {
+    auto tokens = sentence;
+    dhp::SampleRandom random(1, 0, index, dhp::DataUse::mask);
+    const auto made = examples::hide_tokens(
+        tokens, vocabulary, {.as_mask = 1, .as_random = 0, .whole_words = true}, random);
+    hidden += static_cast<double>(made.places.size());
+    for (const auto place : made.places)
+      REQUIRE(!vocabulary.is_special(sentence[static_cast<std::size_t>(place)]));
+    for (std::size_t place = 0; place < tokens.size(); ++place)
+      partly += (tokens[place] == 4) != (tokens[word_of(place)] == 4) ? 1 : 0;
+  }
+  CHECK(partly == 0);
+  CHECK(hidden / samples == doctest::Approx(0.15 * 42).epsilon(0.01));
+}
+
+TEST_CASE("masked lm: another epoch, seed or index is another draw; the same is the same") {
+  const Corpus corpus;
+  const MaskedLmOptions options{.seed = 5};
+  const auto equal = [](const examples::MaskedLmSample& a, const examples::MaskedLmSample& b) {
+    return a.tokens == b.tokens && a.hidden.places == b.hidden.places &&
+           a.hidden.labels == b.hidden.labels && a.next_label == b.next_label &&
+           a.second_segment == b.second_segment;
+  };
+  int changed_by_epoch = 0;
+  int changed_by_seed = 0;
+  for (std::int64_t index = 0; index < 100; ++index) {
+    const auto sample = corpus.sample(options, index, 2);
+    CHECK(equal(sample, corpus.sample(options, index, 2)));
+    changed_by_epoch += equal(sample, corpus.sample(options, index, 3)) ? 0 : 1;
+    changed_by_seed += equal(sample, corpus.sample({.seed = 6}, index, 2)) ? 0 : 1;
+  }
+  CHECK(changed_by_epoch > 95);
+  CHECK(changed_by_seed > 95);
+}
+
+TEST_CASE("masked lm: refuses what cannot be") {
+  CHECK_THROWS_WITH_AS(examples::check_options({.sequence_length = 4}),
+                       doctest::Contains("5 or more would be right"), dhp::Error);
+  CHECK_THROWS_AS(examples::check_options({.hidden = 1.5}), dhp::Error);
+  CHECK_THROWS_AS(examples::check_options({.as_mask = 0.8, .as_random = 0.3}), dhp::Error);
+  CHECK_THROWS_AS(examples::check_options({.random_next = std::nan("")}), dhp::Error);
+}
+
+TEST_CASE("unigram: add-one smoothing by hand") {
+  examples::Unigram unigram(4);
+  CHECK(unigram.loss_of(2) == doctest::Approx(std::log(4.0)));
+  unigram.add(2);
+  unigram.add(2);
+  CHECK(unigram.loss_of(2) == doctest::Approx(std::log(6.0 / 3.0)));
+  CHECK(unigram.loss_of(0) == doctest::Approx(std::log(6.0)));
+  CHECK_THROWS(unigram.add(4));
+  CHECK_THROWS(unigram.loss_of(-1));
+}
+
+TEST_CASE("unigram: over the hidden tokens of the held-out samples") {
+  const auto text = dhp_test::some_text({.documents = 2000, .vocabulary_size = 69, .topics = 4});
+  const auto split = examples::split_sentence_pairs(text, examples::Pairing::next, 0.1, 0);
+  const auto vocabulary = examples::synthetic_vocabulary(69);
+  const examples::MaskedLmOptions options{.sequence_length = 32};
+  const auto unigram = examples::unigram_of(split.train, vocabulary, options);
+  // By hand: the mean of -log p over labels.
+  double sum = 0;
+  double count = 0;
+  for (std::int64_t index = 0; index < 50; ++index)
+    for (const auto label :
+         examples::masked_lm_sample(split.held_out, vocabulary, options, index, 0).hidden.labels) {
+      sum += unigram.loss_of(label);
+      ++count;
+    }
+  CHECK(examples::unigram_cross_entropy(unigram, split.held_out, vocabulary, options, 50) ==
+        doctest::Approx(sum / count));
+  // Near the entropy of the words, which is below that of 64 equal ones.
+  const double whole =
+      examples::unigram_cross_entropy(unigram, split.held_out, vocabulary, options);
+  CHECK(whole < std::log(64.0));
+  CHECK(whole > 0.8 * std::log(64.0));
+  const examples::Unigram ignorant(69);
+  CHECK(examples::unigram_cross_entropy(ignorant, split.held_out, vocabulary, options) ==
+        doctest::Approx(std::log(69.0)));
+}
+
+TEST_CASE("unigram: counts both sentences of each pair, without what does not fit") {
+  examples::TokenText text;
+  for (int document = 0; document < 2; ++document) {
+    text.add_sentence(std::vector<std::int32_t>{5, 5, 5, 1});
+    text.add_sentence(std::vector<std::int32_t>{6});
+    text.end_document();
+  }
+  const auto pairs =
+      dhp_test::all_pairs(std::make_shared<const examples::TokenText>(std::move(text)));
+  const auto vocabulary = examples::synthetic_vocabulary(8);
+  const auto whole = examples::unigram_of(pairs, vocabulary, {});  // 5: 6, 6: 2, [UNK] never
+  CHECK(whole.loss_of(5) == doctest::Approx(std::log(16.0 / 7.0)));
+  CHECK(whole.loss_of(1) == doctest::Approx(std::log(16.0)));
+  const auto cut = examples::unigram_of(pairs, vocabulary, {.sequence_length = 6});  // 5 5 [SEP] 6
+  CHECK(cut.loss_of(5) == doctest::Approx(std::log(14.0 / 5.0)));
+}
+
+}  // namespace

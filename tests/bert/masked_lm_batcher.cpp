@@ -1,0 +1,194 @@
+// BERT's micro-batches: the names, types and shapes that layers read, and all layouts alike.
+#include <dhp/device/cpu.hpp>
+#include <examples/bert/masked_lm_batcher.hpp>
+
+#include "text_fixture.hpp"
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <numeric>
+
+namespace {
+
+using dhp::Cpu;
+using examples::MaskedLmBatcher;
+using examples::MaskedLmOptions;
+using examples::TokenLayout;
+using Ids = std::vector<std::int32_t>;
+
+constexpr std::int64_t length = 40;
+
+MaskedLmBatcher batcher(TokenLayout layout, MaskedLmOptions options = {.sequence_length = length}) {
+  return {dhp_test::all_pairs(dhp_test::some_text({.documents = 40})),
+          examples::synthetic_vocabulary(512), options, layout};
+}
+
+const dhp::HostArray& side(const dhp::HostBatch& batch, const std::string& name) {
+  for (const auto& [key, array] : batch.side)
+    if (key == name) return array;
+  dhp::fail("no side input ", name);
+}
+Ids ints(const dhp::HostBatch& batch, const std::string& name) {
+  const auto values = side(batch, name).values<std::int32_t>();
+  return {values.begin(), values.end()};
+}
+std::vector<std::int64_t> longs(const dhp::HostBatch& batch, const std::string& name) {
+  const auto values = side(batch, name).values<std::int64_t>();
+  return {values.begin(), values.end()};
+}
+
+const std::vector<std::int64_t> indices{3, 80, 4, 21, 0};
+
+TEST_CASE("masked lm batches: names, types, shapes, counts") {
+  for (const auto layout : {TokenLayout::packed, TokenLayout::padded}) {
+    const auto batch = batcher(layout).collate(indices, 1);
+    const auto n = static_cast<std::int64_t>(indices.size());
+    const auto rows = side(batch, "token_ids").shape()[0];
+    const auto hidden = side(batch, "masked_rows").shape()[0];
+    CHECK(batch.input.empty());
+    CHECK(batch.side.size() == 10);
+    for (const char* name : {"token_ids", "positions", "segments"})
+      CHECK(side(batch, name).shape() == dhp::Shape{rows});
+    CHECK(side(batch, "row_numbers").shape() == dhp::Shape{rows});
+    CHECK(side(batch, "row_numbers").dtype() == dhp::DType::i64);
+    CHECK(side(batch, "offsets").shape() == dhp::Shape{n + 1});
+    for (const char* name : {"lengths", "first_rows", "next_labels"})
+      CHECK(side(batch, name).shape() == dhp::Shape{n});
+    CHECK(side(batch, "masked_labels").shape() == dhp::Shape{hidden});
+    CHECK(hidden > 0);
+    CHECK(batch.counts == std::vector<std::pair<std::string, std::int64_t>>{
+                              {"masked_tokens", hidden}, {"samples", n}});
+    CHECK(batch.rows_per_sample == length);
+    const auto offsets = ints(batch, "offsets");
+    const auto lengths = ints(batch, "lengths");
+    CHECK(offsets.front() == 0);
+    CHECK(offsets.back() == rows);
+    for (std::size_t at = 0; at < indices.size(); ++at) {
+      CHECK(offsets[at + 1] - offsets[at] ==
+            (layout == TokenLayout::padded ? length : lengths[at]));
+      CHECK(ints(batch, "first_rows")[at] == offsets[at]);
+      CHECK(ints(batch, "token_ids")[static_cast<std::size_t>(offsets[at])] == 2);
+    }
+  }
+}
+
+TEST_CASE("masked lm batches: packed and padded hold the same samples, masks and row numbers") {
+  const auto packed = batcher(TokenLayout::packed).collate(indices, 1);
+  const auto padded = batcher(TokenLayout::padded).collate(indices, 1);
+  for (const char* name : {"lengths", "next_labels", "masked_labels"})
+    CHECK(ints(packed, name) == ints(padded, name));
+  CHECK(packed.counts == padded.counts);
+  const auto lengths = ints(packed, "lengths");
+  CHECK(lengths[0] < length);  // so that the layouts differ
+  const auto from = ints(packed, "offsets");
+  const auto to = ints(padded, "offsets");
+  std::map<std::int32_t, std::int32_t> row;  // of padded, by that of packed
+  for (std::size_t n = 0; n < indices.size(); ++n) {
+    for (std::int32_t at = 0; at < lengths[n]; ++at) row[from[n] + at] = to[n] + at;
+    for (auto at = to[n] + lengths[n]; at < to[n + 1]; ++at) {  // padding
+      CHECK(ints(padded, "token_ids")[static_cast<std::size_t>(at)] == 0);
+      CHECK(ints(padded, "positions")[static_cast<std::size_t>(at)] == at - to[n]);
+      CHECK(longs(padded, "row_numbers")[static_cast<std::size_t>(at)] == at);
+    }
+  }
+  REQUIRE(static_cast<std::int64_t>(row.size()) == side(packed, "token_ids").shape()[0]);
+  for (const auto& [a, b] : row) {
+    const auto p = static_cast<std::size_t>(a);
+    const auto q = static_cast<std::size_t>(b);
+    for (const char* name : {"token_ids", "positions", "segments"})
+      CHECK(ints(packed, name)[p] == ints(padded, name)[q]);
+    CHECK(longs(packed, "row_numbers")[p] == longs(padded, "row_numbers")[q]);
+    CHECK(longs(padded, "row_numbers")[q] == b);  // padded rows lie where they are numbered
+  }
+  const auto masked = ints(packed, "masked_rows");
+  for (std::size_t at = 0; at < masked.size(); ++at)
+    CHECK(row.at(masked[at]) == ints(padded, "masked_rows")[at]);
+  CHECK(std::is_sorted(masked.begin(), masked.end()));
+}
+
+TEST_CASE("masked lm batches: fixed ones are padded ones, with rows behind that count nothing") {
+  const auto padded = batcher(TokenLayout::padded).collate(indices, 1);
+  const auto fixed = batcher(TokenLayout::fixed).collate(indices, 1);
+  CHECK(fixed.counts == padded.counts);
+  CHECK(fixed.side.size() == padded.side.size());
+  for (const auto& [name, array] : padded.side) {
+    CAPTURE(name);
+    if (name != "masked_rows" && name != "masked_labels") {
+      CHECK(side(fixed, name) == array);
+      continue;
+    }
+    auto filled = ints(padded, name);
+    filled.resize(indices.size() * 6,
+                  name == "masked_rows" ? 0 : -1);  // 15 % of 37 tokens are 5.55
+    CHECK(ints(fixed, name) == filled);
+  }
+  CHECK(fixed.counts[0].second < 30);
+  CHECK(ints(fixed, "token_ids")[0] == 2);  // so row 0 is not hidden
+}
+
+TEST_CASE("masked lm batches: fixed ones of as many samples have the same shapes") {
+  const auto of = batcher(TokenLayout::fixed);
+  const auto shapes = [&](std::int64_t first, std::int64_t count, std::int64_t epoch) {
+    std::vector<std::int64_t> chosen(static_cast<std::size_t>(count));
+    std::iota(chosen.begin(), chosen.end(), first);
+    std::vector<dhp::Shape> made;
+    for (const auto& [name, array] : of.collate(chosen, epoch).side) made.push_back(array.shape());
+    return made;
+  };
+  for (std::int64_t first = 0; first < 80; ++first)
+    CHECK(shapes(first, 8, first) == shapes(0, 8, 0));
+  CHECK(shapes(0, 1, 0) != shapes(0, 8, 0));
+  CHECK(of.collate({}, 0).counts[0].second == 0);
+}
+
+TEST_CASE("masked lm batches: rows are those of the samples") {
+  const auto of = batcher(TokenLayout::packed);
+  const auto batch = of.collate(indices, 1);
+  const auto offsets = ints(batch, "offsets");
+  std::size_t masked = 0;
+  for (std::size_t n = 0; n < indices.size(); ++n) {
+    const auto sample = of.sample(indices[n], 1);
+    for (std::size_t at = 0; at < sample.tokens.size(); ++at) {
+      const auto row = static_cast<std::size_t>(offsets[n]) + at;
+      CHECK(ints(batch, "token_ids")[row] == sample.tokens[at]);
+      CHECK(ints(batch, "positions")[row] == static_cast<std::int32_t>(at));
+      CHECK(ints(batch, "segments")[row] ==
+            (static_cast<std::int64_t>(at) >= sample.second_segment ? 1 : 0));
+    }
+    for (std::size_t at = 0; at < sample.hidden.places.size(); ++at, ++masked) {
+      CHECK(ints(batch, "masked_rows")[masked] == offsets[n] + sample.hidden.places[at]);
+      CHECK(ints(batch, "masked_labels")[masked] == sample.hidden.labels[at]);
+    }
+    CHECK(ints(batch, "next_labels")[n] == sample.next_label);
+  }
+  CHECK(masked == ints(batch, "masked_rows").size());
+}
+
+TEST_CASE("masked lm batches: nothing hidden, and a batch without samples") {
+  Cpu cpu;
+  const auto none = batcher(TokenLayout::packed, {.sequence_length = length, .hidden = 0});
+  const auto batch = dhp::upload(cpu, none.collate(indices, 0), 0, {0, 5});
+  CHECK(batch.at("masked_rows").shape() == dhp::Shape{0});
+  CHECK(batch.count_of("masked_tokens") == 0);
+  CHECK(ints(none.collate({}, 0), "offsets") == Ids{0});
+}
+
+TEST_CASE("masked lm batches: a bad index names the sample") {
+  const std::vector<std::int64_t> bad{0, 99999};
+  CHECK_THROWS_WITH_AS(batcher(TokenLayout::packed).collate(bad, 0),
+                       doctest::Contains("sample 99999: no sample 99999 in a dataset of"),
+                       dhp::Error);
+}
+
+TEST_CASE("masked lm batches: on the device, row numbers count through the whole step") {
+  Cpu cpu;
+  const auto host = batcher(TokenLayout::packed).collate(indices, 1);
+  const auto batch = dhp::upload(cpu, host, 2, {16, 21});
+  auto expected = longs(host, "row_numbers");
+  CHECK(expected.front() == 0);
+  for (auto& number : expected) number += 16 * length;
+  CHECK(batch.at("row_numbers").to_host<std::int64_t>(cpu) == expected);
+}
+
+}  // namespace

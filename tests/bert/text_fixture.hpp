@@ -1,0 +1,23 @@
+// A small corpus of pseudo-random tokens with sentence pairs, for the tests of what is built on them.
+#pragma once
+
+#include <examples/bert/sentence_pairs.hpp>
+#include <examples/bert/synthetic_text.hpp>
+
+#include <memory>
+
+namespace dhp_test {
+
+inline std::shared_ptr<const examples::TokenText> some_text(
+    const examples::SyntheticTextOptions& options = {}) {
+  return std::make_shared<const examples::TokenText>(examples::synthetic_text(options));
+}
+
+/// All pairs of a text, nothing held out.
+inline examples::SentencePairs all_pairs(std::shared_ptr<const examples::TokenText> text,
+                                         examples::Pairing pairing = examples::Pairing::next) {
+  const auto parts = examples::parts_of(*text);
+  return {std::move(text), parts, pairing};
+}
+
+}  // namespace dhp_test

@@ -1,0 +1,90 @@
+// vocab.txt: read, written, and every way in which it can be damaged.
+#include <examples/bert/wordpiece.hpp>
+#include <tests/data/damage.hpp>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using examples::parse_vocabulary;
+
+const std::string good = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n##s\ncaf\xC3\xA9\n";
+
+TEST_CASE("vocabulary: ids are line numbers") {
+  for (const auto& text : {good, good.substr(0, good.size() - 1)}) {
+    const auto vocabulary = parse_vocabulary(text, "vocab.txt");
+    CHECK(vocabulary.size() == 8);
+    CHECK(vocabulary.pad() == 0);
+    CHECK(vocabulary.unknown() == 1);
+    CHECK(vocabulary.classify() == 2);
+    CHECK(vocabulary.separator() == 3);
+    CHECK(vocabulary.mask() == 4);
+    CHECK(vocabulary.token(7) == "caf\xC3\xA9");
+    CHECK(vocabulary.find("##s") == 6);
+    CHECK(vocabulary.find("nothing") == -1);
+    CHECK(vocabulary.continues(6));
+    CHECK(!vocabulary.continues(5));
+    for (int id = 0; id < 8; ++id) CHECK(vocabulary.is_special(id) == (id < 5));
+    CHECK(vocabulary.longest_bytes() == 6);
+    CHECK_THROWS_AS(vocabulary.token(8), dhp::Error);
+    CHECK_THROWS_AS(vocabulary.token(-1), dhp::Error);
+  }
+}
+
+TEST_CASE(
+    "vocabulary: special tokens may stand anywhere, lines may end with CR LF, copies live on") {
+  auto first = std::make_unique<examples::Vocabulary>(
+      parse_vocabulary("a\r\n[MASK]\r\n[SEP]\r\n[CLS]\r\nb\r\n[UNK]\r\n[PAD]\r\n", "v"));
+  const examples::Vocabulary copy = *first;
+  first.reset();
+  CHECK(copy.mask() == 1);
+  CHECK(copy.pad() == 6);
+  CHECK(copy.find("b") == 4);
+}
+
+TEST_CASE("vocabulary: errors name the file and the line") {
+  const auto refused = [](const std::string& text, const char* sentence) {
+    CHECK_THROWS_WITH_AS(parse_vocabulary(text, "v.txt"), doctest::Contains(sentence), dhp::Error);
+  };
+  refused("", "v.txt: the file is empty");
+  refused(good + "the\n", "v.txt, line 9: the token \"the\" stands already in line 6");
+  refused(good + "\nmore\n", "v.txt, line 9: an empty token");
+  refused("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n", "v.txt: has no token [MASK]; BERT needs [PAD]");
+  refused("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n", "nothing but special tokens");
+  refused(good + "\xFF\n", "v.txt, byte 45: not UTF-8");
+  refused(good + std::string("a\0b\n", 4), "v.txt, byte 46: a zero byte");
+}
+
+TEST_CASE("vocabulary: a file written is the file read; a missing or empty one is named") {
+  const dhp_test::Folder folder;
+  const auto vocabulary = parse_vocabulary(good, "vocab.txt");
+  const auto path = folder / "vocab.txt";
+  dhp::replace_file(path, [&](dhp::OpenFile& file) { write_vocabulary(vocabulary, file); });
+  CHECK(examples::load_vocabulary(path).tokens() == vocabulary.tokens());
+  CHECK_THROWS_WITH_AS(examples::load_vocabulary(folder / "none.txt"),
+                       doctest::Contains("none.txt: there is no such file"), dhp::Error);
+  CHECK_THROWS_WITH_AS(examples::load_vocabulary(folder.write("empty.txt", {})),
+                       doctest::Contains("empty.txt: the file is empty"), dhp::Error);
+}
+
+TEST_CASE("vocabulary: random bytes and flipped bits never crash") {
+  const dhp::RandomStream random{3, 0, 0};
+  int read = 0;
+  for (std::uint64_t round = 0; round < 3000; ++round) {
+    std::string text = round % 2 == 0 ? good : std::string(random.below(64, round * 128), ' ');
+    const auto changes = round % 2 == 0 ? 2 : text.size();
+    for (std::uint64_t change = 0; change < changes; ++change) {
+      const auto draw = round * 128 + 2 * change % 120;
+      text[random.below(static_cast<std::uint32_t>(text.size()), draw)] =
+          static_cast<char>(random.bits(draw + 1));
+    }
+    try {
+      read += parse_vocabulary(std::string(text), "fuzz").size() > 0 ? 1 : 0;
+    } catch (const dhp::Error& error) {
+      CHECK(error.sentence().find("fuzz") != std::string::npos);
+    }
+  }
+  CHECK(read > 0);
+}
+
+}  // namespace

@@ -1,0 +1,43 @@
+// x + body(x), or shortcut(x) + body(x): what the fused residual norms are compared with.
+#pragma once
+
+#include <dhp/nn/sequential.hpp>
+
+#include <utility>
+
+namespace tests {
+
+using namespace dhp;
+
+template <class Dev>
+class Residual {
+ public:
+  /// An empty shortcut is the identity.
+  explicit Residual(Sequential<Dev> body, Sequential<Dev> shortcut = {})
+      : body_(std::move(body)), shortcut_(std::move(shortcut)) {}
+
+  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    auto y = body_.forward(dev, x.share(), tape);
+    return sum_of(dev, std::move(y), shortcut_.forward(dev, std::move(x), tape));
+  }
+  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    auto dx = shortcut_.backward(dev, dy.share(), tape);
+    return sum_of(dev, body_.backward(dev, std::move(dy), tape), std::move(dx));
+  }
+  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
+    return body_.output_shape(in, batch);
+  }
+  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
+    return body_.flops(in, batch) + shortcut_.flops(in, batch);
+  }
+  void parameters(ParameterList<Dev>& out) const {
+    body_.parameters(out);
+    shortcut_.parameters(out);
+  }
+
+ private:
+  Sequential<Dev> body_;
+  Sequential<Dev> shortcut_;
+};
+
+}  // namespace tests
