@@ -1,17 +1,16 @@
 // Collectives and messages of two ranks, each in turns with what it is measured against. Ranks that are threads: the
-// same number of bytes copied by std::memcpy, by both threads at once. Ranks that are processes, over shared memory, over
-// sockets and over Gloo: Gloo's own collectives and messages between the same two; over MPI: MPI's own. communication.py
-// starts it. Usage: bench_communication threads|shared|sockets|gloo|mpi
+// same number of bytes copied by std::memcpy, by both threads at once. Ranks that are processes, over Gloo and over MPI:
+// the engine's own collectives and messages between the same two. communication.py starts it.
+// Usage: bench_communication threads|gloo|mpi
 #include <dhp/comm/launch.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/tensor/tensor.hpp>
 #ifdef DHP_HAS_GLOO
 #include <bench/peer_gloo.hpp>
-#include <dhp/comm/launch_gloo.hpp>
-#include <dhp/comm/launch_sockets.hpp>
+#include <dhp/comm/gloo/connect.hpp>
 #endif
 #ifdef DHP_HAS_MPI
-#include <dhp/comm/mpi.hpp>
+#include <dhp/comm/mpi/session.hpp>
 #endif
 
 #include <algorithm>
@@ -120,55 +119,55 @@ void compare_threads() {
   });
 }
 
-int compare_processes([[maybe_unused]] const char* over) {
+int compare_with_gloo() {
 #ifdef DHP_HAS_GLOO
   const auto me = ProcessRank::from_environment();
   check(me && me->size == 2, "two processes are compared, started with RANK and WORLD_SIZE");
-  std::shared_ptr<ProcessWorld> met;
-  const auto connect = [&](const std::shared_ptr<ProcessWorld>& world, const ProcessRank& rank,
+  std::shared_ptr<World> met;
+  const auto connect = [&](const std::shared_ptr<World>& world, const ProcessRank& rank,
                            const ProcessOptions& options) {
     met = world;
-    return over == std::string_view("gloo") ? connect_gloo(world, rank, options)
-                                            : connect_sockets(world, rank, options);
+    return connect_gloo(world, rank, options);
   };
-  run_process_rank(
-      *me, connect,
-      [&](Comm<Cpu> world) {
-        Cpu dev;
-        bench::Gloo gloo(*met);
-        const int rank = world.rank();
-        for (const auto bytes : sizes) {
-          const auto count = bytes / sizeof(float);
-          auto whole = floats(dev, bytes), half = floats(dev, bytes / 2);
-          const auto sent = floats(dev, bytes);
-          auto* const data = whole.mut().data<float>();
-          compare(
-              world, over, "all_reduce", bytes, [&] { world.all_reduce(dev, whole.mut()).wait(); },
-              [&] { gloo.all_reduce(data, count); });
-          const auto scatter = gloo.reduce_scatter(data, count);
-          compare(
-              world, over, "reduce_scatter", bytes,
-              [&] { world.reduce_scatter(dev, whole.view(), half.mut()).wait(); },
-              [&] { scatter->run(); });
-          compare(
-              world, over, "all_gather", bytes,
-              [&] { world.all_gather(dev, half.view(), whole.mut()).wait(); },
-              [&] { gloo.all_gather(half.mut().data<float>(), count / 2, data); });
-          compare(
-              world, over, "send_recv", bytes,
-              [&] {
-                there_and_back(
-                    rank, [&] { world.send(dev, sent.share(), 1 - rank); },
-                    [&] { world.recv(dev, whole.mut(), 1 - rank); });
-              },
-              [&] {
-                there_and_back(
-                    rank, [&] { gloo.send(sent.view().data<float>(), count, 1 - rank); },
-                    [&] { gloo.recv(data, count, 1 - rank); });
-              });
-        }
-      },
-      {.timeout_s = 60, .shared_memory = over == std::string_view("shared")});
+  run_process_rank(*me, connect,
+                   [&](Comm<Cpu> world) {
+                     Cpu dev;
+                     bench::Gloo gloo(*met);
+                     const int rank = world.rank();
+                     for (const auto bytes : sizes) {
+                       const auto count = bytes / sizeof(float);
+                       auto whole = floats(dev, bytes), half = floats(dev, bytes / 2);
+                       const auto sent = floats(dev, bytes);
+                       auto* const data = whole.mut().data<float>();
+                       compare(
+                           world, "gloo", "all_reduce", bytes,
+                           [&] { world.all_reduce(dev, whole.mut()).wait(); },
+                           [&] { gloo.all_reduce(data, count); });
+                       const auto scatter = gloo.reduce_scatter(data, count);
+                       compare(
+                           world, "gloo", "reduce_scatter", bytes,
+                           [&] { world.reduce_scatter(dev, whole.view(), half.mut()).wait(); },
+                           [&] { scatter->run(); });
+                       compare(
+                           world, "gloo", "all_gather", bytes,
+                           [&] { world.all_gather(dev, half.view(), whole.mut()).wait(); },
+                           [&] { gloo.all_gather(half.mut().data<float>(), count / 2, data); });
+                       compare(
+                           world, "gloo", "send_recv", bytes,
+                           [&] {
+                             there_and_back(
+                                 rank, [&] { world.send(dev, sent.share(), 1 - rank); },
+                                 [&] { world.recv(dev, whole.mut(), 1 - rank); });
+                           },
+                           [&] {
+                             there_and_back(
+                                 rank,
+                                 [&] { gloo.send(sent.view().data<float>(), count, 1 - rank); },
+                                 [&] { gloo.recv(data, count, 1 - rank); });
+                           });
+                     }
+                   },
+                   {.timeout_s = 60});
   return 0;
 #else
   std::puts("skipped: built without Gloo (Debian: libgloo-dev, libssl-dev)");
@@ -178,13 +177,9 @@ int compare_processes([[maybe_unused]] const char* over) {
 
 #ifdef DHP_HAS_MPI
 void compare_with_mpi() {
-  MpiGuest guest(MPI_COMM_WORLD, {.timeout_s = 60});
-  auto world = guest.world();
+  MpiSession session(MPI_COMM_WORLD, {.timeout_s = 60});
+  auto world = session.world();
   check(world.size() == 2, "two ranks are compared, started by mpirun -n 2");
-  // Of its own, for messages that dhp does not copy before it sends them.
-  const auto comm =
-      std::make_shared<MpiDuplicate>(MPI_COMM_WORLD, 60, std::make_shared<std::mutex>());
-  MpiTransport transport(comm);
   Cpu dev;
   const int rank = world.rank(), other = 1 - rank;
   for (const auto bytes : sizes) {
@@ -222,19 +217,7 @@ void compare_with_mpi() {
               [&] { world.recv(dev, whole.mut(), other); });
         },
         raw);
-    compare(
-        world, "mpi", "transport", bytes,
-        [&] {
-          constexpr std::uint64_t tag = 1;
-          const auto* const from = sent.view().bytes();
-          auto* const to = whole.mut().bytes();
-          there_and_back(
-              rank, [&] { static_cast<void>(transport.send(from, bytes, other, tag)->wait()); },
-              [&] { static_cast<void>(transport.receive(to, bytes, other, tag)->wait()); });
-        },
-        raw);
   }
-  if (transport.close()) comm->free();
 }
 #endif
 
@@ -255,18 +238,14 @@ int compare_mpi([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
 
 int main(int argc, char** argv) {
   const std::string_view what = argc == 2 ? argv[1] : "";
-  const bool processes = what == "shared" || what == "sockets" || what == "gloo";
-  if (!processes && what != "threads" && what != "mpi") {
-    std::fprintf(stderr, "usage: bench_communication threads|shared|sockets|gloo|mpi\n");
-    return 2;
-  }
   try {
-    if (processes) return compare_processes(argv[1]);
+    if (what == "threads") return compare_threads(), 0;
+    if (what == "gloo") return compare_with_gloo();
     if (what == "mpi") return compare_mpi(argc, argv);
-    compare_threads();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
   }
-  return 0;
+  std::fprintf(stderr, "usage: bench_communication threads|gloo|mpi\n");
+  return 2;
 }

@@ -1,10 +1,10 @@
 """Collectives and messages of two ranks, against what they are made of.
 
 communication.py PROGRAM [--runs N] [--json FILE]: starts bench_communication as one process whose ranks are threads, against
-std::memcpy of as many bytes by both threads at once; then as two processes, over shared memory, and over sockets and Gloo on
-the loopback, against Gloo's own ring, all-gather, reduce-scatter and messages between the same two; then as two processes of Open MPI's
-mpirun, against MPI's own. Medians of 11 rounds in turns; the ratio is the peer's time over dhp's, above 1 where dhp is faster. send_recv
-is a message there and one back. transport is the same without a communicator. With --runs the whole is done so often, and
+std::memcpy of as many bytes by both threads at once; then as two processes over Gloo on the loopback, against Gloo's own ring,
+all-gather, reduce-scatter and messages between the same two; then as two processes of Open MPI's mpirun, against MPI's own. Medians of
+11 rounds in turns; the ratio is the peer's time over dhp's, above 1 where dhp is faster. send_recv is a message there and one
+back. With --runs the whole is done so often, and
 each figure is the median of the runs.
 """
 import argparse
@@ -22,8 +22,7 @@ mpirun = pathlib.Path(__file__).parent.parent / "tests" / "launch" / "mpirun.sh"
 
 def run(program):
     """Lines of all kinds of ranks."""
-    return (run_threads(program) + run_processes(program, "shared") + run_processes(program, "sockets")
-            + run_processes(program, "gloo") + run_by_mpi(program))
+    return run_threads(program) + run_processes(program, "gloo") + run_by_mpi(program)
 
 
 def run_by_mpi(program):
@@ -90,7 +89,7 @@ def main():
         rows.append(row)
     if arguments.json:
         with open(arguments.json, "w") as file:
-            json.dump({"peer": {"threads": "std::memcpy", "shared": "Gloo", "sockets": "Gloo", "gloo": "Gloo", "mpi": "MPI"}, "runs": arguments.runs, "load": load, "rows": rows}, file,
+            json.dump({"peer": {"threads": "std::memcpy", "gloo": "Gloo", "mpi": "MPI"}, "runs": arguments.runs, "load": load, "rows": rows}, file,
                       indent=1)
     return 0
 

@@ -53,7 +53,7 @@ work_path=$(cd "$work" && pwd)
 python=${PYTHON:-python3}
 PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
 
-# --- What a part says of itself, for the report.
+# --- A part's lines in the report.
 begin() { part=$1 log=$work/$1.log started=$SECONDS failed=0; : >"$log"; rm -f "$work/$1.json"; }
 finish() {
   local result="done"
@@ -67,7 +67,7 @@ report() {
     ${merge:+--merge "$merge"} || failed=1
   tar czf "$out/logs.tgz" -C "$work" --exclude=./report --exclude=./inductor .
 }
-# limited SECONDS COMMAND...: into the log, ended when it takes longer.
+# limited SECONDS COMMAND...: runs it with a time limit, output to the log.
 limited() {
   local seconds=$1 status=0
   shift
@@ -82,7 +82,7 @@ limited() {
   return $status
 }
 
-# --- For --dry-run. What is ours must exist; of others' programs it is said which are not on this machine.
+# --- --dry-run: our files must exist; missing foreign programs are only listed.
 missing() { echo "  missing: $*"; failed=1; }
 options_of() {  # options_of HELP OPTION...
   local text=$1 option
@@ -99,7 +99,7 @@ exists() {
   case $command in
     "$python")
       [ -e "$2" ] || { missing "$2"; return; }
-      # The scripts that load PyTorch have few options and are tried on the CPU below.
+      # Scripts that load PyTorch have few options; the CPU trial below covers them.
       [ "$2" = bench/gpu/machine.py ] || options_of "$("$python" "$2" --help 2>&1)" "${@:3}" ;;
     build/cuda/*) grep -qs "${command##*/}" tests/CMakeLists.txt cmake/testing.cmake || missing "$command" ;;
     */*) [ -x "$command" ] || missing "$command" ;;
@@ -111,7 +111,7 @@ exists() {
   done
 }
 
-# What the machine can do at best, once; parts other than the comparisons do without.
+# The machine's peak rates, measured once; only the comparisons need them.
 measure_machine() {
   if [ -n "$dry" ] || [ ! -e "$work/machine.json" ]; then
     limited 120 "$python" bench/gpu/machine.py "$work/machine.json"
@@ -130,8 +130,8 @@ part_build() {
   local keep_going=(-- -k)
   if command -v ninja >/dev/null; then keep_going+=(0); else configure+=(-G "Unix Makefiles"); fi
   limited 60 "${configure[@]}" || return
-  # First what other parts need; the rest, too, is for tests. What a limit cuts off goes on when this part is run again,
-  # and what has been built can be run meanwhile.
+  # Targets of other parts first, then the rest of the tests. An interrupted build continues when
+  # this part is run again; finished programs can run meanwhile.
   limited $((470 - SECONDS + started)) cmake --build build/cuda -j "$(nproc)" --target "${needed[@]}" "${keep_going[@]}"
   limited $((470 - SECONDS + started)) cmake --build build/cuda -j "$(nproc)" "${keep_going[@]}"
 }
@@ -149,7 +149,7 @@ part_ranks() {  # part_ranks bert|recorded
   [ -z "$dry" ] ||
     has_options bench/gpu/ranks.py tests/cuda/ranks.sh "$trainers/train_bert" "$trainers/train_resnet50" - --model "$1"
 }
-# What cuDNN compiles and what is timed for one process, the others of a part, and later parts, need not again.
+# Later processes and parts reuse compiled cuDNN plans and timings.
 keep_choices() { export DHP_PLAN_CACHE=$work_path/plans TORCHINDUCTOR_CACHE_DIR=$work_path/inductor; }
 part_compare() {  # part_compare KIND
   keep_choices
@@ -173,12 +173,12 @@ part_figures() {  # part_figures KIND
 part_sanitize() {
   [ -z "$dry" ] || command -v compute-sanitizer >/dev/null || echo "  not on this machine: compute-sanitizer"
   local files
-  # Not those of test_cuda_whole.
+  # Not the tests in test_cuda_whole.
   mapfile -t files < <(grep -l '^#include <tests/cuda/gpu.hpp>' tests/cuda/*.cpp |
     xargs grep -LE '^#include <(tests/cuda/all_ops|dhp/cuda/(cublas|cudnn)_)')
   limited 430 "$python" bench/gpu/sanitize.py build/cuda/tests/test_cuda "$work/sanitize.json" --seconds 400 "${files[@]}"
 }
-# has_options SCRIPT ARGUMENT...: whether the trainers for the CPU take what the script gives those for GPUs.
+# has_options SCRIPT ARGUMENT...: whether the CPU trainers accept the script's options.
 has_options() {
   if [ ! -x "$trainers/train_bert" ] || [ ! -x "$trainers/train_resnet50" ]; then
     echo "  not tried: there are no trainers in $trainers"

@@ -1,6 +1,6 @@
-// Matrix products of BERT and the convolutions of ResNet-50 on one thread in f32, against oneDNN, and
-// for products Eigen, in the same process: all are timed in turns and the fastest time of each counts.
-// A ratio above 1 means that dhp is faster. Usage: bench_kernels [JSON file]
+// BERT's matrix products and ResNet-50's convolutions in f32 on one thread, against oneDNN and, for
+// products, Eigen, in one process. Implementations take turns; each one's fastest time counts. A
+// ratio above 1 means that dhp is faster. Usage: bench_kernels [JSON file]
 #include <bench/peer_eigen.hpp>
 #include <bench/peer_onednn.hpp>
 #include <dhp/core/rng.hpp>
@@ -18,7 +18,7 @@ namespace {
 
 using namespace dhp;
 
-// Of this thread alone, so that what else runs on the machine counts less.
+// CPU time of this thread, to exclude other load on the machine.
 double seconds_of(auto&& work) {
   const auto now = [] {
     timespec time{};
@@ -37,13 +37,13 @@ struct Times {
 };
 struct Row {
   std::string group, name;
-  double count;  ///< how often the model has it
+  double count;  ///< occurrences in the model
   double flops;
   Times time;
   [[nodiscard]] bool with_eigen() const { return bench::has_eigen && group == "gemm"; }
 };
 
-// In turns, so that a neighbour on the machine slows both.
+// In turns, so that other load affects both.
 Times measure(auto&& ours, auto&& onednn, auto&& eigen) {
   Times best;
   double spent = 0;
@@ -79,8 +79,8 @@ class Table {
     std::fflush(stdout);
     rows_.push_back(std::move(row));
   }
-  // A peer's seconds over ours, in all rows whose group starts with `group`, each as often as the
-  // model has it.
+  // The peer's seconds over dhp's, summed over rows whose group starts with `group`, weighted by
+  // occurrences in the model.
   [[nodiscard]] double ratio(const std::string& group, double Times::*peer) const {
     double theirs = 0, ours = 0;
     for (const auto& row : rows_) {
@@ -158,7 +158,7 @@ struct ConvLayer {
   std::int64_t size, in, out;
   Conv2dGeometry geometry;
 };
-// Every convolution of ResNet-50 v1.5 at 224 x 224: 53.
+// All 53 convolutions of ResNet-50 v1.5 at 224 x 224.
 const ConvLayer resnet50[] = {
     {1, 224, 3, 64, {7, 2, 3}},    {1, 56, 64, 64, {1, 1, 0}},    {3, 56, 64, 64, {3, 1, 1}},
     {4, 56, 64, 256, {1, 1, 0}},   {2, 56, 256, 64, {1, 1, 0}},   {1, 56, 256, 128, {1, 1, 0}},
@@ -188,7 +188,7 @@ void bench_conv2d(Cpu& dev, Table& table) {
     table.add({"conv_y", name, static_cast<double>(count), flops,
                measure([&] { conv2d_forward(dev, x, w, geometry, y.mut()); },
                        [&] { peer.forward(); }, [] {})});
-    if (in != 3)  // nobody needs the gradient of the images
+    if (in != 3)  // images need no gradient
       table.add({"conv_dx", name, static_cast<double>(count), flops,
                  measure([&] { conv2d_backward_data(dev, dy, w, geometry, dx.mut()); },
                          [&] { peer.backward_data(); }, [] {})});

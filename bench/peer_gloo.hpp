@@ -1,8 +1,8 @@
-// What Gloo does by itself between the processes of a world, over contexts and a device of its own at the same address.
+// Gloo's own collectives between the processes of a world, over separate contexts and a separate
+// device at the same address.
 #pragma once
 
-#include <dhp/comm/gloo.hpp>
-#include <dhp/comm/gloo_store.hpp>
+#include <dhp/comm/gloo/connect.hpp>
 
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
@@ -20,13 +20,13 @@ namespace bench {
 class Gloo {
  public:
   /// Collective.
-  explicit Gloo(dhp::ProcessWorld& world) {
+  explicit Gloo(dhp::World& world) {
     gloo::transport::tcp::attr where;
     where.hostname = "127.0.0.1";
     auto device = gloo::transport::tcp::CreateDevice(where);
     const auto connected = [&](const std::string& keys) {
       auto made = std::make_shared<gloo::rendezvous::Context>(world.rank(), world.size());
-      dhp::GlooStore store(world, keys);
+      dhp::comm::GlooStore store(world, keys);
       made->setTimeout(std::chrono::seconds(60));
       made->connectFullMesh(store, device);
       return made;
@@ -35,7 +35,7 @@ class Gloo {
     scatters_ = connected("peer_scatters/");
   }
 
-  /// Its ring, in place.
+  /// Ring all-reduce, in place.
   void all_reduce(float* data, std::size_t count) {
     gloo::AllreduceOptions options(context_);
     options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
@@ -51,7 +51,7 @@ class Gloo {
     options.setOutput(out, count * static_cast<std::size_t>(context_->size));
     gloo::allgather(options);
   }
-  /// The one that Gloo has is made for buffers that stay; it works in place. Collective.
+  /// Gloo's reduce-scatter works in place on persistent buffers. Collective.
   [[nodiscard]] std::unique_ptr<gloo::Algorithm> reduce_scatter(float* data, std::size_t count) {
     const auto each = static_cast<int>(count) / context_->size;
     return std::make_unique<gloo::ReduceScatterHalvingDoubling<float>>(
@@ -59,7 +59,7 @@ class Gloo {
         std::vector<int>(static_cast<std::size_t>(scatters_->size), each));
   }
   void send(const float* data, std::size_t count, int to) {
-    // Gloo has one kind of buffer for both ways, and does not write to this one.
+    // Gloo's send buffer takes a mutable pointer but is not written to.
     const auto buffer =
         context_->createUnboundBuffer(const_cast<float*>(data), count * sizeof(float));
     buffer->send(to, message_tag);
@@ -75,8 +75,8 @@ class Gloo {
   static constexpr std::uint64_t message_tag = std::uint64_t{1} << 60;
 
   std::shared_ptr<gloo::rendezvous::Context> context_;
-  // Its buffers that stay set how much a connection holds, for good, and with that the speed of all that goes over it
-  // afterwards. Here each operation is as it is by itself.
+  // Persistent buffers permanently size a connection's buffers and thus change its speed. A context
+  // per operation keeps the measurements independent.
   std::shared_ptr<gloo::rendezvous::Context> scatters_;
 };
 

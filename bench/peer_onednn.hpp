@@ -1,5 +1,5 @@
-// The peer of bench/kernels.cpp: products and convolutions by oneDNN, on one thread. Convolutions
-// use the memory layouts that oneDNN likes best, and turning data into them is not timed.
+// The peer of bench/kernels.cpp: products and convolutions by oneDNN on one thread. Convolutions
+// use oneDNN's preferred layouts; reordering is not timed.
 #pragma once
 
 #include <unistd.h>
@@ -19,7 +19,7 @@ struct ConvolutionSizes {
   int kernel, stride, padding;
 };
 
-/// Restarts the program with OMP_NUM_THREADS=1: OpenMP reads it before main.
+/// Restarts the program with OMP_NUM_THREADS=1, which OpenMP reads before main.
 inline void use_one_thread(char** argv) {
   const char* threads = std::getenv("OMP_NUM_THREADS");
   if (threads != nullptr && std::string(threads) == "1") return;
@@ -30,7 +30,7 @@ inline void use_one_thread(char** argv) {
 #ifdef DHP_HAS_DNNL
 inline constexpr bool has_onednn = true;
 
-/// c [m, n] = op(a) op(b), all dense and row-major.
+/// c [m, n] = op(a) op(b), dense and row-major.
 inline void onednn_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k,
                         const float* a, const float* b, float* c) {
   dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1, a, ta ? m : k, b, tb ? k : n, 0, c, n);

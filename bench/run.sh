@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds and runs all comparisons and writes each as a table and as JSON: bash bench/run.sh [DIRECTORY]
-# PYTHON names the interpreter whose PyTorch is the peer; without it the first one that has PyTorch.
+# Runs all benchmarks; writes a table and a JSON file each: bash bench/run.sh [DIRECTORY]
+# PYTHON names the interpreter with PyTorch, the peer; by default the first that has it.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . .ci/parts.sh

@@ -1,6 +1,6 @@
-// The training step of an example model, driven line by line: for every line on standard input it does one
-// step and answers with its seconds and loss, so that training_step.py can take turns with its peer.
-// Usage: bench_training_step WORKLOAD THREADS
+// Trains an example model interactively: for each line on standard input, one step, answered with
+// its seconds and loss. So training_step.py alternates with its peer. Usage: bench_training_step
+// WORKLOAD THREADS
 #include <bench/wrapped.hpp>
 
 #include <chrono>

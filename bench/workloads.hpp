@@ -1,5 +1,5 @@
-// The training steps that are measured: a model, one micro-batch of made-up input, and its optimizer, of
-// fixed sizes that the programs and their peers share.
+// Benchmark workloads: a model, one synthetic micro-batch, and an optimizer, in fixed sizes that
+// the programs and their peers share.
 #pragma once
 
 #include <dhp/default_device.hpp>
@@ -20,9 +20,9 @@ using Dev = dhp::DefaultDevice;
 
 struct Workload {
   std::string name;
-  std::int64_t samples;             ///< of the one micro-batch of a step
-  std::int64_t size;                ///< pixels of a side, or tokens of a sequence
-  examples::ResNetConfig resnet{};  ///< used where is_bert is false
+  std::int64_t samples;  ///< in the single micro-batch of a step
+  std::int64_t size;  ///< image side in pixels, or sequence length in tokens
+  examples::ResNetConfig resnet{};  ///< if is_bert is false
   examples::BertConfig bert{};
   bool is_bert = false;
 };
@@ -79,7 +79,7 @@ void add_side(Dev& dev, dhp::MicroBatch<Dev>& batch, const char* name,
   return batch;
 }
 
-/// Every sequence is full, and every seventh token hidden, about as many as BERT's 15 %.
+/// Full sequences; every seventh token is masked, close to BERT's 15 %.
 [[nodiscard]] inline dhp::MicroBatch<Dev> tokens(Dev& dev, const Workload& of) {
   const dhp::RandomStream random{.seed = 1};
   std::vector<std::int32_t> ids, positions, segments, offsets{0}, lengths, masked_rows,
@@ -122,7 +122,7 @@ void add_side(Dev& dev, dhp::MicroBatch<Dev>& batch, const char* name,
 
 }  // namespace detail
 
-/// compute: what the model computes in, and so the type of images.
+/// compute: the model's compute type, also the type of images.
 [[nodiscard]] inline dhp::MicroBatch<Dev> micro_batch(Dev& dev, const Workload& of,
                                                       dhp::DType compute = dhp::DType::f32) {
   if (of.is_bert) return detail::tokens(dev, of);
@@ -147,7 +147,7 @@ void add_side(Dev& dev, dhp::MicroBatch<Dev>& batch, const char* name,
 }
 
 inline constexpr double learning_rate = 1e-3;
-/// Above every norm that occurs: it is compared, and changes nothing.
+/// Above all occurring norms: clipping computes the norm and changes nothing.
 inline constexpr double clip = 1e6;
 
 }  // namespace bench

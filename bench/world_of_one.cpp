@@ -1,10 +1,10 @@
-// What a communicator costs where there is nobody to talk to: the same steps in a world of one rank, which reduces
-// its gradients bucket by bucket (by NCCL on GPUs), and without a communicator, in turns. A line of JSON for each
-// round. Usage: bench_world_of_one WORKLOAD ROUNDS STEPS
+// The overhead of a communicator without peers: steps in a world of one rank, with bucketed
+// reduction (by NCCL on GPUs), alternate with steps without a communicator. Prints one line of JSON
+// per round. Usage: bench_world_of_one WORKLOAD ROUNDS STEPS
 #include <bench/wrapped.hpp>
 #include <dhp/comm/launch.hpp>
 #ifdef DHP_HAS_NCCL
-#include <dhp/comm/launch_nccl.hpp>
+#include <dhp/comm/nccl/launch.hpp>
 #endif
 
 #include <chrono>
@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
     const auto body = [&](const dhp::Comm<Dev>& world) {
       measure(argv[1], std::atoi(argv[2]), std::atoi(argv[3]), world);
     };
-    // Not run_ranks, to which a world of one is none.
+    // Not run_ranks, which creates no communicator for one rank.
     dhp::RankLauncher<Dev>::run(1, body, {}, dhp::CallSite::current());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -1,5 +1,4 @@
-// A workload under everything that a training run wraps around it, in a group of one: PipelineParallel,
-// DataParallel and Trainer, as the trainers in examples/ put them together.
+// A workload under PipelineParallel, DataParallel and Trainer in a group of one, as in examples/.
 #pragma once
 
 #include <bench/workloads.hpp>
@@ -32,9 +31,9 @@ class WrappedRun {
     mine_.batches.push_back(micro_batch(dev, workload, wrapping.compute));
   }
 
-  /// One training step; the loss.
+  /// One training step; returns the loss.
   double step() { return trainer_.step(mine_).loss; }
-  /// As the trainers do it: each step is started before the loss of the one before is read. The last loss.
+  /// As the trainers: each step starts before the previous loss is read. Returns the last loss.
   double steps(int count) {
     auto under_way = trainer_.start(mine_);
     for (int more = 1; more < count; ++more) {

@@ -1,6 +1,7 @@
-// What the wrappers cost: the same steps either bare (the layers' forward and backward, the gradient norm to
-// clip by, the optimizer) or through PipelineParallel, DataParallel and Trainer in a group of one.
-// wrapper_cost.py counts the instructions of both. Usage: bench_wrapper_cost WORKLOAD bare|wrapped STEPS
+// The overhead of the wrappers: the same steps bare (layers' forward and backward, gradient norm,
+// optimizer) or through PipelineParallel, DataParallel and Trainer in a group of one.
+// wrapper_cost.py counts the instructions of both. Usage: bench_wrapper_cost WORKLOAD bare|wrapped
+// STEPS
 #include <bench/wrapped.hpp>
 #include <dhp/ops/reduce.hpp>
 

@@ -40,7 +40,7 @@ def main():
             many, losses[how] = count(arguments.program, workload, how, 3)
             a_step[how] = (many - few) / 2
         if losses["bare"] != losses["wrapped"]:
-            sys.exit("wrapper_cost.py: the two do not compute the same:\n%(bare)s---\n%(wrapped)s" % losses)
+            sys.exit("wrapper_cost.py: bare and wrapped steps give different losses:\n%(bare)s---\n%(wrapped)s" % losses)
         added = a_step["wrapped"] / a_step["bare"] - 1
         print("%-10s %22.0f %22.0f %8.2f%%" % (workload, a_step["bare"], a_step["wrapped"], 100 * added), flush=True)
         rows.append({"workload": workload, "bare": a_step["bare"], "wrapped": a_step["wrapped"], "added": added})

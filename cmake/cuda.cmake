@@ -1,8 +1,8 @@
-# dhp::cuda, the kernels of device Cuda, and dhp::nccl, which is dhp::cuda with communication between GPUs.
-# They are made where they are used, by dhp's own build and by find_package(dhp), because every machine has
-# its CUDA libraries elsewhere: in folders that you name, in the toolkit, in the distribution, or in Python's
-# wheels (nvidia-cudnn-cu13, nvidia-nccl-cu13). Each place is tried with a program of a few lines, cuda/*.cpp,
-# and what was found or refused is said.
+# dhp::cuda: the kernels of device Cuda. dhp::nccl: dhp::cuda with NCCL. Both dhp's build and
+# find_package(dhp) create them on the target machine, because CUDA libraries are in different
+# places: folders that you name, the toolkit, the distribution, or Python's wheels
+# (nvidia-cudnn-cu13, nvidia-nccl-cu13). A small program, cuda/*.cpp, tests each place; the result
+# is printed.
 include_guard(GLOBAL)
 set(DHP_CUDA_FOLDERS "" CACHE STRING
   "Folders, each with include and lib of CUDA libraries, that are looked at before all others")
@@ -15,7 +15,7 @@ function(dhp_cuda_say)
   endif()
 endfunction()
 
-# All places, one "what it is called|folder of the header|folder of the library" each, best first.
+# All places, best first, one "name|header folder|library folder" each.
 function(dhp_cuda_places out)
   set(places "")
   foreach(folder IN LISTS DHP_CUDA_FOLDERS)
@@ -31,7 +31,7 @@ function(dhp_cuda_places out)
     execute_process(COMMAND ${DHP_WHEELS_PYTHON} -c "import sys; print(';'.join(sys.path))"
       OUTPUT_VARIABLE path OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
     foreach(entry IN LISTS path)
-      # A folder for each library, or (cu13) one for many.
+      # One folder per library, or (cu13) one for many.
       file(GLOB wheels LIST_DIRECTORIES true "${entry}/nvidia/*")
       foreach(wheel IN LISTS wheels)
         list(APPEND places "Python's wheels|${wheel}/include|${wheel}/lib")
@@ -42,8 +42,7 @@ function(dhp_cuda_places out)
   set(${out} "${places}" PARENT_SCOPE)
 endfunction()
 
-# Compiles, links and runs cuda/<name>.cpp. <said> becomes what it printed, <wrong> the first thing that went
-# wrong, or "".
+# Compiles, links and runs cuda/<name>.cpp. <said>: its output; <wrong>: the first error, or "".
 function(dhp_cuda_try name include library said wrong)
   set(dir ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/dhp_cuda)
   try_compile(compiles ${dir}/${name} SOURCES ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/cuda/${name}.cpp
@@ -73,8 +72,8 @@ function(dhp_cuda_try name include library said wrong)
   set(${wrong} "${problem}" PARENT_SCOPE)
 endfunction()
 
-# dhp_cuda_library(<name> <header> [<library name>...]): makes dhp::cuda_<name> from the first place whose
-# header and library cuda/<name>.cpp can use.
+# dhp_cuda_library(<name> <header> [<library name>...]): defines dhp::cuda_<name> from the first
+# place that passes cuda/<name>.cpp.
 function(dhp_cuda_library name header)
   string(TOUPPER DHP_${name} variable)
   if(NOT ${variable}_INCLUDE OR (ARGN AND NOT EXISTS "${${variable}_LIBRARY}"))
@@ -148,12 +147,12 @@ foreach(needed IN ITEMS cublasLt cudnn nvtx3)
 endforeach()
 
 add_library(dhp::cuda INTERFACE IMPORTED GLOBAL)
-# The runtime that CMake links to a program of nvcc: two of them in one program would not know each other.
+# The runtime that CMake links for nvcc: two runtimes in one program would not share state.
 target_link_libraries(dhp::cuda INTERFACE dhp::dhp
   $<IF:$<STREQUAL:$<UPPER_CASE:$<TARGET_PROPERTY:CUDA_RUNTIME_LIBRARY>>,SHARED>,CUDA::cudart,CUDA::cudart_static>
   dhp::cuda_cublasLt dhp::cuda_cudnn dhp::cuda_nvtx3 ${CMAKE_DL_LIBS})
-# Kernels call constexpr functions of the standard library. Not cuda_std_20: CMake before 3.26 does not know
-# that nvcc 13 has it.
+# Kernels call constexpr functions of the standard library. Not cuda_std_20: CMake before 3.26 does
+# not know it for nvcc 13.
 target_compile_options(dhp::cuda INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>
   $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)

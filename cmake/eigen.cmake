@@ -1,5 +1,5 @@
-# dhp::eigen is dhp::dhp with Eigen, for dhp/eigen.hpp. It is made where it is used, by dhp's own build and by
-# find_package(dhp).
+# dhp::eigen: dhp::dhp with Eigen, for dhp/eigen.hpp. Both dhp's build and find_package(dhp) create
+# it.
 include_guard(GLOBAL)
 find_package(Eigen3 QUIET NO_MODULE)
 if(NOT TARGET Eigen3::Eigen)

@@ -1,5 +1,5 @@
-# dhp_files: the libraries of the file readers (.gz, PNG, JPEG) and of BERT's tokenizer (Unicode). Each is optional;
-# code asks for DHP_HAS_ZLIB, DHP_HAS_PNG, DHP_HAS_TURBOJPEG and DHP_HAS_UTF8PROC.
+# dhp_files: optional libraries of the file readers (.gz, PNG, JPEG) and of BERT's tokenizer
+# (Unicode). Code tests DHP_HAS_ZLIB, DHP_HAS_PNG, DHP_HAS_TURBOJPEG and DHP_HAS_UTF8PROC.
 find_package(ZLIB QUIET)
 find_package(PNG QUIET)
 foreach(library IN ITEMS turbojpeg utf8proc)
@@ -15,7 +15,7 @@ endforeach()
 
 add_library(dhp_files INTERFACE)
 target_link_libraries(dhp_files INTERFACE dhp)
-# dhp_file_library(<target> <Debian's package> <what is missing without it>)
+# dhp_file_library(<target> <Debian package> <missing feature>)
 function(dhp_file_library target package without)
   string(REGEX REPLACE "^.*::" "" name ${target})
   if(TARGET ${target})

@@ -1,6 +1,6 @@
-# dhp_find_headers(<package> <header>): as find_package(<package>), and where the package has no CMake files,
-# as from a folder that holds nothing but headers (-DCMAKE_PREFIX_PATH=FOLDER, header in FOLDER or its
-# include), <package>::<package> is made of the header alone.
+# dhp_find_headers(<package> <header>): find_package(<package>), or, without its CMake files, a
+# <package>::<package> target from the header alone (-DCMAKE_PREFIX_PATH=FOLDER, header in FOLDER or
+# its include).
 macro(dhp_find_headers package header)
   find_package(${package} CONFIG QUIET)
   if(TARGET ${package}::${package})

@@ -1,5 +1,5 @@
-# dhp::cpu_compiled, dhp::cuda, dhp::processes, dhp::gloo, dhp::mpi and dhp::eigen are not exported: these files make them
-# anew on the machine that wants them.
+# Not exported: dhp::cpu_compiled, dhp::cuda, dhp::processes, dhp::gloo, dhp::mpi and dhp::eigen.
+# These files create them on the user's machine.
 set(made_anew cmake/cpu_compiled.cmake cmake/cuda.cmake cmake/processes.cmake cmake/mpi.cmake cmake/eigen.cmake)
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)

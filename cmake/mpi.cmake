@@ -1,4 +1,4 @@
-# dhp::mpi is dhp::processes with MPI: dhp as the guest of a program that has it. Any MPI of standard 3 or later will
+# dhp::mpi is dhp::processes with MPI: dhp in a program that has it, and trainers that mpirun starts. Any MPI of standard 3 or later will
 # do; it has to be the program's own. MPI_CXX_COMPILER or MPI_HOME choose one, as for find_package(MPI).
 include_guard(GLOBAL)
 include(${CMAKE_CURRENT_LIST_DIR}/processes.cmake)
@@ -12,9 +12,9 @@ if(TARGET MPI::MPI_CXX AND TARGET dhp::processes)
   target_compile_definitions(dhp::mpi INTERFACE DHP_HAS_MPI=1)
   set(found "MPI ${MPI_CXX_VERSION}: ${MPI_CXX_COMPILER}")
 elseif(TARGET dhp::processes)
-  set(found "there is no dhp::mpi, for guests of programs with MPI: it was not found (Debian: libopenmpi-dev)")
+  set(found "there is no dhp::mpi: it was not found (Debian: libopenmpi-dev)")
 else()
-  set(found "there is no dhp::mpi, for guests of programs with MPI: it needs dhp::processes")
+  set(found "there is no dhp::mpi: it needs dhp::processes")
 endif()
 if(NOT dhp_FIND_QUIETLY)
   message(STATUS "dhp: ${found}")

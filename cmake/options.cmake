@@ -1,12 +1,12 @@
-# What can be chosen. As a subproject dhp builds nothing, installs nothing and imposes no flags.
+# Options. As a subproject dhp builds nothing, installs nothing and sets no flags.
 set(DHP_DEVICE cpu CACHE STRING "The device that the programs of this build tree run on: cpu or cuda")
 set_property(CACHE DHP_DEVICE PROPERTY STRINGS cpu cuda)
 if(NOT DHP_DEVICE MATCHES "^(cpu|cuda)$")
   message(FATAL_ERROR "DHP_DEVICE is '${DHP_DEVICE}'; it can be cpu or cuda")
 endif()
 
-# The kernels want vector instructions that the compiler's defaults leave out. Not forced on a parent
-# project: objects built for different architectures must not be mixed, so it sets -march itself.
+# Kernels need vector instructions beyond the compiler's default. A parent project sets -march
+# itself, because objects for different architectures must not be mixed.
 set(dhp_arch "")
 if(PROJECT_IS_TOP_LEVEL AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(dhp_arch x86-64-v3)

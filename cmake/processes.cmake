@@ -1,7 +1,6 @@
-# dhp::processes is dhp::dhp for ranks that are processes of their own: they prove by OpenSSL's libcrypto that they
-# belong to one job. dhp::gloo adds Gloo, another way to carry the collectives of processes on CPUs. Like dhp::cuda they
-# are made where they are used, by dhp's own build and by find_package(dhp), since every machine has its libraries
-# elsewhere.
+# dhp::processes: dhp::dhp for ranks that are processes; OpenSSL's libcrypto authenticates them.
+# dhp::gloo: dhp::processes with Gloo, a transport between CPUs. Both dhp's build and
+# find_package(dhp) create them, because libraries are in different places.
 include_guard(GLOBAL)
 find_package(OpenSSL 3.0 QUIET COMPONENTS Crypto)
 if(TARGET OpenSSL::Crypto)

@@ -1,12 +1,12 @@
-# dhp::dhp   the headers that need the standard library only
-# dhp::cpu   the same and, in this build tree, the -march for the kernels of device Cpu
-# dhp::cpu_compiled  is dhp::cpu with the kernels built once
-# dhp::cuda  adds the CUDA libraries: the kernels of device Cuda; only where cuda.cmake finds all of them
-# dhp::nccl  is dhp::cuda with NCCL, where that is found
-# dhp::processes  adds OpenSSL's libcrypto: ranks that are processes; only where processes.cmake finds it
-# dhp::gloo  is dhp::processes with Gloo, where that is found
-# dhp::mpi   is dhp::processes with MPI, where mpi.cmake finds it
-# dhp::eigen is dhp::dhp with Eigen, where eigen.cmake finds it
+# dhp::dhp   headers that need only the standard library
+# dhp::cpu   dhp::dhp and, in this build tree, -march for the kernels of device Cpu
+# dhp::cpu_compiled  dhp::cpu with precompiled kernels
+# dhp::cuda  dhp::dhp with the CUDA libraries, if cuda.cmake finds all of them
+# dhp::nccl  dhp::cuda with NCCL, if found
+# dhp::processes  dhp::dhp with OpenSSL's libcrypto, for ranks as processes, if processes.cmake finds it
+# dhp::gloo  dhp::processes with Gloo, if found
+# dhp::mpi   dhp::processes with MPI, if mpi.cmake finds it
+# dhp::eigen dhp::dhp with Eigen, if eigen.cmake finds it
 # dhp::default_device  dhp::cpu or dhp::cuda, by DHP_DEVICE
 find_package(Threads REQUIRED)
 
@@ -24,7 +24,7 @@ add_library(dhp::cpu ALIAS dhp_cpu)
 set_target_properties(dhp_cpu PROPERTIES EXPORT_NAME cpu)
 target_link_libraries(dhp_cpu INTERFACE dhp)
 if(DHP_CPU_ARCH)
-  # For this build tree only: whoever uses an installed dhp chooses an -march for the whole program.
+  # For this build tree only: users of an installed dhp choose -march for the whole program.
   target_compile_options(dhp_cpu INTERFACE
     $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-march=${DHP_CPU_ARCH}>>)
 endif()

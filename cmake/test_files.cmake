@@ -1,7 +1,8 @@
-# Which test files a tree compiles, with what, and which of them need a GPU: all read off their includes.
+# Sorts test files by what they need (device, libraries, a GPU), derived from their includes.
 
-# dhp_reached_headers(<out> <file>): what a file includes, and what the .hpp files of this project among that
-# include in turn. Not .cuh: those are for nvcc, and the .hpp files that choose them by compiler have others, too.
+# dhp_reached_headers(<out> <file>): the transitive includes of a file among this project's .hpp
+# files. Not .cuh: those are for nvcc, and the .hpp files that select them by compiler have
+# alternatives.
 function(dhp_reached_headers out file)
   get_property(known GLOBAL PROPERTY dhp_reached_${file} SET)
   if(NOT known)
@@ -25,15 +26,15 @@ function(dhp_reached_headers out file)
 endfunction()
 
 # dhp_sort_tests(<file>...): sets in the caller
-#   on_device  typed over the device of the tree: by nvcc in a tree for GPUs, else emulated on the Cpu
-#   whole      those of on_device, in a tree for GPUs, that have the ops of CUDA's libraries
-#   plain      neither that nor CUDA's libraries
-#   libraries  needs those, but no GPU: cuDNN can be asked anywhere what it would do
-#   gpu        needs those and a GPU, but no nvcc
-# What is typed over the device and needs the libraries besides is in on_device in a tree for GPUs only. Files
-# of NCCL, OpenSSL, Gloo or Eigen are nowhere if that was not found; files with OpenSSL or Gloo are in `processes`
-# as well, those with Eigen in `eigen`. Eigen is for trees for the Cpu: nvcc never reads it.
-# ThreadSanitizer does not see how Gloo, which is not built with it, orders its threads.
+#   on_device  typed over the tree's device: compiled by nvcc for GPUs, else emulated on the Cpu
+#   whole      the part of on_device, in a GPU tree, that uses ops of CUDA's libraries
+#   plain      neither typed over the device nor using CUDA's libraries
+#   libraries  needs CUDA's libraries but no GPU: cuDNN answers queries anywhere
+#   gpu        needs CUDA's libraries and a GPU, but not nvcc
+# Files that are typed over the device and need the libraries are in on_device, in GPU trees only. Files of NCCL,
+# OpenSSL, Gloo or Eigen are dropped if the library was not found. Files with OpenSSL or Gloo are also in
+# `processes`, those with Eigen in `eigen`; nvcc never compiles Eigen.
+# ThreadSanitizer trees drop Gloo: it is not instrumented, so its synchronization is invisible.
 function(dhp_sort_tests)
   foreach(kind IN ITEMS on_device whole plain libraries gpu processes eigen)
     set(${kind} "")

@@ -25,7 +25,7 @@ function(dhp_waiting_tests)
   set_tests_properties(${ARGN} PROPERTIES PROCESSORS 1)
 endfunction()
 
-# A test's command begins with this where the test needs what a tree for GPUs may not find: a GPU.
+# Prefix of commands that need a GPU, which a GPU tree's machine may lack.
 set(dhp_on_gpu "")
 if(DHP_DEVICE STREQUAL cuda)
   add_executable(gpu_present ${PROJECT_SOURCE_DIR}/tests/support/gpu_present.cpp)
@@ -33,9 +33,9 @@ if(DHP_DEVICE STREQUAL cuda)
   set(dhp_on_gpu ${PROJECT_SOURCE_DIR}/tests/support/on_gpu.sh $<TARGET_FILE:gpu_present>)
 endif()
 
-# A command begins with this where cuDNN is asked what it would do on a GPU, for which it looks at the driver's
-# library: a machine without one has the toolkit's stub. The test loads it itself. In LD_LIBRARY_PATH a program that
-# needs a driver would take it for one.
+# Prefix of commands that query cuDNN, which looks for the driver's library: without a driver they
+# use the toolkit's stub. Only the test itself loads it; in LD_LIBRARY_PATH other programs would
+# take it for a driver.
 set(dhp_with_driver_stub "")
 if(TARGET dhp::cuda)
   find_library(DHP_DRIVER_STUB NAMES cuda NO_DEFAULT_PATH PATH_SUFFIXES stubs
@@ -46,15 +46,15 @@ if(TARGET dhp::cuda)
   endif()
 endif()
 
-# dhp_doctest_entries(<folder> <program> <files> [<command before it>...]): a ctest entry for each file, named by its
-# path: comm/gloo/store.cpp is comm.gloo.store.
+# dhp_doctest_entries(<folder> <program> <files> [<prefix>...]): one ctest entry per file, named by
+# its path: comm/gloo/store.cpp is comm.gloo.store.
 function(dhp_doctest_entries folder target files)
   foreach(file IN LISTS files)
     cmake_path(RELATIVE_PATH file BASE_DIRECTORY ${PROJECT_SOURCE_DIR}/tests OUTPUT_VARIABLE path)
     cmake_path(REMOVE_EXTENSION path OUTPUT_VARIABLE test)
     string(REPLACE "/" "." test ${test})
     add_test(NAME ${test} COMMAND ${ARGN} $<TARGET_FILE:${target}> --source-file=*/tests/${path})
-    # doctest is content when no case matches; we are not.
+    # doctest succeeds if no case matches; this test must fail.
     set_tests_properties(${test} PROPERTIES
       FAIL_REGULAR_EXPRESSION "test cases: +0 " SKIP_RETURN_CODE 77)
     if(test MATCHES "_slow$")
@@ -65,13 +65,14 @@ function(dhp_doctest_entries folder target files)
   endforeach()
 endfunction()
 
-# dhp_doctest_program(<program> <file>...): with doctest's main and a check that no case is lost. Sets `sources`.
+# dhp_doctest_program(<program> <file>...): adds doctest's main and a check that no case is lost.
+# Sets `sources`.
 function(dhp_doctest_program target)
   dhp_units(sources ${target} ${ARGN})
   add_executable(${target} ${sources})
   target_link_libraries(${target} PRIVATE dhp_doctest_main dhp_files dhp_build)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  # A case that sits in a shared header would be in no file's entry, and so never run.
+  # A case in a shared header would belong to no file's entry and never run.
   string(REGEX REPLACE "^test_" "structure.cases_of_" test ${target})
   add_test(NAME ${test} COMMAND ${PROJECT_SOURCE_DIR}/tests/structure/cases.sh
     $<TARGET_FILE:${target}> ${ARGN})
@@ -79,8 +80,8 @@ function(dhp_doctest_program target)
   set(sources "${sources}" PARENT_SCOPE)
 endfunction()
 
-# dhp_typed_tests(<folder> <program> <more> <file>...): a program of files that may be typed over the device of the
-# tree; it links <more>, too.
+# dhp_typed_tests(<folder> <program> <more> <file>...): a program of files that may be typed over
+# the tree's device; it also links <more>.
 function(dhp_typed_tests folder target more)
   dhp_doctest_program(${target} ${ARGN})
   dhp_doctest_entries(${folder} ${target} "${ARGN}" ${dhp_on_gpu})
@@ -92,7 +93,7 @@ function(dhp_typed_tests folder target more)
   if(NOT DHP_SANITIZE OR folder STREQUAL ops)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
   endif()
-  # The fortified longjmp of some distributions refuses to jump between the stacks of tests/cuda/emulator.hpp.
+  # Fortified longjmp rejects jumps between the stacks of tests/cuda/emulator.hpp.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-U_FORTIFY_SOURCE>)
   # Folders to the left of the ops, and the text of examples/bert, need no kernels, and should not pay for parsing them.
   if(NOT folder MATCHES "^(core|device|tensor|comm|data|bert)$")
@@ -144,15 +145,16 @@ function(dhp_doctest_folder folder)
   endif()
 endfunction()
 
-# dhp_script_test(<name> <folder> <quick|slow|acceptance> <command>...): any other program; 77 means skipped.
+# dhp_script_test(<name> <folder> <quick|slow|acceptance> <command>...): any program; exit status 77
+# means skipped.
 function(dhp_script_test test folder speed)
   add_test(NAME ${test} COMMAND ${ARGN})
   set_tests_properties(${test} PROPERTIES SKIP_RETURN_CODE 77)
   dhp_label_test(${test} ${folder} ${speed})
 endfunction()
 
-# dhp_add_compile_fail_test(<file>): the file must compile with -DGOOD and must not without; the
-# compiler has to say what the file's line `// error: <text>` promises.
+# dhp_add_compile_fail_test(<file>): the file must compile with -DGOOD and fail without, with the
+# message of its line `// error: <text>`.
 function(dhp_add_compile_fail_test file)
   cmake_path(ABSOLUTE_PATH file)
   cmake_path(GET file STEM name)
@@ -163,7 +165,7 @@ function(dhp_add_compile_fail_test file)
     ${PROJECT_SOURCE_DIR}/tests/support/must_not_compile.sh ${file} ${dhp_compile})
 endfunction()
 
-# The plain command that compiles a header's user: for checks that run a compiler at test time.
+# The compile command of a header's user, for tests that run a compiler.
 set(dhp_compile ${CMAKE_CXX_COMPILER} -std=c++20 -I${PROJECT_SOURCE_DIR}/include
   -I${PROJECT_SOURCE_DIR})
 if(DHP_CPU_ARCH)

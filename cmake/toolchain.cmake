@@ -1,16 +1,16 @@
-# How the programs of this tree are compiled; nothing of it reaches a user's targets.
+# Compiler flags of this tree's programs; users' targets are not affected.
 if(PROJECT_IS_TOP_LEVEL)
-  # A header-only library pays for every level of optimisation in every program, so -O2; the
-  # kernels of dhp::cpu_compiled alone get -O3. Never -ffast-math: sums must not depend on the optimiser.
+  # Header-only code is optimized in every program, so -O2; only the kernels of dhp::cpu_compiled
+  # get -O3. Never -ffast-math: it would reorder sums.
   set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-  # Of the host's part: nvcc always optimises GPU code.
+  # Host code only: nvcc always optimizes device code.
   set(CMAKE_CUDA_FLAGS_RELEASE "-O2 -DNDEBUG" CACHE STRING "Flags of nvcc in builds of type Release")
   set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
   set(CMAKE_CXX_EXTENSIONS OFF)
   find_program(DHP_CCACHE ccache)
   mark_as_advanced(DHP_CCACHE)
   if(DHP_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
-    # Paths count from the top of the sources, so that every clone of them shares what was compiled.
+    # Paths relative to the source folder let ccache share results between clones.
     set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1
       ${DHP_CCACHE})
     set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
@@ -21,14 +21,14 @@ if(DHP_DEVICE STREQUAL cuda)
   include(cuda_language)
 endif()
 
-# Private: link it to what is built here, never to an exported target.
+# Private: linked by programs of this build, never by exported targets.
 add_library(dhp_build INTERFACE)
 set(dhp_warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
 if(DHP_WERROR)
   list(APPEND dhp_warnings -Werror)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-  # GCC 12 warns falsely about "text" + std::string (its bug 105651).
+  # GCC 12 warns falsely about "text" + std::string (GCC bug 105651).
   list(APPEND dhp_warnings -Wno-restrict)
 endif()
 list(JOIN dhp_warnings "," dhp_cuda_warnings)
@@ -47,22 +47,22 @@ if(DHP_SANITIZE)
   target_link_options(dhp_build INTERFACE -fsanitize=${DHP_SANITIZE})
 endif()
 
-# What every program of this tree links.
+# Linked by every program of this tree.
 add_library(dhp_device INTERFACE)
 target_link_libraries(dhp_device INTERFACE dhp::default_device dhp_build)
 if(DHP_DEVICE STREQUAL cuda AND TARGET dhp::nccl)
   target_link_libraries(dhp_device INTERFACE dhp::nccl)
 endif()
 
-# dhp_device_sources(<file>...): files that nvcc compiles in a tree for GPUs. Whatever is not typed over the
-# device stays with the C++ compiler, which is several times faster.
+# dhp_device_sources(<file>...): files that nvcc compiles in a GPU tree. All others stay with the
+# C++ compiler, which is several times faster.
 function(dhp_device_sources)
   if(DHP_DEVICE STREQUAL cuda AND ARGN)
     set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CUDA)
   endif()
 endfunction()
 
-# dhp_program(<target> <file>...): a program of one .cpp, compiled by g++ or nvcc without a changed line.
+# dhp_program(<target> <file>...): a program of one .cpp, for g++ and nvcc alike.
 function(dhp_program target)
   add_executable(${target} ${ARGN})
   dhp_device_sources(${ARGN})

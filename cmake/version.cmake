@@ -1,4 +1,4 @@
-# The version is written once, in a header, so that code and packages cannot disagree.
+# The version's only source is a header, so code and packages agree.
 set(dhp_version)
 foreach(part IN ITEMS major minor patch)
   file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/../include/dhp/core/config.hpp line

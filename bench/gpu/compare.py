@@ -26,7 +26,7 @@ def resnet_case(precision, batch, compiled=False, tiny=False):
     size, depth, width = (32, 50, 8) if tiny else (224, 50, 64)
     options = ["--data", "synthetic-resident", "--held-out", "0", "--image-size", size, "--depth", depth,
                "--width", width, "--optimizer", "sgd", "--lr", "0.1", "--label-smoothing", "0"]
-    # The stem of the trainer differs for small images, so --tiny compares nothing of worth.
+    # The trainer's stem differs for small images, so --tiny gives no valid comparison.
     return {"name": "ResNet-50", "trainer": "train_resnet50", "options": options,
             "precision": precision, "batch": batch, "compiled": compiled,
             "peer": lambda peers, device, _: peers.resnet(device, precision, batch, size, width, compiled),
@@ -53,7 +53,7 @@ def cases(kind, tiny):
     return {"resnet": [resnet_case("fp16", 256), resnet_case("bf16", 256)],
             "bert": [bert_case("base", 128, 256), bert_case("base", 512, 64), bert_case("large", 128, 128),
                      bert_case("large", 512, 32)],
-            # The compiler takes minutes for each.
+            # Compilation takes minutes for each.
             "compile_resnet": [resnet_case("fp16", 256, True)],
             "compile_bert": [bert_case("large", 512, 32, True)]}[kind]
 
@@ -150,7 +150,7 @@ def check_options(arguments):
     wrong = 0
     for case in cases(arguments.kind, False):
         command = Dhp(case, arguments, "FOLDER").command + ["--steps", "1"]
-        # Those of the made-up text, too.
+        # For synthetic text too.
         more = ["--vocabulary", "--sentences", "--loader-threads"] if case["trainer"] == "train_bert" else []
         wrong |= trainer.check_options(command + more)
         print(" ".join(command))

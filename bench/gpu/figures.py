@@ -78,7 +78,7 @@ def compared(case, arguments, folder):
     rates, tokens = ([], []), ([], [])
     run = trainer.Trainer(os.path.join(arguments.trainers, case["trainer"]), case["options"], folder)
     for round_number in range(arguments.rounds):
-        # Other samples in each round, so that what is found fastest for a shape is found while it is measured.
+        # New samples in each round: tuning of new shapes is part of the measurement.
         seed = ["--seed", str(round_number)] if case.get("seeds") else []
         for way, options in enumerate(case["ways"]):
             steps = run.steps(options + seed, arguments.warm_up, arguments.steps)
@@ -89,7 +89,7 @@ def compared(case, arguments, folder):
     row = {"figure": case["figure"], **ratio_of(rates[0], rates[1]), "command": " ".join(run.command)}
     if case.get("seeds"):
         if not tokens[0][0]:
-            raise RuntimeError("the trainer does not say how many rows of tokens a step has")
+            raise RuntimeError("the metrics lack the token rows of a step")
         row["share_of_padded_rows_that_count"] = tokens[0][0] / tokens[1][0]
         per_sample = tokens[0][0] / (arguments.steps * trainer.option(run.command, "--global-batch"))
         row["tokens_per_s"] = [per_sample * statistics.median(rate) for rate in rates]
@@ -103,7 +103,7 @@ def ratio_of(mine, others):
 
 
 def overhead_command(arguments, workload):
-    # Short rounds, and more of them: a hundredth is looked for.
+    # Many short rounds: the difference is about 1 %.
     return [arguments.program, workload, str(3 * arguments.rounds), str(arguments.steps)]
 
 
@@ -117,7 +117,7 @@ def overhead(workload, arguments):
            **ratio_of([each["in_world_s"] for each in rounds], [each["alone_s"] for each in rounds])}
     apart = max(abs(each["loss"] - each["loss_in_world"]) / abs(each["loss"]) for each in rounds)
     if apart > 0.02:
-        raise RuntimeError("the losses are %g apart, so they are not the same steps" % apart)
+        raise RuntimeError("the losses differ by %g: the runs are not the same" % apart)
     return row
 
 

@@ -35,7 +35,7 @@ def losses(prefix, trainer, options, layout, seconds):
     with tempfile.TemporaryDirectory() as folder:
         metrics = os.path.join(folder, "metrics.jsonl")
         command = [*prefix, *command_of(trainer, options, layout), "--metrics", metrics]
-        # Ranks end by themselves before their launcher is ended, which would leave them behind.
+        # Ranks have their own, earlier time limit: killing the launcher would leave them behind.
         limit = dict(os.environ, DHP_RANKS_SECONDS=str(max(2, int(seconds) - 10)))
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds, env=limit)
         if done.returncode != 0:
@@ -72,10 +72,10 @@ def main():
         row = {"layout": name, "ranks": ranks}
         try:
             if end - start < 15:
-                raise TimeoutError("no time was left")
+                raise TimeoutError("the time limit was reached")
             found = losses([arguments.launcher, str(ranks)], trainer, options, layout, min(arguments.each, end - start))
             if not expected:
-                raise RuntimeError("there is nothing to compare with")
+                raise RuntimeError("the reference run has no losses")
             row["largest_difference"] = max(abs(a - b) / abs(b) for a, b in zip(found, expected))
             row["result"] = "same" if len(found) == len(expected) and row["largest_difference"] < 1e-4 else "DIFFERENT"
         except (RuntimeError, TimeoutError, ValueError, subprocess.TimeoutExpired) as error:

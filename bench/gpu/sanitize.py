@@ -45,7 +45,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=4)
     arguments = parser.parse_args()
     if shutil.which("compute-sanitizer") is None:
-        sys.exit("there is no compute-sanitizer in PATH")
+        sys.exit("compute-sanitizer is not in PATH")
     end = time.monotonic() + arguments.seconds
     rows = []
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 
-# What only trainers for GPUs have, and so only the sources can tell where others are at hand.
+# Options of GPU trainers only: without such a trainer they can be read only from the sources.
 of_gpus = ["--device", "--cuda-graphs", "--no-cuda-graphs"]
 
 

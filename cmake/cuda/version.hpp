@@ -1,11 +1,11 @@
-// What a probe says: the version of the library that was loaded, and whether it fits its header.
+// The output of a probe: the loaded library's version, and whether it fits its header.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
 
-/// Exit status of the probe. Numbers as all these libraries have them: 13.1.0 is 130100.
+/// The probe's exit status. Versions as in all these libraries: 13.1.0 is 130100.
 inline int status_of(int library, int header, int made_for_cuda = CUDART_VERSION) {
   const auto print = [](int number) {
     std::printf("%d.%d.%d", number / 10000, number / 100 % 100, number % 100);

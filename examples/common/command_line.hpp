@@ -52,10 +52,11 @@ inline void add_process_options(CLI::App& app, RunOptions& options) {
   app.add_option("--network-interface", options.network_interface,
                  "Where this process listens for others; by default what leads to rank 0")
       ->group("Processes");
-  app.add_option("--transport", options.transport,
-                 "On CPUs: automatic is shared memory inside a machine and sockets between "
-                 "machines; sockets and gloo are those everywhere")
-      ->check(CLI::IsMember({"automatic", "sockets", "gloo"}))
+  app.add_option(
+         "--transport", options.transport,
+         "What carries processes on CPUs; automatic is MPI where an MPI launcher has started "
+         "them, else Gloo")
+      ->check(CLI::IsMember({"automatic", "mpi", "gloo"}))
       ->group("Processes");
 }
 

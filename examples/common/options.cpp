@@ -182,7 +182,7 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
   app.add_option("--trace", options.trace,
                  "File for what every rank did when, in Chrome's trace format")
       ->group("Output");
-  app.add_option("--ledger", options.ledger,
+  app.add_option("--flight-record", options.flight_record,
                  "File of a rank's last calls, its rank put before the extension: written at the "
                  "end, and at SIGUSR1")
       ->group("Output");
@@ -292,7 +292,7 @@ dhp::TrainingOptions RunOptions::training(std::int64_t total_steps) const {
 }
 
 std::optional<dhp::ProcessRank> RunOptions::process() const {
-  auto me = dhp::ProcessRank::from_flags(rank_flags);
+  auto me = dhp::ProcessRank::from_environment(rank_flags);
   if (!me || me->size == 1) return std::nullopt;
   dhp::check(me->size == mesh.size(), "there are ", me->size, " processes (", me->launcher,
              "), but a layout of ", mesh, " needs ", mesh.size(),

@@ -2,7 +2,7 @@
 // once (options.cpp); a wrong value ends with one sentence before any training starts.
 #pragma once
 
-#include <dhp/comm/process_rank.hpp>
+#include <dhp/comm/meet/process_rank.hpp>
 #include <dhp/train/training_run.hpp>
 
 #include <cstdint>
@@ -47,11 +47,14 @@ struct RunOptions {
   std::int64_t save_every = 0;
   std::string load;
   std::optional<double> comm_timeout{};  ///< none: learned, see dhp::Deadlines
-  std::string ledger;                    ///< file of each rank's calls; empty: none
+  std::string flight_record;             ///< file of each rank's calls; empty: none
   bool check_collectives = false;
-  dhp::RankFlags rank_flags{};
+  dhp::RankOverrides rank_flags{.rank_name = "--rank",
+                                .size_name = "--world-size",
+                                .local_rank_name = "--local-rank",
+                                .master_name = "--master"};
   std::string network_interface;
-  std::string transport = "automatic";  ///< or "sockets", "gloo"
+  std::string transport = "automatic";  ///< or "mpi", "gloo"
   double min_bandwidth_gb_s = 0;        ///< of every axis; 0: any will do
 
   /// This process as one rank of several, if it is that, by its flags or a launcher's variables; otherwise it starts

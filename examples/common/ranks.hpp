@@ -2,17 +2,18 @@
 #pragma once
 
 #include <dhp/comm/launch.hpp>
-#include <dhp/comm/noted.hpp>
 #if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
-#include <dhp/comm/launch_nccl_process.hpp>
-#elif defined(DHP_HAS_PROCESSES)
-#include <dhp/comm/launch_sockets.hpp>
-#if defined(DHP_HAS_GLOO)
-#include <dhp/comm/launch_gloo.hpp>
+#include <dhp/comm/nccl/connect.hpp>
+#elif defined(DHP_HAS_GLOO)
+#include <dhp/comm/gloo/connect.hpp>
 #endif
+#if defined(DHP_HAS_MPI) && !defined(DHP_HAS_NCCL)
+#include <dhp/comm/mpi/session.hpp>
+
+#include "mpi_process.hpp"
 #endif
 
-#include "ledger_output.hpp"
+#include "flight_records.hpp"
 #include "options.hpp"
 
 #include <cstdio>
@@ -46,57 +47,85 @@ template <class D>
             "); start it plainly, and its ranks are threads");
 }
 
-/// body(world) on the rank that this process is.
-#if defined(DHP_HAS_PROCESSES)
-#if !defined(DHP_HAS_NCCL)
+/// How a rank that is a process runs, whatever carries its collectives.
+struct ProcessSetup {
+  const dhp::ProcessRank& me;
+  const RunOptions& options;
+  std::shared_ptr<const dhp::Deadlines> deadlines;
+  FlightRecordOutput& records;
+
+  void say(const std::string& message) const {
+    std::fprintf(stderr, "rank %d: %s\n", me.rank, message.c_str());
+  }
+  /// Called when the world has ended, and this rank does not come back from its own work.
+  void stuck(const std::string& message) const {
+    say(message + "; this rank does not come back from its work, and is ended");
+    records.write();
+    std::_Exit(1);
+  }
+};
+
+#if defined(DHP_HAS_MPI) && !defined(DHP_HAS_NCCL)
+/// Whether MPI carried the ranks; if not, another engine has to.
 template <class Body>
-void run_between_cpus(const dhp::ProcessRank& me, const RunOptions& options, const Body& body,
-                      const dhp::ProcessOptions& process) {
-  if (options.transport != "gloo")
-    return dhp::run_process_rank(me, dhp::connect_sockets, body, process);
-#if defined(DHP_HAS_GLOO)
-  dhp::run_process_rank(me, dhp::connect_gloo, body, process);
+[[nodiscard]] bool run_over_mpi(const ProcessSetup& setup, const Body& body) {
+  const bool asked_for = setup.options.transport == "mpi";
+  if (!asked_for && !started_for_mpi(setup.me)) return false;
+  const MpiProcess mpi;
+  if (MpiProcess::size() != setup.me.size) {
+    dhp::check(!asked_for, "MPI has started ", MpiProcess::size(), " ranks, but ",
+               setup.me.launcher, " ", setup.me.size,
+               "; srun needs --mpi=pmix for MPI to connect them, or use "
+               "--transport gloo");
+    if (setup.me.rank == 0)
+      setup.say(
+          "MPI does not connect the processes of this launcher (srun needs --mpi=pmix); Gloo does");
+    return false;
+  }
+  dhp::MpiSessionOptions session;
+  if (setup.options.comm_timeout) session.timeout_s = *setup.options.comm_timeout;
+  session.deadlines = setup.deadlines;
+  session.recorder = setup.records.of(setup.me.rank);
+  session.stuck = [&](const std::string& message) { setup.stuck(message); };
+  dhp::MpiSession(MPI_COMM_WORLD, session).run(body);
+  return true;
+}
 #else
-  dhp::fail(
-      "this program was built without Gloo (in Debian libgloo-dev); --transport sockets needs "
-      "none");
-#endif
+template <class Body>
+[[nodiscard]] bool run_over_mpi(const ProcessSetup& setup, const Body&) {
+  if (setup.options.transport == "mpi")
+    dhp::fail(
+        "this program was built without MPI (in Debian libopenmpi-dev); --transport gloo needs "
+        "none");
+  return false;
 }
 #endif
 
 template <class D, class Body>
 void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
                 std::shared_ptr<const dhp::Deadlines> deadlines, Body body) {
-  const auto say = [rank = me.rank](const std::string& message) {
-    std::fprintf(stderr, "rank %d: %s\n", rank, message.c_str());
-  };
-  LedgerOutput ledger(options.ledger, me.rank, 1, me.size);
+  FlightRecordOutput records(options.flight_record, me.rank, 1, me.size);
+  const ProcessSetup setup{me, options, std::move(deadlines), records};
+  if constexpr (D::host_accessible)
+    if (run_over_mpi(setup, body)) return;
+#if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
   dhp::ProcessOptions process;
   if (options.comm_timeout) process.timeout_s = *options.comm_timeout;
-  process.deadlines = std::move(deadlines);
-  process.ledger = ledger.of(me.rank);
+  process.deadlines = setup.deadlines;
+  process.recorder = records.of(me.rank);
   process.network_interface = options.network_interface;
-  process.shared_memory = options.transport == "automatic";
-  process.log = say;
-  process.stuck = [say, &ledger](const std::string& message) {
-    say(message + "; this rank does not come back from its work, and is ended");
-    ledger.write();
-    std::_Exit(1);
-  };
+  process.log = [&](const std::string& message) { setup.say(message); };
+  process.stuck = [&](const std::string& message) { setup.stuck(message); };
 #if defined(DHP_HAS_NCCL)
   dhp::run_process_rank(me, dhp::connect_nccl, body, process);
 #else
-  if constexpr (D::host_accessible) run_between_cpus(me, options, body, process);
+  if constexpr (D::host_accessible) dhp::run_process_rank(me, dhp::connect_gloo, body, process);
   else fail_without("NCCL");
 #endif
-}
 #else
-template <class D, class Body>
-[[noreturn]] void start_rank(const dhp::ProcessRank&, const RunOptions&,
-                             const std::shared_ptr<const dhp::Deadlines>&, Body) {
-  fail_without("OpenSSL, in Debian libssl-dev");
-}
+  fail_without("Gloo and OpenSSL, in Debian libgloo-dev and libssl-dev");
 #endif
+}
 
 /// body(world, local rank, deadlines) on every rank that this process is to start: the one that it is, or all, as
 /// threads. The deadlines are null where another rank of the process tells them what the run is at.
@@ -108,22 +137,14 @@ void start_ranks(const RunOptions& options, Body body) {
       body(std::move(world), me->local_rank, deadlines.get());
     });
   }
-  dhp::check(
-      D::host_accessible || options.ledger.empty(),
-      "on GPUs --ledger is for ranks that are processes, but this program starts its ranks as "
-      "threads; start it by a launcher, or with --rank and --world-size");
   const int ranks = options.mesh.size();
-  LedgerOutput ledger(options.ledger, 0, ranks, ranks);
+  FlightRecordOutput records(options.flight_record, 0, ranks, ranks);
   dhp::run_ranks<D>(ranks,
                     [&](dhp::Comm<D> world) {
                       const int rank = world.rank();
-                      if constexpr (D::host_accessible)
-                        if (ledger.asked_for())
-                          world =
-                              dhp::Comm<D>::of(dhp::NotedComm(std::move(world), ledger.of(rank)));
                       body(std::move(world), rank, rank == 0 ? deadlines.get() : nullptr);
                     },
-                    {.deadlines = deadlines});
+                    {.deadlines = deadlines, .recorders = records.all()});
 }
 
 }  // namespace examples

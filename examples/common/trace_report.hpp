@@ -2,12 +2,11 @@
 // still for communication.
 #pragma once
 
-#include <dhp/comm/clock_offset.hpp>
 #include <dhp/comm/gather.hpp>
-#include <dhp/comm/host_name.hpp>
-#include <dhp/comm/trace_file.hpp>
+#include <dhp/comm/meet/address.hpp>
 
 #include "progress.hpp"
+#include "trace_file.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,9 +1,8 @@
 #include "training.hpp"
 
-#include <dhp/comm/checked.hpp>
-#include <dhp/comm/host_name.hpp>
-#include <dhp/comm/traced.hpp>
-#include <dhp/comm/transport_report.hpp>
+#include <dhp/comm/meet/address.hpp>
+#include <dhp/comm/observe/check.hpp>
+#include <dhp/comm/observe/trace.hpp>
 #include <dhp/data/resident.hpp>
 #include <dhp/train/checkpoint.hpp>
 
@@ -19,8 +18,9 @@ namespace {
 [[nodiscard]] dhp::Comm<Dev> observed(Dev& dev, dhp::Comm<Dev> world, const RunOptions& options) {
   if (world.size() == 1) return world;
   if (options.check_collectives)
-    world = dhp::Comm<Dev>::of(dhp::CheckedComm<Dev>(dev, std::move(world)));
-  if (dev.trace()) world = dhp::Comm<Dev>::of(dhp::TracedComm<Dev>(dev, std::move(world)));
+    world = dhp::observe<Dev>(world, std::make_shared<dhp::CallChecking<Dev>>(dev, world));
+  if (dev.trace())
+    world = dhp::observe<Dev>(world, std::make_shared<dhp::CallTracing<Dev>>(dev, world));
   return world;
 }
 

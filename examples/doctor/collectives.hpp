@@ -2,7 +2,6 @@
 // element comes from one rank alone (the others add 0), so a wrong element shows whose it was.
 #pragma once
 
-#include <dhp/comm/rank_list.hpp>
 #include <dhp/tensor/tensor.hpp>
 
 #include "examination.hpp"

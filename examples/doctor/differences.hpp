@@ -2,8 +2,6 @@
 // one are named.
 #pragma once
 
-#include <dhp/comm/rank_list.hpp>
-
 #include "finding.hpp"
 
 #include <map>

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
-#include <dhp/comm/transport_report.hpp>
 
+#include "../common/transport_report.hpp"
 #include "examination.hpp"
 
 namespace examples::doctor {

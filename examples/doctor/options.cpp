@@ -50,7 +50,7 @@ void add_options(CLI::App& app, DoctorOptions& options, int& ranks, bool gpu) {
 /// Completes the layout; a launcher's ranks replace --ranks.
 void complete(RunOptions& run, int ranks) {
   auto& mesh = run.mesh;
-  if (const auto me = dhp::ProcessRank::from_flags(run.rank_flags); me && me->size > 1)
+  if (const auto me = dhp::ProcessRank::from_environment(run.rank_flags); me && me->size > 1)
     ranks = me->size;
   const int inner = mesh.tensor * mesh.pipeline;
   dhp::check(ranks % inner == 0, "--tensor-parallel times --pipeline-parallel is ", inner,

@@ -1,8 +1,8 @@
-// A solver with MPI of its own, and dhp as its guest. The solver moves heat along a ring of cells, of which each rank
+// A solver with MPI of its own, and dhp as its session. The solver moves heat along a ring of cells, of which each rank
 // has a part. Meanwhile a small network learns to do ten of its steps at once, data-parallel over the same ranks: each
 // trains on its own cells, and no sample leaves the rank that computed it. dhp initialises nothing, and nothing
 // of it is left when the guest's scope ends. Started by: mpirun -n 4 solver_with_dhp
-#include <dhp/comm/mpi.hpp>
+#include <dhp/comm/mpi/session.hpp>
 #include <dhp/cpu.hpp>
 
 #include <cmath>
@@ -131,8 +131,8 @@ int main(int count, char** arguments) {
   MPI_Init_thread(&count, &arguments, MPI_THREAD_SERIALIZED, &level);
   try {
     Ring ring(MPI_COMM_WORLD);
-    dhp::MpiGuest guest(MPI_COMM_WORLD, {.timeout_s = 300});
-    guest.run([&](dhp::Comm<dhp::Cpu> world) { train(std::move(world), ring); });
+    dhp::MpiSession session(MPI_COMM_WORLD, {.timeout_s = 300});
+    session.run([&](dhp::Comm<dhp::Cpu> world) { train(std::move(world), ring); });
   } catch (const dhp::Error& error) {
     std::fprintf(stderr, "error: %s\n",
                  error.sentence().c_str());  // each rank has the same sentence

@@ -4,7 +4,7 @@
 
 #include <dhp/default_device.hpp>
 #ifdef DHP_HAS_NCCL
-#include <dhp/comm/launch_nccl.hpp>  // ranks on GPUs
+#include <dhp/comm/nccl/launch.hpp>  // ranks on GPUs
 #endif
 
 #include <cmath>

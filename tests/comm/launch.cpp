@@ -161,6 +161,7 @@ TEST_CASE("launch: abort is heard even when every rank returns") {
   CHECK(message_of([&] {
           run_ranks(3, [&](Comm<Cpu> world) {
             auto part = world.split(world.rank() == 0 ? 0 : 1, 0);
+            world.barrier();
             if (world.rank() == 0) return world.abort("by hand");  // of a world, not of a part
             ended += message_of([&] {
                        for (;;) part.barrier();

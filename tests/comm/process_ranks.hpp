@@ -1,21 +1,28 @@
-// Ranks as they are between processes, but in threads of the test: each has its own world, store and transport.
+// Ranks as they are between processes, but in threads of the test: each has its own world, and what is between them is
+// a store and messages in memory, or an engine's.
 #pragma once
 
-#include <dhp/comm/peers.hpp>
+#include <dhp/comm/messages/process_comm.hpp>
+#include <dhp/comm/observe/record.hpp>
 #include <tests/comm/ranks.hpp>
 
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 namespace tests {
 
-class MemoryStore final : public Store {
+class MemoryStore final : public KeyValueStore {
  public:
   void set(const std::string& key, const std::string& value) override {
     const std::lock_guard lock(mutex_);
@@ -48,35 +55,135 @@ class MemoryStore final : public Store {
   }
 
  private:
-  void check_up() const {
-    if (down_) throw StoreLost("it does not answer");
-  }
+  void check_up() const { check(!down_, "it does not answer"); }
   std::mutex mutex_;
   std::map<std::string, std::string> values_;
   bool down_ = false;
 };
 
-/// body(comm, dev) of every rank, over a transport that make(world) connects; what each ended with, "" if it
-/// returned. store_of(rank): what it has of the store.
-template <class Make, class Body, class StoreOf>
-std::vector<std::string> ends_with(int ranks, double timeout_s, Make make, Body body,
-                                   StoreOf store_of) {
+/// What is under way between the ranks of a job.
+struct MemoryNetwork {
+  struct Message {
+    std::byte* data;  // of a send: read only
+    std::size_t bytes;
+    bool done = false;
+  };
+  struct Lane {
+    std::deque<std::shared_ptr<Message>> sent, awaited;
+  };
+  using Key = std::tuple<int, int, std::uint64_t, std::uint64_t>;  // from, to, group, tag
+  std::mutex mutex{};
+  std::condition_variable changed{};
+  std::map<Key, Lane> lanes{};
+};
+
+/// A message is copied when both sides have begun it, by the later one.
+class MemoryMessages final : public dhp::comm::Messages {
+ public:
+  MemoryMessages(World& world, std::shared_ptr<MemoryNetwork> network)
+      : world_(&world), network_(std::move(network)), me_(world.rank()) {
+    for (int rank = 0; rank < world.size(); ++rank) members_.push_back(rank);
+    at_end_ = world.on_end([net = network_] {
+      const std::lock_guard lock(net->mutex);
+      net->changed.notify_all();
+    });
+  }
+  [[nodiscard]] Handle send(const std::byte* data, std::size_t bytes, int to, std::uint64_t tag,
+                            std::shared_ptr<const void> owner = {}) override {
+    return begin(const_cast<std::byte*>(data), bytes, {me_, member(to), id_, tag}, true,
+                 std::move(owner));
+  }
+  [[nodiscard]] Handle receive(std::byte* data, std::size_t bytes, int from,
+                               std::uint64_t tag) override {
+    return begin(data, bytes, {member(from), me_, id_, tag}, false, nullptr);
+  }
+  [[nodiscard]] std::shared_ptr<Messages> of_part(const std::vector<int>& members, int,
+                                                  std::uint32_t id) override {
+    auto part = std::make_shared<MemoryMessages>(*this);
+    part->id_ = id;
+    part->members_.clear();
+    for (const int rank : members) part->members_.push_back(member(rank));
+    return part;
+  }
+  [[nodiscard]] std::string description() const override { return "memory"; }
+
+ private:
+  using Lane = MemoryNetwork::Lane;
+  struct Under final : Transfer {
+    ~Under() override {  // its bytes may go
+      const std::lock_guard lock(network->mutex);
+      std::erase(sends ? lane->sent : lane->awaited, message);
+    }
+    void wait() override {
+      {
+        std::unique_lock lock(network->mutex);
+        network->changed.wait(lock, [this] { return message->done || world->ended(); });
+        if (message->done) return;
+      }
+      world->check_alive();
+    }
+    World* world;
+    std::shared_ptr<MemoryNetwork> network;
+    Lane* lane;
+    std::shared_ptr<MemoryNetwork::Message> message;
+    std::shared_ptr<const void> owner;
+    bool sends;
+  };
+  [[nodiscard]] int member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  Handle begin(std::byte* data, std::size_t bytes, MemoryNetwork::Key key, bool sends,
+               std::shared_ptr<const void> owner) {
+    auto made = std::make_unique<Under>();
+    made->world = world_;
+    made->network = network_;
+    made->owner = std::move(owner);
+    made->sends = sends;
+    made->message = std::make_shared<MemoryNetwork::Message>(MemoryNetwork::Message{data, bytes});
+    const std::lock_guard lock(network_->mutex);
+    made->lane = &network_->lanes[key];
+    auto& others = sends ? made->lane->awaited : made->lane->sent;
+    if (others.empty()) {
+      (sends ? made->lane->sent : made->lane->awaited).push_back(made->message);
+      return made;
+    }
+    const auto& other = *others.front();
+    check(other.bytes == bytes, "messages of one tag have one length");
+    if (bytes > 0) std::memcpy(sends ? other.data : data, sends ? data : other.data, bytes);
+    others.front()->done = made->message->done = true;
+    others.pop_front();
+    network_->changed.notify_all();
+    return made;
+  }
+
+  World* world_;
+  std::shared_ptr<MemoryNetwork> network_;
+  int me_;
+  std::uint64_t id_ = 0;
+  std::vector<int> members_{};
+  std::shared_ptr<void> at_end_{};
+};
+
+/// What a rank of a process has, whose world period is short.
+inline std::shared_ptr<World> world_of(const std::shared_ptr<KeyValueStore>& store, int rank,
+                                       int size, WorldOptions options = {}) {
+  options.name = concat("thread ", rank);
+  options.period_s = std::min(options.period_s, 0.05);
+  return std::make_shared<World>(store, rank, size, std::move(options));
+}
+
+/// body(world) of every rank; what each ended with, "" if it returned.
+template <class Body>
+std::vector<std::string> ends_with(int ranks, double timeout_s, Body body,
+                                   std::shared_ptr<KeyValueStore> store = nullptr) {
+  if (!store) store = std::make_shared<MemoryStore>();
   std::vector<std::string> ends(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       auto& end = ends[static_cast<std::size_t>(rank)];
-      const auto world = std::make_shared<ProcessWorld>(
-          store_of(rank), rank, ranks,
-          ProcessWorld::Options{
-              .timeout_s = timeout_s, .period_s = 0.05, .name = concat("thread ", rank)});
+      const auto world = world_of(store, rank, ranks, {.timeout_s = timeout_s});
       try {
-        {
-          auto comm = make(world);
-          Cpu dev;
-          body(comm, dev);
-        }
-        world->finish();
+        body(world);
+        world->finish(rank);
       } catch (const Aborted& error) {
         end = error.sentence();
       } catch (const Error& error) {
@@ -87,10 +194,23 @@ std::vector<std::string> ends_with(int ranks, double timeout_s, Make make, Body 
   for (auto& thread : threads) thread.join();
   return ends;
 }
-template <class Make, class Body>
-std::vector<std::string> ends_of(int ranks, double timeout_s, Make make, Body body,
-                                 std::shared_ptr<Store> store = std::make_shared<MemoryStore>()) {
-  return ends_with(ranks, timeout_s, make, body, [&](int) { return store; });
+
+/// Connects a rank to the others.
+using MakeMessages = std::function<std::shared_ptr<dhp::comm::Messages>(World&)>;
+
+/// body(comm, dev) of every rank, over messages that `make` connects; its calls are recorded, but for who asks.
+template <class Body>
+std::vector<std::string> ends_of(int ranks, double timeout_s, const MakeMessages& make, Body body,
+                                 bool recorded = true) {
+  return ends_with(ranks, timeout_s, [&](const std::shared_ptr<World>& world) {
+    const int rank = world->rank();
+    auto comm = Comm<Cpu>::of(dhp::comm::ProcessComm(world, make(*world)));
+    if (recorded)
+      comm = observe<Cpu>(std::move(comm), std::make_shared<CallRecording>(dhp::comm::GroupRecorder(
+                                               world->recorder(rank), rank, world->size())));
+    Cpu dev;
+    body(comm, dev);
+  });
 }
 
 }  // namespace tests

@@ -6,6 +6,7 @@
 namespace {
 
 using namespace tests;
+using Calls = Collective<Cpu>;
 
 TEST_CASE("progress: every collective, in the background") {
   for (const int n : {1, 2, 4}) {
@@ -20,12 +21,12 @@ TEST_CASE("progress: every collective, in the background") {
       auto scattered = tensor_of<float>(dev, {0});
       Tensor<Cpu> gathered(dev, DType::f32, {n}), exchanged(dev, DType::f32, {n});
       const std::vector<Event<Cpu>> events{
-          progress.all_reduce(dev, sum.mut()),
-          progress.all_reduce(dev, most.mut(), Reduce::max),
-          progress.broadcast(dev, from_last.mut(), n - 1),
-          progress.reduce_scatter(dev, all, scattered.mut()),
-          progress.all_gather(dev, mine, gathered.mut()),
-          progress.all_to_all(dev, all, exchanged.mut()),
+          progress.start(dev, Calls::all_reduce(sum.mut())),
+          progress.start(dev, Calls::all_reduce(most.mut(), Reduce::max)),
+          progress.start(dev, Calls::broadcast(from_last.mut(), n - 1)),
+          progress.start(dev, Calls::reduce_scatter(all, scattered.mut())),
+          progress.start(dev, Calls::all_gather(mine, gathered.mut())),
+          progress.start(dev, Calls::all_to_all(all, exchanged.mut())),
       };
       for (const auto& event : events) event.wait(dev);
       const auto ranks = generate<float>(n, [](auto i) { return i + 1; });
@@ -52,7 +53,7 @@ TEST_CASE("progress: runs while its rank does something else with the same ranks
       std::vector<Event<Cpu>> events;
       for (std::int64_t size : {3, 500, 40}) {
         buckets.push_back(tensor_of(dev, std::vector<double>(static_cast<std::size_t>(size), 1)));
-        events.push_back(progress.all_reduce(dev, buckets.back().mut()));
+        events.push_back(progress.start(dev, Calls::all_reduce(buckets.back().mut())));
         auto x = tensor_of<double>(dev, {2});
         world.all_reduce(dev, x.mut()).wait();
         wrong += x.to_host<double>(dev)[0] != 6;
@@ -74,11 +75,11 @@ TEST_CASE("progress: two of them do not wait for each other") {
     for (int round = 0; round < 50; ++round) {
       auto x = tensor_of<double>(dev, {1}), y = tensor_of<double>(dev, {10});
       if (world.rank() == 0) {
-        first.all_reduce(dev, x.mut()).wait();
-        second.all_reduce(dev, y.mut()).wait();
+        first.start(dev, Calls::all_reduce(x.mut())).wait();
+        second.start(dev, Calls::all_reduce(y.mut())).wait();
       } else {
-        const auto later = second.all_reduce(dev, y.mut());
-        first.all_reduce(dev, x.mut()).wait();
+        const auto later = second.start(dev, Calls::all_reduce(y.mut()));
+        first.start(dev, Calls::all_reduce(x.mut())).wait();
         later.wait();
       }
       sum += x.to_host<double>(dev)[0] + y.to_host<double>(dev)[0];
@@ -96,7 +97,7 @@ TEST_CASE("progress: in the order of issue, and the destructor finishes what was
     {
       Progress<Cpu> progress(world);
       for (int round = 0; round < 10; ++round)
-        events.push_back(progress.all_reduce(dev, x.mut()));  // doubles each time
+        events.push_back(progress.start(dev, Calls::all_reduce(x.mut())));  // doubles each time
       events[4].wait();
       for (std::size_t at = 0; at < 4; ++at) ordered = ordered && events[at].done();
     }
@@ -110,8 +111,8 @@ TEST_CASE("progress: a failure travels through the event, and the thread goes on
     Progress<Cpu> progress(world);
     auto x = Tensor<Cpu>::zeros(dev, DType::f32, {world.rank() + 3});
     auto y = tensor_of<float>(dev, {1});
-    const auto bad = progress.all_reduce(dev, x.mut());
-    const auto good = progress.all_reduce(dev, y.mut());
+    const auto bad = progress.start(dev, Calls::all_reduce(x.mut()));
+    const auto good = progress.start(dev, Calls::all_reduce(y.mut()));
     auto text = message_of([&] { bad.wait(); });
     good.wait();
     return y.to_host<float>(dev)[0] == 2 ? text : "the second failed too";
@@ -133,8 +134,8 @@ TEST_CASE("progress: a rank that throws with collectives under way ends all, and
                 auto x = tensor_of<float>(dev, {1}), y = tensor_of<float>(dev, {1});
                 Progress<Cpu> progress(world);
                 if (world.rank() == 0) {
-                  const auto event = progress.all_reduce(dev, x.mut());
-                  const auto queued = progress.all_reduce(dev, y.mut());
+                  const auto event = progress.start(dev, Calls::all_reduce(x.mut()));
+                  const auto queued = progress.start(dev, Calls::all_reduce(y.mut()));
                   sleep_ms(5);
                   fail("out of paper");
                 }
@@ -158,7 +159,7 @@ TEST_CASE("progress: the end of the world is thrown where the event is waited fo
                   sleep_ms(5);
                   fail("bad");
                 }
-                const auto event = progress.all_reduce(dev, x.mut());
+                const auto event = progress.start(dev, Calls::all_reduce(x.mut()));
                 heard += message_of([&] { event.wait(); }) == "rank 2: bad";
               },
               patient);
@@ -175,11 +176,11 @@ TEST_CASE("progress: what nobody waits for is not lost") {
           Cpu dev;
           auto x = tensor_of<float>(dev, {1});
           Progress<Cpu> progress(world);
-          if (world.rank() == 0) (void)progress.all_reduce(dev, x.mut());
+          if (world.rank() == 0) (void)progress.start(dev, Calls::all_reduce(x.mut()));
         },
         patient);
   });
-  CHECK(contains(message, "rank 0 waits in all_reduce at progress.cpp:"));
+  CHECK(contains(message, "rank 0 waits in all_reduce of 1 f32 (sum) at progress.cpp:"));
   CHECK(contains(message, "for rank 1, which has finished"));
 }
 

@@ -14,7 +14,7 @@ std::vector<T> reduced(const std::vector<std::vector<T>>& in, Reduce reduce, Ran
   std::vector<const T*> from;
   for (const auto& values : in) from.push_back(values.data());
   std::vector<T> first(in[0].size()), second(in[0].size());
-  detail::reduce_slice<T>(from, {first.data(), second.data()}, range.first, range.last, reduce);
+  dhp::comm::reduce_slice<T>(from, {first.data(), second.data()}, range.first, range.last, reduce);
   CHECK(same_bits(first, second));
   return first;
 }
@@ -52,7 +52,7 @@ TEST_CASE("reduce: into any of the inputs as into other memory") {
         std::vector<const float*> from;
         for (const auto& values : own) from.push_back(values.data());
         std::vector<float> copy(own[0].size());
-        detail::reduce_slice<float>(from, {own[home].data(), copy.data()}, 0, count, reduce);
+        dhp::comm::reduce_slice<float>(from, {own[home].data(), copy.data()}, 0, count, reduce);
         INFO(name_of(reduce), " of ", ranks, " into ", home);
         CHECK(same_bits(own[home], expected));
         CHECK(same_bits(copy, expected));

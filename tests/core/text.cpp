@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 
 namespace {
 
@@ -17,6 +18,18 @@ TEST_CASE("concat: strings, characters, truth and numbers in their shortest exac
   CHECK(concat(0.1, " ", 0.1f, " ", 1e300) == "0.1 0.1 1e+300");
   CHECK(concat(-std::nan(""), " ", -std::numeric_limits<double>::infinity()) == "nan -inf");
   CHECK(concat().empty());
+}
+
+TEST_CASE("rank list: ranks read as a person would say them") {
+  CHECK(dhp::rank_list({}) == "no rank");
+  CHECK(dhp::rank_list({7}) == "rank 7");
+  CHECK(dhp::rank_list({0, 3}) == "ranks 0 and 3");
+  CHECK(dhp::rank_list({0, 1, 3}) == "ranks 0, 1 and 3");
+  std::set<int> many;
+  for (int rank = 0; rank < 8; ++rank) many.insert(rank);
+  CHECK(dhp::rank_list(many) == "ranks 0, 1, 2, 3, 4, 5, 6 and 7");
+  for (int rank = 8; rank < 128; ++rank) many.insert(rank);
+  CHECK(dhp::rank_list(many) == "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 120 more");
 }
 
 TEST_CASE("errors: a sentence for people, and the place for whoever mends it") {

@@ -223,7 +223,7 @@ TEST_CASE("device fake: where memory is short free blocks make room, and else it
     CHECK(dev.memory().held_bytes() == memory.held - before);
     const auto said = message_of([&] { (void)dev.allocate(5 << 20); });
     CHECK(contains(said,
-                   "out of memory: there are no 5242880 bytes for a tensor in GPU 0 (1049088 "
+                   "out of memory: cannot allocate 5242880 bytes for a tensor in GPU 0 (1049088 "
                    "of its "));
     CHECK(contains(said, concat(" bytes are this rank's tensors, ", 4 << 20, " are free)")));
     CHECK(contains(said, "a smaller micro-batch, recomputation"));

@@ -67,11 +67,11 @@ TEST_CASE("sums and casts of mixed types are rounded once") {
   CHECK(widened(gpu, narrow) == widened(random_tensor<bf16>(cpu, {count}, 1)));
 }
 
-TEST_CASE_TEMPLATE("fill and inverse_root", T, double, float) {
+TEST_CASE_TEMPLATE("fill and rsqrt", T, double, float) {
   Gpu gpu;
   Tensor<Gpu> x(gpu, dtype_of<T>(), {13});
   fill(gpu, x.mut(), 0.25 - 1e-3);
   Tensor<Gpu> y(gpu, dtype_of<T>(), {13});
-  inverse_root(gpu, x, 1e-3, y.mut());
+  rsqrt(gpu, x, 1e-3, y.mut());
   CHECK(distance(widened(gpu, y), std::vector<double>(13, 2.0)) < tolerance<T>);
 }

@@ -22,31 +22,10 @@ class EmulatedComm {
   [[nodiscard]] int send_capacity() const { return comm_.send_capacity(); }
   [[nodiscard]] std::string transport() const { return comm_.transport(); }
 
-  dhp::Event<Dev> all_reduce(Dev& dev, dhp::View<Dev> buffer, dhp::Reduce reduce, CallSite where) {
-    return issue(dev, [=](auto& comm, auto& cpu) {
-      comm.all_reduce(cpu, on_cpu(buffer), reduce, where).wait();
-    });
-  }
-  dhp::Event<Dev> reduce_scatter(Dev& dev, dhp::ConstView<Dev> in, dhp::View<Dev> out,
-                                 CallSite where) {
-    return issue(dev, [=](auto& comm, auto& cpu) {
-      comm.reduce_scatter(cpu, on_cpu(in), on_cpu(out), where).wait();
-    });
-  }
-  dhp::Event<Dev> all_gather(Dev& dev, dhp::ConstView<Dev> in, dhp::View<Dev> out, CallSite where) {
-    return issue(dev, [=](auto& comm, auto& cpu) {
-      comm.all_gather(cpu, on_cpu(in), on_cpu(out), where).wait();
-    });
-  }
-  dhp::Event<Dev> broadcast(Dev& dev, dhp::View<Dev> buffer, int root, CallSite where) {
-    return issue(dev, [=](auto& comm, auto& cpu) {
-      comm.broadcast(cpu, on_cpu(buffer), root, where).wait();
-    });
-  }
-  dhp::Event<Dev> all_to_all(Dev& dev, dhp::ConstView<Dev> in, dhp::View<Dev> out, CallSite where) {
-    return issue(dev, [=](auto& comm, auto& cpu) {
-      comm.all_to_all(cpu, on_cpu(in), on_cpu(out), where).wait();
-    });
+  dhp::Event<Dev> start(Dev& dev, const dhp::Collective<Dev>& collective) {
+    return issue(dev, [on_host = dhp::Collective<dhp::Cpu>{collective.call, on_cpu(collective.in),
+                                                           on_cpu(collective.out)}](
+                          auto& comm, auto& cpu) { comm.start(cpu, on_host).wait(); });
   }
   void send(Dev& dev, const dhp::Tensor<Dev>& message, int to, CallSite where) {
     // A recording keeps the memory of the message; what is sent is a copy.

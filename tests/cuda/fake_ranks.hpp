@@ -3,8 +3,8 @@
 
 #include <tests/cuda/fake_nccl.hpp>
 // The fake first: what follows calls it.
-#include <dhp/comm/launch_nccl.hpp>
-#include <tests/comm/nccl_checks.hpp>
+#include <dhp/comm/nccl/launch.hpp>
+#include <tests/comm/nccl/checks.hpp>
 
 #include <memory>
 #include <string>
@@ -14,18 +14,19 @@ namespace tests {
 
 /// body(world, dev) on n ranks; what they return.
 template <class Body>
-[[nodiscard]] std::vector<std::string> on_gpus(int n, Body body) {
+[[nodiscard]] std::vector<std::string> on_gpus(int n, Body body,
+                                               const World::Options& options = {.timeout_s = 60}) {
   std::vector<std::string> results(static_cast<std::size_t>(n));
   const auto id = new_nccl_id();
-  const auto shared = std::make_shared<WatchedWorld>(WatchedWorld::Options{.timeout_s = 60});
-  detail::run_rank_threads(
-      *shared, n,
+  const auto shared = std::make_shared<World>(n, options);
+  comm::run_rank_threads(
+      *shared,
       [&](int rank) {
         Cuda dev({.device = rank, .pinned_bytes = 1 << 20, .workspace_bytes = 256});
-        NcclComm world(shared, rank, rank, n, id, {.timeout_s = 60});
+        auto world = Comm<Cuda>::of(NcclComm(shared, rank, rank, n, id));
         results[static_cast<std::size_t>(rank)] = body(world, dev);
       },
-      [](int) {}, CallSite::current());
+      CallSite::current());
   return results;
 }
 /// The same with a time limit, as a program would start them; what run_ranks says.

@@ -2,8 +2,8 @@
 // the host program's is used as it says, and left to it. Needs no GPU; a program of its own, as nccl_fake.cpp.
 #include <tests/cuda/fake_nccl.hpp>
 // The fake first: what follows calls it.
-#include <dhp/comm/nccl_guest.hpp>
-#include <tests/comm/nccl_checks.hpp>
+#include <dhp/comm/nccl/guest.hpp>
+#include <tests/comm/nccl/checks.hpp>
 
 #include <doctest/doctest.h>
 
@@ -155,7 +155,7 @@ TEST_CASE("guest fake: the host's allocator gives all memory, and gets back each
   host.empty = true;
   CHECK(contains(
       message_of([&] { (void)dev->allocate(1000); }),
-      "out of memory: there are no 1000 bytes for a tensor in the host program's memory of "
+      "out of memory: cannot allocate 1000 bytes for a tensor in the host program's memory of "
       "GPU 0 (356 bytes of it are this rank's tensors)"));
   CHECK(
       contains(message_of([&] { (void)dev->record([] {}); }), "a recorded step keeps its memory"));
@@ -260,7 +260,7 @@ TEST_CASE(
 }
 
 TEST_CASE("guest fake: ranks of one process can end together") {
-  auto shared = std::make_shared<WatchedWorld>(WatchedWorld::Options{.timeout_s = 60});
+  auto shared = std::make_shared<World>(2, World::Options{.timeout_s = 60});
   const auto ends = with_host_comms(2, true, [&](ncclComm_t hosts, int rank) {
     auto world = nccl_world(shared, hosts);
     if (rank == 1) world.abort("rank 1 is out of paper");

@@ -444,7 +444,7 @@ TEST_CASE_TEMPLATE("batch norm as a whole is what its pieces are", T, float, bf1
   for (const bool adds : {false, true}) {
     CAPTURE(adds);
     const auto residual = adds ? random_on<T>(gpu, shape, 2) : Tensor<Gpu>();
-    auto whole = batch_norm_whole(gpu, x, residual.view(), gamma, beta, 1e-5, true);
+    auto whole = batch_norm_fused(gpu, x, residual.view(), gamma, beta, 1e-5, true);
     if (!whole) {
       MESSAGE("skipped: cuDNN has no such norm here");
       return;
@@ -458,7 +458,7 @@ TEST_CASE_TEMPLATE("batch norm as a whole is what its pieces are", T, float, bf1
     batch_norm_squared_deviations(gpu, x, mean, squares.mut());
     auto variance = clone(gpu, squares.view());
     scale(gpu, 1 / rows, variance.mut());
-    inverse_root(gpu, variance.view(), 1e-5, inv_std.mut());
+    rsqrt(gpu, variance.view(), 1e-5, inv_std.mut());
     const BatchNormVectors<Gpu> vectors{mean, inv_std, gamma, beta};
     batch_norm_apply(gpu, x, vectors, residual.view(), true, y.mut());
     CHECK(relative_error(tests::widened(gpu, whole->squared_deviations),
@@ -468,7 +468,7 @@ TEST_CASE_TEMPLATE("batch norm as a whole is what its pieces are", T, float, bf1
 
     const BatchNormVectors<Gpu> found_vectors{whole->mean, whole->inv_std, gamma, beta};
     const auto back =
-        batch_norm_whole_backward(gpu, dy, x, found_vectors, whole->signs.view(), adds);
+        batch_norm_fused_backward(gpu, dy, x, found_vectors, whole->signs.view(), adds);
     REQUIRE(back.has_value());
     CHECK(back->dresidual.empty() == !adds);
     // By the y of the whole: values next to 0 may round to either side.

@@ -2,10 +2,9 @@
 // not come is told so. Needs no GPU; a program of its own, since it brings its own cudaMalloc and so on.
 #include <tests/cuda/fake_ranks.hpp>
 // The fake first: what follows calls it.
-#include <dhp/comm/referee.hpp>
-#include <dhp/comm/traced.hpp>
+#include <dhp/comm/observe/trace.hpp>
 #ifdef DHP_HAS_PROCESSES
-#include <dhp/comm/launch_nccl_process.hpp>
+#include <dhp/comm/nccl/connect.hpp>
 #include <tests/comm/process_ranks.hpp>
 #endif
 
@@ -18,7 +17,7 @@ using namespace tests;
 TEST_CASE("nccl fake: collectives, parts, messages, and communicators beside each other") {
   for (const int n : {1, 2, 3, 4}) {
     CAPTURE(n);
-    const auto wrong = on_gpus(n, [](NcclComm& world, Cuda& dev) {
+    const auto wrong = on_gpus(n, [](Comm<Cuda>& world, Cuda& dev) {
       std::string text;
       for (const auto dtype : {DType::f64, DType::f32, DType::i64, DType::i32, DType::u8})
         for (const std::int64_t count : {1, 1000}) text += wrong_in(world, dev, dtype, count);
@@ -26,8 +25,7 @@ TEST_CASE("nccl fake: collectives, parts, messages, and communicators beside eac
       if (world.size() == 1) return text;
       text += wrong_parts(world, dev);
       append_text(text, concat(wrong_messages(world, dev), " messages"));
-      auto comm = Comm<Cuda>::of(world);
-      append_text(text, concat(", ", wrong_beside_others(comm, dev), " beside others"));
+      append_text(text, concat(", ", wrong_beside_others(world, dev), " beside others"));
       return text;
     });
     for (const auto& text : wrong) CHECK(text == (n == 1 ? "" : "0 messages, 0 beside others"));
@@ -38,7 +36,7 @@ TEST_CASE("nccl fake: a send beyond the capacity waits on the device, not on the
   std::atomic<bool> sent = false;
   std::atomic<int> wrong = 0;
   CHECK(end_of(2, 60, [&](Comm<Cuda>& world, Cuda& dev) {
-          constexpr int messages = 3 * message_capacity;
+          constexpr int messages = 3 * comm::message_capacity;
           if (world.rank() == 0) {
             for (int k = 0; k < messages; ++k) {
               auto x = on_gpu(dev, DType::i32, {k});
@@ -98,7 +96,7 @@ TEST_CASE("nccl fake: a rank that throws with collectives under way does not wai
     Progress<Cuda> progress(world);
     auto x = on_gpu(dev, DType::f32, {1}), y = on_gpu(dev, DType::f32, {1});
     if (world.rank() == 0) {
-      const auto event = progress.all_reduce(dev, x.mut());
+      const auto event = progress.start(dev, Collective<Cuda>::all_reduce(x.mut()));
       sleep_ms(20);
       fail("out of paper");
     }
@@ -114,14 +112,16 @@ TEST_CASE("nccl fake: who waits for a rank that does not come says where, after 
   int line = 0;
   const auto missing = end_of(2, 1, [&](Comm<Cuda>& world, Cuda& dev) {
     auto x = on_gpu(dev, DType::f32, {1, 2, 3});
+    world.barrier();
     if (world.rank() == 1) return sleep_ms(2500);
     line = __LINE__, world.all_reduce(dev, x.mut()).wait();
     dev.synchronize();
     world.barrier();
   });
-  CHECK(
-      contains(missing, concat("rank 0 waits in all_reduce of 3 f32 (sum) at nccl_fake.cpp:", line,
-                               " for another rank of its group, beyond the time limit of 1 s")));
+  CHECK(contains(missing,
+                 concat("rank 0 waits in all_reduce of 3 f32 (sum) at nccl_fake.cpp:", line,
+                        " for rank 1, which is alive and in no call; its last one, barrier")));
+  CHECK(contains(missing, "beyond the time limit of 1 s"));
 
   const auto crossed = end_of(2, 1, [](Comm<Cuda>& world, Cuda& dev) {
     auto a = world.split(0, world.rank()), b = world.split(0, world.rank());
@@ -158,10 +158,9 @@ TEST_CASE("nccl fake: all kernels are loaded beforehand only where ranks wait fo
   CHECK(end_of(1, 60, [](Comm<Cuda>&, Cuda&) {}) == "no error");
 #ifdef DHP_HAS_PROCESSES
   {
-    const auto process = std::make_shared<ProcessWorld>(std::make_shared<MemoryStore>(), 0, 1,
-                                                        ProcessWorld::Options{.timeout_s = 60});
+    const auto process = world_of(std::make_shared<MemoryStore>(), 0, 1);
     nccl_world(process, ProcessRank{}).barrier();
-    process->finish();
+    process->finish(0);
   }
 #endif
   CHECK(loading() == "");
@@ -188,107 +187,78 @@ TEST_CASE("nccl fake: another NCCL than the one that was compiled for is refused
   }
 }
 
-// As processes would: each of n ranks with a ledger of its own.
-template <class Body>
-std::vector<std::shared_ptr<Ledger>> ledgers_of(int n, Body body) {
-  std::vector<std::shared_ptr<Ledger>> ledgers;
-  for (int rank = 0; rank < n; ++rank) ledgers.push_back(std::make_shared<Ledger>());
-  const auto id = new_nccl_id();
-  const auto threads = std::make_shared<WatchedWorld>(WatchedWorld::Options{.timeout_s = 60});
-  detail::run_rank_threads(
-      *threads, n,
-      [&](int rank) {
-        const auto own = std::make_shared<WatchedWorld>(WatchedWorld::Options{
-            .timeout_s = 60, .ledger = ledgers[static_cast<std::size_t>(rank)]});
-        Cuda dev({.device = rank, .pinned_bytes = 1 << 20, .workspace_bytes = 256});
-        NcclComm world(own, rank, rank, n, id, {.timeout_s = 60});
-        body(world, dev, *own->ledger());
-      },
-      [](int) {}, CallSite::current());
-  return ledgers;
+TEST_CASE("nccl fake: the time limit counts from where the device begins") {
+  CHECK(end_of(2, 0.5, [&](Comm<Cuda>& world, Cuda& dev) {
+          auto x = on_gpu(dev, DType::f32, {1});
+          world.all_reduce(dev, x.mut()).wait();
+          for (int step = 0; step < 6; ++step) {
+            fake::of(dev.stream()).put([] { sleep_ms(300); });
+            world.all_reduce(dev, x.mut()).wait();  // the host is long done when the device begins
+          }
+          dev.synchronize();
+          check(holds(dev, x, {128}), "another sum");
+        }) == "no error");
 }
 
-TEST_CASE(
-    "nccl fake: what goes over NCCL is in the ledgers, under keys that are the same on all ranks") {
-  const auto ledgers = ledgers_of(3, [](NcclComm& world, Cuda& dev, Ledger&) {
-    auto x = on_gpu(dev, DType::f32, {1, 2, 3});
-    auto part = world.split(world.rank() == 1 ? 1 : 0, -world.rank());  // 2 and 0; 1
-    world.all_reduce(dev, x.mut()).wait();
-    part.barrier();
-    if (world.rank() == 0) world.send(dev, x.share(), 2);
-    else if (world.rank() == 2) world.recv(dev, x.mut(), 0);
-    else {
-      world.send(dev, on_gpu(dev, DType::f32, {4, 5, 6}), 2);
-      world.recv(dev, x.mut(), 2);
-    }
-    if (world.rank() == 2) {
-      world.recv(dev, x.mut(), 1);
-      world.send(dev, x.share(), 1);
-    }
-    dev.synchronize();
-    world.barrier();
-  });
+TEST_CASE("nccl fake: calls are recorded under keys that are the same on all ranks") {
+  World::Options options{.timeout_s = 60};
+  for (int rank = 0; rank < 3; ++rank)
+    options.recorders.push_back(std::make_shared<FlightRecorder>());
+  const auto recorders = options.recorders;
+  const auto wrong = on_gpus(
+      3,
+      [&](Comm<Cuda>& world, Cuda& dev) {
+        auto x = on_gpu(dev, DType::f32, {1, 2, 3});
+        auto alone = world.split(world.rank() == 0 ? -1 : 0, 0);
+        auto part = world.split(world.rank() == 1 ? 1 : 0, -world.rank());  // 2 and 0; 1
+        const auto mine = recorders[static_cast<std::size_t>(world.rank())];
+        fake::of(dev.stream()).put([] { sleep_ms(100); });
+        world.all_reduce(dev, x.mut()).wait();
+        const auto open = mine->contents().under_way;
+        const bool queued = open.size() == 1 && open.front().since_s < 0;
+        part.barrier();
+        if (world.rank() == 0) world.send(dev, x.share(), 2);
+        else if (world.rank() == 2) world.recv(dev, x.mut(), 0);
+        else {
+          world.send(dev, on_gpu(dev, DType::f32, {4, 5, 6}), 2);
+          world.recv(dev, x.mut(), 2);
+        }
+        if (world.rank() == 2) {
+          world.recv(dev, x.mut(), 1);
+          world.send(dev, x.share(), 1);
+        }
+        dev.synchronize();
+        world.barrier();
+        return queued ? "" : "the device has work before it";
+      },
+      options);
+  for (const auto& text : wrong) CHECK(text == "");
   std::map<std::string, std::set<std::string>> said;  // by key
   std::map<std::string, int> times;
-  for (const auto& ledger : ledgers) {
-    CHECK(ledger->under_way().empty());
-    for (const auto& entry : ledger->ended()) {
-      CHECK(entry.on_device);
-      CHECK(to_text(entry.where).starts_with("nccl_fake.cpp:"));
-      REQUIRE(entry.group);
-      said[entry.key].insert(entry.what);
-      ++times[entry.key];
+  for (const auto& recorder : recorders) {
+    const auto contents = recorder->contents();
+    CHECK(contents.under_way.empty());
+    for (const auto& record : contents.ended) {
+      CHECK(to_text(record.call.where).starts_with("nccl_fake.cpp:"));
+      REQUIRE(record.group);
+      CHECK_FALSE(record.failed);
+      said[record.key()].insert(record.agreed());
+      ++times[record.key()];
     }
   }
   for (const auto& [key, what] : said) {
     CAPTURE(key);
     CHECK(what.size() == 1);
   }
-  CHECK(said["nccl#2"] == std::set<std::string>{"all_reduce of 3 f32 (sum)"});
-  CHECK(times["nccl#2"] == 3);
-  CHECK(times["nccl.1@2#1"] == 2);
-  CHECK(times["nccl.1@1#1"] == 1);
-  // Messages go in lanes, which are parts of the group.
+  CHECK(said["world#3"] == std::set<std::string>{"all_reduce of 3 f32 (sum)"});
+  CHECK(times["world#3"] == 3);
+  CHECK(times["world.2@2#1"] == 2);
+  // Messages go in queues, which are parts of the group.
   for (const std::string edge : {":0>2#1", ":1>2#1", ":2>1#1"}) {
     int ends = 0;
     for (const auto& [key, count] : times) ends += key.ends_with(edge) ? count : 0;
     CHECK(ends == 2);
   }
-}
-
-TEST_CASE("nccl fake: the ledgers of all ranks tell the referee who has not come") {
-  std::vector<RankState> states(3);
-  std::atomic<int> said = 0;
-  std::string verdict;
-  (void)ledgers_of(3, [&](NcclComm& world, Cuda& dev, Ledger& ledger) {
-    const auto say = [&] {
-      auto& state = states[static_cast<std::size_t>(world.rank())];
-      state.read(ledger);
-      state.beat = 1;
-      ++said;
-    };
-    auto x = on_gpu(dev, DType::f32, {1, 2, 3});
-    world.all_reduce(dev, x.mut()).wait();
-    dev.synchronize();
-    if (world.rank() == 1) {
-      while (said < 2) sleep_ms(1);
-      say();
-      Referee referee(3, {.timeout_s = 1});
-      for (int rank = 0; rank < 3; ++rank)
-        referee.hear(rank, states[static_cast<std::size_t>(rank)], 10);
-      verdict = referee.judge(10);
-    }
-    const auto event = world.all_reduce(dev, x.mut());
-    if (world.rank() != 1) {
-      sleep_ms(1200);
-      say();
-    }
-    event.wait();
-    dev.synchronize();
-    world.barrier();
-  });
-  CHECK(contains(verdict, "rank 0 waits in all_reduce of 3 f32 (sum) at nccl_fake.cpp:"));
-  CHECK(contains(verdict, " for rank 1, which is alive and in no call; its last one, all_reduce"));
 }
 
 TEST_CASE("nccl fake: a trace of a device that works by itself") {
@@ -297,7 +267,7 @@ TEST_CASE("nccl fake: a trace of a device that works by itself") {
                     .pinned_bytes = 1 << 20,
                     .workspace_bytes = 256,
                     .trace = std::make_shared<Trace>()});
-          auto world = Comm<Cuda>::of(TracedComm<Cuda>(dev, plain));
+          auto world = observe<Cuda>(plain, std::make_shared<CallTracing<Cuda>>(dev, plain));
           auto x = on_gpu(dev, DType::f32, {1});
           const auto event = world.all_reduce(dev, x.mut());
           { const auto scope = dev.scope("forward", 1); }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# nccl_ranks.sh PROGRAM: the cases of tests/comm/nccl.cpp in PROGRAM, as several ranks on one GPU; then those where
+# nccl_ranks.sh PROGRAM: the cases of tests/comm/nccl/nccl_comm.cpp in PROGRAM, as several ranks on one GPU; then those where
 # ranks go missing, each of which is a start of its own. A line for each start, 'passed: ...' or 'FAILED: ...', the
 # latter with all that was said. At most 400 s. 77 where there is no GPU.
 # NVIDIA_GPUS: what a GPU is recognised by (/dev/nvidia0 and so on).
@@ -13,7 +13,7 @@ fi
 status=0
 cases() {  # cases WHAT SECONDS RANKS FILTER...: says whether all ranks have passed, and none has skipped a case
   local what=$1 said failed=0
-  said=$(DHP_RANKS_SECONDS=$2 "$ranks" "$3" "$program" '--source-file=*/nccl.cpp' "${@:4}" 2>&1) || failed=1
+  said=$(DHP_RANKS_SECONDS=$2 "$ranks" "$3" "$program" '--source-file=*/nccl_comm.cpp' "${@:4}" 2>&1) || failed=1
   case $what in
     *"a rank that"*)  # rank 1 does not live to tell; rank 0 must
       failed=0

@@ -18,7 +18,8 @@ trap 'rm -rf "$folder"' EXIT
 : >"$folder/nccl.conf"
 
 unset NCCL_COMM_ID
-export WORLD_SIZE=$ranks LOCAL_RANK=0 DHP_RENDEZVOUS=$folder DHP_JOB=${folder##*_}
+export WORLD_SIZE=$ranks LOCAL_RANK=0 DHP_JOB=${folder##*_}
+export MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 10000))
 export NCCL_CONF_FILE=$folder/nccl.conf NCCL_DEBUG=${NCCL_DEBUG:-WARN}
 export NCCL_NET=Socket NCCL_NET_PLUGIN=none NCCL_SOCKET_IFNAME=lo NCCL_SOCKET_FAMILY=AF_INET
 export NCCL_IB_DISABLE=1 NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1

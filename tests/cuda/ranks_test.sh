@@ -22,9 +22,9 @@ expect 0 "[0] I am 0 of 1 on 0" "$ranks" 1 bash -c "$who"
 expect 1 "rank 1 ended with status 7" "$ranks" 3 bash -c 'exit $((RANK == 1 ? 7 : 0))'
 # shellcheck disable=SC2016
 expect 0 "[0] hello from 1" "$ranks" 2 bash -c '
-  if [ "$RANK" = 1 ]; then echo "hello from 1" >"$DHP_RENDEZVOUS/hello"; exit; fi
-  for ((i = 0; i < 200; ++i)); do [ -s "$DHP_RENDEZVOUS/hello" ] && break; sleep 0.05; done
-  cat "$DHP_RENDEZVOUS/hello"'
+  if [ "$RANK" = 1 ]; then echo "hello from 1" >"${NCCL_CONF_FILE%/*}/hello"; exit; fi
+  for ((i = 0; i < 200; ++i)); do [ -s "${NCCL_CONF_FILE%/*}/hello" ] && break; sleep 0.05; done
+  cat "${NCCL_CONF_FILE%/*}/hello"'
 # shellcheck disable=SC2016
 DHP_RANKS_SECONDS=1 expect 1 "[1] ended after its 1 s" "$ranks" 2 bash -c \
   'if [ "$RANK" = 1 ]; then exec sleep 60; fi'

@@ -23,7 +23,7 @@ int algorithm_of(Cuda& dev, std::int64_t rows) {
   const auto memory = dev.allocate(static_cast<std::size_t>(rows) * 16 * sizeof(float));
   call.left = call.right = call.c = memory.get();
   for (int times = 0; times < 2; ++times)
-    check(dev.kept<cuda::CublasPlans>().run(dev, call), "the fake of cuBLASLt knows no way");
+    check(dev.cached<cuda::CublasPlans>().run(dev, call), "the fake of cuBLASLt knows no way");
   return fake::ran[static_cast<std::size_t>(dev.number())].back();
 }
 
@@ -54,10 +54,10 @@ class Products {
 
   // Whether cuBLASLt did it.
   bool run(Pass pass, std::int64_t rows) {
-    return dev_.kept<cuda::CublasPlans>().run(dev_, call(pass, rows));
+    return dev_.cached<cuda::CublasPlans>().run(dev_, call(pass, rows));
   }
   bool can(Pass pass, std::int64_t rows) {
-    return dev_.kept<cuda::CublasPlans>().can(dev_, call(pass, rows));
+    return dev_.cached<cuda::CublasPlans>().can(dev_, call(pass, rows));
   }
   // The algorithm that did it, or -1; looks at the end of the result, and behind it.
   int algorithm_of(Pass pass, std::int64_t rows) {
@@ -138,7 +138,7 @@ struct NoOptimizer final : Optimizer<Cuda> {
 
 TEST_CASE(
     "tuning fake: a device takes what is fastest on its GPU, a deterministic one the library's "
-    "favourite") {
+    "favorite") {
   fake::fastest = {2, 1, 0, 0};
   for (int gpu = 0; gpu < 2; ++gpu) {
     CAPTURE(gpu);
@@ -165,9 +165,9 @@ TEST_CASE(
   for (const auto shape :
        {MeshShape{.tensor = 2}, MeshShape{.data = 2}, MeshShape{.tensor = 2, .pipeline = 2}}) {
     CAPTURE(shape.tensor);
-    const auto taken = on_gpus(shape.size(), [&](NcclComm& world, Cuda& dev) {
+    const auto taken = on_gpus(shape.size(), [&](Comm<Cuda>& world, Cuda& dev) {
       const int before = algorithm_of(dev, 16);
-      Mesh<Cuda> mesh(Comm<Cuda>::of(world), shape);
+      Mesh<Cuda> mesh(world, shape);
       NoModel model;
       NoOptimizer optimizer;
       Trainer trainer(dev, model, mesh, optimizer, Norms<Cuda>(mesh.tensor(), mesh.pipeline(), 0),
@@ -206,12 +206,12 @@ TEST_CASE(
     CHECK(fake::checks == checked);
     CHECK(starts() - before == 1002 + 40 * starts_of_a_timing);
   }
-  CHECK(dev.kept<cuda::CublasPlans>().uses().size() == 3 * 40);
-  CHECK(dev.kept<cuda::CublasPlans>().uses(true).empty());
+  CHECK(dev.cached<cuda::CublasPlans>().uses().size() == 3 * 40);
+  CHECK(dev.cached<cuda::CublasPlans>().uses(true).empty());
 }
 
 TEST_CASE(
-    "tuning fake: where the algorithm of a class cannot do a size, the favourite for that size "
+    "tuning fake: where the algorithm of a class cannot do a size, the favorite for that size "
     "does it") {
   fake::fastest = {2, 1, 2, 1};
   const auto fourths = [](int algorithm, const fake::ProductSize& size) {
@@ -243,7 +243,7 @@ TEST_CASE("tuning fake: a size that no algorithm can do is refused, and those be
       [](int, const fake::ProductSize& size) { return size.columns % 2 == 1; });
   Cuda dev(small());
   Products products(dev);
-  auto& plans = dev.kept<cuda::CublasPlans>();
+  auto& plans = dev.cached<cuda::CublasPlans>();
   CHECK_FALSE(products.can(Pass::y, 10));
   CHECK(products.can(Pass::y, 11));
   CHECK(plans.uses().empty());

@@ -64,9 +64,10 @@ TEST_CASE("cpu: a host program's memory gives all, and gets back each block at o
   CHECK(dev->allocate(1) != nullptr);
   CHECK(host.asked == 3);
   host.full = true;
-  CHECK_THROWS_WITH_AS((void)dev->allocate(7),
-                       doctest::Contains("no 7 bytes for a tensor in the host program's memory"),
-                       dhp::Error);
+  CHECK_THROWS_WITH_AS(
+      (void)dev->allocate(7),
+      doctest::Contains("cannot allocate 7 bytes for a tensor in the host program's memory"),
+      dhp::Error);
   dev.reset();
   block.reset();  // may outlive the device
   CHECK(host.in_use == 0);

@@ -1,6 +1,6 @@
-// collectives: what every communicator must do, over the ranks that mpirun has started: as guests of a host that
+// collectives: what every communicator must do, over the ranks that mpirun has started: in sessions on a host that
 // has MPI messages of its own under way all the time. Prints what is wrong, and ends with 1.
-#include <dhp/comm/mpi.hpp>
+#include <dhp/comm/mpi/session.hpp>
 #include <dhp/comm/progress.hpp>
 #include <tests/comm/collectives.hpp>
 
@@ -93,50 +93,67 @@ std::string wrong_big(Comm<Cpu>& world, Cpu& dev) {
   return same_bits(x.to_host<float>(dev), sums) ? "" : "all_reduce";
 }
 
+/// A world of its own, for messages without a communicator.
+struct Alone {
+  explicit Alone(MPI_Comm host, std::size_t piece_bytes)
+      : context(std::make_shared<comm::MpiContext>(host, 60, std::make_shared<std::mutex>())),
+        world(context->size(), {.timeout_s = 0}),
+        messages(world, context, piece_bytes) {}
+  int to() const { return (context->rank() + 1) % context->size(); }
+  int from() const { return (context->rank() + context->size() - 1) % context->size(); }
+  std::shared_ptr<comm::MpiContext> context;
+  World world;
+  comm::MpiMessages messages;
+};
+
 /// Messages in pieces, as those above 1 GiB are: with an end that is no whole piece, and several under way.
 std::string wrong_pieces(MPI_Comm host) {
-  const auto comm = std::make_shared<MpiDuplicate>(host, 60, std::make_shared<std::mutex>());
-  MpiTransport transport(comm, 1000);
-  const int n = comm->size(), to = (comm->rank() + 1) % n, from = (comm->rank() + n - 1) % n;
+  Alone alone(host, 1000);
   std::string wrong;
   std::vector<std::vector<std::uint8_t>> out, in;
   for (const std::int64_t bytes : {0, 1, 999, 1000, 1001, 2000, 123456}) {
     out.push_back(generate<std::uint8_t>(bytes, [&](auto i) { return (i * 7 + bytes) % 251; }));
     in.emplace_back(static_cast<std::size_t>(bytes));
   }
-  const auto tag_of = [](std::size_t k) { return std::uint64_t{1} << 60 | k / 3; };
-  std::vector<PeerTransport::Handle> transfers;
+  const auto tag_of = [](std::size_t k) { return std::uint64_t{1} << 43 | k / 3 << 2; };
+  std::vector<comm::Messages::Handle> transfers;
   for (std::size_t k = 0; k < in.size(); ++k) {
-    transfers.push_back(transport.receive(reinterpret_cast<std::byte*>(in[k].data()), in[k].size(),
-                                          from, tag_of(k)));
-    transfers.push_back(transport.send(reinterpret_cast<const std::byte*>(out[k].data()),
-                                       out[k].size(), to, tag_of(k)));
+    transfers.push_back(alone.messages.receive(reinterpret_cast<std::byte*>(in[k].data()),
+                                               in[k].size(), alone.from(), tag_of(k)));
+    transfers.push_back(alone.messages.send(reinterpret_cast<const std::byte*>(out[k].data()),
+                                            out[k].size(), alone.to(), tag_of(k)));
   }
-  for (auto& transfer : transfers)
-    if (!transfer->wait()) wrong = "one has ended; ";
+  for (auto& transfer : transfers) transfer->wait();
   for (std::size_t k = 0; k < in.size(); ++k)
     if (in[k] != out[k]) append_text(wrong, concat(in[k].size(), " bytes; "));
-  if (!transport.close()) wrong += "not clean";
-  comm->free();
+  alone.context->call([&] { alone.context->close(); });
   return wrong;
 }
 
-/// A message that nobody has received, and one that nobody has sent, are done with when the world ends.
+/// A wait for a message that nobody has sent ends with the world, while every peer lives; so does one for a barrier.
 std::string wrong_end(MPI_Comm host) {
-  const auto comm = std::make_shared<MpiDuplicate>(host, 60, std::make_shared<std::mutex>());
-  MpiTransport transport(comm);
-  const int n = comm->size(), to = (comm->rank() + 1) % n, from = (comm->rank() + n - 1) % n;
+  Alone alone(host, comm::MpiMessages::longest_piece_bytes);
   std::vector<std::byte> out(1 << 20), in(1 << 20);
-  auto sent = transport.send(out.data(), out.size(), to, 1);
-  auto received = transport.receive(in.data(), in.size(), from, 2);
+  auto sent = alone.messages.send(out.data(), out.size(), alone.to(), 1 << 2);
+  auto received = alone.messages.receive(in.data(), in.size(), alone.from(), 2 << 2);
+  auto barrier = alone.context->rank() == 0
+                     ? nullptr
+                     : alone.messages.start({.call = {.kind = CallKind::barrier}});
   MPI_Barrier(host);  // worlds end on all ranks within a moment
-  transport.end();
-  const bool ended = !received->wait();
+  alone.world.abort("the end");
+  std::string wrong;
+  for (auto* const handle : {&received, &barrier}) {
+    if (!*handle) continue;
+    try {
+      (*handle)->wait();
+      wrong += "a wait goes on; ";
+    } catch (const Aborted& error) {
+      if (error.sentence() != "the end") wrong += error.sentence();
+    }
+    handle->reset();
+  }
   sent.reset();
-  received.reset();
-  if (!transport.close()) return "MPI is left with messages";
-  comm->free();
-  return ended ? "" : "a wait goes on";
+  return wrong;
 }
 
 /// Far more messages under way than MPI is given at once, received in another order than sent.
@@ -165,7 +182,8 @@ std::string wrong_in_background(Comm<Cpu>& world, Cpu& dev) {
   Progress<Cpu> first(world), second(world);
   auto x = tensor_of(dev, brought_by<float>(world.rank(), 300000));
   auto y = clone(dev, x.view()), z = clone(dev, x.view());
-  auto x_done = first.all_reduce(dev, x.mut()), y_done = second.all_reduce(dev, y.mut());
+  auto x_done = first.start(dev, Collective<Cpu>::all_reduce(x.mut())),
+       y_done = second.start(dev, Collective<Cpu>::all_reduce(y.mut()));
   world.all_reduce(dev, z.mut()).wait();
   x_done.wait();
   y_done.wait();
@@ -175,15 +193,15 @@ std::string wrong_in_background(Comm<Cpu>& world, Cpu& dev) {
 }
 
 /// Half of the ranks, by a communicator of the host's, beside all of them.
-std::string wrong_two_guests(MpiGuest& whole, Cpu& dev) {
+std::string wrong_two_sessions(MpiSession& whole, Cpu& dev) {
   auto world = whole.world();
   MPI_Comm half = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, world.rank() % 2, -world.rank(), &half);
   std::string wrong;
   {
-    MpiGuest guest(half, {.timeout_s = 60});
+    MpiSession session(half, {.timeout_s = 60});
     MPI_Comm_free(&half);  // dhp has its own
-    auto part = guest.world();
+    auto part = session.world();
     if (part.size() != world.size() / 2) return "the size of the half";
     if (part.rank() != (world.size() - 1 - world.rank()) / 2) wrong += "its order; ";
     wrong += wrong_all_reduce(part, dev);
@@ -194,26 +212,26 @@ std::string wrong_two_guests(MpiGuest& whole, Cpu& dev) {
     part.all_reduce(dev, y.mut()).wait();
     world.recv(dev, z.mut(), (world.rank() + world.size() - 1) % world.size());
     if (y.to_host<std::int64_t>(dev)[0] != part.size()) wrong += "the sum of the half";
-    guest.close();
+    session.close();
   }
   return wrong;
 }
 
 /// Alone, and closed twice.
 std::string wrong_alone(Cpu& dev) {
-  MpiGuest guest(MPI_COMM_SELF);
-  auto world = guest.world();
+  MpiSession session(MPI_COMM_SELF);
+  auto world = session.world();
   auto x = tensor_of<float>(dev, {5});
   world.all_reduce(dev, x.mut()).wait();
-  guest.close();
-  guest.close();
+  session.close();
+  session.close();
   return world.size() == 1 && x.to_host<float>(dev)[0] == 5 ? "" : "not the identity";
 }
 
 std::string wrong_after_close() {
-  MpiGuest guest(MPI_COMM_WORLD, {.timeout_s = 60});
-  auto world = guest.world();
-  guest.close();
+  MpiSession session(MPI_COMM_WORLD, {.timeout_s = 60});
+  auto world = session.world();
+  session.close();
   try {
     world.barrier();
   } catch (const Error& error) {
@@ -226,7 +244,7 @@ std::string wrong_refusals() {
   std::string wrong;
   const auto expect = [&](MPI_Comm host, const std::string& address, const char* part) {
     try {
-      MpiGuest guest(host, {.timeout_s = 20, .address = address});
+      MpiSession session(host, {.timeout_s = 20, .address = address});
       append_text(wrong, concat("not refused: ", part, "; "));
     } catch (const Error& error) {
       if (!contains(error.sentence(), part)) append_text(wrong, concat(error.sentence(), "; "));
@@ -250,8 +268,8 @@ int run() {
   Cpu dev;
   HostTraffic traffic;
   int wrong_cases = 0;
-  MpiGuest guest(MPI_COMM_WORLD, {.timeout_s = 60});
-  auto world = guest.world();
+  MpiSession session(MPI_COMM_WORLD, {.timeout_s = 60});
+  auto world = session.world();
   const auto expect_right = [&](const char* name, const std::string& wrong) {
     if (wrong.empty()) return;
     std::printf("rank %d: %s: %s\n", world.rank(), name, wrong.c_str());
@@ -271,12 +289,12 @@ int run() {
   expect_right("end", wrong_end(MPI_COMM_WORLD));
   expect_right("order", wrong_order(world, dev));
   expect_right("in the background", wrong_in_background(world, dev));
-  expect_right("two guests", wrong_two_guests(guest, dev));
+  expect_right("two sessions", wrong_two_sessions(session, dev));
   expect_right("alone", wrong_alone(dev));
   expect_right("after close", wrong_after_close());
   expect_right("refusals", wrong_refusals());
   expect_right("the host's traffic", traffic.wrong());
-  guest.close();
+  session.close();
   if (world.rank() == 0 && wrong_cases == 0)
     std::printf("all right on %d ranks over %s\n", world.size(), world.transport().c_str());
   return wrong_cases == 0 ? 0 : 1;

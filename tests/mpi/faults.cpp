@@ -1,8 +1,8 @@
 // faults WHAT WHO LIMIT_S: a host whose rank WHO does something wrong in the 20th round of dhp's calls: throws, throws with
-// messages under way, stops itself, sleeps, or calls what the others do not; or does not make a guest at all
+// messages under way, stops itself, sleeps, or calls what the others do not; or does not make a session at all
 // (absent). Each rank says what it ends with. Where all ranks are there, the host goes on: with MPI of its own, and with
-// a new guest.
-#include <dhp/comm/mpi.hpp>
+// a new session.
+#include <dhp/comm/mpi/session.hpp>
 #include <dhp/tensor/tensor.hpp>
 
 #include <csignal>
@@ -50,7 +50,7 @@ std::string goes_on(int size) {
   int sum = 0;
   MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   if (sum != size) return "the host's own sum is wrong";
-  MpiGuest again(MPI_COMM_WORLD, {.timeout_s = 20});
+  MpiSession again(MPI_COMM_WORLD, {.timeout_s = 20});
   Cpu dev;
   auto x = Tensor<Cpu>::from_host(dev, {1}, std::vector<float>{2});
   again.world().all_reduce(dev, x.mut()).wait();
@@ -76,8 +76,8 @@ int main(int count, char** arguments) {
   MPI_Comm_split(MPI_COMM_WORLD, me == who ? 1 : 0, me, &others);
   try {
     if (what == "absent" && me == who) std::this_thread::sleep_for(std::chrono::hours(1));
-    MpiGuest guest(MPI_COMM_WORLD, {.timeout_s = std::atof(arguments[3])});
-    guest.run([&](Comm<Cpu> world) { rounds(what, who, std::move(world)); });
+    MpiSession session(MPI_COMM_WORLD, {.timeout_s = std::atof(arguments[3])});
+    session.run([&](Comm<Cpu> world) { rounds(what, who, std::move(world)); });
   } catch (const Aborted& error) {
     say(me, concat("aborted: ", error.sentence()));
   } catch (const Error& error) {

@@ -1,5 +1,5 @@
-// levels: an MpiGuest is refused before MPI is there, at a thread level that is too low, and after MPI has gone.
-#include <dhp/comm/mpi.hpp>
+// levels: an MpiSession is refused before MPI is there, at a thread level that is too low, and after MPI has gone.
+#include <dhp/comm/mpi/session.hpp>
 
 #include <cstdio>
 #include <string>
@@ -10,7 +10,7 @@ int wrong = 0;
 
 void expect_refused(const std::string& part) {
   try {
-    const dhp::MpiGuest guest(MPI_COMM_WORLD);
+    const dhp::MpiSession session(MPI_COMM_WORLD);
     std::printf("not refused: %s\n", part.c_str());
   } catch (const dhp::Error& error) {
     if (error.sentence().find(part) != std::string::npos) return;

@@ -84,6 +84,6 @@ TEST_CASE("layers: memory that runs out names the bytes, where they were missing
     (void)layer.forward(dev, random_tensor<float>(dev, {2, 2}, 1), tape);
   });
   CHECK(message.starts_with(
-      "out of memory: there are no 4096 bytes for a tensor of layer outer > inner in GPU 3; "));
+      "out of memory: cannot allocate 4096 bytes for a tensor of layer outer > inner in GPU 3; "));
   CHECK(message.find("--micro-batch") != message.npos);
 }

@@ -107,7 +107,7 @@ TEST_CASE_TEMPLATE("cast rounds to nearest, once, and keeps what is not finite",
   CHECK(std::isnan(got[7]));
 }
 
-TEST_CASE_TEMPLATE("inverse_root", T, double, float) {
+TEST_CASE_TEMPLATE("rsqrt", T, double, float) {
   Cpu dev({.threads = 2});
   auto x = random_tensor<T>(dev, {301}, 1);
   auto expected = widened(x);
@@ -116,7 +116,7 @@ TEST_CASE_TEMPLATE("inverse_root", T, double, float) {
     values[i] = values[i] * values[i];
     expected[i] = 1 / std::sqrt(static_cast<double>(values[i]) + 1e-5);
   }
-  inverse_root(dev, x, 1e-5, x.mut());
+  rsqrt(dev, x, 1e-5, x.mut());
   const auto got = widened(x);
   for (std::size_t i = 0; i < got.size(); ++i)
     CHECK(got[i] == doctest::Approx(expected[i]).epsilon(std::is_same_v<T, double> ? 1e-15 : 3e-7));

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""layouts.py TRAIN_RESNET50 TRAIN_BERT TRANSPORT...: every layout trains the same as processes, over each transport (automatic,
-sockets, gloo), as it does as threads, to the bit: losses and norms of every step, and the weights in the end. With --deterministic those of data
-and pipeline parallelism have the bits of the run without any, too."""
+"""layouts.py TRAIN_RESNET50 TRAIN_BERT gloo|mpi...: every layout trains the same as processes, over each engine, as it does as
+threads, to the bit: losses and norms of every step, and the weights in the end. With --deterministic those of data and pipeline
+parallelism have the bits of the run without any, too."""
 
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 
 import ranks
 
+MPIRUN = pathlib.Path(__file__).parent.parent / "launch" / "mpirun.sh"
 LAYOUTS = [(2, 1, 1), (1, 2, 1), (1, 1, 2), (4, 1, 1), (2, 2, 1), (2, 1, 2), (1, 2, 2), (2, 2, 2)]
 COMMON = ["--steps", "3", "--global-batch", "16", "--micro-batch", "2", "--evaluate-samples", "8", "--deterministic",
           "--lr", "0.01"]
@@ -26,10 +28,10 @@ def trained(program, model, layout, over, folder, **options):
     folder.mkdir()
     line = [program, *MODELS[model], *COMMON, "--data-parallel", str(data), "--tensor-parallel", str(tensor),
             "--pipeline-parallel", str(pipeline), "--metrics", str(folder / "metrics"), "--save", str(folder / "save")]
-    if over == "automatic":
-        ranks.run(size, line, **options)
-    elif over == "threads":
+    if over == "threads":
         ranks.run(1, line)  # a world of one process: its ranks are threads
+    elif over == "mpi":
+        subprocess.run([MPIRUN, str(size), *line], check=True, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
     else:
         ranks.run(size, [*line, "--transport", over], **options)
     metrics = [json.loads(text) for text in (folder / "metrics").read_text().splitlines()]

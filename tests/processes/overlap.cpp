@@ -1,16 +1,15 @@
 // overlap REDUCER TRACE STEPS: a rank of a job of replicas that compute by sleeping: layers of as many parameters each,
 // so that every layer is one bucket of the reducer ("bucketed"), or all together are summed afterwards ("plain").
 // Rank 0 writes the trace of all.
-#include <dhp/comm/clock_offset.hpp>
-#include <dhp/comm/launch_sockets.hpp>
-#include <dhp/comm/trace_file.hpp>
-#include <dhp/comm/traced.hpp>
+#include <dhp/comm/gloo/connect.hpp>
+#include <dhp/comm/observe/trace.hpp>
 #include <dhp/cpu.hpp>
 #include <dhp/nn/mean_squared_error.hpp>
 #include <dhp/optim/sgd.hpp>
 #include <dhp/parallel/data.hpp>
 #include <dhp/parallel/pipeline.hpp>
 #include <dhp/train/trainer.hpp>
+#include <examples/common/trace_file.hpp>
 
 #include <chrono>
 #include <cstdio>
@@ -64,7 +63,7 @@ MicroBatch<Cpu> batch(Cpu& dev, std::int64_t index) {
 
 void train(const std::string& reducer, const std::string& path, int steps, Comm<Cpu> plain_world) {
   Cpu dev({.trace = std::make_shared<Trace>()});
-  auto world = Comm<Cpu>::of(TracedComm<Cpu>(dev, plain_world));
+  auto world = observe<Cpu>(plain_world, std::make_shared<CallTracing<Cpu>>(dev, plain_world));
   Mesh<Cpu> mesh(world, {.data = world.size()});
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   Model<Cpu> model;
@@ -95,7 +94,7 @@ int main(int count, char** arguments) {
     check(count == 4, "overlap REDUCER TRACE STEPS");
     const auto me = ProcessRank::from_environment();
     check(me.has_value(), "no launcher has started this");
-    run_process_rank(*me, connect_sockets,
+    run_process_rank(*me, connect_gloo,
                      [&](Comm<Cpu> world) {
                        train(arguments[1], arguments[2], std::atoi(arguments[3]), std::move(world));
                      },

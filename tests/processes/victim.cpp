@@ -1,17 +1,13 @@
 // victim WHAT WHO LIMIT_S: a rank of a job that does collectives and messages in a loop, until rank WHO does something
 // else in the 20th round: sleeps, exits, throws, kills or stops itself, or calls what the others do not.
 // "nothing" and "last": all do five rounds and end.
-#include <dhp/comm/launch_sockets.hpp>
-#if defined(DHP_HAS_GLOO)
-#include <dhp/comm/launch_gloo.hpp>
-#endif
+#include <dhp/comm/gloo/connect.hpp>
 #include <dhp/tensor/tensor.hpp>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <string_view>
 #include <thread>
 
 namespace {
@@ -50,13 +46,11 @@ void rounds(const std::string& what, int who, Comm<Cpu> world) {
 
 int main(int count, char** arguments) {
   try {
-    check(count == 5, "victim WHAT WHO LIMIT_S automatic|sockets|gloo");
+    check(count == 4, "victim WHAT WHO LIMIT_S");
     const auto me = ProcessRank::from_environment();
     check(me.has_value(), "no launcher has started this");
     ProcessOptions options;
     options.timeout_s = std::atof(arguments[3]);
-    const std::string_view over = arguments[4];
-    options.shared_memory = over == "automatic";
     options.log = [](const std::string& message) { std::fprintf(stderr, "%s\n", message.c_str()); };
     options.stuck = [](const std::string& message) {
       std::fprintf(stderr, "error: %s (stuck)\n", message.c_str());
@@ -65,10 +59,7 @@ int main(int count, char** arguments) {
     const auto body = [&](Comm<Cpu> world) {
       rounds(arguments[1], std::atoi(arguments[2]), std::move(world));
     };
-    if (over != "gloo") run_process_rank(*me, connect_sockets, body, options);
-#if defined(DHP_HAS_GLOO)
-    else run_process_rank(*me, connect_gloo, body, options);
-#endif
+    run_process_rank(*me, connect_gloo, body, options);
     return 0;
   } catch (const Error& error) {
     std::fprintf(stderr, "error: %s\n", error.sentence().c_str());

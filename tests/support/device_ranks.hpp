@@ -1,6 +1,6 @@
 // Ranks of any device as threads of this process, each with a device of its own. What ranks of the Cpu exchange they
 // exchange as always; those of other devices do it through the host, so that layouts of several ranks run over a
-// device that is emulated, and on one GPU, where NCCL wants one for each rank. NCCL has its tests in comm/nccl.cpp.
+// device that is emulated, and on one GPU, where NCCL wants one for each rank. NCCL has its tests in comm/nccl/nccl_comm.cpp.
 #pragma once
 
 #include <dhp/comm/launch.hpp>
@@ -23,30 +23,15 @@ class HostComm {
   [[nodiscard]] int send_capacity() const { return hosts_.send_capacity(); }
   [[nodiscard]] std::string transport() const { return "the host"; }
 
-  Event<Dev> all_reduce(Dev& dev, View<Dev> buffer, Reduce reduce, CallSite where) {
-    return in_place(dev, buffer, [&](Cpu& cpu, View<Cpu> host) {
-      hosts_.all_reduce(cpu, host, reduce, where).wait();
-    });
-  }
-  Event<Dev> reduce_scatter(Dev& dev, ConstView<Dev> in, View<Dev> out, CallSite where) {
-    return exchange(dev, in, out, [&](Cpu& cpu, const Tensor<Cpu>& from, Tensor<Cpu>& to) {
-      hosts_.reduce_scatter(cpu, from, to.mut(), where).wait();
-    });
-  }
-  Event<Dev> all_gather(Dev& dev, ConstView<Dev> in, View<Dev> out, CallSite where) {
-    return exchange(dev, in, out, [&](Cpu& cpu, const Tensor<Cpu>& from, Tensor<Cpu>& to) {
-      hosts_.all_gather(cpu, from, to.mut(), where).wait();
-    });
-  }
-  Event<Dev> broadcast(Dev& dev, View<Dev> buffer, int root, CallSite where) {
-    return in_place(dev, buffer, [&](Cpu& cpu, View<Cpu> host) {
-      hosts_.broadcast(cpu, host, root, where).wait();
-    });
-  }
-  Event<Dev> all_to_all(Dev& dev, ConstView<Dev> in, View<Dev> out, CallSite where) {
-    return exchange(dev, in, out, [&](Cpu& cpu, const Tensor<Cpu>& from, Tensor<Cpu>& to) {
-      hosts_.all_to_all(cpu, from, to.mut(), where).wait();
-    });
+  Event<Dev> start(Dev& dev, const Collective<Dev>& collective) {
+    const auto& [call, in, out] = collective;
+    Cpu cpu;
+    auto from = to_host(cpu, dev, in);
+    const bool in_place = call.kind == CallKind::all_reduce || call.kind == CallKind::broadcast;
+    Tensor<Cpu> other(cpu, out.dtype(), in_place ? Shape{0} : out.shape());
+    auto& to = in_place ? from : other;
+    hosts_.start(cpu, {call, from, to.mut()}).wait();
+    return put(dev, to, out);
   }
   void send(Dev& dev, const Tensor<Dev>& message, int to, CallSite where) {
     Cpu cpu;
@@ -73,20 +58,6 @@ class HostComm {
   static Event<Dev> put(Dev& dev, const Tensor<Cpu>& from, View<Dev> to) {
     dev.copy_from_host(to.bytes(), from.view().bytes(), to.size_bytes());
     return {};
-  }
-  template <class Work>
-  static Event<Dev> in_place(Dev& dev, View<Dev> buffer, Work work) {
-    Cpu cpu;
-    auto host = to_host(cpu, dev, buffer);
-    work(cpu, host.mut());
-    return put(dev, host, buffer);
-  }
-  template <class Work>
-  static Event<Dev> exchange(Dev& dev, ConstView<Dev> in, View<Dev> out, Work work) {
-    Cpu cpu;
-    Tensor<Cpu> to(cpu, out.dtype(), out.shape());
-    work(cpu, to_host(cpu, dev, in), to);
-    return put(dev, to, out);
   }
 
   Comm<Cpu> hosts_;

@@ -1,8 +1,10 @@
-// Comm: a communicator of any kind, cheap to copy. Layers, reducers and the mesh hold this, so that they
-// are compiled once and not once per transport. A default one is a group of one.
+// Comm: a communicator of any kind, cheap to copy. Layers, reducers and the mesh hold this, so that they are compiled
+// once and not once for each engine. A default one is a group of one, in which every collective is the identity: the
+// program for one rank is the parallel program.
 #pragma once
 
-#include <dhp/comm/self.hpp>
+#include <dhp/comm/communicator.hpp>
+#include <dhp/device/cpu.hpp>
 
 #include <memory>
 #include <string>
@@ -10,13 +12,58 @@
 
 namespace dhp {
 
+/// The group of one.
+template <Device Dev>
+class SelfComm {
+ public:
+  [[nodiscard]] int rank() const { return 0; }
+  [[nodiscard]] int size() const { return 1; }
+  [[nodiscard]] int send_capacity() const { return 1; }
+  [[nodiscard]] std::string transport() const { return "none"; }
+  Event<Dev> start(Dev& dev, const Collective<Dev>& collective) {
+    collective.check_for(1);
+    const auto& [call, in, out] = collective;
+    if (out.bytes() != in.bytes()) dev.copy(out.bytes(), in.bytes(), in.size_bytes());
+    return {};
+  }
+  void send(Dev&, Tensor<Dev>, int to, CallSite where) {
+    check_message(CallKind::send, 0, 1, to, where);
+  }
+  void recv(Dev&, View<Dev>, int from, CallSite where) {
+    check_message(CallKind::recv, 0, 1, from, where);
+  }
+  void barrier(CallSite) {}
+  [[nodiscard]] SelfComm split(int, int, CallSite) { return {}; }
+  /// There is nobody else to end: throws Error(message).
+  [[noreturn]] void abort(const std::string& message) { throw Error(message); }
+};
+
 template <class Dev>
 class Comm {
  public:
   Comm() : Comm(of(SelfComm<Dev>())) {}
 
-  template <Communicator<Dev> C>
+  template <class C>
   [[nodiscard]] static Comm of(C comm) {
+    static_assert(
+        requires(C & c) { c.rank() + c.size() + c.send_capacity(); },
+        "a communicator has rank(), size() and send_capacity()");
+    static_assert(
+        requires(C & c, Dev & dev, const Collective<Dev>& collective) {
+          { c.start(dev, collective) } -> std::same_as<Event<Dev>>;
+        },
+        "a communicator has Event<Dev> start(Dev&, const Collective<Dev>&)");
+    static_assert(
+        requires(C & c, Dev & dev, Tensor<Dev> message, View<Dev> buffer, CallSite where) {
+          c.send(dev, std::move(message), 0, where);
+          c.recv(dev, buffer, 0, where);
+        },
+        "a communicator has send(Dev&, Tensor<Dev>, int, CallSite) and recv(Dev&, View<Dev>, int, "
+        "CallSite)");
+    static_assert(
+        Communicator<C, Dev>,
+        "a communicator has barrier(CallSite), split(int, int, CallSite) that gives its own "
+        "kind, abort(std::string) and transport()");
     return Comm(std::make_shared<Model<C>>(std::move(comm)));
   }
 
@@ -29,30 +76,35 @@ class Comm {
   [[nodiscard]] int send_capacity() const { return model_->send_capacity(); }
   [[nodiscard]] std::string transport() const { return model_->transport(); }
 
+  Event<Dev> start(Dev& dev, const Collective<Dev>& collective) {
+    return model_->start(dev, collective);
+  }
+  // Each as the Collective of its name.
   Event<Dev> all_reduce(Dev& dev, View<Dev> buffer, Reduce reduce = Reduce::sum,
                         CallSite where = CallSite::current()) {
-    return model_->all_reduce(dev, buffer, reduce, where);
+    return start(dev, Collective<Dev>::all_reduce(buffer, reduce, where));
   }
   Event<Dev> reduce_scatter(Dev& dev, ConstView<Dev> in, View<Dev> out,
                             CallSite where = CallSite::current()) {
-    return model_->reduce_scatter(dev, in, out, where);
+    return start(dev, Collective<Dev>::reduce_scatter(in, out, where));
   }
   Event<Dev> all_gather(Dev& dev, ConstView<Dev> in, View<Dev> out,
                         CallSite where = CallSite::current()) {
-    return model_->all_gather(dev, in, out, where);
+    return start(dev, Collective<Dev>::all_gather(in, out, where));
   }
   Event<Dev> broadcast(Dev& dev, View<Dev> buffer, int root, CallSite where = CallSite::current()) {
-    return model_->broadcast(dev, buffer, root, where);
+    return start(dev, Collective<Dev>::broadcast(buffer, root, where));
   }
   Event<Dev> all_to_all(Dev& dev, ConstView<Dev> in, View<Dev> out,
                         CallSite where = CallSite::current()) {
-    return model_->all_to_all(dev, in, out, where);
+    return start(dev, Collective<Dev>::all_to_all(in, out, where));
   }
+
   void send(Dev& dev, Tensor<Dev> message, int to, CallSite where = CallSite::current()) {
     model_->send(dev, std::move(message), to, where);
   }
-  void recv(Dev& dev, View<Dev> message, int from, CallSite where = CallSite::current()) {
-    model_->recv(dev, message, from, where);
+  void recv(Dev& dev, View<Dev> buffer, int from, CallSite where = CallSite::current()) {
+    model_->recv(dev, buffer, from, where);
   }
   void barrier(CallSite where = CallSite::current()) { model_->barrier(where); }
   [[nodiscard]] Comm split(int color, int key, CallSite where = CallSite::current()) {
@@ -68,11 +120,7 @@ class Comm {
     virtual int size() const = 0;
     virtual int send_capacity() const = 0;
     virtual std::string transport() const = 0;
-    virtual Event<Dev> all_reduce(Dev&, View<Dev>, Reduce, CallSite) = 0;
-    virtual Event<Dev> reduce_scatter(Dev&, ConstView<Dev>, View<Dev>, CallSite) = 0;
-    virtual Event<Dev> all_gather(Dev&, ConstView<Dev>, View<Dev>, CallSite) = 0;
-    virtual Event<Dev> broadcast(Dev&, View<Dev>, int, CallSite) = 0;
-    virtual Event<Dev> all_to_all(Dev&, ConstView<Dev>, View<Dev>, CallSite) = 0;
+    virtual Event<Dev> start(Dev&, const Collective<Dev>&) = 0;
     virtual void send(Dev&, Tensor<Dev>, int, CallSite) = 0;
     virtual void recv(Dev&, View<Dev>, int, CallSite) = 0;
     virtual void barrier(CallSite) = 0;
@@ -86,26 +134,14 @@ class Comm {
     int size() const override { return comm.size(); }
     int send_capacity() const override { return comm.send_capacity(); }
     std::string transport() const override { return comm.transport(); }
-    Event<Dev> all_reduce(Dev& dev, View<Dev> buffer, Reduce reduce, CallSite where) override {
-      return comm.all_reduce(dev, buffer, reduce, where);
-    }
-    Event<Dev> reduce_scatter(Dev& dev, ConstView<Dev> in, View<Dev> out, CallSite where) override {
-      return comm.reduce_scatter(dev, in, out, where);
-    }
-    Event<Dev> all_gather(Dev& dev, ConstView<Dev> in, View<Dev> out, CallSite where) override {
-      return comm.all_gather(dev, in, out, where);
-    }
-    Event<Dev> broadcast(Dev& dev, View<Dev> buffer, int root, CallSite where) override {
-      return comm.broadcast(dev, buffer, root, where);
-    }
-    Event<Dev> all_to_all(Dev& dev, ConstView<Dev> in, View<Dev> out, CallSite where) override {
-      return comm.all_to_all(dev, in, out, where);
+    Event<Dev> start(Dev& dev, const Collective<Dev>& collective) override {
+      return comm.start(dev, collective);
     }
     void send(Dev& dev, Tensor<Dev> message, int to, CallSite where) override {
       comm.send(dev, std::move(message), to, where);
     }
-    void recv(Dev& dev, View<Dev> message, int from, CallSite where) override {
-      comm.recv(dev, message, from, where);
+    void recv(Dev& dev, View<Dev> buffer, int from, CallSite where) override {
+      comm.recv(dev, buffer, from, where);
     }
     void barrier(CallSite where) override { comm.barrier(where); }
     Comm split(int color, int key, CallSite where) override {
@@ -120,6 +156,8 @@ class Comm {
   std::shared_ptr<Base> model_;
 };
 
+static_assert(Communicator<SelfComm<Cpu>, Cpu>);
 static_assert(Communicator<Comm<Cpu>, Cpu>);
+static_assert(!Communicator<Cpu, Cpu>);
 
 }  // namespace dhp

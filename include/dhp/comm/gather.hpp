@@ -2,7 +2,7 @@
 #pragma once
 
 #include <dhp/comm/comm.hpp>
-#include <dhp/comm/fields.hpp>
+#include <dhp/comm/meet/wire.hpp>
 #include <dhp/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ template <class Dev>
                                                     const std::string& own,
                                                     CallSite where = CallSite::current()) {
   std::string padded;
-  append_field(padded, own);
+  comm::append_field(padded, own);
   std::size_t longest = 0;
   for (const double length : gather(dev, comm, {static_cast<double>(padded.size())}, where))
     longest = std::max(longest, static_cast<std::size_t>(length));
@@ -44,7 +44,7 @@ template <class Dev>
   for (int rank = 0; rank < comm.size(); ++rank) {
     const auto first = bytes.begin() + rank * width;
     const std::string field(first, first + width);
-    texts.push_back(FieldReader(field).field().value_or(""));
+    texts.push_back(comm::FieldReader(field).field().value_or(""));
   }
   return texts;
 }

@@ -1,10 +1,10 @@
-// run_ranks: starts a world of ranks as threads of this process and waits for them. A rank that throws
-// ends all the others; what it said is what the caller hears. How ranks of a device come to be is its
-// RankLauncher's: here that of the Cpu.
+// run_ranks: starts a world of ranks as threads of this process and waits for them. A rank that throws ends all the
+// others; what it said is what the caller hears. How ranks of a device come to be is its RankLauncher's: here that of
+// the Cpu.
 #pragma once
 
-#include <dhp/comm/comm.hpp>
-#include <dhp/comm/threads.hpp>
+#include <dhp/comm/observe/record.hpp>
+#include <dhp/comm/threads/thread_comm.hpp>
 
 #include <exception>
 #include <memory>
@@ -20,17 +20,18 @@ namespace dhp {
 struct RankOptions {
   double timeout_s = 300;  ///< time limit of every collective, send and receive; 0: none
   std::shared_ptr<const Deadlines> deadlines{};  ///< instead, where there are any
+  /// Of the calls of each rank; empty: nobody else reads them.
+  std::vector<std::shared_ptr<FlightRecorder>> recorders{};
 
-  [[nodiscard]] std::shared_ptr<const Deadlines> limits() const {
-    return deadlines ? deadlines : std::make_shared<Deadlines>(timeout_s);
+  [[nodiscard]] WorldOptions world() const {
+    return {.timeout_s = timeout_s, .deadlines = deadlines, .recorders = recorders};
   }
 };
 
-namespace detail {
+namespace comm {
 
-/// What the ranks of a world ended with. The first rank that failed by itself counts; what others threw
-/// because the world had ended does not.
-template <class World>
+/// What the ranks of a world ended with. The first rank that failed by itself counts; what others threw because the
+/// world had ended does not.
 class RankFailures {
  public:
   explicit RankFailures(World& world) : world_(&world) {}
@@ -63,17 +64,16 @@ class RankFailures {
   CallSite where_{};
 };
 
-/// body(rank) on each of `ranks` threads, until all have ended; World has abort() and check_alive().
-/// ended(rank) is called when a body has returned, or has thrown Aborted.
-template <class World, class Body, class Ended>
-void run_rank_threads(World& world, int ranks, Body body, Ended ended, CallSite where) {
-  RankFailures<World> failures(world);
+/// body(rank) on a thread for each rank of the world, until all have ended.
+template <class Body>
+void run_rank_threads(World& world, Body body, CallSite where) {
+  RankFailures failures(world);
   const auto run = [&](int rank) {
     try {
       body(rank);
-      ended(rank);
+      world.finish(rank);
     } catch (const Aborted&) {  // for a reason that the world knows
-      ended(rank);
+      world.finish(rank);
     } catch (const Error& error) {
       failures.failed(rank, error.sentence(), error.where());
     } catch (const std::exception& error) {
@@ -83,9 +83,9 @@ void run_rank_threads(World& world, int ranks, Body body, Ended ended, CallSite 
     }
   };
   std::vector<std::thread> threads;
-  threads.reserve(static_cast<std::size_t>(ranks));
+  threads.reserve(static_cast<std::size_t>(world.size()));
   try {
-    for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run, rank);
+    for (int rank = 0; rank < world.size(); ++rank) threads.emplace_back(run, rank);
   } catch (const std::system_error& error) {
     failures.failed(static_cast<int>(threads.size()),
                     concat("its thread cannot be started: ", error.what()), where);
@@ -94,7 +94,7 @@ void run_rank_threads(World& world, int ranks, Body body, Ended ended, CallSite 
   failures.rethrow(where);
 }
 
-}  // namespace detail
+}  // namespace comm
 
 /// Starts ranks of a device: run(ranks, body, options, where), body(Comm<Dev>) on each.
 template <class Dev>
@@ -113,12 +113,16 @@ class RankLauncher<Cpu> {
  public:
   template <class Body>
   static void run(int ranks, Body& body, const RankOptions& options, CallSite where) {
-    auto comms = ThreadComm::world_of(ranks, options.limits());
-    const auto world = comms.front().world();
-    detail::run_rank_threads(
-        *world, ranks,
-        [&](int rank) { body(Comm<Cpu>::of(comms[static_cast<std::size_t>(rank)])); },
-        [&](int rank) { world->finish(rank); }, where);
+    const auto world = std::make_shared<World>(ranks, options.world());
+    const auto comms = ThreadComm::all_of(world);
+    comm::run_rank_threads(
+        *world,
+        [&](int rank) {
+          const auto recording = std::make_shared<CallRecording>(
+              comm::GroupRecorder(world->recorder(rank), rank, ranks));
+          body(observe<Cpu>(Comm<Cpu>::of(comms[static_cast<std::size_t>(rank)]), recording));
+        },
+        where);
   }
 };
 

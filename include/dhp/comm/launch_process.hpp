@@ -1,15 +1,12 @@
-// run_process_rank: this process as one rank of a world of processes, which something outside has started: it meets
-// the others, is watched with them, runs, and says how it ended. What carries their collectives is the caller's
-// choice: connect_sockets (comm/launch_sockets.hpp), connect_gloo (comm/launch_gloo.hpp), connect_nccl
-// (comm/launch_nccl_process.hpp).
+// run_process_rank: this process as one rank of a job of processes, which something outside has started. It meets the
+// others, is watched with them, runs, and says how it ended. The engine between them is the caller's choice: connect_gloo
+// (comm/gloo/connect.hpp), connect_nccl (comm/nccl/connect.hpp); a program that has MPI makes an MpiSession.
 #pragma once
 
-#include <dhp/comm/comm.hpp>
-#include <dhp/comm/host_name.hpp>
-#include <dhp/comm/job_secret.hpp>
-#include <dhp/comm/process_rank.hpp>
-#include <dhp/comm/process_world.hpp>
-#include <dhp/comm/rendezvous.hpp>
+#include <dhp/comm/meet/process_rank.hpp>
+#include <dhp/comm/meet/rendezvous.hpp>
+#include <dhp/comm/observe/record.hpp>
+#include <dhp/comm/watch/world.hpp>
 
 #include <algorithm>
 #include <exception>
@@ -24,17 +21,24 @@ struct ProcessOptions {
   /// For ranks to meet; without deadlines also of every wait for another, and of a rank's silence; 0: none.
   double timeout_s = 300;
   std::shared_ptr<const Deadlines> deadlines{};  ///< the program says there what it is at
-  std::shared_ptr<Ledger> ledger{};  ///< of this rank's calls, for whoever wants to look
+  std::shared_ptr<FlightRecorder> recorder{};  ///< of this rank's calls; null: nobody else reads it
   std::string
-      network_interface{};    ///< where this rank listens ("eth0"); empty: what leads to rank 0
-  bool shared_memory = true;  ///< between ranks of one machine, on CPUs; false: sockets there, too
-  /// Strangers that were refused at the rendezvous, memory that could not be shared. Called by other threads, too.
+      network_interface{};  ///< where this rank listens ("eth0"); empty: what leads to rank 0
+  /// Clients that were refused at the rendezvous. Called by other threads, too.
   std::function<void(const std::string& message)> log{};
-  /// The world has ended, and this rank does not come back from its own work: see ProcessWorld::Options.
+  /// The world has ended, and this rank does not come back from its own work: see WorldOptions.
   std::function<void(const std::string& message)> stuck{};
+
+  [[nodiscard]] WorldOptions world() const {
+    return {.timeout_s = timeout_s,
+            .deadlines = deadlines,
+            .recorders = {recorder},
+            .name = process_name(),
+            .stuck = stuck};
+  }
 };
 
-namespace detail {
+namespace comm {
 
 [[nodiscard]] inline RendezvousOptions rendezvous_of(const ProcessRank& me,
                                                      const ProcessOptions& options) {
@@ -44,9 +48,8 @@ namespace detail {
   made.size = me.size;
   if (!me.master.empty()) made.master = me.master;
   made.port = me.port;
-  made.folder = me.folder;
   made.job = me.job;
-  made.secret = job_secret();
+  made.secret = dhp::job_secret();
   made.timeout_s = options.timeout_s > 0 ? options.timeout_s : for_ever_s;
   if (options.timeout_s > 0)
     made.operation_timeout_s = std::min(made.operation_timeout_s, options.timeout_s);
@@ -54,27 +57,23 @@ namespace detail {
   return made;
 }
 
-}  // namespace detail
+/// The communicator of all ranks of a job of processes, whose calls are recorded.
+template <class Engine>
+[[nodiscard]] Comm<Cpu> recorded(const std::shared_ptr<World>& world, Engine engine) {
+  const int rank = world->rank();
+  return observe<Cpu>(
+      Comm<Cpu>::of(std::move(engine)),
+      std::make_shared<CallRecording>(GroupRecorder(world->recorder(rank), rank, world->size())));
+}
 
-/// connect(world, me, options) makes the communicator of the world: collective. body(Comm<Dev>) is run with it, and
-/// what it throws goes on to the caller when all ranks have been told; Aborted where another rank is to blame.
-template <class Connect, class Body>
-void run_process_rank(const ProcessRank& me, Connect connect, Body body,
-                      const ProcessOptions& options = {}) {
-  const auto store = meet(detail::rendezvous_of(me, options));
-  ProcessWorld::Options watch;
-  watch.timeout_s = options.timeout_s;
-  watch.name = process_name();
-  watch.stuck = options.stuck;
-  watch.deadlines = options.deadlines;
-  watch.ledger = options.ledger;
-  const auto world = std::make_shared<ProcessWorld>(store, me.rank, me.size, std::move(watch));
+/// work(), of a rank; the other ranks are told of what it throws, and that goes on to the caller.
+template <class Work>
+void run_in(World& world, Work work) {
   const auto failed = [&](const std::string& why) {
-    if (!world->ended()) world->abort(why);
+    if (!world.ended()) world.abort(why);
   };
   try {
-    body(connect(world, me, options));
-    world->finish();
+    work();
   } catch (const Error& error) {
     failed(error.sentence());
     throw;
@@ -82,6 +81,21 @@ void run_process_rank(const ProcessRank& me, Connect connect, Body body,
     failed(error.what());
     throw;
   }
+}
+
+}  // namespace comm
+
+/// connect(world, me, options) makes the communicator of the world: collective. body(Comm<Dev>) is run with it, and what
+/// it throws goes on to the caller when all ranks have been told; Aborted where another rank is to blame.
+template <class Connect, class Body>
+void run_process_rank(const ProcessRank& me, Connect connect, Body body,
+                      const ProcessOptions& options = {}) {
+  const auto store = meet(comm::rendezvous_of(me, options));
+  const auto world = std::make_shared<World>(store, me.rank, me.size, options.world());
+  comm::run_in(*world, [&] {
+    body(connect(world, me, options));
+    world->finish(me.rank);
+  });
 }
 
 }  // namespace dhp

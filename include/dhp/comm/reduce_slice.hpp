@@ -2,7 +2,7 @@
 // on who came first.
 #pragma once
 
-#include <dhp/comm/communicator.hpp>
+#include <dhp/comm/collective.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace dhp::detail {
+namespace dhp::comm {
 
 /// Two values of a reduction, made one. Sums of integers wrap. A NaN of any rank is the maximum and the minimum.
 struct Sum {
@@ -112,4 +112,4 @@ void reduce_slice(const std::vector<const T*>& in, const std::vector<T*>& out, s
   }
 }
 
-}  // namespace dhp::detail
+}  // namespace dhp::comm

@@ -1,4 +1,4 @@
-// The version of dhp: the one place where it is written; the build reads it from here.
+// The version of dhp. The build reads it from here.
 #pragma once
 
 namespace dhp {

@@ -1,5 +1,5 @@
-// copy_bytes(): a copy in memory that somebody reads soon. The C library's memcpy copies what is long past the cache, or
-// by an instruction that is slow for cached memory; in runs it does neither.
+// copy_bytes(): a cache-friendly, chunked memcpy, for data that is read soon after. Large calls of
+// memcpy bypass the cache or use instructions that are slow on cached memory.
 #pragma once
 
 #include <algorithm>
@@ -8,10 +8,11 @@
 
 namespace dhp {
 
-/// The two are the same, or do not overlap. With 0 bytes they may be null.
+/// The ranges are equal or disjoint. With 0 bytes both may be null.
 inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (to == from) return;
-  // Two cores copy 2 MiB and more a tenth to a third faster so; a call costs nothing beside 128 KiB.
+  // Call overhead is negligible at 128 KiB. Measured on two cores: 10 to 30 % faster than one
+  // memcpy of 2 MiB or more.
   constexpr std::size_t run = 1 << 17;
   for (std::size_t first = 0; first < bytes; first += run)
     std::memcpy(to + first, from + first, std::min(run, bytes - first));

@@ -1,5 +1,5 @@
-// Errors are for people: one sentence with what, where, and the way out.
-// check() is always on: beside a kernel it costs nothing. Nothing here calls exit().
+// Errors are one sentence for people: what, where, and the way out. check() is always on. Nothing
+// here calls exit().
 #pragma once
 
 #include <dhp/core/text.hpp>
@@ -10,7 +10,7 @@
 
 namespace dhp {
 
-/// The exception of dhp. what() is the sentence followed by the place in the source that raised it.
+/// The exception of dhp. what() is the sentence, then the source location.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& sentence,
@@ -20,9 +20,9 @@ class Error : public std::runtime_error {
         sentence_(sentence),
         where_(where) {}
 
-  /// The sentence alone, without the place in the source: what a program shows its user.
+  /// The sentence without the source location, for users of a program.
   [[nodiscard]] const std::string& sentence() const noexcept { return sentence_; }
-  /// The place in the source, for whoever passes the sentence on.
+  /// The source location of the check.
   [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
 
  private:
@@ -36,8 +36,8 @@ class Error : public std::runtime_error {
   std::source_location where_;
 };
 
-/// A text that remembers where it was written, so that check() can name its caller. It owns nothing: it is
-/// for the length of one call.
+/// A text with its source location, so that check() can name its caller. A view: valid during the
+/// call only.
 struct Located {
   std::string_view text;
   std::source_location where;

@@ -1,5 +1,5 @@
-// fnv1a(): a number for a text, the same in every process and on every machine, which std::hash need not be. Not for
-// anything that somebody may want to forge.
+// fnv1a(): a hash with the same value in every process and on every machine, unlike std::hash. Not
+// cryptographic.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace dhp {
 
-/// FNV-1a of 64 bits (Fowler, Noll, Vo).
+/// FNV-1a, 64 bits (Fowler, Noll, Vo).
 [[nodiscard]] constexpr std::uint64_t fnv1a(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char letter : text) {

@@ -1,5 +1,4 @@
-// Files as the system has them, with errors that name the file; and files that are replaced whole or not
-// at all.
+// Files with errors that name the path, and atomic replacement of files.
 #pragma once
 
 #include <dhp/core/system_error.hpp>
@@ -19,10 +18,10 @@
 
 namespace dhp {
 
-/// A file descriptor that closes itself. Positions and sizes are in bytes.
+/// A file descriptor with RAII. Positions and sizes are in bytes.
 class OpenFile {
  public:
-  /// flags as of open(2); a new file gets the rights that the umask leaves.
+  /// flags: as for open(2). The umask limits the permissions of a new file.
   OpenFile(const std::string& path, int flags)
       : path_(path), fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
     check_system(fd_ >= 0, "cannot open ", path);
@@ -56,7 +55,7 @@ class OpenFile {
     }
   }
   void write(const std::string& text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
-  /// Returns when all that was written is on the disk.
+  /// Returns after all written bytes are on the disk.
   void sync() { check_system(::fsync(fd_) == 0, "cannot write ", path_); }
 
  private:
@@ -64,8 +63,8 @@ class OpenFile {
   int fd_;
 };
 
-/// Files that take the place of older ones together: each is written to "PATH.part" first, and what was at
-/// PATH stays good until commit(). Without commit() nothing is replaced.
+/// Replaces several files together: each is first written to "PATH.part". The old files stay until
+/// commit().
 class FileReplacement {
  public:
   FileReplacement() = default;
@@ -94,7 +93,7 @@ class FileReplacement {
   std::vector<std::string> paths_;
 };
 
-/// One file, whole or not at all.
+/// Replaces one file atomically.
 template <class Write>
 void replace_file(const std::string& path, Write write) {
   FileReplacement files;

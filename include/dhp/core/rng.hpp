@@ -24,14 +24,14 @@ namespace dhp {
   return counter;
 }
 
-/// The stream of random numbers of one use (one dropout layer, one initial weight, one shuffle) in
-/// one step. `index` numbers its elements: global, unsharded, unpacked.
+/// The random stream of one use (a dropout layer, an initial weight, a shuffle) in one step.
+/// `index` numbers its elements globally, unsharded and unpacked.
 struct RandomStream {
   std::uint64_t seed = 0;
   std::uint32_t step = 0;
   std::uint32_t use = 0;
-  /// Where it is not null, the step is read from there, in the memory of the device that draws the numbers:
-  /// a recorded step can then be run again as another one.
+  /// Unless null, the step number is read here, in the memory of the drawing device. A recorded
+  /// step can then be replayed with another number.
   const std::uint32_t* step_at = nullptr;
 
   /// Four random words: the elements 4*block .. 4*block+3 of the stream.
@@ -40,12 +40,12 @@ struct RandomStream {
         {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), use, now()},
         {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   }
-  /// The number of the step.
+  /// The step number.
   [[nodiscard]] constexpr std::uint32_t now() const { return step_at == nullptr ? step : *step_at; }
   [[nodiscard]] constexpr std::uint32_t bits(std::uint64_t index) const {
     return block(index / 4)[index % 4];
   }
-  /// Uniform in [0, 1), 24 bits: the same value in float and in double.
+  /// Uniform in [0, 1) with 24 bits, so float and double agree.
   [[nodiscard]] constexpr double uniform(std::uint64_t index) const {
     return static_cast<double>(bits(index) >> 8) * 0x1p-24;
   }
@@ -53,7 +53,7 @@ struct RandomStream {
   [[nodiscard]] constexpr std::uint32_t below(std::uint32_t bound, std::uint64_t index) const {
     return static_cast<std::uint32_t>((std::uint64_t{bits(index)} * bound) >> 32);
   }
-  /// Standard normal by Box-Muller; element `index` uses block `index` of its own.
+  /// Standard normal (Box-Muller). Element `index` uses block `index`.
   [[nodiscard]] double normal(std::uint64_t index) const {
     const auto words = block(index);
     const double u = (static_cast<double>(words[0]) + 1.0) * 0x1p-32;  // (0, 1]
@@ -62,7 +62,7 @@ struct RandomStream {
   }
 };
 
-/// Spreads a 64-bit value over all its bits (the finalizer of splitmix64): derive one seed from others.
+/// The finalizer of splitmix64: derives one seed from others.
 [[nodiscard]] constexpr std::uint64_t mix(std::uint64_t value) {
   value += 0x9E3779B97F4A7C15u;
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;

@@ -1,5 +1,5 @@
-// Shape: up to six extents, row-major, the last one contiguous. Images are [N, H, W, C]; tokens are
-// [rows, C]; weights of linear layers [out, in]; of convolutions [out, KH, KW, in].
+// Shape: up to six extents, row-major. Images are [N, H, W, C], tokens [rows, C], weights of linear
+// layers [out, in], of convolutions [out, KH, KW, in].
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -42,10 +42,9 @@ class Shape {
     for (int dim = 0; dim < rank_; ++dim) product *= extents_[static_cast<std::size_t>(dim)];
     return product;
   }
-  /// Elements before the last dim: a [N, H, W, C] image seen as [N*H*W, C] rows.
+  /// The product of all dims but the last: [N, H, W, C] has N*H*W rows.
   [[nodiscard]] std::int64_t rows() const { return back() == 0 ? 0 : count() / back(); }
 
-  /// The same shape with one extent replaced.
   [[nodiscard]] Shape with(int dim, std::int64_t extent) const {
     check(dim >= 0 && dim < rank_, "no dim ", dim, " in ", *this);
     Shape changed = *this;
@@ -66,7 +65,7 @@ class Shape {
   }
 
  private:
-  // Far below what overflows, so that bytes can be counted too.
+  // The limit leaves room for byte counts.
   void check_countable() const {
     constexpr std::int64_t most = std::int64_t{1} << 56;
     std::int64_t product = 1;
@@ -82,7 +81,7 @@ class Shape {
   int rank_ = 0;
 };
 
-/// A contiguous part [first, last) of a dim.
+/// The half-open interval [first, last) of a dim.
 struct Range {
   std::int64_t first = 0;
   std::int64_t last = 0;
@@ -90,7 +89,8 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-/// Part `index` of `parts` near-equal parts of [0, extent): the first extent % parts get one more.
+/// Part `index` of [0, extent) in `parts` near-equal parts: the first extent % parts are one
+/// longer.
 [[nodiscard]] inline Range part_of(std::int64_t extent, int parts, int index) {
   check(0 <= index && index < parts, "no part ", index, " of ", parts);
   const std::int64_t base = extent / parts;

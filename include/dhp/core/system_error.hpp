@@ -1,4 +1,4 @@
-// Errors of calls to the system, told with what the system says about them.
+// Errors of system calls, with errno's text.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -9,16 +9,16 @@
 
 namespace dhp {
 
-/// Whether a call went well, and errno as it left it. Made from the condition where that is an argument: others are
-/// evaluated before or after it, in an order that the compiler chooses, but not between call and errno.
+/// The success of a system call and its errno. The implicit conversion reads errno right after the
+/// call, before other arguments can change it.
 struct SystemResult {
   bool good;
   int error;
   SystemResult(std::same_as<bool> auto went_well) : good(went_well), error(errno) {}
 };
 
-/// check_system(::close(file) == 0, "cannot close ", path): throws Error("cannot close PATH: No space left on device")
-/// unless the call went well.
+/// check_system(::close(file) == 0, "cannot close ", path): throws Error("cannot close PATH: No
+/// space left on device") on failure.
 template <class... Parts>
 void check_system(SystemResult result, Located first, const Parts&... rest) {
   if (!result.good) [[unlikely]]

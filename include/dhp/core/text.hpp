@@ -1,9 +1,11 @@
-// concat(parts...): build one std::string from strings, numbers and anything with a to_text() overload.
-// Used for error messages; deliberately free of <sstream> and <format>, so that every header stays cheap.
+// concat(parts...): one std::string of strings, numbers and types with to_text(). It avoids
+// <sstream> and <format>, which are slow to compile.
 #pragma once
 
 #include <charconv>
 #include <concepts>
+#include <cstddef>
+#include <set>
 #include <source_location>
 #include <string>
 #include <string_view>
@@ -25,7 +27,7 @@ template <class Number>
            !std::same_as<Number, char>)
 void append_text(std::string& out, Number part) {
   if constexpr (std::floating_point<Number>)
-    if (part != part) {  // "nan", never "-nan": a sign has no meaning there
+    if (part != part) {  // "nan", never "-nan"
       out += "nan";
       return;
     }
@@ -34,7 +36,7 @@ void append_text(std::string& out, Number part) {
   out.append(digits, end);
 }
 
-/// A place in the source, for messages: "trainer.hpp:120"
+/// "trainer.hpp:120"
 [[nodiscard]] inline std::string to_text(const std::source_location& where) {
   const std::string_view file(where.file_name());
   std::string text(file.substr(file.rfind('/') + 1));
@@ -43,7 +45,7 @@ void append_text(std::string& out, Number part) {
   return text;
 }
 
-/// A type joins in by providing `std::string to_text(const T&)` in its own namespace.
+/// A type takes part if its namespace has `std::string to_text(const T&)`.
 template <class T>
   requires requires(const T& part) {
     { to_text(part) } -> std::convertible_to<std::string>;
@@ -55,6 +57,21 @@ template <class... Parts>
   std::string out;
   (append_text(out, parts), ...);
   return out;
+}
+
+/// Ranks in a sentence: "rank 2", "ranks 0, 1 and 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 120 more".
+[[nodiscard]] inline std::string rank_list(const std::set<int>& ranks) {
+  constexpr std::size_t longest = 8;
+  if (ranks.empty()) return "no rank";
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  std::size_t at = 0;
+  for (const int rank : ranks) {
+    if (at == longest) return concat(text, " and ", ranks.size() - longest, " more");
+    const bool last = at + 1 == ranks.size();
+    text += concat(at == 0 ? "" : last ? " and " : ", ", rank);
+    ++at;
+  }
+  return text;
 }
 
 }  // namespace dhp

@@ -1,6 +1,5 @@
-// Trace: what one rank did when, as spans in lanes: what it computed, what it communicated, and when its work stood
-// still because of that. It says which share of a step communication was exposed, and is shown by what reads
-// Chrome's trace format, Perfetto for one (comm/trace_file.hpp).
+// Trace: a timeline of one rank: compute, communication, and waits. From it follows the share of
+// exposed communication. comm/trace_file.hpp writes Chrome's trace format, for Perfetto.
 #pragma once
 
 #include <dhp/core/text.hpp>
@@ -20,14 +19,14 @@
 
 namespace dhp {
 
-/// A point in time, in seconds since the trace was begun: known, or one that a device will have passed some day.
+/// A time in seconds since the start of the trace. A device may know it only later.
 class TraceMoment {
  public:
   TraceMoment(double seconds = 0) : seconds_(seconds) {}
-  /// later: gives the seconds, and waits until the device has come there.
+  /// later: blocks until the device has reached this point, then returns the seconds.
   explicit TraceMoment(std::function<double()> later) : later_(std::move(later)) {}
   [[nodiscard]] double seconds() const { return later_ ? later_() : seconds_; }
-  /// Asks the device, and lets go of what it keeps for that.
+  /// Resolves the time and frees the device's event.
   void settle() {
     if (later_) seconds_ = std::exchange(later_, nullptr)();
   }
@@ -38,10 +37,10 @@ class TraceMoment {
 };
 
 enum class TraceKind {
-  step,           ///< a whole step of training; in the lane of work
-  work,           ///< in the lane of work, spans inside of spans
-  wait,           ///< in the lane of work: it stands still until a result of communication is there
-  communication,  ///< in a lane of its communicator
+  step,           ///< one training step, on the compute track
+  work,           ///< nested spans on the compute track
+  wait,           ///< the compute track waits for communication
+  communication,  ///< on the track of its communicator
 };
 
 struct TraceSpan {
@@ -49,25 +48,26 @@ struct TraceSpan {
   std::string name;
   TraceMoment start{};
   TraceMoment end{};
-  int lane = 0;                  ///< of communication: which communicator, from 0
-  std::int64_t bytes = 0;        ///< of communication
-  std::source_location where{};  ///< of communication and of waits: the place of the call
+  int lane = 0;                  ///< communication: index of the communicator
+  std::int64_t bytes = 0;        ///< communication only
+  std::source_location where{};  ///< of the call, for communication and waits
   [[nodiscard]] double duration_s() const { return end.seconds() - start.seconds(); }
 };
 
-/// How long the work of steps stood still for communication.
+/// Time that training steps wait for communication.
 struct Exposure {
   int steps = 0;
-  double steps_s = 0;                          ///< all steps together
-  double exposed_s = 0;                        ///< of that, in waits
+  double steps_s = 0;                          ///< total time of all steps
+  double exposed_s = 0;                        ///< the part spent in waits
   std::map<std::string, double> exposed_by{};  ///< seconds, by call: "all_reduce at reducer.hpp:45"
   [[nodiscard]] double share() const { return steps_s > 0 ? exposed_s / steps_s : 0; }
 };
 
-/// One rank's, begun by the thread that does the rank's work; its threads may share it.
+/// The trace of one rank. The constructing thread is the compute thread; other threads of the rank
+/// may share the trace.
 class Trace {
  public:
-  /// capacity: spans that are kept; those that come later are counted only.
+  /// capacity: the number of kept spans; later ones are only counted.
   explicit Trace(std::size_t capacity = std::size_t{1} << 18) : capacity_(capacity) {}
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
@@ -75,9 +75,9 @@ class Trace {
   [[nodiscard]] double now_s() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
-  /// Whether the calling thread is the one that does the rank's work.
+  /// True on the compute thread.
   [[nodiscard]] bool at_work() const { return std::this_thread::get_id() == worker_; }
-  /// A lane for one more communicator.
+  /// Adds the track of a communicator.
   [[nodiscard]] int add_lane(std::string name) {
     const std::lock_guard lock(mutex_);
     lanes_.push_back(std::move(name));
@@ -93,7 +93,7 @@ class Trace {
     const std::lock_guard lock(mutex_);
     return spans_.size();
   }
-  /// Asks the device for the moments of the first `count` spans; waits for it where it has not come there.
+  /// Resolves the times of the first `count` spans; waits for the device if needed.
   void settle(std::size_t count) {
     const std::lock_guard lock(mutex_);
     for (; settled_ < std::min(count, spans_.size()); ++settled_) {
@@ -109,7 +109,7 @@ class Trace {
     const std::lock_guard lock(mutex_);
     return lanes_;
   }
-  /// Spans for which there was no room.
+  /// The number of dropped spans.
   [[nodiscard]] std::size_t left_out() const {
     const std::lock_guard lock(mutex_);
     return left_out_;
@@ -126,7 +126,7 @@ class Trace {
   std::size_t left_out_ = 0;
 };
 
-/// A span from here to the end of the scope, where the device has a trace.
+/// Records a span until the end of the scope, if the device has a trace.
 template <class Dev>
 class TraceScope {
  public:
@@ -139,12 +139,13 @@ class TraceScope {
     if (dev_ != nullptr)
       span_ = {.kind = kind, .name = concat(name, ' ', number), .start = dev.moment()};
   }
-  /// Of a wait: for the call at this place.
+  /// A wait for the call at `where`.
   TraceScope(Dev& dev, const char* name, const std::source_location& where)
       : dev_(dev.trace() ? &dev : nullptr) {
     if (dev_ == nullptr) return;
     span_ = {.kind = TraceKind::wait, .name = name, .start = dev.moment()};
-    span_.where = where;  // not above: nvcc loses count where fields between are left out
+    // not in the initializer: nvcc miscounts designated initializers with gaps
+    span_.where = where;
   }
   TraceScope(const TraceScope&) = delete;
   TraceScope& operator=(const TraceScope&) = delete;
@@ -153,7 +154,7 @@ class TraceScope {
     try {
       span_.end = dev_->moment();
       dev_->trace()->add(std::move(span_));
-    } catch (const std::exception&) {  // then there is one span less
+    } catch (const std::exception&) {  // the span is dropped
     }
   }
 
@@ -162,7 +163,7 @@ class TraceScope {
   TraceSpan span_;
 };
 
-/// Waits inside of waits, and inside of no step, count for nothing.
+/// Nested waits and waits outside a step do not count.
 [[nodiscard]] inline Exposure exposure_of(const Trace& trace) {
   struct Piece {
     double start_s, end_s;
@@ -179,7 +180,7 @@ class TraceScope {
   std::stable_sort(waits.begin(), waits.end(), by_start);
   Exposure found;
   auto wait = waits.begin();
-  double counted_s = 0;  // up to this point in time
+  double counted_s = 0;  // end of the last counted wait
   for (const auto& step : steps) {
     ++found.steps;
     found.steps_s += step.end_s - step.start_s;

@@ -1,5 +1,5 @@
-// Element types: the runtime tag DType, the 16-bit storage types bf16 and f16, and the type in which
-// sums over each of them are taken (double for f64, float for f32 and both 16-bit types).
+// Element types: the runtime tag DType, the 16-bit storage types bf16 and f16, and their
+// accumulation types (double for f64, float for f32 and 16-bit types).
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -45,13 +45,13 @@ enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, u8 };
   return type == DType::f64 || type == DType::f32 || type == DType::bf16 || type == DType::f16;
 }
 
-/// The type in which gradients, statistics and losses of `type` are accumulated.
+/// The type for gradients, statistics and losses of `type`.
 [[nodiscard]] constexpr DType accumulation_type(DType type) {
   return type == DType::f64 ? DType::f64 : DType::f32;
 }
 
-/// A float that becomes the same 16-bit value as `value`, though it is rounded twice then: where no float is equal, of
-/// the two around it the one whose last bit is set (rounding to odd), which is never a middle of 16-bit values.
+/// Rounds to odd, so that a second rounding to 16 bits is correct (Boldo & Melquiond 2008). An
+/// inexact result takes the neighboring float with an odd last bit.
 [[nodiscard]] constexpr float round_to_odd(double value) {
   const auto near = static_cast<float>(value);
   const double back = near;
@@ -146,7 +146,7 @@ struct f16 {
 template <class T>
 inline constexpr bool is_16_bit = std::is_same_v<T, bf16> || std::is_same_v<T, f16>;
 
-/// accumulation_type, at compile time.
+/// accumulation_type at compile time.
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -164,13 +164,13 @@ template <class T>
   }
 }
 
-/// A value that carries a type into a generic lambda: `visit_floating(dtype, [&]<class T>(Tag<T>) {...})`.
+/// Carries a type into a generic lambda: `visit_floating(dtype, [&]<class T>(Tag<T>) {...})`.
 template <class T>
 struct Tag {
   using type = T;
 };
 
-/// Calls body(Tag<T>{}) for the floating-point type that `type` names; throws for integer types.
+/// Calls body(Tag<T>{}) for a floating-point type; throws for integer types.
 template <class Body>
 decltype(auto) visit_floating(DType type, Body&& body) {
   switch (type) {
@@ -182,7 +182,7 @@ decltype(auto) visit_floating(DType type, Body&& body) {
   }
 }
 
-/// Calls body(Tag<T>{}) with double or float: the types in which sums are taken.
+/// Calls body(Tag<T>{}) for an accumulation type: double or float.
 template <class Body>
 decltype(auto) visit_accumulator(DType type, Body&& body) {
   switch (type) {

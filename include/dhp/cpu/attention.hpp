@@ -1,6 +1,5 @@
-// Attention on the Cpu: one task per sample and head, which goes over its queries in fixed blocks;
-// products by the packed gemm. 16-bit heads are widened to float first, which they need for their
-// sums anyway.
+// Attention on the Cpu: one task per sample and head, in fixed blocks of queries, with the packed
+// gemm. 16-bit heads are widened to float, the type of their sums.
 #pragma once
 
 #include <dhp/cpu/column_reduce.hpp>
@@ -19,16 +18,15 @@ template <class T>
 struct AttentionKernel {
   using A = Accumulator<T>;
 
-  /// One head of one sample: its rows of a [R, columns] tensor.
+  /// The rows of one head and sample in a [R, columns] tensor.
   struct Head {
-    std::int64_t first_row, rows, length;  ///< rows - length of them are padding
+    std::int64_t first_row, rows, length;  ///< the last rows - length are padding
     std::int64_t head, column, size;
     std::int64_t columns;
     double scale;
     [[nodiscard]] std::int64_t offset() const { return first_row * columns + column; }
   };
-  /// Queries whose scores are held at a time; large enough that packing the keys again costs
-  /// little.
+  /// Large enough to amortize the packing of the keys.
   static constexpr std::int64_t query_block = 128;
 
   static void forward(Cpu& dev, const T* q, const T* k, const T* v, const Sequences<Cpu>& sequences,
@@ -43,10 +41,10 @@ struct AttentionKernel {
   template <class Body>
   static void for_heads(Cpu& dev, const Sequences<Cpu>& sequences, const AttentionOptions& options,
                         std::int64_t rows, std::int64_t columns, Body body);
-  /// The head as a dense matrix [length, size] of A.
+  /// Widens the head to a dense matrix [length, size] of A.
   static std::vector<A> widen(const Head& at, const T* from);
   static void narrow(const Head& at, const std::vector<A>& values, T* to);
-  /// mask(j, keep) over the probabilities of one query.
+  /// Calls mask(j, keep) for each probability of one query.
   template <class Decide>
   static void for_kept_keys(const Head& at, const Sequences<Cpu>& sequences,
                             const AttentionOptions& options, std::int64_t query, Decide decide) {
@@ -55,16 +53,16 @@ struct AttentionKernel {
         (number * options.total_heads + options.first_head + at.head) * sequences.max_length;
     for_kept(options.random, options.dropout, static_cast<std::uint64_t>(first), at.length, decide);
   }
-  /// c [m, n] = alpha op(a) op(b) + beta c, dense matrices.
+  /// c [m, n] = alpha op(a) op(b) + beta c, all dense.
   static void multiply(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k,
                        double alpha, const A* a, const A* b, double beta, A* c) {
     Gemm<A>::run_serial(ta, tb, m, n, k, alpha, a, ta ? m : k, b, tb ? k : n, beta, c, n);
   }
-  /// One row of scores becomes the probabilities, dropped ones 0 and kept ones scaled.
+  /// Turns one row of scores into probabilities with dropout applied.
   static void mix(const Head& at, const Sequences<Cpu>& sequences, const AttentionOptions& options,
                   std::int64_t query, A* row, A& logsumexp);
-  /// One row of scores and of d/d(dropped probabilities) becomes the dropped probabilities and
-  /// d/d(scores).
+  /// In place: scores become the probabilities after dropout, and their gradients the gradients of
+  /// the scores.
   static void unmix(const Head& at, const Sequences<Cpu>& sequences,
                     const AttentionOptions& options, std::int64_t query, A logsumexp, A inner,
                     A* row, A* gradients);
@@ -164,8 +162,8 @@ void AttentionKernel<T>::forward(Cpu& dev, const T* q, const T* k, const T* v,
   });
 }
 
-// With p the probabilities, m the scaled dropout mask: y = (p m) v, so dv = (p m)^T dy, and for the
-// scores ds = p (m (dy v^T) - sum_j dy y), because sum_j p m (dy v^T) = dy . y for each query.
+// With probabilities p and scaled dropout mask m: y = (p m) v, so dv = (p m)^T dy and ds = p (m (dy
+// v^T) - dy . y), because sum_j p m (dy v^T) = dy . y for each query.
 template <class T>
 void AttentionKernel<T>::unmix(const Head& at, const Sequences<Cpu>& sequences,
                                const AttentionOptions& options, std::int64_t query, A logsumexp,

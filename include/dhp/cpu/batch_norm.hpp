@@ -1,4 +1,5 @@
-// Batch normalisation on the Cpu. Statistics are summed in fixed tiles of rows, the tiles in double.
+// Batch normalization on the Cpu. Statistics are summed in fixed row tiles; tile sums are added in
+// double.
 #pragma once
 
 #include <dhp/cpu/column_reduce.hpp>
@@ -6,12 +7,12 @@
 
 namespace dhp::cpu {
 
-/// Which gradients count behind a norm: all of them.
+/// Gradient mask: all elements pass.
 template <class A>
 struct AllPass {
   A operator()(A dy, A, std::int64_t) const { return dy; }
 };
-/// Those of values that were more than 0.
+/// Gradient mask: elements with a positive output pass.
 template <class A>
 struct PositivePass {
   const A* factor;  ///< inv_std * gamma
@@ -45,7 +46,7 @@ struct BatchNormKernel {
   static void sums(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x, A* sum);
   static void squared_deviations(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x,
                                  const A* mean, A* sum);
-  /// residual: null where there is none.
+  /// residual: null if none.
   static void apply(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x,
                     const Vectors& vectors, const T* residual, bool relu, T* y);
   static void backward_sums(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* dy,
@@ -61,7 +62,7 @@ struct BatchNormKernel {
   static constexpr std::int64_t row_tile = 64;
 
  private:
-  /// Adds `count` columns of a row to the sums of dy and of dy * (x - mean).
+  /// Adds `count` columns of a row to the sums of dy and dy * (x - mean).
   template <class Gradient>
   static void add_gradients(std::int64_t count, const Gradient* dy, const T* x, const A* mean,
                             A* sums, A* products) {
@@ -71,7 +72,7 @@ struct BatchNormKernel {
       products[c] += gradient * (static_cast<A>(x[c]) - mean[c]);
     }
   }
-  /// Takes what add_gradients summed up.
+  /// Finalizes the sums of add_gradients.
   struct Finish {
     const A* inv_std;
     A* sum_dy;
@@ -113,11 +114,11 @@ void BatchNormKernel<T>::squared_deviations(Cpu& dev, std::int64_t rows, std::in
 template <class T>
 void BatchNormKernel<T>::apply(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x,
                                const Vectors& vectors, const T* residual, bool relu, T* y) {
-  // The mean is subtracted first: folded into the shift, it would cost digits where it is large.
+  // Subtract the mean first: folding a large mean into the shift would lose digits.
   const auto factors = vectors.factors(columns);
   const A* factor = factors.data();
   const A *mean = vectors.mean, *shift = vectors.beta;
-  // finish(value, at): what becomes of a normalised value.
+  // finish(value, at) maps a normalized value to the output.
   const auto map = [&](auto finish) {
     dev.for_ranges(rows, row_tile, [=](std::int64_t first, std::int64_t last) {
       for (auto row = first; row < last; ++row) {
@@ -157,8 +158,8 @@ void BatchNormKernel<T>::backward_sums(Cpu& dev, std::int64_t rows, std::int64_t
   reduce_columns<A>(
       dev, rows, columns, 2,
       [=](std::int64_t row, A* totals) {
-        // What passes goes through a block first: one loop over all of it has too many pointers to be
-        // vectorised.
+        // The masked gradient goes through a small buffer: one loop over all pointers would not
+        // vectorize.
         constexpr std::int64_t block = 128;
         A passed[block];
         for (std::int64_t first = 0; first < columns; first += block) {
@@ -195,7 +196,7 @@ void BatchNormKernel<T>::backward_apply(Cpu& dev, std::int64_t rows, std::int64_
                                         const T* dy, const T* x, const Vectors& vectors, bool relu,
                                         const A* sum_dy, const A* sum_dy_xhat, double count,
                                         T* dx) {
-  // dx = p dy + q (x - mean) + r, with p, q, r per column; p is also the factor of the forward pass.
+  // dx = p dy + q (x - mean) + r per column; p is also the forward factor.
   std::vector<A> table(static_cast<std::size_t>(3 * columns));
   A* p = table.data();
   A* q = p + columns;
@@ -284,13 +285,13 @@ inline void batch_norm_backward_apply_on(Cpu& dev, ConstView<Cpu> dy, ConstView<
   });
 }
 
-/// The Cpu has the pieces only.
-inline std::optional<BatchNormResult<Cpu>> batch_norm_whole_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>,
+/// The Cpu has only the unfused ops.
+inline std::optional<BatchNormResult<Cpu>> batch_norm_fused_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>,
                                                                ConstView<Cpu>, ConstView<Cpu>,
                                                                double, bool) {
   return {};
 }
-inline std::optional<BatchNormGradients<Cpu>> batch_norm_whole_backward_on(
+inline std::optional<BatchNormGradients<Cpu>> batch_norm_fused_backward_on(
     Cpu&, ConstView<Cpu>, ConstView<Cpu>, const BatchNormVectors<Cpu>&, ConstView<Cpu>, bool) {
   return {};
 }

@@ -1,5 +1,5 @@
-// Sums over the rows of a matrix, by column: fixed tiles of rows, each summed by one thread, then the tiles
-// in their order. So the number of threads changes no bit.
+// Column sums of a matrix: one thread per fixed row tile, then the tile sums in order. The number
+// of threads changes no bit.
 #pragma once
 
 #include <dhp/device/cpu.hpp>
@@ -10,7 +10,7 @@
 
 namespace dhp::cpu {
 
-/// add_row(row, totals) adds row `row` to totals[sum * columns + column], for `sums` sums at once;
+/// add_row(row, totals) adds row `row` to totals[sum * columns + column] for each of `sums` sums;
 /// finish(sum, column, value) receives each result as a double.
 template <class A, class AddRow, class Finish>
 void reduce_columns(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int64_t sums,
@@ -33,7 +33,8 @@ void reduce_columns(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int6
       finish(which, column, result[static_cast<std::size_t>(which * columns + column)]);
 }
 
-/// Sum of term(at) for at in [0, count) in 16 lanes: an order that vectorises without -ffast-math.
+/// The sum of term(at), at in [0, count), in 16 lanes: a fixed order that vectorizes without
+/// -ffast-math.
 template <class A, class Term>
 [[nodiscard]] A lane_sum(std::int64_t count, Term term) {
   constexpr std::int64_t lanes = 16;
@@ -47,8 +48,8 @@ template <class A, class Term>
   return total[0];
 }
 
-/// Largest of term(at), at in [0, count), count >= 1, in lanes that vectorise. What it makes of a
-/// NaN is left open: the power of a NaN is one whatever the maximum.
+/// The maximum of term(at), at in [0, count), count >= 1, in vector lanes. NaN handling is
+/// unspecified: the exponential of a NaN is NaN with any maximum.
 template <class A, class Term>
 [[nodiscard]] A largest(std::int64_t count, Term term) {
   constexpr std::int64_t lanes = 16;

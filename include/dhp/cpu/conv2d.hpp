@@ -1,6 +1,6 @@
-// conv2d on the Cpu: three matrix products whose panels are packed straight from the images, so no
-// unfolded copy of an image exists. A gradient of the input with stride s is s * s products, one
-// for the pixels of each remainder of (h, w) by s: they see different taps of the kernel.
+// conv2d on the Cpu: matrix products packed straight from the images (implicit im2col). With stride
+// s, the input gradient is s * s products, one per remainder of (h, w) modulo s, because these
+// pixels see different kernel taps.
 #pragma once
 
 #include <dhp/cpu/gemm.hpp>
@@ -8,9 +8,8 @@
 
 namespace dhp::cpu {
 
-/// The matrix [pixels of a grid, taps * C] of an image [N, H, W, C]: row (n, h, w) holds the pixels
-/// (h * step + first_h + th, w * step + first_w + tw), zero outside the image. A Source
-/// (gemm_pack.hpp).
+/// The matrix [grid pixels, taps * C] of an image [N, H, W, C]: row (n, h, w) holds the pixels (h *
+/// step + first_h + th, w * step + first_w + tw), 0 outside the image. A Source (gemm_pack.hpp).
 template <class T, class S>
 struct ImageSource {
   const S* image;
@@ -25,14 +24,13 @@ struct ImageSource {
     const auto left = ((line - row * grid_width) * step + first_w) * channels;
     const auto n = row / grid_height;
     const auto top = (row - n * grid_height) * step + first_h;
-    const auto tap_row = taps_w * channels;  // contiguous in the image but for its border
+    const auto tap_row = taps_w * channels;  // contiguous in the image except at the border
     const auto end = first + count;
     T* out = scratch;
     for (auto th = first / tap_row; first < end; ++th) {
       const auto stop = std::min(end, (th + 1) * tap_row);
       const auto h = top + th;
-      const auto shift =
-          left - th * tap_row;  // from a column here to an element of the image's row
+      const auto shift = left - th * tap_row;  // offset from a column here to the image row
       auto from = stop;
       auto to = stop;
       if (h >= 0 && h < height) {
@@ -41,7 +39,7 @@ struct ImageSource {
       }
       const S* pixels = image + (n * height + h) * width * channels + shift;
       if constexpr (std::is_same_v<T, S>) {
-        if (from == end - count && to == end) return pixels + from;  // one piece
+        if (from == end - count && to == end) return pixels + from;  // one contiguous run
       }
       std::fill(out, out + (from - first), T(0));
       out += from - first;
@@ -58,8 +56,8 @@ struct ImageSource {
   }
 };
 
-/// The matrix [taps * O, C] of weights [O, K, K, C] that some pixels of the input see, taps
-/// first_h - step * th downwards: a convolution with the kernel turned around. A Source.
+/// The flipped kernel: the matrix [taps * O, C] of weights [O, K, K, C] that some input pixels see,
+/// taps first_h - step * th downwards. A Source.
 template <class T, class S>
 struct TurnedWeights {
   const S* weights;
@@ -89,7 +87,7 @@ struct Conv2d {
                               Conv2dGeometry geometry, View<Cpu> dw, double beta);
 
  private:
-  /// A convolution with one tap and no skipped pixel is a plain product.
+  /// With one tap and stride 1 a convolution is a matrix product.
   static bool is_plain(Conv2dGeometry geometry) {
     return geometry.kernel == 1 && geometry.stride == 1 && geometry.padding == 0;
   }
@@ -108,7 +106,7 @@ struct Conv2d {
             geometry.kernel,
             deep};
   }
-  /// The product of `image` and `weights`, row r to out + place(r).
+  /// The product of `image` and `weights`; row r goes to out + place(r).
   template <class Image, class Weights, class Place>
   static void product(Cpu& dev, const Image& image, const Weights& weights, std::int64_t m,
                       std::int64_t n, std::int64_t k, T* out, const Place& place) {
@@ -160,8 +158,8 @@ void Conv2d<T>::backward_data(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> w,
   }
   const std::int64_t stride = geometry.stride;
   const std::int64_t kernel = geometry.kernel;
-  // Pixel h = stride * p + remainder meets taps kh = first + stride * t, and there the output row
-  // (h + padding - kh) / stride = p + above - t.
+  // Pixel h = stride * p + remainder sees taps kh = first + stride * t at output row (h + padding -
+  // kh) / stride = p + above - t.
   struct Taps {
     std::int64_t pixels, first, count, above;
   };

@@ -1,4 +1,3 @@
-// Softmax cross-entropy on the Cpu.
 #pragma once
 
 #include <dhp/cpu/column_reduce.hpp>
@@ -26,7 +25,7 @@ struct CrossEntropyKernel {
                        const std::int32_t* labels, const CrossEntropyOptions& options, double scale,
                        T* dlogits);
   static constexpr std::int64_t row_tile = 4;
-  static constexpr std::int64_t piece = 256;  // of a row, in the first cache
+  static constexpr std::int64_t piece = 256;  // of a row; fits the L1 cache
 };
 
 template <class T>
@@ -86,11 +85,11 @@ void CrossEntropyKernel<T>::rank(Cpu& dev, ConstView<Cpu> logits, const A* sums,
     for (auto row = first; row < last; ++row) {
       const T* from = x + row * columns;
       const A wanted = sums[rows + row];
-      const auto label = labels[row] - options.first_class;  // may lie outside
+      const auto label = labels[row] - options.first_class;  // outside if on another rank
       std::int32_t better = 0;
       for (std::int64_t c = 0; c < columns; ++c) {
         const A value = static_cast<A>(from[c]);
-        // Not (value <= wanted): a NaN logit is never a right prediction.
+        // Not (value <= wanted): with a NaN logit no prediction is correct.
         better += !(value <= wanted) || (value == wanted && c < label) ? 1 : 0;
       }
       rank[row] = labels[row] < 0 ? 0 : better;
@@ -122,7 +121,7 @@ void CrossEntropyKernel<T>::backward(Cpu& dev, ConstView<Cpu> logits, const A* m
           here ? factor * fast_exp(static_cast<A>(from[mine]) - most) - on_all - on_label : A(0);
       for (std::int64_t begin = 0; begin < columns; begin += piece) {
         const auto end = std::min(begin + piece, columns);
-        // By way of an array of its own the loop vectorises, also where dlogits are the logits.
+        // A local array lets the loop vectorize even if dlogits alias the logits.
         A powers[piece];
         for (auto c = begin; c < end; ++c)
           powers[c - begin] = fast_exp(static_cast<A>(from[c]) - most);

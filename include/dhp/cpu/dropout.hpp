@@ -1,5 +1,5 @@
-// Dropout on the Cpu. One Philox block decides four neighbouring elements, and eight blocks are one
-// step.
+// Dropout on the Cpu. One Philox block covers four neighboring elements; eight blocks are drawn
+// together.
 #pragma once
 
 #include <dhp/cpu/philox.hpp>
@@ -11,16 +11,16 @@
 
 namespace dhp::cpu {
 
-/// The number of the first element of a row.
+/// The random index of a row's first element.
 [[nodiscard]] inline std::uint64_t first_number(const RowNumbers<Cpu>& rows,
                                                 const DropoutOptions& options, std::int64_t row) {
   const auto number = rows.index.empty() ? rows.first + row : rows.index.data<std::int64_t>()[row];
   return static_cast<std::uint64_t>(number * options.total_columns + options.first_column);
 }
 
-/// decide(at, keep) for the `count` elements numbered from `first`, at counting from 0; keep with
-/// probability 1 - p, the same decision as RandomStream::uniform(first + at) >= p. Where p is 0 nothing
-/// is drawn.
+/// Calls decide(at, keep) for `count` elements with random indices from `first`, at from 0. keep
+/// has probability 1 - p and equals RandomStream::uniform(first + at) >= p. With p = 0 nothing is
+/// drawn.
 template <class Decide>
 void for_kept(RandomStream random, double p, std::uint64_t first, std::int64_t count,
               Decide decide) {
@@ -30,7 +30,7 @@ void for_kept(RandomStream random, double p, std::uint64_t first, std::int64_t c
   }
   const auto threshold = static_cast<std::uint32_t>(std::ceil(p * 0x1p24));  // uniform has 24 bits
   constexpr auto together = static_cast<std::int64_t>(4 * PhiloxBlocks::count);
-  auto at = -static_cast<std::int64_t>(first % 4);  // the element that the first word belongs to
+  auto at = -static_cast<std::int64_t>(first % 4);  // index of the first word's element
   for (auto block = first / 4; at < count; block += PhiloxBlocks::count, at += together) {
     const PhiloxBlocks blocks(random, block);
     const std::int64_t from = at < 0 ? -at : 0;
@@ -58,7 +58,7 @@ void DropoutKernel<T>::apply(Cpu& dev, std::int64_t rows, std::int64_t columns, 
       for_kept(options.random, options.probability, first_number(numbers, options, row), columns,
                [&](std::int64_t at, bool keep) {
                  const A value = static_cast<A>(from[at]);
-                 to[at] = static_cast<T>((keep ? value : A(0)) * scale);  // without a branch
+                 to[at] = static_cast<T>((keep ? value : A(0)) * scale);  // branch-free
                });
     }
   });

@@ -1,4 +1,4 @@
-// Element by element on the Cpu: loops that the compiler vectorises, in tiles that threads share.
+// Elementwise ops on the Cpu: vectorized loops over tiles that threads share.
 #pragma once
 
 #include <dhp/device/cpu.hpp>
@@ -8,19 +8,19 @@
 
 namespace dhp::cpu {
 
-inline constexpr std::int64_t elementwise_tile = 1 << 15;  ///< elements; in the second-level cache
+inline constexpr std::int64_t elementwise_tile = 1 << 15;  ///< elements; fits the L2 cache
 
-/// T is the type of the output.
+/// T is the output type.
 template <class T>
 struct Elementwise {
   static void fill(Cpu& dev, std::int64_t count, double value, T* y);
   static void add(Cpu& dev, std::int64_t count, const T* a, const T* b, T* y);
-  /// For operands of other types than T.
+  /// For operands of mixed types.
   static void add_mixed(Cpu& dev, ConstView<Cpu> a, ConstView<Cpu> b, T* y);
   static void axpy(Cpu& dev, double alpha, ConstView<Cpu> x, T* y);
   static void scale(Cpu& dev, std::int64_t count, double alpha, T* y);
   static void cast(Cpu& dev, ConstView<Cpu> x, T* y);
-  static void inverse_root(Cpu& dev, std::int64_t count, const T* x, double epsilon, T* y);
+  static void rsqrt(Cpu& dev, std::int64_t count, const T* x, double epsilon, T* y);
 };
 
 template <class T>
@@ -42,8 +42,8 @@ void Elementwise<T>::add(Cpu& dev, std::int64_t count, const T* a, const T* b, T
 
 template <class T>
 void Elementwise<T>::add_mixed(Cpu& dev, ConstView<Cpu> a, ConstView<Cpu> b, T* y) {
-  // Through double, block by block: one loop per type instead of one per triple of types. Sums of two
-  // floats, rounded to double first, come out as if they had been rounded once.
+  // Converts blocks to double: one loop per type instead of one per triple of types. The sum of two
+  // floats in double, then rounded, equals the float sum.
   constexpr std::int64_t block = 512;
   const auto widen = [](ConstView<Cpu> from, std::int64_t first, std::int64_t last, double* to) {
     visit_floating(from.dtype(), [&]<class X>(Tag<X>) {
@@ -86,7 +86,7 @@ void Elementwise<T>::scale(Cpu& dev, std::int64_t count, double alpha, T* y) {
 template <class T>
 void Elementwise<T>::cast(Cpu& dev, ConstView<Cpu> x, T* y) {
   visit_floating(x.dtype(), [&]<class X>(Tag<X>) {
-    // Between the two 16-bit types via float, which holds both exactly.
+    // Between the two 16-bit types via float, which is exact.
     using Middle = std::conditional_t<is_16_bit<X>, float, X>;
     const X* from = x.template data<X>();
     dev.for_ranges(x.count(), elementwise_tile, [=](std::int64_t first, std::int64_t last) {
@@ -96,7 +96,7 @@ void Elementwise<T>::cast(Cpu& dev, ConstView<Cpu> x, T* y) {
 }
 
 template <class T>
-void Elementwise<T>::inverse_root(Cpu& dev, std::int64_t count, const T* x, double epsilon, T* y) {
+void Elementwise<T>::rsqrt(Cpu& dev, std::int64_t count, const T* x, double epsilon, T* y) {
   using A = Accumulator<T>;
   dev.for_ranges(count, elementwise_tile, [=](std::int64_t first, std::int64_t last) {
     for (auto at = first; at < last; ++at)
@@ -136,9 +136,9 @@ inline void cast_on(Cpu& dev, ConstView<Cpu> x, View<Cpu> y) {
   visit_floating(y.dtype(),
                  [&]<class T>(Tag<T>) { cpu::Elementwise<T>::cast(dev, x, y.data<T>()); });
 }
-inline void inverse_root_on(Cpu& dev, ConstView<Cpu> x, double epsilon, View<Cpu> y) {
+inline void rsqrt_on(Cpu& dev, ConstView<Cpu> x, double epsilon, View<Cpu> y) {
   visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    cpu::Elementwise<T>::inverse_root(dev, y.count(), x.data<T>(), epsilon, y.data<T>());
+    cpu::Elementwise<T>::rsqrt(dev, y.count(), x.data<T>(), epsilon, y.data<T>());
   });
 }
 

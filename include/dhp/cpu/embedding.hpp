@@ -1,4 +1,3 @@
-// Embedding on the Cpu.
 #pragma once
 
 #include <dhp/device/cpu.hpp>
@@ -27,7 +26,7 @@ void EmbeddingKernel<T>::backward(Cpu& dev, std::int64_t rows, std::int64_t colu
       else
         for (auto at = first; at < last; ++at) dtable[at] *= static_cast<A>(beta);
     });
-  // Threads share the columns and not the rows: two rows may have the same id.
+  // Parallel over columns: rows may repeat an id.
   dev.for_ranges(columns, 64, [=](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = 0; row < rows; ++row) {
       const auto entry = ids[row] - first_id;

@@ -1,4 +1,3 @@
-// Order-free sums on the Cpu.
 #pragma once
 
 #include <dhp/cpu/elementwise.hpp>
@@ -10,7 +9,7 @@
 
 namespace dhp::cpu {
 
-/// T is double or float.
+/// T: double or float.
 template <class T>
 struct Fold {
   static bool add(Cpu& dev, const T* x, std::int64_t count, std::int64_t* high, std::int64_t* low);
@@ -39,7 +38,7 @@ void Fold<T>::value(Cpu& dev, const std::int64_t* high, const std::int64_t* low,
                     T* x) {
   constexpr std::int64_t tile = 1 << 10;
   dev.for_ranges(count, tile, [=](std::int64_t first, std::int64_t last) {
-    int small = 1;  // without a branch, so that the loop vectorises
+    int small = 1;  // branch-free, so that the loop vectorizes
     for (auto at = first; at < last; ++at)
       small &= static_cast<int>(is_small_limb(high[at])) & static_cast<int>(is_small_limb(low[at]));
     if (small == 1)

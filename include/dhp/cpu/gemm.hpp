@@ -1,5 +1,5 @@
-// gemm on the Cpu: packed panels over fixed tiles of C. The tiles depend on the shape alone, so the
-// number of threads changes no bit. 16-bit matrices are widened to f32 while they are packed.
+// gemm on the Cpu: packed panels over fixed tiles of C. Tiles depend only on the shape, so the
+// number of threads changes no bit. Packing widens 16-bit matrices to f32.
 #pragma once
 
 #include <dhp/cpu/gemm_pack.hpp>
@@ -8,35 +8,36 @@
 
 namespace dhp::cpu {
 
-/// One product: rows x columns of C from sources A and B over k in blocks. T is float or double.
+/// One tile: rows x columns of C from sources A and B, in blocks of k. T: float or double.
 template <class T>
 struct Blocks {
-  static constexpr std::int64_t depth = 256;  // a panel of A stays in L1
-  static constexpr std::int64_t group = 112;  // about so many rows of A are packed together
-  static constexpr std::int64_t columns = 2048 / sizeof(T);  // depth x columns of B stay in L2
+  static constexpr std::int64_t depth = 256;  // a panel of A fits L1
+  static constexpr std::int64_t group = 112;  // rows of A that are packed together, about
+  static constexpr std::int64_t columns = 2048 / sizeof(T);  // depth x columns of B fit L2
 
-  /// How C [m, n] is cut into tiles: near-equal parts of its rows, times `columns`. Low tiles pack
-  /// B often and high ones are few; so at most 1120 rows, and not under 256 to make 4 tiles of it.
+  /// Splits C [m, n] into tiles: near-equal row ranges times `columns`. Low tiles pack B too often,
+  /// high ones give too little parallelism: at most 1120 rows, and at least 256 even if this gives
+  /// fewer than 4 tiles.
   struct Tiles {
     std::int64_t rows, across, count;
 
     Tiles(std::int64_t m, std::int64_t n) : across((n + columns - 1) / columns) {
       const auto enough = across == 0 ? 0 : std::min(m / 256, (3 + across) / across);
       const auto parts = std::max<std::int64_t>({(m + 1119) / 1120, enough, 1});
-      const auto panels = (m + 41) / 42;  // whole panels of 6 and of 14 rows
+      const auto panels = (m + 41) / 42;  // a multiple of 6 and of 14, the panel heights
       rows = std::max<std::int64_t>((panels + parts - 1) / parts, 1) * 42;
       count = (m + rows - 1) / rows * across;
     }
   };
 
-  /// [row, row + count_rows) x [column, column + count_columns) of the product to `to`, whose
-  /// first element is that of (row, column).
+  /// Writes [row, row + count_rows) x [column, column + count_columns) of the product to `to`,
+  /// which points to element (row, column).
   template <class R, class SourceA, class SourceB>
   static void multiply(R registers, const SourceA& a, const SourceB& b, std::int64_t row,
                        std::int64_t count_rows, std::int64_t column, std::int64_t count_columns,
                        std::int64_t k, const Target<T>& to);
 
-  /// Calls body(row, rows, column, columns) for a tile of C [m, n].
+  /// Calls body(row, rows, column, columns) per tile of C [m, n].
   template <class Body>
   static void visit_tile(const Tiles& tiles, std::int64_t tile, std::int64_t m, std::int64_t n,
                          const Body& body) {
@@ -45,8 +46,7 @@ struct Blocks {
     body(row, std::min(tiles.rows, m - row), column, std::min(columns, n - column));
   }
 
-  /// c [m, n] = alpha op(A) op(B) + beta c + bias; `for_tiles(count, body)` says who does which
-  /// tile.
+  /// c [m, n] = alpha op(A) op(B) + beta c + bias; `for_tiles(count, body)` distributes the tiles.
   template <class SourceA, class SourceB, class ForTiles>
   static void multiply_all(const ForTiles& for_tiles, const SourceA& a, const SourceB& b,
                            std::int64_t m, std::int64_t n, std::int64_t k, const Target<T>& to) {
@@ -62,8 +62,8 @@ struct Blocks {
     });
   }
 
-  /// alpha op(A) op(B) + bias, handed row by row to store(row, column, count, values): for results
-  /// that are rounded to another type or do not lie in equal strides. bias is null or [n].
+  /// alpha op(A) op(B) + bias, passed row by row to store(row, column, count, values), for outputs
+  /// of another type or layout. bias is null or [n].
   template <class SourceA, class SourceB, class ForTiles, class Store>
   static void multiply_rows(const ForTiles& for_tiles, const SourceA& a, const SourceB& b,
                             std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const T* bias,
@@ -82,7 +82,7 @@ struct Blocks {
   }
 };
 
-/// Who does the tiles: the device's threads, or the calling thread alone.
+/// Distributes tiles over the device's threads; the alternative is the calling thread.
 [[nodiscard]] inline auto shared_by(Cpu& dev) {
   return [&dev](std::int64_t tiles, const auto& body) { dev.for_tiles(tiles, body); };
 }
@@ -110,7 +110,7 @@ void Blocks<T>::multiply(R registers, const SourceA& a, const SourceB& b, std::i
   T* const packed_b = packed_a + size_a;
   T* const spare = packed_b + size_b;
   std::int64_t p0 = 0;
-  do {  // once for k = 0: c = beta c + bias
+  do {  // one pass even for k = 0: c = beta c + bias
     const auto deep = std::min(depth, k - p0);
     pack_b<R>(b, column, count_columns, p0, deep, packed_b, spare);
     Target<T> part = to;
@@ -138,9 +138,8 @@ void Blocks<T>::multiply(R registers, const SourceA& a, const SourceB& b, std::i
 }
 
 /// Row-major C [m, n] = alpha op(A) [m, k] op(B) [k, n] + beta C, leading dimensions in elements;
-/// ta: A is stored as [k, m]; tb: B is stored as [n, k]. beta 0 never reads C. T is float or
-/// double. run shares tiles of C among the device's threads, run_serial works in the calling
-/// thread; both give the same bits.
+/// ta: A is stored [k, m]; tb: B is stored [n, k]. With beta 0 C is not read. T: float or double.
+/// run uses the device's threads, run_serial the calling thread; both give the same bits.
 template <class T>
 struct Gemm {
   static void run(Cpu& dev, bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k,

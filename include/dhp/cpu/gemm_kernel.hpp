@@ -1,8 +1,7 @@
-// The innermost loop of every matrix product on the Cpu: a panel of A times a panel of B, summed in
-// vector registers. Written with the vector extensions of GCC and clang. Every element of C is
-// summed over k in ascending order, whatever the width of the vectors, so all machines with fused
-// multiply-add give the same bits. The scheme of packed panels is that of Goto and van de Geijn,
-// "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008.
+// The gemm microkernel: a panel of A times a panel of B, accumulated in vector registers (Goto and
+// van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008). It uses
+// the vector extensions of GCC and clang. Each element of C is summed over k in ascending order for
+// every vector width, so all machines with fused multiply-add give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +9,22 @@
 
 #ifdef __CUDACC__
 #pragma nv_diagnostic push
-#pragma nv_diag_suppress 1675  // nvcc does not know "GCC unroll", and hands it on to who does
+#pragma nv_diag_suppress 1675  // nvcc passes "GCC unroll" on to the host compiler
 #endif
 
 namespace dhp::cpu {
 
-/// What a kernel may use: bytes of a vector, and how many rows of sums (of two vectors) it keeps.
+/// Register blocking: vector bytes, and rows of accumulators (two vectors each).
 template <int vector_bytes, int panel_rows>
 struct Registers {
   static constexpr int bytes = vector_bytes;
   static constexpr int rows = panel_rows;
 };
-using Avx512 = Registers<64, 14>;  // 28 sums and 2 vectors of B in 32 registers
+using Avx512 = Registers<64, 14>;  // 28 accumulators and 2 vectors of B in 32 registers
 #if defined(__AVX512F__)
 using Native = Avx512;
 #elif defined(__AVX__)
-using Native = Registers<32, 6>;  // 12 sums and 2 vectors of B in 16 registers
+using Native = Registers<32, 6>;  // 12 accumulators and 2 vectors of B in 16 registers
 #else
 using Native = Registers<16, 6>;
 #endif
@@ -35,7 +34,7 @@ struct Vector {
   typedef T type __attribute__((vector_size(R::bytes)));
 };
 
-/// Extents of the panels. A: [k][row_stride], the first `rows` of a row used. B: [k][columns].
+/// Panel layouts. A: [k][row_stride], of which `rows` are used. B: [k][columns].
 template <class T, class R>
 struct Panel {
   static constexpr int width = R::bytes / static_cast<int>(sizeof(T));
@@ -44,18 +43,18 @@ struct Panel {
   static constexpr int columns = 2 * width;
 };
 
-/// Where a product goes: c = alpha * product + beta * c + bias.
+/// The output: c = alpha * product + beta * c + bias.
 template <class T>
 struct Target {
   T* c;
   std::int64_t stride;
   T alpha;
   T beta;         ///< 0: c is not read
-  const T* bias;  ///< one value per column, or null
+  const T* bias;  ///< per column, or null
 };
 
-/// rows x columns of c, of which the first `valid_rows` and `valid_columns` are written. Always
-/// inlined, so that it is compiled for the machine of the function around it.
+/// Computes rows x columns of c and writes `valid_rows` x `valid_columns`. Force-inlined, so the
+/// caller's target attribute applies.
 template <class T, class R, int rows>
 [[gnu::always_inline]] inline void multiply_rows_of_panel(std::int64_t depth, const T* a,
                                                           const T* b, const Target<T>& to,
@@ -113,7 +112,7 @@ template <class T, class R, int rows>
   }
 }
 
-/// The same with the lowest kernel that holds valid_rows.
+/// Chooses the smallest kernel that holds valid_rows.
 template <class T, class R>
 [[gnu::always_inline]] inline void multiply_panel_inline(std::int64_t depth, const T* a, const T* b,
                                                          const Target<T>& to, int valid_rows,
@@ -133,8 +132,8 @@ void multiply_panel(Native, std::int64_t depth, const T* a, const T* b, const Ta
   multiply_panel_inline<T, Native>(depth, a, b, to, valid_rows, valid_columns);
 }
 
-// Compiled for AVX2 (x86-64-v3), a program still uses AVX-512 where the machine has it. Code for
-// older machines does not: it has no fused multiply-add, and the bits would depend on the machine.
+// Code for AVX2 (x86-64-v3) still selects AVX-512 at run time. Older targets do not: without fused
+// multiply-add the bits would depend on the machine.
 #if defined(__x86_64__) && defined(__FMA__) && !defined(__AVX512F__)
 template <class T>
 [[gnu::target("avx512f")]] void multiply_panel(Avx512, std::int64_t depth, const T* a, const T* b,
@@ -142,7 +141,7 @@ template <class T>
                                                int valid_columns) {
   multiply_panel_inline<T, Avx512>(depth, a, b, to, valid_rows, valid_columns);
 }
-/// body(Registers) with the widest that this machine has.
+/// Calls body(Registers) for the widest vectors of this machine.
 template <class Body>
 void with_widest_registers(const Body& body) {
   if (__builtin_cpu_supports("avx512f")) body(Avx512{});

@@ -1,6 +1,5 @@
-// Packing: copies a part of a matrix into the panels that gemm_kernel.hpp reads, turned and
-// converted where needed. Where the elements come from is a Source, so that a convolution packs
-// straight from the image and 16-bit matrices are widened on the way.
+// Packing: copies part of a matrix into the panels of gemm_kernel.hpp, transposed and converted as
+// needed. The elements come from a Source, so convolutions pack straight from the image.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -13,14 +12,14 @@
 
 #ifdef __CUDACC__
 #pragma nv_diagnostic push
-#pragma nv_diag_suppress 1675  // nvcc does not know "GCC unroll", and hands it on to who does
+#pragma nv_diag_suppress 1675  // nvcc passes "GCC unroll" on to the host compiler
 #endif
 
 namespace dhp::cpu {
 
-/// A Source of T hands out runs of a matrix: `const T* run(line, first, count, scratch)` returns
-/// `count` elements of a line, in place or after writing them to scratch. A line is what is
-/// contiguous in memory: along k ("deep"), or across it.
+/// A Source of T yields runs of a matrix: `const T* run(line, first, count, scratch)` returns
+/// `count` elements of a line, in place or via scratch. Lines are contiguous in memory: along k
+/// ("deep"), or across it.
 template <class T, class S>
 struct MatrixSource {
   const S* data;
@@ -38,7 +37,7 @@ struct MatrixSource {
   }
 };
 
-/// Uninitialised memory on a cache line.
+/// Uninitialized, cache-line aligned memory.
 struct FreeAligned {
   void operator()(void* block) const { ::operator delete (block, std::align_val_t{64}); }
 };
@@ -50,12 +49,11 @@ Buffer<T> make_buffer(std::int64_t count) {
   return Buffer<T>(static_cast<T*>(::operator new (bytes, std::align_val_t{64})));
 }
 
-// Elements of a and b in turns: a0 b0 a1 b1 ..; first is 0 for the lower halves, width/2 for the
-// upper.
+// Interleaves a and b: a0 b0 a1 b1 ..; first is 0 for the lower halves, width/2 for the upper.
 template <int first, class V, int... at>
 V interleave(V a, V b, std::integer_sequence<int, at...>) {
   constexpr int width = sizeof...(at);
-#ifdef __CUDACC__  // nvcc 13 does not expand a pack there
+#ifdef __CUDACC__  // nvcc 13 does not expand this pack
   V out;
   for (int lane = 0; lane < width; ++lane) out[lane] = (lane % 2 == 0 ? a : b)[first + lane / 2];
   return out;
@@ -64,11 +62,11 @@ V interleave(V a, V b, std::integer_sequence<int, at...>) {
 #endif
 }
 
-/// Elements of a native vector: packing works on blocks of this size, whatever the panels are for.
+/// Elements of a native vector: the block size of packing, independent of the panels.
 template <class T>
 inline constexpr int pack_width = Panel<T, Native>::width;
 
-/// Turns a square block: log2(width) rounds of perfect shuffles.
+/// Transposes a square block in log2(width) rounds of perfect shuffles.
 template <class T>
 void transpose(typename Vector<T>::type (&block)[pack_width<T>]) {
   using V = typename Vector<T>::type;
@@ -87,8 +85,8 @@ void transpose(typename Vector<T>::type (&block)[pack_width<T>]) {
   }
 }
 
-/// Lines along k: lines[0, count) of `depth` elements each become out[p * stride + line]; the lines
-/// up to width are zero.
+/// Transposes lines[0, count) of `depth` elements to out[p * stride + line]; pads lines up to width
+/// with zeros.
 template <class T>
 void pack_deep_lines(const T* const* lines, int count, std::int64_t depth, T* out,
                      std::int64_t stride) {
@@ -111,8 +109,8 @@ void pack_deep_lines(const T* const* lines, int count, std::int64_t depth, T* ou
   }
 }
 
-/// Rows [row, row + rows) of op(A), columns [p0, p0 + depth): panels one after the other, depth *
-/// row_stride elements each. scratch: max(width * depth, rows).
+/// Packs rows [row, row + rows), columns [p0, p0 + depth) of op(A): consecutive panels of depth *
+/// row_stride elements. scratch: max(width * depth, rows).
 template <class R, class T, class Source>
 void pack_a(const Source& source, std::int64_t row, std::int64_t rows, std::int64_t p0,
             std::int64_t depth, T* out, T* scratch) {
@@ -139,7 +137,8 @@ void pack_a(const Source& source, std::int64_t row, std::int64_t rows, std::int6
       const int count = std::clamp(high - first, 0, width);
       for (int line = 0; line < count; ++line)
         lines[line] = source.run(row + i + first + line, p0, depth, scratch + line * depth);
-      // A full panel repeats its first line up to the vector width: those places are never read.
+      // A full panel repeats its first line up to the vector width; the kernel never reads the
+      // copies.
       const int used = high == P::rows ? width : count;
       for (int line = count; line < used; ++line) lines[line] = lines[0];
       pack_deep_lines(lines, used, depth, out + first, P::row_stride);
@@ -147,8 +146,8 @@ void pack_a(const Source& source, std::int64_t row, std::int64_t rows, std::int6
   }
 }
 
-/// Rows [p0, p0 + depth) of op(B), columns [column, column + columns): panels one after the other,
-/// depth * P::columns elements each. scratch: max(width * depth, columns).
+/// Packs rows [p0, p0 + depth), columns [column, column + columns) of op(B): consecutive panels of
+/// depth * P::columns elements. scratch: max(width * depth, columns).
 template <class R, class T, class Source>
 void pack_b(const Source& source, std::int64_t column, std::int64_t columns, std::int64_t p0,
             std::int64_t depth, T* out, T* scratch) {

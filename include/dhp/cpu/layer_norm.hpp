@@ -1,4 +1,3 @@
-// Layer normalisation on the Cpu.
 #pragma once
 
 #include <dhp/cpu/column_reduce.hpp>
@@ -32,11 +31,11 @@ struct LayerNormKernel {
   static constexpr std::int64_t row_tile = 16;
 
  private:
-  // A row of T, or one that is already in A.
+  // A row of T, or one already converted to A.
   template <class X>
   static void normalise(std::int64_t columns, const X* from, const A* gamma, const A* beta,
                         double epsilon, T* to, A& mean, A& inv_std);
-  // write(column, value) receives the gradient of a row.
+  // write(column, value) receives one row of the gradient.
   template <class Write>
   static void gradient(std::int64_t columns, const T* dy, const T* x, const A* gamma, A mean,
                        A inv_std, Write write);
@@ -122,8 +121,7 @@ void LayerNormKernel<T>::backward_sums(Cpu& dev, std::int64_t rows, std::int64_t
       });
 }
 
-// Forward and backward, a row is kept in A, in the first-level cache: results may be written over what was read, and
-// loops are vectorised all the same.
+// Each row is buffered in A in the L1 cache: outputs may alias inputs, and loops still vectorize.
 template <class T>
 void LayerNormKernel<T>::residual_forward(Cpu& dev, std::int64_t rows, std::int64_t columns,
                                           const T* x, const T* residual,

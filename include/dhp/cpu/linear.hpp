@@ -1,5 +1,5 @@
-// Linear layers with what stands beside them, on the Cpu: the pieces. Its products are bound by arithmetic, so a pass
-// over memory less would hardly be noticed.
+// The Cpu has only the unfused linear ops: its products are compute-bound, so fusion would save
+// little.
 #pragma once
 
 #include <dhp/cpu/activation.hpp>
@@ -9,15 +9,15 @@
 
 namespace dhp {
 
-inline bool linear_gelu_whole_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>, ConstView<Cpu>, View<Cpu>,
+inline bool linear_gelu_fused_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>, ConstView<Cpu>, View<Cpu>,
                                  View<Cpu>) {
   return false;
 }
-inline bool gelu_linear_backward_whole_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>, ConstView<Cpu>,
+inline bool gelu_linear_backward_fused_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>, ConstView<Cpu>,
                                           View<Cpu>, View<Cpu>, double) {
   return false;
 }
-inline bool linear_gradients_whole_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>, View<Cpu>, View<Cpu>,
+inline bool linear_gradients_fused_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>, View<Cpu>, View<Cpu>,
                                       double) {
   return false;
 }

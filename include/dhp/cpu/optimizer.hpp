@@ -1,4 +1,3 @@
-// Fused optimizer updates on the Cpu, tile by tile.
 #pragma once
 
 #include <dhp/cpu/step.hpp>
@@ -6,14 +5,13 @@
 
 namespace dhp::cpu {
 
-/// Calls body(tile) for all tiles of a table.
 template <class Body>
 void for_tiles(Cpu& dev, const SegmentTable<Cpu>& table, Body body) {
   dev.for_ranges(table.tile_count(), 1,
                  [&](std::int64_t at, std::int64_t) { body(table.tiles()[at]); });
 }
 
-/// T is the type of the values, or what they are accumulated in where they are exact.
+/// T: the type of the values; the accumulation type for keep_fp32 parameters.
 template <class T>
 struct OptimizerKernel {
   using A = Accumulator<T>;
@@ -26,7 +24,7 @@ struct OptimizerKernel {
                     const A* direction, A* masters);
 
  private:
-  /// step_of(tile) gives step(at, weight), which is the new weight of element `at` of the flat numbering.
+  /// step_of(tile) returns step(at, weight), which computes the new weight of flat element `at`.
   template <class StepOf>
   static void update_all(Cpu& dev, const Table& table, A* masters, StepOf step_of) {
     for_tiles(dev, table, [=](const SegmentTile& tile) {

@@ -1,5 +1,5 @@
-// The random words of core/rng.hpp, many at once in vector registers: dropout needs one for each
-// element, and one block alone is a chain of twenty multiplications that wait for each other.
+// Vectorized Philox of core/rng.hpp. Dropout needs a word per element, and a single block is a
+// latency-bound chain of twenty multiplications.
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -10,7 +10,7 @@
 
 namespace dhp::cpu {
 
-/// A few Philox counters, one in each 64-bit lane, of which only the lower half counts.
+/// Philox counters in the lower halves of 64-bit lanes.
 struct PhiloxLanes {
 #if defined(__AVX2__)
   static constexpr std::size_t count = 4;
@@ -28,10 +28,10 @@ struct PhiloxLanes {
 #endif
   }
 
-  /// The 64-bit products of the lower halves.
+  /// 64-bit products of the lower halves.
   static type multiply(type a, type b) {
 #if defined(__SSE2__) && !defined(__clang__)
-    // GCC does not see by itself that the upper halves do not matter, and multiplies them, too.
+    // GCC does not know that the upper halves are irrelevant and would multiply them too.
     typedef int Words __attribute__((vector_size(8 * count)));
     const auto left = reinterpret_cast<Words>(a);
     const auto right = reinterpret_cast<Words>(b);
@@ -46,7 +46,7 @@ struct PhiloxLanes {
   }
 };
 
-/// The words of `count` neighbouring blocks of a stream, 4 each, in their order.
+/// The words of `count` consecutive blocks, 4 each, in order.
 struct PhiloxBlocks {
   static constexpr std::size_t count = 8;
   std::uint32_t words[4 * count];
@@ -54,7 +54,7 @@ struct PhiloxBlocks {
   PhiloxBlocks(const RandomStream& random, std::uint64_t first) {
     using V = PhiloxLanes;
     constexpr std::size_t vectors = count / V::count;
-    V::type a[vectors], b[vectors], c[vectors], d[vectors];  // the four words of the counters
+    V::type a[vectors], b[vectors], c[vectors], d[vectors];  // the four counter words
     for (std::size_t at = 0; at < vectors; ++at) {
       a[at] = V::from(first + V::count * at);
       b[at] = a[at] >> 32;
@@ -75,7 +75,7 @@ struct PhiloxBlocks {
       key0 += 0x9E3779B9u;
       key1 += 0xBB67AE85u;
     }
-    static_assert(std::endian::native == std::endian::little);  // the lower half comes first
+    static_assert(std::endian::native == std::endian::little);  // words are read lower half first
     for (std::size_t at = 0; at < vectors; ++at) {
       const V::type front = (a[at] & 0xffffffffu) | (b[at] << 32);
       const V::type back = (c[at] & 0xffffffffu) | (d[at] << 32);

@@ -1,5 +1,4 @@
-// pool on the Cpu: tiles are rows of the output, or whole images where pixels of several windows
-// meet.
+// Pooling on the Cpu. Tiles are output rows, or whole images where windows overlap.
 #pragma once
 
 #include <dhp/device/cpu.hpp>
@@ -86,7 +85,7 @@ void Pool<T>::max_backward(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> index, Vi
     };
     if constexpr (std::is_same_v<T, A>) {
       add_to(out);
-    } else {  // rounded once, after the sum
+    } else {  // rounded once
       std::vector<A> sums(static_cast<std::size_t>(pixels * channels));
       add_to(sums.data());
       std::transform(sums.begin(), sums.end(), out, [](A value) { return static_cast<T>(value); });
@@ -102,7 +101,7 @@ void Pool<T>::average_forward(Cpu& dev, ConstView<Cpu> x, View<Cpu> y) {
   const auto width = static_cast<std::size_t>(channels);
   dev.for_tiles(x.shape()[0], [&](std::int64_t n) {
     std::vector<A> sums(width);
-    // What groups of pixels before came to, in double: to one long sum of floats a pixel adds few of its digits.
+    // The sums of earlier pixel groups, in double: one long float sum would lose digits.
     std::vector<double> before(pixels > together ? width : 0);
     const T* from = x.data<T>() + n * pixels * channels;
     for (std::int64_t p = 0; p < pixels; ++p, from += channels) {

@@ -23,12 +23,12 @@ struct Reductions {
                           Accumulator<T>* sums, double beta);
   static double sum(Cpu& dev, const T* x, std::int64_t count);
   static double sum_of_squares(Cpu& dev, const T* x, std::int64_t count);
-  /// The same by this thread alone.
+  /// The same in the calling thread.
   static double squares_of(const T* x, std::int64_t count);
   static bool all_finite(Cpu& dev, const T* x, std::int64_t count);
 
  private:
-  /// sum_of(first, count): of the elements of a tile.
+  /// sum_of(first, count) sums the elements of a tile.
   template <class SumOf>
   static double tiled_sum(Cpu& dev, std::int64_t count, SumOf sum_of);
 };
@@ -87,7 +87,7 @@ double Reductions<T>::squares_of(const T* x, std::int64_t count) {
 
 template <class T>
 bool Reductions<T>::all_finite(Cpu& dev, const T* x, std::int64_t count) {
-  // Without the sign, the bits of infinity are the least among those of what is not finite.
+  // Without the sign bit, non-finite values have bits of at least infinity's.
   using Bits = BitsOf<T>;
   const auto infinite = std::bit_cast<Bits>(static_cast<T>(HUGE_VALF));
   constexpr auto magnitude = std::numeric_limits<Bits>::max();

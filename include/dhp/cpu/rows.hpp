@@ -1,4 +1,3 @@
-// Rows and columns on the Cpu.
 #pragma once
 
 #include <dhp/device/cpu.hpp>
@@ -19,7 +18,7 @@ template <class T>
 void Rows<T>::scatter_add(Cpu& dev, const T* dy, const std::int32_t* index, std::int64_t rows,
                           std::int64_t columns, T* dx) {
   using A = Accumulator<T>;
-  // Rows may repeat, so threads share the columns: each element is summed by one, in the rows' order.
+  // Parallel over columns: rows may repeat, and each element keeps the row order.
   dev.for_ranges(columns, 128, [=](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = 0; row < rows; ++row) {
       const T* from = dy + row * columns;

@@ -1,4 +1,4 @@
-// Squared norms of segments on the Cpu: tiles are what threads take, whoever they belong to.
+// Squared norms of segments on the Cpu, parallel over tiles.
 #pragma once
 
 #include <dhp/cpu/reduce.hpp>

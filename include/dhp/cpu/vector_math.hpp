@@ -1,5 +1,5 @@
-// exp, tanh and the Gaussian for float in forms that compilers vectorise, and the library's functions for
-// double, which is the oracle. The polynomials were fitted by Chebyshev interpolation in 40 digits.
+// exp, tanh and the normal distribution for float in vectorizable form; double uses the standard
+// library and is the reference. The polynomials come from Chebyshev interpolation in 40 digits.
 #pragma once
 
 #include <bit>
@@ -8,14 +8,14 @@
 
 namespace dhp::cpu {
 
-/// e^x. Float: x = n ln 2 + r, a polynomial in r, then n goes into the exponent. Relative error below
-/// 2e-7; 0 below -87.3 (no subnormal results), infinite above 88.3; NaN stays NaN.
+/// e^x. Float: x = n ln 2 + r, a polynomial in r, n added to the exponent. Relative error below
+/// 2e-7; 0 below -87.3 (no subnormals), infinite above 88.3; NaN stays NaN.
 [[nodiscard]] inline float fast_exp(float x) {
   constexpr float to_integer = 0x1.8p23f;  // adding it rounds to an integer in the low bits
   const float bounded = x < -87.3f ? -87.3f : (x > 88.3f ? 88.3f : x);
   const float shifted = bounded * 1.44269504f + to_integer;
   const float whole = shifted - to_integer;
-  // ln 2 in two parts: the first has 9 bits, so that its product with n is exact.
+  // ln 2 in two parts; the first has 9 bits, so its product with n is exact.
   const float rest = (bounded - whole * 0.693359375f) - whole * -2.12194440e-4f;
   float series = 0.001392626785673201f;
   series = series * rest + 0.00836324691772461f;
@@ -30,7 +30,7 @@ namespace dhp::cpu {
 }
 [[nodiscard]] inline double fast_exp(double x) { return std::exp(x); }
 
-/// tanh. Float: an odd polynomial near 0, else by e^(2|x|). Relative error below 4e-7.
+/// tanh. Float: an odd polynomial near 0, else via e^(2|x|). Relative error below 4e-7.
 [[nodiscard]] inline float fast_tanh(float x) {
   const float size = std::fabs(x);
   const float square = x * x;
@@ -45,16 +45,16 @@ namespace dhp::cpu {
 }
 [[nodiscard]] inline double fast_tanh(double x) { return std::tanh(x); }
 
-/// The normal distribution at x: its cumulative probability, and its density.
+/// The normal distribution's cumulative probability and density at x.
 template <class A>
 struct Gaussian {
   A below;
   A density;
 };
 
-/// Float: the probability of the tail beyond |x| is e^(-x^2/2) times a polynomial in
-/// (u - 3) / (u + 3), over u + 3, with u = |x| / sqrt(2) (the variable of Shepherd & Laframboise 1981).
-/// So small tails keep their digits: relative error below 1e-6 for |x| < 5, 5e-6 to the end.
+/// Float: the tail probability beyond |x| is e^(-x^2/2) times a polynomial in (u - 3) / (u + 3),
+/// over u + 3, with u = |x| / sqrt(2) (Shepherd & Laframboise 1981). Small tails keep their digits:
+/// relative error below 1e-6 for |x| < 5, else 5e-6.
 [[nodiscard]] inline Gaussian<float> gaussian(float x) {
   const float u = std::fabs(x) * 0.70710678f;
   const float bell = fast_exp(-0.5f * x * x);

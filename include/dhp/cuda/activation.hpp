@@ -1,4 +1,3 @@
-// Activations on the GPU.
 #pragma once
 
 #include <dhp/cuda/map.hpp>
@@ -24,7 +23,7 @@ struct ReluGradient {
   }
 };
 
-/// The cumulative probability of the normal distribution, by erfc, which keeps the digits of small
+/// The normal distribution's cumulative probability, by erfc, which keeps the digits of small
 /// tails.
 template <class A>
 [[nodiscard]] constexpr A normal_below(A x) {

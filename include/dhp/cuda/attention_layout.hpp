@@ -1,5 +1,6 @@
-// Between the layout of our samples and cuDNN's: offsets in elements, lengths of as many samples as a graph has,
-// and the logarithms of the sums, ours [heads, R], cuDNN's [samples, heads, length, 1].
+// Conversion between dhp's ragged samples and cuDNN's layout: offsets in elements, lengths padded
+// to the graph's number of samples, and logsumexp, [heads, R] here, [samples, heads, length, 1] in
+// cuDNN.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
@@ -7,7 +8,7 @@
 
 namespace dhp::cuda {
 
-/// The sample whose rows [offsets[n], offsets[n + 1]) hold `row`; empty samples hold none.
+/// The sample whose rows [offsets[n], offsets[n + 1]) contain `row`; skips empty samples.
 [[nodiscard]] constexpr std::int64_t sample_of(std::int64_t row, const std::int32_t* offsets,
                                                std::int64_t samples) {
   std::int64_t low = 0, high = samples - 1;
@@ -19,7 +20,8 @@ namespace dhp::cuda {
   return low;
 }
 
-/// element_offsets[n] = offsets[n] columns, lengths_out[n] = lengths[n]; samples beyond `samples` are empty.
+/// element_offsets[n] = offsets[n] columns, lengths_out[n] = lengths[n]; samples from `samples` on
+/// are empty.
 struct DescribeSamples {
   std::int64_t samples, graph_samples, columns;
   const std::int32_t* offsets;
@@ -36,7 +38,7 @@ struct DescribeSamples {
   }
 };
 
-/// ours[h, r] = theirs[n, h, i] for row i of sample n, 0 where the row is padding.
+/// ours[h, r] = theirs[n, h, i] for row i of sample n; 0 in padding.
 struct StatisticsFromCudnn {
   std::int64_t rows, heads, samples, length;
   const std::int32_t* offsets;
@@ -57,7 +59,7 @@ struct StatisticsFromCudnn {
   }
 };
 
-/// The other way; 0 beyond the lengths, whatever lies there in ours.
+/// The inverse; 0 beyond the lengths.
 struct StatisticsForCudnn {
   std::int64_t rows, heads, samples, graph_samples, length;
   const std::int32_t* offsets;
@@ -78,7 +80,7 @@ struct StatisticsForCudnn {
   }
 };
 
-/// x[r] = 0 for rows that are padding; a warp looks at a row at a time, and leaves tokens alone.
+/// x[r] = 0 for padding rows, one warp per row.
 template <class T>
 struct ClearPadding {
   std::int64_t rows, columns, samples;

@@ -1,14 +1,14 @@
-// Which probabilities of attention are kept, as a tensor for a library that multiplies by it. The numbers of the
-// probabilities are those of every other way, so all drop the same ones. The mask is scratch of one pass and is drawn
-// again in the next: kept from forward to backward there would be one for every layer.
+// The dropout mask of attention as a tensor, for cuDNN. It uses dhp's global element indices, so
+// every implementation drops the same probabilities. The mask is scratch: each pass draws it again,
+// because keeping it would cost a mask per layer.
 #pragma once
 
+#include <dhp/cuda/fallback_attention.hpp>
 #include <dhp/cuda/matrix_walk.hpp>
-#include <dhp/cuda/plain_attention.hpp>
 
 namespace dhp::cuda {
 
-/// The words of the elements number, .., number + 3 of a stream, which may be in two blocks of it.
+/// The words of elements number, .., number + 3 of a stream, which may span two blocks.
 [[nodiscard]] constexpr std::array<std::uint32_t, 4> four_words(const RandomStream& random,
                                                                 std::uint64_t number) {
   const auto words = random.block(number / 4);
@@ -17,13 +17,14 @@ namespace dhp::cuda {
   const auto next = random.block(number / 4 + 1);
   std::array<std::uint32_t, 4> found{};
   for (std::size_t at = 0; at < 4; ++at)
-    for (std::size_t start = 1; start < 4; ++start)  // in registers, which cannot be indexed
+    // select without indexing: registers cannot be indexed
+    for (std::size_t start = 1; start < 4; ++start)
       if (skip == start) found[at] = start + at < 4 ? words[start + at] : next[start + at - 4];
   return found;
 }
 
-/// mask [graph_samples, heads, length, length]: 1 where the query's probability of the key is kept, 0 where it is
-/// dropped or either is no token. A thread draws for as many keys as it can store at once.
+/// mask [graph_samples, heads, length, length]: 1 for a kept probability, 0 for a dropped one or
+/// padding. A thread draws as many keys as one store holds.
 template <class T>
 struct AttentionMask {
   static constexpr int width = pack_size<T>;
@@ -34,7 +35,7 @@ struct AttentionMask {
 
   template <class B>
   constexpr void operator()(B& block) const {
-    const auto packs = length / width;  // of a query
+    const auto packs = length / width;  // per query
     const auto random = place.stream();
     for (MatrixWalk at = walk_by_thread(block, length * packs);
          at.row < graph_samples * place.heads; at.next()) {
@@ -64,22 +65,22 @@ struct AttentionMask {
   }
 };
 
-/// Bytes of the mask of a batch of 16-bit types: 2 for each probability.
+/// Bytes of a 16-bit mask.
 [[nodiscard]] constexpr double attention_mask_bytes(std::int64_t samples, std::int64_t heads,
                                                     std::int64_t length) {
   return 2.0 * static_cast<double>(samples) * static_cast<double>(heads) *
          static_cast<double>(length) * static_cast<double>(length);
 }
 
-/// Whether a mask may be made on a GPU with so much memory: of a sixteenth of it at most, since beside
-/// activations and weights more is seldom free, and of fewer than 2^31 probabilities, so that kernels of
-/// libraries may count them in 32 bits.
+/// Whether the mask may be allocated: at most a sixteenth of the GPU's memory, since more is seldom
+/// free, and fewer than 2^31 elements, in case library kernels count in 32 bits.
 [[nodiscard]] constexpr bool attention_mask_fits(double bytes, std::size_t memory_bytes) {
   return bytes <= static_cast<double>(memory_bytes) / 16 && bytes < 0x1p32;
 }
 
-/// mask [graph_samples, place.heads, length, length] of T, 16-byte aligned; samples beyond the batch's `samples` are
-/// empty. Throws where `length` is less than a sample may have, or not a multiple of what is stored at once.
+/// mask [graph_samples, place.heads, length, length] of T, 16-byte aligned; samples from `samples`
+/// on are empty. Throws if `length` is less than the longest possible sample or not a multiple of
+/// the store width.
 template <class T, KernelDevice Dev>
 void attention_mask(Dev& dev, const AttentionPlace& place, std::int64_t samples,
                     std::int64_t graph_samples, std::int64_t length, T* mask) {

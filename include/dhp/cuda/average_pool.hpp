@@ -1,4 +1,4 @@
-// The average over whole images on the GPU.
+// Global average pooling on the GPU.
 #pragma once
 
 #include <dhp/cuda/matrix_walk.hpp>
@@ -8,8 +8,8 @@
 
 namespace dhp::cuda {
 
-/// A block takes one image's channels that `across` threads read at once; its other threads take
-/// other pixels.
+/// A block takes the channels of one image that `across` threads read together; the other threads
+/// take other pixels.
 template <class T, int pack>
 struct AveragePoolForward {
   using A = Accumulator<T>;
@@ -74,7 +74,7 @@ struct AveragePoolBackward {
   }
 };
 
-/// body(integral_constant of how many channels are read at once).
+/// Calls body(integral_constant of the channels per load).
 template <class T, class Body, class... P>
 void of_channel_pack(std::int64_t channels, Body&& body, const P*... pointers) {
   if (packs_fit<pack_size<T>>(channels, pointers...))

@@ -1,4 +1,3 @@
-// Batch normalisation on the GPU.
 #pragma once
 
 #include <dhp/cuda/batch_norm_kernels.hpp>
@@ -12,7 +11,7 @@ template <class A, class Dev>
           vectors.gamma.template data<A>(), vectors.beta.template data<A>()};
 }
 
-/// dresidual, with y, for the gate that asks the result: else both are empty.
+/// dresidual and y are for the gate `result`; otherwise both are empty.
 template <NormGate gate, class T, class Dev>
 void batch_norm_gradient_sums(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
                               const BatchNormVectors<Dev>& vectors, const T* y, T* dresidual,
@@ -128,15 +127,15 @@ void batch_norm_backward_apply_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
   });
 }
 
-/// Kernels of dhp have the pieces only; libraries may have more (cudnn_batch_norm.hpp).
+/// dhp's kernels are unfused; cudnn_batch_norm.hpp has the fused ones.
 template <KernelDevice Dev>
-std::optional<BatchNormResult<Dev>> batch_norm_whole_on(Dev&, ConstView<Dev>, ConstView<Dev>,
+std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev&, ConstView<Dev>, ConstView<Dev>,
                                                         ConstView<Dev>, ConstView<Dev>, double,
                                                         bool) {
   return {};
 }
 template <KernelDevice Dev>
-std::optional<BatchNormGradients<Dev>> batch_norm_whole_backward_on(Dev&, ConstView<Dev>,
+std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(Dev&, ConstView<Dev>,
                                                                     ConstView<Dev>,
                                                                     const BatchNormVectors<Dev>&,
                                                                     ConstView<Dev>, bool) {

@@ -1,12 +1,12 @@
-// The kernels of batch normalisation: sums by column, and maps that read what is per column once a thread.
+// The kernels of batch normalization: column sums, and maps whose threads read per-column vectors
+// once.
 #pragma once
 
 #include <dhp/cuda/column_reduce.hpp>
 
 namespace dhp::cuda {
 
-/// Which gradients count behind a norm: all, those of values that were more than 0, computed again, or those where
-/// the result y is.
+/// The mask of dy: none, the sign of the recomputed output, or the sign of the stored output y.
 enum class NormGate { none, value, result };
 
 /// The vectors [C] of a norm.
@@ -18,8 +18,8 @@ struct NormVectors {
   const A* beta;
 };
 
-/// What a thread keeps of the vectors to normalise, and the values that come of it. The mean is subtracted first:
-/// folded into the shift, it would cost digits where it is large.
+/// Per-thread columns of the vectors, to normalize values. The mean is subtracted first: folding it
+/// into the shift would lose digits.
 template <class A, int n>
 struct NormState {
   Pack<A, n> mean, factor, shift;
@@ -35,7 +35,7 @@ struct NormState {
     return deviation * factor.at[at] + shift.at[at];
   }
 };
-/// The mean alone, where nothing is normalised again.
+/// The mean alone, if nothing is normalized again.
 template <class A, int n>
 struct MeanState {
   Pack<A, n> mean;
@@ -46,20 +46,20 @@ struct MeanState {
 template <class A, int n, NormGate gate>
 using GateState = std::conditional_t<gate == NormGate::value, NormState<A, n>, MeanState<A, n>>;
 
-/// dy where it counts, else 0.
+/// dy, masked by the gate.
 template <NormGate gate, class A, class State>
 [[nodiscard]] constexpr A pass(A dy, A deviation, const State& state, int at) {
   if constexpr (gate == NormGate::value) return state.value(deviation, at) > A(0) ? dy : A(0);
   else return dy;
 }
 
-/// A row's share of a thread in `count` matrices.
+/// A thread's pack of one row from each of `count` matrices.
 template <class T, int n, int count>
 struct Packs {
   Pack<T, n> of[count];
 };
 
-/// y = (x - mean) * (inv_std * gamma) + beta, plus the residual where `adds`.
+/// y = (x - mean) * (inv_std * gamma) + beta, plus the residual if `adds`.
 template <class T, bool adds>
 struct BatchNormApply {
   using A = Accumulator<T>;
@@ -97,8 +97,8 @@ struct BatchNormApply {
   }
 };
 
-/// The sums of dy and of dy * (x - mean), dy as the gate lets it through. Where the gate is the result, that part of dy
-/// is stored too, and may be stored over dy.
+/// The sums of dy and of dy * (x - mean), dy masked by the gate. With the gate `result` the masked
+/// dy is also stored; it may overwrite dy.
 template <class T, NormGate gate>
 struct BatchNormGradientTerms {
   using Total = Accumulator<T>;
@@ -158,7 +158,8 @@ struct FinishGradientSums {
   }
 };
 
-/// dx = p dy + q (x - mean) + r, with p, q, r per column, dy as the gate lets it through. dx may be dy.
+/// dx = p dy + q (x - mean) + r, with p, q, r per column and dy masked by the gate. dx may alias
+/// dy.
 template <class T, NormGate gate>
 struct BatchNormBackwardApply {
   using A = Accumulator<T>;

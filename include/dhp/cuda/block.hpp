@@ -1,10 +1,9 @@
-// How kernels are written. A kernel is a struct that holds its arguments; its call operator is what one thread
-// does, and sees its place in the grid through the Block that it is given. It is a constexpr template of
-// plain C++, so nvcc makes GPU code of it (--expt-relaxed-constexpr), and any compiler can run it on the
-// host, thread by thread: tests do that and compare every kernel with its twin in cpu/.
-//
-// A launch is launch(dev, grid, kernel), found by the device. Work on a device is ordered on one stream, so
-// a kernel sees what kernels before it wrote. Kernels use no atomics: every sum has a fixed order.
+// How kernels are written. A kernel is a struct of its arguments; its call operator is the code of
+// one thread, which gets its grid position from a Block. It is a plain constexpr C++ template: nvcc
+// compiles it for the GPU (--expt-relaxed-constexpr), and tests run it on the host, thread by
+// thread, against the kernels of cpu/. launch(dev, grid, kernel) is found by the device's type. The
+// device's stream orders all work, so a kernel sees the writes of earlier ones. Kernels use no
+// atomics: every sum has a fixed order.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -17,7 +16,7 @@
 
 namespace dhp {
 
-/// A device whose ops are kernels of cuda/. most_shared_bytes: of memory that the threads of a block can share.
+/// A device that runs the kernels of cuda/. most_shared_bytes: shared memory per block.
 template <class Dev>
 concept KernelDevice = Device<Dev> && requires(const Dev& dev) {
   requires Dev::runs_kernels;
@@ -30,14 +29,14 @@ namespace dhp::cuda {
 
 inline constexpr int warp_size = 32;
 
-/// How many blocks of how many threads; shared_bytes: memory that the threads of a block share.
+/// Launch dimensions; shared_bytes is per block.
 struct Grid {
   std::int64_t blocks = 1;
   int threads = 256;  ///< a multiple of warp_size, at most 1024
   std::size_t shared_bytes = 0;
 };
 
-/// Throws where the threads of a block would share more memory than the GPU has for them. what...: "... need".
+/// Throws if a block needs more shared memory than the GPU has. what...: "... need".
 template <class Dev, class... What>
 void check_shared_memory(const Dev& dev, const Grid& grid, const What&... what) {
   check(grid.shared_bytes <= dev.most_shared_bytes(), what..., " ", grid.shared_bytes,
@@ -45,9 +44,9 @@ void check_shared_memory(const Dev& dev, const Grid& grid, const What&... what) 
         " for a block; a narrower type (fp32, say) needs less");
 }
 
-/// What a thread knows of its place. shared<T>() is the block's shared memory, 16-byte aligned, uninitialised.
-/// sync() waits for all threads of the block, shuffle_xor exchanges with lane ^ mask of the warp: all threads
-/// of the block, or of the warp, call them together.
+/// A thread's position in the grid. shared<T>() is the block's shared memory, 16-byte aligned,
+/// uninitialized. sync() is the block's barrier; shuffle_xor exchanges with lane ^ mask of the
+/// warp. All threads of the block, or warp, must call them.
 template <class B>
 concept Block = requires(B& block, float value) {
   { block.index() } -> std::convertible_to<std::int64_t>;
@@ -59,7 +58,7 @@ concept Block = requires(B& block, float value) {
   block.sync();
 };
 
-/// `count` elements that are read and written by one instruction.
+/// `count` elements that one instruction loads or stores.
 template <class T, int count = 16 / sizeof(T)>
 struct alignas(sizeof(T) * count) Pack {
   T at[count];
@@ -67,7 +66,7 @@ struct alignas(sizeof(T) * count) Pack {
 template <class T>
 inline constexpr int pack_size = 16 / sizeof(T);
 
-/// Elements [first, first + n) as a pack; `from` is aligned to the pack's size.
+/// Loads elements [first, first + n) as a pack; `from` must be aligned to its size.
 template <int n, class T>
 [[nodiscard]] constexpr Pack<T, n> load(const T* from) {
   return *reinterpret_cast<const Pack<T, n>*>(from);
@@ -76,20 +75,20 @@ template <int n, class T>
 constexpr void store(T* to, const Pack<T, n>& pack) {
   *reinterpret_cast<Pack<T, n>*>(to) = pack;
 }
-/// True when packs of n elements can be used: all pointers aligned and `stride` elements a multiple of n.
+/// Whether packs of n elements are possible: aligned pointers, `stride` a multiple of n.
 template <int n, class... T>
 [[nodiscard]] bool packs_fit(std::int64_t stride, const T*... pointers) {
   return stride % n == 0 &&
          ((reinterpret_cast<std::uintptr_t>(pointers) % (sizeof(T) * n) == 0) && ...);
 }
 
-/// Blocks so that each thread has about one of `items`, at most `most` of them: kernels stride by the grid.
+/// Enough blocks for one of `items` per thread, at most `most`: kernels use grid-stride loops.
 [[nodiscard]] inline Grid grid_for(std::int64_t items, int threads = 256,
                                    std::int64_t most = 132 * 16) {
   return {std::clamp<std::int64_t>((items + threads - 1) / threads, 1, most), threads, 0};
 }
 
-/// Of all threads of the grid: this one's number, and how many there are.
+/// This thread's index in the grid, and the grid's number of threads.
 template <class B>
 [[nodiscard]] constexpr std::int64_t grid_thread(const B& block) {
   return block.index() * block.threads() + block.thread();
@@ -112,7 +111,7 @@ struct Largest {
   }
 };
 
-/// op over the values of the warp's threads, the same in all of them. op is commutative.
+/// Reduces over the warp; every thread gets the result. op must be commutative.
 template <class B, class A, class Op = Plus>
 [[nodiscard]] constexpr A warp_reduce(B& block, A value, Op op = {}) {
   for (int mask = warp_size / 2; mask > 0; mask /= 2)
@@ -120,11 +119,11 @@ template <class B, class A, class Op = Plus>
   return value;
 }
 
-/// Elements of shared memory that block_reduce needs.
+/// The scratch of block_reduce, in elements.
 inline constexpr int block_reduce_scratch = 32;
 
-/// op over the values of the block's threads, the same in all of them. scratch: shared memory of
-/// block_reduce_scratch elements, free before and after.
+/// Reduces over the block; every thread gets the result. scratch: shared memory of
+/// block_reduce_scratch elements, reusable on return.
 template <class B, class A, class Op = Plus>
 [[nodiscard]] constexpr A block_reduce(B& block, A value, A* scratch, Op op = {}) {
   value = warp_reduce(block, value, op);

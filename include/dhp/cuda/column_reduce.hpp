@@ -1,5 +1,5 @@
-// Sums over the rows of a matrix, by column, several at once, in two stages: tiles of rows in the accumulation
-// type, then the tiles in double. The order depends on the matrix' size and alignment alone.
+// Several column sums of a matrix in two stages: row tiles in the accumulation type, then tile sums
+// in double. The order depends only on the matrix's size and alignment.
 #pragma once
 
 #include <dhp/cuda/column_tiles.hpp>
@@ -9,8 +9,8 @@
 
 namespace dhp::cuda {
 
-/// Terms: a Work of walk_rows with `sums` and `Total`, whose State<n> has Pack<Total, n> total[sums].
-/// output(tile, sum, column, pack) receives what a tile adds up to.
+/// Terms: a Work of walk_rows with `sums` and `Total`, whose State<n> has Pack<Total, n>
+/// total[sums]. output(tile, sum, column, pack) receives the sum of a tile.
 template <int width, class Terms, class Output>
 struct SumColumns {
   using Total = typename Terms::Total;
@@ -25,7 +25,7 @@ struct SumColumns {
     const ColumnPlace place(tiles, width, block);
     typename Terms::template State<width> state{};
     if (place.active) walk_rows<width>(terms, place, tiles.down, state);
-    // Over the threads of a column: the lower half takes the upper half's sums, until one is left.
+    // Tree reduction over the threads of a column.
     Total* const slots = block.template shared<Total>() + block.thread();
     for (int value = 0; value < values; ++value) slots[value * block.threads()] = of(state, value);
     block.sync();
@@ -67,7 +67,7 @@ struct ToParts {
     store<width>(parts + (tile * sums + sum) * columns + column, pack);
   }
 };
-/// The partial sums as a matrix [tiles, sums * columns] that is summed in turn.
+/// The partial sums as a matrix [tiles, sums * columns] for the next reduction.
 template <class Part>
 struct Parts {
   using Total = double;
@@ -90,7 +90,7 @@ struct Parts {
     state.total[0].at[0] += static_cast<double>(part);
   }
 };
-/// finish(sum, column, value) receives the results, one thread each.
+/// finish(sum, column, value) receives each result in one thread.
 template <class Finish>
 struct ToFinish {
   Finish finish;
@@ -100,7 +100,7 @@ struct ToFinish {
   }
 };
 
-/// One tile over all rows: few wide rows, or many narrow ones.
+/// One tile down all rows: for few wide rows, or many narrow ones.
 [[nodiscard]] inline ColumnTiles one_tile_down(std::int64_t rows, std::int64_t columns) {
   constexpr int threads = 512, least_across = 8;
   const auto wanted = std::bit_ceil(static_cast<std::uint64_t>(rows / rows_together + 1));
@@ -114,7 +114,8 @@ struct ToFinish {
   return tiles;
 }
 
-/// finish(sum, column, value), value in double, for all of terms' sums over `rows` rows; 0 for no rows.
+/// Calls finish(sum, column, value) for each of terms' sums over `rows` rows, value in double; 0
+/// without rows.
 template <KernelDevice Dev, int width, class Terms, class Finish>
 void reduce_columns(Dev& dev, std::int64_t rows, std::int64_t columns,
                     std::integral_constant<int, width>, const Terms& terms, const Finish& finish) {
@@ -133,7 +134,7 @@ void reduce_columns(Dev& dev, std::int64_t rows, std::int64_t columns,
   launch(dev, second.grid(), second);
 }
 
-/// A finish of one sum: to = value.
+/// Stores one sum: to = value.
 template <class A>
 struct StoreColumn {
   A* to;
@@ -141,7 +142,7 @@ struct StoreColumn {
     to[column] = static_cast<A>(value);
   }
 };
-/// to = beta * to + value; `to` is not read where beta is 0.
+/// to = beta * to + value; with beta 0 `to` is not read.
 template <class A>
 struct AddColumn {
   A* to;
@@ -152,8 +153,8 @@ struct AddColumn {
   }
 };
 
-/// The terms of plain sums, and of the sums of squared distances from a value per column where `centred`.
-template <class T, bool centred = false>
+/// Plain sums, or with `centered` sums of squared distances from a per-column value.
+template <class T, bool centered = false>
 struct ColumnTerms {
   using Total = Accumulator<T>;
   static constexpr int sums = 1;
@@ -161,7 +162,7 @@ struct ColumnTerms {
   template <int n>
   struct State {
     Pack<Total, n> total[1];
-    [[no_unique_address]] std::conditional_t<centred, Pack<Total, n>, Nothing> middle;
+    [[no_unique_address]] std::conditional_t<centered, Pack<Total, n>, Nothing> middle;
   };
   const T* x;
   std::int64_t columns;
@@ -169,7 +170,7 @@ struct ColumnTerms {
 
   template <int n, class S>
   constexpr void begin([[maybe_unused]] std::int64_t column, [[maybe_unused]] S& state) const {
-    if constexpr (centred) state.middle = cuda::load<n>(middle + column);
+    if constexpr (centered) state.middle = cuda::load<n>(middle + column);
   }
   template <int n>
   constexpr Pack<T, n> load(std::int64_t row, std::int64_t column) const {
@@ -179,7 +180,7 @@ struct ColumnTerms {
   constexpr void use(std::int64_t, std::int64_t, const Pack<T, n>& in, S& state) const {
     for (int at = 0; at < n; ++at) {
       const Total value = static_cast<Total>(in.at[at]);
-      if constexpr (centred) {
+      if constexpr (centered) {
         const Total deviation = value - state.middle.at[at];
         state.total[0].at[at] += deviation * deviation;
       } else {

@@ -1,6 +1,6 @@
-// Matrices [rows, columns] cut into tiles so that a thread stays in its columns and walks down rows: what it
-// needs per column it reads once and keeps in registers. Neighbouring threads read neighbouring memory,
-// whether rows are long or a few elements.
+// Tiles of matrices [rows, columns] in which a thread keeps its columns and walks down rows, with
+// per-column values in registers. Neighboring threads read neighboring memory for long and short
+// rows.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
@@ -11,11 +11,11 @@
 
 namespace dhp::cuda {
 
-/// How a matrix is cut; depends on its size and on `width`, the elements of a row that a thread handles.
+/// The tiling; depends on the matrix size and on `width`, the elements of a row per thread.
 struct ColumnTiles {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
-  int across = 1;  ///< threads of a tile side by side; across * down of a block's threads work
+  int across = 1;  ///< threads side by side in a tile; across * down threads of a block work
   int down = 1;
   std::int64_t tiles_across = 0;
   std::int64_t tiles_down = 0;
@@ -27,17 +27,17 @@ struct ColumnTiles {
   }
 };
 
-/// Rows whose loads a thread has under way together.
+/// Row loads in flight per thread.
 inline constexpr int rows_together = 4;
 
-/// width divides columns. About `most_tiles` tiles at most, unless columns alone make more.
+/// width must divide columns. About `most_tiles` tiles at most, unless the columns need more.
 [[nodiscard]] inline ColumnTiles column_tiles(std::int64_t rows, std::int64_t columns, int width,
                                               std::int64_t most_tiles = 132 * 8) {
   ColumnTiles tiles{.rows = rows, .columns = columns};
   const std::int64_t packs = columns / width;
   tiles.tiles_across = (packs + warp_size - 1) / warp_size;
   if (rows == 0 || packs == 0) return tiles;
-  // A warp's width at most. Where a row is shorter, the next row follows it in the block and in memory.
+  // At most a warp. Shorter rows are followed by the next row, in the block and in memory.
   tiles.across = static_cast<int>((packs + tiles.tiles_across - 1) / tiles.tiles_across);
   tiles.tiles_across = (packs + tiles.across - 1) / tiles.across;
   tiles.down = tiles.threads / tiles.across;
@@ -49,8 +49,8 @@ inline constexpr int rows_together = 4;
   return tiles;
 }
 
-/// Where a thread works: from row `first` in steps of tiles.down to before `last`, at `column` and the
-/// width - 1 after it. Threads that are left over are not active.
+/// A thread's range: rows from `first` in steps of tiles.down to `last` (exclusive), columns from
+/// `column`, `width` of them. Surplus threads are inactive.
 struct ColumnPlace {
   template <class B>
   constexpr ColumnPlace(const ColumnTiles& tiles, int width, const B& block)
@@ -71,9 +71,9 @@ struct ColumnPlace {
   bool active;
 };
 
-/// A thread's walk down its rows. Work: template <int n> struct State, what a thread keeps per column;
-/// begin<n>(column, state) fills it; load<n>(row, column) reads, use<n>(row, column, loaded, state) does the
-/// rest. Several loads are issued before the first use, which may store: that hides memory's latency.
+/// A thread's loop over its rows. Work: template <int n> struct State holds per-column values;
+/// begin<n>(column, state) fills it; load<n>(row, column) reads; use<n>(row, column, loaded, state)
+/// computes and may store. Several loads are issued before the first use, to hide memory latency.
 template <int width, class Work, class State>
 constexpr void walk_rows(const Work& work, const ColumnPlace& place, std::int64_t step,
                          State& state) {
@@ -92,7 +92,7 @@ constexpr void walk_rows(const Work& work, const ColumnPlace& place, std::int64_
                              state);
 }
 
-/// The kernel of maps with vectors per column.
+/// A map kernel with per-column vectors.
 template <int width, class Work>
 struct MapColumns {
   ColumnTiles tiles;
@@ -107,12 +107,12 @@ struct MapColumns {
   }
 };
 
-/// body(integral_constant<int, n>) with the widest n that loads of n elements of T and of all vectors allow.
+/// Calls body(integral_constant<int, n>) with the widest load that T and all vectors allow.
 template <class T, class Body, class... Element>
 void with_width(std::int64_t columns, const Body& body, const Element*... pointers) {
   constexpr int widest = pack_size<T>;
   if (packs_fit<widest>(columns, pointers...)) return body(std::integral_constant<int, widest>());
-  if constexpr (widest > 4)  // widths like a vocabulary's 30522
+  if constexpr (widest > 4)  // widths such as a vocabulary's 30522
     if (packs_fit<2>(columns, pointers...)) return body(std::integral_constant<int, 2>());
   body(std::integral_constant<int, 1>());
 }

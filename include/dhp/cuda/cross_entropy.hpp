@@ -1,6 +1,5 @@
-// Softmax cross-entropy on the GPU: a block goes over one row of the logits, which it reads 16
-// bytes at a time where rows are aligned. A label outside of [-1, classes) cannot be told to the
-// host: its loss is NaN.
+// Softmax cross-entropy on the GPU: one block per row of logits, with 16-byte loads if rows are
+// aligned. A kernel cannot throw, so a label outside [-1, classes) gives a NaN loss.
 #pragma once
 
 #include <dhp/cuda/map.hpp>
@@ -12,7 +11,7 @@
 
 namespace dhp::cuda {
 
-/// body(element, column) for this thread's share of a row.
+/// Calls body(element, column) for this thread's elements of a row.
 template <int width, class B, class T, class Body>
 constexpr void for_row(const B& block, const T* row, std::int64_t columns, const Body& body) {
   for (std::int64_t first = block.thread() * width; first < columns;
@@ -22,7 +21,7 @@ constexpr void for_row(const B& block, const T* row, std::int64_t columns, const
   }
 }
 
-/// One block per row, with as many threads as a row keeps busy.
+/// One block per row.
 template <class A>
 [[nodiscard]] Grid row_grid(std::int64_t rows, std::int64_t columns, int width) {
   const auto packs = (columns + width - 1) / width;
@@ -112,7 +111,7 @@ struct RowRank {
     int better = 0;
     const auto count = [&](T x, std::int64_t column) {
       const A value = static_cast<A>(x);
-      // Not (value <= wanted): a NaN logit is never a right prediction.
+      // Not (value <= wanted): with a NaN logit no prediction is correct.
       if (!(value <= wanted) || (value == wanted && column < label)) ++better;
     };
     for_row<width>(block, logits + row * columns, columns, count);
@@ -156,7 +155,7 @@ struct RowGradient {
   }
 };
 
-/// One block: what all rows come to.
+/// One block: totals over all rows.
 template <class A>
 struct LossTotals {
   std::int64_t rows;
@@ -189,8 +188,8 @@ struct LossTotals {
   }
 };
 
-/// Launches Kernel<T, width>{columns, arguments...} on the rows of the logits, which may have no
-/// columns, with the widest packs that they and `out`, what else a row is written to, allow.
+/// Launches Kernel<T, width>{columns, arguments...} on the rows of the logits, with the widest
+/// packs that the logits and `out` (further output) allow. There may be no columns.
 template <template <class, int> class Kernel, class T, KernelDevice Dev, class... Arguments>
 void launch_rows(Dev& dev, std::int64_t rows, ConstView<Dev> logits, const T* out,
                  Arguments... arguments) {

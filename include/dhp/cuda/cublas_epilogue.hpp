@@ -1,9 +1,9 @@
-// Matrix products that do more before they store: GELU with what its gradient needs, the gradient of GELU with the
-// gradient of the bias before it, the gradient of a bias beside that of the weights. Each saves a pass over
-// the activations. This is what ops/linear.hpp asks for on Cuda: functions return false, having written nothing, where
-// cuBLASLt cannot; ..._supported tells without running. cuBLASLt's GELU is the form with tanh, so f32 keeps to the
-// pieces. A device that is deterministic uses these as it uses plain products: it takes the same algorithm for the same
-// sizes, and every routine gives the same bits again on the same kind of GPU ("cuBLAS", Results Reproducibility).
+// The fused linear ops of ops/linear.hpp on Cuda, by cuBLASLt epilogues: GELU with its saved input,
+// GELU's gradient with the bias gradient, weight gradient with bias gradient. Each saves a pass
+// over the activations. If cuBLASLt cannot, functions return false and write nothing; ..._supported
+// asks without running. cuBLASLt has only the tanh form of GELU, so f32 stays unfused.
+// Deterministic devices may use epilogues: a size always gets the same algorithm, and cuBLAS
+// repeats its bits on GPUs of one kind ("cuBLAS", Results Reproducibility).
 #pragma once
 
 #include <dhp/cuda/cublas_gemm.hpp>
@@ -11,8 +11,8 @@
 
 namespace dhp::cuda {
 
-/// y = GELU(x w^T + bias), before = x w^T + bias. x [R, K], w [N, K], bias [N], y and before [R, N] of one type
-/// of 16 bits; N a multiple of 8.
+/// y = GELU(x w^T + bias), before = x w^T + bias. x [R, K], w [N, K], bias [N], y and before [R, N]
+/// of one 16-bit type; N a multiple of 8.
 template <class Dev>
 struct LinearGelu {
   ConstView<Dev> x, w, bias;
@@ -32,8 +32,8 @@ struct LinearGelu {
   }
 };
 
-/// dbefore = (dy w) GELU'(before), dbias = the sum of dbefore over the rows. dy [R, N], w [N, K], before and
-/// dbefore [R, K], dbias [K], all of one type of 16 bits; K a multiple of 8.
+/// dbefore = (dy w) GELU'(before), dbias = the sum of dbefore over rows. dy [R, N], w [N, K],
+/// before and dbefore [R, K], dbias [K], of one 16-bit type; K a multiple of 8.
 template <class Dev>
 struct LinearGeluGradient {
   ConstView<Dev> dy, w, before;
@@ -54,7 +54,7 @@ struct LinearGeluGradient {
   }
 };
 
-/// dw = dy^T x + beta dw, dbias = the sum of dy over the rows (it is written, whatever beta). dy [R, N],
+/// dw = dy^T x + beta dw, dbias = the sum of dy over rows (overwritten for every beta). dy [R, N],
 /// x [R, K], dw [N, K], dbias [N] of dw's type.
 template <class Dev>
 struct WeightAndBiasGradient {
@@ -64,7 +64,7 @@ struct WeightAndBiasGradient {
 
   [[nodiscard]] CublasCall call() const {
     auto made = cublas_call(dy, x, dw, {.transpose_a = true, .beta = beta});
-    made.epilogue = CUBLASLT_EPILOGUE_BGRADB;  // dy comes second there
+    made.epilogue = CUBLASLT_EPILOGUE_BGRADB;  // dy is the second operand
     made.bias = dbias.bytes();
     made.bias_type = dbias.dtype();
     return made;
@@ -82,14 +82,14 @@ void add_fresh(Dev& dev, ConstView<Dev> fresh, double beta, View<Dev> to) {
   axpy_on(dev, 1.0, fresh, to);
 }
 
-/// Any of the above.
+/// Any of the fused ops.
 template <class Dev, class Fused>
 [[nodiscard]] bool fused_supported(Dev& dev, const Fused& fused) {
-  return fused.fits() && dev.template kept<CublasPlans>().can(dev, fused.call());
+  return fused.fits() && dev.template cached<CublasPlans>().can(dev, fused.call());
 }
 template <class Dev, class Fused>
 [[nodiscard]] bool run_fused(Dev& dev, const Fused& fused) {
-  return fused.fits() && dev.template kept<CublasPlans>().run(dev, fused.call());
+  return fused.fits() && dev.template cached<CublasPlans>().run(dev, fused.call());
 }
 
 }  // namespace dhp::cuda
@@ -98,14 +98,14 @@ namespace dhp {
 
 template <KernelDevice Dev>
   requires std::same_as<Dev, Cuda>
-bool linear_gelu_whole_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, ConstView<Dev> bias,
+bool linear_gelu_fused_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, ConstView<Dev> bias,
                           View<Dev> before, View<Dev> y) {
   return cuda::run_fused(dev, cuda::LinearGelu<Dev>{x, w, bias, y, before});
 }
 
 template <KernelDevice Dev>
   requires std::same_as<Dev, Cuda>
-bool gelu_linear_backward_whole_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
+bool gelu_linear_backward_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
                                    ConstView<Dev> before, View<Dev> dbefore, View<Dev> dbias,
                                    double beta) {
   if (size_of(dbefore.dtype()) != 2) return false;
@@ -118,7 +118,7 @@ bool gelu_linear_backward_whole_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w
 
 template <KernelDevice Dev>
   requires std::same_as<Dev, Cuda>
-bool linear_gradients_whole_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, View<Dev> dw,
+bool linear_gradients_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, View<Dev> dw,
                                View<Dev> dbias, double beta) {
   if (beta == 0) return cuda::run_fused(dev, cuda::WeightAndBiasGradient<Dev>{dy, x, dw, dbias, 0});
   Tensor<Dev> sums(dev, dbias.dtype(), dbias.shape());

@@ -1,17 +1,18 @@
-// gemm on a GPU: cuBLASLt, and dhp's own kernel for what it cannot (no columns to sum over, odd addresses).
-// f64 and f32 are multiplied as they are, unless the device allows TF32, 16-bit matrices by tensor cores with sums in f32.
+// gemm on a GPU: cuBLASLt, or dhp's kernel where cuBLASLt cannot (k = 0, unaligned addresses). f64
+// and f32 keep their precision, unless the device allows TF32; 16-bit types use tensor cores with
+// f32 sums.
 #pragma once
 
 #include <dhp/cuda/cublas_plan.hpp>
 #include <dhp/cuda/elementwise.hpp>
-#include <dhp/cuda/plain_gemm.hpp>
+#include <dhp/cuda/fallback_gemm.hpp>
 #include <dhp/cuda/prefill.hpp>
 
 #include <concepts>
 
 namespace dhp::cuda {
 
-/// The call for c = alpha op(a) op(b) + beta c, without a bias.
+/// The call of c = alpha op(a) op(b) + beta c.
 template <class Dev>
 [[nodiscard]] CublasCall cublas_call(ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                      const GemmOptions& options) {
@@ -28,26 +29,25 @@ template <class Dev>
   return call;
 }
 
-/// The product alone; false where cuBLASLt cannot.
+/// Without bias; false if cuBLASLt cannot.
 template <class Dev>
 [[nodiscard]] bool cublas_multiply(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                    const GemmOptions& options) {
-  return dev.template kept<CublasPlans>().run(dev, cublas_call(a, b, c, options));
+  return dev.template cached<CublasPlans>().run(dev, cublas_call(a, b, c, options));
 }
 
-/// With a bias of c's type: the library adds it, if it can.
+/// With a bias of c's type, added by the library if it can.
 template <class Dev>
 [[nodiscard]] bool cublas_multiply_add(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                        const GemmOptions& options, ConstView<Dev> bias) {
   auto call = cublas_call(a, b, c, options);
   call.epilogue = CUBLASLT_EPILOGUE_BIAS;
-  call.bias = const_cast<std::byte*>(bias.bytes());  // this epilogue reads it
+  call.bias = const_cast<std::byte*>(bias.bytes());  // read only by this epilogue
   call.bias_type = bias.dtype();
-  return dev.template kept<CublasPlans>().run(dev, call);
+  return dev.template cached<CublasPlans>().run(dev, call);
 }
 
-/// With any bias: it goes into c before the product is added, in the accumulation type, so that c is still
-/// rounded once.
+/// With any bias: first added to c in the accumulation type, so that c is rounded once.
 template <class Dev>
 [[nodiscard]] bool cublas_add_to_bias(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                       GemmOptions options, ConstView<Dev> bias) {
@@ -55,14 +55,14 @@ template <class Dev>
   auto call_options = options;
   call_options.beta = 1;
   if (c.dtype() == wide) {
-    if (!dev.template kept<CublasPlans>().can(dev, cublas_call(a, b, c, call_options)))
+    if (!dev.template cached<CublasPlans>().can(dev, cublas_call(a, b, c, call_options)))
       return false;
     prefill(dev, options.beta, bias, c);
     return cublas_multiply(dev, a, b, c, call_options);
   }
   Tensor<Dev> sum(dev, wide, c.shape());
   if (options.beta != 0) cast_on(dev, ConstView<Dev>(c), sum.mut());
-  if (!dev.template kept<CublasPlans>().can(dev, cublas_call(a, b, sum.mut(), call_options)))
+  if (!dev.template cached<CublasPlans>().can(dev, cublas_call(a, b, sum.mut(), call_options)))
     return false;
   prefill(dev, options.beta, bias, sum.mut());
   if (!cublas_multiply(dev, a, b, sum.mut(), call_options)) return false;
@@ -85,7 +85,7 @@ void gemm_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c, const Ge
     if (bias.dtype() == c.dtype() && cuda::cublas_multiply_add(dev, a, b, c, options, bias)) return;
     if (cuda::cublas_add_to_bias(dev, a, b, c, options, bias)) return;
   }
-  cuda::plain_gemm(dev, a, b, c, options, bias);
+  cuda::fallback_gemm(dev, a, b, c, options, bias);
 }
 
 }  // namespace dhp

@@ -1,7 +1,7 @@
-// CublasPlans: the algorithms of cuBLASLt that a device uses. What is chosen by time is chosen for a class of sizes, since
-// batches of packed samples have other numbers of rows in every step; cuBLASLt then says of each size, without the
-// GPU, whether it can be done so, and else its favourite for that size is taken. So which algorithm a size gets
-// follows from the choice for its class, not from the sizes before it; the choice is by time for the size that came first.
+// CublasPlans: a device's cuBLASLt algorithms. Packed batches have another number of rows in every
+// step, so timing is done once per size class. For each size cuBLASLt then checks on the host
+// whether the class's algorithm applies; otherwise its heuristic favorite is used. So a size's
+// algorithm depends only on its class's choice, which was timed with the first size of the class.
 #pragma once
 
 #include <dhp/cuda/cublas_product.hpp>
@@ -13,12 +13,12 @@
 
 namespace dhp::cuda {
 
-/// Descriptors and chosen algorithms of a device, by class of problems.
-class CublasPlans : public CudaKept {
+/// The descriptors and algorithms of a device, by size class.
+class CublasPlans : public CudaCached {
  public:
   explicit CublasPlans(Cuda&) {}
 
-  /// False where cuBLASLt cannot do it, and then nothing was written.
+  /// False if cuBLASLt cannot do it; nothing is written then.
   [[nodiscard]] bool run(Cuda& dev, CublasCall call) {
     call.tf32 = may_round(dev, call);
     const CublasKey key(call);
@@ -28,8 +28,9 @@ class CublasPlans : public CudaKept {
     plan.product->point(call);
     const auto put = [&] { return multiply(dev, call, *plan.product, *plan.taken, call.c); };
     auto status = put();
-    if (status != CUBLAS_STATUS_SUCCESS && !plan.is_favourite) {  // not all is checked before
-      take_favourite(dev, call, *plan.product, plan);
+    // some failures show only when run
+    if (status != CUBLAS_STATUS_SUCCESS && !plan.is_favorite) {
+      take_favorite(dev, call, *plan.product, plan);
       if (!plan.taken) return false;
       status = put();
     }
@@ -42,9 +43,9 @@ class CublasPlans : public CudaKept {
     call.tf32 = may_round(dev, call);
     const auto found = plans_.find(CublasKey(call));
     if (found != plans_.end() && found->second.is_for(call)) return found->second.taken.has_value();
-    return favourite(dev, call, CublasProduct(call)).has_value();
+    return favorite(dev, call, CublasProduct(call)).has_value();
   }
-  /// What was asked for; refused_alone: and, in a size at least, not done.
+  /// All requests; refused_alone: only those with at least one refused size.
   [[nodiscard]] std::vector<LibraryUse> uses(bool refused_alone = false) const {
     std::vector<LibraryUse> all;
     for (const auto& [key, plan] : plans_)
@@ -56,14 +57,14 @@ class CublasPlans : public CudaKept {
 
  private:
   struct Plan {
-    std::optional<CublasAlgorithm> by_time{};  // of the class
-    // Of the size that came last:
+    std::optional<CublasAlgorithm> by_time{};  // for the class
+    // Of the most recent size:
     ColumnMajorProduct size{};
     std::optional<CublasProduct> product{};
     std::optional<CublasAlgorithm> taken{};  // none: cuBLASLt cannot
-    bool is_favourite = false;
+    bool is_favorite = false;
 
-    bool refused = false;  // a size
+    bool refused = false;  // at least one size
     std::int64_t calls = 0;
 
     [[nodiscard]] bool is_for(const CublasCall& call) const {
@@ -75,35 +76,35 @@ class CublasPlans : public CudaKept {
     return dev.options().tf32 && call.in == DType::f32;
   }
 
-  /// Makes the plan of a class one for the size of the call.
+  /// Adapts a class's plan to the size of the call.
   static void fit(Cuda& dev, const CublasCall& call, const CublasKey& key, Plan& plan) {
-    plan.product.reset();  // if this throws the plan is for no size
+    plan.product.reset();  // if this throws, the plan has no size
     CublasProduct product(call);
     if (!plan.by_time) plan.by_time = find_by_time(dev, call, key.text(), product);
-    plan.is_favourite = false;
+    plan.is_favorite = false;
     plan.taken = plan.by_time;
-    if (!plan.taken || !fits(dev, product, *plan.taken)) take_favourite(dev, call, product, plan);
+    if (!plan.taken || !fits(dev, product, *plan.taken)) take_favorite(dev, call, product, plan);
     plan.size = call.product;
     plan.product = std::move(product);
   }
-  static void take_favourite(Cuda& dev, const CublasCall& call, const CublasProduct& product,
-                             Plan& plan) {
-    plan.is_favourite = true;
-    plan.taken = favourite(dev, call, product);
+  static void take_favorite(Cuda& dev, const CublasCall& call, const CublasProduct& product,
+                            Plan& plan) {
+    plan.is_favorite = true;
+    plan.taken = favorite(dev, call, product);
     if (!plan.taken) plan.refused = true;
   }
-  /// For this very size.
-  static std::optional<CublasAlgorithm> favourite(Cuda& dev, const CublasCall& call,
-                                                  const CublasProduct& product) {
+  /// The heuristic favorite for this size.
+  static std::optional<CublasAlgorithm> favorite(Cuda& dev, const CublasCall& call,
+                                                 const CublasProduct& product) {
     const auto all = algorithms(dev, call, product, 1);
     return all.empty() ? std::nullopt : std::optional(all.front());
   }
-  /// The one for the class, which `problem` names: what was kept, or is the fastest for this size; none where
-  /// nothing may be timed, or cuBLASLt cannot do this size.
+  /// The class's algorithm for `problem`: from the file of choices, or the fastest for this size;
+  /// none if timing is not allowed or cuBLASLt cannot do this size.
   static std::optional<CublasAlgorithm> find_by_time(Cuda& dev, const CublasCall& call,
                                                      const std::string& problem,
                                                      const CublasProduct& product) {
-    auto& choices = dev.kept<Tuning>().choices;
+    auto& choices = dev.cached<Tuning>().choices;
     const auto kept = choices.find(problem);
     if (const auto made = kept ? from_hex(*kept) : std::nullopt) return made;
     if (!Tuning::may_time(dev)) return {};
@@ -114,7 +115,7 @@ class CublasPlans : public CudaKept {
     return best;
   }
 
-  /// Writes to memory of its own where c is also read.
+  /// Writes to scratch if c is also an input.
   static CublasAlgorithm fastest(Cuda& dev, const CublasCall& call, const CublasProduct& product,
                                  const std::vector<CublasAlgorithm>& all) {
     CublasAlgorithm best = all.front();
@@ -137,12 +138,12 @@ class CublasPlans : public CudaKept {
           best_ms = ms;
         }
       }
-    } catch (const OutOfMemory&) {  // then the library's favourite
+    } catch (const OutOfMemory&) {  // use the heuristic favorite
     }
     return best;
   }
 
-  /// An algorithm as text: cuBLASLt allows to store it for the same version.
+  /// An algorithm as text; cuBLASLt allows reuse in the same version.
   static std::string to_hex(const CublasAlgorithm& algorithm) {
     std::string out;
     for (const auto word : algorithm.algorithm.data) {
@@ -164,7 +165,7 @@ class CublasPlans : public CudaKept {
     }
     return made;
   }
-  /// Whether an algorithm that was found for another size, or by another process, can do this one.
+  /// Whether an algorithm of another size or process fits this size.
   static bool fits(Cuda& dev, const CublasProduct& product, const CublasAlgorithm& algorithm) {
     cublasLtMatmulHeuristicResult_t result{};
     return cublasLtMatmulAlgoCheck(dev.cublas(), product.how(), product.left(), product.right(),

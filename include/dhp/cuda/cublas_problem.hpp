@@ -1,5 +1,6 @@
-// A row-major matrix product as the column-major library sees it. A row-major matrix is, read by columns, its
-// transpose; c^T = op(b)^T op(a)^T, so b comes first, and each keeps its transposition.
+// Row-major products for the column-major library: a row-major matrix is the transpose of a
+// column-major one, and c^T = op(b)^T op(a)^T. So the operands are swapped and keep their transpose
+// flags.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -24,10 +25,10 @@ namespace dhp::cuda {
   }
 }
 
-/// c [rows, columns] = op(left) op(right), all column-major; extents of left and right as they are stored.
+/// c [rows, columns] = op(left) op(right), all column-major; extents of left and right as stored.
 struct ColumnMajorProduct {
   struct Matrix {
-    std::int64_t rows = 0, columns = 0;  ///< stored columns are `rows` apart
+    std::int64_t rows = 0, columns = 0;  ///< the leading dimension is `rows`
     friend auto operator<=>(const Matrix&, const Matrix&) = default;
   };
   bool transpose_left = false, transpose_right = false;
@@ -35,7 +36,7 @@ struct ColumnMajorProduct {
   friend auto operator<=>(const ColumnMajorProduct&, const ColumnMajorProduct&) = default;
 };
 
-/// Of c [m, n] = op(a) [m, k] op(b) [k, n], all row-major: left is b, right is a.
+/// From row-major c [m, n] = op(a) [m, k] op(b) [k, n]: left is b, right is a.
 [[nodiscard]] constexpr ColumnMajorProduct column_major(bool transpose_a, bool transpose_b,
                                                         std::int64_t m, std::int64_t n,
                                                         std::int64_t k) {
@@ -47,9 +48,9 @@ struct ColumnMajorProduct {
       .c = {n, m}};
 }
 
-/// The largest product of the class of `product`. No distance between columns is that of another size, so
-/// what an algorithm asks of distances holds for the class: what is rounded up is an extent that is none, where there
-/// is one. In a linear layer it is the number of rows of x in y = x w^T, dx = dy w and dw = dy^T x.
+/// The largest product in the size class of `product`. Only an extent that is no leading dimension
+/// is rounded up, so an algorithm's alignment needs hold for the whole class. In linear layers it
+/// is the number of rows of x in y = x w^T, dx = dy w and dw = dy^T x.
 [[nodiscard]] constexpr ColumnMajorProduct class_of(ColumnMajorProduct product) {
   const auto round_up = [](ColumnMajorProduct::Matrix& matrix) {
     matrix.columns = size_class(matrix.columns, 8);
@@ -60,13 +61,13 @@ struct ColumnMajorProduct {
   return product;
 }
 
-/// The largest power of two up to 256 that divides an address.
+/// The largest power of two, up to 256, that divides the address.
 [[nodiscard]] inline std::uint32_t alignment_of(const void* address) {
   const auto number = reinterpret_cast<std::uintptr_t>(address) | 256;
   return static_cast<std::uint32_t>(number & (~number + 1));
 }
 
-/// A product with what is done to it before it is stored.
+/// A product and its epilogue.
 struct CublasCall {
   ColumnMajorProduct product;
   DType in = DType::f32, out = DType::f32;
@@ -75,11 +76,10 @@ struct CublasCall {
   std::byte* c = nullptr;
   double alpha = 1, beta = 0;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  std::byte* bias =
-      nullptr;  ///< [n], or what is summed over rows; read or written, as the epilogue says
+  std::byte* bias = nullptr;  ///< [n], or the column sums; input or output, by epilogue
   DType bias_type = DType::f32;
   std::byte* aux = nullptr;  ///< [m, n] like c
-  bool tf32 = false;         ///< f32 may be rounded to TF32 before it is multiplied
+  bool tf32 = false;         ///< f32 inputs may be rounded to TF32
 };
 
 [[nodiscard]] inline CublasCall cublas_call(ColumnMajorProduct product, DType in, DType out) {
@@ -90,7 +90,7 @@ struct CublasCall {
   return made;
 }
 
-/// All that the choice of an algorithm by time depends on.
+/// Everything on which the timed choice depends.
 struct CublasKey {
   ColumnMajorProduct product;
   DType in, out, bias_type;
@@ -110,7 +110,7 @@ struct CublasKey {
                    alignment_of(call.bias), alignment_of(call.aux)} {}
   friend auto operator<=>(const CublasKey&, const CublasKey&) = default;
 
-  /// One line for files; "<=" is before the extent that is the class's largest.
+  /// One line for the file of choices; "<=" marks the extent that is the class's maximum.
   [[nodiscard]] std::string text() const {
     const auto& p = product;
     const bool columns_differ = !p.transpose_right,

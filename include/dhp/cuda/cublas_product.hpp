@@ -1,4 +1,4 @@
-// How cuBLASLt is asked: descriptors of a product, the algorithms that it proposes, a call.
+// The cuBLASLt API: descriptors, heuristics, calls.
 #pragma once
 
 #include <dhp/cuda/cublas_problem.hpp>
@@ -23,7 +23,7 @@ struct DestroyCublas {
 template <class Handle>
 using CublasOwner = std::unique_ptr<std::remove_pointer_t<Handle>, DestroyCublas>;
 
-/// Descriptors of a call. Nothing here needs a GPU.
+/// The descriptors of a call. Needs no GPU.
 class CublasProduct {
  public:
   explicit CublasProduct(const CublasCall& call)
@@ -39,7 +39,7 @@ class CublasProduct {
   [[nodiscard]] cublasLtMatrixLayout_t right() const { return right_.get(); }
   [[nodiscard]] cublasLtMatrixLayout_t c() const { return c_.get(); }
 
-  /// The addresses that are attributes: those of this call.
+  /// Sets the addresses of this call.
   void point(const CublasCall& call) {
     if (call.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
     if (call.aux != nullptr) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.aux);
@@ -98,8 +98,8 @@ struct CublasAlgorithm {
 
 inline constexpr int most_algorithms = 8;
 
-/// What cuBLASLt proposes, its favourite first, at most `most`; none where it cannot. Parts of a sum are added in the
-/// accumulation type, never in the 16 bits of c.
+/// cuBLASLt's proposals, favorite first, at most `most`; none if it cannot. Split-k sums are added
+/// in the accumulation type, never in 16 bits.
 [[nodiscard]] inline std::vector<CublasAlgorithm> algorithms(Cuda& dev, const CublasCall& call,
                                                              const CublasProduct& product,
                                                              int most) {
@@ -127,7 +127,7 @@ inline constexpr int most_algorithms = 8;
       cublasLtMatmulAlgoGetHeuristic(dev.cublas(), product.how(), product.left(), product.right(),
                                      product.c(), product.c(), made, most, results.data(), &count);
   std::vector<CublasAlgorithm> found;
-  if (code != CUBLAS_STATUS_SUCCESS) return found;  // such a product it does not know
+  if (code != CUBLAS_STATUS_SUCCESS) return found;  // not supported
   for (int at = 0; at < count; ++at) {
     const auto& result = results[static_cast<std::size_t>(at)];
     if (result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= dev.workspace_bytes())
@@ -136,7 +136,8 @@ inline constexpr int most_algorithms = 8;
   return found;
 }
 
-/// Puts the product on the device's stream. c: other memory than the call's, of the same alignment.
+/// Issues the product on the device's stream. c: an output of the same alignment instead of the
+/// call's.
 [[nodiscard]] inline cublasStatus_t multiply(Cuda& dev, const CublasCall& call,
                                              const CublasProduct& product,
                                              const CublasAlgorithm& algorithm, std::byte* c) {

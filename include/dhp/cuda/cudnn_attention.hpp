@@ -1,9 +1,9 @@
-// Attention on a GPU: cuDNN's fused kernels for bf16 and f16, dhp's own for the rest. Graphs are made for sizes rounded
-// up, so that batches of nearly the same size share one. Rows of padding hold finite numbers; results there are 0.
-// With dropout cuDNN is given a mask (attention_mask.hpp): what it would drop itself depends on the layout. The mask
-// takes 2 bytes for each probability of the rounded sizes while a pass runs, 256 MiB for 32 samples of 512 tokens
-// with 16 heads, and one for all layers; where that is more than a sixteenth of the GPU's memory, or 4 GiB, the
-// kernels of dhp do it, which need none.
+// Attention on a GPU: cuDNN's fused kernels for bf16 and f16, dhp's for the rest. Graphs are built
+// for rounded-up sizes, so that similar batches share one. Padding rows must hold finite numbers;
+// their results are 0. For dropout cuDNN gets a mask (attention_mask.hpp), because its own random
+// numbers depend on the layout. The mask takes 2 bytes per probability of the rounded sizes during
+// a pass: 256 MiB for 32 samples of 512 tokens and 16 heads. If it would exceed 4 GiB or a
+// sixteenth of the GPU's memory, dhp's kernels run, which need no mask.
 #pragma once
 
 #include <dhp/cuda/attention_layout.hpp>
@@ -18,8 +18,8 @@
 
 namespace dhp::cuda {
 
-/// The graph for a batch: samples are rounded up to a power of two, the length to a multiple of 64, from 1024
-/// on to an eighth of a power of two.
+/// The rounded problem: samples up to a power of two, length up to a multiple of 64, from 1024 on
+/// to an eighth of a power of two.
 [[nodiscard]] inline AttentionProblem attention_problem(DType type, std::int64_t samples,
                                                         std::int64_t length, int heads,
                                                         std::int64_t columns, double dropout = 0) {
@@ -41,7 +41,7 @@ template <class Dev>
                            options.heads, q.columns(), options.dropout);
 }
 
-/// Whether cuDNN may be asked: it has kernels of these sizes, at addresses that allow 16 bytes at a time.
+/// Whether cuDNN can be asked: supported sizes, 16-byte aligned addresses.
 template <class Dev>
 [[nodiscard]] bool cudnn_attention_fits(const AttentionProblem& problem,
                                         std::initializer_list<ConstView<Dev>> views) {
@@ -51,12 +51,11 @@ template <class Dev>
                      [](const ConstView<Dev>& view) { return alignment_of(view.bytes()) >= 16; });
 }
 
-/// The plans of the device, or none where `problem`, named by `text`, is not to be asked of them: it was refused, or
-/// its mask has no room.
+/// The device's plans, or none if `problem` was refused earlier or its mask does not fit.
 template <class Dev>
 [[nodiscard]] CudnnPlans* plans_for_attention(Dev& dev, const AttentionProblem& problem,
                                               const std::string& text) {
-  auto& plans = dev.template kept<CudnnPlans>();
+  auto& plans = dev.template cached<CudnnPlans>();
   if (plans.refused(text)) return nullptr;
   const auto bytes = attention_mask_bytes(problem.samples, problem.heads, problem.length);
   if (problem.dropout == 0 || attention_mask_fits(bytes, dev.properties().totalGlobalMem))
@@ -66,7 +65,7 @@ template <class Dev>
   return nullptr;
 }
 
-/// What both passes hand to cuDNN besides the tensors of the caller.
+/// The inputs that both passes share.
 template <class Dev>
 class CudnnAttention {
  public:
@@ -130,7 +129,7 @@ class CudnnAttention {
   Tensor<Dev> mask_;  // none without dropout
 };
 
-/// 0 into the rows of padding of each.
+/// Zeroes the padding rows of each tensor.
 template <class Dev>
 void clear_all_padding(Dev& dev, const Sequences<Dev>& sequences,
                        std::initializer_list<View<Dev>> views) {
@@ -167,7 +166,7 @@ void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstVie
       return cuda::clear_all_padding(dev, sequences, {y});
     }
   }
-  cuda::plain_attention_forward(dev, q, k, v, sequences, options, y, logsumexp);
+  cuda::fallback_attention_forward(dev, q, k, v, sequences, options, y, logsumexp);
 }
 
 template <KernelDevice Dev>
@@ -203,7 +202,7 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
                    arguments, [&] { return cuda::attention_backward_graph(problem, dq_sums); }))
       return cuda::clear_all_padding(dev, sequences, {dq, dk, dv});
   }
-  cuda::plain_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
+  cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
 }
 
 }  // namespace dhp

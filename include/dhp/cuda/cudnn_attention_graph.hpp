@@ -1,6 +1,7 @@
-// Attention as a graph of cuDNN's operations, forward and backward, in the order in which its fused kernels know it
-// (Dao et al. 2022; cuDNN's graph API, "fused flash attention"; where a mask and its scale stand, by the open
-// cudnn_frontend). Dropped probabilities are given as a mask of 0 and 1: cuDNN's own generator numbers them by itself.
+// Attention as cuDNN graphs, forward and backward, in the operation order that its fused kernels
+// match (Dao et al. 2022; cuDNN's graph API, "fused flash attention"; the places of mask and scale
+// follow the open cudnn_frontend). Dropout is a 0/1 mask, because cuDNN's generator uses its own
+// numbering.
 #pragma once
 
 #include <dhp/cuda/cudnn_attention_tensors.hpp>
@@ -13,7 +14,7 @@ namespace dhp::cuda {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(problem.head_size)));
 }
 
-/// What kept probabilities are multiplied by.
+/// The scale of kept probabilities.
 [[nodiscard]] inline float kept_scale(const AttentionProblem& problem) {
   return static_cast<float>(1.0 / (1.0 - problem.dropout));
 }
@@ -53,10 +54,11 @@ namespace dhp::cuda {
   return graph;
 }
 
-/// dy, q, k, v, y, statistics, with dropout the mask -> dq, dk, dv. inner_products is scratch: f32 [samples, heads,
-/// length, 1]. dq_sums: dq is summed in scratch of f32, [rows of q, heads * head_size] where head_size is a multiple of 16, else
-/// [samples, heads, length, head_size], in an order that depends on timing; without it the order is fixed,
-/// and cuDNN's own scratch grows with the square of the length.
+/// dy, q, k, v, y, statistics, with dropout the mask -> dq, dk, dv. inner_products is scratch: f32
+/// [samples, heads, length, 1]. With dq_sums, dq is summed in f32 scratch in an order that depends
+/// on timing: [rows of q, heads * head_size] if head_size is a multiple of 16, else [samples,
+/// heads, length, head_size]. Without it the order is fixed, but cuDNN's workspace grows with the
+/// square of the length.
 [[nodiscard]] inline CudnnGraph attention_backward_graph(const AttentionProblem& problem,
                                                          bool dq_sums) {
   using Uids = AttentionUids;
@@ -74,14 +76,14 @@ namespace dhp::cuda {
   const auto inner_products = make.statistics(Uids::inner_products);
   const auto scale = graph.scalar(attention_scale(problem));
 
-  // With m the mask and kept = 1 / (1 - dropout): y = (p m kept) v, and so dv = (p m kept)^T dy and
-  // ds = p (m kept dy v^T - dy . y) scale = p (m dy v^T - dy . y / kept) kept scale.
+  // With mask m and kept = 1 / (1 - dropout): y = (p m kept) v, so dv = (p m kept)^T dy and ds = p
+  // (m kept dy v^T - dy . y) scale = p (m dy v^T - dy . y / kept) kept scale.
   std::optional<CudnnTensor> mask, kept;
   if (problem.dropout > 0) {
     mask = make.mask();
     kept = graph.scalar(kept_scale(problem));
   }
-  // x, times that where anything is dropped.
+  // x times the factor, with dropout only.
   const auto times = [&](const CudnnTensor& x, const std::optional<CudnnTensor>& factor) {
     if (!factor) return x;
     const auto product = make.scores();
@@ -89,7 +91,7 @@ namespace dhp::cuda {
     return product;
   };
 
-  // dy . y / kept of each query
+  // dy . y / kept per query
   const auto products = graph.inner(dy.extents, dense_strides(dy.extents));
   graph.pointwise(CUDNN_POINTWISE_MUL, dy, y, products);
   const auto sums = make.column();
@@ -97,7 +99,7 @@ namespace dhp::cuda {
   graph.pointwise(CUDNN_POINTWISE_MUL, sums,
                   graph.scalar(static_cast<float>(1.0 - problem.dropout)), inner_products);
 
-  // The probabilities again; dv
+  // p again; dv
   const auto scores = make.masked_scores(q, k, scale, false);
   const auto shifted = make.scores();
   graph.pointwise(CUDNN_POINTWISE_SUB, scores, statistics, shifted);
@@ -114,10 +116,10 @@ namespace dhp::cuda {
   // ds; dk = ds^T q
   const auto dp = make.scores();
   graph.multiply(dy, v, dp, {.rows = make.query_lengths(), .columns = make.key_lengths()});
-  const auto centred = make.scores();
-  graph.pointwise(CUDNN_POINTWISE_SUB, times(dp, mask), inner_products, centred);
+  const auto centered = make.scores();
+  graph.pointwise(CUDNN_POINTWISE_SUB, times(dp, mask), inner_products, centered);
   const auto weighted = make.scores();
-  graph.pointwise(CUDNN_POINTWISE_MUL, centred, probabilities, weighted);
+  graph.pointwise(CUDNN_POINTWISE_MUL, centered, probabilities, weighted);
   const auto ds = make.scores();
   graph.pointwise(CUDNN_POINTWISE_MUL, times(weighted, kept), scale, ds);
   const auto turned_ds = graph.inner(turned_extents, turned_strides, problem.type);

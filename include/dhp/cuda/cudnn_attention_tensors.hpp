@@ -1,5 +1,5 @@
-// The tensors of attention as a graph of cuDNN's, and the masked scores that both directions begin with. Samples lie
-// ragged in the rows, each with a length: a packed batch and a padded one are the same graph.
+// The tensors of an attention graph and the masked scores that both directions start with. Samples
+// are ragged with a length each, so packed and padded batches use the same graph.
 #pragma once
 
 #include <dhp/cuda/cudnn_graph.hpp>
@@ -8,16 +8,15 @@
 
 namespace dhp::cuda {
 
-/// All that a graph depends on; samples and length may be more than there are: those beyond have length 0.
+/// Everything a graph depends on; surplus samples and lengths are empty.
 struct AttentionProblem {
   cudnnDataType_t type = CUDNN_DATA_BFLOAT16;
   std::int64_t samples = 1;
   std::int64_t heads = 1;
   std::int64_t length = 1;
   std::int64_t head_size = 64;
-  double dropout = 0;  ///< probability of dropping a probability; above 0 the graph has a mask
+  double dropout = 0;  ///< dropout probability; above 0 the graph has a mask
 
-  /// One line.
   [[nodiscard]] std::string text(const char* pass) const {
     return concat("attention ", pass, " ", type == CUDNN_DATA_HALF ? "f16" : "bf16", " samples ",
                   samples, " heads ", heads, " length ", length, " size ", head_size,
@@ -26,16 +25,16 @@ struct AttentionProblem {
   friend bool operator==(const AttentionProblem&, const AttentionProblem&) = default;
 };
 
-/// Numbers of the arguments. offsets: i64 [samples + 1], in elements; lengths: i32 [samples], twice because
-/// queries and keys could differ; statistics, the logarithms of the sums: f32 [samples, heads, length, 1]; mask, 1
-/// where a probability is kept and 0 where it is dropped: like q, [samples, heads, length, length].
+/// Argument numbers. offsets: i64 [samples + 1], in elements; lengths: i32 [samples], for queries
+/// and for keys; statistics (logsumexp): f32 [samples, heads, length, 1]; mask, 1 if kept, 0 if
+/// dropped: q's type, [samples, heads, length, length].
 struct AttentionUids {
   static constexpr std::int64_t q = 1, k = 2, v = 3, y = 4, statistics = 5, offsets = 6,
                                 query_lengths = 7, key_lengths = 8, dy = 9, dq = 10, dk = 11,
                                 dv = 12, inner_products = 13, dq_sums = 14, mask = 15;
 };
 
-/// Tensors that both directions have.
+/// Tensors of both directions.
 class AttentionTensors {
  public:
   AttentionTensors(CudnnGraph& graph, const AttentionProblem& problem)
@@ -46,13 +45,13 @@ class AttentionTensors {
         query_lengths_(lengths(AttentionUids::query_lengths)),
         key_lengths_(lengths(AttentionUids::key_lengths)) {}
 
-  /// [samples, heads, length, head_size] of rows of heads * head_size.
+  /// [samples, heads, length, head_size] over rows of heads * head_size.
   [[nodiscard]] CudnnTensor rows(std::int64_t uid) const {
     const auto& e = problem_;
     return graph_.argument(uid, e.type, {e.samples, e.heads, e.length, e.head_size}, row_strides(),
                            16, offsets_);
   }
-  /// The same seen as [samples, heads, head_size, length].
+  /// The same as [samples, heads, head_size, length].
   [[nodiscard]] CudnnTensor transposed_rows(std::int64_t uid) const {
     const auto& e = problem_;
     const auto [sample, head, row, column] = row_strides();
@@ -87,7 +86,7 @@ class AttentionTensors {
   [[nodiscard]] const CudnnTensor& query_lengths() const { return query_lengths_; }
   [[nodiscard]] const CudnnTensor& key_lengths() const { return key_lengths_; }
 
-  /// q k^T / sqrt(head_size), minus infinity where the query or the key is padding.
+  /// q k^T / sqrt(head_size), minus infinity for padding.
   [[nodiscard]] CudnnTensor masked_scores(const CudnnTensor& q, const CudnnTensor& transposed_k,
                                           const CudnnTensor& scale, bool padding) const {
     const auto product = scores();
@@ -109,7 +108,7 @@ class AttentionTensors {
   [[nodiscard]] CudnnTensor lengths(std::int64_t uid) const {
     return graph_.argument(uid, CUDNN_DATA_INT32, {problem_.samples, 1, 1, 1}, {1, 1, 1, 1});
   }
-  /// Where the index along `axis` is before the length.
+  /// True where the index along `axis` is less than the length.
   [[nodiscard]] CudnnTensor before(const CudnnTensor& like, std::int64_t axis,
                                    const CudnnTensor& length) const {
     const auto index = scores(CUDNN_DATA_INT32);

@@ -1,7 +1,7 @@
-// Batch norm with what stands around it in residual networks, in one kernel each way: y = ReLU(norm(x) + residual)
-// with the signs of y as bits, and the gradient of all of it, which reads those bits instead of y. This is what
-// batch_norm_whole is on Cuda. Functions of dhp::cuda return false, having written nothing, where cuDNN cannot. On
-// Hopper it can for f32, bf16 and f16 and channels in multiples of 16 bytes; statistics are of these rows alone.
+// Fused batch norm on Cuda: y = ReLU(norm(x) + residual) in one kernel, with the signs of y as
+// bits, and its gradient, which reads these bits instead of y. If cuDNN cannot, functions of
+// dhp::cuda return false and write nothing. Hopper supports f32, bf16 and f16 with channels in
+// multiples of 16 bytes. Statistics cover these rows only.
 #pragma once
 
 #include <dhp/cuda/batch_norm.hpp>
@@ -12,14 +12,14 @@
 
 namespace dhp::cuda {
 
-/// Numbers of the arguments.
+/// Argument numbers.
 struct NormUids {
   static constexpr std::int64_t x = 1, gamma = 2, beta = 3, mean = 4, inv_std = 5, y = 6,
                                 residual = 7, signs = 8, dy = 9, dgamma = 10, dbeta = 11, dx = 12,
                                 dresidual = 13;
 };
 
-/// Bytes of the signs of `count` elements.
+/// Bytes for `count` sign bits.
 [[nodiscard]] constexpr std::int64_t sign_bytes(std::int64_t count) { return (count + 7) / 8; }
 
 struct NormExtents {
@@ -68,7 +68,7 @@ struct NormExtents {
   return graph;
 }
 
-/// residual: its gradient, dy where y > 0, is written too.
+/// residual: also writes its gradient, dy masked by y > 0.
 [[nodiscard]] inline CudnnGraph norm_relu_backward_graph(const NormExtents& extents,
                                                          bool residual) {
   using Uids = NormUids;
@@ -96,7 +96,7 @@ struct NormExtents {
   return graph;
 }
 
-/// The extents of x [.., C] at addresses that all allow 16 bytes at a time.
+/// The extents of x [.., C], if all addresses are 16-byte aligned.
 template <class Dev>
 [[nodiscard]] NormExtents norm_extents(ConstView<Dev> x) {
   return {x.dtype(), x.rows(), x.columns(), std::min<std::int64_t>(alignment_of(x.bytes()), 16)};
@@ -106,20 +106,20 @@ template <class Dev>
   return {.deterministic = dev.options().deterministic};
 }
 
-/// Whether the two functions below can work on such an x.
+/// Whether the two functions below support this x.
 template <class Dev>
 [[nodiscard]] bool norm_relu_supported(Dev& dev, ConstView<Dev> x, bool residual) {
   if (x.dtype() == DType::f64 || x.count() == 0) return false;
   const auto extents = norm_extents(x);
-  auto& plans = dev.template kept<CudnnPlans>();
+  auto& plans = dev.template cached<CudnnPlans>();
   return plans.can(concat(extents.text("norm_relu"), residual ? " residual" : "", " query"),
                    norm_rules(dev), [&] { return norm_relu_graph(extents, residual, 1e-5f); }) &&
          plans.can(concat(extents.text("norm_relu_backward"), residual ? " residual" : ""),
                    norm_rules(dev), [&] { return norm_relu_backward_graph(extents, residual); });
 }
 
-/// x, y and residual [.., C] of one type; residual may be empty. gamma, beta, mean and inv_std f32 [C], the last two
-/// written. signs u8 [sign_bytes(count)].
+/// x, y and residual [.., C] of one type; residual may be empty. gamma, beta, mean and inv_std f32
+/// [C]; writes mean and inv_std. signs u8 [sign_bytes(count)].
 template <class Dev>
 struct NormRelu {
   ConstView<Dev> x, residual, gamma, beta;
@@ -142,12 +142,12 @@ template <class Dev>
   arguments.add(Uids::inv_std, t.inv_std.bytes()).add(Uids::y, t.y.bytes());
   arguments.add(Uids::signs, t.signs.bytes());
   if (residual) arguments.add(Uids::residual, t.residual.bytes());
-  return dev.template kept<CudnnPlans>().run(
+  return dev.template cached<CudnnPlans>().run(
       dev, concat(extents.text("norm_relu"), residual ? " residual" : "", " epsilon ", epsilon),
       norm_rules(dev), arguments, [&] { return norm_relu_graph(extents, residual, epsilon); });
 }
 
-/// dx, and dresidual unless it is empty, like x; dgamma and dbeta f32 [C], written.
+/// Writes dx and, unless empty, dresidual, both like x; dgamma and dbeta f32 [C].
 template <class Dev>
 struct NormReluGradient {
   ConstView<Dev> dy, x, signs, gamma, mean, inv_std;
@@ -166,18 +166,18 @@ template <class Dev>
   arguments.add(Uids::dx, t.dx.bytes()).add(Uids::dgamma, t.dgamma.bytes());
   arguments.add(Uids::dbeta, t.dbeta.bytes());
   if (residual) arguments.add(Uids::dresidual, t.dresidual.bytes());
-  return dev.template kept<CudnnPlans>().run(
+  return dev.template cached<CudnnPlans>().run(
       dev, concat(extents.text("norm_relu_backward"), residual ? " residual" : ""), norm_rules(dev),
       arguments, [&] { return norm_relu_backward_graph(extents, residual); });
 }
 
-/// The sum of squared deviations of `rows` values from 1 / sqrt(variance + epsilon).
+/// The sum of squared deviations of `rows` values, from 1 / sqrt(variance + epsilon).
 struct SquaredDeviations {
   double epsilon, rows;
   constexpr float operator()(float inv_std) const {
     const double root = static_cast<double>(inv_std);
     const double variance = 1 / (root * root) - epsilon;
-    return static_cast<float>(variance < 0 ? 0 : variance * rows);  // it may round below 0
+    return static_cast<float>(variance < 0 ? 0 : variance * rows);  // rounding may make it negative
   }
 };
 
@@ -187,7 +187,7 @@ namespace dhp {
 
 template <KernelDevice Dev>
   requires(std::same_as<Dev, Cuda>)
-std::optional<BatchNormResult<Dev>> batch_norm_whole_on(Dev& dev, ConstView<Dev> x,
+std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev> x,
                                                         ConstView<Dev> residual,
                                                         ConstView<Dev> gamma, ConstView<Dev> beta,
                                                         double epsilon, bool relu) {
@@ -208,7 +208,7 @@ std::optional<BatchNormResult<Dev>> batch_norm_whole_on(Dev& dev, ConstView<Dev>
 
 template <KernelDevice Dev>
   requires(std::same_as<Dev, Cuda>)
-std::optional<BatchNormGradients<Dev>> batch_norm_whole_backward_on(
+std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(
     Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, const BatchNormVectors<Dev>& vectors,
     ConstView<Dev> signs, bool residual) {
   const auto like_x = [&] { return Tensor<Dev>(dev, x.dtype(), x.shape()); };

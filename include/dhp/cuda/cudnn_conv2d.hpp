@@ -1,17 +1,17 @@
-// conv2d on a GPU: cuDNN's kernels for f32, bf16 and f16, channels last; f64 and what cuDNN cannot by dhp's own. The
-// gradient of 16-bit weights is summed in f32, rounded to 16 bits once per call, and then added to dw in f32:
-// cuDNN has no fast kernels that would store f32 there. A 1x1 convolution without stride is a matrix
-// product, whose gradient is not rounded.
+// conv2d on a GPU: cuDNN in NHWC for f32, bf16 and f16; dhp's kernels for f64 and unsupported
+// cases. cuDNN has no fast kernels that store f32 gradients of 16-bit weights: they are summed in
+// f32, rounded to 16 bits once per call, then added to dw in f32. A 1x1 convolution with stride 1
+// is a matrix product without that rounding.
 #pragma once
 
 #include <dhp/cuda/cublas_gemm.hpp>
 #include <dhp/cuda/cudnn_convolution.hpp>
-#include <dhp/cuda/plain_conv2d.hpp>
+#include <dhp/cuda/fallback_conv2d.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 
 namespace dhp::cuda {
 
-/// A convolution as cuDNN numbers its dims; channels lie together.
+/// A convolution in cuDNN's dim order, channels contiguous.
 struct Conv2dProblem {
   static constexpr std::int64_t x_uid = 1, w_uid = 2, y_uid = 3;
   enum class Kind { forward, backward_data, backward_filter };
@@ -20,10 +20,10 @@ struct Conv2dProblem {
   DType type;
   Dims x, w, y;
   Conv2dGeometry geometry;
-  std::int64_t alignment;  ///< of all addresses, in bytes
-  bool tf32;               ///< f32 may be rounded to TF32 before it is multiplied
+  std::int64_t alignment;  ///< minimum of all addresses, in bytes
+  bool tf32;               ///< f32 inputs may be rounded to TF32
 
-  /// x [N, H, W, C], w [O, K, K, C], y [N, OH, OW, O], all or their gradients.
+  /// x [N, H, W, C], w [O, K, K, C], y [N, OH, OW, O], or their gradients.
   Conv2dProblem(Kind of_kind, DType of_type, const Shape& x_shape, const Shape& w_shape,
                 const Shape& y_shape, Conv2dGeometry of_geometry, std::int64_t of_alignment,
                 bool may_round = false)
@@ -57,7 +57,7 @@ struct Conv2dProblem {
   [[nodiscard]] CudnnRules rules(bool deterministic) const {
     return {.deterministic = deterministic, .full_precision = type == DType::f32 && !tf32};
   }
-  /// One line; OH and OW follow from the rest.
+  /// One line; OH and OW are implied.
   [[nodiscard]] std::string text() const {
     constexpr const char* names[] = {"forward", "backward_data", "backward_filter"};
     return concat("conv2d ", names[static_cast<int>(kind)], " ", type, " n ", x[0], " c ", x[1],
@@ -72,7 +72,7 @@ struct Conv2dProblem {
   }
 };
 
-/// cuDNN's share of the work; false where it can do nothing.
+/// Runs the problem by cuDNN; false if unsupported.
 template <class Dev>
 [[nodiscard]] bool cudnn_convolve(Dev& dev, Conv2dProblem::Kind kind, ConstView<Dev> x,
                                   ConstView<Dev> w, ConstView<Dev> y, Conv2dGeometry geometry) {
@@ -85,12 +85,12 @@ template <class Dev>
   arguments.add(Conv2dProblem::x_uid, x.bytes())
       .add(Conv2dProblem::w_uid, w.bytes())
       .add(Conv2dProblem::y_uid, y.bytes());
-  return dev.template kept<CudnnPlans>().run(dev, problem.text(),
-                                             problem.rules(dev.options().deterministic), arguments,
-                                             [&] { return problem.graph(); });
+  return dev.template cached<CudnnPlans>().run(dev, problem.text(),
+                                               problem.rules(dev.options().deterministic),
+                                               arguments, [&] { return problem.graph(); });
 }
 
-/// dw = beta dw + gradient, of other types.
+/// dw = beta dw + gradient, with mixed types.
 template <class Dev>
 void accumulate(Dev& dev, double beta, ConstView<Dev> gradient, View<Dev> dw) {
   if (beta == 0) return cast_on(dev, gradient, dw);
@@ -110,7 +110,7 @@ void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeome
   using Kind = cuda::Conv2dProblem::Kind;
   if (x.count() > 0 && cuda::cudnn_convolve(dev, Kind::forward, x, w, ConstView<Dev>(y), geometry))
     return;
-  cuda::plain_conv2d_forward(dev, x, w, geometry, y);
+  cuda::fallback_conv2d_forward(dev, x, w, geometry, y);
 }
 
 template <KernelDevice Dev>
@@ -122,7 +122,7 @@ void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv
   if (dy.count() > 0 &&
       cuda::cudnn_convolve(dev, Kind::backward_data, ConstView<Dev>(dx), w, dy, geometry))
     return;
-  cuda::plain_conv2d_backward_data(dev, dy, w, geometry, dx);
+  cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx);
 }
 
 template <KernelDevice Dev>
@@ -146,7 +146,7 @@ void conv2d_backward_filter_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
         return cuda::accumulate(dev, beta, gradient.view(), dw);
     }
   }
-  cuda::plain_conv2d_backward_filter(dev, x, dy, geometry, dw, beta);
+  cuda::fallback_conv2d_backward_filter(dev, x, dy, geometry, dw, beta);
 }
 
 }  // namespace dhp

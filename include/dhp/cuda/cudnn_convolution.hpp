@@ -1,4 +1,5 @@
-// Convolutions as operations of a cuDNN graph: images N, C, H, W, filters O, C, K, K, channels wherever the strides say.
+// Convolutions as cuDNN graph operations: images N, C, H, W and filters O, C, K, K, with any
+// strides.
 #pragma once
 
 #include <dhp/cuda/cudnn_graph.hpp>
@@ -36,7 +37,7 @@ inline void convolve(CudnnGraph& graph, const CudnnTensor& x, const CudnnTensor&
       .set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, 0.0f)
       .finalize("a convolution of cuDNN");
 }
-/// dx = the gradient of x
+/// dx = the input gradient
 inline void convolve_backward_data(CudnnGraph& graph, const CudnnTensor& dy, const CudnnTensor& w,
                                    const CudnnTensor& dx, CudnnConvolution how) {
   const auto convolution = describe_convolution(how);
@@ -49,7 +50,7 @@ inline void convolve_backward_data(CudnnGraph& graph, const CudnnTensor& dy, con
       .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, 0.0f)
       .finalize("a gradient of a convolution's input by cuDNN");
 }
-/// dw = beta dw + the gradient of w
+/// dw = beta dw + the weight gradient
 inline void convolve_backward_filter(CudnnGraph& graph, const CudnnTensor& x, const CudnnTensor& dy,
                                      const CudnnTensor& dw, CudnnConvolution how, float beta = 0) {
   const auto convolution = describe_convolution(how);

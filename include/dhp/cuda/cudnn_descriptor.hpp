@@ -1,5 +1,5 @@
-// CudnnDescriptor: owner of a descriptor of cuDNN's graph API, whose attributes are set with their C++ types:
-// the type that cuDNN wants to be told follows from the argument.
+// CudnnDescriptor: owns a descriptor of cuDNN's graph API; setters deduce cuDNN's attribute type
+// from the C++ type.
 #pragma once
 
 #include <dhp/device/cuda_libraries.hpp>
@@ -13,7 +13,7 @@
 
 namespace dhp::cuda {
 
-/// How cuDNN names the C++ type of an attribute. Descriptors and addresses have setters of their own.
+/// cuDNN's tag of a C++ type. Descriptors and addresses have their own setters.
 template <class T>
 [[nodiscard]] constexpr cudnnBackendAttributeType_t attribute_type() {
   if constexpr (std::is_same_v<T, std::int64_t>) return CUDNN_TYPE_INT64;
@@ -40,7 +40,7 @@ template <class T>
   }
 }
 
-/// Movable, not copyable. Throws CudaError with cuDNN's own words where an attribute does not fit.
+/// Movable, not copyable. Throws CudaError with cuDNN's message if an attribute does not fit.
 class CudnnDescriptor {
  public:
   explicit CudnnDescriptor(cudnnBackendDescriptorType_t type) {
@@ -65,7 +65,7 @@ class CudnnDescriptor {
     return set_array(name, attribute_type<T>(), static_cast<std::int64_t>(values.size()),
                      values.data());
   }
-  /// cuDNN copies what it needs of `value`, which is finalized.
+  /// cuDNN copies `value`, which must be finalized.
   CudnnDescriptor& set(cudnnBackendAttributeName_t name, const CudnnDescriptor& value) {
     return set_array(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value.raw_);
   }
@@ -107,7 +107,7 @@ class CudnnDescriptor {
     values.resize(static_cast<std::size_t>(std::min(count, most)));
     return values;
   }
-  /// At most `most` descriptors of one type, made here and filled in by cuDNN; none where it has none.
+  /// At most `most` descriptors of one type, filled in by cuDNN; possibly none.
   [[nodiscard]] std::vector<CudnnDescriptor> get_descriptors(cudnnBackendAttributeName_t name,
                                                              cudnnBackendDescriptorType_t type,
                                                              std::int64_t most) const {

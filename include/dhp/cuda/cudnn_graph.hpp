@@ -1,6 +1,6 @@
-// CudnnGraph: a few operations on tensors that cuDNN is to run as one: tensors, pointwise functions, reductions,
-// matrix products and reshapes; convolutions and norms have headers of their own. Nothing here needs a GPU: what cuDNN makes of a graph on a
-// device is in cudnn_plan.hpp.
+// CudnnGraph: operations that cuDNN fuses: pointwise functions, reductions, matrix products,
+// reshapes; convolutions and norms have their own headers. Building a graph needs no GPU;
+// cudnn_plan.hpp compiles it.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -25,42 +25,43 @@ namespace dhp::cuda {
   fail("cuDNN has no such element type");
 }
 
-/// Extents and strides of all tensors have this many dims: images N, C, H, W; attention N, heads, rows, columns.
+/// All tensors have four dims: images N, C, H, W; attention N, heads, rows, columns.
 using Dims = std::array<std::int64_t, 4>;
 
-/// Strides of images whose channels lie together; filters [O, K, K, C] seen as O, C, K, K likewise.
+/// Strides of images with contiguous channels; also of filters [O, K, K, C] as O, C, K, K.
 [[nodiscard]] constexpr Dims nhwc_strides(const Dims& extents) {
   const auto [n, c, h, w] = extents;
   static_cast<void>(n);
   return {c * h * w, 1, c * w, c};
 }
-/// Strides of what lies in the order of its dims.
+/// Row-major strides.
 [[nodiscard]] constexpr Dims dense_strides(const Dims& extents) {
   return {extents[1] * extents[2] * extents[3], extents[2] * extents[3], extents[3], 1};
 }
 
-/// A tensor of a graph, by its number. A number below first_own names an argument of the graph's plan.
+/// A graph tensor, by number; numbers below first_own are arguments of the plan.
 struct CudnnTensor {
   std::int64_t uid = -1;
   Dims extents{};
   Dims strides{};
 };
 
-/// i32 [N, 1, 1, 1]: how much of a matrix each sample fills.
+/// i32 [N, 1, 1, 1]: the valid rows or columns per sample.
 struct CudnnLengths {
   std::optional<CudnnTensor> rows{}, columns{}, depth{};
 };
 
 class CudnnGraph {
  public:
-  /// Tensors that callers do not name are numbered from here.
+  /// Unnamed tensors are numbered from here.
   static constexpr std::int64_t first_own = 1000;
   struct Scalar {
     std::int64_t uid;
     float value;
   };
 
-  /// An argument. alignment: of its address, in bytes. ragged_offset: with it, sample n starts there.
+  /// An argument. alignment: of its address, in bytes. ragged_offset: the start of each sample, if
+  /// given.
   CudnnTensor argument(std::int64_t uid, cudnnDataType_t type, const Dims& extents,
                        const Dims& strides, std::int64_t alignment = 16,
                        const std::optional<CudnnTensor>& ragged_offset = {}) {
@@ -68,7 +69,7 @@ class CudnnGraph {
     if (ragged_offset) descriptor.set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, raw(*ragged_offset));
     return keep(uid, std::move(descriptor), extents, strides);
   }
-  /// A tensor that only operations of this graph see: it never exists in memory.
+  /// An intermediate tensor, never in memory.
   CudnnTensor inner(const Dims& extents, const Dims& strides,
                     cudnnDataType_t type = CUDNN_DATA_FLOAT,
                     const std::optional<CudnnTensor>& ragged_offset = {}) {
@@ -91,7 +92,7 @@ class CudnnGraph {
     return keep(uid, std::move(descriptor), one, one);
   }
 
-  /// y = mode(x), mode(x, b), or for a selection x where `choice` is true, else b. axis is for GEN_INDEX.
+  /// y = mode(x), mode(x, b), or for a selection `choice` ? x : b. axis is for GEN_INDEX.
   void pointwise(cudnnPointwiseMode_t mode, const CudnnTensor& x,
                  const std::optional<CudnnTensor>& b, const CudnnTensor& y,
                  cudnnDataType_t precision = CUDNN_DATA_FLOAT,
@@ -110,7 +111,7 @@ class CudnnGraph {
     node.finalize("a pointwise operation of cuDNN");
   }
 
-  /// y = x reduced over the dims in which y has extent 1.
+  /// y = x reduced over the dims where y has extent 1.
   void reduce(cudnnReduceTensorOp_t how, const CudnnTensor& x, const CudnnTensor& y) {
     CudnnDescriptor reduction(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
     reduction.set(CUDNN_ATTR_REDUCTION_OPERATOR, how)
@@ -123,7 +124,7 @@ class CudnnGraph {
         .finalize("a reduction of cuDNN");
   }
 
-  /// c = a b over the last two dims. padding: what is beyond the lengths counts as 0.
+  /// c = a b over the last two dims. padding: elements beyond the lengths count as 0.
   void multiply(const CudnnTensor& a, const CudnnTensor& b, const CudnnTensor& c,
                 const CudnnLengths& lengths = {}, bool padding = false) {
     CudnnDescriptor product(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
@@ -143,7 +144,7 @@ class CudnnGraph {
       node.set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, raw(*lengths.depth));
     node.finalize("a matrix product of cuDNN");
   }
-  /// The same elements under other extents and strides.
+  /// The same elements with other extents and strides.
   void reshape(const CudnnTensor& x, const CudnnTensor& y) {
     add(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)
         .set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, raw(x))
@@ -151,7 +152,7 @@ class CudnnGraph {
         .finalize("a reshape of cuDNN");
   }
 
-  /// For operations of other headers: a node to be described and finalized, and the descriptor of a tensor.
+  /// For other headers: adds a node to describe and finalize, and gives a tensor's descriptor.
   CudnnDescriptor& add(cudnnBackendDescriptorType_t type) { return nodes_.emplace_back(type); }
   [[nodiscard]] const CudnnDescriptor& raw(const CudnnTensor& tensor) const {
     for (const auto& one : tensors_)
@@ -189,7 +190,7 @@ class CudnnGraph {
   };
   std::int64_t next_ = first_own;
   std::vector<Numbered> tensors_;
-  std::deque<CudnnDescriptor> nodes_;  // references stay
+  std::deque<CudnnDescriptor> nodes_;  // stable references
   std::vector<Scalar> scalars_;
 };
 

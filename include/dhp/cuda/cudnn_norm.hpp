@@ -1,11 +1,11 @@
-// Batch norm and its gradient as operations of a cuDNN graph.
+// Batch norm and its gradient as cuDNN graph operations.
 #pragma once
 
 #include <dhp/cuda/cudnn_graph.hpp>
 
 namespace dhp::cuda {
 
-/// Batch norm in training: y from x, statistics [1, C, 1, 1] written.
+/// Batch norm in training: writes y and statistics [1, C, 1, 1].
 struct CudnnNorm {
   CudnnTensor x, scale, shift, epsilon, mean, inv_std, y;
 };

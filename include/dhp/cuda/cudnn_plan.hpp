@@ -1,6 +1,5 @@
-// What cuDNN makes of a graph on a device: engines that its heuristics propose, those of them that a caller's rules
-// allow, and plans, which run. Instead of a device its description will do: then everything but running works
-// on a machine without a GPU.
+// Plans: cuDNN's engines for a graph on a device, filtered by rules, then compiled to run. A device
+// description can replace the device: then everything but running works without a GPU.
 #pragma once
 
 #include <dhp/cuda/cudnn_graph.hpp>
@@ -10,11 +9,11 @@
 
 namespace dhp::cuda {
 
-/// Whom a graph is for: a handle's device, or a described one.
+/// The target of a graph: a handle's device, or a described one.
 class CudnnTarget {
  public:
   explicit CudnnTarget(cudnnHandle_t handle) : handle_(handle) {}
-  /// json: a description of a device as cuDNN writes it (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
+  /// json: a device description by cuDNN (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
   explicit CudnnTarget(const std::string& json)
       : device_(CudnnDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)
                     .set_text(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, json)
@@ -27,14 +26,14 @@ class CudnnTarget {
   std::optional<CudnnDescriptor> device_;
 };
 
-/// Which engines may be used.
+/// Rules for engines.
 struct CudnnRules {
-  bool deterministic = false;   ///< the same bits every time
-  bool full_precision = false;  ///< f32 stays f32: no TF32
+  bool deterministic = false;   ///< same bits in every run
+  bool full_precision = false;  ///< no TF32 for f32
   std::size_t workspace_bytes = std::size_t{1} << 30;
 };
 
-/// Engines whose results are further from the exact ones than the sums of f32 are never allowed.
+/// Engines less accurate than f32 sums are never allowed.
 [[nodiscard]] inline bool allowed(const std::vector<cudnnBackendNumericalNote_t>& notes,
                                   const CudnnRules& rules) {
   return std::none_of(notes.begin(), notes.end(), [&](cudnnBackendNumericalNote_t note) {
@@ -53,7 +52,7 @@ struct CudnnRules {
   });
 }
 
-/// One way to run a graph: an engine and its settings.
+/// A candidate: an engine and its settings (knobs).
 class CudnnCandidate {
  public:
   explicit CudnnCandidate(CudnnDescriptor config) : config_(std::move(config)) {}
@@ -63,7 +62,7 @@ class CudnnCandidate {
     return engine().get_all<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                                          CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
   }
-  /// Names it among the candidates for one graph, device and version of cuDNN: "3 2:1 14:5", the engine and
+  /// Its name for one graph, device and cuDNN version, such as "3 2:1 14:5": the engine and
   /// knob:value.
   [[nodiscard]] std::string name() const {
     std::string out = concat(engine().get<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX));
@@ -87,7 +86,7 @@ class CudnnCandidate {
   CudnnDescriptor config_;
 };
 
-/// Engines that cuDNN proposes for the graph and `rules` allow, its favourites first; none where it knows none.
+/// cuDNN's proposals that `rules` allow, favorites first; possibly none.
 [[nodiscard]] inline std::vector<CudnnCandidate> candidates(const CudnnGraph& graph,
                                                             const CudnnTarget& target,
                                                             const CudnnRules& rules) {
@@ -101,7 +100,7 @@ class CudnnCandidate {
     heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, operations)
         .set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
     if (target.device()) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.device());
-    // A mode may know nothing of such graphs, and that is no error of ours.
+    // A heuristic mode may not know such graphs; that is not an error.
     if (cudnnBackendFinalize(heuristics.raw()) != CUDNN_STATUS_SUCCESS) continue;
     constexpr std::int64_t most = 64;
     for (auto& config : heuristics.get_descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS,
@@ -113,22 +112,23 @@ class CudnnCandidate {
   return found;
 }
 
-/// Addresses of a plan's arguments, by number.
+/// The argument addresses of a plan, by number.
 struct CudnnArguments {
   std::vector<std::int64_t> uids;
   std::vector<std::byte*> addresses;
 
   CudnnArguments& add(std::int64_t uid, const std::byte* address) {
     uids.push_back(uid);
-    addresses.push_back(const_cast<std::byte*>(address));  // cuDNN has one list for both
+    // cuDNN has one list for inputs and outputs
+    addresses.push_back(const_cast<std::byte*>(address));
     return *this;
   }
 };
 
-/// A graph compiled for a device; keeps nothing of the graph but its constants.
+/// A compiled graph; keeps only the graph's constants.
 class CudnnPlan {
  public:
-  /// Empty where the engine cannot do it after all, which only compiling it tells, or needs too much memory.
+  /// nullopt if the engine fails to compile or needs too much memory.
   [[nodiscard]] static std::optional<CudnnPlan> make(const CudnnGraph& graph,
                                                      const CudnnTarget& target,
                                                      const CudnnCandidate& candidate,
@@ -144,7 +144,8 @@ class CudnnPlan {
   }
   [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
 
-  /// Puts it on the handle's stream. workspace: workspace_bytes() of the device, 16-byte aligned.
+  /// Issues the plan on the handle's stream. workspace: workspace_bytes() on the device, 16-byte
+  /// aligned.
   void run(cudnnHandle_t handle, CudnnArguments arguments, std::byte* workspace) const {
     for (const auto& scalar : scalars_)
       arguments.add(scalar.uid, reinterpret_cast<const std::byte*>(&scalar.value));

@@ -1,5 +1,4 @@
-// Dropout on the GPU: a thread draws one Philox block for the four elements that it decides; no
-// mask is in memory.
+// Dropout on the GPU: a thread draws one Philox block for four elements; no mask is stored.
 #pragma once
 
 #include <dhp/cuda/matrix_walk.hpp>
@@ -9,24 +8,24 @@
 
 namespace dhp::cuda {
 
-/// Which elements are kept: what the kernels of dropout have in common.
+/// The mask, shared by all dropout kernels.
 template <class T>
 struct DropoutMask {
   using A = Accumulator<T>;
   RandomStream random;
-  std::uint32_t threshold;  // keep where the upper 24 bits of the word are not below it
+  std::uint32_t threshold;  // keep if the word's upper 24 bits are at least this
   A scale;
-  const std::int64_t* index;  // numbers of the rows, or none
+  const std::int64_t* index;  // row numbers, or none
   std::int64_t first;
   std::int64_t total_columns;
   std::int64_t first_column;
 
-  /// The number of a row's first element.
+  /// The random index of a row's first element.
   [[nodiscard]] constexpr std::uint64_t number(std::int64_t row) const {
     const auto global = index == nullptr ? first + row : index[row];
     return static_cast<std::uint64_t>(global * total_columns + first_column);
   }
-  /// x scaled, or 0, unrounded.
+  /// x scaled, or 0; unrounded.
   [[nodiscard]] constexpr A apply(std::uint32_t word, A x) const {
     const bool keep = (word >> 8) >= threshold;
     return keep ? x * scale : A(0);
@@ -34,8 +33,8 @@ struct DropoutMask {
   [[nodiscard]] constexpr T rounded(std::uint32_t word, T x) const {
     return static_cast<T>(apply(word, static_cast<A>(x)));
   }
-  /// x becomes what is left of it, unrounded: n neighbours, the first of which has a number that is a multiple
-  /// of n, so that they are in one Philox block. Where the probability is 0 none is drawn.
+  /// Applies dropout to n neighbors, unrounded. The first has a random index that is a multiple of
+  /// n, so all are in one Philox block. With probability 0 nothing is drawn.
   template <int n>
   constexpr void drop(const RandomStream& from, std::uint64_t number_of_first,
                       Pack<A, n>& x) const {
@@ -45,25 +44,26 @@ struct DropoutMask {
     const auto skip = number_of_first % 4;
     for (int at = 0; at < n; ++at) {
       auto word = words[static_cast<std::size_t>(at)];
-      for (int start = n; start < 4; start += n)  // in registers, which cannot be indexed
+      // select without indexing: registers cannot be indexed
+      for (int start = n; start < 4; start += n)
         if (skip == static_cast<std::uint64_t>(start))
           word = words[static_cast<std::size_t>(start + at)];
       x.at[at] = apply(word, x.at[at]);
     }
   }
-  /// With the step read once, not at every block.
+  /// With the step loaded once instead of per block.
   [[nodiscard]] constexpr RandomStream stream() const {
     return {.seed = random.seed, .step = random.now(), .use = random.use};
   }
 };
 
-/// Rows of whole packs, whose first elements have numbers that are multiples of four.
+/// Rows of whole packs whose random indices start at multiples of four.
 template <class T, int width>
 struct DropoutPacks {
   static_assert(width % 4 == 0);
   DropoutMask<T> mask;
   std::int64_t rows;
-  std::int64_t packs;  // in a row
+  std::int64_t packs;  // per row
   const T* x;
   T* y;
 
@@ -86,7 +86,7 @@ struct DropoutPacks {
   }
 };
 
-/// Any rows: a thread takes the elements of one Philox block, as far as they are in the row.
+/// Any rows: one thread per Philox block, clipped to the row.
 template <class T>
 struct DropoutElements {
   DropoutMask<T> mask;
@@ -110,7 +110,7 @@ struct DropoutElements {
       }
     }
   }
-  /// Of the stream, wherever the row starts in its first one.
+  /// Blocks per row for any alignment of its first element.
   [[nodiscard]] constexpr std::int64_t blocks_a_row() const { return (columns + 6) / 4; }
 };
 
@@ -150,7 +150,7 @@ void dropout_on(Dev& dev, ConstView<Dev> x, const RowNumbers<Dev>& rows,
   if (x.count() == 0) return;
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     const auto mask = cuda::dropout_mask<T>(rows, options);
-    // Whole rows that follow each other are one long row.
+    // Contiguous rows act as one long row.
     const bool one = mask.index == nullptr && x.columns() == options.total_columns;
     cuda::dropout(dev, mask, one ? 1 : x.rows(), one ? x.count() : x.columns(),
                   x.template data<T>(), y.template data<T>());

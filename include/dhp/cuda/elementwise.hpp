@@ -1,4 +1,3 @@
-// Element by element on the GPU.
 #pragma once
 
 #include <dhp/cuda/map.hpp>
@@ -40,7 +39,7 @@ struct Scaled {
   constexpr Y operator()(Y y) const { return static_cast<Y>(static_cast<A>(y) * alpha); }
 };
 
-/// The factor is read where it is: on the device.
+/// The factor is in device memory.
 template <class Y>
 struct ScaledBy {
   using A = Accumulator<Y>;
@@ -61,7 +60,7 @@ struct Cast {
 };
 
 template <class T>
-struct InverseRoot {
+struct Rsqrt {
   using A = Accumulator<T>;
   A epsilon;
   constexpr T operator()(T x) const {
@@ -121,7 +120,7 @@ void add_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> y) {
       cuda::map(dev, y.count(), cuda::Sum<T>{}, out, a.template data<T>(), b.template data<T>());
       return;
     }
-    // Through double, in three passes: mixed types are rare, and every triple of types would be a kernel.
+    // Mixed types are rare: three passes via double avoid a kernel per triple of types.
     Tensor<Dev> total(dev, DType::f64, a.shape());
     cast_on(dev, a, total.mut());
     axpy_on(dev, 1.0, b, total.mut());
@@ -129,9 +128,9 @@ void add_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> y) {
   });
 }
 template <KernelDevice Dev>
-void inverse_root_on(Dev& dev, ConstView<Dev> x, double epsilon, View<Dev> y) {
+void rsqrt_on(Dev& dev, ConstView<Dev> x, double epsilon, View<Dev> y) {
   visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    const cuda::InverseRoot<T> f{static_cast<Accumulator<T>>(epsilon)};
+    const cuda::Rsqrt<T> f{static_cast<Accumulator<T>>(epsilon)};
     cuda::map(dev, y.count(), f, y.template data<T>(), x.template data<T>());
   });
 }

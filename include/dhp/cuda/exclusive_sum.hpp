@@ -1,17 +1,17 @@
-// The sums of all that comes before each of some counts.
+// Exclusive prefix sums.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
 
 namespace dhp::cuda {
 
-/// Threads for one block on `count` items: whole warps, as many as are of use.
+/// Threads of one block for `count` items, in whole warps.
 [[nodiscard]] inline int threads_for(std::int64_t count) {
   const auto wanted = std::min<std::int64_t>(count, 1024) + warp_size - 1;
   return static_cast<int>(std::max<std::int64_t>(wanted / warp_size, 1)) * warp_size;
 }
 
-/// values[i] = the sum of all before it; one block.
+/// values[i] = the sum of values[0, i); one block.
 struct ExclusiveSum {
   std::int64_t count;
   std::int32_t* values;

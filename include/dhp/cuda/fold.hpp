@@ -1,4 +1,3 @@
-// Order-free sums on the GPU.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
@@ -21,7 +20,7 @@ struct FoldLimbs {
     for (auto at = grid_thread(block); at < count; at += grid_threads(block)) {
       const double value = static_cast<double>(x[at]);
       if (magnitude_bits(value) < fold_limit) fold_element(value, high[at], low[at]);
-      else *flag = 1;  // whoever writes, writes the same
+      else *flag = 1;  // all writers store the same value
     }
   }
 };

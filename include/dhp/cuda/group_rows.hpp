@@ -1,6 +1,5 @@
-// Groups rows by the entry of a table that each of them names: the rows of every entry in their
-// order. A stable radix sort (Satish, Harris & Garland 2009, section 4) whose ranks come from
-// counting alone.
+// Groups rows by their table entry, stably, by a radix sort (Satish, Harris & Garland 2009, section
+// 4) that needs no atomics.
 #pragma once
 
 #include <dhp/cuda/exclusive_sum.hpp>
@@ -11,7 +10,7 @@
 
 namespace dhp::cuda {
 
-/// The entry that an id names; `entries` for an id of another table.
+/// The entry of an id; `entries` for ids outside the table.
 struct EntryOf {
   std::int64_t first_id;
   std::int64_t entries;
@@ -21,13 +20,13 @@ struct EntryOf {
   }
 };
 
-/// One digit of the keys. A tile of rows is one block, a row is one thread.
+/// One digit of the keys: a block per tile, a thread per row.
 struct Digit {
   static constexpr int most_bits = 8;
-  static constexpr int none = 1 << most_bits;  // of a thread without a row
+  static constexpr int none = 1 << most_bits;  // for threads without a row
   std::int64_t rows;
   std::int64_t tiles;
-  int tile;  // rows in one
+  int tile;  // rows per tile
   int shift;
   int bits;
 
@@ -35,8 +34,8 @@ struct Digit {
   [[nodiscard]] constexpr int of(std::int32_t key) const { return key >> shift & (values() - 1); }
 };
 
-/// counts[value, tile]: how many rows of the tile have it. ranks[row]: how many rows before it in
-/// its tile have the same digit.
+/// counts[value, tile]: rows of the tile with this digit. ranks[row]: earlier rows of the tile with
+/// the same digit.
 struct RankInTiles {
   Digit digit;
   const std::int32_t* keys;
@@ -68,7 +67,7 @@ struct RankInTiles {
     if (before == 0 && mine != Digit::none) of_warps[warp * values + mine] = all;
     block.sync();
 
-    // Counts of warps to sums over the warps before.
+    // Exclusive sums over warps.
     for (int value = block.thread(); value < values; value += digit.tile) {
       std::int32_t sum = 0;
       for (int at = 0; at < warps; ++at) {
@@ -84,11 +83,11 @@ struct RankInTiles {
   }
 };
 
-/// Puts rows and their keys where counts, summed up, and ranks tell.
+/// Moves rows and keys to their sorted positions, from prefix sums and ranks.
 struct PlaceRows {
   Digit digit;
   const std::int32_t* keys;
-  const std::int32_t* rows;  // none: row r is r
+  const std::int32_t* rows;  // null: the identity
   const std::int32_t* firsts;
   const std::int32_t* ranks;
   std::int32_t* new_keys;
@@ -105,7 +104,7 @@ struct PlaceRows {
   }
 };
 
-/// starts[entry] = the place of the first key that is not below it.
+/// starts[entry] = the position of the first key >= entry.
 struct FindStarts {
   std::int64_t rows;
   std::int64_t entries;
@@ -130,14 +129,12 @@ struct FindStarts {
 /// Rows grouped by entry, on the device.
 template <class Dev>
 struct GroupedRows {
-  Tensor<Dev>
-      rows;  ///< i32 [R]: by entry, those of one entry in their order; at the end those of none
-  Tensor<Dev> keys;    ///< i32 [R]: the entry of each of them; the number of entries for none
-  Tensor<Dev> starts;  ///< i32 [entries + 1]: the places of entry e are [starts[e], starts[e + 1])
+  Tensor<Dev> rows;    ///< i32 [R]: sorted by entry, stably; rows without an entry come last
+  Tensor<Dev> keys;    ///< i32 [R]: their entries; the number of entries if none
+  Tensor<Dev> starts;  ///< i32 [entries + 1]: entry e has the positions [starts[e], starts[e + 1])
 };
 
-/// Groups the rows of ids, i32 [R]; row r belongs to entry ids[r] - first_id where that is in
-/// [0, entries).
+/// Groups the rows of ids, i32 [R], by entry ids[r] - first_id, if it is in [0, entries).
 template <KernelDevice Dev>
 [[nodiscard]] GroupedRows<Dev> group_rows(Dev& dev, ConstView<Dev> ids, std::int64_t first_id,
                                           std::int64_t entries) {

@@ -1,4 +1,4 @@
-// Every op as kernels of dhp, for any device that runs them. dhp/cuda.cuh adds the libraries.
+// All ops as dhp's own kernels, for any device that runs them. dhp/cuda.cuh adds the libraries.
 #pragma once
 
 #include <dhp/cuda/activation.hpp>
@@ -8,13 +8,13 @@
 #include <dhp/cuda/dropout.hpp>
 #include <dhp/cuda/elementwise.hpp>
 #include <dhp/cuda/embedding.hpp>
+#include <dhp/cuda/fallback_attention.hpp>
+#include <dhp/cuda/fallback_conv2d.hpp>
+#include <dhp/cuda/fallback_gemm.hpp>
 #include <dhp/cuda/fold.hpp>
 #include <dhp/cuda/layer_norm.hpp>
 #include <dhp/cuda/linear.hpp>
 #include <dhp/cuda/optimizer.hpp>
-#include <dhp/cuda/plain_attention.hpp>
-#include <dhp/cuda/plain_conv2d.hpp>
-#include <dhp/cuda/plain_gemm.hpp>
 #include <dhp/cuda/pool.hpp>
 #include <dhp/cuda/reduce.hpp>
 #include <dhp/cuda/rows.hpp>

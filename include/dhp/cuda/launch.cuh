@@ -1,4 +1,4 @@
-// Kernels on a GPU: what a thread of it is, and how a kernel gets there.
+// Launching kernels on a GPU.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
@@ -6,7 +6,7 @@
 
 namespace dhp::cuda {
 
-/// The Block of a thread on a GPU.
+/// The Block of a GPU thread.
 class GpuBlock {
  public:
   __device__ std::int64_t index() const { return blockIdx.x; }
@@ -35,7 +35,7 @@ __global__ void run_kernel(const __grid_constant__ Kernel kernel) {
 
 namespace dhp {
 
-/// Puts a kernel on the device's stream. Throws CudaError where it cannot be started.
+/// Issues a kernel on the device's stream. Throws CudaError if the launch fails.
 template <class Kernel>
 void launch(Cuda& dev, const cuda::Grid& grid, const Kernel& kernel) {
   static_assert(sizeof(Kernel) <= 4000, "arguments of a kernel must fit in 4 KB");

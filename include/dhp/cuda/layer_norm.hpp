@@ -1,4 +1,3 @@
-// Layer normalisation on the GPU.
 #pragma once
 
 #include <dhp/cuda/residual_layer_norm_kernels.hpp>

@@ -1,6 +1,5 @@
-// The kernels of layer normalisation alone, and what they share with those of a sum. Each row is read once where
-// it fits in a warp's registers, so its variance is that of the deviations from its mean without a second
-// pass over memory.
+// The kernels of layer normalization, and code shared with the fused residual form. Rows that fit a
+// warp's registers are read once, and the variance still comes from deviations.
 #pragma once
 
 #include <dhp/cuda/column_reduce.hpp>
@@ -24,7 +23,7 @@ struct LayerNormArguments {
   A* inv_std;
 };
 
-/// Writes y, mean and inv_std of a row x that the threads hold.
+/// Writes y, mean and inv_std of a row x in registers.
 template <class Rows, class B, class T>
 constexpr void normalise_row(B& block, const LayerNormArguments<T>& in, std::int64_t row,
                              const typename Rows::template Row<T>& x) {
@@ -93,8 +92,8 @@ struct LayerNormBackwardArguments {
   T* dx;
 };
 
-/// write(column, pack) receives a row of the gradient of x, unrounded. It may write over dy and x: a thread
-/// writes what it alone reads.
+/// write(column, pack) receives the unrounded gradient of x. It may overwrite dy and x: a thread
+/// writes only what it alone has read.
 template <class Rows, class B, class T, class Write>
 constexpr void row_gradient(B& block, const LayerNormBackwardArguments<T>& in, std::int64_t row,
                             const Write& write) {
@@ -159,7 +158,7 @@ struct LayerNormBackward {
   }
 };
 
-/// The terms of dgamma, dy * (x - mean) * inv_std with mean and inv_std of the row, and of dbeta, dy.
+/// The terms of dgamma, dy * (x - mean) * inv_std, and of dbeta, dy.
 template <class T>
 struct LayerNormSumTerms {
   using Total = Accumulator<T>;
@@ -195,7 +194,7 @@ struct LayerNormSumTerms {
     }
   }
 };
-/// dgamma = beta * dgamma + value, and dbeta likewise; they are not read where beta is 0.
+/// dgamma = beta * dgamma + value, dbeta likewise; with beta 0 they are not read.
 template <class A>
 struct AddLayerNormSums {
   A* dgamma;

@@ -1,4 +1,4 @@
-// What a device's libraries did and refused so far. Tests on a GPU check it; a program says what is new after a step.
+// What cuBLASLt and cuDNN did and refused on a device, for GPU tests and for messages after a step.
 #pragma once
 
 #include <dhp/cuda/cublas_plan.hpp>
@@ -7,18 +7,19 @@
 
 namespace dhp {
 
-/// Every problem that cuBLASLt or cuDNN was asked for on this device, in the order of their names. What is never asked
-/// of them (f64 convolutions, attention in f32) is not among it. refused_alone: and what they did neither.
+/// All problems that were passed to cuBLASLt or cuDNN, sorted by name. Unsupported kinds (f64
+/// convolutions, f32 attention) are never passed. refused_alone: only the refused ones.
 [[nodiscard]] inline std::vector<cuda::LibraryUse> library_use(Cuda& dev,
                                                                bool refused_alone = false) {
-  auto uses = dev.kept<cuda::CublasPlans>().uses(refused_alone);
-  for (auto& use : dev.kept<cuda::CudnnPlans>().uses(refused_alone)) uses.push_back(std::move(use));
+  auto uses = dev.cached<cuda::CublasPlans>().uses(refused_alone);
+  for (auto& use : dev.cached<cuda::CudnnPlans>().uses(refused_alone))
+    uses.push_back(std::move(use));
   return uses;
 }
 
-/// A sentence for the first refusal of each kind that this device has not told yet.
+/// One sentence per new kind of refusal.
 [[nodiscard]] inline std::vector<std::string> library_refusals(Cuda& dev) {
-  return dev.kept<cuda::RefusalNews>().of(library_use(dev, true));
+  return dev.cached<cuda::RefusalNews>().of(library_use(dev, true));
 }
 
 }  // namespace dhp

@@ -1,5 +1,5 @@
-// What cuBLASLt and cuDNN were asked to do on a device, and whether they did: where they refuse, kernels of dhp do it,
-// more slowly, and nobody would know.
+// A record of requests to cuBLASLt and cuDNN. Refused ones run on dhp's slower kernels, which would
+// otherwise go unnoticed.
 #pragma once
 
 #include <dhp/device/cuda.hpp>
@@ -12,12 +12,12 @@
 namespace dhp::cuda {
 
 struct LibraryUse {
-  std::string name;        ///< of the library: "cuDNN"
-  std::string problem;     ///< one line: what is done, element types, sizes
-  std::int64_t calls = 0;  ///< that the library did
-  std::string refusal;     ///< why it did none; else empty
+  std::string name;        ///< the library: "cuDNN"
+  std::string problem;     ///< one line: operation, element types, sizes
+  std::int64_t calls = 0;  ///< done by the library
+  std::string refusal;     ///< the reason for refusal, or empty
 
-  /// What is done, and the first that is said of it: "conv2d forward", "gemm bf16".
+  /// The operation and its first attribute: "conv2d forward", "gemm bf16".
   [[nodiscard]] std::string kind() const {
     return problem.substr(0, problem.find(' ', problem.find(' ') + 1));
   }
@@ -28,13 +28,13 @@ struct LibraryUse {
                 "): other kernels do it, slower");
 }
 
-/// Which refusals somebody has been told of: the first of each kind, since a model has many sizes.
-class RefusalNews : public CudaKept {
+/// Remembers reported refusals: one per kind, since a model has many sizes.
+class RefusalNews : public CudaCached {
  public:
   RefusalNews() = default;
   explicit RefusalNews(Cuda&) {}
 
-  /// A sentence for each kind that is new among `uses`.
+  /// One sentence per new kind in `uses`.
   [[nodiscard]] std::vector<std::string> of(const std::vector<LibraryUse>& uses) {
     std::vector<std::string> sentences;
     for (const auto& use : uses)

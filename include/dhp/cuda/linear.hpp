@@ -1,26 +1,25 @@
-// Linear layers with what stands beside them, on the GPU: kernels of dhp have the pieces only, libraries may have more
-// (cublas_epilogue.hpp).
+// dhp's kernels have only the unfused linear ops; cublas_epilogue.hpp has the fused ones.
 #pragma once
 
 #include <dhp/cuda/activation.hpp>
-#include <dhp/cuda/plain_gemm.hpp>
+#include <dhp/cuda/fallback_gemm.hpp>
 #include <dhp/cuda/reduce.hpp>
 #include <dhp/ops/linear.hpp>
 
 namespace dhp {
 
 template <KernelDevice Dev>
-bool linear_gelu_whole_on(Dev&, ConstView<Dev>, ConstView<Dev>, ConstView<Dev>, View<Dev>,
+bool linear_gelu_fused_on(Dev&, ConstView<Dev>, ConstView<Dev>, ConstView<Dev>, View<Dev>,
                           View<Dev>) {
   return false;
 }
 template <KernelDevice Dev>
-bool gelu_linear_backward_whole_on(Dev&, ConstView<Dev>, ConstView<Dev>, ConstView<Dev>, View<Dev>,
+bool gelu_linear_backward_fused_on(Dev&, ConstView<Dev>, ConstView<Dev>, ConstView<Dev>, View<Dev>,
                                    View<Dev>, double) {
   return false;
 }
 template <KernelDevice Dev>
-bool linear_gradients_whole_on(Dev&, ConstView<Dev>, ConstView<Dev>, View<Dev>, View<Dev>, double) {
+bool linear_gradients_fused_on(Dev&, ConstView<Dev>, ConstView<Dev>, View<Dev>, View<Dev>, double) {
   return false;
 }
 

@@ -1,5 +1,5 @@
-// map: y[i] = f(x[i]...), the kernel of everything that goes element by element. 16 bytes at a time of the
-// widest type where pointers allow it.
+// map: y[i] = f(x[i]...), the kernel of all elementwise ops. It moves 16 bytes of the widest type
+// at a time if pointers are aligned.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -10,7 +10,7 @@
 
 namespace dhp::cuda {
 
-/// f takes one element of each x, as it is stored, and returns what is stored in y. y may be an x.
+/// f maps stored elements of each x to the stored element of y. y may alias an x.
 template <class F, int width, class Y, class... X>
 struct Map {
   F f;
@@ -23,7 +23,7 @@ struct Map {
     const std::int64_t packs = count / width;
     for (auto pack = grid_thread(block); pack < packs; pack += grid_threads(block))
       one_pack(pack * width, std::index_sequence_for<X...>());
-    // The last elements, fewer than a pack.
+    // The remainder, less than a pack.
     for (auto at = packs * width + grid_thread(block); at < count; at += grid_threads(block))
       y[at] = element(at, std::index_sequence_for<X...>());
   }

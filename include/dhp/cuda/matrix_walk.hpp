@@ -1,12 +1,12 @@
-// How the threads, or the warps, of a grid go through a matrix together, element after element.
+// Grid-stride loops over the elements of a matrix, by thread or by warp.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
 
 namespace dhp::cuda {
 
-/// The places first, first + step, ... of a matrix, row-major: divisions at the start alone.
-/// `for (MatrixWalk at = walk_by_thread(block, columns); at.row < rows; at.next())`; columns >= 1.
+/// Positions first, first + step, ... of a row-major matrix; it divides only at the start. `for
+/// (MatrixWalk at = walk_by_thread(block, columns); at.row < rows; at.next())`; columns >= 1.
 class MatrixWalk {
  public:
   constexpr MatrixWalk(std::int64_t first, std::int64_t step, std::int64_t columns)

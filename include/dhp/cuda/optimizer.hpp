@@ -8,7 +8,7 @@
 
 namespace dhp::cuda {
 
-/// Flat tensors of the accumulation type that an update goes over; null where the optimizer has none.
+/// Flat tensors of an update, in the accumulation type; null if the optimizer has none.
 template <class A>
 struct UpdateTensors {
   const A* gradient;
@@ -17,8 +17,8 @@ struct UpdateTensors {
   A* masters;
 };
 
-/// Moves all weights; T is the type of narrow values. Rule: prepare(state) gives what a thread needs, of(tile) of
-/// that a step, which is called with (weight, gradient, m, v) and gives the new weight.
+/// Updates all weights; T is the type of 16-bit values. Rule: prepare(state) gives per-thread
+/// constants; their of(tile) gives a function (weight, gradient, m, v) -> new weight.
 template <class T, class Rule>
 struct UpdateWeights {
   using A = Accumulator<T>;
@@ -46,14 +46,14 @@ struct UpdateWeights {
  private:
   static constexpr int width = pack_size<A>;
 
-  /// V: of the values.
+  /// V: the type of the values.
   template <class V, class B, class Step>
   constexpr void update(const B& block, const Piece& piece, const Step& step) const {
     V* const values = piece.template values<V>();
     const auto packs = piece.count / width;
     for (std::int64_t pack = block.thread(); pack < packs; pack += block.threads())
       some<width>(values + pack * width, piece.first + pack * width, step);
-    // The last elements, fewer than a pack.
+    // The remainder, less than a pack.
     for (auto at = packs * width + block.thread(); at < piece.count; at += block.threads())
       some<1>(values + at, piece.first + at, step);
   }
@@ -117,7 +117,7 @@ struct AdamwRule {
   }
 };
 
-/// The gradient is the direction.
+/// The gradient pointer holds the direction.
 template <class A>
 struct AlongRule {
   const double* rates;

@@ -1,5 +1,5 @@
-// CudnnPlans: the plans of a device by the text of their problem. The first time a problem comes up its graph is
-// built, a few plans are timed on the very arguments, and the fastest stays, also in the file of choices.
+// CudnnPlans: a device's cuDNN plans, by problem text. At the first use it builds the graph, times
+// a few plans on the actual arguments and keeps the fastest, also in the file of choices.
 #pragma once
 
 #include <dhp/cuda/cudnn_plan.hpp>
@@ -10,13 +10,13 @@
 
 namespace dhp::cuda {
 
-class CudnnPlans : public CudaKept {
+class CudnnPlans : public CudaCached {
  public:
   explicit CudnnPlans(Cuda& dev) : target_(dev.cudnn()) {}
 
-  /// Runs the problem on `arguments`; false where cuDNN cannot, and then nothing was written. build() makes the
-  /// graph; `problem` is one line that names all that the graph depends on. A graph reads none of what it
-  /// writes, so that it may be timed on its arguments.
+  /// Runs the problem on `arguments`; false if cuDNN cannot, and nothing is written then. build()
+  /// makes the graph; `problem` is one line with everything the graph depends on. A graph must not
+  /// read its outputs, so that it can be timed on its arguments.
   template <class Build>
   [[nodiscard]] bool run(Cuda& dev, const std::string& problem, const CudnnRules& rules,
                          const CudnnArguments& arguments, Build build) {
@@ -30,16 +30,16 @@ class CudnnPlans : public CudaKept {
     return true;
   }
 
-  /// Whether run() was asked for it and could not, or refuse() was called: then its arguments need not be made.
+  /// Whether run() failed or refuse() was called for it: then its arguments need not be prepared.
   [[nodiscard]] bool refused(const std::string& problem) const {
     const auto found = plans_.find(problem);
     return found != plans_.end() && !found->second.plan;
   }
-  /// It is not to be run, for a reason that is no matter of cuDNN's.
+  /// Excludes a problem for a reason outside cuDNN.
   void refuse(const std::string& problem, const std::string& why) {
     plans_.insert_or_assign(problem, Chosen{{}, why});
   }
-  /// What was asked for; refused_alone: and not done.
+  /// All requests; refused_alone: only refused ones.
   [[nodiscard]] std::vector<LibraryUse> uses(bool refused_alone = false) const {
     std::vector<LibraryUse> all;
     for (const auto& [problem, chosen] : plans_)
@@ -48,7 +48,7 @@ class CudnnPlans : public CudaKept {
     return all;
   }
 
-  /// Whether cuDNN proposes any way to run it. Compiles and launches nothing.
+  /// Whether cuDNN proposes any engine. Compiles and launches nothing.
   template <class Build>
   [[nodiscard]] bool can(const std::string& problem, const CudnnRules& rules, Build build) {
     if (const auto found = plans_.find(problem); found != plans_.end())
@@ -60,12 +60,12 @@ class CudnnPlans : public CudaKept {
  private:
   struct Chosen {
     std::optional<CudnnPlan> plan;
-    std::string refusal{};  // where there is none
+    std::string refusal{};  // if there is no plan
     std::int64_t calls = 0;
   };
 
   static void run(Cuda& dev, const CudnnPlan& plan, const CudnnArguments& arguments) {
-    // Calls are ordered on the stream, so all may use one workspace.
+    // The stream orders all calls, so they share one workspace.
     if (plan.workspace_bytes() <= dev.workspace_bytes()) {
       plan.run(dev.cudnn(), arguments, dev.workspace());
       return;
@@ -74,7 +74,7 @@ class CudnnPlans : public CudaKept {
     plan.run(dev.cudnn(), arguments, more.get());
   }
 
-  /// A graph that cuDNN refuses is one that it cannot run.
+  /// A graph that cuDNN refuses to build counts as unsupported.
   template <class Build>
   [[nodiscard]] static std::optional<CudnnGraph> built(Build build, std::string* why = nullptr) {
     try {
@@ -84,7 +84,7 @@ class CudnnPlans : public CudaKept {
       return {};
     }
   }
-  /// What cuDNN said last.
+  /// cuDNN's last error text.
   [[nodiscard]] static std::string said() {
     char text[512] = "";
     cudnnGetLastErrorString(text, sizeof text);
@@ -98,7 +98,7 @@ class CudnnPlans : public CudaKept {
     const std::optional<CudnnGraph> made = built(build, &chosen.refusal);
     if (!made) return chosen;
     const CudnnGraph& graph = *made;
-    auto& tuning = dev.kept<Tuning>();
+    auto& tuning = dev.cached<Tuning>();
     const auto all = candidates(graph, target_, rules);
     if (all.empty()) chosen.refusal = "it proposes no engine";
     if (const auto stored = tuning.choices.find(problem))
@@ -112,7 +112,7 @@ class CudnnPlans : public CudaKept {
     std::vector<std::string> seen;
     for (const auto& one : all) {
       if (seen.size() >= wanted) break;
-      const auto name = one.name();  // heuristics repeat themselves
+      const auto name = one.name();  // heuristics return duplicates
       if (std::find(seen.begin(), seen.end(), name) != seen.end()) continue;
       auto plan = CudnnPlan::make(graph, target_, one, rules);
       if (!plan) {
@@ -135,7 +135,7 @@ class CudnnPlans : public CudaKept {
     }
     return chosen;
   }
-  /// Empty where there is no memory for it, or it does not start after all.
+  /// nullopt if memory is short or the plan does not start.
   static std::optional<float> time(Cuda& dev, const CudnnPlan& plan,
                                    const CudnnArguments& arguments, std::string& why) {
     try {

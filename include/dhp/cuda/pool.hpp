@@ -1,5 +1,5 @@
-// pool on the GPU. Each thread makes elements of the result for itself, neighbouring channels
-// first, so nothing is added by two threads.
+// Pooling on the GPU. Each thread computes its own outputs, neighboring channels first, so no two
+// threads add to one element.
 #pragma once
 
 #include <dhp/cuda/average_pool.hpp>
@@ -8,19 +8,19 @@
 
 namespace dhp::cuda {
 
-/// Images [N, H, W, C] and the results of windows on them [N, OH, OW, C].
+/// Images [N, H, W, C] and window results [N, OH, OW, C].
 struct PoolSizes {
   std::int64_t images, height, width, out_height, out_width, channels;
   int kernel, stride, padding;
 
-  /// Where a window begins, and ends, along a dim of this extent.
+  /// The window's start and end in a dim of this extent.
   [[nodiscard]] constexpr std::int64_t begin(std::int64_t out) const {
     return std::max<std::int64_t>(out * stride - padding, 0);
   }
   [[nodiscard]] constexpr std::int64_t end(std::int64_t out, std::int64_t extent) const {
     return std::min(out * stride - padding + kernel, extent);
   }
-  /// The first window that has this place, and the one after the last.
+  /// The first window that covers this position; last_window: one past the last.
   [[nodiscard]] constexpr std::int64_t first_window(std::int64_t place) const {
     const auto before = place + padding - kernel + stride;  // the first begins above place - kernel
     return before < stride ? 0 : before / stride;
@@ -73,7 +73,7 @@ struct MaxPoolForward {
   }
 };
 
-/// A pixel asks the windows that it is in, in their order, whether it won them.
+/// Each pixel gathers from the windows that cover it, in order.
 template <class T, int pack>
 struct MaxPoolBackward {
   using A = Accumulator<T>;

@@ -1,4 +1,4 @@
-// prefill: what a matrix product is then added to, where the library takes no such bias itself.
+// prefill: adds a bias to c before a matrix product, if the library cannot.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
@@ -6,7 +6,7 @@
 
 namespace dhp::cuda {
 
-/// c[r, j] = beta c[r, j] + bias[j]; beta 0 never reads c.
+/// c[r, j] = beta c[r, j] + bias[j]; with beta 0 c is not read.
 template <class C, class Bias>
 struct Prefill {
   using A = Accumulator<C>;

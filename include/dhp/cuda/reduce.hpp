@@ -1,4 +1,3 @@
-// Reductions on the GPU.
 #pragma once
 
 #include <dhp/cuda/column_reduce.hpp>
@@ -13,12 +12,12 @@ struct Square {
   constexpr double operator()(double value) const { return value * value; }
 };
 
-/// One thread's share of the sum of f over x, in double: the packs from, from + step, ... and, at the end, single
-/// elements in the same way.
+/// One thread's part of the sum of f over x, in double: packs from, from + step, ..., then single
+/// elements likewise.
 template <int width, class T, class F>
 [[nodiscard]] constexpr double share_of_sum(const T* x, std::int64_t count, std::int64_t from,
                                             std::int64_t step, F f) {
-  constexpr int together = 4;  // loads under way
+  constexpr int together = 4;  // loads in flight
   const auto of_pack = [&](const Pack<T, width>& in) {
     double sum = 0;
     for (int at = 0; at < width; ++at) sum += f(static_cast<double>(in.at[at]));
@@ -38,7 +37,7 @@ template <int width, class T, class F>
   return total;
 }
 
-/// parts[block] = the sum of f over the block's share of x, in double.
+/// parts[block] = the sum of f over the block's part of x, in double.
 template <int width, class T, class F>
 struct SumElementParts {
   F f;
@@ -54,7 +53,7 @@ struct SumElementParts {
   }
 };
 
-/// out = the sum of parts, by one block.
+/// out = the sum of parts, in one block.
 struct SumOfParts {
   std::int64_t count;
   const double* parts;
@@ -69,7 +68,7 @@ struct SumOfParts {
   }
 };
 
-/// flag = 1 if an element of x is NaN or infinite: whoever finds one stores the same value.
+/// flag = 1 if an element of x is NaN or infinite; all writers store the same value.
 template <int width, class T>
 struct FindNonfinite {
   std::int64_t count;
@@ -92,11 +91,11 @@ struct FindNonfinite {
  private:
   static constexpr bool is_finite(T x) {
     const auto value = static_cast<Accumulator<T>>(x);
-    return value - value == 0;  // NaN where it is not finite
+    return value - value == 0;  // the difference is NaN if value is not finite
   }
 };
 
-/// out = the sum of f over x. A block's scratch is small, so that few parts are left for the last block.
+/// out = the sum of f over x. Few parts, so that the last block has little work.
 template <KernelDevice Dev, class T, class F>
 void sum_all(Dev& dev, std::int64_t count, const T* x, F f, double* out) {
   constexpr int width = pack_size<T>;

@@ -1,5 +1,6 @@
-// The kernels of residual + dropout + layer normalisation. Where a row fits in a warp's registers, each way reads
-// two matrices and writes two; a thread draws the random words of what it holds.
+// The kernels of fused residual + dropout + layer normalization. For rows that fit a warp's
+// registers, each pass reads two matrices and writes two; a thread draws the random words of its
+// elements.
 #pragma once
 
 #include <dhp/cuda/dropout.hpp>
@@ -7,7 +8,7 @@
 
 namespace dhp::cuda {
 
-/// norm.x is what dropout is applied to.
+/// norm.x is the input of dropout.
 template <class T>
 struct ResidualNormArguments {
   LayerNormArguments<T> norm;
@@ -26,7 +27,7 @@ struct ResidualSum {
   const typename Rows::template Row<T>& residual;
   const DropoutMask<T>& mask;
   const RandomStream& random;
-  std::uint64_t first;  // number of the row's first element
+  std::uint64_t first;  // random index of the row's first element
 
   constexpr Pack<T, n> operator()(int step) const {
     const auto from = x.get(block, step);
@@ -53,7 +54,7 @@ struct ResidualNormForward {
     const auto columns = in.norm.columns;
     for (auto row = Rows::first(block); row < in.norm.rows; row += Rows::step(block)) {
       const auto at = row * columns;
-      // The sum may be written over x or the residual: a thread writes what it alone reads.
+      // The sum may overwrite x or the residual: a thread writes only what it alone has read.
       const Row x(block, in.norm.x + at, columns), residual(block, in.residual + at, columns);
       const ResidualSum<T, Rows, B> make{block, x, residual, in.mask, random, in.mask.number(row)};
       const Row sum(block, in.sum + at, columns, make);
@@ -70,14 +71,14 @@ struct ResidualNormBackwardArguments {
   T* dx;
 };
 
-/// Stores packs of a row, and what dropout makes of them.
+/// Stores the packs of a row, and dropout of them.
 template <class T>
 struct StoreBoth {
   StoreRounded<T> residual;
   StoreRounded<T> dropped;
   const DropoutMask<T>& mask;
   const RandomStream& random;
-  std::uint64_t first;  // number of the row's first element
+  std::uint64_t first;  // random index of the row's first element
 
   template <class A, int n>
   constexpr void operator()(std::int64_t column, Pack<A, n> pack) const {

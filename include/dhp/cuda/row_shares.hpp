@@ -1,5 +1,5 @@
-// Rows of a matrix, each shared by the threads of a group: a warp that keeps its row in registers where it
-// fits, or a block that reads it again from the cache. Kernels are written once for both.
+// Rows shared by a group of threads: a warp with the row in registers if it fits, or a block that
+// rereads it from the cache. Kernels are written once for both.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
@@ -9,7 +9,7 @@
 
 namespace dhp::cuda {
 
-/// One warp a row, up to `packs` packs of n elements a thread.
+/// One warp per row, up to `packs` packs of n elements per thread.
 template <int n_, int packs>
 struct WarpRows {
   static constexpr int n = n_;
@@ -26,7 +26,7 @@ struct WarpRows {
   static constexpr int thread(const B& block) {
     return block.thread() % warp_size;
   }
-  /// Packs of a thread, and the column of one; columns beyond the row are nobody's.
+  /// A thread's packs and their columns; columns beyond the row belong to no thread.
   template <class B>
   static constexpr int steps(const B&, std::int64_t) {
     return packs;
@@ -39,7 +39,7 @@ struct WarpRows {
   static constexpr A reduce(B& block, A value) {
     return warp_reduce(block, value);
   }
-  /// What a thread holds of a row.
+  /// A thread's part of a row.
   template <class T>
   class Row {
    public:
@@ -48,7 +48,7 @@ struct WarpRows {
       for (int pack = 0; pack < packs; ++pack)
         if (const auto at = column(block, pack); at < columns) kept_[pack] = load<n>(from + at);
     }
-    /// A row of what make(pack) gives; it is also stored.
+    /// Fills a row from make(pack), and stores it.
     template <class B, class Make>
     constexpr Row(const B& block, T* to, std::int64_t columns, const Make& make) {
       for (int pack = 0; pack < packs; ++pack) {
@@ -68,7 +68,7 @@ struct WarpRows {
   };
 };
 
-/// One block a row, which may be as long as it likes; `most_threads` at most.
+/// One block of at most `most_threads` per row of any length.
 template <int n_>
 struct BlockRows {
   static constexpr int n = n_;
@@ -118,8 +118,8 @@ struct BlockRows {
   };
 };
 
-/// Launches Kernel<Rows>{arguments...}, where Rows suits the columns and addresses of `pointers`; n is 16 bytes
-/// of the accumulation type, in which the vectors per column are.
+/// Launches Kernel<Rows>{arguments...} with the Rows that suits the columns and the alignment of
+/// `pointers`; n is 16 bytes of the accumulation type, the type of per-column vectors.
 template <template <class T, class Rows> class Kernel, class T, KernelDevice Dev, class Arguments,
           class... Element>
 void launch_rows(Dev& dev, std::int64_t rows, std::int64_t columns, const Arguments& arguments,

@@ -1,4 +1,3 @@
-// Rows and columns on the GPU.
 #pragma once
 
 #include <dhp/cuda/map.hpp>
@@ -8,18 +7,18 @@
 
 namespace dhp::cuda {
 
-/// to[row] = from[index[row] - first], whatever the bytes mean; a Unit goes by one instruction.
-/// A row that from does not have gets `missing` in every word.
+/// to[row] = from[index[row] - first] for any bytes, one instruction per Unit. A row outside `from`
+/// is filled with `missing`.
 template <class Word, int words>
 struct MoveRows {
   using Unit = Pack<Word, words>;
   std::int64_t rows;
-  std::int64_t units;  // in a row
+  std::int64_t units;  // per row
   const Unit* from;
   std::int64_t from_stride;
   Unit* to;
   std::int64_t to_stride;
-  const std::int32_t* index;  // none: the same row
+  const std::int32_t* index;  // null: the identity
   std::int64_t first;
   std::int64_t entries;  // rows of from
   Word missing;
@@ -37,21 +36,21 @@ struct MoveRows {
   }
 };
 
-/// Where rows lie, in bytes.
+/// Row addresses, in bytes.
 struct RowBytes {
   const std::byte* from;
   std::int64_t from_stride;
   std::byte* to;
   std::int64_t to_stride;
-  std::int64_t bytes;  // of a row
+  std::int64_t bytes;  // per row
 };
-/// Which rows: see MoveRows.
+/// The row selection of MoveRows.
 struct RowChoice {
   std::int64_t rows;
   const std::int32_t* index;
   std::int64_t first;
   std::int64_t entries;
-  bool missing_is_nan;  ///< all bits set, a NaN of every floating-point type; else 0
+  bool missing_is_nan;  ///< all bits set, a NaN in every floating-point type; else 0
 };
 
 template <class Word, int words, KernelDevice Dev>
@@ -67,7 +66,7 @@ void move_rows_by(Dev& dev, const RowBytes& where, const RowChoice& which) {
                 which.index, which.first, which.entries, missing});
 }
 
-/// Moves rows in the largest units that all addresses and sizes allow.
+/// Moves rows in the largest units that alignment and sizes allow.
 template <KernelDevice Dev>
 void move_rows(Dev& dev, const RowBytes& where, const RowChoice& which) {
   if (which.rows == 0 || where.bytes == 0) return;
@@ -81,7 +80,7 @@ void move_rows(Dev& dev, const RowBytes& where, const RowChoice& which) {
   else move_rows_by<std::uint8_t, 1>(dev, where, which);
 }
 
-/// to[m] = from[index[m] - first]; see RowChoice for an index outside of from.
+/// to[m] = from[index[m] - first]; RowChoice says what happens outside `from`.
 template <KernelDevice Dev>
 void take_rows(Dev& dev, ConstView<Dev> from, ConstView<Dev> index, std::int64_t first,
                bool missing_is_nan, View<Dev> to) {
@@ -96,7 +95,7 @@ template <class T, int width>
 struct AddToRows {
   using A = Accumulator<T>;
   std::int64_t rows;
-  std::int64_t packs;  // in a row
+  std::int64_t packs;  // per row
   const T* vector;
   T* y;
 
@@ -126,13 +125,12 @@ void copy_columns_on(Dev& dev, ConstView<Dev> from, std::int64_t first_from, Vie
                    to.bytes() + first_to * element, to.columns() * element, columns * element},
                   {from.rows(), nullptr, 0, from.rows(), false});
 }
-/// An index outside of x gives a row of NaN (of integers: of -1, or 255).
+/// An index outside x gives a row of NaN (integers: -1, or 255).
 template <KernelDevice Dev>
 void gather_rows_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> index, View<Dev> y) {
   cuda::take_rows(dev, x, index, 0, true, y);
 }
-/// A row whose index is outside of dx is left out. Sums are taken as cuda/sum_rows.hpp says, and
-/// rounded once.
+/// Skips rows with an index outside dx. Sums follow cuda/sum_rows.hpp and are rounded once.
 template <KernelDevice Dev>
 void scatter_add_rows_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> index, View<Dev> dx) {
   visit_floating(dx.dtype(),

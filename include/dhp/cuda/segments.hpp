@@ -1,5 +1,5 @@
-// Segments on the GPU: blocks take pieces of tiles, and go from piece to piece by the grid. Squared norms are a sum for
-// each piece, then one for each segment of its pieces in their order: two launches, however many segments there are.
+// Segments on the GPU: blocks take pieces of tiles in a grid-stride loop. Squared norms are summed
+// per piece, then per segment in piece order: two launches for any number of segments.
 #pragma once
 
 #include <dhp/cuda/reduce.hpp>
@@ -7,11 +7,11 @@
 
 namespace dhp::cuda {
 
-/// So many elements of a tile as a block has in its hands at a time. `tile` is the whole one.
+/// The part of a tile that a block processes at once. `tile` is the whole tile.
 struct Piece {
   SegmentTile tile;
   std::int64_t first;  ///< in the flat numbering
-  std::int64_t count;  ///< 0 where the tile has ended before
+  std::int64_t count;  ///< 0 past the end of the tile
 
   /// V: the type of the tile's values.
   template <class V>
@@ -47,7 +47,7 @@ template <class Dev>
   return {table.tiles(), table.tile_count()};
 }
 
-/// parts[piece] = the sum of the squares of its elements.
+/// parts[piece] = the sum of squares of its elements.
 template <class A>
 struct SquarePieces {
   Pieces pieces;
@@ -66,7 +66,7 @@ struct SquarePieces {
   }
 };
 
-/// squares[parameter] = the sum of its pieces, by one block for each segment.
+/// squares[parameter] = the sum of its pieces, one block per segment.
 struct SumPieces {
   const SegmentTiles* segments;
   const double* parts;

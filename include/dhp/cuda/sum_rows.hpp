@@ -1,8 +1,7 @@
-// Sums of the rows that belong to each entry of a table, without atomics and in an order that
-// nothing but the rows of that entry decides. Few rows are added one after the other, as on the
-// Cpu. More than `long_list` are cut into parts of that many, each part is summed in its order, and
-// then the parts: of eight threads each sums every eighth, and these eight are added by halves. So
-// one entry that has all rows is as fast as many entries.
+// Sums the rows of each table entry, without atomics, in an order that depends on that entry's rows
+// only. Short lists are summed sequentially, as on the Cpu. Lists of more than `long_list` rows are
+// cut into parts of that many, summed in order; then eight threads sum every eighth part, and a
+// tree adds the eight results. So one entry with all rows is as fast as many entries.
 #pragma once
 
 #include <dhp/cuda/group_rows.hpp>
@@ -11,7 +10,7 @@
 
 namespace dhp::cuda {
 
-/// sums += the rows at the places of `part`, in order; some are read ahead.
+/// Adds the rows at the positions of `part`, in order, with read-ahead.
 template <int width, class T, class A>
 constexpr void add_rows(const RowLists& lists, const RowLists::Part& part, const T* x,
                         std::int64_t columns, std::int64_t column, Pack<A, width>& sums) {
@@ -36,7 +35,7 @@ template <int width, class A>
   for (int at = 0; at < width; ++at) sums.at[at] = A(0);
   return sums;
 }
-/// beta * y; y is not read where beta is 0.
+/// beta * y; with beta 0 y is not read.
 template <int width, class A, class Y>
 [[nodiscard]] constexpr Pack<A, width> scaled(A beta, const Y* y) {
   auto sums = no_sum<width, A>();
@@ -52,8 +51,8 @@ constexpr void store_rounded(Y* y, const Pack<A, width>& sums) {
   store<width>(y, out);
 }
 
-/// y[entry] = beta * y[entry] + its rows, of all entries with at most long_list rows. A warp takes
-/// one entry's columns that it reads at once.
+/// y[entry] = beta * y[entry] + its rows, for entries with at most long_list rows. One warp per
+/// entry and column group.
 template <class T, class Y, int width>
 struct SumShortLists {
   using A = Accumulator<T>;
@@ -80,7 +79,7 @@ struct SumShortLists {
   }
 };
 
-/// parts[slot] = the sum of the part in it.
+/// parts[slot] = the sum of its part.
 template <class T, int width>
 struct SumRowParts {
   using A = Accumulator<T>;
@@ -103,8 +102,8 @@ struct SumRowParts {
   }
 };
 
-/// y[entry] = beta * y[entry] + its parts, of all entries with more than long_list rows. A block
-/// takes one entry's columns that a warp reads at once.
+/// y[entry] = beta * y[entry] + its parts, for entries with more than long_list rows. One block per
+/// entry and column group.
 template <class A, class Y, int width>
 struct AddRowParts {
   static constexpr int together = 8;
@@ -148,8 +147,8 @@ struct AddRowParts {
   }
 };
 
-/// y[e] = beta * y[e] + the sum of x[r] over the rows r with ids[r] - first_id == e; x [R, C], ids
-/// i32 [R], y [entries, C]. Rows of other ids are left out.
+/// y[e] = beta * y[e] + the sum of x[r] over rows with ids[r] - first_id == e; x [R, C], ids i32
+/// [R], y [entries, C]. Other ids are skipped.
 template <class T, class Y, KernelDevice Dev>
 void sum_rows(Dev& dev, ConstView<Dev> x, ConstView<Dev> ids, std::int64_t first_id, double beta,
               View<Dev> y) {

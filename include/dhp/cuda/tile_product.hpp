@@ -1,23 +1,23 @@
-// TileProduct: the matrix product that plain gemm and plain convolutions are. What a matrix is, the caller
-// says: functors give single elements, zero outside, and take single results. Tiles of both operands go
-// through shared memory; every thread sums 4 x 4 results in registers, over k from its first to its last.
+// TileProduct: the tiled matrix product of dhp's gemm and convolution kernels. Functors supply
+// operand elements (0 outside) and take results. Tiles of both operands go through shared memory;
+// each thread accumulates 4 x 4 results in registers over ascending k.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
 
 namespace dhp::cuda {
 
-/// c(m, n) = sum over k of a(m, k) b(k, n). A is the type of sums. left(row, k) and right(k, column) give A;
-/// take(part, row, column, sum) gets each result. k is cut in `parts` equal parts of `part_size`, each of
-/// which is a sum of its own.
+/// c(m, n) = sum over k of a(m, k) b(k, n). A is the accumulation type. left(row, k) and right(k,
+/// column) return A; take(part, row, column, sum) receives each result. k is cut into `parts` parts
+/// of `part_size` with a sum each.
 template <class A, class Left, class Right, class Take>
 struct TileProduct {
-  static constexpr int tile = 64;   // rows and columns of results per block
-  static constexpr int depth = 16;  // of k at a time
-  static constexpr int side = 4;    // results per thread, in both directions
+  static constexpr int tile = 64;   // rows and columns of a block
+  static constexpr int depth = 16;  // k per step
+  static constexpr int side = 4;    // rows and columns of a thread
   static constexpr int threads = (tile / side) * (tile / side);
   static constexpr int stride =
-      tile + 4;  // rows of the tiles in shared memory: fewer bank conflicts
+      tile + 4;  // row length in shared memory, padded against bank conflicts
 
   std::int64_t rows, columns, k, part_size;
   Left left;
@@ -45,7 +45,7 @@ struct TileProduct {
     A sums[side][side] = {};
     for (auto first_k = part * part_size; first_k < last_k; first_k += depth) {
       for (int at = thread; at < tile * depth; at += threads) {
-        // Neighbouring threads read neighbouring k of a and neighbouring columns of b.
+        // Neighboring threads read neighboring k of a and neighboring columns of b.
         const auto row = first_row + at / depth;
         const auto p = first_k + at % depth;
         a[at % depth * stride + at / depth] = row < rows && p < last_k ? left(row, p) : A(0);

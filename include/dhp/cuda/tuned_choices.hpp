@@ -1,6 +1,6 @@
-// TunedChoices: which algorithm was the fastest, by the text of the problem, kept in a small file from run to run. A
-// file that is damaged, was written by another GPU, driver or version of a library, or is of format 1, which named
-// each product by its own size, counts as none.
+// TunedChoices: the fastest algorithm per problem text, kept in a small file between runs. A
+// damaged file, one of another GPU, driver or library version, and format 1 (one entry per product
+// size) are ignored.
 #pragma once
 
 #include <dhp/core/hash.hpp>
@@ -16,7 +16,8 @@ namespace dhp::cuda {
 
 class TunedChoices {
  public:
-  /// environment: one line that names all that choices depend on. No path: they are kept in memory alone.
+  /// environment: one line with everything the choices depend on. Without a path they stay in
+  /// memory.
   TunedChoices(std::string path, std::string environment)
       : path_(std::move(path)), environment_(std::move(environment)) {
     check(is_line(environment_), "the environment of tuned choices is one line");
@@ -27,8 +28,8 @@ class TunedChoices {
     const auto found = choices_.find(problem);
     return found == choices_.end() ? std::nullopt : std::optional(found->second);
   }
-  /// Both are one line, and the problem contains no " = ". Other processes may have written to the file
-  /// meanwhile: what they found is kept. A file that cannot be written is no reason to stop.
+  /// Both are one line; the problem must not contain " = ". Choices that other processes have
+  /// written meanwhile are kept. A write error is ignored.
   void keep(const std::string& problem, const std::string& choice) {
     check(is_line(problem) && is_line(choice) && problem.find(separator) == problem.npos,
           "a tuned choice is a line, got ", problem, " and ", choice);
@@ -44,7 +45,7 @@ class TunedChoices {
   }
   [[nodiscard]] std::size_t size() const { return choices_.size(); }
 
-  /// The file's contents: a title, the environment, "problem = choice" a line, and a sum over all of it.
+  /// The file format: a title, the environment, lines "problem = choice", and a checksum.
   [[nodiscard]] std::string text() const {
     std::string out = concat(title, environment_, "\n");
     for (const auto& [problem, choice] : choices_) out += concat(problem, separator, choice, "\n");
@@ -60,7 +61,7 @@ class TunedChoices {
     return !text.empty() && text.find('\n') == text.npos;
   }
 
-  /// Adds the file's choices where it has any for this environment; those at hand stay as they are.
+  /// Adds the file's choices for this environment; existing ones stay.
   void read() {
     std::string text;
     try {

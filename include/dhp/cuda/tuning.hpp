@@ -1,5 +1,5 @@
-// Tuning: how a library's algorithm is chosen on a device: by time, or where that must not be, the library's own
-// favourite.
+// Tuning: how a library's algorithm is chosen: by timing, or, if that is not allowed, the library's
+// heuristic favorite.
 #pragma once
 
 #include <dhp/cuda/tuned_choices.hpp>
@@ -10,20 +10,19 @@
 
 namespace dhp::cuda {
 
-/// While a stream is recorded into a graph nothing may be timed, and nobody waited for.
+/// During graph capture nothing may be timed or waited for.
 [[nodiscard]] inline bool is_recorded(Cuda& dev) {
   auto status = cudaStreamCaptureStatusNone;
   check_cuda(cudaStreamIsCapturing(dev.stream(), &status), "cudaStreamIsCapturing");
   return status != cudaStreamCaptureStatusNone;
 }
 
-/// Events that measure time on a stream.
+/// Times a stream by events.
 class Stopwatch {
  public:
   Stopwatch() : start_(make()), stop_(make()) {}
 
-  /// The shortest of some runs of what body() puts on the stream, in ms, after one that does not count. The
-  /// host waits.
+  /// The shortest of several runs of body() on the stream, in ms, after a warm-up. Blocks the host.
   template <class Body>
   [[nodiscard]] float shortest_ms(cudaStream_t stream, Body body) const {
     constexpr int runs = 4;
@@ -54,14 +53,14 @@ class Stopwatch {
   Event start_, stop_;
 };
 
-class Tuning : public CudaKept {
+class Tuning : public CudaCached {
  public:
-  /// This many candidates are compared; compiling one may take a second.
+  /// The number of timed candidates; compiling one may take a second.
   static constexpr std::size_t most_candidates = 4;
 
   explicit Tuning(Cuda& dev) : choices(path_of(dev), environment_of(dev)) {}
 
-  /// Ranks that time on their own choose differently, and then their bits differ.
+  /// Ranks that time separately may choose differently, and their bits would differ.
   [[nodiscard]] static bool may_time(Cuda& dev) {
     return !dev.options().deterministic && !is_recorded(dev);
   }

@@ -1,5 +1,5 @@
-// Image augmentation for training (crops, flips) and the deterministic resize for evaluation. All
-// random numbers come from the SampleRandom of sample and epoch.
+// Image augmentation (crops, flips) for training, and a deterministic resize for evaluation. Random
+// numbers come from the SampleRandom of sample and epoch.
 #pragma once
 
 #include <dhp/data/resize.hpp>
@@ -10,17 +10,17 @@
 namespace dhp {
 
 struct AugmentOptions {
-  int crop_padding = 0;              ///< pixels of black around, then a random crop of the old size
-  bool flip = false;                 ///< left and right, every other time
-  bool random_resized_crop = false;  ///< a random part of the area, resized ("Inception" crop)
-  double area_min = 0.08;            ///< of the whole area
+  int crop_padding = 0;  ///< black pixels on each side, before a random crop to the old size
+  bool flip = false;     ///< horizontal, with probability 1/2
+  bool random_resized_crop = false;  ///< random area and aspect ratio, resized ("Inception" crop)
+  double area_min = 0.08;            ///< of the image's area
   double area_max = 1.0;
   double ratio_min = 3.0 / 4.0;  ///< width over height
   double ratio_max = 4.0 / 3.0;
 };
 
 /// A box of random area and aspect ratio (Szegedy et al., "Going deeper with convolutions", 2015);
-/// after ten boxes that do not fit, the largest centred one whose ratio is allowed.
+/// after ten misfits, the largest centered one with an allowed ratio.
 [[nodiscard]] inline Box random_box(const Image& image, const AugmentOptions& options,
                                     SampleRandom& random) {
   const double area = static_cast<double>(image.height) * image.width;
@@ -48,12 +48,12 @@ struct AugmentOptions {
   return box;
 }
 
-/// To height x width, deterministic: the shorter side to 8/7 of the size (256 for 224), then the
-/// centre. An image that has the size already stays as it is.
+/// Deterministic resize: the shorter side to 8/7 of the size (256 for 224), then a center crop. An
+/// image of the right size is unchanged.
 [[nodiscard]] inline Image fit(const Image& image, int height, int width) {
   if (image.height == height && image.width == width) return image;
   const double scale = std::max(height * 8.0 / 7 / image.height, width * 8.0 / 7 / image.width);
-  // The centre is resized alone: a strip of an extreme shape never makes a huge image.
+  // Only the center part is resized: an extreme aspect ratio never creates a huge image.
   const auto part = [&](int side, int wanted) {
     return static_cast<int>(std::clamp<double>(std::round(wanted / scale), 1, side));
   };
@@ -64,7 +64,7 @@ struct AugmentOptions {
   return resize(image, centre, height, width);
 }
 
-/// A training image of height x width.
+/// Augments to height x width.
 [[nodiscard]] inline Image augment(const Image& image, const AugmentOptions& options, int height,
                                    int width, SampleRandom& random) {
   Image made = options.random_resized_crop

@@ -1,6 +1,6 @@
-// The concept Dataset, a size and a pure function from an index to a sample, and its adaptors:
-// slice, shuffle, map, split. Because get() is pure and const, any thread may read any sample in
-// any order, and a run can be resumed at any step.
+// concept Dataset: a size and a pure function from index to sample; adaptors slice, shuffle, map,
+// split. get() is pure and const, so any thread reads any sample in any order, and a run can resume
+// at any step.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -14,8 +14,8 @@
 
 namespace dhp {
 
-/// get(index) for index in [0, size()) is a pure function, safe to call from several threads at
-/// once. Datasets are cheap to copy: what is large they share by count.
+/// get(index), index in [0, size()), is pure and thread-safe. Datasets are cheap to copy and share
+/// large data.
 template <class D>
 concept Dataset = std::copy_constructible<D> && requires(const D& data, std::int64_t index) {
   typename D::Sample;
@@ -27,7 +27,7 @@ inline void check_sample_index(std::int64_t index, std::int64_t size) {
   check(index >= 0 && index < size, "no sample ", index, " in a dataset of ", size);
 }
 
-/// The samples [first, last) of another dataset.
+/// Samples [first, last) of a dataset.
 template <Dataset D>
 class Slice {
  public:
@@ -49,7 +49,7 @@ class Slice {
   std::int64_t last_;
 };
 
-/// Another dataset in the order of a permutation.
+/// A dataset in permuted order.
 template <Dataset D>
 class Shuffled {
  public:
@@ -64,7 +64,7 @@ class Shuffled {
   Permutation order_;
 };
 
-/// Another dataset with a function applied to each sample.
+/// A dataset with a function applied to each sample.
 template <Dataset D, class Function>
 class Mapped {
  public:
@@ -82,7 +82,7 @@ template <Dataset D>
 [[nodiscard]] Slice<D> slice(D data, std::int64_t first, std::int64_t last) {
   return Slice<D>(std::move(data), first, last);
 }
-/// The order of epoch `epoch` under `seed`: the same on every rank and machine.
+/// Shuffled for epoch `epoch` under `seed`, identically on every rank.
 template <Dataset D>
 [[nodiscard]] Shuffled<D> shuffle(D data, std::uint64_t seed, std::int64_t epoch) {
   return Shuffled<D>(std::move(data), seed, epoch);
@@ -91,7 +91,6 @@ template <Dataset D, class Function>
 [[nodiscard]] Mapped<D, Function> map(D data, Function function) {
   return Mapped<D, Function>(std::move(data), std::move(function));
 }
-/// A training and a held-out part.
 template <class D>
 struct DatasetSplit {
   D train;
@@ -104,7 +103,7 @@ template <Dataset D>
   check(held_out >= 0 && held_out <= size, "cannot hold out ", held_out, " of ", size, " samples");
   return {slice(data, 0, size - held_out), slice(data, size - held_out, size)};
 }
-/// The same by a fraction in [0, 1]; at least one sample when the fraction is not zero.
+/// The same as a fraction in [0, 1]; at least one sample unless the fraction is 0.
 template <Dataset D>
 [[nodiscard]] DatasetSplit<Slice<D>> split_fraction(D data, double fraction) {
   check(fraction >= 0 && fraction <= 1, "a held-out fraction lies in [0, 1], got ", fraction);

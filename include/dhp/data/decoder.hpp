@@ -1,5 +1,5 @@
-// Image formats as values: a folder reader is given a list of Decoders, one for each library that
-// the program links (png_decoder() of data/png.hpp, jpeg_decoder() of data/jpeg.hpp, or your own).
+// Image decoders as values: a folder reader takes a list of them, one per linked library
+// (png_decoder() of data/png.hpp, jpeg_decoder() of data/jpeg.hpp, or your own).
 #pragma once
 
 #include <dhp/data/image.hpp>
@@ -12,16 +12,17 @@
 namespace dhp {
 
 struct DecodeOptions {
-  int channels = 3;                                  ///< of the result: 1 or 3
-  std::int64_t pixel_limit = std::int64_t{1} << 26;  ///< larger images are refused before decoding
+  int channels = 3;  ///< of the output: 1 or 3
+  // a larger image is an error, before decoding
+  std::int64_t pixel_limit = std::int64_t{1} << 26;
 };
 
-/// Bytes of a file to an image; errors name the file (`name`).
+/// Decodes the bytes of a file; errors start with the file's `name`.
 using Decode = Image (*)(std::span<const std::byte> bytes, const std::string& name,
                          const DecodeOptions& options);
 
 struct Decoder {
-  std::vector<std::string> extensions;  ///< in lower case, with the dot
+  std::vector<std::string> extensions;  ///< lower case, with the dot
   Decode decode = nullptr;
 };
 

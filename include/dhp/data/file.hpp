@@ -1,5 +1,5 @@
-// Reads whole files into memory, and parses bytes with a cursor that checks its bounds; errors name
-// the file and the byte.
+// Reads files into memory; parses bytes with a bounds-checked cursor. Errors name the file and the
+// byte offset.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -21,10 +21,10 @@ namespace dhp {
 
 using Bytes = std::vector<std::byte>;
 
-/// The most that a reader takes into memory from one file, packed or unpacked.
+/// The limit per file, packed and unpacked.
 inline constexpr std::size_t default_file_limit_bytes = std::size_t{64} << 30;
 
-/// The bytes of a file. Errors: missing, not a regular file, empty, unreadable, above the limit.
+/// Reads a file. Errors: missing, not a regular file, empty, unreadable, too large.
 [[nodiscard]] inline Bytes read_file(const std::string& path,
                                      std::size_t limit_bytes = default_file_limit_bytes) {
   std::error_code error;
@@ -45,7 +45,7 @@ inline constexpr std::size_t default_file_limit_bytes = std::size_t{64} << 30;
   return bytes;
 }
 
-/// Unpacks a compressed file: (bytes, name for errors, most bytes to make) -> bytes.
+/// Decompresses: (bytes, name for errors, limit) -> bytes.
 using Unpack = Bytes (*)(std::span<const std::byte> packed, const std::string& name,
                          std::size_t limit_bytes);
 
@@ -53,7 +53,7 @@ using Unpack = Bytes (*)(std::span<const std::byte> packed, const std::string& n
   return bytes.size() >= 2 && bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b};
 }
 
-/// read_file; gzip-compressed content goes through `unpack` (gunzip of data/gzip.hpp).
+/// read_file, then `unpack` for gzip content (gunzip of data/gzip.hpp).
 [[nodiscard]] inline Bytes read_unpacked(const std::string& path, Unpack unpack,
                                          std::size_t limit_bytes = default_file_limit_bytes) {
   auto bytes = read_file(path, limit_bytes);
@@ -63,7 +63,7 @@ using Unpack = Bytes (*)(std::span<const std::byte> packed, const std::string& n
   return unpack(bytes, path, limit_bytes);
 }
 
-/// Reads bytes from the front; reading past the end throws.
+/// Reads bytes in order; throws past the end.
 class ByteCursor {
  public:
   ByteCursor(std::span<const std::byte> bytes, std::string name)
@@ -83,7 +83,7 @@ class ByteCursor {
   [[nodiscard]] std::uint8_t u8(const char* what) {
     return std::to_integer<std::uint8_t>(take(1, what)[0]);
   }
-  /// An unsigned number of `count` bytes, most significant first.
+  /// A big-endian unsigned number of `count` bytes.
   [[nodiscard]] std::uint64_t big_endian(std::size_t count, const char* what) {
     std::uint64_t value = 0;
     for (const auto byte : take(count, what)) value = value << 8 | std::to_integer<unsigned>(byte);
@@ -113,7 +113,7 @@ class ByteCursor {
   std::size_t offset_ = 0;
 };
 
-/// The product of extents times the element size; throws when it overflows or is above the limit.
+/// The product of the extents and the element size; throws on overflow or above the limit.
 [[nodiscard]] inline std::size_t checked_size_bytes(const ByteCursor& at,
                                                     std::span<const std::uint64_t> extents,
                                                     std::size_t element_bytes,

@@ -1,4 +1,4 @@
-// gunzip: decompresses .gz in memory, through zlib (link ZLIB::ZLIB). Give it to a reader:
+// gunzip: decompresses .gz in memory with zlib (link ZLIB::ZLIB). Pass it to a reader:
 // load_idx(path, gunzip).
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace dhp {
 
-/// Unpacks all members of a gzip file; checks length and CRC. Errors name the file and the byte.
+/// Decompresses all members; checks length and CRC. Errors name the file and the byte offset.
 [[nodiscard]] inline Bytes gunzip(std::span<const std::byte> packed, const std::string& name,
                                   std::size_t limit_bytes = default_file_limit_bytes) {
-  constexpr std::size_t piece = std::size_t{1} << 20;  // so that counts fit zlib's 32 bits
+  constexpr std::size_t piece = std::size_t{1} << 20;  // counts must fit zlib's 32 bits
   z_stream stream{};
   check(inflateInit2(&stream, 16 + MAX_WBITS) == Z_OK, "gunzip: zlib could not start");
   struct Ender {

@@ -1,5 +1,5 @@
-// Reader of IDX, the format of MNIST: two zero bytes, a type byte, the number of dims, the dims as
-// big-endian u32, then the elements. Only u8 data is read: published datasets have no other.
+// Reader of IDX, the format of MNIST: two zero bytes, a type byte, the number of dims, big-endian
+// u32 dims, the elements. Only u8, the type of all published datasets.
 #pragma once
 
 #include <dhp/core/shape.hpp>
@@ -17,7 +17,8 @@ struct IdxArray {
   std::vector<std::uint8_t> values;
 };
 
-/// Strict: wrong magic, type, dims, a missing or an extra byte are errors that name file and byte.
+/// Strict: a wrong magic, type or dim and a missing or extra byte are errors with file and byte
+/// offset.
 [[nodiscard]] inline IdxArray parse_idx(std::span<const std::byte> bytes, const std::string& name,
                                         std::size_t limit_bytes = default_file_limit_bytes) {
   ByteCursor at(bytes, name);
@@ -42,7 +43,7 @@ struct IdxArray {
   return made;
 }
 
-/// Reads a file, plain or, with unpack = gunzip (data/gzip.hpp), compressed.
+/// Reads a plain file, or a compressed one with unpack = gunzip (data/gzip.hpp).
 [[nodiscard]] inline IdxArray load_idx(const std::string& path, Unpack unpack = nullptr,
                                        std::size_t limit_bytes = default_file_limit_bytes) {
   return parse_idx(read_unpacked(path, unpack, limit_bytes), path, limit_bytes);

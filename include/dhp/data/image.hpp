@@ -1,5 +1,4 @@
-// An image in host memory, and a dataset of labelled images of one size, which IDX and .npy files
-// hold.
+// An image in host memory, and a dataset of labeled images of one size, as in IDX and .npy files.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -15,7 +14,7 @@
 
 namespace dhp {
 
-/// [H, W, C], one byte a value.
+/// [H, W, C], u8.
 struct Image {
   int height = 0;
   int width = 0;
@@ -40,7 +39,7 @@ struct LabelledImage {
   std::int32_t label = 0;
 };
 
-/// One label in [0, classes) for each of `samples`; errors name the files.
+/// Throws unless each of `samples` has a label in [0, classes); errors name the files.
 inline void check_labels(const std::vector<std::int32_t>& labels, std::int64_t samples, int classes,
                          const std::string& samples_name, const std::string& labels_name) {
   check(samples > 0, "", samples_name, ": holds no sample");
@@ -51,13 +50,13 @@ inline void check_labels(const std::vector<std::int32_t>& labels, std::int64_t s
           labels[at], ", not in [0, ", classes, ")");
 }
 
-/// All pixels in memory, shared by the copies of the dataset.
+/// A dataset in memory; copies share the pixels.
 class ImageArray {
  public:
   using Sample = LabelledImage;
 
-  /// pixels: [N, H, W] (one channel) or [N, H, W, C]; labels: N in [0, classes).
-  /// `images_name` and `labels_name` are the files that errors name.
+  /// pixels: [N, H, W] (one channel) or [N, H, W, C]; labels: N in [0, classes). `images_name` and
+  /// `labels_name` appear in errors.
   ImageArray(const Shape& shape, std::vector<std::uint8_t> pixels, std::vector<std::int32_t> labels,
              int classes, const std::string& images_name, const std::string& labels_name)
       : classes_(classes) {
@@ -114,7 +113,7 @@ class ImageArray {
                     {marks.values.begin(), marks.values.end()}, classes, images, labels);
 }
 
-/// Labels u1, i4 or i8 [N]; one outside [0, classes) becomes -1, which check_labels refuses.
+/// Labels u1, i4 or i8 [N]; values outside [0, classes) become -1, which check_labels rejects.
 [[nodiscard]] inline std::vector<std::int32_t> load_npy_labels(const std::string& path,
                                                                int classes) {
   const auto marks = load_npy(path);

@@ -1,4 +1,4 @@
-// Batcher of labelled images: input [N, H, W, C], normalised, in the model's type, and the side
+// Batcher of labeled images: the normalized input [N, H, W, C] in the model's type, and the side
 // input "labels" [N].
 #pragma once
 
@@ -15,13 +15,13 @@
 namespace dhp {
 
 struct ImageBatcherOptions {
-  int height = 0;  ///< of the input
+  int height = 0;  ///< of the model's input
   int width = 0;
   int channels = 3;
-  DType dtype = DType::f32;                    ///< floating point
-  std::vector<double> mean = {};               ///< per channel, of values in [0, 1]; none: 0
-  std::vector<double> deviation = {};          ///< per channel; none: 1
-  std::optional<AugmentOptions> augment = {};  ///< none: evaluation, nothing random
+  DType dtype = DType::f32;                    ///< a floating-point type
+  std::vector<double> mean = {};               ///< per channel, in units of [0, 1]; empty: 0
+  std::vector<double> deviation = {};          ///< per channel; empty: 1
+  std::optional<AugmentOptions> augment = {};  ///< none for evaluation: nothing random
   std::uint64_t seed = 0;
 };
 
@@ -72,7 +72,7 @@ class ImageBatcher {
     return augment(image, *options_.augment, options_.height, options_.width, random);
   }
 
-  // Pixel p becomes (p / 255 - mean) / deviation, computed in double and rounded once.
+  // Pixel p becomes (p / 255 - mean) / deviation, in double, rounded once.
   void write(HostArray& input, std::size_t at, const Image& image) const {
     visit_floating(options_.dtype, [&]<class T>(Tag<T>) {
       const auto channels = static_cast<std::size_t>(options_.channels);
@@ -95,12 +95,12 @@ class ImageBatcher {
   ImageBatcherOptions options_;
 };
 
-/// Mean and standard deviation of each channel, of values in [0, 1].
+/// Per channel, in units of [0, 1].
 struct ChannelStatistics {
   std::vector<double> mean;
-  std::vector<double> deviation;  ///< of a channel without any spread: 1
+  std::vector<double> deviation;  ///< 1 for a constant channel
 };
-/// Over the first `samples` images of a dataset. Integer sums: exact.
+/// Over the first `samples` images, in exact integer sums.
 template <Dataset D>
   requires std::same_as<typename D::Sample, LabelledImage>
 [[nodiscard]] ChannelStatistics channel_statistics(const D& data, std::int64_t samples) {

@@ -1,6 +1,5 @@
-// Dataset of a directory with a folder for each class: DIR/CLASS/**/FILE. Classes are numbered in
-// the byte order of their names and files in that of their paths, so every machine sees the same
-// dataset.
+// Dataset of a directory with one folder per class: DIR/CLASS/**/FILE. Classes and files are sorted
+// bytewise, so every machine sees the same dataset.
 #pragma once
 
 #include <dhp/data/decoder.hpp>
@@ -18,12 +17,11 @@ namespace dhp {
 
 struct ImageFolderOptions {
   DecodeOptions decode = {};
-  bool skip_bad =
-      false;  ///< leave out files that cannot be read, and count them; else they are errors
-  /// Decode every file once at the start, so that no damaged one stops a run in the middle.
-  /// skip_bad needs it: all ranks must agree on the number of samples before the first step.
+  bool skip_bad = false;  ///< skip and count unreadable files instead of throwing
+  /// Decodes every file at the start, so that a damaged file cannot stop a run later. skip_bad
+  /// needs it: all ranks must agree on the number of samples.
   bool check_all = true;
-  int threads = 1;  ///< that check
+  int threads = 1;  ///< of that check
   std::size_t file_limit_bytes = std::size_t{1} << 30;
 };
 
@@ -60,7 +58,7 @@ class ImageFolder {
   [[nodiscard]] const std::string& path_of(std::int64_t index) const {
     return found_->files.at(static_cast<std::size_t>(index)).path;
   }
-  /// With skip_bad: what was left out, one sentence each that names the file.
+  /// With skip_bad: one sentence per skipped file.
   [[nodiscard]] const std::vector<std::string>& skipped() const { return found_->skipped; }
 
  private:
@@ -101,7 +99,7 @@ class ImageFolder {
       const bool directory = at->is_directory(error);
       if (hidden(*at) && directory) at.disable_recursion_pending();
       if (!hidden(*at) && !directory) found.files.push_back({at->path().string(), label});
-      error.clear();  // a link that leads nowhere is listed, and named when it is read
+      error.clear();  // a dangling link is listed; reading it gives the error
     }
     check(!error, "", path, ": ", error.message());
     std::sort(found.files.begin() + begin, found.files.end(),

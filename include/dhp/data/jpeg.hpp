@@ -1,4 +1,4 @@
-// JPEG through TurboJPEG (Debian: libturbojpeg0-dev). Every kind of JPEG becomes 8-bit RGB or grey.
+// JPEG via TurboJPEG (Debian: libturbojpeg0-dev). All JPEGs become 8-bit RGB or gray.
 #pragma once
 
 #include <dhp/data/decoder.hpp>
@@ -14,7 +14,7 @@ namespace dhp {
 
 namespace detail {
 
-/// CMYK, stored inverted as all known writers do, to RGB or grey.
+/// Inverted CMYK, as all known writers store it, to RGB or gray.
 [[nodiscard]] inline Image from_inverted_cmyk(const Image& inks, int channels) {
   Image made = Image::blank(inks.height, inks.width, channels);
   const auto count = static_cast<std::size_t>(inks.height) * static_cast<std::size_t>(inks.width);
@@ -35,7 +35,7 @@ namespace detail {
   return made;
 }
 
-/// Whether an end-of-image marker follows the last scan header: else the file was cut off.
+/// Whether an end-of-image marker follows the last scan header; otherwise the file is truncated.
 [[nodiscard]] inline bool jpeg_has_end(std::span<const std::byte> bytes) {
   const auto last = [&](std::byte marker) {
     const std::array wanted{std::byte{0xFF}, marker};
@@ -45,8 +45,8 @@ namespace detail {
   return end != bytes.end() && end > last(std::byte{0xDA});
 }
 
-/// TurboJPEG paints what is missing grey and warns; here a damaged image is an error. Its message
-/// is that of the first warning; those of files that are merely untidy are accepted.
+/// TurboJPEG fills missing parts with gray and warns; here a damaged image is an error. It reports
+/// only the first warning; warnings of complete but untidy files are accepted.
 [[nodiscard]] inline bool harmless_jpeg_warning(tjhandle handle, std::span<const std::byte> bytes) {
   const std::string_view text = tjGetErrorStr2(handle);
   const bool untidy = text.find("extraneous bytes") != text.npos ||
@@ -67,18 +67,18 @@ namespace detail {
     fail("", name, ": damaged JPEG (", tjGetErrorStr2(handle.get()), ")");
   };
 
-  // It calls rare chroma subsamplings an error, which decompression reads all the same; so ask what
-  // it found.
-  int width = 0, height = 0, subsampling = 0, colours = -1;
-  tjDecompressHeader3(handle.get(), data, size, &width, &height, &subsampling, &colours);
-  if (width < 1 || height < 1 || colours < 0) damaged();
+  // The call fails for rare chroma subsamplings that decompression accepts, so check its outputs
+  // instead.
+  int width = 0, height = 0, subsampling = 0, colors = -1;
+  tjDecompressHeader3(handle.get(), data, size, &width, &height, &subsampling, &colors);
+  if (width < 1 || height < 1 || colors < 0) damaged();
   check_decode(static_cast<std::uint64_t>(height), static_cast<std::uint64_t>(width), name,
                options);
 
-  const bool inks = colours == TJCS_CMYK || colours == TJCS_YCCK;
+  const bool inks = colors == TJCS_CMYK || colors == TJCS_YCCK;
   Image made = Image::blank(height, width, inks ? 4 : options.channels);
   const int format = inks ? TJPF_CMYK : options.channels == 3 ? TJPF_RGB : TJPF_GRAY;
-  // A small file can ask for thousands of passes over a large image.
+  // A small file can request thousands of passes over a large image.
   const int wrong = tjDecompress2(handle.get(), data, size, made.pixels.data(), width, 0, height,
                                   format, TJFLAG_LIMITSCANS);
   if (wrong != 0 && !detail::harmless_jpeg_warning(handle.get(), bytes)) damaged();

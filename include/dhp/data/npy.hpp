@@ -1,5 +1,5 @@
-// Reader of NumPy's .npy, versions 1 and 2: the magic, a header with a Python dict as text, the
-// elements. Supported: u1, i4, i8, f4, f8, little-endian, C order.
+// Reader of NumPy's .npy, versions 1 and 2: magic, header (a Python dict as text), elements.
+// Supported: u1, i4, i8, f4, f8, little-endian, C order.
 #pragma once
 
 #include <dhp/core/shape.hpp>
@@ -28,7 +28,7 @@ struct NpyArray {
   }
 };
 
-/// Reads the dict of the header, with exactly the keys descr, fortran_order and shape.
+/// Parses the header's dict, which must have exactly the keys descr, fortran_order and shape.
 class NpyHeader {
  public:
   NpyHeader(std::string_view text, const ByteCursor& at) : text_(text), at_(at) {

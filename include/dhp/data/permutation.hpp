@@ -1,7 +1,7 @@
-// The order of samples: a random permutation as a function, without memory. A Feistel network with
-// Philox rounds is a bijection on [0, 2^k); following its cycle until the value is below n makes it
-// one on [0, n) (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). Every
-// rank computes any sample's place in any epoch by itself.
+// The sample order: a random permutation as a function, without memory. A Feistel network with
+// Philox rounds permutes [0, 2^k); cycle walking restricts it to [0, n) (Black and Rogaway,
+// "Ciphers with arbitrary finite domains", CT-RSA 2002). Every rank computes any position of any
+// epoch by itself.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -26,11 +26,11 @@ class Permutation {
 
   [[nodiscard]] std::int64_t size() const { return size_; }
 
-  /// Which element stands at `place`; both in [0, size).
+  /// The element at `place`; both in [0, size).
   [[nodiscard]] std::int64_t operator()(std::int64_t place) const {
     check(place >= 0 && place < size_, "no place ", place, " in an order of ", size_);
     auto value = static_cast<std::uint64_t>(place);
-    do {  // fewer than two turns on average: the domain is less than twice the size
+    do {  // fewer than two rounds on average: the domain is less than twice the size
       value = scramble(value);
     } while (value >= static_cast<std::uint64_t>(size_));
     return static_cast<std::int64_t>(value);

@@ -1,5 +1,5 @@
-// PNG through libpng's simplified interface (link PNG::PNG), which keeps its error handling to itself.
-// All colour types and depths become 8-bit RGB or grey; transparent parts become black.
+// PNG via libpng's simplified interface (link PNG::PNG), which handles its errors internally. All
+// color types and depths become 8-bit RGB or gray; transparent parts become black.
 #pragma once
 
 #include <dhp/data/decoder.hpp>
@@ -10,7 +10,7 @@
 
 namespace dhp {
 
-/// Walks over the chunks: libpng is content when the pixels are complete, we want the whole file.
+/// Checks all chunks: libpng stops once the pixels are complete and would accept a truncated file.
 inline void check_png_chunks(std::span<const std::byte> bytes, const std::string& name) {
   ByteCursor at(bytes, name);
   const auto magic = at.take(8, "the PNG magic");

@@ -1,5 +1,5 @@
-// A loader for measurements: uploads the micro-batches of one step once and returns them at every
-// step, so that a training step is timed without its input.
+// A loader for benchmarks: uploads one step's micro-batches once and returns them at every step, so
+// that input costs nothing.
 #pragma once
 
 #include <dhp/data/loader.hpp>
@@ -13,8 +13,7 @@ namespace dhp {
 template <Device Dev>
 class ResidentLoader {
  public:
-  /// Steps have options.global_batch samples: the first ones of the batcher, again from the first
-  /// where it has fewer.
+  /// A step has the first options.global_batch samples, repeated if there are fewer.
   template <Batcher B>
   ResidentLoader(Dev& dev, const B& batcher, const LoaderOptions& options)
       : options_(options),

@@ -1,4 +1,4 @@
-// Crop, mirror and resize. Resizing is bilinear and antialiased, like Pillow's BILINEAR: the
+// Crop, mirror and resize. Resizing is bilinear and antialiased like Pillow's BILINEAR: the
 // triangle filter widens when the image shrinks.
 #pragma once
 
@@ -19,7 +19,7 @@ struct Box {
   int width = 0;
 };
 
-/// A cut-out; parts of the box outside the image are black.
+/// Crops; parts of the box outside the image are black.
 [[nodiscard]] inline Image crop(const Image& image, const Box& box) {
   check(box.height > 0 && box.width > 0, "crop: a box of ", box.height, " x ", box.width);
   Image made = Image::blank(box.height, box.width, image.channels);
@@ -35,7 +35,7 @@ struct Box {
   return made;
 }
 
-/// Left and right exchanged.
+/// Flips horizontally.
 [[nodiscard]] inline Image mirror(const Image& image) {
   Image made = Image::blank(image.height, image.width, image.channels);
   for (int y = 0; y < image.height; ++y)
@@ -45,13 +45,13 @@ struct Box {
   return made;
 }
 
-/// The weights of one output place along one side: input places first, first + 1, ...
+/// The weights of one output position along one axis: inputs first, first + 1, ...
 struct ResizeWeights {
   int first = 0;
   std::vector<float> weights;
 };
 
-/// `extent` input places from `begin` on become `out` places; each set of weights sums to 1.
+/// Maps `extent` inputs from `begin` to `out` outputs; the weights of each sum to 1.
 [[nodiscard]] inline std::vector<ResizeWeights> resize_weights(int begin, int extent, int out) {
   const double scale = static_cast<double>(extent) / out;
   const double radius = std::max(scale, 1.0);
@@ -73,7 +73,7 @@ struct ResizeWeights {
   return made;
 }
 
-/// The part `box`, which lies inside the image, at another size.
+/// Resizes the part `box`, which must lie inside the image.
 [[nodiscard]] inline Image resize(const Image& image, const Box& box, int height, int width) {
   check(height > 0 && width > 0, "resize: to ", height, " x ", width);
   check(box.height > 0 && box.width > 0 && box.top >= 0 && box.left >= 0 &&
@@ -84,7 +84,7 @@ struct ResizeWeights {
   const auto columns = resize_weights(box.left, box.width, width);
   const int channels = image.channels;
 
-  // Columns first, for the rows of the box only: [box.height, width, C].
+  // Columns first, only for the rows of the box: [box.height, width, C].
   std::vector<float> narrow;
   narrow.reserve(static_cast<std::size_t>(box.height) * static_cast<std::size_t>(width * channels));
   for (int y = box.top; y < box.top + box.height; ++y)

@@ -1,5 +1,5 @@
-// Dataset of generated images with learnable labels: a coarse pattern for each class under noise.
-// For tests, for trying a program without data, and for timing a loader.
+// Dataset of generated images with learnable labels: a coarse pattern per class plus noise. For
+// tests, first trials and benchmarks.
 #pragma once
 
 #include <dhp/data/image.hpp>
@@ -18,11 +18,11 @@ struct SyntheticOptions {
   int height = 32;
   int width = 32;
   int channels = 3;
-  double noise = 0.5;  ///< share of noise in a pixel, in [0, 1]; the rest is the pattern
+  double noise = 0.5;  ///< share of noise in [0, 1]; the rest is the pattern
   std::uint64_t seed = 0;
 };
 
-/// Sample i is of class i % classes.
+/// Sample i has class i % classes.
 class SyntheticImages {
  public:
   using Sample = LabelledImage;
@@ -68,7 +68,7 @@ class SyntheticImages {
   }
 
  private:
-  static constexpr int grid = 4;  // a pattern is so many cells high and wide
+  static constexpr int grid = 4;  // cells per side of a pattern
 
   [[nodiscard]] int cell(int label, int y, int x, int c) const {
     const int row = y * grid / options_.height;

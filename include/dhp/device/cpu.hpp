@@ -1,6 +1,5 @@
-// Cpu: the device of a machine without a GPU. Work is done at once, in the calling thread and its pool;
-// freed blocks are kept for reuse, because fresh pages from the system cost more than most ops. Memory of a
-// host program is asked for each block instead, and gets it back at once.
+// Cpu: runs ops at once, in the calling thread and its pool. It caches freed blocks, because fresh
+// pages cost more than most ops. Memory of a host program is not cached.
 #pragma once
 
 #include <dhp/core/copy_bytes.hpp>
@@ -22,12 +21,12 @@
 
 namespace dhp {
 
-/// Keeps freed blocks by size class (an eighth of a power of two, so at most 12.5 % are wasted).
+/// Caches freed blocks by size class (an eighth of a power of two, at most 12.5 % waste).
 class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
  public:
   static constexpr std::align_val_t alignment{64};
 
-  /// hosts: whose memory it is; null: the system's.
+  /// hosts: the host program's memory resource; null: the system's.
   explicit CpuMemory(std::pmr::memory_resource* hosts = nullptr) : hosts_(hosts) {}
   CpuMemory(const CpuMemory&) = delete;
   CpuMemory& operator=(const CpuMemory&) = delete;
@@ -51,7 +50,7 @@ class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
     if (block == nullptr)
       block = static_cast<std::byte*>(::operator new(size, alignment, std::nothrow));
     if (block == nullptr) throw OutOfMemory(size, "");
-    // The last owner may outlive the device: the deleter keeps the pool alive.
+    // The deleter keeps the pool alive: a tensor may outlive the device.
     return {block,
             [pool = shared_from_this(), size](std::byte* freed) { pool->give(freed, size); }};
   }
@@ -85,14 +84,15 @@ class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
 };
 
 struct CpuOptions {
-  int threads = 1;  ///< threads that share the tiles of one op; never changes a bit of a result
-  /// A host program's memory for tensors; null: the system's. It outlives them, and is used by whichever thread
-  /// makes or drops one, perhaps by several at the same time.
+  int threads = 1;  ///< per op; the number changes no bit of a result
+  /// The host program's memory for tensors; null: the system's. It must be thread-safe and outlive
+  /// the tensors.
   std::pmr::memory_resource* memory = nullptr;
   std::shared_ptr<Trace> trace{};  ///< of the rank; null: none
 };
 
-/// One rank's Cpu: movable, not copyable; used by one thread at a time. Its memory may be freed anywhere.
+/// The Cpu of one rank: movable, not copyable, used by one thread at a time. Any thread may free
+/// its memory.
 class Cpu {
  public:
   static constexpr bool host_accessible = true;
@@ -124,11 +124,10 @@ class Cpu {
   }
   void synchronize() {}
 
-  /// Null where nobody asks what was done when.
+  /// Null without tracing.
   [[nodiscard]] const std::shared_ptr<Trace>& trace() const { return trace_; }
-  /// Now, for the trace.
   [[nodiscard]] TraceMoment moment() const { return trace_->now_s(); }
-  /// A span of the trace, until what it returns goes; arguments as TraceScope's.
+  /// A trace span for the lifetime of the result; arguments as for TraceScope.
   template <class... Arguments>
   [[nodiscard]] TraceScope<Cpu> scope(const Arguments&... arguments) {
     return TraceScope<Cpu>(*this, arguments...);
@@ -136,12 +135,12 @@ class Cpu {
 
   [[nodiscard]] int threads() const { return pool_->size(); }
 
-  /// body(tile) for each of `tiles` tiles, shared by the pool.
+  /// Calls body(tile) for each of `tiles` tiles, in parallel.
   template <class Body>
   void for_tiles(std::int64_t tiles, Body&& body) {
     pool_->run(tiles, body);
   }
-  /// body(first, last) over [0, count) in pieces of at most `tile` elements.
+  /// Calls body(first, last) for ranges of at most `tile` elements of [0, count), in parallel.
   template <class Body>
   void for_ranges(std::int64_t count, std::int64_t tile, Body&& body) {
     const auto pieces = (count + tile - 1) / tile;

@@ -1,6 +1,6 @@
-// Cuda: one NVIDIA GPU as a rank sees it: a stream on which all work is ordered, memory, the handles of the
-// libraries, and copies through page-locked memory that do not stop the host. Stream and memory may be a host
-// program's. Host API only, so g++ can read it; kernels come with dhp/cuda.cuh.
+// Cuda: one GPU of a rank: its stream, memory, library handles and pinned copies that do not block
+// the host. Stream and memory may belong to the host program. Host API only, so g++ can compile it;
+// dhp/cuda.cuh adds the kernels.
 #pragma once
 
 #include <dhp/device/cuda_clock.hpp>
@@ -24,35 +24,35 @@
 namespace dhp {
 
 struct CudaOptions {
-  int device = -1;  ///< as CUDA numbers those that this process sees; -1: the thread's current one
-  /// Of the host; of the GPU as many, if uploads are large.
+  int device = -1;  ///< the CUDA ordinal in this process; -1: the thread's current device
+  /// The size of the pinned ring; mirrored on the GPU for large uploads.
   std::size_t pinned_bytes = std::size_t{64} << 20;
   std::size_t workspace_bytes = std::size_t{64} << 20;  ///< for cuBLASLt
-  /// Libraries give the same bits in every run and on every like GPU: nothing is chosen by time, nor adds in any order.
+  /// Libraries give the same bits in every run and on every GPU of the same kind: no timed choice,
+  /// no atomics.
   bool deterministic = false;
-  /// Products and convolutions of f32 may use TF32 tensor cores, which round what they multiply to 11 bits; sums stay
-  /// in f32. Faster, and about as exact as f16.
+  /// Allows TF32 for f32 products and convolutions: inputs are rounded to 11 bits, sums stay f32.
   bool tf32 = false;
-  /// A file that keeps which algorithm was the fastest; where empty, what DHP_PLAN_CACHE names, if anything. A
-  /// deterministic device takes only this one, and writes nothing there: all ranks are to read the same.
+  /// The cache file of the fastest algorithms; if empty, the value of DHP_PLAN_CACHE, if set. A
+  /// deterministic device reads only this file and never writes it: all ranks must read the same.
   std::string plan_cache{};
-  /// A host program's stream of that GPU (nullptr: CUDA's default stream), which all work is then ordered on. It
-  /// outlives the device and its tensors. Else the device makes its own.
+  /// A stream of the host program (nullptr: CUDA's default stream); it must outlive the device and
+  /// its tensors. If unset, the device creates one.
   std::optional<cudaStream_t> stream{};
-  /// Where memory of the GPU comes from; where empty, cudaMalloc, and freed blocks are kept for reuse.
+  /// The host program's allocator. If unset, cudaMalloc with a cache of freed blocks.
   CudaAllocator allocator{};
   std::shared_ptr<Trace> trace{};  ///< of the rank; null: none
 };
 
-/// What cuda/ keeps with a device from call to call: plans, chosen algorithms.
-struct CudaKept {
-  CudaKept() = default;
-  CudaKept(const CudaKept&) = delete;
-  CudaKept& operator=(const CudaKept&) = delete;
-  virtual ~CudaKept() = default;
+/// The base of what cuda/ caches per device: plans, chosen algorithms.
+struct CudaCached {
+  CudaCached() = default;
+  CudaCached(const CudaCached&) = delete;
+  CudaCached& operator=(const CudaCached&) = delete;
+  virtual ~CudaCached() = default;
 };
 
-/// How many GPUs this process can use; throws Error where CUDA itself cannot.
+/// The number of GPUs that this process can use. Throws Error if CUDA does not work.
 [[nodiscard]] inline int usable_gpus() {
   int count = 0;
   const auto code = cudaGetDeviceCount(&count);
@@ -63,7 +63,7 @@ struct CudaKept {
        "); on this machine use a build for the CPU: cmake --preset release");
 }
 
-/// A named span in the time line of NVIDIA's profilers, as long as it lives.
+/// A named range in NVIDIA's profilers.
 class CudaScope {
  public:
   explicit CudaScope(const std::string& name) { nvtxRangePushA(name.c_str()); }
@@ -72,7 +72,7 @@ class CudaScope {
   ~CudaScope() { nvtxRangePop(); }
 };
 
-/// A copy to the host has arrived when the device's stream has passed an event.
+/// Arrives when the stream has passed an event.
 class CudaArrival final : public HostCopy::Arrival {
  public:
   explicit CudaArrival(CudaEvent event) : event_(std::move(event)) {}
@@ -82,13 +82,14 @@ class CudaArrival final : public HostCopy::Arrival {
   CudaEvent event_;
 };
 
-/// One rank's GPU: movable, not copyable; used by one thread at a time. Its memory may be freed anywhere.
+/// The GPU of one rank: movable, not copyable, used by one thread at a time. Any thread may free
+/// its memory.
 class Cuda {
  public:
   static constexpr bool host_accessible = false;
   static constexpr bool runs_kernels = true;
 
-  /// Makes the GPU the calling thread's current one. Throws where it cannot be used, with the way out.
+  /// Makes the GPU current for the calling thread. Throws if it cannot be used.
   explicit Cuda(CudaOptions options = {}) : options_(options) {
     const int gpus = usable_gpus();
     int& device = options_.device;
@@ -124,8 +125,8 @@ class Cuda {
       check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()),
                  "cudaMemcpyAsync on the GPU");
   }
-  /// `from` may be changed as soon as this returns; the host does not wait for the GPU unless very many
-  /// bytes are on their way. Many bytes go to the GPU while it works on what was issued before.
+  /// `from` may change after the return. The host waits for the GPU only if the pinned ring is
+  /// full. A large copy overlaps with earlier work of the stream.
   void copy_from_host(std::byte* to, const std::byte* from, std::size_t bytes) {
     check_not_recording("a copy from the host");
     for (std::size_t done = 0; done < bytes;) {
@@ -167,9 +168,9 @@ class Cuda {
   }
 
   using Graph = CudaGraph;
-  /// What body() issues, recorded instead of done. Tensors that it makes come from memory of their own, which
-  /// stays the graph's. body must have run before, so that kernels are loaded and plans are chosen; it may
-  /// copy nothing from or to the host.
+  /// Records what body() issues, without running it. Its tensors come from an arena that the graph
+  /// owns. body must have run before, which loads kernels and chooses plans. It must not copy from
+  /// or to the host.
   template <class Body>
   [[nodiscard]] CudaGraph record(Body&& body) {
     check(stream() != nullptr && stream() != cudaStreamLegacy,
@@ -180,9 +181,9 @@ class Cuda {
           "lend: "
           "do without the allocator, or without recording");
     synchronize();
-    // What ran before has left blocks that the recorded work, in memory of its own, would not use again.
+    // The graph uses its own arena, so free blocks of earlier work would only occupy memory.
     memory_->trim();
-    // Relaxed: the memory of the graph may be allocated meanwhile.
+    // Relaxed mode allows the arena to allocate during capture.
     check_cuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed),
                "cudaStreamBeginCapture");
     const auto arena = memory_->use_new_arena();
@@ -201,7 +202,7 @@ class Cuda {
       for (const auto& branch : branches_) CudaEvent::of(branch->stream()).before(stream());
     } catch (...) {
       quietly(end());
-      // NCCL ends no communicator that any graph knows.
+      // NCCL cannot destroy a communicator that a live graph uses.
       if (recorded != nullptr) quietly(cudaGraphDestroy(recorded));
       throw;
     }
@@ -210,14 +211,14 @@ class Cuda {
   }
   void run(const CudaGraph& graph) { graph.launch(stream()); }
   [[nodiscard]] bool recording() const { return recording_; }
-  /// Which recording it is that is under way, from 1; 0: none.
+  /// The number of the current recording, from 1; 0: none.
   [[nodiscard]] std::uint64_t recording_number() const { return recording_ ? recordings_ : 0; }
-  /// While it records: this takes part from now on. The device's stream waits for it at the end.
+  /// Adds a participant to the current recording. The device's stream waits for it at the end.
   void add_branch(std::shared_ptr<CudaBranch> branch) { branches_.push_back(std::move(branch)); }
 
-  /// Null where nobody asks what was done when.
+  /// Null without tracing.
   [[nodiscard]] const std::shared_ptr<Trace>& trace() const { return options_.trace; }
-  /// The point that the stream is at now, for the trace.
+  /// The stream's current point, for the trace.
   [[nodiscard]] TraceMoment moment() const {
     check_not_recording("a point of a trace");
     return clock_->moment(stream());
@@ -239,7 +240,8 @@ class Cuda {
     CudaScope profilers_;
     TraceScope<Cuda> trace_;
   };
-  /// A span for profilers and of the trace, until what it returns goes; arguments as TraceScope's.
+  /// A span for profilers and the trace, for the lifetime of the result; arguments as for
+  /// TraceScope.
   template <class... Arguments>
   [[nodiscard]] Scope scope(const Arguments&... arguments) {
     return Scope(*this, arguments...);
@@ -247,18 +249,18 @@ class Cuda {
 
   [[nodiscard]] int number() const { return options_.device; }
   [[nodiscard]] const cudaDeviceProp& properties() const { return properties_; }
-  /// Of memory that the threads of a block can share.
+  /// Shared memory per block.
   [[nodiscard]] std::size_t most_shared_bytes() const { return properties_.sharedMemPerBlockOptin; }
   [[nodiscard]] cudaStream_t stream() const { return stream_->get(); }
   [[nodiscard]] CudaMemory& memory() { return *memory_; }
   [[nodiscard]] cublasLtHandle_t cublas() const { return cublas_->get(); }
   [[nodiscard]] cudnnHandle_t cudnn() const { return cudnn_->get(); }
-  /// Scratch memory of cuBLASLt, whose calls are ordered on the stream.
+  /// Scratch memory of cuBLASLt; the stream orders its uses.
   [[nodiscard]] std::byte* workspace() { return workspace_.get(); }
   [[nodiscard]] std::size_t workspace_bytes() const { return options_.workspace_bytes; }
   [[nodiscard]] const CudaOptions& options() const { return options_; }
-  /// From now on as with CudaOptions::deterministic; what libraries have chosen before is forgotten. No step has
-  /// been recorded yet: it would go on with the old choices.
+  /// Switches to CudaOptions::deterministic and drops chosen algorithms. Call it before a step is
+  /// recorded, because a graph keeps the old choices.
   void make_deterministic() {
     if (options_.deterministic) return;
     check(recordings_ == 0, "GPU ", number(),
@@ -266,27 +268,27 @@ class Cuda {
           "cannot become deterministic; make it so before, with CudaOptions::deterministic");
     synchronize();
     options_.deterministic = true;
-    kept_.clear();
+    cache_.clear();
   }
 
-  /// The one T of this device, made as T(*this) when first asked for; T keeps no reference to the device,
-  /// which may move.
+  /// The device cache: the one T of this device, constructed as T(*this) at the first call. T must
+  /// keep no reference to the device, which may move.
   template <class T>
-  [[nodiscard]] T& kept() {
-    auto& slot = kept_[std::type_index(typeid(T))];
+  [[nodiscard]] T& cached() {
+    auto& slot = cache_[std::type_index(typeid(T))];
     if (!slot) slot = std::make_unique<T>(*this);
     return static_cast<T&>(*slot);
   }
 
  private:
-  /// A copy from the page-locked ring.
+  /// Copies from the pinned ring.
   void send(std::byte* to, const std::byte* piece, std::size_t bytes) {
     if (auto* const lane = bytes < UploadLane::least_bytes ? nullptr : upload_lane())
       return lane->copy(to, piece, bytes, pinned_->place_of(piece), stream());
     check_cuda(cudaMemcpyAsync(to, piece, bytes, cudaMemcpyHostToDevice, stream()),
                "cudaMemcpyAsync to the GPU");
   }
-  /// Null where a host program's stream or memory is to be used alone, or there is no memory for it.
+  /// Null if stream or memory belong to the host program, or if memory is short.
   UploadLane* upload_lane() {
     if (!uploads_ && may_upload_beside_) {
       may_upload_beside_ = !options_.stream && !options_.allocator;
@@ -317,9 +319,10 @@ class Cuda {
   std::shared_ptr<std::byte> workspace_;
   bool recording_ = false;
   std::uint64_t recordings_ = 0;
-  CudaGraph::Branches branches_;                               // of the recording under way
-  std::optional<CudaClock> clock_;                             // of the trace
-  std::map<std::type_index, std::unique_ptr<CudaKept>> kept_;  // goes before what it was made with
+  CudaGraph::Branches branches_;    // of the current recording
+  std::optional<CudaClock> clock_;  // of the trace
+  // destroyed before the members above, which its entries use
+  std::map<std::type_index, std::unique_ptr<CudaCached>> cache_;
 };
 
 static_assert(Device<Cuda>);

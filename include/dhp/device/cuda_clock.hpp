@@ -1,5 +1,5 @@
-// CudaClock: when a stream comes to a point of its work, in seconds of a trace. Events of CUDA tell the time between
-// two of them; the first one is told together with the trace's own clock.
+// CudaClock: the times of stream points in trace seconds. CUDA events measure differences; the
+// first event is paired with the trace's clock.
 #pragma once
 
 #include <dhp/core/trace.hpp>
@@ -19,7 +19,7 @@ class CudaClock {
     origin_s_ = trace.now_s();
   }
 
-  /// The point that the stream is at now.
+  /// The stream's current point.
   [[nodiscard]] TraceMoment moment(cudaStream_t stream) const {
     return TraceMoment([origin = origin_, origin_s = origin_s_, now = point_of(stream)] {
       check_cuda(cudaEventSynchronize(now.get()), "cudaEventSynchronize (work before it failed)");

@@ -1,6 +1,6 @@
-// Errors of CUDA's libraries as exceptions: one type with the call, its code and what the library says.
-// Every library has its check_...() which throws; destructors, which must not throw, use quietly(). And the check
-// that a library which was loaded fits its header.
+// Errors of CUDA's libraries as one exception type: the call, its code, the library's text. Each
+// library has a check_...() that throws; destructors use quietly(). Also the check that a loaded
+// library fits its header.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -17,22 +17,22 @@ class CudaError : public Error {
  public:
   CudaError(const std::string& call, int code, const std::string& said, std::source_location where)
       : Error(concat(call, " failed: ", said, " (code ", code, ")"), where), code_(code) {}
-  /// As the library numbers its errors.
+  /// The library's error code.
   [[nodiscard]] int code() const noexcept { return code_; }
 
  private:
   int code_;
 };
 
-/// Throws CudaError unless a call of the CUDA runtime went well; `call` names it and what it was for.
+/// Throws CudaError unless `code` is success; `call` names the call and its purpose.
 inline void check_cuda(cudaError_t code, const char* call,
                        std::source_location where = std::source_location::current()) {
   if (code != cudaSuccess) [[unlikely]]
     throw CudaError(call, static_cast<int>(code), cudaGetErrorString(code), where);
 }
 
-/// Throws where a library, whose file is `file`, differs in its major version from the headers that this program was
-/// compiled with, or is older. Versions as NVIDIA's libraries number them: 91900 is 9.19.0.
+/// Throws if the loaded library (`file`) is older than the headers or of another major version.
+/// Versions are numbered as NVIDIA does: 91900 is 9.19.0.
 inline void check_library_version(const char* name, const char* file, std::size_t compiled,
                                   std::size_t running) {
   constexpr std::size_t major = 10000, minor = 100;
@@ -45,7 +45,7 @@ inline void check_library_version(const char* name, const char* file, std::size_
         file, " into LD_LIBRARY_PATH, or compile again");
 }
 
-/// For destructors: there is nobody to tell. The runtime's memory of the error is cleared.
+/// For destructors: ignores an error and clears it in the runtime.
 inline void quietly(cudaError_t code) noexcept {
   if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
 }

@@ -1,5 +1,5 @@
-// CudaStream and CudaEvent: a stream, one's own or a host program's, and a point in its work. Copies of either
-// are the same one.
+// CudaStream and CudaEvent: shared handles of a stream, owned or borrowed, and of a point in its
+// work.
 #pragma once
 
 #include <dhp/device/cuda_error.hpp>
@@ -11,13 +11,13 @@ namespace dhp {
 
 class CudaStream {
  public:
-  /// A new one, which does not wait for the default stream; destroyed with its last copy.
+  /// Creates a non-blocking stream; the last copy destroys it.
   CudaStream() {
     cudaStream_t made = nullptr;
     check_cuda(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreate");
     stream_ = {made, [](cudaStream_t old) { quietly(cudaStreamDestroy(old)); }};
   }
-  /// One that somebody else made and destroys, after the last copy of this.
+  /// Borrows a stream, which must outlive all copies.
   explicit CudaStream(cudaStream_t borrowed) : stream_(borrowed, [](cudaStream_t) {}) {}
   [[nodiscard]] cudaStream_t get() const { return stream_.get(); }
 
@@ -28,9 +28,9 @@ class CudaStream {
 /// A point in the work of a stream.
 class CudaEvent {
  public:
-  CudaEvent() = default;  ///< a point that has been passed
+  CudaEvent() = default;  ///< an event that has already passed
 
-  /// The point that `stream` is at now.
+  /// The current point of `stream`.
   [[nodiscard]] static CudaEvent of(cudaStream_t stream) {
     cudaEvent_t made = nullptr;
     check_cuda(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreate");
@@ -40,7 +40,7 @@ class CudaEvent {
     return event;
   }
 
-  /// False while earlier work of its stream is under way.
+  /// False while earlier work of the stream runs.
   [[nodiscard]] bool passed() const {
     if (event_ == nullptr) return true;
     const auto code = cudaEventQuery(event_.get());
@@ -48,13 +48,13 @@ class CudaEvent {
     check_cuda(code, "cudaEventQuery (work before it failed)");
     return true;
   }
-  /// The host waits.
+  /// Blocks the host.
   void wait() const {
     if (event_ != nullptr)
       check_cuda(cudaEventSynchronize(event_.get()),
                  "cudaEventSynchronize (work before it failed)");
   }
-  /// What is issued on `stream` from now on comes after it.
+  /// Later work on `stream` waits for this event.
   void before(cudaStream_t stream) const {
     if (event_ != nullptr)
       check_cuda(cudaStreamWaitEvent(stream, event_.get(), 0), "cudaStreamWaitEvent");

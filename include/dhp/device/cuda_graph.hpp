@@ -1,5 +1,5 @@
-// CudaGraph: a recorded piece of work, started again and again by one call. Everything it reads and writes stays
-// where it was when it was recorded. CudaBranch: what of it runs beside the device's own stream.
+// CudaGraph: recorded work that one call replays. All its memory stays in place. CudaBranch: a
+// participant with a stream of its own.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
@@ -12,15 +12,15 @@
 
 namespace dhp {
 
-/// Somebody whose stream takes part in a recorded piece of work, such as a communicator.
+/// A participant with its own stream in a recording, such as a communicator.
 class CudaBranch {
  public:
   virtual ~CudaBranch() = default;
   [[nodiscard]] virtual cudaStream_t stream() const = 0;
-  /// The graph is about to be launched, and what it works with stays open while the lock is held. Throws where it
-  /// has ended.
+  /// Called before a launch: keeps the participant open while the lock is held. Throws if it has
+  /// been closed.
   [[nodiscard]] virtual std::unique_lock<std::mutex> hold() = 0;
-  /// The graph has been launched: it runs between these points of the device's stream.
+  /// Called after a launch: the graph runs between these points of the device's stream.
   virtual void launched(const CudaEvent& begin, const CudaEvent& end) = 0;
 };
 
@@ -28,7 +28,7 @@ class CudaGraph {
  public:
   using Branches = std::vector<std::shared_ptr<CudaBranch>>;
 
-  CudaGraph() = default;  ///< nothing was recorded
+  CudaGraph() = default;  ///< empty
   explicit CudaGraph(cudaGraph_t recorded, Branches branches = {})
       : branches_(std::move(branches)) {
     cudaGraphExec_t made = nullptr;
@@ -54,7 +54,8 @@ class CudaGraph {
 
  private:
   static constexpr const char* launch_name = "cudaGraphLaunch";
-  Branches branches_;  // outlive the graph: NCCL ends no communicator that a graph still works with
+  // outlive the graph: NCCL cannot destroy a communicator that a live graph uses
+  Branches branches_;
   std::shared_ptr<std::remove_pointer_t<cudaGraphExec_t>> graph_;
 };
 

@@ -1,5 +1,4 @@
-// Handles of cuBLASLt and cuDNN, and their errors as exceptions. Checks at run time that the libraries
-// that were loaded are those that the program was compiled for.
+// Handles and errors of cuBLASLt and cuDNN, and the check that the loaded versions fit the headers.
 #pragma once
 
 #include <dhp/device/cuda_error.hpp>
@@ -12,8 +11,8 @@
 
 namespace dhp {
 
-// Our graph of attention's gradient neither clears its sums (needed before 9.6) nor masks a second time (before 9.10),
-// and 9.10.0 and 9.10.1 have bugs there: what cudnn_frontend, which is NVIDIA's own, does or refuses by version.
+// Our attention gradient graph relies on 9.10.2: before 9.6 sums need clearing, before 9.10 a
+// second mask, and 9.10.0 and 9.10.1 have bugs (NVIDIA's cudnn_frontend has the same limits).
 static_assert(CUDNN_VERSION >= 91002,
               "dhp needs cuDNN 9.10.2 or later: give its folder to CMake as -DDHP_CUDA_FOLDERS");
 
@@ -33,7 +32,7 @@ inline void check_cudnn(cudnnStatus_t code, const char* call,
                   concat(cudnnGetErrorString(code), said[0] == 0 ? "" : ": ", said), where);
 }
 
-/// cuBLASLt calls take no stream but this: one for all streams of a device.
+/// One handle for all streams of a device: cuBLASLt calls take their stream as an argument.
 class CublasHandle {
  public:
   CublasHandle() {
@@ -72,7 +71,7 @@ class CudnnHandle {
   std::unique_ptr<std::remove_pointer_t<cudnnHandle_t>, Destroy> handle_;
 };
 
-/// Throws where a library that was loaded does not fit its header.
+/// Throws if a loaded library does not fit its header.
 inline void check_library_versions() {
   check_library_version("cuDNN", "libcudnn", CUDNN_VERSION, cudnnGetVersion());
   check_library_version("cuBLASLt", "libcublasLt", CUBLAS_VERSION, cublasLtGetVersion());

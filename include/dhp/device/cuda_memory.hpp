@@ -1,7 +1,7 @@
-// CudaMemory: keeps freed blocks of a GPU for reuse, because cudaMalloc waits for the GPU. All work of a device
-// is ordered on one stream, and whoever used a block on another one has made this stream wait before freeing
-// it, so a block may be given out again at once. A host program's allocator is passed everything instead: it
-// keeps what it likes, and memory that lay unused here would be missing there.
+// CudaMemory: a caching allocator, because cudaMalloc synchronizes with the GPU. All work of a
+// device is ordered on one stream. Users on other streams make this stream wait before they free a
+// block, so a block can be reused at once. A host program's allocator is called each time instead:
+// it may cache itself.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
@@ -19,12 +19,13 @@
 
 namespace dhp {
 
-/// A host program's own way to get memory of a GPU: ordered on a stream, as cudaMallocAsync is, or at once, as
-/// cudaMalloc. Both are called by whichever thread makes or drops a tensor, perhaps by several at the same time.
+/// A host program's GPU allocator: stream-ordered like cudaMallocAsync, or immediate like
+/// cudaMalloc. Both functions must be thread-safe.
 struct CudaAllocator {
-  /// At least `bytes`, 256-byte aligned, for work that is issued on `stream` from now on; null where there are none.
+  /// Returns at least `bytes`, 256-byte aligned, for work on `stream` issued later; null if out of
+  /// memory.
   std::function<std::byte*(std::size_t bytes, cudaStream_t stream)> allocate{};
-  /// Work issued on `stream` before may still use it. Throws nothing.
+  /// Earlier work on `stream` may still use the block. Must not throw.
   std::function<void(std::byte* data, std::size_t bytes, cudaStream_t stream)> free{};
 
   [[nodiscard]] explicit operator bool() const { return allocate != nullptr; }
@@ -32,7 +33,7 @@ struct CudaAllocator {
 
 class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
  public:
-  /// stream: the one that the device's work is ordered on.
+  /// stream: the device's stream.
   CudaMemory(int device, CudaStream stream, CudaAllocator hosts = {})
       : device_(device), stream_(std::move(stream)), hosts_(std::move(hosts)) {
     check((hosts_.allocate == nullptr) == (hosts_.free == nullptr),
@@ -44,7 +45,7 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
     for (auto& arena : arenas_) drop(arena);
   }
 
-  /// Uninitialised, 256-byte aligned; throws OutOfMemory.
+  /// Uninitialized, 256-byte aligned; throws OutOfMemory.
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     if (hosts_) return from_host(bytes);
     const std::size_t size = size_class(bytes);
@@ -53,14 +54,14 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
     std::byte* block = take(arenas_[arena], size);
     if (block == nullptr) block = fresh(size, bytes);
     in_use_ += size;
-    // The last owner may outlive the device: the deleter keeps the pool alive.
+    // The deleter keeps the pool alive: a tensor may outlive the device.
     return {block, [pool = shared_from_this(), size, arena](std::byte* freed) {
               pool->give(freed, size, arena);
             }};
   }
 
-  /// From now on memory comes from an arena of its own, and goes back there: what a recorded graph works in
-  /// is nobody else's. Returns the number of the arena before. The stream has nothing left to do.
+  /// Switches to a new arena, so that a recorded graph has its memory alone. Returns the previous
+  /// arena's number. The stream must be idle.
   std::size_t use_new_arena() {
     const std::lock_guard lock(mutex_);
     const auto before = current_;
@@ -68,12 +69,12 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
     arenas_.emplace_back();
     return before;
   }
-  /// Back to an earlier arena, when recording is over.
+  /// Returns to an earlier arena after a recording.
   void use_arena(std::size_t number) {
     const std::lock_guard lock(mutex_);
     current_ = number;
   }
-  /// Gives the free blocks that no recorded graph needs back to the GPU.
+  /// Returns free blocks that no recorded graph needs to the GPU.
   void trim() {
     const std::lock_guard lock(mutex_);
     drop(arenas_.front());
@@ -83,8 +84,8 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
     const std::lock_guard lock(mutex_);
     return in_use_;
   }
-  /// What was got from the GPU and not given back: tensors, free blocks, and what recorded graphs keep. Of a host
-  /// program's memory, tensors alone.
+  /// Bytes taken from the GPU: tensors, free blocks, and the arenas of recorded graphs. With a host
+  /// program's allocator, tensors only.
   [[nodiscard]] std::size_t held_bytes() const {
     const std::lock_guard lock(mutex_);
     return held_;
@@ -97,7 +98,7 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
  private:
   using Arena = std::map<std::size_t, std::vector<std::byte*>>;
 
-  /// An eighth of a power of two: at most 12.5 % are wasted.
+  /// An eighth of a power of two: at most 12.5 % waste.
   static std::size_t size_class(std::size_t bytes) {
     constexpr std::size_t least = 512;
     if (bytes <= least) return least;
@@ -136,7 +137,7 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
   std::byte* fresh(std::size_t size, std::size_t asked) {
     void* data = nullptr;
     auto code = cudaMalloc(&data, size);
-    if (code == cudaErrorMemoryAllocation) {  // free blocks of other sizes may make room
+    if (code == cudaErrorMemoryAllocation) {  // frees cached blocks of other sizes and tries again
       quietly(code);
       drop(arenas_.front());
       code = cudaMalloc(&data, size);
@@ -159,14 +160,14 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
   }
   void drop(Arena& arena) noexcept {
     for (auto& [size, blocks] : arena) {
-      for (auto* block : blocks) quietly(cudaFree(block));  // waits for the GPU
+      for (auto* block : blocks) quietly(cudaFree(block));  // synchronizes with the GPU
       held_ -= size * blocks.size();
     }
     arena.clear();
   }
 
   int device_;
-  CudaStream stream_;  // not before the last block
+  CudaStream stream_;  // outlives the blocks
   CudaAllocator hosts_;
   mutable std::mutex mutex_;
   std::vector<Arena> arenas_{1};

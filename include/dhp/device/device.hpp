@@ -1,5 +1,5 @@
-// concept Device: where memory is, and in which order work on it is done. It is the first argument of
-// every op; ops find their implementation for a device by argument-dependent lookup.
+// concept Device: where memory is and in which order work runs. It is the first argument of every
+// op; argument-dependent lookup finds the device's implementation.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -15,15 +15,15 @@
 
 namespace dhp {
 
-// Of core/trace.hpp, which costs more to compile than all else here.
+// Forward declaration: core/trace.hpp would cost more compile time than this whole header.
 class Trace;
 class TraceMoment;
 enum class TraceKind;
 
-/// Bytes that are on their way from a device to the host.
+/// A copy from device to host that may still be under way.
 class HostCopy {
  public:
-  /// What tells that the bytes are there.
+  /// The completion of the copy.
   class Arrival {
    public:
     virtual ~Arrival() = default;
@@ -31,7 +31,7 @@ class HostCopy {
   };
 
   HostCopy() = default;
-  /// arrival: null where the bytes are in `data` already.
+  /// arrival: null if `data` is complete.
   HostCopy(std::shared_ptr<std::byte> data, std::size_t bytes,
            std::shared_ptr<const Arrival> arrival)
       : data_(std::move(data)), bytes_(bytes), arrival_(std::move(arrival)) {}
@@ -40,9 +40,9 @@ class HostCopy {
             bytes, nullptr};
   }
 
-  /// Where they will lie; not to be read yet.
+  /// The destination; do not read it before the copy is complete.
   [[nodiscard]] std::byte* data() const { return data_.get(); }
-  /// Waits, and gives them as values of T.
+  /// Waits for the copy and returns it as values of T.
   template <class T>
   [[nodiscard]] std::vector<T> wait() const {
     if (arrival_) arrival_->wait();
@@ -57,10 +57,10 @@ class HostCopy {
   std::shared_ptr<const Arrival> arrival_;
 };
 
-/// A device hands out memory (64-byte aligned, uninitialised, returned when the last owner goes),
-/// copies between host and itself, and can be waited for. Copies are ordered after earlier work of the
-/// device; copy_to_host returns when the bytes are there, start_copy_to_host at once. scope("forward", 3) is a span
-/// of its trace, where it has one.
+/// A device allocates memory (64-byte aligned, uninitialized, reference-counted), copies between
+/// host and device, and can be synchronized. Copies are ordered after the device's earlier work;
+/// copy_to_host blocks, start_copy_to_host does not. scope("forward", 3) is a trace span, if the
+/// device has a trace.
 template <class Dev>
 concept Device = requires(Dev& dev, std::size_t bytes, std::byte* to, const std::byte* from) {
   { dev.allocate(bytes) } -> std::same_as<std::shared_ptr<std::byte>>;

@@ -1,4 +1,5 @@
-// OutOfMemory: a tensor did not fit. It collects the names of the layers it happened in, from the inside out.
+// OutOfMemory: an allocation failed. It collects the names of the enclosing layers, innermost
+// first.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -11,9 +12,9 @@ namespace dhp {
 
 class OutOfMemory : public Error {
  public:
-  /// where: the memory that was full, and how full; `bytes` were asked for.
+  /// bytes: the request. memory: which memory is full, and how full.
   OutOfMemory(std::size_t bytes, std::string memory, std::string layer = {})
-      : Error(concat("out of memory: there are no ", bytes, " bytes for a tensor",
+      : Error(concat("out of memory: cannot allocate ", bytes, " bytes for a tensor",
                      layer.empty() ? "" : " of layer ", layer, memory.empty() ? "" : " in ", memory,
                      "; a smaller micro-batch, recomputation or more ranks on the tensor or "
                      "pipeline axis need less")),
@@ -21,7 +22,7 @@ class OutOfMemory : public Error {
         memory_(std::move(memory)),
         layer_(std::move(layer)) {}
 
-  /// The same, seen from the layer that it happened in.
+  /// The same error with the enclosing layer's name added.
   [[nodiscard]] OutOfMemory inside(const std::string& layer) const {
     return {bytes_, memory_, layer_.empty() ? layer : concat(layer, " > ", layer_)};
   }

@@ -1,6 +1,6 @@
-// Page-locked host memory, through which copies between host and GPU go so that neither waits for the other.
-// PinnedRing gives out pieces in turn, each free again when the GPU has passed its event; PinnedBlocks are
-// kept by their owners for as long as they like, and used again.
+// Pinned host memory for asynchronous copies between host and GPU. PinnedRing hands out pieces in
+// ring order; a piece is free when the GPU has passed its event. PinnedBlocks is a pool of blocks
+// with any lifetime.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
@@ -49,15 +49,15 @@ class PinnedRing {
  public:
   explicit PinnedRing(std::size_t bytes) : size_(bytes), data_(allocate_pinned(bytes)) {}
 
-  /// The most that take() gives.
+  /// The limit of take().
   [[nodiscard]] std::size_t largest_bytes() const { return size_ / 2; }
 
-  /// A piece of `bytes`, at most largest_bytes(); waits until the GPU has done with what lay there. After
-  /// issuing the copy call release().
+  /// Returns `bytes`, at most largest_bytes(); waits until the GPU no longer uses them. Call
+  /// release() after issuing the copy.
   [[nodiscard]] std::byte* take(std::size_t bytes) {
     const std::size_t wanted = (bytes + 255) / 256 * 256;
     if (head_ + wanted > size_) {
-      // What is left of the last round lies from here to the end, before this round's pieces in the order.
+      // Pieces of the previous round between here and the end come before this round's pieces.
       while (!pieces_.empty() && pieces_.front().first >= head_) finish_oldest();
       head_ = 0;
     }
@@ -67,12 +67,12 @@ class PinnedRing {
     pieces_.push_back({first, first + wanted, {}});
     return data_.get() + first;
   }
-  /// Where a piece lies in the ring, in bytes from its beginning.
+  /// The offset of a piece in the ring, in bytes.
   [[nodiscard]] std::size_t place_of(const std::byte* piece) const {
     return static_cast<std::size_t>(piece - data_.get());
   }
   [[nodiscard]] std::size_t size() const { return size_; }
-  /// The piece taken last is in use until `stream` has come here.
+  /// The last piece stays in use until `stream` reaches this point.
   void release(cudaStream_t stream) { pieces_.back().event = CudaEvent::of(stream); }
 
  private:
@@ -91,7 +91,7 @@ class PinnedRing {
   std::size_t size_;
   std::shared_ptr<std::byte> data_;
   std::size_t head_ = 0;
-  std::deque<Piece> pieces_;  // in the order of the ring, so in the order of the stream
+  std::deque<Piece> pieces_;  // in ring order, which is stream order
 };
 
 }  // namespace dhp

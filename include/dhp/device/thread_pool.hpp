@@ -1,5 +1,5 @@
-// A few threads that share the tiles of one loop. How a loop is cut into tiles is the caller's and never
-// depends on the number of threads, so that number changes no bit of a result.
+// A thread pool that shares the tiles of one loop. The caller cuts tiles independently of the
+// number of threads, so that number changes no bit of a result.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -17,8 +17,8 @@ namespace dhp {
 
 class ThreadPool {
  public:
-  /// threads: how many work on a loop, the caller included; 1 starts none. Throws where the system does not start as
-  /// many; those that it has started have ended then.
+  /// threads: the total number, including the caller; 1 starts none. Throws, after joining the
+  /// started ones, if the system refuses a thread.
   explicit ThreadPool(int threads) {
     check(threads >= 1, "a thread pool needs at least 1 thread, got ", threads);
     try {
@@ -36,12 +36,12 @@ class ThreadPool {
 
   [[nodiscard]] int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// body(tile) for every tile in [0, tiles), in any order and on any thread; returns when all are done.
-  /// The first exception of a tile is rethrown here. A loop inside a body is done by the thread that
-  /// runs the body, alone.
+  /// Calls body(tile) for each tile in [0, tiles), in any order on any thread; blocks until all are
+  /// done. Rethrows the first exception of a tile. A nested loop runs serially in the calling
+  /// thread.
   template <class Body>
   void run(std::int64_t tiles, Body&& body) {
-    // loop_ is set as long as bodies run, and every thread that runs one has seen it set.
+    // loop_ is set while bodies run, so a nested call sees it.
     if (workers_.empty() || tiles <= 1 || loop_ != nullptr) {
       for (std::int64_t tile = 0; tile < tiles; ++tile) body(tile);
       return;

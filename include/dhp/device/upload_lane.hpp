@@ -1,7 +1,6 @@
-// UploadLane: a way for many bytes from page-locked memory to a GPU beside the work of its stream. They go on a stream of
-// their own into memory of their own, and from there, when the work has come to where they are wanted, by a copy
-// inside the GPU, which takes a small part of the time. So whoever has issued a step can send the input of the
-// next one while the GPU works, and all that a device's stream orders stays ordered.
+// UploadLane: copies large inputs to a GPU while its stream computes. A copy goes to a staging
+// buffer on the GPU, on a stream of its own. A fast copy inside the GPU, in stream order, follows.
+// So the next step's input is uploaded while the current step runs.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
@@ -14,17 +13,18 @@ namespace dhp {
 
 class UploadLane {
  public:
-  /// Fewer bytes go on the work's own stream: it takes them in less time than two streams to wait for each other.
+  /// Below this size, one copy on the work's stream is faster than synchronizing two streams.
   static constexpr std::size_t least_bytes = std::size_t{1} << 20;
 
-  /// bytes: as many as the page-locked memory has. work: the device's stream. Throws OutOfMemory.
+  /// bytes: the size of the pinned memory. work: the device's stream. Throws OutOfMemory.
   UploadLane(CudaMemory& memory, std::size_t bytes, cudaStream_t work)
       : landing_(memory.allocate(bytes)) {
-    CudaEvent::of(work).before(stream_.get());  // this memory may have been somebody else's
+    // the allocator may have handed out this memory before
+    CudaEvent::of(work).before(stream_.get());
   }
 
-  /// To `work` a copy like any other. at: where `from` lies in the page-locked memory; nothing may be written or
-  /// copied from there again before `work` has passed this.
+  /// A copy in the order of `work`. at: the offset of `from` in pinned memory, which must not be
+  /// reused before `work` has passed this point.
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, std::size_t at,
             cudaStream_t work) {
     std::byte* const landed = landing_.get() + at;
@@ -37,7 +37,7 @@ class UploadLane {
 
  private:
   CudaStream stream_;
-  std::shared_ptr<std::byte> landing_;  // a place for each in the page-locked memory
+  std::shared_ptr<std::byte> landing_;  // mirrors the pinned memory
 };
 
 }  // namespace dhp

@@ -85,7 +85,7 @@ class BatchNorm {
   BatchNormResult<Dev> normalise(Dev& dev, ConstView<Dev> x, Tensor<Dev> residual,
                                  const Tape<Dev>& tape) {
     if (tape.context().training() && group_.size() == 1) {
-      auto made = batch_norm_whole(dev, x, residual.view(), gamma_->value, beta_->value,
+      auto made = batch_norm_fused(dev, x, residual.view(), gamma_->value, beta_->value,
                                    options_.epsilon, options_.relu);
       if (made) {
         add_statistics(dev, tape, made->mean.view(), made->squared_deviations.view(),
@@ -121,11 +121,11 @@ class BatchNorm {
     if (group_.size() > 1) group_.all_reduce(dev, variance.mut()).wait();
     add_statistics(dev, tape, mean.view(), variance.view(), count);
     scale(dev, 1.0 / count, variance.mut());
-    inverse_root(dev, variance.view(), options_.epsilon, inv_std.mut());
+    rsqrt(dev, variance.view(), options_.epsilon, inv_std.mut());
   }
   void running_statistics(Dev& dev, Tensor<Dev>& mean, Tensor<Dev>& inv_std) {
     cast(dev, ConstView<Dev>(running_mean_->value), mean.mut());
-    inverse_root(dev, ConstView<Dev>(running_var_->value), options_.epsilon, inv_std.mut());
+    rsqrt(dev, ConstView<Dev>(running_var_->value), options_.epsilon, inv_std.mut());
   }
 
   BatchNormGradients<Dev> gradients(Dev& dev, Tensor<Dev> dy, bool residual, Tape<Dev>& tape) {
@@ -136,7 +136,7 @@ class BatchNorm {
     const Tensor<Dev> x = tape.pop();
     const auto of = vectors(mean, inv_std);
     if (auto made =
-            batch_norm_whole_backward(dev, dy.view(), x.view(), of, signs.view(), residual)) {
+            batch_norm_fused_backward(dev, dy.view(), x.view(), of, signs.view(), residual)) {
       add_gradients(dev, made->sums);
       return std::move(*made);
     }

@@ -1,4 +1,4 @@
-// Activations: ReLU, GELU in its exact form x Phi(x) (Hendrycks & Gimpel 2016), tanh.
+// Activations: ReLU, exact GELU x Phi(x) (Hendrycks & Gimpel 2016), tanh.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -7,7 +7,7 @@ namespace dhp {
 
 enum class Activation { relu, gelu, tanh };
 
-/// What the backward pass reads: the output (relu, tanh) or the input (gelu).
+/// Whether backward needs the output (relu, tanh) or the input (gelu).
 [[nodiscard]] constexpr bool saves_output(Activation kind) { return kind != Activation::gelu; }
 
 /// y = f(x); y may be x.

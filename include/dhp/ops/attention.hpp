@@ -1,8 +1,7 @@
-// Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1) over samples that lie ragged in
-// the rows: sample n owns rows [offsets[n], offsets[n + 1]); the first lengths[n] of them are its
-// tokens, the rest is padding, whose output and gradient are 0. A padded batch and a packed one
-// differ in the offsets alone. Nobody ever holds the T x T probabilities of more than one sample
-// and head per thread.
+// Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1) over ragged samples: sample n
+// owns rows [offsets[n], offsets[n + 1]). Its first lengths[n] rows are tokens; the rest is padding
+// with output and gradient 0. Packed and padded batches differ only in the offsets. No
+// implementation stores the T x T probabilities of all heads.
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -12,17 +11,18 @@ namespace dhp {
 
 template <class Dev>
 struct Sequences {
-  ConstView<Dev> offsets;      ///< i32 [N + 1], from 0 to R
-  ConstView<Dev> lengths;      ///< i32 [N]
-  ConstView<Dev> row_numbers;  ///< i64 [R], global and unpacked: numbers the dropped probabilities
-  std::int64_t max_length;     ///< of any sample
+  ConstView<Dev> offsets;  ///< i32 [N + 1], from 0 to R
+  ConstView<Dev> lengths;  ///< i32 [N]
+  // i64 [R], global and unpacked: the index of dropout's random numbers
+  ConstView<Dev> row_numbers;
+  std::int64_t max_length;  ///< the longest sample's
 };
 
 /// The scale is 1 / sqrt(head size). Dropout keeps probability (i, j) of a head if
-/// uniform((row_numbers[i] * total_heads + first_head + head) * max_length + j) >= p, j counted
-/// within the sample.
+/// uniform((row_numbers[i] * total_heads + first_head + head) * max_length + j) >= p, with j
+/// relative to the sample.
 struct AttentionOptions {
-  int heads = 1;  ///< in these tensors
+  int heads = 1;  ///< local: in these tensors
   int first_head = 0;
   int total_heads = 1;
   double dropout = 0;
@@ -62,8 +62,7 @@ void check_attention(In<Dev> q, In<Dev> k, In<Dev> v, In<Dev> y, In<Dev> logsume
         " are not i32, i32 and i64");
 }
 
-/// q, k, v, y [R, heads * head size]; logsumexp [heads, R] in the accumulation type, for the
-/// backward pass.
+/// q, k, v, y [R, heads * head size]; logsumexp [heads, R] in the accumulation type, for backward.
 template <Device Dev>
 void attention_forward(Dev& dev, In<Dev> q, In<Dev> k, In<Dev> v, const Sequences<Dev>& sequences,
                        const AttentionOptions& options, Out<Dev> y, Out<Dev> logsumexp) {
@@ -71,8 +70,7 @@ void attention_forward(Dev& dev, In<Dev> q, In<Dev> k, In<Dev> v, const Sequence
   attention_forward_on(dev, q, k, v, sequences, options, y, logsumexp);
 }
 
-/// dq, dk and dv are written whole. Probabilities are computed again from logsumexp (Dao et al.
-/// 2022).
+/// Overwrites dq, dk and dv. Recomputes the probabilities from logsumexp (Dao et al. 2022).
 template <Device Dev>
 void attention_backward(Dev& dev, In<Dev> dy, In<Dev> q, In<Dev> k, In<Dev> v, In<Dev> y,
                         In<Dev> logsumexp, const Sequences<Dev>& sequences,

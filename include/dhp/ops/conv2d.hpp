@@ -1,5 +1,5 @@
-// conv2d: convolution of images [N, H, W, C] with a square kernel, and its two gradients. Weights
-// are [O, K, K, C]: then the pixels under the kernel, read in memory order, meet one row of them.
+// conv2d: convolution of images [N, H, W, C] with a square kernel, and its gradients. Weights are
+// [O, K, K, C], so that each row matches the memory order of the pixels.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -11,7 +11,7 @@ namespace dhp {
 struct Conv2dGeometry {
   int kernel = 1;
   int stride = 1;
-  int padding = 0;  ///< rows and columns of zeros on each side
+  int padding = 0;  ///< zeros on each side
 };
 
 /// [N, H, W, C] -> [N, OH, OW, out_channels], OH = (H + 2 padding - kernel) / stride + 1.
@@ -41,8 +41,8 @@ inline void check_conv2d(const char* op, const Shape& x, const Shape& w, const S
 }
 }  // namespace detail
 
-/// y = x * w. x [N, H, W, C], w [O, K, K, C], y [N, OH, OW, O], all of one type; sums in its
-/// accumulation type. Throws Error when shapes or types do not fit, as do the gradients.
+/// y = x * w. x [N, H, W, C], w [O, K, K, C], y [N, OH, OW, O] of one type; sums in the
+/// accumulation type. Throws Error on wrong shapes or types, as the gradients do.
 template <Device Dev>
 void conv2d_forward(Dev& dev, In<Dev> x, In<Dev> w, Conv2dGeometry geometry, Out<Dev> y) {
   detail::check_conv2d("forward", x.shape(), w.shape(), y.shape(), geometry);
@@ -51,7 +51,7 @@ void conv2d_forward(Dev& dev, In<Dev> x, In<Dev> w, Conv2dGeometry geometry, Out
   conv2d_forward_on(dev, x, w, geometry, y);
 }
 
-/// dx = the gradient of the input, written whole. Shapes and types as in conv2d_forward.
+/// dx = the input gradient (overwritten). Shapes and types as in conv2d_forward.
 template <Device Dev>
 void conv2d_backward_data(Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geometry, Out<Dev> dx) {
   detail::check_conv2d("backward_data", dx.shape(), w.shape(), dy.shape(), geometry);
@@ -61,8 +61,8 @@ void conv2d_backward_data(Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geomet
   conv2d_backward_data_on(dev, dy, w, geometry, dx);
 }
 
-/// dw = beta dw + the gradient of the weights. dw [O, K, K, C] in the accumulation type of x; beta
-/// 0 never reads it.
+/// dw = beta dw + the weight gradient. dw [O, K, K, C] in the accumulation type of x; not read if
+/// beta is 0.
 template <Device Dev>
 void conv2d_backward_filter(Dev& dev, In<Dev> x, In<Dev> dy, Conv2dGeometry geometry, Out<Dev> dw,
                             double beta) {

@@ -1,7 +1,6 @@
-// Softmax cross-entropy in pieces, for logits whose classes may be split over ranks: between the
-// pieces the caller all-reduces a maximum, three sums and a rank per row; the logits themselves
-// stay where they are (Shoeybi et al. 2019, "Megatron-LM", section 3). The probabilities are never
-// stored.
+// Softmax cross-entropy for classes that may be split over ranks (Shoeybi et al. 2019,
+// "Megatron-LM", section 3). Between its functions the caller all-reduces a maximum, three sums and
+// a rank per row. Logits are not exchanged, probabilities not stored.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -11,15 +10,14 @@
 namespace dhp {
 
 struct CrossEntropyOptions {
-  std::int64_t classes = 0;      ///< over all ranks
-  std::int64_t first_class = 0;  ///< of the classes that these logits [M, V] hold
+  std::int64_t classes = 0;      ///< global
+  std::int64_t first_class = 0;  ///< of these logits [M, V]
   double smoothing = 0;          ///< target = (1 - s) on the label + s / classes on every class
 };
 
-// labels are i32 [M]; -1 is ignored; another label outside of [0, classes) is an error.
+// labels i32 [M]; -1: ignored; other labels outside [0, classes) are an error.
 
-/// What holds for the classes of one part: [first_class, first_class + columns) lies in [0,
-/// classes).
+/// Throws unless [first_class, first_class + columns) lies in [0, classes).
 inline void check_class_part(const CrossEntropyOptions& options, std::int64_t columns) {
   check(options.first_class >= 0 && options.first_class + columns <= options.classes,
         "cross_entropy: logits of classes [", options.first_class, ", ",
@@ -27,7 +25,7 @@ inline void check_class_part(const CrossEntropyOptions& options, std::int64_t co
   check(options.smoothing >= 0 && options.smoothing <= 1,
         "cross_entropy: the smoothing must be in [0, 1], got ", options.smoothing);
 }
-/// labels [M], maxima [M] and sums [3, M] of M rows.
+/// Throws unless labels [M], maxima [M] and sums [3, M] fit M rows.
 template <Device Dev>
 void check_label_rows(std::int64_t rows, DType type, In<Dev> labels, In<Dev> max, In<Dev> sums) {
   check(labels.count() == rows && labels.dtype() == DType::i32, "cross_entropy: the labels ",
@@ -38,7 +36,7 @@ void check_label_rows(std::int64_t rows, DType type, In<Dev> labels, In<Dev> max
         " of ", sums.dtype(), " are not [3, ", rows, "] of ", type);
 }
 
-/// max[m] = largest logit here. -> all-reduce max
+/// max[m] = largest local logit. Then all-reduce with max.
 template <Device Dev>
 void cross_entropy_max(Dev& dev, In<Dev> logits, Out<Dev> max) {
   check(max.count() == logits.rows() && max.dtype() == accumulation_type(logits.dtype()),
@@ -47,8 +45,8 @@ void cross_entropy_max(Dev& dev, In<Dev> logits, Out<Dev> max) {
   cross_entropy_max_on(dev, logits, max);
 }
 
-/// sums [3, M]: sum of exp(x - max); x[label] if it is here, else 0; with smoothing sum of x - max, else 0.
-/// -> all-reduce sum
+/// sums [3, M]: sum of exp(x - max); x[label] if local, else 0; with smoothing the sum of x - max,
+/// else 0. Then all-reduce with sum.
 template <Device Dev>
 void cross_entropy_sums(Dev& dev, In<Dev> logits, In<Dev> labels, In<Dev> max,
                         const CrossEntropyOptions& options, Out<Dev> sums) {
@@ -57,7 +55,7 @@ void cross_entropy_sums(Dev& dev, In<Dev> logits, In<Dev> labels, In<Dev> max,
   cross_entropy_sums_on(dev, logits, labels, max, options, sums);
 }
 
-/// loss[m] = -sum over classes of target * log softmax; 0 where the label is ignored.
+/// loss[m] = -sum over classes of target * log softmax; 0 if ignored.
 template <Device Dev>
 void cross_entropy_loss(Dev& dev, In<Dev> max, In<Dev> sums, In<Dev> labels,
                         const CrossEntropyOptions& options, Out<Dev> loss) {
@@ -66,9 +64,8 @@ void cross_entropy_loss(Dev& dev, In<Dev> max, In<Dev> sums, In<Dev> labels,
   cross_entropy_loss_on(dev, max, sums, labels, options, loss);
 }
 
-/// rank[m], i32: how many classes here have a larger logit than the label, or the same and a
-/// smaller number; 0 where ignored. -> all-reduce sum; 0 then means that the label is the
-/// prediction.
+/// rank[m], i32: the number of local classes with a larger logit than the label's, or the same
+/// logit and a smaller index; 0 if ignored. Then all-reduce with sum; 0 means a correct prediction.
 template <Device Dev>
 void cross_entropy_rank(Dev& dev, In<Dev> logits, In<Dev> sums, In<Dev> labels,
                         const CrossEntropyOptions& options, Out<Dev> rank) {
@@ -84,8 +81,8 @@ void cross_entropy_rank(Dev& dev, In<Dev> logits, In<Dev> sums, In<Dev> labels,
   cross_entropy_rank_on(dev, logits, sums, labels, options, rank);
 }
 
-/// totals, f64 [4] = the sum of the losses [M]; how many rows are not ignored; of these, how many have a
-/// rank of 0, and below 5. rank i32 [M], or empty: the last two are 0.
+/// totals, f64 [4] = the sum of loss [M]; the number of counted rows; of these, how many have rank
+/// 0, and rank below 5. rank i32 [M], or empty: the last two are 0.
 template <Device Dev>
 void cross_entropy_totals(Dev& dev, In<Dev> loss, In<Dev> labels, In<Dev> rank, Out<Dev> totals) {
   check(labels.count() == loss.count() && labels.dtype() == DType::i32,
@@ -99,7 +96,7 @@ void cross_entropy_totals(Dev& dev, In<Dev> loss, In<Dev> labels, In<Dev> rank, 
   cross_entropy_totals_on(dev, loss, labels, rank, totals);
 }
 
-/// dlogits = scale * (softmax - target), 0 in ignored rows; may be the logits' memory. scale f64 [1], on
+/// dlogits = scale * (softmax - target), 0 in ignored rows; may alias the logits. scale f64 [1] on
 /// the device.
 template <Device Dev>
 void cross_entropy_backward(Dev& dev, In<Dev> logits, In<Dev> max, In<Dev> sums, In<Dev> labels,
@@ -114,8 +111,8 @@ void cross_entropy_backward(Dev& dev, In<Dev> logits, In<Dev> max, In<Dev> sums,
   cross_entropy_backward_on(dev, logits, max, sums, labels, options, scale, dlogits);
 }
 
-/// The loss of a row whose label counts, the same on every device, from what its maximum and sums are. By way of
-/// distances from the maximum: the loss is far smaller than large logits, and would be left of their last digits.
+/// The loss of one counted row, the same on every device. It subtracts the maximum first: large
+/// logits would cancel the loss's digits.
 template <class A>
 [[nodiscard]] constexpr A cross_entropy_of(A smoothing, A classes, A max, A powers, A wanted,
                                            A below_max) {

@@ -1,6 +1,5 @@
-// Dropout (Srivastava et al. 2014), inverted, with numbered elements: whether an element is kept
-// depends on its row's global number and its column alone, so every layout, and the backward pass,
-// see one mask.
+// Inverted dropout (Srivastava et al. 2014) with counter-based random numbers: the mask depends on
+// a row's global number and the column only. So it is the same in every layout and in backward.
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -8,7 +7,7 @@
 
 namespace dhp {
 
-/// The global numbers of rows: i64 [R], or none: row r has number first + r.
+/// Global row numbers: i64 [R], or none: row r has number first + r.
 template <class Dev>
 struct RowNumbers {
   ConstView<Dev> index{};
@@ -16,10 +15,10 @@ struct RowNumbers {
 };
 
 struct DropoutOptions {
-  double probability = 0;  ///< of dropping
+  double probability = 0;  ///< of dropping an element
   RandomStream random{};
-  std::int64_t first_column = 0;   ///< of this part of the columns
-  std::int64_t total_columns = 0;  ///< of the unsplit tensor
+  std::int64_t first_column = 0;   ///< of the local columns
+  std::int64_t total_columns = 0;  ///< of the unsharded tensor
 };
 
 namespace detail {
@@ -39,8 +38,8 @@ void check_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows, const DropoutO
 
 }  // namespace detail
 
-/// y = keep ? x / (1 - p) : 0 with keep(row, column) = uniform(number(row) * total_columns +
-/// first_column + column) >= p. The gradient goes through the same op. y may be x.
+/// y = keep ? x / (1 - p) : 0, keep(row, column) = uniform(number(row) * total_columns +
+/// first_column + column) >= p. The gradient uses the same op. y may alias x.
 template <Device Dev>
 void dropout(Dev& dev, In<Dev> x, const RowNumbers<Dev>& rows, const DropoutOptions& options,
              Out<Dev> y) {

@@ -1,6 +1,6 @@
-// Element by element: fill, add, scaled add, scale, cast, and 1/sqrt(x + epsilon). Unless said otherwise the
-// tensors may have different floating-point types; arithmetic is done in the accumulation type of y, or in
-// double where that is needed.
+// Elementwise ops: fill, add, axpy, scale, cast, 1/sqrt(x + epsilon). Tensors may differ in
+// floating-point type unless stated; arithmetic is in y's accumulation type, or in double if
+// needed.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -51,10 +51,10 @@ void cast(Dev& dev, In<Dev> x, Out<Dev> y) {
 
 /// y = 1 / sqrt(x + epsilon); both of one type.
 template <Device Dev>
-void inverse_root(Dev& dev, In<Dev> x, double epsilon, Out<Dev> y) {
-  check(x.count() == y.count() && x.dtype() == y.dtype(), "inverse_root: ", x.shape(), " of ",
-        x.dtype(), " does not fit ", y.shape(), " of ", y.dtype());
-  inverse_root_on(dev, x, epsilon, y);
+void rsqrt(Dev& dev, In<Dev> x, double epsilon, Out<Dev> y) {
+  check(x.count() == y.count() && x.dtype() == y.dtype(), "rsqrt: ", x.shape(), " of ", x.dtype(),
+        " does not fit ", y.shape(), " of ", y.dtype());
+  rsqrt_on(dev, x, epsilon, y);
 }
 
 }  // namespace dhp

@@ -1,13 +1,12 @@
-// Embedding: rows of a table by id. The table may be a part of a vocabulary: ids outside of it give
-// zero rows, so that the sum over all parts is the whole embedding.
+// Embedding lookup. The table may be one shard of a vocabulary: other ids give zero rows, so the
+// sum over shards is the full result.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
 
 namespace dhp {
 
-/// y[r] = table[ids[r] - first_id], or 0 for an id of another part; table [V, C], ids i32 [R], y
-/// [R, C].
+/// y[r] = table[ids[r] - first_id], or 0 if not in this shard; table [V, C], ids i32 [R], y [R, C].
 template <Device Dev>
 void embedding_forward(Dev& dev, In<Dev> table, In<Dev> ids, std::int64_t first_id, Out<Dev> y) {
   check(table.shape().rank() == 2 && y.columns() == table.columns() && y.rows() == ids.count() &&
@@ -18,8 +17,8 @@ void embedding_forward(Dev& dev, In<Dev> table, In<Dev> ids, std::int64_t first_
   embedding_forward_on(dev, table, ids, first_id, y);
 }
 
-/// dtable = beta * dtable, then dtable[ids[r] - first_id] += dy[r] in the order of r; accumulation
-/// type.
+/// dtable = beta * dtable, then dtable[ids[r] - first_id] += dy[r] in the order of r, in the
+/// accumulation type.
 template <Device Dev>
 void embedding_backward(Dev& dev, In<Dev> dy, In<Dev> ids, std::int64_t first_id, Out<Dev> dtable,
                         double beta) {

@@ -1,7 +1,7 @@
-// Order-free sums: values are added as integers on an absolute grid, so that the order and the grouping of
-// the additions change no bit. Two 64-bit limbs per element: high = rint(x 2^33), low = the rest in units
-// of 2^-83. Every communicator can add them; no maximum has to be agreed on. A value is rounded to that
-// grid, which float values of 2^-60 and above are on; sums of up to 2^14 values, below 2^30, are exact.
+// Order-free (exact) accumulation: values are added as integers on an absolute fixed-point grid, so
+// neither order nor grouping changes a bit. Each element has two 64-bit limbs: high = rint(x 2^33),
+// low = the rest in units of 2^-83. Any communicator can sum them; no maximum has to be agreed on.
+// Floats of at least 2^-60 lie on the grid. Sums of up to 2^14 values, below 2^30, are exact.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -12,8 +12,8 @@
 
 namespace dhp {
 
-/// high += limbs of x, low likewise, element by element; x f64 or f32 [n]. flag, i32 [1], becomes 1 if
-/// |x| >= 2^18 or x is not finite: such a value is not added.
+/// Accumulates: adds the limbs of x, f64 or f32 [n], to high and low. If |x| >= 2^18 or x is not
+/// finite, x is skipped and flag, i32 [1], becomes 1.
 template <Device Dev>
 void fold(Dev& dev, In<Dev> x, Out<Dev> high, Out<Dev> low, Out<Dev> flag) {
   check(high.count() == x.count() && low.count() == x.count() && high.dtype() == DType::i64 &&
@@ -24,7 +24,7 @@ void fold(Dev& dev, In<Dev> x, Out<Dev> high, Out<Dev> low, Out<Dev> flag) {
   fold_on(dev, x, high, low, flag);
 }
 
-/// x = the sum that the limbs hold, rounded once to x's type; NaN where the flag, i32 [1], is not 0.
+/// Finalizes: x = the sum of the limbs, rounded once; NaN if flag, i32 [1], is not 0.
 template <Device Dev>
 void unfold(Dev& dev, In<Dev> high, In<Dev> low, In<Dev> flag, Out<Dev> x) {
   check(high.count() == x.count() && low.count() == x.count() && high.dtype() == DType::i64 &&
@@ -35,12 +35,12 @@ void unfold(Dev& dev, In<Dev> high, In<Dev> low, In<Dev> flag, Out<Dev> x) {
   unfold_on(dev, high, low, flag, x);
 }
 
-// The arithmetic of one element, the same on every device.
+// The arithmetic per element, shared by all devices.
 
 __extension__ using Int128 = __int128;  ///< a type of g++, clang++ and nvcc
 
-/// A double that holds an integer below 2^51 in magnitude, as that integer; and back. Loops over these
-/// vectorise where the instruction set has no conversion between int64 and double.
+/// Converts a double with an integer value below 2^51 to int64 and back. It vectorizes on
+/// instruction sets without such a conversion.
 inline constexpr double integer_shift = 0x1.8p52;
 [[nodiscard]] constexpr std::int64_t to_integer(
     double shifted) {  // shifted = value + integer_shift
@@ -50,18 +50,18 @@ inline constexpr double integer_shift = 0x1.8p52;
   return std::bit_cast<double>(value + std::bit_cast<std::int64_t>(integer_shift)) - integer_shift;
 }
 
-/// Wraps around instead of being undefined: a partial sum that wraps does no harm.
+/// Wraps on overflow: partial sums may wrap harmlessly.
 [[nodiscard]] constexpr std::int64_t wrapping_sum(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
 }
 
-/// The bits of |value|; those of what cannot be folded, NaN and infinity too, are not below fold_limit.
+/// The bits of |value|. Values that cannot be folded, also NaN and infinity, are >= fold_limit.
 [[nodiscard]] constexpr std::int64_t magnitude_bits(double value) {
   return std::bit_cast<std::int64_t>(value) & std::int64_t{0x7fffffffffffffff};
 }
 inline constexpr auto fold_limit = std::bit_cast<std::int64_t>(0x1p18);
 
-/// high, low += the limbs of value, which is below 2^18 in magnitude.
+/// Adds the limbs of value, |value| < 2^18.
 constexpr void fold_element(double value, std::int64_t& high, std::int64_t& low) {
   const double whole = value * 0x1p33 + integer_shift;            // rounds to nearest
   const double rest = value - (whole - integer_shift) * 0x1p-33;  // exact
@@ -69,12 +69,12 @@ constexpr void fold_element(double value, std::int64_t& high, std::int64_t& low)
   low = wrapping_sum(low, to_integer(rest * 0x1p83 + integer_shift));
 }
 
-/// True for limbs that unfold_small can take.
+/// Whether unfold_small can take the limb.
 [[nodiscard]] constexpr bool is_small_limb(std::int64_t limb) {
   constexpr std::int64_t bound = std::int64_t{1} << 51;
   return limb < bound && limb > -bound;
 }
-/// high 2^-33 + low 2^-83, rounded once to T, for limbs below 2^51 in magnitude.
+/// high 2^-33 + low 2^-83, rounded once to T, for |limbs| < 2^51.
 template <class T>
 [[nodiscard]] constexpr T unfold_small(std::int64_t high, std::int64_t low) {
   const double a = to_double(high) * 0x1p-33;
@@ -83,7 +83,7 @@ template <class T>
   if constexpr (std::is_same_v<T, double>) {
     return sum;
   } else {
-    // Round to odd first (Boldo & Melquiond 2008): an inexact even sum steps towards what it lost.
+    // Round to odd first (Boldo & Melquiond 2008), which makes the second rounding correct.
     const double from_b = sum - a;
     const double lost = (a - (sum - from_b)) + (b - from_b);
     const auto bits = std::bit_cast<std::int64_t>(sum);
@@ -92,7 +92,7 @@ template <class T>
     return static_cast<T>(std::bit_cast<double>(inexact_even ? bits + step : bits));
   }
 }
-/// The same for any limbs: 128 bits hold any two exactly, and their conversion to T rounds once.
+/// The same for any limbs, in 128 bits.
 template <class T>
 [[nodiscard]] constexpr T unfold_large(std::int64_t high, std::int64_t low) {
   return static_cast<T>(static_cast<Int128>(high) * (Int128{1} << 50) + low) *

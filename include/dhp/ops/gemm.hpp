@@ -1,4 +1,4 @@
-// gemm: the matrix product that linear layers, their gradients and 1x1 convolutions are made of.
+// gemm: the matrix product.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -14,7 +14,7 @@ struct GemmOptions {
   double beta = 0;  ///< 0: c is written and never read
 };
 
-/// Throws Error unless gemm() takes these.
+/// Throws Error on wrong shapes or types.
 template <Device Dev>
 void check_gemm(In<Dev> a, In<Dev> b, In<Dev> c, GemmOptions options, In<Dev> bias) {
   check(a.shape().rank() == 2 && b.shape().rank() == 2 && c.shape().rank() == 2,
@@ -41,10 +41,10 @@ void check_gemm(In<Dev> a, In<Dev> b, In<Dev> c, GemmOptions options, In<Dev> bi
         " of ", bias.dtype());
 }
 
-/// c = alpha op(a) op(b) + beta c + bias, with op(a) [M, K], op(b) [K, N], c [M, N], bias [N] or
-/// empty. a and b have one storage type; c and bias have that type or its accumulation type (a
-/// weight gradient of a 16-bit layer is f32). Sums are taken in the accumulation type and rounded
-/// once. c overlaps no input. Throws Error when shapes or types do not fit.
+/// c = alpha op(a) op(b) + beta c + bias with op(a) [M, K], op(b) [K, N], c [M, N], bias [N] or
+/// empty. a and b have one type; c and bias have it or its accumulation type (weight gradients of
+/// 16-bit layers are f32). Sums are in the accumulation type, rounded once. c aliases no input.
+/// Throws Error on wrong shapes or types.
 template <Device Dev>
 void gemm(Dev& dev, In<Dev> a, In<Dev> b, Out<Dev> c, GemmOptions options = {}, In<Dev> bias = {}) {
   check_gemm<Dev>(a, b, c, options, bias);

@@ -1,5 +1,6 @@
-// Layer normalisation (Ba et al. 2016) over the last dim, alone or of a sum with dropout. x [.., C]; scale and
-// shift [C], mean and inv_std one per row, all in the accumulation type.
+// Layer normalization (Ba et al. 2016) over the last dim, alone or fused with dropout and a
+// residual. x [.., C]; gamma and beta [C], mean and inv_std one per row, all in the accumulation
+// type.
 #pragma once
 
 #include <dhp/ops/dropout.hpp>
@@ -9,7 +10,7 @@ namespace dhp {
 
 namespace detail {
 
-/// Throw unless `vector` has one element of the accumulation type per column or row of x.
+/// Throw unless `vector` has one element of the accumulation type per column, or row, of x.
 template <Device Dev>
 void check_layer_norm_columns(const char* what, ConstView<Dev> x, ConstView<Dev> vector) {
   check(vector.count() == x.columns() && vector.dtype() == accumulation_type(x.dtype()),
@@ -38,8 +39,8 @@ void check_layer_norm_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows,
 
 }  // namespace detail
 
-/// y = (x - mean) * inv_std * gamma + beta with mean and variance of each row, inv_std = 1 /
-/// sqrt(variance + epsilon); mean and inv_std are kept for the backward pass.
+/// y = (x - mean) * inv_std * gamma + beta with each row's mean and variance, inv_std = 1 /
+/// sqrt(variance + epsilon); writes mean and inv_std for backward.
 template <Device Dev>
 void layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> gamma, In<Dev> beta, double epsilon,
                         Out<Dev> y, Out<Dev> mean, Out<Dev> inv_std) {
@@ -51,8 +52,8 @@ void layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> gamma, In<Dev> beta, double
   layer_norm_forward_on(dev, x, gamma, beta, epsilon, y, mean, inv_std);
 }
 
-/// dx = inv_std * (g - mean(g) - xhat * mean(g * xhat)) with g = dy * gamma, xhat = (x - mean) * inv_std
-/// and means over the row; dx may be dy.
+/// dx = inv_std * (g - mean(g) - xhat * mean(g * xhat)) with g = dy * gamma, xhat = (x - mean) *
+/// inv_std and means over the row; dx may alias dy.
 template <Device Dev>
 void layer_norm_backward_data(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In<Dev> mean,
                               In<Dev> inv_std, Out<Dev> dx) {
@@ -64,8 +65,8 @@ void layer_norm_backward_data(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In
   layer_norm_backward_data_on(dev, dy, x, gamma, mean, inv_std, dx);
 }
 
-/// dgamma = beta * dgamma + sum over rows of dy * (x - mean) * inv_std; dbeta = beta * dbeta + sum over
-/// rows of dy. What the two hold is not read where beta is 0.
+/// dgamma = beta * dgamma + sum over rows of dy * xhat; dbeta = beta * dbeta + sum over rows of dy.
+/// With beta 0 neither is read.
 template <Device Dev>
 void layer_norm_backward_sums(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> mean, In<Dev> inv_std,
                               Out<Dev> dgamma, Out<Dev> dbeta, double beta) {
@@ -77,12 +78,11 @@ void layer_norm_backward_sums(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> mean, In<
   layer_norm_backward_sums_on(dev, dy, x, mean, inv_std, dgamma, dbeta, beta);
 }
 
-/// sum = residual + dropout(x), rounded once; y = layer_norm(sum), whose mean and inv_std are kept. The sum may
-/// be written over x, over the residual, or into y where nobody asks for it. Rows are whole, so
-/// dropout.total_columns is x's columns; where its probability is 0, no random number is drawn.
-///
-/// What the backward pass reads is the sum. The normalised sum would cost as many bytes and be rounded once more;
-/// y costs none, but does not give it back where gamma is 0, or much smaller than beta.
+/// sum = residual + dropout(x), rounded once; y = layer_norm(sum); writes mean and inv_std. sum may
+/// alias x, the residual, or y if backward is not needed. dropout.total_columns must be x's
+/// columns; with probability 0 no random number is drawn. Backward reads the sum. The normalized
+/// sum would cost as many bytes and a second rounding; y cannot be inverted where gamma is 0 or
+/// much smaller than beta.
 template <Device Dev>
 void residual_layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> residual, const RowNumbers<Dev>& rows,
                                  const DropoutOptions& dropout, In<Dev> gamma, In<Dev> beta,
@@ -100,8 +100,8 @@ void residual_layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> residual, const Ro
                                  mean, inv_std);
 }
 
-/// dresidual = the gradient of the sum, as layer_norm_backward_data gives it; dx = dropout(the same before
-/// it is rounded). dresidual may be dy, and dx may be the sum.
+/// dresidual = the gradient of the sum, as from layer_norm_backward_data; dx = dropout of its
+/// unrounded value. dresidual may alias dy, and dx the sum.
 template <Device Dev>
 void residual_layer_norm_backward_data(Dev& dev, In<Dev> dy, In<Dev> sum, In<Dev> gamma,
                                        In<Dev> mean, In<Dev> inv_std, const RowNumbers<Dev>& rows,

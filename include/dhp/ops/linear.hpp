@@ -1,9 +1,7 @@
-// Matrix products of linear layers with what stands beside them: GELU behind, its gradient before, the gradient of
-// a bias next to that of the weights. A device may have one function for all of it, which is asked first and
-// saves a pass over the activations; else they go in pieces.
-// In types of 16 bits a device may take GELU in its form with tanh (Hendrycks & Gimpel 2016, section 2), which is
-// within 5e-4 of the exact one, and its gradient within 9e-4: rounding is of that order there. f32 and f64 are
-// always exact.
+// Fused linear ops: product with GELU, with GELU's gradient, or weight gradient with bias gradient.
+// A device without the fused form runs the unfused ops. In 16-bit types a device may use the tanh
+// form of GELU (Hendrycks & Gimpel 2016, section 2): within 5e-4 of the exact one, its gradient
+// within 9e-4, about the rounding error. f32 and f64 are exact.
 #pragma once
 
 #include <dhp/ops/activation.hpp>
@@ -12,7 +10,8 @@
 
 namespace dhp {
 
-/// before = x w^T + bias, y = GELU(before). x [R, K], w [N, K], bias [N], before and y [R, N], all of one type.
+/// before = x w^T + bias, y = GELU(before). x [R, K], w [N, K], bias [N], before and y [R, N], of
+/// one type.
 template <Device Dev>
 void linear_gelu_forward(Dev& dev, In<Dev> x, In<Dev> w, In<Dev> bias, Out<Dev> before,
                          Out<Dev> y) {
@@ -21,15 +20,15 @@ void linear_gelu_forward(Dev& dev, In<Dev> x, In<Dev> w, In<Dev> bias, Out<Dev> 
         y.shape(), " of ", y.dtype(), " is not like what was before GELU, ", before.shape(), " of ",
         before.dtype());
   check_gemm<Dev>(x, w, before, {.transpose_b = true}, bias);
-  if (linear_gelu_whole_on(dev, x, w, bias, before, y)) return;
+  if (linear_gelu_fused_on(dev, x, w, bias, before, y)) return;
   gemm(dev, x, w, before, {.transpose_b = true}, bias);
   activation_forward(dev, Activation::gelu, before, y);
 }
 
-/// The way back through y = GELU(before) w^T: dbefore = (dy w) GELU'(before), and the gradient of a bias that was
-/// added before GELU: dbias = beta dbias + the sums of dbefore over its rows. dy [R, N], w [N, K], before and
-/// dbefore [R, K] of one type; dbias [K] in the accumulation type. In types of 16 bits a device may round
-/// the sums to that type before it adds them, as dbefore is; beyond the range of f16 they are then infinite.
+/// The gradient of y = GELU(before) w^T: dbefore = (dy w) GELU'(before), and of the bias added
+/// before GELU: dbias = beta dbias + the sum of dbefore over rows. dy [R, N], w [N, K], before and
+/// dbefore [R, K] of one type; dbias [K] in the accumulation type. In 16-bit types a device may
+/// round the sums to that type first; beyond f16's range they become infinite.
 template <Device Dev>
 void gelu_linear_backward(Dev& dev, In<Dev> dy, In<Dev> w, In<Dev> before, Out<Dev> dbefore,
                           Out<Dev> dbias, double beta) {
@@ -38,20 +37,20 @@ void gelu_linear_backward(Dev& dev, In<Dev> dy, In<Dev> w, In<Dev> before, Out<D
         " is not like what was before GELU, ", before.shape(), " of ", before.dtype());
   check_gemm<Dev>(dy, w, dbefore, {}, {});
   check_column_sums<Dev>(dbefore, dbias);
-  if (gelu_linear_backward_whole_on(dev, dy, w, before, dbefore, dbias, beta)) return;
+  if (gelu_linear_backward_fused_on(dev, dy, w, before, dbefore, dbias, beta)) return;
   gemm(dev, dy, w, dbefore);
   activation_backward(dev, Activation::gelu, before, dbefore, dbefore);
   column_sums(dev, dbefore, dbias, beta);
 }
 
-/// The gradients of a linear layer's weight and bias: dw = beta dw + dy^T x, dbias = beta dbias + the sums of dy
-/// over its rows. dy [R, N] and x [R, K] of one type; dw [N, K] and dbias [N] in the accumulation type.
+/// The gradients of weight and bias: dw = beta dw + dy^T x, dbias = beta dbias + the sum of dy over
+/// rows. dy [R, N] and x [R, K] of one type; dw [N, K] and dbias [N] in the accumulation type.
 template <Device Dev>
 void linear_gradients(Dev& dev, In<Dev> dy, In<Dev> x, Out<Dev> dw, Out<Dev> dbias, double beta) {
   const GemmOptions options{.transpose_a = true, .beta = beta};
   check_gemm<Dev>(dy, x, dw, options, {});
   check_column_sums<Dev>(dy, dbias);
-  if (linear_gradients_whole_on(dev, dy, x, dw, dbias, beta)) return;
+  if (linear_gradients_fused_on(dev, dy, x, dw, dbias, beta)) return;
   gemm(dev, dy, x, dw, options);
   column_sums(dev, dy, dbias, beta);
 }

@@ -13,7 +13,7 @@ struct SgdUpdate {
   double momentum = 0;
   double weight_decay = 0;  ///< of segments that decay
   bool nesterov = false;
-  /// LARS: the rate of a step stays with its gradient, in the momentum, since it changes from step to step.
+  /// LARS: the momentum accumulates rate * gradient, because the rate changes from step to step.
   bool rate_in_momentum = false;
 };
 
@@ -42,9 +42,10 @@ void check_squares(const char* op, ConstView<Dev> first, ConstView<Dev> second,
 
 }  // namespace detail
 
-/// g = gradient_scale * gradient + decay * w; m = mu m + g; w -= rate * (nesterov ? g + mu m : m). With
-/// rate_in_momentum: m = mu m + rate * g, w -= m. The rate is the learning rate or, of segments that decay,
-/// that of rates, f64 by parameters, where this is not empty. `momentum` is empty where mu is 0.
+/// g = gradient_scale * gradient + decay * w; m = mu m + g; w -= rate * (nesterov ? g + mu m : m).
+/// With rate_in_momentum: m = mu m + rate * g, w -= m. The rate is the learning rate, or
+/// rates[parameter] (f64) for segments that decay if rates is not empty. `momentum` is empty if mu
+/// is 0.
 template <Device Dev>
 void sgd_update(Dev& dev, const SgdUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
                 In<Dev> rates, In<Dev> gradient, Out<Dev> momentum, Out<Dev> masters) {
@@ -59,8 +60,8 @@ void sgd_update(Dev& dev, const SgdUpdate& update, const SegmentTable<Dev>& tabl
     sgd_update_on(dev, update, table, state, rates, gradient, momentum, masters);
 }
 
-/// AdamW: m, v are moving means of g and g^2; w -= lr * (m^ / (sqrt(v^) + epsilon) + decay * w)
-/// (Loshchilov & Hutter 2019).
+/// AdamW (Loshchilov & Hutter 2019): m, v are exponential moving averages of g and g^2; w -= lr *
+/// (m^ / (sqrt(v^) + epsilon) + decay * w).
 template <Device Dev>
 void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
                   In<Dev> gradient, Out<Dev> m, Out<Dev> v, Out<Dev> masters) {
@@ -72,8 +73,8 @@ void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& t
   if (table.tile_count() > 0) adamw_update_on(dev, update, table, state, gradient, m, v, masters);
 }
 
-/// LAMB's first half (You et al. 2020): direction = m^ / (sqrt(v^) + epsilon) + decay * w; may be the
-/// gradient's memory.
+/// The first half of LAMB (You et al. 2020): direction = m^ / (sqrt(v^) + epsilon) + decay * w.
+/// direction may alias the gradient.
 template <Device Dev>
 void lamb_direction(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
                     In<Dev> state, In<Dev> gradient, Out<Dev> m, Out<Dev> v, In<Dev> masters,
@@ -88,7 +89,8 @@ void lamb_direction(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>&
     lamb_direction_on(dev, update, table, state, gradient, m, v, masters, direction);
 }
 
-/// w -= rate * direction; rate: rates, f64 by parameters, of segments that decay, else the learning rate.
+/// w -= rate * direction; the rate is rates[parameter] (f64) for segments that decay, else the
+/// learning rate.
 template <Device Dev>
 void apply_direction(Dev& dev, const SegmentTable<Dev>& table, In<Dev> state, In<Dev> rates,
                      In<Dev> direction, Out<Dev> masters) {
@@ -99,8 +101,8 @@ void apply_direction(Dev& dev, const SegmentTable<Dev>& table, In<Dev> state, In
   if (table.tile_count() > 0) apply_direction_on(dev, table, state, rates, direction, masters);
 }
 
-/// LARS (You, Gitman, Ginsburg 2017): rates[p] = lr * trust |w| / (|g| + decay |w|), or lr where a norm is
-/// 0; from squared norms of weights and of unscaled gradients, all f64 [P].
+/// LARS (You, Gitman, Ginsburg 2017): rates[p] = lr * trust |w| / (|g| + decay |w|), or lr if a
+/// norm is 0. Inputs are squared norms of weights and unscaled gradients, f64 [P].
 template <Device Dev>
 void lars_rates(Dev& dev, const LarsRule& rule, In<Dev> state, In<Dev> weights, In<Dev> gradients,
                 Out<Dev> rates) {
@@ -109,7 +111,7 @@ void lars_rates(Dev& dev, const LarsRule& rule, In<Dev> state, In<Dev> weights, 
   lars_rates_on(dev, rule, state, weights, gradients, rates);
 }
 
-/// LAMB (You et al. 2020, algorithm 2): rates[p] = lr * |w| / |direction|, or lr where a norm is 0.
+/// LAMB (You et al. 2020, algorithm 2): rates[p] = lr * |w| / |direction|, or lr if a norm is 0.
 template <Device Dev>
 void lamb_rates(Dev& dev, In<Dev> state, In<Dev> weights, In<Dev> directions, Out<Dev> rates) {
   check_step_state<Dev>(state);
@@ -117,9 +119,9 @@ void lamb_rates(Dev& dev, In<Dev> state, In<Dev> weights, In<Dev> directions, Ou
   lamb_rates_on(dev, state, weights, directions, rates);
 }
 
-// The arithmetic of one element or one weight, the same on every device.
+// The arithmetic per element or parameter, shared by all devices.
 
-/// The rate of a tile's weights; rates: by parameters, or null.
+/// The rate of a tile; rates is indexed by parameter, or null.
 [[nodiscard]] constexpr double tile_rate(const SegmentTile& tile, const StepState& state,
                                          const double* rates) {
   return rates == nullptr || !tile.decays ? state.learning_rate : rates[tile.parameter];
@@ -128,7 +130,7 @@ void lamb_rates(Dev& dev, In<Dev> state, In<Dev> weights, In<Dev> directions, Ou
   return tile.decays ? weight_decay : 0;
 }
 
-/// Adam's moving means and their quotient.
+/// Adam's moving averages and their quotient.
 template <class A>
 struct AdamStep {
   constexpr AdamStep(const AdamUpdate& update, const StepState& state)
@@ -153,7 +155,7 @@ struct AdamStep {
   A beta1, beta2, rest1, rest2, correction1, root_correction2, epsilon, scale;
 };
 
-/// The new weight of AdamW; moves m and v.
+/// AdamW's new weight; updates m and v.
 template <class A>
 struct AdamwStep {
   constexpr AdamwStep(const AdamStep<A>& moves, double learning_rate, double decay)
@@ -168,7 +170,7 @@ struct AdamwStep {
   A rate, kept;
 };
 
-/// The new weight of SGD; moves m.
+/// SGD's new weight; updates m.
 template <class A>
 struct SgdStep {
   constexpr SgdStep(const SgdUpdate& update, const StepState& state, double own_rate,

@@ -1,4 +1,4 @@
-// pool: the maximum over windows of an image, and the average over whole images [N, H, W, C].
+// Max pooling over windows and average pooling over whole images [N, H, W, C].
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -10,7 +10,7 @@ namespace dhp {
 struct PoolGeometry {
   int kernel = 3;
   int stride = 2;
-  int padding = 1;  ///< places beside the image never win; less than kernel
+  int padding = 1;  ///< padded places never win; less than kernel
 };
 
 /// [N, H, W, C] -> [N, OH, OW, C], OH = (H + 2 padding - kernel) / stride + 1.
@@ -29,9 +29,8 @@ struct PoolGeometry {
   return {x[0], along(x[1]), along(x[2]), x[3]};
 }
 
-/// y = the maximum of each window; index (i32, shape of y) = h * W + w of that pixel in its image,
-/// the first of equals. A NaN in a window wins it. y has x's type. Throws Error when shapes or
-/// types do not fit, as do the other pooling ops.
+/// y = the maximum of each window; index (i32, shape of y) = h * W + w of its pixel, the first of
+/// equals. A NaN wins. y has x's type. All pooling ops throw Error on wrong shapes or types.
 template <Device Dev>
 void max_pool_forward(Dev& dev, In<Dev> x, PoolGeometry geometry, Out<Dev> y, Out<Dev> index) {
   const auto expected = pool_output_shape(x.shape(), geometry);
@@ -44,8 +43,8 @@ void max_pool_forward(Dev& dev, In<Dev> x, PoolGeometry geometry, Out<Dev> y, Ou
   max_pool_forward_on(dev, x, geometry, y, index);
 }
 
-/// dx [N, H, W, C], written whole: each dy [N, OH, OW, C] is added to the pixel that its index names, in the
-/// order of the windows, in the accumulation type. index is as max_pool_forward wrote it, with the same geometry.
+/// dx [N, H, W, C] (overwritten): each dy [N, OH, OW, C] is added to the pixel of its index, in
+/// window order, in the accumulation type. index and geometry as in max_pool_forward.
 template <Device Dev>
 void max_pool_backward(Dev& dev, In<Dev> dy, In<Dev> index, PoolGeometry geometry, Out<Dev> dx) {
   const auto expected = pool_output_shape(dx.shape(), geometry);
@@ -56,7 +55,7 @@ void max_pool_backward(Dev& dev, In<Dev> dy, In<Dev> index, PoolGeometry geometr
   max_pool_backward_on(dev, dy, index, geometry, dx);
 }
 
-/// y [N, C] = the mean over H and W of x [N, H, W, C], of the same type; summed in the accumulation
+/// y [N, C] = the mean over H and W of x [N, H, W, C], of one type; summed in the accumulation
 /// type.
 template <Device Dev>
 void global_average_pool_forward(Dev& dev, In<Dev> x, Out<Dev> y) {

@@ -1,11 +1,11 @@
-// Reductions: sums over columns, over everything, of squares; and the search for what is not finite.
+// Reductions: column sums, total sum, sum of squares, and a check for non-finite elements.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
 
 namespace dhp {
 
-/// Throws Error unless column_sums() takes these.
+/// Throws Error on wrong shapes or types for column_sums().
 template <Device Dev>
 void check_column_sums(In<Dev> x, In<Dev> sums) {
   check(sums.count() == x.columns() && sums.dtype() == accumulation_type(x.dtype()),
@@ -20,7 +20,7 @@ void column_sums(Dev& dev, In<Dev> x, Out<Dev> sums, double beta) {
   column_sums_on(dev, x, sums, beta);
 }
 
-/// out, f64 [1] = the sum of all elements, taken in double.
+/// out, f64 [1] = the sum of all elements, in double.
 template <Device Dev>
 void sum(Dev& dev, In<Dev> x, Out<Dev> out) {
   check(out.dtype() == DType::f64 && out.count() == 1, "sum: the result is f64 [1], got ",
@@ -28,7 +28,7 @@ void sum(Dev& dev, In<Dev> x, Out<Dev> out) {
   sum_on(dev, x, out);
 }
 
-/// out, f64 [1] = the sum of the squares of all elements, taken in double.
+/// out, f64 [1] = the sum of all squares, in double.
 template <Device Dev>
 void sum_of_squares(Dev& dev, In<Dev> x, Out<Dev> out) {
   check(out.dtype() == DType::f64 && out.count() == 1,
@@ -36,7 +36,7 @@ void sum_of_squares(Dev& dev, In<Dev> x, Out<Dev> out) {
   sum_of_squares_on(dev, x, out);
 }
 
-/// flag, i32 [1], becomes 1 if an element is NaN or infinite; else it stays as it is.
+/// flag, i32 [1], becomes 1 if an element is NaN or infinite; else it is unchanged.
 template <Device Dev>
 void find_nonfinite(Dev& dev, In<Dev> x, Out<Dev> flag) {
   check(flag.dtype() == DType::i32 && flag.count() == 1, "find_nonfinite: the flag is i32 [1]");

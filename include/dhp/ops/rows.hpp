@@ -1,12 +1,12 @@
-// Moving and marking rows and columns: gather and scatter of rows, copies of column blocks, a vector added
-// to every row.
+// Row and column ops: gather, scatter-add, column block copy, broadcast add.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
 
 namespace dhp {
 
-/// Columns [first_from, first_from + columns) of from [R, C1] to [first_to, ...) of to [R, C2].
+/// Copies columns [first_from, first_from + columns) of from [R, C1] to [first_to, ...) of to [R,
+/// C2].
 template <Device Dev>
 void copy_columns(Dev& dev, In<Dev> from, std::int64_t first_from, Out<Dev> to,
                   std::int64_t first_to, std::int64_t columns) {
@@ -19,7 +19,7 @@ void copy_columns(Dev& dev, In<Dev> from, std::int64_t first_from, Out<Dev> to,
   copy_columns_on(dev, from, first_from, to, first_to, columns);
 }
 
-/// y[m] = x[index[m]]; x [R, C], index i32 [M], y [M, C]. An index outside of [0, R) is an error.
+/// y[m] = x[index[m]]; x [R, C], index i32 [M], y [M, C]. An index outside [0, R) is an error.
 template <Device Dev>
 void gather_rows(Dev& dev, In<Dev> x, In<Dev> index, Out<Dev> y) {
   check(index.dtype() == DType::i32, "gather_rows: the index is i32, got ", index.dtype());
@@ -30,7 +30,8 @@ void gather_rows(Dev& dev, In<Dev> x, In<Dev> index, Out<Dev> y) {
   gather_rows_on(dev, x, index, y);
 }
 
-/// dx[index[m]] += dy[m], in the order of m. An index outside of [0, R) is an error, found before any sum.
+/// dx[index[m]] += dy[m], in the order of m. An index outside [0, R) is an error, raised before any
+/// write.
 template <Device Dev>
 void scatter_add_rows(Dev& dev, In<Dev> dy, In<Dev> index, Out<Dev> dx) {
   check(index.dtype() == DType::i32, "scatter_add_rows: the index is i32, got ", index.dtype());

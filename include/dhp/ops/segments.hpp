@@ -1,7 +1,7 @@
-// Segments: the weights of a model as stretches of one flat numbering, which gradients and the optimizer's state
-// have too. They are cut into tiles of a fixed number of elements, so that one launch goes over all of them: a
-// large weight gets many tiles, a small one shares the launch. The table of tiles is made once and lies on the
-// device. Sums are taken tile by tile, and a segment's tiles in their order, whatever lies beside it.
+// Segments: the model's parameters as ranges of one flat numbering, shared by gradients and
+// optimizer state. Segments are cut into tiles of a fixed number of elements, so one launch covers
+// all of them, large and small. The tile table is built once and lives on the device. Sums are
+// taken per tile, then over a segment's tiles in order, so neighboring segments change no bit.
 #pragma once
 
 #include <dhp/tensor/tensor.hpp>
@@ -13,26 +13,27 @@
 
 namespace dhp {
 
-inline constexpr std::int64_t segment_alignment = 32;  ///< elements: a segment begins at a multiple
+inline constexpr std::int64_t segment_alignment = 32;  ///< elements; segments start at multiples
 inline constexpr std::int64_t segment_tile = 1 << 14;  ///< elements
 
-/// One weight. Its values have the accumulation type, or 16 bits: these have masters beside them.
+/// One parameter. Its values have the accumulation type, or 16 bits with master weights beside
+/// them.
 template <class Dev>
 struct Segment {
   Range range{};       ///< in the flat numbering
-  View<Dev> value{};   ///< as layers read it
-  int parameter = 0;   ///< where it is found in lists of rates and of squared norms
-  bool decays = true;  ///< false for biases and norms: no weight decay, no rate of its own
+  View<Dev> value{};   ///< read by layers
+  int parameter = 0;   ///< its index in lists of rates and squared norms
+  bool decays = true;  ///< false for biases and norms: no weight decay, no layer-wise rate
 };
 
-/// Elements of one segment, as kernels find them.
+/// A range of one segment, as kernels read it.
 struct SegmentTile {
   std::int64_t first = 0;  ///< in the flat numbering
   std::int64_t last = 0;
-  std::byte* value = nullptr;  ///< of the first element
+  std::byte* value = nullptr;  ///< the address of the first element
   std::int64_t parameter = 0;
   bool decays = true;
-  bool narrow = false;  ///< values of 16 bits
+  bool narrow = false;  ///< 16-bit values
 };
 
 /// The tiles of one segment.
@@ -45,8 +46,9 @@ struct SegmentTiles {
 template <class Dev>
 class SegmentTable {
  public:
-  SegmentTable() = default;  ///< of nothing
-  /// compute: the type of values that do not have its accumulation type. Keeps pointers to the values.
+  SegmentTable() = default;  ///< empty
+  /// compute: the type of values that are not in its accumulation type. The table keeps pointers to
+  /// the values.
   SegmentTable(Dev& dev, DType compute, const std::vector<Segment<Dev>>& segments)
       : compute_(compute) {
     std::vector<SegmentTile> tiles;
@@ -67,13 +69,13 @@ class SegmentTable {
 
   [[nodiscard]] DType compute() const { return compute_; }
   [[nodiscard]] DType accumulation() const { return accumulation_type(compute_); }
-  /// Elements of the flat numbering, up to the last segment's end.
+  /// Elements of the flat numbering.
   [[nodiscard]] std::int64_t size() const { return size_; }
-  /// Entries of a list by parameters.
+  /// The length of lists that are indexed by parameter.
   [[nodiscard]] std::int64_t parameters() const { return parameters_; }
   [[nodiscard]] bool has_narrow() const { return has_narrow_; }
 
-  /// Where kernels read them.
+  /// In device memory.
   [[nodiscard]] const SegmentTile* tiles() const {
     return reinterpret_cast<const SegmentTile*>(tiles_.view().bytes());
   }
@@ -123,12 +125,12 @@ class SegmentTable {
 
 namespace detail {
 
-/// Null for a view of nothing.
+/// Null for an empty view.
 template <class T, class Dev, class Byte>
 [[nodiscard]] auto* data_or_null(const BasicView<Dev, Byte>& view) {
   return view.empty() ? nullptr : view.template data<T>();
 }
-/// Throws unless `flat` has the table's numbering and accumulation type.
+/// Throws unless `flat` has the table's size and accumulation type.
 template <Device Dev>
 void check_flat(const char* op, const char* what, const SegmentTable<Dev>& table,
                 ConstView<Dev> flat) {
@@ -139,7 +141,7 @@ void check_flat(const char* op, const char* what, const SegmentTable<Dev>& table
   check(reinterpret_cast<std::uintptr_t>(flat.bytes()) % 16 == 0, op, ": ", what,
         " does not begin at a multiple of 16 bytes");
 }
-/// The same of masters, which weights of 16 bits alone need.
+/// The same for master weights, which only 16-bit weights have.
 template <Device Dev>
 void check_masters(const char* op, const SegmentTable<Dev>& table, ConstView<Dev> masters) {
   if (table.has_narrow()) check_flat(op, "the masters", table, masters);
@@ -154,15 +156,15 @@ void check_by_parameter(const char* op, const char* what, const SegmentTable<Dev
 
 }  // namespace detail
 
-/// squares[parameter] = the sum of the squares of its segment of x, taken in double, for every segment of the
-/// table; other entries stay as they are. x has the flat numbering.
+/// squares[parameter] = the sum of squares of its segment of x, in double; entries without a
+/// segment are unchanged. x is flat.
 template <Device Dev>
 void segment_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> x, Out<Dev> squares) {
   detail::check_flat<Dev>("segment_squares", "the tensor", table, x);
   detail::check_by_parameter<Dev>("segment_squares", "squares", table, squares);
   segment_squares_on(dev, table, x, false, squares);
 }
-/// The same of the weights: of masters where values have 16 bits, else of the values.
+/// The same for the weights: master weights for 16-bit values, else the values.
 template <Device Dev>
 void weight_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> masters, Out<Dev> squares) {
   detail::check_masters<Dev>("weight_squares", table, masters);
@@ -170,7 +172,7 @@ void weight_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> masters, O
   segment_squares_on(dev, table, masters, true, squares);
 }
 
-/// Where the elements of a tile are read: in a flat tensor or, of weights that need no masters, in the values.
+/// The address of a tile's weights: in the flat masters, or in the values if there are no masters.
 template <class A>
 struct TileSource {
   const A* flat;

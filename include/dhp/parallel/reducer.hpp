@@ -107,7 +107,7 @@ class BucketedReducer {
   void start(Bucket& bucket) {
     if (!progress_) return;
     for (auto summand : store_->summands(bucket.range))
-      bucket.events.push_back(progress_->all_reduce(*dev_, summand));
+      bucket.events.push_back(progress_->start(*dev_, Collective<Dev>::all_reduce(summand)));
   }
 
   Dev* dev_;

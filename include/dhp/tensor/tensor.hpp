@@ -1,6 +1,5 @@
-// Tensor: move-only. It owns its memory, or borrows it from somebody else. share() makes a second owner of
-// the same elements, by count and without a copy; a tensor that has been shared is read-only from then on,
-// so that what a tape or a deferred weight gradient holds cannot change under it.
+// Tensor: move-only; owns or borrows its memory. share() adds an owner without a copy. A shared
+// tensor is read-only, so a tape or a deferred weight gradient can rely on its contents.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -15,17 +14,17 @@ namespace dhp {
 template <class Dev>
 class Tensor {
  public:
-  Tensor() = default;  ///< no tensor: the input of a stage that reads everything from its context
-  /// Uninitialised memory of the device.
+  Tensor() = default;  ///< no tensor: the input of a stage that reads only its context
+  /// Allocates uninitialized device memory.
   Tensor(Dev& dev, DType dtype, const Shape& shape)
       : dtype_(dtype),
         shape_(shape),
         storage_(dev.allocate(static_cast<std::size_t>(shape.count()) * size_of(dtype))) {}
-  /// Borrows memory of the device: row-major, aligned as its elements are. The pointer keeps the owner
-  /// alive as long as any tensor needs the memory; its deleter need not free anything.
+  /// Borrows device memory: row-major, aligned for its type. The pointer's owner lives as long as
+  /// any tensor uses the memory; its deleter may do nothing.
   Tensor(std::shared_ptr<std::byte> memory, DType dtype, const Shape& shape)
       : dtype_(dtype), shape_(shape), storage_(std::move(memory)) {}
-  /// The same for memory that nobody may write: mut() refuses, and no layer works in place.
+  /// Borrows read-only memory: mut() throws, and no layer works in place.
   Tensor(std::shared_ptr<const std::byte> memory, DType dtype, const Shape& shape)
       : Tensor(std::const_pointer_cast<std::byte>(std::move(memory)), dtype, shape) {
     read_only_ = true;
@@ -69,19 +68,17 @@ class Tensor {
     return static_cast<std::size_t>(count()) * size_of(dtype_);
   }
 
-  /// Read access.
   operator ConstView<Dev>() const { return {storage_.get(), dtype_, shape_}; }
   [[nodiscard]] ConstView<Dev> view() const { return *this; }
-  /// Write access; refused while another owner holds the same elements.
+  /// Write access; throws while the elements have another owner.
   [[nodiscard]] View<Dev> mut() {
     check(unique() || empty(), read_only_ ? "a borrowed" : "a shared", " tensor of shape ", shape_,
           " is read-only: write into a fresh one");
     return {storage_.get(), dtype_, shape_};
   }
-  /// True when mut() would succeed: an op may then work in place.
+  /// True if mut() would succeed: an op may work in place.
   [[nodiscard]] bool unique() const { return !read_only_ && storage_.use_count() == 1; }
 
-  /// A second owner of the same elements.
   [[nodiscard]] Tensor share() const {
     Tensor second;
     second.dtype_ = dtype_;
@@ -90,14 +87,14 @@ class Tensor {
     second.read_only_ = read_only_;
     return second;
   }
-  /// The same elements under another shape of the same count.
+  /// The same elements with another shape.
   [[nodiscard]] Tensor reshape(const Shape& shape) && {
     check(shape.count() == count(), "cannot reshape ", shape_, " to ", shape);
     shape_ = shape;
     return std::move(*this);
   }
 
-  /// The elements, on the host; T must be the element type.
+  /// Copies the elements to the host; T must be the element type.
   template <class T>
   [[nodiscard]] std::vector<T> to_host(Dev& dev) const {
     check(dtype_ == dtype_of<T>(), "a tensor of ", dtype_, " was read as ", dtype_of<T>());
@@ -110,10 +107,10 @@ class Tensor {
   DType dtype_ = DType::f32;
   Shape shape_;
   std::shared_ptr<std::byte> storage_;
-  bool read_only_ = false;  ///< borrowed from an owner that is const
+  bool read_only_ = false;  ///< borrowed from a const owner
 };
 
-/// A copy of the elements in new memory of the same device.
+/// A deep copy on the same device.
 template <Device Dev>
 [[nodiscard]] Tensor<Dev> clone(Dev& dev, ConstView<Dev> from) {
   Tensor<Dev> made(dev, from.dtype(), from.shape());

@@ -1,5 +1,5 @@
-// View and ConstView: what ops work on. Neither owns memory; both know type and shape, and are always
-// contiguous, row-major. A Tensor turns into a ConstView by itself and into a View on request.
+// View and ConstView: the arguments of ops. They do not own memory; they have a type and a shape,
+// contiguous and row-major. A Tensor converts to ConstView implicitly and to View by mut().
 #pragma once
 
 #include <dhp/core/shape.hpp>
@@ -18,7 +18,7 @@ class BasicView {
   BasicView() = default;
   BasicView(Byte* data, DType dtype, const Shape& shape)
       : data_(data), dtype_(dtype), shape_(shape) {}
-  /// A View is also a ConstView.
+  /// View converts to ConstView.
   template <class Other>
     requires(std::is_const_v<Byte> && !std::is_const_v<Other>)
   BasicView(const BasicView<Dev, Other>& other)
@@ -29,7 +29,7 @@ class BasicView {
   [[nodiscard]] Byte* bytes() const { return data_; }
   [[nodiscard]] DType dtype() const { return dtype_; }
   [[nodiscard]] const Shape& shape() const { return shape_; }
-  /// Number of elements; 0 for a view of nothing.
+  /// Number of elements; 0 for an empty view.
   [[nodiscard]] std::int64_t count() const { return empty() ? 0 : shape_.count(); }
   [[nodiscard]] std::int64_t rows() const { return shape_.rows(); }
   [[nodiscard]] std::int64_t columns() const { return shape_.back(); }
@@ -37,18 +37,19 @@ class BasicView {
     return static_cast<std::size_t>(count()) * size_of(dtype_);
   }
 
-  /// The elements as T. On a device without host access only kernels may follow the pointer. Take it
-  /// again after Eigen has written 16-bit elements.
+  /// The elements as T. Without host access only kernels may dereference the pointer. Call it again
+  /// after Eigen has written 16-bit elements.
   template <class T>
   [[nodiscard]] auto data() const {
     using Pointer = std::conditional_t<std::is_const_v<Byte>, const T*, T*>;
     check(dtype_ == dtype_of<T>(), "a tensor of ", dtype_, " was read as ", dtype_of<T>());
-    // Eigen has 16-bit types of its own: the compiler must not reorder accesses because types differ.
+    // Eigen's 16-bit types are distinct types: the fence stops reordering by type-based alias
+    // analysis.
     if constexpr (is_16_bit<T>) std::atomic_signal_fence(std::memory_order_acq_rel);
     return reinterpret_cast<Pointer>(data_);
   }
 
-  /// The same elements under another shape of the same count.
+  /// The same elements with another shape.
   [[nodiscard]] BasicView as(const Shape& shape) const {
     check(shape.count() == count(), "cannot see ", shape_, " as ", shape);
     return {data_, dtype_, shape};
@@ -73,7 +74,7 @@ using View = BasicView<Dev, std::byte>;
 template <class Dev>
 using ConstView = BasicView<Dev, const std::byte>;
 
-/// Parameter types of ops: the device is deduced from the first argument alone, so that tensors and views
+/// Parameter types of ops. Only the first argument deduces the device, so tensors and views
 /// convert.
 template <class Dev>
 using In = std::type_identity_t<ConstView<Dev>>;

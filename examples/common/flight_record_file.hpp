@@ -1,0 +1,198 @@
+// FlightRecordFile: what a rank's flight recorder has at one moment, as a file for people and for dhp_compare, which
+// compares those of several ranks. Needs nlohmann/json.
+#pragma once
+
+#include <dhp/comm/watch/flight_recorder.hpp>
+#include <dhp/core/open_file.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <concepts>
+#include <cstdint>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+/// "2026-03-01T12:00:00.250Z"
+[[nodiscard]] inline std::string utc_text(std::chrono::system_clock::time_point when) {
+  const auto ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(when.time_since_epoch()).count();
+  const auto seconds = static_cast<std::time_t>(ms / 1000);
+  std::tm utc{};
+  ::gmtime_r(&seconds, &utc);
+  char text[64];
+  const auto end = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+  std::snprintf(text + end, sizeof text - end, ".%03dZ", static_cast<int>(ms % 1000));
+  return text;
+}
+
+/// Where a rank's part of FILE goes: "run/flight.json" is "run/flight.rank3.json" of rank 3.
+[[nodiscard]] inline std::string flight_record_path(const std::string& file, int rank) {
+  const std::filesystem::path path(file);
+  auto name = path.stem().string() + dhp::concat(".rank", rank) + path.extension().string();
+  return (path.parent_path() / name).string();
+}
+
+struct FlightRecordFile {
+  struct Call {
+    std::uint64_t number = 0;
+    std::string key{};
+    std::string operation{};  ///< "all_reduce"; empty: it is no call of a communicator
+    std::string what{};       ///< what its ranks agree on
+    std::string group{};      ///< "world"
+    std::string where{};      ///< "trainer.hpp:120"
+    std::uint64_t bytes = 0;
+    double start_s = 0;
+    std::optional<double> end_s{};  ///< none: under way
+    bool failed = false;
+    std::vector<int> needs{};  ///< of what has not ended well: its other ranks
+
+    [[nodiscard]] bool unfinished() const { return !end_s || failed; }
+  };
+
+  int rank = 0;
+  int world_size = 1;
+  std::string name{};           ///< where it runs: "host node7, process 4711"
+  std::string written{};        ///< when, in UTC
+  double now_s = 0;             ///< when it was written, in seconds since the recorder was opened
+  std::uint64_t calls = 0;      ///< so far; the older ones are forgotten
+  std::vector<Call> entries{};  ///< by their numbers
+
+  /// What the recorder has now.
+  [[nodiscard]] static FlightRecordFile of(const dhp::FlightRecorder& recorder, int rank,
+                                           int world_size, std::string name) {
+    FlightRecordFile file{.rank = rank, .world_size = world_size, .name = std::move(name)};
+    const auto contents = recorder.contents();
+    file.calls = recorder.calls();
+    file.now_s = recorder.now_s();
+    file.written = utc_text(std::chrono::system_clock::now());
+    for (const auto* records : {&contents.ended, &contents.under_way})
+      for (const auto& record : *records) file.entries.push_back(call_of(record));
+    std::sort(file.entries.begin(), file.entries.end(),
+              [](const Call& left, const Call& right) { return left.number < right.number; });
+    return file;
+  }
+
+  /// Replaces the file whole. A line for each field, and for each call.
+  void write(const std::string& path) const {
+    const Json fields{{"format", format}, {"rank", rank},       {"world_size", world_size},
+                      {"name", name},     {"written", written}, {"now_s", now_s},
+                      {"calls", calls}};
+    std::string text = "{\n";
+    for (const auto& [key, value] : fields.items())
+      text += dhp::concat(" \"", key, "\": ", line(value), ",\n");
+    text += " \"entries\": [";
+    for (const auto& call : entries)
+      text += dhp::concat(&call == &entries.front() ? "\n  " : ",\n  ", line(json_of(call)));
+    dhp::replace_file(path, [&](dhp::OpenFile& file) { file.write(text + "\n ]\n}\n"); });
+  }
+
+  /// Throws Error with the path and what is wrong: it may be any file.
+  [[nodiscard]] static FlightRecordFile read(const std::string& path) {
+    constexpr std::uint64_t most_bytes = std::uint64_t{1} << 28;
+    const dhp::OpenFile stored(path, O_RDONLY);
+    const auto size = stored.size();
+    dhp::check(size <= most_bytes, path, " is no flight record: it has ", size, " bytes");
+    std::string text(static_cast<std::size_t>(size), '\0');
+    stored.read(0, std::as_writable_bytes(std::span(text.data(), text.size())));
+    try {
+      return parsed(Json::parse(text));
+    } catch (const dhp::Error& error) {
+      dhp::fail(path, " is no flight record: ", error.sentence());
+    } catch (const nlohmann::json::exception& error) {
+      dhp::fail(path, " is no flight record: ", error.what());
+    }
+  }
+
+ private:
+  using Json = nlohmann::ordered_json;
+  static constexpr const char* format = "dhp flight record 1";
+
+  [[nodiscard]] static Call call_of(const dhp::FlightRecord& record) {
+    const bool of_group = record.group != nullptr;
+    Call call{.number = record.number,
+              .key = record.key(),
+              .operation = of_group ? name_of(record.call.kind) : "",
+              .what = record.agreed(),
+              .group = of_group ? record.group->name : "",
+              .where = of_group ? dhp::to_text(record.call.where) : "",
+              .bytes = record.call.bytes(),
+              .start_s = record.start_s,
+              .failed = record.failed};
+    if (!record.under_way()) call.end_s = record.end_s;
+    if (call.unfinished()) call.needs = record.needs();
+    return call;
+  }
+  [[nodiscard]] static Json json_of(const Call& call) {
+    return {{"number", call.number},
+            {"key", call.key},
+            {"operation", call.operation},
+            {"what", call.what},
+            {"group", call.group},
+            {"where", call.where},
+            {"bytes", call.bytes},
+            {"start_s", call.start_s},
+            {"end_s", call.end_s ? Json(*call.end_s) : Json()},
+            {"failed", call.failed},
+            {"needs", call.needs}};
+  }
+  // Names and places may hold any bytes.
+  [[nodiscard]] static std::string line(const Json& value) {
+    return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+
+  template <class T>
+  [[nodiscard]] static T field(const Json& object, const char* name) {
+    return value_of<T>(object.at(name), name);
+  }
+  template <class T>
+  [[nodiscard]] static T value_of(const Json& value, const char* name) {
+    if constexpr (std::integral<T> && !std::same_as<T, bool>)
+      dhp::check(value.is_number_integer(), "\"", name, "\" is no whole number");
+    return value.get<T>();
+  }
+  [[nodiscard]] static int rank_of(const Json& value, const char* name, int world_size) {
+    const auto rank = value_of<std::int64_t>(value, name);
+    dhp::check(rank >= 0 && rank < world_size, "\"", name, "\" is no rank of ", world_size);
+    return static_cast<int>(rank);
+  }
+  [[nodiscard]] static FlightRecordFile parsed(const Json& json) {
+    dhp::check(field<std::string>(json, "format") == format, "its format is not \"", format, "\"");
+    FlightRecordFile file;
+    const auto size = field<std::int64_t>(json, "world_size");
+    dhp::check(size >= 1 && size <= 1 << 24, "\"world_size\" is no number of ranks");
+    file.world_size = static_cast<int>(size);
+    file.rank = rank_of(json.at("rank"), "rank", file.world_size);
+    file.name = field<std::string>(json, "name");
+    file.written = field<std::string>(json, "written");
+    file.now_s = field<double>(json, "now_s");
+    file.calls = field<std::uint64_t>(json, "calls");
+    for (const auto& item : json.at("entries")) {
+      auto& call = file.entries.emplace_back();
+      call.number = field<std::uint64_t>(item, "number");
+      call.key = field<std::string>(item, "key");
+      call.operation = field<std::string>(item, "operation");
+      call.what = field<std::string>(item, "what");
+      call.group = field<std::string>(item, "group");
+      call.where = field<std::string>(item, "where");
+      call.bytes = field<std::uint64_t>(item, "bytes");
+      call.start_s = field<double>(item, "start_s");
+      if (!item.at("end_s").is_null()) call.end_s = field<double>(item, "end_s");
+      call.failed = field<bool>(item, "failed");
+      for (const auto& rank : item.at("needs"))
+        call.needs.push_back(rank_of(rank, "needs", file.world_size));
+    }
+    return file;
+  }
+};
+
+}  // namespace examples

@@ -1,0 +1,80 @@
+// FlightRecordOutput: the files that --flight-record asks for: the last calls of this process's ranks, written when the
+// run ends, whichever way, and whenever the process gets SIGUSR1, while it hangs, too.
+#pragma once
+
+#include <dhp/comm/meet/address.hpp>
+#include <dhp/core/system_error.hpp>
+
+#include "flight_record_file.hpp"
+#include "on_signal.hpp"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace examples {
+
+class FlightRecordOutput {
+ public:
+  /// file: of --flight-record; where that is empty nothing is written, and the signal does what it
+  /// always does. Of `ranks` ranks from the first on, in a world of that size. To be made before other
+  /// threads.
+  FlightRecordOutput(const std::string& file, int first, int ranks, int world_size)
+      : first_(first), world_size_(world_size), recorders_(static_cast<std::size_t>(ranks)) {
+    for (auto& recorder : recorders_) recorder = std::make_shared<dhp::FlightRecorder>();
+    if (file.empty()) return;
+    for (int rank = first; rank < first + ranks; ++rank) {
+      paths_.push_back(flight_record_path(file, rank));
+      const auto folder = std::filesystem::path(paths_.back()).parent_path().string();
+      dhp::check_system(::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0,
+                        "cannot write --flight-record ", paths_.back());
+      // An earlier run's says nothing about this one, and a rank that hangs may not be able to replace it.
+      ::unlink(paths_.back().c_str());
+    }
+    signal_.emplace(SIGUSR1, [this] { write(); });
+  }
+  FlightRecordOutput(const FlightRecordOutput&) = delete;
+  FlightRecordOutput& operator=(const FlightRecordOutput&) = delete;
+  ~FlightRecordOutput() {
+    signal_.reset();
+    write();
+  }
+
+  [[nodiscard]] const std::shared_ptr<dhp::FlightRecorder>& of(int rank) const {
+    return recorders_.at(static_cast<std::size_t>(rank - first_));
+  }
+  [[nodiscard]] const std::vector<std::shared_ptr<dhp::FlightRecorder>>& all() const {
+    return recorders_;
+  }
+  /// Any thread may do it.
+  void write() noexcept {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t at = 0; at < paths_.size(); ++at) {
+      const int rank = first_ + static_cast<int>(at);
+      try {
+        FlightRecordFile::of(*recorders_[at], rank, world_size_, dhp::process_name())
+            .write(paths_[at]);
+      } catch (const std::exception& error) {  // no reason to end a run
+        std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+      }
+    }
+  }
+
+ private:
+  int first_;
+  int world_size_;
+  std::vector<std::shared_ptr<dhp::FlightRecorder>> recorders_;
+  std::vector<std::string> paths_;  // as many, or none
+  std::mutex mutex_;
+  std::optional<OnSignal> signal_;
+};
+
+}  // namespace examples

@@ -1,0 +1,44 @@
+// MpiProcess: MPI for as long as a program runs, where an MPI launcher has started it.
+#pragma once
+
+#include <dhp/comm/meet/process_rank.hpp>
+#include <dhp/comm/mpi/context.hpp>
+
+#include <mpi.h>
+
+#include <cstdlib>
+#include <exception>
+#include <string>
+
+namespace examples {
+
+/// Whether MPI can be initialised in this process. srun alone starts processes that MPI cannot connect, unless it offers
+/// PMIx or PMI: some MPIs end them then, others give each a world of one.
+[[nodiscard]] inline bool started_for_mpi(const dhp::ProcessRank& me) {
+  if (me.launcher == "Open MPI" || me.launcher == "MPICH") return true;
+  return me.launcher == "Slurm" &&
+         (std::getenv("PMIX_RANK") != nullptr || std::getenv("PMI_RANK") != nullptr);
+}
+
+class MpiProcess {
+ public:
+  MpiProcess() {
+    int level = MPI_THREAD_SINGLE;
+    dhp::check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level),
+                   "MPI_Init_thread");
+  }
+  MpiProcess(const MpiProcess&) = delete;
+  MpiProcess& operator=(const MpiProcess&) = delete;
+  /// After a failure other ranks may never come to MPI_Finalize: then the launcher ends the job.
+  ~MpiProcess() {
+    if (std::uncaught_exceptions() > 0) return;
+    MPI_Finalize();
+  }
+  [[nodiscard]] static int size() {
+    int size = 0;
+    dhp::check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+    return size;
+  }
+};
+
+}  // namespace examples

@@ -1,0 +1,243 @@
+// What the flight records of several ranks say together: for each call that somebody waits in, which ranks are in it,
+// which have ended it, and which have not come; and of all waits the one that explains the others.
+#pragma once
+
+#include <dhp/core/text.hpp>
+
+#include "../common/flight_record_file.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+using dhp::concat;
+using Ranks = std::set<int>;
+using Files = std::map<int, FlightRecordFile>;  // by rank
+
+/// "4.2 s", "180 ms"
+[[nodiscard]] inline std::string duration(double s) {
+  char text[32];
+  if (s < 1) std::snprintf(text, sizeof text, s < 0.01 ? "%.2f ms" : "%.0f ms", s * 1e3);
+  else std::snprintf(text, sizeof text, s < 100 ? "%.1f s" : "%.0f s", s);
+  return text;
+}
+
+/// "recv of a message of 5 f32"
+[[nodiscard]] inline std::string shown(const FlightRecordFile::Call& call) {
+  const bool message = call.operation == "send" || call.operation == "recv";
+  return message ? concat(call.operation, " of a ", call.what) : call.what;
+}
+[[nodiscard]] inline std::string shown_at(const FlightRecordFile::Call& call) {
+  return call.where.empty() ? shown(call) : concat(shown(call), " at ", call.where);
+}
+[[nodiscard]] inline const char* have(const Ranks& ranks) {
+  return ranks.size() == 1 ? " has" : " have";
+}
+
+/// Of what utc_text() makes, in seconds since 1970; 0 where it is something else.
+[[nodiscard]] inline double utc_s(const std::string& text) {
+  std::tm utc{};
+  double seconds = 0;
+  if (std::sscanf(text.c_str(), "%d-%d-%dT%d:%d:%lf", &utc.tm_year, &utc.tm_mon, &utc.tm_mday,
+                  &utc.tm_hour, &utc.tm_min, &seconds) != 6)
+    return 0;
+  utc.tm_year -= 1900;
+  utc.tm_mon -= 1;
+  return static_cast<double>(::timegm(&utc)) + seconds;
+}
+
+/// An entry's key: calls of one series come one after the other on each of its ranks.
+struct CallKey {
+  std::string series;        // "world", "world:2>1"
+  std::uint64_t number = 0;  // in the series
+  int from = -1, to = -1;    // of messages
+
+  explicit CallKey(const FlightRecordFile::Call& call)
+      : series(call.key.substr(0, call.key.rfind('#'))) {
+    const auto mark = call.key.rfind('#'), colon = series.rfind(':');
+    if (mark != call.key.npos) number = std::strtoull(call.key.c_str() + mark + 1, nullptr, 10);
+    if (colon != series.npos && !call.group.empty())
+      std::sscanf(series.c_str() + colon, ":%d>%d", &from, &to);
+  }
+  [[nodiscard]] bool is_message() const { return from >= 0 && to >= 0; }
+  /// "12", "2>1 #7"
+  [[nodiscard]] std::string shown() const {
+    return is_message() ? concat(from, ">", to, " #", number) : concat(number);
+  }
+};
+
+/// A call that somebody waits in, over all its ranks.
+struct SharedCall {
+  CallKey key;
+  std::string group;
+  Ranks ended{}, inside{}, absent{}, unknown{};            // unknown: there is no file of theirs
+  std::map<int, const FlightRecordFile::Call*> entries{};  // of those inside
+  double longest_s = 0;                                    // that one of them has waited
+
+  [[nodiscard]] const FlightRecordFile::Call& first() const { return *entries.begin()->second; }
+  [[nodiscard]] bool disagree() const {
+    return std::any_of(entries.begin(), entries.end(),
+                       [&](const auto& each) { return each.second->what != first().what; });
+  }
+  /// "all_reduce of 5 f32 (sum) at a.cpp:7 of group world (call 12)"
+  [[nodiscard]] std::string shown() const {
+    const auto which = key.is_message() ? concat("message ", key.number, " from rank ", key.from,
+                                                 " to rank ", key.to)
+                                        : concat("call ", key.number);
+    return concat(shown_at(first()), " of group ", group, " (", which, ")");
+  }
+};
+
+/// How long a rank has been in a call, or was.
+[[nodiscard]] inline double stay_s(const FlightRecordFile::Call& call,
+                                   const FlightRecordFile& file) {
+  return (call.end_s ? *call.end_s : file.now_s) - call.start_s;
+}
+
+class Comparison {
+ public:
+  explicit Comparison(const Files& files) : files_(files) {
+    for (const auto& [rank, file] : files_)
+      for (const auto& entry : file.entries) {
+        const CallKey key(entry);
+        auto& latest = latest_[key.series][rank];
+        latest = std::max(latest, key.number);
+        if (entry.unfinished()) add(key, rank, entry);
+      }
+    for (auto& call : calls_) place_ranks(call);
+    // Those that are waited in longest come first.
+    std::stable_sort(calls_.begin(), calls_.end(), [](const auto& left, const auto& right) {
+      return left.longest_s > right.longest_s;
+    });
+  }
+
+  /// The calls that somebody waits in.
+  [[nodiscard]] const std::vector<SharedCall>& calls() const { return calls_; }
+
+  /// What explains it, in one sentence.
+  [[nodiscard]] std::string sentence() const {
+    if (calls_.empty()) return "nothing is under way";
+    for (const auto& call : calls_)
+      if (call.disagree()) return disagreement(call);
+    for (const auto& call : calls_)
+      for (const auto* side : {&call.absent, &call.unknown}) {
+        Ranks missing;
+        for (const int rank : *side)
+          if (!waits_anywhere(rank)) missing.insert(rank);
+        if (!missing.empty()) return not_come(call, missing);
+      }
+    for (const auto& call : calls_)
+      if (!call.group.empty() && call.absent.empty() && call.unknown.empty())
+        return all_have_come(call);
+    return circle();
+  }
+
+ private:
+  void add(const CallKey& key, int rank, const FlightRecordFile::Call& entry) {
+    auto found = std::find_if(calls_.begin(), calls_.end(),
+                              [&](const auto& call) { return call.first().key == entry.key; });
+    if (found == calls_.end()) found = calls_.insert(calls_.end(), SharedCall{key, entry.group});
+    found->entries[rank] = &entry;
+    found->longest_s = std::max(found->longest_s, stay_s(entry, files_.at(rank)));
+  }
+  void place_ranks(SharedCall& call) const {
+    Ranks needed;
+    for (const auto& [rank, entry] : call.entries) {
+      call.inside.insert(rank);
+      needed.insert(entry->needs.begin(), entry->needs.end());
+    }
+    const auto& latest = latest_.at(call.key.series);
+    for (const int rank : needed) {
+      if (call.inside.contains(rank)) continue;
+      const auto come = latest.find(rank);
+      if (!files_.contains(rank)) call.unknown.insert(rank);
+      else if (come != latest.end() && come->second >= call.key.number) call.ended.insert(rank);
+      else call.absent.insert(rank);
+    }
+  }
+  [[nodiscard]] bool waits_anywhere(int rank) const {
+    return std::any_of(calls_.begin(), calls_.end(),
+                       [&](const auto& call) { return call.inside.contains(rank); });
+  }
+
+  [[nodiscard]] static std::string disagreement(const SharedCall& call) {
+    for (const auto& [rank, entry] : call.entries)
+      if (entry->what != call.first().what)
+        return concat("ranks do not agree in call ", call.key.number, " of group ", call.group,
+                      ": rank ", call.entries.begin()->first, " is in ", shown_at(call.first()),
+                      ", rank ", rank, " in ", shown_at(*entry));
+    return {};
+  }
+  [[nodiscard]] static std::string in_which(const SharedCall& call) {
+    return concat(call.shown(), ", in which ", dhp::rank_list(call.inside), have(call.inside),
+                  " waited for ", duration(call.longest_s));
+  }
+  [[nodiscard]] std::string not_come(const SharedCall& call, const Ranks& missing) const {
+    const bool known = call.absent.contains(*missing.begin()), one = missing.size() == 1;
+    auto text = concat(dhp::rank_list(missing),
+                       known ? have(missing)
+                       : one ? " is"
+                             : " are",
+                       known ? " not" : " not known to have", " come to ", in_which(call));
+    if (known && one) text += last_call(files_.at(*missing.begin()));
+    if (!call.unknown.empty())
+      text += concat("; there is no file of ", dhp::rank_list(call.unknown));
+    return text;
+  }
+  [[nodiscard]] std::string last_call(const FlightRecordFile& file) const {
+    std::string text = "; it has called nothing yet";
+    if (!file.entries.empty()) {
+      const auto& last = file.entries.back();
+      text = concat("; its last call was ", shown_at(last));
+      if (last.end_s)
+        text += concat(", which ended ", duration(file.now_s - *last.end_s),
+                       " before its file was written");
+    }
+    double newest_s = 0;
+    for (const auto& [rank, other] : files_) newest_s = std::max(newest_s, utc_s(other.written));
+    const double older_s = newest_s - utc_s(file.written);
+    constexpr double at_once_s = 5;
+    return older_s > at_once_s
+               ? concat(text, "; that file is ", duration(older_s), " older than the newest one")
+               : text;
+  }
+  [[nodiscard]] std::string all_have_come(const SharedCall& call) const {
+    const auto text = concat("all its ranks have come to ", in_which(call));
+    if (!call.ended.empty())
+      return concat(text, "; ", dhp::rank_list(call.ended), have(call.ended), " ended it");
+    const auto last = std::min_element(call.entries.begin(), call.entries.end(),
+                                       [&](const auto& left, const auto& right) {
+                                         return stay_s(*left.second, files_.at(left.first)) <
+                                                stay_s(*right.second, files_.at(right.first));
+                                       });
+    return concat(text, "; rank ", last->first, " came last, ",
+                  duration(stay_s(*last->second, files_.at(last->first))), " ago");
+  }
+  // Everybody waits for somebody who waits, or for the store.
+  [[nodiscard]] std::string circle() const {
+    const auto& call = calls_.front();
+    if (call.group.empty())
+      return concat(dhp::rank_list(call.inside), have(call.inside), " been ", call.first().what,
+                    " for ", duration(call.longest_s));
+    auto missing = call.absent;
+    missing.insert(call.unknown.begin(), call.unknown.end());
+    return concat("ranks wait for each other: ", dhp::rank_list(call.inside), have(call.inside),
+                  " waited for ", duration(call.longest_s), " in ", call.shown(), " for ",
+                  dhp::rank_list(missing), ", which waits elsewhere");
+  }
+
+  const Files& files_;
+  std::vector<SharedCall> calls_{};
+  std::map<std::string, std::map<int, std::uint64_t>> latest_{};  // number of a series, by rank
+};
+
+}  // namespace examples

@@ -1,0 +1,133 @@
+// dhp_compare: what the ranks of a job were at when they wrote their flight records (--flight-record of the trainers),
+// where they differ, and who is waited for. Exit status: 0 nothing is under way, 1 somebody waits, 2 the command line or a file is wrong.
+#include "comparison.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+
+namespace {
+
+using namespace examples;
+
+/// What does not fit in so many columns ends in "..", before what follows it.
+std::string cut(const std::string& text, std::size_t width, const std::string& end = "") {
+  if (text.size() + end.size() <= width) return text + end;
+  return text.substr(0, width - std::min(width, end.size() + 2)) + ".." + end;
+}
+std::string cell(std::string text, std::size_t width, bool right = false) {
+  text = cut(text, width);
+  const std::string space(width - text.size(), ' ');
+  return right ? space + text : text + space;
+}
+/// Without spaces at the end.
+void print(std::string line) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  std::cout << line << "\n";
+}
+/// "0-3,7"
+std::string ranges(const Ranks& ranks) {
+  std::string text;
+  for (auto rank = ranks.begin(); rank != ranks.end();) {
+    const int first = *rank;
+    int last = first;
+    while (++rank != ranks.end() && *rank == last + 1) ++last;
+    text += concat(text.empty() ? "" : ",", first);
+    if (last > first) text += concat(last == first + 1 ? "," : "-", last);
+  }
+  return text.empty() ? "-" : text;
+}
+
+constexpr std::size_t group_width = 15, what_width = 48;
+
+void print_rank(const FlightRecordFile& file, std::size_t last) {
+  print(concat("rank ", file.rank, " of ", file.world_size, ", ", file.name, ", written ",
+               file.written, ", ", file.calls, file.calls == 1 ? " call" : " calls"));
+  const auto row = [](std::string number, std::string began, std::string took, std::string group,
+                      std::string in_group, std::string what) {
+    print("  " + cell(std::move(number), 8, true) + cell(std::move(began), 13, true) +
+          cell(std::move(took), 11, true) + "  " + cell(std::move(group), group_width) +
+          cell(std::move(in_group), 11) + cell(std::move(what), what_width));
+  };
+  row("call", "began at", "took", "group", "in group", "what");
+  std::size_t at = 0;
+  for (const auto& call : file.entries) {
+    if (++at + last <= file.entries.size() && !call.unfinished()) continue;
+    char began[32];
+    std::snprintf(began, sizeof began, "%.3f s", call.start_s);
+    const char* mark = call.failed ? "x " : call.end_s ? "" : "> ";
+    row(concat(call.number), began, mark + duration(stay_s(call, file)), call.group,
+        CallKey(call).shown(),
+        cut(shown(call), what_width, call.where.empty() ? "" : concat(" at ", call.where)));
+  }
+  print("");
+}
+
+void print_differences(const Comparison& comparison) {
+  if (comparison.calls().empty()) return;
+  print("Where ranks differ: who is in a call, has ended it, has not come, has left no file");
+  const auto row = [](std::string group, std::string number, std::string what, std::string inside,
+                      std::string ended, std::string absent, std::string unknown) {
+    print("  " + cell(std::move(group), group_width) + cell(std::move(number), 12) +
+          cell(std::move(what), 29) + " " + cell(std::move(inside), 12) + " " +
+          cell(std::move(ended), 12) + " " + cell(std::move(absent), 12) + " " +
+          cell(std::move(unknown), 12));
+  };
+  row("group", "in group", "what", "in it", "ended", "not come", "no file");
+  for (const auto& call : comparison.calls()) {
+    std::map<std::string, Ranks> by_what;  // ranks that do not agree have a row each
+    for (const auto& [rank, entry] : call.entries)
+      by_what[call.disagree() ? shown(*entry) : shown(call.first())].insert(rank);
+    for (const auto& [what, inside] : by_what)
+      row(call.group, call.key.shown(), what, ranges(inside), ranges(call.ended),
+          ranges(call.absent), ranges(call.unknown));
+  }
+  print("");
+}
+
+Files read(const std::vector<std::string>& paths) {
+  Files files;
+  for (const auto& path : paths) {
+    auto file = FlightRecordFile::read(path);
+    const int size = files.empty() ? file.world_size : files.begin()->second.world_size;
+    dhp::check(file.world_size == size, path, " is of a job of ", file.world_size,
+               " ranks, the others of one of ", size, "; give the files of one job");
+    const int rank = file.rank;
+    dhp::check(files.emplace(rank, std::move(file)).second, path, " is one more of rank ", rank,
+               "; give one of each rank");
+  }
+  return files;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Compares the flight records of a job's ranks: what they were at, and who is waited for.");
+  std::vector<std::string> paths;
+  std::size_t last = 10;
+  app.add_option("FILES", paths, "What --flight-record has written: one file of each rank")
+      ->required();
+  app.add_option("--last", last, "Calls to show of each rank; those under way are always shown")
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  try {
+    const auto files = read(paths);
+    for (const auto& [rank, file] : files) print_rank(file, last);
+    const Comparison comparison(files);
+    print_differences(comparison);
+    print(comparison.sentence());
+    return comparison.calls().empty() ? 0 : 1;
+  } catch (const dhp::Error& error) {
+    std::cerr << "error: " << error.sentence() << "\n";
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << "\n";
+  }
+  return 2;
+}

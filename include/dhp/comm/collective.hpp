@@ -1,0 +1,154 @@
+// Collective: what the ranks of a group do together, as a value: kind, views, reduction, root, call site. Engines start
+// it, observers look at it, and a progress thread can keep it for later.
+#pragma once
+
+#include <dhp/tensor/view.hpp>
+
+#include <cstdint>
+#include <source_location>
+#include <string>
+
+namespace dhp {
+
+enum class Reduce { sum, max, min };
+[[nodiscard]] constexpr const char* name_of(Reduce reduce) {
+  switch (reduce) {
+    case Reduce::sum: return "sum";
+    case Reduce::max: return "max";
+    case Reduce::min: return "min";
+  }
+  return "?";
+}
+
+/// The place of a call, for messages that say where a rank is missing.
+using CallSite = std::source_location;
+
+/// Whatever a communicator can be asked to do. send and recv concern two ranks, all others the whole group.
+enum class CallKind {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  all_to_all,
+  barrier,
+  split,
+  send,
+  recv
+};
+[[nodiscard]] constexpr const char* name_of(CallKind kind) {
+  constexpr const char* names[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                   "broadcast",  "all_to_all",     "barrier",
+                                   "split",      "send",           "recv"};
+  return names[static_cast<int>(kind)];
+}
+
+/// A call without its buffers: what all its ranks must agree on, and the place that only this rank knows.
+struct Call {
+  CallKind kind = CallKind::barrier;
+  std::int64_t count = 0;  ///< elements that this rank brings; of a message: of the message
+  DType dtype = DType::f32;
+  Reduce reduce = Reduce::sum;
+  int other = 0;  ///< of a broadcast: the root; of a message: the rank at its other end
+  CallSite where{};
+
+  [[nodiscard]] bool is_message() const { return kind == CallKind::send || kind == CallKind::recv; }
+  [[nodiscard]] std::size_t bytes() const {
+    return static_cast<std::size_t>(count) * size_of(dtype);
+  }
+  /// What two ranks of the call must agree on: "all_reduce of 5 f32 (sum)", "message of 5 f32".
+  [[nodiscard]] std::string agreed() const {
+    auto text = std::string(is_message() ? "message" : name_of(kind));
+    if (kind == CallKind::barrier || kind == CallKind::split) return text;
+    append_text(text, concat(" of ", count, " ", dtype));
+    if (kind == CallKind::all_reduce) append_text(text, concat(" (", name_of(reduce), ")"));
+    if (kind == CallKind::broadcast) append_text(text, concat(" from rank ", other));
+    return text;
+  }
+  /// For people: "recv of a message of 5 f32".
+  [[nodiscard]] std::string shown() const {
+    return is_message() ? concat(name_of(kind), " of a ", agreed()) : agreed();
+  }
+  [[nodiscard]] bool agrees_with(const Call& call) const {
+    return kind == call.kind && count == call.count && dtype == call.dtype &&
+           (kind != CallKind::all_reduce || reduce == call.reduce) &&
+           (kind != CallKind::broadcast || other == call.other);
+  }
+  friend std::string to_text(const Call& call) {
+    return concat(call.shown(), " at ", dhp::to_text(call.where));
+  }
+};
+
+template <class Dev>
+struct Collective {
+  Call call;
+  ConstView<Dev> in{};  ///< what this rank brings
+  View<Dev> out{};      ///< where its result goes; of all_reduce and broadcast the same memory
+
+  /// In place. Sums of 16-bit types accumulate in float, sums of integers wrap.
+  [[nodiscard]] static Collective all_reduce(View<Dev> buffer, Reduce reduce = Reduce::sum,
+                                             CallSite where = CallSite::current()) {
+    return {
+        {CallKind::all_reduce, buffer.count(), buffer.dtype(), reduce, 0, where}, buffer, buffer};
+  }
+  /// A sum: `in` has a block of out's shape for each rank.
+  [[nodiscard]] static Collective reduce_scatter(ConstView<Dev> in, View<Dev> out,
+                                                 CallSite where = CallSite::current()) {
+    return {{CallKind::reduce_scatter, in.count(), in.dtype(), Reduce::sum, 0, where}, in, out};
+  }
+  /// `out` has a block of in's shape of each rank.
+  [[nodiscard]] static Collective all_gather(ConstView<Dev> in, View<Dev> out,
+                                             CallSite where = CallSite::current()) {
+    return {{CallKind::all_gather, in.count(), in.dtype(), Reduce::sum, 0, where}, in, out};
+  }
+  /// From the root's buffer to those of all.
+  [[nodiscard]] static Collective broadcast(View<Dev> buffer, int root,
+                                            CallSite where = CallSite::current()) {
+    return {{CallKind::broadcast, buffer.count(), buffer.dtype(), Reduce::sum, root, where},
+            buffer,
+            buffer};
+  }
+  /// Block r of `in` goes to rank r; block r of `out` comes from rank r. Not in place.
+  [[nodiscard]] static Collective all_to_all(ConstView<Dev> in, View<Dev> out,
+                                             CallSite where = CallSite::current()) {
+    return {{CallKind::all_to_all, in.count(), in.dtype(), Reduce::sum, 0, where}, in, out};
+  }
+
+  /// Throws Error where the views do not fit a group of so many ranks. Engines call it, and need no checks of their own.
+  void check_for(int ranks) const {
+    const auto* const name = name_of(call.kind);
+    const auto blocks = [&](const auto& whole, const auto& block) {
+      if (whole.count() != block.count() * ranks || whole.dtype() != block.dtype())
+        throw Error(concat(name, ": ", whole.dtype(), " ", whole.shape(), " is not ", ranks,
+                           " blocks of ", block.dtype(), " ", block.shape()),
+                    call.where);
+    };
+    switch (call.kind) {
+      case CallKind::reduce_scatter: return blocks(in, out);
+      case CallKind::all_gather: return blocks(out, in);
+      case CallKind::broadcast:
+        if (call.other < 0 || call.other >= ranks)
+          throw Error(concat(name, ": no rank ", call.other, " in a group of ", ranks), call.where);
+        return;
+      case CallKind::all_to_all:
+        if (in.count() != out.count() || in.dtype() != out.dtype() || in.count() % ranks != 0)
+          throw Error(concat(name, ": ", in.dtype(), " ", in.shape(), " and ", out.dtype(), " ",
+                             out.shape(), " are not ", ranks, " equal blocks each"),
+                      call.where);
+        if (in.bytes() == out.bytes() && in.count() > 0 && ranks > 1)
+          throw Error(concat(name, " does not work in place"), call.where);
+        return;
+      default: return;
+    }
+  }
+};
+
+/// Throws Error where rank `rank` of `ranks` cannot exchange a message with rank `other`.
+inline void check_message(CallKind kind, int rank, int ranks, int other, CallSite where) {
+  if (other >= 0 && other < ranks && other != rank) return;
+  const auto* const way = kind == CallKind::send ? "send to" : "receive from";
+  throw Error(
+      concat(name_of(kind), ": rank ", rank, " of ", ranks, " cannot ", way, " rank ", other),
+      where);
+}
+
+}  // namespace dhp

@@ -1,0 +1,33 @@
+// ExclusiveUse: guards a communicator against two threads of one rank at once.
+#pragma once
+
+#include <dhp/comm/collective.hpp>
+
+#include <atomic>
+#include <utility>
+
+namespace dhp::comm {
+
+/// While a thread uses what `taken` guards.
+class ExclusiveUse {
+ public:
+  /// Throws Error where another thread does.
+  ExclusiveUse(std::atomic<bool>& taken, CallKind kind, CallSite where) {
+    if (taken.exchange(true))
+      throw Error(concat(name_of(kind), " at ", to_text(where),
+                         ": another thread of this rank is using the communicator; split off one "
+                         "for each thread"),
+                  where);
+    taken_ = &taken;
+  }
+  ExclusiveUse(ExclusiveUse&& other) noexcept : taken_(std::exchange(other.taken_, nullptr)) {}
+  ExclusiveUse& operator=(ExclusiveUse&&) = delete;
+  ~ExclusiveUse() {
+    if (taken_ != nullptr) *taken_ = false;
+  }
+
+ private:
+  std::atomic<bool>* taken_ = nullptr;
+};
+
+}  // namespace dhp::comm

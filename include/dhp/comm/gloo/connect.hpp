@@ -1,0 +1,50 @@
+// connect_gloo: the ranks of a job of processes on CPUs, over Gloo. Needs Gloo and OpenSSL.
+#pragma once
+
+#include <dhp/comm/comm.hpp>
+#include <dhp/comm/gloo/gloo_messages.hpp>
+#include <dhp/comm/launch_process.hpp>
+#include <dhp/comm/messages/process_comm.hpp>
+
+#include <memory>
+#include <string>
+
+namespace dhp {
+
+namespace comm {
+
+/// Where the others reach this rank: at its interface, or where it has reached rank 0 or rank 0 has been reached.
+/// Collective.
+[[nodiscard]] inline std::string own_address(World& world, const ProcessOptions& options) {
+  auto& store = world.store();
+  const auto here = host_name();
+  std::string first, other;  // machines: that of rank 0, and one that is not this one
+  for (const auto& [key, value] : store.list("arrived/")) {  // "arrived/3" is "node7 4711"
+    const auto host = value.substr(0, value.find(' '));
+    if (key == "arrived/0") first = host;
+    if (host != here) other = host;
+  }
+  const bool chosen = !options.network_interface.empty();
+  auto address = chosen ? address_of_interface(options.network_interface) : store.own_address();
+  if (address.empty()) address = other.empty() ? "127.0.0.1" : address_towards(other);
+  const std::string key = "hosts/first";
+  if (world.rank() == 0) store.set(key, address);
+  // It has reached rank 0 within their machine, which others may have reached at another address.
+  else if (!chosen && first == here && is_loopback(address)) address = world.get(key);
+  check(chosen || other.empty() || !is_loopback(address), "rank ", world.rank(), " on ", here,
+        " would listen at ", address, ", where those on ", other,
+        " cannot reach it; choose the interface of a network that leads to them");
+  return address;
+}
+
+}  // namespace comm
+
+/// For run_process_rank. Collective.
+[[nodiscard]] inline Comm<Cpu> connect_gloo(const std::shared_ptr<World>& world, const ProcessRank&,
+                                            const ProcessOptions& options) {
+  const auto address = comm::own_address(*world, options);
+  return comm::recorded(
+      world, comm::ProcessComm(world, std::make_shared<comm::GlooMessages>(*world, address)));
+}
+
+}  // namespace dhp

@@ -1,0 +1,231 @@
+// Gloo, a library of communication over TCP between processes on CPUs: its messages, for ProcessComm. They go over
+// unbound buffers, whose waits can be ended by another thread while every peer lives.
+#pragma once
+
+#include <dhp/comm/meet/address.hpp>
+#include <dhp/comm/messages/messages.hpp>
+#include <dhp/comm/watch/world.hpp>
+
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <chrono>
+#include <csignal>
+#include <ctime>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp::comm {
+
+/// While it lives, writing to a broken connection is an error of the call, and not the signal SIGPIPE, which ends the
+/// process: Gloo writes without saying so to the system. Nothing changes for other threads, nor for this one afterwards.
+class NoPipeSignal {
+ public:
+  NoPipeSignal() {
+    sigset_t pending{};
+    ::sigpending(&pending);
+    was_pending_ = ::sigismember(&pending, SIGPIPE) == 1;
+    ::sigemptyset(&pipe_);
+    ::sigaddset(&pipe_, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  NoPipeSignal(const NoPipeSignal&) = delete;
+  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+  ~NoPipeSignal() {
+    constexpr timespec at_once{};
+    if (!was_pending_)
+      while (::sigtimedwait(&pipe_, nullptr, &at_once) == SIGPIPE) {  // it has been heard of
+      }
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+ private:
+  sigset_t pipe_{};
+  sigset_t before_{};
+  bool was_pending_ = false;
+};
+
+/// The store of the job, as Gloo wants to see it. Its waits end with the world. prefix: of the keys, so that two of them in one store do not meet.
+class GlooStore final : public gloo::rendezvous::Store {
+ public:
+  GlooStore(World& world, std::string prefix) : world_(&world), prefix_(std::move(prefix)) {}
+  void set(const std::string& key, const std::vector<char>& data) override {
+    world_->store().set(prefix_ + key, std::string(data.begin(), data.end()));
+  }
+  std::vector<char> get(const std::string& key) override {
+    const auto value = world_->get(prefix_ + key);
+    return {value.begin(), value.end()};
+  }
+  void wait(const std::vector<std::string>& keys) override {
+    for (const auto& key : keys) static_cast<void>(get(key));
+  }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
+    wait(keys);
+  }
+
+ private:
+  World* world_;
+  std::string prefix_;
+};
+
+class GlooMessages final : public Messages {
+ public:
+  /// All ranks of the world. address: of this machine, where this rank listens for the others. Collective; connects
+  /// every two of them. Throws Error where that fails.
+  GlooMessages(World& world, const std::string& address)
+      : context_(std::make_shared<Context>(world)), id_(0) {
+    members_.resize(static_cast<std::size_t>(world.size()));
+    std::iota(members_.begin(), members_.end(), 0);
+    check_own_address(
+        address);  // Gloo's own words for it are not for people, and it leaks what it has opened
+    const NoPipeSignal quiet;  // Gloo's own thread begins with it, and keeps it
+    try {
+      gloo::transport::tcp::attr where;
+      where.hostname = address;
+      auto device = gloo::transport::tcp::CreateDevice(where);
+      context_->description = concat("Gloo (", device->str(), ")");
+      GlooStore store(world, "gloo/");
+      context_->gloo.setTimeout(for_ever);  // limits are the world's
+      context_->gloo.connectFullMesh(store, device);
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      fail("rank ", world.rank(), " cannot connect to the other ranks by Gloo: ", error.what(),
+           "; are they at addresses that this one can reach? An interface can be chosen");
+    }
+  }
+
+  [[nodiscard]] Handle send(const std::byte* data, std::size_t bytes, int to, std::uint64_t tag,
+                            std::shared_ptr<const void> owner = {}) override {
+    // Gloo has one kind of buffer for both ways, and does not write to this one.
+    return std::make_unique<GlooTransfer>(context_, const_cast<std::byte*>(data), bytes, to,
+                                          world_rank(to), slot(tag), true, std::move(owner));
+  }
+  [[nodiscard]] Handle receive(std::byte* data, std::size_t bytes, int from,
+                               std::uint64_t tag) override {
+    return std::make_unique<GlooTransfer>(context_, data, bytes, from, world_rank(from), slot(tag),
+                                          false, nullptr);
+  }
+  /// Both sides' threads meet before each message, however long it is: few are better than small ones.
+  [[nodiscard]] std::size_t chunk_bytes() const override { return std::size_t{1} << 23; }
+  [[nodiscard]] std::shared_ptr<Messages> of_part(const std::vector<int>& members, int,
+                                                  std::uint32_t id) override {
+    auto part = std::shared_ptr<GlooMessages>(new GlooMessages(*this));
+    part->id_ = id;
+    part->members_.clear();
+    for (const int member : members) part->members_.push_back(world_rank(member));
+    return part;
+  }
+  [[nodiscard]] std::string description() const override { return context_->description; }
+
+ private:
+  using Buffer = gloo::transport::UnboundBuffer;
+  // Gloo's own limits break every connection of a rank.
+  static constexpr auto for_ever = std::chrono::milliseconds(std::chrono::hours(24 * 365));
+
+  /// What the end of the world has to reach.
+  struct Waits {
+    void end() {
+      const std::lock_guard lock(mutex);
+      ended = true;
+      for (auto* buffer : buffers) {
+        buffer->abortWaitSend();
+        buffer->abortWaitRecv();
+      }
+    }
+    std::mutex mutex{};
+    std::set<Buffer*> buffers{};
+    bool ended = false;
+  };
+  /// The connections, which all groups share.
+  struct Context {
+    explicit Context(World& of)
+        : world(&of),
+          gloo(of.rank(), of.size()),
+          at_end(of.on_end([known = waits] { known->end(); })) {}
+    World* world;
+    std::string description{};
+    gloo::rendezvous::Context gloo;
+    std::shared_ptr<Waits> waits = std::make_shared<Waits>();
+    std::shared_ptr<void> at_end;
+  };
+
+  class GlooTransfer final : public Transfer {
+   public:
+    GlooTransfer(std::shared_ptr<Context> context, std::byte* data, std::size_t bytes, int peer,
+                 int world_rank, std::uint64_t slot, bool sends, std::shared_ptr<const void> owner)
+        : context_(std::move(context)),
+          owner_(std::move(owner)),
+          buffer_(context_->gloo.createUnboundBuffer(data, bytes)),
+          peer_(peer),
+          sends_(sends) {
+      guarded([&] {
+        if (sends_) buffer_->send(world_rank, slot);
+        else buffer_->recv(world_rank, slot);
+      });
+    }
+    void wait() override {
+      bool done = false;
+      if (begin_wait()) {
+        try {
+          guarded(
+              [&] { done = sends_ ? buffer_->waitSend(for_ever) : buffer_->waitRecv(for_ever); });
+        } catch (...) {
+          end_wait();
+          throw;
+        }
+        end_wait();
+      }
+      if (done) return;
+      context_->world->check_alive();
+      throw PeerLost(peer_, "its connection has ended");
+    }
+
+   private:
+    // False: the end of the world is here already.
+    [[nodiscard]] bool begin_wait() {
+      const std::lock_guard lock(context_->waits->mutex);
+      if (!context_->waits->ended) context_->waits->buffers.insert(buffer_.get());
+      return !context_->waits->ended;
+    }
+    void end_wait() {
+      const std::lock_guard lock(context_->waits->mutex);
+      context_->waits->buffers.erase(buffer_.get());
+    }
+    template <class Action>
+    void guarded(Action action) {
+      const NoPipeSignal quiet;
+      try {
+        action();
+      } catch (const std::exception& error) {
+        throw PeerLost(peer_, error.what());
+      }
+    }
+    std::shared_ptr<Context> context_;
+    std::shared_ptr<const void> owner_;
+    std::unique_ptr<Buffer> buffer_;
+    int peer_;
+    bool sends_;
+  };
+
+  GlooMessages(const GlooMessages&) = default;
+  [[nodiscard]] int world_rank(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  // 20 bits of group above the tag's 44.
+  [[nodiscard]] std::uint64_t slot(std::uint64_t tag) const {
+    constexpr std::uint64_t mask = (1u << 20) - 1;
+    return (id_ & mask) << 44 | tag;
+  }
+
+  std::shared_ptr<Context> context_;
+  std::vector<int> members_{};  // ranks of the world
+  std::uint64_t id_;            // of the group
+};
+
+}  // namespace dhp::comm

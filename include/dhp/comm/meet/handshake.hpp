@@ -1,0 +1,73 @@
+// The first three frames of a connection to a store. Each side sends a nonce and proves with it that it knows the
+// secret of the job, without showing it. The frames that follow are not authenticated.
+//
+//   server: hello     nonce
+//   client: hello     nonce, rank, job, proof
+//   server: welcome   its own proof; or refused, with a reason
+#pragma once
+
+#include <dhp/comm/meet/crypto.hpp>
+#include <dhp/comm/meet/wire.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace dhp::comm::handshake {
+
+inline constexpr std::uint8_t server_hello = 1, client_hello = 2, welcome = 3, refused = 4;
+inline constexpr std::size_t nonce_bytes = 16, longest_job_bytes = 256;
+/// Longest payload of a frame from a peer that is not authenticated yet.
+inline constexpr std::size_t longest_payload = 512;
+
+enum class Refusal : char { job = 'j', secret = 's', connected = 'c', rank = 'r' };
+
+/// The hello of a client. Both sides compute proofs over it; the secret is part of no frame and no message.
+struct Hello {
+  std::string server_nonce{};  // not sent back
+  std::string client_nonce{};
+  std::uint32_t rank = 0;
+  std::string job{};
+
+  [[nodiscard]] std::string client_proof(std::string_view secret) const {
+    return proof("client", secret);
+  }
+  [[nodiscard]] std::string server_proof(std::string_view secret) const {
+    return proof("server", secret);
+  }
+
+ private:
+  [[nodiscard]] std::string proof(std::string_view label, std::string_view secret) const {
+    std::string message;
+    for (const std::string_view field :
+         {label, std::string_view(job), std::string_view(server_nonce),
+          std::string_view(client_nonce)})
+      append_field(message, field);
+    append_number(message, rank);
+    return hmac_sha256(secret, message);
+  }
+};
+
+/// As the payload of a frame.
+[[nodiscard]] inline std::string write_hello(const Hello& hello, std::string_view secret) {
+  std::string payload = hello.client_nonce;
+  append_number(payload, hello.rank);
+  append_field(payload, hello.job);
+  return payload + hello.client_proof(secret);
+}
+/// The hello and its proof. None: the bytes are not a hello.
+[[nodiscard]] inline std::optional<std::pair<Hello, std::string>> read_hello(
+    std::string_view payload, const std::string& server_nonce) {
+  FieldReader fields(payload);
+  const auto client_nonce = fields.bytes(nonce_bytes);
+  const auto rank = fields.number();
+  const auto job = fields.field();
+  const auto proof = fields.bytes(hmac_bytes);
+  if (!client_nonce || !rank || !job || !proof || !fields.empty()) return std::nullopt;
+  return std::pair(Hello{server_nonce, *client_nonce, *rank, *job}, *proof);
+}
+
+}  // namespace dhp::comm::handshake

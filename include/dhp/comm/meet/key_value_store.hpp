@@ -1,0 +1,103 @@
+// KeyValueStore: keys and small values that all processes of a job can read and write before they can communicate in a
+// faster way; RendezvousOptions: how they find it.
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// The store cannot be reached any more: its process has ended or does not answer.
+class StoreLost : public Error {
+ public:
+  // Not "using Error::Error": nvcc 13 cannot inherit a constructor with this default argument.
+  explicit StoreLost(const std::string& sentence,
+                     std::source_location where = std::source_location::current())
+      : Error(sentence, where) {}
+};
+
+/// Keys and values are any bytes. All functions may be called by several threads at once. Each takes a limited
+/// time, after which it throws StoreLost.
+class KeyValueStore {
+ public:
+  using Entries = std::vector<std::pair<std::string, std::string>>;
+
+  static constexpr std::size_t longest_key_bytes = 256;
+  static constexpr std::size_t longest_value_bytes = std::size_t{1} << 20;
+
+  KeyValueStore() = default;
+  KeyValueStore(const KeyValueStore&) = delete;
+  KeyValueStore& operator=(const KeyValueStore&) = delete;
+  virtual ~KeyValueStore() = default;
+
+  /// Replaces the value that the key has had.
+  virtual void set(const std::string& key, const std::string& value) = 0;
+  /// None: the key is not set.
+  [[nodiscard]] virtual std::optional<std::string> find(const std::string& key) = 0;
+  /// Keys that begin with the prefix, with their values, sorted by key.
+  [[nodiscard]] virtual Entries list(const std::string& prefix) = 0;
+  /// Does nothing where the key is not set.
+  virtual void remove(const std::string& key) = 0;
+  /// The address of this machine, in digits, at which it has reached rank 0 or, on rank 0, has been reached: by another
+  /// machine if there was one. Empty: not known.
+  [[nodiscard]] virtual std::string own_address() { return {}; }
+  /// For messages: "TCP store at 10.0.0.1:29400".
+  [[nodiscard]] virtual std::string description() const = 0;
+
+  /// Waits until the key is set; throws Error after timeout_s.
+  [[nodiscard]] std::string get(const std::string& key, double timeout_s) {
+    using Seconds = std::chrono::duration<double>;
+    const auto start = std::chrono::steady_clock::now();
+    for (double pause_s = 0.0005;; pause_s = std::min(2 * pause_s, longest_pause_s)) {
+      if (auto value = find(key)) return std::move(*value);
+      const double left_s = timeout_s - Seconds(std::chrono::steady_clock::now() - start).count();
+      check(left_s > 0, "nobody has set \"", key, "\" in the ", description(), " within ",
+            timeout_s, " s; has the rank that is to set it ended, or not come so far?");
+      std::this_thread::sleep_for(Seconds(std::min(pause_s, left_s)));
+    }
+  }
+
+ protected:
+  static void check_key(const std::string& key) {
+    check(!key.empty() && key.size() <= longest_key_bytes, "a key of a store has 1 to ",
+          longest_key_bytes, " bytes, got ", key.size());
+  }
+  static void check_value(const std::string& key, const std::string& value) {
+    check(value.size() <= longest_value_bytes, "a store keeps values of at most ",
+          longest_value_bytes, " bytes, but \"", key, "\" is to have ", value.size());
+  }
+
+ private:
+  static constexpr double longest_pause_s = 0.02;
+};
+
+/// How this rank meets the others: rank 0 listens, the others connect.
+struct RendezvousOptions {
+  int rank = 0;
+  int size = 1;
+  std::string master = "127.0.0.1";  ///< of rank 0: an address or a name
+  int port = 0;          ///< the first that rank 0 tries; 0: any that is free, for rank 0 alone
+  std::string listen{};  ///< where rank 0 listens, if its name for others is no address of its own
+  std::string job = "job";          ///< differs from start to start
+  std::string secret{};             ///< the same on all ranks, see job_secret(); empty: none
+  double timeout_s = 300;           ///< of rank 0 for the others, and of theirs for rank 0
+  double operation_timeout_s = 10;  ///< of the store that they have then
+  double refused_s = 2;             ///< how long a refused rank goes on looking
+  int ports = 32;                   ///< how many to try, where other jobs have taken the first ones
+  double silence_s = 5;             ///< for a client to authenticate itself
+  std::size_t most_unauthenticated = 256;  ///< connections at once
+  /// Takes a sentence for each client that is refused; called by another thread, must not throw.
+  std::function<void(const std::string&)> log{};
+};
+
+}  // namespace dhp

@@ -1,0 +1,100 @@
+// What connections between ranks and their store carry: fields (numbers and texts one after another) in frames (a
+// version, a type, the length of the payload, the payload). Reading never throws because of the bytes that came.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace dhp::comm {
+
+/// Four bytes, the highest first.
+inline void append_number(std::string& to, std::uint32_t number) {
+  for (int shift = 24; shift >= 0; shift -= 8) to += static_cast<char>((number >> shift) & 255);
+}
+/// A length and that many bytes.
+inline void append_field(std::string& to, std::string_view field) {
+  append_number(to, static_cast<std::uint32_t>(field.size()));
+  to += field;
+}
+
+/// Takes fields from the front; none where too few bytes are left.
+class FieldReader {
+ public:
+  explicit FieldReader(std::string_view bytes) : left_(bytes) {}
+
+  [[nodiscard]] std::optional<std::string> bytes(std::size_t count) {
+    if (left_.size() < count) return std::nullopt;
+    std::string taken(left_.substr(0, count));
+    left_.remove_prefix(count);
+    return taken;
+  }
+  [[nodiscard]] std::optional<std::uint32_t> number() {
+    const auto taken = bytes(4);
+    if (!taken) return std::nullopt;
+    std::uint32_t value = 0;
+    for (const char byte : *taken) value = value << 8 | static_cast<unsigned char>(byte);
+    return value;
+  }
+  [[nodiscard]] std::optional<std::string> field() {
+    const auto size = number();
+    return size ? bytes(*size) : std::nullopt;
+  }
+  [[nodiscard]] bool empty() const { return left_.empty(); }
+
+ private:
+  std::string_view left_;
+};
+
+struct Frame {
+  static constexpr char version = 2;
+  static constexpr std::size_t header_bytes = 6;
+  std::uint8_t type;
+  std::string payload;
+};
+
+[[nodiscard]] inline std::string write_frame(std::uint8_t type, std::string_view payload) {
+  std::string frame{Frame::version, static_cast<char>(type)};
+  append_field(frame, payload);
+  return frame;
+}
+
+/// Keeps no more bytes than one frame of the longest payload and what it was fed last.
+class FrameReader {
+ public:
+  /// longest: of a payload, in bytes.
+  explicit FrameReader(std::size_t longest) : longest_(longest) {}
+  void allow(std::size_t longest) { longest_ = longest; }
+
+  /// Call next() until it has nothing before more is fed.
+  void feed(std::string_view bytes) {
+    if (refusal_.empty()) buffer_ += bytes;
+  }
+  /// None: the frame is not complete yet, or refused.
+  [[nodiscard]] std::optional<Frame> next() {
+    FieldReader fields(buffer_);
+    const auto first = fields.bytes(2);
+    const auto length = fields.number();
+    if (!buffer_.empty() && buffer_[0] != Frame::version)
+      refusal_ = "its bytes are no frames of this version of a store";
+    else if (length && *length > longest_) refusal_ = "a frame is longer than is allowed";
+    if (!refusal_.empty() || !length) return std::nullopt;
+    auto payload = fields.bytes(*length);
+    if (!payload) return std::nullopt;
+    buffer_.erase(0, Frame::header_bytes + *length);
+    return Frame{static_cast<std::uint8_t>((*first)[1]), std::move(*payload)};
+  }
+  /// Why nothing more is read, as the end of a sentence; empty: nothing was refused.
+  [[nodiscard]] const std::string& refusal() const { return refusal_; }
+  [[nodiscard]] std::size_t buffered_bytes() const { return buffer_.size(); }
+
+ private:
+  std::size_t longest_;
+  std::string buffer_;
+  std::string refusal_;
+};
+
+}  // namespace dhp::comm

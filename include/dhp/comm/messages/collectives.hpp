@@ -1,0 +1,293 @@
+// Collectives of bytes sent from rank to rank. Every reduction is done once for each element, by one rank, in the
+// order of the ranks: a sum has the same bits as between threads, over every engine. What is large goes in chunks, so
+// that reducing one overlaps with the transfer of the next. All of them move the fewest bytes that are possible (Chan
+// et al., "Collective communication: theory, practice, and experience", 2007, section 4); the number of messages
+// grows with the ranks, not with their logarithm, but in barrier.
+#pragma once
+
+#include <dhp/comm/messages/messages.hpp>
+#include <dhp/comm/reduce_slice.hpp>
+#include <dhp/core/copy_bytes.hpp>
+#include <dhp/core/shape.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace dhp::comm {
+
+/// Memory for a call, until the next one: fresh pages cost more than the transfer of as many bytes.
+class Scratch {
+ public:
+  /// Not filled with zeros.
+  [[nodiscard]] std::byte* of(std::size_t bytes) {
+    if (bytes > bytes_ || !memory_) {
+      memory_.reset();
+      bytes_ = 0;
+      memory_.reset(new std::byte[bytes]);
+      bytes_ = bytes;
+    }
+    return memory_.get();
+  }
+
+ private:
+  std::unique_ptr<std::byte[]> memory_;
+  std::size_t bytes_ = 0;
+};
+
+/// One collective of a group.
+class MessageCollective {
+ public:
+  /// scratch: outlives the transfers also where an exception ends them. tag: of this call; so is tag + 1.
+  MessageCollective(Messages& messages, Scratch& scratch, int rank, int size, std::uint64_t tag)
+      : messages_(&messages), scratch_(&scratch), rank_(rank), size_(size), tag_(tag) {}
+
+  void run(const Collective<Cpu>& collective) {
+    const auto& [call, in, out] = collective;
+    switch (call.kind) {
+      case CallKind::all_reduce:
+        if (in.size_bytes() <= small_bytes)
+          return reduce_small(in.bytes(), out.bytes(), in.count(), in.dtype(), call.reduce);
+        return all_reduce(out.bytes(), out.count(), out.dtype(), call.reduce);
+      case CallKind::reduce_scatter:
+        return reduce_scatter(
+            in.bytes(), out.bytes(), in.dtype(), call.reduce,
+            [&, &out = out](int rank) {
+              return Range{rank * out.count(), (rank + 1) * out.count()};
+            },
+            [](std::int64_t, std::int64_t) {});
+      case CallKind::all_gather: return all_gather(in.bytes(), out.bytes(), in.size_bytes());
+      case CallKind::broadcast: return broadcast(out.bytes(), out.size_bytes(), call.other);
+      case CallKind::all_to_all:
+        return all_to_all(in.bytes(), out.bytes(),
+                          in.size_bytes() / static_cast<std::size_t>(size()));
+      case CallKind::barrier: return barrier();
+      default: throw Error(concat(name_of(call.kind), " is no collective"), call.where);
+    }
+  }
+  void all_gather(const std::byte* in, std::byte* out, std::size_t bytes) {
+    for_others([&](int rank) {
+      begin_receive(out + static_cast<std::size_t>(rank) * bytes, bytes, rank);
+    });
+    for_others([&](int rank) { begin_send(in, bytes, rank); });
+    auto* own = out + static_cast<std::size_t>(me()) * bytes;
+    copy_bytes(own, in, bytes);
+    finish();
+  }
+
+ private:
+  /// Every rank's [first, last) of in, reduced into out, which may be in.
+  void reduce_small(const std::byte* in, std::byte* out, std::int64_t count, DType dtype,
+                    Reduce reduce) {
+    const auto bytes = static_cast<std::size_t>(count) * size_of(dtype);
+    auto* const brought = scratch(bytes * static_cast<std::size_t>(size()));
+    const auto of = [&](int rank) { return brought + static_cast<std::size_t>(rank) * bytes; };
+    copy_bytes(of(me()), in, bytes);
+    for_others([&](int rank) { begin_receive(of(rank), bytes, rank); });
+    for_others([&](int rank) { begin_send(of(me()), bytes, rank); });
+    finish();
+    visit_any(dtype, [&]<class T>(Tag<T>) {
+      std::vector<const T*> blocks;
+      for (int rank = 0; rank < size(); ++rank)
+        blocks.push_back(reinterpret_cast<const T*>(of(rank)));
+      reduce_slice<T>(blocks, {reinterpret_cast<T*>(out)}, 0, count, reduce);
+    });
+  }
+
+  /// Rank r reduces slice_of(r), counted in elements, of everybody's `in` into `out`. Each chunk that is done
+  /// is given to done(first, last), in elements of the slice.
+  template <class SliceOf, class Done>
+  void reduce_scatter(const std::byte* in, std::byte* out, DType dtype, Reduce reduce,
+                      SliceOf slice_of, Done done) {
+    const auto width = size_of(dtype);
+    const auto at = [&](std::int64_t element) {
+      return in + static_cast<std::size_t>(element) * width;
+    };
+    for_others([&](int rank) {
+      const Range slice = slice_of(rank);
+      for_chunks(slice.size(), width, [&](std::int64_t first, std::int64_t last) {
+        begin_send(at(slice.first + first), static_cast<std::size_t>(last - first) * width, rank);
+      });
+    });
+    const Range mine = slice_of(me());
+    std::vector<Range> chunks;
+    for_chunks(mine.size(), width, [&](std::int64_t first, std::int64_t last) {
+      chunks.push_back({first, last});
+    });
+    const auto slots = std::min(chunks.size(), ahead);
+    const auto place_bytes = chunk_bytes(static_cast<std::size_t>(mine.size()) * width);
+    auto* const memory = scratch(slots * static_cast<std::size_t>(size()) * place_bytes);
+    const auto place = [&](std::size_t chunk, int rank) {
+      const auto slot = chunk % slots * static_cast<std::size_t>(size());
+      return memory + (slot + static_cast<std::size_t>(rank)) * place_bytes;
+    };
+    std::size_t begun = 0;
+    const auto receive = [&] {
+      const auto chunk = chunks[begun];
+      for_others([&](int rank) {
+        begin_receive(place(begun, rank), static_cast<std::size_t>(chunk.size()) * width, rank);
+      });
+      ++begun;
+    };
+    while (begun < slots) receive();
+    for (std::size_t k = 0; k < chunks.size(); ++k) {
+      for_others([&](int) { finish_one(incoming_); });
+      visit_any(dtype, [&]<class T>(Tag<T>) {
+        std::vector<const T*> blocks;
+        for (int rank = 0; rank < size(); ++rank)
+          blocks.push_back(reinterpret_cast<const T*>(
+              rank == me() ? at(mine.first + chunks[k].first) : place(k, rank)));
+        auto* to = reinterpret_cast<T*>(out + static_cast<std::size_t>(chunks[k].first) * width);
+        reduce_slice<T>(blocks, {to}, 0, chunks[k].size(), reduce);
+      });
+      done(chunks[k].first, chunks[k].last);
+      if (begun < chunks.size()) receive();
+    }
+    finish();
+  }
+
+  /// In place. Slice r goes to rank r, which reduces it and gives it to all.
+  void all_reduce(std::byte* buffer, std::int64_t count, DType dtype, Reduce reduce) {
+    const auto width = size_of(dtype);
+    const auto slice_of = [&](int rank) { return part_of(count, size(), rank); };
+    const auto at = [&](std::int64_t element) {
+      return buffer + static_cast<std::size_t>(element) * width;
+    };
+    // What comes back for a slice cannot come before it has been sent in whole: it may go to the same place.
+    for_others([&](int rank) {
+      const Range slice = slice_of(rank);
+      for_chunks(slice.size(), width, [&](std::int64_t first, std::int64_t last) {
+        returning_.add(messages_->receive(at(slice.first + first),
+                                          static_cast<std::size_t>(last - first) * width, rank,
+                                          tag_ + 1));
+      });
+    });
+    const Range mine = slice_of(me());
+    const auto give = [&](std::int64_t first, std::int64_t last) {
+      for_others([&](int rank) {
+        begin_send(at(mine.first + first), static_cast<std::size_t>(last - first) * width, rank, 1);
+      });
+    };
+    reduce_scatter(buffer, at(mine.first), dtype, reduce, slice_of, give);
+  }
+
+  void all_to_all(const std::byte* in, std::byte* out, std::size_t block_bytes) {
+    const auto offset = [&](int rank) { return static_cast<std::size_t>(rank) * block_bytes; };
+    for_others([&](int rank) { begin_receive(out + offset(rank), block_bytes, rank); });
+    for_others([&](int rank) { begin_send(in + offset(rank), block_bytes, rank); });
+    copy_bytes(out + offset(me()), in + offset(me()), block_bytes);
+    finish();
+  }
+
+  /// What is large is scattered by the root and gathered by all, so that no rank sends all of it to each.
+  void broadcast(std::byte* buffer, std::size_t bytes, int root) {
+    const bool scatter = bytes > small_bytes && size() > 2;
+    const auto slice_of = [&](int rank) {
+      return part_of(static_cast<std::int64_t>(bytes), size(), rank);
+    };
+    const auto slice = [&](int rank, auto act) {
+      const auto part = slice_of(rank);
+      act(buffer + part.first, static_cast<std::size_t>(part.size()));
+    };
+    if (me() == root) {
+      for_others([&](int rank) {
+        if (!scatter) begin_send(buffer, bytes, rank);
+        else slice(rank, [&](std::byte* at, std::size_t n) { begin_send(at, n, rank); });
+      });
+    } else if (!scatter) {
+      begin_receive(buffer, bytes, root);
+    } else {
+      slice(me(), [&](std::byte* at, std::size_t n) { begin_receive(at, n, root); });
+      for_others([&](int rank) {
+        slice(rank, [&](std::byte* at, std::size_t n) {
+          returning_.add(messages_->receive(at, n, rank, tag_ + 1));
+        });
+      });
+      finish_all(incoming_);
+    }
+    if (scatter)
+      for_others([&](int rank) {
+        if (rank == root) return;
+        slice(me(), [&](std::byte* at, std::size_t n) { begin_send(at, n, rank, 1); });
+      });
+    finish();
+  }
+
+  /// Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", 1988: rounds of doubling distance.
+  void barrier() {
+    auto* const out = scratch(2);
+    auto* const in = out + 1;
+    *out = std::byte{};
+    for (int distance = 1; distance < size(); distance *= 2) {
+      begin_receive(in, 1, (me() - distance + size()) % size());
+      begin_send(out, 1, (me() + distance) % size());
+      finish();
+    }
+  }
+
+  static constexpr std::size_t small_bytes = 16384;  // less is dominated by latency
+  // What all ranks send at a time stays within 16 MiB, and starting a transfer costs little. A slice that is not long
+  // goes as one. A multiple of 256 KiB, since chunks lie side by side, and every element where its type may be.
+  [[nodiscard]] std::size_t chunk_bytes(std::size_t slice_bytes) const {
+    constexpr std::size_t least = 1 << 18, whole = 1 << 21, of_all = 1 << 24;
+    const auto share =
+        std::max<std::size_t>(of_all / least / static_cast<std::size_t>(size()), 1) * least;
+    return std::min(share, slice_bytes <= whole ? whole : messages_->chunk_bytes());
+  }
+  static constexpr std::size_t ahead = 2;  // chunks that are received at the same time
+
+  /// They are finished in the order in which they were begun.
+  struct Transfers {
+    std::vector<Messages::Handle> begun{};
+    std::size_t finished = 0;
+    void add(Messages::Handle handle) { begun.push_back(std::move(handle)); }
+    [[nodiscard]] bool open() const { return finished < begun.size(); }
+  };
+
+  [[nodiscard]] std::byte* scratch(std::size_t bytes) { return scratch_->of(bytes); }
+  [[nodiscard]] int me() const { return rank_; }
+  [[nodiscard]] int size() const { return size_; }
+  // Each rank begins with the one after it, so that not all send to the same one.
+  template <class Action>
+  void for_others(Action action) const {
+    for (int step = 1; step < size(); ++step) action((me() + step) % size());
+  }
+  template <class Action>
+  void for_chunks(std::int64_t count, std::size_t width, Action action) const {
+    const auto bytes = static_cast<std::size_t>(count) * width;
+    const auto most = static_cast<std::int64_t>(chunk_bytes(bytes) / width);
+    for (std::int64_t first = 0; first < count; first += most)
+      action(first, std::min(count, first + most));
+  }
+  /// phase: transfers of different phases of one call do not meet.
+  void begin_send(const std::byte* data, std::size_t bytes, int to, unsigned phase = 0) {
+    outgoing_.add(messages_->send(data, bytes, to, tag_ + phase));
+  }
+  void begin_receive(std::byte* data, std::size_t bytes, int from) {
+    incoming_.add(messages_->receive(data, bytes, from, tag_));
+  }
+  void finish_one(Transfers& transfers) {
+    auto& first = transfers.begun[transfers.finished++];
+    first->wait();
+    first.reset();
+  }
+  void finish_all(Transfers& transfers) {
+    while (transfers.open()) finish_one(transfers);
+  }
+  void finish() {
+    finish_all(incoming_);
+    finish_all(returning_);
+    finish_all(outgoing_);
+  }
+
+  Messages* messages_;
+  Scratch* scratch_;
+  int rank_;
+  int size_;
+  std::uint64_t tag_;
+  Transfers incoming_, returning_, outgoing_;
+};
+
+}  // namespace dhp::comm

@@ -1,0 +1,205 @@
+// ProcessComm: ranks that are processes, over the messages of an engine on CPUs, and its collectives where they are
+// better. A collective is done by its caller, at once: Progress gives it a thread where it is to overlap.
+#pragma once
+
+#include <dhp/comm/communicator.hpp>
+#include <dhp/comm/exclusive_use.hpp>
+#include <dhp/comm/messages/collectives.hpp>
+#include <dhp/comm/split.hpp>
+#include <dhp/comm/watch/world.hpp>
+#include <dhp/core/hash.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace dhp::comm {
+
+/// One rank's handle, cheap to copy; used by one thread at a time. Buffers as ThreadComm's.
+class ProcessComm {
+ public:
+  /// The world, over messages between all its ranks.
+  ProcessComm(const std::shared_ptr<World>& world, std::shared_ptr<Messages> messages)
+      : state_(std::make_shared<State>(world, std::move(messages), all_of(world->size()),
+                                       world->rank(), std::make_shared<std::uint32_t>(1))) {}
+
+  [[nodiscard]] int rank() const { return state_->rank; }
+  [[nodiscard]] int size() const { return static_cast<int>(state_->members.size()); }
+  [[nodiscard]] int send_capacity() const { return capacity; }
+  [[nodiscard]] std::string transport() const { return state_->messages->description(); }
+
+  Event<Cpu> start(Cpu&, const Collective<Cpu>& collective) {
+    collective.check_for(size());
+    run(collective);
+    return {};
+  }
+  void barrier(CallSite where) { run({.call = {.kind = CallKind::barrier, .where = where}}); }
+
+  void send(Cpu&, Tensor<Cpu> message, int to, CallSite where) {
+    check_message(CallKind::send, rank(), size(), to, where);
+    auto& edge = state_->edge(to);
+    const ExclusiveUse use(edge.sending, CallKind::send, where);
+    state_->guarded([&] {
+      if (edge.under_way.size() >= capacity) {
+        edge.under_way.front()->wait();
+        edge.under_way.pop_front();
+      }
+      const auto tag = state_->tag_of(message_kind, ++edge.sent, text(message));
+      auto owner = std::make_shared<const Tensor<Cpu>>(std::move(message));
+      const auto view = owner->view();
+      edge.under_way.push_back(
+          state_->messages->send(view.bytes(), view.size_bytes(), to, tag, std::move(owner)));
+    });
+  }
+  void recv(Cpu&, View<Cpu> buffer, int from, CallSite where) {
+    check_message(CallKind::recv, rank(), size(), from, where);
+    auto& edge = state_->edge(from);
+    const ExclusiveUse use(edge.receiving, CallKind::recv, where);
+    state_->guarded([&] {
+      const auto tag = state_->tag_of(message_kind, ++edge.received, text(buffer));
+      state_->messages->receive(buffer.bytes(), buffer.size_bytes(), from, tag)->wait();
+    });
+  }
+
+  [[nodiscard]] ProcessComm split(int color, int key, CallSite where) {
+    struct Wish {
+      SplitWish wish;
+      std::uint32_t next_group;
+    };
+    std::vector<Wish> all(static_cast<std::size_t>(size()));
+    const Wish mine{{color, key}, *state_->next_group};
+    std::shared_ptr<State> part;
+    begin({.kind = CallKind::split, .where = where}, [&](std::uint64_t tag) {
+      in_messages(tag).all_gather(reinterpret_cast<const std::byte*>(&mine),
+                                  reinterpret_cast<std::byte*>(all.data()), sizeof mine);
+      // Later than every group that any of these ranks is in; groups of other colors share no rank with this one.
+      std::uint32_t id = 0;
+      std::vector<SplitWish> wishes;
+      for (const auto& each : all) {
+        id = std::max(id, each.next_group);
+        wishes.push_back(each.wish);
+      }
+      *state_->next_group = id + 1;
+      const auto members = part_with(rank(), wishes);
+      const auto place =
+          static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
+      std::vector<int> world_ranks;
+      for (const int member : members)
+        world_ranks.push_back(state_->members[static_cast<std::size_t>(member)]);
+      part = std::make_shared<State>(state_->world, state_->messages->of_part(members, place, id),
+                                     std::move(world_ranks), place, state_->next_group);
+    });
+    return ProcessComm(std::move(part));
+  }
+  /// Ends every rank of the world, not only of this group.
+  void abort(const std::string& message) { state_->world->abort(message); }
+
+ private:
+  static constexpr std::size_t capacity = 4;  // messages to one rank that nobody has received yet
+  static constexpr std::uint64_t collective_kind = 0, message_kind = 1;
+
+  /// With one other rank.
+  struct Edge {
+    std::deque<Messages::Handle> under_way{};  // sent and not yet received
+    std::uint64_t sent = 0, received = 0;
+    std::atomic<bool> sending = false, receiving = false;
+  };
+
+  struct State {
+    State(std::shared_ptr<World> world_, std::shared_ptr<Messages> messages_,
+          std::vector<int> members_, int rank_, std::shared_ptr<std::uint32_t> next_group_)
+        : world(std::move(world_)),
+          messages(std::move(messages_)),
+          members(std::move(members_)),
+          rank(rank_),
+          next_group(std::move(next_group_)),
+          edges(members.size()) {}
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+    /// Messages under way arrive, unless something has gone wrong.
+    ~State() {
+      if (std::uncaught_exceptions() > exceptions || world->ended()) return;
+      try {
+        guarded([&] {
+          for (auto& edge : edges)
+            for (const auto& sent : edge.under_way) sent->wait();
+        });
+      } catch (const std::exception&) {  // the world has ended, and says why at the next call
+      }
+    }
+    [[nodiscard]] Edge& edge(int other) { return edges[static_cast<std::size_t>(other)]; }
+    /// Whoever of a broken connection is to blame: all ranks hear the same of it.
+    template <class Action>
+    void guarded(Action action) {
+      world->check_alive();
+      try {
+        action();
+      } catch (const PeerLost& error) {
+        world->check_alive();
+        world->lost(members[static_cast<std::size_t>(error.rank())], error.what());
+      }
+    }
+    // The same on the ranks of one call only: ranks that do not agree wait, and are found out, but never read what was
+    // not meant for them. 18 bits of number, 24 of what is agreed, 1 of kind, 1 of phase. Numbers come round, long after
+    // the calls that had them.
+    [[nodiscard]] std::uint64_t tag_of(std::uint64_t kind, std::uint64_t number,
+                                       std::string_view agreed) const {
+      auto hash = fnv1a(agreed);
+      hash ^= hash >> 24 ^ hash >> 48;
+      constexpr std::uint64_t number_mask = (1u << 18) - 1, hash_mask = (1u << 24) - 1;
+      return (number & number_mask) << 26 | (hash & hash_mask) << 2 | kind << 1;
+    }
+
+    std::shared_ptr<World> world;
+    std::shared_ptr<Messages> messages;
+    std::vector<int> members;  // ranks of the world
+    int rank;
+    std::shared_ptr<std::uint32_t> next_group;  // one count for all groups of this rank
+    std::vector<Edge> edges;                    // by the other rank
+    std::uint64_t collectives = 0;
+    std::atomic<bool> taken = false;
+    Scratch scratch{};
+    int exceptions = std::uncaught_exceptions();
+  };
+
+  explicit ProcessComm(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  [[nodiscard]] static std::vector<int> all_of(int size) {
+    std::vector<int> ranks(static_cast<std::size_t>(size));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+  }
+  template <class AnyView>
+  [[nodiscard]] static std::string text(const AnyView& view) {
+    return concat(view.count(), " ", view.dtype());
+  }
+  [[nodiscard]] MessageCollective in_messages(std::uint64_t tag) {
+    return {*state_->messages, state_->scratch, rank(), size(), tag};
+  }
+  void run(const Collective<Cpu>& collective) {
+    begin(collective.call, [&](std::uint64_t tag) {
+      if (const auto own = state_->messages->start(collective)) own->wait();
+      else in_messages(tag).run(collective);
+    });
+  }
+  template <class Action>
+  void begin(const Call& call, Action action) {
+    const ExclusiveUse use(state_->taken, call.kind, call.where);
+    const auto tag = state_->tag_of(collective_kind, ++state_->collectives, call.agreed());
+    state_->guarded([&] { action(tag); });
+  }
+
+  std::shared_ptr<State> state_;
+};
+
+static_assert(Communicator<ProcessComm, Cpu>);
+static_assert(!Communicator<Messages, Cpu>);
+
+}  // namespace dhp::comm

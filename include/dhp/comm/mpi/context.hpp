@@ -1,0 +1,177 @@
+// MpiContext: dhp's own communicators over the ranks of one of the host program's, so that the messages of the two never
+// meet; and which thread may call MPI when. Needs MPI.
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// What MPI says about `code`.
+[[nodiscard]] inline std::string mpi_says(int code) {
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  const bool known = MPI_Error_string(code, text, &length) == MPI_SUCCESS;
+  return concat(known ? text : "an error that it does not know", " (code ", code, ")");
+}
+
+/// Throws Error where a call of MPI has failed.
+inline void check_mpi(int code, const char* call,
+                      std::source_location where = std::source_location::current()) {
+  if (code != MPI_SUCCESS) [[unlikely]]
+    throw Error(concat(call, ": ", mpi_says(code)), where);
+}
+
+namespace comm {
+
+/// The pause between two looks at something that nobody announces, and that may move only while it is looked at. First
+/// look again at once, since an answer is often a microsecond away; then let others have the core; then sleep longer and
+/// longer, since a rank that waits for minutes needs its core for nothing.
+class Backoff {
+ public:
+  /// eager_s: how long to look without sleeping.
+  explicit Backoff(double eager_s) : eager_(eager_s) {}
+  void operator()() {
+    const auto waited = std::chrono::steady_clock::now() - since_;
+    if (waited < std::chrono::microseconds(20)) return;
+    if (waited < eager_) return std::this_thread::yield();  // there may be more ranks than cores
+    std::this_thread::sleep_for(pause_);
+    pause_ = std::min(2 * pause_, std::chrono::microseconds(1280));
+  }
+
+ private:
+  std::chrono::duration<double> eager_;
+  std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+  std::chrono::microseconds pause_{20};
+};
+
+/// Throws Error where dhp cannot use MPI now.
+inline void check_mpi_is_usable() {
+  int initialised = 0, finalised = 0, level = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Initialized(&initialised), "MPI_Initialized");
+  check(initialised != 0,
+        "MPI is not initialised: call MPI_Init_thread with MPI_THREAD_SERIALIZED or "
+        "MPI_THREAD_MULTIPLE before dhp is given a communicator");
+  check_mpi(MPI_Finalized(&finalised), "MPI_Finalized");
+  check(finalised == 0,
+        "MPI has been finalised: dhp can be given a communicator before MPI_Finalize only");
+  check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+  check(level == MPI_THREAD_SERIALIZED || level == MPI_THREAD_MULTIPLE, "MPI was initialised for ",
+        level == MPI_THREAD_SINGLE ? "MPI_THREAD_SINGLE" : "MPI_THREAD_FUNNELED",
+        ", but dhp overlaps communication by threads of its own: call MPI_Init_thread with "
+        "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE, and look at what it provides");
+}
+
+class MpiContext {
+ public:
+  /// Collective over `host`, of which every rank comes within timeout_s; 0: whenever. lock: held around each call of
+  /// MPI.
+  MpiContext(MPI_Comm host, double timeout_s, std::shared_ptr<std::mutex> lock)
+      : timeout_s_(timeout_s), lock_(std::move(lock)) {
+    check_mpi_is_usable();
+    check(host != MPI_COMM_NULL,
+          "dhp was given MPI_COMM_NULL; a rank that is not in the group of a communicator makes no "
+          "session of it");
+    MPI_Request request = MPI_REQUEST_NULL;
+    const auto made = std::make_shared<MPI_Comm>(MPI_COMM_NULL);
+    call([&] {
+      int inter = 0;
+      check_mpi(MPI_Comm_test_inter(host, &inter), "MPI_Comm_test_inter");
+      check(inter == 0,
+            "dhp was given an intercommunicator; MPI_Intercomm_merge makes a communicator of all "
+            "its ranks");
+      check_mpi(MPI_Comm_idup(host, made.get(), &request), "MPI_Comm_idup");
+    });
+    finish(request, "MPI_Comm_idup", made);
+    call([&] {
+      adopt(*made);
+      check_mpi(MPI_Comm_rank(*made, &rank_), "MPI_Comm_rank");
+      check_mpi(MPI_Comm_size(*made, &size_), "MPI_Comm_size");
+    });
+  }
+  MpiContext(const MpiContext&) = delete;
+  MpiContext& operator=(const MpiContext&) = delete;
+  // Freeing is collective: a rank that fails must not do it by itself.
+  ~MpiContext() = default;
+
+  [[nodiscard]] MPI_Comm comm() const { return comms_.front(); }
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return size_; }
+
+  /// Throws Error when the session has been closed.
+  template <class Action>
+  std::invoke_result_t<Action> call(Action action) {
+    const std::lock_guard lock(*lock_);
+    check(!closed_, "the MpiSession of this communicator has been closed");
+    return action();
+  }
+  /// Waits for a collective of all ranks; throws Error where not all have come in time. memory: what MPI reads and
+  /// writes meanwhile.
+  void finish(MPI_Request& request, const char* name, std::shared_ptr<void> memory) {
+    const auto start = std::chrono::steady_clock::now();
+    Backoff backoff(0.002);
+    for (;;) {
+      int done = 0;
+      call([&] { check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), name); });
+      if (done != 0) return;
+      const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+      if (timeout_s_ > 0 && waited.count() > timeout_s_) {
+        keep(std::move(memory));
+        fail("not all ranks of the communicator have come to ", name, " within ", timeout_s_,
+             " s; making an MpiSession is collective");
+      }
+      backoff();
+    }
+  }
+
+  /// All within call().
+  /// One more communicator, which lives as long as the others.
+  void adopt(MPI_Comm made) {
+    check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    comms_.push_back(made);
+  }
+  /// MPI may write there until MPI_Finalize: this memory is never freed, and neither are the communicators.
+  void keep(std::shared_ptr<void> memory) {
+    static_cast<void>(new std::shared_ptr<void>(std::move(memory)));
+    torn_ = true;
+  }
+  /// Collective. Where nothing is under way the communicators are freed, in the order in which all ranks made theirs.
+  void close() {
+    if (!torn_)
+      for (auto& comm : comms_) check_mpi(MPI_Comm_free(&comm), "MPI_Comm_free");
+    closed_ = true;
+  }
+  /// Whether what is under way at the end of the world still gets a moment to finish. One moment for all of it.
+  [[nodiscard]] bool has_grace() {
+    const auto now = std::chrono::steady_clock::now();
+    if (!grace_end_) grace_end_ = now + std::chrono::seconds(2);
+    return now < *grace_end_;
+  }
+
+ private:
+  double timeout_s_;
+  std::shared_ptr<std::mutex> lock_;
+  std::vector<MPI_Comm> comms_{};
+  bool torn_ = false;
+  bool closed_ = false;
+  std::optional<std::chrono::steady_clock::time_point> grace_end_{};
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+}  // namespace comm
+
+}  // namespace dhp

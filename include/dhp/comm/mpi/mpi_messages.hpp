@@ -1,0 +1,227 @@
+// MpiMessages: the messages of a group over a communicator of MPI, for ProcessComm. MPI moves them only while it is
+// called, so a wait tests again and again, and looks at whether the world has ended. What is left under way then, requests
+// and communicators, is kept for good: MPI has no way to take it back. Needs MPI.
+#pragma once
+
+#include <dhp/comm/messages/messages.hpp>
+#include <dhp/comm/mpi/context.hpp>
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp::comm {
+
+class MpiMessages final : public Messages {
+ public:
+  /// MPI counts bytes by an int: a longer message goes in pieces.
+  static constexpr std::size_t longest_piece_bytes = std::size_t{1} << 30;
+
+  /// All ranks of the world.
+  MpiMessages(World& world, const std::shared_ptr<MpiContext>& context,
+              std::size_t piece_bytes = longest_piece_bytes)
+      : MpiMessages(world, context, context->comm(), piece_bytes) {}
+
+  [[nodiscard]] Handle send(const std::byte* data, std::size_t bytes, int to, std::uint64_t tag,
+                            std::shared_ptr<const void> owner = {}) override {
+    return begin(bytes, to, true, std::move(owner),
+                 [&](std::size_t at, int piece, MPI_Request* request) {
+                   return MPI_Isend(data + at, piece, MPI_BYTE, to, mpi_tag(tag), comm_, request);
+                 });
+  }
+  [[nodiscard]] Handle receive(std::byte* data, std::size_t bytes, int from,
+                               std::uint64_t tag) override {
+    return begin(bytes, from, false, {}, [&](std::size_t at, int piece, MPI_Request* request) {
+      return MPI_Irecv(data + at, piece, MPI_BYTE, from, mpi_tag(tag), comm_, request);
+    });
+  }
+  /// A barrier, and small sums of integers: MPI needs fewer rounds of messages. Sums of floats stay in the order of the
+  /// ranks; what is long is not faster with MPI, and could not be taken back from it.
+  [[nodiscard]] Handle start(const Collective<Cpu>& collective) override {
+    const auto& [call, in, out] = collective;
+    if (call.kind == CallKind::barrier)
+      return begin_own(
+          {}, {}, [&](std::byte*, MPI_Request* request) { return MPI_Ibarrier(comm_, request); });
+    const bool integers = call.dtype == DType::i32 || call.dtype == DType::i64;
+    if (call.kind != CallKind::all_reduce || call.reduce != Reduce::sum || !integers ||
+        call.bytes() > longest_own_bytes)
+      return nullptr;
+    return begin_own(in, out, [&, &call = call](std::byte* memory, MPI_Request* request) {
+      return MPI_Iallreduce(MPI_IN_PLACE, memory, static_cast<int>(call.count),
+                            call.dtype == DType::i32 ? MPI_INT32_T : MPI_INT64_T, MPI_SUM, comm_,
+                            request);
+    });
+  }
+  // MPI copies a message in a call of the rank that receives it: reduced at once, it is still in the core's cache.
+  [[nodiscard]] std::size_t chunk_bytes() const override { return std::size_t{1} << 19; }
+  /// All ranks of the group are here: the call blocks for as long as it works.
+  [[nodiscard]] std::shared_ptr<Messages> of_part(const std::vector<int>& members, int rank,
+                                                  std::uint32_t) override {
+    const int color = *std::min_element(members.begin(), members.end());
+    MPI_Comm made = MPI_COMM_NULL;
+    context_->call([&] {
+      check_mpi(MPI_Comm_split(comm_, color, rank, &made), "MPI_Comm_split");
+      context_->adopt(made);
+    });
+    return std::shared_ptr<Messages>(new MpiMessages(*world_, context_, made, piece_bytes_));
+  }
+  [[nodiscard]] std::string description() const override {
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) return "MPI";
+    const std::string whole(text);  // of many lines, or "Open MPI v4.1.4, package: ..."
+    auto name = whole.substr(0, whole.find_first_of(",\n"));
+    std::replace(name.begin(), name.end(), '\t', ' ');
+    return concat("MPI (", name, ")");
+  }
+
+ private:
+  static constexpr std::size_t longest_own_bytes = 16384;
+
+  MpiMessages(World& world, std::shared_ptr<MpiContext> context, MPI_Comm comm,
+              std::size_t piece_bytes)
+      : world_(&world), context_(std::move(context)), comm_(comm), piece_bytes_(piece_bytes) {}
+
+  // As few as 15 bits. Kind and phase stay apart; within one kind the calls of two ranks come in one order, so that
+  // equal tags do no harm.
+  [[nodiscard]] static int mpi_tag(std::uint64_t tag) {
+    constexpr std::uint64_t kind_and_phase = 3, prime = 8191;
+    return static_cast<int>((tag >> 2) % prime << 2 | (tag & kind_and_phase));
+  }
+
+  class MpiTransfer : public Transfer {
+   public:
+    MpiTransfer(const MpiMessages& of, int peer, bool sends, std::size_t bytes,
+                std::shared_ptr<const void> owner)
+        : world_(of.world_),
+          context_(of.context_),
+          peer_(peer),
+          sends_(sends),
+          bytes_(bytes),
+          owner_(std::move(owner)) {}
+    MpiTransfer(const MpiTransfer&) = delete;
+    MpiTransfer& operator=(const MpiTransfer&) = delete;
+    ~MpiTransfer() override {
+      if (!done()) take_back();
+    }
+    /// For a call of MPI that begins it.
+    [[nodiscard]] MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
+    void wait() override {
+      // As long as a slow network needs for the message: MPI may move it only while it is called.
+      constexpr double slow_bytes_per_s = 1e9;
+      Backoff backoff(0.001 + static_cast<double>(bytes_) / slow_bytes_per_s);
+      while (!test()) {
+        world_->check_alive();
+        backoff();
+      }
+    }
+
+   private:
+    [[nodiscard]] bool done() const {
+      return std::all_of(requests_.begin(), requests_.end(),
+                         [](MPI_Request request) { return request == MPI_REQUEST_NULL; });
+    }
+    [[nodiscard]] bool test() {
+      return context_->call([&] {
+        for (auto& request : requests_) {
+          int done = 0;
+          if (const int code = MPI_Test(&request, &done, MPI_STATUS_IGNORE); code != MPI_SUCCESS)
+            throw PeerLost(peer_, mpi_says(code));
+          if (done == 0) return false;
+        }
+        return true;
+      });
+    }
+    // Nobody waits for it any more. A receive that nothing has come for can be cancelled; what is being moved gets a
+    // moment for it.
+    void take_back() noexcept {
+      try {
+        int finalised = 0;
+        if (MPI_Finalized(&finalised) != MPI_SUCCESS || finalised != 0) return;
+        if (!sends_)
+          context_->call([&] {
+            for (auto& request : requests_)
+              if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
+          });
+        Backoff backoff(0.001);
+        while (!test()) {
+          if (!context_->call([&] { return context_->has_grace(); })) return keep();
+          backoff();
+        }
+      } catch (const std::exception&) {  // MPI itself has failed
+        keep();
+      }
+    }
+
+    void keep() noexcept {
+      try {
+        context_->call([&] { context_->keep(std::const_pointer_cast<void>(owner_)); });
+      } catch (const std::exception&) {  // the session has been closed
+      }
+    }
+
+    World* world_;
+    std::shared_ptr<MpiContext> context_;
+    int peer_;
+    bool sends_;
+    std::size_t bytes_;
+    std::shared_ptr<const void> owner_;
+    std::vector<MPI_Request> requests_{};
+  };
+
+  /// A collective of MPI's in memory of its own, which outlives an end of the world.
+  class OwnCollective final : public Transfer {
+   public:
+    OwnCollective(std::unique_ptr<MpiTransfer> transfer, std::shared_ptr<std::byte[]> memory,
+                  View<Cpu> out)
+        : transfer_(std::move(transfer)), memory_(std::move(memory)), out_(out) {}
+    void wait() override {
+      transfer_->wait();
+      if (out_.size_bytes() > 0) std::memcpy(out_.bytes(), memory_.get(), out_.size_bytes());
+    }
+
+   private:
+    std::unique_ptr<MpiTransfer> transfer_;
+    std::shared_ptr<std::byte[]> memory_;
+    View<Cpu> out_;
+  };
+
+  template <class Start>
+  [[nodiscard]] Handle begin(std::size_t bytes, int peer, bool sends,
+                             std::shared_ptr<const void> owner, Start start) {
+    auto made = std::make_unique<MpiTransfer>(*this, peer, sends, bytes, std::move(owner));
+    context_->call([&] {
+      std::size_t at = 0;
+      do {  // an empty message is one, too
+        const auto piece = std::min(bytes - at, piece_bytes_);
+        if (const int code = start(at, static_cast<int>(piece), made->add()); code != MPI_SUCCESS)
+          throw PeerLost(peer, mpi_says(code));
+        at += piece;
+      } while (at < bytes);
+    });
+    return made;
+  }
+  template <class Start>
+  [[nodiscard]] Handle begin_own(ConstView<Cpu> in, View<Cpu> out, Start start) {
+    const auto bytes = in.size_bytes();
+    const std::shared_ptr<std::byte[]> memory(new std::byte[bytes + 1]);
+    if (bytes > 0) std::memcpy(memory.get(), in.bytes(), bytes);
+    const int other = world_->rank() == 0 ? 1 : 0;
+    // It cannot be cancelled: as a send it is given time, and then kept.
+    auto transfer = std::make_unique<MpiTransfer>(*this, other, true, bytes, memory);
+    context_->call([&] { check_mpi(start(memory.get(), transfer->add()), "MPI"); });
+    return std::make_unique<OwnCollective>(std::move(transfer), memory, out);
+  }
+
+  World* world_;
+  std::shared_ptr<MpiContext> context_;
+  MPI_Comm comm_;
+  std::size_t piece_bytes_;
+};
+
+}  // namespace dhp::comm

@@ -1,0 +1,124 @@
+// MpiSession: dhp in a program that has MPI. The program lends a communicator; dhp works on duplicates of it, and is gone
+// when the session is: it initialises nothing, finalises nothing, ends no process, and leaves signals alone. Needs MPI
+// and OpenSSL.
+#pragma once
+
+#include <dhp/comm/launch_process.hpp>
+#include <dhp/comm/messages/process_comm.hpp>
+#include <dhp/comm/mpi/meeting.hpp>
+#include <dhp/comm/mpi/mpi_messages.hpp>
+
+#include <mpi.h>
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace dhp {
+
+struct MpiSessionOptions {
+  double timeout_s =
+      300;  ///< for ranks to come, of every wait for another, and of a rank's silence; 0: none
+  std::shared_ptr<const Deadlines> deadlines{};  ///< instead, once all ranks have come
+  std::shared_ptr<FlightRecorder> recorder{};  ///< of this rank's calls; null: nobody else reads it
+  /// Of rank 0's machine, where the others reach it; empty: what leads from there to another machine of the
+  /// communicator.
+  std::string address{};
+  /// Held by dhp around each call of MPI. A program with MPI_THREAD_SERIALIZED and several threads that call MPI holds
+  /// the same one around its own; null: one of the session's own.
+  std::shared_ptr<std::mutex> lock{};
+  /// The world has ended, and this rank does not come back from its own work: see WorldOptions.
+  std::function<void(const std::string& message)> stuck{};
+};
+
+class MpiSession {
+ public:
+  /// Collective over the ranks of `host`, as MPI_Comm_dup is. `host` may be used, and freed, as before.
+  explicit MpiSession(MPI_Comm host, MpiSessionOptions options = {}) {
+    if (!options.lock) options.lock = std::make_shared<std::mutex>();
+    context_ = std::make_shared<comm::MpiContext>(host, options.timeout_s, options.lock);
+    if (context_->size() == 1) return;
+    constexpr double for_ever_s = 1e8;
+    const auto store = comm::meet_over_mpi(*context_, options.address,
+                                           options.timeout_s > 0 ? options.timeout_s : for_ever_s);
+    watched_ = std::make_shared<World>(store, context_->rank(), context_->size(),
+                                       WorldOptions{.timeout_s = options.timeout_s,
+                                                    .deadlines = options.deadlines,
+                                                    .recorders = {options.recorder},
+                                                    .name = process_name(),
+                                                    .stuck = options.stuck});
+    world_ = comm::recorded(
+        watched_,
+        comm::ProcessComm(watched_, std::make_shared<comm::MpiMessages>(*watched_, context_)));
+  }
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+  /// close(); where an exception is under way the other ranks are told that this one has failed.
+  ~MpiSession() {
+    try {
+      if (std::uncaught_exceptions() > exceptions_)
+        fail_all(
+            "an exception has left the scope of its MpiSession; run() tells the others what it "
+            "says");
+      close();
+    } catch (const std::exception&) {  // the world has ended, and its communicators have said why
+    }
+  }
+
+  /// All ranks. Used while the session is there.
+  [[nodiscard]] Comm<Cpu> world() const { return world_; }
+
+  /// body(world()). What it throws goes on to the caller when all ranks have been told, Aborted where another rank is
+  /// to blame; then the session is closed.
+  template <class Body>
+  void run(Body body) {
+    try {
+      body(world());
+    } catch (const Error& error) {
+      leave(error.sentence());
+      throw;
+    } catch (const std::exception& error) {
+      leave(error.what());
+      throw;
+    }
+  }
+
+  /// Collective: the ranks meet, and the duplicates are freed. Throws Aborted when the world ends before; the duplicates
+  /// stay until MPI_Finalize then.
+  void close() {
+    if (std::exchange(closed_, true)) return;
+    int finalised = 0;
+    check_mpi(MPI_Finalized(&finalised), "MPI_Finalized");
+    if (finalised != 0) return;
+    if (watched_) {
+      comm::run_in(*watched_, [&] {
+        world_.barrier();
+        watched_->finish(context_->rank());
+      });
+    }
+    context_->call([&] { context_->close(); });
+  }
+
+ private:
+  void fail_all(const std::string& why) {
+    if (watched_ && !watched_->ended()) watched_->abort(why);
+  }
+  void leave(const std::string& why) noexcept {
+    try {
+      fail_all(why);
+      close();
+    } catch (const std::exception&) {  // the caller's exception says more
+    }
+  }
+
+  std::shared_ptr<comm::MpiContext> context_;
+  std::shared_ptr<World> watched_{};
+  Comm<Cpu> world_{};
+  bool closed_ = false;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+}  // namespace dhp

@@ -1,0 +1,239 @@
+// NcclChannel: a communicator of NCCL with the stream that its work is ordered on. What is issued comes after all earlier
+// work of the rank's device, and runs beside its later work until somebody waits. It records its calls by itself, since
+// they last until the device has done them.
+#pragma once
+
+#include <dhp/comm/event.hpp>
+#include <dhp/comm/nccl/branch.hpp>
+#include <dhp/comm/split.hpp>
+#include <dhp/device/cuda.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace dhp::comm {
+
+class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
+ public:
+  /// This rank's place in a group.
+  struct Place {
+    int device;  ///< as CUDA numbers the GPUs that this process sees
+    int rank;
+    int size;
+  };
+
+  /// All ranks of a world: collective over all who hold `id`.
+  NcclChannel(std::shared_ptr<World> world, const Place& place, const ncclUniqueId& id, int ctas,
+              CallSite where)
+      : NcclChannel(std::move(world), place) {
+    auto config = config_of(ctas);
+    world_->watch(handle_);  // before: a rank that fails to come must not keep it open
+    handle_->open(NcclTask{"the creation of a group", where}, [&](ncclComm_t* made) {
+      return ncclCommInitRankConfig(made, place.size, id, place.rank, &config);
+    });
+  }
+  /// The ranks of a host program's communicator, which is used for nothing else: collective over them.
+  NcclChannel(std::shared_ptr<World> world, const Place& place, ncclComm_t hosts, int ctas,
+              CallSite where)
+      : NcclChannel(std::move(world), place) {
+    NcclHandle of_host(*world_, handle_->recorder(), CudaStream(nullptr));
+    of_host.borrow(hosts);
+    become_part_of(of_host, NcclTask{"the copy of a communicator", where}, 0, ctas);
+  }
+  NcclChannel(const NcclChannel&) = delete;
+  NcclChannel& operator=(const NcclChannel&) = delete;
+  /// Waits for what is under way. Where an exception is under way there is no sense in that, and the other ranks may
+  /// never come: then it ends the world.
+  ~NcclChannel() {
+    try {
+      if (!world_->ended() && std::uncaught_exceptions() > exceptions_ && handle_->busy())
+        world_->abort(concat("rank ", handle_->recorder().rank(),
+                             " failed while its collectives were under way"));
+      if (!world_->ended() && handle_->is_open()) handle_->close();
+      if (!world_->ended()) world_->unwatch(*handle_);
+    } catch (...) {  // the world has ended, and says why at the next call
+    }
+  }
+
+  /// Collective. Null for a negative color.
+  [[nodiscard]] std::shared_ptr<NcclChannel> split(int color, int key, int ctas, CallSite where) {
+    const Call call{.kind = CallKind::split, .where = where};
+    const auto recorded = handle_->recorder().begin(call);
+    const auto members = part_with(place_.rank, gather({color, key}, call));
+    const auto at = std::find(members.begin(), members.end(), place_.rank) - members.begin();
+    std::vector<int> world_ranks;
+    for (const int member : members)
+      world_ranks.push_back(handle_->recorder().members()[static_cast<std::size_t>(member)]);
+    const Place place{place_.device, static_cast<int>(at), static_cast<int>(members.size())};
+    const std::shared_ptr<NcclChannel> part(
+        new NcclChannel(world_, place, handle_->recorder().of_part(std::move(world_ranks))));
+    part->become_part_of(*handle_, call, color, ctas);
+    return color < 0 ? nullptr : part;
+  }
+  /// The host waits until all ranks have come, and what was issued here is done.
+  void barrier(CallSite where) {
+    const Call call{.kind = CallKind::barrier, .where = where};
+    auto* const any = words();
+    meet(call, issue(call, [&](ncclComm_t comm, cudaStream_t stream) {
+           return ncclAllReduce(any, any, 1, ncclInt32, ncclMax, comm, stream);
+         }));
+  }
+
+  [[nodiscard]] const Place& place() const { return place_; }
+  [[nodiscard]] const std::shared_ptr<World>& world() const { return world_; }
+
+  /// action(ncclComm_t, cudaStream_t), after all work that `dev` was given before. Returns the point of the channel's
+  /// stream where it is done. Failures as NcclHandle::run().
+  template <class Action>
+  CudaEvent issue(Cuda& dev, const Call& call, Action action) {
+    check(dev.number() == place_.device, "NCCL: ", call, ": rank ", handle_->recorder().rank(),
+          " is on GPU ", place_.device, ", but the tensor on GPU ", dev.number(),
+          "; make the rank's device with CudaOptions{.device = ", place_.device, "}");
+    CudaEvent::of(dev.stream()).before(handle_->stream());
+    if (!dev.recording()) return issue(call, action);
+    // The host cannot look at points of what is being recorded; it watches each run of it.
+    world_->check_alive();
+    if (recording_ != dev.recording_number()) {
+      recording_ = dev.recording_number();
+      const auto made = std::make_shared<NcclBranch>(shared_from_this(), handle_);
+      dev.add_branch(made);
+      branch_ = made;
+    }
+    branch_.lock()->add(call);  // the device keeps it as long as it records
+    return put(call, action);
+  }
+
+ private:
+  NcclChannel(std::shared_ptr<World> world, const Place& place)
+      : NcclChannel(world, place, recorder_of(*world, place)) {}
+  NcclChannel(std::shared_ptr<World> world, const Place& place, GroupRecorder recorder)
+      : world_(std::move(world)),
+        place_(place),
+        handle_(
+            std::make_shared<NcclHandle>(*world_, std::move(recorder), stream_on(place.device))) {}
+
+  // Where the world does not know all ranks, those of a host program in other processes, its failure detector is to look
+  // at none of them.
+  [[nodiscard]] static GroupRecorder recorder_of(const World& world, const Place& place) {
+    const bool known = world.size() == place.size;
+    return {known ? world.recorder(place.rank) : std::make_shared<FlightRecorder>(), place.rank,
+            place.size};
+  }
+  // Streams and events are of the calling thread's current GPU.
+  [[nodiscard]] static CudaStream stream_on(int device) {
+    check_cuda(cudaSetDevice(device), "cudaSetDevice");
+    return {};
+  }
+  /// Of a communicator whose calls come back at once. Throws where NCCL is not the one whose header has this struct.
+  [[nodiscard]] static ncclConfig_t config_of(int ctas) {
+    check_nccl_version();
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    config.maxCTAs = ctas;
+    return config;
+  }
+  template <class What>
+  void become_part_of(NcclHandle& whole, const What& what, int color, int ctas) {
+    whole.split_off(what, color, place_.rank, config_of(ctas), *handle_);
+    if (!handle_->is_open()) return;
+    try {
+      world_->watch(handle_);
+    } catch (...) {  // after the end of the world nobody else would close it
+      handle_->end();
+      throw;
+    }
+  }
+
+  template <class Action>
+  CudaEvent put(const Call& call, Action action) {
+    handle_->run(call, [&](ncclComm_t comm) { return action(comm, handle_->stream()); });
+    return CudaEvent::of(handle_->stream());
+  }
+  // After the channel's own work alone.
+  template <class Action>
+  CudaEvent issue(const Call& call, Action action) {
+    world_->check_alive();
+    auto recorded = handle_->recorder().begin(call);
+    auto begin = CudaEvent::of(handle_->stream());
+    auto end = put(call, action);
+    handle_->watch(std::move(recorded), std::move(begin), end);
+    return end;
+  }
+  void meet(const Call& call, const CudaEvent& met) {
+    handle_->wait_until(call, "another rank of its group", [&] { return met.passed(); });
+    world_->check_alive();
+  }
+  // What each rank of this group wishes.
+  [[nodiscard]] std::vector<SplitWish> gather(SplitWish mine, const Call& call) {
+    std::vector<SplitWish> all(static_cast<std::size_t>(place_.size));
+    auto *const received = words(), *const sent = received + 2 * all.size();
+    const auto copy = [&](void* to, const void* from, std::size_t bytes) {
+      check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle_->stream()),
+                 "cudaMemcpyAsync of a split");
+    };
+    copy(sent, &mine, sizeof mine);
+    meet(call, put(call, [&](ncclComm_t comm, cudaStream_t stream) {
+           return ncclAllGather(sent, received, 2, ncclInt32, comm, stream);
+         }));
+    copy(all.data(), received, all.size() * sizeof mine);
+    check_cuda(cudaStreamSynchronize(handle_->stream()), "cudaStreamSynchronize of a split");
+    return all;
+  }
+  // On the GPU: a wish of each rank, and this one's.
+  [[nodiscard]] int* words() {
+    static_assert(sizeof(SplitWish) == 2 * sizeof(int));
+    if (words_ == nullptr) {
+      const auto bytes = (static_cast<std::size_t>(place_.size) + 1) * sizeof(SplitWish);
+      int* made = nullptr;
+      check_cuda(cudaMalloc(&made, bytes), "cudaMalloc");
+      words_ = {made, [](int* old) { quietly(cudaFree(old)); }};
+    }
+    return words_.get();
+  }
+
+  std::shared_ptr<World> world_;
+  Place place_;
+  std::shared_ptr<int> words_;
+  std::shared_ptr<NcclHandle> handle_;
+  std::uint64_t recording_ = 0;       // the last one that it has taken part in
+  std::weak_ptr<NcclBranch> branch_;  // its part there
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+/// A collective under way. Nobody may free or change its buffers before somebody has waited; where the event is dropped
+/// instead, the device waits then.
+class NcclEvent final : public Event<Cuda>::Work {
+ public:
+  NcclEvent(std::shared_ptr<NcclChannel> channel, CudaEvent end, cudaStream_t stream)
+      : channel_(std::move(channel)), end_(std::move(end)), stream_(stream) {}
+  NcclEvent(const NcclEvent&) = delete;
+  NcclEvent& operator=(const NcclEvent&) = delete;
+  ~NcclEvent() override {
+    try {
+      if (!waited_) end_.before(stream_);
+    } catch (...) {  // the device's next call says it too
+    }
+  }
+
+  [[nodiscard]] bool done() const override { return end_.passed(); }
+  void order() const override { order_on(stream_); }
+  void order(Cuda& dev) const override { order_on(dev.stream()); }
+
+ private:
+  void order_on(cudaStream_t stream) const {
+    channel_->world()->check_alive();
+    end_.before(stream);
+    if (stream == stream_) waited_ = true;
+  }
+
+  std::shared_ptr<NcclChannel> channel_;
+  CudaEvent end_;
+  cudaStream_t stream_;
+  mutable bool waited_ = false;
+};
+
+}  // namespace dhp::comm

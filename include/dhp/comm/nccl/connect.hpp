@@ -1,0 +1,49 @@
+// connect_nccl: NCCL between the processes of a world, each of which has a GPU of its own.
+#pragma once
+
+#include <dhp/comm/launch_process.hpp>
+#include <dhp/comm/nccl/launch.hpp>
+
+#include <cstring>
+#include <memory>
+#include <string>
+
+namespace dhp {
+
+/// Whether this process can have the GPU of its local rank; throws if not.
+inline void check_local_gpu(const ProcessRank& me) {
+  const int gpus = usable_gpus();
+  check(me.local_rank >= 0 && me.local_rank < gpus, "rank ", me.rank, " is local rank ",
+        me.local_rank, ", but this process sees ", gpus,
+        " GPUs; start as many ranks as GPUs on a machine");
+}
+
+/// All ranks of `world`, for this one, whose GPU is that of its local rank. Collective.
+[[nodiscard]] inline Comm<Cuda> nccl_world(const std::shared_ptr<World>& world,
+                                           const ProcessRank& me, const NcclOptions& options = {},
+                                           CallSite where = CallSite::current()) {
+  if (me.size > 1) prepare_process_for_nccl();
+  check_local_gpu(me);
+  const std::string key = "nccl/id";
+  ncclUniqueId id{};
+  if (me.rank == 0) {
+    id = new_nccl_id();
+    world->store().set(key, std::string(id.internal, sizeof id.internal));
+  } else {
+    const auto bytes = world->get(key);
+    check(bytes.size() == sizeof id.internal, "\"", key, "\" in the ", world->store().description(),
+          " has ", bytes.size(), " bytes and is no id of NCCL; do all ranks run the same program?");
+    std::memcpy(id.internal, bytes.data(), bytes.size());
+  }
+  auto made = Comm<Cuda>::of(NcclComm(world, me.local_rank, me.rank, me.size, id, options, where));
+  if (me.rank == 0) world->store().remove(key);  // all have read it
+  return made;
+}
+
+/// For run_process_rank. The body makes its device with CudaOptions{.device = me.local_rank}.
+[[nodiscard]] inline Comm<Cuda> connect_nccl(const std::shared_ptr<World>& world,
+                                             const ProcessRank& me, const ProcessOptions&) {
+  return nccl_world(world, me);
+}
+
+}  // namespace dhp

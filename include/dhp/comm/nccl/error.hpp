@@ -1,0 +1,67 @@
+// NCCL's result codes, as sentences and as exceptions; and its names of element types and reductions.
+#pragma once
+
+#include <dhp/comm/collective.hpp>
+#include <dhp/device/cuda_error.hpp>
+
+#include <nccl.h>
+
+#include <string>
+
+namespace dhp::comm {
+
+/// What NCCL says about `code`; the last error that it has noted may say more.
+[[nodiscard]] inline std::string nccl_says(ncclResult_t code) {
+  const char* const noted = ncclGetLastError(nullptr);
+  const bool more = noted != nullptr && noted[0] != 0;
+  return concat(ncclGetErrorString(code), " (code ", static_cast<int>(code), ")",
+                more ? concat(": ", noted) : std::string());
+}
+
+/// For calls that are done when they return.
+inline void check_nccl(ncclResult_t code, const char* call, CallSite where = CallSite::current()) {
+  if (code != ncclSuccess) [[unlikely]]
+    throw CudaError(call, static_cast<int>(code), nccl_says(code), where);
+}
+
+[[nodiscard]] inline ncclDataType_t nccl_type(DType type) {
+  switch (type) {
+    case DType::f64: return ncclFloat64;
+    case DType::f32: return ncclFloat32;
+    case DType::bf16: return ncclBfloat16;
+    case DType::f16: return ncclFloat16;
+    case DType::i64: return ncclInt64;
+    case DType::i32: return ncclInt32;
+    case DType::u8: return ncclUint8;
+  }
+  fail("NCCL has no type ", type);
+}
+
+[[nodiscard]] inline ncclRedOp_t nccl_reduction(Reduce reduce) {
+  switch (reduce) {
+    case Reduce::sum: return ncclSum;
+    case Reduce::max: return ncclMax;
+    case Reduce::min: return ncclMin;
+  }
+  fail("NCCL has no reduction ", name_of(reduce));
+}
+
+/// Throws where the library that was loaded does not fit its header.
+inline void check_nccl_version() {
+  int running = 0;
+  check_nccl(ncclGetVersion(&running), "ncclGetVersion");
+  check_library_version("NCCL", "libnccl", NCCL_VERSION_CODE, static_cast<std::size_t>(running));
+}
+
+}  // namespace dhp::comm
+
+namespace dhp {
+
+/// What the ranks of a world find each other by. A secret: a process that has it can join.
+[[nodiscard]] inline ncclUniqueId new_nccl_id() {
+  ncclUniqueId id;
+  comm::check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  return id;
+}
+
+}  // namespace dhp

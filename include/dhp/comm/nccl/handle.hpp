@@ -1,0 +1,192 @@
+// NcclHandle: one communicator of NCCL, and what it has under way. It is never blocking: a call comes back at once, and
+// the caller asks until it is done. So nobody is ever inside NCCL for long, and another thread can end the communicator
+// when a peer is gone, which is only allowed while nobody is inside. Any call may be the first that needs a connection,
+// so a communicator cannot be blocking later either. The price is a thread that NCCL starts for each call, and a host
+// that asks until that has put the work on its stream.
+#pragma once
+
+#include <dhp/comm/nccl/error.hpp>
+#include <dhp/comm/watch/world.hpp>
+#include <dhp/device/cuda_event.hpp>
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace dhp::comm {
+
+/// What is done with a communicator beside its ranks' calls, for messages: "the creation of a group".
+struct NcclTask {
+  const char* name;
+  CallSite where;
+  friend std::string to_text(const NcclTask& task) { return concat(task.name, " at ", task.where); }
+};
+
+/// A Call or an NcclTask says in messages what is done. Where something goes wrong in it the world ends, and Error has
+/// its place; after the end of the world it is Aborted.
+class NcclHandle final : public World::Channel {
+ public:
+  /// Of no communicator yet. world: outlives all but end(). stream: what work is put on; it stays until the
+  /// communicator has ended, which after an abort may be later than its user's own end.
+  NcclHandle(World& world, GroupRecorder recorder, CudaStream stream)
+      : world_(&world), recorder_(std::move(recorder)), stream_(std::move(stream)) {}
+
+  [[nodiscard]] GroupRecorder& recorder() { return recorder_; }
+  [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
+
+  /// make(ncclComm_t*) begins to make the communicator; returns when that is done.
+  template <class What, class Make>
+  void open(const What& what, Make make) {
+    finish(what, locked([&] { return make(&comm_); }));
+  }
+  /// call(ncclComm_t), which puts work on a stream; returns when it is there.
+  template <class What, class Action>
+  void run(const What& what, Action call) {
+    finish(what, locked([&] {
+             if (comm_ == nullptr) world_->check_alive();
+             check(comm_ != nullptr, "NCCL: the communicator of ", what, " has been closed");
+             return call(comm_);
+           }));
+  }
+  /// Works with a host program's communicator, which is ready, and is not ended by this.
+  void borrow(ncclComm_t hosts) { comm_ = hosts; }
+  /// A part of this communicator becomes that of `part`; none for a negative color. What is under way is waited for:
+  /// NCCL promises nothing otherwise.
+  template <class What>
+  void split_off(const What& what, int color, int key, ncclConfig_t config, NcclHandle& part) {
+    wait_until(what, "its collectives before it", [&] { return !busy(); });
+    auto made = std::make_unique<ncclComm_t>(nullptr);
+    try {
+      run(what, [&](ncclComm_t comm) {
+        const int nccl_color = color < 0 ? NCCL_SPLIT_NOCOLOR : color;
+        return ncclCommSplit(comm, nccl_color, key, made.get(), &config);
+      });
+    } catch (...) {
+      (void)made.release();  // NCCL may write there when nobody waits any more
+      throw;
+    }
+    part.comm_ = *made;
+  }
+  /// The host waits for ready(), which other ranks bring about.
+  template <class What, class Ready>
+  void wait_until(const What& what, const char* whom, Ready ready) {
+    world_->wait_until(ready, [&] {
+      return concat("rank ", recorder_.rank(), " waits in ", what, " for ", whom);
+    });
+  }
+
+  /// The work of a call lies between these two points of a stream.
+  void watch(FlightRecorder::Open call, CudaEvent begin, CudaEvent end) {
+    const std::lock_guard lock(mutex_);
+    pending_.push_back({std::move(call), std::move(begin), std::move(end), {}});
+    pending_.back().call.on_device(false);
+    look_at_pending();
+  }
+  [[nodiscard]] bool busy() {
+    const std::lock_guard lock(mutex_);
+    look_at_pending();
+    return !pending_.empty();
+  }
+
+  [[nodiscard]] std::string trouble() override {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == nullptr) return {};
+    ncclResult_t state = ncclSuccess;
+    if (ncclCommGetAsyncError(comm_, &state) == ncclSuccess && state != ncclSuccess &&
+        state != ncclInProgress)
+      return concat("rank ", recorder_.rank(), ", ", where_it_is(),
+                    ": NCCL says: ", nccl_says(state));
+    look_at_pending();
+    // The failure detector can say more, where it knows all ranks of the group, and is given the time to.
+    constexpr auto more = std::chrono::seconds(1);
+    if (pending_.empty() || !pending_.front().since) return {};
+    const auto& [call, begin, end, since] = pending_.front();
+    if (!world_->is_late(*since + more)) return {};
+    return concat("rank ", recorder_.rank(), " waits in ", call.record(),
+                  " for another rank of its group, beyond ", world_->deadlines()->limit());
+  }
+  void end() noexcept override {
+    if (auto* const comm = take()) static_cast<void>(ncclCommAbort(comm));
+  }
+  /// Waits for what is under way, then closes the communicator.
+  void close() {
+    run(NcclTask{"the end of a group", CallSite::current()}, ncclCommFinalize);
+    if (auto* const comm = take()) check_nccl(ncclCommDestroy(comm), "ncclCommDestroy");
+  }
+  /// The communicator is open, and stays so while the lock is held; throws Aborted where the world has ended.
+  [[nodiscard]] std::unique_lock<std::mutex> hold() {
+    std::unique_lock lock(mutex_);
+    if (comm_ == nullptr) {
+      lock.unlock();
+      world_->check_alive();
+      fail("NCCL: a recorded step works with a communicator that has been closed");
+    }
+    return lock;
+  }
+  [[nodiscard]] bool is_open() {
+    const std::lock_guard lock(mutex_);
+    return comm_ != nullptr;
+  }
+
+ private:
+  struct Pending {
+    FlightRecorder::Open call;
+    CudaEvent begin, end;
+    std::optional<World::Clock::time_point> since;  // that the device has come to it
+  };
+
+  template <class Action>
+  ncclResult_t locked(Action action) {
+    const std::lock_guard lock(mutex_);
+    return action();
+  }
+  template <class What>
+  void finish(const What& what, ncclResult_t code) {
+    // A single ncclSend or ncclRecv says ncclSuccess before the message is on its stream: asked all the same.
+    if (code == ncclSuccess) code = ncclInProgress;
+    wait_until(what, "the ranks of its group", [&] {
+      if (code != ncclInProgress) return true;
+      const std::lock_guard lock(mutex_);
+      if (comm_ == nullptr) world_->check_alive();
+      const auto asked = ncclCommGetAsyncError(comm_, &code);
+      if (asked != ncclSuccess) code = asked;
+      return code != ncclInProgress;
+    });
+    if (code == ncclSuccess) return;
+    const auto text =
+        concat("rank ", recorder_.rank(), ", ", what, ": NCCL says: ", nccl_says(code));
+    world_->abort(text);
+    throw Error(text, what.where);
+  }
+  [[nodiscard]] ncclComm_t take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(comm_, nullptr);
+  }
+  // Forgets what is done. The time limit counts from where the device begins: what comes before may take as long as it
+  // likes.
+  void look_at_pending() {
+    while (!pending_.empty() && pending_.front().end.passed()) pending_.pop_front();
+    for (auto& next : pending_) {
+      if (next.since) continue;
+      if (!next.begin.passed()) return;
+      next.since = World::Clock::now();
+      next.call.on_device(true);
+    }
+  }
+  [[nodiscard]] std::string where_it_is() const {
+    return pending_.empty() ? "in no collective" : to_text(pending_.front().call.record());
+  }
+
+  World* world_;
+  GroupRecorder recorder_;  // outlives what it has recorded
+  CudaStream stream_;
+  std::mutex mutex_;
+  ncclComm_t comm_ = nullptr;
+  std::deque<Pending> pending_;
+};
+
+}  // namespace dhp::comm

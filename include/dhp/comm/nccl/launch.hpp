@@ -1,0 +1,40 @@
+// run_ranks<Cuda>: ranks as threads of this process, each with a GPU of its own.
+#pragma once
+
+#include <dhp/comm/launch.hpp>
+#include <dhp/comm/nccl/nccl_comm.hpp>
+
+#include <cstdlib>
+#include <memory>
+
+namespace dhp {
+
+/// What a process with several communicators needs of CUDA, where its user has not said otherwise: streams that do not
+/// queue behind each other, and kernels that are loaded before one of them waits for another GPU. To be called before
+/// anything of CUDA, while the process has one thread.
+inline void prepare_process_for_nccl() {
+  constexpr int keep = 0;
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", keep);
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", keep);
+}
+
+/// The body makes the device of its rank with CudaOptions{.device = world.rank()}.
+template <>
+class RankLauncher<Cuda> {
+ public:
+  template <class Body>
+  static void run(int ranks, Body& body, const RankOptions& options, CallSite where) {
+    prepare_process_for_nccl();
+    const int gpus = usable_gpus();
+    check(gpus >= ranks, "a world of ", ranks, " ranks needs ", ranks, " GPUs, this process sees ",
+          gpus, "; see CUDA_VISIBLE_DEVICES, or start fewer ranks");
+    const auto world = std::make_shared<World>(ranks, options.world());
+    const auto id = new_nccl_id();
+    comm::run_rank_threads(
+        *world,
+        [&](int rank) { body(Comm<Cuda>::of(NcclComm(world, rank, rank, ranks, id, {}, where))); },
+        where);
+  }
+};
+
+}  // namespace dhp

@@ -1,0 +1,170 @@
+// NcclComm: ranks on NVIDIA GPUs, in one process or in many. The host waits until NCCL has put a collective on its stream,
+// not until it is done; but the first message of a group, split and barrier are meetings, and so is a call for which NCCL
+// has no connection yet. A rank that is missing ends the world after the time limit: the device then works on with
+// whatever is in its memory, so results that were not yet on the host count for nothing, and the next call of a
+// communicator throws.
+#pragma once
+
+#include <dhp/comm/comm.hpp>
+#include <dhp/comm/nccl/nccl_messages.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace dhp {
+
+struct NcclOptions {
+  /// Of every collective, send, receive and meeting; 0: none. Where the world is given, its own limit holds.
+  double timeout_s = 300;
+  /// Multiprocessors that one collective, one message, may take. Work of several communicators runs at the same time and
+  /// waits for other GPUs while it holds its own: only if all of it fits into the GPU together does nothing wait for what
+  /// has no room. A rank has at most three collectives (tensor axis, a reducer's, one more) and six messages under way:
+  /// 96 of an A100's 108, an H200's 132.
+  int collective_ctas = 24;
+  int message_ctas = 4;
+};
+
+/// One rank's handle, cheap to copy; used by one thread at a time. Buffers as of ThreadComm, and none is freed or changed
+/// before its event has been waited for or dropped.
+/// Sums of 16-bit types are rounded at every step of NCCL's ring. All kinds of max and min drop a NaN or keep it as NCCL
+/// likes. Ranks that call different collectives are told apart only while they are under way at the same time; else they
+/// end with the time limit, or with wrong numbers.
+/// Messages: every rank of the group comes to a first send or recv, of whatever message, at the same time; then between
+/// neighbours of the ring of ranks, and that is all that a pipeline has, send_capacity() is what it says. Between others a
+/// message may wait for one that this rank has sent elsewhere.
+class NcclComm {
+ public:
+  /// Collective over all who hold `id`, which one of them made with new_nccl_id(). `world` is shared by the ranks of one
+  /// process and device is this rank's GPU, which becomes the thread's current one.
+  NcclComm(std::shared_ptr<World> world, int device, int rank, int size, const ncclUniqueId& id,
+           const NcclOptions& options = {}, CallSite where = CallSite::current())
+      : NcclComm(std::move(world), options) {
+    check(size >= 1 && rank >= 0 && rank < size, "a world of ", size, " ranks has no rank ", rank);
+    check(device >= 0 && device < usable_gpus(), "there is no GPU ", device, " for rank ", rank,
+          ": this process sees ", usable_gpus());
+    const comm::NcclChannel::Place place{device, rank, size};
+    state_->channel = std::make_shared<comm::NcclChannel>(state_->world, place, id,
+                                                          options.collective_ctas, where);
+  }
+  /// Ranks that have a channel already.
+  explicit NcclComm(std::shared_ptr<comm::NcclChannel> channel, const NcclOptions& options = {})
+      : NcclComm(channel->world(), options) {
+    state_->channel = std::move(channel);
+  }
+
+  [[nodiscard]] int rank() const { return alone() ? 0 : state_->channel->place().rank; }
+  [[nodiscard]] int size() const { return alone() ? 1 : state_->channel->place().size; }
+  /// Messages to one rank that wait to be received, before the *device* of the sender waits; its host never does.
+  [[nodiscard]] int send_capacity() const { return comm::message_capacity; }
+  [[nodiscard]] std::string transport() const { return "NCCL"; }
+
+  Event<Cuda> start(Cuda& dev, const Collective<Cuda>& collective) {
+    if (alone()) return self_.start(dev, collective);
+    collective.check_for(size());
+    auto end = state_->channel->issue(dev, collective.call, [&](auto... on) {
+      return put(collective, static_cast<std::size_t>(size()), on...);
+    });
+    return Event<Cuda>(
+        std::make_shared<comm::NcclEvent>(state_->channel, std::move(end), dev.stream()));
+  }
+
+  void send(Cuda& dev, Tensor<Cuda> message, int to, CallSite where) {
+    check_message(CallKind::send, rank(), size(), to, where);
+    messages(where).send(dev, std::move(message), to, where);
+  }
+  /// The device waits, not the host.
+  void recv(Cuda& dev, View<Cuda> buffer, int from, CallSite where) {
+    check_message(CallKind::recv, rank(), size(), from, where);
+    messages(where).recv(dev, buffer, from, where);
+  }
+  /// The host waits until all ranks have come, and this communicator's own collectives are done; other work of the
+  /// device may still be under way.
+  void barrier(CallSite where) {
+    if (!alone()) state_->channel->barrier(where);
+  }
+  /// The host waits for the other ranks.
+  [[nodiscard]] NcclComm split(int color, int key, CallSite where) {
+    NcclComm part(state_->world, state_->options);
+    const int ctas = state_->options.collective_ctas;
+    if (!alone()) part.state_->channel = state_->channel->split(color, key, ctas, where);
+    return part;
+  }
+  /// Ends every rank of this world with this message. Processes of another world, those of a host program, find out when
+  /// a connection breaks, at the latest after the time limit.
+  void abort(const std::string& message) { state_->world->abort(message); }
+
+ private:
+  struct State {
+    std::shared_ptr<World> world;
+    NcclOptions options;
+    std::shared_ptr<comm::NcclChannel> channel{};  // null: of no other rank
+    std::optional<comm::NcclMessages> messages{};
+  };
+
+  NcclComm(std::shared_ptr<World> world, const NcclOptions& options)
+      : state_(std::make_shared<State>(State{std::move(world), options})) {}
+
+  [[nodiscard]] bool alone() const { return state_->channel == nullptr; }
+  [[nodiscard]] comm::NcclMessages& messages(CallSite where) {
+    if (!state_->messages)
+      state_->messages.emplace(*state_->channel, state_->options.message_ctas, where);
+    return *state_->messages;
+  }
+
+  static ncclResult_t put(const Collective<Cuda>& collective, std::size_t ranks, ncclComm_t comm,
+                          cudaStream_t stream) {
+    const auto& call = collective.call;
+    const auto* const in = collective.in.bytes();
+    auto* const out = collective.out.bytes();
+    const auto count = static_cast<std::size_t>(call.count);
+    const auto type = comm::nccl_type(call.dtype);
+    switch (call.kind) {
+      case CallKind::all_reduce:
+        return ncclAllReduce(in, out, count, type, comm::nccl_reduction(call.reduce), comm, stream);
+      case CallKind::reduce_scatter:
+        return ncclReduceScatter(in, out, count / ranks, type, ncclSum, comm, stream);
+      case CallKind::all_gather: return ncclAllGather(in, out, count, type, comm, stream);
+      case CallKind::broadcast:
+        return ncclBroadcast(in, out, count, type, call.other, comm, stream);
+      case CallKind::all_to_all: return exchange_blocks(collective, ranks, comm, stream);
+      default: fail(name_of(call.kind), " is no collective of buffers");
+    }
+  }
+  // In one group, so that no two of them wait for each other.
+  static ncclResult_t exchange_blocks(const Collective<Cuda>& collective, std::size_t ranks,
+                                      ncclComm_t comm, cudaStream_t stream) {
+    const auto count = static_cast<std::size_t>(collective.call.count) / ranks;
+    const auto bytes = count * size_of(collective.call.dtype);
+    const auto type = comm::nccl_type(collective.call.dtype);
+    auto code = ncclGroupStart();
+    const auto next = [&](ncclResult_t result) {
+      if (result != ncclSuccess && result != ncclInProgress && code == ncclSuccess) code = result;
+    };
+    for (std::size_t at = 0; at < ranks; ++at) {
+      const int other = static_cast<int>(at);
+      next(ncclSend(collective.in.bytes() + at * bytes, count, type, other, comm, stream));
+      next(ncclRecv(collective.out.bytes() + at * bytes, count, type, other, comm, stream));
+    }
+    const auto ended = ncclGroupEnd();
+    return code == ncclSuccess ? ended : code;
+  }
+
+  std::shared_ptr<State> state_;
+  SelfComm<Cuda> self_;
+};
+
+/// This process's rank of a world whose processes have no store in common: collective over them. `id` is made by one of
+/// them. Throws where the GPU is unusable, and after the time limit where a rank does not come.
+[[nodiscard]] inline Comm<Cuda> nccl_world(const Cuda& dev, int rank, int size,
+                                           const ncclUniqueId& id, const NcclOptions& options = {},
+                                           CallSite where = CallSite::current()) {
+  auto world = std::make_shared<World>(1, World::Options{.timeout_s = options.timeout_s});
+  return Comm<Cuda>::of(NcclComm(std::move(world), dev.number(), rank, size, id, options, where));
+}
+
+static_assert(Communicator<NcclComm, Cuda>);
+static_assert(Communicator<Comm<Cuda>, Cuda>);
+
+}  // namespace dhp

@@ -1,0 +1,75 @@
+// NcclMessages: sends and receives of a group over NCCL. NCCL's own send waits, on its stream, for the receive; the
+// device goes on meanwhile, and the tensor is kept: up to message_capacity messages to one rank wait to be received, then
+// the device waits.
+#pragma once
+
+#include <dhp/comm/nccl/channel.hpp>
+#include <dhp/comm/nccl/queues.hpp>
+#include <dhp/tensor/tensor.hpp>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace dhp::comm {
+
+class NcclMessages {
+ public:
+  /// Collective over the group: its first send or receive, whichever it is on a rank, makes the queues.
+  NcclMessages(NcclChannel& group, int ctas, CallSite where) : place_(group.place()) {
+    for (int queue = 0; queue < queues_of(place_.size); ++queue)
+      queues_.push_back(group.split(0, place_.rank, ctas, where));
+  }
+
+  void send(Cuda& dev, Tensor<Cuda> message, int to, CallSite where) {
+    auto& edge = edges_[to];
+    auto& slot = edge.slots[edge.sent++ % message_capacity];
+    wait_until_received(slot, dev);
+    slot.recording = dev.recording_number();
+    slot.message = std::move(message);
+    const auto sent = slot.message.view();
+    slot.received = issue(dev, {CallKind::send, sent.count(), sent.dtype(), Reduce::sum, to, where},
+                          place_.rank, to,
+                          [&](auto... where_to) { return ncclSend(sent.bytes(), where_to...); });
+  }
+  void recv(Cuda& dev, View<Cuda> buffer, int from, CallSite where) {
+    issue(dev, {CallKind::recv, buffer.count(), buffer.dtype(), Reduce::sum, from, where}, from,
+          place_.rank, [&](auto... where_from) { return ncclRecv(buffer.bytes(), where_from...); })
+        .before(dev.stream());
+  }
+
+ private:
+  struct Slot {
+    Tensor<Cuda> message;
+    CudaEvent received;
+    std::uint64_t recording = 0;  // that the send is a part of; 0: none
+  };
+  struct Edge {
+    std::array<Slot, message_capacity> slots;
+    std::uint64_t sent = 0;
+  };
+  // Then its message may be freed, in the order of the device's stream.
+  static void wait_until_received(const Slot& slot, Cuda& dev) {
+    // What is being recorded can only wait for what is, too.
+    if (slot.recording == dev.recording_number()) slot.received.before(dev.stream());
+    else if (slot.recording == 0) slot.received.wait();
+    // Else it was recorded, and its memory is kept for the next run.
+  }
+  template <class Action>
+  CudaEvent issue(Cuda& dev, const Call& call, int from, int to, Action action) {
+    auto& queue = *queues_[static_cast<std::size_t>(queue_of(from, to, place_.size))];
+    return queue.issue(dev, call, [&](ncclComm_t comm, cudaStream_t stream) {
+      const auto count = static_cast<std::size_t>(call.count);
+      return action(count, nccl_type(call.dtype), call.other, comm, stream);
+    });
+  }
+
+  NcclChannel::Place place_;
+  std::map<int, Edge> edges_;  // by receiver; outlives the queues, which wait for what is under way
+  std::vector<std::shared_ptr<NcclChannel>> queues_;
+};
+
+}  // namespace dhp::comm

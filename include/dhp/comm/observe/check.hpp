@@ -1,0 +1,102 @@
+// CallChecking: before every call the ranks of its group tell each other what they are about to do, over a communicator of
+// its own, and all throw where they do not agree: an error in the place of a hang, or of wrong numbers. For the search of
+// such a mistake: each call costs one small collective more, and a device waits for it.
+#pragma once
+
+#include <dhp/comm/observe/observer.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+template <class Dev>
+class CallChecking final : public CommObserver<Dev> {
+ public:
+  /// Of all ranks of `comm`; collective. dev: for what they tell each other; it outlives this and all that is split off,
+  /// and is used by the calling thread alone.
+  CallChecking(Dev& dev, Comm<Dev> comm, CallSite where = CallSite::current())
+      : CallChecking(dev, comm.split(0, comm.rank(), where), comm.rank()) {}
+
+  [[nodiscard]] std::unique_ptr<typename CommObserver<Dev>::Watch> before(
+      Dev* dev, const Call& call) override {
+    auto& with = dev == nullptr ? *dev_ : *dev;
+    if (call.kind == CallKind::send) talk_.send(with, written(with, call), call.other, call.where);
+    else if (call.kind == CallKind::recv) compare_with_sender(with, call);
+    else if (talk_.size() > 1) compare_all(with, call);
+    return std::make_unique<typename CommObserver<Dev>::Watch>();
+  }
+  [[nodiscard]] std::shared_ptr<CommObserver<Dev>> of_part(Comm<Dev> part,
+                                                           CallSite where) override {
+    return std::shared_ptr<CommObserver<Dev>>(
+        new CallChecking(*dev_, part.split(0, part.rank(), where), world_rank_));
+  }
+
+ private:
+  /// What a rank is about to do, in so many bytes.
+  struct Words {
+    std::string what;
+    std::string where;
+    std::string rank;  ///< of the world
+  };
+  static constexpr std::int64_t width = 256;
+
+  CallChecking(Dev& dev, Comm<Dev> talk, int world_rank)
+      : dev_(&dev), talk_(std::move(talk)), world_rank_(world_rank) {}
+
+  void compare_with_sender(Dev& dev, const Call& call) {
+    auto words = Tensor<Dev>::zeros(dev, DType::u8, {width});
+    talk_.recv(dev, words.mut(), call.other, call.where);
+    const auto sent = read(words.template to_host<std::uint8_t>(dev), 0);
+    if (sent.what != call.agreed())
+      throw Error(
+          concat("ranks do not agree: rank ", sent.rank, " sends a ", sent.what, " at ", sent.where,
+                 ", rank ", world_rank_, " receives a ", call.agreed(), " at ", call.where),
+          call.where);
+  }
+  void compare_all(Dev& dev, const Call& call) {
+    auto all = Tensor<Dev>::zeros(dev, DType::u8, {talk_.size(), width});
+    talk_.all_gather(dev, written(dev, call), all.mut(), call.where).wait(dev);
+    const auto bytes = all.template to_host<std::uint8_t>(dev);
+    const auto first = read(bytes, 0);
+    for (int rank = 1; rank < talk_.size(); ++rank) {
+      const auto other = read(bytes, rank);
+      if (other.what != first.what)
+        throw Error(
+            concat("ranks do not agree: rank ", first.rank, " calls ", first.what, " at ",
+                   first.where, ", rank ", other.rank, " calls ", other.what, " at ", other.where),
+            call.where);
+    }
+  }
+  [[nodiscard]] Tensor<Dev> written(Dev& dev, const Call& call) const {
+    auto words =
+        concat(call.agreed(), '\n', to_text(call.where).substr(0, 128), '\n', world_rank_, '\n');
+    words.resize(static_cast<std::size_t>(width));
+    return Tensor<Dev>::from_host(dev, {width},
+                                  std::vector<std::uint8_t>(words.begin(), words.end()));
+  }
+  [[nodiscard]] static Words read(const std::vector<std::uint8_t>& bytes, int rank) {
+    auto at = bytes.begin() + rank * width;
+    const auto end = at + width;
+    const auto line = [&] {
+      std::string field;
+      for (; at != end && *at != '\n'; ++at) field += static_cast<char>(*at);
+      if (at != end) ++at;
+      return field;
+    };
+    Words words;
+    words.what = line();
+    words.where = line();
+    words.rank = line();
+    return words;
+  }
+
+  Dev* dev_;
+  Comm<Dev> talk_;  // the same ranks
+  int world_rank_;
+};
+
+}  // namespace dhp

@@ -1,0 +1,87 @@
+// CommObserver: looks at every call of a communicator, and of all that is split off it, from before it is made until it
+// is under way. Tracing, checking and recording are observers.
+#pragma once
+
+#include <dhp/comm/comm.hpp>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace dhp {
+
+template <class Dev>
+class CommObserver {
+ public:
+  /// Until it goes, the call is being made.
+  class Watch {
+   public:
+    virtual ~Watch() = default;
+    /// The collective is under way, or done; what is returned is its caller's event.
+    [[nodiscard]] virtual Event<Dev> started(Event<Dev> event) { return event; }
+  };
+
+  virtual ~CommObserver() = default;
+  /// Before a call of this rank. dev: null for barrier and split. May throw, and then there is no call.
+  [[nodiscard]] virtual std::unique_ptr<Watch> before(Dev* dev, const Call& call) = 0;
+  /// The observer of a part of the group, in which this rank is now. Collective over the part.
+  [[nodiscard]] virtual std::shared_ptr<CommObserver> of_part(Comm<Dev> part, CallSite where) = 0;
+};
+
+namespace comm {
+
+/// A communicator and who looks at it.
+template <class Dev>
+class ObservedComm {
+ public:
+  ObservedComm(Comm<Dev> comm, std::shared_ptr<CommObserver<Dev>> observer)
+      : comm_(std::move(comm)), observer_(std::move(observer)) {}
+
+  [[nodiscard]] int rank() const { return comm_.rank(); }
+  [[nodiscard]] int size() const { return comm_.size(); }
+  [[nodiscard]] int send_capacity() const { return comm_.send_capacity(); }
+  [[nodiscard]] std::string transport() const { return comm_.transport(); }
+
+  Event<Dev> start(Dev& dev, const Collective<Dev>& collective) {
+    const auto watch = observer_->before(&dev, collective.call);
+    return watch->started(comm_.start(dev, collective));
+  }
+  void send(Dev& dev, Tensor<Dev> message, int to, CallSite where) {
+    const auto watch = observer_->before(
+        &dev, {CallKind::send, message.count(), message.dtype(), Reduce::sum, to, where});
+    comm_.send(dev, std::move(message), to, where);
+    (void)watch->started({});
+  }
+  void recv(Dev& dev, View<Dev> buffer, int from, CallSite where) {
+    const auto watch = observer_->before(
+        &dev, {CallKind::recv, buffer.count(), buffer.dtype(), Reduce::sum, from, where});
+    comm_.recv(dev, buffer, from, where);
+    (void)watch->started({});
+  }
+  void barrier(CallSite where) {
+    const auto watch = observer_->before(nullptr, {.kind = CallKind::barrier, .where = where});
+    comm_.barrier(where);
+    (void)watch->started({});
+  }
+  [[nodiscard]] ObservedComm split(int color, int key, CallSite where) {
+    const auto watch = observer_->before(nullptr, {.kind = CallKind::split, .where = where});
+    auto part = comm_.split(color, key, where);
+    auto observer = observer_->of_part(part, where);
+    return {std::move(part), std::move(observer)};
+  }
+  void abort(const std::string& message) { comm_.abort(message); }
+
+ private:
+  Comm<Dev> comm_;
+  std::shared_ptr<CommObserver<Dev>> observer_;
+};
+
+}  // namespace comm
+
+/// `comm`, with every call shown to the observer.
+template <class Dev>
+[[nodiscard]] Comm<Dev> observe(Comm<Dev> comm, std::shared_ptr<CommObserver<Dev>> observer) {
+  return Comm<Dev>::of(comm::ObservedComm<Dev>(std::move(comm), std::move(observer)));
+}
+
+}  // namespace dhp

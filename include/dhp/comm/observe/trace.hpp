@@ -1,0 +1,114 @@
+// CallTracing: writes every call of a communicator into its device's trace: what was communicated when, and for how long the
+// rank's work stood still because of it.
+#pragma once
+
+#include <dhp/comm/observe/observer.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+template <class Dev>
+class CallTracing final : public CommObserver<Dev> {
+ public:
+  /// Of all ranks of `comm`. dev has a trace, and outlives this and all that is split off. Collective.
+  CallTracing(Dev& dev, Comm<Dev> comm)
+      : CallTracing(dev, comm, comm.rank(), std::make_shared<int>(0)) {}
+
+  [[nodiscard]] std::unique_ptr<typename CommObserver<Dev>::Watch> before(
+      Dev* dev, const Call& call) override {
+    if (call.kind == CallKind::split) return std::make_unique<typename CommObserver<Dev>::Watch>();
+    if (!lane_) lane_ = dev_->trace()->add_lane(name_);
+    auto& of = dev == nullptr ? *dev_ : *dev;
+    return std::make_unique<Traced>(of, TraceSpan{.kind = TraceKind::communication,
+                                                  .name = name_of(call.kind),
+                                                  .start = of.moment(),
+                                                  .lane = *lane_,
+                                                  .bytes = static_cast<std::int64_t>(call.bytes()),
+                                                  .where = call.where});
+  }
+  [[nodiscard]] std::shared_ptr<CommObserver<Dev>> of_part(Comm<Dev> part, CallSite) override {
+    return std::shared_ptr<CommObserver<Dev>>(
+        new CallTracing(*dev_, std::move(part), world_rank_, groups_));
+  }
+
+ private:
+  CallTracing(Dev& dev, Comm<Dev> comm, int world_rank, std::shared_ptr<int> groups)
+      : dev_(&dev), world_rank_(world_rank), groups_(std::move(groups)) {
+    // Its members, by their numbers in the world.
+    const auto mine = Tensor<Dev>::from_host(dev, {1}, std::vector<std::int32_t>{world_rank});
+    auto all = Tensor<Dev>::zeros(dev, DType::i32, {comm.size()});
+    comm.all_gather(dev, mine, all.mut()).wait(dev);
+    const auto ranks = all.template to_host<std::int32_t>(dev);
+    name_ = concat("group ", ++*groups_, ": ", rank_list({ranks.begin(), ranks.end()}));
+  }
+
+  /// The device has the result now; work that the rank's own thread issues has stood still for as long as `wait` says.
+  static void end(Dev& dev, TraceSpan communication, TraceSpan wait) {
+    auto& trace = *dev.trace();
+    communication.end = wait.end = dev.moment();
+    trace.add(std::move(communication));
+    wait.kind = TraceKind::wait;
+    if (trace.at_work()) trace.add(std::move(wait));
+  }
+
+  class Traced final : public CommObserver<Dev>::Watch {
+   public:
+    Traced(Dev& dev, TraceSpan span) : dev_(dev), span_(std::move(span)) {}
+    [[nodiscard]] Event<Dev> started(Event<Dev> event) override {
+      if constexpr (!Dev::host_accessible)
+        if (!event.done())
+          return Event<Dev>(std::make_shared<WorkOfDevice<Dev>>(dev_, std::move(event), span_));
+      end(dev_, span_, span_);
+      return event;
+    }
+
+   private:
+    Dev& dev_;
+    TraceSpan span_;
+  };
+
+  /// How long a collective takes on a device that works by itself cannot be seen from outside. It is shown from the
+  /// point of the device's work at which it was issued to the one from which that work has the result.
+  template <class D>
+  class WorkOfDevice final : public Event<D>::Work {
+   public:
+    WorkOfDevice(D& dev, Event<D> event, TraceSpan span)
+        : dev_(dev), event_(std::move(event)), span_(std::move(span)) {}
+    [[nodiscard]] bool done() const override { return event_.done(); }
+    void order() const override {
+      traced([&] { event_.wait(); });
+    }
+    void order(D& dev) const override {
+      traced([&] { event_.wait(dev); });
+    }
+
+   private:
+    template <class Order>
+    void traced(Order order) const {
+      if (waited_) return order();
+      auto wait = span_;
+      wait.start = dev_.moment();
+      order();
+      waited_ = true;
+      end(dev_, span_, std::move(wait));
+    }
+    D& dev_;
+    Event<D> event_;
+    TraceSpan span_;
+    mutable bool waited_ = false;
+  };
+
+  Dev* dev_;
+  int world_rank_;
+  std::shared_ptr<int> groups_;  // how many there are
+  std::string name_;
+  std::optional<int> lane_;
+};
+
+}  // namespace dhp

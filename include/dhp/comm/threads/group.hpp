@@ -1,0 +1,221 @@
+// ThreadGroup: what the ranks of one communicator share: the place where they meet, what each brings to a collective,
+// and the messages under way between any two of them.
+#pragma once
+
+#include <dhp/comm/exclusive_use.hpp>
+#include <dhp/comm/split.hpp>
+#include <dhp/comm/watch/world.hpp>
+#include <dhp/device/cpu.hpp>
+#include <dhp/tensor/tensor.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp::comm {
+
+/// A word that threads block on. It counts changes, and its lowest bit says that the world has ended: one
+/// atomic word, so that "all have come" and "it is over" cannot both be true.
+class WaitWord {
+ public:
+  [[nodiscard]] static bool ended(std::uint32_t word) { return (word & end_bit) != 0; }
+  /// Whether something changed between two readings; the end of the world is no change.
+  [[nodiscard]] static bool changed(std::uint32_t before, std::uint32_t now) {
+    return ((before ^ now) & ~end_bit) != 0;
+  }
+
+  [[nodiscard]] std::uint32_t read() const { return word_; }
+  /// Blocks while the word is what it was.
+  void wait(std::uint32_t seen) const { word_.wait(seen); }
+
+  void change() {
+    word_ += one;
+    word_.notify_all();
+  }
+  /// False, and nothing changes, when the world has ended.
+  [[nodiscard]] bool change_unless_ended() {
+    auto word = word_.load();
+    do {
+      if (ended(word)) return false;
+    } while (!word_.compare_exchange_weak(word, word + one));
+    word_.notify_all();
+    return true;
+  }
+  void end() {
+    word_ |= end_bit;
+    word_.notify_all();
+  }
+
+ private:
+  static constexpr std::uint32_t end_bit = 1;
+  static constexpr std::uint32_t one = 2;
+  std::atomic<std::uint32_t> word_ = 0;
+};
+
+class ThreadGroup {
+ public:
+  /// What one rank brings to a collective.
+  struct Offer {
+    Call call{};
+    const std::byte* in = nullptr;
+    std::byte* out = nullptr;
+    SplitWish wish{};
+  };
+  /// Where a rank goes when its group is split.
+  struct Place {
+    std::shared_ptr<ThreadGroup> group;
+    int rank = 0;
+  };
+
+  /// world_ranks: its members, for messages. Waiting blocks and never spins, since there are often more ranks than
+  /// cores, and ends with the world.
+  ThreadGroup(std::shared_ptr<World> world, const std::vector<int>& world_ranks)
+      : world_(std::move(world)),
+        members_(world_ranks.size()),
+        waits_(std::make_shared<Waits>(world_ranks.size())),
+        at_end_(world_->on_end([waits = waits_] { waits->end(); })) {
+    for (std::size_t rank = 0; rank < members_.size(); ++rank)
+      members_[rank].world_rank = world_ranks[rank];
+  }
+
+  [[nodiscard]] World& world() const { return *world_; }
+  [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
+  [[nodiscard]] int world_rank(int rank) const { return member(rank).world_rank; }
+  /// Of the collective under way; to be read between enter() and leave() only.
+  [[nodiscard]] const Offer& offer(int rank) const { return member(rank).offer; }
+  /// After enter() of a split.
+  [[nodiscard]] Place take_place(int rank) { return std::move(member(rank).place); }
+
+  /// Returns when all ranks have come and agree about what they do. Otherwise it throws on every one of them: nobody
+  /// uses the buffer of a rank that is gone.
+  void enter(int rank, const Offer& offer) {
+    world_->check_alive();
+    member(rank).offer = offer;
+    ++member(rank).entered;
+    if (!meet(&ThreadGroup::settle, true)) world_->check_alive();
+    if (!disagreement_.empty()) throw Error(disagreement_, offer.call.where);
+  }
+  /// After enter(): returns when all ranks are done with each other's buffers. Each gets here in bounded time, and
+  /// none may go earlier, not even when the world ends.
+  void leave() { (void)meet(nullptr, false); }
+
+  /// A few bytes that a rank brings along to its next collective, and that others read after enter() without a
+  /// leave(): two by turns, since a reader may be one collective behind.
+  static constexpr std::size_t note_bytes = 512;
+  [[nodiscard]] std::byte* next_note(int rank) {
+    return member(rank).notes[(member(rank).entered + 1) % 2].data();
+  }
+  /// `reader`: the rank that asks, which has entered and whose count of collectives is the current one.
+  [[nodiscard]] const std::byte* note(int rank, int reader) const {
+    return member(rank).notes[member(reader).entered % 2].data();
+  }
+  [[nodiscard]] std::atomic<bool>& taken(int rank) { return member(rank).taken; }
+
+  static constexpr int capacity = 4;  ///< messages between two ranks that nobody has received yet
+  struct Message {
+    Tensor<Cpu> tensor;
+    CallSite where{};
+  };
+  /// The messages from one rank to another. One thread sends, one receives: the ring needs no lock.
+  struct Edge {
+    std::array<Message, capacity> ring;
+    std::atomic<std::uint64_t> sent = 0;
+    std::atomic<std::uint64_t> received = 0;
+    WaitWord word;
+    std::atomic<bool> sending = false;
+    std::atomic<bool> receiving = false;
+    [[nodiscard]] bool full() const { return sent - received >= capacity; }
+    [[nodiscard]] bool none() const { return sent == received; }
+  };
+  [[nodiscard]] Edge& edge(int from, int to) {
+    return waits_
+        ->edges[static_cast<std::size_t>(from) * members_.size() + static_cast<std::size_t>(to)];
+  }
+
+ private:
+  struct alignas(64) Member {
+    int world_rank = 0;
+    Offer offer;
+    Place place;
+    std::uint64_t entered = 0;  ///< collectives that this rank has come to
+    std::atomic<bool> taken = false;
+    alignas(64) std::array<std::array<std::byte, note_bytes>, 2> notes;
+  };
+  /// Whatever the group's ranks can block on.
+  struct Waits {
+    explicit Waits(std::size_t ranks) : edges(ranks * ranks) {}
+    void end() {
+      met.end();
+      for (auto& edge : edges) edge.word.end();
+    }
+    WaitWord met{};
+    std::vector<Edge> edges;
+  };
+  [[nodiscard]] Member& member(int rank) { return members_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const Member& member(int rank) const {
+    return members_[static_cast<std::size_t>(rank)];
+  }
+
+  // The last to come runs `last` for all, while the others wait, and lets everybody go. False: the world ended
+  // before that.
+  bool meet(void (ThreadGroup::*last)(), bool abortable) {
+    const auto before = waits_->met.read();
+    if (++arrivals_ == size()) {
+      arrivals_ = 0;
+      if (last != nullptr) (this->*last)();
+      if (abortable) return waits_->met.change_unless_ended();
+      waits_->met.change();
+      return true;
+    }
+    for (;;) {
+      const auto now = waits_->met.read();
+      if (WaitWord::changed(before, now)) return true;
+      if (abortable && WaitWord::ended(now)) return false;
+      waits_->met.wait(now);
+    }
+  }
+
+  void settle() {
+    try {
+      disagreement_.clear();
+      const auto& first = member(0).offer.call;
+      for (int rank = 1; rank < size(); ++rank) {
+        const auto& other = member(rank).offer.call;
+        if (first.agrees_with(other)) continue;
+        disagreement_ = concat("ranks do not agree: rank ", world_rank(0), " calls ", first,
+                               ", rank ", world_rank(rank), " calls ", other);
+        return;
+      }
+      if (first.kind == CallKind::split) place_all();
+    } catch (const std::exception& error) {  // no memory: all end with it
+      disagreement_ = error.what();
+    }
+  }
+  void place_all() {
+    std::vector<SplitWish> wishes;
+    for (const auto& member : members_) wishes.push_back(member.offer.wish);
+    for (int rank = 0; rank < size(); ++rank) {
+      const auto part = part_with(rank, wishes);
+      if (part.front() != rank) continue;  // its first rank makes it, for all of them
+      std::vector<int> world_ranks;
+      for (const int other : part) world_ranks.push_back(world_rank(other));
+      const auto group = std::make_shared<ThreadGroup>(world_, world_ranks);
+      for (std::size_t at = 0; at < part.size(); ++at)
+        member(part[at]).place = {group, static_cast<int>(at)};
+    }
+  }
+
+  std::shared_ptr<World> world_;
+  std::vector<Member> members_;
+  std::shared_ptr<Waits> waits_;
+  std::atomic<int> arrivals_ = 0;
+  std::string disagreement_;
+  std::shared_ptr<void> at_end_;
+};
+
+}  // namespace dhp::comm

@@ -1,0 +1,174 @@
+// ThreadComm: ranks that are threads of one process. A collective is done by its callers, at once: each rank works on
+// its slice of everybody's buffers, in the order of the ranks whoever comes first, so that a sum has the same bits in
+// every run.
+#pragma once
+
+#include <dhp/comm/reduce_slice.hpp>
+#include <dhp/comm/threads/group.hpp>
+#include <dhp/core/copy_bytes.hpp>
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// One rank's handle, cheap to copy; used by one thread at a time. Buffers of different ranks never overlap. `in` and
+/// `out` of one rank do not overlap either, but for the rank's own block of a reduce_scatter or an all_gather.
+class ThreadComm {
+ public:
+  /// The handles of all ranks of a world.
+  [[nodiscard]] static std::vector<ThreadComm> all_of(const std::shared_ptr<World>& world) {
+    std::vector<int> members;
+    for (int rank = 0; rank < world->size(); ++rank) members.push_back(rank);
+    const auto group = std::make_shared<comm::ThreadGroup>(world, members);
+    std::vector<ThreadComm> comms;
+    for (const int rank : members) comms.push_back(ThreadComm(group, rank));
+    return comms;
+  }
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return group_->size(); }
+  [[nodiscard]] int send_capacity() const { return comm::ThreadGroup::capacity; }
+  [[nodiscard]] std::string transport() const { return "threads of one process"; }
+
+  Event<Cpu> start(Cpu&, const Collective<Cpu>& collective) {
+    const auto& [call, in, out] = collective;
+    collective.check_for(size());
+    const comm::ExclusiveUse use(group_->taken(rank_), call.kind, call.where);
+    const comm::ThreadGroup::Offer offer{.call = call, .in = in.bytes(), .out = out.bytes()};
+    if (call.kind == CallKind::all_reduce && in.size_bytes() <= comm::ThreadGroup::note_bytes) {
+      all_reduce_small(offer);
+      return {};
+    }
+    group_->enter(rank_, offer);
+    std::exception_ptr failure;
+    try {
+      work(collective);
+    } catch (...) {  // no memory
+      failure = std::current_exception();
+    }
+    group_->leave();
+    if (failure) std::rethrow_exception(failure);
+    return {};
+  }
+
+  void send(Cpu&, Tensor<Cpu> message, int to, CallSite where) {
+    check_message(CallKind::send, rank_, size(), to, where);
+    auto& edge = group_->edge(rank_, to);
+    const comm::ExclusiveUse use(edge.sending, CallKind::send, where);
+    wait_until(edge, [&] { return !edge.full(); });
+    auto& slot = edge.ring[edge.sent % comm::ThreadGroup::capacity];
+    slot.tensor = std::move(message);
+    slot.where = where;
+    ++edge.sent;
+    edge.word.change();
+  }
+  void recv(Cpu&, View<Cpu> buffer, int from, CallSite where) {
+    check_message(CallKind::recv, rank_, size(), from, where);
+    auto& edge = group_->edge(from, rank_);
+    const comm::ExclusiveUse use(edge.receiving, CallKind::recv, where);
+    wait_until(edge, [&] { return !edge.none(); });
+    auto& slot = edge.ring[edge.received % comm::ThreadGroup::capacity];
+    const auto& sent = slot.tensor;
+    if (sent.dtype() != buffer.dtype() || sent.count() != buffer.count())
+      throw Error(
+          concat("recv at ", to_text(where), ": rank ", group_->world_rank(rank_), " expects ",
+                 buffer.count(), " ", buffer.dtype(), ", rank ", group_->world_rank(from), " sent ",
+                 sent.count(), " ", sent.dtype(), " at ", to_text(slot.where)),
+          where);
+    copy_bytes(buffer.bytes(), sent.view().bytes(), sent.size_bytes());
+    slot.tensor = {};
+    ++edge.received;
+    edge.word.change();
+  }
+  void barrier(CallSite where) {
+    const comm::ExclusiveUse use(group_->taken(rank_), CallKind::barrier, where);
+    group_->enter(rank_, {.call = {.kind = CallKind::barrier, .where = where}});
+  }
+  [[nodiscard]] ThreadComm split(int color, int key, CallSite where) {
+    const comm::ExclusiveUse use(group_->taken(rank_), CallKind::split, where);
+    group_->enter(rank_, {.call = {.kind = CallKind::split, .where = where}, .wish = {color, key}});
+    auto place = group_->take_place(rank_);
+    return {std::move(place.group), place.rank};
+  }
+  /// Ends every rank of the world, not only of this group.
+  void abort(const std::string& message) { group_->world().abort(message); }
+
+ private:
+  ThreadComm(std::shared_ptr<comm::ThreadGroup> group, int rank)
+      : group_(std::move(group)), rank_(rank) {}
+
+  [[nodiscard]] const std::byte* in_of(int rank) const { return group_->offer(rank).in; }
+
+  /// This rank's share of a collective to which all have come.
+  void work(const Collective<Cpu>& collective) {
+    const auto& [call, in, out] = collective;
+    switch (call.kind) {
+      case CallKind::all_reduce:
+      case CallKind::reduce_scatter: return reduce(collective);
+      case CallKind::all_gather: return gather(out, in.size_bytes(), 0);
+      case CallKind::broadcast: return copy_bytes(out.bytes(), in_of(call.other), in.size_bytes());
+      case CallKind::all_to_all: {
+        const auto block = in.size_bytes() / static_cast<std::size_t>(size());
+        return gather(out, block, static_cast<std::size_t>(rank_) * block);
+      }
+      default: throw Error(concat(name_of(call.kind), " is no collective of buffers"), call.where);
+    }
+  }
+  // Of an all_reduce a slice of everybody's buffer, to everybody; of a reduce_scatter a block, to this rank.
+  void reduce(const Collective<Cpu>& collective) {
+    const auto& [call, in, out] = collective;
+    visit_any(call.dtype, [&, &call = call, &out = out]<class T>(Tag<T>) {
+      const bool to_all = call.kind == CallKind::all_reduce;
+      const auto part = to_all ? part_of(call.count, size(), rank_) : Range{0, out.count()};
+      const auto block = to_all ? 0 : out.count() * rank_;
+      std::vector<const T*> from;
+      std::vector<T*> to;
+      for (int rank = 0; rank < size(); ++rank) {
+        from.push_back(reinterpret_cast<const T*>(in_of(rank)) + block);
+        if (to_all) to.push_back(reinterpret_cast<T*>(group_->offer(rank).out));
+      }
+      if (!to_all) to.push_back(reinterpret_cast<T*>(out.bytes()));
+      comm::reduce_slice(from, to, part.first, part.last, call.reduce);
+    });
+  }
+  /// A block of everybody's buffer, from `offset` bytes on.
+  void gather(View<Cpu> out, std::size_t block, std::size_t offset) {
+    for (int rank = 0; rank < size(); ++rank)
+      copy_bytes(out.bytes() + static_cast<std::size_t>(rank) * block, in_of(rank) + offset, block);
+  }
+  // Small ones are dominated by meeting: everybody brings a copy and reduces them all, so that once is enough.
+  void all_reduce_small(const comm::ThreadGroup::Offer& offer) {
+    copy_bytes(group_->next_note(rank_), offer.in, offer.call.bytes());
+    group_->enter(rank_, offer);
+    visit_any(offer.call.dtype, [&]<class T>(Tag<T>) {
+      std::vector<const T*> from;
+      for (int rank = 0; rank < size(); ++rank)
+        from.push_back(reinterpret_cast<const T*>(group_->note(rank, rank_)));
+      comm::reduce_slice<T>(from, {reinterpret_cast<T*>(offer.out)}, 0, offer.call.count,
+                            offer.call.reduce);
+    });
+  }
+  // For what only the other end of the edge can bring about.
+  template <class Ready>
+  void wait_until(comm::ThreadGroup::Edge& edge, Ready ready) {
+    group_->world().check_alive();
+    for (;;) {
+      const auto word = edge.word.read();
+      if (ready()) return;
+      if (comm::WaitWord::ended(word)) group_->world().check_alive();
+      edge.word.wait(word);
+    }
+  }
+
+  std::shared_ptr<comm::ThreadGroup> group_;
+  int rank_;
+};
+
+static_assert(Communicator<ThreadComm, Cpu>);
+static_assert(!Communicator<World, Cpu>);
+
+}  // namespace dhp

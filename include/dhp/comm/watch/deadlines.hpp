@@ -1,0 +1,160 @@
+// Deadlines: how long a rank may wait for another, by what the program is at. One limit for everything is either too
+// short for the start and for saving, or so long that a run which hangs in a step of a second is noticed after
+// minutes: so a section that has been passed through a few times has a limit of its own, learned from its durations.
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dhp {
+
+/// What a program is at.
+enum class Section { start, first_step, step, evaluation, saving };
+
+[[nodiscard]] constexpr const char* name_of(Section section) {
+  switch (section) {
+    case Section::start: return "the start";
+    case Section::first_step: return "the first step";
+    case Section::step: return "a step";
+    case Section::evaluation: return "an evaluation";
+    case Section::saving: return "saving";
+  }
+  return "?";
+}
+
+/// How long a rank may wait, and what has made it so long.
+struct TimeLimit {
+  double seconds = 0;  ///< 0: for ever
+  std::string why{};   ///< "for a step, 10 times its median"; empty: it was given
+
+  [[nodiscard]] bool longer_than(const TimeLimit& other) const {
+    return other.seconds > 0 && (seconds == 0 || seconds > other.seconds);
+  }
+  [[nodiscard]] bool passed_by(double s) const { return seconds > 0 && s > seconds; }
+  /// What comes after "beyond".
+  friend std::string to_text(const TimeLimit& limit) {
+    if (limit.why.empty())
+      return concat("the time limit of ", limit.seconds, " s; a larger limit waits longer");
+    return concat("the limit of ", limit.seconds, " s ", limit.why,
+                  "; a fixed limit can be given instead");
+  }
+};
+
+struct DeadlineRules {
+  /// No limit is shorter: connections that lose packets try again after seconds that double, file systems and
+  /// machines that are busy with something else stop a rank for some seconds, and none of that is a fault.
+  double least_s = 30;
+  /// Of the median: what takes ten times as long as it does else, on one rank or all, is no longer chance.
+  double factor = 10;
+  /// Before anything is known: kernels that are loaded and tuned, data that are read for the first time over a network,
+  /// a large model that rank 0 writes, take minutes.
+  double unlearned_s = 600;
+  /// Passes after which a section is known: the first ones often are not like the others.
+  std::size_t passes = 5;
+};
+
+/// Shared by a program, which says what it is at, and the world that it runs in, which asks. Of a process: where ranks
+/// are threads, one of them speaks for all. A section ends for all ranks together, by a barrier or any other collective.
+class Deadlines {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Learned limits.
+  explicit Deadlines(DeadlineRules rules = {}) : rules_(rules) {
+    check(rules.least_s > 0 && rules.factor >= 1 && rules.unlearned_s > 0 && rules.passes > 0,
+          "learned time limits need at least 1 pass, a factor of at least 1, and seconds above 0");
+    limit_ = learned(Section::start);
+  }
+  /// One limit for everything, in seconds; 0: none.
+  explicit Deadlines(double limit_s) : fixed_(true) {
+    check(limit_s >= 0,
+          "the time limit of a collective is a number of seconds, or 0 for none, got ", limit_s);
+    constexpr double century_s = 3e9;  // longer than that overflows the clock
+    limit_.seconds = limit_s < century_s ? limit_s : 0;
+  }
+
+  /// The program is at something else now, or at the same once more.
+  void enter(Section section, Clock::time_point now = Clock::now()) {
+    if (fixed_) return;
+    const std::lock_guard lock(mutex_);
+    of(section_).add(std::chrono::duration<double>(now - entered_).count());
+    section_ = section;
+    entered_ = now;
+    auto limit = learned(section);
+    if (limit_.longer_than(limit)) shortened_ = now;
+    limit_ = std::move(limit);
+  }
+
+  [[nodiscard]] bool fixed() const { return fixed_; }
+  [[nodiscard]] TimeLimit limit() const {
+    const std::lock_guard lock(mutex_);
+    return limit_;
+  }
+  /// Of the section that the program is in; 0: none.
+  [[nodiscard]] double limit_s() const { return limit().seconds; }
+  /// When a wait that has begun then is over; never where there is no limit. A limit that becomes shorter counts from
+  /// there: the others may have waited for the end of the longer section.
+  [[nodiscard]] Clock::time_point end_of_wait(Clock::time_point begun) const {
+    const std::lock_guard lock(mutex_);
+    if (limit_.seconds == 0) return Clock::time_point::max();
+    return std::max(begun, shortened_) + std::chrono::duration_cast<Clock::duration>(
+                                             std::chrono::duration<double>(limit_.seconds));
+  }
+
+ private:
+  /// The last durations of a section, in seconds.
+  class Durations {
+   public:
+    void add(double s) {
+      last_[count_ % last_.size()] = s;
+      ++count_;
+    }
+    [[nodiscard]] std::size_t count() const { return count_; }
+    [[nodiscard]] double median() const {
+      std::vector<double> sorted(last_.begin(), last_.begin() + kept());
+      const auto middle = sorted.begin() + kept() / 2;
+      std::nth_element(sorted.begin(), middle, sorted.end());
+      return *middle;
+    }
+
+   private:
+    [[nodiscard]] std::ptrdiff_t kept() const {
+      return static_cast<std::ptrdiff_t>(std::min(count_, last_.size()));
+    }
+    std::array<double, 32> last_{};
+    std::size_t count_ = 0;
+  };
+
+  [[nodiscard]] Durations& of(Section section) { return known_[static_cast<std::size_t>(section)]; }
+  // In whole seconds: small differences between passes and ranks are not worth a digit.
+  [[nodiscard]] TimeLimit learned(Section section) {
+    const auto& durations = of(section);
+    if (durations.count() < rules_.passes)
+      return {rules_.unlearned_s, concat("for ", name_of(section))};
+    const double median_s = durations.median();
+    const double limit_s = std::ceil(rules_.factor * median_s);
+    if (limit_s > rules_.least_s)
+      return {limit_s, concat("for ", name_of(section), ", ", rules_.factor, " times its median")};
+    return {rules_.least_s, concat("for ", name_of(section), ", the least there is")};
+  }
+
+  DeadlineRules rules_{};
+  bool fixed_ = false;
+  mutable std::mutex mutex_;
+  TimeLimit limit_{};
+  Section section_ = Section::start;
+  Clock::time_point entered_ = Clock::now();
+  Clock::time_point shortened_ = Clock::time_point::min();
+  std::array<Durations, 5> known_{};
+};
+
+}  // namespace dhp

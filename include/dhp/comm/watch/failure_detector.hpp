@@ -1,0 +1,251 @@
+// FailureDetector: finds in the states of all ranks why the world must end, and which rank is the cause: one that has
+// failed, is gone, is silent, does something else than the others, or has been waited for too long. It serves ranks
+// that are threads, processes or devices; what follows from its answer is World's.
+//
+// A wait is too long when it exceeds the longest limit of any rank: a rank in a step may wait, through others, for a rank
+// that is saving. When that limit becomes shorter, waits count from that moment on.
+#pragma once
+
+#include <dhp/comm/watch/rank_state.hpp>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp::comm {
+
+class FailureDetector {
+ public:
+  struct Limits {
+    double timeout_s = 300;  ///< of every wait, and of silence; 0: none
+    bool learned = false;    ///< the limits that ranks tell take the place of timeout_s
+    /// How long a rank whose connection broke may be silent before it counts as gone. A rank that fails says why
+    /// itself, and that says more.
+    double lost_s = 1;
+  };
+
+  FailureDetector(int ranks, Limits limits)
+      : limits_(limits), limit_{limits.timeout_s}, seen_(static_cast<std::size_t>(ranks)) {}
+
+  /// What rank `rank` said last, in the seconds of any clock that only goes forward.
+  void hear(int rank, RankState state, double now_s) {
+    auto& seen = seen_.at(static_cast<std::size_t>(rank));
+    if (seen.heard && seen.state.beat == state.beat) return;
+    seen = {std::move(state), now_s, true};
+  }
+  /// Whether all have finished.
+  [[nodiscard]] bool all_finished() const {
+    for (const auto& seen : seen_)
+      if (!seen.state.finished) return false;
+    return true;
+  }
+  /// Whether all know that the world has ended, but for those who are silent.
+  [[nodiscard]] bool all_ended(double now_s) const {
+    for (int rank = 0; rank < ranks(); ++rank)
+      if (!at(rank).state.ended && !at(rank).state.finished &&
+          silence_s(rank, now_s) <= limits_.lost_s)
+        return false;
+    return true;
+  }
+  /// Why the world must end; empty: it need not.
+  [[nodiscard]] std::string judge(double now_s) {
+    if (start_s_ < 0) start_s_ = now_s;
+    if (limits_.learned) look_at_limits(now_s);
+    forget_ranks_that_came();
+    for (auto text : {failed(), gone(now_s), disagreement(), in_vain(), late(now_s), silent(now_s)})
+      if (!text.empty()) return text;
+    return {};
+  }
+
+ private:
+  struct Seen {
+    RankState state{};
+    double heard_s = 0;
+    bool heard = false;
+  };
+  using Call = RankState::OpenCall;
+
+  [[nodiscard]] int ranks() const { return static_cast<int>(seen_.size()); }
+  [[nodiscard]] const Seen& at(int rank) const { return seen_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] bool is_rank(int rank) const { return rank >= 0 && rank < ranks(); }
+  [[nodiscard]] double silence_s(int rank, double now_s) const {
+    return now_s - (at(rank).heard ? at(rank).heard_s : start_s_);
+  }
+  [[nodiscard]] std::string named(int rank) const {
+    const auto& name = at(rank).state.name;
+    return name.empty() ? concat("rank ", rank) : concat("rank ", rank, " (", name, ")");
+  }
+  [[nodiscard]] static std::string seconds(double s) {
+    const auto tenths = static_cast<std::int64_t>(s * 10);
+    return s < 10 ? concat(tenths / 10, ".", tenths % 10, " s") : concat(tenths / 10, " s");
+  }
+
+  // A call waits for those of its ranks that have not come to it.
+  void forget_ranks_that_came() {
+    for (auto& waiting : seen_)
+      for (auto& call : waiting.state.under_way)
+        std::erase_if(call.needs, [&](int rank) {
+          if (!is_rank(rank)) return true;
+          const auto& reached = at(rank).state.reached;
+          const auto found = reached.find(call.series);
+          return found != reached.end() && found->second >= call.at;
+        });
+  }
+  void look_at_limits(double now_s) {
+    const TimeLimit* longest = nullptr;
+    for (const auto& seen : seen_)
+      if (seen.heard && !seen.state.finished &&
+          (longest == nullptr || seen.state.limit.longer_than(*longest)))
+        longest = &seen.state.limit;
+    if (longest == nullptr) return;
+    if (limit_.longer_than(*longest)) shortened_s_ = now_s;
+    limit_ = *longest;
+  }
+  /// Of a wait, as far as it counts.
+  [[nodiscard]] double age_s(int rank, const Call& call, double now_s) const {
+    return std::min(call.age_s + silence_s(rank, now_s), now_s - shortened_s_);
+  }
+
+  [[nodiscard]] std::string failed() const {
+    for (int rank = 0; rank < ranks(); ++rank)
+      if (const auto& why = at(rank).state.failed; !why.empty())
+        return why.starts_with("rank ") ? why : concat("rank ", rank, ": ", why);
+    return {};
+  }
+  [[nodiscard]] std::string gone(double now_s) const {
+    for (int witness = 0; witness < ranks(); ++witness)
+      for (const int rank : at(witness).state.lost) {
+        if (!is_rank(rank) || silence_s(rank, now_s) <= limits_.lost_s) continue;
+        if (at(rank).state.finished)
+          return concat("rank ", witness, " in ", place(witness), " is not done with ", named(rank),
+                        ", which has finished");
+        return concat(named(rank), " is gone: rank ", witness, " has lost its connection to it in ",
+                      place(witness), ", and it has not been heard of for ",
+                      seconds(silence_s(rank, now_s)), "; ", last_seen(rank));
+      }
+    return {};
+  }
+  // Ranks of one group do different things.
+  [[nodiscard]] std::string disagreement() const {
+    std::map<std::string, std::pair<int, const Call*>> first;
+    for (int rank = 0; rank < ranks(); ++rank)
+      for (const auto* calls : {&at(rank).state.under_way, &at(rank).state.sent})
+        for (const auto& call : *calls) {
+          const auto [found, added] = first.try_emplace(call.key(), rank, &call);
+          const auto& [other, its] = found->second;
+          if (!added && its->agreed != call.agreed)
+            return concat("ranks do not agree: rank ", other, " calls ", to_text(*its), ", rank ",
+                          rank, " calls ", to_text(call));
+        }
+    return {};
+  }
+  // For a rank that has finished. A send may just have been begun, and need not wait at all.
+  [[nodiscard]] std::string in_vain() const {
+    for (int rank = 0; rank < ranks(); ++rank)
+      for (const auto& call : at(rank).state.under_way)
+        for (const int other : call.needs)
+          if (at(other).state.finished && (!call.is_send() || call.age_s > 1))
+            return concat("rank ", rank, " waits in ", to_text(call), " for ", named(other),
+                          ", which has finished");
+    return {};
+  }
+  [[nodiscard]] std::string late(double now_s) const {
+    for (int rank = 0; rank < ranks(); ++rank)
+      for (const auto& call : at(rank).state.under_way) {
+        if (!limit_.passed_by(age_s(rank, call, now_s)) || quiet(rank, now_s)) continue;
+        if (const auto wait = for_quiet(now_s)) return late(*wait, now_at(wait->other, now_s));
+        if (call.where.empty()) return concat("rank ", rank, " is ", call.shown, limit_text());
+        if (call.needs.empty())
+          return concat("rank ", rank, " is in ", to_text(call), ", to which all its ranks have ",
+                        "come, but the network between them has not carried it for ",
+                        seconds(age_s(rank, call, now_s)), limit_text());
+        const auto wait = end_of_chain({rank, &call, call.needs.front()});
+        return late(wait, now_at(wait.other, now_s));
+      }
+    return {};
+  }
+  [[nodiscard]] std::string silent(double now_s) const {
+    for (int rank = 0; rank < ranks(); ++rank)
+      if (!at(rank).state.finished && limit_.passed_by(silence_s(rank, now_s)))
+        return concat(named(rank), " has not been heard of for ", seconds(silence_s(rank, now_s)),
+                      ": it is stopped or cannot be reached; ", last_seen(rank), limit_text());
+    return {};
+  }
+
+  struct Wait {
+    int rank;
+    const Call* call;
+    int other;
+  };
+  [[nodiscard]] std::string late(const Wait& wait, const std::string& what_of_it) const {
+    return concat("rank ", wait.rank, " waits in ", to_text(*wait.call), " for ", named(wait.other),
+                  ", ", what_of_it, limit_text());
+  }
+  // Its last report is old: what it said there blames nobody.
+  [[nodiscard]] bool quiet(int rank, double now_s) const {
+    return silence_s(rank, now_s) > beats_s && !at(rank).state.finished;
+  }
+  // A rank that is needed and quiet says more than any chain of ranks that are not; after it one that is in the call.
+  [[nodiscard]] std::optional<Wait> for_quiet(double now_s) const {
+    for (const bool come : {false, true})
+      for (int rank = 0; rank < ranks(); ++rank)
+        for (const auto& call : at(rank).state.under_way)
+          for (const int other : come ? inside(call) : call.needs)
+            if (quiet(other, now_s) && !quiet(rank, now_s)) return Wait{rank, &call, other};
+    return {};
+  }
+  [[nodiscard]] std::vector<int> inside(const Call& call) const {
+    std::vector<int> inside;
+    for (int rank = 0; rank < ranks(); ++rank)
+      for (const auto& other : at(rank).state.under_way)
+        if (other.series == call.series && other.at == call.at) inside.push_back(rank);
+    return inside;
+  }
+  // Follows the wait-for chain to its end, which is the cause. In a circle of waits any link will do.
+  [[nodiscard]] Wait end_of_chain(Wait last) const {
+    std::set<int> visited{last.rank};
+    while (visited.insert(last.other).second) {
+      const Call* next = nullptr;
+      for (const auto& other : at(last.other).state.under_way)
+        if (!other.needs.empty()) next = &other;
+      if (next == nullptr) break;
+      last = {last.other, next, next->needs.front()};
+    }
+    return last;
+  }
+  [[nodiscard]] std::string now_at(int rank, double now_s) const {
+    if (const double s = silence_s(rank, now_s); s > beats_s)
+      return concat("which has not been heard of for ", seconds(s),
+                    " (it is stopped or cannot be reached); ", last_seen(rank));
+    const auto& state = at(rank).state;
+    if (const auto* call = state.busy()) return concat("which is alive and in ", to_text(*call));
+    if (state.last.empty()) return "which is alive and has called nothing yet";
+    return concat("which is alive and in no call; its last one, ", state.last, ", ended ",
+                  seconds(state.last_age_s), " ago");
+  }
+  [[nodiscard]] std::string last_seen(int rank) const {
+    const auto& state = at(rank).state;
+    if (const auto* call = state.busy()) return concat("it was in ", to_text(*call));
+    if (state.last.empty()) return "it had called nothing yet";
+    return concat("its last call was ", state.last);
+  }
+  [[nodiscard]] std::string place(int rank) const {
+    const auto* call = at(rank).state.busy();
+    return call == nullptr ? "no call" : to_text(*call);
+  }
+  [[nodiscard]] std::string limit_text() const { return concat(", beyond ", limit_); }
+
+  // More than a few reports: after that a rank's last one says little.
+  static constexpr double beats_s = 2;
+  Limits limits_;
+  TimeLimit limit_;  // of the world
+  double shortened_s_ = -1e300;
+  std::vector<Seen> seen_;
+  double start_s_ = -1;
+};
+
+}  // namespace dhp::comm

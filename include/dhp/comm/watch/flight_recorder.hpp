@@ -1,0 +1,209 @@
+// FlightRecorder: what a rank's communicators have been asked to do: the last calls and those under way, each with its
+// place in the source. It is what a rank says of itself when something hangs; the failure detector reads it.
+#pragma once
+
+#include <dhp/comm/collective.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <iterator>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// A group of ranks, the same on all of them. Names tell groups apart that have a rank in common.
+struct RecordedGroup {
+  std::string name{};
+  std::vector<int> members{};  ///< ranks of the world, in the order of the group
+};
+
+/// A call of a rank.
+struct FlightRecord {
+  std::shared_ptr<const RecordedGroup> group{};
+  Call call{};
+  int rank = 0;            ///< of the world; so are those of the next line
+  int from = -1, to = -1;  ///< of a message
+  std::uint64_t at =
+      0;  ///< its place among the collectives of the group, or the messages of the edge, from 1
+  std::uint64_t number = 0;  ///< among all calls of this rank, from 1
+  std::string text{};        ///< what is done, where it is no call of a communicator
+  int more = 0;              ///< calls after this one that a recorded step makes as one with it
+  double start_s = 0;        ///< since the recorder was opened
+  double since_s = 0;        ///< its wait; negative: its device has other work before it
+  double end_s = -1;         ///< negative: under way
+  bool failed = false;       ///< an exception has ended it
+
+  [[nodiscard]] bool under_way() const { return end_s < 0; }
+  /// Calls that are counted together: "world" of "world#12", "world:0>1" of "world:0>1#3".
+  [[nodiscard]] std::string series() const {
+    if (!group) return text;
+    return call.is_message() ? concat(group->name, ":", from, ">", to) : group->name;
+  }
+  /// The same for all ranks of the call, and for no other call.
+  [[nodiscard]] std::string key() const { return concat(series(), "#", at); }
+  [[nodiscard]] std::string agreed() const {
+    return group ? concat(call.agreed(), more_text()) : text;
+  }
+  [[nodiscard]] std::string shown() const {
+    return group ? concat(call.shown(), more_text()) : text;
+  }
+  /// The ranks without which it does not end.
+  [[nodiscard]] std::vector<int> needs() const {
+    if (!group) return {};
+    if (call.is_message()) return {from == rank ? to : from};
+    auto others = group->members;
+    std::erase(others, rank);
+    return others;
+  }
+  friend std::string to_text(const FlightRecord& record) {
+    return record.group ? concat(record.shown(), " at ", record.call.where) : record.shown();
+  }
+
+ private:
+  [[nodiscard]] std::string more_text() const {
+    return more > 0 ? concat(" and ", more, " more of a recorded step") : "";
+  }
+};
+
+/// Of one rank; its threads may share it.
+class FlightRecorder {
+  using Records = std::list<FlightRecord>;
+
+ public:
+  /// capacity: calls that are remembered after their end.
+  explicit FlightRecorder(std::size_t capacity = 1024) : capacity_(capacity) {}
+
+  /// A call under way; its end is that of this object, or an exception.
+  class Open {
+   public:
+    Open(FlightRecorder& recorder, FlightRecord record)
+        : recorder_(&recorder), record_(recorder.begin(std::move(record))) {}
+    Open(Open&& other) noexcept
+        : recorder_(std::exchange(other.recorder_, nullptr)),
+          record_(other.record_),
+          exceptions_(other.exceptions_) {}
+    Open& operator=(Open&&) = delete;
+    [[nodiscard]] const FlightRecord& record() const { return *record_; }
+    /// Whether the device has come to this call. Before that the call waits for nobody, and counts as not reached.
+    void on_device(bool begun) { recorder_->on_device(record_, begun); }
+    ~Open() {
+      if (recorder_ != nullptr) recorder_->end(record_, std::uncaught_exceptions() > exceptions_);
+    }
+
+   private:
+    FlightRecorder* recorder_;
+    Records::iterator record_;
+    int exceptions_ = std::uncaught_exceptions();
+  };
+
+  [[nodiscard]] double now_s() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - birth_).count();
+  }
+  [[nodiscard]] std::chrono::system_clock::time_point opened() const { return opened_; }
+  /// Calls so far.
+  [[nodiscard]] std::uint64_t calls() const {
+    const std::lock_guard lock(mutex_);
+    return calls_;
+  }
+  /// Those under way by their beginning, behind those that have ended, by their end.
+  struct Contents {
+    std::vector<FlightRecord> ended{}, under_way{};
+  };
+  [[nodiscard]] Contents contents() const {
+    const std::lock_guard lock(mutex_);
+    return {{ended_.begin(), ended_.end()}, {open_.begin(), open_.end()}};
+  }
+
+ private:
+  Records::iterator begin(FlightRecord record) {
+    const std::lock_guard lock(mutex_);
+    if (spare_.empty()) spare_.emplace_back();
+    record.number = ++calls_;
+    record.start_s = record.since_s = now_s();
+    spare_.front() = std::move(record);
+    open_.splice(open_.end(), spare_, spare_.begin());
+    return std::prev(open_.end());
+  }
+  void on_device(Records::iterator record, bool begun) {
+    const std::lock_guard lock(mutex_);
+    record->since_s = begun ? now_s() : -1;
+  }
+  void end(Records::iterator record, bool failed) noexcept {
+    const std::lock_guard lock(mutex_);
+    record->end_s = now_s();
+    record->failed = failed;
+    ended_.splice(ended_.end(), open_, record);
+    if (ended_.size() > capacity_) spare_.splice(spare_.end(), ended_, ended_.begin());
+  }
+
+  std::size_t capacity_;
+  std::chrono::steady_clock::time_point birth_ = std::chrono::steady_clock::now();
+  std::chrono::system_clock::time_point opened_ = std::chrono::system_clock::now();
+  mutable std::mutex mutex_;
+  std::uint64_t calls_ = 0;
+  Records open_, ended_;
+  Records spare_;  // memory of forgotten ones, for the next: a call allocates little
+};
+
+namespace comm {
+
+/// What the calls of one group are recorded with; used by one rank.
+class GroupRecorder {
+ public:
+  /// The world.
+  GroupRecorder(std::shared_ptr<FlightRecorder> recorder, int rank, int size)
+      : GroupRecorder(std::move(recorder), rank, all_of(size)) {}
+
+  /// Of a part of this group, with these ranks of the world. All ranks of the group come to it at the same time.
+  [[nodiscard]] GroupRecorder of_part(std::vector<int> members) {
+    auto name = concat(group_->name, ".", ++parts_, "@", members.front());
+    return {recorder_, rank_, {std::move(name), std::move(members)}};
+  }
+  [[nodiscard]] const std::vector<int>& members() const { return group_->members; }
+  [[nodiscard]] int rank() const { return rank_; }
+
+  [[nodiscard]] FlightRecorder::Open begin(const Call& call, int more = 0) {
+    FlightRecord record{.group = group_, .call = call, .rank = rank_, .more = more};
+    if (call.is_message()) {
+      const auto other = static_cast<std::size_t>(call.other);
+      const bool sends = call.kind == CallKind::send;
+      record.from = sends ? rank_ : members().at(other);
+      record.to = sends ? members().at(other) : rank_;
+      record.at = ++(sends ? sent_ : received_).at(other);
+    } else {
+      record.at = ++collectives_;
+    }
+    return {*recorder_, std::move(record)};
+  }
+
+ private:
+  GroupRecorder(std::shared_ptr<FlightRecorder> recorder, int rank, RecordedGroup group)
+      : recorder_(std::move(recorder)),
+        rank_(rank),
+        sent_(group.members.size()),
+        received_(group.members.size()),
+        group_(std::make_shared<const RecordedGroup>(std::move(group))) {}
+  [[nodiscard]] static RecordedGroup all_of(int size) {
+    RecordedGroup world{.name = "world",
+                        .members = std::vector<int>(static_cast<std::size_t>(size))};
+    std::iota(world.members.begin(), world.members.end(), 0);
+    return world;
+  }
+
+  std::shared_ptr<FlightRecorder> recorder_;
+  int rank_;
+  std::uint64_t collectives_ = 0, parts_ = 0;
+  std::vector<std::uint64_t> sent_, received_;  // by the other rank of the group
+  std::shared_ptr<const RecordedGroup> group_;
+};
+
+}  // namespace comm
+
+}  // namespace dhp

@@ -1,0 +1,452 @@
+// dhp's attention kernels, for every type, with dropout. Tiles of keys and values (of queries, for
+// their gradients) go through shared memory. A warp handles one query (one key), each lane one row
+// of the tile. No probability is stored (Dao et al. 2022, "FlashAttention").
+#pragma once
+
+#include <dhp/cuda/block.hpp>
+#include <dhp/ops/attention.hpp>
+#include <dhp/tensor/tensor.hpp>
+
+#include <cmath>
+#include <limits>
+
+namespace dhp::cuda {
+
+/// The sample, head and numbering of a block. Invalid offsets and lengths are clamped.
+struct AttentionPlace {
+  const std::int32_t* offsets;
+  const std::int32_t* lengths;
+  const std::int64_t* row_numbers;
+  std::int64_t rows, columns, max_length;
+  int heads, first_head, total_heads, size;
+  double scale, dropout;
+  std::uint32_t threshold;  ///< keep a probability if its 24 random bits are at least this
+  RandomStream random;
+
+  struct Head {
+    std::int64_t first_row, rows, length, head;
+  };
+  constexpr Head head_of(std::int64_t index) const {
+    const auto sample = index / heads;
+    const std::int64_t first = offsets[sample] < 0 ? 0 : offsets[sample];
+    const std::int64_t last = offsets[sample + 1] > rows ? rows : offsets[sample + 1];
+    const std::int64_t own = last > first ? last - first : 0;
+    std::int64_t length = lengths[sample] < 0 ? 0 : lengths[sample];
+    if (length > own) length = own;
+    if (length > max_length) length = max_length;
+    return {first, own, length, index % heads};
+  }
+  /// The offset of `row` of a head.
+  constexpr std::int64_t at(const Head& head, std::int64_t row) const {
+    return (head.first_row + row) * columns + head.head * size;
+  }
+  /// The random index of a query's first probability.
+  constexpr std::uint64_t first_number(const Head& head, std::int64_t query) const {
+    const auto number = row_numbers[head.first_row + query];
+    return static_cast<std::uint64_t>((number * total_heads + first_head + head.head) * max_length);
+  }
+  constexpr bool keeps(const Head& head, std::int64_t query, std::int64_t key) const {
+    if (dropout == 0) return true;
+    const auto number = first_number(head, query) + static_cast<std::uint64_t>(key);
+    return (random.bits(number) >> 8) >= threshold;
+  }
+  /// With the step loaded once instead of per block.
+  [[nodiscard]] constexpr RandomStream stream() const {
+    return {.seed = random.seed, .step = random.now(), .use = random.use};
+  }
+};
+
+/// Constants of all three kernels. A warp's own row is in shared memory too.
+struct AttentionTile {
+  static constexpr int rows = warp_size;  // of a tile; one per lane
+  static constexpr int warps = 8;         // rows per block
+  static constexpr int threads = warps * warp_size;
+  static constexpr int most_per_lane = 8;  // columns of a head per lane: up to 256 in all
+  /// The padded row length in shared memory: odd, to avoid bank conflicts.
+  static constexpr int stride(int size) { return size | 1; }
+};
+
+/// Loads rows [first, first + count) of a head into shared memory, zero-padded.
+template <class A, class B, class T>
+constexpr void load_rows(const B& block, const AttentionPlace& place,
+                         const AttentionPlace::Head& head, const T* from, std::int64_t first,
+                         int count, int wanted, A* to) {
+  const int stride = AttentionTile::stride(place.size);
+  for (int at = block.thread(); at < wanted * place.size; at += block.threads()) {
+    const int row = at / place.size;
+    const int column = at % place.size;
+    to[row * stride + column] =
+        row < count ? static_cast<A>(from[place.at(head, first + row) + column]) : A(0);
+  }
+}
+
+template <class A>
+[[nodiscard]] constexpr A inner_product(const A* x, const A* y, int size) {
+  A sum = 0;
+  for (int at = 0; at < size; ++at) sum += x[at] * y[at];
+  return sum;
+}
+
+/// min(wanted, left), but at least 0.
+[[nodiscard]] constexpr int rows_present(std::int64_t left, int wanted) {
+  return left > wanted ? wanted : left > 0 ? static_cast<int>(left) : 0;
+}
+
+/// Calls kernel.group(block, head, first) for each group of `warps` rows of one head of this block.
+template <class Kernel, class B>
+constexpr void visit_groups(const Kernel& kernel, B& block) {
+  const auto head = kernel.place.head_of(block.index() / kernel.groups);
+  const auto stride = kernel.groups * AttentionTile::warps;
+  for (auto first = block.index() % kernel.groups * AttentionTile::warps; first < head.rows;
+       first += stride) {
+    kernel.group(block, head, first);
+    block.sync();
+  }
+}
+
+/// One block per `warps` queries of a head.
+template <class T>
+struct AttentionForward {
+  using A = Accumulator<T>;
+  AttentionPlace place;
+  std::int64_t groups;  ///< of queries, per head
+  const T *q, *k, *v;
+  T* y;
+  A* logsumexp;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    visit_groups(*this, block);
+  }
+
+  template <class B>
+  constexpr void group(B& block, const AttentionPlace::Head& head, std::int64_t first_query) const {
+    constexpr int tile = AttentionTile::rows;
+    const int warp = block.thread() / warp_size;
+    const int lane = block.thread() % warp_size;
+    const int size = place.size;
+    const int stride = AttentionTile::stride(size);
+    A* const queries = block.template shared<A>();
+    A* const keys = queries + AttentionTile::warps * stride;
+    A* const values = keys + tile * stride;
+    A* const weights = values + tile * stride + warp * tile;  // this warp's query
+    const auto query = first_query + warp;
+    const bool real = query < head.length;
+
+    const int present = rows_present(head.length - first_query, AttentionTile::warps);
+    load_rows(block, place, head, q, first_query, present, AttentionTile::warps, queries);
+    A most = -std::numeric_limits<A>::infinity();
+    A sum = 0;
+    A mixed[AttentionTile::most_per_lane] = {};
+    const A scale = static_cast<A>(place.scale);
+    for (std::int64_t first = 0; first < head.length && present > 0; first += tile) {
+      const int count = rows_present(head.length - first, tile);
+      block.sync();
+      load_rows(block, place, head, k, first, count, tile, keys);
+      load_rows(block, place, head, v, first, count, tile, values);
+      block.sync();
+      const A score = lane < count && real ? scale * inner_product(queries + warp * stride,
+                                                                   keys + lane * stride, size)
+                                           : -std::numeric_limits<A>::infinity();
+      const A higher = warp_reduce(block, score, Largest{});
+      const A now = higher > most ? higher : most;
+      const A power = lane < count && real ? std::exp(score - now) : A(0);
+      const A kept = std::exp(most - now);  // 0 at first
+      sum = (real ? sum * kept : A(0)) + warp_reduce(block, power);
+      most = now;
+      const bool keep = lane < count && real && place.keeps(head, query, first + lane);
+      weights[lane] = keep ? power : A(0);
+      block.sync();
+      for (int part = 0; part * warp_size + lane < size; ++part) {
+        const int column = part * warp_size + lane;
+        A total = real ? mixed[part] * kept : A(0);
+        for (int row = 0; row < count; ++row) total += weights[row] * values[row * stride + column];
+        mixed[part] = total;
+      }
+    }
+    if (query >= head.rows) return;
+    const A factor = real ? static_cast<A>(1.0 / (1.0 - place.dropout)) / sum : A(0);
+    for (int part = 0; part * warp_size + lane < size; ++part)
+      y[place.at(head, query) + part * warp_size + lane] =
+          static_cast<T>(real ? mixed[part] * factor : A(0));
+    if (lane == 0)
+      logsumexp[head.head * place.rows + head.first_row + query] =
+          real ? most + std::log(sum) : A(0);
+  }
+};
+
+/// products[head, row] = dy . y, one warp each.
+template <class T>
+struct AttentionInner {
+  using A = Accumulator<T>;
+  std::int64_t rows, columns;
+  int heads, size;
+  const T *dy, *y;
+  A* products;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const int lane = block.thread() % warp_size;
+    const auto warps = block.blocks() * (block.threads() / warp_size);
+    auto task = block.index() * (block.threads() / warp_size) + block.thread() / warp_size;
+    for (; task < heads * rows; task += warps) {
+      const auto head = task / rows;
+      const auto first = task % rows * columns + head * size;
+      A sum = 0;
+      for (int at = lane; at < size; at += warp_size)
+        sum += static_cast<A>(dy[first + at]) * static_cast<A>(y[first + at]);
+      sum = warp_reduce(block, sum);
+      if (lane == 0) products[task] = sum;
+    }
+  }
+};
+
+// With probabilities p and scaled dropout mask m: dv = (p m)^T dy and ds = p (m (dy v^T) - dy . y),
+// because sum_j p m (dy v^T) = dy . y for each query.
+
+/// dq: one block per `warps` queries, looping over the keys.
+template <class T>
+struct AttentionQueryGradient {
+  using A = Accumulator<T>;
+  AttentionPlace place;
+  std::int64_t groups;
+  const T *dy, *q, *k, *v;
+  const A *logsumexp, *products;
+  T* dq;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    visit_groups(*this, block);
+  }
+
+  template <class B>
+  constexpr void group(B& block, const AttentionPlace::Head& head, std::int64_t first_query) const {
+    constexpr int tile = AttentionTile::rows;
+    const int warp = block.thread() / warp_size;
+    const int lane = block.thread() % warp_size;
+    const int size = place.size;
+    const int stride = AttentionTile::stride(size);
+    A* const queries = block.template shared<A>();
+    A* const gradients = queries + AttentionTile::warps * stride;
+    A* const keys = gradients + AttentionTile::warps * stride;
+    A* const values = keys + tile * stride;
+    A* const weights = values + tile * stride + warp * tile;
+    const auto query = first_query + warp;
+    const bool real = query < head.length;
+    const int present = rows_present(head.length - first_query, AttentionTile::warps);
+    load_rows(block, place, head, q, first_query, present, AttentionTile::warps, queries);
+    load_rows(block, place, head, dy, first_query, present, AttentionTile::warps, gradients);
+    const auto place_of_row = head.head * place.rows + head.first_row + query;
+    const A log_sum = real ? logsumexp[place_of_row] : A(0);
+    const A product = real ? products[place_of_row] : A(0);
+    const A scale = static_cast<A>(place.scale);
+    const A kept = static_cast<A>(1.0 / (1.0 - place.dropout));
+    A sums[AttentionTile::most_per_lane] = {};
+    for (std::int64_t first = 0; first < head.length && present > 0; first += tile) {
+      const int count = rows_present(head.length - first, tile);
+      block.sync();
+      load_rows(block, place, head, k, first, count, tile, keys);
+      load_rows(block, place, head, v, first, count, tile, values);
+      block.sync();
+      A weight = 0;
+      if (lane < count && real) {
+        const A score = scale * inner_product(queries + warp * stride, keys + lane * stride, size);
+        const A from_value = inner_product(gradients + warp * stride, values + lane * stride, size);
+        const A mask = place.keeps(head, query, first + lane) ? kept : A(0);
+        weight = std::exp(score - log_sum) * (mask * from_value - product);
+      }
+      weights[lane] = weight;
+      block.sync();
+      for (int part = 0; part * warp_size + lane < size; ++part) {
+        const int column = part * warp_size + lane;
+        for (int row = 0; row < count; ++row)
+          sums[part] += weights[row] * keys[row * stride + column];
+      }
+    }
+    if (query >= head.rows) return;
+    for (int part = 0; part * warp_size + lane < size; ++part)
+      dq[place.at(head, query) + part * warp_size + lane] =
+          static_cast<T>(real ? scale * sums[part] : A(0));
+  }
+};
+
+/// dk and dv: one block per `warps` keys, looping over the queries.
+template <class T>
+struct AttentionKeyGradient {
+  using A = Accumulator<T>;
+  AttentionPlace place;
+  std::int64_t groups;
+  const T *dy, *q, *k, *v;
+  const A *logsumexp, *products;
+  T *dk, *dv;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    visit_groups(*this, block);
+  }
+
+  template <class B>
+  constexpr void group(B& block, const AttentionPlace::Head& head, std::int64_t first_key) const {
+    constexpr int tile = AttentionTile::rows;
+    const int warp = block.thread() / warp_size;
+    const int lane = block.thread() % warp_size;
+    const int size = place.size;
+    const int stride = AttentionTile::stride(size);
+    A* const keys = block.template shared<A>();
+    A* const values = keys + AttentionTile::warps * stride;
+    A* const queries = values + AttentionTile::warps * stride;
+    A* const gradients = queries + tile * stride;
+    A* const weights = gradients + tile * stride + warp * 2 * tile;  // for dk, then dv
+    const auto key = first_key + warp;
+    const bool real = key < head.length;
+    const int present = rows_present(head.length - first_key, AttentionTile::warps);
+    load_rows(block, place, head, k, first_key, present, AttentionTile::warps, keys);
+    load_rows(block, place, head, v, first_key, present, AttentionTile::warps, values);
+    const A scale = static_cast<A>(place.scale);
+    const A kept = static_cast<A>(1.0 / (1.0 - place.dropout));
+    A key_sums[AttentionTile::most_per_lane] = {};
+    A value_sums[AttentionTile::most_per_lane] = {};
+    for (std::int64_t first = 0; first < head.length && present > 0; first += tile) {
+      const int count = rows_present(head.length - first, tile);
+      block.sync();
+      load_rows(block, place, head, q, first, count, tile, queries);
+      load_rows(block, place, head, dy, first, count, tile, gradients);
+      block.sync();
+      A for_key = 0, for_value = 0;
+      if (lane < count && real) {
+        const auto row = head.head * place.rows + head.first_row + first + lane;
+        const A score = scale * inner_product(queries + lane * stride, keys + warp * stride, size);
+        const A from_value = inner_product(gradients + lane * stride, values + warp * stride, size);
+        const A probability = std::exp(score - logsumexp[row]);
+        const A mask = place.keeps(head, first + lane, key) ? kept : A(0);
+        for_key = probability * (mask * from_value - products[row]);
+        for_value = probability * mask;
+      }
+      weights[lane] = for_key;
+      weights[tile + lane] = for_value;
+      block.sync();
+      for (int part = 0; part * warp_size + lane < size; ++part) {
+        const int column = part * warp_size + lane;
+        for (int row = 0; row < count; ++row) {
+          key_sums[part] += weights[row] * queries[row * stride + column];
+          value_sums[part] += weights[tile + row] * gradients[row * stride + column];
+        }
+      }
+    }
+    if (key >= head.rows) return;
+    for (int part = 0; part * warp_size + lane < size; ++part) {
+      const auto to = place.at(head, key) + part * warp_size + lane;
+      dk[to] = static_cast<T>(real ? scale * key_sums[part] : A(0));
+      dv[to] = static_cast<T>(real ? value_sums[part] : A(0));
+    }
+  }
+};
+
+template <class Dev>
+[[nodiscard]] AttentionPlace attention_place(ConstView<Dev> q, const Sequences<Dev>& sequences,
+                                             const AttentionOptions& options) {
+  const auto size = q.columns() / options.heads;
+  check(size <= AttentionTile::most_per_lane * warp_size, "attention: heads of ", size,
+        " columns; on a GPU they have at most ", AttentionTile::most_per_lane * warp_size);
+  return {sequences.offsets.template data<std::int32_t>(),
+          sequences.lengths.template data<std::int32_t>(),
+          sequences.row_numbers.template data<std::int64_t>(),
+          q.rows(),
+          q.columns(),
+          sequences.max_length,
+          options.heads,
+          options.first_head,
+          options.total_heads,
+          static_cast<int>(size),
+          1.0 / std::sqrt(static_cast<double>(size)),
+          options.dropout,
+          static_cast<std::uint32_t>(std::ceil(options.dropout * 0x1p24)),
+          options.random};
+}
+
+/// One block per sample, head and row group. Throws if a head exceeds the GPU's shared memory.
+template <class A, class Dev>
+[[nodiscard]] Grid attention_grid(const Dev& dev, const AttentionPlace& place,
+                                  const Sequences<Dev>& sequences, std::int64_t groups,
+                                  int own_rows, int weight_rows) {
+  const auto elements = own_rows * AttentionTile::warps + 2 * AttentionTile::rows;
+  const auto shared = elements * AttentionTile::stride(place.size) +
+                      weight_rows * AttentionTile::warps * AttentionTile::rows;
+  const Grid grid{sequences.lengths.count() * place.heads * groups, AttentionTile::threads,
+                  static_cast<std::size_t>(shared) * sizeof(A)};
+  check_shared_memory(dev, grid, "attention: heads of ", place.size, " columns, with sums in ",
+                      dtype_of<A>(), ", need");
+  return grid;
+}
+/// Row groups per sample, padding included; blocks loop if a sample has more.
+[[nodiscard]] inline std::int64_t attention_groups(const AttentionPlace& place) {
+  const auto rows = std::clamp<std::int64_t>(place.max_length, 1, place.rows);
+  return (rows + AttentionTile::warps - 1) / AttentionTile::warps;
+}
+
+template <KernelDevice Dev>
+void fallback_attention_forward(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
+                                const Sequences<Dev>& sequences, const AttentionOptions& options,
+                                View<Dev> y, View<Dev> logsumexp) {
+  if (q.count() == 0) return;
+  visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const auto place = attention_place<Dev>(q, sequences, options);
+    const auto groups = attention_groups(place);
+    launch(dev, attention_grid<A, Dev>(dev, place, sequences, groups, 1, 1),
+           AttentionForward<T>{place, groups, q.template data<T>(), k.template data<T>(),
+                               v.template data<T>(), y.template data<T>(),
+                               logsumexp.template data<A>()});
+  });
+}
+
+template <KernelDevice Dev>
+void fallback_attention_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k,
+                                 ConstView<Dev> v, ConstView<Dev> y, ConstView<Dev> logsumexp,
+                                 const Sequences<Dev>& sequences, const AttentionOptions& options,
+                                 View<Dev> dq, View<Dev> dk, View<Dev> dv) {
+  if (q.count() == 0) return;
+  visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const auto place = attention_place<Dev>(q, sequences, options);
+    const auto groups = attention_groups(place);
+    const auto by_query = attention_grid<A, Dev>(dev, place, sequences, groups, 2, 1);
+    const auto by_key = attention_grid<A, Dev>(dev, place, sequences, groups, 2, 2);
+    Tensor<Dev> inner(dev, dtype_of<A>(), {place.heads, place.rows});
+    A* const products = inner.mut().template data<A>();
+    const T* const gradient = dy.template data<T>();
+    launch(dev, grid_for(place.heads * place.rows * warp_size),
+           AttentionInner<T>{place.rows, place.columns, place.heads, place.size, gradient,
+                             y.template data<T>(), products});
+    launch(
+        dev, by_query,
+        AttentionQueryGradient<T>{place, groups, gradient, q.template data<T>(),
+                                  k.template data<T>(), v.template data<T>(),
+                                  logsumexp.template data<A>(), products, dq.template data<T>()});
+    launch(
+        dev, by_key,
+        AttentionKeyGradient<T>{place, groups, gradient, q.template data<T>(), k.template data<T>(),
+                                v.template data<T>(), logsumexp.template data<A>(), products,
+                                dk.template data<T>(), dv.template data<T>()});
+  });
+}
+
+}  // namespace dhp::cuda
+
+namespace dhp {
+
+template <KernelDevice Dev>
+void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
+                          const Sequences<Dev>& sequences, const AttentionOptions& options,
+                          View<Dev> y, View<Dev> logsumexp) {
+  cuda::fallback_attention_forward(dev, q, k, v, sequences, options, y, logsumexp);
+}
+template <KernelDevice Dev>
+void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k,
+                           ConstView<Dev> v, ConstView<Dev> y, ConstView<Dev> logsumexp,
+                           const Sequences<Dev>& sequences, const AttentionOptions& options,
+                           View<Dev> dq, View<Dev> dk, View<Dev> dv) {
+  cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
+}
+
+}  // namespace dhp

@@ -1,0 +1,75 @@
+// On the loopback of this machine.
+#include <dhp/comm/gloo/gloo_messages.hpp>
+#include <tests/comm/messages/process_suite.hpp>
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+namespace {
+
+using namespace tests;
+using dhp::comm::GlooMessages;
+
+TEST_CASE("gloo: what every engine has to do") {
+  check_processes([](World& world) { return std::make_shared<GlooMessages>(world, "127.0.0.1"); });
+}
+
+TEST_CASE("gloo: an address that does not exist") {
+  const auto ends = ends_with(2, 5, [](const std::shared_ptr<World>& world) {
+    const GlooMessages there(*world, "192.0.2.1");  // of no machine: RFC 5737
+  });
+  CHECK(contains(ends.front(),
+                 "this machine cannot listen at 192.0.2.1: Cannot assign requested address"));
+}
+
+// What a process ends with that writes to a pipe whose reader is gone.
+template <class Write>
+int status_after(Write write_to) {
+  const auto child = ::fork();
+  if (child == 0) {
+    ::signal(SIGPIPE, SIG_DFL);
+    int ends[2];
+    if (::pipe(ends) != 0) ::_exit(9);
+    ::close(ends[0]);
+    write_to(ends[1]);
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+TEST_CASE("no pipe signal: a broken connection is an error of the call, and only while it lives") {
+  const auto write_a_byte = [](int end) {
+    if (::write(end, "x", 1) == -1 && errno != EPIPE) ::_exit(8);
+  };
+  CHECK(status_after(write_a_byte) == -SIGPIPE);
+  CHECK(status_after([&](int end) {
+          const dhp::comm::NoPipeSignal quiet;
+          write_a_byte(end);
+          write_a_byte(end);
+        }) == 0);
+  CHECK(status_after([&](int end) {
+          { const dhp::comm::NoPipeSignal quiet; }
+          write_a_byte(end);
+        }) == -SIGPIPE);
+}
+
+TEST_CASE("no pipe signal: one that was pending stays") {
+  CHECK(status_after([](int end) {
+          sigset_t pipe{}, pending{};
+          ::sigemptyset(&pipe);
+          ::sigaddset(&pipe, SIGPIPE);
+          ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+          static_cast<void>(::write(end, "x", 1) == 1);
+          { const dhp::comm::NoPipeSignal quiet; }
+          ::sigpending(&pending);
+          ::_exit(::sigismember(&pending, SIGPIPE) == 1 ? 7 : 6);
+        }) == 7);
+}
+
+}  // namespace

@@ -1,0 +1,82 @@
+// Slurm's lists: what is read of them, and what is refused. What launchers say is tested in process_rank.cpp.
+#include <dhp/comm/meet/launcher.hpp>
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+namespace {
+
+using namespace dhp;
+using namespace dhp::comm;
+
+std::string first(std::string_view list) {
+  try {
+    return first_host(list);
+  } catch (const Error& error) {
+    return error.sentence();
+  }
+}
+std::string tasks(const std::string& list, int node) {
+  try {
+    return concat(tasks_on_node(list, node));
+  } catch (const Error& error) {
+    return error.sentence();
+  }
+}
+
+// The right sides are what Slurm's own scontrol show hostnames prints first.
+TEST_CASE("launcher: the first host of a list") {
+  CHECK(first("vm") == "vm");
+  CHECK(first("rack1,rack2") == "rack1");
+  CHECK(first("n[1-3,7]") == "n1");
+  CHECK(first("n[08-12],x[8-12]") == "n08");
+  CHECK(first("n[10,2]") == "n10");
+  CHECK(first("r[2-3]c[0-1,4]n[7]") == "r2c0n7");
+  CHECK(first("gpu-[1-2].cluster,a") == "gpu-1.cluster");
+  CHECK(first("[3-4]") == "3");
+  CHECK(first("n[1-9],m[") == "n1");
+  CHECK(first(std::string(253, 'n')) == std::string(253, 'n'));
+}
+
+TEST_CASE("launcher: what is no list of hosts is refused") {
+  CHECK(first("n[1-2") == "\"n[1-2\" is no list of hosts as Slurm writes it");
+  for (const auto& list :
+       {std::string(), std::string(254, 'n'), std::string("n]"), std::string("n[[1]]"),
+        std::string("n[]"), std::string("n[a]"), std::string("a b"), std::string("n[-1]"),
+        std::string("n[1-2]]"), std::string("a/b"), std::string("n\x7f"), std::string("n\xc3\xa9"),
+        std::string(",n"), std::string("[")}) {
+    CAPTURE(list);
+    CHECK(first(list).find("is no list of hosts") != std::string::npos);
+  }
+}
+
+TEST_CASE("launcher: tasks on each node") {
+  CHECK(tasks("4", 0) == "4");
+  CHECK(tasks("2(x3),1", 0) == "2");
+  CHECK(tasks("2(x3),1", 2) == "2");
+  CHECK(tasks("2(x3),1", 3) == "1");
+  CHECK(tasks("1,2,3(x2)", 1) == "2");
+  CHECK(tasks("2(x3),1", 4) ==
+        "\"2(x3),1\" does not say how many tasks each node has, as Slurm writes it");
+  for (const char* list : {"", "x", "2(3)", "2(x)", "2(x3", "-1", "99999999999999999999", ",1"}) {
+    CAPTURE(list);
+    CHECK(tasks(list, 9).find("does not say how many tasks") != std::string::npos);
+  }
+}
+
+TEST_CASE("launcher: no text does any harm") {
+  std::mt19937 random(7);
+  const std::string_view letters = "na019[[]],,--(x).";
+  int understood = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text;
+    for (auto size = random() % 12; size > 0; --size)
+      text += random() % 50 == 0 ? static_cast<char>(random()) : letters[random() % letters.size()];
+    understood += first(text).find("is no list") == std::string::npos;
+    tasks(text, static_cast<int>(random() % 5));
+  }
+  CHECK(understood > 500);
+}
+
+}  // namespace

@@ -1,0 +1,75 @@
+// Addresses, time limits, and sockets that close themselves.
+#include <dhp/comm/meet/socket.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace tests;
+using namespace dhp::comm;
+
+std::string first_address(const std::string& host) {
+  std::string problem;
+  const auto all = resolve({host, 80}, problem);
+  return all.empty() ? problem : to_text(all[0]);
+}
+
+TEST_CASE("socket: hosts have addresses, which reach others or not") {
+  CHECK(first_address("127.0.0.1") == "127.0.0.1:80");
+  CHECK(first_address("::1") == "[::1]:80");
+  CHECK(first_address("::ffff:10.1.2.3") == "10.1.2.3:80");
+  CHECK(first_address("no host has this name").starts_with("the name cannot be resolved ("));
+  CHECK(to_text(HostPort{"fe80::1", 5}) == "[fe80::1]:5");
+  CHECK(to_text(HostPort{"node7", 65535}) == "node7:65535");
+  for (const auto* const host : {"127.0.0.1", "127.8.9.1", "::1"}) CHECK(HostPort{host}.loopback());
+  for (const auto* const host : {"0.0.0.0", "10.0.0.1", "126.0.0.1", "::", "fe80::1", "::2", ""})
+    CHECK(!HostPort{host}.loopback());
+}
+
+TEST_CASE("socket: nothing takes longer than its deadline") {
+  const auto listener = Socket::listening({"127.0.0.1", 0});
+  REQUIRE(listener);
+  const auto client = Socket::connected(listener.own_end(), Deadline(20));
+  REQUIRE(client);
+  std::string bytes(100, 'x');
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(!client.receive(bytes, Deadline(0.05)));
+  CHECK(errno == ETIMEDOUT);
+  CHECK(!client.receive(bytes, Deadline(0)));
+  CHECK(errno == ETIMEDOUT);
+  // Nobody reads: at some time no more can be sent.
+  CHECK(!client.send(std::string(std::size_t{1} << 25, 'x'), Deadline(0.05)));
+  CHECK(errno == ETIMEDOUT);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  CHECK(took.count() >= 0.1);
+  CHECK(took.count() < 5);
+}
+
+TEST_CASE("socket: bytes arrive, and the end is seen") {
+  auto listener = Socket::listening({"127.0.0.1", 0});
+  REQUIRE(listener);
+  const auto there = listener.own_end();
+  CHECK(there.host == "127.0.0.1");
+  CHECK(!Socket::listening(there));
+  CHECK(errno == EADDRINUSE);
+  auto client = Socket::connected(there, Deadline(20));
+  REQUIRE(client);
+  REQUIRE(listener.wait(POLLIN, Deadline(20)));
+  Socket server(::accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK));
+  CHECK(to_text(server.other_end()) == to_text(client.own_end()));
+  CHECK(client.send("hello", Deadline(20)));
+  std::string bytes(100, 'x');
+  CHECK(server.receive(bytes, Deadline(20)));
+  CHECK(bytes == "hello");
+  client.close();
+  CHECK(!client);
+  bytes.resize(10);
+  CHECK(!server.receive(bytes, Deadline(20)));
+  CHECK(errno == ECONNRESET);
+  listener.close();
+  CHECK(!Socket::connected(there, Deadline(20)));
+  CHECK(errno == ECONNREFUSED);
+}
+
+}  // namespace

@@ -1,0 +1,301 @@
+// Of its own, since it is the same for every engine and takes long to compile.
+#include <dhp/comm/progress.hpp>
+#include <tests/comm/collectives.hpp>
+#include <tests/comm/messages/process_suite.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+namespace tests {
+
+namespace {
+
+constexpr double patient_s = 60;
+
+// check_one(world, dev) says what is wrong on a rank, of worlds that are expected to last.
+void on_worlds_of(const MakeMessages& make, std::initializer_list<int> sizes,
+                  const std::function<std::string(Comm<Cpu>&, Cpu&)>& check_one) {
+  for (const int n : sizes)
+    for (const auto& end : ends_of(n, patient_s, make, [&](Comm<Cpu>&world, Cpu&dev) {
+           const std::string wrong = check_one(world, dev);
+           check(wrong.empty(), wrong);
+         }))
+      CHECK(end == "");
+}
+
+Tensor<Cpu> zeros(Cpu& dev, std::int64_t count) {
+  return Tensor<Cpu>::zeros(dev, DType::f32, Shape{count});
+}
+
+// The same end for every rank but `alone`, which has its own, and not before `least_s` or after most_s.
+std::string end_of(const MakeMessages& make, int ranks, double timeout_s, int alone, double most_s,
+                   const std::function<void(Comm<Cpu>&, Cpu&)>& body) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto ends = ends_of(ranks, timeout_s, make, body);
+  CHECK(seconds_since(start) < most_s);
+  const auto& first = ends[alone == 0 ? 1 : 0];
+  for (int rank = 0; rank < ranks; ++rank)
+    if (rank != alone) CHECK(ends[static_cast<std::size_t>(rank)] == first);
+  return first;
+}
+
+}  // namespace
+
+void check_processes(const MakeMessages& make) {
+  SUBCASE("all_reduce") { on_worlds_of(make, {2, 3, 4, 8}, wrong_all_reduce); }
+
+  SUBCASE("small all_reduces back to back, with ranks a step apart") {
+    on_worlds_of(make, {4}, [](Comm<Cpu>& world, Cpu& dev) {
+      return wrong_small_all_reduces(world, dev, 200);
+    });
+  }
+
+  SUBCASE("reduce_scatter, all_gather and all_to_all") {
+    on_worlds_of(make, {2, 3, 4, 8}, wrong_blocks);
+  }
+
+  SUBCASE("broadcast from every root") { on_worlds_of(make, {2, 3, 8}, wrong_broadcast); }
+
+  SUBCASE("a sum has the bits of the order of the ranks, whoever comes last") {
+    on_worlds_of(make, {5}, wrong_bits);
+  }
+
+  SUBCASE("laws of scatter, gather and exchange, in place too") {
+    on_worlds_of(make, {4}, wrong_laws);
+  }
+
+  SUBCASE("messages arrive whole, in order, and from whom they should") {
+    on_worlds_of(make, {2, 3, 8}, wrong_messages);
+  }
+
+  SUBCASE("a hundred rounds of everything") { on_worlds_of(make, {4}, wrong_rounds); }
+
+  SUBCASE("nobody leaves a barrier before all have come") {
+    for (const int n : {2, 3, 5, 8}) {
+      std::atomic<int> came = 0;
+      on_worlds_of(make, {n}, [&](Comm<Cpu>& world, Cpu&) -> std::string {
+        for (int round = 1; round <= 20; ++round) {
+          if (world.rank() == round % n) sleep_ms(1);
+          ++came;
+          world.barrier();
+          if (came < n * round) return "one is missing";
+          world.barrier();
+        }
+        return "";
+      });
+    }
+  }
+
+  SUBCASE("two groups of the same ranks do not hear each other") {
+    on_worlds_of(make, {2, 3}, [](Comm<Cpu>& world, Cpu& dev) -> std::string {
+      auto one = world.split(0, world.rank()), two = world.split(0, world.rank());
+      auto x = tensor_of<float>(dev, {0}), y = tensor_of<float>(dev, {0});
+      if (world.rank() == 0) {
+        one.send(dev, tensor_of<float>(dev, {1}), 1);
+        two.send(dev, tensor_of<float>(dev, {2}), 1);
+      } else if (world.rank() == 1) {
+        two.recv(dev, y.mut(), 0);
+        one.recv(dev, x.mut(), 0);
+        if (x.to_host<float>(dev)[0] != 1 || y.to_host<float>(dev)[0] != 2) return "mixed up";
+      }
+      return "";
+    });
+  }
+
+  SUBCASE("many chunks, of slices that are not all as long") {
+    on_worlds_of(make, {2, 3}, [](Comm<Cpu>& world, Cpu& dev) -> std::string {
+      const std::int64_t count = 5000011;
+      auto x = tensor_of(dev, brought_by<float>(world.rank(), count));
+      world.all_reduce(dev, x.mut()).wait();
+      const int n = world.size();
+      const auto expected = generate<float>(
+          count, [&](auto i) { return n * (n - 1) / 2 + n * collective_value(0, i); });
+      return same_bits(x.to_host<float>(dev), expected) ? "" : "all_reduce";
+    });
+  }
+
+  SUBCASE("a send waits when the edge is full, and not before") {
+    std::atomic<int> sent = 0, early = 0;
+    const auto ends = ends_of(2, patient_s, make, [&](Comm<Cpu>& world, Cpu& dev) {
+      const int capacity = world.send_capacity();
+      auto x = tensor_of<std::int32_t>(dev, {0});
+      if (world.rank() == 0) {
+        for (int message = 0; message <= capacity; ++message) {
+          world.send(dev, tensor_of<std::int32_t>(dev, {message}), 1);
+          ++sent;
+        }
+        return;
+      }
+      while (sent < capacity) sleep_ms(1);
+      sleep_ms(30);
+      early = sent - capacity;
+      for (int message = 0; message <= capacity; ++message) {
+        world.recv(dev, x.mut(), 0);
+        early += x.view().data<std::int32_t>()[0] != message;
+      }
+    });
+    for (const auto& end : ends) CHECK(end == "");
+    CHECK(early == 0);
+  }
+
+  SUBCASE("a second thread of a rank is refused, and the first one goes on") {
+    std::vector<std::string> said(2);
+    const auto ends = ends_of(
+        2, patient_s, make,
+        [&](Comm<Cpu>& world, Cpu& dev) {
+          auto mine = zeros(dev, 5), other = zeros(dev, 5);
+          auto sentence = [&](auto call) {
+            try {
+              call();
+            } catch (const Error& error) {
+              return error.sentence();
+            }
+            return std::string();
+          };
+          if (world.rank() == 0) {
+            std::thread first([&] { world.recv(dev, mine.mut(), 1); });
+            std::thread second([&] { world.barrier(); });
+            sleep_ms(300);
+            said[0] = sentence([&] { world.recv(dev, other.mut(), 1); });
+            said[1] = sentence([&] { world.all_reduce(dev, other.mut()); });
+            first.join();
+            second.join();
+            return;
+          }
+          sleep_ms(1000);
+          world.send(dev, mine.share(), 0);
+          world.barrier();
+        },
+        false);
+    for (const auto& end : ends) CHECK(end == "");
+    CHECK(contains(said[0], "recv at process_suite.cpp:"));
+    CHECK(contains(said[1], "all_reduce at process_suite.cpp:"));
+    for (const auto& sentence : said)
+      CHECK(contains(sentence, ": another thread of this rank is using the communicator"));
+  }
+
+  SUBCASE("what a rank sent arrives although it is done") {
+    const auto ends = ends_of(2, patient_s, make, [&](Comm<Cpu>& world, Cpu& dev) {
+      auto x = zeros(dev, 3000000);
+      if (world.rank() == 1) return world.send(dev, x.share(), 0);
+      sleep_ms(100);
+      world.recv(dev, x.mut(), 1);
+    });
+    for (const auto& end : ends) CHECK(end == "");
+  }
+
+  SUBCASE("a rank that is late is named with its last call, and alive") {
+    const auto end = end_of(make, 3, 1.5, 1, 20, [](Comm<Cpu>& world, Cpu& dev) {
+      auto x = zeros(dev, 5);
+      world.barrier();
+      if (world.rank() == 1) sleep_ms(3500);
+      world.all_reduce(dev, x.mut());
+    });
+    CHECK(contains(end, " waits in all_reduce of 5 f32 (sum) at process_suite.cpp:"));
+    CHECK(contains(end,
+                   " for rank 1 (thread 1), which is alive and in no call; its last one, barrier "
+                   "at process_suite.cpp:"));
+    CHECK(contains(end, ", beyond the time limit of 1.5 s; a larger limit waits longer"));
+  }
+
+  SUBCASE("a rank that fails is quoted") {
+    for (const int who : {0, 2}) {
+      const auto end = end_of(make, 3, patient_s, who, 10, [&](Comm<Cpu>& world, Cpu& dev) {
+        world.barrier();
+        if (world.rank() == who) fail("the disk is full");
+        auto x = zeros(dev, 5);
+        world.all_reduce(dev, x.mut());
+      });
+      CHECK(end == concat("rank ", who, ": the disk is full"));
+    }
+  }
+
+  SUBCASE("ranks that do not agree are told how, long before the time limit") {
+    using Call = void (*)(Comm<Cpu>&, Cpu&);
+    const auto odd_one_does = [&](Call odd, Call other) {
+      return end_of(make, 3, patient_s, -1, 10, [&](Comm<Cpu>& world, Cpu& dev) {
+        world.barrier();
+        (world.rank() == 1 ? odd : other)(world, dev);
+      });
+    };
+    const Call sum_of_5 = [](Comm<Cpu>& world, Cpu& dev) {
+      auto x = zeros(dev, 5);
+      world.all_reduce(dev, x.mut());
+    };
+    const Call sum_of_7 = [](Comm<Cpu>& world, Cpu& dev) {
+      auto x = zeros(dev, 7);
+      world.all_reduce(dev, x.mut());
+    };
+    const Call max_of_5 = [](Comm<Cpu>& world, Cpu& dev) {
+      auto x = zeros(dev, 5);
+      world.all_reduce(dev, x.mut(), Reduce::max);
+    };
+    const Call whole_numbers = [](Comm<Cpu>& world, Cpu& dev) {
+      auto x = Tensor<Cpu>::zeros(dev, DType::i32, {5});
+      world.all_reduce(dev, x.mut());
+    };
+    const Call from_rank_1 = [](Comm<Cpu>& world, Cpu& dev) {
+      auto x = zeros(dev, 5);
+      world.broadcast(dev, x.mut(), 1);
+    };
+    const auto shape = odd_one_does(sum_of_7, sum_of_5);
+    CHECK(contains(
+        shape, "ranks do not agree: rank 0 calls all_reduce of 5 f32 (sum) at process_suite.cpp:"));
+    CHECK(contains(shape, ", rank 1 calls all_reduce of 7 f32 (sum) at process_suite.cpp:"));
+    CHECK(contains(odd_one_does(max_of_5, sum_of_5), ", rank 1 calls all_reduce of 5 f32 (max)"));
+    CHECK(
+        contains(odd_one_does(whole_numbers, sum_of_5), "rank 1 calls all_reduce of 5 i32 (sum)"));
+    CHECK(contains(odd_one_does(from_rank_1, sum_of_5),
+                   "rank 1 calls broadcast of 5 f32 from rank 1"));
+  }
+
+  SUBCASE("calls in another order, and a message of another kind") {
+    const auto order = end_of(make, 2, patient_s, -1, 10, [](Comm<Cpu>& world, Cpu& dev) {
+      auto x = zeros(dev, 5), y = zeros(dev, 6);
+      if (world.rank() == 0) world.all_reduce(dev, x.mut());
+      world.all_reduce(dev, y.mut());
+      if (world.rank() == 1) world.all_reduce(dev, x.mut());
+    });
+    CHECK(contains(order, "rank 0 calls all_reduce of 5 f32 (sum) at process_suite.cpp:"));
+    CHECK(contains(order, "rank 1 calls all_reduce of 6 f32 (sum) at process_suite.cpp:"));
+    const auto message = end_of(make, 2, patient_s, -1, 10, [](Comm<Cpu>& world, Cpu& dev) {
+      auto x = zeros(dev, world.rank() == 0 ? 3 : 2);
+      if (world.rank() == 0) world.send(dev, x.share(), 1);
+      else world.recv(dev, x.mut(), 0);
+      world.barrier();
+    });
+    CHECK(contains(
+        message,
+        "ranks do not agree: rank 0 calls send of a message of 3 f32 at process_suite.cpp:"));
+    CHECK(contains(message, ", rank 1 calls recv of a message of 2 f32 at process_suite.cpp:"));
+  }
+
+  SUBCASE("a rank that has finished is waited for in vain") {
+    const auto end = end_of(make, 3, patient_s, 1, 20, [](Comm<Cpu>& world, Cpu& dev) {
+      auto x = zeros(dev, 5);
+      world.barrier();
+      if (world.rank() != 1) world.all_reduce(dev, x.mut());
+    });
+    CHECK(contains(end, "rank 1 (thread 1), which has finished"));
+    CHECK(contains(end, "all_reduce of 5 f32 (sum) at process_suite.cpp:"));
+  }
+
+  SUBCASE("the end of the world reaches a rank in a group, and in the background") {
+    const auto end = end_of(make, 4, patient_s, 3, 10, [](Comm<Cpu>& world, Cpu& dev) {
+      auto pair = world.split(world.rank() / 2, world.rank());
+      Progress<Cpu> progress(pair);
+      world.barrier();
+      auto x = zeros(dev, 5);
+      if (world.rank() == 3) fail("out of paper");
+      if (world.rank() == 2) progress.start(dev, Collective<Cpu>::all_reduce(x.mut())).wait();
+      world.barrier();
+    });
+    CHECK(end == "rank 3: out of paper");
+  }
+}
+
+}  // namespace tests

@@ -1,0 +1,241 @@
+// NCCL. Without a GPU: what is said then. With one: a world of one in this process, and, started as a rank by
+// tests/cuda/ranks.sh, every collective among all ranks. Cases that end the world are skipped unless asked for:
+// tests/cuda/nccl_ranks.sh does.
+#include <doctest/doctest.h>
+
+#if !__has_include(<nccl.h>)
+
+TEST_CASE("nccl: there is no nccl.h") { MESSAGE("skipped: this build has no NCCL"); }
+
+#else
+#include <dhp/comm/nccl/connect.hpp>
+#include <dhp/comm/nccl/guest.hpp>
+#include <tests/comm/nccl/checks.hpp>
+
+#include <csignal>
+
+namespace {
+
+using namespace tests;
+
+bool no_gpu() {
+  try {
+    return usable_gpus() < 1;
+  } catch (const Error& error) {
+    MESSAGE("skipped: ", error.sentence());
+    return true;
+  }
+}
+// body(world, dev) among all processes, where there are others; what that says. Each case has a world of its own, and
+// `name` keeps them apart.
+template <class Body>
+std::string among_all(const char* name, Body body, double timeout_s = 60) {
+  if (no_gpu()) return "no error";
+  auto me = ProcessRank::from_environment().value_or(ProcessRank());
+  if (me.size == 1) {
+    MESSAGE("skipped: there are no other ranks; tests/cuda/ranks.sh starts some");
+    return "no error";
+  }
+  me.job += name;
+  return message_of([&] {
+    run_process_rank(me, connect_nccl,
+                     [&](Comm<Cuda> world) {
+                       Cuda dev;
+                       body(world, dev);
+                     },
+                     {.timeout_s = timeout_s});
+  });
+}
+
+// Collectives until the world ends: what ended it.
+std::string end_of(Comm<Cuda>& group, Cuda& dev) {
+  return message_of([&] {
+    for (;;) {
+      auto x = on_gpu(dev, DType::f32, {1});
+      group.all_reduce(dev, x.mut()).wait();
+      (void)x.to_host<float>(dev);
+    }
+  });
+}
+
+TEST_CASE("nccl: ids are made without a GPU, and differ") {
+  const auto first = new_nccl_id(), second = new_nccl_id();
+  CHECK(std::memcmp(&first, &second, sizeof first) != 0);
+}
+
+TEST_CASE("nccl: types, reductions and codes have names") {
+  CHECK(comm::nccl_type(DType::bf16) == ncclBfloat16);
+  CHECK(comm::nccl_reduction(Reduce::min) == ncclMin);
+  comm::check_nccl(ncclSuccess, "ncclSomething");
+  const auto text = message_of([] { comm::check_nccl(ncclRemoteError, "ncclSomething"); });
+  CHECK(contains(text, "ncclSomething failed: remote process exited"));
+  CHECK(contains(text, "(code 6)"));
+}
+
+TEST_CASE("nccl: ranks without GPUs of their own are told so") {
+  int gpus = 0;
+  quietly(cudaGetDeviceCount(&gpus));
+  const auto message = message_of([&] { run_ranks<Cuda>(gpus + 2, [](Comm<Cuda>) {}); });
+  if (gpus == 0) CHECK(contains(message, "no NVIDIA GPU is usable"));
+  else
+    CHECK(contains(message, concat("a world of ", gpus + 2, " ranks needs ", gpus + 2, " GPUs")));
+  const ProcessRank me{.rank = 0, .size = 2, .local_rank = 99};
+  const auto other = message_of([&] { check_local_gpu(me); });
+  CHECK(contains(other, gpus == 0 ? "no NVIDIA GPU is usable" : "is local rank 99"));
+}
+
+TEST_CASE("nccl: in a world of one every collective is the identity") {
+  if (no_gpu()) return;
+  Cuda dev;
+  auto world = nccl_world(dev, 0, 1, new_nccl_id(), {.timeout_s = 60});
+  CHECK(world.size() == 1);
+  CHECK(wrong_in_any_type(world, dev, 1000) == "");
+  world.barrier();
+  auto part = world.split(0, 0);
+  auto none = world.split(-1, 0);
+  CHECK(part.size() == 1);
+  CHECK(none.size() == 1);
+  CHECK(wrong_in(part, dev, DType::f32, 10) == "");
+  CHECK(wrong_in(none, dev, DType::f32, 10) == "");
+  auto x = on_gpu(dev, DType::f32, {1, 2, 3});
+  CHECK(contains(message_of([&] { world.send(dev, x.share(), 0); }),
+                 "rank 0 of 1 cannot send to rank 0"));
+  CHECK(message_of([&] { world.broadcast(dev, x.mut(), 1); }) ==
+        "broadcast: no rank 1 in a group of 1");
+  world.abort("enough");
+  CHECK(message_of([&] { world.all_reduce(dev, x.mut()); }) == "enough");
+  CHECK(message_of([&] { (void)nccl_world(dev, 2, 2, new_nccl_id()); }) ==
+        "a world of 2 ranks has no rank 2");
+}
+
+TEST_CASE("nccl: a world of a host program's communicator, on its stream and in its memory") {
+  if (no_gpu()) return;
+  cudaStream_t stream = nullptr;
+  check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
+  ncclComm_t hosts = nullptr;
+  comm::check_nccl(ncclCommInitRank(&hosts, 1, new_nccl_id(), 0), "ncclCommInitRank");
+  int blocks = 0;
+  const CudaAllocator ordered{.allocate = [&](std::size_t bytes, cudaStream_t on) -> std::byte* {
+                                void* data = nullptr;
+                                if (cudaMallocAsync(&data, bytes, on) != cudaSuccess)
+                                  return nullptr;
+                                ++blocks;
+                                return static_cast<std::byte*>(data);
+                              },
+                              .free =
+                                  [&](std::byte* data, std::size_t, cudaStream_t on) {
+                                    --blocks;
+                                    quietly(cudaFreeAsync(data, on));
+                                  }};
+  {
+    auto world = nccl_world(hosts, {.timeout_s = 60});
+    comm::check_nccl(ncclCommDestroy(hosts), "ncclCommDestroy");  // is not needed any more
+    Cuda dev({.stream = stream, .allocator = ordered});
+    CHECK(wrong_in(world, dev, DType::f32, 1000) == "");
+    CHECK(blocks == 1);  // the workspace
+  }
+  CHECK(blocks == 0);
+  check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
+}
+
+TEST_CASE("nccl: who does not come is waited for no longer than the time limit") {
+  if (no_gpu()) return;
+  Cuda dev;
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(contains(message_of([&] { (void)nccl_world(dev, 0, 2, new_nccl_id(), {.timeout_s = 2}); }),
+                 "rank 0 waits in the creation of a group at nccl_comm.cpp:"));
+  CHECK(seconds_since(start) < 40);
+}
+
+TEST_CASE("nccl: the event of a collective orders the device, also when it is dropped") {
+  if (no_gpu()) return;
+  Cuda dev;
+  auto world = nccl_world(dev, 0, 1, new_nccl_id(), {.timeout_s = 60});
+  auto x = on_gpu(dev, DType::f32, {5}), y = on_gpu(dev, DType::f32, {0});
+  for (int round = 0; round < 100; ++round) {
+    const auto event = world.all_gather(dev, x, y.mut());
+    event.wait();
+    dev.copy(x.mut().bytes(), y.view().bytes(), 4);
+    (void)world.all_reduce(dev, x.mut());
+  }
+  CHECK(y.to_host<float>(dev)[0] == 5);
+  const auto last = world.all_reduce(dev, x.mut());
+  last.wait();
+  dev.synchronize();
+  CHECK(last.done());
+}
+
+TEST_CASE("nccl: all collectives of all types among all ranks") {
+  CHECK(among_all("-all", [](Comm<Cuda>& world, Cuda& dev) {
+          for (const std::int64_t count : {1, 1000, 70001})
+            CHECK(wrong_in_any_type(world, dev, count) == "");
+          world.barrier();
+        }) == "no error");
+}
+
+TEST_CASE("nccl: parts of the world, ordered by key, and ranks of no part") {
+  CHECK(among_all("-parts", [](Comm<Cuda>& world, Cuda& dev) {
+          CHECK(wrong_parts(world, dev) == "");
+        }) == "no error");
+}
+
+TEST_CASE("nccl: as many messages as the capacity go before any is received, both ways at once") {
+  CHECK(among_all("-messages", [](Comm<Cuda>& world, Cuda& dev) {
+          CHECK(wrong_messages(world, dev) == 0);
+        }) == "no error");
+}
+
+TEST_CASE("nccl: collectives of several communicators overlap") {
+  CHECK(among_all("-overlap", [](Comm<Cuda>& world, Cuda& dev) {
+          CHECK(wrong_beside_others(world, dev) == 0);
+        }) == "no error");
+}
+
+TEST_CASE("nccl end: ranks that call in unequal order end with the time limit" * doctest::skip()) {
+  const auto work = [](Comm<Cuda>& world, Cuda& dev) {
+    auto a = world.split(0, world.rank()), b = world.split(0, world.rank());
+    auto x = on_gpu(dev, DType::f32, {1}), y = on_gpu(dev, DType::f32, {1});
+    a.all_reduce(dev, x.mut()).wait();
+    b.all_reduce(dev, y.mut()).wait();
+    auto& first = world.rank() == 0 ? a : b;
+    auto& second = world.rank() == 0 ? b : a;
+    first.all_reduce(dev, x.mut()).wait();
+    second.all_reduce(dev, y.mut()).wait();
+    dev.synchronize();
+    world.barrier();
+  };
+  const auto message = among_all("-order", work, 5);
+  MESSAGE(message);
+  CHECK(contains(message, "waits in all_reduce of 1 f32 (sum) at nccl_comm.cpp:"));
+}
+
+TEST_CASE("nccl end: a rank that is killed ends the others" * doctest::skip()) {
+  auto killed = std::chrono::steady_clock::now();
+  const auto work = [&](Comm<Cuda>& world, Cuda& dev) {
+    CHECK(wrong_in(world, dev, DType::f32, 100) == "");
+    if (world.rank() == 1) (void)std::raise(SIGKILL);
+    killed = std::chrono::steady_clock::now();
+    fail(end_of(world, dev));
+  };
+  const auto message = among_all("-killed", work, 5);
+  MESSAGE(message);
+  CHECK(contains(message, "rank "));
+  CHECK(contains(message, "all_reduce"));
+  CHECK(seconds_since(killed) < 40);
+}
+
+TEST_CASE("nccl end: a rank that stops ends the others with the time limit" * doctest::skip()) {
+  const auto work = [](Comm<Cuda>& world, Cuda& dev) {
+    CHECK(wrong_in(world, dev, DType::f32, 100) == "");
+    if (world.rank() == 1) (void)std::raise(SIGSTOP);
+    fail(end_of(world, dev));
+  };
+  const auto message = among_all("-stopped", work, 5);
+  MESSAGE(message);
+  CHECK(contains(message, "rank 1"));
+  CHECK(contains(message, "all_reduce of 1 f32 (sum) at nccl_comm.cpp:"));
+  CHECK(contains(message, "beyond the time limit of 5 s"));
+}
+
+}  // namespace
+#endif

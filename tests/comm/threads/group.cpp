@@ -1,0 +1,138 @@
+// Agreement and splitting: what ranks settle when all of them have come.
+#include <dhp/comm/threads/group.hpp>
+#include <tests/comm/ranks.hpp>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace tests;
+using dhp::comm::WaitWord;
+
+// Rank 1 makes one call, the others another; every rank gets to hear of both.
+template <class Usual, class Odd>
+std::string disagreement(Usual usual, Odd odd) {
+  std::vector<std::string> heard(3);
+  (void)message_of([&] {
+    run_ranks(
+        3,
+        [&](Comm<Cpu> world) {
+          Cpu dev;
+          heard[static_cast<std::size_t>(world.rank())] = message_of([&] {
+            if (world.rank() == 1) odd(world, dev);
+            else usual(world, dev);
+          });
+        },
+        patient);
+  });
+  for (const auto& message : heard) CHECK(message == heard[0]);
+  return heard[0];
+}
+
+template <class T = float>
+auto reduce(std::int64_t count, Reduce how = Reduce::sum) {
+  return [=](Comm<Cpu>& world, Cpu& dev) {
+    auto x = Tensor<Cpu>::zeros(dev, dtype_of<T>(), {count});
+    world.all_reduce(dev, x.mut(), how).wait();
+  };
+}
+
+TEST_CASE("group: ranks that do not agree all hear of both calls") {
+  const auto count = disagreement(reduce(300), reduce(301));
+  CHECK(contains(count, "rank 0 calls all_reduce of 300 f32 (sum) at group.cpp:"));
+  CHECK(contains(count, "rank 1 calls all_reduce of 301 f32 (sum) at group.cpp:"));
+  // One small, one large: they take different ways.
+  CHECK(contains(disagreement(reduce(3), reduce(3000)), "rank 1 calls all_reduce of 3000"));
+  CHECK(contains(disagreement(reduce(0), reduce(1)), "rank 0 calls all_reduce of 0"));
+  CHECK(contains(disagreement(reduce<float>(8), reduce<std::int32_t>(8)),
+                 "rank 1 calls all_reduce of 8 i32"));
+  CHECK(contains(disagreement(reduce(8), reduce(8, Reduce::max)),
+                 "rank 1 calls all_reduce of 8 f32 (max)"));
+  const auto barrier = [](Comm<Cpu>& world, Cpu&) { world.barrier(); };
+  const auto split = [](Comm<Cpu>& world, Cpu&) { (void)world.split(0, 0); };
+  CHECK(contains(disagreement(reduce(8), barrier), "rank 1 calls barrier at"));
+  CHECK(contains(disagreement(barrier, split), "rank 0 calls barrier at"));
+  const auto from = [](int root) {
+    return [root](Comm<Cpu>& world, Cpu& dev) {
+      auto x = Tensor<Cpu>::zeros(dev, DType::f32, {8});
+      world.broadcast(dev, x.mut(), root).wait();
+    };
+  };
+  CHECK(contains(disagreement(from(0), from(2)), "rank 1 calls broadcast of 8 f32 from rank 2"));
+}
+
+TEST_CASE("group: split by colour, ordered by key, then by rank") {
+  struct Seat {
+    int rank, size;
+    std::vector<std::int32_t> members;
+  };
+  const auto seats = on_ranks(6, [](Comm<Cpu>& world, Cpu& dev) {
+    // Colours 0 1 0 1 -1 0; keys 5 for rank 0, else 1.
+    const int color = world.rank() == 4 ? -1 : world.rank() % 2 == 0 || world.rank() == 5 ? 0 : 1;
+    auto group = world.split(color, world.rank() == 0 ? 5 : 1);
+    const auto me = tensor_of<std::int32_t>(dev, {world.rank()});
+    Tensor<Cpu> all(dev, DType::i32, {group.size()});
+    group.all_gather(dev, me, all.mut()).wait();
+    return Seat{group.rank(), group.size(), all.to_host<std::int32_t>(dev)};
+  });
+  const std::vector<std::int32_t> zero{2, 5, 0}, one{1, 3}, none{4};
+  const std::vector<const std::vector<std::int32_t>*> expected{&zero, &one,  &zero,
+                                                               &one,  &none, &zero};
+  for (std::size_t rank = 0; rank < 6; ++rank) {
+    CHECK(seats[rank].members == *expected[rank]);
+    CHECK(seats[rank].size == static_cast<int>(expected[rank]->size()));
+    CHECK(seats[rank].members[static_cast<std::size_t>(seats[rank].rank)] ==
+          static_cast<std::int32_t>(rank));
+  }
+}
+
+TEST_CASE("group: a second thread of one rank is refused, and the first one goes on") {
+  const auto world = std::make_shared<World>(2, World::Options{.timeout_s = 60});
+  auto comms = ThreadComm::all_of(world);
+  Cpu dev;
+  auto x = Tensor<Cpu>::zeros(dev, DType::f32, {3});
+  const auto here = CallSite::current();
+  std::thread barrier([&] { comms[0].barrier(here); });
+  std::thread receives([&] { comms[0].recv(dev, x.mut(), 1, here); });
+  sleep_ms(50);
+  const auto in_barrier = message_of([&] { comms[0].barrier(here); });
+  const auto in_recv = message_of([&] { comms[0].recv(dev, x.mut(), 1, here); });
+  comms[1].barrier(here);
+  comms[1].send(dev, tensor_of<float>(dev, {1, 2, 3}), 0, here);
+  barrier.join();
+  receives.join();
+  CHECK(contains(in_barrier, "barrier at group.cpp:"));
+  CHECK(contains(in_recv, ": another thread of this rank is using the communicator"));
+}
+
+TEST_CASE("wait word: counts changes, and the end is none") {
+  WaitWord word;
+  const auto start = word.read();
+  CHECK(!WaitWord::ended(start));
+  word.change();
+  CHECK(WaitWord::changed(start, word.read()));
+  const auto before = word.read();
+  word.end();
+  CHECK(WaitWord::ended(word.read()));
+  CHECK(!WaitWord::changed(before, word.read()));
+  CHECK(!word.change_unless_ended());
+  CHECK(!WaitWord::changed(before, word.read()));
+  word.change();  // what was under way may still finish
+  CHECK(WaitWord::changed(before, word.read()));
+  CHECK(WaitWord::ended(word.read()));
+}
+
+TEST_CASE("wait word: a change wakes who waits") {
+  WaitWord word;
+  const auto before = word.read();
+  int value = 0;
+  std::thread other([&] {
+    value = 1;
+    word.change();
+  });
+  word.wait(before);
+  CHECK(value == 1);
+  other.join();
+}
+
+}  // namespace

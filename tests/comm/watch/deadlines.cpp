@@ -1,0 +1,121 @@
+#include <dhp/comm/watch/deadlines.hpp>
+#include <tests/comm/ranks.hpp>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace tests;
+using Time = Deadlines::Clock::time_point;
+
+Time at(double s) {
+  return Time(std::chrono::duration_cast<Time::duration>(std::chrono::duration<double>(s)));
+}
+double s_of(Time time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
+// Steps of these lengths, the first of which begins at 1000; when the last one has ended.
+double pass_steps(Deadlines& deadlines, const std::vector<double>& seconds) {
+  double now_s = 1000;
+  for (const double s : seconds) {
+    deadlines.enter(Section::step, at(now_s));
+    now_s += s;
+  }
+  deadlines.enter(Section::step, at(now_s));
+  return now_s;
+}
+
+TEST_CASE("deadlines: a section is known after a few passes, by its median") {
+  Deadlines deadlines({.least_s = 30, .factor = 10, .unlearned_s = 600, .passes = 5});
+  CHECK(deadlines.limit_s() == 600);
+  CHECK(to_text(deadlines.limit()) ==
+        "the limit of 600 s for the start; a fixed limit can be given instead");
+  (void)pass_steps(deadlines, {3.4, 3.4, 3.4, 3.4});
+  CHECK(deadlines.limit_s() == 600);
+  deadlines.enter(
+      Section::first_step);  // what this ended has lasted for as long as the machine is up
+  deadlines.enter(Section::step);
+  CHECK(to_text(deadlines.limit()) ==
+        "the limit of 34 s for a step, 10 times its median; a fixed limit can be given instead");
+  deadlines.enter(Section::saving);
+  CHECK(to_text(deadlines.limit()) ==
+        "the limit of 600 s for saving; a fixed limit can be given instead");
+}
+
+TEST_CASE("deadlines: no limit is shorter than the least") {
+  Deadlines deadlines({.least_s = 30});
+  (void)pass_steps(deadlines, {0.1, 0.1, 0.1, 0.1, 0.1});
+  CHECK(to_text(deadlines.limit()) ==
+        "the limit of 30 s for a step, the least there is; a fixed limit can be given instead");
+}
+
+TEST_CASE(
+    "deadlines: one slow pass changes nothing, slow ones from now on do, old ones are forgotten") {
+  Deadlines deadlines({.least_s = 1, .factor = 10});
+  (void)pass_steps(deadlines, {2, 2, 2, 2, 900});
+  CHECK(deadlines.limit_s() == 20);
+  Deadlines other({.least_s = 1, .factor = 10});
+  std::vector<double> slower(32, 1.0);
+  slower.insert(slower.end(), 17, 5.0);
+  (void)pass_steps(other, slower);
+  CHECK(other.limit_s() == 50);
+  slower.insert(slower.end(), 40, 0.5);
+  Deadlines third({.least_s = 1, .factor = 10});
+  (void)pass_steps(third, slower);
+  CHECK(third.limit_s() == 5);
+}
+
+TEST_CASE("deadlines: a limit that becomes shorter counts from there") {
+  Deadlines deadlines({.least_s = 30, .unlearned_s = 600, .passes = 2});
+  const double end_s = pass_steps(deadlines, {1, 1});  // the second one learns it, at its end
+  CHECK(s_of(deadlines.end_of_wait(at(end_s + 5))) == doctest::Approx(end_s + 35));
+  CHECK(s_of(deadlines.end_of_wait(at(500))) == doctest::Approx(end_s + 30));
+  deadlines.enter(Section::saving, at(end_s + 100));
+  CHECK(s_of(deadlines.end_of_wait(at(end_s + 100))) == doctest::Approx(end_s + 700));
+  deadlines.enter(Section::step, at(end_s + 300));
+  // Has waited all the time for who was saving.
+  CHECK(s_of(deadlines.end_of_wait(at(end_s + 101))) == doctest::Approx(end_s + 330));
+}
+
+TEST_CASE("deadlines: one that is given is for everything") {
+  Deadlines deadlines(7);
+  deadlines.enter(Section::step);
+  (void)pass_steps(deadlines, {1, 1, 1, 1, 1, 1, 1});
+  CHECK(deadlines.fixed());
+  CHECK(to_text(deadlines.limit()) == "the time limit of 7 s; a larger limit waits longer");
+  CHECK(s_of(deadlines.end_of_wait(at(500))) == doctest::Approx(507));
+  for (const double none : {0.0, 1e10}) {
+    CHECK(Deadlines(none).limit_s() == 0);
+    CHECK(Deadlines(none).end_of_wait(at(1)) == Time::max());
+  }
+  CHECK(message_of([] { Deadlines(-1.0); }) ==
+        "the time limit of a collective is a number of seconds, or 0 for none, got -1");
+  CHECK(contains(message_of([] { Deadlines({.factor = 0.5}); }), "a factor of at least 1"));
+}
+
+TEST_CASE("deadlines: which limit is longer") {
+  const TimeLimit none{0}, five{5}, six{6};
+  CHECK(six.longer_than(five));
+  CHECK(!five.longer_than(five));
+  CHECK(none.longer_than(six));
+  CHECK(!six.longer_than(none));
+  CHECK(!none.longer_than(none));
+  CHECK(five.passed_by(5.1));
+  CHECK(!five.passed_by(5));
+  CHECK(!none.passed_by(1e9));
+}
+
+TEST_CASE("deadlines: a program enters while its world asks") {
+  Deadlines deadlines;
+  std::atomic<bool> stop = false;
+  std::thread world([&] {
+    while (!stop) {
+      (void)deadlines.limit();
+      (void)deadlines.end_of_wait(Deadlines::Clock::now());
+    }
+  });
+  for (int step = 0; step < 2000; ++step) deadlines.enter(Section::step);
+  stop = true;
+  world.join();
+  CHECK(deadlines.limit_s() == 30);
+}
+
+}  // namespace

@@ -1,0 +1,106 @@
+#include <dhp/comm/watch/flight_recorder.hpp>
+#include <tests/comm/ranks.hpp>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace tests;
+using Open = FlightRecorder::Open;
+
+FlightRecord record(const std::string& text) { return {.text = text}; }
+
+TEST_CASE("flight recorder: a call is under way, then the last one that ended") {
+  FlightRecorder recorder;
+  {
+    const Open outer(recorder, record("outer"));
+    {
+      const Open inner(recorder, record("inner"));
+      const auto open = recorder.contents().under_way;
+      REQUIRE(open.size() == 2);
+      CHECK(open[0].number == 1);
+      CHECK(open[0].under_way());
+      CHECK(open[1].shown() == "inner");
+    }
+    const auto contents = recorder.contents();
+    CHECK(contents.under_way.size() == 1);
+    REQUIRE(contents.ended.size() == 1);
+    CHECK(contents.ended[0].number == 2);
+    CHECK(!contents.ended[0].under_way());
+    CHECK(contents.ended[0].end_s >= contents.ended[0].start_s);
+  }
+  CHECK(recorder.contents().ended.back().number == 1);
+  CHECK(recorder.contents().under_way.empty());
+  CHECK(recorder.calls() == 2);
+}
+
+TEST_CASE("flight recorder: an exception ends the call") {
+  FlightRecorder recorder;
+  try {
+    const Open call(recorder, record("bad"));
+    fail("no");
+  } catch (const Error&) {}
+  // A call that another exception leaves time for ends well.
+  struct AtEnd {
+    FlightRecorder& recorder;
+    ~AtEnd() { const Open call(recorder, record("good")); }
+  };
+  try {
+    const AtEnd leaves{recorder};
+    fail("another reason");
+  } catch (const Error&) {}
+  const auto contents = recorder.contents();
+  CHECK(contents.under_way.empty());
+  REQUIRE(contents.ended.size() == 2);
+  CHECK(contents.ended[0].failed);
+  CHECK(!contents.ended[1].failed);
+}
+
+TEST_CASE("flight recorder: remembers the last calls, and no more than it may") {
+  FlightRecorder recorder(3);
+  for (int call = 0; call < 10; ++call) Open(recorder, record("call"));
+  const auto ended = recorder.contents().ended;
+  REQUIRE(ended.size() == 3);
+  CHECK(ended.front().number == 8);
+  CHECK(ended.back().number == 10);
+}
+
+TEST_CASE("flight recorder: threads of a rank share it") {
+  FlightRecorder recorder(100);
+  std::vector<std::thread> threads;
+  for (int each = 0; each < 4; ++each)
+    threads.emplace_back([&] {
+      for (int call = 0; call < 500; ++call) {
+        const Open made(recorder, record("call"));
+        (void)recorder.contents();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(recorder.calls() == 2000);
+  CHECK(recorder.contents().under_way.empty());
+  CHECK(recorder.contents().ended.size() == 100);
+}
+
+TEST_CASE("flight recorder: a key that all ranks of a call have, and no other call") {
+  const auto recorder = std::make_shared<FlightRecorder>();
+  dhp::comm::GroupRecorder world(recorder, 1, 4);
+  auto part = world.of_part({3, 1});
+  auto again = world.of_part({1});
+  const Call sum{.kind = CallKind::all_reduce, .count = 5, .other = 0};
+  const Call sends{.kind = CallKind::send, .count = 3, .other = 0};
+  { const auto a = world.begin(sum), b = part.begin(sum, 2), c = part.begin(sends); }
+  { const auto a = world.begin(sum), b = again.begin(sum), c = part.begin(sends); }
+  std::vector<std::string> keys;
+  for (const auto& each : recorder->contents().ended) keys.push_back(each.key());
+  std::sort(keys.begin(), keys.end());
+  CHECK(keys == std::vector<std::string>{"world#1", "world#2", "world.1@3#1", "world.1@3:1>3#1",
+                                         "world.1@3:1>3#2", "world.2@1#1"});
+  for (const auto& each : recorder->contents().ended) {
+    if (each.key() == "world.1@3#1")
+      CHECK(each.shown() == "all_reduce of 5 f32 (sum) and 2 more of a recorded step");
+    if (each.key() == "world#1") CHECK(each.needs() == std::vector<int>{0, 2, 3});
+    if (each.key() == "world.1@3:1>3#1") CHECK(each.needs() == std::vector<int>{3});
+  }
+}
+
+}  // namespace

@@ -1,0 +1,94 @@
+#include <examples/common/on_signal.hpp>
+#include <tests/comm/ranks.hpp>
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+
+using namespace tests;
+using examples::OnSignal;
+
+// Waits, with a deadline, until the condition holds.
+template <class Condition>
+bool soon(Condition condition) {
+  const auto start = std::chrono::steady_clock::now();
+  while (!condition() && seconds_since(start) < 20) sleep_ms(1);
+  return condition();
+}
+// What a process of its own ends with: negative is a signal.
+template <class Body>
+int status_of(Body body) {
+  const auto child = ::fork();
+  if (child == 0) {
+    ::alarm(20);  // rather than hang
+    body();
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+TEST_CASE("on signal: each signal is followed by a call, of another thread, while others work") {
+  std::atomic<int> calls = 0;
+  std::atomic<bool> stop = false, elsewhere = true;
+  const auto me = std::this_thread::get_id();
+  const OnSignal watch(SIGUSR1, [&] {
+    if (std::this_thread::get_id() == me) elsewhere = false;
+    ++calls;
+  });
+  std::thread worker([&] {
+    while (!stop) std::this_thread::yield();
+  });
+  for (int signal = 1; signal <= 20; ++signal) {
+    ::kill(::getpid(), SIGUSR1);
+    CHECK(soon([&] { return calls == signal; }));
+  }
+  stop = true;
+  worker.join();
+  CHECK(elsewhere);
+}
+
+TEST_CASE("on signal: the end waits for a call that is under way") {
+  std::atomic<bool> begun = false, done = false;
+  {
+    const OnSignal watch(SIGUSR1, [&] {
+      begun = true;
+      sleep_ms(200);
+      done = true;
+    });
+    ::kill(::getpid(), SIGUSR1);
+    CHECK(soon([&] { return begun.load(); }));
+  }
+  CHECK(done);
+}
+
+TEST_CASE("on signal: what comes too late for a call does no harm") {
+  CHECK(status_of([] {
+          {
+            std::atomic<bool> begun = false;
+            const OnSignal watch(SIGUSR1, [&] {
+              begun = true;
+              sleep_ms(100);
+            });
+            ::kill(::getpid(), SIGUSR1);
+            if (!soon([&] { return begun.load(); })) ::_exit(9);
+            ::kill(::getpid(), SIGUSR1);
+          }
+          ::_exit(7);
+        }) == 7);
+}
+
+TEST_CASE("on signal: afterwards the signal does what it did before") {
+  CHECK(status_of([] { ::raise(SIGUSR1); }) == -SIGUSR1);
+  CHECK(status_of([] {
+          {
+            const OnSignal watch(SIGUSR1, [] {});
+          }
+          ::raise(SIGUSR1);
+        }) == -SIGUSR1);
+}
+
+}  // namespace

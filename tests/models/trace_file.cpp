@@ -1,0 +1,148 @@
+#include <examples/common/trace_file.hpp>
+#include <tests/comm/folder.hpp>
+#include <tests/comm/ranks.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <fstream>
+
+namespace {
+
+using namespace tests;
+using nlohmann::json;
+
+json read(const std::string& path) {
+  std::ifstream file(path);
+  return json::parse(file);
+}
+
+// Of one rank, with its number in everything.
+void fill(Trace& trace, int rank, int more = 0) {
+  const double s = 1e-3 * rank;
+  const int lane = trace.add_lane("group 1 of 3 ranks");
+  trace.add({.kind = TraceKind::communication,
+             .name = "all_reduce",
+             .start = 0.001 + s,
+             .end = 0.004 + s,
+             .lane = lane,
+             .bytes = 100 + rank,
+             .where = std::source_location::current()});
+  trace.add({.kind = TraceKind::communication,
+             .name = "issued \"early\"",
+             .start = 0.002 + s,
+             .end = 0.005 + s,
+             .lane = lane});
+  trace.add({.kind = TraceKind::wait, .name = "all_reduce", .start = 0.003 + s, .end = 0.004 + s});
+  trace.add({.kind = TraceKind::step,
+             .name = concat("step of rank ", rank),
+             .start = s,
+             .end = 0.006 + s});
+  for (int at = 0; at < more; ++at)
+    trace.add(
+        {.kind = TraceKind::work, .name = concat("work ", at), .start = 1.0 + at, .end = 1.5 + at});
+}
+
+TEST_CASE("trace_file: a process for each rank, its lanes, and times of one clock") {
+  const Folder folder;
+  const auto path = folder.path + "/trace.json";
+  (void)on_ranks(3, [&](Comm<Cpu>& world, Cpu& dev) {
+    Trace trace;
+    fill(trace, world.rank());
+    write_trace(dev, world, trace, path, concat("host", world.rank()), 1e-3 * world.rank());
+    return 0;
+  });
+  const auto file = read(path);
+  std::map<int, std::vector<json>> spans;
+  std::map<std::pair<int, int>, std::string> lanes;
+  std::map<int, std::string> processes;
+  for (const auto& event : file.at("traceEvents"))
+    if (event.at("ph") == "X") spans[event.at("pid").get<int>()].push_back(event);
+    else if (event.at("name") == "process_name")
+      processes[event.at("pid").get<int>()] = event.at("args").at("name").get<std::string>();
+    else if (event.at("name") == "thread_name")
+      lanes[{event.at("pid").get<int>(), event.at("tid").get<int>()}] =
+          event.at("args").at("name").get<std::string>();
+  CHECK(processes.size() == 3);
+  CHECK(lanes.size() == 6);
+  for (int rank = 0; rank < 3; ++rank) {
+    CHECK(processes[rank] == concat("rank ", rank, ", host", rank));
+    CHECK(lanes[{rank, 0}] == "work");
+    CHECK(lanes[{rank, 1}] == "communication, group 1 of 3 ranks");
+    REQUIRE(spans[rank].size() == 4);
+    const auto& [step, reduce, early, wait] =
+        std::tie(spans[rank][0], spans[rank][1], spans[rank][2], spans[rank][3]);
+    CHECK(step.at("name") == concat("step of rank ", rank));
+    CHECK(step.at("tid") == 0);
+    CHECK(step.at("ts") == 0.0);
+    CHECK(step.at("dur") == 6000.0);
+    CHECK(reduce.at("tid") == 1);
+    CHECK(reduce.at("ts") == 1000.0);
+    CHECK(reduce.at("dur") == 3000.0);
+    CHECK(reduce.at("cat") == "communication");
+    CHECK(reduce.at("args").at("bytes") == 100 + rank);
+    CHECK(reduce.at("args").at("at").get<std::string>().starts_with("trace_file.cpp:"));
+    CHECK(early.at("name") == "issued \"early\"");
+    CHECK(early.at("ts") == 4000.0);  // behind the one before
+    CHECK(early.at("dur") == 1000.0);
+    CHECK(wait.at("name") == "waits for all_reduce");
+    CHECK(wait.at("cat") == "exposed");
+    CHECK(wait.at("tid") == 0);
+  }
+}
+
+TEST_CASE("trace_file: long traces come in pieces, and empty ones too") {
+  const Folder folder;
+  const auto path = folder.path + "/trace.json";
+  (void)on_ranks(2, [&](Comm<Cpu>& world, Cpu& dev) {
+    Trace trace;
+    fill(trace, world.rank(), 20000);
+    write_trace(dev, world, trace, path, "", 0);
+    return 0;
+  });
+  CHECK(read(path).at("traceEvents").size() == 2 * (4 + 4 + 20000));
+  Cpu dev;
+  write_trace(dev, Comm<Cpu>(), Trace(), path, "", 0);
+  CHECK(read(path).at("traceEvents").size() == 3);
+}
+
+TEST_CASE("trace_file: a path that cannot be written ends all ranks with a sentence") {
+  CHECK_THROWS_WITH_AS(on_ranks(2,
+                                [&](Comm<Cpu>& world, Cpu& dev) {
+                                  write_trace(dev, world, Trace(), "/nowhere/at/all.json", "", 0);
+                                  world.barrier();
+                                  return 0;
+                                }),
+                       doctest::Contains("cannot open /nowhere/at/all.json"), Error);
+}
+
+TEST_CASE("clock_offset: each rank finds how far it is ahead of rank 0") {
+  const auto start = std::chrono::steady_clock::now();
+  for (const int ranks : {1, 2, 4}) {
+    const auto found = on_ranks(ranks, [&](Comm<Cpu>& world, Cpu& dev) {
+      return clock_offset(dev, world, [&] { return seconds_since(start) + 100.0 * world.rank(); });
+    });
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto& of = found[static_cast<std::size_t>(rank)];
+      CHECK(std::abs(of.ahead_s - 100.0 * rank) <= of.round_trip_s / 2 + 1e-9);
+      CHECK(of.round_trip_s < 1);
+    }
+    CHECK(found[0].round_trip_s == 0);
+  }
+}
+
+TEST_CASE("clock_offset: of several round trips the shortest counts") {
+  const auto found = on_ranks(2, [&](Comm<Cpu>& world, Cpu& dev) {
+    int asked = 0;
+    return clock_offset(dev, world, [&] {
+      if (world.rank() == 0) return 1000.0;
+      // Rank 1 asks twice a trip: the first trips take long, the third is quick.
+      const double trips_s[] = {0, 9, 100, 107, 200, 201, 300, 308};
+      return asked < 8 ? trips_s[asked++] : 400.0 + 10 * asked++;
+    });
+  });
+  CHECK(found[1].round_trip_s == 1);
+  CHECK(found[1].ahead_s == 200.5 - 1000);
+}
+
+}  // namespace
