@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 using Dev = dhp::Cpu;  // Eigen computes on the host
@@ -18,7 +19,7 @@ using dhp::eigen::borrow, dhp::eigen::columns_of;
 // The largest difference between backward's gradients and central differences, for a sum of G * Y.
 double gradient_gap() {
   Dev dev;
-  dhp::Build<Dev> build;
+  dhp::ModelBuilder<Dev> build(dhp::Comm<Dev>{});
   lesson::SineLayer layer(build, "weight", 3, 4);
   dhp::ParameterList<Dev> parameters;
   layer.parameters(parameters);
@@ -68,13 +69,7 @@ dhp::MicroBatch<Dev> batch(const Samples& samples, std::int64_t k) {
   return made;
 }
 
-// What every rank runs: the losses of its steps.
-std::vector<double> train(dhp::Comm<Dev> world, dhp::MeshShape shape, const Samples& samples) {
-  Dev dev;
-  dhp::Mesh<Dev> mesh(std::move(world), shape);
-  dhp::Build<Dev> build;
-  build.compute = dhp::DType::f64;
-  build.tensor = mesh.tensor();
+dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
   dhp::Model<Dev> model;
   const auto add_pair = [&](const std::string& name, std::int64_t in, std::int64_t out) {
     using Columns = dhp::ColumnParallel<Dev, lesson::SineLayer>;
@@ -85,17 +80,21 @@ std::vector<double> train(dhp::Comm<Dev> world, dhp::MeshShape shape, const Samp
   add_pair("first", 2, 16);
   add_pair("second", 16, 1);
   model.loss = dhp::MeanSquaredError<Dev>();
-  dhp::PipelineParallel<Dev> stage(dev, std::move(model), mesh,
-                                   {.store = {.compute = dhp::DType::f64}}, batch(samples, 0));
-  dhp::DataParallel replicas(dev, stage, mesh.data());
-  dhp::Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
-  dhp::AdamW<Dev> optimizer(dev, stage.store(), {.weight_decay = 0});
-  dhp::Trainer trainer(dev, replicas, mesh, optimizer, norms, {.learning_rate = {.peak = 0.01}});
-  std::vector<dhp::MicroBatch<Dev>> mine;
-  const auto dealt = dhp::part_of(micro_batches, mesh.data().size(), mesh.data().rank());
-  for (auto k = dealt.first; k < dealt.last; ++k) mine.push_back(batch(samples, k));
+  return model;
+}
+
+// What every rank runs: the losses of its steps.
+std::vector<double> train(dhp::Comm<Dev> world, dhp::MeshShape layout, const Samples& samples) {
+  Dev dev;
+  std::vector<dhp::MicroBatch<Dev>> batches;
+  for (std::int64_t k = 0; k < micro_batches; ++k) batches.push_back(batch(samples, k));
+  const dhp::TrainingOptions options{.layout = layout,
+                                     .store = {.compute = dhp::DType::f64},
+                                     .optimizer = dhp::AdamWOptions{.weight_decay = 0},
+                                     .trainer = {.learning_rate = {.peak = 0.01}}};
+  dhp::TrainingRun run(dev, std::move(world), options, network, batches.front());
   std::vector<double> losses;
-  for (int step = 0; step < steps; ++step) losses.push_back(trainer.step(mine).loss);
+  for (int step = 0; step < steps; ++step) losses.push_back(run.step(batches).loss);
   return losses;
 }
 

@@ -15,7 +15,7 @@ using eigen::columns_of, eigen::rows_of;
 /// Y = sin(W X), X and Y with one sample per column. Under H each rank has some rows of W, so some of Y.
 class SineLayer {
  public:
-  SineLayer(Build<Cpu>& build, const std::string& name, std::int64_t in, std::int64_t out) {
+  SineLayer(ModelBuilder<Cpu>& build, const std::string& name, std::int64_t in, std::int64_t out) {
     const ParameterSpec spec{.name = name, .shape = {out, in}, .init = he_normal(in)};
     weight_ = build.parameter(split(spec, 0, build.tensor.size(), build.tensor.rank()));
   }

@@ -1,4 +1,4 @@
-// Device-resident input: shared, not copied, and dealt as the Loader deals.
+// Device-resident input: shared, not copied, and assigned as the Loader does.
 #include <dhp/data/image_batcher.hpp>
 #include <dhp/data/resident.hpp>
 #include <dhp/data/synthetic.hpp>

@@ -184,28 +184,11 @@ class LayerGradients {
   }
   template <class L>
   void check_layer(L layer, const Tensor<Dev>& x) {
-    check_gradients(dev_, layer, x, batch_);
+    check_layer_gradients(dev_, layer, x, batch_);
   }
-  /// A loss as a layer: its gradient is that of scale * sum.
   template <class L>
   void check_loss(L loss, std::int64_t columns) {
-    const auto x = rows(columns);
-    auto values = x.template to_host<double>(dev_);
-    const auto forward = [&](Tape<Dev>& tape) {
-      Tensor<Dev> totals(dev_, DType::f64, {1, loss_fields});
-      loss.forward(dev_, Tensor<Dev>::from_host(dev_, x.shape(), values), tape, totals.mut());
-      return 0.7 * totals.template to_host<double>(dev_)[0];
-    };
-    const auto objective = [&] {
-      Tape<Dev> tape({}, &batch_);
-      return forward(tape);
-    };
-    Tape<Dev> tape({}, &batch_);
-    (void)forward(tape);
-    const auto scale = Tensor<Dev>::from_host(dev_, {1}, std::vector<double>{0.7});
-    const Tensor<Dev> dx = loss.backward(dev_, scale.view(), tape);
-    CHECK(tape.empty());
-    CHECK(worst_gap(std::span(values), dx.template to_host<double>(dev_), objective) < 1e-6);
+    CHECK(check_loss_gradients(dev_, loss, rows(columns), batch_).worst < 1e-6);
   }
 
   Dev dev_;

@@ -1,0 +1,166 @@
+// check_gradients: whether the backward pass of a layer or a loss is the derivative of its forward pass. In double:
+// each element of the input and of the weights is moved a little, and the central difference of a random
+// sum of the outputs is compared with what backward says.
+#pragma once
+
+#include <dhp/nn/loss.hpp>
+#include <dhp/ops/elementwise.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// The largest difference, relative to the largest element of its gradient. About 1e-9 where backward is right.
+struct GradientGap {
+  double worst = 0;
+  std::string where;  ///< "the input", or the name of a parameter
+};
+
+namespace detail {
+
+/// Random numbers in [-1, 1), the same for the same use.
+[[nodiscard]] inline std::vector<double> random_values(const Shape& shape, std::uint32_t use) {
+  const RandomStream random{.seed = 1, .step = 0, .use = use};
+  std::vector<double> values(static_cast<std::size_t>(shape.count()));
+  for (std::size_t at = 0; at < values.size(); ++at)
+    values[at] = 2 * random.uniform(static_cast<std::uint64_t>(at)) - 1;
+  return values;
+}
+
+template <class Dev>
+class GradientCheck {
+ public:
+  GradientCheck(Dev& dev, const MicroBatch<Dev>& batch) : dev_(dev), batch_(batch) {}
+
+  /// forward(x, tape) gives a number; backward(tape) the gradient of x, or none; x may be empty.
+  template <class Part, class Forward, class Backward>
+  GradientGap run(Part& part, const Tensor<Dev>& x, Forward forward, Backward backward) {
+    ParameterList<Dev> parameters;
+    part.parameters(parameters);
+    ParameterStore<Dev> store(dev_, parameters, {.compute = DType::f64, .seed = 5});
+    // Away from the special values that biases and norms start with.
+    std::uint32_t use = 100;
+    for (const auto& parameter : parameters)
+      if (!parameter->spec.buffer) {
+        const auto& shape = parameter->value.shape();
+        const auto noise = Tensor<Dev>::from_host(dev_, shape, random_values(shape, use++));
+        axpy(dev_, 0.3, noise.view(), parameter->value);
+      }
+    auto input = x ? x.template to_host<double>(dev_) : std::vector<double>();
+    const auto fresh = [&] {
+      return x ? Tensor<Dev>::from_host(dev_, x.shape(), input) : Tensor<Dev>();
+    };
+    const auto objective = [&] {
+      Tape<Dev> tape(context, &batch_);
+      return forward(fresh(), tape);
+    };
+    (void)objective();
+    store.zero_gradients(dev_);
+    Tape<Dev> tape(context, &batch_);
+    (void)forward(fresh(), tape);
+    const Tensor<Dev> dx = backward(tape);
+    tape.check_popped({});
+
+    GradientGap gap;
+    if (dx) compare(input, dx.template to_host<double>(dev_), objective, "the input", gap);
+    for (const auto& parameter : parameters) {
+      if (parameter->spec.buffer) continue;
+      auto values = clone(dev_, ConstView<Dev>(parameter->value)).template to_host<double>(dev_);
+      const auto put = [&] {
+        dev_.copy_from_host(parameter->value.bytes(),
+                            reinterpret_cast<const std::byte*>(values.data()),
+                            values.size() * sizeof(double));
+      };
+      const auto moved = [&] {
+        put();
+        return objective();
+      };
+      compare(values, clone(dev_, parameter->gradient).template to_host<double>(dev_), moved,
+              parameter->spec.name, gap);
+      put();
+    }
+    return gap;
+  }
+
+ private:
+  static constexpr StepContext context{.seed = 3, .step = 2};
+
+  template <class Objective>
+  static void compare(std::vector<double>& values, const std::vector<double>& gradient,
+                      Objective objective, const std::string& where, GradientGap& gap) {
+    constexpr double step = 1e-5;
+    double largest = 1e-3;
+    for (const double each : gradient) largest = std::max(largest, std::abs(each));
+    for (std::size_t at = 0; at < values.size(); ++at) {
+      const double kept = values[at];
+      values[at] = kept + step;
+      const double up = objective();
+      values[at] = kept - step;
+      const double down = objective();
+      values[at] = kept;
+      const double apart = std::abs((up - down) / (2 * step) - gradient[at]) / largest;
+      if (!(apart <= gap.worst)) gap = {apart, where};  // NaN counts, too
+    }
+  }
+
+  Dev& dev_;
+  const MicroBatch<Dev>& batch_;
+};
+
+}  // namespace detail
+
+/// x: the layer's input, f64; empty for layers that read ids from the batch. Throws where output_shape is wrong, or
+/// the tape is not left as it was.
+template <class Dev, Layer<Dev> L>
+[[nodiscard]] GradientGap check_gradients(Dev& dev, L& layer, const Tensor<Dev>& x,
+                                          const MicroBatch<Dev>& batch) {
+  Shape shape;
+  std::vector<double> weights;  // of the output's elements in the sum
+  return detail::GradientCheck<Dev>(dev, batch)
+      .run(
+          layer, x,
+          [&](Tensor<Dev> input, Tape<Dev>& tape) {
+            const auto y = layer.forward(dev, std::move(input), tape);
+            if (weights.empty()) {
+              shape = y.shape();
+              weights = detail::random_values(shape, 55);
+              const auto said = layer.output_shape(x.shape(), batch);
+              check(said == shape, "output_shape says ", said, ", but forward gives ", shape);
+            }
+            const auto values = y.template to_host<double>(dev);
+            return std::inner_product(values.begin(), values.end(), weights.begin(), 0.0);
+          },
+          [&](Tape<Dev>& tape) {
+            return layer.backward(dev, Tensor<Dev>::from_host(dev, shape, weights), tape);
+          });
+}
+
+/// The same of a loss, for the sum of its terms.
+template <class Dev, Loss<Dev> L>
+[[nodiscard]] GradientGap check_loss_gradients(Dev& dev, L& loss, const Tensor<Dev>& x,
+                                               const MicroBatch<Dev>& batch) {
+  constexpr double scale = 0.7;
+  const auto terms = static_cast<std::int64_t>(loss.term_names().size());
+  return detail::GradientCheck<Dev>(dev, batch)
+      .run(
+          loss, x,
+          [&](Tensor<Dev> input, Tape<Dev>& tape) {
+            Tensor<Dev> totals(dev, DType::f64, {terms, loss_fields});
+            loss.forward(dev, std::move(input), tape, totals.mut());
+            const auto found = totals.template to_host<double>(dev);
+            double sum = 0;
+            for (std::size_t at = 0; at < found.size(); at += loss_fields) sum += scale * found[at];
+            return sum;
+          },
+          [&](Tape<Dev>& tape) {
+            const std::vector<double> scales(static_cast<std::size_t>(terms), scale);
+            return loss.backward(dev, Tensor<Dev>::from_host(dev, {terms}, scales).view(), tape);
+          });
+}
+
+}  // namespace dhp
