@@ -114,9 +114,9 @@ inline void sgd_update_on(Cpu& dev, const SgdUpdate& update, const SegmentTable<
   if (!now.applies()) return;
   visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    cpu::OptimizerKernel<T>::sgd(dev, table, update, now, detail::data_or_null<double>(rates),
-                                 gradient.data<A>(), detail::data_or_null<A>(momentum),
-                                 detail::data_or_null<A>(masters));
+    cpu::OptimizerKernel<T>::sgd(dev, table, update, now, ops::data_or_null<double>(rates),
+                                 gradient.data<A>(), ops::data_or_null<A>(momentum),
+                                 ops::data_or_null<A>(masters));
   });
 }
 inline void adamw_update_on(Cpu& dev, const AdamUpdate& update, const SegmentTable<Cpu>& table,
@@ -127,7 +127,7 @@ inline void adamw_update_on(Cpu& dev, const AdamUpdate& update, const SegmentTab
   visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     cpu::OptimizerKernel<T>::adamw(dev, table, update, now, gradient.data<A>(), m.data<A>(),
-                                   v.data<A>(), detail::data_or_null<A>(masters));
+                                   v.data<A>(), ops::data_or_null<A>(masters));
   });
 }
 inline void lamb_direction_on(Cpu& dev, const AdamUpdate& update, const SegmentTable<Cpu>& table,
@@ -137,7 +137,7 @@ inline void lamb_direction_on(Cpu& dev, const AdamUpdate& update, const SegmentT
   if (!now.applies()) return;
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
     cpu::lamb_direction<A>(dev, table, update, now, gradient.data<A>(), m.data<A>(), v.data<A>(),
-                           detail::data_or_null<A>(masters), direction.data<A>());
+                           ops::data_or_null<A>(masters), direction.data<A>());
   });
 }
 inline void apply_direction_on(Cpu& dev, const SegmentTable<Cpu>& table, ConstView<Cpu> state,
@@ -147,7 +147,7 @@ inline void apply_direction_on(Cpu& dev, const SegmentTable<Cpu>& table, ConstVi
   visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     cpu::OptimizerKernel<T>::along(dev, table, now, rates.data<double>(), direction.data<A>(),
-                                   detail::data_or_null<A>(masters));
+                                   ops::data_or_null<A>(masters));
   });
 }
 inline void lars_rates_on(Cpu&, const LarsRule& rule, ConstView<Cpu> state, ConstView<Cpu> weights,

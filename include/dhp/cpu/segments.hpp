@@ -9,7 +9,7 @@ namespace dhp {
 inline void segment_squares_on(Cpu& dev, const SegmentTable<Cpu>& table, ConstView<Cpu> x,
                                bool of_weights, View<Cpu> squares) {
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
-    const TileSource<A> source{detail::data_or_null<A>(x), of_weights};
+    const TileSource<A> source{ops::data_or_null<A>(x), of_weights};
     std::vector<double> parts(static_cast<std::size_t>(table.tile_count()));
     dev.for_ranges(table.tile_count(), 1, [&](std::int64_t at, std::int64_t) {
       const auto& tile = table.tiles()[at];

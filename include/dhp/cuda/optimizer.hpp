@@ -195,10 +195,10 @@ void sgd_update_on(Dev& dev, const SgdUpdate& update, const SegmentTable<Dev>& t
                    View<Dev> momentum, View<Dev> masters) {
   visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    const cuda::SgdRule<A> rule{update, detail::data_or_null<double>(rates), !momentum.empty()};
+    const cuda::SgdRule<A> rule{update, ops::data_or_null<double>(rates), !momentum.empty()};
     cuda::update_weights<T>(dev, rule, table, state,
-                            {gradient.template data<A>(), detail::data_or_null<A>(momentum),
-                             nullptr, detail::data_or_null<A>(masters)});
+                            {gradient.template data<A>(), ops::data_or_null<A>(momentum), nullptr,
+                             ops::data_or_null<A>(masters)});
   });
 }
 template <KernelDevice Dev>
@@ -209,7 +209,7 @@ void adamw_update_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>
     using A = Accumulator<T>;
     cuda::update_weights<T>(dev, cuda::AdamwRule<A>{update}, table, state,
                             {gradient.template data<A>(), m.template data<A>(),
-                             v.template data<A>(), detail::data_or_null<A>(masters)});
+                             v.template data<A>(), ops::data_or_null<A>(masters)});
   });
 }
 template <KernelDevice Dev>
@@ -218,7 +218,7 @@ void lamb_direction_on(Dev& dev, const AdamUpdate& update, const SegmentTable<De
                        ConstView<Dev> masters, View<Dev> direction) {
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
     const auto pieces = cuda::pieces_of(table);
-    const TileSource<A> weights{detail::data_or_null<A>(masters), true};
+    const TileSource<A> weights{ops::data_or_null<A>(masters), true};
     launch(dev, pieces.grid(),
            cuda::LambDirection<A>{update, cuda::step_state<Dev>(state), pieces,
                                   gradient.template data<A>(), m.template data<A>(),
@@ -232,7 +232,7 @@ void apply_direction_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev>
     using A = Accumulator<T>;
     cuda::update_weights<T>(
         dev, cuda::AlongRule<A>{rates.template data<double>()}, table, state,
-        {direction.template data<A>(), nullptr, nullptr, detail::data_or_null<A>(masters)});
+        {direction.template data<A>(), nullptr, nullptr, ops::data_or_null<A>(masters)});
   });
 }
 template <KernelDevice Dev>

@@ -99,8 +99,7 @@ void segment_squares_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev>
     double* const parts = scratch.mut().template data<double>();
     auto grid = pieces.grid();
     grid.shared_bytes = shared;
-    launch(dev, grid,
-           cuda::SquarePieces<A>{pieces, {detail::data_or_null<A>(x), of_weights}, parts});
+    launch(dev, grid, cuda::SquarePieces<A>{pieces, {ops::data_or_null<A>(x), of_weights}, parts});
     launch(dev, cuda::Grid{table.segment_count(), 256, shared},
            cuda::SumPieces{table.segments(), parts, squares.template data<double>()});
   });

@@ -73,7 +73,7 @@ struct HostBatch {
   friend bool operator==(const HostBatch&, const HostBatch&) = default;
 };
 
-namespace detail {
+namespace data {
 
 template <class B>
 concept HasSize = requires(const B& batcher) {
@@ -85,19 +85,19 @@ concept HasCollate = requires(const B& batcher, std::span<const std::int64_t> in
   { batcher.collate(indices, epoch) } -> std::same_as<HostBatch>;
 };
 
-}  // namespace detail
+}  // namespace data
 
 /// Makes host batches of the samples of the dataset it owns.
 /// collate(indices, epoch) is a pure function, safe to call from several threads at once; its random
 /// numbers are SampleRandom(seed, epoch, index, use), never of a sample's place in the batch.
 template <class B>
-concept Batcher = detail::HasSize<B> && detail::HasCollate<B>;
+concept Batcher = data::HasSize<B> && data::HasCollate<B>;
 
 /// Where a type is no batcher, the compiler says which member it lacks.
 template <class B>
 constexpr void require_batcher() {
-  static_assert(detail::HasSize<B>, "a batcher lacks: std::int64_t size() const");
-  static_assert(detail::HasCollate<B>,
+  static_assert(data::HasSize<B>, "a batcher lacks: std::int64_t size() const");
+  static_assert(data::HasCollate<B>,
                 "a batcher lacks: HostBatch collate(std::span<const std::int64_t> indices, "
                 "std::int64_t epoch) const");
 }

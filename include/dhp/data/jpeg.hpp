@@ -12,7 +12,7 @@
 
 namespace dhp {
 
-namespace detail {
+namespace data {
 
 /// Inverted CMYK, as all known writers store it, to RGB or gray.
 [[nodiscard]] inline Image from_inverted_cmyk(const Image& inks, int channels) {
@@ -55,7 +55,7 @@ namespace detail {
   return tjGetErrorCode(handle) == TJERR_WARNING && untidy && jpeg_has_end(bytes);
 }
 
-}  // namespace detail
+}  // namespace data
 
 [[nodiscard]] inline Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name,
                                        const DecodeOptions& options = {}) {
@@ -81,8 +81,8 @@ namespace detail {
   // A small file can request thousands of passes over a large image.
   const int wrong = tjDecompress2(handle.get(), data, size, made.pixels.data(), width, 0, height,
                                   format, TJFLAG_LIMITSCANS);
-  if (wrong != 0 && !detail::harmless_jpeg_warning(handle.get(), bytes)) damaged();
-  return inks ? detail::from_inverted_cmyk(made, options.channels) : made;
+  if (wrong != 0 && !data::harmless_jpeg_warning(handle.get(), bytes)) damaged();
+  return inks ? data::from_inverted_cmyk(made, options.channels) : made;
 }
 
 [[nodiscard]] inline Decoder jpeg_decoder() { return {{".jpg", ".jpeg"}, &decode_jpeg}; }

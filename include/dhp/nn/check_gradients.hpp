@@ -21,7 +21,7 @@ struct GradientGap {
   std::string where;  ///< "the input", or the name of a parameter
 };
 
-namespace detail {
+namespace nn {
 
 /// Random numbers in [-1, 1), the same for the same use.
 [[nodiscard]] inline std::vector<double> random_values(const Shape& shape, std::uint32_t use) {
@@ -112,7 +112,7 @@ class GradientCheck {
   const MicroBatch<Dev>& batch_;
 };
 
-}  // namespace detail
+}  // namespace nn
 
 /// x: the layer's input, f64; empty for layers that read ids from the batch. Throws where output_shape is wrong, or
 /// the tape is not left as it was.
@@ -121,14 +121,14 @@ template <class Dev, Layer<Dev> L>
                                           const MicroBatch<Dev>& batch) {
   Shape shape;
   std::vector<double> weights;  // of the output's elements in the sum
-  return detail::GradientCheck<Dev>(dev, batch)
+  return nn::GradientCheck<Dev>(dev, batch)
       .run(
           layer, x,
           [&](Tensor<Dev> input, Tape<Dev>& tape) {
             const auto y = layer.forward(dev, std::move(input), tape);
             if (weights.empty()) {
               shape = y.shape();
-              weights = detail::random_values(shape, 55);
+              weights = nn::random_values(shape, 55);
               const auto said = layer.output_shape(x.shape(), batch);
               check(said == shape, "output_shape says ", said, ", but forward gives ", shape);
             }
@@ -146,7 +146,7 @@ template <class Dev, Loss<Dev> L>
                                                const MicroBatch<Dev>& batch) {
   constexpr double scale = 0.7;
   const auto terms = static_cast<std::int64_t>(loss.term_names().size());
-  return detail::GradientCheck<Dev>(dev, batch)
+  return nn::GradientCheck<Dev>(dev, batch)
       .run(
           loss, x,
           [&](Tensor<Dev> input, Tape<Dev>& tape) {

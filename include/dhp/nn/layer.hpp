@@ -16,7 +16,7 @@
 
 namespace dhp {
 
-namespace detail {
+namespace nn {
 
 template <class L, class Dev>
 concept HasForward = requires(L& layer, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
@@ -44,28 +44,28 @@ concept LacksKernels = std::same_as<Dev, Cpu> && !requires(const Dev& dev) {
   kernels_are_included(dev);
 };
 
-}  // namespace detail
+}  // namespace nn
 
 /// output_shape: shape of forward's result for an input shape and a batch, without computing anything.
 /// flops: multiplications and additions of one forward pass; stages are cut by it.
 template <class L, class Dev>
-concept Layer = detail::HasForward<L, Dev> && detail::HasBackward<L, Dev> &&
-    detail::HasOutputShape<L, Dev> && detail::HasFlops<L, Dev> && detail::HasParameters<L, Dev>;
+concept Layer = nn::HasForward<L, Dev> && nn::HasBackward<L, Dev> && nn::HasOutputShape<L, Dev> &&
+    nn::HasFlops<L, Dev> && nn::HasParameters<L, Dev>;
 
 /// Where a type is no layer, the compiler says which member it lacks.
 template <class L, class Dev>
 constexpr void require_layer() {
-  static_assert(detail::HasForward<L, Dev>,
+  static_assert(nn::HasForward<L, Dev>,
                 "a layer lacks: Tensor<Dev> forward(Dev&, Tensor<Dev> x, Tape<Dev>&)");
-  static_assert(detail::HasBackward<L, Dev>,
+  static_assert(nn::HasBackward<L, Dev>,
                 "a layer lacks: Tensor<Dev> backward(Dev&, Tensor<Dev> dy, Tape<Dev>&)");
-  static_assert(detail::HasOutputShape<L, Dev>,
+  static_assert(nn::HasOutputShape<L, Dev>,
                 "a layer lacks: Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const");
-  static_assert(detail::HasFlops<L, Dev>,
+  static_assert(nn::HasFlops<L, Dev>,
                 "a layer lacks: double flops(const Shape& in, const MicroBatch<Dev>&) const");
-  static_assert(detail::HasParameters<L, Dev>,
+  static_assert(nn::HasParameters<L, Dev>,
                 "a layer lacks: void parameters(ParameterList<Dev>&) const");
-  static_assert(!detail::LacksKernels<Dev>,
+  static_assert(!nn::LacksKernels<Dev>,
                 "the kernels of the Cpu are missing: include dhp/cpu.hpp, not dhp/dhp.hpp alone");
 }
 

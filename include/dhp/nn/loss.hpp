@@ -35,7 +35,7 @@ struct LossTerm {
 /// On the device a term is f64 [loss_fields]: these fields in this order.
 inline constexpr std::int64_t loss_fields = 4;
 
-namespace detail {
+namespace nn {
 
 template <class L>
 concept HasTermNames = requires(const L& loss) {
@@ -51,7 +51,7 @@ concept HasLossBackward = requires(L& loss, Dev& dev, ConstView<Dev> scales, Tap
   { loss.backward(dev, scales, tape) } -> std::same_as<Tensor<Dev>>;
 };
 
-}  // namespace detail
+}  // namespace nn
 
 /// term_names: one per term, fixed; counts of each are in MicroBatch::counts under the same name.
 /// forward: pushes on the tape, writes every term to totals, f64 [terms, loss_fields] on the device.
@@ -59,21 +59,20 @@ concept HasLossBackward = requires(L& loss, Dev& dev, ConstView<Dev> scales, Tap
 /// [terms] on the device, hold 1 / global count and the loss scale.
 /// flops: as of a layer; whoever has the last layers has the loss too.
 template <class L, class Dev>
-concept Loss = detail::HasTermNames<L> && detail::HasLossForward<L, Dev> &&
-    detail::HasLossBackward<L, Dev> && detail::HasFlops<L, Dev> && detail::HasParameters<L, Dev>;
+concept Loss = nn::HasTermNames<L> && nn::HasLossForward<L, Dev> && nn::HasLossBackward<L, Dev> &&
+    nn::HasFlops<L, Dev> && nn::HasParameters<L, Dev>;
 
 /// Where a type is no loss, the compiler says which member it lacks.
 template <class L, class Dev>
 constexpr void require_loss() {
-  static_assert(detail::HasTermNames<L>,
-                "a loss lacks: std::vector<std::string> term_names() const");
-  static_assert(detail::HasLossForward<L, Dev>,
+  static_assert(nn::HasTermNames<L>, "a loss lacks: std::vector<std::string> term_names() const");
+  static_assert(nn::HasLossForward<L, Dev>,
                 "a loss lacks: void forward(Dev&, Tensor<Dev> x, Tape<Dev>&, View<Dev> totals)");
-  static_assert(detail::HasLossBackward<L, Dev>,
+  static_assert(nn::HasLossBackward<L, Dev>,
                 "a loss lacks: Tensor<Dev> backward(Dev&, ConstView<Dev> scales, Tape<Dev>&)");
-  static_assert(detail::HasFlops<L, Dev>,
+  static_assert(nn::HasFlops<L, Dev>,
                 "a loss lacks: double flops(const Shape& in, const MicroBatch<Dev>&) const");
-  static_assert(detail::HasParameters<L, Dev>,
+  static_assert(nn::HasParameters<L, Dev>,
                 "a loss lacks: void parameters(ParameterList<Dev>&) const");
 }
 

@@ -30,7 +30,7 @@ struct Conv2dGeometry {
   return {x[0], along(x[1]), along(x[2]), out_channels};
 }
 
-namespace detail {
+namespace ops {
 inline void check_conv2d(const char* op, const Shape& x, const Shape& w, const Shape& y,
                          Conv2dGeometry geometry) {
   const std::int64_t kernel = geometry.kernel;
@@ -39,13 +39,13 @@ inline void check_conv2d(const char* op, const Shape& x, const Shape& w, const S
   const auto expected = conv2d_output_shape(x, w[0], geometry);
   check(y == expected, "conv2d_", op, ": ", x, " and weights ", w, " give ", expected, ", got ", y);
 }
-}  // namespace detail
+}  // namespace ops
 
 /// y = x * w. x [N, H, W, C], w [O, K, K, C], y [N, OH, OW, O] of one type; sums in the
 /// accumulation type. Throws Error on wrong shapes or types, as the gradients do.
 template <Device Dev>
 void conv2d_forward(Dev& dev, In<Dev> x, In<Dev> w, Conv2dGeometry geometry, Out<Dev> y) {
-  detail::check_conv2d("forward", x.shape(), w.shape(), y.shape(), geometry);
+  ops::check_conv2d("forward", x.shape(), w.shape(), y.shape(), geometry);
   check(x.dtype() == w.dtype() && x.dtype() == y.dtype(), "conv2d_forward: x, w and y are ",
         x.dtype(), ", ", w.dtype(), " and ", y.dtype(), "; all need one type");
   conv2d_forward_on(dev, x, w, geometry, y);
@@ -54,7 +54,7 @@ void conv2d_forward(Dev& dev, In<Dev> x, In<Dev> w, Conv2dGeometry geometry, Out
 /// dx = the input gradient (overwritten). Shapes and types as in conv2d_forward.
 template <Device Dev>
 void conv2d_backward_data(Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geometry, Out<Dev> dx) {
-  detail::check_conv2d("backward_data", dx.shape(), w.shape(), dy.shape(), geometry);
+  ops::check_conv2d("backward_data", dx.shape(), w.shape(), dy.shape(), geometry);
   check(dy.dtype() == w.dtype() && dy.dtype() == dx.dtype(),
         "conv2d_backward_data: dy, w and dx are ", dy.dtype(), ", ", w.dtype(), " and ", dx.dtype(),
         "; all need one type");
@@ -66,7 +66,7 @@ void conv2d_backward_data(Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geomet
 template <Device Dev>
 void conv2d_backward_filter(Dev& dev, In<Dev> x, In<Dev> dy, Conv2dGeometry geometry, Out<Dev> dw,
                             double beta) {
-  detail::check_conv2d("backward_filter", x.shape(), dw.shape(), dy.shape(), geometry);
+  ops::check_conv2d("backward_filter", x.shape(), dw.shape(), dy.shape(), geometry);
   check(x.dtype() == dy.dtype() && dw.dtype() == accumulation_type(x.dtype()),
         "conv2d_backward_filter: x, dy and dw are ", x.dtype(), ", ", dy.dtype(), " and ",
         dw.dtype(), "; x and dy need one type and dw its accumulation type");

@@ -21,7 +21,7 @@ struct DropoutOptions {
   std::int64_t total_columns = 0;  ///< of the unsharded tensor
 };
 
-namespace detail {
+namespace ops {
 
 template <Device Dev>
 void check_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows, const DropoutOptions& options) {
@@ -36,7 +36,7 @@ void check_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows, const DropoutO
         options.total_columns);
 }
 
-}  // namespace detail
+}  // namespace ops
 
 /// y = keep ? x / (1 - p) : 0, keep(row, column) = uniform(number(row) * total_columns +
 /// first_column + column) >= p. The gradient uses the same op. y may alias x.
@@ -45,7 +45,7 @@ void dropout(Dev& dev, In<Dev> x, const RowNumbers<Dev>& rows, const DropoutOpti
              Out<Dev> y) {
   check(x.count() == y.count() && x.dtype() == y.dtype(), "dropout: ", x.shape(), " of ", x.dtype(),
         " does not fit ", y.shape(), " of ", y.dtype());
-  detail::check_dropout<Dev>(x, rows, options);
+  ops::check_dropout<Dev>(x, rows, options);
   dropout_on(dev, x, rows, options, y);
 }
 

@@ -8,7 +8,7 @@
 
 namespace dhp {
 
-namespace detail {
+namespace ops {
 
 /// Throw unless `vector` has one element of the accumulation type per column, or row, of x.
 template <Device Dev>
@@ -37,18 +37,18 @@ void check_layer_norm_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows,
         dropout.total_columns, " are not whole");
 }
 
-}  // namespace detail
+}  // namespace ops
 
 /// y = (x - mean) * inv_std * gamma + beta with each row's mean and variance, inv_std = 1 /
 /// sqrt(variance + epsilon); writes mean and inv_std for backward.
 template <Device Dev>
 void layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> gamma, In<Dev> beta, double epsilon,
                         Out<Dev> y, Out<Dev> mean, Out<Dev> inv_std) {
-  detail::check_layer_norm_columns<Dev>("the scale", x, gamma);
-  detail::check_layer_norm_columns<Dev>("the shift", x, beta);
-  detail::check_layer_norm_rows<Dev>("the mean", x, mean);
-  detail::check_layer_norm_rows<Dev>("the deviation", x, inv_std);
-  detail::check_layer_norm_like<Dev>("the output", x, y);
+  ops::check_layer_norm_columns<Dev>("the scale", x, gamma);
+  ops::check_layer_norm_columns<Dev>("the shift", x, beta);
+  ops::check_layer_norm_rows<Dev>("the mean", x, mean);
+  ops::check_layer_norm_rows<Dev>("the deviation", x, inv_std);
+  ops::check_layer_norm_like<Dev>("the output", x, y);
   layer_norm_forward_on(dev, x, gamma, beta, epsilon, y, mean, inv_std);
 }
 
@@ -57,11 +57,11 @@ void layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> gamma, In<Dev> beta, double
 template <Device Dev>
 void layer_norm_backward_data(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In<Dev> mean,
                               In<Dev> inv_std, Out<Dev> dx) {
-  detail::check_layer_norm_like<Dev>("the gradient", x, dy);
-  detail::check_layer_norm_like<Dev>("the gradient", x, dx);
-  detail::check_layer_norm_columns<Dev>("the scale", x, gamma);
-  detail::check_layer_norm_rows<Dev>("the mean", x, mean);
-  detail::check_layer_norm_rows<Dev>("the deviation", x, inv_std);
+  ops::check_layer_norm_like<Dev>("the gradient", x, dy);
+  ops::check_layer_norm_like<Dev>("the gradient", x, dx);
+  ops::check_layer_norm_columns<Dev>("the scale", x, gamma);
+  ops::check_layer_norm_rows<Dev>("the mean", x, mean);
+  ops::check_layer_norm_rows<Dev>("the deviation", x, inv_std);
   layer_norm_backward_data_on(dev, dy, x, gamma, mean, inv_std, dx);
 }
 
@@ -70,11 +70,11 @@ void layer_norm_backward_data(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In
 template <Device Dev>
 void layer_norm_backward_sums(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> mean, In<Dev> inv_std,
                               Out<Dev> dgamma, Out<Dev> dbeta, double beta) {
-  detail::check_layer_norm_like<Dev>("the gradient", x, dy);
-  detail::check_layer_norm_columns<Dev>("the gradient of the scale", x, dgamma);
-  detail::check_layer_norm_columns<Dev>("the gradient of the shift", x, dbeta);
-  detail::check_layer_norm_rows<Dev>("the mean", x, mean);
-  detail::check_layer_norm_rows<Dev>("the deviation", x, inv_std);
+  ops::check_layer_norm_like<Dev>("the gradient", x, dy);
+  ops::check_layer_norm_columns<Dev>("the gradient of the scale", x, dgamma);
+  ops::check_layer_norm_columns<Dev>("the gradient of the shift", x, dbeta);
+  ops::check_layer_norm_rows<Dev>("the mean", x, mean);
+  ops::check_layer_norm_rows<Dev>("the deviation", x, inv_std);
   layer_norm_backward_sums_on(dev, dy, x, mean, inv_std, dgamma, dbeta, beta);
 }
 
@@ -88,14 +88,14 @@ void residual_layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> residual, const Ro
                                  const DropoutOptions& dropout, In<Dev> gamma, In<Dev> beta,
                                  double epsilon, Out<Dev> sum, Out<Dev> y, Out<Dev> mean,
                                  Out<Dev> inv_std) {
-  detail::check_layer_norm_dropout<Dev>(x, rows, dropout);
-  detail::check_layer_norm_like<Dev>("the residual", x, residual);
-  detail::check_layer_norm_like<Dev>("the sum", x, sum);
-  detail::check_layer_norm_like<Dev>("the output", x, y);
-  detail::check_layer_norm_columns<Dev>("the scale", x, gamma);
-  detail::check_layer_norm_columns<Dev>("the shift", x, beta);
-  detail::check_layer_norm_rows<Dev>("the mean", x, mean);
-  detail::check_layer_norm_rows<Dev>("the deviation", x, inv_std);
+  ops::check_layer_norm_dropout<Dev>(x, rows, dropout);
+  ops::check_layer_norm_like<Dev>("the residual", x, residual);
+  ops::check_layer_norm_like<Dev>("the sum", x, sum);
+  ops::check_layer_norm_like<Dev>("the output", x, y);
+  ops::check_layer_norm_columns<Dev>("the scale", x, gamma);
+  ops::check_layer_norm_columns<Dev>("the shift", x, beta);
+  ops::check_layer_norm_rows<Dev>("the mean", x, mean);
+  ops::check_layer_norm_rows<Dev>("the deviation", x, inv_std);
   residual_layer_norm_forward_on(dev, x, residual, rows, dropout, gamma, beta, epsilon, sum, y,
                                  mean, inv_std);
 }
@@ -107,13 +107,13 @@ void residual_layer_norm_backward_data(Dev& dev, In<Dev> dy, In<Dev> sum, In<Dev
                                        In<Dev> mean, In<Dev> inv_std, const RowNumbers<Dev>& rows,
                                        const DropoutOptions& dropout, Out<Dev> dresidual,
                                        Out<Dev> dx) {
-  detail::check_layer_norm_dropout<Dev>(sum, rows, dropout);
-  detail::check_layer_norm_like<Dev>("the gradient", sum, dy);
-  detail::check_layer_norm_like<Dev>("the gradient of the residual", sum, dresidual);
-  detail::check_layer_norm_like<Dev>("the gradient", sum, dx);
-  detail::check_layer_norm_columns<Dev>("the scale", sum, gamma);
-  detail::check_layer_norm_rows<Dev>("the mean", sum, mean);
-  detail::check_layer_norm_rows<Dev>("the deviation", sum, inv_std);
+  ops::check_layer_norm_dropout<Dev>(sum, rows, dropout);
+  ops::check_layer_norm_like<Dev>("the gradient", sum, dy);
+  ops::check_layer_norm_like<Dev>("the gradient of the residual", sum, dresidual);
+  ops::check_layer_norm_like<Dev>("the gradient", sum, dx);
+  ops::check_layer_norm_columns<Dev>("the scale", sum, gamma);
+  ops::check_layer_norm_rows<Dev>("the mean", sum, mean);
+  ops::check_layer_norm_rows<Dev>("the deviation", sum, inv_std);
   residual_layer_norm_backward_data_on(dev, dy, sum, gamma, mean, inv_std, rows, dropout, dresidual,
                                        dx);
 }

@@ -30,7 +30,7 @@ struct LarsRule {
   double weight_decay = 0;
 };
 
-namespace detail {
+namespace ops {
 
 template <Device Dev>
 void check_squares(const char* op, ConstView<Dev> first, ConstView<Dev> second,
@@ -41,7 +41,7 @@ void check_squares(const char* op, ConstView<Dev> first, ConstView<Dev> second,
            view.shape(), " beside ", rates.shape());
 }
 
-}  // namespace detail
+}  // namespace ops
 
 /// g = gradient_scale * gradient + decay * w; m = mu m + g; w -= rate * (nesterov ? g + mu m : m).
 /// With rate_in_momentum: m = mu m + rate * g, w -= m. The rate is the learning rate, or
@@ -51,12 +51,12 @@ template <Device Dev>
 void sgd_update(Dev& dev, const SgdUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
                 In<Dev> rates, In<Dev> gradient, Out<Dev> momentum, Out<Dev> masters) {
   check_step_state<Dev>(state);
-  if (!rates.empty()) detail::check_by_parameter<Dev>("sgd_update", "rates", table, rates);
-  detail::check_flat<Dev>("sgd_update", "the gradient", table, gradient);
-  detail::check_masters<Dev>("sgd_update", table, masters);
+  if (!rates.empty()) ops::check_by_parameter<Dev>("sgd_update", "rates", table, rates);
+  ops::check_flat<Dev>("sgd_update", "the gradient", table, gradient);
+  ops::check_masters<Dev>("sgd_update", table, masters);
   check(!momentum.empty() || update.momentum == 0 || table.size() == 0, "sgd_update: momentum ",
         update.momentum, " needs a buffer for it");
-  if (!momentum.empty()) detail::check_flat<Dev>("sgd_update", "the momentum", table, momentum);
+  if (!momentum.empty()) ops::check_flat<Dev>("sgd_update", "the momentum", table, momentum);
   if (table.tile_count() > 0)
     sgd_update_on(dev, update, table, state, rates, gradient, momentum, masters);
 }
@@ -67,10 +67,10 @@ template <Device Dev>
 void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
                   In<Dev> gradient, Out<Dev> m, Out<Dev> v, Out<Dev> masters) {
   check_step_state<Dev>(state);
-  detail::check_flat<Dev>("adamw_update", "the gradient", table, gradient);
-  detail::check_flat<Dev>("adamw_update", "m", table, m);
-  detail::check_flat<Dev>("adamw_update", "v", table, v);
-  detail::check_masters<Dev>("adamw_update", table, masters);
+  ops::check_flat<Dev>("adamw_update", "the gradient", table, gradient);
+  ops::check_flat<Dev>("adamw_update", "m", table, m);
+  ops::check_flat<Dev>("adamw_update", "v", table, v);
+  ops::check_masters<Dev>("adamw_update", table, masters);
   if (table.tile_count() > 0) adamw_update_on(dev, update, table, state, gradient, m, v, masters);
 }
 
@@ -81,11 +81,11 @@ void lamb_direction(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>&
                     In<Dev> state, In<Dev> gradient, Out<Dev> m, Out<Dev> v, In<Dev> masters,
                     Out<Dev> direction) {
   check_step_state<Dev>(state);
-  detail::check_flat<Dev>("lamb_direction", "the gradient", table, gradient);
-  detail::check_flat<Dev>("lamb_direction", "m", table, m);
-  detail::check_flat<Dev>("lamb_direction", "v", table, v);
-  detail::check_masters<Dev>("lamb_direction", table, masters);
-  detail::check_flat<Dev>("lamb_direction", "the direction", table, direction);
+  ops::check_flat<Dev>("lamb_direction", "the gradient", table, gradient);
+  ops::check_flat<Dev>("lamb_direction", "m", table, m);
+  ops::check_flat<Dev>("lamb_direction", "v", table, v);
+  ops::check_masters<Dev>("lamb_direction", table, masters);
+  ops::check_flat<Dev>("lamb_direction", "the direction", table, direction);
   if (table.tile_count() > 0)
     lamb_direction_on(dev, update, table, state, gradient, m, v, masters, direction);
 }
@@ -96,9 +96,9 @@ template <Device Dev>
 void apply_direction(Dev& dev, const SegmentTable<Dev>& table, In<Dev> state, In<Dev> rates,
                      In<Dev> direction, Out<Dev> masters) {
   check_step_state<Dev>(state);
-  detail::check_by_parameter<Dev>("apply_direction", "rates", table, rates);
-  detail::check_flat<Dev>("apply_direction", "the direction", table, direction);
-  detail::check_masters<Dev>("apply_direction", table, masters);
+  ops::check_by_parameter<Dev>("apply_direction", "rates", table, rates);
+  ops::check_flat<Dev>("apply_direction", "the direction", table, direction);
+  ops::check_masters<Dev>("apply_direction", table, masters);
   if (table.tile_count() > 0) apply_direction_on(dev, table, state, rates, direction, masters);
 }
 
@@ -108,7 +108,7 @@ template <Device Dev>
 void lars_rates(Dev& dev, const LarsRule& rule, In<Dev> state, In<Dev> weights, In<Dev> gradients,
                 Out<Dev> rates) {
   check_step_state<Dev>(state);
-  detail::check_squares<Dev>("lars_rates", weights, gradients, rates);
+  ops::check_squares<Dev>("lars_rates", weights, gradients, rates);
   lars_rates_on(dev, rule, state, weights, gradients, rates);
 }
 
@@ -116,7 +116,7 @@ void lars_rates(Dev& dev, const LarsRule& rule, In<Dev> state, In<Dev> weights, 
 template <Device Dev>
 void lamb_rates(Dev& dev, In<Dev> state, In<Dev> weights, In<Dev> directions, Out<Dev> rates) {
   check_step_state<Dev>(state);
-  detail::check_squares<Dev>("lamb_rates", weights, directions, rates);
+  ops::check_squares<Dev>("lamb_rates", weights, directions, rates);
   lamb_rates_on(dev, state, weights, directions, rates);
 }
 

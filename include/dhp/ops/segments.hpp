@@ -123,7 +123,7 @@ class SegmentTable {
   Tensor<Dev> segments_;  // SegmentTiles
 };
 
-namespace detail {
+namespace ops {
 
 /// Null for an empty view.
 template <class T, class Dev, class Byte>
@@ -154,21 +154,21 @@ void check_by_parameter(const char* op, const char* what, const SegmentTable<Dev
          " ", list.shape());
 }
 
-}  // namespace detail
+}  // namespace ops
 
 /// squares[parameter] = the sum of squares of its segment of x, in double; entries without a
 /// segment are unchanged. x is flat.
 template <Device Dev>
 void segment_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> x, Out<Dev> squares) {
-  detail::check_flat<Dev>("segment_squares", "the tensor", table, x);
-  detail::check_by_parameter<Dev>("segment_squares", "squares", table, squares);
+  ops::check_flat<Dev>("segment_squares", "the tensor", table, x);
+  ops::check_by_parameter<Dev>("segment_squares", "squares", table, squares);
   segment_squares_on(dev, table, x, false, squares);
 }
 /// The same for the weights: master weights for 16-bit values, else the values.
 template <Device Dev>
 void weight_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> masters, Out<Dev> squares) {
-  detail::check_masters<Dev>("weight_squares", table, masters);
-  detail::check_by_parameter<Dev>("weight_squares", "squares", table, squares);
+  ops::check_masters<Dev>("weight_squares", table, masters);
+  ops::check_by_parameter<Dev>("weight_squares", "squares", table, squares);
   segment_squares_on(dev, table, masters, true, squares);
 }
 

@@ -84,7 +84,7 @@ concept Schedule = requires(const S& schedule, int number) {
   { schedule.name } -> std::convertible_to<std::string_view>;
 };
 
-namespace detail {
+namespace parallel {
 
 inline void check_stage(const char* name, int stage, int stages, int micro_batches, int chunks) {
   check(stages >= 1 && stage >= 0 && stage < stages, "schedule ", name, ": there is no stage ",
@@ -97,7 +97,7 @@ inline void check_one_chunk(const char* name, int chunks) {
         "; several chunks need the schedule interleaved");
 }
 
-}  // namespace detail
+}  // namespace parallel
 
 /// All forwards, then all backwards (Huang et al. 2019, GPipe). Holds every micro-batch at once.
 struct GPipe {
@@ -105,8 +105,8 @@ struct GPipe {
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks = 1) {
-    detail::check_stage(name, stage, stages, micro_batches, chunks);
-    detail::check_one_chunk(name, chunks);
+    parallel::check_stage(name, stage, stages, micro_batches, chunks);
+    parallel::check_one_chunk(name, chunks);
     std::vector<Action> list;
     for (int m = 0; m < micro_batches; ++m) list.push_back({Action::Kind::forward, 0, m});
     for (int m = 0; m < micro_batches; ++m) list.push_back({Action::Kind::backward, 0, m});
@@ -121,8 +121,8 @@ struct OneForwardOneBackward {
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks = 1) {
-    detail::check_stage(name, stage, stages, micro_batches, chunks);
-    detail::check_one_chunk(name, chunks);
+    parallel::check_stage(name, stage, stages, micro_batches, chunks);
+    parallel::check_one_chunk(name, chunks);
     std::vector<Action> list;
     int forwards = 0;
     const auto forward = [&] {
@@ -145,8 +145,8 @@ struct ZeroBubble {
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks = 1) {
-    detail::check_stage(name, stage, stages, micro_batches, chunks);
-    detail::check_one_chunk(name, chunks);
+    parallel::check_stage(name, stage, stages, micro_batches, chunks);
+    parallel::check_one_chunk(name, chunks);
     std::vector<Action> list;
     int forwards = 0;
     int weights = 0;
@@ -176,7 +176,7 @@ struct Interleaved {
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks) {
-    detail::check_stage(name, stage, stages, micro_batches, chunks);
+    parallel::check_stage(name, stage, stages, micro_batches, chunks);
     if (chunks == 1) return OneForwardOneBackward::actions(stage, stages, micro_batches);
     std::vector<Action> list;
     const auto all = turns(stages, micro_batches, chunks);
@@ -222,7 +222,7 @@ struct ForwardOnly {
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks = 1) {
-    detail::check_stage(name, stage, stages, micro_batches, chunks);
+    parallel::check_stage(name, stage, stages, micro_batches, chunks);
     return Interleaved::forwards(stages, micro_batches, chunks);
   }
 };

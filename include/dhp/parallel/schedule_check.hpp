@@ -24,7 +24,7 @@ struct ScheduleReport {
   std::vector<int> most_until_weight_gradient;
 };
 
-namespace detail {
+namespace parallel {
 
 class ScheduleChecker {
  public:
@@ -238,7 +238,7 @@ class ScheduleChecker {
   ScheduleReport report_;
 };
 
-}  // namespace detail
+}  // namespace parallel
 
 /// Proves the lists of all stages: sends are asynchronous until an edge (from one stage to another, forwards
 /// and backwards apart) holds `capacity` messages, then they wait; messages keep their order.
@@ -249,7 +249,7 @@ class ScheduleChecker {
   check(chunks >= 1 && micro_batches >= 0, "schedule: ", chunks, " chunks and ", micro_batches,
         " micro-batches; at least 1 and 0");
   check(capacity >= 1, "schedule: an edge holds at least 1 message, not ", capacity);
-  return detail::ScheduleChecker(lists, chunks, micro_batches, capacity, pass).run();
+  return parallel::ScheduleChecker(lists, chunks, micro_batches, capacity, pass).run();
 }
 
 }  // namespace dhp

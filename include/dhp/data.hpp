@@ -1,0 +1,15 @@
+// data: datasets, batches, the loader. Readers that need another library are included by name.
+#pragma once
+
+#include <dhp/data/augment.hpp>
+#include <dhp/data/collate.hpp>
+#include <dhp/data/dataset.hpp>
+#include <dhp/data/idx.hpp>
+#include <dhp/data/image.hpp>
+#include <dhp/data/image_batcher.hpp>
+#include <dhp/data/image_folder.hpp>
+#include <dhp/data/loader.hpp>
+#include <dhp/data/npy.hpp>
+#include <dhp/data/permutation.hpp>
+#include <dhp/data/resident.hpp>
+#include <dhp/data/synthetic.hpp>

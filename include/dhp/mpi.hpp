@@ -1,0 +1,4 @@
+// Processes over MPI: the session of a program that has MPI. Needs MPI and OpenSSL; link dhp::mpi.
+#pragma once
+
+#include <dhp/comm/mpi/session.hpp>

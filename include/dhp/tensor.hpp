@@ -1,0 +1,7 @@
+// tensor: views, tensors, the tape, the micro-batch.
+#pragma once
+
+#include <dhp/tensor/micro_batch.hpp>
+#include <dhp/tensor/tape.hpp>
+#include <dhp/tensor/tensor.hpp>
+#include <dhp/tensor/view.hpp>
