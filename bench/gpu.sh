@@ -1,28 +1,27 @@
 #!/usr/bin/env bash
-# Builds for this machine's GPU, tests, and measures against PyTorch; needs no network:
+# Builds and tests for this machine's GPU and measures against PyTorch; needs no network:
 #   bench/gpu.sh [--dry-run] [--headers FOLDER] [--out FOLDER] [--merge REPORT.json] [--trainers FOLDER] PART...
 # build      preset cuda into build/cuda; FOLDER of --headers holds doctest, CLI11, nlohmann json and libcrypto where the
-#            system has none (bench/gpu/collect_headers.sh FOLDER fills one)
+#            system has none (bench/gpu/collect_headers.sh FOLDER fills it)
 # tests      all tests of build/cuda but those of part nccl
-# nccl       every collective among 2 and 3 ranks, a process for each, all on one GPU; ranks that call in unequal order, that
-#            are killed, that stop
-# ranks      BERT trained in layouts of up to 8 ranks, a process for each, all on one GPU: the same losses
-# recorded   ResNet and BERT on 2 such ranks, with recorded steps and without: the same losses
+# nccl       every collective among 2 and 3 ranks as processes on one GPU; ranks with mismatched calls, killed and hung ranks
+# ranks      BERT in layouts of up to 8 ranks as processes on one GPU: the same losses
+# recorded   ResNet and BERT on 2 such ranks, recorded and unrecorded: the same losses
 # resnet     ResNet-50, fp16 and bf16, against eager PyTorch (channels_last, mixed precision)
 # bert       BERT-base and -large, bf16, 128 and 512 tokens, against eager PyTorch
-# packed     BERT-base on a text: tokens that count a second in packed batches against padded ones
-# graphs     steps recorded as CUDA graphs against the same run as they are: ResNet-50, BERT-base
+# packed     BERT-base on text: counted tokens per second, packed against padded
+# graphs     steps as CUDA graphs against eager steps: ResNet-50, BERT-base
 # overhead   steps in a world of one NCCL rank against steps without a communicator
 # compile_resnet, compile_bert
-#            ResNet-50 in fp16, BERT-large with 512 tokens against torch.compile(max-autotune); what its compiler has done by
-#            the time that this is cut off, it finds when the part is run again
+#            ResNet-50 in fp16, BERT-large with 512 tokens against torch.compile(max-autotune); compilation is cached, so
+#            an interrupted part continues when it is run again
 # sanitize   compute-sanitizer over the tests of single ops
-# Each part ends within 8 minutes and, apart from build, needs no other one; a build that was cut off goes on when it
-# is run again. After each the report is written anew, from all parts so far: report.md, report.json and logs.tgz in
-# --out (build/gpu/report). --merge takes over the parts of an earlier report. --dry-run runs nothing on a GPU, but checks that every command, file and
-# option exists; with PyTorch and trainers for the CPU in the folder of --trainers (build/release/examples) it also tries
-# the comparisons on the CPU. It writes to build/gpu_dry_run, or to --out.
-# PYTHON names the interpreter that has PyTorch; DHP_COMMIT the commit, where there is no git.
+# Each part ends within 8 minutes and needs only build; an interrupted build continues when it is run again. After each
+# part the report is rewritten from all parts so far: report.md, report.json and logs.tgz in --out (build/gpu/report).
+# --merge adds the parts of an earlier report. --dry-run runs nothing on a GPU, but checks that every command, file and
+# option exists. With PyTorch and CPU trainers in --trainers (build/release/examples) it also tries the comparisons on
+# the CPU. It writes to build/gpu_dry_run, or to --out.
+# PYTHON names the interpreter with PyTorch; DHP_COMMIT the commit, if there is no git.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 work=build/gpu

@@ -20,8 +20,8 @@ using Dev = dhp::DefaultDevice;
 
 struct Workload {
   std::string name;
-  std::int64_t samples;  ///< in the single micro-batch of a step
-  std::int64_t size;  ///< image side in pixels, or sequence length in tokens
+  std::int64_t samples;             ///< in the single micro-batch of a step
+  std::int64_t size;                ///< image side in pixels, or sequence length in tokens
   examples::ResNetConfig resnet{};  ///< if is_bert is false
   examples::BertConfig bert{};
   bool is_bert = false;

@@ -7,44 +7,53 @@ if(NOT CMAKE_CXX_COMPILER_LOADED)
   return()
 endif()
 
-# One line each: header:template:arguments, in namespace dhp. Only functions that are defined outside their class are
-# compiled once: those inside are inline, so every user's compiler instantiates them again.
-set(types double,float,bf16,f16)
+# One line each: header|declaration of a template of namespace dhp with its argument T|arguments for T. It pays for
+# functions that are not inline. Those defined inside a class are: every user's compiler instantiates them again.
+set(floating double,float,bf16,f16)
 set(dhp_cpu_compiled
-  cpu/gemm:cpu::Gemm:double,float
-  cpu/gemm:cpu::MatrixProduct:${types}
-  cpu/conv2d:cpu::Conv2d:${types}
-  cpu/pool:cpu::Pool:${types}
-  cpu/activation:cpu::ActivationKernel:${types}
-  cpu/attention:cpu::AttentionKernel:${types}
-  cpu/batch_norm:cpu::BatchNormKernel:${types}
-  cpu/cross_entropy:cpu::CrossEntropyKernel:${types}
-  cpu/dropout:cpu::DropoutKernel:${types}
-  cpu/elementwise:cpu::Elementwise:${types}
-  cpu/embedding:cpu::EmbeddingKernel:${types}
-  cpu/fold:cpu::Fold:double,float
-  cpu/layer_norm:cpu::LayerNormKernel:${types}
-  cpu/optimizer:cpu::OptimizerKernel:${types}
-  cpu/reduce:cpu::Reductions:${types}
-  cpu/rows:cpu::Rows:${types}
+  "cpu/gemm|struct cpu::Gemm<T>|double,float"
+  "cpu/gemm|struct cpu::MatrixProduct<T>|${floating}"
+  "cpu/conv2d|struct cpu::Conv2d<T>|${floating}"
+  "cpu/pool|struct cpu::Pool<T>|${floating}"
+  "cpu/activation|struct cpu::ActivationKernel<T>|${floating}"
+  "cpu/attention|struct cpu::AttentionKernel<T>|${floating}"
+  "cpu/batch_norm|struct cpu::BatchNormKernel<T>|${floating}"
+  "cpu/cross_entropy|struct cpu::CrossEntropyKernel<T>|${floating}"
+  "cpu/dropout|struct cpu::DropoutKernel<T>|${floating}"
+  "cpu/elementwise|struct cpu::Elementwise<T>|${floating}"
+  "cpu/embedding|struct cpu::EmbeddingKernel<T>|${floating}"
+  "cpu/fold|struct cpu::Fold<T>|double,float"
+  "cpu/layer_norm|struct cpu::LayerNormKernel<T>|${floating}"
+  "cpu/optimizer|struct cpu::OptimizerKernel<T>|${floating}"
+  "cpu/reduce|struct cpu::Reductions<T>|${floating}"
+  "cpu/rows|struct cpu::Rows<T>|${floating}"
+  "comm/reduce_slice|void comm::reduce_slice(const std::vector<const T*>&, const std::vector<T*>&, std::int64_t, std::int64_t, Reduce)|${floating},std::int32_t,std::int64_t,std::uint8_t"
+  "cpu|class RankLauncher<T>|Cpu"
+  "cpu|class TrainingRun<T>|Cpu"
 )
+
+if(DHP_DEVICE STREQUAL cuda)  # kernels only: nvcc need not read the rest
+  list(FILTER dhp_cpu_compiled EXCLUDE REGEX "^cpu\\|")
+endif()
 
 set(dir ${CMAKE_CURRENT_BINARY_DIR}/dhp_cpu_compiled)
 set(includes "")
 set(declarations "")
 set(sources "")
 foreach(entry IN LISTS dhp_cpu_compiled)
-  string(REGEX MATCH "^([a-z0-9_/]+):([A-Za-z0-9_:]+):([^:]+)$" matched "${entry}")
+  string(REGEX MATCH "^([^|]+)\\|([^|]+)\\|([^|]+)$" matched "${entry}")
   set(include "#include <dhp/${CMAKE_MATCH_1}.hpp>\n")
-  set(template ${CMAKE_MATCH_2})
+  set(template "${CMAKE_MATCH_2}")
   string(REPLACE "," ";" arguments "${CMAKE_MATCH_3}")
   set(definitions "")
   foreach(argument IN LISTS arguments)
-    string(APPEND definitions "template struct ${template}<${argument}>;\n")
-    string(APPEND declarations "extern template struct ${template}<${argument}>;\n")
+    string(REGEX REPLACE "([^A-Za-z_])T([^A-Za-z_])" "\\1${argument}\\2" instance "template ${template}")
+    string(APPEND definitions "${instance};\n")
+    string(APPEND declarations "extern ${instance};\n")
   endforeach()
   # A source each, so that they compile side by side.
-  string(MAKE_C_IDENTIFIER ${template} source)
+  string(REGEX REPLACE "^[a-z]+ ([A-Za-z0-9_:]+)[<(].*$" "\\1" source "${template}")
+  string(MAKE_C_IDENTIFIER ${source} source)
   file(CONFIGURE OUTPUT ${dir}/${source}.cpp CONTENT "${include}\nnamespace dhp {\n${definitions}}\n" @ONLY)
   list(APPEND sources ${dir}/${source}.cpp)
   list(APPEND includes ${include})

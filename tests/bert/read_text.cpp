@@ -41,7 +41,7 @@ TEST_CASE("text: what is not text is named, with the byte") {
     CHECK_THROWS_WITH_AS(examples::read_text(path), doctest::Contains(sentence.c_str()),
                          dhp::Error);
   };
-  refused(folder / "none.txt", "none.txt: there is no such file");
+  refused(folder / "none.txt", "none.txt: no such file");
   refused(folder.write("empty.txt", {}), "empty.txt: the file is empty");
   refused(folder.write("blank.txt", bytes_of(" \n\n")),
           "blank.txt, byte 0: the file holds nothing");
@@ -58,7 +58,7 @@ TEST_CASE("text: what is not text is named, with the byte") {
   folder.write("mixed/b.png", bytes_of("\x89PNG"));
   refused(folder / "mixed", "b.png, byte 0: not UTF-8");
   std::filesystem::create_symlink("nowhere", folder / "mixed/a.link");
-  refused(folder / "mixed", "a.link: there is no such file");
+  refused(folder / "mixed", "a.link: no such file");
 }
 
 TEST_CASE("text: damaged bytes are read or refused, never more") {
@@ -130,7 +130,7 @@ TEST_CASE("wordnet: a directory needs all four files") {
   folder.write("data.noun", entry);
   CHECK(examples::is_wordnet(folder / "."));
   CHECK_THROWS_WITH_AS(examples::read_wordnet(folder / "."),
-                       doctest::Contains("data.verb: there is no such file"), dhp::Error);
+                       doctest::Contains("data.verb: no such file"), dhp::Error);
   for (const auto* name : {"data.verb", "data.adj", "data.adv"}) folder.write(name, entry);
   CHECK(examples::read_wordnet(folder / ".").size() == 4);
 }

@@ -62,7 +62,7 @@ TEST_CASE("vocabulary: a file written is the file read; a missing or empty one i
   dhp::replace_file(path, [&](dhp::OpenFile& file) { write_vocabulary(vocabulary, file); });
   CHECK(examples::load_vocabulary(path).tokens() == vocabulary.tokens());
   CHECK_THROWS_WITH_AS(examples::load_vocabulary(folder / "none.txt"),
-                       doctest::Contains("none.txt: there is no such file"), dhp::Error);
+                       doctest::Contains("none.txt: no such file"), dhp::Error);
   CHECK_THROWS_WITH_AS(examples::load_vocabulary(folder.write("empty.txt", {})),
                        doctest::Contains("empty.txt: the file is empty"), dhp::Error);
 }

@@ -4,13 +4,16 @@ set -eu
 way=$1 cmake=$2 source=$3 build=$4 scratch=$5
 shift 5
 rm -rf "$scratch"
+if command -v ccache >/dev/null; then
+  export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$source CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1
+fi
 case $way in
   build_tree) how=(-Ddhp_DIR="$build") ;;
   install_tree)
     "$cmake" --install "$build" --prefix "$scratch/prefix" >/dev/null
     # Elsewhere than where it was installed: packages are moved about.
     mv "$scratch/prefix" "$scratch/moved"
-    how=(-DCMAKE_PREFIX_PATH="$scratch/moved") ;;
+    how=(-DCMAKE_PREFIX_PATH="$scratch/moved" -DWITH_COMPILED=ON) ;;
   fetch_content) how=(-DDHP_SOURCE="$source") ;;
 esac
 "$cmake" -S "$source/tests/consumer" -B "$scratch/build" -G Ninja "${how[@]}" "$@"

@@ -70,7 +70,7 @@ TEST_CASE("files: errors name the file") {
   dhp::replace_file(folder / "short", writes("12"));
   const OpenFile file(folder / "short", O_RDONLY);
   std::byte bytes[4];
-  CHECK_THROWS_WITH_AS(file.read(1, bytes), doctest::Contains("at byte 2: the file ends there"),
+  CHECK_THROWS_WITH_AS(file.read(1, bytes), doctest::Contains("at byte 2: end of file"),
                        dhp::Error);
   OpenFile full("/dev/full", O_WRONLY);
   CHECK_THROWS_WITH_AS(full.write("x"), doctest::Contains("cannot write /dev/full: No space"),

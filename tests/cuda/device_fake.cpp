@@ -241,8 +241,7 @@ TEST_CASE("device fake: GPUs and libraries that do not do are refused in a sente
   const auto says = [](CudaOptions options) { return message_of([&] { Cuda dev(options); }); };
   auto options = small();
   options.device = fake::gpus;
-  CHECK(
-      contains(says(options), "there is no GPU 4: this process sees 4; see CUDA_VISIBLE_DEVICES"));
+  CHECK(contains(says(options), "no GPU 4: this process sees 4; see CUDA_VISIBLE_DEVICES"));
   fake::visible_gpus = 0;
   CHECK(says(small()) ==
         "no NVIDIA GPU is usable (none is visible); on this machine use a build for the CPU: cmake "

@@ -155,7 +155,7 @@ TEST_CASE(
   Cuda recorded({.device = 0, .pinned_bytes = 1 << 12, .workspace_bytes = 256});
   (void)recorded.record([] {});
   CHECK(contains(message_of([&] { recorded.make_deterministic(); }),
-                 "GPU 0 has recorded a step with algorithms that were chosen by time"));
+                 "GPU 0 has recorded a step with timed algorithms"));
 }
 
 TEST_CASE(

@@ -33,7 +33,7 @@ TEST_CASE("idx: damage never gets through") {
     CHECK_THROWS_WITH_AS(parse(bytes, "file"), doctest::Contains(what), dhp::Error);
   };
   says(changed(0, 1), "not an IDX file");
-  says(changed(2, 0x0d), "IDX type 13 is not read");
+  says(changed(2, 0x0d), "IDX type 13 is not supported");
   says(changed(3, 0), "0 dims");
   says(changed(3, 9), "9 dims");
   says(changed(7, 0), "dim 0 is 0");
@@ -44,7 +44,7 @@ TEST_CASE("idx: damage never gets through") {
            std::string_view("\0\0\x08\x04\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"
                             "\xff\xff",
                             20)),
-       "more than the limit");
+       "exceed the limit");
 }
 
 }  // namespace

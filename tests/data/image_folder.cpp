@@ -59,8 +59,8 @@ TEST_CASE("image folder: a bad file is named, or skipped and counted") {
   REQUIRE(data.skipped().size() == 4);
   CHECK(data.skipped()[0].find("a/2.toy") != std::string::npos);
   CHECK(data.skipped()[1].find("a/3.toy: the file is empty") != std::string::npos);
-  CHECK(data.skipped()[2].find("b/link.toy: there is no such file") != std::string::npos);
-  CHECK(data.skipped()[3].find("b/notes.txt: not a kind of image") != std::string::npos);
+  CHECK(data.skipped()[2].find("b/link.toy: no such file") != std::string::npos);
+  CHECK(data.skipped()[3].find("b/notes.txt: not an image format") != std::string::npos);
   CHECK(data.path_of(1) == folder / "/b/1.toy");
 }
 

@@ -61,12 +61,12 @@ TEST_CASE("npy: says what is wrong") {
   };
   const std::string rest = "'fortran_order': False, 'shape': (2,)}";
   says(bytes_of("PK\3\4 is a zip"), "wrong magic");
-  says(with_header("{'descr': '>f4', " + rest, 8), "'>f4' are not read");
-  says(with_header("{'descr': '|O', " + rest, 8), "'|O' are not read");
+  says(with_header("{'descr': '>f4', " + rest, 8), "'>f4' are not supported");
+  says(with_header("{'descr': '|O', " + rest, 8), "'|O' are not supported");
   says(with_header("{'descr': '<f4', 'fortran_order': True, 'shape': (2,)}", 8),
        "ascontiguousarray");
   says(with_header("{'descr': '<f4', 'fortran_order': False}", 8), "not the dict");
-  says(with_header("{'descr': '<f4', 'descr': '<f4', " + rest, 8), "written twice");
+  says(with_header("{'descr': '<f4', 'descr': '<f4', " + rest, 8), "unknown or repeated");
   says(with_header("{'descr': '<f4', 'x': '<f4', " + rest, 8), "unknown");
   says(with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (-2,)}", 8), "bad extent");
   says(with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", 8),
@@ -74,7 +74,7 @@ TEST_CASE("npy: says what is wrong") {
   says(with_header("{'descr': '<f4', 'fortran_order': False, "
                    "'shape': (4611686018427387904, 4611686018427387904)}",
                    8),
-       "more than the limit");
+       "exceed the limit");
   says(with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1)}", 4),
        "6 dims");
   says(
@@ -82,7 +82,7 @@ TEST_CASE("npy: says what is wrong") {
       "bad extent");
   says(with_header("{'descr': '<f4', " + rest, 9), "1 bytes more");
   says(with_header("{'descr': '<f4', " + rest, 7), "ends in the middle of the elements");
-  says(with_header("{'descr': '<f4', " + rest, 8, 3), "version 3.0 is not read");
+  says(with_header("{'descr': '<f4', " + rest, 8, 3), "version 3.0 is not supported");
   says(with_header("", 8), "was expected");
 }
 

@@ -72,13 +72,13 @@ TEST_CASE("linear: what does not fit is refused") {
   auto y = f64({4, 5}), narrow = f64({4, 3}), wide = f64({5, 3}), vector = f64({5});
   const auto single = Tensor<Cpu>(dev, DType::f32, {5});
   CHECK(message_of([&] { linear_gelu_forward(dev, x, w, bias, y.mut(), narrow.mut()); }) ==
-        "linear_gelu: the result [4, 3] of f64 is not like what was before GELU, [4, 5] of f64");
+        "linear_gelu: the result [4, 3] of f64 does not match the input of GELU, [4, 5] of f64");
   CHECK(message_of([&] { linear_gelu_forward(dev, x, w, {}, y.mut(), y.mut()); }) ==
-        "linear_gelu: there is no bias");
+        "linear_gelu needs a bias");
   CHECK(message_of([&] { linear_gelu_forward(dev, x, w, single, y.mut(), y.mut()); }) ==
         "gemm: bias needs 5 elements of f64 or f64, got [5] of f32");
   CHECK(message_of([&] { gelu_linear_backward(dev, dy, w, y, narrow.mut(), vector.mut(), 0); }) ==
-        "gelu_linear: the gradient [4, 3] of f64 is not like what was before GELU, [4, 5] of f64");
+        "gelu_linear: the gradient [4, 3] of f64 does not match the input of GELU, [4, 5] of f64");
   CHECK(message_of([&] { gelu_linear_backward(dev, dy, w, x, narrow.mut(), vector.mut(), 0); }) ==
         "column_sums: [5] of f64 does not fit the columns of [4, 3] of f64");
   CHECK(message_of([&] { linear_gradients(dev, dy, x, narrow.mut(), vector.mut(), 0); }) ==

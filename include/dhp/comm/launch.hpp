@@ -7,11 +7,13 @@
 #include <dhp/comm/threads/thread_comm.hpp>
 
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -96,23 +98,18 @@ void run_rank_threads(World& world, Body body, CallSite where) {
 
 }  // namespace comm
 
-/// Starts ranks of a device: run(ranks, body, options, where), body(Comm<Dev>) on each.
+/// Starts ranks of a device, with body(Comm<Dev>) on each: here threads for the Cpu. Not inline: dhp::cpu_compiled has it.
 template <class Dev>
 class RankLauncher {
  public:
-  template <class Body>
-  static void run(int ranks, Body&, const RankOptions&, CallSite where) {
-    throw Error(concat("this program was built without what ", ranks,
-                       " ranks of its device need to talk to each other (on GPUs: NCCL)"),
-                where);
-  }
+  using Body = std::function<void(Comm<Dev>)>;
+  static void run(int ranks, const Body& body, const RankOptions& options, CallSite where);
 };
 
-template <>
-class RankLauncher<Cpu> {
- public:
-  template <class Body>
-  static void run(int ranks, Body& body, const RankOptions& options, CallSite where) {
+template <class Dev>
+void RankLauncher<Dev>::run(int ranks, const Body& body, const RankOptions& options,
+                            CallSite where) {
+  if constexpr (std::is_same_v<Dev, Cpu>) {
     const auto world = std::make_shared<World>(ranks, options.world());
     const auto comms = ThreadComm::all_of(world);
     comm::run_rank_threads(
@@ -123,8 +120,12 @@ class RankLauncher<Cpu> {
           body(observe<Cpu>(Comm<Cpu>::of(comms[static_cast<std::size_t>(rank)]), recording));
         },
         where);
+  } else {
+    throw Error(concat("this program was built without what ", ranks,
+                       " ranks of its device need to talk to each other (on GPUs: NCCL)"),
+                where);
   }
-};
+}
 
 /// body(world) on each of `ranks` threads; the body is shared by all. Throws Error("rank 3: ...") for the first
 /// rank that failed, wherever the others waited. A world of one is a group of one in the calling thread,
@@ -134,7 +135,7 @@ void run_ranks(int ranks, Body body, RankOptions options = {},
                CallSite where = CallSite::current()) {
   check(ranks >= 1, "a world has at least 1 rank, got ", ranks);
   if (ranks == 1) body(Comm<Dev>());
-  else RankLauncher<Dev>::run(ranks, body, options, where);
+  else RankLauncher<Dev>::run(ranks, std::ref(body), options, where);
 }
 
 }  // namespace dhp

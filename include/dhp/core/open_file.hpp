@@ -41,7 +41,7 @@ class OpenFile {
       const auto got = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(at));
       if (got < 0 && errno == EINTR) continue;
       check_system(got >= 0, "cannot read ", path_, " at byte ", at);
-      check(got > 0, "cannot read ", path_, " at byte ", at, ": the file ends there");
+      check(got > 0, "cannot read ", path_, " at byte ", at, ": end of file");
       at += static_cast<std::uint64_t>(got);
       to = to.subspan(static_cast<std::size_t>(got));
     }

@@ -1,5 +1,5 @@
 // Trace: a timeline of one rank: compute, communication, and waits. From it follows the share of
-// exposed communication. comm/trace_file.hpp writes Chrome's trace format, for Perfetto.
+// exposed communication. A trace can be written in Chrome's trace format, for Perfetto.
 #pragma once
 
 #include <dhp/core/text.hpp>

@@ -1,4 +1,3 @@
-// The state of a step on the Cpu.
 #pragma once
 
 #include <dhp/cpu/elementwise.hpp>

@@ -60,7 +60,7 @@ template <class Dev>
   const auto bytes = attention_mask_bytes(problem.samples, problem.heads, problem.length);
   if (problem.dropout == 0 || attention_mask_fits(bytes, dev.properties().totalGlobalMem))
     return &plans;
-  plans.refuse(text, concat("its mask of dropped probabilities would take ",
+  plans.refuse(text, concat("its dropout mask would take ",
                             static_cast<std::int64_t>(bytes / 0x1p20), " MiB"));
   return nullptr;
 }

@@ -1,5 +1,5 @@
-// Fused optimizer updates on the GPU, all segments in one launch. What is the same for all elements is worked out by
-// each thread once, from the state of the step; a step that is not applied is left at the first instruction.
+// Fused optimizer updates on the GPU, one launch for all segments. Each thread first derives its
+// constants from the step's state; a step that is not applied returns at once.
 #pragma once
 
 #include <dhp/cuda/segments.hpp>

@@ -1,4 +1,4 @@
-// The state of a step on the GPU: kernels of one block, since all of it is a few numbers.
+// The state of a step on the GPU: single-block kernels, since it is a few numbers.
 #pragma once
 
 #include <dhp/cuda/map.hpp>
@@ -8,16 +8,16 @@
 
 namespace dhp::cuda {
 
-/// The fields of a state, where kernels read them.
+/// In device memory.
 template <class Dev>
 [[nodiscard]] const StepState* step_state(ConstView<Dev> state) {
   return reinterpret_cast<const StepState*>(state.bytes());
 }
 
-/// One block. Every thread sums a fixed part of the squares, then the parts are added in a fixed order.
+/// One block. Each thread sums a fixed part of the squares; the parts are added in a fixed order.
 struct DecideStep {
   StepRule rule;
-  std::int64_t losses, row;  ///< elements; from one sum to the next
+  std::int64_t losses, row;  ///< element count; row length
   const double* loss;
   std::int64_t parameters;
   const double* squares;
@@ -40,7 +40,6 @@ struct DecideStep {
   static constexpr double largest_double = 1.7976931348623157e308;
 };
 
-/// scales[t] from counts[t].
 struct ObjectiveScale {
   const StepState* state;
   constexpr double operator()(std::int64_t count) const {

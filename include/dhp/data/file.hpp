@@ -29,7 +29,7 @@ inline constexpr std::size_t default_file_limit_bytes = std::size_t{64} << 30;
                                      std::size_t limit_bytes = default_file_limit_bytes) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  check(std::filesystem::exists(status), "", path, ": there is no such file");
+  check(std::filesystem::exists(status), "", path, ": no such file");
   check(!std::filesystem::is_directory(status), "", path, ": is a directory, not a file");
   check(std::filesystem::is_regular_file(status), "", path, ": is not a regular file");
   const auto size = std::filesystem::file_size(path, error);
@@ -121,7 +121,7 @@ class ByteCursor {
   std::uint64_t bytes = element_bytes;
   for (const auto extent : extents)
     if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes > limit_bytes)
-      at.wrong("its dims ask for more than the limit of ", limit_bytes, " bytes");
+      at.wrong("its dims exceed the limit of ", limit_bytes, " bytes");
   return static_cast<std::size_t>(bytes);
 }
 

@@ -25,13 +25,13 @@ struct IdxArray {
   if (at.big_endian(2, "the IDX magic") != 0)
     at.wrong("not an IDX file: it does not begin with two zero bytes");
   const auto type = at.u8("the IDX type");
-  if (type != 0x08) at.wrong("IDX type ", int{type}, " is not read, only 8 (unsigned byte)");
+  if (type != 0x08) at.wrong("IDX type ", int{type}, " is not supported, only 8 (unsigned byte)");
   const auto dims = at.u8("the number of dims");
   if (dims < 1 || dims > 4) at.wrong("IDX with ", int{dims}, " dims; 1 to 4 would be right");
   std::vector<std::uint64_t> extents;
   for (int dim = 0; dim < dims; ++dim) {
     extents.push_back(at.big_endian(4, "the dims"));
-    if (extents.back() == 0) at.wrong("dim ", dim, " is 0: there is no sample in it");
+    if (extents.back() == 0) at.wrong("dim ", dim, " is 0: it holds no samples");
   }
   const auto values = at.take(checked_size_bytes(at, extents, 1, limit_bytes), "the elements");
   Shape shape;

@@ -33,11 +33,11 @@ class ImageBatcher {
       : data_(std::move(data)), options_(std::move(options)) {
     const auto& o = options_;
     check(o.height > 0 && o.width > 0 && o.channels > 0, "image batches of ", o.height, " x ",
-          o.width, " x ", o.channels, " do not exist; set height, width and channels");
+          o.width, " x ", o.channels, " are empty; set height, width and channels");
     check(is_floating(o.dtype), "images are fed as a floating-point type, not as ", o.dtype);
     for (const auto* values : {&o.mean, &o.deviation})
       check(values->empty() || values->size() == static_cast<std::size_t>(o.channels),
-            "normalisation needs a value for each of ", o.channels, " channels, got ",
+            "normalization needs a value for each of ", o.channels, " channels, got ",
             values->size());
     for (const double deviation : o.deviation)
       check(deviation > 0, "the deviation of a channel must be positive, got ", deviation);

@@ -34,7 +34,7 @@ class ImageFolder {
       : options_(options) {
     check(!decoders.empty(), "", path,
           ": this program was built without any image format (PNG, JPEG)");
-    check(!options.skip_bad || options.check_all, "skip_bad without check_all cannot work");
+    check(!options.skip_bad || options.check_all, "skip_bad needs check_all");
     auto found = std::make_shared<Found>();
     found->decoders = std::move(decoders);
     find_classes(path, *found);
@@ -80,7 +80,7 @@ class ImageFolder {
 
   static void find_classes(const std::string& path, Found& found) {
     std::error_code error;
-    check(std::filesystem::is_directory(path, error), "", path, ": there is no such directory");
+    check(std::filesystem::is_directory(path, error), "", path, ": no such directory");
     for (std::filesystem::directory_iterator at(path, error), end; !error && at != end;
          at.increment(error))
       if (!hidden(*at) && at->is_directory(error))
@@ -118,7 +118,7 @@ class ImageFolder {
                                 options_.decode);
         known += known.empty() ? one : " " + one;
       }
-    fail("", file.path, ": not a kind of image that this program reads (", known, ")");
+    fail("", file.path, ": not an image format of this program (", known, ")");
   }
 
   void check_files(Found& found) const {
@@ -138,7 +138,7 @@ class ImageFolder {
         good.push_back(std::move(found.files[at]));
         continue;
       }
-      check(options_.skip_bad, "", wrong[at], "; skip_bad leaves such files out");
+      check(options_.skip_bad, "", wrong[at], "; skip_bad skips such files");
       found.skipped.push_back(std::move(wrong[at]));
     }
     found.files = std::move(good);

@@ -42,12 +42,12 @@ class NpyHeader {
         dtype = type_of(quoted());
       } else if (key == "fortran_order" && (seen & 2) == 0) {
         seen |= 2;
-        if (word() != "False") wrong("Fortran order is not read: np.ascontiguousarray() turns it");
+        if (word() != "False") wrong("Fortran order is not supported: use np.ascontiguousarray()");
       } else if (key == "shape" && (seen & 4) == 0) {
         seen |= 4;
         read_shape();
       } else {
-        wrong("the key '", key, "' is unknown or written twice");
+        wrong("the key '", key, "' is unknown or repeated");
       }
       if (!accept(',')) {
         expect('}');
@@ -116,7 +116,7 @@ class NpyHeader {
     if (descr == "<i8") return DType::i64;
     if (descr == "<f4") return DType::f32;
     if (descr == "<f8") return DType::f64;
-    wrong("elements of type '", descr, "' are not read, only |u1 <i4 <i8 <f4 <f8");
+    wrong("elements of type '", descr, "' are not supported, only |u1 <i4 <i8 <f4 <f8");
   }
 
   std::string_view text_;
@@ -132,7 +132,8 @@ class NpyHeader {
   if (std::memcmp(front.data(), magic.data(), 6) != 0) at.wrong("not an .npy file: wrong magic");
   const auto version = at.big_endian(2, "the version");
   if (version != 0x0100 && version != 0x0200)
-    at.wrong(".npy version ", version >> 8, ".", version & 255, " is not read, only 1.0 and 2.0");
+    at.wrong(".npy version ", version >> 8, ".", version & 255,
+             " is not supported, only 1.0 and 2.0");
   const auto header_bytes = at.little_endian(version == 0x0100 ? 2 : 4, "the header length");
   const auto text = at.take(static_cast<std::size_t>(header_bytes), "the header");
   const NpyHeader header({reinterpret_cast<const char*>(text.data()), text.size()}, at);

@@ -18,7 +18,7 @@ class ResidentLoader {
   ResidentLoader(Dev& dev, const B& batcher, const LoaderOptions& options)
       : options_(options),
         batching_(options.global_batch, options.global_batch, options.micro_batch) {
-    check(batcher.size() > 0, "there is no sample to train on: the dataset is empty");
+    check(batcher.size() > 0, "the dataset is empty: no sample to train on");
     const auto step = batching_.plan(0);
     const Range mine = step.assigned_to(options.replica, options.replicas);
     for (auto k = mine.first; k < mine.last; ++k) {

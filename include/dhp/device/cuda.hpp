@@ -94,7 +94,7 @@ class Cuda {
     const int gpus = usable_gpus();
     int& device = options_.device;
     if (device < 0) check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-    check(device < gpus, "there is no GPU ", device, ": this process sees ", gpus,
+    check(device < gpus, "no GPU ", device, ": this process sees ", gpus,
           "; see CUDA_VISIBLE_DEVICES");
     check_library_versions();
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
@@ -174,12 +174,11 @@ class Cuda {
   template <class Body>
   [[nodiscard]] CudaGraph record(Body&& body) {
     check(stream() != nullptr && stream() != cudaStreamLegacy,
-          "CUDA records no step on its default stream: give the device another one, or do without "
-          "recording");
-    check(!options_.allocator,
-          "a recorded step keeps its memory to itself, which a host program's allocator does not "
-          "lend: "
-          "do without the allocator, or without recording");
+          "CUDA cannot record a step on its default stream: use another stream, or do not record");
+    check(
+        !options_.allocator,
+        "a recorded step owns its memory, which a host program's allocator cannot provide: use no "
+        "allocator, or do not record");
     synchronize();
     // The graph uses its own arena, so free blocks of earlier work would only occupy memory.
     memory_->trim();
@@ -264,8 +263,8 @@ class Cuda {
   void make_deterministic() {
     if (options_.deterministic) return;
     check(recordings_ == 0, "GPU ", number(),
-          " has recorded a step with algorithms that were chosen by time, and "
-          "cannot become deterministic; make it so before, with CudaOptions::deterministic");
+          " has recorded a step with timed algorithms and cannot become deterministic; set "
+          "CudaOptions::deterministic at construction");
     synchronize();
     options_.deterministic = true;
     cache_.clear();
@@ -302,8 +301,7 @@ class Cuda {
     return uploads_.get();
   }
   void check_not_recording(const char* what) const {
-    check(!recording_, "a step that is being recorded cannot contain ", what,
-          "; training works without recording, too");
+    check(!recording_, "a recorded step cannot contain ", what, "; train without recording");
   }
 
   CudaOptions options_;

@@ -15,9 +15,9 @@ namespace dhp {
 template <Device Dev>
 void linear_gelu_forward(Dev& dev, In<Dev> x, In<Dev> w, In<Dev> bias, Out<Dev> before,
                          Out<Dev> y) {
-  check(!bias.empty(), "linear_gelu: there is no bias");
+  check(!bias.empty(), "linear_gelu needs a bias");
   check(y.shape() == before.shape() && y.dtype() == before.dtype(), "linear_gelu: the result ",
-        y.shape(), " of ", y.dtype(), " is not like what was before GELU, ", before.shape(), " of ",
+        y.shape(), " of ", y.dtype(), " does not match the input of GELU, ", before.shape(), " of ",
         before.dtype());
   check_gemm<Dev>(x, w, before, {.transpose_b = true}, bias);
   if (linear_gelu_fused_on(dev, x, w, bias, before, y)) return;
@@ -34,7 +34,7 @@ void gelu_linear_backward(Dev& dev, In<Dev> dy, In<Dev> w, In<Dev> before, Out<D
                           Out<Dev> dbias, double beta) {
   check(before.shape() == dbefore.shape() && before.dtype() == dbefore.dtype(),
         "gelu_linear: the gradient ", dbefore.shape(), " of ", dbefore.dtype(),
-        " is not like what was before GELU, ", before.shape(), " of ", before.dtype());
+        " does not match the input of GELU, ", before.shape(), " of ", before.dtype());
   check_gemm<Dev>(dy, w, dbefore, {}, {});
   check_column_sums<Dev>(dbefore, dbias);
   if (gelu_linear_backward_fused_on(dev, dy, w, before, dbefore, dbias, beta)) return;

@@ -1,7 +1,8 @@
-// Fused optimizer updates of all segments of a table: read gradient and state once, write weights once. All
-// tensors have the table's flat numbering and accumulation type. Weights are masters where values have 16 bits,
-// else the values themselves; values become the weights, rounded. Rates, the gradient's scale and the
-// decision on the step are read on the device (ops/step.hpp); a step that is not applied writes nothing.
+// Fused optimizer updates of all segments of a table: gradient and state are read once, weights
+// written once. All tensors have the table's flat numbering and accumulation type. The weights are
+// the master weights of 16-bit values, else the values; 16-bit values become the rounded weights.
+// Kernels read rates, gradient scale and step decision on the device (ops/step.hpp); a step that is
+// not applied writes nothing.
 #pragma once
 
 #include <dhp/ops/segments.hpp>

@@ -1,6 +1,6 @@
-// What changes from step to step lives on the device, where kernels read it, so that the host never waits
-// for a step, and a step can be recorded once and run again: StepState, the decision on a step, and the ops
-// that depend on it.
+// The state that changes from step to step, the decision on a step, and ops that depend on them.
+// All of it stays on the device, so the host never waits for a step, and a recorded step can be
+// replayed.
 #pragma once
 
 #include <dhp/tensor/tensor.hpp>
@@ -17,19 +17,19 @@ namespace dhp {
 
 enum class StepDecision : std::int32_t {
   apply,
-  skip,  ///< no optimizer, statistic or counter changes in this step
+  skip,  ///< no weight, statistic or counter changes in this step
   stop,  ///< a step failed; no later one is applied
 };
 
-/// On the device this is a tensor, u8 [sizeof(StepState)].
+/// On the device a tensor, u8 [sizeof(StepState)].
 struct StepState {
   double learning_rate = 0;
-  std::int64_t updates = 0;     ///< by the optimizer, the one under way included
+  std::int64_t updates = 0;     ///< optimizer updates, this one included
   double gradient_scale = 1;    ///< multiplies every gradient: clipping, and 1 / loss scale
-  double loss_scale = 1;        ///< of the next objective
-  double used_loss_scale = 1;   ///< of the objective of the step that was decided last
-  double norm = 0;              ///< of the gradient, over the whole model, before clipping
-  std::int32_t good_steps = 0;  ///< since the loss scale changed
+  double loss_scale = 1;        ///< of the next step
+  double used_loss_scale = 1;   ///< of the step that was decided last
+  double norm = 0;              ///< global gradient norm before clipping
+  std::int32_t good_steps = 0;  ///< since the last skip or change of the loss scale
   StepDecision decision = StepDecision::apply;
 
   friend bool operator==(const StepState&, const StepState&) = default;
@@ -38,7 +38,7 @@ struct StepState {
 inline constexpr auto step_state_bytes = static_cast<std::int64_t>(sizeof(StepState));
 static_assert(std::is_trivially_copyable_v<StepState> && std::is_standard_layout_v<StepState>);
 
-/// Out of its bytes, which came from the device.
+/// Deserializes the device's bytes.
 [[nodiscard]] inline StepState step_state_of(std::span<const std::byte> bytes) {
   check(bytes.size() == sizeof(StepState), "the state of a step has ", sizeof(StepState),
         " bytes, got ", bytes.size());
@@ -63,7 +63,7 @@ template <Device Dev>
   write_step_state<Dev>(dev, state, made.mut());
   return made;
 }
-/// Only the rate: all else stays as the device has it.
+/// Writes the learning rate only.
 template <Device Dev>
 void write_learning_rate(Dev& dev, double rate, Out<Dev> to) {
   check_step_state<Dev>(to);
@@ -79,23 +79,24 @@ template <Device Dev>
   return read;
 }
 
-/// Loss scaling (Micikevicius et al. 2018, "Mixed precision training", section 3.2): f16 gradients are computed
-/// for a scaled loss.
+/// Dynamic loss scaling for f16 gradients (Micikevicius et al. 2018, "Mixed precision training",
+/// section 3.2).
 struct LossScaleOptions {
-  bool dynamic = false;  ///< a step whose gradients are not finite is skipped and halves the scale
+  bool dynamic = false;  ///< non-finite gradients skip the step and halve the scale
   double initial = 1;
   double growth = 2;
   int growth_interval = 2000;  ///< steps without a skip before the scale grows
   double largest = 16777216;   ///< 2^24
 };
 
-/// How a step is decided. Clipping is by the global norm (Pascanu et al. 2013).
+/// The rule of the step decision. Clipping is by the global norm (Pascanu et al. 2013).
 struct StepRule {
-  double clip = 0;  ///< largest global gradient norm; 0: no clipping
+  double clip = 0;  ///< maximum of the global gradient norm; 0: no clipping
   LossScaleOptions loss_scale{};
 };
 
-/// The decision. finite: losses and gradients are. At loss scale 1 an overflow stops training.
+/// Decides the step. finite: losses and gradients are finite. At loss scale 1 an overflow stops
+/// training.
 [[nodiscard]] constexpr StepState decided(StepState state, const StepRule& rule, double squares,
                                           bool finite) {
   constexpr double least_scale = 1;
@@ -123,8 +124,8 @@ struct StepRule {
   return state;
 }
 
-/// state = decided(state) with losses, f64 [.., loss_fields] (each row's first is a sum that must be finite),
-/// and squares, f64 [P], summed in their order.
+/// state = decided(state), from losses, f64 [.., loss_fields] (the first of each row must be
+/// finite), and squared norms, f64 [P], summed in order.
 template <Device Dev>
 void decide_step(Dev& dev, const StepRule& rule, In<Dev> losses, In<Dev> squares, Out<Dev> state) {
   check_step_state<Dev>(state);
@@ -133,8 +134,8 @@ void decide_step(Dev& dev, const StepRule& rule, In<Dev> losses, In<Dev> squares
   decide_step_on(dev, rule, losses, squares, state);
 }
 
-/// scales[t] = loss scale / counts[t], or 0 where nothing counts: what one unit of each term's sum weighs
-/// in the objective. counts i64 [n], scales f64 [n].
+/// scales[t] = loss scale / counts[t], or 0 if the count is 0: the gradient of the objective by
+/// each term's sum. counts i64 [n], scales f64 [n].
 template <Device Dev>
 void objective_scales(Dev& dev, In<Dev> counts, In<Dev> state, Out<Dev> scales) {
   check_step_state<Dev>(state);
@@ -145,8 +146,8 @@ void objective_scales(Dev& dev, In<Dev> counts, In<Dev> state, Out<Dev> scales) 
   objective_scales_on(dev, counts, state, scales);
 }
 
-/// An exponential moving average: value = (1 - momentum) * value + momentum * mean, where mean = sum / parts;
-/// nothing where the step is not applied.
+/// Exponential moving average: value = (1 - momentum) * value + momentum * sum / parts; unchanged
+/// if the step is not applied.
 template <Device Dev>
 void update_moving_average(Dev& dev, double momentum, std::int64_t parts, In<Dev> state,
                            In<Dev> sum, Out<Dev> value) {

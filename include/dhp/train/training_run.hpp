@@ -10,8 +10,10 @@
 #include <dhp/parallel/pipeline.hpp>
 #include <dhp/train/trainer.hpp>
 
+#include <functional>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 namespace dhp {
@@ -28,38 +30,30 @@ struct TrainingOptions {
 template <class Dev>
 class TrainingRun {
  public:
+  using Describe = std::type_identity_t<std::function<Model<Dev>(ModelBuilder<Dev>&)>>;
+
   /// Collective over the world. describe(ModelBuilder<Dev>&) gives the whole Model<Dev>, of which a rank keeps its
   /// part. example: any micro-batch, for the shapes that stages are cut by.
-  template <class Describe>
-  TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& options, Describe&& describe,
-              const MicroBatch<Dev>& example)
-      : seed_(options.store.seed),
-        dev_(dev),
-        mesh_(std::move(world), options.layout),
-        builder_(mesh_),
-        stage_(dev, describe(builder_), mesh_, options.pipeline, example, options.store),
-        replicas_(dev, stage_, mesh_.data(), options.reducer),
-        norms_(mesh_.tensor(), mesh_.pipeline(), stage_.parameters_in_model()),
-        optimizer_(make_optimizer(dev, stage_.store(), norms_, options.optimizer)),
-        trainer_(dev, replicas_, mesh_, *optimizer_, norms_, options.trainer) {}
+  TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& options, const Describe& describe,
+              const MicroBatch<Dev>& example);
+  ~TrainingRun();
   TrainingRun(const TrainingRun&) = delete;
   TrainingRun& operator=(const TrainingRun&) = delete;
 
   /// One step over all micro-batches of the step, of which this replica takes its own.
-  StepReport step(std::span<const MicroBatch<Dev>> all) { return trainer_.step(mine_of(all)); }
+  StepReport step(std::span<const MicroBatch<Dev>> all);
   /// One step over what a loader of this replica gives next.
-  StepReport step(const StepBatches<Dev>& mine) { return trainer_.step(mine); }
+  StepReport step(const StepBatches<Dev>& mine);
 
   /// The terms over all micro-batches of a held-out set; the same in any layout.
-  GlobalLoss evaluate(std::span<const MicroBatch<Dev>> all) {
-    return trainer_.evaluate(mine_of(all));
-  }
+  GlobalLoss evaluate(std::span<const MicroBatch<Dev>> all);
+  GlobalLoss evaluate(const StepBatches<Dev>& mine);
   /// The same over a whole pass of a loader of this replica.
   template <class L>
     requires requires(L& loader) { loader.finished(); }
   GlobalLoss evaluate(L& loader) {
-    GlobalLoss loss{.terms = std::vector<LossTerm>(stage_.term_names().size())};
-    while (!loader.finished()) loss += trainer_.evaluate(loader.next());
+    GlobalLoss loss{.terms = std::vector<LossTerm>(term_names().size())};
+    while (!loader.finished()) loss += evaluate(loader.next());
     return loss;
   }
 
@@ -81,7 +75,7 @@ class TrainingRun {
   [[nodiscard]] Optimizer<Dev>& optimizer() { return *optimizer_; }
   /// For steps that are started before the one before is finished, and for runs that go on.
   [[nodiscard]] auto& trainer() { return trainer_; }
-  [[nodiscard]] std::vector<std::string> term_names() const { return stage_.term_names(); }
+  [[nodiscard]] std::vector<std::string> term_names() const;
 
  private:
   using Stage = PipelineParallel<Dev>;
@@ -101,5 +95,41 @@ class TrainingRun {
   std::unique_ptr<Optimizer<Dev>> optimizer_;
   Trainer<Dev, Replicas> trainer_;
 };
+
+// Outside the class, so that dhp::cpu_compiled has them, and with them all that they call.
+template <class Dev>
+TrainingRun<Dev>::TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& options,
+                              const Describe& describe, const MicroBatch<Dev>& example)
+    : seed_(options.store.seed),
+      dev_(dev),
+      mesh_(std::move(world), options.layout),
+      builder_(mesh_),
+      stage_(dev, describe(builder_), mesh_, options.pipeline, example, options.store),
+      replicas_(dev, stage_, mesh_.data(), options.reducer),
+      norms_(mesh_.tensor(), mesh_.pipeline(), stage_.parameters_in_model()),
+      optimizer_(make_optimizer(dev, stage_.store(), norms_, options.optimizer)),
+      trainer_(dev, replicas_, mesh_, *optimizer_, norms_, options.trainer) {}
+template <class Dev>
+TrainingRun<Dev>::~TrainingRun() = default;
+template <class Dev>
+StepReport TrainingRun<Dev>::step(std::span<const MicroBatch<Dev>> all) {
+  return trainer_.step(mine_of(all));
+}
+template <class Dev>
+StepReport TrainingRun<Dev>::step(const StepBatches<Dev>& mine) {
+  return trainer_.step(mine);
+}
+template <class Dev>
+GlobalLoss TrainingRun<Dev>::evaluate(std::span<const MicroBatch<Dev>> all) {
+  return trainer_.evaluate(mine_of(all));
+}
+template <class Dev>
+GlobalLoss TrainingRun<Dev>::evaluate(const StepBatches<Dev>& mine) {
+  return trainer_.evaluate(mine);
+}
+template <class Dev>
+std::vector<std::string> TrainingRun<Dev>::term_names() const {
+  return stage_.term_names();
+}
 
 }  // namespace dhp

@@ -5,6 +5,7 @@
 #include <dhp/comm/nccl/nccl_comm.hpp>
 
 #include <cstdlib>
+#include <functional>
 #include <memory>
 
 namespace dhp {
@@ -22,8 +23,8 @@ inline void prepare_process_for_nccl() {
 template <>
 class RankLauncher<Cuda> {
  public:
-  template <class Body>
-  static void run(int ranks, Body& body, const RankOptions& options, CallSite where) {
+  using Body = std::function<void(Comm<Cuda>)>;
+  static void run(int ranks, const Body& body, const RankOptions& options, CallSite where) {
     prepare_process_for_nccl();
     const int gpus = usable_gpus();
     check(gpus >= ranks, "a world of ", ranks, " ranks needs ", ranks, " GPUs, this process sees ",
