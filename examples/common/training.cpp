@@ -8,6 +8,7 @@
 
 #include "ranks.hpp"
 #include "trace_report.hpp"
+#include "transport_report.hpp"
 
 #include <optional>
 
