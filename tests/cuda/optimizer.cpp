@@ -160,7 +160,7 @@ TEST_CASE("a step and norms are as many launches for many weights as for one") {
                                       .shape = {1 + at % 5},
                                       .init = constant(1),
                                       .decays = at % 2 == 0,
-                                      .exact = at % 3 == 0}));
+                                      .keep_fp32 = at % 3 == 0}));
     ParameterStore<Gpu> store(gpu, list, {.compute = DType::bf16});
     Norms<Gpu> norms({}, {}, weights);
     const auto state = make_step_state(gpu, now);
@@ -176,7 +176,7 @@ TEST_CASE("a step and norms are as many launches for many weights as for one") {
     CHECK(step_of(Sgd<Gpu>(gpu, store, {.momentum = 0.9})) == 1);
     CHECK(step_of(AdamW<Gpu>(gpu, store, adam)) == 1);
     CHECK(step_of(Lars<Gpu>(gpu, store, norms, {})) == 4);
-    CHECK(step_of(Lamb<Gpu>(gpu, store, norms, adam)) == 7);
+    CHECK(step_of(Lamb<Gpu>(gpu, store, norms, LambOptions{})) == 7);
   }
 }
 #endif
