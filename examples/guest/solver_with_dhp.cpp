@@ -1,7 +1,7 @@
 // A solver with MPI of its own, and dhp as its session. The solver moves heat along a ring of cells, of which each rank
 // has a part. Meanwhile a small network learns to do ten of its steps at once, data-parallel over the same ranks: each
 // trains on its own cells, and no sample leaves the rank that computed it. dhp initialises nothing, and nothing
-// of it is left when the guest's scope ends. Started by: mpirun -n 4 solver_with_dhp
+// of it is left when the session's scope ends. Started by: mpirun -n 4 solver_with_dhp
 #include <dhp/comm/mpi/session.hpp>
 #include <dhp/cpu.hpp>
 
