@@ -231,7 +231,7 @@ TEST_CASE("device fake: where memory is short free blocks make room, and else it
     CHECK(dev.allocate(4 << 20) != nullptr);
     memory.total = memory.held;
     CHECK(
-        contains(message_of([&] { Cuda other(small()); }), "out of memory: there are no 256 byt"));
+        contains(message_of([&] { Cuda other(small()); }), "out of memory: cannot allocate 256 byt"));
   }
   memory.total = std::numeric_limits<std::size_t>::max();
   CHECK(memory.held == before);

@@ -158,7 +158,7 @@ TEST_CASE("guest fake: the host's allocator gives all memory, and gets back each
       "out of memory: cannot allocate 1000 bytes for a tensor in the host program's memory of "
       "GPU 0 (356 bytes of it are this rank's tensors)"));
   CHECK(
-      contains(message_of([&] { (void)dev->record([] {}); }), "a recorded step keeps its memory"));
+      contains(message_of([&] { (void)dev->record([] {}); }), "a recorded step owns its memory"));
 
   // Tensors may outlive the device.
   dev.reset();
