@@ -5,7 +5,6 @@
 #include <dhp/comm.hpp>
 #include <dhp/core.hpp>
 #include <dhp/data/loader.hpp>
-#include <dhp/data/synthetic.hpp>
 #include <dhp/device.hpp>
 #include <dhp/nn.hpp>
 #include <dhp/optim.hpp>

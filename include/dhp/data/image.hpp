@@ -123,7 +123,7 @@ class ImageArray {
         "; an integer type would be right");
   std::vector<std::int32_t> values;
   const auto append = [&]<class T>(Tag<T>) {
-    for (const T value : marks.values<T>())
+    for (const std::int64_t value : marks.values<T>())
       values.push_back(value < 0 || value >= classes ? -1 : static_cast<std::int32_t>(value));
   };
   if (marks.dtype == DType::u8) append(Tag<std::uint8_t>{});

@@ -5,6 +5,7 @@
 
 #include <dhp/comm/messages/messages.hpp>
 #include <dhp/comm/mpi/context.hpp>
+#include <dhp/comm/watch/world.hpp>
 
 #include <mpi.h>
 
