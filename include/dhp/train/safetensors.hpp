@@ -29,7 +29,7 @@ struct StoredTensor {
   std::uint64_t last = 0;
 };
 
-namespace train {
+namespace safetensors {
 
 inline const char* safetensors_name(DType type) {
   switch (type) {
@@ -44,7 +44,7 @@ inline const char* safetensors_name(DType type) {
   return "?";
 }
 
-}  // namespace train
+}  // namespace safetensors
 
 /// An open file; tensors are read when asked for.
 class SafeTensors {
@@ -120,7 +120,7 @@ class SafeTensors {
     bool known = false;
     for (const auto candidate :
          {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8})
-      if (type.is_string() && type.get<std::string>() == train::safetensors_name(candidate)) {
+      if (type.is_string() && type.get<std::string>() == safetensors::safetensors_name(candidate)) {
         tensor.dtype = candidate;
         known = true;
       }
@@ -177,7 +177,7 @@ class SafeTensorsWriter {
     end_ += bytes.size();
     const bool fresh =
         header_
-            .emplace(name, nlohmann::ordered_json{{"dtype", train::safetensors_name(dtype)},
+            .emplace(name, nlohmann::ordered_json{{"dtype", safetensors::safetensors_name(dtype)},
                                                   {"shape", std::move(shape)},
                                                   {"data_offsets", {first, end_}}})
             .second;
