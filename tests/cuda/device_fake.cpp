@@ -230,8 +230,8 @@ TEST_CASE("device fake: where memory is short free blocks make room, and else it
     // Nothing is lost: what fits still comes.
     CHECK(dev.allocate(4 << 20) != nullptr);
     memory.total = memory.held;
-    CHECK(
-        contains(message_of([&] { Cuda other(small()); }), "out of memory: cannot allocate 256 byt"));
+    CHECK(contains(message_of([&] { Cuda other(small()); }),
+                   "out of memory: cannot allocate 256 byt"));
   }
   memory.total = std::numeric_limits<std::size_t>::max();
   CHECK(memory.held == before);

@@ -157,8 +157,7 @@ TEST_CASE("guest fake: the host's allocator gives all memory, and gets back each
       message_of([&] { (void)dev->allocate(1000); }),
       "out of memory: cannot allocate 1000 bytes for a tensor in the host program's memory of "
       "GPU 0 (356 bytes of it are this rank's tensors)"));
-  CHECK(
-      contains(message_of([&] { (void)dev->record([] {}); }), "a recorded step owns its memory"));
+  CHECK(contains(message_of([&] { (void)dev->record([] {}); }), "a recorded step owns its memory"));
 
   // Tensors may outlive the device.
   dev.reset();
