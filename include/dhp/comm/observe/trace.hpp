@@ -25,12 +25,14 @@ class CallTracing final : public CommObserver<Dev> {
     if (call.kind == CallKind::split) return std::make_unique<typename CommObserver<Dev>::Watch>();
     if (!lane_) lane_ = dev_->trace()->add_lane(name_);
     auto& of = dev == nullptr ? *dev_ : *dev;
-    return std::make_unique<Traced>(of, TraceSpan{.kind = TraceKind::communication,
-                                                  .name = name_of(call.kind),
-                                                  .start = of.moment(),
-                                                  .lane = *lane_,
-                                                  .bytes = static_cast<std::int64_t>(call.bytes()),
-                                                  .where = call.where});
+    return std::make_unique<Traced>(of,
+                                    TraceSpan{.kind = TraceKind::communication,
+                                              .name = name_of(call.kind),
+                                              .start = of.moment(),
+                                              .lane = *lane_,
+                                              .bytes = static_cast<std::int64_t>(call.bytes()),
+                                              .where = call.where},
+                                    !call.is_message() && call.kind != CallKind::barrier);
   }
   [[nodiscard]] std::shared_ptr<CommObserver<Dev>> of_part(Comm<Dev> part, CallSite) override {
     return std::shared_ptr<CommObserver<Dev>>(
@@ -59,10 +61,12 @@ class CallTracing final : public CommObserver<Dev> {
 
   class Traced final : public CommObserver<Dev>::Watch {
    public:
-    Traced(Dev& dev, TraceSpan span) : dev_(dev), span_(std::move(span)) {}
+    Traced(Dev& dev, TraceSpan span, bool collective)
+        : dev_(dev), span_(std::move(span)), collective_(collective) {}
     [[nodiscard]] Event<Dev> started(Event<Dev> event) override {
+      // Messages and barriers have no event; a collective has one, even if it is done by now.
       if constexpr (!Dev::host_accessible)
-        if (!event.done())
+        if (collective_)
           return Event<Dev>(std::make_shared<WorkOfDevice<Dev>>(dev_, std::move(event), span_));
       end(dev_, span_, span_);
       return event;
@@ -71,6 +75,7 @@ class CallTracing final : public CommObserver<Dev> {
    private:
     Dev& dev_;
     TraceSpan span_;
+    bool collective_;
   };
 
   /// How long a collective takes on a device that works by itself cannot be seen from outside. It is shown from the

@@ -3,6 +3,7 @@
 // every run.
 #pragma once
 
+#include <dhp/comm/communicator.hpp>
 #include <dhp/comm/reduce_slice.hpp>
 #include <dhp/comm/threads/group.hpp>
 #include <dhp/core/copy_bytes.hpp>
