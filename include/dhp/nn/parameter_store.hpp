@@ -8,6 +8,7 @@
 #pragma once
 
 #include <dhp/nn/init.hpp>
+#include <dhp/nn/pieces.hpp>
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/fold.hpp>
 #include <dhp/ops/segments.hpp>
@@ -19,9 +20,6 @@
 #include <vector>
 
 namespace dhp {
-
-/// How the axes of a weight are ordered in a weight file, where that differs from memory.
-enum class FileOrder { same, out_kernel_in_as_out_in_kernel };
 
 struct ParameterSpec {
   std::string name;  ///< global and unique: the name in weight files
@@ -209,6 +207,24 @@ class ParameterStore {
                               parameter->value);
   }
 
+  /// The values that this rank holds: of weights and of running statistics.
+  [[nodiscard]] std::vector<HeldPiece<Dev>> pieces() const {
+    std::vector<HeldPiece<Dev>> held;
+    for (const auto& parameter : parameters_)
+      held.push_back(piece_of("", *parameter, parameter->value.as({parameter->range.size()})));
+    return held;
+  }
+  /// What a buffer in this store's numbering holds of its trained parameters; `kind` names it ("exp_avg").
+  [[nodiscard]] std::vector<HeldPiece<Dev>> pieces(const std::string& kind,
+                                                   Tensor<Dev>& buffer) const {
+    std::vector<HeldPiece<Dev>> held;
+    for (const auto& parameter : parameters_)
+      if (!parameter->spec.buffer)
+        held.push_back(
+            piece_of("optimizer/" + kind + "/", *parameter, part(buffer, parameter->range)));
+    return held;
+  }
+
   /// A fresh flat buffer of zeros with this store's numbering: optimizer state.
   [[nodiscard]] Tensor<Dev> make_buffer(Dev& dev) const {
     return Tensor<Dev>::zeros(dev, accumulation(), {size_});
@@ -253,6 +269,21 @@ class ParameterStore {
         parameter.overflow_ = overflow_.mut();
       }
     }
+  }
+
+  [[nodiscard]] static HeldPiece<Dev> piece_of(const std::string& prefix,
+                                               const ParameterState<Dev>& parameter,
+                                               View<Dev> data) {
+    const auto& spec = parameter.spec;
+    return {{.name = prefix + spec.name,
+             .shape = spec.shape,
+             .dtype = data.dtype(),
+             .split_dim = spec.split_dim,
+             .part = spec.part,
+             .range = {0, parameter.range.size()},
+             .file_order = spec.file_order},
+            data,
+            parameter.owned};
   }
 
   void make_tables(Dev& dev) {

@@ -34,6 +34,7 @@ class AdamW final : public Optimizer<Dev> {
     adamw_update(dev, adam_update(options_), store_.trained(), state, store_.gradients(),
                  first_.mut(), second_.mut(), masters_.view());
   }
+  [[nodiscard]] std::string name() const override { return "adamw"; }
   std::vector<StateBuffer<Dev>> state() override {
     std::vector<StateBuffer<Dev>> state;
     masters_.add_state(state);

@@ -35,6 +35,7 @@ class Lamb final : public Optimizer<Dev> {
     lamb_rates(dev, state, weights.view(), directions.view(), rates.mut());
     apply_direction(dev, store_.trained(), state, rates.view(), direction, masters_.view());
   }
+  [[nodiscard]] std::string name() const override { return "lamb"; }
   std::vector<StateBuffer<Dev>> state() override {
     std::vector<StateBuffer<Dev>> state;
     masters_.add_state(state);

@@ -35,6 +35,7 @@ class Lars final : public Optimizer<Dev> {
                store_.trained(), state, rates.view(), store_.gradients(), momentum_.mut(),
                masters_.view());
   }
+  [[nodiscard]] std::string name() const override { return "lars"; }
   std::vector<StateBuffer<Dev>> state() override {
     std::vector<StateBuffer<Dev>> state;
     masters_.add_state(state);

@@ -77,6 +77,8 @@ class Optimizer {
   /// One step, if the decision of the state is to apply it. gradients: their squared norms, as Norms has
   /// them. Collective over the tensor and pipeline axes for the optimizers that need norms of weights.
   virtual void step(Dev& dev, ConstView<Dev> gradients, ConstView<Dev> state) = 0;
+  /// Its kind: a checkpoint of another kind is refused.
+  [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual std::vector<StateBuffer<Dev>> state() = 0;
   /// The weights were set from outside: master weights are made from them anew.
   virtual void values_changed(Dev& dev) = 0;

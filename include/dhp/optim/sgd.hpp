@@ -27,6 +27,7 @@ class Sgd final : public Optimizer<Dev> {
                store_.trained(), state, {}, store_.gradients(),
                momentum_ ? momentum_.mut() : View<Dev>(), masters_.view());
   }
+  [[nodiscard]] std::string name() const override { return "sgd"; }
   std::vector<StateBuffer<Dev>> state() override {
     std::vector<StateBuffer<Dev>> state;
     masters_.add_state(state);

@@ -1,52 +1,38 @@
-// Saved models: a directory with model.safetensors (weights and buffers, under the names and in the axis
-// order of weight files), optimizer.safetensors and state.json. Tensors are gathered to rank 0 and written
-// unsplit, so that they load under any other layout. Needs nlohmann/json.
+// Checkpoints: one logical state of a run, whatever its layout. Each rank writes a shard with its pieces, copies
+// that several ranks hold are spread over them, and each rank reads only what it needs, under any other layout.
+// Needs nlohmann/json.
 #pragma once
 
+#include <dhp/comm/gather.hpp>
 #include <dhp/comm/mesh.hpp>
 #include <dhp/core/config.hpp>
-#include <dhp/core/system_error.hpp>
 #include <dhp/optim/optimizer.hpp>
-#include <dhp/train/safetensors.hpp>
+#include <dhp/train/checkpoint_folder.hpp>
+#include <dhp/train/shard.hpp>
 #include <dhp/train/trainer.hpp>
+#include <dhp/train/weight_file.hpp>
 
-#include <filesystem>
-#include <fstream>
-#include <functional>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dhp {
 
-/// [O, K, K, I] in memory, [O, I, K, K] in files.
-[[nodiscard]] inline std::vector<std::int64_t> file_shape(const ParameterSpec& spec) {
-  const auto& shape = spec.shape;
-  if (spec.file_order == FileOrder::out_kernel_in_as_out_in_kernel)
-    return {shape[0], shape[3], shape[1], shape[2]};
-  std::vector<std::int64_t> extents;
-  for (int dim = 0; dim < shape.rank(); ++dim) extents.push_back(shape[dim]);
-  return extents;
-}
+/// What a checkpoint holds beside tensors and progress; rank 0's counts.
+struct RunRecord {
+  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< options, model, versions
+  std::map<std::string, std::string> files{};                       ///< by name: the vocabulary say
+};
 
-/// Place in the file of each element of memory order, counted in elements.
-[[nodiscard]] inline std::int64_t file_place(const ParameterSpec& spec, std::int64_t element) {
-  if (spec.file_order == FileOrder::same) return element;
-  const auto inputs = spec.shape[3];
-  const auto window = spec.shape[1] * spec.shape[2];
-  const auto input = element % inputs;
-  const auto rest = element / inputs;  // out * window + position in the window
-  return (rest / window * inputs + input) * window + rest % window;
-}
-
-/// Calls move(place in the file, place in this part, elements) for all elements of a part, as many at a time
-/// as lie together in both.
-template <class Move>
-void for_file_runs(const ParameterSpec& spec, Move move) {
-  const auto count = spec.local_shape().count();
-  const auto run = spec.file_order == FileOrder::same ? std::max<std::int64_t>(spec.run(), 1) : 1;
-  for (std::int64_t at = 0; at < count; at += run)
-    move(file_place(spec, spec.unsplit_index(at)), at, run);
-}
+/// What was loaded.
+struct LoadedCheckpoint {
+  TrainingProgress progress{};
+  std::string from;  ///< the folder or file
+  std::vector<std::string>
+      remarks{};  ///< what a person should know: damage that was passed over, unread tensors
+};
 
 template <class Dev>
 class Checkpoint {
@@ -55,272 +41,239 @@ class Checkpoint {
   Checkpoint(Mesh<Dev>& mesh, ParameterStore<Dev>& store, Optimizer<Dev>& optimizer)
       : mesh_(mesh), store_(store), optimizer_(optimizer) {}
 
-  /// Makes the directory, on rank 0, so that one that cannot be written to is known before training.
-  void prepare(const std::string& directory) {
-    if (mesh_.world().rank() != 0) return;
-    std::error_code error;
-    std::filesystem::create_directories(directory, error);
-    check(!error, "cannot make the directory ", directory, ": ", error.message());
-    check_system(::access(directory.c_str(), W_OK) == 0, "cannot write to ", directory);
-  }
-
-  /// Collective over the mesh; rank 0 writes. What was in the directory stays good until all new files are
-  /// complete. `more` may add files that belong to the model (on rank 0).
-  void save(Dev& dev, const std::string& directory, const TrainingProgress& progress,
-            const std::function<void(FileReplacement&)>& more = {}) {
-    const bool writes = mesh_.world().rank() == 0;
-    prepare(directory);
-    const auto steps = concat(progress.steps);
-    FileReplacement files;
-    SafeTensorsWriter model;
-    const auto names = gather(
-        dev, model, "", [](ParameterState<Dev>& parameter) { return parameter.value; },
-        [](const ParameterSpec&) { return true; });
-    if (writes) {
-      add_batch_counters(model, names, progress.updates);
-      model.note("format", "pt");  // Hugging Face's loaders ask for it
-      model.note(steps_note, steps);
-      files.add(directory + "/model.safetensors", [&](OpenFile& file) { model.write(file); });
+  /// Saves to FOLDER/step-N and makes that the latest. Collective over the mesh. What was saved before stays good
+  /// until all of it is on the disk.
+  void save(Dev& dev, const std::string& path, const TrainingProgress& progress,
+            const RunRecord& record = {}) {
+    auto& world = mesh_.world();
+    const bool first = world.rank() == 0;
+    const CheckpointFolder folder(path);
+    const auto part = folder.path(CheckpointFolder::name_of(progress.steps) + ".part");
+    if (first) {
+      folder.make();
+      (void)folder.begin(progress.steps);
     }
-    SafeTensorsWriter state;
-    for (const auto& buffer : optimizer_.state())
-      (void)gather(
-          dev, state, buffer.name + ".",
-          [&](ParameterState<Dev>& parameter) {
-            return ParameterStore<Dev>::of(*buffer.buffer, parameter);
-          },
-          [](const ParameterSpec& spec) { return !spec.buffer; });
-    if (writes) {
-      state.note(steps_note, steps);
-      files.add(directory + "/optimizer.safetensors", [&](OpenFile& file) { state.write(file); });
-      if (more) more(files);
-      nlohmann::ordered_json json{
-          {"format", 1},
-          {"dhp", concat(version_major, ".", version_minor, ".", version_patch)},
-          {"steps", progress.steps},
-          {"updates", progress.updates},
-          {"loss_scale", progress.loss_scale},
-          {"good_steps", progress.good_steps}};
-      for (const auto& [name, value] : progress.settings) json["settings"][name] = value;
-      files.add(directory + "/state.json",
-                [&](OpenFile& file) { file.write(json.dump(2) + "\n"); });
-      files.commit();
-    }
-    mesh_.world().barrier();
-  }
-
-  /// Every rank reads its parts. `path` is a saved directory, or a .safetensors file with weights alone:
-  /// training then begins at step 0. Throws where a tensor is missing or has another shape.
-  TrainingProgress load(Dev& dev, const std::string& path) {
-    const bool is_directory = std::filesystem::is_directory(path);
-    const SafeTensors model(is_directory ? path + "/model.safetensors" : path);
-    for (const auto& parameter : store_.parameters())
-      read_part(dev, model, parameter->spec.name, *parameter, parameter->value);
-    optimizer_.values_changed(dev);
-    if (!is_directory || !std::filesystem::exists(path + "/state.json")) return {};
-
-    const auto progress = read_progress(path + "/state.json");
-    const SafeTensors state(path + "/optimizer.safetensors");
-    for (const auto* file : {&model, &state})
-      check(
-          file->note(steps_note).empty() || file->note(steps_note) == concat(progress.steps),
-          file->path(), " is of step ", file->note(steps_note), " and ", path,
-          "/state.json of step ", progress.steps,
-          ": saving was interrupted or files were mixed; load model.safetensors by itself to start "
-          "from its weights");
-    for (const auto& buffer : optimizer_.state()) {
-      for (const auto& parameter : store_.parameters()) {
-        if (parameter->spec.buffer) continue;
-        const auto name = buffer.name + "." + parameter->spec.name;
-        // Another precision may have had no masters; they were made from the weights above.
-        if (buffer.name == "master" && state.find(name) == nullptr) continue;
-        read_part(dev, state, name, *parameter,
-                  ParameterStore<Dev>::of(*buffer.buffer, *parameter));
+    world.barrier();
+    auto number = concat(world.rank());
+    number.insert(0, 5 - std::min<std::size_t>(number.size(), 5), '0');
+    const auto mine = write_shard(dev, part, "shard-" + number + ".safetensors", written_here());
+    const auto shards = gather_texts(dev, world, mine.to_text());
+    if (first) {
+      CheckpointIndex index{about(progress, record), {}, {}};
+      for (const auto& shard : shards) index.add(CheckpointIndex::parse(shard, part, false));
+      for (const auto& [name, text] : record.files) {
+        index.files[name] = checked(text);
+        write_file(part + "/" + name, text);
       }
+      write_file(part + "/index.json", index.to_text());
+      folder.commit(progress.steps);
     }
-    return progress;
+    world.barrier();
+  }
+
+  /// Collective over the mesh; each rank reads its pieces. `path` is the folder of a run, of which the newest
+  /// whole checkpoint is taken; one checkpoint in it; or a .safetensors file of weights, with which training begins
+  /// at step 0. Throws where a tensor is missing or has another shape, and where nothing whole is left.
+  LoadedCheckpoint load(Dev& dev, const std::string& path) {
+    std::vector<std::string> passed_over;
+    for (const auto& candidate : candidates(dev, path)) {
+      LoadedCheckpoint loaded{{}, candidate, passed_over};
+      if (candidate.ends_with(".safetensors")) {
+        load_weights(dev, SafeTensors(candidate));
+        return loaded;
+      }
+      if (std::filesystem::exists(candidate + "/state.json")) {
+        loaded.progress = load_format_1(dev, candidate);
+        return loaded;
+      }
+      const auto damage = try_load(dev, loaded);
+      if (damage.empty()) return loaded;
+      passed_over.push_back(damage);
+    }
+    fail("", path, " has no checkpoint to go on from",
+         passed_over.empty() ? "" : ", nothing in it is whole: " + passed_over.front());
   }
 
  private:
-  static constexpr const char* steps_note = "steps";
+  static void write_file(const std::string& path, const std::string& text) {
+    OpenFile file(path, O_WRONLY | O_CREAT | O_EXCL);
+    file.write(text);
+    file.sync();
+  }
 
-  [[nodiscard]] static TrainingProgress read_progress(const std::string& path) {
-    std::ifstream stream(path);
-    const auto json = nlohmann::json::parse(stream, nullptr, false);
-    const auto has = [&](const char* key, bool right) {
-      check(right, path, " is damaged: it has no number of 0 or more \"", key, "\"");
-    };
-    const auto whole = [&](const char* key) {
-      has(key, json.is_object() && json.contains(key) && json[key].is_number_unsigned() &&
-                   json[key].template get<std::uint64_t>() < std::uint64_t{1} << 62);
-      return json[key].template get<std::int64_t>();
-    };
-    TrainingProgress progress{.steps = whole("steps"), .updates = whole("updates")};
-    has("loss_scale", json.contains("loss_scale") && json["loss_scale"].is_number() &&
-                          json["loss_scale"].template get<double>() >= 0);
-    progress.loss_scale = json["loss_scale"].template get<double>();
-    progress.good_steps = static_cast<int>(std::min<std::int64_t>(whole("good_steps"), 1 << 30));
-    if (json.contains("settings") && json["settings"].is_object())
-      for (const auto& [name, value] : json["settings"].items())
+  [[nodiscard]] std::vector<HeldPiece<Dev>> held() {
+    auto pieces = store_.pieces();
+    for (const auto& buffer : optimizer_.state())
+      for (auto& piece : store_.pieces(buffer.name, *buffer.buffer))
+        pieces.push_back(std::move(piece));
+    return pieces;
+  }
+
+  /// The parts of held pieces that this rank writes. Ranks that hold the same elements share them: large pieces
+  /// are cut, small ones take turns.
+  [[nodiscard]] std::vector<HeldPiece<Dev>> written_here() {
+    constexpr std::size_t worth_cutting = 64 << 10;  // bytes for each rank
+    const auto& shape = mesh_.shape();
+    std::vector<HeldPiece<Dev>> mine;
+    int number = 0;
+    for (auto& whole : held()) {
+      if (!whole.owned) continue;
+      const bool replicated = whole.piece.split_dim < 0;
+      const int tensor = replicated ? shape.tensor : 1;
+      const int copies = (whole.sharded_over_data ? 1 : shape.data) * tensor;
+      const int me = (whole.sharded_over_data ? 0 : mesh_.data_index()) * tensor +
+                     (replicated ? mesh_.tensor_index() : 0);
+      if (whole.piece.bytes() >= worth_cutting * static_cast<std::size_t>(copies)) {
+        const auto part = part_of(whole.piece.count(), copies, me);
+        mine.push_back(whole);
+        mine.back().piece = whole.piece.slice(part.first, part.last);
+        mine.back().data = whole.data.slice(part.first, part.last);
+      } else if (number++ % copies == me) {
+        mine.push_back(std::move(whole));
+      }
+    }
+    return mine;
+  }
+
+  [[nodiscard]] nlohmann::ordered_json about(const TrainingProgress& progress,
+                                             const RunRecord& record) const {
+    const auto& shape = mesh_.shape();
+    nlohmann::ordered_json json{
+        {"format", 2},
+        {"dhp", concat(version_major, ".", version_minor, ".", version_patch)},
+        {"steps", progress.steps},
+        {"updates", progress.updates},
+        {"loss_scale", progress.loss_scale},
+        {"good_steps", progress.good_steps},
+        {"optimizer", optimizer_.name()},
+        {"precision", name_of(store_.options().compute)},
+        {"layout", {{"data", shape.data}, {"tensor", shape.tensor}, {"pipeline", shape.pipeline}}}};
+    for (const auto& [name, value] : progress.settings) json["settings"][name] = value;
+    json["run"] = record.about;
+    return json;
+  }
+
+  /// Where the state may be, the best first. Rank 0 looks.
+  [[nodiscard]] std::vector<std::string> candidates(Dev& dev, const std::string& path) {
+    using std::filesystem::exists;
+    auto own = nlohmann::json::array();
+    if (mesh_.world().rank() == 0) {
+      const bool one = path.ends_with(".safetensors") || exists(path + "/index.json");
+      if (one || exists(path + "/state.json")) own.push_back(path);
+      else
+        for (const auto& name : CheckpointFolder(path).names()) own.push_back(path + "/" + name);
+    }
+    return nlohmann::json::parse(gather_texts(dev, mesh_.world(), own.dump()).front());
+  }
+
+  /// Fills in what was loaded. Returns what is damaged, the same on all ranks. Throws where the model does not fit.
+  [[nodiscard]] std::string try_load(Dev& dev, LoadedCheckpoint& loaded) {
+    nlohmann::json own{{"damage", ""}, {"unfit", ""}, {"read", nlohmann::json::array()}};
+    std::optional<SavedPieces> saved;
+    try {
+      saved.emplace(loaded.from);
+      const auto pieces = held();
+      own["unfit"] = what_does_not_fit(*saved, pieces);
+      if (own["unfit"] == "") {
+        for (auto piece : pieces) {
+          piece.piece.name = source_of(*saved, piece.piece);
+          saved->read(dev, piece);
+          if (mesh_.data_index() == 0 && piece.owned) own["read"].push_back(piece.piece.name);
+        }
+        loaded.progress = progress_of(*saved);
+      }
+    } catch (const Error& error) {
+      own["damage"] = error.sentence();
+    }
+    std::set<std::string> read;
+    for (const auto& text : gather_texts(dev, mesh_.world(), own.dump())) {
+      const auto rank = nlohmann::json::parse(text);
+      check(rank["unfit"] == "", rank["unfit"].get<std::string>());
+      if (rank["damage"] != "") return rank["damage"];
+      for (const auto& name : rank["read"]) read.insert(name.get<std::string>());
+    }
+    for (const auto& [name, pieces] : saved->index().tensors)
+      if (!read.contains(name) && !name.starts_with(master_prefix))
+        loaded.remarks.push_back(concat("tensor ", name, " of ", loaded.from,
+                                        " is not in this model, and was not read"));
+    return "";
+  }
+
+  static constexpr const char* master_prefix = "optimizer/master/";
+
+  /// The saved tensor that a piece is read from. Master weights are better than values of 16 bits, and values are
+  /// the masters of a run that had none.
+  [[nodiscard]] std::string source_of(const SavedPieces& saved, const Piece& piece) const {
+    const auto master = master_prefix + piece.name;
+    if (piece.name.starts_with(master_prefix)) {
+      const auto value = piece.name.substr(std::string_view(master_prefix).size());
+      return saved.find(piece.name) != nullptr ? piece.name : value;
+    }
+    const bool wide = piece.dtype == store_.accumulation();
+    return wide && saved.find(master) != nullptr ? master : piece.name;
+  }
+
+  /// A sentence, or empty.
+  [[nodiscard]] std::string what_does_not_fit(const SavedPieces& saved,
+                                              const std::vector<HeldPiece<Dev>>& pieces) const {
+    const auto& about = saved.index().about;
+    const auto kind = about.value("optimizer", optimizer_.name());
+    if (kind != optimizer_.name())
+      return concat(saved.folder(), " was saved with the optimizer ", kind, ", this run has ",
+                    optimizer_.name(), "; choose ", kind,
+                    ", or export its weights and start from those");
+    for (const auto& held : pieces) {
+      const auto name = source_of(saved, held.piece);
+      const auto* stored = saved.find(name);
+      if (stored == nullptr)
+        return concat(saved.folder(), " has no tensor ", name,
+                      "; it was saved from another model or with other options of its optimizer");
+      const auto& shape = stored->front().piece.shape;
+      if (shape != held.piece.shape)
+        return concat("tensor ", name, " of ", saved.folder(), " has the shape ", shape,
+                      ", another shape than the model's ", held.piece.shape,
+                      "; were the model's options the same?");
+    }
+    return "";
+  }
+
+  [[nodiscard]] static TrainingProgress progress_of(const SavedPieces& saved) {
+    return progress_of(nlohmann::json(saved.index().about), saved.path("index.json"));
+  }
+  [[nodiscard]] static TrainingProgress progress_of(const nlohmann::json& json,
+                                                    const std::string& path) {
+    const checkpoint::Fields fields(json, path, "the run's state");
+    TrainingProgress progress{.steps = fields.number("steps"), .updates = fields.number("updates")};
+    fields.need(fields.at("loss_scale").is_number() && fields.at("loss_scale") >= 0.0,
+                "has a loss_scale that is no number of 0 or more");
+    progress.loss_scale = fields.at("loss_scale").template get<double>();
+    progress.good_steps =
+        static_cast<int>(std::min<std::int64_t>(fields.number("good_steps"), 1 << 30));
+    if (fields.has("settings") && fields.at("settings").is_object())
+      for (const auto& [name, value] : fields.at("settings").items())
         if (value.is_number_integer())
           progress.settings.emplace_back(name, value.template get<std::int64_t>());
     return progress;
   }
 
-  /// What a rank says of a parameter before it sends its part.
-  struct Entry {
-    std::string name;
-    ParameterSpec spec;
-    DType dtype;
-  };
+  void load_weights(Dev& dev, const SafeTensors& file) {
+    for (const auto& piece : store_.pieces()) read_from_file(dev, file, piece.piece.name, piece);
+    optimizer_.values_changed(dev);
+  }
 
-  // Stage by stage, rank 0 hears from the first rank of the tensor axis what comes, and from each rank
-  // of it its part of every tensor. One replica speaks for all. Returns the names, on rank 0.
-  template <class ViewOf, class Wanted>
-  std::vector<std::string> gather(Dev& dev, SafeTensorsWriter& writer, const std::string& prefix,
-                                  ViewOf view_of, Wanted wanted) {
-    std::vector<std::string> names;
-    auto& world = mesh_.world();
-    const auto& shape = mesh_.shape();
-    for (int stage = 0; stage < shape.pipeline; ++stage) {
-      const auto rank_of = [&](int tensor) { return stage * shape.data * shape.tensor + tensor; };
-      const bool mine = mesh_.pipeline_index() == stage && mesh_.data_index() == 0;
-      if (mine && world.rank() != 0) send_parts(dev, view_of, wanted);
-      if (world.rank() != 0) continue;
-      // Of stage 0, rank 0 knows the list itself.
-      const auto parts = shape.tensor;
-      const auto entries = stage == 0 ? list(wanted, view_of) : receive_list(dev, rank_of(0));
-      for (int tensor = 1; tensor < parts; ++tensor) (void)receive_list(dev, rank_of(tensor));
-      for (const auto& entry : entries) {
-        const auto element = size_of(entry.dtype);
-        std::vector<std::byte> whole(static_cast<std::size_t>(entry.spec.shape.count()) * element);
-        const int holders = entry.spec.is_split() ? parts : 1;
-        for (int tensor = 0; tensor < parts; ++tensor) {
-          auto spec = entry.spec;
-          if (spec.is_split()) spec.part = part_of(spec.shape[spec.split_dim], parts, tensor);
-          const auto bytes = rank_of(tensor) == 0 ? own_bytes(dev, entry.name, view_of)
-                                                  : receive_bytes(dev, rank_of(tensor), entry.dtype,
-                                                                  spec.local_shape().count());
-          if (tensor >= holders) continue;  // replicated: one copy is enough
-          for_file_runs(spec, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
-            std::memcpy(whole.data() + static_cast<std::size_t>(to) * element,
-                        bytes.data() + static_cast<std::size_t>(from) * element,
-                        static_cast<std::size_t>(count) * element);
-          });
-        }
-        writer.add(prefix + entry.name, entry.dtype, file_shape(entry.spec), std::move(whole));
-        names.push_back(entry.name);
+  /// Until 2026 a checkpoint was one folder with whole tensors in two files.
+  [[nodiscard]] TrainingProgress load_format_1(Dev& dev, const std::string& folder) {
+    load_weights(dev, SafeTensors(folder + "/model.safetensors"));
+    const SafeTensors state(folder + "/optimizer.safetensors");
+    for (const auto& buffer : optimizer_.state())
+      for (const auto& piece : store_.pieces(buffer.name, *buffer.buffer)) {
+        const auto name = buffer.name + "." + piece.piece.name.substr(buffer.name.size() + 11);
+        // Another precision may have had no masters; they were made from the weights.
+        if (buffer.name == "master" && state.find(name) == nullptr) continue;
+        read_from_file(dev, state, name, piece);
       }
-    }
-    return names;
-  }
-
-  template <class ViewOf, class Wanted>
-  [[nodiscard]] std::vector<Entry> list(Wanted wanted, ViewOf view_of) const {
-    std::vector<Entry> entries;
-    for (const auto& parameter : store_.parameters())
-      if (parameter->owned && wanted(parameter->spec))
-        entries.push_back({parameter->spec.name, parameter->spec, view_of(*parameter).dtype()});
-    return entries;
-  }
-  template <class ViewOf>
-  [[nodiscard]] std::vector<std::byte> own_bytes(Dev& dev, const std::string& name,
-                                                 ViewOf view_of) const {
-    for (const auto& parameter : store_.parameters())
-      if (parameter->spec.name == name) {
-        const ConstView<Dev> view = view_of(*parameter);
-        std::vector<std::byte> bytes(view.size_bytes());
-        dev.copy_to_host(bytes.data(), view.bytes(), bytes.size());
-        return bytes;
-      }
-    fail("parameter ", name, " is not on this rank");
-  }
-  template <class ViewOf, class Wanted>
-  void send_parts(Dev& dev, ViewOf view_of, Wanted wanted) {
-    const auto entries = list(wanted, view_of);
-    auto json = nlohmann::json::array();
-    for (const auto& entry : entries) {
-      std::vector<std::int64_t> extents;
-      for (int dim = 0; dim < entry.spec.shape.rank(); ++dim)
-        extents.push_back(entry.spec.shape[dim]);
-      json.push_back({entry.name, extents, entry.spec.split_dim,
-                      static_cast<int>(entry.spec.file_order), static_cast<int>(entry.dtype)});
-    }
-    const auto text = json.dump();
-    send_values(dev, std::vector<std::int64_t>{static_cast<std::int64_t>(text.size())});
-    send_values(dev, std::vector<std::uint8_t>(text.begin(), text.end()));
-    for (const auto& parameter : store_.parameters())
-      if (parameter->owned && wanted(parameter->spec))
-        mesh_.world().send(dev, clone(dev, ConstView<Dev>(view_of(*parameter))), 0);
-  }
-  template <class T>
-  void send_values(Dev& dev, const std::vector<T>& values) {
-    auto message = Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values);
-    mesh_.world().send(dev, std::move(message), 0);
-  }
-  [[nodiscard]] std::vector<Entry> receive_list(Dev& dev, int from) {
-    Tensor<Dev> length(dev, DType::i64, {1});
-    mesh_.world().recv(dev, length.mut(), from);
-    Tensor<Dev> text(dev, DType::u8, {length.template to_host<std::int64_t>(dev)[0]});
-    mesh_.world().recv(dev, text.mut(), from);
-    const auto bytes = text.template to_host<std::uint8_t>(dev);
-    std::vector<Entry> entries;
-    for (const auto& item : nlohmann::json::parse(bytes.begin(), bytes.end())) {
-      Entry entry{item[0], {}, static_cast<DType>(item[4].template get<int>())};
-      entry.spec.name = entry.name;
-      for (const auto& extent : item[1])
-        entry.spec.shape.push_back(extent.template get<std::int64_t>());
-      entry.spec.split_dim = item[2];
-      entry.spec.file_order = static_cast<FileOrder>(item[3].template get<int>());
-      entries.push_back(std::move(entry));
-    }
-    return entries;
-  }
-  [[nodiscard]] std::vector<std::byte> receive_bytes(Dev& dev, int from, DType dtype,
-                                                     std::int64_t count) {
-    Tensor<Dev> message(dev, dtype, {count});
-    mesh_.world().recv(dev, message.mut(), from);
-    std::vector<std::byte> bytes(message.size_bytes());
-    dev.copy_to_host(bytes.data(), message.view().bytes(), bytes.size());
-    return bytes;
-  }
-
-  /// PyTorch's batch norms count their batches; its strict loading wants the counters.
-  static void add_batch_counters(SafeTensorsWriter& writer, const std::vector<std::string>& names,
-                                 std::int64_t updates) {
-    constexpr std::string_view suffix = ".running_mean";
-    for (const auto& name : names) {
-      if (!name.ends_with(suffix)) continue;
-      std::vector<std::byte> bytes(sizeof updates);
-      std::memcpy(bytes.data(), &updates, sizeof updates);
-      writer.add(name.substr(0, name.size() - suffix.size()) + ".num_batches_tracked", DType::i64,
-                 {}, std::move(bytes));
-    }
-  }
-
-  void read_part(Dev& dev, const SafeTensors& file, const std::string& name,
-                 const ParameterState<Dev>& parameter, View<Dev> to) const {
-    const auto& spec = parameter.spec;
-    const auto* stored = file.find(name);
-    check(stored != nullptr, file.path(), " has no tensor ", name,
-          "; it was saved from another model or optimizer");
-    check(stored->shape == file_shape(spec), "tensor ", name, " of ", file.path(),
-          " has another shape than the model's ", spec.shape,
-          spec.file_order == FileOrder::same ? "" : " (kernel axes last in the file)",
-          "; were the model's options the same?");
-    check(is_floating(stored->dtype), "tensor ", name, " of ", file.path(), " is of ",
-          stored->dtype, ", not of a floating-point type");
-    const auto whole = file.read(*stored);
-    const auto element = size_of(stored->dtype);
-    std::vector<std::byte> part(static_cast<std::size_t>(to.count()) * element);
-    for_file_runs(spec, [&](std::int64_t from, std::int64_t at, std::int64_t count) {
-      std::memcpy(part.data() + static_cast<std::size_t>(at) * element,
-                  whole.data() + static_cast<std::size_t>(from) * element,
-                  static_cast<std::size_t>(count) * element);
-    });
-    Tensor<Dev> read(dev, stored->dtype, to.shape());
-    dev.copy_from_host(read.mut().bytes(), part.data(), part.size());
-    cast(dev, read.view(), to);
+    std::ifstream file(folder + "/state.json");
+    return progress_of(nlohmann::json::parse(file, nullptr, false), folder + "/state.json");
   }
 
   Mesh<Dev>& mesh_;

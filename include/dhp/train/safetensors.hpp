@@ -12,7 +12,9 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -31,20 +33,41 @@ struct StoredTensor {
 
 namespace safetensors {
 
-inline const char* safetensors_name(DType type) {
-  switch (type) {
-    case DType::f64: return "F64";
-    case DType::f32: return "F32";
-    case DType::bf16: return "BF16";
-    case DType::f16: return "F16";
-    case DType::i64: return "I64";
-    case DType::i32: return "I32";
-    case DType::u8: return "U8";
-  }
+struct TypeName {
+  DType type;
+  const char* name;
+};
+inline constexpr TypeName types[] = {
+    {DType::f64, "F64"}, {DType::f32, "F32"}, {DType::bf16, "BF16"}, {DType::f16, "F16"},
+    {DType::i64, "I64"}, {DType::i32, "I32"}, {DType::u8, "U8"}};
+
+[[nodiscard]] inline const char* name_of(DType type) {
+  for (const auto& entry : types)
+    if (entry.type == type) return entry.name;
   return "?";
+}
+/// None for a type that dhp does not compute in.
+[[nodiscard]] inline std::optional<DType> type_of(const std::string& name) {
+  for (const auto& entry : types)
+    if (name == entry.name) return entry.type;
+  return {};
 }
 
 }  // namespace safetensors
+
+/// None where the text is no JSON. JSON does not forbid a name twice in one object; this does, and sets `twice`.
+[[nodiscard]] inline nlohmann::json parse_strictly(const std::string& text, std::string& twice) {
+  std::vector<std::set<std::string>> keys;  // by depth
+  const auto callback = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& value) {
+    if (event == nlohmann::json::parse_event_t::object_start) keys.emplace_back();
+    if (event == nlohmann::json::parse_event_t::object_end) keys.pop_back();
+    if (event == nlohmann::json::parse_event_t::key &&
+        !keys.back().insert(value.get<std::string>()).second)
+      twice = value.get<std::string>();
+    return true;
+  };
+  return nlohmann::json::parse(text, callback, false);
+}
 
 /// An open file; tensors are read when asked for.
 class SafeTensors {
@@ -77,6 +100,8 @@ class SafeTensors {
     file_.read(data_ + tensor.first, bytes);
     return bytes;
   }
+  /// Names of tensors of types that dhp does not compute in; they are no damage.
+  [[nodiscard]] const std::vector<std::string>& skipped() const { return skipped_; }
   [[nodiscard]] const std::string& path() const { return path_; }
   /// What the header says beside tensors; empty where it has no such entry.
   [[nodiscard]] std::string note(const std::string& key) const {
@@ -86,29 +111,23 @@ class SafeTensors {
 
  private:
   void parse(const std::string& text, std::uint64_t data_bytes) {
-    std::vector<std::set<std::string>> keys;  // by depth: JSON does not forbid names twice, we do
     std::string twice;
-    const auto callback = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& value) {
-      if (event == nlohmann::json::parse_event_t::object_start) keys.emplace_back();
-      if (event == nlohmann::json::parse_event_t::object_end) keys.pop_back();
-      if (event == nlohmann::json::parse_event_t::key &&
-          !keys.back().insert(value.get<std::string>()).second)
-        twice = value.get<std::string>();
-      return true;
-    };
-    const auto json = nlohmann::json::parse(text, callback, false);
+    const auto json = parse_strictly(text, twice);
     check(json.is_object(), path_, " is damaged: its header is no JSON object");
     check(twice.empty(), path_, " is damaged: its header has \"", twice, "\" twice");
+    std::vector<Bytes> ranges;
     for (const auto& [name, value] : json.items())
-      if (name != "__metadata__") tensors_[name] = parse_tensor(name, value);
+      if (name != "__metadata__") ranges.push_back(parse_tensor(name, value));
       else if (value.is_object())
         for (const auto& [key, note] : value.items())
           if (note.is_string()) notes_[key] = note.get<std::string>();
-    check_ranges(data_bytes);
+    check_ranges(std::move(ranges), data_bytes);
   }
 
-  [[nodiscard]] StoredTensor parse_tensor(const std::string& name,
-                                          const nlohmann::json& value) const {
+  using Bytes = std::pair<std::uint64_t, std::uint64_t>;
+
+  /// Adds the tensor, unless it is of a type that dhp does not know. Returns its bytes in the data section.
+  Bytes parse_tensor(const std::string& name, const nlohmann::json& value) {
     const auto damaged = [&](const char* what) {
       fail("", path_, " is damaged: tensor ", name, " has ", what);
     };
@@ -116,15 +135,9 @@ class SafeTensors {
         !value.contains("data_offsets"))
       damaged("no dtype, shape and data_offsets");
     StoredTensor tensor;
-    const auto& type = value["dtype"];
-    bool known = false;
-    for (const auto candidate :
-         {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8})
-      if (type.is_string() && type.get<std::string>() == safetensors::safetensors_name(candidate)) {
-        tensor.dtype = candidate;
-        known = true;
-      }
-    if (!known) damaged("a dtype that dhp does not know");
+    if (!value["dtype"].is_string()) damaged("a dtype that is no text");
+    const auto dtype = safetensors::type_of(value["dtype"].get<std::string>());
+    tensor.dtype = dtype.value_or(DType::u8);
     const auto& shape = value["shape"];
     const auto& offsets = value["data_offsets"];
     if (!shape.is_array() || shape.size() > 8)
@@ -142,14 +155,14 @@ class SafeTensors {
     }
     tensor.first = offsets[0].get<std::uint64_t>();
     tensor.last = offsets[1].get<std::uint64_t>();
-    if (tensor.last < tensor.first || tensor.last - tensor.first != bytes)
+    if (tensor.last < tensor.first || (dtype && tensor.last - tensor.first != bytes))
       damaged("data_offsets that do not fit its shape");
-    return tensor;
+    if (dtype) tensors_[name] = tensor;
+    else skipped_.push_back(name);
+    return {tensor.first, tensor.last};
   }
 
-  void check_ranges(std::uint64_t data_bytes) const {
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
-    for (const auto& [name, tensor] : tensors_) ranges.emplace_back(tensor.first, tensor.last);
+  void check_ranges(std::vector<Bytes> ranges, std::uint64_t data_bytes) const {
     std::sort(ranges.begin(), ranges.end());
     std::uint64_t end = 0;
     for (const auto& [first, last] : ranges) {
@@ -165,46 +178,67 @@ class SafeTensors {
   OpenFile file_;
   std::uint64_t data_ = 0;
   std::map<std::string, StoredTensor> tensors_;
+  std::vector<std::string> skipped_;
   std::map<std::string, std::string> notes_;
 };
 
-/// Collects tensors and writes them as one file.
+/// Writes a file of tensors, whose bytes need not be in memory together.
 class SafeTensorsWriter {
  public:
-  void add(const std::string& name, DType dtype, std::vector<std::int64_t> shape,
-           std::vector<std::byte> bytes) {
+  /// write(OpenFile&) gives the tensor's bytes when its turn has come. Returns where they begin behind the header.
+  std::uint64_t add(const std::string& name, DType dtype, std::vector<std::int64_t> shape,
+                    std::function<void(OpenFile&)> write) {
     const auto first = end_;
-    end_ += bytes.size();
+    end_ += size_of(dtype);
+    for (const auto extent : shape)
+      end_ = first + (end_ - first) * static_cast<std::uint64_t>(extent);
     const bool fresh =
         header_
-            .emplace(name, nlohmann::ordered_json{{"dtype", safetensors::safetensors_name(dtype)},
+            .emplace(name, nlohmann::ordered_json{{"dtype", safetensors::name_of(dtype)},
                                                   {"shape", std::move(shape)},
                                                   {"data_offsets", {first, end_}}})
             .second;
     check(fresh, "two tensors have the name ", name);
-    data_.push_back(std::move(bytes));
+    data_.push_back({std::move(write), end_});
+    return first;
   }
-
+  void add(const std::string& name, DType dtype, std::vector<std::int64_t> shape,
+           std::vector<std::byte> bytes) {
+    add(name, dtype, std::move(shape),
+        [bytes = std::move(bytes)](OpenFile& file) { file.write(bytes); });
+  }
   /// A word beside the tensors ("__metadata__").
   void note(const std::string& key, const std::string& value) {
     header_["__metadata__"][key] = value;
   }
 
-  void write(OpenFile& file) const {
+  /// The header's length and the header: what comes before the data.
+  [[nodiscard]] std::string head() const {
     auto header = header_.dump();
     header.resize((header.size() + 7) / 8 * 8, ' ');  // data begin at a multiple of 8
     const std::uint64_t length = header.size();
-    file.write(std::as_bytes(std::span(&length, 1)));
-    file.write(header);
-    for (const auto& bytes : data_) file.write(bytes);
+    return std::string(reinterpret_cast<const char*>(&length), sizeof length) + header;
+  }
+  void write(OpenFile& file) const {
+    const auto before = head();
+    file.write(before);
+    for (const auto& [write, last] : data_) {
+      write(file);
+      check(file.size() == before.size() + last, "a tensor gave ", file.size(),
+            " bytes to a file that should have ", before.size() + last, " after it");
+    }
   }
   void write(const std::string& path) const {
     replace_file(path, [&](OpenFile& file) { write(file); });
   }
 
  private:
+  struct Source {
+    std::function<void(OpenFile&)> write;
+    std::uint64_t last;  // end of its bytes behind the header
+  };
   nlohmann::ordered_json header_ = nlohmann::ordered_json::object();
-  std::vector<std::vector<std::byte>> data_;
+  std::vector<Source> data_;
   std::uint64_t end_ = 0;
 };
 

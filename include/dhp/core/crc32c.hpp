@@ -1,0 +1,58 @@
+// CRC-32C (Castagnoli; RFC 3720, appendix B.4), the checksum of checkpoints. x86-64 has an instruction for it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+namespace dhp {
+
+namespace core {
+
+inline constexpr auto crc32c_table = [] {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    auto value = byte;
+    for (int bit = 0; bit < 8; ++bit) value = value >> 1 ^ (value & 1 ? 0x82f63b78u : 0u);
+    table[byte] = value;
+  }
+  return table;
+}();
+
+inline std::uint32_t crc32c_bytes(std::uint32_t state, std::span<const std::byte> bytes) {
+  for (const auto byte : bytes)
+    state = state >> 8 ^ crc32c_table[(state ^ static_cast<std::uint32_t>(byte)) & 0xff];
+  return state;
+}
+
+#if defined(__x86_64__)
+[[gnu::target("sse4.2")]] inline std::uint32_t crc32c_words(std::uint32_t state,
+                                                            std::span<const std::byte> bytes) {
+  std::uint64_t wide = state;
+  for (std::size_t at = 0; at + 8 <= bytes.size(); at += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, bytes.data() + at, sizeof word);
+    wide = __builtin_ia32_crc32di(wide, word);
+  }
+  return static_cast<std::uint32_t>(wide);
+}
+#endif
+
+}  // namespace core
+
+/// Of all bytes; `before` is the checksum of those that come before them.
+[[nodiscard]] inline std::uint32_t crc32c(std::span<const std::byte> bytes,
+                                          std::uint32_t before = 0) {
+  auto state = ~before;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("sse4.2")) {
+    state = core::crc32c_words(state, bytes);
+    bytes = bytes.subspan(bytes.size() / 8 * 8);
+  }
+#endif
+  return ~core::crc32c_bytes(state, bytes);
+}
+
+}  // namespace dhp

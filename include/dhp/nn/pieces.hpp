@@ -1,0 +1,110 @@
+// Piece: which elements of a named tensor somebody holds. Whoever holds state (weights, master weights,
+// momenta, running statistics) says which pieces it holds, so checkpoints, snapshots and transfers need no
+// other word for "this rank's part", whatever the layout.
+#pragma once
+
+#include <dhp/core/shape.hpp>
+#include <dhp/core/types.hpp>
+#include <dhp/tensor/view.hpp>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace dhp {
+
+/// How weight files order the axes, where that differs from memory.
+enum class FileOrder { same, out_kernel_in_as_out_in_kernel };
+
+/// A flat range of a box of a tensor. The box is the whole tensor, or a range of one dim of it (the part of a
+/// rank of the tensor axis). The range counts the elements of the box in row-major order (ZeRO cuts there).
+struct Piece {
+  std::string name;          ///< global and unique
+  Shape shape{};             ///< of the whole tensor
+  DType dtype = DType::f32;  ///< of the held elements
+  int split_dim = -1;  ///< the dim that the box is a range of; -1: the box is the whole tensor
+  Range part{};        ///< that range
+  Range range{};       ///< elements of the box
+
+  [[nodiscard]] Shape box() const {
+    return split_dim < 0 ? shape : shape.with(split_dim, part.size());
+  }
+  [[nodiscard]] std::int64_t count() const { return range.size(); }
+  [[nodiscard]] std::size_t bytes() const {
+    return static_cast<std::size_t>(count()) * size_of(dtype);
+  }
+  /// Elements [first, last) of this piece, as a piece.
+  [[nodiscard]] Piece slice(std::int64_t first, std::int64_t last) const {
+    Piece cut = *this;
+    cut.range = {range.first + first, range.first + last};
+    return cut;
+  }
+  friend bool operator==(const Piece&, const Piece&) = default;
+};
+
+/// Elements of a piece that are contiguous in the whole tensor.
+struct Run {
+  std::int64_t whole = 0;  ///< place of the first one in the whole tensor, row-major
+  std::int64_t held = 0;   ///< place of it in the piece
+  std::int64_t count = 0;
+};
+
+/// Goes through the runs of a piece, in ascending order.
+class Runs {
+ public:
+  explicit Runs(const Piece& piece)
+      : first_(piece.range.first), last_(piece.range.last), at_(first_) {
+    const auto& shape = piece.shape;
+    if (piece.split_dim < 0) {
+      stretch_ = stride_ = std::max<std::int64_t>(shape.count(), 1);
+      return;
+    }
+    std::int64_t inner = 1;
+    for (int dim = piece.split_dim + 1; dim < shape.rank(); ++dim) inner *= shape[dim];
+    stretch_ = std::max<std::int64_t>(piece.part.size() * inner, 1);
+    stride_ = shape[piece.split_dim] * inner;
+    offset_ = piece.part.first * inner;
+  }
+
+  [[nodiscard]] bool done() const { return at_ >= last_; }
+  [[nodiscard]] Run now() const {
+    const auto inside = at_ % stretch_;
+    return {at_ / stretch_ * stride_ + offset_ + inside, at_ - first_,
+            std::min(stretch_ - inside, last_ - at_)};
+  }
+  void next() { at_ += now().count; }
+
+ private:
+  std::int64_t first_, last_, at_;  // elements of the box
+  std::int64_t stretch_ = 1;        // of the box, contiguous in the whole tensor
+  std::int64_t stride_ = 1;         // from one stretch to the next, in the whole tensor
+  std::int64_t offset_ = 0;
+};
+
+/// Calls move(place in a, place in b, elements) for all elements that both pieces of one tensor hold, in
+/// ascending order.
+template <class Move>
+void for_common_runs(const Piece& a, const Piece& b, Move move) {
+  Runs left(a);
+  Runs right(b);
+  while (!left.done() && !right.done()) {
+    const auto l = left.now();
+    const auto r = right.now();
+    const auto first = std::max(l.whole, r.whole);
+    const auto last = std::min(l.whole + l.count, r.whole + r.count);
+    if (first < last) move(l.held + first - l.whole, r.held + first - r.whole, last - first);
+    if (l.whole + l.count <= r.whole + r.count) left.next();
+    else right.next();
+  }
+}
+
+/// A piece and the memory that holds it.
+template <class Dev>
+struct HeldPiece {
+  Piece piece;
+  View<Dev> data;     ///< [piece.count()]
+  bool owned = true;  ///< false: the replica of a tied weight, which another stage owns
+  bool sharded_over_data = false;  ///< no other replica holds these elements (ZeRO)
+};
+
+}  // namespace dhp

@@ -1,0 +1,102 @@
+// The folder of a run: step-00000040 and the like, each a whole checkpoint, and `latest`, a file with the name of
+// the newest. A checkpoint is written as step-00000040.part, and renamed when all of it is on the disk.
+#pragma once
+
+#include <dhp/core/open_file.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace dhp {
+
+/// Used by one rank.
+class CheckpointFolder {
+ public:
+  explicit CheckpointFolder(std::string path) : path_(std::move(path)) {}
+
+  [[nodiscard]] static std::string name_of(std::int64_t step) {
+    auto digits = concat(step);
+    if (digits.size() < 8) digits.insert(0, 8 - digits.size(), '0');
+    return "step-" + digits;
+  }
+  [[nodiscard]] std::string path(const std::string& name) const { return path_ + "/" + name; }
+
+  /// Names of whole checkpoints: the one that `latest` names, then the others, the newest first.
+  [[nodiscard]] std::vector<std::string> names() const {
+    std::vector<std::string> found;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
+      const auto name = entry.path().filename().string();
+      if (name.starts_with("step-") && name.find('.') == std::string::npos) found.push_back(name);
+    }
+    // Longer numbers are larger ones.
+    std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
+      return a.size() != b.size() ? a.size() > b.size() : a > b;
+    });
+    const auto first = std::find(found.begin(), found.end(), latest());
+    if (first != found.end()) std::rotate(found.begin(), first, first + 1);
+    return found;
+  }
+  [[nodiscard]] std::string latest() const {
+    std::ifstream file(path("latest"));
+    std::string name;
+    std::getline(file, name);
+    return name;
+  }
+
+  /// Makes the folder, so that one that cannot be written to is known before training.
+  void make() const {
+    std::error_code error;
+    std::filesystem::create_directories(path_, error);
+    check(!error, "cannot make the directory ", path_, ": ", error.message());
+    check_system(::access(path_.c_str(), W_OK) == 0, "cannot write to ", path_);
+  }
+  /// An empty folder for the checkpoint of a step; what an interrupted save left behind goes.
+  [[nodiscard]] std::string begin(std::int64_t step) const {
+    const auto part = path(name_of(step) + ".part");
+    std::error_code error;
+    std::filesystem::remove_all(part, error);
+    std::filesystem::create_directory(part, error);
+    check(!error, "cannot make the directory ", part, ": ", error.message());
+    return part;
+  }
+  /// Makes the checkpoint visible, whose files are all on the disk, and then the latest.
+  void commit(std::int64_t step) const {
+    const auto name = name_of(step);
+    const auto old = path(name + ".old");
+    sync(path(name + ".part"));
+    std::error_code none;
+    std::filesystem::remove_all(old, none);
+    if (std::filesystem::exists(path(name))) rename(path(name), old);
+    rename(path(name + ".part"), path(name));
+    sync(path_);
+    replace_file(path("latest"), [&](OpenFile& file) { file.write(name + "\n"); });
+    sync(path_);
+    std::filesystem::remove_all(old, none);
+  }
+  /// Removes all but the `newest` newest and those that are named.
+  void keep(std::size_t newest, const std::vector<std::string>& named) const {
+    const auto all = names();
+    for (std::size_t at = newest; at < all.size(); ++at)
+      if (std::find(named.begin(), named.end(), all[at]) == named.end()) remove(all[at]);
+  }
+  /// Under another name first: what is half removed is no checkpoint.
+  void remove(const std::string& name) const {
+    rename(path(name), path(name + ".old"));
+    std::error_code none;
+    std::filesystem::remove_all(path(name + ".old"), none);
+  }
+
+ private:
+  static void rename(const std::string& from, const std::string& to) {
+    check_system(::rename(from.c_str(), to.c_str()) == 0, "cannot rename ", from, " to ", to);
+  }
+  static void sync(const std::string& folder) { OpenFile(folder, O_RDONLY).sync(); }
+
+  std::string path_;
+};
+
+}  // namespace dhp

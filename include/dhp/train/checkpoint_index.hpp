@@ -1,0 +1,206 @@
+// The index of a checkpoint: which pieces of which tensors lie where, each block with its checksum, and what
+// the run says of itself. One JSON file beside the shards. Needs nlohmann/json.
+#pragma once
+
+#include <dhp/core/crc32c.hpp>
+#include <dhp/nn/pieces.hpp>
+#include <dhp/train/safetensors.hpp>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// Bytes of a piece that have a checksum of their own: a reader of a part need not read all.
+inline constexpr std::size_t checkpoint_block = std::size_t{1} << 20;
+
+/// A file of a checkpoint, checked as a whole: the vocabulary say. Of a shard it is the header alone.
+struct CheckedBytes {
+  std::uint64_t bytes = 0;
+  std::uint32_t sum = 0;  ///< CRC-32C
+};
+[[nodiscard]] inline CheckedBytes checked(const std::string& text) {
+  return {text.size(), crc32c(std::as_bytes(std::span(text.data(), text.size())))};
+}
+
+struct StoredPiece {
+  Piece piece;
+  std::string file;                 ///< the shard
+  std::uint64_t first = 0;          ///< its first byte in the file
+  std::vector<std::uint32_t> sums;  ///< CRC-32C of each block
+};
+
+struct CheckpointIndex {
+  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< what the run says of itself
+  std::map<std::string, CheckedBytes> files;  ///< by name: heads of shards, and other files whole
+  std::map<std::string, std::vector<StoredPiece>> tensors;
+
+  void add(const CheckpointIndex& other) {
+    files.insert(other.files.begin(), other.files.end());
+    for (const auto& [name, pieces] : other.tensors)
+      tensors[name].insert(tensors[name].end(), pieces.begin(), pieces.end());
+  }
+
+  /// The first line has the checksum of all others.
+  [[nodiscard]] std::string to_text() const;
+  /// path: for messages. Throws where the text is damaged, or, in the index of all shards, where the pieces of a
+  /// tensor do not make it up.
+  [[nodiscard]] static CheckpointIndex parse(const std::string& text, const std::string& path,
+                                             bool of_all_shards = true);
+};
+
+namespace checkpoint {
+
+inline std::string first_line(const std::string& rest) {
+  std::string digits(8, '0');
+  auto sum = checked(rest).sum;
+  for (std::size_t at = 8; at-- > 0; sum >>= 4) digits[at] = "0123456789abcdef"[sum & 15];
+  return "{\"crc32c\": \"" + digits + "\",\n";
+}
+
+inline nlohmann::ordered_json to_json(const StoredPiece& stored) {
+  const auto& piece = stored.piece;
+  nlohmann::ordered_json json{{"range", {piece.range.first, piece.range.last}},
+                              {"file", stored.file},
+                              {"first", stored.first},
+                              {"crc32c", stored.sums}};
+  if (piece.split_dim >= 0) json["part"] = {piece.split_dim, piece.part.first, piece.part.last};
+  return json;
+}
+
+/// Reads fields of the index; what is missing or of another type is damage, told by name.
+class Fields {
+ public:
+  Fields(const nlohmann::json& json, std::string path, std::string where)
+      : json_(&json), path_(std::move(path)), where_(std::move(where)) {
+    need(json.is_object(), "is no object");
+  }
+  [[nodiscard]] std::int64_t number(const char* name) const { return number(at(name), name); }
+  [[nodiscard]] std::string text(const char* name) const {
+    need(at(name).is_string(), concat("has a ", name, " that is no text"));
+    return at(name).get<std::string>();
+  }
+  [[nodiscard]] std::vector<std::int64_t> numbers(const char* name) const {
+    need(at(name).is_array(), concat("has a ", name, " that is no list"));
+    std::vector<std::int64_t> all;
+    for (const auto& item : at(name)) all.push_back(number(item, name));
+    return all;
+  }
+  [[nodiscard]] bool has(const char* name) const { return json_->contains(name); }
+  [[nodiscard]] const nlohmann::json& at(const char* name) const {
+    need(has(name), concat("has no ", name));
+    return (*json_)[name];
+  }
+  void need(bool good, const std::string& what) const {
+    check(good, path_, " is damaged: ", where_, " ", what);
+  }
+
+ private:
+  [[nodiscard]] std::int64_t number(const nlohmann::json& item, const char* name) const {
+    need(item.is_number_unsigned() && item.get<std::uint64_t>() < std::uint64_t{1} << 56,
+         concat("has a ", name, " that is no number from 0 to 2^56"));
+    return item.get<std::int64_t>();
+  }
+  const nlohmann::json* json_;
+  std::string path_, where_;
+};
+
+inline std::vector<StoredPiece> parse_tensor(const std::string& name, const nlohmann::json& json,
+                                             const std::string& path, bool of_all_shards) {
+  const Fields fields(json, path, "tensor " + name);
+  Piece whole{.name = name};
+  const auto dtype = safetensors::type_of(fields.text("dtype"));
+  fields.need(dtype.has_value(), "has a dtype that dhp does not know");
+  whole.dtype = *dtype;
+  const auto extents = fields.numbers("shape");
+  fields.need(extents.size() <= Shape::max_rank, "has too many dims");
+  double product = 1;
+  for (const auto extent : extents) product *= static_cast<double>(extent);
+  fields.need(product < 7e16, "has a shape beyond all memory");
+  for (const auto extent : extents) whole.shape.push_back(extent);
+  if (fields.has("file_order")) whole.file_order = FileOrder::out_kernel_in_as_out_in_kernel;
+
+  std::vector<StoredPiece> pieces;
+  std::int64_t held = 0;
+  fields.need(fields.at("pieces").is_array(), "has no list of pieces");
+  for (const auto& item : fields.at("pieces")) {
+    const Fields entry(item, path, "a piece of " + name);
+    StoredPiece stored{whole, entry.text("file"), 0, {}};
+    entry.need(stored.file.find('/') == std::string::npos, "lies in a file of another folder");
+    auto& piece = stored.piece;
+    if (entry.has("part")) {
+      const auto part = entry.numbers("part");
+      entry.need(part.size() == 3 && part[0] < whole.shape.rank() && part[1] < part[2] &&
+                     part[2] <= whole.shape[static_cast<int>(part[0])],
+                 "has a part that does not lie in the tensor");
+      piece.split_dim = static_cast<int>(part[0]);
+      piece.part = {part[1], part[2]};
+    }
+    const auto range = entry.numbers("range");
+    entry.need(range.size() == 2 && range[0] <= range[1] && range[1] <= piece.box().count(),
+               "has a range that does not lie in its box");
+    piece.range = {range[0], range[1]};
+    stored.first = static_cast<std::uint64_t>(entry.number("first"));
+    for (const auto sum : entry.numbers("crc32c")) {
+      entry.need(sum <= 0xffffffff, "has a checksum of more than 32 bits");
+      stored.sums.push_back(static_cast<std::uint32_t>(sum));
+    }
+    entry.need(stored.sums.size() == (piece.bytes() + checkpoint_block - 1) / checkpoint_block,
+               "has not as many checksums as blocks");
+    held += piece.count();
+    pieces.push_back(std::move(stored));
+  }
+  fields.need(held == whole.shape.count(),
+              concat("has ", whole.shape.count(), " elements, but its pieces have ", held));
+  return pieces;
+}
+
+}  // namespace checkpoint
+
+inline std::string CheckpointIndex::to_text() const {
+  nlohmann::ordered_json json = about;
+  for (const auto& [name, file] : files)
+    json["files"][name] = {{"bytes", file.bytes}, {"crc32c", file.sum}};
+  auto& all = json["tensors"] = nlohmann::ordered_json::object();
+  for (const auto& [name, pieces] : tensors) {
+    const auto& first = pieces.front().piece;
+    auto& tensor = all[name];
+    tensor["dtype"] = safetensors::name_of(first.dtype);
+    auto& shape = tensor["shape"] = nlohmann::ordered_json::array();
+    for (int dim = 0; dim < first.shape.rank(); ++dim) shape.push_back(first.shape[dim]);
+    if (first.file_order != FileOrder::same) tensor["file_order"] = "out_in_kernel";
+    for (const auto& piece : pieces) tensor["pieces"].push_back(checkpoint::to_json(piece));
+  }
+  const auto rest = json.dump(1).substr(2) + "\n";
+  return checkpoint::first_line(rest) + rest;
+}
+
+inline CheckpointIndex CheckpointIndex::parse(const std::string& text, const std::string& path,
+                                              bool of_all_shards) {
+  const auto end = text.find('\n');
+  check(end != std::string::npos &&
+            text.substr(0, end + 1) == checkpoint::first_line(text.substr(end + 1)),
+        path, " is damaged: its checksum is not that of its text");
+  std::string twice;
+  auto json = parse_strictly(text, twice);
+  const checkpoint::Fields fields(json, path, "the index");
+  fields.need(twice.empty(), "has \"" + twice + "\" twice");
+  CheckpointIndex index;
+  fields.need(fields.at("files").is_object(), "has files that are no object");
+  for (const auto& [name, item] : fields.at("files").items()) {
+    const checkpoint::Fields file(item, path, "file " + name);
+    index.files[name] = {static_cast<std::uint64_t>(file.number("bytes")),
+                         static_cast<std::uint32_t>(file.number("crc32c"))};
+  }
+  fields.need(fields.at("tensors").is_object(), "has tensors that are no object");
+  for (const auto& [name, item] : fields.at("tensors").items())
+    index.tensors[name] = checkpoint::parse_tensor(name, item, path, of_all_shards);
+  for (const auto* done : {"crc32c", "files", "tensors"}) json.erase(done);
+  index.about = json;
+  return index;
+}
+
+}  // namespace dhp

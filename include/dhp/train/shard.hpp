@@ -1,0 +1,209 @@
+// A shard: the pieces that one rank writes, as a safetensors file of its own. A piece that is a whole tensor has
+// its name and shape there; others are lists of numbers, whose names say what they are.
+#pragma once
+
+#include <dhp/ops/elementwise.hpp>
+#include <dhp/train/checkpoint_index.hpp>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+namespace checkpoint {
+
+/// "NAME", or "NAME[dim 0: 16-32][0-4096]": the part of a dim, and the elements of that.
+inline std::string name_in_shard(const Piece& piece) {
+  auto name = piece.name;
+  if (piece.split_dim >= 0)
+    name += concat("[dim ", piece.split_dim, ": ", piece.part.first, "-", piece.part.last, "]");
+  if (piece.count() != piece.box().count())
+    name += concat("[", piece.range.first, "-", piece.range.last, "]");
+  return name;
+}
+
+inline std::vector<std::int64_t> shape_in_shard(const Piece& piece) {
+  const auto box = piece.box();
+  if (piece.count() != box.count()) return {piece.count()};
+  std::vector<std::int64_t> extents;
+  for (int dim = 0; dim < box.rank(); ++dim) extents.push_back(box[dim]);
+  return extents;
+}
+
+/// Copies a piece to the file, block by block. Returns the checksums of the blocks.
+template <class Dev>
+std::vector<std::uint32_t> write_blocks(Dev& dev, const HeldPiece<Dev>& held, OpenFile& file) {
+  std::vector<std::uint32_t> sums;
+  const auto size = held.piece.bytes();
+  std::vector<std::byte> block(std::min(size, checkpoint_block));
+  for (std::size_t at = 0; at < size; at += checkpoint_block) {
+    block.resize(std::min(size - at, checkpoint_block));
+    dev.copy_to_host(block.data(), held.data.bytes() + at, block.size());
+    sums.push_back(crc32c(block));
+    file.write(block);
+  }
+  return sums;
+}
+
+}  // namespace checkpoint
+
+/// Writes the pieces to FOLDER/NAME, and waits until they are on the disk. The index has these pieces alone.
+template <class Dev>
+[[nodiscard]] CheckpointIndex write_shard(Dev& dev, const std::string& folder,
+                                          const std::string& name,
+                                          const std::vector<HeldPiece<Dev>>& pieces) {
+  CheckpointIndex index;
+  SafeTensorsWriter writer;
+  std::vector<StoredPiece> stored(pieces.size());
+  for (std::size_t at = 0; at < pieces.size(); ++at) {
+    const auto& piece = pieces[at].piece;
+    const auto first = writer.add(checkpoint::name_in_shard(piece), piece.dtype,
+                                  checkpoint::shape_in_shard(piece), [&, at](OpenFile& file) {
+                                    stored[at].sums =
+                                        checkpoint::write_blocks(dev, pieces[at], file);
+                                  });
+    stored[at] = {piece, name, first, {}};
+  }
+  const auto head = writer.head();
+  index.files[name] = checked(head);
+  OpenFile file(folder + "/" + name, O_WRONLY | O_CREAT | O_EXCL);
+  writer.write(file);
+  file.sync();
+  for (auto& piece : stored) {
+    piece.first += head.size();
+    index.tensors[piece.piece.name].push_back(std::move(piece));
+  }
+  return index;
+}
+
+/// A saved checkpoint, open to be read: any piece of any tensor, however it was cut when it was saved. Checksums of
+/// all that is read are compared. Throws where something is damaged or missing.
+class SavedPieces {
+ public:
+  /// folder: with an index.json.
+  explicit SavedPieces(const std::string& folder)
+      : folder_(folder),
+        index_(CheckpointIndex::parse(whole_file("index.json"), path("index.json"))) {}
+
+  [[nodiscard]] const CheckpointIndex& index() const { return index_; }
+  [[nodiscard]] const std::string& folder() const { return folder_; }
+  [[nodiscard]] std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  /// Null where no such tensor was saved.
+  [[nodiscard]] const std::vector<StoredPiece>* find(const std::string& tensor) const {
+    const auto found = index_.tensors.find(tensor);
+    return found == index_.tensors.end() ? nullptr : &found->second;
+  }
+
+  /// A small file that was saved beside the shards; empty if there is none.
+  [[nodiscard]] std::string text(const std::string& name) const {
+    const auto found = index_.files.find(name);
+    if (found == index_.files.end()) return "";
+    auto all = whole_file(name);
+    const auto now = checked(all);
+    check(now.bytes == found->second.bytes && now.sum == found->second.sum, path(name),
+          " is damaged: its checksum is not the saved one");
+    return all;
+  }
+
+  /// Elements of one tensor to `to`, in the type that they were saved in.
+  void read(const Piece& wanted, std::byte* to) {
+    const auto* pieces = find(wanted.name);
+    check(pieces != nullptr, folder_, " has no tensor ", wanted.name,
+          "; it was saved from another model or optimizer");
+    const auto& saved = pieces->front().piece;
+    check(saved.shape == wanted.shape, "tensor ", wanted.name, " of ", folder_, " has the shape ",
+          saved.shape, ", the model's has ", wanted.shape, "; were the model's options the same?");
+    const auto element = size_of(saved.dtype);
+    std::int64_t got = 0;
+    for (const auto& piece : *pieces)
+      for_common_runs(piece.piece, wanted,
+                      [&](std::int64_t from, std::int64_t at, std::int64_t count) {
+                        got += count;
+                        read_bytes(piece, static_cast<std::size_t>(from) * element,
+                                   {to + static_cast<std::size_t>(at) * element,
+                                    static_cast<std::size_t>(count) * element});
+                      });
+    check(got == wanted.count(), "tensor ", wanted.name, " of ", folder_, " is damaged: ", got,
+          " of ", wanted.count(), " elements are in its pieces");
+  }
+
+  /// The same to a device, and converted.
+  template <class Dev>
+  void read(Dev& dev, const HeldPiece<Dev>& wanted) {
+    constexpr std::int64_t most = 1 << 20;  // elements on the host at a time
+    const auto* pieces = find(wanted.piece.name);
+    const auto dtype = pieces == nullptr ? wanted.piece.dtype : pieces->front().piece.dtype;
+    check(is_floating(dtype), "tensor ", wanted.piece.name, " of ", folder_, " is of ", dtype,
+          ", not of a floating-point type");
+    std::vector<std::byte> host;
+    for (std::int64_t at = 0; at < wanted.piece.count(); at += most) {
+      const auto part = wanted.piece.slice(at, std::min(at + most, wanted.piece.count()));
+      host.resize(static_cast<std::size_t>(part.count()) * size_of(dtype));
+      read(part, host.data());
+      Tensor<Dev> staged(dev, dtype, {part.count()});
+      dev.copy_from_host(staged.mut().bytes(), host.data(), host.size());
+      cast(dev, staged.view(), wanted.data.slice(at, at + part.count()));
+    }
+  }
+
+ private:
+  [[nodiscard]] std::string whole_file(const std::string& name) const {
+    const OpenFile file(path(name), O_RDONLY);
+    std::string text(static_cast<std::size_t>(file.size()), '\0');
+    file.read(0, std::as_writable_bytes(std::span(text.data(), text.size())));
+    return text;
+  }
+
+  /// Bytes of a stored piece, from blocks whose checksums are right.
+  void read_bytes(const StoredPiece& stored, std::size_t from, std::span<std::byte> to) {
+    while (!to.empty()) {
+      const auto number = from / checkpoint_block;
+      const auto inside = from % checkpoint_block;
+      const auto& block = read_block(stored, number);
+      const auto count = std::min(to.size(), block.size() - inside);
+      std::memcpy(to.data(), block.data() + inside, count);
+      from += count;
+      to = to.subspan(count);
+    }
+  }
+  const std::vector<std::byte>& read_block(const StoredPiece& stored, std::size_t number) {
+    if (block_of_ == &stored && block_number_ == number) return block_;
+    block_of_ = nullptr;
+    const auto& file = open(stored.file);
+    const auto first = number * checkpoint_block;
+    block_.resize(std::min(stored.piece.bytes() - first, checkpoint_block));
+    file.read(stored.first + first, block_);
+    check(crc32c(block_) == stored.sums[number], path(stored.file), " is damaged: tensor ",
+          stored.piece.name, " has another checksum than when it was saved, in the block at byte ",
+          stored.first + first);
+    block_of_ = &stored;
+    block_number_ = number;
+    return block_;
+  }
+  /// The shard, whose head is checked when it is opened.
+  const OpenFile& open(const std::string& name) {
+    const auto opened = shards_.find(name);
+    if (opened != shards_.end()) return opened->second;
+    const auto& file = shards_.try_emplace(name, path(name), O_RDONLY).first->second;
+    const auto found = index_.files.find(name);
+    check(found != index_.files.end(), path("index.json"), " is damaged: it has no file ", name);
+    std::vector<std::byte> head(
+        static_cast<std::size_t>(std::min(found->second.bytes, file.size())));
+    file.read(0, head);
+    check(head.size() == found->second.bytes && crc32c(head) == found->second.sum, path(name),
+          " is damaged: its header has another checksum than when it was saved");
+    return file;
+  }
+
+  std::string folder_;
+  CheckpointIndex index_;
+  std::map<std::string, OpenFile> shards_;
+  std::vector<std::byte> block_;  // the block that was read last
+  const StoredPiece* block_of_ = nullptr;
+  std::size_t block_number_ = 0;
+};
+
+}  // namespace dhp

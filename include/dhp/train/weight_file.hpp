@@ -1,0 +1,76 @@
+// Weight files: one .safetensors file with whole tensors, under the names and in the axis order of PyTorch's
+// models. Each rank reads its part of each.
+#pragma once
+
+#include <dhp/nn/parameter_store.hpp>
+#include <dhp/train/safetensors.hpp>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace dhp {
+
+/// [O, K, K, I] in memory, [O, I, K, K] in files.
+[[nodiscard]] inline std::vector<std::int64_t> file_shape(const Shape& shape, FileOrder order) {
+  if (order == FileOrder::out_kernel_in_as_out_in_kernel)
+    return {shape[0], shape[3], shape[1], shape[2]};
+  std::vector<std::int64_t> extents;
+  for (int dim = 0; dim < shape.rank(); ++dim) extents.push_back(shape[dim]);
+  return extents;
+}
+
+/// Place in the file of an element of memory order, both counted in elements.
+[[nodiscard]] inline std::int64_t file_place(const Shape& shape, FileOrder order,
+                                             std::int64_t element) {
+  if (order == FileOrder::same) return element;
+  const auto inputs = shape[3];
+  const auto window = shape[1] * shape[2];
+  const auto input = element % inputs;
+  const auto rest = element / inputs;  // out * window + position in the window
+  return (rest / window * inputs + input) * window + rest % window;
+}
+
+/// Calls move(place in the file, place in the piece, elements) for all elements of a piece, as many at a time as are
+/// contiguous in both.
+template <class Move>
+void for_file_runs(const Piece& piece, Move move) {
+  for (Runs runs(piece); !runs.done(); runs.next()) {
+    const auto run = runs.now();
+    if (piece.file_order == FileOrder::same) {
+      move(run.whole, run.held, run.count);
+      continue;
+    }
+    for (std::int64_t at = 0; at < run.count; ++at)
+      move(file_place(piece.shape, piece.file_order, run.whole + at), run.held + at, 1);
+  }
+}
+
+/// A piece out of a file that holds the whole tensor as `name`. Throws where it is missing or of another shape.
+template <class Dev>
+void read_from_file(Dev& dev, const SafeTensors& file, const std::string& name,
+                    const HeldPiece<Dev>& wanted) {
+  const auto& piece = wanted.piece;
+  const auto* stored = file.find(name);
+  check(stored != nullptr, file.path(), " has no tensor ", name,
+        "; it was saved from another model or optimizer");
+  check(stored->shape == file_shape(piece.shape, piece.file_order), "tensor ", name, " of ",
+        file.path(), " has another shape than the model's ", piece.shape,
+        piece.file_order == FileOrder::same ? "" : " (kernel axes last in the file)",
+        "; were the model's options the same?");
+  check(is_floating(stored->dtype), "tensor ", name, " of ", file.path(), " is of ", stored->dtype,
+        ", not of a floating-point type");
+  const auto whole = file.read(*stored);
+  const auto element = size_of(stored->dtype);
+  std::vector<std::byte> part(static_cast<std::size_t>(piece.count()) * element);
+  for_file_runs(piece, [&](std::int64_t from, std::int64_t at, std::int64_t count) {
+    std::memcpy(part.data() + static_cast<std::size_t>(at) * element,
+                whole.data() + static_cast<std::size_t>(from) * element,
+                static_cast<std::size_t>(count) * element);
+  });
+  Tensor<Dev> read(dev, stored->dtype, {piece.count()});
+  dev.copy_from_host(read.mut().bytes(), part.data(), part.size());
+  cast(dev, read.view(), wanted.data);
+}
+
+}  // namespace dhp
