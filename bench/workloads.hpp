@@ -126,7 +126,7 @@ void add_side(Dev& dev, dhp::MicroBatch<Dev>& batch, const char* name,
 [[nodiscard]] inline dhp::MicroBatch<Dev> micro_batch(Dev& dev, const Workload& of,
                                                       dhp::DType compute = dhp::DType::f32) {
   if (of.is_bert) return detail::tokens(dev, of);
-  auto batch = ops::images(dev, of);
+  auto batch = detail::images(dev, of);
   dhp::Tensor<Dev> rounded(dev, compute, batch.input.shape());
   cast(dev, batch.input.view(), rounded.mut());
   batch.input = std::move(rounded);
