@@ -1,19 +1,47 @@
-// Checkpoints on the Cpu; and damaged and unfitting files, which are refused in a sentence that names them.
+// Checkpoints on the Cpu: any layout, damage of any kind, what does not fit, and the older format.
+#include <dhp/train/export.hpp>
 #include <tests/train/checkpoint.hpp>
 
 #include <fstream>
+#include <random>
 
 using namespace tests;
 
 namespace {
 
-RunResult run(const Layout& layout, const RunSettings& settings, const std::string& load,
-              const std::string& save, int last, const EverythingOptions& options = {}) {
+CheckpointRun run(const Layout& layout, const RunSettings& settings, const std::string& load,
+                  const std::string& save, int last, const EverythingOptions& options = {}) {
   return CheckpointCases<Cpu>(options, settings).run(layout, settings, load, save, last);
 }
 
-std::string refusal(const std::string& load, const EverythingOptions& options = {}) {
-  return message_of([&] { (void)run({}, {}, load, "", 1, options); });
+std::string refusal(const std::string& load, const EverythingOptions& options = {},
+                    const RunSettings& settings = {}) {
+  return message_of([&] { (void)run({}, settings, load, "", 9, options); });
+}
+
+bool says(const std::string& text, const std::string& part) {
+  CAPTURE(text);
+  CHECK(text.find(part) != std::string::npos);
+  return text.find(part) != std::string::npos;
+}
+
+std::string step(const Directory& directory, int number) {
+  return directory.path + "/" + CheckpointFolder::name_of(number);
+}
+
+std::vector<std::string> files_of(const std::string& folder) {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    files.push_back(entry.path().string());
+  return files;
+}
+
+void flip_byte(const std::string& path, std::uint64_t at) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(at));
+  const int byte = file.get();
+  file.seekp(static_cast<std::streamoff>(at));
+  file.put(static_cast<char>(byte ^ 0x40));
 }
 
 }  // namespace
@@ -23,64 +51,150 @@ TEST_CASE("checkpoint: saved on 2x2x2 ranks, goes on serially and on 1x4x2 as on
                                              {Layout{}, Layout{{.tensor = 4, .pipeline = 2}}}, 6);
 }
 
+TEST_CASE("checkpoint: saved serially, goes on on 4x1x2, 8x1x1 and 1x2x4 ranks as one run") {
+  CheckpointCases<Cpu>({}, {}).other_layouts(
+      Layout{},
+      {Layout{{.data = 4, .pipeline = 2}}, Layout{{.data = 8}},
+       Layout{{.tensor = 2, .pipeline = 4}}},
+      4);
+}
+
 TEST_CASE("checkpoint: on one rank the same bits, also with bf16 weights and their masters") {
   CheckpointCases<Cpu>({}, {}).same_bits(4);
 }
 
-TEST_CASE("checkpoint: what does not fit is refused by name") {
-  const Directory directory("refused");
-  run({}, {}, "", directory.path, 1);
-  CHECK(refusal(directory.path + "/nothing").find("cannot open") != std::string::npos);
-  CHECK(refusal(directory.path, {.vocabulary = 32}).find("another shape") != std::string::npos);
-  // Weights alone begin at step 0.
-  CHECK(run({}, {}, directory.path + "/model.safetensors", "", 1).losses.size() == 1);
-  std::filesystem::resize_file(directory.path + "/model.safetensors", 1000);
-  CHECK(refusal(directory.path).find("model.safetensors is") != std::string::npos);
+TEST_CASE("checkpoint: with order-free sums the same bits under other D and P") {
+  const Directory directory("order_free");
+  const RunSettings exact{.order_free = true, .optimizer = OptimizerKind::lamb};
+  const auto straight = run({}, exact, "", "", 4);
+  (void)run({{.data = 2, .pipeline = 2}}, exact, "", directory.path, 2);
+  for (const auto& layout : {Layout{}, Layout{{.data = 4}}, Layout{{.data = 2, .pipeline = 4}}})
+    CHECK(run(layout, exact, directory.path, "", 4).values == straight.values);
 }
 
-TEST_CASE("checkpoint: files of different steps are not taken for one run") {
-  const Directory directory("torn");
-  const Directory older("older");
-  run({}, {}, "", older.path, 1);
-  run({}, {}, "", directory.path, 2);
-  for (const auto* name : {"/model.safetensors", "/optimizer.safetensors"}) {
-    const auto kept = directory.path + name;
-    std::filesystem::rename(kept, kept + ".kept");
-    std::filesystem::copy_file(older.path + name, kept);
-    CHECK(refusal(directory.path).find(concat(name, " is of step 1 and ")) != std::string::npos);
-    std::filesystem::rename(kept + ".kept", kept);
-  }
-  CHECK(run({}, {}, directory.path, "", 3).losses.size() == 1);
-}
-
-TEST_CASE("checkpoint: numbers and types that make no sense are named with their file") {
-  const Directory directory("damaged");
-  run({}, {}, "", directory.path, 1);
-  const auto state = directory.path + "/state.json";
-  for (const auto* steps : {"-4", "1e300", "\"one\"", "18446744073709551615"}) {
-    std::ofstream(state) << "{\"steps\": " << steps
-                         << ", \"updates\": 1, \"loss_scale\": 1, \"good_steps\": 0}";
-    CHECK(refusal(directory.path).find("state.json is damaged") != std::string::npos);
-  }
-  SafeTensorsWriter writer;
-  writer.add("words.weight", DType::i32, {1}, std::vector<std::byte>(4));
-  writer.write(directory.path + "/integers.safetensors");
-  CHECK(refusal(directory.path + "/integers.safetensors").find("integers.safetensors") !=
-        std::string::npos);
+TEST_CASE("checkpoint: ranks that hold the same elements write them once, each a share") {
+  const Directory directory("shares");
+  (void)run({{.data = 4, .tensor = 2}}, {}, "", directory.path, 1);
+  SavedPieces saved(step(directory, 1));  // its index holds each element once, or it is refused
+  std::vector<std::uintmax_t> sizes;
+  for (const auto& path : files_of(step(directory, 1)))
+    if (path.ends_with(".safetensors")) {
+      sizes.push_back(std::filesystem::file_size(path));
+      const SafeTensors shard(path);
+      CHECK(!shard.tensors().empty());
+    }
+  REQUIRE(sizes.size() == 8);
+  CHECK(*std::max_element(sizes.begin(), sizes.end()) <
+        4 * *std::min_element(sizes.begin(), sizes.end()));
 }
 
 TEST_CASE(
-    "checkpoint: a directory that nobody may write to is known before training, with the reason") {
-  on_each_rank(
-      Layout{}, RunSettings{}, [](ModelBuilder<Cpu>& build) { return everything(build, {}); },
-      [](Cpu& dev) { return everything_batch(dev, 0, 0); },
-      [](Cpu&, Mesh<Cpu>& mesh, auto& pipeline, auto& trainer) {
-        Checkpoint<Cpu> checkpoint(mesh, pipeline.store(), trainer.optimizer());
-        errno = EDOM;
-        // There not even root makes files; in a container it may be mounted for reading only.
-        const auto said = message_of([&] { checkpoint.prepare("/proc/sys"); });
-        CAPTURE(said);
-        CHECK((said == concat("cannot write to /proc/sys: ", std::strerror(EACCES)) ||
-               said == concat("cannot write to /proc/sys: ", std::strerror(EROFS))));
-      });
+    "checkpoint: what does not fit is refused by name, and an older one is not taken for it") {
+  const Directory directory("refused");
+  (void)run({}, {}, "", directory.path, 1);
+  says(refusal(directory.path + "/nothing"), "has no checkpoint to go on from");
+  says(refusal(directory.path, {.vocabulary = 32}), "another shape");
+  says(refusal(directory.path, {}, {.optimizer = OptimizerKind::lamb}),
+       "was saved with the optimizer sgd, this run has lamb");
+}
+
+TEST_CASE(
+    "checkpoint: a flipped byte anywhere is found; the newest whole one is taken, and that is "
+    "said") {
+  const Directory directory("flipped");
+  const auto straight = run({}, {}, "", directory.path, 1);
+  (void)run({{.tensor = 2}}, {}, directory.path, directory.path, 2);
+  const auto files = files_of(step(directory, 2));
+  REQUIRE(files.size() == 3);
+  std::mt19937 random(7);
+  for (int round = 0; round < 60; ++round) {
+    const auto& path = files[random() % files.size()];
+    const auto at = random() % std::filesystem::file_size(path);
+    CAPTURE(path);
+    CAPTURE(at);
+    flip_byte(path, at);
+    const auto after = run({}, {}, directory.path, "", 1);
+    CHECK(after.losses.empty());  // at step 1 there is nothing left to do
+    CHECK(after.values == straight.values);
+    REQUIRE(after.remarks.size() == 1);
+    says(after.remarks[0], "is damaged");
+    says(after.remarks[0], step(directory, 2));
+    says(refusal(step(directory, 2)), "nothing in it is whole");
+    flip_byte(path, at);
+  }
+  CHECK(run({}, {}, directory.path, "", 2).remarks.empty());
+}
+
+TEST_CASE("checkpoint: files that are cut off, missing or not yet renamed are no checkpoint") {
+  const Directory directory("cut");
+  (void)run({}, {}, "", directory.path, 1);
+  for (const auto& path : files_of(step(directory, 1))) {
+    const auto kept = path + ".kept";
+    std::filesystem::copy_file(path, kept);
+    std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+    says(refusal(directory.path), "nothing in it is whole");
+    std::filesystem::remove(path);
+    says(refusal(directory.path), "cannot open");
+    std::filesystem::rename(kept, path);
+  }
+  std::filesystem::rename(step(directory, 1), step(directory, 2) + ".part");
+  says(refusal(directory.path), "has no checkpoint to go on from");
+}
+
+TEST_CASE("checkpoint: 16 bits from 32 and back go through the master weights") {
+  const Directory narrow("narrow");
+  const RunSettings f32{.compute = DType::f32};
+  const RunSettings bf16{.compute = DType::bf16};
+  const Directory wide("wide");
+  const auto values = run({}, f32, "", wide.path, 2).values;
+  (void)run({}, bf16, wide.path, narrow.path, 2);  // no step: only converted
+  CHECK(run({}, f32, narrow.path, "", 2).values == values);
+}
+
+TEST_CASE(
+    "checkpoint: exported weights are one file of whole tensors, with which training begins") {
+  const Directory directory("export");
+  const auto saved = run({{.tensor = 2, .pipeline = 2}}, {}, "", directory.path, 2);
+  const auto file = directory.path + "/weights.safetensors";
+  export_weights(step(directory, 2), file);
+  const auto loaded = run({}, {}, file, "", 0);
+  CHECK(loaded.values == saved.values);
+  const SafeTensors weights(file);
+  for (const auto& [name, tensor] : weights.tensors()) CHECK(!name.starts_with("optimizer/"));
+}
+
+TEST_CASE("checkpoint: the format of two files and a state is still read") {
+  const Directory directory("older");
+  const auto straight = run({}, {}, "", "", 4);
+  (void)run({}, {}, "", directory.path, 2);
+  const auto old = directory.path + "/old";
+  std::filesystem::create_directory(old);
+  export_weights(step(directory, 2), old + "/model.safetensors");
+  SavedPieces saved(step(directory, 2));
+  SafeTensorsWriter state;
+  for (const auto& [name, pieces] : saved.index().tensors) {
+    const auto& piece = pieces.front().piece;
+    if (name.starts_with("optimizer/momentum_buffer/"))
+      state.add("momentum_buffer." + name.substr(26), piece.dtype,
+                file_shape(piece.shape, piece.file_order), whole_tensor(saved, piece));
+  }
+  state.write(old + "/optimizer.safetensors");
+  std::ofstream(old + "/state.json") << R"({"format": 1, "steps": 2, "updates": 2, "loss_scale": 1,
+    "good_steps": 0, "settings": {"seed": 0}})";
+  CHECK(run({}, {}, old, "", 4).values == straight.values);
+  for (const auto* steps : {"-4", "1e300", "\"one\"", "18446744073709551615"}) {
+    std::ofstream(old + "/state.json")
+        << "{\"steps\": " << steps << ", \"updates\": 1, \"loss_scale\": 1, \"good_steps\": 0}";
+    says(refusal(old), "state.json is damaged");
+  }
+}
+
+TEST_CASE(
+    "checkpoint: a folder that nobody may write to is known before training, with the reason") {
+  errno = EDOM;
+  // There not even root makes files; in a container it may be mounted for reading only.
+  const auto said = message_of([] { CheckpointFolder("/proc/sys").make(); });
+  CAPTURE(said);
+  CHECK((said == concat("cannot write to /proc/sys: ", std::strerror(EACCES)) ||
+         said == concat("cannot write to /proc/sys: ", std::strerror(EROFS))));
 }

@@ -15,6 +15,10 @@
 
 namespace tests {
 
+struct CheckpointRun : RunResult {
+  std::vector<std::string> remarks;  ///< of loading
+};
+
 /// A directory that goes when the test does.
 struct Directory {
   std::string path;
@@ -33,16 +37,21 @@ class CheckpointCases {
       : model_(model), settings_(settings) {}
 
   /// Trains from what is saved at `load` (if anything) up to step `last`, saves to `save` (if anything).
-  [[nodiscard]] RunResult run(const Layout& layout, const RunSettings& settings,
-                              const std::string& load, const std::string& save, int last) const {
-    RunResult result;
+  [[nodiscard]] CheckpointRun run(const Layout& layout, const RunSettings& settings,
+                                  const std::string& load, const std::string& save,
+                                  int last) const {
+    CheckpointRun result;
     std::mutex mutex;
     on_each_rank<Dev>(
         layout, settings, [&](ModelBuilder<Dev>& build) { return everything(build, model_); },
         [](Dev& dev) { return everything_batch(dev, 0, 0); },
         [&](Dev& dev, Mesh<Dev>& mesh, auto& pipeline, auto& trainer) {
           Checkpoint<Dev> checkpoint(mesh, pipeline.store(), trainer.optimizer());
-          if (!load.empty()) trainer.resume(checkpoint.load(dev, load));
+          if (!load.empty()) {
+            const auto loaded = checkpoint.load(dev, load);
+            trainer.resume(loaded.progress);
+            if (mesh.world().rank() == 0) result.remarks = loaded.remarks;
+          }
           while (trainer.steps_done() < last) {
             const auto batches = assigned(mesh, settings.micro_batches, [&](std::int64_t k) {
               return everything_batch(dev, static_cast<int>(trainer.steps_done()), k);

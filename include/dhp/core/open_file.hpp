@@ -63,6 +63,14 @@ class OpenFile {
   int fd_;
 };
 
+/// All that a file has.
+[[nodiscard]] inline std::string text_of(const std::string& path) {
+  const OpenFile file(path, O_RDONLY);
+  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text.data(), text.size())));
+  return text;
+}
+
 /// Replaces several files together: each is first written to "PATH.part". The old files stay until
 /// commit().
 class FileReplacement {

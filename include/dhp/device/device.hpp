@@ -42,10 +42,13 @@ class HostCopy {
 
   /// The destination; do not read it before the copy is complete.
   [[nodiscard]] std::byte* data() const { return data_.get(); }
+  void wait_here() const {
+    if (arrival_) arrival_->wait();
+  }
   /// Waits for the copy and returns it as values of T.
   template <class T>
   [[nodiscard]] std::vector<T> wait() const {
-    if (arrival_) arrival_->wait();
+    wait_here();
     std::vector<T> values(bytes_ / sizeof(T));
     if (!values.empty()) std::memcpy(values.data(), data_.get(), values.size() * sizeof(T));
     return values;

@@ -215,13 +215,16 @@ class ParameterStore {
     return held;
   }
   /// What a buffer in this store's numbering holds of its trained parameters; `kind` names it ("exp_avg").
-  [[nodiscard]] std::vector<HeldPiece<Dev>> pieces(const std::string& kind,
-                                                   Tensor<Dev>& buffer) const {
+  /// narrow_only: of those whose values have 16 bits.
+  [[nodiscard]] std::vector<HeldPiece<Dev>> pieces(const std::string& kind, Tensor<Dev>& buffer,
+                                                   bool narrow_only = false) const {
     std::vector<HeldPiece<Dev>> held;
-    for (const auto& parameter : parameters_)
-      if (!parameter->spec.buffer)
-        held.push_back(
-            piece_of("optimizer/" + kind + "/", *parameter, part(buffer, parameter->range)));
+    for (const auto& parameter : parameters_) {
+      const bool narrow = parameter->value.dtype() != accumulation();
+      if (parameter->spec.buffer || (narrow_only && !narrow)) continue;
+      held.push_back(
+          piece_of("optimizer/" + kind + "/", *parameter, part(buffer, parameter->range)));
+    }
     return held;
   }
 

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
 namespace dhp {
 
@@ -25,6 +24,7 @@ struct Piece {
   int split_dim = -1;  ///< the dim that the box is a range of; -1: the box is the whole tensor
   Range part{};        ///< that range
   Range range{};       ///< elements of the box
+  FileOrder file_order = FileOrder::same;
 
   [[nodiscard]] Shape box() const {
     return split_dim < 0 ? shape : shape.with(split_dim, part.size());

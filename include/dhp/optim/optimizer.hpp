@@ -68,6 +68,7 @@ template <class Dev>
 struct StateBuffer {
   std::string name;
   Tensor<Dev>* buffer;
+  bool narrow_only = false;  ///< means something for values of 16 bits alone
 };
 
 template <class Dev>
@@ -104,7 +105,7 @@ class MasterWeights {
         cast(dev, ConstView<Dev>(parameter->value), ParameterStore<Dev>::of(buffer_, *parameter));
   }
   void add_state(std::vector<StateBuffer<Dev>>& state) {
-    if (buffer_) state.push_back({"master", &buffer_});
+    if (buffer_) state.push_back({"master", &buffer_, true});
   }
 
  private:

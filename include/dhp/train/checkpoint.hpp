@@ -7,24 +7,16 @@
 #include <dhp/comm/mesh.hpp>
 #include <dhp/core/config.hpp>
 #include <dhp/optim/optimizer.hpp>
-#include <dhp/train/checkpoint_folder.hpp>
-#include <dhp/train/shard.hpp>
+#include <dhp/train/checkpoint_save.hpp>
 #include <dhp/train/trainer.hpp>
 #include <dhp/train/weight_file.hpp>
 
-#include <map>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace dhp {
-
-/// What a checkpoint holds beside tensors and progress; rank 0's counts.
-struct RunRecord {
-  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< options, model, versions
-  std::map<std::string, std::string> files{};                       ///< by name: the vocabulary say
-};
 
 /// What was loaded.
 struct LoadedCheckpoint {
@@ -45,30 +37,11 @@ class Checkpoint {
   /// until all of it is on the disk.
   void save(Dev& dev, const std::string& path, const TrainingProgress& progress,
             const RunRecord& record = {}) {
-    auto& world = mesh_.world();
-    const bool first = world.rank() == 0;
-    const CheckpointFolder folder(path);
-    const auto part = folder.path(CheckpointFolder::name_of(progress.steps) + ".part");
-    if (first) {
-      folder.make();
-      (void)folder.begin(progress.steps);
-    }
-    world.barrier();
-    auto number = concat(world.rank());
-    number.insert(0, 5 - std::min<std::size_t>(number.size(), 5), '0');
-    const auto mine = write_shard(dev, part, "shard-" + number + ".safetensors", written_here());
-    const auto shards = gather_texts(dev, world, mine.to_text());
-    if (first) {
-      CheckpointIndex index{about(progress, record), {}, {}};
-      for (const auto& shard : shards) index.add(CheckpointIndex::parse(shard, part, false));
-      for (const auto& [name, text] : record.files) {
-        index.files[name] = checked(text);
-        write_file(part + "/" + name, text);
-      }
-      write_file(part + "/index.json", index.to_text());
-      folder.commit(progress.steps);
-    }
-    world.barrier();
+    auto save = begin_save(path, progress);
+    save.write(dev, written_here());
+    mesh_.world().barrier();
+    if (rank() == 0) save.commit(with_progress(progress, record));
+    mesh_.world().barrier();
   }
 
   /// Collective over the mesh; each rank reads its pieces. `path` is the folder of a run, of which the newest
@@ -94,21 +67,15 @@ class Checkpoint {
          passed_over.empty() ? "" : ", nothing in it is whole: " + passed_over.front());
   }
 
- private:
-  static void write_file(const std::string& path, const std::string& text) {
-    OpenFile file(path, O_WRONLY | O_CREAT | O_EXCL);
-    file.write(text);
-    file.sync();
+  /// The parts of a save, for those who save in the background. Collective over the mesh.
+  [[nodiscard]] CheckpointSave begin_save(const std::string& path,
+                                          const TrainingProgress& progress) {
+    auto& world = mesh_.world();
+    CheckpointSave save(path, progress.steps, world.rank(), world.size());
+    if (world.rank() == 0) save.begin();
+    world.barrier();
+    return save;
   }
-
-  [[nodiscard]] std::vector<HeldPiece<Dev>> held() {
-    auto pieces = store_.pieces();
-    for (const auto& buffer : optimizer_.state())
-      for (auto& piece : store_.pieces(buffer.name, *buffer.buffer))
-        pieces.push_back(std::move(piece));
-    return pieces;
-  }
-
   /// The parts of held pieces that this rank writes. Ranks that hold the same elements share them: large pieces
   /// are cut, small ones take turns.
   [[nodiscard]] std::vector<HeldPiece<Dev>> written_here() {
@@ -135,8 +102,8 @@ class Checkpoint {
     return mine;
   }
 
-  [[nodiscard]] nlohmann::ordered_json about(const TrainingProgress& progress,
-                                             const RunRecord& record) const {
+  /// What the index says of the run.
+  [[nodiscard]] RunRecord with_progress(const TrainingProgress& progress, RunRecord record) const {
     const auto& shape = mesh_.shape();
     nlohmann::ordered_json json{
         {"format", 2},
@@ -149,8 +116,21 @@ class Checkpoint {
         {"precision", name_of(store_.options().compute)},
         {"layout", {{"data", shape.data}, {"tensor", shape.tensor}, {"pipeline", shape.pipeline}}}};
     for (const auto& [name, value] : progress.settings) json["settings"][name] = value;
-    json["run"] = record.about;
-    return json;
+    json["run"] = std::move(record.about);
+    record.about = std::move(json);
+    return record;
+  }
+
+  [[nodiscard]] Mesh<Dev>& mesh() { return mesh_; }
+  [[nodiscard]] int rank() const { return mesh_.world().rank(); }
+
+ private:
+  [[nodiscard]] std::vector<HeldPiece<Dev>> held() {
+    auto pieces = store_.pieces();
+    for (const auto& buffer : optimizer_.state())
+      for (auto& piece : store_.pieces(buffer.name, *buffer.buffer, buffer.narrow_only))
+        pieces.push_back(std::move(piece));
+    return pieces;
   }
 
   /// Where the state may be, the best first. Rank 0 looks.
@@ -188,9 +168,9 @@ class Checkpoint {
     std::set<std::string> read;
     for (const auto& text : gather_texts(dev, mesh_.world(), own.dump())) {
       const auto rank = nlohmann::json::parse(text);
-      check(rank["unfit"] == "", rank["unfit"].get<std::string>());
+      check(rank["unfit"] == "", rank["unfit"].template get<std::string>());
       if (rank["damage"] != "") return rank["damage"];
-      for (const auto& name : rank["read"]) read.insert(name.get<std::string>());
+      for (const auto& name : rank["read"]) read.insert(name.template get<std::string>());
     }
     for (const auto& [name, pieces] : saved->index().tensors)
       if (!read.contains(name) && !name.starts_with(master_prefix))
@@ -266,7 +246,7 @@ class Checkpoint {
     load_weights(dev, SafeTensors(folder + "/model.safetensors"));
     const SafeTensors state(folder + "/optimizer.safetensors");
     for (const auto& buffer : optimizer_.state())
-      for (const auto& piece : store_.pieces(buffer.name, *buffer.buffer)) {
+      for (const auto& piece : store_.pieces(buffer.name, *buffer.buffer, buffer.narrow_only)) {
         const auto name = buffer.name + "." + piece.piece.name.substr(buffer.name.size() + 11);
         // Another precision may have had no masters; they were made from the weights.
         if (buffer.name == "master" && state.find(name) == nullptr) continue;

@@ -86,7 +86,7 @@ class SavedPieces {
   /// folder: with an index.json.
   explicit SavedPieces(const std::string& folder)
       : folder_(folder),
-        index_(CheckpointIndex::parse(whole_file("index.json"), path("index.json"))) {}
+        index_(CheckpointIndex::parse(text_of(path("index.json")), path("index.json"))) {}
 
   [[nodiscard]] const CheckpointIndex& index() const { return index_; }
   [[nodiscard]] const std::string& folder() const { return folder_; }
@@ -101,7 +101,7 @@ class SavedPieces {
   [[nodiscard]] std::string text(const std::string& name) const {
     const auto found = index_.files.find(name);
     if (found == index_.files.end()) return "";
-    auto all = whole_file(name);
+    auto all = text_of(path(name));
     const auto now = checked(all);
     check(now.bytes == found->second.bytes && now.sum == found->second.sum, path(name),
           " is damaged: its checksum is not the saved one");
@@ -150,13 +150,6 @@ class SavedPieces {
   }
 
  private:
-  [[nodiscard]] std::string whole_file(const std::string& name) const {
-    const OpenFile file(path(name), O_RDONLY);
-    std::string text(static_cast<std::size_t>(file.size()), '\0');
-    file.read(0, std::as_writable_bytes(std::span(text.data(), text.size())));
-    return text;
-  }
-
   /// Bytes of a stored piece, from blocks whose checksums are right.
   void read_bytes(const StoredPiece& stored, std::size_t from, std::span<std::byte> to) {
     while (!to.empty()) {

@@ -9,6 +9,7 @@
 #include <dhp/parallel/trainable.hpp>
 #include <dhp/train/step_recorder.hpp>
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -135,6 +136,9 @@ class Trainer {
     return sum_losses(losses, names.size());
   }
 
+  /// Called in each step before the state is written to: a save may still read it.
+  void before_update(std::function<void()> call) { before_update_ = std::move(call); }
+
   /// Steps that were started.
   [[nodiscard]] std::int64_t steps_done() const { return steps_; }
   [[nodiscard]] Optimizer<Dev>& optimizer() { return optimizer_; }
@@ -178,6 +182,7 @@ class Trainer {
     const auto squares = norms_.gradient_squares(dev_, store);
     decide_step<Dev>(dev_, {.clip = options_.clip, .loss_scale = loss_scale_}, losses.view(),
                      squares.view(), state_.mut());
+    if (before_update_) before_update_();
     const auto update = dev_.scope("optimizer");
     optimizer_.step(dev_, squares.view(), state_.view());
     store.update_running_statistics(dev_, options_.batch_norm_momentum, step.micro_batches,
@@ -249,6 +254,7 @@ class Trainer {
   Tensor<Dev> number_;  // i32 [1]: the bits of the step's number
   Tensor<Dev> counts_;  // i64 [terms] of this replica's micro-batches
   StepRecorder<Dev> recorder_;
+  std::function<void()> before_update_;
   std::int64_t steps_ = 0;
 };
 

@@ -1,0 +1,81 @@
+// One save of a checkpoint. Every rank writes a shard and the index of it; when all are there, rank 0 joins the
+// indexes and makes the checkpoint visible. Ranks meet only in the folder, so any thread may do this.
+#pragma once
+
+#include <dhp/train/checkpoint_folder.hpp>
+#include <dhp/train/shard.hpp>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// What a checkpoint holds beside tensors; rank 0's counts.
+struct RunRecord {
+  nlohmann::ordered_json about = nlohmann::ordered_json::object();
+  std::map<std::string, std::string> files{};  ///< by name: the vocabulary say
+};
+
+class CheckpointSave {
+ public:
+  /// path: the folder of the run, the same for all ranks.
+  CheckpointSave(const std::string& path, std::int64_t step, int rank, int ranks)
+      : folder_(path),
+        step_(step),
+        part_(folder_.path(CheckpointFolder::name_of(step) + ".part")),
+        rank_(rank),
+        ranks_(ranks) {}
+
+  /// By rank 0, before any rank writes.
+  void begin() {
+    folder_.make();
+    (void)folder_.begin(step_);
+  }
+  /// The pieces that this rank has to write; they are on the disk when this returns.
+  template <class Dev>
+  void write(Dev& dev, const std::vector<HeldPiece<Dev>>& pieces) {
+    const auto index = write_shard(dev, part_, name_of(rank_) + ".safetensors", pieces);
+    replace_file(index_of(rank_), [&](OpenFile& file) { file.write(index.to_text()); });
+  }
+  /// Whether every rank has written.
+  [[nodiscard]] bool all_written() const {
+    for (int rank = 0; rank < ranks_; ++rank)
+      if (!std::filesystem::exists(index_of(rank))) return false;
+    return true;
+  }
+  /// By rank 0, when every rank has written.
+  void commit(const RunRecord& record) {
+    CheckpointIndex index{record.about, {}, {}};
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const auto path = index_of(rank);
+      index.add(CheckpointIndex::parse(text_of(path), path, false));
+      std::filesystem::remove(path);
+    }
+    for (const auto& [name, text] : record.files) {
+      index.files[name] = checked(text);
+      replace_file(part_ + "/" + name, [&](OpenFile& file) { file.write(text); });
+    }
+    replace_file(part_ + "/index.json", [&](OpenFile& file) { file.write(index.to_text()); });
+    folder_.commit(step_);
+  }
+
+ private:
+  [[nodiscard]] static std::string name_of(int rank) {
+    auto digits = concat(rank);
+    if (digits.size() < 5) digits.insert(0, 5 - digits.size(), '0');
+    return "shard-" + digits;
+  }
+  [[nodiscard]] std::string index_of(int rank) const {
+    return part_ + "/" + name_of(rank) + ".json";
+  }
+
+  CheckpointFolder folder_;
+  std::int64_t step_;
+  std::string part_;
+  int rank_;
+  int ranks_;
+};
+
+}  // namespace dhp
