@@ -9,7 +9,7 @@
 
 #include <dhp/nn/init.hpp>
 #include <dhp/ops/elementwise.hpp>
-#include <dhp/ops/fold.hpp>
+#include <dhp/ops/exact_sum.hpp>
 #include <dhp/ops/segments.hpp>
 #include <dhp/ops/step.hpp>
 
@@ -104,7 +104,7 @@ class ParameterState {
     }
     Tensor<Dev> fresh(dev, gradient_.dtype(), gradient_.shape());
     write(fresh.mut(), 0.0);
-    fold(dev, fresh.view(), high_, low_, overflow_);
+    exact_accumulate(dev, fresh.view(), high_, low_, overflow_);
   }
 
  private:
@@ -185,7 +185,8 @@ class ParameterStore {
   /// not added, so the gradients are wrong: they become NaN, which the decision on the step sees.
   void finalize_gradients(Dev& dev, Range range) {
     if (!options_.order_free) return;
-    unfold(dev, part(high_, range), part(low_, range), overflow_.view(), part(gradients_, range));
+    exact_finalize(dev, part(high_, range), part(low_, range), overflow_.view(),
+                   part(gradients_, range));
   }
 
   void zero_gradients(Dev& dev) {
