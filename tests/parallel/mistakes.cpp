@@ -80,10 +80,6 @@ std::string message(const Case& of) {
   });
 }
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_CASE("mistakes: a right model says nothing") {
