@@ -1,6 +1,6 @@
-// Saved models: a directory with model.safetensors (weights and buffers, under the names and in the axis
-// order of weight files), optimizer.safetensors and state.json. Tensors are gathered to rank 0 and written
-// unsplit, so that they load under any other layout. Needs nlohmann/json.
+// Saved models: a directory with model.safetensors (weights and buffers, in the axis order of weight files),
+// optimizer.safetensors and state.json. Rank 0 gathers tensors and writes them unsplit, so that they load under any
+// other layout. Needs nlohmann/json.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
@@ -28,7 +28,7 @@ namespace dhp {
   return extents;
 }
 
-/// Place in the file of each element of memory order, counted in elements.
+/// The index in the file of an element of the unsplit tensor.
 [[nodiscard]] inline std::int64_t file_place(const ParameterSpec& spec, std::int64_t element) {
   if (spec.file_order == FileOrder::same) return element;
   const auto inputs = spec.shape[3];
@@ -38,8 +38,7 @@ namespace dhp {
   return (rest / window * inputs + input) * window + rest % window;
 }
 
-/// Calls move(place in the file, place in this part, elements) for all elements of a part, as many at a time
-/// as lie together in both.
+/// Calls move(index in the file, index in this part, elements) for each run that is contiguous in both.
 template <class Move>
 void for_file_runs(const ParameterSpec& spec, Move move) {
   const auto count = spec.local_shape().count();
@@ -51,11 +50,11 @@ void for_file_runs(const ParameterSpec& spec, Move move) {
 template <class Dev>
 class Checkpoint {
  public:
-  /// Keeps references: mesh, store and optimizer outlive it.
+  /// Keeps references.
   Checkpoint(Mesh<Dev>& mesh, ParameterStore<Dev>& store, Optimizer<Dev>& optimizer)
       : mesh_(mesh), store_(store), optimizer_(optimizer) {}
 
-  /// Makes the directory, on rank 0, so that one that cannot be written to is known before training.
+  /// Makes the directory, on rank 0. Call it before training: it throws if the directory is not writable.
   void prepare(const std::string& directory) {
     if (mesh_.world().rank() != 0) return;
     std::error_code error;
@@ -64,8 +63,8 @@ class Checkpoint {
     check_system(::access(directory.c_str(), W_OK) == 0, "cannot write to ", directory);
   }
 
-  /// Collective over the mesh; rank 0 writes. What was in the directory stays good until all new files are
-  /// complete. `more` may add files that belong to the model (on rank 0).
+  /// Collective over the mesh; rank 0 writes. Old files stay intact until all new ones are complete. `more` may add
+  /// files (on rank 0).
   void save(Dev& dev, const std::string& directory, const TrainingProgress& progress,
             const std::function<void(FileReplacement&)>& more = {}) {
     const bool writes = mesh_.world().rank() == 0;
@@ -109,8 +108,8 @@ class Checkpoint {
     mesh_.world().barrier();
   }
 
-  /// Every rank reads its parts. `path` is a saved directory, or a .safetensors file with weights alone:
-  /// training then begins at step 0. Throws where a tensor is missing or has another shape.
+  /// Every rank reads its parts. `path`: a saved directory, or a .safetensors file with weights only, from which
+  /// training begins at step 0. Throws if a tensor is missing or has another shape.
   TrainingProgress load(Dev& dev, const std::string& path) {
     const bool is_directory = std::filesystem::is_directory(path);
     const SafeTensors model(is_directory ? path + "/model.safetensors" : path);
@@ -132,7 +131,7 @@ class Checkpoint {
       for (const auto& parameter : store_.parameters()) {
         if (parameter->spec.buffer) continue;
         const auto name = buffer.name + "." + parameter->spec.name;
-        // Another precision may have had no masters; they were made from the weights above.
+        // A run in another precision had no masters: they were copied from the weights above.
         if (buffer.name == "master" && state.find(name) == nullptr) continue;
         read_part(dev, state, name, *parameter,
                   ParameterStore<Dev>::of(*buffer.buffer, *parameter));
@@ -167,15 +166,14 @@ class Checkpoint {
     return progress;
   }
 
-  /// What a rank says of a parameter before it sends its part.
+  /// Sent before the parts.
   struct Entry {
-    std::string name;
     ParameterSpec spec;
     DType dtype;
   };
 
-  // Stage by stage, rank 0 hears from the first rank of the tensor axis what comes, and from each rank
-  // of it its part of every tensor. One replica speaks for all. Returns the names, on rank 0.
+  // Stage by stage, the ranks of one replica send a list of their tensors and then their parts to rank 0. Returns
+  // the names, on rank 0.
   template <class ViewOf, class Wanted>
   std::vector<std::string> gather(Dev& dev, SafeTensorsWriter& writer, const std::string& prefix,
                                   ViewOf view_of, Wanted wanted) {
@@ -187,7 +185,6 @@ class Checkpoint {
       const bool mine = mesh_.pipeline_index() == stage && mesh_.data_index() == 0;
       if (mine && world.rank() != 0) send_parts(dev, view_of, wanted);
       if (world.rank() != 0) continue;
-      // Of stage 0, rank 0 knows the list itself.
       const auto parts = shape.tensor;
       const auto entries = stage == 0 ? list(wanted, view_of) : receive_list(dev, rank_of(0));
       for (int tensor = 1; tensor < parts; ++tensor) (void)receive_list(dev, rank_of(tensor));
@@ -198,18 +195,18 @@ class Checkpoint {
         for (int tensor = 0; tensor < parts; ++tensor) {
           auto spec = entry.spec;
           if (spec.is_split()) spec.part = part_of(spec.shape[spec.split_dim], parts, tensor);
-          const auto bytes = rank_of(tensor) == 0 ? own_bytes(dev, entry.name, view_of)
+          const auto bytes = rank_of(tensor) == 0 ? own_bytes(dev, entry.spec.name, view_of)
                                                   : receive_bytes(dev, rank_of(tensor), entry.dtype,
                                                                   spec.local_shape().count());
-          if (tensor >= holders) continue;  // replicated: one copy is enough
+          if (tensor >= holders) continue;  // a replica
           for_file_runs(spec, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
             std::memcpy(whole.data() + static_cast<std::size_t>(to) * element,
                         bytes.data() + static_cast<std::size_t>(from) * element,
                         static_cast<std::size_t>(count) * element);
           });
         }
-        writer.add(prefix + entry.name, entry.dtype, file_shape(entry.spec), std::move(whole));
-        names.push_back(entry.name);
+        writer.add(prefix + entry.spec.name, entry.dtype, file_shape(entry.spec), std::move(whole));
+        names.push_back(entry.spec.name);
       }
     }
     return names;
@@ -220,7 +217,7 @@ class Checkpoint {
     std::vector<Entry> entries;
     for (const auto& parameter : store_.parameters())
       if (parameter->owned && wanted(parameter->spec))
-        entries.push_back({parameter->spec.name, parameter->spec, view_of(*parameter).dtype()});
+        entries.push_back({parameter->spec, view_of(*parameter).dtype()});
     return entries;
   }
   template <class ViewOf>
@@ -243,7 +240,7 @@ class Checkpoint {
       std::vector<std::int64_t> extents;
       for (int dim = 0; dim < entry.spec.shape.rank(); ++dim)
         extents.push_back(entry.spec.shape[dim]);
-      json.push_back({entry.name, extents, entry.spec.split_dim,
+      json.push_back({entry.spec.name, extents, entry.spec.split_dim,
                       static_cast<int>(entry.spec.file_order), static_cast<int>(entry.dtype)});
     }
     const auto text = json.dump();
@@ -266,8 +263,7 @@ class Checkpoint {
     const auto bytes = text.template to_host<std::uint8_t>(dev);
     std::vector<Entry> entries;
     for (const auto& item : nlohmann::json::parse(bytes.begin(), bytes.end())) {
-      Entry entry{item[0], {}, static_cast<DType>(item[4].template get<int>())};
-      entry.spec.name = entry.name;
+      Entry entry{{.name = item[0]}, static_cast<DType>(item[4].template get<int>())};
       for (const auto& extent : item[1])
         entry.spec.shape.push_back(extent.template get<std::int64_t>());
       entry.spec.split_dim = item[2];
@@ -285,7 +281,7 @@ class Checkpoint {
     return bytes;
   }
 
-  /// PyTorch's batch norms count their batches; its strict loading wants the counters.
+  /// PyTorch's strict loading needs the batch counters of its batch norms.
   static void add_batch_counters(SafeTensorsWriter& writer, const std::vector<std::string>& names,
                                  std::int64_t updates) {
     constexpr std::string_view suffix = ".running_mean";
