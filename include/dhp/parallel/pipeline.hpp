@@ -26,11 +26,6 @@ struct PipelineOptions {
   bool measure_costs = false;
 };
 
-/// If nothing is done with gradients before the end of the pass.
-struct IgnoreReady {
-  void operator()(Range) const {}
-};
-
 template <class Dev>
 class PipelineParallel {
  public:
@@ -71,8 +66,11 @@ class PipelineParallel {
   /// First layer of each part and the end.
   [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return cuts_; }
 
-  template <class Ready = IgnoreReady>
-  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step, Ready&& ready = {}) {
+  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step) {
+    return forward_backward(dev, step, [](Range) {});
+  }
+  template <class Ready>
+  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step, Ready&& ready) {
     const auto micro_batches = static_cast<int>(step.batches.size());
     const auto& list = proven(micro_batches, Pass::training)[static_cast<std::size_t>(stage_)];
     auto run = start(dev, step, Mode::train);
@@ -140,26 +138,20 @@ class PipelineParallel {
       for (int at = first_layer(part); at < first_layer(part + 1); ++at) layer(at).parameters(list);
       if (holds_loss(part)) model_.loss.parameters(list);
     }
+    std::map<std::string, const ParameterState<Dev>*> named;
     for (const auto& list : by_stage)
-      for (const auto& parameter : list)
+      for (const auto& parameter : list) {
         parameters_in_model_ = std::max(parameters_in_model_, parameter->index + 1);
-    check_names(by_stage);
+        const auto [at, fresh] = named.emplace(parameter->spec.name, parameter.get());
+        check(fresh || at->second == parameter.get(), "the model has two parameters of the name ",
+              parameter->spec.name);
+      }
     tied_ = TiedParameters<Dev>(forward_, by_stage);
     auto& own = by_stage[static_cast<std::size_t>(stage_)];
     // Tied ones are ready last: they come first in the store, which reducers go through from its end.
     std::stable_partition(own.begin(), own.end(),
                           [&](const auto& parameter) { return tied_.contains(*parameter); });
     store_ = ParameterStore<Dev>(dev, own, store_options_);
-  }
-
-  static void check_names(const std::vector<ParameterList<Dev>>& by_stage) {
-    std::map<std::string, const ParameterState<Dev>*> named;
-    for (const auto& list : by_stage)
-      for (const auto& parameter : list) {
-        const auto [at, fresh] = named.emplace(parameter->spec.name, parameter.get());
-        check(fresh || at->second == parameter.get(), "the model has two parameters of the name ",
-              parameter->spec.name);
-      }
   }
 
   /// The actions of all stages for this number of micro-batches, checked once.
@@ -277,18 +269,19 @@ class PipelineParallel {
     const auto scope = dev.scope("weight gradients", action.micro_batch);
     auto flight = run.flights.extract({action.chunk, action.micro_batch});
     for (auto& work : flight.mapped().deferred) work(dev);
-    const int part = part_number(action.chunk);
-    if (holds_loss(part)) complete(layer_of_loss(), run, ready);
-    for (int at = first_layer(part + 1); at-- > first_layer(part);) complete(at, run, ready);
+    for_layers_of(action.chunk, [&](int at) { complete(at, run, ready); });
   }
 
+  /// The loss first, then the layers from the last to the first.
+  template <class Body>
+  void for_layers_of(int chunk, Body body) {
+    const int part = part_number(chunk);
+    if (holds_loss(part)) body(layer_of_loss());
+    for (int at = first_layer(part + 1); at-- > first_layer(part);) body(at);
+  }
   template <class Body>
   void for_own_layers(Body body) {
-    for (int chunk = options_.chunks; chunk-- > 0;) {
-      const int part = part_number(chunk);
-      if (holds_loss(part)) body(layer_of_loss());
-      for (int at = first_layer(part + 1); at-- > first_layer(part);) body(at);
-    }
+    for (int chunk = options_.chunks; chunk-- > 0;) for_layers_of(chunk, body);
   }
   [[nodiscard]] ParameterList<Dev> parameters_of(int at) {
     ParameterList<Dev> list;

@@ -72,9 +72,7 @@ class Checkpoint {
     const auto steps = concat(progress.steps);
     FileReplacement files;
     SafeTensorsWriter model;
-    const auto names = gather(
-        dev, model, "", [](ParameterState<Dev>& parameter) { return parameter.value; },
-        [](const ParameterSpec&) { return true; });
+    const auto names = gather(dev, model, "", nullptr);
     if (writes) {
       add_batch_counters(model, names, progress.updates);
       model.note("format", "pt");  // Hugging Face's loaders ask for it
@@ -83,12 +81,7 @@ class Checkpoint {
     }
     SafeTensorsWriter state;
     for (const auto& buffer : optimizer_.state())
-      (void)gather(
-          dev, state, buffer.name + ".",
-          [&](ParameterState<Dev>& parameter) {
-            return ParameterStore<Dev>::of(*buffer.buffer, parameter);
-          },
-          [](const ParameterSpec& spec) { return !spec.buffer; });
+      (void)gather(dev, state, buffer.name + ".", buffer.buffer);
     if (writes) {
       state.note(steps_note, steps);
       files.add(directory + "/optimizer.safetensors", [&](OpenFile& file) { state.write(file); });
@@ -133,8 +126,7 @@ class Checkpoint {
         const auto name = buffer.name + "." + parameter->spec.name;
         // A run in another precision had no masters: they were copied from the weights above.
         if (buffer.name == "master" && state.find(name) == nullptr) continue;
-        read_part(dev, state, name, *parameter,
-                  ParameterStore<Dev>::of(*buffer.buffer, *parameter));
+        read_part(dev, state, name, *parameter, view_of(*parameter, buffer.buffer));
       }
     }
     return progress;
@@ -172,22 +164,25 @@ class Checkpoint {
     DType dtype;
   };
 
-  // Stage by stage, the ranks of one replica send a list of their tensors and then their parts to rank 0. Returns
-  // the names, on rank 0.
-  template <class ViewOf, class Wanted>
+  /// A parameter's values, or its part of a buffer of optimizer state.
+  [[nodiscard]] static View<Dev> view_of(ParameterState<Dev>& parameter, Tensor<Dev>* state) {
+    return state != nullptr ? ParameterStore<Dev>::of(*state, parameter) : parameter.value;
+  }
+
+  // Gathers values, or optimizer state. Stage by stage, the ranks of one replica send their parts to rank 0, after a
+  // list from the first of them. Returns the names, on rank 0.
   std::vector<std::string> gather(Dev& dev, SafeTensorsWriter& writer, const std::string& prefix,
-                                  ViewOf view_of, Wanted wanted) {
+                                  Tensor<Dev>* state) {
     std::vector<std::string> names;
     auto& world = mesh_.world();
     const auto& shape = mesh_.shape();
     for (int stage = 0; stage < shape.pipeline; ++stage) {
       const auto rank_of = [&](int tensor) { return stage * shape.data * shape.tensor + tensor; };
       const bool mine = mesh_.pipeline_index() == stage && mesh_.data_index() == 0;
-      if (mine && world.rank() != 0) send_parts(dev, view_of, wanted);
+      if (mine && world.rank() != 0) send_parts(dev, state);
       if (world.rank() != 0) continue;
       const auto parts = shape.tensor;
-      const auto entries = stage == 0 ? list(wanted, view_of) : receive_list(dev, rank_of(0));
-      for (int tensor = 1; tensor < parts; ++tensor) (void)receive_list(dev, rank_of(tensor));
+      const auto entries = stage == 0 ? list(state) : receive_list(dev, rank_of(0));
       for (const auto& entry : entries) {
         const auto element = size_of(entry.dtype);
         std::vector<std::byte> whole(static_cast<std::size_t>(entry.spec.shape.count()) * element);
@@ -195,7 +190,7 @@ class Checkpoint {
         for (int tensor = 0; tensor < parts; ++tensor) {
           auto spec = entry.spec;
           if (spec.is_split()) spec.part = part_of(spec.shape[spec.split_dim], parts, tensor);
-          const auto bytes = rank_of(tensor) == 0 ? own_bytes(dev, entry.spec.name, view_of)
+          const auto bytes = rank_of(tensor) == 0 ? own_bytes(dev, entry.spec.name, state)
                                                   : receive_bytes(dev, rank_of(tensor), entry.dtype,
                                                                   spec.local_shape().count());
           if (tensor >= holders) continue;  // a replica
@@ -212,43 +207,43 @@ class Checkpoint {
     return names;
   }
 
-  template <class ViewOf, class Wanted>
-  [[nodiscard]] std::vector<Entry> list(Wanted wanted, ViewOf view_of) const {
+  [[nodiscard]] std::vector<Entry> list(Tensor<Dev>* state) const {
     std::vector<Entry> entries;
     for (const auto& parameter : store_.parameters())
-      if (parameter->owned && wanted(parameter->spec))
-        entries.push_back({parameter->spec, view_of(*parameter).dtype()});
+      if (parameter->owned && !(state != nullptr && parameter->spec.buffer))
+        entries.push_back({parameter->spec, view_of(*parameter, state).dtype()});
     return entries;
   }
-  template <class ViewOf>
-  [[nodiscard]] std::vector<std::byte> own_bytes(Dev& dev, const std::string& name,
-                                                 ViewOf view_of) const {
+  [[nodiscard]] ParameterState<Dev>& parameter_named(const std::string& name) const {
     for (const auto& parameter : store_.parameters())
-      if (parameter->spec.name == name) {
-        const ConstView<Dev> view = view_of(*parameter);
-        std::vector<std::byte> bytes(view.size_bytes());
-        dev.copy_to_host(bytes.data(), view.bytes(), bytes.size());
-        return bytes;
-      }
+      if (parameter->spec.name == name) return *parameter;
     fail("parameter ", name, " is not on this rank");
   }
-  template <class ViewOf, class Wanted>
-  void send_parts(Dev& dev, ViewOf view_of, Wanted wanted) {
-    const auto entries = list(wanted, view_of);
-    auto json = nlohmann::json::array();
-    for (const auto& entry : entries) {
-      std::vector<std::int64_t> extents;
-      for (int dim = 0; dim < entry.spec.shape.rank(); ++dim)
-        extents.push_back(entry.spec.shape[dim]);
-      json.push_back({entry.spec.name, extents, entry.spec.split_dim,
-                      static_cast<int>(entry.spec.file_order), static_cast<int>(entry.dtype)});
+  [[nodiscard]] std::vector<std::byte> own_bytes(Dev& dev, const std::string& name,
+                                                 Tensor<Dev>* state) const {
+    const ConstView<Dev> view = view_of(parameter_named(name), state);
+    std::vector<std::byte> bytes(view.size_bytes());
+    dev.copy_to_host(bytes.data(), view.bytes(), bytes.size());
+    return bytes;
+  }
+  void send_parts(Dev& dev, Tensor<Dev>* state) {
+    const auto entries = list(state);
+    if (mesh_.tensor().rank() == 0) {
+      auto json = nlohmann::json::array();
+      for (const auto& [spec, dtype] : entries) {
+        std::vector<std::int64_t> extents;
+        for (int dim = 0; dim < spec.shape.rank(); ++dim) extents.push_back(spec.shape[dim]);
+        json.push_back({spec.name, extents, spec.split_dim, static_cast<int>(spec.file_order),
+                        static_cast<int>(dtype)});
+      }
+      const auto text = json.dump();
+      send_values(dev, std::vector<std::int64_t>{static_cast<std::int64_t>(text.size())});
+      send_values(dev, std::vector<std::uint8_t>(text.begin(), text.end()));
     }
-    const auto text = json.dump();
-    send_values(dev, std::vector<std::int64_t>{static_cast<std::int64_t>(text.size())});
-    send_values(dev, std::vector<std::uint8_t>(text.begin(), text.end()));
-    for (const auto& parameter : store_.parameters())
-      if (parameter->owned && wanted(parameter->spec))
-        mesh_.world().send(dev, clone(dev, ConstView<Dev>(view_of(*parameter))), 0);
+    for (const auto& entry : entries) {
+      const ConstView<Dev> part = view_of(parameter_named(entry.spec.name), state);
+      mesh_.world().send(dev, clone(dev, part), 0);
+    }
   }
   template <class T>
   void send_values(Dev& dev, const std::vector<T>& values) {
