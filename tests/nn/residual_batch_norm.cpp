@@ -101,7 +101,7 @@ TEST_CASE("residual norm: the results of a residual, a norm and a ReLU, in all t
       }
 }
 
-TEST_CASE("residual norm: neither input nor gradient changes under those who hold them") {
+TEST_CASE("residual norm: an input or gradient that others hold does not change") {
   Cpu dev;
   for (const bool relu : {false, true})
     for (const bool empty_body : {false, true}) {

@@ -109,7 +109,7 @@ TEST_CASE("residual norm: recompute gives the same bits") {
   }
 }
 
-TEST_CASE("residual norm: neither input nor gradient changes under those who hold them") {
+TEST_CASE("residual norm: an input or gradient that others hold does not change") {
   // An empty body returns its argument, forward and backward.
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});

@@ -4,6 +4,7 @@
 
 using namespace tests;
 
-TEST_CASE_TEMPLATE("scattered and gathered channels are what they were", T, double, float, bf16) {
+TEST_CASE_TEMPLATE("gather after scatter is the identity; each is the other's backward", T, double,
+                   float, bf16) {
   ChannelCases<Cpu>::there_and_back<T>();
 }

@@ -1,5 +1,4 @@
-// Layout invariance: the model that has everything gives the serial run's losses, norms, gradients
-// and parameters in every layout of data x tensor x pipeline ranks and under every schedule.
+// Layout invariance: every layout and schedule gives the serial run's losses, norms, gradients and parameters.
 #include <tests/parallel/layouts.hpp>
 
 using namespace dhp;

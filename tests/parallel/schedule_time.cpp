@@ -147,7 +147,7 @@ TEST_CASE("schedule_time: pictures of other costs, no micro-batches, no stages")
   CHECK(dhp::draw({}).empty());
 }
 
-TEST_CASE("schedule_time: what has no picture is refused") {
+TEST_CASE("schedule_time: costs and chunks that cannot be drawn are refused") {
   const auto lists = dhp::all_stages(dhp::GPipe{}, 2, 2);
   for (const double cost : {0., 0.5, 101., -1.})
     CHECK_THROWS_AS(dhp::draw(lists, {1, cost, 1}), dhp::Error);

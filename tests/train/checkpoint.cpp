@@ -27,7 +27,7 @@ TEST_CASE("checkpoint: on one rank the same bits, also with bf16 weights and the
   CheckpointCases<Cpu>({}, {}).same_bits(4);
 }
 
-TEST_CASE("checkpoint: what does not fit is refused by name") {
+TEST_CASE("checkpoint: files that do not fit the model are refused by name") {
   const Directory directory("refused");
   run({}, {}, "", directory.path, 1);
   CHECK(has(refusal(directory.path + "/nothing"), "cannot open"));
@@ -38,7 +38,7 @@ TEST_CASE("checkpoint: what does not fit is refused by name") {
   CHECK(has(refusal(directory.path), "model.safetensors is"));
 }
 
-TEST_CASE("checkpoint: files of different steps are not taken for one run") {
+TEST_CASE("checkpoint: files of different steps are refused") {
   const Directory directory("torn");
   const Directory older("older");
   run({}, {}, "", older.path, 1);
@@ -53,7 +53,7 @@ TEST_CASE("checkpoint: files of different steps are not taken for one run") {
   CHECK(run({}, {}, directory.path, "", 3).losses.size() == 1);
 }
 
-TEST_CASE("checkpoint: numbers and types that make no sense are named with their file") {
+TEST_CASE("checkpoint: senseless numbers and types are named with their file") {
   const Directory directory("damaged");
   run({}, {}, "", directory.path, 1);
   const auto state = directory.path + "/state.json";

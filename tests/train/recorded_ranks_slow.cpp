@@ -1,5 +1,5 @@
-// BERT trained on several ranks whose steps are recorded, on emulated devices: what a recording may not contain is
-// refused there, and the bits are those of steps that are not recorded.
+// BERT on several ranks of emulated devices: recorded steps give the bits of unrecorded ones. The emulator refuses
+// calls that a recording may not contain.
 #include <tests/cuda/emulated_comm.hpp>
 // The emulated device first: what follows is instantiated for it.
 #include <dhp/cuda/kernels.hpp>

@@ -1,5 +1,4 @@
-// What the trainer does beside the numbers that layouts are compared by: how it ends when they are not
-// finite, and where it goes on. On any device.
+// The trainer: numbers that are not finite, skipped steps, resuming. On any device.
 #pragma once
 
 #include <dhp/nn/activation.hpp>
