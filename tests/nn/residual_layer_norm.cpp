@@ -39,7 +39,7 @@ LayerRun run(bool fused, const LayerCase& each = standard, double p = 0.4) {
 void check_alike(const LayerCase& each, double rounding, double p = 0.4) {
   const auto one = run(true, each, p), parts = run(false, each, p);
   CHECK(distance(one.y, parts.y) <= rounding);
-  CHECK(one.y.size() == 8 * columns);
+  CHECK(one.y.size() == 2 * 8 * columns);
   CHECK(one.dx.size() == parts.dx.size());
   CHECK(distance(one.dx, parts.dx) <= rounding);
   REQUIRE(one.gradients.size() == parts.gradients.size());

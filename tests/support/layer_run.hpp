@@ -23,7 +23,7 @@ struct LayerCase {
   bool defer = false;  ///< weight gradients
 };
 
-/// y, dx and kept_bytes are those of the last micro-batch.
+/// y and dx are those of both micro-batches, kept_bytes those of one.
 struct LayerRun {
   std::vector<std::string> names;
   std::vector<double> y, dx;
@@ -62,16 +62,19 @@ inline LayerRun run_layer(Sequential<Cpu> layer, const LayerCase& each) {
         "row_numbers",
         Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(each.row_numbers.size())},
                                each.row_numbers));
+  const auto append = [](std::vector<double>& all, const Tensor<Cpu>& tensor) {
+    const auto values = widened(tensor);
+    all.insert(all.end(), values.begin(), values.end());
+  };
   std::vector<Work<Cpu>> deferred;
   for (const std::uint32_t micro_batch : {0u, 1u}) {
     Tape<Cpu> tape({.mode = each.mode, .seed = 3, .step = 8}, &batch);
     if (each.defer) tape.defer_to(&deferred);
     const auto y = layer.forward(dev, random(each.shape, each.stream + micro_batch), tape);
-    found.y = widened(y);
+    append(found.y, y);
     found.kept_bytes = tape.size_bytes();
     if (each.mode == Mode::eval) continue;
-    found.dx =
-        widened(layer.backward(dev, random(y.shape(), each.stream + 50 + micro_batch), tape));
+    append(found.dx, layer.backward(dev, random(y.shape(), each.stream + 50 + micro_batch), tape));
     CHECK(tape.empty());
   }
   const auto gradients = [&] {
