@@ -22,7 +22,7 @@ set(dhp_cpu_compiled
   "cpu/dropout|struct cpu::DropoutKernel<T>|${floating}"
   "cpu/elementwise|struct cpu::Elementwise<T>|${floating}"
   "cpu/embedding|struct cpu::EmbeddingKernel<T>|${floating}"
-  "cpu/fold|struct cpu::Fold<T>|double,float"
+  "cpu/exact_sum|struct cpu::ExactSum<T>|double,float"
   "cpu/layer_norm|struct cpu::LayerNormKernel<T>|${floating}"
   "cpu/optimizer|struct cpu::OptimizerKernel<T>|${floating}"
   "cpu/reduce|struct cpu::Reductions<T>|${floating}"

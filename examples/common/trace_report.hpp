@@ -37,7 +37,7 @@ class TraceReport {
   }
   /// The device has come to the end of that step.
   void step_done() {
-    if (dev_.trace()) dev_.trace()->settle(under_way_);
+    if (dev_.trace()) dev_.trace()->resolve(under_way_);
   }
 
   /// Writes the file; rank 0 says what is in it. Gives the exposed share of a step, the mean over the ranks.

@@ -9,7 +9,7 @@
 #include <dhp/cpu/dropout.hpp>
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cpu/embedding.hpp>
-#include <dhp/cpu/fold.hpp>
+#include <dhp/cpu/exact_sum.hpp>
 #include <dhp/cpu/gemm.hpp>
 #include <dhp/cpu/layer_norm.hpp>
 #include <dhp/cpu/linear.hpp>

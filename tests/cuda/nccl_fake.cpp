@@ -273,7 +273,7 @@ TEST_CASE("nccl fake: a trace of a device that works by itself") {
           { const auto scope = dev.scope("forward", 1); }
           event.wait(dev);
           auto& trace = *dev.trace();
-          trace.settle(trace.size());
+          trace.resolve(trace.size());
           const auto spans = trace.spans();
           check(spans.size() == 3 && spans[0].name == "forward 1" &&
                     spans[1].kind == TraceKind::communication && spans[2].kind == TraceKind::wait,

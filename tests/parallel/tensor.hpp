@@ -1,5 +1,5 @@
-// Layers split over the tensor axis against the same layer on one rank: outputs, input gradients
-// and the gradients of every weight, also where the parts are uneven. On any device.
+// Compares layers split over the tensor axis, also unevenly, with the same layer on one rank: outputs, input gradients
+// and weight gradients. On any device.
 #pragma once
 
 #include <dhp/nn/activation.hpp>

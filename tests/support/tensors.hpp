@@ -1,4 +1,4 @@
-// What tests of ops share: random tensors, their values in double, distances, numerical gradients.
+// Shared by all tests: random tensors, their values in double, distances, numerical gradients, messages.
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -48,7 +48,7 @@ Tensor<Dev> random_tensor(Dev& dev, DType type, const Shape& shape, std::uint32_
   visit_floating(type, [&]<class T>(Tag<T>) { drawn = random_tensor<T>(cpu, shape, use); });
   return to_device(dev, drawn);
 }
-// What lies on any device, in double on the host.
+// The values of a view on any device, in double on the host.
 template <class Dev>
 std::vector<double> widened(Dev& dev, In<Dev> view) {
   Cpu cpu;
@@ -81,6 +81,9 @@ inline double distance(const std::vector<double>& got, const std::vector<double>
   return worst;
 }
 
+inline bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 // The message of the Error that body throws.
 template <class Body>
 std::string message_of(Body&& body) {

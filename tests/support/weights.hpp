@@ -1,5 +1,5 @@
-// Weights for tests of optimizers and norms: segments of all kinds in one flat numbering, with gradients and state.
-// Padding between segments and behind them holds numbers, so that what is written there shows.
+// Weights for tests of optimizers and norms: segments of all kinds with gradients and state. The padding after each holds
+// numbers, so that writing there shows.
 #pragma once
 
 #include <dhp/ops/segments.hpp>

@@ -27,18 +27,18 @@ TEST_CASE("checkpoint: on one rank the same bits, also with bf16 weights and the
   CheckpointCases<Cpu>({}, {}).same_bits(4);
 }
 
-TEST_CASE("checkpoint: what does not fit is refused by name") {
+TEST_CASE("checkpoint: files that do not fit the model are refused by name") {
   const Directory directory("refused");
   run({}, {}, "", directory.path, 1);
-  CHECK(refusal(directory.path + "/nothing").find("cannot open") != std::string::npos);
-  CHECK(refusal(directory.path, {.vocabulary = 32}).find("another shape") != std::string::npos);
+  CHECK(has(refusal(directory.path + "/nothing"), "cannot open"));
+  CHECK(has(refusal(directory.path, {.vocabulary = 32}), "another shape"));
   // Weights alone begin at step 0.
   CHECK(run({}, {}, directory.path + "/model.safetensors", "", 1).losses.size() == 1);
   std::filesystem::resize_file(directory.path + "/model.safetensors", 1000);
-  CHECK(refusal(directory.path).find("model.safetensors is") != std::string::npos);
+  CHECK(has(refusal(directory.path), "model.safetensors is"));
 }
 
-TEST_CASE("checkpoint: files of different steps are not taken for one run") {
+TEST_CASE("checkpoint: files of different steps are refused") {
   const Directory directory("torn");
   const Directory older("older");
   run({}, {}, "", older.path, 1);
@@ -47,26 +47,25 @@ TEST_CASE("checkpoint: files of different steps are not taken for one run") {
     const auto kept = directory.path + name;
     std::filesystem::rename(kept, kept + ".kept");
     std::filesystem::copy_file(older.path + name, kept);
-    CHECK(refusal(directory.path).find(concat(name, " is of step 1 and ")) != std::string::npos);
+    CHECK(has(refusal(directory.path), concat(name, " is of step 1 and ")));
     std::filesystem::rename(kept + ".kept", kept);
   }
   CHECK(run({}, {}, directory.path, "", 3).losses.size() == 1);
 }
 
-TEST_CASE("checkpoint: numbers and types that make no sense are named with their file") {
+TEST_CASE("checkpoint: senseless numbers and types are named with their file") {
   const Directory directory("damaged");
   run({}, {}, "", directory.path, 1);
   const auto state = directory.path + "/state.json";
   for (const auto* steps : {"-4", "1e300", "\"one\"", "18446744073709551615"}) {
     std::ofstream(state) << "{\"steps\": " << steps
                          << ", \"updates\": 1, \"loss_scale\": 1, \"good_steps\": 0}";
-    CHECK(refusal(directory.path).find("state.json is damaged") != std::string::npos);
+    CHECK(has(refusal(directory.path), "state.json is damaged"));
   }
   SafeTensorsWriter writer;
   writer.add("words.weight", DType::i32, {1}, std::vector<std::byte>(4));
   writer.write(directory.path + "/integers.safetensors");
-  CHECK(refusal(directory.path + "/integers.safetensors").find("integers.safetensors") !=
-        std::string::npos);
+  CHECK(has(refusal(directory.path + "/integers.safetensors"), "integers.safetensors"));
 }
 
 TEST_CASE(

@@ -1,6 +1,6 @@
-// Saved models: a directory with model.safetensors (weights and buffers, under the names and in the axis
-// order of weight files), optimizer.safetensors and state.json. Tensors are gathered to rank 0 and written
-// unsplit, so that they load under any other layout. Needs nlohmann/json.
+// Saved models: a directory with model.safetensors (weights and buffers, in the axis order of weight files),
+// optimizer.safetensors and state.json. Rank 0 gathers tensors and writes them unsplit, so that they load under any
+// other layout. Needs nlohmann/json.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
@@ -28,7 +28,7 @@ namespace dhp {
   return extents;
 }
 
-/// Place in the file of each element of memory order, counted in elements.
+/// The index in the file of an element of the unsplit tensor.
 [[nodiscard]] inline std::int64_t file_place(const ParameterSpec& spec, std::int64_t element) {
   if (spec.file_order == FileOrder::same) return element;
   const auto inputs = spec.shape[3];
@@ -38,8 +38,7 @@ namespace dhp {
   return (rest / window * inputs + input) * window + rest % window;
 }
 
-/// Calls move(place in the file, place in this part, elements) for all elements of a part, as many at a time
-/// as lie together in both.
+/// Calls move(index in the file, index in this part, elements) for each run that is contiguous in both.
 template <class Move>
 void for_file_runs(const ParameterSpec& spec, Move move) {
   const auto count = spec.local_shape().count();
@@ -51,11 +50,11 @@ void for_file_runs(const ParameterSpec& spec, Move move) {
 template <class Dev>
 class Checkpoint {
  public:
-  /// Keeps references: mesh, store and optimizer outlive it.
+  /// Keeps references.
   Checkpoint(Mesh<Dev>& mesh, ParameterStore<Dev>& store, Optimizer<Dev>& optimizer)
       : mesh_(mesh), store_(store), optimizer_(optimizer) {}
 
-  /// Makes the directory, on rank 0, so that one that cannot be written to is known before training.
+  /// Makes the directory, on rank 0. Call it before training: it throws if the directory is not writable.
   void prepare(const std::string& directory) {
     if (mesh_.world().rank() != 0) return;
     std::error_code error;
@@ -64,8 +63,8 @@ class Checkpoint {
     check_system(::access(directory.c_str(), W_OK) == 0, "cannot write to ", directory);
   }
 
-  /// Collective over the mesh; rank 0 writes. What was in the directory stays good until all new files are
-  /// complete. `more` may add files that belong to the model (on rank 0).
+  /// Collective over the mesh; rank 0 writes. Old files stay intact until all new ones are complete. `more` may add
+  /// files (on rank 0).
   void save(Dev& dev, const std::string& directory, const TrainingProgress& progress,
             const std::function<void(FileReplacement&)>& more = {}) {
     const bool writes = mesh_.world().rank() == 0;
@@ -73,9 +72,7 @@ class Checkpoint {
     const auto steps = concat(progress.steps);
     FileReplacement files;
     SafeTensorsWriter model;
-    const auto names = gather(
-        dev, model, "", [](ParameterState<Dev>& parameter) { return parameter.value; },
-        [](const ParameterSpec&) { return true; });
+    const auto names = gather(dev, model, "", nullptr);
     if (writes) {
       add_batch_counters(model, names, progress.updates);
       model.note("format", "pt");  // Hugging Face's loaders ask for it
@@ -84,12 +81,7 @@ class Checkpoint {
     }
     SafeTensorsWriter state;
     for (const auto& buffer : optimizer_.state())
-      (void)gather(
-          dev, state, buffer.name + ".",
-          [&](ParameterState<Dev>& parameter) {
-            return ParameterStore<Dev>::of(*buffer.buffer, parameter);
-          },
-          [](const ParameterSpec& spec) { return !spec.buffer; });
+      (void)gather(dev, state, buffer.name + ".", buffer.buffer);
     if (writes) {
       state.note(steps_note, steps);
       files.add(directory + "/optimizer.safetensors", [&](OpenFile& file) { state.write(file); });
@@ -109,8 +101,8 @@ class Checkpoint {
     mesh_.world().barrier();
   }
 
-  /// Every rank reads its parts. `path` is a saved directory, or a .safetensors file with weights alone:
-  /// training then begins at step 0. Throws where a tensor is missing or has another shape.
+  /// Every rank reads its parts. `path`: a saved directory, or a .safetensors file with weights only, from which
+  /// training begins at step 0. Throws if a tensor is missing or has another shape.
   TrainingProgress load(Dev& dev, const std::string& path) {
     const bool is_directory = std::filesystem::is_directory(path);
     const SafeTensors model(is_directory ? path + "/model.safetensors" : path);
@@ -132,10 +124,9 @@ class Checkpoint {
       for (const auto& parameter : store_.parameters()) {
         if (parameter->spec.buffer) continue;
         const auto name = buffer.name + "." + parameter->spec.name;
-        // Another precision may have had no masters; they were made from the weights above.
+        // A run in another precision had no masters: they were copied from the weights above.
         if (buffer.name == "master" && state.find(name) == nullptr) continue;
-        read_part(dev, state, name, *parameter,
-                  ParameterStore<Dev>::of(*buffer.buffer, *parameter));
+        read_part(dev, state, name, *parameter, view_of(*parameter, buffer.buffer));
       }
     }
     return progress;
@@ -167,30 +158,31 @@ class Checkpoint {
     return progress;
   }
 
-  /// What a rank says of a parameter before it sends its part.
+  /// Sent before the parts.
   struct Entry {
-    std::string name;
     ParameterSpec spec;
     DType dtype;
   };
 
-  // Stage by stage, rank 0 hears from the first rank of the tensor axis what comes, and from each rank
-  // of it its part of every tensor. One replica speaks for all. Returns the names, on rank 0.
-  template <class ViewOf, class Wanted>
+  /// A parameter's values, or its part of a buffer of optimizer state.
+  [[nodiscard]] static View<Dev> view_of(ParameterState<Dev>& parameter, Tensor<Dev>* state) {
+    return state != nullptr ? ParameterStore<Dev>::of(*state, parameter) : parameter.value;
+  }
+
+  // Gathers values, or optimizer state. Stage by stage, the ranks of one replica send their parts to rank 0, after a
+  // list from the first of them. Returns the names, on rank 0.
   std::vector<std::string> gather(Dev& dev, SafeTensorsWriter& writer, const std::string& prefix,
-                                  ViewOf view_of, Wanted wanted) {
+                                  Tensor<Dev>* state) {
     std::vector<std::string> names;
     auto& world = mesh_.world();
     const auto& shape = mesh_.shape();
     for (int stage = 0; stage < shape.pipeline; ++stage) {
       const auto rank_of = [&](int tensor) { return stage * shape.data * shape.tensor + tensor; };
       const bool mine = mesh_.pipeline_index() == stage && mesh_.data_index() == 0;
-      if (mine && world.rank() != 0) send_parts(dev, view_of, wanted);
+      if (mine && world.rank() != 0) send_parts(dev, state);
       if (world.rank() != 0) continue;
-      // Of stage 0, rank 0 knows the list itself.
       const auto parts = shape.tensor;
-      const auto entries = stage == 0 ? list(wanted, view_of) : receive_list(dev, rank_of(0));
-      for (int tensor = 1; tensor < parts; ++tensor) (void)receive_list(dev, rank_of(tensor));
+      const auto entries = stage == 0 ? list(state) : receive_list(dev, rank_of(0));
       for (const auto& entry : entries) {
         const auto element = size_of(entry.dtype);
         std::vector<std::byte> whole(static_cast<std::size_t>(entry.spec.shape.count()) * element);
@@ -198,60 +190,60 @@ class Checkpoint {
         for (int tensor = 0; tensor < parts; ++tensor) {
           auto spec = entry.spec;
           if (spec.is_split()) spec.part = part_of(spec.shape[spec.split_dim], parts, tensor);
-          const auto bytes = rank_of(tensor) == 0 ? own_bytes(dev, entry.name, view_of)
+          const auto bytes = rank_of(tensor) == 0 ? own_bytes(dev, entry.spec.name, state)
                                                   : receive_bytes(dev, rank_of(tensor), entry.dtype,
                                                                   spec.local_shape().count());
-          if (tensor >= holders) continue;  // replicated: one copy is enough
+          if (tensor >= holders) continue;  // a replica
           for_file_runs(spec, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
             std::memcpy(whole.data() + static_cast<std::size_t>(to) * element,
                         bytes.data() + static_cast<std::size_t>(from) * element,
                         static_cast<std::size_t>(count) * element);
           });
         }
-        writer.add(prefix + entry.name, entry.dtype, file_shape(entry.spec), std::move(whole));
-        names.push_back(entry.name);
+        writer.add(prefix + entry.spec.name, entry.dtype, file_shape(entry.spec), std::move(whole));
+        names.push_back(entry.spec.name);
       }
     }
     return names;
   }
 
-  template <class ViewOf, class Wanted>
-  [[nodiscard]] std::vector<Entry> list(Wanted wanted, ViewOf view_of) const {
+  [[nodiscard]] std::vector<Entry> list(Tensor<Dev>* state) const {
     std::vector<Entry> entries;
     for (const auto& parameter : store_.parameters())
-      if (parameter->owned && wanted(parameter->spec))
-        entries.push_back({parameter->spec.name, parameter->spec, view_of(*parameter).dtype()});
+      if (parameter->owned && !(state != nullptr && parameter->spec.buffer))
+        entries.push_back({parameter->spec, view_of(*parameter, state).dtype()});
     return entries;
   }
-  template <class ViewOf>
-  [[nodiscard]] std::vector<std::byte> own_bytes(Dev& dev, const std::string& name,
-                                                 ViewOf view_of) const {
+  [[nodiscard]] ParameterState<Dev>& parameter_named(const std::string& name) const {
     for (const auto& parameter : store_.parameters())
-      if (parameter->spec.name == name) {
-        const ConstView<Dev> view = view_of(*parameter);
-        std::vector<std::byte> bytes(view.size_bytes());
-        dev.copy_to_host(bytes.data(), view.bytes(), bytes.size());
-        return bytes;
-      }
+      if (parameter->spec.name == name) return *parameter;
     fail("parameter ", name, " is not on this rank");
   }
-  template <class ViewOf, class Wanted>
-  void send_parts(Dev& dev, ViewOf view_of, Wanted wanted) {
-    const auto entries = list(wanted, view_of);
-    auto json = nlohmann::json::array();
-    for (const auto& entry : entries) {
-      std::vector<std::int64_t> extents;
-      for (int dim = 0; dim < entry.spec.shape.rank(); ++dim)
-        extents.push_back(entry.spec.shape[dim]);
-      json.push_back({entry.name, extents, entry.spec.split_dim,
-                      static_cast<int>(entry.spec.file_order), static_cast<int>(entry.dtype)});
+  [[nodiscard]] std::vector<std::byte> own_bytes(Dev& dev, const std::string& name,
+                                                 Tensor<Dev>* state) const {
+    const ConstView<Dev> view = view_of(parameter_named(name), state);
+    std::vector<std::byte> bytes(view.size_bytes());
+    dev.copy_to_host(bytes.data(), view.bytes(), bytes.size());
+    return bytes;
+  }
+  void send_parts(Dev& dev, Tensor<Dev>* state) {
+    const auto entries = list(state);
+    if (mesh_.tensor().rank() == 0) {
+      auto json = nlohmann::json::array();
+      for (const auto& [spec, dtype] : entries) {
+        std::vector<std::int64_t> extents;
+        for (int dim = 0; dim < spec.shape.rank(); ++dim) extents.push_back(spec.shape[dim]);
+        json.push_back({spec.name, extents, spec.split_dim, static_cast<int>(spec.file_order),
+                        static_cast<int>(dtype)});
+      }
+      const auto text = json.dump();
+      send_values(dev, std::vector<std::int64_t>{static_cast<std::int64_t>(text.size())});
+      send_values(dev, std::vector<std::uint8_t>(text.begin(), text.end()));
     }
-    const auto text = json.dump();
-    send_values(dev, std::vector<std::int64_t>{static_cast<std::int64_t>(text.size())});
-    send_values(dev, std::vector<std::uint8_t>(text.begin(), text.end()));
-    for (const auto& parameter : store_.parameters())
-      if (parameter->owned && wanted(parameter->spec))
-        mesh_.world().send(dev, clone(dev, ConstView<Dev>(view_of(*parameter))), 0);
+    for (const auto& entry : entries) {
+      const ConstView<Dev> part = view_of(parameter_named(entry.spec.name), state);
+      mesh_.world().send(dev, clone(dev, part), 0);
+    }
   }
   template <class T>
   void send_values(Dev& dev, const std::vector<T>& values) {
@@ -266,8 +258,7 @@ class Checkpoint {
     const auto bytes = text.template to_host<std::uint8_t>(dev);
     std::vector<Entry> entries;
     for (const auto& item : nlohmann::json::parse(bytes.begin(), bytes.end())) {
-      Entry entry{item[0], {}, static_cast<DType>(item[4].template get<int>())};
-      entry.spec.name = entry.name;
+      Entry entry{{.name = item[0]}, static_cast<DType>(item[4].template get<int>())};
       for (const auto& extent : item[1])
         entry.spec.shape.push_back(extent.template get<std::int64_t>());
       entry.spec.split_dim = item[2];
@@ -285,7 +276,7 @@ class Checkpoint {
     return bytes;
   }
 
-  /// PyTorch's batch norms count their batches; its strict loading wants the counters.
+  /// PyTorch's strict loading needs the batch counters of its batch norms.
   static void add_batch_counters(SafeTensorsWriter& writer, const std::vector<std::string>& names,
                                  std::int64_t updates) {
     constexpr std::string_view suffix = ".running_mean";

@@ -1,8 +1,5 @@
-// safetensors: 8 bytes of header length, a JSON header, the tensors' bytes. No code, no strides, nothing but
-// named arrays; Python reads and writes the same files. Needs nlohmann/json.
-//
-// The reader trusts nothing: lengths are checked before memory is taken, offsets must be gap-free and
-// without overlap, and shape times type must be what the offsets say.
+// safetensors: 8 bytes of header length, a JSON header, the tensors' bytes. The reader trusts nothing: it checks lengths
+// before it allocates; offsets must fit shape and type, without gaps and overlaps. Needs nlohmann/json.
 #pragma once
 
 #include <dhp/core/open_file.hpp>
@@ -21,7 +18,7 @@
 
 namespace dhp {
 
-/// Where a tensor lies in a file. Scalars have an empty shape.
+/// The place of a tensor in a file. Scalars have an empty shape.
 struct StoredTensor {
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
@@ -31,22 +28,19 @@ struct StoredTensor {
 
 namespace safetensors {
 
-inline const char* safetensors_name(DType type) {
-  switch (type) {
-    case DType::f64: return "F64";
-    case DType::f32: return "F32";
-    case DType::bf16: return "BF16";
-    case DType::f16: return "F16";
-    case DType::i64: return "I64";
-    case DType::i32: return "I32";
-    case DType::u8: return "U8";
-  }
-  return "?";
+inline constexpr std::pair<DType, const char*> names[] = {
+    {DType::f64, "F64"}, {DType::f32, "F32"}, {DType::bf16, "BF16"}, {DType::f16, "F16"},
+    {DType::i64, "I64"}, {DType::i32, "I32"}, {DType::u8, "U8"}};
+
+inline const char* name_of(DType type) {
+  return std::find_if(std::begin(names), std::end(names),
+                      [&](const auto& entry) { return entry.first == type; })
+      ->second;
 }
 
 }  // namespace safetensors
 
-/// An open file; tensors are read when asked for.
+/// An open file; tensors are read on demand.
 class SafeTensors {
  public:
   explicit SafeTensors(const std::string& path) : path_(path), file_(path, O_RDONLY) {
@@ -78,7 +72,7 @@ class SafeTensors {
     return bytes;
   }
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// What the header says beside tensors; empty where it has no such entry.
+  /// An entry of "__metadata__"; empty if there is none.
   [[nodiscard]] std::string note(const std::string& key) const {
     const auto found = notes_.find(key);
     return found == notes_.end() ? "" : found->second;
@@ -86,7 +80,7 @@ class SafeTensors {
 
  private:
   void parse(const std::string& text, std::uint64_t data_bytes) {
-    std::vector<std::set<std::string>> keys;  // by depth: JSON does not forbid names twice, we do
+    std::vector<std::set<std::string>> keys;  // by depth: unlike JSON, we forbid repeated names
     std::string twice;
     const auto callback = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& value) {
       if (event == nlohmann::json::parse_event_t::object_start) keys.emplace_back();
@@ -118,10 +112,9 @@ class SafeTensors {
     StoredTensor tensor;
     const auto& type = value["dtype"];
     bool known = false;
-    for (const auto candidate :
-         {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8})
-      if (type.is_string() && type.get<std::string>() == safetensors::safetensors_name(candidate)) {
-        tensor.dtype = candidate;
+    for (const auto& [dtype, dtype_name] : safetensors::names)
+      if (type.is_string() && type.get<std::string>() == dtype_name) {
+        tensor.dtype = dtype;
         known = true;
       }
     if (!known) damaged("a dtype that dhp does not know");
@@ -177,7 +170,7 @@ class SafeTensorsWriter {
     end_ += bytes.size();
     const bool fresh =
         header_
-            .emplace(name, nlohmann::ordered_json{{"dtype", safetensors::safetensors_name(dtype)},
+            .emplace(name, nlohmann::ordered_json{{"dtype", safetensors::name_of(dtype)},
                                                   {"shape", std::move(shape)},
                                                   {"data_offsets", {first, end_}}})
             .second;
@@ -185,7 +178,7 @@ class SafeTensorsWriter {
     data_.push_back(std::move(bytes));
   }
 
-  /// A word beside the tensors ("__metadata__").
+  /// An entry of "__metadata__".
   void note(const std::string& key, const std::string& value) {
     header_["__metadata__"][key] = value;
   }

@@ -1,6 +1,6 @@
 // Order-free sums: any order, any grouping, any number of threads give the same bits, and those bits are
 // the exact sum rounded once.
-#include <dhp/cpu/fold.hpp>
+#include <dhp/cpu/exact_sum.hpp>
 #include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
@@ -39,7 +39,9 @@ struct Limbs {
       : high(Tensor<Cpu>::zeros(dev, DType::i64, {count})),
         low(Tensor<Cpu>::zeros(dev, DType::i64, {count})),
         flag(Tensor<Cpu>::zeros(dev, DType::i32, {1})) {}
-  void add(Cpu& dev, const Tensor<Cpu>& x) { fold(dev, x, high.mut(), low.mut(), flag.mut()); }
+  void add(Cpu& dev, const Tensor<Cpu>& x) {
+    exact_accumulate(dev, x, high.mut(), low.mut(), flag.mut());
+  }
   // What a communicator does.
   void add(Cpu& dev, const Limbs& other) {
     for (const auto& [to, from] : {std::pair{&high, &other.high}, {&low, &other.low}}) {
@@ -51,7 +53,7 @@ struct Limbs {
   template <class T>
   std::vector<T> value(Cpu& dev) const {
     Tensor<Cpu> x(dev, dtype_of<T>(), high.shape());
-    unfold(dev, high, low, Tensor<Cpu>::zeros(dev, DType::i32, {1}), x.mut());
+    exact_finalize(dev, high, low, Tensor<Cpu>::zeros(dev, DType::i32, {1}), x.mut());
     return x.to_host<T>(dev);
   }
   bool flagged(Cpu& dev) const { return flag.to_host<std::int32_t>(dev)[0] != 0; }
@@ -65,7 +67,8 @@ Int128 on_grid(double value) {
   const auto whole = static_cast<Int128>(std::llrint(std::ldexp(mantissa, 53)));
   const int shift = exponent - 53 + 83;
   if (shift >= 0) return whole << shift;
-  return static_cast<Int128>(std::llrint(std::ldexp(value, 83)));  // ties to even, as fold
+  return static_cast<Int128>(
+      std::llrint(std::ldexp(value, 83)));  // ties to even, as exact_accumulate
 }
 
 }  // namespace
@@ -100,7 +103,7 @@ TEST_CASE_TEMPLATE("order, grouping and threads change no bit; one rounding of t
   }
 }
 
-TEST_CASE_TEMPLATE("what is folded alone comes back, rounded to 2^-83", T, double, float) {
+TEST_CASE_TEMPLATE("what is accumulated alone comes back, rounded to 2^-83", T, double, float) {
   Cpu dev({.threads = 2});
   const std::int64_t count = cpu::elementwise_tile + 5;
   auto x = random_tensor<T>(dev, {count}, 1);
@@ -205,11 +208,11 @@ TEST_CASE("what does not fit is refused") {
   Limbs limbs(dev, 3);
   const auto x = random_tensor<float>(dev, {4}, 1);
   CHECK(message_of([&] { limbs.add(dev, x); }) ==
-        "fold: the limbs of [4] are i64 of the same count");
+        "exact_accumulate: the limbs of [4] are i64 of the same count");
   const auto halves = random_tensor<bf16>(dev, {3}, 1);
   CHECK(message_of([&] { limbs.add(dev, halves); }) ==
         "expected an accumulation type (f64 or f32), got bf16");
   limbs.flag = Tensor<Cpu>::zeros(dev, DType::i64, {1});
   CHECK(message_of([&] { limbs.add(dev, random_tensor<float>(dev, {3}, 1)); }) ==
-        "fold: the flag is i32 [1], got i64 [1]");
+        "exact_accumulate: the flag is i32 [1], got i64 [1]");
 }
