@@ -208,7 +208,7 @@ TEST_CASE("a label outside of the classes is an error in every piece") {
   auto rank = Tensor<Cpu>::zeros(dev, DType::i32, {2});
   const CrossEntropyOptions options{.classes = 7, .first_class = 4};
   for (const std::int32_t wrong : {7, -2}) {
-    const auto labels = list_on(dev, {0, wrong});
+    const auto labels = list_on(dev, Ints{0, wrong});
     const auto right =
         concat("cross_entropy: label ", wrong, " of row 1 is not among 7 classes (-1: ignored)");
     const auto refused = [&](auto body) { CHECK(message_of(body) == right); };
@@ -229,7 +229,7 @@ TEST_CASE("what does not fit is refused") {
   auto sums = random_tensor<float>(dev, {3, 2}, 3);
   auto wide = random_tensor<double>(dev, {2}, 2);
   auto rank = Tensor<Cpu>::zeros(dev, DType::i64, {2});
-  const auto labels = list_on(dev, {0, 1}), three = list_on(dev, {0, 1, 2});
+  const auto labels = list_on(dev, Ints{0, 1}), three = list_on(dev, Ints{0, 1, 2});
   const CrossEntropyOptions good{.classes = 3};
   const auto of_sums = [&](const Tensor<Cpu>& wanted, const CrossEntropyOptions& options) {
     return message_of([&] { cross_entropy_sums(dev, x, wanted, max, options, sums.mut()); });

@@ -68,13 +68,13 @@ void cross_entropy_loss_on(std::same_as<Cpu> auto&, ConstView<Cpu> max, ConstVie
   visit_accumulator(loss.dtype(), [&]<class A>(Tag<A>) {
     const auto rows = labels.count();
     const auto* const label = cpu::checked_labels(labels, options.classes);
-    const A* const sum = sums.data<A>();
+    const A *const most = max.data<A>(), *const sum = sums.data<A>();
+    A* const to = loss.data<A>();
     for (std::int64_t row = 0; row < rows; ++row)
-      loss.data<A>()[row] =
-          label[row] < 0 ? A(0)
-                         : cross_entropy_of(static_cast<A>(options.smoothing),
-                                            static_cast<A>(options.classes), max.data<A>()[row],
-                                            sum[row], sum[rows + row], sum[2 * rows + row]);
+      to[row] = label[row] < 0 ? A(0)
+                               : cross_entropy_of(static_cast<A>(options.smoothing),
+                                                  static_cast<A>(options.classes), most[row],
+                                                  sum[row], sum[rows + row], sum[2 * rows + row]);
   });
 }
 void cross_entropy_rank_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits, ConstView<Cpu> sums,
@@ -142,7 +142,7 @@ void cross_entropy_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logit
         for (std::int64_t c = 0; c < columns; ++c) to[c] = T(0.0f);
         return;
       }
-      const A most = maxima[row];
+      const A most = maxima[row], below = on_all;  // local copies alias no output
       const A factor = static_cast<A>(scale) / powers_of[row];
       const auto mine = label[row] - options.first_class;
       const bool here = mine >= 0 && mine < columns;
@@ -156,7 +156,7 @@ void cross_entropy_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logit
         for (auto c = begin; c < end; ++c)
           powers[c - begin] = cpu::fast_exp(static_cast<A>(from[c]) - most);
         for (auto c = begin; c < end; ++c)
-          to[c] = static_cast<T>(factor * powers[c - begin] - on_all);
+          to[c] = static_cast<T>(factor * powers[c - begin] - below);
       }
       if (here) to[mine] = static_cast<T>(at_label);
     });

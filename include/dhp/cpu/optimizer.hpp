@@ -96,13 +96,14 @@ void lamb_direction_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
         dev, table,
         [=, all_decay = update.weight_decay, from = gradient.data<A>(), means = m.data<A>(),
          squares = v.data<A>(), to = direction.data<A>()](const SegmentTile& tile) {
+          const AdamStep<A> step = adam;  // a local copy aliases no output
           const A decay = static_cast<A>(tile_decay(tile, all_decay));
           const A* const weight = weights(tile);
           const auto first = tile.first;
           const auto count = tile.last - first;
           for (std::int64_t at = 0; at < count; ++at)
             to[first + at] =
-                adam(from[first + at], means[first + at], squares[first + at]) + decay * weight[at];
+                step(from[first + at], means[first + at], squares[first + at]) + decay * weight[at];
         });
   });
 }

@@ -19,7 +19,7 @@ void max_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, PoolGeom
     const auto out_height = y.shape()[1];
     const auto out_width = y.shape()[2];
     const T* const images = x.data<T>();
-    dev.for_tiles(y.shape()[0] * out_height, [&](std::int64_t line) {
+    dev.for_tiles(y.shape()[0] * out_height, [=](std::int64_t line) {
       const auto n = line / out_height;
       const auto top = line % out_height * geometry.stride - geometry.padding;
       const auto h_first = std::max<std::int64_t>(top, 0);
