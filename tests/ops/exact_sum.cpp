@@ -29,7 +29,7 @@ std::vector<Tensor<Cpu>> mixed(Cpu& dev) {
       const double sign = random.bits(at) % 2 == 0 ? 1 : -1;
       values.push_back(static_cast<T>(sign * std::pow(10, -12 + 15 * random.uniform(at + 1))));
     }
-    made.push_back(Tensor<Cpu>::from_host(dev, {width}, values));
+    made.push_back(list_on(dev, values));
   }
   return made;
 }
@@ -152,34 +152,11 @@ TEST_CASE("ties and near ties round once, in the fast form and in the wide one")
         h[i] -= 4;
         l[i] += carry;
       }
-    Limbs limbs(dev, static_cast<std::int64_t>(h.size()));
-    limbs.high = Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(h.size())}, h);
-    limbs.low = Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(l.size())}, l);
+    Limbs limbs(dev, 0);
+    limbs.high = list_on(dev, h);
+    limbs.low = list_on(dev, l);
     CHECK(limbs.value<float>(dev) == expected);
   }
-}
-
-TEST_CASE_TEMPLATE("random limbs: the fast form rounds like the wide one", T, double, float) {
-  Cpu dev;
-  const RandomStream random{.seed = 11};
-  const std::int64_t count = 4096;
-  std::vector<std::int64_t> high, low;
-  for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(count); ++i) {
-    const auto wide = [&](std::uint64_t at) {
-      const auto bits = (std::uint64_t{random.bits(at)} << 32) | random.bits(at + 1);
-      return static_cast<std::int64_t>(bits) >> (14 + random.bits(at + 2) % 50);
-    };
-    high.push_back(wide(8 * i));
-    low.push_back(wide(8 * i + 4));
-  }
-  Limbs limbs(dev, count);
-  limbs.high = Tensor<Cpu>::from_host(dev, {count}, high);
-  limbs.low = Tensor<Cpu>::from_host(dev, {count}, low);
-  std::vector<T> expected;
-  for (std::size_t i = 0; i < high.size(); ++i)
-    expected.push_back(static_cast<T>(static_cast<Int128>(high[i]) * (Int128{1} << 50) + low[i]) *
-                       static_cast<T>(0x1p-83));
-  CHECK(limbs.value<T>(dev) == expected);
 }
 
 TEST_CASE_TEMPLATE("out of range, NaN and infinity set the flag and add nothing", T, double,
@@ -189,8 +166,7 @@ TEST_CASE_TEMPLATE("out of range, NaN and infinity set the flag and add nothing"
   for (const double bad :
        {0x1p18, -0x1p18, 1e30, infinity, -infinity, std::numeric_limits<double>::quiet_NaN()}) {
     CAPTURE(bad);
-    const auto x =
-        Tensor<Cpu>::from_host(dev, {3}, std::vector<T>{T(1), static_cast<T>(bad), T(2)});
+    const auto x = list_on(dev, std::vector<T>{T(1), static_cast<T>(bad), T(2)});
     Limbs limbs(dev, 3);
     limbs.add(dev, x);
     CHECK(limbs.flagged(dev));

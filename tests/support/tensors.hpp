@@ -70,6 +70,19 @@ inline std::vector<double> random_doubles(const Shape& shape, std::uint32_t use)
   return widened(random_tensor<double>(cpu, shape, use));
 }
 
+template <class T>
+Tensor<Cpu> list_on(Cpu& dev, const std::vector<T>& values) {
+  return Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values);
+}
+
+// Whether body(dev) is the same on 1, 2 and 3 threads.
+template <class Body>
+bool same_on_threads(Body body) {
+  Cpu one, two({.threads = 2}), three({.threads = 3});
+  const auto right = body(one);
+  return body(two) == right && body(three) == right;
+}
+
 // The largest difference, in units of scale; NaN if there is any.
 inline double distance(const std::vector<double>& got, const std::vector<double>& expected,
                        double scale = 1) {

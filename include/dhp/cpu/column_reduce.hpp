@@ -10,6 +10,14 @@
 
 namespace dhp::cpu {
 
+/// Calls body(row) for all rows; threads share tiles of `tile` rows.
+template <class Body>
+void for_rows(Cpu& dev, std::int64_t rows, std::int64_t tile, Body body) {
+  dev.for_ranges(rows, tile, [=](std::int64_t first, std::int64_t last) {
+    for (auto row = first; row < last; ++row) body(row);
+  });
+}
+
 /// add_row(row, totals) adds row `row` to totals[sum * columns + column] for each of `sums` sums;
 /// finish(sum, column, value) receives each result as a double.
 template <class A, class AddRow, class Finish>

@@ -12,26 +12,29 @@
 
 namespace dhp {
 
+namespace ops {
+template <Device Dev>
+void check_limbs(const char* op, In<Dev> x, In<Dev> high, In<Dev> low, In<Dev> flag) {
+  check(high.count() == x.count() && low.count() == x.count() && high.dtype() == DType::i64 &&
+            low.dtype() == DType::i64,
+        op, ": the limbs of ", x.shape(), " are i64 of the same count");
+  check(flag.dtype() == DType::i32 && flag.count() == 1, op, ": the flag is i32 [1], got ",
+        flag.dtype(), " ", flag.shape());
+}
+}  // namespace ops
+
 /// Accumulates: adds the limbs of x, f64 or f32 [n], to high and low. If |x| >= 2^18 or x is not
 /// finite, x is skipped and flag, i32 [1], becomes 1.
 template <Device Dev>
 void exact_accumulate(Dev& dev, In<Dev> x, Out<Dev> high, Out<Dev> low, Out<Dev> flag) {
-  check(high.count() == x.count() && low.count() == x.count() && high.dtype() == DType::i64 &&
-            low.dtype() == DType::i64,
-        "exact_accumulate: the limbs of ", x.shape(), " are i64 of the same count");
-  check(flag.dtype() == DType::i32 && flag.count() == 1,
-        "exact_accumulate: the flag is i32 [1], got ", flag.dtype(), " ", flag.shape());
+  ops::check_limbs<Dev>("exact_accumulate", x, high, low, flag);
   exact_accumulate_on(dev, x, high, low, flag);
 }
 
 /// Finalizes: x = the sum of the limbs, rounded once; NaN if flag, i32 [1], is not 0.
 template <Device Dev>
 void exact_finalize(Dev& dev, In<Dev> high, In<Dev> low, In<Dev> flag, Out<Dev> x) {
-  check(high.count() == x.count() && low.count() == x.count() && high.dtype() == DType::i64 &&
-            low.dtype() == DType::i64,
-        "exact_finalize: the limbs of ", x.shape(), " are i64 of the same count");
-  check(flag.dtype() == DType::i32 && flag.count() == 1,
-        "exact_finalize: the flag is i32 [1], got ", flag.dtype(), " ", flag.shape());
+  ops::check_limbs<Dev>("exact_finalize", x, high, low, flag);
   exact_finalize_on(dev, high, low, flag, x);
 }
 
@@ -42,8 +45,8 @@ __extension__ using Int128 = __int128;  ///< a type of g++, clang++ and nvcc
 /// Converts a double with an integer value below 2^51 to int64 and back. It vectorizes on
 /// instruction sets without such a conversion.
 inline constexpr double integer_shift = 0x1.8p52;
-[[nodiscard]] constexpr std::int64_t to_integer(
-    double shifted) {  // shifted = value + integer_shift
+/// shifted = value + integer_shift
+[[nodiscard]] constexpr std::int64_t to_integer(double shifted) {
   return std::bit_cast<std::int64_t>(shifted) - std::bit_cast<std::int64_t>(integer_shift);
 }
 [[nodiscard]] constexpr double to_double(std::int64_t value) {
