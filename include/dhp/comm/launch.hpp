@@ -32,44 +32,21 @@ struct RankOptions {
 
 namespace comm {
 
-/// What the ranks of a world ended with. The first rank that failed by itself counts; what others threw because the
-/// world had ended does not.
-class RankFailures {
- public:
-  explicit RankFailures(World& world) : world_(&world) {}
-
-  void failed(int rank, const std::string& message, const CallSite& where) {
-    const auto text = concat("rank ", rank, ": ", message);
-    {
-      const std::lock_guard lock(mutex_);
-      if (text_.empty()) {
-        text_ = text;
-        where_ = where;
-      }
-    }
-    world_->abort(text);
-  }
-  /// After all ranks have ended: throws if any failed, or if the world was ended.
-  void rethrow(const CallSite& caller) {
-    if (!text_.empty()) throw Error(text_, where_);
-    try {
-      world_->check_alive();
-    } catch (const Aborted& error) {
-      throw Error(error.sentence(), caller);
-    }
-  }
-
- private:
-  World* world_;
-  std::mutex mutex_;
-  std::string text_;
-  CallSite where_{};
-};
-
-/// body(rank) on a thread for each rank of the world, until all have ended.
+/// body(rank) on a thread for each rank of the world, until all have ended. The first rank that failed by itself counts;
+/// what others throw because the world has ended does not.
 template <class Body>
 void run_rank_threads(World& world, Body body, CallSite where) {
-  RankFailures failures(world);
+  std::mutex mutex;
+  std::string failure;
+  CallSite place{};
+  const auto failed = [&](int rank, const std::string& message, const CallSite& at) {
+    const auto text = concat("rank ", rank, ": ", message);
+    {
+      const std::lock_guard lock(mutex);
+      if (failure.empty()) failure = text, place = at;
+    }
+    world.abort(text);
+  };
   const auto run = [&](int rank) {
     try {
       body(rank);
@@ -77,11 +54,11 @@ void run_rank_threads(World& world, Body body, CallSite where) {
     } catch (const Aborted&) {  // for a reason that the world knows
       world.finish(rank);
     } catch (const Error& error) {
-      failures.failed(rank, error.sentence(), error.where());
+      failed(rank, error.sentence(), error.where());
     } catch (const std::exception& error) {
-      failures.failed(rank, error.what(), where);
+      failed(rank, error.what(), where);
     } catch (...) {
-      failures.failed(rank, "an exception of unknown type", where);
+      failed(rank, "an exception of unknown type", where);
     }
   };
   std::vector<std::thread> threads;
@@ -89,11 +66,16 @@ void run_rank_threads(World& world, Body body, CallSite where) {
   try {
     for (int rank = 0; rank < world.size(); ++rank) threads.emplace_back(run, rank);
   } catch (const std::system_error& error) {
-    failures.failed(static_cast<int>(threads.size()),
-                    concat("its thread cannot be started: ", error.what()), where);
+    failed(static_cast<int>(threads.size()), concat("its thread cannot be started: ", error.what()),
+           where);
   }
   for (auto& thread : threads) thread.join();
-  failures.rethrow(where);
+  if (!failure.empty()) throw Error(failure, place);
+  try {
+    world.check_alive();
+  } catch (const Aborted& error) {
+    throw Error(error.sentence(), where);
+  }
 }
 
 }  // namespace comm

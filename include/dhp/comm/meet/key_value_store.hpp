@@ -17,6 +17,23 @@
 
 namespace dhp {
 
+namespace comm {
+
+/// Calls done() with pauses that grow until it is true or the time is over; whether it is true.
+template <class Done>
+[[nodiscard]] bool poll_until(Done done, double timeout_s) {
+  using Seconds = std::chrono::duration<double>;
+  const auto start = std::chrono::steady_clock::now();
+  for (double pause_s = 0.0005;; pause_s = std::min(2 * pause_s, 0.02)) {
+    if (done()) return true;
+    const double left_s = timeout_s - Seconds(std::chrono::steady_clock::now() - start).count();
+    if (left_s <= 0) return false;
+    std::this_thread::sleep_for(Seconds(std::min(pause_s, left_s)));
+  }
+}
+
+}  // namespace comm
+
 /// The store cannot be reached any more: its process has ended or does not answer.
 class StoreLost : public Error {
  public:
@@ -56,15 +73,12 @@ class KeyValueStore {
 
   /// Waits until the key is set; throws Error after timeout_s.
   [[nodiscard]] std::string get(const std::string& key, double timeout_s) {
-    using Seconds = std::chrono::duration<double>;
-    const auto start = std::chrono::steady_clock::now();
-    for (double pause_s = 0.0005;; pause_s = std::min(2 * pause_s, longest_pause_s)) {
-      if (auto value = find(key)) return std::move(*value);
-      const double left_s = timeout_s - Seconds(std::chrono::steady_clock::now() - start).count();
-      check(left_s > 0, "nobody has set \"", key, "\" in the ", description(), " within ",
-            timeout_s, " s; has the rank that is to set it ended, or not come so far?");
-      std::this_thread::sleep_for(Seconds(std::min(pause_s, left_s)));
-    }
+    std::optional<std::string> value;
+    const auto is_set = [&] { return (value = find(key)).has_value(); };
+    check(comm::poll_until(is_set, timeout_s), "nobody has set \"", key, "\" in the ",
+          description(), " within ", timeout_s,
+          " s; has the rank that is to set it ended, or not come so far?");
+    return std::move(*value);
   }
 
  protected:
@@ -76,9 +90,6 @@ class KeyValueStore {
     check(value.size() <= longest_value_bytes, "a store keeps values of at most ",
           longest_value_bytes, " bytes, but \"", key, "\" is to have ", value.size());
   }
-
- private:
-  static constexpr double longest_pause_s = 0.02;
 };
 
 /// How this rank meets the others: rank 0 listens, the others connect.
@@ -86,11 +97,10 @@ struct RendezvousOptions {
   int rank = 0;
   int size = 1;
   std::string master = "127.0.0.1";  ///< of rank 0: an address or a name
-  int port = 0;          ///< the first that rank 0 tries; 0: any that is free, for rank 0 alone
-  std::string listen{};  ///< where rank 0 listens, if its name for others is no address of its own
-  std::string job = "job";          ///< differs from start to start
-  std::string secret{};             ///< the same on all ranks, see job_secret(); empty: none
-  double timeout_s = 300;           ///< of rank 0 for the others, and of theirs for rank 0
+  int port = 0;             ///< the first that rank 0 tries; 0: any that is free, for rank 0 alone
+  std::string job = "job";  ///< differs from start to start
+  std::string secret{};     ///< the same on all ranks, see job_secret(); empty: none
+  double timeout_s = 300;   ///< of rank 0 for the others, and of theirs for rank 0
   double operation_timeout_s = 10;  ///< of the store that they have then
   double refused_s = 2;             ///< how long a refused rank goes on looking
   int ports = 32;                   ///< how many to try, where other jobs have taken the first ones

@@ -8,13 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <set>
 #include <span>
 #include <string>
-#include <thread>
 
 namespace dhp {
 
@@ -57,13 +55,8 @@ inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 
 /// Waits until so many keys begin with the prefix; whether they do.
 [[nodiscard]] inline bool wait_for_keys(KeyValueStore& store, const std::string& prefix, int count,
                                         double timeout_s) {
-  const Deadline deadline(timeout_s);
-  for (double pause_s = 0.001;; pause_s = std::min(2 * pause_s, 0.02)) {
-    if (store.list(prefix).size() >= static_cast<std::size_t>(count)) return true;
-    if (deadline.passed()) return false;
-    std::this_thread::sleep_for(
-        std::chrono::duration<double>(std::clamp(deadline.left_s(), 0.0, pause_s)));
-  }
+  return poll_until([&] { return store.list(prefix).size() >= static_cast<std::size_t>(count); },
+                    timeout_s);
 }
 
 /// Each rank sets "arrived/<rank>" once.

@@ -46,8 +46,7 @@ inline constexpr std::size_t longest_answer = std::size_t{1} << 28;
 class TcpStoreServer final : public KeyValueStore {
  public:
   explicit TcpStoreServer(RendezvousOptions options)
-      : options_(std::move(options)),
-        host_{options_.listen.empty() ? options_.master : options_.listen, options_.port} {
+      : options_(std::move(options)), host_{options_.master, options_.port} {
     check(options_.job.size() <= handshake::longest_job_bytes, "the name of a job has at most ",
           handshake::longest_job_bytes, " bytes, got ", options_.job.size(), "; see DHP_JOB");
     listen();

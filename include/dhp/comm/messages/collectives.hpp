@@ -84,10 +84,7 @@ class MessageCollective {
     const auto bytes = static_cast<std::size_t>(count) * size_of(dtype);
     auto* const brought = scratch(bytes * static_cast<std::size_t>(size()));
     const auto of = [&](int rank) { return brought + static_cast<std::size_t>(rank) * bytes; };
-    copy_bytes(of(me()), in, bytes);
-    for_others([&](int rank) { begin_receive(of(rank), bytes, rank); });
-    for_others([&](int rank) { begin_send(of(me()), bytes, rank); });
-    finish();
+    all_gather(in, brought, bytes);
     visit_any(dtype, [&]<class T>(Tag<T>) {
       std::vector<const T*> blocks;
       for (int rank = 0; rank < size(); ++rank)
@@ -184,33 +181,29 @@ class MessageCollective {
   /// What is large is scattered by the root and gathered by all, so that no rank sends all of it to each.
   void broadcast(std::byte* buffer, std::size_t bytes, int root) {
     const bool scatter = bytes > small_bytes && size() > 2;
-    const auto slice_of = [&](int rank) {
-      return part_of(static_cast<std::int64_t>(bytes), size(), rank);
-    };
+    const auto all = static_cast<std::int64_t>(bytes);
     const auto slice = [&](int rank, auto act) {
-      const auto part = slice_of(rank);
+      const auto part = scatter ? part_of(all, size(), rank) : Range{0, all};
       act(buffer + part.first, static_cast<std::size_t>(part.size()));
     };
+    const auto send = [&](int of, int to, unsigned phase) {
+      slice(of, [&](std::byte* at, std::size_t n) { begin_send(at, n, to, phase); });
+    };
     if (me() == root) {
-      for_others([&](int rank) {
-        if (!scatter) begin_send(buffer, bytes, rank);
-        else slice(rank, [&](std::byte* at, std::size_t n) { begin_send(at, n, rank); });
-      });
-    } else if (!scatter) {
-      begin_receive(buffer, bytes, root);
+      for_others([&](int rank) { send(rank, rank, 0); });
     } else {
       slice(me(), [&](std::byte* at, std::size_t n) { begin_receive(at, n, root); });
-      for_others([&](int rank) {
+      const auto receive_back = [&](int rank) {
         slice(rank, [&](std::byte* at, std::size_t n) {
           returning_.add(messages_->receive(at, n, rank, tag_ + 1));
         });
-      });
+      };
+      if (scatter) for_others(receive_back);
       finish_all(incoming_);
     }
     if (scatter)
       for_others([&](int rank) {
-        if (rank == root) return;
-        slice(me(), [&](std::byte* at, std::size_t n) { begin_send(at, n, rank, 1); });
+        if (rank != root) send(me(), rank, 1);
       });
     finish();
   }

@@ -3,7 +3,6 @@
 // is heard while the program is in a call of MPI itself, or in none for an hour. Needs MPI and OpenSSL.
 #pragma once
 
-#include <dhp/comm/meet/crypto.hpp>
 #include <dhp/comm/meet/tcp_store.hpp>
 #include <dhp/comm/mpi/context.hpp>
 

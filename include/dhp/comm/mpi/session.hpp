@@ -77,11 +77,8 @@ class MpiSession {
   void run(Body body) {
     try {
       body(world());
-    } catch (const Error& error) {
-      leave(error.sentence());
-      throw;
     } catch (const std::exception& error) {
-      leave(error.what());
+      leave(comm::sentence_of(error));
       throw;
     }
   }

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <dhp/comm/nccl/channel.hpp>
-#include <dhp/comm/nccl/queues.hpp>
 #include <dhp/tensor/tensor.hpp>
 
 #include <array>
@@ -16,11 +15,24 @@
 
 namespace dhp::comm {
 
+/// Messages to one rank that nobody has received yet, before a send waits.
+inline constexpr int message_capacity = 4;
+
+/// A message that nobody has received holds up what comes after it on its communicator, so a rank that sends and
+/// receives on the same one can wait for itself around a ring of ranks. So messages go over queues: communicators of
+/// the same ranks, by turns. In an odd ring the step across the seam would meet two of the same turn: it has its own.
+/// Messages between ranks that are no neighbours follow the same rule, and may wait for each other.
+[[nodiscard]] constexpr int queue_of(int from, int to, int ranks) {
+  const bool across = (from == ranks - 1 && to == 0) || (from == 0 && to == ranks - 1);
+  return across && ranks > 2 && ranks % 2 != 0 ? 2 : from % 2;
+}
+
 class NcclMessages {
  public:
   /// Collective over the group: its first send or receive, whichever it is on a rank, makes the queues.
   NcclMessages(NcclChannel& group, int ctas, CallSite where) : place_(group.place()) {
-    for (int queue = 0; queue < queues_of(place_.size); ++queue)
+    const int queues = place_.size % 2 == 0 ? 2 : 3;
+    for (int queue = 0; queue < queues; ++queue)
       queues_.push_back(group.split(0, place_.rank, ctas, where));
   }
 

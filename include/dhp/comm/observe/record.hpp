@@ -2,13 +2,12 @@
 // there, so each world of ranks on the host is observed by it.
 #pragma once
 
+#include <dhp/comm/gather.hpp>
 #include <dhp/comm/observe/observer.hpp>
 #include <dhp/comm/watch/flight_recorder.hpp>
 
-#include <cstdint>
 #include <memory>
 #include <utility>
-#include <vector>
 
 namespace dhp {
 
@@ -22,10 +21,8 @@ class CallRecording final : public CommObserver<Cpu> {
   [[nodiscard]] std::shared_ptr<CommObserver<Cpu>> of_part(Comm<Cpu> part,
                                                            CallSite where) override {
     Cpu dev;
-    const auto mine = Tensor<Cpu>::from_host(dev, {1}, std::vector<std::int32_t>{group_.rank()});
-    auto members = Tensor<Cpu>::zeros(dev, DType::i32, {part.size()});
-    part.all_gather(dev, mine, members.mut(), where).wait();
-    return std::make_shared<CallRecording>(group_.of_part(members.to_host<std::int32_t>(dev)));
+    const auto members = gather(dev, part, {static_cast<double>(group_.rank())}, where);
+    return std::make_shared<CallRecording>(group_.of_part({members.begin(), members.end()}));
   }
 
  private:

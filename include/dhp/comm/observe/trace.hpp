@@ -2,6 +2,7 @@
 // rank's work stood still because of it.
 #pragma once
 
+#include <dhp/comm/gather.hpp>
 #include <dhp/comm/observe/observer.hpp>
 
 #include <cstdint>
@@ -9,7 +10,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace dhp {
 
@@ -42,11 +42,7 @@ class CallTracing final : public CommObserver<Dev> {
  private:
   CallTracing(Dev& dev, Comm<Dev> comm, int world_rank, std::shared_ptr<int> groups)
       : dev_(&dev), world_rank_(world_rank), groups_(std::move(groups)) {
-    // Its members, by their numbers in the world.
-    const auto mine = Tensor<Dev>::from_host(dev, {1}, std::vector<std::int32_t>{world_rank});
-    auto all = Tensor<Dev>::zeros(dev, DType::i32, {comm.size()});
-    comm.all_gather(dev, mine, all.mut()).wait(dev);
-    const auto ranks = all.template to_host<std::int32_t>(dev);
+    const auto ranks = gather(dev, comm, {static_cast<double>(world_rank)});
     name_ = concat("group ", ++*groups_, ": ", rank_list({ranks.begin(), ranks.end()}));
   }
 

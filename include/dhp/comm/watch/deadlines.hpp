@@ -86,7 +86,8 @@ class Deadlines {
   void enter(Section section, Clock::time_point now = Clock::now()) {
     if (fixed_) return;
     const std::lock_guard lock(mutex_);
-    of(section_).add(std::chrono::duration<double>(now - entered_).count());
+    auto& [last, count] = of(section_);
+    last[count++ % last.size()] = std::chrono::duration<double>(now - entered_).count();
     section_ = section;
     entered_ = now;
     auto limit = learned(section);
@@ -112,36 +113,19 @@ class Deadlines {
 
  private:
   /// The last durations of a section, in seconds.
-  class Durations {
-   public:
-    void add(double s) {
-      last_[count_ % last_.size()] = s;
-      ++count_;
-    }
-    [[nodiscard]] std::size_t count() const { return count_; }
-    [[nodiscard]] double median() const {
-      std::vector<double> sorted(last_.begin(), last_.begin() + kept());
-      const auto middle = sorted.begin() + kept() / 2;
-      std::nth_element(sorted.begin(), middle, sorted.end());
-      return *middle;
-    }
-
-   private:
-    [[nodiscard]] std::ptrdiff_t kept() const {
-      return static_cast<std::ptrdiff_t>(std::min(count_, last_.size()));
-    }
-    std::array<double, 32> last_{};
-    std::size_t count_ = 0;
+  struct Durations {
+    std::array<double, 32> last{};
+    std::size_t count = 0;
   };
-
   [[nodiscard]] Durations& of(Section section) { return known_[static_cast<std::size_t>(section)]; }
   // In whole seconds: small differences between passes and ranks are not worth a digit.
   [[nodiscard]] TimeLimit learned(Section section) {
-    const auto& durations = of(section);
-    if (durations.count() < rules_.passes)
-      return {rules_.unlearned_s, concat("for ", name_of(section))};
-    const double median_s = durations.median();
-    const double limit_s = std::ceil(rules_.factor * median_s);
+    const auto& [last, count] = of(section);
+    if (count < rules_.passes) return {rules_.unlearned_s, concat("for ", name_of(section))};
+    std::vector<double> sorted(last.begin(), last.begin() + std::min(count, last.size()));
+    const auto median = sorted.begin() + sorted.size() / 2;
+    std::nth_element(sorted.begin(), median, sorted.end());
+    const double limit_s = std::ceil(rules_.factor * *median);
     if (limit_s > rules_.least_s)
       return {limit_s, concat("for ", name_of(section), ", ", rules_.factor, " times its median")};
     return {rules_.least_s, concat("for ", name_of(section), ", the least there is")};

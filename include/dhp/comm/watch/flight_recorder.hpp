@@ -106,7 +106,6 @@ class FlightRecorder {
   [[nodiscard]] double now_s() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - birth_).count();
   }
-  [[nodiscard]] std::chrono::system_clock::time_point opened() const { return opened_; }
   /// Calls so far.
   [[nodiscard]] std::uint64_t calls() const {
     const std::lock_guard lock(mutex_);
@@ -145,7 +144,6 @@ class FlightRecorder {
 
   std::size_t capacity_;
   std::chrono::steady_clock::time_point birth_ = std::chrono::steady_clock::now();
-  std::chrono::system_clock::time_point opened_ = std::chrono::system_clock::now();
   mutable std::mutex mutex_;
   std::uint64_t calls_ = 0;
   Records open_, ended_;

@@ -268,10 +268,10 @@ class World {
     lock.lock();
     watch_for_stuck(lock);
   }
-  // A short limit wants frequent looks.
+  // A short limit wants frequent looks, and so do channels, but not those of many processes at one store.
   [[nodiscard]] double period_s() const {
     const double limit_s = deadlines_->limit_s();
-    const double often_s = channels_.empty() ? options_.period_s : 0.05;
+    const double often_s = channels_.empty() || store_ ? options_.period_s : 0.05;
     return limit_s > 0 ? std::min(often_s, limit_s / 4) : often_s;
   }
   /// Why the world ends, if it does.
@@ -284,7 +284,6 @@ class World {
             deadlines_->limit();  // before its calls: one that ends now is of this section
         states[at].read(*options_.recorders[at]);
       }
-      if (store_) return exchange(states.front(), channels, over);
       return judge(states, channels, over);
     } catch (const Error& error) {
       over = true;
@@ -294,15 +293,28 @@ class World {
       return states.front().finished ? std::string() : error.what();
     }
   }
+  // Of several processes: says how this rank is, and hears how the others are. Rank 0 decides.
   [[nodiscard]] std::string judge(const std::vector<comm::RankState>& states,
                                   const std::vector<std::shared_ptr<Channel>>& channels,
                                   bool& over) {
     const double now_s = options_.recorders.front()->now_s();
-    for (std::size_t at = 0; at < states.size(); ++at)
-      detector_.hear(first_ + static_cast<int>(at), states[at], now_s);
+    if (store_) {
+      store_->set(concat("state/", first_), states.front().written());
+      if (auto verdict = store_->find("verdict")) return *verdict;
+      if (first_ != 0) {
+        if (auto silent = rank_zero_silent(states.front(), now_s); !silent.empty()) return silent;
+        return own_trouble_ = trouble_of(channels);
+      }
+      hear_all(now_s);
+    } else {
+      for (std::size_t rank = 0; rank < states.size(); ++rank)
+        detector_.hear(static_cast<int>(rank), states[rank], now_s);
+    }
+    auto verdict = detector_.judge(now_s);
+    if (verdict.empty()) verdict = trouble_of(channels);
+    if (store_ && !verdict.empty()) store_->set("verdict", verdict);
     over = detector_.all_finished();
-    auto why = detector_.judge(now_s);
-    return why.empty() ? trouble_of(channels) : why;
+    return verdict;
   }
   [[nodiscard]] static std::string trouble_of(
       const std::vector<std::shared_ptr<Channel>>& channels) {
@@ -342,24 +354,6 @@ class World {
                              [&] { return ending->under_way == 0; });
   }
 
-  // Of several processes: says how this rank is, and hears how the others are.
-  [[nodiscard]] std::string exchange(const comm::RankState& state,
-                                     const std::vector<std::shared_ptr<Channel>>& channels,
-                                     bool& over) {
-    store_->set(concat("state/", first_), state.written());
-    if (auto verdict = store_->find("verdict")) return *verdict;
-    const double now_s = recorder(first_)->now_s();
-    if (first_ != 0) {
-      if (auto silent = rank_zero_silent(state, now_s); !silent.empty()) return silent;
-      return own_trouble_ = trouble_of(channels);
-    }
-    hear_all(now_s);
-    auto verdict = detector_.judge(now_s);
-    if (verdict.empty()) verdict = trouble_of(channels);
-    if (!verdict.empty()) store_->set("verdict", verdict);
-    over = detector_.all_finished();
-    return verdict;
-  }
   void hear_all(double now_s) {
     const std::string prefix = "state/";
     for (const auto& [key, text] : store_->list(prefix)) {
