@@ -1,6 +1,5 @@
 // run_ranks: starts a world of ranks as threads of this process and waits for them. A rank that throws ends all the
-// others; what it said is what the caller hears. How ranks of a device come to be is its RankLauncher's: here that of
-// the Cpu.
+// others, and the caller gets its error. RankLauncher<Dev> starts the ranks of a device: here those of the Cpu.
 #pragma once
 
 #include <dhp/comm/observe/record.hpp>
@@ -14,21 +13,9 @@
 #include <system_error>
 #include <thread>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace dhp {
-
-struct RankOptions {
-  double timeout_s = 300;  ///< time limit of every collective, send and receive; 0: none
-  std::shared_ptr<const Deadlines> deadlines{};  ///< instead, where there are any
-  /// Of the calls of each rank; empty: nobody else reads them.
-  std::vector<std::shared_ptr<FlightRecorder>> recorders{};
-
-  [[nodiscard]] WorldOptions world() const {
-    return {.timeout_s = timeout_s, .deadlines = deadlines, .recorders = recorders};
-  }
-};
 
 namespace comm {
 
@@ -85,14 +72,14 @@ template <class Dev>
 class RankLauncher {
  public:
   using Body = std::function<void(Comm<Dev>)>;
-  static void run(int ranks, const Body& body, const RankOptions& options, CallSite where);
+  static void run(int ranks, const Body& body, const WorldOptions& options, CallSite where);
 };
 
 template <class Dev>
-void RankLauncher<Dev>::run(int ranks, const Body& body, const RankOptions& options,
+void RankLauncher<Dev>::run(int ranks, const Body& body, const WorldOptions& options,
                             CallSite where) {
   if constexpr (std::is_same_v<Dev, Cpu>) {
-    const auto world = std::make_shared<World>(ranks, options.world());
+    const auto world = std::make_shared<World>(ranks, options);
     const auto comms = ThreadComm::all_of(world);
     comm::run_rank_threads(
         *world,
@@ -109,11 +96,10 @@ void RankLauncher<Dev>::run(int ranks, const Body& body, const RankOptions& opti
   }
 }
 
-/// body(world) on each of `ranks` threads; the body is shared by all. Throws Error("rank 3: ...") for the first
-/// rank that failed, wherever the others waited. A world of one is a group of one in the calling thread,
-/// and what it throws is left as it is.
+/// body(world) on each of `ranks` threads, which share the body. Throws Error("rank 3: ...") for the first rank that
+/// failed. A world of one runs in the calling thread, and what it throws is left as it is.
 template <class Dev = Cpu, class Body>
-void run_ranks(int ranks, Body body, RankOptions options = {},
+void run_ranks(int ranks, Body body, WorldOptions options = {},
                CallSite where = CallSite::current()) {
   check(ranks >= 1, "a world has at least 1 rank, got ", ranks);
   if (ranks == 1) body(Comm<Dev>());

@@ -1,6 +1,5 @@
-// run_process_rank: this process as one rank of a job of processes, which something outside has started. It meets the
-// others, is watched with them, runs, and says how it ended. The engine between them is the caller's choice: connect_gloo
-// (comm/gloo/connect.hpp), connect_nccl (comm/nccl/connect.hpp); a program that has MPI makes an MpiSession.
+// run_process_rank: this process as one rank of a job that a launcher has started: it meets the others, is watched with
+// them, runs, and says how it ended. The caller chooses the engine: connect_gloo, connect_nccl, or an MpiSession.
 #pragma once
 
 #include <dhp/comm/meet/process_rank.hpp>

@@ -1,6 +1,5 @@
-// Progress: starts collectives on a thread of its own, in the order of their issue, so that they overlap with what the
-// rank does meanwhile. It works on a communicator that it splits off for itself: nothing else can come in between. A
-// device whose collectives run by themselves needs that communicator, but no thread.
+// Progress: starts collectives on a thread of its own, in the order of their issue, over a communicator of its own, so that
+// they overlap with the rank's work. Where collectives run by themselves it needs no thread.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -11,7 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <utility>
 
 namespace dhp {
 

@@ -31,9 +31,8 @@ inline constexpr std::uint8_t done = 32, value = 33, none = 34, entries = 35, fa
 inline constexpr std::size_t longest_request = std::size_t{1} << 21;
 inline constexpr std::size_t longest_answer = std::size_t{1} << 28;
 
-/// Where rank 0 listens when others know it as `host`, which resolves to `found` here. A machine often resolves its own
-/// name to loopback (127.0.1.1 in Debian) where other machines get its real address: then rank 0 listens at all its
-/// addresses, if a secret keeps unauthenticated clients out.
+/// Where rank 0 listens when others know it as `host`, which resolves to `found` here. A machine's own name is often
+/// loopback to itself alone: then rank 0 listens at all its addresses, if there is a secret.
 [[nodiscard]] inline std::vector<HostPort> addresses_to_listen(const HostPort& host,
                                                                std::vector<HostPort> found,
                                                                bool secret) {

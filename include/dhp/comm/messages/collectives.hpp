@@ -1,8 +1,6 @@
-// Collectives of bytes sent from rank to rank. Every reduction is done once for each element, by one rank, in the
-// order of the ranks: a sum has the same bits as between threads, over every engine. What is large goes in chunks, so
-// that reducing one overlaps with the transfer of the next. All of them move the fewest bytes that are possible (Chan
-// et al., "Collective communication: theory, practice, and experience", 2007, section 4); the number of messages
-// grows with the ranks, not with their logarithm, but in barrier.
+// Collectives made of messages. One rank reduces each element, in the order of the ranks: a sum has the same bits over
+// every engine. Large ones go in chunks, so that reducing one overlaps with the transfer of the next. All move the fewest
+// bytes that are possible (Chan et al., "Collective communication: theory, practice, and experience", 2007, section 4).
 #pragma once
 
 #include <dhp/comm/messages/messages.hpp>

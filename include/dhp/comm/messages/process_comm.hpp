@@ -147,9 +147,8 @@ class ProcessComm {
         world->lost(members[static_cast<std::size_t>(error.rank())], error.what());
       }
     }
-    // The same on the ranks of one call only: ranks that do not agree wait, and are found out, but never read what was
-    // not meant for them. 18 bits of number, 24 of what is agreed, 1 of kind, 1 of phase. Numbers come round, long after
-    // the calls that had them.
+    // Ranks that do not agree have different tags: they wait, and never read what was not meant for them. 18 bits of
+    // number, 24 of what is agreed, 1 of kind, 1 of phase. Numbers come round long after the calls that had them.
     [[nodiscard]] std::uint64_t tag_of(std::uint64_t kind, std::uint64_t number,
                                        std::string_view agreed) const {
       auto hash = fnv1a(agreed);

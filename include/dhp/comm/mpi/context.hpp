@@ -37,9 +37,8 @@ inline void check_mpi(int code, const char* call,
 
 namespace comm {
 
-/// The pause between two looks at something that nobody announces, and that may move only while it is looked at. First
-/// look again at once, since an answer is often a microsecond away; then let others have the core; then sleep longer and
-/// longer, since a rank that waits for minutes needs its core for nothing.
+/// The pause between two looks at something that may move only while it is looked at: none at first, since an answer is
+/// often a microsecond away, then a yield of the core, then longer and longer sleeps.
 class Backoff {
  public:
   /// eager_s: how long to look without sleeping.

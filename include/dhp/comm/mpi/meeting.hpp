@@ -1,6 +1,5 @@
-// meet_over_mpi(): the store by which the ranks of a communicator of MPI watch over each other. Rank 0 holds it, and tells
-// the others by MPI where it is and what they prove by that they belong to it. From then on it does without MPI: a rank
-// is heard while the program is in a call of MPI itself, or in none for an hour. Needs MPI and OpenSSL.
+// meet_over_mpi(): the store by which the ranks of a communicator of MPI watch over each other. Rank 0 holds it and tells
+// the others by MPI its address and a secret. From then on it needs no MPI. Needs MPI and OpenSSL to build.
 #pragma once
 
 #include <dhp/comm/meet/tcp_store.hpp>

@@ -1,6 +1,5 @@
-// MpiMessages: the messages of a group over a communicator of MPI, for ProcessComm. MPI moves them only while it is
-// called, so a wait tests again and again, and looks at whether the world has ended. What is left under way then, requests
-// and communicators, is kept for good: MPI has no way to take it back. Needs MPI.
+// MpiMessages: the messages of a group over a communicator of MPI. MPI moves them only while it is called, so a wait tests
+// again and again until the world ends. What is under way then is kept for good: MPI cannot take it back. Needs MPI.
 #pragma once
 
 #include <dhp/comm/messages/messages.hpp>

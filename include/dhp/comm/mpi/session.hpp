@@ -1,6 +1,5 @@
-// MpiSession: dhp in a program that has MPI. The program lends a communicator; dhp works on duplicates of it, and is gone
-// when the session is: it initialises nothing, finalises nothing, ends no process, and leaves signals alone. Needs MPI
-// and OpenSSL.
+// MpiSession: dhp in a program that has MPI. dhp works on duplicates of the program's communicator: it initialises and
+// finalises nothing, ends no process, and leaves signals alone. Needs MPI and OpenSSL.
 #pragma once
 
 #include <dhp/comm/launch_process.hpp>

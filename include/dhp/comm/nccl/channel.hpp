@@ -1,6 +1,5 @@
-// NcclChannel: a communicator of NCCL with the stream that its work is ordered on. What is issued comes after all earlier
-// work of the rank's device, and runs beside its later work until somebody waits. It records its calls by itself, since
-// they last until the device has done them.
+// NcclChannel: a communicator of NCCL with the stream that orders its work. It comes after all earlier work of the rank's
+// device, and runs beside later work until a wait. It records its calls, which last until the device has done them.
 #pragma once
 
 #include <dhp/comm/event.hpp>

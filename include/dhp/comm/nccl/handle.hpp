@@ -1,8 +1,6 @@
-// NcclHandle: one communicator of NCCL, and what it has under way. It is never blocking: a call comes back at once, and
-// the caller asks until it is done. So nobody is ever inside NCCL for long, and another thread can end the communicator
-// when a peer is gone, which is only allowed while nobody is inside. Any call may be the first that needs a connection,
-// so a communicator cannot be blocking later either. The price is a thread that NCCL starts for each call, and a host
-// that asks until that has put the work on its stream.
+// NcclHandle: one communicator of NCCL, and what it has under way. It is never blocking: nobody is inside NCCL for long,
+// so another thread can end it when a peer is gone, which NCCL allows only then. Any call may need a new connection, so it
+// stays so. The price is a thread that NCCL starts for each call, and a host that polls until the work is on its stream.
 #pragma once
 
 #include <dhp/comm/nccl/error.hpp>

@@ -1,8 +1,6 @@
-// NcclComm: ranks on NVIDIA GPUs, in one process or in many. The host waits until NCCL has put a collective on its stream,
-// not until it is done; but the first message of a group, split and barrier are meetings, and so is a call for which NCCL
-// has no connection yet. A rank that is missing ends the world after the time limit: the device then works on with
-// whatever is in its memory, so results that were not yet on the host count for nothing, and the next call of a
-// communicator throws.
+// NcclComm: ranks on NVIDIA GPUs, in one process or in many. The host waits until a collective is on its stream, not until
+// it is done; a group's first message, split, barrier and calls that need a new connection are meetings. A missing rank
+// ends the world after the time limit: the device works on with any data, and the next call of a communicator throws.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -18,10 +16,9 @@ namespace dhp {
 struct NcclOptions {
   /// Of every collective, send, receive and meeting; 0: none. Where the world is given, its own limit holds.
   double timeout_s = 300;
-  /// Multiprocessors that one collective, one message, may take. Work of several communicators runs at the same time and
-  /// waits for other GPUs while it holds its own: only if all of it fits into the GPU together does nothing wait for what
-  /// has no room. A rank has at most three collectives (tensor axis, a reducer's, one more) and six messages under way:
-  /// 96 of an A100's 108, an H200's 132.
+  /// Multiprocessors that one collective, one message, may take. Work of several communicators holds its own while it
+  /// waits for other GPUs, so all of it must fit into the GPU together: at most three collectives (tensor axis, a
+  /// reducer's, one more) and six messages are under way, 96 of an A100's 108, an H200's 132.
   int collective_ctas = 24;
   int message_ctas = 4;
 };
@@ -180,9 +177,9 @@ class NcclComm {
   return Comm<Cuda>::of(NcclComm(std::move(channel), options));
 }
 
-/// The ranks of a host program's communicator, on its GPU, which becomes the thread's current one. Collective over them.
-/// Meanwhile nothing else may be under way on `hosts`; afterwards it is not used any more, and may be destroyed. Where
-/// `hosts` is blocking, this waits for a missing rank as long as it does, else for the time limit.
+/// The ranks of a host program's communicator, on its GPU, which becomes the thread's current one. Collective over them:
+/// nothing else may be under way on `hosts`, which may be destroyed afterwards. Where it is blocking, this waits for a
+/// missing rank as long as it does, else for the time limit.
 [[nodiscard]] inline Comm<Cuda> nccl_world(ncclComm_t hosts, const NcclOptions& options = {},
                                            CallSite where = CallSite::current()) {
   auto world = std::make_shared<World>(1, World::Options{.timeout_s = options.timeout_s});

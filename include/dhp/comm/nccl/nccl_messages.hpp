@@ -1,6 +1,5 @@
-// NcclMessages: sends and receives of a group over NCCL. NCCL's own send waits, on its stream, for the receive; the
-// device goes on meanwhile, and the tensor is kept: up to message_capacity messages to one rank wait to be received, then
-// the device waits.
+// NcclMessages: sends and receives of a group over NCCL. The device goes on after a send, and the tensor is kept: up to
+// message_capacity messages to one rank wait to be received, then the device waits.
 #pragma once
 
 #include <dhp/comm/nccl/channel.hpp>
@@ -18,10 +17,9 @@ namespace dhp::comm {
 /// Messages to one rank that nobody has received yet, before a send waits.
 inline constexpr int message_capacity = 4;
 
-/// A message that nobody has received holds up what comes after it on its communicator, so a rank that sends and
-/// receives on the same one can wait for itself around a ring of ranks. So messages go over queues: communicators of
-/// the same ranks, by turns. In an odd ring the step across the seam would meet two of the same turn: it has its own.
-/// Messages between ranks that are no neighbours follow the same rule, and may wait for each other.
+/// Messages go over queues, communicators of the same ranks, by turns: on one alone a ring of ranks that send and receive
+/// would wait for itself. In an odd ring the step across the seam has a queue of its own. Messages between ranks that
+/// are no neighbours may wait for each other.
 [[nodiscard]] constexpr int queue_of(int from, int to, int ranks) {
   const bool across = (from == ranks - 1 && to == 0) || (from == 0 && to == ranks - 1);
   return across && ranks > 2 && ranks % 2 != 0 ? 2 : from % 2;

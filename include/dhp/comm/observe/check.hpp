@@ -1,6 +1,5 @@
-// CallChecking: before every call the ranks of its group tell each other what they are about to do, over a communicator of
-// its own, and all throw where they do not agree: an error in the place of a hang, or of wrong numbers. For the search of
-// such a mistake: each call costs one small collective more, and a device waits for it.
+// CallChecking: before every call the ranks of its group tell each other what they are about to do, and all throw where
+// they do not agree. To find such a mistake: each call costs one small collective more, and a device waits for it.
 #pragma once
 
 #include <dhp/comm/meet/wire.hpp>

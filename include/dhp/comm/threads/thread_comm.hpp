@@ -1,6 +1,5 @@
-// ThreadComm: ranks that are threads of one process. A collective is done by its callers, at once: each rank works on
-// its slice of everybody's buffers, in the order of the ranks whoever comes first, so that a sum has the same bits in
-// every run.
+// ThreadComm: ranks that are threads of one process. The callers do a collective at once, each its slice of everybody's
+// buffers, in the order of the ranks: a sum has the same bits in every run.
 #pragma once
 
 #include <dhp/comm/communicator.hpp>

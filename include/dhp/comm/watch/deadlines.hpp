@@ -1,6 +1,5 @@
-// Deadlines: how long a rank may wait for another, by what the program is at. One limit for everything is either too
-// short for the start and for saving, or so long that a run which hangs in a step of a second is noticed after
-// minutes: so a section that has been passed through a few times has a limit of its own, learned from its durations.
+// Deadlines: how long a rank may wait for another. One limit is too short for saving, or too long to notice soon that a
+// step hangs: so each section of a program gets a limit of its own, learned from how long it has taken.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -11,7 +10,6 @@
 #include <cmath>
 #include <cstddef>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
