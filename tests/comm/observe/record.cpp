@@ -73,26 +73,4 @@ TEST_CASE("record: every call has a record, with a key that all of its ranks hav
   CHECK(lines[2] == with({"world.2@2:2>0#1 2 1 0, send of a message of 4 f32, 16"}));
 }
 
-TEST_CASE("record: a call that has not ended is under way, and an exception ends it") {
-  const auto recorders = recorders_of(2);
-  std::vector<FlightRecord> seen;
-  CHECK(message_of([&] {
-          run_ranks(2,
-                    [&](Comm<Cpu> world) {
-                      Cpu dev;
-                      auto x = Tensor<Cpu>::zeros(dev, DType::f32, Shape{4});
-                      if (world.rank() == 0) return world.recv(dev, x.mut(), 1);
-                      while (seen.empty()) seen = recorders[0]->contents().under_way;
-                      fail("out of paper");
-                    },
-                    {.timeout_s = 60, .recorders = recorders});
-        }) == "rank 1: out of paper");
-  REQUIRE(seen.size() == 1);
-  CHECK(seen[0].shown() == "recv of a message of 4 f32");
-  CHECK(seen[0].needs() == std::vector<int>{1});
-  const auto contents = recorders[0]->contents();
-  REQUIRE(contents.ended.size() == 1);
-  CHECK(contents.ended[0].failed);
-}
-
 }  // namespace
