@@ -83,11 +83,7 @@ void RankLauncher<Dev>::run(int ranks, const Body& body, const WorldOptions& opt
     const auto comms = ThreadComm::all_of(world);
     comm::run_rank_threads(
         *world,
-        [&](int rank) {
-          const auto recording = std::make_shared<CallRecording>(
-              comm::GroupRecorder(world->recorder(rank), rank, ranks));
-          body(observe<Cpu>(Comm<Cpu>::of(comms[static_cast<std::size_t>(rank)]), recording));
-        },
+        [&](int rank) { body(comm::recorded(*world, comms[static_cast<std::size_t>(rank)])); },
         where);
   } else {
     throw Error(concat("this program was built without what ", ranks,

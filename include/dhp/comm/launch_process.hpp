@@ -54,15 +54,6 @@ namespace comm {
           .log = options.log};
 }
 
-/// The communicator of all ranks of a job of processes, whose calls are recorded.
-template <class Engine>
-[[nodiscard]] Comm<Cpu> recorded(const std::shared_ptr<World>& world, Engine engine) {
-  const int rank = world->rank();
-  return observe<Cpu>(
-      Comm<Cpu>::of(std::move(engine)),
-      std::make_shared<CallRecording>(GroupRecorder(world->recorder(rank), rank, world->size())));
-}
-
 [[nodiscard]] inline std::string sentence_of(const std::exception& error) {
   const auto* const own = dynamic_cast<const Error*>(&error);
   return own != nullptr ? own->sentence() : error.what();

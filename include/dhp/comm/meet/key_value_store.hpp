@@ -1,5 +1,4 @@
-// KeyValueStore: keys and small values that all processes of a job can read and write before they can communicate in a
-// faster way; RendezvousOptions: how they find it.
+// KeyValueStore: keys and small values that all processes of a job share; RendezvousOptions: how they find it.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -43,8 +42,7 @@ class StoreLost : public Error {
       : Error(sentence, where) {}
 };
 
-/// Keys and values are any bytes. All functions may be called by several threads at once. Each takes a limited
-/// time, after which it throws StoreLost.
+/// Keys and values are any bytes. Any thread may call. Each call takes a limited time, then it throws StoreLost.
 class KeyValueStore {
  public:
   using Entries = std::vector<std::pair<std::string, std::string>>;

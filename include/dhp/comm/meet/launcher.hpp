@@ -1,5 +1,4 @@
-// What the variables of each launcher say of this process. ProcessRank decides which launcher is believed, and whether
-// its variables fit together.
+// What the variables of each launcher say of this process. ProcessRank chooses among them.
 #pragma once
 
 #include <dhp/comm/meet/address.hpp>
@@ -141,8 +140,7 @@ struct LauncherInfo {
                        "LOCAL_WORLD_SIZE");
 }
 
-/// torchrun counts restarts on each machine apart, so they may differ between machines: only on one machine does the
-/// count tell one start from the next.
+/// torchrun counts restarts on each machine apart: only on one machine does the count tell starts apart.
 [[nodiscard]] inline std::optional<LauncherInfo> torchrun_rank(const Environment& environment) {
   if (!environment.has("TORCHELASTIC_RUN_ID")) return std::nullopt;
   auto info = read_launcher(environment, "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK",
@@ -184,8 +182,7 @@ struct LauncherInfo {
   return info;
 }
 
-/// MPICH, Intel MPI and others that come with Hydra. Slurm sets the same variables when MPI asks it to: then its own
-/// say more.
+/// MPICH, Intel MPI and others with Hydra. Slurm can set the same variables: then its own say more.
 [[nodiscard]] inline std::optional<LauncherInfo> mpich_rank(const Environment& environment) {
   if (!environment.has("PMI_RANK")) return std::nullopt;
   auto info = read_launcher(environment, "MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",

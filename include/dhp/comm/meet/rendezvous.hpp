@@ -1,5 +1,4 @@
-// meet(): the processes of a job find each other and get a store that they share, which rank 0 holds. job_secret(): what
-// they know and others do not.
+// meet(): the processes of a job get a store that they share, which rank 0 holds. job_secret(): what only they know.
 #pragma once
 
 #include <dhp/comm/meet/tcp_store.hpp>
@@ -101,8 +100,7 @@ inline void join_ranks(KeyValueStore& store, const RendezvousOptions& options) {
 
 }  // namespace comm
 
-/// The secret of this process's job, from the variable DHP_JOB_SECRET or the file that DHP_JOB_SECRET_FILE names. A
-/// file is better: a machine shows variables to more people.
+/// Of the variable DHP_JOB_SECRET or of the file that DHP_JOB_SECRET_FILE names, which fewer people can see.
 [[nodiscard]] inline std::string job_secret() {
   return comm::job_secret(std::getenv("DHP_JOB_SECRET"), std::getenv("DHP_JOB_SECRET_FILE"));
 }

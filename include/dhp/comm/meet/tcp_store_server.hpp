@@ -1,5 +1,5 @@
-// TcpStoreServer: the store of a job in the memory of rank 0, which serves the other ranks over TCP by its own thread.
-// Clients that cannot prove that they know the secret of the job are refused, and hold nobody up.
+// TcpStoreServer: the store of a job in the memory of rank 0; a thread of its own serves the other ranks over TCP.
+// Clients that cannot prove that they know the secret of the job are refused.
 #pragma once
 
 #include <dhp/comm/meet/address.hpp>

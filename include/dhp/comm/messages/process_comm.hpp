@@ -1,5 +1,4 @@
-// ProcessComm: ranks that are processes, over the messages of an engine on CPUs, and its collectives where they are
-// better. A collective is done by its caller, at once: Progress gives it a thread where it is to overlap.
+// ProcessComm: ranks that are processes, over the messages of an engine on CPUs. The caller does a collective at once.
 #pragma once
 
 #include <dhp/comm/communicator.hpp>
@@ -15,7 +14,6 @@
 #include <deque>
 #include <exception>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,7 +26,7 @@ class ProcessComm {
  public:
   /// The world, over messages between all its ranks.
   ProcessComm(const std::shared_ptr<World>& world, std::shared_ptr<Messages> messages)
-      : state_(std::make_shared<State>(world, std::move(messages), all_of(world->size()),
+      : state_(std::make_shared<State>(world, std::move(messages), all_ranks(world->size()),
                                        world->rank(), std::make_shared<std::uint32_t>(1))) {}
 
   [[nodiscard]] int rank() const { return state_->rank; }
@@ -170,11 +168,6 @@ class ProcessComm {
   };
 
   explicit ProcessComm(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  [[nodiscard]] static std::vector<int> all_of(int size) {
-    std::vector<int> ranks(static_cast<std::size_t>(size));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    return ranks;
-  }
   template <class AnyView>
   [[nodiscard]] static std::string text(const AnyView& view) {
     return concat(view.count(), " ", view.dtype());

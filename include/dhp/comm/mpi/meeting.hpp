@@ -35,8 +35,7 @@ namespace dhp::comm {
   return texts;
 }
 
-/// Collective. address: of rank 0, at which the others reach it; empty: found out. connect_s: for the others to reach
-/// it. All ranks return, or all throw.
+/// Collective: all ranks return, or all throw. address: of rank 0; empty: found out. connect_s: to reach it.
 [[nodiscard]] inline std::shared_ptr<KeyValueStore> meet_over_mpi(MpiContext& comm,
                                                                   const std::string& address,
                                                                   double connect_s) {

@@ -23,8 +23,7 @@ struct MpiSessionOptions {
       300;  ///< for ranks to come, of every wait for another, and of a rank's silence; 0: none
   std::shared_ptr<const Deadlines> deadlines{};  ///< instead, once all ranks have come
   std::shared_ptr<FlightRecorder> recorder{};  ///< of this rank's calls; null: nobody else reads it
-  /// Of rank 0's machine, where the others reach it; empty: what leads from there to another machine of the
-  /// communicator.
+  /// Of rank 0's machine, where the others reach it; empty: found out.
   std::string address{};
   /// Held by dhp around each call of MPI. A program with MPI_THREAD_SERIALIZED and several threads that call MPI holds
   /// the same one around its own; null: one of the session's own.
@@ -50,7 +49,7 @@ class MpiSession {
                                                     .name = process_name(),
                                                     .stuck = options.stuck});
     world_ = comm::recorded(
-        watched_,
+        *watched_,
         comm::ProcessComm(watched_, std::make_shared<comm::MpiMessages>(*watched_, context_)));
   }
   MpiSession(const MpiSession&) = delete;

@@ -45,8 +45,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   }
   NcclChannel(const NcclChannel&) = delete;
   NcclChannel& operator=(const NcclChannel&) = delete;
-  /// Waits for what is under way. Where an exception is under way there is no sense in that, and the other ranks may
-  /// never come: then it ends the world.
+  /// Waits for what is under way; while an exception is under way it ends the world instead.
   ~NcclChannel() {
     try {
       if (!world_->ended() && std::uncaught_exceptions() > exceptions_ && handle_->busy())
@@ -115,8 +114,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
         handle_(
             std::make_shared<NcclHandle>(*world_, std::move(recorder), stream_on(place.device))) {}
 
-  // Where the world does not know all ranks, those of a host program in other processes, its failure detector is to look
-  // at none of them.
+  // A world that does not know all ranks, those of a host program elsewhere, must not judge them.
   [[nodiscard]] static GroupRecorder recorder_of(const World& world, const Place& place) {
     const bool known = world.size() == place.size;
     return {known ? world.recorder(place.rank) : std::make_shared<FlightRecorder>(), place.rank,

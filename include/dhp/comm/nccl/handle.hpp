@@ -52,8 +52,7 @@ class NcclHandle final : public World::Channel {
   }
   /// Works with a host program's communicator, which is ready, and is not ended by this.
   void borrow(ncclComm_t hosts) { comm_ = hosts; }
-  /// A part of this communicator becomes that of `part`; none for a negative color. What is under way is waited for:
-  /// NCCL promises nothing otherwise.
+  /// A part of this communicator becomes that of `part`; none for a negative color. First waits for what is under way.
   template <class What>
   void split_off(const What& what, int color, int key, ncclConfig_t config, NcclHandle& part) {
     wait_until(what, "its collectives before it", [&] { return !busy(); });
@@ -164,8 +163,7 @@ class NcclHandle final : public World::Channel {
     const std::lock_guard lock(mutex_);
     return std::exchange(comm_, nullptr);
   }
-  // Forgets what is done. The time limit counts from where the device begins: what comes before may take as long as it
-  // likes.
+  // Forgets what is done. The time limit counts from where the device begins.
   void look_at_pending() {
     while (!pending_.empty() && pending_.front().end.passed()) pending_.pop_front();
     for (auto& next : pending_) {

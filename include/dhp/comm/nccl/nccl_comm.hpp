@@ -24,13 +24,10 @@ struct NcclOptions {
 };
 
 /// One rank's handle, cheap to copy; used by one thread at a time. Buffers as of ThreadComm, and none is freed or changed
-/// before its event has been waited for or dropped.
-/// Sums of 16-bit types are rounded at every step of NCCL's ring. All kinds of max and min drop a NaN or keep it as NCCL
-/// likes. Ranks that call different collectives are told apart only while they are under way at the same time; else they
-/// end with the time limit, or with wrong numbers.
-/// Messages: every rank of the group comes to a first send or recv, of whatever message, at the same time; then between
-/// neighbours of the ring of ranks, and that is all that a pipeline has, send_capacity() is what it says. Between others a
-/// message may wait for one that this rank has sent elsewhere.
+/// before its event has been waited for or dropped. Sums of 16-bit types are rounded at every step of NCCL's ring; max
+/// and min may drop a NaN. Ranks that call different collectives end with the time limit, or with wrong numbers.
+/// All ranks of a group come to its first message at the same time. send_capacity() holds between neighbours of the
+/// ring of ranks, as in a pipeline; another message may wait for one that this rank has sent elsewhere.
 class NcclComm {
  public:
   /// Collective over all who hold `id`, which one of them made with new_nccl_id(). `world` is shared by the ranks of one
@@ -76,8 +73,7 @@ class NcclComm {
     check_message(CallKind::recv, rank(), size(), from, where);
     messages(where).recv(dev, buffer, from, where);
   }
-  /// The host waits until all ranks have come, and this communicator's own collectives are done; other work of the
-  /// device may still be under way.
+  /// The host waits until all ranks have come, and this communicator's own collectives are done.
   void barrier(CallSite where) {
     if (!alone()) state_->channel->barrier(where);
   }
@@ -88,8 +84,7 @@ class NcclComm {
     if (!alone()) part.state_->channel = state_->channel->split(color, key, ctas, where);
     return part;
   }
-  /// Ends every rank of this world with this message. Processes of another world, those of a host program, find out when
-  /// a connection breaks, at the latest after the time limit.
+  /// Ends every rank of this world with this message. Other processes notice a broken connection, or the time limit.
   void abort(const std::string& message) { state_->world->abort(message); }
 
  private:

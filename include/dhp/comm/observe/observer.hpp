@@ -1,5 +1,4 @@
-// CommObserver: looks at every call of a communicator, and of all that is split off it, from before it is made until it
-// is under way. Tracing, checking and recording are observers.
+// CommObserver: sees every call of a communicator, and of all that is split off it: tracing, checking, recording.
 #pragma once
 
 #include <dhp/comm/comm.hpp>

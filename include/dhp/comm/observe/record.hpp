@@ -1,10 +1,9 @@
-// CallRecording: writes every call of a communicator into its rank's flight recorder. The failure detector reads what is
-// there, so each world of ranks on the host is observed by it.
+// CallRecording: writes every call of a communicator on the host into its rank's flight recorder.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
 #include <dhp/comm/observe/observer.hpp>
-#include <dhp/comm/watch/flight_recorder.hpp>
+#include <dhp/comm/watch/world.hpp>
 
 #include <memory>
 #include <utility>
@@ -26,14 +25,23 @@ class CallRecording final : public CommObserver<Cpu> {
   }
 
  private:
-  class Recorded final : public Watch {
-   public:
-    explicit Recorded(FlightRecorder::Open open) : open_(std::move(open)) {}
-
-   private:
-    FlightRecorder::Open open_;
+  struct Recorded final : Watch {
+    explicit Recorded(FlightRecorder::Open call) : open(std::move(call)) {}
+    FlightRecorder::Open open;
   };
   comm::GroupRecorder group_;
 };
+
+namespace comm {
+
+/// The communicator of all ranks of a world, with every call recorded.
+template <class Engine>
+[[nodiscard]] Comm<Cpu> recorded(const World& world, Engine engine) {
+  GroupRecorder group(world.recorder(engine.rank()), engine.rank(), world.size());
+  return observe<Cpu>(Comm<Cpu>::of(std::move(engine)),
+                      std::make_shared<CallRecording>(std::move(group)));
+}
+
+}  // namespace comm
 
 }  // namespace dhp

@@ -1,5 +1,4 @@
-// CallTracing: writes every call of a communicator into its device's trace: what was communicated when, and for how long the
-// rank's work stood still because of it.
+// CallTracing: writes every call of a communicator, and the wait for it, into its device's trace.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -74,8 +73,7 @@ class CallTracing final : public CommObserver<Dev> {
     bool collective_;
   };
 
-  /// How long a collective takes on a device that works by itself cannot be seen from outside. It is shown from the
-  /// point of the device's work at which it was issued to the one from which that work has the result.
+  /// Shown from the point of the device's work at which it was issued to the one from which that work has the result.
   template <class D>
   class WorkOfDevice final : public Event<D>::Work {
    public:

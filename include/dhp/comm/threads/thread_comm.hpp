@@ -21,8 +21,7 @@ class ThreadComm {
  public:
   /// The handles of all ranks of a world.
   [[nodiscard]] static std::vector<ThreadComm> all_of(const std::shared_ptr<World>& world) {
-    std::vector<int> members;
-    for (int rank = 0; rank < world->size(); ++rank) members.push_back(rank);
+    const auto members = comm::all_ranks(world->size());
     const auto group = std::make_shared<comm::ThreadGroup>(world, members);
     std::vector<ThreadComm> comms;
     for (const int rank : members) comms.push_back(ThreadComm(group, rank));

@@ -48,13 +48,11 @@ struct TimeLimit {
 };
 
 struct DeadlineRules {
-  /// No limit is shorter: connections that lose packets try again after seconds that double, file systems and
-  /// machines that are busy with something else stop a rank for some seconds, and none of that is a fault.
+  /// No limit is shorter: a connection that loses packets, or a busy file system, stops a rank for some seconds.
   double least_s = 30;
   /// Of the median: what takes ten times as long as it does else, on one rank or all, is no longer chance.
   double factor = 10;
-  /// Before anything is known: kernels that are loaded and tuned, data that are read for the first time over a network,
-  /// a large model that rank 0 writes, take minutes.
+  /// Before anything is known: loading and tuning kernels, first reads, and saving a large model take minutes.
   double unlearned_s = 600;
   /// Passes after which a section is known: the first ones often are not like the others.
   std::size_t passes = 5;

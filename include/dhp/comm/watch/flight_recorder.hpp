@@ -1,8 +1,8 @@
-// FlightRecorder: what a rank's communicators have been asked to do: the last calls and those under way, each with its
-// place in the source. It is what a rank says of itself when something hangs; the failure detector reads it.
+// FlightRecorder: the last calls of a rank's communicators and those under way, each with its place in the source.
 #pragma once
 
 #include <dhp/comm/collective.hpp>
+#include <dhp/comm/split.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -11,7 +11,6 @@
 #include <list>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -157,7 +156,7 @@ class GroupRecorder {
  public:
   /// The world.
   GroupRecorder(std::shared_ptr<FlightRecorder> recorder, int rank, int size)
-      : GroupRecorder(std::move(recorder), rank, all_of(size)) {}
+      : GroupRecorder(std::move(recorder), rank, {"world", all_ranks(size)}) {}
 
   /// Of a part of this group, with these ranks of the world. All ranks of the group come to it at the same time.
   [[nodiscard]] GroupRecorder of_part(std::vector<int> members) {
@@ -188,12 +187,6 @@ class GroupRecorder {
         sent_(group.members.size()),
         received_(group.members.size()),
         group_(std::make_shared<const RecordedGroup>(std::move(group))) {}
-  [[nodiscard]] static RecordedGroup all_of(int size) {
-    RecordedGroup world{.name = "world",
-                        .members = std::vector<int>(static_cast<std::size_t>(size))};
-    std::iota(world.members.begin(), world.members.end(), 0);
-    return world;
-  }
 
   std::shared_ptr<FlightRecorder> recorder_;
   int rank_;
