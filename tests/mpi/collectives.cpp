@@ -131,28 +131,6 @@ std::string wrong_end(MPI_Comm host) {
   return wrong;
 }
 
-/// Far more messages under way than MPI is given at once, received in another order than sent.
-std::string wrong_order(Comm<Cpu>& world, Cpu& dev) {
-  constexpr int groups = 12;
-  auto pair = world.split(world.rank() / 2, world.rank());
-  std::vector<Comm<Cpu>> all;
-  for (int k = 0; k < groups; ++k) all.push_back(pair.split(0, pair.rank()));
-  for (int k = 0; k < groups; ++k)
-    for (int message = 0; message < pair.send_capacity(); ++message)
-      all[static_cast<std::size_t>(k)].send(
-          dev,
-          tensor_of<float>(dev, std::vector<float>(3000, static_cast<float>(100 * k + message))),
-          1 - pair.rank());
-  int wrong = 0;
-  for (int k = groups - 1; k >= 0; --k)
-    for (int message = 0; message < pair.send_capacity(); ++message) {
-      auto x = Tensor<Cpu>::zeros(dev, DType::f32, {3000});
-      all[static_cast<std::size_t>(k)].recv(dev, x.mut(), 1 - pair.rank());
-      wrong += x.to_host<float>(dev).back() != static_cast<float>(100 * k + message);
-    }
-  return wrong == 0 ? "" : concat(wrong, " messages are wrong");
-}
-
 std::string wrong_in_background(Comm<Cpu>& world, Cpu& dev) {
   Progress<Cpu> first(world), second(world);
   auto x = tensor_of(dev, brought_by<float>(world.rank(), 300000));
@@ -255,7 +233,6 @@ int run() {
   expect_right("big", wrong_big(world, dev));
   expect_right("pieces", wrong_pieces(MPI_COMM_WORLD));
   expect_right("end", wrong_end(MPI_COMM_WORLD));
-  expect_right("order", wrong_order(world, dev));
   expect_right("in the background", wrong_in_background(world, dev));
   expect_right("two sessions", wrong_two_sessions(session, dev));
   expect_right("alone", wrong_alone(dev));
