@@ -11,7 +11,6 @@
 
 namespace dhp {
 
-/// The group of one.
 template <Device Dev>
 class SelfComm {
  public:

@@ -76,7 +76,6 @@ template <class Dev>
   requires(!Dev::host_accessible)
 class Event<Dev> {
  public:
-  /// The collective as its communicator knows it.
   class Work {
    public:
     virtual ~Work() = default;
@@ -94,7 +93,6 @@ class Event<Dev> {
   void wait() const {
     if (work_) work_->order();
   }
-  /// The same for `dev`.
   void wait(Dev& dev) const {
     if (work_) work_->order(dev);
   }

@@ -45,7 +45,6 @@ inline constexpr std::size_t hmac_bytes = 32;
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-/// Fresh random bytes.
 [[nodiscard]] inline std::string nonce(std::size_t bytes = 16) {
   std::string made(bytes, '\0');
   for (std::size_t at = 0; at < bytes;) {
@@ -104,7 +103,6 @@ struct Hello {
   }
 };
 
-/// As the payload of a frame.
 [[nodiscard]] inline std::string write_hello(const Hello& hello, std::string_view secret) {
   std::string payload = hello.client_nonce;
   append_number(payload, hello.rank);

@@ -55,13 +55,11 @@ class KeyValueStore {
   KeyValueStore& operator=(const KeyValueStore&) = delete;
   virtual ~KeyValueStore() = default;
 
-  /// Replaces the value that the key has had.
   virtual void set(const std::string& key, const std::string& value) = 0;
   /// None: the key is not set.
   [[nodiscard]] virtual std::optional<std::string> find(const std::string& key) = 0;
   /// Keys that begin with the prefix, with their values, sorted by key.
   [[nodiscard]] virtual Entries list(const std::string& prefix) = 0;
-  /// Does nothing where the key is not set.
   virtual void remove(const std::string& key) = 0;
   /// The address of this machine, in digits, at which it has reached rank 0 or, on rank 0, has been reached: by another
   /// machine if there was one. Empty: not known.

@@ -133,7 +133,6 @@ struct LauncherInfo {
           environment.number(local_size_name)};
 }
 
-/// Set by scripts and many launchers.
 [[nodiscard]] inline std::optional<LauncherInfo> plain_rank(const Environment& environment) {
   if (!environment.has("RANK") && !environment.has("WORLD_SIZE")) return std::nullopt;
   return read_launcher(environment, "RANK and WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK",

@@ -29,7 +29,6 @@ class WaitWord {
   }
 
   [[nodiscard]] std::uint32_t read() const { return word_; }
-  /// Blocks while the word is what it was.
   void wait(std::uint32_t seen) const { word_.wait(seen); }
 
   void change() {
@@ -86,7 +85,6 @@ class ThreadGroup {
   [[nodiscard]] int world_rank(int rank) const { return member(rank).world_rank; }
   /// Of the collective under way; to be read between enter() and leave() only.
   [[nodiscard]] const Offer& offer(int rank) const { return member(rank).offer; }
-  /// After enter() of a split.
   [[nodiscard]] Place take_place(int rank) { return std::move(member(rank).place); }
 
   /// Returns when all ranks have come and agree about what they do. Otherwise it throws on every one of them: nobody

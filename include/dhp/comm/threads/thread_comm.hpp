@@ -19,7 +19,6 @@ namespace dhp {
 /// `out` of one rank do not overlap either, but for the rank's own block of a reduce_scatter or an all_gather.
 class ThreadComm {
  public:
-  /// The handles of all ranks of a world.
   [[nodiscard]] static std::vector<ThreadComm> all_of(const std::shared_ptr<World>& world) {
     const auto members = comm::all_ranks(world->size());
     const auto group = std::make_shared<comm::ThreadGroup>(world, members);
@@ -102,7 +101,6 @@ class ThreadComm {
 
   [[nodiscard]] const std::byte* in_of(int rank) const { return group_->offer(rank).in; }
 
-  /// This rank's share of a collective to which all have come.
   void work(const Collective<Cpu>& collective) {
     const auto& [call, in, out] = collective;
     switch (call.kind) {

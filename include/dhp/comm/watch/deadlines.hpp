@@ -15,7 +15,6 @@
 
 namespace dhp {
 
-/// What a program is at.
 enum class Section { start, first_step, step, evaluation, saving };
 
 [[nodiscard]] constexpr const char* name_of(Section section) {
@@ -96,7 +95,6 @@ class Deadlines {
     const std::lock_guard lock(mutex_);
     return limit_;
   }
-  /// Of the section that the program is in; 0: none.
   [[nodiscard]] double limit_s() const { return limit().seconds; }
   /// When a wait that has begun then is over; never where there is no limit. A limit that becomes shorter counts from
   /// there: the others may have waited for the end of the longer section.

@@ -33,7 +33,6 @@ class FailureDetector {
     if (seen.heard && seen.state.beat == state.beat) return;
     seen = {std::move(state), now_s, true};
   }
-  /// Whether all have finished.
   [[nodiscard]] bool all_finished() const {
     for (const auto& seen : seen_)
       if (!seen.state.finished) return false;
@@ -125,7 +124,6 @@ class FailureDetector {
       }
     return {};
   }
-  // Ranks of one group do different things.
   [[nodiscard]] std::string disagreement() const {
     std::map<std::string, std::pair<int, const Call*>> first;
     for (int rank = 0; rank < ranks(); ++rank)

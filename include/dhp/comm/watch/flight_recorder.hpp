@@ -23,7 +23,6 @@ struct RecordedGroup {
   std::vector<int> members{};  ///< ranks of the world, in the order of the group
 };
 
-/// A call of a rank.
 struct FlightRecord {
   std::shared_ptr<const RecordedGroup> group{};
   Call call{};
@@ -105,7 +104,6 @@ class FlightRecorder {
   [[nodiscard]] double now_s() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - birth_).count();
   }
-  /// Calls so far.
   [[nodiscard]] std::uint64_t calls() const {
     const std::lock_guard lock(mutex_);
     return calls_;
@@ -154,7 +152,6 @@ namespace comm {
 /// What the calls of one group are recorded with; used by one rank.
 class GroupRecorder {
  public:
-  /// The world.
   GroupRecorder(std::shared_ptr<FlightRecorder> recorder, int rank, int size)
       : GroupRecorder(std::move(recorder), rank, {"world", all_ranks(size)}) {}
 
