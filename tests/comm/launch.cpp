@@ -144,18 +144,6 @@ TEST_CASE("launch: abort is heard even when every rank returns") {
             if (world.rank() == 0) world.abort("no more");
           });
         }) == "no more");
-  std::atomic<int> ended = 0;
-  CHECK(message_of([&] {
-          run_ranks(3, [&](Comm<Cpu> world) {
-            auto part = world.split(world.rank() == 0 ? 0 : 1, 0);
-            world.barrier();
-            if (world.rank() == 0) return world.abort("by hand");  // of a world, not of a part
-            ended += message_of([&] {
-                       for (;;) part.barrier();
-                     }) == "by hand";
-          });
-        }) == "by hand");
-  CHECK(ended == 2);
 }
 
 TEST_CASE("launch: a world of one is the calling thread") {

