@@ -6,6 +6,7 @@
 namespace {
 
 using namespace tests;
+
 // Worlds of threads are recorded already.
 TEST_CASE("record: every call has a record, with a key that all of its ranks have") {
   std::vector<std::shared_ptr<FlightRecorder>> recorders(3);
