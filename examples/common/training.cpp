@@ -147,7 +147,7 @@ class Program {
   void report_transports() {
     if (run_.mesh().world().size() == 1) return;
     if (!options_.process() && options_.min_bandwidth_gb_s == 0) return;
-    const auto measured = dhp::measure_transports(dev_, run_.mesh(), dhp::host_name());
+    const auto measured = measure_transports(dev_, run_.mesh(), dhp::host_name());
     for (const auto& line : measured.lines()) report_.say(line);
     measured.check_bandwidth(options_.min_bandwidth_gb_s * 1e9);
   }

@@ -2,7 +2,7 @@
 // the host program's is used as it says, and left to it. Needs no GPU; a program of its own, as nccl_fake.cpp.
 #include <tests/cuda/fake_nccl.hpp>
 // The fake first: what follows calls it.
-#include <dhp/comm/nccl/guest.hpp>
+#include <dhp/comm/nccl/nccl_comm.hpp>
 #include <tests/comm/nccl/checks.hpp>
 
 #include <doctest/doctest.h>

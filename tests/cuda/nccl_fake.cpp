@@ -159,7 +159,7 @@ TEST_CASE("nccl fake: all kernels are loaded beforehand only where ranks wait fo
 #ifdef DHP_HAS_PROCESSES
   {
     const auto process = world_of(std::make_shared<MemoryStore>(), 0, 1);
-    nccl_world(process, ProcessRank{}).barrier();
+    connect_nccl(process, ProcessRank{}, {}).barrier();
     process->finish(0);
   }
 #endif

@@ -10,6 +10,7 @@
 namespace {
 
 using namespace tests;
+using namespace examples;
 using nlohmann::json;
 
 json read(const std::string& path) {

@@ -9,7 +9,6 @@ TEST_CASE("nccl: there is no nccl.h") { MESSAGE("skipped: this build has no NCCL
 
 #else
 #include <dhp/comm/nccl/connect.hpp>
-#include <dhp/comm/nccl/guest.hpp>
 #include <tests/comm/nccl/checks.hpp>
 
 #include <csignal>
