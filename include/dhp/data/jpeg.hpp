@@ -1,7 +1,7 @@
 // JPEG via TurboJPEG (Debian: libturbojpeg0-dev). All JPEGs become 8-bit RGB or gray.
 #pragma once
 
-#include <dhp/data/decoder.hpp>
+#include <dhp/data/image.hpp>
 
 #include <turbojpeg.h>
 
