@@ -16,7 +16,8 @@ class CudnnTarget {
   /// json: a device description by cuDNN (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
   explicit CudnnTarget(const std::string& json)
       : device_(CudnnDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)
-                    .set_text(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, json)
+                    .set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+                         std::vector(json.begin(), json.end()))
                     .finalize("a description of a device for cuDNN")) {}
   [[nodiscard]] cudnnHandle_t handle() const { return handle_; }
   [[nodiscard]] const std::optional<CudnnDescriptor>& device() const { return device_; }
@@ -91,7 +92,7 @@ class CudnnCandidate {
                                                             const CudnnTarget& target,
                                                             const CudnnRules& rules) {
   CudnnDescriptor operations(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  operations.set_descriptors(CUDNN_ATTR_OPERATIONGRAPH_OPS, graph.operations());
+  operations.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, graph.operations());
   if (target.handle() != nullptr) operations.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, target.handle());
   std::vector<CudnnCandidate> found;
   if (cudnnBackendFinalize(operations.raw()) != CUDNN_STATUS_SUCCESS) return found;
@@ -151,8 +152,8 @@ class CudnnPlan {
       arguments.add(scalar.uid, reinterpret_cast<const std::byte*>(&scalar.value));
     CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, arguments.uids)
-        .set_addresses(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, arguments.addresses)
-        .set_addresses(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, std::vector{workspace})
+        .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, arguments.addresses)
+        .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
         .finalize("the arguments of a plan of cuDNN");
     check_cudnn(cudnnBackendExecute(handle, plan_.raw(), pack.raw()), "cudnnBackendExecute");
   }

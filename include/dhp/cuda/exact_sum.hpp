@@ -11,8 +11,7 @@ template <class T>
 struct ExactAccumulate {
   std::int64_t count;
   const T* x;
-  std::int64_t* high;
-  std::int64_t* low;
+  std::int64_t *high, *low;
   std::int32_t* flag;
 
   template <class B>
@@ -28,8 +27,7 @@ struct ExactAccumulate {
 template <class T>
 struct ExactFinalize {
   std::int64_t count;
-  const std::int64_t* high;
-  const std::int64_t* low;
+  const std::int64_t *high, *low;
   const std::int32_t* flag;
   T* x;
 

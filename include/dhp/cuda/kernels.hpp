@@ -2,7 +2,6 @@
 #pragma once
 
 #include <dhp/cuda/activation.hpp>
-#include <dhp/cuda/average_pool.hpp>
 #include <dhp/cuda/batch_norm.hpp>
 #include <dhp/cuda/cross_entropy.hpp>
 #include <dhp/cuda/dropout.hpp>

@@ -10,6 +10,16 @@
 
 namespace dhp::cuda {
 
+/// f in the accumulation type, rounded once.
+template <class T, class F>
+struct Rounded {
+  F f;
+  template <class... X>
+  constexpr T operator()(X... x) const {
+    return static_cast<T>(f(static_cast<Accumulator<T>>(x)...));
+  }
+};
+
 /// f maps stored elements of each x to the stored element of y. y may alias an x.
 template <class F, int width, class Y, class... X>
 struct Map {

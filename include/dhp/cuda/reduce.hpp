@@ -117,13 +117,9 @@ template <KernelDevice Dev>
 void column_sums_on(Dev& dev, ConstView<Dev> x, View<Dev> sums, double beta) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    const T* const from = x.template data<T>();
-    const cuda::ColumnTerms<T> terms{from, x.columns()};
-    const cuda::AddColumn<A> finish{sums.template data<A>(), beta};
-    cuda::with_width<T>(
-        x.columns(),
-        [&](auto width) { cuda::reduce_columns(dev, x.rows(), x.columns(), width, terms, finish); },
-        from);
+    const cuda::ColumnTerms<T> terms{x.template data<T>(), x.columns()};
+    cuda::reduce_columns<T>(dev, x.rows(), x.columns(), terms,
+                            cuda::AddColumn<A>{sums.template data<A>(), beta}, terms.x);
   });
 }
 template <KernelDevice Dev>

@@ -1,6 +1,5 @@
 // TunedChoices: the fastest algorithm per problem text, kept in a small file between runs. A
-// damaged file, one of another GPU, driver or library version, and format 1 (one entry per product
-// size) are ignored.
+// damaged file, or one of another GPU, driver, library version or format, is ignored.
 #pragma once
 
 #include <dhp/core/hash.hpp>

@@ -1,6 +1,5 @@
-// Pinned host memory for asynchronous copies between host and GPU. PinnedRing hands out pieces in
-// ring order; a piece is free when the GPU has passed its event. PinnedBlocks is a pool of blocks
-// with any lifetime.
+// Pinned host memory for asynchronous copies. PinnedRing hands out pieces in ring order, each free
+// when the GPU has passed its event; PinnedBlocks is a pool of blocks with any lifetime.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
