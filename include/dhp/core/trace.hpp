@@ -63,8 +63,7 @@ struct Exposure {
   [[nodiscard]] double share() const { return steps_s > 0 ? exposed_s / steps_s : 0; }
 };
 
-/// The trace of one rank. The constructing thread is the compute thread; other threads of the rank
-/// may share the trace.
+/// The trace of one rank, for all its threads. The constructing thread is the compute thread.
 class Trace {
  public:
   /// capacity: the number of kept spans; later ones are only counted.

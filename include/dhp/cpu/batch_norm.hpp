@@ -1,5 +1,4 @@
-// Batch normalization on the Cpu. Statistics are summed in fixed row tiles; tile sums are added in
-// double.
+// Batch normalization on the Cpu. Statistics are summed in fixed row tiles, these in double.
 #pragma once
 
 #include <dhp/cpu/reduce.hpp>
@@ -128,8 +127,7 @@ void batch_norm_backward_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy,
     cpu::reduce_columns<A>(
         dev, x.rows(), columns, 2,
         [=](std::int64_t row, A* totals) {
-          // The masked gradient goes through a small buffer: one loop over all pointers would not
-          // vectorize.
+          // A small buffer for the masked gradient: one loop over all would not vectorize.
           constexpr std::int64_t block = 128;
           A passed[block];
           for (std::int64_t first = 0; first < columns; first += block) {

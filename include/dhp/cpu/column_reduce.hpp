@@ -1,5 +1,4 @@
-// Column sums of a matrix: one thread per fixed row tile, then the tile sums in order. The number
-// of threads changes no bit.
+// Column sums of a matrix by fixed row tiles, added in order: threads change no bit.
 #pragma once
 
 #include <dhp/device/cpu.hpp>
@@ -41,8 +40,7 @@ void reduce_columns(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int6
       finish(which, column, result[static_cast<std::size_t>(which * columns + column)]);
 }
 
-/// The sum of term(at), at in [0, count), in 16 lanes: a fixed order that vectorizes without
-/// -ffast-math.
+/// The sum of term(at), at in [0, count), in 16 lanes: a fixed order that vectorizes.
 template <class A, class Term>
 [[nodiscard]] A lane_sum(std::int64_t count, Term term) {
   constexpr std::int64_t lanes = 16;

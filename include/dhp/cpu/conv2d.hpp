@@ -1,6 +1,5 @@
 // conv2d on the Cpu: matrix products packed straight from the images (implicit im2col). With stride
-// s, the input gradient is s * s products, one per remainder of (h, w) modulo s, because these
-// pixels see different kernel taps.
+// s, pixels see different kernel taps by (h, w) modulo s: s * s products give the input gradient.
 #pragma once
 
 #include <dhp/cpu/gemm.hpp>

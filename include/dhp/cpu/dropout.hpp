@@ -1,5 +1,4 @@
-// Dropout on the Cpu. One Philox block covers four neighboring elements; eight blocks are drawn
-// together.
+// Dropout on the Cpu. One Philox block has four neighboring elements; eight are drawn together.
 #pragma once
 
 #include <dhp/cpu/philox.hpp>
@@ -11,9 +10,8 @@
 
 namespace dhp::cpu {
 
-/// Calls decide(at, keep) for `count` elements with random indices from `first`, at from 0. keep
-/// has probability 1 - p and equals RandomStream::uniform(first + at) >= p. With p = 0 nothing is
-/// drawn.
+/// Calls decide(at, keep) for `count` elements with random indices from `first`, at from 0. keep is
+/// RandomStream::uniform(first + at) >= p. With p = 0 nothing is drawn.
 template <class Decide>
 void for_kept(RandomStream random, double p, std::uint64_t first, std::int64_t count,
               Decide decide) {

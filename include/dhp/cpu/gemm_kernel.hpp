@@ -53,8 +53,7 @@ struct Target {
   const T* bias;  ///< per column, or null
 };
 
-/// Computes rows x columns of c and writes `valid_rows` x `valid_columns`. Force-inlined, so the
-/// caller's target attribute applies.
+/// Writes `valid_rows` x `valid_columns` of c. Inlined, so the caller's target attribute applies.
 template <class T, class R, int rows>
 [[gnu::always_inline]] inline void multiply_rows_of_panel(std::int64_t depth, const T* a,
                                                           const T* b, const Target<T>& to,

@@ -1,5 +1,4 @@
-// The Cpu has only the unfused linear ops: its products are compute-bound, so fusion would save
-// little.
+// The Cpu has only the unfused linear ops: its products are bound by arithmetic.
 #pragma once
 
 #include <dhp/cpu/activation.hpp>

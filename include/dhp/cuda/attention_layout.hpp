@@ -19,8 +19,7 @@ namespace dhp::cuda {
   return low;
 }
 
-/// element_offsets[n] = offsets[n] columns, lengths_out[n] = lengths[n]; samples from `samples` on
-/// are empty.
+/// element_offsets[n] = offsets[n] columns, lengths_out[n] = lengths[n]; 0 from `samples` on.
 struct DescribeSamples {
   std::int64_t samples, graph_samples, columns;
   const std::int32_t *offsets, *lengths;

@@ -153,8 +153,7 @@ struct FinishGradientSums {
   }
 };
 
-/// dx = p dy + q (x - mean) + r, with p, q, r per column and dy masked by the gate. dx may alias
-/// dy.
+/// dx = p dy + q (x - mean) + r; p, q, r per column, dy masked by the gate. dx may alias dy.
 template <class T, NormGate gate>
 struct BatchNormBackwardApply {
   using A = Accumulator<T>;

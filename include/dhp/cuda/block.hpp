@@ -89,8 +89,7 @@ template <int n, class... T>
          ((reinterpret_cast<std::uintptr_t>(pointers) % (sizeof(T) * n) == 0) && ...);
 }
 
-/// Calls body(integral_constant<int, n>) with the first n, of the widest first, that packs_fit; the
-/// last is 1.
+/// Calls body(integral_constant<int, n>) with the widest n that packs_fit; the last is 1.
 template <int width, int... narrower, class Body, class... T>
 void with_width(std::int64_t stride, const Body& body, const T*... pointers) {
   if constexpr (sizeof...(narrower) > 0)

@@ -120,8 +120,7 @@ inline constexpr int most_algorithms = 8;
   return found;
 }
 
-/// Issues the product on the device's stream. c: an output of the same alignment instead of the
-/// call's.
+/// Issues the product on the device's stream. c: another output of the same alignment.
 [[nodiscard]] inline cublasStatus_t multiply(Cuda& dev, const CublasCall& call,
                                              const CublasProduct& product,
                                              const CublasAlgorithm& algorithm, std::byte* c) {

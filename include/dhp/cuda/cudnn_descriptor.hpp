@@ -1,5 +1,4 @@
-// CudnnDescriptor: owns a descriptor of cuDNN's graph API; setters deduce cuDNN's attribute type
-// from the C++ type.
+// CudnnDescriptor: a descriptor of cuDNN's graph API; setters deduce the attribute's type.
 #pragma once
 
 #include <dhp/device/cuda_libraries.hpp>

@@ -58,8 +58,7 @@ class CudnnGraph {
     float value;
   };
 
-  /// An argument. alignment: of its address, in bytes. ragged_offset: the start of each sample, if
-  /// given.
+  /// An argument. alignment: of its address, in bytes. ragged_offset: the start of each sample.
   CudnnTensor argument(std::int64_t uid, cudnnDataType_t type, const Dims& extents,
                        const Dims& strides, std::int64_t alignment = 16,
                        const std::optional<CudnnTensor>& ragged_offset = {}) {

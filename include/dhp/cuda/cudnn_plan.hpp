@@ -63,8 +63,7 @@ class CudnnCandidate {
     return engine().get_all<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                                          CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
   }
-  /// Its name for one graph, device and cuDNN version, such as "3 2:1 14:5": the engine and
-  /// knob:value.
+  /// Its name for one graph, device and cuDNN version, such as "3 2:1 14:5": engine, knob:value.
   [[nodiscard]] std::string name() const {
     std::string out = concat(engine().get<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX));
     for (const auto& choice :
@@ -145,8 +144,7 @@ class CudnnPlan {
   }
   [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
 
-  /// Issues the plan on the handle's stream. workspace: workspace_bytes() on the device, 16-byte
-  /// aligned.
+  /// Issues the plan on the handle's stream. workspace: workspace_bytes(), 16-byte aligned.
   void run(cudnnHandle_t handle, CudnnArguments arguments, std::byte* workspace) const {
     for (const auto& scalar : scalars_)
       arguments.add(scalar.uid, reinterpret_cast<const std::byte*>(&scalar.value));

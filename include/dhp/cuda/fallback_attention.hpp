@@ -92,8 +92,7 @@ template <class A>
   return sum;
 }
 
-/// Calls body(first, count) for each tile of a head's rows, with the tile of a and of b in shared
-/// memory.
+/// Calls body(first, count) per tile of a head's rows; a and b of the tile are in shared memory.
 template <class A, class B, class T, class Body>
 constexpr void for_tiles(B& block, const AttentionPlace& place, const AttentionPlace::Head& head,
                          const T* a, const T* b, A* to_a, A* to_b, const Body& body) {
@@ -219,8 +218,7 @@ struct AttentionInner {
 // With probabilities p and scaled dropout mask m: dv = (p m)^T dy and ds = p (m (dy v^T) - dy . y),
 // because sum_j p m (dy v^T) = dy . y for each query.
 
-/// dq: one block per `warps` queries, looping over the keys. With of_keys dk and dv, the other way
-/// round.
+/// dq: one block per `warps` queries, looping over keys. With of_keys dk, dv: queries and keys swap.
 template <class T, bool of_keys>
 struct AttentionGradient {
   using A = Accumulator<T>;

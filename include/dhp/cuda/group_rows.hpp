@@ -77,8 +77,7 @@ struct Digit {
   [[nodiscard]] constexpr int of(std::int32_t key) const { return key >> shift & (values() - 1); }
 };
 
-/// counts[value, tile]: rows of the tile with this digit. ranks[row]: earlier rows of the tile with
-/// the same digit.
+/// counts[value, tile]: rows of the tile with this digit. ranks[row]: those before the row.
 struct RankInTiles {
   Digit digit;
   const std::int32_t* keys;

@@ -1,5 +1,4 @@
-// map: y[i] = f(x[i]...), the kernel of all elementwise ops. It moves 16 bytes of the widest type
-// at a time if pointers are aligned.
+// map: y[i] = f(x[i]...), the kernel of elementwise ops. Moves 16 bytes at a time if aligned.
 #pragma once
 
 #include <dhp/core/types.hpp>

@@ -1,5 +1,4 @@
-// Pooling on the GPU. Each thread computes its own outputs, neighboring channels first, so no two
-// threads add to one element.
+// Pooling on the GPU. Each thread has its own outputs, so no two threads add to one element.
 #pragma once
 
 #include <dhp/cuda/matrix_walk.hpp>
@@ -116,8 +115,7 @@ struct MaxPoolBackward {
           large[3], geometry.kernel, geometry.stride, geometry.padding};
 }
 
-/// Global average: a block takes the channels of one image that `across` threads read together; the
-/// other threads take other pixels.
+/// Global average: `across` threads of a block read one pixel's channels, others other pixels.
 template <class T, int pack>
 struct AveragePoolForward {
   using A = Accumulator<T>;

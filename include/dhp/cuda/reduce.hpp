@@ -12,8 +12,7 @@ struct Square {
   constexpr double operator()(double value) const { return value * value; }
 };
 
-/// One thread's part of the sum of f over x, in double: packs from, from + step, ..., then single
-/// elements likewise.
+/// One thread's part of the sum of f over x, in double: packs from, from + step, ..., the rest.
 template <int width, class T, class F>
 [[nodiscard]] constexpr double share_of_sum(const T* x, std::int64_t count, std::int64_t from,
                                             std::int64_t step, F f) {

@@ -15,8 +15,7 @@ namespace dhp::cuda {
 
 class TunedChoices {
  public:
-  /// environment: one line with everything the choices depend on. Without a path they stay in
-  /// memory.
+  /// environment: one line with all that choices depend on. Without a path they stay in memory.
   TunedChoices(std::string path, std::string environment)
       : path_(std::move(path)), environment_(std::move(environment)) {
     check(is_line(environment_), "the environment of tuned choices is one line");

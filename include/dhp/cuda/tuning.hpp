@@ -1,5 +1,4 @@
-// Tuning: how a library's algorithm is chosen: by timing, or, if that is not allowed, the library's
-// heuristic favorite.
+// Tuning chooses a library's algorithm: by timing, if allowed, else the library's favorite.
 #pragma once
 
 #include <dhp/cuda/tuned_choices.hpp>

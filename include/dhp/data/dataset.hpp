@@ -12,8 +12,7 @@
 
 namespace dhp {
 
-/// get(index), index in [0, size()), is pure and thread-safe. Datasets are cheap to copy and share
-/// large data.
+/// get(index), index in [0, size()), is pure and thread-safe. Datasets are cheap to copy.
 template <class D>
 concept Dataset = std::copy_constructible<D> && requires(const D& data, std::int64_t index) {
   typename D::Sample;

@@ -1,5 +1,4 @@
-// Reads files into memory; parses bytes with a bounds-checked cursor. Errors name the file and the
-// byte offset.
+// Reads files; parses bytes with a bounds-checked cursor. Errors name the file and the offset.
 #pragma once
 
 #include <dhp/core/error.hpp>

@@ -10,8 +10,7 @@
 
 namespace dhp {
 
-/// Strict: a wrong magic, type or dim and a missing or extra byte are errors with file and byte
-/// offset.
+/// Strict: a wrong magic, type or dim and a missing or extra byte are errors with their offset.
 [[nodiscard]] inline HostArray parse_idx(std::span<const std::byte> bytes, const std::string& name,
                                          std::size_t limit_bytes = default_file_limit_bytes) {
   ByteCursor at(bytes, name);

@@ -130,8 +130,7 @@ struct DecodeOptions {
 using Decode = Image (*)(std::span<const std::byte> bytes, const std::string& name,
                          const DecodeOptions& options);
 
-/// An image format as a value: png_decoder() of data/png.hpp, jpeg_decoder() of data/jpeg.hpp, or
-/// your own.
+/// An image format: png_decoder() of data/png.hpp, jpeg_decoder() of data/jpeg.hpp, or your own.
 struct Decoder {
   std::vector<std::string> extensions;  ///< lower case, with the dot
   Decode decode = nullptr;

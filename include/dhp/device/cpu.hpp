@@ -86,8 +86,7 @@ struct CpuOptions {
   std::shared_ptr<Trace> trace{};  ///< of the rank; null: none
 };
 
-/// The Cpu of one rank: movable, not copyable, used by one thread at a time. Any thread may free
-/// its memory.
+/// The Cpu of one rank, movable, for one thread at a time. Any thread may free its memory.
 class Cpu {
  public:
   static constexpr bool host_accessible = true;

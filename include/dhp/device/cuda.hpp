@@ -72,8 +72,7 @@ class CudaArrival final : public HostCopy::Arrival {
   CudaEvent event_;
 };
 
-/// The GPU of one rank: movable, not copyable, used by one thread at a time. Any thread may free
-/// its memory.
+/// The GPU of one rank, movable, for one thread at a time. Any thread may free its memory.
 class Cuda {
  public:
   static constexpr bool host_accessible = false;
@@ -232,8 +231,7 @@ class Cuda {
     static std::string name_of(const char* name, const std::source_location&) { return name; }
     TraceScope<Cuda> trace_;
   };
-  /// A span for profilers and the trace, for the lifetime of the result; arguments as for
-  /// TraceScope.
+  /// A span for profilers and the trace while the result lives; arguments as for TraceScope.
   template <class... Arguments>
   [[nodiscard]] Scope scope(const Arguments&... arguments) {
     return Scope(*this, arguments...);

@@ -1,5 +1,4 @@
-// CudaStream and CudaEvent: shared handles of a stream, owned or borrowed, and of a point in its
-// work.
+// Shared handles: CudaStream, owned or borrowed, and CudaEvent, a point in a stream's work.
 #pragma once
 
 #include <dhp/device/cuda_error.hpp>

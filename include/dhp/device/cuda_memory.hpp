@@ -22,8 +22,7 @@ namespace dhp {
 /// A host program's GPU allocator: stream-ordered like cudaMallocAsync, or immediate like
 /// cudaMalloc. Both functions must be thread-safe.
 struct CudaAllocator {
-  /// Returns at least `bytes`, 256-byte aligned, for work on `stream` issued later; null if out of
-  /// memory.
+  /// At least `bytes`, 256-byte aligned, for later work on `stream`; null if out of memory.
   std::function<std::byte*(std::size_t bytes, cudaStream_t stream)> allocate{};
   /// Earlier work on `stream` may still use the block. Must not throw.
   std::function<void(std::byte* data, std::size_t bytes, cudaStream_t stream)> free{};

@@ -1,5 +1,4 @@
-// Conv2d without bias (a norm follows). Images [N, H, W, C]; weight [out, K, K, in] in memory and
-// [out, in, K, K] in weight files.
+// Conv2d without bias. Images [N, H, W, C]; weight [out, K, K, in], in files [out, in, K, K].
 #pragma once
 
 #include <dhp/nn/layer.hpp>

@@ -6,8 +6,7 @@
 
 namespace dhp {
 
-/// The global numbers of the rows of an activation: from the batch if its samples are packed, else counted
-/// from its first sample.
+/// The global numbers of an activation's rows: from a packed batch, else counted from its first sample.
 template <class Dev>
 [[nodiscard]] RowNumbers<Dev> row_numbers(const Tape<Dev>& tape, std::int64_t rows) {
   const auto& batch = tape.batch();

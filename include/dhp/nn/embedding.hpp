@@ -1,5 +1,4 @@
-// Embedding: the rows of a table at the ids of a side input. It has no input gradient: backward returns an empty
-// tensor.
+// Embedding: the rows of a table at the ids of a side input. backward returns an empty tensor.
 #pragma once
 
 #include <dhp/nn/layer.hpp>

@@ -1,5 +1,4 @@
-// Initial weights: a pure function of (seed, use, global element index), computed on the host in double and rounded
-// once: the same in every layout.
+// Initial weights: a pure function of (seed, use, global element index), in double, rounded once.
 #pragma once
 
 #include <dhp/core/rng.hpp>

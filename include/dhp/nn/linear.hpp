@@ -1,5 +1,4 @@
-// Linear: y = x W^T + b over the rows of x. This rank may hold a part of its outputs or inputs; parallel/tensor.hpp
-// adds the exchange that this needs.
+// Linear: y = x W^T + b over the rows of x. For a part of its outputs or inputs see parallel/tensor.hpp.
 #pragma once
 
 #include <dhp/nn/layer.hpp>

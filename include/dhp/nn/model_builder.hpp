@@ -1,6 +1,5 @@
-// ModelBuilder: layers are constructed with it. It numbers parameters and uses of randomness while the *whole*
-// model is described, before stages are cut or weights are split: so dropout masks and initial weights are the
-// same in every layout.
+// ModelBuilder: layers are constructed with it. It numbers parameters and uses of randomness in the *whole* model,
+// before stages are cut or weights are split, so masks and initial weights are the same in every layout.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>

@@ -122,8 +122,7 @@ template <Device Dev>
   return batch_norm_fused_on(dev, x, residual, gamma, beta, epsilon, relu);
 }
 
-/// The fused backward pass; signs are empty after an unfused forward pass. nullopt if the device
-/// has none: use the unfused ops.
+/// The fused backward pass; signs are empty after an unfused forward pass. nullopt: use those ops.
 template <Device Dev>
 [[nodiscard]] std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward(
     Dev& dev, In<Dev> dy, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> signs,

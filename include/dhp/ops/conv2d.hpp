@@ -54,8 +54,7 @@ void conv2d_backward_data(Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geomet
   conv2d_backward_data_on(dev, dy, w, geometry, dx);
 }
 
-/// dw = beta dw + the weight gradient. dw [O, K, K, C] in the accumulation type of x; not read if
-/// beta is 0.
+/// dw = beta dw + the weight gradient, [O, K, K, C] in x's accumulation type; beta 0 reads nothing.
 template <Device Dev>
 void conv2d_backward_filter(Dev& dev, In<Dev> x, In<Dev> dy, Conv2dGeometry geometry, Out<Dev> dw,
                             double beta) {

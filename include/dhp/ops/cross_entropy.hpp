@@ -89,8 +89,7 @@ void cross_entropy_totals(Dev& dev, In<Dev> loss, In<Dev> labels, In<Dev> rank, 
   cross_entropy_totals_on(dev, loss, labels, rank, totals);
 }
 
-/// dlogits = scale * (softmax - target), 0 in ignored rows; may alias the logits. scale f64 [1] on
-/// the device.
+/// dlogits = scale * (softmax - target), 0 in ignored rows; may alias the logits. scale f64 [1].
 template <Device Dev>
 void cross_entropy_backward(Dev& dev, In<Dev> logits, In<Dev> max, In<Dev> sums, In<Dev> labels,
                             const CrossEntropyOptions& options, In<Dev> scale, Out<Dev> dlogits) {

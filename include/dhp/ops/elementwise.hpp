@@ -1,6 +1,5 @@
-// Elementwise ops: fill, add, axpy, scale, cast, 1/sqrt(x + epsilon). Tensors may differ in
-// floating-point type unless stated; arithmetic is in y's accumulation type, or in double if
-// needed.
+// Elementwise ops: fill, add, axpy, scale, cast, 1/sqrt(x + epsilon). Floating-point types may
+// differ unless stated; arithmetic is in y's accumulation type, or in double if needed.
 #pragma once
 
 #include <dhp/ops/checks.hpp>

@@ -10,8 +10,7 @@
 
 namespace dhp {
 
-/// before = x w^T + bias, y = GELU(before). x [R, K], w [N, K], bias [N], before and y [R, N], of
-/// one type.
+/// before = x w^T + bias, y = GELU(before), one type. x [R, K], w [N, K], before and y [R, N].
 template <Device Dev>
 void linear_gelu_forward(Dev& dev, In<Dev> x, In<Dev> w, In<Dev> bias, Out<Dev> before,
                          Out<Dev> y) {

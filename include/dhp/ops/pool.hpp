@@ -49,8 +49,7 @@ void max_pool_backward(Dev& dev, In<Dev> dy, In<Dev> index, PoolGeometry geometr
   max_pool_backward_on(dev, dy, index, geometry, dx);
 }
 
-/// y [N, C] = the mean over H and W of x [N, H, W, C], of one type; summed in the accumulation
-/// type.
+/// y [N, C] = the mean over H and W of x [N, H, W, C], summed in the accumulation type.
 template <Device Dev>
 void global_average_pool_forward(Dev& dev, In<Dev> x, Out<Dev> y) {
   check(x.shape().rank() == 4 && y.shape() == Shape{x.shape()[0], x.shape()[3]},

@@ -47,8 +47,7 @@ namespace dhp {
   return cuts;
 }
 
-/// Flops of the forward pass of each layer on this micro-batch. The loss is never cut off the last layer and
-/// counts with it.
+/// Flops of the forward pass of each layer on this micro-batch; the last one's include the loss.
 template <class Dev>
 [[nodiscard]] std::vector<double> computed_costs(const Model<Dev>& model,
                                                  const MicroBatch<Dev>& batch) {

@@ -20,8 +20,7 @@ namespace dhp {
 struct PipelineOptions {
   AnySchedule schedule = OneForwardOneBackward{};
   int chunks = 1;  ///< parts of the model per rank; only some schedules allow more than one
-  /// Of each layer, to balance the parts. Empty: flops of its forward pass on the example batch, or
-  /// seconds with measure_costs.
+  /// Of each layer, to balance the parts. Empty: flops on the example batch, or measured seconds.
   std::vector<double> costs{};
   bool measure_costs = false;
 };
@@ -228,8 +227,7 @@ class PipelineParallel {
     }
   }
 
-  /// Input gradients of one micro-batch in one chunk; the tape runs weight gradients or defers them. Calls
-  /// after(layer) when a layer is done.
+  /// Input gradients of one micro-batch in one chunk. Calls after(layer) when a layer is done.
   template <class After>
   void backward_pass(Dev& dev, const Action& action, Run& run, Flight& flight, After&& after) {
     const auto scope = dev.scope("backward", action.micro_batch);

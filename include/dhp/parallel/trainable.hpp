@@ -1,5 +1,4 @@
-// Trainable: the model as a training loop sees it: one rank's whole model, a pipeline stage, or either of
-// them under data parallelism.
+// Trainable: the model as a training loop sees it: a whole model or a pipeline stage, alone or replicated.
 #pragma once
 
 #include <dhp/nn/loss.hpp>
@@ -17,8 +16,7 @@ struct Step {
   std::span<const MicroBatch<Dev>> batches;  ///< this replica's micro-batches
   std::int64_t micro_batches = 0;            ///< of all replicas
   StepContext context{};                     ///< visible to layers
-  /// i64 [terms]: the count of each loss term; DataParallel sums it over the replicas. Empty: the counts of the
-  /// micro-batches.
+  /// i64 [terms]: counts of the loss terms, summed over replicas by DataParallel. Empty: those of the batches.
   ConstView<Dev> counts{};
   /// The StepState; gradients are multiplied by its loss scale. Empty: 1.
   ConstView<Dev> state{};

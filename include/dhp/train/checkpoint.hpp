@@ -63,8 +63,7 @@ class Checkpoint {
     check_system(::access(directory.c_str(), W_OK) == 0, "cannot write to ", directory);
   }
 
-  /// Collective over the mesh; rank 0 writes. Old files stay intact until all new ones are complete. `more` may add
-  /// files (on rank 0).
+  /// Collective; rank 0 writes. Old files stay until all new ones are complete. `more` may add files (on rank 0).
   void save(Dev& dev, const std::string& directory, const TrainingProgress& progress,
             const std::function<void(FileReplacement&)>& more = {}) {
     const bool writes = mesh_.world().rank() == 0;

@@ -62,8 +62,7 @@ struct StepTicket {
 template <class Dev, Trainable<Dev> M>
 class Trainer {
  public:
-  /// Keeps references to device, model, mesh and optimizer. With a tensor axis, a device that chooses algorithms by
-  /// time becomes deterministic.
+  /// Keeps references. With a tensor axis, a device that chooses algorithms by time becomes deterministic.
   Trainer(Dev& dev, M& model, Mesh<Dev>& mesh, Optimizer<Dev>& optimizer, Norms<Dev> norms,
           TrainerOptions options)
       : dev_(dev),
