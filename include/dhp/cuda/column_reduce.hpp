@@ -116,8 +116,7 @@ void with_column_width(std::int64_t columns, const Body& body, const Element*...
   else with_width<widest, 1>(columns, body, pointers...);
 }
 
-/// Runs a Work of walk_rows on every element. pointers: all that it loads and stores, besides T*
-/// also per-column vectors.
+/// Runs a Work of walk_rows on every element. pointers: all that it loads and stores.
 template <class T, KernelDevice Dev, class Work, class... Element>
 void map_columns(Dev& dev, std::int64_t rows, std::int64_t columns, const Work& work,
                  const Element*... pointers) {

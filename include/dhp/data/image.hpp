@@ -1,5 +1,4 @@
-// An image in host memory, a dataset of labelled images of one size, as in IDX and .npy files, and
-// decoders of image files.
+// An image in host memory, a dataset of labelled images of one size, and decoders of image files.
 #pragma once
 
 #include <dhp/data/dataset.hpp>

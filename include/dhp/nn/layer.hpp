@@ -107,8 +107,7 @@ class NotFinite : public Error {
   std::string what_;
 };
 
-/// Returns body(), a pass of the layer of that name. Throws NotFinite if the step asks for that check; adds
-/// the name to what body() throws.
+/// Returns body(), a pass of that layer. Throws NotFinite if asked to check; adds the name to other errors.
 template <class Dev, class Body>
 [[nodiscard]] Tensor<Dev> in_layer(Dev& dev, const std::string& name, const char* what,
                                    const Tape<Dev>& tape, Body body) {

@@ -1,6 +1,5 @@
 // Layer normalization (Ba et al. 2016) over the last dim, alone or fused with dropout and a
-// residual. x [.., C]; gamma and beta [C], mean and inv_std one per row, all in the accumulation
-// type.
+// residual. x [.., C]; gamma and beta [C], mean and inv_std one per row, in the accumulation type.
 #pragma once
 
 #include <dhp/ops/dropout.hpp>

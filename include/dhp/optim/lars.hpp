@@ -1,6 +1,5 @@
-// LARS (You, Gitman, Ginsburg 2017, "Large batch training of convolutional networks", algorithm 1): each weight
-// has the rate lr * trust * |w| / (|g| + decay * |w|); m = mu m + rate (g + decay w), w -= m. Biases and norms
-// use lr and do not decay.
+// LARS (You, Gitman, Ginsburg 2017, "Large batch training of convolutional networks", alg. 1): weights have the rate
+// lr * trust * |w| / (|g| + decay * |w|), biases and norms lr without decay; m = mu m + rate (g + decay w), w -= m.
 #pragma once
 
 #include <dhp/optim/optimizer.hpp>

@@ -58,8 +58,7 @@ struct StepBatches {
   std::vector<MicroBatch<Dev>> batches;
   std::int64_t micro_batches = 0;  ///< of all replicas
   std::int64_t samples = 0;        ///< of all replicas
-  /// All micro-batches of all replicas have one shape and all replicas have equally many, in every step
-  /// that says so.
+  /// All micro-batches of all replicas have one shape, and all replicas have equally many.
   bool same_shapes = false;
 
   /// A second owner of the same tensors.

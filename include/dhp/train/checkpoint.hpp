@@ -1,6 +1,5 @@
-// Saved models: a directory with model.safetensors (weights and buffers, in the axis order of weight files),
-// optimizer.safetensors and state.json. Rank 0 gathers tensors and writes them unsplit, so that they load under any
-// other layout. Needs nlohmann/json.
+// Saved models: a directory with model.safetensors (in the axis order of weight files), optimizer.safetensors and
+// state.json. Rank 0 writes whole tensors, so that they load under any other layout. Needs nlohmann/json.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>

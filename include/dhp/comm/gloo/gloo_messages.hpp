@@ -23,8 +23,7 @@
 
 namespace dhp::comm {
 
-/// While it lives, writing to a broken connection is an error of this thread's call, and not the signal SIGPIPE, which
-/// would end the process.
+/// While it lives, writing to a broken connection is an error of this thread's call, and not a SIGPIPE.
 class NoPipeSignal {
  public:
   NoPipeSignal() {

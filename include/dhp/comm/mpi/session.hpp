@@ -160,8 +160,7 @@ class MpiSession {
     }
   }
 
-  /// Collective: the ranks meet, and the duplicates are freed. Throws Aborted when the world ends before; the duplicates
-  /// stay until MPI_Finalize then.
+  /// Collective: the ranks meet, and the duplicates are freed. Throws Aborted when the world ends before.
   void close() {
     if (std::exchange(closed_, true)) return;
     int finalised = 0;
