@@ -1,4 +1,5 @@
 // From words to pieces and back.
+#include <dhp/core/rng.hpp>
 #include <examples/bert/sentences.hpp>
 #include <examples/bert/wordpiece.hpp>
 
@@ -70,6 +71,18 @@ TEST_CASE("wordpiece: a text gives its sentences' ids, sentence by sentence") {
   CHECK(ids(1) == pieces.encode("wanted the"));
   CHECK(ids(2) == pieces.encode("the unaffable, the"));
   CHECK(tokens.sentences_of(1) == dhp::Range{1, 3});
+}
+
+TEST_CASE("wordpiece: any bytes end in ids of the vocabulary") {
+  const auto pieces = small();
+  const dhp::RandomStream random{4, 0, 0};
+  for (std::uint64_t round = 0; round < 2000; ++round) {
+    std::string text(random.below(120, round * 128), ' ');
+    for (std::size_t at = 0; at < text.size(); ++at)
+      text[at] = round % 2 == 0 ? static_cast<char>(random.bits(round * 128 + 1 + at))
+                                : "unafble, \xC3\xA9s"[random.below(12, round * 128 + 1 + at)];
+    for (const auto id : pieces.encode(text)) REQUIRE((id >= 0 && id < pieces.vocabulary().size()));
+  }
 }
 
 }  // namespace

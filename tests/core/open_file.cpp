@@ -1,25 +1,16 @@
 // Files are replaced together, and only when all of them are complete.
 #include <dhp/core/open_file.hpp>
+#include <tests/support/folder.hpp>
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
 
 namespace {
 
 using dhp::OpenFile;
-
-struct Folder {
-  Folder() {
-    auto pattern = (std::filesystem::temp_directory_path() / "dhp_open_file_XXXXXX").string();
-    path = ::mkdtemp(pattern.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  [[nodiscard]] std::string operator/(const std::string& name) const { return path + "/" + name; }
-  std::string path;
-};
+using tests::Folder;
 
 std::string contents(const std::string& path) {
   const OpenFile file(path, O_RDONLY);

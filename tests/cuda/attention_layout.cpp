@@ -1,5 +1,4 @@
-// Between dhp's layout of samples and cuDNN's: packed and padded batches, empty samples, and graphs with room for more
-// samples than the batch has.
+// Between dhp's layout of samples and cuDNN's: packed and padded batches, empty samples, room for more samples.
 #include <dhp/cuda/attention_layout.hpp>
 #include <tests/cuda/gpu.hpp>
 

@@ -1,5 +1,4 @@
-// Batch normalisation: every op against the Cpu in double, from the same statistics; channels that packs can and
-// cannot read, few and many rows.
+// Batch normalisation: every op against the Cpu in double; channels with packs and without, few and many rows.
 #include <dhp/cpu/batch_norm.hpp>
 #include <dhp/cuda/batch_norm.hpp>
 #include <tests/cuda/gpu.hpp>

@@ -1,5 +1,4 @@
-// Embedding on the GPU: rows by id; gradients of entries with few rows, with many, with all of
-// them.
+// Embedding on the GPU: rows by id; gradients of entries with few, many and all rows.
 #include <dhp/cpu/embedding.hpp>
 #include <dhp/cuda/embedding.hpp>
 #include <tests/cuda/gpu.hpp>

@@ -21,8 +21,7 @@ using Gpu = dhp::Cuda;
 using Gpu = Emulated;
 #endif
 
-/// A device and random values of a stream, rounded to T or to its accumulation type, then widened to double if
-/// `widens`.
+/// A device and random values, rounded to T or to its accumulation type, then widened to double if `widens`.
 template <class T, class Dev, bool widens = false>
 struct Side {
   using A = Accumulator<T>;
@@ -51,8 +50,7 @@ struct Side {
 };
 
 using Results = std::vector<std::vector<double>>;
-/// The GPU, and the Cpu in double from the same values: the oracle. Without `widens` the Cpu computes in T itself,
-/// for what has to have its bits.
+/// The GPU, and the oracle: the Cpu in double from the same values, or in T without `widens`, to compare bits.
 template <class T, bool widens = true>
 struct Sides {
   Side<T, Gpu> gpu;

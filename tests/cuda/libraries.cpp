@@ -1,5 +1,4 @@
-// cuBLASLt and cuDNN without a GPU: operands, descriptors, keys, the file of choices, and for which graphs cuDNN has
-// kernels on an H200.
+// cuBLASLt and cuDNN without a GPU: operands, descriptors, keys, choices, and the graphs that an H200 can run.
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cuda/cublas_epilogue.hpp>
 #include <dhp/cuda/cudnn_attention.hpp>

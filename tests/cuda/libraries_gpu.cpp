@@ -1,5 +1,4 @@
-// cuBLASLt and cuDNN beside the Cpu in double, from the same rounded inputs; needs a GPU, and nvcc, since what the
-// libraries cannot is done by kernels.
+// cuBLASLt and cuDNN beside the Cpu in double, from the same rounded inputs; needs a GPU, and nvcc for fallbacks.
 #ifdef __CUDACC__
 #include <dhp/cpu/attention.hpp>
 #include <dhp/cpu/conv2d.hpp>

@@ -1,5 +1,4 @@
-// Optimizer updates and squared norms of segments: every op beside its twin on the Cpu, in as many launches however
-// many segments there are.
+// Optimizer updates and squared norms beside their twins on the Cpu, in as many launches for any segments.
 #include <dhp/cpu/optimizer.hpp>
 #include <dhp/cpu/segments.hpp>
 #include <dhp/cuda/elementwise.hpp>

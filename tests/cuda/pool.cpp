@@ -1,5 +1,4 @@
-// Pooling on the GPU against the Cpu: windows over the border, ties, NaN; channels with packs and
-// without.
+// Pooling on the GPU against the Cpu: windows over the border, ties, NaN; with packs and without.
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cpu/pool.hpp>
 #include <dhp/cuda/elementwise.hpp>

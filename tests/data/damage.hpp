@@ -1,10 +1,9 @@
-// Readers and damaged files: every truncation is refused, and flipped bytes are read or end in an Error that
-// names the file; ASan watches the rest.
+// Damaged files: every truncation is refused; flipped bytes are read, or end in an Error that names the file.
 #pragma once
 
 #include <dhp/core/rng.hpp>
 #include <dhp/data/file.hpp>
-#include <tests/comm/folder.hpp>
+#include <tests/support/folder.hpp>
 
 #include <doctest/doctest.h>
 
@@ -49,7 +48,6 @@ void check_damage(const Parse& parse, const dhp::Bytes& good, int flips = 200) {
 
 /// A directory of its own for one test case.
 struct Folder : tests::Folder {
-  [[nodiscard]] std::string operator/(const std::string& name) const { return path + "/" + name; }
   /// Writes a file, with the directories above it, and says where.
   std::string write(const std::string& name, const dhp::Bytes& bytes) const {
     const auto to = *this / name;

@@ -66,8 +66,7 @@ TEST_CASE("BERT gives the serial run's numbers in every layout, fp64") {
 }
 
 TEST_CASE("ResNet gives the serial run's numbers in every layout, fp64") {
-  // The last batch norms see 2 x 2 pixels of 4 samples; the last gammas start at zero: else rounding grows
-  // into chaos.
+  // The last batch norms see 2 x 2 pixels of 4 samples, the last gammas start at zero: no chaos.
   const examples::ResNetConfig config{.depth = 14,
                                       .width = 8,
                                       .image_size = 16,

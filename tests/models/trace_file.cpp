@@ -1,5 +1,5 @@
 #include <examples/common/trace_file.hpp>
-#include <tests/comm/folder.hpp>
+#include <tests/support/folder.hpp>
 #include <tests/comm/ranks.hpp>
 
 #include <doctest/doctest.h>

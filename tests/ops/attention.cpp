@@ -15,8 +15,7 @@ constexpr RandomStream stream{.seed = 11, .step = 2, .use = 9};
 using Ints = std::vector<std::int32_t>;
 using Values = std::vector<double>;
 
-// Where samples lie in the rows. Row (n, position) has the number n * longest + position in every
-// layout.
+// Where samples lie in the rows. Row (n, position) has the number n * longest + position.
 struct Layout {
   Ints lengths;
   std::int64_t longest;

@@ -1,5 +1,4 @@
-// Cross-entropy in pieces: plain loops in double, the vocabulary in parts, smoothing, ignored rows,
-// ranks.
+// Cross-entropy in pieces: loops in double, the vocabulary in parts, smoothing, ignored rows.
 #include <dhp/cpu/cross_entropy.hpp>
 #include <dhp/cpu/rows.hpp>
 #include <tests/support/tensors.hpp>
@@ -26,8 +25,7 @@ struct Run {
   bool operator==(const Run&) const = default;
 };
 
-// What the parts of a vocabulary do, each on its own columns, with the reductions between them by
-// hand.
+// The parts of a vocabulary, each on its own columns, with the reductions between them by hand.
 template <class T>
 Run run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoothing, double scale,
         const std::vector<Range>& parts) {

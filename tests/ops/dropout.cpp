@@ -1,5 +1,4 @@
-// Dropout: the mask is a function of the seed, the step, the use and the element's number, and of
-// nothing else.
+// Dropout: the mask is a function of seed, step, use and the element's number alone.
 #include <dhp/cpu/dropout.hpp>
 #include <tests/support/tensors.hpp>
 

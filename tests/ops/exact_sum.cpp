@@ -1,5 +1,4 @@
-// Order-free sums: any order, any grouping, any number of threads give the same bits, and those bits are
-// the exact sum rounded once.
+// Order-free sums: any order, grouping and number of threads give the exact sum, rounded once.
 #include <dhp/cpu/exact_sum.hpp>
 #include <tests/support/tensors.hpp>
 

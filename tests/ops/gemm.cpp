@@ -1,5 +1,4 @@
-// gemm against three nested loops in double, for every storage type, transposition and awkward
-// size.
+// gemm against three nested loops in double: every type, transposition and awkward size.
 #include <dhp/cpu/gemm.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -116,8 +115,7 @@ TEST_CASE("serial_gemm has the bits of gemm") {
   CHECK(widened(c) == widened(d));
 }
 
-// Built for AVX2 and run on a machine with AVX-512 this compares two kernels; elsewhere one with
-// itself.
+// Built for AVX2 and run on AVX-512 this compares two kernels; elsewhere one with itself.
 TEST_CASE_TEMPLATE("the width of the vectors changes no bit", T, double, float) {
   Cpu dev;
   const std::int64_t m = 61, n = 77, k = 530;

@@ -1,5 +1,4 @@
-// Layer normalisation: plain loops in double, large means, odd widths; and with residual and dropout before it,
-// against its parts.
+// Layer normalisation: loops in double, large means, odd widths; with residual and dropout, against its parts.
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cpu/layer_norm.hpp>
 #include <tests/support/tensors.hpp>

@@ -1,5 +1,4 @@
-// The products of linear layers with what stands beside them: on the Cpu the bits of their pieces; and what they
-// refuse.
+// Fused linear ops: on the Cpu the bits of their pieces; and what they refuse.
 #include <dhp/cpu/linear.hpp>
 #include <tests/support/tensors.hpp>
 

@@ -1,5 +1,4 @@
-// Optimizer updates against PyTorch's formulas written out for one scalar, over several steps; and against
-// numbers that PyTorch 1.13 printed.
+// Optimizer updates against PyTorch's formulas for one scalar, and against numbers that PyTorch 1.13 printed.
 #include <dhp/cpu/optimizer.hpp>
 #include <tests/support/weights.hpp>
 

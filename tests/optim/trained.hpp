@@ -56,8 +56,7 @@ inline std::vector<double> rounded_to(DType type, std::vector<double> values) {
   return values;
 }
 
-/// make(dev, store, norms) makes the optimizer, formula(plain, gradient, scalars) does a step; first and second name m and
-/// v in its state.
+/// make(dev, store, norms) makes the optimizer, formula(plain, gradient, scalars) does a step; first, second: m and v.
 template <class Dev, class Make, class Formula>
 void three_steps(DType compute, const std::string& first, const std::string& second, Make make,
                  Formula formula) {

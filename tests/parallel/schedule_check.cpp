@@ -242,8 +242,7 @@ TEST_CASE("schedule_check: stages that wait for each other are named with what t
 }
 
 TEST_CASE("schedule_check: lists that need more room than an edge has") {
-  // Two chunks on two stages, all of chunk 0 first: what stage 1 sends on to chunk 1 is received only
-  // when stage 0 is through with chunk 0.
+  // Two chunks on two stages: what stage 1 sends is received only when stage 0 has done chunk 0.
   StageLists lists(2);
   for (auto& list : lists)
     for (const int chunk : {0, 1})

@@ -1,5 +1,4 @@
-// Compares layers split over the tensor axis, also unevenly, with the same layer on one rank: outputs, input gradients
-// and weight gradients. On any device.
+// Layers split over the tensor axis, also unevenly, have the outputs and gradients of one rank. On any device.
 #pragma once
 
 #include <dhp/nn/activation.hpp>

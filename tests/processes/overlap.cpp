@@ -1,6 +1,5 @@
-// overlap REDUCER TRACE STEPS: a rank of a job of replicas that compute by sleeping: layers of as many parameters each,
-// so that every layer is one bucket of the reducer ("bucketed"), or all together are summed afterwards ("plain").
-// Rank 0 writes the trace of all.
+// overlap REDUCER TRACE STEPS: a rank of a job of replicas that compute by sleeping. Each layer is one bucket
+// ("bucketed"), or all are summed together afterwards ("plain"). Rank 0 writes the trace of all.
 #include <dhp/comm/gloo/connect.hpp>
 #include <dhp/comm/observe/trace.hpp>
 #include <dhp/cpu.hpp>

@@ -1,5 +1,4 @@
-// Trains one model in any layout of ranks and schedules and gathers the results into unsplit tensors, so that layouts
-// can be compared.
+// Trains one model in any layout of ranks and schedules and gathers the results into unsplit tensors.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
@@ -79,8 +78,7 @@ std::vector<double> host_values(Dev& dev, dhp::In<Dev> view) {
   return wide.template to_host<double>(dev);
 }
 
-/// Runs body(dev, mesh, pipeline, trainer) on one rank of the layout. make_model(build) describes the model;
-/// example(dev) is any micro-batch.
+/// Runs body(dev, mesh, pipeline, trainer) on each rank. make_model(build): the model; example(dev): any batch.
 template <class Dev, class MakeModel, class Example, class Body>
 void on_rank(Dev& dev, dhp::Comm<Dev> world, const Layout& layout, const RunSettings& settings,
              MakeModel make_model, Example example, Body body) {

@@ -1,5 +1,4 @@
-// Weights for tests of optimizers and norms: segments of all kinds with gradients and state. The padding after each holds
-// numbers, so that writing there shows.
+// Weights for tests of optimizers and norms: segments of all kinds. Padding holds numbers, so writing there shows.
 #pragma once
 
 #include <dhp/ops/segments.hpp>

@@ -28,7 +28,7 @@ TEST_CASE("checkpoint: on one rank the same bits, also with bf16 weights and the
 }
 
 TEST_CASE("checkpoint: files that do not fit the model are refused by name") {
-  const Directory directory("refused");
+  const Folder directory;
   run({}, {}, "", directory.path, 1);
   CHECK(has(refusal(directory.path + "/nothing"), "cannot open"));
   CHECK(has(refusal(directory.path, {.vocabulary = 32}), "another shape"));
@@ -39,8 +39,8 @@ TEST_CASE("checkpoint: files that do not fit the model are refused by name") {
 }
 
 TEST_CASE("checkpoint: files of different steps are refused") {
-  const Directory directory("torn");
-  const Directory older("older");
+  const Folder directory;
+  const Folder older;
   run({}, {}, "", older.path, 1);
   run({}, {}, "", directory.path, 2);
   for (const auto* name : {"/model.safetensors", "/optimizer.safetensors"}) {
@@ -54,7 +54,7 @@ TEST_CASE("checkpoint: files of different steps are refused") {
 }
 
 TEST_CASE("checkpoint: senseless numbers and types are named with their file") {
-  const Directory directory("damaged");
+  const Folder directory;
   run({}, {}, "", directory.path, 1);
   const auto state = directory.path + "/state.json";
   for (const auto* steps : {"-4", "1e300", "\"one\"", "18446744073709551615"}) {

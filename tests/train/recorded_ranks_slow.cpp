@@ -1,5 +1,4 @@
-// BERT on several ranks of emulated devices: recorded steps give the bits of unrecorded ones. The emulator refuses
-// calls that a recording may not contain.
+// BERT on several ranks of emulated devices: recorded steps give the bits of unrecorded ones.
 #include <tests/cuda/emulated_comm.hpp>
 // The emulated device first: what follows is instantiated for it.
 #include <dhp/cuda/kernels.hpp>

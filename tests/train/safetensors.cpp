@@ -1,9 +1,9 @@
 // safetensors: round trips, and every rule that the reader keeps.
 #include <dhp/train/safetensors.hpp>
+#include <tests/support/folder.hpp>
 
 #include <doctest/doctest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <random>
 
@@ -11,18 +11,9 @@ using namespace dhp;
 
 namespace {
 
-struct File {
-  std::string path;
-  File()
-      : path((std::filesystem::temp_directory_path() /
-              ("dhp_safetensors" + std::to_string(::getpid())))
-                 .string()) {}
-  ~File() { std::filesystem::remove(path); }
+struct File : tests::Folder {
+  const std::string path = *this / "file.safetensors";
   void write(const std::string& bytes) const { std::ofstream(path, std::ios::binary) << bytes; }
-  [[nodiscard]] std::string read() const {
-    std::ifstream stream(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(stream), {}};
-  }
 };
 
 std::string with_header(const std::string& header, std::size_t data) {
@@ -102,7 +93,8 @@ TEST_CASE(
   writer.add("a", DType::f32, {2}, std::vector<std::byte>(8, std::byte{3}));
   writer.add("b", DType::u8, {3}, std::vector<std::byte>(3, std::byte{4}));
   writer.write(file.path);
-  const auto whole = file.read();
+  std::ifstream stream(file.path, std::ios::binary);
+  const std::string whole{std::istreambuf_iterator<char>(stream), {}};
   for (std::size_t size = 0; size < whole.size(); ++size)
     CHECK(refusal(whole.substr(0, size)) != "accepted");
   std::mt19937 random(1);

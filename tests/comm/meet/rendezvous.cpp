@@ -1,7 +1,6 @@
-// Ranks that meet: all of them, or each is told who is missing. Secrets from the environment are taken, or refused in a
-// sentence that does not show them.
+// Ranks meet, or each is told who is missing. Secrets come from the environment; no refusal shows them.
 #include <dhp/comm/meet/rendezvous.hpp>
-#include <tests/comm/folder.hpp>
+#include <tests/support/folder.hpp>
 #include <tests/comm/meet/stores.hpp>
 
 namespace {
