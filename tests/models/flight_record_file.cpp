@@ -1,6 +1,6 @@
 #include <examples/common/flight_record_file.hpp>
-#include <tests/support/folder.hpp>
 #include <tests/comm/ranks.hpp>
+#include <tests/support/folder.hpp>
 
 #include <doctest/doctest.h>
 

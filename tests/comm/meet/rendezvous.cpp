@@ -1,7 +1,7 @@
 // Ranks meet, or each is told who is missing. Secrets come from the environment; no refusal shows them.
 #include <dhp/comm/meet/rendezvous.hpp>
-#include <tests/support/folder.hpp>
 #include <tests/comm/meet/stores.hpp>
+#include <tests/support/folder.hpp>
 
 namespace {
 
