@@ -25,8 +25,10 @@ endforeach()
 # Other templates of namespace dhp, for their arguments T. It pays for functions that are not inline. Those defined inside a
 # class are: every user's compiler instantiates them again.
 set(slice "const std::vector<const T*>&, const std::vector<T*>&, std::int64_t, std::int64_t, Reduce")
+set(sizes "bool, bool, std::int64_t, std::int64_t, std::int64_t")
 foreach(entry IN ITEMS
     "comm/reduce_slice|void comm::reduce_slice(${slice})|double,float,bf16,f16,std::int32_t,std::int64_t,std::uint8_t"
+    "cpu/gemm|void cpu::serial_gemm(${sizes}, double, const T*, const T*, double, T*)|double,float"
     "cpu|class RankLauncher<T>|Cpu"
     "cpu|class TrainingRun<T>|Cpu")
   string(REGEX MATCH "^([^|]+)\\|([^|]+)\\|([^|]+)$" matched "${entry}")
