@@ -7,57 +7,64 @@ if(NOT CMAKE_CXX_COMPILER_LOADED)
   return()
 endif()
 
-# One line each: header|declaration of a template of namespace dhp with its argument T|arguments for T. It pays for
-# functions that are not inline. Those defined inside a class are: every user's compiler instantiates them again.
-set(floating double,float,bf16,f16)
-set(dhp_cpu_compiled
-  "cpu/gemm|struct cpu::Gemm<T>|double,float"
-  "cpu/gemm|struct cpu::MatrixProduct<T>|${floating}"
-  "cpu/conv2d|struct cpu::Conv2d<T>|${floating}"
-  "cpu/pool|struct cpu::Pool<T>|${floating}"
-  "cpu/activation|struct cpu::ActivationKernel<T>|${floating}"
-  "cpu/attention|struct cpu::AttentionKernel<T>|${floating}"
-  "cpu/batch_norm|struct cpu::BatchNormKernel<T>|${floating}"
-  "cpu/cross_entropy|struct cpu::CrossEntropyKernel<T>|${floating}"
-  "cpu/dropout|struct cpu::DropoutKernel<T>|${floating}"
-  "cpu/elementwise|struct cpu::Elementwise<T>|${floating}"
-  "cpu/embedding|struct cpu::EmbeddingKernel<T>|${floating}"
-  "cpu/fold|struct cpu::Fold<T>|double,float"
-  "cpu/layer_norm|struct cpu::LayerNormKernel<T>|${floating}"
-  "cpu/optimizer|struct cpu::OptimizerKernel<T>|${floating}"
-  "cpu/reduce|struct cpu::Reductions<T>|${floating}"
-  "cpu/rows|struct cpu::Rows<T>|${floating}"
-  "comm/reduce_slice|void comm::reduce_slice(const std::vector<const T*>&, const std::vector<T*>&, std::int64_t, std::int64_t, Reduce)|${floating},std::int32_t,std::int64_t,std::uint8_t"
-  "cpu|class RankLauncher<T>|Cpu"
-  "cpu|class TrainingRun<T>|Cpu"
-)
+# The kernels are read off the headers: every function <op>_on whose first argument is a Cpu.
+get_target_property(root dhp::dhp HEADER_DIRS)
+file(STRINGS ${root}/dhp/cpu.hpp headers REGEX "^#include <dhp/cpu/")
+list(TRANSFORM headers REPLACE "^#include <dhp/(.*)\\.hpp>" "\\1")
+set(instances "")
+foreach(header IN LISTS headers)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${root}/dhp/${header}.hpp)
+  file(READ ${root}/dhp/${header}.hpp text)
+  string(REGEX MATCHALL "\nvoid [a-z0-9_]+_on\\(std::same_as<Cpu> auto&[^{;.]*\\) {" functions "${text}")
+  foreach(function IN LISTS functions)
+    string(REGEX REPLACE "^\n(.*) {$" "\\1" function "${function}")
+    string(REPLACE "std::same_as<Cpu> auto&" "Cpu&" function "${function}")
+    list(APPEND instances "${header}|${header}|${function}")
+  endforeach()
+endforeach()
+# Other templates of namespace dhp, for their arguments T. It pays for functions that are not inline. Those defined inside a
+# class are: every user's compiler instantiates them again.
+set(slice "const std::vector<const T*>&, const std::vector<T*>&, std::int64_t, std::int64_t, Reduce")
+set(sizes "bool, bool, std::int64_t, std::int64_t, std::int64_t")
+foreach(entry IN ITEMS
+    "comm/reduce_slice|void comm::reduce_slice(${slice})|double,float,bf16,f16,std::int32_t,std::int64_t,std::uint8_t"
+    "cpu/gemm|void cpu::serial_gemm(${sizes}, double, const T*, const T*, double, T*)|double,float"
+    "cpu|class RankLauncher<T>|Cpu"
+    "cpu|class TrainingRun<T>|Cpu")
+  string(REGEX MATCH "^([^|]+)\\|([^|]+)\\|([^|]+)$" matched "${entry}")
+  set(header "${CMAKE_MATCH_1}")
+  set(template "${CMAKE_MATCH_2}")
+  string(REPLACE "," ";" arguments "${CMAKE_MATCH_3}")
+  string(REGEX REPLACE "^[a-z]+ ([A-Za-z0-9_:]+)[<(].*$" "\\1" name "${template}")
+  foreach(argument IN LISTS arguments)
+    string(REGEX REPLACE "([^A-Za-z_])T([^A-Za-z_])" "\\1${argument}\\2" instance "${template}")
+    list(APPEND instances "${name}|${header}|${instance}")
+  endforeach()
+endforeach()
 
 if(DHP_DEVICE STREQUAL cuda)  # kernels only: nvcc need not read the rest
-  list(FILTER dhp_cpu_compiled EXCLUDE REGEX "^cpu\\|")
+  list(FILTER instances EXCLUDE REGEX "\\|cpu\\|")
 endif()
 
 set(dir ${CMAKE_CURRENT_BINARY_DIR}/dhp_cpu_compiled)
 set(includes "")
 set(declarations "")
 set(sources "")
-foreach(entry IN LISTS dhp_cpu_compiled)
-  string(REGEX MATCH "^([^|]+)\\|([^|]+)\\|([^|]+)$" matched "${entry}")
-  set(include "#include <dhp/${CMAKE_MATCH_1}.hpp>\n")
-  set(template "${CMAKE_MATCH_2}")
-  string(REPLACE "," ";" arguments "${CMAKE_MATCH_3}")
-  set(definitions "")
-  foreach(argument IN LISTS arguments)
-    string(REGEX REPLACE "([^A-Za-z_])T([^A-Za-z_])" "\\1${argument}\\2" instance "template ${template}")
-    string(APPEND definitions "${instance};\n")
-    string(APPEND declarations "extern ${instance};\n")
-  endforeach()
-  # A source each, so that they compile side by side.
-  string(REGEX REPLACE "^[a-z]+ ([A-Za-z0-9_:]+)[<(].*$" "\\1" source "${template}")
-  string(MAKE_C_IDENTIFIER ${source} source)
-  file(CONFIGURE OUTPUT ${dir}/${source}.cpp CONTENT "${include}\nnamespace dhp {\n${definitions}}\n" @ONLY)
-  list(APPEND sources ${dir}/${source}.cpp)
-  list(APPEND includes ${include})
+foreach(entry IN LISTS instances)
+  string(REGEX MATCH "^([^|]+)\\|([^|]+)\\|(.+)$" matched "${entry}")
+  string(MAKE_C_IDENTIFIER ${CMAKE_MATCH_1} source)
+  list(APPEND sources ${source})
+  set(include_${source} "#include <dhp/${CMAKE_MATCH_2}.hpp>\n")
+  list(APPEND includes "${include_${source}}")
+  string(APPEND definitions_${source} "template ${CMAKE_MATCH_3};\n")
+  string(APPEND declarations "extern template ${CMAKE_MATCH_3};\n")
 endforeach()
+list(REMOVE_DUPLICATES sources)
+foreach(source IN LISTS sources)  # they compile side by side
+  file(CONFIGURE OUTPUT ${dir}/${source}.cpp @ONLY
+    CONTENT "${include_${source}}\nnamespace dhp {\n${definitions_${source}}}\n")
+endforeach()
+list(TRANSFORM sources REPLACE "(.+)" "${dir}/\\1.cpp")
 list(REMOVE_DUPLICATES includes)
 list(JOIN includes "" includes)
 file(CONFIGURE OUTPUT ${dir}/extern.hpp CONTENT "#pragma once\n${includes}\nnamespace dhp {\n${declarations}}\n" @ONLY)

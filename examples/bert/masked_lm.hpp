@@ -1,6 +1,5 @@
-// The samples of BERT's pre-training (Devlin et al. 2019): [CLS] A [SEP] B [SEP], where B follows A
-// or is random, and some tokens hidden. All that is random depends on (seed, epoch, sample index)
-// only.
+// The samples of BERT's pre-training (Devlin et al. 2019): [CLS] A [SEP] B [SEP], where B follows A or
+// is random, with some tokens hidden. Random choices depend on (seed, epoch, sample index) only.
 #pragma once
 
 #include <dhp/data/sample_random.hpp>
@@ -18,13 +17,12 @@
 namespace examples {
 
 struct MaskedLmOptions {
-  std::int64_t sequence_length =
-      128;                   ///< tokens of a sample at most, the three special ones included
-  double hidden = 0.15;      ///< share of the tokens that are to be predicted
-  double as_mask = 0.8;      ///< of these: replaced by [MASK]
-  double as_random = 0.1;    ///< of these: replaced by a random token; the rest stays
-  double random_next = 0.5;  ///< share of samples whose B is random
-  bool whole_words = false;  ///< hide all pieces of a word or none
+  std::int64_t sequence_length = 128;  ///< maximum tokens of a sample, with three special ones
+  double hidden = 0.15;                ///< share of the tokens to predict
+  double as_mask = 0.8;                ///< of these: replaced by [MASK]
+  double as_random = 0.1;              ///< of these: replaced by a random token; the rest stays
+  double random_next = 0.5;            ///< share of samples whose B is random
+  bool whole_words = false;            ///< hide all pieces of a word or none
   std::uint64_t seed = 0;
 };
 
@@ -39,16 +37,15 @@ inline void check_options(const MaskedLmOptions& options) {
              options.random_next);
 }
 
-/// Hidden tokens of a sample at most: the share of all that are not special, rounded up. With whole
-/// words that bounds nothing, since what is left over may be given to a long word: then all of
-/// them.
+/// Maximum number of hidden tokens of a sample: the share of all that are not special, rounded up. With
+/// whole words it is all of them, since a long word may exceed the share.
 [[nodiscard]] inline std::int64_t most_hidden(const MaskedLmOptions& options) {
   const auto candidates = options.sequence_length - 3;
   if (options.whole_words) return candidates;
   return static_cast<std::int64_t>(std::ceil(options.hidden * static_cast<double>(candidates)));
 }
 
-/// What is to be predicted in one sample: places in ascending order, and what stood there.
+/// The hidden tokens of one sample: places in ascending order, and their original tokens.
 struct HiddenTokens {
   std::vector<std::int32_t> places;
   std::vector<std::int32_t> labels;
@@ -69,7 +66,7 @@ inline void truncate_pair(std::int64_t room, std::int64_t& first, std::int64_t& 
                                               const Vocabulary& vocabulary,
                                               const MaskedLmOptions& options,
                                               dhp::SampleRandom& random) {
-  std::vector<dhp::Range> units;  // what is hidden as one
+  std::vector<dhp::Range> units;  // tokens, or whole words
   std::int64_t candidates = 0;
   for (std::size_t at = 0; at < tokens.size(); ++at) {
     if (vocabulary.is_special(tokens[at])) continue;
@@ -87,7 +84,7 @@ inline void truncate_pair(std::int64_t room, std::int64_t& first, std::int64_t& 
     const auto rest = static_cast<std::uint32_t>(units.size() - drawn);
     std::swap(units[drawn], units[drawn + random.below(rest)]);
     const auto unit = units[drawn];
-    // A word longer than what is left: taken with the probability that keeps the expected number.
+    // A word longer than the rest of the share is taken with the probability that keeps its mean.
     if (unit.size() > left &&
         !random.chance(static_cast<double>(left) / static_cast<double>(unit.size())))
       break;
@@ -148,9 +145,8 @@ struct MaskedLmSample {
   return made;
 }
 
-/// How often each token occurs: what a model that knows only that would lose on the hidden tokens
-/// of a held-out set. A masked language model that does not come below it uses no context.
-/// Cross-entropy in nats, with add-one smoothing.
+/// A model that predicts tokens by frequency alone, with add-one smoothing; losses are in nats. A masked
+/// language model with a higher loss uses no context.
 class Unigram {
  public:
   explicit Unigram(std::int64_t vocabulary_size)
@@ -187,8 +183,8 @@ class Unigram {
   return unigram;
 }
 
-/// Mean over the hidden tokens of the first `samples` samples (0: of all) in epoch 0, in nats; this
-/// is what an evaluation of the same samples sees. NaN where nothing is hidden.
+/// Its mean loss on the hidden tokens of the first `samples` samples (0: all) in epoch 0, as in an
+/// evaluation of them. NaN if nothing is hidden.
 [[nodiscard]] inline double unigram_cross_entropy(const Unigram& unigram,
                                                   const SentencePairs& pairs,
                                                   const Vocabulary& vocabulary,

@@ -1,5 +1,5 @@
-// Where a text comes from: a UTF-8 file, all files of a directory, or WordNet. Documents are files,
-// and parts of them between blank lines. What is not text is an error that names file and byte.
+// Reads text from a UTF-8 file, from all files of a directory, or from WordNet. Documents are files, or parts
+// of them between blank lines. Bytes that are not text are an error with file and byte.
 #pragma once
 
 #include <dhp/data/file.hpp>
@@ -7,7 +7,6 @@
 #include "sentences.hpp"
 #include "utf8.hpp"
 
-#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <string>
@@ -34,30 +33,11 @@ inline void add_text(std::string_view bytes, const std::string& name, const Text
   dhp::check(into.sentences() > before, "", name, ", byte 0: the file holds nothing but spaces");
 }
 
-/// The files of a directory and of those in it, in the byte order of their paths; hidden ones are
-/// left out.
-[[nodiscard]] inline std::vector<std::string> files_below(const std::string& path) {
-  namespace fs = std::filesystem;
-  std::vector<std::string> files;
-  std::error_code error;
-  for (fs::recursive_directory_iterator at(path, error), end; !error && at != end;
-       at.increment(error)) {
-    const bool hidden = at->path().filename().string().starts_with('.');
-    const bool directory = at->is_directory(error);
-    if (hidden && directory) at.disable_recursion_pending();
-    if (!hidden && !directory) files.push_back(at->path().string());
-    error.clear();  // a link that leads nowhere is listed, and named when it is read
-  }
-  dhp::check(!error, "", path, ": ", error.message());
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
 /// Reads a file or a directory of files, in the byte order of their paths.
 [[nodiscard]] inline Text read_text(const std::string& path, const TextOptions& options = {}) {
   std::error_code error;
   const bool directory = std::filesystem::is_directory(path, error);
-  const auto files = directory ? files_below(path) : std::vector<std::string>{path};
+  const auto files = directory ? dhp::files_below(path) : std::vector<std::string>{path};
   dhp::check(!files.empty(), "", path, ": the directory holds no file");
   Text text;
   for (const auto& file : files) {
@@ -67,9 +47,8 @@ inline void add_text(std::string_view bytes, const std::string& name, const Text
   return text;
 }
 
-// The glosses of WordNet (Fellbaum 1998): real English that Debian ships as wordnet-base. A gloss
-// is a document: its first sentence is the definition, the others are examples of use, if it has
-// any.
+// The glosses of WordNet (Fellbaum 1998), real English in Debian's package wordnet-base. A gloss is a
+// document: its first sentence is the definition, the others are examples.
 //
 //   00003553 03 n 02 whole 0 unit 0 015 @ ... | an assemblage of parts; "the team is a unit"
 
@@ -83,8 +62,8 @@ inline constexpr std::array<std::string_view, 4> wordnet_files{"data.noun", "dat
   return std::filesystem::is_regular_file(path + "/" + std::string(wordnet_files[0]), error);
 }
 
-/// Adds a gloss as a document. Examples stand in double quotes after the definition; what stands
-/// between them (who said it) is left out.
+/// Adds a gloss as a document. Examples are in double quotes after the definition; text between them, such
+/// as an author's name, is left out.
 inline void add_gloss(std::string_view gloss, Text& into) {
   const auto strip = [](std::string_view part) {
     const auto loose = [](char letter) {

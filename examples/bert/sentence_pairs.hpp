@@ -1,6 +1,5 @@
 // Pairs of sentences for next-sentence prediction: a dataset over a tokenised text. Sample i is a
-// sentence and the one that follows it; which pairs get a random second sentence instead is decided
-// per epoch, in masked_lm.hpp.
+// sentence and its successor; masked_lm.hpp replaces some successors by random ones, per epoch.
 #pragma once
 
 #include <dhp/data/dataset.hpp>
@@ -25,8 +24,8 @@ enum class Pairing {
 
 struct SentencePair {
   std::int64_t first = 0;   ///< number of a sentence of the text
-  std::int64_t second = 0;  ///< of the sentence that belongs to it
-  std::int64_t part = 0;    ///< the document, or piece of one, that both stand in
+  std::int64_t second = 0;  ///< of its successor
+  std::int64_t part = 0;    ///< the document, or piece of one, of both
 };
 
 /// Cheap to copy: text and pairs are shared.
@@ -60,8 +59,8 @@ class SentencePairs {
     return text_->sentence(sentence);
   }
 
-  /// A sentence that does not follow that of sample `index`: the second one of another pair, from
-  /// another part where there is any.
+  /// A wrong successor for sample `index`: the second sentence of another pair, if possible from
+  /// another part.
   [[nodiscard]] std::int64_t random_second(std::int64_t index, dhp::SampleRandom& random) const {
     constexpr int tries = 16;
     const auto own = get(index);
@@ -80,9 +79,8 @@ class SentencePairs {
       std::make_shared<std::vector<SentencePair>>();
 };
 
-/// Documents as the parts that a split deals out. Those of more than 64 sentences are dealt in
-/// pieces; a text of few documents in about 100 pieces, so that one of a single document can be
-/// split too. (A cut costs the pair that it parts.)
+/// The parts of a split: documents, cut into pieces if they have more than 64 sentences. A text of few
+/// documents is cut into about 100 pieces, so that even one document can be split. A cut loses a pair.
 [[nodiscard]] inline std::vector<dhp::Range> parts_of(const TokenText& text) {
   constexpr std::int64_t few = 20;
   constexpr std::int64_t most = 64;
@@ -102,9 +100,9 @@ class SentencePairs {
   return parts;
 }
 
-/// Training and held-out pairs that share no sentence: parts are dealt in a random order, which
-/// `seed` alone decides, first to the held-out side until it has its fraction of all pairs, and at
-/// least 2; none of 0. Both sides keep that order, so the first samples of either speak for all.
+/// Training and held-out pairs that share no sentence. In the random order of `seed`, the first parts are
+/// held out until they have the fraction of all pairs, and at least 2 (none for 0). Both sides keep that
+/// order, so their first samples are representative.
 [[nodiscard]] inline dhp::DatasetSplit<SentencePairs> split_sentence_pairs(
     std::shared_ptr<const TokenText> text, Pairing pairing, double held_out, std::uint64_t seed) {
   dhp::check(held_out >= 0 && held_out < 1, "a held-out fraction lies in [0, 1), got ", held_out);

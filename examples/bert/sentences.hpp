@@ -1,5 +1,4 @@
-// Cuts plain text into sentences by simple rules; no language model, no list but a few English
-// abbreviations.
+// Cuts plain text into sentences by simple rules and a few English abbreviations.
 #pragma once
 
 #include "documents.hpp"
@@ -12,7 +11,7 @@
 
 namespace examples {
 
-/// What parts sentences.
+/// What separates sentences.
 enum class SentenceRule {
   automatic,   ///< lines, or punctuation where the text looks like prose broken into short lines
   lines,       ///< each line is a sentence

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace examples {
 
@@ -37,6 +38,17 @@ class AnyBatcher {
     AnyBatcher fewer = *this;
     if (count > 0 && count < size_) fewer.size_ = count;
     return fewer;
+  }
+  /// `count` samples: all of them, again and again.
+  [[nodiscard]] AnyBatcher repeated(std::int64_t count) const {
+    AnyBatcher made;
+    made.size_ = count;
+    made.collate_ = [all = *this](std::span<const std::int64_t> indices, std::int64_t epoch) {
+      std::vector<std::int64_t> of_all;
+      for (const auto index : indices) of_all.push_back(index % all.size());
+      return all.collate(of_all, epoch);
+    };
+    return made;
   }
 
  private:

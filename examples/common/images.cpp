@@ -80,7 +80,7 @@ template <class D>
 ImageData split_batchers(const ResNetOptions& options, D dataset, int size, int channels,
                          std::int64_t classes, std::string description) {
   auto [train, held_out] = dhp::split_fraction(
-      dhp::shuffle(std::move(dataset), options.run.seed, -1), options.run.held_out);
+      dhp::Shuffled(std::move(dataset), options.run.seed, -1), options.run.held_out);
   return batchers(options, std::move(train), std::move(held_out), size, channels, classes,
                   std::move(description));
 }

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace dhp {
+namespace examples {
 
 /// Of one rank's clock to rank 0's.
 struct ClockOffset {
@@ -26,18 +26,18 @@ struct ClockOffset {
 /// now(): a clock that runs on all ranks at the same rate, in seconds. Collective. Of several round trips the shortest
 /// counts, and its middle is taken for the time of the answer (RFC 5905, section 8). Rank 0's is zero.
 template <class Dev, class Now>
-[[nodiscard]] ClockOffset clock_offset(Dev& dev, Comm<Dev>& comm, Now now,
-                                       CallSite where = CallSite::current()) {
+[[nodiscard]] ClockOffset clock_offset(Dev& dev, dhp::Comm<Dev>& comm, Now now,
+                                       dhp::CallSite where = dhp::CallSite::current()) {
   constexpr int trips = 8;
-  const auto asked = Tensor<Dev>::zeros(dev, DType::f64, Shape{1});
-  auto message = Tensor<Dev>::zeros(dev, DType::f64, Shape{1});
+  const auto asked = dhp::Tensor<Dev>::zeros(dev, dhp::DType::f64, dhp::Shape{1});
+  auto message = dhp::Tensor<Dev>::zeros(dev, dhp::DType::f64, dhp::Shape{1});
   ClockOffset best;
   for (int rank = 1; rank < comm.size(); ++rank)
     for (int trip = 0; trip < trips; ++trip)
       if (comm.rank() == 0) {
         comm.recv(dev, message.mut(), rank, where);
         dev.synchronize();
-        auto answer = Tensor<Dev>::from_host(dev, Shape{1}, std::vector<double>{now()});
+        auto answer = dhp::Tensor<Dev>::from_host(dev, dhp::Shape{1}, std::vector<double>{now()});
         comm.send(dev, std::move(answer), rank, where);
       } else if (comm.rank() == rank) {
         const double start_s = now();
@@ -51,11 +51,9 @@ template <class Dev, class Now>
   return best;
 }
 
-namespace detail {
-
 /// Of one rank: JSON objects, each with a comma and the end of a line before it.
-[[nodiscard]] inline std::string trace_events(const Trace& trace, int rank, const std::string& name,
-                                              double offset_s) {
+[[nodiscard]] inline std::string trace_events(const dhp::Trace& trace, int rank,
+                                              const std::string& name, double offset_s) {
   using json = nlohmann::ordered_json;
   std::string text;
   const auto put = [&](const json& event) {
@@ -65,20 +63,21 @@ namespace detail {
     put({{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", lane}, {"args", {{key, value}}}});
   };
   const auto microseconds = [](double s) { return std::round(s * 1e9) / 1e3; };
-  say("process_name", 0, "name", concat("rank ", rank, name.empty() ? "" : ", ", name));
+  say("process_name", 0, "name", dhp::concat("rank ", rank, name.empty() ? "" : ", ", name));
   say("process_sort_index", 0, "sort_index", rank);
   say("thread_name", 0, "name", "work");
   const auto lanes = trace.lanes();
   for (std::size_t lane = 0; lane < lanes.size(); ++lane)
     say("thread_name", static_cast<int>(lane) + 1, "name", "communication, " + lanes[lane]);
   auto spans = trace.spans();
-  std::stable_sort(spans.begin(), spans.end(), [](const TraceSpan& a, const TraceSpan& b) {
-    return a.start.seconds() < b.start.seconds();
-  });
+  std::stable_sort(spans.begin(), spans.end(),
+                   [](const dhp::TraceSpan& a, const dhp::TraceSpan& b) {
+                     return a.start.seconds() < b.start.seconds();
+                   });
   // What one communicator does comes one after the other, whenever it was issued.
   std::vector<double> busy_until_s(lanes.size(), 0);
   for (const auto& span : spans) {
-    const bool communicates = span.kind == TraceKind::communication;
+    const bool communicates = span.kind == dhp::TraceKind::communication;
     double start_s = span.start.seconds();
     const double end_s = span.end.seconds();
     if (communicates) {
@@ -86,7 +85,7 @@ namespace detail {
       start_s = std::max(start_s, busy_s);
       busy_s = std::max(busy_s, end_s);
     }
-    const bool waits = span.kind == TraceKind::wait;
+    const bool waits = span.kind == dhp::TraceKind::wait;
     json event{{"ph", "X"},
                {"name", waits ? "waits for " + span.name : span.name},
                {"cat", waits          ? "exposed"
@@ -96,8 +95,8 @@ namespace detail {
                {"tid", communicates ? span.lane + 1 : 0},
                {"ts", microseconds(start_s - offset_s)},
                {"dur", microseconds(std::max(0.0, end_s - start_s))}};
-    if (communicates) event["args"] = {{"bytes", span.bytes}, {"at", to_text(span.where)}};
-    if (waits) event["args"] = {{"at", to_text(span.where)}};
+    if (communicates) event["args"] = {{"bytes", span.bytes}, {"at", dhp::to_text(span.where)}};
+    if (waits) event["args"] = {{"at", dhp::to_text(span.where)}};
     put(event);
   }
   return text;
@@ -105,11 +104,11 @@ namespace detail {
 
 /// text of every other rank at rank 0, which is given it piece by piece: take(piece).
 template <class Dev, class Take>
-void collect_text(Dev& dev, Comm<Dev>& comm, const std::string& text, Take take) {
+void collect_text(Dev& dev, dhp::Comm<Dev>& comm, const std::string& text, Take take) {
   constexpr std::int64_t piece = 1 << 20;
   const auto own = static_cast<std::int64_t>(text.size());
-  auto size = Tensor<Dev>::zeros(dev, DType::i64, Shape{1});
-  auto bytes = Tensor<Dev>::zeros(dev, DType::u8, Shape{piece});
+  auto size = dhp::Tensor<Dev>::zeros(dev, dhp::DType::i64, dhp::Shape{1});
+  auto bytes = dhp::Tensor<Dev>::zeros(dev, dhp::DType::u8, dhp::Shape{piece});
   if (comm.rank() == 0) take(text);
   for (int rank = 1; rank < comm.size(); ++rank) {
     if (comm.rank() == 0) {
@@ -122,32 +121,30 @@ void collect_text(Dev& dev, Comm<Dev>& comm, const std::string& text, Take take)
         take(std::string(found.begin(), found.begin() + count));
       }
     } else if (comm.rank() == rank) {
-      auto total = Tensor<Dev>::from_host(dev, Shape{1}, std::vector<std::int64_t>{own});
+      auto total = dhp::Tensor<Dev>::from_host(dev, dhp::Shape{1}, std::vector<std::int64_t>{own});
       comm.send(dev, std::move(total), 0);
       for (std::int64_t done = 0; done < own; done += piece) {
         const auto count = std::min(piece, own - done);
         const auto first = text.begin() + done;
-        auto part = Tensor<Dev>::from_host(dev, Shape{count},
-                                           std::vector<std::uint8_t>(first, first + count));
+        auto part = dhp::Tensor<Dev>::from_host(dev, dhp::Shape{count},
+                                                std::vector<std::uint8_t>(first, first + count));
         comm.send(dev, std::move(part), 0);
       }
     }
   }
 }
 
-}  // namespace detail
-
 /// The traces of all ranks, at rank 0's path. Collective. name: where this rank runs. offset_s: how far its trace's
 /// clock is ahead of rank 0's (clock_offset).
 template <class Dev>
-void write_trace(Dev& dev, Comm<Dev> comm, const Trace& trace, const std::string& path,
+void write_trace(Dev& dev, dhp::Comm<Dev> comm, const dhp::Trace& trace, const std::string& path,
                  const std::string& name, double offset_s) {
-  const auto events = detail::trace_events(trace, comm.rank(), name, offset_s);
-  if (comm.rank() != 0) return detail::collect_text(dev, comm, events, [](const std::string&) {});
-  replace_file(path, [&](OpenFile& file) {
+  const auto events = trace_events(trace, comm.rank(), name, offset_s);
+  if (comm.rank() != 0) return collect_text(dev, comm, events, [](const std::string&) {});
+  dhp::replace_file(path, [&](dhp::OpenFile& file) {
     file.write("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n");
     bool first = true;
-    detail::collect_text(dev, comm, events, [&](const std::string& piece) {
+    collect_text(dev, comm, events, [&](const std::string& piece) {
       file.write(first ? piece.substr(2) : piece);  // a list does not begin with a comma
       first = false;
     });
@@ -155,4 +152,4 @@ void write_trace(Dev& dev, Comm<Dev> comm, const Trace& trace, const std::string
   });
 }
 
-}  // namespace dhp
+}  // namespace examples

@@ -26,9 +26,8 @@ class TraceReport {
       : dev_(dev), world_(std::move(world)), path_(std::move(path)) {
     if (!dev_.trace()) return;
     if (world_.rank() == 0)
-      dhp::write_trace(dev_, dhp::Comm<Dev>(), dhp::Trace(), path_, dhp::host_name(), 0);
-    clock_offset_s_ =
-        dhp::clock_offset(dev_, world_, [&] { return dev_.trace()->now_s(); }).ahead_s;
+      write_trace(dev_, dhp::Comm<Dev>(), dhp::Trace(), path_, dhp::host_name(), 0);
+    clock_offset_s_ = clock_offset(dev_, world_, [&] { return dev_.trace()->now_s(); }).ahead_s;
   }
 
   /// A step has been issued, and the device may still be busy with it.
@@ -37,7 +36,7 @@ class TraceReport {
   }
   /// The device has come to the end of that step.
   void step_done() {
-    if (dev_.trace()) dev_.trace()->settle(under_way_);
+    if (dev_.trace()) dev_.trace()->resolve(under_way_);
   }
 
   /// Writes the file; rank 0 says what is in it. Gives the exposed share of a step, the mean over the ranks.
@@ -47,7 +46,7 @@ class TraceReport {
     const auto& trace = *dev_.trace();
     const auto exposure = dhp::exposure_of(trace);
     const auto shares = dhp::gather(dev_, world_, {exposure.share()});
-    dhp::write_trace(dev_, world_, trace, path_, dhp::host_name(), clock_offset_s_);
+    write_trace(dev_, world_, trace, path_, dhp::host_name(), clock_offset_s_);
     const auto least = std::min_element(shares.begin(), shares.end());
     const auto most = std::max_element(shares.begin(), shares.end());
     const double mean =

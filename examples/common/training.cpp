@@ -3,7 +3,6 @@
 #include <dhp/comm/meet/address.hpp>
 #include <dhp/comm/observe/check.hpp>
 #include <dhp/comm/observe/trace.hpp>
-#include <dhp/data/resident.hpp>
 #include <dhp/train/checkpoint.hpp>
 
 #include "ranks.hpp"
@@ -39,9 +38,15 @@ class Program {
         run_(dev, observed(dev, std::move(world), options_), training_options(), setup.make_model,
              dhp::example_batch(dev, setup.train, options_.micro_batch)),
         checkpoint_(run_.mesh(), run_.store(), run_.optimizer()) {
-    const auto loading = run_.for_this_replica(loader_options());
-    if (options_.resident()) resident_.emplace(dev, setup.train, loading);
-    else loader_.emplace(dev, setup.train, loading);
+    auto loading = run_.for_this_replica(loader_options());
+    if (options_.resident()) {
+      loading.shuffle = false;
+      loading.threads = 0;
+      const auto samples = setup.train.repeated(options_.global_batch);
+      resident_ = dhp::Loader(dev, samples, loading).next();
+    } else {
+      loader_.emplace(dev, setup.train, loading);
+    }
   }
 
   void run() {
@@ -141,13 +146,13 @@ class Program {
   }
   [[nodiscard]] dhp::StepBatches<Dev> next_batches() {
     const auto scope = dev_.scope("next batches");
-    return resident_ ? resident_->next() : loader_->next();
+    return resident_ ? resident_->share() : loader_->next();
   }
   /// Where the ranks are, and how fast their axes. Threads of one process have no network to be wrong.
   void report_transports() {
     if (run_.mesh().world().size() == 1) return;
     if (!options_.process() && options_.min_bandwidth_gb_s == 0) return;
-    const auto measured = dhp::measure_transports(dev_, run_.mesh(), dhp::host_name());
+    const auto measured = measure_transports(dev_, run_.mesh(), dhp::host_name());
     for (const auto& line : measured.lines()) report_.say(line);
     measured.check_bandwidth(options_.min_bandwidth_gb_s * 1e9);
   }
@@ -199,7 +204,7 @@ class Program {
   dhp::TrainingRun<Dev> run_;
   dhp::Checkpoint<Dev> checkpoint_;
   std::optional<dhp::Loader<Dev, AnyBatcher>> loader_;
-  std::optional<dhp::ResidentLoader<Dev>> resident_;
+  std::optional<dhp::StepBatches<Dev>> resident_;  // the input of every step
 };
 
 }  // namespace

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp {
+namespace examples {
 
 struct AxisReport {
   std::string axis{};  ///< "data", "tensor", "pipeline"
@@ -42,13 +42,13 @@ struct TransportReport {
       by_host[hosts[rank]].push_back(static_cast<int>(rank));
     for (const auto& [host, ranks] : by_host)
       text.push_back(
-          concat("host ", host, ": ", ranks.size() == 1 ? "rank " : "ranks ", list_of(ranks)));
+          dhp::concat("host ", host, ": ", ranks.size() == 1 ? "rank " : "ranks ", list_of(ranks)));
     for (const auto& axis : axes) {
       const auto mebibytes = axis.bytes >> 20;
-      text.push_back(concat(axis.axis, " axis: ", axis.ranks, " ranks, ", axis.transport,
-                            axis.one_host ? "" : ", across hosts", "; ",
-                            rounded(axis.bandwidth_bytes_per_s / 1e9), " GB/s at ", mebibytes,
-                            " MiB, ", rounded(axis.latency_s * 1e6), " us for the smallest"));
+      text.push_back(dhp::concat(axis.axis, " axis: ", axis.ranks, " ranks, ", axis.transport,
+                                 axis.one_host ? "" : ", across hosts", "; ",
+                                 rounded(axis.bandwidth_bytes_per_s / 1e9), " GB/s at ", mebibytes,
+                                 " MiB, ", rounded(axis.latency_s * 1e6), " us for the smallest"));
       if (axis.axis == "tensor" && !axis.one_host)
         text.push_back(
             "warning: the tensor axis, which talks most, crosses hosts; a --tensor-parallel that "
@@ -60,10 +60,10 @@ struct TransportReport {
   /// Throws when an axis is slower than that.
   void check_bandwidth(double least_bytes_per_s) const {
     for (const auto& axis : axes)
-      check(axis.bandwidth_bytes_per_s >= least_bytes_per_s, "the ", axis.axis, " axis has ",
-            rounded(axis.bandwidth_bytes_per_s / 1e9), " GB/s over ", axis.transport,
-            ", less than the ", rounded(least_bytes_per_s / 1e9),
-            " GB/s that were asked for; is this the right network interface, and is it free?");
+      dhp::check(axis.bandwidth_bytes_per_s >= least_bytes_per_s, "the ", axis.axis, " axis has ",
+                 rounded(axis.bandwidth_bytes_per_s / 1e9), " GB/s over ", axis.transport,
+                 ", less than the ", rounded(least_bytes_per_s / 1e9),
+                 " GB/s that were asked for; is this the right network interface, and is it free?");
   }
 
  private:
@@ -79,28 +79,27 @@ struct TransportReport {
     for (std::size_t first = 0; first < ranks.size();) {
       auto last = first;
       while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-      append_text(text, concat(first == 0 ? "" : ", ", ranks[first]));
-      if (last > first) append_text(text, concat(last == first + 1 ? ", " : " to ", ranks[last]));
+      dhp::append_text(text, dhp::concat(first == 0 ? "" : ", ", ranks[first]));
+      if (last > first)
+        dhp::append_text(text, dhp::concat(last == first + 1 ? ", " : " to ", ranks[last]));
       first = last + 1;
     }
     return text;
   }
 };
 
-namespace detail {
-
 /// The greatest value of any rank.
 template <class Dev>
-double greatest(Dev& dev, Comm<Dev>& comm, double value) {
-  auto one = Tensor<Dev>::from_host(dev, Shape{1}, std::vector<double>{value});
-  comm.all_reduce(dev, one.mut(), Reduce::max).wait(dev);
+double greatest(Dev& dev, dhp::Comm<Dev>& comm, double value) {
+  auto one = dhp::Tensor<Dev>::from_host(dev, dhp::Shape{1}, std::vector<double>{value});
+  comm.all_reduce(dev, one.mut(), dhp::Reduce::max).wait(dev);
   return one.template to_host<double>(dev)[0];
 }
 
 /// The median of some all_reduces, in seconds.
 template <class Dev>
-double all_reduce_s(Dev& dev, Comm<Dev>& comm, std::int64_t count) {
-  auto buffer = Tensor<Dev>::zeros(dev, DType::f32, Shape{count});
+double all_reduce_s(Dev& dev, dhp::Comm<Dev>& comm, std::int64_t count) {
+  auto buffer = dhp::Tensor<Dev>::zeros(dev, dhp::DType::f32, dhp::Shape{count});
   std::vector<double> taken;
   constexpr int warm_up = 2, rounds = 7;
   for (int round = 0; round < warm_up + rounds; ++round) {
@@ -115,16 +114,15 @@ double all_reduce_s(Dev& dev, Comm<Dev>& comm, std::int64_t count) {
   return taken[taken.size() / 2];
 }
 
-}  // namespace detail
-
 /// Collective over the mesh, all of whose groups are measured at the same time, an axis after the other. host: where
 /// this rank runs.
 template <class Dev>
-[[nodiscard]] TransportReport measure_transports(Dev& dev, Mesh<Dev>& mesh, const std::string& host,
+[[nodiscard]] TransportReport measure_transports(Dev& dev, dhp::Mesh<Dev>& mesh,
+                                                 const std::string& host,
                                                  std::int64_t bytes = 8 << 20) {
   TransportReport report;
-  report.hosts = gather_texts(dev, mesh.world(), host);
-  const std::pair<const char*, Comm<Dev>*> axes[] = {
+  report.hosts = dhp::gather_texts(dev, mesh.world(), host);
+  const std::pair<const char*, dhp::Comm<Dev>*> axes[] = {
       {"tensor", &mesh.tensor()}, {"data", &mesh.data()}, {"pipeline", &mesh.pipeline()}};
   for (const auto& [name, comm] : axes) {
     if (comm->size() == 1) continue;
@@ -133,13 +131,12 @@ template <class Dev>
     axis.ranks = comm->size();
     axis.transport = comm->transport();
     axis.bytes = bytes;
-    const auto hosts = gather_texts(dev, *comm, host);
+    const auto hosts = dhp::gather_texts(dev, *comm, host);
     const bool several =
         std::any_of(hosts.begin(), hosts.end(), [&](const auto& other) { return other != host; });
-    axis.one_host = detail::greatest(dev, mesh.world(), several ? 1 : 0) == 0;
-    axis.latency_s = detail::greatest(dev, mesh.world(), detail::all_reduce_s(dev, *comm, 1));
-    const double s =
-        detail::greatest(dev, mesh.world(), detail::all_reduce_s(dev, *comm, bytes / 4));
+    axis.one_host = greatest(dev, mesh.world(), several ? 1 : 0) == 0;
+    axis.latency_s = greatest(dev, mesh.world(), all_reduce_s(dev, *comm, 1));
+    const double s = greatest(dev, mesh.world(), all_reduce_s(dev, *comm, bytes / 4));
     const double moved = 2.0 * (axis.ranks - 1) / axis.ranks * static_cast<double>(bytes);
     axis.bandwidth_bytes_per_s = moved / s;
     report.axes.push_back(std::move(axis));
@@ -147,4 +144,4 @@ template <class Dev>
   return report;
 }
 
-}  // namespace dhp
+}  // namespace examples

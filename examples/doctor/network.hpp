@@ -16,7 +16,7 @@ template <class Dev>
   dhp::Mesh<Dev> mesh(exam.world, exam.options.run.mesh);
   const std::int64_t bytes = (exam.options.quick ? 1 : 16) << 20;
   const auto& host = exam.hosts[static_cast<std::size_t>(exam.rank())];
-  const auto report = dhp::measure_transports(exam.dev, mesh, host, bytes);
+  const auto report = measure_transports(exam.dev, mesh, host, bytes);
   finding.notes.push_back(dhp::concat("all_reduce of ", bytes >> 20, " MiB, and of one number"));
   for (const auto& axis : report.axes) {
     const double gb_s = axis.bandwidth_bytes_per_s / 1e9;

@@ -1,7 +1,7 @@
 // Lesson 3: D, data parallelism alone. Every replica has all the weights and its share of the micro-batches;
-// gradients are summed over the replicas. Divided by the *global* count they are the same as on one rank:
-// so is the curve, up to rounding. With order-free sums it is the same to the last bit. Here the parts are put
-// together by hand, as the training run of the other lessons does it.
+// gradients are summed over the replicas. Divided by the *global* count they are the same as on one rank, and
+// so is the curve, up to rounding; with order-free sums it has the same bits. The other lessons have a training
+// run; here its parts are put together by hand.
 #include "toy.hpp"
 
 #include <cstdio>

@@ -1,5 +1,5 @@
 // Lesson 5: P, pipeline parallelism alone. Every rank has some of the layers; micro-batches flow through
-// them. A schedule says who does what when. It is a list, so it can be drawn, and proved, before it runs.
+// them. A schedule is a list of each rank's actions, so it can be drawn, and proved, before it runs.
 #include "toy.hpp"
 
 #include <cstdio>

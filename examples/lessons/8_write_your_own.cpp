@@ -1,5 +1,5 @@
-// Lesson 8: parts of one's own (own_parts.hpp), put together. What each must have is a concept; the compiler names the
-// member that is missing. The page docs/write_your_own.md goes through them.
+// Lesson 8: parts of your own (own_parts.hpp), put together. Each fulfils a concept; the compiler names a missing
+// member. The page docs/write_your_own.md explains them.
 #include <dhp/cpu.hpp>
 #include <dhp/nn/check_gradients.hpp>
 

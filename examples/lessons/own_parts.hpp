@@ -105,6 +105,7 @@ class SignDescent final : public Optimizer<Cpu> {
         parameter->value.data<double>()[at] -=
             now.learning_rate * sign_of(parameter->gradient.data<double>()[at]);
   }
+  [[nodiscard]] std::string name() const override { return "sign-descent"; }
   std::vector<StateBuffer<Cpu>> state() override { return {}; }  // nothing for checkpoints
   void values_changed(Cpu&) override {}
 

@@ -1,4 +1,5 @@
-// dhp on the Cpu: all of dhp and the kernels of device Cpu. Needs the standard library only.
+// dhp on the Cpu: all of dhp and the kernels of device Cpu. Needs the standard library only. Kernels are
+// templates of the device, so that a program compiles only those that it calls.
 #pragma once
 
 #include <dhp/cpu/activation.hpp>
@@ -9,7 +10,7 @@
 #include <dhp/cpu/dropout.hpp>
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cpu/embedding.hpp>
-#include <dhp/cpu/fold.hpp>
+#include <dhp/cpu/exact_sum.hpp>
 #include <dhp/cpu/gemm.hpp>
 #include <dhp/cpu/layer_norm.hpp>
 #include <dhp/cpu/linear.hpp>
@@ -23,7 +24,7 @@
 
 namespace dhp {
 
-/// Never called: that it is declared says that the kernels of the Cpu are known (nn/layer.hpp).
+/// Never called: its declaration says that the kernels of the Cpu are included (nn/layer.hpp).
 void kernels_are_included(const Cpu&);
 
 }  // namespace dhp

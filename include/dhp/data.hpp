@@ -4,6 +4,7 @@
 #include <dhp/data/augment.hpp>
 #include <dhp/data/collate.hpp>
 #include <dhp/data/dataset.hpp>
+#include <dhp/data/host_array.hpp>
 #include <dhp/data/idx.hpp>
 #include <dhp/data/image.hpp>
 #include <dhp/data/image_batcher.hpp>
@@ -11,5 +12,4 @@
 #include <dhp/data/loader.hpp>
 #include <dhp/data/npy.hpp>
 #include <dhp/data/permutation.hpp>
-#include <dhp/data/resident.hpp>
 #include <dhp/data/synthetic.hpp>

@@ -1,6 +1,5 @@
-// Eigen and dhp look at the same memory, both ways and without a copy. A tensor is row-major and Eigen's
-// matrices are column-major, so a matrix with one observation per column already lies as a tensor
-// [observations, features] does. Include this header by name; nvcc never reads it.
+// Eigen and dhp on the same memory, both ways, without a copy. Tensors are row-major, Eigen's matrices
+// column-major: a matrix with one observation per column is a tensor [observations, features].
 #pragma once
 
 #include <dhp/device/cpu.hpp>
@@ -44,7 +43,7 @@ auto host_view(From&& from) {
   }
 }
 
-// Where the elements of a view lie, under Eigen's name for their type.
+// The elements of a view, as Eigen's type.
 template <class T, class Dev, class Byte>
 auto* elements(const BasicView<Dev, Byte>& view) {
   static_assert(Dev::host_accessible, "Eigen computes on the host: copy the tensor there first");
@@ -61,7 +60,7 @@ using Like = std::conditional_t<std::is_const_v<S>, const Plain, Plain>;
 
 }  // namespace detail
 
-/// A tensor [.., C] as a row-major matrix with one sample per row: element (row, c) here and there.
+/// A tensor [.., C] as a row-major matrix with one sample per row.
 template <class T, class From>
 [[nodiscard]] auto rows_of(From&& from) {
   const auto view = detail::host_view(std::forward<From>(from));
@@ -70,7 +69,7 @@ template <class T, class From>
       data, view.rows(), view.columns());
 }
 
-/// The same memory as a column-major matrix with one sample per column, as Eigen's users keep their data.
+/// The same memory as a column-major matrix with one sample per column.
 template <class T, class From>
 [[nodiscard]] auto columns_of(From&& from) {
   const auto view = detail::host_view(std::forward<From>(from));
@@ -102,7 +101,7 @@ inline constexpr bool owns_memory = std::is_base_of_v<Eigen::PlainObjectBase<M>,
 template <class S, int rank, int options, class Index>
 inline constexpr bool owns_memory<Eigen::Tensor<S, rank, options, Index>> = true;
 
-// Not an expression whose elements are computed when they are asked for.
+// False for expressions that Eigen evaluates lazily.
 template <class M>
 constexpr bool has_memory() {
   if constexpr (is_matrix<M>) return (M::Flags & Eigen::DirectAccessBit) != 0;
@@ -111,7 +110,7 @@ constexpr bool has_memory() {
     };
 }
 
-// The shape of the row-major tensor that lies where the matrix does; refuses one that would be scrambled.
+// The shape of the tensor on the matrix's memory; refuses other strides.
 template <class M>
 Shape row_major_shape(const M& matrix) {
   if constexpr (is_matrix<M>) {
@@ -142,18 +141,18 @@ Tensor<Cpu> tensor_over(M& matrix, Owner owner) {
   using S = std::remove_pointer_t<decltype(data)>;
   using Byte = std::conditional_t<std::is_const_v<S>, const std::byte, std::byte>;
   const Shape shape = row_major_shape(matrix);
-  // The count of owners is the tensor's own: that the matrix has one, too, makes no tensor read-only.
+  // The tensor has a use count of its own: other owners of the matrix do not make it read-only.
   std::shared_ptr<Byte> memory(reinterpret_cast<Byte*>(data), [owner = std::move(owner)](Byte*) {});
-  // A matrix without elements has no memory, but is a tensor all the same.
+  // A matrix without elements has no memory, but its tensor is not empty().
   if (data == nullptr) memory = std::make_shared<std::byte>();
   return {std::move(memory), dtype_of<Element<std::remove_const_t<S>>>(), shape};
 }
 
 }  // namespace detail
 
-/// A tensor over the memory of a matrix, array, block, map or Eigen::Tensor, which must live longer. A
-/// column-major F x N matrix becomes [N, F], a row-major N x F matrix [N, F], a vector [N]. A const one
-/// gives a tensor that is read-only. Throws Error where the strides are not those of a tensor.
+/// A tensor over the memory of a matrix, array, block, map or Eigen::Tensor, which must outlive it. A
+/// column-major F x N matrix becomes [N, F], a row-major N x F matrix [N, F], a vector [N]; a const one
+/// gives a read-only tensor. Throws Error if the strides are not those of a tensor.
 template <class M>
 [[nodiscard]] Tensor<Cpu> borrow(M&& matrix) {
   static_assert(std::is_lvalue_reference_v<M> || !detail::owns_memory<std::remove_cvref_t<M>>,
@@ -167,7 +166,7 @@ template <class M>
   auto& matrix = *owner;
   return detail::tensor_over(matrix, std::move(owner));
 }
-/// The tensor owns the matrix: adopt(std::move(matrix)) moves it, and its elements stay where they are.
+/// The tensor owns the matrix; adopt(std::move(matrix)) does not copy the elements.
 template <class M>
   requires(detail::owns_memory<M>)
 [[nodiscard]] Tensor<Cpu> adopt(M matrix) { return adopt(std::make_shared<M>(std::move(matrix))); }

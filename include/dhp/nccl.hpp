@@ -2,5 +2,4 @@
 // Ranks that are processes need <dhp/comm/nccl/connect.hpp>, and OpenSSL, too.
 #pragma once
 
-#include <dhp/comm/nccl/guest.hpp>
 #include <dhp/comm/nccl/launch.hpp>

@@ -9,7 +9,7 @@
 #include <dhp/ops/dropout.hpp>
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/embedding.hpp>
-#include <dhp/ops/fold.hpp>
+#include <dhp/ops/exact_sum.hpp>
 #include <dhp/ops/gemm.hpp>
 #include <dhp/ops/layer_norm.hpp>
 #include <dhp/ops/linear.hpp>

@@ -7,7 +7,6 @@
 #include <dhp/parallel/reducer.hpp>
 #include <dhp/parallel/schedule.hpp>
 #include <dhp/parallel/schedule_check.hpp>
-#include <dhp/parallel/schedule_draw.hpp>
 #include <dhp/parallel/schedule_time.hpp>
 #include <dhp/parallel/tensor.hpp>
 #include <dhp/parallel/trainable.hpp>

@@ -1,4 +1,4 @@
-// Text files and directories of them, and every kind of file that is not one.
+// Text files, directories of them, and files that are not text.
 #include <examples/bert/read_text.hpp>
 #include <tests/data/damage.hpp>
 

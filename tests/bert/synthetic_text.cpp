@@ -53,16 +53,15 @@ TEST_CASE("synthetic text: a document keeps to one topic, a word mostly decides 
   }
   int guessed = 0;
   for (const auto& [word, counts] : next) {
-    int best = 0;
-    for (const auto& [id, count] : counts) best = std::max(best, count);
-    guessed += best;
+    const auto less = [](const auto& a, const auto& b) { return a.second < b.second; };
+    guessed += std::max_element(counts.begin(), counts.end(), less)->second;
   }
   const double share = static_cast<double>(guessed) / pairs;
   CHECK(share > 0.78);
   CHECK(share < 0.88);
 }
 
-TEST_CASE("synthetic text: refuses what cannot be") {
+TEST_CASE("synthetic text: refuses wrong options") {
   CHECK_THROWS_WITH_AS(examples::synthetic_text({.vocabulary_size = 20}),
                        doctest::Contains("21 or more would be right"), dhp::Error);
   CHECK_THROWS_AS(examples::synthetic_text({.documents = 0}), dhp::Error);

@@ -122,11 +122,4 @@ TEST_CASE("wordpiece training: sizes are kept, rare characters go first") {
                        doctest::Contains("holds no word"), dhp::Error);
 }
 
-TEST_CASE("wordpiece training: least_count keeps rare pairs apart") {
-  const auto made =
-      examples::train_wordpiece(text_of("ab ab ab cd"), {.size = 50, .least_count = 2});
-  CHECK(made.find("ab") >= 0);
-  CHECK(made.find("cd") == -1);
-}
-
 }  // namespace

@@ -1,10 +1,11 @@
-// What every communicator of ranks on the host must do, whatever is between them: each function is called by all
-// ranks of a world and returns what is wrong, "" if nothing is.
+// What every communicator of ranks on the host must do, whatever is between them: all_checks().
 #pragma once
 
 #include <tests/comm/ranks.hpp>
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -127,36 +128,19 @@ inline std::string wrong_bits(Comm<Cpu>& world, Cpu& dev) {
   return wrong;
 }
 
+// Scatter, then gather, each in place: an all_reduce.
 inline std::string wrong_laws(Comm<Cpu>& world, Cpu& dev) {
   const int n = world.size();
   const std::int64_t block = 70;
-  std::string text;
-  const auto start = brought_by<double>(world.rank(), n * block);
-  const auto whole = tensor_of(dev, start);
+  const auto whole = tensor_of(dev, brought_by<double>(world.rank(), n * block));
   auto summed = clone(dev, whole.view());
   world.all_reduce(dev, summed.mut()).wait();
 
-  auto x = clone(dev, whole.view());  // scatter, then gather, each in place: an all_reduce
+  auto x = clone(dev, whole.view());
   const auto own = x.mut().as({n, block}).slice(world.rank(), world.rank() + 1);
   world.reduce_scatter(dev, x, own).wait();
   world.all_gather(dev, own, x.mut()).wait();
-  if (x.to_host<double>(dev) != summed.to_host<double>(dev)) text += "all_reduce ";
-
-  Tensor<Cpu> there(dev, DType::f64, {n, block});
-  Tensor<Cpu> back(dev, DType::f64, {n, block});
-  world.all_to_all(dev, whole, there.mut()).wait();
-  world.all_to_all(dev, there, back.mut()).wait();
-  if (back.to_host<double>(dev) != start) text += "all_to_all ";
-
-  // Every rank gathers the same: their sum over n ranks, scattered, is n times my part.
-  const auto part = tensor_of(dev, brought_by<double>(world.rank(), block));
-  Tensor<Cpu> all(dev, DType::f64, {n, block});
-  Tensor<Cpu> again(dev, DType::f64, {block});
-  world.all_gather(dev, part, all.mut()).wait();
-  world.reduce_scatter(dev, all, again.mut()).wait();
-  for (std::int64_t i = 0; i < block; ++i)
-    if (again.view().data<double>()[i] != n * part.view().data<double>()[i]) text += "gather ";
-  return text;
+  return x.to_host<double>(dev) == summed.to_host<double>(dev) ? "" : "all_reduce";
 }
 
 inline std::string wrong_messages(Comm<Cpu>& world, Cpu& dev) {
@@ -178,9 +162,10 @@ inline std::string wrong_messages(Comm<Cpu>& world, Cpu& dev) {
   return wrong == 0 ? "" : concat(wrong, " messages are wrong");
 }
 
-// Of a world of 4: groups come and go.
+// Groups come and go.
 inline std::string wrong_rounds(Comm<Cpu>& world, Cpu& dev) {
   const int n = world.size();
+  if (n != 4) return "";
   int wrong = 0;
   const RandomStream dice{.seed = 12};
   for (std::uint64_t round = 0; round < 100; ++round) {
@@ -204,6 +189,47 @@ inline std::string wrong_rounds(Comm<Cpu>& world, Cpu& dev) {
     }
   }
   return wrong == 0 ? "" : concat(wrong, " values are wrong");
+}
+
+// Of two ranks: a send waits when the edge is full, and not before. sent: how many rank 0 has sent; both ranks see it.
+inline std::string wrong_capacity(Comm<Cpu>& world, Cpu& dev, std::atomic<int>& sent) {
+  const int capacity = world.send_capacity();
+  if (world.rank() == 0) {
+    for (int message = 0; message <= capacity; ++message) {
+      world.send(dev, tensor_of<std::int32_t>(dev, {message}), 1);
+      ++sent;
+    }
+    return "";
+  }
+  while (sent < capacity) sleep_ms(1);
+  sleep_ms(30);
+  int wrong = sent - capacity;
+  auto x = tensor_of<std::int32_t>(dev, {0});
+  for (int message = 0; message <= capacity; ++message) {
+    world.recv(dev, x.mut(), 0);
+    wrong += x.view().data<std::int32_t>()[0] != message;
+  }
+  return wrong == 0 ? "" : "a send has not waited, or a message is wrong";
+}
+
+// Each is called by all ranks of a world of these sizes, and returns what is wrong, "" if nothing is.
+struct CollectiveCheck {
+  const char* name;
+  std::vector<int> sizes;
+  std::function<std::string(Comm<Cpu>&, Cpu&)> wrong;
+};
+inline std::vector<CollectiveCheck> all_checks() {
+  const auto back_to_back = [](Comm<Cpu>& world, Cpu& dev) {
+    return wrong_small_all_reduces(world, dev, 200);
+  };
+  return {{"all_reduce", {2, 3, 4, 8}, wrong_all_reduce},
+          {"small all_reduces back to back, with ranks a step apart", {4}, back_to_back},
+          {"reduce_scatter, all_gather and all_to_all", {2, 3, 4, 8}, wrong_blocks},
+          {"broadcast from every root", {2, 3, 8}, wrong_broadcast},
+          {"a sum has the bits of the order of the ranks, whoever comes last", {5}, wrong_bits},
+          {"scatter and gather in place", {4}, wrong_laws},
+          {"messages arrive whole, in order, and from whom they should", {2, 3, 8}, wrong_messages},
+          {"a hundred rounds of everything", {4}, wrong_rounds}};
 }
 
 }  // namespace tests

@@ -45,16 +45,6 @@ TEST_CASE("comm: a default one is a group of one, and so is what was moved from"
   second.barrier();
 }
 
-TEST_CASE("comm: copies are one communicator") {
-  const auto sums = on_ranks(3, [](Comm<Cpu>& world, Cpu& dev) {
-    auto copy = world;
-    auto x = tensor_of<std::int64_t>(dev, {world.rank() + 1});
-    (world.rank() == 1 ? copy : world).all_reduce(dev, x.mut()).wait();
-    return x.to_host<std::int64_t>(dev)[0];
-  });
-  for (const auto sum : sums) CHECK(sum == 6);
-}
-
 TEST_CASE("comm: a part of one rank is a group of one") {
   const auto results = on_ranks(3, [](Comm<Cpu>& world, Cpu& dev) {
     auto alone = world.split(world.rank(), 0);

@@ -27,15 +27,7 @@ std::vector<Place> places() {
       {"large all_reduce", [=](auto& world, auto&, auto& dev) { reduce(world, dev, 9000); }},
       {"all_reduce of a part", [=](auto&, auto& part, auto& dev) { reduce(part, dev, 9000); }},
       {"barrier", [](auto& world, auto&, auto&) { world.barrier(); }},
-      {"barriers of a part",
-       [](auto&, auto& part, auto&) {
-         for (;;) part.barrier();
-       }},
       {"split", [](auto& world, auto&, auto&) { (void)world.split(0, 0); }},
-      {"splits of a part",
-       [](auto&, auto& part, auto&) {
-         for (;;) (void)part.split(0, 0);
-       }},
       {"recv",
        [](auto& world, auto&, auto& dev) {
          auto x = Tensor<Cpu>::zeros(dev, DType::f32, {3});
@@ -50,11 +42,6 @@ std::vector<Place> places() {
        [](auto& world, auto&, auto& dev) {
          const auto x = Tensor<Cpu>::zeros(dev, DType::f32, {3});
          for (;;) world.send(dev, x.share(), 2);
-       }},
-      {"a full edge to another",
-       [](auto& world, auto&, auto& dev) {
-         const auto x = Tensor<Cpu>::zeros(dev, DType::f32, {3});
-         for (;;) world.send(dev, x.share(), world.rank() == 0 ? 1 : 0);
        }},
   };
 }
@@ -157,18 +144,6 @@ TEST_CASE("launch: abort is heard even when every rank returns") {
             if (world.rank() == 0) world.abort("no more");
           });
         }) == "no more");
-  std::atomic<int> ended = 0;
-  CHECK(message_of([&] {
-          run_ranks(3, [&](Comm<Cpu> world) {
-            auto part = world.split(world.rank() == 0 ? 0 : 1, 0);
-            world.barrier();
-            if (world.rank() == 0) return world.abort("by hand");  // of a world, not of a part
-            ended += message_of([&] {
-                       for (;;) part.barrier();
-                     }) == "by hand";
-          });
-        }) == "by hand");
-  CHECK(ended == 2);
 }
 
 TEST_CASE("launch: a world of one is the calling thread") {

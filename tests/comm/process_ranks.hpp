@@ -203,11 +203,8 @@ template <class Body>
 std::vector<std::string> ends_of(int ranks, double timeout_s, const MakeMessages& make, Body body,
                                  bool recorded = true) {
   return ends_with(ranks, timeout_s, [&](const std::shared_ptr<World>& world) {
-    const int rank = world->rank();
-    auto comm = Comm<Cpu>::of(dhp::comm::ProcessComm(world, make(*world)));
-    if (recorded)
-      comm = observe<Cpu>(std::move(comm), std::make_shared<CallRecording>(dhp::comm::GroupRecorder(
-                                               world->recorder(rank), rank, world->size())));
+    dhp::comm::ProcessComm engine(world, make(*world));
+    auto comm = recorded ? dhp::comm::recorded(*world, engine) : Comm<Cpu>::of(engine);
     Cpu dev;
     body(comm, dev);
   });

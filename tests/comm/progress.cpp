@@ -8,42 +8,6 @@ namespace {
 using namespace tests;
 using Calls = Collective<Cpu>;
 
-TEST_CASE("progress: every collective, in the background") {
-  for (const int n : {1, 2, 4}) {
-    const auto broken = on_ranks(n, [&](Comm<Cpu>& world, Cpu& dev) {
-      Progress<Cpu> progress(world);
-      const float one = static_cast<float>(world.rank() + 1);
-      auto sum = tensor_of<float>(dev, {one});
-      auto most = tensor_of<float>(dev, {one});
-      auto from_last = tensor_of<float>(dev, {one});
-      const auto mine = tensor_of<float>(dev, {one});
-      const auto all = tensor_of(dev, std::vector<float>(static_cast<std::size_t>(n), one));
-      auto scattered = tensor_of<float>(dev, {0});
-      Tensor<Cpu> gathered(dev, DType::f32, {n}), exchanged(dev, DType::f32, {n});
-      const std::vector<Event<Cpu>> events{
-          progress.start(dev, Calls::all_reduce(sum.mut())),
-          progress.start(dev, Calls::all_reduce(most.mut(), Reduce::max)),
-          progress.start(dev, Calls::broadcast(from_last.mut(), n - 1)),
-          progress.start(dev, Calls::reduce_scatter(all, scattered.mut())),
-          progress.start(dev, Calls::all_gather(mine, gathered.mut())),
-          progress.start(dev, Calls::all_to_all(all, exchanged.mut())),
-      };
-      for (const auto& event : events) event.wait(dev);
-      const auto ranks = generate<float>(n, [](auto i) { return i + 1; });
-      const float total = static_cast<float>(n * (n + 1) / 2);
-      std::string text;
-      if (sum.to_host<float>(dev)[0] != total) text += "sum ";
-      if (most.to_host<float>(dev)[0] != static_cast<float>(n)) text += "max ";
-      if (from_last.to_host<float>(dev)[0] != static_cast<float>(n)) text += "broadcast ";
-      if (scattered.to_host<float>(dev)[0] != total) text += "reduce_scatter ";
-      if (gathered.to_host<float>(dev) != ranks) text += "all_gather ";
-      if (exchanged.to_host<float>(dev) != ranks) text += "all_to_all ";
-      return text;
-    });
-    for (const auto& text : broken) CHECK(text == "");
-  }
-}
-
 TEST_CASE("progress: runs while its rank does something else with the same ranks") {
   const auto broken = on_ranks(3, [](Comm<Cpu>& world, Cpu& dev) {
     Progress<Cpu> progress(world);
@@ -144,27 +108,6 @@ TEST_CASE("progress: a rank that throws with collectives under way ends all, and
               patient);
         }) == "rank 0: out of paper");
   CHECK(seconds_since(start) < 20);
-}
-
-TEST_CASE("progress: the end of the world is thrown where the event is waited for") {
-  std::atomic<int> heard = 0;
-  CHECK(message_of([&] {
-          run_ranks(
-              3,
-              [&](Comm<Cpu> world) {
-                Cpu dev;
-                auto x = tensor_of<float>(dev, {1});
-                Progress<Cpu> progress(world);
-                if (world.rank() == 2) {
-                  sleep_ms(5);
-                  fail("bad");
-                }
-                const auto event = progress.start(dev, Calls::all_reduce(x.mut()));
-                heard += message_of([&] { event.wait(); }) == "rank 2: bad";
-              },
-              patient);
-        }) == "rank 2: bad");
-  CHECK(heard == 2);
 }
 
 TEST_CASE("progress: what nobody waits for is not lost") {

@@ -16,11 +16,11 @@
 namespace tests {
 
 // No test may hang, whatever is broken.
-inline const RankOptions patient{.timeout_s = 60};
+inline const WorldOptions patient{.timeout_s = 60};
 
 // body(world, dev) of every rank; the results by rank. Assertions belong after it, in one thread.
 template <class Body>
-auto on_ranks(int ranks, Body body, RankOptions options = patient) {
+auto on_ranks(int ranks, Body body, WorldOptions options = patient) {
   using Result = decltype(body(std::declval<Comm<Cpu>&>(), std::declval<Cpu&>()));
   std::vector<std::optional<Result>> results(static_cast<std::size_t>(ranks));
   run_ranks(

@@ -63,10 +63,7 @@ TEST_CASE("rng: uniform, below and normal have their ranges and moments") {
   CHECK(stream.below(1, 3) == 0);
 }
 
-TEST_CASE("rng: mix is one to one on what it is used for, and far from the identity") {
-  std::set<std::uint64_t> mixed;
-  for (std::uint64_t value = 0; value < 10000; ++value) mixed.insert(dhp::mix(value));
-  CHECK(mixed.size() == 10000);
+TEST_CASE("rng: mix is splitmix64") {
   CHECK(dhp::mix(0) == 0xE220A8397B1DCDAFu);  // splitmix64's first number from seed 0
 }
 

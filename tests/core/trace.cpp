@@ -66,15 +66,15 @@ TEST_CASE("trace: moments of a device are asked for once, up to where it has com
   Trace trace;
   for (int at = 0; at < 3; ++at)
     trace.add({.kind = TraceKind::work, .name = "", .start = later(at), .end = later(at + 0.5)});
-  trace.settle(2);
+  trace.resolve(2);
   CHECK(asked == 4);
-  trace.settle(2);
+  trace.resolve(2);
   CHECK(asked == 4);
   CHECK(trace.spans()[1].duration_s() == 0.5);
   CHECK(asked == 4);
   CHECK(trace.spans()[2].start.seconds() == 2);
   CHECK(asked == 5);
-  trace.settle(100);
+  trace.resolve(100);
   CHECK(asked == 7);
 }
 

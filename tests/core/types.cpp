@@ -76,14 +76,7 @@ TEST_CASE_TEMPLATE("types: a double is rounded once, to nearest even", T, bf16, 
   CHECK(wrong == 0);
 }
 
-TEST_CASE("types: doubles that float would bring to a middle, and those that no float holds") {
-  CHECK(static_cast<float>(f16(1 + 0x1p-11 + 0x1p-40)) == 1 + 0x1p-10f);
-  CHECK(static_cast<float>(f16(1 + 0x3p-11 - 0x1p-40)) == 1 + 0x1p-10f);
-  CHECK(static_cast<float>(bf16(-1 - 0x1p-8 - 0x1p-40)) == -1 - 0x1p-7f);
-  CHECK(static_cast<float>(f16(0x1p-25 + 0x1p-70)) == 0x1p-24f);
-  CHECK(f16(0x1p-25).bits == 0);
-  CHECK(static_cast<float>(bf16(0x1p-134 + 0x1p-170)) == 0x1p-133f);
-  CHECK(static_cast<float>(f16(65520 - 0x1p-30)) == 65504.0f);
+TEST_CASE("types: doubles that no float holds") {
   CHECK(bf16(1e-300).bits == 0);
   CHECK(f16(-1e-300).bits == 0x8000);
   for (const double huge : {0x1p128, 1e300, std::numeric_limits<double>::infinity()}) {

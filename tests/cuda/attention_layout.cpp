@@ -1,5 +1,4 @@
-// Between our layout of samples and cuDNN's: packed and padded batches, empty samples, samples that a graph has
-// room for and the batch has not.
+// Between dhp's layout of samples and cuDNN's: packed and padded batches, empty samples, room for more samples.
 #include <dhp/cuda/attention_layout.hpp>
 #include <tests/cuda/gpu.hpp>
 
@@ -16,6 +15,12 @@ struct Batch {
   std::vector<std::int32_t> offsets, lengths;
   [[nodiscard]] std::int64_t rows() const { return offsets.back(); }
   [[nodiscard]] std::int64_t samples() const { return static_cast<std::int64_t>(lengths.size()); }
+  /// body(row, whether it is a token)
+  void for_rows(const auto& body) const {
+    for (std::size_t n = 0; n < lengths.size(); ++n)
+      for (auto row = offsets[n]; row < offsets[n + 1]; ++row)
+        body(row, row < offsets[n] + lengths[n]);
+  }
 };
 
 std::vector<Batch> batches() {
@@ -89,12 +94,10 @@ TEST_CASE("statistics go to cuDNN's layout and back; padding is 0 in both") {
                                theirs.view().data<float>(), back.mut().data<float>()});
     const auto returned = back.to_host<float>(gpu);
     for (std::int64_t head = 0; head < heads; ++head)
-      for (std::size_t n = 0; n < batch.lengths.size(); ++n)
-        for (auto row = batch.offsets[n]; row < batch.offsets[n + 1]; ++row) {
-          const auto where = static_cast<std::size_t>(head * batch.rows() + row);
-          const bool token = row < batch.offsets[n] + batch.lengths[n];
-          CHECK(returned[where] == (token ? expected[where] : 0.0f));
-        }
+      batch.for_rows([&](std::int64_t row, bool token) {
+        const auto where = static_cast<std::size_t>(head * batch.rows() + row);
+        CHECK(returned[where] == (token ? expected[where] : 0.0f));
+      });
   }
 }
 
@@ -109,12 +112,11 @@ TEST_CASE_TEMPLATE("rows of padding are cleared, tokens are left alone", T, bf16
       const auto before = widened(gpu, x);
       clear_padding<T>(gpu, x.mut(), offsets.view(), lengths.view());
       const auto after = widened(gpu, x);
-      for (std::size_t n = 0; n < batch.lengths.size(); ++n)
-        for (auto row = batch.offsets[n]; row < batch.offsets[n + 1]; ++row)
-          for (std::int64_t column = 0; column < columns; ++column) {
-            const auto at = static_cast<std::size_t>(row * columns + column);
-            const bool token = row < batch.offsets[n] + batch.lengths[n];
-            CHECK(after[at] == (token ? before[at] : 0.0));
-          }
+      batch.for_rows([&](std::int64_t row, bool token) {
+        for (std::int64_t column = 0; column < columns; ++column) {
+          const auto at = static_cast<std::size_t>(row * columns + column);
+          CHECK(after[at] == (token ? before[at] : 0.0));
+        }
+      });
     }
 }

@@ -1,5 +1,5 @@
-// The mask for a library's attention: bit for bit what the Cpu's attention drops, which is read off its output for
-// values that are the identity: y[i, j] is then the probability (i, j), 0 where it was dropped.
+// The mask for cuDNN's attention drops what the Cpu's attention drops. Where values are the identity, y[i, j] is the
+// probability (i, j), or 0 if it was dropped.
 #include <dhp/cpu/attention.hpp>
 #include <dhp/cuda/attention_mask.hpp>
 #include <tests/cuda/gpu.hpp>
@@ -31,21 +31,16 @@ std::vector<Batch> batches() {
           {"all padding", {0, 6}, {0}, 66, 2}};
 }
 
-template <class Dev>
-struct Tensors {
-  Tensor<Dev> offsets, lengths, numbers;
-  Tensors(Dev& dev, const Batch& batch)
-      : offsets(Tensor<Dev>::from_host(dev, {batch.samples() + 1}, batch.offsets)),
-        lengths(Tensor<Dev>::from_host(dev, {batch.samples()}, batch.lengths)) {
-    // A packed row's number says where it stood in the whole batch.
-    std::vector<std::int64_t> all(static_cast<std::size_t>(batch.rows()));
-    std::iota(all.begin(), all.end(), (std::int64_t{1} << 33) + 5);
-    numbers = Tensor<Dev>::from_host(dev, {batch.rows()}, all);
-  }
-  [[nodiscard]] Sequences<Dev> view(const Batch& batch) const {
-    return {offsets.view(), lengths.view(), numbers.view(), batch.max_length};
-  }
-};
+// body(sequences) with the batch on a device.
+auto with_sequences(auto& side, const Batch& batch, const auto& body) {
+  // A packed row's number says where it stood in the whole batch.
+  std::vector<std::int64_t> all(static_cast<std::size_t>(batch.rows()));
+  std::iota(all.begin(), all.end(), (std::int64_t{1} << 33) + 5);
+  const auto offsets = side.tensor({batch.samples() + 1}, batch.offsets),
+             lengths = side.tensor({batch.samples()}, batch.lengths),
+             numbers = side.tensor({batch.rows()}, all);
+  return body(Sequences<decltype(side.dev)>{offsets, lengths, numbers, batch.max_length});
+}
 
 AttentionOptions options_for(double dropout) {
   return {.heads = 2,
@@ -58,85 +53,76 @@ AttentionOptions options_for(double dropout) {
 /// [graph_samples, heads, length, length]
 std::vector<double> kept_by_cpu(const Batch& batch, const AttentionOptions& options,
                                 std::int64_t length) {
-  Cpu cpu;
-  const Tensors<Cpu> tensors(cpu, batch);
+  Side<float, Cpu> side;
   const auto size = batch.max_length, columns = options.heads * size;
-  std::vector<float> identity(static_cast<std::size_t>(batch.rows() * columns), 0.0f);
-  for (std::int64_t n = 0; n < batch.samples(); ++n)
-    for (std::int64_t j = 0; j < batch.lengths[static_cast<std::size_t>(n)]; ++j)
-      for (int head = 0; head < options.heads; ++head)
-        identity[static_cast<std::size_t>(
-            (batch.offsets[static_cast<std::size_t>(n)] + j) * columns + head * size + j)] = 1;
   const Shape shape{batch.rows(), columns};
-  const auto q = random_tensor<float>(cpu, shape, 1), k = random_tensor<float>(cpu, shape, 2);
-  const auto v = Tensor<Cpu>::from_host(cpu, shape, identity);
-  Tensor<Cpu> y(cpu, DType::f32, shape), sums(cpu, DType::f32, {options.heads, batch.rows()});
-  attention_forward(cpu, q, k, v, tensors.view(batch), options, y.mut(), sums.mut());
-  const auto probabilities = widened(y);
+  // body(head, i, j, the element of column j in row i of the head)
+  const auto for_all = [&](const auto& body) {
+    for (std::size_t n = 0; n < batch.lengths.size(); ++n)
+      for (int head = 0; head < options.heads; ++head)
+        for (std::int64_t i = 0; i < batch.lengths[n]; ++i)
+          for (std::int64_t j = 0; j < batch.lengths[n]; ++j)
+            body(static_cast<std::int64_t>(n) * options.heads + head, i, j,
+                 static_cast<std::size_t>((batch.offsets[n] + i) * columns + head * size + j));
+  };
+  std::vector<float> identity(static_cast<std::size_t>(shape.count()), 0.0f);
+  for_all([&](auto, auto i, auto j, auto at) { identity[at] = i == j ? 1 : 0; });
+  auto y = side.fresh(shape), sums = side.fresh({options.heads, batch.rows()});
+  with_sequences(side, batch, [&](const auto& sequences) {
+    attention_forward(side.dev, side.elements(shape, 1), side.elements(shape, 2),
+                      side.tensor(shape, identity), sequences, options, y.mut(), sums.mut());
+  });
+  const auto probabilities = side.values(y.view());
   std::vector<double> kept(
       static_cast<std::size_t>(batch.graph_samples * options.heads * length * length), 0.0);
-  for (std::int64_t n = 0; n < batch.samples(); ++n)
-    for (int head = 0; head < options.heads; ++head)
-      for (std::int64_t i = 0; i < batch.lengths[static_cast<std::size_t>(n)]; ++i)
-        for (std::int64_t j = 0; j < batch.lengths[static_cast<std::size_t>(n)]; ++j) {
-          const auto row = batch.offsets[static_cast<std::size_t>(n)] + i;
-          const auto from = row * columns + head * size + j;
-          const auto to = ((n * options.heads + head) * length + i) * length + j;
-          kept[static_cast<std::size_t>(to)] =
-              probabilities[static_cast<std::size_t>(from)] != 0 ? 1 : 0;
-        }
+  for_all([&](auto head, auto i, auto j, auto at) {
+    kept[static_cast<std::size_t>((head * length + i) * length + j)] =
+        probabilities[at] != 0 ? 1 : 0;
+  });
   return kept;
 }
 
 template <class T>
-std::vector<double> mask_of(Gpu& gpu, const Batch& batch, const AttentionOptions& options,
+std::vector<double> mask_of(Side<T, Gpu>& side, const Batch& batch, const AttentionOptions& options,
                             std::int64_t length) {
-  const Tensors<Gpu> tensors(gpu, batch);
-  const Tensor<Gpu> q(gpu, dtype_of<T>(), {batch.rows(), options.heads * 8});
-  const auto place = cuda::attention_place<Gpu>(q, tensors.view(batch), options);
-  Tensor<Gpu> mask(gpu, dtype_of<T>(), {batch.graph_samples, options.heads, length, length});
-  cuda::attention_mask(gpu, place, batch.samples(), batch.graph_samples, length,
-                       mask.mut().template data<T>());
-  return widened(gpu, mask);
+  const auto q = side.fresh({batch.rows(), options.heads * 8});
+  auto mask = side.fresh({batch.graph_samples, options.heads, length, length});
+  with_sequences(side, batch, [&](const auto& sequences) {
+    cuda::attention_mask(side.dev, cuda::attention_place<Gpu>(q, sequences, options),
+                         batch.samples(), batch.graph_samples, length,
+                         mask.mut().template data<T>());
+  });
+  return side.values(mask.view());
 }
 
 }  // namespace
 
 TEST_CASE_TEMPLATE("the mask is what the Cpu's attention keeps", T, bf16, f16) {
-  Gpu gpu;
+  Side<T, Gpu> side;
   for (const auto& batch : batches())
     for (const double dropout : {0.1, 0.5, 1 - 0x1p-10}) {
       CAPTURE(batch.name);
       CAPTURE(dropout);
       const auto length = (batch.max_length + 63) / 64 * 64;
       const auto options = options_for(dropout);
-      CHECK(mask_of<T>(gpu, batch, options, length) == kept_by_cpu(batch, options, length));
+      CHECK(mask_of(side, batch, options, length) == kept_by_cpu(batch, options, length));
     }
 }
 
 TEST_CASE("the mask of a step that is read on the device") {
-  Gpu gpu;
+  Side<bf16, Gpu> side;
   const auto batch = batches().front();
-  const auto step = Tensor<Gpu>::from_host(gpu, {1}, std::vector<std::int32_t>{7});
-  auto read = options_for(0.5);
+  const auto step = side.tensor({1}, std::vector<std::int32_t>{7});
+  auto read = options_for(0.5), known = read;
   read.random.step_at = reinterpret_cast<const std::uint32_t*>(step.view().bytes());
-  auto known = options_for(0.5);
   known.random.step = 7;
-  CHECK(mask_of<bf16>(gpu, batch, read, 64) == kept_by_cpu(batch, known, 64));
-}
-
-TEST_CASE("four words of a stream, wherever they start") {
-  const RandomStream random{.seed = 9, .step = 2, .use = 1};
-  for (std::uint64_t first = 0; first < 12; ++first) {
-    const auto words = cuda::four_words(random, first);
-    for (std::uint64_t at = 0; at < 4; ++at) CHECK(words[at] == random.bits(first + at));
-  }
+  CHECK(mask_of(side, batch, read, 64) == kept_by_cpu(batch, known, 64));
 }
 
 TEST_CASE("a mask that does not fit is refused in a sentence") {
-  Gpu gpu;
+  Side<f16, Gpu> side;
   const auto batch = batches().front();
-  CHECK(message_of([&] { (void)mask_of<f16>(gpu, batch, options_for(0.5), 60); }) ==
+  CHECK(message_of([&] { (void)mask_of(side, batch, options_for(0.5), 60); }) ==
         "attention: a mask of 4 samples of 60 does not fit 3 samples of up to 64; the length is a "
         "multiple of 8");
 }

@@ -1,5 +1,4 @@
-// Batch normalisation: every op against the Cpu in double, from the same statistics; channels that packs can and
-// cannot read, few and many rows.
+// Batch normalisation: every op against the Cpu in double; channels with packs and without, few and many rows.
 #include <dhp/cpu/batch_norm.hpp>
 #include <dhp/cuda/batch_norm.hpp>
 #include <tests/cuda/gpu.hpp>
@@ -11,108 +10,65 @@ using namespace tests;
 
 namespace {
 
-// Results by name; `elements` are of the type of x, the others of its accumulation type.
-struct Run {
-  std::vector<double> sum, squares, sum_dy, sum_dy_xhat, relu_sum_dy, relu_sum_dy_xhat;
-  std::vector<double> residual_sum_dy, residual_sum_dy_xhat;
-  std::vector<double> y, added, dresidual, dx, relu_dx;
-};
-
-// x, dy and what is as large in `type`, vectors in its accumulation type. The rows start `skip` elements into them.
-template <class Dev, class Random>
-Run run(Dev& dev, const Shape& shape, std::int64_t skip, bool relu, const Random& random,
-        const auto& values_of) {
-  const auto columns = shape.back();
-  const Shape all{shape.count() + skip};
-  auto x_all = random.elements(all, 1), dy_all = random.elements(all, 2);
-  auto residual_all = random.elements(all, 9), y_all = random.elements(all, 10);
-  const auto part = [&](ConstView<Dev> view) { return view.slice(skip, all[0]).as(shape); };
-  const auto x = part(x_all), dy = part(dy_all), residual = part(residual_all);
-  const auto mean = random.vector(columns, 3), inv_std = random.vector(columns, 4);
-  const auto gamma = random.vector(columns, 5), beta = random.vector(columns, 6);
-  const BatchNormVectors<Dev> vectors{mean, inv_std, gamma, beta};
-  const auto made = [&] { return Tensor<Dev>(dev, mean.dtype(), {columns}); };
-  Tensor<Dev> sum = made(), squares = made(), sum_dy = made(), sum_dy_xhat = made(),
-              relu_sum_dy = made(), relu_sum_dy_xhat = made(), residual_sum_dy = made(),
-              residual_sum_dy_xhat = made();
-  const auto like_x = [&] { return Tensor<Dev>(dev, x.dtype(), shape); };
-  Tensor<Dev> y = like_x(), added = like_x(), dresidual = like_x(), dx = like_x(),
-              relu_dx = like_x();
-  batch_norm_sums(dev, x, sum.mut());
-  batch_norm_squared_deviations(dev, x, mean, squares.mut());
-  batch_norm_apply(dev, x, vectors, {}, relu, y.mut());
-  batch_norm_apply(dev, x, vectors, residual, relu, added.mut());
-  batch_norm_backward_sums(dev, dy, x, vectors, false, sum_dy.mut(), sum_dy_xhat.mut());
-  batch_norm_backward_sums(dev, dy, x, vectors, true, relu_sum_dy.mut(), relu_sum_dy_xhat.mut());
-  // Some y, the same on both devices: half of it is not more than 0.
-  batch_norm_residual_backward_sums(dev, dy, part(y_all), x, vectors, dresidual.mut(),
-                                    residual_sum_dy.mut(), residual_sum_dy_xhat.mut());
-  // As if over three ranks, each with so many rows; from sums that are the same on both devices.
-  const auto count = 3.0 * static_cast<double>(shape.rows()) + 1;
-  const auto some = random.vector(columns, 7), others = random.vector(columns, 8);
-  batch_norm_backward_apply(dev, dy, x, vectors, false, some, others, count, dx.mut());
-  batch_norm_backward_apply(dev, dy, x, vectors, true, some, others, count, relu_dx.mut());
-  return {values_of(sum),
-          values_of(squares),
-          values_of(sum_dy),
-          values_of(sum_dy_xhat),
-          values_of(relu_sum_dy),
-          values_of(relu_sum_dy_xhat),
-          values_of(residual_sum_dy),
-          values_of(residual_sum_dy_xhat),
-          values_of(y),
-          values_of(added),
-          values_of(dresidual),
-          values_of(dx),
-          values_of(relu_dx)};
-}
-
-template <class T>
-struct OnGpu {
-  Gpu& gpu;
-  Tensor<Gpu> elements(const Shape& shape, std::uint32_t use) const {
-    return random_on<T>(gpu, shape, use);
-  }
-  Tensor<Gpu> vector(std::int64_t columns, std::uint32_t use) const {
-    return random_on<Accumulator<T>>(gpu, {columns}, use);
-  }
-};
-template <class T>
-struct Oracle {
-  Cpu& cpu;
-  Tensor<Cpu> elements(const Shape& shape, std::uint32_t use) const {
-    return oracle_of<T>(cpu, shape, use);
-  }
-  Tensor<Cpu> vector(std::int64_t columns, std::uint32_t use) const {
-    return oracle_of<Accumulator<T>>(cpu, {columns}, use);
-  }
-};
-
+// The rows of x, dy and what is as large start `skip` elements into their tensors.
 template <class T>
 void check_all(const Shape& shape, std::int64_t skip, bool relu) {
   using A = Accumulator<T>;
   CAPTURE(to_text(shape));
   CAPTURE(skip);
-  Gpu gpu;
-  Cpu cpu;
-  const Run got = run(gpu, shape, skip, relu, OnGpu<T>{gpu},
-                      [&](const Tensor<Gpu>& tensor) { return widened(gpu, tensor); });
-  const Run right = run(cpu, shape, skip, relu, Oracle<T>{cpu},
-                        [](const Tensor<Cpu>& tensor) { return widened(tensor); });
+  const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
+    const Shape all{shape.count() + skip}, columns{shape.back()};
+    const auto part = [&](auto view) { return view.slice(skip, all[0]).as(shape); };
+    const auto x_all = side.elements(all, 1), dy_all = side.elements(all, 2),
+               residual_all = side.elements(all, 9), y_all = side.elements(all, 10);
+    const auto x = part(x_all.view()), dy = part(dy_all.view()),
+               residual = part(residual_all.view()), some_y = part(y_all.view());
+    const auto mean = side.sums(columns, 3), inv_std = side.sums(columns, 4),
+               gamma = side.sums(columns, 5), beta = side.sums(columns, 6);
+    const BatchNormVectors<decltype(side.dev)> vectors{mean, inv_std, gamma, beta};
+    Results found;
+    const auto keep = [&](const auto&... tensors) {
+      (found.push_back(side.values(tensors.view())), ...);
+    };
+    auto& dev = side.dev;
+    auto sum = side.fresh_sums(columns), product = side.fresh_sums(columns);
+    batch_norm_sums(dev, x, sum.mut());
+    batch_norm_squared_deviations(dev, x, mean, product.mut());
+    keep(sum, product);
+    for (const bool gated : {false, true}) {
+      batch_norm_backward_sums(dev, dy, x, vectors, gated, sum.mut(), product.mut());
+      keep(sum, product);
+    }
+    auto to = side.fresh(shape);
+    batch_norm_residual_backward_sums(dev, dy, some_y, x, vectors, to.mut(), sum.mut(),
+                                      product.mut());
+    keep(sum, product, to);
+    batch_norm_apply(dev, x, vectors, {}, relu, to.mut());
+    keep(to);
+    batch_norm_apply(dev, x, vectors, residual, relu, to.mut());
+    keep(to);
+    // As if over three ranks, each with so many rows; from sums that are the same on both devices.
+    const auto count = 3.0 * static_cast<double>(shape.rows()) + 1;
+    const auto some = side.sums(columns, 7), others = side.sums(columns, 8);
+    for (const bool gated : {false, true}) {
+      batch_norm_backward_apply(dev, dy, x, vectors, gated, some, others, count, to.mut());
+      keep(to);
+    }
+    return found;
+  });
   const double size = std::sqrt(static_cast<double>(shape.rows())) + 1;  // sums may cancel
-  CHECK(distance(got.sum, right.sum, size) <= tolerance<A> * 2);
-  CHECK(relative_error(got.squares, right.squares) <= tolerance<A>);
-  CHECK(distance(got.sum_dy, right.sum_dy, size) <= tolerance<A> * 2);
-  CHECK(distance(got.sum_dy_xhat, right.sum_dy_xhat, size) <= tolerance<A> * 8);
-  CHECK(distance(got.relu_sum_dy, right.relu_sum_dy, size) <= tolerance<A> * 2);
-  CHECK(distance(got.relu_sum_dy_xhat, right.relu_sum_dy_xhat, size) <= tolerance<A> * 8);
-  CHECK(distance(got.residual_sum_dy, right.residual_sum_dy, size) <= tolerance<A> * 2);
-  CHECK(distance(got.residual_sum_dy_xhat, right.residual_sum_dy_xhat, size) <= tolerance<A> * 8);
-  CHECK(relative_error(got.y, right.y) <= tolerance<T>);
-  CHECK(relative_error(got.added, right.added) <= tolerance<T>);
-  CHECK(got.dresidual == right.dresidual);
-  CHECK(relative_error(got.dx, right.dx) <= tolerance<T>);
-  CHECK(relative_error(got.relu_dx, right.relu_dx) <= tolerance<T>);
+  CHECK(distance(got[0], right[0], size) <= tolerance<A> * 2);
+  CHECK(relative_error(got[1], right[1]) <= tolerance<A>);
+  for (const std::size_t at : {2, 4, 6}) {  // plain, with ReLU, with a residual
+    CAPTURE(at);
+    CHECK(distance(got[at], right[at], size) <= tolerance<A> * 2);
+    CHECK(distance(got[at + 1], right[at + 1], size) <= tolerance<A> * 8);
+  }
+  CHECK(got[8] == right[8]);
+  for (std::size_t at = 9; at < got.size(); ++at) {
+    CAPTURE(at);
+    CHECK(relative_error(got[at], right[at]) <= tolerance<T>);
+  }
 }
 
 }  // namespace

@@ -16,35 +16,24 @@ namespace {
 
 using Labels = std::vector<std::int32_t>;
 
-struct Found {
-  std::vector<double> max, sums, loss, totals, gradient;
-  std::vector<std::int32_t> rank;
-};
-
 // All pieces; the classes of x are those from options.first_class on.
-template <class Dev>
-Found run(Dev& dev, const Tensor<Dev>& x, const Labels& wanted,
-          const CrossEntropyOptions& options) {
+Results run(auto& side, const auto& x, const Labels& wanted, const CrossEntropyOptions& options) {
+  auto& dev = side.dev;
   const auto rows = x.rows();
-  const auto type = accumulation_type(x.dtype());
-  const auto labels = Tensor<Dev>::from_host(dev, {rows}, wanted);
-  const auto scale = Tensor<Dev>::from_host(dev, {1}, std::vector<double>{0.5});
-  Tensor<Dev> max(dev, type, {rows}), sums(dev, type, {3, rows}), loss(dev, type, {rows});
-  Tensor<Dev> rank(dev, DType::i32, {rows}), totals(dev, DType::f64, {4});
-  Tensor<Dev> gradient(dev, x.dtype(), x.shape());
+  const auto labels = side.tensor({rows}, wanted);
+  const auto scale = side.tensor({1}, std::vector{0.5});
+  auto max = side.fresh_sums({rows}), sums = side.fresh_sums({3, rows}),
+       loss = side.fresh_sums({rows}), gradient = side.fresh(x.shape());
+  Tensor rank(dev, DType::i32, {rows}), totals(dev, DType::f64, {4});
   cross_entropy_max(dev, x, max.mut());
   cross_entropy_sums(dev, x, labels, max, options, sums.mut());
   cross_entropy_loss(dev, max, sums, labels, options, loss.mut());
   cross_entropy_rank(dev, x, sums, labels, options, rank.mut());
   cross_entropy_totals(dev, loss, labels, rank, totals.mut());
   cross_entropy_backward(dev, x, max, sums, labels, options, scale, gradient.mut());
-  const auto wide = [&](const Tensor<Dev>& tensor) {
-    Tensor<Dev> all(dev, DType::f64, tensor.shape());
-    cast(dev, tensor, all.mut());
-    return all.template to_host<double>(dev);
-  };
-  return {wide(max),    wide(sums),     wide(loss),
-          wide(totals), wide(gradient), rank.template to_host<std::int32_t>(dev)};
+  const auto ranks = rank.template to_host<std::int32_t>(dev);
+  return {side.values(max.view()),  {ranks.begin(), ranks.end()}, side.values(sums.view()),
+          side.values(loss.view()), side.values(totals.view()),   side.values(gradient.view())};
 }
 
 template <class T>
@@ -52,23 +41,18 @@ void same_as_cpu(std::int64_t rows, std::int64_t columns, std::int64_t first_cla
                  std::int64_t classes, double smoothing) {
   CAPTURE(rows);
   CAPTURE(columns);
-  Gpu gpu;
-  Cpu cpu;
   Labels labels;
   for (std::int64_t row = 0; row < rows; ++row)
     labels.push_back(static_cast<std::int32_t>(row % 5 == 3 ? -1 : row * 31 % classes));
-  const CrossEntropyOptions options{
-      .classes = classes, .first_class = first_class, .smoothing = smoothing};
-  const auto found = run(gpu, random_on<T>(gpu, {rows, columns}, 1), labels, options);
-  // In double, from the same numbers.
-  const auto expected = run(cpu, oracle_of<T>(cpu, {rows, columns}, 1), labels, options);
+  const auto [got, right] = with_oracle<T>([&](auto& side) {
+    return run(side, side.elements({rows, columns}, 1), labels,
+               {.classes = classes, .first_class = first_class, .smoothing = smoothing});
+  });
   const double sum = std::is_same_v<T, double> ? 1e-13 : 3e-6;
-  CHECK(distance(found.max, expected.max) == 0);
-  CHECK(relative_error(found.sums, expected.sums) < sum);
-  CHECK(relative_error(found.loss, expected.loss) < sum);
-  CHECK(relative_error(found.totals, expected.totals) < sum);
-  CHECK(relative_error(found.gradient, expected.gradient) < tolerance<T> + sum);
-  CHECK(found.rank == expected.rank);
+  CHECK(got[0] == right[0]);
+  CHECK(got[1] == right[1]);
+  for (const std::size_t at : {2, 3, 4}) CHECK(relative_error(got[at], right[at]) < sum);
+  CHECK(relative_error(got[5], right[5]) < tolerance<T> + sum);
 }
 
 }  // namespace
@@ -85,34 +69,30 @@ TEST_CASE_TEMPLATE("all pieces agree with the Cpu: short, long, odd and unaligne
 TEST_CASE_TEMPLATE("what is added to all logits of a row costs its loss no digits", T, float,
                    bf16) {
   const int far = std::is_same_v<T, float> ? 1 << 20 : 128;
-  Gpu gpu;
-  Cpu cpu;
-  std::vector<T> logits;
-  std::vector<double> wide;
-  for (int at = 0; at < 4 * 33; ++at) {
-    wide.push_back(far + at * 31 % 8);  // integers that T holds
-    logits.push_back(static_cast<T>(wide.back()));
-  }
+  std::vector<double> logits;
+  for (int at = 0; at < 4 * 33; ++at) logits.push_back(far + at * 31 % 8);  // integers that T holds
   const Shape shape{4, 33};
   for (const double smoothing : {0.0, 0.1}) {
-    const CrossEntropyOptions options{.classes = 33, .smoothing = smoothing};
-    const Labels labels{3, 0, -1, 32};
-    const auto found = run(gpu, Tensor<Gpu>::from_host(gpu, shape, logits), labels, options);
-    const auto right = run(cpu, Tensor<Cpu>::from_host(cpu, shape, wide), labels, options);
-    CHECK(relative_error(found.loss, right.loss) < 1e-6);
+    const auto [got, right] = with_oracle<T>([&](auto& side) {
+      auto x = side.fresh(shape);
+      cast(side.dev, side.tensor(shape, logits).view(), x.mut());
+      return run(side, x, {3, 0, -1, 32}, {.classes = 33, .smoothing = smoothing});
+    });
+    CHECK(relative_error(got[3], right[3]) < 1e-6);
   }
 }
 
 TEST_CASE("a gradient over the logits is the same; a label that is no class makes its loss NaN") {
-  Gpu gpu;
-  auto x = random_on<float>(gpu, {3, 10}, 1);
-  const auto labels = Tensor<Gpu>::from_host(gpu, {3}, Labels{1, 10, -2});
+  Side<float, Gpu> side;
+  Gpu& gpu = side.dev;
+  auto x = side.elements({3, 10}, 1), max = side.fresh({3}), sums = side.fresh({3, 3}),
+       loss = side.fresh({3});
+  const auto labels = side.tensor({3}, Labels{1, 10, -2});
   const CrossEntropyOptions options{.classes = 10};
-  Tensor<Gpu> max(gpu, DType::f32, {3}), sums(gpu, DType::f32, {3, 3}), loss(gpu, DType::f32, {3});
   cross_entropy_max(gpu, x, max.mut());
   cross_entropy_sums(gpu, x, labels, max, options, sums.mut());
   cross_entropy_loss(gpu, max, sums, labels, options, loss.mut());
-  const auto found = widened(gpu, loss);
+  const auto found = side.values(loss.view());
   CHECK(found[0] > 0);
   CHECK(std::isnan(found[1]));
   CHECK(std::isnan(found[2]));
@@ -125,11 +105,10 @@ TEST_CASE("a gradient over the logits is the same; a label that is no class make
 }
 
 TEST_CASE("NaN logits: never a right prediction, and the sums show them") {
-  Gpu gpu;
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const auto x = Tensor<Gpu>::from_host(gpu, {1, 4}, std::vector<float>{1, nan, 0, 2});
-  const auto found = run(gpu, x, {3}, {.classes = 4});
-  CHECK(std::isnan(found.loss[0]));
-  CHECK(std::isnan(found.totals[0]));
-  CHECK(found.rank[0] == 1);
+  Side<float, Gpu> side;
+  const auto found =
+      run(side, side.tensor({1, 4}, std::vector<float>{1, NAN, 0, 2}), {3}, {.classes = 4});
+  CHECK(found[1][0] == 1);
+  CHECK(std::isnan(found[3][0]));
+  CHECK(std::isnan(found[4][0]));
 }

@@ -1,7 +1,8 @@
-// Dropout on the GPU: bit for bit what the Cpu makes, since the masks are the same and so is the
-// scaling.
+// Dropout has the bits of the Cpu: masks and scaling are the same.
 #include <dhp/cpu/dropout.hpp>
+#include <dhp/cpu/elementwise.hpp>
 #include <dhp/cuda/dropout.hpp>
+#include <dhp/cuda/elementwise.hpp>
 #include <tests/cuda/gpu.hpp>
 
 #include <doctest/doctest.h>
@@ -17,8 +18,7 @@ constexpr RandomStream stream{.seed = 0x123456789abcdefu, .step = 3, .use = 5};
 
 TEST_CASE_TEMPLATE("the Cpu's bits, however numbers and addresses are aligned", T, double, float,
                    bf16, f16) {
-  Gpu gpu;
-  Cpu cpu;
+  Sides<T, false> sides;
   struct Case {
     Shape shape;
     std::int64_t first_column, more_columns, first_row;
@@ -39,51 +39,48 @@ TEST_CASE_TEMPLATE("the Cpu's bits, however numbers and addresses are aligned", 
             .random = stream,
             .first_column = each.first_column,
             .total_columns = each.first_column + columns + each.more_columns};
-        const auto part = [&](auto view) { return view.slice(skip, skip + count).as(each.shape); };
-        const auto x = random_on<T>(gpu, Shape{count + 1}, 1);
-        Tensor<Gpu> y(gpu, dtype_of<T>(), Shape{count + 1});
-        gpu.fill_zero(y.mut().bytes(), y.size_bytes());
-        dropout(gpu, part(x.view()), {.first = each.first_row}, options, part(y.mut()));
-        const auto right_x = random_tensor<T>(cpu, Shape{count + 1}, 1);
-        auto right = Tensor<Cpu>::zeros(cpu, dtype_of<T>(), Shape{count + 1});
-        dropout(cpu, part(right_x.view()), {.first = each.first_row}, options, part(right.mut()));
-        CHECK(widened(gpu, y) == widened(right));
+        const auto [got, right] = sides([&](auto& side) -> Results {
+          const auto part = [&](auto view) {
+            return view.slice(skip, skip + count).as(each.shape);
+          };
+          const auto x = side.elements({count + 1}, 1);
+          auto y = side.fresh({count + 1});
+          dropout(side.dev, part(x.view()), {.first = each.first_row}, options, part(y.mut()));
+          return {side.values(part(y.view()))};
+        });
+        CHECK(got == right);
       }
 }
 
 TEST_CASE_TEMPLATE("rows by number, in place", T, float, bf16) {
-  Gpu gpu;
-  Cpu cpu;
+  Sides<T, false> sides;
   const std::vector<std::int64_t> numbers{44, 0, 45, std::int64_t{1} << 40, 45};
-  const auto host = Tensor<Cpu>::from_host(cpu, {5}, numbers);
-  const auto index = to_gpu(gpu, host);
   for (const std::int64_t columns : {13, 24}) {
-    const DropoutOptions options{.probability = 0.3, .random = stream, .total_columns = columns};
-    auto x = random_on<T>(gpu, {5, columns}, 1);
-    dropout(gpu, x, {.index = index.view()}, options, x.mut());
-    auto right = random_tensor<T>(cpu, {5, columns}, 1);
-    dropout(cpu, right, {.index = host.view()}, options, right.mut());
-    CHECK(widened(gpu, x) == widened(right));
+    const auto [got, right] = sides([&](auto& side) -> Results {
+      const auto index = side.tensor({5}, numbers);
+      auto x = side.elements({5, columns}, 1);
+      dropout(side.dev, x, {.index = index.view()},
+              {.probability = 0.3, .random = stream, .total_columns = columns}, x.mut());
+      return {side.values(x.view())};
+    });
+    CHECK(got == right);
   }
 }
 
 TEST_CASE("a step that is read on the device, and infinite elements that are dropped") {
-  Gpu gpu;
-  Cpu cpu;
-  const auto step = to_gpu(gpu, Tensor<Cpu>::from_host(cpu, {1}, std::vector<std::int32_t>{7}));
-  auto read = stream;
-  read.step_at = reinterpret_cast<const std::uint32_t*>(step.view().bytes());
-  auto known = stream;
-  known.step = 7;
+  Sides<float, false> sides;
   for (const std::int64_t columns : {64, 61}) {
-    const auto x = Tensor<Cpu>::from_host(
-        cpu, {2, columns}, std::vector<float>(static_cast<std::size_t>(2 * columns), HUGE_VALF));
-    auto y = to_gpu(gpu, x);
-    dropout(gpu, y, {}, {.probability = 0.5, .random = read, .total_columns = columns}, y.mut());
-    Tensor<Cpu> right(cpu, DType::f32, x.shape());
-    dropout(cpu, x, {}, {.probability = 0.5, .random = known, .total_columns = columns},
-            right.mut());
-    CHECK(widened(gpu, y) == widened(right));
+    const auto [got, right] = sides([&](auto& side) -> Results {
+      const auto step = side.tensor({1}, std::vector<std::int32_t>{7});
+      auto read = stream;
+      read.step_at = reinterpret_cast<const std::uint32_t*>(step.view().bytes());
+      auto x = side.fresh({2, columns});
+      fill(side.dev, x.mut(), HUGE_VAL);
+      dropout(side.dev, x, {}, {.probability = 0.5, .random = read, .total_columns = columns},
+              x.mut());
+      return {side.values(x.view())};
+    });
+    CHECK(got == right);
   }
 }
 

@@ -1,7 +1,6 @@
-// Emulated: a device that runs the kernels of cuda/ on the host, every thread of every block as a fiber, so that
-// kernels are tested where there is no GPU. A thread runs until it waits for others; when all threads of a
-// block, or of a warp, wait for the same thing, they go on. Blocks run one after the other, and shared memory
-// and fresh tensors are filled with NaN: what is read before it is written shows.
+// Emulated: a device that runs the kernels of cuda/ on the host, every thread of a block as a fiber, block after block. A
+// thread runs until it waits for others; when all threads of a block, or of a warp, wait, they go on. Shared memory and
+// fresh tensors are filled with NaN, so that reading before writing shows.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
@@ -35,8 +34,7 @@ class Context {
     begun_ = true;
   }
 
-  /// Continues `to`, and returns when that switches back. A jump is ten times as fast as swapcontext, which asks
-  /// the kernel for the signal mask; the sanitizers follow only swapcontext.
+  /// Continues `to`; returns when that switches back. Jumps are ten times as fast as swapcontext, which sanitizers need.
   void switch_to(Context& to) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     swapcontext(&context_, &to.context_);
@@ -217,10 +215,6 @@ class EmulatedBlockRun {
   }
 
  private:
-  struct alignas(16) Sixteen {
-    std::byte bytes[16];
-  };
-
   [[nodiscard]] Fiber& now() { return fiber(current_); }
   void start(Fiber& fiber) {
     if (!fiber.between_threads) fiber.context.begin(&enter, &fiber);
@@ -244,7 +238,7 @@ class EmulatedBlockRun {
     }
     now().state = Fiber::State::done;
   }
-  /// Lets go on who waits for a group of which all wait.
+  /// Continues blocks and warps of which all threads wait.
   bool release() {
     using State = Fiber::State;
     const auto all = [&](int first, int last, State state) {
@@ -266,7 +260,7 @@ class EmulatedBlockRun {
 
   std::int64_t index_;
   dhp::cuda::Grid grid_;
-  std::vector<Sixteen> shared_;
+  std::vector<dhp::cuda::Pack<float, 4>> shared_;  // 16 bytes each
   std::deque<Fiber>* fibers_ = nullptr;
   void (*body_)(const void*, EmulatedBlockRun&) = nullptr;
   const void* argument_ = nullptr;

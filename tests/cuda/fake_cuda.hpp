@@ -1,6 +1,5 @@
-// CUDA's runtime as far as Cuda and NcclComm use it, on the host: a stream is a thread, GPU memory is memory. Streams
-// can be recorded into graphs, and what CUDA refuses meanwhile is refused. For one program without CUDA's libraries;
-// tests/cuda/fake_nccl.hpp adds NCCL.
+// CUDA's runtime on the host, as far as Cuda and NcclComm use it: a stream is a thread, GPU memory is memory. While a
+// stream is recorded, the fake refuses what CUDA refuses. For one program without CUDA's libraries.
 #pragma once
 
 #include <tests/cuda/fake_capture.hpp>
@@ -282,7 +281,6 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t old) {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* made, unsigned) {
   return *made = reinterpret_cast<cudaEvent_t>(new fake::Event), cudaSuccess;
 }
-cudaError_t cudaEventCreate(cudaEvent_t* made) { return cudaEventCreateWithFlags(made, 0); }
 cudaError_t cudaEventDestroy(cudaEvent_t old) { return delete &fake::of(old), cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   auto& queue = fake::of(stream);

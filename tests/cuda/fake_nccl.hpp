@@ -1,8 +1,7 @@
 // NCCL beside a fake of CUDA's runtime (fake_cuda.hpp), as far as NcclComm uses them, on the host:
-// ranks are threads of this process. For one program without CUDA's libraries, to see without a GPU that
-// nothing waits for itself: as in NCCL a send waits on its stream for the receive, a communicator does one
-// thing after another whatever the stream, a call that is not done says ncclInProgress, and what waits for
-// a rank that does not come waits until the communicator is aborted.
+// ranks are threads of this process. For one program without CUDA's libraries. As in NCCL, a send waits on its stream for
+// the receive, a communicator does one thing after another whatever the stream, a call that is not done says
+// ncclInProgress, and a wait for a rank that does not come lasts until the communicator is aborted.
 #pragma once
 
 #include <tests/cuda/fake_cuda.hpp>
@@ -64,14 +63,8 @@ struct ncclComm {
 
 namespace fake {
 
-inline std::mutex& ids_mutex() {
-  static std::mutex mutex;
-  return mutex;
-}
-inline std::map<std::string, std::shared_ptr<Group>>& ids() {
-  static std::map<std::string, std::shared_ptr<Group>> all;
-  return all;
-}
+inline std::mutex ids_mutex;
+inline std::map<std::string, std::shared_ptr<Group>> ids;
 
 /// What `rank` brings to a step; null when the communicator was aborted before it came.
 inline const Group::Brought* brought(ncclComm& comm, const std::string& what, std::uint64_t step,
@@ -185,6 +178,20 @@ ncclResult_t collective(ncclComm& comm, cudaStream_t stream, const void* in, std
   });
 }
 
+/// Each brings `parts` of count elements, and gets the sum of its part.
+inline ncclResult_t reduce(ncclComm& comm, cudaStream_t stream, const void* in, void* out,
+                           std::size_t count, int parts, ncclDataType_t type, ncclRedOp_t how) {
+  const auto bytes = count * bytes_of(type);
+  const auto at = parts == 1 ? 0 : static_cast<std::size_t>(comm.rank) * bytes;
+  return collective(comm, stream, in, bytes * static_cast<std::size_t>(parts),
+                    [=](const std::vector<const char*>& all) {
+                      std::vector<char> total(all[0] + at, all[0] + at + bytes);
+                      for (std::size_t r = 1; r < all.size(); ++r)
+                        combine(total.data(), all[r] + at, count, type, how);
+                      std::memcpy(out, total.data(), bytes);
+                    });
+}
+
 /// Sends and receives of a group are one kernel.
 struct Grouped {
   ncclComm* comm = nullptr;
@@ -207,8 +214,21 @@ inline ncclResult_t launch_group() {
                 });
 }
 
-/// One message by itself: as NCCL's, the call says that all is well before the message is on its stream.
-inline ncclResult_t launch_message() {
+/// A message: begin(name, step) on this side, then end(name, step). One by itself is launched at once; as NCCL's, the
+/// call says that all is well before the message is on its stream.
+template <class Begin, class End>
+ncclResult_t message(ncclComm& comm, cudaStream_t stream, int from, int to, bool sent, Begin begin,
+                     End end) {
+  const auto name = std::to_string(from) + " to " + std::to_string(to);
+  const auto step = std::make_shared<std::uint64_t>();  // of the run that is being made
+  grouped.comm = &comm;
+  grouped.stream = stream;
+  grouped.puts.push_back([=, &comm] {
+    *step = comm.messages[{sent ? to : from, sent}]++;
+    return [=, now = *step] { begin(name, now); };
+  });
+  grouped.takes.push_back([=] { return [=, now = *step] { end(name, now); }; });
+  if (grouped.depth > 0) return ncclSuccess;
   const auto code = launch_group();
   return code == ncclInProgress ? ncclSuccess : code;
 }
@@ -246,8 +266,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id
   const bool blocking = config == nullptr || config->blocking != 0;
   auto* const comm = *made = new ncclComm(blocking, fake::current_gpu);
   {
-    const std::lock_guard lock(fake::ids_mutex());
-    auto& group = fake::ids()[id.internal];
+    const std::lock_guard lock(fake::ids_mutex);
+    auto& group = fake::ids[id.internal];
     if (group == nullptr) group = std::make_shared<fake::Group>(ranks);
     comm->group = group;
   }
@@ -308,26 +328,11 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 
 ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type,
                            ncclRedOp_t how, ncclComm_t comm, cudaStream_t stream) {
-  const auto bytes = count * fake::bytes_of(type);
-  return fake::collective(*comm, stream, in, bytes, [=](const std::vector<const char*>& all) {
-    std::vector<char> total(all[0], all[0] + bytes);
-    for (std::size_t r = 1; r < all.size(); ++r)
-      fake::combine(total.data(), all[r], count, type, how);
-    std::memcpy(out, total.data(), bytes);
-  });
+  return fake::reduce(*comm, stream, in, out, count, 1, type, how);
 }
 ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count, ncclDataType_t type,
                                ncclRedOp_t how, ncclComm_t comm, cudaStream_t stream) {
-  const auto bytes = count * fake::bytes_of(type);
-  const auto ranks = static_cast<std::size_t>(comm->group->size);
-  const auto at = static_cast<std::size_t>(comm->rank) * bytes;
-  return fake::collective(*comm, stream, in, bytes * ranks,
-                          [=](const std::vector<const char*>& all) {
-                            std::vector<char> total(all[0] + at, all[0] + at + bytes);
-                            for (std::size_t r = 1; r < all.size(); ++r)
-                              fake::combine(total.data(), all[r] + at, count, type, how);
-                            std::memcpy(out, total.data(), bytes);
-                          });
+  return fake::reduce(*comm, stream, in, out, count, comm->group->size, type, how);
 }
 ncclResult_t ncclAllGather(const void* in, void* out, size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
@@ -351,38 +356,27 @@ ncclResult_t ncclGroupEnd() {
 ncclResult_t ncclSend(const void* in, size_t count, ncclDataType_t type, int to, ncclComm_t comm,
                       cudaStream_t stream) {
   const auto bytes = count * fake::bytes_of(type);
-  const auto name = std::to_string(comm->rank) + " to " + std::to_string(to);
-  const auto step = std::make_shared<std::uint64_t>();  // of the run that is being made
-  fake::grouped.comm = comm;
-  fake::grouped.stream = stream;
-  fake::grouped.puts.push_back([=] {
-    *step = comm->messages[{to, true}]++;
-    return [=, now = *step] {
-      const auto* from = static_cast<const char*>(in);
-      fake::bring(*comm, name, now, {std::vector<char>(from, from + bytes)}, 0);
-    };
-  });
-  fake::grouped.takes.push_back(
-      [=] { return [=, now = *step] { (void)fake::brought(*comm, name, now, 1); }; });
-  return fake::grouped.depth == 0 ? fake::launch_message() : ncclSuccess;
+  return fake::message(
+      *comm, stream, comm->rank, to, true,
+      [=](const std::string& name, std::uint64_t step) {
+        const auto* from = static_cast<const char*>(in);
+        fake::bring(*comm, name, step, {std::vector<char>(from, from + bytes)}, 0);
+      },
+      [=](const std::string& name, std::uint64_t step) {
+        (void)fake::brought(*comm, name, step, 1);
+      });
 }
 ncclResult_t ncclRecv(void* out, size_t count, ncclDataType_t type, int from, ncclComm_t comm,
                       cudaStream_t stream) {
   const auto bytes = count * fake::bytes_of(type);
-  const auto name = std::to_string(from) + " to " + std::to_string(comm->rank);
-  const auto step = std::make_shared<std::uint64_t>();
-  fake::grouped.comm = comm;
-  fake::grouped.stream = stream;
-  fake::grouped.puts.push_back([=] {
-    *step = comm->messages[{from, false}]++;
-    return [=, now = *step] { fake::bring(*comm, name, now, {}, 1); };  // it is awaited
-  });
-  fake::grouped.takes.push_back([=] {
-    return [=, now = *step] {
-      if (const auto* sent = fake::brought(*comm, name, now, 0))
-        std::memcpy(out, sent->bytes.data(), bytes);
-    };
-  });
-  return fake::grouped.depth == 0 ? fake::launch_message() : ncclSuccess;
+  return fake::message(
+      *comm, stream, from, comm->rank, false,
+      [=](const std::string& name, std::uint64_t step) {
+        fake::bring(*comm, name, step, {}, 1);  // it is awaited
+      },
+      [=](const std::string& name, std::uint64_t step) {
+        if (const auto* sent = fake::brought(*comm, name, step, 0))
+          std::memcpy(out, sent->bytes.data(), bytes);
+      });
 }
 }

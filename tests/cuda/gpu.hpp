@@ -1,5 +1,5 @@
-// The device that tests of cuda/ run on: the GPU where nvcc compiles them, else its emulation on the host; and
-// what they share. Every op is compared with its twin in cpu/, in double from the same rounded inputs.
+// The device that tests of cuda/ run on: the GPU where nvcc compiles them, else its emulation on the host. A test runs
+// on it and on the Cpu, from the same rounded values.
 #pragma once
 
 #ifdef __CUDACC__
@@ -9,6 +9,8 @@
 #endif
 #include <tests/support/tensors.hpp>
 
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace tests {
@@ -19,31 +21,60 @@ using Gpu = dhp::Cuda;
 using Gpu = Emulated;
 #endif
 
-/// The same elements on the GPU.
-inline Tensor<Gpu> to_gpu(Gpu& gpu, const Tensor<Cpu>& from) {
-  Tensor<Gpu> made(gpu, from.dtype(), from.shape());
-  gpu.copy_from_host(made.mut().bytes(), from.view().bytes(), from.size_bytes());
-  return made;
+/// A device and random values, rounded to T or to its accumulation type, then widened to double if `widens`.
+template <class T, class Dev, bool widens = false>
+struct Side {
+  using A = Accumulator<T>;
+  Dev dev{};
+
+  Tensor<Dev> elements(const Shape& shape, std::uint32_t use) { return drawn<T>(shape, use); }
+  Tensor<Dev> sums(const Shape& shape, std::uint32_t use) { return drawn<A>(shape, use); }
+  Tensor<Dev> fresh(const Shape& shape) { return {dev, type<T>, shape}; }
+  Tensor<Dev> fresh_sums(const Shape& shape) { return {dev, type<A>, shape}; }
+  template <class U>
+  Tensor<Dev> tensor(const Shape& shape, const std::vector<U>& values) {
+    return Tensor<Dev>::from_host(dev, shape, values);
+  }
+  std::vector<double> values(In<Dev> view) { return widened(dev, view); }
+
+ private:
+  template <class U>
+  static constexpr DType type = widens ? DType::f64 : dtype_of<U>();
+  template <class U>
+  Tensor<Dev> drawn(const Shape& shape, std::uint32_t use) {
+    Cpu cpu;
+    const auto values = random_tensor<U>(cpu, shape, use);
+    if constexpr (widens) return tensor(shape, widened(values));
+    else return to_device(dev, values);
+  }
+};
+
+using Results = std::vector<std::vector<double>>;
+/// The GPU, and the oracle: the Cpu in double from the same values, or in T without `widens`, to compare bits.
+template <class T, bool widens = true>
+struct Sides {
+  Side<T, Gpu> gpu;
+  Side<T, Cpu, widens> cpu;
+
+  /// What run(side) returns for both.
+  template <class Run>
+  std::pair<Results, Results> operator()(const Run& run) {
+    return {run(gpu), run(cpu)};
+  }
+};
+template <class T, class Run>
+std::pair<Results, Results> with_oracle(const Run& run) {
+  return Sides<T>()(run);
 }
-inline Tensor<Cpu> to_cpu(Cpu& cpu, Gpu& gpu, const Tensor<Gpu>& from) {
-  Tensor<Cpu> made(cpu, from.dtype(), from.shape());
-  gpu.copy_to_host(made.mut().bytes(), from.view().bytes(), from.size_bytes());
-  return made;
-}
-inline std::vector<double> widened(Gpu& gpu, const Tensor<Gpu>& tensor) {
-  Cpu cpu;
-  return widened(to_cpu(cpu, gpu, tensor));
-}
-/// Random values of a stream, rounded to T, on the GPU; the same as random_tensor<T>(cpu, shape, use).
+
+/// The values of random_tensor<T>(cpu, shape, use).
 template <class T>
 Tensor<Gpu> random_on(Gpu& gpu, const Shape& shape, std::uint32_t use) {
   Cpu cpu;
-  return to_gpu(gpu, random_tensor<T>(cpu, shape, use));
+  return to_device(gpu, random_tensor<T>(cpu, shape, use));
 }
-/// The same values as f64 on the Cpu: what the oracle starts from.
-template <class T>
-Tensor<Cpu> oracle_of(Cpu& cpu, const Shape& shape, std::uint32_t use) {
-  return Tensor<Cpu>::from_host(cpu, shape, widened(random_tensor<T>(cpu, shape, use)));
+inline std::vector<double> widened(Gpu& gpu, const Tensor<Gpu>& tensor) {
+  return widened<Gpu>(gpu, tensor.view());
 }
 
 /// Relative distance in the 2-norm; NaN where anything is NaN.

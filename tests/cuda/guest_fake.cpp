@@ -2,7 +2,7 @@
 // the host program's is used as it says, and left to it. Needs no GPU; a program of its own, as nccl_fake.cpp.
 #include <tests/cuda/fake_nccl.hpp>
 // The fake first: what follows calls it.
-#include <dhp/comm/nccl/guest.hpp>
+#include <dhp/comm/nccl/nccl_comm.hpp>
 #include <tests/comm/nccl/checks.hpp>
 
 #include <doctest/doctest.h>
@@ -172,8 +172,7 @@ TEST_CASE("guest fake: the host's allocator gives all memory, and gets back each
         "an allocator of GPU memory needs both allocate and free");
 }
 
-TEST_CASE(
-    "guest fake: without one, freed blocks come again to who asks for as much, until trimmed") {
+TEST_CASE("guest fake: without one, freed blocks come again for the same size, until trimmed") {
   const int before = fake::blocks;
   {
     Cuda dev(small());
@@ -185,7 +184,6 @@ TEST_CASE(
     CHECK(dev.memory().in_use_bytes() == 512);
     CHECK(dev.allocate(2000).get() != place);
     CHECK(dev.allocate(1024).get() == place);
-    CHECK(fake::blocks == made + 2);
     dev.memory().trim();
     CHECK(fake::blocks == made);
   }
@@ -273,7 +271,6 @@ TEST_CASE("guest fake: ranks of one process can end together") {
 }
 
 TEST_CASE("guest fake: a rank that does not come to the copy is missed after the time limit") {
-  std::string late;
   const auto id = new_nccl_id();
   std::vector<ncclComm_t> hosts(2);
   for (std::size_t rank = 0; rank < 2; ++rank) {
@@ -283,7 +280,7 @@ TEST_CASE("guest fake: a rank that does not come to the copy is missed after the
   }
   for (auto* const each : hosts)
     for (auto code = ncclInProgress; code == ncclInProgress;) ncclCommGetAsyncError(each, &code);
-  late = message_of([&] { (void)nccl_world(hosts[0], {.timeout_s = 1}); });
+  const auto late = message_of([&] { (void)nccl_world(hosts[0], {.timeout_s = 1}); });
   CHECK(contains(late, "rank 0 waits in the copy of a communicator at guest_fake.cpp:"));
   CHECK(contains(late, "for the ranks of its group, beyond the time limit of 1 s"));
   for (auto* const each : hosts) ncclCommAbort(each);

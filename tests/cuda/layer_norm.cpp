@@ -1,5 +1,4 @@
-// Layer normalisation, alone and of residual + dropout: rows for one warp, rows for a block, widths and addresses
-// that packs cannot read.
+// Layer normalisation, alone and of residual + dropout: rows for a warp or a block, with packs and without.
 #include <dhp/cpu/layer_norm.hpp>
 #include <dhp/cuda/layer_norm.hpp>
 #include <tests/cuda/gpu.hpp>
@@ -11,143 +10,115 @@ using namespace tests;
 
 namespace {
 
-template <class T>
-Tensor<Gpu> fresh_on(Gpu& gpu, const Shape& shape) {
-  return Tensor<Gpu>(gpu, dtype_of<T>(), shape);
+// A view of `shape` that starts `skip` elements into a tensor.
+auto part_of(const Shape& shape, std::int64_t skip) {
+  return [=](auto view) { return view.slice(skip, skip + shape.count()).as(shape); };
 }
-Tensor<Cpu> fresh(Cpu& cpu, const Shape& shape) { return Tensor<Cpu>(cpu, DType::f64, shape); }
 
-// The rows start `skip` elements into x.
+template <class T>
+void check_statistics(const Results& got, const Results& right, std::size_t first) {
+  using A = Accumulator<T>;
+  CHECK(relative_error(got[first], right[first]) <= tolerance<T>);
+  CHECK(distance(got[first + 1], right[first + 1]) <= tolerance<A>);
+  CHECK(relative_error(got[first + 2], right[first + 2]) <= tolerance<A>);
+}
+
 template <class T>
 void check_forward(const Shape& shape, std::int64_t skip = 0) {
-  using A = Accumulator<T>;
   CAPTURE(to_text(shape));
-  Gpu gpu;
-  Cpu cpu;
-  const Shape all{shape.count() + skip}, per_column{shape.back()}, per_row{shape.rows()};
-  auto y = fresh_on<T>(gpu, shape);
-  auto mean = fresh_on<A>(gpu, per_row), inv_std = fresh_on<A>(gpu, per_row);
-  layer_norm_forward(gpu, random_on<T>(gpu, all, 1).view().slice(skip, all[0]).as(shape),
-                     random_on<A>(gpu, per_column, 2), random_on<A>(gpu, per_column, 3), 1e-2,
-                     y.mut(), mean.mut(), inv_std.mut());
-  auto right_y = fresh(cpu, shape), right_mean = fresh(cpu, per_row),
-       right_inv_std = fresh(cpu, per_row);
-  layer_norm_forward(cpu, oracle_of<T>(cpu, all, 1).view().slice(skip, all[0]).as(shape),
-                     oracle_of<A>(cpu, per_column, 2), oracle_of<A>(cpu, per_column, 3), 1e-2,
-                     right_y.mut(), right_mean.mut(), right_inv_std.mut());
-  CHECK(relative_error(widened(gpu, y), widened(right_y)) <= tolerance<T>);
-  CHECK(distance(widened(gpu, mean), widened(right_mean)) <= tolerance<A>);
-  CHECK(relative_error(widened(gpu, inv_std), widened(right_inv_std)) <= tolerance<A>);
+  const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
+    const Shape per_column{shape.back()}, per_row{shape.rows()};
+    const auto x = side.elements({shape.count() + skip}, 1);
+    auto y = side.fresh(shape);
+    auto mean = side.fresh_sums(per_row), inv_std = side.fresh_sums(per_row);
+    layer_norm_forward(side.dev, part_of(shape, skip)(x.view()), side.sums(per_column, 2),
+                       side.sums(per_column, 3), 1e-2, y.mut(), mean.mut(), inv_std.mut());
+    return {side.values(y.view()), side.values(mean.view()), side.values(inv_std.view())};
+  });
+  check_statistics<T>(got, right, 0);
 }
 
-// The rows of dy start `skip` elements into it; dx overwrites dy where `in_place`.
+// dx overwrites dy where `in_place`.
 template <class T>
 void check_backward(const Shape& shape, std::int64_t skip = 0, bool in_place = false) {
   using A = Accumulator<T>;
   CAPTURE(to_text(shape));
-  Gpu gpu;
-  Cpu cpu;
-  const Shape all{shape.count() + skip}, per_column{shape.back()}, per_row{shape.rows()};
-  const auto part = [&](auto view) { return view.slice(skip, all[0]).as(shape); };
-  auto dy = random_on<T>(gpu, all, 1), dx = fresh_on<T>(gpu, shape);
-  const auto x = random_on<T>(gpu, shape, 2);
-  const auto mean = random_on<A>(gpu, per_row, 4), inv_std = random_on<A>(gpu, per_row, 5);
-  auto dgamma = random_on<A>(gpu, per_column, 6), dbeta = random_on<A>(gpu, per_column, 7);
-  layer_norm_backward_sums(gpu, part(dy.view()), x, mean, inv_std, dgamma.mut(), dbeta.mut(), 0.5);
-  layer_norm_backward_data(gpu, part(dy.view()), x, random_on<A>(gpu, per_column, 3), mean, inv_std,
-                           in_place ? part(dy.mut()) : dx.mut());
-  if (in_place) gpu.copy(dx.mut().bytes(), part(dy.view()).bytes(), dx.size_bytes());
-
-  const auto right_dy = oracle_of<T>(cpu, all, 1), right_x = oracle_of<T>(cpu, shape, 2);
-  const auto right_mean = oracle_of<A>(cpu, per_row, 4),
-             right_inv_std = oracle_of<A>(cpu, per_row, 5);
-  auto right_dgamma = oracle_of<A>(cpu, per_column, 6),
-       right_dbeta = oracle_of<A>(cpu, per_column, 7), right_dx = fresh(cpu, shape);
-  layer_norm_backward_sums(cpu, part(right_dy.view()), right_x, right_mean, right_inv_std,
-                           right_dgamma.mut(), right_dbeta.mut(), 0.5);
-  layer_norm_backward_data(cpu, part(right_dy.view()), right_x, oracle_of<A>(cpu, per_column, 3),
-                           right_mean, right_inv_std, right_dx.mut());
-  CHECK(relative_error(widened(gpu, dx), widened(right_dx)) <= tolerance<T>);
+  const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
+    const Shape per_column{shape.back()}, per_row{shape.rows()};
+    const auto part = part_of(shape, skip);
+    auto dy = side.elements({shape.count() + skip}, 1), apart = side.fresh(shape);
+    const auto x = side.elements(shape, 2);
+    const auto mean = side.sums(per_row, 4), inv_std = side.sums(per_row, 5);
+    auto dgamma = side.sums(per_column, 6), dbeta = side.sums(per_column, 7);
+    layer_norm_backward_sums(side.dev, part(dy.view()), x, mean, inv_std, dgamma.mut(), dbeta.mut(),
+                             0.5);
+    const auto dx = in_place ? part(dy.mut()) : apart.mut();
+    layer_norm_backward_data(side.dev, part(dy.view()), x, side.sums(per_column, 3), mean, inv_std,
+                             dx);
+    return {side.values(dx), side.values(dgamma.view()), side.values(dbeta.view())};
+  });
+  CHECK(relative_error(got[0], right[0]) <= tolerance<T>);
   const double size = 4 * std::sqrt(static_cast<double>(shape.rows())) + 4;  // sums may cancel
-  CHECK(distance(widened(gpu, dgamma), widened(right_dgamma), size) <= tolerance<A>);
-  CHECK(distance(widened(gpu, dbeta), widened(right_dbeta), size) <= tolerance<A>);
+  CHECK(distance(got[1], right[1], size) <= tolerance<A>);
+  CHECK(distance(got[2], right[2], size) <= tolerance<A>);
 }
 
 struct ResidualCase {
   Shape shape;
   double p = 0.3;
   std::int64_t skip = 0;  ///< where the rows of x and of dy start
-  bool in_place =
-      false;  ///< the sum over x, the gradient of the residual over dy, that of x over the sum
+  /// The sum goes over x, the gradient of the residual over dy, that of x over the sum.
+  bool in_place = false;
   bool numbered = false;  ///< rows have numbers of their own
 };
 
 template <class T>
 void check_residual(const ResidualCase& each) {
-  using A = Accumulator<T>;
   const auto& shape = each.shape;
   CAPTURE(to_text(shape));
   CAPTURE(each.p);
-  Gpu gpu;
-  Cpu cpu;
-  const Shape all{shape.count() + each.skip}, per_column{shape.back()}, per_row{shape.rows()};
-  const auto part = [&](auto view) { return view.slice(each.skip, all[0]).as(shape); };
-  std::vector<std::int64_t> numbers;
-  for (std::int64_t row = 0; row < shape.rows(); ++row) numbers.push_back(row * row * 1000003);
-  const auto index = Tensor<Cpu>::from_host(cpu, per_row, numbers);
-  const auto gpu_index = to_gpu(gpu, index);
-  RowNumbers<Gpu> rows{.first = 77};
-  RowNumbers<Cpu> right_rows{.first = 77};
-  if (each.numbered) {
-    rows.index = gpu_index.view();
-    right_rows.index = index.view();
-  }
+  const Shape per_column{shape.back()}, per_row{shape.rows()};
   const DropoutOptions options{.probability = each.p,
                                .random = {.seed = 0x123456789abcdefu, .step = 3, .use = 5},
                                .total_columns = shape.back()};
-
-  auto x = random_on<T>(gpu, all, 1);
-  auto fresh_sum = fresh_on<T>(gpu, shape), y = fresh_on<T>(gpu, shape);
-  auto mean = fresh_on<A>(gpu, per_row), inv_std = fresh_on<A>(gpu, per_row);
-  residual_layer_norm_forward(gpu, part(x.view()), random_on<T>(gpu, shape, 2), rows, options,
-                              random_on<A>(gpu, per_column, 3), random_on<A>(gpu, per_column, 4),
-                              1e-2, each.in_place ? part(x.mut()) : fresh_sum.mut(), y.mut(),
-                              mean.mut(), inv_std.mut());
-  const auto sum =
-      each.in_place ? clone(gpu, ConstView<Gpu>(part(x.view()))) : std::move(fresh_sum);
-  auto right_sum = fresh(cpu, shape), right_y = fresh(cpu, shape);
-  auto right_mean = fresh(cpu, per_row), right_inv_std = fresh(cpu, per_row);
-  residual_layer_norm_forward(
-      cpu, part(oracle_of<T>(cpu, all, 1).view()), oracle_of<T>(cpu, shape, 2), right_rows, options,
-      oracle_of<A>(cpu, per_column, 3), oracle_of<A>(cpu, per_column, 4), 1e-2, right_sum.mut(),
-      right_y.mut(), right_mean.mut(), right_inv_std.mut());
-  CHECK(relative_error(widened(gpu, sum), widened(right_sum)) <= tolerance<T>);
+  std::vector<std::int64_t> numbers;
+  for (std::int64_t row = 0; row < shape.rows(); ++row) numbers.push_back(row * row * 1000003);
+  const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
+    const auto part = part_of(shape, each.skip);
+    const Shape all{shape.count() + each.skip};
+    const auto index = side.tensor(per_row, numbers);
+    const auto rows = [&] {
+      RowNumbers<decltype(side.dev)> made{.first = 77};
+      if (each.numbered) made.index = index.view();
+      return made;
+    }();
+    auto x = side.elements(all, 1), dy = side.elements(all, 5), from = side.elements(shape, 6);
+    auto apart = side.fresh(shape), y = side.fresh(shape), dresidual = side.fresh(shape),
+         dx = side.fresh(shape);
+    auto mean = side.fresh_sums(per_row), inv_std = side.fresh_sums(per_row);
+    const auto sum = each.in_place ? part(x.mut()) : apart.mut();
+    residual_layer_norm_forward(side.dev, part(x.view()), side.elements(shape, 2), rows, options,
+                                side.sums(per_column, 3), side.sums(per_column, 4), 1e-2, sum,
+                                y.mut(), mean.mut(), inv_std.mut());
+    const auto to = each.in_place ? part(dy.mut()) : dresidual.mut();
+    const auto to_x = each.in_place ? from.mut() : dx.mut();
+    residual_layer_norm_backward_data(side.dev, part(dy.view()), from, side.sums(per_column, 3),
+                                      side.sums(per_row, 7), side.sums(per_row, 8), rows, options,
+                                      to, to_x);
+    return {side.values(sum),         side.values(y.view()),
+            side.values(mean.view()), side.values(inv_std.view()),
+            side.values(to),          side.values(to_x)};
+  });
+  CHECK(relative_error(got[0], right[0]) <= tolerance<T>);
+  CHECK(relative_error(got[4], right[4]) <= tolerance<T>);
+  CHECK(relative_error(got[5], right[5]) <= tolerance<T>);
   // The norm is that of the sum as it was rounded.
-  const auto rounded = Tensor<Cpu>::from_host(cpu, shape, widened(gpu, sum));
-  layer_norm_forward(cpu, rounded, oracle_of<A>(cpu, per_column, 3),
-                     oracle_of<A>(cpu, per_column, 4), 1e-2, right_y.mut(), right_mean.mut(),
-                     right_inv_std.mut());
-  CHECK(relative_error(widened(gpu, y), widened(right_y)) <= tolerance<T>);
-  CHECK(distance(widened(gpu, mean), widened(right_mean)) <= tolerance<A>);
-  CHECK(relative_error(widened(gpu, inv_std), widened(right_inv_std)) <= tolerance<A>);
-
-  auto dy = random_on<T>(gpu, all, 5), from = random_on<T>(gpu, shape, 6);
-  auto dresidual = fresh_on<T>(gpu, shape), dx = fresh_on<T>(gpu, shape);
-  residual_layer_norm_backward_data(gpu, part(dy.view()), from, random_on<A>(gpu, per_column, 3),
-                                    random_on<A>(gpu, per_row, 7), random_on<A>(gpu, per_row, 8),
-                                    rows, options, each.in_place ? part(dy.mut()) : dresidual.mut(),
-                                    each.in_place ? from.mut() : dx.mut());
-  if (each.in_place) {
-    gpu.copy(dresidual.mut().bytes(), part(dy.view()).bytes(), dresidual.size_bytes());
-    dx = std::move(from);
-  }
-  auto right_dresidual = fresh(cpu, shape), right_dx = fresh(cpu, shape);
-  residual_layer_norm_backward_data(cpu, part(oracle_of<T>(cpu, all, 5).view()),
-                                    oracle_of<T>(cpu, shape, 6), oracle_of<A>(cpu, per_column, 3),
-                                    oracle_of<A>(cpu, per_row, 7), oracle_of<A>(cpu, per_row, 8),
-                                    right_rows, options, right_dresidual.mut(), right_dx.mut());
-  CHECK(relative_error(widened(gpu, dresidual), widened(right_dresidual)) <= tolerance<T>);
-  CHECK(relative_error(widened(gpu, dx), widened(right_dx)) <= tolerance<T>);
+  Side<T, Cpu, true> oracle;
+  auto y = oracle.fresh(shape);
+  auto mean = oracle.fresh_sums(per_row), inv_std = oracle.fresh_sums(per_row);
+  layer_norm_forward(oracle.dev, oracle.tensor(shape, got[0]), oracle.sums(per_column, 3),
+                     oracle.sums(per_column, 4), 1e-2, y.mut(), mean.mut(), inv_std.mut());
+  check_statistics<T>(got, {{}, widened(y), widened(mean), widened(inv_std)}, 1);
 }
 
 }  // namespace
@@ -195,22 +166,21 @@ TEST_CASE("residual: no rows; more rows than warps of the grid") {
 }
 
 TEST_CASE("residual: the sum may be written into y; the step is read on the device") {
-  Gpu gpu;
-  Cpu cpu;
-  const auto step = to_gpu(gpu, Tensor<Cpu>::from_host(cpu, {1}, std::vector<std::int32_t>{7}));
+  Side<float, Gpu> side;
+  const auto step = side.tensor({1}, std::vector<std::int32_t>{7});
   for (const std::int64_t columns : {64, 1200, 33}) {
     const Shape shape{3, columns};
     const auto run = [&](bool into_y, bool read) {
       DropoutOptions options{.probability = 0.5, .random = {.step = 7}, .total_columns = columns};
       if (read)
         options.random = {.step_at = reinterpret_cast<const std::uint32_t*>(step.view().bytes())};
-      auto sum = fresh_on<float>(gpu, shape), y = fresh_on<float>(gpu, shape);
-      auto mean = fresh_on<float>(gpu, {3}), inv_std = fresh_on<float>(gpu, {3});
-      residual_layer_norm_forward(
-          gpu, random_on<float>(gpu, shape, 1), random_on<float>(gpu, shape, 2), {}, options,
-          random_on<float>(gpu, {columns}, 3), random_on<float>(gpu, {columns}, 4), 1e-2,
-          into_y ? y.mut() : sum.mut(), y.mut(), mean.mut(), inv_std.mut());
-      return widened(gpu, y);
+      auto sum = side.fresh(shape), y = side.fresh(shape), mean = side.fresh({3}),
+           inv_std = side.fresh({3});
+      residual_layer_norm_forward(side.dev, side.elements(shape, 1), side.elements(shape, 2), {},
+                                  options, side.elements({columns}, 3), side.elements({columns}, 4),
+                                  1e-2, into_y ? y.mut() : sum.mut(), y.mut(), mean.mut(),
+                                  inv_std.mut());
+      return side.values(y.view());
     };
     CHECK(run(true, false) == run(false, false));
     CHECK(run(false, true) == run(false, false));
@@ -225,14 +195,13 @@ TEST_CASE("no rows: nothing but the sums is written") {
 TEST_CASE("more rows than warps of the grid") { check_forward<float>({132 * 16 * 4 + 5, 4}); }
 
 TEST_CASE("the variance keeps its digits where the mean is large") {
-  Gpu gpu;
-  const std::vector<float> values{4000, 4001, 3999, 4000}, zero(4, 0.0f), one(4, 1.0f);
-  Tensor<Gpu> y(gpu, DType::f32, {1, 4});
-  Tensor<Gpu> mean(gpu, DType::f32, {1}), inv_std(gpu, DType::f32, {1});
-  layer_norm_forward(gpu, Tensor<Gpu>::from_host(gpu, {1, 4}, values),
-                     Tensor<Gpu>::from_host(gpu, {4}, one), Tensor<Gpu>::from_host(gpu, {4}, zero),
-                     0.5, y.mut(), mean.mut(), inv_std.mut());
-  CHECK(widened(gpu, mean)[0] == 4000);
-  CHECK(widened(gpu, inv_std)[0] == 1);
-  CHECK(widened(gpu, y) == std::vector<double>{0, 1, -1, 0});
+  Side<float, Gpu> side;
+  const auto x = side.tensor({1, 4}, std::vector<float>{4000, 4001, 3999, 4000});
+  const auto zero = side.tensor({4}, std::vector(4, 0.0f)),
+             one = side.tensor({4}, std::vector(4, 1.0f));
+  auto y = side.fresh({1, 4}), mean = side.fresh({1}), inv_std = side.fresh({1});
+  layer_norm_forward(side.dev, x, one, zero, 0.5, y.mut(), mean.mut(), inv_std.mut());
+  CHECK(side.values(mean.view())[0] == 4000);
+  CHECK(side.values(inv_std.view())[0] == 1);
+  CHECK(side.values(y.view()) == std::vector<double>{0, 1, -1, 0});
 }

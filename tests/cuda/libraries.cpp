@@ -1,11 +1,9 @@
-// What can be known of cuBLASLt's and cuDNN's side without a GPU: operands, descriptors, keys, the file of choices, and
-// which graphs cuDNN has kernels for on an H200, by its description.
+// cuBLASLt and cuDNN without a GPU: operands, descriptors, keys, choices, and the graphs that an H200 can run.
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cuda/cublas_epilogue.hpp>
 #include <dhp/cuda/cudnn_attention.hpp>
 #include <dhp/cuda/cudnn_batch_norm.hpp>
 #include <dhp/cuda/cudnn_conv2d.hpp>
-#include <tests/cuda/h200.hpp>
 #include <tests/support/tensors.hpp>
 
 #include <dlfcn.h>
@@ -34,13 +32,40 @@ std::vector<double> numbers(std::int64_t count, std::uint32_t use) {
   return widened(random_tensor<double>(cpu, {count}, use));
 }
 
-// Kernels that cuDNN compiles itself need the driver's library, if only to be looked at. Where a machine has none
-// DHP_DRIVER_STUB names the toolkit's stub, which has the driver's name for itself: once loaded, it is what cuDNN
-// finds. It stays loaded, and in this program alone, which asks no GPU for anything.
+// An H200 as cuDNN describes devices.
+std::string h200_for_cudnn() {
+  return R"({"deviceName": "NVIDIA H200", "deviceVer": 900, "driverVer": 13000, "cudaDeviceId": 0,
+"multiProcessorCount": 132, "smClockRateKHz": 1980000, "memClockRateKHz": 3201000,
+"totalGlobalMem": 150000000000, "l2CacheSize": 62914560, "warpSize": 32,
+"maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64],
+"maxThreadsPerBlock": 1024, "maxThreadsPerSM": 2048, "maxCtasPerSM": 32, "regsPerBlock": 65536,
+"maxRegistersPerSM": 65536, "maxSharedMemoryPerBlock": 49152,
+"maxSharedMemoryPerBlockOptin": 232448, "reservedSharedMemoryPerBlock": 1024, "pciDeviceId": 0,
+"isTccDriver": 0, "supportCoopLaunch": 1})";
+}
+
+CublasCall call_of(ColumnMajorProduct product, DType in, DType out) {
+  return {.product = product, .in = in, .out = out};
+}
+// What a descriptor of cuBLASLt holds.
+template <class T>
+T attribute(const CublasProduct& product, cublasLtMatmulDescAttributes_t name, Tag<T>) {
+  T value{};
+  std::size_t size = 0;
+  check_cublas(cublasLtMatmulDescGetAttribute(product.how(), name, &value, sizeof value, &size),
+               "cublasLtMatmulDescGetAttribute");
+  CHECK(size == sizeof value);
+  return value;
+}
+
+// cuDNN compiles kernels only where it finds the driver's library. On a machine without one DHP_DRIVER_STUB names the
+// toolkit's stub, which has the driver's name: once loaded, cuDNN finds it.
 bool has_driver_library() {
   if (dlopen("libcuda.so.1", RTLD_LAZY) != nullptr) return true;
   const char* const stub = std::getenv("DHP_DRIVER_STUB");
-  return stub != nullptr && dlopen(stub, RTLD_LAZY) != nullptr;
+  if (stub != nullptr && dlopen(stub, RTLD_LAZY) != nullptr) return true;
+  MESSAGE("skipped: this machine has no libcuda.so.1, which cuDNN's compiled kernels need");
+  return false;
 }
 
 struct TemporaryFile {
@@ -89,37 +114,25 @@ TEST_CASE("alignment is the largest power of two up to 256") {
 TEST_CASE("descriptors of cuBLASLt say what the call says") {
   std::byte bias[64];
   for (const auto in : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
-    auto call = cublas_call(column_major(true, false, 6, 8, 10), in, accumulation_type(in));
+    auto call = call_of(column_major(true, false, 6, 8, 10), in, accumulation_type(in));
     call.epilogue = CUBLASLT_EPILOGUE_BIAS;
     call.bias = bias;
     call.bias_type = call.out;
     const CublasProduct product(call);
-    const auto attribute = [&]<class T>(cublasLtMatmulDescAttributes_t name, Tag<T>) {
-      T value{};
-      std::size_t size = 0;
-      check_cublas(cublasLtMatmulDescGetAttribute(product.how(), name, &value, sizeof value, &size),
-                   "cublasLtMatmulDescGetAttribute");
-      CHECK(size == sizeof value);
-      return value;
+    const auto check_is = [&]<class T>(cublasLtMatmulDescAttributes_t name, T value) {
+      CHECK(attribute(product, name, Tag<T>()) == value);
     };
-    CHECK(attribute(CUBLASLT_MATMUL_DESC_TRANSA, Tag<std::int32_t>()) == CUBLAS_OP_N);
-    CHECK(attribute(CUBLASLT_MATMUL_DESC_TRANSB, Tag<std::int32_t>()) == CUBLAS_OP_T);
-    CHECK(attribute(CUBLASLT_MATMUL_DESC_EPILOGUE, Tag<std::uint32_t>()) == CUBLASLT_EPILOGUE_BIAS);
-    CHECK(attribute(CUBLASLT_MATMUL_DESC_BIAS_POINTER, Tag<std::byte*>()) == bias);
-    CHECK(attribute(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, Tag<std::int32_t>()) ==
-          cublas_type(call.out));
-    CHECK(attribute(CUBLASLT_MATMUL_DESC_COMPUTE_TYPE, Tag<std::int32_t>()) ==
-          (in == DType::f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F));
-    if (in == DType::f32) {
-      call.tf32 = true;
-      std::int32_t compute = 0;
-      std::size_t bytes = 0;
-      check_cublas(cublasLtMatmulDescGetAttribute(CublasProduct(call).how(),
-                                                  CUBLASLT_MATMUL_DESC_COMPUTE_TYPE, &compute,
-                                                  sizeof compute, &bytes),
-                   "cublasLtMatmulDescGetAttribute");
-      CHECK(compute == CUBLAS_COMPUTE_32F_FAST_TF32);
-    }
+    check_is(CUBLASLT_MATMUL_DESC_TRANSA, static_cast<std::int32_t>(CUBLAS_OP_N));
+    check_is(CUBLASLT_MATMUL_DESC_TRANSB, static_cast<std::int32_t>(CUBLAS_OP_T));
+    check_is(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(CUBLASLT_EPILOGUE_BIAS));
+    check_is(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<std::byte*>(bias));
+    check_is(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(cublas_type(call.out)));
+    const auto compute = in == DType::f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+    check_is(CUBLASLT_MATMUL_DESC_COMPUTE_TYPE, static_cast<std::int32_t>(compute));
+    call.tf32 = true;
+    if (in == DType::f32)
+      CHECK(attribute(CublasProduct(call), CUBLASLT_MATMUL_DESC_COMPUTE_TYPE,
+                      Tag<std::int32_t>()) == CUBLAS_COMPUTE_32F_FAST_TF32);
     std::uint64_t rows = 0;
     std::size_t size = 0;
     check_cublas(cublasLtMatrixLayoutGetAttribute(product.right(), CUBLASLT_MATRIX_LAYOUT_ROWS,
@@ -149,12 +162,8 @@ TEST_CASE("fused products of linear layers say what each pointer is") {
     CHECK(p.c == ColumnMajorProduct::Matrix{n, m});
     CHECK((p.transpose_left ? p.left.rows : p.left.columns) == k);
     CHECK((p.transpose_right ? p.right.columns : p.right.rows) == k);
-    const CublasProduct product(call);
-    std::int64_t stride = 0;
-    std::size_t size = 0;
-    check_cublas(cublasLtMatmulDescGetAttribute(product.how(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
-                                                &stride, sizeof stride, &size),
-                 "cublasLtMatmulDescGetAttribute");
+    const auto stride =
+        attribute(CublasProduct(call), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, Tag<std::int64_t>());
     CHECK(stride == (aux == nullptr ? 0 : n));
   };
   for (const auto type : {DType::bf16, DType::f16}) {
@@ -215,8 +224,8 @@ TEST_CASE("problems of cuBLASLt that differ in anything have different keys") {
   };
   for (const bool ta : {false, true})
     for (const bool tb : {false, true})
-      add_key(cublas_call(column_major(ta, tb, 4, 4, 4), DType::bf16, DType::bf16));
-  auto call = cublas_call(column_major(false, false, 4, 4, 8), DType::bf16, DType::bf16);
+      add_key(call_of(column_major(ta, tb, 4, 4, 4), DType::bf16, DType::bf16));
+  auto call = call_of(column_major(false, false, 4, 4, 8), DType::bf16, DType::bf16);
   add_key(call);
   call.beta = 0.5;
   add_key(call);
@@ -391,10 +400,7 @@ TEST_CASE("f32 goes through tensor cores where TF32 is allowed, and there alone"
 }
 
 TEST_CASE("cuDNN has kernels on an H200 for our graphs of attention and batch norm") {
-  if (!has_driver_library()) {
-    MESSAGE("skipped: this machine has no libcuda.so.1, which cuDNN's compiled kernels need");
-    return;
-  }
+  if (!has_driver_library()) return;
   const CudnnTarget h200(h200_for_cudnn());
   for (const auto type : {DType::bf16, DType::f16})
     for (const int size : {8, 40, 64, 256})
@@ -413,10 +419,7 @@ TEST_CASE("cuDNN has kernels on an H200 for our graphs of attention and batch no
 }
 
 TEST_CASE("cuDNN makes kernels of attention with dropout") {
-  if (!has_driver_library()) {
-    MESSAGE("skipped: this machine has no libcuda.so.1, which cuDNN's compiled kernels need");
-    return;
-  }
+  if (!has_driver_library()) return;
   const CudnnTarget h200(h200_for_cudnn());
   const auto problem = attention_problem(DType::bf16, 32, 512, 16, 1024, 0.1);
   const CudnnRules rules{.workspace_bytes = std::size_t{8} << 30};
@@ -482,13 +485,11 @@ TEST_CASE("a graph that no engine knows has no candidates, and a wrong one says 
   const CudnnTarget h200(h200_for_cudnn());
   const auto odd = attention_problem(DType::bf16, 1, 64, 1, 20);  // heads of 20 columns
   CHECK(candidates(attention_forward_graph(odd), h200, {}).empty());
+  const Conv2dProblem wrong(Conv2dProblem::Kind::forward, DType::f32, {1, 4, 4, 4}, {4, 1, 1, 8},
+                            {1, 4, 4, 4}, {1, 1, 0}, 16);
+  CHECK_THROWS_AS((void)wrong.graph(), const CudaError&);
   CudnnGraph graph;
   const Dims extents{1, 4, 4, 4};
-  const auto image = [&](std::int64_t uid, const Dims& of) {
-    return graph.argument(uid, CUDNN_DATA_FLOAT, of, nhwc_strides(of));
-  };
-  const auto x = image(1, extents), w = image(2, {4, 8, 1, 1}), y = image(3, extents);
-  CHECK_THROWS_AS(convolve(graph, x, w, y, {}), const CudaError&);
   CHECK_THROWS_AS(graph.pointwise(CUDNN_POINTWISE_EXP, CudnnTensor{77, extents, extents}, {},
                                   graph.inner(extents, nhwc_strides(extents))),
                   const Error&);

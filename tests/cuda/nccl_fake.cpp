@@ -1,5 +1,5 @@
-// NcclComm over a fake of CUDA and NCCL: that nothing waits for itself, and that whoever waits for a rank that does
-// not come is told so. Needs no GPU; a program of its own, since it brings its own cudaMalloc and so on.
+// NcclComm over a fake of CUDA and NCCL: nothing waits for itself, and a wait for a rank that does not come is told.
+// A program of its own, since it brings its own cudaMalloc and so on.
 #include <tests/cuda/fake_ranks.hpp>
 // The fake first: what follows calls it.
 #include <dhp/comm/observe/trace.hpp>
@@ -126,27 +126,22 @@ TEST_CASE("nccl fake: who waits for a rank that does not come says where, after 
   const auto crossed = end_of(2, 1, [](Comm<Cuda>& world, Cuda& dev) {
     auto a = world.split(0, world.rank()), b = world.split(0, world.rank());
     auto x = on_gpu(dev, DType::f32, {1});
-    auto& first = world.rank() == 0 ? a : b;
-    auto& second = world.rank() == 0 ? b : a;
-    first.all_reduce(dev, x.mut()).wait();
-    second.all_reduce(dev, x.mut()).wait();
+    if (world.rank() == 1) std::swap(a, b);
+    a.all_reduce(dev, x.mut()).wait();
+    b.all_reduce(dev, x.mut()).wait();
     dev.synchronize();
     world.barrier();
   });
   CHECK(contains(crossed, "waits in all_reduce of 1 f32 (sum) at nccl_fake.cpp:"));
 
-  const auto alone = end_of(2, 1, [](Comm<Cuda>& world, Cuda&) {
-    if (world.rank() == 0) (void)world.split(0, 0);
-    else sleep_ms(2500);
-  });
-  CHECK(contains(alone, "rank 0 waits in split at nccl_fake.cpp:"));
-
-  const auto silent = end_of(2, 1, [](Comm<Cuda>& world, Cuda& dev) {
-    auto x = on_gpu(dev, DType::f32, {1});
-    if (world.rank() == 0) world.send(dev, x.share(), 1);
-    else sleep_ms(2500);
-  });
-  CHECK(contains(silent, "rank 0 waits in split at nccl_fake.cpp:"));
+  for (const bool sends : {false, true}) {  // the first message splits the group, too
+    const auto alone = end_of(2, 1, [&](Comm<Cuda>& world, Cuda& dev) {
+      if (world.rank() == 1) return sleep_ms(2500);
+      if (sends) world.send(dev, on_gpu(dev, DType::f32, {1}), 1);
+      else (void)world.split(0, 0);
+    });
+    CHECK(contains(alone, "rank 0 waits in split at nccl_fake.cpp:"));
+  }
 }
 
 TEST_CASE("nccl fake: all kernels are loaded beforehand only where ranks wait for each other") {
@@ -159,7 +154,7 @@ TEST_CASE("nccl fake: all kernels are loaded beforehand only where ranks wait fo
 #ifdef DHP_HAS_PROCESSES
   {
     const auto process = world_of(std::make_shared<MemoryStore>(), 0, 1);
-    nccl_world(process, ProcessRank{}).barrier();
+    connect_nccl(process, ProcessRank{}, {}).barrier();
     process->finish(0);
   }
 #endif
@@ -273,7 +268,7 @@ TEST_CASE("nccl fake: a trace of a device that works by itself") {
           { const auto scope = dev.scope("forward", 1); }
           event.wait(dev);
           auto& trace = *dev.trace();
-          trace.settle(trace.size());
+          trace.resolve(trace.size());
           const auto spans = trace.spans();
           check(spans.size() == 3 && spans[0].name == "forward 1" &&
                     spans[1].kind == TraceKind::communication && spans[2].kind == TraceKind::wait,

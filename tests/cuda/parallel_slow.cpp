@@ -36,60 +36,32 @@ TEST_CASE_TEMPLATE("a sum that left its range on one replica is NaN on all", Opt
   ReducerCases<Gpu>::out_of_range<Options>();
 }
 
-TEST_CASE("column-parallel linear") { TensorCases<Gpu>::column_parallel(); }
-TEST_CASE("row-parallel linear adds its bias once") { TensorCases<Gpu>::row_parallel(); }
-TEST_CASE("column-parallel, activation, row-parallel") { TensorCases<Gpu>::column_and_row(); }
-TEST_CASE("a feed-forward pair") { TensorCases<Gpu>::feed_forward(); }
-TEST_CASE("vocabulary-parallel embedding") { TensorCases<Gpu>::embedding(); }
-TEST_CASE("a split bias") { TensorCases<Gpu>::bias(); }
-TEST_CASE("convolutions split by output and by input channels") {
-  TensorCases<Gpu>::convolutions();
+TEST_CASE("tensor-parallel layers") {
+  using Cases = TensorCases<Gpu>;
+  for (const auto check :
+       {&Cases::column_parallel, &Cases::row_parallel, &Cases::column_and_row, &Cases::feed_forward,
+        &Cases::embedding, &Cases::bias, &Cases::convolutions})
+    check();
 }
-
-TEST_CASE("tied weights: gradients are summed over the stages that use them, once ready each") {
+TEST_CASE("tied weights: gradients are summed over their stages, owners, norms") {
   TiedCases<Gpu>::sums();
-}
-TEST_CASE("tied weights: the first stage owns them, all start alike, norms count them once") {
   TiedCases<Gpu>::owners();
 }
-
-TEST_CASE("two stages of weight 1, input 1, target 0: one step of SGD leaves 1 - 2 lr") {
+TEST_CASE("pipeline: known values, complete gradients, a bad layer is named") {
   PipelineCases<Gpu>::known_values();
-}
-TEST_CASE("when a range is ready its gradient is complete") {
   PipelineCases<Gpu>::complete_when_ready();
+  PipelineCases<Gpu>::bad_layer();
 }
-TEST_CASE("a layer whose output is not finite is named") { PipelineCases<Gpu>::bad_layer(); }
-
 TEST_CASE("global loss: the same bits in every layout") { GlobalLossCases<Gpu>::layouts(); }
-
-TEST_CASE(
-    "trainer: a loss that is not finite ends with step, rank, micro-batch and the first layer") {
-  TrainerCases<Gpu>::bad_loss();
+TEST_CASE("trainer: what is not finite is named; loss scales; resumed runs") {
+  using Cases = TrainerCases<Gpu>;
+  for (const auto check :
+       {&Cases::bad_loss, &Cases::overflow_of_the_loss, &Cases::bad_gradient, &Cases::skipped_step,
+        &Cases::bad_at_the_least_scale, &Cases::loss_scale_changes_nothing, &Cases::resumed,
+        &Cases::resumed_between_scales})
+    check();
 }
-TEST_CASE("trainer: a loss that overflows behind finite outputs is told from a bad layer") {
-  TrainerCases<Gpu>::overflow_of_the_loss();
-}
-TEST_CASE("trainer: a gradient that is not finite, behind a finite loss, is named with its layer") {
-  TrainerCases<Gpu>::bad_gradient();
-}
-TEST_CASE("trainer: under a dynamic loss scale an overflow is a step without an update") {
-  TrainerCases<Gpu>::skipped_step();
-}
-TEST_CASE("trainer: a loss that stays bad at the least scale is not the scale's fault") {
-  TrainerCases<Gpu>::bad_at_the_least_scale();
-}
-TEST_CASE("trainer: the loss scale changes neither the loss nor the norm nor the step") {
-  TrainerCases<Gpu>::loss_scale_changes_nothing();
-}
-TEST_CASE("trainer: resumes with the step that comes next") { TrainerCases<Gpu>::resumed(); }
-TEST_CASE("trainer: resumed between two changes of the loss scale, it grows at the same step") {
-  TrainerCases<Gpu>::resumed_between_scales();
-}
-
-TEST_CASE("step recorder: a step like the one before is recorded, and run again without the host") {
+TEST_CASE("step recorder: like steps are recorded; all ranks record what was promised, or refuse") {
   StepRecorderCases<Gpu>::recorded();
-}
-TEST_CASE("step recorder: what was promised to all ranks is recorded by all, or refused") {
   StepRecorderCases<Gpu>::promised_to_all();
 }

@@ -1,6 +1,7 @@
-// Pooling on the GPU against the Cpu: windows over the border, ties, NaN; channels with packs and
-// without.
+// Pooling on the GPU against the Cpu: windows over the border, ties, NaN; with packs and without.
+#include <dhp/cpu/elementwise.hpp>
 #include <dhp/cpu/pool.hpp>
+#include <dhp/cuda/elementwise.hpp>
 #include <dhp/cuda/pool.hpp>
 #include <tests/cuda/gpu.hpp>
 
@@ -22,38 +23,32 @@ const Case cases[] = {{{2, 8, 8, 5}, {3, 2, 1}}, {{1, 7, 5, 16}, {3, 2, 1}},
                       {{2, 1, 1, 3}, {3, 2, 1}}, {{1, 6, 3, 2}, {3, 3, 0}},
                       {{1, 9, 7, 8}, {2, 3, 1}}, {{1, 6, 6, 4}, {1, 2, 0}}};
 
-// Small integers: many are equal.
-template <class T>
-Tensor<Cpu> ties(Cpu& cpu, const Shape& shape) {
-  auto x = random_tensor<T>(cpu, shape, 1);
-  T* const values = x.mut().template data<T>();
-  for (std::int64_t at = 0; at < x.count(); ++at)
-    values[at] = static_cast<T>(std::round(static_cast<Accumulator<T>>(values[at])));
-  return x;
+// Makes small integers of x: many are equal.
+template <class Dev>
+void round_all(Dev& dev, Tensor<Dev>& x) {
+  auto values = widened(dev, x.view());
+  for (double& value : values) value = std::round(value);
+  const auto whole = Tensor<Dev>::from_host(dev, x.shape(), values);
+  cast(dev, whole.view(), x.mut());
 }
 
 }  // namespace
 
 TEST_CASE_TEMPLATE("max pool and its gradient have the Cpu's bits", T, double, float, bf16, f16) {
-  Gpu gpu;
-  Cpu cpu;
+  Sides<T, false> sides;
   for (const auto& each : cases) {
     CAPTURE(to_text(each.x));
-    const auto shape = pool_output_shape(each.x, each.geometry);
-    const auto x = ties<T>(cpu, each.x);
-    const auto dy = random_tensor<T>(cpu, shape, 2);
-    Tensor<Gpu> y(gpu, dtype_of<T>(), shape), index(gpu, DType::i32, shape);
-    Tensor<Gpu> dx(gpu, dtype_of<T>(), each.x);
-    max_pool_forward(gpu, to_gpu(gpu, x), each.geometry, y.mut(), index.mut());
-    max_pool_backward(gpu, to_gpu(gpu, dy), index, each.geometry, dx.mut());
-
-    Tensor<Cpu> right(cpu, dtype_of<T>(), shape), where(cpu, DType::i32, shape);
-    Tensor<Cpu> right_dx(cpu, dtype_of<T>(), each.x);
-    max_pool_forward(cpu, x, each.geometry, right.mut(), where.mut());
-    max_pool_backward(cpu, dy, where, each.geometry, right_dx.mut());
-    CHECK(widened(gpu, y) == widened(right));
-    CHECK(index.to_host<std::int32_t>(gpu) == where.to_host<std::int32_t>(cpu));
-    CHECK(widened(gpu, dx) == widened(right_dx));
+    const auto [got, right] = sides([&](auto& side) -> Results {
+      const auto shape = pool_output_shape(each.x, each.geometry);
+      auto x = side.elements(each.x, 1), y = side.fresh(shape), dx = side.fresh(each.x);
+      round_all(side.dev, x);
+      Tensor index(side.dev, DType::i32, shape);
+      max_pool_forward(side.dev, x, each.geometry, y.mut(), index.mut());
+      max_pool_backward(side.dev, side.elements(shape, 2), index, each.geometry, dx.mut());
+      const auto where = index.template to_host<std::int32_t>(side.dev);
+      return {side.values(y.view()), side.values(dx.view()), {where.begin(), where.end()}};
+    });
+    CHECK(got == right);
   }
 }
 
@@ -88,43 +83,38 @@ TEST_CASE("a winner that no window has is left out, and nothing is written beyon
 }
 
 TEST_CASE_TEMPLATE("the average over images and its gradient", T, double, float, bf16, f16) {
-  Gpu gpu;
-  Cpu cpu;
+  Sides<T> sides;
   for (const auto& shape :
        {Shape{3, 9, 11, 5}, {2, 7, 7, 16}, {1, 1, 1, 1}, {2, 3, 3, 520}, {5, 2, 40, 64}}) {
     CAPTURE(to_text(shape));
-    const Shape small{shape[0], shape[3]};
-    Tensor<Gpu> y(gpu, dtype_of<T>(), small), dx(gpu, dtype_of<T>(), shape);
-    global_average_pool_forward(gpu, random_on<T>(gpu, shape, 1), y.mut());
-    Tensor<Cpu> right(cpu, DType::f64, small), right_dx(cpu, dtype_of<T>(), shape);
-    global_average_pool_forward(cpu, oracle_of<T>(cpu, shape, 1), right.mut());
-    CHECK(relative_error(widened(gpu, y), widened(right)) <= tolerance<T>);
-    global_average_pool_backward(gpu, random_on<T>(gpu, small, 2), dx.mut());
-    global_average_pool_backward(cpu, random_tensor<T>(cpu, small, 2), right_dx.mut());
-    CHECK(widened(gpu, dx) == widened(right_dx));
+    const auto [got, right] = sides([&](auto& side) -> Results {
+      const Shape small{shape[0], shape[3]};
+      auto y = side.fresh(small), dx = side.fresh(shape);
+      global_average_pool_forward(side.dev, side.elements(shape, 1), y.mut());
+      global_average_pool_backward(side.dev, side.elements(small, 2), dx.mut());
+      return {side.values(y.view()), side.values(dx.view())};
+    });
+    CHECK(relative_error(got[0], right[0]) <= tolerance<T>);
+    CHECK(relative_error(got[1], right[1]) <= tolerance<T>);
   }
 }
 
 TEST_CASE_TEMPLATE("images at an address that allows no packs, and none", T, float, bf16) {
-  Gpu gpu;
-  Cpu cpu;
-  const Shape shape{1, 4, 4, 16};
-  const auto source = random_tensor<T>(cpu, Shape{257}, 1);
-  const auto on_gpu = to_gpu(gpu, source);
-  const auto x = on_gpu.view().slice(1, 257).as(shape);
-  const auto right_x = source.view().slice(1, 257).as(shape);
-  const auto small = pool_output_shape(shape, {});
-  Tensor<Gpu> y(gpu, dtype_of<T>(), small), index(gpu, DType::i32, small);
-  Tensor<Cpu> right(cpu, dtype_of<T>(), small), where(cpu, DType::i32, small);
-  max_pool_forward(gpu, x, {}, y.mut(), index.mut());
-  max_pool_forward(cpu, right_x, {}, right.mut(), where.mut());
-  CHECK(widened(gpu, y) == widened(right));
-  Tensor<Gpu> mean(gpu, dtype_of<T>(), {1, 16});
-  Tensor<Cpu> right_mean(cpu, dtype_of<T>(), {1, 16});
-  global_average_pool_forward(gpu, x, mean.mut());
-  global_average_pool_forward(cpu, right_x, right_mean.mut());
-  CHECK(relative_error(widened(gpu, mean), widened(right_mean)) <= tolerance<T>);
+  Sides<T, false> sides;
+  const auto [got, right] = sides([](auto& side) -> Results {
+    const Shape shape{1, 4, 4, 16}, small = pool_output_shape(shape, {});
+    const auto source = side.elements({257}, 1);
+    const auto x = source.view().slice(1, 257).as(shape);
+    auto y = side.fresh(small), mean = side.fresh({1, 16});
+    Tensor index(side.dev, DType::i32, small);
+    max_pool_forward(side.dev, x, {}, y.mut(), index.mut());
+    global_average_pool_forward(side.dev, x, mean.mut());
+    return {side.values(y.view()), side.values(mean.view())};
+  });
+  CHECK(got[0] == right[0]);
+  CHECK(relative_error(got[1], right[1]) <= tolerance<T>);
 
+  Gpu gpu;
   Tensor<Gpu> none(gpu, dtype_of<T>(), {0, 4, 4, 2}), pooled(gpu, dtype_of<T>(), {0, 2, 2, 2});
   Tensor<Gpu> nowhere(gpu, DType::i32, {0, 2, 2, 2}), no_mean(gpu, dtype_of<T>(), {0, 2});
   max_pool_forward(gpu, none, {}, pooled.mut(), nowhere.mut());

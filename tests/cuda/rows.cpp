@@ -165,8 +165,7 @@ TEST_CASE_TEMPLATE("gather takes rows; what is not there is NaN", T, double, flo
 
 TEST_CASE_TEMPLATE("scatter_add sums repeated rows onto what is there, in one rounding", T, double,
                    float, bf16, f16) {
-  Gpu gpu;
-  Cpu cpu;
+  Sides<T> sides;
   for (const std::int64_t columns : {1, 24}) {
     // Entry 1 has 150 rows, entry 4 has 64, 5 has 65, entries 3 and 6 none.
     std::vector<std::int32_t> index;
@@ -177,13 +176,13 @@ TEST_CASE_TEMPLATE("scatter_add sums repeated rows onto what is there, in one ro
       if (i % 40 == 0) index.push_back(i % 80 == 0 ? 0 : 2);
     }
     const auto rows = static_cast<std::int64_t>(index.size());
-    const auto dy = random_on<T>(gpu, {rows, columns}, 1);
-    auto dx = random_on<T>(gpu, {7, columns}, 2);
-    scatter_add_rows(gpu, dy, ints_on(gpu, index), dx.mut());
-    auto right = oracle_of<T>(cpu, {7, columns}, 2);
-    scatter_add_rows(cpu, oracle_of<T>(cpu, {rows, columns}, 1),
-                     Tensor<Cpu>::from_host(cpu, {rows}, index), right.mut());
-    CHECK(relative_error(widened(gpu, dx), widened(right)) <= tolerance<T>);
+    const auto [got, right] = sides([&](auto& side) -> Results {
+      auto dx = side.elements({7, columns}, 2);
+      scatter_add_rows(side.dev, side.elements({rows, columns}, 1), side.tensor({rows}, index),
+                       dx.mut());
+      return {side.values(dx.view())};
+    });
+    CHECK(relative_error(got[0], right[0]) <= tolerance<T>);
   }
 }
 
@@ -198,14 +197,14 @@ TEST_CASE("few rows are added in their order, onto what is there; a row of no en
 }
 
 TEST_CASE_TEMPLATE("add_to_rows has the Cpu's bits", T, double, float, bf16, f16) {
-  Gpu gpu;
-  Cpu cpu;
+  Sides<T, false> sides;
   for (const std::int64_t columns : {1, 9, 64}) {
-    auto y = random_on<T>(gpu, {131, columns}, 1);
-    add_to_rows(gpu, random_on<T>(gpu, {columns}, 2), y.mut());
-    auto right = random_tensor<T>(cpu, {131, columns}, 1);
-    add_to_rows(cpu, random_tensor<T>(cpu, {columns}, 2), right.mut());
-    CHECK(widened(gpu, y) == widened(right));
+    const auto [got, right] = sides([&](auto& side) -> Results {
+      auto y = side.elements({131, columns}, 1);
+      add_to_rows(side.dev, side.elements({columns}, 2), y.mut());
+      return {side.values(y.view())};
+    });
+    CHECK(got == right);
   }
 }
 

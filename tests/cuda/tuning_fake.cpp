@@ -16,17 +16,6 @@ namespace {
 
 using namespace tests;
 
-// The algorithm that runs at the end of two products of a shape.
-int algorithm_of(Cuda& dev, std::int64_t rows) {
-  auto call =
-      cuda::cublas_call(cuda::column_major(false, false, rows, 16, 16), DType::f32, DType::f32);
-  const auto memory = dev.allocate(static_cast<std::size_t>(rows) * 16 * sizeof(float));
-  call.left = call.right = call.c = memory.get();
-  for (int times = 0; times < 2; ++times)
-    check(dev.cached<cuda::CublasPlans>().run(dev, call), "the fake of cuBLASLt knows no way");
-  return fake::ran[static_cast<std::size_t>(dev.number())].back();
-}
-
 CudaOptions small() { return {.device = 0, .pinned_bytes = 1 << 12, .workspace_bytes = 256}; }
 
 // Numbers of rows from 1 to 1000, each once, in no order.
@@ -92,12 +81,10 @@ class Products {
   }
   cuda::CublasCall call(Pass pass, std::int64_t rows) {
     const auto e = extents(pass, rows);
-    auto made = cuda::cublas_call(cuda::column_major(e.transpose_a, e.transpose_b, e.m, e.n, e.k),
-                                  DType::f32, DType::f32);
-    made.left = b_.bytes();
-    made.right = a_.view().bytes();
-    made.c = c_.mut().bytes();
-    return made;
+    return {.product = cuda::column_major(e.transpose_a, e.transpose_b, e.m, e.n, e.k),
+            .left = b_.bytes(),
+            .right = a_.view().bytes(),
+            .c = c_.mut().bytes()};
   }
   Cuda& dev_;
   std::vector<float> numbers_ = std::vector<float>(static_cast<std::size_t>(room));
@@ -130,6 +117,7 @@ struct NoModel {
 };
 struct NoOptimizer final : Optimizer<Cuda> {
   void step(Cuda&, ConstView<Cuda>, ConstView<Cuda>) override {}
+  [[nodiscard]] std::string name() const override { return "test"; }
   std::vector<StateBuffer<Cuda>> state() override { return {}; }
   void values_changed(Cuda&) override {}
 };
@@ -143,14 +131,14 @@ TEST_CASE(
   for (int gpu = 0; gpu < 2; ++gpu) {
     CAPTURE(gpu);
     Cuda timed({.device = gpu, .pinned_bytes = 1 << 12, .workspace_bytes = 256});
-    CHECK(algorithm_of(timed, 16) == 2 - gpu);
+    CHECK(Products(timed).algorithm_of(Pass::y, 16) == 2 - gpu);
     CHECK(fake::ran[static_cast<std::size_t>(gpu)].size() > 3);
     Cuda same(
         {.device = gpu, .pinned_bytes = 1 << 12, .workspace_bytes = 256, .deterministic = true});
-    CHECK(algorithm_of(same, 16) == 0);
+    CHECK(Products(same).algorithm_of(Pass::y, 16) == 0);
     timed.make_deterministic();
-    CHECK(algorithm_of(timed, 16) == 0);  // what it chose before counts no more
-    CHECK(algorithm_of(timed, 32) == 0);
+    CHECK(Products(timed).algorithm_of(Pass::y, 16) == 0);  // what it chose before counts no more
+    CHECK(Products(timed).algorithm_of(Pass::y, 32) == 0);
   }
   Cuda recorded({.device = 0, .pinned_bytes = 1 << 12, .workspace_bytes = 256});
   (void)recorded.record([] {});
@@ -166,13 +154,14 @@ TEST_CASE(
        {MeshShape{.tensor = 2}, MeshShape{.data = 2}, MeshShape{.tensor = 2, .pipeline = 2}}) {
     CAPTURE(shape.tensor);
     const auto taken = on_gpus(shape.size(), [&](Comm<Cuda>& world, Cuda& dev) {
-      const int before = algorithm_of(dev, 16);
+      const int before = Products(dev).algorithm_of(Pass::y, 16);
       Mesh<Cuda> mesh(world, shape);
       NoModel model;
       NoOptimizer optimizer;
       Trainer trainer(dev, model, mesh, optimizer, Norms<Cuda>(mesh.tensor(), mesh.pipeline(), 0),
                       {});
-      return concat(before, " ", algorithm_of(dev, 16), " ", algorithm_of(dev, 32));
+      return concat(before, " ", Products(dev).algorithm_of(Pass::y, 16), " ",
+                    Products(dev).algorithm_of(Pass::y, 32));
     });
     for (std::size_t rank = 0; rank < taken.size(); ++rank) {
       const int own = fake::fastest[rank];
@@ -189,7 +178,7 @@ TEST_CASE(
   const auto rows = all_rows();
   REQUIRE(std::set<std::int64_t>(rows.begin(), rows.end()).size() == 1000);
   std::set<std::int64_t> classes;
-  for (const auto number : rows) classes.insert(cuda::size_class(number, 8));
+  for (const auto number : rows) classes.insert(size_class<std::int64_t>(number, 8));
   CHECK(classes.size() == 40);
   Cuda dev(small());
   Products products(dev);

@@ -1,14 +1,14 @@
-// For readers: what they do with damaged files. Every truncation and many flipped bytes must either be
-// read or end in an Error that names the file; ASan watches the rest.
+// Damaged files: every truncation is refused; flipped bytes are read, or end in an Error that names the file.
 #pragma once
 
 #include <dhp/core/rng.hpp>
 #include <dhp/data/file.hpp>
+#include <tests/support/folder.hpp>
 
 #include <doctest/doctest.h>
 
-#include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 namespace dhp_test {
@@ -46,34 +46,18 @@ void check_damage(const Parse& parse, const dhp::Bytes& good, int flips = 200) {
   }
 }
 
-/// A directory of its own for one test case, gone at its end.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "dhp_test_XXXXXX").string();
-    REQUIRE(mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+/// A directory of its own for one test case.
+struct Folder : tests::Folder {
   /// Writes a file, with the directories above it, and says where.
   std::string write(const std::string& name, const dhp::Bytes& bytes) const {
-    const auto path = *this / name;
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-    auto* file = std::fopen(path.c_str(), "wb");
-    REQUIRE(file != nullptr);
-    if (!bytes.empty()) REQUIRE(std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size());
-    REQUIRE(std::fclose(file) == 0);
-    return path;
+    const auto to = *this / name;
+    std::filesystem::create_directories(std::filesystem::path(to).parent_path());
+    std::ofstream file(to, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
+    REQUIRE(file.flush().good());
+    return to;
   }
-
- private:
-  std::string path_;
 };
 
 inline dhp::Bytes bytes_of(std::string_view text) {

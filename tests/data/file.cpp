@@ -30,18 +30,22 @@ TEST_CASE("file: a cursor reads numbers in both orders and never past the end") 
   CHECK_THROWS_WITH_AS(
       (void)at.take(2, "c"),
       doctest::Contains("x, byte 4: ends in the middle of c: 2 bytes wanted, 1 left"), dhp::Error);
-  CHECK_THROWS_WITH_AS(at.expect_end(), doctest::Contains("1 bytes more"), dhp::Error);
-  CHECK(at.u8("d") == 5);
-  at.expect_end();
+  CHECK(at.left() == 1);
 }
 
-TEST_CASE("file: sizes that overflow are refused") {
-  const dhp::ByteCursor at({}, "x");
-  const std::vector<std::uint64_t> extents{1ULL << 32, 1ULL << 32, 1};
-  CHECK_THROWS_AS((void)dhp::checked_size_bytes(at, extents, 8, ~std::size_t{0}), dhp::Error);
-  CHECK(dhp::checked_size_bytes(at, std::vector<std::uint64_t>{3, 4}, 2, 24) == 24);
-  CHECK_THROWS_AS((void)dhp::checked_size_bytes(at, std::vector<std::uint64_t>{3, 4}, 2, 23),
-                  dhp::Error);
+TEST_CASE("file: an array has the number of bytes that its dims say, and no more than the limit") {
+  using Extents = std::vector<std::uint64_t>;
+  const auto bytes = bytes_of("abcdefgh");
+  const auto take = [&](const Extents& extents, std::size_t limit) {
+    dhp::ByteCursor at(bytes, "x");
+    return dhp::take_array(at, dhp::DType::i32, extents, limit);
+  };
+  CHECK(take({2, 1}, 8) == dhp::HostArray(dhp::DType::i32, {2, 1}, bytes));
+  CHECK_THROWS_WITH_AS(take({2}, 7), doctest::Contains("exceed the limit of 7"), dhp::Error);
+  CHECK_THROWS_WITH_AS(take({1ULL << 32, 1ULL << 32, 1}, ~std::size_t{0}),
+                       doctest::Contains("exceed the limit"), dhp::Error);
+  CHECK_THROWS_WITH_AS(take({1}, 8), doctest::Contains("4 bytes more"), dhp::Error);
+  CHECK_THROWS_WITH_AS(take({3}, 12), doctest::Contains("ends in the middle"), dhp::Error);
 }
 
 TEST_CASE("file: compressed bytes without a way to unpack them are explained") {

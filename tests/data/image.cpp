@@ -4,10 +4,6 @@
 #include "damage.hpp"
 #include "npy_bytes.hpp"
 
-#ifdef DHP_HAS_ZLIB
-#include <dhp/data/gzip.hpp>
-#endif
-
 namespace {
 
 using dhp_test::Folder;
@@ -70,23 +66,5 @@ TEST_CASE("image: an .npy pair, with every integer type of labels") {
   CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(real, large, 4),
                        doctest::Contains("u1 would be right"), dhp::Error);
 }
-
-#ifdef DHP_HAS_ZLIB
-TEST_CASE("image: Fashion-MNIST where the distribution's package puts it") {
-  const std::string at = "/usr/share/datasets/fashion-mnist/";
-  if (!std::filesystem::exists(at + "t10k-images-idx3-ubyte.gz")) {
-    MESSAGE("skipped: dataset-fashion-mnist is not installed");
-    return;
-  }
-  const auto data = dhp::load_idx_images(at + "t10k-images-idx3-ubyte.gz",
-                                         at + "t10k-labels-idx1-ubyte.gz", 10, &dhp::gunzip);
-  CHECK(data.size() == 10000);
-  CHECK(data.height() == 28);
-  std::vector<int> times(10, 0);
-  for (std::int64_t index = 0; index < data.size(); ++index)
-    ++times[static_cast<std::size_t>(data.get(index).label)];
-  CHECK(times == std::vector<int>(10, 1000));
-}
-#endif
 
 }  // namespace

@@ -13,10 +13,8 @@ void parse(const dhp::Bytes& bytes, const std::string& name) { (void)dhp::parse_
 template <class T>
 void round_trip() {
   const std::vector<T> values{T(1), T(2), T(3), T(4), T(5), T(6)};
-  const dhp::NpyArray array = dhp::parse_npy(dhp_test::npy_bytes<T>({2, 3}, values), "x");
-  CHECK(array.dtype == dhp::dtype_of<T>());
-  CHECK(array.shape == dhp::Shape{2, 3});
-  CHECK(array.values<T>() == values);
+  CHECK(dhp::parse_npy(dhp_test::npy_bytes<T>({2, 3}, values), "x") ==
+        dhp::HostArray({2, 3}, values));
 }
 
 dhp::Bytes with_header(std::string dict, std::size_t data_bytes, int version = 1) {
@@ -35,17 +33,17 @@ TEST_CASE("npy: written and read again, every type") {
   round_trip<std::int64_t>();
   round_trip<float>();
   round_trip<double>();
-  CHECK(dhp::parse_npy(dhp_test::npy_bytes<float>({}, std::vector<float>{2}), "x").shape.rank() ==
+  CHECK(dhp::parse_npy(dhp_test::npy_bytes<float>({}, std::vector<float>{2}), "x").shape().rank() ==
         0);
 }
 
 TEST_CASE("npy: headers as NumPy writes them") {
   const auto one = dhp::parse_npy(
       with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }     ", 12), "x");
-  CHECK(one.shape == dhp::Shape{3});
+  CHECK(one.shape() == dhp::Shape{3});
   const auto two = dhp::parse_npy(
       with_header("{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2), }", 4, 2), "x");
-  CHECK(two.shape == dhp::Shape{2, 2});
+  CHECK(two.shape() == dhp::Shape{2, 2});
 }
 
 TEST_CASE("npy: damage never gets through") {
@@ -84,11 +82,6 @@ TEST_CASE("npy: says what is wrong") {
   says(with_header("{'descr': '<f4', " + rest, 7), "ends in the middle of the elements");
   says(with_header("{'descr': '<f4', " + rest, 8, 3), "version 3.0 is not supported");
   says(with_header("", 8), "was expected");
-}
-
-TEST_CASE("npy: values are read as the type they have") {
-  const auto array = dhp::parse_npy(dhp_test::npy_bytes<float>({1}, std::vector<float>{2}), "x");
-  CHECK_THROWS_AS((void)array.values<double>(), dhp::Error);
 }
 
 }  // namespace

@@ -45,17 +45,11 @@ TEST_CASE("step plan: a step knows its epoch and offset directly") {
   CHECK(plan.micro_batches() == 1);
   CHECK(batching.plan(9).epoch == 3);
   CHECK(batching.plan(9).first == 0);
+  // Seven micro-batches over three replicas are 3, 2, 2.
+  CHECK(dhp::Batching(700, 28, 4).plan(0).assigned_to(1, 3) == dhp::Range{3, 5});
 }
 
-TEST_CASE("step plan: seven micro-batches over three replicas are 3, 2, 2") {
-  const dhp::Batching batching(700, 28, 4);
-  const auto plan = batching.plan(0);
-  CHECK(plan.assigned_to(0, 3) == dhp::Range{0, 3});
-  CHECK(plan.assigned_to(1, 3) == dhp::Range{3, 5});
-  CHECK(plan.assigned_to(2, 3) == dhp::Range{5, 7});
-}
-
-TEST_CASE("step plan: refuses what cannot be") {
+TEST_CASE("step plan: refuses wrong sizes and numbers") {
   CHECK_THROWS_WITH_AS(dhp::Batching(0, 4, 2), doctest::Contains("dataset is empty"), dhp::Error);
   CHECK_THROWS_AS(dhp::Batching(10, 4, 0), dhp::Error);
   CHECK_THROWS_WITH_AS(dhp::Batching(10, 4, 3), doctest::Contains("multiple of the micro-batch"),

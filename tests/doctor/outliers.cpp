@@ -4,13 +4,6 @@
 
 using namespace examples::doctor;
 
-TEST_CASE("outliers: median") {
-  CHECK(median({9, not_known, 2}) == 5.5);
-  CHECK(median({9, 1, 2}) == 2);
-  CHECK(median({4, 1, 2, 9}) == 3);
-  CHECK(std::isnan(median({})));
-}
-
 TEST_CASE("outliers: a rate is compared with the median of the others of its kind") {
   // Two kinds of hosts, one of them ten times as fast: only rank 2 is slow.
   const auto found = slowdowns({10, 11, 2, 12, 100, 101}, {"a", "a", "a", "a", "b", "b"});
@@ -31,11 +24,4 @@ TEST_CASE("outliers: two rates, one rate, no rate") {
   REQUIRE(found.size() == 3);
   CHECK(std::isinf(found[1].ratio));
   CHECK(found[2].index == 3);
-}
-
-TEST_CASE("outliers: limits") {
-  const Limit limit{1.5, 3};
-  CHECK(limit.judge(1.5) == Verdict::ok);
-  CHECK(limit.judge(2) == Verdict::warning);
-  CHECK(limit.judge(4) == Verdict::failed);
 }

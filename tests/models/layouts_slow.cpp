@@ -3,6 +3,8 @@
 #include <tests/support/everything.hpp>
 #include <tests/support/layouts.hpp>
 
+#include "pictures.hpp"
+
 #include <doctest/doctest.h>
 
 using namespace dhp;
@@ -46,28 +48,6 @@ void check_layouts(const RunSettings& settings, MakeModel make_model, MakeBatch 
   }
 }
 
-// A picture of class c is noise around a brightness of c.
-MicroBatch<Cpu> pictures(Cpu& dev, std::int64_t side, std::int64_t classes, std::int64_t k) {
-  constexpr std::int64_t samples = 4;
-  const RandomStream random{.seed = 21};
-  std::vector<double> pixels;
-  std::vector<std::int32_t> labels;
-  for (std::int64_t n = k * samples; n < (k + 1) * samples; ++n) {
-    labels.push_back(static_cast<std::int32_t>(n * 7 % classes));
-    for (std::int64_t at = 0; at < side * side * 3; ++at)
-      pixels.push_back(0.3 * labels.back() +
-                       random.normal(static_cast<std::uint64_t>(n * side * side * 3 + at)));
-  }
-  MicroBatch<Cpu> batch;
-  batch.index = k;
-  batch.first_sample = k * samples;
-  batch.samples = samples;
-  batch.input = Tensor<Cpu>::from_host(dev, {samples, side, side, 3}, pixels);
-  batch.side.emplace_back("labels", Tensor<Cpu>::from_host(dev, {samples}, labels));
-  batch.counts = {{"samples", samples}};
-  return batch;
-}
-
 }  // namespace
 
 TEST_CASE("BERT gives the serial run's numbers in every layout, fp64") {
@@ -86,8 +66,7 @@ TEST_CASE("BERT gives the serial run's numbers in every layout, fp64") {
 }
 
 TEST_CASE("ResNet gives the serial run's numbers in every layout, fp64") {
-  // The last batch norms see 2 x 2 pixels of 4 samples; the last gammas start at zero: else rounding grows
-  // into chaos.
+  // The last batch norms see 2 x 2 pixels of 4 samples, the last gammas start at zero: no chaos.
   const examples::ResNetConfig config{.depth = 14,
                                       .width = 8,
                                       .image_size = 16,

@@ -6,6 +6,7 @@
 namespace {
 
 using namespace tests;
+using namespace examples;
 
 TEST_CASE("transport report: every axis of more than one rank, the same on all ranks") {
   const auto reports = on_ranks(4, [](Comm<Cpu>& world, Cpu& dev) {

@@ -52,31 +52,6 @@ class HostTraffic {
   std::vector<MPI_Request> requests_{};
 };
 
-float random_value(int rank, std::int64_t i) {
-  return static_cast<float>(RandomStream{.seed = 3, .use = static_cast<std::uint32_t>(rank)}.normal(
-      static_cast<std::uint64_t>(i)));
-}
-std::vector<float> random_values(int rank, std::int64_t count) {
-  return generate<float>(count, [&](auto i) { return random_value(rank, i); });
-}
-
-/// The same sums as between threads, to the bit: below and above the size at which the way changes.
-std::string wrong_beside_threads(Comm<Cpu>& world, Cpu& dev) {
-  std::string wrong;
-  for (const std::int64_t count : {7, 4000, 100003}) {
-    const auto expected = on_ranks(world.size(), [&](Comm<Cpu>& threads, Cpu& own) {
-      auto x = tensor_of(own, random_values(threads.rank(), count));
-      threads.all_reduce(own, x.mut()).wait();
-      return x.to_host<float>(own);
-    });
-    auto x = tensor_of(dev, random_values(world.rank(), count));
-    world.all_reduce(dev, x.mut()).wait();
-    if (!same_bits(x.to_host<float>(dev), expected.front()))
-      append_text(wrong, concat(count, " have other bits than between threads; "));
-  }
-  return wrong;
-}
-
 /// 80 MB to the next rank, and 80 MB summed.
 std::string wrong_big(Comm<Cpu>& world, Cpu& dev) {
   const std::int64_t count = 20'000'000;
@@ -154,28 +129,6 @@ std::string wrong_end(MPI_Comm host) {
   }
   sent.reset();
   return wrong;
-}
-
-/// Far more messages under way than MPI is given at once, received in another order than sent.
-std::string wrong_order(Comm<Cpu>& world, Cpu& dev) {
-  constexpr int groups = 12;
-  auto pair = world.split(world.rank() / 2, world.rank());
-  std::vector<Comm<Cpu>> all;
-  for (int k = 0; k < groups; ++k) all.push_back(pair.split(0, pair.rank()));
-  for (int k = 0; k < groups; ++k)
-    for (int message = 0; message < pair.send_capacity(); ++message)
-      all[static_cast<std::size_t>(k)].send(
-          dev,
-          tensor_of<float>(dev, std::vector<float>(3000, static_cast<float>(100 * k + message))),
-          1 - pair.rank());
-  int wrong = 0;
-  for (int k = groups - 1; k >= 0; --k)
-    for (int message = 0; message < pair.send_capacity(); ++message) {
-      auto x = Tensor<Cpu>::zeros(dev, DType::f32, {3000});
-      all[static_cast<std::size_t>(k)].recv(dev, x.mut(), 1 - pair.rank());
-      wrong += x.to_host<float>(dev).back() != static_cast<float>(100 * k + message);
-    }
-  return wrong == 0 ? "" : concat(wrong, " messages are wrong");
 }
 
 std::string wrong_in_background(Comm<Cpu>& world, Cpu& dev) {
@@ -275,19 +228,11 @@ int run() {
     std::printf("rank %d: %s: %s\n", world.rank(), name, wrong.c_str());
     ++wrong_cases;
   };
-  expect_right("all_reduce", wrong_all_reduce(world, dev));
-  expect_right("small all_reduces", wrong_small_all_reduces(world, dev, 200));
-  expect_right("blocks", wrong_blocks(world, dev));
-  expect_right("broadcast", wrong_broadcast(world, dev));
-  expect_right("bits", wrong_bits(world, dev));
-  expect_right("laws", wrong_laws(world, dev));
-  expect_right("messages", wrong_messages(world, dev));
-  if (world.size() == 4) expect_right("rounds", wrong_rounds(world, dev));
-  expect_right("beside threads", wrong_beside_threads(world, dev));
+  for (const auto& check_one : all_checks())
+    expect_right(check_one.name, check_one.wrong(world, dev));
   expect_right("big", wrong_big(world, dev));
   expect_right("pieces", wrong_pieces(MPI_COMM_WORLD));
   expect_right("end", wrong_end(MPI_COMM_WORLD));
-  expect_right("order", wrong_order(world, dev));
   expect_right("in the background", wrong_in_background(world, dev));
   expect_right("two sessions", wrong_two_sessions(session, dev));
   expect_right("alone", wrong_alone(dev));

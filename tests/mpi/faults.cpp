@@ -1,7 +1,6 @@
 // faults WHAT WHO LIMIT_S: a host whose rank WHO does something wrong in the 20th round of dhp's calls: throws, throws with
-// messages under way, stops itself, sleeps, or calls what the others do not; or does not make a session at all
-// (absent). Each rank says what it ends with. Where all ranks are there, the host goes on: with MPI of its own, and with
-// a new session.
+// messages under way, stops itself, sleeps, calls what the others do not, or makes no session (absent). Each rank says
+// what it ends with. If all ranks are there, the host goes on with MPI of its own, and with a new session.
 #include <dhp/comm/mpi/session.hpp>
 #include <dhp/tensor/tensor.hpp>
 

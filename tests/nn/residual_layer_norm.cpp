@@ -1,7 +1,6 @@
-// The residual norm is the composition of Dropout, Residual and LayerNorm: parameters, masks, results, what it keeps.
+// ResidualLayerNorm is the composition of Dropout, Residual and LayerNorm: parameters, masks, results, memory.
 #include <dhp/cpu.hpp>
-#include <tests/support/gradients.hpp>
-#include <tests/support/parameters.hpp>
+#include <tests/support/layer_run.hpp>
 #include <tests/support/residual.hpp>
 
 #include <doctest/doctest.h>
@@ -13,7 +12,7 @@ namespace {
 constexpr std::int64_t columns = 12;
 const std::vector<std::int64_t> numbers{90, 91, 92, 7, 8, 9, 10, std::int64_t{1} << 40};
 
-/// As transformers had it from layers of their own, or as one layer.
+/// From separate layers, or as one layer.
 Sequential<Cpu> half_block(ModelBuilder<Cpu>& build, bool fused, double p) {
   Sequential<Cpu> body, block;
   body.add("in", Linear<Cpu>(build, "in", {.in = columns, .out = 20}))
@@ -30,65 +29,17 @@ Sequential<Cpu> half_block(ModelBuilder<Cpu>& build, bool fused, double p) {
   return block;
 }
 
-struct Case {
-  DType compute = DType::f64;
-  double p = 0.4;
-  Mode mode = Mode::train;
-  std::vector<std::int64_t> numbers{};  ///< of the rows, where the batch gives them
-  std::int64_t first_sample = 5;
-  bool order_free = false;
-  bool again = false;  ///< recomputed
-  bool defer = false;  ///< weight gradients wait
-};
-struct Outcome {
-  std::vector<double> y, dx;
-  std::vector<std::vector<double>> gradients;
-  std::size_t kept_bytes = 0;
-};
+const LayerCase standard{.shape = {8, columns}};
 
-template <class L>
-Outcome run(L layer, const Case& each) {
-  Cpu dev;
-  ParameterList<Cpu> parameters;
-  layer.parameters(parameters);
-  ParameterStore<Cpu> store(dev, parameters,
-                            {.compute = each.compute, .order_free = each.order_free, .seed = 4});
-  const auto random = [&](const Shape& shape, std::uint32_t use) {
-    return random_of(dev, each.compute, shape, use);
-  };
-  move_from_start(dev, each.compute, parameters);
-  MicroBatch<Cpu> batch;
-  batch.samples = 2;
-  batch.first_sample = each.first_sample;
-  if (!each.numbers.empty())
-    batch.side.emplace_back("row_numbers", Tensor<Cpu>::from_host(dev, {8}, each.numbers));
-  Tape<Cpu> tape({.mode = each.mode, .seed = 3, .step = 8}, &batch);
-  std::vector<Work<Cpu>> deferred;
-  if (each.defer) tape.defer_to(&deferred);
-  Outcome outcome;
-  outcome.y = widened(layer.forward(dev, random({8, columns}, 1), tape));
-  outcome.kept_bytes = tape.size_bytes();
-  if (each.mode == Mode::eval) return outcome;
-  outcome.dx = widened(layer.backward(dev, random({8, columns}, 2), tape));
-  CHECK(tape.empty());
-  for (auto& work : deferred) work(dev);
-  store.finalize_gradients(dev, {0, store.size()});
-  for (const auto& parameter : parameters)
-    outcome.gradients.push_back(widened(clone(dev, ConstView<Cpu>(parameter->gradient))));
-  return outcome;
-}
-
-Outcome outcome_of(bool fused, const Case& each) {
+LayerRun run(bool fused, const LayerCase& each = standard, double p = 0.4) {
   ModelBuilder<Cpu> build(Comm<Cpu>{});
-  auto block = half_block(build, fused, each.p);
-  if (each.again) return run(recompute<Cpu>(std::move(block)), each);
-  return run(std::move(block), each);
+  return run_layer(half_block(build, fused, p), each);
 }
 
-void check_alike(const Case& each, double rounding) {
-  const auto one = outcome_of(true, each), parts = outcome_of(false, each);
+void check_alike(const LayerCase& each, double rounding, double p = 0.4) {
+  const auto one = run(true, each, p), parts = run(false, each, p);
   CHECK(distance(one.y, parts.y) <= rounding);
-  CHECK(one.y.size() == 8 * columns);
+  CHECK(one.y.size() == 2 * 8 * columns);
   CHECK(one.dx.size() == parts.dx.size());
   CHECK(distance(one.dx, parts.dx) <= rounding);
   REQUIRE(one.gradients.size() == parts.gradients.size());
@@ -101,73 +52,65 @@ void check_alike(const Case& each, double rounding) {
 
 TEST_CASE("residual norm: names, order, random numbers and costs are those of its parts") {
   ModelBuilder<Cpu> build(Comm<Cpu>{}), other(Comm<Cpu>{});
-  const auto one = half_block(build, true, 0.1), parts = half_block(other, false, 0.1);
-  ParameterList<Cpu> mine, theirs;
-  one.parameters(mine);
-  parts.parameters(theirs);
-  REQUIRE(mine.size() == theirs.size());
-  for (std::size_t at = 0; at < mine.size(); ++at) {
-    CHECK(mine[at]->spec.name == theirs[at]->spec.name);
-    CHECK(mine[at]->use == theirs[at]->use);
-    CHECK(mine[at]->index == theirs[at]->index);
-    CHECK(mine[at]->spec.decays == theirs[at]->spec.decays);
-    CHECK(mine[at]->spec.keep_fp32 == theirs[at]->spec.keep_fp32);
-  }
+  check_same_description(half_block(build, true, 0.1), half_block(other, false, 0.1), {8, columns});
   CHECK(build.next_use() == other.next_use());
-  const MicroBatch<Cpu> batch;
-  CHECK(one.output_shape({8, columns}, batch) == Shape{8, columns});
-  CHECK(one.flops({8, columns}, batch) == parts.flops({8, columns}, batch));
 }
 
-TEST_CASE("residual norm: what its parts give, in training") {
+TEST_CASE("residual norm: the results of its parts, in training") {
   for (const double p : {0.0, 0.4})
     for (const bool packed : {false, true})
       for (const bool order_free : {false, true})
-        for (const bool again : {false, true}) {
+        for (const bool recomputed : {false, true}) {
           CAPTURE(p);
           CAPTURE(packed);
           CAPTURE(order_free);
-          CAPTURE(again);
-          check_alike({.p = p,
-                       .numbers = packed ? numbers : std::vector<std::int64_t>(),
+          CAPTURE(recomputed);
+          check_alike({.shape = {8, columns},
+                       .row_numbers = packed ? numbers : std::vector<std::int64_t>(),
                        .order_free = order_free,
-                       .again = again,
-                       .defer = again},
-                      1e-13);
+                       .recomputed = recomputed,
+                       .defer = recomputed},
+                      1e-13, p);
         }
-  check_alike({.compute = DType::f32}, 1e-5);
-  check_alike({.compute = DType::f16}, 2e-2);
-  check_alike({.compute = DType::bf16, .numbers = numbers}, 1e-1);
+  check_alike({.shape = {8, columns}, .compute = DType::f32}, 1e-5);
+  check_alike({.shape = {8, columns}, .compute = DType::f16}, 2e-2);
+  check_alike({.shape = {8, columns}, .compute = DType::bf16, .row_numbers = numbers}, 1e-1);
 }
 
 TEST_CASE("residual norm: evaluation drops nothing and keeps nothing") {
-  const Case eval{.mode = Mode::eval};
-  const auto one = outcome_of(true, eval);
-  CHECK(distance(one.y, outcome_of(false, eval).y) <= 1e-13);
+  auto eval = standard;
+  eval.mode = Mode::eval;
+  const auto one = run(true, eval);
+  CHECK(distance(one.y, run(false, eval).y) <= 1e-13);
   CHECK(one.kept_bytes == 0);
-  CHECK(one.y == outcome_of(true, {.p = 0}).y);
-  CHECK(distance(one.y, outcome_of(true, {}).y) > 0.1);
+  CHECK(one.y == run(true, standard, 0).y);
+  CHECK(distance(one.y, run(true).y) > 0.1);
 }
 
-TEST_CASE("residual norm: masks go by the rows' global numbers, given or counted") {
-  const auto counted = outcome_of(true, {}).y;  // four rows a sample
-  CHECK(outcome_of(true, {.numbers = {20, 21, 22, 23, 24, 25, 26, 27}}).y == counted);
-  CHECK(distance(outcome_of(true, {.numbers = numbers}).y, counted) > 0.1);
-  CHECK(distance(outcome_of(true, {.first_sample = 6}).y, counted) > 0.1);
+TEST_CASE("residual norm: masks follow the global row numbers, given or counted") {
+  const auto counted = run(true).y;  // four rows a sample
+  auto each = standard;
+  each.row_numbers = {20, 21, 22, 23, 24, 25, 26, 27};
+  CHECK(run(true, each).y == counted);
+  each.row_numbers = numbers;
+  CHECK(distance(run(true, each).y, counted) > 0.1);
+  CHECK(distance(run(true, {.shape = {8, columns}, .first_sample = 6}).y, counted) > 0.1);
 }
 
 TEST_CASE("residual norm: recompute gives the same bits") {
   for (const auto compute : {DType::f64, DType::bf16}) {
-    const auto kept = outcome_of(true, {.compute = compute});
-    const auto again = outcome_of(true, {.compute = compute, .again = true});
+    LayerCase each{.shape = {8, columns}, .compute = compute};
+    const auto kept = run(true, each);
+    each.recomputed = true;
+    const auto again = run(true, each);
     CHECK(again.y == kept.y);
     CHECK(again.dx == kept.dx);
     CHECK(again.gradients == kept.gradients);
   }
 }
 
-TEST_CASE("residual norm: neither input nor gradient changes under those who hold them") {
-  // Its body hands on what it was given, forward and backward.
+TEST_CASE("residual norm: an input or gradient that others hold does not change") {
+  // An empty body returns its argument, forward and backward.
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   for (const double p : {0.0, 0.5}) {

@@ -1,10 +1,10 @@
-// Containers: order, shapes and costs; and that a residual block leaves alone what others hold.
+// Containers: order, shapes and costs. Sums do not change what others hold.
 #include <dhp/cpu.hpp>
 #include <dhp/nn/activation.hpp>
 #include <dhp/nn/linear.hpp>
 #include <dhp/nn/sequential.hpp>
-#include <tests/support/gradients.hpp>
 #include <tests/support/residual.hpp>
+#include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
 
@@ -12,26 +12,18 @@ using namespace tests;
 
 namespace {
 
-/// x -> factor * x + shift, in place where nobody else holds x; backward notes its name.
-struct Affine : ElementwiseLayer<Cpu> {
-  double factor;
-  double shift;
+/// x -> factor * x; writes down its calls.
+struct Scaled : ElementwiseLayer<Cpu> {
+  int factor;
   std::string* trace;
-  Affine(double by, double plus, std::string* notes) : factor(by), shift(plus), trace(notes) {}
-  Tensor<Cpu> forward(Cpu& dev, Tensor<Cpu> x, Tape<Cpu>&) {
-    *trace += "f" + std::to_string(static_cast<int>(factor));
-    auto y = x.unique() ? std::move(x) : clone(dev, x.view());
+  Scaled(int by, std::string* notes) : factor(by), trace(notes) {}
+  Tensor<Cpu> forward(Cpu& dev, Tensor<Cpu> x, Tape<Cpu>&) { return noted(dev, "f", x); }
+  Tensor<Cpu> backward(Cpu& dev, Tensor<Cpu> dy, Tape<Cpu>&) { return noted(dev, "b", dy); }
+  Tensor<Cpu> noted(Cpu& dev, const char* call, const Tensor<Cpu>& x) const {
+    *trace += call + std::to_string(factor);
+    auto y = clone(dev, x.view());
     scale(dev, factor, y.mut());
-    Tensor<Cpu> ones(dev, y.dtype(), y.shape());
-    fill(dev, ones.mut(), 1);
-    axpy(dev, shift, ones.view(), y.mut());
     return y;
-  }
-  Tensor<Cpu> backward(Cpu& dev, Tensor<Cpu> dy, Tape<Cpu>&) {
-    *trace += "b" + std::to_string(static_cast<int>(factor));
-    auto dx = dy.unique() ? std::move(dy) : clone(dev, dy.view());
-    scale(dev, factor, dx.mut());
-    return dx;
   }
 };
 
@@ -51,15 +43,11 @@ TEST_CASE("sequential: forward in order, backward in reverse; an empty one is th
   Cpu dev;
   std::string trace;
   Sequential<Cpu> layers;
-  CHECK(layers.empty());
   Tape<Cpu> tape({});
   CHECK(widened(layers.forward(dev, row(dev, {1, 2}), tape)) == std::vector<double>{1, 2});
   CHECK(widened(layers.backward(dev, row(dev, {1, 2}), tape)) == std::vector<double>{1, 2});
-  layers.add("a", Affine(2, 1, &trace))
-      .add("b", Affine(3, 0, &trace))
-      .add("c", Affine(5, 0, &trace));
-  CHECK(!layers.empty());
-  CHECK(widened(layers.forward(dev, row(dev, {1, 2}), tape)) == std::vector<double>{45, 75});
+  layers.add("a", Scaled(2, &trace)).add("b", Scaled(3, &trace)).add("c", Scaled(5, &trace));
+  CHECK(widened(layers.forward(dev, row(dev, {1, 2}), tape)) == std::vector<double>{30, 60});
   CHECK(widened(layers.backward(dev, row(dev, {1, 2}), tape)) == std::vector<double>{30, 60});
   CHECK(trace == "f2f3f5b5b3b2");
 }
@@ -86,37 +74,15 @@ TEST_CASE("sequential: parameters in order, shapes one after the other, costs su
                                                    "narrow.bias", "around.weight", "around.bias"});
 }
 
-TEST_CASE("residual: body plus identity, or plus the shortcut, forward and backward") {
+TEST_CASE("sum_of: neither of two tensors changes that others hold") {
   Cpu dev;
-  std::string trace;
-  const auto layer = [&](double factor, double shift) {
-    Sequential<Cpu> one;
-    one.add("affine", Affine(factor, shift, &trace));
-    return one;
-  };
-  Tape<Cpu> tape({});
-  Residual<Cpu> plain(layer(2, 1));
-  CHECK(widened(plain.forward(dev, row(dev, {1, 2}), tape)) == std::vector<double>{4, 7});
-  CHECK(widened(plain.backward(dev, row(dev, {1, 2}), tape)) == std::vector<double>{3, 6});
-  Residual<Cpu> both(layer(2, 1), layer(10, 0));
-  CHECK(widened(both.forward(dev, row(dev, {1, 2}), tape)) == std::vector<double>{13, 25});
-  CHECK(widened(both.backward(dev, row(dev, {1, 2}), tape)) == std::vector<double>{12, 24});
-}
-
-TEST_CASE("residual: neither input nor gradient changes under those who hold them") {
-  Cpu dev;
-  std::string trace;
-  Sequential<Cpu> nothing;  // body and shortcut both hand on what they were given
-  Residual<Cpu> twice(std::move(nothing));
-  Sequential<Cpu> affine;
-  affine.add("affine", Affine(2, 1, &trace));
-  Residual<Cpu> block(std::move(affine));
-  Tape<Cpu> tape({});
-  for (auto* residual : {&twice, &block}) {
-    const auto held = row(dev, {1, 2});
-    const auto y = residual->forward(dev, held.share(), tape);
-    CHECK(widened(y) != widened(held));
-    (void)residual->backward(dev, held.share(), tape);
-    CHECK(widened(held) == std::vector<double>{1, 2});
-  }
+  const auto a = row(dev, {1, 2}), b = row(dev, {3, 5});
+  for (const bool hold_a : {false, true})
+    for (const bool hold_b : {false, true}) {
+      const auto sum =
+          sum_of(dev, hold_a ? a.share() : row(dev, {1, 2}), hold_b ? b.share() : row(dev, {3, 5}));
+      CHECK(widened(sum) == std::vector<double>{4, 7});
+      CHECK(widened(a) == std::vector<double>{1, 2});
+      CHECK(widened(b) == std::vector<double>{3, 5});
+    }
 }

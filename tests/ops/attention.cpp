@@ -1,6 +1,5 @@
 // Attention against the whole T x T matrices in double; ragged rows, split heads, dropout, threads.
 #include <dhp/cpu/attention.hpp>
-#include <dhp/cpu/rows.hpp>
 #include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
@@ -16,8 +15,7 @@ constexpr RandomStream stream{.seed = 11, .step = 2, .use = 9};
 using Ints = std::vector<std::int32_t>;
 using Values = std::vector<double>;
 
-// Where samples lie in the rows. Row (n, position) has the number n * longest + position in every
-// layout.
+// Where samples lie in the rows. Row (n, position) has the number n * longest + position.
 struct Layout {
   Ints lengths;
   std::int64_t longest;
@@ -63,11 +61,9 @@ struct Side {
   std::int64_t longest;
 
   Side(Cpu& dev, const Layout& layout)
-      : offsets(Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(layout.offsets.size())},
-                                       layout.offsets)),
-        lengths(Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(layout.lengths.size())},
-                                       layout.lengths)),
-        numbers(Tensor<Cpu>::from_host(dev, {layout.rows()}, layout.numbers)),
+      : offsets(list_on(dev, layout.offsets)),
+        lengths(list_on(dev, layout.lengths)),
+        numbers(list_on(dev, layout.numbers)),
         longest(layout.longest) {}
   [[nodiscard]] Sequences<Cpu> view() const {
     return {offsets.view(), lengths.view(), numbers.view(), longest};
@@ -100,8 +96,7 @@ Run run(Cpu& dev, const Layout& layout, const AttentionOptions& options, const T
 }
 
 template <class T>
-Run run(int threads, const Layout& layout, const AttentionOptions& options, std::int64_t columns) {
-  Cpu dev({.threads = threads});
+Run run(Cpu& dev, const Layout& layout, const AttentionOptions& options, std::int64_t columns) {
   return run<T>(dev, layout, options, rows_of<T>(dev, layout, columns, 1),
                 rows_of<T>(dev, layout, columns, 2), rows_of<T>(dev, layout, columns, 3),
                 rows_of<T>(dev, layout, columns, 4));
@@ -185,6 +180,7 @@ const Ints ragged{5, 0, 9, 1};
 
 TEST_CASE_TEMPLATE("against whole matrices; padding gives 0, and its NaNs are not seen", T, double,
                    float, bf16, f16) {
+  Cpu dev({.threads = 2});
   const double close = std::is_same_v<T, double> ? 1e-13 : is_16_bit<T> ? 4e-2 : 1e-5;
   for (const double p : {0.0, 0.3})
     for (const bool padded : {true, false})
@@ -193,86 +189,43 @@ TEST_CASE_TEMPLATE("against whole matrices; padding gives 0, and its NaNs are no
         CAPTURE(padded);
         CAPTURE(heads);
         const Layout layout(ragged, 9, padded);
-        const AttentionOptions options{
-            .heads = heads, .total_heads = heads, .dropout = p, .random = stream};
-        check_close(run<T>(2, layout, options, columns), expected<T>(layout, options, columns),
+        // With padding, the heads of the second of two ranks.
+        const int before = padded ? 2 : 0;
+        const AttentionOptions options{.heads = heads,
+                                       .first_head = before,
+                                       .total_heads = before + heads,
+                                       .dropout = p,
+                                       .random = stream};
+        check_close(run<T>(dev, layout, options, columns), expected<T>(layout, options, columns),
                     close);
       }
 }
 
 TEST_CASE_TEMPLATE("samples longer than one block of queries", T, double, float) {
+  Cpu dev({.threads = 3});
   const double close = std::is_same_v<T, double> ? 1e-12 : 2e-5;
   const Layout layout({300, 128, 129}, 301, false);
   const AttentionOptions options{.heads = 2, .total_heads = 2, .dropout = 0.1, .random = stream};
-  check_close(run<T>(3, layout, options, 10), expected<T>(layout, options, 10), close);
+  check_close(run<T>(dev, layout, options, 10), expected<T>(layout, options, 10), close);
 }
 
 TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
   const Layout layout({7, 150, 20, 0, 33}, 160, false);
   const AttentionOptions options{.heads = 3, .total_heads = 3, .dropout = 0.2, .random = stream};
-  const Run one = run<T>(1, layout, options, 24);
-  CHECK(run<T>(2, layout, options, 24) == one);
-  CHECK(run<T>(3, layout, options, 24) == one);
+  CHECK(same_on_threads([&](Cpu& dev) { return run<T>(dev, layout, options, 24); }));
 }
 
 TEST_CASE_TEMPLATE("padded and tight rows: the same bits, the same dropped probabilities", T,
                    double, float, bf16, f16) {
   const AttentionOptions options{.heads = 1, .total_heads = 1, .dropout = 0.4, .random = stream};
+  Cpu dev;
   const Layout padded(ragged, 9, true), tight(ragged, 9, false);
-  const Run one = run<T>(1, padded, options, 6), other = run<T>(1, tight, options, 6);
+  const Run one = run<T>(dev, padded, options, 6), other = run<T>(dev, tight, options, 6);
   CHECK(tokens(padded, one.y, 6) == other.y);
   CHECK(tokens(padded, one.logsumexp, 1) == other.logsumexp);
   CHECK(tokens(padded, one.dq, 6) == other.dq);
   CHECK(tokens(padded, one.dk, 6) == other.dk);
   CHECK(tokens(padded, one.dv, 6) == other.dv);
-}
-
-TEST_CASE_TEMPLATE("heads in two calls are the heads of one call", T, double, float, bf16, f16) {
-  Cpu dev;
-  const Layout layout(ragged, 9, false);
-  const std::int64_t size = 4;
-  AttentionOptions options{.heads = 3, .total_heads = 3, .dropout = 0.4, .random = stream};
-  const Run whole = run<T>(1, layout, options, 3 * size);
-  for (const auto heads : {Range{0, 1}, {1, 3}}) {
-    options.heads = static_cast<int>(heads.size());
-    options.first_head = static_cast<int>(heads.first);
-    const auto width = heads.size() * size;
-    const auto cut = [&](std::uint32_t use) {
-      Tensor<Cpu> part(dev, dtype_of<T>(), {layout.rows(), width});
-      copy_columns(dev, rows_of<T>(dev, layout, 3 * size, use), heads.first * size, part.mut(), 0,
-                   width);
-      return part;
-    };
-    const Run got = run<T>(dev, layout, options, cut(1), cut(2), cut(3), cut(4));
-    for (const auto& [mine, all] : {std::pair{&got.y, &whole.y},
-                                    {&got.dq, &whole.dq},
-                                    {&got.dk, &whole.dk},
-                                    {&got.dv, &whole.dv}})
-      for (std::int64_t row = 0; row < layout.rows(); ++row)
-        for (std::int64_t c = 0; c < width; ++c)
-          CHECK((*mine)[static_cast<std::size_t>(row * width + c)] ==
-                (*all)[static_cast<std::size_t>(row * 3 * size + heads.first * size + c)]);
-  }
-}
-
-TEST_CASE("gradients by finite differences") {
-  Cpu dev;
-  const Layout layout({4, 0, 3}, 4, false);
-  const AttentionOptions options{.heads = 2, .total_heads = 2, .dropout = 0.3, .random = stream};
-  auto q = rows_of<double>(dev, layout, 6, 1);
-  auto k = rows_of<double>(dev, layout, 6, 2);
-  auto v = rows_of<double>(dev, layout, 6, 3);
-  const auto dy = rows_of<double>(dev, layout, 6, 4);
-  const Side side(dev, layout);
-  Tensor<Cpu> y(dev, DType::f64, q.shape()), logsumexp(dev, DType::f64, {2, layout.rows()});
-  const auto loss = [&] {
-    attention_forward(dev, q, k, v, side.view(), options, y.mut(), logsumexp.mut());
-    return weighted_sum(y, dy);
-  };
-  const Run got = run<double>(dev, layout, options, q, k, v, dy);
-  CHECK(distance(got.dq, numerical_gradient(q, loss)) < 1e-6);
-  CHECK(distance(got.dk, numerical_gradient(k, loss)) < 1e-6);
-  CHECK(distance(got.dv, numerical_gradient(v, loss)) < 1e-6);
 }
 
 TEST_CASE("scores far from zero neither overflow nor vanish") {
@@ -288,9 +241,9 @@ TEST_CASE("scores far from zero neither overflow nor vanish") {
 }
 
 TEST_CASE("no samples, no rows") {
-  const Run got = run<float>(1, Layout({}, 4, true), {}, 8);
-  CHECK(got == Run{});
-  const Run empty = run<float>(1, Layout({0, 0}, 4, true), {}, 2);
+  Cpu dev;
+  CHECK(run<float>(dev, Layout({}, 4, true), {}, 8) == Run{});
+  const Run empty = run<float>(dev, Layout({0, 0}, 4, true), {}, 2);
   CHECK(empty.y == Values(16, 0.0));
   CHECK(empty.dk == Values(16, 0.0));
 }
@@ -298,11 +251,7 @@ TEST_CASE("no samples, no rows") {
 TEST_CASE("what does not fit is refused") {
   Cpu dev;
   const auto refusal = [&](const Layout& layout, const AttentionOptions& options) {
-    return message_of([&] {
-      run<float>(dev, layout, options, rows_of<float>(dev, layout, 6, 1),
-                 rows_of<float>(dev, layout, 6, 2), rows_of<float>(dev, layout, 6, 3),
-                 rows_of<float>(dev, layout, 6, 4));
-    });
+    return message_of([&] { run<float>(dev, layout, options, 6); });
   };
   const Layout good({2, 3}, 3, false);
   CHECK(refusal(good, {.heads = 4, .total_heads = 4}) ==
@@ -311,29 +260,21 @@ TEST_CASE("what does not fit is refused") {
         "attention: heads [1, 3) are not among 2");
   CHECK(refusal(good, {.dropout = 1}) ==
         "attention: the dropout probability must be in [0, 1), got 1");
-  auto layout = good;
-  layout.lengths[1] = 4;
-  CHECK(
-      refusal(layout, {}) ==
-      "attention: sample 1 of length 4 does not fit its rows [2, 5) of 5 or the longest length 3");
-  layout = good;
-  layout.lengths[0] = -1;
-  CHECK(
-      refusal(layout, {}) ==
-      "attention: sample 0 of length -1 does not fit its rows [0, 2) of 5 or the longest length 3");
-  layout = good;
-  layout.offsets[1] = 7;  // and back to 5
-  CHECK(
-      refusal(layout, {}) ==
-      "attention: sample 0 of length 2 does not fit its rows [0, 7) of 5 or the longest length 3");
-  layout = good;
-  layout.offsets[2] = 4;
-  CHECK(refusal(layout, {}) == "attention: the samples own rows [0, 4) and not all of 5");
-  layout = good;
-  layout.longest = 2;
-  CHECK(
-      refusal(layout, {}) ==
-      "attention: sample 1 of length 3 does not fit its rows [2, 5) of 5 or the longest length 2");
+  const auto spoilt = [&](auto spoil) {
+    auto layout = good;
+    spoil(layout);
+    return refusal(layout, {});
+  };
+  const auto no_fit = [](int sample, int length, const char* rows, int longest) {
+    return concat("attention: sample ", sample, " of length ", length, " does not fit its rows ",
+                  rows, " of 5 or the longest length ", longest);
+  };
+  CHECK(spoilt([](Layout& of) { of.lengths[1] = 4; }) == no_fit(1, 4, "[2, 5)", 3));
+  CHECK(spoilt([](Layout& of) { of.lengths[0] = -1; }) == no_fit(0, -1, "[0, 2)", 3));
+  CHECK(spoilt([](Layout& of) { of.offsets[1] = 7; }) == no_fit(0, 2, "[0, 7)", 3));
+  CHECK(spoilt([](Layout& of) { of.longest = 2; }) == no_fit(1, 3, "[2, 5)", 2));
+  CHECK(spoilt([](Layout& of) { of.offsets[2] = 4; }) ==
+        "attention: the samples own rows [0, 4) and not all of 5");
 
   const auto q = rows_of<float>(dev, good, 6, 1);
   const auto half = rows_of<f16>(dev, good, 6, 1);

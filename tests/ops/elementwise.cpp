@@ -97,14 +97,11 @@ TEST_CASE_TEMPLATE("cast rounds to nearest, once, and keeps what is not finite",
   const auto x = Tensor<Cpu>::from_host(dev, {8}, values);
   Tensor<Cpu> y(dev, dtype_of<T>(), {8});
   cast(dev, x, y.mut());
-  const auto got = widened(y);
+  auto got = widened(y);
   CHECK(std::signbit(got[1]));
-  CHECK(got[2] == 1);
-  CHECK(got[3] == infinity);
-  CHECK(got[4] == -infinity);
-  CHECK(got[5] == infinity);
-  CHECK(got[6] == -infinity);
   CHECK(std::isnan(got[7]));
+  got.pop_back();
+  CHECK(got == std::vector<double>{0, 0, 1, infinity, -infinity, infinity, -infinity});
 }
 
 TEST_CASE_TEMPLATE("rsqrt", T, double, float) {
@@ -123,18 +120,15 @@ TEST_CASE_TEMPLATE("rsqrt", T, double, float) {
 }
 
 TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
-  std::vector<double> first;
-  for (const int threads : {1, 2, 3}) {
-    Cpu dev({.threads = threads});
+  CHECK(same_on_threads([](Cpu& dev) {
     const Shape shape{2 * cpu::elementwise_tile + 77};
     const auto x = random_tensor<float>(dev, shape, 1);
     auto y = random_tensor<T>(dev, shape, 2);
     axpy(dev, 0.3, x, y.mut());
     add(dev, x, y, y.mut());
     scale(dev, 1.1, y.mut());
-    if (threads == 1) first = widened(y);
-    CHECK(widened(y) == first);
-  }
+    return widened(y);
+  }));
 }
 
 TEST_CASE("what does not fit is refused") {

@@ -1,5 +1,4 @@
-// The products of linear layers with what stands beside them: on the Cpu the bits of their pieces; and what they
-// refuse.
+// Fused linear ops: on the Cpu the bits of their pieces; and what they refuse.
 #include <dhp/cpu/linear.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -14,54 +13,38 @@ constexpr std::int64_t rows = 37, in = 19, out = 40;
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("linear: with GELU behind it", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("linear: the bits of the pieces", T, double, float, bf16, f16) {
+  using A = Accumulator<T>;
   Cpu dev;
+  const auto fresh = [&](std::int64_t columns) {
+    return Tensor<Cpu>(dev, dtype_of<T>(), {rows, columns});
+  };
   const auto x = random_tensor<T>(dev, {rows, in}, 1), w = random_tensor<T>(dev, {out, in}, 2);
-  const auto bias = random_tensor<T>(dev, {out}, 3);
-  auto before = random_tensor<T>(dev, {rows, out}, 4), y = random_tensor<T>(dev, {rows, out}, 5);
+  const auto bias = random_tensor<T>(dev, {out}, 3), dy = random_tensor<T>(dev, {rows, out}, 4);
+  auto before = fresh(out), y = fresh(out), product = fresh(out), gelu = fresh(out);
   linear_gelu_forward(dev, x, w, bias, before.mut(), y.mut());
-
-  Tensor<Cpu> product(dev, dtype_of<T>(), {rows, out}), gelu(dev, dtype_of<T>(), {rows, out});
   gemm(dev, x, w, product.mut(), {.transpose_b = true}, bias);
   activation_forward(dev, Activation::gelu, product, gelu.mut());
   CHECK(widened(before) == widened(product));
   CHECK(widened(y) == widened(gelu));
-}
 
-TEST_CASE_TEMPLATE("linear: the way back through GELU and a linear layer", T, double, float, bf16,
-                   f16) {
-  using A = Accumulator<T>;
-  Cpu dev;
-  const auto dy = random_tensor<T>(dev, {rows, out}, 1), w = random_tensor<T>(dev, {out, in}, 2);
-  const auto before = random_tensor<T>(dev, {rows, in}, 3);
   for (const double beta : {0.0, 1.0, 0.5}) {
-    auto dbefore = random_tensor<T>(dev, {rows, in}, 4);
+    auto dbefore = fresh(in), dproduct = fresh(in), right = fresh(in);
     auto dbias = random_tensor<A>(dev, {in}, 5), sums = random_tensor<A>(dev, {in}, 5);
-    gelu_linear_backward(dev, dy, w, before, dbefore.mut(), dbias.mut(), beta);
-
-    Tensor<Cpu> product(dev, dtype_of<T>(), {rows, in}), expected(dev, dtype_of<T>(), {rows, in});
-    gemm(dev, dy, w, product.mut());
-    activation_backward(dev, Activation::gelu, before, product, expected.mut());
-    column_sums(dev, expected, sums.mut(), beta);
-    CHECK(widened(dbefore) == widened(expected));
+    gelu_linear_backward(dev, dy, w, x, dbefore.mut(), dbias.mut(), beta);
+    gemm(dev, dy, w, dproduct.mut());
+    activation_backward(dev, Activation::gelu, x, dproduct, right.mut());
+    column_sums(dev, right, sums.mut(), beta);
+    CHECK(widened(dbefore) == widened(right));
     CHECK(widened(dbias) == widened(sums));
-  }
-}
 
-TEST_CASE_TEMPLATE("linear: the gradients of weight and bias, onto beta times what is there", T,
-                   double, float, bf16, f16) {
-  using A = Accumulator<T>;
-  Cpu dev;
-  const auto dy = random_tensor<T>(dev, {rows, out}, 1), x = random_tensor<T>(dev, {rows, in}, 2);
-  for (const double beta : {0.0, 1.0, 0.5}) {
-    auto dw = random_tensor<A>(dev, {out, in}, 3), product = random_tensor<A>(dev, {out, in}, 3);
-    auto dbias = random_tensor<A>(dev, {out}, 4), sums = random_tensor<A>(dev, {out}, 4);
-    linear_gradients(dev, dy, x, dw.mut(), dbias.mut(), beta);
-
-    gemm(dev, dy, x, product.mut(), {.transpose_a = true, .beta = beta});
-    column_sums(dev, dy, sums.mut(), beta);
-    CHECK(widened(dw) == widened(product));
-    CHECK(widened(dbias) == widened(sums));
+    auto dw = random_tensor<A>(dev, {out, in}, 6), dw_alone = random_tensor<A>(dev, {out, in}, 6);
+    auto db = random_tensor<A>(dev, {out}, 7), db_alone = random_tensor<A>(dev, {out}, 7);
+    linear_gradients(dev, dy, x, dw.mut(), db.mut(), beta);
+    gemm(dev, dy, x, dw_alone.mut(), {.transpose_a = true, .beta = beta});
+    column_sums(dev, dy, db_alone.mut(), beta);
+    CHECK(widened(dw) == widened(dw_alone));
+    CHECK(widened(db) == widened(db_alone));
   }
 }
 

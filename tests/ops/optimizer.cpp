@@ -1,5 +1,4 @@
-// Optimizer updates against PyTorch's formulas written out for one scalar, over several steps; and against
-// numbers that PyTorch 1.13 printed.
+// Optimizer updates against PyTorch's formulas for one scalar, and against numbers that PyTorch 1.13 printed.
 #include <dhp/cpu/optimizer.hpp>
 #include <tests/support/weights.hpp>
 
@@ -54,6 +53,12 @@ void adamw(Scalar& s, const Adam& with, double decay, double gradient) {
 const std::vector<Kind> some_of_each{
     {1}, {501}, {7, false}, {0}, {9, false, true}, {64, true, true}, {455}};
 
+std::vector<std::vector<double>> values_of(const std::vector<Tensor<Cpu>*>& tensors) {
+  std::vector<std::vector<double>> values;
+  for (const auto* tensor : tensors) values.push_back(widened(*tensor));
+  return values;
+}
+
 template <class T>
 struct State : Weights<Cpu, T> {
   using A = Accumulator<T>;
@@ -62,7 +67,7 @@ struct State : Weights<Cpu, T> {
     for (std::size_t k = 0; k < this->kinds.size(); ++k)
       for (auto at = this->firsts[k]; at < this->firsts[k] + this->kinds[k].count; ++at)
         expected.push_back({.w = weight(k, at)});
-    for (auto* tensor : this->written()) before.push_back(widened(*tensor));
+    before = values_of(this->written());
   }
   double weight(std::size_t k, std::int64_t at) {
     const auto& from = this->is_narrow(this->kinds[k]) ? this->masters : this->exact;
@@ -81,8 +86,8 @@ struct State : Weights<Cpu, T> {
 
   // Weights and state are the expected ones, values are the weights, rounded, and all else is as it was.
   void check_against_expected() {
-    std::vector<std::vector<double>> all, wanted = before;
-    for (auto* tensor : this->written()) all.push_back(widened(*tensor));
+    const auto all = values_of(this->written());
+    auto wanted = before;
     auto scalar = expected.begin();
     for (std::size_t k = 0; k < this->kinds.size(); ++k)
       for (auto flat = this->firsts[k]; flat < this->firsts[k] + this->kinds[k].count; ++flat) {
@@ -114,10 +119,6 @@ void five_steps(Body body) {
     body(dev, state, step);
     state.check_against_expected();
   }
-}
-
-Tensor<Cpu> of(Cpu& dev, const std::vector<double>& values) {
-  return Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values);
 }
 
 }  // namespace
@@ -152,8 +153,8 @@ TEST_CASE_TEMPLATE("SGD: a rate inside the momentum, as LARS has it, for each we
     for (std::size_t k = 0; k < state.kinds.size(); ++k)
       rates.push_back(0.1 / (step + static_cast<double>(k)));
     const auto now = make_step_state(dev, with.now);
-    sgd_update(dev, with.update, state.table, now, of(dev, rates), state.gradient, state.m.mut(),
-               state.masters.mut());
+    sgd_update(dev, with.update, state.table, now, list_on(dev, rates), state.gradient,
+               state.m.mut(), state.masters.mut());
     state.expect([&](Scalar& s, const Kind& kind, std::size_t parameter, double gradient) {
       const double rate = kind.decays ? rates[parameter] : with.now.learning_rate;
       s.m = 0.9 * s.m + rate * (0.5 * gradient + (kind.decays ? 0.1 : 0) * s.w);
@@ -194,7 +195,7 @@ TEST_CASE_TEMPLATE("LAMB: direction, also over the gradient, then a step along i
       lamb_direction(dev, with.update, state.table, now,
                      over_gradient ? direction.view() : state.gradient.view(), state.m.mut(),
                      state.v.mut(), state.masters, direction.mut());
-      apply_direction(dev, state.table, now, of(dev, rates), direction, state.masters.mut());
+      apply_direction(dev, state.table, now, list_on(dev, rates), direction, state.masters.mut());
       state.expect([&](Scalar& s, const Kind& kind, std::size_t parameter, double gradient) {
         const double quotient = adam_quotient(s, with, gradient);
         s.w -=
@@ -206,7 +207,8 @@ TEST_CASE_TEMPLATE("LAMB: direction, also over the gradient, then a step along i
 TEST_CASE("rates of LARS and LAMB: by norms, and the learning rate where one is zero") {
   Cpu dev;
   const auto state = make_step_state(dev, {.learning_rate = 0.5, .gradient_scale = 0.25});
-  const auto weights = of(dev, {4, 4, 0, 9}), others = of(dev, {16, 0, 16, 0});
+  const auto weights = list_on<double>(dev, {4, 4, 0, 9}),
+             others = list_on<double>(dev, {16, 0, 16, 0});
   Tensor<Cpu> rates(dev, DType::f64, {4});
   lars_rates(dev, {.trust = 0.01, .weight_decay = 0.5}, state, weights, others, rates.mut());
   // |w| = 2, |g| = 4 / 4, decay |w| = 1; without a gradient the decay alone; without a weight, lr.
@@ -263,23 +265,14 @@ TEST_CASE_TEMPLATE("every weight moves once, however it lies in tiles", T, float
 }
 
 TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16) {
-  std::vector<std::vector<double>> first;
-  for (const int threads : {1, 2, 3}) {
-    Cpu dev({.threads = threads});
-    Weights<Cpu, T> all(dev, kinds_around_a_tile());
+  CHECK(same_on_threads([](Cpu& dev) {
+    Weights<Cpu, T> w(dev, kinds_around_a_tile());
     const auto now = make_step_state(dev, {.learning_rate = 0.01, .updates = 1});
-    const auto step = [&](Weights<Cpu, T>& w) {
-      adamw_update(dev, {.weight_decay = 0.1}, w.table, now, w.gradient, w.m.mut(), w.v.mut(),
-                   w.masters.mut());
-      sgd_update(dev, {.momentum = 0.9}, w.table, now, {}, w.gradient, w.m.mut(), w.masters.mut());
-      std::vector<std::vector<double>> found;
-      for (auto* tensor : w.written()) found.push_back(widened(*tensor));
-      return found;
-    };
-    const auto found = step(all);
-    if (threads == 1) first = found;
-    CHECK(found == first);
-  }
+    adamw_update(dev, {.weight_decay = 0.1}, w.table, now, w.gradient, w.m.mut(), w.v.mut(),
+                 w.masters.mut());
+    sgd_update(dev, {.momentum = 0.9}, w.table, now, {}, w.gradient, w.m.mut(), w.masters.mut());
+    return values_of(w.written());
+  }));
 }
 
 TEST_CASE("a step that does not go changes nothing; nor does a table of nothing") {
@@ -288,17 +281,15 @@ TEST_CASE("a step that does not go changes nothing; nor does a table of nothing"
   const auto go = make_step_state(dev, {.learning_rate = 0.1, .updates = 1});
   const auto stay =
       make_step_state(dev, {.learning_rate = 0.1, .updates = 1, .decision = StepDecision::skip});
-  const auto rates = of(dev, std::vector<double>(some_of_each.size(), 1.0));
+  const auto rates = list_on(dev, std::vector<double>(some_of_each.size(), 1.0));
   const auto unchanged = [&](Weights<Cpu, bf16>& w, const Tensor<Cpu>& now) {
-    std::vector<std::vector<double>> before, after;
-    for (auto* tensor : w.written()) before.push_back(widened(*tensor));
+    const auto before = values_of(w.written());
     sgd_update(dev, {.momentum = 0.9}, w.table, now, {}, w.gradient, w.m.mut(), w.masters.mut());
     adamw_update(dev, {}, w.table, now, w.gradient, w.m.mut(), w.v.mut(), w.masters.mut());
     lamb_direction(dev, {}, w.table, now, w.gradient, w.m.mut(), w.v.mut(), w.masters,
                    w.gradient.mut());
     apply_direction(dev, w.table, now, rates, w.gradient, w.masters.mut());
-    for (auto* tensor : w.written()) after.push_back(widened(*tensor));
-    return before == after;
+    return before == values_of(w.written());
   };
   CHECK(unchanged(none, go));
   CHECK(unchanged(empty, go));
@@ -310,7 +301,7 @@ TEST_CASE("what does not fit is refused") {
   Cpu dev;
   Weights<Cpu, bf16> w(dev, {{4}, {40}});
   const auto now = make_step_state(dev, {.learning_rate = 0.1, .updates = 1});
-  const auto rates = of(dev, {1, 1});
+  const auto rates = list_on<double>(dev, {1, 1});
   const auto small = random_tensor<float>(dev, {71}, 1);
   CHECK(message_of([&] { sgd_update(dev, {}, w.table, now, {}, small, {}, w.masters.mut()); }) ==
         "sgd_update: the gradient [71] of f32 does not fit 72 weights that are accumulated in f32");

@@ -64,21 +64,6 @@ TEST_CASE("scatter_add sums repeated rows in their order, onto what is there") {
   CHECK(dx.to_host<float>(dev) == std::vector<float>{5, 1});
 }
 
-TEST_CASE("the gradient of gather is scatter_add") {
-  Cpu dev;
-  auto x = random_tensor<double>(dev, {4, 3}, 1);
-  const auto index = Tensor<Cpu>::from_host(dev, {5}, std::vector<std::int32_t>{3, 0, 3, 2, 3});
-  const auto dy = random_tensor<double>(dev, {5, 3}, 2);
-  auto dx = Tensor<Cpu>::zeros(dev, DType::f64, {4, 3});
-  scatter_add_rows(dev, dy, index, dx.mut());
-  const auto numerical = numerical_gradient(x, [&] {
-    Tensor<Cpu> y(dev, DType::f64, {5, 3});
-    gather_rows(dev, x, index, y.mut());
-    return weighted_sum(y, dy);
-  });
-  CHECK(distance(widened(dx), numerical) < 1e-6);
-}
-
 TEST_CASE_TEMPLATE("add_to_rows", T, double, float, bf16, f16) {
   Cpu dev({.threads = 2});
   auto y = random_tensor<T>(dev, {131, 9}, 1);

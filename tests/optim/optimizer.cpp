@@ -30,12 +30,12 @@ TEST_CASE("optimizer: state has PyTorch's names; masters are there for 16 bits a
         std::vector<std::string>{"master", "momentum_buffer"});
 }
 
-TEST_CASE("optimizer: masters add up what is too small for 16 bits") {
+TEST_CASE("optimizer: masters add up steps too small for 16 bits") {
   OptimizerCases<Cpu>::masters();
 }
-TEST_CASE("optimizer: weights that are set from outside are where the next step begins") {
+TEST_CASE("optimizer: the next step starts from weights set from outside") {
   OptimizerCases<Cpu>::values_from_outside();
 }
-TEST_CASE("optimizer: a step that does not go changes neither weights nor state") {
+TEST_CASE("optimizer: a skipped step changes neither weights nor state") {
   OptimizerCases<Cpu>::step_that_does_not_go();
 }

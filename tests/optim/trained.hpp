@@ -1,5 +1,5 @@
-// What the tests of optimizers share: a store with all kinds of parameters, and three steps beside the
-// same steps written out for single numbers, in double. On any device.
+// Shared by the tests of optimizers: a store with all kinds of parameters, and three steps beside the same steps written
+// out for single numbers, in double. On any device.
 #pragma once
 
 #include <dhp/nn/model_builder.hpp>
@@ -28,8 +28,7 @@ inline double length_of(const std::vector<double>& values) {
   return std::sqrt(sum);
 }
 
-/// Two weights, one of zeros; a bias; a norm's scale, which is kept exact; running statistics. Their order
-/// has neighbours that are treated alike and neighbours that are not.
+/// Two weights; a bias; a norm's scale with keep_fp32; running statistics; a weight of zeros.
 template <class Dev>
 ParameterList<Dev> all_kinds(ModelBuilder<Dev>& build) {
   return {
@@ -57,8 +56,7 @@ inline std::vector<double> rounded_to(DType type, std::vector<double> values) {
   return values;
 }
 
-/// make(dev, store, norms) is the optimizer, step(plain, gradient, scalars) the formula; first and second are
-/// the names of m and v in its state.
+/// make(dev, store, norms) makes the optimizer, formula(plain, gradient, scalars) does a step; first, second: m and v.
 template <class Dev, class Make, class Formula>
 void three_steps(DType compute, const std::string& first, const std::string& second, Make make,
                  Formula formula) {

@@ -1,5 +1,4 @@
-// Between split and whole channels: what is gathered is what was scattered, and each is the other's
-// backward. On any device.
+// Gathering is the inverse of scattering channels, and each is the other's backward. On any device.
 #pragma once
 
 #include <dhp/parallel/channels.hpp>

@@ -47,8 +47,8 @@ class DataCases {
 
   static constexpr std::int64_t micro_batches = 5;
 
-  // y = w x with w = 1 and target 0: the gradient of the mean of y^2 is 2 mean(x^2). Micro-batch k
-  // has k + 1 samples of value k + 1, so that means of means are wrong.
+  // y = w x with w = 1 and target 0: the gradient of the mean of y^2 is 2 mean(x^2). Micro-batch k has k + 1 samples
+  // of value k + 1: a mean of means would be wrong.
   static MicroBatch<Dev> batch_of(Dev& dev, std::int64_t k) {
     MicroBatch<Dev> batch;
     batch.index = k;

@@ -1,5 +1,4 @@
-// Evaluation is exact and the same in every layout, also where replicas get unequal numbers of
-// micro-batches. On any device.
+// Evaluation gives the same in every layout, also with unequal numbers of micro-batches. On any device.
 #pragma once
 
 #include <tests/support/everything.hpp>

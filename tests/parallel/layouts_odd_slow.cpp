@@ -1,10 +1,5 @@
 // Layouts and batches that do not come out even, and those that must be refused.
-#include <dhp/nn/dropout.hpp>
-#include <dhp/nn/mean_squared_error.hpp>
 #include <tests/parallel/layouts.hpp>
-#include <tests/support/tensors.hpp>
-
-#include <doctest/doctest.h>
 
 #include <chrono>
 
@@ -13,26 +8,18 @@ using namespace tests;
 
 namespace {
 
-const AnySchedule one_f_one_b = OneForwardOneBackward{};
 const AnySchedule interleaved = Interleaved{};
 const AnySchedule zero_bubble = ZeroBubble{};
-constexpr std::int64_t nobody = -1;
 
 /// short_batch: the micro-batch with one sample less.
 RunResult run(const Layout& layout, const RunSettings& settings,
-              const EverythingOptions& options = {}, std::int64_t short_batch = nobody) {
+              const EverythingOptions& options = {}, std::int64_t short_batch = -1) {
   return run_layout(
       layout, settings, [&](ModelBuilder<Cpu>& build) { return everything(build, options); },
       [&](Cpu& dev, int, std::int64_t k) {
         return everything_batch(dev, 0, k, options.vocabulary,
                                 everything_samples - (k == short_batch ? 1 : 0));
       });
-}
-
-void check_losses(const RunResult& serial, const RunResult& found, double tolerance) {
-  REQUIRE(found.losses.size() == serial.losses.size());
-  for (std::size_t step = 0; step < serial.losses.size(); ++step)
-    CHECK(std::abs(found.losses[step] - serial.losses[step]) <= tolerance * serial.losses[step]);
 }
 
 std::string refusal(const Layout& layout, const EverythingOptions& options = {}) {
@@ -56,7 +43,7 @@ TEST_CASE("odd layouts: 7 micro-batches over 4 stages") {
   const RunSettings settings{.micro_batches = 7};
   const auto serial = run({}, settings);
   for (const auto& kind : built_in_schedules()) {
-    const Layout layout{{.pipeline = 4}, kind, kind.name() == Interleaved::name ? 2 : 1};
+    const auto layout = with_chunks({.pipeline = 4}, kind, 2);
     CAPTURE(to_text(layout));
     check_close(serial, run(layout, settings), 1e-9);
   }
@@ -170,7 +157,7 @@ TEST_CASE("synchronised batch norm refuses unequal shares at once") {
   const RunSettings seven{.steps = 1, .micro_batches = 7};
   const auto start = std::chrono::steady_clock::now();
   const auto message = message_of([&] { run({{.data = 2}}, seven, {.synchronised = true}); });
-  CHECK(message.find("unequal numbers of micro-batches") != std::string::npos);
+  CHECK(has(message, "unequal numbers of micro-batches"));
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   CHECK(taken.count() < 30);  // not by the time limit
 }
@@ -205,54 +192,11 @@ TEST_CASE("odd layouts: dropout numbers the rows of samples that are not packed"
   }
 }
 
-TEST_CASE("dropout: rows go by their global numbers, given or counted") {
-  Cpu dev;
-  ModelBuilder<Cpu> build(Comm<Cpu>{});
-  Dropout<Cpu> layer(build, 0.5);
-  constexpr std::int64_t columns = 32;
-  const auto dropped = [&](const MicroBatch<Cpu>& batch) {
-    Tape<Cpu> tape({}, &batch);
-    Tensor<Cpu> ones(dev, DType::f64, {batch.samples, columns});
-    fill(dev, ones.mut(), 1);
-    return widened(layer.forward(dev, std::move(ones), tape));
-  };
-  MicroBatch<Cpu> all;
-  all.samples = 12;
-  const auto whole = dropped(all);
-  const auto row_of = [&](const std::vector<double>& values, std::int64_t row) {
-    const auto begin = values.begin() + row * columns;
-    return std::vector<double>(begin, begin + columns);
-  };
-  MicroBatch<Cpu> later;
-  later.first_sample = 7;
-  later.samples = 3;
-  MicroBatch<Cpu> packed;
-  packed.samples = 3;
-  const std::vector<std::int64_t> numbers{9, 2, 11};
-  packed.side.emplace_back("row_numbers", Tensor<Cpu>::from_host(dev, {3}, numbers));
-  for (std::int64_t row = 0; row < 3; ++row) {
-    CHECK(row_of(dropped(later), row) == row_of(whole, 7 + row));
-    CHECK(row_of(dropped(packed), row) == row_of(whole, numbers[static_cast<std::size_t>(row)]));
-  }
-  CHECK(row_of(whole, 0) != row_of(whole, 7));
-}
-
-TEST_CASE("odd layouts: recompute and a plain reducer change nothing") {
-  const auto serial = run({}, {});
-  const RunSettings plain{.reducer = Plain{}};
-  for (const auto& layout : {Layout{}, Layout{{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble},
-                             Layout{{.data = 2, .tensor = 2, .pipeline = 2}, interleaved, 2}}) {
-    CAPTURE(to_text(layout));
-    check_close(serial, run(layout, {}, {.recompute = true}), 1e-9);
-    check_close(serial, run(layout, plain), 1e-9);
-  }
-}
-
 TEST_CASE(
-    "optimizers: each takes the serial run's steps, also where trust ratios go over split "
-    "weights") {
-  for (const auto optimizer :
-       {tests::OptimizerKind::lars, tests::OptimizerKind::adamw, tests::OptimizerKind::lamb}) {
+    "optimizers: each takes the serial run's steps, also with trust ratios of split weights") {
+  for (const OptimizerChoice& optimizer :
+       {OptimizerChoice(LarsOptions{.momentum = 0.9, .weight_decay = 0.01}),
+        OptimizerChoice(AdamWOptions{}), OptimizerChoice(LambOptions{})}) {
     const RunSettings settings{.optimizer = optimizer, .steps = 3, .lr = 0.01};
     const auto serial = run({}, settings);
     for (const auto& layout : {Layout{{.data = 2}}, Layout{{.tensor = 4}}, Layout{{.pipeline = 3}},
@@ -305,16 +249,10 @@ TEST_CASE("fp16: a step that overflows is skipped by all ranks alike") {
 }
 
 TEST_CASE("layouts that cannot be: one sentence says why") {
-  const auto heads = refusal({{.tensor = 2}}, {.heads = 3});
-  CHECK(heads.find("heads") != heads.npos);
-  const auto three = refusal({{.tensor = 3}});
-  CHECK(three.find("8 heads cannot be split over a tensor axis of 3") != three.npos);
-  const auto stages = refusal({{.pipeline = 17}});
-  CHECK(stages.find("17 parts for 16 layers") != stages.npos);
-  const auto parts = refusal({{.pipeline = 4}, interleaved, 5});
-  CHECK(parts.find("20 parts for 16 layers") != parts.npos);
-  for (const auto& kind : {AnySchedule(GPipe{}), one_f_one_b, zero_bubble}) {
-    const auto chunks = refusal({{.pipeline = 2}, kind, 2});
-    CHECK_MESSAGE(chunks.find("chunk") != chunks.npos, chunks);
-  }
+  CHECK(has(refusal({{.tensor = 2}}, {.heads = 3}), "heads"));
+  CHECK(has(refusal({{.tensor = 3}}), "8 heads cannot be split over a tensor axis of 3"));
+  CHECK(has(refusal({{.pipeline = 17}}), "17 parts for 16 layers"));
+  CHECK(has(refusal({{.pipeline = 4}, interleaved, 5}), "20 parts for 16 layers"));
+  for (const auto& kind : {AnySchedule(GPipe{}), AnySchedule(OneForwardOneBackward{}), zero_bubble})
+    CHECK(has(refusal({{.pipeline = 2}, kind, 2}), "chunk"));
 }

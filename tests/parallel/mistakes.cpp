@@ -1,4 +1,4 @@
-// What is easily got wrong in a model, a loss or a batch, and the sentence that says so.
+// Common mistakes in a model, a loss or a batch, and their error messages.
 #include <dhp/cpu.hpp>
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/tensors.hpp>
@@ -80,10 +80,6 @@ std::string message(const Case& of) {
   });
 }
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_CASE("mistakes: a right model says nothing") {
@@ -147,7 +143,7 @@ TEST_CASE("mistakes: two micro-batches with one index, of one replica or of two"
             "micro-batch 2 is not among the 2 of this step"));
 }
 
-TEST_CASE("mistakes: a loss that counts anything but what its micro-batch says") {
+TEST_CASE("mistakes: a loss whose count differs from its micro-batch") {
   for (const auto& layout : {MeshShape{}, MeshShape{.data = 2}, MeshShape{.pipeline = 2}})
     CHECK(has(message({.options = {.layout = layout},
                        .change =

@@ -4,8 +4,8 @@
 
 using namespace tests;
 
-TEST_CASE_TEMPLATE("reducers sum over replicas, whatever is ready first", Options, Plain, Bucketed,
-                   ReducerChoice) {
+TEST_CASE_TEMPLATE("reducers sum over replicas, whatever is ready first", Options, Plain,
+                   Bucketed) {
   ReducerCases<Cpu>::sums<Options>();
 }
 TEST_CASE("buckets start in one order, whatever is ready first") { ReducerCases<Cpu>::one_order(); }
@@ -34,6 +34,6 @@ TEST_CASE("finish() refuses to end a step in which something was not ready") {
 }
 
 TEST_CASE_TEMPLATE("a sum that left its range on one replica is NaN on all", Options, Plain,
-                   Bucketed, ReducerChoice) {
+                   Bucketed) {
   ReducerCases<Cpu>::out_of_range<Options>();
 }

@@ -1,5 +1,4 @@
-// Reducers: the sum over replicas, whatever the order in which ranges become ready, and all-reduces
-// that start in one order on every replica. On any device.
+// Reducers sum over replicas, whatever is ready first, and start all-reduces in one order. On any device.
 #pragma once
 
 #include <dhp/nn/model_builder.hpp>

@@ -1,5 +1,6 @@
-// What each schedule does, action by action, and who talks to whom.
+// The actions of each schedule, and their messages.
 #include <dhp/parallel/schedule.hpp>
+#include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
 
@@ -10,6 +11,7 @@ namespace {
 
 using dhp::Action;
 using dhp::AnySchedule;
+using tests::message_of;
 using Kind = Action::Kind;
 
 const auto all_schedules = dhp::built_in_schedules();
@@ -24,15 +26,6 @@ std::string brief(const std::vector<Action>& list) {
     if (action.chunk > 0) out += static_cast<char>('a' + action.chunk);
   }
   return out;
-}
-
-std::string sentence_of(auto&& body) {
-  try {
-    body();
-  } catch (const dhp::Error& error) {
-    return error.sentence();
-  }
-  return "no error";
 }
 
 TEST_CASE("schedule: gpipe does all forwards, then all backwards") {
@@ -80,7 +73,7 @@ TEST_CASE("schedule: no micro-batches, no actions") {
   CHECK(dhp::Interleaved{}.actions(1, 3, 0, 4).empty());
 }
 
-TEST_CASE("schedule: names go both ways, and a wrong one is told the choice") {
+TEST_CASE("schedule: found by name; a wrong name lists the choice") {
   for (const auto& schedule : all_schedules) {
     const auto found = dhp::parse_schedule(schedule.name());
     CHECK(found.name() == schedule.name());
@@ -89,22 +82,21 @@ TEST_CASE("schedule: names go both ways, and a wrong one is told the choice") {
   CHECK(dhp::parse_schedule("1f1b").name() == dhp::OneForwardOneBackward::name);
   CHECK(dhp::parse_schedule("zero-bubble").name() == dhp::ZeroBubble::name);
   for (const char* wrong : {"", "1F1B", "gpipe ", "zero_bubble"})
-    CHECK(sentence_of([&] { (void)dhp::parse_schedule(wrong); }) ==
+    CHECK(message_of([&] { (void)dhp::parse_schedule(wrong); }) ==
           dhp::concat("there is no schedule \"", wrong,
                       "\"; choose one of gpipe, 1f1b, interleaved, zero-bubble"));
 }
 
-TEST_CASE("schedule: what cannot be is refused in a sentence") {
+TEST_CASE("schedule: impossible stages, numbers and chunks are refused in a sentence") {
   for (const auto& schedule : all_schedules) {
     for (const int stage : {-1, 3})
-      CHECK(sentence_of([&] {
-              (void)schedule.actions(stage, 3, 4);
-            }).find(dhp::concat("there is no stage ", stage, " of 3")) != std::string::npos);
+      CHECK(tests::has(message_of([&] { (void)schedule.actions(stage, 3, 4); }),
+                       dhp::concat("there is no stage ", stage, " of 3")));
     CHECK_THROWS_AS((void)schedule.actions(0, 0, 4), dhp::Error);
     CHECK_THROWS_AS((void)schedule.actions(0, 2, -1), dhp::Error);
     CHECK_THROWS_AS((void)schedule.actions(0, 2, 4, 0), dhp::Error);
     if (schedule.name() == dhp::Interleaved::name) continue;
-    CHECK(sentence_of([&] { (void)schedule.actions(0, 2, 4, 2); }) ==
+    CHECK(message_of([&] { (void)schedule.actions(0, 2, 4, 2); }) ==
           dhp::concat("schedule ", schedule.name(),
                       " keeps one chunk per stage, not 2; several chunks need the schedule "
                       "interleaved"));
@@ -112,7 +104,7 @@ TEST_CASE("schedule: what cannot be is refused in a sentence") {
   CHECK_THROWS_AS((void)dhp::ForwardOnly::actions(2, 2, 4, 1), dhp::Error);
 }
 
-TEST_CASE("schedule: who talks to whom follows from the action") {
+TEST_CASE("schedule: messages follow from the action") {
   const dhp::Wiring wiring{.stages = 3, .chunks = 2};  // parts 0..5; stage 2 holds 2 and 5
   const Action forward{Kind::forward, 0, 7};
   CHECK(wiring.source(0, forward) == -1);

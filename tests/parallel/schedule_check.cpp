@@ -1,5 +1,6 @@
 // Every schedule passes its proof, every broken one is caught, and the proof agrees with a plain replay.
 #include <dhp/parallel/schedule_check.hpp>
+#include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
 
@@ -20,22 +21,17 @@ using dhp::OneForwardOneBackward;
 using dhp::Pass;
 using dhp::StageLists;
 using dhp::ZeroBubble;
+using tests::has;
 using Kind = Action::Kind;
 
 const AnySchedule one_chunk[] = {GPipe{}, OneForwardOneBackward{}, ZeroBubble{}};
 
-/// The sentence of the checker, or "" if it has nothing to say.
+/// The sentence of the checker, or "".
 std::string complaint(const StageLists& lists, int chunks, int micro_batches, int capacity = 1,
                       Pass pass = Pass::training) {
-  try {
-    (void)dhp::check_schedule(lists, chunks, micro_batches, capacity, pass);
-    return "";
-  } catch (const dhp::Error& error) {
-    return error.sentence();
-  }
-}
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
+  const auto said = tests::message_of(
+      [&] { (void)dhp::check_schedule(lists, chunks, micro_batches, capacity, pass); });
+  return said == "no error" ? "" : said;
 }
 
 /// Schedules small enough to be broken in every possible place.
@@ -209,6 +205,13 @@ TEST_CASE("schedule_check: two actions in the wrong order") {
   CHECK(complaint(swapped(local, 0, 0, 1), 2, 2) ==
         "schedule: stage 0, position 0 (forward of micro-batch 0 in chunk 1) comes before that of "
         "chunk 0");
+  CHECK(complaint({{{Kind::forward, 0, 0},
+                    {Kind::forward, 1, 0},
+                    {Kind::backward, 0, 0},
+                    {Kind::backward, 1, 0}}},
+                  2, 1) ==
+        "schedule: stage 0, position 2 (backward of micro-batch 0 in chunk 0) comes before that of "
+        "chunk 1");
   // Any two sends of one direction, on any stage.
   for (const auto& of : cases) {
     if (of.stages == 1) continue;
@@ -239,8 +242,7 @@ TEST_CASE("schedule_check: stages that wait for each other are named with what t
 }
 
 TEST_CASE("schedule_check: lists that need more room than an edge has") {
-  // Two chunks on two stages, all of chunk 0 first: what stage 1 sends on to chunk 1 is received only
-  // when stage 0 is through with chunk 0.
+  // Two chunks on two stages: what stage 1 sends is received only when stage 0 has done chunk 0.
   StageLists lists(2);
   for (auto& list : lists)
     for (const int chunk : {0, 1})
@@ -252,7 +254,7 @@ TEST_CASE("schedule_check: lists that need more room than an edge has") {
   CHECK(complaint(lists, 2, 6, 3, Pass::evaluation) == "");
 }
 
-TEST_CASE("schedule_check: what is no question gets no answer") {
+TEST_CASE("schedule_check: numbers that do not fit the lists are refused") {
   const auto lists = dhp::all_stages(dhp::GPipe{}, 2, 2);
   CHECK(complaint(lists, 1, 2) == "");
   CHECK(complaint(lists, 1, 2, 0) == "schedule: an edge holds at least 1 message, not 0");
@@ -269,7 +271,7 @@ TEST_CASE("schedule_check: what is no question gets no answer") {
         "evaluation has no others");
 }
 
-/// The laws once more, by playing messages with their contents between stages that move at random.
+/// An independent check: plays the messages between stages that move in random order.
 bool replays(const StageLists& lists, int chunks, int micro_batches, int capacity, auto& random) {
   struct Stage {
     std::size_t next = 0;
@@ -354,7 +356,7 @@ TEST_CASE("schedule_check: agrees with a plain replay about lists with moved act
                     said);
       ++(said.empty() ? right : wrong);
     }
-  CHECK(right > 100);  // both answers were asked for
+  CHECK(right > 100);  // both answers occur
   CHECK(wrong > 100);
 }
 

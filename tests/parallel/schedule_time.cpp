@@ -1,9 +1,10 @@
-// Known durations of the schedules, and what a simulation refuses.
+// Known durations of the schedules and their pictures, to the letter; what a simulation refuses.
 #include <dhp/parallel/schedule_time.hpp>
 
 #include <doctest/doctest.h>
 
 #include <limits>
+#include <string>
 
 namespace {
 
@@ -104,6 +105,53 @@ TEST_CASE("schedule_time: lists that wait for ever, or are no schedule, end in a
   for (const double cost :
        {-1., std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
     CHECK_THROWS_AS(dhp::simulate({}, {cost, 1, 1}), dhp::Error);
+}
+
+TEST_CASE("schedule_time: the picture of 1f1b, a whole backward spans two slots") {
+  CHECK(dhp::draw(dhp::all_stages(dhp::OneForwardOneBackward{}, 2, 4)) ==
+        "stage 0 | F0 F1 .  .  B0--- F2 B1--- F3 B2--- .  B3--- | idle 20 %\n"
+        "stage 1 | .  F0 B0--- F1 B1--- F2 B2--- F3 B3--- .  .  | idle 20 %\n");
+}
+
+TEST_CASE("schedule_time: the picture of zero-bubble") {
+  CHECK(dhp::draw(dhp::all_stages(dhp::ZeroBubble{}, 3, 4)) ==
+        "stage 0 | F0 F1 F2 .  .  B0 W0 F3 B1 W1 B2 W2 B3 W3 | idle 14 %\n"
+        "stage 1 | .  F0 F1 .  B0 F2 B1 W0 F3 B2 W1 B3 W2 W3 | idle 14 %\n"
+        "stage 2 | .  .  F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3 | idle 14 %\n");
+}
+
+TEST_CASE("schedule_time: chunks have letters in the picture") {
+  CHECK(dhp::draw(dhp::all_stages(dhp::Interleaved{}, 2, 2, 2)) ==
+        "stage 0 | F0a F1a F0b F1b .   .   B0b---- .   B1b---- B0a---- B1a---- | idle 20 %\n"
+        "stage 1 | .   F0a F1a F0b B0b---- F1b B1b---- B0a---- B1a---- .   .   | idle 20 %\n");
+}
+
+TEST_CASE("schedule_time: in the picture, numbers and stages of two digits stay aligned") {
+  const auto picture = dhp::draw(dhp::all_stages(dhp::GPipe{}, 11, 11));
+  const auto line = picture.find('\n') + 1;
+  CHECK(picture.size() == 11 * line);
+  CHECK(picture.substr(0, 18) == "stage 0  | F0  F1 ");
+  for (std::size_t at = 0; at < picture.size(); at += line) {
+    CHECK(picture[at + 9] == '|');
+    CHECK(picture[at + line - 1] == '\n');
+    CHECK(picture[at + line - 12] == '|');
+  }
+}
+
+TEST_CASE("schedule_time: pictures of other costs, no micro-batches, no stages") {
+  CHECK(dhp::draw(dhp::all_stages(dhp::GPipe{}, 2, 1), {2, 1, 1}) ==
+        "stage 0 | F0--- .  .  .  .  B0--- | idle 50 %\n"
+        "stage 1 | .  .  F0--- B0--- .  .  | idle 50 %\n");
+  CHECK(dhp::draw(dhp::all_stages(dhp::GPipe{}, 2, 0)) ==
+        "stage 0 | | idle 0 %\nstage 1 | | idle 0 %\n");
+  CHECK(dhp::draw({}).empty());
+}
+
+TEST_CASE("schedule_time: costs and chunks that cannot be drawn are refused") {
+  const auto lists = dhp::all_stages(dhp::GPipe{}, 2, 2);
+  for (const double cost : {0., 0.5, 101., -1.})
+    CHECK_THROWS_AS(dhp::draw(lists, {1, cost, 1}), dhp::Error);
+  CHECK_THROWS_AS(dhp::draw(dhp::all_stages(dhp::Interleaved{}, 2, 2, 27)), dhp::Error);
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// Layers split over the tensor axis against the same layer on one rank: outputs, input gradients
-// and the gradients of every weight, also where the parts are uneven. On any device.
+// Layers split over the tensor axis, also unevenly, have the outputs and gradients of one rank. On any device.
 #pragma once
 
 #include <dhp/nn/activation.hpp>

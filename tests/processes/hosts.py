@@ -1,16 +1,13 @@
 #!/usr/bin/env python3
-"""hosts.py TRAIN_RESNET50 TRAIN_BERT [slow]: ranks on four hosts, which are network namespaces. They train the same as
+"""hosts.py TRAIN_RESNET50 TRAIN_BERT: ranks on four hosts, which are network namespaces. They train the same as
 threads do, to the bit; who has no secret or a wrong one is refused; and when a host can no longer be reached, or not be
-heard, all ranks end within the time limit + 2 s, and those that are left name it. With `slow` nothing is tested, but
-the two reducers are compared on links of 100 Mbit/s."""
+heard, all ranks end within the time limit + 2 s, and those that are left name it."""
 
 import contextlib
-import json
 import pathlib
 import re
 import secrets
 import signal
-import statistics
 import sys
 import tempfile
 import time
@@ -186,29 +183,6 @@ def faults(programs, root):
     return [text for name, cause, expected in cases for text in fault(programs, name, cause, expected, root)]
 
 
-def slow_links(programs, root):
-    """Seconds of a step with either reducer, in turns."""
-    batch = 32
-    line = [programs["bert"], "--preset", "tiny", "--sequence-length", "64", "--vocabulary-size", "8192", "--samples",
-            "256", "--held-out", "0.1", "--evaluate-samples", "4", "--global-batch", str(batch), "--micro-batch", "4",
-            "--steps", "8", "--bucket-mb", "1", *axes((4, 1, 1))]
-    seconds = {"plain": [], "bucketed": []}
-    with network.Network() as hosts:
-        hosts.limit(100)
-        for turn in range(3):
-            for reducer, taken in seconds.items():
-                metrics = root / f"{reducer} {turn}"
-                ranks.run(4, [*line, "--reducer", reducer, "--metrics", str(metrics)], 300,
-                          environment={"DHP_JOB_SECRET": secrets.token_hex(16)}, prefix=hosts.prefix,
-                          master=network.address(0), port=PORT)
-                steps = [json.loads(text) for text in metrics.read_text().splitlines()]
-                taken += [batch / step["samples_per_s"] for step in steps if "samples_per_s" in step][1:]
-                print(f"{reducer}: {', '.join(f'{s:.2f}' for s in taken[-7:])} s a step", flush=True)
-    plain, bucketed = (statistics.median(taken) for taken in seconds.values())
-    print(f"links of 100 Mbit/s: a step takes {plain:.2f} s plainly, {bucketed:.2f} s in buckets: "
-          f"{plain / bucketed:.2f} times as fast")
-
-
 def main():
     network.enter()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
@@ -216,8 +190,6 @@ def main():
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:
         root = pathlib.Path(temporary)
-        if sys.argv[3:] == ["slow"]:
-            return slow_links(programs, root)
         wrong = the_same_as_threads(programs, root) + met_by_own_names(programs)
         wrong += refused(programs) + faults(programs, root)
     print(f"{time.monotonic() - start:.0f} s")

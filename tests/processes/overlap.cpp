@@ -1,6 +1,5 @@
-// overlap REDUCER TRACE STEPS: a rank of a job of replicas that compute by sleeping: layers of as many parameters each,
-// so that every layer is one bucket of the reducer ("bucketed"), or all together are summed afterwards ("plain").
-// Rank 0 writes the trace of all.
+// overlap REDUCER TRACE STEPS: a rank of a job of replicas that compute by sleeping. Each layer is one bucket
+// ("bucketed"), or all are summed together afterwards ("plain"). Rank 0 writes the trace of all.
 #include <dhp/comm/gloo/connect.hpp>
 #include <dhp/comm/observe/trace.hpp>
 #include <dhp/cpu.hpp>
@@ -80,11 +79,11 @@ void train(const std::string& reducer, const std::string& path, int steps, Comm<
   Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
   Sgd<Cpu> optimizer(dev, stage.store(), {});
   Trainer trainer(dev, replicas, mesh, optimizer, norms, {.learning_rate = {.peak = 0.01}});
-  const auto offset = clock_offset(dev, world, [&] { return dev.trace()->now_s(); });
+  const auto offset = examples::clock_offset(dev, world, [&] { return dev.trace()->now_s(); });
   StepBatches<Cpu> mine{.batches = {}, .micro_batches = world.size()};
   mine.batches.push_back(batch(dev, world.rank()));
   for (int step = 0; step < steps; ++step) (void)trainer.step(mine);
-  write_trace(dev, plain_world, *dev.trace(), path, "", offset.ahead_s);
+  examples::write_trace(dev, plain_world, *dev.trace(), path, "", offset.ahead_s);
 }
 
 }  // namespace

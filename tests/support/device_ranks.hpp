@@ -1,6 +1,5 @@
-// Ranks of any device as threads of this process, each with a device of its own. What ranks of the Cpu exchange they
-// exchange as always; those of other devices do it through the host, so that layouts of several ranks run over a
-// device that is emulated, and on one GPU, where NCCL wants one for each rank. NCCL has its tests in comm/nccl/nccl_comm.cpp.
+// Ranks of any device as threads of this process, each with its own device. Devices other than the Cpu exchange through
+// the host, so that several ranks run on an emulated device or on one GPU. NCCL is tested in comm/nccl/nccl_comm.cpp.
 #pragma once
 
 #include <dhp/comm/launch.hpp>
@@ -12,7 +11,7 @@
 
 namespace tests {
 
-/// A communicator of a device that copies to the host what it sends, and back what it gets; done at once.
+/// A communicator that copies messages to the host and back; synchronous.
 template <class Dev>
 class HostComm {
  public:
@@ -63,7 +62,7 @@ class HostComm {
   Comm<Cpu> hosts_;
 };
 
-/// A small one, of which many fit beside each other; two runs on it give the same bits. threads: of a Cpu.
+/// A small, deterministic device; many fit beside each other. threads: of a Cpu.
 template <class Dev>
 [[nodiscard]] Dev make_device(int threads = 1) {
   if constexpr (std::same_as<Dev, Cpu>) return Cpu({.threads = threads});
@@ -71,10 +70,10 @@ template <class Dev>
   else return Dev({.pinned_bytes = 1 << 20, .workspace_bytes = 4 << 20, .deterministic = true});
 }
 
-/// body(dev, world) on each rank; what run_ranks says of a rank that throws.
+/// Runs body(dev, world) on each rank.
 template <class Dev, class Body>
 void on_ranks_of(int ranks, Body body, int threads = 1) {
-  constexpr double timeout_s = std::same_as<Dev, Cpu> ? 60 : 300;  // emulated, others take long
+  constexpr double timeout_s = std::same_as<Dev, Cpu> ? 60 : 300;  // emulated devices are slow
   run_ranks(ranks,
             [&](Comm<Cpu> world) {
               auto dev = make_device<Dev>(threads);

@@ -1,7 +1,6 @@
-// A small model that has everything at once: tied embedding and decoder, attention with dropout on 8 heads,
-// convolutions with batch norm in residual blocks, layer norms, two loss terms; 16 layers to cut between.
-// Batch norms see 32 values per channel and the last gamma of a block starts at zero, so that rounding does
-// not grow into chaos.
+// A small model that has everything: tied embedding and decoder, attention with dropout on 8 heads, convolutions with
+// batch norm in residual blocks, layer norms, two loss terms; 16 layers to cut between. Batch norms see 32 values per
+// channel and the last gamma of a block starts at zero, so that rounding does not grow into chaos.
 #pragma once
 
 #include <dhp/cpu.hpp>
@@ -121,8 +120,8 @@ dhp::Model<Dev> everything(dhp::ModelBuilder<Dev>& build, const EverythingOption
   return model;
 }
 
-/// Micro-batch k of a step: random tokens of random lengths, padded, every third one masked. `samples` may
-/// be smaller in a short last micro-batch. fixed: as many masked rows as rows, the others of which count nothing.
+/// Micro-batch k of a step: random tokens of random lengths, padded, every third one masked. A short last micro-batch has
+/// fewer `samples`. fixed: as many masked rows as rows; the additional ones count nothing.
 template <class Dev>
 dhp::MicroBatch<Dev> everything_batch(Dev& dev, int step, std::int64_t k,
                                       std::int64_t vocabulary = 64,

@@ -1,4 +1,4 @@
-// A contribution to a gradient that is the same for all its elements, on any device.
+// A constant contribution to a gradient, on any device.
 #pragma once
 
 #include <dhp/nn/parameter_store.hpp>
@@ -13,7 +13,6 @@ template <class Dev>
 void add_to_gradient(Dev& dev, ParameterState<Dev>& parameter, double value) {
   parameter.accumulate(dev, [&](View<Dev> gradient, double beta) {
     auto values = widened(dev, gradient);
-    // Where it is written fresh there is nothing to be read yet.
     for (auto& each : values) each = (beta == 0 ? 0 : beta * each) + value;
     dev.copy_from_host(gradient.bytes(), reinterpret_cast<const std::byte*>(values.data()),
                        gradient.size_bytes());

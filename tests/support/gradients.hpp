@@ -1,4 +1,4 @@
-// The gradient check of a layer, and a batch for it. On any device, whose memory the host need not be able to read.
+// The gradient check of a layer, and a batch for it. On any device.
 #pragma once
 
 #include <dhp/nn/check_gradients.hpp>
@@ -10,8 +10,7 @@
 
 namespace tests {
 
-/// A batch of `samples` samples of `length` rows each: what tokens and their embeddings, attention and
-/// dropout read.
+/// Samples of `length` rows each, for embeddings, attention and dropout.
 template <class Dev>
 MicroBatch<Dev> token_batch(Dev& dev, std::int64_t samples, std::int64_t length,
                             std::int64_t vocabulary) {
@@ -39,7 +38,6 @@ MicroBatch<Dev> token_batch(Dev& dev, std::int64_t samples, std::int64_t length,
   return batch;
 }
 
-/// dhp's own check, with what is allowed.
 template <class Dev, class L>
 void check_layer_gradients(Dev& dev, L& layer, const Tensor<Dev>& x, const MicroBatch<Dev>& batch) {
   const auto gap = check_gradients(dev, layer, x, batch);

@@ -1,5 +1,4 @@
-// The gradient check of every kind of layer, in fp64 at 1e-6, for any device: a method for each. A file that brings
-// a device's kernels has a case for each of them.
+// The gradient check of every kind of layer, in fp64 at 1e-6, on any device.
 #pragma once
 
 #include <dhp/parallel/channels.hpp>
@@ -168,8 +167,7 @@ class LayerGradients {
   static constexpr std::int64_t samples = 3;
   static constexpr std::int64_t length = 4;
 
-  /// How many columns or channels to take: kernels that read several at once have another way for numbers that this
-  /// does not fit, and both are checked.
+  /// Numbers of columns or channels: kernels that read several at once take another path for a remainder.
   [[nodiscard]] static std::vector<std::int64_t> widths(std::int64_t one, std::int64_t other) {
     if constexpr (requires { Dev::runs_kernels; }) return {one, other};
     else return {one};

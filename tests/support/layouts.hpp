@@ -1,12 +1,8 @@
-// Runs one model for some steps in any layout of ranks and schedules, and gathers what came out into the
-// unsplit tensors, so that layouts can be compared with each other.
+// Trains one model in any layout of ranks and schedules and gathers the results into unsplit tensors.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
-#include <dhp/optim/adamw.hpp>
-#include <dhp/optim/lamb.hpp>
-#include <dhp/optim/lars.hpp>
-#include <dhp/optim/sgd.hpp>
+#include <dhp/optim/optimizer_choice.hpp>
 #include <dhp/parallel/data.hpp>
 #include <dhp/parallel/pipeline.hpp>
 #include <dhp/train/trainer.hpp>
@@ -31,13 +27,16 @@ struct Layout {
   }
 };
 
-enum class OptimizerKind { sgd, lars, adamw, lamb };
+/// Interleaved has so many chunks, the others one.
+inline Layout with_chunks(const dhp::MeshShape& mesh, const dhp::AnySchedule& kind, int chunks) {
+  return {mesh, kind, kind.name() == dhp::Interleaved::name ? chunks : 1};
+}
 
 struct RunSettings {
   dhp::DType compute = dhp::DType::f64;
   bool order_free = false;
   dhp::ReducerChoice reducer = dhp::Bucketed{.bytes = 4096};
-  OptimizerKind optimizer = OptimizerKind::sgd;
+  dhp::OptimizerChoice optimizer = dhp::SgdOptions{.momentum = 0.9, .weight_decay = 0.01};
   int steps = 5;
   std::int64_t micro_batches = 8;
   double lr = 0.05;
@@ -79,27 +78,7 @@ std::vector<double> host_values(Dev& dev, dhp::In<Dev> view) {
   return wide.template to_host<double>(dev);
 }
 
-template <class Dev>
-std::unique_ptr<dhp::Optimizer<Dev>> make_optimizer(Dev& dev, dhp::ParameterStore<Dev>& store,
-                                                    const dhp::Norms<Dev>& norms,
-                                                    OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::lars:
-      return std::make_unique<dhp::Lars<Dev>>(
-          dev, store, norms, dhp::LarsOptions{.momentum = 0.9, .weight_decay = 0.01});
-    case OptimizerKind::adamw:
-      return std::make_unique<dhp::AdamW<Dev>>(dev, store, dhp::AdamWOptions{.weight_decay = 0.01});
-    case OptimizerKind::lamb:
-      return std::make_unique<dhp::Lamb<Dev>>(dev, store, norms,
-                                              dhp::LambOptions{.weight_decay = 0.01});
-    case OptimizerKind::sgd: break;
-  }
-  return std::make_unique<dhp::Sgd<Dev>>(dev, store,
-                                         dhp::SgdOptions{.momentum = 0.9, .weight_decay = 0.01});
-}
-
-/// Runs body(dev, mesh, pipeline, trainer) on one rank of the layout. make_model(build) describes the model;
-/// example(dev) is any micro-batch.
+/// Runs body(dev, mesh, pipeline, trainer) on each rank. make_model(build): the model; example(dev): any batch.
 template <class Dev, class MakeModel, class Example, class Body>
 void on_rank(Dev& dev, dhp::Comm<Dev> world, const Layout& layout, const RunSettings& settings,
              MakeModel make_model, Example example, Body body) {
@@ -141,8 +120,7 @@ dhp::StepBatches<Dev> assigned(dhp::Mesh<Dev>& mesh, std::int64_t micro_batches,
   return mine;
 }
 
-/// Trains on one rank, and adds what this rank holds to the result. make_batch(dev, step, k) makes
-/// micro-batch k of a step.
+/// Trains on one rank and adds its parts to the result. make_batch(dev, step, k) makes micro-batch k of a step.
 template <class Dev, class Pipeline, class Trained, class MakeBatch>
 void train_on_rank(Dev& dev, dhp::Mesh<Dev>& mesh, Pipeline& pipeline, Trained& trainer,
                    const RunSettings& settings, MakeBatch make_batch, std::mutex& mutex,
@@ -180,9 +158,8 @@ RunResult run_layout(const Layout& layout, const RunSettings& settings, MakeMode
   return result;
 }
 
-/// Largest difference of two sets of tensors, each relative to the tensor's largest absolute value in
-/// `expected`; where that is below `absolute_below` (a true gradient of zero) the difference counts as it
-/// is. Names the worst tensor.
+/// Largest difference of two sets of tensors, relative to the tensor's largest absolute value in `expected`; not
+/// relative if that is below `absolute_below` (a true gradient of zero). Names the worst tensor.
 struct Difference {
   double worst = 0;
   std::string tensor;

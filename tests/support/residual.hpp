@@ -1,4 +1,4 @@
-// x + body(x), or shortcut(x) + body(x): what the fused residual norms are compared with.
+// x + body(x), or shortcut(x) + body(x), for comparison with the fused residual norms.
 #pragma once
 
 #include <dhp/nn/sequential.hpp>

@@ -1,4 +1,4 @@
-// What tests of ops share: random tensors, their values in double, distances, numerical gradients.
+// Shared by all tests: random tensors, their values in double, distances, numerical gradients, messages.
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -48,7 +48,7 @@ Tensor<Dev> random_tensor(Dev& dev, DType type, const Shape& shape, std::uint32_
   visit_floating(type, [&]<class T>(Tag<T>) { drawn = random_tensor<T>(cpu, shape, use); });
   return to_device(dev, drawn);
 }
-// What lies on any device, in double on the host.
+// The values of a view on any device, in double on the host.
 template <class Dev>
 std::vector<double> widened(Dev& dev, In<Dev> view) {
   Cpu cpu;
@@ -70,6 +70,19 @@ inline std::vector<double> random_doubles(const Shape& shape, std::uint32_t use)
   return widened(random_tensor<double>(cpu, shape, use));
 }
 
+template <class T>
+Tensor<Cpu> list_on(Cpu& dev, const std::vector<T>& values) {
+  return Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values);
+}
+
+// Whether body(dev) is the same on 1, 2 and 3 threads.
+template <class Body>
+bool same_on_threads(Body body) {
+  Cpu one, two({.threads = 2}), three({.threads = 3});
+  const auto right = body(one);
+  return body(two) == right && body(three) == right;
+}
+
 // The largest difference, in units of scale; NaN if there is any.
 inline double distance(const std::vector<double>& got, const std::vector<double>& expected,
                        double scale = 1) {
@@ -81,6 +94,9 @@ inline double distance(const std::vector<double>& got, const std::vector<double>
   return worst;
 }
 
+inline bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 // The message of the Error that body throws.
 template <class Body>
 std::string message_of(Body&& body) {

@@ -1,5 +1,4 @@
-// Weights for tests of optimizers and norms: segments of all kinds in one flat numbering, with gradients and state.
-// Padding between segments and behind them holds numbers, so that what is written there shows.
+// Weights for tests of optimizers and norms: segments of all kinds. Padding holds numbers, so writing there shows.
 #pragma once
 
 #include <dhp/ops/segments.hpp>

@@ -25,7 +25,7 @@ bool says(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-std::string step(const Directory& directory, int number) {
+std::string step(const Folder& directory, int number) {
   return directory.path + "/" + CheckpointFolder::name_of(number);
 }
 
@@ -64,7 +64,7 @@ TEST_CASE("checkpoint: on one rank the same bits, also with bf16 weights and the
 }
 
 TEST_CASE("checkpoint: with order-free sums the same bits under other D and P") {
-  const Directory directory("order_free");
+  const Folder directory;
   const RunSettings exact{.order_free = true, .optimizer = OptimizerKind::lamb};
   const auto straight = run({}, exact, "", "", 4);
   (void)run({{.data = 2, .pipeline = 2}}, exact, "", directory.path, 2);
@@ -73,7 +73,7 @@ TEST_CASE("checkpoint: with order-free sums the same bits under other D and P") 
 }
 
 TEST_CASE("checkpoint: ranks that hold the same elements write them once, each a share") {
-  const Directory directory("shares");
+  const Folder directory;
   (void)run({{.data = 4, .tensor = 2}}, {}, "", directory.path, 1);
   SavedPieces saved(step(directory, 1));  // its index holds each element once, or it is refused
   std::vector<std::uintmax_t> sizes;
@@ -90,7 +90,7 @@ TEST_CASE("checkpoint: ranks that hold the same elements write them once, each a
 
 TEST_CASE(
     "checkpoint: what does not fit is refused by name, and an older one is not taken for it") {
-  const Directory directory("refused");
+  const Folder directory;
   (void)run({}, {}, "", directory.path, 1);
   says(refusal(directory.path + "/nothing"), "has no checkpoint to go on from");
   says(refusal(directory.path, {.vocabulary = 32}), "another shape");
@@ -101,7 +101,7 @@ TEST_CASE(
 TEST_CASE(
     "checkpoint: a flipped byte anywhere is found; the newest whole one is taken, and that is "
     "said") {
-  const Directory directory("flipped");
+  const Folder directory;
   const auto straight = run({}, {}, "", directory.path, 1);
   (void)run({{.tensor = 2}}, {}, directory.path, directory.path, 2);
   const auto files = files_of(step(directory, 2));
@@ -126,7 +126,7 @@ TEST_CASE(
 }
 
 TEST_CASE("checkpoint: files that are cut off, missing or not yet renamed are no checkpoint") {
-  const Directory directory("cut");
+  const Folder directory;
   (void)run({}, {}, "", directory.path, 1);
   for (const auto& path : files_of(step(directory, 1))) {
     const auto kept = path + ".kept";
@@ -142,10 +142,10 @@ TEST_CASE("checkpoint: files that are cut off, missing or not yet renamed are no
 }
 
 TEST_CASE("checkpoint: 16 bits from 32 and back go through the master weights") {
-  const Directory narrow("narrow");
+  const Folder narrow;
   const RunSettings f32{.compute = DType::f32};
   const RunSettings bf16{.compute = DType::bf16};
-  const Directory wide("wide");
+  const Folder wide;
   const auto values = run({}, f32, "", wide.path, 2).values;
   (void)run({}, bf16, wide.path, narrow.path, 2);  // no step: only converted
   CHECK(run({}, f32, narrow.path, "", 2).values == values);
@@ -153,7 +153,7 @@ TEST_CASE("checkpoint: 16 bits from 32 and back go through the master weights") 
 
 TEST_CASE(
     "checkpoint: exported weights are one file of whole tensors, with which training begins") {
-  const Directory directory("export");
+  const Folder directory;
   const auto saved = run({{.tensor = 2, .pipeline = 2}}, {}, "", directory.path, 2);
   const auto file = directory.path + "/weights.safetensors";
   export_weights(step(directory, 2), file);
@@ -164,7 +164,7 @@ TEST_CASE(
 }
 
 TEST_CASE("checkpoint: the format of two files and a state is still read") {
-  const Directory directory("older");
+  const Folder directory;
   const auto straight = run({}, {}, "", "", 4);
   (void)run({}, {}, "", directory.path, 2);
   const auto old = directory.path + "/old";

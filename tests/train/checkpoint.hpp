@@ -3,6 +3,7 @@
 
 #include <dhp/train/checkpoint.hpp>
 #include <tests/support/everything.hpp>
+#include <tests/support/folder.hpp>
 #include <tests/support/layouts.hpp>
 
 #include <doctest/doctest.h>
@@ -17,17 +18,6 @@ namespace tests {
 
 struct CheckpointRun : RunResult {
   std::vector<std::string> remarks;  ///< of loading
-};
-
-/// A directory that goes when the test does.
-struct Directory {
-  std::string path;
-  explicit Directory(const std::string& name)
-      : path((std::filesystem::temp_directory_path() / ("dhp_" + name + std::to_string(::getpid())))
-                 .string()) {
-    std::filesystem::remove_all(path);
-  }
-  ~Directory() { std::filesystem::remove_all(path); }
 };
 
 template <class Dev>
@@ -71,7 +61,7 @@ class CheckpointCases {
 
   /// Saved half-way, of an even number of steps.
   void other_layouts(const Layout& saved, const std::vector<Layout>& layouts, int steps) const {
-    const Directory directory("layouts");
+    const Folder directory;
     const auto straight = run({}, settings_, "", "", steps);
     (void)run(saved, settings_, "", directory.path, steps / 2);
     for (const auto& layout : layouts) {
@@ -85,7 +75,7 @@ class CheckpointCases {
 
   void same_bits(int steps) const {
     for (const auto compute : {DType::f64, DType::bf16}) {
-      const Directory directory("bits");
+      const Folder directory;
       auto settings = settings_;
       settings.compute = compute;
       const auto straight = run({}, settings, "", "", steps);

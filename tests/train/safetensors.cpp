@@ -1,9 +1,9 @@
 // safetensors: round trips, and every rule that the reader keeps.
 #include <dhp/train/safetensors.hpp>
+#include <tests/support/folder.hpp>
 
 #include <doctest/doctest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <random>
 
@@ -11,18 +11,9 @@ using namespace dhp;
 
 namespace {
 
-struct File {
-  std::string path;
-  File()
-      : path((std::filesystem::temp_directory_path() /
-              ("dhp_safetensors" + std::to_string(::getpid())))
-                 .string()) {}
-  ~File() { std::filesystem::remove(path); }
+struct File : tests::Folder {
+  const std::string path = *this / "file.safetensors";
   void write(const std::string& bytes) const { std::ofstream(path, std::ios::binary) << bytes; }
-  [[nodiscard]] std::string read() const {
-    std::ifstream stream(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(stream), {}};
-  }
 };
 
 std::string with_header(const std::string& header, std::size_t data) {
@@ -31,8 +22,8 @@ std::string with_header(const std::string& header, std::size_t data) {
   return bytes + header + std::string(data, '\x01');
 }
 
-/// The sentence that refuses the bytes, or "accepted".
-std::string verdict(const std::string& bytes) {
+/// The error for these bytes, or "accepted".
+std::string refusal(const std::string& bytes) {
   const File file;
   file.write(bytes);
   try {
@@ -46,12 +37,12 @@ std::string verdict(const std::string& bytes) {
 }
 
 bool refuses(const std::string& header, std::size_t data, const std::string& because) {
-  return verdict(with_header(header, data)).find(because) != std::string::npos;
+  return refusal(with_header(header, data)).find(because) != std::string::npos;
 }
 
 }  // namespace
 
-TEST_CASE("safetensors: what is written is read, scalars and empty tensors too") {
+TEST_CASE("safetensors: written tensors are read back, scalars and empty ones too") {
   const File file;
   SafeTensorsWriter writer;
   const std::vector<std::byte> six(12, std::byte{7});
@@ -71,10 +62,10 @@ TEST_CASE("safetensors: what is written is read, scalars and empty tensors too")
 }
 
 TEST_CASE("safetensors: each rule of the reader") {
-  CHECK(verdict(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4)) ==
+  CHECK(refusal(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4)) ==
         "accepted");
-  CHECK(verdict("1234567").find("fewer than 8") != std::string::npos);
-  CHECK(verdict(std::string(8, '\xff')).find("does not fit") != std::string::npos);
+  CHECK(refusal("1234567").find("fewer than 8") != std::string::npos);
+  CHECK(refusal(std::string(8, '\xff')).find("does not fit") != std::string::npos);
   CHECK(refuses("[1]", 0, "does not begin with '{'"));
   CHECK(refuses("{\"a\":", 0, "no JSON object"));
   CHECK(refuses(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
@@ -102,13 +93,14 @@ TEST_CASE(
   writer.add("a", DType::f32, {2}, std::vector<std::byte>(8, std::byte{3}));
   writer.add("b", DType::u8, {3}, std::vector<std::byte>(3, std::byte{4}));
   writer.write(file.path);
-  const auto whole = file.read();
+  std::ifstream stream(file.path, std::ios::binary);
+  const std::string whole{std::istreambuf_iterator<char>(stream), {}};
   for (std::size_t size = 0; size < whole.size(); ++size)
-    CHECK(verdict(whole.substr(0, size)) != "accepted");
+    CHECK(refusal(whole.substr(0, size)) != "accepted");
   std::mt19937 random(1);
   for (int round = 0; round < 300; ++round) {
     auto bytes = whole;
     bytes[random() % bytes.size()] = static_cast<char>(random());
-    (void)verdict(bytes);
+    (void)refusal(bytes);
   }
 }

@@ -1,5 +1,4 @@
-// What the trainer does beside the numbers that layouts are compared by: how it ends when they are not
-// finite, and where it goes on. On any device.
+// The trainer: numbers that are not finite, skipped steps, resuming. On any device.
 #pragma once
 
 #include <dhp/nn/activation.hpp>
@@ -27,16 +26,16 @@ class TrainerCases {
   static void bad_loss() {
     const Case serial{};
     const auto message = message_with(serial, std::numeric_limits<float>::quiet_NaN());
-    CHECK(contains(message, "step 2: the loss is not finite"));
-    CHECK(contains(message, "the output of layer first is not finite (micro-batch 2)"));
+    CHECK(has(message, "step 2: the loss is not finite"));
+    CHECK(has(message, "the output of layer first is not finite (micro-batch 2)"));
 
     // Ranks by (pipeline, data): the second replica's first stage is rank 1.
     for (const auto& schedule : built_in_schedules()) {
       const Case split{.mesh = {.data = 2, .pipeline = 3}, .schedule = schedule};
       const auto infinite = message_with(split, std::numeric_limits<float>::infinity());
       CAPTURE(infinite);
-      CHECK(contains(infinite, "rank 1: step 2: the loss is not finite"));
-      CHECK(contains(infinite, "the output of layer first is not finite (micro-batch 2)"));
+      CHECK(has(infinite, "rank 1: step 2: the loss is not finite"));
+      CHECK(has(infinite, "the output of layer first is not finite (micro-batch 2)"));
     }
   }
 
@@ -49,8 +48,8 @@ class TrainerCases {
                  (void)trainer.step(batches);
                });
     });
-    CHECK(contains(message, "step 1: the loss is not finite (inf)"));
-    CHECK(contains(message, "the loss itself overflowed"));
+    CHECK(has(message, "step 1: the loss is not finite (inf)"));
+    CHECK(has(message, "the loss itself overflowed"));
   }
 
   static void bad_gradient() {
@@ -68,8 +67,8 @@ class TrainerCases {
         (void)trainer.step(batches);
       });
     });
-    CHECK(contains(message, "step 1: the loss is finite but the gradient is not"));
-    CHECK(contains(message, "the input gradient of layer last is not finite (micro-batch 0)"));
+    CHECK(has(message, "step 1: the loss is finite but the gradient is not"));
+    CHECK(has(message, "the input gradient of layer last is not finite (micro-batch 0)"));
   }
 
   static void skipped_step() {
@@ -110,8 +109,8 @@ class TrainerCases {
       });
     });
     CHECK(skipped == 2);  // at 4 and at 2
-    CHECK(contains(message, "step 3: the loss is not finite (nan)"));
-    CHECK(contains(message, "layer first is not finite (micro-batch 3)"));
+    CHECK(has(message, "step 3: the loss is not finite (nan)"));
+    CHECK(has(message, "layer first is not finite (micro-batch 3)"));
   }
 
   static void loss_scale_changes_nothing() {
@@ -177,10 +176,6 @@ class TrainerCases {
   };
   using Batches = StepBatches<Dev>;
   using Trained = Trainer<Dev, DataParallel<Dev, PipelineParallel<Dev>>>;
-
-  static bool contains(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
-  }
 
   static double first_of(Dev& dev, const ParameterList<Dev>& parameters) {
     return widened(dev, parameters.front()->value)[0];

@@ -1,5 +1,4 @@
-// Collective: what the ranks of a group do together, as a value: kind, views, reduction, root, call site. Engines start
-// it, observers look at it, and a progress thread can keep it for later.
+// Collective: what the ranks of a group do together, as a value: kind, views, reduction, root, place of the call.
 #pragma once
 
 #include <dhp/tensor/view.hpp>

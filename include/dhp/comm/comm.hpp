@@ -1,6 +1,5 @@
-// Comm: a communicator of any kind, cheap to copy. Layers, reducers and the mesh hold this, so that they are compiled
-// once and not once for each engine. A default one is a group of one, in which every collective is the identity: the
-// program for one rank is the parallel program.
+// Comm: a communicator of any kind, cheap to copy, so that what uses it is compiled once and not for each engine. A
+// default one is a group of one, in which every collective is the identity.
 #pragma once
 
 #include <dhp/comm/communicator.hpp>
@@ -12,7 +11,6 @@
 
 namespace dhp {
 
-/// The group of one.
 template <Device Dev>
 class SelfComm {
  public:

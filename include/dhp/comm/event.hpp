@@ -1,6 +1,5 @@
-// Event: a collective under way, cheap to copy. Waiting for it is waiting for its result; its failure is thrown
-// there, at every wait. An event that is nobody's is done already. On a device that works by itself, waiting
-// means that the device does: after wait() the rank's work that follows has the result, on every device.
+// Event: a collective under way, cheap to copy. A wait throws its failure. On a device that works by itself the device
+// waits, not the host: the rank's work after wait() has the result, on every device.
 #pragma once
 
 #include <dhp/device/device.hpp>
@@ -71,14 +70,12 @@ class Event {
   std::shared_ptr<State> state_;
 };
 
-/// Of a device that works by itself, in streams: a collective is work of its communicator's stream. No wait
-/// blocks the host. A collective that fails later than its wait is heard of at the next call of a
-/// communicator of its world.
+/// Of a device that works by itself: a collective is work of its communicator's stream, and no wait blocks the host. A
+/// collective that fails after its wait is reported by the next call of a communicator of its world.
 template <class Dev>
   requires(!Dev::host_accessible)
 class Event<Dev> {
  public:
-  /// The collective as its communicator knows it.
   class Work {
    public:
     virtual ~Work() = default;
@@ -96,7 +93,6 @@ class Event<Dev> {
   void wait() const {
     if (work_) work_->order();
   }
-  /// The same for `dev`.
   void wait(Dev& dev) const {
     if (work_) work_->order(dev);
   }

@@ -8,10 +8,9 @@
 
 namespace dhp::comm {
 
-/// While a thread uses what `taken` guards.
+/// While a thread uses what `taken` guards; throws Error where another thread does.
 class ExclusiveUse {
  public:
-  /// Throws Error where another thread does.
   ExclusiveUse(std::atomic<bool>& taken, CallKind kind, CallSite where) {
     if (taken.exchange(true))
       throw Error(concat(name_of(kind), " at ", to_text(where),

@@ -1,6 +1,5 @@
 // run_ranks: starts a world of ranks as threads of this process and waits for them. A rank that throws ends all the
-// others; what it said is what the caller hears. How ranks of a device come to be is its RankLauncher's: here that of
-// the Cpu.
+// others, and the caller gets its error. RankLauncher<Dev> starts the ranks of a device: here those of the Cpu.
 #pragma once
 
 #include <dhp/comm/observe/record.hpp>
@@ -14,62 +13,27 @@
 #include <system_error>
 #include <thread>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace dhp {
 
-struct RankOptions {
-  double timeout_s = 300;  ///< time limit of every collective, send and receive; 0: none
-  std::shared_ptr<const Deadlines> deadlines{};  ///< instead, where there are any
-  /// Of the calls of each rank; empty: nobody else reads them.
-  std::vector<std::shared_ptr<FlightRecorder>> recorders{};
-
-  [[nodiscard]] WorldOptions world() const {
-    return {.timeout_s = timeout_s, .deadlines = deadlines, .recorders = recorders};
-  }
-};
-
 namespace comm {
 
-/// What the ranks of a world ended with. The first rank that failed by itself counts; what others threw because the
-/// world had ended does not.
-class RankFailures {
- public:
-  explicit RankFailures(World& world) : world_(&world) {}
-
-  void failed(int rank, const std::string& message, const CallSite& where) {
-    const auto text = concat("rank ", rank, ": ", message);
-    {
-      const std::lock_guard lock(mutex_);
-      if (text_.empty()) {
-        text_ = text;
-        where_ = where;
-      }
-    }
-    world_->abort(text);
-  }
-  /// After all ranks have ended: throws if any failed, or if the world was ended.
-  void rethrow(const CallSite& caller) {
-    if (!text_.empty()) throw Error(text_, where_);
-    try {
-      world_->check_alive();
-    } catch (const Aborted& error) {
-      throw Error(error.sentence(), caller);
-    }
-  }
-
- private:
-  World* world_;
-  std::mutex mutex_;
-  std::string text_;
-  CallSite where_{};
-};
-
-/// body(rank) on a thread for each rank of the world, until all have ended.
+/// body(rank) on a thread for each rank of the world, until all have ended. The first rank that failed by itself counts;
+/// what others throw because the world has ended does not.
 template <class Body>
 void run_rank_threads(World& world, Body body, CallSite where) {
-  RankFailures failures(world);
+  std::mutex mutex;
+  std::string failure;
+  CallSite place{};
+  const auto failed = [&](int rank, const std::string& message, const CallSite& at) {
+    const auto text = concat("rank ", rank, ": ", message);
+    {
+      const std::lock_guard lock(mutex);
+      if (failure.empty()) failure = text, place = at;
+    }
+    world.abort(text);
+  };
   const auto run = [&](int rank) {
     try {
       body(rank);
@@ -77,11 +41,11 @@ void run_rank_threads(World& world, Body body, CallSite where) {
     } catch (const Aborted&) {  // for a reason that the world knows
       world.finish(rank);
     } catch (const Error& error) {
-      failures.failed(rank, error.sentence(), error.where());
+      failed(rank, error.sentence(), error.where());
     } catch (const std::exception& error) {
-      failures.failed(rank, error.what(), where);
+      failed(rank, error.what(), where);
     } catch (...) {
-      failures.failed(rank, "an exception of unknown type", where);
+      failed(rank, "an exception of unknown type", where);
     }
   };
   std::vector<std::thread> threads;
@@ -89,11 +53,16 @@ void run_rank_threads(World& world, Body body, CallSite where) {
   try {
     for (int rank = 0; rank < world.size(); ++rank) threads.emplace_back(run, rank);
   } catch (const std::system_error& error) {
-    failures.failed(static_cast<int>(threads.size()),
-                    concat("its thread cannot be started: ", error.what()), where);
+    failed(static_cast<int>(threads.size()), concat("its thread cannot be started: ", error.what()),
+           where);
   }
   for (auto& thread : threads) thread.join();
-  failures.rethrow(where);
+  if (!failure.empty()) throw Error(failure, place);
+  try {
+    world.check_alive();
+  } catch (const Aborted& error) {
+    throw Error(error.sentence(), where);
+  }
 }
 
 }  // namespace comm
@@ -103,22 +72,18 @@ template <class Dev>
 class RankLauncher {
  public:
   using Body = std::function<void(Comm<Dev>)>;
-  static void run(int ranks, const Body& body, const RankOptions& options, CallSite where);
+  static void run(int ranks, const Body& body, const WorldOptions& options, CallSite where);
 };
 
 template <class Dev>
-void RankLauncher<Dev>::run(int ranks, const Body& body, const RankOptions& options,
+void RankLauncher<Dev>::run(int ranks, const Body& body, const WorldOptions& options,
                             CallSite where) {
   if constexpr (std::is_same_v<Dev, Cpu>) {
-    const auto world = std::make_shared<World>(ranks, options.world());
+    const auto world = std::make_shared<World>(ranks, options);
     const auto comms = ThreadComm::all_of(world);
     comm::run_rank_threads(
         *world,
-        [&](int rank) {
-          const auto recording = std::make_shared<CallRecording>(
-              comm::GroupRecorder(world->recorder(rank), rank, ranks));
-          body(observe<Cpu>(Comm<Cpu>::of(comms[static_cast<std::size_t>(rank)]), recording));
-        },
+        [&](int rank) { body(comm::recorded(*world, comms[static_cast<std::size_t>(rank)])); },
         where);
   } else {
     throw Error(concat("this program was built without what ", ranks,
@@ -127,11 +92,10 @@ void RankLauncher<Dev>::run(int ranks, const Body& body, const RankOptions& opti
   }
 }
 
-/// body(world) on each of `ranks` threads; the body is shared by all. Throws Error("rank 3: ...") for the first
-/// rank that failed, wherever the others waited. A world of one is a group of one in the calling thread,
-/// and what it throws is left as it is.
+/// body(world) on each of `ranks` threads, which share the body. Throws Error("rank 3: ...") for the first rank that
+/// failed. A world of one runs in the calling thread, and what it throws is left as it is.
 template <class Dev = Cpu, class Body>
-void run_ranks(int ranks, Body body, RankOptions options = {},
+void run_ranks(int ranks, Body body, WorldOptions options = {},
                CallSite where = CallSite::current()) {
   check(ranks >= 1, "a world has at least 1 rank, got ", ranks);
   if (ranks == 1) body(Comm<Dev>());

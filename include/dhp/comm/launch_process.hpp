@@ -1,6 +1,5 @@
-// run_process_rank: this process as one rank of a job of processes, which something outside has started. It meets the
-// others, is watched with them, runs, and says how it ended. The engine between them is the caller's choice: connect_gloo
-// (comm/gloo/connect.hpp), connect_nccl (comm/nccl/connect.hpp); a program that has MPI makes an MpiSession.
+// run_process_rank: this process as one rank of a job that a launcher has started: it meets the others, is watched with
+// them, runs, and says how it ended. The caller chooses the engine: connect_gloo, connect_nccl, or an MpiSession.
 #pragma once
 
 #include <dhp/comm/meet/process_rank.hpp>
@@ -43,42 +42,30 @@ namespace comm {
 [[nodiscard]] inline RendezvousOptions rendezvous_of(const ProcessRank& me,
                                                      const ProcessOptions& options) {
   constexpr double for_ever_s = 1e8;
-  RendezvousOptions made;
-  made.rank = me.rank;
-  made.size = me.size;
-  if (!me.master.empty()) made.master = me.master;
-  made.port = me.port;
-  made.job = me.job;
-  made.secret = dhp::job_secret();
-  made.timeout_s = options.timeout_s > 0 ? options.timeout_s : for_ever_s;
-  if (options.timeout_s > 0)
-    made.operation_timeout_s = std::min(made.operation_timeout_s, options.timeout_s);
-  made.log = options.log;
-  return made;
+  const double limit_s = options.timeout_s > 0 ? options.timeout_s : for_ever_s;
+  return {.rank = me.rank,
+          .size = me.size,
+          .master = me.master.empty() ? "127.0.0.1" : me.master,
+          .port = me.port,
+          .job = me.job,
+          .secret = dhp::job_secret(),
+          .timeout_s = limit_s,
+          .operation_timeout_s = std::min(10.0, limit_s),
+          .log = options.log};
 }
 
-/// The communicator of all ranks of a job of processes, whose calls are recorded.
-template <class Engine>
-[[nodiscard]] Comm<Cpu> recorded(const std::shared_ptr<World>& world, Engine engine) {
-  const int rank = world->rank();
-  return observe<Cpu>(
-      Comm<Cpu>::of(std::move(engine)),
-      std::make_shared<CallRecording>(GroupRecorder(world->recorder(rank), rank, world->size())));
+[[nodiscard]] inline std::string sentence_of(const std::exception& error) {
+  const auto* const own = dynamic_cast<const Error*>(&error);
+  return own != nullptr ? own->sentence() : error.what();
 }
 
 /// work(), of a rank; the other ranks are told of what it throws, and that goes on to the caller.
 template <class Work>
 void run_in(World& world, Work work) {
-  const auto failed = [&](const std::string& why) {
-    if (!world.ended()) world.abort(why);
-  };
   try {
     work();
-  } catch (const Error& error) {
-    failed(error.sentence());
-    throw;
   } catch (const std::exception& error) {
-    failed(error.what());
+    if (!world.ended()) world.abort(sentence_of(error));
     throw;
   }
 }

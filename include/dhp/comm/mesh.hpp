@@ -76,8 +76,8 @@ class Mesh {
   Comm<Dev> pipeline_backward_;
 };
 
-/// What is not split over the tensor axis each of its ranks computes for itself, and nothing makes their copies of
-/// a weight equal again: a device whose bits depend on what it found fastest, or on the order of sums, must not.
+/// The ranks of a tensor group each compute what is not split, and their copies of a weight must stay equal: so the bits
+/// of the device may not depend on what it found fastest, or on the order of sums.
 template <class Dev>
 void make_copies_agree(Dev& dev, const Mesh<Dev>& mesh) {
   if constexpr (requires { dev.make_deterministic(); })

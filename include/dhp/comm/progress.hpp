@@ -1,6 +1,5 @@
-// Progress: starts collectives on a thread of its own, in the order of their issue, so that they overlap with what the
-// rank does meanwhile. It works on a communicator that it splits off for itself: nothing else can come in between. A
-// device whose collectives run by themselves needs that communicator, but no thread.
+// Progress: starts collectives on a thread of its own, in the order of their issue, over a communicator of its own, so that
+// they overlap with the rank's work. Where collectives run by themselves it needs no thread.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -11,12 +10,10 @@
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <utility>
 
 namespace dhp {
 
-/// Buffers must stay where they are, and be left alone, until the event is done. A collective that fails says so where
-/// its event is waited for.
+/// Buffers stay where they are, and are left alone, until the event is done. The event's wait throws a failure.
 template <class Dev>
 class Progress {
  public:
@@ -32,13 +29,15 @@ class Progress {
   ~Progress() {
     if (!state_) return;
     const bool failing = std::uncaught_exceptions() > state_->exceptions;
+    bool busy = false;
     {
       const std::lock_guard lock(state_->mutex);
       state_->stop = true;
       state_->drop = failing;
+      busy = !state_->jobs.empty();
     }
     state_->changed.notify_one();
-    if (failing && state_->busy()) state_->abandon();
+    if (failing && busy) state_->abandon();
     state_->thread.join();
   }
 
@@ -81,10 +80,6 @@ class Progress {
         lock.lock();
         jobs.pop_front();
       }
-    }
-    [[nodiscard]] bool busy() {
-      const std::lock_guard lock(mutex);
-      return !jobs.empty();
     }
     void abandon() noexcept {
       try {

@@ -1,5 +1,4 @@
-// The arithmetic of a reduction on the host: always in the order of the ranks, so that its bits do not depend
-// on who came first.
+// The arithmetic of a reduction on the host, always in the order of the ranks.
 #pragma once
 
 #include <dhp/comm/collective.hpp>
@@ -12,7 +11,7 @@
 
 namespace dhp::comm {
 
-/// Two values of a reduction, made one. Sums of integers wrap. A NaN of any rank is the maximum and the minimum.
+/// Sums of integers wrap.
 struct Sum {
   template <class A>
   [[nodiscard]] A operator()(A total, A value) const {
@@ -24,21 +23,8 @@ struct Sum {
     }
   }
 };
-struct Maximum {
-  template <class A>
-  [[nodiscard]] A operator()(A total, A value) const {
-    return value > total || value != value ? value : total;
-  }
-};
-struct Minimum {
-  template <class A>
-  [[nodiscard]] A operator()(A total, A value) const {
-    return value < total || value != value ? value : total;
-  }
-};
 
-// Every count is of a type of its own, so that a constant one makes loops that compilers turn into vectors without
-// being asked for more than -O2.
+// A constant count, as a type, makes loops that compilers vectorise at -O2.
 
 /// total[i] = combine(total[i], from[i])
 template <class A, class T, class Count, class Combine>
@@ -105,10 +91,17 @@ void reduce_runs(const std::vector<const T*>& in, const std::vector<T*>& out, st
 template <class T>
 void reduce_slice(const std::vector<const T*>& in, const std::vector<T*>& out, std::int64_t first,
                   std::int64_t last, Reduce reduce) {
+  // A NaN of any rank is the maximum and the minimum.
+  const auto max = [](auto total, auto value) {
+    return value > total || value != value ? value : total;
+  };
+  const auto min = [](auto total, auto value) {
+    return value < total || value != value ? value : total;
+  };
   switch (reduce) {
     case Reduce::sum: return reduce_runs(in, out, first, last, Sum());
-    case Reduce::max: return reduce_runs(in, out, first, last, Maximum());
-    case Reduce::min: return reduce_runs(in, out, first, last, Minimum());
+    case Reduce::max: return reduce_runs(in, out, first, last, max);
+    case Reduce::min: return reduce_runs(in, out, first, last, min);
   }
 }
 

@@ -1,13 +1,19 @@
-// Who is in which part when a group is split, as MPI_Comm_split has it: ranks of one color form a group, in the order of
-// their keys, then of their ranks; a negative color joins nobody.
+// Ranks of the parts of a group, as of MPI_Comm_split: by color, ordered by key, then by rank; a negative color: alone.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 namespace dhp::comm {
+
+[[nodiscard]] inline std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
 
 struct SplitWish {
   std::int32_t color = 0, key = 0;

@@ -11,8 +11,7 @@ namespace dhp {
 /// The ranges are equal or disjoint. With 0 bytes both may be null.
 inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (to == from) return;
-  // Call overhead is negligible at 128 KiB. Measured on two cores: 10 to 30 % faster than one
-  // memcpy of 2 MiB or more.
+  // Measured on two cores: 10 to 30 % faster than one memcpy of 2 MiB or more.
   constexpr std::size_t run = 1 << 17;
   for (std::size_t first = 0; first < bytes; first += run)
     std::memcpy(to + first, from + first, std::min(run, bytes - first));

@@ -1,5 +1,4 @@
-// Errors are one sentence for people: what, where, and the way out. check() is always on. Nothing
-// here calls exit().
+// Errors are one sentence for people: what, where, and the way out. check() is always on.
 #pragma once
 
 #include <dhp/core/text.hpp>
@@ -36,8 +35,7 @@ class Error : public std::runtime_error {
   std::source_location where_;
 };
 
-/// A text with its source location, so that check() can name its caller. A view: valid during the
-/// call only.
+/// A text with its source location, so that check() can name its caller. A view.
 struct Located {
   std::string_view text;
   std::source_location where;

@@ -1,5 +1,4 @@
-// fnv1a(): a hash with the same value in every process and on every machine, unlike std::hash. Not
-// cryptographic.
+// fnv1a(): a hash with the same value on every machine, unlike std::hash. Not cryptographic.
 #pragma once
 
 #include <cstdint>

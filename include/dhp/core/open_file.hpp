@@ -71,8 +71,7 @@ class OpenFile {
   return text;
 }
 
-/// Replaces several files together: each is first written to "PATH.part". The old files stay until
-/// commit().
+/// Replaces several files together: writes each to "PATH.part"; the old ones stay until commit().
 class FileReplacement {
  public:
   FileReplacement() = default;

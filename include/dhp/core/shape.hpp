@@ -89,8 +89,7 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-/// Part `index` of [0, extent) in `parts` near-equal parts: the first extent % parts are one
-/// longer.
+/// Part `index` of [0, extent) in `parts` parts: the first extent % parts are one longer.
 [[nodiscard]] inline Range part_of(std::int64_t extent, int parts, int index) {
   check(0 <= index && index < parts, "no part ", index, " of ", parts);
   const std::int64_t base = extent / parts;

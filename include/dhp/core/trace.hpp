@@ -27,7 +27,7 @@ class TraceMoment {
   explicit TraceMoment(std::function<double()> later) : later_(std::move(later)) {}
   [[nodiscard]] double seconds() const { return later_ ? later_() : seconds_; }
   /// Resolves the time and frees the device's event.
-  void settle() {
+  void resolve() {
     if (later_) seconds_ = std::exchange(later_, nullptr)();
   }
 
@@ -63,8 +63,7 @@ struct Exposure {
   [[nodiscard]] double share() const { return steps_s > 0 ? exposed_s / steps_s : 0; }
 };
 
-/// The trace of one rank. The constructing thread is the compute thread; other threads of the rank
-/// may share the trace.
+/// The trace of one rank, for all its threads. The constructing thread is the compute thread.
 class Trace {
  public:
   /// capacity: the number of kept spans; later ones are only counted.
@@ -94,11 +93,11 @@ class Trace {
     return spans_.size();
   }
   /// Resolves the times of the first `count` spans; waits for the device if needed.
-  void settle(std::size_t count) {
+  void resolve(std::size_t count) {
     const std::lock_guard lock(mutex_);
-    for (; settled_ < std::min(count, spans_.size()); ++settled_) {
-      spans_[settled_].start.settle();
-      spans_[settled_].end.settle();
+    for (; resolved_ < std::min(count, spans_.size()); ++resolved_) {
+      spans_[resolved_].start.resolve();
+      spans_[resolved_].end.resolve();
     }
   }
   [[nodiscard]] std::vector<TraceSpan> spans() const {
@@ -122,7 +121,7 @@ class Trace {
   mutable std::mutex mutex_;
   std::vector<TraceSpan> spans_;
   std::vector<std::string> lanes_;
-  std::size_t settled_ = 0;
+  std::size_t resolved_ = 0;
   std::size_t left_out_ = 0;
 };
 

@@ -1,17 +1,11 @@
-// Batch normalization on the Cpu. Statistics are summed in fixed row tiles; tile sums are added in
-// double.
+// Batch normalization on the Cpu. Statistics are summed in fixed row tiles, these in double.
 #pragma once
 
-#include <dhp/cpu/column_reduce.hpp>
+#include <dhp/cpu/reduce.hpp>
 #include <dhp/ops/batch_norm.hpp>
 
 namespace dhp::cpu {
 
-/// Gradient mask: all elements pass.
-template <class A>
-struct AllPass {
-  A operator()(A dy, A, std::int64_t) const { return dy; }
-};
 /// Gradient mask: elements with a positive output pass.
 template <class A>
 struct PositivePass {
@@ -22,277 +16,191 @@ struct PositivePass {
   }
 };
 
-template <class T>
-struct BatchNormKernel {
-  using A = Accumulator<T>;
-  struct Vectors {
-    const A* mean;
-    const A* inv_std;
-    const A* gamma;
-    const A* beta;
-    explicit Vectors(const BatchNormVectors<Cpu>& from)
-        : mean(from.mean.data<A>()),
-          inv_std(from.inv_std.data<A>()),
-          gamma(from.gamma.data<A>()),
-          beta(from.beta.data<A>()) {}
-    /// inv_std * gamma
-    [[nodiscard]] std::vector<A> factors(std::int64_t columns) const {
-      std::vector<A> made(static_cast<std::size_t>(columns));
-      for (std::int64_t c = 0; c < columns; ++c)
-        made[static_cast<std::size_t>(c)] = inv_std[c] * gamma[c];
-      return made;
-    }
-  };
-  static void sums(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x, A* sum);
-  static void squared_deviations(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x,
-                                 const A* mean, A* sum);
-  /// residual: null if none.
-  static void apply(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x,
-                    const Vectors& vectors, const T* residual, bool relu, T* y);
-  static void backward_sums(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* dy,
-                            const T* x, const Vectors& vectors, bool relu, A* sum_dy,
-                            A* sum_dy_xhat);
-  static void residual_backward_sums(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* dy,
-                                     const T* y, const T* x, const Vectors& vectors, T* dresidual,
-                                     A* sum_dy, A* sum_dy_xhat);
-  static void backward_apply(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* dy,
-                             const T* x, const Vectors& vectors, bool relu, const A* sum_dy,
-                             const A* sum_dy_xhat, double count, T* dx);
+/// inv_std * gamma
+template <class A>
+[[nodiscard]] std::vector<A> norm_factors(const BatchNormVectors<Cpu>& vectors) {
+  std::vector<A> made(static_cast<std::size_t>(vectors.gamma.count()));
+  for (std::size_t c = 0; c < made.size(); ++c)
+    made[c] = vectors.inv_std.data<A>()[c] * vectors.gamma.data<A>()[c];
+  return made;
+}
 
-  static constexpr std::int64_t row_tile = 64;
+inline constexpr std::int64_t batch_norm_tile = 64;  ///< rows
 
- private:
-  /// Adds `count` columns of a row to the sums of dy and dy * (x - mean).
-  template <class Gradient>
-  static void add_gradients(std::int64_t count, const Gradient* dy, const T* x, const A* mean,
-                            A* sums, A* products) {
-    for (std::int64_t c = 0; c < count; ++c) {
-      const A gradient = static_cast<A>(dy[c]);
-      sums[c] += gradient;
-      products[c] += gradient * (static_cast<A>(x[c]) - mean[c]);
-    }
+/// Adds `count` columns of a row to the sums of dy and dy * (x - mean).
+template <class Gradient, class T, class A>
+void add_norm_gradients(std::int64_t count, const Gradient* dy, const T* x, const A* mean, A* sums,
+                        A* products) {
+  for (std::int64_t c = 0; c < count; ++c) {
+    const A gradient = static_cast<A>(dy[c]);
+    sums[c] += gradient;
+    products[c] += gradient * (static_cast<A>(x[c]) - mean[c]);
   }
-  /// Finalizes the sums of add_gradients.
-  struct Finish {
-    const A* inv_std;
-    A* sum_dy;
-    A* sum_dy_xhat;
-    void operator()(std::int64_t which, std::int64_t c, double value) const {
-      if (which == 0) sum_dy[c] = static_cast<A>(value);
-      else sum_dy_xhat[c] = static_cast<A>(value * static_cast<double>(inv_std[c]));
-    }
-  };
+}
+/// Finalizes the sums of add_norm_gradients.
+template <class A>
+struct FinishNormGradients {
+  const A* inv_std;
+  A* sum_dy;
+  A* sum_dy_xhat;
+  void operator()(std::int64_t which, std::int64_t c, double value) const {
+    if (which == 0) sum_dy[c] = static_cast<A>(value);
+    else sum_dy_xhat[c] = static_cast<A>(value * static_cast<double>(inv_std[c]));
+  }
 };
-
-template <class T>
-void BatchNormKernel<T>::sums(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x,
-                              A* sum) {
-  reduce_columns<A>(
-      dev, rows, columns, 1,
-      [=](std::int64_t row, A* totals) {
-        const T* from = x + row * columns;
-        for (std::int64_t c = 0; c < columns; ++c) totals[c] += static_cast<A>(from[c]);
-      },
-      [=](std::int64_t, std::int64_t c, double value) { sum[c] = static_cast<A>(value); });
-}
-
-template <class T>
-void BatchNormKernel<T>::squared_deviations(Cpu& dev, std::int64_t rows, std::int64_t columns,
-                                            const T* x, const A* mean, A* sum) {
-  reduce_columns<A>(
-      dev, rows, columns, 1,
-      [=](std::int64_t row, A* totals) {
-        const T* from = x + row * columns;
-        for (std::int64_t c = 0; c < columns; ++c) {
-          const A deviation = static_cast<A>(from[c]) - mean[c];
-          totals[c] += deviation * deviation;
-        }
-      },
-      [=](std::int64_t, std::int64_t c, double value) { sum[c] = static_cast<A>(value); });
-}
-
-template <class T>
-void BatchNormKernel<T>::apply(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x,
-                               const Vectors& vectors, const T* residual, bool relu, T* y) {
-  // Subtract the mean first: folding a large mean into the shift would lose digits.
-  const auto factors = vectors.factors(columns);
-  const A* factor = factors.data();
-  const A *mean = vectors.mean, *shift = vectors.beta;
-  // finish(value, at) maps a normalized value to the output.
-  const auto map = [&](auto finish) {
-    dev.for_ranges(rows, row_tile, [=](std::int64_t first, std::int64_t last) {
-      for (auto row = first; row < last; ++row) {
-        const std::int64_t at = row * columns;
-        for (std::int64_t c = 0; c < columns; ++c)
-          y[at + c] = static_cast<T>(
-              finish((static_cast<A>(x[at + c]) - mean[c]) * factor[c] + shift[c], at + c));
-      }
-    });
-  };
-  const auto cut = [](A value) { return value < A(0) ? A(0) : value; };  // NaN stays NaN
-  const auto add = [residual](A value, std::int64_t at) {
-    return value + static_cast<A>(residual[at]);
-  };
-  if (residual == nullptr && !relu) map([](A value, std::int64_t) { return value; });
-  else if (residual == nullptr) map([=](A value, std::int64_t) { return cut(value); });
-  else if (!relu) map(add);
-  else map([=](A value, std::int64_t at) { return cut(add(value, at)); });
-}
-
-template <class T>
-void BatchNormKernel<T>::backward_sums(Cpu& dev, std::int64_t rows, std::int64_t columns,
-                                       const T* dy, const T* x, const Vectors& vectors, bool relu,
-                                       A* sum_dy, A* sum_dy_xhat) {
-  const Finish finish{vectors.inv_std, sum_dy, sum_dy_xhat};
-  const A* mean = vectors.mean;
-  if (!relu)
-    return reduce_columns<A>(
-        dev, rows, columns, 2,
-        [=](std::int64_t row, A* totals) {
-          const std::int64_t at = row * columns;
-          add_gradients(columns, dy + at, x + at, mean, totals, totals + columns);
-        },
-        finish);
-  const auto factors = vectors.factors(columns);
-  const PositivePass<A> pass{factors.data(), vectors.beta};
-  reduce_columns<A>(
-      dev, rows, columns, 2,
-      [=](std::int64_t row, A* totals) {
-        // The masked gradient goes through a small buffer: one loop over all pointers would not
-        // vectorize.
-        constexpr std::int64_t block = 128;
-        A passed[block];
-        for (std::int64_t first = 0; first < columns; first += block) {
-          const std::int64_t at = row * columns + first;
-          const std::int64_t count = std::min(block, columns - first);
-          for (std::int64_t c = 0; c < count; ++c)
-            passed[c] = pass(static_cast<A>(dy[at + c]),
-                             static_cast<A>(x[at + c]) - mean[first + c], first + c);
-          add_gradients(count, passed, x + at, mean + first, totals + first,
-                        totals + columns + first);
-        }
-      },
-      finish);
-}
-
-template <class T>
-void BatchNormKernel<T>::residual_backward_sums(Cpu& dev, std::int64_t rows, std::int64_t columns,
-                                                const T* dy, const T* y, const T* x,
-                                                const Vectors& vectors, T* dresidual, A* sum_dy,
-                                                A* sum_dy_xhat) {
-  reduce_columns<A>(
-      dev, rows, columns, 2,
-      [=, mean = vectors.mean](std::int64_t row, A* totals) {
-        const std::int64_t at = row * columns;
-        for (std::int64_t c = 0; c < columns; ++c)
-          dresidual[at + c] = static_cast<A>(y[at + c]) > A(0) ? dy[at + c] : T(A(0));
-        add_gradients(columns, dresidual + at, x + at, mean, totals, totals + columns);
-      },
-      Finish{vectors.inv_std, sum_dy, sum_dy_xhat});
-}
-
-template <class T>
-void BatchNormKernel<T>::backward_apply(Cpu& dev, std::int64_t rows, std::int64_t columns,
-                                        const T* dy, const T* x, const Vectors& vectors, bool relu,
-                                        const A* sum_dy, const A* sum_dy_xhat, double count,
-                                        T* dx) {
-  // dx = p dy + q (x - mean) + r per column; p is also the forward factor.
-  std::vector<A> table(static_cast<std::size_t>(3 * columns));
-  A* p = table.data();
-  A* q = p + columns;
-  A* r = q + columns;
-  for (std::int64_t c = 0; c < columns; ++c) {
-    p[c] = vectors.inv_std[c] * vectors.gamma[c];
-    q[c] = -p[c] * vectors.inv_std[c] * sum_dy_xhat[c] / static_cast<A>(count);
-    r[c] = -p[c] * sum_dy[c] / static_cast<A>(count);
-  }
-  const auto map = [&](auto pass) {
-    dev.for_ranges(rows, row_tile, [=, mean = vectors.mean](std::int64_t first, std::int64_t last) {
-      for (auto row = first; row < last; ++row) {
-        const std::int64_t at = row * columns;
-        for (std::int64_t c = 0; c < columns; ++c) {
-          const A deviation = static_cast<A>(x[at + c]) - mean[c];
-          const A gradient = pass(static_cast<A>(dy[at + c]), deviation, c);
-          dx[at + c] = static_cast<T>(p[c] * gradient + q[c] * deviation + r[c]);
-        }
-      }
-    });
-  };
-  if (relu) map(PositivePass<A>{p, vectors.beta});
-  else map(AllPass<A>());
-}
 
 }  // namespace dhp::cpu
 
 namespace dhp {
 
-inline void batch_norm_sums_on(Cpu& dev, ConstView<Cpu> x, View<Cpu> sum) {
+void batch_norm_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> sum) {
+  column_sums_on(dev, x, sum, 0);
+}
+void batch_norm_squared_deviations_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x,
+                                      ConstView<Cpu> mean, View<Cpu> sum) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    cpu::BatchNormKernel<T>::sums(dev, x.rows(), x.columns(), x.data<T>(), sum.data<A>());
+    cpu::reduce_columns<A>(
+        dev, x.rows(), x.columns(), 1,
+        [columns = x.columns(), all = x.data<T>(), middle = mean.data<A>()](std::int64_t row,
+                                                                            A* totals) {
+          const T* from = all + row * columns;
+          for (std::int64_t c = 0; c < columns; ++c) {
+            const A deviation = static_cast<A>(from[c]) - middle[c];
+            totals[c] += deviation * deviation;
+          }
+        },
+        [to = sum.data<A>()](std::int64_t, std::int64_t c, double value) {
+          to[c] = static_cast<A>(value);
+        });
   });
 }
-inline void batch_norm_squared_deviations_on(Cpu& dev, ConstView<Cpu> x, ConstView<Cpu> mean,
-                                             View<Cpu> sum) {
+void batch_norm_apply_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x,
+                         const BatchNormVectors<Cpu>& vectors, ConstView<Cpu> residual, bool relu,
+                         View<Cpu> y) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    cpu::BatchNormKernel<T>::squared_deviations(dev, x.rows(), x.columns(), x.data<T>(),
-                                                mean.data<A>(), sum.data<A>());
+    // Subtract the mean first: folding a large mean into the shift would lose digits.
+    const auto factors = cpu::norm_factors<A>(vectors);
+    // finish(value, at) maps a normalized value to the output.
+    const auto map = [&](auto finish) {
+      cpu::for_rows(
+          dev, x.rows(), cpu::batch_norm_tile,
+          [=, columns = x.columns(), from = x.data<T>(), to = y.data<T>(), factor = factors.data(),
+           mean = vectors.mean.data<A>(), shift = vectors.beta.data<A>()](std::int64_t row) {
+            const std::int64_t at = row * columns;
+            for (std::int64_t c = 0; c < columns; ++c)
+              to[at + c] = static_cast<T>(
+                  finish((static_cast<A>(from[at + c]) - mean[c]) * factor[c] + shift[c], at + c));
+          });
+    };
+    const auto cut = [](A value) { return value < A(0) ? A(0) : value; };  // NaN stays NaN
+    const auto add = [other = residual.empty() ? nullptr : residual.data<T>()](
+                         A value, std::int64_t at) { return value + static_cast<A>(other[at]); };
+    if (residual.empty() && !relu) map([](A value, std::int64_t) { return value; });
+    else if (residual.empty()) map([=](A value, std::int64_t) { return cut(value); });
+    else if (!relu) map(add);
+    else map([=](A value, std::int64_t at) { return cut(add(value, at)); });
   });
 }
-inline void batch_norm_apply_on(Cpu& dev, ConstView<Cpu> x, const BatchNormVectors<Cpu>& vectors,
-                                ConstView<Cpu> residual, bool relu, View<Cpu> y) {
+void batch_norm_backward_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> x,
+                                 const BatchNormVectors<Cpu>& vectors, bool relu, View<Cpu> sum_dy,
+                                 View<Cpu> sum_dy_xhat) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using Kernel = cpu::BatchNormKernel<T>;
-    Kernel::apply(dev, x.rows(), x.columns(), x.data<T>(), typename Kernel::Vectors(vectors),
-                  residual.empty() ? nullptr : residual.data<T>(), relu, y.data<T>());
-  });
-}
-inline void batch_norm_backward_sums_on(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> x,
-                                        const BatchNormVectors<Cpu>& vectors, bool relu,
-                                        View<Cpu> sum_dy, View<Cpu> sum_dy_xhat) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using Kernel = cpu::BatchNormKernel<T>;
     using A = Accumulator<T>;
-    Kernel::backward_sums(dev, x.rows(), x.columns(), dy.data<T>(), x.data<T>(),
-                          typename Kernel::Vectors(vectors), relu, sum_dy.data<A>(),
-                          sum_dy_xhat.data<A>());
+    const cpu::FinishNormGradients<A> finish{vectors.inv_std.data<A>(), sum_dy.data<A>(),
+                                             sum_dy_xhat.data<A>()};
+    const auto columns = x.columns();
+    const T *const gradients = dy.data<T>(), *const from = x.data<T>();
+    const A* const mean = vectors.mean.data<A>();
+    if (!relu)
+      return cpu::reduce_columns<A>(
+          dev, x.rows(), columns, 2,
+          [=](std::int64_t row, A* totals) {
+            const std::int64_t at = row * columns;
+            cpu::add_norm_gradients(columns, gradients + at, from + at, mean, totals,
+                                    totals + columns);
+          },
+          finish);
+    const auto factors = cpu::norm_factors<A>(vectors);
+    const cpu::PositivePass<A> pass{factors.data(), vectors.beta.data<A>()};
+    cpu::reduce_columns<A>(
+        dev, x.rows(), columns, 2,
+        [=](std::int64_t row, A* totals) {
+          // A small buffer for the masked gradient: one loop over all would not vectorize.
+          constexpr std::int64_t block = 128;
+          A passed[block];
+          for (std::int64_t first = 0; first < columns; first += block) {
+            const std::int64_t at = row * columns + first;
+            const std::int64_t count = std::min(block, columns - first);
+            for (std::int64_t c = 0; c < count; ++c)
+              passed[c] = pass(static_cast<A>(gradients[at + c]),
+                               static_cast<A>(from[at + c]) - mean[first + c], first + c);
+            cpu::add_norm_gradients(count, passed, from + at, mean + first, totals + first,
+                                    totals + columns + first);
+          }
+        },
+        finish);
   });
 }
-inline void batch_norm_residual_backward_sums_on(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> y,
-                                                 ConstView<Cpu> x,
-                                                 const BatchNormVectors<Cpu>& vectors,
-                                                 View<Cpu> dresidual, View<Cpu> sum_dy,
-                                                 View<Cpu> sum_dy_xhat) {
+void batch_norm_residual_backward_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy,
+                                          ConstView<Cpu> y, ConstView<Cpu> x,
+                                          const BatchNormVectors<Cpu>& vectors, View<Cpu> dresidual,
+                                          View<Cpu> sum_dy, View<Cpu> sum_dy_xhat) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using Kernel = cpu::BatchNormKernel<T>;
     using A = Accumulator<T>;
-    Kernel::residual_backward_sums(dev, x.rows(), x.columns(), dy.data<T>(), y.data<T>(),
-                                   x.data<T>(), typename Kernel::Vectors(vectors),
-                                   dresidual.data<T>(), sum_dy.data<A>(), sum_dy_xhat.data<A>());
+    const auto columns = x.columns();
+    cpu::reduce_columns<A>(
+        dev, x.rows(), columns, 2,
+        [=, gradients = dy.data<T>(), result = y.data<T>(), from = x.data<T>(),
+         mean = vectors.mean.data<A>(), to = dresidual.data<T>()](std::int64_t row, A* totals) {
+          const std::int64_t at = row * columns;
+          for (std::int64_t c = 0; c < columns; ++c)
+            to[at + c] = static_cast<A>(result[at + c]) > A(0) ? gradients[at + c] : T(A(0));
+          cpu::add_norm_gradients(columns, to + at, from + at, mean, totals, totals + columns);
+        },
+        cpu::FinishNormGradients<A>{vectors.inv_std.data<A>(), sum_dy.data<A>(),
+                                    sum_dy_xhat.data<A>()});
   });
 }
-inline void batch_norm_backward_apply_on(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> x,
-                                         const BatchNormVectors<Cpu>& vectors, bool relu,
-                                         ConstView<Cpu> sum_dy, ConstView<Cpu> sum_dy_xhat,
-                                         double count, View<Cpu> dx) {
+void batch_norm_backward_apply_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> x,
+                                  const BatchNormVectors<Cpu>& vectors, bool relu,
+                                  ConstView<Cpu> sum_dy, ConstView<Cpu> sum_dy_xhat, double count,
+                                  View<Cpu> dx) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using Kernel = cpu::BatchNormKernel<T>;
     using A = Accumulator<T>;
-    Kernel::backward_apply(dev, x.rows(), x.columns(), dy.data<T>(), x.data<T>(),
-                           typename Kernel::Vectors(vectors), relu, sum_dy.data<A>(),
-                           sum_dy_xhat.data<A>(), count, dx.data<T>());
+    const auto columns = x.columns();
+    const A* const inv_std = vectors.inv_std.data<A>();
+    // dx = p dy + q (x - mean) + r per column; p is also the forward factor.
+    std::vector<A> table(static_cast<std::size_t>(3 * columns));
+    A* p = table.data();
+    A* q = p + columns;
+    A* r = q + columns;
+    for (std::int64_t c = 0; c < columns; ++c) {
+      p[c] = inv_std[c] * vectors.gamma.data<A>()[c];
+      q[c] = -p[c] * inv_std[c] * sum_dy_xhat.data<A>()[c] / static_cast<A>(count);
+      r[c] = -p[c] * sum_dy.data<A>()[c] / static_cast<A>(count);
+    }
+    const auto map = [&](auto pass) {
+      cpu::for_rows(dev, x.rows(), cpu::batch_norm_tile,
+                    [=, gradients = dy.data<T>(), from = x.data<T>(), to = dx.data<T>(),
+                     mean = vectors.mean.data<A>()](std::int64_t row) {
+                      const std::int64_t at = row * columns;
+                      for (std::int64_t c = 0; c < columns; ++c) {
+                        const A deviation = static_cast<A>(from[at + c]) - mean[c];
+                        const A gradient = pass(static_cast<A>(gradients[at + c]), deviation, c);
+                        to[at + c] = static_cast<T>(p[c] * gradient + q[c] * deviation + r[c]);
+                      }
+                    });
+    };
+    if (relu) map(cpu::PositivePass<A>{p, vectors.beta.data<A>()});
+    else map([](A gradient, A, std::int64_t) { return gradient; });
   });
 }
 
 /// The Cpu has only the unfused ops.
-inline std::optional<BatchNormResult<Cpu>> batch_norm_fused_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>,
-                                                               ConstView<Cpu>, ConstView<Cpu>,
-                                                               double, bool) {
-  return {};
-}
-inline std::optional<BatchNormGradients<Cpu>> batch_norm_fused_backward_on(
-    Cpu&, ConstView<Cpu>, ConstView<Cpu>, const BatchNormVectors<Cpu>&, ConstView<Cpu>, bool) {
+std::optional<BatchNormResult<Cpu>> batch_norm_fused_on(Cpu&, const auto&...) { return {}; }
+std::optional<BatchNormGradients<Cpu>> batch_norm_fused_backward_on(Cpu&, const auto&...) {
   return {};
 }
 

@@ -1,5 +1,4 @@
-// Column sums of a matrix: one thread per fixed row tile, then the tile sums in order. The number
-// of threads changes no bit.
+// Column sums of a matrix by fixed row tiles, added in order: threads change no bit.
 #pragma once
 
 #include <dhp/device/cpu.hpp>
@@ -9,6 +8,14 @@
 #include <vector>
 
 namespace dhp::cpu {
+
+/// Calls body(row) for all rows; threads share tiles of `tile` rows.
+template <class Body>
+void for_rows(Cpu& dev, std::int64_t rows, std::int64_t tile, Body body) {
+  dev.for_ranges(rows, tile, [=](std::int64_t first, std::int64_t last) {
+    for (auto row = first; row < last; ++row) body(row);
+  });
+}
 
 /// add_row(row, totals) adds row `row` to totals[sum * columns + column] for each of `sums` sums;
 /// finish(sum, column, value) receives each result as a double.
@@ -33,8 +40,7 @@ void reduce_columns(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int6
       finish(which, column, result[static_cast<std::size_t>(which * columns + column)]);
 }
 
-/// The sum of term(at), at in [0, count), in 16 lanes: a fixed order that vectorizes without
-/// -ffast-math.
+/// The sum of term(at), at in [0, count), in 16 lanes: a fixed order that vectorizes.
 template <class A, class Term>
 [[nodiscard]] A lane_sum(std::int64_t count, Term term) {
   constexpr std::int64_t lanes = 16;

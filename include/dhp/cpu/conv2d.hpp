@@ -1,6 +1,5 @@
 // conv2d on the Cpu: matrix products packed straight from the images (implicit im2col). With stride
-// s, the input gradient is s * s products, one per remainder of (h, w) modulo s, because these
-// pixels see different kernel taps.
+// s, pixels see different kernel taps by (h, w) modulo s: s * s products give the input gradient.
 #pragma once
 
 #include <dhp/cpu/gemm.hpp>
@@ -76,172 +75,149 @@ struct TurnedWeights {
   }
 };
 
+/// With one tap and stride 1 a convolution is a matrix product.
+[[nodiscard]] inline bool is_matrix_product(Conv2dGeometry geometry) {
+  return geometry.kernel == 1 && geometry.stride == 1 && geometry.padding == 0;
+}
 template <class T>
-struct Conv2d {
+ImageSource<Accumulator<T>, T> patches(ConstView<Cpu> x, const Shape& y, Conv2dGeometry geometry,
+                                       bool deep) {
+  const auto& in = x.shape();
+  return {x.data<T>(),
+          in[1],
+          in[2],
+          in[3],
+          y[1],
+          y[2],
+          geometry.stride,
+          -geometry.padding,
+          -geometry.padding,
+          geometry.kernel,
+          deep};
+}
+/// The product of `image` and `weights`; row r goes to out + place(r).
+template <class T, class Image, class Weights, class Place>
+void product(Cpu& dev, const Image& image, const Weights& weights, std::int64_t m, std::int64_t n,
+             std::int64_t k, T* out, const Place& place) {
   using A = Accumulator<T>;
-  static void forward(Cpu& dev, ConstView<Cpu> x, ConstView<Cpu> w, Conv2dGeometry geometry,
-                      View<Cpu> y);
-  static void backward_data(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> w, Conv2dGeometry geometry,
-                            View<Cpu> dx);
-  static void backward_filter(Cpu& dev, ConstView<Cpu> x, ConstView<Cpu> dy,
-                              Conv2dGeometry geometry, View<Cpu> dw, double beta);
-
- private:
-  /// With one tap and stride 1 a convolution is a matrix product.
-  static bool is_plain(Conv2dGeometry geometry) {
-    return geometry.kernel == 1 && geometry.stride == 1 && geometry.padding == 0;
-  }
-  static ImageSource<A, T> patches(ConstView<Cpu> x, const Shape& y, Conv2dGeometry geometry,
-                                   bool deep) {
-    const auto& in = x.shape();
-    return {x.data<T>(),
-            in[1],
-            in[2],
-            in[3],
-            y[1],
-            y[2],
-            geometry.stride,
-            -geometry.padding,
-            -geometry.padding,
-            geometry.kernel,
-            deep};
-  }
-  /// The product of `image` and `weights`; row r goes to out + place(r).
-  template <class Image, class Weights, class Place>
-  static void product(Cpu& dev, const Image& image, const Weights& weights, std::int64_t m,
-                      std::int64_t n, std::int64_t k, T* out, const Place& place) {
-    Blocks<A>::multiply_rows(
-        shared_by(dev), image, weights, m, n, k, A(1), nullptr,
-        [&](std::int64_t row, std::int64_t column, std::int64_t count, const A* values) {
-          T* to = out + place(row) + column;
-          for (std::int64_t j = 0; j < count; ++j) to[j] = static_cast<T>(values[j]);
-        });
-  }
-  template <class Image, class Weights>
-  static void dense_product(Cpu& dev, const Image& image, const Weights& weights, std::int64_t m,
-                            std::int64_t n, std::int64_t k, T* out) {
-    if constexpr (std::is_same_v<T, A>)
-      Blocks<A>::multiply_all(shared_by(dev), image, weights, m, n, k,
-                              {out, n, A(1), A(0), nullptr});
-    else product(dev, image, weights, m, n, k, out, [n](std::int64_t row) { return row * n; });
-  }
-};
-
-template <class T>
-void Conv2d<T>::forward(Cpu& dev, ConstView<Cpu> x, ConstView<Cpu> w, Conv2dGeometry geometry,
-                        View<Cpu> y) {
-  const auto out_channels = w.shape()[0];
-  const auto m = y.shape()[0] * y.shape()[1] * y.shape()[2];
-  const auto k = geometry.kernel * geometry.kernel * w.shape()[3];
-  const MatrixSource<A, T> weights{w.data<T>(), k, true};
-  if (is_plain(geometry))
-    dense_product(dev, MatrixSource<A, T>{x.data<T>(), k, true}, weights, m, out_channels, k,
-                  y.data<T>());
-  else
-    dense_product(dev, patches(x, y.shape(), geometry, true), weights, m, out_channels, k,
-                  y.data<T>());
-}
-
-template <class T>
-void Conv2d<T>::backward_data(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> w,
-                              Conv2dGeometry geometry, View<Cpu> dx) {
-  const auto& in = dx.shape();
-  const auto& grid = dy.shape();
-  const auto out_channels = w.shape()[0];
-  const auto channels = in[3];
-  T* const out = dx.data<T>();
-  if (is_plain(geometry)) {
-    dense_product(dev, MatrixSource<A, T>{dy.data<T>(), out_channels, true},
-                  MatrixSource<A, T>{w.data<T>(), channels, false}, in[0] * in[1] * in[2], channels,
-                  out_channels, out);
-    return;
-  }
-  const std::int64_t stride = geometry.stride;
-  const std::int64_t kernel = geometry.kernel;
-  // Pixel h = stride * p + remainder sees taps kh = first + stride * t at output row (h + padding -
-  // kh) / stride = p + above - t.
-  struct Taps {
-    std::int64_t pixels, first, count, above;
-  };
-  const auto taps_of = [&](std::int64_t extent, std::int64_t remainder) -> Taps {
-    const auto first = (remainder + geometry.padding) % stride;
-    return {(extent - remainder + stride - 1) / stride, first,
-            first < kernel ? (kernel - first + stride - 1) / stride : 0,
-            (remainder + geometry.padding - first) / stride};
-  };
-  for (std::int64_t a = 0; a < std::min(stride, in[1]); ++a) {
-    for (std::int64_t b = 0; b < std::min(stride, in[2]); ++b) {
-      const auto down = taps_of(in[1], a);
-      const auto right = taps_of(in[2], b);
-      const ImageSource<A, T> image{dy.data<T>(),
-                                    grid[1],
-                                    grid[2],
-                                    out_channels,
-                                    down.pixels,
-                                    right.pixels,
-                                    1,
-                                    down.above - down.count + 1,
-                                    right.above - right.count + 1,
-                                    right.count,
-                                    true};
-      const TurnedWeights<A, T> weights{w.data<T>(),
-                                        out_channels,
-                                        kernel,
-                                        channels,
-                                        stride,
-                                        down.first + stride * (down.count - 1),
-                                        right.first + stride * (right.count - 1),
-                                        right.count};
-      const auto m = in[0] * down.pixels * right.pixels;
-      const auto k = down.count * right.count * out_channels;
-      if (stride == 1) {
-        dense_product(dev, image, weights, m, channels, k, out);
-        continue;
-      }
-      product(dev, image, weights, m, channels, k, out, [&](std::int64_t row) {
-        const auto line = row / right.pixels;
-        const auto n = line / down.pixels;
-        const auto h = (line - n * down.pixels) * stride + a;
-        return ((n * in[1] + h) * in[2] + (row - line * right.pixels) * stride + b) * channels;
+  Blocks<A>::multiply_rows(
+      shared_by(dev), image, weights, m, n, k, A(1), nullptr,
+      [&](std::int64_t row, std::int64_t column, std::int64_t count, const A* values) {
+        T* to = out + place(row) + column;
+        for (std::int64_t j = 0; j < count; ++j) to[j] = static_cast<T>(values[j]);
       });
-    }
-  }
 }
-
-template <class T>
-void Conv2d<T>::backward_filter(Cpu& dev, ConstView<Cpu> x, ConstView<Cpu> dy,
-                                Conv2dGeometry geometry, View<Cpu> dw, double beta) {
-  const auto m = dw.shape()[0];
-  const auto n = geometry.kernel * geometry.kernel * dw.shape()[3];
-  const auto k = dy.shape()[0] * dy.shape()[1] * dy.shape()[2];
-  const MatrixSource<A, T> gradient{dy.data<T>(), m, false};
-  const Target<A> to{dw.data<A>(), n, A(1), static_cast<A>(beta), nullptr};
-  if (is_plain(geometry))
-    Blocks<A>::multiply_all(shared_by(dev), gradient, MatrixSource<A, T>{x.data<T>(), n, false}, m,
-                            n, k, to);
-  else
-    Blocks<A>::multiply_all(shared_by(dev), gradient, patches(x, dy.shape(), geometry, false), m, n,
-                            k, to);
+template <class T, class Image, class Weights>
+void dense_product(Cpu& dev, const Image& image, const Weights& weights, std::int64_t m,
+                   std::int64_t n, std::int64_t k, T* out) {
+  using A = Accumulator<T>;
+  if constexpr (std::is_same_v<T, A>)
+    Blocks<A>::multiply_all(shared_by(dev), image, weights, m, n, k, {out, n, A(1), A(0), nullptr});
+  else product(dev, image, weights, m, n, k, out, [n](std::int64_t row) { return row * n; });
 }
 
 }  // namespace dhp::cpu
 
 namespace dhp {
 
-inline void conv2d_forward_on(Cpu& dev, ConstView<Cpu> x, ConstView<Cpu> w, Conv2dGeometry geometry,
-                              View<Cpu> y) {
-  visit_floating(x.dtype(),
-                 [&]<class T>(Tag<T>) { cpu::Conv2d<T>::forward(dev, x, w, geometry, y); });
-}
-inline void conv2d_backward_data_on(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> w,
-                                    Conv2dGeometry geometry, View<Cpu> dx) {
-  visit_floating(dy.dtype(),
-                 [&]<class T>(Tag<T>) { cpu::Conv2d<T>::backward_data(dev, dy, w, geometry, dx); });
-}
-inline void conv2d_backward_filter_on(Cpu& dev, ConstView<Cpu> x, ConstView<Cpu> dy,
-                                      Conv2dGeometry geometry, View<Cpu> dw, double beta) {
+void conv2d_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> w,
+                       Conv2dGeometry geometry, View<Cpu> y) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    cpu::Conv2d<T>::backward_filter(dev, x, dy, geometry, dw, beta);
+    using A = Accumulator<T>;
+    const auto out_channels = w.shape()[0];
+    const auto m = y.shape()[0] * y.shape()[1] * y.shape()[2];
+    const auto k = geometry.kernel * geometry.kernel * w.shape()[3];
+    const cpu::MatrixSource<A, T> weights{w.data<T>(), k, true};
+    if (cpu::is_matrix_product(geometry))
+      cpu::dense_product(dev, cpu::MatrixSource<A, T>{x.data<T>(), k, true}, weights, m,
+                         out_channels, k, y.data<T>());
+    else
+      cpu::dense_product(dev, cpu::patches<T>(x, y.shape(), geometry, true), weights, m,
+                         out_channels, k, y.data<T>());
+  });
+}
+void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> w,
+                             Conv2dGeometry geometry, View<Cpu> dx) {
+  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const auto& in = dx.shape();
+    const auto& grid = dy.shape();
+    const auto out_channels = w.shape()[0];
+    const auto channels = in[3];
+    T* const out = dx.data<T>();
+    if (cpu::is_matrix_product(geometry)) {
+      cpu::dense_product(dev, cpu::MatrixSource<A, T>{dy.data<T>(), out_channels, true},
+                         cpu::MatrixSource<A, T>{w.data<T>(), channels, false},
+                         in[0] * in[1] * in[2], channels, out_channels, out);
+      return;
+    }
+    const std::int64_t stride = geometry.stride;
+    const std::int64_t kernel = geometry.kernel;
+    // Pixel h = stride * p + remainder sees taps kh = first + stride * t at output row (h + padding -
+    // kh) / stride = p + above - t.
+    struct Taps {
+      std::int64_t pixels, first, count, above;
+    };
+    const auto taps_of = [&](std::int64_t extent, std::int64_t remainder) -> Taps {
+      const auto first = (remainder + geometry.padding) % stride;
+      return {(extent - remainder + stride - 1) / stride, first,
+              first < kernel ? (kernel - first + stride - 1) / stride : 0,
+              (remainder + geometry.padding - first) / stride};
+    };
+    for (std::int64_t a = 0; a < std::min(stride, in[1]); ++a) {
+      for (std::int64_t b = 0; b < std::min(stride, in[2]); ++b) {
+        const auto down = taps_of(in[1], a);
+        const auto right = taps_of(in[2], b);
+        const cpu::ImageSource<A, T> image{dy.data<T>(),
+                                           grid[1],
+                                           grid[2],
+                                           out_channels,
+                                           down.pixels,
+                                           right.pixels,
+                                           1,
+                                           down.above - down.count + 1,
+                                           right.above - right.count + 1,
+                                           right.count,
+                                           true};
+        const cpu::TurnedWeights<A, T> weights{w.data<T>(),
+                                               out_channels,
+                                               kernel,
+                                               channels,
+                                               stride,
+                                               down.first + stride * (down.count - 1),
+                                               right.first + stride * (right.count - 1),
+                                               right.count};
+        const auto m = in[0] * down.pixels * right.pixels;
+        const auto k = down.count * right.count * out_channels;
+        if (stride == 1) {
+          cpu::dense_product(dev, image, weights, m, channels, k, out);
+          continue;
+        }
+        cpu::product(dev, image, weights, m, channels, k, out, [&](std::int64_t row) {
+          const auto line = row / right.pixels;
+          const auto n = line / down.pixels;
+          const auto h = (line - n * down.pixels) * stride + a;
+          return ((n * in[1] + h) * in[2] + (row - line * right.pixels) * stride + b) * channels;
+        });
+      }
+    }
+  });
+}
+void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> dy,
+                               Conv2dGeometry geometry, View<Cpu> dw, double beta) {
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const auto m = dw.shape()[0];
+    const auto n = geometry.kernel * geometry.kernel * dw.shape()[3];
+    const auto k = dy.shape()[0] * dy.shape()[1] * dy.shape()[2];
+    const cpu::MatrixSource<A, T> gradient{dy.data<T>(), m, false};
+    const cpu::Target<A> to{dw.data<A>(), n, A(1), static_cast<A>(beta), nullptr};
+    if (cpu::is_matrix_product(geometry))
+      cpu::Blocks<A>::multiply_all(cpu::shared_by(dev), gradient,
+                                   cpu::MatrixSource<A, T>{x.data<T>(), n, false}, m, n, k, to);
+    else
+      cpu::Blocks<A>::multiply_all(cpu::shared_by(dev), gradient,
+                                   cpu::patches<T>(x, dy.shape(), geometry, false), m, n, k, to);
   });
 }
 

@@ -1,5 +1,4 @@
-// Dropout on the Cpu. One Philox block covers four neighboring elements; eight blocks are drawn
-// together.
+// Dropout on the Cpu. One Philox block has four neighboring elements; eight are drawn together.
 #pragma once
 
 #include <dhp/cpu/philox.hpp>
@@ -11,16 +10,8 @@
 
 namespace dhp::cpu {
 
-/// The random index of a row's first element.
-[[nodiscard]] inline std::uint64_t first_number(const RowNumbers<Cpu>& rows,
-                                                const DropoutOptions& options, std::int64_t row) {
-  const auto number = rows.index.empty() ? rows.first + row : rows.index.data<std::int64_t>()[row];
-  return static_cast<std::uint64_t>(number * options.total_columns + options.first_column);
-}
-
-/// Calls decide(at, keep) for `count` elements with random indices from `first`, at from 0. keep
-/// has probability 1 - p and equals RandomStream::uniform(first + at) >= p. With p = 0 nothing is
-/// drawn.
+/// Calls decide(at, keep) for `count` elements with random indices from `first`, at from 0. keep is
+/// RandomStream::uniform(first + at) >= p. With p = 0 nothing is drawn.
 template <class Decide>
 void for_kept(RandomStream random, double p, std::uint64_t first, std::int64_t count,
               Decide decide) {
@@ -40,39 +31,37 @@ void for_kept(RandomStream random, double p, std::uint64_t first, std::int64_t c
   }
 }
 
-template <class T>
-struct DropoutKernel {
-  static void apply(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x,
-                    const RowNumbers<Cpu>& numbers, const DropoutOptions& options, T* y);
-};
-
-template <class T>
-void DropoutKernel<T>::apply(Cpu& dev, std::int64_t rows, std::int64_t columns, const T* x,
-                             const RowNumbers<Cpu>& numbers, const DropoutOptions& options, T* y) {
-  using A = Accumulator<T>;
-  const A scale = static_cast<A>(1.0 / (1.0 - options.probability));
-  dev.for_ranges(rows, 16, [&](std::int64_t first, std::int64_t last) {
-    for (auto row = first; row < last; ++row) {
-      const T* from = x + row * columns;
-      T* to = y + row * columns;
-      for_kept(options.random, options.probability, first_number(numbers, options, row), columns,
-               [&](std::int64_t at, bool keep) {
-                 const A value = static_cast<A>(from[at]);
-                 to[at] = static_cast<T>((keep ? value : A(0)) * scale);  // branch-free
-               });
-    }
-  });
+/// The same for the columns of a row.
+template <class Decide>
+void for_kept(const RowNumbers<Cpu>& rows, const DropoutOptions& options, std::int64_t row,
+              std::int64_t columns, Decide decide) {
+  const auto number = rows.index.empty() ? rows.first + row : rows.index.data<std::int64_t>()[row];
+  const auto first = number * options.total_columns + options.first_column;
+  for_kept(options.random, options.probability, static_cast<std::uint64_t>(first), columns, decide);
 }
 
 }  // namespace dhp::cpu
 
 namespace dhp {
 
-inline void dropout_on(Cpu& dev, ConstView<Cpu> x, const RowNumbers<Cpu>& rows,
-                       const DropoutOptions& options, View<Cpu> y) {
+void dropout_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, const RowNumbers<Cpu>& rows,
+                const DropoutOptions& options, View<Cpu> y) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    cpu::DropoutKernel<T>::apply(dev, x.rows(), x.columns(), x.data<T>(), rows, options,
-                                 y.data<T>());
+    using A = Accumulator<T>;
+    const A scale = static_cast<A>(1.0 / (1.0 - options.probability));
+    const auto columns = x.columns();
+    const T* const all = x.data<T>();
+    T* const dropped = y.data<T>();
+    dev.for_ranges(x.rows(), 16, [&](std::int64_t first, std::int64_t last) {
+      for (auto row = first; row < last; ++row) {
+        const T* from = all + row * columns;
+        T* to = dropped + row * columns;
+        cpu::for_kept(rows, options, row, columns, [&](std::int64_t at, bool keep) {
+          const A value = static_cast<A>(from[at]);
+          to[at] = static_cast<T>((keep ? value : A(0)) * scale);  // branch-free
+        });
+      }
+    });
   });
 }
 

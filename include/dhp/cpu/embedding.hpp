@@ -6,44 +6,10 @@
 #include <algorithm>
 #include <cstring>
 
-namespace dhp::cpu {
-
-template <class T>
-struct EmbeddingKernel {
-  using A = Accumulator<T>;
-  static void backward(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int64_t entries,
-                       const T* dy, const std::int32_t* ids, std::int64_t first_id, A* dtable,
-                       double beta);
-};
-
-template <class T>
-void EmbeddingKernel<T>::backward(Cpu& dev, std::int64_t rows, std::int64_t columns,
-                                  std::int64_t entries, const T* dy, const std::int32_t* ids,
-                                  std::int64_t first_id, A* dtable, double beta) {
-  if (beta != 1)
-    dev.for_ranges(entries * columns, 1 << 16, [=](std::int64_t first, std::int64_t last) {
-      if (beta == 0) std::fill(dtable + first, dtable + last, A(0));
-      else
-        for (auto at = first; at < last; ++at) dtable[at] *= static_cast<A>(beta);
-    });
-  // Parallel over columns: rows may repeat an id.
-  dev.for_ranges(columns, 64, [=](std::int64_t first, std::int64_t last) {
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const auto entry = ids[row] - first_id;
-      if (entry < 0 || entry >= entries) continue;
-      A* to = dtable + entry * columns;
-      const T* from = dy + row * columns;
-      for (auto c = first; c < last; ++c) to[c] += static_cast<A>(from[c]);
-    }
-  });
-}
-
-}  // namespace dhp::cpu
-
 namespace dhp {
 
-inline void embedding_forward_on(Cpu& dev, ConstView<Cpu> table, ConstView<Cpu> ids,
-                                 std::int64_t first_id, View<Cpu> y) {
+void embedding_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> table, ConstView<Cpu> ids,
+                          std::int64_t first_id, View<Cpu> y) {
   const auto bytes = static_cast<std::size_t>(table.columns()) * size_of(table.dtype());
   const auto entries = table.shape()[0];
   const auto* id = ids.data<std::int32_t>();
@@ -57,12 +23,30 @@ inline void embedding_forward_on(Cpu& dev, ConstView<Cpu> table, ConstView<Cpu> 
     }
   });
 }
-inline void embedding_backward_on(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> ids,
-                                  std::int64_t first_id, View<Cpu> dtable, double beta) {
+void embedding_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> ids,
+                           std::int64_t first_id, View<Cpu> dtable, double beta) {
   visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
-    cpu::EmbeddingKernel<T>::backward(dev, dy.rows(), dy.columns(), dtable.shape()[0], dy.data<T>(),
-                                      ids.data<std::int32_t>(), first_id,
-                                      dtable.data<Accumulator<T>>(), beta);
+    using A = Accumulator<T>;
+    const auto rows = dy.rows(), columns = dy.columns(), entries = dtable.shape()[0];
+    const T* const gradient = dy.data<T>();
+    const auto* const id = ids.data<std::int32_t>();
+    A* const sums = dtable.data<A>();
+    if (beta != 1)
+      dev.for_ranges(entries * columns, 1 << 16, [=](std::int64_t first, std::int64_t last) {
+        if (beta == 0) std::fill(sums + first, sums + last, A(0));
+        else
+          for (auto at = first; at < last; ++at) sums[at] *= static_cast<A>(beta);
+      });
+    // Parallel over columns: rows may repeat an id.
+    dev.for_ranges(columns, 64, [=](std::int64_t first, std::int64_t last) {
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const auto entry = id[row] - first_id;
+        if (entry < 0 || entry >= entries) continue;
+        A* to = sums + entry * columns;
+        const T* from = gradient + row * columns;
+        for (auto c = first; c < last; ++c) to[c] += static_cast<A>(from[c]);
+      }
+    });
   });
 }
 

@@ -35,7 +35,47 @@ struct Blocks {
   template <class R, class SourceA, class SourceB>
   static void multiply(R registers, const SourceA& a, const SourceB& b, std::int64_t row,
                        std::int64_t count_rows, std::int64_t column, std::int64_t count_columns,
-                       std::int64_t k, const Target<T>& to);
+                       std::int64_t k, const Target<T>& to) {
+    using P = Panel<T, R>;
+    constexpr auto high_group = group / P::rows * P::rows;
+    const auto most = std::min(depth, k);
+    const auto panels = (count_columns + P::columns - 1) / P::columns;
+    const auto panels_a = (std::min(high_group, count_rows) + P::rows - 1) / P::rows;
+    const auto size_a = most * panels_a * P::row_stride;
+    const auto size_b = most * panels * P::columns;
+    const auto scratch = std::max({most * pack_width<T>, panels * P::columns, group});
+    const auto buffer = make_buffer<T>(size_a + size_b + scratch);
+    T* const packed_a = buffer.get();
+    T* const packed_b = packed_a + size_a;
+    T* const spare = packed_b + size_b;
+    std::int64_t p0 = 0;
+    do {  // one pass even for k = 0: c = beta c + bias
+      const auto deep = std::min(depth, k - p0);
+      pack_b<R>(b, column, count_columns, p0, deep, packed_b, spare);
+      Target<T> part = to;
+      if (p0 > 0) {
+        part.beta = 1;
+        part.bias = nullptr;
+      }
+      for (std::int64_t i0 = 0; i0 < count_rows; i0 += high_group) {
+        const auto high = std::min(high_group, count_rows - i0);
+        pack_a<R>(a, row + i0, high, p0, deep, packed_a, spare);
+        for (std::int64_t i = 0; i < high; i += P::rows) {
+          const T* const left = packed_a + i / P::rows * deep * P::row_stride;
+          const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
+          for (std::int64_t j = 0; j < count_columns; j += P::columns) {
+            Target<T> at = part;
+            at.c += (i0 + i) * to.stride + j;
+            if (at.bias != nullptr) at.bias += j;
+            const int wide =
+                static_cast<int>(std::min<std::int64_t>(P::columns, count_columns - j));
+            multiply_panel(registers, deep, left, packed_b + j * deep, at, tall, wide);
+          }
+        }
+      }
+      p0 += deep;
+    } while (p0 < k);
+  }
 
   /// Calls body(row, rows, column, columns) per tile of C [m, n].
   template <class Body>
@@ -82,144 +122,64 @@ struct Blocks {
   }
 };
 
-/// Distributes tiles over the device's threads; the alternative is the calling thread.
+/// Distributes tiles over the device's threads.
 [[nodiscard]] inline auto shared_by(Cpu& dev) {
   return [&dev](std::int64_t tiles, const auto& body) { dev.for_tiles(tiles, body); };
 }
-[[nodiscard]] inline auto serially() {
-  return [](std::int64_t tiles, const auto& body) {
+
+/// Row-major, dense C [m, n] = alpha op(A) [m, k] op(B) [k, n] + beta C in the calling thread, with
+/// the bits of gemm(). ta: A is stored [k, m]; tb: B is stored [n, k]. With beta 0 C is not read. T:
+/// float or double.
+template <class T>
+void serial_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, double alpha,
+                 const T* a, const T* b, double beta, T* c) {
+  const auto serially = [](std::int64_t tiles, const auto& body) {
     for (std::int64_t tile = 0; tile < tiles; ++tile) body(tile);
   };
-}
-
-template <class T>
-template <class R, class SourceA, class SourceB>
-void Blocks<T>::multiply(R registers, const SourceA& a, const SourceB& b, std::int64_t row,
-                         std::int64_t count_rows, std::int64_t column, std::int64_t count_columns,
-                         std::int64_t k, const Target<T>& to) {
-  using P = Panel<T, R>;
-  constexpr auto high_group = group / P::rows * P::rows;
-  const auto most = std::min(depth, k);
-  const auto panels = (count_columns + P::columns - 1) / P::columns;
-  const auto panels_a = (std::min(high_group, count_rows) + P::rows - 1) / P::rows;
-  const auto size_a = most * panels_a * P::row_stride;
-  const auto size_b = most * panels * P::columns;
-  const auto scratch = std::max({most * pack_width<T>, panels * P::columns, group});
-  const auto buffer = make_buffer<T>(size_a + size_b + scratch);
-  T* const packed_a = buffer.get();
-  T* const packed_b = packed_a + size_a;
-  T* const spare = packed_b + size_b;
-  std::int64_t p0 = 0;
-  do {  // one pass even for k = 0: c = beta c + bias
-    const auto deep = std::min(depth, k - p0);
-    pack_b<R>(b, column, count_columns, p0, deep, packed_b, spare);
-    Target<T> part = to;
-    if (p0 > 0) {
-      part.beta = 1;
-      part.bias = nullptr;
-    }
-    for (std::int64_t i0 = 0; i0 < count_rows; i0 += high_group) {
-      const auto high = std::min(high_group, count_rows - i0);
-      pack_a<R>(a, row + i0, high, p0, deep, packed_a, spare);
-      for (std::int64_t i = 0; i < high; i += P::rows) {
-        const T* const left = packed_a + i / P::rows * deep * P::row_stride;
-        const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
-        for (std::int64_t j = 0; j < count_columns; j += P::columns) {
-          Target<T> at = part;
-          at.c += (i0 + i) * to.stride + j;
-          if (at.bias != nullptr) at.bias += j;
-          const int wide = static_cast<int>(std::min<std::int64_t>(P::columns, count_columns - j));
-          multiply_panel(registers, deep, left, packed_b + j * deep, at, tall, wide);
-        }
-      }
-    }
-    p0 += deep;
-  } while (p0 < k);
-}
-
-/// Row-major C [m, n] = alpha op(A) [m, k] op(B) [k, n] + beta C, leading dimensions in elements;
-/// ta: A is stored [k, m]; tb: B is stored [n, k]. With beta 0 C is not read. T: float or double.
-/// run uses the device's threads, run_serial the calling thread; both give the same bits.
-template <class T>
-struct Gemm {
-  static void run(Cpu& dev, bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k,
-                  double alpha, const T* a, std::int64_t lda, const T* b, std::int64_t ldb,
-                  double beta, T* c, std::int64_t ldc);
-  static void run_serial(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k,
-                         double alpha, const T* a, std::int64_t lda, const T* b, std::int64_t ldb,
-                         double beta, T* c, std::int64_t ldc);
-};
-
-template <class T>
-void Gemm<T>::run(Cpu& dev, bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k,
-                  double alpha, const T* a, std::int64_t lda, const T* b, std::int64_t ldb,
-                  double beta, T* c, std::int64_t ldc) {
-  const MatrixSource<T, T> left{a, lda, !ta};
-  const MatrixSource<T, T> right{b, ldb, tb};
-  const Target<T> to{c, ldc, static_cast<T>(alpha), static_cast<T>(beta), nullptr};
-  Blocks<T>::multiply_all(shared_by(dev), left, right, m, n, k, to);
-}
-
-template <class T>
-void Gemm<T>::run_serial(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k,
-                         double alpha, const T* a, std::int64_t lda, const T* b, std::int64_t ldb,
-                         double beta, T* c, std::int64_t ldc) {
-  const MatrixSource<T, T> left{a, lda, !ta};
-  const MatrixSource<T, T> right{b, ldb, tb};
-  const Target<T> to{c, ldc, static_cast<T>(alpha), static_cast<T>(beta), nullptr};
-  Blocks<T>::multiply_all(serially(), left, right, m, n, k, to);
-}
-
-/// gemm for matrices stored as T.
-template <class T>
-struct MatrixProduct {
-  static void run(Cpu& dev, ConstView<Cpu> a, ConstView<Cpu> b, View<Cpu> c,
-                  const GemmOptions& options, ConstView<Cpu> bias);
-};
-
-template <class T>
-void MatrixProduct<T>::run(Cpu& dev, ConstView<Cpu> a, ConstView<Cpu> b, View<Cpu> c,
-                           const GemmOptions& options, ConstView<Cpu> bias) {
-  using A = Accumulator<T>;
-  const auto m = c.shape()[0];
-  const auto n = c.shape()[1];
-  const auto k = a.shape()[options.transpose_a ? 0 : 1];
-  const MatrixSource<A, T> left{a.data<T>(), a.shape()[1], !options.transpose_a};
-  const MatrixSource<A, T> right{b.data<T>(), b.shape()[1], options.transpose_b};
-  const A alpha = static_cast<A>(options.alpha);
-  const A beta = static_cast<A>(options.beta);
-  Buffer<A> wide_bias;
-  const A* add = nullptr;
-  if (!bias.empty() && bias.dtype() == dtype_of<A>()) {
-    add = bias.data<A>();
-  } else if (!bias.empty()) {
-    wide_bias = make_buffer<A>(n);
-    for (std::int64_t j = 0; j < n; ++j) wide_bias[static_cast<std::size_t>(j)] = bias.data<T>()[j];
-    add = wide_bias.get();
-  }
-  if (c.dtype() == dtype_of<A>()) {
-    Blocks<A>::multiply_all(shared_by(dev), left, right, m, n, k,
-                            {c.data<A>(), n, alpha, beta, add});
-    return;
-  }
-  T* const out = c.data<T>();
-  Blocks<A>::multiply_rows(
-      shared_by(dev), left, right, m, n, k, alpha, add,
-      [=](std::int64_t row, std::int64_t column, std::int64_t count, const A* values) {
-        T* to = out + row * n + column;
-        for (std::int64_t j = 0; j < count; ++j)
-          to[j] = static_cast<T>(beta == 0 ? values[j] : values[j] + beta * static_cast<A>(to[j]));
-      });
+  const MatrixSource<T, T> left{a, ta ? m : k, !ta};
+  const MatrixSource<T, T> right{b, tb ? k : n, tb};
+  const Target<T> to{c, n, static_cast<T>(alpha), static_cast<T>(beta), nullptr};
+  Blocks<T>::multiply_all(serially, left, right, m, n, k, to);
 }
 
 }  // namespace dhp::cpu
 
 namespace dhp {
 
-inline void gemm_on(Cpu& dev, ConstView<Cpu> a, ConstView<Cpu> b, View<Cpu> c,
-                    const GemmOptions& options, ConstView<Cpu> bias) {
-  visit_floating(a.dtype(),
-                 [&]<class T>(Tag<T>) { cpu::MatrixProduct<T>::run(dev, a, b, c, options, bias); });
+void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, View<Cpu> c,
+             const GemmOptions& options, ConstView<Cpu> bias) {
+  visit_floating(a.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const auto m = c.shape()[0];
+    const auto n = c.shape()[1];
+    const auto k = a.shape()[options.transpose_a ? 0 : 1];
+    const cpu::MatrixSource<A, T> left{a.data<T>(), a.shape()[1], !options.transpose_a};
+    const cpu::MatrixSource<A, T> right{b.data<T>(), b.shape()[1], options.transpose_b};
+    const A alpha = static_cast<A>(options.alpha);
+    const A beta = static_cast<A>(options.beta);
+    cpu::Buffer<A> wide_bias;
+    const A* add = nullptr;
+    if (!bias.empty() && bias.dtype() == dtype_of<A>()) {
+      add = bias.data<A>();
+    } else if (!bias.empty()) {
+      wide_bias = cpu::make_buffer<A>(n);
+      for (std::int64_t j = 0; j < n; ++j)
+        wide_bias[static_cast<std::size_t>(j)] = bias.data<T>()[j];
+      add = wide_bias.get();
+    }
+    if (c.dtype() == dtype_of<A>())
+      return cpu::Blocks<A>::multiply_all(cpu::shared_by(dev), left, right, m, n, k,
+                                          {c.data<A>(), n, alpha, beta, add});
+    cpu::Blocks<A>::multiply_rows(
+        cpu::shared_by(dev), left, right, m, n, k, alpha, add,
+        [=, out = c.data<T>()](std::int64_t row, std::int64_t column, std::int64_t count,
+                               const A* values) {
+          T* to = out + row * n + column;
+          for (std::int64_t j = 0; j < count; ++j)
+            to[j] =
+                static_cast<T>(beta == 0 ? values[j] : values[j] + beta * static_cast<A>(to[j]));
+        });
+  });
 }
 
 }  // namespace dhp

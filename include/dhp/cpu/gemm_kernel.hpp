@@ -53,8 +53,17 @@ struct Target {
   const T* bias;  ///< per column, or null
 };
 
-/// Computes rows x columns of c and writes `valid_rows` x `valid_columns`. Force-inlined, so the
-/// caller's target attribute applies.
+/// Not to be fused into a later sum: the bits would depend on where the kernel is inlined.
+template <class V>
+[[gnu::always_inline]] inline void keep_product(V& value) {
+#if defined(__x86_64__)
+  asm("" : "+v"(value));
+#else
+  asm("" : "+m"(value));
+#endif
+}
+
+/// Writes `valid_rows` x `valid_columns` of c. Inlined, so the caller's target attribute applies.
 template <class T, class R, int rows>
 [[gnu::always_inline]] inline void multiply_rows_of_panel(std::int64_t depth, const T* a,
                                                           const T* b, const Target<T>& to,
@@ -87,33 +96,26 @@ template <class T, class R, int rows>
   for (int i = 0; i < rows; ++i) {
     if (i >= valid_rows) break;
     T* c = to.c + i * to.stride;
-    // No array of vectors: GCC would keep it in memory, which costs a tenth of the product.
-    V first = sums[i][0] * to.alpha;
-    V second = sums[i][1] * to.alpha;
-    if (whole) {
+    T tail[P::columns];  // where c is narrower
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const int column = half * P::width;
+      V sum = sums[i][half] * to.alpha;
+      keep_product(sum);
       V more;
-      if (to.beta != 0) {
-        std::memcpy(&more, c, sizeof more);
-        first += to.beta * more;
-        std::memcpy(&more, c + P::width, sizeof more);
-        second += to.beta * more;
+      if (whole && to.beta != 0) {
+        std::memcpy(&more, c + column, sizeof more);
+        sum += to.beta * more;
       }
-      if (to.bias != nullptr) {
-        std::memcpy(&more, to.bias, sizeof more);
-        first += more;
-        std::memcpy(&more, to.bias + P::width, sizeof more);
-        second += more;
+      if (whole && to.bias != nullptr) {
+        std::memcpy(&more, to.bias + column, sizeof more);
+        sum += more;
       }
-      std::memcpy(c, &first, sizeof first);
-      std::memcpy(c + P::width, &second, sizeof second);
-    } else {
-      T values[P::columns];
-      std::memcpy(values, &first, sizeof first);
-      std::memcpy(values + P::width, &second, sizeof second);
-      for (int j = 0; j < valid_columns; ++j) {
-        if (to.beta != 0) values[j] += to.beta * c[j];
-        c[j] = to.bias != nullptr ? values[j] + to.bias[j] : values[j];
-      }
+      std::memcpy((whole ? c : tail) + column, &sum, sizeof sum);
+    }
+    for (int j = 0; !whole && j < valid_columns; ++j) {
+      if (to.beta != 0) tail[j] += to.beta * c[j];
+      c[j] = to.bias != nullptr ? tail[j] + to.bias[j] : tail[j];
     }
   }
 }

@@ -85,8 +85,7 @@ void transpose(typename Vector<T>::type (&block)[pack_width<T>]) {
   }
 }
 
-/// Transposes lines[0, count) of `depth` elements to out[p * stride + line]; pads lines up to width
-/// with zeros.
+/// Transposes lines[0, count) of `depth` elements to out[p * stride + line], zeros up to width.
 template <class T>
 void pack_deep_lines(const T* const* lines, int count, std::int64_t depth, T* out,
                      std::int64_t stride) {
@@ -137,8 +136,7 @@ void pack_a(const Source& source, std::int64_t row, std::int64_t rows, std::int6
       const int count = std::clamp(high - first, 0, width);
       for (int line = 0; line < count; ++line)
         lines[line] = source.run(row + i + first + line, p0, depth, scratch + line * depth);
-      // A full panel repeats its first line up to the vector width; the kernel never reads the
-      // copies.
+      // A full panel repeats its first line up to the vector width; the kernel reads no copy.
       const int used = high == P::rows ? width : count;
       for (int line = count; line < used; ++line) lines[line] = lines[0];
       pack_deep_lines(lines, used, depth, out + first, P::row_stride);

@@ -1,5 +1,4 @@
-// The Cpu has only the unfused linear ops: its products are compute-bound, so fusion would save
-// little.
+// The Cpu has only the unfused linear ops: its products are bound by arithmetic.
 #pragma once
 
 #include <dhp/cpu/activation.hpp>
@@ -9,17 +8,8 @@
 
 namespace dhp {
 
-inline bool linear_gelu_fused_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>, ConstView<Cpu>, View<Cpu>,
-                                 View<Cpu>) {
-  return false;
-}
-inline bool gelu_linear_backward_fused_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>, ConstView<Cpu>,
-                                          View<Cpu>, View<Cpu>, double) {
-  return false;
-}
-inline bool linear_gradients_fused_on(Cpu&, ConstView<Cpu>, ConstView<Cpu>, View<Cpu>, View<Cpu>,
-                                      double) {
-  return false;
-}
+bool linear_gelu_fused_on(Cpu&, const auto&...) { return false; }
+bool gelu_linear_backward_fused_on(Cpu&, const auto&...) { return false; }
+bool linear_gradients_fused_on(Cpu&, const auto&...) { return false; }
 
 }  // namespace dhp

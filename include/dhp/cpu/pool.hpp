@@ -7,150 +7,129 @@
 #include <algorithm>
 #include <vector>
 
-namespace dhp::cpu {
-
-template <class T>
-struct Pool {
-  using A = Accumulator<T>;
-  static void max_forward(Cpu& dev, ConstView<Cpu> x, PoolGeometry geometry, View<Cpu> y,
-                          View<Cpu> index);
-  static void max_backward(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> index, View<Cpu> dx);
-  static void average_forward(Cpu& dev, ConstView<Cpu> x, View<Cpu> y);
-  static void average_backward(Cpu& dev, ConstView<Cpu> dy, View<Cpu> dx);
-};
-
-template <class T>
-void Pool<T>::max_forward(Cpu& dev, ConstView<Cpu> x, PoolGeometry geometry, View<Cpu> y,
-                          View<Cpu> index) {
-  const auto height = x.shape()[1];
-  const auto width = x.shape()[2];
-  const auto channels = x.shape()[3];
-  const auto out_height = y.shape()[1];
-  const auto out_width = y.shape()[2];
-  const T* const images = x.data<T>();
-  dev.for_tiles(y.shape()[0] * out_height, [&](std::int64_t line) {
-    const auto n = line / out_height;
-    const auto top = line % out_height * geometry.stride - geometry.padding;
-    const auto h_first = std::max<std::int64_t>(top, 0);
-    const auto h_last = std::min(top + geometry.kernel, height);
-    const T* const image = images + n * height * width * channels;
-    for (std::int64_t w_out = 0; w_out < out_width; ++w_out) {
-      const auto left = w_out * geometry.stride - geometry.padding;
-      const auto w_first = std::max<std::int64_t>(left, 0);
-      const auto w_last = std::min(left + geometry.kernel, width);
-      T* const best = y.data<T>() + (line * out_width + w_out) * channels;
-      std::int32_t* const where =
-          index.data<std::int32_t>() + (line * out_width + w_out) * channels;
-      for (auto h = h_first; h < h_last; ++h) {
-        for (auto w = w_first; w < w_last; ++w) {
-          const auto pixel = static_cast<std::int32_t>(h * width + w);
-          const T* const values = image + pixel * channels;
-          if (h == h_first && w == w_first) {
-            std::copy(values, values + channels, best);
-            std::fill(where, where + channels, pixel);
-            continue;
-          }
-          for (std::int64_t c = 0; c < channels; ++c) {
-            const A value = values[c];
-            const A old = best[c];
-            const bool wins = value > old || (value != value && old == old);
-            best[c] = wins ? values[c] : best[c];
-            where[c] = wins ? pixel : where[c];
-          }
-        }
-      }
-    }
-  });
-}
-
-template <class T>
-void Pool<T>::max_backward(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> index, View<Cpu> dx) {
-  const auto channels = dx.shape()[3];
-  const auto pixels = dx.shape()[1] * dx.shape()[2];
-  const auto out_pixels = dy.shape()[1] * dy.shape()[2];
-  dev.for_tiles(dx.shape()[0], [&](std::int64_t n) {
-    const T* const gradient = dy.data<T>() + n * out_pixels * channels;
-    const std::int32_t* const where = index.data<std::int32_t>() + n * out_pixels * channels;
-    T* const out = dx.data<T>() + n * pixels * channels;
-    const auto add_to = [&](A* sums) {
-      std::fill(sums, sums + pixels * channels, A(0));
-      for (std::int64_t p = 0; p < out_pixels; ++p) {
-        for (std::int64_t c = 0; c < channels; ++c) {
-          const auto at = where[p * channels + c];
-          check(at >= 0 && at < pixels, "max_pool_backward: index ", at, " is outside an image of ",
-                pixels, " pixels");
-          sums[at * channels + c] += static_cast<A>(gradient[p * channels + c]);
-        }
-      }
-    };
-    if constexpr (std::is_same_v<T, A>) {
-      add_to(out);
-    } else {  // rounded once
-      std::vector<A> sums(static_cast<std::size_t>(pixels * channels));
-      add_to(sums.data());
-      std::transform(sums.begin(), sums.end(), out, [](A value) { return static_cast<T>(value); });
-    }
-  });
-}
-
-template <class T>
-void Pool<T>::average_forward(Cpu& dev, ConstView<Cpu> x, View<Cpu> y) {
-  const auto channels = x.shape()[3];
-  const auto pixels = x.shape()[1] * x.shape()[2];
-  constexpr std::int64_t together = 128;
-  const auto width = static_cast<std::size_t>(channels);
-  dev.for_tiles(x.shape()[0], [&](std::int64_t n) {
-    std::vector<A> sums(width);
-    // The sums of earlier pixel groups, in double: one long float sum would lose digits.
-    std::vector<double> before(pixels > together ? width : 0);
-    const T* from = x.data<T>() + n * pixels * channels;
-    for (std::int64_t p = 0; p < pixels; ++p, from += channels) {
-      if (p > 0 && p % together == 0) {
-        for (std::size_t c = 0; c < width; ++c) before[c] += static_cast<double>(sums[c]);
-        std::fill(sums.begin(), sums.end(), A(0));
-      }
-      for (std::size_t c = 0; c < width; ++c) sums[c] += static_cast<A>(from[c]);
-    }
-    for (std::size_t c = 0; c < before.size(); ++c)
-      sums[c] = static_cast<A>(before[c] + static_cast<double>(sums[c]));
-    T* const to = y.data<T>() + n * channels;
-    for (std::size_t c = 0; c < width; ++c)
-      to[c] = static_cast<T>(sums[c] / static_cast<A>(pixels));
-  });
-}
-
-template <class T>
-void Pool<T>::average_backward(Cpu& dev, ConstView<Cpu> dy, View<Cpu> dx) {
-  const auto channels = dx.shape()[3];
-  const auto pixels = dx.shape()[1] * dx.shape()[2];
-  dev.for_tiles(dx.shape()[0], [&](std::int64_t n) {
-    const T* const from = dy.data<T>() + n * channels;
-    T* to = dx.data<T>() + n * pixels * channels;
-    for (std::int64_t p = 0; p < pixels; ++p, to += channels)
-      for (std::int64_t c = 0; c < channels; ++c)
-        to[c] = static_cast<T>(static_cast<A>(from[c]) / static_cast<A>(pixels));
-  });
-}
-
-}  // namespace dhp::cpu
-
 namespace dhp {
 
-inline void max_pool_forward_on(Cpu& dev, ConstView<Cpu> x, PoolGeometry geometry, View<Cpu> y,
-                                View<Cpu> index) {
-  visit_floating(x.dtype(),
-                 [&]<class T>(Tag<T>) { cpu::Pool<T>::max_forward(dev, x, geometry, y, index); });
+void max_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, PoolGeometry geometry,
+                         View<Cpu> y, View<Cpu> index) {
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const auto height = x.shape()[1];
+    const auto width = x.shape()[2];
+    const auto channels = x.shape()[3];
+    const auto out_height = y.shape()[1];
+    const auto out_width = y.shape()[2];
+    const T* const images = x.data<T>();
+    dev.for_tiles(y.shape()[0] * out_height, [=](std::int64_t line) {
+      const auto n = line / out_height;
+      const auto top = line % out_height * geometry.stride - geometry.padding;
+      const auto h_first = std::max<std::int64_t>(top, 0);
+      const auto h_last = std::min(top + geometry.kernel, height);
+      const T* const image = images + n * height * width * channels;
+      for (std::int64_t w_out = 0; w_out < out_width; ++w_out) {
+        const auto left = w_out * geometry.stride - geometry.padding;
+        const auto w_first = std::max<std::int64_t>(left, 0);
+        const auto w_last = std::min(left + geometry.kernel, width);
+        T* const best = y.data<T>() + (line * out_width + w_out) * channels;
+        std::int32_t* const where =
+            index.data<std::int32_t>() + (line * out_width + w_out) * channels;
+        for (auto h = h_first; h < h_last; ++h) {
+          for (auto w = w_first; w < w_last; ++w) {
+            const auto pixel = static_cast<std::int32_t>(h * width + w);
+            const T* const values = image + pixel * channels;
+            if (h == h_first && w == w_first) {
+              std::copy(values, values + channels, best);
+              std::fill(where, where + channels, pixel);
+              continue;
+            }
+            for (std::int64_t c = 0; c < channels; ++c) {
+              const A value = values[c];
+              const A old = best[c];
+              const bool wins = value > old || (value != value && old == old);
+              best[c] = wins ? values[c] : best[c];
+              where[c] = wins ? pixel : where[c];
+            }
+          }
+        }
+      }
+    });
+  });
 }
-inline void max_pool_backward_on(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> index, PoolGeometry,
-                                 View<Cpu> dx) {
-  visit_floating(dy.dtype(),
-                 [&]<class T>(Tag<T>) { cpu::Pool<T>::max_backward(dev, dy, index, dx); });
+
+void max_pool_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> index,
+                          PoolGeometry, View<Cpu> dx) {
+  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const auto channels = dx.shape()[3];
+    const auto pixels = dx.shape()[1] * dx.shape()[2];
+    const auto out_pixels = dy.shape()[1] * dy.shape()[2];
+    dev.for_tiles(dx.shape()[0], [&](std::int64_t n) {
+      const T* const gradient = dy.data<T>() + n * out_pixels * channels;
+      const std::int32_t* const where = index.data<std::int32_t>() + n * out_pixels * channels;
+      T* const out = dx.data<T>() + n * pixels * channels;
+      const auto add_to = [&](A* sums) {
+        std::fill(sums, sums + pixels * channels, A(0));
+        for (std::int64_t p = 0; p < out_pixels; ++p) {
+          for (std::int64_t c = 0; c < channels; ++c) {
+            const auto at = where[p * channels + c];
+            check(at >= 0 && at < pixels, "max_pool_backward: index ", at,
+                  " is outside an image of ", pixels, " pixels");
+            sums[at * channels + c] += static_cast<A>(gradient[p * channels + c]);
+          }
+        }
+      };
+      if constexpr (std::is_same_v<T, A>) {
+        add_to(out);
+      } else {  // rounded once
+        std::vector<A> sums(static_cast<std::size_t>(pixels * channels));
+        add_to(sums.data());
+        std::transform(sums.begin(), sums.end(), out,
+                       [](A value) { return static_cast<T>(value); });
+      }
+    });
+  });
 }
-inline void global_average_pool_forward_on(Cpu& dev, ConstView<Cpu> x, View<Cpu> y) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) { cpu::Pool<T>::average_forward(dev, x, y); });
+
+void global_average_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> y) {
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const auto channels = x.shape()[3];
+    const auto pixels = x.shape()[1] * x.shape()[2];
+    constexpr std::int64_t together = 128;
+    const auto width = static_cast<std::size_t>(channels);
+    dev.for_tiles(x.shape()[0], [&](std::int64_t n) {
+      std::vector<A> sums(width);
+      // The sums of earlier pixel groups, in double: one long float sum would lose digits.
+      std::vector<double> before(pixels > together ? width : 0);
+      const T* from = x.data<T>() + n * pixels * channels;
+      for (std::int64_t p = 0; p < pixels; ++p, from += channels) {
+        if (p > 0 && p % together == 0) {
+          for (std::size_t c = 0; c < width; ++c) before[c] += static_cast<double>(sums[c]);
+          std::fill(sums.begin(), sums.end(), A(0));
+        }
+        for (std::size_t c = 0; c < width; ++c) sums[c] += static_cast<A>(from[c]);
+      }
+      for (std::size_t c = 0; c < before.size(); ++c)
+        sums[c] = static_cast<A>(before[c] + static_cast<double>(sums[c]));
+      T* const to = y.data<T>() + n * channels;
+      for (std::size_t c = 0; c < width; ++c)
+        to[c] = static_cast<T>(sums[c] / static_cast<A>(pixels));
+    });
+  });
 }
-inline void global_average_pool_backward_on(Cpu& dev, ConstView<Cpu> dy, View<Cpu> dx) {
-  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) { cpu::Pool<T>::average_backward(dev, dy, dx); });
+
+void global_average_pool_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, View<Cpu> dx) {
+  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const auto channels = dx.shape()[3];
+    const auto pixels = dx.shape()[1] * dx.shape()[2];
+    dev.for_tiles(dx.shape()[0], [&](std::int64_t n) {
+      const T* const from = dy.data<T>() + n * channels;
+      T* to = dx.data<T>() + n * pixels * channels;
+      for (std::int64_t p = 0; p < pixels; ++p, to += channels)
+        for (std::int64_t c = 0; c < channels; ++c)
+          to[c] = static_cast<T>(static_cast<A>(from[c]) / static_cast<A>(pixels));
+    });
+  });
 }
 
 }  // namespace dhp

@@ -6,16 +6,14 @@
 
 namespace dhp {
 
-inline void segment_squares_on(Cpu& dev, const SegmentTable<Cpu>& table, ConstView<Cpu> x,
-                               bool of_weights, View<Cpu> squares) {
+void segment_squares_on(std::same_as<Cpu> auto& dev, const SegmentTable<Cpu>& table,
+                        ConstView<Cpu> x, bool of_weights, View<Cpu> squares) {
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
     const TileSource<A> source{ops::data_or_null<A>(x), of_weights};
     std::vector<double> parts(static_cast<std::size_t>(table.tile_count()));
     dev.for_ranges(table.tile_count(), 1, [&](std::int64_t at, std::int64_t) {
       const auto& tile = table.tiles()[at];
-      const A* const from = source(tile);
-      parts[static_cast<std::size_t>(at)] =
-          cpu::Reductions<A>::squares_of(from, tile.last - tile.first);
+      parts[static_cast<std::size_t>(at)] = cpu::squares_of(source(tile), tile.last - tile.first);
     });
     for (std::int64_t at = 0; at < table.segment_count(); ++at) {
       const auto& segment = table.segments()[at];

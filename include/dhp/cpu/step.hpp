@@ -15,8 +15,8 @@ namespace dhp::cpu {
 
 namespace dhp {
 
-inline void decide_step_on(Cpu&, const StepRule& rule, ConstView<Cpu> losses,
-                           ConstView<Cpu> squares, View<Cpu> state) {
+void decide_step_on(std::same_as<Cpu> auto&, const StepRule& rule, ConstView<Cpu> losses,
+                    ConstView<Cpu> squares, View<Cpu> state) {
   double total = 0;
   for (std::int64_t at = 0; at < squares.count(); ++at) total += squares.data<double>()[at];
   bool finite = std::isfinite(total);
@@ -25,16 +25,16 @@ inline void decide_step_on(Cpu&, const StepRule& rule, ConstView<Cpu> losses,
   auto& now = *reinterpret_cast<StepState*>(state.bytes());
   now = decided(now, rule, total, finite);
 }
-inline void objective_scales_on(Cpu&, ConstView<Cpu> counts, ConstView<Cpu> state,
-                                View<Cpu> scales) {
+void objective_scales_on(std::same_as<Cpu> auto&, ConstView<Cpu> counts, ConstView<Cpu> state,
+                         View<Cpu> scales) {
   const double loss_scale = cpu::step_state(state).loss_scale;
   for (std::int64_t at = 0; at < counts.count(); ++at) {
     const auto count = counts.data<std::int64_t>()[at];
     scales.data<double>()[at] = count == 0 ? 0 : loss_scale / static_cast<double>(count);
   }
 }
-inline void update_moving_average_on(Cpu& dev, double momentum, std::int64_t parts,
-                                     ConstView<Cpu> state, ConstView<Cpu> sum, View<Cpu> value) {
+void update_moving_average_on(std::same_as<Cpu> auto& dev, double momentum, std::int64_t parts,
+                              ConstView<Cpu> state, ConstView<Cpu> sum, View<Cpu> value) {
   if (!cpu::step_state(state).applies()) return;
   scale_on(dev, 1 - momentum, value);
   axpy_on(dev, momentum / static_cast<double>(parts), sum, value);

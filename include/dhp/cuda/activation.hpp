@@ -7,24 +7,14 @@
 
 namespace dhp::cuda {
 
-template <class T>
 struct Relu {
-  using A = Accumulator<T>;
-  constexpr T operator()(T x) const {
-    const A value = static_cast<A>(x);
-    return static_cast<T>(value < A(0) ? A(0) : value);  // NaN stays NaN
-  }
+  constexpr auto operator()(auto x) const { return x < 0 ? decltype(x)(0) : x; }  // NaN stays NaN
 };
-template <class T>
 struct ReluGradient {
-  using A = Accumulator<T>;
-  constexpr T operator()(T y, T dy) const {
-    return static_cast<T>(static_cast<A>(y) > A(0) ? static_cast<A>(dy) : A(0));
-  }
+  constexpr auto operator()(auto y, auto dy) const { return y > 0 ? dy : decltype(dy)(0); }
 };
 
-/// The normal distribution's cumulative probability, by erfc, which keeps the digits of small
-/// tails.
+/// The normal distribution's cumulative probability; erfc keeps the digits of small tails.
 template <class A>
 [[nodiscard]] constexpr A normal_below(A x) {
   return A(0.5) * std::erfc(x * A(-0.70710678118654752440));
@@ -34,36 +24,19 @@ template <class A>
   return A(0.39894228040143267794) * std::exp(A(-0.5) * x * x);
 }
 
-template <class T>
 struct Gelu {
-  using A = Accumulator<T>;
-  constexpr T operator()(T x) const {
-    const A value = static_cast<A>(x);
-    return static_cast<T>(value * normal_below(value));
-  }
+  constexpr auto operator()(auto x) const { return x * normal_below(x); }
 };
-template <class T>
 struct GeluGradient {
-  using A = Accumulator<T>;
-  constexpr T operator()(T x, T dy) const {
-    const A value = static_cast<A>(x);
-    return static_cast<T>(static_cast<A>(dy) *
-                          (normal_below(value) + value * normal_density(value)));
+  constexpr auto operator()(auto x, auto dy) const {
+    return dy * (normal_below(x) + x * normal_density(x));
   }
 };
-
-template <class T>
 struct Tanh {
-  using A = Accumulator<T>;
-  constexpr T operator()(T x) const { return static_cast<T>(std::tanh(static_cast<A>(x))); }
+  constexpr auto operator()(auto x) const { return std::tanh(x); }
 };
-template <class T>
 struct TanhGradient {
-  using A = Accumulator<T>;
-  constexpr T operator()(T y, T dy) const {
-    const A value = static_cast<A>(y);
-    return static_cast<T>(static_cast<A>(dy) * (A(1) - value * value));
-  }
+  constexpr auto operator()(auto y, auto dy) const { return dy * (1 - y * y); }
 };
 
 }  // namespace dhp::cuda
@@ -73,13 +46,13 @@ namespace dhp {
 template <KernelDevice Dev>
 void activation_forward_on(Dev& dev, Activation kind, ConstView<Dev> x, View<Dev> y) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    const auto apply = [&](auto f) {
-      cuda::map(dev, y.count(), f, y.template data<T>(), x.template data<T>());
+    const auto apply = [&]<class F>(F f) {
+      cuda::map(dev, y.count(), cuda::Rounded<T, F>{f}, y.template data<T>(), x.template data<T>());
     };
     switch (kind) {
-      case Activation::relu: return apply(cuda::Relu<T>{});
-      case Activation::gelu: return apply(cuda::Gelu<T>{});
-      case Activation::tanh: return apply(cuda::Tanh<T>{});
+      case Activation::relu: return apply(cuda::Relu{});
+      case Activation::gelu: return apply(cuda::Gelu{});
+      case Activation::tanh: return apply(cuda::Tanh{});
     }
   });
 }
@@ -87,14 +60,14 @@ template <KernelDevice Dev>
 void activation_backward_on(Dev& dev, Activation kind, ConstView<Dev> saved, ConstView<Dev> dy,
                             View<Dev> dx) {
   visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
-    const auto apply = [&](auto f) {
-      cuda::map(dev, dx.count(), f, dx.template data<T>(), saved.template data<T>(),
-                dy.template data<T>());
+    const auto apply = [&]<class F>(F f) {
+      cuda::map(dev, dx.count(), cuda::Rounded<T, F>{f}, dx.template data<T>(),
+                saved.template data<T>(), dy.template data<T>());
     };
     switch (kind) {
-      case Activation::relu: return apply(cuda::ReluGradient<T>{});
-      case Activation::gelu: return apply(cuda::GeluGradient<T>{});
-      case Activation::tanh: return apply(cuda::TanhGradient<T>{});
+      case Activation::relu: return apply(cuda::ReluGradient{});
+      case Activation::gelu: return apply(cuda::GeluGradient{});
+      case Activation::tanh: return apply(cuda::TanhGradient{});
     }
   });
 }

@@ -1,6 +1,5 @@
-// Conversion between dhp's ragged samples and cuDNN's layout: offsets in elements, lengths padded
-// to the graph's number of samples, and logsumexp, [heads, R] here, [samples, heads, length, 1] in
-// cuDNN.
+// Between dhp's ragged samples and cuDNN's layout: offsets in elements, padded lengths, and
+// logsumexp as [samples, heads, length, 1] instead of [heads, R].
 #pragma once
 
 #include <dhp/cuda/block.hpp>
@@ -20,12 +19,10 @@ namespace dhp::cuda {
   return low;
 }
 
-/// element_offsets[n] = offsets[n] columns, lengths_out[n] = lengths[n]; samples from `samples` on
-/// are empty.
+/// element_offsets[n] = offsets[n] columns, lengths_out[n] = lengths[n]; 0 from `samples` on.
 struct DescribeSamples {
   std::int64_t samples, graph_samples, columns;
-  const std::int32_t* offsets;
-  const std::int32_t* lengths;
+  const std::int32_t *offsets, *lengths;
   std::int64_t* element_offsets;
   std::int32_t* lengths_out;
 
@@ -41,8 +38,7 @@ struct DescribeSamples {
 /// ours[h, r] = theirs[n, h, i] for row i of sample n; 0 in padding.
 struct StatisticsFromCudnn {
   std::int64_t rows, heads, samples, length;
-  const std::int32_t* offsets;
-  const std::int32_t* lengths;
+  const std::int32_t *offsets, *lengths;
   const float* theirs;
   float* ours;
 
@@ -62,8 +58,7 @@ struct StatisticsFromCudnn {
 /// The inverse; 0 beyond the lengths.
 struct StatisticsForCudnn {
   std::int64_t rows, heads, samples, graph_samples, length;
-  const std::int32_t* offsets;
-  const std::int32_t* lengths;
+  const std::int32_t *offsets, *lengths;
   const float* ours;
   float* theirs;
 
@@ -84,8 +79,7 @@ struct StatisticsForCudnn {
 template <class T>
 struct ClearPadding {
   std::int64_t rows, columns, samples;
-  const std::int32_t* offsets;
-  const std::int32_t* lengths;
+  const std::int32_t *offsets, *lengths;
   T* x;
 
   template <class B>

@@ -1,6 +1,5 @@
-// The dropout mask of attention as a tensor, for cuDNN. It uses dhp's global element indices, so
-// every implementation drops the same probabilities. The mask is scratch: each pass draws it again,
-// because keeping it would cost a mask per layer.
+// The dropout mask of attention for cuDNN, by dhp's global element indices. Each pass draws it
+// again: keeping it would cost a mask per layer.
 #pragma once
 
 #include <dhp/cuda/fallback_attention.hpp>

@@ -1,9 +1,208 @@
+// Batch normalization: column sums, and maps whose threads read per-column vectors once.
 #pragma once
 
-#include <dhp/cuda/batch_norm_kernels.hpp>
+#include <dhp/cuda/column_reduce.hpp>
 #include <dhp/ops/batch_norm.hpp>
 
 namespace dhp::cuda {
+
+/// The mask of dy: none, the sign of the recomputed output, or the sign of the stored output y.
+enum class NormGate { none, value, result };
+
+/// The vectors [C] of a norm.
+template <class A>
+struct NormVectors {
+  const A *mean, *inv_std, *gamma, *beta;
+};
+
+/// Per-thread columns of the vectors, to normalize values. The mean is subtracted first: folding it
+/// into the shift would lose digits.
+template <class A, int n>
+struct NormState {
+  Pack<A, n> mean, factor, shift;
+
+  constexpr void begin(const NormVectors<A>& vectors, std::int64_t column) {
+    mean = cuda::load<n>(vectors.mean + column);
+    factor = cuda::load<n>(vectors.inv_std + column);
+    const auto scale = cuda::load<n>(vectors.gamma + column);
+    for (int at = 0; at < n; ++at) factor.at[at] *= scale.at[at];
+    shift = cuda::load<n>(vectors.beta + column);
+  }
+  [[nodiscard]] constexpr A value(A deviation, int at) const {
+    return deviation * factor.at[at] + shift.at[at];
+  }
+};
+/// The mean alone, if nothing is normalized again.
+template <class A, int n>
+struct MeanState {
+  Pack<A, n> mean;
+  constexpr void begin(const NormVectors<A>& vectors, std::int64_t column) {
+    mean = cuda::load<n>(vectors.mean + column);
+  }
+};
+template <class A, int n, NormGate gate>
+using GateState = std::conditional_t<gate == NormGate::value, NormState<A, n>, MeanState<A, n>>;
+
+/// dy, masked by the gate.
+template <NormGate gate, class A, class State>
+[[nodiscard]] constexpr A pass(A dy, A deviation, const State& state, int at) {
+  if constexpr (gate == NormGate::value) return state.value(deviation, at) > A(0) ? dy : A(0);
+  else return dy;
+}
+
+/// A thread's pack of one row from each of `count` matrices.
+template <class T, int n, int count>
+struct Packs {
+  Pack<T, n> of[count];
+};
+
+/// y = (x - mean) * (inv_std * gamma) + beta, plus the residual if `adds`.
+template <class T, bool adds>
+struct BatchNormApply {
+  using A = Accumulator<T>;
+  template <int n>
+  using State = NormState<A, n>;
+  template <int n>
+  using Loaded = Packs<T, n, adds ? 2 : 1>;
+  std::int64_t columns;
+  const T* x;
+  NormVectors<A> vectors;
+  const T* residual;
+  bool relu;
+  T* y;
+
+  template <int n, class S>
+  constexpr void begin(std::int64_t column, S& state) const {
+    state.begin(vectors, column);
+  }
+  template <int n>
+  constexpr Loaded<n> load(std::int64_t row, std::int64_t column) const {
+    const auto at = row * columns + column;
+    if constexpr (adds) return {{cuda::load<n>(x + at), cuda::load<n>(residual + at)}};
+    else return {{cuda::load<n>(x + at)}};
+  }
+  template <int n, class S>
+  constexpr void use(std::int64_t row, std::int64_t column, const Loaded<n>& in,
+                     const S& state) const {
+    Pack<T, n> out;
+    for (int at = 0; at < n; ++at) {
+      A value = state.value(static_cast<A>(in.of[0].at[at]) - state.mean.at[at], at);
+      if constexpr (adds) value += static_cast<A>(in.of[1].at[at]);
+      out.at[at] = static_cast<T>(relu && value < A(0) ? A(0) : value);
+    }
+    cuda::store<n>(y + row * columns + column, out);
+  }
+};
+
+/// The sums of dy and of dy * (x - mean), dy masked by the gate. With the gate `result` the masked
+/// dy is also stored; it may overwrite dy.
+template <class T, NormGate gate>
+struct BatchNormGradientTerms {
+  using Total = Accumulator<T>;
+  static constexpr int sums = 2;
+  static constexpr bool stores = gate == NormGate::result;
+  template <int n>
+  struct State {
+    Pack<Total, n> total[2];
+    GateState<Total, n, gate> norm;
+  };
+  template <int n>
+  using Loaded = Packs<T, n, stores ? 3 : 2>;
+  const T *dy, *x;
+  std::int64_t columns;
+  NormVectors<Total> vectors;
+  const T* y;
+  T* passed;
+
+  template <int n, class S>
+  constexpr void begin(std::int64_t column, S& state) const {
+    state.norm.begin(vectors, column);
+  }
+  template <int n>
+  constexpr Loaded<n> load(std::int64_t row, std::int64_t column) const {
+    const auto at = row * columns + column;
+    if constexpr (stores)
+      return {{cuda::load<n>(dy + at), cuda::load<n>(x + at), cuda::load<n>(y + at)}};
+    else return {{cuda::load<n>(dy + at), cuda::load<n>(x + at)}};
+  }
+  template <int n, class S>
+  constexpr void use(std::int64_t row, std::int64_t column, const Loaded<n>& in, S& state) const {
+    Pack<T, n> through = in.of[0];
+    if constexpr (stores) {
+      for (int at = 0; at < n; ++at)
+        if (!(static_cast<Total>(in.of[2].at[at]) > Total(0)))
+          through.at[at] = static_cast<T>(Total(0));
+      cuda::store<n>(passed + row * columns + column, through);
+    }
+    for (int at = 0; at < n; ++at) {
+      const Total deviation = static_cast<Total>(in.of[1].at[at]) - state.norm.mean.at[at];
+      const Total gradient =
+          pass<gate>(static_cast<Total>(through.at[at]), deviation, state.norm, at);
+      state.total[0].at[at] += gradient;
+      state.total[1].at[at] += gradient * deviation;
+    }
+  }
+};
+template <class A>
+struct FinishGradientSums {
+  const A* inv_std;
+  A *sum_dy, *sum_dy_xhat;
+  constexpr void operator()(int sum, std::int64_t column, double value) const {
+    if (sum == 0) sum_dy[column] = static_cast<A>(value);
+    else sum_dy_xhat[column] = static_cast<A>(value * static_cast<double>(inv_std[column]));
+  }
+};
+
+/// dx = p dy + q (x - mean) + r; p, q, r per column, dy masked by the gate. dx may alias dy.
+template <class T, NormGate gate>
+struct BatchNormBackwardApply {
+  using A = Accumulator<T>;
+  template <int n>
+  struct State {
+    GateState<A, n, gate> norm;
+    Pack<A, n> p, q, r;
+  };
+  template <int n>
+  using Loaded = Packs<T, n, 2>;
+  std::int64_t columns;
+  const T *dy, *x;
+  NormVectors<A> vectors;
+  const A *sum_dy, *sum_dy_xhat;
+  A inverse_count;
+  T* dx;
+
+  template <int n, class S>
+  constexpr void begin(std::int64_t column, S& state) const {
+    state.norm.begin(vectors, column);
+    state.p = cuda::load<n>(vectors.gamma + column);
+    state.q = cuda::load<n>(sum_dy_xhat + column);
+    state.r = cuda::load<n>(sum_dy + column);
+    const auto scale = cuda::load<n>(vectors.inv_std + column);
+    for (int at = 0; at < n; ++at) {
+      const A p = state.p.at[at] * scale.at[at];
+      state.p.at[at] = p;
+      state.q.at[at] *= -p * scale.at[at] * inverse_count;
+      state.r.at[at] *= -p * inverse_count;
+    }
+  }
+  template <int n>
+  constexpr Loaded<n> load(std::int64_t row, std::int64_t column) const {
+    const auto at = row * columns + column;
+    return {{cuda::load<n>(dy + at), cuda::load<n>(x + at)}};
+  }
+  template <int n, class S>
+  constexpr void use(std::int64_t row, std::int64_t column, const Loaded<n>& in,
+                     const S& state) const {
+    Pack<T, n> out;
+    for (int at = 0; at < n; ++at) {
+      const A deviation = static_cast<A>(in.of[1].at[at]) - state.norm.mean.at[at];
+      const A gradient = pass<gate>(static_cast<A>(in.of[0].at[at]), deviation, state.norm, at);
+      out.at[at] =
+          static_cast<T>(state.p.at[at] * gradient + state.q.at[at] * deviation + state.r.at[at]);
+    }
+    cuda::store<n>(dx + row * columns + column, out);
+  }
+};
 
 template <class A, class Dev>
 [[nodiscard]] NormVectors<A> pointers(const BatchNormVectors<Dev>& vectors) {
@@ -21,12 +220,16 @@ void batch_norm_gradient_sums(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
       dy.template data<T>(), x.template data<T>(), x.columns(), pointers<A>(vectors), y, dresidual};
   const FinishGradientSums<A> finish{terms.vectors.inv_std, sum_dy.template data<A>(),
                                      sum_dy_xhat.template data<A>()};
-  const auto reduce = [&](auto width) {
-    reduce_columns(dev, x.rows(), x.columns(), width, terms, finish);
-  };
   const auto& v = terms.vectors;
-  with_width<T>(x.columns(), reduce, terms.dy, terms.x, v.mean, v.inv_std, v.gamma, v.beta, y,
-                dresidual);
+  reduce_columns<T>(dev, x.rows(), x.columns(), terms, finish, terms.dy, terms.x, v.mean, v.inv_std,
+                    v.gamma, v.beta, y, dresidual);
+}
+
+/// Calls body(integral_constant of the gate).
+template <class Body>
+void with_gate(bool relu, const Body& body) {
+  if (relu) body(std::integral_constant<NormGate, NormGate::value>());
+  else body(std::integral_constant<NormGate, NormGate::none>());
 }
 
 }  // namespace dhp::cuda
@@ -38,10 +241,7 @@ void batch_norm_sums_on(Dev& dev, ConstView<Dev> x, View<Dev> sum) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     const cuda::ColumnTerms<T> terms{x.template data<T>(), x.columns()};
     const cuda::StoreColumn<Accumulator<T>> finish{sum.template data<Accumulator<T>>()};
-    const auto reduce = [&](auto width) {
-      cuda::reduce_columns(dev, x.rows(), x.columns(), width, terms, finish);
-    };
-    cuda::with_width<T>(x.columns(), reduce, terms.x);
+    cuda::reduce_columns<T>(dev, x.rows(), x.columns(), terms, finish, terms.x);
   });
 }
 template <KernelDevice Dev>
@@ -52,10 +252,7 @@ void batch_norm_squared_deviations_on(Dev& dev, ConstView<Dev> x, ConstView<Dev>
     const cuda::ColumnTerms<T, true> terms{x.template data<T>(), x.columns(),
                                            mean.template data<A>()};
     const cuda::StoreColumn<A> finish{sum.template data<A>()};
-    const auto reduce = [&](auto width) {
-      cuda::reduce_columns(dev, x.rows(), x.columns(), width, terms, finish);
-    };
-    cuda::with_width<T>(x.columns(), reduce, terms.x, terms.middle);
+    cuda::reduce_columns<T>(dev, x.rows(), x.columns(), terms, finish, terms.x, terms.middle);
   });
 }
 template <KernelDevice Dev>
@@ -67,9 +264,8 @@ void batch_norm_apply_on(Dev& dev, ConstView<Dev> x, const BatchNormVectors<Dev>
       const cuda::BatchNormApply<T, adds> f{
           x.columns(), x.template data<T>(), v, adds ? residual.template data<T>() : nullptr,
           relu,        y.template data<T>()};
-      const auto map = [&](auto width) { cuda::map_columns(dev, x.rows(), x.columns(), width, f); };
-      cuda::with_width<T>(x.columns(), map, f.x, v.mean, v.inv_std, v.gamma, v.beta, f.residual,
-                          f.y);
+      cuda::map_columns<T>(dev, x.rows(), x.columns(), f, f.x, v.mean, v.inv_std, v.gamma, v.beta,
+                           f.residual, f.y);
     };
     if (residual.empty()) apply(std::false_type());
     else apply(std::true_type());
@@ -79,14 +275,12 @@ template <KernelDevice Dev>
 void batch_norm_backward_sums_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
                                  const BatchNormVectors<Dev>& vectors, bool relu, View<Dev> sum_dy,
                                  View<Dev> sum_dy_xhat) {
-  using cuda::NormGate;
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    const auto sums = [&]<NormGate gate>(std::integral_constant<NormGate, gate>) {
-      cuda::batch_norm_gradient_sums<gate, T>(dev, dy, x, vectors, nullptr, nullptr, sum_dy,
-                                              sum_dy_xhat);
-    };
-    if (relu) sums(std::integral_constant<NormGate, NormGate::value>());
-    else sums(std::integral_constant<NormGate, NormGate::none>());
+    cuda::with_gate(
+        relu, [&]<auto gate>(std::integral_constant<cuda::NormGate, gate>) {
+          cuda::batch_norm_gradient_sums<gate, T>(dev, dy, x, vectors, nullptr, nullptr, sum_dy,
+                                                  sum_dy_xhat);
+        });
   });
 }
 template <KernelDevice Dev>
@@ -105,25 +299,22 @@ void batch_norm_backward_apply_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
                                   const BatchNormVectors<Dev>& vectors, bool relu,
                                   ConstView<Dev> sum_dy, ConstView<Dev> sum_dy_xhat, double count,
                                   View<Dev> dx) {
-  using cuda::NormGate;
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const auto v = cuda::pointers<A>(vectors);
-    const auto apply = [&]<NormGate gate>(std::integral_constant<NormGate, gate>) {
-      const cuda::BatchNormBackwardApply<T, gate> f{x.columns(),
-                                                    dy.template data<T>(),
-                                                    x.template data<T>(),
-                                                    v,
-                                                    sum_dy.template data<A>(),
-                                                    sum_dy_xhat.template data<A>(),
-                                                    static_cast<A>(1.0 / count),
-                                                    dx.template data<T>()};
-      const auto map = [&](auto width) { cuda::map_columns(dev, x.rows(), x.columns(), width, f); };
-      cuda::with_width<T>(x.columns(), map, f.dy, f.x, v.mean, v.inv_std, v.gamma, v.beta, f.sum_dy,
-                          f.sum_dy_xhat, f.dx);
-    };
-    if (relu) apply(std::integral_constant<NormGate, NormGate::value>());
-    else apply(std::integral_constant<NormGate, NormGate::none>());
+    cuda::with_gate(
+        relu, [&]<auto gate>(std::integral_constant<cuda::NormGate, gate>) {
+          const cuda::BatchNormBackwardApply<T, gate> f{x.columns(),
+                                                        dy.template data<T>(),
+                                                        x.template data<T>(),
+                                                        v,
+                                                        sum_dy.template data<A>(),
+                                                        sum_dy_xhat.template data<A>(),
+                                                        static_cast<A>(1.0 / count),
+                                                        dx.template data<T>()};
+          cuda::map_columns<T>(dev, x.rows(), x.columns(), f, f.dy, f.x, v.mean, v.inv_std, v.gamma,
+                               v.beta, f.sum_dy, f.sum_dy_xhat, f.dx);
+        });
   });
 }
 

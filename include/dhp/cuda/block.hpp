@@ -13,6 +13,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace dhp {
 
@@ -75,11 +76,26 @@ template <int n, class T>
 constexpr void store(T* to, const Pack<T, n>& pack) {
   *reinterpret_cast<Pack<T, n>*>(to) = pack;
 }
+template <class T, class A, int n>
+constexpr void store_rounded(T* to, const Pack<A, n>& pack) {
+  Pack<T, n> out;
+  for (int at = 0; at < n; ++at) out.at[at] = static_cast<T>(pack.at[at]);
+  store<n>(to, out);
+}
 /// Whether packs of n elements are possible: aligned pointers, `stride` a multiple of n.
 template <int n, class... T>
 [[nodiscard]] bool packs_fit(std::int64_t stride, const T*... pointers) {
   return stride % n == 0 &&
          ((reinterpret_cast<std::uintptr_t>(pointers) % (sizeof(T) * n) == 0) && ...);
+}
+
+/// Calls body(integral_constant<int, n>) with the widest n that packs_fit; the last is 1.
+template <int width, int... narrower, class Body, class... T>
+void with_width(std::int64_t stride, const Body& body, const T*... pointers) {
+  if constexpr (sizeof...(narrower) > 0)
+    if (!packs_fit<width>(stride, pointers...))
+      return with_width<narrower...>(stride, body, pointers...);
+  body(std::integral_constant<int, width>());
 }
 
 /// Enough blocks for one of `items` per thread, at most `most`: kernels use grid-stride loops.

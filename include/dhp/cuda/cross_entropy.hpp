@@ -126,8 +126,7 @@ struct RowGradient {
   std::int64_t columns, first_class;
   double smoothing, classes;
   const T* logits;
-  const A* max;
-  const A* sums;
+  const A *max, *sums;
   const std::int32_t* labels;
   const double* scale;
   T* dlogits;
@@ -199,10 +198,7 @@ void launch_rows(Dev& dev, std::int64_t rows, ConstView<Dev> logits, const T* ou
     launch(dev, row_grid<Accumulator<T>>(rows, columns, width),
            Kernel<T, width>{columns, arguments...});
   };
-  const T* const x = logits.template data<T>();
-  if (packs_fit<pack_size<T>>(columns, x, out)) with(std::integral_constant<int, pack_size<T>>());
-  else if (packs_fit<2>(columns, x, out)) with(std::integral_constant<int, 2>());
-  else with(std::integral_constant<int, 1>());
+  with_width<pack_size<T>, 2, 1>(columns, with, logits.template data<T>(), out);
 }
 
 }  // namespace dhp::cuda

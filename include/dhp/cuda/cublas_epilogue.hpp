@@ -1,9 +1,8 @@
-// The fused linear ops of ops/linear.hpp on Cuda, by cuBLASLt epilogues: GELU with its saved input,
-// GELU's gradient with the bias gradient, weight gradient with bias gradient. Each saves a pass
-// over the activations. If cuBLASLt cannot, functions return false and write nothing; ..._supported
-// asks without running. cuBLASLt has only the tanh form of GELU, so f32 stays unfused.
-// Deterministic devices may use epilogues: a size always gets the same algorithm, and cuBLAS
-// repeats its bits on GPUs of one kind ("cuBLAS", Results Reproducibility).
+// The fused linear ops of ops/linear.hpp on Cuda, by cuBLASLt epilogues; each saves a pass over the
+// activations. If cuBLASLt cannot, functions return false and write nothing. It has only the tanh
+// form of GELU, so f32 stays unfused. Deterministic devices may use epilogues: a size always gets
+// the same algorithm, and cuBLAS repeats its bits on GPUs of one kind ("cuBLAS", Results
+// Reproducibility).
 #pragma once
 
 #include <dhp/cuda/cublas_gemm.hpp>
@@ -74,19 +73,7 @@ struct WeightAndBiasGradient {
   }
 };
 
-/// to = beta to + fresh
-template <class Dev>
-void add_fresh(Dev& dev, ConstView<Dev> fresh, double beta, View<Dev> to) {
-  if (beta == 0) return cast_on(dev, fresh, to);
-  if (beta != 1) scale_on(dev, beta, to);
-  axpy_on(dev, 1.0, fresh, to);
-}
-
-/// Any of the fused ops.
-template <class Dev, class Fused>
-[[nodiscard]] bool fused_supported(Dev& dev, const Fused& fused) {
-  return fused.fits() && dev.template cached<CublasPlans>().can(dev, fused.call());
-}
+/// Runs any of the fused ops.
 template <class Dev, class Fused>
 [[nodiscard]] bool run_fused(Dev& dev, const Fused& fused) {
   return fused.fits() && dev.template cached<CublasPlans>().run(dev, fused.call());

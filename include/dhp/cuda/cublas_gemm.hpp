@@ -1,12 +1,10 @@
 // gemm on a GPU: cuBLASLt, or dhp's kernel where cuBLASLt cannot (k = 0, unaligned addresses). f64
-// and f32 keep their precision, unless the device allows TF32; 16-bit types use tensor cores with
-// f32 sums.
+// and f32 keep their precision, unless the device allows TF32; 16-bit types are summed in f32.
 #pragma once
 
 #include <dhp/cuda/cublas_plan.hpp>
 #include <dhp/cuda/elementwise.hpp>
 #include <dhp/cuda/fallback_gemm.hpp>
-#include <dhp/cuda/prefill.hpp>
 
 #include <concepts>
 
@@ -19,54 +17,36 @@ template <class Dev>
   const auto m = c.shape()[0];
   const auto n = c.shape()[1];
   const auto k = a.shape()[options.transpose_a ? 0 : 1];
-  auto call = cublas_call(column_major(options.transpose_a, options.transpose_b, m, n, k),
-                          a.dtype(), c.dtype());
-  call.left = b.bytes();
-  call.right = a.bytes();
-  call.c = c.bytes();
-  call.alpha = options.alpha;
-  call.beta = options.beta;
-  return call;
+  return {.product = column_major(options.transpose_a, options.transpose_b, m, n, k),
+          .in = a.dtype(),
+          .out = c.dtype(),
+          .left = b.bytes(),
+          .right = a.bytes(),
+          .c = c.bytes(),
+          .alpha = options.alpha,
+          .beta = options.beta};
 }
 
-/// Without bias; false if cuBLASLt cannot.
-template <class Dev>
-[[nodiscard]] bool cublas_multiply(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
-                                   const GemmOptions& options) {
-  return dev.template cached<CublasPlans>().run(dev, cublas_call(a, b, c, options));
-}
-
-/// With a bias of c's type, added by the library if it can.
-template <class Dev>
-[[nodiscard]] bool cublas_multiply_add(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
-                                       const GemmOptions& options, ConstView<Dev> bias) {
-  auto call = cublas_call(a, b, c, options);
-  call.epilogue = CUBLASLT_EPILOGUE_BIAS;
-  call.bias = const_cast<std::byte*>(bias.bytes());  // read only by this epilogue
-  call.bias_type = bias.dtype();
-  return dev.template cached<CublasPlans>().run(dev, call);
-}
-
-/// With any bias: first added to c in the accumulation type, so that c is rounded once.
+/// With any bias: c, or a wide copy, becomes beta c + bias, then the product is added to it, so c is
+/// rounded once. False if cuBLASLt cannot.
 template <class Dev>
 [[nodiscard]] bool cublas_add_to_bias(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
-                                      GemmOptions options, ConstView<Dev> bias) {
-  const auto wide = accumulation_type(a.dtype());
-  auto call_options = options;
-  call_options.beta = 1;
-  if (c.dtype() == wide) {
-    if (!dev.template cached<CublasPlans>().can(dev, cublas_call(a, b, c, call_options)))
-      return false;
-    prefill(dev, options.beta, bias, c);
-    return cublas_multiply(dev, a, b, c, call_options);
-  }
-  Tensor<Dev> sum(dev, wide, c.shape());
-  if (options.beta != 0) cast_on(dev, ConstView<Dev>(c), sum.mut());
-  if (!dev.template cached<CublasPlans>().can(dev, cublas_call(a, b, sum.mut(), call_options)))
-    return false;
-  prefill(dev, options.beta, bias, sum.mut());
-  if (!cublas_multiply(dev, a, b, sum.mut(), call_options)) return false;
-  cast_on(dev, sum.view(), c);
+                                      const GemmOptions& options, ConstView<Dev> bias) {
+  auto& plans = dev.template cached<CublasPlans>();
+  const bool is_wide = c.dtype() == accumulation_type(a.dtype());
+  Tensor<Dev> wide;
+  if (!is_wide) wide = Tensor<Dev>(dev, accumulation_type(a.dtype()), c.shape());
+  const View<Dev> sum = is_wide ? c : wide.mut();
+  auto adding = options;
+  adding.beta = 1;
+  const auto call = cublas_call(a, b, sum, adding);
+  if (!plans.can(dev, call)) return false;
+  if (!is_wide && options.beta != 0) cast_on(dev, ConstView<Dev>(c), sum);
+  const auto [m, n] = std::pair(c.shape()[0], c.shape()[1]);
+  fallback_gemm(dev, ConstView<Dev>(a.bytes(), a.dtype(), {m, 0}),
+                ConstView<Dev>(b.bytes(), b.dtype(), {0, n}), sum, {.beta = options.beta}, bias);
+  if (!plans.run(dev, call)) return false;
+  if (!is_wide) cast_on(dev, ConstView<Dev>(sum), c);
   return true;
 }
 
@@ -79,11 +59,16 @@ template <KernelDevice Dev>
 void gemm_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c, const GemmOptions& options,
              ConstView<Dev> bias) {
   if (c.count() == 0) return;
-  const bool has_depth = a.count() > 0 && b.count() > 0;
-  if (has_depth && bias.empty() && cuda::cublas_multiply(dev, a, b, c, options)) return;
-  if (has_depth && !bias.empty()) {
-    if (bias.dtype() == c.dtype() && cuda::cublas_multiply_add(dev, a, b, c, options, bias)) return;
-    if (cuda::cublas_add_to_bias(dev, a, b, c, options, bias)) return;
+  if (a.count() > 0 && b.count() > 0) {
+    auto call = cuda::cublas_call(a, b, c, options);
+    if (!bias.empty()) {
+      call.epilogue = CUBLASLT_EPILOGUE_BIAS;
+      call.bias = const_cast<std::byte*>(bias.bytes());  // read only by this epilogue
+      call.bias_type = bias.dtype();
+    }
+    const bool fits = bias.empty() || bias.dtype() == c.dtype();
+    if (fits && dev.template cached<cuda::CublasPlans>().run(dev, call)) return;
+    if (!bias.empty() && cuda::cublas_add_to_bias(dev, a, b, c, options, bias)) return;
   }
   cuda::fallback_gemm(dev, a, b, c, options, bias);
 }

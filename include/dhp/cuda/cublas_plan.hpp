@@ -127,10 +127,9 @@ class CublasPlans : public CudaCached {
             dev.allocate(static_cast<std::size_t>(call.product.c.rows * call.product.c.columns) *
                          size_of(call.out));
       std::byte* const c = scratch ? scratch.get() : call.c;
-      const Stopwatch watch;
       for (const auto& one : all) {
         if (multiply(dev, call, product, one, c) != CUBLAS_STATUS_SUCCESS) continue;
-        const float ms = watch.shortest_ms(dev.stream(), [&] {
+        const float ms = shortest_ms(dev.stream(), [&] {
           check_cublas(multiply(dev, call, product, one, c), "cublasLtMatmul");
         });
         if (ms < best_ms) {

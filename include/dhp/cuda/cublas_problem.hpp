@@ -1,10 +1,9 @@
-// Row-major products for the column-major library: a row-major matrix is the transpose of a
-// column-major one, and c^T = op(b)^T op(a)^T. So the operands are swapped and keep their transpose
-// flags.
+// Row-major products for the column-major library: c^T = op(b)^T op(a)^T. So the operands are
+// swapped and keep their transpose flags.
 #pragma once
 
 #include <dhp/core/types.hpp>
-#include <dhp/cuda/size_class.hpp>
+#include <dhp/device/size_class.hpp>
 #include <dhp/ops/gemm.hpp>
 
 #include <cublasLt.h>
@@ -81,14 +80,6 @@ struct CublasCall {
   std::byte* aux = nullptr;  ///< [m, n] like c
   bool tf32 = false;         ///< f32 inputs may be rounded to TF32
 };
-
-[[nodiscard]] inline CublasCall cublas_call(ColumnMajorProduct product, DType in, DType out) {
-  CublasCall made;
-  made.product = product;
-  made.in = in;
-  made.out = out;
-  return made;
-}
 
 /// Everything on which the timed choice depends.
 struct CublasKey {

@@ -9,19 +9,8 @@
 
 namespace dhp::cuda {
 
-struct DestroyCublas {
-  void operator()(cublasLtMatmulDesc_t old) const noexcept {
-    static_cast<void>(cublasLtMatmulDescDestroy(old));
-  }
-  void operator()(cublasLtMatrixLayout_t old) const noexcept {
-    static_cast<void>(cublasLtMatrixLayoutDestroy(old));
-  }
-  void operator()(cublasLtMatmulPreference_t old) const noexcept {
-    static_cast<void>(cublasLtMatmulPreferenceDestroy(old));
-  }
-};
-template <class Handle>
-using CublasOwner = std::unique_ptr<std::remove_pointer_t<Handle>, DestroyCublas>;
+using CublasDescription = CudaOwner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using CublasLayout = CudaOwner<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 
 /// The descriptors of a call. Needs no GPU.
 class CublasProduct {
@@ -41,12 +30,12 @@ class CublasProduct {
 
   /// Sets the addresses of this call.
   void point(const CublasCall& call) {
-    if (call.bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
-    if (call.aux != nullptr) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.aux);
+    if (call.bias != nullptr) set(how(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
+    if (call.aux != nullptr) set(how(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.aux);
   }
 
  private:
-  static CublasOwner<cublasLtMatmulDesc_t> make_how(const CublasCall& call) {
+  static CublasDescription make_how(const CublasCall& call) {
     cublasLtMatmulDesc_t made = nullptr;
     const bool wide = call.in == DType::f64;
     const auto compute = wide        ? CUBLAS_COMPUTE_64F
@@ -54,7 +43,7 @@ class CublasProduct {
                                      : CUBLAS_COMPUTE_32F;
     check_cublas(cublasLtMatmulDescCreate(&made, compute, wide ? CUDA_R_64F : CUDA_R_32F),
                  "cublasLtMatmulDescCreate");
-    CublasOwner<cublasLtMatmulDesc_t> owner(made);
+    CublasDescription owner(made);
     const auto operation = [](bool transposed) -> std::int32_t {
       return transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     };
@@ -67,14 +56,13 @@ class CublasProduct {
     if (call.aux != nullptr) set(made, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, call.product.c.rows);
     return owner;
   }
-  static CublasOwner<cublasLtMatrixLayout_t> layout(DType type,
-                                                    const ColumnMajorProduct::Matrix& matrix) {
+  static CublasLayout layout(DType type, const ColumnMajorProduct::Matrix& matrix) {
     cublasLtMatrixLayout_t made = nullptr;
     check_cublas(cublasLtMatrixLayoutCreate(
                      &made, cublas_type(type), static_cast<std::uint64_t>(matrix.rows),
                      static_cast<std::uint64_t>(matrix.columns), matrix.rows),
                  "cublasLtMatrixLayoutCreate");
-    return CublasOwner<cublasLtMatrixLayout_t>(made);
+    return CublasLayout(made);
   }
   template <class Value>
   static void set(cublasLtMatmulDesc_t how, cublasLtMatmulDescAttributes_t name,
@@ -82,13 +70,9 @@ class CublasProduct {
     check_cublas(cublasLtMatmulDescSetAttribute(how, name, &value, sizeof value),
                  "cublasLtMatmulDescSetAttribute");
   }
-  template <class Value>
-  void set(cublasLtMatmulDescAttributes_t name, const Value& value) {
-    set(how_.get(), name, value);
-  }
 
-  CublasOwner<cublasLtMatmulDesc_t> how_;
-  CublasOwner<cublasLtMatrixLayout_t> left_, right_, c_;
+  CublasDescription how_;
+  CublasLayout left_, right_, c_;
 };
 
 struct CublasAlgorithm {
@@ -105,7 +89,7 @@ inline constexpr int most_algorithms = 8;
                                                              int most) {
   cublasLtMatmulPreference_t made = nullptr;
   check_cublas(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate");
-  const CublasOwner<cublasLtMatmulPreference_t> preference(made);
+  const CudaOwner<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy> preference(made);
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t name, const auto& value) {
     check_cublas(cublasLtMatmulPreferenceSetAttribute(made, name, &value, sizeof value),
                  "cublasLtMatmulPreferenceSetAttribute");
@@ -136,8 +120,7 @@ inline constexpr int most_algorithms = 8;
   return found;
 }
 
-/// Issues the product on the device's stream. c: an output of the same alignment instead of the
-/// call's.
+/// Issues the product on the device's stream. c: another output of the same alignment.
 [[nodiscard]] inline cublasStatus_t multiply(Cuda& dev, const CublasCall& call,
                                              const CublasProduct& product,
                                              const CublasAlgorithm& algorithm, std::byte* c) {

@@ -1,9 +1,7 @@
 // Attention on a GPU: cuDNN's fused kernels for bf16 and f16, dhp's for the rest. Graphs are built
 // for rounded-up sizes, so that similar batches share one. Padding rows must hold finite numbers;
-// their results are 0. For dropout cuDNN gets a mask (attention_mask.hpp), because its own random
-// numbers depend on the layout. The mask takes 2 bytes per probability of the rounded sizes during
-// a pass: 256 MiB for 32 samples of 512 tokens and 16 heads. If it would exceed 4 GiB or a
-// sixteenth of the GPU's memory, dhp's kernels run, which need no mask.
+// their results are 0. Dropout needs a mask in memory (docs/gpu.md), because cuDNN's own random
+// numbers depend on the layout; without room for it dhp's kernels run.
 #pragma once
 
 #include <dhp/cuda/attention_layout.hpp>
@@ -11,7 +9,7 @@
 #include <dhp/cuda/cublas_problem.hpp>
 #include <dhp/cuda/cudnn_attention_graph.hpp>
 #include <dhp/cuda/plan_cache.hpp>
-#include <dhp/cuda/size_class.hpp>
+#include <dhp/device/size_class.hpp>
 
 #include <bit>
 #include <concepts>
@@ -41,20 +39,18 @@ template <class Dev>
                            options.heads, q.columns(), options.dropout);
 }
 
-/// Whether cuDNN can be asked: supported sizes, 16-byte aligned addresses.
-template <class Dev>
-[[nodiscard]] bool cudnn_attention_fits(const AttentionProblem& problem,
-                                        std::initializer_list<ConstView<Dev>> views) {
-  return size_of(views.begin()->dtype()) == 2 && problem.head_size % 8 == 0 &&
-         problem.head_size <= 256 &&
-         std::all_of(views.begin(), views.end(),
-                     [](const ConstView<Dev>& view) { return alignment_of(view.bytes()) >= 16; });
-}
-
-/// The device's plans, or none if `problem` was refused earlier or its mask does not fit.
+/// The device's plans; none if cuDNN does not support the sizes or addresses, has refused `problem`
+/// earlier, or if the mask does not fit.
 template <class Dev>
 [[nodiscard]] CudnnPlans* plans_for_attention(Dev& dev, const AttentionProblem& problem,
-                                              const std::string& text) {
+                                              const std::string& text,
+                                              std::initializer_list<ConstView<Dev>> views) {
+  const auto fits = [](const ConstView<Dev>& view) {
+    return size_of(view.dtype()) == 2 && alignment_of(view.bytes()) >= 16;
+  };
+  if (problem.head_size % 8 != 0 || problem.head_size > 256 ||
+      !std::all_of(views.begin(), views.end(), fits))
+    return nullptr;
   auto& plans = dev.template cached<CudnnPlans>();
   if (plans.refused(text)) return nullptr;
   const auto bytes = attention_mask_bytes(problem.samples, problem.heads, problem.length);
@@ -123,8 +119,7 @@ class CudnnAttention {
 
   std::int64_t rows_, samples_;
   AttentionProblem problem_;
-  const std::int32_t* offsets_;
-  const std::int32_t* lengths_;
+  const std::int32_t *offsets_, *lengths_;
   Tensor<Dev> element_offsets_, graph_lengths_, statistics_;
   Tensor<Dev> mask_;  // none without dropout
 };
@@ -152,10 +147,7 @@ void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstVie
   if (q.count() == 0) return;
   const auto problem = cuda::attention_problem(q, sequences, options);
   const auto text = problem.text("forward");
-  cuda::CudnnPlans* const plans = cuda::cudnn_attention_fits<Dev>(problem, {q, k, v, y})
-                                      ? cuda::plans_for_attention(dev, problem, text)
-                                      : nullptr;
-  if (plans != nullptr) {
+  if (auto* const plans = cuda::plans_for_attention<Dev>(dev, problem, text, {q, k, v, y})) {
     cuda::CudnnAttention<Dev> attention(dev, problem, q, sequences, options);
     auto arguments = attention.arguments();
     arguments.add(Uids::q, q.bytes()).add(Uids::k, k.bytes()).add(Uids::v, v.bytes());
@@ -180,11 +172,8 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
   const auto problem = cuda::attention_problem(q, sequences, options);
   const bool dq_sums = !dev.options().deterministic;
   const auto text = problem.text(dq_sums ? "backward" : "backward in order");
-  cuda::CudnnPlans* const plans =
-      cuda::cudnn_attention_fits<Dev>(problem, {q, k, v, y, dy, dq, dk, dv})
-          ? cuda::plans_for_attention(dev, problem, text)
-          : nullptr;
-  if (plans != nullptr) {
+  if (auto* const plans =
+          cuda::plans_for_attention<Dev>(dev, problem, text, {q, k, v, y, dy, dq, dk, dv})) {
     cuda::CudnnAttention<Dev> attention(dev, problem, q, sequences, options);
     const auto queries = problem.samples * problem.heads * problem.length;
     const Tensor<Dev> inner_products(dev, DType::f32, {queries});

@@ -1,14 +1,127 @@
-// Attention as cuDNN graphs, forward and backward, in the operation order that its fused kernels
-// match (Dao et al. 2022; cuDNN's graph API, "fused flash attention"; the places of mask and scale
-// follow the open cudnn_frontend). Dropout is a 0/1 mask, because cuDNN's generator uses its own
-// numbering.
+// Attention as cuDNN graphs, in the operation order that its fused kernels match (Dao et al. 2022;
+// cuDNN's graph API, "fused flash attention"; mask and scale are placed as in the open
+// cudnn_frontend). Samples are ragged with a length each, so packed and padded batches use the same
+// graph. Dropout is a 0/1 mask, because cuDNN's generator uses its own numbering.
 #pragma once
 
-#include <dhp/cuda/cudnn_attention_tensors.hpp>
+#include <dhp/cuda/cudnn_graph.hpp>
 
 #include <cmath>
+#include <limits>
 
 namespace dhp::cuda {
+
+/// Everything a graph depends on; surplus samples and lengths are empty.
+struct AttentionProblem {
+  cudnnDataType_t type = CUDNN_DATA_BFLOAT16;
+  std::int64_t samples = 1;
+  std::int64_t heads = 1;
+  std::int64_t length = 1;
+  std::int64_t head_size = 64;
+  double dropout = 0;  ///< dropout probability; above 0 the graph has a mask
+
+  [[nodiscard]] std::string text(const char* pass) const {
+    return concat("attention ", pass, " ", type == CUDNN_DATA_HALF ? "f16" : "bf16", " samples ",
+                  samples, " heads ", heads, " length ", length, " size ", head_size,
+                  dropout > 0 ? concat(" dropout ", dropout) : "");
+  }
+  friend bool operator==(const AttentionProblem&, const AttentionProblem&) = default;
+};
+
+/// Argument numbers. offsets: i64 [samples + 1], in elements; lengths: i32 [samples], for queries
+/// and for keys; statistics (logsumexp): f32 [samples, heads, length, 1]; mask, 1 if kept, 0 if
+/// dropped: q's type, [samples, heads, length, length].
+struct AttentionUids {
+  static constexpr std::int64_t q = 1, k = 2, v = 3, y = 4, statistics = 5, offsets = 6,
+                                query_lengths = 7, key_lengths = 8, dy = 9, dq = 10, dk = 11,
+                                dv = 12, inner_products = 13, dq_sums = 14, mask = 15;
+};
+
+/// Tensors of both directions.
+class AttentionTensors {
+  CudnnGraph& graph_;
+  AttentionProblem problem_;
+
+ public:
+  const CudnnTensor offsets, query_lengths, key_lengths;
+
+  AttentionTensors(CudnnGraph& graph, const AttentionProblem& problem)
+      : graph_(graph),
+        problem_(problem),
+        offsets(graph.argument(AttentionUids::offsets, CUDNN_DATA_INT64,
+                               {problem.samples + 1, 1, 1, 1}, {1, 1, 1, 1})),
+        query_lengths(lengths(AttentionUids::query_lengths)),
+        key_lengths(lengths(AttentionUids::key_lengths)) {}
+
+  /// [samples, heads, length, head_size] over rows of heads * head_size.
+  [[nodiscard]] CudnnTensor rows(std::int64_t uid) const {
+    const auto& e = problem_;
+    return graph_.argument(uid, e.type, {e.samples, e.heads, e.length, e.head_size}, row_strides(),
+                           16, offsets);
+  }
+  /// The same as [samples, heads, head_size, length].
+  [[nodiscard]] CudnnTensor transposed_rows(std::int64_t uid) const {
+    const auto& e = problem_;
+    const auto [sample, head, row, column] = row_strides();
+    return graph_.argument(uid, e.type, {e.samples, e.heads, e.head_size, e.length},
+                           {sample, head, column, row}, 16, offsets);
+  }
+  [[nodiscard]] CudnnTensor statistics(std::int64_t uid) const {
+    return graph_.argument(uid, CUDNN_DATA_FLOAT, column_extents(),
+                           dense_strides(column_extents()));
+  }
+  [[nodiscard]] CudnnTensor mask() const {
+    return graph_.argument(AttentionUids::mask, problem_.type, score_extents(),
+                           dense_strides(score_extents()));
+  }
+  [[nodiscard]] Dims score_extents() const {
+    return {problem_.samples, problem_.heads, problem_.length, problem_.length};
+  }
+  [[nodiscard]] Dims column_extents() const {
+    return {problem_.samples, problem_.heads, problem_.length, 1};
+  }
+  [[nodiscard]] CudnnTensor scores(cudnnDataType_t type = CUDNN_DATA_FLOAT) const {
+    return graph_.inner(score_extents(), dense_strides(score_extents()), type);
+  }
+  [[nodiscard]] CudnnTensor column() const {
+    return graph_.inner(column_extents(), dense_strides(column_extents()));
+  }
+  [[nodiscard]] Dims row_strides() const {
+    const auto& e = problem_;
+    return {e.length * e.heads * e.head_size, e.head_size, e.heads * e.head_size, 1};
+  }
+
+  /// q k^T / sqrt(head_size), minus infinity for padding.
+  [[nodiscard]] CudnnTensor masked_scores(const CudnnTensor& q, const CudnnTensor& transposed_k,
+                                          const CudnnTensor& scale, bool padding) const {
+    const auto product = scores();
+    graph_.multiply(q, transposed_k, product, {.rows = query_lengths, .columns = key_lengths},
+                    padding);
+    const auto scaled = graph_.pointwise(CUDNN_POINTWISE_MUL, product, scale);
+    const auto is_query = before(scaled, 2, query_lengths);
+    const auto is_key = before(scaled, 3, key_lengths);
+    const auto both = scores(CUDNN_DATA_BOOLEAN);
+    graph_.pointwise(CUDNN_POINTWISE_LOGICAL_AND, is_query, is_key, both, CUDNN_DATA_BOOLEAN);
+    const auto masked = scores();
+    const auto never = graph_.scalar(-std::numeric_limits<float>::infinity());
+    graph_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scaled, never, masked, CUDNN_DATA_FLOAT, both);
+    return masked;
+  }
+
+ private:
+  [[nodiscard]] CudnnTensor lengths(std::int64_t uid) const {
+    return graph_.argument(uid, CUDNN_DATA_INT32, {problem_.samples, 1, 1, 1}, {1, 1, 1, 1});
+  }
+  /// True where the index along `axis` is less than the length.
+  [[nodiscard]] CudnnTensor before(const CudnnTensor& like, std::int64_t axis,
+                                   const CudnnTensor& length) const {
+    const auto index = scores(CUDNN_DATA_INT32);
+    graph_.pointwise(CUDNN_POINTWISE_GEN_INDEX, like, {}, index, CUDNN_DATA_INT32, {}, axis);
+    const auto is_before = scores(CUDNN_DATA_BOOLEAN);
+    graph_.pointwise(CUDNN_POINTWISE_CMP_LT, index, length, is_before, CUDNN_DATA_BOOLEAN);
+    return is_before;
+  }
+};
 
 [[nodiscard]] inline float attention_scale(const AttentionProblem& problem) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(problem.head_size)));
@@ -32,25 +145,22 @@ namespace dhp::cuda {
   const auto scores = make.masked_scores(q, k, graph.scalar(attention_scale(problem)), true);
   const auto most = make.column();
   graph.reduce(CUDNN_REDUCE_TENSOR_MAX, scores, most);
-  const auto shifted = make.scores();
-  graph.pointwise(CUDNN_POINTWISE_SUB, scores, most, shifted);
-  const auto powers = make.scores();
-  graph.pointwise(CUDNN_POINTWISE_EXP, shifted, {}, powers);
+  const auto shifted = graph.pointwise(CUDNN_POINTWISE_SUB, scores, most);
+  const auto powers = graph.pointwise(CUDNN_POINTWISE_EXP, shifted);
   const auto sum = make.column();
   graph.reduce(CUDNN_REDUCE_TENSOR_ADD, powers, sum);
-  const auto logarithm = make.column();
-  graph.pointwise(CUDNN_POINTWISE_LOG, sum, {}, logarithm);
+  const auto logarithm = graph.pointwise(CUDNN_POINTWISE_LOG, sum);
   graph.pointwise(CUDNN_POINTWISE_ADD, most, logarithm, statistics);
   const bool drops = problem.dropout > 0;
   auto weights = make.scores(drops ? CUDNN_DATA_FLOAT : problem.type);
   graph.pointwise(CUDNN_POINTWISE_DIV, powers, sum, weights);
   if (drops) {
-    const auto scaled = make.scores();
-    graph.pointwise(CUDNN_POINTWISE_MUL, weights, graph.scalar(kept_scale(problem)), scaled);
+    const auto scaled =
+        graph.pointwise(CUDNN_POINTWISE_MUL, weights, graph.scalar(kept_scale(problem)));
     weights = make.scores(problem.type);
     graph.pointwise(CUDNN_POINTWISE_MUL, scaled, make.mask(), weights);
   }
-  graph.multiply(weights, v, y, {.rows = make.query_lengths(), .depth = make.key_lengths()});
+  graph.multiply(weights, v, y, {.rows = make.query_lengths, .depth = make.key_lengths});
   return graph;
 }
 
@@ -85,10 +195,7 @@ namespace dhp::cuda {
   }
   // x times the factor, with dropout only.
   const auto times = [&](const CudnnTensor& x, const std::optional<CudnnTensor>& factor) {
-    if (!factor) return x;
-    const auto product = make.scores();
-    graph.pointwise(CUDNN_POINTWISE_MUL, x, factor, product);
-    return product;
+    return factor ? graph.pointwise(CUDNN_POINTWISE_MUL, x, factor) : x;
   };
 
   // dy . y / kept per query
@@ -101,35 +208,30 @@ namespace dhp::cuda {
 
   // p again; dv
   const auto scores = make.masked_scores(q, k, scale, false);
-  const auto shifted = make.scores();
-  graph.pointwise(CUDNN_POINTWISE_SUB, scores, statistics, shifted);
-  const auto probabilities = make.scores();
-  graph.pointwise(CUDNN_POINTWISE_EXP, shifted, {}, probabilities);
+  const auto shifted = graph.pointwise(CUDNN_POINTWISE_SUB, scores, statistics);
+  const auto probabilities = graph.pointwise(CUDNN_POINTWISE_EXP, shifted);
   const auto [samples, heads, rows, columns] = make.score_extents();
   const Dims turned_extents{samples, heads, columns, rows};
   const Dims turned_strides{heads * rows * columns, rows * columns, 1, columns};
   const auto turned = graph.inner(turned_extents, turned_strides, problem.type);
   graph.reshape(times(times(probabilities, mask), kept), turned);
-  const CudnnLengths key_rows{.rows = make.key_lengths(), .depth = make.query_lengths()};
+  const CudnnLengths key_rows{.rows = make.key_lengths, .depth = make.query_lengths};
   graph.multiply(turned, dy, dv, key_rows);
 
   // ds; dk = ds^T q
   const auto dp = make.scores();
-  graph.multiply(dy, v, dp, {.rows = make.query_lengths(), .columns = make.key_lengths()});
-  const auto centered = make.scores();
-  graph.pointwise(CUDNN_POINTWISE_SUB, times(dp, mask), inner_products, centered);
-  const auto weighted = make.scores();
-  graph.pointwise(CUDNN_POINTWISE_MUL, centered, probabilities, weighted);
-  const auto ds = make.scores();
-  graph.pointwise(CUDNN_POINTWISE_MUL, times(weighted, kept), scale, ds);
+  graph.multiply(dy, v, dp, {.rows = make.query_lengths, .columns = make.key_lengths});
+  const auto centered = graph.pointwise(CUDNN_POINTWISE_SUB, times(dp, mask), inner_products);
+  const auto weighted = graph.pointwise(CUDNN_POINTWISE_MUL, centered, probabilities);
+  const auto ds = graph.pointwise(CUDNN_POINTWISE_MUL, times(weighted, kept), scale);
   const auto turned_ds = graph.inner(turned_extents, turned_strides, problem.type);
   graph.reshape(ds, turned_ds);
   graph.multiply(turned_ds, q, dk, key_rows);
 
   // dq = ds k
-  const auto plain_k = graph.inner(q.extents, make.row_strides(), problem.type, make.offsets());
+  const auto plain_k = graph.inner(q.extents, make.row_strides(), problem.type, make.offsets);
   graph.reshape(k, plain_k);
-  const CudnnLengths query_rows{.rows = make.query_lengths(), .depth = make.key_lengths()};
+  const CudnnLengths query_rows{.rows = make.query_lengths, .depth = make.key_lengths};
   if (!dq_sums) {
     graph.multiply(ds, plain_k, dq, query_rows);
     return graph;
@@ -137,7 +239,7 @@ namespace dhp::cuda {
   const auto sum =
       problem.head_size % 16 == 0
           ? graph.argument(Uids::dq_sums, CUDNN_DATA_FLOAT, q.extents, make.row_strides(), 16,
-                           make.offsets())
+                           make.offsets)
           : graph.argument(Uids::dq_sums, CUDNN_DATA_FLOAT, q.extents, dense_strides(q.extents));
   graph.multiply(ds, plain_k, sum, query_rows);
   graph.pointwise(CUDNN_POINTWISE_IDENTITY, sum, {}, dq);

@@ -1,12 +1,10 @@
 // Fused batch norm on Cuda: y = ReLU(norm(x) + residual) in one kernel, with the signs of y as
-// bits, and its gradient, which reads these bits instead of y. If cuDNN cannot, functions of
-// dhp::cuda return false and write nothing. Hopper supports f32, bf16 and f16 with channels in
-// multiples of 16 bytes. Statistics cover these rows only.
+// bits, and its gradient, which reads these bits instead of y. Hopper supports f32, bf16 and f16
+// with channels in multiples of 16 bytes. Statistics cover these rows only.
 #pragma once
 
 #include <dhp/cuda/batch_norm.hpp>
 #include <dhp/cuda/cublas_problem.hpp>
-#include <dhp/cuda/cudnn_norm.hpp>
 #include <dhp/cuda/map.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 
@@ -27,44 +25,55 @@ struct NormExtents {
   std::int64_t rows = 0, channels = 0;
   std::int64_t alignment = 16;
 
-  [[nodiscard]] Dims image() const { return {rows, channels, 1, 1}; }
-  [[nodiscard]] Dims channel() const { return {1, channels, 1, 1}; }
   [[nodiscard]] std::string text(const char* what) const {
     return concat(what, " ", type, " rows ", rows, " channels ", channels, " at ", alignment);
   }
+};
+
+/// Adds x and per-channel tensors to a graph.
+class NormTensors {
+ public:
+  NormTensors(CudnnGraph& graph, const NormExtents& extents) : graph_(graph), extents_(extents) {}
+  [[nodiscard]] CudnnTensor image(std::int64_t uid) const {
+    return image(uid, cudnn_type(extents_.type));
+  }
+  [[nodiscard]] CudnnTensor image(std::int64_t uid, cudnnDataType_t type) const {
+    const Dims extents{extents_.rows, extents_.channels, 1, 1};
+    return graph_.argument(uid, type, extents, nhwc_strides(extents), extents_.alignment);
+  }
+  /// The descriptor of f32 [1, C, 1, 1].
+  [[nodiscard]] const CudnnDescriptor& channel(std::int64_t uid) const {
+    const Dims extents{1, extents_.channels, 1, 1};
+    return graph_.raw(graph_.argument(uid, CUDNN_DATA_FLOAT, extents, nhwc_strides(extents)));
+  }
+
+ private:
+  CudnnGraph& graph_;
+  NormExtents extents_;
 };
 
 [[nodiscard]] inline CudnnGraph norm_relu_graph(const NormExtents& extents, bool residual,
                                                 float epsilon) {
   using Uids = NormUids;
   CudnnGraph graph;
-  const auto strides = nhwc_strides(extents.image());
-  const auto image = [&](std::int64_t uid, cudnnDataType_t type) {
-    return graph.argument(uid, type, extents.image(), strides, extents.alignment);
-  };
-  const auto channel = [&](std::int64_t uid) {
-    return graph.argument(uid, CUDNN_DATA_FLOAT, extents.channel(),
-                          nhwc_strides(extents.channel()));
-  };
-  const auto type = cudnn_type(extents.type);
-  const auto x = image(Uids::x, type);
-  const auto y = image(Uids::y, type);
+  const NormTensors make(graph, extents);
+  const auto x = make.image(Uids::x), y = make.image(Uids::y);
   auto sum = graph.inner_like(x);
-  batch_norm(graph, {.x = x,
-                     .scale = channel(Uids::gamma),
-                     .shift = channel(Uids::beta),
-                     .epsilon = graph.scalar(epsilon),
-                     .mean = channel(Uids::mean),
-                     .inv_std = channel(Uids::inv_std),
-                     .y = sum});
-  if (residual) {
-    const auto normed = sum;
-    sum = graph.inner_like(x);
-    graph.pointwise(CUDNN_POINTWISE_ADD, normed, image(Uids::residual, type), sum);
-  }
+  graph.add(CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR)
+      .set(CUDNN_ATTR_OPERATION_NORM_FWD_MODE, CUDNN_BATCH_NORM)
+      .set(CUDNN_ATTR_OPERATION_NORM_FWD_PHASE, CUDNN_NORM_FWD_TRAINING)
+      .set(CUDNN_ATTR_OPERATION_NORM_FWD_XDESC, graph.raw(x))
+      .set(CUDNN_ATTR_OPERATION_NORM_FWD_SCALE_DESC, make.channel(Uids::gamma))
+      .set(CUDNN_ATTR_OPERATION_NORM_FWD_BIAS_DESC, make.channel(Uids::beta))
+      .set(CUDNN_ATTR_OPERATION_NORM_FWD_EPSILON_DESC, graph.raw(graph.scalar(epsilon)))
+      .set(CUDNN_ATTR_OPERATION_NORM_FWD_MEAN_DESC, make.channel(Uids::mean))
+      .set(CUDNN_ATTR_OPERATION_NORM_FWD_INV_VARIANCE_DESC, make.channel(Uids::inv_std))
+      .set(CUDNN_ATTR_OPERATION_NORM_FWD_YDESC, graph.raw(sum))
+      .finalize("a batch norm of cuDNN");
+  if (residual) sum = graph.pointwise(CUDNN_POINTWISE_ADD, sum, make.image(Uids::residual));
   graph.pointwise(CUDNN_POINTWISE_RELU_FWD, sum, {}, y);
   graph.pointwise(CUDNN_POINTWISE_CMP_GT, y, graph.scalar(0),
-                  image(Uids::signs, CUDNN_DATA_BOOLEAN));
+                  make.image(Uids::signs, CUDNN_DATA_BOOLEAN));
   return graph;
 }
 
@@ -73,102 +82,29 @@ struct NormExtents {
                                                          bool residual) {
   using Uids = NormUids;
   CudnnGraph graph;
-  const auto strides = nhwc_strides(extents.image());
-  const auto image = [&](std::int64_t uid, cudnnDataType_t type) {
-    return graph.argument(uid, type, extents.image(), strides, extents.alignment);
-  };
-  const auto channel = [&](std::int64_t uid) {
-    return graph.argument(uid, CUDNN_DATA_FLOAT, extents.channel(),
-                          nhwc_strides(extents.channel()));
-  };
-  const auto type = cudnn_type(extents.type);
-  const auto dy = image(Uids::dy, type);
-  const auto masked = residual ? image(Uids::dresidual, type) : graph.inner_like(dy, type);
-  graph.pointwise(CUDNN_POINTWISE_MUL, dy, image(Uids::signs, CUDNN_DATA_BOOLEAN), masked);
-  batch_norm_backward(graph, {.dy = masked,
-                              .x = image(Uids::x, type),
-                              .scale = channel(Uids::gamma),
-                              .mean = channel(Uids::mean),
-                              .inv_std = channel(Uids::inv_std),
-                              .dscale = channel(Uids::dgamma),
-                              .dshift = channel(Uids::dbeta),
-                              .dx = image(Uids::dx, type)});
+  const NormTensors make(graph, extents);
+  const auto dy = make.image(Uids::dy);
+  const auto masked =
+      residual ? make.image(Uids::dresidual) : graph.inner_like(dy, cudnn_type(extents.type));
+  graph.pointwise(CUDNN_POINTWISE_MUL, dy, make.image(Uids::signs, CUDNN_DATA_BOOLEAN), masked);
+  graph.add(CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR)
+      .set(CUDNN_ATTR_OPERATION_NORM_BWD_MODE, CUDNN_BATCH_NORM)
+      .set(CUDNN_ATTR_OPERATION_NORM_BWD_XDESC, graph.raw(make.image(Uids::x)))
+      .set(CUDNN_ATTR_OPERATION_NORM_BWD_DYDESC, graph.raw(masked))
+      .set(CUDNN_ATTR_OPERATION_NORM_BWD_MEAN_DESC, make.channel(Uids::mean))
+      .set(CUDNN_ATTR_OPERATION_NORM_BWD_INV_VARIANCE_DESC, make.channel(Uids::inv_std))
+      .set(CUDNN_ATTR_OPERATION_NORM_BWD_SCALE_DESC, make.channel(Uids::gamma))
+      .set(CUDNN_ATTR_OPERATION_NORM_BWD_DSCALE_DESC, make.channel(Uids::dgamma))
+      .set(CUDNN_ATTR_OPERATION_NORM_BWD_DBIAS_DESC, make.channel(Uids::dbeta))
+      .set(CUDNN_ATTR_OPERATION_NORM_BWD_DXDESC, graph.raw(make.image(Uids::dx)))
+      .finalize("the gradient of a batch norm by cuDNN");
   return graph;
 }
 
-/// The extents of x [.., C], if all addresses are 16-byte aligned.
+/// The extents of x [.., C].
 template <class Dev>
 [[nodiscard]] NormExtents norm_extents(ConstView<Dev> x) {
   return {x.dtype(), x.rows(), x.columns(), std::min<std::int64_t>(alignment_of(x.bytes()), 16)};
-}
-template <class Dev>
-[[nodiscard]] CudnnRules norm_rules(Dev& dev) {
-  return {.deterministic = dev.options().deterministic};
-}
-
-/// Whether the two functions below support this x.
-template <class Dev>
-[[nodiscard]] bool norm_relu_supported(Dev& dev, ConstView<Dev> x, bool residual) {
-  if (x.dtype() == DType::f64 || x.count() == 0) return false;
-  const auto extents = norm_extents(x);
-  auto& plans = dev.template cached<CudnnPlans>();
-  return plans.can(concat(extents.text("norm_relu"), residual ? " residual" : "", " query"),
-                   norm_rules(dev), [&] { return norm_relu_graph(extents, residual, 1e-5f); }) &&
-         plans.can(concat(extents.text("norm_relu_backward"), residual ? " residual" : ""),
-                   norm_rules(dev), [&] { return norm_relu_backward_graph(extents, residual); });
-}
-
-/// x, y and residual [.., C] of one type; residual may be empty. gamma, beta, mean and inv_std f32
-/// [C]; writes mean and inv_std. signs u8 [sign_bytes(count)].
-template <class Dev>
-struct NormRelu {
-  ConstView<Dev> x, residual, gamma, beta;
-  double epsilon;
-  View<Dev> mean, inv_std, y, signs;
-};
-template <class Dev>
-[[nodiscard]] bool norm_relu(Dev& dev, const NormRelu<Dev>& t) {
-  check(t.signs.count() >= sign_bytes(t.x.count()) && t.signs.dtype() == DType::u8,
-        "norm_relu: signs of ", t.x.shape(), " are u8 [", sign_bytes(t.x.count()), "], got ",
-        t.signs.dtype(), " ", t.signs.shape());
-  if (t.x.dtype() == DType::f64 || t.x.count() == 0) return false;
-  using Uids = NormUids;
-  const auto extents = norm_extents(t.x);
-  const auto epsilon = static_cast<float>(t.epsilon);
-  const bool residual = !t.residual.empty();
-  CudnnArguments arguments;
-  arguments.add(Uids::x, t.x.bytes()).add(Uids::gamma, t.gamma.bytes());
-  arguments.add(Uids::beta, t.beta.bytes()).add(Uids::mean, t.mean.bytes());
-  arguments.add(Uids::inv_std, t.inv_std.bytes()).add(Uids::y, t.y.bytes());
-  arguments.add(Uids::signs, t.signs.bytes());
-  if (residual) arguments.add(Uids::residual, t.residual.bytes());
-  return dev.template cached<CudnnPlans>().run(
-      dev, concat(extents.text("norm_relu"), residual ? " residual" : "", " epsilon ", epsilon),
-      norm_rules(dev), arguments, [&] { return norm_relu_graph(extents, residual, epsilon); });
-}
-
-/// Writes dx and, unless empty, dresidual, both like x; dgamma and dbeta f32 [C].
-template <class Dev>
-struct NormReluGradient {
-  ConstView<Dev> dy, x, signs, gamma, mean, inv_std;
-  View<Dev> dx, dresidual, dgamma, dbeta;
-};
-template <class Dev>
-[[nodiscard]] bool norm_relu_backward(Dev& dev, const NormReluGradient<Dev>& t) {
-  if (t.x.dtype() == DType::f64 || t.x.count() == 0) return false;
-  using Uids = NormUids;
-  const auto extents = norm_extents(t.x);
-  const bool residual = !t.dresidual.empty();
-  CudnnArguments arguments;
-  arguments.add(Uids::dy, t.dy.bytes()).add(Uids::x, t.x.bytes());
-  arguments.add(Uids::signs, t.signs.bytes()).add(Uids::gamma, t.gamma.bytes());
-  arguments.add(Uids::mean, t.mean.bytes()).add(Uids::inv_std, t.inv_std.bytes());
-  arguments.add(Uids::dx, t.dx.bytes()).add(Uids::dgamma, t.dgamma.bytes());
-  arguments.add(Uids::dbeta, t.dbeta.bytes());
-  if (residual) arguments.add(Uids::dresidual, t.dresidual.bytes());
-  return dev.template cached<CudnnPlans>().run(
-      dev, concat(extents.text("norm_relu_backward"), residual ? " residual" : ""), norm_rules(dev),
-      arguments, [&] { return norm_relu_backward_graph(extents, residual); });
 }
 
 /// The sum of squared deviations of `rows` values, from 1 / sqrt(variance + epsilon).
@@ -196,9 +132,20 @@ std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev>
   BatchNormResult<Dev> made{Tensor<Dev>(dev, x.dtype(), x.shape()), per_column(), per_column(),
                             per_column(),
                             Tensor<Dev>(dev, DType::u8, {cuda::sign_bytes(x.count())})};
-  if (!cuda::norm_relu(dev,
-                       cuda::NormRelu<Dev>{x, residual, gamma, beta, epsilon, made.mean.mut(),
-                                           made.inv_std.mut(), made.y.mut(), made.signs.mut()}))
+  using Uids = cuda::NormUids;
+  const auto extents = cuda::norm_extents(x);
+  const auto small = static_cast<float>(epsilon);
+  const bool adds = !residual.empty();
+  cuda::CudnnArguments arguments;
+  arguments.add(Uids::x, x.bytes()).add(Uids::gamma, gamma.bytes()).add(Uids::beta, beta.bytes());
+  arguments.add(Uids::mean, made.mean.mut().bytes());
+  arguments.add(Uids::inv_std, made.inv_std.mut().bytes());
+  arguments.add(Uids::y, made.y.mut().bytes()).add(Uids::signs, made.signs.mut().bytes());
+  if (adds) arguments.add(Uids::residual, residual.bytes());
+  if (!dev.template cached<cuda::CudnnPlans>().run(
+          dev, concat(extents.text("norm_relu"), adds ? " residual" : "", " epsilon ", small),
+          {.deterministic = dev.options().deterministic}, arguments,
+          [&] { return cuda::norm_relu_graph(extents, adds, small); }))
     return {};
   cuda::map(dev, x.columns(), cuda::SquaredDeviations{epsilon, static_cast<double>(x.rows())},
             made.squared_deviations.mut().template data<float>(),
@@ -211,14 +158,23 @@ template <KernelDevice Dev>
 std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(
     Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, const BatchNormVectors<Dev>& vectors,
     ConstView<Dev> signs, bool residual) {
+  if (x.dtype() == DType::f64 || x.count() == 0) return {};
   const auto like_x = [&] { return Tensor<Dev>(dev, x.dtype(), x.shape()); };
   BatchNormGradients<Dev> made{like_x(), residual ? like_x() : Tensor<Dev>(),
                                Tensor<Dev>(dev, DType::f32, {2, x.columns()})};
-  const auto dbeta = made.sums.mut().slice(0, 1), dgamma = made.sums.mut().slice(1, 2);
-  const auto dresidual = residual ? made.dresidual.mut() : View<Dev>();
-  if (!cuda::norm_relu_backward(dev, cuda::NormReluGradient<Dev>{
-                                         dy, x, signs, vectors.gamma, vectors.mean, vectors.inv_std,
-                                         made.dx.mut(), dresidual, dgamma, dbeta}))
+  using Uids = cuda::NormUids;
+  const auto extents = cuda::norm_extents(x);
+  cuda::CudnnArguments arguments;
+  arguments.add(Uids::dy, dy.bytes()).add(Uids::x, x.bytes()).add(Uids::signs, signs.bytes());
+  arguments.add(Uids::gamma, vectors.gamma.bytes()).add(Uids::mean, vectors.mean.bytes());
+  arguments.add(Uids::inv_std, vectors.inv_std.bytes()).add(Uids::dx, made.dx.mut().bytes());
+  arguments.add(Uids::dbeta, made.sums.mut().slice(0, 1).bytes());
+  arguments.add(Uids::dgamma, made.sums.mut().slice(1, 2).bytes());
+  if (residual) arguments.add(Uids::dresidual, made.dresidual.mut().bytes());
+  if (!dev.template cached<cuda::CudnnPlans>().run(
+          dev, concat(extents.text("norm_relu_backward"), residual ? " residual" : ""),
+          {.deterministic = dev.options().deterministic}, arguments,
+          [&] { return cuda::norm_relu_backward_graph(extents, residual); }))
     return {};
   return made;
 }

@@ -5,11 +5,18 @@
 #pragma once
 
 #include <dhp/cuda/cublas_gemm.hpp>
-#include <dhp/cuda/cudnn_convolution.hpp>
 #include <dhp/cuda/fallback_conv2d.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 
 namespace dhp::cuda {
+
+/// cuDNN's names for a convolution or one of its gradients.
+struct ConvolutionNames {
+  const char* kind;
+  const char* operation;
+  cudnnBackendDescriptorType_t node;
+  cudnnBackendAttributeName_t geometry, x, w, y, alpha, beta;
+};
 
 /// A convolution in cuDNN's dim order, channels contiguous.
 struct Conv2dProblem {
@@ -41,17 +48,27 @@ struct Conv2dProblem {
     const auto argument = [&](std::int64_t uid, const Dims& extents) {
       return made.argument(uid, cudnn_type(type), extents, nhwc_strides(extents), alignment);
     };
-    const auto image = argument(x_uid, x);
-    const auto weights = argument(w_uid, w);
-    const auto result = argument(y_uid, y);
-    const CudnnConvolution how{.padding = geometry.padding, .stride = geometry.stride};
-    switch (kind) {
-      case Kind::forward: convolve(made, image, weights, result, how); break;
-      case Kind::backward_data: convolve_backward_data(made, result, weights, image, how); break;
-      case Kind::backward_filter:
-        convolve_backward_filter(made, image, result, weights, how);
-        break;
-    }
+    const auto image = argument(x_uid, x), weights = argument(w_uid, w),
+               result = argument(y_uid, y);
+    const std::vector<std::int64_t> padding(2, geometry.padding), stride(2, geometry.stride);
+    CudnnDescriptor convolution(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    convolution.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT)
+        .set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_CROSS_CORRELATION)
+        .set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, std::int64_t{2})
+        .set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, padding)
+        .set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, padding)
+        .set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, stride)
+        .set(CUDNN_ATTR_CONVOLUTION_DILATIONS, std::vector<std::int64_t>(2, 1))
+        .finalize("the geometry of a convolution of cuDNN");
+    const auto named = names();
+    made.add(named.node)
+        .set(named.geometry, convolution)
+        .set(named.x, made.raw(image))
+        .set(named.w, made.raw(weights))
+        .set(named.y, made.raw(result))
+        .set(named.alpha, 1.0f)
+        .set(named.beta, 0.0f)
+        .finalize(named.operation);
     return made;
   }
   [[nodiscard]] CudnnRules rules(bool deterministic) const {
@@ -59,14 +76,46 @@ struct Conv2dProblem {
   }
   /// One line; OH and OW are implied.
   [[nodiscard]] std::string text() const {
-    constexpr const char* names[] = {"forward", "backward_data", "backward_filter"};
-    return concat("conv2d ", names[static_cast<int>(kind)], " ", type, " n ", x[0], " c ", x[1],
-                  " h ", x[2], " w ", x[3], " o ", w[0], " kernel ", geometry.kernel, " stride ",
-                  geometry.stride, " padding ", geometry.padding, tf32 ? " TF32" : "", " at ",
-                  alignment);
+    return concat("conv2d ", names().kind, " ", type, " n ", x[0], " c ", x[1], " h ", x[2], " w ",
+                  x[3], " o ", w[0], " kernel ", geometry.kernel, " stride ", geometry.stride,
+                  " padding ", geometry.padding, tf32 ? " TF32" : "", " at ", alignment);
   }
 
  private:
+  [[nodiscard]] ConvolutionNames names() const {
+    switch (kind) {
+      case Kind::forward:
+        return {"forward",
+                "a convolution of cuDNN",
+                CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
+      case Kind::backward_data:
+        return {"backward_data",
+                "a gradient of a convolution's input by cuDNN",
+                CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA};
+      case Kind::backward_filter: break;
+    }
+    return {"backward_filter",
+            "a gradient of a convolution's weights by cuDNN",
+            CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
+  }
   static Dims channels_second(const Shape& shape) {
     return {shape[0], shape[3], shape[1], shape[2]};
   }
@@ -88,14 +137,6 @@ template <class Dev>
   return dev.template cached<CudnnPlans>().run(dev, problem.text(),
                                                problem.rules(dev.options().deterministic),
                                                arguments, [&] { return problem.graph(); });
-}
-
-/// dw = beta dw + gradient, with mixed types.
-template <class Dev>
-void accumulate(Dev& dev, double beta, ConstView<Dev> gradient, View<Dev> dw) {
-  if (beta == 0) return cast_on(dev, gradient, dw);
-  if (beta != 1) scale_on(dev, beta, dw);
-  axpy_on(dev, 1.0, gradient, dw);
 }
 
 }  // namespace dhp::cuda
@@ -143,7 +184,7 @@ void conv2d_backward_filter_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
     } else {
       const Tensor<Dev> gradient(dev, x.dtype(), dw.shape());
       if (cuda::cudnn_convolve(dev, Kind::backward_filter, x, gradient.view(), dy, geometry))
-        return cuda::accumulate(dev, beta, gradient.view(), dw);
+        return cuda::add_fresh(dev, gradient.view(), beta, dw);
     }
   }
   cuda::fallback_conv2d_backward_filter(dev, x, dy, geometry, dw, beta);

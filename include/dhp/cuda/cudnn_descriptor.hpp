@@ -1,5 +1,4 @@
-// CudnnDescriptor: owns a descriptor of cuDNN's graph API; setters deduce cuDNN's attribute type
-// from the C++ type.
+// CudnnDescriptor: a descriptor of cuDNN's graph API; setters deduce the attribute's type.
 #pragma once
 
 #include <dhp/device/cuda_libraries.hpp>
@@ -13,10 +12,12 @@
 
 namespace dhp::cuda {
 
-/// cuDNN's tag of a C++ type. Descriptors and addresses have their own setters.
+/// cuDNN's tag of a C++ type.
 template <class T>
 [[nodiscard]] constexpr cudnnBackendAttributeType_t attribute_type() {
-  if constexpr (std::is_same_v<T, std::int64_t>) return CUDNN_TYPE_INT64;
+  if constexpr (std::is_same_v<T, cudnnBackendDescriptor_t>) return CUDNN_TYPE_BACKEND_DESCRIPTOR;
+  else if constexpr (std::is_same_v<T, std::byte*>) return CUDNN_TYPE_VOID_PTR;
+  else if constexpr (std::is_same_v<T, std::int64_t>) return CUDNN_TYPE_INT64;
   else if constexpr (std::is_same_v<T, std::int32_t>) return CUDNN_TYPE_INT32;
   else if constexpr (std::is_same_v<T, bool>) return CUDNN_TYPE_BOOLEAN;
   else if constexpr (std::is_same_v<T, float>) return CUDNN_TYPE_FLOAT;
@@ -58,30 +59,15 @@ class CudnnDescriptor {
 
   template <class T>
   CudnnDescriptor& set(cudnnBackendAttributeName_t name, const T& value) {
-    return set_array(name, attribute_type<T>(), 1, &value);
+    return set_array(name, 1, &value);
   }
   template <class T>
   CudnnDescriptor& set(cudnnBackendAttributeName_t name, const std::vector<T>& values) {
-    return set_array(name, attribute_type<T>(), static_cast<std::int64_t>(values.size()),
-                     values.data());
+    return set_array(name, static_cast<std::int64_t>(values.size()), values.data());
   }
   /// cuDNN copies `value`, which must be finalized.
   CudnnDescriptor& set(cudnnBackendAttributeName_t name, const CudnnDescriptor& value) {
-    return set_array(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value.raw_);
-  }
-  CudnnDescriptor& set_descriptors(cudnnBackendAttributeName_t name,
-                                   const std::vector<cudnnBackendDescriptor_t>& values) {
-    return set_array(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<std::int64_t>(values.size()),
-                     values.data());
-  }
-  template <class Byte>
-  CudnnDescriptor& set_addresses(cudnnBackendAttributeName_t name,
-                                 const std::vector<Byte*>& values) {
-    return set_array(name, CUDNN_TYPE_VOID_PTR, static_cast<std::int64_t>(values.size()),
-                     values.data());
-  }
-  CudnnDescriptor& set_text(cudnnBackendAttributeName_t name, const std::string& text) {
-    return set_array(name, CUDNN_TYPE_CHAR, static_cast<std::int64_t>(text.size()), text.data());
+    return set_array(name, 1, &value.raw_);
   }
   CudnnDescriptor&& finalize(const char* what) {
     check_cudnn(cudnnBackendFinalize(raw_), what);
@@ -124,10 +110,10 @@ class CudnnDescriptor {
 
  private:
   template <class Value>
-  CudnnDescriptor& set_array(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                             std::int64_t count, const Value* values) {
-    const auto code = cudnnBackendSetAttribute(raw_, name, type, count, values);
-    check_cudnn(code, "cudnnBackendSetAttribute");
+  CudnnDescriptor& set_array(cudnnBackendAttributeName_t name, std::int64_t count,
+                             const Value* values) {
+    check_cudnn(cudnnBackendSetAttribute(raw_, name, attribute_type<Value>(), count, values),
+                "cudnnBackendSetAttribute");
     return *this;
   }
 

@@ -1,6 +1,4 @@
-// CudnnGraph: operations that cuDNN fuses: pointwise functions, reductions, matrix products,
-// reshapes; convolutions and norms have their own headers. Building a graph needs no GPU;
-// cudnn_plan.hpp compiles it.
+// CudnnGraph: operations that cuDNN fuses. Building it needs no GPU; cudnn_plan.hpp compiles it.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -60,8 +58,7 @@ class CudnnGraph {
     float value;
   };
 
-  /// An argument. alignment: of its address, in bytes. ragged_offset: the start of each sample, if
-  /// given.
+  /// An argument. alignment: of its address, in bytes. ragged_offset: the start of each sample.
   CudnnTensor argument(std::int64_t uid, cudnnDataType_t type, const Dims& extents,
                        const Dims& strides, std::int64_t alignment = 16,
                        const std::optional<CudnnTensor>& ragged_offset = {}) {
@@ -109,6 +106,14 @@ class CudnnGraph {
     if (b) node.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, raw(*b));
     if (choice) node.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, raw(*choice));
     node.finalize("a pointwise operation of cuDNN");
+  }
+
+  /// The same into a new f32 tensor like x.
+  CudnnTensor pointwise(cudnnPointwiseMode_t mode, const CudnnTensor& x,
+                        const std::optional<CudnnTensor>& b = {}) {
+    auto y = inner_like(x);
+    pointwise(mode, x, b, y);
+    return y;
   }
 
   /// y = x reduced over the dims where y has extent 1.

@@ -16,7 +16,8 @@ class CudnnTarget {
   /// json: a device description by cuDNN (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
   explicit CudnnTarget(const std::string& json)
       : device_(CudnnDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)
-                    .set_text(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, json)
+                    .set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+                         std::vector(json.begin(), json.end()))
                     .finalize("a description of a device for cuDNN")) {}
   [[nodiscard]] cudnnHandle_t handle() const { return handle_; }
   [[nodiscard]] const std::optional<CudnnDescriptor>& device() const { return device_; }
@@ -62,8 +63,7 @@ class CudnnCandidate {
     return engine().get_all<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                                          CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
   }
-  /// Its name for one graph, device and cuDNN version, such as "3 2:1 14:5": the engine and
-  /// knob:value.
+  /// Its name for one graph, device and cuDNN version, such as "3 2:1 14:5": engine, knob:value.
   [[nodiscard]] std::string name() const {
     std::string out = concat(engine().get<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX));
     for (const auto& choice :
@@ -91,7 +91,7 @@ class CudnnCandidate {
                                                             const CudnnTarget& target,
                                                             const CudnnRules& rules) {
   CudnnDescriptor operations(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  operations.set_descriptors(CUDNN_ATTR_OPERATIONGRAPH_OPS, graph.operations());
+  operations.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, graph.operations());
   if (target.handle() != nullptr) operations.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, target.handle());
   std::vector<CudnnCandidate> found;
   if (cudnnBackendFinalize(operations.raw()) != CUDNN_STATUS_SUCCESS) return found;
@@ -144,15 +144,14 @@ class CudnnPlan {
   }
   [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
 
-  /// Issues the plan on the handle's stream. workspace: workspace_bytes() on the device, 16-byte
-  /// aligned.
+  /// Issues the plan on the handle's stream. workspace: workspace_bytes(), 16-byte aligned.
   void run(cudnnHandle_t handle, CudnnArguments arguments, std::byte* workspace) const {
     for (const auto& scalar : scalars_)
       arguments.add(scalar.uid, reinterpret_cast<const std::byte*>(&scalar.value));
     CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, arguments.uids)
-        .set_addresses(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, arguments.addresses)
-        .set_addresses(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, std::vector{workspace})
+        .set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, arguments.addresses)
+        .set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
         .finalize("the arguments of a plan of cuDNN");
     check_cudnn(cudnnBackendExecute(handle, plan_.raw(), pack.raw()), "cudnnBackendExecute");
   }

@@ -16,9 +16,7 @@ struct DropoutMask {
   std::uint32_t threshold;  // keep if the word's upper 24 bits are at least this
   A scale;
   const std::int64_t* index;  // row numbers, or none
-  std::int64_t first;
-  std::int64_t total_columns;
-  std::int64_t first_column;
+  std::int64_t first, total_columns, first_column;
 
   /// The random index of a row's first element.
   [[nodiscard]] constexpr std::uint64_t number(std::int64_t row) const {
@@ -90,8 +88,7 @@ struct DropoutPacks {
 template <class T>
 struct DropoutElements {
   DropoutMask<T> mask;
-  std::int64_t rows;
-  std::int64_t columns;
+  std::int64_t rows, columns;
   const T* x;
   T* y;
 

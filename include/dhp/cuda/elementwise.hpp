@@ -14,29 +14,15 @@ struct Constant {
   constexpr Y operator()() const { return value; }
 };
 
-template <class T>
-struct Sum {
-  using A = Accumulator<T>;
-  constexpr T operator()(T a, T b) const {
-    return static_cast<T>(static_cast<A>(a) + static_cast<A>(b));
-  }
-};
-
-template <class Y>
-struct ScaledSum {
-  using A = Accumulator<Y>;
+template <class A>
+struct AddScaled {
   A alpha;
-  template <class X>
-  constexpr Y operator()(Y y, X x) const {
-    return static_cast<Y>(static_cast<A>(y) + alpha * static_cast<A>(x));
-  }
+  constexpr A operator()(A y, A x) const { return y + alpha * x; }
 };
-
-template <class Y>
+template <class A>
 struct Scaled {
-  using A = Accumulator<Y>;
   A alpha;
-  constexpr Y operator()(Y y) const { return static_cast<Y>(static_cast<A>(y) * alpha); }
+  constexpr A operator()(A y) const { return y * alpha; }
 };
 
 /// The factor is in device memory.
@@ -59,13 +45,10 @@ struct Cast {
   }
 };
 
-template <class T>
+template <class A>
 struct Rsqrt {
-  using A = Accumulator<T>;
   A epsilon;
-  constexpr T operator()(T x) const {
-    return static_cast<T>(A(1) / std::sqrt(static_cast<A>(x) + epsilon));
-  }
+  constexpr A operator()(A x) const { return A(1) / std::sqrt(x + epsilon); }
 };
 
 }  // namespace dhp::cuda
@@ -82,7 +65,8 @@ template <KernelDevice Dev>
 void axpy_on(Dev& dev, double alpha, ConstView<Dev> x, View<Dev> y) {
   visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
     T* const out = y.template data<T>();
-    const cuda::ScaledSum<T> f{static_cast<Accumulator<T>>(alpha)};
+    using A = Accumulator<T>;
+    const cuda::Rounded<T, cuda::AddScaled<A>> f{{static_cast<A>(alpha)}};
     visit_floating(x.dtype(), [&]<class X>(Tag<X>) {
       cuda::map(dev, y.count(), f, out, static_cast<const T*>(out), x.template data<X>());
     });
@@ -92,7 +76,8 @@ template <KernelDevice Dev>
 void scale_on(Dev& dev, double alpha, View<Dev> y) {
   visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
     T* const out = y.template data<T>();
-    const cuda::Scaled<T> f{static_cast<Accumulator<T>>(alpha)};
+    using A = Accumulator<T>;
+    const cuda::Rounded<T, cuda::Scaled<A>> f{{static_cast<A>(alpha)}};
     cuda::map(dev, y.count(), f, out, static_cast<const T*>(out));
   });
 }
@@ -117,7 +102,8 @@ void add_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> y) {
   visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
     T* const out = y.template data<T>();
     if (a.dtype() == y.dtype() && b.dtype() == y.dtype()) {
-      cuda::map(dev, y.count(), cuda::Sum<T>{}, out, a.template data<T>(), b.template data<T>());
+      cuda::map(dev, y.count(), cuda::Rounded<T, cuda::Plus>{}, out, a.template data<T>(),
+                b.template data<T>());
       return;
     }
     // Mixed types are rare: three passes via double avoid a kernel per triple of types.
@@ -130,9 +116,22 @@ void add_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> y) {
 template <KernelDevice Dev>
 void rsqrt_on(Dev& dev, ConstView<Dev> x, double epsilon, View<Dev> y) {
   visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    const cuda::Rsqrt<T> f{static_cast<Accumulator<T>>(epsilon)};
+    using A = Accumulator<T>;
+    const cuda::Rounded<T, cuda::Rsqrt<A>> f{{static_cast<A>(epsilon)}};
     cuda::map(dev, y.count(), f, y.template data<T>(), x.template data<T>());
   });
 }
+
+namespace cuda {
+
+/// to = beta to + fresh, of any types.
+template <class Dev>
+void add_fresh(Dev& dev, ConstView<Dev> fresh, double beta, View<Dev> to) {
+  if (beta == 0) return cast_on(dev, fresh, to);
+  if (beta != 1) scale_on(dev, beta, to);
+  axpy_on(dev, 1.0, fresh, to);
+}
+
+}  // namespace cuda
 
 }  // namespace dhp

@@ -14,8 +14,7 @@ namespace dhp::cuda {
 
 /// The sample, head and numbering of a block. Invalid offsets and lengths are clamped.
 struct AttentionPlace {
-  const std::int32_t* offsets;
-  const std::int32_t* lengths;
+  const std::int32_t *offsets, *lengths;
   const std::int64_t* row_numbers;
   std::int64_t rows, columns, max_length;
   int heads, first_head, total_heads, size;
@@ -66,12 +65,18 @@ struct AttentionTile {
   static constexpr int stride(int size) { return size | 1; }
 };
 
-/// Loads rows [first, first + count) of a head into shared memory, zero-padded.
+/// min(wanted, left), but at least 0.
+[[nodiscard]] constexpr int rows_present(std::int64_t left, int wanted) {
+  return left > wanted ? wanted : left > 0 ? static_cast<int>(left) : 0;
+}
+
+/// Loads `wanted` rows of a head, from row `first`, into shared memory: 0 beyond its length.
 template <class A, class B, class T>
 constexpr void load_rows(const B& block, const AttentionPlace& place,
                          const AttentionPlace::Head& head, const T* from, std::int64_t first,
-                         int count, int wanted, A* to) {
+                         int wanted, A* to) {
   const int stride = AttentionTile::stride(place.size);
+  const int count = rows_present(head.length - first, wanted);
   for (int at = block.thread(); at < wanted * place.size; at += block.threads()) {
     const int row = at / place.size;
     const int column = at % place.size;
@@ -87,9 +92,24 @@ template <class A>
   return sum;
 }
 
-/// min(wanted, left), but at least 0.
-[[nodiscard]] constexpr int rows_present(std::int64_t left, int wanted) {
-  return left > wanted ? wanted : left > 0 ? static_cast<int>(left) : 0;
+/// Calls body(first, count) per tile of a head's rows; a and b of the tile are in shared memory.
+template <class A, class B, class T, class Body>
+constexpr void for_tiles(B& block, const AttentionPlace& place, const AttentionPlace::Head& head,
+                         const T* a, const T* b, A* to_a, A* to_b, const Body& body) {
+  constexpr int tile = AttentionTile::rows;
+  for (std::int64_t first = 0; first < head.length; first += tile) {
+    block.sync();
+    load_rows(block, place, head, a, first, tile, to_a);
+    load_rows(block, place, head, b, first, tile, to_b);
+    block.sync();
+    body(first, rows_present(head.length - first, tile));
+  }
+}
+
+/// Calls body(part, column) for each column of a lane.
+template <class Body>
+constexpr void for_columns(int lane, int size, const Body& body) {
+  for (int part = 0; part * warp_size + lane < size; ++part) body(part, part * warp_size + lane);
 }
 
 /// Calls kernel.group(block, head, first) for each group of `warps` rows of one head of this block.
@@ -133,42 +153,36 @@ struct AttentionForward {
     const auto query = first_query + warp;
     const bool real = query < head.length;
 
-    const int present = rows_present(head.length - first_query, AttentionTile::warps);
-    load_rows(block, place, head, q, first_query, present, AttentionTile::warps, queries);
+    load_rows(block, place, head, q, first_query, AttentionTile::warps, queries);
     A most = -std::numeric_limits<A>::infinity();
     A sum = 0;
     A mixed[AttentionTile::most_per_lane] = {};
     const A scale = static_cast<A>(place.scale);
-    for (std::int64_t first = 0; first < head.length && present > 0; first += tile) {
-      const int count = rows_present(head.length - first, tile);
-      block.sync();
-      load_rows(block, place, head, k, first, count, tile, keys);
-      load_rows(block, place, head, v, first, count, tile, values);
-      block.sync();
-      const A score = lane < count && real ? scale * inner_product(queries + warp * stride,
-                                                                   keys + lane * stride, size)
-                                           : -std::numeric_limits<A>::infinity();
+    const auto add_tile = [&](std::int64_t first, int count) {
+      const bool scores = lane < count && real;
+      const A score =
+          scores ? scale * inner_product(queries + warp * stride, keys + lane * stride, size)
+                 : -std::numeric_limits<A>::infinity();
       const A higher = warp_reduce(block, score, Largest{});
       const A now = higher > most ? higher : most;
-      const A power = lane < count && real ? std::exp(score - now) : A(0);
+      const A power = scores ? std::exp(score - now) : A(0);
       const A kept = std::exp(most - now);  // 0 at first
       sum = (real ? sum * kept : A(0)) + warp_reduce(block, power);
       most = now;
-      const bool keep = lane < count && real && place.keeps(head, query, first + lane);
-      weights[lane] = keep ? power : A(0);
+      weights[lane] = scores && place.keeps(head, query, first + lane) ? power : A(0);
       block.sync();
-      for (int part = 0; part * warp_size + lane < size; ++part) {
-        const int column = part * warp_size + lane;
+      for_columns(lane, size, [&](int part, int column) {
         A total = real ? mixed[part] * kept : A(0);
         for (int row = 0; row < count; ++row) total += weights[row] * values[row * stride + column];
         mixed[part] = total;
-      }
-    }
+      });
+    };
+    if (first_query < head.length) for_tiles(block, place, head, k, v, keys, values, add_tile);
     if (query >= head.rows) return;
     const A factor = real ? static_cast<A>(1.0 / (1.0 - place.dropout)) / sum : A(0);
-    for (int part = 0; part * warp_size + lane < size; ++part)
-      y[place.at(head, query) + part * warp_size + lane] =
-          static_cast<T>(real ? mixed[part] * factor : A(0));
+    for_columns(lane, size, [&](int part, int column) {
+      y[place.at(head, query) + column] = static_cast<T>(real ? mixed[part] * factor : A(0));
+    });
     if (lane == 0)
       logsumexp[head.head * place.rows + head.first_row + query] =
           real ? most + std::log(sum) : A(0);
@@ -204,15 +218,15 @@ struct AttentionInner {
 // With probabilities p and scaled dropout mask m: dv = (p m)^T dy and ds = p (m (dy v^T) - dy . y),
 // because sum_j p m (dy v^T) = dy . y for each query.
 
-/// dq: one block per `warps` queries, looping over the keys.
-template <class T>
-struct AttentionQueryGradient {
+/// dq: one block per `warps` queries, looping over keys. With of_keys dk, dv: queries and keys swap.
+template <class T, bool of_keys>
+struct AttentionGradient {
   using A = Accumulator<T>;
   AttentionPlace place;
   std::int64_t groups;
   const T *dy, *q, *k, *v;
   const A *logsumexp, *products;
-  T* dq;
+  T *dx, *dv;  ///< dq, or dk and dv
 
   template <class B>
   constexpr void operator()(B& block) const {
@@ -220,125 +234,59 @@ struct AttentionQueryGradient {
   }
 
   template <class B>
-  constexpr void group(B& block, const AttentionPlace::Head& head, std::int64_t first_query) const {
+  constexpr void group(B& block, const AttentionPlace::Head& head, std::int64_t first_row) const {
     constexpr int tile = AttentionTile::rows;
     const int warp = block.thread() / warp_size;
     const int lane = block.thread() % warp_size;
     const int size = place.size;
     const int stride = AttentionTile::stride(size);
-    A* const queries = block.template shared<A>();
-    A* const gradients = queries + AttentionTile::warps * stride;
-    A* const keys = gradients + AttentionTile::warps * stride;
-    A* const values = keys + tile * stride;
-    A* const weights = values + tile * stride + warp * tile;
-    const auto query = first_query + warp;
-    const bool real = query < head.length;
-    const int present = rows_present(head.length - first_query, AttentionTile::warps);
-    load_rows(block, place, head, q, first_query, present, AttentionTile::warps, queries);
-    load_rows(block, place, head, dy, first_query, present, AttentionTile::warps, gradients);
-    const auto place_of_row = head.head * place.rows + head.first_row + query;
-    const A log_sum = real ? logsumexp[place_of_row] : A(0);
-    const A product = real ? products[place_of_row] : A(0);
+    // Own rows: of q and dy, or k and v. The others come in tiles.
+    A* const own = block.template shared<A>();
+    A* const own_values = own + AttentionTile::warps * stride;
+    A* const others = own_values + AttentionTile::warps * stride;
+    A* const other_values = others + tile * stride;
+    A* const weights = other_values + tile * stride + warp * (of_keys ? 2 : 1) * tile;
+    const auto mine = first_row + warp;
+    const bool real = mine < head.length;
+    load_rows(block, place, head, of_keys ? k : q, first_row, AttentionTile::warps, own);
+    load_rows(block, place, head, of_keys ? v : dy, first_row, AttentionTile::warps, own_values);
     const A scale = static_cast<A>(place.scale);
     const A kept = static_cast<A>(1.0 / (1.0 - place.dropout));
     A sums[AttentionTile::most_per_lane] = {};
-    for (std::int64_t first = 0; first < head.length && present > 0; first += tile) {
-      const int count = rows_present(head.length - first, tile);
-      block.sync();
-      load_rows(block, place, head, k, first, count, tile, keys);
-      load_rows(block, place, head, v, first, count, tile, values);
-      block.sync();
-      A weight = 0;
+    [[maybe_unused]] A value_sums[AttentionTile::most_per_lane] = {};
+    const auto add_tile = [&](std::int64_t first, int count) {
+      A weight = 0, value_weight = 0;
       if (lane < count && real) {
-        const A score = scale * inner_product(queries + warp * stride, keys + lane * stride, size);
-        const A from_value = inner_product(gradients + warp * stride, values + lane * stride, size);
-        const A mask = place.keeps(head, query, first + lane) ? kept : A(0);
-        weight = std::exp(score - log_sum) * (mask * from_value - product);
+        const auto query = of_keys ? first + lane : mine, key = of_keys ? mine : first + lane;
+        const auto row = head.head * place.rows + head.first_row + query;
+        const A score = scale * inner_product(own + warp * stride, others + lane * stride, size);
+        const A from_value =
+            inner_product(own_values + warp * stride, other_values + lane * stride, size);
+        const A probability = std::exp(score - logsumexp[row]);
+        const A mask = place.keeps(head, query, key) ? kept : A(0);
+        weight = probability * (mask * from_value - products[row]);
+        value_weight = probability * mask;
       }
       weights[lane] = weight;
+      if constexpr (of_keys) weights[tile + lane] = value_weight;
       block.sync();
-      for (int part = 0; part * warp_size + lane < size; ++part) {
-        const int column = part * warp_size + lane;
-        for (int row = 0; row < count; ++row)
-          sums[part] += weights[row] * keys[row * stride + column];
-      }
-    }
-    if (query >= head.rows) return;
-    for (int part = 0; part * warp_size + lane < size; ++part)
-      dq[place.at(head, query) + part * warp_size + lane] =
-          static_cast<T>(real ? scale * sums[part] : A(0));
-  }
-};
-
-/// dk and dv: one block per `warps` keys, looping over the queries.
-template <class T>
-struct AttentionKeyGradient {
-  using A = Accumulator<T>;
-  AttentionPlace place;
-  std::int64_t groups;
-  const T *dy, *q, *k, *v;
-  const A *logsumexp, *products;
-  T *dk, *dv;
-
-  template <class B>
-  constexpr void operator()(B& block) const {
-    visit_groups(*this, block);
-  }
-
-  template <class B>
-  constexpr void group(B& block, const AttentionPlace::Head& head, std::int64_t first_key) const {
-    constexpr int tile = AttentionTile::rows;
-    const int warp = block.thread() / warp_size;
-    const int lane = block.thread() % warp_size;
-    const int size = place.size;
-    const int stride = AttentionTile::stride(size);
-    A* const keys = block.template shared<A>();
-    A* const values = keys + AttentionTile::warps * stride;
-    A* const queries = values + AttentionTile::warps * stride;
-    A* const gradients = queries + tile * stride;
-    A* const weights = gradients + tile * stride + warp * 2 * tile;  // for dk, then dv
-    const auto key = first_key + warp;
-    const bool real = key < head.length;
-    const int present = rows_present(head.length - first_key, AttentionTile::warps);
-    load_rows(block, place, head, k, first_key, present, AttentionTile::warps, keys);
-    load_rows(block, place, head, v, first_key, present, AttentionTile::warps, values);
-    const A scale = static_cast<A>(place.scale);
-    const A kept = static_cast<A>(1.0 / (1.0 - place.dropout));
-    A key_sums[AttentionTile::most_per_lane] = {};
-    A value_sums[AttentionTile::most_per_lane] = {};
-    for (std::int64_t first = 0; first < head.length && present > 0; first += tile) {
-      const int count = rows_present(head.length - first, tile);
-      block.sync();
-      load_rows(block, place, head, q, first, count, tile, queries);
-      load_rows(block, place, head, dy, first, count, tile, gradients);
-      block.sync();
-      A for_key = 0, for_value = 0;
-      if (lane < count && real) {
-        const auto row = head.head * place.rows + head.first_row + first + lane;
-        const A score = scale * inner_product(queries + lane * stride, keys + warp * stride, size);
-        const A from_value = inner_product(gradients + lane * stride, values + warp * stride, size);
-        const A probability = std::exp(score - logsumexp[row]);
-        const A mask = place.keeps(head, first + lane, key) ? kept : A(0);
-        for_key = probability * (mask * from_value - products[row]);
-        for_value = probability * mask;
-      }
-      weights[lane] = for_key;
-      weights[tile + lane] = for_value;
-      block.sync();
-      for (int part = 0; part * warp_size + lane < size; ++part) {
-        const int column = part * warp_size + lane;
+      for_columns(lane, size, [&](int part, int column) {
         for (int row = 0; row < count; ++row) {
-          key_sums[part] += weights[row] * queries[row * stride + column];
-          value_sums[part] += weights[tile + row] * gradients[row * stride + column];
+          sums[part] += weights[row] * others[row * stride + column];
+          if constexpr (of_keys)
+            value_sums[part] += weights[tile + row] * other_values[row * stride + column];
         }
-      }
-    }
-    if (key >= head.rows) return;
-    for (int part = 0; part * warp_size + lane < size; ++part) {
-      const auto to = place.at(head, key) + part * warp_size + lane;
-      dk[to] = static_cast<T>(real ? scale * key_sums[part] : A(0));
-      dv[to] = static_cast<T>(real ? value_sums[part] : A(0));
-    }
+      });
+    };
+    if (first_row < head.length)
+      for_tiles(block, place, head, of_keys ? q : k, of_keys ? dy : v, others, other_values,
+                add_tile);
+    if (mine >= head.rows) return;
+    for_columns(lane, size, [&](int part, int column) {
+      const auto to = place.at(head, mine) + column;
+      dx[to] = static_cast<T>(real ? scale * sums[part] : A(0));
+      if constexpr (of_keys) dv[to] = static_cast<T>(real ? value_sums[part] : A(0));
+    });
   }
 };
 
@@ -418,16 +366,15 @@ void fallback_attention_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, 
     launch(dev, grid_for(place.heads * place.rows * warp_size),
            AttentionInner<T>{place.rows, place.columns, place.heads, place.size, gradient,
                              y.template data<T>(), products});
-    launch(
-        dev, by_query,
-        AttentionQueryGradient<T>{place, groups, gradient, q.template data<T>(),
-                                  k.template data<T>(), v.template data<T>(),
-                                  logsumexp.template data<A>(), products, dq.template data<T>()});
-    launch(
-        dev, by_key,
-        AttentionKeyGradient<T>{place, groups, gradient, q.template data<T>(), k.template data<T>(),
-                                v.template data<T>(), logsumexp.template data<A>(), products,
-                                dk.template data<T>(), dv.template data<T>()});
+    const auto run = [&]<bool of_keys>(std::bool_constant<of_keys>, const Grid& grid, T* to,
+                                       T* to_values) {
+      launch(dev, grid,
+             AttentionGradient<T, of_keys>{place, groups, gradient, q.template data<T>(),
+                                           k.template data<T>(), v.template data<T>(),
+                                           logsumexp.template data<A>(), products, to, to_values});
+    };
+    run(std::false_type(), by_query, dq.template data<T>(), nullptr);
+    run(std::true_type(), by_key, dk.template data<T>(), dv.template data<T>());
   });
 }
 

@@ -2,7 +2,6 @@
 // 4) that needs no atomics.
 #pragma once
 
-#include <dhp/cuda/exclusive_sum.hpp>
 #include <dhp/cuda/map.hpp>
 #include <dhp/tensor/tensor.hpp>
 
@@ -10,10 +9,55 @@
 
 namespace dhp::cuda {
 
+/// Threads of one block for `count` items, in whole warps.
+[[nodiscard]] inline int threads_for(std::int64_t count) {
+  const auto wanted = std::min<std::int64_t>(count, 1024) + warp_size - 1;
+  return static_cast<int>(std::max<std::int64_t>(wanted / warp_size, 1)) * warp_size;
+}
+
+/// values[i] = the sum of values[0, i); one block.
+struct ExclusiveSum {
+  std::int64_t count;
+  std::int32_t* values;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const int threads = block.threads();
+    const int me = block.thread();
+    const auto share = (count + threads - 1) / threads;
+    const auto first = std::min(me * share, count);
+    const auto last = std::min(first + share, count);
+    std::int32_t mine = 0;
+    for (auto at = first; at < last; ++at) mine += values[at];
+
+    auto* const sums = block.template shared<std::int32_t>();
+    sums[me] = mine;
+    block.sync();
+    for (int distance = 1; distance < threads; distance *= 2) {  // Hillis & Steele 1986
+      const auto other = me >= distance ? sums[me - distance] : 0;
+      block.sync();
+      sums[me] += other;
+      block.sync();
+    }
+    std::int32_t sum = sums[me] - mine;
+    for (auto at = first; at < last; ++at) {
+      const auto value = values[at];
+      values[at] = sum;
+      sum += value;
+    }
+  }
+};
+
+template <KernelDevice Dev>
+void exclusive_sum(Dev& dev, std::int64_t count, std::int32_t* values) {
+  const int threads = threads_for(count);
+  launch(dev, {1, threads, static_cast<std::size_t>(threads) * sizeof(std::int32_t)},
+         ExclusiveSum{count, values});
+}
+
 /// The entry of an id; `entries` for ids outside the table.
 struct EntryOf {
-  std::int64_t first_id;
-  std::int64_t entries;
+  std::int64_t first_id, entries;
   constexpr std::int32_t operator()(std::int32_t id) const {
     const auto entry = id - first_id;
     return static_cast<std::int32_t>(entry >= 0 && entry < entries ? entry : entries);
@@ -24,8 +68,7 @@ struct EntryOf {
 struct Digit {
   static constexpr int most_bits = 8;
   static constexpr int none = 1 << most_bits;  // for threads without a row
-  std::int64_t rows;
-  std::int64_t tiles;
+  std::int64_t rows, tiles;
   int tile;  // rows per tile
   int shift;
   int bits;
@@ -34,13 +77,11 @@ struct Digit {
   [[nodiscard]] constexpr int of(std::int32_t key) const { return key >> shift & (values() - 1); }
 };
 
-/// counts[value, tile]: rows of the tile with this digit. ranks[row]: earlier rows of the tile with
-/// the same digit.
+/// counts[value, tile]: rows of the tile with this digit. ranks[row]: those before the row.
 struct RankInTiles {
   Digit digit;
   const std::int32_t* keys;
-  std::int32_t* counts;
-  std::int32_t* ranks;
+  std::int32_t *counts, *ranks;
 
   [[nodiscard]] std::size_t shared_bytes() const {
     return static_cast<std::size_t>(digit.tile / warp_size * digit.values()) * sizeof(std::int32_t);
@@ -88,10 +129,8 @@ struct PlaceRows {
   Digit digit;
   const std::int32_t* keys;
   const std::int32_t* rows;  // null: the identity
-  const std::int32_t* firsts;
-  const std::int32_t* ranks;
-  std::int32_t* new_keys;
-  std::int32_t* new_rows;
+  const std::int32_t *firsts, *ranks;
+  std::int32_t *new_keys, *new_rows;
 
   template <class B>
   constexpr void operator()(B& block) const {
@@ -106,8 +145,7 @@ struct PlaceRows {
 
 /// starts[entry] = the position of the first key >= entry.
 struct FindStarts {
-  std::int64_t rows;
-  std::int64_t entries;
+  std::int64_t rows, entries;
   const std::int32_t* keys;
   std::int32_t* starts;
 

@@ -2,16 +2,15 @@
 #pragma once
 
 #include <dhp/cuda/activation.hpp>
-#include <dhp/cuda/average_pool.hpp>
 #include <dhp/cuda/batch_norm.hpp>
 #include <dhp/cuda/cross_entropy.hpp>
 #include <dhp/cuda/dropout.hpp>
 #include <dhp/cuda/elementwise.hpp>
 #include <dhp/cuda/embedding.hpp>
+#include <dhp/cuda/exact_sum.hpp>
 #include <dhp/cuda/fallback_attention.hpp>
 #include <dhp/cuda/fallback_conv2d.hpp>
 #include <dhp/cuda/fallback_gemm.hpp>
-#include <dhp/cuda/fold.hpp>
 #include <dhp/cuda/layer_norm.hpp>
 #include <dhp/cuda/linear.hpp>
 #include <dhp/cuda/optimizer.hpp>

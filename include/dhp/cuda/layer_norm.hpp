@@ -1,6 +1,6 @@
 #pragma once
 
-#include <dhp/cuda/residual_layer_norm_kernels.hpp>
+#include <dhp/cuda/layer_norm_kernels.hpp>
 #include <dhp/ops/layer_norm.hpp>
 
 namespace dhp {
@@ -51,10 +51,7 @@ void layer_norm_backward_sums_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, 
                                            mean.template data<A>(), inv_std.template data<A>()};
     const cuda::AddLayerNormSums<A> finish{dgamma.template data<A>(), dbeta.template data<A>(),
                                            beta};
-    const auto reduce = [&](auto width) {
-      cuda::reduce_columns(dev, x.rows(), x.columns(), width, terms, finish);
-    };
-    cuda::with_width<T>(x.columns(), reduce, terms.dy, terms.x);
+    cuda::reduce_columns<T>(dev, x.rows(), x.columns(), terms, finish, terms.dy, terms.x);
   });
 }
 template <KernelDevice Dev>

@@ -1,8 +1,9 @@
-// The kernels of layer normalization, and code shared with the fused residual form. Rows that fit a
-// warp's registers are read once, and the variance still comes from deviations.
+// The kernels of layer normalization. Rows that fit a warp's registers are read once, and the
+// variance still comes from deviations.
 #pragma once
 
 #include <dhp/cuda/column_reduce.hpp>
+#include <dhp/cuda/dropout.hpp>
 #include <dhp/cuda/row_shares.hpp>
 
 #include <cmath>
@@ -12,15 +13,12 @@ namespace dhp::cuda {
 template <class T>
 struct LayerNormArguments {
   using A = Accumulator<T>;
-  std::int64_t rows;
-  std::int64_t columns;
+  std::int64_t rows, columns;
   const T* x;
-  const A* gamma;
-  const A* beta;
+  const A *gamma, *beta;
   A epsilon;
   T* y;
-  A* mean;
-  A* inv_std;
+  A *mean, *inv_std;
 };
 
 /// Writes y, mean and inv_std of a row x in registers.
@@ -54,11 +52,10 @@ constexpr void normalise_row(B& block, const LayerNormArguments<T>& in, std::int
     const auto pack = x.get(block, step);
     const auto gamma = load<n>(in.gamma + column);
     const auto beta = load<n>(in.beta + column);
-    Pack<T, n> out;
+    Pack<A, n> out;
     for (int at = 0; at < n; ++at)
-      out.at[at] = static_cast<T>((static_cast<A>(pack.at[at]) - mean) * inv_std * gamma.at[at] +
-                                  beta.at[at]);
-    store<n>(in.y + row * in.columns + column, out);
+      out.at[at] = (static_cast<A>(pack.at[at]) - mean) * inv_std * gamma.at[at] + beta.at[at];
+    store_rounded(in.y + row * in.columns + column, out);
   }
   if (Rows::thread(block) == 0) {
     in.mean[row] = mean;
@@ -82,13 +79,9 @@ struct LayerNormForward {
 template <class T>
 struct LayerNormBackwardArguments {
   using A = Accumulator<T>;
-  std::int64_t rows;
-  std::int64_t columns;
-  const T* dy;
-  const T* x;
-  const A* gamma;
-  const A* mean;
-  const A* inv_std;
+  std::int64_t rows, columns;
+  const T *dy, *x;
+  const A *gamma, *mean, *inv_std;
   T* dx;
 };
 
@@ -141,9 +134,7 @@ struct StoreRounded {
   T* to;
   template <class A, int n>
   constexpr void operator()(std::int64_t column, const Pack<A, n>& pack) const {
-    Pack<T, n> out;
-    for (int at = 0; at < n; ++at) out.at[at] = static_cast<T>(pack.at[at]);
-    store<n>(to + column, out);
+    store_rounded(to + column, pack);
   }
 };
 
@@ -172,11 +163,9 @@ struct LayerNormSumTerms {
     Pack<T, n> dy, x;
     Total mean, inv_std;
   };
-  const T* dy;
-  const T* x;
+  const T *dy, *x;
   std::int64_t columns;
-  const Total* mean;
-  const Total* inv_std;
+  const Total *mean, *inv_std;
 
   template <int n, class S>
   constexpr void begin(std::int64_t, S&) const {}
@@ -197,11 +186,109 @@ struct LayerNormSumTerms {
 /// dgamma = beta * dgamma + value, dbeta likewise; with beta 0 they are not read.
 template <class A>
 struct AddLayerNormSums {
-  A* dgamma;
-  A* dbeta;
+  A *dgamma, *dbeta;
   double beta;
   constexpr void operator()(int sum, std::int64_t column, double value) const {
     AddColumn<A>{sum == 0 ? dgamma : dbeta, beta}(0, column, value);
+  }
+};
+
+// Fused residual + dropout + layer normalization. For rows that fit a warp's registers, each pass
+// reads two matrices and writes two; a thread draws the random words of its elements.
+
+/// norm.x is the input of dropout.
+template <class T>
+struct ResidualNormArguments {
+  LayerNormArguments<T> norm;
+  const T* residual;
+  DropoutMask<T> mask;
+  T* sum;
+};
+
+/// The packs of a row of residual + dropout(x).
+template <class T, class Rows, class B>
+struct ResidualSum {
+  using A = Accumulator<T>;
+  static constexpr int n = Rows::n;
+  const B& block;
+  const typename Rows::template Row<T>& x;
+  const typename Rows::template Row<T>& residual;
+  const DropoutMask<T>& mask;
+  const RandomStream& random;
+  std::uint64_t first;  // random index of the row's first element
+
+  constexpr Pack<T, n> operator()(int step) const {
+    const auto from = x.get(block, step);
+    const auto other = residual.get(block, step);
+    Pack<A, n> sum;
+    for (int at = 0; at < n; ++at) sum.at[at] = static_cast<A>(from.at[at]);
+    mask.template drop<n>(random, first + static_cast<std::uint64_t>(Rows::column(block, step)),
+                          sum);
+    Pack<T, n> out;
+    for (int at = 0; at < n; ++at)
+      out.at[at] = static_cast<T>(static_cast<A>(other.at[at]) + sum.at[at]);
+    return out;
+  }
+};
+
+template <class T, class Rows>
+struct ResidualNormForward {
+  ResidualNormArguments<T> in;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    using Row = typename Rows::template Row<T>;
+    const auto random = in.mask.stream();
+    const auto columns = in.norm.columns;
+    for (auto row = Rows::first(block); row < in.norm.rows; row += Rows::step(block)) {
+      const auto at = row * columns;
+      // The sum may overwrite x or the residual: a thread writes only what it alone has read.
+      const Row x(block, in.norm.x + at, columns), residual(block, in.residual + at, columns);
+      const ResidualSum<T, Rows, B> make{block, x, residual, in.mask, random, in.mask.number(row)};
+      const Row sum(block, in.sum + at, columns, make);
+      normalise_row<Rows>(block, in.norm, row, sum);
+    }
+  }
+};
+
+/// norm.x is the sum, norm.dx the gradient of the residual.
+template <class T>
+struct ResidualNormBackwardArguments {
+  LayerNormBackwardArguments<T> norm;
+  DropoutMask<T> mask;
+  T* dx;
+};
+
+/// Stores the packs of a row, and dropout of them.
+template <class T>
+struct StoreBoth {
+  StoreRounded<T> residual;
+  StoreRounded<T> dropped;
+  const DropoutMask<T>& mask;
+  const RandomStream& random;
+  std::uint64_t first;  // random index of the row's first element
+
+  template <class A, int n>
+  constexpr void operator()(std::int64_t column, Pack<A, n> pack) const {
+    residual(column, pack);
+    mask.template drop<n>(random, first + static_cast<std::uint64_t>(column), pack);
+    dropped(column, pack);
+  }
+};
+
+template <class T, class Rows>
+struct ResidualNormBackward {
+  ResidualNormBackwardArguments<T> in;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const auto random = in.mask.stream();
+    for (auto row = Rows::first(block); row < in.norm.rows; row += Rows::step(block)) {
+      const auto at = row * in.norm.columns;
+      row_gradient<Rows>(
+          block, in.norm, row,
+          StoreBoth<T>{{in.norm.dx + at}, {in.dx + at}, in.mask, random, in.mask.number(row)});
+    }
   }
 };
 

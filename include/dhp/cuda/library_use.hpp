@@ -1,5 +1,4 @@
-// A record of requests to cuBLASLt and cuDNN. Refused ones run on dhp's slower kernels, which would
-// otherwise go unnoticed.
+// A record of requests to cuBLASLt and cuDNN: refused ones run on dhp's kernels, unnoticed else.
 #pragma once
 
 #include <dhp/device/cuda.hpp>

@@ -1,5 +1,4 @@
-// map: y[i] = f(x[i]...), the kernel of all elementwise ops. It moves 16 bytes of the widest type
-// at a time if pointers are aligned.
+// map: y[i] = f(x[i]...), the kernel of elementwise ops. Moves 16 bytes at a time if aligned.
 #pragma once
 
 #include <dhp/core/types.hpp>
@@ -9,6 +8,16 @@
 #include <utility>
 
 namespace dhp::cuda {
+
+/// f in the accumulation type, rounded once.
+template <class T, class F>
+struct Rounded {
+  F f;
+  template <class... X>
+  constexpr T operator()(X... x) const {
+    return static_cast<T>(f(static_cast<Accumulator<T>>(x)...));
+  }
+};
 
 /// f maps stored elements of each x to the stored element of y. y may alias an x.
 template <class F, int width, class Y, class... X>

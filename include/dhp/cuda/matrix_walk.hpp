@@ -24,13 +24,10 @@ class MatrixWalk {
     }
   }
 
-  std::int64_t row;
-  std::int64_t column;
+  std::int64_t row, column;
 
  private:
-  std::int64_t columns_;
-  std::int64_t rows_a_step_;
-  std::int64_t columns_a_step_;
+  std::int64_t columns_, rows_a_step_, columns_a_step_;
 };
 
 template <class B>

@@ -12,9 +12,7 @@ namespace dhp::cuda {
 template <class A>
 struct UpdateTensors {
   const A* gradient;
-  A* m;
-  A* v;
-  A* masters;
+  A *m, *v, *masters;
 };
 
 /// Updates all weights; T is the type of 16-bit values. Rule: prepare(state) gives per-thread
@@ -143,8 +141,7 @@ struct LambDirection {
   const StepState* state;
   Pieces pieces;
   const A* gradient;
-  A* m;
-  A* v;
+  A *m, *v;
   TileSource<A> weights;
   A* direction;
 

@@ -48,15 +48,6 @@ class CudnnPlans : public CudaCached {
     return all;
   }
 
-  /// Whether cuDNN proposes any engine. Compiles and launches nothing.
-  template <class Build>
-  [[nodiscard]] bool can(const std::string& problem, const CudnnRules& rules, Build build) {
-    if (const auto found = plans_.find(problem); found != plans_.end())
-      return found->second.plan.has_value();
-    const auto graph = built(build);
-    return graph && !candidates(*graph, target_, rules).empty();
-  }
-
  private:
   struct Chosen {
     std::optional<CudnnPlan> plan;
@@ -139,7 +130,7 @@ class CudnnPlans : public CudaCached {
   static std::optional<float> time(Cuda& dev, const CudnnPlan& plan,
                                    const CudnnArguments& arguments, std::string& why) {
     try {
-      return Stopwatch().shortest_ms(dev.stream(), [&] { run(dev, plan, arguments); });
+      return shortest_ms(dev.stream(), [&] { run(dev, plan, arguments); });
     } catch (const Error& error) {
       why = error.sentence();
       return {};

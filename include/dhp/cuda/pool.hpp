@@ -1,10 +1,10 @@
-// Pooling on the GPU. Each thread computes its own outputs, neighboring channels first, so no two
-// threads add to one element.
+// Pooling on the GPU. Each thread has its own outputs, so no two threads add to one element.
 #pragma once
 
-#include <dhp/cuda/average_pool.hpp>
 #include <dhp/cuda/matrix_walk.hpp>
 #include <dhp/ops/pool.hpp>
+
+#include <bit>
 
 namespace dhp::cuda {
 
@@ -92,7 +92,7 @@ struct MaxPoolBackward {
       const auto n = line / sizes.height;
       const auto h = line - n * sizes.height;
       const auto pixel = static_cast<std::int32_t>(h * sizes.width + w);
-      A sums[pack] = {};
+      Pack<A, pack> sums{};
       for (auto out_h = sizes.first_window(h); out_h < sizes.last_window(h, sizes.out_height);
            ++out_h)
         for (auto out_w = sizes.first_window(w); out_w < sizes.last_window(w, sizes.out_width);
@@ -102,11 +102,9 @@ struct MaxPoolBackward {
           const auto winner = load<pack>(index + place);
           const auto gradient = load<pack>(dy + place);
           for (int i = 0; i < pack; ++i)
-            if (winner.at[i] == pixel) sums[i] += static_cast<A>(gradient.at[i]);
+            if (winner.at[i] == pixel) sums.at[i] += static_cast<A>(gradient.at[i]);
         }
-      Pack<T, pack> out;
-      for (int i = 0; i < pack; ++i) out.at[i] = static_cast<T>(sums[i]);
-      store<pack>(dx + at.row * channels + at.column * pack, out);
+      store_rounded(dx + at.row * channels + at.column * pack, sums);
     }
   }
 };
@@ -116,6 +114,69 @@ struct MaxPoolBackward {
   return {large[0], large[1],        large[2],        small[1],        small[2],
           large[3], geometry.kernel, geometry.stride, geometry.padding};
 }
+
+/// Global average: `across` threads of a block read one pixel's channels, others other pixels.
+template <class T, int pack>
+struct AveragePoolForward {
+  using A = Accumulator<T>;
+  static constexpr int threads = 256;
+  static constexpr std::size_t shared_bytes = threads * pack * sizeof(A);
+  std::int64_t images, pixels, channels;
+  int across;  // a power of two, at most a warp
+  const T* x;
+  T* y;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const int column = block.thread() % across;
+    const int share = block.thread() / across;
+    const int shares = threads / across;
+    for (auto at = walk_by_block(block, slabs()); at.row < images; at.next()) {
+      const auto channel = (at.column * across + column) * pack;
+      const bool inside = channel < channels;
+      const T* const image = x + at.row * pixels * channels + channel;
+      Pack<A, pack> sums{};
+      for (std::int64_t pixel = share; pixel < pixels && inside; pixel += shares) {
+        const auto in = load<pack>(image + pixel * channels);
+        for (int i = 0; i < pack; ++i) sums.at[i] += static_cast<A>(in.at[i]);
+      }
+      auto* const shared = block.template shared<A>();  // [pack, threads]
+      for (int half = shares / 2; half > 0; half /= 2) {
+        for (int i = 0; i < pack; ++i) shared[i * threads + block.thread()] = sums.at[i];
+        block.sync();
+        if (share < half)
+          for (int i = 0; i < pack; ++i)
+            sums.at[i] += shared[i * threads + block.thread() + half * across];
+        block.sync();
+      }
+      if (share > 0 || !inside) continue;
+      for (A& sum : sums.at) sum /= static_cast<A>(pixels);
+      store_rounded(y + at.row * channels + channel, sums);
+    }
+  }
+  [[nodiscard]] constexpr std::int64_t slabs() const {
+    return (channels + across * pack - 1) / (across * pack);
+  }
+};
+
+template <class T, int pack>
+struct AveragePoolBackward {
+  using A = Accumulator<T>;
+  std::int64_t images, pixels, channels;
+  const T* dy;
+  T* dx;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    for (auto at = walk_by_thread(block, channels / pack); at.row < images * pixels; at.next()) {
+      const auto in = load<pack>(dy + at.row / pixels * channels + at.column * pack);
+      Pack<T, pack> out;
+      for (int i = 0; i < pack; ++i)
+        out.at[i] = static_cast<T>(static_cast<A>(in.at[i]) / static_cast<A>(pixels));
+      store<pack>(dx + at.row * channels + at.column * pack, out);
+    }
+  }
+};
 
 }  // namespace dhp::cuda
 
@@ -134,7 +195,7 @@ void max_pool_forward_on(Dev& dev, ConstView<Dev> x, PoolGeometry geometry, View
       launch(dev, cuda::grid_for(y.count() / pack),
              cuda::MaxPoolForward<T, pack>{sizes, from, to, where});
     };
-    cuda::of_channel_pack<T>(sizes.channels, run, from, to, where);
+    cuda::with_width<cuda::pack_size<T>, 1>(sizes.channels, run, from, to, where);
   });
 }
 template <KernelDevice Dev>
@@ -150,7 +211,41 @@ void max_pool_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> index, Poo
       launch(dev, cuda::grid_for(dx.count() / pack),
              cuda::MaxPoolBackward<T, pack>{sizes, from, where, to});
     };
-    cuda::of_channel_pack<T>(sizes.channels, run, from, to, where);
+    cuda::with_width<cuda::pack_size<T>, 1>(sizes.channels, run, from, to, where);
+  });
+}
+template <KernelDevice Dev>
+void global_average_pool_forward_on(Dev& dev, ConstView<Dev> x, View<Dev> y) {
+  if (y.count() == 0) return;
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    const T* const from = x.template data<T>();
+    T* const to = y.template data<T>();
+    const auto& shape = x.shape();
+    const auto run = [&]<int pack>(std::integral_constant<int, pack>) {
+      using Kernel = cuda::AveragePoolForward<T, pack>;
+      const auto packs =
+          static_cast<std::uint64_t>(std::min<std::int64_t>(shape[3] / pack, cuda::warp_size));
+      const Kernel kernel{shape[0], shape[1] * shape[2],
+                          shape[3], static_cast<int>(std::bit_ceil(packs)),
+                          from,     to};
+      const auto blocks = std::min<std::int64_t>(shape[0] * kernel.slabs(), 132 * 16);
+      launch(dev, {blocks, Kernel::threads, Kernel::shared_bytes}, kernel);
+    };
+    cuda::with_width<cuda::pack_size<T>, 1>(shape[3], run, from, to);
+  });
+}
+template <KernelDevice Dev>
+void global_average_pool_backward_on(Dev& dev, ConstView<Dev> dy, View<Dev> dx) {
+  if (dx.count() == 0) return;
+  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
+    const T* const from = dy.template data<T>();
+    T* const to = dx.template data<T>();
+    const auto& shape = dx.shape();
+    const auto run = [&]<int pack>(std::integral_constant<int, pack>) {
+      launch(dev, cuda::grid_for(dx.count() / pack),
+             cuda::AveragePoolBackward<T, pack>{shape[0], shape[1] * shape[2], shape[3], from, to});
+    };
+    cuda::with_width<cuda::pack_size<T>, 1>(shape[3], run, from, to);
   });
 }
 

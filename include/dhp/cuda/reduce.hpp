@@ -12,8 +12,7 @@ struct Square {
   constexpr double operator()(double value) const { return value * value; }
 };
 
-/// One thread's part of the sum of f over x, in double: packs from, from + step, ..., then single
-/// elements likewise.
+/// One thread's part of the sum of f over x, in double: packs from, from + step, ..., the rest.
 template <int width, class T, class F>
 [[nodiscard]] constexpr double share_of_sum(const T* x, std::int64_t count, std::int64_t from,
                                             std::int64_t step, F f) {
@@ -117,13 +116,9 @@ template <KernelDevice Dev>
 void column_sums_on(Dev& dev, ConstView<Dev> x, View<Dev> sums, double beta) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    const T* const from = x.template data<T>();
-    const cuda::ColumnTerms<T> terms{from, x.columns()};
-    const cuda::AddColumn<A> finish{sums.template data<A>(), beta};
-    cuda::with_width<T>(
-        x.columns(),
-        [&](auto width) { cuda::reduce_columns(dev, x.rows(), x.columns(), width, terms, finish); },
-        from);
+    const cuda::ColumnTerms<T> terms{x.template data<T>(), x.columns()};
+    cuda::reduce_columns<T>(dev, x.rows(), x.columns(), terms,
+                            cuda::AddColumn<A>{sums.template data<A>(), beta}, terms.x);
   });
 }
 template <KernelDevice Dev>

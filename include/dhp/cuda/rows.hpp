@@ -48,8 +48,7 @@ struct RowBytes {
 struct RowChoice {
   std::int64_t rows;
   const std::int32_t* index;
-  std::int64_t first;
-  std::int64_t entries;
+  std::int64_t first, entries;
   bool missing_is_nan;  ///< all bits set, a NaN in every floating-point type; else 0
 };
 
@@ -147,10 +146,7 @@ void add_to_rows_on(Dev& dev, ConstView<Dev> vector, View<Dev> y) {
       launch(dev, cuda::grid_for(y.rows() * packs),
              cuda::AddToRows<T, width>{y.rows(), packs, added, to});
     };
-    constexpr int width = cuda::pack_size<T>;
-    if (cuda::packs_fit<width>(y.columns(), added, to))
-      of_width(std::integral_constant<int, width>{});
-    else of_width(std::integral_constant<int, 1>{});
+    cuda::with_width<cuda::pack_size<T>, 1>(y.columns(), of_width, added, to);
   });
 }
 

@@ -1,6 +1,5 @@
-// TileProduct: the tiled matrix product of dhp's gemm and convolution kernels. Functors supply
-// operand elements (0 outside) and take results. Tiles of both operands go through shared memory;
-// each thread accumulates 4 x 4 results in registers over ascending k.
+// The tiled matrix product of dhp's gemm and convolution kernels. Tiles of both operands go through
+// shared memory; each thread accumulates 4 x 4 results in registers over ascending k.
 #pragma once
 
 #include <dhp/cuda/block.hpp>

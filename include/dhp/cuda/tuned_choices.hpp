@@ -1,6 +1,5 @@
 // TunedChoices: the fastest algorithm per problem text, kept in a small file between runs. A
-// damaged file, one of another GPU, driver or library version, and format 1 (one entry per product
-// size) are ignored.
+// damaged file, or one of another GPU, driver, library version or format, is ignored.
 #pragma once
 
 #include <dhp/core/hash.hpp>
@@ -16,8 +15,7 @@ namespace dhp::cuda {
 
 class TunedChoices {
  public:
-  /// environment: one line with everything the choices depend on. Without a path they stay in
-  /// memory.
+  /// environment: one line with all that choices depend on. Without a path they stay in memory.
   TunedChoices(std::string path, std::string environment)
       : path_(std::move(path)), environment_(std::move(environment)) {
     check(is_line(environment_), "the environment of tuned choices is one line");

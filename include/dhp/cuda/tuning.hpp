@@ -1,5 +1,4 @@
-// Tuning: how a library's algorithm is chosen: by timing, or, if that is not allowed, the library's
-// heuristic favorite.
+// Tuning chooses a library's algorithm: by timing, if allowed, else the library's favorite.
 #pragma once
 
 #include <dhp/cuda/tuned_choices.hpp>
@@ -17,41 +16,23 @@ namespace dhp::cuda {
   return status != cudaStreamCaptureStatusNone;
 }
 
-/// Times a stream by events.
-class Stopwatch {
- public:
-  Stopwatch() : start_(make()), stop_(make()) {}
-
-  /// The shortest of several runs of body() on the stream, in ms, after a warm-up. Blocks the host.
-  template <class Body>
-  [[nodiscard]] float shortest_ms(cudaStream_t stream, Body body) const {
-    constexpr int runs = 4;
+/// The shortest of several runs of body() on the stream, in ms, after a warm-up. Blocks the host.
+template <class Body>
+[[nodiscard]] float shortest_ms(cudaStream_t stream, Body body) {
+  constexpr int runs = 4;
+  const auto begin = CudaEvent::of(stream, cudaEventDefault);
+  const auto end = CudaEvent::of(stream, cudaEventDefault);
+  body();
+  float shortest = std::numeric_limits<float>::infinity();
+  for (int run = 0; run < runs; ++run) {
+    begin.record(stream);
     body();
-    float shortest = std::numeric_limits<float>::infinity();
-    for (int run = 0; run < runs; ++run) {
-      check_cuda(cudaEventRecord(start_.get(), stream), "cudaEventRecord");
-      body();
-      check_cuda(cudaEventRecord(stop_.get(), stream), "cudaEventRecord");
-      check_cuda(cudaEventSynchronize(stop_.get()), "cudaEventSynchronize (a timed algorithm)");
-      float ms = 0;
-      check_cuda(cudaEventElapsedTime(&ms, start_.get(), stop_.get()), "cudaEventElapsedTime");
-      shortest = std::min(shortest, ms);
-    }
-    return shortest;
+    end.record(stream);
+    end.wait();
+    shortest = std::min(shortest, end.ms_since(begin));
   }
-
- private:
-  struct Destroy {
-    void operator()(cudaEvent_t event) const noexcept { quietly(cudaEventDestroy(event)); }
-  };
-  using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, Destroy>;
-  static Event make() {
-    cudaEvent_t made = nullptr;
-    check_cuda(cudaEventCreate(&made), "cudaEventCreate");
-    return Event(made);
-  }
-  Event start_, stop_;
-};
+  return shortest;
+}
 
 class Tuning : public CudaCached {
  public:

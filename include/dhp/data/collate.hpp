@@ -1,10 +1,10 @@
-// From samples to a micro-batch, in two halves: a Batcher reads samples into named host arrays, in any
-// prefetch thread; upload() copies them to the device, in the thread of the rank.
+// From samples to a micro-batch: a Batcher reads samples into named host arrays, in any prefetch thread;
+// upload() copies them to the device, in the thread of the rank.
 #pragma once
 
+#include <dhp/data/host_array.hpp>
 #include <dhp/tensor/micro_batch.hpp>
 
-#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <exception>
@@ -15,59 +15,13 @@
 
 namespace dhp {
 
-/// An array in host memory.
-class HostArray {
- public:
-  HostArray() = default;  ///< none
-  /// All zero.
-  HostArray(DType dtype, const Shape& shape)
-      : dtype_(dtype),
-        shape_(shape),
-        bytes_(static_cast<std::size_t>(shape.count()) * size_of(dtype)),
-        present_(true) {}
-  template <class T>
-  HostArray(const Shape& shape, const std::vector<T>& values) : HostArray(dtype_of<T>(), shape) {
-    check(static_cast<std::int64_t>(values.size()) == shape.count(), "an array of shape ", shape,
-          " needs ", shape.count(), " values, got ", values.size());
-    std::copy(values.begin(), values.end(), this->values<T>().begin());
-  }
-
-  [[nodiscard]] bool empty() const { return !present_; }
-  [[nodiscard]] DType dtype() const { return dtype_; }
-  [[nodiscard]] const Shape& shape() const { return shape_; }
-  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
-  template <class T>
-  [[nodiscard]] std::span<T> values() {
-    check_type<T>();
-    return {reinterpret_cast<T*>(bytes_.data()), bytes_.size() / sizeof(T)};
-  }
-  template <class T>
-  [[nodiscard]] std::span<const T> values() const {
-    check_type<T>();
-    return {reinterpret_cast<const T*>(bytes_.data()), bytes_.size() / sizeof(T)};
-  }
-
-  friend bool operator==(const HostArray&, const HostArray&) = default;
-
- private:
-  template <class T>
-  void check_type() const {
-    check(dtype_ == dtype_of<T>(), "an array of ", dtype_, " was read as ", dtype_of<T>());
-  }
-
-  DType dtype_ = DType::f32;
-  Shape shape_;
-  std::vector<std::byte> bytes_;
-  bool present_ = false;
-};
-
 /// A micro-batch on the host; fields as in MicroBatch.
 struct HostBatch {
   HostArray input;  ///< none for tokens
   std::vector<std::pair<std::string, HostArray>> side;
   std::vector<std::pair<std::string, std::int64_t>> counts;
-  /// Rows of a sample where rows are numbered: upload() adds the rows of the samples before this batch to
-  /// the side input "row_numbers", which collate() cannot know. 0: no such side input.
+  /// Rows per sample in the numbering of "row_numbers", a side input to which upload() adds the rows of
+  /// the samples before this batch; 0: no such side input.
   std::int64_t rows_per_sample = 0;
 
   friend bool operator==(const HostBatch&, const HostBatch&) = default;
@@ -87,13 +41,12 @@ concept HasCollate = requires(const B& batcher, std::span<const std::int64_t> in
 
 }  // namespace data
 
-/// Makes host batches of the samples of the dataset it owns.
-/// collate(indices, epoch) is a pure function, safe to call from several threads at once; its random
-/// numbers are SampleRandom(seed, epoch, index, use), never of a sample's place in the batch.
+/// Makes host batches of the samples of its dataset. collate(indices, epoch) is pure and thread-safe; its
+/// random numbers are SampleRandom(seed, epoch, index, use), independent of a sample's place in the batch.
 template <class B>
 concept Batcher = data::HasSize<B> && data::HasCollate<B>;
 
-/// Where a type is no batcher, the compiler says which member it lacks.
+/// Compile-time check: the error names the missing member.
 template <class B>
 constexpr void require_batcher() {
   static_assert(data::HasSize<B>, "a batcher lacks: std::int64_t size() const");
@@ -102,7 +55,7 @@ constexpr void require_batcher() {
                 "std::int64_t epoch) const");
 }
 
-/// Runs body() and makes its error name the sample; for Batchers.
+/// Runs body() and adds the sample to its error; for Batchers.
 template <class Body>
 decltype(auto) naming_sample(std::int64_t index, Body&& body) {
   try {

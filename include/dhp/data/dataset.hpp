@@ -1,6 +1,5 @@
-// concept Dataset: a size and a pure function from index to sample; adaptors slice, shuffle, map,
-// split. get() is pure and const, so any thread reads any sample in any order, and a run can resume
-// at any step.
+// concept Dataset: a size and a pure function from index to sample; adaptors slice, shuffle, split.
+// Because get() is pure, any thread reads any sample in any order, and a run can resume at any step.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -9,13 +8,11 @@
 #include <algorithm>
 #include <concepts>
 #include <cstdint>
-#include <type_traits>
 #include <utility>
 
 namespace dhp {
 
-/// get(index), index in [0, size()), is pure and thread-safe. Datasets are cheap to copy and share
-/// large data.
+/// get(index), index in [0, size()), is pure and thread-safe. Datasets are cheap to copy.
 template <class D>
 concept Dataset = std::copy_constructible<D> && requires(const D& data, std::int64_t index) {
   typename D::Sample;
@@ -49,7 +46,7 @@ class Slice {
   std::int64_t last_;
 };
 
-/// A dataset in permuted order.
+/// A dataset in the random order of epoch `epoch` under `seed`, the same on every rank.
 template <Dataset D>
 class Shuffled {
  public:
@@ -64,53 +61,21 @@ class Shuffled {
   Permutation order_;
 };
 
-/// A dataset with a function applied to each sample.
-template <Dataset D, class Function>
-class Mapped {
- public:
-  using Sample = std::remove_cvref_t<std::invoke_result_t<const Function&, typename D::Sample>>;
-  Mapped(D data, Function function) : data_(std::move(data)), function_(std::move(function)) {}
-  [[nodiscard]] std::int64_t size() const { return data_.size(); }
-  [[nodiscard]] Sample get(std::int64_t index) const { return function_(data_.get(index)); }
-
- private:
-  D data_;
-  Function function_;
-};
-
-template <Dataset D>
-[[nodiscard]] Slice<D> slice(D data, std::int64_t first, std::int64_t last) {
-  return Slice<D>(std::move(data), first, last);
-}
-/// Shuffled for epoch `epoch` under `seed`, identically on every rank.
-template <Dataset D>
-[[nodiscard]] Shuffled<D> shuffle(D data, std::uint64_t seed, std::int64_t epoch) {
-  return Shuffled<D>(std::move(data), seed, epoch);
-}
-template <Dataset D, class Function>
-[[nodiscard]] Mapped<D, Function> map(D data, Function function) {
-  return Mapped<D, Function>(std::move(data), std::move(function));
-}
 template <class D>
 struct DatasetSplit {
   D train;
   D held_out;
 };
-/// Holds out the last `held_out` samples. Shuffle first if the samples are sorted.
-template <Dataset D>
-[[nodiscard]] DatasetSplit<Slice<D>> split_off(D data, std::int64_t held_out) {
-  const std::int64_t size = data.size();
-  check(held_out >= 0 && held_out <= size, "cannot hold out ", held_out, " of ", size, " samples");
-  return {slice(data, 0, size - held_out), slice(data, size - held_out, size)};
-}
-/// The same as a fraction in [0, 1]; at least one sample unless the fraction is 0.
+/// Holds out the last part of the samples, a fraction in [0, 1]: at least one sample unless it is 0.
+/// Shuffle first if the samples are sorted.
 template <Dataset D>
 [[nodiscard]] DatasetSplit<Slice<D>> split_fraction(D data, double fraction) {
   check(fraction >= 0 && fraction <= 1, "a held-out fraction lies in [0, 1], got ", fraction);
   const std::int64_t size = data.size();
   const auto wanted = static_cast<std::int64_t>(fraction * static_cast<double>(size));
   const auto least = std::min<std::int64_t>(fraction > 0 ? 1 : 0, size);
-  return split_off(std::move(data), std::clamp(wanted, least, size));
+  const auto first = size - std::clamp(wanted, least, size);
+  return {Slice<D>(data, 0, first), Slice<D>(data, first, size)};
 }
 
 }  // namespace dhp

@@ -1,9 +1,10 @@
-// Reads files into memory; parses bytes with a bounds-checked cursor. Errors name the file and the
-// byte offset.
+// Reads files; parses bytes with a bounds-checked cursor. Errors name the file and the offset.
 #pragma once
 
 #include <dhp/core/error.hpp>
+#include <dhp/data/host_array.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +21,24 @@
 namespace dhp {
 
 using Bytes = std::vector<std::byte>;
+
+/// The files below a directory, in the byte order of their paths, without hidden files and directories.
+[[nodiscard]] inline std::vector<std::string> files_below(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(path, error), end; !error && at != end;
+       at.increment(error)) {
+    const bool hidden = at->path().filename().string().starts_with('.');
+    const bool directory = at->is_directory(error);
+    if (hidden && directory) at.disable_recursion_pending();
+    if (!hidden && !directory) files.push_back(at->path().string());
+    error.clear();  // a dangling link is listed; reading it gives the error
+  }
+  check(!error, "", path, ": ", error.message());
+  std::sort(files.begin(), files.end());
+  return files;
+}
 
 /// The limit per file, packed and unpacked.
 inline constexpr std::size_t default_file_limit_bytes = std::size_t{64} << 30;
@@ -69,19 +88,13 @@ class ByteCursor {
   ByteCursor(std::span<const std::byte> bytes, std::string name)
       : bytes_(bytes), name_(std::move(name)) {}
 
-  [[nodiscard]] std::size_t offset() const { return offset_; }
   [[nodiscard]] std::size_t left() const { return bytes_.size() - offset_; }
-  [[nodiscard]] const std::string& name() const { return name_; }
-
   [[nodiscard]] std::span<const std::byte> take(std::size_t count, const char* what) {
     if (count > left())
       wrong("ends in the middle of ", what, ": ", count, " bytes wanted, ", left(), " left");
     const auto part = bytes_.subspan(offset_, count);
     offset_ += count;
     return part;
-  }
-  [[nodiscard]] std::uint8_t u8(const char* what) {
-    return std::to_integer<std::uint8_t>(take(1, what)[0]);
   }
   /// A big-endian unsigned number of `count` bytes.
   [[nodiscard]] std::uint64_t big_endian(std::size_t count, const char* what) {
@@ -98,9 +111,6 @@ class ByteCursor {
     }
     return value;
   }
-  void expect_end() {
-    if (left() != 0) wrong(left(), " bytes more than its header says");
-  }
   /// Throws: "NAME, byte OFFSET: ...".
   template <class... Parts>
   [[noreturn]] void wrong(const Parts&... parts) const {
@@ -113,16 +123,19 @@ class ByteCursor {
   std::size_t offset_ = 0;
 };
 
-/// The product of the extents and the element size; throws on overflow or above the limit.
-[[nodiscard]] inline std::size_t checked_size_bytes(const ByteCursor& at,
-                                                    std::span<const std::uint64_t> extents,
-                                                    std::size_t element_bytes,
-                                                    std::size_t limit_bytes) {
-  std::uint64_t bytes = element_bytes;
+/// The rest of the bytes as an array; throws unless their number is right and within the limit.
+[[nodiscard]] inline HostArray take_array(ByteCursor& at, DType dtype,
+                                          std::span<const std::uint64_t> extents,
+                                          std::size_t limit_bytes) {
+  std::uint64_t bytes = size_of(dtype);
   for (const auto extent : extents)
     if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes > limit_bytes)
       at.wrong("its dims exceed the limit of ", limit_bytes, " bytes");
-  return static_cast<std::size_t>(bytes);
+  const auto elements = at.take(static_cast<std::size_t>(bytes), "the elements");
+  if (at.left() != 0) at.wrong(at.left(), " bytes more than its header says");
+  Shape shape;
+  for (const auto extent : extents) shape.push_back(static_cast<std::int64_t>(extent));
+  return {dtype, shape, elements};
 }
 
 }  // namespace dhp

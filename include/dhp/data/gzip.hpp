@@ -1,5 +1,4 @@
-// gunzip: decompresses .gz in memory with zlib (link ZLIB::ZLIB). Pass it to a reader:
-// load_idx(path, gunzip).
+// gunzip, by zlib (link ZLIB::ZLIB), is passed to a reader: load_idx(path, gunzip).
 #pragma once
 
 #include <dhp/data/file.hpp>

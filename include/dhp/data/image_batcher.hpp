@@ -1,5 +1,4 @@
-// Batcher of labeled images: the normalized input [N, H, W, C] in the model's type, and the side
-// input "labels" [N].
+// Batcher of labeled images: normalized input [N, H, W, C], and the side input "labels" [N].
 #pragma once
 
 #include <dhp/data/augment.hpp>

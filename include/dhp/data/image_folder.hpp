@@ -2,7 +2,7 @@
 // bytewise, so every machine sees the same dataset.
 #pragma once
 
-#include <dhp/data/decoder.hpp>
+#include <dhp/data/image.hpp>
 #include <dhp/device/thread_pool.hpp>
 
 #include <algorithm>
@@ -39,7 +39,8 @@ class ImageFolder {
     found->decoders = std::move(decoders);
     find_classes(path, *found);
     for (std::size_t label = 0; label < found->classes.size(); ++label)
-      find_files(path + "/" + found->classes[label], static_cast<std::int32_t>(label), *found);
+      for (auto& file : files_below(path + "/" + found->classes[label]))
+        found->files.push_back({std::move(file), static_cast<std::int32_t>(label)});
     if (options.check_all) check_files(*found);
     check_classes(path, *found);
     found_ = std::move(found);
@@ -72,38 +73,19 @@ class ImageFolder {
     std::vector<File> files;
     std::vector<std::string> skipped;
   };
-  using Entry = std::filesystem::directory_entry;
-
-  [[nodiscard]] static bool hidden(const Entry& entry) {
-    return entry.path().filename().string().starts_with('.');
-  }
 
   static void find_classes(const std::string& path, Found& found) {
     std::error_code error;
     check(std::filesystem::is_directory(path, error), "", path, ": no such directory");
     for (std::filesystem::directory_iterator at(path, error), end; !error && at != end;
-         at.increment(error))
-      if (!hidden(*at) && at->is_directory(error))
-        found.classes.push_back(at->path().filename().string());
+         at.increment(error)) {
+      const auto name = at->path().filename().string();
+      if (!name.starts_with('.') && at->is_directory(error)) found.classes.push_back(name);
+    }
     check(!error, "", path, ": ", error.message());
     check(!found.classes.empty(), "", path,
           ": holds no directory of a class; DIR/CLASS/IMAGE is expected");
     std::sort(found.classes.begin(), found.classes.end());
-  }
-
-  static void find_files(const std::string& path, std::int32_t label, Found& found) {
-    const auto begin = static_cast<std::ptrdiff_t>(found.files.size());
-    std::error_code error;
-    for (std::filesystem::recursive_directory_iterator at(path, error), end; !error && at != end;
-         at.increment(error)) {
-      const bool directory = at->is_directory(error);
-      if (hidden(*at) && directory) at.disable_recursion_pending();
-      if (!hidden(*at) && !directory) found.files.push_back({at->path().string(), label});
-      error.clear();  // a dangling link is listed; reading it gives the error
-    }
-    check(!error, "", path, ": ", error.message());
-    std::sort(found.files.begin() + begin, found.files.end(),
-              [](const File& a, const File& b) { return a.path < b.path; });
   }
 
   [[nodiscard]] Image read(const Found& found, const File& file) const {

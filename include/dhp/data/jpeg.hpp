@@ -1,7 +1,7 @@
 // JPEG via TurboJPEG (Debian: libturbojpeg0-dev). All JPEGs become 8-bit RGB or gray.
 #pragma once
 
-#include <dhp/data/decoder.hpp>
+#include <dhp/data/image.hpp>
 
 #include <turbojpeg.h>
 
@@ -67,8 +67,7 @@ namespace data {
     fail("", name, ": damaged JPEG (", tjGetErrorStr2(handle.get()), ")");
   };
 
-  // The call fails for rare chroma subsamplings that decompression accepts, so check its outputs
-  // instead.
+  // It fails for rare chroma subsamplings that decompression accepts: check its outputs instead.
   int width = 0, height = 0, subsampling = 0, colors = -1;
   tjDecompressHeader3(handle.get(), data, size, &width, &height, &subsampling, &colors);
   if (width < 1 || height < 1 || colors < 0) damaged();

@@ -1,10 +1,10 @@
-// The loader: step by step, the micro-batches of one data replica. A bounded number of threads reads
-// ahead a bounded number of steps; what comes out is the same bytes for any number of threads.
+// The loader gives the micro-batches of one data replica, step by step. Threads read a bounded number of
+// steps ahead; their number changes no byte.
 //
-// Which samples a step has and which of them a replica is assigned are closed forms without state, so that a
-// run can start at any step: micro-batch k of a step holds its samples [k*b, (k+1)*b), replicas have whole
-// micro-batches. The last step of an epoch may have fewer of them and a short last one; nothing is padded,
-// and a replica may get none.
+// The samples of a step and those of a replica are closed forms without state, so a run can start at any
+// step: micro-batch k of a step holds its samples [k*b, (k+1)*b), and replicas have whole micro-batches. The
+// last step of an epoch may have fewer micro-batches, the last one short; nothing is padded, and a replica
+// may get none.
 #pragma once
 
 #include <dhp/data/collate.hpp>
@@ -39,7 +39,7 @@ struct StepPlan {
     check(k >= 0 && k < micro_batches(), "no micro-batch ", k, " in a step of ", micro_batches());
     return {k * micro_batch, std::min((k + 1) * micro_batch, samples)};
   }
-  /// The micro-batches that one replica is assigned: a contiguous run.
+  /// The micro-batches of one replica, which are contiguous.
   [[nodiscard]] Range assigned_to(int replica, int replicas) const {
     check(replica >= 0 && replica < replicas, "no replica ", replica, " of ", replicas);
     return part_of(micro_batches(), replicas, replica);
@@ -92,7 +92,7 @@ struct LoaderOptions {
   bool same_shapes = false;  ///< a promise: micro-batches of as many samples have the same shapes
 };
 
-/// Options of one pass over a held-out set, in order: an exact evaluation at any number of replicas.
+/// Options of one pass over a held-out set, in order: evaluation is exact at any number of replicas.
 [[nodiscard]] inline LoaderOptions evaluation_pass(LoaderOptions options) {
   options.shuffle = false;
   options.epochs = 1;
@@ -100,16 +100,7 @@ struct LoaderOptions {
   return options;
 }
 
-/// A step without its micro-batches. Only full steps keep the promise of same shapes.
-template <class Dev>
-[[nodiscard]] StepBatches<Dev> empty_step(const StepPlan& plan, const LoaderOptions& options) {
-  return {.batches = {},
-          .micro_batches = plan.micro_batches(),
-          .samples = plan.samples,
-          .same_shapes = options.same_shapes && plan.samples == options.global_batch};
-}
-
-/// The first micro-batch of a dataset, in its own order: an example of what a model will see.
+/// The first micro-batch of a dataset in its own order: an example of a model's input.
 template <Device Dev, class B>
 [[nodiscard]] MicroBatch<Dev> example_batch(Dev& dev, const B& batcher, std::int64_t samples) {
   require_batcher<B>();
@@ -158,7 +149,7 @@ class Loader {
   [[nodiscard]] StepPlan plan() const { return batching_.plan(step_); }
   [[nodiscard]] bool finished() const { return options_.epochs > 0 && step_ >= steps(); }
 
-  /// Goes on at that step, forward or back; what was read ahead is dropped.
+  /// Goes on at that step, forward or back; drops the steps read ahead.
   void start_at(std::int64_t step) {
     check(step >= 0, "loader: steps count from 0, got ", step);
     const std::lock_guard lock(mutex_);
@@ -167,16 +158,22 @@ class Loader {
     fill();
   }
 
-  /// The micro-batches of this replica in the next step, by their number; may be none where a step has
-  /// fewer micro-batches than there are replicas. Throws the error of the first one that cannot be
-  /// read, which names the sample; the loader then stays at that step and start_at() may go past it.
+  /// The micro-batches of this replica in the next step, by their number: none where a step has too few
+  /// for all replicas. Throws the error of the first one that cannot be read, which names the sample;
+  /// the loader stays at that step, and start_at() may go past it.
   [[nodiscard]] StepBatches<Dev> next() {
     check(!finished(), "loader: all ", steps(), " steps were taken; start_at(0) begins anew");
     const auto slot = take();
-    auto made = empty_step<Dev>(slot->plan, options_);
+    const auto& plan = slot->plan;
+    // Only full steps keep the promise of same shapes.
+    StepBatches<Dev> made{
+        .batches = {},
+        .micro_batches = plan.micro_batches(),
+        .samples = plan.samples,
+        .same_shapes = options_.same_shapes && plan.samples == options_.global_batch};
     for (auto& job : slot->jobs)
       made.batches.push_back(
-          upload(*dev_, std::move(job.batch), job.index, slot->plan.samples_of(job.index)));
+          upload(*dev_, std::move(job.batch), job.index, plan.samples_of(job.index)));
     return made;
   }
 

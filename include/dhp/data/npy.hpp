@@ -2,8 +2,6 @@
 // Supported: u1, i4, i8, f4, f8, little-endian, C order.
 #pragma once
 
-#include <dhp/core/shape.hpp>
-#include <dhp/core/types.hpp>
 #include <dhp/data/file.hpp>
 
 #include <charconv>
@@ -13,20 +11,6 @@
 #include <vector>
 
 namespace dhp {
-
-struct NpyArray {
-  DType dtype = DType::u8;
-  Shape shape;
-  Bytes bytes;
-
-  template <class T>
-  [[nodiscard]] std::vector<T> values() const {
-    check(dtype == dtype_of<T>(), "an array of ", dtype, " was read as ", dtype_of<T>());
-    std::vector<T> made(bytes.size() / sizeof(T));
-    if (!made.empty()) std::memcpy(made.data(), bytes.data(), bytes.size());
-    return made;
-  }
-};
 
 /// Parses the header's dict, which must have exactly the keys descr, fortran_order and shape.
 class NpyHeader {
@@ -124,8 +108,8 @@ class NpyHeader {
   const ByteCursor& at_;
 };
 
-[[nodiscard]] inline NpyArray parse_npy(std::span<const std::byte> bytes, const std::string& name,
-                                        std::size_t limit_bytes = default_file_limit_bytes) {
+[[nodiscard]] inline HostArray parse_npy(std::span<const std::byte> bytes, const std::string& name,
+                                         std::size_t limit_bytes = default_file_limit_bytes) {
   constexpr std::string_view magic("\x93NUMPY", 6);
   ByteCursor at(bytes, name);
   const auto front = at.take(6, "the .npy magic");
@@ -138,17 +122,11 @@ class NpyHeader {
   const auto text = at.take(static_cast<std::size_t>(header_bytes), "the header");
   const NpyHeader header({reinterpret_cast<const char*>(text.data()), text.size()}, at);
 
-  NpyArray made{.dtype = header.dtype, .shape = {}, .bytes = {}};
-  const auto size = checked_size_bytes(at, header.extents, size_of(header.dtype), limit_bytes);
-  for (const auto extent : header.extents) made.shape.push_back(static_cast<std::int64_t>(extent));
-  const auto values = at.take(size, "the elements");
-  at.expect_end();
-  made.bytes.assign(values.begin(), values.end());
-  return made;
+  return take_array(at, header.dtype, header.extents, limit_bytes);
 }
 
-[[nodiscard]] inline NpyArray load_npy(const std::string& path,
-                                       std::size_t limit_bytes = default_file_limit_bytes) {
+[[nodiscard]] inline HostArray load_npy(const std::string& path,
+                                        std::size_t limit_bytes = default_file_limit_bytes) {
   return parse_npy(read_file(path, limit_bytes), path, limit_bytes);
 }
 

@@ -2,7 +2,7 @@
 // color types and depths become 8-bit RGB or gray; transparent parts become black.
 #pragma once
 
-#include <dhp/data/decoder.hpp>
+#include <dhp/data/image.hpp>
 
 #include <png.h>
 

@@ -114,8 +114,4 @@ struct ResizeWeights {
   return made;
 }
 
-[[nodiscard]] inline Image resize(const Image& image, int height, int width) {
-  return resize(image, {0, 0, image.height, image.width}, height, width);
-}
-
 }  // namespace dhp

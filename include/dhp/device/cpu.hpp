@@ -6,10 +6,10 @@
 #include <dhp/core/trace.hpp>
 #include <dhp/device/device.hpp>
 #include <dhp/device/out_of_memory.hpp>
+#include <dhp/device/size_class.hpp>
 #include <dhp/device/thread_pool.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -21,7 +21,7 @@
 
 namespace dhp {
 
-/// Caches freed blocks by size class (an eighth of a power of two, at most 12.5 % waste).
+/// Caches freed blocks by size class.
 class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
  public:
   static constexpr std::align_val_t alignment{64};
@@ -37,7 +37,7 @@ class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     if (hosts_ != nullptr) return from_host(bytes);
-    const std::size_t size = size_class(bytes);
+    const std::size_t size = std::max<std::size_t>(size_class(bytes, 64), 512);
     std::byte* block = nullptr;
     {
       const std::lock_guard lock(mutex_);
@@ -56,11 +56,6 @@ class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
   }
 
  private:
-  static std::size_t size_class(std::size_t bytes) {
-    if (bytes <= 512) return 512;
-    const std::size_t step = std::bit_floor(bytes - 1) / 8;
-    return (bytes + step - 1) / step * step;
-  }
   void give(std::byte* block, std::size_t size) {
     const std::lock_guard lock(mutex_);
     free_[size].push_back(block);
@@ -91,8 +86,7 @@ struct CpuOptions {
   std::shared_ptr<Trace> trace{};  ///< of the rank; null: none
 };
 
-/// The Cpu of one rank: movable, not copyable, used by one thread at a time. Any thread may free
-/// its memory.
+/// The Cpu of one rank, movable, for one thread at a time. Any thread may free its memory.
 class Cpu {
  public:
   static constexpr bool host_accessible = true;

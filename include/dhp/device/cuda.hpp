@@ -1,6 +1,5 @@
 // Cuda: one GPU of a rank: its stream, memory, library handles and pinned copies that do not block
-// the host. Stream and memory may belong to the host program. Host API only, so g++ can compile it;
-// dhp/cuda.cuh adds the kernels.
+// the host. Host API only, so g++ can compile it; dhp/cuda.cuh adds the kernels.
 #pragma once
 
 #include <dhp/device/cuda_clock.hpp>
@@ -63,15 +62,6 @@ struct CudaCached {
        "); on this machine use a build for the CPU: cmake --preset release");
 }
 
-/// A named range in NVIDIA's profilers.
-class CudaScope {
- public:
-  explicit CudaScope(const std::string& name) { nvtxRangePushA(name.c_str()); }
-  CudaScope(const CudaScope&) = delete;
-  CudaScope& operator=(const CudaScope&) = delete;
-  ~CudaScope() { nvtxRangePop(); }
-};
-
 /// Arrives when the stream has passed an event.
 class CudaArrival final : public HostCopy::Arrival {
  public:
@@ -82,8 +72,7 @@ class CudaArrival final : public HostCopy::Arrival {
   CudaEvent event_;
 };
 
-/// The GPU of one rank: movable, not copyable, used by one thread at a time. Any thread may free
-/// its memory.
+/// The GPU of one rank, movable, for one thread at a time. Any thread may free its memory.
 class Cuda {
  public:
   static constexpr bool host_accessible = false;
@@ -106,8 +95,8 @@ class Cuda {
         std::make_unique<CudaStream>(options.stream ? CudaStream(*options.stream) : CudaStream());
     memory_ = std::make_shared<CudaMemory>(device, *stream_, options.allocator);
     pinned_ = std::make_unique<PinnedRing>(options.pinned_bytes);
-    cublas_ = std::make_unique<CublasHandle>();
-    cudnn_ = std::make_unique<CudnnHandle>(stream_->get());
+    cublas_ = make_cublas_handle();
+    cudnn_ = make_cudnn_handle(stream_->get());
     workspace_ = memory_->allocate(options.workspace_bytes);
     if (options_.trace) clock_.emplace(*options_.trace, stream_->get());
   }
@@ -225,8 +214,12 @@ class Cuda {
   class Scope {
    public:
     template <class... Arguments>
-    explicit Scope(Cuda& dev, const Arguments&... arguments)
-        : profilers_(name_of(arguments...)), trace_(dev, arguments...) {}
+    explicit Scope(Cuda& dev, const Arguments&... arguments) : trace_(dev, arguments...) {
+      nvtxRangePushA(name_of(arguments...).c_str());
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    ~Scope() { nvtxRangePop(); }
 
    private:
     static std::string name_of(const std::string& name, TraceKind = TraceKind::work) {
@@ -236,11 +229,9 @@ class Cuda {
       return concat(name, ' ', number);
     }
     static std::string name_of(const char* name, const std::source_location&) { return name; }
-    CudaScope profilers_;
     TraceScope<Cuda> trace_;
   };
-  /// A span for profilers and the trace, for the lifetime of the result; arguments as for
-  /// TraceScope.
+  /// A span for profilers and the trace while the result lives; arguments as for TraceScope.
   template <class... Arguments>
   [[nodiscard]] Scope scope(const Arguments&... arguments) {
     return Scope(*this, arguments...);
@@ -252,8 +243,8 @@ class Cuda {
   [[nodiscard]] std::size_t most_shared_bytes() const { return properties_.sharedMemPerBlockOptin; }
   [[nodiscard]] cudaStream_t stream() const { return stream_->get(); }
   [[nodiscard]] CudaMemory& memory() { return *memory_; }
-  [[nodiscard]] cublasLtHandle_t cublas() const { return cublas_->get(); }
-  [[nodiscard]] cudnnHandle_t cudnn() const { return cudnn_->get(); }
+  [[nodiscard]] cublasLtHandle_t cublas() const { return cublas_.get(); }
+  [[nodiscard]] cudnnHandle_t cudnn() const { return cudnn_.get(); }
   /// Scratch memory of cuBLASLt; the stream orders its uses.
   [[nodiscard]] std::byte* workspace() { return workspace_.get(); }
   [[nodiscard]] std::size_t workspace_bytes() const { return options_.workspace_bytes; }
@@ -312,8 +303,8 @@ class Cuda {
   std::unique_ptr<UploadLane> uploads_;
   bool may_upload_beside_ = true;
   std::shared_ptr<PinnedBlocks> blocks_ = std::make_shared<PinnedBlocks>();
-  std::unique_ptr<CublasHandle> cublas_;
-  std::unique_ptr<CudnnHandle> cudnn_;
+  CublasHandle cublas_;
+  CudnnHandle cudnn_;
   std::shared_ptr<std::byte> workspace_;
   bool recording_ = false;
   std::uint64_t recordings_ = 0;

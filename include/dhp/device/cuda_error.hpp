@@ -1,6 +1,5 @@
-// Errors of CUDA's libraries as one exception type: the call, its code, the library's text. Each
-// library has a check_...() that throws; destructors use quietly(). Also the check that a loaded
-// library fits its header.
+// Errors of CUDA's libraries as one exception type, owners of their handles, and the check that a
+// loaded library fits its header. Each library has a check_...() that throws.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -8,8 +7,10 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <memory>
 #include <source_location>
 #include <string>
+#include <type_traits>
 
 namespace dhp {
 
@@ -44,6 +45,17 @@ inline void check_library_version(const char* name, const char* file, std::size_
         ", and needs the same major version and at least that one: put the folder of the right ",
         file, " into LD_LIBRARY_PATH, or compile again");
 }
+
+/// Owns a handle of a library, which destroys it with `destroy`.
+template <auto destroy>
+struct CudaDestroy {
+  template <class T>
+  void operator()(T* old) const noexcept {
+    static_cast<void>(destroy(old));
+  }
+};
+template <class Handle, auto destroy>
+using CudaOwner = std::unique_ptr<std::remove_pointer_t<Handle>, CudaDestroy<destroy>>;
 
 /// For destructors: ignores an error and clears it in the runtime.
 inline void quietly(cudaError_t code) noexcept {

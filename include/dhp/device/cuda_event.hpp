@@ -1,5 +1,4 @@
-// CudaStream and CudaEvent: shared handles of a stream, owned or borrowed, and of a point in its
-// work.
+// Shared handles: CudaStream, owned or borrowed, and CudaEvent, a point in a stream's work.
 #pragma once
 
 #include <dhp/device/cuda_error.hpp>
@@ -30,14 +29,18 @@ class CudaEvent {
  public:
   CudaEvent() = default;  ///< an event that has already passed
 
-  /// The current point of `stream`.
-  [[nodiscard]] static CudaEvent of(cudaStream_t stream) {
+  /// The current point of `stream`. flags: cudaEventDefault for events whose times are compared.
+  [[nodiscard]] static CudaEvent of(cudaStream_t stream, unsigned flags = cudaEventDisableTiming) {
     cudaEvent_t made = nullptr;
-    check_cuda(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreate");
+    check_cuda(cudaEventCreateWithFlags(&made, flags), "cudaEventCreate");
     CudaEvent event;
     event.event_ = {made, [](cudaEvent_t old) { quietly(cudaEventDestroy(old)); }};
-    check_cuda(cudaEventRecord(made, stream), "cudaEventRecord");
+    event.record(stream);
     return event;
+  }
+  /// Moves the event to the current point of `stream`.
+  void record(cudaStream_t stream) const {
+    check_cuda(cudaEventRecord(event_.get(), stream), "cudaEventRecord");
   }
 
   /// False while earlier work of the stream runs.
@@ -53,6 +56,12 @@ class CudaEvent {
     if (event_ != nullptr)
       check_cuda(cudaEventSynchronize(event_.get()),
                  "cudaEventSynchronize (work before it failed)");
+  }
+  /// The time since `begin`; both have passed.
+  [[nodiscard]] float ms_since(const CudaEvent& begin) const {
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, begin.event_.get(), event_.get()), "cudaEventElapsedTime");
+    return ms;
   }
   /// Later work on `stream` waits for this event.
   void before(cudaStream_t stream) const {

@@ -17,8 +17,7 @@ class CudaBranch {
  public:
   virtual ~CudaBranch() = default;
   [[nodiscard]] virtual cudaStream_t stream() const = 0;
-  /// Called before a launch: keeps the participant open while the lock is held. Throws if it has
-  /// been closed.
+  /// Before a launch: keeps the participant open while the lock is held. Throws if it was closed.
   [[nodiscard]] virtual std::unique_lock<std::mutex> hold() = 0;
   /// Called after a launch: the graph runs between these points of the device's stream.
   virtual void launched(const CudaEvent& begin, const CudaEvent& end) = 0;

@@ -6,9 +6,6 @@
 #include <cublasLt.h>
 #include <cudnn.h>
 
-#include <memory>
-#include <type_traits>
-
 namespace dhp {
 
 // Our attention gradient graph relies on 9.10.2: before 9.6 sums need clearing, before 9.10 a
@@ -32,44 +29,23 @@ inline void check_cudnn(cudnnStatus_t code, const char* call,
                   concat(cudnnGetErrorString(code), said[0] == 0 ? "" : ": ", said), where);
 }
 
-/// One handle for all streams of a device: cuBLASLt calls take their stream as an argument.
-class CublasHandle {
- public:
-  CublasHandle() {
-    cublasLtHandle_t made = nullptr;
-    check_cublas(cublasLtCreate(&made), "cublasLtCreate");
-    handle_.reset(made);
-  }
-  [[nodiscard]] cublasLtHandle_t get() const { return handle_.get(); }
-
- private:
-  struct Destroy {
-    void operator()(cublasLtHandle_t handle) const noexcept {
-      static_cast<void>(cublasLtDestroy(handle));
-    }
-  };
-  std::unique_ptr<std::remove_pointer_t<cublasLtHandle_t>, Destroy> handle_;
-};
+/// Serves all streams of a device: cuBLASLt calls take their stream as an argument.
+using CublasHandle = CudaOwner<cublasLtHandle_t, cublasLtDestroy>;
+[[nodiscard]] inline CublasHandle make_cublas_handle() {
+  cublasLtHandle_t made = nullptr;
+  check_cublas(cublasLtCreate(&made), "cublasLtCreate");
+  return CublasHandle(made);
+}
 
 /// Bound to one stream.
-class CudnnHandle {
- public:
-  explicit CudnnHandle(cudaStream_t stream) {
-    cudnnHandle_t made = nullptr;
-    check_cudnn(cudnnCreate(&made), "cudnnCreate");
-    handle_.reset(made);
-    check_cudnn(cudnnSetStream(made, stream), "cudnnSetStream");
-  }
-  [[nodiscard]] cudnnHandle_t get() const { return handle_.get(); }
-
- private:
-  struct Destroy {
-    void operator()(cudnnHandle_t handle) const noexcept {
-      static_cast<void>(cudnnDestroy(handle));
-    }
-  };
-  std::unique_ptr<std::remove_pointer_t<cudnnHandle_t>, Destroy> handle_;
-};
+using CudnnHandle = CudaOwner<cudnnHandle_t, cudnnDestroy>;
+[[nodiscard]] inline CudnnHandle make_cudnn_handle(cudaStream_t stream) {
+  cudnnHandle_t made = nullptr;
+  check_cudnn(cudnnCreate(&made), "cudnnCreate");
+  CudnnHandle handle(made);
+  check_cudnn(cudnnSetStream(made, stream), "cudnnSetStream");
+  return handle;
+}
 
 /// Throws if a loaded library does not fit its header.
 inline void check_library_versions() {

@@ -6,9 +6,9 @@
 
 #include <dhp/device/cuda_event.hpp>
 #include <dhp/device/out_of_memory.hpp>
+#include <dhp/device/size_class.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <functional>
 #include <map>
@@ -22,8 +22,7 @@ namespace dhp {
 /// A host program's GPU allocator: stream-ordered like cudaMallocAsync, or immediate like
 /// cudaMalloc. Both functions must be thread-safe.
 struct CudaAllocator {
-  /// Returns at least `bytes`, 256-byte aligned, for work on `stream` issued later; null if out of
-  /// memory.
+  /// At least `bytes`, 256-byte aligned, for later work on `stream`; null if out of memory.
   std::function<std::byte*(std::size_t bytes, cudaStream_t stream)> allocate{};
   /// Earlier work on `stream` may still use the block. Must not throw.
   std::function<void(std::byte* data, std::size_t bytes, cudaStream_t stream)> free{};
@@ -48,7 +47,7 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
   /// Uninitialized, 256-byte aligned; throws OutOfMemory.
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     if (hosts_) return from_host(bytes);
-    const std::size_t size = size_class(bytes);
+    const std::size_t size = std::max<std::size_t>(size_class(bytes, 256), 512);
     const std::lock_guard lock(mutex_);
     const auto arena = current_;
     std::byte* block = take(arenas_[arena], size);
@@ -98,13 +97,6 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
  private:
   using Arena = std::map<std::size_t, std::vector<std::byte*>>;
 
-  /// An eighth of a power of two: at most 12.5 % waste.
-  static std::size_t size_class(std::size_t bytes) {
-    constexpr std::size_t least = 512;
-    if (bytes <= least) return least;
-    const std::size_t step = std::max(std::bit_floor(bytes - 1) / 8, least / 2);
-    return (bytes + step - 1) / step * step;
-  }
   static std::byte* take(Arena& arena, std::size_t size) {
     auto& blocks = arena[size];
     if (blocks.empty()) return nullptr;

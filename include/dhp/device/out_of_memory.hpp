@@ -1,5 +1,4 @@
-// OutOfMemory: an allocation failed. It collects the names of the enclosing layers, innermost
-// first.
+// OutOfMemory: an allocation failed. It collects the names of the enclosing layers.
 #pragma once
 
 #include <dhp/core/error.hpp>

@@ -1,6 +1,5 @@
-// Pinned host memory for asynchronous copies between host and GPU. PinnedRing hands out pieces in
-// ring order; a piece is free when the GPU has passed its event. PinnedBlocks is a pool of blocks
-// with any lifetime.
+// Pinned host memory for asynchronous copies. PinnedRing hands out pieces in ring order, each free
+// when the GPU has passed its event; PinnedBlocks is a pool of blocks with any lifetime.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
@@ -52,8 +51,7 @@ class PinnedRing {
   /// The limit of take().
   [[nodiscard]] std::size_t largest_bytes() const { return size_ / 2; }
 
-  /// Returns `bytes`, at most largest_bytes(); waits until the GPU no longer uses them. Call
-  /// release() after issuing the copy.
+  /// Waits for `bytes`, at most largest_bytes(), to be free. Issue the copy, then call release().
   [[nodiscard]] std::byte* take(std::size_t bytes) {
     const std::size_t wanted = (bytes + 255) / 256 * 256;
     if (head_ + wanted > size_) {

@@ -37,8 +37,7 @@ class ThreadPool {
   [[nodiscard]] int size() const { return static_cast<int>(workers_.size()) + 1; }
 
   /// Calls body(tile) for each tile in [0, tiles), in any order on any thread; blocks until all are
-  /// done. Rethrows the first exception of a tile. A nested loop runs serially in the calling
-  /// thread.
+  /// done. Rethrows the first exception. A nested loop runs serially in the calling thread.
   template <class Body>
   void run(std::int64_t tiles, Body&& body) {
     // loop_ is set while bodies run, so a nested call sees it.

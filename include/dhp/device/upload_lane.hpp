@@ -1,6 +1,5 @@
-// UploadLane: copies large inputs to a GPU while its stream computes. A copy goes to a staging
-// buffer on the GPU, on a stream of its own. A fast copy inside the GPU, in stream order, follows.
-// So the next step's input is uploaded while the current step runs.
+// UploadLane: uploads the next step's input while the current step runs. A copy goes to a staging
+// buffer on the GPU, on its own stream; a fast copy inside the GPU follows in stream order.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>

@@ -13,9 +13,9 @@ class ActivationLayer : public ElementwiseLayer<Dev> {
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     if (saves_output(kind_)) {
-      // Works in place where nobody else holds x.
-      Tensor<Dev> y = x.unique() ? std::move(x) : Tensor<Dev>(dev, x.dtype(), x.shape());
-      activation_forward(dev, kind_, x.empty() ? y.view() : x.view(), y.mut());
+      const auto in = x.view();
+      auto y = reuse(dev, x);
+      activation_forward(dev, kind_, in, y.mut());
       tape.push(y.share());
       return y;
     }
@@ -27,12 +27,9 @@ class ActivationLayer : public ElementwiseLayer<Dev> {
 
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     const Tensor<Dev> saved = tape.pop();
-    if (dy.unique()) {
-      activation_backward(dev, kind_, saved.view(), dy.view(), dy.mut());
-      return dy;
-    }
-    Tensor<Dev> dx(dev, dy.dtype(), dy.shape());
-    activation_backward(dev, kind_, saved.view(), dy.view(), dx.mut());
+    const auto in = dy.view();
+    auto dx = reuse(dev, dy);
+    activation_backward(dev, kind_, saved.view(), in, dx.mut());
     return dx;
   }
 

@@ -1,9 +1,7 @@
-// BatchNorm (Ioffe & Szegedy 2015) over the rows of [N, H, W, C], with an optional residual that is added and an
-// optional ReLU behind it: y = ReLU(norm(x) + residual). Neither takes a pass over memory of its own, forward or
-// backward. Where the device has one function for all of it, that is asked first.
-// It normalises over its micro-batch, or over the micro-batches that the data axis works on at the same
-// time (synchronised). Running statistics are parameters of the buffer kind: each micro-batch adds its
-// mean and variance to their "gradient", which is summed over the global batch and applied once a step.
+// BatchNorm (Ioffe & Szegedy 2015) over the rows of [N, H, W, C], with an optional residual and ReLU:
+// y = ReLU(norm(x) + residual). Statistics are those of the micro-batch or, synchronised, of the micro-batches that all
+// replicas work on at the same time. Running statistics are buffer parameters: each micro-batch adds its mean and
+// variance to their "gradient", which is summed over the global batch and applied once a step.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -20,9 +18,9 @@ struct BatchNormOptions {
   bool relu = false;
   double epsilon = 1e-5;
   double gamma_init = 1;  ///< 0 in the last norm of a residual block: it starts as the identity
-  bool split = false;     ///< this rank of the tensor axis holds its part of the channels
-  /// Over the data axis; every replica then needs as many micro-batches in each step.
-  bool synchronised = false;
+  bool split = false;     ///< channels are split over the tensor axis
+  bool synchronised =
+      false;  ///< over replicas, which then need equally many micro-batches in each step
 };
 
 template <class Dev>
@@ -32,14 +30,13 @@ class BatchNorm {
       : options_(options) {
     if (options.synchronised) group_ = build.data;
     const auto make = [&](const char* suffix, double init, bool buffer) {
-      ParameterSpec spec{.name = name + suffix,
-                         .shape = {options.channels},
-                         .init = constant(init),
-                         .decays = false,
-                         .keep_fp32 = true,
-                         .buffer = buffer};
-      if (options.split) spec = split(spec, 0, build.tensor.size(), build.tensor.rank());
-      return build.parameter(spec);
+      return build.parameter({.name = name + suffix,
+                              .shape = {options.channels},
+                              .init = constant(init),
+                              .decays = false,
+                              .keep_fp32 = true,
+                              .buffer = buffer},
+                             options.split ? 0 : -1);
     };
     gamma_ = make(".weight", options.gamma_init, false);
     beta_ = make(".bias", 0, false);
@@ -54,7 +51,7 @@ class BatchNorm {
     return gradients(dev, std::move(dy), false, tape).dx;
   }
 
-  /// The same with a residual of x's shape, which is added before the ReLU.
+  /// With a residual of x's shape.
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tensor<Dev> residual, Tape<Dev>& tape) {
     const bool adds = !residual.empty();
     check(!adds || residual.shape() == x.shape(), "batch norm: a residual of ", residual.shape(),
@@ -64,7 +61,7 @@ class BatchNorm {
     tape.push(std::move(made.mean));
     tape.push(std::move(made.inv_std));
     tape.push(std::move(made.signs));
-    // Where the ReLU cut: without a residual that is computed again from x.
+    // For the ReLU's backward pass, which needs x only if there is no residual.
     if (options_.relu && adds) tape.push(made.y.share());
     return std::move(made.y);
   }
@@ -98,7 +95,10 @@ class BatchNorm {
     made.mean = Tensor<Dev>(dev, accumulation, {x.columns()});
     made.inv_std = Tensor<Dev>(dev, accumulation, {x.columns()});
     if (tape.context().training()) batch_statistics(dev, x, made.mean, made.inv_std, tape);
-    else running_statistics(dev, made.mean, made.inv_std);
+    else {
+      cast(dev, ConstView<Dev>(running_mean_->value), made.mean.mut());
+      rsqrt(dev, ConstView<Dev>(running_var_->value), options_.epsilon, made.inv_std.mut());
+    }
     const auto added = residual.view();
     made.y = residual.unique() ? std::move(residual) : Tensor<Dev>(dev, x.dtype(), x.shape());
     batch_norm_apply(dev, x, vectors(made.mean, made.inv_std), added, options_.relu, made.y.mut());
@@ -123,10 +123,6 @@ class BatchNorm {
     scale(dev, 1.0 / count, variance.mut());
     rsqrt(dev, variance.view(), options_.epsilon, inv_std.mut());
   }
-  void running_statistics(Dev& dev, Tensor<Dev>& mean, Tensor<Dev>& inv_std) {
-    cast(dev, ConstView<Dev>(running_mean_->value), mean.mut());
-    rsqrt(dev, ConstView<Dev>(running_var_->value), options_.epsilon, inv_std.mut());
-  }
 
   BatchNormGradients<Dev> gradients(Dev& dev, Tensor<Dev> dy, bool residual, Tape<Dev>& tape) {
     const Tensor<Dev> y = options_.relu && residual ? tape.pop() : Tensor<Dev>();
@@ -140,21 +136,18 @@ class BatchNorm {
       add_gradients(dev, made->sums);
       return std::move(*made);
     }
-    return gradients_in_pieces(dev, std::move(dy), x, of, y, residual, tape);
+    return unfused_gradients(dev, std::move(dy), x, of, y, residual, tape);
   }
-  /// y: empty but where a ReLU follows a residual. Works in place where nobody else holds dy.
-  BatchNormGradients<Dev> gradients_in_pieces(Dev& dev, Tensor<Dev> dy, const Tensor<Dev>& x,
-                                              const BatchNormVectors<Dev>& of, const Tensor<Dev>& y,
-                                              bool residual, const Tape<Dev>& tape) {
+  /// y: empty unless a ReLU follows a residual. In place if dy is not shared.
+  BatchNormGradients<Dev> unfused_gradients(Dev& dev, Tensor<Dev> dy, const Tensor<Dev>& x,
+                                            const BatchNormVectors<Dev>& of, const Tensor<Dev>& y,
+                                            bool residual, const Tape<Dev>& tape) {
     const bool gated = !y.empty();
-    const auto like_x = [&](Tensor<Dev>& from) {
-      return from.unique() ? std::move(from) : Tensor<Dev>(dev, x.dtype(), x.shape());
-    };
     BatchNormGradients<Dev> made;
     made.sums = Tensor<Dev>(dev, of.mean.dtype(), {2, x.columns()});
     auto incoming = dy.view();
     if (gated) {
-      Tensor<Dev> passed = like_x(dy);
+      Tensor<Dev> passed = reuse(dev, dy);
       batch_norm_residual_backward_sums(dev, incoming, y.view(), x.view(), of, passed.mut(),
                                         row(made.sums, 0), row(made.sums, 1));
       dy = std::move(passed);
@@ -170,7 +163,7 @@ class BatchNorm {
       group_.all_reduce(dev, made.sums.mut()).wait();
     }
     if (residual) made.dresidual = dy.share();
-    made.dx = like_x(dy);
+    made.dx = reuse(dev, dy);
     batch_norm_backward_apply(dev, incoming, x.view(), of, options_.relu && !gated,
                               row(made.sums, 0), row(made.sums, 1), count, made.dx.mut());
     return made;
@@ -180,7 +173,7 @@ class BatchNorm {
                                               const Tensor<Dev>& inv_std) const {
     return {mean.view(), inv_std.view(), gamma_->value, beta_->value};
   }
-  /// Row 0: sum of dy, which is beta's gradient; row 1: sum of dy * normalised x, gamma's.
+  /// Row 0: sum of dy, the gradient of beta; row 1: sum of dy * normalised x, that of gamma.
   [[nodiscard]] static View<Dev> row(Tensor<Dev>& sums, int which) {
     return sums.mut().slice(which, which + 1).as({sums.columns()});
   }
@@ -194,7 +187,6 @@ class BatchNorm {
     add(beta_, 0);
     add(gamma_, 1);
   }
-  /// Of `count` rows.
   void add_statistics(Dev& dev, const Tape<Dev>& tape, ConstView<Dev> mean,
                       ConstView<Dev> squared_deviations, double count) {
     if (tape.recomputing()) return;
@@ -209,7 +201,7 @@ class BatchNorm {
       axpy(dev, factor, statistic, sum);
     });
   }
-  /// The host waits for the other replicas, unless it knows that their micro-batches are like this one.
+  /// The host waits for the other replicas, unless all have the same shapes.
   double summed_over_group(Dev& dev, const Tape<Dev>& tape, double count) {
     if (tape.context().same_shapes) return count * group_.size();
     auto total = Tensor<Dev>::from_host(dev, {1}, std::vector<double>{count});

@@ -1,6 +1,5 @@
-// check_gradients: whether the backward pass of a layer or a loss is the derivative of its forward pass. In double:
-// each element of the input and of the weights is moved a little, and the central difference of a random
-// sum of the outputs is compared with what backward says.
+// check_gradients: whether backward of a layer or a loss is the derivative of its forward. Compares the gradient of a
+// random sum of the outputs with central differences, for each element of the input and the weights, in double.
 #pragma once
 
 #include <dhp/nn/loss.hpp>
@@ -32,135 +31,123 @@ namespace nn {
   return values;
 }
 
-template <class Dev>
-class GradientCheck {
- public:
-  GradientCheck(Dev& dev, const MicroBatch<Dev>& batch) : dev_(dev), batch_(batch) {}
-
-  /// forward(x, tape) gives a number; backward(tape) the gradient of x, or none; x may be empty.
-  template <class Part, class Forward, class Backward>
-  GradientGap run(Part& part, const Tensor<Dev>& x, Forward forward, Backward backward) {
-    ParameterList<Dev> parameters;
-    part.parameters(parameters);
-    ParameterStore<Dev> store(dev_, parameters, {.compute = DType::f64, .seed = 5});
-    // Away from the special values that biases and norms start with.
-    std::uint32_t use = 100;
-    for (const auto& parameter : parameters)
-      if (!parameter->spec.buffer) {
-        const auto& shape = parameter->value.shape();
-        const auto noise = Tensor<Dev>::from_host(dev_, shape, random_values(shape, use++));
-        axpy(dev_, 0.3, noise.view(), parameter->value);
-      }
-    auto input = x ? x.template to_host<double>(dev_) : std::vector<double>();
-    const auto fresh = [&] {
-      return x ? Tensor<Dev>::from_host(dev_, x.shape(), input) : Tensor<Dev>();
-    };
-    const auto objective = [&] {
-      Tape<Dev> tape(context, &batch_);
-      return forward(fresh(), tape);
-    };
-    (void)objective();
-    store.zero_gradients(dev_);
-    Tape<Dev> tape(context, &batch_);
-    (void)forward(fresh(), tape);
-    const Tensor<Dev> dx = backward(tape);
-    tape.check_popped({});
-
-    GradientGap gap;
-    if (dx) compare(input, dx.template to_host<double>(dev_), objective, "the input", gap);
-    for (const auto& parameter : parameters) {
-      if (parameter->spec.buffer) continue;
-      auto values = clone(dev_, ConstView<Dev>(parameter->value)).template to_host<double>(dev_);
-      const auto put = [&] {
-        dev_.copy_from_host(parameter->value.bytes(),
-                            reinterpret_cast<const std::byte*>(values.data()),
-                            values.size() * sizeof(double));
-      };
-      const auto moved = [&] {
-        put();
-        return objective();
-      };
-      compare(values, clone(dev_, parameter->gradient).template to_host<double>(dev_), moved,
-              parameter->spec.name, gap);
-      put();
-    }
-    return gap;
-  }
-
- private:
-  static constexpr StepContext context{.seed = 3, .step = 2};
-
-  template <class Objective>
-  static void compare(std::vector<double>& values, const std::vector<double>& gradient,
+template <class Objective>
+void compare_gradient(std::vector<double>& values, const std::vector<double>& gradient,
                       Objective objective, const std::string& where, GradientGap& gap) {
-    constexpr double step = 1e-5;
-    double largest = 1e-3;
-    for (const double each : gradient) largest = std::max(largest, std::abs(each));
-    for (std::size_t at = 0; at < values.size(); ++at) {
-      const double kept = values[at];
-      values[at] = kept + step;
-      const double up = objective();
-      values[at] = kept - step;
-      const double down = objective();
-      values[at] = kept;
-      const double apart = std::abs((up - down) / (2 * step) - gradient[at]) / largest;
-      if (!(apart <= gap.worst)) gap = {apart, where};  // NaN counts, too
-    }
+  constexpr double step = 1e-5;
+  double largest = 1e-3;
+  for (const double each : gradient) largest = std::max(largest, std::abs(each));
+  for (std::size_t at = 0; at < values.size(); ++at) {
+    const double kept = values[at];
+    values[at] = kept + step;
+    const double up = objective();
+    values[at] = kept - step;
+    const double down = objective();
+    values[at] = kept;
+    const double apart = std::abs((up - down) / (2 * step) - gradient[at]) / largest;
+    if (!(apart <= gap.worst)) gap = {apart, where};  // NaN counts, too
   }
+}
 
-  Dev& dev_;
-  const MicroBatch<Dev>& batch_;
-};
+/// forward(x, tape) returns a number, backward(tape) the gradient of x, or none; x may be empty.
+template <class Dev, class Part, class Forward, class Backward>
+GradientGap gradient_gap(Dev& dev, const MicroBatch<Dev>& batch, Part& part, const Tensor<Dev>& x,
+                         Forward forward, Backward backward) {
+  constexpr StepContext context{.seed = 3, .step = 2};
+  ParameterList<Dev> parameters;
+  part.parameters(parameters);
+  ParameterStore<Dev> store(dev, parameters, {.compute = DType::f64, .seed = 5});
+  // Biases and norms start with special values.
+  std::uint32_t use = 100;
+  for (const auto& parameter : parameters)
+    if (!parameter->spec.buffer) {
+      const auto& shape = parameter->value.shape();
+      const auto noise = Tensor<Dev>::from_host(dev, shape, random_values(shape, use++));
+      axpy(dev, 0.3, noise.view(), parameter->value);
+    }
+  auto input = x ? x.template to_host<double>(dev) : std::vector<double>();
+  const auto fresh = [&] {
+    return x ? Tensor<Dev>::from_host(dev, x.shape(), input) : Tensor<Dev>();
+  };
+  const auto objective = [&] {
+    Tape<Dev> tape(context, &batch);
+    return forward(fresh(), tape);
+  };
+  (void)objective();
+  store.zero_gradients(dev);
+  Tape<Dev> tape(context, &batch);
+  (void)forward(fresh(), tape);
+  const Tensor<Dev> dx = backward(tape);
+  tape.check_popped({});
+
+  GradientGap gap;
+  if (dx) compare_gradient(input, dx.template to_host<double>(dev), objective, "the input", gap);
+  for (const auto& parameter : parameters) {
+    if (parameter->spec.buffer) continue;
+    auto values = clone(dev, ConstView<Dev>(parameter->value)).template to_host<double>(dev);
+    const auto put = [&] {
+      dev.copy_from_host(parameter->value.bytes(),
+                         reinterpret_cast<const std::byte*>(values.data()),
+                         values.size() * sizeof(double));
+    };
+    const auto moved = [&] {
+      put();
+      return objective();
+    };
+    compare_gradient(values, clone(dev, parameter->gradient).template to_host<double>(dev), moved,
+                     parameter->spec.name, gap);
+    put();
+  }
+  return gap;
+}
 
 }  // namespace nn
 
-/// x: the layer's input, f64; empty for layers that read ids from the batch. Throws where output_shape is wrong, or
-/// the tape is not left as it was.
+/// x: the layer's input, f64; empty for layers that read ids from the batch. Throws if output_shape is wrong or
+/// the tape is not empty at the end.
 template <class Dev, Layer<Dev> L>
 [[nodiscard]] GradientGap check_gradients(Dev& dev, L& layer, const Tensor<Dev>& x,
                                           const MicroBatch<Dev>& batch) {
   Shape shape;
   std::vector<double> weights;  // of the output's elements in the sum
-  return nn::GradientCheck<Dev>(dev, batch)
-      .run(
-          layer, x,
-          [&](Tensor<Dev> input, Tape<Dev>& tape) {
-            const auto y = layer.forward(dev, std::move(input), tape);
-            if (weights.empty()) {
-              shape = y.shape();
-              weights = nn::random_values(shape, 55);
-              const auto said = layer.output_shape(x.shape(), batch);
-              check(said == shape, "output_shape says ", said, ", but forward gives ", shape);
-            }
-            const auto values = y.template to_host<double>(dev);
-            return std::inner_product(values.begin(), values.end(), weights.begin(), 0.0);
-          },
-          [&](Tape<Dev>& tape) {
-            return layer.backward(dev, Tensor<Dev>::from_host(dev, shape, weights), tape);
-          });
+  return nn::gradient_gap(
+      dev, batch, layer, x,
+      [&](Tensor<Dev> input, Tape<Dev>& tape) {
+        const auto y = layer.forward(dev, std::move(input), tape);
+        if (weights.empty()) {
+          shape = y.shape();
+          weights = nn::random_values(shape, 55);
+          const auto said = layer.output_shape(x.shape(), batch);
+          check(said == shape, "output_shape says ", said, ", but forward gives ", shape);
+        }
+        const auto values = y.template to_host<double>(dev);
+        return std::inner_product(values.begin(), values.end(), weights.begin(), 0.0);
+      },
+      [&](Tape<Dev>& tape) {
+        return layer.backward(dev, Tensor<Dev>::from_host(dev, shape, weights), tape);
+      });
 }
 
-/// The same of a loss, for the sum of its terms.
+/// The same for a loss: for the sum of its terms.
 template <class Dev, Loss<Dev> L>
 [[nodiscard]] GradientGap check_loss_gradients(Dev& dev, L& loss, const Tensor<Dev>& x,
                                                const MicroBatch<Dev>& batch) {
   constexpr double scale = 0.7;
   const auto terms = static_cast<std::int64_t>(loss.term_names().size());
-  return nn::GradientCheck<Dev>(dev, batch)
-      .run(
-          loss, x,
-          [&](Tensor<Dev> input, Tape<Dev>& tape) {
-            Tensor<Dev> totals(dev, DType::f64, {terms, loss_fields});
-            loss.forward(dev, std::move(input), tape, totals.mut());
-            const auto found = totals.template to_host<double>(dev);
-            double sum = 0;
-            for (std::size_t at = 0; at < found.size(); at += loss_fields) sum += scale * found[at];
-            return sum;
-          },
-          [&](Tape<Dev>& tape) {
-            const std::vector<double> scales(static_cast<std::size_t>(terms), scale);
-            return loss.backward(dev, Tensor<Dev>::from_host(dev, {terms}, scales).view(), tape);
-          });
+  return nn::gradient_gap(
+      dev, batch, loss, x,
+      [&](Tensor<Dev> input, Tape<Dev>& tape) {
+        Tensor<Dev> totals(dev, DType::f64, {terms, loss_fields});
+        loss.forward(dev, std::move(input), tape, totals.mut());
+        const auto found = totals.template to_host<double>(dev);
+        double sum = 0;
+        for (std::size_t at = 0; at < found.size(); at += loss_fields) sum += scale * found[at];
+        return sum;
+      },
+      [&](Tape<Dev>& tape) {
+        const std::vector<double> scales(static_cast<std::size_t>(terms), scale);
+        return loss.backward(dev, Tensor<Dev>::from_host(dev, {terms}, scales).view(), tape);
+      });
 }
 
 }  // namespace dhp

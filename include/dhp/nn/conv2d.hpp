@@ -1,5 +1,4 @@
-// Conv2d without bias (a norm follows). Images [N, H, W, C]; weight [out, K, K, in] in memory and
-// [out, in, K, K] in weight files.
+// Conv2d without bias. Images [N, H, W, C]; weight [out, K, K, in], in files [out, in, K, K].
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -14,7 +13,7 @@ struct Conv2dOptions {
   int kernel = 1;
   int stride = 1;
   int padding = 0;
-  bool input_gradient = true;  ///< false for the first layer of a model: nobody reads it
+  bool input_gradient = true;  ///< false for the first layer of a model
 };
 
 template <class Dev>
@@ -25,14 +24,11 @@ class Conv2d {
       : geometry_{options.kernel, options.stride, options.padding},
         input_gradient_(options.input_gradient) {
     const std::int64_t kernel = options.kernel;
-    ParameterSpec spec{.name = name + ".weight",
-                       .shape = {options.out, kernel, kernel, options.in},
-                       .init = he_normal(options.out * kernel * kernel),
-                       .file_order = FileOrder::out_kernel_in_as_out_in_kernel};
-    if (split_over != Split::none)
-      spec = split(spec, split_over == Split::outputs ? 0 : 3, build.tensor.size(),
-                   build.tensor.rank());
-    weight_ = build.parameter(spec);
+    weight_ = build.parameter({.name = name + ".weight",
+                               .shape = {options.out, kernel, kernel, options.in},
+                               .init = he_normal(options.out * kernel * kernel),
+                               .file_order = FileOrder::out_kernel_in_as_out_in_kernel},
+                              split_dim(split_over, 0, 3));
   }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {

@@ -1,5 +1,5 @@
-// Softmax cross-entropy over logits whose classes may be split over the tensor axis: only a maximum and
-// three sums per row travel, the logits are never gathered (Shoeybi et al. 2019, "Megatron-LM", section 3).
+// Softmax cross-entropy. Classes may be split over the tensor axis: the ranks exchange a maximum and three sums
+// per row, never the logits (Shoeybi et al. 2019, "Megatron-LM", section 3).
 #pragma once
 
 #include <dhp/nn/loss.hpp>
@@ -9,7 +9,7 @@
 
 namespace dhp {
 
-/// The arithmetic of one term: logits [M, this rank's classes] against labels i32 [M], -1 = ignored.
+/// One term of a loss: logits [M, this rank's classes] against labels i32 [M], -1 = ignored.
 template <class Dev>
 class CrossEntropy {
  public:
@@ -25,8 +25,7 @@ class CrossEntropy {
     }
   }
 
-  /// totals f64 [loss_fields]. Labels are smoothed in training alone; predictions are counted in
-  /// evaluation alone.
+  /// totals f64 [loss_fields]. Smooths labels in training only; counts predictions in evaluation only.
   void forward(Dev& dev, Tensor<Dev> logits, ConstView<Dev> labels, Tape<Dev>& tape,
                View<Dev> totals) {
     const bool training = tape.context().training();
@@ -43,7 +42,12 @@ class CrossEntropy {
 
     Tensor<Dev> loss(dev, accumulation, {rows});
     cross_entropy_loss(dev, max.view(), sums.view(), labels, options, loss.mut());
-    const auto rank = training ? Tensor<Dev>() : ranks(dev, logits, sums, labels);
+    Tensor<Dev> rank;
+    if (!training) {
+      rank = Tensor<Dev>(dev, DType::i32, {rows});
+      cross_entropy_rank(dev, logits.view(), sums.view(), labels, options_, rank.mut());
+      if (group_.size() > 1) group_.all_reduce(dev, rank.mut()).wait();
+    }
     cross_entropy_totals(dev, loss.view(), labels, rank.view(), totals);
     tape.push(std::move(logits));
     tape.push(std::move(max));
@@ -67,19 +71,11 @@ class CrossEntropy {
   }
 
  private:
-  Tensor<Dev> ranks(Dev& dev, const Tensor<Dev>& logits, const Tensor<Dev>& sums,
-                    ConstView<Dev> labels) {
-    Tensor<Dev> rank(dev, DType::i32, {logits.rows()});
-    cross_entropy_rank(dev, logits.view(), sums.view(), labels, options_, rank.mut());
-    if (group_.size() > 1) group_.all_reduce(dev, rank.mut()).wait();
-    return rank;
-  }
-
   CrossEntropyOptions options_;
   Comm<Dev> group_;
 };
 
-/// A classifier's loss: x are the logits, labels the side input "labels", counted per sample.
+/// A classifier's loss: x are the logits; labels come from the side input "labels"; counts samples.
 template <class Dev>
 class ClassificationLoss {
  public:

@@ -1,4 +1,4 @@
-// Dropout (Srivastava et al. 2014), inverted. No mask is stored: it is computed again from its number.
+// Dropout (Srivastava et al. 2014), inverted. Backward computes the mask again from its number.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -6,8 +6,7 @@
 
 namespace dhp {
 
-/// The global numbers of the rows of an activation: from the batch where its samples are packed, else
-/// counted from its first sample.
+/// The global numbers of an activation's rows: from a packed batch, else counted from its first sample.
 template <class Dev>
 [[nodiscard]] RowNumbers<Dev> row_numbers(const Tape<Dev>& tape, std::int64_t rows) {
   const auto& batch = tape.batch();
@@ -20,7 +19,7 @@ template <class Dev>
   return {.index = {}, .first = batch.first_sample * (rows / batch.samples)};
 }
 
-/// A use of dropout in a model: its probability, and its number among all uses of randomness.
+/// A use of dropout in a model.
 template <class Dev>
 class DropoutUse {
  public:
@@ -30,11 +29,11 @@ class DropoutUse {
           probability);
   }
 
-  /// False where it changes nothing: no random number is drawn, nor is a row's number asked for.
+  /// False if dropout is the identity.
   [[nodiscard]] bool active(const Tape<Dev>& tape) const {
     return tape.context().training() && probability_ > 0;
   }
-  /// For whole rows of `columns`; probability 0 where it is not active.
+  /// For whole rows of `columns`; probability 0 if not active.
   [[nodiscard]] DropoutOptions options(const Tape<Dev>& tape, std::int64_t columns) const {
     if (!active(tape)) return {.total_columns = columns};
     return {.probability = probability_,
@@ -63,17 +62,14 @@ class Dropout : public ElementwiseLayer<Dev> {
   }
 
  private:
-  // x -> x * mask / (1 - p); the gradient goes the same way.
+  // x * mask / (1 - p); the same for the gradient.
   Tensor<Dev> apply(Dev& dev, Tensor<Dev> x, const Tape<Dev>& tape) const {
     if (!use_.active(tape)) return x;
     const auto options = use_.options(tape, x.columns());
     const auto rows = use_.rows(tape, x.rows());
-    if (x.unique()) {
-      dropout(dev, x.view(), rows, options, x.mut());
-      return x;
-    }
-    Tensor<Dev> y(dev, x.dtype(), x.shape());
-    dropout(dev, x.view(), rows, options, y.mut());
+    const auto in = x.view();
+    auto y = reuse(dev, x);
+    dropout(dev, in, rows, options, y.mut());
     return y;
   }
 

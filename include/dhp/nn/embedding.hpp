@@ -1,5 +1,4 @@
-// Embedding: rows of a table chosen by an integer side input of the batch. It has no activation to
-// differentiate to; backward returns no tensor.
+// Embedding: the rows of a table at the ids of a side input. backward returns an empty tensor.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -18,17 +17,16 @@ struct EmbeddingOptions {
   double init_deviation = 0.02;
 };
 
-/// y [rows, columns] = table[ids]. Where the table is split, y is this rank's share of a sum.
+/// y [rows, columns] = table[ids]. With a split table, y is this rank's summand.
 template <class Dev>
 class Embedding {
  public:
   Embedding(ModelBuilder<Dev>& build, const std::string& name, EmbeddingOptions options)
       : options_(std::move(options)) {
-    ParameterSpec spec{.name = name + ".weight",
-                       .shape = {options_.entries, options_.columns},
-                       .init = normal(options_.init_deviation)};
-    if (options_.split) spec = split(spec, 0, build.tensor.size(), build.tensor.rank());
-    table_ = build.parameter(spec);
+    table_ = build.parameter({.name = name + ".weight",
+                              .shape = {options_.entries, options_.columns},
+                              .init = normal(options_.init_deviation)},
+                             options_.split ? 0 : -1);
   }
 
   [[nodiscard]] const Parameter<Dev>& table() const { return table_; }

@@ -1,7 +1,6 @@
-// FeedForward: y = GELU(x W1^T + b1) W2^T, the pair of linear layers in a transformer's block (Vaswani et al. 2017,
-// section 3.3), but for the bias behind it: under the tensor axis that is added to a sum over ranks
-// (parallel/tensor.hpp). What Linear, GELU and Linear do, with the same parameters; where the device can, GELU and its
-// gradient cost no pass over memory. In types of 16 bits GELU may then be the form with tanh (ops/linear.hpp).
+// FeedForward: y = GELU(x W1^T + b1) W2^T, the pair of linear layers in a transformer block (Vaswani et al. 2017,
+// section 3.3); the second bias is added after the sum over the tensor axis (parallel/tensor.hpp). A device may fuse
+// GELU and its gradient into the products, in 16-bit types in the tanh form (ops/linear.hpp).
 #pragma once
 
 #include <dhp/nn/linear.hpp>
@@ -15,8 +14,7 @@ struct FeedForwardOptions {
 };
 
 /// x and y [.., columns]; weights "first.weight" [inner, columns], "first.bias" [inner], "second.weight"
-/// [columns, inner] by the names given. Under the tensor axis this rank has its part of `inner`; y and the gradient
-/// of x are its summands.
+/// [columns, inner]. The tensor axis splits `inner`; y and the gradient of x are then this rank's summands.
 template <class Dev>
 class FeedForward {
  public:
@@ -46,7 +44,7 @@ class FeedForward {
                     [&] { return second_.forward(dev, std::move(inner), tape); });
   }
 
-  /// The gradient of b1 falls out of an input gradient and is added with it; those of W1 and W2 may wait.
+  /// The gradient of b1 comes free with an input gradient; those of W1 and W2 may be deferred.
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     auto dbefore = in_layer(dev, "second", "input gradient", tape, [&] {
       second_.backward_weight(dev, dy.share(), tape);

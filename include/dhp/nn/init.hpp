@@ -1,5 +1,4 @@
-// Initial weights: a pure function of (seed, use, global element index), made on the host in double and
-// rounded once, so that they are the same under every layout and precision.
+// Initial weights: a pure function of (seed, use, global element index), in double, rounded once.
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -14,7 +13,7 @@ struct Initializer {
   Kind kind = Kind::constant;
   double value = 0;  ///< the constant, the standard deviation, or the bound of [-bound, bound)
 
-  /// The element with this global index, out of the parameter's own stream.
+  /// The element with this global index; stream: the parameter's own.
   [[nodiscard]] double operator()(RandomStream stream, std::int64_t index) const {
     const auto at = static_cast<std::uint64_t>(index);
     switch (kind) {

@@ -1,6 +1,5 @@
-// A layer: forward pushes on the tape what backward needs; backward pops it, adds weight gradients and
-// returns the gradient of the input. Containers hold layers type-erased, so that cutting a model into
-// stages is splitting a vector.
+// A layer: forward pushes on the tape what backward needs; backward pops it, adds weight gradients and returns
+// the gradient of the input. Containers hold layers type-erased, so that a model is cut by splitting a vector.
 #pragma once
 
 #include <dhp/device/out_of_memory.hpp>
@@ -38,21 +37,30 @@ template <class L, class Dev>
 concept HasParameters = requires(const L& layer, ParameterList<Dev>& parameters) {
   layer.parameters(parameters);
 };
-/// The entry header of a device's kernels declares kernels_are_included.
+/// The entry header of the Cpu's kernels declares kernels_are_included.
 template <class Dev>
 concept LacksKernels = std::same_as<Dev, Cpu> && !requires(const Dev& dev) {
   kernels_are_included(dev);
 };
 
+template <class P, class Dev>
+constexpr void require_flops_and_parameters() {
+  static_assert(
+      HasFlops<P, Dev>,
+      "a layer or loss lacks: double flops(const Shape& in, const MicroBatch<Dev>&) const");
+  static_assert(HasParameters<P, Dev>,
+                "a layer or loss lacks: void parameters(ParameterList<Dev>&) const");
+}
+
 }  // namespace nn
 
-/// output_shape: shape of forward's result for an input shape and a batch, without computing anything.
-/// flops: multiplications and additions of one forward pass; stages are cut by it.
+/// output_shape: the shape of forward's result, without computing it. flops: multiplications and additions of a
+/// forward pass; stages are cut by it.
 template <class L, class Dev>
 concept Layer = nn::HasForward<L, Dev> && nn::HasBackward<L, Dev> && nn::HasOutputShape<L, Dev> &&
     nn::HasFlops<L, Dev> && nn::HasParameters<L, Dev>;
 
-/// Where a type is no layer, the compiler says which member it lacks.
+/// Makes the compiler name a missing member.
 template <class L, class Dev>
 constexpr void require_layer() {
   static_assert(nn::HasForward<L, Dev>,
@@ -61,15 +69,12 @@ constexpr void require_layer() {
                 "a layer lacks: Tensor<Dev> backward(Dev&, Tensor<Dev> dy, Tape<Dev>&)");
   static_assert(nn::HasOutputShape<L, Dev>,
                 "a layer lacks: Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const");
-  static_assert(nn::HasFlops<L, Dev>,
-                "a layer lacks: double flops(const Shape& in, const MicroBatch<Dev>&) const");
-  static_assert(nn::HasParameters<L, Dev>,
-                "a layer lacks: void parameters(ParameterList<Dev>&) const");
+  nn::require_flops_and_parameters<L, Dev>();
   static_assert(!nn::LacksKernels<Dev>,
                 "the kernels of the Cpu are missing: include dhp/cpu.hpp, not dhp/dhp.hpp alone");
 }
 
-/// What layers without weights and with y shaped like x can inherit.
+/// A base for layers without weights whose y has the shape of x.
 template <class Dev>
 struct ElementwiseLayer {
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }
@@ -79,14 +84,20 @@ struct ElementwiseLayer {
   void parameters(ParameterList<Dev>&) const {}
 };
 
-/// What a layer returned is not finite: thrown where the step asked for that check.
+/// x itself, to be overwritten, if it is not shared; else a new tensor like it. Views of x stay valid.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> reuse(Dev& dev, Tensor<Dev>& x) {
+  return x.unique() ? std::move(x) : Tensor<Dev>(dev, x.dtype(), x.shape());
+}
+
+/// The result of a layer is not finite.
 class NotFinite : public Error {
  public:
   NotFinite(std::string layer, std::string what)
       : Error(concat("the ", what, " of layer ", layer, " is not finite")),
         layer_(std::move(layer)),
         what_(std::move(what)) {}
-  /// The same, seen from the layer that this one is inside of.
+  /// Puts the name of the enclosing layer in front.
   [[nodiscard]] NotFinite inside(const std::string& outer) const {
     return {concat(outer, " > ", layer_), what_};
   }
@@ -96,8 +107,7 @@ class NotFinite : public Error {
   std::string what_;
 };
 
-/// body(), which is what the layer of that name returns. Throws NotFinite where the step asks for the check and
-/// the result is not; OutOfMemory says the layer.
+/// Returns body(), a pass of that layer. Throws NotFinite if asked to check; adds the name to other errors.
 template <class Dev, class Body>
 [[nodiscard]] Tensor<Dev> in_layer(Dev& dev, const std::string& name, const char* what,
                                    const Tape<Dev>& tape, Body body) {

@@ -1,4 +1,4 @@
-// LayerNorm (Ba et al. 2016) over the last dim. Scale and shift stay in the accumulation type.
+// LayerNorm (Ba et al. 2016) over the last dim. Gamma and beta stay in the accumulation type.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -6,7 +6,7 @@
 
 namespace dhp {
 
-/// Scale and shift of a layer norm: "name.weight" and "name.bias" [columns].
+/// Gamma, "name.weight", and beta, "name.bias", both [columns].
 template <class Dev>
 class LayerNormParameters {
  public:
@@ -17,11 +17,11 @@ class LayerNormParameters {
   [[nodiscard]] ConstView<Dev> gamma() const { return gamma_->value; }
   [[nodiscard]] ConstView<Dev> beta() const { return beta_->value; }
 
-  /// Adds the gradients of both, in one pass over dy and what was normalised.
+  /// Adds the gradients of both, in one pass over dy and x.
   void accumulate(Dev& dev, const Tensor<Dev>& dy, const Tensor<Dev>& x, const Tensor<Dev>& mean,
                   const Tensor<Dev>& inv_std) {
     gamma_->accumulate(dev, [&](View<Dev> dgamma, double old) {
-      beta_->accumulate(dev, [&](View<Dev> dbeta, double) {  // of the same store: the same factor
+      beta_->accumulate(dev, [&](View<Dev> dbeta, double) {  // the same beta for both
         layer_norm_backward_sums(dev, dy.view(), x.view(), mean.view(), inv_std.view(), dgamma,
                                  dbeta, old);
       });

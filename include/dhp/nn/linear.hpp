@@ -1,5 +1,4 @@
-// Linear: y = x W^T + b over the rows of x. A part of its outputs or inputs can live on this rank; the
-// exchange that this needs is not its business (parallel/tensor.hpp).
+// Linear: y = x W^T + b over the rows of x. For a part of its outputs or inputs see parallel/tensor.hpp.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -16,6 +15,9 @@ struct LinearOptions {
 };
 
 enum class Split { none, outputs, inputs };
+[[nodiscard]] constexpr int split_dim(Split split, int of_outputs, int of_inputs) {
+  return split == Split::none ? -1 : split == Split::outputs ? of_outputs : of_inputs;
+}
 
 /// [.., C] seen as [rows, C].
 template <class AnyView>
@@ -29,22 +31,17 @@ class Linear {
  public:
   Linear(ModelBuilder<Dev>& build, const std::string& name, LinearOptions options,
          Split split_over = Split::none) {
-    ParameterSpec weight{
-        .name = name + ".weight", .shape = {options.out, options.in}, .init = options.weight_init};
-    ParameterSpec bias{
-        .name = name + ".bias", .shape = {options.out}, .init = options.bias_init, .decays = false};
-    const int parts = build.tensor.size();
-    const int index = build.tensor.rank();
-    if (split_over == Split::outputs) {
-      weight = split(weight, 0, parts, index);
-      bias = split(bias, 0, parts, index);
-    } else if (split_over == Split::inputs) {
-      weight = split(weight, 1, parts, index);
-    }
-    weight_ = build.parameter(weight);
-    if (options.bias) bias_ = build.parameter(bias);
+    weight_ = build.parameter(
+        {.name = name + ".weight", .shape = {options.out, options.in}, .init = options.weight_init},
+        split_dim(split_over, 0, 1));
+    if (!options.bias) return;
+    bias_ = build.parameter({.name = name + ".bias",
+                             .shape = {options.out},
+                             .init = options.bias_init,
+                             .decays = false},
+                            split_dim(split_over, 0, -1));
   }
-  /// A linear layer that uses a weight of another layer (a tied decoder) and no bias.
+  /// With the weight of another layer (a tied decoder) and no bias.
   explicit Linear(Parameter<Dev> tied) : weight_(std::move(tied)) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
@@ -59,25 +56,24 @@ class Linear {
     return backward(dev, std::move(dy), bias_, tape);
   }
 
-  // The same in parts, for layers that are made of several; like backward, each pops what forward pushed.
+  // Parts of backward, for layers made of several; each pops what forward pushed.
 
-  /// dx = beta dx + the gradient of x: where several layers read the same x.
+  /// dx = beta dx + the gradient of x, for several layers with the same x.
   void backward_onto(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Tape<Dev>& tape) {
     gemm(dev, as_matrix(dy.view()), weight_->value, as_matrix(dx), {.beta = beta});
     weight_gradient(dev, tape.pop(), std::move(dy), bias_, tape);
   }
-
-  /// Where something else adds the bias's gradient.
+  /// Something else adds the bias gradient.
   Tensor<Dev> backward_without_bias(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     return backward(dev, std::move(dy), nullptr, tape);
   }
-  /// Where something else makes the gradient of x.
+  /// Something else computes the gradient of x.
   void backward_weight(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     weight_gradient(dev, tape.pop(), std::move(dy), bias_, tape);
   }
 
   [[nodiscard]] const Parameter<Dev>& weight() const { return weight_; }
-  /// Null where there is none.
+  /// Null without a bias.
   [[nodiscard]] const Parameter<Dev>& bias() const { return bias_; }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
@@ -92,7 +88,7 @@ class Linear {
   }
 
  private:
-  /// bias: the one to add the gradient of, or null.
+  /// bias: null if its gradient is not added here.
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Parameter<Dev> bias, Tape<Dev>& tape) {
     Tensor<Dev> x = tape.pop();
     Tensor<Dev> dx(dev, x.dtype(), x.shape());
@@ -100,7 +96,7 @@ class Linear {
     weight_gradient(dev, std::move(x), std::move(dy), std::move(bias), tape);
     return dx;
   }
-  /// The gradient of the bias comes with that of the weight, and when that comes: a device may have both in one.
+  /// The bias gradient is computed with the weight gradient, and deferred with it: a device may fuse them.
   void weight_gradient(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, Parameter<Dev> bias,
                        Tape<Dev>& tape) {
     tape.weight_gradient(dev, [weight = weight_, bias = std::move(bias), x = std::move(x),
@@ -108,7 +104,7 @@ class Linear {
       const auto out = as_matrix(dy.view()), in = as_matrix(x.view());
       weight->accumulate(device, [&](View<Dev> dw, double beta) {
         if (!bias) return gemm(device, out, in, dw, {.transpose_a = true, .beta = beta});
-        bias->accumulate(device, [&](View<Dev> dbias, double) {  // of the same store: the same beta
+        bias->accumulate(device, [&](View<Dev> dbias, double) {  // the same beta for both
           linear_gradients(device, out, in, dw, dbias, beta);
         });
       });

@@ -1,9 +1,7 @@
-// A loss is the end of a model. It is layer-like (it may own parameters: BERT's heads), reads its targets
-// from the batch, and writes for each of its terms a sum and a count. The value of a term is its sum over
-// the *global* batch divided by its count over the global batch: never a mean of means.
-//
-// GlobalLoss: the loss of a global batch from those of its micro-batches, wherever these were computed. Every
-// micro-batch has its place in one list, which is summed in its order: the same bits in every layout.
+// A loss ends a model; like a layer it may own parameters (BERT's heads). It reads its targets from the batch and writes
+// a sum and a count for each of its terms. The value of a term is its sum over the *global* batch divided by its
+// count over the global batch, never a mean of means. GlobalLoss adds up the micro-batches in the order of their
+// indices: the same bits in every layout.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
@@ -19,10 +17,10 @@ namespace dhp {
 
 /// One term of the loss of one micro-batch, or of many.
 struct LossTerm {
-  double sum = 0;            ///< of the loss over the counted tokens or samples
-  std::int64_t count = 0;    ///< how many they are
-  std::int64_t correct = 0;  ///< of these, predicted right (top-1); counted in evaluation only
-  std::int64_t correct_in_five = 0;  ///< label among the five likeliest
+  double sum = 0;                    ///< of the loss, over tokens or samples
+  std::int64_t count = 0;            ///< of tokens or samples
+  std::int64_t correct = 0;          ///< top-1; counted in evaluation only
+  std::int64_t correct_in_five = 0;  ///< top-5
   LossTerm& operator+=(const LossTerm& more) {
     sum += more.sum;
     count += more.count;
@@ -32,7 +30,7 @@ struct LossTerm {
   }
   [[nodiscard]] double mean() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
 };
-/// On the device a term is f64 [loss_fields]: these fields in this order.
+/// On the device a term is f64 [loss_fields], in this order.
 inline constexpr std::int64_t loss_fields = 4;
 
 namespace nn {
@@ -53,16 +51,15 @@ concept HasLossBackward = requires(L& loss, Dev& dev, ConstView<Dev> scales, Tap
 
 }  // namespace nn
 
-/// term_names: one per term, fixed; counts of each are in MicroBatch::counts under the same name.
+/// term_names: one per term, fixed; MicroBatch::counts has the count of each under the same name.
 /// forward: pushes on the tape, writes every term to totals, f64 [terms, loss_fields] on the device.
-/// backward: gradient of the last layer's output for the objective sum_t scales[t] * sum_t; scales, f64
-/// [terms] on the device, hold 1 / global count and the loss scale.
-/// flops: as of a layer; whoever has the last layers has the loss too.
+/// backward: gradient of the last layer's output for the objective sum_t scales[t] * sum_t. scales, f64 [terms]
+/// on the device, are loss scale / global count.
 template <class L, class Dev>
 concept Loss = nn::HasTermNames<L> && nn::HasLossForward<L, Dev> && nn::HasLossBackward<L, Dev> &&
     nn::HasFlops<L, Dev> && nn::HasParameters<L, Dev>;
 
-/// Where a type is no loss, the compiler says which member it lacks.
+/// Makes the compiler name a missing member.
 template <class L, class Dev>
 constexpr void require_loss() {
   static_assert(nn::HasTermNames<L>, "a loss lacks: std::vector<std::string> term_names() const");
@@ -70,10 +67,7 @@ constexpr void require_loss() {
                 "a loss lacks: void forward(Dev&, Tensor<Dev> x, Tape<Dev>&, View<Dev> totals)");
   static_assert(nn::HasLossBackward<L, Dev>,
                 "a loss lacks: Tensor<Dev> backward(Dev&, ConstView<Dev> scales, Tape<Dev>&)");
-  static_assert(nn::HasFlops<L, Dev>,
-                "a loss lacks: double flops(const Shape& in, const MicroBatch<Dev>&) const");
-  static_assert(nn::HasParameters<L, Dev>,
-                "a loss lacks: void parameters(ParameterList<Dev>&) const");
+  nn::require_flops_and_parameters<L, Dev>();
 }
 
 template <class Dev>
@@ -94,7 +88,7 @@ class AnyLoss {
     tape.end_of_forward(began);
   }
   Tensor<Dev> backward(Dev& dev, ConstView<Dev> scales, Tape<Dev>& tape) {
-    return tape.backward_of(name_, [&] { return model_->backward(dev, scales, tape); });
+    return tape.backward_of("loss", [&] { return model_->backward(dev, scales, tape); });
   }
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
     return model_->flops(in, batch);
@@ -126,7 +120,6 @@ class AnyLoss {
     void parameters(ParameterList<Dev>& out) const override { loss.parameters(out); }
     L loss;
   };
-  std::string name_ = "loss";
   std::unique_ptr<Base> model_;
 };
 
@@ -147,7 +140,7 @@ struct GlobalLoss {
   std::int64_t micro_batches = 0;           ///< of all replicas
   std::int64_t first_bad_micro_batch = -1;  ///< index of the first that is not finite
 
-  /// Both of them, one after the other; of as many terms.
+  /// Appends the micro-batches of `more`, which has the same terms.
   GlobalLoss& operator+=(const GlobalLoss& more) {
     for (std::size_t term = 0; term < terms.size(); ++term) terms[term] += more.terms[term];
     if (first_bad_micro_batch < 0 && more.first_bad_micro_batch >= 0)
@@ -155,7 +148,7 @@ struct GlobalLoss {
     micro_batches += more.micro_batches;
     return *this;
   }
-  /// What is minimised: the sum of the terms' means.
+  /// The objective: the sum of the terms' means.
   [[nodiscard]] double value() const {
     double sum = 0;
     for (const auto& term : terms) sum += term.mean();
@@ -163,8 +156,8 @@ struct GlobalLoss {
   }
 };
 
-/// f64 [micro_batches, terms, loss_fields] on the device: the losses of all replicas. `mine` are those of this
-/// rank's `batches`, zeros where it does not hold the loss. Collective over the data and the pipeline axis.
+/// The losses of all replicas, f64 [micro_batches, terms, loss_fields] on the device. `mine`: those of this rank's
+/// `batches`, zeros on ranks without the loss. Collective over the data and the pipeline axis.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> gather_losses(Dev& dev, Mesh<Dev>& mesh, Tensor<Dev> mine,
                                         std::span<const MicroBatch<Dev>> batches,
@@ -184,14 +177,13 @@ template <class Dev>
         mine.view().slice(static_cast<std::int64_t>(at), static_cast<std::int64_t>(at) + 1);
     dev.copy(all.mut().slice(index, index + 1).bytes(), from.bytes(), from.size_bytes());
   }
-  // Each entry is written by one rank and zero elsewhere: the sums are exact.
+  // One rank writes each entry, all others have zeros: the sums are exact.
   if (data.size() > 1) data.all_reduce(dev, all.mut()).wait();
   if (pipeline.size() > 1) pipeline.all_reduce(dev, all.mut()).wait();
   return all;
 }
 
-/// Throws where a term of a loss counted anything but what its micro-batch says; entries as gather_losses has
-/// them, on the host.
+/// Throws if the count of a term is not that of its micro-batch. entries: from gather_losses, on the host.
 template <class Dev>
 void check_counts(const std::vector<double>& entries, const std::vector<std::string>& names,
                   std::span<const MicroBatch<Dev>> batches) {
@@ -207,7 +199,7 @@ void check_counts(const std::vector<double>& entries, const std::vector<std::str
     }
 }
 
-/// What gather_losses found, on the host: [micro-batches, terms, loss_fields].
+/// entries: from gather_losses, on the host.
 [[nodiscard]] inline GlobalLoss sum_losses(const std::vector<double>& entries, std::size_t terms) {
   GlobalLoss loss{.terms = std::vector<LossTerm>(terms)};
   const auto row = terms * static_cast<std::size_t>(loss_fields);

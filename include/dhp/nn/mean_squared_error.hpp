@@ -1,4 +1,4 @@
-// Mean squared error against the side input "targets", counted per element: "elements".
+// Mean squared error against the side input "targets"; counts "elements".
 #pragma once
 
 #include <dhp/nn/loss.hpp>

@@ -1,16 +1,14 @@
-// Parameters: named tensors of a model. First only descriptions (name, global shape, how it lies over the
-// tensor axis); memory comes later, when it is known which rank holds which part. The layer and the store
-// hold the same handle; a tied weight is one handle held by two layers.
+// Parameters: the named tensors of a model. First they are descriptions; memory comes when it is known which rank holds
+// which part. Layers and the store share handles; a tied weight is one handle of two layers.
 //
-// ParameterStore: one rank's parameters in flat buffers, in layer order, each 64-byte aligned. Padding is
-// zero and counted nowhere. One bucket of an all-reduce and one slice of a checkpoint are ranges of the same
-// numbering; an optimizer and the norms go over tables of its segments, which are made with it.
+// ParameterStore: one rank's parameters in flat buffers, in layer order, each 64-byte aligned; padding is zero.
+// All-reduce buckets are ranges of these buffers; optimizers and norms go over tables of their segments.
 #pragma once
 
 #include <dhp/nn/init.hpp>
 #include <dhp/nn/pieces.hpp>
 #include <dhp/ops/elementwise.hpp>
-#include <dhp/ops/fold.hpp>
+#include <dhp/ops/exact_sum.hpp>
 #include <dhp/ops/segments.hpp>
 #include <dhp/ops/step.hpp>
 
@@ -25,10 +23,10 @@ struct ParameterSpec {
   std::string name;  ///< global and unique: the name in weight files
   Shape shape{};     ///< global
   Initializer init{};
-  int split_dim = -1;      ///< the dim that is split over the tensor axis; -1: replicated
+  int split_dim = -1;      ///< split over the tensor axis; -1: replicated
   Range part{};            ///< this rank's part of split_dim
   bool decays = true;      ///< false for biases and norms: no weight decay, no trust ratio
-  bool keep_fp32 = false;  ///< of the accumulation type even if the model computes in 16 bits
+  bool keep_fp32 = false;  ///< in the accumulation type even if the model computes in 16 bits
   bool buffer = false;     ///< not trained: batch norm's running statistics
   FileOrder file_order = FileOrder::same;
 
@@ -36,14 +34,14 @@ struct ParameterSpec {
   [[nodiscard]] Shape local_shape() const {
     return is_split() ? shape.with(split_dim, part.size()) : shape;
   }
-  /// Elements that lie together here and in the unsplit tensor: a run. All of them where it is not split.
+  /// The number of elements that are contiguous both here and in the unsplit tensor.
   [[nodiscard]] std::int64_t run() const {
     if (!is_split()) return shape.count();
     std::int64_t inner = 1;
     for (int dim = split_dim + 1; dim < shape.rank(); ++dim) inner *= shape[dim];
     return part.size() * inner;
   }
-  /// Place in the unsplit tensor of an element of this rank's part, both row-major.
+  /// The index in the unsplit tensor of an element of this rank's part, both row-major.
   [[nodiscard]] std::int64_t unsplit_index(std::int64_t element) const {
     if (!is_split()) return element;
     // Seen as [outer, split, inner], only the middle index differs.
@@ -53,7 +51,7 @@ struct ParameterSpec {
   }
 };
 
-/// A rank's part of what is split over the tensor axis; what: its name, for the message.
+/// A rank's part of something split over the tensor axis; what: its name, for messages.
 [[nodiscard]] inline Range tensor_part(const std::string& what, std::int64_t extent, int ranks,
                                        int rank) {
   check(extent >= ranks, what, " cannot be split over the tensor axis: ", extent, " for ", ranks,
@@ -61,7 +59,7 @@ struct ParameterSpec {
   return part_of(extent, ranks, rank);
 }
 
-/// Splits dim `dim` of the spec in near-equal parts; the identity when there is one part.
+/// Splits a dim of the spec into near-equal parts.
 [[nodiscard]] inline ParameterSpec split(ParameterSpec spec, int dim, int parts, int index) {
   if (parts > 1) {
     spec.split_dim = dim;
@@ -81,18 +79,18 @@ class ParameterState {
       : spec(std::move(description)), use(random_use), index(number) {}
 
   const ParameterSpec spec;
-  const std::uint32_t use;  ///< its stream of initial values
+  const std::uint32_t use;  ///< the random stream of its initial values
   const int index;          ///< its number in the whole model, over all stages
-  /// False for the replica of a tied weight on another pipeline stage; known before the store is made.
+  /// False for a tied weight that another pipeline stage owns; set before the store is made.
   bool owned = true;
 
-  // Set by the store: element range in the flat buffers, and views into them.
+  // Set by the store.
   Range range;
   View<Dev> value;          ///< compute type (accumulation type if spec.keep_fp32)
-  ConstView<Dev> gradient;  ///< accumulation type; accumulate() alone adds to it
+  ConstView<Dev> gradient;  ///< accumulation type; only accumulate() adds to it
 
-  /// Adds one contribution of one micro-batch to the gradient. write(view, beta) stores
-  /// beta * view + contribution. With order-free sums it is written fresh and added as integers.
+  /// Adds a contribution to the gradient: write(view, beta) stores beta * view + contribution. With order-free
+  /// sums it goes to memory of its own, with beta 0, and is added as integers.
   template <class Write>
   void accumulate(Dev& dev, Write write) {
     check(!gradient.empty(), "parameter ", spec.name, " has no memory on this rank");
@@ -102,7 +100,7 @@ class ParameterState {
     }
     Tensor<Dev> fresh(dev, gradient_.dtype(), gradient_.shape());
     write(fresh.mut(), 0.0);
-    fold(dev, fresh.view(), high_, low_, overflow_);
+    exact_accumulate(dev, fresh.view(), high_, low_, overflow_);
   }
 
  private:
@@ -120,21 +118,18 @@ using ParameterList = std::vector<Parameter<Dev>>;
 
 struct StoreOptions {
   DType compute = DType::f32;
-  bool order_free = false;  ///< sum gradients in integers, so that their order changes no bit
+  bool order_free = false;  ///< exact integer sums of gradients: their order changes no bit
   std::uint64_t seed = 0;   ///< of the initial values
 };
 
 template <class Dev>
 class ParameterStore {
  public:
-  /// 64 bytes of a 16-bit type
-  static constexpr std::int64_t alignment_elements = segment_alignment;
   /// No training step has this number.
   static constexpr std::uint32_t initial_step = 0xffffffffu;
 
   ParameterStore() = default;
-  /// Takes the parameters of this rank (a handle that occurs twice is stored once), gives them memory
-  /// and their initial values.
+  /// Allocates and initializes the parameters of this rank; stores a repeated handle once.
   ParameterStore(Dev& dev, const ParameterList<Dev>& parameters, StoreOptions options)
       : options_(options) {
     for (const auto& parameter : parameters)
@@ -149,41 +144,33 @@ class ParameterStore {
   [[nodiscard]] const ParameterList<Dev>& parameters() const { return parameters_; }
   [[nodiscard]] const StoreOptions& options() const { return options_; }
   [[nodiscard]] DType accumulation() const { return accumulation_type(options_.compute); }
-  /// Elements of the flat numbering, padding included.
+  /// Elements of a flat buffer, including padding.
   [[nodiscard]] std::int64_t size() const { return size_; }
-  /// Elements of trained parameters on this rank, padding and buffers excluded.
-  [[nodiscard]] std::int64_t trained_elements() const {
-    std::int64_t count = 0;
-    for (const auto& parameter : parameters_)
-      if (!parameter->spec.buffer) count += parameter->range.size();
-    return count;
-  }
 
-  /// What an optimizer goes over: all trained parameters.
+  /// For optimizers: all trained parameters.
   [[nodiscard]] const SegmentTable<Dev>& trained() const { return trained_; }
-  /// What counts in norms on this rank: trained parameters that this stage owns; of replicas over the tensor axis
-  /// those on its first rank.
+  /// For norms: trained parameters that this stage owns, replicated ones only on the first rank of the tensor axis.
   [[nodiscard]] const SegmentTable<Dev>& counted(bool first_of_tensor_axis) const {
     return first_of_tensor_axis ? owned_ : owned_parts_;
   }
 
-  /// All gradients, in the accumulation type.
+  /// In the accumulation type.
   [[nodiscard]] ConstView<Dev> gradients() const { return gradients_; }
   [[nodiscard]] View<Dev> gradients() { return gradients_.mut(); }
-  /// Gradients of a range.
   [[nodiscard]] View<Dev> gradients(Range range) { return part(gradients_, range); }
-  /// What has to be summed over replicas for the gradients of a range to be right.
+  /// The buffers whose sum over replicas gives the gradients of a range.
   [[nodiscard]] std::vector<View<Dev>> summands(Range range) {
     if (!options_.order_free) return {part(gradients_, range)};
     return {part(high_, range), part(low_, range)};
   }
-  /// i32 [1]: not 0 where an order-free sum left its range; empty otherwise.
+  /// i32 [1]: not 0 after an order-free sum left its range; empty without such sums.
   [[nodiscard]] View<Dev> overflow() { return options_.order_free ? overflow_.mut() : View<Dev>(); }
-  /// After the sum over replicas, of the flag too: integers become gradients. What left its range was
-  /// not added, so the gradients are wrong: they become NaN, which the decision on the step sees.
+  /// Turns order-free sums into gradients, after they and the flag were summed over replicas. After an overflow
+  /// they are wrong and become NaN, which the decision on the step sees.
   void finalize_gradients(Dev& dev, Range range) {
     if (!options_.order_free) return;
-    unfold(dev, part(high_, range), part(low_, range), overflow_.view(), part(gradients_, range));
+    exact_finalize(dev, part(high_, range), part(low_, range), overflow_.view(),
+                   part(gradients_, range));
   }
 
   void zero_gradients(Dev& dev) {
@@ -196,8 +183,7 @@ class ParameterStore {
     zero(overflow_);
   }
 
-  /// Batch norm's running statistics move once per step, by the mean of what the micro-batches of all replicas
-  /// contributed to their sums; nothing where the step is not applied.
+  /// Moves batch norm's running statistics by the mean over the step's micro-batches, if the step is applied.
   void update_running_statistics(Dev& dev, double momentum, std::int64_t micro_batches,
                                  In<Dev> state) {
     if (micro_batches == 0) return;
@@ -228,11 +214,11 @@ class ParameterStore {
     return held;
   }
 
-  /// A fresh flat buffer of zeros with this store's numbering: optimizer state.
+  /// A flat buffer of zeros with this store's numbering, for optimizer state.
   [[nodiscard]] Tensor<Dev> make_buffer(Dev& dev) const {
     return Tensor<Dev>::zeros(dev, accumulation(), {size_});
   }
-  /// The part of such a buffer that belongs to a parameter, in its local shape.
+  /// A parameter's part of such a buffer, in its local shape.
   [[nodiscard]] static View<Dev> of(Tensor<Dev>& buffer, const ParameterState<Dev>& parameter) {
     return part(buffer, parameter.range).as(parameter.spec.local_shape());
   }
@@ -246,8 +232,7 @@ class ParameterStore {
     std::vector<std::size_t> value_offsets;
     for (const auto& parameter : parameters_) {
       const auto count = parameter->spec.local_shape().count();
-      const auto padded =
-          (count + alignment_elements - 1) / alignment_elements * alignment_elements;
+      const auto padded = (count + segment_alignment - 1) / segment_alignment * segment_alignment;
       parameter->range = {size_, size_ + count};
       size_ += padded;
       value_offsets.push_back(value_bytes);
@@ -309,7 +294,7 @@ class ParameterStore {
     return parameter.spec.keep_fp32 || parameter.spec.buffer ? accumulation() : options_.compute;
   }
 
-  /// Values by global index: a split parameter takes its elements out of the unsplit stream.
+  /// By global index: a split parameter starts as its part of the unsplit one.
   void initialise(Dev& dev, ParameterState<Dev>& parameter) {
     const auto& spec = parameter.spec;
     const RandomStream stream{options_.seed, initial_step, parameter.use};
@@ -325,7 +310,7 @@ class ParameterStore {
   std::int64_t size_ = 0;
   SegmentTable<Dev> trained_;
   SegmentTable<Dev> owned_;
-  SegmentTable<Dev> owned_parts_;  // of those, the ones that are split over the tensor axis
+  SegmentTable<Dev> owned_parts_;  // those split over the tensor axis
   Tensor<Dev> values_;             // bytes: types differ between parameters
   Tensor<Dev> gradients_;
   Tensor<Dev> high_;

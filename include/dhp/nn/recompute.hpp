@@ -1,6 +1,6 @@
-// recompute(layer): keeps only the layer's input and computes the rest again in the backward pass (Chen
-// et al. 2016, "Training deep nets with sublinear memory cost"). Dropout masks come out the same because
-// they are numbered; statistics of batch norm are not added a second time.
+// recompute(layer): keeps the layer's input only and repeats the forward pass before the backward pass
+// (Chen et al. 2016, "Training deep nets with sublinear memory cost"). Dropout repeats its masks, because
+// they are numbered; batch norm adds its statistics once.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -8,32 +8,22 @@
 namespace dhp {
 
 template <class Dev, Layer<Dev> Inner>
-class Recompute {
+class Recompute : public Inner {
  public:
-  explicit Recompute(Inner inner) : inner_(std::move(inner)) {}
+  explicit Recompute(Inner inner) : Inner(std::move(inner)) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     tape.push(x.share());
     auto nothing_kept = tape.nested(false, false);
-    return inner_.forward(dev, std::move(x), nothing_kept);
+    return Inner::forward(dev, std::move(x), nothing_kept);
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     auto again = tape.nested(true, true);
-    (void)inner_.forward(dev, tape.pop(), again);
-    auto dx = inner_.backward(dev, std::move(dy), again);
+    (void)Inner::forward(dev, tape.pop(), again);
+    auto dx = Inner::backward(dev, std::move(dy), again);
     again.check_popped({});
     return dx;
   }
-  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
-    return inner_.output_shape(in, batch);
-  }
-  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
-    return inner_.flops(in, batch);
-  }
-  void parameters(ParameterList<Dev>& out) const { inner_.parameters(out); }
-
- private:
-  Inner inner_;
 };
 
 template <class Dev, Layer<Dev> Inner>

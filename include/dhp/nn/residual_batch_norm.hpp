@@ -1,5 +1,5 @@
-// ResidualBatchNorm: norm(body(x)) + x, or norm(body(x)) + shortcut(x), and the norm's ReLU behind the sum: a Residual whose
-// body ends in a batch norm, and the ReLU after it, in fewer passes over memory.
+// ResidualBatchNorm: norm(body(x)) + shortcut(x), and the norm's ReLU after the sum: a residual block that ends in a
+// batch norm, in fewer passes over memory.
 #pragma once
 
 #include <dhp/nn/batch_norm.hpp>
@@ -10,7 +10,7 @@ namespace dhp {
 template <class Dev>
 class ResidualBatchNorm {
  public:
-  /// name: the norm's, for messages. An empty shortcut is the identity.
+  /// name: of the norm, for messages. An empty shortcut is the identity.
   ResidualBatchNorm(Sequential<Dev> body, std::string name, BatchNorm<Dev> norm,
                     Sequential<Dev> shortcut = {})
       : body_(std::move(body)),

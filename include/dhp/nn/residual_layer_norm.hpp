@@ -1,6 +1,5 @@
-// ResidualLayerNorm: y = norm(x + dropout(body(x))), the half block of a transformer that normalises last. What
-// follows the body is one pass over memory, where Dropout, Residual and LayerNorm take three, and on the way
-// back dropout costs no pass of its own. Parameters, numbers of randomness and masks are those of the three.
+// ResidualLayerNorm: y = norm(x + dropout(body(x))), the half block of a post-norm transformer. Dropout, sum and norm
+// are one pass over memory, with the parameters and masks of separate layers.
 #pragma once
 
 #include <dhp/nn/dropout.hpp>
@@ -31,18 +30,16 @@ class ResidualLayerNorm {
     Tensor<Dev> y(dev, x.dtype(), x.shape());
     Tensor<Dev> mean(dev, accumulation_type(x.dtype()), {x.rows()});
     Tensor<Dev> inv_std(dev, accumulation_type(x.dtype()), {x.rows()});
-    const auto normalise = [&](View<Dev> sum) {
-      residual_layer_norm_forward(dev, branch.view(), x.view(), dropout_.rows(tape, x.rows()),
-                                  dropout_.options(tape, x.columns()), weights_.gamma(),
-                                  weights_.beta(), epsilon_, sum, y.mut(), mean.mut(),
-                                  inv_std.mut());
+    const auto normalise = [&, from = branch.view()](View<Dev> sum) {
+      residual_layer_norm_forward(
+          dev, from, x.view(), dropout_.rows(tape, x.rows()), dropout_.options(tape, x.columns()),
+          weights_.gamma(), weights_.beta(), epsilon_, sum, y.mut(), mean.mut(), inv_std.mut());
     };
     if (!tape.keeps()) {
       normalise(y.mut());
       return y;
     }
-    Tensor<Dev> fresh;
-    auto& sum = writable(dev, branch, fresh);
+    auto sum = reuse(dev, branch);
     normalise(sum.mut());
     tape.push(std::move(sum));
     tape.push(std::move(mean));
@@ -55,18 +52,17 @@ class ResidualLayerNorm {
     const Tensor<Dev> mean = tape.pop();
     Tensor<Dev> sum = tape.pop();
     weights_.accumulate(dev, dy, sum, mean, inv_std);
-    Tensor<Dev> fresh, other;
-    auto& dx = writable(dev, dy, fresh);
+    const auto dy_view = dy.view(), sum_view = sum.view();
+    auto dx = reuse(dev, dy);
     Tensor<Dev> dbranch;
     if (dropout_.active(tape)) {
-      auto& through = writable(dev, sum, other);
-      residual_layer_norm_backward_data(dev, dy.view(), sum.view(), weights_.gamma(), mean.view(),
-                                        inv_std.view(), dropout_.rows(tape, sum.rows()),
-                                        dropout_.options(tape, sum.columns()), dx.mut(),
-                                        through.mut());
-      dbranch = std::move(through);
+      dbranch = reuse(dev, sum);
+      residual_layer_norm_backward_data(dev, dy_view, sum_view, weights_.gamma(), mean.view(),
+                                        inv_std.view(), dropout_.rows(tape, sum_view.rows()),
+                                        dropout_.options(tape, sum_view.columns()), dx.mut(),
+                                        dbranch.mut());
     } else {
-      layer_norm_backward_data(dev, dy.view(), sum.view(), weights_.gamma(), mean.view(),
+      layer_norm_backward_data(dev, dy_view, sum_view, weights_.gamma(), mean.view(),
                                inv_std.view(), dx.mut());
       dbranch = dx.share();
     }
@@ -75,9 +71,8 @@ class ResidualLayerNorm {
   }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }
-  /// Those of its parts: dropout counts one an element, the norm eight.
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
-    return body_.flops(in, batch) + 9.0 * static_cast<double>(in.count());
+    return body_.flops(in, batch) + 9.0 * static_cast<double>(in.count());  // dropout 1, norm 8
   }
   void parameters(ParameterList<Dev>& out) const {
     body_.parameters(out);
@@ -85,13 +80,6 @@ class ResidualLayerNorm {
   }
 
  private:
-  /// `read` where nobody else holds it: an op writes over what it has read. Else `fresh`, made like it.
-  static Tensor<Dev>& writable(Dev& dev, Tensor<Dev>& read, Tensor<Dev>& fresh) {
-    if (read.unique()) return read;
-    fresh = Tensor<Dev>(dev, read.dtype(), read.shape());
-    return fresh;
-  }
-
   Sequential<Dev> body_;
   DropoutUse<Dev> dropout_;
   LayerNormParameters<Dev> weights_;

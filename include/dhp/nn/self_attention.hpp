@@ -1,6 +1,6 @@
-// Multi-head self-attention (Vaswani et al. 2017, section 3.2): projections to the queries, keys and values
-// of this rank's heads, and their mix; the projection of the mix is another layer. Samples lie ragged in
-// the rows and see only themselves: side inputs "offsets", "lengths", "row_numbers" (ops/attention.hpp).
+// Multi-head self-attention (Vaswani et al. 2017, section 3.2) without the output projection, which is another layer.
+// Samples are ragged and attend only to themselves: side inputs "offsets", "lengths", "row_numbers"
+// (ops/attention.hpp).
 #pragma once
 
 #include <dhp/nn/linear.hpp>
@@ -15,8 +15,8 @@ struct SelfAttentionOptions {
   double dropout = 0;
 };
 
-/// x [rows, columns] whole, y [rows, columns of this rank's heads]; weights "name.query.weight", ... Under
-/// the tensor axis it belongs into ColumnParallel, which sums the gradient of x.
+/// x [rows, columns], y [rows, columns of this rank's heads]; weights "name.query.weight", ... With a tensor axis,
+/// put it into ColumnParallel, which sums the gradient of x.
 template <class Dev>
 class SelfAttention {
  public:

@@ -15,7 +15,6 @@ class Sequential {
     layers_.emplace_back(std::move(name), std::move(layer));
     return *this;
   }
-  [[nodiscard]] bool empty() const { return layers_.empty(); }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     for (auto& layer : layers_) x = layer.forward(dev, std::move(x), tape);
@@ -48,16 +47,13 @@ class Sequential {
   std::vector<AnyLayer<Dev>> layers_;
 };
 
-/// a + b, written into whichever of the two nobody else holds.
+/// a + b, in the memory of one that is not shared, if there is one.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> sum_of(Dev& dev, Tensor<Dev> a, Tensor<Dev> b) {
   if (!a.unique() && b.unique()) std::swap(a, b);
-  if (a.unique()) {
-    add(dev, a.view(), b.view(), a.mut());
-    return a;
-  }
-  Tensor<Dev> total(dev, a.dtype(), a.shape());
-  add(dev, a.view(), b.view(), total.mut());
+  const auto one = a.view(), other = b.view();
+  auto total = reuse(dev, a);
+  add(dev, one, other, total.mut());
   return total;
 }
 

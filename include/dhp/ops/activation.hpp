@@ -1,7 +1,7 @@
 // Activations: ReLU, exact GELU x Phi(x) (Hendrycks & Gimpel 2016), tanh.
 #pragma once
 
-#include <dhp/tensor/view.hpp>
+#include <dhp/ops/checks.hpp>
 
 namespace dhp {
 
@@ -13,18 +13,15 @@ enum class Activation { relu, gelu, tanh };
 /// y = f(x); y may be x.
 template <Device Dev>
 void activation_forward(Dev& dev, Activation kind, In<Dev> x, Out<Dev> y) {
-  check(x.count() == y.count() && x.dtype() == y.dtype(), "activation: ", x.shape(), " of ",
-        x.dtype(), " does not fit ", y.shape(), " of ", y.dtype());
+  ops::check_like("activation:", x, y);
   activation_forward_on(dev, kind, x, y);
 }
 
 /// dx = dy f'(x), from the saved tensor; dx may be dy.
 template <Device Dev>
 void activation_backward(Dev& dev, Activation kind, In<Dev> saved, In<Dev> dy, Out<Dev> dx) {
-  check(saved.count() == dy.count() && dx.count() == dy.count() && saved.dtype() == dy.dtype() &&
-            dx.dtype() == dy.dtype(),
-        "activation: the gradient ", dy.shape(), " of ", dy.dtype(), " does not fit ",
-        saved.shape(), " of ", saved.dtype());
+  ops::check_like("activation: the gradient", dy, saved);
+  ops::check_like("activation: the gradient", dx, saved);
   activation_backward_on(dev, kind, saved, dy, dx);
 }
 

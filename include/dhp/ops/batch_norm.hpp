@@ -4,6 +4,7 @@
 // type.
 #pragma once
 
+#include <dhp/ops/checks.hpp>
 #include <dhp/tensor/tensor.hpp>
 
 #include <optional>
@@ -16,39 +17,28 @@ struct BatchNormVectors {
   ConstView<Dev> mean, inv_std, gamma, beta;
 };
 
-/// Throws unless `vector` is [C] in the accumulation type of x.
+namespace ops {
 template <Device Dev>
-void check_per_column(const char* what, ConstView<Dev> x, ConstView<Dev> vector) {
-  check(vector.count() == x.columns() && vector.dtype() == accumulation_type(x.dtype()),
-        "batch_norm: ", what, " ", vector.shape(), " of ", vector.dtype(),
-        " does not fit the columns of ", x.shape(), " of ", x.dtype());
+void check_norm(ConstView<Dev> x, const BatchNormVectors<Dev>& vectors) {
+  check_columns("batch_norm: mean", vectors.mean, x);
+  check_columns("batch_norm: inv_std", vectors.inv_std, x);
+  check_columns("batch_norm: gamma", vectors.gamma, x);
+  check_columns("batch_norm: beta", vectors.beta, x);
 }
-template <Device Dev>
-void check_per_column(ConstView<Dev> x, const BatchNormVectors<Dev>& vectors) {
-  check_per_column<Dev>("mean", x, vectors.mean);
-  check_per_column<Dev>("inv_std", x, vectors.inv_std);
-  check_per_column<Dev>("gamma", x, vectors.gamma);
-  check_per_column<Dev>("beta", x, vectors.beta);
-}
-/// Throws unless `other` has x's type and element count.
-template <Device Dev>
-void check_like(const char* what, ConstView<Dev> x, ConstView<Dev> other) {
-  check(other.count() == x.count() && other.dtype() == x.dtype(), "batch_norm: ", what, " ",
-        other.shape(), " of ", other.dtype(), " does not fit ", x.shape(), " of ", x.dtype());
-}
+}  // namespace ops
 
 /// sum[c] = sum over rows of x
 template <Device Dev>
 void batch_norm_sums(Dev& dev, In<Dev> x, Out<Dev> sum) {
-  check_per_column<Dev>("the sum", x, sum);
+  ops::check_columns("batch_norm: the sum", sum, x);
   batch_norm_sums_on(dev, x, sum);
 }
 
 /// sum[c] = sum over rows of (x - mean)^2
 template <Device Dev>
 void batch_norm_squared_deviations(Dev& dev, In<Dev> x, In<Dev> mean, Out<Dev> sum) {
-  check_per_column<Dev>("the mean", x, mean);
-  check_per_column<Dev>("the sum", x, sum);
+  ops::check_columns("batch_norm: the mean", mean, x);
+  ops::check_columns("batch_norm: the sum", sum, x);
   batch_norm_squared_deviations_on(dev, x, mean, sum);
 }
 
@@ -57,9 +47,9 @@ void batch_norm_squared_deviations(Dev& dev, In<Dev> x, In<Dev> mean, Out<Dev> s
 template <Device Dev>
 void batch_norm_apply(Dev& dev, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> residual,
                       bool relu, Out<Dev> y) {
-  check_per_column<Dev>(x, vectors);
-  if (!residual.empty()) check_like<Dev>("the residual", x, residual);
-  check_like<Dev>("the result", x, y);
+  ops::check_norm<Dev>(x, vectors);
+  if (!residual.empty()) ops::check_like("batch_norm: the residual", residual, x);
+  ops::check_like("batch_norm: the result", y, x);
   batch_norm_apply_on(dev, x, vectors, residual, relu, y);
 }
 
@@ -68,10 +58,10 @@ void batch_norm_apply(Dev& dev, In<Dev> x, const BatchNormVectors<Dev>& vectors,
 template <Device Dev>
 void batch_norm_backward_sums(Dev& dev, In<Dev> dy, In<Dev> x, const BatchNormVectors<Dev>& vectors,
                               bool relu, Out<Dev> sum_dy, Out<Dev> sum_dy_xhat) {
-  check_per_column<Dev>(x, vectors);
-  check_per_column<Dev>("the sum", x, sum_dy);
-  check_per_column<Dev>("the sum", x, sum_dy_xhat);
-  check_like<Dev>("the gradient", x, dy);
+  ops::check_norm<Dev>(x, vectors);
+  ops::check_columns("batch_norm: the sum", sum_dy, x);
+  ops::check_columns("batch_norm: the sum", sum_dy_xhat, x);
+  ops::check_like("batch_norm: the gradient", dy, x);
   batch_norm_backward_sums_on(dev, dy, x, vectors, relu, sum_dy, sum_dy_xhat);
 }
 
@@ -82,12 +72,12 @@ template <Device Dev>
 void batch_norm_residual_backward_sums(Dev& dev, In<Dev> dy, In<Dev> y, In<Dev> x,
                                        const BatchNormVectors<Dev>& vectors, Out<Dev> dresidual,
                                        Out<Dev> sum_dy, Out<Dev> sum_dy_xhat) {
-  check_per_column<Dev>(x, vectors);
-  check_per_column<Dev>("the sum", x, sum_dy);
-  check_per_column<Dev>("the sum", x, sum_dy_xhat);
-  check_like<Dev>("the gradient", x, dy);
-  check_like<Dev>("the result", x, y);
-  check_like<Dev>("the residual's gradient", x, dresidual);
+  ops::check_norm<Dev>(x, vectors);
+  ops::check_columns("batch_norm: the sum", sum_dy, x);
+  ops::check_columns("batch_norm: the sum", sum_dy_xhat, x);
+  ops::check_like("batch_norm: the gradient", dy, x);
+  ops::check_like("batch_norm: the result", y, x);
+  ops::check_like("batch_norm: the residual's gradient", dresidual, x);
   batch_norm_residual_backward_sums_on(dev, dy, y, x, vectors, dresidual, sum_dy, sum_dy_xhat);
 }
 
@@ -98,11 +88,11 @@ template <Device Dev>
 void batch_norm_backward_apply(Dev& dev, In<Dev> dy, In<Dev> x,
                                const BatchNormVectors<Dev>& vectors, bool relu, In<Dev> sum_dy,
                                In<Dev> sum_dy_xhat, double count, Out<Dev> dx) {
-  check_per_column<Dev>(x, vectors);
-  check_per_column<Dev>("the sum", x, sum_dy);
-  check_per_column<Dev>("the sum", x, sum_dy_xhat);
-  check_like<Dev>("the gradient", x, dy);
-  check_like<Dev>("the gradient", x, dx);
+  ops::check_norm<Dev>(x, vectors);
+  ops::check_columns("batch_norm: the sum", sum_dy, x);
+  ops::check_columns("batch_norm: the sum", sum_dy_xhat, x);
+  ops::check_like("batch_norm: the gradient", dy, x);
+  ops::check_like("batch_norm: the gradient", dx, x);
   batch_norm_backward_apply_on(dev, dy, x, vectors, relu, sum_dy, sum_dy_xhat, count, dx);
 }
 
@@ -126,20 +116,19 @@ template <Device Dev>
                                                                    In<Dev> residual, In<Dev> gamma,
                                                                    In<Dev> beta, double epsilon,
                                                                    bool relu) {
-  check_per_column<Dev>("gamma", x, gamma);
-  check_per_column<Dev>("beta", x, beta);
-  if (!residual.empty()) check_like<Dev>("the residual", x, residual);
+  ops::check_columns("batch_norm: gamma", gamma, x);
+  ops::check_columns("batch_norm: beta", beta, x);
+  if (!residual.empty()) ops::check_like("batch_norm: the residual", residual, x);
   return batch_norm_fused_on(dev, x, residual, gamma, beta, epsilon, relu);
 }
 
-/// The fused backward pass; signs are empty after an unfused forward pass. nullopt if the device
-/// has none: use the unfused ops.
+/// The fused backward pass; signs are empty after an unfused forward pass. nullopt: use those ops.
 template <Device Dev>
 [[nodiscard]] std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward(
     Dev& dev, In<Dev> dy, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> signs,
     bool residual) {
-  check_per_column<Dev>(x, vectors);
-  check_like<Dev>("the gradient", x, dy);
+  ops::check_norm<Dev>(x, vectors);
+  ops::check_like("batch_norm: the gradient", dy, x);
   if (signs.empty()) return {};
   return batch_norm_fused_backward_on(dev, dy, x, vectors, signs, residual);
 }

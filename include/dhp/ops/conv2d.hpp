@@ -2,9 +2,7 @@
 // [O, K, K, C], so that each row matches the memory order of the pixels.
 #pragma once
 
-#include <dhp/tensor/view.hpp>
-
-#include <type_traits>
+#include <dhp/ops/checks.hpp>
 
 namespace dhp {
 
@@ -21,13 +19,8 @@ struct Conv2dGeometry {
   check(geometry.kernel >= 1 && geometry.stride >= 1 && geometry.padding >= 0,
         "conv2d: kernel and stride are at least 1 and padding at least 0, got ", geometry.kernel,
         ", ", geometry.stride, ", ", geometry.padding);
-  const auto along = [&](std::int64_t extent) {
-    const auto room = extent + 2 * std::int64_t{geometry.padding} - geometry.kernel;
-    check(room >= 0, "conv2d: a kernel of ", geometry.kernel, " does not fit on ", x,
-          " with padding ", geometry.padding, "; use larger images or more padding");
-    return room / geometry.stride + 1;
-  };
-  return {x[0], along(x[1]), along(x[2]), out_channels};
+  const auto [height, width] = ops::output_extents("conv2d: a kernel", x, geometry);
+  return {x[0], height, width, out_channels};
 }
 
 namespace ops {
@@ -61,8 +54,7 @@ void conv2d_backward_data(Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geomet
   conv2d_backward_data_on(dev, dy, w, geometry, dx);
 }
 
-/// dw = beta dw + the weight gradient. dw [O, K, K, C] in the accumulation type of x; not read if
-/// beta is 0.
+/// dw = beta dw + the weight gradient, [O, K, K, C] in x's accumulation type; beta 0 reads nothing.
 template <Device Dev>
 void conv2d_backward_filter(Dev& dev, In<Dev> x, In<Dev> dy, Conv2dGeometry geometry, Out<Dev> dw,
                             double beta) {

@@ -25,15 +25,17 @@ inline void check_class_part(const CrossEntropyOptions& options, std::int64_t co
   check(options.smoothing >= 0 && options.smoothing <= 1,
         "cross_entropy: the smoothing must be in [0, 1], got ", options.smoothing);
 }
+template <Device Dev>
+void check_class_rows(const char* what, In<Dev> view, const Shape& shape, DType type) {
+  check(view.count() == shape.count() && view.dtype() == type, "cross_entropy: the ", what, " ",
+        view.shape(), " of ", view.dtype(), " are not ", shape, " of ", type);
+}
 /// Throws unless labels [M], maxima [M] and sums [3, M] fit M rows.
 template <Device Dev>
 void check_label_rows(std::int64_t rows, DType type, In<Dev> labels, In<Dev> max, In<Dev> sums) {
-  check(labels.count() == rows && labels.dtype() == DType::i32, "cross_entropy: the labels ",
-        labels.shape(), " of ", labels.dtype(), " are not [", rows, "] of i32");
-  check(max.count() == rows && max.dtype() == type, "cross_entropy: the maxima ", max.shape(),
-        " of ", max.dtype(), " are not [", rows, "] of ", type);
-  check(sums.count() == 3 * rows && sums.dtype() == type, "cross_entropy: the sums ", sums.shape(),
-        " of ", sums.dtype(), " are not [3, ", rows, "] of ", type);
+  check_class_rows<Dev>("labels", labels, {rows}, DType::i32);
+  check_class_rows<Dev>("maxima", max, {rows}, type);
+  check_class_rows<Dev>("sums", sums, {3, rows}, type);
 }
 
 /// max[m] = largest local logit. Then all-reduce with max.
@@ -70,14 +72,10 @@ template <Device Dev>
 void cross_entropy_rank(Dev& dev, In<Dev> logits, In<Dev> sums, In<Dev> labels,
                         const CrossEntropyOptions& options, Out<Dev> rank) {
   check_class_part(options, logits.columns());
-  check(rank.count() == logits.rows() && rank.dtype() == DType::i32, "cross_entropy: the ranks ",
-        rank.shape(), " of ", rank.dtype(), " are not [", logits.rows(), "] of i32");
-  check(labels.count() == logits.rows() && labels.dtype() == DType::i32,
-        "cross_entropy: the labels ", labels.shape(), " of ", labels.dtype(), " are not [",
-        logits.rows(), "] of i32");
-  check(sums.count() == 3 * logits.rows() && sums.dtype() == accumulation_type(logits.dtype()),
-        "cross_entropy: the sums ", sums.shape(), " of ", sums.dtype(), " are not [3, ",
-        logits.rows(), "] of ", accumulation_type(logits.dtype()));
+  const auto rows = logits.rows();
+  check_class_rows<Dev>("ranks", rank, {rows}, DType::i32);
+  check_class_rows<Dev>("labels", labels, {rows}, DType::i32);
+  check_class_rows<Dev>("sums", sums, {3, rows}, accumulation_type(logits.dtype()));
   cross_entropy_rank_on(dev, logits, sums, labels, options, rank);
 }
 
@@ -85,19 +83,13 @@ void cross_entropy_rank(Dev& dev, In<Dev> logits, In<Dev> sums, In<Dev> labels,
 /// 0, and rank below 5. rank i32 [M], or empty: the last two are 0.
 template <Device Dev>
 void cross_entropy_totals(Dev& dev, In<Dev> loss, In<Dev> labels, In<Dev> rank, Out<Dev> totals) {
-  check(labels.count() == loss.count() && labels.dtype() == DType::i32,
-        "cross_entropy: the labels ", labels.shape(), " of ", labels.dtype(), " are not [",
-        loss.count(), "] of i32");
-  check(rank.empty() || (rank.count() == loss.count() && rank.dtype() == DType::i32),
-        "cross_entropy: the ranks ", rank.shape(), " of ", rank.dtype(), " are not [", loss.count(),
-        "] of i32");
-  check(totals.count() == 4 && totals.dtype() == DType::f64,
-        "cross_entropy: the totals are f64 [4], got ", totals.dtype(), " ", totals.shape());
+  check_class_rows<Dev>("labels", labels, {loss.count()}, DType::i32);
+  if (!rank.empty()) check_class_rows<Dev>("ranks", rank, {loss.count()}, DType::i32);
+  check_class_rows<Dev>("totals", totals, {4}, DType::f64);
   cross_entropy_totals_on(dev, loss, labels, rank, totals);
 }
 
-/// dlogits = scale * (softmax - target), 0 in ignored rows; may alias the logits. scale f64 [1] on
-/// the device.
+/// dlogits = scale * (softmax - target), 0 in ignored rows; may alias the logits. scale f64 [1].
 template <Device Dev>
 void cross_entropy_backward(Dev& dev, In<Dev> logits, In<Dev> max, In<Dev> sums, In<Dev> labels,
                             const CrossEntropyOptions& options, In<Dev> scale, Out<Dev> dlogits) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <dhp/core/rng.hpp>
-#include <dhp/tensor/view.hpp>
+#include <dhp/ops/checks.hpp>
 
 namespace dhp {
 
@@ -43,8 +43,7 @@ void check_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows, const DropoutO
 template <Device Dev>
 void dropout(Dev& dev, In<Dev> x, const RowNumbers<Dev>& rows, const DropoutOptions& options,
              Out<Dev> y) {
-  check(x.count() == y.count() && x.dtype() == y.dtype(), "dropout: ", x.shape(), " of ", x.dtype(),
-        " does not fit ", y.shape(), " of ", y.dtype());
+  ops::check_like("dropout:", x, y);
   ops::check_dropout<Dev>(x, rows, options);
   dropout_on(dev, x, rows, options, y);
 }

@@ -1,9 +1,8 @@
-// Elementwise ops: fill, add, axpy, scale, cast, 1/sqrt(x + epsilon). Tensors may differ in
-// floating-point type unless stated; arithmetic is in y's accumulation type, or in double if
-// needed.
+// Elementwise ops: fill, add, axpy, scale, cast, 1/sqrt(x + epsilon). Floating-point types may
+// differ unless stated; arithmetic is in y's accumulation type, or in double if needed.
 #pragma once
 
-#include <dhp/tensor/view.hpp>
+#include <dhp/ops/checks.hpp>
 
 namespace dhp {
 
@@ -52,8 +51,7 @@ void cast(Dev& dev, In<Dev> x, Out<Dev> y) {
 /// y = 1 / sqrt(x + epsilon); both of one type.
 template <Device Dev>
 void rsqrt(Dev& dev, In<Dev> x, double epsilon, Out<Dev> y) {
-  check(x.count() == y.count() && x.dtype() == y.dtype(), "rsqrt: ", x.shape(), " of ", x.dtype(),
-        " does not fit ", y.shape(), " of ", y.dtype());
+  ops::check_like("rsqrt:", x, y);
   rsqrt_on(dev, x, epsilon, y);
 }
 

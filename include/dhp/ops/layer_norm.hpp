@@ -1,6 +1,5 @@
 // Layer normalization (Ba et al. 2016) over the last dim, alone or fused with dropout and a
-// residual. x [.., C]; gamma and beta [C], mean and inv_std one per row, all in the accumulation
-// type.
+// residual. x [.., C]; gamma and beta [C], mean and inv_std one per row, in the accumulation type.
 #pragma once
 
 #include <dhp/ops/dropout.hpp>
@@ -10,24 +9,13 @@ namespace dhp {
 
 namespace ops {
 
-/// Throw unless `vector` has one element of the accumulation type per column, or row, of x.
+/// Throws unless the scale has one element per column of x, mean and inv_std one per row.
 template <Device Dev>
-void check_layer_norm_columns(const char* what, ConstView<Dev> x, ConstView<Dev> vector) {
-  check(vector.count() == x.columns() && vector.dtype() == accumulation_type(x.dtype()),
-        "layer_norm: ", what, " ", vector.shape(), " of ", vector.dtype(),
-        " does not fit the columns of ", x.shape(), " of ", x.dtype());
-}
-template <Device Dev>
-void check_layer_norm_rows(const char* what, ConstView<Dev> x, ConstView<Dev> vector) {
-  check(vector.count() == x.rows() && vector.dtype() == accumulation_type(x.dtype()),
-        "layer_norm: ", what, " ", vector.shape(), " of ", vector.dtype(),
-        " does not fit the rows of ", x.shape(), " of ", x.dtype());
-}
-/// Throws unless `other` has the shape and type of x.
-template <Device Dev>
-void check_layer_norm_like(const char* what, ConstView<Dev> x, ConstView<Dev> other) {
-  check(other.count() == x.count() && other.dtype() == x.dtype(), "layer_norm: ", what, " ",
-        other.shape(), " of ", other.dtype(), " does not fit ", x.shape(), " of ", x.dtype());
+void check_layer_norm(ConstView<Dev> x, ConstView<Dev> gamma, ConstView<Dev> mean,
+                      ConstView<Dev> inv_std) {
+  check_columns("layer_norm: the scale", gamma, x);
+  check_rows("layer_norm: the mean", mean, x);
+  check_rows("layer_norm: the deviation", inv_std, x);
 }
 template <Device Dev>
 void check_layer_norm_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows,
@@ -44,11 +32,9 @@ void check_layer_norm_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows,
 template <Device Dev>
 void layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> gamma, In<Dev> beta, double epsilon,
                         Out<Dev> y, Out<Dev> mean, Out<Dev> inv_std) {
-  ops::check_layer_norm_columns<Dev>("the scale", x, gamma);
-  ops::check_layer_norm_columns<Dev>("the shift", x, beta);
-  ops::check_layer_norm_rows<Dev>("the mean", x, mean);
-  ops::check_layer_norm_rows<Dev>("the deviation", x, inv_std);
-  ops::check_layer_norm_like<Dev>("the output", x, y);
+  ops::check_columns("layer_norm: the shift", beta, x);
+  ops::check_layer_norm<Dev>(x, gamma, mean, inv_std);
+  ops::check_like("layer_norm: the output", y, x);
   layer_norm_forward_on(dev, x, gamma, beta, epsilon, y, mean, inv_std);
 }
 
@@ -57,11 +43,9 @@ void layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> gamma, In<Dev> beta, double
 template <Device Dev>
 void layer_norm_backward_data(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In<Dev> mean,
                               In<Dev> inv_std, Out<Dev> dx) {
-  ops::check_layer_norm_like<Dev>("the gradient", x, dy);
-  ops::check_layer_norm_like<Dev>("the gradient", x, dx);
-  ops::check_layer_norm_columns<Dev>("the scale", x, gamma);
-  ops::check_layer_norm_rows<Dev>("the mean", x, mean);
-  ops::check_layer_norm_rows<Dev>("the deviation", x, inv_std);
+  ops::check_like("layer_norm: the gradient", dy, x);
+  ops::check_like("layer_norm: the gradient", dx, x);
+  ops::check_layer_norm<Dev>(x, gamma, mean, inv_std);
   layer_norm_backward_data_on(dev, dy, x, gamma, mean, inv_std, dx);
 }
 
@@ -70,11 +54,11 @@ void layer_norm_backward_data(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In
 template <Device Dev>
 void layer_norm_backward_sums(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> mean, In<Dev> inv_std,
                               Out<Dev> dgamma, Out<Dev> dbeta, double beta) {
-  ops::check_layer_norm_like<Dev>("the gradient", x, dy);
-  ops::check_layer_norm_columns<Dev>("the gradient of the scale", x, dgamma);
-  ops::check_layer_norm_columns<Dev>("the gradient of the shift", x, dbeta);
-  ops::check_layer_norm_rows<Dev>("the mean", x, mean);
-  ops::check_layer_norm_rows<Dev>("the deviation", x, inv_std);
+  ops::check_like("layer_norm: the gradient", dy, x);
+  ops::check_columns("layer_norm: the gradient of the scale", dgamma, x);
+  ops::check_columns("layer_norm: the gradient of the shift", dbeta, x);
+  ops::check_rows("layer_norm: the mean", mean, x);
+  ops::check_rows("layer_norm: the deviation", inv_std, x);
   layer_norm_backward_sums_on(dev, dy, x, mean, inv_std, dgamma, dbeta, beta);
 }
 
@@ -89,13 +73,11 @@ void residual_layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> residual, const Ro
                                  double epsilon, Out<Dev> sum, Out<Dev> y, Out<Dev> mean,
                                  Out<Dev> inv_std) {
   ops::check_layer_norm_dropout<Dev>(x, rows, dropout);
-  ops::check_layer_norm_like<Dev>("the residual", x, residual);
-  ops::check_layer_norm_like<Dev>("the sum", x, sum);
-  ops::check_layer_norm_like<Dev>("the output", x, y);
-  ops::check_layer_norm_columns<Dev>("the scale", x, gamma);
-  ops::check_layer_norm_columns<Dev>("the shift", x, beta);
-  ops::check_layer_norm_rows<Dev>("the mean", x, mean);
-  ops::check_layer_norm_rows<Dev>("the deviation", x, inv_std);
+  ops::check_like("layer_norm: the residual", residual, x);
+  ops::check_like("layer_norm: the sum", sum, x);
+  ops::check_like("layer_norm: the output", y, x);
+  ops::check_columns("layer_norm: the shift", beta, x);
+  ops::check_layer_norm<Dev>(x, gamma, mean, inv_std);
   residual_layer_norm_forward_on(dev, x, residual, rows, dropout, gamma, beta, epsilon, sum, y,
                                  mean, inv_std);
 }
@@ -108,12 +90,10 @@ void residual_layer_norm_backward_data(Dev& dev, In<Dev> dy, In<Dev> sum, In<Dev
                                        const DropoutOptions& dropout, Out<Dev> dresidual,
                                        Out<Dev> dx) {
   ops::check_layer_norm_dropout<Dev>(sum, rows, dropout);
-  ops::check_layer_norm_like<Dev>("the gradient", sum, dy);
-  ops::check_layer_norm_like<Dev>("the gradient of the residual", sum, dresidual);
-  ops::check_layer_norm_like<Dev>("the gradient", sum, dx);
-  ops::check_layer_norm_columns<Dev>("the scale", sum, gamma);
-  ops::check_layer_norm_rows<Dev>("the mean", sum, mean);
-  ops::check_layer_norm_rows<Dev>("the deviation", sum, inv_std);
+  ops::check_like("layer_norm: the gradient", dy, sum);
+  ops::check_like("layer_norm: the gradient of the residual", dresidual, sum);
+  ops::check_like("layer_norm: the gradient", dx, sum);
+  ops::check_layer_norm<Dev>(sum, gamma, mean, inv_std);
   residual_layer_norm_backward_data_on(dev, dy, sum, gamma, mean, inv_std, rows, dropout, dresidual,
                                        dx);
 }

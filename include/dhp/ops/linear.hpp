@@ -10,8 +10,7 @@
 
 namespace dhp {
 
-/// before = x w^T + bias, y = GELU(before). x [R, K], w [N, K], bias [N], before and y [R, N], of
-/// one type.
+/// before = x w^T + bias, y = GELU(before), one type. x [R, K], w [N, K], before and y [R, N].
 template <Device Dev>
 void linear_gelu_forward(Dev& dev, In<Dev> x, In<Dev> w, In<Dev> bias, Out<Dev> before,
                          Out<Dev> y) {
@@ -36,7 +35,7 @@ void gelu_linear_backward(Dev& dev, In<Dev> dy, In<Dev> w, In<Dev> before, Out<D
         "gelu_linear: the gradient ", dbefore.shape(), " of ", dbefore.dtype(),
         " does not match the input of GELU, ", before.shape(), " of ", before.dtype());
   check_gemm<Dev>(dy, w, dbefore, {}, {});
-  check_column_sums<Dev>(dbefore, dbias);
+  ops::check_columns("column_sums:", dbias, dbefore);
   if (gelu_linear_backward_fused_on(dev, dy, w, before, dbefore, dbias, beta)) return;
   gemm(dev, dy, w, dbefore);
   activation_backward(dev, Activation::gelu, before, dbefore, dbefore);
@@ -49,7 +48,7 @@ template <Device Dev>
 void linear_gradients(Dev& dev, In<Dev> dy, In<Dev> x, Out<Dev> dw, Out<Dev> dbias, double beta) {
   const GemmOptions options{.transpose_a = true, .beta = beta};
   check_gemm<Dev>(dy, x, dw, options, {});
-  check_column_sums<Dev>(dy, dbias);
+  ops::check_columns("column_sums:", dbias, dy);
   if (linear_gradients_fused_on(dev, dy, x, dw, dbias, beta)) return;
   gemm(dev, dy, x, dw, options);
   column_sums(dev, dy, dbias, beta);

@@ -74,8 +74,7 @@ void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& t
   if (table.tile_count() > 0) adamw_update_on(dev, update, table, state, gradient, m, v, masters);
 }
 
-/// The first half of LAMB (You et al. 2020): direction = m^ / (sqrt(v^) + epsilon) + decay * w.
-/// direction may alias the gradient.
+/// LAMB's first half: direction = m^ / (sqrt(v^) + epsilon) + decay * w; may alias the gradient.
 template <Device Dev>
 void lamb_direction(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
                     In<Dev> state, In<Dev> gradient, Out<Dev> m, Out<Dev> v, In<Dev> masters,
@@ -90,8 +89,7 @@ void lamb_direction(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>&
     lamb_direction_on(dev, update, table, state, gradient, m, v, masters, direction);
 }
 
-/// w -= rate * direction; the rate is rates[parameter] (f64) for segments that decay, else the
-/// learning rate.
+/// w -= rate * direction; rates[parameter] (f64) for segments that decay, else the learning rate.
 template <Device Dev>
 void apply_direction(Dev& dev, const SegmentTable<Dev>& table, In<Dev> state, In<Dev> rates,
                      In<Dev> direction, Out<Dev> masters) {

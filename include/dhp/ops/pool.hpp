@@ -1,9 +1,7 @@
 // Max pooling over windows and average pooling over whole images [N, H, W, C].
 #pragma once
 
-#include <dhp/tensor/view.hpp>
-
-#include <type_traits>
+#include <dhp/ops/checks.hpp>
 
 namespace dhp {
 
@@ -15,18 +13,14 @@ struct PoolGeometry {
 
 /// [N, H, W, C] -> [N, OH, OW, C], OH = (H + 2 padding - kernel) / stride + 1.
 [[nodiscard]] inline Shape pool_output_shape(const Shape& x, PoolGeometry geometry) {
-  check(x.rank() == 4, "pool: images are [N, H, W, C], got ", x);
+  check(x.rank() == 4 && x[1] > 0 && x[2] > 0, "pool: images are [N, H, W, C] with pixels, got ",
+        x);
   check(geometry.kernel >= 1 && geometry.stride >= 1 && geometry.padding >= 0 &&
             2 * geometry.padding <= geometry.kernel,
         "pool: kernel and stride are at least 1 and padding 0 to half the kernel, got ",
         geometry.kernel, ", ", geometry.stride, ", ", geometry.padding);
-  const auto along = [&](std::int64_t extent) {
-    const auto room = extent + 2 * std::int64_t{geometry.padding} - geometry.kernel;
-    check(extent > 0 && room >= 0, "pool: a window of ", geometry.kernel, " does not fit on ", x,
-          " with padding ", geometry.padding, "; use larger images or more padding");
-    return room / geometry.stride + 1;
-  };
-  return {x[0], along(x[1]), along(x[2]), x[3]};
+  const auto [height, width] = ops::output_extents("pool: a window", x, geometry);
+  return {x[0], height, width, x[3]};
 }
 
 /// y = the maximum of each window; index (i32, shape of y) = h * W + w of its pixel, the first of
@@ -55,8 +49,7 @@ void max_pool_backward(Dev& dev, In<Dev> dy, In<Dev> index, PoolGeometry geometr
   max_pool_backward_on(dev, dy, index, geometry, dx);
 }
 
-/// y [N, C] = the mean over H and W of x [N, H, W, C], of one type; summed in the accumulation
-/// type.
+/// y [N, C] = the mean over H and W of x [N, H, W, C], summed in the accumulation type.
 template <Device Dev>
 void global_average_pool_forward(Dev& dev, In<Dev> x, Out<Dev> y) {
   check(x.shape().rank() == 4 && y.shape() == Shape{x.shape()[0], x.shape()[3]},

@@ -1,22 +1,14 @@
 // Reductions: column sums, total sum, sum of squares, and a check for non-finite elements.
 #pragma once
 
-#include <dhp/tensor/view.hpp>
+#include <dhp/ops/checks.hpp>
 
 namespace dhp {
-
-/// Throws Error on wrong shapes or types for column_sums().
-template <Device Dev>
-void check_column_sums(In<Dev> x, In<Dev> sums) {
-  check(sums.count() == x.columns() && sums.dtype() == accumulation_type(x.dtype()),
-        "column_sums: ", sums.shape(), " of ", sums.dtype(), " does not fit the columns of ",
-        x.shape(), " of ", x.dtype());
-}
 
 /// sums[c] = beta * sums[c] + sum over rows of x [.., C]; sums [C] in the accumulation type.
 template <Device Dev>
 void column_sums(Dev& dev, In<Dev> x, Out<Dev> sums, double beta) {
-  check_column_sums<Dev>(x, sums);
+  ops::check_columns("column_sums:", sums, x);
   column_sums_on(dev, x, sums, beta);
 }
 

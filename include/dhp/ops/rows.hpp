@@ -5,8 +5,7 @@
 
 namespace dhp {
 
-/// Copies columns [first_from, first_from + columns) of from [R, C1] to [first_to, ...) of to [R,
-/// C2].
+/// Copies `columns` columns from first_from of from [R, C1] to first_to of to [R, C2].
 template <Device Dev>
 void copy_columns(Dev& dev, In<Dev> from, std::int64_t first_from, Out<Dev> to,
                   std::int64_t first_to, std::int64_t columns) {
@@ -30,8 +29,7 @@ void gather_rows(Dev& dev, In<Dev> x, In<Dev> index, Out<Dev> y) {
   gather_rows_on(dev, x, index, y);
 }
 
-/// dx[index[m]] += dy[m], in the order of m. An index outside [0, R) is an error, raised before any
-/// write.
+/// dx[index[m]] += dy[m], in the order of m. An index outside [0, R) is an error; nothing is written.
 template <Device Dev>
 void scatter_add_rows(Dev& dev, In<Dev> dy, In<Dev> index, Out<Dev> dx) {
   check(index.dtype() == DType::i32, "scatter_add_rows: the index is i32, got ", index.dtype());

@@ -16,8 +16,7 @@ namespace dhp {
 inline constexpr std::int64_t segment_alignment = 32;  ///< elements; segments start at multiples
 inline constexpr std::int64_t segment_tile = 1 << 14;  ///< elements
 
-/// One parameter. Its values have the accumulation type, or 16 bits with master weights beside
-/// them.
+/// One parameter. Its values have the accumulation type, or 16 bits and master weights beside them.
 template <class Dev>
 struct Segment {
   Range range{};       ///< in the flat numbering
@@ -47,8 +46,7 @@ template <class Dev>
 class SegmentTable {
  public:
   SegmentTable() = default;  ///< empty
-  /// compute: the type of values that are not in its accumulation type. The table keeps pointers to
-  /// the values.
+  /// compute: the type of values not in its accumulation type. Keeps pointers to the values.
   SegmentTable(Dev& dev, DType compute, const std::vector<Segment<Dev>>& segments)
       : compute_(compute) {
     std::vector<SegmentTile> tiles;

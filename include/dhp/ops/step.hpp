@@ -1,6 +1,5 @@
-// The state that changes from step to step, the decision on a step, and ops that depend on them.
-// All of it stays on the device, so the host never waits for a step, and a recorded step can be
-// replayed.
+// The state that changes from step to step, the decision on a step, and ops that depend on them. All
+// stay on the device, so the host never waits for a step, and a recorded step can be replayed.
 #pragma once
 
 #include <dhp/tensor/tensor.hpp>
@@ -79,8 +78,7 @@ template <Device Dev>
   return read;
 }
 
-/// Dynamic loss scaling for f16 gradients (Micikevicius et al. 2018, "Mixed precision training",
-/// section 3.2).
+/// Dynamic loss scaling for f16 (Micikevicius et al. 2018, "Mixed precision training", sec. 3.2).
 struct LossScaleOptions {
   bool dynamic = false;  ///< non-finite gradients skip the step and halve the scale
   double initial = 1;
@@ -95,8 +93,7 @@ struct StepRule {
   LossScaleOptions loss_scale{};
 };
 
-/// Decides the step. finite: losses and gradients are finite. At loss scale 1 an overflow stops
-/// training.
+/// Decides the step. finite: losses and gradients are. At loss scale 1 an overflow stops training.
 [[nodiscard]] constexpr StepState decided(StepState state, const StepRule& rule, double squares,
                                           bool finite) {
   constexpr double least_scale = 1;

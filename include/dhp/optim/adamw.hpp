@@ -21,43 +21,20 @@ template <class Options>
 }
 
 template <class Dev>
-class AdamW final : public Optimizer<Dev> {
+class AdamW final : public BufferedOptimizer<Dev> {
  public:
   AdamW(Dev& dev, ParameterStore<Dev>& store, AdamWOptions options)
-      : options_(options),
-        store_(store),
-        masters_(dev, store),
-        first_(store.make_buffer(dev)),
-        second_(store.make_buffer(dev)) {}
+      : BufferedOptimizer<Dev>(dev, store, {"exp_avg", "exp_avg_sq"}), options_(options) {}
 
-  void step(Dev& dev, ConstView<Dev>, ConstView<Dev> state) override {
-    adamw_update(dev, adam_update(options_), store_.trained(), state, store_.gradients(),
-                 first_.mut(), second_.mut(), masters_.view());
-  }
   [[nodiscard]] std::string name() const override { return "adamw"; }
-  std::vector<StateBuffer<Dev>> state() override {
-    std::vector<StateBuffer<Dev>> state;
-    masters_.add_state(state);
-    state.push_back({"exp_avg", &first_});
-    state.push_back({"exp_avg_sq", &second_});
-    return state;
+  void step(Dev& dev, ConstView<Dev>, ConstView<Dev> state) override {
+    auto& store = this->store_;
+    adamw_update(dev, adam_update(options_), store.trained(), state, store.gradients(),
+                 this->buffer(0), this->buffer(1), this->masters());
   }
-
-  void values_changed(Dev& dev) override { masters_.refresh(dev); }
 
  private:
   AdamWOptions options_;
-  ParameterStore<Dev>& store_;
-  MasterWeights<Dev> masters_;
-  Tensor<Dev> first_;
-  Tensor<Dev> second_;
 };
-
-template <class Dev>
-[[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(Dev& dev, ParameterStore<Dev>& store,
-                                                             const Norms<Dev>&,
-                                                             const AdamWOptions& options) {
-  return std::make_unique<AdamW<Dev>>(dev, store, options);
-}
 
 }  // namespace dhp

@@ -1,6 +1,5 @@
-// LARS (You, Gitman, Ginsburg 2017, "Large batch training of convolutional networks", algorithm 1): the
-// rate is scaled for each weight by trust * |w| / (|g| + decay * |w|); m = mu m + rate (g + decay w), w -= m.
-// Biases and norms are not scaled and do not decay.
+// LARS (You, Gitman, Ginsburg 2017, "Large batch training of convolutional networks", alg. 1): weights have the rate
+// lr * trust * |w| / (|g| + decay * |w|), biases and norms lr without decay; m = mu m + rate (g + decay w), w -= m.
 #pragma once
 
 #include <dhp/optim/optimizer.hpp>
@@ -14,17 +13,17 @@ struct LarsOptions {
 };
 
 template <class Dev>
-class Lars final : public Optimizer<Dev> {
+class Lars final : public BufferedOptimizer<Dev> {
  public:
   Lars(Dev& dev, ParameterStore<Dev>& store, Norms<Dev> norms, LarsOptions options)
-      : options_(options),
-        store_(store),
-        masters_(dev, store),
-        norms_(std::move(norms)),
-        momentum_(store.make_buffer(dev)) {}
+      : BufferedOptimizer<Dev>(dev, store, {"momentum_buffer"}),
+        options_(options),
+        norms_(std::move(norms)) {}
 
+  [[nodiscard]] std::string name() const override { return "lars"; }
   void step(Dev& dev, ConstView<Dev> gradients, ConstView<Dev> state) override {
-    const auto weights = norms_.weight_squares(dev, store_, masters_.view());
+    auto& store = this->store_;
+    const auto weights = norms_.weight_squares(dev, store, this->masters());
     Tensor<Dev> rates(dev, DType::f64, weights.shape());
     lars_rates(dev, {.trust = options_.trust, .weight_decay = options_.weight_decay}, state,
                weights.view(), gradients, rates.mut());
@@ -32,32 +31,13 @@ class Lars final : public Optimizer<Dev> {
                {.momentum = options_.momentum,
                 .weight_decay = options_.weight_decay,
                 .rate_in_momentum = true},
-               store_.trained(), state, rates.view(), store_.gradients(), momentum_.mut(),
-               masters_.view());
+               store.trained(), state, rates.view(), store.gradients(), this->buffer(0),
+               this->masters());
   }
-  [[nodiscard]] std::string name() const override { return "lars"; }
-  std::vector<StateBuffer<Dev>> state() override {
-    std::vector<StateBuffer<Dev>> state;
-    masters_.add_state(state);
-    state.push_back({"momentum_buffer", &momentum_});
-    return state;
-  }
-
-  void values_changed(Dev& dev) override { masters_.refresh(dev); }
 
  private:
   LarsOptions options_;
-  ParameterStore<Dev>& store_;
-  MasterWeights<Dev> masters_;
   Norms<Dev> norms_;
-  Tensor<Dev> momentum_;
 };
-
-template <class Dev>
-[[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(Dev& dev, ParameterStore<Dev>& store,
-                                                             const Norms<Dev>& norms,
-                                                             const LarsOptions& options) {
-  return std::make_unique<Lars<Dev>>(dev, store, norms, options);
-}
 
 }  // namespace dhp

@@ -32,8 +32,7 @@ struct LearningRate {
   std::int64_t step_every = 0;  ///< step decay: times `step_factor` every so many steps, 1 or more
   double step_factor = 0.1;
 
-  /// The rate of a step counted from 0. Warm-up step k of n has peak * (k + 1) / n. Throws, at any step, where
-  /// step decay has no `step_every`.
+  /// The rate of a step counted from 0. Warm-up step k of n has peak * (k + 1) / n.
   [[nodiscard]] double at(std::int64_t step) const {
     check(decay != Decay::step || step_every >= 1,
           "a learning rate with step decay drops every so many steps, but step_every is ",

@@ -1,20 +1,16 @@
-// Optimizer: turns the summed gradients of a store into a step of its values. State (momenta, master weights)
-// lies in flat buffers with the store's numbering and has names, so that a checkpoint can be loaded under
-// another layout. An optimizer of your own derives from Optimizer; make_optimizer(dev, store, norms, options)
-// makes the one that a struct of options stands for.
+// Optimizer: updates the values of a store from its summed gradients. Its state (momenta, master weights) lies in flat
+// buffers with the store's numbering and has names, so that a checkpoint loads under another layout.
 //
-// Norms: one service for clipping, LARS, LAMB and metrics. Each element of the model counts once: what is
-// split over the tensor axis is summed over it, what is replicated or tied is counted by one rank.
+// Norms: one service for clipping, LARS, LAMB and metrics. Each element of the model counts once: split weights
+// are summed over the tensor axis, replicated and tied ones are counted by one rank.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
 #include <dhp/nn/parameter_store.hpp>
 #include <dhp/ops/optimizer.hpp>
 
-#include <memory>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace dhp {
@@ -27,16 +23,16 @@ class Norms {
         pipeline_(std::move(pipeline)),
         parameters_(parameters_in_model) {}
 
-  /// Squared norms of every parameter of the model, f64 [parameters] by ParameterState::index, the same on
-  /// every rank, on the device; x has the store's numbering and accumulation type. Buffers do not count.
-  /// Collective over the tensor and the pipeline axis.
+  /// The squared norm of each parameter of the model, f64 [parameters] by ParameterState::index, the same on
+  /// every rank. x has the store's numbering and accumulation type; buffers do not count. Collective over
+  /// the tensor and the pipeline axis.
   [[nodiscard]] Tensor<Dev> squares(Dev& dev, const ParameterStore<Dev>& store, ConstView<Dev> x) {
     return everywhere(dev, [&](View<Dev> sums) { segment_squares(dev, counted(store), x, sums); });
   }
   [[nodiscard]] Tensor<Dev> gradient_squares(Dev& dev, const ParameterStore<Dev>& store) {
     return squares(dev, store, store.gradients());
   }
-  /// The same of the weights: masters where values have 16 bits, else the values.
+  /// The same of the weights: of their masters if values have 16 bits.
   [[nodiscard]] Tensor<Dev> weight_squares(Dev& dev, const ParameterStore<Dev>& store,
                                            ConstView<Dev> masters) {
     return everywhere(
@@ -47,12 +43,11 @@ class Norms {
   [[nodiscard]] const SegmentTable<Dev>& counted(const ParameterStore<Dev>& store) const {
     return store.counted(tensor_.rank() == 0);
   }
-  /// What add(sums) of each rank comes to.
+  /// The sum of add(sums) over all ranks.
   template <class Add>
   [[nodiscard]] Tensor<Dev> everywhere(Dev& dev, Add add) {
     auto sums = Tensor<Dev>::zeros(dev, DType::f64, {parameters_});
     add(sums.mut());
-    // Every entry is 0 on all ranks but those that hold a part of it.
     if (tensor_.size() > 1) tensor_.all_reduce(dev, sums.mut()).wait();
     if (pipeline_.size() > 1) pipeline_.all_reduce(dev, sums.mut()).wait();
     return sums;
@@ -63,7 +58,7 @@ class Norms {
   int parameters_;
 };
 
-/// A named flat buffer of optimizer state; "exp_avg", "momentum_buffer", ... as in PyTorch.
+/// A buffer of optimizer state, with PyTorch's name: "exp_avg", "momentum_buffer", ...
 template <class Dev>
 struct StateBuffer {
   std::string name;
@@ -75,54 +70,56 @@ template <class Dev>
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// One step, if the decision of the state is to apply it. gradients: their squared norms, as Norms has
-  /// them. Collective over the tensor and pipeline axes for the optimizers that need norms of weights.
+  /// One step, if the state's decision is to apply it. gradients: their squared norms, from Norms. Collective
+  /// over the tensor and pipeline axes if the optimizer needs norms of weights.
   virtual void step(Dev& dev, ConstView<Dev> gradients, ConstView<Dev> state) = 0;
   /// Its kind: a checkpoint of another kind is refused.
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual std::vector<StateBuffer<Dev>> state() = 0;
-  /// The weights were set from outside: master weights are made from them anew.
+  /// Copies the values to the master weights, after the values were set from outside.
   virtual void values_changed(Dev& dev) = 0;
 };
 
-/// Master weights of a store, in the accumulation type, where values have 16 bits.
+/// What the optimizers of dhp share: flat buffers of state by name, and master weights if values have 16 bits.
 template <class Dev>
-class MasterWeights {
+class BufferedOptimizer : public Optimizer<Dev> {
  public:
-  MasterWeights(Dev& dev, ParameterStore<Dev>& store) : store_(&store) {
-    if (!store.trained().has_narrow()) return;
-    buffer_ = store.make_buffer(dev);
-    refresh(dev);
+  BufferedOptimizer(Dev& dev, ParameterStore<Dev>& store, const std::vector<const char*>& names)
+      : store_(store) {
+    if (store.trained().has_narrow()) {
+      masters_ = store.make_buffer(dev);
+      copy_to_masters(dev);
+    }
+    for (const auto* name : names) buffers_.emplace_back(name, store.make_buffer(dev));
   }
+  std::vector<StateBuffer<Dev>> state() override {
+    std::vector<StateBuffer<Dev>> state;
+    if (masters_) state.push_back({"master", &masters_, true});
+    for (auto& [name, buffer] : buffers_) state.push_back({name, &buffer});
+    return state;
+  }
+  void values_changed(Dev& dev) override { copy_to_masters(dev); }
 
-  /// In the store's numbering; empty where all values have the accumulation type, and are the masters.
-  [[nodiscard]] View<Dev> view() { return buffer_ ? buffer_.mut() : View<Dev>(); }
-  /// After values were set from outside (a checkpoint without masters).
-  void refresh(Dev& dev) {
-    if (!buffer_) return;
-    for (const auto& parameter : store_->parameters())
-      if (!parameter->spec.buffer)
-        cast(dev, ConstView<Dev>(parameter->value), ParameterStore<Dev>::of(buffer_, *parameter));
+ protected:
+  ParameterStore<Dev>& store_;
+
+  /// In the order of the names; empty if there is no such buffer.
+  [[nodiscard]] View<Dev> buffer(std::size_t at) {
+    return at < buffers_.size() ? buffers_[at].second.mut() : View<Dev>();
   }
-  void add_state(std::vector<StateBuffer<Dev>>& state) {
-    if (buffer_) state.push_back({"master", &buffer_, true});
-  }
+  /// In the accumulation type; empty if all values have it and are their own masters.
+  [[nodiscard]] View<Dev> masters() { return masters_ ? masters_.mut() : View<Dev>(); }
 
  private:
-  ParameterStore<Dev>* store_;
-  Tensor<Dev> buffer_;
-};
+  void copy_to_masters(Dev& dev) {
+    if (!masters_) return;
+    for (const auto& parameter : store_.parameters())
+      if (!parameter->spec.buffer)
+        cast(dev, ConstView<Dev>(parameter->value), ParameterStore<Dev>::of(masters_, *parameter));
+  }
 
-/// The optimizer that a choice of options stands for.
-template <class Dev, class... Options>
-[[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(
-    Dev& dev, ParameterStore<Dev>& store, const Norms<Dev>& norms,
-    const std::variant<Options...>& choice) {
-  return std::visit(
-      [&](const auto& options) -> std::unique_ptr<Optimizer<Dev>> {
-        return make_optimizer(dev, store, norms, options);
-      },
-      choice);
-}
+  Tensor<Dev> masters_;
+  std::vector<std::pair<const char*, Tensor<Dev>>> buffers_;
+};
 
 }  // namespace dhp

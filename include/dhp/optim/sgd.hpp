@@ -12,43 +12,26 @@ struct SgdOptions {
 };
 
 template <class Dev>
-class Sgd final : public Optimizer<Dev> {
+class Sgd final : public BufferedOptimizer<Dev> {
  public:
   Sgd(Dev& dev, ParameterStore<Dev>& store, SgdOptions options)
-      : options_(options), store_(store), masters_(dev, store) {
-    if (options.momentum != 0) momentum_ = store.make_buffer(dev);
-  }
+      : BufferedOptimizer<Dev>(dev, store,
+                               options.momentum == 0 ? Names{} : Names{"momentum_buffer"}),
+        options_(options) {}
 
+  [[nodiscard]] std::string name() const override { return "sgd"; }
   void step(Dev& dev, ConstView<Dev>, ConstView<Dev> state) override {
+    auto& store = this->store_;
     sgd_update(dev,
                {.momentum = options_.momentum,
                 .weight_decay = options_.weight_decay,
                 .nesterov = options_.nesterov},
-               store_.trained(), state, {}, store_.gradients(),
-               momentum_ ? momentum_.mut() : View<Dev>(), masters_.view());
+               store.trained(), state, {}, store.gradients(), this->buffer(0), this->masters());
   }
-  [[nodiscard]] std::string name() const override { return "sgd"; }
-  std::vector<StateBuffer<Dev>> state() override {
-    std::vector<StateBuffer<Dev>> state;
-    masters_.add_state(state);
-    if (momentum_) state.push_back({"momentum_buffer", &momentum_});
-    return state;
-  }
-
-  void values_changed(Dev& dev) override { masters_.refresh(dev); }
 
  private:
+  using Names = std::vector<const char*>;
   SgdOptions options_;
-  ParameterStore<Dev>& store_;
-  MasterWeights<Dev> masters_;
-  Tensor<Dev> momentum_;
 };
-
-template <class Dev>
-[[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(Dev& dev, ParameterStore<Dev>& store,
-                                                             const Norms<Dev>&,
-                                                             const SgdOptions& options) {
-  return std::make_unique<Sgd<Dev>>(dev, store, options);
-}
 
 }  // namespace dhp

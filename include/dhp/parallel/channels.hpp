@@ -1,5 +1,5 @@
-// Between split and whole channels of the tensor axis, for convolutional networks: each is the other's
-// backward. channels: of the whole activation; a rank's part is part_of(channels, size, rank).
+// For convolutional networks: gathers channels that are split over the tensor axis, or splits whole ones.
+// Each is the other's backward pass. A rank's part is part_of(channels, size, rank).
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -7,7 +7,7 @@
 
 namespace dhp {
 
-/// This rank's columns of every rank's whole x: no exchange.
+/// This rank's columns of x, which is whole on every rank. Nothing is exchanged.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> take_part(Dev& dev, Comm<Dev>& group, const Tensor<Dev>& x) {
   const auto part = part_of(x.columns(), group.size(), group.rank());
@@ -16,7 +16,7 @@ template <class Dev>
   return y;
 }
 
-/// Every rank's columns side by side. Parts may be uneven, so they travel padded to the largest.
+/// The columns of all ranks side by side. Parts may be uneven: they are sent padded to the largest.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> gather_parts(Dev& dev, Comm<Dev>& group, const Tensor<Dev>& x,
                                        std::int64_t channels) {
@@ -35,14 +35,14 @@ template <class Dev>
   return y;
 }
 
-/// split -> whole. Its gradient arrives whole and complete: column-parallel layers have summed it.
+/// split -> whole. The gradient arrives complete: column-parallel layers have summed it.
 template <class Dev>
 class GatherChannels {
  public:
   GatherChannels(ModelBuilder<Dev>& build, std::int64_t channels)
-      : group_(build.tensor), channels_(channels) {
-    (void)tensor_part("channels", channels, group_.size(), group_.rank());
-  }
+      : group_(build.tensor),
+        channels_(channels),
+        part_(tensor_part("channels", channels, group_.size(), group_.rank())) {}
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>&) {
     if (group_.size() == 1) return x;
     return gather_parts(dev, group_, x, channels_);
@@ -57,36 +57,28 @@ class GatherChannels {
   [[nodiscard]] double flops(const Shape&, const MicroBatch<Dev>&) const { return 0; }
   void parameters(ParameterList<Dev>&) const {}
 
- private:
+ protected:
   Comm<Dev> group_;
   std::int64_t channels_;
+  Range part_;  ///< this rank's channels
 };
 
-/// whole -> split.
+/// whole -> split: GatherChannels the other way round.
 template <class Dev>
-class ScatterChannels {
+class ScatterChannels : public GatherChannels<Dev> {
+  using Gather = GatherChannels<Dev>;
+
  public:
-  ScatterChannels(ModelBuilder<Dev>& build, std::int64_t channels)
-      : group_(build.tensor), channels_(channels) {
-    (void)tensor_part("channels", channels, group_.size(), group_.rank());
+  using Gather::Gather;
+  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    return Gather::backward(dev, std::move(x), tape);
   }
-  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>&) {
-    if (group_.size() == 1) return x;
-    return take_part(dev, group_, x);
-  }
-  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>&) {
-    if (group_.size() == 1) return dy;
-    return gather_parts(dev, group_, dy, channels_);
+  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    return Gather::forward(dev, std::move(dy), tape);
   }
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
-    return in.with(in.rank() - 1, part_of(channels_, group_.size(), group_.rank()).size());
+    return in.with(in.rank() - 1, this->part_.size());
   }
-  [[nodiscard]] double flops(const Shape&, const MicroBatch<Dev>&) const { return 0; }
-  void parameters(ParameterList<Dev>&) const {}
-
- private:
-  Comm<Dev> group_;
-  std::int64_t channels_;
 };
 
 }  // namespace dhp

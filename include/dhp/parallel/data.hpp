@@ -1,5 +1,5 @@
-// D, the data axis: every replica runs its share of the micro-batches; gradients are summed over the
-// replicas. They are already divided by the *global* counts, so nothing is averaged afterwards.
+// D, the data axis: every replica runs its share of the micro-batches, then gradients are summed over the
+// replicas. They are already divided by the *global* counts: nothing is averaged afterwards.
 #pragma once
 
 #include <dhp/parallel/reducer.hpp>
@@ -19,10 +19,11 @@ class DataParallel {
   [[nodiscard]] ParameterStore<Dev>& store() { return inner_->store(); }
 
   Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step) {
-    const auto counts = global_counts(dev, step);
+    auto counts = device_counts(dev, step, term_names());
+    if (replicas_.size() > 1) replicas_.all_reduce(dev, counts.mut()).wait();
     auto global = step;
     global.counts = counts.view();
-    // Where they have not, some replica sees it, and its layers refuse to wait for the others.
+    // If the shares are unequal, some replica sees it here, and its layers refuse to wait for the others.
     const auto mine = static_cast<std::int64_t>(step.batches.size());
     global.context.equal_shares =
         replicas_.size() == 1 || mine * replicas_.size() == step.micro_batches;
@@ -36,12 +37,6 @@ class DataParallel {
   void replay(Dev& dev, const Step<Dev>& step) { inner_->replay(dev, step); }
 
  private:
-  Tensor<Dev> global_counts(Dev& dev, const Step<Dev>& step) {
-    auto counts = device_counts(dev, step, term_names());
-    if (replicas_.size() > 1) replicas_.all_reduce(dev, counts.mut()).wait();
-    return counts;
-  }
-
   Inner* inner_;
   Comm<Dev> replicas_;
   decltype(make_reducer(std::declval<Dev&>(), std::declval<ParameterStore<Dev>&>(),

@@ -1,6 +1,6 @@
-// Where to cut a list of layers into pipeline stages: contiguous parts whose dearest part is as cheap as
-// can be. Costs are computed (flops) or measured; rank 0 of the world decides and tells the others, since
-// ranks that cut at different places would wait for each other for ever.
+// Cuts a list of layers into pipeline stages: contiguous parts, so that the most expensive one is as cheap as
+// possible. Costs are computed (flops) or measured. Rank 0 of the world decides for all ranks: different
+// cuts would deadlock.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -21,7 +21,7 @@ namespace dhp {
   const auto stages = static_cast<std::size_t>(parts);
   check(parts >= 1 && stages <= layers, "the pipeline has ", parts, " parts for ", layers,
         " layers; every part needs at least one: choose fewer stages or chunks");
-  // best[p][n]: the dearest part when the first n layers are cut into p parts.
+  // best[p][n]: the cost of the most expensive part if the first n layers are cut into p parts.
   const double infinite = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> best(stages + 1, std::vector<double>(layers + 1, infinite));
   std::vector<std::vector<std::size_t>> from(stages + 1, std::vector<std::size_t>(layers + 1, 0));
@@ -31,9 +31,9 @@ namespace dhp {
       double last = 0;
       for (std::size_t begin = end; begin-- > part - 1;) {
         last += costs[begin];
-        const double dearest = std::max(best[part - 1][begin], last);
-        if (dearest < best[part][end]) {
-          best[part][end] = dearest;
+        const double most = std::max(best[part - 1][begin], last);
+        if (most < best[part][end]) {
+          best[part][end] = most;
           from[part][end] = begin;
         }
       }
@@ -47,8 +47,7 @@ namespace dhp {
   return cuts;
 }
 
-/// Computed cost of each layer: flops of its forward pass on this micro-batch. The loss is the last
-/// layer's: they are never parted.
+/// Flops of the forward pass of each layer on this micro-batch; the last one's include the loss.
 template <class Dev>
 [[nodiscard]] std::vector<double> computed_costs(const Model<Dev>& model,
                                                  const MicroBatch<Dev>& batch) {
@@ -62,9 +61,9 @@ template <class Dev>
   return costs;
 }
 
-/// Measured cost of each layer in seconds: its forward pass on this micro-batch, the faster one of two; the
-/// loss is the last layer's. Only one layer at a time is given memory, so that a model may be measured that
-/// no rank could hold; the values that it had are lost. Collective over the tensor axis.
+/// Seconds of the forward pass of each layer on this micro-batch, the faster of two. Allocates one layer at a
+/// time, so that the model may be larger than a rank's memory; its values are lost. Collective over the
+/// tensor axis.
 template <class Dev>
 [[nodiscard]] std::vector<double> measured_costs(Dev& dev, Model<Dev>& model,
                                                  const MicroBatch<Dev>& batch,
@@ -100,7 +99,7 @@ template <class Dev>
   return costs;
 }
 
-/// The cuts that rank 0 of `world` finds for its costs, on every rank.
+/// The cuts of rank 0 of `world`, by its costs, on every rank.
 template <class Dev>
 [[nodiscard]] std::vector<std::int64_t> agree_on_cuts(Dev& dev, Comm<Dev>& world,
                                                       const std::vector<double>& costs, int parts) {

@@ -1,5 +1,5 @@
-// P, the pipeline axis: this rank keeps its slice of the layers and runs a schedule's list of actions
-// over its micro-batches. With one stage it is the serial program, gradient accumulation included.
+// P, the pipeline axis: this rank keeps its slice of the layers and runs a schedule's actions over its
+// micro-batches. With one stage it is the serial program, gradient accumulation included.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
@@ -19,23 +19,17 @@ namespace dhp {
 
 struct PipelineOptions {
   AnySchedule schedule = OneForwardOneBackward{};
-  int chunks = 1;  ///< parts of the model per rank; the schedule says whether it can have several
-  /// Of the layers, to cut by; empty: found from the example batch, as flops of the forward pass or, with
-  /// measure_costs, as its seconds.
+  int chunks = 1;  ///< parts of the model per rank; only some schedules allow more than one
+  /// Of each layer, to balance the parts. Empty: flops on the example batch, or measured seconds.
   std::vector<double> costs{};
   bool measure_costs = false;
-};
-
-/// Where nobody waits for gradients before the end of a step.
-struct IgnoreReady {
-  void operator()(Range) const {}
 };
 
 template <class Dev>
 class PipelineParallel {
  public:
-  /// Cuts the model, gives memory to this rank's part only. Collective over the whole mesh. `example` is
-  /// any micro-batch: shapes for the computed costs. store: precision, order-free sums, seed.
+  /// Cuts the model and allocates this rank's part only. Collective over the whole mesh. `example` is any
+  /// micro-batch: its shapes give the costs.
   PipelineParallel(Dev& dev, Model<Dev> model, Mesh<Dev>& mesh, PipelineOptions options,
                    const MicroBatch<Dev>& example, StoreOptions store = {})
       : options_(std::move(options)),
@@ -60,25 +54,27 @@ class PipelineParallel {
     check(options_.costs.size() == model_.layers.size(), "pipeline: ", options_.costs.size(),
           " costs were given for ", model_.layers.size(), " layers");
     cuts_ = agree_on_cuts(dev, mesh.world(), options_.costs, parts);
-    // A wrong combination of schedule and chunks ends here, before any training.
-    (void)proven(1, Pass::training);
+    (void)proven(1, Pass::training);  // refuses a wrong combination of schedule and chunks
     keep_own_part(dev);
   }
 
   [[nodiscard]] std::vector<std::string> term_names() const { return model_.loss.term_names(); }
   [[nodiscard]] ParameterStore<Dev>& store() { return store_; }
-  /// Parameters of the whole model, over all stages: the numbering of ParameterState::index.
+  /// Of all stages: the range of ParameterState::index.
   [[nodiscard]] int parameters_in_model() const { return parameters_in_model_; }
   /// First layer of each part and the end.
   [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return cuts_; }
 
-  template <class Ready = IgnoreReady>
-  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step, Ready&& ready = {}) {
+  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step) {
+    return forward_backward(dev, step, [](Range) {});
+  }
+  template <class Ready>
+  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step, Ready&& ready) {
     const auto micro_batches = static_cast<int>(step.batches.size());
     const auto& list = proven(micro_batches, Pass::training)[static_cast<std::size_t>(stage_)];
     auto run = start(dev, step, Mode::train);
     expect_contributions(micro_batches, run);
-    if (micro_batches == 0) complete_all(run, ready);
+    if (micro_batches == 0) for_own_layers([&](int at) { complete(at, run, ready); });
     for (const auto& action : list) {
       switch (action.kind) {
         case Action::Kind::forward: forward(dev, action, run); break;
@@ -91,11 +87,9 @@ class PipelineParallel {
     return std::move(run.losses);
   }
 
-  /// The step's micro-batches once more, alone on this replica, to find out what went wrong in them.
   void replay(Dev& dev, const Step<Dev>& step) { (void)forward_backward(dev, step); }
 
-  /// Forward only, in eval mode; nothing crosses the data axis, so replicas may differ in their number of
-  /// micro-batches.
+  /// Forward only. Nothing crosses the data axis: replicas may have unequal numbers of micro-batches.
   Tensor<Dev> evaluate(Dev& dev, const Step<Dev>& step) {
     auto run = start(dev, step, Mode::eval);
     const auto micro_batches = static_cast<int>(step.batches.size());
@@ -112,13 +106,13 @@ class PipelineParallel {
   struct Flight {
     Flight(const StepContext& context, const MicroBatch<Dev>& batch) : tape(context, &batch) {}
     Tape<Dev> tape;
-    std::vector<Work<Dev>> deferred;  // weight gradients that the schedule has put off
+    std::vector<Work<Dev>> deferred;  // weight gradients
   };
   /// One run of the schedule.
   struct Run {
     const Step<Dev>* step;
     StepContext context;
-    Tensor<Dev> scales;  // of the loss terms in the objective, f64 [terms]
+    Tensor<Dev> scales;  // weight of each loss term in the objective, f64 [terms]
     std::map<std::pair<int, int>, Flight> flights;         // by (chunk, micro-batch)
     std::map<std::pair<int, int>, Tensor<Dev>> forwarded;  // between two chunks of this rank, by
     std::map<std::pair<int, int>, Tensor<Dev>> returned;   // (receiving part, micro-batch)
@@ -143,27 +137,20 @@ class PipelineParallel {
       for (int at = first_layer(part); at < first_layer(part + 1); ++at) layer(at).parameters(list);
       if (holds_loss(part)) model_.loss.parameters(list);
     }
-    for (const auto& list : by_stage)
-      for (const auto& parameter : list)
-        parameters_in_model_ = std::max(parameters_in_model_, parameter->index + 1);
-    check_names(by_stage);
-    tied_ = TiedParameters<Dev>(forward_, by_stage);
-    auto& own = by_stage[static_cast<std::size_t>(stage_)];
-    // Tied ones are ready last, after the sum over their stages, so they go where reducers look last.
-    std::stable_partition(own.begin(), own.end(),
-                          [&](const auto& parameter) { return tied_.contains(*parameter); });
-    store_ = ParameterStore<Dev>(dev, own, store_options_);
-  }
-
-  /// Weight files go by names.
-  static void check_names(const std::vector<ParameterList<Dev>>& by_stage) {
     std::map<std::string, const ParameterState<Dev>*> named;
     for (const auto& list : by_stage)
       for (const auto& parameter : list) {
+        parameters_in_model_ = std::max(parameters_in_model_, parameter->index + 1);
         const auto [at, fresh] = named.emplace(parameter->spec.name, parameter.get());
         check(fresh || at->second == parameter.get(), "the model has two parameters of the name ",
               parameter->spec.name);
       }
+    tied_ = TiedParameters<Dev>(forward_, by_stage);
+    auto& own = by_stage[static_cast<std::size_t>(stage_)];
+    // Tied ones are ready last: they come first in the store, which reducers go through from its end.
+    std::stable_partition(own.begin(), own.end(),
+                          [&](const auto& parameter) { return tied_.contains(*parameter); });
+    store_ = ParameterStore<Dev>(dev, own, store_options_);
   }
 
   /// The actions of all stages for this number of micro-batches, checked once.
@@ -192,17 +179,17 @@ class PipelineParallel {
     return run;
   }
 
-  [[nodiscard]] const MicroBatch<Dev>& batch(const Run& run, int micro_batch) const {
-    return run.step->batches[static_cast<std::size_t>(micro_batch)];
+  [[nodiscard]] static const MicroBatch<Dev>& batch(const Run& run, const Action& action) {
+    return run.step->batches[static_cast<std::size_t>(action.micro_batch)];
   }
-  /// Shape and type of the activation that enters a part.
+  /// Memory for the activation that enters a part.
   [[nodiscard]] Tensor<Dev> boundary(Dev& dev, int part, const MicroBatch<Dev>& of) {
     Shape shape = of.input.shape();
     for (int at = 0; at < first_layer(part); ++at) shape = layer(at).output_shape(shape, of);
     return Tensor<Dev>(dev, store_options_.compute, shape);
   }
 
-  /// Another rank makes room by output_shape for what this one sends: it must be right, with one stage too.
+  /// Checks output_shape: the receiving stage allocates by it.
   static Tensor<Dev> checked_forward(Dev& dev, AnyLayer<Dev>& layer, Tensor<Dev> x,
                                      Tape<Dev>& tape) {
     const Shape in = x.shape();
@@ -215,7 +202,7 @@ class PipelineParallel {
 
   void forward(Dev& dev, const Action& action, Run& run) {
     const int part = part_number(action.chunk);
-    const auto& of = batch(run, action.micro_batch);
+    const auto& of = batch(run, action);
     auto& flight =
         run.flights.try_emplace({action.chunk, action.micro_batch}, run.context, of).first->second;
     const auto scope = dev.scope("forward", action.micro_batch);
@@ -240,13 +227,12 @@ class PipelineParallel {
     }
   }
 
-  /// Input gradients of one micro-batch in one chunk; weight gradients run or are put off, as the tape
-  /// says. after(layer) is called when a layer is done.
+  /// Input gradients of one micro-batch in one chunk. Calls after(layer) when a layer is done.
   template <class After>
   void backward_pass(Dev& dev, const Action& action, Run& run, Flight& flight, After&& after) {
     const auto scope = dev.scope("backward", action.micro_batch);
     const int part = part_number(action.chunk);
-    const auto& of = batch(run, action.micro_batch);
+    const auto& of = batch(run, action);
     Tensor<Dev> dy;
     if (holds_loss(part)) {
       dy = model_.loss.backward(dev, run.scales.view(), flight.tape);
@@ -281,19 +267,19 @@ class PipelineParallel {
     const auto scope = dev.scope("weight gradients", action.micro_batch);
     auto flight = run.flights.extract({action.chunk, action.micro_batch});
     for (auto& work : flight.mapped().deferred) work(dev);
-    const int part = part_number(action.chunk);
-    if (holds_loss(part)) complete(layer_of_loss(), run, ready);
-    for (int at = first_layer(part + 1); at-- > first_layer(part);) complete(at, run, ready);
+    for_layers_of(action.chunk, [&](int at) { complete(at, run, ready); });
   }
 
-  // A range is ready when every layer that writes to it has done its last micro-batch.
+  /// The loss first, then the layers from the last to the first.
+  template <class Body>
+  void for_layers_of(int chunk, Body body) {
+    const int part = part_number(chunk);
+    if (holds_loss(part)) body(layer_of_loss());
+    for (int at = first_layer(part + 1); at-- > first_layer(part);) body(at);
+  }
   template <class Body>
   void for_own_layers(Body body) {
-    for (int chunk = options_.chunks; chunk-- > 0;) {
-      const int part = part_number(chunk);
-      if (holds_loss(part)) body(layer_of_loss());
-      for (int at = first_layer(part + 1); at-- > first_layer(part);) body(at);
-    }
+    for (int chunk = options_.chunks; chunk-- > 0;) for_layers_of(chunk, body);
   }
   [[nodiscard]] ParameterList<Dev> parameters_of(int at) {
     ParameterList<Dev> list;
@@ -307,16 +293,13 @@ class PipelineParallel {
       for (const auto& parameter : parameters_of(at)) ++run.writers_left[parameter.get()];
     });
   }
+  /// Counts a finished micro-batch of a layer. A range is ready after the last one of every layer that writes to it.
   template <class Ready>
   void complete(int at, Run& run, Ready& ready) {
     if (--run.layer_runs_left.at(at) > 0) return;
     for (const auto& parameter : parameters_of(at))
       if (--run.writers_left.at(parameter.get()) == 0 && !tied_.contains(*parameter))
         ready(parameter->range);
-  }
-  template <class Ready>
-  void complete_all(Run& run, Ready& ready) {
-    for_own_layers([&](int at) { complete(at, run, ready); });
   }
 
   PipelineOptions options_;

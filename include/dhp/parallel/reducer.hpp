@@ -1,6 +1,6 @@
-// Reducers sum gradients over the data axis. Two methods: ready(range) says that nothing on this replica
-// will add to a range any more; finish() returns when every gradient is the sum over all replicas. The
-// plain one teaches, the bucketed one overlaps the sums with the rest of the backward pass.
+// Reducers sum gradients over the data axis. ready(range): this replica will add no more to the range.
+// finish(): returns when every gradient is the sum over all replicas. The plain reducer sums after the backward
+// pass; the bucketed one overlaps the sums with it.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -28,7 +28,7 @@ void share_overflow(Dev& dev, ParameterStore<Dev>& store, Comm<Dev>& group) {
 
 struct Plain {};
 
-/// Everything in one go, after the backward pass.
+/// Sums everything at once, after the backward pass.
 template <class Dev>
 class PlainReducer {
  public:
@@ -50,11 +50,11 @@ class PlainReducer {
 };
 
 struct Bucketed {
-  std::size_t bytes = std::size_t{25} << 20;  ///< least size of a bucket of gradients
+  std::size_t bytes = std::size_t{25} << 20;  ///< smallest size of a bucket of gradients
 };
 
-/// Cuts the store, from its end, into buckets, and starts the all-reduce of a bucket as soon as it and all
-/// buckets before it are ready: in an order fixed at construction and equal on all replicas.
+/// Cuts the store into buckets, from its end. The all-reduce of a bucket starts when it and all buckets before it
+/// are ready, so every replica starts them in the same order.
 template <class Dev>
 class BucketedReducer {
  public:
@@ -118,7 +118,7 @@ class BucketedReducer {
   std::size_t next_ = 0;
 };
 
-/// Which of them is chosen when the program runs.
+/// One of the two, chosen at run time.
 using ReducerChoice = std::variant<Plain, Bucketed>;
 
 template <class Dev>
@@ -127,39 +127,28 @@ class ChosenReducer {
   ChosenReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group,
                 const ReducerChoice& choice) {
     if (const auto* bucketed = std::get_if<Bucketed>(&choice))
-      reducer_.template emplace<BucketedReducer<Dev>>(dev, store, std::move(group), *bucketed);
-    else reducer_.template emplace<PlainReducer<Dev>>(dev, store, std::move(group));
+      bucketed_.emplace(dev, store, std::move(group), *bucketed);
+    else plain_.emplace(dev, store, std::move(group));
   }
   void ready(Range range) {
-    visit([&](auto& reducer) { reducer.ready(range); });
+    if (bucketed_) bucketed_->ready(range);
+    else plain_->ready(range);
   }
   void finish() {
-    visit([](auto& reducer) { reducer.finish(); });
+    if (bucketed_) bucketed_->finish();
+    else plain_->finish();
   }
 
  private:
-  template <class Body>
-  void visit(Body body) {
-    if (auto* plain = std::get_if<PlainReducer<Dev>>(&reducer_)) body(*plain);
-    else body(std::get<BucketedReducer<Dev>>(reducer_));
-  }
-  std::variant<std::monostate, PlainReducer<Dev>, BucketedReducer<Dev>> reducer_;
+  std::optional<PlainReducer<Dev>> plain_;
+  std::optional<BucketedReducer<Dev>> bucketed_;
 };
 
+/// Overload this for the options of a reducer of your own.
 template <class Dev>
 [[nodiscard]] ChosenReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group,
                                               const ReducerChoice& choice) {
   return {dev, store, std::move(group), choice};
-}
-template <class Dev>
-[[nodiscard]] PlainReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group,
-                                             Plain) {
-  return {dev, store, std::move(group)};
-}
-template <class Dev>
-[[nodiscard]] BucketedReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store,
-                                                Comm<Dev> group, Bucketed options) {
-  return {dev, store, std::move(group), options};
 }
 
 }  // namespace dhp

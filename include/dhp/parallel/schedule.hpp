@@ -1,10 +1,7 @@
-// Pipeline schedules as pure data: which forwards and backwards a stage does, in which order. No device, no
-// communicator: a schedule can be printed, drawn, timed and proved (schedule_draw, schedule_time,
-// schedule_check) before anything runs.
-//
-// A stage is a rank of the pipeline axis. It holds `chunks` parts of the model; chunk c of stage s is part
-// c * stages + s. What is sent and received follows from the actions, as Wiring says. All schedules here run
-// with one message per edge, that is with any communicator.
+// Pipeline schedules as pure data: the forwards and backwards of each stage in their order. They are drawn, timed
+// (schedule_time) and proved (schedule_check) before anything runs. A stage is a rank of the pipeline axis. It holds
+// `chunks` parts of the model; chunk c of stage s is part c * stages + s. All schedules here run on any
+// communicator: they need room for one message per edge only.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -43,13 +40,12 @@ struct Action {
                 action.chunk);
 }
 
-/// By stage: its actions in its order.
+/// The actions of each stage.
 using StageLists = std::vector<std::vector<Action>>;
 
-/// Who talks to whom. A forward of part v takes the activation from part v - 1 and hands its own to part
-/// v + 1; a backward (whole, or of the input) takes the gradient from part v + 1 and hands its own to part
-/// v - 1; a weight gradient talks to nobody. With one stage the neighbour is at home: nothing is sent.
-/// Forwards and backwards go over two communicators, so that neither waits behind the other.
+/// The messages of actions. A forward of part v receives an activation from part v - 1 and sends one to part v + 1. A
+/// backward (whole, or of the input) receives a gradient from part v + 1 and sends one to part v - 1. Each direction
+/// has its own communicator, so that neither waits behind the other.
 struct Wiring {
   int stages;
   int chunks;
@@ -58,11 +54,11 @@ struct Wiring {
   [[nodiscard]] std::int64_t part(int stage, const Action& action) const {
     return std::int64_t{action.chunk} * stages + stage;
   }
-  /// Part that the action takes something from, or -1.
+  /// The part that the action receives from, or -1.
   [[nodiscard]] std::int64_t source(int stage, const Action& action) const {
     return neighbour(stage, action, -1);
   }
-  /// Part that the action hands something to, or -1.
+  /// The part that the action sends to, or -1.
   [[nodiscard]] std::int64_t target(int stage, const Action& action) const {
     return neighbour(stage, action, +1);
   }
@@ -77,7 +73,7 @@ struct Wiring {
   }
 };
 
-/// A schedule is a small type with a name and the list of each stage; write your own as well.
+/// A small type with a name and the list of each stage.
 template <class S>
 concept Schedule = requires(const S& schedule, int number) {
   { schedule.actions(number, number, number, number) } -> std::same_as<std::vector<Action>>;
@@ -86,27 +82,25 @@ concept Schedule = requires(const S& schedule, int number) {
 
 namespace parallel {
 
-inline void check_stage(const char* name, int stage, int stages, int micro_batches, int chunks) {
+inline void check_stage(const char* name, int stage, int stages, int micro_batches, int chunks,
+                        bool only_one_chunk) {
   check(stages >= 1 && stage >= 0 && stage < stages, "schedule ", name, ": there is no stage ",
         stage, " of ", stages);
   check(micro_batches >= 0, "schedule ", name, ": ", micro_batches, " micro-batches; 0 or more");
   check(chunks >= 1, "schedule ", name, ": ", chunks, " chunks per stage; at least 1");
-}
-inline void check_one_chunk(const char* name, int chunks) {
-  check(chunks == 1, "schedule ", name, " keeps one chunk per stage, not ", chunks,
-        "; several chunks need the schedule interleaved");
+  check(chunks == 1 || !only_one_chunk, "schedule ", name, " keeps one chunk per stage, not ",
+        chunks, "; several chunks need the schedule interleaved");
 }
 
 }  // namespace parallel
 
-/// All forwards, then all backwards (Huang et al. 2019, GPipe). Holds every micro-batch at once.
+/// All forwards, then all backwards (Huang et al. 2019, GPipe). Holds all micro-batches at once.
 struct GPipe {
   static constexpr const char* name = "gpipe";
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks = 1) {
-    parallel::check_stage(name, stage, stages, micro_batches, chunks);
-    parallel::check_one_chunk(name, chunks);
+    parallel::check_stage(name, stage, stages, micro_batches, chunks, true);
     std::vector<Action> list;
     for (int m = 0; m < micro_batches; ++m) list.push_back({Action::Kind::forward, 0, m});
     for (int m = 0; m < micro_batches; ++m) list.push_back({Action::Kind::backward, 0, m});
@@ -114,15 +108,14 @@ struct GPipe {
   }
 };
 
-/// One forward, one backward (Narayanan et al. 2019, PipeDream; with a flush at the end of the step): as fast
-/// as GPipe, but stage s of p holds p - s micro-batches at most.
+/// One forward, one backward (Narayanan et al. 2019, PipeDream; with a flush at the end of the step): as fast as
+/// GPipe, but stage s of p holds at most p - s micro-batches.
 struct OneForwardOneBackward {
   static constexpr const char* name = "1f1b";
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks = 1) {
-    parallel::check_stage(name, stage, stages, micro_batches, chunks);
-    parallel::check_one_chunk(name, chunks);
+    parallel::check_stage(name, stage, stages, micro_batches, chunks, true);
     std::vector<Action> list;
     int forwards = 0;
     const auto forward = [&] {
@@ -137,16 +130,15 @@ struct OneForwardOneBackward {
   }
 };
 
-/// ZB-H1 (Qi et al. 2023, Zero bubble pipeline parallelism): only the input gradient has somebody waiting for
-/// it, so weight gradients are put off to where a stage would idle. Later stages put off more, and no
-/// stage of p holds more than p micro-batches.
+/// ZB-H1 (Qi et al. 2023, Zero bubble pipeline parallelism): another stage waits for the input gradient only, so
+/// weight gradients fill the slots in which a stage would idle. Later stages defer more of them; no stage of
+/// p holds more than p micro-batches.
 struct ZeroBubble {
   static constexpr const char* name = "zero-bubble";
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks = 1) {
-    parallel::check_stage(name, stage, stages, micro_batches, chunks);
-    parallel::check_one_chunk(name, chunks);
+    parallel::check_stage(name, stage, stages, micro_batches, chunks, true);
     std::vector<Action> list;
     int forwards = 0;
     int weights = 0;
@@ -157,7 +149,7 @@ struct ZeroBubble {
     while (forwards < std::min(micro_batches, stages - stage)) forward();
     for (int m = 0; m < micro_batches; ++m) {
       list.push_back({Action::Kind::backward_input, 0, m});
-      if (m + 1 - weights > stage) weight();  // before the forward: one micro-batch less in flight
+      if (m + 1 - weights > stage) weight();  // before the forward: one less in flight
       forward();
     }
     while (weights < micro_batches) weight();
@@ -165,18 +157,16 @@ struct ZeroBubble {
   }
 };
 
-/// Interleaved 1F1B (Narayanan et al. 2021, Megatron-LM): with v chunks per stage the pipeline fills in steps
-/// of 1/v, so the idle time shrinks by v; more messages and up to 2 (p - s) - 1 + (v - 1) p chunks in
-/// flight on stage s of p are the price. Groups of p micro-batches go through one chunk after the other.
-/// Any number of micro-batches: the last group is filled up with imaginary ones, whose actions are then
-/// left out; a right schedule stays right when all actions of a micro-batch go. It is fastest
-/// where p divides the number. With one chunk it is 1F1B.
+/// Interleaved 1F1B (Narayanan et al. 2021, Megatron-LM): v chunks per stage divide the idle time by v, for more
+/// messages and up to 2 (p - s) - 1 + (v - 1) p chunks in flight on stage s of p. Groups of p micro-batches pass
+/// through one chunk after the other. The last group is padded with imaginary micro-batches, which are left
+/// out again: a valid schedule stays valid without them. With one chunk it is 1F1B.
 struct Interleaved {
   static constexpr const char* name = "interleaved";
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks) {
-    parallel::check_stage(name, stage, stages, micro_batches, chunks);
+    parallel::check_stage(name, stage, stages, micro_batches, chunks, false);
     if (chunks == 1) return OneForwardOneBackward::actions(stage, stages, micro_batches);
     std::vector<Action> list;
     const auto all = turns(stages, micro_batches, chunks);
@@ -199,11 +189,11 @@ struct Interleaved {
   }
 
  private:
-  /// Forwards of one stage, the imaginary ones included.
+  /// Forwards of one stage, imaginary ones included.
   static std::int64_t turns(std::int64_t stages, std::int64_t micro_batches, std::int64_t chunks) {
     return (micro_batches + stages - 1) / stages * stages * chunks;
   }
-  /// The action that has this turn among those of its kind, unless its micro-batch is imaginary.
+  /// Appends the action number `turn` of its kind, unless its micro-batch is imaginary.
   static void append(std::vector<Action>& list, Action::Kind kind, std::int64_t turn,
                      std::int64_t stages, int micro_batches, int chunks) {
     const auto group = turn / (stages * chunks);
@@ -216,13 +206,13 @@ struct Interleaved {
   }
 };
 
-/// For evaluation: forwards alone, any number of micro-batches.
+/// For evaluation.
 struct ForwardOnly {
   static constexpr const char* name = "forward only";
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks = 1) {
-    parallel::check_stage(name, stage, stages, micro_batches, chunks);
+    parallel::check_stage(name, stage, stages, micro_batches, chunks, false);
     return Interleaved::forwards(stages, micro_batches, chunks);
   }
 };
@@ -231,8 +221,7 @@ static_assert(Schedule<GPipe> && Schedule<OneForwardOneBackward> && Schedule<Zer
               Schedule<Interleaved> && Schedule<ForwardOnly>);
 static_assert(!Schedule<Action>);
 
-/// A schedule of any kind: one of the above, or a function of your own that gives the list of a stage. A
-/// pipeline proves it before it runs.
+/// One of these, or a function of your own that gives the list of a stage.
 class AnySchedule {
  public:
   /// function(stage, stages, micro_batches, chunks)
@@ -261,14 +250,12 @@ class AnySchedule {
   return {GPipe{}, OneForwardOneBackward{}, Interleaved{}, ZeroBubble{}};
 }
 
-/// The built-in schedule of that name, for a command line.
 [[nodiscard]] inline AnySchedule parse_schedule(std::string_view name) {
   for (const auto& schedule : built_in_schedules())
     if (name == schedule.name()) return schedule;
   fail("there is no schedule \"", name, "\"; choose one of gpipe, 1f1b, interleaved, zero-bubble");
 }
 
-/// The lists of all stages.
 [[nodiscard]] inline StageLists all_stages(const AnySchedule& schedule, int stages,
                                            int micro_batches, int chunks = 1) {
   StageLists lists;

@@ -1,8 +1,8 @@
-// The proof that a schedule is right, before it runs. Three laws, each checked by itself:
+// Proves a schedule before it runs. Three laws, each checked separately:
 //   order     every stage does each (chunk, micro-batch) exactly once: forward before backward before weight
-//   meeting   what a stage sends to another is what that one receives, in the same order
-//   progress  no stage waits for ever when a send waits while its edge holds `capacity` messages
-// Where a law is broken, an Error names the stage, the position in its list and the action.
+//   meeting   a stage receives the messages of another in the order in which they are sent
+//   progress  no stage waits for ever, if a send waits while its edge holds `capacity` messages
+// An Error names the stage, the position in its list and the action.
 #pragma once
 
 #include <dhp/parallel/schedule.hpp>
@@ -12,16 +12,14 @@
 
 namespace dhp {
 
-/// training: forwards and backwards. evaluation: forwards alone.
 enum class Pass { training, evaluation };
 
-/// Bounds that hold whatever the speeds of the stages.
+/// Bounds for any speeds of the stages.
 struct ScheduleReport {
-  int most_messages = 0;  ///< sent and not yet received on one edge at a time
-  /// By stage, the most (chunk, micro-batch) pairs in flight: from their forward to the end of ...
+  int most_messages = 0;  ///< sent and not yet received, on one edge
+  /// By stage, the most (chunk, micro-batch) pairs between their forward and the gradient named.
   std::vector<int> most_until_input_gradient;
-  /// ... which differs in a schedule that puts weight gradients off, and tells the memory for activations.
-  std::vector<int> most_until_weight_gradient;
+  std::vector<int> most_until_weight_gradient;  ///< activations are held for so long
 };
 
 namespace parallel {
@@ -37,7 +35,7 @@ class ScheduleChecker {
 
   ScheduleReport run() {
     for (int stage = 0; stage < wiring_.stages; ++stage) check_order(stage);
-    if (wiring_.stages == 1) return report_;  // talks to nobody
+    if (wiring_.stages == 1) return report_;  // no messages
     for (int stage = 0; stage < wiring_.stages; ++stage) {
       check_meeting(stage, (stage + 1) % wiring_.stages, true);
       check_meeting(stage, (stage + wiring_.stages - 1) % wiring_.stages, false);
@@ -132,7 +130,7 @@ class ScheduleChecker {
          " of micro-batch ", micro_batch, " in chunk ", chunk);
   }
 
-  /// With one stage the neighbouring chunk is in the same list, and has to come first.
+  /// With one stage, the same list has the neighboring chunk, which must come first.
   template <class StateOf>
   void check_neighbour(Position at, StateOf& state_of) const {
     const auto& action = list(0)[at];
@@ -153,7 +151,7 @@ class ScheduleChecker {
     };
     Position sent = 0;
     Position received = 0;
-    // The law of order holds already: both have the same number of messages.
+    // Both have the same number of messages: the law of order holds already.
     for (; next(from, sent, &Wiring::target) && next(to, received, &Wiring::source);
          ++sent, ++received) {
       const auto& action = list(from)[sent];
@@ -166,12 +164,12 @@ class ScheduleChecker {
   }
 
   // --- progress ---
-  // A stage neither looks whether a message has come nor chooses by it. So how far all of them get does not
-  // depend on their speeds, and neither does the most that gathers before a stage that is slowest
-  // at each of its moves: trying each stage as the slowest finds the most that any run can gather.
+  // No stage chooses an action by the messages that have come, so speeds do not change how far the stages
+  // get. Most messages gather before a stage that moves only when no other can: each stage is tried as the
+  // slowest.
   struct Runner {
     Position next = 0;
-    bool sending = false;  ///< the message of the action before `next` finds its edge full
+    bool sending = false;  ///< the message of the action before `next` waits for room on its edge
     int messages[2] = {};  ///< on the edges into this stage: of backwards, of forwards
   };
 
@@ -200,7 +198,7 @@ class ScheduleChecker {
           " messages per edge these wait for ever: ", stuck);
   }
 
-  /// One move of one stage: an action, or a send that had to wait. False: it can do nothing now.
+  /// One action of a stage, or a send that had to wait. False: it can do nothing now.
   bool move(std::vector<Runner>& runners, int stage) {
     auto& runner = runners[static_cast<std::size_t>(stage)];
     if (!runner.sending) {
@@ -213,8 +211,7 @@ class ScheduleChecker {
       }
       ++runner.next;
       runner.sending = wiring_.target(stage, action) >= 0;
-      if (!runner.sending) return true;
-      (void)deliver(runners, stage);
+      if (runner.sending) (void)deliver(runners, stage);
       return true;
     }
     return deliver(runners, stage);
@@ -240,8 +237,8 @@ class ScheduleChecker {
 
 }  // namespace parallel
 
-/// Proves the lists of all stages: sends are asynchronous until an edge (from one stage to another, forwards
-/// and backwards apart) holds `capacity` messages, then they wait; messages keep their order.
+/// Sends are asynchronous until their edge holds `capacity` messages, then they wait; messages keep their order. An
+/// edge leads from one stage to another, for forwards or for backwards.
 [[nodiscard]] inline ScheduleReport check_schedule(const StageLists& lists, int chunks,
                                                    int micro_batches, int capacity,
                                                    Pass pass = Pass::training) {

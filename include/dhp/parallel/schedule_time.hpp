@@ -1,15 +1,19 @@
-// How long a schedule takes, and how much of it each stage idles: the lists are played with a given time for
-// each kind of action. Messages take no time and edges are never full.
+// Simulates a schedule, with given costs of actions; messages take no time. And draws it: a line per stage, a column
+// per slot of time.
+//
+//   stage 0 | F0 F1 .  .  B0--- F2 B1--- F3 B2--- .  B3--- | idle 20 %
+//   stage 1 | .  F0 B0--- F1 B1--- F2 B2--- F3 B3--- .  .  | idle 20 %
 #pragma once
 
 #include <dhp/parallel/schedule.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <limits>
 
 namespace dhp {
 
-/// Time of each kind of action in one chunk, in any unit; a whole backward takes both gradients.
+/// Time of an action in one chunk, in any unit; a whole backward is both gradients.
 struct ActionCosts {
   double forward = 1;
   double backward_input = 1;
@@ -32,8 +36,8 @@ struct ScheduleTimes {
   std::vector<double> idle_share;  ///< by stage, of the makespan
 };
 
-/// Each stage does its list in order, each action as early as what it receives is there. The lists are of all
-/// stages, with or without backwards; an Error if they wait for each other for ever.
+/// Each stage does its actions in order, each as soon as its message is there. The lists may be without backwards.
+/// Throws if they wait for each other for ever.
 [[nodiscard]] inline ScheduleTimes simulate(const StageLists& lists,
                                             const ActionCosts& costs = {}) {
   constexpr double longest = std::numeric_limits<double>::max();
@@ -52,7 +56,7 @@ struct ScheduleTimes {
       micro_batches = std::max(micro_batches, std::int64_t{action.micro_batch} + 1);
       forwards += action.kind == Action::Kind::forward ? 1 : 0;
     }
-  // Divided, not multiplied: wild numbers in a list must not overflow, nor ask for wild memory.
+  // Divides instead of multiplying: wild numbers in a list must neither overflow nor allocate wildly.
   check(micro_batches == 0 ||
             (forwards % micro_batches == 0 && forwards / micro_batches == wiring.parts()),
         "schedule: ", forwards, " forwards are not ", micro_batches, " micro-batches in ",
@@ -60,13 +64,13 @@ struct ScheduleTimes {
 
   const auto cells = static_cast<std::size_t>(wiring.parts() * micro_batches);
   constexpr double not_yet = -1;
-  std::vector<double> activation_at(cells, not_yet);  // by part and micro-batch: when it is there
+  std::vector<double> activation_at(cells, not_yet);  // time, by part and micro-batch
   std::vector<double> gradient_at(cells, not_yet);
   std::vector<double> clock(lists.size(), 0);
   std::vector<double> busy(lists.size(), 0);
   ScheduleTimes times;
   times.start.resize(lists.size());
-  /// False if what the next action of the stage needs is not there yet.
+  /// False if the next action of the stage waits for a message.
   const auto advance = [&](std::size_t s) {
     const int stage = static_cast<int>(s);
     const auto& action = lists[s][times.start[s].size()];
@@ -101,6 +105,57 @@ struct ScheduleTimes {
   for (const double time : busy)
     times.idle_share.push_back(times.makespan > 0 ? 1 - time / times.makespan : 0);
   return times;
+}
+
+/// F forward, B backward (or of the input alone), W weight gradient, then the number of the micro-batch and, with
+/// several chunks, a letter for the chunk; dashes while the action lasts; a dot is an idle slot. Costs are
+/// whole numbers of slots from 1 to 100; at most 26 chunks.
+[[nodiscard]] inline std::string draw(const StageLists& lists, const ActionCosts& costs = {}) {
+  for (const double cost : {costs.forward, costs.backward_input, costs.backward_weight})
+    check(cost >= 1 && cost <= 100 && cost == std::floor(cost), "draw: an action takes ", cost,
+          " slots; a whole number from 1 to 100");
+  const auto times = simulate(lists, costs);
+  int chunks = 1;
+  int micro_batches = 1;
+  for (const auto& list : lists)
+    for (const auto& action : list) {
+      chunks = std::max(chunks, action.chunk + 1);
+      micro_batches = std::max(micro_batches, action.micro_batch + 1);
+    }
+  check(chunks <= 26, "draw: ", chunks, " chunks; there are letters for 26");
+  const auto label = [&](const Action& action) {
+    const char* kind = action.kind == Action::Kind::forward           ? "F"
+                       : action.kind == Action::Kind::backward_weight ? "W"
+                                                                      : "B";
+    const auto text = concat(kind, action.micro_batch);
+    return chunks == 1 ? text : text + static_cast<char>('a' + action.chunk);
+  };
+  const auto slot_width = label({Action::Kind::forward, chunks - 1, micro_batches - 1}).size() + 1;
+  const auto width_of = [&](double slots) { return static_cast<std::size_t>(slots) * slot_width; };
+  const auto padded = [](std::string text, std::size_t width, char with = ' ') {
+    text.resize(std::max(text.size(), width), with);
+    return text;
+  };
+
+  std::string out;
+  const auto last_stage = std::to_string(lists.size() - 1).size();
+  for (std::size_t stage = 0; stage < lists.size(); ++stage) {
+    std::string line;
+    const auto idle_until = [&](double slot) {
+      while (line.size() < width_of(slot)) line += padded(".", slot_width);
+    };
+    for (std::size_t at = 0; at < lists[stage].size(); ++at) {
+      const auto& action = lists[stage][at];
+      const double slots = costs.of(action.kind);
+      idle_until(times.start[stage][at]);
+      const auto drawn = padded(label(action), width_of(slots) - 1, slots > 1 ? '-' : ' ');
+      line += padded(drawn, width_of(slots));
+    }
+    idle_until(times.makespan);
+    out += concat("stage ", padded(std::to_string(stage), last_stage), " | ", line, "| idle ",
+                  static_cast<int>(std::lround(100 * times.idle_share[stage])), " %\n");
+  }
+  return out;
 }
 
 }  // namespace dhp

@@ -1,7 +1,6 @@
-// H, the horizontal axis: layers whose weights are split over the tensor group (Shoeybi et al. 2019,
-// "Megatron-LM", section 3). They come in pairs. *Column-parallel*: outputs are split; forward exchanges
-// nothing, backward sums the input gradient. *Row-parallel*: inputs are split; forward sums the output,
-// backward exchanges nothing. In a group of one each is the plain layer.
+// H, the horizontal axis: layers whose weights are split over the tensor group (Shoeybi et al. 2019, "Megatron-LM",
+// section 3). *Column-parallel* layers split their outputs: backward sums the input gradient over the group.
+// *Row-parallel* layers split their inputs: forward sums the output. A pair of them exchanges nothing in between.
 #pragma once
 
 #include <dhp/nn/conv2d.hpp>
@@ -13,74 +12,49 @@
 
 namespace dhp {
 
-/// x is whole on every rank, y holds this rank's outputs: columns of a linear, channels of a convolution.
+/// x is whole on every rank; y holds this rank's outputs: columns of a linear layer, channels of a convolution.
 template <class Dev, Layer<Dev> Inner>
-class ColumnParallel {
+class ColumnParallel : public Inner {
  public:
   ColumnParallel(ModelBuilder<Dev>& build, Inner inner)
-      : group_(build.tensor), inner_(std::move(inner)) {}
+      : Inner(std::move(inner)), group_(build.tensor) {}
 
-  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    return inner_.forward(dev, std::move(x), tape);
-  }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    auto dx = inner_.backward(dev, std::move(dy), tape);
+    auto dx = Inner::backward(dev, std::move(dy), tape);
     // The first layer of a model may have no input gradient.
     if (dx && group_.size() > 1) group_.all_reduce(dev, dx.mut()).wait();
     return dx;
   }
-  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
-    return inner_.output_shape(in, batch);
-  }
-  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
-    return inner_.flops(in, batch);
-  }
-  void parameters(ParameterList<Dev>& out) const { inner_.parameters(out); }
 
  private:
   Comm<Dev> group_;
-  Inner inner_;
 };
 
-/// x holds this rank's inputs, y is whole on every rank. Also a split embedding: its ranks' shares are
-/// summed.
+/// x holds this rank's inputs; y is whole on every rank. Also for a split embedding: the ranks' lookups are summed.
 template <class Dev, Layer<Dev> Inner>
-class RowParallel {
+class RowParallel : public Inner {
  public:
   RowParallel(ModelBuilder<Dev>& build, Inner inner)
-      : group_(build.tensor), inner_(std::move(inner)) {}
+      : Inner(std::move(inner)), group_(build.tensor) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    auto y = inner_.forward(dev, std::move(x), tape);
+    auto y = Inner::forward(dev, std::move(x), tape);
     if (group_.size() > 1) group_.all_reduce(dev, y.mut()).wait();
     return y;
   }
-  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    return inner_.backward(dev, std::move(dy), tape);
-  }
-  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
-    return inner_.output_shape(in, batch);
-  }
-  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
-    return inner_.flops(in, batch);
-  }
-  void parameters(ParameterList<Dev>& out) const { inner_.parameters(out); }
 
  private:
   Comm<Dev> group_;
-  Inner inner_;
 };
 
-/// A bias by itself: what a row-parallel linear adds once, after its sum; or, split, on split columns.
+/// A separate bias. A row-parallel linear layer adds it once, after the sum; a split one is for split columns.
 template <class Dev>
 class Bias : public ElementwiseLayer<Dev> {
  public:
   Bias(ModelBuilder<Dev>& build, const std::string& name, std::int64_t columns,
-       bool is_split = false) {
-    ParameterSpec spec{.name = name + ".bias", .shape = {columns}, .decays = false};
-    if (is_split) spec = split(spec, 0, build.tensor.size(), build.tensor.rank());
-    bias_ = build.parameter(spec);
-  }
+       bool is_split = false)
+      : bias_(build.parameter({.name = name + ".bias", .shape = {columns}, .decays = false},
+                              is_split ? 0 : -1)) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>&) {
     Tensor<Dev> y = x.unique() ? std::move(x) : clone(dev, x.view());
@@ -104,33 +78,28 @@ template <class Dev>
   return ColumnParallel<Dev, Linear<Dev>>(build, Linear<Dev>(build, name, options, Split::outputs));
 }
 
-/// A layer over split inputs, sum over the group, bias "name.bias" once.
+/// A row-parallel layer with a bias, "name.bias", which is added once, after the sum.
 template <class Dev, Layer<Dev> Inner>
-class BiasedRowParallel {
+class BiasedRowParallel : public RowParallel<Dev, Inner> {
+  using Sum = RowParallel<Dev, Inner>;
+
  public:
   BiasedRowParallel(ModelBuilder<Dev>& build, Inner inner, const std::string& name,
                     std::int64_t columns)
-      : sum_(build, std::move(inner)), bias_(build, name, columns) {}
+      : Sum(build, std::move(inner)), bias_(build, name, columns) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    return bias_.forward(dev, sum_.forward(dev, std::move(x), tape), tape);
+    return bias_.forward(dev, Sum::forward(dev, std::move(x), tape), tape);
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    return sum_.backward(dev, bias_.backward(dev, std::move(dy), tape), tape);
-  }
-  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
-    return sum_.output_shape(in, batch);
-  }
-  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
-    return sum_.flops(in, batch);
+    return Sum::backward(dev, bias_.backward(dev, std::move(dy), tape), tape);
   }
   void parameters(ParameterList<Dev>& out) const {
-    sum_.parameters(out);
+    Sum::parameters(out);
     bias_.parameters(out);
   }
 
  private:
-  RowParallel<Dev, Inner> sum_;
   Bias<Dev> bias_;
 };
 
@@ -149,7 +118,7 @@ class RowParallelLinear : public BiasedRowParallel<Dev, Linear<Dev>> {
   }
 };
 
-/// A feed-forward pair with both biases: column-parallel on the way back, row-parallel on the way forward.
+/// A feed-forward pair with both biases. Backward sums as column-parallel layers do, forward as row-parallel ones.
 template <class Dev>
 [[nodiscard]] auto parallel_feed_forward(ModelBuilder<Dev>& build, const std::string& first,
                                          const std::string& second, FeedForwardOptions options) {
@@ -158,7 +127,7 @@ template <class Dev>
   return BiasedRowParallel<Dev, Pair>(build, std::move(pair), second, options.columns);
 }
 
-/// A table whose entries are split over the group.
+/// An embedding whose table entries are split over the group.
 template <class Dev>
 [[nodiscard]] auto vocabulary_parallel_embedding(ModelBuilder<Dev>& build, const std::string& name,
                                                  EmbeddingOptions options) {

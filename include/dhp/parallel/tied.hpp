@@ -1,13 +1,14 @@
-// Tied weights across pipeline stages (BERT's embedding and decoder): a handle that two stages use is a
-// weight that both hold. Both start from the same initial values; their gradients are summed over the
-// stages that use it, before replicas are reduced, and both take the same step. The first of them owns it:
-// it alone counts in norms and in checkpoints.
+// Tied weights across pipeline stages (BERT's embedding and decoder): one handle that several stages use. All of them
+// hold the weight and take the same steps: its gradients are summed over these stages, then over replicas. The first
+// one owns it, for norms and checkpoints.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
 #include <dhp/nn/parameter_store.hpp>
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <vector>
 
 namespace dhp {
@@ -17,15 +18,28 @@ class TiedParameters {
  public:
   TiedParameters() = default;
 
-  /// by_stage: the handles that each stage of the pipeline uses; the same list on every rank of it.
+  /// by_stage: the handles that each pipeline stage uses; the same list on every rank.
   TiedParameters(Comm<Dev>& pipeline, const std::vector<ParameterList<Dev>>& by_stage) {
-    ParameterList<Dev> seen;
-    for (const auto& list : by_stage)
-      for (const auto& parameter : list) {
-        if (std::find(seen.begin(), seen.end(), parameter) != seen.end()) continue;
-        seen.push_back(parameter);
-        add_if_tied(pipeline, by_stage, parameter);
+    struct User {
+      Parameter<Dev> parameter;
+      std::set<int> stages;
+    };
+    std::map<int, User> users;  // by index, the same order on every rank
+    for (std::size_t stage = 0; stage < by_stage.size(); ++stage)
+      for (const auto& parameter : by_stage[stage]) {
+        auto& user = users[parameter->index];
+        user.parameter = parameter;
+        user.stages.insert(static_cast<int>(stage));
       }
+    const int stage = pipeline.rank();
+    for (const auto& [index, user] : users) {
+      if (user.stages.size() < 2) continue;
+      const bool member = user.stages.contains(stage);
+      auto comm = pipeline.split(member ? 0 : -1, stage);  // collective, also for other stages
+      if (!member) continue;
+      user.parameter->owned = stage == *user.stages.begin();
+      groups_.push_back({user.parameter, std::move(comm)});
+    }
   }
 
   [[nodiscard]] bool contains(const ParameterState<Dev>& parameter) const {
@@ -49,23 +63,6 @@ class TiedParameters {
     Parameter<Dev> parameter;
     Comm<Dev> comm;
   };
-
-  // Collective over the pipeline, also for the stages that do not use the parameter.
-  void add_if_tied(Comm<Dev>& pipeline, const std::vector<ParameterList<Dev>>& by_stage,
-                   const Parameter<Dev>& parameter) {
-    std::vector<int> users;
-    for (std::size_t stage = 0; stage < by_stage.size(); ++stage)
-      if (std::find(by_stage[stage].begin(), by_stage[stage].end(), parameter) !=
-          by_stage[stage].end())
-        users.push_back(static_cast<int>(stage));
-    if (users.size() < 2) return;
-    const int stage = pipeline.rank();
-    const bool member = std::find(users.begin(), users.end(), stage) != users.end();
-    auto comm = pipeline.split(member ? 0 : -1, stage);
-    if (!member) return;
-    parameter->owned = stage == users.front();
-    groups_.push_back({parameter, std::move(comm)});
-  }
 
   std::vector<Group> groups_;
 };

@@ -1,5 +1,4 @@
-// Trainable: what a training loop drives, whatever is inside: one rank's whole model, a pipeline stage,
-// or either of them under data parallelism.
+// Trainable: the model as a training loop sees it: a whole model or a pipeline stage, alone or replicated.
 #pragma once
 
 #include <dhp/nn/loss.hpp>
@@ -16,17 +15,16 @@ template <class Dev>
 struct Step {
   std::span<const MicroBatch<Dev>> batches;  ///< this replica's micro-batches
   std::int64_t micro_batches = 0;            ///< of all replicas
-  StepContext context{};                     ///< what layers may know
-  /// i64 [terms]: how often each loss term counts, in these micro-batches; DataParallel sums them over the
-  /// global batch. Empty: as the micro-batches say.
+  StepContext context{};                     ///< visible to layers
+  /// i64 [terms]: counts of the loss terms, summed over replicas by DataParallel. Empty: those of the batches.
   ConstView<Dev> counts{};
-  /// The StepState; gradients come out multiplied by its loss scale. Empty: 1.
+  /// The StepState; gradients are multiplied by its loss scale. Empty: 1.
   ConstView<Dev> state{};
 };
 
 /// forward_backward adds to the gradients of store(). It and evaluate return the losses of the replica's
-/// micro-batches, f64 [micro-batches, terms, loss_fields] on the device: zeros where a rank does not hold
-/// the loss. replay runs micro-batches again on this replica alone, to name what is not finite in them.
+/// micro-batches, f64 [micro-batches, terms, loss_fields] on the device: zeros on ranks without the loss.
+/// replay repeats micro-batches on this replica alone, to find the layer whose result is not finite.
 template <class T, class Dev>
 concept Trainable = requires(T& model, Dev& dev, const Step<Dev>& step) {
   { model.forward_backward(dev, step) } -> std::same_as<Tensor<Dev>>;
@@ -36,15 +34,14 @@ concept Trainable = requires(T& model, Dev& dev, const Step<Dev>& step) {
   { model.store() } -> std::same_as<ParameterStore<Dev>&>;
 };
 
-/// A Trainable that calls ready(range) once per range and step, as soon as nothing on this replica will add to
-/// the gradients of the range any more.
+/// A Trainable that calls ready(range) once per range and step, when this replica will add no more to its gradients.
 template <class T, class Dev>
 concept ReportsReady = Trainable<T, Dev> &&
     requires(T& model, Dev& dev, const Step<Dev>& step, void (&ready)(Range)) {
   { model.forward_backward(dev, step, ready) } -> std::same_as<Tensor<Dev>>;
 };
 
-/// How often each term counts in these micro-batches, in the order of `names`.
+/// The count of each term in these micro-batches, in the order of `names`.
 template <class Dev>
 [[nodiscard]] std::vector<std::int64_t> counts_of(std::span<const MicroBatch<Dev>> batches,
                                                   const std::vector<std::string>& names) {

@@ -1,7 +1,6 @@
-// MicroBatch: the unit of everything. Micro-batch k of a step holds the global samples [k*b, (k+1)*b);
-// the last one of an epoch may be shorter. A replica is assigned whole micro-batches, so every number of
-// a run is a function of its micro-batches, never of how they were spread. StepBatches: those of one
-// replica in one step, with what all replicas know of the step beforehand.
+// MicroBatch: micro-batch k of a step holds the global samples [k*b, (k+1)*b); the last one of an epoch
+// may be shorter. A replica is assigned whole micro-batches, so the numbers of a run do not depend on
+// their distribution. StepBatches: the micro-batches of one replica in one step.
 #pragma once
 
 #include <dhp/tensor/tensor.hpp>
@@ -19,25 +18,20 @@ struct MicroBatch {
   std::int64_t index = 0;         ///< k: its number in the step, over all replicas
   std::int64_t first_sample = 0;  ///< global number of its first sample within the step
   std::int64_t samples = 0;       ///< N
-  Tensor<Dev> input;  ///< what the first layer gets: images [N, H, W, C]; none for tokens
-  /// What any stage may read beside its activation: "labels", "token_ids", ...
+  Tensor<Dev> input;              ///< of the first layer: images [N, H, W, C]; none for tokens
+  /// Side inputs, which every stage can read: "labels", "token_ids", ...
   std::vector<std::pair<std::string, Tensor<Dev>>> side;
-  /// How many tokens or samples each term of the loss counts here, by term; known on the host.
+  /// The number of tokens or samples that each loss term counts here.
   std::vector<std::pair<std::string, std::int64_t>> counts;
 
   /// A second owner of the same tensors.
   [[nodiscard]] MicroBatch share() const {
-    MicroBatch second{.index = index,
-                      .first_sample = first_sample,
-                      .samples = samples,
-                      .input = input.share(),
-                      .side = {},
-                      .counts = counts};
+    MicroBatch second{index, first_sample, samples, input.share(), {}, counts};
     for (const auto& [name, tensor] : side) second.side.emplace_back(name, tensor.share());
     return second;
   }
   [[nodiscard]] bool has(std::string_view name) const { return find(name) != nullptr; }
-  /// The side input of that name; throws where there is none.
+  /// Throws if there is no side input of that name.
   [[nodiscard]] const Tensor<Dev>& at(std::string_view name) const {
     const auto* found = find(name);
     check(found != nullptr, "the batch has no side input \"", name,
@@ -64,16 +58,12 @@ struct StepBatches {
   std::vector<MicroBatch<Dev>> batches;
   std::int64_t micro_batches = 0;  ///< of all replicas
   std::int64_t samples = 0;        ///< of all replicas
-  /// A promise: all micro-batches of all replicas have the same shapes, each replica has as many, and so it
-  /// is in every other step that is promised.
+  /// All micro-batches of all replicas have one shape, and all replicas have equally many.
   bool same_shapes = false;
 
   /// A second owner of the same tensors.
   [[nodiscard]] StepBatches share() const {
-    StepBatches second{.batches = {},
-                       .micro_batches = micro_batches,
-                       .samples = samples,
-                       .same_shapes = same_shapes};
+    StepBatches second{{}, micro_batches, samples, same_shapes};
     for (const auto& batch : batches) second.batches.push_back(batch.share());
     return second;
   }

@@ -1,5 +1,5 @@
-// Tape: what one micro-batch leaves behind in its forward pass for its backward pass. A layer itself
-// holds no activation, so several micro-batches can be under way in a pipeline, one tape each.
+// Tape: what the forward pass of one micro-batch saves for its backward pass. A layer holds no
+// activation, so a pipeline can have several micro-batches in flight, one tape each.
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -14,13 +14,13 @@ namespace dhp {
 
 enum class Mode { train, eval };
 
-/// What a layer may know of a step: the same for all micro-batches of a replica.
+/// The same for all micro-batches of a replica in a step.
 struct StepContext {
   Mode mode = Mode::train;
   std::uint64_t seed = 0;
   std::uint32_t step = 0;                  ///< counted from 0
   const std::uint32_t* step_at = nullptr;  ///< if not null, kernels read the step from here
-  bool find_nonfinite = false;  ///< check what every layer returns, name the first non-finite one
+  bool find_nonfinite = false;  ///< check each layer's result, name the first non-finite one
   /// All replicas have the same number of micro-batches: a layer may wait for theirs.
   bool equal_shares = true;
   bool same_shapes = false;  ///< of all micro-batches of all replicas
@@ -29,13 +29,13 @@ struct StepContext {
   [[nodiscard]] RandomStream random(std::uint32_t use) const { return {seed, step, use, step_at}; }
 };
 
-/// A move-only piece of work, run once or never: a weight gradient that a schedule may put off.
+/// A deferred weight gradient: move-only, run at most once.
 template <class Dev>
 class Work {
  public:
   template <class Body>
   explicit Work(Body body) : body_(std::make_unique<Holder<Body>>(std::move(body))) {}
-  /// What the work held is given back when it is done.
+  /// Releases the captures on return.
   void operator()(Dev& dev) {
     check(body_ != nullptr, "a weight gradient that was put off runs only once");
     const auto body = std::move(body_);
@@ -56,11 +56,11 @@ class Work {
   std::unique_ptr<Base> body_;
 };
 
-/// A stack: backward pops in the reverse order of the pushes of forward. In eval mode nothing is kept.
+/// A stack: backward pops in the reverse order of forward's pushes. In eval mode nothing is kept.
 template <class Dev>
 class Tape {
  public:
-  /// batch: what layers read beside their input; it outlives the tape.
+  /// batch: the side inputs; it outlives the tape.
   explicit Tape(StepContext context, const MicroBatch<Dev>* batch = nullptr)
       : context_(context), batch_(batch), keep_(context.training()) {}
 
@@ -69,9 +69,9 @@ class Tape {
     check(batch_ != nullptr, "this layer reads side inputs, but the tape has no batch");
     return *batch_;
   }
-  /// A second forward pass of the same micro-batch: statistics are not added again.
+  /// In a second forward pass of the same micro-batch, statistics are not added again.
   [[nodiscard]] bool recomputing() const { return recomputing_; }
-  /// False when what is pushed is dropped: a layer need not compute what only its backward reads.
+  /// False if pushes are dropped: a layer can then skip what only its backward pass reads.
   [[nodiscard]] bool keeps() const { return keep_; }
 
   void push(Tensor<Dev> saved) {
@@ -93,17 +93,17 @@ class Tape {
     return shape;
   }
 
-  /// How much was on the stacks.
+  /// Sizes of the stacks.
   struct Mark {
     std::size_t tensors = 0;
     std::size_t shapes = 0;
   };
   [[nodiscard]] Mark mark() const { return {tensors_.size(), shapes_.size()}; }
-  /// The forward pass of a part of a model (a layer, the loss) has ended, which began at that mark.
+  /// Ends the forward pass of a part of the model (a layer, the loss) that began at the mark.
   void end_of_forward(Mark began) {
     if (keep_) marks_.push_back(began);
   }
-  /// Runs body(), the backward pass of that part: it pops what the forward pass pushed, no more and no less.
+  /// Runs body(), the backward pass of that part; it must pop exactly what the forward pass pushed.
   template <class Body>
   auto backward_of(const std::string& part, Body body) {
     check(!marks_.empty(), "the backward pass of layer ", part, " has no forward pass on its tape");
@@ -117,23 +117,23 @@ class Tape {
     return result;
   }
 
-  /// Throws where a backward pass has left something of what lies above the mark.
+  /// Throws unless everything above the mark was popped.
   void check_popped(Mark bottom) const {
     if (tensors_.size() != bottom.tensors || shapes_.size() != bottom.shapes)
       fail(part_name(), " pushes more on the tape in its forward pass than its backward pass pops");
   }
 
-  /// Hands over a weight gradient: work(dev) runs at once, or later when the schedule splits input and
-  /// weight gradients. The work owns, or shares by count, all that it reads.
+  /// Runs work(dev) at once, or later if the schedule splits input and weight gradients. The work owns,
+  /// or shares by count, everything that it reads.
   template <class Body>
   void weight_gradient(Dev& dev, Body work) {
     if (defer_ == nullptr) work(dev);
     else defer_->push_back(Work<Dev>(std::move(work)));
   }
-  /// From now on weight gradients are collected in `list`; nullptr: they run at once.
+  /// Collects weight gradients in `list`; nullptr: they run at once.
   void defer_to(std::vector<Work<Dev>>* list) { defer_ = list; }
 
-  /// A tape for a forward pass inside the current one, done again (recompute) or not recorded.
+  /// A tape for a nested forward pass: a second one (recompute), or one that saves nothing.
   [[nodiscard]] Tape nested(bool keep, bool recomputing) const {
     Tape inner(context_, batch_);
     inner.keep_ = inner.keep_ && keep;
@@ -168,8 +168,8 @@ class Tape {
   std::vector<Tensor<Dev>> tensors_;
   std::vector<Shape> shapes_;
   std::vector<Work<Dev>>* defer_ = nullptr;
-  std::vector<Mark> marks_;            // of the parts whose backward pass is still to come
-  Mark bottom_;                        // of the part whose backward pass runs
+  std::vector<Mark> marks_;            // of parts that await their backward pass
+  Mark bottom_;                        // of the part in its backward pass
   const std::string* part_ = nullptr;  // its name
 };
 

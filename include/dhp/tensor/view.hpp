@@ -43,8 +43,7 @@ class BasicView {
   [[nodiscard]] auto data() const {
     using Pointer = std::conditional_t<std::is_const_v<Byte>, const T*, T*>;
     check(dtype_ == dtype_of<T>(), "a tensor of ", dtype_, " was read as ", dtype_of<T>());
-    // Eigen's 16-bit types are distinct types: the fence stops reordering by type-based alias
-    // analysis.
+    // Eigen's 16-bit types are other types: the fence stops reordering by type-based aliasing.
     if constexpr (is_16_bit<T>) std::atomic_signal_fence(std::memory_order_acq_rel);
     return reinterpret_cast<Pointer>(data_);
   }
@@ -74,8 +73,7 @@ using View = BasicView<Dev, std::byte>;
 template <class Dev>
 using ConstView = BasicView<Dev, const std::byte>;
 
-/// Parameter types of ops. Only the first argument deduces the device, so tensors and views
-/// convert.
+/// Parameter types of ops. Only the first argument deduces the device: tensors and views convert.
 template <class Dev>
 using In = std::type_identity_t<ConstView<Dev>>;
 template <class Dev>

@@ -1,8 +1,5 @@
-// safetensors: 8 bytes of header length, a JSON header, the tensors' bytes. No code, no strides, nothing but
-// named arrays; Python reads and writes the same files. Needs nlohmann/json.
-//
-// The reader trusts nothing: lengths are checked before memory is taken, offsets must be gap-free and
-// without overlap, and shape times type must be what the offsets say.
+// safetensors: 8 bytes of header length, a JSON header, the tensors' bytes. The reader trusts nothing: it checks lengths
+// before it allocates; offsets must fit shape and type, without gaps and overlaps. Needs nlohmann/json.
 #pragma once
 
 #include <dhp/core/open_file.hpp>
@@ -23,7 +20,7 @@
 
 namespace dhp {
 
-/// Where a tensor lies in a file. Scalars have an empty shape.
+/// The place of a tensor in a file. Scalars have an empty shape.
 struct StoredTensor {
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
@@ -33,23 +30,19 @@ struct StoredTensor {
 
 namespace safetensors {
 
-struct TypeName {
-  DType type;
-  const char* name;
-};
-inline constexpr TypeName types[] = {
+inline constexpr std::pair<DType, const char*> names[] = {
     {DType::f64, "F64"}, {DType::f32, "F32"}, {DType::bf16, "BF16"}, {DType::f16, "F16"},
     {DType::i64, "I64"}, {DType::i32, "I32"}, {DType::u8, "U8"}};
 
-[[nodiscard]] inline const char* name_of(DType type) {
-  for (const auto& entry : types)
-    if (entry.type == type) return entry.name;
-  return "?";
+inline const char* name_of(DType type) {
+  return std::find_if(std::begin(names), std::end(names),
+                      [&](const auto& entry) { return entry.first == type; })
+      ->second;
 }
 /// None for a type that dhp does not compute in.
 [[nodiscard]] inline std::optional<DType> type_of(const std::string& name) {
-  for (const auto& entry : types)
-    if (name == entry.name) return entry.type;
+  for (const auto& [type, known] : names)
+    if (name == known) return type;
   return {};
 }
 
@@ -69,7 +62,7 @@ inline constexpr TypeName types[] = {
   return nlohmann::json::parse(text, callback, false);
 }
 
-/// An open file; tensors are read when asked for.
+/// An open file; tensors are read on demand.
 class SafeTensors {
  public:
   explicit SafeTensors(const std::string& path) : path_(path), file_(path, O_RDONLY) {
@@ -103,7 +96,7 @@ class SafeTensors {
   /// Names of tensors of types that dhp does not compute in; they are no damage.
   [[nodiscard]] const std::vector<std::string>& skipped() const { return skipped_; }
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// What the header says beside tensors; empty where it has no such entry.
+  /// An entry of "__metadata__"; empty if there is none.
   [[nodiscard]] std::string note(const std::string& key) const {
     const auto found = notes_.find(key);
     return found == notes_.end() ? "" : found->second;
@@ -207,7 +200,7 @@ class SafeTensorsWriter {
     add(name, dtype, std::move(shape),
         [bytes = std::move(bytes)](OpenFile& file) { file.write(bytes); });
   }
-  /// A word beside the tensors ("__metadata__").
+  /// An entry of "__metadata__".
   void note(const std::string& key, const std::string& value) {
     header_["__metadata__"][key] = value;
   }

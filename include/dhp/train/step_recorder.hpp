@@ -1,6 +1,6 @@
-// StepRecorder: on a device that can record work, a step whose shapes are those of the step before it is
-// recorded once and then run as one piece, which spares the host the issue of hundreds of kernels. The
-// recorded step reads its inputs from slots of its own, into which those of each step are copied.
+// StepRecorder: on a device that can record work, a step with the shapes of the previous one is recorded once and
+// then replayed, so that the host need not issue hundreds of kernels. The recorded step reads its inputs
+// from its own slots; the inputs of each step are copied there.
 #pragma once
 
 #include <dhp/parallel/trainable.hpp>
@@ -20,20 +20,20 @@ concept RecordingDevice = requires(Dev& dev, const typename Dev::Graph& graph) {
 
 enum class Recording {
   none,
-  where_alike,  ///< a step whose inputs have the shapes of the step before
-  promised,  ///< the caller knows that they do, and so do those of the other ranks, which record this step as well
+  where_alike,  ///< a step with the shapes of the previous one
+  promised,     ///< the caller promises the same shapes on all ranks, which record the same steps
 };
 
-/// For devices that cannot: every step is run as it is.
+/// For devices that cannot record: runs every step.
 template <class Dev>
 class StepRecorder {
  public:
-  /// work(step) gives the losses of the step.
+  /// work(step) returns the losses of the step.
   template <class Work>
   Tensor<Dev> run(Dev&, const Step<Dev>& step, Recording, Work&& work) {
     return work(step);
   }
-  /// Whether the last step was run as one piece.
+  /// Whether the last step was replayed.
   [[nodiscard]] bool recorded() const { return false; }
 };
 
@@ -50,7 +50,7 @@ class StepRecorder<Dev> {
           ": its inputs have other shapes than those of the steps before, with which all ranks "
           "were to record it; give it without same_shapes, or do without recording");
     if (!graph_) {
-      // Once as it is: kernels are loaded, plans are chosen, shapes are seen to stay.
+      // The first one runs unrecorded: it loads kernels and chooses plans.
       if (kind != kind_ || (step.batches.empty() && !promised)) {
         kind_ = std::move(kind);
         return work(step);
@@ -70,7 +70,7 @@ class StepRecorder<Dev> {
   [[nodiscard]] bool recorded() const { return recorded_; }
 
  private:
-  /// What a recorded step depends on beside the values of its inputs.
+  /// A recorded step depends on these numbers and the values of its inputs.
   static std::vector<std::int64_t> kind_of(const Step<Dev>& step) {
     std::vector<std::int64_t> kind{step.micro_batches};
     const auto add = [&](const Tensor<Dev>& tensor) {
@@ -88,17 +88,13 @@ class StepRecorder<Dev> {
   }
   void make_slots(Dev& dev, const Step<Dev>& step) {
     slots_.clear();
-    const auto like = [&](const Tensor<Dev>& tensor) {
-      return tensor.empty() ? Tensor<Dev>() : Tensor<Dev>(dev, tensor.dtype(), tensor.shape());
+    const auto replace = [&](Tensor<Dev>& tensor) {
+      tensor = tensor.empty() ? Tensor<Dev>() : Tensor<Dev>(dev, tensor.dtype(), tensor.shape());
     };
     for (const auto& batch : step.batches) {
-      auto& slot = slots_.emplace_back();
-      slot.index = batch.index;
-      slot.first_sample = batch.first_sample;
-      slot.samples = batch.samples;
-      slot.counts = batch.counts;
-      slot.input = like(batch.input);
-      for (const auto& [name, tensor] : batch.side) slot.side.emplace_back(name, like(tensor));
+      auto& slot = slots_.emplace_back(batch.share());
+      replace(slot.input);
+      for (auto& [name, tensor] : slot.side) replace(tensor);
     }
   }
   static void fill_slot(Dev& dev, const MicroBatch<Dev>& batch, MicroBatch<Dev>& slot) {

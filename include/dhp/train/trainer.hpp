@@ -1,7 +1,6 @@
-// Trainer: one step of training, and one pass of evaluation, for any Trainable on any mesh. The order of a
-// step: forward and backward with the reduction over replicas inside, losses, norms, the decision that all
-// ranks share (apply, skip, stop), clipping, optimizer, running statistics. All of it happens on the device:
-// the host issues a step and learns what came of it when it asks.
+// Trainer: steps of training and passes of evaluation, for any Trainable on any mesh. A step: forward and backward with
+// the sum over replicas, losses, norms, the decision of all ranks (apply, skip, stop), clipping, optimizer,
+// running statistics. All of it happens on the device: the host issues a step and reads its outcome later.
 #pragma once
 
 #include <dhp/optim/learning_rate.hpp>
@@ -20,13 +19,12 @@ namespace dhp {
 
 struct TrainerOptions {
   LearningRate learning_rate{};
-  double clip = 0;                               ///< largest global gradient norm; 0: no clipping
+  double clip = 0;                               ///< largest gradient norm; 0: no clipping
   std::optional<LossScaleOptions> loss_scale{};  ///< none: dynamic from 2^16 for f16, 1 for others
   double batch_norm_momentum = 0.1;
-  /// Where the device can: a step of the shapes of the step before it is recorded, and run again as one
-  /// piece as long as shapes stay. Layers may then copy nothing from or to the host. Several ranks record only
-  /// steps of promised shapes; each is a process with a GPU of its own, since graphs of several GPUs that one
-  /// process launches may wait for each other.
+  /// If the device can, a step with the shapes of the previous one is recorded, and replayed as long as shapes
+  /// stay. Layers may then copy nothing from or to the host. Several ranks record only steps of promised shapes;
+  /// each must be a process of its own, since graphs of one process on several GPUs may wait for each other.
   bool record = false;
 };
 
@@ -38,20 +36,20 @@ struct StepReport {
   double learning_rate = 0;
   double loss_scale = 1;
   bool skipped = false;   ///< gradients were not finite under a dynamic loss scale
-  bool recorded = false;  ///< run as one piece that was recorded before
+  bool recorded = false;  ///< replayed
 };
 
-/// Where a run is: what a checkpoint holds beside tensors.
+/// The position of a run: a checkpoint's content beside tensors.
 struct TrainingProgress {
   std::int64_t steps = 0;    ///< done, skipped ones included
   std::int64_t updates = 0;  ///< done by the optimizer
   double loss_scale = 0;     ///< 0: as the options say
   int good_steps = 0;        ///< since the loss scale changed
-  /// What else a run that goes on should have in common with the one that was saved: name and value.
+  /// Other settings that a resumed run should share with the saved one.
   std::vector<std::pair<std::string, std::int64_t>> settings{};
 };
 
-/// A step under way: what is on its way to the host, and what is needed if it turns out to have failed.
+/// A step under way: copies to the host, and its micro-batches in case it failed.
 template <class Dev>
 struct StepTicket {
   std::int64_t step = 0;  ///< counted from 1
@@ -65,8 +63,7 @@ struct StepTicket {
 template <class Dev, Trainable<Dev> M>
 class Trainer {
  public:
-  /// Keeps references: device, model, mesh and optimizer outlive it. Where the mesh has a tensor axis, a device that
-  /// chooses algorithms by time becomes deterministic.
+  /// Keeps references. With a tensor axis, a device that chooses algorithms by time becomes deterministic.
   Trainer(Dev& dev, M& model, Mesh<Dev>& mesh, Optimizer<Dev>& optimizer, Norms<Dev> norms,
           TrainerOptions options)
       : dev_(dev),
@@ -82,8 +79,8 @@ class Trainer {
     make_copies_agree(dev, mesh);
   }
 
-  /// One step over this replica's micro-batches, from start to end. Collective over the mesh. Throws where
-  /// the loss or a gradient is not finite and a dynamic loss scale cannot shrink.
+  /// One step over this replica's micro-batches. Collective over the mesh. Throws if the loss or a gradient is not
+  /// finite and a dynamic loss scale cannot shrink.
   StepReport step(const StepBatches<Dev>& mine) { return finish(start(mine)); }
 
   /// Issues one step and does not wait for it.
@@ -103,7 +100,7 @@ class Trainer {
     return ticket;
   }
 
-  /// What came of a step; waits for it. Tickets are finished in the order of their steps.
+  /// Waits for a step and returns its outcome. Finish tickets in the order of their steps.
   StepReport finish(const StepTicket<Dev>& ticket) {
     const auto names = model_.term_names();
     const auto losses = ticket.losses.template wait<double>();
@@ -121,8 +118,8 @@ class Trainer {
             .recorded = ticket.recorded};
   }
 
-  /// The terms over a held-out set, of which this replica is assigned `mine`; replicas may have unequal
-  /// numbers of micro-batches. Collective over the mesh; the same at any layout.
+  /// The terms over a held-out set; `mine`: this replica's part, of any number of micro-batches. Collective over the
+  /// mesh; the same in any layout.
   GlobalLoss evaluate(const StepBatches<Dev>& mine) {
     const auto scope = dev_.scope("evaluation");
     const Step<Dev> step{.batches = mine.batches,
@@ -150,7 +147,7 @@ class Trainer {
             .loss_scale = state.loss_scale,
             .good_steps = state.good_steps};
   }
-  /// Goes on where a loaded checkpoint was.
+  /// Continues from a loaded checkpoint.
   void resume(const TrainingProgress& progress) {
     steps_ = progress.steps;
     StepState state{.updates = progress.updates, .loss_scale = loss_scale_.initial};
@@ -172,7 +169,7 @@ class Trainer {
     if (mesh_.world().size() == 1) return Recording::where_alike;
     return same_shapes ? Recording::promised : Recording::none;
   }
-  /// Everything that happens on the device; the host waits for none of it to be done.
+  /// The work of a step on the device; the host does not wait.
   Tensor<Dev> run(const Step<Dev>& step) {
     const auto scope = dev_.scope("step", step.context.step + std::int64_t{1}, TraceKind::step);
     auto& store = model_.store();
@@ -189,7 +186,7 @@ class Trainer {
                                     state_.view());
     return losses;
   }
-  /// The step of a ticket; its number is written to where kernels read it.
+  /// The step of a ticket; writes its number to the device.
   Step<Dev> step_of(const StepTicket<Dev>& ticket) {
     const auto number = static_cast<std::uint32_t>(ticket.step - 1);
     put(number_.mut(), std::vector<std::int32_t>{static_cast<std::int32_t>(number)});
@@ -210,9 +207,8 @@ class Trainer {
                         to.size_bytes());
   }
 
-  /// Runs the micro-batches again with every layer checked, to name the first bad one. The step has changed
-  /// no weight, nor has a later one. Replicas go side by side, since a layer may wait for the others'
-  /// micro-batches.
+  /// Repeats the micro-batches with every layer checked, to name the first bad one; no weight has changed since. All
+  /// replicas do, since a layer may wait for the others.
   [[noreturn]] void stop(const StepTicket<Dev>& ticket, const GlobalLoss& loss, double norm) {
     const bool loss_is_bad = loss.first_bad_micro_batch >= 0;
     const auto what = concat(
@@ -220,7 +216,7 @@ class Trainer {
         loss_is_bad ? concat("the loss is not finite (", loss.value(), ")")
                     : concat("the loss is finite but the gradient is not (norm ", norm, ")"));
     auto alone = step_of(ticket);
-    alone.counts = {};  // each by itself
+    alone.counts = {};
     for (std::size_t at = 0; at < ticket.mine.batches.size(); ++at) {
       alone.batches = std::span(ticket.mine.batches).subspan(at, 1);
       alone.context.find_nonfinite =
@@ -231,7 +227,7 @@ class Trainer {
         fail(what, "; ", error.sentence(), " (micro-batch ", alone.batches[0].index, ")");
       }
     }
-    mesh_.world().barrier();  // a rank that names the layer ends the others here
+    mesh_.world().barrier();  // ends here if another rank has named the layer
     if (loss_is_bad)
       fail(what,
            " behind a last layer whose output is: the loss itself overflowed; a lower learning "

@@ -1,7 +1,5 @@
-// TrainingRun: the front door. One object is a training run in any layout of ranks: it makes the mesh, lets the
-// model be described, puts pipeline, replicas, optimizer and trainer together, and assigns each replica its
-// micro-batches. There is nothing in it that these do not do; who wants other parts puts them together as it
-// does.
+// TrainingRun: the front door. One object is a training run in any layout of ranks. To use other parts than its own, put
+// them together as its constructor does.
 #pragma once
 
 #include <dhp/data/loader.hpp>
@@ -32,23 +30,23 @@ class TrainingRun {
  public:
   using Describe = std::type_identity_t<std::function<Model<Dev>(ModelBuilder<Dev>&)>>;
 
-  /// Collective over the world. describe(ModelBuilder<Dev>&) gives the whole Model<Dev>, of which a rank keeps its
-  /// part. example: any micro-batch, for the shapes that stages are cut by.
+  /// Collective over the world. describe(ModelBuilder<Dev>&) returns the whole Model<Dev>; a rank keeps its part.
+  /// example: any micro-batch; its shapes give the costs that stages are cut by.
   TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& options, const Describe& describe,
               const MicroBatch<Dev>& example);
   ~TrainingRun();
   TrainingRun(const TrainingRun&) = delete;
   TrainingRun& operator=(const TrainingRun&) = delete;
 
-  /// One step over all micro-batches of the step, of which this replica takes its own.
-  StepReport step(std::span<const MicroBatch<Dev>> all);
-  /// One step over what a loader of this replica gives next.
+  /// One step; `all`: the micro-batches of all replicas.
+  StepReport step(std::span<const MicroBatch<Dev>> all) { return step(mine_of(all)); }
+  /// One step; `mine`: from a loader of this replica.
   StepReport step(const StepBatches<Dev>& mine);
 
-  /// The terms over all micro-batches of a held-out set; the same in any layout.
-  GlobalLoss evaluate(std::span<const MicroBatch<Dev>> all);
+  /// The terms over a held-out set; the same in any layout.
+  GlobalLoss evaluate(std::span<const MicroBatch<Dev>> all) { return evaluate(mine_of(all)); }
   GlobalLoss evaluate(const StepBatches<Dev>& mine);
-  /// The same over a whole pass of a loader of this replica.
+  /// Over a whole pass of a loader of this replica.
   template <class L>
     requires requires(L& loader) { loader.finished(); }
   GlobalLoss evaluate(L& loader) {
@@ -57,7 +55,7 @@ class TrainingRun {
     return loss;
   }
 
-  /// Options with this run's seed and this replica filled in.
+  /// Fills in this run's seed and this replica.
   [[nodiscard]] LoaderOptions for_this_replica(LoaderOptions options) {
     options.seed = seed_;
     options.replica = mesh_.data().rank();
@@ -73,9 +71,9 @@ class TrainingRun {
   [[nodiscard]] Mesh<Dev>& mesh() { return mesh_; }
   [[nodiscard]] ParameterStore<Dev>& store() { return stage_.store(); }
   [[nodiscard]] Optimizer<Dev>& optimizer() { return *optimizer_; }
-  /// For steps that are started before the one before is finished, and for runs that go on.
+  /// To start a step before the previous one is finished, and to resume.
   [[nodiscard]] auto& trainer() { return trainer_; }
-  [[nodiscard]] std::vector<std::string> term_names() const;
+  [[nodiscard]] std::vector<std::string> term_names() const { return stage_.term_names(); }
 
  private:
   using Stage = PipelineParallel<Dev>;
@@ -96,7 +94,7 @@ class TrainingRun {
   Trainer<Dev, Replicas> trainer_;
 };
 
-// Outside the class, so that dhp::cpu_compiled has them, and with them all that they call.
+// Outside the class, so that dhp::cpu_compiled has them and all that they call.
 template <class Dev>
 TrainingRun<Dev>::TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& options,
                               const Describe& describe, const MicroBatch<Dev>& example)
@@ -112,24 +110,12 @@ TrainingRun<Dev>::TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& 
 template <class Dev>
 TrainingRun<Dev>::~TrainingRun() = default;
 template <class Dev>
-StepReport TrainingRun<Dev>::step(std::span<const MicroBatch<Dev>> all) {
-  return trainer_.step(mine_of(all));
-}
-template <class Dev>
 StepReport TrainingRun<Dev>::step(const StepBatches<Dev>& mine) {
   return trainer_.step(mine);
 }
 template <class Dev>
-GlobalLoss TrainingRun<Dev>::evaluate(std::span<const MicroBatch<Dev>> all) {
-  return trainer_.evaluate(mine_of(all));
-}
-template <class Dev>
 GlobalLoss TrainingRun<Dev>::evaluate(const StepBatches<Dev>& mine) {
   return trainer_.evaluate(mine);
-}
-template <class Dev>
-std::vector<std::string> TrainingRun<Dev>::term_names() const {
-  return stage_.term_names();
 }
 
 }  // namespace dhp

@@ -4,18 +4,10 @@
 
 #include <doctest/doctest.h>
 
-#include <fstream>
-
 namespace {
 
 using namespace tests;
 using namespace dhp::comm;
-
-TEST_CASE("host name: the one that the system has") {
-  std::string name;
-  std::ifstream("/proc/sys/kernel/hostname") >> name;
-  CHECK(host_name() == name);
-}
 
 TEST_CASE("host name: with or without a domain it is this machine's own") {
   const auto label = host_name().substr(0, host_name().find('.'));

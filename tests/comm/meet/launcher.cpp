@@ -1,8 +1,9 @@
-// Slurm's lists: what is read of them, and what is refused. What launchers say is tested in process_rank.cpp.
+// Variables, and Slurm's lists. What launchers say is tested in process_rank.cpp.
 #include <dhp/comm/meet/launcher.hpp>
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
 #include <random>
 
 namespace {
@@ -10,19 +11,39 @@ namespace {
 using namespace dhp;
 using namespace dhp::comm;
 
-std::string first(std::string_view list) {
+// As text, or the sentence of the error.
+template <class Read>
+std::string text_of(Read read) {
   try {
-    return first_host(list);
+    return concat(read());
   } catch (const Error& error) {
     return error.sentence();
   }
 }
+std::string first(std::string_view list) {
+  return text_of([&] { return first_host(list); });
+}
 std::string tasks(const std::string& list, int node) {
-  try {
-    return concat(tasks_on_node(list, node));
-  } catch (const Error& error) {
-    return error.sentence();
-  }
+  return text_of([&] { return tasks_on_node(list, node); });
+}
+
+TEST_CASE("environment: whole numbers, and nothing but those") {
+  const auto number = [](const char* text) {
+    return text_of([&] {
+      return Environment(Environment::Variables{{"N", text}}).number("N").value();
+    });
+  };
+  for (const char* good : {"12", "-3", "2147483647"}) CHECK(number(good) == good);
+  for (const char* bad : {"", " 1", "1 ", "1x", "x", "1.0", "+1", "0x1", "2147483648", "--1"})
+    CHECK(number(bad) == concat("N is \"", bad, "\", not a whole number"));
+}
+
+TEST_CASE("environment: that of the process, as it was when it was read") {
+  REQUIRE(::setenv("DHP_TEST_OF_ENVIRONMENT", "a=b", 1) == 0);
+  const auto before = Environment::of_process();
+  REQUIRE(::unsetenv("DHP_TEST_OF_ENVIRONMENT") == 0);
+  CHECK(before.text("DHP_TEST_OF_ENVIRONMENT") == "a=b");
+  CHECK_FALSE(Environment::of_process().has("DHP_TEST_OF_ENVIRONMENT"));
 }
 
 // The right sides are what Slurm's own scontrol show hostnames prints first.

@@ -159,17 +159,9 @@ TEST_CASE("process rank: a batch script and a shell in an allocation are no task
   CHECK(read(with(batch, plain)) == read(plain));
 }
 
-TEST_CASE("process rank: a world of one needs no place to meet") {
-  CHECK(read({{"RANK", "0"}, {"WORLD_SIZE", "1"}}) ==
-        "RANK and WORLD_SIZE: 0 of 1, local 0 of 0, job job");
-  CHECK(contains(read(with(open_mpi, {{"OMPI_COMM_WORLD_RANK", "0"},
-                                      {"OMPI_COMM_WORLD_SIZE", "1"},
-                                      {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
-                                      {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}})),
-                 "Open MPI: 0 of 1, local 0 of 1"));
-}
-
 TEST_CASE("process rank: where rank 0 is") {
+  CHECK(read({{"RANK", "0"}, {"WORLD_SIZE", "1"}}) ==
+        "RANK and WORLD_SIZE: 0 of 1, local 0 of 0, job job");  // nobody to meet
   auto two_machines = with(open_mpi, {{"OMPI_COMM_WORLD_SIZE", "4"}});
   CHECK(read(two_machines) ==
         "OMPI_COMM_WORLD_SIZE is 4, but nothing says where the ranks meet; set DHP_MASTER_ADDR to "
@@ -301,22 +293,6 @@ TEST_CASE("process rank: pods are told what is missing") {
   CHECK(read(with(kubeflow, {{"PET_NNODES", "1:4"}})) ==
         "PET_NNODES is \"1:4\", not a whole number");
   CHECK(contains(read(with(kubeflow, {{"PET_MASTER_PORT", "x"}})), "PET_MASTER_PORT: \"x\" is no"));
-}
-
-TEST_CASE("process rank: without a map, the variables of the process") {
-  const auto here = Environment::of_process();
-  std::string said, expected;
-  try {
-    said = described(ProcessRank::from_environment());
-  } catch (const Error& error) {
-    said = error.sentence();
-  }
-  try {
-    expected = described(ProcessRank::from_environment({}, here));
-  } catch (const Error& error) {
-    expected = error.sentence();
-  }
-  CHECK(said == expected);
 }
 
 }  // namespace

@@ -46,30 +46,4 @@ TEST_CASE("socket: nothing takes longer than its deadline") {
   CHECK(took.count() < 5);
 }
 
-TEST_CASE("socket: bytes arrive, and the end is seen") {
-  auto listener = Socket::listening({"127.0.0.1", 0});
-  REQUIRE(listener);
-  const auto there = listener.own_end();
-  CHECK(there.host == "127.0.0.1");
-  CHECK(!Socket::listening(there));
-  CHECK(errno == EADDRINUSE);
-  auto client = Socket::connected(there, Deadline(20));
-  REQUIRE(client);
-  REQUIRE(listener.wait(POLLIN, Deadline(20)));
-  Socket server(::accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK));
-  CHECK(to_text(server.other_end()) == to_text(client.own_end()));
-  CHECK(client.send("hello", Deadline(20)));
-  std::string bytes(100, 'x');
-  CHECK(server.receive(bytes, Deadline(20)));
-  CHECK(bytes == "hello");
-  client.close();
-  CHECK(!client);
-  bytes.resize(10);
-  CHECK(!server.receive(bytes, Deadline(20)));
-  CHECK(errno == ECONNRESET);
-  listener.close();
-  CHECK(!Socket::connected(there, Deadline(20)));
-  CHECK(errno == ECONNREFUSED);
-}
-
 }  // namespace

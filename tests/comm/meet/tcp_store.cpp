@@ -71,18 +71,6 @@ TEST_CASE("tcp store: the server may come later than its clients") {
   CHECK(server->find("a").value() == "b");
 }
 
-TEST_CASE("tcp store: ten starts in a row at one port") {
-  const int port = free_port();
-  for (int start = 0; start < 10; ++start) {
-    auto options = serve();
-    options.port = port;
-    TcpStoreServer server(options);
-    TcpStore client({.rank = 1, .port = port, .secret = secret, .timeout_s = 20});
-    client.set("start", concat(start));
-    CHECK(server.list("").size() == 1);
-  }
-}
-
 TEST_CASE("tcp store: jobs that share a range of ports find their own") {
   const int port = free_port();
   auto options = serve("monday");

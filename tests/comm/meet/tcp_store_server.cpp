@@ -103,21 +103,6 @@ TEST_CASE("tcp store server: unauthenticated connections are limited, and the ol
   CHECK(!silent.back()->closes(0.05));
 }
 
-TEST_CASE("tcp store server: a connection that is half open ends with what it has said") {
-  TcpStoreServer server(serve());
-  TcpStore client(client_of(server));
-  {
-    Member member(server.port(), 5);
-    std::string half = write_frame(store_request::find, find_a());
-    half.resize(half.size() / 2);
-    CHECK(member.raw.send(half));
-    client.set("a", "b");
-    CHECK(!member.raw.closes(0.05));
-  }
-  check_alive(server);
-  CHECK(client.find("a").value() == "b");
-}
-
 TEST_CASE("tcp store server: a handshake that was overheard opens no second connection") {
   Notes notes;
   auto options = serve();

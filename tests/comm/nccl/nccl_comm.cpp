@@ -1,6 +1,5 @@
-// NCCL. Without a GPU: what is said then. With one: a world of one in this process, and, started as a rank by
-// tests/cuda/ranks.sh, every collective among all ranks. Cases that end the world are skipped unless asked for:
-// tests/cuda/nccl_ranks.sh does.
+// NCCL. Without a GPU: the refusal. With one: a world of one in this process, and, started as a rank by
+// tests/cuda/ranks.sh, every collective among all ranks. nccl_ranks.sh asks for the cases that end the world.
 #include <doctest/doctest.h>
 
 #if !__has_include(<nccl.h>)
@@ -9,7 +8,6 @@ TEST_CASE("nccl: there is no nccl.h") { MESSAGE("skipped: this build has no NCCL
 
 #else
 #include <dhp/comm/nccl/connect.hpp>
-#include <dhp/comm/nccl/guest.hpp>
 #include <tests/comm/nccl/checks.hpp>
 
 #include <csignal>
@@ -26,8 +24,7 @@ bool no_gpu() {
     return true;
   }
 }
-// body(world, dev) among all processes, where there are others; what that says. Each case has a world of its own, and
-// `name` keeps them apart.
+// body(world, dev) among all processes, if there are others. `name` keeps the worlds of cases apart.
 template <class Body>
 std::string among_all(const char* name, Body body, double timeout_s = 60) {
   if (no_gpu()) return "no error";

@@ -122,17 +122,4 @@ TEST_CASE("wait word: counts changes, and the end is none") {
   CHECK(WaitWord::ended(word.read()));
 }
 
-TEST_CASE("wait word: a change wakes who waits") {
-  WaitWord word;
-  const auto before = word.read();
-  int value = 0;
-  std::thread other([&] {
-    value = 1;
-    word.change();
-  });
-  word.wait(before);
-  CHECK(value == 1);
-  other.join();
-}
-
 }  // namespace

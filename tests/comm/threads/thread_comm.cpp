@@ -7,61 +7,16 @@ namespace {
 
 using namespace tests;
 
-template <class Check>
-void on_worlds_of(std::initializer_list<int> sizes, Check check_one) {
-  for (const int n : sizes)
-    for (const auto& wrong : on_ranks(n, check_one)) CHECK(wrong == "");
-}
-
-TEST_CASE("threads: all_reduce") { on_worlds_of({1, 2, 3, 4, 8}, wrong_all_reduce); }
-
-TEST_CASE("threads: small all_reduces back to back, with ranks a step apart") {
-  on_worlds_of(
-      {4}, [](Comm<Cpu>& world, Cpu& dev) { return wrong_small_all_reduces(world, dev, 2000); });
-}
-
-TEST_CASE("threads: reduce_scatter, all_gather and all_to_all") {
-  on_worlds_of({1, 2, 3, 4, 8}, wrong_blocks);
-}
-
-TEST_CASE("threads: broadcast from every root") { on_worlds_of({2, 3, 8}, wrong_broadcast); }
-
-TEST_CASE("threads: a sum has the bits of the order of the ranks, whoever comes last") {
-  on_worlds_of({5}, wrong_bits);
-}
-
-TEST_CASE("threads: laws of scatter, gather and exchange, in place too") {
-  on_worlds_of({4}, wrong_laws);
-}
-
-TEST_CASE("threads: messages arrive whole, in order, and from whom they should") {
-  on_worlds_of({2, 3, 4, 8}, wrong_messages);
-}
-
-TEST_CASE("threads: a send waits when the edge is full, and not before") {
-  std::atomic<int> sent = 0;
-  const auto results = on_ranks(2, [&](Comm<Cpu>& world, Cpu& dev) {
-    const int capacity = world.send_capacity();
-    int early = 0;
-    auto x = tensor_of<std::int32_t>(dev, {0});
-    if (world.rank() == 0) {
-      for (int message = 0; message <= capacity; ++message) {
-        world.send(dev, tensor_of<std::int32_t>(dev, {message}), 1);
-        ++sent;
-      }
-    } else {
-      while (sent < capacity) sleep_ms(1);
-      sleep_ms(30);
-      early = sent - capacity;
-      for (int message = 0; message <= capacity; ++message) {
-        world.recv(dev, x.mut(), 0);
-        early += x.view().data<std::int32_t>()[0] != message;
-      }
+TEST_CASE("threads: what every communicator must do") {
+  for (const auto& [name, sizes, wrong] : all_checks())
+    for (const int n : sizes) {
+      CAPTURE(name);
+      for (const auto& text : on_ranks(n, wrong)) CHECK(text == "");
     }
-    return early;
-  });
-  CHECK(results[1] == 0);
-  CHECK(sent == dhp::comm::ThreadGroup::capacity + 1);
+  std::atomic<int> sent = 0;
+  for (const auto& text :
+       on_ranks(2, [&](Comm<Cpu>&world, Cpu&dev) { return wrong_capacity(world, dev, sent); }))
+    CHECK(text == "");
 }
 
 TEST_CASE("threads: what is sent cannot be written to before it has been received") {
@@ -102,7 +57,5 @@ TEST_CASE("threads: a message of another kind is refused, and is still there") {
   CHECK(contains(messages[1], "rank 1 expects 2 f32, rank 0 sent 3 f32 at thread_comm.cpp:"));
   CHECK(contains(messages[1], "rank 1 expects 3 i32, rank 0 sent 3 f32"));
 }
-
-TEST_CASE("threads: a hundred rounds of everything") { on_worlds_of({4}, wrong_rounds); }
 
 }  // namespace

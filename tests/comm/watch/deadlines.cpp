@@ -91,31 +91,4 @@ TEST_CASE("deadlines: one that is given is for everything") {
   CHECK(contains(message_of([] { Deadlines({.factor = 0.5}); }), "a factor of at least 1"));
 }
 
-TEST_CASE("deadlines: which limit is longer") {
-  const TimeLimit none{0}, five{5}, six{6};
-  CHECK(six.longer_than(five));
-  CHECK(!five.longer_than(five));
-  CHECK(none.longer_than(six));
-  CHECK(!six.longer_than(none));
-  CHECK(!none.longer_than(none));
-  CHECK(five.passed_by(5.1));
-  CHECK(!five.passed_by(5));
-  CHECK(!none.passed_by(1e9));
-}
-
-TEST_CASE("deadlines: a program enters while its world asks") {
-  Deadlines deadlines;
-  std::atomic<bool> stop = false;
-  std::thread world([&] {
-    while (!stop) {
-      (void)deadlines.limit();
-      (void)deadlines.end_of_wait(Deadlines::Clock::now());
-    }
-  });
-  for (int step = 0; step < 2000; ++step) deadlines.enter(Section::step);
-  stop = true;
-  world.join();
-  CHECK(deadlines.limit_s() == 30);
-}
-
 }  // namespace

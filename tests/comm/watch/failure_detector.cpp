@@ -124,17 +124,11 @@ TEST_CASE("failure detector: different calls of one group, whatever the time") {
   CHECK(contains(world.detector.judge(103), "rank 2 calls message of 2 f32 at a.cpp:1"));
 }
 
-TEST_CASE("failure detector: who is late, alive or not") {
+TEST_CASE("failure detector: a rank that is late and not heard of") {
   Three world;
   world.states[0].under_way = {call("barrier", 31, {2})};
   world.states[2].last = "all_gather at b.cpp:2";
-  world.states[2].last_age_s = 31.4;
   world.hear(100);
-  CHECK(
-      world.detector.judge(100) ==
-      "rank 0 waits in barrier at a.cpp:1 for rank 2 (host c), which is alive and in no call; its "
-      "last one, all_gather at b.cpp:2, ended 31 s ago, beyond the time limit of 30 s; a larger "
-      "limit waits longer");
   world.hear(105, {0, 1});
   CHECK(contains(
       world.detector.judge(105),
@@ -251,13 +245,6 @@ TEST_CASE("failure detector: limits that ranks tell are in the place of its own"
                  "rank 0 waits in barrier at a.cpp:1 for rank 1 (host b), which is alive and has "
                  "called nothing yet, beyond the limit of 30 s for a step, 10 times its median; "
                  "a fixed limit can be given instead"));
-  world.states[0].under_way.clear();
-  world.hear(103, {0, 1});
-  world.hear(132.5, {0, 1});
-  CHECK(world.detector.judge(131) == "");
-  CHECK(contains(world.detector.judge(133),
-                 "rank 2 (host c) has not been heard of for 31 s: it is stopped or cannot be "
-                 "reached; it had called nothing yet, beyond the limit of 30 s for a step"));
 }
 
 TEST_CASE("failure detector: the longest limit counts, since who is waited for may be elsewhere") {

@@ -65,22 +65,6 @@ TEST_CASE("flight recorder: remembers the last calls, and no more than it may") 
   CHECK(ended.back().number == 10);
 }
 
-TEST_CASE("flight recorder: threads of a rank share it") {
-  FlightRecorder recorder(100);
-  std::vector<std::thread> threads;
-  for (int each = 0; each < 4; ++each)
-    threads.emplace_back([&] {
-      for (int call = 0; call < 500; ++call) {
-        const Open made(recorder, record("call"));
-        (void)recorder.contents();
-      }
-    });
-  for (auto& thread : threads) thread.join();
-  CHECK(recorder.calls() == 2000);
-  CHECK(recorder.contents().under_way.empty());
-  CHECK(recorder.contents().ended.size() == 100);
-}
-
 TEST_CASE("flight recorder: a key that all ranks of a call have, and no other call") {
   const auto recorder = std::make_shared<FlightRecorder>();
   dhp::comm::GroupRecorder world(recorder, 1, 4);

@@ -48,24 +48,15 @@ TEST_CASE("rank state: what is written is what is read") {
   CHECK(to_text(read->under_way[1]) == "send of a message of 3 f32 at c.cpp:1");
 }
 
-TEST_CASE("rank state: lines and tabs of a message stay in their field") {
-  RankState state;
-  state.failed = "two\nlines\tand a tab";
-  const auto read = RankState::parsed(state.written());
-  REQUIRE(read.has_value());
-  CHECK(read->failed == "two lines and a tab");
-}
-
 TEST_CASE("rank state: other texts are none, and harmless") {
-  CHECK(RankState::parsed("").has_value());
-  for (const char* text :
-       {"beat\tx\n", "limit\tx\ty\n", "needs\t1\n", "call\n", "nonsense", "lost\t\n", "beat\t1 \n"})
-    CHECK(!RankState::parsed(text).has_value());
   RandomStream dice{.seed = 3};
   RankState whole;
   whole.under_way = {{"k", 7, "w", "s", "a.cpp:1", 1, {2}}};
   whole.reached = {{"k", 7}};
   const auto good = whole.written();
+  for (std::size_t size = 0; size < good.size(); ++size)
+    CHECK(!RankState::parsed(std::string_view(good).substr(0, size)).has_value());
+  CHECK(!RankState::parsed(good + "x").has_value());
   for (std::uint64_t round = 0; round < 20000; ++round) {
     auto text = good;
     text[static_cast<std::size_t>(dice.below(static_cast<std::uint32_t>(text.size()), 2 * round))] =

@@ -4,6 +4,7 @@
 #include <dhp/train/checkpoint.hpp>
 #include <examples/bert/model.hpp>
 #include <examples/resnet50/model.hpp>
+#include <tests/models/pictures.hpp>
 #include <tests/support/everything.hpp>
 
 #include <cstdio>
@@ -45,11 +46,11 @@ void add_logits(Cpu& dev, SafeTensorsWriter& writer, L& loss, const Tensor<Cpu>&
 
 template <class L>
 void dump(Cpu& dev, std::vector<AnyLayer<Cpu>>& layers, L& loss, const MicroBatch<Cpu>& batch,
-          DType compute, const std::string& path) {
+          const std::string& path) {
   ParameterList<Cpu> parameters;
   for (const auto& layer : layers) layer.parameters(parameters);
   loss.parameters(parameters);
-  ParameterStore<Cpu> store(dev, parameters, {.compute = compute, .seed = 21});
+  ParameterStore<Cpu> store(dev, parameters, {.compute = DType::f64, .seed = 21});
   // Away from the ones and zeros that norms and biases begin with.
   std::uint32_t use = 1;
   for (const auto& parameter : store.parameters()) {
@@ -92,35 +93,14 @@ void dump(Cpu& dev, std::vector<AnyLayer<Cpu>>& layers, L& loss, const MicroBatc
   writer.write(path);
 }
 
-MicroBatch<Cpu> images(Cpu& dev, DType compute, std::int64_t side, std::int64_t classes) {
-  constexpr std::int64_t samples = 4;
-  const RandomStream random{.seed = 8};
-  std::vector<double> pixels;
-  for (std::int64_t at = 0; at < samples * side * side * 3; ++at)
-    pixels.push_back(random.normal(static_cast<std::uint64_t>(at)));
-  std::vector<std::int32_t> labels;
-  for (std::int64_t n = 0; n < samples; ++n)
-    labels.push_back(static_cast<std::int32_t>(n % classes));
-  const Shape shape{samples, side, side, 3};
-  MicroBatch<Cpu> batch;
-  batch.samples = samples;
-  batch.input = Tensor<Cpu>(dev, compute, shape);
-  cast(dev, Tensor<Cpu>::from_host(dev, shape, pixels).view(), batch.input.mut());
-  batch.side.emplace_back("labels", Tensor<Cpu>::from_host(dev, {samples}, labels));
-  batch.counts = {{"samples", samples}};
-  return batch;
-}
-
-void dump_resnet(Cpu& dev, const examples::ResNetConfig& config, DType compute,
-                 const std::string& path) {
+void dump_resnet(Cpu& dev, const examples::ResNetConfig& config, const std::string& path) {
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   auto model = examples::resnet(build, config);
-  const auto batch = images(dev, compute, config.image_size, config.classes);
-  dump(dev, model.layers, model.loss, batch, compute, path);
+  const auto batch = tests::pictures(dev, config.image_size, config.classes, 0);
+  dump(dev, model.layers, model.loss, batch, path);
 }
 
-void dump_bert(Cpu& dev, const examples::BertConfig& config, DType compute,
-               const std::string& path) {
+void dump_bert(Cpu& dev, const examples::BertConfig& config, const std::string& path) {
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   auto model = examples::bert(build, config);
   // The model hides its heads' type; the same heads once more, on the same word table.
@@ -128,32 +108,27 @@ void dump_bert(Cpu& dev, const examples::BertConfig& config, DType compute,
   model.layers.front().parameters(parameters);
   examples::BertLoss<Cpu> heads(build, config, parameters.front());
   const auto batch = tests::everything_batch(dev, 0, 0, config.vocabulary, 4);
-  dump(dev, model.layers, heads, batch, compute, path);
+  dump(dev, model.layers, heads, batch, path);
 }
 
 void run(const std::string& directory) {
   Cpu dev;
-  for (const auto compute : {DType::f64, DType::f32}) {
-    const auto path = [&](const char* name) {
-      return concat(directory, "/", name, compute == DType::f64 ? ".f64" : ".f32");
-    };
-    dump_resnet(dev, {.depth = 14, .width = 8, .image_size = 32, .classes = 7}, compute,
-                path("resnet14"));
-    dump_resnet(dev, {.depth = 50, .width = 8, .image_size = 32, .classes = 10}, compute,
-                path("resnet50"));
-    dump_resnet(dev,
-                {.depth = 26, .width = 4, .image_size = 96, .classes = 5, .label_smoothing = 0.1},
-                compute, path("resnet26_large"));
-    dump_bert(dev,
-              {.layers = 2,
-               .hidden = 32,
-               .heads = 4,
-               .vocabulary = 97,
-               .positions = tests::everything_length,
-               .sequence_length = tests::everything_length,
-               .dropout = 0},
-              compute, path("bert"));
-  }
+  dump_resnet(dev, {.depth = 14, .width = 8, .image_size = 32, .classes = 7},
+              directory + "/resnet14");
+  dump_resnet(dev, {.depth = 50, .width = 8, .image_size = 32, .classes = 10},
+              directory + "/resnet50");
+  dump_resnet(dev,
+              {.depth = 26, .width = 4, .image_size = 96, .classes = 5, .label_smoothing = 0.1},
+              directory + "/resnet26_large");
+  dump_bert(dev,
+            {.layers = 2,
+             .hidden = 32,
+             .heads = 4,
+             .vocabulary = 97,
+             .positions = tests::everything_length,
+             .sequence_length = tests::everything_length,
+             .dropout = 0},
+            directory + "/bert");
 }
 
 }  // namespace

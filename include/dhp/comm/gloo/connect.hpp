@@ -13,8 +13,7 @@ namespace dhp {
 
 namespace comm {
 
-/// Where the others reach this rank: at its interface, or where it has reached rank 0 or rank 0 has been reached.
-/// Collective.
+/// Where the others reach this rank: at its interface, or where it or rank 0 has been reached. Collective.
 [[nodiscard]] inline std::string own_address(World& world, const ProcessOptions& options) {
   auto& store = world.store();
   const auto here = host_name();
@@ -44,7 +43,7 @@ namespace comm {
                                             const ProcessOptions& options) {
   const auto address = comm::own_address(*world, options);
   return comm::recorded(
-      world, comm::ProcessComm(world, std::make_shared<comm::GlooMessages>(*world, address)));
+      *world, comm::ProcessComm(world, std::make_shared<comm::GlooMessages>(*world, address)));
 }
 
 }  // namespace dhp

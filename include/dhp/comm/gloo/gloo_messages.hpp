@@ -1,9 +1,9 @@
-// Gloo, a library of communication over TCP between processes on CPUs: its messages, for ProcessComm. They go over
-// unbound buffers, whose waits can be ended by another thread while every peer lives.
+// GlooMessages: messages over Gloo. Its unbound buffers have waits that another thread can end.
 #pragma once
 
 #include <dhp/comm/meet/address.hpp>
 #include <dhp/comm/messages/messages.hpp>
+#include <dhp/comm/split.hpp>
 #include <dhp/comm/watch/world.hpp>
 
 #include <gloo/rendezvous/context.h>
@@ -16,7 +16,6 @@
 #include <ctime>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -24,8 +23,7 @@
 
 namespace dhp::comm {
 
-/// While it lives, writing to a broken connection is an error of the call, and not the signal SIGPIPE, which ends the
-/// process: Gloo writes without saying so to the system. Nothing changes for other threads, nor for this one afterwards.
+/// While it lives, writing to a broken connection is an error of this thread's call, and not a SIGPIPE.
 class NoPipeSignal {
  public:
   NoPipeSignal() {
@@ -52,7 +50,8 @@ class NoPipeSignal {
   bool was_pending_ = false;
 };
 
-/// The store of the job, as Gloo wants to see it. Its waits end with the world. prefix: of the keys, so that two of them in one store do not meet.
+/// The store of the job, as Gloo wants to see it. Its waits end with the world. The prefix of the keys keeps two of them
+/// in one store apart.
 class GlooStore final : public gloo::rendezvous::Store {
  public:
   GlooStore(World& world, std::string prefix) : world_(&world), prefix_(std::move(prefix)) {}
@@ -77,12 +76,9 @@ class GlooStore final : public gloo::rendezvous::Store {
 
 class GlooMessages final : public Messages {
  public:
-  /// All ranks of the world. address: of this machine, where this rank listens for the others. Collective; connects
-  /// every two of them. Throws Error where that fails.
+  /// Connects all ranks of the world. address: of this machine, where this rank listens. Collective.
   GlooMessages(World& world, const std::string& address)
-      : context_(std::make_shared<Context>(world)), id_(0) {
-    members_.resize(static_cast<std::size_t>(world.size()));
-    std::iota(members_.begin(), members_.end(), 0);
+      : context_(std::make_shared<Context>(world)), members_(all_ranks(world.size())), id_(0) {
     check_own_address(
         address);  // Gloo's own words for it are not for people, and it leaks what it has opened
     const NoPipeSignal quiet;  // Gloo's own thread begins with it, and keeps it

@@ -1,5 +1,4 @@
-// Addresses of this machine and of others: its name, host:port as people write it, the address on the way to another
-// host, that of a network interface.
+// Names and addresses of this machine and of others.
 #pragma once
 
 #include <dhp/comm/meet/socket.hpp>
@@ -74,8 +73,7 @@ namespace comm {
   fail("this machine has no route to ", host, "; is the network up?");
 }
 
-/// An address of a network interface of this machine ("eth0"), of IPv4 where it has one. Link-local addresses of IPv6
-/// are left out: they are good on one link only.
+/// An address of a network interface ("eth0"), of IPv4 where it has one. Link-local addresses of IPv6 are left out.
 [[nodiscard]] inline std::string address_of_interface(const std::string& name) {
   ifaddrs* first = nullptr;
   check_system(::getifaddrs(&first) == 0, "cannot ask for the addresses of ", name);

@@ -1,5 +1,4 @@
-// KeyValueStore: keys and small values that all processes of a job can read and write before they can communicate in a
-// faster way; RendezvousOptions: how they find it.
+// KeyValueStore: keys and small values that all processes of a job share; RendezvousOptions: how they find it.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -17,6 +16,23 @@
 
 namespace dhp {
 
+namespace comm {
+
+/// Calls done() with pauses that grow until it is true or the time is over; whether it is true.
+template <class Done>
+[[nodiscard]] bool poll_until(Done done, double timeout_s) {
+  using Seconds = std::chrono::duration<double>;
+  const auto start = std::chrono::steady_clock::now();
+  for (double pause_s = 0.0005;; pause_s = std::min(2 * pause_s, 0.02)) {
+    if (done()) return true;
+    const double left_s = timeout_s - Seconds(std::chrono::steady_clock::now() - start).count();
+    if (left_s <= 0) return false;
+    std::this_thread::sleep_for(Seconds(std::min(pause_s, left_s)));
+  }
+}
+
+}  // namespace comm
+
 /// The store cannot be reached any more: its process has ended or does not answer.
 class StoreLost : public Error {
  public:
@@ -26,8 +42,7 @@ class StoreLost : public Error {
       : Error(sentence, where) {}
 };
 
-/// Keys and values are any bytes. All functions may be called by several threads at once. Each takes a limited
-/// time, after which it throws StoreLost.
+/// Keys and values are any bytes. Any thread may call. Each call takes a limited time, then it throws StoreLost.
 class KeyValueStore {
  public:
   using Entries = std::vector<std::pair<std::string, std::string>>;
@@ -40,13 +55,11 @@ class KeyValueStore {
   KeyValueStore& operator=(const KeyValueStore&) = delete;
   virtual ~KeyValueStore() = default;
 
-  /// Replaces the value that the key has had.
   virtual void set(const std::string& key, const std::string& value) = 0;
   /// None: the key is not set.
   [[nodiscard]] virtual std::optional<std::string> find(const std::string& key) = 0;
   /// Keys that begin with the prefix, with their values, sorted by key.
   [[nodiscard]] virtual Entries list(const std::string& prefix) = 0;
-  /// Does nothing where the key is not set.
   virtual void remove(const std::string& key) = 0;
   /// The address of this machine, in digits, at which it has reached rank 0 or, on rank 0, has been reached: by another
   /// machine if there was one. Empty: not known.
@@ -56,15 +69,12 @@ class KeyValueStore {
 
   /// Waits until the key is set; throws Error after timeout_s.
   [[nodiscard]] std::string get(const std::string& key, double timeout_s) {
-    using Seconds = std::chrono::duration<double>;
-    const auto start = std::chrono::steady_clock::now();
-    for (double pause_s = 0.0005;; pause_s = std::min(2 * pause_s, longest_pause_s)) {
-      if (auto value = find(key)) return std::move(*value);
-      const double left_s = timeout_s - Seconds(std::chrono::steady_clock::now() - start).count();
-      check(left_s > 0, "nobody has set \"", key, "\" in the ", description(), " within ",
-            timeout_s, " s; has the rank that is to set it ended, or not come so far?");
-      std::this_thread::sleep_for(Seconds(std::min(pause_s, left_s)));
-    }
+    std::optional<std::string> value;
+    const auto is_set = [&] { return (value = find(key)).has_value(); };
+    check(comm::poll_until(is_set, timeout_s), "nobody has set \"", key, "\" in the ",
+          description(), " within ", timeout_s,
+          " s; has the rank that is to set it ended, or not come so far?");
+    return std::move(*value);
   }
 
  protected:
@@ -76,9 +86,6 @@ class KeyValueStore {
     check(value.size() <= longest_value_bytes, "a store keeps values of at most ",
           longest_value_bytes, " bytes, but \"", key, "\" is to have ", value.size());
   }
-
- private:
-  static constexpr double longest_pause_s = 0.02;
 };
 
 /// How this rank meets the others: rank 0 listens, the others connect.
@@ -86,11 +93,10 @@ struct RendezvousOptions {
   int rank = 0;
   int size = 1;
   std::string master = "127.0.0.1";  ///< of rank 0: an address or a name
-  int port = 0;          ///< the first that rank 0 tries; 0: any that is free, for rank 0 alone
-  std::string listen{};  ///< where rank 0 listens, if its name for others is no address of its own
-  std::string job = "job";          ///< differs from start to start
-  std::string secret{};             ///< the same on all ranks, see job_secret(); empty: none
-  double timeout_s = 300;           ///< of rank 0 for the others, and of theirs for rank 0
+  int port = 0;             ///< the first that rank 0 tries; 0: any that is free, for rank 0 alone
+  std::string job = "job";  ///< differs from start to start
+  std::string secret{};     ///< the same on all ranks, see job_secret(); empty: none
+  double timeout_s = 300;   ///< of rank 0 for the others, and of theirs for rank 0
   double operation_timeout_s = 10;  ///< of the store that they have then
   double refused_s = 2;             ///< how long a refused rank goes on looking
   int ports = 32;                   ///< how many to try, where other jobs have taken the first ones

@@ -1,17 +1,64 @@
-// What the variables of each launcher say of this process. ProcessRank decides which launcher is believed, and whether
-// its variables fit together.
+// What the variables of each launcher say of this process. ProcessRank chooses among them.
 #pragma once
 
 #include <dhp/comm/meet/address.hpp>
-#include <dhp/comm/meet/environment.hpp>
 
+#include <unistd.h>
+
+#include <charconv>
 #include <cstdio>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
-namespace dhp::comm {
+namespace dhp {
+
+/// Variables by name: those of the process, or a map of a test's.
+class Environment {
+ public:
+  using Variables = std::map<std::string, std::string, std::less<>>;
+
+  explicit Environment(Variables variables) : variables_(std::move(variables)) {}
+
+  /// What the process has now; later changes are not seen.
+  [[nodiscard]] static Environment of_process() {
+    Variables variables;
+    for (char** entry = ::environ; entry != nullptr && *entry != nullptr; ++entry) {
+      const std::string_view text(*entry);
+      const auto equals = text.find('=');
+      if (equals != text.npos)
+        variables.emplace(text.substr(0, equals), text.substr(equals + 1));  // the first one counts
+    }
+    return Environment(std::move(variables));
+  }
+
+  /// Whether it is set, if only to nothing.
+  [[nodiscard]] bool has(std::string_view name) const { return variables_.contains(name); }
+  /// Empty where it is not set.
+  [[nodiscard]] std::string text(std::string_view name) const {
+    const auto found = variables_.find(name);
+    return found == variables_.end() ? std::string() : found->second;
+  }
+  /// None where it is not set. Throws where it is no whole number.
+  [[nodiscard]] std::optional<int> number(std::string_view name) const {
+    const auto found = variables_.find(name);
+    if (found == variables_.end()) return std::nullopt;
+    const std::string_view digits = found->second;
+    int value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    check(error == std::errc() && end == digits.data() + digits.size(), name, " is \"", digits,
+          "\", not a whole number");
+    return value;
+  }
+
+ private:
+  Variables variables_;
+};
+
+namespace comm {
 
 /// The first host of a list of Slurm's: n07 of "n[07-08,12],login".
 [[nodiscard]] inline std::string first_host(std::string_view list) {
@@ -86,15 +133,13 @@ struct LauncherInfo {
           environment.number(local_size_name)};
 }
 
-/// Set by scripts and many launchers.
 [[nodiscard]] inline std::optional<LauncherInfo> plain_rank(const Environment& environment) {
   if (!environment.has("RANK") && !environment.has("WORLD_SIZE")) return std::nullopt;
   return read_launcher(environment, "RANK and WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK",
                        "LOCAL_WORLD_SIZE");
 }
 
-/// torchrun counts restarts on each machine apart, so they may differ between machines: only on one machine does the
-/// count tell one start from the next.
+/// torchrun counts restarts on each machine apart: only on one machine does the count tell starts apart.
 [[nodiscard]] inline std::optional<LauncherInfo> torchrun_rank(const Environment& environment) {
   if (!environment.has("TORCHELASTIC_RUN_ID")) return std::nullopt;
   auto info = read_launcher(environment, "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK",
@@ -136,8 +181,7 @@ struct LauncherInfo {
   return info;
 }
 
-/// MPICH, Intel MPI and others that come with Hydra. Slurm sets the same variables when MPI asks it to: then its own
-/// say more.
+/// MPICH, Intel MPI and others with Hydra. Slurm can set the same variables: then its own say more.
 [[nodiscard]] inline std::optional<LauncherInfo> mpich_rank(const Environment& environment) {
   if (!environment.has("PMI_RANK")) return std::nullopt;
   auto info = read_launcher(environment, "MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
@@ -189,4 +233,6 @@ struct LauncherInfo {
   return read_pod(environment, "Kubernetes", "JOB_COMPLETION_INDEX", "DHP_WORLD_SIZE");
 }
 
-}  // namespace dhp::comm
+}  // namespace comm
+
+}  // namespace dhp

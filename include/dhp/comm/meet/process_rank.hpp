@@ -1,5 +1,4 @@
-// ProcessRank: the rank of this process in a world of processes that a launcher or a person has started, from their
-// variables or from the program's own options.
+// ProcessRank: the rank of this process, from a launcher's or a person's variables, or the program's own options.
 #pragma once
 
 #include <dhp/comm/meet/launcher.hpp>
@@ -64,8 +63,7 @@ struct ProcessRank {
     return me;
   }
 
-  /// A port for rank 0 where nothing names one: it follows from the job, from 20000 to 29999, below those that systems
-  /// hand out by themselves. Never `taken`.
+  /// A port for rank 0 that follows from the job: 20000 to 29999, below those that systems hand out. Never `taken`.
   [[nodiscard]] static int port_of_job(std::string_view job, int taken = 0) {
     const int port = static_cast<int>(20000 + fnv1a(job) % 10000);
     if (port != taken) return port;

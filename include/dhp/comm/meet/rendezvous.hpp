@@ -1,5 +1,4 @@
-// meet(): the processes of a job find each other and get a store that they share, which rank 0 holds. job_secret(): what
-// they know and others do not.
+// meet(): the processes of a job get a store that they share, which rank 0 holds. job_secret(): what only they know.
 #pragma once
 
 #include <dhp/comm/meet/tcp_store.hpp>
@@ -8,13 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <set>
 #include <span>
 #include <string>
-#include <thread>
 
 namespace dhp {
 
@@ -57,13 +54,8 @@ inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 
 /// Waits until so many keys begin with the prefix; whether they do.
 [[nodiscard]] inline bool wait_for_keys(KeyValueStore& store, const std::string& prefix, int count,
                                         double timeout_s) {
-  const Deadline deadline(timeout_s);
-  for (double pause_s = 0.001;; pause_s = std::min(2 * pause_s, 0.02)) {
-    if (store.list(prefix).size() >= static_cast<std::size_t>(count)) return true;
-    if (deadline.passed()) return false;
-    std::this_thread::sleep_for(
-        std::chrono::duration<double>(std::clamp(deadline.left_s(), 0.0, pause_s)));
-  }
+  return poll_until([&] { return store.list(prefix).size() >= static_cast<std::size_t>(count); },
+                    timeout_s);
 }
 
 /// Each rank sets "arrived/<rank>" once.
@@ -108,15 +100,13 @@ inline void join_ranks(KeyValueStore& store, const RendezvousOptions& options) {
 
 }  // namespace comm
 
-/// The secret of this process's job, from the variable DHP_JOB_SECRET or the file that DHP_JOB_SECRET_FILE names. A
-/// file is better: a machine shows variables to more people.
+/// Of the variable DHP_JOB_SECRET or of the file that DHP_JOB_SECRET_FILE names, which fewer people can see.
 [[nodiscard]] inline std::string job_secret() {
   return comm::job_secret(std::getenv("DHP_JOB_SECRET"), std::getenv("DHP_JOB_SECRET_FILE"));
 }
 
-/// Collective. All ranks return when all have arrived, or all throw an Error that names the missing ones. The store has a
-/// key "arrived/<rank>", with host and process id, for each rank. That of rank 0 must outlive the others' use of it, as
-/// World::finish() ensures.
+/// Collective. All ranks return when all have arrived, or all throw an Error that names the missing ones. The store has
+/// a key "arrived/<rank>" for each. That of rank 0 must outlive the others' use of it, as World::finish() ensures.
 [[nodiscard]] inline std::shared_ptr<KeyValueStore> meet(const RendezvousOptions& options) {
   check(options.size >= 1 && options.rank >= 0 && options.rank < options.size, "there is no rank ",
         options.rank, " in a world of ", options.size);

@@ -68,8 +68,7 @@ struct HostPort {
 }
 
 using AddressInfo = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
-/// Null, with the reason in `problem`, where the host has no address. Looking up a name may take as long as the
-/// system's resolver allows.
+/// Null, with the reason in `problem`, where the host has no address. May take as long as the system's resolver.
 [[nodiscard]] inline AddressInfo look_up(const HostPort& at, std::string& problem) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;

@@ -1,6 +1,5 @@
-// TcpStore: the store of a job on ranks other than 0, a connection to the TcpStoreServer of rank 0. The server may start
-// later, its name may not be known yet, and other jobs may have taken the first ports: the client looks for the store
-// of its job until a time limit. A lost connection is not made again.
+// TcpStore: the store of a job on ranks other than 0: a connection to rank 0's TcpStoreServer, which may start later, have
+// a name that is not known yet, and listen behind ports of other jobs. A lost connection is not made again.
 #pragma once
 
 #include <dhp/comm/meet/tcp_store_server.hpp>

@@ -1,5 +1,5 @@
-// TcpStoreServer: the store of a job in the memory of rank 0, which serves the other ranks over TCP by its own thread.
-// Clients that cannot prove that they know the secret of the job are refused, and hold nobody up.
+// TcpStoreServer: the store of a job in the memory of rank 0; a thread of its own serves the other ranks over TCP.
+// Clients that cannot prove that they know the secret of the job are refused.
 #pragma once
 
 #include <dhp/comm/meet/address.hpp>
@@ -31,9 +31,8 @@ inline constexpr std::uint8_t done = 32, value = 33, none = 34, entries = 35, fa
 inline constexpr std::size_t longest_request = std::size_t{1} << 21;
 inline constexpr std::size_t longest_answer = std::size_t{1} << 28;
 
-/// Where rank 0 listens when others know it as `host`, which resolves to `found` here. A machine often resolves its own
-/// name to loopback (127.0.1.1 in Debian) where other machines get its real address: then rank 0 listens at all its
-/// addresses, if a secret keeps unauthenticated clients out.
+/// Where rank 0 listens when others know it as `host`, which resolves to `found` here. A machine's own name is often
+/// loopback to itself alone: then rank 0 listens at all its addresses, if there is a secret.
 [[nodiscard]] inline std::vector<HostPort> addresses_to_listen(const HostPort& host,
                                                                std::vector<HostPort> found,
                                                                bool secret) {
@@ -46,8 +45,7 @@ inline constexpr std::size_t longest_answer = std::size_t{1} << 28;
 class TcpStoreServer final : public KeyValueStore {
  public:
   explicit TcpStoreServer(RendezvousOptions options)
-      : options_(std::move(options)),
-        host_{options_.listen.empty() ? options_.master : options_.listen, options_.port} {
+      : options_(std::move(options)), host_{options_.master, options_.port} {
     check(options_.job.size() <= handshake::longest_job_bytes, "the name of a job has at most ",
           handshake::longest_job_bytes, " bytes, got ", options_.job.size(), "; see DHP_JOB");
     listen();

@@ -1,5 +1,5 @@
-// What connections between ranks and their store carry: fields (numbers and texts one after another) in frames (a
-// version, a type, the length of the payload, the payload). Reading never throws because of the bytes that came.
+// What a connection to a store carries: frames (version, type, length, payload) of fields (numbers, texts). Reading never
+// throws because of the bytes that came.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,6 @@
-// Collectives of bytes sent from rank to rank. Every reduction is done once for each element, by one rank, in the
-// order of the ranks: a sum has the same bits as between threads, over every engine. What is large goes in chunks, so
-// that reducing one overlaps with the transfer of the next. All of them move the fewest bytes that are possible (Chan
-// et al., "Collective communication: theory, practice, and experience", 2007, section 4); the number of messages
-// grows with the ranks, not with their logarithm, but in barrier.
+// Collectives made of messages. One rank reduces each element, in the order of the ranks: a sum has the same bits over
+// every engine. Large ones go in chunks, so that reducing one overlaps with the transfer of the next. All move the fewest
+// bytes that are possible (Chan et al., "Collective communication: theory, practice, and experience", 2007, section 4).
 #pragma once
 
 #include <dhp/comm/messages/messages.hpp>
@@ -57,7 +55,7 @@ class MessageCollective {
             [&, &out = out](int rank) {
               return Range{rank * out.count(), (rank + 1) * out.count()};
             },
-            [](std::int64_t, std::int64_t) {});
+            [](Range) {});
       case CallKind::all_gather: return all_gather(in.bytes(), out.bytes(), in.size_bytes());
       case CallKind::broadcast: return broadcast(out.bytes(), out.size_bytes(), call.other);
       case CallKind::all_to_all:
@@ -84,10 +82,7 @@ class MessageCollective {
     const auto bytes = static_cast<std::size_t>(count) * size_of(dtype);
     auto* const brought = scratch(bytes * static_cast<std::size_t>(size()));
     const auto of = [&](int rank) { return brought + static_cast<std::size_t>(rank) * bytes; };
-    copy_bytes(of(me()), in, bytes);
-    for_others([&](int rank) { begin_receive(of(rank), bytes, rank); });
-    for_others([&](int rank) { begin_send(of(me()), bytes, rank); });
-    finish();
+    all_gather(in, brought, bytes);
     visit_any(dtype, [&]<class T>(Tag<T>) {
       std::vector<const T*> blocks;
       for (int rank = 0; rank < size(); ++rank)
@@ -96,8 +91,7 @@ class MessageCollective {
     });
   }
 
-  /// Rank r reduces slice_of(r), counted in elements, of everybody's `in` into `out`. Each chunk that is done
-  /// is given to done(first, last), in elements of the slice.
+  /// Rank r reduces slice_of(r), in elements, of everybody's `in` into `out`. done(chunk) after each chunk.
   template <class SliceOf, class Done>
   void reduce_scatter(const std::byte* in, std::byte* out, DType dtype, Reduce reduce,
                       SliceOf slice_of, Done done) {
@@ -105,19 +99,15 @@ class MessageCollective {
     const auto at = [&](std::int64_t element) {
       return in + static_cast<std::size_t>(element) * width;
     };
+    const auto bytes = [&](Range range) { return static_cast<std::size_t>(range.size()) * width; };
     for_others([&](int rank) {
-      const Range slice = slice_of(rank);
-      for_chunks(slice.size(), width, [&](std::int64_t first, std::int64_t last) {
-        begin_send(at(slice.first + first), static_cast<std::size_t>(last - first) * width, rank);
-      });
+      for (const Range chunk : chunks_of(slice_of(rank), width))
+        begin_send(at(chunk.first), bytes(chunk), rank);
     });
     const Range mine = slice_of(me());
-    std::vector<Range> chunks;
-    for_chunks(mine.size(), width, [&](std::int64_t first, std::int64_t last) {
-      chunks.push_back({first, last});
-    });
+    const auto chunks = chunks_of(mine, width);
     const auto slots = std::min(chunks.size(), ahead);
-    const auto place_bytes = chunk_bytes(static_cast<std::size_t>(mine.size()) * width);
+    const auto place_bytes = chunk_bytes(bytes(mine));
     auto* const memory = scratch(slots * static_cast<std::size_t>(size()) * place_bytes);
     const auto place = [&](std::size_t chunk, int rank) {
       const auto slot = chunk % slots * static_cast<std::size_t>(size());
@@ -125,24 +115,22 @@ class MessageCollective {
     };
     std::size_t begun = 0;
     const auto receive = [&] {
-      const auto chunk = chunks[begun];
-      for_others([&](int rank) {
-        begin_receive(place(begun, rank), static_cast<std::size_t>(chunk.size()) * width, rank);
-      });
+      for_others([&](int rank) { begin_receive(place(begun, rank), bytes(chunks[begun]), rank); });
       ++begun;
     };
     while (begun < slots) receive();
     for (std::size_t k = 0; k < chunks.size(); ++k) {
       for_others([&](int) { finish_one(incoming_); });
+      const Range chunk = chunks[k];
       visit_any(dtype, [&]<class T>(Tag<T>) {
         std::vector<const T*> blocks;
         for (int rank = 0; rank < size(); ++rank)
-          blocks.push_back(reinterpret_cast<const T*>(
-              rank == me() ? at(mine.first + chunks[k].first) : place(k, rank)));
-        auto* to = reinterpret_cast<T*>(out + static_cast<std::size_t>(chunks[k].first) * width);
-        reduce_slice<T>(blocks, {to}, 0, chunks[k].size(), reduce);
+          blocks.push_back(
+              reinterpret_cast<const T*>(rank == me() ? at(chunk.first) : place(k, rank)));
+        auto* const to = reinterpret_cast<T*>(out) + (chunk.first - mine.first);
+        reduce_slice<T>(blocks, {to}, 0, chunk.size(), reduce);
       });
-      done(chunks[k].first, chunks[k].last);
+      done(chunk);
       if (begun < chunks.size()) receive();
     }
     finish();
@@ -152,25 +140,19 @@ class MessageCollective {
   void all_reduce(std::byte* buffer, std::int64_t count, DType dtype, Reduce reduce) {
     const auto width = size_of(dtype);
     const auto slice_of = [&](int rank) { return part_of(count, size(), rank); };
-    const auto at = [&](std::int64_t element) {
-      return buffer + static_cast<std::size_t>(element) * width;
+    const auto at = [&](Range chunk) {
+      return buffer + static_cast<std::size_t>(chunk.first) * width;
     };
+    const auto bytes = [&](Range chunk) { return static_cast<std::size_t>(chunk.size()) * width; };
     // What comes back for a slice cannot come before it has been sent in whole: it may go to the same place.
     for_others([&](int rank) {
-      const Range slice = slice_of(rank);
-      for_chunks(slice.size(), width, [&](std::int64_t first, std::int64_t last) {
-        returning_.add(messages_->receive(at(slice.first + first),
-                                          static_cast<std::size_t>(last - first) * width, rank,
-                                          tag_ + 1));
-      });
+      for (const Range chunk : chunks_of(slice_of(rank), width))
+        returning_.add(messages_->receive(at(chunk), bytes(chunk), rank, tag_ + 1));
     });
-    const Range mine = slice_of(me());
-    const auto give = [&](std::int64_t first, std::int64_t last) {
-      for_others([&](int rank) {
-        begin_send(at(mine.first + first), static_cast<std::size_t>(last - first) * width, rank, 1);
-      });
+    const auto give = [&](Range chunk) {
+      for_others([&](int rank) { begin_send(at(chunk), bytes(chunk), rank, 1); });
     };
-    reduce_scatter(buffer, at(mine.first), dtype, reduce, slice_of, give);
+    reduce_scatter(buffer, at(slice_of(me())), dtype, reduce, slice_of, give);
   }
 
   void all_to_all(const std::byte* in, std::byte* out, std::size_t block_bytes) {
@@ -184,33 +166,29 @@ class MessageCollective {
   /// What is large is scattered by the root and gathered by all, so that no rank sends all of it to each.
   void broadcast(std::byte* buffer, std::size_t bytes, int root) {
     const bool scatter = bytes > small_bytes && size() > 2;
-    const auto slice_of = [&](int rank) {
-      return part_of(static_cast<std::int64_t>(bytes), size(), rank);
-    };
+    const auto all = static_cast<std::int64_t>(bytes);
     const auto slice = [&](int rank, auto act) {
-      const auto part = slice_of(rank);
+      const auto part = scatter ? part_of(all, size(), rank) : Range{0, all};
       act(buffer + part.first, static_cast<std::size_t>(part.size()));
     };
+    const auto send = [&](int of, int to, unsigned phase) {
+      slice(of, [&](std::byte* at, std::size_t n) { begin_send(at, n, to, phase); });
+    };
     if (me() == root) {
-      for_others([&](int rank) {
-        if (!scatter) begin_send(buffer, bytes, rank);
-        else slice(rank, [&](std::byte* at, std::size_t n) { begin_send(at, n, rank); });
-      });
-    } else if (!scatter) {
-      begin_receive(buffer, bytes, root);
+      for_others([&](int rank) { send(rank, rank, 0); });
     } else {
       slice(me(), [&](std::byte* at, std::size_t n) { begin_receive(at, n, root); });
-      for_others([&](int rank) {
+      const auto receive_back = [&](int rank) {
         slice(rank, [&](std::byte* at, std::size_t n) {
           returning_.add(messages_->receive(at, n, rank, tag_ + 1));
         });
-      });
+      };
+      if (scatter) for_others(receive_back);
       finish_all(incoming_);
     }
     if (scatter)
       for_others([&](int rank) {
-        if (rank == root) return;
-        slice(me(), [&](std::byte* at, std::size_t n) { begin_send(at, n, rank, 1); });
+        if (rank != root) send(me(), rank, 1);
       });
     finish();
   }
@@ -254,12 +232,13 @@ class MessageCollective {
   void for_others(Action action) const {
     for (int step = 1; step < size(); ++step) action((me() + step) % size());
   }
-  template <class Action>
-  void for_chunks(std::int64_t count, std::size_t width, Action action) const {
-    const auto bytes = static_cast<std::size_t>(count) * width;
+  [[nodiscard]] std::vector<Range> chunks_of(Range slice, std::size_t width) const {
+    const auto bytes = static_cast<std::size_t>(slice.size()) * width;
     const auto most = static_cast<std::int64_t>(chunk_bytes(bytes) / width);
-    for (std::int64_t first = 0; first < count; first += most)
-      action(first, std::min(count, first + most));
+    std::vector<Range> chunks;
+    for (auto first = slice.first; first < slice.last; first += most)
+      chunks.push_back({first, std::min(slice.last, first + most)});
+    return chunks;
   }
   /// phase: transfers of different phases of one call do not meet.
   void begin_send(const std::byte* data, std::size_t bytes, int to, unsigned phase = 0) {

@@ -1,5 +1,4 @@
-// Messages: bytes from one rank of a group of processes to another. What an engine on CPUs (MPI, Gloo) must be able to
-// do; whatever collectives it lacks are made of it, once for all engines, in messages/collectives.hpp.
+// Messages: what an engine on CPUs (MPI, Gloo) must be able to do. messages/collectives.hpp makes collectives of it.
 #pragma once
 
 #include <dhp/comm/collective.hpp>
@@ -36,8 +35,8 @@ class Messages {
   using Handle = std::unique_ptr<Transfer>;
 
   virtual ~Messages() = default;
-  /// owner: of the bytes, where they are to live until the transfer's end. Neither blocks. Transfers between two ranks with the same tag meet in the order in which both began them; any
-  /// number with different tags may be under way. Several threads may call. They throw PeerLost.
+  /// Neither blocks; both throw PeerLost. owner: keeps the bytes until the transfer's end. Transfers between two ranks
+  /// with the same tag meet in the order in which both began them. Several threads may call.
   [[nodiscard]] virtual Handle send(const std::byte* data, std::size_t bytes, int to,
                                     std::uint64_t tag, std::shared_ptr<const void> owner = {}) = 0;
   [[nodiscard]] virtual Handle receive(std::byte* data, std::size_t bytes, int from,
@@ -46,8 +45,8 @@ class Messages {
   [[nodiscard]] virtual Handle start(const Collective<Cpu>&) { return nullptr; }
   /// What is long and is reduced as it comes goes in pieces of about so many bytes; the same on all ranks.
   [[nodiscard]] virtual std::size_t chunk_bytes() const { return std::size_t{1} << 21; }
-  /// Of a part of this group, whose ranks here are `members`; this one is members[rank]. id: differs from that of every
-  /// other group that two of them are in. All ranks of the group come to it at the same time.
+  /// Of a part of this group, whose ranks here are `members`; this one is members[rank]. id: no other group that two of
+  /// them are in has it. Collective.
   [[nodiscard]] virtual std::shared_ptr<Messages> of_part(const std::vector<int>& members, int rank,
                                                           std::uint32_t id) = 0;
   /// What carries the bytes, for people: "Gloo, TCP over eth0".

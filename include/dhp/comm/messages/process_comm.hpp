@@ -1,5 +1,4 @@
-// ProcessComm: ranks that are processes, over the messages of an engine on CPUs, and its collectives where they are
-// better. A collective is done by its caller, at once: Progress gives it a thread where it is to overlap.
+// ProcessComm: ranks that are processes, over the messages of an engine on CPUs. The caller does a collective at once.
 #pragma once
 
 #include <dhp/comm/communicator.hpp>
@@ -15,7 +14,6 @@
 #include <deque>
 #include <exception>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,7 +26,7 @@ class ProcessComm {
  public:
   /// The world, over messages between all its ranks.
   ProcessComm(const std::shared_ptr<World>& world, std::shared_ptr<Messages> messages)
-      : state_(std::make_shared<State>(world, std::move(messages), all_of(world->size()),
+      : state_(std::make_shared<State>(world, std::move(messages), all_ranks(world->size()),
                                        world->rank(), std::make_shared<std::uint32_t>(1))) {}
 
   [[nodiscard]] int rank() const { return state_->rank; }
@@ -147,9 +145,8 @@ class ProcessComm {
         world->lost(members[static_cast<std::size_t>(error.rank())], error.what());
       }
     }
-    // The same on the ranks of one call only: ranks that do not agree wait, and are found out, but never read what was
-    // not meant for them. 18 bits of number, 24 of what is agreed, 1 of kind, 1 of phase. Numbers come round, long after
-    // the calls that had them.
+    // Ranks that do not agree have different tags: they wait, and never read what was not meant for them. 18 bits of
+    // number, 24 of what is agreed, 1 of kind, 1 of phase. Numbers come round long after the calls that had them.
     [[nodiscard]] std::uint64_t tag_of(std::uint64_t kind, std::uint64_t number,
                                        std::string_view agreed) const {
       auto hash = fnv1a(agreed);
@@ -171,11 +168,6 @@ class ProcessComm {
   };
 
   explicit ProcessComm(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  [[nodiscard]] static std::vector<int> all_of(int size) {
-    std::vector<int> ranks(static_cast<std::size_t>(size));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    return ranks;
-  }
   template <class AnyView>
   [[nodiscard]] static std::string text(const AnyView& view) {
     return concat(view.count(), " ", view.dtype());

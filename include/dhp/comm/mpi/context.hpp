@@ -1,5 +1,4 @@
-// MpiContext: dhp's own communicators over the ranks of one of the host program's, so that the messages of the two never
-// meet; and which thread may call MPI when. Needs MPI.
+// MpiContext: dhp's own communicators over the ranks of the host program's, and the lock around MPI. Needs MPI.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -37,9 +36,8 @@ inline void check_mpi(int code, const char* call,
 
 namespace comm {
 
-/// The pause between two looks at something that nobody announces, and that may move only while it is looked at. First
-/// look again at once, since an answer is often a microsecond away; then let others have the core; then sleep longer and
-/// longer, since a rank that waits for minutes needs its core for nothing.
+/// The pause between two looks at something that may move only while it is looked at: none at first, since an answer is
+/// often a microsecond away, then a yield of the core, then longer and longer sleeps.
 class Backoff {
  public:
   /// eager_s: how long to look without sleeping.
@@ -77,8 +75,7 @@ inline void check_mpi_is_usable() {
 
 class MpiContext {
  public:
-  /// Collective over `host`, of which every rank comes within timeout_s; 0: whenever. lock: held around each call of
-  /// MPI.
+  /// Collective over `host`; all ranks come within timeout_s, 0: whenever. lock: held around each call of MPI.
   MpiContext(MPI_Comm host, double timeout_s, std::shared_ptr<std::mutex> lock)
       : timeout_s_(timeout_s), lock_(std::move(lock)) {
     check_mpi_is_usable();
@@ -118,8 +115,7 @@ class MpiContext {
     check(!closed_, "the MpiSession of this communicator has been closed");
     return action();
   }
-  /// Waits for a collective of all ranks; throws Error where not all have come in time. memory: what MPI reads and
-  /// writes meanwhile.
+  /// Waits for a collective of all ranks; throws Error after the time limit. memory: what MPI uses meanwhile.
   void finish(MPI_Request& request, const char* name, std::shared_ptr<void> memory) {
     const auto start = std::chrono::steady_clock::now();
     Backoff backoff(0.002);
@@ -137,8 +133,7 @@ class MpiContext {
     }
   }
 
-  /// All within call().
-  /// One more communicator, which lives as long as the others.
+  /// This and the next ones: within call(). One more communicator, which lives as long as the others.
   void adopt(MPI_Comm made) {
     check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     comms_.push_back(made);

@@ -1,6 +1,5 @@
-// MpiMessages: the messages of a group over a communicator of MPI, for ProcessComm. MPI moves them only while it is
-// called, so a wait tests again and again, and looks at whether the world has ended. What is left under way then, requests
-// and communicators, is kept for good: MPI has no way to take it back. Needs MPI.
+// MpiMessages: the messages of a group over a communicator of MPI. MPI moves them only while it is called, so a wait tests
+// again and again until the world ends. What is under way then is kept for good: MPI cannot take it back. Needs MPI.
 #pragma once
 
 #include <dhp/comm/messages/messages.hpp>
@@ -88,8 +87,7 @@ class MpiMessages final : public Messages {
               std::size_t piece_bytes)
       : world_(&world), context_(std::move(context)), comm_(comm), piece_bytes_(piece_bytes) {}
 
-  // As few as 15 bits. Kind and phase stay apart; within one kind the calls of two ranks come in one order, so that
-  // equal tags do no harm.
+  // MPI may have 15 bits only. Within one kind the calls of two ranks come in one order: equal tags do no harm.
   [[nodiscard]] static int mpi_tag(std::uint64_t tag) {
     constexpr std::uint64_t kind_and_phase = 3, prime = 8191;
     return static_cast<int>((tag >> 2) % prime << 2 | (tag & kind_and_phase));
@@ -138,8 +136,7 @@ class MpiMessages final : public Messages {
         return true;
       });
     }
-    // Nobody waits for it any more. A receive that nothing has come for can be cancelled; what is being moved gets a
-    // moment for it.
+    // A receive that nothing has come for can be cancelled; what is being moved gets a moment.
     void take_back() noexcept {
       try {
         int finalised = 0;

@@ -1,31 +1,108 @@
-// MpiSession: dhp in a program that has MPI. The program lends a communicator; dhp works on duplicates of it, and is gone
-// when the session is: it initialises nothing, finalises nothing, ends no process, and leaves signals alone. Needs MPI
-// and OpenSSL.
+// MpiSession: dhp in a program that has MPI. dhp works on duplicates of the program's communicator: it initialises and
+// finalises nothing, ends no process, and leaves signals alone. Needs MPI and OpenSSL.
 #pragma once
 
 #include <dhp/comm/launch_process.hpp>
+#include <dhp/comm/meet/tcp_store.hpp>
 #include <dhp/comm/messages/process_comm.hpp>
-#include <dhp/comm/mpi/meeting.hpp>
 #include <dhp/comm/mpi/mpi_messages.hpp>
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace dhp {
+
+namespace comm {
+
+/// A text of each rank, at all of them; of a long one the beginning. Collective.
+[[nodiscard]] inline std::vector<std::string> texts_of_all(MpiContext& comm,
+                                                           const std::string& mine) {
+  constexpr int width = 1024;
+  const auto size = static_cast<std::size_t>(comm.size());
+  // Its first part is this rank's own.
+  const auto memory = std::make_shared<std::vector<char>>((size + 1) * width);
+  std::copy_n(mine.begin(), std::min<std::size_t>(mine.size(), width - 1), memory->begin());
+  char* const all = memory->data() + width;
+  MPI_Request request = MPI_REQUEST_NULL;
+  comm.call([&] {
+    check_mpi(MPI_Iallgather(memory->data(), width, MPI_CHAR, all, width, MPI_CHAR, comm.comm(),
+                             &request),
+              "MPI_Iallgather");
+  });
+  comm.finish(request, "MPI_Iallgather", memory);
+  std::vector<std::string> texts;
+  for (std::size_t rank = 0; rank < size; ++rank) texts.emplace_back(all + rank * width);
+  return texts;
+}
+
+/// The store by which the ranks watch over each other. Rank 0 holds it, and tells the others by MPI its address and a
+/// secret; from then on it needs no MPI. Collective: all return, or all throw. address: of rank 0; empty: found out.
+[[nodiscard]] inline std::shared_ptr<KeyValueStore> meet_over_mpi(MpiContext& comm,
+                                                                  const std::string& address,
+                                                                  double connect_s) {
+  const auto hosts = texts_of_all(comm, host_name());
+  RendezvousOptions options{.rank = comm.rank(),
+                            .size = comm.size(),
+                            .job = "session",
+                            .timeout_s = connect_s,
+                            .operation_timeout_s = std::min(10.0, connect_s),
+                            .ports = 1};
+  std::shared_ptr<KeyValueStore> store;
+  std::string invitation;
+  if (comm.rank() == 0) {
+    try {
+      const auto other = std::find_if(hosts.begin(), hosts.end(),
+                                      [&](const auto& host) { return host != hosts.front(); });
+      options.master = !address.empty()       ? address
+                       : other == hosts.end() ? "127.0.0.1"
+                                              : address_towards(*other);
+      options.secret = hex(nonce());
+      auto server = std::make_shared<TcpStoreServer>(options);
+      invitation = concat(server->port(), " ", options.secret, " ", options.master);
+      store = std::move(server);
+    } catch (const Error& error) {
+      invitation = concat("rank 0 has no address for the other ranks: ", error.sentence(),
+                          "; MpiSessionOptions::address can name one");
+    }
+  }
+  invitation = texts_of_all(comm, invitation).front();
+  const auto first = invitation.find(' '), second = invitation.find(' ', first + 1);
+  check(invitation.find_first_not_of("0123456789") == first, invitation);
+  options.port = std::stoi(invitation.substr(0, first));
+  options.secret = invitation.substr(first + 1, second - first - 1);
+  options.master = invitation.substr(second + 1);
+
+  std::string problem;
+  try {
+    if (comm.rank() != 0) store = std::make_shared<TcpStore>(options);
+  } catch (const Error& error) {
+    problem = error.sentence();
+  }
+  const auto problems = texts_of_all(comm, problem);
+  check(problem.empty(), problem);
+  for (std::size_t rank = 0; rank < problems.size(); ++rank)
+    check(problems[rank].empty(), "rank ", rank, " cannot reach rank 0 at ",
+          HostPort{options.master, options.port},
+          "; MpiSessionOptions::address can name another address of rank 0");
+  return store;
+}
+
+}  // namespace comm
 
 struct MpiSessionOptions {
   double timeout_s =
       300;  ///< for ranks to come, of every wait for another, and of a rank's silence; 0: none
   std::shared_ptr<const Deadlines> deadlines{};  ///< instead, once all ranks have come
   std::shared_ptr<FlightRecorder> recorder{};  ///< of this rank's calls; null: nobody else reads it
-  /// Of rank 0's machine, where the others reach it; empty: what leads from there to another machine of the
-  /// communicator.
+  /// Of rank 0's machine, where the others reach it; empty: found out.
   std::string address{};
   /// Held by dhp around each call of MPI. A program with MPI_THREAD_SERIALIZED and several threads that call MPI holds
   /// the same one around its own; null: one of the session's own.
@@ -51,7 +128,7 @@ class MpiSession {
                                                     .name = process_name(),
                                                     .stuck = options.stuck});
     world_ = comm::recorded(
-        watched_,
+        *watched_,
         comm::ProcessComm(watched_, std::make_shared<comm::MpiMessages>(*watched_, context_)));
   }
   MpiSession(const MpiSession&) = delete;
@@ -77,17 +154,13 @@ class MpiSession {
   void run(Body body) {
     try {
       body(world());
-    } catch (const Error& error) {
-      leave(error.sentence());
-      throw;
     } catch (const std::exception& error) {
-      leave(error.what());
+      leave(comm::sentence_of(error));
       throw;
     }
   }
 
-  /// Collective: the ranks meet, and the duplicates are freed. Throws Aborted when the world ends before; the duplicates
-  /// stay until MPI_Finalize then.
+  /// Collective: the ranks meet, and the duplicates are freed. Throws Aborted when the world ends before.
   void close() {
     if (std::exchange(closed_, true)) return;
     int finalised = 0;

@@ -1,21 +1,58 @@
-// NcclChannel: a communicator of NCCL with the stream that its work is ordered on. What is issued comes after all earlier
-// work of the rank's device, and runs beside its later work until somebody waits. It records its calls by itself, since
-// they last until the device has done them.
+// NcclChannel: a communicator of NCCL with the stream that orders its work. It comes after all earlier work of the rank's
+// device, and runs beside later work until a wait. It records its calls, which last until the device has done them.
 #pragma once
 
 #include <dhp/comm/event.hpp>
-#include <dhp/comm/nccl/branch.hpp>
+#include <dhp/comm/nccl/handle.hpp>
 #include <dhp/comm/split.hpp>
 #include <dhp/device/cuda.hpp>
+#include <dhp/device/cuda_graph.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
 namespace dhp::comm {
+
+/// What a recorded step does on one communicator of NCCL. Each run of the step is watched and recorded as one call of each
+/// kind: the first of its calls, "and so many more of a recorded step". owner: what the communicator lives in.
+class NcclBranch final : public CudaBranch {
+ public:
+  NcclBranch(std::shared_ptr<void> owner, std::shared_ptr<NcclHandle> handle)
+      : owner_(std::move(owner)), handle_(std::move(handle)) {}
+
+  /// A call that is being recorded.
+  void add(const Call& call) {
+    // Collectives of a group come in one order on all ranks, messages on each edge.
+    const auto alike = [&](const Kind& kind) {
+      if (!call.is_message()) return !kind.first.is_message();
+      return kind.first.kind == call.kind && kind.first.other == call.other;
+    };
+    const auto found = std::find_if(kinds_.begin(), kinds_.end(), alike);
+    if (found == kinds_.end()) kinds_.push_back({call, 0});
+    else ++found->more;
+  }
+
+  [[nodiscard]] cudaStream_t stream() const override { return handle_->stream(); }
+  [[nodiscard]] std::unique_lock<std::mutex> hold() override { return handle_->hold(); }
+  void launched(const CudaEvent& begin, const CudaEvent& end) override {
+    for (const auto& [first, more] : kinds_)
+      handle_->watch(handle_->recorder().begin(first, more), begin, end);
+  }
+
+ private:
+  struct Kind {
+    Call first;
+    int more;
+  };
+  std::shared_ptr<void> owner_;
+  std::shared_ptr<NcclHandle> handle_;
+  std::vector<Kind> kinds_;
+};
 
 class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
  public:
@@ -46,8 +83,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   }
   NcclChannel(const NcclChannel&) = delete;
   NcclChannel& operator=(const NcclChannel&) = delete;
-  /// Waits for what is under way. Where an exception is under way there is no sense in that, and the other ranks may
-  /// never come: then it ends the world.
+  /// Waits for what is under way; while an exception is under way it ends the world instead.
   ~NcclChannel() {
     try {
       if (!world_->ended() && std::uncaught_exceptions() > exceptions_ && handle_->busy())
@@ -116,8 +152,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
         handle_(
             std::make_shared<NcclHandle>(*world_, std::move(recorder), stream_on(place.device))) {}
 
-  // Where the world does not know all ranks, those of a host program in other processes, its failure detector is to look
-  // at none of them.
+  // A world that does not know all ranks, those of a host program elsewhere, must not judge them.
   [[nodiscard]] static GroupRecorder recorder_of(const World& world, const Place& place) {
     const bool known = world.size() == place.size;
     return {known ? world.recorder(place.rank) : std::make_shared<FlightRecorder>(), place.rank,

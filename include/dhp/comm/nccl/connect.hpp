@@ -18,10 +18,10 @@ inline void check_local_gpu(const ProcessRank& me) {
         " GPUs; start as many ranks as GPUs on a machine");
 }
 
-/// All ranks of `world`, for this one, whose GPU is that of its local rank. Collective.
-[[nodiscard]] inline Comm<Cuda> nccl_world(const std::shared_ptr<World>& world,
-                                           const ProcessRank& me, const NcclOptions& options = {},
-                                           CallSite where = CallSite::current()) {
+/// For run_process_rank: all ranks of `world`, for this one, whose GPU is that of its local rank. The body makes its device
+/// with CudaOptions{.device = me.local_rank}. Collective.
+[[nodiscard]] inline Comm<Cuda> connect_nccl(const std::shared_ptr<World>& world,
+                                             const ProcessRank& me, const ProcessOptions&) {
   if (me.size > 1) prepare_process_for_nccl();
   check_local_gpu(me);
   const std::string key = "nccl/id";
@@ -35,15 +35,9 @@ inline void check_local_gpu(const ProcessRank& me) {
           " has ", bytes.size(), " bytes and is no id of NCCL; do all ranks run the same program?");
     std::memcpy(id.internal, bytes.data(), bytes.size());
   }
-  auto made = Comm<Cuda>::of(NcclComm(world, me.local_rank, me.rank, me.size, id, options, where));
+  auto made = Comm<Cuda>::of(NcclComm(world, me.local_rank, me.rank, me.size, id));
   if (me.rank == 0) world->store().remove(key);  // all have read it
   return made;
-}
-
-/// For run_process_rank. The body makes its device with CudaOptions{.device = me.local_rank}.
-[[nodiscard]] inline Comm<Cuda> connect_nccl(const std::shared_ptr<World>& world,
-                                             const ProcessRank& me, const ProcessOptions&) {
-  return nccl_world(world, me);
 }
 
 }  // namespace dhp

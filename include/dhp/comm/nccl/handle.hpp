@@ -1,8 +1,6 @@
-// NcclHandle: one communicator of NCCL, and what it has under way. It is never blocking: a call comes back at once, and
-// the caller asks until it is done. So nobody is ever inside NCCL for long, and another thread can end the communicator
-// when a peer is gone, which is only allowed while nobody is inside. Any call may be the first that needs a connection,
-// so a communicator cannot be blocking later either. The price is a thread that NCCL starts for each call, and a host
-// that asks until that has put the work on its stream.
+// NcclHandle: one communicator of NCCL, and what it has under way. It is never blocking: nobody is inside NCCL for long,
+// so another thread can end it when a peer is gone, which NCCL allows only then. Any call may need a new connection, so it
+// stays so. The price is a thread that NCCL starts for each call, and a host that polls until the work is on its stream.
 #pragma once
 
 #include <dhp/comm/nccl/error.hpp>
@@ -54,8 +52,7 @@ class NcclHandle final : public World::Channel {
   }
   /// Works with a host program's communicator, which is ready, and is not ended by this.
   void borrow(ncclComm_t hosts) { comm_ = hosts; }
-  /// A part of this communicator becomes that of `part`; none for a negative color. What is under way is waited for:
-  /// NCCL promises nothing otherwise.
+  /// A part of this communicator becomes that of `part`; none for a negative color. First waits for what is under way.
   template <class What>
   void split_off(const What& what, int color, int key, ncclConfig_t config, NcclHandle& part) {
     wait_until(what, "its collectives before it", [&] { return !busy(); });
@@ -166,8 +163,7 @@ class NcclHandle final : public World::Channel {
     const std::lock_guard lock(mutex_);
     return std::exchange(comm_, nullptr);
   }
-  // Forgets what is done. The time limit counts from where the device begins: what comes before may take as long as it
-  // likes.
+  // Forgets what is done. The time limit counts from where the device begins.
   void look_at_pending() {
     while (!pending_.empty() && pending_.front().end.passed()) pending_.pop_front();
     for (auto& next : pending_) {

@@ -10,9 +10,8 @@
 
 namespace dhp {
 
-/// What a process with several communicators needs of CUDA, where its user has not said otherwise: streams that do not
-/// queue behind each other, and kernels that are loaded before one of them waits for another GPU. To be called before
-/// anything of CUDA, while the process has one thread.
+/// Settings of CUDA for several communicators, unless the user has set them: streams that do not queue behind each other,
+/// and kernels loaded before one waits for another GPU. Before anything of CUDA, while the process has one thread.
 inline void prepare_process_for_nccl() {
   constexpr int keep = 0;
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", keep);
@@ -24,12 +23,12 @@ template <>
 class RankLauncher<Cuda> {
  public:
   using Body = std::function<void(Comm<Cuda>)>;
-  static void run(int ranks, const Body& body, const RankOptions& options, CallSite where) {
+  static void run(int ranks, const Body& body, const WorldOptions& options, CallSite where) {
     prepare_process_for_nccl();
     const int gpus = usable_gpus();
     check(gpus >= ranks, "a world of ", ranks, " ranks needs ", ranks, " GPUs, this process sees ",
           gpus, "; see CUDA_VISIBLE_DEVICES, or start fewer ranks");
-    const auto world = std::make_shared<World>(ranks, options.world());
+    const auto world = std::make_shared<World>(ranks, options);
     const auto id = new_nccl_id();
     comm::run_rank_threads(
         *world,

@@ -1,8 +1,6 @@
-// NcclComm: ranks on NVIDIA GPUs, in one process or in many. The host waits until NCCL has put a collective on its stream,
-// not until it is done; but the first message of a group, split and barrier are meetings, and so is a call for which NCCL
-// has no connection yet. A rank that is missing ends the world after the time limit: the device then works on with
-// whatever is in its memory, so results that were not yet on the host count for nothing, and the next call of a
-// communicator throws.
+// NcclComm: ranks on NVIDIA GPUs, in one process or in many. The host waits until a collective is on its stream, not until
+// it is done; a group's first message, split, barrier and calls that need a new connection are meetings. A missing rank
+// ends the world after the time limit: the device works on with any data, and the next call of a communicator throws.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -18,22 +16,18 @@ namespace dhp {
 struct NcclOptions {
   /// Of every collective, send, receive and meeting; 0: none. Where the world is given, its own limit holds.
   double timeout_s = 300;
-  /// Multiprocessors that one collective, one message, may take. Work of several communicators runs at the same time and
-  /// waits for other GPUs while it holds its own: only if all of it fits into the GPU together does nothing wait for what
-  /// has no room. A rank has at most three collectives (tensor axis, a reducer's, one more) and six messages under way:
-  /// 96 of an A100's 108, an H200's 132.
+  /// Multiprocessors that one collective, one message, may take. Work of several communicators holds its own while it
+  /// waits for other GPUs, so all of it must fit into the GPU together: at most three collectives (tensor axis, a
+  /// reducer's, one more) and six messages are under way, 96 of an A100's 108, an H200's 132.
   int collective_ctas = 24;
   int message_ctas = 4;
 };
 
 /// One rank's handle, cheap to copy; used by one thread at a time. Buffers as of ThreadComm, and none is freed or changed
-/// before its event has been waited for or dropped.
-/// Sums of 16-bit types are rounded at every step of NCCL's ring. All kinds of max and min drop a NaN or keep it as NCCL
-/// likes. Ranks that call different collectives are told apart only while they are under way at the same time; else they
-/// end with the time limit, or with wrong numbers.
-/// Messages: every rank of the group comes to a first send or recv, of whatever message, at the same time; then between
-/// neighbours of the ring of ranks, and that is all that a pipeline has, send_capacity() is what it says. Between others a
-/// message may wait for one that this rank has sent elsewhere.
+/// before its event has been waited for or dropped. Sums of 16-bit types are rounded at every step of NCCL's ring; max
+/// and min may drop a NaN. Ranks that call different collectives end with the time limit, or with wrong numbers.
+/// All ranks of a group come to its first message at the same time. send_capacity() holds between neighbours of the
+/// ring of ranks, as in a pipeline; another message may wait for one that this rank has sent elsewhere.
 class NcclComm {
  public:
   /// Collective over all who hold `id`, which one of them made with new_nccl_id(). `world` is shared by the ranks of one
@@ -79,8 +73,7 @@ class NcclComm {
     check_message(CallKind::recv, rank(), size(), from, where);
     messages(where).recv(dev, buffer, from, where);
   }
-  /// The host waits until all ranks have come, and this communicator's own collectives are done; other work of the
-  /// device may still be under way.
+  /// The host waits until all ranks have come, and this communicator's own collectives are done.
   void barrier(CallSite where) {
     if (!alone()) state_->channel->barrier(where);
   }
@@ -91,8 +84,7 @@ class NcclComm {
     if (!alone()) part.state_->channel = state_->channel->split(color, key, ctas, where);
     return part;
   }
-  /// Ends every rank of this world with this message. Processes of another world, those of a host program, find out when
-  /// a connection breaks, at the latest after the time limit.
+  /// Ends every rank of this world with this message. Other processes notice a broken connection, or the time limit.
   void abort(const std::string& message) { state_->world->abort(message); }
 
  private:
@@ -162,6 +154,31 @@ class NcclComm {
                                            CallSite where = CallSite::current()) {
   auto world = std::make_shared<World>(1, World::Options{.timeout_s = options.timeout_s});
   return Comm<Cuda>::of(NcclComm(std::move(world), dev.number(), rank, size, id, options, where));
+}
+
+// A host program's communicator: dhp makes one of its own of the same ranks, as libraries over MPI do with MPI_Comm_dup, and
+// uses the host's for nothing else: neither has to fit into the order of the other's collectives.
+
+/// For several ranks in one process, which share `world`; else as below.
+[[nodiscard]] inline Comm<Cuda> nccl_world(std::shared_ptr<World> world, ncclComm_t hosts,
+                                           const NcclOptions& options = {},
+                                           CallSite where = CallSite::current()) {
+  comm::NcclChannel::Place place{};
+  comm::check_nccl(ncclCommCuDevice(hosts, &place.device), "ncclCommCuDevice", where);
+  comm::check_nccl(ncclCommUserRank(hosts, &place.rank), "ncclCommUserRank", where);
+  comm::check_nccl(ncclCommCount(hosts, &place.size), "ncclCommCount", where);
+  auto channel = std::make_shared<comm::NcclChannel>(std::move(world), place, hosts,
+                                                     options.collective_ctas, where);
+  return Comm<Cuda>::of(NcclComm(std::move(channel), options));
+}
+
+/// The ranks of a host program's communicator, on its GPU, which becomes the thread's current one. Collective over them:
+/// nothing else may be under way on `hosts`, which may be destroyed afterwards. Where it is blocking, this waits for a
+/// missing rank as long as it does, else for the time limit.
+[[nodiscard]] inline Comm<Cuda> nccl_world(ncclComm_t hosts, const NcclOptions& options = {},
+                                           CallSite where = CallSite::current()) {
+  auto world = std::make_shared<World>(1, World::Options{.timeout_s = options.timeout_s});
+  return nccl_world(std::move(world), hosts, options, where);
 }
 
 static_assert(Communicator<NcclComm, Cuda>);

@@ -1,10 +1,8 @@
-// NcclMessages: sends and receives of a group over NCCL. NCCL's own send waits, on its stream, for the receive; the
-// device goes on meanwhile, and the tensor is kept: up to message_capacity messages to one rank wait to be received, then
-// the device waits.
+// NcclMessages: sends and receives of a group over NCCL. The device goes on after a send, and the tensor is kept: up to
+// message_capacity messages to one rank wait to be received, then the device waits.
 #pragma once
 
 #include <dhp/comm/nccl/channel.hpp>
-#include <dhp/comm/nccl/queues.hpp>
 #include <dhp/tensor/tensor.hpp>
 
 #include <array>
@@ -16,11 +14,23 @@
 
 namespace dhp::comm {
 
+/// Messages to one rank that nobody has received yet, before a send waits.
+inline constexpr int message_capacity = 4;
+
+/// Messages go over queues, communicators of the same ranks, by turns: on one alone a ring of ranks that send and receive
+/// would wait for itself. In an odd ring the step across the seam has a queue of its own. Messages between ranks that
+/// are no neighbours may wait for each other.
+[[nodiscard]] constexpr int queue_of(int from, int to, int ranks) {
+  const bool across = (from == ranks - 1 && to == 0) || (from == 0 && to == ranks - 1);
+  return across && ranks > 2 && ranks % 2 != 0 ? 2 : from % 2;
+}
+
 class NcclMessages {
  public:
   /// Collective over the group: its first send or receive, whichever it is on a rank, makes the queues.
   NcclMessages(NcclChannel& group, int ctas, CallSite where) : place_(group.place()) {
-    for (int queue = 0; queue < queues_of(place_.size); ++queue)
+    const int queues = place_.size % 2 == 0 ? 2 : 3;
+    for (int queue = 0; queue < queues; ++queue)
       queues_.push_back(group.split(0, place_.rank, ctas, where));
   }
 

@@ -1,8 +1,8 @@
-// CallChecking: before every call the ranks of its group tell each other what they are about to do, over a communicator of
-// its own, and all throw where they do not agree: an error in the place of a hang, or of wrong numbers. For the search of
-// such a mistake: each call costs one small collective more, and a device waits for it.
+// CallChecking: before every call the ranks of its group tell each other what they are about to do, and all throw where
+// they do not agree. To find such a mistake: each call costs one small collective more, and a device waits for it.
 #pragma once
 
+#include <dhp/comm/meet/wire.hpp>
 #include <dhp/comm/observe/observer.hpp>
 
 #include <cstdint>
@@ -72,26 +72,20 @@ class CallChecking final : public CommObserver<Dev> {
     }
   }
   [[nodiscard]] Tensor<Dev> written(Dev& dev, const Call& call) const {
-    auto words =
-        concat(call.agreed(), '\n', to_text(call.where).substr(0, 128), '\n', world_rank_, '\n');
+    std::string words;
+    for (const auto& text :
+         {call.agreed(), to_text(call.where).substr(0, 128), concat(world_rank_)})
+      comm::append_field(words, text);
     words.resize(static_cast<std::size_t>(width));
     return Tensor<Dev>::from_host(dev, {width},
                                   std::vector<std::uint8_t>(words.begin(), words.end()));
   }
   [[nodiscard]] static Words read(const std::vector<std::uint8_t>& bytes, int rank) {
-    auto at = bytes.begin() + rank * width;
-    const auto end = at + width;
-    const auto line = [&] {
-      std::string field;
-      for (; at != end && *at != '\n'; ++at) field += static_cast<char>(*at);
-      if (at != end) ++at;
-      return field;
-    };
-    Words words;
-    words.what = line();
-    words.where = line();
-    words.rank = line();
-    return words;
+    const auto first = bytes.begin() + rank * width;
+    const std::string own(first, first + width);
+    comm::FieldReader fields(own);
+    const auto next = [&] { return fields.field().value_or(""); };
+    return {next(), next(), next()};
   }
 
   Dev* dev_;

@@ -1,5 +1,4 @@
-// CommObserver: looks at every call of a communicator, and of all that is split off it, from before it is made until it
-// is under way. Tracing, checking and recording are observers.
+// CommObserver: sees every call of a communicator, and of all that is split off it: tracing, checking, recording.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -42,17 +41,21 @@ class ObservedComm {
   [[nodiscard]] int send_capacity() const { return comm_.send_capacity(); }
   [[nodiscard]] std::string transport() const { return comm_.transport(); }
 
+  // A call that is refused is shown to no observer: its ranks count their calls alike.
   Event<Dev> start(Dev& dev, const Collective<Dev>& collective) {
+    collective.check_for(size());
     const auto watch = observer_->before(&dev, collective.call);
     return watch->started(comm_.start(dev, collective));
   }
   void send(Dev& dev, Tensor<Dev> message, int to, CallSite where) {
+    check_message(CallKind::send, rank(), size(), to, where);
     const auto watch = observer_->before(
         &dev, {CallKind::send, message.count(), message.dtype(), Reduce::sum, to, where});
     comm_.send(dev, std::move(message), to, where);
     (void)watch->started({});
   }
   void recv(Dev& dev, View<Dev> buffer, int from, CallSite where) {
+    check_message(CallKind::recv, rank(), size(), from, where);
     const auto watch = observer_->before(
         &dev, {CallKind::recv, buffer.count(), buffer.dtype(), Reduce::sum, from, where});
     comm_.recv(dev, buffer, from, where);

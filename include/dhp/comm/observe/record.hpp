@@ -1,14 +1,12 @@
-// CallRecording: writes every call of a communicator into its rank's flight recorder. The failure detector reads what is
-// there, so each world of ranks on the host is observed by it.
+// CallRecording: writes every call of a communicator on the host into its rank's flight recorder.
 #pragma once
 
+#include <dhp/comm/gather.hpp>
 #include <dhp/comm/observe/observer.hpp>
-#include <dhp/comm/watch/flight_recorder.hpp>
+#include <dhp/comm/watch/world.hpp>
 
-#include <cstdint>
 #include <memory>
 #include <utility>
-#include <vector>
 
 namespace dhp {
 
@@ -22,21 +20,28 @@ class CallRecording final : public CommObserver<Cpu> {
   [[nodiscard]] std::shared_ptr<CommObserver<Cpu>> of_part(Comm<Cpu> part,
                                                            CallSite where) override {
     Cpu dev;
-    const auto mine = Tensor<Cpu>::from_host(dev, {1}, std::vector<std::int32_t>{group_.rank()});
-    auto members = Tensor<Cpu>::zeros(dev, DType::i32, {part.size()});
-    part.all_gather(dev, mine, members.mut(), where).wait();
-    return std::make_shared<CallRecording>(group_.of_part(members.to_host<std::int32_t>(dev)));
+    const auto members = gather(dev, part, {static_cast<double>(group_.rank())}, where);
+    return std::make_shared<CallRecording>(group_.of_part({members.begin(), members.end()}));
   }
 
  private:
-  class Recorded final : public Watch {
-   public:
-    explicit Recorded(FlightRecorder::Open open) : open_(std::move(open)) {}
-
-   private:
-    FlightRecorder::Open open_;
+  struct Recorded final : Watch {
+    explicit Recorded(FlightRecorder::Open call) : open(std::move(call)) {}
+    FlightRecorder::Open open;
   };
   comm::GroupRecorder group_;
 };
+
+namespace comm {
+
+/// The communicator of all ranks of a world, with every call recorded.
+template <class Engine>
+[[nodiscard]] Comm<Cpu> recorded(const World& world, Engine engine) {
+  GroupRecorder group(world.recorder(engine.rank()), engine.rank(), world.size());
+  return observe<Cpu>(Comm<Cpu>::of(std::move(engine)),
+                      std::make_shared<CallRecording>(std::move(group)));
+}
+
+}  // namespace comm
 
 }  // namespace dhp

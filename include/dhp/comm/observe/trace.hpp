@@ -1,7 +1,7 @@
-// CallTracing: writes every call of a communicator into its device's trace: what was communicated when, and for how long the
-// rank's work stood still because of it.
+// CallTracing: writes every call of a communicator, and the wait for it, into its device's trace.
 #pragma once
 
+#include <dhp/comm/gather.hpp>
 #include <dhp/comm/observe/observer.hpp>
 
 #include <cstdint>
@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace dhp {
 
@@ -42,11 +41,7 @@ class CallTracing final : public CommObserver<Dev> {
  private:
   CallTracing(Dev& dev, Comm<Dev> comm, int world_rank, std::shared_ptr<int> groups)
       : dev_(&dev), world_rank_(world_rank), groups_(std::move(groups)) {
-    // Its members, by their numbers in the world.
-    const auto mine = Tensor<Dev>::from_host(dev, {1}, std::vector<std::int32_t>{world_rank});
-    auto all = Tensor<Dev>::zeros(dev, DType::i32, {comm.size()});
-    comm.all_gather(dev, mine, all.mut()).wait(dev);
-    const auto ranks = all.template to_host<std::int32_t>(dev);
+    const auto ranks = gather(dev, comm, {static_cast<double>(world_rank)});
     name_ = concat("group ", ++*groups_, ": ", rank_list({ranks.begin(), ranks.end()}));
   }
 
@@ -78,8 +73,7 @@ class CallTracing final : public CommObserver<Dev> {
     bool collective_;
   };
 
-  /// How long a collective takes on a device that works by itself cannot be seen from outside. It is shown from the
-  /// point of the device's work at which it was issued to the one from which that work has the result.
+  /// Shown from the point of the device's work at which it was issued to the one from which that work has the result.
   template <class D>
   class WorkOfDevice final : public Event<D>::Work {
    public:

@@ -1,5 +1,4 @@
-// ThreadGroup: what the ranks of one communicator share: the place where they meet, what each brings to a collective,
-// and the messages under way between any two of them.
+// ThreadGroup: what the ranks of one communicator share: where they meet, what each brings, and messages under way.
 #pragma once
 
 #include <dhp/comm/exclusive_use.hpp>
@@ -30,7 +29,6 @@ class WaitWord {
   }
 
   [[nodiscard]] std::uint32_t read() const { return word_; }
-  /// Blocks while the word is what it was.
   void wait(std::uint32_t seen) const { word_.wait(seen); }
 
   void change() {
@@ -72,8 +70,7 @@ class ThreadGroup {
     int rank = 0;
   };
 
-  /// world_ranks: its members, for messages. Waiting blocks and never spins, since there are often more ranks than
-  /// cores, and ends with the world.
+  /// world_ranks: its members, for messages. Waits block and never spin: there are often more ranks than cores.
   ThreadGroup(std::shared_ptr<World> world, const std::vector<int>& world_ranks)
       : world_(std::move(world)),
         members_(world_ranks.size()),
@@ -88,7 +85,6 @@ class ThreadGroup {
   [[nodiscard]] int world_rank(int rank) const { return member(rank).world_rank; }
   /// Of the collective under way; to be read between enter() and leave() only.
   [[nodiscard]] const Offer& offer(int rank) const { return member(rank).offer; }
-  /// After enter() of a split.
   [[nodiscard]] Place take_place(int rank) { return std::move(member(rank).place); }
 
   /// Returns when all ranks have come and agree about what they do. Otherwise it throws on every one of them: nobody
@@ -161,8 +157,7 @@ class ThreadGroup {
     return members_[static_cast<std::size_t>(rank)];
   }
 
-  // The last to come runs `last` for all, while the others wait, and lets everybody go. False: the world ended
-  // before that.
+  // The last to come runs `last` for all and lets everybody go. False: the world ended before that.
   bool meet(void (ThreadGroup::*last)(), bool abortable) {
     const auto before = waits_->met.read();
     if (++arrivals_ == size()) {

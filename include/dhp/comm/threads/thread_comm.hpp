@@ -1,6 +1,5 @@
-// ThreadComm: ranks that are threads of one process. A collective is done by its callers, at once: each rank works on
-// its slice of everybody's buffers, in the order of the ranks whoever comes first, so that a sum has the same bits in
-// every run.
+// ThreadComm: ranks that are threads of one process. The callers do a collective at once, each its slice of everybody's
+// buffers, in the order of the ranks: a sum has the same bits in every run.
 #pragma once
 
 #include <dhp/comm/communicator.hpp>
@@ -20,10 +19,8 @@ namespace dhp {
 /// `out` of one rank do not overlap either, but for the rank's own block of a reduce_scatter or an all_gather.
 class ThreadComm {
  public:
-  /// The handles of all ranks of a world.
   [[nodiscard]] static std::vector<ThreadComm> all_of(const std::shared_ptr<World>& world) {
-    std::vector<int> members;
-    for (int rank = 0; rank < world->size(); ++rank) members.push_back(rank);
+    const auto members = comm::all_ranks(world->size());
     const auto group = std::make_shared<comm::ThreadGroup>(world, members);
     std::vector<ThreadComm> comms;
     for (const int rank : members) comms.push_back(ThreadComm(group, rank));
@@ -104,7 +101,6 @@ class ThreadComm {
 
   [[nodiscard]] const std::byte* in_of(int rank) const { return group_->offer(rank).in; }
 
-  /// This rank's share of a collective to which all have come.
   void work(const Collective<Cpu>& collective) {
     const auto& [call, in, out] = collective;
     switch (call.kind) {

@@ -1,6 +1,5 @@
-// Deadlines: how long a rank may wait for another, by what the program is at. One limit for everything is either too
-// short for the start and for saving, or so long that a run which hangs in a step of a second is noticed after
-// minutes: so a section that has been passed through a few times has a limit of its own, learned from its durations.
+// Deadlines: how long a rank may wait for another. One limit is too short for saving, or too long to notice soon that a
+// step hangs: so each section of a program gets a limit of its own, learned from how long it has taken.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -11,13 +10,11 @@
 #include <cmath>
 #include <cstddef>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
 namespace dhp {
 
-/// What a program is at.
 enum class Section { start, first_step, step, evaluation, saving };
 
 [[nodiscard]] constexpr const char* name_of(Section section) {
@@ -50,13 +47,11 @@ struct TimeLimit {
 };
 
 struct DeadlineRules {
-  /// No limit is shorter: connections that lose packets try again after seconds that double, file systems and
-  /// machines that are busy with something else stop a rank for some seconds, and none of that is a fault.
+  /// No limit is shorter: a connection that loses packets, or a busy file system, stops a rank for some seconds.
   double least_s = 30;
   /// Of the median: what takes ten times as long as it does else, on one rank or all, is no longer chance.
   double factor = 10;
-  /// Before anything is known: kernels that are loaded and tuned, data that are read for the first time over a network,
-  /// a large model that rank 0 writes, take minutes.
+  /// Before anything is known: loading and tuning kernels, first reads, and saving a large model take minutes.
   double unlearned_s = 600;
   /// Passes after which a section is known: the first ones often are not like the others.
   std::size_t passes = 5;
@@ -86,7 +81,8 @@ class Deadlines {
   void enter(Section section, Clock::time_point now = Clock::now()) {
     if (fixed_) return;
     const std::lock_guard lock(mutex_);
-    of(section_).add(std::chrono::duration<double>(now - entered_).count());
+    auto& [last, count] = of(section_);
+    last[count++ % last.size()] = std::chrono::duration<double>(now - entered_).count();
     section_ = section;
     entered_ = now;
     auto limit = learned(section);
@@ -99,7 +95,6 @@ class Deadlines {
     const std::lock_guard lock(mutex_);
     return limit_;
   }
-  /// Of the section that the program is in; 0: none.
   [[nodiscard]] double limit_s() const { return limit().seconds; }
   /// When a wait that has begun then is over; never where there is no limit. A limit that becomes shorter counts from
   /// there: the others may have waited for the end of the longer section.
@@ -112,36 +107,19 @@ class Deadlines {
 
  private:
   /// The last durations of a section, in seconds.
-  class Durations {
-   public:
-    void add(double s) {
-      last_[count_ % last_.size()] = s;
-      ++count_;
-    }
-    [[nodiscard]] std::size_t count() const { return count_; }
-    [[nodiscard]] double median() const {
-      std::vector<double> sorted(last_.begin(), last_.begin() + kept());
-      const auto middle = sorted.begin() + kept() / 2;
-      std::nth_element(sorted.begin(), middle, sorted.end());
-      return *middle;
-    }
-
-   private:
-    [[nodiscard]] std::ptrdiff_t kept() const {
-      return static_cast<std::ptrdiff_t>(std::min(count_, last_.size()));
-    }
-    std::array<double, 32> last_{};
-    std::size_t count_ = 0;
+  struct Durations {
+    std::array<double, 32> last{};
+    std::size_t count = 0;
   };
-
   [[nodiscard]] Durations& of(Section section) { return known_[static_cast<std::size_t>(section)]; }
   // In whole seconds: small differences between passes and ranks are not worth a digit.
   [[nodiscard]] TimeLimit learned(Section section) {
-    const auto& durations = of(section);
-    if (durations.count() < rules_.passes)
-      return {rules_.unlearned_s, concat("for ", name_of(section))};
-    const double median_s = durations.median();
-    const double limit_s = std::ceil(rules_.factor * median_s);
+    const auto& [last, count] = of(section);
+    if (count < rules_.passes) return {rules_.unlearned_s, concat("for ", name_of(section))};
+    std::vector<double> sorted(last.begin(), last.begin() + std::min(count, last.size()));
+    const auto median = sorted.begin() + sorted.size() / 2;
+    std::nth_element(sorted.begin(), median, sorted.end());
+    const double limit_s = std::ceil(rules_.factor * *median);
     if (limit_s > rules_.least_s)
       return {limit_s, concat("for ", name_of(section), ", ", rules_.factor, " times its median")};
     return {rules_.least_s, concat("for ", name_of(section), ", the least there is")};

@@ -1,9 +1,6 @@
 // FailureDetector: finds in the states of all ranks why the world must end, and which rank is the cause: one that has
-// failed, is gone, is silent, does something else than the others, or has been waited for too long. It serves ranks
-// that are threads, processes or devices; what follows from its answer is World's.
-//
-// A wait is too long when it exceeds the longest limit of any rank: a rank in a step may wait, through others, for a rank
-// that is saving. When that limit becomes shorter, waits count from that moment on.
+// failed, is gone, is silent, does something else than the others, or has been waited for too long. The limit of a wait
+// is the longest of any rank, since a rank in a step may wait, through others, for a rank that is saving.
 #pragma once
 
 #include <dhp/comm/watch/rank_state.hpp>
@@ -23,8 +20,7 @@ class FailureDetector {
   struct Limits {
     double timeout_s = 300;  ///< of every wait, and of silence; 0: none
     bool learned = false;    ///< the limits that ranks tell take the place of timeout_s
-    /// How long a rank whose connection broke may be silent before it counts as gone. A rank that fails says why
-    /// itself, and that says more.
+    /// How long a rank whose connection broke may be silent: if it fails, it says why itself.
     double lost_s = 1;
   };
 
@@ -37,7 +33,6 @@ class FailureDetector {
     if (seen.heard && seen.state.beat == state.beat) return;
     seen = {std::move(state), now_s, true};
   }
-  /// Whether all have finished.
   [[nodiscard]] bool all_finished() const {
     for (const auto& seen : seen_)
       if (!seen.state.finished) return false;
@@ -129,7 +124,6 @@ class FailureDetector {
       }
     return {};
   }
-  // Ranks of one group do different things.
   [[nodiscard]] std::string disagreement() const {
     std::map<std::string, std::pair<int, const Call*>> first;
     for (int rank = 0; rank < ranks(); ++rank)

@@ -1,8 +1,8 @@
-// FlightRecorder: what a rank's communicators have been asked to do: the last calls and those under way, each with its
-// place in the source. It is what a rank says of itself when something hangs; the failure detector reads it.
+// FlightRecorder: the last calls of a rank's communicators and those under way, each with its place in the source.
 #pragma once
 
 #include <dhp/comm/collective.hpp>
+#include <dhp/comm/split.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -11,7 +11,6 @@
 #include <list>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +23,6 @@ struct RecordedGroup {
   std::vector<int> members{};  ///< ranks of the world, in the order of the group
 };
 
-/// A call of a rank.
 struct FlightRecord {
   std::shared_ptr<const RecordedGroup> group{};
   Call call{};
@@ -106,8 +104,6 @@ class FlightRecorder {
   [[nodiscard]] double now_s() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - birth_).count();
   }
-  [[nodiscard]] std::chrono::system_clock::time_point opened() const { return opened_; }
-  /// Calls so far.
   [[nodiscard]] std::uint64_t calls() const {
     const std::lock_guard lock(mutex_);
     return calls_;
@@ -145,7 +141,6 @@ class FlightRecorder {
 
   std::size_t capacity_;
   std::chrono::steady_clock::time_point birth_ = std::chrono::steady_clock::now();
-  std::chrono::system_clock::time_point opened_ = std::chrono::system_clock::now();
   mutable std::mutex mutex_;
   std::uint64_t calls_ = 0;
   Records open_, ended_;
@@ -157,9 +152,8 @@ namespace comm {
 /// What the calls of one group are recorded with; used by one rank.
 class GroupRecorder {
  public:
-  /// The world.
   GroupRecorder(std::shared_ptr<FlightRecorder> recorder, int rank, int size)
-      : GroupRecorder(std::move(recorder), rank, all_of(size)) {}
+      : GroupRecorder(std::move(recorder), rank, {"world", all_ranks(size)}) {}
 
   /// Of a part of this group, with these ranks of the world. All ranks of the group come to it at the same time.
   [[nodiscard]] GroupRecorder of_part(std::vector<int> members) {
@@ -190,12 +184,6 @@ class GroupRecorder {
         sent_(group.members.size()),
         received_(group.members.size()),
         group_(std::make_shared<const RecordedGroup>(std::move(group))) {}
-  [[nodiscard]] static RecordedGroup all_of(int size) {
-    RecordedGroup world{.name = "world",
-                        .members = std::vector<int>(static_cast<std::size_t>(size))};
-    std::iota(world.members.begin(), world.members.end(), 0);
-    return world;
-  }
 
   std::shared_ptr<FlightRecorder> recorder_;
   int rank_;

@@ -1,17 +1,19 @@
-// RankState: what a rank lets the failure detector know of itself, a few times a second: that it lives, which calls it
-// is in and which ranks they need, how long it may wait, and what it has seen go wrong. As text of lines with tabs.
+// RankState: what a rank reports to the failure detector a few times a second: that it lives, which calls it is in and
+// which ranks they need, how long it may wait, and what it has seen go wrong.
 #pragma once
 
+#include <dhp/comm/meet/wire.hpp>
 #include <dhp/comm/watch/deadlines.hpp>
 #include <dhp/comm/watch/flight_recorder.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dhp::comm {
@@ -98,85 +100,65 @@ struct RankState {
   }
 
   [[nodiscard]] std::string written() const {
-    auto text = line("beat", beat) + line("name", name) + line("finished", finished ? 1 : 0) +
-                line("ended", ended ? 1 : 0) + line("failed", failed) +
-                line("limit", limit.seconds, limit.why) + line("last", last, last_age_s);
-    for (const int rank : lost) text += line("lost", rank);
-    for (const auto& [series, at] : reached) text += line("reached", series, at);
-    const auto add = [&](const char* key, const OpenCall& call) {
-      text += line(key, call.series, call.at, call.agreed, call.shown, call.where, call.age_s);
-    };
-    for (const auto& call : sent) add("sent", call);
-    for (const auto& call : under_way) {
-      add("call", call);
-      for (const int rank : call.needs) text += line("needs", rank);
-    }
-    return text;
+    Transfer to;
+    RankState(*this).pass(to);
+    return std::move(to.bytes);
   }
-  /// None where the text is not one.
-  [[nodiscard]] static std::optional<RankState> parsed(std::string_view text) {
+  /// None where the bytes are no state.
+  [[nodiscard]] static std::optional<RankState> parsed(std::string_view bytes) {
+    Transfer from{.from = FieldReader(bytes)};
     RankState state;
-    while (!text.empty()) {
-      auto row = next(text, '\n');
-      if (!state.take(next(row, '\t'), row)) return std::nullopt;
-    }
+    state.pass(from);
+    if (!from.good || !from.from->empty()) return std::nullopt;
     return state;
   }
 
  private:
-  template <class... Fields>
-  static std::string line(const char* key, const Fields&... fields) {
-    std::string text(key);
-    const auto add = [&](std::string field) {
-      for (char& c : field)
-        if (c == '\t' || c == '\n') c = ' ';
-      text += '\t';
-      text += field;
-    };
-    (add(concat(fields)), ...);
-    return text + '\n';
-  }
-  // Up to the separator, which is taken away with it.
-  static std::string_view next(std::string_view& rest, char separator) {
-    const auto end = rest.find(separator);
-    const auto field = rest.substr(0, end);
-    rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
-    return field;
-  }
-  template <class Number>
-  static bool number(std::string_view text, Number& value) {
-    const auto end = text.data() + text.size();
-    const auto result = std::from_chars(text.data(), end, value);
-    return result.ec == std::errc() && result.ptr == end;
-  }
-  bool take(std::string_view key, std::string_view row) {
-    if (key == "beat") return number(row, beat);
-    if (key == "name") name = row;
-    else if (key == "finished") finished = row == "1";
-    else if (key == "ended") ended = row == "1";
-    else if (key == "failed") failed = row;
-    else if (key == "limit") {
-      if (!number(next(row, '\t'), limit.seconds)) return false;
-      limit.why = row;
-    } else if (key == "last") {
-      last = next(row, '\t');
-      return number(row, last_age_s);
-    } else if (key == "lost") return number(row, lost.emplace_back());
-    else if (key == "reached") {
-      const std::string series(next(row, '\t'));
-      return number(row, reached[series]);
-    } else if (key == "call" || key == "sent") {
-      auto& call = (key == "call" ? under_way : sent).emplace_back();
-      call.series = next(row, '\t');
-      if (!number(next(row, '\t'), call.at)) return false;
-      call.agreed = next(row, '\t');
-      call.shown = next(row, '\t');
-      call.where = next(row, '\t');
-      return number(row, call.age_s);
-    } else if (key == "needs")
-      return !under_way.empty() && number(row, under_way.back().needs.emplace_back());
-    else return false;
-    return true;
+  /// Writes fields one after another, or reads them: one list of them serves both ways.
+  struct Transfer {
+    std::string bytes{};
+    std::optional<FieldReader> from{};  // none: writes
+    bool good = true;                   // so far
+
+    template <class... Fields>
+    void operator()(Fields&... fields) {
+      (pass(fields), ...);
+    }
+    void pass(std::string& text) {
+      if (!from) return append_field(bytes, text);
+      auto read = from->field();
+      good = good && read;
+      if (read) text = std::move(*read);
+    }
+    template <class Number>
+    void pass(Number& number) {
+      std::string text(reinterpret_cast<const char*>(&number), sizeof number);
+      pass(text);
+      if (text.size() == sizeof number) std::memcpy(&number, text.data(), sizeof number);
+      else good = false;
+    }
+    void pass(bool& flag) {
+      char letter = flag ? 1 : 0;
+      pass(letter);
+      flag = letter != 0;
+    }
+    template <class T>
+    void pass(std::vector<T>& list) {
+      auto count = list.size();
+      pass(count);
+      for (std::size_t at = 0; good && at < count; ++at)
+        pass(from ? list.emplace_back() : list[at]);
+    }
+    void pass(std::pair<std::string, std::uint64_t>& place) { (*this)(place.first, place.second); }
+    void pass(OpenCall& call) {
+      (*this)(call.series, call.at, call.agreed, call.shown, call.where, call.age_s, call.needs);
+    }
+  };
+  void pass(Transfer& fields) {
+    std::vector<std::pair<std::string, std::uint64_t>> places(reached.begin(), reached.end());
+    fields(beat, name, finished, ended, failed, lost, limit.seconds, limit.why, under_way, sent,
+           places, last, last_age_s);
+    reached = {places.begin(), places.end()};
   }
 };
 

@@ -1,7 +1,6 @@
-// World: the ranks of a job as this process sees them: those that it holds itself, as threads, or one rank of a job of
-// processes. Each rank's calls are recorded; a few times a second a thread hands what they say to the failure detector,
-// by way of the job's store where ranks are processes. When the world ends, every wait of every engine ends with it, and
-// every rank hears the same reason.
+// World: the ranks of a job that this process holds, as threads, or as one of many processes. A few times a second a thread
+// hands their recorded calls to the failure detector, over the job's store where ranks are processes. When the world
+// ends, every wait of every engine ends with it, and every rank hears the same reason.
 #pragma once
 
 #include <dhp/comm/meet/key_value_store.hpp>
@@ -41,8 +40,8 @@ struct WorldOptions {
   std::vector<std::shared_ptr<FlightRecorder>> recorders{};
   std::string name{};      ///< where this process runs, for messages: "host node7, process 4711"
   double period_s = 0.25;  ///< between two looks
-  /// Called once, by a thread of the world, when it has ended and a rank of this process has not noticed for
-  /// stuck_after_s: its own work or a library does not return. A program may end itself here.
+  /// Called once, by a thread of the world, when a rank of this process has not noticed the end for stuck_after_s: its
+  /// work or a library does not return. A program may end itself here.
   std::function<void(const std::string& message)> stuck{};
   double stuck_after_s = 10;
   /// How long channels may take to end; after that they are left alone, since a driver may hang.
@@ -60,8 +59,7 @@ class World {
     virtual ~Channel() = default;
     /// What is wrong, in a sentence; empty: nothing. May not block.
     [[nodiscard]] virtual std::string trouble() = 0;
-    /// Ends what runs, and lets nothing begin. Called once, by a thread of its own: one channel may need another
-    /// one's end to come to its own.
+    /// Ends what runs, and lets nothing begin. Called once, by a thread of its own: it may wait for another one's end.
     virtual void end() noexcept = 0;
   };
 
@@ -161,8 +159,7 @@ class World {
     });
     wait_for_end(concat("rank ", first_, ": ", why));
   }
-  /// The connection of this process to a rank has broken. Returns never: throws Aborted with what the detector finds
-  /// out, or with this.
+  /// The connection to a rank has broken: throws Aborted with what the detector finds out, or with this.
   [[noreturn]] void lost(int peer, const std::string& why) {
     tell([&] {
       auto& known = states_.front().lost;
@@ -172,8 +169,7 @@ class World {
         concat("rank ", first_, " has lost its connection to rank ", peer, " (", why, ")"));
     throw_ended();
   }
-  /// The rank's body has returned. Rank 0 of several processes waits until all others have finished as well, since
-  /// the store is its; throws Aborted if the world ends before that.
+  /// The rank's body has returned. Rank 0 of processes waits for all others, since the store is its; may throw Aborted.
   void finish(int rank) {
     tell([&] { states_[static_cast<std::size_t>(rank - first_)].finished = true; });
     if (!store_) return;
@@ -268,10 +264,10 @@ class World {
     lock.lock();
     watch_for_stuck(lock);
   }
-  // A short limit wants frequent looks.
+  // A short limit wants frequent looks, and so do channels, but not those of many processes at one store.
   [[nodiscard]] double period_s() const {
     const double limit_s = deadlines_->limit_s();
-    const double often_s = channels_.empty() ? options_.period_s : 0.05;
+    const double often_s = channels_.empty() || store_ ? options_.period_s : 0.05;
     return limit_s > 0 ? std::min(often_s, limit_s / 4) : often_s;
   }
   /// Why the world ends, if it does.
@@ -284,7 +280,6 @@ class World {
             deadlines_->limit();  // before its calls: one that ends now is of this section
         states[at].read(*options_.recorders[at]);
       }
-      if (store_) return exchange(states.front(), channels, over);
       return judge(states, channels, over);
     } catch (const Error& error) {
       over = true;
@@ -294,15 +289,28 @@ class World {
       return states.front().finished ? std::string() : error.what();
     }
   }
+  // Of several processes: says how this rank is, and hears how the others are. Rank 0 decides.
   [[nodiscard]] std::string judge(const std::vector<comm::RankState>& states,
                                   const std::vector<std::shared_ptr<Channel>>& channels,
                                   bool& over) {
     const double now_s = options_.recorders.front()->now_s();
-    for (std::size_t at = 0; at < states.size(); ++at)
-      detector_.hear(first_ + static_cast<int>(at), states[at], now_s);
+    if (store_) {
+      store_->set(concat("state/", first_), states.front().written());
+      if (auto verdict = store_->find("verdict")) return *verdict;
+      if (first_ != 0) {
+        if (auto silent = rank_zero_silent(states.front(), now_s); !silent.empty()) return silent;
+        return own_trouble_ = trouble_of(channels);
+      }
+      hear_all(now_s);
+    } else {
+      for (std::size_t rank = 0; rank < states.size(); ++rank)
+        detector_.hear(static_cast<int>(rank), states[rank], now_s);
+    }
+    auto verdict = detector_.judge(now_s);
+    if (verdict.empty()) verdict = trouble_of(channels);
+    if (store_ && !verdict.empty()) store_->set("verdict", verdict);
     over = detector_.all_finished();
-    auto why = detector_.judge(now_s);
-    return why.empty() ? trouble_of(channels) : why;
+    return verdict;
   }
   [[nodiscard]] static std::string trouble_of(
       const std::vector<std::shared_ptr<Channel>>& channels) {
@@ -317,19 +325,11 @@ class World {
   }
   // All at once: a device that frees its memory waits for the work of all.
   void end_all(const std::vector<std::shared_ptr<Channel>>& channels) const {
-    struct Ending {
-      std::mutex mutex;
-      std::condition_variable changed;
-      std::size_t under_way = 0;
-    };
-    const auto ending = std::make_shared<Ending>();
-    ending->under_way = channels.size();
+    const auto left = std::make_shared<std::atomic<std::size_t>>(channels.size());
     for (const auto& channel : channels) {
-      const auto end_one = [ending, channel] {
+      const auto end_one = [left, channel] {
         channel->end();
-        const std::lock_guard lock(ending->mutex);
-        --ending->under_way;
-        ending->changed.notify_all();
+        --*left;
       };
       try {
         std::thread(end_one).detach();
@@ -337,29 +337,9 @@ class World {
         end_one();
       }
     }
-    std::unique_lock lock(ending->mutex);
-    ending->changed.wait_for(lock, seconds(options_.end_limit_s),
-                             [&] { return ending->under_way == 0; });
+    (void)comm::poll_until([&] { return *left == 0; }, options_.end_limit_s);
   }
 
-  // Of several processes: says how this rank is, and hears how the others are.
-  [[nodiscard]] std::string exchange(const comm::RankState& state,
-                                     const std::vector<std::shared_ptr<Channel>>& channels,
-                                     bool& over) {
-    store_->set(concat("state/", first_), state.written());
-    if (auto verdict = store_->find("verdict")) return *verdict;
-    const double now_s = recorder(first_)->now_s();
-    if (first_ != 0) {
-      if (auto silent = rank_zero_silent(state, now_s); !silent.empty()) return silent;
-      return own_trouble_ = trouble_of(channels);
-    }
-    hear_all(now_s);
-    auto verdict = detector_.judge(now_s);
-    if (verdict.empty()) verdict = trouble_of(channels);
-    if (!verdict.empty()) store_->set("verdict", verdict);
-    over = detector_.all_finished();
-    return verdict;
-  }
   void hear_all(double now_s) {
     const std::string prefix = "state/";
     for (const auto& [key, text] : store_->list(prefix)) {
@@ -399,14 +379,12 @@ class World {
     try {
       store_->set(concat("state/", first_), state.written());
       if (first_ != 0) return;
-      constexpr double patience_s = 1.5;
-      const auto& recorder = *options_.recorders.front();
-      const double start_s = recorder.now_s();
-      for (double now_s = start_s; now_s - start_s < patience_s; now_s = recorder.now_s()) {
+      const auto all_ended = [&] {
+        const double now_s = recorder(first_)->now_s();
         hear_all(now_s);
-        if (detector_.all_ended(now_s)) break;
-        std::this_thread::sleep_for(seconds(options_.period_s / 4));
-      }
+        return detector_.all_ended(now_s);
+      };
+      (void)comm::poll_until(all_ended, 1.5);
     } catch (const std::exception&) {  // then the others have ended, or will by themselves
     }
   }

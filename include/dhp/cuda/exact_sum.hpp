@@ -1,35 +1,33 @@
 #pragma once
 
 #include <dhp/cuda/block.hpp>
-#include <dhp/ops/fold.hpp>
+#include <dhp/ops/exact_sum.hpp>
 
 #include <limits>
 
 namespace dhp::cuda {
 
 template <class T>
-struct FoldLimbs {
+struct ExactAccumulate {
   std::int64_t count;
   const T* x;
-  std::int64_t* high;
-  std::int64_t* low;
+  std::int64_t *high, *low;
   std::int32_t* flag;
 
   template <class B>
   constexpr void operator()(B& block) const {
     for (auto at = grid_thread(block); at < count; at += grid_threads(block)) {
       const double value = static_cast<double>(x[at]);
-      if (magnitude_bits(value) < fold_limit) fold_element(value, high[at], low[at]);
+      if (magnitude_bits(value) < exact_limit) accumulate_limbs(value, high[at], low[at]);
       else *flag = 1;  // all writers store the same value
     }
   }
 };
 
 template <class T>
-struct UnfoldLimbs {
+struct ExactFinalize {
   std::int64_t count;
-  const std::int64_t* high;
-  const std::int64_t* low;
+  const std::int64_t *high, *low;
   const std::int32_t* flag;
   T* x;
 
@@ -40,8 +38,8 @@ struct UnfoldLimbs {
       const auto h = high[at];
       const auto l = low[at];
       if (wrong) x[at] = std::numeric_limits<T>::quiet_NaN();
-      else if (is_small_limb(h) && is_small_limb(l)) x[at] = unfold_small<T>(h, l);
-      else x[at] = unfold_large<T>(h, l);
+      else if (is_small_limb(h) && is_small_limb(l)) x[at] = finalize_small<T>(h, l);
+      else x[at] = finalize_large<T>(h, l);
     }
   }
 };
@@ -51,24 +49,25 @@ struct UnfoldLimbs {
 namespace dhp {
 
 template <KernelDevice Dev>
-void fold_on(Dev& dev, ConstView<Dev> x, View<Dev> high, View<Dev> low, View<Dev> flag) {
-  if (x.count() == 0) return;
-  visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
-    launch(
-        dev, cuda::grid_for(x.count()),
-        cuda::FoldLimbs<T>{x.count(), x.template data<T>(), high.template data<std::int64_t>(),
-                           low.template data<std::int64_t>(), flag.template data<std::int32_t>()});
-  });
-}
-template <KernelDevice Dev>
-void unfold_on(Dev& dev, ConstView<Dev> high, ConstView<Dev> low, ConstView<Dev> flag,
-               View<Dev> x) {
+void exact_accumulate_on(Dev& dev, ConstView<Dev> x, View<Dev> high, View<Dev> low,
+                         View<Dev> flag) {
   if (x.count() == 0) return;
   visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
     launch(dev, cuda::grid_for(x.count()),
-           cuda::UnfoldLimbs<T>{x.count(), high.template data<std::int64_t>(),
-                                low.template data<std::int64_t>(),
-                                flag.template data<std::int32_t>(), x.template data<T>()});
+           cuda::ExactAccumulate<T>{
+               x.count(), x.template data<T>(), high.template data<std::int64_t>(),
+               low.template data<std::int64_t>(), flag.template data<std::int32_t>()});
+  });
+}
+template <KernelDevice Dev>
+void exact_finalize_on(Dev& dev, ConstView<Dev> high, ConstView<Dev> low, ConstView<Dev> flag,
+                       View<Dev> x) {
+  if (x.count() == 0) return;
+  visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
+    launch(dev, cuda::grid_for(x.count()),
+           cuda::ExactFinalize<T>{x.count(), high.template data<std::int64_t>(),
+                                  low.template data<std::int64_t>(),
+                                  flag.template data<std::int32_t>(), x.template data<T>()});
   });
 }
 

@@ -12,27 +12,30 @@
 
 namespace dhp {
 
+namespace ops {
+template <Device Dev>
+void check_limbs(const char* op, In<Dev> x, In<Dev> high, In<Dev> low, In<Dev> flag) {
+  check(high.count() == x.count() && low.count() == x.count() && high.dtype() == DType::i64 &&
+            low.dtype() == DType::i64,
+        op, ": the limbs of ", x.shape(), " are i64 of the same count");
+  check(flag.dtype() == DType::i32 && flag.count() == 1, op, ": the flag is i32 [1], got ",
+        flag.dtype(), " ", flag.shape());
+}
+}  // namespace ops
+
 /// Accumulates: adds the limbs of x, f64 or f32 [n], to high and low. If |x| >= 2^18 or x is not
 /// finite, x is skipped and flag, i32 [1], becomes 1.
 template <Device Dev>
-void fold(Dev& dev, In<Dev> x, Out<Dev> high, Out<Dev> low, Out<Dev> flag) {
-  check(high.count() == x.count() && low.count() == x.count() && high.dtype() == DType::i64 &&
-            low.dtype() == DType::i64,
-        "fold: the limbs of ", x.shape(), " are i64 of the same count");
-  check(flag.dtype() == DType::i32 && flag.count() == 1, "fold: the flag is i32 [1], got ",
-        flag.dtype(), " ", flag.shape());
-  fold_on(dev, x, high, low, flag);
+void exact_accumulate(Dev& dev, In<Dev> x, Out<Dev> high, Out<Dev> low, Out<Dev> flag) {
+  ops::check_limbs<Dev>("exact_accumulate", x, high, low, flag);
+  exact_accumulate_on(dev, x, high, low, flag);
 }
 
 /// Finalizes: x = the sum of the limbs, rounded once; NaN if flag, i32 [1], is not 0.
 template <Device Dev>
-void unfold(Dev& dev, In<Dev> high, In<Dev> low, In<Dev> flag, Out<Dev> x) {
-  check(high.count() == x.count() && low.count() == x.count() && high.dtype() == DType::i64 &&
-            low.dtype() == DType::i64,
-        "unfold: the limbs of ", x.shape(), " are i64 of the same count");
-  check(flag.dtype() == DType::i32 && flag.count() == 1, "unfold: the flag is i32 [1], got ",
-        flag.dtype(), " ", flag.shape());
-  unfold_on(dev, high, low, flag, x);
+void exact_finalize(Dev& dev, In<Dev> high, In<Dev> low, In<Dev> flag, Out<Dev> x) {
+  ops::check_limbs<Dev>("exact_finalize", x, high, low, flag);
+  exact_finalize_on(dev, high, low, flag, x);
 }
 
 // The arithmetic per element, shared by all devices.
@@ -42,8 +45,8 @@ __extension__ using Int128 = __int128;  ///< a type of g++, clang++ and nvcc
 /// Converts a double with an integer value below 2^51 to int64 and back. It vectorizes on
 /// instruction sets without such a conversion.
 inline constexpr double integer_shift = 0x1.8p52;
-[[nodiscard]] constexpr std::int64_t to_integer(
-    double shifted) {  // shifted = value + integer_shift
+/// shifted = value + integer_shift
+[[nodiscard]] constexpr std::int64_t to_integer(double shifted) {
   return std::bit_cast<std::int64_t>(shifted) - std::bit_cast<std::int64_t>(integer_shift);
 }
 [[nodiscard]] constexpr double to_double(std::int64_t value) {
@@ -55,28 +58,28 @@ inline constexpr double integer_shift = 0x1.8p52;
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
 }
 
-/// The bits of |value|. Values that cannot be folded, also NaN and infinity, are >= fold_limit.
+/// The bits of |value|. What cannot be accumulated, also NaN and infinity, is >= exact_limit.
 [[nodiscard]] constexpr std::int64_t magnitude_bits(double value) {
   return std::bit_cast<std::int64_t>(value) & std::int64_t{0x7fffffffffffffff};
 }
-inline constexpr auto fold_limit = std::bit_cast<std::int64_t>(0x1p18);
+inline constexpr auto exact_limit = std::bit_cast<std::int64_t>(0x1p18);
 
 /// Adds the limbs of value, |value| < 2^18.
-constexpr void fold_element(double value, std::int64_t& high, std::int64_t& low) {
+constexpr void accumulate_limbs(double value, std::int64_t& high, std::int64_t& low) {
   const double whole = value * 0x1p33 + integer_shift;            // rounds to nearest
   const double rest = value - (whole - integer_shift) * 0x1p-33;  // exact
   high = wrapping_sum(high, to_integer(whole));
   low = wrapping_sum(low, to_integer(rest * 0x1p83 + integer_shift));
 }
 
-/// Whether unfold_small can take the limb.
+/// Whether finalize_small can take the limb.
 [[nodiscard]] constexpr bool is_small_limb(std::int64_t limb) {
   constexpr std::int64_t bound = std::int64_t{1} << 51;
   return limb < bound && limb > -bound;
 }
 /// high 2^-33 + low 2^-83, rounded once to T, for |limbs| < 2^51.
 template <class T>
-[[nodiscard]] constexpr T unfold_small(std::int64_t high, std::int64_t low) {
+[[nodiscard]] constexpr T finalize_small(std::int64_t high, std::int64_t low) {
   const double a = to_double(high) * 0x1p-33;
   const double b = to_double(low) * 0x1p-83;
   const double sum = a + b;
@@ -94,7 +97,7 @@ template <class T>
 }
 /// The same for any limbs, in 128 bits.
 template <class T>
-[[nodiscard]] constexpr T unfold_large(std::int64_t high, std::int64_t low) {
+[[nodiscard]] constexpr T finalize_large(std::int64_t high, std::int64_t low) {
   return static_cast<T>(static_cast<Int128>(high) * (Int128{1} << 50) + low) *
          static_cast<T>(0x1p-83);
 }

@@ -1,6 +1,5 @@
-// Order-free sums: any order, any grouping, any number of threads give the same bits, and those bits are
-// the exact sum rounded once.
-#include <dhp/cpu/fold.hpp>
+// Order-free sums: any order, grouping and number of threads give the exact sum, rounded once.
+#include <dhp/cpu/exact_sum.hpp>
 #include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
@@ -29,7 +28,7 @@ std::vector<Tensor<Cpu>> mixed(Cpu& dev) {
       const double sign = random.bits(at) % 2 == 0 ? 1 : -1;
       values.push_back(static_cast<T>(sign * std::pow(10, -12 + 15 * random.uniform(at + 1))));
     }
-    made.push_back(Tensor<Cpu>::from_host(dev, {width}, values));
+    made.push_back(list_on(dev, values));
   }
   return made;
 }
@@ -39,7 +38,9 @@ struct Limbs {
       : high(Tensor<Cpu>::zeros(dev, DType::i64, {count})),
         low(Tensor<Cpu>::zeros(dev, DType::i64, {count})),
         flag(Tensor<Cpu>::zeros(dev, DType::i32, {1})) {}
-  void add(Cpu& dev, const Tensor<Cpu>& x) { fold(dev, x, high.mut(), low.mut(), flag.mut()); }
+  void add(Cpu& dev, const Tensor<Cpu>& x) {
+    exact_accumulate(dev, x, high.mut(), low.mut(), flag.mut());
+  }
   // What a communicator does.
   void add(Cpu& dev, const Limbs& other) {
     for (const auto& [to, from] : {std::pair{&high, &other.high}, {&low, &other.low}}) {
@@ -51,7 +52,7 @@ struct Limbs {
   template <class T>
   std::vector<T> value(Cpu& dev) const {
     Tensor<Cpu> x(dev, dtype_of<T>(), high.shape());
-    unfold(dev, high, low, Tensor<Cpu>::zeros(dev, DType::i32, {1}), x.mut());
+    exact_finalize(dev, high, low, Tensor<Cpu>::zeros(dev, DType::i32, {1}), x.mut());
     return x.to_host<T>(dev);
   }
   bool flagged(Cpu& dev) const { return flag.to_host<std::int32_t>(dev)[0] != 0; }
@@ -65,7 +66,8 @@ Int128 on_grid(double value) {
   const auto whole = static_cast<Int128>(std::llrint(std::ldexp(mantissa, 53)));
   const int shift = exponent - 53 + 83;
   if (shift >= 0) return whole << shift;
-  return static_cast<Int128>(std::llrint(std::ldexp(value, 83)));  // ties to even, as fold
+  return static_cast<Int128>(
+      std::llrint(std::ldexp(value, 83)));  // ties to even, as exact_accumulate
 }
 
 }  // namespace
@@ -100,7 +102,7 @@ TEST_CASE_TEMPLATE("order, grouping and threads change no bit; one rounding of t
   }
 }
 
-TEST_CASE_TEMPLATE("what is folded alone comes back, rounded to 2^-83", T, double, float) {
+TEST_CASE_TEMPLATE("what is accumulated alone comes back, rounded to 2^-83", T, double, float) {
   Cpu dev({.threads = 2});
   const std::int64_t count = cpu::elementwise_tile + 5;
   auto x = random_tensor<T>(dev, {count}, 1);
@@ -149,34 +151,11 @@ TEST_CASE("ties and near ties round once, in the fast form and in the wide one")
         h[i] -= 4;
         l[i] += carry;
       }
-    Limbs limbs(dev, static_cast<std::int64_t>(h.size()));
-    limbs.high = Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(h.size())}, h);
-    limbs.low = Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(l.size())}, l);
+    Limbs limbs(dev, 0);
+    limbs.high = list_on(dev, h);
+    limbs.low = list_on(dev, l);
     CHECK(limbs.value<float>(dev) == expected);
   }
-}
-
-TEST_CASE_TEMPLATE("random limbs: the fast form rounds like the wide one", T, double, float) {
-  Cpu dev;
-  const RandomStream random{.seed = 11};
-  const std::int64_t count = 4096;
-  std::vector<std::int64_t> high, low;
-  for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(count); ++i) {
-    const auto wide = [&](std::uint64_t at) {
-      const auto bits = (std::uint64_t{random.bits(at)} << 32) | random.bits(at + 1);
-      return static_cast<std::int64_t>(bits) >> (14 + random.bits(at + 2) % 50);
-    };
-    high.push_back(wide(8 * i));
-    low.push_back(wide(8 * i + 4));
-  }
-  Limbs limbs(dev, count);
-  limbs.high = Tensor<Cpu>::from_host(dev, {count}, high);
-  limbs.low = Tensor<Cpu>::from_host(dev, {count}, low);
-  std::vector<T> expected;
-  for (std::size_t i = 0; i < high.size(); ++i)
-    expected.push_back(static_cast<T>(static_cast<Int128>(high[i]) * (Int128{1} << 50) + low[i]) *
-                       static_cast<T>(0x1p-83));
-  CHECK(limbs.value<T>(dev) == expected);
 }
 
 TEST_CASE_TEMPLATE("out of range, NaN and infinity set the flag and add nothing", T, double,
@@ -186,8 +165,7 @@ TEST_CASE_TEMPLATE("out of range, NaN and infinity set the flag and add nothing"
   for (const double bad :
        {0x1p18, -0x1p18, 1e30, infinity, -infinity, std::numeric_limits<double>::quiet_NaN()}) {
     CAPTURE(bad);
-    const auto x =
-        Tensor<Cpu>::from_host(dev, {3}, std::vector<T>{T(1), static_cast<T>(bad), T(2)});
+    const auto x = list_on(dev, std::vector<T>{T(1), static_cast<T>(bad), T(2)});
     Limbs limbs(dev, 3);
     limbs.add(dev, x);
     CHECK(limbs.flagged(dev));
@@ -205,11 +183,11 @@ TEST_CASE("what does not fit is refused") {
   Limbs limbs(dev, 3);
   const auto x = random_tensor<float>(dev, {4}, 1);
   CHECK(message_of([&] { limbs.add(dev, x); }) ==
-        "fold: the limbs of [4] are i64 of the same count");
+        "exact_accumulate: the limbs of [4] are i64 of the same count");
   const auto halves = random_tensor<bf16>(dev, {3}, 1);
   CHECK(message_of([&] { limbs.add(dev, halves); }) ==
         "expected an accumulation type (f64 or f32), got bf16");
   limbs.flag = Tensor<Cpu>::zeros(dev, DType::i64, {1});
   CHECK(message_of([&] { limbs.add(dev, random_tensor<float>(dev, {3}, 1)); }) ==
-        "fold: the flag is i32 [1], got i64 [1]");
+        "exact_accumulate: the flag is i32 [1], got i64 [1]");
 }

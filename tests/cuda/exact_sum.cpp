@@ -1,6 +1,6 @@
 // Order-free sums: bit for bit those of the Cpu.
-#include <dhp/cpu/fold.hpp>
-#include <dhp/cuda/fold.hpp>
+#include <dhp/cpu/exact_sum.hpp>
+#include <dhp/cuda/exact_sum.hpp>
 #include <tests/cuda/gpu.hpp>
 
 #include <doctest/doctest.h>
@@ -12,25 +12,26 @@ using namespace tests;
 
 namespace {
 
-struct Folded {
+struct Sums {
   std::vector<std::int64_t> high, low;
   std::vector<double> value;
   std::int32_t flag = 0;
-  bool operator==(const Folded&) const = default;
+  bool operator==(const Sums&) const = default;
 };
 
-// Folds each vector in turn, then unfolds; `start` is what the limbs hold before.
+// Accumulates each vector in turn, then finalizes; `start` is what the limbs hold before.
 template <class T, class Dev>
-Folded fold_all(Dev& dev, const std::vector<std::vector<T>>& vectors, std::int64_t start = 0) {
+Sums sum_all(Dev& dev, const std::vector<std::vector<T>>& vectors, std::int64_t start = 0) {
   const auto count = static_cast<std::int64_t>(vectors.front().size());
   const std::vector<std::int64_t> limbs(vectors.front().size(), start);
   auto high = Tensor<Dev>::from_host(dev, {count}, limbs);
   auto low = Tensor<Dev>::from_host(dev, {count}, limbs);
   auto flag = Tensor<Dev>::zeros(dev, DType::i32, {1});
   for (const auto& values : vectors)
-    fold(dev, Tensor<Dev>::from_host(dev, {count}, values), high.mut(), low.mut(), flag.mut());
+    exact_accumulate(dev, Tensor<Dev>::from_host(dev, {count}, values), high.mut(), low.mut(),
+                     flag.mut());
   Tensor<Dev> x(dev, dtype_of<T>(), {count});
-  unfold(dev, high, low, Tensor<Dev>::zeros(dev, DType::i32, {1}), x.mut());
+  exact_finalize(dev, high, low, Tensor<Dev>::zeros(dev, DType::i32, {1}), x.mut());
   const auto found = x.template to_host<T>(dev);
   return {high.template to_host<std::int64_t>(dev), low.template to_host<std::int64_t>(dev),
           std::vector<double>(found.begin(), found.end()),
@@ -39,8 +40,9 @@ Folded fold_all(Dev& dev, const std::vector<std::vector<T>>& vectors, std::int64
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("fold and unfold have the bits of the Cpu, small limbs and large", T, double,
-                   float) {
+TEST_CASE_TEMPLATE(
+    "exact_accumulate and exact_finalize have the bits of the Cpu, small limbs and large", T,
+    double, float) {
   Gpu gpu;
   Cpu cpu;
   std::vector<std::vector<T>> vectors;
@@ -50,24 +52,24 @@ TEST_CASE_TEMPLATE("fold and unfold have the bits of the Cpu, small limbs and la
     for (std::size_t at = 1; at < values.size(); at += 7) values[at] *= static_cast<T>(1e4);
     vectors.push_back(values);
   }
-  CHECK(fold_all<T>(gpu, vectors) == fold_all<T>(cpu, vectors));
+  CHECK(sum_all<T>(gpu, vectors) == sum_all<T>(cpu, vectors));
   const auto beyond = (std::int64_t{1} << 52) + 12345;
-  CHECK(fold_all<T>(gpu, vectors, beyond) == fold_all<T>(cpu, vectors, beyond));
+  CHECK(sum_all<T>(gpu, vectors, beyond) == sum_all<T>(cpu, vectors, beyond));
 }
 
-TEST_CASE("what is too large or not finite sets the flag, is not added, and unfolds to NaN") {
+TEST_CASE("what is too large or not finite sets the flag, is not added, and gives NaN") {
   Gpu gpu;
   for (const float bad : {262144.0f, -262144.0f, std::numeric_limits<float>::infinity(),
                           std::numeric_limits<float>::quiet_NaN()}) {
-    const auto found = fold_all<float>(gpu, {{1, bad, 2}});
+    const auto found = sum_all<float>(gpu, {{1, bad, 2}});
     CHECK(found.flag == 1);
     CHECK(found.value == std::vector<double>{1, 0, 2});
   }
-  CHECK(fold_all<float>(gpu, {{1, 262143.0f, 2}}).flag == 0);
+  CHECK(sum_all<float>(gpu, {{1, 262143.0f, 2}}).flag == 0);
 
   const auto limbs = Tensor<Gpu>::zeros(gpu, DType::i64, {3});
   const auto flag = Tensor<Gpu>::from_host(gpu, {1}, std::vector<std::int32_t>{1});
   Tensor<Gpu> x(gpu, DType::f32, {3});
-  unfold(gpu, limbs, limbs, flag, x.mut());
+  exact_finalize(gpu, limbs, limbs, flag, x.mut());
   for (const double value : widened(gpu, x)) CHECK(std::isnan(value));
 }

@@ -10,12 +10,13 @@ namespace tests {
 
 struct Folder {
   Folder() {
-    char name[] = "/tmp/dhp_comm_XXXXXX";
-    path = ::mkdtemp(name);
+    auto pattern = (std::filesystem::temp_directory_path() / "dhp_test_XXXXXX").string();
+    path = ::mkdtemp(pattern.data());
   }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
   ~Folder() { std::filesystem::remove_all(path); }
+  [[nodiscard]] std::string operator/(const std::string& name) const { return path + "/" + name; }
   [[nodiscard]] std::vector<std::string> files() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(path))

@@ -1,0 +1,38 @@
+// Checks that several ops share. `what` begins the sentence: "batch_norm: the result".
+#pragma once
+
+#include <dhp/tensor/view.hpp>
+
+namespace dhp::ops {
+
+/// Throws unless `view` has the element count and type of x.
+void check_like(const char* what, const auto& view, const auto& x) {
+  check(view.count() == x.count() && view.dtype() == x.dtype(), what, " ", view.shape(), " of ",
+        view.dtype(), " does not fit ", x.shape(), " of ", x.dtype());
+}
+/// Throws unless `vector` has one element of the accumulation type per column of x.
+void check_columns(const char* what, const auto& vector, const auto& x) {
+  check(vector.count() == x.columns() && vector.dtype() == accumulation_type(x.dtype()), what, " ",
+        vector.shape(), " of ", vector.dtype(), " does not fit the columns of ", x.shape(), " of ",
+        x.dtype());
+}
+/// The same per row of x.
+void check_rows(const char* what, const auto& vector, const auto& x) {
+  check(vector.count() == x.rows() && vector.dtype() == accumulation_type(x.dtype()), what, " ",
+        vector.shape(), " of ", vector.dtype(), " does not fit the rows of ", x.shape(), " of ",
+        x.dtype());
+}
+
+/// Height and width of what a convolution or a pool makes of images x [N, H, W, C].
+[[nodiscard]] std::array<std::int64_t, 2> output_extents(const char* window, const Shape& x,
+                                                         const auto& geometry) {
+  const auto along = [&](std::int64_t extent) {
+    const auto room = extent + 2 * std::int64_t{geometry.padding} - geometry.kernel;
+    check(room >= 0, window, " of ", geometry.kernel, " does not fit on ", x, " with padding ",
+          geometry.padding, "; use larger images or more padding");
+    return room / geometry.stride + 1;
+  };
+  return {along(x[1]), along(x[2])};
+}
+
+}  // namespace dhp::ops

@@ -1,0 +1,259 @@
+// Layers on a device with fused functions, as cuBLASLt and cuDNN have them: when they are called, and that they give what
+// the pieces give, of which they are made here.
+#include <dhp/cuda/kernels.hpp>
+#include <dhp/nn/parameter_store.hpp>
+#include <dhp/nn/recompute.hpp>
+#include <dhp/nn/residual_batch_norm.hpp>
+#include <dhp/parallel/tensor.hpp>
+#include <tests/cuda/emulator.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+namespace tests {
+
+struct Fused : Emulated {
+  bool forward = true, backward = true, gradients = true, norm_backward = true;
+  int forwards = 0, backwards = 0, both_gradients = 0, norms = 0, norm_gradients = 0;
+};
+
+}  // namespace tests
+
+namespace dhp {
+
+template <KernelDevice Dev>
+  requires(std::same_as<Dev, tests::Fused>)
+bool linear_gelu_fused_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, ConstView<Dev> bias,
+                          View<Dev> before, View<Dev> y) {
+  if (!dev.forward) return false;
+  ++dev.forwards;
+  gemm(dev, x, w, before, {.transpose_b = true}, bias);
+  activation_forward(dev, Activation::gelu, before, y);
+  return true;
+}
+template <KernelDevice Dev>
+  requires(std::same_as<Dev, tests::Fused>)
+bool gelu_linear_backward_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
+                                   ConstView<Dev> before, View<Dev> dbefore, View<Dev> dbias,
+                                   double beta) {
+  if (!dev.backward) return false;
+  ++dev.backwards;
+  gemm(dev, dy, w, dbefore);
+  activation_backward(dev, Activation::gelu, before, dbefore, dbefore);
+  column_sums(dev, dbefore, dbias, beta);
+  return true;
+}
+template <KernelDevice Dev>
+  requires(std::same_as<Dev, tests::Fused>)
+bool linear_gradients_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, View<Dev> dw,
+                               View<Dev> dbias, double beta) {
+  if (!dev.gradients) return false;
+  ++dev.both_gradients;
+  gemm(dev, dy, x, dw, {.transpose_a = true, .beta = beta});
+  column_sums(dev, dy, dbias, beta);
+  return true;
+}
+
+template <KernelDevice Dev>
+  requires(std::same_as<Dev, tests::Fused>)
+std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev> x,
+                                                        ConstView<Dev> residual,
+                                                        ConstView<Dev> gamma, ConstView<Dev> beta,
+                                                        double epsilon, bool relu) {
+  if (!relu) return {};
+  ++dev.norms;
+  const auto rows = static_cast<double>(x.rows());
+  const auto vector = [&] { return Tensor<Dev>(dev, gamma.dtype(), {x.columns()}); };
+  BatchNormResult<Dev> made{
+      Tensor<Dev>(dev, x.dtype(), x.shape()), vector(), vector(), vector(), {}};
+  batch_norm_sums(dev, x, made.mean.mut());
+  scale(dev, 1 / rows, made.mean.mut());
+  batch_norm_squared_deviations(dev, x, made.mean, made.squared_deviations.mut());
+  auto variance = clone(dev, made.squared_deviations.view());
+  scale(dev, 1 / rows, variance.mut());
+  rsqrt(dev, variance.view(), epsilon, made.inv_std.mut());
+  batch_norm_apply(dev, x, {made.mean, made.inv_std, gamma, beta}, residual, relu, made.y.mut());
+  made.signs = clone(dev, made.y.view());
+  return made;
+}
+template <KernelDevice Dev>
+  requires(std::same_as<Dev, tests::Fused>)
+std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(
+    Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, const BatchNormVectors<Dev>& vectors,
+    ConstView<Dev> signs, bool residual) {
+  if (!dev.norm_backward) return {};
+  ++dev.norm_gradients;
+  BatchNormGradients<Dev> made{Tensor<Dev>(dev, x.dtype(), x.shape()),
+                               Tensor<Dev>(dev, x.dtype(), x.shape()),
+                               Tensor<Dev>(dev, vectors.mean.dtype(), {2, x.columns()})};
+  const auto row = [&](int at) { return made.sums.mut().slice(at, at + 1); };
+  batch_norm_residual_backward_sums(dev, dy, signs, x, vectors, made.dresidual.mut(), row(0),
+                                    row(1));
+  batch_norm_backward_apply(dev, made.dresidual.view(), x, vectors, false, row(0), row(1),
+                            static_cast<double>(x.rows()), made.dx.mut());
+  if (!residual) made.dresidual = {};
+  return made;
+}
+
+}  // namespace dhp
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+struct Outcome {
+  std::vector<double> y, dx, gradients;
+};
+void check_same(const Outcome& found, const Outcome& right) {
+  CHECK(found.y == right.y);
+  CHECK(distance(found.dx, right.dx) <= 1e-14);
+  CHECK(distance(found.gradients, right.gradients) <= 1e-14);
+}
+
+/// Of two micro-batches, whose gradients add up.
+template <class Dev, class L>
+Outcome run(Dev& dev, L layer, const Shape& shape, bool order_free = false,
+            Mode mode = Mode::train) {
+  ParameterList<Dev> parameters;
+  layer.parameters(parameters);
+  ParameterStore<Dev> store(dev, parameters,
+                            {.compute = DType::f64, .order_free = order_free, .seed = 4});
+  const auto values = [&](const Shape& of, std::uint32_t use) {
+    return Tensor<Dev>::from_host(dev, of, random_doubles(of, use));
+  };
+  std::uint32_t use = 100;
+  for (const auto& parameter : parameters)  // biases start as 0
+    axpy(dev, 0.3, values(parameter->value.shape(), use++).view(), parameter->value);
+  Outcome outcome;
+  for (const std::uint32_t micro_batch : {0u, 1u}) {
+    Tape<Dev> tape({.mode = mode});
+    outcome.y =
+        layer.forward(dev, values(shape, 1 + micro_batch), tape).template to_host<double>(dev);
+    if (mode == Mode::train)
+      outcome.dx =
+          layer.backward(dev, values(shape, 3 + micro_batch), tape).template to_host<double>(dev);
+    CHECK(tape.empty());
+  }
+  store.finalize_gradients(dev, {0, store.size()});
+  for (const auto& parameter : parameters) {  // with what running statistics are moved by
+    const auto part = widened<Dev>(dev, parameter->gradient);
+    outcome.gradients.insert(outcome.gradients.end(), part.begin(), part.end());
+  }
+  return outcome;
+}
+
+const Shape rows{6, 5}, image{6, 4};
+
+template <class Dev>
+auto pair_of_layers() {
+  ModelBuilder<Dev> build(Comm<Dev>{});
+  return parallel_feed_forward(build, "first", "second", {.columns = 5, .inner = 8});
+}
+template <class Dev>
+Linear<Dev> linear(bool bias) {
+  ModelBuilder<Dev> build(Comm<Dev>{});
+  return {build, "l", {.in = 5, .out = 5, .bias = bias}};
+}
+template <class Dev>
+BatchNorm<Dev> norm(bool relu) {
+  ModelBuilder<Dev> build(Comm<Dev>{});
+  return {build, "bn", {.channels = 4, .relu = relu}};
+}
+template <class Dev>
+ResidualBatchNorm<Dev> block(bool relu) {
+  return {{}, "bn", norm<Dev>(relu)};
+}
+
+}  // namespace
+
+TEST_CASE("fused linear: a feed-forward pair asks once each way") {
+  for (const bool order_free : {false, true}) {
+    Emulated pieces;
+    Fused fused;
+    check_same(run(fused, pair_of_layers<Fused>(), rows, order_free),
+               run(pieces, pair_of_layers<Emulated>(), rows, order_free));
+    CHECK(fused.forwards == 2);
+    CHECK(fused.backwards == 2);
+    CHECK(fused.both_gradients == 0);  // the pair's biases have theirs from elsewhere
+  }
+}
+
+TEST_CASE("fused linear: where the device cannot, in either pass, the pieces are used") {
+  Emulated pieces;
+  const auto right = run(pieces, pair_of_layers<Emulated>(), rows);
+  Fused fused;
+  fused.forward = false;
+  check_same(run(fused, pair_of_layers<Fused>(), rows), right);
+  fused.forward = true;
+  fused.backward = false;
+  check_same(run(fused, pair_of_layers<Fused>(), rows), right);
+  CHECK(fused.forwards == 2);
+  CHECK(fused.backwards == 2);
+}
+
+TEST_CASE("fused linear: evaluation and a forward pass that is done again ask the same") {
+  Emulated pieces;
+  Fused fused;
+  check_same(run(fused, recompute<Fused>(pair_of_layers<Fused>()), rows),
+             run(pieces, pair_of_layers<Emulated>(), rows));
+  CHECK(fused.forwards == 4);
+  CHECK(fused.backwards == 2);
+  CHECK(run(fused, pair_of_layers<Fused>(), rows, false, Mode::eval).y ==
+        run(pieces, pair_of_layers<Emulated>(), rows, false, Mode::eval).y);
+  CHECK(fused.forwards == 6);
+}
+
+TEST_CASE("fused linear: a layer with a bias asks for both gradients at once") {
+  for (const bool order_free : {false, true}) {
+    Emulated pieces;
+    Fused fused;
+    const auto right = run(pieces, linear<Emulated>(true), rows, order_free);
+    check_same(run(fused, linear<Fused>(true), rows, order_free), right);
+    CHECK(fused.both_gradients == 2);
+    fused.gradients = false;
+    check_same(run(fused, linear<Fused>(true), rows, order_free), right);
+    fused.gradients = true;
+    check_same(run(fused, linear<Fused>(false), rows, order_free),
+               run(pieces, linear<Emulated>(false), rows, order_free));
+    CHECK(fused.both_gradients == 2);
+  }
+}
+
+TEST_CASE("fused norm: it gives what the pieces give, and is asked once each way") {
+  Emulated pieces;
+  Fused fused;
+  check_same(run(fused, norm<Fused>(true), image), run(pieces, norm<Emulated>(true), image));
+  CHECK(fused.norms == 2);
+  CHECK(fused.norm_gradients == 2);
+  check_same(run(fused, block<Fused>(true), image), run(pieces, block<Emulated>(true), image));
+  CHECK(fused.norms == 4);
+  CHECK(fused.norm_gradients == 4);
+}
+
+TEST_CASE("fused norm: where the device cannot, in either pass, the pieces are used") {
+  Emulated pieces;
+  Fused fused;
+  fused.norm_backward = false;
+  for (const bool relu : {false, true}) {
+    check_same(run(fused, norm<Fused>(relu), image), run(pieces, norm<Emulated>(relu), image));
+    check_same(run(fused, block<Fused>(relu), image), run(pieces, block<Emulated>(relu), image));
+  }
+  CHECK(fused.norms == 4);
+  // Signs that nobody made are not handed on.
+  fused.norm_backward = true;
+  check_same(run(fused, block<Fused>(false), image), run(pieces, block<Emulated>(false), image));
+  CHECK(fused.norm_gradients == 0);
+}
+
+TEST_CASE("fused norm: a recomputed forward pass adds no statistics; evaluation does not ask") {
+  Emulated pieces;
+  Fused fused;
+  check_same(run(fused, recompute<Fused>(block<Fused>(true)), image),
+             run(pieces, block<Emulated>(true), image));
+  CHECK(fused.norms == 4);
+  CHECK(fused.norm_gradients == 2);
+  check_same(run(fused, block<Fused>(true), image, false, Mode::eval),
+             run(pieces, block<Emulated>(true), image, false, Mode::eval));
+  CHECK(fused.norms == 4);
+}

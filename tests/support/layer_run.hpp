@@ -1,0 +1,114 @@
+// Runs layers forward and backward, so that one can be compared with another that should do the same.
+#pragma once
+
+#include <dhp/cpu.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+namespace tests {
+
+struct LayerCase {
+  Shape shape;  ///< of x; an even number of rows
+  DType compute = DType::f64;
+  Mode mode = Mode::train;
+  std::uint32_t stream = 1;                 ///< of x and dy
+  std::vector<std::int64_t> row_numbers{};  ///< of packed samples
+  std::int64_t first_sample = 5;
+  bool order_free = false;
+  bool recomputed = false;
+  bool defer = false;  ///< weight gradients
+};
+
+/// y and dx are those of both micro-batches, kept_bytes those of one.
+struct LayerRun {
+  std::vector<std::string> names;
+  std::vector<double> y, dx;
+  std::vector<std::vector<double>> early, gradients;  ///< before and after the deferred work
+  std::size_t kept_bytes = 0, deferred = 0;
+  friend bool operator==(const LayerRun&, const LayerRun&) = default;
+};
+
+/// Two micro-batches, with parameters that are neither 0 nor 1.
+inline LayerRun run_layer(Sequential<Cpu> layer, const LayerCase& each) {
+  if (each.recomputed) {
+    Sequential<Cpu> inner = std::move(layer);
+    layer = Sequential<Cpu>();
+    layer.add("recomputed", recompute<Cpu>(std::move(inner)));
+  }
+  Cpu dev;
+  const auto random = [&](const Shape& shape, std::uint32_t use) {
+    return random_tensor(dev, each.compute, shape, use);
+  };
+  LayerRun found;
+  ParameterList<Cpu> parameters;
+  layer.parameters(parameters);
+  ParameterStore<Cpu> store(dev, parameters,
+                            {.compute = each.compute, .order_free = each.order_free, .seed = 4});
+  std::uint32_t use = 100;
+  for (const auto& parameter : parameters) {
+    found.names.push_back(parameter->spec.name);
+    axpy(dev, 0.3, random_tensor(dev, parameter->value.dtype(), parameter->value.shape(), use++),
+         parameter->value);
+  }
+  MicroBatch<Cpu> batch;
+  batch.samples = 2;
+  batch.first_sample = each.first_sample;
+  if (!each.row_numbers.empty())
+    batch.side.emplace_back(
+        "row_numbers",
+        Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(each.row_numbers.size())},
+                               each.row_numbers));
+  const auto append = [](std::vector<double>& all, const Tensor<Cpu>& tensor) {
+    const auto values = widened(tensor);
+    all.insert(all.end(), values.begin(), values.end());
+  };
+  std::vector<Work<Cpu>> deferred;
+  for (const std::uint32_t micro_batch : {0u, 1u}) {
+    Tape<Cpu> tape({.mode = each.mode, .seed = 3, .step = 8}, &batch);
+    if (each.defer) tape.defer_to(&deferred);
+    const auto y = layer.forward(dev, random(each.shape, each.stream + micro_batch), tape);
+    append(found.y, y);
+    found.kept_bytes = tape.size_bytes();
+    if (each.mode == Mode::eval) continue;
+    append(found.dx, layer.backward(dev, random(y.shape(), each.stream + 50 + micro_batch), tape));
+    CHECK(tape.empty());
+  }
+  const auto gradients = [&] {
+    store.finalize_gradients(dev, {0, store.size()});
+    std::vector<std::vector<double>> values;
+    for (const auto& parameter : parameters)
+      values.push_back(widened(clone(dev, ConstView<Cpu>(parameter->gradient))));
+    return values;
+  };
+  found.early = gradients();
+  found.deferred = deferred.size();
+  for (auto& work : deferred) work(dev);
+  found.gradients = gradients();
+  return found;
+}
+
+/// Parameters with their numbers, the shape of y, and flops.
+inline void check_same_description(const Sequential<Cpu>& one, const Sequential<Cpu>& other,
+                                   const Shape& in) {
+  ParameterList<Cpu> mine, others;
+  one.parameters(mine);
+  other.parameters(others);
+  REQUIRE(mine.size() == others.size());
+  for (std::size_t at = 0; at < mine.size(); ++at) {
+    CHECK(mine[at]->spec.name == others[at]->spec.name);
+    CHECK(mine[at]->spec.shape == others[at]->spec.shape);
+    CHECK(mine[at]->spec.decays == others[at]->spec.decays);
+    CHECK(mine[at]->spec.keep_fp32 == others[at]->spec.keep_fp32);
+    CHECK(mine[at]->use == others[at]->use);
+    CHECK(mine[at]->index == others[at]->index);
+  }
+  const MicroBatch<Cpu> batch;
+  CHECK(one.output_shape(in, batch) == other.output_shape(in, batch));
+  CHECK(one.flops(in, batch) == other.flops(in, batch));
+}
+
+}  // namespace tests
