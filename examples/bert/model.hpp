@@ -40,6 +40,21 @@ struct BertConfig {
   dhp::fail("unknown preset \"", name, "\"; choose tiny, mini, small, base or large");
 }
 
+/// config.json, with which Hugging Face's BertForPreTraining loads exported weights.
+[[nodiscard]] inline std::string hugging_face_config(const BertConfig& config) {
+  return dhp::concat(
+      "{\n  \"architectures\": [\"BertForPreTraining\"],\n  \"model_type\": \"bert\",\n"
+      "  \"hidden_act\": \"gelu\",\n  \"hidden_size\": ",
+      config.hidden, ",\n  \"num_hidden_layers\": ", config.layers,
+      ",\n  \"num_attention_heads\": ", config.heads,
+      ",\n  \"intermediate_size\": ", config.intermediate(),
+      ",\n  \"vocab_size\": ", config.vocabulary,
+      ",\n  \"max_position_embeddings\": ", config.positions,
+      ",\n  \"hidden_dropout_prob\": ", config.dropout,
+      ",\n  \"attention_probs_dropout_prob\": ", config.dropout,
+      ",\n  \"type_vocab_size\": 2\n}\n");
+}
+
 /// Sum of the embeddings of word, position and segment, normalised; y [rows, hidden].
 template <class Dev>
 class BertEmbeddings {

@@ -38,13 +38,8 @@ void train(const examples::BertOptions& options) {
        .make_model =
            [&](dhp::ModelBuilder<examples::Dev>& build) { return examples::bert(build, config); },
        .measures = measures,
-       // Whoever uses the weights needs the words that the ids stand for.
-       .save_more =
-           [&](dhp::FileReplacement& files, const std::string& directory) {
-             files.add(directory + "/vocab.txt", [&](dhp::OpenFile& file) {
-               examples::write_vocabulary(*data.vocabulary, file);
-             });
-           },
+       .files = {{"vocab.txt", examples::vocabulary_text(*data.vocabulary)},
+                 {"config.json", examples::hugging_face_config(config)}},
        .same_shapes = data.same_shapes});
 }
 

@@ -87,9 +87,9 @@ class Vocabulary {
 };
 
 /// Contents of vocab.txt, which load_vocabulary() of wordpiece.hpp reads.
-inline void write_vocabulary(const Vocabulary& vocabulary, dhp::OpenFile& file) {
+[[nodiscard]] inline std::string vocabulary_text(const Vocabulary& vocabulary) {
   std::string lines;
   for (const auto& token : vocabulary.tokens()) lines += token + '\n';
-  file.write(lines);
+  return lines;
 }
 }  // namespace examples

@@ -1,9 +1,11 @@
 #include "options.hpp"
 
 #include <dhp/core/config.hpp>
+#include <dhp/train/checkpoint_index.hpp>
 
 #include "command_line.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <iostream>
@@ -186,11 +188,22 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
                  "File of a rank's last calls, its rank put before the extension: written at the "
                  "end, and at SIGUSR1")
       ->group("Output");
-  app.add_option("--save", options.save, "Directory for the trained model")->group("Output");
+  app.add_option("--save", options.save, "Directory for checkpoints")->group("Output");
   app.add_option("--save-every", options.save_every, "Steps; 0: at the end only")
       ->check(not_negative)
       ->group("Output");
-  app.add_option("--load", options.load, "Directory of a saved model to go on from")
+  app.add_option("--keep", options.keep, "Checkpoints to keep, the newest; 0: all")
+      ->check(not_negative)
+      ->group("Output");
+  app.add_flag("--overwrite", options.overwrite,
+               "Let --save replace the checkpoints of another run")
+      ->group("Output");
+  app.add_option(
+         "--export", options.export_to,
+         "Directory for the trained weights alone, as Hugging Face and torchvision have them")
+      ->group("Output");
+  app.add_option("--load", options.load,
+                 "Directory of checkpoints to go on from, or a .safetensors file to begin with")
       ->group("Output");
 }
 
@@ -233,8 +246,54 @@ void finish(RunOptions& options, const Words& words) {
   else
     options.reducer = dhp::Bucketed{.bytes = static_cast<std::size_t>(words.bucket_mb * 1048576)};
   if (options.steps > 0) check_decay(options.learning_rate, options.steps);
-  dhp::check(options.save_every == 0 || !options.save.empty(),
-             "--save-every needs --save DIR to write to");
+  for (const auto& [given, name] : {std::pair{options.save_every > 0, "--save-every"},
+                                    {options.keep > 0, "--keep"},
+                                    {options.overwrite, "--overwrite"},
+                                    {!options.export_to.empty(), "--export"}})
+    dhp::check(!given || !options.save.empty(), name, " needs --save DIR to write to");
+}
+
+/// What is trained, and not where and how fast: a checkpoint remembers it.
+[[nodiscard]] std::vector<CLI::Option*> options_of_the_run(CLI::App& app) {
+  static constexpr std::array groups{"Model", "Data", "Training", "Optimizer"};
+  static constexpr std::array others{"--threads",        "--device",       "--cuda-graphs",
+                                     "--loader-threads", "--comm-timeout", "--check-collectives"};
+  std::vector<CLI::Option*> of_the_run;
+  for (auto* option : app.get_options())
+    if (std::find(groups.begin(), groups.end(), option->get_group()) != groups.end() &&
+        std::find(others.begin(), others.end(), option->get_name()) == others.end())
+      of_the_run.push_back(option);
+  return of_the_run;
+}
+
+/// Options that --load's checkpoint remembers and that are not given get its values.
+void recall(CLI::App& app, RunOptions& options) {
+  const auto saved = dhp::newest_checkpoint(options.load);
+  if (saved) {
+    const auto& about = saved->second.about;
+    const auto run = about.value("run", nlohmann::ordered_json::object());
+    const auto before = run.value("options", nlohmann::ordered_json::object());
+    for (auto* option : options_of_the_run(app)) {
+      const auto name = option->get_name();
+      const bool was_given = before.contains(name);
+      const auto excluded = option->get_excludes();
+      if (option->count() > 0) {
+        const nlohmann::ordered_json now = option->results();
+        if (was_given ? now != before[name] : true)
+          options.differing.push_back(dhp::concat(
+              name, " ", option->results().back(), ", when it was saved ",
+              was_given ? before[name].back().get<std::string>() : std::string("not given")));
+      } else if (was_given && std::none_of(excluded.begin(), excluded.end(),
+                                           [](auto* other) { return other->count() > 0; })) {
+        for (const auto& value : before[name]) option->add_result(value.get<std::string>());
+        option->run_callback();
+      }
+    }
+  }
+  nlohmann::ordered_json remembered = nlohmann::ordered_json::object();
+  for (auto* option : options_of_the_run(app))
+    if (option->count() > 0) remembered[option->get_name()] = option->results();
+  options.remembered = remembered.dump();
 }
 
 // Turns what CLI11 throws, and what finish throws, into an exit status and one sentence.
@@ -248,6 +307,7 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv, Options& options,
   });
   try {
     app.parse(argc, argv);
+    recall(app, options.run);
     finish(options.run, words);
     check();
   } catch (const CLI::ParseError& error) {
@@ -268,13 +328,16 @@ std::string precision_name(dhp::DType precision) {
   return dhp::name_of(precision);
 }
 
-std::int64_t RunOptions::total_steps(std::int64_t steps_per_epoch) const {
+std::int64_t RunOptions::total_steps(const dhp::Batching& batching) const {
   if (steps > 0) return steps;
-  const double all = std::ceil((epochs > 0 ? epochs : 1) * static_cast<double>(steps_per_epoch));
+  const auto passes = epochs > 0 ? epochs : 1;
+  const auto per_epoch = static_cast<double>(batching.steps_per_epoch());
   constexpr double most = 1e15;  // beyond that a double does not count every step
-  dhp::check(all <= most, "--epochs ", epochs, " of ", steps_per_epoch,
+  dhp::check(passes * per_epoch <= most, "--epochs ", epochs, " of ", batching.steps_per_epoch(),
              " steps are more steps than can be counted; choose fewer");
-  return static_cast<std::int64_t>(all);
+  const auto whole = std::floor(passes);
+  return batching.steps_until(static_cast<std::int64_t>(whole)) +
+         static_cast<std::int64_t>(std::ceil((passes - whole) * per_epoch));
 }
 
 dhp::TrainingOptions RunOptions::training(std::int64_t total_steps) const {

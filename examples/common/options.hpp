@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace examples {
 
@@ -45,6 +46,9 @@ struct RunOptions {
   std::string trace;  ///< a file; empty: none
   std::string save;
   std::int64_t save_every = 0;
+  std::int64_t keep = 0;   ///< so many checkpoints, the newest; 0: all
+  bool overwrite = false;  ///< --save may hold another run's checkpoints, which go
+  std::string export_to;   ///< directory of weights for other programs; empty: none
   std::string load;
   std::optional<double> comm_timeout{};  ///< none: learned, see dhp::Deadlines
   std::string flight_record;             ///< file of each rank's calls; empty: none
@@ -57,14 +61,19 @@ struct RunOptions {
   std::string transport = "automatic";  ///< or "mpi", "gloo"
   double min_bandwidth_gb_s = 0;        ///< of every axis; 0: any will do
 
+  /// JSON of the options given that say what is trained: a checkpoint remembers them, and --load takes them from it.
+  std::string remembered = "{}";
+  std::vector<std::string>
+      differing{};  ///< sentences: options that were given otherwise when it was saved
+
   /// This process as one rank of several, if it is that, by its flags or a launcher's variables; otherwise it starts
   /// all ranks as threads. Throws dhp::Error where those make no sense, or do not fit the layout.
   [[nodiscard]] std::optional<dhp::ProcessRank> process() const;
   /// Whether this process is the one that tells people what goes on.
   [[nodiscard]] bool speaks() const;
 
-  /// Steps of the run, where an epoch has so many.
-  [[nodiscard]] std::int64_t total_steps(std::int64_t steps_per_epoch) const;
+  /// Steps of the run over these batches.
+  [[nodiscard]] std::int64_t total_steps(const dhp::Batching& batching) const;
   /// Of a run of so many steps.
   [[nodiscard]] dhp::TrainingOptions training(std::int64_t total_steps) const;
   /// "synthetic", or "synthetic-resident": one step's input, on the device once for all.

@@ -1,3 +1,5 @@
+#include <dhp/train/checkpoint_index.hpp>
+
 #include "../bert/masked_lm_batcher.hpp"
 #include "../bert/synthetic_text.hpp"
 #include "data.hpp"
@@ -50,9 +52,9 @@ TextOptions text_options(const std::string& sentences) {
 
 /// A model that is loaded brings its words with it.
 Vocabulary vocabulary_for(const BertOptions& options, const Text& text) {
-  const auto of_model = options.run.load + "/vocab.txt";
-  const bool loads = !options.run.load.empty() && std::filesystem::exists(of_model);
-  if (loads) {
+  const auto saved = dhp::newest_checkpoint(options.run.load);
+  const auto of_model = (saved ? saved->first : options.run.load) + "/vocab.txt";
+  if (!options.run.load.empty() && std::filesystem::exists(of_model)) {
     auto vocabulary = load_vocabulary(of_model);
     dhp::check(options.vocabulary.empty() ||
                    load_vocabulary(options.vocabulary).tokens() == vocabulary.tokens(),

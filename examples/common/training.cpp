@@ -3,7 +3,8 @@
 #include <dhp/comm/meet/address.hpp>
 #include <dhp/comm/observe/check.hpp>
 #include <dhp/comm/observe/trace.hpp>
-#include <dhp/train/checkpoint.hpp>
+#include <dhp/train/background_saver.hpp>
+#include <dhp/train/export.hpp>
 
 #include "ranks.hpp"
 #include "trace_report.hpp"
@@ -24,6 +25,16 @@ namespace {
   return world;
 }
 
+/// How the data are cut into steps; a run that goes on begins where the saved one stopped.
+[[nodiscard]] dhp::Batching batching_of(const TrainingSetup& setup) {
+  const auto& options = setup.options;
+  dhp::Batching batching(setup.train.size(), options.global_batch, options.micro_batch);
+  const auto saved = dhp::newest_checkpoint(options.load);
+  if (saved && saved->second.about.contains("samples"))
+    batching.go_on_at({saved->second.about["steps"], saved->second.about["samples"]});
+  return batching;
+}
+
 /// One rank's run; rank 0 alone speaks and writes.
 class Program {
  public:
@@ -32,12 +43,14 @@ class Program {
         setup_(setup),
         options_(setup.options),
         deadlines_(deadlines),
-        batching_(setup.train.size(), options_.global_batch, options_.micro_batch),
-        total_(options_.total_steps(batching_.steps_per_epoch())),
+        batching_(batching_of(setup)),
+        total_(options_.total_steps(batching_)),
         report_(options_, world.rank() == 0, total_),
         run_(dev, observed(dev, std::move(world), options_), training_options(), setup.make_model,
              dhp::example_batch(dev, setup.train, options_.micro_batch)),
-        checkpoint_(run_.mesh(), run_.store(), run_.optimizer()) {
+        checkpoint_(run_.mesh(), run_.store(), run_.optimizer()),
+        saver_(checkpoint_) {
+    run_.trainer().before_update([this] { saver_.before_update(); });
     auto loading = run_.for_this_replica(loader_options());
     if (options_.resident()) {
       loading.shuffle = false;
@@ -51,11 +64,12 @@ class Program {
 
   void run() {
     check_shares();
-    if (!options_.save.empty()) checkpoint_.prepare(options_.save);
-    if (!options_.load.empty()) load();
+    const auto loaded = options_.load.empty() ? std::string() : load();
+    if (!options_.save.empty())
+      replaced_ = checkpoint_.prepare(options_.save, loaded, options_.overwrite);
     auto& trainer = run_.trainer();
     const auto first_step = trainer.steps_done();
-    if (loader_) loader_->start_at(first_step);
+    if (loader_) loader_->start_at(batching_.after(first_step));
     report_.start(first_step);
     report_.say("layout ", to_text(run_.mesh()), ", schedule ", options_.pipeline.schedule.name(),
                 ", ", precision_name(options_.precision), ", ", batching_.dataset_size(),
@@ -101,7 +115,7 @@ class Program {
       report_.say("recorded as a CUDA graph: ", recorded_steps, " of ", total_ - first_step,
                   " steps", shapes_stay() ? "" : "; their shapes differ, see --layout");
     evaluate("at the end");
-    if (!options_.save.empty()) save();
+    if (!options_.save.empty()) save_at_the_end();
     if (dev_.trace())
       report_.exposed_communication(
           traced.end([&](const std::string& line) { report_.say(line); }));
@@ -164,34 +178,58 @@ class Program {
     report_.evaluation(when, run_.trainer().steps_done(), setup_.measures(loss.terms));
   }
 
-  /// What the order of samples depends on.
-  [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> settings() const {
-    return {{"seed", static_cast<std::int64_t>(options_.seed)},
-            {"global_batch", options_.global_batch},
-            {"micro_batch", options_.micro_batch},
-            {"training_samples", batching_.dataset_size()}};
-  }
-  void load() {
-    const auto progress = checkpoint_.load(dev_, options_.load);
+  /// Returns the folder or file that was loaded.
+  std::string load() {
+    const auto loaded = checkpoint_.load(dev_, options_.load);
+    auto progress = loaded.progress;
+    for (const auto& remark : loaded.remarks) report_.say("warning: ", remark);
     dhp::check(progress.steps < total_, "--load ", options_.load, " is after step ", progress.steps,
                " and this run ends after step ", total_,
                ": --steps and --epochs count from the start of the original run");
+    if (progress.samples >= 0) batching_.go_on_at({progress.steps, progress.samples});
     run_.trainer().resume(progress);
-    report_.say("loaded ", options_.load, ": goes on after step ", progress.steps);
-    for (const auto& [name, now] : settings())
-      for (const auto& [key, saved] : progress.settings)
-        if (key == name && saved != now)
-          report_.say("warning: it was trained with ", name, " ", saved, ", this run has ", now,
-                      ": samples come in another order from here on");
+    report_.say("loaded ", loaded.from, ": goes on after step ", progress.steps);
+    for (const auto& option : options_.differing) report_.say("warning: ", option);
+    const auto size = loaded.about.value("training_samples", batching_.dataset_size());
+    if (size != batching_.dataset_size())
+      report_.say("warning: the data have ", batching_.dataset_size(),
+                  " training samples, when it was saved ", size,
+                  ": samples come in another order from here on");
+    return loaded.from;
   }
+
+  [[nodiscard]] dhp::RunRecord record() {
+    dhp::RunRecord made{.files = setup_.files,
+                        .keep = static_cast<std::size_t>(options_.keep),
+                        .replaced = std::exchange(replaced_, {})};
+    made.about["options"] = nlohmann::ordered_json::parse(options_.remembered);
+    made.about["training_samples"] = batching_.dataset_size();
+    return made;
+  }
+  /// Begins a save that goes on beside training.
   void save() {
     enter(dhp::Section::saving);
     auto progress = run_.trainer().progress();
-    progress.settings = settings();
-    checkpoint_.save(dev_, options_.save, progress, [&](dhp::FileReplacement& files) {
-      if (setup_.save_more) setup_.save_more(files, options_.save);
-    });
-    report_.say("saved ", options_.save, " after step ", run_.trainer().steps_done());
+    progress.samples = batching_.after(progress.steps).samples;
+    saver_.start(dev_, options_.save, progress, record());
+    report_.say("saves ", options_.save, "/", dhp::CheckpointFolder::name_of(progress.steps));
+  }
+  void save_at_the_end() {
+    const double stalled_s = saver_.stalled_s();
+    save();
+    saver_.wait(dev_);
+    const auto folder =
+        options_.save + "/" + dhp::CheckpointFolder::name_of(run_.trainer().steps_done());
+    report_.say("saved ", folder);
+    if (options_.save_every > 0)
+      report_.say("training has waited for saves for ", short_number(stalled_s), " s");
+    if (options_.export_to.empty() || checkpoint_.rank() != 0) return;
+    std::filesystem::create_directories(options_.export_to);
+    dhp::export_weights(folder, options_.export_to + "/model.safetensors");
+    for (const auto& [name, text] : setup_.files)
+      dhp::replace_file(options_.export_to + "/" + name,
+                        [&](dhp::OpenFile& file) { file.write(text); });
+    report_.say("exported ", options_.export_to);
   }
 
   Dev& dev_;
@@ -203,6 +241,8 @@ class Program {
   RunReport report_;
   dhp::TrainingRun<Dev> run_;
   dhp::Checkpoint<Dev> checkpoint_;
+  dhp::BackgroundSaver<Dev> saver_;
+  std::vector<std::string> replaced_;  // checkpoints that go with the first save
   std::optional<dhp::Loader<Dev, AnyBatcher>> loader_;
   std::optional<dhp::StepBatches<Dev>> resident_;  // the input of every step
 };

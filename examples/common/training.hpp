@@ -2,7 +2,6 @@
 // evaluates, saves and reports.
 #pragma once
 
-#include <dhp/core/open_file.hpp>
 #include <dhp/default_device.hpp>
 
 #include "data.hpp"
@@ -10,6 +9,7 @@
 #include "run_report.hpp"
 
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,8 +31,8 @@ struct TrainingSetup {
   std::function<dhp::Model<Dev>(dhp::ModelBuilder<Dev>&)> make_model;
   /// The model's own view of an evaluation.
   std::function<Measures(const std::vector<dhp::LossTerm>&)> measures;
-  /// Adds files to a saved model; may be empty.
-  std::function<void(dhp::FileReplacement&, const std::string& directory)> save_more{};
+  /// Small files that belong to the model, by name: saved in each checkpoint, and exported.
+  std::map<std::string, std::string> files{};
   /// Layers wait for the micro-batches of other replicas, which then need as many in every step.
   bool waits_for_replicas = false;
   /// Micro-batches of as many samples have the same shapes.

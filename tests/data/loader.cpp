@@ -140,11 +140,12 @@ TEST_CASE("loader: a start at any step is the same as running through") {
   const LoaderOptions options{.global_batch = 6, .micro_batch = 2, .threads = 2};
   dhp::Loader through(cpu, numbers, options);
   const auto all = drain(cpu, through, 12);
+  const dhp::Batching plain(21, 6, 2);
   for (const std::int64_t start : {0, 1, 3, 4, 9}) {
     auto resumed_options = options;
-    resumed_options.first_step = start;
+    resumed_options.from = plain.after(start);
     dhp::Loader resumed(cpu, numbers, resumed_options);
-    through.start_at(start);
+    through.start_at(plain.after(start));
     const auto a = drain(cpu, resumed, static_cast<int>(12 - start));
     const auto b = drain(cpu, through, static_cast<int>(12 - start));
     std::vector<Seen> expected;
@@ -166,7 +167,7 @@ TEST_CASE(
                                                .micro_batch = 5,
                                                .replica = replica,
                                                .replicas = replicas,
-                                               .first_step = 3}));
+                                               .from = {3, 30}}));
       CHECK(loader.steps() == 3);
       for (auto& seen : drain(cpu, loader, 99)) batches[{seen.step, seen.index}] = seen.ids;
       CHECK_THROWS_WITH_AS(loader.next(), doctest::Contains("all 3 steps were taken"), dhp::Error);
@@ -190,7 +191,7 @@ TEST_CASE("loader: the error of a sample reaches the caller, names it, and the l
                            doctest::Contains("step 1, micro-batch 1, sample 6: damaged on purpose"),
                            dhp::Error);
     CHECK(loader.step() == 1);
-    loader.start_at(2);
+    loader.start_at(loader.batching().after(2));
     CHECK(loader.next().batches.front().at("ids").to_host<std::int64_t>(cpu).front() == 8);
   }
 }
@@ -201,7 +202,7 @@ TEST_CASE("loader: ends cleanly at any time") {
     dhp::Loader loader(cpu, Numbers{.count = 100, .delay_us = 50},
                        {.global_batch = 8, .micro_batch = 2, .threads = 3, .steps_ahead = 3});
     for (int step = 0; step < taken; ++step) CHECK(loader.next().batches.size() == 4);
-    if (taken == 4) loader.start_at(1);
+    if (taken == 4) loader.start_at({1, 8});
   }
 }
 
@@ -235,7 +236,7 @@ TEST_CASE("loader: refuses wrong options") {
                        dhp::Error);
   CHECK_THROWS_AS(make({.threads = -1}), dhp::Error);
   CHECK_THROWS_AS(make({.steps_ahead = 0}), dhp::Error);
-  CHECK_THROWS_AS(make({.first_step = -1}), dhp::Error);
+  CHECK_THROWS_AS(make({.from = {-1, 0}}), dhp::Error);
   CHECK_THROWS_WITH_AS(dhp::Loader(cpu, Numbers{}, LoaderOptions{}), doctest::Contains("empty"),
                        dhp::Error);
 }

@@ -49,6 +49,27 @@ TEST_CASE("step plan: a step knows its epoch and offset directly") {
   CHECK(dhp::Batching(700, 28, 4).plan(0).assigned_to(1, 3) == dhp::Range{3, 5});
 }
 
+TEST_CASE("step plan: another global batch goes on at the sample where the last one stopped") {
+  for (const std::int64_t size : {10, 23, 96})
+    for (const std::int64_t done : {0, 1, 2, 5, 9})
+      for (const std::int64_t global : {2, 4, 12}) {
+        const dhp::Batching before(size, 6, 2);
+        dhp::Batching batching(size, global, 2);
+        batching.go_on_at(before.after(done));
+        std::vector<int> hits(static_cast<std::size_t>(3 * size), 0);
+        const auto take = [&](const dhp::StepPlan& plan) {
+          for (auto at = plan.first; at < plan.first + plan.samples; ++at)
+            if (plan.epoch < 3) ++hits[static_cast<std::size_t>(plan.epoch * size + at)];
+        };
+        for (std::int64_t step = 0; step < done; ++step) take(before.plan(step));
+        const auto end = batching.steps_until(3);
+        for (auto step = done; step < end; ++step) take(batching.plan(step));
+        if (before.after(done).samples > 3 * size) continue;
+        CHECK(batching.after(end) == dhp::DataPosition{end, 3 * size});
+        for (const int hit : hits) CHECK(hit == 1);
+      }
+}
+
 TEST_CASE("step plan: refuses wrong sizes and numbers") {
   CHECK_THROWS_WITH_AS(dhp::Batching(0, 4, 2), doctest::Contains("dataset is empty"), dhp::Error);
   CHECK_THROWS_AS(dhp::Batching(10, 4, 0), dhp::Error);

@@ -46,6 +46,13 @@ struct StepPlan {
   }
 };
 
+/// Where a run is in its data. In samples, so that a run with another global batch goes on where this one stopped.
+struct DataPosition {
+  std::int64_t step = 0;     ///< the next one
+  std::int64_t samples = 0;  ///< taken before it, over all epochs
+  friend bool operator==(const DataPosition&, const DataPosition&) = default;
+};
+
 /// How a dataset is cut into steps; each epoch goes over all of it once.
 class Batching {
  public:
@@ -59,23 +66,52 @@ class Batching {
   }
 
   [[nodiscard]] std::int64_t dataset_size() const { return size_; }
-  [[nodiscard]] std::int64_t steps_per_epoch() const {
-    return size_ / global_batch_ + (size_ % global_batch_ != 0 ? 1 : 0);
+  [[nodiscard]] std::int64_t steps_per_epoch() const { return steps_for(size_); }
+  /// Steps from there on are cut by this batching, those before it were by another.
+  void go_on_at(DataPosition from) {
+    check(from.step >= 0 && from.samples >= 0, "steps and samples count from 0, got ", from.step,
+          " and ", from.samples);
+    from_ = from;
   }
   [[nodiscard]] StepPlan plan(std::int64_t step) const {
-    check(step >= 0, "steps count from 0, got ", step);
-    const std::int64_t first = step % steps_per_epoch() * global_batch_;
+    check(step >= from_.step, "steps count from ", from_.step, ", got ", step);
+    auto epoch = from_.samples / size_;
+    auto first = from_.samples % size_;
+    const auto at = step - from_.step;
+    const auto in_first_epoch = steps_for(size_ - first);
+    if (at < in_first_epoch) {
+      first += at * global_batch_;
+    } else {
+      epoch += 1 + (at - in_first_epoch) / steps_per_epoch();
+      first = (at - in_first_epoch) % steps_per_epoch() * global_batch_;
+    }
     return {.step = step,
-            .epoch = step / steps_per_epoch(),
+            .epoch = epoch,
             .first = first,
             .samples = std::min(global_batch_, size_ - first),
             .micro_batch = micro_batch_};
   }
+  /// Where the run is when `step` steps are done.
+  [[nodiscard]] DataPosition after(std::int64_t step) const {
+    if (step == from_.step) return from_;
+    const auto last = plan(step - 1);
+    return {step, last.epoch * size_ + last.first + last.samples};
+  }
+  /// Steps until so many epochs are done, counted from the begin of the run.
+  [[nodiscard]] std::int64_t steps_until(std::int64_t epochs) const {
+    const auto whole = epochs - from_.samples / size_ - 1;  // after the one that it is in
+    if (whole < 0) return from_.step;
+    return from_.step + steps_for(size_ - from_.samples % size_) + whole * steps_per_epoch();
+  }
 
  private:
+  [[nodiscard]] std::int64_t steps_for(std::int64_t samples) const {
+    return samples / global_batch_ + (samples % global_batch_ != 0 ? 1 : 0);
+  }
   std::int64_t size_;
   std::int64_t global_batch_;
   std::int64_t micro_batch_;
+  DataPosition from_{};
 };
 
 struct LoaderOptions {
@@ -84,11 +120,11 @@ struct LoaderOptions {
   int replica = 0;                 ///< which data replica this is
   int replicas = 1;
   std::uint64_t seed = 0;
-  bool shuffle = true;          ///< anew each epoch; false: in the order of the dataset
-  std::int64_t epochs = 0;      ///< passes over the dataset; 0: without end
-  std::int64_t first_step = 0;  ///< where to begin, for a resumed run
-  int threads = 1;              ///< that read ahead; 0: read in next() itself
-  int steps_ahead = 2;          ///< how many steps may be read and not yet taken
+  bool shuffle = true;       ///< anew each epoch; false: in the order of the dataset
+  std::int64_t epochs = 0;   ///< passes over the dataset; 0: without end
+  DataPosition from{};       ///< where to begin, for a resumed run
+  int threads = 1;           ///< that read ahead; 0: read in next() itself
+  int steps_ahead = 2;       ///< how many steps may be read and not yet taken
   bool same_shapes = false;  ///< a promise: micro-batches of as many samples have the same shapes
 };
 
@@ -96,7 +132,7 @@ struct LoaderOptions {
 [[nodiscard]] inline LoaderOptions evaluation_pass(LoaderOptions options) {
   options.shuffle = false;
   options.epochs = 1;
-  options.first_step = 0;
+  options.from = {};
   return options;
 }
 
@@ -127,7 +163,7 @@ class Loader {
     check(options.steps_ahead >= 1, "loader: reads ", options.steps_ahead,
           " steps ahead; 1 or more would be right");
     check(options.epochs >= 0, "loader: ", options.epochs, " epochs; 0 or more would be right");
-    start_at(options.first_step);
+    start_at(options.from);
     try {
       for (int index = 0; index < options.threads; ++index)
         threads_.emplace_back([this] { work(); });
@@ -143,26 +179,28 @@ class Loader {
   [[nodiscard]] const Batching& batching() const { return batching_; }
   [[nodiscard]] const B& batcher() const { return batcher_; }
   /// Steps from 0 to the end of the last epoch; 0: without end.
-  [[nodiscard]] std::int64_t steps() const { return options_.epochs * batching_.steps_per_epoch(); }
+  [[nodiscard]] std::int64_t steps() const {
+    return options_.epochs == 0 ? 0 : batching_.steps_until(options_.epochs);
+  }
   /// The step that next() gives.
   [[nodiscard]] std::int64_t step() const { return step_; }
   [[nodiscard]] StepPlan plan() const { return batching_.plan(step_); }
   [[nodiscard]] bool finished() const { return options_.epochs > 0 && step_ >= steps(); }
 
-  /// Goes on at that step, forward or back; drops the steps read ahead.
-  void start_at(std::int64_t step) {
-    check(step >= 0, "loader: steps count from 0, got ", step);
+  /// Goes on there, forward or back; drops the steps read ahead.
+  void start_at(DataPosition from) {
     const std::lock_guard lock(mutex_);
+    batching_.go_on_at(from);
     ahead_.clear();
-    step_ = step;
+    step_ = from.step;
     fill();
   }
 
   /// The micro-batches of this replica in the next step, by their number: none where a step has too few
   /// for all replicas. Throws the error of the first one that cannot be read, which names the sample;
-  /// the loader stays at that step, and start_at() may go past it.
+  /// the loader stays at that step, and start_at(batching().after(step() + 1)) goes past it.
   [[nodiscard]] StepBatches<Dev> next() {
-    check(!finished(), "loader: all ", steps(), " steps were taken; start_at(0) begins anew");
+    check(!finished(), "loader: all ", steps(), " steps were taken; start_at({}) begins anew");
     const auto slot = take();
     const auto& plan = slot->plan;
     // Only full steps keep the promise of same shapes.

@@ -33,6 +33,35 @@ class Checkpoint {
   Checkpoint(Mesh<Dev>& mesh, ParameterStore<Dev>& store, Optimizer<Dev>& optimizer)
       : mesh_(mesh), store_(store), optimizer_(optimizer) {}
 
+  /// Makes the folder before training, on rank 0. Throws where it cannot be written to, or has checkpoints of a run that
+  /// is not gone on with (`loaded`: empty, or where it was loaded from), unless they may be overwritten. Returns the
+  /// names of those that the first save of this run replaces.
+  [[nodiscard]] std::vector<std::string> prepare(const std::string& path, const std::string& loaded,
+                                                 bool overwrite) const {
+    if (rank() != 0) return {};
+    const CheckpointFolder folder(path);
+    folder.make();
+    auto names = folder.names();
+    std::error_code error;
+    const std::filesystem::path from(loaded);
+    const bool same = !loaded.empty() && (std::filesystem::equivalent(from, path, error) ||
+                                          std::filesystem::equivalent(from / "..", path, error));
+    if (same) {  // what was saved after the step that this run goes on from
+      const auto name = from.filename().string();
+      std::erase_if(names,
+                    [&](const auto& other) { return other.size() < name.size() || other <= name; });
+      return names;
+    }
+    const bool old = std::filesystem::exists(path + "/state.json");
+    check(overwrite || (names.empty() && !old), path, " has checkpoints of another run (",
+          old             ? "state.json"
+          : names.empty() ? ""
+                          : names.front(),
+          "): go on from them with --load ", path,
+          ", or choose another directory, or allow to overwrite them");
+    return names;
+  }
+
   /// Saves to FOLDER/step-N and makes that the latest. Collective over the mesh. What was saved before stays good
   /// until all of it is on the disk.
   void save(Dev& dev, const std::string& path, const TrainingProgress& progress,
@@ -50,7 +79,7 @@ class Checkpoint {
   LoadedCheckpoint load(Dev& dev, const std::string& path) {
     std::vector<std::string> passed_over;
     for (const auto& candidate : candidates(dev, path)) {
-      LoadedCheckpoint loaded{{}, candidate, passed_over};
+      LoadedCheckpoint loaded{{}, candidate, {}, passed_over};
       if (candidate.ends_with(".safetensors")) {
         load_weights(dev, SafeTensors(candidate));
         return loaded;
@@ -115,7 +144,7 @@ class Checkpoint {
         {"optimizer", optimizer_.name()},
         {"precision", name_of(store_.options().compute)},
         {"layout", {{"data", shape.data}, {"tensor", shape.tensor}, {"pipeline", shape.pipeline}}}};
-    for (const auto& [name, value] : progress.settings) json["settings"][name] = value;
+    if (progress.samples >= 0) json["samples"] = progress.samples;
     json["run"] = std::move(record.about);
     record.about = std::move(json);
     return record;
@@ -161,6 +190,7 @@ class Checkpoint {
           if (mesh_.data_index() == 0 && piece.owned) own["read"].push_back(piece.piece.name);
         }
         loaded.progress = progress_of(*saved);
+        loaded.about = saved->index().about["run"];
       }
     } catch (const Error& error) {
       own["damage"] = error.sentence();
@@ -229,10 +259,7 @@ class Checkpoint {
     progress.loss_scale = fields.at("loss_scale").template get<double>();
     progress.good_steps =
         static_cast<int>(std::min<std::int64_t>(fields.number("good_steps"), 1 << 30));
-    if (fields.has("settings") && fields.at("settings").is_object())
-      for (const auto& [name, value] : fields.at("settings").items())
-        if (value.is_number_integer())
-          progress.settings.emplace_back(name, value.template get<std::int64_t>());
+    if (fields.has("samples")) progress.samples = fields.number("samples");
     return progress;
   }
 

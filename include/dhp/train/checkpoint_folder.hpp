@@ -77,11 +77,10 @@ class CheckpointFolder {
     sync(path_);
     std::filesystem::remove_all(old, none);
   }
-  /// Removes all but the `newest` newest and those that are named.
-  void keep(std::size_t newest, const std::vector<std::string>& named) const {
+  /// Removes all but so many of the newest.
+  void keep(std::size_t newest) const {
     const auto all = names();
-    for (std::size_t at = newest; at < all.size(); ++at)
-      if (std::find(named.begin(), named.end(), all[at]) == named.end()) remove(all[at]);
+    for (std::size_t at = newest; at < all.size(); ++at) remove(all[at]);
   }
   /// Under another name first: what is half removed is no checkpoint.
   void remove(const std::string& name) const {

@@ -4,6 +4,7 @@
 
 #include <dhp/core/crc32c.hpp>
 #include <dhp/nn/pieces.hpp>
+#include <dhp/train/checkpoint_folder.hpp>
 #include <dhp/train/safetensors.hpp>
 
 #include <cstdint>
@@ -201,6 +202,23 @@ inline CheckpointIndex CheckpointIndex::parse(const std::string& text, const std
   for (const auto* done : {"crc32c", "files", "tensors"}) json.erase(done);
   index.about = json;
   return index;
+}
+
+/// The checkpoint that loading `path` will take, and its index: without the tensors, which may turn out to be damaged.
+/// None where there is none.
+[[nodiscard]] inline std::optional<std::pair<std::string, CheckpointIndex>> newest_checkpoint(
+    const std::string& path) {
+  std::vector<std::string> folders{path};
+  for (const auto& name : CheckpointFolder(path).names()) folders.push_back(path + "/" + name);
+  for (const auto& folder : folders) {
+    const auto file = folder + "/index.json";
+    if (!std::filesystem::exists(file)) continue;
+    try {
+      return std::pair{folder, CheckpointIndex::parse(text_of(file), file)};
+    } catch (const Error&) {  // loading tells of it
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace dhp

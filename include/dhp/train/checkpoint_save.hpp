@@ -16,6 +16,8 @@ namespace dhp {
 struct RunRecord {
   nlohmann::ordered_json about = nlohmann::ordered_json::object();
   std::map<std::string, std::string> files{};  ///< by name: the vocabulary say
+  std::size_t keep = 0;                        ///< so many checkpoints, the newest; 0: all
+  std::vector<std::string> replaced{};  ///< names of checkpoints that go when this one is there
 };
 
 class CheckpointSave {
@@ -59,6 +61,9 @@ class CheckpointSave {
     }
     replace_file(part_ + "/index.json", [&](OpenFile& file) { file.write(index.to_text()); });
     folder_.commit(step_);
+    for (const auto& name : record.replaced)
+      if (name != CheckpointFolder::name_of(step_)) folder_.remove(name);
+    if (record.keep > 0) folder_.keep(record.keep);
   }
 
  private:

@@ -41,12 +41,11 @@ struct StepReport {
 
 /// The position of a run: a checkpoint's content beside tensors.
 struct TrainingProgress {
-  std::int64_t steps = 0;    ///< done, skipped ones included
-  std::int64_t updates = 0;  ///< done by the optimizer
-  double loss_scale = 0;     ///< 0: as the options say
-  int good_steps = 0;        ///< since the loss scale changed
-  /// Other settings that a resumed run should share with the saved one.
-  std::vector<std::pair<std::string, std::int64_t>> settings{};
+  std::int64_t steps = 0;     ///< done, skipped ones included
+  std::int64_t updates = 0;   ///< done by the optimizer
+  double loss_scale = 0;      ///< 0: as the options say
+  int good_steps = 0;         ///< since the loss scale changed
+  std::int64_t samples = -1;  ///< taken from the data; -1: not known
 };
 
 /// A step under way: copies to the host, and its micro-batches in case it failed.
