@@ -3,10 +3,9 @@
 #include <dhp/comm/meet/address.hpp>
 #include <dhp/comm/observe/check.hpp>
 #include <dhp/comm/observe/trace.hpp>
-#include <dhp/train/background_saver.hpp>
-#include <dhp/train/export.hpp>
 
 #include "ranks.hpp"
+#include "saved_run.hpp"
 #include "trace_report.hpp"
 #include "transport_report.hpp"
 
@@ -25,16 +24,6 @@ namespace {
   return world;
 }
 
-/// How the data are cut into steps; a run that goes on begins where the saved one stopped.
-[[nodiscard]] dhp::Batching batching_of(const TrainingSetup& setup) {
-  const auto& options = setup.options;
-  dhp::Batching batching(setup.train.size(), options.global_batch, options.micro_batch);
-  const auto saved = dhp::newest_checkpoint(options.load);
-  if (saved && saved->second.about.contains("samples"))
-    batching.go_on_at({saved->second.about["steps"], saved->second.about["samples"]});
-  return batching;
-}
-
 /// One rank's run; rank 0 alone speaks and writes.
 class Program {
  public:
@@ -48,9 +37,7 @@ class Program {
         report_(options_, world.rank() == 0, total_),
         run_(dev, observed(dev, std::move(world), options_), training_options(), setup.make_model,
              dhp::example_batch(dev, setup.train, options_.micro_batch)),
-        checkpoint_(run_.mesh(), run_.store(), run_.optimizer()),
-        saver_(checkpoint_) {
-    run_.trainer().before_update([this] { saver_.before_update(); });
+        saved_(dev, setup, run_, batching_, report_) {
     auto loading = run_.for_this_replica(loader_options());
     if (options_.resident()) {
       loading.shuffle = false;
@@ -64,9 +51,7 @@ class Program {
 
   void run() {
     check_shares();
-    const auto loaded = options_.load.empty() ? std::string() : load();
-    if (!options_.save.empty())
-      replaced_ = checkpoint_.prepare(options_.save, loaded, options_.overwrite);
+    saved_.begin(total_);
     auto& trainer = run_.trainer();
     const auto first_step = trainer.steps_done();
     if (loader_) loader_->start_at(batching_.after(first_step));
@@ -107,7 +92,10 @@ class Program {
       // On the Cpu the step has been done by now.
       if (!on_gpu || last || evaluates || saves) finish();
       if (evaluates && !last) evaluate(dhp::concat("after step ", step));
-      if (saves && !last) save();
+      if (saves && !last) {
+        enter(dhp::Section::saving);
+        saved_.save();
+      }
       if (evaluates || saves) report_.restart_clock();
     }
     report_.end_of_steps();
@@ -115,7 +103,8 @@ class Program {
       report_.say("recorded as a CUDA graph: ", recorded_steps, " of ", total_ - first_step,
                   " steps", shapes_stay() ? "" : "; their shapes differ, see --layout");
     evaluate("at the end");
-    if (!options_.save.empty()) save_at_the_end();
+    enter(dhp::Section::saving);
+    saved_.end();
     if (dev_.trace())
       report_.exposed_communication(
           traced.end([&](const std::string& line) { report_.say(line); }));
@@ -148,9 +137,11 @@ class Program {
   /// The first step of an epoch is like all but the last one, which may be short.
   void check_shares() const {
     if (!setup_.waits_for_replicas || resident_) return;
-    for (const auto step : {std::int64_t{0}, batching_.steps_per_epoch() - 1}) {
+    const dhp::Batching epoch(batching_.dataset_size(), options_.global_batch,
+                              options_.micro_batch);
+    for (const auto step : {std::int64_t{0}, epoch.steps_per_epoch() - 1}) {
       if (step >= total_) continue;
-      const auto micro_batches = batching_.plan(step).micro_batches();
+      const auto micro_batches = epoch.plan(step).micro_batches();
       dhp::check(
           micro_batches % options_.mesh.data == 0, "step ", step + 1, " of an epoch has ",
           micro_batches, " micro-batches for ", options_.mesh.data,
@@ -178,60 +169,6 @@ class Program {
     report_.evaluation(when, run_.trainer().steps_done(), setup_.measures(loss.terms));
   }
 
-  /// Returns the folder or file that was loaded.
-  std::string load() {
-    const auto loaded = checkpoint_.load(dev_, options_.load);
-    auto progress = loaded.progress;
-    for (const auto& remark : loaded.remarks) report_.say("warning: ", remark);
-    dhp::check(progress.steps < total_, "--load ", options_.load, " is after step ", progress.steps,
-               " and this run ends after step ", total_,
-               ": --steps and --epochs count from the start of the original run");
-    if (progress.samples >= 0) batching_.go_on_at({progress.steps, progress.samples});
-    run_.trainer().resume(progress);
-    report_.say("loaded ", loaded.from, ": goes on after step ", progress.steps);
-    for (const auto& option : options_.differing) report_.say("warning: ", option);
-    const auto size = loaded.about.value("training_samples", batching_.dataset_size());
-    if (size != batching_.dataset_size())
-      report_.say("warning: the data have ", batching_.dataset_size(),
-                  " training samples, when it was saved ", size,
-                  ": samples come in another order from here on");
-    return loaded.from;
-  }
-
-  [[nodiscard]] dhp::RunRecord record() {
-    dhp::RunRecord made{.files = setup_.files,
-                        .keep = static_cast<std::size_t>(options_.keep),
-                        .replaced = std::exchange(replaced_, {})};
-    made.about["options"] = nlohmann::ordered_json::parse(options_.remembered);
-    made.about["training_samples"] = batching_.dataset_size();
-    return made;
-  }
-  /// Begins a save that goes on beside training.
-  void save() {
-    enter(dhp::Section::saving);
-    auto progress = run_.trainer().progress();
-    progress.samples = batching_.after(progress.steps).samples;
-    saver_.start(dev_, options_.save, progress, record());
-    report_.say("saves ", options_.save, "/", dhp::CheckpointFolder::name_of(progress.steps));
-  }
-  void save_at_the_end() {
-    const double stalled_s = saver_.stalled_s();
-    save();
-    saver_.wait(dev_);
-    const auto folder =
-        options_.save + "/" + dhp::CheckpointFolder::name_of(run_.trainer().steps_done());
-    report_.say("saved ", folder);
-    if (options_.save_every > 0)
-      report_.say("training has waited for saves for ", short_number(stalled_s), " s");
-    if (options_.export_to.empty() || checkpoint_.rank() != 0) return;
-    std::filesystem::create_directories(options_.export_to);
-    dhp::export_weights(folder, options_.export_to + "/model.safetensors");
-    for (const auto& [name, text] : setup_.files)
-      dhp::replace_file(options_.export_to + "/" + name,
-                        [&](dhp::OpenFile& file) { file.write(text); });
-    report_.say("exported ", options_.export_to);
-  }
-
   Dev& dev_;
   const TrainingSetup& setup_;
   const RunOptions& options_;
@@ -240,9 +177,7 @@ class Program {
   std::int64_t total_;
   RunReport report_;
   dhp::TrainingRun<Dev> run_;
-  dhp::Checkpoint<Dev> checkpoint_;
-  dhp::BackgroundSaver<Dev> saver_;
-  std::vector<std::string> replaced_;  // checkpoints that go with the first save
+  SavedRun saved_;
   std::optional<dhp::Loader<Dev, AnyBatcher>> loader_;
   std::optional<dhp::StepBatches<Dev>> resident_;  // the input of every step
 };

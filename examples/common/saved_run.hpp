@@ -1,0 +1,118 @@
+// SavedRun: what a trainer loads, and saves while it trains.
+#pragma once
+
+#include <dhp/train/background_saver.hpp>
+#include <dhp/train/export.hpp>
+
+#include "training.hpp"
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+/// How the data are cut into steps; a run that goes on begins where the saved one stopped.
+[[nodiscard]] inline dhp::Batching batching_of(const TrainingSetup& setup) {
+  const auto& options = setup.options;
+  dhp::Batching batching(setup.train.size(), options.global_batch, options.micro_batch);
+  const auto saved = dhp::newest_checkpoint(options.load);
+  if (saved && saved->second.about.contains("samples"))
+    batching.go_on_at({saved->second.about["steps"], saved->second.about["samples"]});
+  return batching;
+}
+
+class SavedRun {
+ public:
+  /// Keeps references.
+  SavedRun(Dev& dev, const TrainingSetup& setup, dhp::TrainingRun<Dev>& run,
+           dhp::Batching& batching, RunReport& report)
+      : dev_(dev),
+        setup_(setup),
+        options_(setup.options),
+        run_(run),
+        batching_(batching),
+        report_(report),
+        checkpoint_(run.mesh(), run.store(), run.optimizer()),
+        saver_(checkpoint_) {
+    run.trainer().before_update([this] { saver_.before_update(); });
+  }
+
+  /// Loads what the options say, and makes sure that this run may save. total: steps of the run. Collective.
+  void begin(std::int64_t total) {
+    const auto loaded = options_.load.empty() ? std::string() : load(total);
+    if (!options_.save.empty())
+      replaced_ = checkpoint_.prepare(options_.save, loaded, options_.overwrite);
+  }
+  /// Begins a save that goes on beside training. Collective.
+  void save() {
+    auto progress = run_.trainer().progress();
+    progress.samples = batching_.after(progress.steps).samples;
+    saver_.start(dev_, options_.save, progress, record());
+    report_.say("saves ", folder());
+  }
+  /// Saves the end of the run, and exports its weights. Collective.
+  void end() {
+    if (options_.save.empty()) return;
+    const double stalled_s = saver_.stalled_s();
+    save();
+    saver_.wait(dev_);
+    report_.say("saved ", folder());
+    if (options_.save_every > 0)
+      report_.say("training has waited for saves for ", short_number(stalled_s), " s");
+    if (!options_.export_to.empty() && checkpoint_.rank() == 0) export_weights();
+  }
+
+ private:
+  /// Returns the folder or file that was loaded.
+  std::string load(std::int64_t total) {
+    const auto loaded = checkpoint_.load(dev_, options_.load);
+    const auto& progress = loaded.progress;
+    for (const auto& remark : loaded.remarks) report_.say("warning: ", remark);
+    dhp::check(progress.steps < total, "--load ", options_.load, " is after step ", progress.steps,
+               " and this run ends after step ", total,
+               ": --steps and --epochs count from the start of the original run");
+    if (progress.samples >= 0) batching_.go_on_at({progress.steps, progress.samples});
+    run_.trainer().resume(progress);
+    report_.say("loaded ", loaded.from, ": goes on after step ", progress.steps);
+    for (const auto& option : options_.differing) report_.say("warning: ", option);
+    const auto now = batching_.dataset_size();
+    const auto size = loaded.about.value("training_samples", now);
+    if (size != now)
+      report_.say("warning: the data have ", now, " training samples, when it was saved ", size,
+                  ": samples come in another order from here on");
+    return loaded.from;
+  }
+  [[nodiscard]] dhp::RunRecord record() {
+    dhp::RunRecord made{.files = setup_.files,
+                        .keep = static_cast<std::size_t>(options_.keep),
+                        .replaced = std::exchange(replaced_, {})};
+    made.about["options"] = nlohmann::ordered_json::parse(options_.remembered);
+    made.about["training_samples"] = batching_.dataset_size();
+    return made;
+  }
+  [[nodiscard]] std::string folder() {
+    return options_.save + "/" + dhp::CheckpointFolder::name_of(run_.trainer().steps_done());
+  }
+  void export_weights() {
+    std::filesystem::create_directories(options_.export_to);
+    dhp::export_weights(folder(), options_.export_to + "/model.safetensors");
+    for (const auto& [name, text] : setup_.files)
+      dhp::replace_file(options_.export_to + "/" + name,
+                        [&](dhp::OpenFile& file) { file.write(text); });
+    report_.say("exported ", options_.export_to);
+  }
+
+  Dev& dev_;
+  const TrainingSetup& setup_;
+  const RunOptions& options_;
+  dhp::TrainingRun<Dev>& run_;
+  dhp::Batching& batching_;
+  RunReport& report_;
+  dhp::Checkpoint<Dev> checkpoint_;
+  dhp::BackgroundSaver<Dev> saver_;
+  std::vector<std::string> replaced_;  // checkpoints that go with the first save
+};
+
+}  // namespace examples
