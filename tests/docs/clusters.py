@@ -62,7 +62,7 @@ def check_start(container, save):
             return subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE).stdout.splitlines()
 
         check(started() == container["args"], "a first start gets other arguments than args:", started())
-        open(os.path.join(folder, "state.json"), "w").close()
+        open(os.path.join(folder, "latest"), "w").close()
         check(started() == container["args"] + ["--load", folder], "a later start does not --load what was saved")
 
 

@@ -48,7 +48,7 @@ fi
 [ $status -eq 0 ] || say "the status is $status"
 grep -q "layout ${ranks}x1x1" log || say "it does not train on $ranks ranks"
 [ "$(grep -cx "secret 600 45" log)" -eq "$ranks" ] || say "the secret is not 45 bytes for their owner alone"
-[ -e run/model/state.json ] || say "nothing is saved"
+[ -e run/model/latest ] || say "nothing is saved"
 batch "${train[@]}" --steps 3 --tensor-parallel "$ranks" || say "the second start fails"
 grep -q "goes on after step 2" log || say "the second start does not go on from what was saved"
 grep -q "layout 1x${ranks}x1" log || say "a layout that is given is not taken"

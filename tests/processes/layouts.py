@@ -27,7 +27,8 @@ def trained(program, model, layout, over, folder, **options):
     size = data * tensor * pipeline
     folder.mkdir()
     line = [program, *MODELS[model], *COMMON, "--data-parallel", str(data), "--tensor-parallel", str(tensor),
-            "--pipeline-parallel", str(pipeline), "--metrics", str(folder / "metrics"), "--save", str(folder / "save")]
+            "--pipeline-parallel", str(pipeline), "--metrics", str(folder / "metrics"), "--save", str(folder / "save"),
+            "--export", str(folder / "weights")]
     if over == "threads":
         ranks.run(1, line)  # a world of one process: its ranks are threads
     elif over == "mpi":
@@ -38,7 +39,7 @@ def trained(program, model, layout, over, folder, **options):
     for step in metrics:
         step.pop("samples_per_s", None)
         step.pop("token_rows", None)  # of one replica
-    weights = (folder / "save" / "model.safetensors").read_bytes()
+    weights = (folder / "weights" / "model.safetensors").read_bytes()
     return metrics, weights
 
 
