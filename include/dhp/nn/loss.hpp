@@ -157,14 +157,16 @@ struct GlobalLoss {
 };
 
 /// The losses of all replicas, f64 [micro_batches, terms, loss_fields] on the device. `mine`: those of this rank's
-/// `batches`, zeros on ranks without the loss. Collective over the data and the pipeline axis.
+/// `batches`, zeros on ranks without the loss. Collective over the data and the pipeline axis. request: f64 [1] to sum
+/// over all ranks; there is one more row then, which begins with the sum.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> gather_losses(Dev& dev, Mesh<Dev>& mesh, Tensor<Dev> mine,
                                         std::span<const MicroBatch<Dev>> batches,
-                                        std::int64_t micro_batches) {
+                                        std::int64_t micro_batches, In<Dev> request = {}) {
   auto& data = mesh.data();
   auto& pipeline = mesh.pipeline();
-  auto all = Tensor<Dev>::zeros(dev, DType::f64, mine.shape().with(0, micro_batches));
+  const auto rows = micro_batches + (request ? 1 : 0);
+  auto all = Tensor<Dev>::zeros(dev, DType::f64, mine.shape().with(0, rows));
   std::vector<bool> seen(static_cast<std::size_t>(micro_batches), false);
   for (std::size_t at = 0; at < batches.size(); ++at) {
     const auto index = batches[at].index;
@@ -177,9 +179,12 @@ template <class Dev>
         mine.view().slice(static_cast<std::int64_t>(at), static_cast<std::int64_t>(at) + 1);
     dev.copy(all.mut().slice(index, index + 1).bytes(), from.bytes(), from.size_bytes());
   }
+  const auto last = all.mut().slice(micro_batches, rows);
+  if (request) dev.copy(last.bytes(), request.bytes(), request.size_bytes());
   // One rank writes each entry, all others have zeros: the sums are exact.
   if (data.size() > 1) data.all_reduce(dev, all.mut()).wait();
   if (pipeline.size() > 1) pipeline.all_reduce(dev, all.mut()).wait();
+  if (request && mesh.tensor().size() > 1) mesh.tensor().all_reduce(dev, last).wait();
   return all;
 }
 

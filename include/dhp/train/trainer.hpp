@@ -8,6 +8,7 @@
 #include <dhp/parallel/trainable.hpp>
 #include <dhp/train/step_recorder.hpp>
 
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <span>
@@ -74,7 +75,8 @@ class Trainer {
         loss_scale_(options.loss_scale.value_or(default_loss_scale(model.store()))),
         state_(make_step_state(dev, {.loss_scale = loss_scale_.initial})),
         number_(dev, DType::i32, {1}),
-        counts_(dev, DType::i64, {static_cast<std::int64_t>(model.term_names().size())}) {
+        counts_(dev, DType::i64, {static_cast<std::int64_t>(model.term_names().size())}),
+        request_(dev, DType::f64, {1}) {
     make_copies_agree(dev, mesh);
   }
 
@@ -89,6 +91,7 @@ class Trainer {
     ticket.learning_rate = options_.learning_rate.at(steps_);
     ticket.mine = mine.share();
     put(counts_.mut(), counts_of<Dev>(mine.batches, model_.term_names()));
+    put(request_.mut(), std::vector<double>{stop_requested_ ? 1.0 : 0.0});
     write_learning_rate<Dev>(dev_, ticket.learning_rate, state_.mut());
     const auto losses = recorder_.run(dev_, step_of(ticket), recording(mine.same_shapes),
                                       [&](const Step<Dev>& now) { return run(now); });
@@ -102,7 +105,10 @@ class Trainer {
   /// Waits for a step and returns its outcome. Finish tickets in the order of their steps.
   StepReport finish(const StepTicket<Dev>& ticket) {
     const auto names = model_.term_names();
-    const auto losses = ticket.losses.template wait<double>();
+    auto losses = ticket.losses.template wait<double>();
+    const auto request = losses.end() - static_cast<std::ptrdiff_t>(names.size() * loss_fields);
+    const bool stop_requested = *request > 0;
+    losses.erase(request, losses.end());
     check_counts<Dev>(losses, names, ticket.mine.batches);
     const auto loss = sum_losses(losses, names.size());
     const auto state = step_state_of(ticket.state.template wait<std::byte>());
@@ -114,6 +120,7 @@ class Trainer {
             .learning_rate = ticket.learning_rate,
             .loss_scale = state.used_loss_scale,
             .skipped = !state.applies(),
+            .stop_requested = stop_requested,
             .recorded = ticket.recorded};
   }
 
@@ -132,6 +139,8 @@ class Trainer {
     return sum_losses(losses, names.size());
   }
 
+  /// Asks all ranks to stop: a later step's report says so on every rank. By any thread.
+  void request_stop() { stop_requested_ = true; }
   /// Called in each step before the state is written to: a save may still read it.
   void before_update(std::function<void()> call) { before_update_ = std::move(call); }
 
@@ -174,10 +183,10 @@ class Trainer {
     auto& store = model_.store();
     store.zero_gradients(dev_);
     auto losses = gather_losses<Dev>(dev_, mesh_, model_.forward_backward(dev_, step), step.batches,
-                                     step.micro_batches);
+                                     step.micro_batches, request_.view());
     const auto squares = norms_.gradient_squares(dev_, store);
-    decide_step<Dev>(dev_, {.clip = options_.clip, .loss_scale = loss_scale_}, losses.view(),
-                     squares.view(), state_.mut());
+    decide_step<Dev>(dev_, {.clip = options_.clip, .loss_scale = loss_scale_},
+                     losses.view().slice(0, step.micro_batches), squares.view(), state_.mut());
     if (before_update_) before_update_();
     const auto update = dev_.scope("optimizer");
     optimizer_.step(dev_, squares.view(), state_.view());
@@ -245,9 +254,11 @@ class Trainer {
   Norms<Dev> norms_;
   TrainerOptions options_;
   LossScaleOptions loss_scale_;
-  Tensor<Dev> state_;   // StepState
-  Tensor<Dev> number_;  // i32 [1]: the bits of the step's number
-  Tensor<Dev> counts_;  // i64 [terms] of this replica's micro-batches
+  Tensor<Dev> state_;    // StepState
+  Tensor<Dev> number_;   // i32 [1]: the bits of the step's number
+  Tensor<Dev> counts_;   // i64 [terms] of this replica's micro-batches
+  Tensor<Dev> request_;  // f64 [1]: not 0 where this rank asks to stop
+  std::atomic<bool> stop_requested_{false};
   StepRecorder<Dev> recorder_;
   std::function<void()> before_update_;
   std::int64_t steps_ = 0;
