@@ -9,7 +9,7 @@
 
 namespace {
 
-void train(const examples::BertOptions& options) {
+int train(const examples::BertOptions& options) {
   auto config = examples::bert_preset(options.preset);
   config.sequence_length = options.sequence_length;
   config.dropout = options.dropout;
@@ -31,7 +31,7 @@ void train(const examples::BertOptions& options) {
         {"next_sentence_loss", next.mean()},
         {"next_sentence_accuracy", examples::share(next.correct, next.count)}};
   };
-  examples::run_training(
+  return examples::run_training(
       {.options = options.run,
        .train = data.train,
        .held_out = data.held_out,
@@ -48,5 +48,5 @@ void train(const examples::BertOptions& options) {
 int main(int argc, char** argv) {
   const auto parsed = examples::parse_bert(argc, argv, examples::on_gpu);
   if (parsed.exit_status) return *parsed.exit_status;
-  return examples::exit_status_of([&] { train(parsed.options); });
+  return examples::exit_status_of([&] { return train(parsed.options); });
 }

@@ -202,6 +202,10 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
          "--export", options.export_to,
          "Directory for the trained weights alone, as Hugging Face and torchvision have them")
       ->group("Output");
+  app.add_option("--grace", options.grace_s,
+                 "Seconds in which a run has to save after SIGTERM or SIGINT")
+      ->check(positive)
+      ->group("Output");
   app.add_option("--load", options.load,
                  "Directory of checkpoints to go on from, or a .safetensors file to begin with")
       ->group("Output");

@@ -49,6 +49,7 @@ struct RunOptions {
   std::int64_t keep = 0;   ///< so many checkpoints, the newest; 0: all
   bool overwrite = false;  ///< --save may hold another run's checkpoints, which go
   std::string export_to;   ///< directory of weights for other programs; empty: none
+  double grace_s = 60;     ///< from SIGTERM or SIGINT: so long it may take to save
   std::string load;
   std::optional<double> comm_timeout{};  ///< none: learned, see dhp::Deadlines
   std::string flight_record;             ///< file of each rank's calls; empty: none

@@ -94,10 +94,9 @@ void Metrics::write(const std::vector<std::pair<std::string, double>>& fields) {
   dhp::check(file_.good(), "cannot write --metrics ", path_, "; is the disk full?");
 }
 
-int exit_status_of(const std::function<void()>& body) {
+int exit_status_of(const std::function<int()>& body) {
   try {
-    body();
-    return 0;
+    return body();
   } catch (const dhp::Error& error) {
     std::fprintf(stderr, "error: %s\n", error.sentence().c_str());
   } catch (const std::bad_alloc&) {

@@ -49,8 +49,8 @@ class Metrics {
   std::ofstream file_;
 };
 
-/// The end of every main: runs body; an error becomes one sentence on standard error and status 1.
-[[nodiscard]] int exit_status_of(const std::function<void()>& body);
+/// The end of every main: the status of body; an error becomes one sentence on standard error and status 1.
+[[nodiscard]] int exit_status_of(const std::function<int()>& body);
 
 /// "1 h 02 min", "3 min 20 s", "12 s"
 [[nodiscard]] std::string duration_text(double seconds);

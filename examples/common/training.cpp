@@ -6,6 +6,7 @@
 
 #include "ranks.hpp"
 #include "saved_run.hpp"
+#include "stopping.hpp"
 #include "trace_report.hpp"
 #include "transport_report.hpp"
 
@@ -27,11 +28,13 @@ namespace {
 /// One rank's run; rank 0 alone speaks and writes.
 class Program {
  public:
-  Program(Dev& dev, dhp::Comm<Dev> world, const TrainingSetup& setup, dhp::Deadlines* deadlines)
+  Program(Dev& dev, dhp::Comm<Dev> world, const TrainingSetup& setup, dhp::Deadlines* deadlines,
+          const Stopping& stopping)
       : dev_(dev),
         setup_(setup),
         options_(setup.options),
         deadlines_(deadlines),
+        stopping_(stopping),
         batching_(batching_of(setup)),
         total_(options_.total_steps(batching_)),
         report_(options_, world.rank() == 0, total_),
@@ -49,7 +52,8 @@ class Program {
     }
   }
 
-  void run() {
+  /// Returns whether it was asked to stop before its end.
+  bool run() {
     check_shares();
     saved_.begin(total_);
     auto& trainer = run_.trainer();
@@ -69,6 +73,7 @@ class Program {
     const auto finish = [&] {
       if (!under_way) return;
       const auto done = trainer.finish(*under_way);
+      stopped_ |= done.stop_requested;
       recorded_steps += done.recorded ? 1 : 0;
       traced.step_done();
       const auto& mine = under_way->mine;
@@ -78,9 +83,10 @@ class Program {
       for (const auto& line : new_refusals(dev_)) report_.say(line);
     };
     report_.restart_clock();
-    for (auto section = dhp::Section::first_step; trainer.steps_done() < total_;
+    for (auto section = dhp::Section::first_step; trainer.steps_done() < total_ && !stopped_;
          section = dhp::Section::step) {
       enter(section);
+      if (stopping_.asked()) trainer.request_stop();
       auto ticket = trainer.start(next_batches());
       finish();
       under_way = std::move(ticket);
@@ -98,16 +104,19 @@ class Program {
       }
       if (evaluates || saves) report_.restart_clock();
     }
+    finish();
     report_.end_of_steps();
+    if (stopped_) report_.say("stops after step ", trainer.steps_done(), ", as a signal asked");
     if (on_gpu && options_.cuda_graphs.value_or(records_steps()))
       report_.say("recorded as a CUDA graph: ", recorded_steps, " of ", total_ - first_step,
                   " steps", shapes_stay() ? "" : "; their shapes differ, see --layout");
-    evaluate("at the end");
+    if (!stopped_) evaluate("at the end");
     enter(dhp::Section::saving);
     saved_.end();
     if (dev_.trace())
       report_.exposed_communication(
           traced.end([&](const std::string& line) { report_.say(line); }));
+    return stopped_;
   }
 
  private:
@@ -173,6 +182,8 @@ class Program {
   const TrainingSetup& setup_;
   const RunOptions& options_;
   dhp::Deadlines* deadlines_;
+  const Stopping& stopping_;
+  bool stopped_ = false;
   dhp::Batching batching_;
   std::int64_t total_;
   RunReport report_;
@@ -184,12 +195,16 @@ class Program {
 
 }  // namespace
 
-void run_training(const TrainingSetup& setup) {
+int run_training(const TrainingSetup& setup) {
+  const Stopping stopping(setup.options.grace_s);
+  std::atomic<bool> stopped = false;
   start_ranks<Dev>(setup.options,
                    [&](dhp::Comm<Dev> world, int local_rank, dhp::Deadlines* deadlines) {
                      auto dev = make_device<Dev>(setup.options, local_rank);
-                     Program(dev, std::move(world), setup, deadlines).run();
+                     if (Program(dev, std::move(world), setup, deadlines, stopping).run())
+                       stopped = true;
                    });
+  return stopped ? Stopping::exit_status : 0;
 }
 
 }  // namespace examples

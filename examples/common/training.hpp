@@ -39,7 +39,7 @@ struct TrainingSetup {
   bool same_shapes = false;
 };
 
-/// Trains on options.mesh.size() ranks. Throws Error with the first failing rank's message.
-void run_training(const TrainingSetup& setup);
+/// Trains on options.mesh.size() ranks. Throws Error with the first failing rank's message. Returns the exit status.
+[[nodiscard]] int run_training(const TrainingSetup& setup);
 
 }  // namespace examples

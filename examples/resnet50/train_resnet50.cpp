@@ -7,7 +7,7 @@
 
 namespace {
 
-void train(const examples::ResNetOptions& options) {
+int train(const examples::ResNetOptions& options) {
   const auto data = examples::load_images(options);
   const examples::ResNetConfig config{.depth = options.depth,
                                       .width = options.width,
@@ -28,7 +28,7 @@ void train(const examples::ResNetOptions& options) {
                               {"top1", examples::share(terms[0].correct, terms[0].count)},
                               {"top5", examples::share(terms[0].correct_in_five, terms[0].count)}};
   };
-  examples::run_training(
+  return examples::run_training(
       {.options = options.run,
        .train = data.train,
        .held_out = data.held_out,
@@ -44,5 +44,5 @@ void train(const examples::ResNetOptions& options) {
 int main(int argc, char** argv) {
   const auto parsed = examples::parse_resnet(argc, argv, examples::on_gpu);
   if (parsed.exit_status) return *parsed.exit_status;
-  return examples::exit_status_of([&] { train(parsed.options); });
+  return examples::exit_status_of([&] { return train(parsed.options); });
 }

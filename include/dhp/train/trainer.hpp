@@ -36,8 +36,9 @@ struct StepReport {
   double gradient_norm = 0;  ///< over the whole model, before clipping
   double learning_rate = 0;
   double loss_scale = 1;
-  bool skipped = false;   ///< gradients were not finite under a dynamic loss scale
-  bool recorded = false;  ///< replayed
+  bool skipped = false;         ///< gradients were not finite under a dynamic loss scale
+  bool stop_requested = false;  ///< by any rank; all ranks hear of it in the same step
+  bool recorded = false;        ///< replayed
 };
 
 /// The position of a run: a checkpoint's content beside tensors.
