@@ -16,7 +16,7 @@ part "install what is missing" bash .ci/install_packages.sh \
   optional:libgloo-dev optional:libopenmpi-dev optional:openmpi-bin optional:slurm-wlm optional:munge optional:iproute2 \
   optional:shellcheck optional:python3-yaml \
   optional:dataset-fashion-mnist optional:wordnet-base
-part "configure" cmake --preset release -DDHP_UNIT_FILES=16
+part "configure" cmake --preset release -DDHP_UNIT_FILES=12
 part "build" cmake --build --preset release -j "$jobs"
 part "test" ctest --preset release -j $((3 * jobs)) --output-on-failure --no-tests=error "${which[@]}" "$@"
 parts_done "All tests passed."
