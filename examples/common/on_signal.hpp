@@ -46,8 +46,7 @@ class OnSignal {
     }
     void wait() const {
       // A process that was stopped comes back early.
-      while (::sigwaitinfo(&set_, nullptr) != number_) {
-      }
+      while (::sigwaitinfo(&set_, nullptr) != number_) {}
     }
     [[nodiscard]] int number() const { return number_; }
 
