@@ -35,7 +35,10 @@ foreach(entry IN ITEMS
   set(header "${CMAKE_MATCH_1}")
   set(template "${CMAKE_MATCH_2}")
   string(REPLACE "," ";" arguments "${CMAKE_MATCH_3}")
-  string(REGEX REPLACE "^[a-z]+ ([A-Za-z0-9_:]+)[<(].*$" "\\1" name "${template}")
+  set(name "${header}")  # its source
+  if(NOT header MATCHES "/")
+    string(REGEX REPLACE "^[a-z]+ ([A-Za-z0-9_:]+)[<(].*$" "\\1" name "${template}")
+  endif()
   foreach(argument IN LISTS arguments)
     string(REGEX REPLACE "([^A-Za-z_])T([^A-Za-z_])" "\\1${argument}\\2" instance "${template}")
     list(APPEND instances "${name}|${header}|${instance}")

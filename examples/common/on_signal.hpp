@@ -45,9 +45,8 @@ class OnSignal {
       ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
     }
     void wait() const {
-      while (::sigwaitinfo(&set_, nullptr) !=
-             number_) {  // a process that was stopped comes back early
-      }
+      // A process that was stopped comes back early.
+      while (::sigwaitinfo(&set_, nullptr) != number_) {}
     }
     [[nodiscard]] int number() const { return number_; }
 

@@ -82,8 +82,7 @@ class TraceReport {
   dhp::Comm<Dev> world_;
   std::string path_;
   double clock_offset_s_ = 0;  // of the trace's clock to rank 0's
-  std::size_t under_way_ =
-      0;  // spans of the trace, up to the end of the step that was started last
+  std::size_t under_way_ = 0;  // spans up to the end of the step that was started last
 };
 
 }  // namespace examples

@@ -1,6 +1,7 @@
 // faults WHAT WHO LIMIT_S: a host whose rank WHO does something wrong in the 20th round of dhp's calls: throws, throws with
 // messages under way, stops itself, sleeps, calls what the others do not, or makes no session (absent). Each rank says
 // what it ends with. If all ranks are there, the host goes on with MPI of its own, and with a new session.
+// faults levels: a session is refused before MPI is there, at a thread level that is too low, and after MPI has gone.
 #include <dhp/comm/mpi/session.hpp>
 #include <dhp/tensor/tensor.hpp>
 
@@ -62,9 +63,32 @@ void say(int rank, const std::string& text) {
   std::fflush(stdout);
 }
 
+bool refused(const std::string& part) {
+  try {
+    const MpiSession session(MPI_COMM_WORLD);
+    std::printf("not refused: %s\n", part.c_str());
+  } catch (const Error& error) {
+    if (error.sentence().find(part) != std::string::npos) return true;
+    std::printf("refused otherwise: %s\n", error.sentence().c_str());
+  }
+  return false;
+}
+
+int levels(int count, char** arguments) {
+  bool all = refused("MPI is not initialised: call MPI_Init_thread");
+  int level = 0;
+  MPI_Init_thread(&count, &arguments, MPI_THREAD_FUNNELED, &level);
+  all = refused("MPI was initialised for MPI_THREAD_FUNNELED") && all;
+  MPI_Finalize();
+  all = refused("MPI has been finalised") && all;
+  if (all) std::puts("all refused");
+  return all ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
+  if (count == 2) return levels(count, arguments);
   int level = 0, me = 0, size = 0;
   const std::string what = count == 4 ? arguments[1] : "";
   const int who = count == 4 ? std::atoi(arguments[2]) : 0;

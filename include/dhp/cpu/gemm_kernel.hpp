@@ -55,8 +55,9 @@ struct Target {
 
 /// Not to be fused into a later sum: the bits would depend on where the kernel is inlined.
 template <class V>
-[[gnu::always_inline]] inline void keep_product(V& value) {
-#if defined(__x86_64__)
+[[gnu::always_inline]] inline void keep_product([[maybe_unused]] V& value) {
+#if defined(__clang__)  // fuses within one expression only
+#elif defined(__x86_64__)
   asm("" : "+v"(value));
 #else
   asm("" : "+m"(value));

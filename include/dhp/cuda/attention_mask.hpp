@@ -78,8 +78,7 @@ struct AttentionMask {
 }
 
 /// mask [graph_samples, place.heads, length, length] of T, 16-byte aligned; samples from `samples`
-/// on are empty. Throws if `length` is less than the longest possible sample or not a multiple of
-/// the store width.
+/// on are empty. Throws if `length` is too short for a sample or no multiple of the store width.
 template <class T, KernelDevice Dev>
 void attention_mask(Dev& dev, const AttentionPlace& place, std::int64_t samples,
                     std::int64_t graph_samples, std::int64_t length, T* mask) {

@@ -1,8 +1,7 @@
 // The fused linear ops of ops/linear.hpp on Cuda, by cuBLASLt epilogues; each saves a pass over the
 // activations. If cuBLASLt cannot, functions return false and write nothing. It has only the tanh
 // form of GELU, so f32 stays unfused. Deterministic devices may use epilogues: a size always gets
-// the same algorithm, and cuBLAS repeats its bits on GPUs of one kind ("cuBLAS", Results
-// Reproducibility).
+// one algorithm, and cuBLAS repeats its bits on GPUs of one kind ("cuBLAS", Results Reproducibility).
 #pragma once
 
 #include <dhp/cuda/cublas_gemm.hpp>

@@ -15,8 +15,7 @@ struct TileProduct {
   static constexpr int depth = 16;  // k per step
   static constexpr int side = 4;    // rows and columns of a thread
   static constexpr int threads = (tile / side) * (tile / side);
-  static constexpr int stride =
-      tile + 4;  // row length in shared memory, padded against bank conflicts
+  static constexpr int stride = tile + 4;  // of rows in shared memory: fewer bank conflicts
 
   std::int64_t rows, columns, k, part_size;
   Left left;

@@ -19,8 +19,8 @@ struct BatchNormOptions {
   double epsilon = 1e-5;
   double gamma_init = 1;  ///< 0 in the last norm of a residual block: it starts as the identity
   bool split = false;     ///< channels are split over the tensor axis
-  bool synchronised =
-      false;  ///< over replicas, which then need equally many micro-batches in each step
+  /// Over replicas, which then need equally many micro-batches in each step.
+  bool synchronised = false;
 };
 
 template <class Dev>

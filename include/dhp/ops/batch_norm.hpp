@@ -1,7 +1,6 @@
 // Batch normalization (Ioffe & Szegedy 2015), optionally with a residual addition and a ReLU.
 // Unfused: sums over rows, which a layer may reduce over ranks, and maps that use them. Fused: one
-// function, on devices that have it. x [.., C]; statistics, gamma and beta [C] in the accumulation
-// type.
+// function, on some devices. x [.., C]; statistics, gamma and beta [C] in the accumulation type.
 #pragma once
 
 #include <dhp/ops/checks.hpp>

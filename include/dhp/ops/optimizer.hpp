@@ -1,8 +1,7 @@
 // Fused optimizer updates of all segments of a table: gradient and state are read once, weights
 // written once. All tensors have the table's flat numbering and accumulation type. The weights are
 // the master weights of 16-bit values, else the values; 16-bit values become the rounded weights.
-// Kernels read rates, gradient scale and step decision on the device (ops/step.hpp); a step that is
-// not applied writes nothing.
+// Kernels read rates, gradient scale and decision (ops/step.hpp); a step not applied writes nothing.
 #pragma once
 
 #include <dhp/ops/segments.hpp>

@@ -25,8 +25,8 @@ class Lamb final : public BufferedOptimizer<Dev> {
   void step(Dev& dev, ConstView<Dev>, ConstView<Dev> state) override {
     auto& store = this->store_;
     const auto masters = this->masters();
-    const auto direction =
-        store.gradients();  // overwrites the gradients, which are not needed again
+    // It overwrites the gradients, which are not needed again.
+    const auto direction = store.gradients();
     lamb_direction(dev, adam_update(options_), store.trained(), state, direction, this->buffer(0),
                    this->buffer(1), masters, direction);
     const auto directions = norms_.squares(dev, store, direction);

@@ -98,8 +98,7 @@ namespace comm {
 }  // namespace comm
 
 struct MpiSessionOptions {
-  double timeout_s =
-      300;  ///< for ranks to come, of every wait for another, and of a rank's silence; 0: none
+  double timeout_s = 300;  ///< of every wait for another rank, and of its silence; 0: none
   std::shared_ptr<const Deadlines> deadlines{};  ///< instead, once all ranks have come
   std::shared_ptr<FlightRecorder> recorder{};  ///< of this rank's calls; null: nobody else reads it
   /// Of rank 0's machine, where the others reach it; empty: found out.

@@ -26,10 +26,9 @@ struct RecordedGroup {
 struct FlightRecord {
   std::shared_ptr<const RecordedGroup> group{};
   Call call{};
-  int rank = 0;            ///< of the world; so are those of the next line
-  int from = -1, to = -1;  ///< of a message
-  std::uint64_t at =
-      0;  ///< its place among the collectives of the group, or the messages of the edge, from 1
+  int rank = 0;              ///< of the world; so are those of the next line
+  int from = -1, to = -1;    ///< of a message
+  std::uint64_t at = 0;      ///< among the group's collectives, or the edge's messages, from 1
   std::uint64_t number = 0;  ///< among all calls of this rank, from 1
   std::string text{};        ///< what is done, where it is no call of a communicator
   int more = 0;              ///< calls after this one that a recorded step makes as one with it

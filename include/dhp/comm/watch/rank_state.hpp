@@ -30,6 +30,7 @@ struct RankState {
     std::vector<int> needs{};
     [[nodiscard]] std::string key() const { return concat(series, "#", at); }
     [[nodiscard]] bool is_send() const { return shown.starts_with("send"); }
+    [[nodiscard]] bool is_recv() const { return shown.starts_with("recv"); }
     friend std::string to_text(const OpenCall& call) {
       return call.where.empty() ? call.shown : concat(call.shown, " at ", call.where);
     }

@@ -276,8 +276,7 @@ class World {
                                  bool& over) {
     try {
       for (std::size_t at = 0; at < states.size(); ++at) {
-        states[at].limit =
-            deadlines_->limit();  // before its calls: one that ends now is of this section
+        states[at].limit = deadlines_->limit();  // before its calls, which may end this section
         states[at].read(*options_.recorders[at]);
       }
       return judge(states, channels, over);
