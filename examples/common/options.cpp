@@ -33,6 +33,7 @@ struct Words {
   double weight_decay = 0;
   std::string reducer = "bucketed";
   double bucket_mb = 25;
+  int zero = 0;
 };
 
 /// An option whose value is a name; turn(name) keeps what it stands for, and throws where that is nothing.
@@ -92,6 +93,10 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
   app.add_option("--reducer", words.reducer,
                  "How gradients are summed over replicas: plain or bucketed")
       ->check(CLI::IsMember({"plain", "bucketed"}))
+      ->group("Layout");
+  app.add_option("--zero", words.zero,
+                 "What replicas share out: 1 optimizer state, 2 gradients too, 3 weights too; 0: nothing")
+      ->check(CLI::Range(0, 3))
       ->group("Layout");
   app.add_option("--bucket-mb", words.bucket_mb, "Least size of a bucket, in MiB")
       ->check(positive)
@@ -246,9 +251,12 @@ void finish(RunOptions& options, const Words& words) {
   dhp::check(options.global_batch % options.micro_batch == 0, "--global-batch ",
              options.global_batch, " is not a multiple of --micro-batch ", options.micro_batch);
   options.optimizer = optimizer_of(words);
+  const auto bucket_bytes = static_cast<std::size_t>(words.bucket_mb * 1048576);
   if (words.reducer == "plain") options.reducer = dhp::Plain{};
-  else
-    options.reducer = dhp::Bucketed{.bytes = static_cast<std::size_t>(words.bucket_mb * 1048576)};
+  else options.reducer = dhp::Bucketed{.bytes = bucket_bytes};
+  options.sharding = {static_cast<dhp::ZeroStage>(words.zero), bucket_bytes};
+  dhp::check(words.zero == 0 || words.reducer != "plain",
+             "--zero shares out buckets of gradients, and --reducer plain has none");
   if (options.steps > 0) check_decay(options.learning_rate, options.steps);
   for (const auto& [given, name] : {std::pair{options.save_every > 0, "--save-every"},
                                     {options.keep > 0, "--keep"},
@@ -348,7 +356,7 @@ dhp::TrainingOptions RunOptions::training(std::int64_t total_steps) const {
   check_decay(learning_rate, total_steps);  // those that --epochs make are known only now
   dhp::TrainingOptions made{
       .layout = mesh,
-      .store = {.compute = precision, .order_free = deterministic, .seed = seed},
+      .store = {.compute = precision, .order_free = deterministic, .seed = seed, .sharding = sharding},
       .pipeline = pipeline,
       .reducer = reducer,
       .optimizer = optimizer,

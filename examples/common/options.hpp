@@ -16,6 +16,7 @@ struct RunOptions {
   dhp::MeshShape mesh{};
   dhp::PipelineOptions pipeline{};
   dhp::ReducerChoice reducer = dhp::Bucketed{};
+  dhp::Sharding sharding{};
 
   std::int64_t global_batch = 32;
   std::int64_t micro_batch = 8;

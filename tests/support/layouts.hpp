@@ -36,6 +36,7 @@ struct RunSettings {
   dhp::DType compute = dhp::DType::f64;
   bool order_free = false;
   dhp::ReducerChoice reducer = dhp::Bucketed{.bytes = 4096};
+  dhp::Sharding sharding{};
   dhp::OptimizerChoice optimizer = dhp::SgdOptions{.momentum = 0.9, .weight_decay = 0.01};
   int steps = 5;
   std::int64_t micro_batches = 8;
@@ -86,7 +87,11 @@ void on_rank(Dev& dev, dhp::Comm<Dev> world, const Layout& layout, const RunSett
   dhp::ModelBuilder<Dev> build(mesh);
   dhp::PipelineParallel<Dev> pipeline(
       dev, make_model(build), mesh, {.schedule = layout.schedule, .chunks = layout.chunks},
-      example(dev), {.compute = settings.compute, .order_free = settings.order_free, .seed = 7});
+      example(dev),
+      {.compute = settings.compute,
+       .order_free = settings.order_free,
+       .seed = 7,
+       .sharding = settings.sharding});
   dhp::Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model());
   const auto optimizer = make_optimizer(dev, pipeline.store(), norms, settings.optimizer);
   dhp::DataParallel replicas(dev, pipeline, mesh.data(), settings.reducer);
@@ -134,12 +139,16 @@ void train_on_rank(Dev& dev, dhp::Mesh<Dev>& mesh, Pipeline& pipeline, Trained& 
     result.losses.push_back(report.loss);
     result.norms.push_back(report.gradient_norm);
   }
+  auto& store = pipeline.store();
+  if (auto* traffic = store.traffic()) traffic->need(dev, store.parameters());
+  mesh.world().barrier();
   const std::lock_guard lock(mutex);
-  for (const auto& parameter : pipeline.store().parameters()) {
+  for (const auto& parameter : store.parameters()) {
     if (mesh.data_index() != 0) continue;
     const auto& spec = parameter->spec;
     place_part(spec, host_values(dev, parameter->value), result.values[spec.name]);
-    place_part(spec, host_values(dev, parameter->gradient), result.gradients[spec.name]);
+    if (!parameter->gradient.empty())
+      place_part(spec, host_values(dev, parameter->gradient), result.gradients[spec.name]);
   }
 }
 

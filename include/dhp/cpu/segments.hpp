@@ -6,23 +6,24 @@
 
 namespace dhp {
 
-void segment_squares_on(std::same_as<Cpu> auto& dev, const SegmentTable<Cpu>& table,
-                        ConstView<Cpu> x, bool of_weights, View<Cpu> squares) {
+void tile_squares_on(std::same_as<Cpu> auto& dev, const SegmentTable<Cpu>& table, ConstView<Cpu> x,
+                     bool of_weights, View<Cpu> sums) {
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
     const TileSource<A> source{ops::data_or_null<A>(x), of_weights};
-    std::vector<double> parts(static_cast<std::size_t>(table.tile_count()));
     dev.for_ranges(table.tile_count(), 1, [&](std::int64_t at, std::int64_t) {
       const auto& tile = table.tiles()[at];
-      parts[static_cast<std::size_t>(at)] = cpu::squares_of(source(tile), tile.last - tile.first);
+      sums.data<double>()[tile.sum] = cpu::squares_of(source(tile), tile.last - tile.first);
     });
-    for (std::int64_t at = 0; at < table.segment_count(); ++at) {
-      const auto& segment = table.segments()[at];
-      double total = 0;
-      for (auto tile = segment.first; tile < segment.last; ++tile)
-        total += parts[static_cast<std::size_t>(tile)];
-      squares.data<double>()[segment.parameter] = total;
-    }
   });
+}
+void sum_tiles_on(std::same_as<Cpu> auto&, const SegmentTable<Cpu>& table, ConstView<Cpu> sums,
+                  View<Cpu> squares) {
+  for (std::int64_t at = 0; at < table.summed_parameters(); ++at) {
+    const auto& of = table.sums()[at];
+    double total = 0;
+    for (auto tile = of.first; tile < of.last; ++tile) total += sums.data<double>()[tile];
+    squares.data<double>()[of.parameter] = total;
+  }
 }
 
 }  // namespace dhp

@@ -1,5 +1,5 @@
-// Segments on the GPU: blocks take pieces of tiles in a grid-stride loop. Squared norms are summed
-// per piece, then per segment in piece order: two launches for any number of segments.
+// Segments on the GPU: blocks take tiles, or pieces of them, in a grid-stride loop. Squared norms are summed per tile,
+// then per parameter in tile order: two launches for any number of segments.
 #pragma once
 
 #include <dhp/cuda/reduce.hpp>
@@ -47,40 +47,40 @@ template <class Dev>
   return {table.tiles(), table.tile_count()};
 }
 
-/// parts[piece] = the sum of squares of its elements.
+/// sums[tile.sum] = the sum of squares of its elements.
 template <class A>
-struct SquarePieces {
-  Pieces pieces;
+struct SquareTiles {
+  const SegmentTile* tiles;
+  std::int64_t count;
   TileSource<A> source;
-  double* parts;
+  double* sums;
 
   template <class B>
   constexpr void operator()(B& block) const {
-    for (auto at = block.index(); at < pieces.count(); at += block.blocks()) {
-      const auto piece = pieces.at(at);
-      double total = share_of_sum<pack_size<A>>(piece.from(source), piece.count, block.thread(),
-                                                block.threads(), Square());
+    for (auto at = block.index(); at < count; at += block.blocks()) {
+      const auto& tile = tiles[at];
+      double total = share_of_sum<pack_size<A>>(source(tile), tile.last - tile.first,
+                                                block.thread(), block.threads(), Square());
       total = block_reduce(block, total, block.template shared<double>());
-      if (block.thread() == 0) parts[at] = total;
+      if (block.thread() == 0) sums[tile.sum] = total;
     }
   }
 };
 
-/// squares[parameter] = the sum of its pieces, one block per segment.
-struct SumPieces {
-  const SegmentTiles* segments;
-  const double* parts;
+/// squares[parameter] = the sum of the sums of its tiles, one block per parameter.
+struct SumTiles {
+  const TileSums* parameters;
+  const double* sums;
   double* squares;
 
   template <class B>
   constexpr void operator()(B& block) const {
-    const auto& segment = segments[block.index()];
+    const auto& of = parameters[block.index()];
     double total = 0;
-    for (auto at = segment.first * Pieces::per_tile + block.thread();
-         at < segment.last * Pieces::per_tile; at += block.threads())
-      total += parts[at];
+    for (auto at = of.first + block.thread(); at < of.last; at += block.threads())
+      total += sums[at];
     total = block_reduce(block, total, block.template shared<double>());
-    if (block.thread() == 0) squares[segment.parameter] = total;
+    if (block.thread() == 0) squares[of.parameter] = total;
   }
 };
 
@@ -89,20 +89,24 @@ struct SumPieces {
 namespace dhp {
 
 template <KernelDevice Dev>
-void segment_squares_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> x, bool of_weights,
-                        View<Dev> squares) {
-  if (table.segment_count() == 0) return;
+void tile_squares_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> x, bool of_weights,
+                     View<Dev> sums) {
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
-    constexpr std::size_t shared = sizeof(double) * cuda::block_reduce_scratch;
-    const auto pieces = cuda::pieces_of(table);
-    Tensor<Dev> scratch(dev, DType::f64, {pieces.count()});
-    double* const parts = scratch.mut().template data<double>();
-    auto grid = pieces.grid();
-    grid.shared_bytes = shared;
-    launch(dev, grid, cuda::SquarePieces<A>{pieces, {ops::data_or_null<A>(x), of_weights}, parts});
-    launch(dev, cuda::Grid{table.segment_count(), 256, shared},
-           cuda::SumPieces{table.segments(), parts, squares.template data<double>()});
+    cuda::Grid grid{std::min(table.tile_count(), cuda::Pieces::most_blocks)};
+    grid.shared_bytes = sizeof(double) * cuda::block_reduce_scratch;
+    launch(dev, grid,
+           cuda::SquareTiles<A>{table.tiles(), table.tile_count(),
+                                {ops::data_or_null<A>(x), of_weights},
+                                sums.template data<double>()});
   });
+}
+template <KernelDevice Dev>
+void sum_tiles_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> sums,
+                  View<Dev> squares) {
+  const std::size_t shared = sizeof(double) * cuda::block_reduce_scratch;
+  launch(dev, cuda::Grid{table.summed_parameters(), 256, shared},
+         cuda::SumTiles{table.sums(), sums.template data<double>(),
+                        squares.template data<double>()});
 }
 
 }  // namespace dhp

@@ -1,126 +1,56 @@
-// Parameters: the named tensors of a model. First they are descriptions; memory comes when it is known which rank holds
-// which part. Layers and the store share handles; a tied weight is one handle of two layers.
-//
 // ParameterStore: one rank's parameters in flat buffers, in layer order, each 64-byte aligned; padding is zero.
-// All-reduce buckets are ranges of these buffers; optimizers and norms go over tables of their segments.
+// All-reduce buckets are ranges of these buffers; optimizers and norms go over tables of their segments. With ZeRO most
+// parameters lie in sharded buckets instead, and the buffers hold this replica's shares.
 #pragma once
 
-#include <dhp/nn/init.hpp>
-#include <dhp/nn/pieces.hpp>
+#include <dhp/nn/sharded_bucket.hpp>
 #include <dhp/ops/elementwise.hpp>
-#include <dhp/ops/exact_sum.hpp>
-#include <dhp/ops/segments.hpp>
 #include <dhp/ops/step.hpp>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dhp {
-
-struct ParameterSpec {
-  std::string name;  ///< global and unique: the name in weight files
-  Shape shape{};     ///< global
-  Initializer init{};
-  int split_dim = -1;      ///< split over the tensor axis; -1: replicated
-  Range part{};            ///< this rank's part of split_dim
-  bool decays = true;      ///< false for biases and norms: no weight decay, no trust ratio
-  bool keep_fp32 = false;  ///< in the accumulation type even if the model computes in 16 bits
-  bool buffer = false;     ///< not trained: batch norm's running statistics
-  FileOrder file_order = FileOrder::same;
-
-  [[nodiscard]] bool is_split() const { return split_dim >= 0; }
-  [[nodiscard]] Shape local_shape() const {
-    return is_split() ? shape.with(split_dim, part.size()) : shape;
-  }
-  /// The number of elements that are contiguous both here and in the unsplit tensor.
-  [[nodiscard]] std::int64_t run() const {
-    if (!is_split()) return shape.count();
-    std::int64_t inner = 1;
-    for (int dim = split_dim + 1; dim < shape.rank(); ++dim) inner *= shape[dim];
-    return part.size() * inner;
-  }
-  /// The index in the unsplit tensor of an element of this rank's part, both row-major.
-  [[nodiscard]] std::int64_t unsplit_index(std::int64_t element) const {
-    if (!is_split()) return element;
-    // Seen as [outer, split, inner], only the middle index differs.
-    const auto local = run();
-    const auto inner = local / part.size();
-    return element / local * shape[split_dim] * inner + part.first * inner + element % local;
-  }
-};
-
-/// A rank's part of something split over the tensor axis; what: its name, for messages.
-[[nodiscard]] inline Range tensor_part(const std::string& what, std::int64_t extent, int ranks,
-                                       int rank) {
-  check(extent >= ranks, what, " cannot be split over the tensor axis: ", extent, " for ", ranks,
-        " ranks, and each needs at least one; choose a smaller tensor axis");
-  return part_of(extent, ranks, rank);
-}
-
-/// Splits a dim of the spec into near-equal parts.
-[[nodiscard]] inline ParameterSpec split(ParameterSpec spec, int dim, int parts, int index) {
-  if (parts > 1) {
-    spec.split_dim = dim;
-    spec.part =
-        tensor_part(concat("dimension ", dim, " of ", spec.name), spec.shape[dim], parts, index);
-  }
-  return spec;
-}
-
-template <class Dev>
-class ParameterStore;
-
-template <class Dev>
-class ParameterState {
- public:
-  ParameterState(ParameterSpec description, std::uint32_t random_use, int number)
-      : spec(std::move(description)), use(random_use), index(number) {}
-
-  const ParameterSpec spec;
-  const std::uint32_t use;  ///< the random stream of its initial values
-  const int index;          ///< its number in the whole model, over all stages
-  /// False for a tied weight that another pipeline stage owns; set before the store is made.
-  bool owned = true;
-
-  // Set by the store.
-  Range range;
-  View<Dev> value;          ///< compute type (accumulation type if spec.keep_fp32)
-  ConstView<Dev> gradient;  ///< accumulation type; only accumulate() adds to it
-
-  /// Adds a contribution to the gradient: write(view, beta) stores beta * view + contribution. With order-free
-  /// sums it goes to memory of its own, with beta 0, and is added as integers.
-  template <class Write>
-  void accumulate(Dev& dev, Write write) {
-    check(!gradient.empty(), "parameter ", spec.name, " has no memory on this rank");
-    if (high_.empty()) {
-      write(gradient_, 1.0);
-      return;
-    }
-    Tensor<Dev> fresh(dev, gradient_.dtype(), gradient_.shape());
-    write(fresh.mut(), 0.0);
-    exact_accumulate(dev, fresh.view(), high_, low_, overflow_);
-  }
-
- private:
-  friend class ParameterStore<Dev>;
-  View<Dev> gradient_;
-  View<Dev> high_;  // order-free sums: two int64 limbs per element; empty otherwise
-  View<Dev> low_;
-  View<Dev> overflow_;  // i32 [1], shared by the store
-};
-
-template <class Dev>
-using Parameter = std::shared_ptr<ParameterState<Dev>>;
-template <class Dev>
-using ParameterList = std::vector<Parameter<Dev>>;
 
 struct StoreOptions {
   DType compute = DType::f32;
   bool order_free = false;  ///< exact integer sums of gradients: their order changes no bit
   std::uint64_t seed = 0;   ///< of the initial values
+  Sharding sharding{};      ///< over replicas
 };
+
+/// Brings what other replicas hold of a sharded store. Layers ask it through the store.
+template <class Dev>
+class ShardTraffic {
+ public:
+  virtual ~ShardTraffic() = default;
+  /// The weights of a layer are here when this returns, and stay until done().
+  virtual void need(Dev& dev, const ParameterList<Dev>& layer) = 0;
+  virtual void done(Dev& dev, const ParameterList<Dev>& layer) = 0;
+  /// This replica has added a micro-batch's gradients of a layer.
+  virtual void added(Dev& dev, const ParameterList<Dev>& layer) = 0;
+  /// The optimizer has written this replica's shares of the weights.
+  virtual void updated(Dev& dev) = 0;
+  /// Returns when no collective reads or writes weights.
+  virtual void settle(Dev& dev) = 0;
+  /// The sum over replicas, in place.
+  virtual void sum(Dev& dev, View<Dev> buffer) = 0;
+};
+
+/// What this rank holds of a parameter, with the optimizer state that belongs to it.
+template <class Dev>
+struct HeldPart {
+  Parameter<Dev> parameter;
+  Range range{};           ///< in buffers of state
+  std::int64_t first = 0;  ///< the element of the parameter that it begins with
+  View<Dev> value{};       ///< [range.size()]
+  bool sharded = false;    ///< no other replica holds these elements
+};
+
 
 template <class Dev>
 class ParameterStore {
@@ -129,15 +59,18 @@ class ParameterStore {
   static constexpr std::uint32_t initial_step = 0xffffffffu;
 
   ParameterStore() = default;
-  /// Allocates and initializes the parameters of this rank; stores a repeated handle once.
-  ParameterStore(Dev& dev, const ParameterList<Dev>& parameters, StoreOptions options)
-      : options_(options) {
+  /// Allocates and initializes the parameters of this rank; stores a repeated handle once. replica: which one
+  /// this is of those that share out the store, if the options say so.
+  ParameterStore(Dev& dev, const ParameterList<Dev>& parameters, StoreOptions options,
+                 ReplicaOf replica = {})
+      : options_(options), replica_(replica) {
+    if (replica.size == 1) options_.sharding.stage = ZeroStage::none;
     for (const auto& parameter : parameters)
       if (std::find(parameters_.begin(), parameters_.end(), parameter) == parameters_.end())
         parameters_.push_back(parameter);
     place(dev);
     make_tables(dev);
-    for (const auto& parameter : parameters_) initialise(dev, *parameter);
+    initialise(dev);
     zero_gradients(dev);
   }
 
@@ -147,21 +80,22 @@ class ParameterStore {
   /// Elements of a flat buffer, including padding.
   [[nodiscard]] std::int64_t size() const { return size_; }
 
-  /// For optimizers: all trained parameters.
+  /// For optimizers: all trained parameters, of sharded ones this replica's shares.
   [[nodiscard]] const SegmentTable<Dev>& trained() const { return trained_; }
   /// For norms: trained parameters that this stage owns, replicated ones only on the first rank of the tensor axis.
   [[nodiscard]] const SegmentTable<Dev>& counted(bool first_of_tensor_axis) const {
     return first_of_tensor_axis ? owned_ : owned_parts_;
   }
+  /// The parts that make up trained().
+  [[nodiscard]] const std::vector<HeldPart<Dev>>& held() const { return held_; }
 
-  /// In the accumulation type.
+  /// In the accumulation type, of what this replica holds.
   [[nodiscard]] ConstView<Dev> gradients() const { return gradients_; }
   [[nodiscard]] View<Dev> gradients() { return gradients_.mut(); }
-  [[nodiscard]] View<Dev> gradients(Range range) { return part(gradients_, range); }
   /// The buffers whose sum over replicas gives the gradients of a range.
   [[nodiscard]] std::vector<View<Dev>> summands(Range range) {
-    if (!options_.order_free) return {part(gradients_, range)};
-    return {part(high_, range), part(low_, range)};
+    auto* bucket = bucket_with(range);
+    return bucket != nullptr ? bucket->summands(range) : held_sums(range);
   }
   /// i32 [1]: not 0 after an order-free sum left its range; empty without such sums.
   [[nodiscard]] View<Dev> overflow() { return options_.order_free ? overflow_.mut() : View<Dev>(); }
@@ -181,6 +115,35 @@ class ParameterStore {
     zero(high_);
     zero(low_);
     zero(overflow_);
+    for (auto& bucket : buckets_) bucket->zero_gradients(dev);
+  }
+
+  // A sharded store (ZeRO); whoever moves its shares is set before the first layer runs. Without, these do nothing.
+  [[nodiscard]] bool is_sharded() const { return options_.sharding.stage != ZeroStage::none; }
+  [[nodiscard]] const ReplicaOf& replica() const { return replica_; }
+  [[nodiscard]] std::vector<std::unique_ptr<ShardedBucket<Dev>>>& buckets() { return buckets_; }
+  /// Memory for what summands() gives, also where no layer has added anything.
+  void bring_gradients(Dev& dev, Range range) {
+    if (auto* bucket = bucket_with(range)) bucket->bring_gradients(dev);
+  }
+  /// Elements at the begin of each buffer that every replica holds: running statistics say.
+  [[nodiscard]] Range whole() const { return {0, whole_}; }
+  void travel_by(ShardTraffic<Dev>* traffic) { traffic_ = traffic; }
+  [[nodiscard]] ShardTraffic<Dev>* traffic() const {
+    check(traffic_ != nullptr || !is_sharded(),
+          "a store that is sharded over replicas is used without DataParallel, which moves shares");
+    return traffic_;
+  }
+  void sum_over_shards(Dev& dev, View<Dev> sums) {
+    if (is_sharded() && sums.count() > 0) traffic()->sum(dev, sums);
+  }
+  /// After weights were written to: by the optimizer, or from a checkpoint. Collective over the replicas.
+  void updated(Dev& dev) {
+    if (is_sharded()) traffic()->updated(dev);
+  }
+  /// Before weights are read or written to from outside.
+  void settle(Dev& dev) {
+    if (is_sharded()) traffic()->settle(dev);
   }
 
   /// Moves batch norm's running statistics by the mean over the step's micro-batches, if the step is applied.
@@ -195,30 +158,34 @@ class ParameterStore {
 
   /// The values that this rank holds: of weights and of running statistics.
   [[nodiscard]] std::vector<HeldPiece<Dev>> pieces() const {
-    std::vector<HeldPiece<Dev>> held;
+    std::vector<HeldPiece<Dev>> pieces;
     for (const auto& parameter : parameters_)
-      held.push_back(piece_of("", *parameter, parameter->value.as({parameter->range.size()})));
-    return held;
+      if (!parameter->value.empty() || parameter->spec.local_shape().count() == 0)
+        pieces.push_back(piece_of("", *parameter, 0,
+                                  parameter->value.as({parameter->range.size()}), false));
+    if (options_.sharding.stage == ZeroStage::weights)
+      for (const auto& part : held_)
+        if (part.sharded)
+          pieces.push_back(piece_of("", *part.parameter, part.first, part.value, true));
+    return pieces;
   }
   /// What a buffer in this store's numbering holds of its trained parameters; `kind` names it ("exp_avg").
   /// narrow_only: of those whose values have 16 bits.
   [[nodiscard]] std::vector<HeldPiece<Dev>> pieces(const std::string& kind, Tensor<Dev>& buffer,
                                                    bool narrow_only = false) const {
-    std::vector<HeldPiece<Dev>> held;
-    for (const auto& parameter : parameters_) {
-      const bool narrow = parameter->value.dtype() != accumulation();
-      if (parameter->spec.buffer || (narrow_only && !narrow)) continue;
-      held.push_back(
-          piece_of("optimizer/" + kind + "/", *parameter, part(buffer, parameter->range)));
-    }
-    return held;
+    std::vector<HeldPiece<Dev>> pieces;
+    for (const auto& held : held_)
+      if (!narrow_only || held.value.dtype() != accumulation())
+        pieces.push_back(piece_of("optimizer/" + kind + "/", *held.parameter, held.first,
+                                  part(buffer, held.range), held.sharded));
+    return pieces;
   }
 
   /// A flat buffer of zeros with this store's numbering, for optimizer state.
   [[nodiscard]] Tensor<Dev> make_buffer(Dev& dev) const {
     return Tensor<Dev>::zeros(dev, accumulation(), {size_});
   }
-  /// A parameter's part of such a buffer, in its local shape.
+  /// A parameter's part of such a buffer, in its local shape; of one that is not sharded.
   [[nodiscard]] static View<Dev> of(Tensor<Dev>& buffer, const ParameterState<Dev>& parameter) {
     return part(buffer, parameter.range).as(parameter.spec.local_shape());
   }
@@ -227,17 +194,31 @@ class ParameterStore {
   }
 
  private:
+  [[nodiscard]] ShardedBucket<Dev>* bucket_with(Range range) {
+    for (auto& bucket : buckets_)
+      if (bucket->range().first <= range.first && range.last <= bucket->range().last)
+        return bucket.get();
+    return nullptr;
+  }
+  /// What has another type than most weights stays whole: norms are small.
+  [[nodiscard]] bool is_cut(const ParameterState<Dev>& parameter) const {
+    return is_sharded() && !parameter.spec.buffer && value_type(parameter) == options_.compute;
+  }
+
   void place(Dev& dev) {
     std::size_t value_bytes = 0;
     std::vector<std::size_t> value_offsets;
     for (const auto& parameter : parameters_) {
+      value_offsets.push_back(value_bytes);
+      if (is_cut(*parameter)) continue;
       const auto count = parameter->spec.local_shape().count();
       const auto padded = (count + segment_alignment - 1) / segment_alignment * segment_alignment;
       parameter->range = {size_, size_ + count};
       size_ += padded;
-      value_offsets.push_back(value_bytes);
       value_bytes += static_cast<std::size_t>(padded) * size_of(value_type(*parameter));
     }
+    whole_ = size_;
+    if (is_sharded()) make_buckets(dev);
     values_ = Tensor<Dev>::zeros(dev, DType::u8, {static_cast<std::int64_t>(value_bytes)});
     gradients_ = Tensor<Dev>(dev, accumulation(), {size_});
     if (options_.order_free) {
@@ -247,67 +228,140 @@ class ParameterStore {
     }
     for (std::size_t at = 0; at < parameters_.size(); ++at) {
       auto& parameter = *parameters_[at];
+      parameter.sum_type_ = accumulation();
+      if (options_.order_free) parameter.overflow_ = overflow_.mut();
+      if (is_cut(parameter)) continue;
       parameter.value = {values_.mut().bytes() + value_offsets[at], value_type(parameter),
                          parameter.spec.local_shape()};
-      parameter.gradient_ = of(gradients_, parameter);
-      parameter.gradient = parameter.gradient_;
-      if (options_.order_free) {
-        parameter.high_ = part(high_, parameter.range);
-        parameter.low_ = part(low_, parameter.range);
-        parameter.overflow_ = overflow_.mut();
+      if (options_.order_free)
+        parameter.point_gradient(of(gradients_, parameter), of(high_, parameter),
+                                 of(low_, parameter));
+      else parameter.point_gradient(of(gradients_, parameter), {}, {});
+    }
+    for (auto& bucket : buckets_) bucket->hold_sums(held_sums(bucket->held()));
+  }
+  [[nodiscard]] std::vector<View<Dev>> held_sums(Range range) {
+    if (!options_.order_free) return {part(gradients_, range)};
+    return {part(high_, range), part(low_, range)};
+  }
+
+  /// From the last parameter to the first, as gradients become ready. Tied ones, whose sums over stages come last, do
+  /// not delay others.
+  void make_buckets(Dev& dev) {
+    std::vector<ParameterList<Dev>> lists;
+    std::size_t bytes = 0;
+    for (std::size_t at = parameters_.size(); at-- > 0;) {
+      const auto& parameter = parameters_[at];
+      if (!is_cut(*parameter)) continue;
+      if (lists.empty() || bytes >= options_.sharding.bucket_bytes ||
+          lists.back().front()->tied != parameter->tied) {
+        lists.emplace_back();
+        bytes = 0;
       }
+      lists.back().insert(lists.back().begin(), parameter);
+      bytes += static_cast<std::size_t>(parameter->spec.local_shape().count()) *
+               size_of(accumulation());
+    }
+    auto first = whole_;
+    for (auto list = lists.rbegin(); list != lists.rend(); ++list) {
+      buckets_.push_back(std::make_unique<ShardedBucket<Dev>>(
+          dev, std::move(*list), options_.sharding.stage, replica_, options_.compute,
+          options_.order_free, first, size_));
+      first = buckets_.back()->range().last;
+      size_ += buckets_.back()->share();
     }
   }
 
   [[nodiscard]] static HeldPiece<Dev> piece_of(const std::string& prefix,
                                                const ParameterState<Dev>& parameter,
-                                               View<Dev> data) {
+                                               std::int64_t first, View<Dev> data, bool sharded) {
     const auto& spec = parameter.spec;
     return {{.name = prefix + spec.name,
              .shape = spec.shape,
              .dtype = data.dtype(),
              .split_dim = spec.split_dim,
              .part = spec.part,
-             .range = {0, parameter.range.size()},
+             .range = {first, first + data.count()},
              .file_order = spec.file_order},
             data,
-            parameter.owned};
+            parameter.owned,
+            sharded};
   }
 
   void make_tables(Dev& dev) {
-    std::vector<Segment<Dev>> trained, owned, owned_parts;
+    for (const auto& parameter : parameters_)
+      if (!parameter->spec.buffer && !is_cut(*parameter))
+        held_.push_back(
+            {parameter, parameter->range, 0, parameter->value.as({parameter->range.size()})});
+    for (auto& bucket : buckets_)
+      for (const auto& parameter : bucket->parameters()) {
+        const auto part = bucket->held_of(*parameter);
+        const auto first = bucket->held_first(*parameter);
+        if (part.size() > 0)
+          held_.push_back({parameter, {first, first + part.size()}, part.first,
+                           bucket->held_weights(*parameter), true});
+      }
+    trained_ = table(dev, [](const auto&) { return true; }, true);
+    owned_ = table(dev, [](const auto& parameter) { return parameter.owned; }, replica_.rank == 0);
+    owned_parts_ = table(
+        dev, [](const auto& parameter) { return parameter.owned && parameter.spec.is_split(); },
+        replica_.rank == 0);
+  }
+  /// A table of held parts. The sums of tiles are those of whole parameters, in any sharding. with_whole: with what
+  /// every replica holds.
+  template <class Which>
+  [[nodiscard]] SegmentTable<Dev> table(Dev& dev, Which which, bool with_whole) const {
+    std::vector<TileSums> sums;
+    std::map<const ParameterState<Dev>*, std::int64_t> first_sums;
+    std::int64_t tiles = 0;
     for (const auto& parameter : parameters_) {
-      const auto& spec = parameter->spec;
-      if (spec.buffer) continue;
-      const Segment<Dev> segment{parameter->range, parameter->value.as({parameter->range.size()}),
-                                 parameter->index, spec.decays};
-      trained.push_back(segment);
-      if (parameter->owned) owned.push_back(segment);
-      if (parameter->owned && spec.is_split()) owned_parts.push_back(segment);
+      if (parameter->spec.buffer || !which(*parameter)) continue;
+      first_sums[parameter.get()] = tiles;
+      const auto first = tiles;
+      tiles += SegmentTable<Dev>::tiles_of(parameter->range.size());
+      sums.push_back({first, tiles, parameter->index});
     }
-    trained_ = {dev, options_.compute, trained};
-    owned_ = {dev, options_.compute, owned};
-    owned_parts_ = {dev, options_.compute, owned_parts};
+    std::vector<Segment<Dev>> segments;
+    for (const auto& held : held_)
+      if (which(*held.parameter) && (held.sharded || with_whole || !is_sharded()))
+        segments.push_back({held.range, held.value, held.parameter->index,
+                            held.parameter->spec.decays,
+                            first_sums.at(held.parameter.get()) + held.first / segment_tile});
+    return {dev, options_.compute, segments, sums};
   }
 
   [[nodiscard]] DType value_type(const ParameterState<Dev>& parameter) const {
     return parameter.spec.keep_fp32 || parameter.spec.buffer ? accumulation() : options_.compute;
   }
 
-  /// By global index: a split parameter starts as its part of the unsplit one.
-  void initialise(Dev& dev, ParameterState<Dev>& parameter) {
+  /// By global index: a part of a parameter starts as its part of the whole one.
+  void initialise(Dev& dev) {
+    const bool shares = options_.sharding.stage == ZeroStage::weights;
+    for (const auto& parameter : parameters_)
+      if (!shares || !is_cut(*parameter))
+        initialise(dev, *parameter, 0, parameter->value.as({parameter->range.size()}));
+    for (const auto& held : held_)
+      if (shares && held.sharded) initialise(dev, *held.parameter, held.first, held.value);
+  }
+  void initialise(Dev& dev, const ParameterState<Dev>& parameter, std::int64_t first,
+                  View<Dev> to) {
     const auto& spec = parameter.spec;
     const RandomStream stream{options_.seed, initial_step, parameter.use};
-    std::vector<double> values(static_cast<std::size_t>(parameter.range.size()));
+    std::vector<double> values(static_cast<std::size_t>(to.count()));
     for (std::size_t at = 0; at < values.size(); ++at)
-      values[at] = spec.init(stream, spec.unsplit_index(static_cast<std::int64_t>(at)));
-    const auto made = Tensor<Dev>::from_host(dev, spec.local_shape(), values);
-    cast(dev, made.view(), parameter.value);
+      values[at] = spec.init(stream, spec.unsplit_index(first + static_cast<std::int64_t>(at)));
+    const auto made = Tensor<Dev>::from_host(dev, to.shape(), values);
+    cast(dev, made.view(), to);
   }
 
   StoreOptions options_;
+  ReplicaOf replica_;
+  ShardTraffic<Dev>* traffic_ = nullptr;
   ParameterList<Dev> parameters_;
-  std::int64_t size_ = 0;
+  std::vector<std::unique_ptr<ShardedBucket<Dev>>> buckets_;
+  std::vector<HeldPart<Dev>> held_;
+  std::int64_t whole_ = 0;  // elements that every replica holds
+  std::int64_t size_ = 0;   // of buffers: these and the shares
   SegmentTable<Dev> trained_;
   SegmentTable<Dev> owned_;
   SegmentTable<Dev> owned_parts_;  // those split over the tensor axis

@@ -1,7 +1,8 @@
 // Segments: the model's parameters as ranges of one flat numbering, shared by gradients and
 // optimizer state. Segments are cut into tiles of a fixed number of elements, so one launch covers
 // all of them, large and small. The tile table is built once and lives on the device. Sums are
-// taken per tile, then over a segment's tiles in order, so neighboring segments change no bit.
+// taken per tile, then over a parameter's tiles in order, so neighboring segments change no bit. Where replicas hold
+// different tiles (ZeRO), the sums of tiles are summed over them in between.
 #pragma once
 
 #include <dhp/tensor/tensor.hpp>
@@ -16,13 +17,14 @@ namespace dhp {
 inline constexpr std::int64_t segment_alignment = 32;  ///< elements; segments start at multiples
 inline constexpr std::int64_t segment_tile = 1 << 14;  ///< elements
 
-/// One parameter. Its values have the accumulation type, or 16 bits and master weights beside them.
+/// A parameter, or whole tiles of one. Its values have the accumulation type, or 16 bits and master weights beside them.
 template <class Dev>
 struct Segment {
-  Range range{};       ///< in the flat numbering
-  View<Dev> value{};   ///< read by layers
-  int parameter = 0;   ///< its index in lists of rates and squared norms
-  bool decays = true;  ///< false for biases and norms: no weight decay, no layer-wise rate
+  Range range{};               ///< in the flat numbering
+  View<Dev> value{};           ///< read by layers
+  int parameter = 0;           ///< its index in lists of rates and squared norms
+  bool decays = true;          ///< false for biases and norms: no weight decay, no layer-wise rate
+  std::int64_t first_sum = 0;  ///< the number of its first tile, where sums of tiles are given
 };
 
 /// A range of one segment, as kernels read it.
@@ -32,11 +34,13 @@ struct SegmentTile {
   std::byte* value = nullptr;  ///< the address of the first element
   std::int64_t parameter = 0;
   bool decays = true;
+  std::int64_t sum = 0;  ///< its place among the sums of tiles
+  bool decays = true;
   bool narrow = false;  ///< 16-bit values
 };
 
-/// The tiles of one segment.
-struct SegmentTiles {
+/// The sums of the tiles of one parameter.
+struct TileSums {
   std::int64_t first = 0;
   std::int64_t last = 0;
   std::int64_t parameter = 0;
@@ -47,22 +51,25 @@ class SegmentTable {
  public:
   SegmentTable() = default;  ///< empty
   /// compute: the type of values not in its accumulation type. Keeps pointers to the values.
-  SegmentTable(Dev& dev, DType compute, const std::vector<Segment<Dev>>& segments)
-      : compute_(compute) {
-    std::vector<SegmentTile> tiles;
-    std::vector<SegmentTiles> by_segment;
-    for (const auto& segment : segments) {
-      check_segment(segment);
-      const auto before = static_cast<std::int64_t>(tiles.size());
-      cut(segment, tiles);
-      by_segment.push_back({before, static_cast<std::int64_t>(tiles.size()), segment.parameter});
-      size_ = std::max(size_, segment.range.last);
-      parameters_ = std::max<std::int64_t>(parameters_, segment.parameter + 1);
+  SegmentTable(Dev& dev, DType compute, std::vector<Segment<Dev>> segments) : compute_(compute) {
+    std::vector<TileSums> sums;
+    std::int64_t tiles = 0;
+    for (auto& segment : segments) {
+      segment.first_sum = tiles;
+      tiles += tiles_of(segment.range.size());
+      sums.push_back({segment.first_sum, tiles, segment.parameter});
     }
-    tile_count_ = static_cast<std::int64_t>(tiles.size());
-    segment_count_ = static_cast<std::int64_t>(by_segment.size());
-    tiles_ = on_device<SegmentTile>(dev, tiles);
-    segments_ = on_device<SegmentTiles>(dev, by_segment);
+    fill(dev, segments, sums);
+  }
+  /// sums: of all tiles of the parameters, of which the segments are some.
+  SegmentTable(Dev& dev, DType compute, const std::vector<Segment<Dev>>& segments,
+               const std::vector<TileSums>& sums)
+      : compute_(compute) {
+    fill(dev, segments, sums);
+  }
+
+  [[nodiscard]] static std::int64_t tiles_of(std::int64_t elements) {
+    return (elements + segment_tile - 1) / segment_tile;
   }
 
   [[nodiscard]] DType compute() const { return compute_; }
@@ -78,12 +85,33 @@ class SegmentTable {
     return reinterpret_cast<const SegmentTile*>(tiles_.view().bytes());
   }
   [[nodiscard]] std::int64_t tile_count() const { return tile_count_; }
-  [[nodiscard]] const SegmentTiles* segments() const {
-    return reinterpret_cast<const SegmentTiles*>(segments_.view().bytes());
+  /// Sums of tiles are a list of so many.
+  [[nodiscard]] std::int64_t sum_count() const { return sum_count_; }
+  /// Which of them make up a parameter's; in device memory.
+  [[nodiscard]] const TileSums* sums() const {
+    return reinterpret_cast<const TileSums*>(sums_.view().bytes());
   }
-  [[nodiscard]] std::int64_t segment_count() const { return segment_count_; }
+  [[nodiscard]] std::int64_t summed_parameters() const { return summed_parameters_; }
 
  private:
+  void fill(Dev& dev, const std::vector<Segment<Dev>>& segments,
+            const std::vector<TileSums>& sums) {
+    std::vector<SegmentTile> tiles;
+    for (const auto& segment : segments) {
+      check_segment(segment);
+      cut(segment, tiles);
+      size_ = std::max(size_, segment.range.last);
+      parameters_ = std::max<std::int64_t>(parameters_, segment.parameter + 1);
+    }
+    for (const auto& of : sums) {
+      sum_count_ = std::max(sum_count_, of.last);
+      parameters_ = std::max<std::int64_t>(parameters_, of.parameter + 1);
+    }
+    tile_count_ = static_cast<std::int64_t>(tiles.size());
+    summed_parameters_ = static_cast<std::int64_t>(sums.size());
+    tiles_ = on_device<SegmentTile>(dev, tiles);
+    sums_ = on_device<TileSums>(dev, sums);
+  }
   void check_segment(const Segment<Dev>& segment) const {
     const auto& value = segment.value;
     check(segment.range.size() == value.count() && segment.range.first % segment_alignment == 0 &&
@@ -100,11 +128,12 @@ class SegmentTable {
     const bool narrow = segment.value.dtype() != accumulation();
     has_narrow_ |= narrow;
     const auto& range = segment.range;
+    auto sum = segment.first_sum;
     for (auto first = range.first; first < range.last; first += segment_tile)
       tiles.push_back({first, std::min(first + segment_tile, range.last),
                        segment.value.bytes() + static_cast<std::size_t>(first - range.first) *
                                                    size_of(segment.value.dtype()),
-                       segment.parameter, segment.decays, narrow});
+                       segment.parameter, sum++, segment.decays, narrow});
   }
   template <class Row>
   [[nodiscard]] static Tensor<Dev> on_device(Dev& dev, const std::vector<Row>& rows) {
@@ -115,10 +144,11 @@ class SegmentTable {
   }
 
   DType compute_ = DType::f32;
-  std::int64_t size_ = 0, parameters_ = 0, tile_count_ = 0, segment_count_ = 0;
+  std::int64_t size_ = 0, parameters_ = 0, tile_count_ = 0, sum_count_ = 0;
+  std::int64_t summed_parameters_ = 0;
   bool has_narrow_ = false;
-  Tensor<Dev> tiles_;     // SegmentTile
-  Tensor<Dev> segments_;  // SegmentTiles
+  Tensor<Dev> tiles_;  // SegmentTile
+  Tensor<Dev> sums_;   // TileSums
 };
 
 namespace ops {
@@ -152,22 +182,36 @@ void check_by_parameter(const char* op, const char* what, const SegmentTable<Dev
          " ", list.shape());
 }
 
+template <Device Dev>
+void check_sums(const char* op, const SegmentTable<Dev>& table, ConstView<Dev> sums) {
+  if (sums.dtype() != DType::f64 || sums.count() != table.sum_count())
+    fail("", op, ": the sums of ", table.sum_count(), " tiles are f64, got ", sums.dtype(), " ",
+         sums.shape());
+}
+
 }  // namespace ops
 
-/// squares[parameter] = the sum of squares of its segment of x, in double; entries without a
-/// segment are unchanged. x is flat.
+/// sums[tile.sum] = the sum of squares of the tile's part of x, in double; the sums of tiles that the table does not
+/// have are unchanged. x is flat; sums f64 [table.sum_count()].
 template <Device Dev>
-void segment_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> x, Out<Dev> squares) {
-  ops::check_flat<Dev>("segment_squares", "the tensor", table, x);
-  ops::check_by_parameter<Dev>("segment_squares", "squares", table, squares);
-  segment_squares_on(dev, table, x, false, squares);
+void tile_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> x, Out<Dev> sums) {
+  ops::check_flat<Dev>("tile_squares", "the tensor", table, x);
+  ops::check_sums<Dev>("tile_squares", table, sums);
+  if (table.tile_count() > 0) tile_squares_on(dev, table, x, false, sums);
 }
 /// The same for the weights: master weights for 16-bit values, else the values.
 template <Device Dev>
-void weight_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> masters, Out<Dev> squares) {
-  ops::check_masters<Dev>("weight_squares", table, masters);
-  ops::check_by_parameter<Dev>("weight_squares", "squares", table, squares);
-  segment_squares_on(dev, table, masters, true, squares);
+void tile_weight_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> masters, Out<Dev> sums) {
+  ops::check_masters<Dev>("tile_weight_squares", table, masters);
+  ops::check_sums<Dev>("tile_weight_squares", table, sums);
+  if (table.tile_count() > 0) tile_squares_on(dev, table, masters, true, sums);
+}
+/// squares[parameter] = the sum of the sums of its tiles, in their order; entries of other parameters are unchanged.
+template <Device Dev>
+void sum_tiles(Dev& dev, const SegmentTable<Dev>& table, In<Dev> sums, Out<Dev> squares) {
+  ops::check_sums<Dev>("sum_tiles", table, sums);
+  ops::check_by_parameter<Dev>("sum_tiles", "squares", table, squares);
+  if (table.summed_parameters() > 0) sum_tiles_on(dev, table, sums, squares);
 }
 
 /// The address of a tile's weights: in the flat masters, or in the values if there are no masters.

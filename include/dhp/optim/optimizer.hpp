@@ -26,31 +26,35 @@ class Norms {
   /// The squared norm of each parameter of the model, f64 [parameters] by ParameterState::index, the same on
   /// every rank. x has the store's numbering and accumulation type; buffers do not count. Collective over
   /// the tensor and the pipeline axis.
-  [[nodiscard]] Tensor<Dev> squares(Dev& dev, const ParameterStore<Dev>& store, ConstView<Dev> x) {
-    return everywhere(dev, [&](View<Dev> sums) { segment_squares(dev, counted(store), x, sums); });
+  [[nodiscard]] Tensor<Dev> squares(Dev& dev, ParameterStore<Dev>& store, ConstView<Dev> x) {
+    return everywhere(dev, store, [&](const SegmentTable<Dev>& counted, View<Dev> sums) {
+      tile_squares(dev, counted, x, sums);
+    });
   }
-  [[nodiscard]] Tensor<Dev> gradient_squares(Dev& dev, const ParameterStore<Dev>& store) {
+  [[nodiscard]] Tensor<Dev> gradient_squares(Dev& dev, ParameterStore<Dev>& store) {
     return squares(dev, store, store.gradients());
   }
   /// The same of the weights: of their masters if values have 16 bits.
-  [[nodiscard]] Tensor<Dev> weight_squares(Dev& dev, const ParameterStore<Dev>& store,
+  [[nodiscard]] Tensor<Dev> weight_squares(Dev& dev, ParameterStore<Dev>& store,
                                            ConstView<Dev> masters) {
-    return everywhere(
-        dev, [&](View<Dev> sums) { dhp::weight_squares(dev, counted(store), masters, sums); });
+    return everywhere(dev, store, [&](const SegmentTable<Dev>& counted, View<Dev> sums) {
+      tile_weight_squares(dev, counted, masters, sums);
+    });
   }
 
  private:
-  [[nodiscard]] const SegmentTable<Dev>& counted(const ParameterStore<Dev>& store) const {
-    return store.counted(tensor_.rank() == 0);
-  }
-  /// The sum of add(sums) over all ranks.
+  /// add(table, sums) gives the sums of this rank's tiles.
   template <class Add>
-  [[nodiscard]] Tensor<Dev> everywhere(Dev& dev, Add add) {
-    auto sums = Tensor<Dev>::zeros(dev, DType::f64, {parameters_});
-    add(sums.mut());
-    if (tensor_.size() > 1) tensor_.all_reduce(dev, sums.mut()).wait();
-    if (pipeline_.size() > 1) pipeline_.all_reduce(dev, sums.mut()).wait();
-    return sums;
+  [[nodiscard]] Tensor<Dev> everywhere(Dev& dev, ParameterStore<Dev>& store, Add add) {
+    const auto& counted = store.counted(tensor_.rank() == 0);
+    auto tiles = Tensor<Dev>::zeros(dev, DType::f64, {counted.sum_count()});
+    add(counted, tiles.mut());
+    store.sum_over_shards(dev, tiles.mut());
+    auto squares = Tensor<Dev>::zeros(dev, DType::f64, {parameters_});
+    sum_tiles(dev, counted, tiles.view(), squares.mut());
+    if (tensor_.size() > 1) tensor_.all_reduce(dev, squares.mut()).wait();
+    if (pipeline_.size() > 1) pipeline_.all_reduce(dev, squares.mut()).wait();
+    return squares;
   }
 
   Comm<Dev> tensor_;
@@ -113,9 +117,8 @@ class BufferedOptimizer : public Optimizer<Dev> {
  private:
   void copy_to_masters(Dev& dev) {
     if (!masters_) return;
-    for (const auto& parameter : store_.parameters())
-      if (!parameter->spec.buffer)
-        cast(dev, ConstView<Dev>(parameter->value), ParameterStore<Dev>::of(masters_, *parameter));
+    for (const auto& part : store_.held())
+      cast(dev, ConstView<Dev>(part.value), masters_.mut().slice(part.range.first, part.range.last));
   }
 
   Tensor<Dev> masters_;

@@ -27,6 +27,8 @@ class DataParallel {
     const auto mine = static_cast<std::int64_t>(step.batches.size());
     global.context.equal_shares =
         replicas_.size() == 1 || mine * replicas_.size() == step.micro_batches;
+    if constexpr (requires { reducer_.begin(step.micro_batches); })
+      reducer_.begin(step.micro_batches);
     auto losses =
         inner_->forward_backward(dev, global, [&](Range range) { reducer_.ready(range); });
     reducer_.finish();

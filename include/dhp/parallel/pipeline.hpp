@@ -12,6 +12,7 @@
 #include <dhp/parallel/trainable.hpp>
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <optional>
 
@@ -34,6 +35,7 @@ class PipelineParallel {
                    const MicroBatch<Dev>& example, StoreOptions store = {})
       : options_(std::move(options)),
         store_options_(store),
+        replica_{mesh.data_index(), mesh.shape().data},
         model_(std::move(model)),
         forward_(mesh.pipeline()),
         backward_(mesh.pipeline_backward()),
@@ -71,11 +73,15 @@ class PipelineParallel {
   template <class Ready>
   Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step, Ready&& ready) {
     const auto micro_batches = static_cast<int>(step.batches.size());
-    const auto& list = proven(micro_batches, Pass::training)[static_cast<std::size_t>(stage_)];
+    const auto& list = proven(rounds(step), Pass::training)[static_cast<std::size_t>(stage_)];
     auto run = start(dev, step, Mode::train);
     expect_contributions(micro_batches, run);
-    if (micro_batches == 0) for_own_layers([&](int at) { complete(at, run, ready); });
+    if (micro_batches == 0) for_own_layers([&](int at) { complete(dev, at, run, ready); });
     for (const auto& action : list) {
+      if (action.micro_batch >= micro_batches) {
+        only_move_weights(dev, action);
+        continue;
+      }
       switch (action.kind) {
         case Action::Kind::forward: forward(dev, action, run); break;
         case Action::Kind::backward: backward(dev, action, run, ready); break;
@@ -94,7 +100,11 @@ class PipelineParallel {
     auto run = start(dev, step, Mode::eval);
     const auto micro_batches = static_cast<int>(step.batches.size());
     for (const auto& action :
-         proven(micro_batches, Pass::evaluation)[static_cast<std::size_t>(stage_)]) {
+         proven(rounds(step), Pass::evaluation)[static_cast<std::size_t>(stage_)]) {
+      if (action.micro_batch >= micro_batches) {
+        only_move_weights(dev, action);
+        continue;
+      }
       forward(dev, action, run);
       run.flights.erase({action.chunk, action.micro_batch});
     }
@@ -150,7 +160,49 @@ class PipelineParallel {
     // Tied ones are ready last: they come first in the store, which reducers go through from its end.
     std::stable_partition(own.begin(), own.end(),
                           [&](const auto& parameter) { return tied_.contains(*parameter); });
-    store_ = ParameterStore<Dev>(dev, own, store_options_);
+    store_ = ParameterStore<Dev>(dev, own, store_options_, replica_);
+  }
+
+  /// Keeps the weights of a layer here, where replicas share them out (ZeRO).
+  class Weights {
+   public:
+    Weights(Dev& dev, PipelineParallel& model, int at)
+        : dev_(dev), traffic_(model.store_.traffic()), exceptions_(std::uncaught_exceptions()) {
+      if (traffic_ == nullptr) return;
+      layer_ = model.parameters_of(at);
+      traffic_->need(dev_, layer_);
+    }
+    ~Weights() noexcept(false) {
+      // A failing rank waits for nobody.
+      if (traffic_ != nullptr && std::uncaught_exceptions() == exceptions_)
+        traffic_->done(dev_, layer_);
+    }
+    Weights(const Weights&) = delete;
+    Weights& operator=(const Weights&) = delete;
+
+   private:
+    Dev& dev_;
+    ShardTraffic<Dev>* traffic_;
+    int exceptions_;
+    ParameterList<Dev> layer_;
+  };
+  /// Micro-batches that the schedule is made for. Replicas that share out weights all run as many, so that they bring them
+  /// together; those of a replica that has fewer move weights and compute nothing.
+  [[nodiscard]] int rounds(const Step<Dev>& step) const {
+    const auto own = static_cast<std::int64_t>(step.batches.size());
+    if (store_options_.sharding.stage != ZeroStage::weights) return static_cast<int>(own);
+    const std::int64_t replicas = replica_.size;
+    return static_cast<int>(std::max(own, (step.micro_batches + replicas - 1) / replicas));
+  }
+  void only_move_weights(Dev& dev, const Action& action) {
+    const int part = part_number(action.chunk);
+    const auto move = [&](int at) { const Weights weights(dev, *this, at); };
+    if (action.kind == Action::Kind::forward) {
+      for (int at = first_layer(part); at < first_layer(part + 1); ++at) move(at);
+      if (holds_loss(part)) move(layer_of_loss());
+    } else if (action.kind != Action::Kind::backward_weight) {
+      for_layers_of(action.chunk, move);
+    }
   }
 
   /// The actions of all stages for this number of micro-batches, checked once.
@@ -215,9 +267,12 @@ class PipelineParallel {
       x = boundary(dev, part, of);
       forward_.recv(dev, x.mut(), (stage_ + stages_ - 1) % stages_);
     }
-    for (int at = first_layer(part); at < first_layer(part + 1); ++at)
+    for (int at = first_layer(part); at < first_layer(part + 1); ++at) {
+      const Weights weights(dev, *this, at);
       x = checked_forward(dev, layer(at), std::move(x), flight.tape);
+    }
     if (holds_loss(part)) {
+      const Weights weights(dev, *this, layer_of_loss());
       const auto row = run.losses.mut().slice(action.micro_batch, action.micro_batch + 1);
       model_.loss.forward(dev, std::move(x), flight.tape, row.as({row.shape()[1], loss_fields}));
     } else if (stages_ == 1) {
@@ -235,6 +290,7 @@ class PipelineParallel {
     const auto& of = batch(run, action);
     Tensor<Dev> dy;
     if (holds_loss(part)) {
+      const Weights weights(dev, *this, layer_of_loss());
       dy = model_.loss.backward(dev, run.scales.view(), flight.tape);
       after(layer_of_loss());
     } else if (stages_ == 1) {
@@ -244,6 +300,7 @@ class PipelineParallel {
       backward_.recv(dev, dy.mut(), (stage_ + 1) % stages_);
     }
     for (int at = first_layer(part + 1); at-- > first_layer(part);) {
+      const Weights weights(dev, *this, at);
       dy = layer(at).backward(dev, std::move(dy), flight.tape);
       after(at);
     }
@@ -255,7 +312,7 @@ class PipelineParallel {
   template <class Ready>
   void backward(Dev& dev, const Action& action, Run& run, Ready& ready) {
     auto flight = run.flights.extract({action.chunk, action.micro_batch});
-    backward_pass(dev, action, run, flight.mapped(), [&](int done) { complete(done, run, ready); });
+    backward_pass(dev, action, run, flight.mapped(), [&](int done) { complete(dev, done, run, ready); });
   }
   void backward_input(Dev& dev, const Action& action, Run& run) {
     auto& flight = run.flights.at({action.chunk, action.micro_batch});
@@ -267,7 +324,7 @@ class PipelineParallel {
     const auto scope = dev.scope("weight gradients", action.micro_batch);
     auto flight = run.flights.extract({action.chunk, action.micro_batch});
     for (auto& work : flight.mapped().deferred) work(dev);
-    for_layers_of(action.chunk, [&](int at) { complete(at, run, ready); });
+    for_layers_of(action.chunk, [&](int at) { complete(dev, at, run, ready); });
   }
 
   /// The loss first, then the layers from the last to the first.
@@ -295,7 +352,8 @@ class PipelineParallel {
   }
   /// Counts a finished micro-batch of a layer. A range is ready after the last one of every layer that writes to it.
   template <class Ready>
-  void complete(int at, Run& run, Ready& ready) {
+  void complete(Dev& dev, int at, Run& run, Ready& ready) {
+    if (auto* traffic = store_.traffic()) traffic->added(dev, parameters_of(at));
     if (--run.layer_runs_left.at(at) > 0) return;
     for (const auto& parameter : parameters_of(at))
       if (--run.writers_left.at(parameter.get()) == 0 && !tied_.contains(*parameter))
@@ -304,6 +362,7 @@ class PipelineParallel {
 
   PipelineOptions options_;
   StoreOptions store_options_;
+  ReplicaOf replica_;
   Model<Dev> model_;
   Comm<Dev> forward_;
   Comm<Dev> backward_;

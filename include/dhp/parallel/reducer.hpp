@@ -1,13 +1,15 @@
 // Reducers sum gradients over the data axis. ready(range): this replica will add no more to the range.
 // finish(): returns when every gradient is the sum over all replicas. The plain reducer sums after the backward
-// pass; the bucketed one overlaps the sums with it.
+// pass; the bucketed one overlaps the sums with it; the sharded one leaves each replica a share of them.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
 #include <dhp/comm/progress.hpp>
 #include <dhp/nn/parameter_store.hpp>
+#include <dhp/parallel/sharded_reducer.hpp>
 
 #include <concepts>
+#include <memory>
 #include <optional>
 #include <variant>
 #include <vector>
@@ -118,30 +120,39 @@ class BucketedReducer {
   std::size_t next_ = 0;
 };
 
-/// One of the two, chosen at run time.
+/// For stores that are not sharded.
 using ReducerChoice = std::variant<Plain, Bucketed>;
 
+/// Chosen at run time.
 template <class Dev>
 class ChosenReducer {
  public:
   ChosenReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group,
                 const ReducerChoice& choice) {
-    if (const auto* bucketed = std::get_if<Bucketed>(&choice))
+    if (store.is_sharded())
+      sharded_ = std::make_unique<ShardedReducer<Dev>>(dev, store, std::move(group));
+    else if (const auto* bucketed = std::get_if<Bucketed>(&choice))
       bucketed_.emplace(dev, store, std::move(group), *bucketed);
     else plain_.emplace(dev, store, std::move(group));
   }
+  void begin(std::int64_t micro_batches) {
+    if (sharded_) sharded_->begin(micro_batches);
+  }
   void ready(Range range) {
-    if (bucketed_) bucketed_->ready(range);
+    if (sharded_) sharded_->ready(range);
+    else if (bucketed_) bucketed_->ready(range);
     else plain_->ready(range);
   }
   void finish() {
-    if (bucketed_) bucketed_->finish();
+    if (sharded_) sharded_->finish();
+    else if (bucketed_) bucketed_->finish();
     else plain_->finish();
   }
 
  private:
   std::optional<PlainReducer<Dev>> plain_;
   std::optional<BucketedReducer<Dev>> bucketed_;
+  std::unique_ptr<ShardedReducer<Dev>> sharded_;
 };
 
 /// Overload this for the options of a reducer of your own.

@@ -38,6 +38,7 @@ class TiedParameters {
       auto comm = pipeline.split(member ? 0 : -1, stage);  // collective, also for other stages
       if (!member) continue;
       user.parameter->owned = stage == *user.stages.begin();
+      user.parameter->tied = true;
       groups_.push_back({user.parameter, std::move(comm)});
     }
   }
@@ -51,6 +52,7 @@ class TiedParameters {
   template <class Ready>
   void reduce(Dev& dev, ParameterStore<Dev>& store, Ready& ready) {
     for (auto& group : groups_) {
+      store.bring_gradients(dev, group.parameter->range);
       for (auto summand : store.summands(group.parameter->range))
         group.comm.all_reduce(dev, summand).wait();
       if (auto flag = store.overflow()) group.comm.all_reduce(dev, flag, Reduce::max).wait();

@@ -30,7 +30,7 @@ class BackgroundSaver {
              const RunRecord& record = {}) {
     wait(dev);
     const Stall stall(*this);
-    pieces_ = checkpoint_.written_here();
+    pieces_ = checkpoint_.written_here(dev);
     bytes_ = 0;
     for (const auto& held : pieces_) bytes_ += held.piece.bytes();
     if constexpr (!Dev::host_accessible) {

@@ -67,7 +67,7 @@ class Checkpoint {
   void save(Dev& dev, const std::string& path, const TrainingProgress& progress,
             const RunRecord& record = {}) {
     auto save = begin_save(path, progress);
-    save.write(dev, written_here());
+    save.write(dev, written_here(dev));
     mesh_.world().barrier();
     if (rank() == 0) save.commit(with_progress(progress, record));
     mesh_.world().barrier();
@@ -77,23 +77,9 @@ class Checkpoint {
   /// whole checkpoint is taken; one checkpoint in it; or a .safetensors file of weights, with which training begins
   /// at step 0. Throws where a tensor is missing or has another shape, and where nothing whole is left.
   LoadedCheckpoint load(Dev& dev, const std::string& path) {
-    std::vector<std::string> passed_over;
-    for (const auto& candidate : candidates(dev, path)) {
-      LoadedCheckpoint loaded{{}, candidate, {}, passed_over};
-      if (candidate.ends_with(".safetensors")) {
-        load_weights(dev, SafeTensors(candidate));
-        return loaded;
-      }
-      if (std::filesystem::exists(candidate + "/state.json")) {
-        loaded.progress = load_format_1(dev, candidate);
-        return loaded;
-      }
-      const auto damage = try_load(dev, loaded);
-      if (damage.empty()) return loaded;
-      passed_over.push_back(damage);
-    }
-    fail("", path, " has no checkpoint to go on from",
-         passed_over.empty() ? "" : ", nothing in it is whole: " + passed_over.front());
+    auto loaded = load_newest(dev, path);
+    store_.updated(dev);
+    return loaded;
   }
 
   /// The parts of a save, for those who save in the background. Collective over the mesh.
@@ -107,24 +93,28 @@ class Checkpoint {
   }
   /// The parts of held pieces that this rank writes. Ranks that hold the same elements share them: large pieces
   /// are cut, small ones take turns.
-  [[nodiscard]] std::vector<HeldPiece<Dev>> written_here() {
+  [[nodiscard]] std::vector<HeldPiece<Dev>> written_here(Dev& dev) {
     constexpr std::size_t worth_cutting = 64 << 10;  // bytes for each rank
     const auto& shape = mesh_.shape();
     std::vector<HeldPiece<Dev>> mine;
     int number = 0;
-    for (auto& whole : held()) {
+    for (auto& whole : held(dev)) {
       if (!whole.owned) continue;
       const bool replicated = whole.piece.split_dim < 0;
+      if (whole.sharded_over_data) {  // ranks of the tensor axis may be cut elsewhere
+        if (!replicated || mesh_.tensor_index() == 0) mine.push_back(std::move(whole));
+        continue;
+      }
       const int tensor = replicated ? shape.tensor : 1;
-      const int copies = (whole.sharded_over_data ? 1 : shape.data) * tensor;
-      const int me = (whole.sharded_over_data ? 0 : mesh_.data_index()) * tensor +
-                     (replicated ? mesh_.tensor_index() : 0);
+      const int copies = shape.data * tensor;
+      const int me = mesh_.data_index() * tensor + (replicated ? mesh_.tensor_index() : 0);
+      const bool my_turn = number++ % copies == me;
       if (whole.piece.bytes() >= worth_cutting * static_cast<std::size_t>(copies)) {
         const auto part = part_of(whole.piece.count(), copies, me);
         mine.push_back(whole);
         mine.back().piece = whole.piece.slice(part.first, part.last);
         mine.back().data = whole.data.slice(part.first, part.last);
-      } else if (number++ % copies == me) {
+      } else if (my_turn) {
         mine.push_back(std::move(whole));
       }
     }
@@ -154,7 +144,28 @@ class Checkpoint {
   [[nodiscard]] int rank() const { return mesh_.world().rank(); }
 
  private:
-  [[nodiscard]] std::vector<HeldPiece<Dev>> held() {
+  [[nodiscard]] LoadedCheckpoint load_newest(Dev& dev, const std::string& path) {
+    std::vector<std::string> passed_over;
+    for (const auto& candidate : candidates(dev, path)) {
+      LoadedCheckpoint loaded{{}, candidate, {}, passed_over};
+      if (candidate.ends_with(".safetensors")) {
+        load_weights(dev, SafeTensors(candidate));
+        return loaded;
+      }
+      if (std::filesystem::exists(candidate + "/state.json")) {
+        loaded.progress = load_format_1(dev, candidate);
+        return loaded;
+      }
+      const auto damage = try_load(dev, loaded);
+      if (damage.empty()) return loaded;
+      passed_over.push_back(damage);
+    }
+    fail("", path, " has no checkpoint to go on from",
+         passed_over.empty() ? "" : ", nothing in it is whole: " + passed_over.front());
+  }
+
+  [[nodiscard]] std::vector<HeldPiece<Dev>> held(Dev& dev) {
+    store_.settle(dev);
     auto pieces = store_.pieces();
     for (const auto& buffer : optimizer_.state())
       for (auto& piece : store_.pieces(buffer.name, *buffer.buffer, buffer.narrow_only))
@@ -181,13 +192,14 @@ class Checkpoint {
     std::optional<SavedPieces> saved;
     try {
       saved.emplace(loaded.from);
-      const auto pieces = held();
+      const auto pieces = held(dev);
       own["unfit"] = what_does_not_fit(*saved, pieces);
       if (own["unfit"] == "") {
         for (auto piece : pieces) {
           piece.piece.name = source_of(*saved, piece.piece);
           saved->read(dev, piece);
-          if (mesh_.data_index() == 0 && piece.owned) own["read"].push_back(piece.piece.name);
+          if (piece.owned && (mesh_.data_index() == 0 || piece.sharded_over_data))
+            own["read"].push_back(piece.piece.name);
         }
         loaded.progress = progress_of(*saved);
         loaded.about = saved->index().about["run"];
@@ -264,6 +276,7 @@ class Checkpoint {
   }
 
   void load_weights(Dev& dev, const SafeTensors& file) {
+    store_.settle(dev);
     for (const auto& piece : store_.pieces()) read_from_file(dev, file, piece.piece.name, piece);
     optimizer_.values_changed(dev);
   }

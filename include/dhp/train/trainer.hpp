@@ -25,7 +25,8 @@ struct TrainerOptions {
   double batch_norm_momentum = 0.1;
   /// If the device can, a step with the shapes of the previous one is recorded, and replayed as long as shapes
   /// stay. Layers may then copy nothing from or to the host. Several ranks record only steps of promised shapes;
-  /// each must be a process of its own, since graphs of one process on several GPUs may wait for each other.
+  /// each must be a process of its own, since graphs of one process on several GPUs may wait for each other. Steps
+  /// with a sharded store are not recorded.
   bool record = false;
 };
 
@@ -174,7 +175,7 @@ class Trainer {
   }
   [[nodiscard]] std::uint64_t seed() { return model_.store().options().seed; }
   [[nodiscard]] Recording recording(bool same_shapes) {
-    if (!options_.record) return Recording::none;
+    if (!options_.record || model_.store().is_sharded()) return Recording::none;
     if (mesh_.world().size() == 1) return Recording::where_alike;
     return same_shapes ? Recording::promised : Recording::none;
   }
@@ -191,6 +192,7 @@ class Trainer {
     if (before_update_) before_update_();
     const auto update = dev_.scope("optimizer");
     optimizer_.step(dev_, squares.view(), state_.view());
+    store.updated(dev_);
     store.update_running_statistics(dev_, options_.batch_norm_momentum, step.micro_batches,
                                     state_.view());
     return losses;

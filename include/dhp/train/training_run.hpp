@@ -18,9 +18,9 @@ namespace dhp {
 
 struct TrainingOptions {
   MeshShape layout{};
-  StoreOptions store{};  ///< precision, order-free sums, seed
+  StoreOptions store{};  ///< precision, order-free sums, seed, sharding
   PipelineOptions pipeline{};
-  ReducerChoice reducer = Bucketed{};
+  ReducerChoice reducer = Bucketed{};  ///< not asked where store.sharding is
   OptimizerChoice optimizer = AdamWOptions{};
   TrainerOptions trainer{};  ///< learning rate, clipping, loss scale
 };

@@ -1,0 +1,127 @@
+// Parameters: the named tensors of a model. First they are descriptions; memory comes when it is known which rank holds
+// which part. Layers and the store share handles; a tied weight is one handle of two layers.
+#pragma once
+
+#include <dhp/nn/init.hpp>
+#include <dhp/nn/pieces.hpp>
+#include <dhp/ops/exact_sum.hpp>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+struct ParameterSpec {
+  std::string name;  ///< global and unique: the name in weight files
+  Shape shape{};     ///< global
+  Initializer init{};
+  int split_dim = -1;      ///< split over the tensor axis; -1: replicated
+  Range part{};            ///< this rank's part of split_dim
+  bool decays = true;      ///< false for biases and norms: no weight decay, no trust ratio
+  bool keep_fp32 = false;  ///< in the accumulation type even if the model computes in 16 bits
+  bool buffer = false;     ///< not trained: batch norm's running statistics
+  FileOrder file_order = FileOrder::same;
+
+  [[nodiscard]] bool is_split() const { return split_dim >= 0; }
+  [[nodiscard]] Shape local_shape() const {
+    return is_split() ? shape.with(split_dim, part.size()) : shape;
+  }
+  /// The number of elements that are contiguous both here and in the unsplit tensor.
+  [[nodiscard]] std::int64_t run() const {
+    if (!is_split()) return shape.count();
+    std::int64_t inner = 1;
+    for (int dim = split_dim + 1; dim < shape.rank(); ++dim) inner *= shape[dim];
+    return part.size() * inner;
+  }
+  /// The index in the unsplit tensor of an element of this rank's part, both row-major.
+  [[nodiscard]] std::int64_t unsplit_index(std::int64_t element) const {
+    if (!is_split()) return element;
+    // Seen as [outer, split, inner], only the middle index differs.
+    const auto local = run();
+    const auto inner = local / part.size();
+    return element / local * shape[split_dim] * inner + part.first * inner + element % local;
+  }
+};
+
+/// A rank's part of something split over the tensor axis; what: its name, for messages.
+[[nodiscard]] inline Range tensor_part(const std::string& what, std::int64_t extent, int ranks,
+                                       int rank) {
+  check(extent >= ranks, what, " cannot be split over the tensor axis: ", extent, " for ", ranks,
+        " ranks, and each needs at least one; choose a smaller tensor axis");
+  return part_of(extent, ranks, rank);
+}
+
+/// Splits a dim of the spec into near-equal parts.
+[[nodiscard]] inline ParameterSpec split(ParameterSpec spec, int dim, int parts, int index) {
+  if (parts > 1) {
+    spec.split_dim = dim;
+    spec.part =
+        tensor_part(concat("dimension ", dim, " of ", spec.name), spec.shape[dim], parts, index);
+  }
+  return spec;
+}
+
+template <class Dev>
+class ParameterStore;
+template <class Dev>
+class ShardedBucket;
+
+template <class Dev>
+class ParameterState {
+ public:
+  ParameterState(ParameterSpec description, std::uint32_t random_use, int number)
+      : spec(std::move(description)), use(random_use), index(number) {}
+
+  const ParameterSpec spec;
+  const std::uint32_t use;  ///< the random stream of its initial values
+  const int index;          ///< its number in the whole model, over all stages
+  // Of a tied weight, set before the store is made.
+  bool owned = true;  ///< false where another pipeline stage owns it
+  bool tied = false;  ///< several stages use it
+
+  // Set by the store.
+  Range range;
+  View<Dev> value;          ///< compute type (accumulation type if spec.keep_fp32)
+  ConstView<Dev> gradient;  ///< accumulation type; only accumulate() adds to it; empty where a bucket has it
+
+  /// Adds a contribution to the gradient: write(view, beta) stores beta * view + contribution. With order-free
+  /// sums it goes to memory of its own, with beta 0, and is added as integers.
+  template <class Write>
+  void accumulate(Dev& dev, Write write) {
+    check(range.size() > 0 || spec.shape.count() == 0, "parameter ", spec.name,
+          " has no memory on this rank");
+    if (bucket_ != nullptr) bucket_->bring_gradients(dev);
+    if (high_.empty()) {
+      write(gradient_, 1.0);
+      return;
+    }
+    Tensor<Dev> fresh(dev, sum_type_, spec.local_shape());
+    write(fresh.mut(), 0.0);
+    exact_accumulate(dev, fresh.view(), high_, low_, overflow_);
+  }
+
+ private:
+  friend class ParameterStore<Dev>;
+  friend class ShardedBucket<Dev>;
+  void point_gradient(View<Dev> own, View<Dev> high, View<Dev> low) {
+    gradient_ = own;
+    gradient = own;
+    high_ = high;
+    low_ = low;
+  }
+  DType sum_type_ = DType::f32;  // the accumulation type
+  View<Dev> gradient_;
+  View<Dev> high_;  // order-free sums: two int64 limbs per element; empty otherwise
+  View<Dev> low_;
+  View<Dev> overflow_;  // i32 [1], shared by the store
+  ShardedBucket<Dev>* bucket_ = nullptr;  // null: the store holds all of it
+};
+
+template <class Dev>
+using Parameter = std::shared_ptr<ParameterState<Dev>>;
+template <class Dev>
+using ParameterList = std::vector<Parameter<Dev>>;
+
+}  // namespace dhp

@@ -1,0 +1,201 @@
+// ShardedBucket: parameters that replicas share out among themselves (ZeRO: Rajbhandari et al. 2020, "ZeRO: memory
+// optimizations toward training trillion parameter models", section 5). One reduce-scatter sums their gradients, one
+// all-gather brings their weights. A replica's share is a whole number of pages, and no tile of a parameter lies on two
+// pages, so a share has whole tiles and sums over tiles have the same bits however many replicas there are.
+#pragma once
+
+#include <dhp/comm/event.hpp>
+#include <dhp/nn/parameter.hpp>
+#include <dhp/ops/segments.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// What replicas share out. Their numbers are those of the paper.
+enum class ZeroStage {
+  none = 0,       ///< nothing: each replica holds everything
+  optimizer = 1,  ///< optimizer state and master weights
+  gradients = 2,  ///< gradients too
+  weights = 3     ///< weights too: they come before a layer runs, and go after it
+};
+
+struct Sharding {
+  ZeroStage stage = ZeroStage::none;
+  std::size_t bucket_bytes = std::size_t{25} << 20;  ///< smallest size of a bucket of gradients
+};
+
+/// Which replica this is.
+struct ReplicaOf {
+  int rank = 0;
+  int size = 1;
+};
+
+template <class Dev>
+class ShardedBucket {
+ public:
+  /// first: where the bucket begins in the store's numbering; held: where this replica's share begins in
+  /// buffers of optimizer state.
+  ShardedBucket(Dev& dev, ParameterList<Dev> parameters, ZeroStage stage, ReplicaOf replica,
+                DType compute, bool order_free, std::int64_t first, std::int64_t held)
+      : parameters_(std::move(parameters)),
+        stage_(stage),
+        compute_(compute),
+        order_free_(order_free),
+        range_(placed(parameters_, first, replica.size)),
+        held_(held) {
+    const auto share = range_.size() / replica.size;
+    own_ = {share * replica.rank, share * (replica.rank + 1)};
+    const auto resident = stage_ == ZeroStage::weights ? share : range_.size();
+    weights_ = Tensor<Dev>::zeros(dev, compute_, {resident});
+    if (stage_ == ZeroStage::weights) take_weights();
+    else point_values(weights_);
+    if (stage_ == ZeroStage::optimizer) allocate_gradients(dev);
+    for (const auto& parameter : parameters_) parameter->bucket_ = this;
+  }
+  ShardedBucket(const ShardedBucket&) = delete;
+  ShardedBucket& operator=(const ShardedBucket&) = delete;
+
+  [[nodiscard]] const ParameterList<Dev>& parameters() const { return parameters_; }
+  [[nodiscard]] Range range() const { return range_; }
+  [[nodiscard]] std::int64_t share() const { return own_.size(); }
+  /// Of this replica's share, in buffers of optimizer state.
+  [[nodiscard]] Range held() const { return {held_, held_ + share()}; }
+  /// The elements of a parameter that this replica holds, counted in the parameter.
+  [[nodiscard]] Range held_of(const ParameterState<Dev>& parameter) const {
+    const Range in_bucket{parameter.range.first - range_.first, parameter.range.last - range_.first};
+    const auto first = std::max(in_bucket.first, own_.first);
+    const auto last = std::max(first, std::min(in_bucket.last, own_.last));
+    return {first - in_bucket.first, last - in_bucket.first};
+  }
+  /// Where the elements of held_of begin in buffers of optimizer state.
+  [[nodiscard]] std::int64_t held_first(const ParameterState<Dev>& parameter) const {
+    return held_ + parameter.range.first - range_.first + held_of(parameter).first - own_.first;
+  }
+  /// The weights of the elements of held_of, as the optimizer writes them.
+  [[nodiscard]] View<Dev> held_weights(const ParameterState<Dev>& parameter) {
+    const auto begin = stage_ == ZeroStage::weights ? own_.first : 0;
+    const auto part = held_of(parameter);
+    const auto first = parameter.range.first - range_.first + part.first - begin;
+    return weights_.mut().slice(first, first + part.size());
+  }
+
+  // Weights, of stage 3: those of all replicas are here between bring_weights and take_weights.
+  [[nodiscard]] bool has_weights() const { return !parameters_.front()->value.empty(); }
+  /// What an all-gather reads and writes.
+  [[nodiscard]] View<Dev> own_weights() {
+    return stage_ == ZeroStage::weights ? weights_.mut()
+                                        : weights_.mut().slice(own_.first, own_.last);
+  }
+  [[nodiscard]] View<Dev> all_weights() {
+    return stage_ == ZeroStage::weights ? gathered_.mut() : weights_.mut();
+  }
+  void bring_weights(Dev& dev) {
+    gathered_ = Tensor<Dev>(dev, compute_, {range_.size()});
+    point_values(gathered_);
+  }
+  void take_weights() {
+    gathered_ = {};
+    for (const auto& parameter : parameters_) parameter->value = {};
+  }
+
+  /// Memory for gradients, of stages 2 and 3 when the first layer adds to it. It begins with what was summed before in
+  /// this step, in the share of the replica that holds it: the next sum over replicas includes it.
+  void bring_gradients(Dev& dev) {
+    if (!summands_.empty()) return;
+    for (const auto& sum : sums_under_way_) sum.wait(dev);
+    sums_under_way_.clear();
+    leaving_.clear();
+    allocate_gradients(dev);
+    for (std::size_t at = 0; at < summands_.size(); ++at) {
+      auto all = summands_[at].mut();
+      dev.fill_zero(all.bytes(), all.size_bytes());
+      const auto own = all.slice(own_.first, own_.last);
+      dev.copy(own.bytes(), held_sums_[at].bytes(), own.size_bytes());
+    }
+  }
+  /// What adds up to the gradients: of a parameter's range, or of the whole bucket.
+  [[nodiscard]] std::vector<View<Dev>> summands(Range range) {
+    std::vector<View<Dev>> parts;
+    for (auto& summand : summands_)
+      parts.push_back(summand.mut().slice(range.first - range_.first, range.last - range_.first));
+    return parts;
+  }
+  void zero_gradients(Dev& dev) {
+    for (auto& summand : summands_) dev.fill_zero(summand.mut().bytes(), summand.size_bytes());
+  }
+  /// The same of this replica's share, summed over replicas; set by the store.
+  [[nodiscard]] const std::vector<View<Dev>>& held_sums() const { return held_sums_; }
+  void hold_sums(std::vector<View<Dev>> sums) { held_sums_ = std::move(sums); }
+  /// The reduce-scatters of summands to held sums are under way: from stage 2 on, the memory goes when they are done.
+  void summing(std::vector<Event<Dev>> events) {
+    sums_under_way_.insert(sums_under_way_.end(), events.begin(), events.end());
+    if (stage_ == ZeroStage::optimizer) return;
+    for (auto& summand : summands_) leaving_.push_back(std::move(summand));
+    summands_.clear();
+    for (const auto& parameter : parameters_) parameter->point_gradient({}, {}, {});
+  }
+  void finish_sums(Dev& dev) {
+    for (const auto& sum : sums_under_way_) sum.wait(dev);
+    sums_under_way_.clear();
+    leaving_.clear();
+  }
+
+ private:
+  /// Gives the parameters their ranges; returns that of the bucket.
+  [[nodiscard]] static Range placed(const ParameterList<Dev>& parameters, std::int64_t first,
+                                    int replicas) {
+    constexpr auto page = segment_tile;
+    std::int64_t at = 0;
+    for (const auto& parameter : parameters) {
+      const auto count = parameter->spec.local_shape().count();
+      const auto padded = (count + segment_alignment - 1) / segment_alignment * segment_alignment;
+      if (at % page != 0 && at % page + padded > page) at += page - at % page;
+      parameter->range = {first + at, first + at + count};
+      at += padded;
+    }
+    const auto whole = page * replicas;
+    return {first, first + (at + whole - 1) / whole * whole};
+  }
+  [[nodiscard]] Range in_bucket(const ParameterState<Dev>& parameter) const {
+    return {parameter.range.first - range_.first, parameter.range.last - range_.first};
+  }
+  void point_values(Tensor<Dev>& all) {
+    for (const auto& parameter : parameters_) {
+      const auto in = in_bucket(*parameter);
+      parameter->value = all.mut().slice(in.first, in.last).as(parameter->spec.local_shape());
+    }
+  }
+  void allocate_gradients(Dev& dev) {
+    const auto type = order_free_ ? DType::i64 : accumulation_type(compute_);
+    for (int at = 0; at < (order_free_ ? 2 : 1); ++at)
+      summands_.push_back(Tensor<Dev>(dev, type, {range_.size()}));
+    for (const auto& parameter : parameters_) {
+      const auto in = in_bucket(*parameter);
+      const auto of = [&](std::size_t at) {
+        return summands_[at].mut().slice(in.first, in.last).as(parameter->spec.local_shape());
+      };
+      if (order_free_) parameter->point_gradient({}, of(0), of(1));
+      else parameter->point_gradient(of(0), {}, {});
+    }
+  }
+
+  ParameterList<Dev> parameters_;
+  ZeroStage stage_;
+  DType compute_;
+  bool order_free_;
+  Range range_;
+  std::int64_t held_;
+  Range own_;                          // in the bucket
+  Tensor<Dev> weights_;                // of all; in stage 3 of the share
+  Tensor<Dev> gathered_;               // of all, in stage 3
+  std::vector<Tensor<Dev>> summands_;  // of all: gradients, or the two limbs of order-free sums
+  std::vector<Tensor<Dev>> leaving_;   // summands that are being reduced
+  std::vector<View<Dev>> held_sums_;
+  std::vector<Event<Dev>> sums_under_way_;
+};
+
+}  // namespace dhp

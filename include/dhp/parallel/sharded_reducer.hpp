@@ -1,0 +1,196 @@
+// ShardedReducer (ZeRO: Rajbhandari et al. 2020): replicas share out optimizer state, gradients and weights by buckets.
+// A bucket's gradients are reduce-scattered as soon as all replicas can; the optimizer then updates this replica's
+// shares, and an all-gather brings the weights: behind the next forward pass in stages 1 and 2, bucket by bucket ahead
+// of their use in stage 3. All replicas issue the same collectives in the same order, whatever their micro-batches.
+#pragma once
+
+#include <dhp/comm/comm.hpp>
+#include <dhp/comm/progress.hpp>
+#include <dhp/nn/parameter_store.hpp>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <vector>
+
+namespace dhp {
+
+template <class Dev>
+class ShardedReducer final : public ShardTraffic<Dev> {
+ public:
+  /// Keeps pointers; moves the store's shares from now on. Collective over the group.
+  ShardedReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group)
+      : dev_(&dev), store_(&store), group_(std::move(group)), progress_(group_) {
+    check(group_.size() == store.replica().size && group_.rank() == store.replica().rank,
+          "the store is cut for replica ", store.replica().rank, " of ", store.replica().size,
+          ", but the data axis has rank ", group_.rank(), " of ", group_.size());
+    for (auto& bucket : store.buckets()) {
+      states_.push_back({.bucket = bucket.get()});
+      for (const auto& parameter : bucket->parameters())
+        bucket_of_[parameter.get()] = states_.size() - 1;
+    }
+    store.travel_by(this);
+  }
+  ShardedReducer(const ShardedReducer&) = delete;
+  ShardedReducer& operator=(const ShardedReducer&) = delete;
+
+  /// Before a step; micro_batches: of all replicas.
+  void begin(std::int64_t micro_batches) {
+    const auto replicas = std::int64_t{group_.size()};
+    rounds_ = stage() == ZeroStage::optimizer
+                  ? 1
+                  : std::max<std::int64_t>((micro_batches + replicas - 1) / replicas, 1);
+    round_ = 0;
+    next_ = states_.size();
+    for (auto& state : states_) state.added = state.ready = 0;
+  }
+  void added(Dev&, const ParameterList<Dev>& layer) override {
+    for (const auto& parameter : layer)
+      if (auto* state = state_of(*parameter)) ++state->added;
+    start_sums();
+  }
+  void ready(Range range) {
+    for (auto& state : states_) {
+      const auto& whole = state.bucket->range();
+      if (whole.first <= range.first && range.last <= whole.last) ++state.ready;
+    }
+    start_sums();
+  }
+  void finish() {
+    check(round_ == rounds_, "sharded reducer: finish() was called before all gradients were ready");
+    for (auto summand : store_->summands(store_->whole()))
+      if (summand.count() > 0) group_.all_reduce(*dev_, summand).wait();
+    if (auto flag = store_->overflow()) group_.all_reduce(*dev_, flag, Reduce::max).wait();
+    for (auto& state : states_) state.bucket->finish_sums(*dev_);
+    store_->finalize_gradients(*dev_, {0, store_->size()});
+  }
+
+  void need(Dev& dev, const ParameterList<Dev>& layer) override {
+    for (const auto& parameter : layer) {
+      auto* state = state_of(*parameter);
+      if (state == nullptr) continue;
+      const auto at = static_cast<std::size_t>(state - states_.data());
+      if (++state->users == 1 && stage() == ZeroStage::weights) {
+        std::erase(idle_, at);
+        gather(at);
+        gather_next(at);
+      }
+      arrive(*state, dev);
+    }
+  }
+  void done(Dev& dev, const ParameterList<Dev>& layer) override {
+    for (const auto& parameter : layer) {
+      auto* state = state_of(*parameter);
+      if (state == nullptr || --state->users > 0 || stage() != ZeroStage::weights) continue;
+      idle_.push_back(static_cast<std::size_t>(state - states_.data()));
+    }
+    give_back(dev, kept_idle);
+  }
+  void updated(Dev& dev) override {
+    give_back(dev, 0);
+    if (stage() == ZeroStage::weights) return;
+    for (std::size_t at = 0; at < states_.size(); ++at) gather(at);
+  }
+  void settle(Dev& dev) override {
+    for (auto& state : states_) arrive(state, dev);
+  }
+  void sum(Dev& dev, View<Dev> buffer) override { group_.all_reduce(dev, buffer).wait(); }
+
+ private:
+  /// Gathered weights that no layer uses: those of the layer before, and those that the next one will need.
+  static constexpr std::size_t kept_idle = 2;
+
+  struct State {
+    ShardedBucket<Dev>* bucket;
+    std::size_t added = 0;  // parameters of layers that have added a micro-batch's gradients
+    std::size_t ready = 0;  // parameters that will get no more in this step
+    int users = 0;          // that need the weights now
+    Event<Dev> gathered{};
+    bool gathering = false;
+  };
+
+  [[nodiscard]] ZeroStage stage() const { return store_->options().sharding.stage; }
+  [[nodiscard]] State* state_of(const ParameterState<Dev>& parameter) {
+    const auto found = bucket_of_.find(&parameter);
+    return found == bucket_of_.end() ? nullptr : &states_[found->second];
+  }
+
+  /// Sums go round by round, in each from the last bucket to the first. The last round of a bucket waits until all of it is
+  /// ready; the others are there to keep little memory, and take what has been added by then.
+  void start_sums() {
+    while (round_ < rounds_) {
+      while (next_ > 0) {
+        auto& state = states_[next_ - 1];
+        const auto parameters = state.bucket->parameters().size();
+        const bool last = round_ + 1 == rounds_;
+        const bool tied = state.bucket->parameters().front()->tied;
+        const auto due = parameters * static_cast<std::size_t>(round_ + 1);
+        if (state.ready < parameters && (last || (!tied && state.added < due))) return;
+        if (last || !tied) sum_of(*state.bucket);
+        --next_;
+      }
+      next_ = states_.size();
+      ++round_;
+    }
+  }
+  void sum_of(ShardedBucket<Dev>& bucket) {
+    bucket.bring_gradients(*dev_);
+    const auto summands = bucket.summands(bucket.range());
+    std::vector<Event<Dev>> events;
+    for (std::size_t at = 0; at < summands.size(); ++at)
+      events.push_back(progress_.start(
+          *dev_, Collective<Dev>::reduce_scatter(summands[at], bucket.held_sums()[at])));
+    bucket.summing(std::move(events));
+  }
+
+  /// Starts to bring the weights of a bucket.
+  void gather(std::size_t at) {
+    auto& state = states_[at];
+    auto& bucket = *state.bucket;
+    if (state.gathering) return;
+    if (stage() == ZeroStage::weights) {
+      if (bucket.has_weights()) return;
+      bucket.bring_weights(*dev_);
+    }
+    state.gathered = progress_.start(
+        *dev_, Collective<Dev>::all_gather(bucket.own_weights(), bucket.all_weights()));
+    state.gathering = true;
+  }
+  /// Weights that the next layer in the same direction will need.
+  void gather_next(std::size_t at) {
+    const bool forward = at >= last_needed_;
+    last_needed_ = at;
+    if (forward ? at + 1 >= states_.size() : at == 0) return;
+    const auto next = forward ? at + 1 : at - 1;
+    if (states_[next].users > 0 || states_[next].bucket->has_weights()) return;
+    gather(next);
+    idle_.push_back(next);
+  }
+  void arrive(State& state, Dev& dev) {
+    if (!state.gathering) return;
+    state.gathered.wait(dev);
+    state.gathering = false;
+  }
+  /// Gives back gathered weights that no layer uses, but for the last ones.
+  void give_back(Dev& dev, std::size_t keep) {
+    while (idle_.size() > keep) {
+      auto& state = states_[idle_.front()];
+      idle_.pop_front();
+      arrive(state, dev);
+      state.bucket->take_weights();
+    }
+  }
+
+  Dev* dev_;
+  ParameterStore<Dev>* store_;
+  Comm<Dev> group_;
+  Progress<Dev> progress_;
+  std::vector<State> states_;
+  std::map<const ParameterState<Dev>*, std::size_t> bucket_of_;
+  std::int64_t rounds_ = 1, round_ = 1;
+  std::size_t next_ = 0;         // the bucket before it is the next to be summed
+  std::deque<std::size_t> idle_;  // in the order of their last use
+  std::size_t last_needed_ = 0;
+};
+
+}  // namespace dhp

@@ -1,0 +1,153 @@
+// ZeRO: what replicas share out changes no bit of losses, norms and weights.
+#include <tests/parallel/layouts.hpp>
+
+#include <array>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+constexpr std::int64_t words = 301;  // an embedding of more than a page
+
+/// A model of 14 pages, so that four replicas have shares of several.
+Model<Cpu> small_bert(ModelBuilder<Cpu>& build) {
+  return examples::bert(build, {.layers = 2,
+                                .hidden = 64,
+                                .heads = 4,
+                                .vocabulary = words,
+                                .positions = everything_length,
+                                .sequence_length = everything_length});
+}
+RunResult run_bert(const Layout& layout, const RunSettings& settings) {
+  return run_layout(layout, settings, small_bert, [](Cpu& dev, int step, std::int64_t k) {
+    return everything_batch(dev, step, k, words);
+  });
+}
+RunResult run_everything(const Layout& layout, const RunSettings& settings) {
+  return run_layout(
+      layout, settings, [](ModelBuilder<Cpu>& build) { return everything(build); },
+      [](Cpu& dev, int step, std::int64_t k) { return everything_batch(dev, step, k); });
+}
+
+constexpr std::array stages{ZeroStage::optimizer, ZeroStage::gradients, ZeroStage::weights};
+
+/// Buckets of one page or a little more.
+RunSettings with(ZeroStage stage, RunSettings settings) {
+  settings.sharding = {stage, 64 << 10};
+  return settings;
+}
+
+void check_same(const RunResult& plain, const RunResult& sharded) {
+  CHECK(sharded.losses == plain.losses);
+  CHECK(sharded.norms == plain.norms);
+  CHECK(sharded.skipped == plain.skipped);
+  CHECK(difference(plain.values, sharded.values).tensor == "");
+}
+
+RunSettings three_steps(bool order_free, DType compute = DType::f32) {
+  return {.compute = compute, .order_free = order_free, .steps = 3, .lr = 0.01};
+}
+
+}  // namespace
+
+TEST_CASE("ZeRO: one micro-batch for each replica, all stages, no bit differs from plain sums") {
+  for (const int data : {2, 3, 4}) {
+    auto settings = three_steps(false);
+    settings.micro_batches = data;
+    settings.optimizer = AdamWOptions{};
+    const Layout layout{{.data = data}};
+    const auto plain = run_bert(layout, settings);
+    for (const auto stage : stages) {
+      CAPTURE(data);
+      CAPTURE(static_cast<int>(stage));
+      check_same(plain, run_bert(layout, with(stage, settings)));
+    }
+  }
+}
+
+TEST_CASE("ZeRO: all optimizers, unequal shares of micro-batches, order-free sums") {
+  for (const auto& optimizer :
+       {OptimizerChoice(SgdOptions{.momentum = 0.9, .weight_decay = 0.01}),
+        OptimizerChoice(LarsOptions{.weight_decay = 0.01}), OptimizerChoice(AdamWOptions{}),
+        OptimizerChoice(LambOptions{})}) {
+    auto settings = three_steps(true);
+    settings.micro_batches = 5;
+    settings.optimizer = optimizer;
+    const auto serial = run_bert({}, settings);
+    for (const int data : {2, 4})
+      for (const auto stage : stages) {
+        CAPTURE(optimizer.index());
+        CAPTURE(data);
+        CAPTURE(static_cast<int>(stage));
+        auto found = run_bert({{.data = data}}, with(stage, settings));
+        found.skipped = serial.skipped;  // of other ranks
+        check_same(serial, found);
+      }
+  }
+}
+
+TEST_CASE("ZeRO: 16 bits keep shares of their masters; fp64") {
+  for (const auto compute : {DType::bf16, DType::f16, DType::f64}) {
+    auto settings = three_steps(true, compute);
+    settings.micro_batches = 4;
+    settings.optimizer = LambOptions{};
+    if (compute == DType::f16) settings.loss_scale = {.dynamic = true, .initial = 1 << 24};
+    const Layout layout{{.data = 2}};
+    const auto plain = run_bert(layout, settings);
+    if (compute == DType::f16) CHECK(plain.skipped[0][0]);
+    for (const auto stage : stages) {
+      CAPTURE(name_of(compute));
+      CAPTURE(static_cast<int>(stage));
+      check_same(plain, run_bert(layout, with(stage, settings)));
+    }
+  }
+}
+
+TEST_CASE("ZeRO: with H and P, tied weights, running statistics, every schedule") {
+  auto settings = three_steps(true);
+  settings.optimizer = LambOptions{};
+  std::vector<Layout> layouts{{{.data = 2, .tensor = 2}}, {{.data = 2, .tensor = 2, .pipeline = 2}}};
+  for (const auto& schedule : built_in_schedules())
+    layouts.push_back(with_chunks({.data = 2, .pipeline = 2}, schedule, 2));
+  for (const auto& layout : layouts) {
+    const auto plain = run_everything(layout, settings);
+    for (const auto stage : stages) {
+      CAPTURE(to_text(layout));
+      CAPTURE(static_cast<int>(stage));
+      check_same(plain, run_everything(layout, with(stage, settings)));
+    }
+  }
+}
+
+TEST_CASE("ZeRO: evaluation with unequal shares gives what one rank gives") {
+  const auto evaluate = [](const Layout& layout, const RunSettings& settings) {
+    double loss = 0;
+    on_each_rank<Cpu>(
+        layout, settings, small_bert,
+        [](Cpu& dev) { return everything_batch(dev, 0, 0, words); },
+        [&](Cpu& dev, Mesh<Cpu>& mesh, auto&, auto& trainer) {
+          const auto found = trainer.evaluate(assigned(
+              mesh, 5, [&](std::int64_t k) { return everything_batch(dev, 0, k, words); }));
+          if (mesh.world().rank() == 0) loss = found.value();
+        });
+    return loss;
+  };
+  const auto settings = three_steps(true);
+  const auto serial = evaluate({}, settings);
+  for (const auto stage : stages) CHECK(evaluate({{.data = 3}}, with(stage, settings)) == serial);
+}
+
+TEST_CASE("ZeRO: a replica of one holds everything; a store needs somebody to move its shares") {
+  const auto settings = three_steps(false);
+  check_same(run_bert({}, settings), run_bert({}, with(ZeroStage::weights, settings)));
+  Cpu dev;
+  const auto weight = std::make_shared<ParameterState<Cpu>>(
+      ParameterSpec{.name = "w", .shape = {40, 500}, .init = normal_init(0.1)}, 0, 0);
+  ParameterStore<Cpu> store(dev, {weight}, {.sharding = {ZeroStage::weights}}, {0, 2});
+  CHECK(store.size() == segment_tile);
+  CHECK(store.held().size() == 1);
+  CHECK(weight->value.empty());
+  CHECK_THROWS_WITH(static_cast<void>(store.traffic()),
+                    doctest::Contains("used without DataParallel, which moves shares"));
+}
