@@ -80,17 +80,17 @@ TEST_CASE(
   list[4]->owned = false;
   ParameterStore<Cpu> store(dev, list, {.compute = DType::bf16});
   const auto check_table = [&](const SegmentTable<Cpu>& table, const std::vector<int>& expected) {
-    REQUIRE(table.segment_count() == static_cast<std::int64_t>(expected.size()));
+    REQUIRE(table.summed_parameters() == static_cast<std::int64_t>(expected.size()));
     for (std::size_t at = 0; at < expected.size(); ++at) {
       const auto& parameter = *list[static_cast<std::size_t>(expected[at])];
-      const auto& segment = table.segments()[at];
-      CHECK(segment.parameter == parameter.index);
-      const auto& first = table.tiles()[segment.first];
+      const auto& sums = table.sums()[at];
+      CHECK(sums.parameter == parameter.index);
+      const auto& first = table.tiles()[sums.first];
       CHECK(first.first == parameter.range.first);
       CHECK(first.value == parameter.value.bytes());
       CHECK(first.decays == parameter.spec.decays);
       CHECK(first.narrow == !parameter.spec.keep_fp32);
-      CHECK(table.tiles()[segment.last - 1].last == parameter.range.last);
+      CHECK(table.tiles()[sums.last - 1].last == parameter.range.last);
     }
   };
   check_table(store.trained(), {0, 1, 3, 4, 5});

@@ -23,23 +23,24 @@ TEST_CASE_TEMPLATE("segments: tiles cover each segment once, in order, and know 
   Cpu dev;
   const Weights<Cpu, T> w(dev, kinds_around_a_tile());
   const auto& table = w.table;
-  CHECK(table.segment_count() == static_cast<std::int64_t>(w.kinds.size()));
-  CHECK(table.parameters() == table.segment_count());
+  CHECK(table.summed_parameters() == static_cast<std::int64_t>(w.kinds.size()));
+  CHECK(table.parameters() == table.summed_parameters());
   CHECK(table.size() == w.firsts[w.kinds.size() - 1] + w.kinds.back().count);
   CHECK(table.has_narrow() == is_16_bit<T>);
   CHECK(table.accumulation() == dtype_of<Accumulator<T>>());
   std::int64_t tiles = 0;
   for (std::size_t k = 0; k < w.kinds.size(); ++k) {
-    const auto& segment = table.segments()[k];
-    CHECK(segment.parameter == static_cast<std::int64_t>(w.parameter(k)));
-    CHECK(segment.first == tiles);
+    const auto& sums = table.sums()[k];
+    CHECK(sums.parameter == static_cast<std::int64_t>(w.parameter(k)));
+    CHECK(sums.first == tiles);
     auto first = w.firsts[k];
-    for (; tiles < segment.last; ++tiles) {
+    for (; tiles < sums.last; ++tiles) {
       const auto& tile = table.tiles()[tiles];
       CHECK(tile.first == first);
       CHECK(tile.last > first);
       CHECK(tile.last <= first + segment_tile);
-      CHECK(tile.parameter == segment.parameter);
+      CHECK(tile.parameter == sums.parameter);
+      CHECK(tile.sum == tiles);
       CHECK(tile.decays == w.kinds[k].decays);
       CHECK(tile.narrow == w.is_narrow(w.kinds[k]));
       const auto& values = tile.narrow ? w.values : w.exact;
@@ -114,9 +115,9 @@ TEST_CASE("segments: what does not fit is refused") {
   Weights<Cpu, bf16> w(dev, {{4}, {40}});
   auto squares = random_tensor<double>(dev, {1}, 1);
   CHECK(message_of([&] { segment_squares(dev, w.table, w.gradient, squares.mut()); }) ==
-        "segment_squares: squares of 2 parameters are f64, got f64 [1]");
+        "sum_tiles: squares of 2 parameters are f64, got f64 [1]");
   auto enough = random_tensor<double>(dev, {2}, 1);
   CHECK(message_of([&] { weight_squares(dev, w.table, {}, enough.mut()); }) ==
-        "weight_squares: the masters [] of f32 does not fit 72 weights that are accumulated in "
+        "tile_weight_squares: the masters [] of f32 does not fit 72 weights that are accumulated in "
         "f32");
 }

@@ -40,8 +40,9 @@ RunSettings with(ZeroStage stage, RunSettings settings) {
 
 void check_same(const RunResult& plain, const RunResult& sharded) {
   CHECK(sharded.losses == plain.losses);
-  CHECK(sharded.norms == plain.norms);
   CHECK(sharded.skipped == plain.skipped);
+  for (std::size_t step = 0; step < plain.norms.size(); ++step)  // that of a skipped step is NaN
+    if (!plain.skipped[0][step]) CHECK(sharded.norms[step] == plain.norms[step]);
   CHECK(difference(plain.values, sharded.values).tensor == "");
 }
 
@@ -143,7 +144,7 @@ TEST_CASE("ZeRO: a replica of one holds everything; a store needs somebody to mo
   check_same(run_bert({}, settings), run_bert({}, with(ZeroStage::weights, settings)));
   Cpu dev;
   const auto weight = std::make_shared<ParameterState<Cpu>>(
-      ParameterSpec{.name = "w", .shape = {40, 500}, .init = normal_init(0.1)}, 0, 0);
+      ParameterSpec{.name = "w", .shape = {40, 500}, .init = normal(0.1)}, 0, 0);
   ParameterStore<Cpu> store(dev, {weight}, {.sharding = {ZeroStage::weights}}, {0, 2});
   CHECK(store.size() == segment_tile);
   CHECK(store.held().size() == 1);

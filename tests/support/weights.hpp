@@ -81,4 +81,20 @@ struct Weights {
   }
 };
 
+/// squares[parameter] = the sum of squares of its segment of x, or of its weights.
+template <class Dev>
+void segment_squares(Dev& dev, const SegmentTable<Dev>& table, dhp::In<Dev> x,
+                     dhp::Out<Dev> squares) {
+  auto sums = Tensor<Dev>::zeros(dev, DType::f64, {table.sum_count()});
+  tile_squares(dev, table, x, sums.mut());
+  sum_tiles(dev, table, sums.view(), squares);
+}
+template <class Dev>
+void weight_squares(Dev& dev, const SegmentTable<Dev>& table, dhp::In<Dev> masters,
+                    dhp::Out<Dev> squares) {
+  auto sums = Tensor<Dev>::zeros(dev, DType::f64, {table.sum_count()});
+  tile_weight_squares(dev, table, masters, sums.mut());
+  sum_tiles(dev, table, sums.view(), squares);
+}
+
 }  // namespace tests

@@ -33,7 +33,6 @@ struct SegmentTile {
   std::int64_t last = 0;
   std::byte* value = nullptr;  ///< the address of the first element
   std::int64_t parameter = 0;
-  bool decays = true;
   std::int64_t sum = 0;  ///< its place among the sums of tiles
   bool decays = true;
   bool narrow = false;  ///< 16-bit values

@@ -73,13 +73,15 @@ class PipelineParallel {
   template <class Ready>
   Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step, Ready&& ready) {
     const auto micro_batches = static_cast<int>(step.batches.size());
-    const auto& list = proven(rounds(step), Pass::training)[static_cast<std::size_t>(stage_)];
+    const int all = rounds(step);
+    const auto& list = proven(all, Pass::training)[static_cast<std::size_t>(stage_)];
     auto run = start(dev, step, Mode::train);
-    expect_contributions(micro_batches, run);
-    if (micro_batches == 0) for_own_layers([&](int at) { complete(dev, at, run, ready); });
+    expect_contributions(all, run);
+    if (all == 0) for_own_layers([&](int at) { complete(dev, at, run, ready); });
     for (const auto& action : list) {
       if (action.micro_batch >= micro_batches) {
-        only_move_weights(dev, action);
+        only_move_weights(dev, action,
+                          [&](int done_layer) { complete(dev, done_layer, run, ready); });
         continue;
       }
       switch (action.kind) {
@@ -102,7 +104,7 @@ class PipelineParallel {
     for (const auto& action :
          proven(rounds(step), Pass::evaluation)[static_cast<std::size_t>(stage_)]) {
       if (action.micro_batch >= micro_batches) {
-        only_move_weights(dev, action);
+        only_move_weights(dev, action, [](int) {});
         continue;
       }
       forward(dev, action, run);
@@ -186,23 +188,28 @@ class PipelineParallel {
     int exceptions_;
     ParameterList<Dev> layer_;
   };
-  /// Micro-batches that the schedule is made for. Replicas that share out weights all run as many, so that they bring them
-  /// together; those of a replica that has fewer move weights and compute nothing.
+  /// Micro-batches that the schedule is made for. Replicas that share out weights all run as many, so that they issue the
+  /// same collectives; a replica with fewer computes nothing in the others.
   [[nodiscard]] int rounds(const Step<Dev>& step) const {
     const auto own = static_cast<std::int64_t>(step.batches.size());
     if (store_options_.sharding.stage != ZeroStage::weights) return static_cast<int>(own);
     const std::int64_t replicas = replica_.size;
     return static_cast<int>(std::max(own, (step.micro_batches + replicas - 1) / replicas));
   }
-  void only_move_weights(Dev& dev, const Action& action) {
+  template <class Complete>
+  void only_move_weights(Dev& dev, const Action& action, Complete complete) {
+    using Kind = Action::Kind;
     const int part = part_number(action.chunk);
     const auto move = [&](int at) { const Weights weights(dev, *this, at); };
-    if (action.kind == Action::Kind::forward) {
+    if (action.kind == Kind::forward) {
       for (int at = first_layer(part); at < first_layer(part + 1); ++at) move(at);
       if (holds_loss(part)) move(layer_of_loss());
-    } else if (action.kind != Action::Kind::backward_weight) {
-      for_layers_of(action.chunk, move);
+      return;
     }
+    for_layers_of(action.chunk, [&](int at) {
+      if (action.kind != Kind::backward_weight) move(at);
+      if (action.kind != Kind::backward_input) complete(at);
+    });
   }
 
   /// The actions of all stages for this number of micro-batches, checked once.
