@@ -34,7 +34,7 @@ class CheckpointCases {
     std::mutex mutex;
     on_each_rank<Dev>(
         layout, settings, [&](ModelBuilder<Dev>& build) { return everything(build, model_); },
-        [](Dev& dev) { return everything_batch(dev, 0, 0); },
+        [&](Dev& dev) { return everything_batch(dev, 0, 0, model_.vocabulary); },
         [&](Dev& dev, Mesh<Dev>& mesh, auto& pipeline, auto& trainer) {
           Checkpoint<Dev> checkpoint(mesh, pipeline.store(), trainer.optimizer());
           if (!load.empty()) {
@@ -44,14 +44,17 @@ class CheckpointCases {
           }
           while (trainer.steps_done() < last) {
             const auto batches = assigned(mesh, settings.micro_batches, [&](std::int64_t k) {
-              return everything_batch(dev, static_cast<int>(trainer.steps_done()), k);
+              return everything_batch(dev, static_cast<int>(trainer.steps_done()), k, model_.vocabulary);
             });
             const auto report = trainer.step(batches);
             if (mesh.world().rank() == 0) result.losses.push_back(report.loss);
           }
           if (!save.empty()) checkpoint.save(dev, save, trainer.progress());
+          auto& store = pipeline.store();
+          if (auto* traffic = store.traffic()) traffic->need(dev, store.parameters());
+          mesh.world().barrier();
           const std::lock_guard lock(mutex);
-          for (const auto& parameter : pipeline.store().parameters())
+          for (const auto& parameter : store.parameters())
             if (mesh.data_index() == 0)
               place_part(parameter->spec, widened(dev, parameter->value),
                          result.values[parameter->spec.name]);

@@ -22,8 +22,9 @@ namespace dhp {
 struct LoadedCheckpoint {
   TrainingProgress progress{};
   std::string from;  ///< the folder or file
-  std::vector<std::string>
-      remarks{};  ///< what a person should know: damage that was passed over, unread tensors
+  /// What a person should know: damage that was passed over, tensors that nobody read.
+  std::vector<std::string> remarks{};
+  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< as RunRecord::about
 };
 
 template <class Dev>
@@ -147,7 +148,7 @@ class Checkpoint {
   [[nodiscard]] LoadedCheckpoint load_newest(Dev& dev, const std::string& path) {
     std::vector<std::string> passed_over;
     for (const auto& candidate : candidates(dev, path)) {
-      LoadedCheckpoint loaded{{}, candidate, {}, passed_over};
+      LoadedCheckpoint loaded{.from = candidate, .remarks = passed_over};
       if (candidate.ends_with(".safetensors")) {
         load_weights(dev, SafeTensors(candidate));
         return loaded;
