@@ -47,16 +47,14 @@ class SavedRun {
   }
   /// Begins a save that goes on beside training. Collective.
   void save() {
-    auto progress = run_.trainer().progress();
-    progress.samples = batching_.after(progress.steps).samples;
-    saver_.start(dev_, options_.save, progress, record());
+    start();
     report_.say("saves ", folder());
   }
   /// Saves the end of the run, and exports its weights. Collective.
   void end() {
     if (options_.save.empty()) return;
     const double stalled_s = saver_.stalled_s();
-    save();
+    start();
     saver_.wait(dev_);
     report_.say("saved ", folder());
     if (options_.save_every > 0)
@@ -65,6 +63,11 @@ class SavedRun {
   }
 
  private:
+  void start() {
+    auto progress = run_.trainer().progress();
+    progress.samples = batching_.after(progress.steps).samples;
+    saver_.start(dev_, options_.save, progress, record());
+  }
   /// Returns the folder or file that was loaded.
   std::string load(std::int64_t total) {
     const auto loaded = checkpoint_.load(dev_, options_.load);

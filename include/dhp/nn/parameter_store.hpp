@@ -159,14 +159,14 @@ class ParameterStore {
   /// The values that this rank holds: of weights and of running statistics.
   [[nodiscard]] std::vector<HeldPiece<Dev>> pieces() const {
     std::vector<HeldPiece<Dev>> pieces;
+    const bool shares = options_.sharding.stage == ZeroStage::weights;
     for (const auto& parameter : parameters_)
-      if (!parameter->value.empty() || parameter->spec.local_shape().count() == 0)
+      if (!shares || !is_cut(*parameter))
         pieces.push_back(piece_of("", *parameter, 0,
                                   parameter->value.as({parameter->range.size()}), false));
-    if (options_.sharding.stage == ZeroStage::weights)
-      for (const auto& part : held_)
-        if (part.sharded)
-          pieces.push_back(piece_of("", *part.parameter, part.first, part.value, true));
+    for (const auto& part : held_)
+      if (shares && part.sharded)
+        pieces.push_back(piece_of("", *part.parameter, part.first, part.value, true));
     return pieces;
   }
   /// What a buffer in this store's numbering holds of its trained parameters; `kind` names it ("exp_avg").
