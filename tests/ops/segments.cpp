@@ -117,7 +117,8 @@ TEST_CASE("segments: what does not fit is refused") {
   CHECK(message_of([&] { segment_squares(dev, w.table, w.gradient, squares.mut()); }) ==
         "sum_tiles: squares of 2 parameters are f64, got f64 [1]");
   auto enough = random_tensor<double>(dev, {2}, 1);
-  CHECK(message_of([&] { weight_squares(dev, w.table, {}, enough.mut()); }) ==
-        "tile_weight_squares: the masters [] of f32 does not fit 72 weights that are accumulated in "
-        "f32");
+  CHECK(
+      message_of([&] { weight_squares(dev, w.table, {}, enough.mut()); }) ==
+      "tile_weight_squares: the masters [] of f32 does not fit 72 weights that are accumulated in "
+      "f32");
 }

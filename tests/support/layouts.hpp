@@ -85,13 +85,13 @@ void on_rank(Dev& dev, dhp::Comm<Dev> world, const Layout& layout, const RunSett
              MakeModel make_model, Example example, Body body) {
   dhp::Mesh<Dev> mesh(std::move(world), layout.mesh);
   dhp::ModelBuilder<Dev> build(mesh);
-  dhp::PipelineParallel<Dev> pipeline(
-      dev, make_model(build), mesh, {.schedule = layout.schedule, .chunks = layout.chunks},
-      example(dev),
-      {.compute = settings.compute,
-       .order_free = settings.order_free,
-       .seed = 7,
-       .sharding = settings.sharding});
+  dhp::PipelineParallel<Dev> pipeline(dev, make_model(build), mesh,
+                                      {.schedule = layout.schedule, .chunks = layout.chunks},
+                                      example(dev),
+                                      {.compute = settings.compute,
+                                       .order_free = settings.order_free,
+                                       .seed = 7,
+                                       .sharding = settings.sharding});
   dhp::Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model());
   const auto optimizer = make_optimizer(dev, pipeline.store(), norms, settings.optimizer);
   dhp::DataParallel replicas(dev, pipeline, mesh.data(), settings.reducer);

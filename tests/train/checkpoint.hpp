@@ -44,7 +44,8 @@ class CheckpointCases {
           }
           while (trainer.steps_done() < last) {
             const auto batches = assigned(mesh, settings.micro_batches, [&](std::int64_t k) {
-              return everything_batch(dev, static_cast<int>(trainer.steps_done()), k, model_.vocabulary);
+              return everything_batch(dev, static_cast<int>(trainer.steps_done()), k,
+                                      model_.vocabulary);
             });
             const auto report = trainer.step(batches);
             if (mesh.world().rank() == 0) result.losses.push_back(report.loss);

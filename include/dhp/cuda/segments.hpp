@@ -95,7 +95,8 @@ void tile_squares_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> x,
     cuda::Grid grid{std::min(table.tile_count(), cuda::Pieces::most_blocks)};
     grid.shared_bytes = sizeof(double) * cuda::block_reduce_scratch;
     launch(dev, grid,
-           cuda::SquareTiles<A>{table.tiles(), table.tile_count(),
+           cuda::SquareTiles<A>{table.tiles(),
+                                table.tile_count(),
                                 {ops::data_or_null<A>(x), of_weights},
                                 sums.template data<double>()});
   });
@@ -104,9 +105,9 @@ template <KernelDevice Dev>
 void sum_tiles_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> sums,
                   View<Dev> squares) {
   const std::size_t shared = sizeof(double) * cuda::block_reduce_scratch;
-  launch(dev, cuda::Grid{table.summed_parameters(), 256, shared},
-         cuda::SumTiles{table.sums(), sums.template data<double>(),
-                        squares.template data<double>()});
+  launch(
+      dev, cuda::Grid{table.summed_parameters(), 256, shared},
+      cuda::SumTiles{table.sums(), sums.template data<double>(), squares.template data<double>()});
 }
 
 }  // namespace dhp

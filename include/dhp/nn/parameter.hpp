@@ -83,8 +83,9 @@ class ParameterState {
 
   // Set by the store.
   Range range;
-  View<Dev> value;          ///< compute type (accumulation type if spec.keep_fp32)
-  ConstView<Dev> gradient;  ///< accumulation type; only accumulate() adds to it; empty where a bucket has it
+  View<Dev> value;  ///< compute type (accumulation type if spec.keep_fp32)
+  /// Accumulation type; only accumulate() adds to it. Empty where a sharded bucket keeps it.
+  ConstView<Dev> gradient;
 
   /// Adds a contribution to the gradient: write(view, beta) stores beta * view + contribution. With order-free
   /// sums it goes to memory of its own, with beta 0, and is added as integers.
@@ -116,7 +117,8 @@ class ParameterState {
   View<Dev> high_;  // order-free sums: two int64 limbs per element; empty otherwise
   View<Dev> low_;
   View<Dev> overflow_;  // i32 [1], shared by the store
-  ShardedBucket<Dev>* bucket_ = nullptr;  // null: the store holds all of it
+  // Null: the store holds all of it.
+  ShardedBucket<Dev>* bucket_ = nullptr;
 };
 
 template <class Dev>

@@ -51,7 +51,6 @@ struct HeldPart {
   bool sharded = false;    ///< no other replica holds these elements
 };
 
-
 template <class Dev>
 class ParameterStore {
  public:
@@ -162,8 +161,8 @@ class ParameterStore {
     const bool shares = options_.sharding.stage == ZeroStage::weights;
     for (const auto& parameter : parameters_)
       if (!shares || !is_cut(*parameter))
-        pieces.push_back(piece_of("", *parameter, 0,
-                                  parameter->value.as({parameter->range.size()}), false));
+        pieces.push_back(
+            piece_of("", *parameter, 0, parameter->value.as({parameter->range.size()}), false));
     for (const auto& part : held_)
       if (shares && part.sharded)
         pieces.push_back(piece_of("", *part.parameter, part.first, part.value, true));
@@ -259,8 +258,8 @@ class ParameterStore {
         bytes = 0;
       }
       lists.back().insert(lists.back().begin(), parameter);
-      bytes += static_cast<std::size_t>(parameter->spec.local_shape().count()) *
-               size_of(accumulation());
+      bytes +=
+          static_cast<std::size_t>(parameter->spec.local_shape().count()) * size_of(accumulation());
     }
     auto first = whole_;
     for (auto list = lists.rbegin(); list != lists.rend(); ++list) {
@@ -298,11 +297,16 @@ class ParameterStore {
         const auto part = bucket->held_of(*parameter);
         const auto first = bucket->held_first(*parameter);
         if (part.size() > 0)
-          held_.push_back({parameter, {first, first + part.size()}, part.first,
-                           bucket->held_weights(*parameter), true});
+          held_.push_back({parameter,
+                           {first, first + part.size()},
+                           part.first,
+                           bucket->held_weights(*parameter),
+                           true});
       }
-    trained_ = table(dev, [](const auto&) { return true; }, true);
-    owned_ = table(dev, [](const auto& parameter) { return parameter.owned; }, replica_.rank == 0);
+    trained_ = table(
+        dev, [](const auto&) { return true; }, true);
+    owned_ = table(
+        dev, [](const auto& parameter) { return parameter.owned; }, replica_.rank == 0);
     owned_parts_ = table(
         dev, [](const auto& parameter) { return parameter.owned && parameter.spec.is_split(); },
         replica_.rank == 0);

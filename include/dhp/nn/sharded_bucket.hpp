@@ -66,7 +66,8 @@ class ShardedBucket {
   [[nodiscard]] Range held() const { return {held_, held_ + share()}; }
   /// The elements of a parameter that this replica holds, counted in the parameter.
   [[nodiscard]] Range held_of(const ParameterState<Dev>& parameter) const {
-    const Range in_bucket{parameter.range.first - range_.first, parameter.range.last - range_.first};
+    const Range in_bucket{parameter.range.first - range_.first,
+                          parameter.range.last - range_.first};
     const auto first = std::max(in_bucket.first, own_.first);
     const auto last = std::max(first, std::min(in_bucket.last, own_.last));
     return {first - in_bucket.first, last - in_bucket.first};

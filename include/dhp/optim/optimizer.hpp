@@ -118,7 +118,8 @@ class BufferedOptimizer : public Optimizer<Dev> {
   void copy_to_masters(Dev& dev) {
     if (!masters_) return;
     for (const auto& part : store_.held())
-      cast(dev, ConstView<Dev>(part.value), masters_.mut().slice(part.range.first, part.range.last));
+      cast(dev, ConstView<Dev>(part.value),
+           masters_.mut().slice(part.range.first, part.range.last));
   }
 
   Tensor<Dev> masters_;

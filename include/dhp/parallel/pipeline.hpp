@@ -319,7 +319,8 @@ class PipelineParallel {
   template <class Ready>
   void backward(Dev& dev, const Action& action, Run& run, Ready& ready) {
     auto flight = run.flights.extract({action.chunk, action.micro_batch});
-    backward_pass(dev, action, run, flight.mapped(), [&](int done) { complete(dev, done, run, ready); });
+    backward_pass(dev, action, run, flight.mapped(),
+                  [&](int done) { complete(dev, done, run, ready); });
   }
   void backward_input(Dev& dev, const Action& action, Run& run) {
     auto& flight = run.flights.at({action.chunk, action.micro_batch});

@@ -57,7 +57,8 @@ class ShardedReducer final : public ShardTraffic<Dev> {
     start_sums();
   }
   void finish() {
-    check(round_ == rounds_, "sharded reducer: finish() was called before all gradients were ready");
+    check(round_ == rounds_,
+          "sharded reducer: finish() was called before all gradients were ready");
     for (auto summand : store_->summands(store_->whole()))
       if (summand.count() > 0) group_.all_reduce(*dev_, summand).wait();
     if (auto flag = store_->overflow()) group_.all_reduce(*dev_, flag, Reduce::max).wait();
@@ -188,7 +189,7 @@ class ShardedReducer final : public ShardTraffic<Dev> {
   std::vector<State> states_;
   std::map<const ParameterState<Dev>*, std::size_t> bucket_of_;
   std::int64_t rounds_ = 1, round_ = 1;
-  std::size_t next_ = 0;         // the bucket before it is the next to be summed
+  std::size_t next_ = 0;          // the bucket before it is the next to be summed
   std::deque<std::size_t> idle_;  // in the order of their last use
   std::size_t last_needed_ = 0;
 };
