@@ -11,13 +11,26 @@
 
 namespace examples {
 
+/// A thread that takes no signal of the process from those that wait for it, also from those that are made later.
+template <class Body>
+[[nodiscard]] std::thread thread_without_signals(Body body) {
+  sigset_t all{}, before{};
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread made(std::move(body));
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return made;
+}
+
 class OnSignal {
  public:
   /// For signals like SIGUSR1. To be made before other threads of the process: those that were there before do not
   /// leave the signal to this one, and it ends the process. call() may not throw; signals that come while it
   /// runs are followed by one more call.
   OnSignal(int number, std::function<void()> call)
-      : blocked_(number), call_(std::move(call)), thread_([this] { wait(); }) {}
+      : blocked_(number),
+        call_(std::move(call)),
+        thread_(thread_without_signals([this] { wait(); })) {}
   OnSignal(const OnSignal&) = delete;
   OnSignal& operator=(const OnSignal&) = delete;
   /// By the thread that has made it. Waits for a call that is under way.

@@ -54,7 +54,7 @@ class SavedRun {
   void end() {
     if (options_.save.empty()) return;
     const double stalled_s = saver_.stalled_s();
-    start();
+    if (saved_step_ != run_.trainer().steps_done()) start();
     saver_.wait(dev_);
     report_.say("saved ", folder());
     if (options_.save_every > 0)
@@ -66,6 +66,7 @@ class SavedRun {
   void start() {
     auto progress = run_.trainer().progress();
     progress.samples = batching_.after(progress.steps).samples;
+    saved_step_ = progress.steps;
     saver_.start(dev_, options_.save, progress, record());
   }
   /// Returns the folder or file that was loaded.
@@ -115,6 +116,7 @@ class SavedRun {
   RunReport& report_;
   dhp::Checkpoint<Dev> checkpoint_;
   dhp::BackgroundSaver<Dev> saver_;
+  std::int64_t saved_step_ = -1;       // of the last save
   std::vector<std::string> replaced_;  // checkpoints that go with the first save
 };
 

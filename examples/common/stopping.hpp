@@ -26,7 +26,7 @@ class Stopping {
       : grace_s_(grace_s),
         on_term_(SIGTERM, [this] { ask(SIGTERM); }),
         on_interrupt_(SIGINT, [this] { ask(SIGINT); }),
-        clock_([this] { watch(); }) {}
+        clock_(thread_without_signals([this] { watch(); })) {}
   Stopping(const Stopping&) = delete;
   Stopping& operator=(const Stopping&) = delete;
   ~Stopping() {

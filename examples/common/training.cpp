@@ -106,6 +106,7 @@ class Program {
     }
     finish();
     report_.end_of_steps();
+    stopped_ = stopped_ && trainer.steps_done() < total_;  // a run that is done need not go on
     if (stopped_) report_.say("stops after step ", trainer.steps_done(), ", as a signal asked");
     if (on_gpu && options_.cuda_graphs.value_or(records_steps()))
       report_.say("recorded as a CUDA graph: ", recorded_steps, " of ", total_ - first_step,

@@ -51,6 +51,17 @@ TEST_CASE("on signal: each signal is followed by a call, of another thread, whil
   CHECK(elsewhere);
 }
 
+TEST_CASE("on signal: several of them leave each other their signals") {
+  CHECK(status_of([] {
+          std::atomic<int> calls = 0;
+          const OnSignal first(SIGUSR1, [&] { ++calls; });
+          const OnSignal second(SIGUSR2, [&] { calls += 10; });
+          ::kill(::getpid(), SIGUSR2);
+          ::kill(::getpid(), SIGUSR1);
+          ::_exit(soon([&] { return calls == 11; }) ? 7 : 9);
+        }) == 7);
+}
+
 TEST_CASE("on signal: the end waits for a call that is under way") {
   std::atomic<bool> begun = false, done = false;
   {
