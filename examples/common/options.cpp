@@ -58,6 +58,11 @@ void add_device_options(CLI::App& app, RunOptions& options, bool gpu) {
                "Record steps whose shapes stay, and start each as one piece (default: on with one "
                "rank, off with several)")
       ->group("Training");
+  app.add_option_function<std::string>(
+         "--offload", [&](const std::string&) { options.state_on_host = true; },
+         "optimizer: its state lies in the host's memory")
+      ->check(CLI::IsMember({"optimizer"}))
+      ->group("Training");
   app.add_flag("--tf32,!--no-tf32", options.tf32,
                "Products and convolutions of fp32 may round what they multiply to TF32: faster, "
                "about as exact as fp16")
@@ -258,6 +263,8 @@ void finish(RunOptions& options, const Words& words) {
   options.sharding = {static_cast<dhp::ZeroStage>(words.zero), bucket_bytes};
   dhp::check(words.zero == 0 || words.reducer != "plain",
              "--zero shares out buckets of gradients, and --reducer plain has none");
+  dhp::check(words.zero == 0 || !options.cuda_graphs.value_or(false),
+             "--zero moves shares of weights between steps, which --cuda-graphs cannot record");
   if (options.steps > 0) check_decay(options.learning_rate, options.steps);
   for (const auto& [given, name] : {std::pair{options.save_every > 0, "--save-every"},
                                     {options.keep > 0, "--keep"},
@@ -269,8 +276,9 @@ void finish(RunOptions& options, const Words& words) {
 /// What is trained, and not where and how fast: a checkpoint remembers it.
 [[nodiscard]] std::vector<CLI::Option*> options_of_the_run(CLI::App& app) {
   static constexpr std::array groups{"Model", "Data", "Training", "Optimizer"};
-  static constexpr std::array others{"--threads",        "--device",       "--cuda-graphs",
-                                     "--loader-threads", "--comm-timeout", "--check-collectives"};
+  static constexpr std::array others{"--threads",          "--device",         "--cuda-graphs",
+                                     "--offload",          "--loader-threads", "--comm-timeout",
+                                     "--check-collectives"};
   std::vector<CLI::Option*> of_the_run;
   for (auto* option : app.get_options())
     if (std::find(groups.begin(), groups.end(), option->get_group()) != groups.end() &&
@@ -359,7 +367,8 @@ dhp::TrainingOptions RunOptions::training(std::int64_t total_steps) const {
                             .store = {.compute = precision,
                                       .order_free = deterministic,
                                       .seed = seed,
-                                      .sharding = sharding},
+                                      .sharding = sharding,
+                                      .state_on_host = state_on_host},
                             .pipeline = pipeline,
                             .reducer = reducer,
                             .optimizer = optimizer,
@@ -401,7 +410,7 @@ ParsedBert parse_bert(int argc, char** argv, bool gpu) {
   app.add_option("--vocabulary", options.vocabulary, "A vocab.txt; else trained from the text")
       ->group("Data");
   app.add_option("--vocabulary-size", options.vocabulary_size, "Of a vocabulary trained here")
-      ->check(CLI::Range(64, 200000))
+      ->check(CLI::Range(16, 200000))
       ->group("Data");
   app.add_option("--sentences", options.sentences,
                  "What parts them: lines, punctuation, or automatic by the look of the text")

@@ -17,6 +17,7 @@ struct RunOptions {
   dhp::PipelineOptions pipeline{};
   dhp::ReducerChoice reducer = dhp::Bucketed{};
   dhp::Sharding sharding{};
+  bool state_on_host = false;
 
   std::int64_t global_batch = 32;
   std::int64_t micro_batch = 8;

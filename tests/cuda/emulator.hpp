@@ -88,6 +88,12 @@ class Emulated {
     return dhp::TraceScope<Emulated>(*this, arguments...);
   }
 
+  /// How much was allocated there.
+  std::size_t host_bytes = 0;
+  std::shared_ptr<std::byte> allocate_on_host(std::size_t bytes) {
+    host_bytes += bytes;
+    return allocate(bytes);
+  }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     // Exactly as large as asked for, so that AddressSanitizer sees what is beyond.
     constexpr std::align_val_t alignment{256};

@@ -170,4 +170,18 @@ TEST_CASE("a step and norms are as many launches for many weights as for one") {
     CHECK(step_of(Lamb<Gpu>(gpu, store, norms, LambOptions{})) == 7);
   }
 }
+
+TEST_CASE("offloaded optimizer state lies in the host's memory; the Cpu has no other") {
+  Gpu gpu;
+  ModelBuilder<Gpu> build(Comm<Gpu>{});
+  const ParameterList<Gpu> list{build.parameter({.name = "weight", .shape = {100}})};
+  ParameterStore<Gpu> store(gpu, list, {.compute = DType::bf16, .state_on_host = true});
+  const AdamW<Gpu> optimizer(gpu, store, {});
+  CHECK(gpu.host_bytes ==
+        3 * sizeof(float) * static_cast<std::size_t>(store.size()));  // masters, two moments
+  Cpu cpu;
+  const ParameterStore<Cpu> other(cpu, {}, {.state_on_host = true});
+  CHECK(message_of([&] { (void)other.make_buffer(cpu); }) ==
+        "optimizer state cannot be offloaded: this device's memory is that of the host");
+}
 #endif

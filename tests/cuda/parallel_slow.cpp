@@ -7,6 +7,7 @@
 #include <tests/parallel/data.hpp>
 #include <tests/parallel/pipeline.hpp>
 #include <tests/parallel/reducer.hpp>
+#include <tests/parallel/sharded_reducer.hpp>
 #include <tests/parallel/tensor.hpp>
 #include <tests/parallel/tied.hpp>
 #include <tests/train/step_recorder.hpp>
@@ -34,6 +35,16 @@ TEST_CASE("a bucket starts before the backward pass is over") { ReducerCases<Gpu
 TEST_CASE_TEMPLATE("a sum that left its range on one replica is NaN on all", Options, Plain,
                    Bucketed, ReducerChoice) {
   ReducerCases<Gpu>::out_of_range<Options>();
+}
+
+TEST_CASE("ZeRO: the bits of plain sums") {
+  auto settings = three_steps(true, DType::bf16);
+  settings.optimizer = LambOptions{};
+  settings.micro_batches = 3;
+  const Layout layout{{.data = 2}};
+  const auto plain = ShardedCases<Gpu>::run_everything(layout, settings);
+  for (const auto stage : zero_stages)
+    check_same(plain, ShardedCases<Gpu>::run_everything(layout, with(stage, settings)));
 }
 
 TEST_CASE("tensor-parallel layers") {

@@ -40,8 +40,7 @@ TEST_CASE("store: in the order of the list, each aligned to 64 bytes, with zeros
       for (const double value : values_of(dev, list[at]->value))
         CHECK(value == static_cast<double>(at + 1));
     }
-    for (const double value : values_of(dev, store.gradients().slice(0, store.size())))
-      CHECK(value == 0);
+    for (const double value : values_of(dev, store.gradients({0, store.size()}))) CHECK(value == 0);
   }
 }
 

@@ -33,7 +33,7 @@ TEST_CASE("norms: split parts are added, replicas and tied copies and buffers ar
       ParameterStore<Cpu> store(dev, list, {});
       for (std::int64_t at = 0; at < list[0]->value.count(); ++at)
         list[0]->value.data<float>()[at] = static_cast<float>(2 * list[0]->spec.part.first + at);
-      fill(dev, store.gradients().slice(list[1]->range.first, list[1]->range.last), 0.5);
+      fill(dev, store.gradients(list[1]->range), 0.5);
       Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), 3);
       const auto squares = norms.weight_squares(dev, store, {});
       // 0 + 1 + 4 + ... + 81; 4 times 9

@@ -1,54 +1,12 @@
 // ZeRO: what replicas share out changes no bit of losses, norms and weights.
-#include <tests/parallel/layouts.hpp>
-
-#include <array>
+#include <tests/parallel/sharded_reducer.hpp>
 
 using namespace dhp;
 using namespace tests;
 
 namespace {
 
-constexpr std::int64_t words = 301;  // an embedding of more than a page
-
-/// A model of 14 pages, so that four replicas have shares of several.
-Model<Cpu> small_bert(ModelBuilder<Cpu>& build) {
-  return examples::bert(build, {.layers = 2,
-                                .hidden = 64,
-                                .heads = 4,
-                                .vocabulary = words,
-                                .positions = everything_length,
-                                .sequence_length = everything_length});
-}
-RunResult run_bert(const Layout& layout, const RunSettings& settings) {
-  return run_layout(layout, settings, small_bert, [](Cpu& dev, int step, std::int64_t k) {
-    return everything_batch(dev, step, k, words);
-  });
-}
-RunResult run_everything(const Layout& layout, const RunSettings& settings) {
-  return run_layout(
-      layout, settings, [](ModelBuilder<Cpu>& build) { return everything(build); },
-      [](Cpu& dev, int step, std::int64_t k) { return everything_batch(dev, step, k); });
-}
-
-constexpr std::array stages{ZeroStage::optimizer, ZeroStage::gradients, ZeroStage::weights};
-
-/// Buckets of one page or a little more.
-RunSettings with(ZeroStage stage, RunSettings settings) {
-  settings.sharding = {stage, 64 << 10};
-  return settings;
-}
-
-void check_same(const RunResult& plain, const RunResult& sharded) {
-  CHECK(sharded.losses == plain.losses);
-  CHECK(sharded.skipped == plain.skipped);
-  for (std::size_t step = 0; step < plain.norms.size(); ++step)  // that of a skipped step is NaN
-    if (!plain.skipped[0][step]) CHECK(sharded.norms[step] == plain.norms[step]);
-  CHECK(difference(plain.values, sharded.values).tensor == "");
-}
-
-RunSettings three_steps(bool order_free, DType compute = DType::f32) {
-  return {.compute = compute, .order_free = order_free, .steps = 3, .lr = 0.01};
-}
+using Cases = ShardedCases<Cpu>;
 
 }  // namespace
 
@@ -58,15 +16,16 @@ TEST_CASE("ZeRO: one micro-batch for each replica, all stages, no bit differs fr
     settings.micro_batches = data;
     settings.optimizer = AdamWOptions{};
     const Layout layout{{.data = data}};
-    const auto plain = run_bert(layout, settings);
-    for (const auto stage : stages) {
+    const auto plain = Cases::run_bert(layout, settings);
+    for (const auto stage : zero_stages) {
       CAPTURE(data);
       CAPTURE(static_cast<int>(stage));
-      check_same(plain, run_bert(layout, with(stage, settings)));
+      check_same(plain, Cases::run_bert(layout, with(stage, settings)));
     }
     // Stage 1 sums once a step, so it adds in the same order with more of them.
     settings.micro_batches = 3 * data;
-    check_same(run_bert(layout, settings), run_bert(layout, with(ZeroStage::optimizer, settings)));
+    check_same(Cases::run_bert(layout, settings),
+               Cases::run_bert(layout, with(ZeroStage::optimizer, settings)));
   }
 }
 
@@ -77,13 +36,13 @@ TEST_CASE("ZeRO: all optimizers, unequal shares of micro-batches, order-free sum
     auto settings = three_steps(true);
     settings.micro_batches = 5;
     settings.optimizer = optimizer;
-    const auto serial = run_bert({}, settings);
+    const auto serial = Cases::run_bert({}, settings);
     for (const int data : {2, 4})
-      for (const auto stage : stages) {
+      for (const auto stage : zero_stages) {
         CAPTURE(optimizer.index());
         CAPTURE(data);
         CAPTURE(static_cast<int>(stage));
-        auto found = run_bert({{.data = data}}, with(stage, settings));
+        auto found = Cases::run_bert({{.data = data}}, with(stage, settings));
         found.skipped = serial.skipped;  // of other ranks
         check_same(serial, found);
       }
@@ -97,12 +56,12 @@ TEST_CASE("ZeRO: 16 bits keep shares of their masters; fp64") {
     settings.optimizer = LambOptions{};
     if (compute == DType::f16) settings.loss_scale = {.dynamic = true, .initial = 1 << 24};
     const Layout layout{{.data = 2}};
-    const auto plain = run_bert(layout, settings);
+    const auto plain = Cases::run_bert(layout, settings);
     if (compute == DType::f16) CHECK(plain.skipped[0][0]);
-    for (const auto stage : stages) {
+    for (const auto stage : zero_stages) {
       CAPTURE(name_of(compute));
       CAPTURE(static_cast<int>(stage));
-      check_same(plain, run_bert(layout, with(stage, settings)));
+      check_same(plain, Cases::run_bert(layout, with(stage, settings)));
     }
   }
 }
@@ -115,11 +74,11 @@ TEST_CASE("ZeRO: with H and P, tied weights, running statistics, every schedule"
   for (const auto& schedule : built_in_schedules())
     layouts.push_back(with_chunks({.data = 2, .pipeline = 2}, schedule, 2));
   for (const auto& layout : layouts) {
-    const auto plain = run_everything(layout, settings);
-    for (const auto stage : stages) {
+    const auto plain = Cases::run_everything(layout, settings);
+    for (const auto stage : zero_stages) {
       CAPTURE(to_text(layout));
       CAPTURE(static_cast<int>(stage));
-      check_same(plain, run_everything(layout, with(stage, settings)));
+      check_same(plain, Cases::run_everything(layout, with(stage, settings)));
     }
   }
 }
@@ -128,7 +87,8 @@ TEST_CASE("ZeRO: evaluation with unequal shares gives what one rank gives") {
   const auto evaluate = [](const Layout& layout, const RunSettings& settings) {
     double loss = 0;
     on_each_rank<Cpu>(
-        layout, settings, small_bert, [](Cpu& dev) { return everything_batch(dev, 0, 0, words); },
+        layout, settings, Cases::small_bert,
+        [](Cpu& dev) { return everything_batch(dev, 0, 0, words); },
         [&](Cpu& dev, Mesh<Cpu>& mesh, auto&, auto& trainer) {
           const auto found = trainer.evaluate(assigned(
               mesh, 5, [&](std::int64_t k) { return everything_batch(dev, 0, k, words); }));
@@ -138,12 +98,14 @@ TEST_CASE("ZeRO: evaluation with unequal shares gives what one rank gives") {
   };
   const auto settings = three_steps(true);
   const auto serial = evaluate({}, settings);
-  for (const auto stage : stages) CHECK(evaluate({{.data = 3}}, with(stage, settings)) == serial);
+  for (const auto stage : zero_stages)
+    CHECK(evaluate({{.data = 3}}, with(stage, settings)) == serial);
 }
 
 TEST_CASE("ZeRO: a replica of one holds everything; a store needs somebody to move its shares") {
   const auto settings = three_steps(false);
-  check_same(run_bert({}, settings), run_bert({}, with(ZeroStage::weights, settings)));
+  check_same(Cases::run_bert({}, settings),
+             Cases::run_bert({}, with(ZeroStage::weights, settings)));
   Cpu dev;
   const auto weight = std::make_shared<ParameterState<Cpu>>(
       ParameterSpec{.name = "w", .shape = {40, 500}, .init = normal(0.1)}, 0, 0);

@@ -109,9 +109,13 @@ class Cuda {
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return memory_->allocate(bytes);
   }
+  /// Memory of the host that this device's kernels read and write over the bus.
+  [[nodiscard]] std::shared_ptr<std::byte> allocate_on_host(std::size_t bytes) {
+    return allocate_pinned(bytes);
+  }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
     if (bytes > 0)
-      check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()),
+      check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream()),
                  "cudaMemcpyAsync on the GPU");
   }
   /// `from` may change after the return. The host waits for the GPU only if the pinned ring is
@@ -132,7 +136,7 @@ class Cuda {
     for (std::size_t done = 0; done < bytes;) {
       const auto part = std::min(bytes - done, pinned_->largest_bytes());
       std::byte* const piece = pinned_->take(part);
-      check_cuda(cudaMemcpyAsync(piece, from + done, part, cudaMemcpyDeviceToHost, stream()),
+      check_cuda(cudaMemcpyAsync(piece, from + done, part, cudaMemcpyDefault, stream()),
                  "cudaMemcpyAsync to the host");
       pinned_->release(stream());
       synchronize();
@@ -144,7 +148,7 @@ class Cuda {
     check_not_recording("a copy to the host");
     auto data = blocks_->allocate(bytes);
     if (bytes > 0)
-      check_cuda(cudaMemcpyAsync(data.get(), from, bytes, cudaMemcpyDeviceToHost, stream()),
+      check_cuda(cudaMemcpyAsync(data.get(), from, bytes, cudaMemcpyDefault, stream()),
                  "cudaMemcpyAsync to the host");
     return {std::move(data), bytes, std::make_shared<CudaArrival>(CudaEvent::of(stream()))};
   }

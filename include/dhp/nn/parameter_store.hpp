@@ -21,6 +21,8 @@ struct StoreOptions {
   bool order_free = false;  ///< exact integer sums of gradients: their order changes no bit
   std::uint64_t seed = 0;   ///< of the initial values
   Sharding sharding{};      ///< over replicas
+  /// Optimizer state lies in the host's memory, where the device's kernels update it over the bus.
+  bool state_on_host = false;
 };
 
 /// Brings what other replicas hold of a sharded store. Layers ask it through the store.
@@ -91,6 +93,7 @@ class ParameterStore {
   /// In the accumulation type, of what this replica holds.
   [[nodiscard]] ConstView<Dev> gradients() const { return gradients_; }
   [[nodiscard]] View<Dev> gradients() { return gradients_.mut(); }
+  [[nodiscard]] View<Dev> gradients(Range range) { return part(gradients_, range); }
   /// The buffers whose sum over replicas gives the gradients of a range.
   [[nodiscard]] std::vector<View<Dev>> summands(Range range) {
     auto* bucket = bucket_with(range);
@@ -182,6 +185,15 @@ class ParameterStore {
 
   /// A flat buffer of zeros with this store's numbering, for optimizer state.
   [[nodiscard]] Tensor<Dev> make_buffer(Dev& dev) const {
+    if constexpr (requires { dev.allocate_on_host(std::size_t{}); })
+      if (options_.state_on_host) {
+        const auto bytes = static_cast<std::size_t>(size_) * size_of(accumulation());
+        Tensor<Dev> buffer(dev.allocate_on_host(bytes), accumulation(), {size_});
+        dev.fill_zero(buffer.mut().bytes(), bytes);
+        return buffer;
+      }
+    check(!options_.state_on_host,
+          "optimizer state cannot be offloaded: this device's memory is that of the host");
     return Tensor<Dev>::zeros(dev, accumulation(), {size_});
   }
   /// A parameter's part of such a buffer, in its local shape; of one that is not sharded.

@@ -1,0 +1,56 @@
+// ZeRO: runs with and without it, which must agree in every bit. On any device.
+#pragma once
+
+#include <tests/parallel/layouts.hpp>
+
+#include <array>
+
+namespace tests {
+
+inline constexpr std::int64_t words = 301;  // an embedding of more than a page
+
+template <class Dev>
+struct ShardedCases {
+  /// 14 pages, so that four replicas have shares of several.
+  static Model<Dev> small_bert(ModelBuilder<Dev>& build) {
+    return examples::bert(build, {.layers = 2,
+                                  .hidden = 64,
+                                  .heads = 4,
+                                  .vocabulary = words,
+                                  .positions = everything_length,
+                                  .sequence_length = everything_length});
+  }
+  static RunResult run_bert(const Layout& layout, const RunSettings& settings) {
+    return run_layout<Dev>(layout, settings, small_bert, [](Dev& dev, int step, std::int64_t k) {
+      return everything_batch(dev, step, k, words);
+    });
+  }
+  static RunResult run_everything(const Layout& layout, const RunSettings& settings) {
+    return run_layout<Dev>(
+        layout, settings, [](ModelBuilder<Dev>& build) { return everything(build); },
+        [](Dev& dev, int step, std::int64_t k) { return everything_batch(dev, step, k); });
+  }
+};
+
+inline constexpr std::array zero_stages{ZeroStage::optimizer, ZeroStage::gradients,
+                                        ZeroStage::weights};
+
+/// Buckets of one page or a little more.
+inline RunSettings with(ZeroStage stage, RunSettings settings) {
+  settings.sharding = {stage, 64 << 10};
+  return settings;
+}
+
+inline void check_same(const RunResult& plain, const RunResult& sharded) {
+  CHECK(sharded.losses == plain.losses);
+  CHECK(sharded.skipped == plain.skipped);
+  for (std::size_t step = 0; step < plain.norms.size(); ++step)  // that of a skipped step is NaN
+    if (!plain.skipped[0][step]) CHECK(sharded.norms[step] == plain.norms[step]);
+  CHECK(difference(plain.values, sharded.values).tensor == "");
+}
+
+inline RunSettings three_steps(bool order_free, DType compute = DType::f32) {
+  return {.compute = compute, .order_free = order_free, .steps = 3, .lr = 0.01};
+}
+
+}  // namespace tests
