@@ -1,0 +1,63 @@
+"""export.py TRAIN_BERT TRAIN_RESNET50: Python's safetensors reads every shard of a checkpoint; BertForPreTraining of transformers
+and resnet50 of torchvision load what --export writes, with nothing missing, left over or of another shape. Exit status 77: none
+of the three is installed."""
+
+import importlib
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+
+def package(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        print(f"not compared with {name}: {error}")
+        return None
+
+
+def trained(program, root, *options):
+    subprocess.run([program, *options, "--steps", "1", "--global-batch", "4", "--micro-batch", "2", "--samples", "8", "--held-out",
+                    "0", "--data-parallel", "2", "--zero", "2", "--save", root / "save", "--export", root / "weights"],
+                   check=True, stderr=subprocess.DEVNULL)
+    return root / "save" / "step-00000001", root / "weights"
+
+
+def read_shards(numpy, folder):
+    """Every tensor of every shard. Returns the numbers in them."""
+    shards = sorted(folder.glob("shard-*.safetensors"))
+    assert len(shards) == 2, shards
+    return sum(tensor.size for shard in shards for tensor in numpy.load_file(shard).values())
+
+
+def main():
+    numpy, torch_files = package("safetensors.numpy"), package("safetensors.torch")
+    transformers, models = package("transformers"), package("torchvision.models")
+    if not (numpy or transformers or models):
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as temporary:
+        root = pathlib.Path(temporary)
+        save, weights = trained(sys.argv[1], root / "bert", "--preset", "tiny", "--vocabulary-size", "100", "--sequence-length", "16")
+        if numpy:
+            exported = numpy.load_file(weights / "model.safetensors")
+            numbers = sum(tensor.size for tensor in exported.values())
+            assert read_shards(numpy, save) == 3 * numbers  # AdamW keeps two numbers for each weight
+            print(f"safetensors reads the shards: {numbers} weights")
+        if transformers:
+            model, info = transformers.BertForPreTraining.from_pretrained(weights, use_safetensors=True, output_loading_info=True)
+            assert not any(info.values()), info
+            if numpy:
+                for name, tensor in model.state_dict().items():
+                    assert name not in exported or (tensor.numpy() == exported[name]).all(), name
+            print(f"transformers {transformers.__version__} loads BERT: {model.num_parameters()} weights")
+        save, weights = trained(sys.argv[2], root / "resnet", "--image-size", "96", "--classes", "7", "--optimizer", "sgd")
+        if models and torch_files:
+            model = models.resnet50(num_classes=7)
+            print("torchvision loads ResNet-50:", model.load_state_dict(torch_files.load_file(weights / "model.safetensors"), strict=True))
+        if numpy:
+            read_shards(numpy, save)
+
+
+if __name__ == "__main__":
+    main()
