@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <new>
 
 namespace examples {
@@ -76,9 +77,30 @@ void Progress::finish() {
   bar_shown_ = false;
 }
 
-Metrics::Metrics(const std::string& path, bool append) : path_(path) {
+namespace {
+
+/// Bytes of the lines up to the training step `last`. Its evaluation is not among them: a run that goes on begins with
+/// it. Nor is a line that a run was ended in.
+std::uintmax_t bytes_up_to(const std::string& path, std::int64_t last) {
+  std::ifstream file(path);
+  std::uintmax_t bytes = 0;
+  for (std::string line; std::getline(file, line) && !file.eof(); bytes += line.size() + 1) {
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number()) break;
+    const auto step = json["step"].get<std::int64_t>();
+    if (step > last || (step == last && !json.contains("loss"))) break;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Metrics::Metrics(const std::string& path, std::int64_t first_step) : path_(path) {
   if (path.empty()) return;
-  file_.open(path, append ? std::ios::app : std::ios::trunc);
+  std::error_code error;
+  if (first_step > 0 && std::filesystem::is_regular_file(path, error))
+    std::filesystem::resize_file(path, bytes_up_to(path, first_step), error);
+  file_.open(path, first_step > 0 ? std::ios::app : std::ios::trunc);
   dhp::check(file_.good(), "cannot write --metrics ", path, "; does its directory exist?");
 }
 

@@ -40,8 +40,9 @@ class Progress {
 /// One JSON object a line, written through at once; numbers in their shortest exact form.
 class Metrics {
  public:
-  /// An empty path writes nothing. Throws where the file cannot be written.
-  explicit Metrics(const std::string& path, bool append = false);
+  /// An empty path writes nothing. What a file has of steps up to first_step stays, so that a run that goes on has each
+  /// step once. Throws where the file cannot be written.
+  Metrics(const std::string& path, std::int64_t first_step);
   void write(const std::vector<std::pair<std::string, double>>& fields);
 
  private:

@@ -49,7 +49,7 @@ class RunReport {
   /// From now on there is a bar, and steps are written.
   void start(std::int64_t first_step) {
     if (!speaks_) return;
-    metrics_ = std::make_unique<Metrics>(options_.metrics, !options_.load.empty());
+    metrics_ = std::make_unique<Metrics>(options_.metrics, first_step);
     progress_ = std::make_unique<Progress>(first_step, total_steps_);
     restart_clock();
   }

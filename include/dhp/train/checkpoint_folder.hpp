@@ -54,11 +54,17 @@ class CheckpointFolder {
     check(!error, "cannot make the directory ", path_, ": ", error.message());
     check_system(::access(path_.c_str(), W_OK) == 0, "cannot write to ", path_);
   }
-  /// An empty folder for the checkpoint of a step; what an interrupted save left behind goes.
+  /// An empty folder for the checkpoint of a step; what interrupted saves left behind goes.
   [[nodiscard]] std::string begin(std::int64_t step) const {
     const auto part = path(name_of(step) + ".part");
     std::error_code error;
-    std::filesystem::remove_all(part, error);
+    std::vector<std::filesystem::path> left;
+    for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
+      const auto name = entry.path().filename().string();
+      if (name.starts_with("step-") && name.find('.') != std::string::npos)
+        left.push_back(entry.path());
+    }
+    for (const auto& folder : left) std::filesystem::remove_all(folder, error);
     std::filesystem::create_directory(part, error);
     check(!error, "cannot make the directory ", part, ": ", error.message());
     return part;

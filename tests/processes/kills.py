@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""kills.py TRAIN_BERT [--kills N] [--seed N]: runs that save after each step are killed at random moments and go on, each time
+in another layout, ZeRO stage and place (threads or processes, of which one is killed or all), until N have been killed: each
+goes on from the checkpoint that was the latest, and ends with the numbers and the weights of a run that nobody has killed."""
+
+import argparse
+import collections
+import json
+import pathlib
+import random
+import signal
+import tempfile
+import time
+
+import ranks
+
+STEPS = 12
+RUN = ["--preset", "tiny", "--vocabulary-size", "512", "--sequence-length", "32", "--samples", "256", "--global-batch", "16",
+       "--micro-batch", "4", "--deterministic", "--steps", str(STEPS), "--evaluate-samples", "4", "--save-every", "1",
+       "--keep", "2"]
+LAYOUTS = [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)]  # of data and pipeline parallelism: any has the same bits
+
+
+def started(program, folder, layout, stage, processes):
+    data, pipeline = layout
+    line = [program, *RUN, "--data-parallel", str(data), "--pipeline-parallel", str(pipeline), "--zero", str(stage), "--save",
+            str(folder / "save"), "--metrics", str(folder / "metrics"), "--export", str(folder / "weights")]
+    if (folder / "save" / "latest").exists():
+        line += ["--load", str(folder / "save")]
+    return ranks.Job(data * pipeline, [*line, "--transport", "gloo"]) if processes else ranks.Job(1, line)
+
+
+def curve(folder):
+    """Each step's numbers without those of a layout. A step that is there twice or not at all is an error."""
+    lines = [json.loads(text) for text in (folder / "metrics").read_text().splitlines()]
+    steps = [line for line in lines if "loss" in line]
+    assert [step["step"] for step in steps] == list(range(1, STEPS + 1)), [step["step"] for step in steps]
+    marks = [(line["step"], "loss" not in line) for line in lines]
+    assert marks == sorted(set(marks)), marks
+    return [json.dumps({key: step[key] for key in step if key not in ("samples_per_s", "token_rows")}) for step in steps]
+
+
+def latest(folder):
+    path = folder / "save" / "latest"
+    return path.read_text().strip() if path.exists() else ""
+
+
+def unfinished(folder):
+    """Saves that did not come to their end."""
+    return {(path.name, path.stat().st_mtime_ns) for path in (folder / "save").glob("step-*.*")}
+
+
+def killed(job, rng, whole):
+    """Kills one or all of its processes. Returns whether they were there to be killed."""
+    time.sleep(rng.uniform(0.2, whole))
+    if job.poll():
+        job.wait(60)
+        return False
+    one = rng.random() < 0.5 and "layout" in job.output(0)  # who waits for a rank to come waits long
+    for process in [rng.choice(job.processes)] if one else job.processes:
+        process.send_signal(signal.SIGKILL)
+    ends = job.wait(60)  # the others end by themselves
+    return any(end.status == -signal.SIGKILL for end in ends)
+
+
+def until_done(program, folder, rng, seconds, budget, seen):
+    """One run, to its end. Returns how often it was killed. budget: at most so often."""
+    kills, done = 0, False
+    while not done:
+        before, parts = latest(folder), unfinished(folder)
+        layout, stage, processes = rng.choice(LAYOUTS), rng.randrange(4), rng.random() < 0.4
+        with started(program, folder, layout, stage, processes) as job:
+            if kills < budget and killed(job, rng, seconds):
+                kills += 1
+                seen["in a save"] += unfinished(folder) != parts
+                seen["of processes"] += processes
+            else:
+                ends = job.wait(120)
+                assert all(end.status == 0 for end in ends), [end.output for end in ends]
+            said = job.output(0)
+        if before and "evaluation at the start" in said:
+            assert f"loaded {folder / 'save' / before}: goes on after step {int(before[5:])}" in said, (before, said)
+        assert "warning" not in said, said
+        seen["starts"] += 1
+        seen[f"ZeRO {stage}"] += 1
+        done = latest(folder) == f"step-{STEPS:08}"
+    return kills
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--kills", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    rng = random.Random(asked.seed)
+    seen = collections.Counter()
+    with tempfile.TemporaryDirectory() as temporary:
+        root = pathlib.Path(temporary)
+        (root / "straight").mkdir()
+        begin = time.monotonic()
+        assert until_done(asked.program, root / "straight", rng, 1, 0, collections.Counter()) == 0
+        seconds = time.monotonic() - begin
+        straight, weights = curve(root / "straight"), (root / "straight" / "weights" / "model.safetensors").read_bytes()
+        kills = runs = 0
+        while kills < asked.kills:
+            folder = root / str(runs)
+            folder.mkdir()
+            kills += until_done(asked.program, folder, rng, seconds, asked.kills - kills, seen)
+            assert curve(folder) == straight, (curve(folder), straight)
+            exported = folder / "weights" / "model.safetensors"  # a run that was killed in the end has not come to it
+            if exported.exists():
+                assert exported.read_bytes() == weights
+                seen["weights compared"] += 1
+            runs += 1
+    print(f"seed {asked.seed}: {kills} kills of {runs} runs, all with the curve of the straight one; {dict(seen)}")
+
+
+if __name__ == "__main__":
+    main()
