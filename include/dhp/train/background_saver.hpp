@@ -100,6 +100,8 @@ class BackgroundSaver {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
       }
       save.commit(record);
+    } catch (const Error& error) {
+      error_ = error.sentence();
     } catch (const std::exception& error) {
       error_ = error.what();
     }

@@ -146,8 +146,8 @@ class Checkpoint {
 
  private:
   [[nodiscard]] LoadedCheckpoint load_newest(Dev& dev, const std::string& path) {
-    std::vector<std::string> passed_over;
-    for (const auto& candidate : candidates(dev, path)) {
+    auto [folders, passed_over] = candidates(dev, path);
+    for (const auto& candidate : folders) {
       LoadedCheckpoint loaded{.from = candidate, .remarks = passed_over};
       if (candidate.ends_with(".safetensors")) {
         load_weights(dev, SafeTensors(candidate));
@@ -174,17 +174,26 @@ class Checkpoint {
     return pieces;
   }
 
-  /// Where the state may be, the best first. Rank 0 looks.
-  [[nodiscard]] std::vector<std::string> candidates(Dev& dev, const std::string& path) {
+  /// Where the state may be, the best first, and what is wrong about that. Rank 0 looks.
+  [[nodiscard]] std::pair<std::vector<std::string>, std::vector<std::string>> candidates(
+      Dev& dev, const std::string& path) {
     using std::filesystem::exists;
-    auto own = nlohmann::json::array();
-    if (mesh_.world().rank() == 0) {
+    std::pair<std::vector<std::string>, std::vector<std::string>> found;
+    if (rank() == 0) {
       const bool one = path.ends_with(".safetensors") || exists(path + "/index.json");
-      if (one || exists(path + "/state.json")) own.push_back(path);
-      else
-        for (const auto& name : CheckpointFolder(path).names()) own.push_back(path + "/" + name);
+      if (one || exists(path + "/state.json")) {
+        found.first.push_back(path);
+      } else {
+        const CheckpointFolder folder(path);
+        const auto latest = folder.latest();
+        for (const auto& name : folder.names()) found.first.push_back(folder.path(name));
+        if (!latest.empty() && !exists(folder.path(latest)))
+          found.second.push_back(
+              concat(folder.path("latest"), " names ", latest, ", which is not there"));
+      }
     }
-    return nlohmann::json::parse(gather_texts(dev, mesh_.world(), own.dump()).front());
+    return nlohmann::json::parse(
+        gather_texts(dev, mesh_.world(), nlohmann::json(found).dump()).front());
   }
 
   /// Fills in what was loaded. Returns what is damaged, the same on all ranks. Throws where the model does not fit.
@@ -193,6 +202,7 @@ class Checkpoint {
     std::optional<SavedPieces> saved;
     try {
       saved.emplace(loaded.from);
+      if (rank() == 0) saved->index().check_files(loaded.from);
       const auto pieces = held(dev);
       own["unfit"] = what_does_not_fit(*saved, pieces);
       if (own["unfit"] == "") {

@@ -45,6 +45,17 @@ struct CheckpointIndex {
       tensors[name].insert(tensors[name].end(), pieces.begin(), pieces.end());
   }
 
+  /// Throws where a file beside the shards is damaged or missing.
+  void check_files(const std::string& folder) const {
+    for (const auto& [name, saved] : files) {
+      if (name.ends_with(".safetensors")) continue;  // a head, compared when the shard is opened
+      const auto path = folder + "/" + name;
+      const auto now = checked(text_of(path));
+      check(now.bytes == saved.bytes && now.sum == saved.sum, path,
+            " is damaged: its checksum is not the saved one");
+    }
+  }
+
   /// The first line has the checksum of all others.
   [[nodiscard]] std::string to_text() const;
   /// path: for messages. Throws where the text is damaged, or, in the index of all shards, where the pieces of a
@@ -154,6 +165,7 @@ inline std::vector<StoredPiece> parse_tensor(const std::string& name, const nloh
     held += piece.count();
     pieces.push_back(std::move(stored));
   }
+  fields.need(!pieces.empty(), "has no pieces");
   fields.need(!of_all_shards || held == whole.shape.count(),
               concat("has ", whole.shape.count(), " elements, but its pieces have ", held));
   return pieces;
@@ -214,7 +226,9 @@ inline CheckpointIndex CheckpointIndex::parse(const std::string& text, const std
     const auto file = folder + "/index.json";
     if (!std::filesystem::exists(file)) continue;
     try {
-      return std::pair{folder, CheckpointIndex::parse(text_of(file), file)};
+      auto index = CheckpointIndex::parse(text_of(file), file);
+      index.check_files(folder);
+      return std::pair{folder, std::move(index)};
     } catch (const Error&) {  // loading tells of it
     }
   }

@@ -97,17 +97,6 @@ class SavedPieces {
     return found == index_.tensors.end() ? nullptr : &found->second;
   }
 
-  /// A small file that was saved beside the shards; empty if there is none.
-  [[nodiscard]] std::string text(const std::string& name) const {
-    const auto found = index_.files.find(name);
-    if (found == index_.files.end()) return "";
-    auto all = text_of(path(name));
-    const auto now = checked(all);
-    check(now.bytes == found->second.bytes && now.sum == found->second.sum, path(name),
-          " is damaged: its checksum is not the saved one");
-    return all;
-  }
-
   /// Elements of one tensor to `to`, in the type that they were saved in.
   void read(const Piece& wanted, std::byte* to) {
     const auto* pieces = find(wanted.name);

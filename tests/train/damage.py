@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""damage.py TRAIN_BERT [--flips N]: whatever is damaged in a checkpoint is named in one sentence before training begins, and the
+checkpoint before it is loaded in its place; a save that cannot be written says so, and leaves what was saved before."""
+
+import argparse
+import concurrent.futures
+import json
+import pathlib
+import random
+import resource
+import shutil
+import subprocess
+import tempfile
+
+RUN = ["--vocabulary-size", "64", "--sequence-length", "16", "--samples", "64", "--global-batch", "16",
+       "--micro-batch", "4", "--data-parallel", "2", "--zero", "2", "--held-out", "0", "--deterministic", "--lr-decay", "constant"]
+
+
+class Trainer:
+    def __init__(self, program):
+        self.program = program
+
+    def run(self, *options, **more):
+        ended = subprocess.run([self.program, *RUN, *map(str, options)], capture_output=True, text=True, timeout=100, **more)
+        return ended.returncode, ended.stderr
+
+    def fails(self, *options, says, **more):
+        """With one sentence."""
+        status, said = self.run("--steps", "3", *options, **more)
+        last = said.splitlines()[-1]
+        assert status == 1 and last.startswith("error: ") and all(text in last for text in says), (says, status, said)
+
+    def goes_on(self, save, after, *warnings):
+        """Warnings are the expected ones. Returns the third step's loss."""
+        metrics = save.with_name(save.name + ".metrics")
+        status, said = self.run("--load", save, "--steps", "3", "--metrics", metrics)
+        assert status == 0 and f"loaded {save / f'step-{after:08}'}: goes on after step {after}\n" in said, said
+        found = [line for line in said.splitlines() if line.startswith("warning: ") and "--steps" not in line]
+        assert len(found) == len(warnings) and all(text in line for text, line in zip(warnings, found)), (warnings, said)
+        return json.loads(metrics.read_text().splitlines()[-1])["loss"]
+
+
+def flip(path, at, bit):
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1 << bit]))
+
+
+def flips(trainer, save, seed, count, loss):
+    """One bit of any file of the newest checkpoint at a time."""
+    rng = random.Random(seed)
+    newest = save / "step-00000002"
+    files = sorted(newest.iterdir())
+    for number in range(count):
+        path = rng.choice(files)
+        at, bit = rng.randrange(path.stat().st_size), rng.randrange(8)
+        flip(path, at, bit)
+        trainer.fails("--load", newest, says=[f"{newest} has no checkpoint to go on from, nothing in it is whole: ",
+                                              f"{path} is damaged: "])
+        if number % 20 == 0:
+            assert trainer.goes_on(save, 1, f"{path} is damaged: ") == loss
+        flip(path, at, bit)
+    return count
+
+
+def missing(trainer, save, loss):
+    """Files that are cut off or not there; a name of the latest that is not there."""
+    newest = save / "step-00000002"
+    for path in sorted(newest.iterdir()):
+        whole = path.read_bytes()
+        path.write_bytes(whole[:len(whole) // 2])
+        assert trainer.goes_on(save, 1, f"{path}") == loss
+        path.unlink()
+        assert trainer.goes_on(save, 1, f"cannot open {path}: No such file or directory") == loss
+        path.write_bytes(whole)
+    (save / "latest").write_text("step-00000009\n")
+    assert trainer.goes_on(save, 2, f"{save / 'latest'} names step-00000009, which is not there") == loss
+    (save / "latest").write_text("step-00000002\n")
+
+
+def unfit(trainer, save):
+    trainer.fails("--load", save, "--optimizer", "lamb", says=["was saved with the optimizer adamw, this run has lamb"])
+    trainer.fails("--load", save, "--preset", "mini", says=["tensor ", " has the shape ", "another shape than the model's"])
+    trainer.fails("--load", save / "nothing", says=[f"{save / 'nothing'} has no checkpoint to go on from"])
+
+
+def unwritable(trainer, save, loss):
+    """No space for a shard, as far as a process without rights can have that; a folder that nobody may write to."""
+    def small():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
+
+    trainer.fails("--load", save, "--save", save, says=["cannot write ", "step-00000003.part/shard-", ": File too large"],
+                  preexec_fn=small, restore_signals=False)  # Python leaves SIGXFSZ ignored
+    trainer.fails("--save", "/proc/sys", says=["cannot write to /proc/sys: "])
+    trainer.fails("--save", "/proc/nowhere", says=["cannot make the directory /proc/nowhere: "])
+    assert trainer.goes_on(save, 2) == loss
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--flips", type=int, default=10)
+    asked = parser.parse_args()
+    trainer = Trainer(asked.program)
+    with tempfile.TemporaryDirectory() as temporary, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        saves = [pathlib.Path(temporary) / name for name in ("a", "b")]
+        status, said = trainer.run("--save", saves[0], "--save-every", "1", "--steps", "2")
+        assert status == 0, said
+        loss = trainer.goes_on(saves[0], 2)
+        shutil.copytree(saves[0], saves[1])
+        done = list(pool.map(lambda seed: flips(trainer, saves[seed], seed, asked.flips // 2, loss), (0, 1)))
+        missing(trainer, saves[0], loss)
+        unfit(trainer, saves[0])
+        unwritable(trainer, saves[0], loss)
+        assert trainer.goes_on(saves[0], 2) == loss
+    print(f"{sum(done)} flipped bits, and all else, found and named")
+
+
+if __name__ == "__main__":
+    main()
