@@ -22,7 +22,7 @@ part "install what is missing" bash .ci/install_packages.sh \
   optional:libdnnl-dev optional:libeigen3-dev optional:valgrind libssl-dev optional:libgloo-dev \
   optional:libopenmpi-dev optional:openmpi-bin
 part "configure" cmake --preset release -DDHP_BENCH=ON
-part "build" cmake --build --preset release -j "$(nproc)" --target benches
+part "build" cmake --build --preset release -j "$(nproc)" --target benches train_bert
 programs=build/release/bench
 part "kernels against oneDNN and Eigen" table kernels $programs/bench_kernels "$out/kernels.json"
 part "a training step against PyTorch" table training_step \
@@ -31,4 +31,8 @@ part "instructions of the wrappers" table wrapper_cost \
   "${python:-python3}" bench/wrapper_cost.py $programs/bench_wrapper_cost --json "$out/wrapper_cost.json"
 part "two ranks against Gloo, MPI and memcpy" table communication \
   "${python:-python3}" bench/communication.py $programs/bench_communication --json "$out/communication.json"
+part "saves beside training" table checkpoint $programs/bench_checkpoint "$out/saved" 3 1 "$out/checkpoint.json"
+rm -rf "$out/saved"
+part "memory of saves and loads" table checkpoint_memory \
+  "${python:-python3}" bench/checkpoint.py build/release/examples/train_bert --json "$out/checkpoint_memory.json"
 parts_done "Tables and JSON are in $out."

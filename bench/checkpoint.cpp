@@ -1,0 +1,154 @@
+// How long training waits for a save: one that goes on in the background against one that training waits for, of the
+// same bytes to the same disk with fsync, in turns. Two ranks that are threads, BERT-base, AdamW: 1.3 GB. Usage:
+// bench_checkpoint FOLDER [ROUNDS] [STEPS of a round] [JSON]
+#include <bench/workloads.hpp>
+#include <dhp/comm/launch.hpp>
+#include <dhp/train/background_saver.hpp>
+#include <dhp/train/training_run.hpp>
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace {
+
+using bench::Dev;
+
+/// Seconds of the clock, and of all threads of this process on a core.
+struct Time {
+  double wall_s = 0;
+  double cpu_s = 0;
+};
+
+[[nodiscard]] Time now() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return {
+      std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(),
+      seconds(used.ru_utime) + seconds(used.ru_stime)};
+}
+
+template <class Body>
+[[nodiscard]] Time time_of(dhp::Comm<Dev>& world, const Body& body) {
+  world.barrier();
+  const auto begin = now();
+  body();
+  world.barrier();
+  const auto end = now();
+  return {end.wall_s - begin.wall_s, end.cpu_s - begin.cpu_s};
+}
+
+/// Of one round.
+struct Found {
+  Time steps;  ///< without a save
+  Time
+      steps_with_save;  ///< the same with one in the background, and the rest of the save after them
+  double stalled_s = 0;  ///< of these, for which training waited
+  double rest_s = 0;     ///< the save was not on the disk when the steps had ended
+  Time blocking;         ///< a save that training waits for
+};
+
+std::vector<Found> measure(dhp::Comm<Dev> world, const std::string& folder, int rounds, int steps) {
+  auto workload = bench::workload("bert-base");
+  workload.samples = 4;
+  workload.bert.vocabulary = 30522;
+  Dev dev;
+  const auto batch = [&](std::int64_t index) {
+    auto made = bench::micro_batch(dev, workload);
+    made.index = index;
+    return made;
+  };
+  dhp::TrainingRun<Dev> run(
+      dev, world, {.layout = {.data = world.size()}, .trainer = {.clip = bench::clip}},
+      [&](dhp::ModelBuilder<Dev>& build) { return bench::model(build, workload); }, batch(0));
+  std::vector<dhp::MicroBatch<Dev>> all;
+  for (int replica = 0; replica < world.size(); ++replica) all.push_back(batch(replica));
+
+  dhp::Checkpoint<Dev> checkpoint(run.mesh(), run.store(), run.optimizer());
+  dhp::BackgroundSaver<Dev> saver(checkpoint);
+  run.trainer().before_update([&] { saver.before_update(); });
+  const auto train = [&] {
+    for (int step = 0; step < steps; ++step) (void)run.step(all);
+  };
+  const auto path = [&](const char* name) { return folder + "/" + name; };
+
+  std::vector<Found> rows;
+  for (int round = -1; round < rounds; ++round) {  // the first one is a warm-up
+    Found found;
+    found.steps = time_of(world, train);
+    const double stalled_s = saver.stalled_s();
+    found.steps_with_save = time_of(world, [&] {
+      saver.start(dev, path("background"), run.trainer().progress(), {.keep = 1});
+      train();
+      found.stalled_s = saver.stalled_s() - stalled_s;
+      const auto begin = now();
+      saver.wait(dev);
+      found.rest_s = now().wall_s - begin.wall_s;
+    });
+    found.blocking = time_of(world, [&] {
+      checkpoint.save(dev, path("blocking"), run.trainer().progress(), {.keep = 1});
+    });
+    if (round >= 0) rows.push_back(found);
+  }
+  return rows;
+}
+
+[[nodiscard]] double median(const std::vector<Found>& rows, double (*of)(const Found&)) {
+  std::vector<double> values;
+  for (const auto& row : rows) values.push_back(of(row));
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
+}
+
+void report(const std::vector<Found>& rows, const char* json) {
+  nlohmann::ordered_json lines = nlohmann::ordered_json::array();
+  std::printf("%9s %9s %9s %9s %9s %9s %9s\n", "steps s", "with save", "stall s", "rest s", "CPU s",
+              "blocking", "CPU s");
+  for (const auto& row : rows) {
+    const double cpu_s = row.steps_with_save.cpu_s - row.steps.cpu_s;
+    std::printf("%9.2f %9.2f %9.4f %9.2f %9.2f %9.2f %9.2f\n", row.steps.wall_s,
+                row.steps_with_save.wall_s, row.stalled_s, row.rest_s, cpu_s, row.blocking.wall_s,
+                row.blocking.cpu_s);
+    lines.push_back({{"steps_s", row.steps.wall_s},
+                     {"steps_with_save_s", row.steps_with_save.wall_s},
+                     {"stalled_s", row.stalled_s},
+                     {"rest_s", row.rest_s},
+                     {"background_cpu_s", cpu_s},
+                     {"blocking_s", row.blocking.wall_s},
+                     {"blocking_cpu_s", row.blocking.cpu_s}});
+  }
+  std::printf("blocking / stall %.1f\n",
+              median(rows, [](const Found& row) { return row.blocking.wall_s / row.stalled_s; }));
+  if (json != nullptr) std::ofstream(json) << lines.dump(1) << "\n";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: bench_checkpoint FOLDER [ROUNDS] [STEPS] [JSON]\n");
+    return 2;
+  }
+  const int rounds = argc > 2 ? std::atoi(argv[2]) : 3;
+  const int steps = argc > 3 ? std::atoi(argv[3]) : 3;
+  try {
+    dhp::run_ranks<Dev>(2, [&](dhp::Comm<Dev> world) {
+      const bool speaks = world.rank() == 0;
+      const auto rows = measure(std::move(world), argv[1], rounds, steps);
+      if (speaks) report(rows, argc > 4 ? argv[4] : nullptr);
+    });
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

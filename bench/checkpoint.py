@@ -1,0 +1,58 @@
+"""Saves and loads of a sharded run: peak memory of each rank.
+
+checkpoint.py TRAIN_BERT [--ranks N] [--preset NAME] [--json FILE]: trains two steps with --zero 3 on N processes over Gloo, once
+without a save, once with one after the first step, and once from that checkpoint. What a save or a load adds to a rank's peak of
+resident memory is compared with the bytes of the pieces that the rank writes, its shard.
+"""
+import argparse
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+
+
+def peaks(arguments, *options):
+    """Bytes of each rank, in the order of ranks."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    line = [arguments.program, "--preset", arguments.preset, "--vocabulary-size", "30000", "--sequence-length", "32", "--samples",
+            "64", "--global-batch", str(arguments.ranks), "--micro-batch", "1", "--held-out", "0", "--zero", "3", "--transport",
+            "gloo", "--data-parallel", str(arguments.ranks), *options]
+    started = [subprocess.Popen(line, stderr=subprocess.DEVNULL, env=dict(
+        os.environ, RANK=str(rank), WORLD_SIZE=str(arguments.ranks), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port), DHP_JOB=str(os.getpid()))) for rank in range(arguments.ranks)]
+    ends = [os.wait4(process.pid, 0) for process in started]
+    if any(status != 0 for _, status, _ in ends):
+        sys.exit("checkpoint.py: a rank ended with %s" % [status for _, status, _ in ends])
+    return [used.ru_maxrss * 1024 for _, _, used in ends]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program", help="train_bert")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--preset", default="small")
+    parser.add_argument("--json")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        save = pathlib.Path(temporary) / "save"
+        plain = peaks(arguments, "--steps", "2")
+        saving = peaks(arguments, "--steps", "2", "--save", str(save), "--save-every", "1")
+        shards = [path.stat().st_size for path in sorted((save / "step-00000001").glob("shard-*"))]
+        loading = peaks(arguments, "--steps", "2", "--load", str(save / "step-00000001"))
+    print("%4s %12s %12s %12s %12s   %s" % ("rank", "pieces MB", "plain MB", "saving MB", "loading MB", "added / pieces"))
+    rows = []
+    for rank, (pieces, base, saved, loaded) in enumerate(zip(shards, plain, saving, loading)):
+        rows.append({"rank": rank, "pieces": pieces, "plain": base, "saving": saved, "loading": loaded})
+        print("%4d %12.1f %12.1f %12.1f %12.1f   %.2f, %.2f" % (rank, pieces / 1e6, base / 1e6, saved / 1e6, loaded / 1e6,
+                                                                (saved - base) / pieces, (loaded - base) / pieces))
+    if arguments.json:
+        pathlib.Path(arguments.json).write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
