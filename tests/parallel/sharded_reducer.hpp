@@ -7,6 +7,8 @@
 
 namespace tests {
 
+using namespace dhp;
+
 inline constexpr std::int64_t words = 301;  // an embedding of more than a page
 
 template <class Dev>

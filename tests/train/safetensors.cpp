@@ -48,8 +48,8 @@ TEST_CASE("safetensors: written tensors are read back, scalars and empty ones to
   const std::vector<std::byte> six(12, std::byte{7});
   writer.add("matrix", DType::bf16, {2, 3}, six);
   writer.add("scalar", DType::i64, {}, std::vector<std::byte>(8, std::byte{1}));
-  writer.add("empty", DType::f32, {0, 4}, {});
-  CHECK_THROWS_AS(writer.add("empty", DType::f32, {0}, {}), Error);
+  writer.add("empty", DType::f32, {0, 4}, std::vector<std::byte>());
+  CHECK_THROWS_AS(writer.add("empty", DType::f32, {0}, std::vector<std::byte>()), Error);
   writer.write(file.path);
   const SafeTensors read(file.path);
   REQUIRE(read.tensors().size() == 3);
