@@ -41,8 +41,8 @@ void write_batches(Dev& dev, const examples::BertOptions& options, const example
 }
 
 /// Bytes of weights, gradients and optimizer state of one replica, with padding.
-void print_held(Dev& dev, const examples::BertOptions& options,
-                const examples::BertConfig& config, ZeroStage stage) {
+void print_held(Dev& dev, const examples::BertOptions& options, const examples::BertConfig& config,
+                ZeroStage stage) {
   auto training = options.run.training(options.run.steps);
   training.store.sharding.stage = stage;
   ModelBuilder<Dev> build(Comm<Dev>{});
