@@ -199,7 +199,7 @@ def main():
     parser.add_argument("look", help="bench_zero")
     parser.add_argument("--replicas", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--preset", default="small")
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--precision", choices=sorted(most_apart), default="fp32")
     parser.add_argument("--json")
     arguments = parser.parse_args()
