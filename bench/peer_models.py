@@ -52,16 +52,18 @@ class Block(nn.Module):
         self.wide, self.narrow = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
         self.norm1, self.norm2 = nn.LayerNorm(hidden, 1e-12), nn.LayerNorm(hidden, 1e-12)
 
-    def attention(self, q, k, v):
+    def attention(self, q, k, v, used):
         if hasattr(F, "scaled_dot_product_attention"):
-            return F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout)
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=used, dropout_p=self.dropout)
         scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+        if used is not None:
+            scores = scores.masked_fill(~used, -math.inf)
         return F.dropout(scores.softmax(-1), self.dropout) @ v
 
-    def forward(self, x):
+    def forward(self, x, used=None):
         samples, length, hidden = x.shape
         split = self.qkv(x).view(samples, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        y = self.attention(*split).transpose(1, 2).reshape(samples, length, hidden)
+        y = self.attention(*split, used).transpose(1, 2).reshape(samples, length, hidden)
         x = self.norm1(x + F.dropout(self.out(y), self.dropout))
         y = self.narrow(F.gelu(self.wide(x)))
         return self.norm2(x + F.dropout(y, self.dropout))
@@ -74,18 +76,43 @@ class Bert(nn.Module):
         self.words = nn.Embedding(vocabulary, hidden)
         self.positions, self.segments = nn.Embedding(512, hidden), nn.Embedding(2, hidden)
         self.norm = nn.LayerNorm(hidden, 1e-12)
-        self.blocks = nn.Sequential(*(Block(hidden, heads, dropout) for _ in range(layers)))
+        self.blocks = nn.ModuleList(Block(hidden, heads, dropout) for _ in range(layers))
         self.pooler, self.following = nn.Linear(hidden, hidden), nn.Linear(hidden, 2)
         self.transform, self.transform_norm = nn.Linear(hidden, hidden), nn.LayerNorm(hidden, 1e-12)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         for table in (self.words, self.positions, self.segments):
             nn.init.normal_(table.weight, 0, 0.02)
 
-    def forward(self, ids, segments, masked_rows):
+    def forward(self, ids, segments, masked_rows, used=None):
+        """used: which tokens are no padding, [samples, 1, 1, length]; by default all."""
         x = self.words(ids) + self.positions.weight[:ids.shape[1]] + self.segments(segments)
-        x = self.blocks(F.dropout(self.norm(x), self.dropout))
+        x = F.dropout(self.norm(x), self.dropout)
+        for block in self.blocks:
+            x = block(x, used)
         y = self.transform_norm(F.gelu(self.transform(x.flatten(0, 1)[masked_rows])))
         return F.linear(y, self.words.weight, self.bias), self.following(torch.tanh(self.pooler(x[:, 0])))
+
+    def load(self, weights):
+        """Takes weights that dhp has exported, by Hugging Face's names."""
+        names = {"words": "bert.embeddings.word_embeddings", "positions": "bert.embeddings.position_embeddings",
+                 "segments": "bert.embeddings.token_type_embeddings", "norm": "bert.embeddings.LayerNorm",
+                 "pooler": "bert.pooler.dense", "following": "cls.seq_relationship",
+                 "transform": "cls.predictions.transform.dense",
+                 "transform_norm": "cls.predictions.transform.LayerNorm"}
+        for at in range(len(self.blocks)):
+            ours, theirs = "blocks.%d." % at, "bert.encoder.layer.%d." % at
+            names.update({ours + "out": theirs + "attention.output.dense", ours + "wide": theirs + "intermediate.dense",
+                          ours + "norm1": theirs + "attention.output.LayerNorm", ours + "narrow": theirs + "output.dense",
+                          ours + "norm2": theirs + "output.LayerNorm"})
+        state = {"bias": weights["cls.predictions.bias"]}
+        for name in self.state_dict():
+            module, _, kind = name.rpartition(".")
+            if module in names:
+                state[name] = weights[names[module] + "." + kind]
+            elif module.endswith(".qkv"):
+                of = "bert.encoder.layer.%s.attention.self.%%s.%s" % (module.split(".")[1], kind)
+                state[name] = torch.cat([weights[of % which] for which in ("query", "key", "value")])
+        self.load_state_dict(state)
 
 
 def fastest_optimizer(kind, parameters, **options):

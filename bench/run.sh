@@ -27,6 +27,8 @@ programs=build/release/bench
 part "kernels against oneDNN and Eigen" table kernels $programs/bench_kernels "$out/kernels.json"
 part "a training step against PyTorch" table training_step \
   "${python:-python3}" bench/training_step.py $programs/bench_training_step --json "$out/training_step.json"
+part "ZeRO against PyTorch's" table zero \
+  "${python:-python3}" bench/zero.py build/release/examples/train_bert $programs/bench_zero --json "$out/zero.json"
 part "instructions of the wrappers" table wrapper_cost \
   "${python:-python3}" bench/wrapper_cost.py $programs/bench_wrapper_cost --json "$out/wrapper_cost.json"
 part "two ranks against Gloo, MPI and memcpy" table communication \

@@ -17,7 +17,7 @@ except ImportError:
     print("skipped: this Python has no torch (Debian: python3-torch)")
     sys.exit(77)
 
-TYPES = {"F64": torch.float64, "I32": torch.int32, "I64": torch.int64}
+TYPES = {"F64": torch.float64, "F32": torch.float32, "I32": torch.int32, "I64": torch.int64}
 
 
 def read(path):
@@ -26,6 +26,8 @@ def read(path):
     size = struct.unpack("<Q", data[:8])[0]
     tensors = {}
     for name, entry in json.loads(data[8:8 + size]).items():
+        if name == "__metadata__":
+            continue
         first, last = entry["data_offsets"]
         raw = data[8 + size + first:8 + size + last]
         flat = torch.frombuffer(raw, dtype=TYPES[entry["dtype"]]) if raw else torch.zeros(0)
@@ -146,4 +148,5 @@ def main():
     return 0 if all(good) else 1
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
