@@ -181,6 +181,19 @@ class ParameterStore {
     return pieces;
   }
 
+  /// Of this rank's weights and running statistics, with those that are gathered from other replicas now.
+  [[nodiscard]] std::size_t weight_bytes() const {
+    auto bytes = values_.size_bytes();
+    for (const auto& bucket : buckets_) bytes += bucket->weight_bytes();
+    return bytes;
+  }
+  /// Of gradients and their order-free sums, with what is not yet summed over replicas.
+  [[nodiscard]] std::size_t gradient_bytes() const {
+    auto bytes = gradients_.size_bytes() + high_.size_bytes() + low_.size_bytes();
+    for (const auto& bucket : buckets_) bytes += bucket->gradient_bytes();
+    return bytes;
+  }
+
   /// A flat buffer of zeros with this store's numbering, for optimizer state.
   [[nodiscard]] Tensor<Dev> make_buffer(Dev& dev) const {
     return Tensor<Dev>::zeros(dev, accumulation(), {size_});
@@ -347,11 +360,19 @@ class ParameterStore {
                   View<Dev> to) {
     const auto& spec = parameter.spec;
     const RandomStream stream{options_.seed, initial_step, parameter.use};
-    std::vector<double> values(static_cast<std::size_t>(to.count()));
-    for (std::size_t at = 0; at < values.size(); ++at)
-      values[at] = spec.init(stream, spec.unsplit_index(first + static_cast<std::int64_t>(at)));
-    const auto made = Tensor<Dev>::from_host(dev, to.shape(), values);
-    cast(dev, made.view(), to);
+    // A part after the other: all of it in double would take more memory than the weights.
+    constexpr std::int64_t most = 1 << 16;
+    std::vector<double> values;
+    for (std::int64_t begin = 0; begin < to.count(); begin += most) {
+      const auto end = std::min(begin + most, to.count());
+      values.resize(static_cast<std::size_t>(end - begin));
+      if (has_data<Dev>)
+        for (auto at = begin; at < end; ++at)
+          values[static_cast<std::size_t>(at - begin)] =
+              spec.init(stream, spec.unsplit_index(first + at));
+      const auto made = Tensor<Dev>::from_host(dev, {end - begin}, values);
+      cast(dev, made.view(), to.slice(begin, end));
+    }
   }
 
   StoreOptions options_;

@@ -83,6 +83,16 @@ class ShardedBucket {
     return weights_.mut().slice(first, first + part.size());
   }
 
+  [[nodiscard]] std::size_t weight_bytes() const {
+    return weights_.size_bytes() + gathered_.size_bytes();
+  }
+  [[nodiscard]] std::size_t gradient_bytes() const {
+    std::size_t bytes = 0;
+    for (const auto* tensors : {&summands_, &leaving_})
+      for (const auto& tensor : *tensors) bytes += tensor.size_bytes();
+    return bytes;
+  }
+
   // Weights, of stage 3: those of all replicas are here between bring_weights and take_weights.
   [[nodiscard]] bool has_weights() const { return !parameters_.front()->value.empty(); }
   /// What an all-gather reads and writes.
