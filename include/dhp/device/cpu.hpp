@@ -35,16 +35,17 @@ class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
       for (auto* block : blocks) ::operator delete(block, alignment);
   }
 
-  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+  /// lasting: of exactly this size, and not cached when freed.
+  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes, bool lasting = false) {
     if (hosts_ != nullptr) return from_host(bytes);
-    const std::size_t size = std::max<std::size_t>(size_class(bytes, 64), 512);
+    const std::size_t size = lasting ? bytes : std::max<std::size_t>(size_class(bytes, 64), 512);
     std::byte* block = nullptr;
     {
       const std::lock_guard lock(mutex_);
-      auto& blocks = free_[size];
-      if (!blocks.empty()) {
-        block = blocks.back();
-        blocks.pop_back();
+      if (const auto blocks = free_.find(size);
+          !lasting && blocks != free_.end() && !blocks->second.empty()) {
+        block = blocks->second.back();
+        blocks->second.pop_back();
         in_use_ += size;
       }
     }
@@ -54,8 +55,9 @@ class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
       hold(size);
     }
     // The deleter keeps the pool alive: a tensor may outlive the device.
-    return {block,
-            [pool = shared_from_this(), size](std::byte* freed) { pool->give(freed, size); }};
+    return {block, [pool = shared_from_this(), size, lasting](std::byte* freed) {
+              pool->give(freed, size, lasting);
+            }};
   }
 
   /// Of tensors, rounded up to size classes.
@@ -80,10 +82,12 @@ class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
     held_ += size;
     most_held_ = std::max(most_held_, held_);
   }
-  void give(std::byte* block, std::size_t size) {
+  void give(std::byte* block, std::size_t size, bool lasting) {
     const std::lock_guard lock(mutex_);
-    free_[size].push_back(block);
     in_use_ -= size;
+    if (!lasting) return free_[size].push_back(block);
+    ::operator delete(block, alignment);
+    held_ -= size;
   }
   [[nodiscard]] std::shared_ptr<std::byte> from_host(std::size_t bytes) {
     constexpr auto aligned = static_cast<std::size_t>(alignment);
@@ -130,6 +134,9 @@ class Cpu {
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return memory_->allocate(bytes);
+  }
+  [[nodiscard]] std::shared_ptr<std::byte> allocate_lasting(std::size_t bytes) {
+    return memory_->allocate(bytes, true);
   }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
     copy_bytes(to, from, bytes);

@@ -28,10 +28,10 @@ class MetaMemory : public std::enable_shared_from_this<MetaMemory> {
   /// least_step: of size classes; 64 for Cpu, 256 for Cuda.
   explicit MetaMemory(std::size_t least_step) : least_step_(least_step) {}
 
-  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
-    const std::size_t size = std::max<std::size_t>(size_class(bytes, least_step_), 512);
-    auto& cached = cached_[size];
-    if (cached > 0) --cached;
+  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes, bool lasting = false) {
+    const std::size_t size =
+        lasting ? bytes : std::max<std::size_t>(size_class(bytes, least_step_), 512);
+    if (auto& cached = cached_[size]; !lasting && cached > 0) --cached;
     else held_ += size;
     in_use_ += size;
     most_held_ = std::max(most_held_, held_);
@@ -39,9 +39,10 @@ class MetaMemory : public std::enable_shared_from_this<MetaMemory> {
       most_in_use_ = in_use_;
       most_in_use_in_ = scopes_;
     }
-    const auto count_down = [memory = shared_from_this(), size] {
-      ++memory->cached_[size];
+    const auto count_down = [memory = shared_from_this(), size, lasting] {
       memory->in_use_ -= size;
+      if (lasting) memory->held_ -= size;
+      else ++memory->cached_[size];
     };
     if (size <= small_bytes)
       return {new (std::align_val_t{64}) std::byte[size](), [count_down](std::byte* block) {
@@ -60,6 +61,7 @@ class MetaMemory : public std::enable_shared_from_this<MetaMemory> {
 
   /// Of tensors, rounded up to size classes.
   [[nodiscard]] std::size_t in_use_bytes() const { return in_use_; }
+  [[nodiscard]] std::size_t most_in_use_bytes() const { return most_in_use_; }
   /// Of tensors and of free blocks that are kept for others.
   [[nodiscard]] std::size_t held_bytes() const { return held_; }
   [[nodiscard]] std::size_t most_held_bytes() const { return most_held_; }
@@ -92,6 +94,9 @@ class Meta {
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return memory_->allocate(bytes);
+  }
+  [[nodiscard]] std::shared_ptr<std::byte> allocate_lasting(std::size_t bytes) {
+    return memory_->allocate(bytes, true);
   }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
     if (bytes <= MetaMemory::small_bytes && bytes > 0) std::memcpy(to, from, bytes);

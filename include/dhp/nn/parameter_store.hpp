@@ -196,7 +196,7 @@ class ParameterStore {
 
   /// A flat buffer of zeros with this store's numbering, for optimizer state.
   [[nodiscard]] Tensor<Dev> make_buffer(Dev& dev) const {
-    return Tensor<Dev>::zeros(dev, accumulation(), {size_});
+    return Tensor<Dev>::lasting(dev, accumulation(), {size_});
   }
   /// A parameter's part of such a buffer, in its local shape; of one that is not sharded.
   [[nodiscard]] static View<Dev> of(Tensor<Dev>& buffer, const ParameterState<Dev>& parameter) {
@@ -232,11 +232,11 @@ class ParameterStore {
     }
     whole_ = size_;
     if (is_sharded()) make_buckets(dev);
-    values_ = Tensor<Dev>::zeros(dev, DType::u8, {static_cast<std::int64_t>(value_bytes)});
-    gradients_ = Tensor<Dev>(dev, accumulation(), {size_});
+    values_ = Tensor<Dev>::lasting(dev, DType::u8, {static_cast<std::int64_t>(value_bytes)});
+    gradients_ = Tensor<Dev>::lasting(dev, accumulation(), {size_});
     if (options_.order_free) {
-      high_ = Tensor<Dev>(dev, DType::i64, {size_});
-      low_ = Tensor<Dev>(dev, DType::i64, {size_});
+      high_ = Tensor<Dev>::lasting(dev, DType::i64, {size_});
+      low_ = Tensor<Dev>::lasting(dev, DType::i64, {size_});
       overflow_ = Tensor<Dev>(dev, DType::i32, {1});
     }
     for (std::size_t at = 0; at < parameters_.size(); ++at) {

@@ -74,8 +74,7 @@ void update_moving_average_on(std::same_as<Meta> auto&, const auto&...) {}
 bool linear_gelu_fused_on(std::same_as<Meta> auto&, const auto&...) { return false; }
 bool gelu_linear_backward_fused_on(std::same_as<Meta> auto&, const auto&...) { return false; }
 bool linear_gradients_fused_on(std::same_as<Meta> auto&, const auto&...) { return false; }
-std::optional<BatchNormResult<Meta>> batch_norm_fused_on(std::same_as<Meta> auto&,
-                                                         const auto&...) {
+std::optional<BatchNormResult<Meta>> batch_norm_fused_on(std::same_as<Meta> auto&, const auto&...) {
   return {};
 }
 std::optional<BatchNormGradients<Meta>> batch_norm_fused_backward_on(std::same_as<Meta> auto&,

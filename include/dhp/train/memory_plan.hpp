@@ -16,26 +16,28 @@ namespace dhp {
 
 /// Of one rank, in bytes.
 struct MemoryPlan {
-  std::size_t weights = 0;          ///< with running statistics
-  std::size_t gradients = 0;        ///< with order-free sums
-  std::size_t optimizer = 0;        ///< momenta and master weights
-  std::size_t at_rest = 0;          ///< of all tensors between steps: these three, the inputs of a step, tables
-  std::size_t most = 0;             ///< held at the peak of a step: tensors and free blocks
-  std::vector<std::string> peak{};  ///< where most is in use: the scopes of a trace, outermost first
-  int in_flight = 0;                ///< most micro-batches whose activations are held at the same time
+  std::size_t weights = 0;    ///< with running statistics
+  std::size_t gradients = 0;  ///< with order-free sums
+  std::size_t optimizer = 0;  ///< momenta and master weights
+  std::size_t at_rest =
+      0;  ///< of all tensors between steps: these three, the inputs of a step, tables
+  std::size_t most_in_use = 0;  ///< of all tensors in a step
+  std::size_t most = 0;         ///< held at the peak of a step: tensors and free blocks
+  std::vector<std::string>
+      peak{};         ///< where most is in use: the scopes of a trace, outermost first
+  int in_flight = 0;  ///< most micro-batches whose activations are held at the same time
 
   /// At the peak: activations, gathered weights, gradients on their way, inputs.
-  [[nodiscard]] std::size_t activations() const {
-    return most - weights - gradients - optimizer;
-  }
+  [[nodiscard]] std::size_t activations() const { return most - weights - gradients - optimizer; }
 };
 
 /// What a run is planned for.
 struct PlannedRun {
   TrainingOptions options{};
   std::function<Model<Meta>(ModelBuilder<Meta>&)> describe{};
-  std::function<MicroBatch<Meta>(Meta&, std::int64_t)> batch{};  ///< micro-batch k of a step, as large as they come
-  std::int64_t micro_batches = 1;                                ///< of a step, over all replicas
+  std::function<MicroBatch<Meta>(Meta&, std::int64_t)>
+      batch{};                     ///< micro-batch k of a step, as large as they come
+  std::int64_t micro_batches = 1;  ///< of a step, over all replicas
 };
 
 /// Of a rank in this stage of the pipeline: the first of its replicas and its tensor group, which hold as much as the
@@ -59,13 +61,14 @@ struct PlannedRun {
   MemoryPlan plan{.weights = run.store().weight_bytes(),
                   .gradients = run.store().gradient_bytes(),
                   .at_rest = dev.memory().in_use_bytes(),
+                  .most_in_use = dev.memory().most_in_use_bytes(),
                   .most = dev.memory().most_held_bytes(),
                   .peak = dev.memory().most_in_use_in()};
   for (const auto& state : run.optimizer().state()) plan.optimizer += state.buffer->size_bytes();
   const auto lists = all_stages(options.pipeline.schedule, layout.pipeline,
                                 static_cast<int>(share.size()), options.pipeline.chunks);
-  const auto report = check_schedule(lists, options.pipeline.chunks,
-                                     static_cast<int>(share.size()), world.send_capacity());
+  const auto report = check_schedule(lists, options.pipeline.chunks, static_cast<int>(share.size()),
+                                     world.send_capacity());
   plan.in_flight = report.most_until_weight_gradient[static_cast<std::size_t>(stage)];
   return plan;
 }
