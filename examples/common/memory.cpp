@@ -5,6 +5,11 @@
 #include <map>
 
 namespace examples {
+namespace {
+/// Of so many micro-batches a plan is made where their shapes differ.
+constexpr std::int64_t different_shapes = 16;
+}  // namespace
+
 /// Another way to run the same training.
 struct MemoryPlanner::Candidate {
   RunOptions options;
@@ -39,40 +44,42 @@ MemoryPlanner::MemoryPlanner(const RunOptions& options, AnyBatcher batcher,
       gpu_(gpu),
       stages_(plan(options)) {}
 
-/// The largest of a few micro-batches.
-const dhp::HostBatch& MemoryPlanner::batch_of(std::int64_t micro_batch) {
-  auto [at, fresh] = batches_.try_emplace(micro_batch);
-  if (!fresh) return at->second;
-  const auto size_of = [](const dhp::HostBatch& batch) {
-    std::size_t bytes = 0;
-    for (const auto& [name, array] : batch.side) bytes += array.bytes().size();
-    return bytes;
-  };
+/// A few micro-batches of so many samples; one if they are alike.
+const std::vector<dhp::HostBatch>& MemoryPlanner::batches_of(std::int64_t micro_batch) {
+  auto& batches = batches_[micro_batch];
+  if (!batches.empty()) return batches;
   const auto samples = std::min(micro_batch, batcher_.size());
-  const auto tried = same_shapes_ ? 1 : std::min<std::int64_t>(8, batcher_.size() / samples);
-  for (std::int64_t k = 0; k < tried; ++k) {
+  const auto count = same_shapes_ ? 1 : std::min(different_shapes, batcher_.size() / samples);
+  for (std::int64_t k = 0; k < count; ++k) {
     std::vector<std::int64_t> indices;
     for (std::int64_t sample = 0; sample < samples; ++sample)
       indices.push_back(k * samples + sample);
-    auto batch = batcher_.collate(indices, 0);
-    if (k == 0 || size_of(batch) > size_of(at->second)) at->second = std::move(batch);
+    batches.push_back(batcher_.collate(indices, 0));
   }
-  return at->second;
+  return batches;
 }
 
 std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const RunOptions& options) {
   std::vector<dhp::MemoryPlan> stages;
+  if (batcher_.size() == 0) return stages;
+  const auto samples =
+      options.resident() ? options.global_batch : std::min(options.global_batch, batcher_.size());
   try {
-    const auto& batch = batch_of(options.micro_batch);
+    const auto& batches = batches_of(options.micro_batch);
+    const auto count = static_cast<std::int64_t>(batches.size());
     const auto size = options.micro_batch;
+    const auto micro_batches = std::max<std::int64_t>(samples / size, 1);
+    const auto share = dhp::part_of(micro_batches, options.mesh.data, 0).size();
     const dhp::PlannedRun run{
         .options = options.training(std::max<std::int64_t>(options.steps, 3)),
         .describe = [&](auto& build) { return describe_(build, options.recompute); },
         .batch =
             [&](dhp::Meta& dev, std::int64_t k) {
-              return dhp::upload(dev, batch, k, {k * size, (k + 1) * size});
+              return dhp::upload(dev, batches[static_cast<std::size_t>(k % count)], k,
+                                 {k * size, (k + 1) * size});
             },
-        .micro_batches = std::min(options.global_batch, batcher_.size()) / size};
+        .micro_batches = micro_batches,
+        .steps = static_cast<int>((count + share - 1) / share)};
     for (int stage = 0; stage < options.mesh.pipeline; ++stage)
       stages.push_back(dhp::plan_memory(run, stage, {.least_step = gpu_ ? 256u : 64u}));
   } catch (const dhp::Error&) {

@@ -44,7 +44,7 @@ class MemoryPlanner {
   [[nodiscard]] std::size_t need_of(const dhp::MemoryPlan& plan) const {
     return gpu_ ? plan.most_in_use : plan.most;  // a GPU's free blocks make room
   }
-  [[nodiscard]] const dhp::HostBatch& batch_of(std::int64_t micro_batch);
+  [[nodiscard]] const std::vector<dhp::HostBatch>& batches_of(std::int64_t micro_batch);
   [[nodiscard]] std::vector<dhp::MemoryPlan> plan(const RunOptions& options);
   [[nodiscard]] std::size_t most_of(const std::vector<dhp::MemoryPlan>& stages) const;
   [[nodiscard]] std::vector<Candidate> candidates() const;
@@ -55,7 +55,7 @@ class MemoryPlanner {
   bool same_shapes_;
   bool equal_shares_;
   bool gpu_;
-  std::map<std::int64_t, dhp::HostBatch> batches_;
+  std::map<std::int64_t, std::vector<dhp::HostBatch>> batches_;
   std::vector<dhp::MemoryPlan> stages_;
 };
 

@@ -16,15 +16,14 @@ namespace dhp {
 
 /// Of one rank, in bytes.
 struct MemoryPlan {
-  std::size_t weights = 0;    ///< with running statistics
-  std::size_t gradients = 0;  ///< with order-free sums
-  std::size_t optimizer = 0;  ///< momenta and master weights
-  std::size_t at_rest =
-      0;  ///< of all tensors between steps: these three, the inputs of a step, tables
-  std::size_t most_in_use = 0;  ///< of all tensors in a step
-  std::size_t most = 0;         ///< held at the peak of a step: tensors and free blocks
-  std::vector<std::string>
-      peak{};         ///< where most is in use: the scopes of a trace, outermost first
+  std::size_t weights = 0;      ///< with running statistics
+  std::size_t gradients = 0;    ///< with order-free sums
+  std::size_t optimizer = 0;    ///< momenta and master weights
+  std::size_t at_rest = 0;      ///< all tensors between steps: these, inputs, tables
+  std::size_t most_in_use = 0;  ///< all tensors at the peak
+  std::size_t most = 0;         ///< with free blocks that the allocator keeps
+  /// Where most is in use: the scopes of a trace, outermost first.
+  std::vector<std::string> peak{};
   int in_flight = 0;  ///< most micro-batches whose activations are held at the same time
 
   /// At the peak: activations, gathered weights, gradients on their way, inputs.
@@ -35,9 +34,11 @@ struct MemoryPlan {
 struct PlannedRun {
   TrainingOptions options{};
   std::function<Model<Meta>(ModelBuilder<Meta>&)> describe{};
-  std::function<MicroBatch<Meta>(Meta&, std::int64_t)>
-      batch{};                     ///< micro-batch k of a step, as large as they come
+  /// Micro-batch k, counted over the steps.
+  std::function<MicroBatch<Meta>(Meta&, std::int64_t)> batch{};
   std::int64_t micro_batches = 1;  ///< of a step, over all replicas
+  /// More than one where shapes differ: free blocks of other sizes stay, and add up.
+  int steps = 1;
 };
 
 /// Of a rank in this stage of the pipeline: the first of its replicas and its tensor group, which hold as much as the
@@ -52,18 +53,22 @@ struct PlannedRun {
   const auto world = MetaComm<Meta>::world(layout, stage * layout.data * layout.tensor);
   TrainingRun<Meta> run(dev, Comm<Meta>::of(world), options, planned.describe,
                         planned.batch(dev, 0));
-  StepBatches<Meta> mine;
-  mine.micro_batches = planned.micro_batches;
-  mine.same_shapes = true;  // nobody waits for what other replicas say of theirs
+  MemoryPlan plan;
   const auto share = part_of(planned.micro_batches, layout.data, 0);
-  for (auto k = share.first; k < share.last; ++k) mine.batches.push_back(planned.batch(dev, k));
-  (void)run.trainer().start(mine);
-  MemoryPlan plan{.weights = run.store().weight_bytes(),
-                  .gradients = run.store().gradient_bytes(),
-                  .at_rest = dev.memory().in_use_bytes(),
-                  .most_in_use = dev.memory().most_in_use_bytes(),
-                  .most = dev.memory().most_held_bytes(),
-                  .peak = dev.memory().most_in_use_in()};
+  for (int step = 0; step < planned.steps; ++step) {
+    StepBatches<Meta> mine;
+    mine.micro_batches = planned.micro_batches;
+    mine.same_shapes = true;  // nobody waits for what other replicas say of theirs
+    for (auto k = share.first; k < share.last; ++k)
+      mine.batches.push_back(planned.batch(dev, step * planned.micro_batches + k));
+    (void)run.trainer().start(mine);
+    plan.at_rest = dev.memory().in_use_bytes();
+  }
+  plan.weights = run.store().weight_bytes();
+  plan.gradients = run.store().gradient_bytes();
+  plan.most_in_use = dev.memory().most_in_use_bytes();
+  plan.most = dev.memory().most_held_bytes();
+  plan.peak = dev.memory().most_in_use_in();
   for (const auto& state : run.optimizer().state()) plan.optimizer += state.buffer->size_bytes();
   const auto lists = all_stages(options.pipeline.schedule, layout.pipeline,
                                 static_cast<int>(share.size()), options.pipeline.chunks);
