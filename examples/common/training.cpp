@@ -22,20 +22,22 @@ template <class D>
 [[nodiscard]] MemoryLimit memory_limit(D& dev, const RunOptions& options) {
   if (options.memory_limit_gb > 0)
     return {static_cast<std::size_t>(options.memory_limit_gb * 1e9), "as --memory-limit says"};
-  if constexpr (requires { dev.memory().free_bytes(); })
+  if constexpr (requires { dev.memory().free_bytes(); }) {
     return {dev.memory().free_bytes(), "which its GPU has free"};
-  const auto process = options.process();
-  const int ranks = process ? std::max(process->local_size, 1) : options.mesh.size();
-  return {host_memory_bytes() / static_cast<std::size_t>(ranks),
-          ranks == 1 ? "which the host has free"
-                     : dhp::concat("its share of what the host has free for ", ranks, " ranks"),
-          !process};
+  } else {
+    const auto process = options.process();
+    const int ranks = process ? std::max(process->local_size, 1) : options.mesh.size();
+    return {host_memory_bytes() / static_cast<std::size_t>(ranks),
+            ranks == 1 ? "which the host has free"
+                       : dhp::concat("its share of what the host has free for ", ranks, " ranks"),
+            !process};
+  }
 }
 
 /// What a rank takes: between steps, and at most, with the section in which its memory grew last.
 class MemoryUse {
  public:
-  explicit MemoryUse(const Dev& dev) : dev_(dev) {}
+  explicit MemoryUse(Dev& dev) : dev_(dev) {}
   /// At the end of a section.
   void leave(dhp::Section section) {
     const auto now = dev_.memory().most_held_bytes();
@@ -53,7 +55,7 @@ class MemoryUse {
   }
 
  private:
-  const Dev& dev_;
+  Dev& dev_;
   std::size_t at_rest_ = 0;
   std::size_t most_ = 0;
   dhp::Section grew_in_ = dhp::Section::start;

@@ -59,8 +59,10 @@ struct PlannedRun {
     StepBatches<Meta> mine;
     mine.micro_batches = planned.micro_batches;
     mine.same_shapes = true;  // nobody waits for what other replicas say of theirs
-    for (auto k = share.first; k < share.last; ++k)
+    for (auto k = share.first; k < share.last; ++k) {
       mine.batches.push_back(planned.batch(dev, step * planned.micro_batches + k));
+      mine.batches.back().index = k;
+    }
     (void)run.trainer().start(mine);
     plan.at_rest = dev.memory().in_use_bytes();
   }
