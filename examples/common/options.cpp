@@ -94,8 +94,9 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
                  "How gradients are summed over replicas: plain or bucketed")
       ->check(CLI::IsMember({"plain", "bucketed"}))
       ->group("Layout");
-  app.add_option("--zero", words.zero,
-                 "What replicas share out: 1 optimizer state, 2 gradients too, 3 weights too; 0: nothing")
+  app.add_option(
+         "--zero", words.zero,
+         "What replicas share out: 1 optimizer state, 2 gradients too, 3 weights too; 0: nothing")
       ->check(CLI::Range(0, 3))
       ->group("Layout");
   app.add_option("--bucket-mb", words.bucket_mb, "Least size of a bucket, in MiB")
@@ -126,9 +127,10 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
   app.add_flag("--recompute", options.recompute,
                "Keep only the inputs of layers and compute the rest again")
       ->group("Training");
-  app.add_option("--memory-limit", options.memory_limit_gb,
-                 "GB (10^9 bytes) that a rank may take: a layout that takes more is refused; 0: what "
-                 "the host or the GPU has")
+  app.add_option(
+         "--memory-limit", options.memory_limit_gb,
+         "GB (10^9 bytes) that a rank may take: a layout that takes more is refused; 0: what "
+         "the host or the GPU has")
       ->check(not_negative)
       ->group("Training");
   app.add_option("--loader-threads", options.loader_threads, "Threads per rank that read ahead")
@@ -360,13 +362,15 @@ std::int64_t RunOptions::total_steps(const dhp::Batching& batching) const {
 
 dhp::TrainingOptions RunOptions::training(std::int64_t total_steps) const {
   check_decay(learning_rate, total_steps);  // those that --epochs make are known only now
-  dhp::TrainingOptions made{
-      .layout = mesh,
-      .store = {.compute = precision, .order_free = deterministic, .seed = seed, .sharding = sharding},
-      .pipeline = pipeline,
-      .reducer = reducer,
-      .optimizer = optimizer,
-      .trainer = {.learning_rate = learning_rate, .clip = clip}};
+  dhp::TrainingOptions made{.layout = mesh,
+                            .store = {.compute = precision,
+                                      .order_free = deterministic,
+                                      .seed = seed,
+                                      .sharding = sharding},
+                            .pipeline = pipeline,
+                            .reducer = reducer,
+                            .optimizer = optimizer,
+                            .trainer = {.learning_rate = learning_rate, .clip = clip}};
   made.trainer.learning_rate.total_steps = total_steps;
   made.trainer.learning_rate.step_every = total_steps / 3;
   return made;
