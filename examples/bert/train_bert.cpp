@@ -37,6 +37,12 @@ int train(const examples::BertOptions& options) {
        .held_out = data.held_out,
        .make_model =
            [&](dhp::ModelBuilder<examples::Dev>& build) { return examples::bert(build, config); },
+       .plan_model =
+           [&](dhp::ModelBuilder<dhp::Meta>& build, bool recompute) {
+             auto planned = config;
+             planned.recompute = recompute;
+             return examples::bert(build, planned);
+           },
        .measures = measures,
        .files = {{"vocab.txt", examples::vocabulary_text(*data.vocabulary)},
                  {"config.json", examples::hugging_face_config(config)}},

@@ -132,6 +132,12 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
   app.add_flag("--recompute", options.recompute,
                "Keep only the inputs of layers and compute the rest again")
       ->group("Training");
+  app.add_option(
+         "--memory-limit", options.memory_limit_gb,
+         "GB (10^9 bytes) that a rank may take: a layout that takes more is refused; 0: what "
+         "the host or the GPU has")
+      ->check(not_negative)
+      ->group("Training");
   app.add_option("--loader-threads", options.loader_threads, "Threads per rank that read ahead")
       ->check(not_negative)
       ->group("Training");
@@ -276,9 +282,9 @@ void finish(RunOptions& options, const Words& words) {
 /// What is trained, and not where and how fast: a checkpoint remembers it.
 [[nodiscard]] std::vector<CLI::Option*> options_of_the_run(CLI::App& app) {
   static constexpr std::array groups{"Model", "Data", "Training", "Optimizer"};
-  static constexpr std::array others{"--threads",          "--device",         "--cuda-graphs",
-                                     "--offload",          "--loader-threads", "--comm-timeout",
-                                     "--check-collectives"};
+  static constexpr std::array others{"--threads",           "--device",         "--cuda-graphs",
+                                     "--offload",           "--loader-threads", "--comm-timeout",
+                                     "--check-collectives", "--memory-limit"};
   std::vector<CLI::Option*> of_the_run;
   for (auto* option : app.get_options())
     if (std::find(groups.begin(), groups.end(), option->get_group()) != groups.end() &&

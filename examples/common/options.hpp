@@ -32,6 +32,7 @@ struct RunOptions {
   int device = 0;   ///< the first GPU of this process; its local ranks take the next ones
   std::optional<bool> cuda_graphs{};  ///< record steps whose shapes stay; else with one rank only
   int loader_threads = 1;
+  double memory_limit_gb = 0;  ///< of a rank; 0: what the host or the GPU has
 
   dhp::OptimizerChoice optimizer;
   dhp::LearningRate learning_rate{};  ///< but for the number of steps

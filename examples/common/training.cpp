@@ -10,10 +10,56 @@
 #include "trace_report.hpp"
 #include "transport_report.hpp"
 
+#include <sys/resource.h>
+
 #include <optional>
 
 namespace examples {
 namespace {
+
+/// Of this rank: what the user says, or a share of the host, or what its GPU has free.
+template <class D>
+[[nodiscard]] MemoryLimit memory_limit(D& dev, const RunOptions& options) {
+  if (options.memory_limit_gb > 0)
+    return {static_cast<std::size_t>(options.memory_limit_gb * 1e9), "as --memory-limit says"};
+  if constexpr (requires { dev.memory().free_bytes(); }) {
+    return {dev.memory().free_bytes(), "which its GPU has free"};
+  } else {
+    const auto process = options.process();
+    const int ranks = process ? std::max(process->local_size, 1) : options.mesh.size();
+    return {host_memory_bytes() / static_cast<std::size_t>(ranks),
+            ranks == 1 ? "which the host has free"
+                       : dhp::concat("its share of what the host has free for ", ranks, " ranks"),
+            !process};
+  }
+}
+
+/// What a rank takes: between steps, and at most, with the section in which its memory grew last.
+class MemoryUse {
+ public:
+  explicit MemoryUse(Dev& dev) : dev_(dev) {}
+  /// At the end of a section.
+  void leave(dhp::Section section) {
+    const auto now = dev_.memory().most_held_bytes();
+    if (now > most_) grew_in_ = section;
+    most_ = now;
+  }
+  void between_steps() { at_rest_ = dev_.memory().in_use_bytes(); }
+  [[nodiscard]] std::string text() const {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return dhp::concat("memory of rank 0 for tensors: ", bytes_text(at_rest_),
+                       " between steps, at most ", bytes_text(most_), " in ", name_of(grew_in_),
+                       "; its process took ",
+                       bytes_text(static_cast<std::size_t>(usage.ru_maxrss) * 1024));
+  }
+
+ private:
+  Dev& dev_;
+  std::size_t at_rest_ = 0;
+  std::size_t most_ = 0;
+  dhp::Section grew_in_ = dhp::Section::start;
+};
 
 /// The world with observers of each of its calls, where options ask for them.
 [[nodiscard]] dhp::Comm<Dev> observed(Dev& dev, dhp::Comm<Dev> world, const RunOptions& options) {
@@ -28,9 +74,13 @@ namespace {
 /// One rank's run; rank 0 alone speaks and writes.
 class Program {
  public:
-  Program(Dev& dev, dhp::Comm<Dev> world, const TrainingSetup& setup, dhp::Deadlines* deadlines,
-          const Stopping& stopping)
+  /// memory: of rank 0 where ranks are threads.
+  Program(Dev& dev, dhp::Comm<Dev> world, const TrainingSetup& setup, MemoryPlanner& memory,
+          dhp::Deadlines* deadlines, const Stopping& stopping)
       : dev_(dev),
+        use_(dev),
+        memory_(memory),
+        limit_(memory_limit(dev, setup.options)),
         setup_(setup),
         options_(setup.options),
         deadlines_(deadlines),
@@ -38,8 +88,8 @@ class Program {
         batching_(batching_of(setup)),
         total_(options_.total_steps(batching_)),
         report_(options_, world.rank() == 0, total_),
-        run_(dev, observed(dev, std::move(world), options_), training_options(), setup.make_model,
-             dhp::example_batch(dev, setup.train, options_.micro_batch)),
+        run_(dev, observed(dev, fits(std::move(world)), options_), training_options(),
+             setup.make_model, dhp::example_batch(dev, setup.train, options_.micro_batch)),
         saved_(dev, setup, run_, batching_, report_) {
     auto loading = run_.for_this_replica(loader_options());
     if (options_.resident()) {
@@ -64,6 +114,7 @@ class Program {
                 ", ", precision_name(options_.precision), ", ", batching_.dataset_size(),
                 " training samples, ", total_, " steps of ", options_.global_batch);
     TraceReport traced(dev_, run_.mesh().world(), options_.trace);
+    for (const auto& line : memory_.lines(limit_)) report_.say(line);
     report_transports();
     evaluate("at the start");
 
@@ -105,6 +156,7 @@ class Program {
       if (evaluates || saves) report_.restart_clock();
     }
     finish();
+    use_.between_steps();
     report_.end_of_steps();
     stopped_ = stopped_ && trainer.steps_done() < total_;  // a run that is done need not go on
     if (stopped_) report_.say("stops after step ", trainer.steps_done(), ", as a signal asked");
@@ -114,6 +166,8 @@ class Program {
     if (!stopped_) evaluate("at the end");
     enter(dhp::Section::saving);
     saved_.end();
+    use_.leave(section_);
+    report_.say(use_.text());
     if (dev_.trace())
       report_.exposed_communication(
           traced.end([&](const std::string& line) { report_.say(line); }));
@@ -121,7 +175,13 @@ class Program {
   }
 
  private:
+  /// Nothing is allocated before: the other ranks wait for this one where the world is split.
+  [[nodiscard]] dhp::Comm<Dev> fits(dhp::Comm<Dev> world) {
+    if (world.rank() == 0 || options_.process()) memory_.check_fits(limit_);
+    return world;
+  }
   void enter(dhp::Section section) {
+    use_.leave(std::exchange(section_, section));
     if (deadlines_ != nullptr) deadlines_->enter(section);
   }
   [[nodiscard]] dhp::LoaderOptions loader_options() const {
@@ -180,9 +240,13 @@ class Program {
   }
 
   Dev& dev_;
+  MemoryUse use_;
+  MemoryPlanner& memory_;
+  MemoryLimit limit_;
   const TrainingSetup& setup_;
   const RunOptions& options_;
   dhp::Deadlines* deadlines_;
+  dhp::Section section_ = dhp::Section::start;
   const Stopping& stopping_;
   bool stopped_ = false;
   dhp::Batching batching_;
@@ -199,10 +263,12 @@ class Program {
 int run_training(const TrainingSetup& setup) {
   const Stopping stopping(setup.options.grace_s);
   std::atomic<bool> stopped = false;
+  MemoryPlanner memory(setup.options, setup.train, setup.plan_model, setup.same_shapes,
+                       setup.waits_for_replicas, on_gpu);
   start_ranks<Dev>(setup.options,
                    [&](dhp::Comm<Dev> world, int local_rank, dhp::Deadlines* deadlines) {
                      auto dev = make_device<Dev>(setup.options, local_rank);
-                     if (Program(dev, std::move(world), setup, deadlines, stopping).run())
+                     if (Program(dev, std::move(world), setup, memory, deadlines, stopping).run())
                        stopped = true;
                    });
   return stopped ? Stopping::exit_status : 0;

@@ -5,6 +5,7 @@
 #include <dhp/default_device.hpp>
 
 #include "data.hpp"
+#include "memory.hpp"
 #include "options.hpp"
 #include "run_report.hpp"
 
@@ -29,6 +30,7 @@ struct TrainingSetup {
   const AnyBatcher& held_out;
   /// Describes the whole model; each rank keeps its part.
   std::function<dhp::Model<Dev>(dhp::ModelBuilder<Dev>&)> make_model;
+  DescribePlanned plan_model;
   /// The model's own view of an evaluation.
   std::function<Measures(const std::vector<dhp::LossTerm>&)> measures;
   /// Small files that belong to the model, by name: saved in each checkpoint, and exported.

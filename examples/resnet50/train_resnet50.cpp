@@ -34,6 +34,12 @@ int train(const examples::ResNetOptions& options) {
        .held_out = data.held_out,
        .make_model =
            [&](dhp::ModelBuilder<examples::Dev>& build) { return examples::resnet(build, config); },
+       .plan_model =
+           [&](dhp::ModelBuilder<dhp::Meta>& build, bool recompute) {
+             auto planned = config;
+             planned.recompute = recompute;
+             return examples::resnet(build, planned);
+           },
        .measures = measures,
        .waits_for_replicas = options.sync_batch_norm,
        .same_shapes = true});

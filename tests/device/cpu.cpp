@@ -28,6 +28,24 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("cpu: counts tensors, what it keeps of freed ones, and the most of it") {
+  Cpu dev;
+  const auto& memory = dev.memory();
+  auto block = dev.allocate(1000);
+  const auto size = memory.in_use_bytes();
+  CHECK((size >= 1000 && size <= 1125));
+  auto lasting = dev.allocate_lasting(1000);
+  CHECK(reinterpret_cast<std::uintptr_t>(lasting.get()) % 64 == 0);
+  CHECK(memory.held_bytes() == size + 1000);
+  lasting.reset();  // is not kept
+  block.reset();    // is
+  CHECK(memory.in_use_bytes() == 0);
+  CHECK(memory.held_bytes() == size);
+  CHECK(memory.most_held_bytes() == size + 1000);
+  block = dev.allocate(1000);
+  CHECK(memory.held_bytes() == size);
+}
+
 TEST_CASE("cpu: a host program's memory gives all, and gets back each block at once") {
   class Host final : public std::pmr::memory_resource {
    public:
@@ -54,6 +72,7 @@ TEST_CASE("cpu: a host program's memory gives all, and gets back each block at o
   CHECK(reinterpret_cast<std::uintptr_t>(block.get()) % 64 == 0);
   CHECK(none != nullptr);
   CHECK(host.in_use == 101);
+  CHECK(dev->memory().held_bytes() == 101);
   none.reset();
   CHECK(host.in_use == 100);
   CHECK(dev->allocate(1) != nullptr);

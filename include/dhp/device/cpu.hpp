@@ -35,38 +35,71 @@ class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
       for (auto* block : blocks) ::operator delete(block, alignment);
   }
 
-  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+  /// lasting: of exactly this size, and not cached when freed.
+  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes, bool lasting = false) {
     if (hosts_ != nullptr) return from_host(bytes);
-    const std::size_t size = std::max<std::size_t>(size_class(bytes, 64), 512);
+    const std::size_t size = lasting ? bytes : std::max<std::size_t>(size_class(bytes, 64), 512);
     std::byte* block = nullptr;
     {
       const std::lock_guard lock(mutex_);
-      auto& blocks = free_[size];
-      if (!blocks.empty()) {
-        block = blocks.back();
-        blocks.pop_back();
+      if (const auto blocks = free_.find(size);
+          !lasting && blocks != free_.end() && !blocks->second.empty()) {
+        block = blocks->second.back();
+        blocks->second.pop_back();
+        in_use_ += size;
       }
     }
-    if (block == nullptr)
+    if (block == nullptr) {
       block = static_cast<std::byte*>(::operator new(size, alignment, std::nothrow));
-    if (block == nullptr) throw OutOfMemory(size, "");
+      if (block == nullptr) throw OutOfMemory(size, "");
+      hold(size);
+    }
     // The deleter keeps the pool alive: a tensor may outlive the device.
-    return {block,
-            [pool = shared_from_this(), size](std::byte* freed) { pool->give(freed, size); }};
+    return {block, [pool = shared_from_this(), size, lasting](std::byte* freed) {
+              pool->give(freed, size, lasting);
+            }};
+  }
+
+  /// Of tensors, rounded up to size classes.
+  [[nodiscard]] std::size_t in_use_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return in_use_;
+  }
+  /// Of tensors and of free blocks. With a host program's memory, of tensors only.
+  [[nodiscard]] std::size_t held_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return held_;
+  }
+  [[nodiscard]] std::size_t most_held_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return most_held_;
   }
 
  private:
-  void give(std::byte* block, std::size_t size) {
+  void hold(std::size_t size) {
     const std::lock_guard lock(mutex_);
-    free_[size].push_back(block);
+    in_use_ += size;
+    held_ += size;
+    most_held_ = std::max(most_held_, held_);
+  }
+  void give(std::byte* block, std::size_t size, bool lasting) {
+    const std::lock_guard lock(mutex_);
+    in_use_ -= size;
+    if (!lasting) return free_[size].push_back(block);
+    ::operator delete(block, alignment);
+    held_ -= size;
   }
   [[nodiscard]] std::shared_ptr<std::byte> from_host(std::size_t bytes) {
     constexpr auto aligned = static_cast<std::size_t>(alignment);
     const std::size_t size = std::max<std::size_t>(bytes, 1);
     try {
       auto* const block = static_cast<std::byte*>(hosts_->allocate(size, aligned));
-      return {block, [hosts = hosts_, size](std::byte* freed) {
-                hosts->deallocate(freed, size, static_cast<std::size_t>(alignment));
+      hold(size);
+      return {block, [pool = shared_from_this(), size](std::byte* freed) {
+                pool->hosts_->deallocate(freed, size, static_cast<std::size_t>(alignment));
+                const std::lock_guard lock(pool->mutex_);
+                pool->in_use_ -= size;
+                pool->held_ -= size;
               }};
     } catch (const std::bad_alloc&) {
       throw OutOfMemory(bytes, "the host program's memory");
@@ -74,8 +107,11 @@ class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
   }
 
   std::pmr::memory_resource* hosts_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<std::size_t, std::vector<std::byte*>> free_;
+  std::size_t in_use_ = 0;
+  std::size_t held_ = 0;
+  std::size_t most_held_ = 0;
 };
 
 struct CpuOptions {
@@ -98,6 +134,9 @@ class Cpu {
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return memory_->allocate(bytes);
+  }
+  [[nodiscard]] std::shared_ptr<std::byte> allocate_lasting(std::size_t bytes) {
+    return memory_->allocate(bytes, true);
   }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
     copy_bytes(to, from, bytes);
@@ -128,6 +167,7 @@ class Cpu {
   }
 
   [[nodiscard]] int threads() const { return pool_->size(); }
+  [[nodiscard]] const CpuMemory& memory() const { return *memory_; }
 
   /// Calls body(tile) for each of `tiles` tiles, in parallel.
   template <class Body>

@@ -113,6 +113,9 @@ class Cuda {
   [[nodiscard]] std::shared_ptr<std::byte> allocate_on_host(std::size_t bytes) {
     return allocate_pinned(bytes);
   }
+  [[nodiscard]] std::shared_ptr<std::byte> allocate_lasting(std::size_t bytes) {
+    return memory_->allocate_lasting(bytes);
+  }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
     if (bytes > 0)
       check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream()),

@@ -59,6 +59,27 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
             }};
   }
 
+  /// The same of exactly this size, for as long as a run: it goes back to the GPU when it is freed.
+  [[nodiscard]] std::shared_ptr<std::byte> allocate_lasting(std::size_t bytes) {
+    if (hosts_) return from_host(bytes);
+    const std::size_t size = std::max<std::size_t>(bytes, 1);
+    const std::lock_guard lock(mutex_);
+    std::byte* const block = fresh(size, bytes);
+    in_use_ += size;
+    return {block, [pool = shared_from_this(), size](std::byte* freed) {
+              quietly(cudaFree(freed));  // synchronizes with the GPU
+              const std::lock_guard guard(pool->mutex_);
+              pool->in_use_ -= size;
+              pool->held_ -= size;
+            }};
+  }
+  /// That the GPU has for others than this pool.
+  [[nodiscard]] static std::size_t free_bytes() {
+    std::size_t free = 0, total = 0;
+    check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    return free;
+  }
+
   /// Switches to a new arena, so that a recorded graph has its memory alone. Returns the previous
   /// arena's number. The stream must be idle.
   std::size_t use_new_arena() {

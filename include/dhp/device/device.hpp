@@ -81,4 +81,8 @@ concept Device = requires(Dev& dev, std::size_t bytes, std::byte* to, const std:
   { Dev::host_accessible } -> std::convertible_to<bool>;
 };
 
+/// Whether tensors have values; those of the device Meta have none.
+template <class Dev>
+inline constexpr bool has_data = true;
+
 }  // namespace dhp

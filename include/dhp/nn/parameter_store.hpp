@@ -183,6 +183,19 @@ class ParameterStore {
     return pieces;
   }
 
+  /// Of this rank's weights and running statistics, with those that are gathered from other replicas now.
+  [[nodiscard]] std::size_t weight_bytes() const {
+    auto bytes = values_.size_bytes();
+    for (const auto& bucket : buckets_) bytes += bucket->weight_bytes();
+    return bytes;
+  }
+  /// Of gradients and their order-free sums, with what is not yet summed over replicas.
+  [[nodiscard]] std::size_t gradient_bytes() const {
+    auto bytes = gradients_.size_bytes() + high_.size_bytes() + low_.size_bytes();
+    for (const auto& bucket : buckets_) bytes += bucket->gradient_bytes();
+    return bytes;
+  }
+
   /// A flat buffer of zeros with this store's numbering, for optimizer state.
   [[nodiscard]] Tensor<Dev> make_buffer(Dev& dev) const {
     if constexpr (requires { dev.allocate_on_host(std::size_t{}); })
@@ -194,7 +207,7 @@ class ParameterStore {
       }
     check(!options_.state_on_host,
           "optimizer state cannot be offloaded: this device's memory is that of the host");
-    return Tensor<Dev>::zeros(dev, accumulation(), {size_});
+    return Tensor<Dev>::lasting(dev, accumulation(), {size_});
   }
   /// A parameter's part of such a buffer, in its local shape; of one that is not sharded.
   [[nodiscard]] static View<Dev> of(Tensor<Dev>& buffer, const ParameterState<Dev>& parameter) {
@@ -230,11 +243,11 @@ class ParameterStore {
     }
     whole_ = size_;
     if (is_sharded()) make_buckets(dev);
-    values_ = Tensor<Dev>::zeros(dev, DType::u8, {static_cast<std::int64_t>(value_bytes)});
-    gradients_ = Tensor<Dev>(dev, accumulation(), {size_});
+    values_ = Tensor<Dev>::lasting(dev, DType::u8, {static_cast<std::int64_t>(value_bytes)});
+    gradients_ = Tensor<Dev>::lasting(dev, accumulation(), {size_});
     if (options_.order_free) {
-      high_ = Tensor<Dev>(dev, DType::i64, {size_});
-      low_ = Tensor<Dev>(dev, DType::i64, {size_});
+      high_ = Tensor<Dev>::lasting(dev, DType::i64, {size_});
+      low_ = Tensor<Dev>::lasting(dev, DType::i64, {size_});
       overflow_ = Tensor<Dev>(dev, DType::i32, {1});
     }
     for (std::size_t at = 0; at < parameters_.size(); ++at) {
@@ -363,11 +376,19 @@ class ParameterStore {
                   View<Dev> to) {
     const auto& spec = parameter.spec;
     const RandomStream stream{options_.seed, initial_step, parameter.use};
-    std::vector<double> values(static_cast<std::size_t>(to.count()));
-    for (std::size_t at = 0; at < values.size(); ++at)
-      values[at] = spec.init(stream, spec.unsplit_index(first + static_cast<std::int64_t>(at)));
-    const auto made = Tensor<Dev>::from_host(dev, to.shape(), values);
-    cast(dev, made.view(), to);
+    // A part after the other: all of it in double would take more memory than the weights.
+    constexpr std::int64_t most = 1 << 16;
+    std::vector<double> values;
+    for (std::int64_t begin = 0; begin < to.count(); begin += most) {
+      const auto end = std::min(begin + most, to.count());
+      values.resize(static_cast<std::size_t>(end - begin));
+      if (has_data<Dev>)
+        for (auto at = begin; at < end; ++at)
+          values[static_cast<std::size_t>(at - begin)] =
+              spec.init(stream, spec.unsplit_index(first + at));
+      const auto made = Tensor<Dev>::from_host(dev, {end - begin}, values);
+      cast(dev, made.view(), to.slice(begin, end));
+    }
   }
 
   StoreOptions options_;

@@ -50,7 +50,7 @@ class ShardedBucket {
     const auto share = range_.size() / replica.size;
     own_ = {share * replica.rank, share * (replica.rank + 1)};
     const auto resident = stage_ == ZeroStage::weights ? share : range_.size();
-    weights_ = Tensor<Dev>::zeros(dev, compute_, {resident});
+    weights_ = Tensor<Dev>::lasting(dev, compute_, {resident});
     if (stage_ == ZeroStage::weights) take_weights();
     else point_values(weights_);
     if (stage_ == ZeroStage::optimizer) allocate_gradients(dev);
@@ -82,6 +82,16 @@ class ShardedBucket {
     const auto part = held_of(parameter);
     const auto first = parameter.range.first - range_.first + part.first - begin;
     return weights_.mut().slice(first, first + part.size());
+  }
+
+  [[nodiscard]] std::size_t weight_bytes() const {
+    return weights_.size_bytes() + gathered_.size_bytes();
+  }
+  [[nodiscard]] std::size_t gradient_bytes() const {
+    std::size_t bytes = 0;
+    for (const auto* tensors : {&summands_, &leaving_})
+      for (const auto& tensor : *tensors) bytes += tensor.size_bytes();
+    return bytes;
   }
 
   // Weights, of stage 3: those of all replicas are here between bring_weights and take_weights.
@@ -172,8 +182,10 @@ class ShardedBucket {
   }
   void allocate_gradients(Dev& dev) {
     const auto type = order_free_ ? DType::i64 : accumulation_type(compute_);
+    const Shape all{range_.size()};
     for (int at = 0; at < (order_free_ ? 2 : 1); ++at)
-      summands_.push_back(Tensor<Dev>(dev, type, {range_.size()}));
+      summands_.push_back(stage_ == ZeroStage::optimizer ? Tensor<Dev>::lasting(dev, type, all)
+                                                         : Tensor<Dev>(dev, type, all));
     for (const auto& parameter : parameters_) {
       const auto in = in_bucket(*parameter);
       const auto of = [&](std::size_t at) {

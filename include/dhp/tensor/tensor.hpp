@@ -40,6 +40,17 @@ class Tensor {
     dev.fill_zero(made.storage_.get(), made.size_bytes());
     return made;
   }
+  /// Zeros for as long as a run: where the device has it, memory of exactly this size.
+  [[nodiscard]] static Tensor lasting(Dev& dev, DType dtype, const Shape& shape) {
+    if constexpr (requires { dev.allocate_lasting(std::size_t{}); }) {
+      const auto bytes = static_cast<std::size_t>(shape.count()) * size_of(dtype);
+      Tensor made(dev.allocate_lasting(bytes), dtype, shape);
+      dev.fill_zero(made.storage_.get(), bytes);
+      return made;
+    } else {
+      return zeros(dev, dtype, shape);
+    }
+  }
   /// Copies host values; T is the element type.
   template <class T>
   [[nodiscard]] static Tensor from_host(Dev& dev, const Shape& shape, std::span<const T> values) {

@@ -1,0 +1,83 @@
+// How much memory this host has for ranks, and how people read bytes.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <utility>
+
+namespace examples {
+namespace host_memory {
+
+inline constexpr auto no_limit = std::numeric_limits<std::size_t>::max();
+
+/// A number in a file; none where there is no file, or "max".
+[[nodiscard]] inline std::size_t number_in(const std::string& path) {
+  std::ifstream file(path);
+  std::size_t number = 0;
+  return file >> number ? number : no_limit;
+}
+
+/// The least limit in a control group and those around it. A container may see its own group as the root.
+[[nodiscard]] inline std::size_t least_limit(const std::string& mount, std::string group,
+                                             const std::string& name) {
+  auto least = number_in(mount + "/" + name);
+  while (group.size() > 1 && group.front() == '/') {
+    least = std::min(least, number_in(mount + group + "/" + name));
+    group.erase(group.rfind('/'));
+  }
+  return least;
+}
+
+[[nodiscard]] inline std::size_t available(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  while (std::getline(file, line)) {
+    std::istringstream words(line);
+    std::string name;
+    std::size_t kibibytes = 0;
+    if (words >> name >> kibibytes && name == "MemAvailable:") return kibibytes * 1024;
+  }
+  return no_limit;
+}
+
+}  // namespace host_memory
+
+/// What a host has for its ranks, in bytes: the least limit of this process's control groups, or what is free, whichever is
+/// less. root: before the paths.
+[[nodiscard]] inline std::size_t host_memory_bytes(const std::string& root = "") {
+  using namespace host_memory;
+  auto least = available(root + "/proc/meminfo");
+  std::ifstream groups(root + "/proc/self/cgroup");
+  const auto mount = root + "/sys/fs/cgroup";
+  std::string line;
+  while (std::getline(groups, line)) {  // number:controllers:group; of version 2 no controllers
+    const auto first = line.find(':');
+    const auto second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const auto controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const auto group = line.substr(second + 1);
+    if (controllers == ",,") least = std::min(least, least_limit(mount, group, "memory.max"));
+    else if (controllers.find(",memory,") != std::string::npos)
+      least = std::min(least, least_limit(mount + "/memory", group, "memory.limit_in_bytes"));
+  }
+  return least;
+}
+
+/// "1.23 GB"; 1 GB is 10^9 bytes.
+[[nodiscard]] inline std::string bytes_text(std::size_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  const auto [unit, name] = value >= 1e9   ? std::pair{1e9, "GB"}
+                            : value >= 1e6 ? std::pair{1e6, "MB"}
+                                           : std::pair{1e3, "kB"};
+  char text[32];
+  const double number = value / unit;
+  std::snprintf(text, sizeof text, "%.*f %s", number < 10 ? 2 : number < 100 ? 1 : 0, number, name);
+  return text;
+}
+
+}  // namespace examples

@@ -1,0 +1,60 @@
+// MetaComm: one rank of a group whose other ranks are not there. Nothing is exchanged, so it is for devices without data.
+#pragma once
+
+#include <dhp/comm/comm.hpp>
+#include <dhp/comm/mesh.hpp>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+template <class Dev>
+class MetaComm {
+ public:
+  struct Place {
+    int rank = 0;
+    int size = 1;
+  };
+  /// splits: what this rank's splits give, in their order; further ones give the whole group again.
+  explicit MetaComm(Place place, std::vector<Place> splits = {})
+      : place_(place), splits_(std::move(splits)) {}
+  /// A world that a Mesh of this shape splits.
+  [[nodiscard]] static MetaComm world(MeshShape shape, int rank) {
+    const Place pipeline{rank / (shape.tensor * shape.data), shape.pipeline};
+    return MetaComm({rank, shape.size()}, {{rank % shape.tensor, shape.tensor},
+                                           {rank / shape.tensor % shape.data, shape.data},
+                                           pipeline,
+                                           pipeline});
+  }
+
+  [[nodiscard]] int rank() const { return place_.rank; }
+  [[nodiscard]] int size() const { return place_.size; }
+  [[nodiscard]] int send_capacity() const { return 4; }
+  [[nodiscard]] std::string transport() const { return "none"; }
+  Event<Dev> start(Dev&, const Collective<Dev>& collective) {
+    collective.check_for(size());
+    return {};
+  }
+  void send(Dev&, Tensor<Dev>, int to, CallSite where) {
+    check_message(CallKind::send, rank(), size(), to, where);
+  }
+  void recv(Dev&, View<Dev>, int from, CallSite where) {
+    check_message(CallKind::recv, rank(), size(), from, where);
+  }
+  void barrier(CallSite) {}
+  [[nodiscard]] MetaComm split(int color, int, CallSite) {
+    if (color < 0) return MetaComm({});
+    return MetaComm(next_ < splits_.size() ? splits_[next_++] : place_);
+  }
+  [[noreturn]] void abort(const std::string& message) { throw Error(message); }
+
+ private:
+  Place place_;
+  std::vector<Place> splits_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace dhp

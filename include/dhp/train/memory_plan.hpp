@@ -1,0 +1,91 @@
+// MemoryPlan: what a rank will take, told before it is allocated. The run's own code makes one step on the device Meta, so
+// the plan cannot disagree with the run: weights, optimizer state, the schedule's micro-batches in flight, buckets, and
+// what operations take for themselves.
+#pragma once
+
+#include <dhp/comm/meta_comm.hpp>
+#include <dhp/ops/meta.hpp>
+#include <dhp/train/training_run.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace dhp {
+
+/// Of one rank, in bytes.
+struct MemoryPlan {
+  std::size_t weights = 0;      ///< with running statistics
+  std::size_t gradients = 0;    ///< with order-free sums
+  std::size_t optimizer = 0;    ///< momenta and master weights
+  std::size_t at_rest = 0;      ///< all tensors between steps: these, inputs, tables
+  std::size_t most_in_use = 0;  ///< all tensors at the peak
+  std::size_t most = 0;         ///< with free blocks that the allocator keeps
+  /// Where most is in use: the scopes of a trace, outermost first.
+  std::vector<std::string> peak{};
+  int in_flight = 0;  ///< most micro-batches whose activations are held at the same time
+
+  /// At the peak: activations, gathered weights, gradients on their way, inputs.
+  [[nodiscard]] std::size_t activations() const { return most - weights - gradients - optimizer; }
+};
+
+/// What a run is planned for.
+struct PlannedRun {
+  TrainingOptions options{};
+  std::function<Model<Meta>(ModelBuilder<Meta>&)> describe{};
+  /// Micro-batch k, counted over the steps.
+  std::function<MicroBatch<Meta>(Meta&, std::int64_t)> batch{};
+  std::int64_t micro_batches = 1;  ///< of a step, over all replicas
+  /// More than one where shapes differ: free blocks of other sizes stay, and add up.
+  int steps = 1;
+};
+
+/// Of a rank in this stage of the pipeline: the first of its replicas and its tensor group, which hold as much as the
+/// others or more.
+[[nodiscard]] inline MemoryPlan plan_memory(const PlannedRun& planned, int stage,
+                                            MetaOptions device = {}) {
+  auto options = planned.options;
+  options.pipeline.measure_costs = false;  // nothing takes time here
+  options.trainer.record = false;
+  const auto& layout = options.layout;
+  Meta dev(device);
+  const auto world = MetaComm<Meta>::world(layout, stage * layout.data * layout.tensor);
+  TrainingRun<Meta> run(dev, Comm<Meta>::of(world), options, planned.describe,
+                        planned.batch(dev, 0));
+  MemoryPlan plan;
+  const auto share = part_of(planned.micro_batches, layout.data, 0);
+  for (int step = 0; step < planned.steps; ++step) {
+    StepBatches<Meta> mine;
+    mine.micro_batches = planned.micro_batches;
+    mine.same_shapes = true;  // nobody waits for what other replicas say of theirs
+    for (auto k = share.first; k < share.last; ++k) {
+      mine.batches.push_back(planned.batch(dev, step * planned.micro_batches + k));
+      mine.batches.back().index = k;
+    }
+    (void)run.trainer().start(mine);
+    plan.at_rest = dev.memory().in_use_bytes();
+  }
+  plan.weights = run.store().weight_bytes();
+  plan.gradients = run.store().gradient_bytes();
+  plan.most_in_use = dev.memory().most_in_use_bytes();
+  plan.most = dev.memory().most_held_bytes();
+  plan.peak = dev.memory().most_in_use_in();
+  for (const auto& state : run.optimizer().state()) plan.optimizer += state.buffer->size_bytes();
+  const auto lists = all_stages(options.pipeline.schedule, layout.pipeline,
+                                static_cast<int>(share.size()), options.pipeline.chunks);
+  const auto report = check_schedule(lists, options.pipeline.chunks, static_cast<int>(share.size()),
+                                     world.send_capacity());
+  plan.in_flight = report.most_until_weight_gradient[static_cast<std::size_t>(stage)];
+  return plan;
+}
+
+/// Of the stage that takes most.
+[[nodiscard]] inline MemoryPlan plan_memory(const PlannedRun& planned, MetaOptions device = {}) {
+  MemoryPlan most;
+  for (int stage = 0; stage < planned.options.layout.pipeline; ++stage)
+    if (auto plan = plan_memory(planned, stage, device); plan.most > most.most) most = plan;
+  return most;
+}
+
+}  // namespace dhp

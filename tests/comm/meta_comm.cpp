@@ -1,0 +1,42 @@
+#include <dhp/comm/meta_comm.hpp>
+#include <dhp/device/meta.hpp>
+#include <tests/comm/ranks.hpp>
+
+#include <doctest/doctest.h>
+
+#include <mutex>
+#include <vector>
+
+using namespace dhp;
+
+TEST_CASE("meta comm: a mesh of one rank alone has the places that it has among all") {
+  for (const auto& shape :
+       {MeshShape{}, MeshShape{.data = 3}, MeshShape{.tensor = 2, .pipeline = 2},
+        MeshShape{.data = 2, .tensor = 3, .pipeline = 2}}) {
+    const auto places = [&](auto& mesh) {
+      std::vector<int> found{mesh.data_index(), mesh.tensor_index(), mesh.pipeline_index()};
+      for (auto* comm : {&mesh.data(), &mesh.tensor(), &mesh.pipeline(), &mesh.pipeline_backward()})
+        found.insert(found.end(), {comm->rank(), comm->size()});
+      return found;
+    };
+    run_ranks(shape.size(), [&](Comm<Cpu> world) {
+      const int rank = world.rank();
+      Mesh<Cpu> real(std::move(world), shape);
+      Mesh<Meta> alone(Comm<Meta>::of(MetaComm<Meta>::world(shape, rank)), shape);
+      CHECK(places(alone) == places(real));
+    });
+  }
+}
+
+TEST_CASE("meta comm: exchanges nothing, and refuses what other communicators refuse") {
+  Meta dev;
+  auto comm = Comm<Meta>::of(MetaComm<Meta>({1, 4}));
+  auto part = Tensor<Meta>::zeros(dev, DType::f32, {3});
+  auto whole = Tensor<Meta>::zeros(dev, DType::f32, {12});
+  comm.all_gather(dev, part.view(), whole.mut()).wait();
+  comm.recv(dev, part.mut(), 0);
+  CHECK(comm.split(0, 1).size() == 4);
+  CHECK(comm.split(-1, 0).size() == 1);
+  CHECK_THROWS_AS(comm.all_gather(dev, part.view(), part.mut()), Error);
+  CHECK_THROWS_AS(comm.send(dev, part.share(), 4), Error);
+}

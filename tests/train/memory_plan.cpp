@@ -1,0 +1,147 @@
+// The plan beside what the allocator of a real run counts, and ZeRO's formula.
+#include <dhp/train/memory_plan.hpp>
+#include <tests/support/device_ranks.hpp>
+#include <tests/support/everything.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+constexpr std::int64_t micro_batches = 8;
+
+TrainingOptions options_of(MeshShape layout, ZeroStage stage, DType compute = DType::f32) {
+  return {.layout = layout,
+          .store = {.compute = compute, .sharding = {stage, 1 << 14}},
+          .reducer = Bucketed{.bytes = 4096}};
+}
+template <class Dev>
+MicroBatch<Dev> batch(Dev& dev, std::int64_t k) {
+  return everything_batch(dev, 0, k, 64, everything_samples, true);
+}
+PlannedRun planned(const TrainingOptions& options, bool recompute = false) {
+  return {.options = options,
+          .describe =
+              [=](ModelBuilder<Meta>& build) {
+                return everything<Meta>(build, {.recompute = recompute});
+              },
+          .batch = batch<Meta>,
+          .micro_batches = micro_batches};
+}
+
+struct Counted {
+  std::size_t at_rest = 0;
+  std::size_t most = 0;
+};
+/// By stage, of the first replica and tensor rank of a real run.
+std::vector<Counted> counted(const TrainingOptions& options) {
+  const auto& layout = options.layout;
+  std::vector<Counted> found(static_cast<std::size_t>(layout.pipeline));
+  on_ranks_of<Cpu>(layout.size(), [&](Cpu& dev, Comm<Cpu> world) {
+    TrainingRun<Cpu> run(
+        dev, std::move(world), options,
+        [](ModelBuilder<Cpu>& build) { return everything<Cpu>(build); }, batch(dev, 0));
+    auto& mesh = run.mesh();
+    StepBatches<Cpu> mine;
+    mine.micro_batches = micro_batches;
+    mine.same_shapes = true;
+    const auto share = part_of(micro_batches, layout.data, mesh.data_index());
+    for (auto k = share.first; k < share.last; ++k) mine.batches.push_back(batch(dev, k));
+    (void)run.step(mine);
+    run.store().settle(dev);
+    if (mesh.data_index() == 0 && mesh.tensor_index() == 0)
+      found[static_cast<std::size_t>(mesh.pipeline_index())] = {dev.memory().in_use_bytes(),
+                                                                dev.memory().most_held_bytes()};
+  });
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("memory plan: what the allocator of the run counts, at rest and at the peak") {
+  using enum ZeroStage;
+  for (const auto& [layout, stage] : {std::pair{MeshShape{}, none},
+                                      {MeshShape{.data = 2, .tensor = 2}, none},
+                                      {MeshShape{.pipeline = 3}, none},
+                                      {MeshShape{.data = 4}, optimizer},
+                                      {MeshShape{.data = 4}, gradients},
+                                      {MeshShape{.data = 4}, weights},
+                                      {MeshShape{.data = 2, .tensor = 2, .pipeline = 2}, weights}})
+    for (const auto compute : {DType::f32, DType::bf16}) {
+      const auto options = options_of(layout, stage, compute);
+      const auto found = counted(options);
+      for (int at = 0; at < layout.pipeline; ++at) {
+        const auto plan = plan_memory(planned(options), at);
+        const auto& real = found[static_cast<std::size_t>(at)];
+        CAPTURE(to_text(layout));
+        CAPTURE(static_cast<int>(stage));
+        CAPTURE(at);
+        CHECK(plan.at_rest == real.at_rest);
+        // Messages that nobody has received yet are not planned.
+        CHECK(static_cast<double>(plan.most) ==
+              doctest::Approx(static_cast<double>(real.most)).epsilon(0.02));
+      }
+    }
+}
+
+TEST_CASE(
+    "memory plan: activations are those of the micro-batches in flight, less with recompute") {
+  const auto options = options_of({.pipeline = 3}, ZeroStage::none);
+  const auto first = plan_memory(planned(options), 0), last = plan_memory(planned(options), 2);
+  CHECK(first.in_flight == 3);
+  CHECK(last.in_flight == 1);
+  CHECK(first.activations() > last.activations() * 3 / 2);
+  const auto recomputed = plan_memory(planned(options, true), 0);
+  CHECK(recomputed.weights == first.weights);
+  CHECK(recomputed.activations() < first.activations() / 2);
+  auto all = options;
+  all.pipeline.schedule = GPipe{};
+  CHECK(plan_memory(planned(all), 0).in_flight == micro_batches);
+  CHECK(plan_memory(planned(all), 0).activations() > 2 * first.activations());
+}
+
+TEST_CASE("memory plan: a layout that cannot be is refused as the run refuses it") {
+  CHECK_THROWS_WITH_AS((void)plan_memory(planned(options_of({.tensor = 16}, ZeroStage::none)), 0),
+                       doctest::Contains("tensor axis"), Error);
+}
+
+TEST_CASE("memory plan: ZeRO's shares of BERT base, at most 2 % over the formula") {
+  const auto config = examples::bert_preset("base");
+  const auto describe = [&](ModelBuilder<Meta>& build) { return examples::bert(build, config); };
+  ModelBuilder<Meta> build{Comm<Meta>{}};
+  auto model = describe(build);
+  ParameterList<Meta> parameters;
+  for (const auto& layer : model.layers) layer.parameters(parameters);
+  model.loss.parameters(parameters);
+  double count = 0;
+  std::set<const void*> seen;  // the decoder is the embedding
+  for (const auto& parameter : parameters)
+    if (seen.insert(parameter.get()).second)
+      count += static_cast<double>(parameter->spec.shape.count());
+  CHECK(count == 110106428);
+  constexpr double replicas = 4;
+  for (const auto compute : {DType::f32, DType::bf16})
+    for (const auto stage :
+         {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients, ZeroStage::weights}) {
+      // Bytes of each weight: itself, its gradient, and AdamW's two moments with, in 16 bits, the master.
+      const double weight = size_of(compute), gradient = 4, state = weight == 4 ? 8 : 12;
+      const double share = stage == ZeroStage::none ? 1 : replicas;
+      const bool shares_weights = stage == ZeroStage::weights;
+      double each = (shares_weights ? weight / replicas : weight) + (gradient + state) / share;
+      if (stage == ZeroStage::optimizer) each += gradient;  // before they are summed
+      auto options = options_of({.data = 4}, stage, compute);
+      options.store.sharding.bucket_bytes = 25 << 20;
+      const auto plan = plan_memory(
+          {.options = options, .describe = describe, .batch = batch<Meta>, .micro_batches = 4}, 0);
+      CAPTURE(static_cast<int>(stage));
+      CHECK(static_cast<double>(plan.weights + plan.gradients + plan.optimizer) >= each * count);
+      CHECK(static_cast<double>(plan.at_rest) <= 1.02 * each * count);
+    }
+}
