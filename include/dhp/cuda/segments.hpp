@@ -28,7 +28,6 @@ struct Piece {
 struct Pieces {
   static constexpr std::int64_t per_tile = 4;
   static constexpr std::int64_t size = segment_tile / per_tile;
-  static constexpr std::int64_t most_blocks = 132 * 16;
 
   const SegmentTile* tiles;
   std::int64_t tile_count;
@@ -40,7 +39,10 @@ struct Pieces {
     const auto left = tile.last - first;
     return {tile, first, left < 0 ? 0 : left < size ? left : size};
   }
-  [[nodiscard]] Grid grid() const { return {std::clamp<std::int64_t>(count(), 1, most_blocks)}; }
+  template <class Dev>
+  [[nodiscard]] Grid grid(const Dev& dev) const {
+    return {std::clamp<std::int64_t>(count(), 1, most_blocks(dev))};
+  }
 };
 template <class Dev>
 [[nodiscard]] Pieces pieces_of(const SegmentTable<Dev>& table) {
@@ -97,7 +99,7 @@ void segment_squares_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev>
     const auto pieces = cuda::pieces_of(table);
     Tensor<Dev> scratch(dev, DType::f64, {pieces.count()});
     double* const parts = scratch.mut().template data<double>();
-    auto grid = pieces.grid();
+    auto grid = pieces.grid(dev);
     grid.shared_bytes = shared;
     launch(dev, grid, cuda::SquarePieces<A>{pieces, {ops::data_or_null<A>(x), of_weights}, parts});
     launch(dev, cuda::Grid{table.segment_count(), 256, shared},
