@@ -24,7 +24,7 @@ int main() {
   }
   dhp::Cuda gpu;
   dhp::Tensor<dhp::Cuda> y(gpu, dhp::DType::f32, {1000});
-  launch(gpu, dhp::cuda::grid_for(1000), CountUp{y.mut().data<float>(), 1000});
+  launch(gpu, dhp::cuda::grid_for(gpu, 1000), CountUp{y.mut().data<float>(), 1000});
   dhp::scale(gpu, 2.0, y.mut());
   std::vector<float> values(1000);
   gpu.copy_to_host(reinterpret_cast<std::byte*>(values.data()), y.view().bytes(), y.size_bytes());

@@ -46,7 +46,7 @@ TEST_CASE("samples are described in elements; those that only the graph has are 
     const std::int64_t in_graph = batch.samples() + 3, columns = 48;
     Tensor<Gpu> elements(gpu, DType::i64, {in_graph + 1});
     Tensor<Gpu> graph_lengths(gpu, DType::i32, {in_graph});
-    launch(gpu, grid_for(in_graph + 1),
+    launch(gpu, grid_for(gpu, in_graph + 1),
            DescribeSamples{batch.samples(), in_graph, columns, offsets.view().data<std::int32_t>(),
                            lengths.view().data<std::int32_t>(), elements.mut().data<std::int64_t>(),
                            graph_lengths.mut().data<std::int32_t>()});
@@ -73,7 +73,7 @@ TEST_CASE("statistics go to cuDNN's layout and back; padding is 0 in both") {
     const auto in_graph = batch.samples() + 2;
     const auto ours = random_on<float>(gpu, {heads, batch.rows()}, 1);
     Tensor<Gpu> theirs(gpu, DType::f32, {in_graph, heads, length});
-    launch(gpu, grid_for(theirs.count()),
+    launch(gpu, grid_for(gpu, theirs.count()),
            StatisticsForCudnn{batch.rows(), heads, batch.samples(), in_graph, length, starts,
                               counts, ours.view().data<float>(), theirs.mut().data<float>()});
     const auto expected = ours.to_host<float>(gpu);
@@ -89,7 +89,7 @@ TEST_CASE("statistics go to cuDNN's layout and back; padding is 0 in both") {
         }
 
     Tensor<Gpu> back(gpu, DType::f32, ours.shape());
-    launch(gpu, grid_for(back.count()),
+    launch(gpu, grid_for(gpu, back.count()),
            StatisticsFromCudnn{batch.rows(), heads, batch.samples(), length, starts, counts,
                                theirs.view().data<float>(), back.mut().data<float>()});
     const auto returned = back.to_host<float>(gpu);

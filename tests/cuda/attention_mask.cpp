@@ -27,7 +27,8 @@ std::vector<Batch> batches() {
   return {{"packed", {0, 5, 6, 70}, {5, 1, 64}, 64, 4},
           {"padded", {0, 17, 34, 51}, {17, 3, 1}, 17, 3},
           {"with empty samples", {0, 0, 4, 4, 4, 9}, {0, 3, 0, 0, 5}, 7, 8},
-          {"more than a tile", {0, 130}, {127}, 130, 1},
+          {"several blocks per head", {0, 130}, {127}, 130, 1},
+          {"several blocks per head, whole Philox blocks", {0, 140, 150}, {132, 9}, 132, 3},
           {"all padding", {0, 6}, {0}, 66, 2}};
 }
 
@@ -124,7 +125,7 @@ TEST_CASE("a mask that does not fit is refused in a sentence") {
   const auto batch = batches().front();
   CHECK(message_of([&] { (void)mask_of(side, batch, options_for(0.5), 60); }) ==
         "attention: a mask of 4 samples of 60 does not fit 3 samples of up to 64; the length is a "
-        "multiple of 8");
+        "multiple of 8 and at most 65536");
 }
 
 TEST_CASE("how large a mask may be") {

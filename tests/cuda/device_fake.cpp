@@ -237,6 +237,28 @@ TEST_CASE("device fake: where memory is short free blocks make room, and else it
   CHECK(memory.held == before);
 }
 
+TEST_CASE("device fake: memory is taken from the device's GPU, whichever the thread uses") {
+  auto& memory = fake::gpu_memory;
+  const int before = memory.freed_elsewhere;
+  const auto owner_of = [&](const std::shared_ptr<std::byte>& block) {
+    const std::lock_guard lock(memory.mutex);
+    return memory.owners.at(block.get());
+  };
+  auto options = small();
+  options.device = 2;
+  auto dev = std::make_unique<Cuda>(options);
+  check_cuda(cudaSetDevice(1), "cudaSetDevice");
+  CHECK(owner_of(dev->allocate(1 << 20)) == 2);
+  CHECK(fake::current_gpu == 1);
+  dev->memory().trim();
+  CHECK(fake::current_gpu == 1);
+  auto block = dev->allocate(1 << 21);
+  dev.reset();
+  std::thread([&] { block.reset(); }).join();  // of which GPU 0 is the current one
+  CHECK(memory.freed_elsewhere == before);
+  check_cuda(cudaSetDevice(0), "cudaSetDevice");
+}
+
 TEST_CASE("device fake: GPUs and libraries that do not do are refused in a sentence") {
   const auto says = [](CudaOptions options) { return message_of([&] { Cuda dev(options); }); };
   auto options = small();

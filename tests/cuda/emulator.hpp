@@ -165,6 +165,7 @@ class Emulated {
   }
 
   [[nodiscard]] std::size_t most_shared_bytes() const { return shared_bytes; }
+  [[nodiscard]] int multiprocessors() const { return 132; }  // an H200's
 
   std::size_t shared_bytes = std::size_t{227} << 10;  // an H200's
   std::int64_t launches = 0;
@@ -307,9 +308,7 @@ static_assert(dhp::cuda::Block<EmulatedBlock>);
 
 template <class Kernel>
 void launch(Emulated& dev, const dhp::cuda::Grid& grid, const Kernel& kernel) {
-  dhp::check(grid.blocks >= 1 && grid.blocks <= 0x7fffffff && grid.threads >= 1 &&
-                 grid.threads % dhp::cuda::warp_size == 0 && grid.threads <= 1024,
-             "a kernel cannot have ", grid.blocks, " blocks of ", grid.threads, " threads");
+  dhp::cuda::check_grid<Kernel>(grid);
   dhp::cuda::check_shared_memory(dev, grid, "the threads of a kernel's block need");
   static_assert(sizeof(Kernel) <= 4000, "arguments of a kernel must fit in 4 KB");
   ++dev.launches;

@@ -109,16 +109,20 @@ inline thread_local int current_gpu = 0;
 struct GpuMemory {
   void add(void* block, std::size_t bytes) {
     sizes[block] = bytes;
+    owners[block] = current_gpu;
     held += bytes;
   }
   void remove(void* block) {
     const auto at = sizes.find(block);
     if (at == sizes.end()) return;
+    if (owners[block] != current_gpu) ++freed_elsewhere;
     held -= at->second;
     sizes.erase(at);
   }
   std::mutex mutex;
   std::map<void*, std::size_t> sizes;
+  std::map<void*, int> owners;           ///< the current GPU of the thread that allocated a block
+  std::atomic<int> freed_elsewhere = 0;  ///< blocks freed while another GPU was the current one
   std::size_t held = 0, total = std::numeric_limits<std::size_t>::max();
 };
 inline GpuMemory gpu_memory;
@@ -179,6 +183,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::strcpy(properties->name, "Fake");
   properties->major = fake::capability_major;
   properties->minor = fake::capability_minor;
+  properties->multiProcessorCount = 132;
   return cudaSuccess;
 }
 const char* cudaGetErrorString(cudaError_t) { return "an error"; }

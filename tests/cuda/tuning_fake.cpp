@@ -1,9 +1,11 @@
 // Which algorithms of a library a device takes, over a fake of CUDA, cuBLASLt and NCCL: the fastest on its GPU, found
 // once for sizes near each other, but the same on all ranks that must get the same bits.
 #include <tests/cuda/fake_cublas.hpp>
+#include <tests/cuda/fake_cudnn.hpp>
 #include <tests/cuda/fake_ranks.hpp>
 // The fakes first: what follows calls them.
 #include <dhp/cuda/cublas_plan.hpp>
+#include <dhp/cuda/plan_cache.hpp>
 #include <dhp/train/trainer.hpp>
 
 #include <doctest/doctest.h>
@@ -221,7 +223,7 @@ TEST_CASE(
       CHECK(products.algorithm_of(pass, 16) == 2);
       CHECK(products.algorithm_of(pass, 11) == 1);
       CHECK(products.algorithm_of(pass, 12) == 2);
-      CHECK(starts() - before == (knows ? 4 : 6));
+      CHECK(starts() - before == (knows ? 4 : 7));
     }
   }
 }
@@ -247,6 +249,82 @@ TEST_CASE("tuning fake: a size that no algorithm can do is refused, and those be
   CHECK(plans.uses(true).front().problem ==
         "gemm f32 f32 9 <=16 6 TN epilogue 1 f32 at 4 256 256 256 256");
   CHECK(plans.uses(true).front().calls == 2);
+}
+
+TEST_CASE("tuning fake: algorithms that are proposed and do not run give way, timed or not") {
+  fake::fastest = {2, 1, 2, 1};
+  const auto all = [](int, const fake::ProductSize&) { return true; };
+  for (const bool deterministic : {false, true}) {
+    CAPTURE(deterministic);
+    auto options = small();
+    options.deterministic = deterministic;
+    Cuda dev(options);
+    Products products(dev);
+    auto& plans = dev.cached<cuda::CublasPlans>();
+    {
+      const Abilities abilities([](int algorithm, const auto&) { return algorithm == 1; }, all);
+      CHECK(products.algorithm_of(Pass::y, 16) == 1);
+      CHECK(products.algorithm_of(Pass::y, 16) == 1);
+      CHECK(plans.uses(true).empty());
+    }
+    const Abilities abilities([](int, const auto&) { return false; }, all);
+    CHECK(products.can(Pass::dx, 16));
+    CHECK_FALSE(products.run(Pass::dx, 16));
+    CHECK_FALSE(products.can(Pass::dx, 16));
+    const auto before = starts();
+    CHECK_FALSE(products.run(Pass::dx, 16));
+    CHECK(starts() == before);
+    REQUIRE(plans.uses(true).size() == 1);
+    CHECK(plans.uses(true).front().refusal == "none of its algorithms runs");
+  }
+}
+
+TEST_CASE("tuning fake: plans of cuDNN that do not run give way to the next, then to none") {
+  const auto run = [](Cuda& dev, const char* problem) {
+    fake::engines_asked.clear();
+    return dev.cached<cuda::CudnnPlans>().run(dev, problem, {}, {},
+                                              [] { return cuda::CudnnGraph(); });
+  };
+  const auto refuse_below = [](int first) {
+    fake::engine_runs = [first](int engine) {
+      return engine < first ? CUDNN_STATUS_NOT_SUPPORTED_SHAPE : CUDNN_STATUS_SUCCESS;
+    };
+  };
+  for (const bool deterministic : {false, true}) {
+    CAPTURE(deterministic);
+    auto options = small();
+    options.deterministic = deterministic;
+    Cuda dev(options);
+    auto& plans = dev.cached<cuda::CudnnPlans>();
+    refuse_below(1);
+    CHECK(run(dev, "a"));
+    if (deterministic) CHECK(fake::engines_asked == std::vector<int>{0, 1});
+    CHECK(fake::engines_asked.back() == 1);
+    CHECK(run(dev, "a"));
+    CHECK(fake::engines_asked == std::vector<int>{1});
+    // What has run may refuse other arguments.
+    refuse_below(2);
+    CHECK(run(dev, "a"));
+    CHECK(fake::engines_asked.back() == 2);
+    CHECK(plans.uses(true).empty());
+    CHECK(plans.uses().front().calls == 3);
+    refuse_below(3);
+    for (const auto* const problem : {"a", "b"}) {
+      CHECK_FALSE(run(dev, problem));
+      CHECK(plans.refused(problem));
+      CHECK_FALSE(run(dev, problem));
+      CHECK(fake::engines_asked.empty());
+    }
+    REQUIRE(plans.uses(true).size() == 2);
+    CHECK(contains(plans.uses(true).front().refusal, "cudnnBackendExecute"));
+  }
+  // Any other error is one.
+  auto options = small();
+  options.deterministic = true;
+  Cuda dev(options);
+  fake::engine_runs = [](int) { return CUDNN_STATUS_EXECUTION_FAILED; };
+  CHECK(contains(message_of([&] { (void)run(dev, "c"); }), "cudnnBackendExecute failed"));
+  fake::engine_runs = {};
 }
 
 TEST_CASE("tuning fake: what a file says of a class holds for all its sizes, and times nothing") {

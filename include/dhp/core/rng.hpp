@@ -6,22 +6,37 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 namespace dhp {
+
+/// The 64-bit product of 32-bit words.
+[[nodiscard]] constexpr std::uint64_t wide_product(std::uint32_t a, std::uint32_t b) {
+#ifdef __CUDA_ARCH__  // one instruction; nvcc 13.0 would multiply 64-bit words
+  if (!std::is_constant_evaluated()) {
+    std::uint64_t product;
+    asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(a), "r"(b));
+    return product;
+  }
+#endif
+  return std::uint64_t{a} * b;
+}
 
 /// One Philox 4x32-10 block: 128 counter bits and a 64-bit key give 128 random bits.
 [[nodiscard]] constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
                                                             std::array<std::uint32_t, 2> key) {
+  auto x = counter[0], y = counter[1], z = counter[2], w = counter[3];
   for (int round = 0; round < 10; ++round) {
-    const std::uint64_t a = std::uint64_t{0xD2511F53u} * counter[0];
-    const std::uint64_t b = std::uint64_t{0xCD9E8D57u} * counter[2];
-    counter = {
-        static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(b),
-        static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(a)};
+    const std::uint64_t a = wide_product(0xD2511F53u, x);
+    const std::uint64_t b = wide_product(0xCD9E8D57u, z);
+    x = static_cast<std::uint32_t>(b >> 32) ^ y ^ key[0];
+    y = static_cast<std::uint32_t>(b);
+    z = static_cast<std::uint32_t>(a >> 32) ^ w ^ key[1];
+    w = static_cast<std::uint32_t>(a);
     key[0] += 0x9E3779B9u;
     key[1] += 0xBB67AE85u;
   }
-  return counter;
+  return {x, y, z, w};
 }
 
 /// The random stream of one use (a dropout layer, an initial weight, a shuffle) in one step.

@@ -99,7 +99,7 @@ template <class T, KernelDevice Dev>
 void clear_padding(Dev& dev, View<Dev> x, ConstView<Dev> offsets, ConstView<Dev> lengths) {
   if (x.count() == 0) return;
   launch(
-      dev, grid_for(x.rows() * warp_size),
+      dev, grid_for(dev, x.rows() * warp_size),
       ClearPadding<T>{x.rows(), x.columns(), lengths.count(), offsets.template data<std::int32_t>(),
                       lengths.template data<std::int32_t>(), x.template data<T>()});
 }

@@ -18,10 +18,12 @@
 namespace dhp {
 
 /// A device that runs the kernels of cuda/. most_shared_bytes: shared memory per block.
+/// multiprocessors: how many run blocks at once.
 template <class Dev>
 concept KernelDevice = Device<Dev> && requires(const Dev& dev) {
   requires Dev::runs_kernels;
   { dev.most_shared_bytes() } -> std::same_as<std::size_t>;
+  { dev.multiprocessors() } -> std::same_as<int>;
 };
 
 }  // namespace dhp
@@ -33,9 +35,27 @@ inline constexpr int warp_size = 32;
 /// Launch dimensions; shared_bytes is per block.
 struct Grid {
   std::int64_t blocks = 1;
-  int threads = 256;  ///< a multiple of warp_size, at most 1024
+  int threads = 256;  ///< a multiple of warp_size, at most most_threads of the kernel
   std::size_t shared_bytes = 0;
 };
+
+/// The most threads of a block of Kernel: its most_threads, or 256. The compiler allots registers for
+/// that many.
+template <class Kernel>
+[[nodiscard]] constexpr int most_threads() {
+  if constexpr (requires { Kernel::most_threads; }) return Kernel::most_threads;
+  else return 256;
+}
+
+/// Throws if Kernel cannot have such a grid.
+template <class Kernel>
+void check_grid(const Grid& grid) {
+  check(grid.blocks >= 1 && grid.blocks <= 0x7fffffff && grid.threads >= 1 &&
+            grid.threads % warp_size == 0 && grid.threads <= most_threads<Kernel>(),
+        "a kernel cannot have ", grid.blocks, " blocks of ", grid.threads,
+        " threads; this one has up to ", most_threads<Kernel>(),
+        " threads per block, see its most_threads");
+}
 
 /// Throws if a block needs more shared memory than the GPU has. what...: "... need".
 template <class Dev, class... What>
@@ -98,11 +118,21 @@ void with_width(std::int64_t stride, const Body& body, const T*... pointers) {
   body(std::integral_constant<int, width>());
 }
 
-/// Enough blocks for one of `items` per thread, at most `most`: kernels use grid-stride loops.
-[[nodiscard]] inline Grid grid_for(std::int64_t items, int threads = 256,
-                                   std::int64_t most = 132 * 16) {
-  return {std::clamp<std::int64_t>((items + threads - 1) / threads, 1, most), threads, 0};
+/// The most blocks of a grid-stride loop: enough for every multiprocessor to be busy until the end.
+template <class Dev>
+[[nodiscard]] std::int64_t most_blocks(const Dev& dev) {
+  return std::int64_t{dev.multiprocessors()} * 16;
 }
+/// Enough blocks for one of `items` per thread, at most most_blocks: kernels use grid-stride loops.
+template <class Dev>
+[[nodiscard]] Grid grid_for(const Dev& dev, std::int64_t items, int threads = 256) {
+  return {std::clamp<std::int64_t>((items + threads - 1) / threads, 1, most_blocks(dev)), threads,
+          0};
+}
+
+/// The most parts of a sum over all blocks. No GPU is asked: the parts decide the order of a sum, so
+/// its bits are the same on all.
+inline constexpr std::int64_t most_sum_parts = 1056;
 
 /// This thread's index in the grid, and the grid's number of threads.
 template <class B>

@@ -17,6 +17,7 @@ namespace dhp::cuda {
 struct ColumnTiles {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
+  static constexpr int most_threads = 512;
   int across = 1;  ///< threads side by side in a tile; across * down threads of a block work
   int down = 1;
   std::int64_t tiles_across = 0;
@@ -34,7 +35,7 @@ inline constexpr int rows_together = 4;
 
 /// width must divide columns. About `most_tiles` tiles at most, unless the columns need more.
 [[nodiscard]] inline ColumnTiles column_tiles(std::int64_t rows, std::int64_t columns, int width,
-                                              std::int64_t most_tiles = 132 * 8) {
+                                              std::int64_t most_tiles = most_sum_parts) {
   ColumnTiles tiles{.rows = rows, .columns = columns};
   const std::int64_t packs = columns / width;
   tiles.tiles_across = (packs + warp_size - 1) / warp_size;
@@ -134,6 +135,7 @@ template <int width, class Terms, class Output>
 struct SumColumns {
   using Total = typename Terms::Total;
   static constexpr int values = Terms::sums * width;
+  static constexpr int most_threads = ColumnTiles::most_threads;
 
   ColumnTiles tiles;
   Terms terms;
@@ -221,7 +223,7 @@ struct ToFinish {
 
 /// One tile down all rows: for few wide rows, or many narrow ones.
 [[nodiscard]] inline ColumnTiles one_tile_down(std::int64_t rows, std::int64_t columns) {
-  constexpr int threads = 512, least_across = 8;
+  constexpr int threads = ColumnTiles::most_threads, least_across = 8;
   const auto wanted = std::bit_ceil(static_cast<std::uint64_t>(rows / rows_together + 1));
   ColumnTiles tiles{.rows = rows, .columns = columns};
   tiles.threads = threads;

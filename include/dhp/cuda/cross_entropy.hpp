@@ -21,16 +21,20 @@ constexpr void for_row(const B& block, const T* row, std::int64_t columns, const
   }
 }
 
+/// Of a block that has a row.
+inline constexpr int most_row_threads = 512;
+
 /// One block per row.
 template <class A>
 [[nodiscard]] Grid row_grid(std::int64_t rows, std::int64_t columns, int width) {
   const auto packs = (columns + width - 1) / width;
-  const int threads = packs <= 32 ? 32 : packs <= 512 ? 128 : 512;
+  const int threads = packs <= 32 ? 32 : packs <= 512 ? 128 : most_row_threads;
   return {rows, threads, 3 * block_reduce_scratch * sizeof(A)};
 }
 
 template <class T, int width>
 struct RowMaximum {
+  static constexpr int most_threads = most_row_threads;
   using A = Accumulator<T>;
   std::int64_t columns;
   const T* logits;
@@ -51,6 +55,7 @@ struct RowMaximum {
 
 template <class T, int width>
 struct RowSums {
+  static constexpr int most_threads = most_row_threads;
   using A = Accumulator<T>;
   std::int64_t columns, first_class;
   bool smooth;
@@ -96,6 +101,7 @@ struct RowLoss {
 
 template <class T, int width>
 struct RowRank {
+  static constexpr int most_threads = most_row_threads;
   using A = Accumulator<T>;
   std::int64_t columns, first_class;
   const T* logits;
@@ -122,6 +128,7 @@ struct RowRank {
 
 template <class T, int width>
 struct RowGradient {
+  static constexpr int most_threads = most_row_threads;
   using A = Accumulator<T>;
   std::int64_t columns, first_class;
   double smoothing, classes;
@@ -157,6 +164,7 @@ struct RowGradient {
 /// One block: totals over all rows.
 template <class A>
 struct LossTotals {
+  static constexpr int most_threads = 1024;
   std::int64_t rows;
   const A* loss;
   const std::int32_t* labels;
@@ -251,7 +259,7 @@ template <KernelDevice Dev>
 void cross_entropy_totals_on(Dev& dev, ConstView<Dev> loss, ConstView<Dev> labels,
                              ConstView<Dev> rank, View<Dev> totals) {
   visit_accumulator(loss.dtype(), [&]<class A>(Tag<A>) {
-    launch(dev, {1, 1024, cuda::block_reduce_scratch * sizeof(double)},
+    launch(dev, {1, cuda::LossTotals<A>::most_threads, cuda::block_reduce_scratch * sizeof(double)},
            cuda::LossTotals<A>{loss.count(), loss.template data<A>(),
                                labels.template data<std::int32_t>(),
                                rank.empty() ? nullptr : rank.template data<std::int32_t>(),

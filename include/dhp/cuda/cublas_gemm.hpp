@@ -28,7 +28,7 @@ template <class Dev>
 }
 
 /// With any bias: c, or a wide copy, becomes beta c + bias, then the product is added to it, so c is
-/// rounded once. False if cuBLASLt cannot.
+/// rounded once. False if cuBLASLt proposes nothing for it; c is untouched then.
 template <class Dev>
 [[nodiscard]] bool cublas_add_to_bias(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                       const GemmOptions& options, ConstView<Dev> bias) {
@@ -45,7 +45,7 @@ template <class Dev>
   const auto [m, n] = std::pair(c.shape()[0], c.shape()[1]);
   fallback_gemm(dev, ConstView<Dev>(a.bytes(), a.dtype(), {m, 0}),
                 ConstView<Dev>(b.bytes(), b.dtype(), {0, n}), sum, {.beta = options.beta}, bias);
-  if (!plans.run(dev, call)) return false;
+  if (!plans.run(dev, call)) fallback_gemm(dev, a, b, sum, adding, ConstView<Dev>());
   if (!is_wide) cast_on(dev, ConstView<Dev>(sum), c);
   return true;
 }

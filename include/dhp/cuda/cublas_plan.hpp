@@ -26,17 +26,15 @@ class CublasPlans : public CudaCached {
     if (!plan.is_for(call)) fit(dev, call, key, plan);
     if (!plan.taken) return false;
     plan.product->point(call);
-    const auto put = [&] { return multiply(dev, call, *plan.product, *plan.taken, call.c); };
-    auto status = put();
-    // some failures show only when run
-    if (status != CUBLAS_STATUS_SUCCESS && !plan.is_favorite) {
-      take_favorite(dev, call, *plan.product, plan);
-      if (!plan.taken) return false;
-      status = put();
+    // some algorithms find out only here that they do not support the product
+    for (; plan.taken; take_next(dev, call, plan)) {
+      const auto status = multiply(dev, call, *plan.product, *plan.taken, call.c);
+      if (is_unsupported(status)) continue;
+      check_cublas(status, "cublasLtMatmul");
+      ++plan.calls;
+      return true;
     }
-    check_cublas(status, "cublasLtMatmul");
-    ++plan.calls;
-    return true;
+    return false;
   }
   /// Whether run() would return true. Launches nothing.
   [[nodiscard]] bool can(Cuda& dev, CublasCall call) {
@@ -49,9 +47,8 @@ class CublasPlans : public CudaCached {
   [[nodiscard]] std::vector<LibraryUse> uses(bool refused_alone = false) const {
     std::vector<LibraryUse> all;
     for (const auto& [key, plan] : plans_)
-      if (plan.refused || !refused_alone)
-        all.push_back(
-            {"cuBLASLt", key.text(), plan.calls, plan.refused ? "it proposes no algorithm" : ""});
+      if (!plan.refusal.empty() || !refused_alone)
+        all.push_back({"cuBLASLt", key.text(), plan.calls, plan.refusal});
     return all;
   }
 
@@ -62,9 +59,9 @@ class CublasPlans : public CudaCached {
     ColumnMajorProduct size{};
     std::optional<CublasProduct> product{};
     std::optional<CublasAlgorithm> taken{};  // none: cuBLASLt cannot
-    bool is_favorite = false;
+    std::vector<CublasAlgorithm> refused{};  // when they ran
 
-    bool refused = false;  // at least one size
+    std::string refusal{};  // of at least one size
     std::int64_t calls = 0;
 
     [[nodiscard]] bool is_for(const CublasCall& call) const {
@@ -81,17 +78,27 @@ class CublasPlans : public CudaCached {
     plan.product.reset();  // if this throws, the plan has no size
     CublasProduct product(call);
     if (!plan.by_time) plan.by_time = find_by_time(dev, call, key.text(), product);
-    plan.is_favorite = false;
+    plan.refused.clear();
     plan.taken = plan.by_time;
-    if (!plan.taken || !fits(dev, product, *plan.taken)) take_favorite(dev, call, product, plan);
+    if (!plan.taken || !fits(dev, product, *plan.taken)) {
+      plan.taken = favorite(dev, call, product);
+      if (!plan.taken) plan.refusal = "it proposes no algorithm";
+    }
     plan.size = call.product;
     plan.product = std::move(product);
   }
-  static void take_favorite(Cuda& dev, const CublasCall& call, const CublasProduct& product,
-                            Plan& plan) {
-    plan.is_favorite = true;
-    plan.taken = favorite(dev, call, product);
-    if (!plan.taken) plan.refused = true;
+  /// After a refusal: the first proposal for this size that has not been refused.
+  static void take_next(Cuda& dev, const CublasCall& call, Plan& plan) {
+    plan.refused.push_back(*plan.taken);
+    plan.taken.reset();
+    for (const auto& one : algorithms(dev, call, *plan.product, most_algorithms))
+      if (std::none_of(plan.refused.begin(), plan.refused.end(), [&](const CublasAlgorithm& other) {
+            return to_hex(one) == to_hex(other);
+          })) {
+        plan.taken = one;
+        return;
+      }
+    plan.refusal = "none of its algorithms runs";
   }
   /// The heuristic favorite for this size.
   static std::optional<CublasAlgorithm> favorite(Cuda& dev, const CublasCall& call,

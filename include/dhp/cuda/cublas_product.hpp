@@ -120,6 +120,12 @@ inline constexpr int most_algorithms = 8;
   return found;
 }
 
+/// Whether cuBLASLt says that an algorithm does not support a product: then nothing ran.
+[[nodiscard]] constexpr bool is_unsupported(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+         status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
 /// Issues the product on the device's stream. c: another output of the same alignment.
 [[nodiscard]] inline cublasStatus_t multiply(Cuda& dev, const CublasCall& call,
                                              const CublasProduct& product,

@@ -75,7 +75,7 @@ class CudnnAttention {
         element_offsets_(dev, DType::i64, {problem_.samples + 1}),
         graph_lengths_(dev, DType::i32, {problem_.samples}),
         statistics_(dev, DType::f32, {problem_.samples * problem_.heads * problem_.length}) {
-    launch(dev, grid_for(problem_.samples + 1),
+    launch(dev, grid_for(dev, problem_.samples + 1),
            DescribeSamples{samples_, problem_.samples, q.columns(), offsets_, lengths_,
                            element_offsets_.mut().template data<std::int64_t>(),
                            graph_lengths_.mut().template data<std::int32_t>()});
@@ -93,13 +93,13 @@ class CudnnAttention {
     return made;
   }
   void statistics_to(Dev& dev, View<Dev> logsumexp) {
-    launch(dev, grid_for(logsumexp.count()),
+    launch(dev, grid_for(dev, logsumexp.count()),
            StatisticsFromCudnn{rows_, problem_.heads, samples_, problem_.length, offsets_, lengths_,
                                statistics_.view().template data<float>(),
                                logsumexp.template data<float>()});
   }
   void statistics_from(Dev& dev, ConstView<Dev> logsumexp) {
-    launch(dev, grid_for(statistics_.count()),
+    launch(dev, grid_for(dev, statistics_.count()),
            StatisticsForCudnn{rows_, problem_.heads, samples_, problem_.samples, problem_.length,
                               offsets_, lengths_, logsumexp.template data<float>(),
                               statistics_.mut().template data<float>()});

@@ -44,7 +44,8 @@ class NormTensors {
   /// The descriptor of f32 [1, C, 1, 1].
   [[nodiscard]] const CudnnDescriptor& channel(std::int64_t uid) const {
     const Dims extents{1, extents_.channels, 1, 1};
-    return graph_.raw(graph_.argument(uid, CUDNN_DATA_FLOAT, extents, nhwc_strides(extents)));
+    return graph_.raw(
+        graph_.argument(uid, CUDNN_DATA_FLOAT, extents, nhwc_strides(extents), extents_.alignment));
   }
 
  private:
@@ -101,10 +102,10 @@ class NormTensors {
   return graph;
 }
 
-/// The extents of x [.., C].
+/// The extents of x [.., C], at the least alignment of all arguments of a plan.
 template <class Dev>
-[[nodiscard]] NormExtents norm_extents(ConstView<Dev> x) {
-  return {x.dtype(), x.rows(), x.columns(), std::min<std::int64_t>(alignment_of(x.bytes()), 16)};
+[[nodiscard]] NormExtents norm_extents(ConstView<Dev> x, const CudnnArguments& arguments) {
+  return {x.dtype(), x.rows(), x.columns(), arguments.alignment()};
 }
 
 /// The sum of squared deviations of `rows` values, from 1 / sqrt(variance + epsilon).
@@ -133,7 +134,6 @@ std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev>
                             per_column(),
                             Tensor<Dev>(dev, DType::u8, {cuda::sign_bytes(x.count())})};
   using Uids = cuda::NormUids;
-  const auto extents = cuda::norm_extents(x);
   const auto small = static_cast<float>(epsilon);
   const bool adds = !residual.empty();
   cuda::CudnnArguments arguments;
@@ -142,6 +142,7 @@ std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev>
   arguments.add(Uids::inv_std, made.inv_std.mut().bytes());
   arguments.add(Uids::y, made.y.mut().bytes()).add(Uids::signs, made.signs.mut().bytes());
   if (adds) arguments.add(Uids::residual, residual.bytes());
+  const auto extents = cuda::norm_extents(x, arguments);
   if (!dev.template cached<cuda::CudnnPlans>().run(
           dev, concat(extents.text("norm_relu"), adds ? " residual" : "", " epsilon ", small),
           {.deterministic = dev.options().deterministic}, arguments,
@@ -163,7 +164,6 @@ std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(
   BatchNormGradients<Dev> made{like_x(), residual ? like_x() : Tensor<Dev>(),
                                Tensor<Dev>(dev, DType::f32, {2, x.columns()})};
   using Uids = cuda::NormUids;
-  const auto extents = cuda::norm_extents(x);
   cuda::CudnnArguments arguments;
   arguments.add(Uids::dy, dy.bytes()).add(Uids::x, x.bytes()).add(Uids::signs, signs.bytes());
   arguments.add(Uids::gamma, vectors.gamma.bytes()).add(Uids::mean, vectors.mean.bytes());
@@ -171,6 +171,7 @@ std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(
   arguments.add(Uids::dbeta, made.sums.mut().slice(0, 1).bytes());
   arguments.add(Uids::dgamma, made.sums.mut().slice(1, 2).bytes());
   if (residual) arguments.add(Uids::dresidual, made.dresidual.mut().bytes());
+  const auto extents = cuda::norm_extents(x, arguments);
   if (!dev.template cached<cuda::CudnnPlans>().run(
           dev, concat(extents.text("norm_relu_backward"), residual ? " residual" : ""),
           {.deterministic = dev.options().deterministic}, arguments,

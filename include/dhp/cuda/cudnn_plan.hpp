@@ -123,7 +123,19 @@ struct CudnnArguments {
     addresses.push_back(const_cast<std::byte*>(address));
     return *this;
   }
+  /// The least alignment of all addresses, at most 16 bytes.
+  [[nodiscard]] std::int64_t alignment() const {
+    std::uintptr_t bits = 16;
+    for (const auto* const address : addresses) bits |= reinterpret_cast<std::uintptr_t>(address);
+    return static_cast<std::int64_t>(bits & (~bits + 1));
+  }
 };
+
+/// Whether an error of cuDNN says that a plan does not support its arguments: then nothing ran.
+[[nodiscard]] inline bool is_unsupported(const CudaError& error) {
+  constexpr int family = 1000;
+  return error.code() / family == CUDNN_STATUS_NOT_SUPPORTED / family;
+}
 
 /// A compiled graph; keeps only the graph's constants.
 class CudnnPlan {
@@ -144,7 +156,8 @@ class CudnnPlan {
   }
   [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
 
-  /// Issues the plan on the handle's stream. workspace: workspace_bytes(), 16-byte aligned.
+  /// Issues the plan on the handle's stream. workspace: workspace_bytes(), 16-byte aligned. Some
+  /// plans find out only here that they do not support the arguments (is_unsupported).
   void run(cudnnHandle_t handle, CudnnArguments arguments, std::byte* workspace) const {
     for (const auto& scalar : scalars_)
       arguments.add(scalar.uid, reinterpret_cast<const std::byte*>(&scalar.value));

@@ -130,10 +130,10 @@ void dropout(Dev& dev, const DropoutMask<T>& mask, std::int64_t rows, std::int64
   const bool aligned = mask.total_columns % 4 == 0 && mask.first_column % 4 == 0;
   if (aligned && packs_fit<width>(columns, x, y)) {
     const auto packs = columns / width;
-    launch(dev, grid_for(rows * packs), DropoutPacks<T, width>{mask, rows, packs, x, y});
+    launch(dev, grid_for(dev, rows * packs), DropoutPacks<T, width>{mask, rows, packs, x, y});
   } else {
     const DropoutElements<T> kernel{mask, rows, columns, x, y};
-    launch(dev, grid_for(rows * kernel.blocks_a_row()), kernel);
+    launch(dev, grid_for(dev, rows * kernel.blocks_a_row()), kernel);
   }
 }
 

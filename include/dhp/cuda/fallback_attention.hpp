@@ -363,7 +363,7 @@ void fallback_attention_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, 
     Tensor<Dev> inner(dev, dtype_of<A>(), {place.heads, place.rows});
     A* const products = inner.mut().template data<A>();
     const T* const gradient = dy.template data<T>();
-    launch(dev, grid_for(place.heads * place.rows * warp_size),
+    launch(dev, grid_for(dev, place.heads * place.rows * warp_size),
            AttentionInner<T>{place.rows, place.columns, place.heads, place.size, gradient,
                              y.template data<T>(), products});
     const auto run = [&]<bool of_keys>(std::bool_constant<of_keys>, const Grid& grid, T* to,

@@ -146,7 +146,7 @@ void fallback_conv2d_backward_filter(Dev& dev, ConstView<Dev> x, ConstView<Dev> 
     tile_product<A>(dev, rows, columns, pixels, MatrixElement<T>{dy.template data<T>(), rows, true},
                     Patches<T>{shape, x.template data<T>()}, StorePart<A>{sums, rows, columns},
                     parts);
-    launch(dev, grid_for(dw.count()),
+    launch(dev, grid_for(dev, dw.count()),
            AddFilterParts<A>{dw.count(), parts, sums, static_cast<A>(beta), dw.template data<A>()});
   });
 }

@@ -9,14 +9,18 @@
 
 namespace dhp::cuda {
 
+/// Of a block that has all items, or a tile of them.
+inline constexpr int most_group_threads = 1024;
+
 /// Threads of one block for `count` items, in whole warps.
 [[nodiscard]] inline int threads_for(std::int64_t count) {
-  const auto wanted = std::min<std::int64_t>(count, 1024) + warp_size - 1;
+  const auto wanted = std::min<std::int64_t>(count, most_group_threads) + warp_size - 1;
   return static_cast<int>(std::max<std::int64_t>(wanted / warp_size, 1)) * warp_size;
 }
 
 /// values[i] = the sum of values[0, i); one block.
 struct ExclusiveSum {
+  static constexpr int most_threads = most_group_threads;
   std::int64_t count;
   std::int32_t* values;
 
@@ -79,6 +83,7 @@ struct Digit {
 
 /// counts[value, tile]: rows of the tile with this digit. ranks[row]: those before the row.
 struct RankInTiles {
+  static constexpr int most_threads = most_group_threads;
   Digit digit;
   const std::int32_t* keys;
   std::int32_t *counts, *ranks;
@@ -195,13 +200,13 @@ template <KernelDevice Dev>
     const RankInTiles rank{digit, data(keys), data(counts), data(ranks)};
     launch(dev, {tiles, tile, rank.shared_bytes()}, rank);
     exclusive_sum(dev, digit.values() * tiles, data(counts));
-    launch(dev, grid_for(count),
+    launch(dev, grid_for(dev, count),
            PlaceRows{digit, data(keys), pass == 0 ? nullptr : data(rows), data(counts), data(ranks),
                      data(new_keys), data(new_rows)});
     std::swap(keys, new_keys);
     std::swap(rows, new_rows);
   }
-  launch(dev, grid_for(entries + 1), FindStarts{count, entries, data(keys), data(starts)});
+  launch(dev, grid_for(dev, entries + 1), FindStarts{count, entries, data(keys), data(starts)});
   return {std::move(rows), std::move(keys), std::move(starts)};
 }
 

@@ -26,7 +26,8 @@ class GpuBlock {
 };
 
 template <class Kernel>
-__global__ void run_kernel(const __grid_constant__ Kernel kernel) {
+__global__ void __launch_bounds__(most_threads<Kernel>())
+    run_kernel(const __grid_constant__ Kernel kernel) {
   GpuBlock block;
   kernel(block);
 }
@@ -39,9 +40,7 @@ namespace dhp {
 template <class Kernel>
 void launch(Cuda& dev, const cuda::Grid& grid, const Kernel& kernel) {
   static_assert(sizeof(Kernel) <= 4000, "arguments of a kernel must fit in 4 KB");
-  check(grid.blocks >= 1 && grid.blocks <= 0x7fffffff && grid.threads % cuda::warp_size == 0 &&
-            grid.threads <= 1024,
-        "a kernel cannot have ", grid.blocks, " blocks of ", grid.threads, " threads");
+  cuda::check_grid<Kernel>(grid);
   cuda::check_shared_memory(dev, grid, "the threads of a kernel's block need");
   const auto function = &cuda::run_kernel<Kernel>;
   constexpr std::size_t without_asking = 48 << 10;

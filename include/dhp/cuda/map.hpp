@@ -56,8 +56,9 @@ void map(Dev& dev, std::int64_t count, F f, Y* y, const X*... x) {
   if (count == 0) return;
   constexpr int width = 16 / static_cast<int>(std::max({sizeof(Y), sizeof(X)...}));
   if (packs_fit<width>(0, y, x...))
-    launch(dev, grid_for((count + width - 1) / width), Map<F, width, Y, X...>{f, count, y, {x...}});
-  else launch(dev, grid_for(count), Map<F, 1, Y, X...>{f, count, y, {x...}});
+    launch(dev, grid_for(dev, (count + width - 1) / width),
+           Map<F, width, Y, X...>{f, count, y, {x...}});
+  else launch(dev, grid_for(dev, count), Map<F, 1, Y, X...>{f, count, y, {x...}});
 }
 
 }  // namespace dhp::cuda

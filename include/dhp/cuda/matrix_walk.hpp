@@ -7,9 +7,10 @@ namespace dhp::cuda {
 
 /// Positions first, first + step, ... of a row-major matrix; it divides only at the start. `for
 /// (MatrixWalk at = walk_by_thread(block, columns); at.row < rows; at.next())`; columns >= 1.
+template <class Index = std::int64_t>
 class MatrixWalk {
  public:
-  constexpr MatrixWalk(std::int64_t first, std::int64_t step, std::int64_t columns)
+  constexpr MatrixWalk(Index first, Index step, Index columns)
       : row(first / columns),
         column(first % columns),
         columns_(columns),
@@ -24,22 +25,22 @@ class MatrixWalk {
     }
   }
 
-  std::int64_t row, column;
+  Index row, column;
 
  private:
-  std::int64_t columns_, rows_a_step_, columns_a_step_;
+  Index columns_, rows_a_step_, columns_a_step_;
 };
 
 template <class B>
-[[nodiscard]] constexpr MatrixWalk walk_by_thread(const B& block, std::int64_t columns) {
+[[nodiscard]] constexpr MatrixWalk<> walk_by_thread(const B& block, std::int64_t columns) {
   return {grid_thread(block), grid_threads(block), columns};
 }
 template <class B>
-[[nodiscard]] constexpr MatrixWalk walk_by_warp(const B& block, std::int64_t columns) {
+[[nodiscard]] constexpr MatrixWalk<> walk_by_warp(const B& block, std::int64_t columns) {
   return {grid_thread(block) / warp_size, grid_threads(block) / warp_size, columns};
 }
 template <class B>
-[[nodiscard]] constexpr MatrixWalk walk_by_block(const B& block, std::int64_t columns) {
+[[nodiscard]] constexpr MatrixWalk<> walk_by_block(const B& block, std::int64_t columns) {
   return {block.index(), block.blocks(), columns};
 }
 

@@ -179,7 +179,7 @@ template <class T, class Rule, KernelDevice Dev>
 void update_weights(Dev& dev, const Rule& rule, const SegmentTable<Dev>& table,
                     ConstView<Dev> state, const UpdateTensors<Accumulator<T>>& in) {
   const auto pieces = pieces_of(table);
-  launch(dev, pieces.grid(), UpdateWeights<T, Rule>{rule, step_state<Dev>(state), pieces, in});
+  launch(dev, pieces.grid(dev), UpdateWeights<T, Rule>{rule, step_state<Dev>(state), pieces, in});
 }
 
 }  // namespace dhp::cuda
@@ -216,7 +216,7 @@ void lamb_direction_on(Dev& dev, const AdamUpdate& update, const SegmentTable<De
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
     const auto pieces = cuda::pieces_of(table);
     const TileSource<A> weights{ops::data_or_null<A>(masters), true};
-    launch(dev, pieces.grid(),
+    launch(dev, pieces.grid(dev),
            cuda::LambDirection<A>{update, cuda::step_state<Dev>(state), pieces,
                                   gradient.template data<A>(), m.template data<A>(),
                                   v.template data<A>(), weights, direction.template data<A>()});

@@ -1,5 +1,6 @@
 // CudnnPlans: a device's cuDNN plans, by problem text. At the first use it builds the graph, times
-// a few plans on the actual arguments and keeps the fastest, also in the file of choices.
+// a few plans on the actual arguments and keeps the fastest, also in the file of choices. A plan
+// that turns out to be unsupported when it runs is refused, and the next one takes its place.
 #pragma once
 
 #include <dhp/cuda/cudnn_plan.hpp>
@@ -22,12 +23,22 @@ class CudnnPlans : public CudaCached {
                          const CudnnArguments& arguments, Build build) {
     auto found = plans_.find(problem);
     if (found == plans_.end())
-      found = plans_.emplace(problem, choose(dev, problem, rules, arguments, build)).first;
+      found = plans_.emplace(problem, choose(dev, problem, rules, arguments, build, {})).first;
     auto& chosen = found->second;
-    if (!chosen.plan) return false;
-    run(dev, *chosen.plan, arguments);
-    ++chosen.calls;
-    return true;
+    while (chosen.plan) {
+      try {
+        run(dev, *chosen.plan, arguments);
+        ++chosen.calls;
+        return true;
+      } catch (const CudaError& error) {
+        if (!is_unsupported(error)) throw;
+        chosen.refused_plans.push_back(chosen.name);
+        chosen.refusal = error.sentence();
+        chosen.plan.reset();
+        chosen = choose(dev, problem, rules, arguments, build, std::move(chosen));
+      }
+    }
+    return false;
   }
 
   /// Whether run() failed or refuse() was called for it: then its arguments need not be prepared.
@@ -37,7 +48,7 @@ class CudnnPlans : public CudaCached {
   }
   /// Excludes a problem for a reason outside cuDNN.
   void refuse(const std::string& problem, const std::string& why) {
-    plans_.insert_or_assign(problem, Chosen{{}, why});
+    plans_.insert_or_assign(problem, Chosen{.refusal = why});
   }
   /// All requests; refused_alone: only refused ones.
   [[nodiscard]] std::vector<LibraryUse> uses(bool refused_alone = false) const {
@@ -50,9 +61,19 @@ class CudnnPlans : public CudaCached {
 
  private:
   struct Chosen {
-    std::optional<CudnnPlan> plan;
+    std::optional<CudnnPlan> plan{};
+    std::string name{};     // of the plan
     std::string refusal{};  // if there is no plan
     std::int64_t calls = 0;
+    std::vector<std::string> refused_plans{};  // by name, when they ran
+
+    [[nodiscard]] bool has_refused(const std::string& plan_name) const {
+      return std::find(refused_plans.begin(), refused_plans.end(), plan_name) !=
+             refused_plans.end();
+    }
+    [[nodiscard]] Chosen with(std::optional<CudnnPlan> taken, std::string its_name) && {
+      return {std::move(taken), std::move(its_name), {}, calls, std::move(refused_plans)};
+    }
   };
 
   static void run(Cuda& dev, const CudnnPlan& plan, const CudnnArguments& arguments) {
@@ -82,10 +103,10 @@ class CudnnPlans : public CudaCached {
     return text[0] == 0 ? "its engines do not run, or need too much memory" : text;
   }
 
+  /// chosen: what was chosen and refused before.
   template <class Build>
   Chosen choose(Cuda& dev, const std::string& problem, const CudnnRules& rules,
-                const CudnnArguments& arguments, Build build) {
-    Chosen chosen;
+                const CudnnArguments& arguments, Build build, Chosen chosen) {
     const std::optional<CudnnGraph> made = built(build, &chosen.refusal);
     if (!made) return chosen;
     const CudnnGraph& graph = *made;
@@ -94,35 +115,35 @@ class CudnnPlans : public CudaCached {
     if (all.empty()) chosen.refusal = "it proposes no engine";
     if (const auto stored = tuning.choices.find(problem))
       for (const auto& one : all)
-        if (one.name() == *stored)
-          if (auto plan = CudnnPlan::make(graph, target_, one, rules)) return {std::move(plan)};
+        if (one.name() == *stored && !chosen.has_refused(*stored))
+          if (auto plan = CudnnPlan::make(graph, target_, one, rules))
+            return std::move(chosen).with(std::move(plan), *stored);
 
     const auto wanted = Tuning::may_time(dev) ? Tuning::most_candidates : 1;
-    std::string best_name;
     float best_ms = std::numeric_limits<float>::infinity();
     std::vector<std::string> seen;
     for (const auto& one : all) {
       if (seen.size() >= wanted) break;
       const auto name = one.name();  // heuristics return duplicates
-      if (std::find(seen.begin(), seen.end(), name) != seen.end()) continue;
+      if (chosen.has_refused(name) || std::find(seen.begin(), seen.end(), name) != seen.end())
+        continue;
       auto plan = CudnnPlan::make(graph, target_, one, rules);
       if (!plan) {
         chosen.refusal = said();
         continue;
       }
-      if (wanted == 1) return {std::move(plan)};
+      if (wanted == 1) return std::move(chosen).with(std::move(plan), name);
       const auto ms = time(dev, *plan, arguments, chosen.refusal);
       if (!ms) continue;
       seen.push_back(name);
       if (*ms < best_ms) {
-        chosen.plan = std::move(plan);
-        best_name = name;
+        chosen = std::move(chosen).with(std::move(plan), name);
         best_ms = *ms;
       }
     }
     if (chosen.plan) {
       chosen.refusal.clear();
-      tuning.choices.keep(problem, best_name);
+      tuning.choices.keep(problem, chosen.name);
     }
     return chosen;
   }

@@ -192,7 +192,7 @@ void max_pool_forward_on(Dev& dev, ConstView<Dev> x, PoolGeometry geometry, View
     auto* const where = index.template data<std::int32_t>();
     const auto sizes = cuda::pool_sizes(x.shape(), y.shape(), geometry);
     const auto run = [&]<int pack>(std::integral_constant<int, pack>) {
-      launch(dev, cuda::grid_for(y.count() / pack),
+      launch(dev, cuda::grid_for(dev, y.count() / pack),
              cuda::MaxPoolForward<T, pack>{sizes, from, to, where});
     };
     cuda::with_width<cuda::pack_size<T>, 1>(sizes.channels, run, from, to, where);
@@ -208,7 +208,7 @@ void max_pool_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> index, Poo
     const auto* const where = index.template data<std::int32_t>();
     const auto sizes = cuda::pool_sizes(dx.shape(), dy.shape(), geometry);
     const auto run = [&]<int pack>(std::integral_constant<int, pack>) {
-      launch(dev, cuda::grid_for(dx.count() / pack),
+      launch(dev, cuda::grid_for(dev, dx.count() / pack),
              cuda::MaxPoolBackward<T, pack>{sizes, from, where, to});
     };
     cuda::with_width<cuda::pack_size<T>, 1>(sizes.channels, run, from, to, where);
@@ -228,7 +228,7 @@ void global_average_pool_forward_on(Dev& dev, ConstView<Dev> x, View<Dev> y) {
       const Kernel kernel{shape[0], shape[1] * shape[2],
                           shape[3], static_cast<int>(std::bit_ceil(packs)),
                           from,     to};
-      const auto blocks = std::min<std::int64_t>(shape[0] * kernel.slabs(), 132 * 16);
+      const auto blocks = std::min<std::int64_t>(shape[0] * kernel.slabs(), cuda::most_blocks(dev));
       launch(dev, {blocks, Kernel::threads, Kernel::shared_bytes}, kernel);
     };
     cuda::with_width<cuda::pack_size<T>, 1>(shape[3], run, from, to);
@@ -242,7 +242,7 @@ void global_average_pool_backward_on(Dev& dev, ConstView<Dev> dy, View<Dev> dx) 
     T* const to = dx.template data<T>();
     const auto& shape = dx.shape();
     const auto run = [&]<int pack>(std::integral_constant<int, pack>) {
-      launch(dev, cuda::grid_for(dx.count() / pack),
+      launch(dev, cuda::grid_for(dev, dx.count() / pack),
              cuda::AveragePoolBackward<T, pack>{shape[0], shape[1] * shape[2], shape[3], from, to});
     };
     cuda::with_width<cuda::pack_size<T>, 1>(shape[3], run, from, to);

@@ -99,8 +99,9 @@ template <KernelDevice Dev, class T, class F>
 void sum_all(Dev& dev, std::int64_t count, const T* x, F f, double* out) {
   constexpr int width = pack_size<T>;
   constexpr std::size_t shared = sizeof(double) * block_reduce_scratch;
-  auto grid = grid_for((count + 4 * width - 1) / (4 * width), 256, 132 * 8);
-  grid.shared_bytes = shared;
+  constexpr int share = 4 * width * 256;  // of a block, at least
+  const Grid grid{std::clamp<std::int64_t>((count + share - 1) / share, 1, most_sum_parts), 256,
+                  shared};
   Tensor<Dev> scratch(dev, DType::f64, {grid.blocks});
   double* const parts = scratch.mut().template data<double>();
   if (packs_fit<width>(0, x)) launch(dev, grid, SumElementParts<width, T, F>{f, count, x, parts});
@@ -142,7 +143,7 @@ void find_nonfinite_on(Dev& dev, ConstView<Dev> x, View<Dev> flag) {
     constexpr int width = cuda::pack_size<T>;
     const T* const from = x.template data<T>();
     auto* const found = flag.template data<std::int32_t>();
-    const auto grid = cuda::grid_for((x.count() + width - 1) / width);
+    const auto grid = cuda::grid_for(dev, (x.count() + width - 1) / width);
     if (cuda::packs_fit<width>(0, from))
       launch(dev, grid, cuda::FindNonfinite<width, T>{x.count(), from, found});
     else launch(dev, grid, cuda::FindNonfinite<1, T>{x.count(), from, found});

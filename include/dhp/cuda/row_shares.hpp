@@ -128,11 +128,11 @@ void launch_rows(Dev& dev, std::int64_t rows, std::int64_t columns, const Argume
   constexpr int n = pack_size<A>;
   if (rows == 0 || columns == 0) return;
   const auto by_warps = [&]<int packs>(std::integral_constant<int, packs>) {
-    const auto grid = grid_for(rows * warp_size, 128);
+    const auto grid = grid_for(dev, rows * warp_size, 128);
     launch(dev, grid, Kernel<T, WarpRows<n, packs>>{arguments});
   };
   const auto by_blocks = [&]<int width>(std::integral_constant<int, width>) {
-    auto grid = grid_for(rows, 1);
+    auto grid = grid_for(dev, rows, 1);
     const std::int64_t warps = (columns / width + warp_size - 1) / warp_size;
     grid.threads = static_cast<int>(std::clamp<std::int64_t>(warps, 1, 8)) * warp_size;
     grid.shared_bytes = sizeof(A) * block_reduce_scratch;

@@ -59,7 +59,7 @@ void move_rows_by(Dev& dev, const RowBytes& where, const RowChoice& which) {
   constexpr auto size = static_cast<std::int64_t>(sizeof(Unit));
   const auto units = where.bytes / size;
   const auto missing = static_cast<Word>(which.missing_is_nan ? ~Word(0) : Word(0));
-  launch(dev, grid_for(which.rows * units),
+  launch(dev, grid_for(dev, which.rows * units),
          Kernel{which.rows, units, reinterpret_cast<const Unit*>(where.from),
                 where.from_stride / size, reinterpret_cast<Unit*>(where.to), where.to_stride / size,
                 which.index, which.first, which.entries, missing});
@@ -143,7 +143,7 @@ void add_to_rows_on(Dev& dev, ConstView<Dev> vector, View<Dev> y) {
     T* const to = y.template data<T>();
     const auto of_width = [&]<int width>(std::integral_constant<int, width>) {
       const auto packs = y.columns() / width;
-      launch(dev, cuda::grid_for(y.rows() * packs),
+      launch(dev, cuda::grid_for(dev, y.rows() * packs),
              cuda::AddToRows<T, width>{y.rows(), packs, added, to});
     };
     cuda::with_width<cuda::pack_size<T>, 1>(y.columns(), of_width, added, to);

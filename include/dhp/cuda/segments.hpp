@@ -28,7 +28,6 @@ struct Piece {
 struct Pieces {
   static constexpr std::int64_t per_tile = 4;
   static constexpr std::int64_t size = segment_tile / per_tile;
-  static constexpr std::int64_t most_blocks = 132 * 16;
 
   const SegmentTile* tiles;
   std::int64_t tile_count;
@@ -40,7 +39,10 @@ struct Pieces {
     const auto left = tile.last - first;
     return {tile, first, left < 0 ? 0 : left < size ? left : size};
   }
-  [[nodiscard]] Grid grid() const { return {std::clamp<std::int64_t>(count(), 1, most_blocks)}; }
+  template <class Dev>
+  [[nodiscard]] Grid grid(const Dev& dev) const {
+    return {std::clamp<std::int64_t>(count(), 1, most_blocks(dev))};
+  }
 };
 template <class Dev>
 [[nodiscard]] Pieces pieces_of(const SegmentTable<Dev>& table) {
@@ -92,7 +94,7 @@ template <KernelDevice Dev>
 void tile_squares_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> x, bool of_weights,
                      View<Dev> sums) {
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
-    cuda::Grid grid{std::min(table.tile_count(), cuda::Pieces::most_blocks)};
+    cuda::Grid grid{std::min(table.tile_count(), cuda::most_blocks(dev))};
     grid.shared_bytes = sizeof(double) * cuda::block_reduce_scratch;
     launch(dev, grid,
            cuda::SquareTiles<A>{table.tiles(),

@@ -206,19 +206,19 @@ void sum_rows(Dev& dev, ConstView<Dev> x, ConstView<Dev> ids, std::int64_t first
   const auto factor = static_cast<A>(beta);
   const auto of_width = [&]<int width>(std::integral_constant<int, width>) {
     const auto slabs = (columns + warp_size * width - 1) / (warp_size * width);
-    launch(dev, grid_for(entries * slabs * warp_size),
+    launch(dev, grid_for(dev, entries * slabs * warp_size),
            SumShortLists<T, Y, width>{lists, columns, from, factor, to});
     if (lists.count <= long_list) return;
     Tensor<Dev> parts(dev, dtype_of<A>(), {2 * lists.windows(), columns});
     A* const sums = parts.mut().template data<A>();
-    launch(dev, grid_for(2 * lists.windows() * slabs * warp_size),
+    launch(dev, grid_for(dev, 2 * lists.windows() * slabs * warp_size),
            SumRowParts<T, width>{lists, columns, from, sums});
     constexpr int narrow = std::min(width, pack_size<A>);
     using Add = AddRowParts<A, Y, narrow>;
     const auto tiles = (columns + warp_size * narrow - 1) / (warp_size * narrow);
     launch(dev,
-           {std::min<std::int64_t>(lists.windows() * tiles, 132 * 8), Add::together * warp_size,
-            Add::shared_bytes},
+           {std::min<std::int64_t>(lists.windows() * tiles, most_blocks(dev)),
+            Add::together * warp_size, Add::shared_bytes},
            Add{lists, columns, sums, factor, to});
   };
   with_width<pack_size<T>, 1>(columns, of_width, from, to);

@@ -248,6 +248,7 @@ class Cuda {
   [[nodiscard]] const cudaDeviceProp& properties() const { return properties_; }
   /// Shared memory per block.
   [[nodiscard]] std::size_t most_shared_bytes() const { return properties_.sharedMemPerBlockOptin; }
+  [[nodiscard]] int multiprocessors() const { return properties_.multiProcessorCount; }
   [[nodiscard]] cudaStream_t stream() const { return stream_->get(); }
   [[nodiscard]] CudaMemory& memory() { return *memory_; }
   [[nodiscard]] cublasLtHandle_t cublas() const { return cublas_.get(); }

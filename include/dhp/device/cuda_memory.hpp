@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,26 @@ struct CudaAllocator {
   std::function<void(std::byte* data, std::size_t bytes, cudaStream_t stream)> free{};
 
   [[nodiscard]] explicit operator bool() const { return allocate != nullptr; }
+};
+
+/// Makes a GPU current for the calling thread, which may use others too, until the end of a scope.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int device) noexcept {
+    int current = device;
+    quietly(cudaGetDevice(&current));
+    if (current == device) return;
+    before_ = current;
+    quietly(cudaSetDevice(device));
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+  ~CurrentDevice() {
+    if (before_) quietly(cudaSetDevice(*before_));
+  }
+
+ private:
+  std::optional<int> before_{};
 };
 
 class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
@@ -148,6 +169,7 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
     most_held_ = std::max(most_held_, held_);
   }
   std::byte* fresh(std::size_t size, std::size_t asked) {
+    const CurrentDevice here(device_);
     void* data = nullptr;
     auto code = cudaMalloc(&data, size);
     if (code == cudaErrorMemoryAllocation) {  // frees cached blocks of other sizes and tries again
@@ -172,6 +194,7 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
     in_use_ -= size;
   }
   void drop(Arena& arena) noexcept {
+    const CurrentDevice here(device_);
     for (auto& [size, blocks] : arena) {
       for (auto* block : blocks) quietly(cudaFree(block));  // synchronizes with the GPU
       held_ -= size * blocks.size();

@@ -142,6 +142,10 @@ class ShardedReducer final : public ShardTraffic<Dev> {
       events.push_back(progress_.start(
           *dev_, Collective<Dev>::reduce_scatter(summands[at], bucket.held_sums()[at])));
     bucket.summing(std::move(events));
+    // From stage 2 on, the gradients of two buckets at most are in memory: this one's, and those of the next.
+    if (stage() != ZeroStage::optimizer && summed_before_ != nullptr)
+      summed_before_->finish_sums(*dev_);
+    summed_before_ = &bucket;
   }
 
   /// Starts to bring the weights of a bucket.
@@ -192,6 +196,7 @@ class ShardedReducer final : public ShardTraffic<Dev> {
   std::size_t next_ = 0;          // the bucket before it is the next to be summed
   std::deque<std::size_t> idle_;  // in the order of their last use
   std::size_t last_needed_ = 0;
+  ShardedBucket<Dev>* summed_before_ = nullptr;
 };
 
 }  // namespace dhp
