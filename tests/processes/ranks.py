@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import random
 import secrets
 import signal
 import socket
@@ -21,10 +22,14 @@ class Ended:
 
 
 def free_port():
-    """A port that nobody listens at now; a store looks at the ones that follow when it is taken after all."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody listens at now, below those that the system hands out by itself: a rank that asks for the store too
+    early would else take the place of a peer in the Gloo of another job. A store looks at the ports that follow when this
+    one is taken after all."""
+    while True:
+        port = random.randrange(10000, 30000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
 
 
 class Job:
