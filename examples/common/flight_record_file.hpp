@@ -93,7 +93,7 @@ struct FlightRecordFile {
     text += " \"entries\": [";
     for (const auto& call : entries)
       text += dhp::concat(&call == &entries.front() ? "\n  " : ",\n  ", line(json_of(call)));
-    dhp::replace_file(path, [&](dhp::OpenFile& file) { file.write(text + "\n ]\n}\n"); });
+    dhp::replace_file(path, text + "\n ]\n}\n");
   }
 
   /// Throws Error with the path and what is wrong: it may be any file.

@@ -103,8 +103,7 @@ class SavedRun {
     std::filesystem::create_directories(options_.export_to);
     dhp::export_weights(folder(), options_.export_to + "/model.safetensors");
     for (const auto& [name, text] : setup_.files)
-      dhp::replace_file(options_.export_to + "/" + name,
-                        [&](dhp::OpenFile& file) { file.write(text); });
+      dhp::replace_file(options_.export_to + "/" + name, text);
     report_.say("exported ", options_.export_to);
   }
 

@@ -56,7 +56,7 @@ TEST_CASE("vocabulary: a file written is the file read; a missing or empty one i
   const dhp_test::Folder folder;
   const auto vocabulary = parse_vocabulary(good, "vocab.txt");
   const auto path = folder / "vocab.txt";
-  dhp::replace_file(path, [&](dhp::OpenFile& file) { file.write(vocabulary_text(vocabulary)); });
+  dhp::replace_file(path, vocabulary_text(vocabulary));
   CHECK(examples::load_vocabulary(path).tokens() == vocabulary.tokens());
   CHECK_THROWS_WITH_AS(examples::load_vocabulary(folder / "none.txt"),
                        doctest::Contains("none.txt: no such file"), dhp::Error);

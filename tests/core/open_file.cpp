@@ -1,4 +1,4 @@
-// Files are replaced together, and only when all of them are complete.
+// A file is replaced only when the new one is complete.
 #include <dhp/core/open_file.hpp>
 #include <tests/support/folder.hpp>
 
@@ -12,44 +12,18 @@ namespace {
 using dhp::OpenFile;
 using tests::Folder;
 
-std::string contents(const std::string& path) {
-  const OpenFile file(path, O_RDONLY);
-  std::string text(static_cast<std::size_t>(file.size()), '?');
-  file.read(0, std::as_writable_bytes(std::span(text.data(), text.size())));
-  return text;
-}
-
-auto writes(const std::string& text) {
-  return [text](OpenFile& file) { file.write(text); };
-}
-
-TEST_CASE("files: replaced together at commit, not before") {
+TEST_CASE("files: what fails half-way leaves the old one and nothing else") {
   const Folder folder;
-  dhp::replace_file(folder / "a", writes("old a"));
-  dhp::replace_file(folder / "b", writes("old b"));
-  {
-    dhp::FileReplacement files;
-    files.add(folder / "a", writes("new a"));
-    files.add(folder / "b", writes("new b"));
-    CHECK(contents(folder / "a") == "old a");
-    files.commit();
-  }
-  CHECK(contents(folder / "a") == "new a");
-  CHECK(contents(folder / "b") == "new b");
-}
-
-TEST_CASE("files: what fails half-way leaves the old ones and nothing else") {
-  const Folder folder;
-  dhp::replace_file(folder / "a", writes("old a"));
-  const auto fail_half_way = [&] {
-    dhp::FileReplacement files;
-    files.add(folder / "a", writes("new a"));
-    files.add(folder / "b", [](OpenFile&) { throw std::runtime_error("no more"); });
-    files.commit();
+  dhp::replace_file(folder / "a", "old");
+  const auto fail_half_way = [](OpenFile& file) {
+    file.write("new");
+    throw std::runtime_error("no more");
   };
-  CHECK_THROWS_AS(fail_half_way(), std::runtime_error);
-  CHECK(contents(folder / "a") == "old a");
+  CHECK_THROWS_AS(dhp::replace_file(folder / "a", fail_half_way), std::runtime_error);
+  CHECK(dhp::text_of(folder / "a") == "old");
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 1);
+  dhp::replace_file(folder / "a", "new");
+  CHECK(dhp::text_of(folder / "a") == "new");
 }
 
 TEST_CASE("files: errors name the file, and what its own call left in errno") {
@@ -59,19 +33,15 @@ TEST_CASE("files: errors name the file, and what its own call left in errno") {
                        dhp::Error);
   const OpenFile directory(folder.path, O_RDONLY);
   CHECK_THROWS_WITH_AS((void)directory.size(), doctest::Contains("is not a file"), dhp::Error);
-  dhp::replace_file(folder / "short", writes("12"));
+  dhp::replace_file(folder / "short", "12");
   const OpenFile file(folder / "short", O_RDONLY);
   std::byte bytes[4];
   CHECK_THROWS_WITH_AS(file.read(1, bytes), doctest::Contains("at byte 2: end of file"),
                        dhp::Error);
-  const auto cannot_rename = [&] {
-    dhp::FileReplacement files;
-    files.add(folder / "a", writes("a"));
-    std::filesystem::create_directory(folder / "a");
-    files.commit();
-  };
+  std::filesystem::create_directory(folder / "a");
   errno = EDOM;
-  CHECK_THROWS_WITH_AS(cannot_rename(), doctest::Contains("/a: Is a directory"), dhp::Error);
+  CHECK_THROWS_WITH_AS(dhp::replace_file(folder / "a", "a"),
+                       doctest::Contains("/a: Is a directory"), dhp::Error);
   OpenFile null("/dev/null", O_WRONLY);
   CHECK_THROWS_WITH_AS(null.sync(), doctest::Contains("cannot write /dev/null: Invalid argument"),
                        dhp::Error);

@@ -73,9 +73,7 @@ struct TemporaryFile {
                       ("dhp_choices_" + std::to_string(::getpid()) + ".txt"))
                          .string();
   ~TemporaryFile() { std::filesystem::remove(path); }
-  void write(const std::string& text) const {
-    replace_file(path, [&](OpenFile& file) { file.write(text); });
-  }
+  void write(const std::string& text) const { replace_file(path, text); }
 };
 
 }  // namespace

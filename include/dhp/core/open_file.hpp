@@ -8,13 +8,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <span>
 #include <string>
-#include <utility>
-#include <vector>
+#include <string_view>
 
 namespace dhp {
 
@@ -54,7 +53,7 @@ class OpenFile {
       from = from.subspan(static_cast<std::size_t>(put));
     }
   }
-  void write(const std::string& text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
+  void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
   /// Returns after all written bytes are on the disk.
   void sync() { check_system(::fsync(fd_) == 0, "cannot write ", path_); }
 
@@ -71,41 +70,23 @@ class OpenFile {
   return text;
 }
 
-/// Replaces several files together: writes each to "PATH.part"; the old ones stay until commit().
-class FileReplacement {
- public:
-  FileReplacement() = default;
-  FileReplacement(const FileReplacement&) = delete;
-  FileReplacement& operator=(const FileReplacement&) = delete;
-  ~FileReplacement() {
-    for (const auto& path : paths_) ::unlink(part(path).c_str());
-  }
-
-  /// write(OpenFile&) gives the contents of `path`.
-  template <class Write>
-  void add(const std::string& path, Write write) {
-    paths_.push_back(path);
-    OpenFile file(part(path), O_WRONLY | O_CREAT | O_TRUNC);
+/// Replaces a file atomically: write(OpenFile&) gives the contents to "PATH.part", which takes the old one's place when
+/// all of it is on the disk.
+template <std::invocable<OpenFile&> Write>
+void replace_file(const std::string& path, Write write) {
+  const auto part = path + ".part";
+  try {
+    OpenFile file(part, O_WRONLY | O_CREAT | O_TRUNC);
     write(file);
     file.sync();
+    check_system(::rename(part.c_str(), path.c_str()) == 0, "cannot rename ", part, " to ", path);
+  } catch (...) {
+    ::unlink(part.c_str());
+    throw;
   }
-  void commit() {
-    for (const auto& path : std::exchange(paths_, {}))
-      check_system(::rename(part(path).c_str(), path.c_str()) == 0, "cannot rename ", part(path),
-                   " to ", path);
-  }
-
- private:
-  static std::string part(const std::string& path) { return path + ".part"; }
-  std::vector<std::string> paths_;
-};
-
-/// Replaces one file atomically.
-template <class Write>
-void replace_file(const std::string& path, Write write) {
-  FileReplacement files;
-  files.add(path, write);
-  files.commit();
+}
+inline void replace_file(const std::string& path, std::string_view text) {
+  replace_file(path, [&](OpenFile& file) { file.write(text); });
 }
 
 }  // namespace dhp

@@ -36,7 +36,7 @@ class TunedChoices {
     read();
     choices_[problem] = choice;
     try {
-      replace_file(path_, [&](OpenFile& file) { file.write(text()); });
+      replace_file(path_, text());
     } catch (const Error&) {
       path_.clear();
     }

@@ -5,6 +5,7 @@
 #include <dhp/nn/init.hpp>
 #include <dhp/nn/pieces.hpp>
 #include <dhp/ops/exact_sum.hpp>
+#include <dhp/tensor/tensor.hpp>
 
 #include <memory>
 #include <string>

@@ -79,7 +79,7 @@ class CheckpointFolder {
     if (std::filesystem::exists(path(name))) rename(path(name), old);
     rename(path(name + ".part"), path(name));
     sync(path_);
-    replace_file(path("latest"), [&](OpenFile& file) { file.write(name + "\n"); });
+    replace_file(path("latest"), name + "\n");
     sync(path_);
     std::filesystem::remove_all(old, none);
   }

@@ -39,7 +39,7 @@ class CheckpointSave {
   template <class Dev>
   void write(Dev& dev, const std::vector<HeldPiece<Dev>>& pieces) {
     const auto index = write_shard(dev, part_, name_of(rank_) + ".safetensors", pieces);
-    replace_file(index_of(rank_), [&](OpenFile& file) { file.write(index.to_text()); });
+    replace_file(index_of(rank_), index.to_text());
   }
   /// Whether every rank has written.
   [[nodiscard]] bool all_written() const {
@@ -57,9 +57,9 @@ class CheckpointSave {
     }
     for (const auto& [name, text] : record.files) {
       index.files[name] = checked(text);
-      replace_file(part_ + "/" + name, [&](OpenFile& file) { file.write(text); });
+      replace_file(part_ + "/" + name, text);
     }
-    replace_file(part_ + "/index.json", [&](OpenFile& file) { file.write(index.to_text()); });
+    replace_file(part_ + "/index.json", index.to_text());
     folder_.commit(step_);
     for (const auto& name : record.replaced)
       if (name != CheckpointFolder::name_of(step_)) folder_.remove(name);
