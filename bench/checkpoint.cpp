@@ -73,8 +73,8 @@ std::vector<Found> measure(dhp::Comm<Dev> world, const std::string& folder, int 
   for (int replica = 0; replica < world.size(); ++replica) all.push_back(batch(replica));
 
   dhp::Checkpoint<Dev> checkpoint(run.mesh(), run.store(), run.optimizer());
-  dhp::BackgroundSaver<Dev> saver(checkpoint);
-  run.trainer().before_update([&] { saver.before_update(); });
+  dhp::BackgroundSaver<Dev> saver(checkpoint, false);
+  run.trainer().before_update([&] { saver.before_update(dev); });
   const auto train = [&] {
     for (int step = 0; step < steps; ++step) (void)run.step(all);
   };

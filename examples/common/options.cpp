@@ -212,6 +212,10 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
   app.add_option("--keep", options.keep, "Checkpoints to keep, the newest; 0: all")
       ->check(not_negative)
       ->group("Output");
+  app.add_option("--keep-best", options.keep_best,
+                 "With --keep: the checkpoint that is best by this measure stays, too: top1, "
+                 "masked_loss and what else evaluations print")
+      ->group("Output");
   app.add_flag("--overwrite", options.overwrite,
                "Let --save replace the checkpoints of another run")
       ->group("Output");
@@ -277,6 +281,11 @@ void finish(RunOptions& options, const Words& words) {
                                     {options.overwrite, "--overwrite"},
                                     {!options.export_to.empty(), "--export"}})
     dhp::check(!given || !options.save.empty(), name, " needs --save DIR to write to");
+  if (options.keep_best.empty()) return;
+  dhp::check(options.keep > 0, "--keep-best needs --keep: without it, all checkpoints are kept");
+  dhp::check(options.evaluate_every > 0 && options.save_every % options.evaluate_every == 0,
+             "--keep-best needs an evaluation before each save: --save-every ", options.save_every,
+             " is no multiple of --evaluate-every ", options.evaluate_every);
 }
 
 /// What is trained, and not where and how fast: a checkpoint remembers it.

@@ -50,6 +50,7 @@ struct RunOptions {
   std::string save;
   std::int64_t save_every = 0;
   std::int64_t keep = 0;   ///< so many checkpoints, the newest; 0: all
+  std::string keep_best;   ///< a measure of evaluations: the best checkpoint is kept, too
   bool overwrite = false;  ///< --save may hold another run's checkpoints, which go
   std::string export_to;   ///< directory of weights for other programs; empty: none
   double grace_s = 60;     ///< from SIGTERM or SIGINT: so long it may take to save

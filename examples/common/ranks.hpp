@@ -2,6 +2,8 @@
 #pragma once
 
 #include <dhp/comm/launch.hpp>
+#include <dhp/comm/observe/check.hpp>
+#include <dhp/comm/observe/trace.hpp>
 #if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
 #include <dhp/comm/nccl/connect.hpp>
 #elif defined(DHP_HAS_GLOO)
@@ -34,6 +36,17 @@ template <class D>
               .deterministic = options.deterministic,
               .tf32 = options.tf32,
               .trace = trace});
+}
+
+/// The world with observers of each of its calls, where options ask for them.
+template <class D>
+[[nodiscard]] dhp::Comm<D> observed(D& dev, dhp::Comm<D> world, const RunOptions& options) {
+  if (world.size() == 1) return world;
+  if (options.check_collectives)
+    world = dhp::observe<D>(world, std::make_shared<dhp::CallChecking<D>>(dev, world));
+  if (dev.trace())
+    world = dhp::observe<D>(world, std::make_shared<dhp::CallTracing<D>>(dev, world));
+  return world;
 }
 
 /// Learned where the user gives none.

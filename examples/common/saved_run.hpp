@@ -6,6 +6,7 @@
 
 #include "training.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -35,8 +36,8 @@ class SavedRun {
         batching_(batching),
         report_(report),
         checkpoint_(run.mesh(), run.store(), run.optimizer()),
-        saver_(checkpoint_) {
-    run.trainer().before_update([this] { saver_.before_update(); });
+        saver_(checkpoint_, run.trainer().may_record()) {
+    run.trainer().before_update([this] { saver_.before_update(dev_); });
   }
 
   /// Loads what the options say, and makes sure that this run may save. total: steps of the run. Collective.
@@ -44,6 +45,15 @@ class SavedRun {
     const auto loaded = options_.load.empty() ? std::string() : load(total);
     if (!options_.save.empty())
       replaced_ = checkpoint_.prepare(options_.save, loaded, options_.overwrite);
+  }
+  /// What an evaluation before the next step found.
+  void evaluated(const Measures& found) {
+    measures_ = {run_.trainer().steps_done(), found};
+    const auto named = [&](const auto& measure) { return measure.first == options_.keep_best; };
+    if (options_.keep_best.empty() || std::any_of(found.begin(), found.end(), named)) return;
+    std::string names;
+    for (const auto& [name, value] : found) names += (names.empty() ? "" : ", ") + name;
+    dhp::fail("--keep-best ", options_.keep_best, ": this model's evaluations measure ", names);
   }
   /// Begins a save that goes on beside training. Collective.
   void save() {
@@ -91,9 +101,12 @@ class SavedRun {
   [[nodiscard]] dhp::RunRecord record() {
     dhp::RunRecord made{.files = setup_.files,
                         .keep = static_cast<std::size_t>(options_.keep),
+                        .keep_best = options_.keep_best,
                         .replaced = std::exchange(replaced_, {})};
     made.about["options"] = nlohmann::ordered_json::parse(options_.remembered);
     made.about["training_samples"] = batching_.dataset_size();
+    if (measures_.first == saved_step_)
+      for (const auto& [name, value] : measures_.second) made.about["measures"][name] = value;
     return made;
   }
   [[nodiscard]] std::string folder() {
@@ -115,8 +128,9 @@ class SavedRun {
   RunReport& report_;
   dhp::Checkpoint<Dev> checkpoint_;
   dhp::BackgroundSaver<Dev> saver_;
-  std::int64_t saved_step_ = -1;       // of the last save
-  std::vector<std::string> replaced_;  // checkpoints that go with the first save
+  std::int64_t saved_step_ = -1;                        // of the last save
+  std::pair<std::int64_t, Measures> measures_{-1, {}};  // the last evaluation's, and its step
+  std::vector<std::string> replaced_;                   // checkpoints that go with the first save
 };
 
 }  // namespace examples

@@ -1,75 +1,18 @@
 #include "training.hpp"
 
 #include <dhp/comm/meet/address.hpp>
-#include <dhp/comm/observe/check.hpp>
-#include <dhp/comm/observe/trace.hpp>
 
+#include "memory_use.hpp"
 #include "ranks.hpp"
 #include "saved_run.hpp"
 #include "stopping.hpp"
 #include "trace_report.hpp"
 #include "transport_report.hpp"
 
-#include <sys/resource.h>
-
 #include <optional>
 
 namespace examples {
 namespace {
-
-/// Of this rank: what the user says, or a share of the host, or what its GPU has free.
-template <class D>
-[[nodiscard]] MemoryLimit memory_limit(D& dev, const RunOptions& options) {
-  if (options.memory_limit_gb > 0)
-    return {static_cast<std::size_t>(options.memory_limit_gb * 1e9), "as --memory-limit says"};
-  if constexpr (requires { dev.memory().free_bytes(); }) {
-    return {dev.memory().free_bytes(), "which its GPU has free"};
-  } else {
-    const auto process = options.process();
-    const int ranks = process ? std::max(process->local_size, 1) : options.mesh.size();
-    return {host_memory_bytes() / static_cast<std::size_t>(ranks),
-            ranks == 1 ? "which the host has free"
-                       : dhp::concat("its share of what the host has free for ", ranks, " ranks"),
-            !process};
-  }
-}
-
-/// What a rank takes: between steps, and at most, with the section in which its memory grew last.
-class MemoryUse {
- public:
-  explicit MemoryUse(Dev& dev) : dev_(dev) {}
-  /// At the end of a section.
-  void leave(dhp::Section section) {
-    const auto now = dev_.memory().most_held_bytes();
-    if (now > most_) grew_in_ = section;
-    most_ = now;
-  }
-  void between_steps() { at_rest_ = dev_.memory().in_use_bytes(); }
-  [[nodiscard]] std::string text() const {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    return dhp::concat("memory of rank 0 for tensors: ", bytes_text(at_rest_),
-                       " between steps, at most ", bytes_text(most_), " in ", name_of(grew_in_),
-                       "; its process took ",
-                       bytes_text(static_cast<std::size_t>(usage.ru_maxrss) * 1024));
-  }
-
- private:
-  Dev& dev_;
-  std::size_t at_rest_ = 0;
-  std::size_t most_ = 0;
-  dhp::Section grew_in_ = dhp::Section::start;
-};
-
-/// The world with observers of each of its calls, where options ask for them.
-[[nodiscard]] dhp::Comm<Dev> observed(Dev& dev, dhp::Comm<Dev> world, const RunOptions& options) {
-  if (world.size() == 1) return world;
-  if (options.check_collectives)
-    world = dhp::observe<Dev>(world, std::make_shared<dhp::CallChecking<Dev>>(dev, world));
-  if (dev.trace())
-    world = dhp::observe<Dev>(world, std::make_shared<dhp::CallTracing<Dev>>(dev, world));
-  return world;
-}
 
 /// One rank's run; rank 0 alone speaks and writes.
 class Program {
@@ -166,7 +109,6 @@ class Program {
     if (!stopped_) evaluate("at the end");
     enter(dhp::Section::saving);
     saved_.end();
-    use_.leave(section_);
     report_.say(use_.text());
     if (dev_.trace())
       report_.exposed_communication(
@@ -181,7 +123,7 @@ class Program {
     return world;
   }
   void enter(dhp::Section section) {
-    use_.leave(std::exchange(section_, section));
+    use_.enter(section);
     if (deadlines_ != nullptr) deadlines_->enter(section);
   }
   [[nodiscard]] dhp::LoaderOptions loader_options() const {
@@ -236,7 +178,9 @@ class Program {
     enter(dhp::Section::evaluation);
     auto loader = run_.loader(setup_.held_out, dhp::evaluation_pass(loader_options()));
     const auto loss = run_.evaluate(loader);
-    report_.evaluation(when, run_.trainer().steps_done(), setup_.measures(loss.terms));
+    const auto measures = setup_.measures(loss.terms);
+    report_.evaluation(when, run_.trainer().steps_done(), measures);
+    saved_.evaluated(measures);
   }
 
   Dev& dev_;
@@ -246,7 +190,6 @@ class Program {
   const TrainingSetup& setup_;
   const RunOptions& options_;
   dhp::Deadlines* deadlines_;
-  dhp::Section section_ = dhp::Section::start;
   const Stopping& stopping_;
   bool stopped_ = false;
   dhp::Batching batching_;

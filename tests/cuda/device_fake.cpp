@@ -3,6 +3,7 @@
 #include <tests/cuda/fake_cuda.hpp>
 // The fake first: what follows calls it.
 #include <dhp/device/cuda.hpp>
+#include <dhp/train/state_copy.hpp>
 #include <tests/comm/ranks.hpp>
 
 #include <doctest/doctest.h>
@@ -165,6 +166,53 @@ TEST_CASE(
     CHECK(fake::streams == streams);
   }
   cudaStreamDestroy(stream);
+}
+
+TEST_CASE("device fake: state is copied beside later work, as it was") {
+  constexpr int pieces = 4;
+  for (const bool replayed : {false, true})
+    for (const bool short_of_memory : {false, true}) {
+      CAPTURE(replayed);
+      CAPTURE(short_of_memory);
+      Cuda dev(roomy());
+      fake::copy_ms = 20;
+      std::vector<std::shared_ptr<std::byte>> state;
+      std::vector<HeldPiece<Cuda>> held;
+      for (int at = 0; at < pieces; ++at) {
+        state.push_back(dev.allocate(many));
+        send(dev, state.back(), at + 1);
+        held.push_back({{.name = "x", .shape = {many / 4}, .range = {0, many / 4}},
+                        View<Cuda>(state.back().get(), DType::f32, {many / 4})});
+      }
+      if (short_of_memory) fake::gpu_memory.total = fake::gpu_memory.held;
+      StateCopy<Cuda> copy(replayed);
+      copy.start(dev, held);
+      if (!replayed) copy.finish(dev);  // a replayed step does not call it
+      for (const auto& tensor : state) dev.fill_zero(tensor.get(), many);
+      int right = 0;
+      for (const auto& [piece, data, owned, sharded] : copy.pieces())
+        right += std::count(data.bytes(), data.bytes() + many, data.bytes()[0]) == many &&
+                 data.bytes()[0] == static_cast<std::byte>(right + 1);
+      CHECK(right == pieces);
+      fake::copy_ms = 0;
+      fake::gpu_memory.total = std::numeric_limits<std::size_t>::max();
+    }
+}
+
+TEST_CASE("device fake: work that only reads the state does not wait for its copy") {
+  Cuda dev(roomy());
+  const auto x = dev.allocate(many), y = dev.allocate(many);
+  send(dev, x, 7);
+  dev.synchronize();
+  fake::copy_ms = 400;
+  const auto copy = dev.start_copy_beside(x.get(), many);
+  fake::copy_ms = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  dev.fill_zero(y.get(), many);
+  dev.synchronize();
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(300));
+  copy.wait_here();
+  CHECK(copy.data()[many - 1] == std::byte{7});
 }
 
 TEST_CASE("device fake: a recorded step reads what came beside the step before") {

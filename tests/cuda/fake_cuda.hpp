@@ -211,9 +211,9 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
+  const int ms = kind == cudaMemcpyDeviceToDevice ? 0 : fake::copy_ms.load();
   const auto copy = [=] {
-    if (kind == cudaMemcpyHostToDevice)
-      std::this_thread::sleep_for(std::chrono::milliseconds(fake::copy_ms));
+    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
     std::memcpy(to, from, bytes);
     if (kind == cudaMemcpyHostToDevice) fake::arrived_bytes += bytes;
   };

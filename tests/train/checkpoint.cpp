@@ -63,6 +63,10 @@ TEST_CASE("checkpoint: on one rank the same bits, also with bf16 weights and the
   CheckpointCases<Cpu>({}, {}).same_bits(4);
 }
 
+TEST_CASE("checkpoint: saved beside later steps it is that of its own step") {
+  CheckpointCases<Cpu>({}, {}).beside_training({{.data = 2}}, false);
+}
+
 TEST_CASE("checkpoint: with order-free sums the same bits under other D and P") {
   const Folder directory;
   const RunSettings exact{.order_free = true, .optimizer = LambOptions{}};
@@ -146,6 +150,30 @@ TEST_CASE(
     flip_byte(path, at);
   }
   CHECK(run({}, {}, directory.path, "", 2).remarks.empty());
+}
+
+TEST_CASE("checkpoint: the newest are kept, and the best by a measure, damaged ones aside") {
+  const Folder directory;
+  Cpu dev;
+  const auto save = [&](int number, const char* measure, double value) {
+    CheckpointSave made(directory.path, number, 0, 1);
+    made.begin();
+    made.write(dev, {});
+    RunRecord record{.keep = 1, .keep_best = measure};
+    if (value > 0) record.about["measures"][measure] = value;
+    made.commit(record);
+    return CheckpointFolder(directory.path).names();
+  };
+  const auto name = [](int number) { return CheckpointFolder::name_of(number); };
+  using Names = std::vector<std::string>;
+  CHECK(save(1, "masked_loss", 3) == Names{name(1)});
+  CHECK(save(2, "masked_loss", 2) == Names{name(2)});
+  CHECK(save(3, "masked_loss", 4) == Names{name(3), name(2)});
+  CHECK(save(4, "masked_loss", 0) == Names{name(4), name(2)});  // not evaluated
+  CHECK(save(5, "masked_loss", 2) == Names{name(5)});
+  flip_byte(step(directory, 5) + "/index.json", 100);
+  CHECK(save(6, "top1", 0.5) == Names{name(6)});
+  CHECK(save(7, "top1", 0.4) == Names{name(7), name(6)});
 }
 
 TEST_CASE("checkpoint: files that are cut off, missing or not yet renamed are no checkpoint") {

@@ -1,7 +1,7 @@
 // A run that is saved and loaded under another layout goes on as if nothing had happened. On any device.
 #pragma once
 
-#include <dhp/train/checkpoint.hpp>
+#include <dhp/train/background_saver.hpp>
 #include <tests/support/everything.hpp>
 #include <tests/support/folder.hpp>
 #include <tests/support/layouts.hpp>
@@ -26,10 +26,11 @@ class CheckpointCases {
   CheckpointCases(const EverythingOptions& model, const RunSettings& settings)
       : model_(model), settings_(settings) {}
 
-  /// Trains from what is saved at `load` (if anything) up to step `last`, saves to `save` (if anything).
+  /// Trains from what is saved at `load` (if anything) up to step `last`, saves to `save` (if anything): in the end, or
+  /// after step `beside` while training goes on.
   [[nodiscard]] CheckpointRun run(const Layout& layout, const RunSettings& settings,
-                                  const std::string& load, const std::string& save,
-                                  int last) const {
+                                  const std::string& load, const std::string& save, int last,
+                                  int beside = -1) const {
     CheckpointRun result;
     std::mutex mutex;
     on_each_rank<Dev>(
@@ -42,7 +43,10 @@ class CheckpointCases {
             trainer.resume(loaded.progress);
             if (mesh.world().rank() == 0) result.remarks = loaded.remarks;
           }
+          BackgroundSaver<Dev> saver(checkpoint, trainer.may_record());
+          trainer.before_update([&] { saver.before_update(dev); });
           while (trainer.steps_done() < last) {
+            if (trainer.steps_done() == beside) saver.start(dev, save, trainer.progress());
             const auto batches = assigned(mesh, settings.micro_batches, [&](std::int64_t k) {
               return everything_batch(dev, static_cast<int>(trainer.steps_done()), k,
                                       model_.vocabulary);
@@ -50,7 +54,8 @@ class CheckpointCases {
             const auto report = trainer.step(batches);
             if (mesh.world().rank() == 0) result.losses.push_back(report.loss);
           }
-          if (!save.empty()) checkpoint.save(dev, save, trainer.progress());
+          saver.wait(dev);
+          if (!save.empty() && beside < 0) checkpoint.save(dev, save, trainer.progress());
           auto& store = pipeline.store();
           if (auto* traffic = store.traffic()) traffic->need(dev, store.parameters());
           mesh.world().barrier();
@@ -75,6 +80,16 @@ class CheckpointCases {
       CHECK(difference(straight.values, rest.values).worst < 1e-9);
       CHECK(std::abs(rest.losses.back() - straight.losses.back()) < 1e-9);
     }
+  }
+
+  /// What is saved beside later steps is the state of its own step, and they are as without it.
+  void beside_training(const Layout& layout, bool record) const {
+    const Folder directory;
+    auto settings = settings_;
+    settings.record = record;
+    const auto straight = run(layout, settings, "", "", 6);
+    CHECK(run(layout, settings, "", directory.path, 6, 3).values == straight.values);
+    CHECK(run(layout, settings, directory.path, "", 6).values == straight.values);
   }
 
   void same_bits(int steps) const {

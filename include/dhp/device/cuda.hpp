@@ -7,6 +7,7 @@
 #include <dhp/device/cuda_libraries.hpp>
 #include <dhp/device/cuda_memory.hpp>
 #include <dhp/device/device.hpp>
+#include <dhp/device/download_lane.hpp>
 #include <dhp/device/pinned.hpp>
 #include <dhp/device/upload_lane.hpp>
 
@@ -154,6 +155,18 @@ class Cuda {
       check_cuda(cudaMemcpyAsync(data.get(), from, bytes, cudaMemcpyDefault, stream()),
                  "cudaMemcpyAsync to the host");
     return {std::move(data), bytes, std::make_shared<CudaArrival>(CudaEvent::of(stream()))};
+  }
+  /// The same beside later work, which must not write to `from` before finish_copies_beside().
+  [[nodiscard]] HostCopy start_copy_beside(const std::byte* from, std::size_t bytes) {
+    check_not_recording("a copy to the host");
+    auto data = blocks_->allocate(bytes);
+    if (!downloads_) downloads_ = std::make_unique<DownloadLane>();
+    const auto end = downloads_->copy(data.get(), from, bytes, stream());
+    return {std::move(data), bytes, std::make_shared<CudaArrival>(end)};
+  }
+  /// Later work comes after the copies beside. The host does not wait.
+  void finish_copies_beside() {
+    if (downloads_) downloads_->before(stream());
   }
   void fill_zero(std::byte* to, std::size_t bytes) {
     if (bytes > 0) check_cuda(cudaMemsetAsync(to, 0, bytes, stream()), "cudaMemsetAsync");
@@ -310,6 +323,7 @@ class Cuda {
   std::unique_ptr<PinnedRing> pinned_;
   std::unique_ptr<UploadLane> uploads_;
   bool may_upload_beside_ = true;
+  std::unique_ptr<DownloadLane> downloads_;
   std::shared_ptr<PinnedBlocks> blocks_ = std::make_shared<PinnedBlocks>();
   CublasHandle cublas_;
   CudnnHandle cudnn_;

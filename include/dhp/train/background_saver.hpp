@@ -4,13 +4,13 @@
 #pragma once
 
 #include <dhp/train/checkpoint.hpp>
+#include <dhp/train/state_copy.hpp>
 
 #include <atomic>
 #include <chrono>
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace dhp {
 
@@ -18,8 +18,9 @@ namespace dhp {
 template <class Dev>
 class BackgroundSaver {
  public:
-  /// Keeps a reference. Give before_update() to the trainer.
-  explicit BackgroundSaver(Checkpoint<Dev>& checkpoint) : checkpoint_(checkpoint) {}
+  /// Keeps a reference. Give before_update() to the trainer. replayed: whether later steps may be replays.
+  BackgroundSaver(Checkpoint<Dev>& checkpoint, bool replayed)
+      : checkpoint_(checkpoint), copy_(replayed) {}
   BackgroundSaver(const BackgroundSaver&) = delete;
   BackgroundSaver& operator=(const BackgroundSaver&) = delete;
   /// An unfinished save is given up on rank 0, and leaves what was saved before.
@@ -30,16 +31,8 @@ class BackgroundSaver {
              const RunRecord& record = {}) {
     wait(dev);
     const Stall stall(*this);
-    pieces_ = checkpoint_.written_here(dev);
-    bytes_ = 0;
-    for (const auto& held : pieces_) bytes_ += held.piece.bytes();
-    if constexpr (!Dev::host_accessible) {
-      copies_.clear();
-      for (const auto& held : pieces_)
-        copies_.push_back(dev.start_copy_to_host(held.data.bytes(), held.piece.bytes()));
-    }
     auto save = checkpoint_.begin_save(path, progress);
-    copied_ = !Dev::host_accessible;
+    copy_.start(dev, checkpoint_.written_here(dev));
     written_ = false;
     give_up_ = false;
     thread_ = std::thread(
@@ -48,10 +41,9 @@ class BackgroundSaver {
   }
 
   /// Returns when the state may be written to.
-  void before_update() {
-    if (copied_) return;
+  void before_update(Dev& dev) {
     const Stall stall(*this);
-    copied_.wait(false);
+    copy_.finish(dev);
   }
 
   /// Collective. Returns when the save under way, if any, is on the disk. Throws where a rank could not write.
@@ -72,7 +64,7 @@ class BackgroundSaver {
   /// Seconds for which training has waited for saves.
   [[nodiscard]] double stalled_s() const { return stalled_s_; }
   /// Host memory of the last save.
-  [[nodiscard]] std::size_t host_bytes() const { return bytes_; }
+  [[nodiscard]] std::size_t host_bytes() const { return copy_.bytes(); }
 
  private:
   class Stall {
@@ -90,9 +82,8 @@ class BackgroundSaver {
 
   void work(CheckpointSave& save, const RunRecord& record) {
     try {
-      auto on_host = copies();
       Cpu host;
-      save.write(host, on_host);
+      save.write(host, copy_.pieces());
       set(written_);
       if (checkpoint_.rank() != 0) return;
       while (!save.all_written()) {
@@ -105,34 +96,11 @@ class BackgroundSaver {
     } catch (const std::exception& error) {
       error_ = error.what();
     }
-    set(copied_);
     set(written_);
   }
   static void set(std::atomic<bool>& flag) {
     flag = true;
     flag.notify_all();
-  }
-
-  /// The pieces in host memory that nobody else writes to.
-  [[nodiscard]] std::vector<HeldPiece<Cpu>> copies() {
-    std::vector<HeldPiece<Cpu>> made;
-    if constexpr (Dev::host_accessible) buffer_.resize(bytes_);
-    std::size_t at = 0;
-    for (std::size_t number = 0; number < pieces_.size(); ++number) {
-      const auto& [piece, data, owned, sharded] = pieces_[number];
-      std::byte* to = nullptr;
-      if constexpr (Dev::host_accessible) {
-        to = buffer_.data() + at;
-        std::memcpy(to, data.bytes(), piece.bytes());
-        at += piece.bytes();
-      } else {
-        copies_[number].wait_here();
-        to = copies_[number].data();
-      }
-      made.push_back({piece, View<Cpu>(to, piece.dtype, {piece.count()})});
-    }
-    set(copied_);
-    return made;
   }
 
   void stop() {
@@ -141,12 +109,8 @@ class BackgroundSaver {
   }
 
   Checkpoint<Dev>& checkpoint_;
-  std::vector<HeldPiece<Dev>> pieces_;
-  std::vector<std::byte> buffer_;
-  std::vector<HostCopy> copies_;
-  std::size_t bytes_ = 0;
+  StateCopy<Dev> copy_;
   std::thread thread_;
-  std::atomic<bool> copied_{true};
   std::atomic<bool> written_{true};
   std::atomic<bool> give_up_{false};
   std::string error_;

@@ -83,10 +83,11 @@ class CheckpointFolder {
     sync(path_);
     std::filesystem::remove_all(old, none);
   }
-  /// Removes all but so many of the newest.
-  void keep(std::size_t newest) const {
+  /// Removes all but so many of the newest, and the best, if it has a name.
+  void keep(std::size_t newest, const std::string& best) const {
     const auto all = names();
-    for (std::size_t at = newest; at < all.size(); ++at) remove(all[at]);
+    for (std::size_t at = newest; at < all.size(); ++at)
+      if (all[at] != best) remove(all[at]);
   }
   /// Under another name first: what is half removed is no checkpoint.
   void remove(const std::string& name) const {

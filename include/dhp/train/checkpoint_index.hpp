@@ -235,4 +235,28 @@ inline CheckpointIndex CheckpointIndex::parse(const std::string& text, const std
   return std::nullopt;
 }
 
+/// The name of the checkpoint with the best about["measures"][measure], the newest of equals: of a loss and of a perplexity the
+/// lowest is best, of others the highest. Empty where none has it.
+[[nodiscard]] inline std::string best_checkpoint(const CheckpointFolder& folder,
+                                                 const std::string& measure) {
+  const bool lowest = measure.ends_with("loss") || measure == "perplexity";
+  std::string best;
+  double best_value = 0;
+  if (measure.empty()) return best;
+  for (const auto& name : folder.names()) {
+    const auto file = folder.path(name) + "/index.json";
+    try {
+      const auto about = CheckpointIndex::parse(text_of(file), file).about;
+      const auto& value = about.at("measures").at(measure);
+      const double signed_value = lowest ? -value.get<double>() : value.get<double>();
+      if (!best.empty() && signed_value <= best_value) continue;
+      best = name;
+      best_value = signed_value;
+    } catch (const Error&) {                      // damaged
+    } catch (const nlohmann::json::exception&) {  // not measured, or no number
+    }
+  }
+  return best;
+}
+
 }  // namespace dhp

@@ -17,6 +17,7 @@ struct RunRecord {
   nlohmann::ordered_json about = nlohmann::ordered_json::object();
   std::map<std::string, std::string> files{};  ///< by name: the vocabulary say
   std::size_t keep = 0;                        ///< so many checkpoints, the newest; 0: all
+  std::string keep_best{};              ///< and the one that is best by this of about["measures"]
   std::vector<std::string> replaced{};  ///< names of checkpoints that go when this one is there
 };
 
@@ -63,7 +64,7 @@ class CheckpointSave {
     folder_.commit(step_);
     for (const auto& name : record.replaced)
       if (name != CheckpointFolder::name_of(step_)) folder_.remove(name);
-    if (record.keep > 0) folder_.keep(record.keep);
+    if (record.keep > 0) folder_.keep(record.keep, best_checkpoint(folder_, record.keep_best));
   }
 
  private:

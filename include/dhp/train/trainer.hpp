@@ -143,8 +143,11 @@ class Trainer {
 
   /// Asks all ranks to stop: a later step's report says so on every rank. By any thread.
   void request_stop() { stop_requested_ = true; }
-  /// Called in each step before the state is written to: a save may still read it.
+  /// Called in each step before the state is written to: a save may still read it. A replayed step calls nothing.
   void before_update(std::function<void()> call) { before_update_ = std::move(call); }
+
+  /// Whether steps may be recorded, where the device can.
+  [[nodiscard]] bool may_record() { return options_.record && !model_.store().is_sharded(); }
 
   /// Steps that were started.
   [[nodiscard]] std::int64_t steps_done() const { return steps_; }
@@ -175,7 +178,7 @@ class Trainer {
   }
   [[nodiscard]] std::uint64_t seed() { return model_.store().options().seed; }
   [[nodiscard]] Recording recording(bool same_shapes) {
-    if (!options_.record || model_.store().is_sharded()) return Recording::none;
+    if (!may_record()) return Recording::none;
     if (mesh_.world().size() == 1) return Recording::where_alike;
     return same_shapes ? Recording::promised : Recording::none;
   }

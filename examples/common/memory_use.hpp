@@ -1,0 +1,60 @@
+// Memory of a rank: what it may take, and what it took.
+#pragma once
+
+#include "host_memory.hpp"
+#include "training.hpp"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <string>
+
+namespace examples {
+
+/// Of this rank: what the user says, or a share of the host, or what its GPU has free.
+template <class D>
+[[nodiscard]] MemoryLimit memory_limit(D& dev, const RunOptions& options) {
+  if (options.memory_limit_gb > 0)
+    return {static_cast<std::size_t>(options.memory_limit_gb * 1e9), "as --memory-limit says"};
+  if constexpr (requires { dev.memory().free_bytes(); }) {
+    return {dev.memory().free_bytes(), "which its GPU has free"};
+  } else {
+    const auto process = options.process();
+    const int ranks = process ? std::max(process->local_size, 1) : options.mesh.size();
+    return {host_memory_bytes() / static_cast<std::size_t>(ranks),
+            ranks == 1 ? "which the host has free"
+                       : dhp::concat("its share of what the host has free for ", ranks, " ranks"),
+            !process};
+  }
+}
+
+/// What a rank takes: between steps, and at most, with the section in which its memory grew last.
+class MemoryUse {
+ public:
+  explicit MemoryUse(Dev& dev) : dev_(dev) {}
+  void enter(dhp::Section section) {
+    const auto now = dev_.memory().most_held_bytes();
+    if (now > most_) grew_in_ = section_;
+    most_ = now;
+    section_ = section;
+  }
+  void between_steps() { at_rest_ = dev_.memory().in_use_bytes(); }
+  [[nodiscard]] std::string text() {
+    enter(section_);
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return dhp::concat("memory of rank 0 for tensors: ", bytes_text(at_rest_),
+                       " between steps, at most ", bytes_text(most_), " in ", name_of(grew_in_),
+                       "; its process took ",
+                       bytes_text(static_cast<std::size_t>(usage.ru_maxrss) * 1024));
+  }
+
+ private:
+  Dev& dev_;
+  std::size_t at_rest_ = 0;
+  std::size_t most_ = 0;
+  dhp::Section section_ = dhp::Section::start;
+  dhp::Section grew_in_ = dhp::Section::start;
+};
+
+}  // namespace examples

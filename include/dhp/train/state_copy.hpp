@@ -1,0 +1,97 @@
+// A copy of a rank's pieces in host memory, made beside the work that follows. On a GPU it goes over a stream of its
+// own. A step that is replayed cannot wait in its middle: then the GPU has a second copy, which nobody writes to.
+#pragma once
+
+#include <dhp/device/cpu.hpp>
+#include <dhp/device/out_of_memory.hpp>
+#include <dhp/nn/pieces.hpp>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// start() and finish() are for the rank's thread, pieces() for the one that writes them.
+template <class Dev>
+class StateCopy {
+ public:
+  /// replayed: whether steps after start() may be replays, which do not call finish().
+  explicit StateCopy(bool replayed) : replayed_(replayed) {}
+
+  /// Of the state as earlier work leaves it. The copy before this one must no longer be in use.
+  void start(Dev& dev, std::vector<HeldPiece<Dev>> pieces) {
+    pieces_ = std::move(pieces);
+    bytes_ = 0;
+    for (const auto& held : pieces_) bytes_ += held.piece.bytes();
+    copied_ = false;
+    if constexpr (!Dev::host_accessible) start_copies(dev);
+  }
+  /// Call before later work writes to the state.
+  void finish(Dev& dev) {
+    if constexpr (Dev::host_accessible) copied_.wait(false);
+    else if (!replayed_) dev.finish_copies_beside();
+  }
+  /// The copies. Call once.
+  [[nodiscard]] std::vector<HeldPiece<Cpu>> pieces() {
+    const Copied copied{copied_};
+    std::vector<HeldPiece<Cpu>> made;
+    if constexpr (Dev::host_accessible) on_host_.resize(bytes_);
+    auto* to = on_host_.data();
+    for (std::size_t number = 0; number < pieces_.size(); ++number) {
+      const auto& held = pieces_[number];
+      auto* data = to;
+      if constexpr (Dev::host_accessible) {
+        std::memcpy(to, held.data.bytes(), held.piece.bytes());
+        to += held.piece.bytes();
+      } else {
+        copies_[number].wait_here();
+        data = copies_[number].data();
+      }
+      made.push_back({held.piece, View<Cpu>(data, held.piece.dtype, {held.piece.count()})});
+    }
+    return made;
+  }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  /// Says so, even where it failed.
+  struct Copied {
+    std::atomic<bool>& flag;
+    ~Copied() {
+      flag = true;
+      flag.notify_all();
+    }
+  };
+
+  void start_copies(Dev& dev) {
+    copies_.clear();
+    if (replayed_ && !twin_) try {
+        twin_ = dev.allocate(bytes_);
+      } catch (const OutOfMemory&) {  // then later work waits for the copies
+      }
+    auto* to = twin_.get();
+    for (const auto& held : pieces_) {
+      const auto bytes = held.piece.bytes();
+      const std::byte* from = held.data.bytes();
+      if (twin_) {
+        dev.copy(to, from, bytes);
+        from = std::exchange(to, to + bytes);
+      }
+      copies_.push_back(dev.start_copy_beside(from, bytes));
+    }
+    if (replayed_ && !twin_) dev.finish_copies_beside();
+  }
+
+  bool replayed_;
+  std::vector<HeldPiece<Dev>> pieces_;
+  std::vector<std::byte> on_host_;   // where the host can read the device's memory
+  std::vector<HostCopy> copies_;     // and where it cannot
+  std::shared_ptr<std::byte> twin_;  // on the device
+  std::size_t bytes_ = 0;
+  std::atomic<bool> copied_{true};
+};
+
+}  // namespace dhp
