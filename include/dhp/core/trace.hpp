@@ -164,17 +164,17 @@ class TraceScope {
 
 /// Nested waits and waits outside a step do not count.
 [[nodiscard]] inline Exposure exposure_of(const Trace& trace) {
-  struct Piece {
+  struct Interval {
     double start_s, end_s;
     const TraceSpan* span;
   };
   const auto spans = trace.spans();
-  std::vector<Piece> steps, waits;
+  std::vector<Interval> steps, waits;
   for (const auto& span : spans)
     if (span.kind == TraceKind::step || span.kind == TraceKind::wait)
       (span.kind == TraceKind::step ? steps : waits)
           .push_back({span.start.seconds(), span.end.seconds(), &span});
-  const auto by_start = [](const Piece& a, const Piece& b) { return a.start_s < b.start_s; };
+  const auto by_start = [](const Interval& a, const Interval& b) { return a.start_s < b.start_s; };
   std::stable_sort(steps.begin(), steps.end(), by_start);
   std::stable_sort(waits.begin(), waits.end(), by_start);
   Exposure found;
