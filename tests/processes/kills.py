@@ -37,7 +37,7 @@ def curve(folder):
     assert [step["step"] for step in steps] == list(range(1, STEPS + 1)), [step["step"] for step in steps]
     marks = [(line["step"], "loss" not in line) for line in lines]
     assert marks == sorted(set(marks)), marks
-    return [json.dumps({key: step[key] for key in step if key not in ("samples_per_s", "token_rows")}) for step in steps]
+    return [json.dumps({key: step[key] for key in step if key not in ("samples_per_s", "token_rows", "peak_memory_bytes")}) for step in steps]
 
 
 def latest(folder):
