@@ -1,4 +1,4 @@
-// Vectorized Philox of core/rng.hpp. Dropout needs a word per element, and a single block is a
+// Vectorized Philox of rng.hpp. Dropout needs a word per element, and a single block is a
 // latency-bound chain of twenty multiplications.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace dhp::cpu {
+namespace dhp {
 
 /// Philox counters in the lower halves of 64-bit lanes.
 struct PhiloxLanes {
@@ -87,4 +87,4 @@ struct PhiloxBlocks {
   }
 };
 
-}  // namespace dhp::cpu
+}  // namespace dhp
