@@ -4,7 +4,7 @@
 #include <tests/cuda/fake_cudnn.hpp>
 // The fakes first: what follows calls them.
 #include <dhp/cuda/library_report.hpp>
-#include <tests/support/tensors.hpp>
+#include <tests/comm/ranks.hpp>
 
 #include <doctest/doctest.h>
 
