@@ -41,11 +41,12 @@ struct Initializer {
       constexpr std::size_t most = NormalBlock::count;
       for (std::size_t begin = 0; begin < to.size(); begin += most) {
         const NormalBlock normals(stream, static_cast<std::uint64_t>(first) + begin);
-        const auto part = to.subspan(begin, std::min(most, to.size() - begin));
-        bool sure = true;
-        for (std::size_t at = 0; at < part.size(); ++at) sure &= rounds(normals, at, part[at]);
-        for (std::size_t at = 0; !sure && at < part.size(); ++at)
-          if (!rounds(normals, at, part[at])) part[at] = one(begin + at);
+        T low[most], high[most];
+        const bool sure = bounds(normals, low, high);
+        const auto part = std::min(most, to.size() - begin);
+        for (std::size_t at = 0; !sure && at < part; ++at)
+          if (bits(low[at]) != bits(high[at])) low[at] = one(begin + at);
+        std::copy_n(low, part, to.begin() + static_cast<std::ptrdiff_t>(begin));
       }
     }
   }
@@ -53,22 +54,33 @@ struct Initializer {
  private:
   static constexpr std::size_t short_run = 32;  // not worth a block of normals
 
-  /// Rounds a value that is close to element `at`. False if that may be another number than for the
-  /// element itself, because a border between two numbers is as close: once in a million floats.
   template <class T>
-  [[nodiscard]] bool rounds(const NormalBlock& normals, std::size_t at, T& to) const {
-    const double near = value * normals.value[at];
-    const double error = std::fabs(value) * (normals.radius[at] * NormalBlock::error) + 0x1p-1000;
-    if constexpr (is_16_bit<T>) {  // from float, which is faster
-      const auto narrow = static_cast<float>(near);
-      const float wide = static_cast<float>(error + std::fabs(near) * 0x1p-22) + 0x1p-126f;
-      to = static_cast<T>(narrow - wide);
-      return to.bits == static_cast<T>(narrow + wide).bits;
-    } else {
-      to = static_cast<T>(near - error);
-      return std::bit_cast<std::uint32_t>(to) ==
-             std::bit_cast<std::uint32_t>(static_cast<T>(near + error));
+  [[nodiscard]] static std::uint32_t bits(T value) {
+    if constexpr (is_16_bit<T>) return value.bits;
+    else return std::bit_cast<std::uint32_t>(value);
+  }
+  /// Rounds values just below and just above the elements. Where both are the same number, so is the
+  /// element. Seldom, about once in a million floats, a border between two numbers is as close.
+  /// Returns whether there is none.
+  template <class T>
+  [[nodiscard]] bool bounds(const NormalBlock& normals, T* low, T* high) const {
+    const double size = std::fabs(value);
+    std::uint32_t differ = 0;
+    for (int at = 0; at < NormalBlock::count; ++at) {
+      const double near = value * normals.value[at];
+      const double error = size * (normals.radius[at] * NormalBlock::error) + 0x1p-1000;
+      if constexpr (is_16_bit<T>) {  // from float, which is faster
+        const auto narrow = static_cast<float>(near);
+        const float wide = static_cast<float>(error + std::fabs(near) * 0x1p-22) + 0x1p-126f;
+        low[at] = static_cast<T>(narrow - wide);
+        high[at] = static_cast<T>(narrow + wide);
+      } else {
+        low[at] = static_cast<T>(near - error);
+        high[at] = static_cast<T>(near + error);
+      }
+      differ |= bits(low[at]) ^ bits(high[at]);
     }
+    return differ == 0;
   }
 };
 
