@@ -36,6 +36,7 @@ struct CudaOptions {
   bool tf32 = false;
   /// The cache file of the fastest algorithms; if empty, the value of DHP_PLAN_CACHE, if set. A
   /// deterministic device reads only this file and never writes it: all ranks must read the same.
+  /// Compiled plans are kept in the folder of this name with ".plans".
   std::string plan_cache{};
   /// A stream of the host program (nullptr: CUDA's default stream); it must outlive the device and
   /// its tensors. If unset, the device creates one.
