@@ -37,4 +37,12 @@ part "saves beside training" table checkpoint $programs/bench_checkpoint "$out/s
 rm -rf "$out/saved"
 part "memory of saves and loads" table checkpoint_memory \
   "${python:-python3}" bench/checkpoint.py build/release/examples/train_bert --json "$out/checkpoint_memory.json"
+part "initial values" table initial_values $programs/bench_initial_values "$(nproc)"
+if [ -x $programs/bench_plans ]; then
+  for process in first later; do
+    part "plans of cuDNN, $process process" table "plans_$process" $programs/bench_plans \
+      build/release/tests/driver/libcuda.so.1 "$out/plans" "$(nproc)"
+  done
+  rm -rf "$out/plans"
+fi
 parts_done "Tables and JSON are in $out."

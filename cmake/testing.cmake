@@ -34,16 +34,15 @@ if(DHP_DEVICE STREQUAL cuda)
 endif()
 
 # Prefix of commands that query cuDNN, which looks for the driver's library: without a driver they
-# use the toolkit's stub. Only the test itself loads it; in LD_LIBRARY_PATH other programs would
+# use one of tests/support. Only the test itself loads it; in LD_LIBRARY_PATH other programs would
 # take it for a driver.
 set(dhp_with_driver_stub "")
 if(TARGET dhp::cuda)
-  find_library(DHP_DRIVER_STUB NAMES cuda NO_DEFAULT_PATH PATH_SUFFIXES stubs
-    PATHS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_TARGET_DIR}/lib64 ${CUDAToolkit_TARGET_DIR}/lib)
-  mark_as_advanced(DHP_DRIVER_STUB)
-  if(DHP_DRIVER_STUB)
-    set(dhp_with_driver_stub ${CMAKE_COMMAND} -E env DHP_DRIVER_STUB=${DHP_DRIVER_STUB})
-  endif()
+  add_library(dhp_driver SHARED ${PROJECT_SOURCE_DIR}/tests/support/driver.cpp)
+  set_target_properties(dhp_driver PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1 NO_SONAME ON
+    LINK_OPTIONS -Wl,-soname,libcuda.so.1 LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/driver)
+  target_link_libraries(dhp_driver PRIVATE dhp_build)
+  set(dhp_with_driver_stub ${CMAKE_COMMAND} -E env DHP_DRIVER_STUB=$<TARGET_FILE:dhp_driver>)
 endif()
 
 # dhp_doctest_entries(<folder> <program> <files> [<prefix>...]): one ctest entry per file, named by
@@ -136,6 +135,7 @@ function(dhp_doctest_folder folder)
   set(target test_${folder})
   if(hosted AND NOT DHP_SANITIZE)
     dhp_doctest_program(${target}_libraries ${hosted})
+    add_dependencies(${target}_libraries dhp_driver)
     target_link_libraries(${target}_libraries PRIVATE
       dhp::cuda $<$<TARGET_EXISTS:dhp::nccl>:dhp::nccl> ${more})
     dhp_doctest_entries(${folder} ${target}_libraries "${libraries}" ${dhp_with_driver_stub})

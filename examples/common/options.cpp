@@ -382,6 +382,7 @@ dhp::TrainingOptions RunOptions::training(std::int64_t total_steps) const {
                             .store = {.compute = precision,
                                       .order_free = deterministic,
                                       .seed = seed,
+                                      .initialize = load.empty(),
                                       .sharding = sharding,
                                       .state_on_host = state_on_host},
                             .pipeline = pipeline,

@@ -315,7 +315,9 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t*) { return CUBLAS_STATUS_SUCCESS;
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
 const char* cublasLtGetStatusString(cublasStatus_t) { return "an error"; }
 size_t cublasLtGetVersion() { return fake::cublas_version; }
-cudnnStatus_t cudnnCreate(cudnnHandle_t* made) { return *made = nullptr, CUDNN_STATUS_SUCCESS; }
+cudnnStatus_t cudnnCreate(cudnnHandle_t* made) {
+  return *made = reinterpret_cast<cudnnHandle_t>(&fake::visible_gpus), CUDNN_STATUS_SUCCESS;
+}
 cudnnStatus_t cudnnDestroy(cudnnHandle_t) { return CUDNN_STATUS_SUCCESS; }
 cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) { return CUDNN_STATUS_SUCCESS; }
 const char* cudnnGetErrorString(cudnnStatus_t) { return "an error"; }

@@ -6,7 +6,10 @@
 
 #include <cudnn_backend.h>
 
+#include <algorithm>
+#include <atomic>
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace fake {
@@ -15,31 +18,65 @@ inline constexpr int engines = 3;
 /// What an engine answers when it is to run, and those that were asked. Empty: it runs.
 inline std::function<cudnnStatus_t(int engine)> engine_runs;
 inline std::vector<int> engines_asked;
+/// Whether making a plan compiles it; called where that is so. Plans that do are also made from their text.
+inline std::function<void(int engine)> engine_compiles;
+inline std::atomic<int> compilations, plans_read, heuristics_asked;
+/// A text of another version is refused.
+inline std::string text_version = "1";
 
 struct Descriptor {
   int engine = 0;
   cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
+  cudnnBackendDescriptorType_t type{};
+  bool has_handle = false, has_device = false;
+  std::string text{};
+
+  [[nodiscard]] std::string to_text() const {
+    return "{\"version\":" + text_version + ",\"engine\":" + std::to_string(engine) + "}";
+  }
+  cudnnStatus_t finalize() {
+    if (type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR) ++heuristics_asked;
+    if (type != CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR || !engine_compiles)
+      return CUDNN_STATUS_SUCCESS;
+    if (has_handle == has_device) return CUDNN_STATUS_BAD_PARAM;
+    if (text.empty()) {
+      ++compilations;
+      engine_compiles(engine);
+      return CUDNN_STATUS_SUCCESS;
+    }
+    for (engine = 0; engine < engines; ++engine)
+      if (text == to_text()) return ++plans_read, CUDNN_STATUS_SUCCESS;
+    return CUDNN_STATUS_BAD_PARAM;
+  }
 };
 inline Descriptor& of(cudnnBackendDescriptor_t raw) { return *static_cast<Descriptor*>(raw); }
 
 }  // namespace fake
 
 extern "C" {
-cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t,
+cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
                                            cudnnBackendDescriptor_t* made) {
-  return *made = new fake::Descriptor, CUDNN_STATUS_SUCCESS;
+  return *made = new fake::Descriptor{.type = type}, CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t old) {
   return delete &fake::of(old), CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t) { return CUDNN_STATUS_SUCCESS; }
+cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t raw) {
+  return fake::of(raw).finalize();
+}
 cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t raw,
                                        cudnnBackendAttributeName_t name,
-                                       cudnnBackendAttributeType_t, int64_t, const void* values) {
+                                       cudnnBackendAttributeType_t, int64_t count,
+                                       const void* values) {
+  auto& to = fake::of(raw);
   if (name == CUDNN_ATTR_ENGINEHEUR_MODE)
-    fake::of(raw).mode = *static_cast<const cudnnBackendHeurMode_t*>(values);
+    to.mode = *static_cast<const cudnnBackendHeurMode_t*>(values);
   if (name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)
-    fake::of(raw).engine = fake::of(*static_cast<const cudnnBackendDescriptor_t*>(values)).engine;
+    to.engine = fake::of(*static_cast<const cudnnBackendDescriptor_t*>(values)).engine;
+  if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE) to.has_handle = true;
+  if (name == CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP) to.has_device = true;
+  if (name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION)
+    to.text.assign(static_cast<const char*>(values), static_cast<std::size_t>(count));
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t raw,
@@ -57,12 +94,23 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t raw,
     static_cast<std::int64_t*>(values)[(*count)++] = asked.engine;
   if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)
     static_cast<std::int64_t*>(values)[(*count)++] = 0;
+  if (name == CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE && fake::engine_compiles)
+    static_cast<cudnnBackendBehaviorNote_t*>(values)[(*count)++] =
+        CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
+  if (name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION) {
+    if (!fake::engine_compiles) return CUDNN_STATUS_NOT_SUPPORTED;
+    const auto text = asked.to_text();
+    *count = static_cast<std::int64_t>(text.size());
+    std::copy_n(text.begin(), std::min(most, *count), static_cast<char*>(values));
+  }
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t plan,
                                   cudnnBackendDescriptor_t) {
-  const int engine = fake::of(plan).engine;
-  fake::engines_asked.push_back(engine);
-  return fake::engine_runs ? fake::engine_runs(engine) : CUDNN_STATUS_SUCCESS;
+  const auto& asked = fake::of(plan);
+  // Compiled for a description alone, it is not yet a plan of the handle.
+  if (fake::engine_compiles && !asked.has_handle) return CUDNN_STATUS_BAD_PARAM;
+  fake::engines_asked.push_back(asked.engine);
+  return fake::engine_runs ? fake::engine_runs(asked.engine) : CUDNN_STATUS_SUCCESS;
 }
 }

@@ -4,9 +4,9 @@
 #include <dhp/cuda/cudnn_attention.hpp>
 #include <dhp/cuda/cudnn_batch_norm.hpp>
 #include <dhp/cuda/cudnn_conv2d.hpp>
+#include <tests/cuda/described_device.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <dlfcn.h>
 #include <doctest/doctest.h>
 
 #include <filesystem>
@@ -32,18 +32,6 @@ std::vector<double> numbers(std::int64_t count, std::uint32_t use) {
   return widened(random_tensor<double>(cpu, {count}, use));
 }
 
-// An H200 as cuDNN describes devices.
-std::string h200_for_cudnn() {
-  return R"({"deviceName": "NVIDIA H200", "deviceVer": 900, "driverVer": 13000, "cudaDeviceId": 0,
-"multiProcessorCount": 132, "smClockRateKHz": 1980000, "memClockRateKHz": 3201000,
-"totalGlobalMem": 150000000000, "l2CacheSize": 62914560, "warpSize": 32,
-"maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64],
-"maxThreadsPerBlock": 1024, "maxThreadsPerSM": 2048, "maxCtasPerSM": 32, "regsPerBlock": 65536,
-"maxRegistersPerSM": 65536, "maxSharedMemoryPerBlock": 49152,
-"maxSharedMemoryPerBlockOptin": 232448, "reservedSharedMemoryPerBlock": 1024, "pciDeviceId": 0,
-"isTccDriver": 0, "supportCoopLaunch": 1})";
-}
-
 CublasCall call_of(ColumnMajorProduct product, DType in, DType out) {
   return {.product = product, .in = in, .out = out};
 }
@@ -56,16 +44,6 @@ T attribute(const CublasProduct& product, cublasLtMatmulDescAttributes_t name, T
                "cublasLtMatmulDescGetAttribute");
   CHECK(size == sizeof value);
   return value;
-}
-
-// cuDNN compiles kernels only where it finds the driver's library. On a machine without one DHP_DRIVER_STUB names the
-// toolkit's stub, which has the driver's name: once loaded, cuDNN finds it.
-bool has_driver_library() {
-  if (dlopen("libcuda.so.1", RTLD_LAZY) != nullptr) return true;
-  const char* const stub = std::getenv("DHP_DRIVER_STUB");
-  if (stub != nullptr && dlopen(stub, RTLD_LAZY) != nullptr) return true;
-  MESSAGE("skipped: this machine has no libcuda.so.1, which cuDNN's compiled kernels need");
-  return false;
 }
 
 struct TemporaryFile {

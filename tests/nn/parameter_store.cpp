@@ -126,6 +126,16 @@ TEST_CASE("store: parts of a split parameter start as the parts of the unsplit o
     }
 }
 
+TEST_CASE("store: without initial values all are zero, those of norms too") {
+  Cpu dev;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
+  const ParameterList<Cpu> list{parameter(build, "w", {5, 7}, normal(1)),
+                                parameter(build, "gamma", {7}, constant(1))};
+  const ParameterStore<Cpu> store(dev, list, {.seed = 9, .initialize = false});
+  for (const auto& one : list)
+    for (const double value : values_of(dev, one->value)) CHECK(value == 0);
+}
+
 TEST_CASE("store: order-free gradients have the same bits whatever comes first") {
   Cpu dev;
   std::vector<Tensor<Cpu>> parts;

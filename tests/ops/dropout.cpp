@@ -64,8 +64,8 @@ TEST_CASE_TEMPLATE("each element by its definition, at any number of threads, in
 
 TEST_CASE("blocks made together are the stream's blocks, also where the counter carries") {
   for (const std::uint64_t first : {0ull, 5ull, 0xfffffffdull, 0xfffffffffffffffcull}) {
-    const cpu::PhiloxBlocks blocks(stream, first);
-    for (std::size_t at = 0; at < cpu::PhiloxBlocks::count; ++at) {
+    const PhiloxBlocks blocks(stream, first);
+    for (std::size_t at = 0; at < PhiloxBlocks::count; ++at) {
       const auto right = stream.block(first + at);
       for (std::size_t word = 0; word < 4; ++word)
         CHECK(blocks.words[4 * at + word] == right[word]);

@@ -1,7 +1,7 @@
 // Dropout on the Cpu. One Philox block has four neighboring elements; eight are drawn together.
 #pragma once
 
-#include <dhp/cpu/philox.hpp>
+#include <dhp/core/philox.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/dropout.hpp>
 

@@ -5,6 +5,7 @@
 
 #include <cudnn_backend.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -35,6 +36,7 @@ template <class T>
     return CUDNN_TYPE_NORM_FWD_PHASE;
   else if constexpr (std::is_same_v<T, cudnnBackendNumericalNote_t>)
     return CUDNN_TYPE_NUMERICAL_NOTE;
+  else if constexpr (std::is_same_v<T, cudnnBackendBehaviorNote_t>) return CUDNN_TYPE_BEHAVIOR_NOTE;
   else {
     static_assert(std::is_same_v<T, cudnnBackendKnobType_t>, "not a type of cuDNN's attributes");
     return CUDNN_TYPE_KNOB_TYPE;
@@ -92,6 +94,15 @@ class CudnnDescriptor {
         "cudnnBackendGetAttribute");
     values.resize(static_cast<std::size_t>(std::min(count, most)));
     return values;
+  }
+  /// Text of any length; empty if cuDNN has none.
+  [[nodiscard]] std::string get_text(cudnnBackendAttributeName_t name) const {
+    std::int64_t count = 0;
+    if (cudnnBackendGetAttribute(raw_, name, CUDNN_TYPE_CHAR, 0, &count, nullptr) !=
+        CUDNN_STATUS_SUCCESS)
+      return {};
+    const auto text = get_all<char>(name, count);
+    return {text.begin(), std::find(text.begin(), text.end(), '\0')};
   }
   /// At most `most` descriptors of one type, filled in by cuDNN; possibly none.
   [[nodiscard]] std::vector<CudnnDescriptor> get_descriptors(cudnnBackendAttributeName_t name,

@@ -19,10 +19,18 @@ class CudnnTarget {
                     .set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
                          std::vector(json.begin(), json.end()))
                     .finalize("a description of a device for cuDNN")) {}
+  /// A description of the handle's device. Unlike a handle, several threads may use it at once.
+  [[nodiscard]] static CudnnTarget described(cudnnHandle_t handle) {
+    return CudnnTarget(CudnnDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)
+                           .set(CUDNN_ATTR_DEVICEPROP_HANDLE, handle)
+                           .finalize("a description of this device for cuDNN"));
+  }
   [[nodiscard]] cudnnHandle_t handle() const { return handle_; }
   [[nodiscard]] const std::optional<CudnnDescriptor>& device() const { return device_; }
 
  private:
+  explicit CudnnTarget(CudnnDescriptor device) : device_(std::move(device)) {}
+
   cudnnHandle_t handle_ = nullptr;
   std::optional<CudnnDescriptor> device_;
 };
@@ -62,6 +70,13 @@ class CudnnCandidate {
   [[nodiscard]] std::vector<cudnnBackendNumericalNote_t> notes() const {
     return engine().get_all<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                                          CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+  }
+  /// Whether making its plan compiles a kernel, which takes a second.
+  [[nodiscard]] bool compiles() const {
+    const auto notes = engine().get_all<cudnnBackendBehaviorNote_t>(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
+                                                                    CUDNN_BEHAVIOR_NOTE_TYPE_COUNT);
+    return std::find(notes.begin(), notes.end(), CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) !=
+           notes.end();
   }
   /// Its name for one graph, device and cuDNN version, such as "3 2:1 14:5": engine, knob:value.
   [[nodiscard]] std::string name() const {
@@ -147,12 +162,26 @@ class CudnnPlan {
                                                      const CudnnRules& rules) {
     CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, candidate.config());
-    if (target.handle() != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, target.handle());
-    else plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.device());
-    if (cudnnBackendFinalize(plan.raw()) != CUDNN_STATUS_SUCCESS) return {};
-    const auto bytes = plan.get<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
-    if (static_cast<std::size_t>(bytes) > rules.workspace_bytes) return {};
-    return CudnnPlan(std::move(plan), static_cast<std::size_t>(bytes), graph.scalars());
+    return finalized(std::move(plan), graph, target, rules);
+  }
+  /// From text() of the same graph, candidate, cuDNN version and kind of GPU, without compiling.
+  /// nullopt if cuDNN refuses it. The text must be undamaged: cuDNN does not check the kernel in it.
+  [[nodiscard]] static std::optional<CudnnPlan> from_text(const CudnnGraph& graph,
+                                                          const CudnnTarget& target,
+                                                          const std::string& text,
+                                                          const CudnnRules& rules) {
+    CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    try {
+      plan.set(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+               std::vector(text.begin(), text.end()));
+    } catch (const CudaError&) {
+      return {};
+    }
+    return finalized(std::move(plan), graph, target, rules);
+  }
+  /// JSON with the compiled kernel; empty if the engine has none.
+  [[nodiscard]] std::string text() const {
+    return plan_.get_text(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION);
   }
   [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
 
@@ -170,6 +199,17 @@ class CudnnPlan {
   }
 
  private:
+  [[nodiscard]] static std::optional<CudnnPlan> finalized(CudnnDescriptor plan,
+                                                          const CudnnGraph& graph,
+                                                          const CudnnTarget& target,
+                                                          const CudnnRules& rules) {
+    if (target.handle() != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, target.handle());
+    else plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.device());
+    if (cudnnBackendFinalize(plan.raw()) != CUDNN_STATUS_SUCCESS) return {};
+    const auto bytes = plan.get<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
+    if (static_cast<std::size_t>(bytes) > rules.workspace_bytes) return {};
+    return CudnnPlan(std::move(plan), static_cast<std::size_t>(bytes), graph.scalars());
+  }
   CudnnPlan(CudnnDescriptor plan, std::size_t bytes, std::vector<CudnnGraph::Scalar> scalars)
       : plan_(std::move(plan)), workspace_bytes_(bytes), scalars_(std::move(scalars)) {}
 

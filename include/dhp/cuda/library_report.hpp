@@ -17,9 +17,12 @@ namespace dhp {
   return uses;
 }
 
-/// One sentence per new kind of refusal.
+/// One sentence per new kind of refusal, and one if a kept plan could not be used.
 [[nodiscard]] inline std::vector<std::string> library_refusals(Cuda& dev) {
-  return dev.cached<cuda::RefusalNews>().of(library_use(dev, true));
+  auto sentences = dev.cached<cuda::RefusalNews>().of(library_use(dev, true));
+  if (auto news = dev.cached<cuda::Tuning>().plans.news(); !news.empty())
+    sentences.push_back(std::move(news));
+  return sentences;
 }
 
 }  // namespace dhp

@@ -1,15 +1,53 @@
 // CudnnPlans: a device's cuDNN plans, by problem text. At the first use it builds the graph, times
-// a few plans on the actual arguments and keeps the fastest, also in the file of choices. A plan
+// a few plans on the actual arguments and keeps the fastest, also in the file of choices and, with
+// its compiled kernel, in a file of its own: later processes read it and compile nothing. A plan
 // that turns out to be unsupported when it runs is refused, and the next one takes its place.
 #pragma once
 
 #include <dhp/cuda/cudnn_plan.hpp>
 #include <dhp/cuda/library_use.hpp>
 #include <dhp/cuda/tuning.hpp>
+#include <dhp/device/thread_pool.hpp>
 
+#include <algorithm>
 #include <map>
+#include <span>
 
 namespace dhp::cuda {
+
+/// Where the plans of one problem come from.
+struct PlanSource {
+  const CudnnGraph& graph;
+  const CudnnTarget& target;
+  const CudnnRules& rules;
+  const std::string& problem;
+  PlanFiles& files;
+
+  /// The plan of an engine that an earlier process kept.
+  [[nodiscard]] std::optional<CudnnPlan> kept(const std::string& name) const {
+    const auto text = files.find(key(name));
+    if (!text) return {};
+    auto plan = CudnnPlan::from_text(graph, target, *text, rules);
+    if (!plan) files.unusable(key(name), "cuDNN refuses it");
+    return plan;
+  }
+  [[nodiscard]] std::optional<CudnnPlan> made_and_kept(const CudnnCandidate& candidate) const {
+    auto plan = CudnnPlan::make(graph, target, candidate, rules);
+    if (plan) keep(candidate.name(), *plan);
+    return plan;
+  }
+  /// Keeps what can be kept: plans with a compiled kernel.
+  void keep(const std::string& name, const CudnnPlan& plan) const {
+    if (const auto text = plan.text(); !text.empty()) files.keep(key(name), text);
+  }
+
+ private:
+  /// With the rules, because a kept plan is not asked again whether they allow it.
+  [[nodiscard]] std::string key(const std::string& name) const {
+    return concat(problem, rules.deterministic ? ", deterministic" : "",
+                  rules.full_precision ? ", full precision" : "", " by ", name);
+  }
+};
 
 class CudnnPlans : public CudaCached {
  public:
@@ -111,41 +149,102 @@ class CudnnPlans : public CudaCached {
     if (!made) return chosen;
     const CudnnGraph& graph = *made;
     auto& tuning = dev.cached<Tuning>();
+    const PlanSource source{graph, target_, rules, problem, tuning.plans};
+    const auto stored = tuning.choices.find(problem);
+    const bool wants_stored = stored && !chosen.has_refused(*stored);
+    if (wants_stored)
+      if (auto plan = source.kept(*stored)) return std::move(chosen).with(std::move(plan), *stored);
     const auto all = candidates(graph, target_, rules);
     if (all.empty()) chosen.refusal = "it proposes no engine";
-    if (const auto stored = tuning.choices.find(problem))
+    if (wants_stored)
       for (const auto& one : all)
-        if (one.name() == *stored && !chosen.has_refused(*stored))
-          if (auto plan = CudnnPlan::make(graph, target_, one, rules))
+        if (one.name() == *stored)
+          if (auto plan = source.made_and_kept(one))
             return std::move(chosen).with(std::move(plan), *stored);
 
-    const auto wanted = Tuning::may_time(dev) ? Tuning::most_candidates : 1;
-    float best_ms = std::numeric_limits<float>::infinity();
+    // heuristics return duplicates
+    std::vector<const CudnnCandidate*> distinct;
     std::vector<std::string> seen;
-    for (const auto& one : all) {
-      if (seen.size() >= wanted) break;
-      const auto name = one.name();  // heuristics return duplicates
-      if (chosen.has_refused(name) || std::find(seen.begin(), seen.end(), name) != seen.end())
-        continue;
-      auto plan = CudnnPlan::make(graph, target_, one, rules);
-      if (!plan) {
+    for (const auto& one : all)
+      if (auto name = one.name();
+          !chosen.has_refused(name) && std::find(seen.begin(), seen.end(), name) == seen.end()) {
+        distinct.push_back(&one);
+        seen.push_back(std::move(name));
+      }
+    if (!Tuning::may_time(dev)) {
+      for (const auto* const one : distinct) {
+        auto plan = source.kept(one->name());
+        if (!plan) plan = source.made_and_kept(*one);
+        if (plan) return std::move(chosen).with(std::move(plan), one->name());
         chosen.refusal = said();
-        continue;
       }
-      if (wanted == 1) return std::move(chosen).with(std::move(plan), name);
-      const auto ms = time(dev, *plan, arguments, chosen.refusal);
-      if (!ms) continue;
-      seen.push_back(name);
-      if (*ms < best_ms) {
-        chosen = std::move(chosen).with(std::move(plan), name);
-        best_ms = *ms;
+      return chosen;
+    }
+
+    float best_ms = std::numeric_limits<float>::infinity();
+    std::size_t timed = 0;
+    for (std::size_t next = 0; next < distinct.size() && timed < Tuning::most_candidates;) {
+      const auto some = std::min(Tuning::most_candidates - timed, distinct.size() - next);
+      const std::span part(distinct.data() + next, some);
+      const auto texts = compiled(dev, graph, part, rules);
+      for (const auto* const one : part) {
+        const auto name = one->name();
+        const auto text = texts.find(name);
+        auto plan = text == texts.end() ? CudnnPlan::make(graph, target_, *one, rules)
+                                        : CudnnPlan::from_text(graph, target_, text->second, rules);
+        if (!plan) {
+          chosen.refusal = said();
+          continue;
+        }
+        const auto ms = time(dev, *plan, arguments, chosen.refusal);
+        if (!ms) continue;
+        ++timed;
+        if (*ms < best_ms) {
+          chosen = std::move(chosen).with(std::move(plan), name);
+          best_ms = *ms;
+        }
       }
+      next += some;
     }
     if (chosen.plan) {
       chosen.refusal.clear();
       tuning.choices.keep(problem, chosen.name);
+      source.keep(chosen.name, *chosen.plan);
     }
     return chosen;
+  }
+
+  /// Texts of plans, by name, that several threads compile for a description of the device: one
+  /// handle is for one thread at a time. What is missing has nothing to compile, or failed.
+  std::map<std::string, std::string> compiled(Cuda& dev, const CudnnGraph& graph,
+                                              std::span<const CudnnCandidate* const> wanted,
+                                              const CudnnRules& rules) {
+    std::map<std::string, std::string> texts;
+    const auto is_wanted = [&](const CudnnCandidate& one) {
+      return std::any_of(wanted.begin(), wanted.end(),
+                         [&](const CudnnCandidate* other) { return other->name() == one.name(); });
+    };
+    const auto tasks_here = std::count_if(wanted.begin(), wanted.end(),
+                                          [](const auto* one) { return one->compiles(); });
+    if (dev.host_threads() == 1 || tasks_here < 2) return texts;
+    try {
+      if (!described_) described_ = CudnnTarget::described(target_.handle());
+      std::vector<CudnnCandidate> tasks;
+      for (auto& one : candidates(graph, *described_, rules))
+        if (is_wanted(one) && one.compiles() && texts.emplace(one.name(), "").second)
+          tasks.push_back(std::move(one));
+      const auto count = static_cast<int>(tasks.size());
+      ThreadPool threads(std::clamp(count, 1, dev.host_threads()));
+      threads.run(count, [&](std::int64_t at) {
+        check_cuda(cudaSetDevice(dev.number()), "cudaSetDevice");
+        const auto& task = tasks[static_cast<std::size_t>(at)];
+        if (const auto plan = CudnnPlan::make(graph, *described_, task, rules))
+          texts.at(task.name()) = plan->text();
+      });
+    } catch (const CudaError&) {  // then each is made in turn, for the device itself
+    }
+    std::erase_if(texts, [](const auto& one) { return one.second.empty(); });
+    return texts;
   }
   /// nullopt if memory is short or the plan does not start.
   static std::optional<float> time(Cuda& dev, const CudnnPlan& plan,
@@ -159,6 +258,7 @@ class CudnnPlans : public CudaCached {
   }
 
   CudnnTarget target_;
+  std::optional<CudnnTarget> described_;  // the same device
   std::map<std::string, Chosen> plans_;
 };
 

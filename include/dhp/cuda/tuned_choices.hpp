@@ -2,10 +2,8 @@
 // damaged file, or one of another GPU, driver, library version or format, is ignored.
 #pragma once
 
-#include <dhp/core/hash.hpp>
-#include <dhp/core/open_file.hpp>
+#include <dhp/cuda/checked_file.hpp>
 
-#include <charconv>
 #include <map>
 #include <optional>
 #include <string>
@@ -47,13 +45,12 @@ class TunedChoices {
   [[nodiscard]] std::string text() const {
     std::string out = concat(title, environment_, "\n");
     for (const auto& [problem, choice] : choices_) out += concat(problem, separator, choice, "\n");
-    return out + concat(last_line, fnv1a(out), "\n");
+    return with_checksum(std::move(out));
   }
 
  private:
   static constexpr std::string_view title = "dhp tuned choices 2\n";
   static constexpr std::string_view separator = " = ";
-  static constexpr std::string_view last_line = "sum ";
 
   [[nodiscard]] static bool is_line(const std::string& text) {
     return !text.empty() && text.find('\n') == text.npos;
@@ -61,21 +58,10 @@ class TunedChoices {
 
   /// Adds the file's choices for this environment; existing ones stay.
   void read() {
-    std::string text;
-    try {
-      const OpenFile file(path_, O_RDONLY);
-      constexpr std::uint64_t most = 64 << 20;
-      text.resize(std::min(file.size(), most));
-      file.read(0, std::as_writable_bytes(std::span(text.data(), text.size())));
-    } catch (const Error&) {
-      return;
-    }
+    const auto text = read_checked(path_);
     const auto head = concat(title, environment_, "\n");
-    const auto sum_at = text.rfind(concat("\n", last_line));
-    if (!std::string_view(text).starts_with(head) || sum_at == text.npos) return;
-    const std::string_view body(text.data(), sum_at + 1);
-    if (text.substr(body.size()) != concat(last_line, fnv1a(body), "\n")) return;
-    for (auto rest = body.substr(head.size()); !rest.empty();) {
+    if (!text || !text->starts_with(head)) return;
+    for (auto rest = std::string_view(*text).substr(head.size()); !rest.empty();) {
       const auto line = rest.substr(0, rest.find('\n'));
       rest.remove_prefix(line.size() + 1);
       if (const auto at = line.find(separator); at != line.npos)

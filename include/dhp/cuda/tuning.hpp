@@ -1,6 +1,7 @@
 // Tuning chooses a library's algorithm: by timing, if allowed, else the library's favorite.
 #pragma once
 
+#include <dhp/cuda/plan_files.hpp>
 #include <dhp/cuda/tuned_choices.hpp>
 #include <dhp/device/cuda.hpp>
 
@@ -39,7 +40,8 @@ class Tuning : public CudaCached {
   /// The number of timed candidates; compiling one may take a second.
   static constexpr std::size_t most_candidates = 4;
 
-  explicit Tuning(Cuda& dev) : choices(path_of(dev), environment_of(dev)) {}
+  explicit Tuning(Cuda& dev)
+      : choices(path_of(dev), environment_of(dev)), plans(folder_of(dev), environment_of(dev)) {}
 
   /// Ranks that time separately may choose differently, and their bits would differ.
   [[nodiscard]] static bool may_time(Cuda& dev) {
@@ -47,12 +49,22 @@ class Tuning : public CudaCached {
   }
 
   TunedChoices choices;
+  PlanFiles plans;
 
  private:
   static std::string path_of(Cuda& dev) {
+    const bool by_environment = dev.options().plan_cache.empty();
+    return by_environment && dev.options().deterministic ? "" : named(dev);
+  }
+  /// Plans are those of the engines that are asked for: they decide nothing.
+  static std::string folder_of(Cuda& dev) {
+    const auto path = named(dev);
+    return path.empty() ? "" : path + ".plans";
+  }
+  static std::string named(Cuda& dev) {
     if (!dev.options().plan_cache.empty()) return dev.options().plan_cache;
-    const char* const named = std::getenv("DHP_PLAN_CACHE");
-    return named == nullptr || dev.options().deterministic ? "" : named;
+    const char* const path = std::getenv("DHP_PLAN_CACHE");
+    return path == nullptr ? "" : path;
   }
   static std::string environment_of(Cuda& dev) {
     int driver = 0;

@@ -13,11 +13,13 @@
 
 #include <nvtx3/nvToolsExt.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <typeindex>
 #include <typeinfo>
 
@@ -35,12 +37,16 @@ struct CudaOptions {
   bool tf32 = false;
   /// The cache file of the fastest algorithms; if empty, the value of DHP_PLAN_CACHE, if set. A
   /// deterministic device reads only this file and never writes it: all ranks must read the same.
+  /// Compiled plans are kept in the folder of this name with ".plans".
   std::string plan_cache{};
   /// A stream of the host program (nullptr: CUDA's default stream); it must outlive the device and
   /// its tensors. If unset, the device creates one.
   std::optional<cudaStream_t> stream{};
   /// The host program's allocator. If unset, cudaMalloc with a cache of freed blocks.
   CudaAllocator allocator{};
+  /// The host's threads that prepare a run: initial weights, cuDNN's plans. 0: those that this
+  /// process may use, shared out among the GPUs that it sees.
+  int host_threads = 0;
   std::shared_ptr<Trace> trace{};  ///< of the rank; null: none
 };
 
@@ -92,6 +98,9 @@ class Cuda {
     check(properties_.major >= 8, "GPU ", device, " (", properties_.name,
           ") has compute capability ", properties_.major, ".", properties_.minor,
           "; dhp needs 8.0 (Ampere) or later");
+    if (options_.host_threads <= 0)
+      options_.host_threads =
+          std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / gpus);
     stream_ =
         std::make_unique<CudaStream>(options.stream ? CudaStream(*options.stream) : CudaStream());
     memory_ = std::make_shared<CudaMemory>(device, *stream_, options.allocator);
@@ -270,6 +279,7 @@ class Cuda {
   [[nodiscard]] std::byte* workspace() { return workspace_.get(); }
   [[nodiscard]] std::size_t workspace_bytes() const { return options_.workspace_bytes; }
   [[nodiscard]] const CudaOptions& options() const { return options_; }
+  [[nodiscard]] int host_threads() const { return options_.host_threads; }
   /// Switches to CudaOptions::deterministic and drops chosen algorithms. Call it before a step is
   /// recorded, because a graph keeps the old choices.
   void make_deterministic() {

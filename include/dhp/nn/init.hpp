@@ -1,10 +1,13 @@
 // Initial weights: a pure function of (seed, use, global element index), in double, rounded once.
 #pragma once
 
-#include <dhp/core/rng.hpp>
+#include <dhp/core/normals.hpp>
 #include <dhp/core/shape.hpp>
+#include <dhp/core/types.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 
 namespace dhp {
 
@@ -22,6 +25,62 @@ struct Initializer {
       case Kind::uniform: return value * (2 * stream.uniform(at) - 1);
     }
     return 0;
+  }
+  /// The elements from `first` on, each rounded once. The same bits as one by one, several times as
+  /// fast for normal values of less than double.
+  template <class T>
+  void fill(const RandomStream& stream, std::int64_t first, std::span<T> to) const {
+    const auto one = [&](std::size_t at) {
+      return static_cast<T>((*this)(stream, first + static_cast<std::int64_t>(at)));
+    };
+    if (kind == Kind::constant) {
+      std::fill(to.begin(), to.end(), static_cast<T>(value));
+    } else if (kind == Kind::uniform || std::is_same_v<T, double> || to.size() < short_run) {
+      for (std::size_t at = 0; at < to.size(); ++at) to[at] = one(at);
+    } else if constexpr (!std::is_same_v<T, double>) {
+      constexpr std::size_t most = NormalBlock::count;
+      for (std::size_t begin = 0; begin < to.size(); begin += most) {
+        const NormalBlock normals(stream, static_cast<std::uint64_t>(first) + begin);
+        T low[most], high[most];
+        const bool sure = bounds(normals, low, high);
+        const auto part = std::min(most, to.size() - begin);
+        for (std::size_t at = 0; !sure && at < part; ++at)
+          if (bits(low[at]) != bits(high[at])) low[at] = one(begin + at);
+        std::copy_n(low, part, to.begin() + static_cast<std::ptrdiff_t>(begin));
+      }
+    }
+  }
+
+ private:
+  static constexpr std::size_t short_run = 32;  // not worth a block of normals
+
+  template <class T>
+  [[nodiscard]] static std::uint32_t bits(T value) {
+    if constexpr (is_16_bit<T>) return value.bits;
+    else return std::bit_cast<std::uint32_t>(value);
+  }
+  /// Rounds values just below and just above the elements. Where both are the same number, so is the
+  /// element. Seldom, about once in a million floats, a border between two numbers is as close.
+  /// Returns whether there is none.
+  template <class T>
+  [[nodiscard]] bool bounds(const NormalBlock& normals, T* low, T* high) const {
+    const double size = std::fabs(value);
+    std::uint32_t differ = 0;
+    for (int at = 0; at < NormalBlock::count; ++at) {
+      const double near = value * normals.value[at];
+      const double error = size * (normals.radius[at] * NormalBlock::error) + 0x1p-1000;
+      if constexpr (is_16_bit<T>) {  // from float, which is faster
+        const auto narrow = static_cast<float>(near);
+        const float wide = static_cast<float>(error + std::fabs(near) * 0x1p-22) + 0x1p-126f;
+        low[at] = static_cast<T>(narrow - wide);
+        high[at] = static_cast<T>(narrow + wide);
+      } else {
+        low[at] = static_cast<T>(near - error);
+        high[at] = static_cast<T>(near + error);
+      }
+      differ |= bits(low[at]) ^ bits(high[at]);
+    }
+    return differ == 0;
   }
 };
 

@@ -3,6 +3,7 @@
 // parameters lie in sharded buckets instead, and the buffers hold this replica's shares.
 #pragma once
 
+#include <dhp/nn/initial_values.hpp>
 #include <dhp/nn/sharded_bucket.hpp>
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/step.hpp>
@@ -20,6 +21,7 @@ struct StoreOptions {
   DType compute = DType::f32;
   bool order_free = false;  ///< exact integer sums of gradients: their order changes no bit
   std::uint64_t seed = 0;   ///< of the initial values
+  bool initialize = true;   ///< false: values are zero until a checkpoint is loaded
   Sharding sharding{};      ///< over replicas
   /// Optimizer state lies in the host's memory, where the device's kernels update it over the bus.
   bool state_on_host = false;
@@ -56,9 +58,6 @@ struct HeldPart {
 template <class Dev>
 class ParameterStore {
  public:
-  /// No training step has this number.
-  static constexpr std::uint32_t initial_step = 0xffffffffu;
-
   ParameterStore() = default;
   /// Allocates and initializes the parameters of this rank; stores a repeated handle once. replica: which one
   /// this is of those that share out the store, if the options say so.
@@ -71,7 +70,7 @@ class ParameterStore {
         parameters_.push_back(parameter);
     place(dev);
     make_tables(dev);
-    initialise(dev);
+    if (options_.initialize) initialize(dev);
     zero_gradients(dev);
   }
 
@@ -363,32 +362,14 @@ class ParameterStore {
     return parameter.spec.keep_fp32 || parameter.spec.buffer ? accumulation() : options_.compute;
   }
 
-  /// By global index: a part of a parameter starts as its part of the whole one.
-  void initialise(Dev& dev) {
+  void initialize(Dev& dev) {
     const bool shares = options_.sharding.stage == ZeroStage::weights;
+    InitialValues<Dev> values(dev, options_.seed);
     for (const auto& parameter : parameters_)
       if (!shares || !is_cut(*parameter))
-        initialise(dev, *parameter, 0, parameter->value.as({parameter->range.size()}));
+        values.write(*parameter, 0, parameter->value.as({parameter->range.size()}));
     for (const auto& held : held_)
-      if (shares && held.sharded) initialise(dev, *held.parameter, held.first, held.value);
-  }
-  void initialise(Dev& dev, const ParameterState<Dev>& parameter, std::int64_t first,
-                  View<Dev> to) {
-    const auto& spec = parameter.spec;
-    const RandomStream stream{options_.seed, initial_step, parameter.use};
-    // A part after the other: all of it in double would take more memory than the weights.
-    constexpr std::int64_t most = 1 << 16;
-    std::vector<double> values;
-    for (std::int64_t begin = 0; begin < to.count(); begin += most) {
-      const auto end = std::min(begin + most, to.count());
-      values.resize(static_cast<std::size_t>(end - begin));
-      if (has_data<Dev>)
-        for (auto at = begin; at < end; ++at)
-          values[static_cast<std::size_t>(at - begin)] =
-              spec.init(stream, spec.unsplit_index(first + at));
-      const auto made = Tensor<Dev>::from_host(dev, {end - begin}, values);
-      cast(dev, made.view(), to.slice(begin, end));
-    }
+      if (shares && held.sharded) values.write(*held.parameter, held.first, held.value);
   }
 
   StoreOptions options_;

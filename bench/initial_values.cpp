@@ -1,0 +1,72 @@
+// Seconds that initial values of BERT-large take, in fp32: many at once on several threads, as a store makes them, and as
+// a peer one by one on one thread, in double. memory_s: the store's zeroed weights and gradients.
+// Usage: bench_initial_values THREADS
+#include <dhp/cpu.hpp>
+#include <examples/bert/model.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <vector>
+
+namespace {
+
+using namespace dhp;
+
+template <class Body>
+double seconds_of(Body body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+ParameterList<Cpu> bert_large() {
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
+  const auto model = examples::bert(build, examples::bert_preset("large"));
+  ParameterList<Cpu> parameters;
+  for (const auto& layer : model.layers) layer.parameters(parameters);
+  model.loss.parameters(parameters);
+  return parameters;
+}
+
+double one_by_one(const ParameterList<Cpu>& parameters) {
+  double sum = 0;
+  for (const auto& parameter : parameters) {
+    const RandomStream stream{0, InitialValues<Cpu>::step, parameter->use};
+    const auto count = parameter->spec.local_shape().count();
+    for (std::int64_t at = 0; at < count; ++at) sum += parameter->spec.init(stream, at);
+  }
+  return sum;
+}
+
+void measure(int threads) {
+  Cpu dev({.threads = threads});
+  const auto parameters = bert_large();
+  std::optional<ParameterStore<Cpu>> store;
+  const double memory_s =
+      seconds_of([&] { store.emplace(dev, parameters, StoreOptions{.initialize = false}); });
+  const double values_s = seconds_of([&] {
+    InitialValues<Cpu> values(dev, store->options().seed);
+    for (const auto& one : store->parameters())
+      values.write(*one, 0, one->value.as({one->range.size()}));
+  });
+  double sum = 0;
+  const double peer_s = seconds_of([&] { sum = one_by_one(store->parameters()); });
+  std::printf(
+      "{\"elements\": %lld, \"threads\": %d, \"memory_s\": %.2f, \"values_s\": %.2f, "
+      "\"one_by_one_s\": %.2f, \"ratio\": %.2f, \"sum\": %.9g}\n",
+      static_cast<long long>(store->size()), threads, memory_s, values_s, peer_s, peer_s / values_s,
+      sum);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2 || std::atoi(argv[1]) < 1) {
+    std::fprintf(stderr, "usage: bench_initial_values THREADS\n");
+    return 2;
+  }
+  measure(std::atoi(argv[1]));
+  return 0;
+}

@@ -1,0 +1,91 @@
+// Many standard normals at once, in vectorizable form: for those who round them to less than double.
+#pragma once
+
+#include <dhp/core/philox.hpp>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+namespace dhp {
+
+/// RandomStream::normal of consecutive indices, within error * radius.
+struct NormalBlock {
+  static constexpr int count = 256;
+  /// Of the value over the radius. The series here and the standard library are each within 2^-50.
+  static constexpr double error = 0x1p-48;
+  double value[count];   ///< radius * cos(2 pi v)
+  double radius[count];  ///< sqrt(-2 log(u))
+
+  NormalBlock(const RandomStream& random, std::uint64_t first) {
+    std::uint32_t u[count], v[count];
+    constexpr auto together = static_cast<int>(PhiloxBlocks::count);
+    for (int at = 0; at < count; at += together) {
+      const PhiloxBlocks blocks(random, first + static_cast<std::uint64_t>(at));
+      for (int block = 0; block < together; ++block) {
+        u[at + block] = blocks.words[4 * block];
+        v[at + block] = blocks.words[4 * block + 1];
+      }
+    }
+    transform(u, v);
+  }
+  /// Of given random words.
+  NormalBlock(const std::uint32_t (&u)[count], const std::uint32_t (&v)[count]) { transform(u, v); }
+
+ private:
+  void transform(const std::uint32_t* u, const std::uint32_t* v) {
+    for (int at = 0; at < count; ++at) radius[at] = -2.0 * log_of_fraction(u[at]);
+    for (int at = 0; at < count; ++at) radius[at] = std::sqrt(radius[at]);
+    for (int at = 0; at < count; ++at) value[at] = radius[at] * cos_of_turn(v[at]);
+  }
+
+  /// Exact below 2^52. x86 before AVX-512 has no such instruction.
+  static double to_double(std::uint64_t whole) {
+    return std::bit_cast<double>(whole | 0x4330000000000000u) - 0x1p52;
+  }
+  /// log((word + 1) / 2^32): the exponent times log 2, and the series of 2 atanh for a mantissa
+  /// between the square roots of 1/2 and 2.
+  static double log_of_fraction(std::uint32_t word) {
+    const auto bits = std::bit_cast<std::uint64_t>(to_double(word) + 1.0);
+    constexpr std::uint64_t root_of_half = 0x3fe6a09e667f3bcdu;
+    const auto exponent = (bits - root_of_half) >> 52;
+    const auto mantissa = std::bit_cast<double>(bits - (exponent << 52));
+    const double s = (mantissa - 1.0) / (mantissa + 1.0);
+    const double square = s * s;
+    double series = 1.0 / 21;
+    series = series * square + 1.0 / 19;
+    series = series * square + 1.0 / 17;
+    series = series * square + 1.0 / 15;
+    series = series * square + 1.0 / 13;
+    series = series * square + 1.0 / 11;
+    series = series * square + 1.0 / 9;
+    series = series * square + 1.0 / 7;
+    series = series * square + 1.0 / 5;
+    series = series * square + 1.0 / 3;
+    constexpr double log_2 = 0.6931471805599453;
+    return (to_double(exponent) - 32.0) * log_2 + (2.0 * s + 2.0 * s * (square * series));
+  }
+  /// cos(2 pi word / 2^32) as the sine of a quarter turn more, folded to a quarter turn each way:
+  /// all of that is exact. Then the sine's series.
+  static double cos_of_turn(std::uint32_t word) {
+    const double turned = static_cast<std::int32_t>(word + (1u << 30));
+    const double size = turned < 0 ? -turned : turned;
+    const double folded = size < 0x1p31 - size ? size : 0x1p31 - size;
+    const double x = folded * (6.283185307179586 * 0x1p-32);
+    const double square = x * x;
+    double series = 1.0 / 51090942171709440000.0;  // 1 / 21!, and so on down to 1 / 3!
+    series = series * square - 1.0 / 121645100408832000.0;
+    series = series * square + 1.0 / 355687428096000.0;
+    series = series * square - 1.0 / 1307674368000.0;
+    series = series * square + 1.0 / 6227020800.0;
+    series = series * square - 1.0 / 39916800.0;
+    series = series * square + 1.0 / 362880.0;
+    series = series * square - 1.0 / 5040.0;
+    series = series * square + 1.0 / 120.0;
+    series = series * square - 1.0 / 6.0;
+    const double sine = x + x * (square * series);
+    return turned < 0 ? -sine : sine;
+  }
+};
+
+}  // namespace dhp

@@ -1,0 +1,85 @@
+// PlanFiles: plans of cuDNN with their compiled kernels, kept between runs: a folder with a file for each. A file that
+// is damaged, or of another GPU, driver or library version, is replaced.
+#pragma once
+
+#include <dhp/cuda/checked_file.hpp>
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <iomanip>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+
+namespace dhp::cuda {
+
+class PlanFiles {
+ public:
+  /// environment: one line with all that plans depend on. Without a folder nothing is kept.
+  PlanFiles(std::string folder, std::string environment)
+      : folder_(std::move(folder)), environment_(std::move(environment)) {}
+
+  /// The text of a plan; key: one line, with the problem and the engine.
+  [[nodiscard]] std::optional<std::string> find(const std::string& key) {
+    const auto path = path_of(key);
+    if (folder_.empty() || !std::filesystem::exists(path)) return {};
+    auto text = read_checked(path);
+    if (!text) {
+      unusable(key, "its file is damaged");
+      return {};
+    }
+    const auto head = head_of(key);
+    if (!text->starts_with(head)) {
+      unusable(key, "it is of another GPU, driver or library version");
+      return {};
+    }
+    return text->substr(head.size(), text->size() - head.size() - 1);
+  }
+  /// A write error is ignored.
+  void keep(const std::string& key, const std::string& text) {
+    if (folder_.empty()) return;
+    // Ranks may write the same plan at the same time.
+    const auto path = path_of(key);
+    const auto own = concat(path, ".", ::getpid(), ".", reinterpret_cast<std::uintptr_t>(this));
+    std::error_code failed;
+    std::filesystem::create_directory(folder_, failed);
+    try {
+      replace_file(own, with_checksum(head_of(key) + text + "\n"));
+      std::filesystem::rename(own, path, failed);
+    } catch (const Error&) {
+      folder_.clear();
+    }
+    if (failed) std::filesystem::remove(own, failed);
+  }
+
+  /// A kept plan cannot be used, for a reason, and is made anew.
+  void unusable(const std::string& key, const std::string& why) {
+    if (told_) return;
+    told_ = true;
+    news_ = concat("a plan of cuDNN that was kept in ", folder_, " cannot be used (", why,
+                   "); it is compiled anew, and so are others like it: ", key);
+  }
+  /// A sentence about the first plan that could not be used, once; otherwise empty.
+  [[nodiscard]] std::string news() { return std::exchange(news_, {}); }
+
+  [[nodiscard]] std::string path_of(const std::string& key) const {
+    std::ostringstream name;
+    name << std::hex << std::setw(16) << std::setfill('0') << fnv1a(key);
+    return concat(folder_, "/", name.str());
+  }
+
+ private:
+  [[nodiscard]] std::string head_of(const std::string& key) const {
+    return concat("dhp plan 1\n", environment_, "\n", key, "\n");
+  }
+
+  std::string folder_;
+  std::string environment_;
+  std::string news_;
+  bool told_ = false;
+};
+
+}  // namespace dhp::cuda

@@ -1,0 +1,23 @@
+// What cuDNN needs to make plans without a GPU.
+#pragma once
+
+#include <tests/cuda/h200.hpp>
+
+#include <dlfcn.h>
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+
+namespace tests {
+
+// cuDNN compiles kernels only where it finds the driver's library. On a machine without one DHP_DRIVER_STUB names
+// that of support/driver.cpp: once loaded, cuDNN finds it by the driver's name.
+inline bool has_driver_library() {
+  if (dlopen("libcuda.so.1", RTLD_LAZY) != nullptr) return true;
+  const char* const stub = std::getenv("DHP_DRIVER_STUB");
+  if (stub != nullptr && dlopen(stub, RTLD_LAZY) != nullptr) return true;
+  MESSAGE("skipped: this machine has no libcuda.so.1, which cuDNN's compiled kernels need");
+  return false;
+}
+
+}  // namespace tests

@@ -1,0 +1,226 @@
+// Plans of cuDNN between processes, over its fake: the first compiles on several threads, later ones read files, and a
+// file that cannot be used is made anew.
+#include <tests/cuda/fake_cublas.hpp>
+#include <tests/cuda/fake_cudnn.hpp>
+// The fakes first: what follows calls them.
+#include <dhp/cuda/library_report.hpp>
+#include <tests/comm/ranks.hpp>
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <set>
+#include <thread>
+
+namespace {
+
+using namespace tests;
+
+// A folder for the files of choices and plans, and engines that compile, until it goes.
+struct Processes {
+  std::string folder =
+      (std::filesystem::temp_directory_path() / concat("dhp_plans_fake_", ::getpid())).string();
+  std::string choices = folder + "/choices";
+
+  Processes() {
+    std::filesystem::create_directory(folder);
+    fake::engine_compiles = [](int) {};
+  }
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
+  ~Processes() {
+    std::filesystem::remove_all(folder);
+    fake::engine_compiles = {};
+  }
+
+  [[nodiscard]] std::vector<std::filesystem::path> files() const {
+    std::vector<std::filesystem::path> found;
+    if (std::filesystem::exists(choices + ".plans"))
+      for (const auto& entry : std::filesystem::directory_iterator(choices + ".plans"))
+        found.push_back(entry.path());
+    return found;
+  }
+  [[nodiscard]] static std::string read(const std::filesystem::path& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+};
+
+// What one process did.
+struct Did {
+  bool ran = true;
+  int engine = -1;  // of the last problem
+  int compilations = 0, plans_read = 0, heuristics = 0;
+  std::vector<std::string> said{};
+};
+Did process(CudaOptions options, const std::vector<std::string>& problems = {"a"},
+            const cuda::CudnnRules& rules = {}) {
+  options.device = 0;
+  options.pinned_bytes = 1 << 12;
+  options.workspace_bytes = 256;
+  if (options.host_threads == 0) options.host_threads = 2;
+  fake::compilations = fake::plans_read = fake::heuristics_asked = 0;
+  Cuda dev(options);
+  Did did;
+  for (const auto& problem : problems) {
+    did.ran = did.ran && dev.cached<cuda::CudnnPlans>().run(dev, problem, rules, {},
+                                                            [] { return cuda::CudnnGraph(); });
+    for (auto& sentence : library_refusals(dev)) did.said.push_back(std::move(sentence));
+  }
+  did.engine = fake::engines_asked.back();
+  did.compilations = fake::compilations;
+  did.plans_read = fake::plans_read;
+  did.heuristics = fake::heuristics_asked;
+  return did;
+}
+
+}  // namespace
+
+TEST_CASE("plans fake: the first process compiles each candidate once, later ones none") {
+  const Processes all;
+  const auto cold = process({.plan_cache = all.choices});
+  CHECK(cold.ran);
+  CHECK(cold.compilations == fake::engines);
+  CHECK(cold.said.empty());
+  CHECK(all.files().size() == 1);
+  for (int later = 0; later < 2; ++later) {
+    const auto warm = process({.plan_cache = all.choices});
+    CHECK(warm.ran);
+    CHECK(warm.engine == cold.engine);
+    CHECK(warm.compilations == 0);
+    CHECK(warm.plans_read == 1);
+    CHECK(warm.heuristics == 0);
+    CHECK(warm.said.empty());
+  }
+  // Other problems have files of their own.
+  CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == fake::engines);
+  CHECK(all.files().size() == 2);
+  CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == 0);
+}
+
+TEST_CASE(
+    "plans fake: candidates are compiled at the same time, by as many threads as there may be") {
+  for (const int threads : {1, 2, 8}) {
+    CAPTURE(threads);
+    std::mutex mutex;
+    std::condition_variable changed;
+    int at_once = 0, most = 0;
+    const Processes all;
+    const int expected = std::min(threads, fake::engines);
+    fake::engine_compiles = [&](int) {
+      std::unique_lock lock(mutex);
+      most = std::max(most, ++at_once);
+      changed.notify_all();
+      changed.wait_for(lock, std::chrono::seconds(threads == 1 ? 0 : 5),
+                       [&] { return most >= expected; });
+      --at_once;
+    };
+    CHECK(process({.host_threads = threads}).ran);
+    CHECK(most == expected);
+  }
+}
+
+TEST_CASE("plans fake: without a file nothing is kept") {
+  const Processes all;
+  CHECK(process({}).compilations == fake::engines);
+  CHECK(process({}).compilations == fake::engines);
+  CHECK(all.files().empty());
+  // A folder that cannot be made stops nobody.
+  CHECK(process({.plan_cache = "/no/such/folder/choices"}).ran);
+}
+
+TEST_CASE("plans fake: a damaged plan is compiled anew, which is said once") {
+  const Processes all;
+  const auto cold = process({.plan_cache = all.choices}, {"a", "b"});
+  const auto files = all.files();
+  REQUIRE(files.size() == 2);
+  const auto whole = all.read(files[0]);
+  for (std::size_t at = 0; at < whole.size(); at += 7)
+    for (const bool cut : {false, true}) {
+      CAPTURE(at);
+      for (const auto& file : files) {
+        auto text = all.read(file);
+        if (cut) text.resize(at);
+        else text[at] = static_cast<char>(text[at] ^ 1);
+        replace_file(file.string(), text);
+      }
+      const auto then = process({.plan_cache = all.choices}, {"a", "b"});
+      CHECK(then.ran);
+      CHECK(then.engine == cold.engine);
+      CHECK(then.compilations == 2);
+      CHECK(then.plans_read == 0);
+      REQUIRE(then.said.size() == 1);
+      CHECK(contains(then.said[0],
+                     concat(all.choices, ".plans cannot be used (its file is damaged)")));
+      CHECK(all.read(files[0]) == whole);
+    }
+  CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == 0);
+}
+
+TEST_CASE("plans fake: plans of another version are not given to cuDNN, and replaced") {
+  for (const bool deterministic : {false, true}) {
+    CAPTURE(deterministic);
+    const Processes all;
+    const CudaOptions options{.deterministic = deterministic, .plan_cache = all.choices};
+    const int compiled = deterministic ? 1 : fake::engines;
+    CHECK(process(options).compilations == compiled);
+    ++fake::cudnn_version;
+    const auto then = process(options);
+    CHECK(then.ran);
+    CHECK(then.compilations == compiled);
+    // Without a choice for the version, a device that times asks for no kept plan.
+    REQUIRE(then.said.size() == (deterministic ? 1 : 0));
+    if (deterministic)
+      CHECK(contains(then.said[0], "(it is of another GPU, driver or library version)"));
+    CHECK(all.files().size() == 1);
+    CHECK(process(options).compilations == 0);
+    --fake::cudnn_version;
+  }
+}
+
+TEST_CASE("plans fake: a plan that cuDNN refuses to read is compiled anew, which is said once") {
+  const Processes all;
+  (void)process({.plan_cache = all.choices}, {"a", "b"});
+  fake::text_version = "2";
+  const auto then = process({.plan_cache = all.choices}, {"a", "b"});
+  CHECK(then.ran);
+  CHECK(then.compilations == 2);
+  REQUIRE(then.said.size() == 1);
+  CHECK(contains(then.said[0], "(cuDNN refuses it)"));
+  CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == 0);
+  fake::text_version = "1";
+}
+
+TEST_CASE(
+    "plans fake: deterministic devices read and write plans, but no choices of the environment") {
+  const Processes all;
+  ::setenv("DHP_PLAN_CACHE", all.choices.c_str(), 1);
+  const cuda::CudnnRules rules{.deterministic = true};
+  const auto cold = process({.deterministic = true}, {"a"}, rules);
+  CHECK(cold.engine == 0);  // the library's favorite
+  CHECK(cold.compilations == 1);
+  CHECK(all.files().size() == 1);
+  CHECK_FALSE(std::filesystem::exists(all.choices));
+  const auto warm = process({.deterministic = true}, {"a"}, rules);
+  CHECK(warm.engine == 0);
+  CHECK(warm.compilations == 0);
+  CHECK(warm.plans_read == 1);
+  // What other rules allowed is not taken.
+  CHECK(process({}).compilations == fake::engines);
+  CHECK(process({.deterministic = true}, {"a"}, rules).compilations == 0);
+  ::unsetenv("DHP_PLAN_CACHE");
+}
+
+TEST_CASE("plans fake: a kept plan is not taken where rules are stricter than when it was chosen") {
+  const Processes all;
+  (void)process({.plan_cache = all.choices});
+  const auto strict =
+      process({.deterministic = true, .plan_cache = all.choices}, {"a"}, {.deterministic = true});
+  CHECK(strict.heuristics > 0);
+  CHECK(strict.plans_read == 0);
+  CHECK(strict.compilations == 1);
+}

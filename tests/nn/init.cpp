@@ -1,0 +1,59 @@
+// Initial values: many at once have the same bits as one by one.
+#include <dhp/nn/init.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <vector>
+
+using namespace dhp;
+
+namespace {
+
+constexpr RandomStream stream{.seed = 11, .step = 0xffffffffu, .use = 7};
+
+template <class T>
+std::vector<T> one_by_one(const Initializer& init, std::int64_t first, std::size_t count) {
+  std::vector<T> made;
+  for (std::size_t at = 0; at < count; ++at)
+    made.push_back(static_cast<T>(init(stream, first + static_cast<std::int64_t>(at))));
+  return made;
+}
+template <class T>
+void check_same(const Initializer& init, std::int64_t first, std::size_t count) {
+  std::vector<T> made(count);
+  init.fill(stream, first, std::span(made));
+  const auto right = one_by_one<T>(init, first, count);
+  CHECK(std::memcmp(made.data(), right.data(), count * sizeof(T)) == 0);
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("initial values: a range has the bits of its elements", T, double, float, bf16,
+                   f16) {
+  for (const auto& init : {constant(0.3), normal(0.02), normal(-3e4), normal(0), uniform(0.5)})
+    for (const std::int64_t first : {0, 1, 255, 70001})
+      for (const std::size_t count : {0, 1, 31, 32, 33, 256, 1000}) {
+        CAPTURE(init.value);
+        CAPTURE(first);
+        CAPTURE(count);
+        check_same<T>(init, first, count);
+      }
+  check_same<T>(normal(0.02), 3, 2000000);
+  // Subnormal numbers and zeros of both signs, numbers too large.
+  for (const double deviation : {1e-7, 1e-40, 1e-45, 1e-310, 1e5, 1e38})
+    check_same<T>(normal(deviation), 5, 1000);
+}
+
+// A border between two floats is as near as can be: what the last bit of double is decides.
+TEST_CASE_TEMPLATE("initial values: elements on a border between two numbers round alike", T, float,
+                   bf16, f16) {
+  const double border = 1 + (is_16_bit<T> ? (std::is_same_v<T, bf16> ? 0x1p-8 : 0x1p-11) : 0x1p-24);
+  for (std::int64_t at = 0; at < 4000; ++at) {
+    std::vector<T> made(64);
+    const auto init = normal(border / stream.normal(static_cast<std::uint64_t>(at)));
+    init.fill(stream, at, std::span(made));
+    const auto right = static_cast<T>(init(stream, at));
+    CHECK(std::memcmp(made.data(), &right, sizeof right) == 0);
+  }
+}
