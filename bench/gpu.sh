@@ -204,8 +204,9 @@ build() {  # build [TARGET...]: an interrupted build continues when it is run ag
   [ $# -eq 0 ] || command+=(--target "$@")
   if [ ! -e build/cuda/build.ninja ]; then limited "${command[@]}" "${keep_going[@]}"; return; fi
   limited "${command[@]}" "${keep_going[@]}" 0
-  # Whether there are such targets.
-  [ -z "$dry" ] || "${command[@]}" -- -n >>"$log" 2>&1 || { tail -n 3 "$log"; missing "a target of: $*"; }
+  if [ -n "$dry" ] && [ $# -gt 0 ]; then
+    ninja -C build/cuda -t query "$@" >>"$log" 2>&1 || { tail -n 1 "$log"; missing "a target"; }
+  fi
 }
 step_libraries() { build gpu_present train_resnet50 train_bert test_cuda_libraries; }
 step_rest() { build; }

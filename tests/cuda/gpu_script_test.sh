@@ -34,6 +34,10 @@ expect 0 "resnet_steps" cat "$folder/rehearsal/build/summary.txt"
 expect 2 "is not empty" bash "$root/bench/gpu.sh" --rehearse "$folder/rehearsal"
 tree=$folder/rehearsal/tree
 expect 1 "others          not run: no time is left" env DHP_CALL_SECONDS=10 bash "$tree/bench/gpu.sh" others --dry-run
+if [ -e "$tree/build/cuda/build.ninja" ]; then  # where there is nvcc
+  sed 's/ test_cuda_libraries; }/ test_cudas; }/' "$tree/bench/gpu.sh" >"$tree/bench/wrong.sh"
+  expect 1 "unknown target 'test_cudas'" bash "$tree/bench/wrong.sh" libraries --dry-run
+fi
 expect 2 "unknown: resnets" bash "$tree/bench/gpu.sh" resnets
 if [ -x "$trainers/train_bert" ]; then
   expect 0 "--only bert_base_128 --rounds 5" \
