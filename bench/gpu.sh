@@ -1,75 +1,134 @@
 #!/usr/bin/env bash
 # Builds and tests for this machine's GPU and measures against PyTorch; needs no network:
-#   bench/gpu.sh [--dry-run] [--headers FOLDER] [--out FOLDER] [--merge REPORT.json] [--trainers FOLDER] PART...
-# build      preset cuda into build/cuda; FOLDER of --headers holds doctest, CLI11, nlohmann json and libcrypto where the
-#            system has none (bench/gpu/collect_headers.sh FOLDER fills it)
-# tests      all tests of build/cuda but those of part nccl
-# nccl       every collective among 2 and 3 ranks as processes on one GPU; ranks with mismatched calls, killed and hung ranks
-# ranks      BERT in layouts of up to 8 ranks as processes on one GPU: the same losses
-# recorded   ResNet and BERT on 2 such ranks, recorded and unrecorded: the same losses
-# resnet     ResNet-50, fp16 and bf16, against eager PyTorch (channels_last, mixed precision)
-# bert       BERT-base and -large, bf16, 128 and 512 tokens, against eager PyTorch
-# packed     BERT-base on text: counted tokens per second, packed against padded
-# graphs     steps as CUDA graphs against eager steps: ResNet-50, BERT-base
-# overhead   steps in a world of one NCCL rank against steps without a communicator
-# compile_resnet, compile_bert
-#            ResNet-50 in fp16, BERT-large with 512 tokens against torch.compile(max-autotune); compilation is cached, so
-#            an interrupted part continues when it is run again
-# sanitize   compute-sanitizer over the tests of single ops
-# Each part ends within 8 minutes and needs only build; an interrupted build continues when it is run again. After each
-# part the report is rewritten from all parts so far: report.md, report.json and logs.tgz in --out (build/gpu/report).
-# --merge adds the parts of an earlier report. --dry-run runs nothing on a GPU, but checks that every command, file and
-# option exists. With PyTorch and CPU trainers in --trainers (build/release/examples) it also tries the comparisons on
-# the CPU. It writes to build/gpu_dry_run, or to --out.
+#   bench/gpu.sh CALL|STEP... [--output FOLDER] [--only CASE]... [--rounds N] [--merge REPORT.json] [--dry-run]
+#   bench/gpu.sh --rehearse FOLDER [--trainers FOLDER]
+# A call is a list of steps that ends within ten minutes; the calls are in order of what is to be known first:
+# build      versions configure libraries library_tests resnet_steps rest
+#            the libraries' versions; their tests and 40 steps of ResNet-50 in fp16; the time left goes on building tests
+# check      libraries bert_steps rest tests
+#            30 steps of BERT-large, 512 tokens, with dropout and without; all tests but those of several ranks
+# compare    libraries machine resnet bert
+#            both models against eager PyTorch (channels_last, mixed precision)
+# processes  libraries rest nccl ranks sanitize
+#            NCCL among 2 and 3 processes on one GPU; BERT in layouts of up to 8; compute-sanitizer over the single ops
+# more       libraries rest machine recorded compile_resnet compile_bert packed graphs overhead others
+#            2 ranks with recorded steps; against torch.compile(max-autotune); packed against padded batches; CUDA graphs;
+#            a world of one rank; the other sizes and types against eager PyTorch
+# A step takes at most its own time limit, and the call's time that is left; later ones are "not run" then, and can be
+# named by themselves in another call. DHP_CALL_SECONDS: the time of a call (570). What was built or compiled before is used again. After each step the report is
+# rewritten from all steps so far: report.md, report.json and logs.tgz in the output folder (build/gpu/report).
+# --only, --rounds: cases and rounds of compare.py, in comparisons and steps. --merge adds the steps of an earlier report.
+# build/headers holds doctest, CLI11, nlohmann json, OpenSSL's headers and libcrypto where the machine has none
+# (bench/gpu/collect_headers.sh build/headers fills it); bring it along.
+# --dry-run runs nothing on a GPU, but checks that every command, file, option and target exists. With PyTorch and CPU
+# trainers in --trainers (build/release/examples) it also tries the comparisons on the CPU.
+# --rehearse copies what git knows, and build/headers, into an empty folder, and runs every call there, dry.
 # PYTHON names the interpreter with PyTorch; DHP_COMMIT the commit, if there is no git.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-work=build/gpu
-headers='' merge='' dry='' out='' trainers=build/release/examples
-parts=()
+work=build/gpu headers=build/headers
+merge='' dry='' out='' trainers=build/release/examples rehearsal=''
+only=() rounds=()
+declare -A calls=(
+  [build]="versions configure libraries library_tests resnet_steps rest"
+  [check]="libraries bert_steps rest tests"
+  [compare]="libraries machine resnet bert"
+  [processes]="libraries rest nccl ranks sanitize"
+  [more]="libraries rest machine recorded compile_resnet compile_bert packed graphs overhead others")
+order=(build check compare processes more)
+# The time limit of each step, in seconds.
+declare -A limits=([versions]=30 [configure]=180 [libraries]=420 [library_tests]=60 [resnet_steps]=90 [rest]=400
+  [bert_steps]=150 [tests]=400 [machine]=90 [resnet]=200 [bert]=270 [nccl]=200 [ranks]=200 [sanitize]=300
+  [recorded]=200 [compile_resnet]=300 [compile_bert]=300 [packed]=120 [graphs]=150 [overhead]=100 [others]=400)
+total=${DHP_CALL_SECONDS:-570}
+steps=()
+usage() { sed -n '2,/^set -u/p' "$0" | grep '^#' >&2; echo "bench/gpu.sh: $*" >&2; exit 2; }
 while [ $# -gt 0 ]; do
   case $1 in
+    --output | --only | --rounds | --merge | --trainers | --rehearse) [ $# -gt 1 ] || usage "$1 needs a value" ;;&
     --dry-run) dry=yes ;;
-    --headers) headers=$2; shift ;;
-    --out) out=$2; shift ;;
+    --output) out=$2; shift ;;
+    --only) only+=(--only "$2"); shift ;;
+    --rounds) rounds=(--rounds "$2"); shift ;;
     --merge) merge=$2; shift ;;
     --trainers) trainers=$2; shift ;;
-    build | tests | nccl | ranks | recorded | resnet | bert | packed | graphs | overhead | compile_resnet | \
-      compile_bert | sanitize) parts+=("$1") ;;
-    *) sed -n '2,/^set -u/p' "$0" | grep '^#' >&2; echo "unknown: $1" >&2; exit 2 ;;
+    --rehearse) rehearsal=$2; shift ;;
+    *)
+      if [ -n "${calls[$1]:-}" ]; then read -ra of_call <<<"${calls[$1]}" && steps+=("${of_call[@]}")
+      elif [ -n "${limits[$1]:-}" ]; then steps+=("$1")
+      else usage "unknown: $1"; fi ;;
   esac
   shift
 done
-if [ ${#parts[@]} -eq 0 ]; then
-  all=(build tests nccl ranks recorded resnet bert packed graphs overhead compile_resnet compile_bert sanitize)
-  [ -n "$dry" ] || { echo "bench/gpu.sh: name the parts to run: ${all[*]}" >&2; exit 2; }
-  parts=("${all[@]}")
-fi
-[ -z "$dry" ] || work=${out:-build/gpu_dry_run} out=''
-out=${out:-$work/report}
-mkdir -p "$work" "$out"
-work_path=$(cd "$work" && pwd)
 python=${PYTHON:-python3}
 PATH=$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer
 
-# --- A part's lines in the report.
-begin() { part=$1 log=$work/$1.log started=$SECONDS failed=0; : >"$log"; rm -f "$work/$1.json"; }
+# --- What must be brought along.
+carried() {  # whether the machine, or build/headers, has all; says what is missing
+  local name include lacking=()
+  include=("$headers/include" /usr/include /usr/local/include)
+  has() { local folder; for folder in "${include[@]}"; do [ ! -e "$folder/$1" ] || return 0; done; return 1; }
+  for name in doctest/doctest.h CLI/CLI.hpp nlohmann/json.hpp openssl/evp.h openssl/opensslconf.h; do
+    # Debian keeps processor-specific headers apart.
+    has "$name" || has "$(uname -m)-linux-gnu/$name" || lacking+=("$name")
+  done
+  [ -e "$headers/lib/libcrypto.a" ] || ldconfig -p 2>/dev/null | grep -q 'libcrypto\.so$' ||
+    [ -e "/usr/lib/$(uname -m)-linux-gnu/libcrypto.a" ] || lacking+=(libcrypto)
+  [ ${#lacking[@]} -gt 0 ] || return 0
+  echo "not here: ${lacking[*]}; run bench/gpu/collect_headers.sh $headers on a machine that has them, and bring it along"
+  return 1
+}
+
+if [ -n "$rehearsal" ]; then
+  [ -z "$(ls -A "$rehearsal" 2>/dev/null)" ] || usage "$rehearsal is not empty"
+  mkdir -p "$rehearsal/tree/$headers" && rehearsal=$(cd "$rehearsal" && pwd) || exit 1
+  git ls-files -co --exclude-standard -z | tar cf - --null -T - | tar xf - -C "$rehearsal/tree"
+  trainers=$(cd "$trainers" 2>/dev/null && pwd || echo "$trainers")
+  if [ -e "$headers/include" ]; then cp -r "$headers/." "$rehearsal/tree/$headers"
+  else bash bench/gpu/collect_headers.sh "$rehearsal/tree/$headers"; fi || exit 1
+  printf 'to bring along: %d MiB of the tree, %d MiB in %s\n' \
+    $(($(git ls-files -co --exclude-standard -z | du -c --apparent-size -B1M --files0-from=- | tail -n 1 | cut -f1))) \
+    "$(du -s --apparent-size -B1M "$rehearsal/tree/$headers" | cut -f1)" "$headers"
+  status=0
+  for call in "${order[@]}"; do
+    DHP_COMMIT=$(git rev-parse HEAD) bash "$rehearsal/tree/bench/gpu.sh" "$call" --dry-run --output "$rehearsal/$call" \
+      --trainers "$trainers" || status=1
+  done
+  [ $status -ne 0 ] || echo "rehearsal: every command, file, option and target of ours exists"
+  exit $status
+fi
+[ ${#steps[@]} -gt 0 ] || usage "name a call (${order[*]}) or steps"
+[ -z "$dry" ] || work=build/gpu_dry_run
+out=${out:-$work/report}
+mkdir -p "$work" "$out"
+work_path=$(cd "$work" && pwd)
+
+# --- A step's lines in the report and in the table at the end.
+table=()
+begin() { step=$1 log=$work/$1.log started=$SECONDS failed=0; : >"$log"; rm -f "$work/$1.json"; }
 finish() {
-  local result="done"
+  local result="done" seconds=$((SECONDS - started))
+  [ -z "$dry" ] || result="not run"
   [ $failed -eq 0 ] || result="FAILED, see $log"
-  "$python" bench/gpu/report.py part "$work" "$part" --seconds $((SECONDS - started)) --failed $failed
+  [ -n "$dry" ] || "$python" bench/gpu/report.py part "$work" "$step" --seconds $seconds --failed $failed
   report
-  printf '%-10s %4d s  %s\n' "$part" $((SECONDS - started)) "$result"
+  table+=("$(printf '%-15s %4d s of %3d  %s' "$step" $seconds "${limits[$step]}" "$result")")
+  echo "${table[-1]}"
 }
 report() {
   "$python" bench/gpu/report.py write "$work" "$out" --commit "${DHP_COMMIT:-$(git rev-parse HEAD 2>/dev/null || echo unknown)}" \
     ${merge:+--merge "$merge"} || failed=1
   tar czf "$out/logs.tgz" -C "$work" --exclude=./report --exclude=./inductor .
 }
-# limited SECONDS COMMAND...: runs it with a time limit, output to the log.
+# What the step, and the call, have left.
+left() {
+  local of_step=$((limits[$step] - SECONDS + started)) of_call=$((total - SECONDS))
+  echo $((of_step < of_call ? of_step : of_call))
+}
+# limited COMMAND...: runs it for as long as is left, output to the log.
 limited() {
-  local seconds=$1 status=0
-  shift
+  local seconds status=0
+  seconds=$(left)
   [ "$seconds" -gt 0 ] || seconds=1
   if [ -n "$dry" ]; then exists "$@"; return; fi
   printf '\n$ %s\n' "$*" >>"$log"
@@ -109,74 +168,6 @@ exists() {
     case $word in bench/* | tests/*.sh) [ -e "$word" ] || missing "$word" ;; esac
   done
 }
-
-# The machine's peak rates, measured once; only the comparisons need them.
-measure_machine() {
-  if [ -n "$dry" ] || [ ! -e "$work/machine.json" ]; then
-    limited 120 "$python" bench/gpu/machine.py "$work/machine.json"
-  fi
-}
-
-needed=(gpu_present train_bert train_resnet50 test_cuda test_cuda_whole test_cuda_libraries test_comm_libraries
-  bench_world_of_one)
-part_build() {
-  local configure=(cmake --preset cuda -DDHP_WERROR=OFF -DDHP_BENCH=ON "-DDHP_WHEELS_PYTHON=$(command -v "$python")")
-  [ -z "$headers" ] || configure+=(-DCMAKE_PREFIX_PATH="$(cd "$headers" && pwd)")
-  if [ -n "$dry" ]; then
-    cmake --list-presets | grep -q '"cuda"' || missing "preset cuda"
-    command -v nvcc >/dev/null || echo "  not on this machine: nvcc"
-  fi
-  local keep_going=(-- -k)
-  if command -v ninja >/dev/null; then keep_going+=(0); else configure+=(-G "Unix Makefiles"); fi
-  limited 60 "${configure[@]}" || return
-  # Targets of other parts first, then the rest of the tests. An interrupted build continues when
-  # this part is run again; finished programs can run meanwhile.
-  limited $((470 - SECONDS + started)) cmake --build build/cuda -j "$(nproc)" --target "${needed[@]}" "${keep_going[@]}"
-  limited $((470 - SECONDS + started)) cmake --build build/cuda -j "$(nproc)" "${keep_going[@]}"
-}
-part_tests() {
-  limited 60 build/cuda/tests/gpu_present || return
-  [ -n "$dry" ] || measure_machine || failed=0
-  limited 420 ctest --test-dir build/cuda -j 4 -LE "headers|consumer" -E "^cuda.nccl_ranks$" --output-on-failure --timeout 200
-  [ -n "$dry" ] || "$python" bench/gpu/report.py tests "$log" "$work/tests.json" \
-    --details build/cuda/Testing/Temporary/LastTest.log || failed=1
-}
-part_nccl() { limited 430 tests/cuda/nccl_ranks.sh build/cuda/tests/test_comm_libraries; }
-part_ranks() {  # part_ranks bert|recorded
-  limited 430 "$python" bench/gpu/ranks.py tests/cuda/ranks.sh build/cuda/examples/train_bert \
-    build/cuda/examples/train_resnet50 "$work/$part.json" --model "$1" --seconds 400
-  [ -z "$dry" ] ||
-    has_options bench/gpu/ranks.py tests/cuda/ranks.sh "$trainers/train_bert" "$trainers/train_resnet50" - --model "$1"
-}
-# Later processes and parts reuse compiled cuDNN plans and timings.
-keep_choices() { export DHP_PLAN_CACHE=$work_path/plans TORCHINDUCTOR_CACHE_DIR=$work_path/inductor; }
-part_compare() {  # part_compare KIND
-  keep_choices
-  measure_machine || return
-  limited 430 "$python" bench/gpu/compare.py "$1" "$work/$1.json" --machine "$work/machine.json" \
-    --trainers build/cuda/examples
-  [ -z "$dry" ] || try_on_cpu "$1"
-}
-part_figures() {  # part_figures KIND
-  keep_choices
-  limited 430 "$python" bench/gpu/figures.py "$1" "$work/$1.json" --trainers build/cuda/examples \
-    --program build/cuda/bench/bench_world_of_one
-  [ -n "$dry" ] || return
-  has_options bench/gpu/figures.py "$1" "$work/$1.json" --trainers "$trainers" || return
-  local program=$trainers/../bench/bench_world_of_one
-  [ "$1" != overhead ] || [ -x "$program" ] || { echo "  not tried: there is no $program"; return; }
-  "$python" bench/gpu/figures.py "$1" "$work/$1.json" --trainers "$trainers" --program "$program" --wordnet - \
-    --tiny --rounds 1 --steps 2 --warm-up 1 >>"$log" 2>&1 || failed=1
-  tail -n 1 "$log" | sed 's/^/  tried on the CPU: /'
-}
-part_sanitize() {
-  [ -z "$dry" ] || command -v compute-sanitizer >/dev/null || echo "  not on this machine: compute-sanitizer"
-  local files
-  # Not the tests in test_cuda_whole.
-  mapfile -t files < <(grep -l '^#include <tests/cuda/gpu.hpp>' tests/cuda/*.cpp |
-    xargs grep -LE '^#include <(tests/cuda/all_ops|dhp/cuda/(cublas|cudnn)_)')
-  limited 430 "$python" bench/gpu/sanitize.py build/cuda/tests/test_cuda "$work/sanitize.json" --seconds 400 "${files[@]}"
-}
 # has_options SCRIPT ARGUMENT...: whether the CPU trainers accept the script's options.
 has_options() {
   if [ ! -x "$trainers/train_bert" ] || [ ! -x "$trainers/train_resnet50" ]; then
@@ -185,39 +176,130 @@ has_options() {
   fi
   "$python" "$@" --dry-run >>"$log" 2>&1 || { tail -n 5 "$log"; failed=1; return 1; }
 }
-# The same scripts with small models, on the CPU.
-try_on_cpu() {
-  has_options bench/gpu/compare.py "$1" "$work/$1.json" --trainers "$trainers" || return
-  if ! "$python" -c 'import torch; assert torch.__version__ >= "2"' 2>/dev/null; then
+tried() { tail -n 1 "$log" | sed 's/^/  tried on the CPU: /'; }
+
+# --- Steps.
+step_versions() {
+  local command
+  carried >>"$log" || { tail -n 1 "$log"; failed=1; }
+  for command in nvidia-smi nvcc cmake ninja "$python"; do
+    command -v "$command" >/dev/null || { echo "  not on this machine: $command"; continue; }
+    [ "$command" = nvidia-smi ] || set -- --version
+    { echo "\$ $command $*"; timeout 20 "$command" "$@"; } >>"$log" 2>&1
+  done
+}
+step_configure() {
+  local configure=(cmake --preset cuda -DDHP_WERROR=OFF -DDHP_BENCH=ON "-DDHP_WHEELS_PYTHON=$(command -v "$python")")
+  [ ! -e "$headers" ] || configure+=("-DCMAKE_PREFIX_PATH=$PWD/$headers")
+  command -v ninja >/dev/null || configure+=(-G "Unix Makefiles")
+  limited "${configure[@]}"
+  [ -n "$dry" ] || return
+  # Configuring needs nvcc and no GPU.
+  command -v nvcc >/dev/null || { echo "  not configured: there is no nvcc"; return; }
+  "${configure[@]}" >>"$log" 2>&1 || { tail -n 5 "$log"; missing "a tree that can be configured"; }
+}
+build() {  # build [TARGET...]: an interrupted build continues when it is run again
+  local command=(cmake --build build/cuda -j "$(nproc)") keep_going=(-- -k)
+  [ -n "$dry" ] || [ -e build/cuda/CMakeCache.txt ] || step_configure || return
+  [ $# -eq 0 ] || command+=(--target "$@")
+  if [ ! -e build/cuda/build.ninja ]; then limited "${command[@]}" "${keep_going[@]}"; return; fi
+  limited "${command[@]}" "${keep_going[@]}" 0
+  if [ -n "$dry" ] && [ $# -gt 0 ]; then
+    ninja -C build/cuda -t query "$@" >>"$log" 2>&1 || { tail -n 1 "$log"; missing "a target"; }
+  fi
+}
+step_libraries() { build gpu_present train_resnet50 train_bert test_cuda_libraries; }
+step_rest() { build; }
+step_library_tests() {
+  limited build/cuda/tests/gpu_present || return
+  limited ctest --test-dir build/cuda -j 4 -R "^cuda\.libraries" --output-on-failure --timeout 50 --no-tests=error
+}
+step_tests() {
+  limited build/cuda/tests/gpu_present || return
+  limited ctest --test-dir build/cuda -j 4 -LE "headers|consumer" -E "^cuda.nccl_ranks$" --output-on-failure --timeout 200
+  [ -n "$dry" ] || "$python" bench/gpu/report.py tests "$log" "$work/tests.json" \
+    --details build/cuda/Testing/Temporary/LastTest.log || failed=1
+}
+step_machine() {  # its peak rates
+  if [ -n "$dry" ] || [ ! -e "$work/machine.json" ]; then limited "$python" bench/gpu/machine.py "$work/machine.json"; fi
+}
+step_nccl() { limited tests/cuda/nccl_ranks.sh build/cuda/tests/test_comm_libraries; }
+ranks() {  # ranks MODEL
+  limited "$python" bench/gpu/ranks.py tests/cuda/ranks.sh build/cuda/examples/train_bert \
+    build/cuda/examples/train_resnet50 "$work/$step.json" --model "$1" --seconds $(($(left) - 10))
+  [ -z "$dry" ] ||
+    has_options bench/gpu/ranks.py tests/cuda/ranks.sh "$trainers/train_bert" "$trainers/train_resnet50" - --model "$1"
+}
+# Later processes and steps use compiled plans and timings of earlier ones.
+keep_choices() { export DHP_PLAN_CACHE=$work_path/plans TORCHINDUCTOR_CACHE_DIR=$work_path/inductor; }
+compare() {  # compare OPTION... -- CASE...: cases are those of --only if there are any
+  local options=() cases=()
+  while [ "$1" != -- ]; do options+=("$1"); shift; done
+  for case in "${@:2}"; do cases+=(--only "$case"); done
+  [ ${#only[@]} -eq 0 ] || cases=("${only[@]}")
+  cases+=("${rounds[@]}" "${options[@]}")
+  keep_choices
+  limited "$python" bench/gpu/compare.py "$work/$step.json" --machine "$work/machine.json" \
+    --trainers build/cuda/examples "${cases[@]}"
+  [ -n "$dry" ] || return
+  # The same script with small models, on the CPU.
+  has_options bench/gpu/compare.py "$work/$step.json" --trainers "$trainers" "${cases[@]}" || return
+  if ! [[ " ${options[*]} " = *" --alone "* ]] && ! "$python" -c 'import torch; assert torch.__version__ >= "2"' 2>/dev/null; then
     echo "  not tried: $python has no PyTorch 2"
     return
   fi
-  [ -e "$work/machine.json" ] || "$python" bench/gpu/machine.py "$work/machine.json" --tiny || failed=1
-  "$python" bench/gpu/compare.py "$1" "$work/$1.json" --machine "$work/machine.json" --trainers "$trainers" \
-    --tiny --rounds 2 --steps 2 --warm-up 1 >>"$log" 2>&1 || failed=1
-  tail -n 1 "$log" | sed 's/^/  tried on the CPU: /'
+  [[ " ${options[*]} " = *" --alone "* ]] || [ -e "$work/machine.json" ] ||
+    "$python" bench/gpu/machine.py "$work/machine.json" --tiny || failed=1
+  "$python" bench/gpu/compare.py "$work/$step.json" --machine "$work/machine.json" --trainers "$trainers" \
+    "${cases[@]}" --tiny --rounds 2 --steps 2 --warm-up 1 >>"$log" 2>&1 || failed=1
+  tried
+}
+step_resnet_steps() { compare --alone --steps 40 -- resnet50_fp16; }
+step_bert_steps() { compare --alone --steps 30 -- bert_large_512 bert_large_512_no_dropout; }
+step_resnet() { compare -- resnet50_fp16; }
+step_bert() { compare -- bert_large_512; }
+step_compile_resnet() { compare --compiled -- resnet50_fp16; }
+step_compile_bert() { compare --compiled -- bert_large_512; }
+step_others() { compare -- resnet50_bf16 bert_large_512_no_dropout bert_large_128 bert_base_512 bert_base_128; }
+figures() {  # figures KIND
+  keep_choices
+  limited "$python" bench/gpu/figures.py "$1" "$work/$1.json" --trainers build/cuda/examples \
+    --program build/cuda/bench/bench_world_of_one "${rounds[@]}"
+  [ -n "$dry" ] || return
+  has_options bench/gpu/figures.py "$1" "$work/$1.json" --trainers "$trainers" || return
+  local program=$trainers/../bench/bench_world_of_one
+  [ "$1" != overhead ] || [ -x "$program" ] || { echo "  not tried: there is no $program"; return; }
+  "$python" bench/gpu/figures.py "$1" "$work/$1.json" --trainers "$trainers" --program "$program" --wordnet - \
+    --tiny --rounds 1 --steps 2 --warm-up 1 >>"$log" 2>&1 || failed=1
+  tried
+}
+step_sanitize() {
+  local files
+  # Not the tests in test_cuda_whole.
+  mapfile -t files < <(grep -l '^#include <tests/cuda/gpu.hpp>' tests/cuda/*.cpp |
+    xargs grep -LE '^#include <(tests/cuda/all_ops|dhp/cuda/(cublas|cudnn)_)')
+  [ -z "$dry" ] || command -v compute-sanitizer >/dev/null || echo "  not on this machine: compute-sanitizer"
+  limited "$python" bench/gpu/sanitize.py build/cuda/tests/test_cuda "$work/sanitize.json" \
+    --seconds $(($(left) - 10)) "${files[@]}"
 }
 
 all_failed=0
-for name in "${parts[@]}"; do
-  begin "$name"
+for name in "${steps[@]}"; do
+  if [ $((total - SECONDS)) -lt 15 ]; then
+    table+=("$(printf '%-15s not run: no time is left' "$name")")
+    all_failed=1
+    continue
+  fi
   [ -z "$dry" ] || echo "$name"
+  begin "$name"
   case $name in
-    build) part_build ;;
-    tests) part_tests ;;
-    nccl) part_nccl ;;
-    ranks) part_ranks bert ;;
-    recorded) part_ranks recorded ;;
-    packed | graphs | overhead) part_figures "$name" ;;
-    sanitize) part_sanitize ;;
-    *) part_compare "$name" ;;
+    ranks) ranks bert ;;
+    recorded) ranks recorded ;;
+    packed | graphs | overhead) figures "$name" ;;
+    *) "step_$name" ;;
   esac
   finish
   [ $failed -eq 0 ] || all_failed=1
 done
-if [ -n "$dry" ] && [ $all_failed -eq 0 ]; then
-  echo "dry run: every command, file and option of ours exists"
-elif [ -n "$dry" ]; then
-  echo "dry run: something is missing, see above"
-fi
+printf '%s\n' "" "${table[@]}" | tee "$out/summary.txt"
 exit $all_failed

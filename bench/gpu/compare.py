@@ -1,14 +1,14 @@
 """Training throughput of the example trainers against PyTorch on one GPU.
 
-compare.py resnet|bert|compile_resnet|compile_bert OUT.json --machine FILE --trainers FOLDER [--tiny] [--dry-run]
+compare.py OUT.json --only CASE... --machine FILE --trainers FOLDER [--compiled | --alone] [--tiny] [--dry-run]
 Takes turns: a run of the trainer, some steps of the peer, and again; the ratio is that of the medians of the
 rounds, above 1 where dhp is faster. Shares are of the bound of work.py. Results are written after each case.
+--compiled: against torch.compile(max-autotune). --alone: the trainer by itself, without PyTorch.
 --tiny: small models on the CPU, to try the script. --dry-run: only checks that the trainers take the options.
 """
 import argparse
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -22,60 +22,41 @@ from rows import measured
 vocabulary = 30522
 
 
-def resnet_case(precision, batch, compiled=False, tiny=False):
+def resnet_case(precision, batch, tiny=False):
     size, depth, width = (32, 50, 8) if tiny else (224, 50, 64)
     options = ["--data", "synthetic-resident", "--held-out", "0", "--image-size", size, "--depth", depth,
                "--width", width, "--optimizer", "sgd", "--lr", "0.1", "--label-smoothing", "0"]
     # The trainer's stem differs for small images, so --tiny gives no valid comparison.
     return {"name": "ResNet-50", "trainer": "train_resnet50", "options": options,
-            "precision": precision, "batch": batch, "compiled": compiled,
-            "peer": lambda peers, device, _: peers.resnet(device, precision, batch, size, width, compiled),
+            "precision": precision, "batch": batch,
+            "peer": lambda peers, device, _, compiled: peers.resnet(device, precision, batch, size, width, compiled),
             "flop": work.resnet_flop, "bytes": work.resnet_bytes}
 
 
-def bert_case(preset, length, batch, compiled=False):
+def bert_case(preset, length, batch, dropout=0.1):
     layers, hidden = {"tiny": (2, 128), "base": (12, 768), "large": (24, 1024)}[preset]
     masked = round(0.15 * length)
-    options = ["--preset", preset, "--sequence-length", length, "--dropout", "0.1", "--optimizer", "adamw",
+    options = ["--preset", preset, "--sequence-length", length, "--dropout", dropout, "--optimizer", "adamw",
                "--lr", "0.0001", "--clip", "1", "--evaluate-samples", "1"]
-    return {"name": "BERT-%s, %d tokens" % (preset, length), "trainer": "train_bert", "options": options,
-            "precision": "bf16", "batch": batch, "compiled": compiled, "length": length,
-            "peer": lambda peers, device, words: peers.bert(device, "bf16", batch, preset, length, words, masked,
-                                                            compiled),
+    name = "BERT-%s, %d tokens%s" % (preset, length, "" if dropout else ", no dropout")
+    return {"name": name, "trainer": "train_bert", "options": options,
+            "precision": "bf16", "batch": batch, "length": length,
+            "peer": lambda peers, device, words, compiled: peers.bert(device, "bf16", batch, preset, length, words, masked,
+                                                                      dropout, compiled),
             "flop": work.bert_flop(layers, hidden, length, vocabulary, masked), "bytes": 0}
 
 
-def cases(kind, tiny):
-    if tiny:
-        return {"resnet": [resnet_case("bf16", 2, tiny=True)], "bert": [bert_case("tiny", 32, 2)],
-                "compile_resnet": [resnet_case("bf16", 2, tiny=True)],
-                "compile_bert": [bert_case("tiny", 32, 2)]}[kind]
-    return {"resnet": [resnet_case("fp16", 256), resnet_case("bf16", 256)],
-            "bert": [bert_case("base", 128, 256), bert_case("base", 512, 64), bert_case("large", 128, 128),
-                     bert_case("large", 512, 32)],
-            # Compilation takes minutes for each.
-            "compile_resnet": [resnet_case("fp16", 256, True)],
-            "compile_bert": [bert_case("large", 512, 32, True)]}[kind]
+cases = {"resnet50_fp16": resnet_case("fp16", 256), "resnet50_bf16": resnet_case("bf16", 256),
+         "bert_base_128": bert_case("base", 128, 256), "bert_base_512": bert_case("base", 512, 64),
+         "bert_large_128": bert_case("large", 128, 128), "bert_large_512": bert_case("large", 512, 32),
+         "bert_large_512_no_dropout": bert_case("large", 512, 32, 0.0)}
 
 
-def long_text(folder, length):
-    """A text whose pairs of sentences fill every sample, with BERT's number of words: where the trainer's own
-    made-up text is shorter, its samples would be less work than the peer's."""
-    text, words = os.path.join(folder, "text.txt"), os.path.join(folder, "vocab.txt")
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    with open(words, "w") as file:
-        file.write("\n".join(special + ["w%d" % word for word in range(vocabulary - len(special))]) + "\n")
-    draw = 1
-    with open(text, "w") as file:
-        for _ in range(512):
-            for _ in range(4):
-                sentence = []
-                for _ in range(length):
-                    draw = (draw * 1103515245 + 12345) % (1 << 31)
-                    sentence.append("w%d" % ((draw >> 8) % (vocabulary - len(special))))
-                file.write(" ".join(sentence) + "\n")
-            file.write("\n")
-    return ["--data", text, "--vocabulary", words, "--sentences", "lines", "--loader-threads", "4"]
+def chosen(arguments):
+    if not arguments.tiny:
+        return [cases[name] for name in arguments.only]
+    return [resnet_case("bf16", 2, tiny=True) if name.startswith("resnet") else bert_case("tiny", 32, 2)
+            for name in arguments.only]
 
 
 class Dhp:
@@ -86,24 +67,17 @@ class Dhp:
         self.command = [os.path.join(arguments.trainers, case["trainer"])] + [str(o) for o in case["options"]]
         self.command += ["--precision", case["precision"], "--global-batch", str(case["batch"]), "--micro-batch",
                          str(case["batch"]), "--metrics", self.metrics, "--lr-decay", "constant"]
-        if case["trainer"] == "train_bert":
-            resident = ["--data", "synthetic-resident", "--vocabulary-size", str(vocabulary)]
-            said = "" if arguments.dry_run else self.run(resident, 1)
-            full = re.search(r"vocabulary %d\b" % vocabulary, said)
-            self.command += resident if full or arguments.dry_run else long_text(folder, case["length"])
-
-    def run(self, more, steps):
-        if os.path.exists(self.metrics):
-            os.remove(self.metrics)
-        done = subprocess.run(self.command + more + ["--steps", str(steps)], capture_output=True, text=True,
-                              timeout=300)
-        if done.returncode != 0:
-            raise RuntimeError((done.stderr.strip().splitlines() or ["status %d" % done.returncode])[-1])
-        return done.stderr
+        if case["trainer"] == "train_bert":  # samples fill all rows
+            self.command += ["--data", "synthetic-resident", "--vocabulary-size", str(vocabulary)]
 
     def samples_per_s(self):
         """Of the steps after the warm-up, without those that fp16 skipped, which cost less."""
-        self.run([], self.warm_up + self.timed)
+        if os.path.exists(self.metrics):
+            os.remove(self.metrics)
+        done = subprocess.run([*self.command, "--steps", str(self.warm_up + self.timed)], capture_output=True,
+                              text=True, timeout=300)
+        if done.returncode != 0:
+            raise RuntimeError((done.stderr.strip().splitlines() or ["status %d" % done.returncode])[-1])
         with open(self.metrics) as file:
             lines = [json.loads(line) for line in file]
         steps = [line for line in lines if "samples_per_s" in line]
@@ -112,18 +86,30 @@ class Dhp:
         return len(timed) / sum(1 / line["samples_per_s"] for line in timed)
 
 
+def alone(case, arguments, machine, folder):
+    """The trainer's steps by themselves."""
+    dhp = Dhp(case, arguments, folder)
+    row = {"case": case["name"], "precision": case["precision"], "batch": case["batch"], "steps": arguments.steps,
+           "dhp_samples_per_s": dhp.samples_per_s()}
+    if machine:
+        row["dhp_share_of_bound"] = row["dhp_samples_per_s"] / work.bound(machine, case["flop"], case["bytes"])
+    return {**row, "dhp_peak_memory_bytes": dhp.peak_bytes, "dhp_command": " ".join(dhp.command)}
+
+
 def measure(case, arguments, machine, folder):
+    if arguments.alone:
+        return alone(case, arguments, machine, folder)
     import torch
 
     import peers
     device = "cpu" if arguments.tiny else "cuda"
     row = {"case": case["name"], "precision": case["precision"], "batch": case["batch"],
-           "peer": "torch.compile(max-autotune)" if case["compiled"] else "eager"}
+           "peer": "torch.compile(max-autotune)" if arguments.compiled else "eager"}
     dhp = Dhp(case, arguments, folder)
     if device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    train = case["peer"](peers, device, vocabulary)
+    train = case["peer"](peers, device, vocabulary, arguments.compiled and not arguments.tiny)
     start = time.perf_counter()
     train(arguments.warm_up)
     row["peer_warm_up_s"] = time.perf_counter() - start
@@ -148,19 +134,19 @@ def measure(case, arguments, machine, folder):
 
 def check_options(arguments):
     wrong = 0
-    for case in cases(arguments.kind, False):
+    for case in chosen(arguments):
         command = Dhp(case, arguments, "FOLDER").command + ["--steps", "1"]
-        # For synthetic text too.
-        more = ["--vocabulary", "--sentences", "--loader-threads"] if case["trainer"] == "train_bert" else []
-        wrong |= trainer.check_options(command + more)
+        wrong |= trainer.check_options(command)
         print(" ".join(command))
     return wrong
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=["resnet", "bert", "compile_resnet", "compile_bert"])
     parser.add_argument("out")
+    parser.add_argument("--only", action="append", choices=cases, required=True)
+    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("--machine", default="machine.json")
     parser.add_argument("--trainers", default="build/cuda/examples")
     parser.add_argument("--rounds", type=int, default=3)
@@ -171,8 +157,10 @@ def main():
     arguments = parser.parse_args()
     if arguments.dry_run:
         return check_options(arguments)
-    with open(arguments.machine) as file:
-        machine = json.load(file)
+    machine = None
+    if os.path.exists(arguments.machine) or not arguments.alone:
+        with open(arguments.machine) as file:
+            machine = json.load(file)
 
     def measurement(case):
         def in_a_folder():
@@ -180,9 +168,11 @@ def main():
                 return measure(case, arguments, machine, folder)
         return {"case": case["name"], "precision": case["precision"]}, in_a_folder
 
-    return measured(arguments.out, "rows", map(measurement, cases(arguments.kind, arguments.tiny)),
-                    "%(case)-26s %(precision)s, %(peer)s: %(dhp_samples_per_s).5g against %(peer_samples_per_s).5g "
-                    "samples/s, ratio %(ratio).3f, %(dhp_share_of_bound).2f of the bound")
+    line = "%(case)-26s %(precision)s, %(peer)s: %(dhp_samples_per_s).5g against %(peer_samples_per_s).5g " \
+           "samples/s, ratio %(ratio).3f, %(dhp_share_of_bound).2f of the bound"
+    if arguments.alone:
+        line = "%(case)-26s %(precision)s: %(dhp_samples_per_s).5g samples/s over %(steps)d steps"
+    return measured(arguments.out, "rows", map(measurement, chosen(arguments)), line)
 
 
 sys.exit(main())

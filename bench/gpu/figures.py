@@ -23,7 +23,7 @@ from rows import measured
 vocabulary = 30522
 
 
-def made_up_text(folder):
+def made_up_text(folder, mean_log=2.9, longest=80):
     """Sentences as long as those of prose, 5 to 80 words, of words as frequent as Zipf has them."""
     text, words = os.path.join(folder, "text.txt"), os.path.join(folder, "vocab.txt")
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -33,7 +33,7 @@ def made_up_text(folder):
     with open(text, "w") as file:
         for _ in range(2000):
             for _ in range(8):
-                length = min(80, max(5, round(draw.lognormvariate(2.9, 0.6))))
+                length = min(longest, max(5, round(draw.lognormvariate(mean_log, 0.6))))
                 ranks = (int((vocabulary - len(special)) ** draw.random()) - 1 for _ in range(length))
                 file.write(" ".join("w%d" % rank for rank in ranks) + "\n")
             file.write("\n")
@@ -168,4 +168,5 @@ def main():
                         "%(figure)s: %(ratio).3f (%(ratio_least).3f to %(ratio_most).3f)")
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -65,7 +65,7 @@ def main():
              "cores": os.cpu_count(),
              "pytorch": torch.__version__,
              "pytorch_cuda": torch.version.cuda,
-             "pytorch_cudnn": torch.backends.cudnn.version(),
+             "pytorch_cudnn": None if tiny else torch.backends.cudnn.version(),
              "nvcc": re.sub(r".*release ", "", nvcc) if nvcc else None,
              "driver": first_line("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
              "clocks": first_line("nvidia-smi", "--query-gpu=clocks.sm,clocks.mem", "--format=csv,noheader"),

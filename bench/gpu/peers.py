@@ -54,10 +54,10 @@ def resnet(device, precision, batch, image_size=224, width=64, compiled=False):
                    lambda net: F.cross_entropy(net(images), labels), clip=0)
 
 
-def bert(device, precision, batch, preset, length, vocabulary, masked, compiled=False):
+def bert(device, precision, batch, preset, length, vocabulary, masked, dropout=0.1, compiled=False):
     """masked: tokens of each sample that are to be predicted."""
     layers, hidden, heads = presets[preset]
-    net = peer_models.Bert(vocabulary, layers, hidden, heads).to(device)
+    net = peer_models.Bert(vocabulary, layers, hidden, heads, dropout).to(device)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, weight_decay=0.01, fused=device == "cuda")
     ids = torch.randint(vocabulary, (batch, length), device=device)
     segments = (torch.arange(length, device=device) >= length // 2).long().expand(batch, length)

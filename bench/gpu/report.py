@@ -117,6 +117,17 @@ def figures_text(rows):
                 *row["tokens_per_s"], 100 * row["share_of_padded_rows_that_count"])
 
 
+def alone_text(rows):
+    for row in rows:
+        if "failed" in row:
+            yield "- %(case)s, %(precision)s: failed: %(failed)s" % row
+            continue
+        share = ", %.0f %% of the bound" % (100 * row["dhp_share_of_bound"]) if "dhp_share_of_bound" in row else ""
+        yield "- %s, %s, batch %d: **%s samples/s** over %d steps%s, memory %s" % (
+            row["case"], row["precision"], row["batch"], number(row["dhp_samples_per_s"]), row["steps"], share,
+            gib(row["dhp_peak_memory_bytes"]))
+
+
 def table(rows):
     yield "| case | against | batch | dhp samples/s | PyTorch | dhp / PyTorch | dhp of the bound | PyTorch of it | memory, both |"
     yield "|---|---|---|---|---|---|---|---|---|"
@@ -169,6 +180,8 @@ def text_of(report):
                     row["layout"], row["result"], number(row.get("largest_difference"), "%.1e"))
         elif part.get("figures"):
             yield from figures_text(part["figures"])
+        elif name.endswith("_steps") and part.get("rows"):
+            yield from alone_text(part["rows"])
         elif part.get("rows"):
             yield from table(part["rows"])
         else:

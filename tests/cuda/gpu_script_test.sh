@@ -25,20 +25,36 @@ shows() {  # shows FILE LINE...: the file has each of the lines
   done
 }
 
-# --- Every part, dry.
-expect 0 "dry run: every command, file and option of ours exists" \
-  bash "$root/bench/gpu.sh" --dry-run --out "$folder/dry" --trainers "$trainers"
+# --- Every call, dry, from an empty folder.
+rm -rf "$folder/rehearsal"
+expect 0 "rehearsal: every command, file, option and target of ours exists" \
+  bash "$root/bench/gpu.sh" --rehearse "$folder/rehearsal" --trainers "$trainers"
+shows "$folder/rehearsal/build/report.md" "| ResNet-50, fp16: samples/s | >= 8000 | - | not measured |"
+expect 0 "resnet_steps" cat "$folder/rehearsal/build/summary.txt"
+expect 2 "is not empty" bash "$root/bench/gpu.sh" --rehearse "$folder/rehearsal"
+tree=$folder/rehearsal/tree
+expect 1 "others          not run: no time is left" env DHP_CALL_SECONDS=10 bash "$tree/bench/gpu.sh" others --dry-run
+if [ -e "$tree/build/cuda/build.ninja" ]; then  # where there is nvcc
+  sed 's/ test_cuda_libraries; }/ test_cudas; }/' "$tree/bench/gpu.sh" >"$tree/bench/wrong.sh"
+  expect 1 "unknown target 'test_cudas'" bash "$tree/bench/wrong.sh" libraries --dry-run
+fi
+expect 2 "unknown: resnets" bash "$tree/bench/gpu.sh" resnets
 if [ -x "$trainers/train_bert" ]; then
+  expect 0 "--only bert_base_128 --rounds 5" \
+    bash "$tree/bench/gpu.sh" bert --only bert_base_128 --rounds 5 --dry-run --trainers "$trainers"
   mkdir -p "$folder/others"
   for name in train_bert train_resnet50; do  # that have lost an option
     printf '#!/usr/bin/env bash\n"%s" --help | sed s/--micro-batch/--micro-batches/\n' "$trainers/$name" >"$folder/others/$name"
     chmod +x "$folder/others/$name"
   done
-  for part in ranks recorded resnet bert packed graphs compile_resnet compile_bert; do
-    expect 1 "has no option --micro-batch" \
-      bash "$root/bench/gpu.sh" --dry-run --out "$folder/dry" --trainers "$folder/others" $part
+  for step in ranks recorded resnet_steps bert packed graphs compile_resnet others; do
+    expect 1 "has no option --micro-batch" bash "$tree/bench/gpu.sh" $step --dry-run --trainers "$folder/others"
   done
 fi
+# What the machine lacks is said before anything is built.
+mv "$tree/build/headers" "$tree/build/elsewhere"
+sed -i 's#/usr/include /usr/local/include#/nowhere#' "$tree/bench/gpu.sh"
+expect 1 "not here: doctest/doctest.h CLI/CLI.hpp" bash "$tree/bench/gpu.sh" versions --dry-run
 
 # --- Tests that ctest has skipped are said, but are no failure; others are.
 log=$folder/tests.log

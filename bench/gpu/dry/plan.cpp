@@ -1,0 +1,102 @@
+// A dry trainer: the command line, data and model of a trainer, and instead of training one step on Cuda over a dry CUDA,
+// whose launches it prints as JSON. It takes the place of the trainers' common/training.cpp. All micro-batches of the
+// step must fit into one, since tokens are counted in the first.
+#include <bench/gpu/dry/ledger.hpp>
+#include <examples/common/training.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <bit>
+#include <iostream>
+#include <numeric>
+
+namespace examples {
+namespace {
+
+struct Total {
+  int launches = 0;
+  double bytes = 0, flop = 0;
+};
+
+/// So that a weight's bytes are known where a launch has its address.
+void name_weights(dhp::ParameterStore<Dev>& store) {
+  for (const auto& parameter : store.parameters()) {
+    dry::ledger().name_part(parameter->value.bytes(), parameter->value.size_bytes());
+    dry::ledger().name_part(parameter->gradient.bytes(), parameter->gradient.size_bytes());
+  }
+}
+
+/// The tokens of a batch, and their shares in the rounded attention problem; none for images.
+struct Tokens {
+  double count = 0, rows = 0, share_of_rows = 1, share_of_pairs = 1;
+  explicit Tokens(const dhp::HostBatch& batch) {
+    for (const auto& [name, values] : batch.side) {
+      if (name == "token_ids") rows = static_cast<double>(values.shape().count());
+      if (name != "lengths") continue;
+      double pairs = 0;
+      const auto lengths = values.values<std::int32_t>();
+      for (const double length : lengths) {
+        count += length;
+        pairs += length * length;
+      }
+      const auto longest = static_cast<double>(batch.rows_per_sample);
+      const auto samples = static_cast<double>(std::bit_ceil(lengths.size()));
+      share_of_rows = count / (samples * longest);
+      share_of_pairs = pairs / (samples * longest * longest);
+    }
+  }
+};
+
+}  // namespace
+
+int run_training(const TrainingSetup& setup) {
+  const auto& options = setup.options;
+  auto& ledger = dry::ledger();
+  // A program's own allocator is asked for each tensor, so that sizes are exact.
+  Dev dev({.deterministic = options.deterministic,
+           .tf32 = options.tf32,
+           .allocator = {
+               .allocate = [&](std::size_t bytes, cudaStream_t) { return ledger.allocate(bytes); },
+               .free = [&](std::byte* data, std::size_t, cudaStream_t) { ledger.free(data); }}});
+  dhp::TrainingRun<Dev> run(dev, {}, options.training(options.steps), setup.make_model,
+                            dhp::example_batch(dev, setup.train, options.micro_batch));
+  name_weights(run.store());
+  auto loading = run.for_this_replica({.global_batch = options.global_batch,
+                                       .micro_batch = options.micro_batch,
+                                       .threads = 0,
+                                       .same_shapes = setup.same_shapes});
+  loading.shuffle = false;
+  const auto samples = setup.train.repeated(options.global_batch);
+  dhp::Loader input(dev, samples, loading);
+  const auto batches = input.next();
+  std::vector<std::int64_t> first(static_cast<std::size_t>(options.micro_batch));
+  std::iota(first.begin(), first.end(), 0);
+  const Tokens tokens(samples.collate(first, 0));
+  ledger.attention_rows = tokens.share_of_rows;
+  ledger.attention_pairs = tokens.share_of_pairs;
+  // The first step chooses plans; the second is like all others.
+  for (int step = 0; step < 2; ++step) {
+    ledger.clear();
+    (void)run.trainer().start(batches);
+  }
+  std::map<std::string, Total> totals;
+  for (const auto& launch : ledger.launches()) {
+    auto& total = totals[launch.name];
+    ++total.launches;
+    total.bytes += launch.bytes;
+    total.flop += launch.flop;
+  }
+  nlohmann::json out = {{"samples", options.global_batch},
+                        {"tokens", tokens.count},
+                        {"rows", tokens.rows},
+                        {"launches", nlohmann::json::array()}};
+  for (const auto& [name, total] : totals)
+    out["launches"].push_back({{"name", name},
+                               {"launches", total.launches},
+                               {"bytes", total.bytes},
+                               {"flop", total.flop}});
+  std::cout << out.dump(1) << "\n";
+  return 0;
+}
+
+}  // namespace examples

@@ -1,0 +1,67 @@
+// The bytes that a kernel of dhp moves, from its arguments: each tensor that it points to is read or written once. A
+// kernel that touches less of a tensor, or reads and writes it in place, has an overload here.
+#pragma once
+
+#include <bench/gpu/dry/ledger.hpp>
+#include <dhp/cuda/attention_layout.hpp>
+#include <dhp/cuda/kernels.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+namespace dry {
+
+/// "MapColumns<8, BatchNormApply<f16, true>>"
+[[nodiscard]] std::string kernel_name(const char* mangled);
+
+/// Two pointers into one tensor are parts of one pass; two equal ones are an update in place.
+[[nodiscard]] double bytes_of_pointers(const std::uintptr_t* words, std::size_t count);
+
+template <class Kernel>
+[[nodiscard]] double bytes_of(const Kernel& kernel) {
+  static_assert(std::is_trivially_destructible_v<Kernel>);
+  std::uintptr_t words[sizeof(Kernel) / sizeof(std::uintptr_t) + 1] = {};
+  std::memcpy(words, static_cast<const void*>(&kernel), sizeof(Kernel));
+  return bytes_of_pointers(words, sizeof words / sizeof words[0]);
+}
+
+template <class Word, int words>
+[[nodiscard]] double bytes_of(const dhp::cuda::MoveRows<Word, words>& kernel) {
+  const double indices = kernel.index == nullptr ? 0 : 4;
+  return static_cast<double>(kernel.rows) *
+         (2 * static_cast<double>(kernel.units) * sizeof(Word) * words + indices);
+}
+template <class T, int width>
+[[nodiscard]] double bytes_of(const dhp::cuda::AddToRows<T, width>& kernel) {
+  return 2 * static_cast<double>(kernel.rows * kernel.packs * width) * sizeof(T);
+}
+template <class T>
+[[nodiscard]] double bytes_of(const dhp::cuda::ClearPadding<T>& kernel) {
+  double rows = static_cast<double>(kernel.rows);
+  for (std::int64_t n = 0; n < kernel.samples; ++n) rows -= kernel.lengths[n];
+  return rows * static_cast<double>(kernel.columns) * sizeof(T);
+}
+
+// Those that go over all parameters have a table of their addresses; the gradients have as many elements as they.
+template <class A>
+[[nodiscard]] double bytes_of(const dhp::cuda::SquareTiles<A>& kernel) {
+  return ledger().block_bytes_at(kernel.source.flat);
+}
+template <class T, class Rule>
+[[nodiscard]] double bytes_of(const dhp::cuda::UpdateWeights<T, Rule>& kernel) {
+  using A = dhp::Accumulator<T>;
+  const double flat = ledger().block_bytes_at(kernel.in.gradient);
+  const int updated = (kernel.in.m != nullptr ? 2 : 0) + (kernel.in.v != nullptr ? 2 : 0) +
+                      (kernel.in.masters != nullptr ? 2 : 0);
+  const int values = kernel.in.masters == nullptr ? 2 : 1;  // read and written, or written
+  return flat * (1 + updated) + flat / sizeof(A) * sizeof(T) * values;
+}
+template <class A>
+[[nodiscard]] double bytes_of(const dhp::cuda::LambDirection<A>& kernel) {
+  return 7 * ledger().block_bytes_at(
+                 kernel.gradient);  // gradient, weights, direction; m and v both ways
+}
+
+}  // namespace dry

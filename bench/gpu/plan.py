@@ -1,0 +1,139 @@
+"""The ledger of a training step: launches, bytes and FLOP, and the time that a GPU's limits allow. Needs no GPU.
+
+plan.py PROGRAMS [--save OUT.json] [--before FILE.json] [--eager FILE.json] [--case NAME]...
+PROGRAMS has the dry trainers (target dry_trainers); --before: what --save wrote of another commit, --eager: what
+eager.py wrote. Prints Markdown: a table of all cases, and each case's launches, the longest first.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from figures import made_up_text, vocabulary
+
+resnet = ("--data synthetic-resident --held-out 0 --image-size 224 --depth 50 --optimizer sgd --lr 0.1 --steps 2 "
+          "--global-batch 256 --micro-batch 256 --precision fp16").split()
+bert = ("--preset large --sequence-length 512 --optimizer adamw --lr 0.0001 --clip 1 --evaluate-samples 1 --steps 2 "
+        "--global-batch 32 --micro-batch 32 --precision bf16").split()
+full = ["--data", "synthetic-resident", "--vocabulary-size", str(vocabulary)]
+# name, in words, program, options, what eager.py calls the same step
+cases = [("resnet50", "ResNet-50, 256, fp16", "dry_resnet50", resnet, "resnet50"),
+         ("bert_dropout", "BERT-large, 32 x 512, bf16, dropout 0.1", "dry_bert", [*bert, *full], "bert_dropout"),
+         ("bert", "the same, no dropout", "dry_bert", [*bert, *full, "--dropout", "0"], "bert"),
+         ("packed", "BERT-large, 32 of a text, packed, dropout 0.1", "dry_bert", bert, None)]
+
+
+def counted(case, programs, folder):
+    name, _, program, options, _ = case
+    if name == "packed":
+        options = [*options, *made_up_text(folder, 4.6, 250)]  # about half of 512 tokens for each pair
+    done = subprocess.run([os.path.join(programs, program), *options], capture_output=True, text=True)
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or ["status %d" % done.returncode]
+        raise RuntimeError("%s: %s" % (program, said[-1]))
+    return json.loads(done.stdout)
+
+
+def kind(name):
+    if name.startswith("cuDNN attention"):
+        return "cuDNN, attention"
+    if name.startswith("cuDNN batch norm"):
+        return "cuDNN, batch norm"
+    if name.startswith("cuDNN"):
+        return "cuDNN, convolutions"
+    if name.startswith("cuBLASLt"):
+        return "cuBLASLt"
+    return "copies and zeros" if name.startswith(("copy", "fill")) else "kernels of dhp"
+
+
+class Limits:
+    """Bytes and FLOP one after the other, as kernels run."""
+
+    def __init__(self, arguments):
+        self.bytes_per_s, self.flop_per_s = arguments.bytes_per_s, arguments.flop_per_s
+
+    def ms(self, row):
+        return 1e3 * (row["bytes"] / self.bytes_per_s + row["flop"] / self.flop_per_s)
+
+
+def total(rows):
+    return {key: sum(row[key] for row in rows) for key in ("launches", "bytes", "flop")}
+
+
+def grouped(rows):
+    groups = {}
+    for row in rows:
+        groups.setdefault(kind(row["name"]), []).append(row)
+    return [{"name": name, **total(group)} for name, group in groups.items()]
+
+
+def table(title, rows, limits, most):
+    yield "| %s | launches | GB | TFLOP | ms at least |" % title
+    yield "|---|---|---|---|---|"
+    for row in sorted(rows, key=limits.ms, reverse=True)[:most]:
+        yield "| %s | %d | %.2f | %.2f | %.2f |" % (
+            row["name"], row["launches"], row["bytes"] / 1e9, row["flop"] / 1e12, limits.ms(row))
+    yield ""
+
+
+def line(name, step, limits):
+    of = total(step["launches"])
+    ms = limits.ms(of)
+    return "| %s | %d | %.1f | %.2f | %.1f | %d |" % (
+        name, of["launches"], of["bytes"] / 1e9, of["flop"] / 1e12, ms, 1e3 * step["samples"] / ms)
+
+
+def text(made, before, eager, limits):
+    yield "| a step | launches | GB read and written | TFLOP | ms at least | samples/s at most |"
+    yield "|---|---|---|---|---|---|"
+    for name, words, _, _, peer in cases:
+        if name not in made:
+            continue
+        if name in before:
+            yield line(words + ": before", before[name], limits)
+        yield line(words, made[name], limits)
+        if peer in eager:
+            yield line("PyTorch eager, estimated", eager[peer], limits)
+    yield ""
+    for name, words, _, _, _ in cases:
+        if name in made:
+            step = made[name]
+            yield "## " + words
+            yield ""
+            if step["rows"] > 0:
+                yield "%d tokens in %d rows." % (step["tokens"], step["rows"])
+                yield ""
+            yield from table("by", grouped(step["launches"]), limits, 10)
+            yield from table("launch", step["launches"], limits, 15)
+
+
+def load(path):
+    if path is None:
+        return {}
+    with open(path) as file:
+        return json.load(file)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("programs")
+    parser.add_argument("--save")
+    parser.add_argument("--before")
+    parser.add_argument("--eager")
+    parser.add_argument("--case", action="append", choices=[case[0] for case in cases])
+    parser.add_argument("--bytes-per-s", type=float, default=4.3e12, help="of a copy, read and written; an H200's")
+    parser.add_argument("--flop-per-s", type=float, default=790e12, help="of bf16 products; an H200's")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        made = {case[0]: counted(case, arguments.programs, folder)
+                for case in cases if arguments.case is None or case[0] in arguments.case}
+    if arguments.save:
+        with open(arguments.save, "w") as file:
+            json.dump(made, file, indent=1)
+    print("\n".join(text(made, load(arguments.before), load(arguments.eager).get("steps", {}), Limits(arguments))))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
