@@ -6,29 +6,18 @@ resident memory is compared with the bytes of the pieces that the rank writes, i
 """
 import argparse
 import json
-import os
 import pathlib
-import socket
-import subprocess
-import sys
 import tempfile
+
+from processes import as_processes
 
 
 def peaks(arguments, *options):
     """Bytes of each rank, in the order of ranks."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     line = [arguments.program, "--preset", arguments.preset, "--vocabulary-size", "30000", "--sequence-length", "32", "--samples",
             "64", "--global-batch", str(arguments.ranks), "--micro-batch", "1", "--held-out", "0", "--zero", "3", "--transport",
             "gloo", "--data-parallel", str(arguments.ranks), *options]
-    started = [subprocess.Popen(line, stderr=subprocess.DEVNULL, env=dict(
-        os.environ, RANK=str(rank), WORLD_SIZE=str(arguments.ranks), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port), DHP_JOB=str(os.getpid()))) for rank in range(arguments.ranks)]
-    ends = [os.wait4(process.pid, 0) for process in started]
-    if any(status != 0 for _, status, _ in ends):
-        sys.exit("checkpoint.py: a rank ended with %s" % [status for _, status, _ in ends])
-    return [used.ru_maxrss * 1024 for _, _, used in ends]
+    return [peak for _, peak in as_processes(arguments.ranks, line)]
 
 
 def main():

@@ -16,15 +16,14 @@ import json
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
+
+from processes import as_processes, limit_s
 
 here = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parent / "tests" / "models" / "agreement"))
-limit_s = 900
 samples, length, rate = 8, 32, 1e-3
 # Rounding, as steps amplify it: Adam divides small gradients by their own size.
 most_apart = {"fp32": 1e-4, "fp64": 1e-12}
@@ -35,40 +34,6 @@ def resident(what):
     """Of this process, in bytes: VmRSS now, or VmHWM, the most so far."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith(what + ":"))
-
-
-def as_processes(count, command):
-    """Runs one process for each rank; returns what each printed and the most bytes that each had resident."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    ranks = []
-    with tempfile.TemporaryDirectory() as folder:
-        for rank in range(count):
-            said = open(folder + "/%d" % rank, "w+")
-            ranks.append((said, subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=dict(
-                os.environ, RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank), OMP_NUM_THREADS="1",
-                MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-                MALLOC_MMAP_THRESHOLD_=str(1 << 20)))))  # glibc gives large freed blocks back at once
-        found = []
-        too_long = threading.Timer(limit_s, lambda: [process.kill() for _, process in ranks])
-        too_long.start()
-        try:
-            for said, process in ranks:
-                _, status, used = os.wait4(process.pid, 0)
-                process.returncode = os.waitstatus_to_exitcode(status)
-                said.seek(0)
-                found.append((said.read(), used.ru_maxrss * 1024))
-                if process.returncode != 0:
-                    sys.exit("%s ended with %d:\n%s" % (command, process.returncode, found[-1][0][-3000:]))
-        finally:
-            too_long.cancel()
-            for said, process in ranks:
-                if process.returncode is None:
-                    process.kill()
-                    process.wait()
-                said.close()
-    return found
 
 
 def peer(of):

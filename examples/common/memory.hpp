@@ -27,14 +27,12 @@ struct MemoryLimit {
 
 class MemoryPlanner {
  public:
-  /// batch: see AnyBatcher; same_shapes: of its micro-batches. equal_shares: replicas need as many micro-batches each.
-  /// gpu: the run is one on GPUs.
+  /// same_shapes: of the batcher's micro-batches. equal_shares: replicas need as many micro-batches each. gpu: the run is
+  /// one on GPUs.
   MemoryPlanner(const RunOptions& options, AnyBatcher batcher, DescribePlanned describe,
                 bool same_shapes, bool equal_shares, bool gpu);
 
-  /// By stage; empty where the layout cannot be run, which the run itself says better.
-  [[nodiscard]] const std::vector<dhp::MemoryPlan>& stages() const { return stages_; }
-  /// One line for each stage.
+  /// One line for each stage; none where the layout cannot be run, which the run itself says better.
   [[nodiscard]] std::vector<std::string> lines(const MemoryLimit& limit) const;
   /// Throws Error with the nearest layout that fits if this one does not.
   void check_fits(const MemoryLimit& limit);

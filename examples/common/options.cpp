@@ -281,11 +281,15 @@ void finish(RunOptions& options, const Words& words) {
                                     {options.overwrite, "--overwrite"},
                                     {!options.export_to.empty(), "--export"}})
     dhp::check(!given || !options.save.empty(), name, " needs --save DIR to write to");
-  if (options.keep_best.empty()) return;
-  dhp::check(options.keep > 0, "--keep-best needs --keep: without it, all checkpoints are kept");
-  dhp::check(options.evaluate_every > 0 && options.save_every % options.evaluate_every == 0,
-             "--keep-best needs an evaluation before each save: --save-every ", options.save_every,
-             " is no multiple of --evaluate-every ", options.evaluate_every);
+  const bool no_best = options.keep_best.empty();
+  dhp::check(no_best || options.keep > 0,
+             "--keep-best needs --keep: without it, all checkpoints are kept");
+  dhp::check(no_best || options.held_out > 0,
+             "--keep-best needs evaluations, and --held-out 0 leaves no samples for them");
+  dhp::check(
+      no_best || (options.evaluate_every > 0 && options.save_every % options.evaluate_every == 0),
+      "--keep-best needs an evaluation before each save: --save-every ", options.save_every,
+      " is no multiple of --evaluate-every ", options.evaluate_every);
 }
 
 /// What is trained, and not where and how fast: a checkpoint remembers it.

@@ -5,6 +5,7 @@
 #include <dhp/core/copy_bytes.hpp>
 #include <dhp/core/trace.hpp>
 #include <dhp/device/device.hpp>
+#include <dhp/device/memory_count.hpp>
 #include <dhp/device/out_of_memory.hpp>
 #include <dhp/device/size_class.hpp>
 #include <dhp/device/thread_pool.hpp>
@@ -22,7 +23,7 @@
 namespace dhp {
 
 /// Caches freed blocks by size class.
-class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
+class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMemory> {
  public:
   static constexpr std::align_val_t alignment{64};
 
@@ -39,67 +40,42 @@ class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes, bool lasting = false) {
     if (hosts_ != nullptr) return from_host(bytes);
     const std::size_t size = lasting ? bytes : std::max<std::size_t>(size_class(bytes, 64), 512);
-    std::byte* block = nullptr;
-    {
-      const std::lock_guard lock(mutex_);
-      if (const auto blocks = free_.find(size);
-          !lasting && blocks != free_.end() && !blocks->second.empty()) {
-        block = blocks->second.back();
-        blocks->second.pop_back();
-        in_use_ += size;
-      }
-    }
-    if (block == nullptr) {
-      block = static_cast<std::byte*>(::operator new(size, alignment, std::nothrow));
-      if (block == nullptr) throw OutOfMemory(size, "");
-      hold(size);
-    }
+    std::byte* block = lasting ? nullptr : take(size);
+    const bool fresh = block == nullptr;
+    if (fresh) block = static_cast<std::byte*>(::operator new(size, alignment, std::nothrow));
+    if (block == nullptr) throw OutOfMemory(size, "");
+    count_used(size, fresh);
     // The deleter keeps the pool alive: a tensor may outlive the device.
     return {block, [pool = shared_from_this(), size, lasting](std::byte* freed) {
               pool->give(freed, size, lasting);
             }};
   }
 
-  /// Of tensors, rounded up to size classes.
-  [[nodiscard]] std::size_t in_use_bytes() const {
-    const std::lock_guard lock(mutex_);
-    return in_use_;
-  }
-  /// Of tensors and of free blocks. With a host program's memory, of tensors only.
-  [[nodiscard]] std::size_t held_bytes() const {
-    const std::lock_guard lock(mutex_);
-    return held_;
-  }
-  [[nodiscard]] std::size_t most_held_bytes() const {
-    const std::lock_guard lock(mutex_);
-    return most_held_;
-  }
-
  private:
-  void hold(std::size_t size) {
+  /// Null without a free block of this size.
+  std::byte* take(std::size_t size) {
     const std::lock_guard lock(mutex_);
-    in_use_ += size;
-    held_ += size;
-    most_held_ = std::max(most_held_, held_);
+    const auto blocks = free_.find(size);
+    if (blocks == free_.end() || blocks->second.empty()) return nullptr;
+    std::byte* const block = blocks->second.back();
+    blocks->second.pop_back();
+    return block;
   }
   void give(std::byte* block, std::size_t size, bool lasting) {
+    count_freed(size, !lasting);
+    if (lasting) return ::operator delete(block, alignment);
     const std::lock_guard lock(mutex_);
-    in_use_ -= size;
-    if (!lasting) return free_[size].push_back(block);
-    ::operator delete(block, alignment);
-    held_ -= size;
+    free_[size].push_back(block);
   }
   [[nodiscard]] std::shared_ptr<std::byte> from_host(std::size_t bytes) {
     constexpr auto aligned = static_cast<std::size_t>(alignment);
     const std::size_t size = std::max<std::size_t>(bytes, 1);
     try {
       auto* const block = static_cast<std::byte*>(hosts_->allocate(size, aligned));
-      hold(size);
+      count_used(size, true);
       return {block, [pool = shared_from_this(), size](std::byte* freed) {
                 pool->hosts_->deallocate(freed, size, static_cast<std::size_t>(alignment));
-                const std::lock_guard lock(pool->mutex_);
-                pool->in_use_ -= size;
-                pool->held_ -= size;
+                pool->count_freed(size, false);
               }};
     } catch (const std::bad_alloc&) {
       throw OutOfMemory(bytes, "the host program's memory");
@@ -107,11 +83,8 @@ class CpuMemory : public std::enable_shared_from_this<CpuMemory> {
   }
 
   std::pmr::memory_resource* hosts_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;  // of free_
   std::map<std::size_t, std::vector<std::byte*>> free_;
-  std::size_t in_use_ = 0;
-  std::size_t held_ = 0;
-  std::size_t most_held_ = 0;
 };
 
 struct CpuOptions {

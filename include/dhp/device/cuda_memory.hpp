@@ -5,6 +5,7 @@
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
+#include <dhp/device/memory_count.hpp>
 #include <dhp/device/out_of_memory.hpp>
 #include <dhp/device/size_class.hpp>
 
@@ -51,7 +52,7 @@ class CurrentDevice {
   std::optional<int> before_{};
 };
 
-class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
+class CudaMemory : public MemoryCount, public std::enable_shared_from_this<CudaMemory> {
  public:
   /// stream: the device's stream.
   CudaMemory(int device, CudaStream stream, CudaAllocator hosts = {})
@@ -72,8 +73,9 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
     const std::lock_guard lock(mutex_);
     const auto arena = current_;
     std::byte* block = take(arenas_[arena], size);
-    if (block == nullptr) block = fresh(size, bytes);
-    in_use_ += size;
+    const bool fresh = block == nullptr;
+    if (fresh) block = from_gpu(size, bytes);
+    count_used(size, fresh);
     // The deleter keeps the pool alive: a tensor may outlive the device.
     return {block, [pool = shared_from_this(), size, arena](std::byte* freed) {
               pool->give(freed, size, arena);
@@ -85,13 +87,11 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
     if (hosts_) return from_host(bytes);
     const std::size_t size = std::max<std::size_t>(bytes, 1);
     const std::lock_guard lock(mutex_);
-    std::byte* const block = fresh(size, bytes);
-    in_use_ += size;
+    std::byte* const block = from_gpu(size, bytes);
+    count_used(size, true);
     return {block, [pool = shared_from_this(), size](std::byte* freed) {
               quietly(cudaFree(freed));  // synchronizes with the GPU
-              const std::lock_guard guard(pool->mutex_);
-              pool->in_use_ -= size;
-              pool->held_ -= size;
+              pool->count_freed(size, false);
             }};
   }
   /// That the GPU has for others than this pool.
@@ -121,21 +121,6 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
     drop(arenas_.front());
   }
 
-  [[nodiscard]] std::size_t in_use_bytes() const {
-    const std::lock_guard lock(mutex_);
-    return in_use_;
-  }
-  /// Bytes taken from the GPU: tensors, free blocks, and the arenas of recorded graphs. With a host
-  /// program's allocator, tensors only.
-  [[nodiscard]] std::size_t held_bytes() const {
-    const std::lock_guard lock(mutex_);
-    return held_;
-  }
-  [[nodiscard]] std::size_t most_held_bytes() const {
-    const std::lock_guard lock(mutex_);
-    return most_held_;
-  }
-
  private:
   using Arena = std::map<std::size_t, std::vector<std::byte*>>;
 
@@ -152,23 +137,13 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
     if (data == nullptr)
       throw OutOfMemory(bytes, concat("the host program's memory of GPU ", device_, " (",
                                       in_use_bytes(), " bytes of it are this rank's tensors)"));
-    {
-      const std::lock_guard lock(mutex_);
-      in_use_ += size;
-      hold(size);
-    }
+    count_used(size, true);
     return {data, [pool = shared_from_this(), size](std::byte* freed) {
               pool->hosts_.free(freed, size, pool->stream_.get());
-              const std::lock_guard lock(pool->mutex_);
-              pool->in_use_ -= size;
-              pool->held_ -= size;
+              pool->count_freed(size, false);
             }};
   }
-  void hold(std::size_t size) {
-    held_ += size;
-    most_held_ = std::max(most_held_, held_);
-  }
-  std::byte* fresh(std::size_t size, std::size_t asked) {
+  std::byte* from_gpu(std::size_t size, std::size_t asked) {
     const CurrentDevice here(device_);
     void* data = nullptr;
     auto code = cudaMalloc(&data, size);
@@ -181,23 +156,22 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
       quietly(code);
       std::size_t free = 0, total = 0;
       quietly(cudaMemGetInfo(&free, &total));
-      throw OutOfMemory(asked, concat("GPU ", device_, " (", in_use_, " of its ", total,
+      throw OutOfMemory(asked, concat("GPU ", device_, " (", in_use_bytes(), " of its ", total,
                                       " bytes are this rank's tensors, ", free, " are free)"));
     }
     check_cuda(code, "cudaMalloc");
-    hold(size);
     return static_cast<std::byte*>(data);
   }
   void give(std::byte* data, std::size_t size, std::size_t arena) {
+    count_freed(size, true);
     const std::lock_guard lock(mutex_);
     arenas_[arena][size].push_back(data);
-    in_use_ -= size;
   }
   void drop(Arena& arena) noexcept {
     const CurrentDevice here(device_);
     for (auto& [size, blocks] : arena) {
       for (auto* block : blocks) quietly(cudaFree(block));  // synchronizes with the GPU
-      held_ -= size * blocks.size();
+      count_returned(size * blocks.size());
     }
     arena.clear();
   }
@@ -205,12 +179,9 @@ class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
   int device_;
   CudaStream stream_;  // outlives the blocks
   CudaAllocator hosts_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;  // of arenas_ and current_
   std::vector<Arena> arenas_{1};
   std::size_t current_ = 0;
-  std::size_t in_use_ = 0;
-  std::size_t held_ = 0;
-  std::size_t most_held_ = 0;
 };
 
 }  // namespace dhp

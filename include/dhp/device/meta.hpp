@@ -5,6 +5,7 @@
 
 #include <dhp/core/trace.hpp>
 #include <dhp/device/device.hpp>
+#include <dhp/device/memory_count.hpp>
 #include <dhp/device/out_of_memory.hpp>
 #include <dhp/device/size_class.hpp>
 
@@ -21,7 +22,7 @@
 namespace dhp {
 
 /// Counts as the caching allocators of Cpu and Cuda do. For one thread.
-class MetaMemory : public std::enable_shared_from_this<MetaMemory> {
+class MetaMemory : public MemoryCount, public std::enable_shared_from_this<MetaMemory> {
  public:
   static constexpr std::size_t small_bytes = 1 << 16;
 
@@ -31,18 +32,17 @@ class MetaMemory : public std::enable_shared_from_this<MetaMemory> {
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes, bool lasting = false) {
     const std::size_t size =
         lasting ? bytes : std::max<std::size_t>(size_class(bytes, least_step_), 512);
-    if (auto& cached = cached_[size]; !lasting && cached > 0) --cached;
-    else held_ += size;
-    in_use_ += size;
-    most_held_ = std::max(most_held_, held_);
-    if (in_use_ > most_in_use_) {
-      most_in_use_ = in_use_;
+    auto& cached = cached_[size];
+    const bool fresh = lasting || cached == 0;
+    if (!fresh) --cached;
+    count_used(size, fresh);
+    if (in_use_bytes() > most_in_use_) {
+      most_in_use_ = in_use_bytes();
       most_in_use_in_ = scopes_;
     }
     const auto count_down = [memory = shared_from_this(), size, lasting] {
-      memory->in_use_ -= size;
-      if (lasting) memory->held_ -= size;
-      else ++memory->cached_[size];
+      memory->count_freed(size, !lasting);
+      if (!lasting) ++memory->cached_[size];
     };
     if (size <= small_bytes)
       return {new (std::align_val_t{64}) std::byte[size](), [count_down](std::byte* block) {
@@ -59,12 +59,7 @@ class MetaMemory : public std::enable_shared_from_this<MetaMemory> {
             }};
   }
 
-  /// Of tensors, rounded up to size classes.
-  [[nodiscard]] std::size_t in_use_bytes() const { return in_use_; }
   [[nodiscard]] std::size_t most_in_use_bytes() const { return most_in_use_; }
-  /// Of tensors and of free blocks that are kept for others.
-  [[nodiscard]] std::size_t held_bytes() const { return held_; }
-  [[nodiscard]] std::size_t most_held_bytes() const { return most_held_; }
   /// The scopes, outermost first, in which in_use_bytes() was largest.
   [[nodiscard]] const std::vector<std::string>& most_in_use_in() const { return most_in_use_in_; }
 
@@ -72,10 +67,7 @@ class MetaMemory : public std::enable_shared_from_this<MetaMemory> {
   friend class Meta;
   std::size_t least_step_;
   std::map<std::size_t, std::int64_t> cached_;  // free blocks by size
-  std::size_t in_use_ = 0;
-  std::size_t held_ = 0;
   std::size_t most_in_use_ = 0;
-  std::size_t most_held_ = 0;
   std::vector<std::string> scopes_;
   std::vector<std::string> most_in_use_in_;
 };

@@ -235,8 +235,8 @@ inline CheckpointIndex CheckpointIndex::parse(const std::string& text, const std
   return std::nullopt;
 }
 
-/// The name of the checkpoint with the best about["measures"][measure], the newest of equals: of a loss and of a perplexity the
-/// lowest is best, of others the highest. Empty where none has it.
+/// The name of the checkpoint with the best about["measures"][measure], the newest of equals. A lower loss or
+/// perplexity is better, and a higher value of any other measure. Empty where none has it.
 [[nodiscard]] inline std::string best_checkpoint(const CheckpointFolder& folder,
                                                  const std::string& measure) {
   const bool lowest = measure.ends_with("loss") || measure == "perplexity";

@@ -17,7 +17,7 @@ struct RunRecord {
   nlohmann::ordered_json about = nlohmann::ordered_json::object();
   std::map<std::string, std::string> files{};  ///< by name: the vocabulary say
   std::size_t keep = 0;                        ///< so many checkpoints, the newest; 0: all
-  std::string keep_best{};              ///< and the one that is best by this of about["measures"]
+  std::string keep_best{};  ///< a name in about["measures"]: its best value is kept, too
   std::vector<std::string> replaced{};  ///< names of checkpoints that go when this one is there
 };
 

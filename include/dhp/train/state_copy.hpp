@@ -68,10 +68,12 @@ class StateCopy {
 
   void start_copies(Dev& dev) {
     copies_.clear();
-    if (replayed_ && !twin_) try {
+    if (replayed_ && !twin_) {
+      try {
         twin_ = dev.allocate(bytes_);
       } catch (const OutOfMemory&) {  // then later work waits for the copies
       }
+    }
     auto* to = twin_.get();
     for (const auto& held : pieces_) {
       const auto bytes = held.piece.bytes();
