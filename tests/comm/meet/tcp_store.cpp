@@ -21,6 +21,16 @@ TEST_CASE("tcp store: the server and its clients have the same keys") {
   CHECK(client.description() == server.description());
 }
 
+TEST_CASE("tcp store: it says which ranks have left") {
+  TcpStoreServer server(serve());
+  auto first = std::make_unique<TcpStore>(client_of(server, 1));
+  const TcpStore second(client_of(server, 2));
+  CHECK(server.list(dhp::comm::left_prefix).empty());
+  first.reset();
+  CHECK(server.get("left/1", 10) == "");
+  CHECK(server.list(dhp::comm::left_prefix).size() == 1);
+}
+
 TEST_CASE("tcp store: long lists come whole and sorted") {
   TcpStoreServer server(serve());
   TcpStore client(client_of(server));

@@ -81,6 +81,24 @@ TEST_CASE("failure detector: a lost connection counts when its rank is silent, t
   CHECK(world.detector.judge(201) == "");
 }
 
+TEST_CASE(
+    "failure detector: a rank that has left the store is gone at once, unless it has finished") {
+  Three world;
+  world.states[1].finished = true;
+  world.states[2].last = "barrier at a.cpp:1";
+  world.hear(100);
+  world.detector.leave(1);
+  CHECK(world.detector.judge(100) == "");
+  world.detector.leave(2);
+  world.hear(100, {0, 1});
+  CHECK(world.detector.judge(100) ==
+        "rank 2 (host c) is gone: its connection to rank 0 has ended; its last call was barrier at "
+        "a.cpp:1");
+  world.states[0].ended = world.states[1].ended = true;
+  world.hear(100, {0, 1});
+  CHECK(world.detector.all_ended(100));  // nobody waits for it
+}
+
 TEST_CASE("failure detector: a call waits for those that have not come to it") {
   Three world;
   world.all_in("all_reduce of 5 f32 (sum)", 29, {0, 1});

@@ -31,6 +31,9 @@ template <class Done>
   }
 }
 
+/// Before the number of a rank: its connection to the store has ended. Written by the store.
+inline constexpr const char* left_prefix = "left/";
+
 }  // namespace comm
 
 /// The store cannot be reached any more: its process has ended or does not answer.

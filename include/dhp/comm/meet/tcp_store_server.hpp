@@ -153,7 +153,10 @@ class TcpStoreServer final : public KeyValueStore {
           end(client, error.what());
         }
       }
-      clients_.remove_if([](const Client& client) { return client.ended; });
+      clients_.remove_if([this](const Client& client) {
+        if (client.ended && client.rank >= 0) set(concat(left_prefix, client.rank), "");
+        return client.ended;
+      });
       if (polled[1].revents != 0) accept();
     }
   }

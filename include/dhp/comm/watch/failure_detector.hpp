@@ -33,6 +33,8 @@ class FailureDetector {
     if (seen.heard && seen.state.beat == state.beat) return;
     seen = {std::move(state), now_s, true};
   }
+  /// Rank `rank` can say no more: its connection to the store has ended.
+  void leave(int rank) { seen_.at(static_cast<std::size_t>(rank)).left = true; }
   [[nodiscard]] bool all_finished() const {
     for (const auto& seen : seen_)
       if (!seen.state.finished) return false;
@@ -41,7 +43,7 @@ class FailureDetector {
   /// Whether all know that the world has ended, but for those who are silent.
   [[nodiscard]] bool all_ended(double now_s) const {
     for (int rank = 0; rank < ranks(); ++rank)
-      if (!at(rank).state.ended && !at(rank).state.finished &&
+      if (!at(rank).state.ended && !at(rank).state.finished && !at(rank).left &&
           silence_s(rank, now_s) <= limits_.lost_s)
         return false;
     return true;
@@ -61,6 +63,7 @@ class FailureDetector {
     RankState state{};
     double heard_s = 0;
     bool heard = false;
+    bool left = false;
   };
   using Call = RankState::OpenCall;
 
@@ -112,6 +115,10 @@ class FailureDetector {
     return {};
   }
   [[nodiscard]] std::string gone(double now_s) const {
+    for (int rank = 0; rank < ranks(); ++rank)
+      if (at(rank).left && !at(rank).state.finished)
+        return concat(named(rank), " is gone: its connection to rank 0 has ended; ",
+                      last_seen(rank));
     for (int witness = 0; witness < ranks(); ++witness)
       for (const int rank : at(witness).state.lost) {
         if (!is_rank(rank) || silence_s(rank, now_s) <= limits_.lost_s) continue;

@@ -340,12 +340,19 @@ class World {
   }
 
   void hear_all(double now_s) {
-    const std::string prefix = "state/";
-    for (const auto& [key, text] : store_->list(prefix)) {
+    for_ranks("state/", [&](int rank, const std::string& text) {
+      if (auto heard = comm::RankState::parsed(text))
+        detector_.hear(rank, std::move(*heard), now_s);
+    });
+    for_ranks(comm::left_prefix, [&](int rank, const std::string&) { detector_.leave(rank); });
+  }
+  /// use(rank, value) for each rank that has a key with this prefix.
+  template <class Use>
+  void for_ranks(const std::string& prefix, Use use) {
+    for (const auto& [key, value] : store_->list(prefix)) {
       int rank = -1;
       std::from_chars(key.data() + prefix.size(), key.data() + key.size(), rank);
-      auto heard = comm::RankState::parsed(text);
-      if (rank >= 0 && rank < size_ && heard) detector_.hear(rank, std::move(*heard), now_s);
+      if (rank >= 0 && rank < size_) use(rank, value);
     }
   }
   // Rank 0 looks at all others, and they at it.
