@@ -1,32 +1,21 @@
-// dhp_compare: what the ranks of a job were at when they wrote their flight records (--flight-record of the trainers),
-// where they differ, and who is waited for. Exit status: 0 nothing is under way, 1 somebody waits, 2 the command line or a file is wrong.
-#include "comparison.hpp"
+// dhp_compare: two runs, by their metrics files or checkpoints: where they differ first. Or the flight records of a job's
+// ranks (--flight-record of the trainers): what they were at, and who is waited for. Exit status: 0 no difference, or
+// nothing is under way; 1 a difference, or somebody waits; 2 the command line or a file is wrong.
+#include "checkpoints.hpp"
+#include "flight_comparison.hpp"
+#include "metrics.hpp"
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 
 namespace {
 
 using namespace examples;
 
-/// What does not fit in so many columns ends in "..", before what follows it.
-std::string cut(const std::string& text, std::size_t width, const std::string& end = "") {
-  if (text.size() + end.size() <= width) return text + end;
-  return text.substr(0, width - std::min(width, end.size() + 2)) + ".." + end;
-}
-std::string cell(std::string text, std::size_t width, bool right = false) {
-  text = cut(text, width);
-  const std::string space(width - text.size(), ' ');
-  return right ? space + text : text + space;
-}
-/// Without spaces at the end.
-void print(std::string line) {
-  line.erase(line.find_last_not_of(' ') + 1);
-  std::cout << line << "\n";
-}
 /// "0-3,7"
 std::string ranges(const Ranks& ranks) {
   std::string text;
@@ -65,7 +54,7 @@ void print_rank(const FlightRecordFile& file, std::size_t last) {
   print("");
 }
 
-void print_differences(const Comparison& comparison) {
+void print_differences(const FlightComparison& comparison) {
   if (comparison.calls().empty()) return;
   print("Where ranks differ: who is in a call, has ended it, has not come, has left no file");
   const auto row = [](std::string group, std::string number, std::string what, std::string inside,
@@ -101,16 +90,49 @@ Files read(const std::vector<std::string>& paths) {
   return files;
 }
 
+/// Whether nobody waits for another.
+bool compare_flight_records(const std::vector<std::string>& paths, std::size_t last) {
+  const auto files = read(paths);
+  for (const auto& [rank, file] : files) print_rank(file, last);
+  const FlightComparison comparison(files);
+  print_differences(comparison);
+  print(comparison.sentence());
+  return comparison.calls().empty();
+}
+
+/// Whether there is no difference, or nobody waits.
+bool compare(const std::vector<std::string>& paths, std::size_t last) {
+  const auto is_folder = [](const std::string& path) {
+    return std::filesystem::is_directory(path);
+  };
+  const bool folders = std::all_of(paths.begin(), paths.end(), is_folder);
+  if (!folders && !std::all_of(paths.begin(), paths.end(), MetricsFile::is_one))
+    return compare_flight_records(paths, last);
+  dhp::check(paths.size() == 2, "two runs are compared, got ", paths.size(), "; give two ",
+             folders ? "folders" : "metrics files");
+  return folders ? compare_checkpoints(paths[0], paths[1], last)
+                 : compare_metrics(paths[0], paths[1]);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Compares the flight records of a job's ranks: what they were at, and who is waited for.");
+      "Compares two runs, by their metrics files (--metrics) or checkpoints (--save): where they "
+      "differ first, by how "
+      "much, and what that usually comes from. Or the flight records of a job's ranks: what they "
+      "were at, and who is "
+      "waited for.");
   std::vector<std::string> paths;
   std::size_t last = 10;
-  app.add_option("FILES", paths, "What --flight-record has written: one file of each rank")
+  app.add_option("FILES", paths,
+                 "Two metrics files; two checkpoints, or folders of them; or what --flight-record "
+                 "has written, one "
+                 "file of each rank")
       ->required();
-  app.add_option("--last", last, "Calls to show of each rank; those under way are always shown")
+  app.add_option(
+         "--last", last,
+         "Tensors that differ to show, or calls of each rank; those under way are always shown")
       ->capture_default_str();
   try {
     app.parse(argc, argv);
@@ -118,12 +140,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   try {
-    const auto files = read(paths);
-    for (const auto& [rank, file] : files) print_rank(file, last);
-    const Comparison comparison(files);
-    print_differences(comparison);
-    print(comparison.sentence());
-    return comparison.calls().empty() ? 0 : 1;
+    return compare(paths, last) ? 0 : 1;
   } catch (const dhp::Error& error) {
     std::cerr << "error: " << error.sentence() << "\n";
   } catch (const std::exception& error) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """compare.py DHP_COMPARE TRAIN_RESNET50: dhp_compare names who is waited for, in made-up flight records, and in those of four ranks
-that train until one of them is stopped, which the others are asked for by SIGUSR1 and write once more at their end."""
+that train until one of them is stopped, which the others are asked for by SIGUSR1 and write once more at their end. Of two runs it
+names the first step and tensor that differ, in metrics files and checkpoints of any layouts."""
 
 import itertools
 import json
@@ -228,6 +229,43 @@ def good_end(program, trainer, root):
     check(refused.returncode == 1 and f"cannot write --flight-record {in_file}.rank1: Not a directory" in refused.stderr, refused)
 
 
+def runs(program, trainer, root):
+    def train(name, *options):
+        line = [trainer, "--width", "8", "--image-size", "32", "--classes", "4", "--samples", "64", "--steps", "4", "--save-every",
+                "2", "--global-batch", "16", "--micro-batch", "2", "--evaluate-samples", "8", "--deterministic", "--precision", "fp64",
+                *options]
+        subprocess.run([*line, "--save", str(root / name), "--metrics", str(root / f"{name}.jsonl")], capture_output=True,
+                       text=True, timeout=60, check=True)
+
+    def compared(a, b, status, *said):
+        done = program.on([root / a, root / b])
+        check(done.returncode == status and all(text in done.stdout for text in said), a, b, done.stdout, done.stderr)
+
+    train("plain")
+    train("other layout", "--data-parallel", "2", "--pipeline-parallel", "2", "--zero", "1")
+    train("split", "--tensor-parallel", "2")
+    train("seed", "--seed", "2")
+    train("later", "--load", str(root / "plain" / "step-00000002"), "--lr", "0.01", "--lr-decay", "constant")
+    for name in ("other layout", "plain"):
+        compared("plain.jsonl", f"{name}.jsonl", 0, "what both have is the same, to the last bit")
+        compared("plain", name, 0, "step-00000004", "tensors are the same, to the last bit")
+    compared("plain.jsonl", "split.jsonl", 1, "as little as rounding makes")
+    compared("plain", "split", 1, "step-00000002", "layout/tensor: A has 1, B has 2", "as little as rounding makes")
+    compared("plain.jsonl", "seed.jsonl", 1, "they differ first in step 0, in held_out_", "from the first step on: another model")
+    compared("plain", "seed", 1, "run/options/--seed: A has nothing, B has [\"2\"]", "more than rounding makes")
+    compared("plain.jsonl", "later.jsonl", 1, "they differ first in step 3, in lr", "another learning rate")
+    compared("plain/step-00000002", "plain", 0)  # the step that both have
+    compared("plain/step-00000002", "plain/step-00000004", 1, "steps: A has 2, B has 4")
+    shard = next((root / "seed" / "step-00000002").glob("shard-*"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    damaged = program.on([root / "plain", root / "seed"])
+    check(damaged.returncode == 2 and damaged.stderr.startswith("error: "), damaged)
+    for paths, why in (((root / "plain", root), "is no checkpoint, and has none"),
+                       ((root / "plain.jsonl", root / "plain.jsonl", root / "seed.jsonl"), "two runs are compared, got 3")):
+        refused = program.on(paths)
+        check(refused.returncode == 2 and why in refused.stderr, refused)
+
+
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         root = pathlib.Path(temporary)
@@ -236,6 +274,7 @@ def main():
         tables(program)
         stopped(program, sys.argv[2], root)
         good_end(program, sys.argv[2], root)
+        runs(program, sys.argv[2], root)
 
 
 if __name__ == "__main__":

@@ -103,9 +103,9 @@ struct SharedCall {
   return (call.end_s ? *call.end_s : file.now_s) - call.start_s;
 }
 
-class Comparison {
+class FlightComparison {
  public:
-  explicit Comparison(const Files& files) : files_(files) {
+  explicit FlightComparison(const Files& files) : files_(files) {
     for (const auto& [rank, file] : files_)
       for (const auto& entry : file.entries) {
         const CallKey key(entry);

@@ -1,0 +1,37 @@
+// How far apart two numbers are, and what that usually comes from.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <string>
+
+namespace examples {
+
+/// Two that are no numbers are equal.
+[[nodiscard]] inline bool same(double a, double b) {
+  return a == b || (std::isnan(a) && std::isnan(b));
+}
+/// Of the larger one; infinite where one is no number.
+[[nodiscard]] inline double relative_difference(double a, double b) {
+  if (same(a, b)) return 0;
+  const double apart = std::abs(a - b) / std::max(std::abs(a), std::abs(b));
+  return std::isfinite(apart) ? apart : std::numeric_limits<double>::infinity();
+}
+/// "1.2e-07"
+[[nodiscard]] inline std::string short_difference(double relative) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1e", relative);
+  return text;
+}
+
+/// More than rounding explains, in any precision, after a few steps.
+inline constexpr double most_of_rounding = 1e-3;
+
+inline constexpr const char* rounding_cause =
+    "as little as rounding makes: sums in another order, by another layout, reducer, engine or "
+    "device; with "
+    "--deterministic only another tensor axis or device changes bits";
+
+}  // namespace examples

@@ -1,0 +1,139 @@
+// Two metrics files, of runs in any layouts: where they differ first, by how much, and what that usually comes from.
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include "difference.hpp"
+#include "table.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+class MetricsFile {
+ public:
+  struct Entry {
+    std::int64_t step;
+    std::string measure;
+    double value;
+  };
+
+  explicit MetricsFile(const std::string& path) {
+    std::ifstream file(path);
+    std::string line;
+    for (int number = 1; std::getline(file, line); ++number) {
+      const auto json = nlohmann::ordered_json::parse(line, nullptr, false);
+      dhp::check(json.is_object() && json.contains("step") && json["step"].is_number(), path,
+                 ", line ", number, ", is no line of a metrics file, as --metrics writes it");
+      for (const auto& [measure, value] : json.items())
+        if (measure != "step" && !is_of_machine(measure))
+          add({json["step"].get<std::int64_t>(), measure,
+               value.is_number() ? value.get<double>() : std::nan("")});
+    }
+    dhp::check(!entries_.empty(), path, " has no steps");
+  }
+  /// Whether a file begins like one.
+  [[nodiscard]] static bool is_one(const std::string& path) {
+    std::ifstream file(path);
+    std::string line;
+    std::getline(file, line);
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    return json.is_object() && json.contains("step");
+  }
+
+  /// As they came.
+  [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
+  [[nodiscard]] const double* find(std::int64_t step, const std::string& measure) const {
+    const auto found = values_.find({step, measure});
+    return found == values_.end() ? nullptr : &found->second;
+  }
+  [[nodiscard]] std::string steps() const {
+    return dhp::concat("steps ", entries_.front().step, " to ", entries_.back().step);
+  }
+
+ private:
+  /// Speed and memory, which differ from run to run.
+  [[nodiscard]] static bool is_of_machine(const std::string& measure) {
+    return measure.ends_with("_per_s") || measure.ends_with("_bytes") ||
+           measure == "exposed_communication";
+  }
+  void add(Entry entry) {
+    values_[{entry.step, entry.measure}] = entry.value;
+    entries_.push_back(std::move(entry));
+  }
+
+  std::vector<Entry> entries_;
+  std::map<std::pair<std::int64_t, std::string>, double> values_;
+};
+
+/// Prints how two files compare; whether what both have is the same.
+[[nodiscard]] inline bool compare_metrics(const std::string& path_a, const std::string& path_b) {
+  const MetricsFile a(path_a), b(path_b);
+  print(dhp::concat("A: ", path_a, ", ", a.steps()));
+  print(dhp::concat("B: ", path_b, ", ", b.steps()));
+  struct Row {
+    int compared = 0, different = 0;
+    std::int64_t first = 0, worst_step = 0;
+    double worst = 0;
+  };
+  std::vector<std::string> names;
+  std::map<std::string, Row> rows;
+  const MetricsFile::Entry* first = nullptr;
+  std::int64_t begin = -1;  // the first step that both have
+  for (const auto& entry : a.entries()) {
+    const auto* other = b.find(entry.step, entry.measure);
+    if (other == nullptr) continue;
+    if (begin < 0) begin = entry.step;
+    const auto [found, added] = rows.try_emplace(entry.measure);
+    if (added) names.push_back(entry.measure);
+    auto& row = found->second;
+    ++row.compared;
+    if (same(entry.value, *other)) continue;
+    if (first == nullptr) first = &entry;
+    if (row.different++ == 0) row.first = entry.step;
+    const double apart = relative_difference(entry.value, *other);
+    if (apart >= row.worst) row.worst = apart, row.worst_step = entry.step;
+  }
+  dhp::check(begin >= 0, path_a, " and ", path_b, " have no step in common");
+  const auto line = [](std::string name, std::string compared, std::string different,
+                       std::string from, std::string worst, std::string step) {
+    print("  " + cell(std::move(name), 34) + cell(std::move(compared), 9, true) +
+          cell(std::move(different), 8, true) + cell(std::move(from), 8, true) +
+          cell(std::move(worst), 20, true) + cell(std::move(step), 9, true));
+  };
+  line("measure", "compared", "differ", "first", "largest difference", "in step");
+  for (const auto& name : names) {
+    const auto& row = rows[name];
+    const bool differs = row.different > 0;
+    line(name, dhp::concat(row.compared), dhp::concat(row.different),
+         differs ? dhp::concat(row.first) : "-", differs ? short_difference(row.worst) : "-",
+         differs ? dhp::concat(row.worst_step) : "-");
+  }
+  if (first == nullptr) {
+    print("what both have is the same, to the last bit");
+    return true;
+  }
+  const double other = *b.find(first->step, first->measure);
+  const double apart = relative_difference(first->value, other);
+  const std::string cause =
+      first->measure == "lr"
+          ? "another learning rate: compare --lr, --lr-warmup, --lr-decay and --steps"
+      : apart <= most_of_rounding ? rounding_cause
+      : first->step == begin
+          ? "from the first step on: another model, seed, data, batch or loaded state"
+          : "the steps before are the same: a step that one of them skipped, other samples from "
+            "there on, or a fault";
+  print(dhp::concat("they differ first in step ", first->step, ", in ", first->measure, ": ",
+                    first->value, " and ", other, ", ", short_difference(apart), " of it; ",
+                    cause));
+  return false;
+}
+
+}  // namespace examples
