@@ -46,6 +46,7 @@ int train(const examples::BertOptions& options) {
        .measures = measures,
        .files = {{"vocab.txt", examples::vocabulary_text(*data.vocabulary)},
                  {"config.json", examples::hugging_face_config(config)}},
+       .head = "cls.",
        .same_shapes = data.same_shapes});
 }
 

@@ -230,6 +230,13 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
   app.add_option("--load", options.load,
                  "Directory of checkpoints to go on from, or a .safetensors file to begin with")
       ->group("Output");
+  app.add_flag(
+         "--load-all", options.load_all,
+         "Every weight has to be in the .safetensors file; else those that are not begin anew")
+      ->group("Output");
+  app.add_flag("--new-head", options.new_head,
+               "The last layers begin anew, whatever the .safetensors file has of them")
+      ->group("Output");
 }
 
 void check_decay(const dhp::LearningRate& rate, std::int64_t total_steps) {
@@ -281,6 +288,10 @@ void finish(RunOptions& options, const Words& words) {
                                     {options.overwrite, "--overwrite"},
                                     {!options.export_to.empty(), "--export"}})
     dhp::check(!given || !options.save.empty(), name, " needs --save DIR to write to");
+  for (const auto& [given, name] :
+       {std::pair{options.load_all, "--load-all"}, {options.new_head, "--new-head"}})
+    dhp::check(!given || options.begins_anew(), name,
+               " is for --load FILE.safetensors, with which training begins");
   const bool no_best = options.keep_best.empty();
   dhp::check(no_best || options.keep > 0,
              "--keep-best needs --keep: without it, all checkpoints are kept");
@@ -386,7 +397,7 @@ dhp::TrainingOptions RunOptions::training(std::int64_t total_steps) const {
                             .store = {.compute = precision,
                                       .order_free = deterministic,
                                       .seed = seed,
-                                      .initialize = load.empty(),
+                                      .initialize = load.empty() || begins_anew(),
                                       .sharding = sharding,
                                       .state_on_host = state_on_host},
                             .pipeline = pipeline,

@@ -55,6 +55,8 @@ struct RunOptions {
   std::string export_to;   ///< directory of weights for other programs; empty: none
   double grace_s = 60;     ///< from SIGTERM or SIGINT: so long it may take to save
   std::string load;
+  bool load_all = false;                 ///< a file of weights has to have all of the model
+  bool new_head = false;                 ///< the last layers begin anew
   std::optional<double> comm_timeout{};  ///< none: learned, see dhp::Deadlines
   std::string flight_record;             ///< file of each rank's calls; empty: none
   bool check_collectives = false;
@@ -84,6 +86,8 @@ struct RunOptions {
   /// "synthetic", or "synthetic-resident": one step's input, on the device once for all.
   [[nodiscard]] bool synthetic() const { return data == "synthetic" || resident(); }
   [[nodiscard]] bool resident() const { return data == "synthetic-resident"; }
+  /// --load names weights with which training begins at step 0, and no checkpoint.
+  [[nodiscard]] bool begins_anew() const { return load.ends_with(".safetensors"); }
 };
 
 struct BertOptions {

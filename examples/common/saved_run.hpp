@@ -81,9 +81,12 @@ class SavedRun {
   }
   /// Returns the folder or file that was loaded.
   std::string load(std::int64_t total) {
-    const auto loaded = checkpoint_.load(dev_, options_.load);
+    const auto loaded = checkpoint_.load(
+        dev_, options_.load,
+        {.all = options_.load_all, .new_head = options_.new_head ? setup_.head : ""});
     const auto& progress = loaded.progress;
-    for (const auto& remark : loaded.remarks) report_.say("warning: ", remark);
+    for (const auto& remark : loaded.remarks)
+      report_.say(options_.begins_anew() ? "" : "warning: ", remark);
     dhp::check(progress.steps < total, "--load ", options_.load, " is after step ", progress.steps,
                " and this run ends after step ", total,
                ": --steps and --epochs count from the start of the original run");

@@ -35,6 +35,8 @@ struct TrainingSetup {
   std::function<Measures(const std::vector<dhp::LossTerm>&)> measures;
   /// Small files that belong to the model, by name: saved in each checkpoint, and exported.
   std::map<std::string, std::string> files{};
+  /// Names of the last layers' weights begin so.
+  std::string head{};
   /// Layers wait for the micro-batches of other replicas, which then need as many in every step.
   bool waits_for_replicas = false;
   /// Micro-batches of as many samples have the same shapes.

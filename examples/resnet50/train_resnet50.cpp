@@ -41,6 +41,7 @@ int train(const examples::ResNetOptions& options) {
              return examples::resnet(build, planned);
            },
        .measures = measures,
+       .head = "fc.",
        .waits_for_replicas = options.sync_batch_norm,
        .same_shapes = true});
 }

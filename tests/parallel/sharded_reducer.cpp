@@ -116,3 +116,16 @@ TEST_CASE("ZeRO: a replica of one holds everything; a store needs somebody to mo
   CHECK_THROWS_WITH(static_cast<void>(store.traffic()),
                     doctest::Contains("used without DataParallel, which moves shares"));
 }
+
+TEST_CASE("ZeRO: no tile of a parameter lies on two pages, so that no share cuts one") {
+  Cpu dev;
+  ParameterList<Cpu> parameters;
+  for (const std::int64_t count : {10'000, 10'000, 40'000, 100, 16'284, 5'000})
+    parameters.push_back(std::make_shared<ParameterState<Cpu>>(
+        ParameterSpec{.name = concat("w", parameters.size()), .shape = {count}}, 0, 0));
+  const ParameterStore<Cpu> store(dev, parameters, {.sharding = {ZeroStage::optimizer}}, {0, 2});
+  for (const auto& parameter : parameters)
+    for (auto first = parameter->range.first; first < parameter->range.last; first += segment_tile)
+      CHECK(first / segment_tile ==
+            (std::min(first + segment_tile, parameter->range.last) - 1) / segment_tile);
+}

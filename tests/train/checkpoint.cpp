@@ -214,6 +214,42 @@ TEST_CASE(
   for (const auto& [name, tensor] : weights.tensors()) CHECK(!name.starts_with("optimizer/"));
 }
 
+TEST_CASE(
+    "checkpoint: a weight file in another spelling, without some weights, or with a new head") {
+  const Folder directory;
+  const auto saved = run({{.tensor = 2}}, {}, "", directory.path, 2);
+  const auto fresh = run({}, {}, "", "", 0);
+  const auto all = directory.path + "/all.safetensors", some = directory.path + "/some.safetensors";
+  export_weights(step(directory, 2), all);
+  const SafeTensors whole(all);
+  SafeTensorsWriter fewer;
+  const auto head = saved.values.rbegin()->first;
+  for (const auto& [name, tensor] : whole.tensors())
+    if (name != head) fewer.add(name, tensor.dtype, tensor.shape, whole.read(tensor));
+  fewer.add("of.nobody", DType::f32, {1}, std::vector<std::byte>(4));
+  fewer.add("embeddings.position_ids", DType::i64, {1}, std::vector<std::byte>(8));
+  fewer.write(some);
+  const auto load = [](const std::string& from, const WeightLoading& how) {
+    return CheckpointCases<Cpu>({}, {}).run({{.pipeline = 2}}, {}, from, "", 0, -1, how);
+  };
+  auto expected = saved.values;
+  expected[head] = fresh.values.at(head);
+  const auto loaded = load(some, {});
+  CHECK(loaded.values == expected);
+  REQUIRE(loaded.remarks.size() == 1);
+  says(loaded.remarks[0], concat("new is ", head, "; left over is of.nobody"));
+  CHECK(load(all, {.new_head = head}).values == expected);
+  says(message_of([&] { (void)load(some, {.all = true}); }),
+       concat("lacks weights of this model: ", head));
+  SafeTensorsWriter other;
+  other.add("of.nobody", DType::f32, {1}, std::vector<std::byte>(4));
+  other.write(some);
+  says(message_of([&] { (void)load(some, {}); }),
+       "has none of this model's weights: it has of.nobody");
+  std::ofstream(directory.path + "/model.pth") << "PK";
+  says(refusal(directory.path + "/model.pth"), "becomes one by: python3");
+}
+
 TEST_CASE("checkpoint: the format of two files and a state is still read") {
   const Folder directory;
   const auto straight = run({}, {}, "", "", 4);

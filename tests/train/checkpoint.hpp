@@ -30,7 +30,7 @@ class CheckpointCases {
   /// after step `beside` while training goes on.
   [[nodiscard]] CheckpointRun run(const Layout& layout, const RunSettings& settings,
                                   const std::string& load, const std::string& save, int last,
-                                  int beside = -1) const {
+                                  int beside = -1, const WeightLoading& weights = {}) const {
     CheckpointRun result;
     std::mutex mutex;
     on_each_rank<Dev>(
@@ -39,7 +39,7 @@ class CheckpointCases {
         [&](Dev& dev, Mesh<Dev>& mesh, auto& pipeline, auto& trainer) {
           Checkpoint<Dev> checkpoint(mesh, pipeline.store(), trainer.optimizer());
           if (!load.empty()) {
-            const auto loaded = checkpoint.load(dev, load);
+            const auto loaded = checkpoint.load(dev, load, weights);
             trainer.resume(loaded.progress);
             if (mesh.world().rank() == 0) result.remarks = loaded.remarks;
           }

@@ -8,6 +8,7 @@
 #include <dhp/core/config.hpp>
 #include <dhp/optim/optimizer.hpp>
 #include <dhp/train/checkpoint_save.hpp>
+#include <dhp/train/name_map.hpp>
 #include <dhp/train/trainer.hpp>
 #include <dhp/train/weight_file.hpp>
 
@@ -25,6 +26,12 @@ struct LoadedCheckpoint {
   /// What a person should know: damage that was passed over, tensors that nobody read.
   std::vector<std::string> remarks{};
   nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< as RunRecord::about
+};
+
+/// How a run begins from a file of weights.
+struct WeightLoading {
+  bool all = false;  ///< a weight that the file lacks is an error; else it keeps its initial value
+  std::string new_head{};  ///< weights whose names begin so are not read; empty: none
 };
 
 template <class Dev>
@@ -75,10 +82,16 @@ class Checkpoint {
   }
 
   /// Collective over the mesh; each rank reads its pieces. `path` is the folder of a run, of which the newest
-  /// whole checkpoint is taken; one checkpoint in it; or a .safetensors file of weights, with which training begins
-  /// at step 0. Throws where a tensor is missing or has another shape, and where nothing whole is left.
-  LoadedCheckpoint load(Dev& dev, const std::string& path) {
-    auto loaded = load_newest(dev, path);
+  /// whole checkpoint is taken; one checkpoint in it; or a .safetensors file of weights under any spelling that NameMap
+  /// knows, with which training begins at step 0. Throws where a tensor has another shape or, of a checkpoint, is
+  /// missing, and where nothing whole is left.
+  LoadedCheckpoint load(Dev& dev, const std::string& path, const WeightLoading& weights = {}) {
+    check(path.ends_with(".safetensors") || !std::filesystem::is_regular_file(path), path,
+          " is no directory of checkpoints and no .safetensors file; a file of PyTorch's (.pth, "
+          ".bin) becomes one by: python3 -c 'import sys, torch, safetensors.torch as s; "
+          "s.save_file({k: v.contiguous() for k, v in torch.load(sys.argv[1]).items()}, "
+          "sys.argv[2])' FILE weights.safetensors");
+    auto loaded = load_newest(dev, path, weights);
     store_.updated(dev);
     return loaded;
   }
@@ -145,12 +158,13 @@ class Checkpoint {
   [[nodiscard]] int rank() const { return mesh_.world().rank(); }
 
  private:
-  [[nodiscard]] LoadedCheckpoint load_newest(Dev& dev, const std::string& path) {
+  [[nodiscard]] LoadedCheckpoint load_newest(Dev& dev, const std::string& path,
+                                             const WeightLoading& weights) {
     auto [folders, passed_over] = candidates(dev, path);
     for (const auto& candidate : folders) {
       LoadedCheckpoint loaded{.from = candidate, .remarks = passed_over};
       if (candidate.ends_with(".safetensors")) {
-        load_weights(dev, SafeTensors(candidate));
+        load_weights(dev, SafeTensors(candidate), weights, loaded.remarks);
         return loaded;
       }
       if (std::filesystem::exists(candidate + "/state.json")) {
@@ -286,15 +300,62 @@ class Checkpoint {
     return progress;
   }
 
-  void load_weights(Dev& dev, const SafeTensors& file) {
+  /// Collective; remarks: what was loaded, what is new, what was left over.
+  void load_weights(Dev& dev, const SafeTensors& file, const WeightLoading& how,
+                    std::vector<std::string>& remarks) {
     store_.settle(dev);
-    for (const auto& piece : store_.pieces()) read_from_file(dev, file, piece.piece.name, piece);
+    const NameMap names(file.tensors());
+    std::string unfit;
+    auto sources = nlohmann::json::object();  // by the model's name, that in the file; null: none
+    try {
+      for (const auto& piece : store_.pieces()) {
+        const auto& name = piece.piece.name;
+        const bool is_new = !how.new_head.empty() && name.starts_with(how.new_head);
+        const auto* const found = is_new ? nullptr : names.find(name);
+        if (found != nullptr) read_from_file(dev, file, *found, piece);
+        sources[name] = found == nullptr ? nlohmann::json() : nlohmann::json(*found);
+      }
+    } catch (const Error& error) {
+      unfit = error.sentence();
+    }
+    std::set<std::string> read, left, fresh;
+    for (const auto& text : gather_texts(dev, mesh_.world(), sources.dump())) {
+      const auto of_rank = nlohmann::json::parse(text);
+      for (const auto& [name, source] : of_rank.items())
+        if (source.is_null()) fresh.insert(name);
+        else read.insert(source.template get<std::string>());
+    }
+    for (const auto& text : gather_texts(dev, mesh_.world(), unfit)) check(text.empty(), text);
+    for (const auto& [model, name] : names.all())
+      if (!read.contains(name)) left.insert(name);
+    check(!read.empty(), file.path(), " has none of this model's weights: it has ",
+          listed(left, "no others"), "; the model has ", listed(fresh, "none"));
+    check(fresh.empty() || store_.options().initialize, "weights that are not in ", file.path(),
+          " have no initial values; make the store with StoreOptions::initialize");
+    check(!how.all || fresh.empty(), file.path(),
+          " lacks weights of this model: ", listed(fresh, ""));
+    remarks.push_back(concat(file.path(), ": ", read.size(), " tensors are loaded; new ",
+                             fresh.size() == 1 ? "is " : "are ", listed(fresh, "none"),
+                             "; left over ", left.size() == 1 ? "is " : "are ",
+                             listed(left, "none")));
     optimizer_.values_changed(dev);
+  }
+  /// "a, b, c and 5 more"
+  [[nodiscard]] static std::string listed(const std::set<std::string>& names,
+                                          const std::string& none) {
+    constexpr std::size_t most = 3;
+    std::string text;
+    std::size_t at = 0;
+    for (const auto& name : names)
+      if (at++ < most) text += concat(at == 1 ? "" : ", ", name);
+    if (names.size() > most) text += concat(" and ", names.size() - most, " more");
+    return names.empty() ? none : text;
   }
 
   /// Until 2026 a checkpoint was one folder with whole tensors in two files.
   [[nodiscard]] TrainingProgress load_format_1(Dev& dev, const std::string& folder) {
-    load_weights(dev, SafeTensors(folder + "/model.safetensors"));
+    std::vector<std::string> none;
+    load_weights(dev, SafeTensors(folder + "/model.safetensors"), {.all = true}, none);
     const SafeTensors state(folder + "/optimizer.safetensors");
     for (const auto& buffer : optimizer_.state())
       for (const auto& piece : store_.pieces(buffer.name, *buffer.buffer, buffer.narrow_only)) {

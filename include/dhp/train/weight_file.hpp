@@ -57,7 +57,7 @@ void read_from_file(Dev& dev, const SafeTensors& file, const std::string& name,
   check(stored->shape == file_shape(piece.shape, piece.file_order), "tensor ", name, " of ",
         file.path(), " has another shape than the model's ", piece.shape,
         piece.file_order == FileOrder::same ? "" : " (kernel axes last in the file)",
-        "; were the model's options the same?");
+        "; were the model's options the same, or is this a new layer?");
   check(is_floating(stored->dtype), "tensor ", name, " of ", file.path(), " is of ", stored->dtype,
         ", not of a floating-point type");
   const auto whole = file.read(*stored);

@@ -1,0 +1,57 @@
+// NameMap: the tensors of a weight file by the names that dhp's models have, which are those of Hugging Face's
+// BertForPreTraining and of torchvision's ResNet. Files have other spellings of them: TensorFlow's gamma and beta, a
+// BertModel saved without its heads and so without "bert.", a decoder's bias under two names.
+#pragma once
+
+#include <array>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace dhp {
+
+class NameMap {
+ public:
+  /// names: a map whose keys are the names in the file.
+  template <class Names>
+  explicit NameMap(const Names& names) {
+    for (const auto& [name, any] : names)
+      if (model_name(name) == name) add(name);
+    for (const auto& [name, any] : names) add(name);  // the model's own spelling comes first
+  }
+
+  /// The name in the file; null where it has no such tensor.
+  [[nodiscard]] const std::string* find(const std::string& model) const {
+    const auto found = in_file_.find(model);
+    return found == in_file_.end() ? nullptr : &found->second;
+  }
+  /// Names in the file by those of the model, but for tensors that no model needs.
+  [[nodiscard]] const std::map<std::string, std::string>& all() const { return in_file_; }
+
+  /// "bert.embeddings.LayerNorm.weight" of "embeddings.LayerNorm.gamma"
+  [[nodiscard]] static std::string model_name(std::string name) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 3> endings{
+        {{"LayerNorm.gamma", "LayerNorm.weight"},
+         {"LayerNorm.beta", "LayerNorm.bias"},
+         {"cls.predictions.decoder.bias", "cls.predictions.bias"}}};
+    for (const auto& [published, own] : endings)
+      if (name.ends_with(published))
+        name.replace(name.size() - published.size(), published.size(), own);
+    for (const auto* const part : {"embeddings.", "encoder.", "pooler."})
+      if (name.starts_with(part)) return "bert." + name;
+    return name;
+  }
+
+ private:
+  void add(const std::string& name) {
+    // Positions that are counted, batches that were counted, and a decoder that is the embedding.
+    for (const auto* const of_nobody :
+         {"embeddings.position_ids", ".num_batches_tracked", "cls.predictions.decoder.weight"})
+      if (name.ends_with(of_nobody)) return;
+    in_file_.try_emplace(model_name(name), name);
+  }
+  std::map<std::string, std::string> in_file_;
+};
+
+}  // namespace dhp
