@@ -26,6 +26,11 @@ class TensorCases {
     check_split({.output = Side::split, .in = {6, 5}}, [](ModelBuilder<Dev>& build) {
       return column_parallel_linear(build, "l", {.in = 5, .out = 7, .bias_init = normal(1)});
     });
+    // with the weight of another, and a bias of its own
+    check_split({.output = Side::split, .in = {6, 5}}, [](ModelBuilder<Dev>& build) {
+      const Linear<Dev> other(build, "other", {.in = 5, .out = 7}, Split::outputs);
+      return ColumnParallel<Dev, Linear<Dev>>(build, Linear<Dev>(build, "l", other.weight()));
+    });
   }
 
   static void row_parallel() {
@@ -54,11 +59,6 @@ class TensorCases {
     check_split({}, [](ModelBuilder<Dev>& build) {
       return vocabulary_parallel_embedding(build, "e", {.entries = 7, .columns = 4, .ids = "ids"});
     });
-  }
-
-  static void bias() {
-    check_split({.input = Side::split, .output = Side::split, .in = {6, 7}},
-                [](ModelBuilder<Dev>& build) { return Bias<Dev>(build, "b", 7, true); });
   }
 
   static void convolutions() {

@@ -33,10 +33,6 @@ template <class Word, int words>
   return static_cast<double>(kernel.rows) *
          (2 * static_cast<double>(kernel.units) * sizeof(Word) * words + indices);
 }
-template <class T, int width>
-[[nodiscard]] double bytes_of(const dhp::cuda::AddToRows<T, width>& kernel) {
-  return 2 * static_cast<double>(kernel.rows * kernel.packs * width) * sizeof(T);
-}
 template <class T>
 [[nodiscard]] double bytes_of(const dhp::cuda::ClearPadding<T>& kernel) {
   double rows = static_cast<double>(kernel.rows);

@@ -1,6 +1,6 @@
-// FeedForward: y = GELU(x W1^T + b1) W2^T, the pair of linear layers in a transformer block (Vaswani et al. 2017,
-// section 3.3); the second bias is added after the sum over the tensor axis (parallel/tensor.hpp). A device may fuse
-// GELU and its gradient into the products, in 16-bit types in the tanh form (ops/linear.hpp).
+// FeedForward: y = GELU(x W1^T + b1) W2^T + b2, the pair of linear layers in a transformer block (Vaswani et al. 2017,
+// section 3.3). A device may fuse GELU and its gradient into the products, in 16-bit types in the tanh form
+// (ops/linear.hpp).
 #pragma once
 
 #include <dhp/nn/linear.hpp>
@@ -14,7 +14,7 @@ struct FeedForwardOptions {
 };
 
 /// x and y [.., columns]; weights "first.weight" [inner, columns], "first.bias" [inner], "second.weight"
-/// [columns, inner]. The tensor axis splits `inner`; y and the gradient of x are then this rank's summands.
+/// [columns, inner], "second.bias" [columns]. The tensor axis splits `inner`; y and the gradient of x are then this rank's summands.
 template <class Dev>
 class FeedForward {
  public:
@@ -24,10 +24,7 @@ class FeedForward {
                {.in = options.columns, .out = options.inner, .weight_init = options.weight_init},
                Split::outputs),
         second_(build, second,
-                {.in = options.inner,
-                 .out = options.columns,
-                 .bias = false,
-                 .weight_init = options.weight_init},
+                {.in = options.inner, .out = options.columns, .weight_init = options.weight_init},
                 Split::inputs) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
@@ -44,7 +41,7 @@ class FeedForward {
                     [&] { return second_.forward(dev, std::move(inner), tape); });
   }
 
-  /// The gradient of b1 comes free with an input gradient; those of W1 and W2 may be deferred.
+  /// The gradient of b1 comes free with an input gradient; the others may be deferred.
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     Tensor<Dev> dx(dev, dy.dtype(), dy.shape());
     return backward_into(dev, std::move(dy), std::move(dx), 0, tape);

@@ -25,7 +25,8 @@ template <class AnyView>
   return view.as({view.rows(), view.columns()});
 }
 
-/// x [.., in], y [.., out]; weight "name.weight" [out, in], bias "name.bias" [out].
+/// x [.., in], y [.., out]; weight "name.weight" [out, in], bias "name.bias" [out]. Where the tensor axis splits the
+/// inputs, y is this rank's summand: the first rank adds the bias, and each has the whole gradient of it.
 template <class Dev>
 class Linear {
  public:
@@ -34,20 +35,18 @@ class Linear {
     weight_ = build.parameter(
         {.name = name + ".weight", .shape = {options.out, options.in}, .init = options.weight_init},
         split_dim(split_over, 0, 1));
-    if (!options.bias) return;
-    bias_ = build.parameter({.name = name + ".bias",
-                             .shape = {options.out},
-                             .init = options.bias_init,
-                             .decays = false},
-                            split_dim(split_over, 0, -1));
+    if (options.bias) add_bias(build, name, options.bias_init, split_over);
   }
-  /// With the weight of another layer (a tied decoder) and no bias.
-  explicit Linear(Parameter<Dev> tied) : weight_(std::move(tied)) {}
+  /// With the weight of another layer, split like it (a tied decoder), and a bias of its own.
+  Linear(ModelBuilder<Dev>& build, const std::string& name, Parameter<Dev> tied)
+      : weight_(std::move(tied)) {
+    add_bias(build, name, {}, weight_->spec.is_split() ? Split::outputs : Split::none);
+  }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     Tensor<Dev> y(dev, x.dtype(), x.shape().with(x.shape().rank() - 1, weight_->value.shape()[0]));
     gemm(dev, as_matrix(x.view()), weight_->value, as_matrix(y.mut()), {.transpose_b = true},
-         bias_ ? ConstView<Dev>(bias_->value) : ConstView<Dev>());
+         adds_bias_ ? ConstView<Dev>(bias_->value) : ConstView<Dev>());
     tape.push(std::move(x));
     return y;
   }
@@ -116,8 +115,17 @@ class Linear {
     });
   }
 
+  void add_bias(ModelBuilder<Dev>& build, const std::string& name, Initializer init,
+                Split split_over) {
+    bias_ = build.parameter(
+        {.name = name + ".bias", .shape = {weight_->spec.shape[0]}, .init = init, .decays = false},
+        split_dim(split_over, 0, -1));
+    adds_bias_ = split_over != Split::inputs || build.tensor.rank() == 0;
+  }
+
   Parameter<Dev> weight_;
   Parameter<Dev> bias_;
+  bool adds_bias_ = false;
 };
 
 }  // namespace dhp

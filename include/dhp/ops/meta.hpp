@@ -13,7 +13,6 @@ void activation_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void activation_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void adamw_update_on(std::same_as<Meta> auto&, const auto&...) {}
 void add_on(std::same_as<Meta> auto&, const auto&...) {}
-void add_to_rows_on(std::same_as<Meta> auto&, const auto&...) {}
 void apply_direction_on(std::same_as<Meta> auto&, const auto&...) {}
 void attention_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void attention_forward_on(std::same_as<Meta> auto&, const auto&...) {}
