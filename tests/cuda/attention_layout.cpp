@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <set>
+
 using namespace dhp;
 using namespace dhp::cuda;
 using namespace tests;
@@ -59,6 +61,43 @@ TEST_CASE("samples are described in elements; those that only the graph has are 
       if (n < in_graph) CHECK(counts[at] == (real ? batch.lengths[at] : 0));
     }
   }
+}
+
+TEST_CASE("a seed depends on seed, step, use, first row and first head, and on nothing else") {
+  Gpu gpu;
+  const auto offsets = on_gpu<std::int32_t>(gpu, {0, 2}), lengths = on_gpu<std::int32_t>(gpu, {2});
+  const auto seed_of = [&](RandomStream random, std::vector<std::int64_t> rows, int first_head,
+                           std::int64_t in_graph = 1) {
+    const auto numbers = on_gpu(gpu, rows);
+    Tensor<Gpu> elements(gpu, DType::i64, {in_graph + 1}), seed(gpu, DType::i64, {4});
+    Tensor<Gpu> graph_lengths(gpu, DType::i32, {in_graph});
+    launch(gpu, grid_for(gpu, in_graph + 1),
+           DescribeSamples{1,
+                           in_graph,
+                           8,
+                           offsets.view().data<std::int32_t>(),
+                           lengths.view().data<std::int32_t>(),
+                           elements.mut().data<std::int64_t>(),
+                           graph_lengths.mut().data<std::int32_t>(),
+                           {random, numbers.view().data<std::int64_t>(), first_head, 16,
+                            seed.mut().data<std::int64_t>()}});
+    const auto written = seed.to_host<std::int64_t>(gpu);
+    CHECK(written[2] == 0);
+    return written[0];
+  };
+  const RandomStream random{7, 3, 5};
+  const auto one = seed_of(random, {640, 641}, 0);
+  CHECK(one == seed_of(random, {640, 9}, 0, 8));
+  const auto at = on_gpu<std::int32_t>(gpu, {3});
+  const auto* step_at = reinterpret_cast<const std::uint32_t*>(at.view().bytes());
+  CHECK(one == seed_of({7, 0, 5, step_at}, {640, 641}, 0));
+  const std::set<std::int64_t> all{one,
+                                   seed_of({8, 3, 5}, {640, 641}, 0),
+                                   seed_of({7, 4, 5}, {640, 641}, 0),
+                                   seed_of({7, 3, 6}, {640, 641}, 0),
+                                   seed_of(random, {641, 642}, 0),
+                                   seed_of(random, {640, 641}, 8)};
+  CHECK(all.size() == 6);
 }
 
 TEST_CASE("statistics go to cuDNN's layout and back; padding is 0 in both") {

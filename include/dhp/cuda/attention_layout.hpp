@@ -2,6 +2,7 @@
 // logsumexp as [samples, heads, length, 1] instead of [heads, R].
 #pragma once
 
+#include <dhp/core/rng.hpp>
 #include <dhp/cuda/block.hpp>
 #include <dhp/tensor/tensor.hpp>
 
@@ -19,15 +20,33 @@ namespace dhp::cuda {
   return low;
 }
 
+/// A seed for the library's generator. The numbers that it gives are then those of this use, in this step, for the
+/// micro-batch that begins with this row, and for these heads.
+struct AttentionSeed {
+  RandomStream random{};
+  const std::int64_t* row_numbers = nullptr;
+  int first_head = 0, total_heads = 1;
+  std::int64_t* seed = nullptr;  ///< with the generator's offset two elements behind it; null: none
+
+  constexpr void write() const {
+    const auto words =
+        random.block(static_cast<std::uint64_t>(row_numbers[0] * total_heads + first_head));
+    seed[0] = static_cast<std::int64_t>(std::uint64_t{words[0]} << 31 ^ words[1]);
+    seed[2] = 0;
+  }
+};
+
 /// element_offsets[n] = offsets[n] columns, lengths_out[n] = lengths[n]; 0 from `samples` on.
 struct DescribeSamples {
   std::int64_t samples, graph_samples, columns;
   const std::int32_t *offsets, *lengths;
   std::int64_t* element_offsets;
   std::int32_t* lengths_out;
+  AttentionSeed seed{};
 
   template <class B>
   constexpr void operator()(B& block) const {
+    if (seed.seed != nullptr && grid_thread(block) == 0) seed.write();
     for (auto n = grid_thread(block); n <= graph_samples; n += grid_threads(block)) {
       element_offsets[n] = std::int64_t{offsets[n < samples ? n : samples]} * columns;
       if (n < graph_samples) lengths_out[n] = n < samples ? lengths[n] : 0;

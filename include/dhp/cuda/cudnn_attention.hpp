@@ -1,7 +1,8 @@
 // Attention on a GPU: cuDNN's fused kernels for bf16 and f16, dhp's for the rest. Graphs are built
 // for rounded-up sizes, so that similar batches share one. Padding rows must hold finite numbers;
 // their results are 0. Dropout needs a mask in memory (docs/gpu.md), because cuDNN's own random
-// numbers depend on the layout; without room for it dhp's kernels run.
+// numbers depend on the layout; without room for it dhp's kernels run. A device may allow those
+// numbers; then cuDNN does both passes, or says why it cannot.
 #pragma once
 
 #include <dhp/cuda/attention_layout.hpp>
@@ -34,9 +35,18 @@ namespace dhp::cuda {
 }
 template <class Dev>
 [[nodiscard]] AttentionProblem attention_problem(ConstView<Dev> q, const Sequences<Dev>& sequences,
-                                                 const AttentionOptions& options) {
-  return attention_problem(q.dtype(), sequences.lengths.count(), sequences.max_length,
-                           options.heads, q.columns(), options.dropout);
+                                                 const AttentionOptions& options,
+                                                 bool own_numbers) {
+  auto problem = attention_problem(q.dtype(), sequences.lengths.count(), sequences.max_length,
+                                   options.heads, q.columns(), options.dropout);
+  problem.own_numbers = own_numbers && options.dropout > 0 && size_of(q.dtype()) == 2;
+  return problem;
+}
+/// Of a pass that cuDNN has not done. Its numbers are nobody else's, so no other kernel can do one of the passes.
+inline void check_another_can(const AttentionProblem& problem, const std::string& text) {
+  check(!problem.own_numbers, "cuDNN cannot do ", text,
+        "; run without its own numbers for dropout (--library-dropout, "
+        "CudaOptions::library_dropout)");
 }
 
 /// The device's plans; none if cuDNN does not support the sizes or addresses, has refused `problem`
@@ -54,7 +64,8 @@ template <class Dev>
   auto& plans = dev.template cached<CudnnPlans>();
   if (plans.refused(text)) return nullptr;
   const auto bytes = attention_mask_bytes(problem.samples, problem.heads, problem.length);
-  if (problem.dropout == 0 || attention_mask_fits(bytes, dev.properties().totalGlobalMem))
+  if (problem.dropout == 0 || problem.own_numbers ||
+      attention_mask_fits(bytes, dev.properties().totalGlobalMem))
     return &plans;
   plans.refuse(text, concat("its dropout mask would take ",
                             static_cast<std::int64_t>(bytes / 0x1p20), " MiB"));
@@ -75,11 +86,17 @@ class CudnnAttention {
         element_offsets_(dev, DType::i64, {problem_.samples + 1}),
         graph_lengths_(dev, DType::i32, {problem_.samples}),
         statistics_(dev, DType::f32, {problem_.samples * problem_.heads * problem_.length}) {
+    AttentionSeed seed;
+    if (problem.own_numbers) {
+      seed_ = Tensor<Dev>(dev, DType::i64, {4});  // 16-byte aligned numbers
+      seed = {options.random, sequences.row_numbers.template data<std::int64_t>(),
+              options.first_head, options.total_heads, seed_.mut().template data<std::int64_t>()};
+    }
     launch(dev, grid_for(dev, problem_.samples + 1),
            DescribeSamples{samples_, problem_.samples, q.columns(), offsets_, lengths_,
                            element_offsets_.mut().template data<std::int64_t>(),
-                           graph_lengths_.mut().template data<std::int32_t>()});
-    if (problem.dropout > 0) draw_mask(dev, q, sequences, options);
+                           graph_lengths_.mut().template data<std::int32_t>(), seed});
+    if (problem.dropout > 0 && !problem.own_numbers) draw_mask(dev, q, sequences, options);
   }
 
   [[nodiscard]] CudnnArguments arguments() const {
@@ -89,7 +106,10 @@ class CudnnAttention {
         .add(Uids::query_lengths, graph_lengths_.view().bytes())
         .add(Uids::key_lengths, graph_lengths_.view().bytes())
         .add(Uids::statistics, statistics_.view().bytes());
-    if (problem_.dropout > 0) made.add(Uids::mask, mask_.view().bytes());
+    if (mask_) made.add(Uids::mask, mask_.view().bytes());
+    if (seed_)
+      made.add(Uids::seed, seed_.view().bytes())
+          .add(Uids::seed_offset, seed_.view().slice(2, 4).bytes());
     return made;
   }
   void statistics_to(Dev& dev, View<Dev> logsumexp) {
@@ -121,7 +141,7 @@ class CudnnAttention {
   AttentionProblem problem_;
   const std::int32_t *offsets_, *lengths_;
   Tensor<Dev> element_offsets_, graph_lengths_, statistics_;
-  Tensor<Dev> mask_;  // none without dropout
+  Tensor<Dev> mask_, seed_;  // at most one of them, none without dropout
 };
 
 /// Zeroes the padding rows of each tensor.
@@ -145,7 +165,8 @@ void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstVie
                           View<Dev> y, View<Dev> logsumexp) {
   using Uids = cuda::AttentionUids;
   if (q.count() == 0) return;
-  const auto problem = cuda::attention_problem(q, sequences, options);
+  const auto problem =
+      cuda::attention_problem(q, sequences, options, dev.options().library_dropout);
   const auto text = problem.text("forward");
   if (auto* const plans = cuda::plans_for_attention<Dev>(dev, problem, text, {q, k, v, y})) {
     cuda::CudnnAttention<Dev> attention(dev, problem, q, sequences, options);
@@ -158,6 +179,7 @@ void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstVie
       return cuda::clear_all_padding(dev, sequences, {y});
     }
   }
+  cuda::check_another_can(problem, text);
   cuda::fallback_attention_forward(dev, q, k, v, sequences, options, y, logsumexp);
 }
 
@@ -169,7 +191,8 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
                            View<Dev> dq, View<Dev> dk, View<Dev> dv) {
   using Uids = cuda::AttentionUids;
   if (q.count() == 0) return;
-  const auto problem = cuda::attention_problem(q, sequences, options);
+  const auto problem =
+      cuda::attention_problem(q, sequences, options, dev.options().library_dropout);
   const bool dq_sums = !dev.options().deterministic;
   const auto text = problem.text(dq_sums ? "backward" : "backward in order");
   if (auto* const plans =
@@ -191,6 +214,7 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
                    arguments, [&] { return cuda::attention_backward_graph(problem, dq_sums); }))
       return cuda::clear_all_padding(dev, sequences, {dq, dk, dv});
   }
+  cuda::check_another_can(problem, text);
   cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
 }
 

@@ -1,7 +1,7 @@
 // Attention as cuDNN graphs, in the operation order that its fused kernels match (Dao et al. 2022;
 // cuDNN's graph API, "fused flash attention"; mask and scale are placed as in the open
 // cudnn_frontend). Samples are ragged with a length each, so packed and padded batches use the same
-// graph. Dropout is a 0/1 mask, because cuDNN's generator uses its own numbering.
+// graph. Dropout is a 0/1 mask, because cuDNN's generator uses its own numbering; or that generator.
 #pragma once
 
 #include <dhp/cuda/cudnn_graph.hpp>
@@ -18,23 +18,26 @@ struct AttentionProblem {
   std::int64_t heads = 1;
   std::int64_t length = 1;
   std::int64_t head_size = 64;
-  double dropout = 0;  ///< dropout probability; above 0 the graph has a mask
+  double dropout = 0;        ///< dropout probability; above 0 the graph has a mask
+  bool own_numbers = false;  ///< of cuDNN's generator, instead of a mask
 
   [[nodiscard]] std::string text(const char* pass) const {
     return concat("attention ", pass, " ", type == CUDNN_DATA_HALF ? "f16" : "bf16", " samples ",
                   samples, " heads ", heads, " length ", length, " size ", head_size,
-                  dropout > 0 ? concat(" dropout ", dropout) : "");
+                  dropout > 0 ? concat(" dropout ", dropout) : "",
+                  own_numbers ? " own numbers" : "");
   }
   friend bool operator==(const AttentionProblem&, const AttentionProblem&) = default;
 };
 
 /// Argument numbers. offsets: i64 [samples + 1], in elements; lengths: i32 [samples], for queries
 /// and for keys; statistics (logsumexp): f32 [samples, heads, length, 1]; mask, 1 if kept, 0 if
-/// dropped: q's type, [samples, heads, length, length].
+/// dropped: q's type, [samples, heads, length, length]; seed and seed_offset: i64 [1].
 struct AttentionUids {
   static constexpr std::int64_t q = 1, k = 2, v = 3, y = 4, statistics = 5, offsets = 6,
                                 query_lengths = 7, key_lengths = 8, dy = 9, dq = 10, dk = 11,
-                                dv = 12, inner_products = 13, dq_sums = 14, mask = 15;
+                                dv = 12, inner_products = 13, dq_sums = 14, mask = 15, seed = 16,
+                                seed_offset = 17;
 };
 
 /// Tensors of both directions.
@@ -71,6 +74,9 @@ class AttentionTensors {
                            dense_strides(column_extents()));
   }
   [[nodiscard]] CudnnTensor mask() const {
+    if (problem_.own_numbers)
+      return graph_.bernoulli(number(AttentionUids::seed), number(AttentionUids::seed_offset),
+                              1.0 - problem_.dropout, score_extents());
     return graph_.argument(AttentionUids::mask, problem_.type, score_extents(),
                            dense_strides(score_extents()));
   }
@@ -111,6 +117,9 @@ class AttentionTensors {
  private:
   [[nodiscard]] CudnnTensor lengths(std::int64_t uid) const {
     return graph_.argument(uid, CUDNN_DATA_INT32, {problem_.samples, 1, 1, 1}, {1, 1, 1, 1});
+  }
+  [[nodiscard]] CudnnTensor number(std::int64_t uid) const {
+    return graph_.argument(uid, CUDNN_DATA_INT64, {1, 1, 1, 1}, {1, 1, 1, 1});
   }
   /// True where the index along `axis` is less than the length.
   [[nodiscard]] CudnnTensor before(const CudnnTensor& like, std::int64_t axis,
@@ -155,10 +164,12 @@ class AttentionTensors {
   auto weights = make.scores(drops ? CUDNN_DATA_FLOAT : problem.type);
   graph.pointwise(CUDNN_POINTWISE_DIV, powers, sum, weights);
   if (drops) {
-    const auto scaled =
-        graph.pointwise(CUDNN_POINTWISE_MUL, weights, graph.scalar(kept_scale(problem)));
+    // the order that the kernels know
+    auto first = make.mask(), second = graph.scalar(kept_scale(problem));
+    if (!problem.own_numbers) std::swap(first, second);
+    const auto product = graph.pointwise(CUDNN_POINTWISE_MUL, weights, first);
     weights = make.scores(problem.type);
-    graph.pointwise(CUDNN_POINTWISE_MUL, scaled, make.mask(), weights);
+    graph.pointwise(CUDNN_POINTWISE_MUL, product, second, weights);
   }
   graph.multiply(weights, v, y, {.rows = make.query_lengths, .depth = make.key_lengths});
   return graph;
