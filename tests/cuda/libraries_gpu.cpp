@@ -3,13 +3,16 @@
 #include <dhp/cpu/attention.hpp>
 #include <dhp/cpu/conv2d.hpp>
 #include <dhp/cpu/gemm.hpp>
+#include <dhp/cpu/rows.hpp>
 #include <dhp/cuda/cublas_epilogue.hpp>
 #include <dhp/cuda/cudnn_attention.hpp>
 #include <dhp/cuda/cudnn_batch_norm.hpp>
 #include <dhp/cuda/cudnn_conv2d.hpp>
 #include <dhp/cuda/elementwise.hpp>
 #include <dhp/cuda/library_report.hpp>
+#include <dhp/cuda/rows.hpp>
 #include <tests/cuda/gpu.hpp>
+#include <tests/support/thirds.hpp>
 
 #include <doctest/doctest.h>
 
@@ -131,17 +134,20 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
   struct Case {
     int head_size;
     double dropout;
+    bool joined = false;  // q, k, v are columns of one matrix
   };
   for (const auto& batch : {Batch{{0, 100, 101, 331, 400}, {100, 1, 230, 69}, 230},
                             Batch{{0, 128, 256, 384}, {128, 7, 100}, 128}, Batch{{0, 1}, {1}, 1}})
-    for (const auto& [head_size, dropout] :
-         {Case{64, 0}, Case{64, 0.1}, Case{32, 0}, Case{40, 0}, Case{40, 0.5}, Case{128, 0}}) {
+    for (const auto& [head_size, dropout, joined] :
+         {Case{64, 0}, Case{64, 0.1}, Case{32, 0}, Case{40, 0}, Case{40, 0.5}, Case{128, 0},
+          Case{64, 0, true}, Case{64, 0.1, true}, Case{40, 0.5, true}}) {
       const std::int64_t rows = batch.offsets.back();
       const AttentionOptions options{.heads = 2,
                                      .first_head = 1,
                                      .total_heads = 4,
                                      .dropout = dropout,
-                                     .random = {.seed = 5, .step = 3, .use = 9}};
+                                     .random = {.seed = 5, .step = 3, .use = 9},
+                                     .row_stride = joined ? 6 * head_size : 0};
       const Shape shape{rows, 2 * head_size};
       INFO("rows ", rows, " head size ", head_size, " dropout ", dropout);
       const auto [got, right] = sides([&](auto& side) -> Results {
@@ -156,6 +162,22 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
                    v = side.elements(shape, 3), dy = side.elements(shape, 4);
         auto y = side.fresh(shape), dq = side.fresh(shape), dk = side.fresh(shape),
              dv = side.fresh(shape), logsumexp = side.fresh_sums({2, rows});
+        if (joined) {
+          Thirds<decltype(side.dev)> in(side.dev, q.dtype(), shape),
+              out(side.dev, q.dtype(), shape);
+          in.put(side.dev, 0, q);
+          in.put(side.dev, 1, k);
+          in.put(side.dev, 2, v);
+          attention_forward(side.dev, in.at(0), in.at(1), in.at(2), sequences, options, y.mut(),
+                            logsumexp.mut());
+          attention_backward(side.dev, dy, in.at(0), in.at(1), in.at(2), y, logsumexp, sequences,
+                             options, out.at(0), out.at(1), out.at(2));
+          const auto taken = [&](int which) {
+            return side.values(out.take(side.dev, which).view());
+          };
+          return {side.values(y.view()), taken(2), taken(0), taken(1),
+                  side.values(logsumexp.view())};
+        }
         attention_forward(side.dev, q, k, v, sequences, options, y.mut(), logsumexp.mut());
         attention_backward(side.dev, dy, q, k, v, y, logsumexp, sequences, options, dq.mut(),
                            dk.mut(), dv.mut());

@@ -37,7 +37,7 @@ template <class T>
 [[nodiscard]] double bytes_of(const dhp::cuda::ClearPadding<T>& kernel) {
   double rows = static_cast<double>(kernel.rows);
   for (std::int64_t n = 0; n < kernel.samples; ++n) rows -= kernel.lengths[n];
-  return rows * static_cast<double>(kernel.columns) * sizeof(T);
+  return rows * static_cast<double>(kernel.columns) * kernel.count * sizeof(T);
 }
 
 // Those that go over all parameters have a table of their addresses; the gradients have as many elements as they.

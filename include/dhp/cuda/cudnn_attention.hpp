@@ -39,6 +39,7 @@ template <class Dev>
                                                  bool own_numbers) {
   auto problem = attention_problem(q.dtype(), sequences.lengths.count(), sequences.max_length,
                                    options.heads, q.columns(), options.dropout);
+  problem.row_stride = options.row_stride;
   problem.own_numbers = own_numbers && options.dropout > 0 && size_of(q.dtype()) == 2;
   return problem;
 }
@@ -58,7 +59,7 @@ template <class Dev>
   const auto fits = [](const ConstView<Dev>& view) {
     return size_of(view.dtype()) == 2 && alignment_of(view.bytes()) >= 16;
   };
-  if (problem.head_size % 8 != 0 || problem.head_size > 256 ||
+  if (problem.head_size % 8 != 0 || problem.head_size > 256 || problem.row_stride % 8 != 0 ||
       !std::all_of(views.begin(), views.end(), fits))
     return nullptr;
   auto& plans = dev.template cached<CudnnPlans>();
@@ -84,6 +85,7 @@ class CudnnAttention {
         offsets_(sequences.offsets.template data<std::int32_t>()),
         lengths_(sequences.lengths.template data<std::int32_t>()),
         element_offsets_(dev, DType::i64, {problem_.samples + 1}),
+        wide_offsets_(dev, DType::i64, {problem_.samples + 1}),
         graph_lengths_(dev, DType::i32, {problem_.samples}),
         statistics_(dev, DType::f32, {problem_.samples * problem_.heads * problem_.length}) {
     AttentionSeed seed;
@@ -93,8 +95,9 @@ class CudnnAttention {
               options.first_head, options.total_heads, seed_.mut().template data<std::int64_t>()};
     }
     launch(dev, grid_for(dev, problem_.samples + 1),
-           DescribeSamples{samples_, problem_.samples, q.columns(), offsets_, lengths_,
-                           element_offsets_.mut().template data<std::int64_t>(),
+           DescribeSamples{samples_, problem_.samples, q.columns(), options.stride(q.columns()),
+                           offsets_, lengths_, element_offsets_.mut().template data<std::int64_t>(),
+                           wide_offsets_.mut().template data<std::int64_t>(),
                            graph_lengths_.mut().template data<std::int32_t>(), seed});
     if (problem.dropout > 0 && !problem.own_numbers) draw_mask(dev, q, sequences, options);
   }
@@ -103,6 +106,7 @@ class CudnnAttention {
     using Uids = AttentionUids;
     CudnnArguments made;
     made.add(Uids::offsets, element_offsets_.view().bytes())
+        .add(Uids::wide_offsets, wide_offsets_.view().bytes())
         .add(Uids::query_lengths, graph_lengths_.view().bytes())
         .add(Uids::key_lengths, graph_lengths_.view().bytes())
         .add(Uids::statistics, statistics_.view().bytes());
@@ -140,18 +144,17 @@ class CudnnAttention {
   std::int64_t rows_, samples_;
   AttentionProblem problem_;
   const std::int32_t *offsets_, *lengths_;
-  Tensor<Dev> element_offsets_, graph_lengths_, statistics_;
+  Tensor<Dev> element_offsets_, wide_offsets_, graph_lengths_, statistics_;
   Tensor<Dev> mask_, seed_;  // at most one of them, none without dropout
 };
 
-/// Zeroes the padding rows of each tensor.
+/// Zeroes the padding rows of tensors of one shape, whose rows are `stride` elements apart.
 template <class Dev>
 void clear_all_padding(Dev& dev, const Sequences<Dev>& sequences,
-                       std::initializer_list<View<Dev>> views) {
-  for (const auto& view : views)
-    visit_floating(view.dtype(), [&]<class T>(Tag<T>) {
-      clear_padding<T>(dev, view, sequences.offsets, sequences.lengths);
-    });
+                       std::initializer_list<View<Dev>> views, std::int64_t stride) {
+  visit_floating(views.begin()->dtype(), [&]<class T>(Tag<T>) {
+    clear_padding<T>(dev, views, stride, sequences.offsets, sequences.lengths);
+  });
 }
 
 }  // namespace dhp::cuda
@@ -176,7 +179,7 @@ void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstVie
     if (plans->run(dev, text, {.deterministic = dev.options().deterministic}, arguments,
                    [&] { return cuda::attention_forward_graph(problem); })) {
       attention.statistics_to(dev, logsumexp);
-      return cuda::clear_all_padding(dev, sequences, {y});
+      return cuda::clear_all_padding(dev, sequences, {y}, y.columns());
     }
   }
   cuda::check_another_can(problem, text);
@@ -212,7 +215,7 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
     if (dq_sums) arguments.add(Uids::dq_sums, sums.view().bytes());
     if (plans->run(dev, text, {.deterministic = !dq_sums, .workspace_bytes = std::size_t{8} << 30},
                    arguments, [&] { return cuda::attention_backward_graph(problem, dq_sums); }))
-      return cuda::clear_all_padding(dev, sequences, {dq, dk, dv});
+      return cuda::clear_all_padding(dev, sequences, {dq, dk, dv}, options.stride(q.columns()));
   }
   cuda::check_another_can(problem, text);
   cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);

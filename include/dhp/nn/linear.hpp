@@ -12,6 +12,7 @@ struct LinearOptions {
   bool bias = true;
   Initializer weight_init{Initializer::Kind::normal, 0.02};
   Initializer bias_init{};
+  int followers = 0;  ///< of weight and bias, as in ParameterSpec
 };
 
 enum class Split { none, outputs, inputs };
@@ -32,10 +33,12 @@ class Linear {
  public:
   Linear(ModelBuilder<Dev>& build, const std::string& name, LinearOptions options,
          Split split_over = Split::none) {
-    weight_ = build.parameter(
-        {.name = name + ".weight", .shape = {options.out, options.in}, .init = options.weight_init},
-        split_dim(split_over, 0, 1));
-    if (options.bias) add_bias(build, name, options.bias_init, split_over);
+    weight_ = build.parameter({.name = name + ".weight",
+                               .shape = {options.out, options.in},
+                               .init = options.weight_init,
+                               .followers = options.followers},
+                              split_dim(split_over, 0, 1));
+    if (options.bias) add_bias(build, name, options.bias_init, split_over, options.followers);
   }
   /// With the weight of another layer, split like it (a tied decoder), and a bias of its own.
   Linear(ModelBuilder<Dev>& build, const std::string& name, Parameter<Dev> tied)
@@ -116,10 +119,13 @@ class Linear {
   }
 
   void add_bias(ModelBuilder<Dev>& build, const std::string& name, Initializer init,
-                Split split_over) {
-    bias_ = build.parameter(
-        {.name = name + ".bias", .shape = {weight_->spec.shape[0]}, .init = init, .decays = false},
-        split_dim(split_over, 0, -1));
+                Split split_over, int followers = 0) {
+    bias_ = build.parameter({.name = name + ".bias",
+                             .shape = {weight_->spec.shape[0]},
+                             .init = init,
+                             .decays = false,
+                             .followers = followers},
+                            split_dim(split_over, 0, -1));
     adds_bias_ = split_over != Split::inputs || build.tensor.rank() == 0;
   }
 

@@ -24,6 +24,8 @@ struct ParameterSpec {
   bool keep_fp32 = false;  ///< in the accumulation type even if the model computes in 16 bits
   bool buffer = false;     ///< not trained: batch norm's running statistics
   FileOrder file_order = FileOrder::same;
+  /// So many parameters of the same shape follow in the list and lie directly behind this one, if segments_join allows.
+  int followers = 0;
 
   [[nodiscard]] bool is_split() const { return split_dim >= 0; }
   [[nodiscard]] Shape local_shape() const {

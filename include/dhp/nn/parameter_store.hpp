@@ -276,8 +276,9 @@ class ParameterStore {
     for (std::size_t at = parameters_.size(); at-- > 0;) {
       const auto& parameter = parameters_[at];
       if (!is_cut(*parameter)) continue;
-      if (lists.empty() || bytes >= options_.sharding.bucket_bytes ||
-          lists.back().front()->tied != parameter->tied) {
+      const bool follows = parameter->spec.followers == 0;  // nothing that lies behind it
+      if (lists.empty() || (follows && (bytes >= options_.sharding.bucket_bytes ||
+                                        lists.back().front()->tied != parameter->tied))) {
         lists.emplace_back();
         bytes = 0;
       }
