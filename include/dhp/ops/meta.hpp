@@ -50,13 +50,12 @@ void global_average_pool_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void lamb_direction_on(std::same_as<Meta> auto&, const auto&...) {}
 void lamb_rates_on(std::same_as<Meta> auto&, const auto&...) {}
 void lars_rates_on(std::same_as<Meta> auto&, const auto&...) {}
-void layer_norm_backward_data_on(std::same_as<Meta> auto&, const auto&...) {}
-void layer_norm_backward_sums_on(std::same_as<Meta> auto&, const auto&...) {}
+void layer_norm_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void layer_norm_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void max_pool_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void max_pool_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void objective_scales_on(std::same_as<Meta> auto&, const auto&...) {}
-void residual_layer_norm_backward_data_on(std::same_as<Meta> auto&, const auto&...) {}
+void residual_layer_norm_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void residual_layer_norm_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void rsqrt_on(std::same_as<Meta> auto&, const auto&...) {}
 void scale_by_on(std::same_as<Meta> auto&, const auto&...) {}
