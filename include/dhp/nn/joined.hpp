@@ -28,18 +28,6 @@ template <class AnyView>
   return {views[0].bytes(), views[0].dtype(), joined_shape(views[0].shape(), views.size())};
 }
 
-/// Calls write(beta) with memory for a contribution to each gradient in `views`, as ParameterState::accumulate does for
-/// one; all of a store have the same beta.
-template <class Dev, class Write>
-void accumulate_all(Dev& dev, const ParameterList<Dev>& parameters, std::vector<View<Dev>>& views,
-                    const Write& write) {
-  parameters[views.size()]->accumulate(dev, [&](View<Dev> view, double beta) {
-    views.push_back(view);
-    if (views.size() == parameters.size()) write(beta);
-    else accumulate_all(dev, parameters, views, write);
-  });
-}
-
 }  // namespace nn
 
 /// The values of `parts`, along dim 0.
@@ -73,8 +61,7 @@ void accumulate_joined(Dev& dev, const ParameterList<Dev>& weights,
                        const ParameterList<Dev>& biases, Write write) {
   auto all = weights;
   all.insert(all.end(), biases.begin(), biases.end());
-  std::vector<View<Dev>> views;
-  nn::accumulate_all(dev, all, views, [&](double beta) {
+  accumulate_all(dev, all, [&](const std::vector<View<Dev>>& views, double beta) {
     const auto split = views.begin() + static_cast<std::ptrdiff_t>(weights.size());
     const std::vector<View<Dev>> groups[] = {{views.begin(), split}, {split, views.end()}};
     bool in_place = true;

@@ -20,10 +20,8 @@ class LayerNormParameters {
   /// Adds to the gradients of both: write(dgamma, dbeta, beta) stores beta * each + its contribution.
   template <class Write>
   void accumulate(Dev& dev, Write write) {
-    gamma_->accumulate(dev, [&](View<Dev> dgamma, double old) {
-      beta_->accumulate(dev, [&](View<Dev> dbeta, double) {  // the same beta for both
-        write(dgamma, dbeta, old);
-      });
+    accumulate_all(dev, {gamma_, beta_}, [&](const std::vector<View<Dev>>& views, double old) {
+      write(views[0], views[1], old);
     });
   }
   void parameters(ParameterList<Dev>& out) const {

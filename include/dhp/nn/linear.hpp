@@ -109,11 +109,12 @@ class Linear {
     tape.weight_gradient(dev, [weight = weight_, bias = std::move(bias), x = std::move(x),
                                dy = std::move(dy)](Dev& device) {
       const auto out = as_matrix(dy.view()), in = as_matrix(x.view());
-      weight->accumulate(device, [&](View<Dev> dw, double beta) {
-        if (!bias) return gemm(device, out, in, dw, {.transpose_a = true, .beta = beta});
-        bias->accumulate(device, [&](View<Dev> dbias, double) {  // the same beta for both
-          linear_gradients(device, out, in, dw, dbias, beta);
+      if (!bias)
+        return weight->accumulate(device, [&](View<Dev> dw, double beta) {
+          gemm(device, out, in, dw, {.transpose_a = true, .beta = beta});
         });
+      accumulate_all(device, {weight, bias}, [&](const auto& views, double beta) {
+        linear_gradients(device, out, in, views[0], views[1], beta);
       });
     });
   }
