@@ -197,6 +197,51 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
   if (sides.gpu.dev.properties().major < 10) check_done_by_library(sides.gpu.dev, "attention");
 }
 
+TEST_CASE_TEMPLATE("the library's own dropout: one mask for both passes, another for other rows", T,
+                   bf16, f16) {
+  Gpu gpu({.library_dropout = true});
+  if (gpu.properties().major >= 10) return;
+  constexpr std::int64_t rows = 256, columns = 128;
+  const auto on_gpu = [&]<class U>(const std::vector<U>& values) {
+    return Tensor<Gpu>::from_host(gpu, {static_cast<std::int64_t>(values.size())}, values);
+  };
+  const auto offsets = on_gpu(std::vector<std::int32_t>{0, 128, 256}),
+             lengths = on_gpu(std::vector<std::int32_t>{128, 100});
+  const auto run = [&](std::int64_t first_row, std::uint32_t step, int first_head) -> Results {
+    std::vector<std::int64_t> numbers(rows);
+    std::iota(numbers.begin(), numbers.end(), first_row);
+    const auto each_row = on_gpu(numbers);
+    const Sequences<Gpu> sequences{offsets, lengths, each_row, 128};
+    const AttentionOptions options{.heads = 2,
+                                   .first_head = first_head,
+                                   .total_heads = 4,
+                                   .dropout = 0.5,
+                                   .random = {.seed = 5, .step = step, .use = 9}};
+    const Shape shape{rows, columns};
+    const auto q = random_on<T>(gpu, shape, 1), k = random_on<T>(gpu, shape, 2),
+               v = random_on<T>(gpu, shape, 3), dy = random_on<T>(gpu, shape, 4);
+    Tensor<Gpu> y(gpu, dtype_of<T>(), shape), logsumexp(gpu, DType::f32, {2, rows}),
+        dq(gpu, dtype_of<T>(), shape), dk(gpu, dtype_of<T>(), shape), dv(gpu, dtype_of<T>(), shape);
+    attention_forward(gpu, q, k, v, sequences, options, y.mut(), logsumexp.mut());
+    attention_backward(gpu, dy, q, k, v, y, logsumexp, sequences, options, dq.mut(), dk.mut(),
+                       dv.mut());
+    return {widened(gpu, y), widened(gpu, dv), widened(gpu, v), widened(gpu, dy)};
+  };
+  const auto one = run(512, 3, 0);
+  CHECK(run(512, 3, 0)[0] == one[0]);
+  for (const auto& other : {run(768, 3, 0), run(512, 4, 0), run(512, 3, 2)})
+    CHECK(relative_error(other[0], one[0]) > 0.1);
+  // y is linear in v, and dv is that map's transpose of dy: with another mask the two products differ.
+  double from_y = 0, from_v = 0, size = 0;
+  for (std::size_t at = 0; at < one[0].size(); ++at) {
+    from_y += one[0][at] * one[3][at];
+    from_v += one[1][at] * one[2][at];
+    size += one[0][at] * one[0][at];
+  }
+  CHECK(std::abs(from_y - from_v) < 10 * tolerance<T> * std::sqrt(size));
+  check_done_by_library(gpu, "attention");
+}
+
 TEST_CASE_TEMPLATE("attention takes nothing from the rows behind the last sample", T, bf16, f16) {
   // A tile of cuDNN has 128 rows and ends behind the last sample; what stands there is NaN in each input.
   Side<T, Gpu> side;
