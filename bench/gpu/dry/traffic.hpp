@@ -22,8 +22,10 @@ namespace dry {
 template <class Kernel>
 [[nodiscard]] double bytes_of(const Kernel& kernel) {
   static_assert(std::is_trivially_destructible_v<Kernel>);
+  Kernel copy = kernel;
+  __builtin_clear_padding(&copy);  // what stands between members may look like an address
   std::uintptr_t words[sizeof(Kernel) / sizeof(std::uintptr_t) + 1] = {};
-  std::memcpy(words, static_cast<const void*>(&kernel), sizeof(Kernel));
+  std::memcpy(words, static_cast<const void*>(&copy), sizeof(Kernel));
   return bytes_of_pointers(words, sizeof words / sizeof words[0]);
 }
 
