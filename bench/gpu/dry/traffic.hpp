@@ -22,11 +22,14 @@ namespace dry {
 template <class Kernel>
 [[nodiscard]] double bytes_of(const Kernel& kernel) {
   static_assert(std::is_trivially_destructible_v<Kernel>);
-  Kernel copy = kernel;
-  __builtin_clear_padding(&copy);  // what stands between members may look like an address
-  std::uintptr_t words[sizeof(Kernel) / sizeof(std::uintptr_t) + 1] = {};
-  std::memcpy(words, static_cast<const void*>(&copy), sizeof(Kernel));
-  return bytes_of_pointers(words, sizeof words / sizeof words[0]);
+  // What stands between members may look like an address.
+  constexpr auto count = sizeof(Kernel) / sizeof(std::uintptr_t) + 1;
+  std::uintptr_t words[count] = {}, members[count];
+  std::memset(members, 0xff, sizeof members);
+  __builtin_clear_padding(reinterpret_cast<Kernel*>(members));
+  std::memcpy(words, static_cast<const void*>(&kernel), sizeof(Kernel));
+  for (std::size_t at = 0; at < count; ++at) words[at] &= members[at];
+  return bytes_of_pointers(words, count);
 }
 
 template <class Word, int words>
