@@ -26,7 +26,8 @@ template <class Kernel>
   constexpr auto count = sizeof(Kernel) / sizeof(std::uintptr_t) + 1;
   std::uintptr_t words[count] = {}, members[count];
   std::memset(members, 0xff, sizeof members);
-  __builtin_clear_padding(reinterpret_cast<Kernel*>(members));
+  if constexpr (std::is_trivially_copyable_v<Kernel>)
+    __builtin_clear_padding(reinterpret_cast<Kernel*>(members));
   std::memcpy(words, static_cast<const void*>(&kernel), sizeof(Kernel));
   for (std::size_t at = 0; at < count; ++at) words[at] &= members[at];
   return bytes_of_pointers(words, count);
