@@ -21,6 +21,7 @@ full = ["--data", "synthetic-resident", "--vocabulary-size", str(vocabulary)]
 # name, in words, program, options, what eager.py calls the same step
 cases = [("resnet50", "ResNet-50, 256, fp16", "dry_resnet50", resnet, "resnet50"),
          ("bert_dropout", "BERT-large, 32 x 512, bf16, dropout 0.1", "dry_bert", [*bert, *full], "bert_dropout"),
+         ("bert_library", "the same, --library-dropout", "dry_bert", [*bert, *full, "--library-dropout"], None),
          ("bert", "the same, no dropout", "dry_bert", [*bert, *full, "--dropout", "0"], "bert"),
          ("packed", "BERT-large, 32 of a text, packed, dropout 0.1", "dry_bert", bert, None)]
 

@@ -167,9 +167,9 @@ class BertLoss {
     masked_.add("gelu", dhp::gelu<Dev>());
     masked_.add("norm",
                 dhp::LayerNorm<Dev>(build, "cls.predictions.transform.LayerNorm", config.hidden));
-    masked_.add("decoder", dhp::ColumnParallel<Dev, dhp::Linear<Dev>>(
-                               build, dhp::Linear<Dev>(std::move(word_table))));
-    masked_.add("bias", dhp::Bias<Dev>(build, "cls.predictions", config.vocabulary, true));
+    masked_.add("decoder",
+                dhp::ColumnParallel<Dev, dhp::Linear<Dev>>(
+                    build, dhp::Linear<Dev>(build, "cls.predictions", std::move(word_table))));
   }
 
   [[nodiscard]] std::vector<std::string> term_names() const { return {"masked_tokens", "samples"}; }

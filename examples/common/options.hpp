@@ -26,7 +26,8 @@ struct RunOptions {
   std::uint64_t seed = 0;
   dhp::DType precision = dhp::DType::f32;
   bool deterministic = false;
-  bool tf32 = false;  ///< GPUs may round f32 to TF32 before they multiply
+  bool library_dropout = false;  ///< cuDNN draws attention's dropout
+  bool tf32 = false;             ///< GPUs may round f32 to TF32 before they multiply
   bool recompute = false;
   int threads = 1;  ///< per rank, inside its ops, on the CPU
   int device = 0;   ///< the first GPU of this process; its local ranks take the next ones

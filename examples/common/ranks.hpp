@@ -35,6 +35,7 @@ template <class D>
     return D({.device = options.device + local_rank,
               .deterministic = options.deterministic,
               .tf32 = options.tf32,
+              .library_dropout = options.library_dropout,
               .trace = trace});
 }
 

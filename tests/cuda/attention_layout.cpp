@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <set>
+
 using namespace dhp;
 using namespace dhp::cuda;
 using namespace tests;
@@ -44,21 +46,64 @@ TEST_CASE("samples are described in elements; those that only the graph has are 
     const auto offsets = on_gpu(gpu, batch.offsets);
     const auto lengths = on_gpu(gpu, batch.lengths);
     const std::int64_t in_graph = batch.samples() + 3, columns = 48;
-    Tensor<Gpu> elements(gpu, DType::i64, {in_graph + 1});
+    Tensor<Gpu> elements(gpu, DType::i64, {in_graph + 1}), wide(gpu, DType::i64, {in_graph + 1});
     Tensor<Gpu> graph_lengths(gpu, DType::i32, {in_graph});
     launch(gpu, grid_for(gpu, in_graph + 1),
-           DescribeSamples{batch.samples(), in_graph, columns, offsets.view().data<std::int32_t>(),
-                           lengths.view().data<std::int32_t>(), elements.mut().data<std::int64_t>(),
+           DescribeSamples{batch.samples(), in_graph, columns, 2 * columns,
+                           offsets.view().data<std::int32_t>(), lengths.view().data<std::int32_t>(),
+                           elements.mut().data<std::int64_t>(), wide.mut().data<std::int64_t>(),
                            graph_lengths.mut().data<std::int32_t>()});
     const auto starts = elements.to_host<std::int64_t>(gpu);
+    const auto wide_starts = wide.to_host<std::int64_t>(gpu);
     const auto counts = graph_lengths.to_host<std::int32_t>(gpu);
     for (std::int64_t n = 0; n <= in_graph; ++n) {
       const auto at = static_cast<std::size_t>(n);
       const bool real = n < batch.samples();
       CHECK(starts[at] == columns * (real ? batch.offsets[at] : batch.rows()));
+      CHECK(wide_starts[at] == 2 * starts[at]);
       if (n < in_graph) CHECK(counts[at] == (real ? batch.lengths[at] : 0));
     }
   }
+}
+
+TEST_CASE("a seed depends on seed, step, use, first row and first head, and on nothing else") {
+  Gpu gpu;
+  const auto offsets = on_gpu<std::int32_t>(gpu, {0, 2}), lengths = on_gpu<std::int32_t>(gpu, {2});
+  const auto seed_of = [&](RandomStream random, std::vector<std::int64_t> rows, int first_head,
+                           std::int64_t in_graph = 1) {
+    const auto numbers = on_gpu(gpu, rows);
+    Tensor<Gpu> elements(gpu, DType::i64, {in_graph + 1}), wide(gpu, DType::i64, {in_graph + 1}),
+        seed(gpu, DType::i64, {4});
+    Tensor<Gpu> graph_lengths(gpu, DType::i32, {in_graph});
+    launch(gpu, grid_for(gpu, in_graph + 1),
+           DescribeSamples{1,
+                           in_graph,
+                           8,
+                           24,
+                           offsets.view().data<std::int32_t>(),
+                           lengths.view().data<std::int32_t>(),
+                           elements.mut().data<std::int64_t>(),
+                           wide.mut().data<std::int64_t>(),
+                           graph_lengths.mut().data<std::int32_t>(),
+                           {random, numbers.view().data<std::int64_t>(), first_head, 16,
+                            seed.mut().data<std::int64_t>()}});
+    const auto written = seed.to_host<std::int64_t>(gpu);
+    CHECK(written[2] == 0);
+    return written[0];
+  };
+  const RandomStream random{7, 3, 5};
+  const auto one = seed_of(random, {640, 641}, 0);
+  CHECK(one == seed_of(random, {640, 9}, 0, 8));
+  const auto at = on_gpu<std::int32_t>(gpu, {3});
+  const auto* step_at = reinterpret_cast<const std::uint32_t*>(at.view().bytes());
+  CHECK(one == seed_of({7, 0, 5, step_at}, {640, 641}, 0));
+  const std::set<std::int64_t> all{one,
+                                   seed_of({8, 3, 5}, {640, 641}, 0),
+                                   seed_of({7, 4, 5}, {640, 641}, 0),
+                                   seed_of({7, 3, 6}, {640, 641}, 0),
+                                   seed_of(random, {641, 642}, 0),
+                                   seed_of(random, {640, 641}, 8)};
+  CHECK(all.size() == 6);
 }
 
 TEST_CASE("statistics go to cuDNN's layout and back; padding is 0 in both") {
@@ -108,15 +153,23 @@ TEST_CASE_TEMPLATE("rows of padding are cleared, tokens are left alone", T, bf16
       CAPTURE(batch.name);
       const auto offsets = on_gpu(gpu, batch.offsets);
       const auto lengths = on_gpu(gpu, batch.lengths);
-      auto x = random_on<T>(gpu, {batch.rows(), columns}, 1);
-      const auto before = widened(gpu, x);
-      clear_padding<T>(gpu, x.mut(), offsets.view(), lengths.view());
-      const auto after = widened(gpu, x);
-      batch.for_rows([&](std::int64_t row, bool token) {
-        for (std::int64_t column = 0; column < columns; ++column) {
-          const auto at = static_cast<std::size_t>(row * columns + column);
-          CHECK(after[at] == (token ? before[at] : 0.0));
-        }
-      });
+      // the first columns of two matrices
+      Tensor<Gpu> x[] = {random_on<T>(gpu, {batch.rows(), columns + 3}, 1),
+                         random_on<T>(gpu, {batch.rows(), columns + 3}, 2)};
+      const std::vector<double> before[] = {widened(gpu, x[0]), widened(gpu, x[1])};
+      const auto first = [&](Tensor<Gpu>& of) {
+        return View<Gpu>(of.mut().bytes(), of.dtype(), {batch.rows(), columns});
+      };
+      clear_padding<T>(gpu, {first(x[0]), first(x[1])}, columns + 3, offsets.view(),
+                       lengths.view());
+      for (const int which : {0, 1}) {
+        const auto after = widened(gpu, x[which]);
+        batch.for_rows([&](std::int64_t row, bool token) {
+          for (std::int64_t column = 0; column < columns + 3; ++column) {
+            const auto at = static_cast<std::size_t>(row * (columns + 3) + column);
+            CHECK(after[at] == (token || column >= columns ? before[which][at] : 0.0));
+          }
+        });
+      }
     }
 }

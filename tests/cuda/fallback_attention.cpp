@@ -1,7 +1,10 @@
 // Attention, with the same dropped probabilities as on the Cpu.
 #include <dhp/cpu/attention.hpp>
+#include <dhp/cpu/rows.hpp>
 #include <dhp/cuda/fallback_attention.hpp>
+#include <dhp/cuda/rows.hpp>
 #include <tests/cuda/gpu.hpp>
+#include <tests/support/thirds.hpp>
 
 #include <doctest/doctest.h>
 
@@ -20,6 +23,7 @@ struct Case {
   double dropout = 0;
   int first_head = 0;
   int total_heads = 2;
+  bool joined = false;  ///< q, k, v are columns of one matrix
 };
 
 Results run(auto& side, const Case& with) {
@@ -38,12 +42,25 @@ Results run(auto& side, const Case& with) {
                                  .first_head = with.first_head,
                                  .total_heads = with.total_heads,
                                  .dropout = with.dropout,
-                                 .random = {.seed = 5, .step = 3, .use = 9}};
+                                 .random = {.seed = 5, .step = 3, .use = 9},
+                                 .row_stride = with.joined ? 3 * with.heads * with.size : 0};
   const Shape shape{rows, with.heads * with.size};
   const auto q = side.elements(shape, 1), k = side.elements(shape, 2), v = side.elements(shape, 3),
              dy = side.elements(shape, 4);
   auto y = side.fresh(shape), dq = side.fresh(shape), dk = side.fresh(shape),
        dv = side.fresh(shape), logsumexp = side.fresh_sums({with.heads, rows});
+  if (with.joined) {
+    Thirds<decltype(side.dev)> in(side.dev, q.dtype(), shape), out(side.dev, q.dtype(), shape);
+    in.put(side.dev, 0, q);
+    in.put(side.dev, 1, k);
+    in.put(side.dev, 2, v);
+    attention_forward(side.dev, in.at(0), in.at(1), in.at(2), sequences, options, y.mut(),
+                      logsumexp.mut());
+    attention_backward(side.dev, dy, in.at(0), in.at(1), in.at(2), y, logsumexp, sequences, options,
+                       out.at(0), out.at(1), out.at(2));
+    const auto taken = [&](int which) { return side.values(out.take(side.dev, which).view()); };
+    return {side.values(y.view()), taken(0), taken(1), taken(2), side.values(logsumexp.view())};
+  }
   attention_forward(side.dev, q, k, v, sequences, options, y.mut(), logsumexp.mut());
   attention_backward(side.dev, dy, q, k, v, y, logsumexp, sequences, options, dq.mut(), dk.mut(),
                      dv.mut());
@@ -85,6 +102,7 @@ TEST_CASE("plain attention: sizes of heads, parts of the heads, much padding") {
                        .first_head = 4,
                        .total_heads = 8});
   same_as_cpu<double>({.lengths = {2, 3}, .padding = {40, 0}});
+  same_as_cpu<float>({.lengths = {9, 34}, .padding = {0, 2}, .dropout = 0.25, .joined = true});
 }
 
 TEST_CASE("plain attention: a head too wide is refused in a sentence") {

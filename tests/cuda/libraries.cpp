@@ -380,11 +380,17 @@ TEST_CASE("cuDNN has kernels on an H200 for our graphs of attention and batch no
   const CudnnTarget h200(h200_for_cudnn());
   for (const auto type : {DType::bf16, DType::f16})
     for (const int size : {8, 40, 64, 256})
-      for (const double dropout : {0.0, 0.1}) {
-        const auto problem = attention_problem(type, 3, 100, 2, 2 * size, dropout);
-        CHECK(!candidates(attention_forward_graph(problem), h200, {}).empty());
-        for (const bool dq_sums : {false, true})
-          CHECK(!candidates(attention_backward_graph(problem, dq_sums), h200, {}).empty());
+      for (const auto& [dropout, own_numbers] :
+           {std::pair(0.0, false), std::pair(0.1, false), std::pair(0.1, true)}) {
+        auto problem = attention_problem(type, 3, 100, 2, 2 * size, dropout);
+        problem.own_numbers = own_numbers;
+        for (const int stride : {0, 6 * size}) {
+          problem.row_stride = stride;
+          CAPTURE(problem.text("any"));
+          CHECK(!candidates(attention_forward_graph(problem), h200, {}).empty());
+          for (const bool dq_sums : {false, true})
+            CHECK(!candidates(attention_backward_graph(problem, dq_sums), h200, {}).empty());
+        }
       }
   for (const auto type : {DType::f32, DType::bf16, DType::f16})
     for (const bool residual : {false, true}) {
@@ -397,9 +403,12 @@ TEST_CASE("cuDNN has kernels on an H200 for our graphs of attention and batch no
 TEST_CASE("cuDNN makes kernels of attention with dropout") {
   if (!has_driver_library()) return;
   const CudnnTarget h200(h200_for_cudnn());
-  const auto problem = attention_problem(DType::bf16, 32, 512, 16, 1024, 0.1);
+  auto problem = attention_problem(DType::bf16, 32, 512, 16, 1024, 0.1);
   const CudnnRules rules{.workspace_bytes = std::size_t{8} << 30};
-  for (const bool forward : {true, false}) {
+  for (const auto& [forward, own_numbers] : {std::pair(true, false), std::pair(false, false),
+                                             std::pair(true, true), std::pair(false, true)}) {
+    problem.own_numbers = own_numbers;
+    problem.row_stride = 3 * 1024;
     const auto graph =
         forward ? attention_forward_graph(problem) : attention_backward_graph(problem, true);
     const auto found = candidates(graph, h200, rules);
@@ -441,7 +450,11 @@ TEST_CASE("problems of attention that differ in anything are named differently")
   texts.insert(other.text("forward"));
   other.type = CUDNN_DATA_HALF;
   texts.insert(other.text("forward"));
-  CHECK(texts.size() == 5);
+  other.own_numbers = true;
+  texts.insert(other.text("forward"));
+  other.row_stride = 72;
+  texts.insert(other.text("forward"));
+  CHECK(texts.size() == 7);
   CHECK(one.text("forward") == "attention forward bf16 samples 2 heads 3 length 64 size 8");
 }
 

@@ -3,13 +3,16 @@
 #include <dhp/cpu/attention.hpp>
 #include <dhp/cpu/conv2d.hpp>
 #include <dhp/cpu/gemm.hpp>
+#include <dhp/cpu/rows.hpp>
 #include <dhp/cuda/cublas_epilogue.hpp>
 #include <dhp/cuda/cudnn_attention.hpp>
 #include <dhp/cuda/cudnn_batch_norm.hpp>
 #include <dhp/cuda/cudnn_conv2d.hpp>
 #include <dhp/cuda/elementwise.hpp>
 #include <dhp/cuda/library_report.hpp>
+#include <dhp/cuda/rows.hpp>
 #include <tests/cuda/gpu.hpp>
+#include <tests/support/thirds.hpp>
 
 #include <doctest/doctest.h>
 
@@ -131,17 +134,20 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
   struct Case {
     int head_size;
     double dropout;
+    bool joined = false;  // q, k, v are columns of one matrix
   };
   for (const auto& batch : {Batch{{0, 100, 101, 331, 400}, {100, 1, 230, 69}, 230},
                             Batch{{0, 128, 256, 384}, {128, 7, 100}, 128}, Batch{{0, 1}, {1}, 1}})
-    for (const auto& [head_size, dropout] :
-         {Case{64, 0}, Case{64, 0.1}, Case{32, 0}, Case{40, 0}, Case{40, 0.5}, Case{128, 0}}) {
+    for (const auto& [head_size, dropout, joined] :
+         {Case{64, 0}, Case{64, 0.1}, Case{32, 0}, Case{40, 0}, Case{40, 0.5}, Case{128, 0},
+          Case{64, 0, true}, Case{64, 0.1, true}, Case{40, 0.5, true}}) {
       const std::int64_t rows = batch.offsets.back();
       const AttentionOptions options{.heads = 2,
                                      .first_head = 1,
                                      .total_heads = 4,
                                      .dropout = dropout,
-                                     .random = {.seed = 5, .step = 3, .use = 9}};
+                                     .random = {.seed = 5, .step = 3, .use = 9},
+                                     .row_stride = joined ? 6 * head_size : 0};
       const Shape shape{rows, 2 * head_size};
       INFO("rows ", rows, " head size ", head_size, " dropout ", dropout);
       const auto [got, right] = sides([&](auto& side) -> Results {
@@ -156,6 +162,22 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
                    v = side.elements(shape, 3), dy = side.elements(shape, 4);
         auto y = side.fresh(shape), dq = side.fresh(shape), dk = side.fresh(shape),
              dv = side.fresh(shape), logsumexp = side.fresh_sums({2, rows});
+        if (joined) {
+          Thirds<decltype(side.dev)> in(side.dev, q.dtype(), shape),
+              out(side.dev, q.dtype(), shape);
+          in.put(side.dev, 0, q);
+          in.put(side.dev, 1, k);
+          in.put(side.dev, 2, v);
+          attention_forward(side.dev, in.at(0), in.at(1), in.at(2), sequences, options, y.mut(),
+                            logsumexp.mut());
+          attention_backward(side.dev, dy, in.at(0), in.at(1), in.at(2), y, logsumexp, sequences,
+                             options, out.at(0), out.at(1), out.at(2));
+          const auto taken = [&](int which) {
+            return side.values(out.take(side.dev, which).view());
+          };
+          return {side.values(y.view()), taken(2), taken(0), taken(1),
+                  side.values(logsumexp.view())};
+        }
         attention_forward(side.dev, q, k, v, sequences, options, y.mut(), logsumexp.mut());
         attention_backward(side.dev, dy, q, k, v, y, logsumexp, sequences, options, dq.mut(),
                            dk.mut(), dv.mut());
@@ -173,6 +195,51 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
     }
   // cuDNN takes no mask on Blackwell.
   if (sides.gpu.dev.properties().major < 10) check_done_by_library(sides.gpu.dev, "attention");
+}
+
+TEST_CASE_TEMPLATE("the library's own dropout: one mask for both passes, another for other rows", T,
+                   bf16, f16) {
+  Gpu gpu({.library_dropout = true});
+  if (gpu.properties().major >= 10) return;
+  constexpr std::int64_t rows = 256, columns = 128;
+  const auto on_gpu = [&]<class U>(const std::vector<U>& values) {
+    return Tensor<Gpu>::from_host(gpu, {static_cast<std::int64_t>(values.size())}, values);
+  };
+  const auto offsets = on_gpu(std::vector<std::int32_t>{0, 128, 256}),
+             lengths = on_gpu(std::vector<std::int32_t>{128, 100});
+  const auto run = [&](std::int64_t first_row, std::uint32_t step, int first_head) -> Results {
+    std::vector<std::int64_t> numbers(rows);
+    std::iota(numbers.begin(), numbers.end(), first_row);
+    const auto each_row = on_gpu(numbers);
+    const Sequences<Gpu> sequences{offsets, lengths, each_row, 128};
+    const AttentionOptions options{.heads = 2,
+                                   .first_head = first_head,
+                                   .total_heads = 4,
+                                   .dropout = 0.5,
+                                   .random = {.seed = 5, .step = step, .use = 9}};
+    const Shape shape{rows, columns};
+    const auto q = random_on<T>(gpu, shape, 1), k = random_on<T>(gpu, shape, 2),
+               v = random_on<T>(gpu, shape, 3), dy = random_on<T>(gpu, shape, 4);
+    Tensor<Gpu> y(gpu, dtype_of<T>(), shape), logsumexp(gpu, DType::f32, {2, rows}),
+        dq(gpu, dtype_of<T>(), shape), dk(gpu, dtype_of<T>(), shape), dv(gpu, dtype_of<T>(), shape);
+    attention_forward(gpu, q, k, v, sequences, options, y.mut(), logsumexp.mut());
+    attention_backward(gpu, dy, q, k, v, y, logsumexp, sequences, options, dq.mut(), dk.mut(),
+                       dv.mut());
+    return {widened(gpu, y), widened(gpu, dv), widened(gpu, v), widened(gpu, dy)};
+  };
+  const auto one = run(512, 3, 0);
+  CHECK(run(512, 3, 0)[0] == one[0]);
+  for (const auto& other : {run(768, 3, 0), run(512, 4, 0), run(512, 3, 2)})
+    CHECK(relative_error(other[0], one[0]) > 0.1);
+  // y is linear in v, and dv is that map's transpose of dy: with another mask the two products differ.
+  double from_y = 0, from_v = 0, size = 0;
+  for (std::size_t at = 0; at < one[0].size(); ++at) {
+    from_y += one[0][at] * one[3][at];
+    from_v += one[1][at] * one[2][at];
+    size += one[0][at] * one[0][at];
+  }
+  CHECK(std::abs(from_y - from_v) < 10 * tolerance<T> * std::sqrt(size));
+  check_done_by_library(gpu, "attention");
 }
 
 TEST_CASE_TEMPLATE("attention takes nothing from the rows behind the last sample", T, bf16, f16) {

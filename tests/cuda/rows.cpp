@@ -196,18 +196,6 @@ TEST_CASE("few rows are added in their order, onto what is there; a row of no en
   CHECK(dx.to_host<float>(gpu) == std::vector<float>{5, 1});
 }
 
-TEST_CASE_TEMPLATE("add_to_rows has the Cpu's bits", T, double, float, bf16, f16) {
-  Sides<T, false> sides;
-  for (const std::int64_t columns : {1, 9, 64}) {
-    const auto [got, right] = sides([&](auto& side) -> Results {
-      auto y = side.elements({131, columns}, 1);
-      add_to_rows(side.dev, side.elements({columns}, 2), y.mut());
-      return {side.values(y.view())};
-    });
-    CHECK(got == right);
-  }
-}
-
 TEST_CASE("no rows") {
   Gpu gpu;
   Tensor<Gpu> none(gpu, DType::f32, {0, 4});
@@ -215,7 +203,6 @@ TEST_CASE("no rows") {
   const auto index = ints_on(gpu, {});
   gather_rows(gpu, some, index, none.mut());
   scatter_add_rows(gpu, none, index, some.mut());
-  add_to_rows(gpu, Tensor<Gpu>::zeros(gpu, DType::f32, {4}), none.mut());
   copy_columns(gpu, none, 0, none.mut(), 0, 4);
   CHECK(widened(gpu, some) == std::vector<double>(12, 0.0));
 }

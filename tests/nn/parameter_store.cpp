@@ -44,6 +44,53 @@ TEST_CASE("store: in the order of the list, each aligned to 64 bytes, with zeros
   }
 }
 
+TEST_CASE("store: the first contribution of a step overwrites, and what gets none is zeroed") {
+  Cpu dev;
+  for (const auto& [order_free, buffer] : {std::pair(false, false), {false, true}, {true, false}}) {
+    CAPTURE(order_free);
+    CAPTURE(buffer);
+    ModelBuilder<Cpu> build(Comm<Cpu>{});
+    const ParameterList<Cpu> list{
+        parameter(build, "a", {3}), parameter(build, "b", {2}), parameter(build, "c", {4}),
+        build.parameter({.name = "running", .shape = {2}, .buffer = buffer})};
+    ParameterStore<Cpu> store(dev, list, {.order_free = order_free});
+    std::vector<double> betas;
+    const auto write = [&](View<Cpu> view, double beta) {
+      betas.push_back(beta);
+      if (beta == 0) fill(dev, view, 1);
+      else
+        axpy(dev, 1,
+             Tensor<Cpu>::from_host(dev, view.shape(),
+                                    std::vector<float>(static_cast<std::size_t>(view.count()), 1)),
+             view);
+    };
+    for (int step = 0; step < 2; ++step) {
+      betas.clear();
+      if (!order_free)
+        for (std::size_t at = 0; at < 3; ++at)
+          fill(dev, store.gradients(list[at]->range), std::nan(""));
+      store.begin_gradients(dev);
+      list[0]->accumulate(dev, write);
+      // one of two has a contribution already
+      accumulate_all(dev, {list[0], list[1]}, [&](const auto& views, double beta) {
+        for (const auto& view : views) write(view, beta);
+      });
+      list[3]->accumulate(dev, write);
+      store.complete_gradients(dev, {0, store.size()});
+      store.finalize_gradients(dev, {0, store.size()});
+      CHECK(betas == (order_free ? std::vector<double>{0, 0, 0, 0}
+                                 : std::vector<double>{0, 1, 1, buffer ? 1.0 : 0.0}));
+      CHECK(values_of(dev, list[0]->gradient) == std::vector<double>{2, 2, 2});
+      CHECK(values_of(dev, list[1]->gradient) == std::vector<double>{1, 1});
+      CHECK(values_of(dev, list[2]->gradient) == std::vector<double>(4));
+      CHECK(values_of(dev, list[3]->gradient) == std::vector<double>{1, 1});
+    }
+    store.zero_gradients(dev);
+    list[0]->accumulate(dev, write);
+    CHECK(betas.back() == (order_free ? 0 : 1));
+  }
+}
+
 TEST_CASE("store: a handle that occurs twice has memory once") {
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});

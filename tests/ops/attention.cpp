@@ -1,6 +1,8 @@
 // Attention against the whole T x T matrices in double; ragged rows, split heads, dropout, threads.
 #include <dhp/cpu/attention.hpp>
+#include <dhp/cpu/rows.hpp>
 #include <tests/support/tensors.hpp>
+#include <tests/support/thirds.hpp>
 
 #include <doctest/doctest.h>
 
@@ -228,6 +230,30 @@ TEST_CASE_TEMPLATE("padded and tight rows: the same bits, the same dropped proba
   CHECK(tokens(padded, one.dv, 6) == other.dv);
 }
 
+TEST_CASE_TEMPLATE("q, k and v may be columns of one matrix, and their gradients", T, double,
+                   bf16) {
+  using A = Accumulator<T>;
+  Cpu dev;
+  const Layout layout(ragged, 9, true);
+  const AttentionOptions apart{.heads = 2, .total_heads = 2, .dropout = 0.3, .random = stream};
+  const std::int64_t columns = 6;
+  const auto separate = run<T>(dev, layout, apart, columns);
+  auto options = apart;
+  options.row_stride = 3 * columns;
+  const Side side(dev, layout);
+  const Shape shape{layout.rows(), columns};
+  Thirds<Cpu> in(dev, dtype_of<T>(), shape), out(dev, dtype_of<T>(), shape);
+  for (int which = 0; which < 3; ++which)
+    in.put(dev, which, rows_of<T>(dev, layout, columns, static_cast<std::uint32_t>(which + 1)));
+  Tensor<Cpu> y(dev, dtype_of<T>(), shape), logsumexp(dev, dtype_of<A>(), {2, layout.rows()});
+  attention_forward(dev, in.at(0), in.at(1), in.at(2), side.view(), options, y.mut(),
+                    logsumexp.mut());
+  attention_backward(dev, rows_of<T>(dev, layout, columns, 4), in.at(0), in.at(1), in.at(2), y,
+                     logsumexp, side.view(), options, out.at(0), out.at(1), out.at(2));
+  CHECK(separate == Run{widened(y), widened(logsumexp), widened(out.take(dev, 0)),
+                        widened(out.take(dev, 1)), widened(out.take(dev, 2))});
+}
+
 TEST_CASE("scores far from zero neither overflow nor vanish") {
   Cpu dev;
   const Layout layout({2}, 2, false);
@@ -260,6 +286,8 @@ TEST_CASE("what does not fit is refused") {
         "attention: heads [1, 3) are not among 2");
   CHECK(refusal(good, {.dropout = 1}) ==
         "attention: the dropout probability must be in [0, 1), got 1");
+  CHECK(refusal(good, {.row_stride = 5}) ==
+        "attention: rows of 6 columns cannot be 5 elements apart");
   const auto spoilt = [&](auto spoil) {
     auto layout = good;
     spoil(layout);

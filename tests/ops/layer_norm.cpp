@@ -29,8 +29,8 @@ Run run(Cpu& dev, const Shape& shape, double epsilon, double beta_of_sums = 0.5)
   if (beta_of_sums == 0)  // then they are not read
     for (auto* sums : {&dgamma, &dbeta}) fill(dev, sums->mut(), NAN);
   layer_norm_forward(dev, x, gamma, beta, epsilon, y.mut(), mean.mut(), inv_std.mut());
-  layer_norm_backward_data(dev, dy, x, gamma, mean, inv_std, dx.mut());
-  layer_norm_backward_sums(dev, dy, x, mean, inv_std, dgamma.mut(), dbeta.mut(), beta_of_sums);
+  layer_norm_backward(dev, dy, x, gamma, mean, inv_std, dx.mut(), dgamma.mut(), dbeta.mut(),
+                      beta_of_sums);
   return {widened(y),  widened(mean),   widened(inv_std),
           widened(dx), widened(dgamma), widened(dbeta)};
 }
@@ -88,7 +88,7 @@ struct Residual {
   DropoutOptions options;
   RowNumbers<Cpu> rows{.index = {}, .first = 1000003};
   Tensor<Cpu> x, residual, gamma, beta, dy;
-  Tensor<Cpu> sum, y, mean, inv_std, dresidual, dx;
+  Tensor<Cpu> sum, y, mean, inv_std, dresidual, dx, dgamma, dbeta;
 
   template <class T>
   Residual(Tag<T>, const Shape& of, double p, int threads = 1)
@@ -106,7 +106,9 @@ struct Residual {
         mean(dev, accumulation_type(type), {of.rows()}),
         inv_std(dev, accumulation_type(type), {of.rows()}),
         dresidual(dev, type, of),
-        dx(dev, type, of) {}
+        dx(dev, type, of),
+        dgamma(dev, accumulation_type(type), {of.back()}),
+        dbeta(dev, accumulation_type(type), {of.back()}) {}
 
   void forward() { forward(sum); }
   void forward(Tensor<Cpu>& to) {
@@ -115,12 +117,12 @@ struct Residual {
   }
   void backward() { backward(dresidual, dx); }
   void backward(Tensor<Cpu>& both, Tensor<Cpu>& through) {
-    residual_layer_norm_backward_data(dev, dy, sum, gamma, mean, inv_std, rows, options, both.mut(),
-                                      through.mut());
+    residual_layer_norm_backward(dev, dy, sum, gamma, mean, inv_std, rows, options, both.mut(),
+                                 through.mut(), dgamma.mut(), dbeta.mut(), 0);
   }
   [[nodiscard]] std::vector<std::vector<double>> results() const {
-    return {widened(sum),     widened(y),         widened(mean),
-            widened(inv_std), widened(dresidual), widened(dx)};
+    return {widened(sum),       widened(y),  widened(mean),   widened(inv_std),
+            widened(dresidual), widened(dx), widened(dgamma), widened(dbeta)};
   }
 };
 
@@ -175,14 +177,18 @@ TEST_CASE_TEMPLATE("residual: what dropout, a sum and a norm make one after the 
       // The norm is that of the sum as it was written.
       Tensor<Cpu> y(dev, one.type, shape), mean(dev, one.mean.dtype(), one.mean.shape()),
           inv_std(dev, one.mean.dtype(), one.mean.shape()), dresidual(dev, one.type, shape),
-          dx(dev, one.type, shape);
+          dx(dev, one.type, shape), dgamma(dev, one.mean.dtype(), {shape.back()}),
+          dbeta(dev, one.mean.dtype(), {shape.back()});
       layer_norm_forward(dev, one.sum, one.gamma, one.beta, 1e-2, y.mut(), mean.mut(),
                          inv_std.mut());
       CHECK(distance(widened(one.mean), widened(mean)) <= 1e-6);
       CHECK(distance(widened(one.inv_std), widened(inv_std)) <= 1e-6);
       CHECK(distance(widened(one.y), widened(y)) <= rounding);
-      layer_norm_backward_data(dev, one.dy, one.sum, one.gamma, mean, inv_std, dresidual.mut());
+      layer_norm_backward(dev, one.dy, one.sum, one.gamma, mean, inv_std, dresidual.mut(),
+                          dgamma.mut(), dbeta.mut(), 0);
       CHECK(distance(widened(one.dresidual), widened(dresidual)) <= rounding);
+      CHECK(distance(widened(one.dgamma), widened(dgamma)) <= 1e-6);
+      CHECK(distance(widened(one.dbeta), widened(dbeta)) <= 1e-6);
       dropout(dev, dresidual, one.rows, one.options, dx.mut());
       CHECK(distance(widened(one.dx), widened(dx), 10) <= rounding);
     }
@@ -212,6 +218,8 @@ TEST_CASE_TEMPLATE("residual: neither threads nor what is written over change a 
   both.backward(both.dy, both.sum);
   CHECK(widened(both.dy) == widened(right.dresidual));
   CHECK(widened(both.sum) == widened(right.dx));
+  CHECK(widened(both.dgamma) == widened(right.dgamma));
+  CHECK(widened(both.dbeta) == widened(right.dbeta));
 }
 
 TEST_CASE("residual: rows are known by their numbers; other columns than whole rows are refused") {
@@ -280,20 +288,23 @@ TEST_CASE("what does not fit is refused") {
   CHECK(message_of([&] {
           layer_norm_forward(dev, x, half, four, 0, y.mut(), mean.mut(), inv_std.mut());
         }) == "layer_norm: the scale [4] of bf16 does not fit the columns of [3, 4] of f32");
-  CHECK(message_of([&] { layer_norm_backward_data(dev, y, x, four, four, inv_std, y.mut()); }) ==
-        "layer_norm: the mean [4] of f32 does not fit the rows of [3, 4] of f32");
+  auto sum = random_tensor<float>(dev, {4}, 2);
+  CHECK(message_of([&] {
+          layer_norm_backward(dev, y, x, four, four, inv_std, y.mut(), sum.mut(), sum.mut(), 0);
+        }) == "layer_norm: the mean [4] of f32 does not fit the rows of [3, 4] of f32");
   const auto other = random_tensor<bf16>(dev, {3, 4}, 2);
   CHECK(message_of([&] {
-          layer_norm_backward_data(dev, other, x, four, mean, inv_std, y.mut());
+          layer_norm_backward(dev, other, x, four, mean, inv_std, y.mut(), sum.mut(), sum.mut(), 0);
         }) == "layer_norm: the gradient [3, 4] of bf16 does not fit [3, 4] of f32");
-  CHECK(message_of(
-            [&] { layer_norm_backward_sums(dev, y, x, mean, inv_std, y.mut(), y.mut(), 0); }) ==
+  CHECK(message_of([&] {
+          layer_norm_backward(dev, y, x, four, mean, inv_std, y.mut(), y.mut(), sum.mut(), 0);
+        }) ==
         "layer_norm: the gradient of the scale [3, 4] of f32 does not fit the columns of [3, 4] of "
         "f32");
-  auto sum = random_tensor<float>(dev, {4}, 2);
   CHECK(
-      message_of(
-          [&] { layer_norm_backward_sums(dev, y, x, mean, inv_std, sum.mut(), mean.mut(), 0); }) ==
+      message_of([&] {
+        layer_norm_backward(dev, y, x, four, mean, inv_std, y.mut(), sum.mut(), mean.mut(), 0);
+      }) ==
       "layer_norm: the gradient of the shift [3] of f32 does not fit the columns of [3, 4] of f32");
   const DropoutOptions options{.total_columns = 4};
   CHECK(message_of([&] {
@@ -301,7 +312,7 @@ TEST_CASE("what does not fit is refused") {
                                       mean.mut(), inv_std.mut());
         }) == "layer_norm: the residual [3, 4] of bf16 does not fit [3, 4] of f32");
   CHECK(message_of([&] {
-          residual_layer_norm_backward_data(dev, x, x, four, mean, inv_std, {}, options, sum.mut(),
-                                            y.mut());
+          residual_layer_norm_backward(dev, x, x, four, mean, inv_std, {}, options, sum.mut(),
+                                       y.mut(), sum.mut(), sum.mut(), 0);
         }) == "layer_norm: the gradient of the residual [4] of f32 does not fit [3, 4] of f32");
 }

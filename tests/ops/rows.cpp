@@ -64,19 +64,6 @@ TEST_CASE("scatter_add sums repeated rows in their order, onto what is there") {
   CHECK(dx.to_host<float>(dev) == std::vector<float>{5, 1});
 }
 
-TEST_CASE_TEMPLATE("add_to_rows", T, double, float, bf16, f16) {
-  Cpu dev({.threads = 2});
-  auto y = random_tensor<T>(dev, {131, 9}, 1);
-  const auto vector = random_tensor<T>(dev, {9}, 2);
-  auto expected = widened(y);
-  const auto added = widened(vector);
-  for (std::size_t i = 0; i < expected.size(); ++i)
-    expected[i] = static_cast<double>(
-        static_cast<T>(static_cast<Accumulator<T>>(expected[i] + added[i % 9])));
-  add_to_rows(dev, vector, y.mut());
-  CHECK(widened(y) == expected);
-}
-
 TEST_CASE("what does not fit is refused, and nothing is written") {
   Cpu dev;
   const auto x = random_tensor<float>(dev, {3, 4}, 1);
@@ -101,6 +88,4 @@ TEST_CASE("what does not fit is refused, and nothing is written") {
         "copy_columns: 3 columns from 2 of [3, 4] to 0 of [3, 4]");
   CHECK(message_of([&] { copy_columns(dev, x, 2, dx.mut(), 0, -1); }) ==
         "copy_columns: -1 columns from 2 of [3, 4] to 0 of [3, 4]");
-  CHECK(message_of([&] { add_to_rows(dev, x, dx.mut()); }) ==
-        "add_to_rows: [3, 4] of f32 does not fit the columns of [3, 4] of f32");
 }

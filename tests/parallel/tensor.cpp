@@ -9,7 +9,6 @@ TEST_CASE("row-parallel linear adds its bias once") { TensorCases<Cpu>::row_para
 TEST_CASE("column-parallel, activation, row-parallel") { TensorCases<Cpu>::column_and_row(); }
 TEST_CASE("a feed-forward pair") { TensorCases<Cpu>::feed_forward(); }
 TEST_CASE("vocabulary-parallel embedding") { TensorCases<Cpu>::embedding(); }
-TEST_CASE("a split bias") { TensorCases<Cpu>::bias(); }
 TEST_CASE("convolutions split by output and by input channels") {
   TensorCases<Cpu>::convolutions();
 }

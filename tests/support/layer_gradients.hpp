@@ -20,12 +20,13 @@ class LayerGradients {
   void linear() {
     check_layer(Linear<Dev>(build_, "a", {.in = 5, .out = 3}), rows(5));
     check_layer(Linear<Dev>(build_, "b", {.in = 5, .out = 3, .bias = false}), rows(5));
+    const Linear<Dev> table(build_, "c", {.in = 5, .out = 5});
+    check_layer(Linear<Dev>(build_, "d", table.weight()), rows(5));
   }
 
   void parallel_linear() {
     check_layer(column_parallel_linear(build_, "a", {.in = 4, .out = 6}), rows(4));
     check_layer(RowParallelLinear<Dev>(build_, "b", {.in = 4, .out = 6}), rows(4));
-    check_layer(Bias<Dev>(build_, "c", 4), rows(4));
   }
 
   void feed_forward() {

@@ -55,6 +55,7 @@ int run_training(const TrainingSetup& setup) {
   // A program's own allocator is asked for each tensor, so that sizes are exact.
   Dev dev({.deterministic = options.deterministic,
            .tf32 = options.tf32,
+           .library_dropout = options.library_dropout,
            .allocator = {
                .allocate = [&](std::size_t bytes, cudaStream_t) { return ledger.allocate(bytes); },
                .free = [&](std::byte* data, std::size_t, cudaStream_t) { ledger.free(data); }}});

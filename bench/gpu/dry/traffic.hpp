@@ -22,9 +22,15 @@ namespace dry {
 template <class Kernel>
 [[nodiscard]] double bytes_of(const Kernel& kernel) {
   static_assert(std::is_trivially_destructible_v<Kernel>);
-  std::uintptr_t words[sizeof(Kernel) / sizeof(std::uintptr_t) + 1] = {};
+  // What stands between members may look like an address.
+  constexpr auto count = sizeof(Kernel) / sizeof(std::uintptr_t) + 1;
+  std::uintptr_t words[count] = {}, members[count];
+  std::memset(members, 0xff, sizeof members);
+  if constexpr (std::is_trivially_copyable_v<Kernel>)
+    __builtin_clear_padding(reinterpret_cast<Kernel*>(members));
   std::memcpy(words, static_cast<const void*>(&kernel), sizeof(Kernel));
-  return bytes_of_pointers(words, sizeof words / sizeof words[0]);
+  for (std::size_t at = 0; at < count; ++at) words[at] &= members[at];
+  return bytes_of_pointers(words, count);
 }
 
 template <class Word, int words>
@@ -33,15 +39,11 @@ template <class Word, int words>
   return static_cast<double>(kernel.rows) *
          (2 * static_cast<double>(kernel.units) * sizeof(Word) * words + indices);
 }
-template <class T, int width>
-[[nodiscard]] double bytes_of(const dhp::cuda::AddToRows<T, width>& kernel) {
-  return 2 * static_cast<double>(kernel.rows * kernel.packs * width) * sizeof(T);
-}
 template <class T>
 [[nodiscard]] double bytes_of(const dhp::cuda::ClearPadding<T>& kernel) {
   double rows = static_cast<double>(kernel.rows);
   for (std::int64_t n = 0; n < kernel.samples; ++n) rows -= kernel.lengths[n];
-  return rows * static_cast<double>(kernel.columns) * sizeof(T);
+  return rows * static_cast<double>(kernel.columns) * kernel.count * sizeof(T);
 }
 
 // Those that go over all parameters have a table of their addresses; the gradients have as many elements as they.

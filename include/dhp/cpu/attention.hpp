@@ -14,13 +14,16 @@
 
 namespace dhp::cpu {
 
-/// The rows of one head and sample in a [R, columns] tensor.
+/// The rows of one head and sample in a [R, columns] tensor, or in one with longer rows.
 struct Head {
   const Sequences<Cpu>& sequences;
   const AttentionOptions& options;
   std::int64_t first_row, rows, length;  ///< the last rows - length are padding
   std::int64_t head, size, columns;
-  [[nodiscard]] std::int64_t offset() const { return first_row * columns + head * size; }
+  std::int64_t stride;  ///< of rows of q, k, v and their gradients
+  [[nodiscard]] std::int64_t offset(std::int64_t row_stride) const {
+    return first_row * row_stride + head * size;
+  }
   [[nodiscard]] double scale() const { return 1.0 / std::sqrt(static_cast<double>(size)); }
 };
 /// Large enough to amortize the packing of the keys.
@@ -44,26 +47,26 @@ void for_heads(Cpu& dev, const Sequences<Cpu>& sequences, const AttentionOptions
   dev.for_tiles(samples * options.heads, [&](std::int64_t task) {
     const auto n = task / options.heads;
     body(Head{sequences, options, offsets[n], offsets[n + 1] - offsets[n], lengths[n],
-              task % options.heads, columns / options.heads, columns});
+              task % options.heads, columns / options.heads, columns, options.stride(columns)});
   });
 }
 
 /// Widens the head to a dense matrix [length, size] of the accumulation type.
 template <class T>
-std::vector<Accumulator<T>> widen(const Head& at, const T* from) {
+std::vector<Accumulator<T>> widen(const Head& at, const T* from, std::int64_t stride) {
   using A = Accumulator<T>;
   std::vector<A> values(static_cast<std::size_t>(at.length * at.size));
   for (std::int64_t row = 0; row < at.length; ++row) {
-    const T* source = from + at.offset() + row * at.columns;
+    const T* source = from + at.offset(stride) + row * stride;
     A* target = values.data() + row * at.size;
     for (std::int64_t c = 0; c < at.size; ++c) target[c] = static_cast<A>(source[c]);
   }
   return values;
 }
 template <class T>
-void narrow(const Head& at, const std::vector<Accumulator<T>>& values, T* to) {
+void narrow(const Head& at, const std::vector<Accumulator<T>>& values, T* to, std::int64_t stride) {
   for (std::int64_t row = 0; row < at.rows; ++row) {
-    T* target = to + at.offset() + row * at.columns;
+    T* target = to + at.offset(stride) + row * stride;
     if (row >= at.length) {
       for (std::int64_t c = 0; c < at.size; ++c) target[c] = T(0.0f);
       continue;
@@ -131,9 +134,9 @@ void attention_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstVi
       const auto size = at.size;
       A* sums = logsumexp.data<A>() + at.head * q.rows() + at.first_row;
       std::fill(sums + length, sums + at.rows, A(0));
-      const auto wide_q = cpu::widen(at, q.data<T>());
-      const auto wide_k = cpu::widen(at, k.data<T>());
-      const auto wide_v = cpu::widen(at, v.data<T>());
+      const auto wide_q = cpu::widen(at, q.data<T>(), at.stride);
+      const auto wide_k = cpu::widen(at, k.data<T>(), at.stride);
+      const auto wide_v = cpu::widen(at, v.data<T>(), at.stride);
       std::vector<A> mixed(wide_q.size());
       std::vector<A> scores(static_cast<std::size_t>(std::min(cpu::query_block, length) * length));
       for (std::int64_t first = 0; first < length; first += cpu::query_block) {
@@ -146,7 +149,7 @@ void attention_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstVi
         cpu::serial_gemm<A>(false, false, count, size, length, 1, scores.data(), wide_v.data(), 0,
                             mixed.data() + part);
       }
-      cpu::narrow(at, mixed, y.data<T>());
+      cpu::narrow(at, mixed, y.data<T>(), at.columns);
     });
   });
 }
@@ -161,11 +164,11 @@ void attention_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Const
       const auto length = at.length;
       const auto size = at.size;
       const A* sums = logsumexp.data<A>() + at.head * q.rows() + at.first_row;
-      const auto wide_q = cpu::widen(at, q.data<T>());
-      const auto wide_k = cpu::widen(at, k.data<T>());
-      const auto wide_v = cpu::widen(at, v.data<T>());
-      const auto wide_y = cpu::widen(at, y.data<T>());
-      const auto wide_dy = cpu::widen(at, dy.data<T>());
+      const auto wide_q = cpu::widen(at, q.data<T>(), at.stride);
+      const auto wide_k = cpu::widen(at, k.data<T>(), at.stride);
+      const auto wide_v = cpu::widen(at, v.data<T>(), at.stride);
+      const auto wide_y = cpu::widen(at, y.data<T>(), at.columns);
+      const auto wide_dy = cpu::widen(at, dy.data<T>(), at.columns);
       std::vector<A> wide_dq(wide_q.size()), wide_dk(wide_q.size()), wide_dv(wide_q.size());
       std::vector<A> scores(static_cast<std::size_t>(std::min(cpu::query_block, length) * length));
       std::vector<A> gradients(scores.size());
@@ -193,9 +196,9 @@ void attention_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Const
         cpu::serial_gemm<A>(true, false, length, size, count, at.scale(), gradients.data(), block_q,
                             beta, wide_dk.data());
       }
-      cpu::narrow(at, wide_dq, dq.data<T>());
-      cpu::narrow(at, wide_dk, dk.data<T>());
-      cpu::narrow(at, wide_dv, dv.data<T>());
+      cpu::narrow(at, wide_dq, dq.data<T>(), at.stride);
+      cpu::narrow(at, wide_dk, dk.data<T>(), at.stride);
+      cpu::narrow(at, wide_dv, dv.data<T>(), at.stride);
     });
   });
 }

@@ -17,18 +17,16 @@ void for_rows(Cpu& dev, std::int64_t rows, std::int64_t tile, Body body) {
   });
 }
 
-/// add_row(row, totals) adds row `row` to totals[sum * columns + column] for each of `sums` sums;
-/// finish(sum, column, value) receives each result as a double.
-template <class A, class AddRow, class Finish>
-void reduce_columns(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int64_t sums,
-                    AddRow add_row, Finish finish) {
-  constexpr std::int64_t tile = 128;
+/// add_rows(first, last, totals) adds rows to totals[sum * columns + column] for each of `sums` sums, a tile of at most
+/// `tile` rows; finish(sum, column, value) receives each result as a double.
+template <class A, class AddRows, class Finish>
+void reduce_column_tiles(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int64_t sums,
+                         std::int64_t tile, AddRows add_rows, Finish finish) {
   const std::int64_t tiles = (rows + tile - 1) / tile;
   const std::int64_t width = sums * columns;
   std::vector<A> totals(static_cast<std::size_t>(tiles * width), A(0));
   dev.for_ranges(rows, tile, [&](std::int64_t first, std::int64_t last) {
-    A* mine = totals.data() + first / tile * width;
-    for (auto row = first; row < last; ++row) add_row(row, mine);
+    add_rows(first, last, totals.data() + first / tile * width);
   });
   std::vector<double> result(static_cast<std::size_t>(width), 0.0);
   for (std::int64_t part = 0; part < tiles; ++part)
@@ -38,6 +36,18 @@ void reduce_columns(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int6
   for (std::int64_t which = 0; which < sums; ++which)
     for (std::int64_t column = 0; column < columns; ++column)
       finish(which, column, result[static_cast<std::size_t>(which * columns + column)]);
+}
+
+/// The same by add_row(row, totals).
+template <class A, class AddRow, class Finish>
+void reduce_columns(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int64_t sums,
+                    AddRow add_row, Finish finish) {
+  reduce_column_tiles<A>(
+      dev, rows, columns, sums, 128,
+      [&](std::int64_t first, std::int64_t last, A* totals) {
+        for (auto row = first; row < last; ++row) add_row(row, totals);
+      },
+      finish);
 }
 
 /// The sum of term(at), at in [0, count), in 16 lanes: a fixed order that vectorizes.

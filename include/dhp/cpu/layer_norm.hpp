@@ -44,6 +44,43 @@ void norm_gradient(std::int64_t columns, const T* dy, const T* x, const A* gamma
     write(c, inv_std * (scaled(c) - mean_gradient - normalised(c) * mean_product));
 }
 
+/// Gradients of all rows, and what they add to dgamma and dbeta in fixed tiles of rows. write(row, values) receives an
+/// unrounded row of the gradient of x, after the row of dy was read for the sums.
+template <class T, class Write>
+void norm_gradients(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> x, ConstView<Cpu> gamma,
+                    ConstView<Cpu> mean, ConstView<Cpu> inv_std, View<Cpu> dgamma, View<Cpu> dbeta,
+                    double beta, Write write) {
+  using A = Accumulator<T>;
+  constexpr std::int64_t tile = 32;
+  const auto columns = x.columns();
+  reduce_column_tiles<A>(
+      dev, x.rows(), columns, 2, tile,
+      [&](std::int64_t first, std::int64_t last, A* products) {
+        std::vector<A> buffer(static_cast<std::size_t>(columns));
+        A* const values = buffer.data();
+        A* const gradients = products + columns;
+        for (auto row = first; row < last; ++row) {
+          const T* gradient = dy.data<T>() + row * columns;
+          const T* from = x.data<T>() + row * columns;
+          const A middle = mean.data<A>()[row], scale = inv_std.data<A>()[row];
+          for (std::int64_t c = 0; c < columns; ++c) {
+            const A g = static_cast<A>(gradient[c]);
+            products[c] += g * (static_cast<A>(from[c]) - middle) * scale;
+            gradients[c] += g;
+          }
+          norm_gradient(columns, gradient, from, gamma.data<A>(), middle, scale,
+                        [=](std::int64_t c, A value) { values[c] = value; });
+          write(row, static_cast<const A*>(values));
+        }
+      },
+      [beta, to_gamma = dgamma.data<A>(), to_beta = dbeta.data<A>()](std::int64_t which,
+                                                                     std::int64_t c, double value) {
+        A& to = which == 0 ? to_gamma[c] : to_beta[c];
+        const double old = beta == 0 ? 0 : beta * static_cast<double>(to);
+        to = static_cast<A>(old + value);
+      });
+}
+
 }  // namespace dhp::cpu
 
 namespace dhp {
@@ -62,46 +99,16 @@ void layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstV
                   });
   });
 }
-void layer_norm_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> x,
-                                 ConstView<Cpu> gamma, ConstView<Cpu> mean, ConstView<Cpu> inv_std,
-                                 View<Cpu> dx) {
+void layer_norm_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> x,
+                            ConstView<Cpu> gamma, ConstView<Cpu> mean, ConstView<Cpu> inv_std,
+                            View<Cpu> dx, View<Cpu> dgamma, View<Cpu> dbeta, double beta) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    cpu::for_rows(dev, x.rows(), cpu::norm_row_tile,
-                  [columns = x.columns(), gradients = dy.data<T>(), from = x.data<T>(),
-                   scale = gamma.data<A>(), means = mean.data<A>(), inverses = inv_std.data<A>(),
-                   all = dx.data<T>()](std::int64_t row) {
-                    T* const to = all + row * columns;
-                    cpu::norm_gradient(
-                        columns, gradients + row * columns, from + row * columns, scale, means[row],
-                        inverses[row],
-                        [=](std::int64_t c, A value) { to[c] = static_cast<T>(value); });
-                  });
-  });
-}
-void layer_norm_backward_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> x,
-                                 ConstView<Cpu> mean, ConstView<Cpu> inv_std, View<Cpu> dgamma,
-                                 View<Cpu> dbeta, double beta) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    cpu::reduce_columns<A>(
-        dev, x.rows(), x.columns(), 2,
-        [columns = x.columns(), from_dy = dy.data<T>(), from_x = x.data<T>(),
-         means = mean.data<A>(), inverses = inv_std.data<A>()](std::int64_t row, A* products) {
-          const T* gradient = from_dy + row * columns;
-          const T* from = from_x + row * columns;
-          A* gradients = products + columns;
-          for (std::int64_t c = 0; c < columns; ++c) {
-            const A g = static_cast<A>(gradient[c]);
-            products[c] += g * (static_cast<A>(from[c]) - means[row]) * inverses[row];
-            gradients[c] += g;
-          }
-        },
-        [beta, to_gamma = dgamma.data<A>(), to_beta = dbeta.data<A>()](
-            std::int64_t which, std::int64_t c, double value) {
-          A& to = which == 0 ? to_gamma[c] : to_beta[c];
-          const double old = beta == 0 ? 0 : beta * static_cast<double>(to);
-          to = static_cast<A>(old + value);
+    cpu::norm_gradients<T>(
+        dev, dy, x, gamma, mean, inv_std, dgamma, dbeta, beta,
+        [columns = x.columns(), all = dx.data<T>()](std::int64_t row, const A* values) {
+          T* const to = all + row * columns;
+          for (std::int64_t c = 0; c < columns; ++c) to[c] = static_cast<T>(values[c]);
         });
   });
 }
@@ -137,32 +144,26 @@ void residual_layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> 
     });
   });
 }
-void residual_layer_norm_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy,
-                                          ConstView<Cpu> sum, ConstView<Cpu> gamma,
-                                          ConstView<Cpu> mean, ConstView<Cpu> inv_std,
-                                          const RowNumbers<Cpu>& rows,
-                                          const DropoutOptions& options, View<Cpu> dresidual,
-                                          View<Cpu> dx) {
+void residual_layer_norm_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy,
+                                     ConstView<Cpu> sum, ConstView<Cpu> gamma, ConstView<Cpu> mean,
+                                     ConstView<Cpu> inv_std, const RowNumbers<Cpu>& rows,
+                                     const DropoutOptions& options, View<Cpu> dresidual,
+                                     View<Cpu> dx, View<Cpu> dgamma, View<Cpu> dbeta, double beta) {
   visit_floating(sum.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const A scale = static_cast<A>(1.0 / (1.0 - options.probability));
     const auto columns = sum.columns();
-    dev.for_ranges(sum.rows(), cpu::norm_row_tile, [&](std::int64_t first, std::int64_t last) {
-      std::vector<A> buffer(static_cast<std::size_t>(columns));
-      A* const values = buffer.data();
-      for (auto row = first; row < last; ++row) {
-        cpu::norm_gradient(columns, dy.data<T>() + row * columns, sum.data<T>() + row * columns,
-                           gamma.data<A>(), mean.data<A>()[row], inv_std.data<A>()[row],
-                           [=](std::int64_t c, A value) { values[c] = value; });
-        T* to = dresidual.data<T>() + row * columns;
-        for (std::int64_t c = 0; c < columns; ++c) to[c] = static_cast<T>(values[c]);
-        T* through = dx.data<T>() + row * columns;
-        cpu::for_kept(rows, options, row, columns, [=](std::int64_t c, bool keep) {
-          const A value = values[c];
-          through[c] = static_cast<T>((keep ? value : A(0)) * scale);
-        });
-      }
-    });
+    cpu::norm_gradients<T>(dev, dy, sum, gamma, mean, inv_std, dgamma, dbeta, beta,
+                           [&](std::int64_t row, const A* values) {
+                             T* to = dresidual.data<T>() + row * columns;
+                             for (std::int64_t c = 0; c < columns; ++c)
+                               to[c] = static_cast<T>(values[c]);
+                             T* through = dx.data<T>() + row * columns;
+                             cpu::for_kept(
+                                 rows, options, row, columns, [=](std::int64_t c, bool keep) {
+                                   through[c] = static_cast<T>((keep ? values[c] : A(0)) * scale);
+                                 });
+                           });
   });
 }
 

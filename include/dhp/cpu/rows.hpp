@@ -62,17 +62,5 @@ void scatter_add_rows_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstVi
                    });
   });
 }
-void add_to_rows_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> vector, View<Cpu> y) {
-  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    cpu::for_rows(
-        dev, y.rows(), 64,
-        [columns = y.columns(), all = y.data<T>(), more = vector.data<T>()](std::int64_t row) {
-          T* const to = all + row * columns;
-          for (std::int64_t at = 0; at < columns; ++at)
-            to[at] = static_cast<T>(static_cast<A>(to[at]) + static_cast<A>(more[at]));
-        });
-  });
-}
 
 }  // namespace dhp

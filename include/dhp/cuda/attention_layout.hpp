@@ -2,6 +2,7 @@
 // logsumexp as [samples, heads, length, 1] instead of [heads, R].
 #pragma once
 
+#include <dhp/core/rng.hpp>
 #include <dhp/cuda/block.hpp>
 #include <dhp/tensor/tensor.hpp>
 
@@ -19,17 +20,38 @@ namespace dhp::cuda {
   return low;
 }
 
-/// element_offsets[n] = offsets[n] columns, lengths_out[n] = lengths[n]; 0 from `samples` on.
+/// A seed for the library's generator. The numbers that it gives are then those of this use, in this step, for the
+/// micro-batch that begins with this row, and for these heads.
+struct AttentionSeed {
+  RandomStream random{};
+  const std::int64_t* row_numbers = nullptr;
+  int first_head = 0, total_heads = 1;
+  std::int64_t* seed = nullptr;  ///< with the generator's offset two elements behind it; null: none
+
+  constexpr void write() const {
+    const auto words =
+        random.block(static_cast<std::uint64_t>(row_numbers[0] * total_heads + first_head));
+    seed[0] = static_cast<std::int64_t>(std::uint64_t{words[0]} << 31 ^ words[1]);
+    seed[2] = 0;
+  }
+};
+
+/// element_offsets[n] = offsets[n] columns, wide_offsets[n] = offsets[n] stride, lengths_out[n] = lengths[n]; 0 from
+/// `samples` on.
 struct DescribeSamples {
-  std::int64_t samples, graph_samples, columns;
+  std::int64_t samples, graph_samples, columns, stride;
   const std::int32_t *offsets, *lengths;
-  std::int64_t* element_offsets;
+  std::int64_t *element_offsets, *wide_offsets;
   std::int32_t* lengths_out;
+  AttentionSeed seed{};
 
   template <class B>
   constexpr void operator()(B& block) const {
+    if (seed.seed != nullptr && grid_thread(block) == 0) seed.write();
     for (auto n = grid_thread(block); n <= graph_samples; n += grid_threads(block)) {
-      element_offsets[n] = std::int64_t{offsets[n < samples ? n : samples]} * columns;
+      const std::int64_t row = offsets[n < samples ? n : samples];
+      element_offsets[n] = row * columns;
+      wide_offsets[n] = row * stride;
       if (n < graph_samples) lengths_out[n] = n < samples ? lengths[n] : 0;
     }
   }
@@ -75,12 +97,14 @@ struct StatisticsForCudnn {
   }
 };
 
-/// x[r] = 0 for padding rows, one warp per row.
+/// x[r] = 0 for padding rows of all x, one warp per row.
 template <class T>
 struct ClearPadding {
-  std::int64_t rows, columns, samples;
+  static constexpr int most = 3;
+  std::int64_t rows, columns, stride, samples;
   const std::int32_t *offsets, *lengths;
-  T* x;
+  int count;
+  T* x[most];
 
   template <class B>
   constexpr void operator()(B& block) const {
@@ -89,19 +113,29 @@ struct ClearPadding {
     for (auto row = grid_thread(block) / warp_size; row < rows; row += warps) {
       const auto n = sample_of(row, offsets, samples);
       if (row - offsets[n] < lengths[n]) continue;
-      for (auto column = std::int64_t{lane}; column < columns; column += warp_size)
-        x[row * columns + column] = T(0.0f);
+      for (int which = 0; which < count; ++which)
+        for (auto column = std::int64_t{lane}; column < columns; column += warp_size)
+          x[which][row * stride + column] = T(0.0f);
     }
   }
 };
 
+/// At most three views of one shape, whose rows are `stride` elements apart.
 template <class T, KernelDevice Dev>
-void clear_padding(Dev& dev, View<Dev> x, ConstView<Dev> offsets, ConstView<Dev> lengths) {
+void clear_padding(Dev& dev, std::initializer_list<View<Dev>> views, std::int64_t stride,
+                   ConstView<Dev> offsets, ConstView<Dev> lengths) {
+  const auto& x = *views.begin();
   if (x.count() == 0) return;
-  launch(
-      dev, grid_for(dev, x.rows() * warp_size),
-      ClearPadding<T>{x.rows(), x.columns(), lengths.count(), offsets.template data<std::int32_t>(),
-                      lengths.template data<std::int32_t>(), x.template data<T>()});
+  ClearPadding<T> kernel{x.rows(),
+                         x.columns(),
+                         stride,
+                         lengths.count(),
+                         offsets.template data<std::int32_t>(),
+                         lengths.template data<std::int32_t>(),
+                         0,
+                         {}};
+  for (const auto& view : views) kernel.x[kernel.count++] = view.template data<T>();
+  launch(dev, grid_for(dev, x.rows() * warp_size), kernel);
 }
 
 }  // namespace dhp::cuda

@@ -235,6 +235,15 @@ struct ToFinish {
   return tiles;
 }
 
+/// Calls finish(sum, column, value) for each sum of `count` partial sums, parts [count, sums, columns]; value in double.
+template <int sums, class Total, KernelDevice Dev, class Finish>
+void reduce_parts(Dev& dev, std::int64_t count, std::int64_t columns, const Total* parts,
+                  const Finish& finish) {
+  const SumColumns<1, Parts<Total>, ToFinish<Finish>> second{
+      one_tile_down(count, sums * columns), {parts, sums * columns}, {finish, columns}};
+  launch(dev, second.grid(), second);
+}
+
 /// Calls finish(sum, column, value) for each of terms' sums over `rows` rows, value in double; 0
 /// without rows. pointers: all that terms loads and stores in packs.
 template <class T, KernelDevice Dev, class Terms, class Finish, class... Element>
@@ -251,11 +260,7 @@ void reduce_columns(Dev& dev, std::int64_t rows, std::int64_t columns, const Ter
       const SumColumns<width, Terms, ToParts<Total, sums>> first{tiles, terms, {parts, columns}};
       launch(dev, first.grid(), first);
     }
-    const SumColumns<1, Parts<Total>, ToFinish<Finish>> second{
-        one_tile_down(tiles.tiles_down, sums * columns),
-        {parts, sums * columns},
-        {finish, columns}};
-    launch(dev, second.grid(), second);
+    reduce_parts<sums>(dev, tiles.tiles_down, columns, static_cast<const Total*>(parts), finish);
   };
   with_column_width<T>(columns, run, pointers...);
 }

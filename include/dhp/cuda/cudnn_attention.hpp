@@ -1,7 +1,8 @@
 // Attention on a GPU: cuDNN's fused kernels for bf16 and f16, dhp's for the rest. Graphs are built
 // for rounded-up sizes, so that similar batches share one. Padding rows must hold finite numbers;
 // their results are 0. Dropout needs a mask in memory (docs/gpu.md), because cuDNN's own random
-// numbers depend on the layout; without room for it dhp's kernels run.
+// numbers depend on the layout; without room for it dhp's kernels run. A device may allow those
+// numbers; then cuDNN does both passes, or says why it cannot.
 #pragma once
 
 #include <dhp/cuda/attention_layout.hpp>
@@ -34,9 +35,19 @@ namespace dhp::cuda {
 }
 template <class Dev>
 [[nodiscard]] AttentionProblem attention_problem(ConstView<Dev> q, const Sequences<Dev>& sequences,
-                                                 const AttentionOptions& options) {
-  return attention_problem(q.dtype(), sequences.lengths.count(), sequences.max_length,
-                           options.heads, q.columns(), options.dropout);
+                                                 const AttentionOptions& options,
+                                                 bool own_numbers) {
+  auto problem = attention_problem(q.dtype(), sequences.lengths.count(), sequences.max_length,
+                                   options.heads, q.columns(), options.dropout);
+  problem.row_stride = options.row_stride;
+  problem.own_numbers = own_numbers && options.dropout > 0 && size_of(q.dtype()) == 2;
+  return problem;
+}
+/// Of a pass that cuDNN has not done. Its numbers are nobody else's, so no other kernel can do one of the passes.
+inline void check_another_can(const AttentionProblem& problem, const std::string& text) {
+  check(!problem.own_numbers, "cuDNN cannot do ", text,
+        "; run without its own numbers for dropout (--library-dropout, "
+        "CudaOptions::library_dropout)");
 }
 
 /// The device's plans; none if cuDNN does not support the sizes or addresses, has refused `problem`
@@ -48,13 +59,14 @@ template <class Dev>
   const auto fits = [](const ConstView<Dev>& view) {
     return size_of(view.dtype()) == 2 && alignment_of(view.bytes()) >= 16;
   };
-  if (problem.head_size % 8 != 0 || problem.head_size > 256 ||
+  if (problem.head_size % 8 != 0 || problem.head_size > 256 || problem.row_stride % 8 != 0 ||
       !std::all_of(views.begin(), views.end(), fits))
     return nullptr;
   auto& plans = dev.template cached<CudnnPlans>();
   if (plans.refused(text)) return nullptr;
   const auto bytes = attention_mask_bytes(problem.samples, problem.heads, problem.length);
-  if (problem.dropout == 0 || attention_mask_fits(bytes, dev.properties().totalGlobalMem))
+  if (problem.dropout == 0 || problem.own_numbers ||
+      attention_mask_fits(bytes, dev.properties().totalGlobalMem))
     return &plans;
   plans.refuse(text, concat("its dropout mask would take ",
                             static_cast<std::int64_t>(bytes / 0x1p20), " MiB"));
@@ -73,23 +85,35 @@ class CudnnAttention {
         offsets_(sequences.offsets.template data<std::int32_t>()),
         lengths_(sequences.lengths.template data<std::int32_t>()),
         element_offsets_(dev, DType::i64, {problem_.samples + 1}),
+        wide_offsets_(dev, DType::i64, {problem_.samples + 1}),
         graph_lengths_(dev, DType::i32, {problem_.samples}),
         statistics_(dev, DType::f32, {problem_.samples * problem_.heads * problem_.length}) {
+    AttentionSeed seed;
+    if (problem.own_numbers) {
+      seed_ = Tensor<Dev>(dev, DType::i64, {4});  // 16-byte aligned numbers
+      seed = {options.random, sequences.row_numbers.template data<std::int64_t>(),
+              options.first_head, options.total_heads, seed_.mut().template data<std::int64_t>()};
+    }
     launch(dev, grid_for(dev, problem_.samples + 1),
-           DescribeSamples{samples_, problem_.samples, q.columns(), offsets_, lengths_,
-                           element_offsets_.mut().template data<std::int64_t>(),
-                           graph_lengths_.mut().template data<std::int32_t>()});
-    if (problem.dropout > 0) draw_mask(dev, q, sequences, options);
+           DescribeSamples{samples_, problem_.samples, q.columns(), options.stride(q.columns()),
+                           offsets_, lengths_, element_offsets_.mut().template data<std::int64_t>(),
+                           wide_offsets_.mut().template data<std::int64_t>(),
+                           graph_lengths_.mut().template data<std::int32_t>(), seed});
+    if (problem.dropout > 0 && !problem.own_numbers) draw_mask(dev, q, sequences, options);
   }
 
   [[nodiscard]] CudnnArguments arguments() const {
     using Uids = AttentionUids;
     CudnnArguments made;
     made.add(Uids::offsets, element_offsets_.view().bytes())
+        .add(Uids::wide_offsets, wide_offsets_.view().bytes())
         .add(Uids::query_lengths, graph_lengths_.view().bytes())
         .add(Uids::key_lengths, graph_lengths_.view().bytes())
         .add(Uids::statistics, statistics_.view().bytes());
-    if (problem_.dropout > 0) made.add(Uids::mask, mask_.view().bytes());
+    if (mask_) made.add(Uids::mask, mask_.view().bytes());
+    if (seed_)
+      made.add(Uids::seed, seed_.view().bytes())
+          .add(Uids::seed_offset, seed_.view().slice(2, 4).bytes());
     return made;
   }
   void statistics_to(Dev& dev, View<Dev> logsumexp) {
@@ -120,18 +144,17 @@ class CudnnAttention {
   std::int64_t rows_, samples_;
   AttentionProblem problem_;
   const std::int32_t *offsets_, *lengths_;
-  Tensor<Dev> element_offsets_, graph_lengths_, statistics_;
-  Tensor<Dev> mask_;  // none without dropout
+  Tensor<Dev> element_offsets_, wide_offsets_, graph_lengths_, statistics_;
+  Tensor<Dev> mask_, seed_;  // at most one of them, none without dropout
 };
 
-/// Zeroes the padding rows of each tensor.
+/// Zeroes the padding rows of tensors of one shape, whose rows are `stride` elements apart.
 template <class Dev>
 void clear_all_padding(Dev& dev, const Sequences<Dev>& sequences,
-                       std::initializer_list<View<Dev>> views) {
-  for (const auto& view : views)
-    visit_floating(view.dtype(), [&]<class T>(Tag<T>) {
-      clear_padding<T>(dev, view, sequences.offsets, sequences.lengths);
-    });
+                       std::initializer_list<View<Dev>> views, std::int64_t stride) {
+  visit_floating(views.begin()->dtype(), [&]<class T>(Tag<T>) {
+    clear_padding<T>(dev, views, stride, sequences.offsets, sequences.lengths);
+  });
 }
 
 }  // namespace dhp::cuda
@@ -145,7 +168,8 @@ void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstVie
                           View<Dev> y, View<Dev> logsumexp) {
   using Uids = cuda::AttentionUids;
   if (q.count() == 0) return;
-  const auto problem = cuda::attention_problem(q, sequences, options);
+  const auto problem =
+      cuda::attention_problem(q, sequences, options, dev.options().library_dropout);
   const auto text = problem.text("forward");
   if (auto* const plans = cuda::plans_for_attention<Dev>(dev, problem, text, {q, k, v, y})) {
     cuda::CudnnAttention<Dev> attention(dev, problem, q, sequences, options);
@@ -155,9 +179,10 @@ void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstVie
     if (plans->run(dev, text, {.deterministic = dev.options().deterministic}, arguments,
                    [&] { return cuda::attention_forward_graph(problem); })) {
       attention.statistics_to(dev, logsumexp);
-      return cuda::clear_all_padding(dev, sequences, {y});
+      return cuda::clear_all_padding(dev, sequences, {y}, y.columns());
     }
   }
+  cuda::check_another_can(problem, text);
   cuda::fallback_attention_forward(dev, q, k, v, sequences, options, y, logsumexp);
 }
 
@@ -169,7 +194,8 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
                            View<Dev> dq, View<Dev> dk, View<Dev> dv) {
   using Uids = cuda::AttentionUids;
   if (q.count() == 0) return;
-  const auto problem = cuda::attention_problem(q, sequences, options);
+  const auto problem =
+      cuda::attention_problem(q, sequences, options, dev.options().library_dropout);
   const bool dq_sums = !dev.options().deterministic;
   const auto text = problem.text(dq_sums ? "backward" : "backward in order");
   if (auto* const plans =
@@ -189,8 +215,9 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
     if (dq_sums) arguments.add(Uids::dq_sums, sums.view().bytes());
     if (plans->run(dev, text, {.deterministic = !dq_sums, .workspace_bytes = std::size_t{8} << 30},
                    arguments, [&] { return cuda::attention_backward_graph(problem, dq_sums); }))
-      return cuda::clear_all_padding(dev, sequences, {dq, dk, dv});
+      return cuda::clear_all_padding(dev, sequences, {dq, dk, dv}, options.stride(q.columns()));
   }
+  cuda::check_another_can(problem, text);
   cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
 }
 

@@ -1,7 +1,7 @@
 // Attention as cuDNN graphs, in the operation order that its fused kernels match (Dao et al. 2022;
 // cuDNN's graph API, "fused flash attention"; mask and scale are placed as in the open
 // cudnn_frontend). Samples are ragged with a length each, so packed and padded batches use the same
-// graph. Dropout is a 0/1 mask, because cuDNN's generator uses its own numbering.
+// graph. Dropout is a 0/1 mask, because cuDNN's generator uses its own numbering; or that generator.
 #pragma once
 
 #include <dhp/cuda/cudnn_graph.hpp>
@@ -18,23 +18,30 @@ struct AttentionProblem {
   std::int64_t heads = 1;
   std::int64_t length = 1;
   std::int64_t head_size = 64;
-  double dropout = 0;  ///< dropout probability; above 0 the graph has a mask
+  double dropout = 0;        ///< dropout probability; above 0 the graph has a mask
+  bool own_numbers = false;  ///< of cuDNN's generator, instead of a mask
+  /// Elements from a row to the next of q, k, v and their gradients; 0: heads * head_size.
+  std::int64_t row_stride = 0;
 
   [[nodiscard]] std::string text(const char* pass) const {
     return concat("attention ", pass, " ", type == CUDNN_DATA_HALF ? "f16" : "bf16", " samples ",
                   samples, " heads ", heads, " length ", length, " size ", head_size,
-                  dropout > 0 ? concat(" dropout ", dropout) : "");
+                  dropout > 0 ? concat(" dropout ", dropout) : "",
+                  own_numbers ? " own numbers" : "",
+                  row_stride > 0 ? concat(" rows ", row_stride, " apart") : "");
   }
   friend bool operator==(const AttentionProblem&, const AttentionProblem&) = default;
 };
 
-/// Argument numbers. offsets: i64 [samples + 1], in elements; lengths: i32 [samples], for queries
+/// Argument numbers. offsets: i64 [samples + 1], in elements, of y, dy and dq_sums; wide_offsets: of q, k, v, dq, dk,
+/// dv; lengths: i32 [samples], for queries
 /// and for keys; statistics (logsumexp): f32 [samples, heads, length, 1]; mask, 1 if kept, 0 if
-/// dropped: q's type, [samples, heads, length, length].
+/// dropped: q's type, [samples, heads, length, length]; seed and seed_offset: i64 [1].
 struct AttentionUids {
   static constexpr std::int64_t q = 1, k = 2, v = 3, y = 4, statistics = 5, offsets = 6,
                                 query_lengths = 7, key_lengths = 8, dy = 9, dq = 10, dk = 11,
-                                dv = 12, inner_products = 13, dq_sums = 14, mask = 15;
+                                dv = 12, inner_products = 13, dq_sums = 14, mask = 15, seed = 16,
+                                seed_offset = 17, wide_offsets = 18;
 };
 
 /// Tensors of both directions.
@@ -43,13 +50,13 @@ class AttentionTensors {
   AttentionProblem problem_;
 
  public:
-  const CudnnTensor offsets, query_lengths, key_lengths;
+  const CudnnTensor offsets, wide_offsets, query_lengths, key_lengths;
 
   AttentionTensors(CudnnGraph& graph, const AttentionProblem& problem)
       : graph_(graph),
         problem_(problem),
-        offsets(graph.argument(AttentionUids::offsets, CUDNN_DATA_INT64,
-                               {problem.samples + 1, 1, 1, 1}, {1, 1, 1, 1})),
+        offsets(starts(AttentionUids::offsets)),
+        wide_offsets(starts(AttentionUids::wide_offsets)),
         query_lengths(lengths(AttentionUids::query_lengths)),
         key_lengths(lengths(AttentionUids::key_lengths)) {}
 
@@ -59,18 +66,27 @@ class AttentionTensors {
     return graph_.argument(uid, e.type, {e.samples, e.heads, e.length, e.head_size}, row_strides(),
                            16, offsets);
   }
-  /// The same as [samples, heads, head_size, length].
-  [[nodiscard]] CudnnTensor transposed_rows(std::int64_t uid) const {
+  /// The same over rows of the problem's stride.
+  [[nodiscard]] CudnnTensor wide_rows(std::int64_t uid) const {
     const auto& e = problem_;
-    const auto [sample, head, row, column] = row_strides();
+    return graph_.argument(uid, e.type, {e.samples, e.heads, e.length, e.head_size}, wide_strides(),
+                           16, wide_offsets);
+  }
+  /// The same as [samples, heads, head_size, length].
+  [[nodiscard]] CudnnTensor transposed_wide_rows(std::int64_t uid) const {
+    const auto& e = problem_;
+    const auto [sample, head, row, column] = wide_strides();
     return graph_.argument(uid, e.type, {e.samples, e.heads, e.head_size, e.length},
-                           {sample, head, column, row}, 16, offsets);
+                           {sample, head, column, row}, 16, wide_offsets);
   }
   [[nodiscard]] CudnnTensor statistics(std::int64_t uid) const {
     return graph_.argument(uid, CUDNN_DATA_FLOAT, column_extents(),
                            dense_strides(column_extents()));
   }
   [[nodiscard]] CudnnTensor mask() const {
+    if (problem_.own_numbers)
+      return graph_.bernoulli(number(AttentionUids::seed), number(AttentionUids::seed_offset),
+                              1.0 - problem_.dropout, score_extents());
     return graph_.argument(AttentionUids::mask, problem_.type, score_extents(),
                            dense_strides(score_extents()));
   }
@@ -89,6 +105,11 @@ class AttentionTensors {
   [[nodiscard]] Dims row_strides() const {
     const auto& e = problem_;
     return {e.length * e.heads * e.head_size, e.head_size, e.heads * e.head_size, 1};
+  }
+  [[nodiscard]] Dims wide_strides() const {
+    const auto& e = problem_;
+    const auto row = e.row_stride == 0 ? e.heads * e.head_size : e.row_stride;
+    return {e.length * row, e.head_size, row, 1};
   }
 
   /// q k^T / sqrt(head_size), minus infinity for padding.
@@ -111,6 +132,12 @@ class AttentionTensors {
  private:
   [[nodiscard]] CudnnTensor lengths(std::int64_t uid) const {
     return graph_.argument(uid, CUDNN_DATA_INT32, {problem_.samples, 1, 1, 1}, {1, 1, 1, 1});
+  }
+  [[nodiscard]] CudnnTensor starts(std::int64_t uid) const {
+    return graph_.argument(uid, CUDNN_DATA_INT64, {problem_.samples + 1, 1, 1, 1}, {1, 1, 1, 1});
+  }
+  [[nodiscard]] CudnnTensor number(std::int64_t uid) const {
+    return graph_.argument(uid, CUDNN_DATA_INT64, {1, 1, 1, 1}, {1, 1, 1, 1});
   }
   /// True where the index along `axis` is less than the length.
   [[nodiscard]] CudnnTensor before(const CudnnTensor& like, std::int64_t axis,
@@ -137,9 +164,9 @@ class AttentionTensors {
   using Uids = AttentionUids;
   CudnnGraph graph;
   const AttentionTensors make(graph, problem);
-  const auto q = make.rows(Uids::q);
-  const auto k = make.transposed_rows(Uids::k);
-  const auto v = make.rows(Uids::v);
+  const auto q = make.wide_rows(Uids::q);
+  const auto k = make.transposed_wide_rows(Uids::k);
+  const auto v = make.wide_rows(Uids::v);
   const auto y = make.rows(Uids::y);
   const auto statistics = make.statistics(Uids::statistics);
   const auto scores = make.masked_scores(q, k, graph.scalar(attention_scale(problem)), true);
@@ -155,10 +182,12 @@ class AttentionTensors {
   auto weights = make.scores(drops ? CUDNN_DATA_FLOAT : problem.type);
   graph.pointwise(CUDNN_POINTWISE_DIV, powers, sum, weights);
   if (drops) {
-    const auto scaled =
-        graph.pointwise(CUDNN_POINTWISE_MUL, weights, graph.scalar(kept_scale(problem)));
+    // the order that the kernels know
+    auto first = make.mask(), second = graph.scalar(kept_scale(problem));
+    if (!problem.own_numbers) std::swap(first, second);
+    const auto product = graph.pointwise(CUDNN_POINTWISE_MUL, weights, first);
     weights = make.scores(problem.type);
-    graph.pointwise(CUDNN_POINTWISE_MUL, scaled, make.mask(), weights);
+    graph.pointwise(CUDNN_POINTWISE_MUL, product, second, weights);
   }
   graph.multiply(weights, v, y, {.rows = make.query_lengths, .depth = make.key_lengths});
   return graph;
@@ -174,15 +203,15 @@ class AttentionTensors {
   using Uids = AttentionUids;
   CudnnGraph graph;
   const AttentionTensors make(graph, problem);
-  const auto q = make.rows(Uids::q);
-  const auto k = make.transposed_rows(Uids::k);
-  const auto v = make.transposed_rows(Uids::v);
+  const auto q = make.wide_rows(Uids::q);
+  const auto k = make.transposed_wide_rows(Uids::k);
+  const auto v = make.transposed_wide_rows(Uids::v);
   const auto y = make.rows(Uids::y);
   const auto dy = make.rows(Uids::dy);
   const auto statistics = make.statistics(Uids::statistics);
-  const auto dq = make.rows(Uids::dq);
-  const auto dk = make.rows(Uids::dk);
-  const auto dv = make.rows(Uids::dv);
+  const auto dq = make.wide_rows(Uids::dq);
+  const auto dk = make.wide_rows(Uids::dk);
+  const auto dv = make.wide_rows(Uids::dv);
   const auto inner_products = make.statistics(Uids::inner_products);
   const auto scale = graph.scalar(attention_scale(problem));
 
@@ -229,7 +258,7 @@ class AttentionTensors {
   graph.multiply(turned_ds, q, dk, key_rows);
 
   // dq = ds k
-  const auto plain_k = graph.inner(q.extents, make.row_strides(), problem.type, make.offsets);
+  const auto plain_k = graph.inner(q.extents, make.wide_strides(), problem.type, make.wide_offsets);
   graph.reshape(k, plain_k);
   const CudnnLengths query_rows{.rows = make.query_lengths, .depth = make.key_lengths};
   if (!dq_sums) {

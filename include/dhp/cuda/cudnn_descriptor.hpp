@@ -30,6 +30,7 @@ template <class T>
   else if constexpr (std::is_same_v<T, cudnnPointwiseMode_t>) return CUDNN_TYPE_POINTWISE_MODE;
   else if constexpr (std::is_same_v<T, cudnnReduceTensorOp_t>)
     return CUDNN_TYPE_REDUCTION_OPERATOR_TYPE;
+  else if constexpr (std::is_same_v<T, cudnnRngDistribution_t>) return CUDNN_TYPE_RNG_DISTRIBUTION;
   else if constexpr (std::is_same_v<T, cudnnBackendHeurMode_t>) return CUDNN_TYPE_HEUR_MODE;
   else if constexpr (std::is_same_v<T, cudnnBackendNormMode_t>) return CUDNN_TYPE_NORM_MODE;
   else if constexpr (std::is_same_v<T, cudnnBackendNormFwdPhase_t>)

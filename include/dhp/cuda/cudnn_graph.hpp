@@ -149,6 +149,22 @@ class CudnnGraph {
       node.set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, raw(*lengths.depth));
     node.finalize("a matrix product of cuDNN");
   }
+  /// Dense random numbers, never in memory: 1 with the probability, else 0. seed and offset: i64 [1, 1, 1, 1].
+  CudnnTensor bernoulli(const CudnnTensor& seed, const CudnnTensor& offset, double probability,
+                        const Dims& extents) {
+    const auto y = inner(extents, dense_strides(extents));
+    CudnnDescriptor numbers(CUDNN_BACKEND_RNG_DESCRIPTOR);
+    numbers.set(CUDNN_ATTR_RNG_DISTRIBUTION, CUDNN_RNG_DISTRIBUTION_BERNOULLI)
+        .set(CUDNN_ATTR_RNG_BERNOULLI_DIST_PROBABILITY, probability)
+        .finalize("random numbers of cuDNN");
+    add(CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR)
+        .set(CUDNN_ATTR_OPERATION_RNG_YDESC, raw(y))
+        .set(CUDNN_ATTR_OPERATION_RNG_DESC, numbers)
+        .set(CUDNN_ATTR_OPERATION_RNG_SEED, raw(seed))
+        .set(CUDNN_ATTR_OPERATION_RNG_OFFSET_DESC, raw(offset))
+        .finalize("random numbers of cuDNN");
+    return y;
+  }
   /// The same elements with other extents and strides.
   void reshape(const CudnnTensor& x, const CudnnTensor& y) {
     add(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)

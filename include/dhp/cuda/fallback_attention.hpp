@@ -17,6 +17,8 @@ struct AttentionPlace {
   const std::int32_t *offsets, *lengths;
   const std::int64_t* row_numbers;
   std::int64_t rows, columns, max_length;
+  std::int64_t
+      stride;  ///< of rows of q, k, v and their gradients; those of others are `columns` long
   int heads, first_head, total_heads, size;
   double scale, dropout;
   std::uint32_t threshold;  ///< keep a probability if its 24 random bits are at least this
@@ -35,9 +37,9 @@ struct AttentionPlace {
     if (length > max_length) length = max_length;
     return {first, own, length, index % heads};
   }
-  /// The offset of `row` of a head.
-  constexpr std::int64_t at(const Head& head, std::int64_t row) const {
-    return (head.first_row + row) * columns + head.head * size;
+  /// The offset of `row` of a head, in rows of that stride.
+  constexpr std::int64_t at(const Head& head, std::int64_t row, std::int64_t row_stride) const {
+    return (head.first_row + row) * row_stride + head.head * size;
   }
   /// The random index of a query's first probability.
   constexpr std::uint64_t first_number(const Head& head, std::int64_t query) const {
@@ -73,15 +75,15 @@ struct AttentionTile {
 /// Loads `wanted` rows of a head, from row `first`, into shared memory: 0 beyond its length.
 template <class A, class B, class T>
 constexpr void load_rows(const B& block, const AttentionPlace& place,
-                         const AttentionPlace::Head& head, const T* from, std::int64_t first,
-                         int wanted, A* to) {
+                         const AttentionPlace::Head& head, const T* from, std::int64_t row_stride,
+                         std::int64_t first, int wanted, A* to) {
   const int stride = AttentionTile::stride(place.size);
   const int count = rows_present(head.length - first, wanted);
   for (int at = block.thread(); at < wanted * place.size; at += block.threads()) {
     const int row = at / place.size;
     const int column = at % place.size;
     to[row * stride + column] =
-        row < count ? static_cast<A>(from[place.at(head, first + row) + column]) : A(0);
+        row < count ? static_cast<A>(from[place.at(head, first + row, row_stride) + column]) : A(0);
   }
 }
 
@@ -92,15 +94,16 @@ template <class A>
   return sum;
 }
 
-/// Calls body(first, count) per tile of a head's rows; a and b of the tile are in shared memory.
+/// Calls body(first, count) per tile of a head's rows; a and b of the tile are in shared memory, a's rows in place.stride.
 template <class A, class B, class T, class Body>
 constexpr void for_tiles(B& block, const AttentionPlace& place, const AttentionPlace::Head& head,
-                         const T* a, const T* b, A* to_a, A* to_b, const Body& body) {
+                         const T* a, const T* b, std::int64_t stride_of_b, A* to_a, A* to_b,
+                         const Body& body) {
   constexpr int tile = AttentionTile::rows;
   for (std::int64_t first = 0; first < head.length; first += tile) {
     block.sync();
-    load_rows(block, place, head, a, first, tile, to_a);
-    load_rows(block, place, head, b, first, tile, to_b);
+    load_rows(block, place, head, a, place.stride, first, tile, to_a);
+    load_rows(block, place, head, b, stride_of_b, first, tile, to_b);
     block.sync();
     body(first, rows_present(head.length - first, tile));
   }
@@ -153,7 +156,7 @@ struct AttentionForward {
     const auto query = first_query + warp;
     const bool real = query < head.length;
 
-    load_rows(block, place, head, q, first_query, AttentionTile::warps, queries);
+    load_rows(block, place, head, q, place.stride, first_query, AttentionTile::warps, queries);
     A most = -std::numeric_limits<A>::infinity();
     A sum = 0;
     A mixed[AttentionTile::most_per_lane] = {};
@@ -177,11 +180,13 @@ struct AttentionForward {
         mixed[part] = total;
       });
     };
-    if (first_query < head.length) for_tiles(block, place, head, k, v, keys, values, add_tile);
+    if (first_query < head.length)
+      for_tiles(block, place, head, k, v, place.stride, keys, values, add_tile);
     if (query >= head.rows) return;
     const A factor = real ? static_cast<A>(1.0 / (1.0 - place.dropout)) / sum : A(0);
     for_columns(lane, size, [&](int part, int column) {
-      y[place.at(head, query) + column] = static_cast<T>(real ? mixed[part] * factor : A(0));
+      y[place.at(head, query, place.columns) + column] =
+          static_cast<T>(real ? mixed[part] * factor : A(0));
     });
     if (lane == 0)
       logsumexp[head.head * place.rows + head.first_row + query] =
@@ -248,8 +253,10 @@ struct AttentionGradient {
     A* const weights = other_values + tile * stride + warp * (of_keys ? 2 : 1) * tile;
     const auto mine = first_row + warp;
     const bool real = mine < head.length;
-    load_rows(block, place, head, of_keys ? k : q, first_row, AttentionTile::warps, own);
-    load_rows(block, place, head, of_keys ? v : dy, first_row, AttentionTile::warps, own_values);
+    load_rows(block, place, head, of_keys ? k : q, place.stride, first_row, AttentionTile::warps,
+              own);
+    load_rows(block, place, head, of_keys ? v : dy, of_keys ? place.stride : place.columns,
+              first_row, AttentionTile::warps, own_values);
     const A scale = static_cast<A>(place.scale);
     const A kept = static_cast<A>(1.0 / (1.0 - place.dropout));
     A sums[AttentionTile::most_per_lane] = {};
@@ -279,11 +286,11 @@ struct AttentionGradient {
       });
     };
     if (first_row < head.length)
-      for_tiles(block, place, head, of_keys ? q : k, of_keys ? dy : v, others, other_values,
-                add_tile);
+      for_tiles(block, place, head, of_keys ? q : k, of_keys ? dy : v,
+                of_keys ? place.columns : place.stride, others, other_values, add_tile);
     if (mine >= head.rows) return;
     for_columns(lane, size, [&](int part, int column) {
-      const auto to = place.at(head, mine) + column;
+      const auto to = place.at(head, mine, place.stride) + column;
       dx[to] = static_cast<T>(real ? scale * sums[part] : A(0));
       if constexpr (of_keys) dv[to] = static_cast<T>(real ? value_sums[part] : A(0));
     });
@@ -302,6 +309,7 @@ template <class Dev>
           q.rows(),
           q.columns(),
           sequences.max_length,
+          options.stride(q.columns()),
           options.heads,
           options.first_head,
           options.total_heads,

@@ -24,9 +24,9 @@ void layer_norm_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> gamma, Con
   });
 }
 template <KernelDevice Dev>
-void layer_norm_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
-                                 ConstView<Dev> gamma, ConstView<Dev> mean, ConstView<Dev> inv_std,
-                                 View<Dev> dx) {
+void layer_norm_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, ConstView<Dev> gamma,
+                            ConstView<Dev> mean, ConstView<Dev> inv_std, View<Dev> dx,
+                            View<Dev> dgamma, View<Dev> dbeta, double beta) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const cuda::LayerNormBackwardArguments<T> in{x.rows(),
@@ -37,21 +37,9 @@ void layer_norm_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
                                                  mean.template data<A>(),
                                                  inv_std.template data<A>(),
                                                  dx.template data<T>()};
-    cuda::launch_rows<cuda::LayerNormBackward, T>(dev, in.rows, in.columns, in, in.dy, in.x,
-                                                  in.gamma, in.dx);
-  });
-}
-template <KernelDevice Dev>
-void layer_norm_backward_sums_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, ConstView<Dev> mean,
-                                 ConstView<Dev> inv_std, View<Dev> dgamma, View<Dev> dbeta,
-                                 double beta) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    const cuda::LayerNormSumTerms<T> terms{dy.template data<T>(), x.template data<T>(), x.columns(),
-                                           mean.template data<A>(), inv_std.template data<A>()};
-    const cuda::AddLayerNormSums<A> finish{dgamma.template data<A>(), dbeta.template data<A>(),
-                                           beta};
-    cuda::reduce_columns<T>(dev, x.rows(), x.columns(), terms, finish, terms.dy, terms.x);
+    cuda::launch_norm_gradient<cuda::LayerNormBackward, T>(
+        dev, in, {dgamma.template data<A>(), dbeta.template data<A>(), beta}, in.dy, in.x, in.gamma,
+        in.dx);
   });
 }
 template <KernelDevice Dev>
@@ -74,11 +62,11 @@ void residual_layer_norm_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> r
   });
 }
 template <KernelDevice Dev>
-void residual_layer_norm_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> sum,
-                                          ConstView<Dev> gamma, ConstView<Dev> mean,
-                                          ConstView<Dev> inv_std, const RowNumbers<Dev>& rows,
-                                          const DropoutOptions& options, View<Dev> dresidual,
-                                          View<Dev> dx) {
+void residual_layer_norm_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> sum,
+                                     ConstView<Dev> gamma, ConstView<Dev> mean,
+                                     ConstView<Dev> inv_std, const RowNumbers<Dev>& rows,
+                                     const DropoutOptions& options, View<Dev> dresidual,
+                                     View<Dev> dx, View<Dev> dgamma, View<Dev> dbeta, double beta) {
   visit_floating(sum.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const cuda::ResidualNormBackwardArguments<T> in{
@@ -87,9 +75,9 @@ void residual_layer_norm_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView
          dresidual.template data<T>()},
         cuda::dropout_mask<T>(rows, options),
         dx.template data<T>()};
-    cuda::launch_rows<cuda::ResidualNormBackward, T>(dev, in.norm.rows, in.norm.columns, in,
-                                                     in.norm.dy, in.norm.x, in.norm.gamma,
-                                                     in.norm.dx, in.dx);
+    cuda::launch_norm_gradient<cuda::ResidualNormBackward, T>(
+        dev, in, {dgamma.template data<A>(), dbeta.template data<A>(), beta}, in.norm.dy, in.norm.x,
+        in.norm.gamma, in.norm.dx, in.dx);
   });
 }
 

@@ -83,13 +83,60 @@ struct LayerNormBackwardArguments {
   const T *dy, *x;
   const A *gamma, *mean, *inv_std;
   T* dx;
+  A* parts = nullptr;  ///< of rows in registers: sums of dgamma and dbeta, [blocks, 2, columns]
+};
+
+/// A thread's sums for its columns over its rows: of dy * xhat for dgamma, of dy for dbeta. Rows that are not in
+/// registers have too many columns; a pass of its own sums those.
+template <class T, class Rows, bool = Rows::in_registers>
+struct NormSums {
+  using A = Accumulator<T>;
+  static constexpr int n = Rows::n;
+  Pack<A, n> gamma[Rows::most_packs]{};
+  Pack<A, n> beta[Rows::most_packs]{};
+
+  constexpr void add(int step, const Pack<T, n>& dy, const Pack<T, n>& x, A mean, A inv_std) {
+    for (int at = 0; at < n; ++at) {
+      const A gradient = static_cast<A>(dy.at[at]);
+      gamma[step].at[at] += gradient * (static_cast<A>(x.at[at]) - mean) * inv_std;
+      beta[step].at[at] += gradient;
+    }
+  }
+  /// The sums over the block's warps, in shared memory of as many rows of 2 columns.
+  template <class B>
+  constexpr void finish(B& block, std::int64_t columns, A* parts) const {
+    const int width = static_cast<int>(2 * columns);
+    A* const slots = block.template shared<A>();
+    A* const own = slots + block.thread() / warp_size * width;
+    for (int step = 0; step < Rows::most_packs; ++step) {
+      const auto column = Rows::column(block, step);
+      if (column >= columns) continue;
+      store<n>(own + column, gamma[step]);
+      store<n>(own + columns + column, beta[step]);
+    }
+    block.sync();
+    for (int at = block.thread(); at < width; at += block.threads()) {
+      A total = slots[at];
+      for (int warp = 1; warp < block.threads() / warp_size; ++warp)
+        total += slots[warp * width + at];
+      parts[block.index() * width + at] = total;
+    }
+  }
+};
+template <class T, class Rows>
+struct NormSums<T, Rows, false> {
+  using A = Accumulator<T>;
+  template <class P>
+  constexpr void add(int, const P&, const P&, A, A) {}
+  template <class B>
+  constexpr void finish(B&, std::int64_t, A*) const {}
 };
 
 /// write(column, pack) receives the unrounded gradient of x. It may overwrite dy and x: a thread
 /// writes only what it alone has read.
 template <class Rows, class B, class T, class Write>
 constexpr void row_gradient(B& block, const LayerNormBackwardArguments<T>& in, std::int64_t row,
-                            const Write& write) {
+                            NormSums<T, Rows>& sums, const Write& write) {
   using A = Accumulator<T>;
   constexpr int n = Rows::n;
   const typename Rows::template Row<T> dy(block, in.dy + row * in.columns, in.columns);
@@ -108,6 +155,7 @@ constexpr void row_gradient(B& block, const LayerNormBackwardArguments<T>& in, s
       sum += scaled;
       product += scaled * (static_cast<A>(from.at[at]) - mean);
     }
+    sums.add(step, gradient, from, mean, inv_std);
   }
   const A width = static_cast<A>(in.columns);
   const A mean_gradient = Rows::reduce(block, sum) / width;
@@ -144,8 +192,10 @@ struct LayerNormBackward {
 
   template <class B>
   constexpr void operator()(B& block) const {
+    NormSums<T, Rows> sums;
     for (auto row = Rows::first(block); row < in.rows; row += Rows::step(block))
-      row_gradient<Rows>(block, in, row, StoreRounded<T>{in.dx + row * in.columns});
+      row_gradient<Rows>(block, in, row, sums, StoreRounded<T>{in.dx + row * in.columns});
+    sums.finish(block, in.columns, in.parts);
   }
 };
 
@@ -283,13 +333,62 @@ struct ResidualNormBackward {
   template <class B>
   constexpr void operator()(B& block) const {
     const auto random = in.mask.stream();
+    NormSums<T, Rows> sums;
     for (auto row = Rows::first(block); row < in.norm.rows; row += Rows::step(block)) {
       const auto at = row * in.norm.columns;
       row_gradient<Rows>(
-          block, in.norm, row,
+          block, in.norm, row, sums,
           StoreBoth<T>{{in.norm.dx + at}, {in.dx + at}, in.mask, random, in.mask.number(row)});
     }
+    sums.finish(block, in.norm.columns, in.norm.parts);
   }
 };
+
+template <class T>
+[[nodiscard]] constexpr LayerNormBackwardArguments<T>& norm_of(LayerNormBackwardArguments<T>& in) {
+  return in;
+}
+template <class T>
+[[nodiscard]] constexpr LayerNormBackwardArguments<T>& norm_of(
+    ResidualNormBackwardArguments<T>& in) {
+  return in.norm;
+}
+
+/// The blocks that sum up rows: two for each multiprocessor of an H200. No GPU is asked, as for most_sum_parts.
+inline constexpr std::int64_t most_norm_parts = 264;
+
+/// Launches a kernel of gradients, and gives `finish` the sums: in the same pass for rows in registers.
+template <template <class T, class Rows> class Kernel, class T, KernelDevice Dev, class Arguments,
+          class... Element>
+void launch_norm_gradient(Dev& dev, Arguments in, const AddLayerNormSums<Accumulator<T>>& finish,
+                          const Element*... pointers) {
+  using A = Accumulator<T>;
+  auto& norm = norm_of(in);
+  const auto rows = norm.rows, columns = norm.columns;
+  const auto sum_apart = [&] {
+    reduce_columns<T>(dev, rows, columns,
+                      LayerNormSumTerms<T>{norm.dy, norm.x, columns, norm.mean, norm.inv_std},
+                      finish, norm.dy, norm.x);
+  };
+  if (rows == 0 || columns == 0) return sum_apart();
+  with_rows<T>(
+      columns,
+      [&]<class Rows>(Rows) {
+        if constexpr (Rows::in_registers) {
+          constexpr int threads = 128, warps = threads / warp_size;
+          const auto blocks =
+              std::clamp<std::int64_t>((rows + warps - 1) / warps, 1, most_norm_parts);
+          Tensor<Dev> parts(dev, dtype_of<A>(), {blocks, 2, columns});
+          norm.parts = parts.mut().template data<A>();
+          launch(dev, {blocks, threads, static_cast<std::size_t>(warps * 2 * columns) * sizeof(A)},
+                 Kernel<T, Rows>{in});
+          reduce_parts<2>(dev, blocks, columns, static_cast<const A*>(norm.parts), finish);
+        } else {
+          sum_apart();  // before dx overwrites dy
+          launch(dev, Rows::template grid<A>(dev, rows, columns), Kernel<T, Rows>{in});
+        }
+      },
+      pointers...);
+}
 
 }  // namespace dhp::cuda

@@ -13,6 +13,13 @@ namespace dhp::cuda {
 template <int n_, int packs>
 struct WarpRows {
   static constexpr int n = n_;
+  static constexpr int most_packs = packs;
+  static constexpr bool in_registers = true;
+
+  template <class A, class Dev>
+  static Grid grid(const Dev& dev, std::int64_t rows, std::int64_t) {
+    return grid_for(dev, rows * warp_size, 128);
+  }
 
   template <class B>
   static constexpr std::int64_t first(const B& block) {
@@ -72,6 +79,16 @@ struct WarpRows {
 template <int n_>
 struct BlockRows {
   static constexpr int n = n_;
+  static constexpr bool in_registers = false;
+
+  template <class A, class Dev>
+  static Grid grid(const Dev& dev, std::int64_t rows, std::int64_t columns) {
+    auto grid = grid_for(dev, rows, 1);
+    const std::int64_t warps = (columns / n + warp_size - 1) / warp_size;
+    grid.threads = static_cast<int>(std::clamp<std::int64_t>(warps, 1, 8)) * warp_size;
+    grid.shared_bytes = sizeof(A) * block_reduce_scratch;
+    return grid;
+  }
 
   template <class B>
   static constexpr std::int64_t first(const B& block) {
@@ -118,34 +135,34 @@ struct BlockRows {
   };
 };
 
-/// Launches Kernel<Rows>{arguments...} with the Rows that suits the columns and the alignment of
-/// `pointers`; n is 16 bytes of the accumulation type, the type of per-column vectors.
+/// Calls body with the Rows that suits the columns and the alignment of `pointers`; n is 16 bytes of the
+/// accumulation type, the type of per-column vectors.
+template <class T, class Body, class... Element>
+void with_rows(std::int64_t columns, const Body& body, const Element*... pointers) {
+  constexpr int n = pack_size<Accumulator<T>>;
+  if (!packs_fit<n>(columns, pointers...)) body(BlockRows<1>());
+  else if (const auto packs = (columns / n + warp_size - 1) / warp_size; packs <= 1)
+    body(WarpRows<n, 1>());
+  else if (packs <= 2) body(WarpRows<n, 2>());
+  else if (packs <= 4) body(WarpRows<n, 4>());
+  else if (packs <= 6) body(WarpRows<n, 6>());
+  else if (packs <= 8) body(WarpRows<n, 8>());
+  else body(BlockRows<n>());
+}
+
+/// Launches Kernel<Rows>{arguments...} with that Rows.
 template <template <class T, class Rows> class Kernel, class T, KernelDevice Dev, class Arguments,
           class... Element>
 void launch_rows(Dev& dev, std::int64_t rows, std::int64_t columns, const Arguments& arguments,
                  const Element*... pointers) {
-  using A = Accumulator<T>;
-  constexpr int n = pack_size<A>;
   if (rows == 0 || columns == 0) return;
-  const auto by_warps = [&]<int packs>(std::integral_constant<int, packs>) {
-    const auto grid = grid_for(dev, rows * warp_size, 128);
-    launch(dev, grid, Kernel<T, WarpRows<n, packs>>{arguments});
-  };
-  const auto by_blocks = [&]<int width>(std::integral_constant<int, width>) {
-    auto grid = grid_for(dev, rows, 1);
-    const std::int64_t warps = (columns / width + warp_size - 1) / warp_size;
-    grid.threads = static_cast<int>(std::clamp<std::int64_t>(warps, 1, 8)) * warp_size;
-    grid.shared_bytes = sizeof(A) * block_reduce_scratch;
-    launch(dev, grid, Kernel<T, BlockRows<width>>{arguments});
-  };
-  if (!packs_fit<n>(columns, pointers...)) by_blocks(std::integral_constant<int, 1>());
-  else if (const auto packs = (columns / n + warp_size - 1) / warp_size; packs <= 1)
-    by_warps(std::integral_constant<int, 1>());
-  else if (packs <= 2) by_warps(std::integral_constant<int, 2>());
-  else if (packs <= 4) by_warps(std::integral_constant<int, 4>());
-  else if (packs <= 6) by_warps(std::integral_constant<int, 6>());
-  else if (packs <= 8) by_warps(std::integral_constant<int, 8>());
-  else by_blocks(std::integral_constant<int, n>());
+  with_rows<T>(
+      columns,
+      [&]<class Rows>(Rows) {
+        launch(dev, Rows::template grid<Accumulator<T>>(dev, rows, columns),
+               Kernel<T, Rows>{arguments});
+      },
+      pointers...);
 }
 
 }  // namespace dhp::cuda

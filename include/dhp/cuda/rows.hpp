@@ -89,28 +89,6 @@ void take_rows(Dev& dev, ConstView<Dev> from, ConstView<Dev> index, std::int64_t
       {index.count(), index.template data<std::int32_t>(), first, from.rows(), missing_is_nan});
 }
 
-/// y[row] += vector.
-template <class T, int width>
-struct AddToRows {
-  using A = Accumulator<T>;
-  std::int64_t rows;
-  std::int64_t packs;  // per row
-  const T* vector;
-  T* y;
-
-  template <class B>
-  constexpr void operator()(B& block) const {
-    for (auto at = walk_by_thread(block, packs); at.row < rows; at.next()) {
-      T* const to = y + (at.row * packs + at.column) * width;
-      const auto added = load<width>(vector + at.column * width);
-      auto values = load<width>(to);
-      for (int i = 0; i < width; ++i)
-        values.at[i] = static_cast<T>(static_cast<A>(values.at[i]) + static_cast<A>(added.at[i]));
-      store<width>(to, values);
-    }
-  }
-};
-
 }  // namespace dhp::cuda
 
 namespace dhp {
@@ -134,20 +112,6 @@ template <KernelDevice Dev>
 void scatter_add_rows_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> index, View<Dev> dx) {
   visit_floating(dx.dtype(),
                  [&]<class T>(Tag<T>) { cuda::sum_rows<T, T>(dev, dy, index, 0, 1, dx); });
-}
-template <KernelDevice Dev>
-void add_to_rows_on(Dev& dev, ConstView<Dev> vector, View<Dev> y) {
-  if (y.count() == 0) return;
-  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    const T* const added = vector.template data<T>();
-    T* const to = y.template data<T>();
-    const auto of_width = [&]<int width>(std::integral_constant<int, width>) {
-      const auto packs = y.columns() / width;
-      launch(dev, cuda::grid_for(dev, y.rows() * packs),
-             cuda::AddToRows<T, width>{y.rows(), packs, added, to});
-    };
-    cuda::with_width<cuda::pack_size<T>, 1>(y.columns(), of_width, added, to);
-  });
 }
 
 }  // namespace dhp

@@ -35,6 +35,9 @@ struct CudaOptions {
   bool deterministic = false;
   /// Allows TF32 for f32 products and convolutions: inputs are rounded to 11 bits, sums stay f32.
   bool tf32 = false;
+  /// cuDNN draws the dropout of attention in 16 bits itself: without a mask in memory, but its numbers depend on the
+  /// micro-batch and on the tensor axis (docs/numbers.md). Not with `deterministic`.
+  bool library_dropout = false;
   /// The cache file of the fastest algorithms; if empty, the value of DHP_PLAN_CACHE, if set. A
   /// deterministic device reads only this file and never writes it: all ranks must read the same.
   /// Compiled plans are kept in the folder of this name with ".plans".
@@ -87,6 +90,9 @@ class Cuda {
 
   /// Makes the GPU current for the calling thread. Throws if it cannot be used.
   explicit Cuda(CudaOptions options = {}) : options_(options) {
+    check(!options.deterministic || !options.library_dropout,
+          "a deterministic device draws the dropout of attention itself: leave out one of "
+          "deterministic and library_dropout");
     const int gpus = usable_gpus();
     int& device = options_.device;
     if (device < 0) check_cuda(cudaGetDevice(&device), "cudaGetDevice");

@@ -1,6 +1,6 @@
-// FeedForward: y = GELU(x W1^T + b1) W2^T, the pair of linear layers in a transformer block (Vaswani et al. 2017,
-// section 3.3); the second bias is added after the sum over the tensor axis (parallel/tensor.hpp). A device may fuse
-// GELU and its gradient into the products, in 16-bit types in the tanh form (ops/linear.hpp).
+// FeedForward: y = GELU(x W1^T + b1) W2^T + b2, the pair of linear layers in a transformer block (Vaswani et al. 2017,
+// section 3.3). A device may fuse GELU and its gradient into the products, in 16-bit types in the tanh form
+// (ops/linear.hpp).
 #pragma once
 
 #include <dhp/nn/linear.hpp>
@@ -14,7 +14,7 @@ struct FeedForwardOptions {
 };
 
 /// x and y [.., columns]; weights "first.weight" [inner, columns], "first.bias" [inner], "second.weight"
-/// [columns, inner]. The tensor axis splits `inner`; y and the gradient of x are then this rank's summands.
+/// [columns, inner], "second.bias" [columns]. The tensor axis splits `inner`; y and the gradient of x are then this rank's summands.
 template <class Dev>
 class FeedForward {
  public:
@@ -24,10 +24,7 @@ class FeedForward {
                {.in = options.columns, .out = options.inner, .weight_init = options.weight_init},
                Split::outputs),
         second_(build, second,
-                {.in = options.inner,
-                 .out = options.columns,
-                 .bias = false,
-                 .weight_init = options.weight_init},
+                {.in = options.inner, .out = options.columns, .weight_init = options.weight_init},
                 Split::inputs) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
@@ -44,21 +41,13 @@ class FeedForward {
                     [&] { return second_.forward(dev, std::move(inner), tape); });
   }
 
-  /// The gradient of b1 comes free with an input gradient; those of W1 and W2 may be deferred.
+  /// The gradient of b1 comes free with an input gradient; the others may be deferred.
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    auto dbefore = in_layer(dev, "second", "input gradient", tape, [&] {
-      second_.backward_weight(dev, dy.share(), tape);
-      const Tensor<Dev> before = tape.pop();
-      Tensor<Dev> made(dev, before.dtype(), before.shape());
-      first_.bias()->accumulate(dev, [&](View<Dev> gradient, double beta) {
-        gelu_linear_backward(dev, as_matrix(dy.view()), second_.weight()->value,
-                             as_matrix(before.view()), as_matrix(made.mut()), gradient, beta);
-      });
-      return made;
-    });
-    dy = {};
-    return in_layer(dev, "first", "input gradient", tape,
-                    [&] { return first_.backward_without_bias(dev, std::move(dbefore), tape); });
+    Tensor<Dev> dx(dev, dy.dtype(), dy.shape());
+    return backward_into(dev, std::move(dy), std::move(dx), 0, tape);
+  }
+  Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
+    return backward_into(dev, std::move(dy), std::move(onto), 1, tape);
   }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
@@ -75,6 +64,28 @@ class FeedForward {
   }
 
  private:
+  /// beta dx + the gradient of x.
+  Tensor<Dev> backward_into(Dev& dev, Tensor<Dev> dy, Tensor<Dev> dx, double beta,
+                            Tape<Dev>& tape) {
+    auto dbefore = in_layer(dev, "second", "input gradient", tape, [&] {
+      second_.backward_weight(dev, dy.share(), tape);
+      const Tensor<Dev> before = tape.pop();
+      Tensor<Dev> made(dev, before.dtype(), before.shape());
+      first_.bias()->accumulate(dev, [&](View<Dev> gradient, double gradient_beta) {
+        gelu_linear_backward(dev, as_matrix(dy.view()), second_.weight()->value,
+                             as_matrix(before.view()), as_matrix(made.mut()), gradient,
+                             gradient_beta);
+      });
+      return made;
+    });
+    dy = {};
+    return in_layer(dev, "first", "input gradient", tape, [&] {
+      auto sum = writable(dev, std::move(dx));
+      first_.backward_without_bias(dev, std::move(dbefore), sum.mut(), beta, tape);
+      return sum;
+    });
+  }
+
   Linear<Dev> first_, second_;
 };
 

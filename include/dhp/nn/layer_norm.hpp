@@ -17,14 +17,11 @@ class LayerNormParameters {
   [[nodiscard]] ConstView<Dev> gamma() const { return gamma_->value; }
   [[nodiscard]] ConstView<Dev> beta() const { return beta_->value; }
 
-  /// Adds the gradients of both, in one pass over dy and x.
-  void accumulate(Dev& dev, const Tensor<Dev>& dy, const Tensor<Dev>& x, const Tensor<Dev>& mean,
-                  const Tensor<Dev>& inv_std) {
-    gamma_->accumulate(dev, [&](View<Dev> dgamma, double old) {
-      beta_->accumulate(dev, [&](View<Dev> dbeta, double) {  // the same beta for both
-        layer_norm_backward_sums(dev, dy.view(), x.view(), mean.view(), inv_std.view(), dgamma,
-                                 dbeta, old);
-      });
+  /// Adds to the gradients of both: write(dgamma, dbeta, beta) stores beta * each + its contribution.
+  template <class Write>
+  void accumulate(Dev& dev, Write write) {
+    accumulate_all(dev, {gamma_, beta_}, [&](const std::vector<View<Dev>>& views, double old) {
+      write(views[0], views[1], old);
     });
   }
   void parameters(ParameterList<Dev>& out) const {
@@ -69,10 +66,11 @@ class LayerNorm {
     const Tensor<Dev> inv_std = tape.pop();
     const Tensor<Dev> mean = tape.pop();
     const Tensor<Dev> x = tape.pop();
-    weights_.accumulate(dev, dy, x, mean, inv_std);
     Tensor<Dev> dx(dev, x.dtype(), x.shape());
-    layer_norm_backward_data(dev, dy.view(), x.view(), weights_.gamma(), mean.view(),
-                             inv_std.view(), dx.mut());
+    weights_.accumulate(dev, [&](View<Dev> dgamma, View<Dev> dbeta, double old) {
+      layer_norm_backward(dev, dy.view(), x.view(), weights_.gamma(), mean.view(), inv_std.view(),
+                          dx.mut(), dgamma, dbeta, old);
+    });
     return dx;
   }
 

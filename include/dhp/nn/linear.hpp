@@ -12,6 +12,7 @@ struct LinearOptions {
   bool bias = true;
   Initializer weight_init{Initializer::Kind::normal, 0.02};
   Initializer bias_init{};
+  int followers = 0;  ///< of weight and bias, as in ParameterSpec
 };
 
 enum class Split { none, outputs, inputs };
@@ -25,47 +26,55 @@ template <class AnyView>
   return view.as({view.rows(), view.columns()});
 }
 
-/// x [.., in], y [.., out]; weight "name.weight" [out, in], bias "name.bias" [out].
+/// x [.., in], y [.., out]; weight "name.weight" [out, in], bias "name.bias" [out]. Where the tensor axis splits the
+/// inputs, y is this rank's summand: the first rank adds the bias, and each has the whole gradient of it.
 template <class Dev>
 class Linear {
  public:
   Linear(ModelBuilder<Dev>& build, const std::string& name, LinearOptions options,
          Split split_over = Split::none) {
-    weight_ = build.parameter(
-        {.name = name + ".weight", .shape = {options.out, options.in}, .init = options.weight_init},
-        split_dim(split_over, 0, 1));
-    if (!options.bias) return;
-    bias_ = build.parameter({.name = name + ".bias",
-                             .shape = {options.out},
-                             .init = options.bias_init,
-                             .decays = false},
-                            split_dim(split_over, 0, -1));
+    weight_ = build.parameter({.name = name + ".weight",
+                               .shape = {options.out, options.in},
+                               .init = options.weight_init,
+                               .followers = options.followers},
+                              split_dim(split_over, 0, 1));
+    if (options.bias) add_bias(build, name, options.bias_init, split_over, options.followers);
   }
-  /// With the weight of another layer (a tied decoder) and no bias.
-  explicit Linear(Parameter<Dev> tied) : weight_(std::move(tied)) {}
+  /// With the weight of another layer, split like it (a tied decoder), and a bias of its own.
+  Linear(ModelBuilder<Dev>& build, const std::string& name, Parameter<Dev> tied)
+      : weight_(std::move(tied)) {
+    add_bias(build, name, {}, weight_->spec.is_split() ? Split::outputs : Split::none);
+  }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     Tensor<Dev> y(dev, x.dtype(), x.shape().with(x.shape().rank() - 1, weight_->value.shape()[0]));
     gemm(dev, as_matrix(x.view()), weight_->value, as_matrix(y.mut()), {.transpose_b = true},
-         bias_ ? ConstView<Dev>(bias_->value) : ConstView<Dev>());
+         adds_bias_ ? ConstView<Dev>(bias_->value) : ConstView<Dev>());
     tape.push(std::move(x));
     return y;
   }
 
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    return backward(dev, std::move(dy), bias_, tape);
+    Tensor<Dev> dx(dev, dy.dtype(),
+                   dy.shape().with(dy.shape().rank() - 1, weight_->value.shape()[1]));
+    backward_into(dev, std::move(dy), dx.mut(), 0, tape);
+    return dx;
+  }
+  Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
+    auto dx = writable(dev, std::move(onto));
+    backward_into(dev, std::move(dy), dx.mut(), 1, tape);
+    return dx;
   }
 
   // Parts of backward, for layers made of several; each pops what forward pushed.
 
   /// dx = beta dx + the gradient of x, for several layers with the same x.
-  void backward_onto(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Tape<Dev>& tape) {
-    gemm(dev, as_matrix(dy.view()), weight_->value, as_matrix(dx), {.beta = beta});
-    weight_gradient(dev, tape.pop(), std::move(dy), bias_, tape);
+  void backward_into(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Tape<Dev>& tape) {
+    backward_into(dev, std::move(dy), dx, beta, bias_, tape);
   }
   /// Something else adds the bias gradient.
-  Tensor<Dev> backward_without_bias(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    return backward(dev, std::move(dy), nullptr, tape);
+  void backward_without_bias(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Tape<Dev>& tape) {
+    backward_into(dev, std::move(dy), dx, beta, nullptr, tape);
   }
   /// Something else computes the gradient of x.
   void backward_weight(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
@@ -89,12 +98,10 @@ class Linear {
 
  private:
   /// bias: null if its gradient is not added here.
-  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Parameter<Dev> bias, Tape<Dev>& tape) {
-    Tensor<Dev> x = tape.pop();
-    Tensor<Dev> dx(dev, x.dtype(), x.shape());
-    gemm(dev, as_matrix(dy.view()), weight_->value, as_matrix(dx.mut()));
-    weight_gradient(dev, std::move(x), std::move(dy), std::move(bias), tape);
-    return dx;
+  void backward_into(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Parameter<Dev> bias,
+                     Tape<Dev>& tape) {
+    gemm(dev, as_matrix(dy.view()), weight_->value, as_matrix(dx), {.beta = beta});
+    weight_gradient(dev, tape.pop(), std::move(dy), std::move(bias), tape);
   }
   /// The bias gradient is computed with the weight gradient, and deferred with it: a device may fuse them.
   void weight_gradient(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, Parameter<Dev> bias,
@@ -102,17 +109,30 @@ class Linear {
     tape.weight_gradient(dev, [weight = weight_, bias = std::move(bias), x = std::move(x),
                                dy = std::move(dy)](Dev& device) {
       const auto out = as_matrix(dy.view()), in = as_matrix(x.view());
-      weight->accumulate(device, [&](View<Dev> dw, double beta) {
-        if (!bias) return gemm(device, out, in, dw, {.transpose_a = true, .beta = beta});
-        bias->accumulate(device, [&](View<Dev> dbias, double) {  // the same beta for both
-          linear_gradients(device, out, in, dw, dbias, beta);
+      if (!bias)
+        return weight->accumulate(device, [&](View<Dev> dw, double beta) {
+          gemm(device, out, in, dw, {.transpose_a = true, .beta = beta});
         });
+      accumulate_all(device, {weight, bias}, [&](const auto& views, double beta) {
+        linear_gradients(device, out, in, views[0], views[1], beta);
       });
     });
   }
 
+  void add_bias(ModelBuilder<Dev>& build, const std::string& name, Initializer init,
+                Split split_over, int followers = 0) {
+    bias_ = build.parameter({.name = name + ".bias",
+                             .shape = {weight_->spec.shape[0]},
+                             .init = init,
+                             .decays = false,
+                             .followers = followers},
+                            split_dim(split_over, 0, -1));
+    adds_bias_ = split_over != Split::inputs || build.tensor.rank() == 0;
+  }
+
   Parameter<Dev> weight_;
   Parameter<Dev> bias_;
+  bool adds_bias_ = false;
 };
 
 }  // namespace dhp

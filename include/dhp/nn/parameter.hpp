@@ -7,6 +7,7 @@
 #include <dhp/ops/exact_sum.hpp>
 #include <dhp/tensor/tensor.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,6 +25,8 @@ struct ParameterSpec {
   bool keep_fp32 = false;  ///< in the accumulation type even if the model computes in 16 bits
   bool buffer = false;     ///< not trained: batch norm's running statistics
   FileOrder file_order = FileOrder::same;
+  /// So many parameters of the same shape follow in the list and lie directly behind this one, if segments_join allows.
+  int followers = 0;
 
   [[nodiscard]] bool is_split() const { return split_dim >= 0; }
   [[nodiscard]] Shape local_shape() const {
@@ -88,20 +91,27 @@ class ParameterState {
   /// Accumulation type; only accumulate() adds to it. Empty where a sharded bucket keeps it.
   ConstView<Dev> gradient;
 
-  /// Adds a contribution to the gradient: write(view, beta) stores beta * view + contribution. With order-free
-  /// sums it goes to memory of its own, with beta 0, and is added as integers.
+  /// Adds a contribution to the gradient: write(view, beta) stores beta * view + contribution. beta is 0 for the first
+  /// one of a step; with order-free sums it goes to memory of its own, with beta 0, and is added as integers.
   template <class Write>
   void accumulate(Dev& dev, Write write) {
     check(range.size() > 0 || spec.shape.count() == 0, "parameter ", spec.name,
           " has no memory on this rank");
     if (bucket_ != nullptr) bucket_->bring_gradients(dev);
     if (high_.empty()) {
-      write(gradient_, 1.0);
+      write(gradient_, std::exchange(fresh_, false) ? 0.0 : 1.0);
       return;
     }
     Tensor<Dev> fresh(dev, sum_type_, spec.local_shape());
     write(fresh.mut(), 0.0);
     exact_accumulate(dev, fresh.view(), high_, low_, overflow_);
+  }
+
+  /// Nothing was added since ParameterStore::begin_gradients().
+  [[nodiscard]] bool is_fresh() const { return fresh_; }
+  /// Zeroes a gradient that nothing was added to since ParameterStore::begin_gradients().
+  void complete(Dev& dev) {
+    if (std::exchange(fresh_, false)) dev.fill_zero(gradient_.bytes(), gradient_.size_bytes());
   }
 
  private:
@@ -120,11 +130,38 @@ class ParameterState {
   View<Dev> overflow_;  // i32 [1], shared by the store
   // Null: the store holds all of it.
   ShardedBucket<Dev>* bucket_ = nullptr;
+  bool fresh_ =
+      false;  // the gradient has no value yet: the first contribution overwrites what is there
 };
 
 template <class Dev>
 using Parameter = std::shared_ptr<ParameterState<Dev>>;
 template <class Dev>
 using ParameterList = std::vector<Parameter<Dev>>;
+
+namespace nn {
+
+template <class Dev, class Write>
+void accumulate_from(Dev& dev, const ParameterList<Dev>& parameters, std::vector<View<Dev>>& views,
+                     const Write& write) {
+  parameters[views.size()]->accumulate(dev, [&](View<Dev> view, double beta) {
+    views.push_back(view);
+    if (views.size() == parameters.size()) write(views, beta);
+    else accumulate_from(dev, parameters, views, write);
+  });
+}
+
+}  // namespace nn
+
+/// ParameterState::accumulate for several parameters of one store by one op: write(views, beta), with one beta for all.
+template <class Dev, class Write>
+void accumulate_all(Dev& dev, const ParameterList<Dev>& parameters, const Write& write) {
+  // A tied weight may have had another contribution before the bias beside it.
+  if (!std::all_of(parameters.begin(), parameters.end(),
+                   [](const auto& parameter) { return parameter->is_fresh(); }))
+    for (const auto& parameter : parameters) parameter->complete(dev);
+  std::vector<View<Dev>> views;
+  nn::accumulate_from(dev, parameters, views, write);
+}
 
 }  // namespace dhp

@@ -69,6 +69,10 @@ class ParameterStore {
       if (std::find(parameters_.begin(), parameters_.end(), parameter) == parameters_.end())
         parameters_.push_back(parameter);
     place(dev);
+    for (const auto& parameter : parameters_) {
+      by_first_.emplace(parameter->range.first, parameter.get());
+      has_buffers_ = has_buffers_ || parameter->spec.buffer;
+    }
     make_tables(dev);
     if (options_.initialize) initialize(dev);
     zero_gradients(dev);
@@ -108,7 +112,20 @@ class ParameterStore {
                    part(gradients_, range));
   }
 
+  /// As zero_gradients(), but the first contribution to a gradient overwrites it, and complete_gradients() zeroes those
+  /// without one. Order-free sums, shards and running statistics are zeroed here.
+  void begin_gradients(Dev& dev) {
+    const bool lazily = !options_.order_free && !is_sharded();
+    if (!lazily || has_buffers_) zero_gradients(dev);
+    for (const auto& parameter : parameters_) parameter->fresh_ = lazily && !parameter->spec.buffer;
+  }
+  void complete_gradients(Dev& dev, Range range) {
+    for (auto at = by_first_.lower_bound(range.first);
+         at != by_first_.end() && at->first < range.last; ++at)
+      at->second->complete(dev);
+  }
   void zero_gradients(Dev& dev) {
+    for (const auto& parameter : parameters_) parameter->fresh_ = false;
     const auto zero = [&](Tensor<Dev>& buffer) {
       if (buffer) dev.fill_zero(buffer.mut().bytes(), buffer.size_bytes());
     };
@@ -125,6 +142,7 @@ class ParameterStore {
   [[nodiscard]] std::vector<std::unique_ptr<ShardedBucket<Dev>>>& buckets() { return buckets_; }
   /// Memory for what summands() gives, also where no layer has added anything.
   void bring_gradients(Dev& dev, Range range) {
+    complete_gradients(dev, range);
     if (auto* bucket = bucket_with(range)) bucket->bring_gradients(dev);
   }
   /// Elements at the begin of each buffer that every replica holds: running statistics say.
@@ -276,8 +294,9 @@ class ParameterStore {
     for (std::size_t at = parameters_.size(); at-- > 0;) {
       const auto& parameter = parameters_[at];
       if (!is_cut(*parameter)) continue;
-      if (lists.empty() || bytes >= options_.sharding.bucket_bytes ||
-          lists.back().front()->tied != parameter->tied) {
+      const bool follows = parameter->spec.followers == 0;  // nothing that lies behind it
+      if (lists.empty() || (follows && (bytes >= options_.sharding.bucket_bytes ||
+                                        lists.back().front()->tied != parameter->tied))) {
         lists.emplace_back();
         bytes = 0;
       }
@@ -376,6 +395,8 @@ class ParameterStore {
   ReplicaOf replica_;
   ShardTraffic<Dev>* traffic_ = nullptr;
   ParameterList<Dev> parameters_;
+  std::multimap<std::int64_t, ParameterState<Dev>*> by_first_;  // by the begin of their ranges
+  bool has_buffers_ = false;
   std::vector<std::unique_ptr<ShardedBucket<Dev>>> buckets_;
   std::vector<HeldPart<Dev>> held_;
   std::int64_t whole_ = 0;  // elements that every replica holds

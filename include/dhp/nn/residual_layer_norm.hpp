@@ -51,23 +51,22 @@ class ResidualLayerNorm {
     const Tensor<Dev> inv_std = tape.pop();
     const Tensor<Dev> mean = tape.pop();
     Tensor<Dev> sum = tape.pop();
-    weights_.accumulate(dev, dy, sum, mean, inv_std);
     const auto dy_view = dy.view(), sum_view = sum.view();
     auto dx = reuse(dev, dy);
     Tensor<Dev> dbranch;
-    if (dropout_.active(tape)) {
+    weights_.accumulate(dev, [&](View<Dev> dgamma, View<Dev> dbeta, double old) {
+      if (!dropout_.active(tape))
+        return layer_norm_backward(dev, dy_view, sum_view, weights_.gamma(), mean.view(),
+                                   inv_std.view(), dx.mut(), dgamma, dbeta, old);
       dbranch = reuse(dev, sum);
-      residual_layer_norm_backward_data(dev, dy_view, sum_view, weights_.gamma(), mean.view(),
-                                        inv_std.view(), dropout_.rows(tape, sum_view.rows()),
-                                        dropout_.options(tape, sum_view.columns()), dx.mut(),
-                                        dbranch.mut());
-    } else {
-      layer_norm_backward_data(dev, dy_view, sum_view, weights_.gamma(), mean.view(),
-                               inv_std.view(), dx.mut());
-      dbranch = dx.share();
-    }
+      residual_layer_norm_backward(dev, dy_view, sum_view, weights_.gamma(), mean.view(),
+                                   inv_std.view(), dropout_.rows(tape, sum_view.rows()),
+                                   dropout_.options(tape, sum_view.columns()), dx.mut(),
+                                   dbranch.mut(), dgamma, dbeta, old);
+    });
+    if (!dbranch) dbranch = dx.share();
     sum = {};
-    return sum_of(dev, body_.backward(dev, std::move(dbranch), tape), std::move(dx));
+    return body_.backward_onto(dev, std::move(dbranch), std::move(dx), tape);
   }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }

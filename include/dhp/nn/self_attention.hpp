@@ -3,6 +3,7 @@
 // (ops/attention.hpp).
 #pragma once
 
+#include <dhp/nn/joined.hpp>
 #include <dhp/nn/linear.hpp>
 #include <dhp/ops/attention.hpp>
 
@@ -21,63 +22,82 @@ template <class Dev>
 class SelfAttention {
  public:
   SelfAttention(ModelBuilder<Dev>& build, const std::string& name, SelfAttentionOptions options)
-      : options_(checked(options, build.tensor.size())),
-        use_(build.next_use()),
-        query_(projection(build, name + ".query")),
-        key_(projection(build, name + ".key")),
-        value_(projection(build, name + ".value")) {
+      : options_(checked(options, build.tensor.size())), use_(build.next_use()) {
+    int followers = 2;
+    for (const auto* which : {".query", ".key", ".value"}) {
+      const Linear<Dev> part(
+          build, name + which,
+          {.in = options.columns, .out = options.columns, .followers = followers--},
+          Split::outputs);
+      weights_.push_back(part.weight());
+      biases_.push_back(part.bias());
+    }
     local_heads_ = options.heads / build.tensor.size();
     first_head_ = local_heads_ * build.tensor.rank();
   }
 
+  /// q, k and v are the columns of one matrix, from one product.
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    Tensor<Dev> q = query_.forward(dev, x.share(), tape);
-    Tensor<Dev> k = key_.forward(dev, x.share(), tape);
-    Tensor<Dev> v = value_.forward(dev, std::move(x), tape);
-    Tensor<Dev> y(dev, q.dtype(), q.shape());
-    Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()), {local_heads_, q.rows()});
-    attention_forward(dev, q.view(), k.view(), v.view(), sequences(tape), options_for(tape),
-                      y.mut(), logsumexp.mut());
-    tape.push(std::move(q));
-    tape.push(std::move(k));
-    tape.push(std::move(v));
+    const auto columns = local_columns();
+    const JoinedValues<Dev> weight(dev, weights_), bias(dev, biases_);
+    Tensor<Dev> qkv(dev, x.dtype(), {x.rows(), 3 * columns});
+    gemm(dev, as_matrix(x.view()), weight.view(), qkv.mut(), {.transpose_b = true}, bias.view());
+    tape.push(std::move(x));
+    Tensor<Dev> y(dev, qkv.dtype(), {qkv.rows(), columns});
+    Tensor<Dev> logsumexp(dev, accumulation_type(qkv.dtype()), {local_heads_, qkv.rows()});
+    const auto in = qkv.view();
+    attention_forward(dev, third(in, 0), third(in, 1), third(in, 2), sequences(tape),
+                      options_for(tape), y.mut(), logsumexp.mut());
+    tape.push(std::move(qkv));
     tape.push(y.share());
     tape.push(std::move(logsumexp));
     return y;
   }
 
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    const Tensor<Dev> logsumexp = tape.pop();
-    const Tensor<Dev> y = tape.pop();
-    const Tensor<Dev> v = tape.pop();
-    const Tensor<Dev> k = tape.pop();
-    const Tensor<Dev> q = tape.pop();
-    Tensor<Dev> dq(dev, q.dtype(), q.shape());
-    Tensor<Dev> dk(dev, q.dtype(), q.shape());
-    Tensor<Dev> dv(dev, q.dtype(), q.shape());
-    attention_backward(dev, dy.view(), q.view(), k.view(), v.view(), y.view(), logsumexp.view(),
-                       sequences(tape), options_for(tape), dq.mut(), dk.mut(), dv.mut());
-    Tensor<Dev> dx(dev, dv.dtype(), {dv.rows(), options_.columns});
-    value_.backward_onto(dev, std::move(dv), dx.mut(), 0, tape);
-    key_.backward_onto(dev, std::move(dk), dx.mut(), 1, tape);
-    query_.backward_onto(dev, std::move(dq), dx.mut(), 1, tape);
-    return dx;
+    Tensor<Dev> dx(dev, dy.dtype(), {dy.rows(), options_.columns});
+    return backward_into(dev, std::move(dy), std::move(dx), 0, tape);
+  }
+  Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
+    return backward_into(dev, std::move(dy), writable(dev, std::move(onto)), 1, tape);
   }
 
-  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
-    return value_.output_shape(in, batch);
+  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
+    return in.with(in.rank() - 1, weights_[0]->spec.local_shape()[0]);
   }
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
     const double local = static_cast<double>(output_shape(in, batch).count());
-    return 3 * query_.flops(in, batch) + 4 * local * static_cast<double>(options_.max_length);
+    return local * (6 * static_cast<double>(options_.columns) +
+                    4 * static_cast<double>(options_.max_length));
   }
   void parameters(ParameterList<Dev>& out) const {
-    query_.parameters(out);
-    key_.parameters(out);
-    value_.parameters(out);
+    out.insert(out.end(), weights_.begin(), weights_.end());
+    out.insert(out.end(), biases_.begin(), biases_.end());
   }
 
  private:
+  /// beta dx + the gradient of x.
+  Tensor<Dev> backward_into(Dev& dev, Tensor<Dev> dy, Tensor<Dev> dx, double beta,
+                            Tape<Dev>& tape) {
+    const Tensor<Dev> logsumexp = tape.pop();
+    const Tensor<Dev> y = tape.pop();
+    const Tensor<Dev> qkv = tape.pop();
+    Tensor<Dev> x = tape.pop();
+    Tensor<Dev> dqkv(dev, qkv.dtype(), qkv.shape());
+    const auto in = qkv.view();
+    const auto out = dqkv.mut();
+    attention_backward(dev, dy.view(), third(in, 0), third(in, 1), third(in, 2), y.view(),
+                       logsumexp.view(), sequences(tape), options_for(tape), third(out, 0),
+                       third(out, 1), third(out, 2));
+    gemm(dev, dqkv.view(), JoinedValues<Dev>(dev, weights_).view(), dx.mut(), {.beta = beta});
+    tape.weight_gradient(dev, [weights = weights_, biases = biases_, x = std::move(x),
+                               dqkv = std::move(dqkv)](Dev& device) {
+      accumulate_joined(device, weights, biases, [&](View<Dev> dw, View<Dev> dbias, double old) {
+        linear_gradients(device, dqkv.view(), as_matrix(x.view()), dw, dbias, old);
+      });
+    });
+    return dx;
+  }
   [[nodiscard]] static SelfAttentionOptions checked(const SelfAttentionOptions& options,
                                                     int parts) {
     check(options.heads >= 1 && options.columns % options.heads == 0,
@@ -88,9 +108,14 @@ class SelfAttention {
           "; choose the tensor axis among the divisors of the number of heads");
     return options;
   }
-  [[nodiscard]] Linear<Dev> projection(ModelBuilder<Dev>& build, const std::string& name) const {
-    return Linear<Dev>(build, name, {.in = options_.columns, .out = options_.columns},
-                       Split::outputs);
+  [[nodiscard]] std::int64_t local_columns() const { return weights_[0]->spec.local_shape()[0]; }
+  /// Columns of q, k or v; its rows are row_stride apart.
+  template <class AnyView>
+  [[nodiscard]] AnyView third(AnyView of, int which) const {
+    const auto columns = of.columns() / 3;
+    return {of.bytes() + static_cast<std::size_t>(which * columns) * size_of(of.dtype()),
+            of.dtype(),
+            {of.rows(), columns}};
   }
   [[nodiscard]] Sequences<Dev> sequences(const Tape<Dev>& tape) const {
     const auto& batch = tape.batch();
@@ -102,14 +127,15 @@ class SelfAttention {
             .first_head = first_head_,
             .total_heads = options_.heads,
             .dropout = tape.context().training() ? options_.dropout : 0,
-            .random = tape.context().random(use_)};
+            .random = tape.context().random(use_),
+            .row_stride = 3 * local_columns()};
   }
 
   SelfAttentionOptions options_;
   std::uint32_t use_;
   int local_heads_ = 0;
   int first_head_ = 0;
-  Linear<Dev> query_, key_, value_;
+  ParameterList<Dev> weights_, biases_;  // of query, key, value
 };
 
 }  // namespace dhp

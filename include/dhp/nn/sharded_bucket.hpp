@@ -164,7 +164,9 @@ class ShardedBucket {
     for (const auto& parameter : parameters) {
       const auto count = parameter->spec.local_shape().count();
       const auto padded = (count + segment_alignment - 1) / segment_alignment * segment_alignment;
-      if (at % page != 0 && at % page + padded > page) at += page - at % page;
+      const auto group = padded * (1 + parameter->spec.followers);
+      const auto together = group <= page ? group : padded;
+      if (at % page != 0 && at % page + together > page) at += page - at % page;
       parameter->range = {first + at, first + at + count};
       at += padded;
     }

@@ -27,6 +27,13 @@ struct AttentionOptions {
   int total_heads = 1;
   double dropout = 0;
   RandomStream random{};
+  /// Elements from a row to the next of q, k, v, dq, dk and dv, where they are columns of a wider matrix; 0: their own
+  /// columns.
+  std::int64_t row_stride = 0;
+
+  [[nodiscard]] std::int64_t stride(std::int64_t columns) const {
+    return row_stride == 0 ? columns : row_stride;
+  }
 };
 
 template <Device Dev>
@@ -40,6 +47,8 @@ void check_attention(In<Dev> q, In<Dev> k, In<Dev> v, In<Dev> y, In<Dev> logsume
   check_like_q<Dev>("k", k, q);
   check_like_q<Dev>("v", v, q);
   check_like_q<Dev>("y", y, q);
+  check(options.stride(q.columns()) >= q.columns(), "attention: rows of ", q.columns(),
+        " columns cannot be ", options.row_stride, " elements apart");
   check(options.heads >= 1 && q.columns() % options.heads == 0, "attention: ", q.columns(),
         " columns cannot be divided into ", options.heads, " heads");
   check(options.first_head >= 0 && options.first_head + options.heads <= options.total_heads,

@@ -18,6 +18,11 @@ void check_layer_norm(ConstView<Dev> x, ConstView<Dev> gamma, ConstView<Dev> mea
   check_rows("layer_norm: the deviation", inv_std, x);
 }
 template <Device Dev>
+void check_layer_norm_sums(ConstView<Dev> x, ConstView<Dev> dgamma, ConstView<Dev> dbeta) {
+  check_columns("layer_norm: the gradient of the scale", dgamma, x);
+  check_columns("layer_norm: the gradient of the shift", dbeta, x);
+}
+template <Device Dev>
 void check_layer_norm_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows,
                               const DropoutOptions& dropout) {
   check_dropout<Dev>(x, rows, dropout);
@@ -39,27 +44,17 @@ void layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> gamma, In<Dev> beta, double
 }
 
 /// dx = inv_std * (g - mean(g) - xhat * mean(g * xhat)) with g = dy * gamma, xhat = (x - mean) *
-/// inv_std and means over the row; dx may alias dy.
+/// inv_std and means over the row; dx may alias dy. In the same pass dgamma = beta * dgamma + sum over
+/// rows of dy * xhat and dbeta = beta * dbeta + sum over rows of dy; with beta 0 neither is read.
 template <Device Dev>
-void layer_norm_backward_data(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In<Dev> mean,
-                              In<Dev> inv_std, Out<Dev> dx) {
+void layer_norm_backward(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In<Dev> mean,
+                         In<Dev> inv_std, Out<Dev> dx, Out<Dev> dgamma, Out<Dev> dbeta,
+                         double beta) {
   ops::check_like("layer_norm: the gradient", dy, x);
   ops::check_like("layer_norm: the gradient", dx, x);
   ops::check_layer_norm<Dev>(x, gamma, mean, inv_std);
-  layer_norm_backward_data_on(dev, dy, x, gamma, mean, inv_std, dx);
-}
-
-/// dgamma = beta * dgamma + sum over rows of dy * xhat; dbeta = beta * dbeta + sum over rows of dy.
-/// With beta 0 neither is read.
-template <Device Dev>
-void layer_norm_backward_sums(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> mean, In<Dev> inv_std,
-                              Out<Dev> dgamma, Out<Dev> dbeta, double beta) {
-  ops::check_like("layer_norm: the gradient", dy, x);
-  ops::check_columns("layer_norm: the gradient of the scale", dgamma, x);
-  ops::check_columns("layer_norm: the gradient of the shift", dbeta, x);
-  ops::check_rows("layer_norm: the mean", mean, x);
-  ops::check_rows("layer_norm: the deviation", inv_std, x);
-  layer_norm_backward_sums_on(dev, dy, x, mean, inv_std, dgamma, dbeta, beta);
+  ops::check_layer_norm_sums<Dev>(x, dgamma, dbeta);
+  layer_norm_backward_on(dev, dy, x, gamma, mean, inv_std, dx, dgamma, dbeta, beta);
 }
 
 /// sum = residual + dropout(x), rounded once; y = layer_norm(sum); writes mean and inv_std. sum may
@@ -82,20 +77,21 @@ void residual_layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> residual, const Ro
                                  mean, inv_std);
 }
 
-/// dresidual = the gradient of the sum, as from layer_norm_backward_data; dx = dropout of its
-/// unrounded value. dresidual may alias dy, and dx the sum.
+/// dresidual = the gradient of the sum, and dgamma and dbeta, as from layer_norm_backward; dx =
+/// dropout of the unrounded gradient. dresidual may alias dy, and dx the sum.
 template <Device Dev>
-void residual_layer_norm_backward_data(Dev& dev, In<Dev> dy, In<Dev> sum, In<Dev> gamma,
-                                       In<Dev> mean, In<Dev> inv_std, const RowNumbers<Dev>& rows,
-                                       const DropoutOptions& dropout, Out<Dev> dresidual,
-                                       Out<Dev> dx) {
+void residual_layer_norm_backward(Dev& dev, In<Dev> dy, In<Dev> sum, In<Dev> gamma, In<Dev> mean,
+                                  In<Dev> inv_std, const RowNumbers<Dev>& rows,
+                                  const DropoutOptions& dropout, Out<Dev> dresidual, Out<Dev> dx,
+                                  Out<Dev> dgamma, Out<Dev> dbeta, double beta) {
   ops::check_layer_norm_dropout<Dev>(sum, rows, dropout);
   ops::check_like("layer_norm: the gradient", dy, sum);
   ops::check_like("layer_norm: the gradient of the residual", dresidual, sum);
   ops::check_like("layer_norm: the gradient", dx, sum);
   ops::check_layer_norm<Dev>(sum, gamma, mean, inv_std);
-  residual_layer_norm_backward_data_on(dev, dy, sum, gamma, mean, inv_std, rows, dropout, dresidual,
-                                       dx);
+  ops::check_layer_norm_sums<Dev>(sum, dgamma, dbeta);
+  residual_layer_norm_backward_on(dev, dy, sum, gamma, mean, inv_std, rows, dropout, dresidual, dx,
+                                  dgamma, dbeta, beta);
 }
 
 }  // namespace dhp

@@ -13,7 +13,6 @@ void activation_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void activation_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void adamw_update_on(std::same_as<Meta> auto&, const auto&...) {}
 void add_on(std::same_as<Meta> auto&, const auto&...) {}
-void add_to_rows_on(std::same_as<Meta> auto&, const auto&...) {}
 void apply_direction_on(std::same_as<Meta> auto&, const auto&...) {}
 void attention_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void attention_forward_on(std::same_as<Meta> auto&, const auto&...) {}
@@ -51,13 +50,12 @@ void global_average_pool_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void lamb_direction_on(std::same_as<Meta> auto&, const auto&...) {}
 void lamb_rates_on(std::same_as<Meta> auto&, const auto&...) {}
 void lars_rates_on(std::same_as<Meta> auto&, const auto&...) {}
-void layer_norm_backward_data_on(std::same_as<Meta> auto&, const auto&...) {}
-void layer_norm_backward_sums_on(std::same_as<Meta> auto&, const auto&...) {}
+void layer_norm_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void layer_norm_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void max_pool_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void max_pool_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void objective_scales_on(std::same_as<Meta> auto&, const auto&...) {}
-void residual_layer_norm_backward_data_on(std::same_as<Meta> auto&, const auto&...) {}
+void residual_layer_norm_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void residual_layer_norm_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void rsqrt_on(std::same_as<Meta> auto&, const auto&...) {}
 void scale_by_on(std::same_as<Meta> auto&, const auto&...) {}

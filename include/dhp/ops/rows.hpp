@@ -1,4 +1,4 @@
-// Row and column ops: gather, scatter-add, column block copy, broadcast add.
+// Row and column ops: gather, scatter-add, column block copy.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -38,15 +38,6 @@ void scatter_add_rows(Dev& dev, In<Dev> dy, In<Dev> index, Out<Dev> dx) {
         "scatter_add_rows: ", index.count(), " rows of ", dy.shape(), " of ", dy.dtype(),
         " do not fit ", dx.shape(), " of ", dx.dtype());
   scatter_add_rows_on(dev, dy, index, dx);
-}
-
-/// y[r] += vector for every row; vector [C] of y's type.
-template <Device Dev>
-void add_to_rows(Dev& dev, In<Dev> vector, Out<Dev> y) {
-  check(vector.count() == y.columns() && vector.dtype() == y.dtype(),
-        "add_to_rows: ", vector.shape(), " of ", vector.dtype(), " does not fit the columns of ",
-        y.shape(), " of ", y.dtype());
-  add_to_rows_on(dev, vector, y);
 }
 
 }  // namespace dhp

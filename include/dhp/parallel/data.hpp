@@ -29,8 +29,10 @@ class DataParallel {
         replicas_.size() == 1 || mine * replicas_.size() == step.micro_batches;
     if constexpr (requires { reducer_.begin(step.micro_batches); })
       reducer_.begin(step.micro_batches);
-    auto losses =
-        inner_->forward_backward(dev, global, [&](Range range) { reducer_.ready(range); });
+    auto losses = inner_->forward_backward(dev, global, [&](Range range) {
+      inner_->store().complete_gradients(dev, range);
+      reducer_.ready(range);
+    });
     reducer_.finish();
     return losses;
   }

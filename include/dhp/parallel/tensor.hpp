@@ -7,8 +7,6 @@
 #include <dhp/nn/embedding.hpp>
 #include <dhp/nn/feed_forward.hpp>
 #include <dhp/nn/linear.hpp>
-#include <dhp/ops/elementwise.hpp>
-#include <dhp/ops/rows.hpp>
 
 namespace dhp {
 
@@ -23,6 +21,16 @@ class ColumnParallel : public Inner {
     auto dx = Inner::backward(dev, std::move(dy), tape);
     // The first layer of a model may have no input gradient.
     if (dx && group_.size() > 1) group_.all_reduce(dev, dx.mut()).wait();
+    return dx;
+  }
+  /// One rank adds its part onto the other gradient, so that the sum over the group has that once.
+  Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
+    if (group_.rank() != 0) {
+      onto = {};
+      return backward(dev, std::move(dy), tape);
+    }
+    auto dx = dhp::backward_onto<Dev, Inner>(dev, *this, std::move(dy), std::move(onto), tape);
+    if (group_.size() > 1) group_.all_reduce(dev, dx.mut()).wait();
     return dx;
   }
 
@@ -47,84 +55,26 @@ class RowParallel : public Inner {
   Comm<Dev> group_;
 };
 
-/// A separate bias. A row-parallel linear layer adds it once, after the sum; a split one is for split columns.
-template <class Dev>
-class Bias : public ElementwiseLayer<Dev> {
- public:
-  Bias(ModelBuilder<Dev>& build, const std::string& name, std::int64_t columns,
-       bool is_split = false)
-      : bias_(build.parameter({.name = name + ".bias", .shape = {columns}, .decays = false},
-                              is_split ? 0 : -1)) {}
-
-  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>&) {
-    Tensor<Dev> y = x.unique() ? std::move(x) : clone(dev, x.view());
-    add_to_rows(dev, bias_->value, y.mut());
-    return y;
-  }
-  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>&) {
-    bias_->accumulate(
-        dev, [&](View<Dev> gradient, double beta) { column_sums(dev, dy.view(), gradient, beta); });
-    return dy;
-  }
-  void parameters(ParameterList<Dev>& out) const { out.push_back(bias_); }
-
- private:
-  Parameter<Dev> bias_;
-};
-
 template <class Dev>
 [[nodiscard]] auto column_parallel_linear(ModelBuilder<Dev>& build, const std::string& name,
                                           LinearOptions options) {
   return ColumnParallel<Dev, Linear<Dev>>(build, Linear<Dev>(build, name, options, Split::outputs));
 }
 
-/// A row-parallel layer with a bias, "name.bias", which is added once, after the sum.
-template <class Dev, Layer<Dev> Inner>
-class BiasedRowParallel : public RowParallel<Dev, Inner> {
-  using Sum = RowParallel<Dev, Inner>;
-
- public:
-  BiasedRowParallel(ModelBuilder<Dev>& build, Inner inner, const std::string& name,
-                    std::int64_t columns)
-      : Sum(build, std::move(inner)), bias_(build, name, columns) {}
-
-  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    return bias_.forward(dev, Sum::forward(dev, std::move(x), tape), tape);
-  }
-  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    return Sum::backward(dev, bias_.backward(dev, std::move(dy), tape), tape);
-  }
-  void parameters(ParameterList<Dev>& out) const {
-    Sum::parameters(out);
-    bias_.parameters(out);
-  }
-
- private:
-  Bias<Dev> bias_;
-};
-
 template <class Dev>
-class RowParallelLinear : public BiasedRowParallel<Dev, Linear<Dev>> {
+class RowParallelLinear : public RowParallel<Dev, Linear<Dev>> {
  public:
   RowParallelLinear(ModelBuilder<Dev>& build, const std::string& name, LinearOptions options)
-      : BiasedRowParallel<Dev, Linear<Dev>>(
-            build, Linear<Dev>(build, name, without_bias(options), Split::inputs), name,
-            options.out) {}
-
- private:
-  static LinearOptions without_bias(LinearOptions options) {
-    options.bias = false;
-    return options;
-  }
+      : RowParallel<Dev, Linear<Dev>>(build, Linear<Dev>(build, name, options, Split::inputs)) {}
 };
 
-/// A feed-forward pair with both biases. Backward sums as column-parallel layers do, forward as row-parallel ones.
+/// A feed-forward pair. Backward sums as column-parallel layers do, forward as row-parallel ones.
 template <class Dev>
 [[nodiscard]] auto parallel_feed_forward(ModelBuilder<Dev>& build, const std::string& first,
                                          const std::string& second, FeedForwardOptions options) {
   using Pair = ColumnParallel<Dev, FeedForward<Dev>>;
-  Pair pair(build, FeedForward<Dev>(build, first, second, options));
-  return BiasedRowParallel<Dev, Pair>(build, std::move(pair), second, options.columns);
+  return RowParallel<Dev, Pair>(build,
+                                Pair(build, FeedForward<Dev>(build, first, second, options)));
 }
 
 /// An embedding whose table entries are split over the group.

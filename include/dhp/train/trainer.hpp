@@ -186,9 +186,10 @@ class Trainer {
   Tensor<Dev> run(const Step<Dev>& step) {
     const auto scope = dev_.scope("step", step.context.step + std::int64_t{1}, TraceKind::step);
     auto& store = model_.store();
-    store.zero_gradients(dev_);
+    store.begin_gradients(dev_);
     auto losses = gather_losses<Dev>(dev_, mesh_, model_.forward_backward(dev_, step), step.batches,
                                      step.micro_batches, request_.view());
+    store.complete_gradients(dev_, {0, store.size()});
     const auto squares = norms_.gradient_squares(dev_, store);
     decide_step<Dev>(dev_, {.clip = options_.clip, .loss_scale = loss_scale_},
                      losses.view().slice(0, step.micro_batches), squares.view(), state_.mut());
