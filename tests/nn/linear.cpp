@@ -48,7 +48,7 @@ TEST_CASE("linear: the input gradient is added to beta times dx") {
   for (const double beta : {0.0, 1.0, 0.5}) {
     const auto onto = back([&](Tensor<Cpu> dy, Tape<Cpu>& tape) {
       auto dx = random_tensor<double>(dev, {2, 4, 5}, 3);
-      layer.backward_onto(dev, std::move(dy), dx.mut(), beta, tape);
+      layer.backward_into(dev, std::move(dy), dx.mut(), beta, tape);
       return dx;
     });
     const auto before = widened(random_tensor<double>(dev, {2, 4, 5}, 3));

@@ -2,6 +2,7 @@
 #include <dhp/cpu.hpp>
 #include <dhp/nn/activation.hpp>
 #include <dhp/nn/linear.hpp>
+#include <dhp/nn/recompute.hpp>
 #include <dhp/nn/sequential.hpp>
 #include <tests/support/residual.hpp>
 #include <tests/support/tensors.hpp>
@@ -72,6 +73,40 @@ TEST_CASE("sequential: parameters in order, shapes one after the other, costs su
   residual.parameters(list);
   CHECK(names_of(list) == std::vector<std::string>{"wide.weight", "wide.bias", "narrow.weight",
                                                    "narrow.bias", "around.weight", "around.bias"});
+}
+
+TEST_CASE("sequential: the first layer adds its input gradient onto another, itself or by a sum") {
+  Cpu dev;
+  std::string trace;
+  Tape<Cpu> tape({});
+  for (const bool held : {false, true}) {
+    const auto onto = row(dev, {7, 9});
+    const auto given = [&] { return held ? onto.share() : row(dev, {7, 9}); };
+    Sequential<Cpu> none;
+    CHECK(widened(none.backward_onto(dev, row(dev, {1, 2}), given(), tape)) ==
+          std::vector<double>{8, 11});
+    Sequential<Cpu> layers;
+    layers.add("a", Scaled(2, &trace)).add("b", Scaled(3, &trace));
+    static_cast<void>(layers.forward(dev, row(dev, {1, 2}), tape));
+    CHECK(widened(layers.backward_onto(dev, row(dev, {1, 2}), given(), tape)) ==
+          std::vector<double>{13, 21});
+    for (const bool recomputed : {false, true}) {
+      ModelBuilder<Cpu> build(Comm<Cpu>{});
+      Linear<Cpu> product(build, "l", {.in = 2, .out = 2, .weight_init = constant(2)});
+      Sequential<Cpu> body;
+      if (recomputed) body.add("l", recompute<Cpu>(product));
+      else body.add("l", product);
+      body.add("b", Scaled(3, &trace));
+      ParameterList<Cpu> parameters;
+      body.parameters(parameters);
+      ParameterStore<Cpu> store(dev, parameters, {.compute = DType::f64});
+      static_cast<void>(body.forward(dev, row(dev, {1, 2}), tape));
+      CHECK(widened(body.backward_onto(dev, row(dev, {1, 2}), given(), tape)) ==
+            std::vector<double>{25, 27});
+    }
+    CHECK(widened(onto) == std::vector<double>{7, 9});
+  }
+  CHECK(tape.empty());
 }
 
 TEST_CASE("sum_of: neither of two tensors changes that others hold") {

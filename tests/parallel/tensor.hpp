@@ -117,8 +117,18 @@ class TensorCases {
       }
       auto dy = random_tensor(dev, DType::f64, y.shape(), 2);
       if (ends.output == Side::split) dy = take_part(dev, group, dy);
-      auto dx = layer.backward(dev, std::move(dy), tape);
+      auto dx = layer.backward(dev, dy.share(), tape);
       if (ends.input == Side::split) dx = gather_parts(dev, group, dx, ends.in.back());
+      Tensor<Dev> sum;  // with a gradient that every rank has, whole or its part
+      if (dx) {
+        const auto in = [&](Tensor<Dev> whole) {
+          return ends.input == Side::split ? take_part(dev, group, whole) : std::move(whole);
+        };
+        static_cast<void>(layer.forward(dev, in(x.share()), tape));
+        sum = backward_onto(dev, layer, std::move(dy),
+                            in(random_tensor(dev, DType::f64, ends.in, 3)), tape);
+        if (ends.input == Side::split) sum = gather_parts(dev, group, sum, ends.in.back());
+      }
 
       const std::lock_guard lock(mutex);
       // Every rank must find the same.
@@ -128,6 +138,13 @@ class TensorCases {
       };
       note("output", widened(dev, y));
       if (dx) note("input gradient", widened(dev, dx));
+      if (dx) {
+        auto expected = widened(dev, dx);
+        const auto onto = widened(dev, random_tensor(dev, DType::f64, ends.in, 3));
+        for (std::size_t at = 0; at < onto.size(); ++at) expected[at] += onto[at];
+        check(distance(expected, widened(dev, sum)) < 1e-12,
+              "the input gradient added onto another");
+      }
       for (const auto& parameter : store.parameters()) {
         const auto gradient = widened(dev, parameter->gradient);
         if (parameter->spec.is_split())

@@ -22,7 +22,7 @@ class Residual {
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     auto dx = shortcut_.backward(dev, dy.share(), tape);
-    return sum_of(dev, body_.backward(dev, std::move(dy), tape), std::move(dx));
+    return body_.backward_onto(dev, std::move(dy), std::move(dx), tape);
   }
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
     return body_.output_shape(in, batch);

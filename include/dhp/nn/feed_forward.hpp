@@ -46,19 +46,11 @@ class FeedForward {
 
   /// The gradient of b1 comes free with an input gradient; those of W1 and W2 may be deferred.
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    auto dbefore = in_layer(dev, "second", "input gradient", tape, [&] {
-      second_.backward_weight(dev, dy.share(), tape);
-      const Tensor<Dev> before = tape.pop();
-      Tensor<Dev> made(dev, before.dtype(), before.shape());
-      first_.bias()->accumulate(dev, [&](View<Dev> gradient, double beta) {
-        gelu_linear_backward(dev, as_matrix(dy.view()), second_.weight()->value,
-                             as_matrix(before.view()), as_matrix(made.mut()), gradient, beta);
-      });
-      return made;
-    });
-    dy = {};
-    return in_layer(dev, "first", "input gradient", tape,
-                    [&] { return first_.backward_without_bias(dev, std::move(dbefore), tape); });
+    Tensor<Dev> dx(dev, dy.dtype(), dy.shape());
+    return backward_into(dev, std::move(dy), std::move(dx), 0, tape);
+  }
+  Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
+    return backward_into(dev, std::move(dy), std::move(onto), 1, tape);
   }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
@@ -75,6 +67,28 @@ class FeedForward {
   }
 
  private:
+  /// beta dx + the gradient of x.
+  Tensor<Dev> backward_into(Dev& dev, Tensor<Dev> dy, Tensor<Dev> dx, double beta,
+                            Tape<Dev>& tape) {
+    auto dbefore = in_layer(dev, "second", "input gradient", tape, [&] {
+      second_.backward_weight(dev, dy.share(), tape);
+      const Tensor<Dev> before = tape.pop();
+      Tensor<Dev> made(dev, before.dtype(), before.shape());
+      first_.bias()->accumulate(dev, [&](View<Dev> gradient, double gradient_beta) {
+        gelu_linear_backward(dev, as_matrix(dy.view()), second_.weight()->value,
+                             as_matrix(before.view()), as_matrix(made.mut()), gradient,
+                             gradient_beta);
+      });
+      return made;
+    });
+    dy = {};
+    return in_layer(dev, "first", "input gradient", tape, [&] {
+      auto sum = writable(dev, std::move(dx));
+      first_.backward_without_bias(dev, std::move(dbefore), sum.mut(), beta, tape);
+      return sum;
+    });
+  }
+
   Linear<Dev> first_, second_;
 };
 

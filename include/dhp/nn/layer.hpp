@@ -1,9 +1,11 @@
 // A layer: forward pushes on the tape what backward needs; backward pops it, adds weight gradients and returns
 // the gradient of the input. Containers hold layers type-erased, so that a model is cut by splitting a vector.
+// A layer may add its input gradient onto another, as residual connections need it: see backward_onto.
 #pragma once
 
 #include <dhp/device/out_of_memory.hpp>
 #include <dhp/nn/model_builder.hpp>
+#include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/reduce.hpp>
 #include <dhp/tensor/tape.hpp>
 
@@ -24,6 +26,25 @@ concept HasForward = requires(L& layer, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape
 template <class L, class Dev>
 concept HasBackward = requires(L& layer, Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
   { layer.backward(dev, std::move(dy), tape) } -> std::same_as<Tensor<Dev>>;
+};
+/// The member that a layer may have: onto, of x's shape, + the gradient of x; onto is the layer's to overwrite.
+template <class L, class Dev>
+concept HasBackwardOnto = requires(L& layer, Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto,
+                                   Tape<Dev>& tape) {
+  { layer.backward_onto(dev, std::move(dy), std::move(onto), tape) } -> std::same_as<Tensor<Dev>>;
+};
+/// The class that declares a member function.
+template <class Dev, class Owner>
+Owner backward_owner(Tensor<Dev> (Owner::*)(Dev&, Tensor<Dev>, Tape<Dev>&));
+template <class Dev, class Owner>
+Owner backward_owner(Tensor<Dev> (Owner::*)(Dev&, Tensor<Dev>, Tensor<Dev>, Tape<Dev>&));
+/// L replaces the backward of its base, and inherits a backward_onto that knows nothing of it.
+template <class L, class Dev>
+concept InheritsBackwardOnto = requires {
+  backward_owner<Dev>(&L::backward);
+  backward_owner<Dev>(&L::backward_onto);
+  requires std::same_as<decltype(backward_owner<Dev>(&L::backward)), L>;
+  requires !std::same_as<decltype(backward_owner<Dev>(&L::backward_onto)), L>;
 };
 template <class L, class Dev>
 concept HasOutputShape = requires(const L& layer, const Shape& in, const MicroBatch<Dev>& batch) {
@@ -67,6 +88,8 @@ constexpr void require_layer() {
                 "a layer lacks: Tensor<Dev> forward(Dev&, Tensor<Dev> x, Tape<Dev>&)");
   static_assert(nn::HasBackward<L, Dev>,
                 "a layer lacks: Tensor<Dev> backward(Dev&, Tensor<Dev> dy, Tape<Dev>&)");
+  static_assert(!nn::InheritsBackwardOnto<L, Dev>,
+                "a layer replaces backward of its base, but not backward_onto");
   static_assert(nn::HasOutputShape<L, Dev>,
                 "a layer lacks: Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const");
   nn::require_flops_and_parameters<L, Dev>();
@@ -88,6 +111,32 @@ struct ElementwiseLayer {
 template <class Dev>
 [[nodiscard]] Tensor<Dev> reuse(Dev& dev, Tensor<Dev>& x) {
   return x.unique() ? std::move(x) : Tensor<Dev>(dev, x.dtype(), x.shape());
+}
+
+/// x itself, to be added to, if it is not shared; else a copy.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> writable(Dev& dev, Tensor<Dev> x) {
+  return x.unique() ? std::move(x) : clone(dev, x.view());
+}
+
+/// a + b, in the memory of one that is not shared, if there is one.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> sum_of(Dev& dev, Tensor<Dev> a, Tensor<Dev> b) {
+  if (!a.unique() && b.unique()) std::swap(a, b);
+  const auto one = a.view(), other = b.view();
+  auto total = reuse(dev, a);
+  add(dev, one, other, total.mut());
+  return total;
+}
+
+/// onto + the layer's input gradient: in one pass by its own backward_onto, if it has one, else as a sum of two. A layer
+/// that derives from another and replaces backward replaces backward_onto, too.
+template <class Dev, class L>
+[[nodiscard]] Tensor<Dev> backward_onto(Dev& dev, L& layer, Tensor<Dev> dy, Tensor<Dev> onto,
+                                        Tape<Dev>& tape) {
+  if constexpr (nn::HasBackwardOnto<L, Dev>)
+    return layer.backward_onto(dev, std::move(dy), std::move(onto), tape);
+  else return sum_of(dev, layer.backward(dev, std::move(dy), tape), std::move(onto));
 }
 
 /// The result of a layer is not finite.
@@ -152,6 +201,13 @@ class AnyLayer {
                       [&] { return model_->backward(dev, std::move(dy), tape); });
     });
   }
+  Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
+    return tape.backward_of(name_, [&] {
+      return in_layer(dev, name_, "input gradient", tape, [&] {
+        return model_->backward_onto(dev, std::move(dy), std::move(onto), tape);
+      });
+    });
+  }
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
     return model_->output_shape(in, batch);
   }
@@ -165,6 +221,7 @@ class AnyLayer {
     virtual ~Base() = default;
     virtual Tensor<Dev> forward(Dev&, Tensor<Dev>, Tape<Dev>&) = 0;
     virtual Tensor<Dev> backward(Dev&, Tensor<Dev>, Tape<Dev>&) = 0;
+    virtual Tensor<Dev> backward_onto(Dev&, Tensor<Dev>, Tensor<Dev>, Tape<Dev>&) = 0;
     virtual Shape output_shape(const Shape&, const MicroBatch<Dev>&) const = 0;
     virtual double flops(const Shape&, const MicroBatch<Dev>&) const = 0;
     virtual void parameters(ParameterList<Dev>&) const = 0;
@@ -177,6 +234,10 @@ class AnyLayer {
     }
     Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) override {
       return layer.backward(dev, std::move(dy), tape);
+    }
+    Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto,
+                              Tape<Dev>& tape) override {
+      return dhp::backward_onto(dev, layer, std::move(dy), std::move(onto), tape);
     }
     Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const override {
       return layer.output_shape(in, batch);

@@ -53,19 +53,26 @@ class Linear {
   }
 
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    return backward(dev, std::move(dy), bias_, tape);
+    Tensor<Dev> dx(dev, dy.dtype(),
+                   dy.shape().with(dy.shape().rank() - 1, weight_->value.shape()[1]));
+    backward_into(dev, std::move(dy), dx.mut(), 0, tape);
+    return dx;
+  }
+  Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
+    auto dx = writable(dev, std::move(onto));
+    backward_into(dev, std::move(dy), dx.mut(), 1, tape);
+    return dx;
   }
 
   // Parts of backward, for layers made of several; each pops what forward pushed.
 
   /// dx = beta dx + the gradient of x, for several layers with the same x.
-  void backward_onto(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Tape<Dev>& tape) {
-    gemm(dev, as_matrix(dy.view()), weight_->value, as_matrix(dx), {.beta = beta});
-    weight_gradient(dev, tape.pop(), std::move(dy), bias_, tape);
+  void backward_into(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Tape<Dev>& tape) {
+    backward_into(dev, std::move(dy), dx, beta, bias_, tape);
   }
   /// Something else adds the bias gradient.
-  Tensor<Dev> backward_without_bias(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    return backward(dev, std::move(dy), nullptr, tape);
+  void backward_without_bias(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Tape<Dev>& tape) {
+    backward_into(dev, std::move(dy), dx, beta, nullptr, tape);
   }
   /// Something else computes the gradient of x.
   void backward_weight(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
@@ -89,12 +96,10 @@ class Linear {
 
  private:
   /// bias: null if its gradient is not added here.
-  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Parameter<Dev> bias, Tape<Dev>& tape) {
-    Tensor<Dev> x = tape.pop();
-    Tensor<Dev> dx(dev, x.dtype(), x.shape());
-    gemm(dev, as_matrix(dy.view()), weight_->value, as_matrix(dx.mut()));
-    weight_gradient(dev, std::move(x), std::move(dy), std::move(bias), tape);
-    return dx;
+  void backward_into(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Parameter<Dev> bias,
+                     Tape<Dev>& tape) {
+    gemm(dev, as_matrix(dy.view()), weight_->value, as_matrix(dx), {.beta = beta});
+    weight_gradient(dev, tape.pop(), std::move(dy), std::move(bias), tape);
   }
   /// The bias gradient is computed with the weight gradient, and deferred with it: a device may fuse them.
   void weight_gradient(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, Parameter<Dev> bias,

@@ -18,9 +18,21 @@ class Recompute : public Inner {
     return Inner::forward(dev, std::move(x), nothing_kept);
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    return after_forward(
+        dev, tape, [&](Tape<Dev>& again) { return Inner::backward(dev, std::move(dy), again); });
+  }
+  Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
+    return after_forward(dev, tape, [&](Tape<Dev>& again) {
+      return dhp::backward_onto<Dev, Inner>(dev, *this, std::move(dy), std::move(onto), again);
+    });
+  }
+
+ private:
+  template <class Backward>
+  Tensor<Dev> after_forward(Dev& dev, Tape<Dev>& tape, Backward backward_of) {
     auto again = tape.nested(true, true);
     (void)Inner::forward(dev, tape.pop(), again);
-    auto dx = Inner::backward(dev, std::move(dy), again);
+    auto dx = backward_of(again);
     again.check_popped({});
     return dx;
   }

@@ -33,7 +33,7 @@ class ResidualBatchNorm {
       return std::move(made.dx);
     });
     auto dx = shortcut_.backward(dev, std::move(dresidual), tape);
-    return sum_of(dev, body_.backward(dev, std::move(dinner), tape), std::move(dx));
+    return body_.backward_onto(dev, std::move(dinner), std::move(dx), tape);
   }
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
     return norm_.output_shape(body_.output_shape(in, batch), batch);

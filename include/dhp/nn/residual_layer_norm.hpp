@@ -67,7 +67,7 @@ class ResidualLayerNorm {
       dbranch = dx.share();
     }
     sum = {};
-    return sum_of(dev, body_.backward(dev, std::move(dbranch), tape), std::move(dx));
+    return body_.backward_onto(dev, std::move(dbranch), std::move(dx), tape);
   }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }

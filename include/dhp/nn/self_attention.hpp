@@ -47,21 +47,11 @@ class SelfAttention {
   }
 
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    const Tensor<Dev> logsumexp = tape.pop();
-    const Tensor<Dev> y = tape.pop();
-    const Tensor<Dev> v = tape.pop();
-    const Tensor<Dev> k = tape.pop();
-    const Tensor<Dev> q = tape.pop();
-    Tensor<Dev> dq(dev, q.dtype(), q.shape());
-    Tensor<Dev> dk(dev, q.dtype(), q.shape());
-    Tensor<Dev> dv(dev, q.dtype(), q.shape());
-    attention_backward(dev, dy.view(), q.view(), k.view(), v.view(), y.view(), logsumexp.view(),
-                       sequences(tape), options_for(tape), dq.mut(), dk.mut(), dv.mut());
-    Tensor<Dev> dx(dev, dv.dtype(), {dv.rows(), options_.columns});
-    value_.backward_onto(dev, std::move(dv), dx.mut(), 0, tape);
-    key_.backward_onto(dev, std::move(dk), dx.mut(), 1, tape);
-    query_.backward_onto(dev, std::move(dq), dx.mut(), 1, tape);
-    return dx;
+    Tensor<Dev> dx(dev, dy.dtype(), {dy.rows(), options_.columns});
+    return backward_into(dev, std::move(dy), std::move(dx), 0, tape);
+  }
+  Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
+    return backward_into(dev, std::move(dy), writable(dev, std::move(onto)), 1, tape);
   }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
@@ -78,6 +68,24 @@ class SelfAttention {
   }
 
  private:
+  /// beta dx + the gradient of x.
+  Tensor<Dev> backward_into(Dev& dev, Tensor<Dev> dy, Tensor<Dev> dx, double beta,
+                            Tape<Dev>& tape) {
+    const Tensor<Dev> logsumexp = tape.pop();
+    const Tensor<Dev> y = tape.pop();
+    const Tensor<Dev> v = tape.pop();
+    const Tensor<Dev> k = tape.pop();
+    const Tensor<Dev> q = tape.pop();
+    Tensor<Dev> dq(dev, q.dtype(), q.shape());
+    Tensor<Dev> dk(dev, q.dtype(), q.shape());
+    Tensor<Dev> dv(dev, q.dtype(), q.shape());
+    attention_backward(dev, dy.view(), q.view(), k.view(), v.view(), y.view(), logsumexp.view(),
+                       sequences(tape), options_for(tape), dq.mut(), dk.mut(), dv.mut());
+    value_.backward_into(dev, std::move(dv), dx.mut(), beta, tape);
+    key_.backward_into(dev, std::move(dk), dx.mut(), 1, tape);
+    query_.backward_into(dev, std::move(dq), dx.mut(), 1, tape);
+    return dx;
+  }
   [[nodiscard]] static SelfAttentionOptions checked(const SelfAttentionOptions& options,
                                                     int parts) {
     check(options.heads >= 1 && options.columns % options.heads == 0,

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <dhp/nn/layer.hpp>
-#include <dhp/ops/elementwise.hpp>
 
 namespace dhp {
 
@@ -25,6 +24,12 @@ class Sequential {
       dy = layer->backward(dev, std::move(dy), tape);
     return dy;
   }
+  Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
+    if (layers_.empty()) return sum_of(dev, std::move(dy), std::move(onto));
+    for (auto layer = layers_.rbegin(); layer + 1 != layers_.rend(); ++layer)
+      dy = layer->backward(dev, std::move(dy), tape);
+    return layers_.front().backward_onto(dev, std::move(dy), std::move(onto), tape);
+  }
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
     Shape shape = in;
     for (const auto& layer : layers_) shape = layer.output_shape(shape, batch);
@@ -46,15 +51,5 @@ class Sequential {
  private:
   std::vector<AnyLayer<Dev>> layers_;
 };
-
-/// a + b, in the memory of one that is not shared, if there is one.
-template <class Dev>
-[[nodiscard]] Tensor<Dev> sum_of(Dev& dev, Tensor<Dev> a, Tensor<Dev> b) {
-  if (!a.unique() && b.unique()) std::swap(a, b);
-  const auto one = a.view(), other = b.view();
-  auto total = reuse(dev, a);
-  add(dev, one, other, total.mut());
-  return total;
-}
 
 }  // namespace dhp

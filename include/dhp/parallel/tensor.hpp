@@ -25,6 +25,16 @@ class ColumnParallel : public Inner {
     if (dx && group_.size() > 1) group_.all_reduce(dev, dx.mut()).wait();
     return dx;
   }
+  /// One rank adds its part onto the other gradient, so that the sum over the group has that once.
+  Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
+    if (group_.rank() != 0) {
+      onto = {};
+      return backward(dev, std::move(dy), tape);
+    }
+    auto dx = dhp::backward_onto<Dev, Inner>(dev, *this, std::move(dy), std::move(onto), tape);
+    if (group_.size() > 1) group_.all_reduce(dev, dx.mut()).wait();
+    return dx;
+  }
 
  private:
   Comm<Dev> group_;
@@ -93,6 +103,10 @@ class BiasedRowParallel : public RowParallel<Dev, Inner> {
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     return Sum::backward(dev, bias_.backward(dev, std::move(dy), tape), tape);
+  }
+  Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
+    return dhp::backward_onto<Dev, Sum>(dev, *this, bias_.backward(dev, std::move(dy), tape),
+                                        std::move(onto), tape);
   }
   void parameters(ParameterList<Dev>& out) const {
     Sum::parameters(out);
