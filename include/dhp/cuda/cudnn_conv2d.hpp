@@ -29,6 +29,7 @@ struct Conv2dProblem {
   Conv2dGeometry geometry;
   std::int64_t alignment;  ///< minimum of all addresses, in bytes
   bool tf32;               ///< f32 inputs may be rounded to TF32
+  bool adds = false;       ///< to what the result holds already
 
   /// x [N, H, W, C], w [O, K, K, C], y [N, OH, OW, O], or their gradients.
   Conv2dProblem(Kind of_kind, DType of_type, const Shape& x_shape, const Shape& w_shape,
@@ -67,7 +68,7 @@ struct Conv2dProblem {
         .set(named.w, made.raw(weights))
         .set(named.y, made.raw(result))
         .set(named.alpha, 1.0f)
-        .set(named.beta, 0.0f)
+        .set(named.beta, adds ? 1.0f : 0.0f)
         .finalize(named.operation);
     return made;
   }
@@ -78,7 +79,8 @@ struct Conv2dProblem {
   [[nodiscard]] std::string text() const {
     return concat("conv2d ", names().kind, " ", type, " n ", x[0], " c ", x[1], " h ", x[2], " w ",
                   x[3], " o ", w[0], " kernel ", geometry.kernel, " stride ", geometry.stride,
-                  " padding ", geometry.padding, tf32 ? " TF32" : "", " at ", alignment);
+                  " padding ", geometry.padding, tf32 ? " TF32" : "", adds ? " added" : "", " at ",
+                  alignment);
   }
 
  private:
@@ -121,19 +123,22 @@ struct Conv2dProblem {
   }
 };
 
-/// Runs the problem by cuDNN; false if unsupported.
+/// Runs the problem by cuDNN; false if unsupported. adds: an input gradient, to what is in x.
 template <class Dev>
 [[nodiscard]] bool cudnn_convolve(Dev& dev, Conv2dProblem::Kind kind, ConstView<Dev> x,
-                                  ConstView<Dev> w, ConstView<Dev> y, Conv2dGeometry geometry) {
+                                  ConstView<Dev> w, ConstView<Dev> y, Conv2dGeometry geometry,
+                                  bool adds = false) {
   if (x.dtype() == DType::f64) return false;
   const auto alignment = std::min({alignment_of(x.bytes()), alignment_of(w.bytes()),
                                    alignment_of(y.bytes()), std::uint32_t{16}});
-  const Conv2dProblem problem(kind, x.dtype(), x.shape(), w.shape(), y.shape(), geometry, alignment,
-                              dev.options().tf32);
+  Conv2dProblem problem(kind, x.dtype(), x.shape(), w.shape(), y.shape(), geometry, alignment,
+                        dev.options().tf32);
+  problem.adds = adds;
   CudnnArguments arguments;
   arguments.add(Conv2dProblem::x_uid, x.bytes())
       .add(Conv2dProblem::w_uid, w.bytes())
       .add(Conv2dProblem::y_uid, y.bytes());
+  if (adds) arguments.updates(Conv2dProblem::x_uid, x.size_bytes());
   return dev.template cached<CudnnPlans>().run(dev, problem.text(),
                                                problem.rules(dev.options().deterministic),
                                                arguments, [&] { return problem.graph(); });
@@ -157,13 +162,14 @@ void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeome
 template <KernelDevice Dev>
   requires std::same_as<Dev, Cuda>
 void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv2dGeometry geometry,
-                             View<Dev> dx) {
+                             View<Dev> dx, double beta) {
   if (dx.count() == 0) return;
   using Kind = cuda::Conv2dProblem::Kind;
-  if (dy.count() > 0 &&
-      cuda::cudnn_convolve(dev, Kind::backward_data, ConstView<Dev>(dx), w, dy, geometry))
+  if (dy.count() > 0 && (beta == 0 || beta == 1) &&
+      cuda::cudnn_convolve(dev, Kind::backward_data, ConstView<Dev>(dx), w, dy, geometry,
+                           beta == 1))
     return;
-  cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx);
+  cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx, beta);
 }
 
 template <KernelDevice Dev>

@@ -46,12 +46,14 @@ class Conv2d {
       dx = Tensor<Dev>(dev, x.dtype(), x.shape());
       conv2d_backward_data(dev, dy.view(), weight_->value, geometry_, dx.mut());
     }
-    tape.weight_gradient(dev, [weight = weight_, geometry = geometry_, x = std::move(x),
-                               dy = std::move(dy)](Dev& device) {
-      weight->accumulate(device, [&](View<Dev> gradient, double beta) {
-        conv2d_backward_filter(device, x.view(), dy.view(), geometry, gradient, beta);
-      });
-    });
+    weight_gradient(dev, std::move(x), std::move(dy), tape);
+    return dx;
+  }
+  Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
+    auto dx = input_gradient_ ? writable(dev, std::move(onto)) : std::move(onto);
+    if (input_gradient_)
+      conv2d_backward_data(dev, dy.view(), weight_->value, geometry_, dx.mut(), 1);
+    weight_gradient(dev, tape.pop(), std::move(dy), tape);
     return dx;
   }
 
@@ -65,6 +67,15 @@ class Conv2d {
   void parameters(ParameterList<Dev>& out) const { out.push_back(weight_); }
 
  private:
+  void weight_gradient(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, Tape<Dev>& tape) {
+    tape.weight_gradient(dev, [weight = weight_, geometry = geometry_, x = std::move(x),
+                               dy = std::move(dy)](Dev& device) {
+      weight->accumulate(device, [&](View<Dev> gradient, double beta) {
+        conv2d_backward_filter(device, x.view(), dy.view(), geometry, gradient, beta);
+      });
+    });
+  }
+
   Conv2dGeometry geometry_;
   bool input_gradient_;
   Parameter<Dev> weight_;

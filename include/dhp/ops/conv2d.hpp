@@ -44,14 +44,15 @@ void conv2d_forward(Dev& dev, In<Dev> x, In<Dev> w, Conv2dGeometry geometry, Out
   conv2d_forward_on(dev, x, w, geometry, y);
 }
 
-/// dx = the input gradient (overwritten). Shapes and types as in conv2d_forward.
+/// dx = beta dx + the input gradient; beta 0 reads nothing. Shapes and types as in conv2d_forward.
 template <Device Dev>
-void conv2d_backward_data(Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geometry, Out<Dev> dx) {
+void conv2d_backward_data(Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geometry, Out<Dev> dx,
+                          double beta = 0) {
   ops::check_conv2d("backward_data", dx.shape(), w.shape(), dy.shape(), geometry);
   check(dy.dtype() == w.dtype() && dy.dtype() == dx.dtype(),
         "conv2d_backward_data: dy, w and dx are ", dy.dtype(), ", ", w.dtype(), " and ", dx.dtype(),
         "; all need one type");
-  conv2d_backward_data_on(dev, dy, w, geometry, dx);
+  conv2d_backward_data_on(dev, dy, w, geometry, dx, beta);
 }
 
 /// dw = beta dw + the weight gradient, [O, K, K, C] in x's accumulation type; beta 0 reads nothing.
