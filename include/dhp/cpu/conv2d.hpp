@@ -140,6 +140,10 @@ void conv2d_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<
                          out_channels, k, y.data<T>());
   });
 }
+/// The Cpu has only conv2d_forward.
+std::optional<Tensor<Cpu>> conv2d_forward_with_sums_on(std::same_as<Cpu> auto&, const auto&...) {
+  return {};
+}
 void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> w,
                              Conv2dGeometry geometry, View<Cpu> dx, double beta) {
   visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
@@ -208,6 +212,7 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
     }
   });
 }
+bool conv2d_backward_data_gated_on(std::same_as<Cpu> auto&, const auto&...) { return false; }
 void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> dy,
                                Conv2dGeometry geometry, View<Cpu> dw, double beta) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
