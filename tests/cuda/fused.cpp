@@ -114,7 +114,9 @@ bool conv2d_backward_data_gated_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w
   ++dev.gated;
   cast(dev, onto, dx);
   conv2d_backward_data(dev, dy, w, geometry, dx, 1);
-  activation_backward(dev, Activation::relu, signs, dx, dx);
+  // Of this device signs are y itself.
+  activation_backward(dev, Activation::relu, ConstView<Dev>(signs.bytes(), dx.dtype(), dx.shape()),
+                      dx, dx);
   return true;
 }
 template <KernelDevice Dev>

@@ -367,6 +367,7 @@ TEST_CASE("cuDNN has kernels on an H200 that take a convolution's sums, or add a
     for (const auto type : {DType::bf16, DType::f16})
       for (const bool deterministic : {false, true})
         for (const auto kind : {Kind::forward, Kind::backward_data}) {
+          if (kind == Kind::backward_data && s.c == 3) continue;  // of images
           const Shape x{256, s.h, s.h, s.c};
           const Shape w{s.o, s.geometry.kernel, s.geometry.kernel, s.c};
           Conv2dProblem problem(kind, type, x, w, conv2d_output_shape(x, s.o, s.geometry),
@@ -386,7 +387,7 @@ TEST_CASE("cuDNN has kernels on an H200 that take a convolution's sums, or add a
                                     problem.rules(deterministic)));
           }
         }
-  CHECK(texts.size() == 6 * 2 * (2 + 3));
+  CHECK(texts.size() == 2 * (6 * 2 + 5 * 3));
 }
 
 TEST_CASE("f32 goes through tensor cores where TF32 is allowed, and there alone") {

@@ -228,10 +228,12 @@ TEST_CASE("plans fake: a kept plan is not taken where rules are stricter than wh
 TEST_CASE("plans fake: what a plan updates is not touched while plans are timed") {
   std::byte memory[64];
   for (const bool deterministic : {false, true}) {
-    Cuda dev({.device = 0,
-              .deterministic = deterministic,
-              .pinned_bytes = 1 << 12,
-              .workspace_bytes = 256});
+    CudaOptions options;
+    options.device = 0;
+    options.deterministic = deterministic;
+    options.pinned_bytes = 1 << 12;
+    options.workspace_bytes = 256;
+    Cuda dev(options);
     fake::addresses_asked.clear();
     cuda::CudnnArguments arguments;
     arguments.add(1, memory).add(2, memory + 32);
