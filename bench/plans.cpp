@@ -21,15 +21,14 @@ using namespace dhp::cuda;
 
 struct Problem {
   NormExtents extents;
-  bool residual, backward;
+  NormTail tail;
+  bool backward;
 
   [[nodiscard]] std::string text() const {
-    return concat(extents.text(backward ? "norm_relu_backward" : "norm_relu"),
-                  residual ? " residual" : "");
+    return concat(extents.text(backward ? "norm_backward" : "norm"), tail.text());
   }
   [[nodiscard]] CudnnGraph graph() const {
-    return backward ? norm_relu_backward_graph(extents, residual)
-                    : norm_relu_graph(extents, residual, 1e-5f);
+    return backward ? norm_backward_graph(extents, tail) : norm_graph(extents, tail, 1e-5f);
   }
 };
 /// Those with a ReLU, of a bottleneck network with stride in its 3x3 convolutions (He et al. 2015, "Deep residual
@@ -38,7 +37,7 @@ std::vector<Problem> resnet50() {
   std::vector<Problem> all;
   const auto add = [&](std::int64_t side, std::int64_t channels, bool residual) {
     for (const bool backward : {false, true})
-      all.push_back({{DType::bf16, 64 * side * side, channels}, residual, backward});
+      all.push_back({{DType::bf16, 64 * side * side, channels}, {.residual = residual}, backward});
   };
   add(112, 64, false);
   for (std::int64_t side = 56, channels = 64; side >= 7; side /= 2, channels *= 2) {

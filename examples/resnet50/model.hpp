@@ -91,16 +91,22 @@ class ResNetBuilder {
                                 .synchronised = config_.synchronised_batch_norm});
   }
 
+  /// A batch norm over replicas needs more than the sums of this one.
+  [[nodiscard]] dhp::Conv2dOptions before_norm(dhp::Conv2dOptions options) const {
+    options.column_sums = !config_.synchronised_batch_norm;
+    return options;
+  }
+
   [[nodiscard]] dhp::Sequential<Dev> stem() {
     const bool small = config_.small_images();
     dhp::Sequential<Dev> layers;
     layers.add("conv1", dhp::Conv2d<Dev>(build_, "conv1",
-                                         {.in = config_.image_channels,
-                                          .out = config_.width,
-                                          .kernel = small ? 3 : 7,
-                                          .stride = small ? config_.stem_stride : 2,
-                                          .padding = small ? 1 : 3,
-                                          .input_gradient = false}));
+                                         before_norm({.in = config_.image_channels,
+                                                      .out = config_.width,
+                                                      .kernel = small ? 3 : 7,
+                                                      .stride = small ? config_.stem_stride : 2,
+                                                      .padding = small ? 1 : 3,
+                                                      .input_gradient = false})));
     layers.add("bn1", norm("bn1", config_.width, true, false));
     if (!small) layers.add("maxpool", dhp::MaxPool<Dev>({.kernel = 3, .stride = 2, .padding = 1}));
     return layers;
@@ -111,16 +117,18 @@ class ResNetBuilder {
                                                        std::int64_t inner, int stride) {
     const std::int64_t out = 4 * inner;
     dhp::Sequential<Dev> body;
-    body.add("conv1",
-             dhp::column_parallel_conv2d(build_, name + ".conv1", {.in = in, .out = inner}));
+    body.add("conv1", dhp::column_parallel_conv2d(build_, name + ".conv1",
+                                                  before_norm({.in = in, .out = inner})));
     body.add("bn1", norm(name + ".bn1", inner, true, true));
     body.add("gather", dhp::GatherChannels<Dev>(build_, inner));
-    body.add("conv2",
-             dhp::column_parallel_conv2d(
-                 build_, name + ".conv2",
-                 {.in = inner, .out = inner, .kernel = 3, .stride = stride, .padding = 1}));
+    body.add(
+        "conv2",
+        dhp::column_parallel_conv2d(
+            build_, name + ".conv2",
+            before_norm({.in = inner, .out = inner, .kernel = 3, .stride = stride, .padding = 1})));
     body.add("bn2", norm(name + ".bn2", inner, true, true));
-    body.add("conv3", dhp::row_parallel_conv2d(build_, name + ".conv3", {.in = inner, .out = out}));
+    body.add("conv3", dhp::row_parallel_conv2d(build_, name + ".conv3",
+                                               before_norm({.in = inner, .out = out})));
     auto last = norm(name + ".bn3", out, true, false, true);
 
     dhp::Sequential<Dev> shortcut;
@@ -128,7 +136,7 @@ class ResNetBuilder {
       shortcut.add("scatter", dhp::ScatterChannels<Dev>(build_, in));
       shortcut.add("downsample.0",
                    dhp::row_parallel_conv2d(build_, name + ".downsample.0",
-                                            {.in = in, .out = out, .stride = stride}));
+                                            before_norm({.in = in, .out = out, .stride = stride})));
       shortcut.add("downsample.1", norm(name + ".downsample.1", out, false, false));
     }
     return {std::move(body), "bn3", std::move(last), std::move(shortcut)};

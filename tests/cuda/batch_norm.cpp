@@ -148,3 +148,20 @@ TEST_CASE("squared deviations keep their digits where the mean is large") {
                                 Tensor<Gpu>::from_host(gpu, {1}, mean), sum.mut());
   CHECK(widened(gpu, sum)[0] == 2);
 }
+
+TEST_CASE_TEMPLATE("batch_norm: statistics from sums", T, double, float) {
+  for (const std::int64_t channels : {1, 37, 2048}) {
+    const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
+      auto sums = side.sums({2, channels}, 1);
+      fill(side.dev, sums.mut().slice(1, 2), 30.0);  // of 20 rows: more than mean^2 by far
+      const Shape columns{channels};
+      auto mean = side.fresh_sums(columns), inv_std = side.fresh_sums(columns),
+           deviations = side.fresh_sums(columns);
+      batch_norm_from_sums(side.dev, sums, 20, 1e-3, mean.mut(), inv_std.mut(), deviations.mut());
+      return {side.values(mean.view()), side.values(inv_std.view()),
+              side.values(deviations.view())};
+    });
+    for (std::size_t at = 0; at < got.size(); ++at)
+      CHECK(relative_error(got[at], right[at]) <= tolerance<T> * 2);
+  }
+}

@@ -30,8 +30,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 TEST_CASE("plans: batch norms are compiled, convolutions are not") {
   if (!has_driver_library()) return;
   const CudnnTarget h200(h200_for_cudnn());
-  const auto norm =
-      candidates(norm_relu_graph({DType::bf16, 1024, 64, 16}, false, 1e-5f), h200, {});
+  const auto norm = candidates(norm_graph({DType::bf16, 1024, 64, 16}, {}, 1e-5f), h200, {});
   REQUIRE(!norm.empty());
   CHECK(norm.front().compiles());
   const Shape x{8, 56, 56, 64}, w{64, 3, 3, 64};
@@ -45,7 +44,7 @@ TEST_CASE("plans: what several threads have compiled comes back from its text at
   if (!has_driver_library()) return;
   const CudnnTarget h200(h200_for_cudnn());
   const CudnnRules rules;
-  const auto graph = norm_relu_backward_graph({DType::bf16, 32 * 28 * 28, 128, 16}, true);
+  const auto graph = norm_backward_graph({DType::bf16, 32 * 28 * 28, 128, 16}, {.residual = true});
   const auto all = candidates(graph, h200, rules);
   REQUIRE(all.size() >= 2);
   std::string texts[2];

@@ -30,6 +30,25 @@ TEST_CASE_TEMPLATE("add, scale and cast agree with the Cpu at any count and addr
     }
 }
 
+TEST_CASE_TEMPLATE("add_both: vectors of two lengths, over what is not read if beta is 0", T,
+                   double, float) {
+  for (const double beta : {0.0, 1.0, 0.5})
+    for (const auto& [count, other] : {std::pair(37, 64), {2048, 2048}, {300, 1}}) {
+      const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
+        const auto a = side.elements({count}, 1), b = side.elements({other}, 2);
+        auto y = side.elements({count}, 3), z = side.elements({other}, 4);
+        if (beta == 0) {
+          fill(side.dev, y.mut(), NAN);
+          fill(side.dev, z.mut(), NAN);
+        }
+        add_both(side.dev, {1, a, y.mut()}, {-0.25, b, z.mut()}, beta);
+        return {side.values(y.view()), side.values(z.view())};
+      });
+      CHECK(distance(got[0], right[0]) <= tolerance<T> * 4);
+      CHECK(distance(got[1], right[1]) <= tolerance<T> * 4);
+    }
+}
+
 TEST_CASE("sums and casts of mixed types are rounded once") {
   Sides<float, false> sides;
   const auto [got, right] = sides([](auto& side) -> Results {

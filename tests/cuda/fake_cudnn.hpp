@@ -18,6 +18,8 @@ inline constexpr int engines = 3;
 /// What an engine answers when it is to run, and those that were asked. Empty: it runs.
 inline std::function<cudnnStatus_t(int engine)> engine_runs;
 inline std::vector<int> engines_asked;
+/// The arguments' addresses in each of these runs.
+inline std::vector<std::vector<void*>> addresses_asked;
 /// Whether making a plan compiles it; called where that is so. Plans that do are also made from their text.
 inline std::function<void(int engine)> engine_compiles;
 inline std::atomic<int> compilations, plans_read, heuristics_asked;
@@ -30,6 +32,7 @@ struct Descriptor {
   cudnnBackendDescriptorType_t type{};
   bool has_handle = false, has_device = false;
   std::string text{};
+  std::vector<void*> addresses{};
 
   [[nodiscard]] std::string to_text() const {
     return "{\"version\":" + text_version + ",\"engine\":" + std::to_string(engine) + "}";
@@ -75,6 +78,9 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t raw,
     to.engine = fake::of(*static_cast<const cudnnBackendDescriptor_t*>(values)).engine;
   if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE) to.has_handle = true;
   if (name == CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP) to.has_device = true;
+  if (name == CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS)
+    to.addresses.assign(static_cast<void* const*>(values),
+                        static_cast<void* const*>(values) + count);
   if (name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION)
     to.text.assign(static_cast<const char*>(values), static_cast<std::size_t>(count));
   return CUDNN_STATUS_SUCCESS;
@@ -106,11 +112,12 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t raw,
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t plan,
-                                  cudnnBackendDescriptor_t) {
+                                  cudnnBackendDescriptor_t pack) {
   const auto& asked = fake::of(plan);
   // Compiled for a description alone, it is not yet a plan of the handle.
   if (fake::engine_compiles && !asked.has_handle) return CUDNN_STATUS_BAD_PARAM;
   fake::engines_asked.push_back(asked.engine);
+  fake::addresses_asked.push_back(fake::of(pack).addresses);
   return fake::engine_runs ? fake::engine_runs(asked.engine) : CUDNN_STATUS_SUCCESS;
 }
 }

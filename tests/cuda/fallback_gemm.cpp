@@ -61,15 +61,19 @@ TEST_CASE_TEMPLATE("plain convolutions: kernels, strides, padding, many pixels",
     const Shape w{each.out, kernel, kernel, each.x[3]};
     const auto [got, right] = sides([&](auto& side) -> Results {
       auto y = side.fresh(y_shape), dx = side.fresh(each.x), dw = side.sums(w, 4);
+      auto added = side.elements(each.x, 5);
       const auto x = side.elements(each.x, 1), weights = side.elements(w, 2),
                  dy = side.elements(y_shape, 3);
       conv2d_forward(side.dev, x, weights, each.geometry, y.mut());
       conv2d_backward_data(side.dev, dy, weights, each.geometry, dx.mut());
+      conv2d_backward_data(side.dev, dy, weights, each.geometry, added.mut(), 0.5);
       conv2d_backward_filter(side.dev, x, dy, each.geometry, dw.mut(), 0.5);
-      return {side.values(y.view()), side.values(dx.view()), side.values(dw.view())};
+      return {side.values(y.view()), side.values(dx.view()), side.values(dw.view()),
+              side.values(added.view())};
     });
     CHECK(relative_error(got[0], right[0]) < tolerance<T>);
     CHECK(relative_error(got[1], right[1]) < tolerance<T>);
     CHECK(relative_error(got[2], right[2]) < 2 * tolerance<Accumulator<T>>);
+    CHECK(relative_error(got[3], right[3]) < tolerance<T>);
   }
 }

@@ -1,6 +1,7 @@
 // Layers on a device with fused functions, as cuBLASLt and cuDNN have them: when they are called, and that they give what
 // the pieces give, of which they are made here.
 #include <dhp/cuda/kernels.hpp>
+#include <dhp/nn/conv2d.hpp>
 #include <dhp/nn/parameter_store.hpp>
 #include <dhp/nn/recompute.hpp>
 #include <dhp/nn/residual_batch_norm.hpp>
@@ -14,7 +15,9 @@ namespace tests {
 
 struct Fused : Emulated {
   bool forward = true, backward = true, gradients = true, norm_backward = true;
+  bool convolution_sums = true, apply = true, gate = true;
   int forwards = 0, backwards = 0, both_gradients = 0, norms = 0, norm_gradients = 0;
+  int sums = 0, applied = 0, gated = 0, open_gradients = 0;
 };
 
 }  // namespace tests
@@ -60,7 +63,7 @@ std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev>
                                                         ConstView<Dev> residual,
                                                         ConstView<Dev> gamma, ConstView<Dev> beta,
                                                         double epsilon, bool relu) {
-  if (!relu) return {};
+  if (!relu && !residual.empty()) return {};
   ++dev.norms;
   const auto rows = static_cast<double>(x.rows());
   const auto vector = [&] { return Tensor<Dev>(dev, gamma.dtype(), {x.columns()}); };
@@ -73,8 +76,48 @@ std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev>
   scale(dev, 1 / rows, variance.mut());
   rsqrt(dev, variance.view(), epsilon, made.inv_std.mut());
   batch_norm_apply(dev, x, {made.mean, made.inv_std, gamma, beta}, residual, relu, made.y.mut());
-  made.signs = clone(dev, made.y.view());
+  if (relu) made.signs = clone(dev, made.y.view());
   return made;
+}
+template <KernelDevice Dev>
+  requires(std::same_as<Dev, tests::Fused>)
+std::optional<BatchNormResult<Dev>> batch_norm_fused_apply_on(Dev& dev, ConstView<Dev> x,
+                                                              const BatchNormVectors<Dev>& vectors,
+                                                              ConstView<Dev> residual, bool relu) {
+  if (!dev.apply || (!relu && !residual.empty())) return {};
+  ++dev.applied;
+  BatchNormResult<Dev> made;
+  made.y = Tensor<Dev>(dev, x.dtype(), x.shape());
+  batch_norm_apply(dev, x, vectors, residual, relu, made.y.mut());
+  if (relu) made.signs = clone(dev, made.y.view());
+  return made;
+}
+template <KernelDevice Dev>
+  requires(std::same_as<Dev, tests::Fused>)
+std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w,
+                                                       Conv2dGeometry geometry, View<Dev> y) {
+  if (!dev.convolution_sums) return {};
+  ++dev.sums;
+  conv2d_forward(dev, x, w, geometry, y);
+  Tensor<Dev> sums(dev, y.dtype(), {2, y.columns()});
+  const auto zero = Tensor<Dev>::zeros(dev, y.dtype(), {y.columns()});
+  batch_norm_sums(dev, y, sums.mut().slice(0, 1));
+  batch_norm_squared_deviations(dev, y, zero, sums.mut().slice(1, 2));
+  return sums;
+}
+template <KernelDevice Dev>
+  requires(std::same_as<Dev, tests::Fused>)
+bool conv2d_backward_data_gated_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
+                                   Conv2dGeometry geometry, ConstView<Dev> onto,
+                                   ConstView<Dev> signs, View<Dev> dx) {
+  if (!dev.gate) return false;
+  ++dev.gated;
+  cast(dev, onto, dx);
+  conv2d_backward_data(dev, dy, w, geometry, dx, 1);
+  // Of this device signs are y itself.
+  activation_backward(dev, Activation::relu, ConstView<Dev>(signs.bytes(), dx.dtype(), dx.shape()),
+                      dx, dx);
+  return true;
 }
 template <KernelDevice Dev>
   requires(std::same_as<Dev, tests::Fused>)
@@ -83,12 +126,18 @@ std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(
     ConstView<Dev> signs, bool residual) {
   if (!dev.norm_backward) return {};
   ++dev.norm_gradients;
+  if (signs.empty()) ++dev.open_gradients;
   BatchNormGradients<Dev> made{Tensor<Dev>(dev, x.dtype(), x.shape()),
                                Tensor<Dev>(dev, x.dtype(), x.shape()),
                                Tensor<Dev>(dev, vectors.mean.dtype(), {2, x.columns()})};
   const auto row = [&](int at) { return made.sums.mut().slice(at, at + 1); };
-  batch_norm_residual_backward_sums(dev, dy, signs, x, vectors, made.dresidual.mut(), row(0),
-                                    row(1));
+  if (signs.empty()) {
+    cast(dev, dy, made.dresidual.mut());
+    batch_norm_backward_sums(dev, dy, x, vectors, false, row(0), row(1));
+  } else {
+    batch_norm_residual_backward_sums(dev, dy, signs, x, vectors, made.dresidual.mut(), row(0),
+                                      row(1));
+  }
   batch_norm_backward_apply(dev, made.dresidual.view(), x, vectors, false, row(0), row(1),
                             static_cast<double>(x.rows()), made.dx.mut());
   if (!residual) made.dresidual = {};
@@ -143,7 +192,7 @@ Outcome run(Dev& dev, L layer, const Shape& shape, bool order_free = false,
   return outcome;
 }
 
-const Shape rows{6, 5}, image{6, 4};
+const Shape rows{6, 5}, image{6, 4}, pixels{2, 3, 3, 4};
 
 template <class Dev>
 auto pair_of_layers() {
@@ -163,6 +212,31 @@ BatchNorm<Dev> norm(bool relu) {
 template <class Dev>
 ResidualBatchNorm<Dev> block(bool relu) {
   return {{}, "bn", norm<Dev>(relu)};
+}
+/// A convolution and its norm, with a residual or not.
+template <class Dev>
+ResidualBatchNorm<Dev> convolved_block() {
+  ModelBuilder<Dev> build(Comm<Dev>{});
+  Sequential<Dev> body;
+  body.add("conv",
+           Conv2d<Dev>(build, "conv",
+                       {.in = 4, .out = 4, .kernel = 3, .padding = 1, .column_sums = true}));
+  return {std::move(body), "bn", BatchNorm<Dev>(build, "bn", {.channels = 4, .relu = true})};
+}
+template <class Dev>
+Sequential<Dev> convolved(bool relu) {
+  ModelBuilder<Dev> build(Comm<Dev>{});
+  Sequential<Dev> layers;
+  layers.add("conv",
+             Conv2d<Dev>(build, "conv",
+                         {.in = 4, .out = 4, .kernel = 3, .padding = 1, .column_sums = true}));
+  layers.add("bn", BatchNorm<Dev>(build, "bn", {.channels = 4, .relu = relu}));
+  return layers;
+}
+void check_near(const Outcome& found, const Outcome& right) {
+  CHECK(distance(found.y, right.y) <= 1e-13);
+  CHECK(distance(found.dx, right.dx) <= 1e-13);
+  CHECK(distance(found.gradients, right.gradients) <= 1e-13);
 }
 
 }  // namespace
@@ -223,12 +297,13 @@ TEST_CASE("fused linear: a layer with a bias asks for both gradients at once") {
 TEST_CASE("fused norm: it gives what the pieces give, and is asked once each way") {
   Emulated pieces;
   Fused fused;
-  check_same(run(fused, norm<Fused>(true), image), run(pieces, norm<Emulated>(true), image));
-  CHECK(fused.norms == 2);
-  CHECK(fused.norm_gradients == 2);
-  check_same(run(fused, block<Fused>(true), image), run(pieces, block<Emulated>(true), image));
+  for (const bool relu : {false, true})
+    check_same(run(fused, norm<Fused>(relu), image), run(pieces, norm<Emulated>(relu), image));
   CHECK(fused.norms == 4);
   CHECK(fused.norm_gradients == 4);
+  check_same(run(fused, block<Fused>(true), image), run(pieces, block<Emulated>(true), image));
+  CHECK(fused.norms == 6);
+  CHECK(fused.norm_gradients == 6);
 }
 
 TEST_CASE("fused norm: where the device cannot, in either pass, the pieces are used") {
@@ -239,7 +314,7 @@ TEST_CASE("fused norm: where the device cannot, in either pass, the pieces are u
     check_same(run(fused, norm<Fused>(relu), image), run(pieces, norm<Emulated>(relu), image));
     check_same(run(fused, block<Fused>(relu), image), run(pieces, block<Emulated>(relu), image));
   }
-  CHECK(fused.norms == 4);
+  CHECK(fused.norms == 6);  // not of a residual without a ReLU
   // Signs that nobody made are not handed on.
   fused.norm_backward = true;
   check_same(run(fused, block<Fused>(false), image), run(pieces, block<Emulated>(false), image));
@@ -256,4 +331,116 @@ TEST_CASE("fused norm: a recomputed forward pass adds no statistics; evaluation 
   check_same(run(fused, block<Fused>(true), image, false, Mode::eval),
              run(pieces, block<Emulated>(true), image, false, Mode::eval));
   CHECK(fused.norms == 4);
+}
+
+TEST_CASE("fused norm: with the sums that a convolution took it reads its input once less") {
+  for (const bool order_free : {false, true}) {
+    Emulated pieces;
+    Fused fused;
+    for (const bool relu : {false, true})
+      check_near(run(fused, convolved<Fused>(relu), pixels, order_free),
+                 run(pieces, convolved<Emulated>(relu), pixels, order_free));
+    check_near(run(fused, convolved_block<Fused>(), pixels, order_free),
+               run(pieces, convolved_block<Emulated>(), pixels, order_free));
+    CHECK(fused.sums == 6);
+    CHECK(fused.applied == 6);
+    CHECK(fused.norms == 0);
+    CHECK(fused.norm_gradients == 6);
+  }
+}
+
+TEST_CASE("fused norm: without the sums, or a function that uses them, the other ways are taken") {
+  Emulated pieces;
+  const auto right = run(pieces, convolved_block<Emulated>(), pixels);
+  Fused fused;
+  fused.apply = false;
+  check_near(run(fused, convolved_block<Fused>(), pixels), right);
+  CHECK(fused.sums == 2);
+  CHECK(fused.norms == 0);
+  CHECK(fused.norm_gradients == 0);
+  fused.apply = true;
+  fused.norm_backward = false;
+  check_near(run(fused, convolved_block<Fused>(), pixels), right);
+  CHECK(fused.applied == 2);
+  fused.convolution_sums = false;
+  check_near(run(fused, convolved_block<Fused>(), pixels), right);
+  CHECK(fused.applied == 2);
+  CHECK(fused.norms == 2);
+}
+
+TEST_CASE(
+    "fused norm: a convolution takes sums again for a recomputed pass, and none in evaluation") {
+  Emulated pieces;
+  Fused fused;
+  check_near(run(fused, recompute<Fused>(convolved_block<Fused>()), pixels),
+             run(pieces, convolved_block<Emulated>(), pixels));
+  CHECK(fused.sums == 4);
+  check_near(run(fused, convolved_block<Fused>(), pixels, false, Mode::eval),
+             run(pieces, convolved_block<Emulated>(), pixels, false, Mode::eval));
+  CHECK(fused.sums == 4);
+  CHECK(fused.applied == 4);
+}
+
+namespace {
+
+/// Forward passes x on, backward dy twice: it writes to both.
+template <class Dev>
+struct Doubled : ElementwiseLayer<Dev> {
+  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>&) {
+    auto y = writable(dev, std::move(x));
+    scale(dev, 2, y.mut());
+    return y;
+  }
+  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>&) {
+    auto dx = writable(dev, std::move(dy));
+    scale(dev, 2, dx.mut());
+    return dx;
+  }
+};
+/// Three residual blocks; between the last two others may be.
+template <class Dev>
+Sequential<Dev> blocks(bool between = false) {
+  Sequential<Dev> layers;
+  layers.add("a", convolved_block<Dev>()).add("b", convolved_block<Dev>());
+  if (between) layers.add("doubled", Doubled<Dev>());
+  layers.add("c", convolved_block<Dev>());
+  return layers;
+}
+
+}  // namespace
+
+TEST_CASE("fused norm: a convolution passes the ReLU of the block before, whose norm need not") {
+  for (const bool between : {false, true}) {
+    CAPTURE(between);
+    Emulated pieces;
+    const auto right = run(pieces, blocks<Emulated>(between), pixels);
+    Fused fused;
+    check_near(run(fused, blocks<Fused>(between), pixels), right);
+    CHECK(fused.gated == (between ? 2 : 4));  // not by the first, nor behind what is no ReLU
+    CHECK(fused.open_gradients == fused.gated);
+    CHECK(fused.norm_gradients == 6);
+    fused.norm_backward = false;  // the pieces may do the ReLU again
+    check_near(run(fused, blocks<Fused>(between), pixels), right);
+    fused.norm_backward = true;
+    fused.gate = false;
+    fused.open_gradients = 0;
+    check_near(run(fused, blocks<Fused>(between), pixels), right);
+    CHECK(fused.open_gradients == 0);
+  }
+}
+
+TEST_CASE("fused norm: the ReLU is passed by a recomputed block, too") {
+  Emulated pieces;
+  Fused fused;
+  const auto recomputed = [] {
+    Sequential<Fused> layers;
+    layers.add("a", recompute<Fused>(convolved_block<Fused>()));
+    layers.add("b", recompute<Fused>(convolved_block<Fused>()));
+    return layers;
+  };
+  Sequential<Emulated> plain;
+  plain.add("a", convolved_block<Emulated>()).add("b", convolved_block<Emulated>());
+  check_near(run(fused, recomputed(), pixels), run(pieces, std::move(plain), pixels));
+  CHECK(fused.gated == 2);
+  CHECK(fused.open_gradients == 2);
 }

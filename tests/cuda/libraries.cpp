@@ -352,6 +352,44 @@ TEST_CASE("cuDNN has kernels on an H200 for convolutions of every type, odd size
       }
 }
 
+TEST_CASE("cuDNN has kernels on an H200 that take a convolution's sums, or add an input gradient") {
+  if (!has_driver_library()) return;
+  using Kind = Conv2dProblem::Kind;
+  const CudnnTarget h200(h200_for_cudnn());
+  struct Sizes {
+    std::int64_t c, h, o;
+    Conv2dGeometry geometry;
+  };
+  std::set<std::string> texts;
+  for (const auto& s : {Sizes{3, 224, 64, {7, 2, 3}}, Sizes{256, 56, 64, {1, 1, 0}},
+                        Sizes{64, 56, 256, {1, 1, 0}}, Sizes{128, 56, 128, {3, 2, 1}},
+                        Sizes{512, 28, 1024, {1, 2, 0}}, Sizes{512, 7, 512, {3, 1, 1}}})
+    for (const auto type : {DType::bf16, DType::f16})
+      for (const bool deterministic : {false, true})
+        for (const auto kind : {Kind::forward, Kind::backward_data}) {
+          if (kind == Kind::backward_data && s.c == 3) continue;  // of images
+          const Shape x{256, s.h, s.h, s.c};
+          const Shape w{s.o, s.geometry.kernel, s.geometry.kernel, s.c};
+          Conv2dProblem problem(kind, type, x, w, conv2d_output_shape(x, s.o, s.geometry),
+                                s.geometry, 16);
+          texts.insert(problem.text());
+          for (const bool gated : {false, true}) {
+            problem.sums = kind == Kind::forward;
+            problem.adds = !problem.sums && !gated;
+            problem.gated = !problem.sums && gated;
+            texts.insert(problem.text());
+            CAPTURE(problem.text());
+            const auto found = candidates(problem.graph(), h200, problem.rules(deterministic));
+            REQUIRE(!found.empty());
+            // A compiled kernel cannot be loaded without a GPU.
+            if (!found.front().compiles())
+              CHECK(CudnnPlan::make(problem.graph(), h200, found.front(),
+                                    problem.rules(deterministic)));
+          }
+        }
+  CHECK(texts.size() == 2 * (6 * 2 + 5 * 3));
+}
+
 TEST_CASE("f32 goes through tensor cores where TF32 is allowed, and there alone") {
   const CudnnTarget h200(h200_for_cudnn());
   const Shape x{8, 56, 56, 64}, w{64, 3, 3, 64}, y{8, 56, 56, 64};
@@ -393,10 +431,12 @@ TEST_CASE("cuDNN has kernels on an H200 for our graphs of attention and batch no
         }
       }
   for (const auto type : {DType::f32, DType::bf16, DType::f16})
-    for (const bool residual : {false, true}) {
+    for (const auto& tail : {NormTail{}, NormTail{.residual = true}, NormTail{.relu = false}}) {
       const NormExtents extents{type, 77, 64, 16};
-      CHECK(!candidates(norm_relu_graph(extents, residual, 1e-5f), h200, {}).empty());
-      CHECK(!candidates(norm_relu_backward_graph(extents, residual), h200, {}).empty());
+      CAPTURE(tail.text());
+      CHECK(!candidates(norm_graph(extents, tail, 1e-5f), h200, {}).empty());
+      CHECK(!candidates(norm_apply_graph(extents, tail), h200, {}).empty());
+      CHECK(!candidates(norm_backward_graph(extents, tail), h200, {}).empty());
     }
 }
 

@@ -111,6 +111,26 @@ TEST_CASE_TEMPLATE("conv2d and its gradients", T, double, float, bf16, f16) {
       conv2d_forward(side.dev, image, weights, s.geometry, found.mut());
       conv2d_backward_data(side.dev, dy, weights, s.geometry, dx.mut());
       Results results{side.values(found.view()), side.values(dx.view())};
+      auto added = side.elements(x, 5);
+      conv2d_backward_data(side.dev, dy, weights, s.geometry, added.mut(), 1);
+      results.push_back(side.values(added.view()));
+      auto with_sums = side.fresh(y);
+      const auto sums =
+          conv2d_forward_with_sums(side.dev, image, weights, s.geometry, with_sums.mut());
+      if (sums) {  // they are those of what it writes, or of that before it is rounded
+        auto mean = side.fresh_sums({s.o}), squares = side.fresh_sums({s.o});
+        const auto zero =
+            Tensor<std::remove_cvref_t<decltype(side.dev)>>::zeros(side.dev, mean.dtype(), {s.o});
+        batch_norm_sums(side.dev, with_sums, mean.mut());
+        batch_norm_squared_deviations(side.dev, with_sums, zero, squares.mut());
+        CHECK(relative_error(side.values(sums->view().slice(0, 1)), side.values(mean.view())) <=
+              4 * tolerance<T>);
+        CHECK(relative_error(side.values(sums->view().slice(1, 2)), side.values(squares.view())) <=
+              tolerance<T>);
+      } else {
+        conv2d_forward(side.dev, image, weights, s.geometry, with_sums.mut());
+      }
+      results.push_back(side.values(with_sums.view()));
       for (const double beta : {0.0, 1.0, 0.5}) {
         auto dw = side.sums(w, 4);
         conv2d_backward_filter(side.dev, image, dy, s.geometry, dw.mut(), beta);
@@ -349,10 +369,10 @@ TEST_CASE_TEMPLATE("batch norm as a whole is what its pieces are", T, float, bf1
   const auto check_near = [&](const auto& got, const auto& right, double most) {
     CHECK(relative_error(side.values(got), side.values(right)) <= most);
   };
-  for (const bool adds : {false, true}) {
-    CAPTURE(adds);
+  for (const auto [adds, relu] : {std::pair(false, true), {true, true}, {false, false}}) {
+    INFO("residual ", adds, " relu ", relu);
     const auto residual = adds ? side.elements(shape, 2) : Tensor<Gpu>();
-    auto whole = batch_norm_fused(gpu, x, residual.view(), gamma, beta, 1e-5, true);
+    auto whole = batch_norm_fused(gpu, x, residual.view(), gamma, beta, 1e-5, relu);
     if (!whole) {
       MESSAGE("skipped: cuDNN has no such norm here");
       return;
@@ -368,18 +388,30 @@ TEST_CASE_TEMPLATE("batch norm as a whole is what its pieces are", T, float, bf1
     scale(gpu, 1 / rows, variance.mut());
     rsqrt(gpu, variance.view(), 1e-5, inv_std.mut());
     const BatchNormVectors<Gpu> vectors{mean, inv_std, gamma, beta};
-    batch_norm_apply(gpu, x, vectors, residual.view(), true, y.mut());
+    batch_norm_apply(gpu, x, vectors, residual.view(), relu, y.mut());
     check_near(whole->squared_deviations.view(), squares.view(), 1e-5);
     check_near(whole->y.view(), y.view(), 2 * tolerance<T>);
 
     const BatchNormVectors<Gpu> found_vectors{whole->mean, whole->inv_std, gamma, beta};
+    if (auto applied = batch_norm_fused_apply(gpu, x, found_vectors, residual.view(), relu)) {
+      check_near(applied->y.view(), whole->y.view(), 2 * tolerance<T>);
+      whole->y = std::move(applied->y);  // with its own signs
+      whole->signs = std::move(applied->signs);
+    } else {
+      MESSAGE("cuDNN does not apply known statistics here");
+    }
     const auto back =
-        batch_norm_fused_backward(gpu, dy, x, found_vectors, whole->signs.view(), adds);
+        batch_norm_fused_backward(gpu, dy, x, found_vectors, whole->signs.view(), relu, adds);
     REQUIRE(back.has_value());
     CHECK(back->dresidual.empty() == !adds);
     // By the y of the whole: values next to 0 may round to either side.
-    batch_norm_residual_backward_sums(gpu, dy, whole->y, x, found_vectors, dresidual.mut(),
-                                      sums.mut(), products.mut());
+    if (relu) {
+      batch_norm_residual_backward_sums(gpu, dy, whole->y, x, found_vectors, dresidual.mut(),
+                                        sums.mut(), products.mut());
+    } else {
+      batch_norm_backward_sums(gpu, dy, x, found_vectors, false, sums.mut(), products.mut());
+      cast(gpu, dy, dresidual.mut());
+    }
     batch_norm_backward_apply(gpu, dresidual, x, found_vectors, false, sums, products, rows,
                               dx.mut());
     check_near(back->sums.view().slice(0, 1), sums.view(), 1e-5);

@@ -224,3 +224,29 @@ TEST_CASE("plans fake: a kept plan is not taken where rules are stricter than wh
   CHECK(strict.plans_read == 0);
   CHECK(strict.compilations == 1);
 }
+
+TEST_CASE("plans fake: what a plan updates is not touched while plans are timed") {
+  std::byte memory[64];
+  for (const bool deterministic : {false, true}) {
+    CudaOptions options;
+    options.device = 0;
+    options.deterministic = deterministic;
+    options.pinned_bytes = 1 << 12;
+    options.workspace_bytes = 256;
+    Cuda dev(options);
+    fake::addresses_asked.clear();
+    cuda::CudnnArguments arguments;
+    arguments.add(1, memory).add(2, memory + 32);
+    arguments.updates(2, 32);
+    CHECK(dev.cached<cuda::CudnnPlans>().run(dev, "adds", {}, arguments,
+                                             [] { return cuda::CudnnGraph(); }));
+    REQUIRE(!fake::addresses_asked.empty());
+    CHECK((fake::addresses_asked.size() > 1) == !deterministic);
+    for (std::size_t at = 0; at < fake::addresses_asked.size(); ++at) {
+      const auto& asked = fake::addresses_asked[at];
+      REQUIRE(asked.size() == 2);
+      CHECK(asked[0] == memory);
+      CHECK((asked[1] == memory + 32) == (at + 1 == fake::addresses_asked.size()));
+    }
+  }
+}

@@ -49,7 +49,7 @@ TEST_CASE("decide_step agrees with the Cpu on good and bad steps") {
 }
 
 TEST_CASE(
-    "objective_scales, update_moving_average and the rates of LARS and LAMB agree with the Cpu") {
+    "objective_scales, update_moving_averages and the rates of LARS and LAMB agree with the Cpu") {
   const auto run = [](auto& dev) {
     using Dev = std::remove_reference_t<decltype(dev)>;
     const auto state = make_step_state(
@@ -58,17 +58,23 @@ TEST_CASE(
     objective_scales(dev, Tensor<Dev>::from_host(dev, {3}, std::vector<std::int64_t>{4, 0, 32}),
                      state, scales.mut());
     auto value = Tensor<Dev>::from_host(dev, {3}, std::vector<float>{1, 8, -2});
-    const auto sum = Tensor<Dev>::from_host(dev, {3}, std::vector<float>{12, 0, 4});
-    update_moving_average(dev, 0.25, 4,
-                          make_step_state(dev, StepState{.decision = StepDecision::skip}), sum,
-                          value.mut());
-    update_moving_average(dev, 0.25, 4, state, sum, value.mut());
+    auto second = Tensor<Dev>::from_host(dev, {1}, std::vector<float>{3});
+    const SegmentTable<Dev> table(
+        dev, DType::f16,
+        {{.range = {0, 3}, .value = value.mut()}, {.range = {32, 33}, .value = second.mut()}});
+    std::vector<float> flat(33, 100);
+    std::copy_n(std::vector<float>{12, 0, 4}.begin(), 3, flat.begin());
+    const auto sums = Tensor<Dev>::from_host(dev, {33}, flat);
+    update_moving_averages(dev, 0.25, 4, table,
+                           make_step_state(dev, StepState{.decision = StepDecision::skip}), sums);
+    update_moving_averages(dev, 0.25, 4, table, state, sums);
     const auto weights = of(dev, {4, 4, 0, 9}), others = of(dev, {16, 0, 16, 0});
     Tensor<Dev> lars(dev, DType::f64, {4}), lamb(dev, DType::f64, {4});
     lars_rates(dev, {.trust = 0.01, .weight_decay = 0.5}, state, weights, others, lars.mut());
     lamb_rates(dev, state, weights, others, lamb.mut());
     auto all = scales.template to_host<double>(dev);
-    for (const float each : value.template to_host<float>(dev)) all.push_back(each);
+    for (const auto* moved : {&value, &second})
+      for (const float each : moved->template to_host<float>(dev)) all.push_back(each);
     for (const auto* rates : {&lars, &lamb})
       for (const double each : rates->template to_host<double>(dev)) all.push_back(each);
     return all;

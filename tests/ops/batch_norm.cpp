@@ -297,3 +297,20 @@ TEST_CASE("what does not fit is refused") {
           batch_norm_backward_apply(dev, like, x, vectors, true, sum, short_one, 3, out.mut());
         }) == "batch_norm: the sum [3] of f32 does not fit the columns of [3, 4] of bf16");
 }
+
+TEST_CASE_TEMPLATE("batch_norm_from_sums: statistics of rows whose sums are known", A, double,
+                   float) {
+  Cpu dev;
+  // Columns 1, 3, 5, 7 and 2, 2, 2, 2; of the third the squares were rounded down.
+  const auto sums = Tensor<Cpu>::from_host(dev, {2, 3}, std::vector<A>{16, 8, 8, 84, 16, 15.999f});
+  Tensor<Cpu> mean(dev, dtype_of<A>(), {3}), inv_std(dev, dtype_of<A>(), {3}),
+      deviations(dev, dtype_of<A>(), {3});
+  batch_norm_from_sums(dev, sums, 4, 1e-4, mean.mut(), inv_std.mut(), deviations.mut());
+  CHECK(widened(mean) == std::vector<double>{4, 2, 2});
+  CHECK(widened(deviations) == std::vector<double>{20, 0, 0});
+  CHECK(distance(widened(inv_std), {1 / std::sqrt(5 + 1e-4), 100, 100}) < 1e-4);
+  Tensor<Cpu> short_one(dev, dtype_of<A>(), {2});
+  CHECK(message_of([&] {
+          batch_norm_from_sums(dev, sums, 4, 1e-4, mean.mut(), short_one.mut(), deviations.mut());
+        }).find("do not fit [2]") != std::string::npos);
+}

@@ -154,6 +154,26 @@ TEST_CASE_TEMPLATE("conv2d has the same bits for any number of threads", T, doub
     }));
 }
 
+TEST_CASE_TEMPLATE("dx = beta dx + gradient, dense and strided", T, double, float, bf16) {
+  Cpu dev({.threads = 2});
+  for (const auto& layer : cases())
+    for (const double beta : {1.0, 0.5}) {
+      const auto x = random_tensor<T>(dev, layer.x, 1);
+      const auto w = random_tensor<T>(dev, weight_shape(layer), 2);
+      const auto dy = random_tensor<T>(dev, output_shape(layer), 3);
+      const auto gradient = by_loops(layer, x, w, dy).dx;
+      auto dx = random_tensor<T>(dev, layer.x, 4);
+      auto expected = widened(dx);
+      double largest = 1;
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        expected[i] = beta * expected[i] + gradient[i];
+        largest = std::max(largest, std::abs(expected[i]));
+      }
+      conv2d_backward_data(dev, dy, w, layer.geometry, dx.mut(), beta);
+      CHECK(distance(widened(dx), expected, largest) < (is_16_bit<T> ? 0.004 : 1e-5));
+    }
+}
+
 TEST_CASE_TEMPLATE("dw = beta dw + gradient", T, double, float, bf16) {
   Cpu dev;
   for (const auto& layer : cases()) {

@@ -54,6 +54,25 @@ TEST_CASE_TEMPLATE("add, with and without an alias", T, double, float, bf16, f16
   }
 }
 
+TEST_CASE_TEMPLATE("add_both: two vectors at once, over NaN where beta is 0", T, double, float) {
+  Cpu dev;
+  const auto from = Tensor<Cpu>::from_host(dev, {2}, std::vector<T>{1, 2});
+  const auto more = Tensor<Cpu>::from_host(dev, {3}, std::vector<T>{4, 5, 6});
+  for (const double beta : {0.0, 1.0, 0.5}) {
+    CAPTURE(beta);
+    auto one = Tensor<Cpu>::from_host(dev, {2}, std::vector<T>{8, 16});
+    auto other = Tensor<Cpu>::from_host(dev, {3}, std::vector<T>{2, 4, 6});
+    if (beta == 0) {
+      fill(dev, one.mut(), NAN);
+      fill(dev, other.mut(), NAN);
+    }
+    add_both(dev, {2, from, one.mut()}, {0.5, more, other.mut()}, beta);
+    const double kept = beta;
+    CHECK(widened(one) == std::vector<double>{8 * kept + 2, 16 * kept + 4});
+    CHECK(widened(other) == std::vector<double>{2 * kept + 2, 4 * kept + 2.5, 6 * kept + 3});
+  }
+}
+
 TEST_CASE("every mix of types: add, axpy, cast") {
   Cpu dev({.threads = 2});
   const Shape shape{1031};

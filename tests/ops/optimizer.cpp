@@ -328,3 +328,24 @@ TEST_CASE("what does not fit is refused") {
   CHECK(message_of([&] { apply_direction(dev, w.table, now, {}, w.gradient, w.masters.mut()); }) ==
         "apply_direction: rates of 2 parameters are f64, got f32 []");
 }
+
+TEST_CASE_TEMPLATE("update_moving_averages: by a share of the mean, where the step goes", A, double,
+                   float) {
+  Cpu dev;
+  auto mean = Tensor<Cpu>::from_host(dev, {2}, std::vector<A>{1, 8});
+  auto variance = Tensor<Cpu>::from_host(dev, {1}, std::vector<A>{4});
+  const SegmentTable<Cpu> table(
+      dev, dtype_of<A>(),
+      {{.range = {32, 34}, .value = mean.mut()}, {.range = {64, 65}, .value = variance.mut()}});
+  std::vector<A> flat(65, A(100));  // and what is no statistic
+  flat[32] = 12;
+  flat[33] = 0;
+  flat[64] = -16;
+  const auto sums = Tensor<Cpu>::from_host(dev, {65}, flat);
+  update_moving_averages(dev, 0.25, 4, table,
+                         make_step_state(dev, {.decision = StepDecision::skip}), sums);
+  CHECK(widened(mean) == std::vector<double>{1, 8});
+  update_moving_averages(dev, 0.25, 4, table, make_step_state(dev, {}), sums);
+  CHECK(widened(mean) == std::vector<double>{1.5, 6});
+  CHECK(widened(variance) == std::vector<double>{2});
+}

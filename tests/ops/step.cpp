@@ -95,15 +95,3 @@ TEST_CASE("objective_scales: loss scale over count, 0 where nothing counts") {
                    state, scales.mut());
   CHECK(widened(scales) == std::vector<double>{2, 0, 0.25});
 }
-
-TEST_CASE_TEMPLATE("update_moving_average: by a share of the mean, where the step goes", A, double,
-                   float) {
-  Cpu dev;
-  auto value = Tensor<Cpu>::from_host(dev, {2}, std::vector<A>{1, 8});
-  const auto sum = Tensor<Cpu>::from_host(dev, {2}, std::vector<A>{12, 0});
-  update_moving_average(dev, 0.25, 4, make_step_state(dev, {.decision = StepDecision::skip}), sum,
-                        value.mut());
-  CHECK(widened(value) == std::vector<double>{1, 8});
-  update_moving_average(dev, 0.25, 4, make_step_state(dev, {}), sum, value.mut());
-  CHECK(widened(value) == std::vector<double>{1.5, 6});
-}

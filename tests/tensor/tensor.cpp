@@ -75,6 +75,42 @@ TEST_CASE("tensor: borrowed memory is used where it lies, and written to only wh
   CHECK(owner.use_count() == 1);
 }
 
+TEST_CASE("tensor: sums of columns go along until the elements are written to") {
+  Cpu dev;
+  auto x = Tensor<Cpu>::from_host(dev, {2, 2}, std::vector<float>{1, 2, 3, 4});
+  CHECK(x.column_sums().empty());
+  x.carry_column_sums(Tensor<Cpu>::from_host(dev, {2, 2}, std::vector<float>{4, 6, 10, 20}));
+  auto second = x.share();
+  auto moved = std::move(x);
+  CHECK(moved.column_sums().data<float>()[3] == 20);
+  CHECK(second.column_sums().data<float>()[0] == 4);
+  second = {};
+  auto wide = std::move(moved).reshape({1, 4});
+  CHECK(wide.column_sums().empty());
+  wide.carry_column_sums(Tensor<Cpu>::zeros(dev, DType::f32, {2, 4}));
+  CHECK_FALSE(wide.column_sums().empty());
+  wide.mut().data<float>()[0] = 7;
+  CHECK(wide.column_sums().empty());
+  CHECK_THROWS(wide.carry_column_sums(Tensor<Cpu>::zeros(dev, DType::f32, {2, 3})));
+  CHECK_THROWS(wide.carry_column_sums(Tensor<Cpu>::zeros(dev, DType::f64, {2, 4})));
+}
+
+TEST_CASE(
+    "tensor: signs of a ReLU go along like sums; a gradient that is gated stays so in one owner") {
+  Cpu dev;
+  auto x = Tensor<Cpu>::from_host(dev, {2, 2}, std::vector<float>{1, 0, 3, 0});
+  x.carry_signs(Tensor<Cpu>::from_host(dev, {1}, std::vector<std::uint8_t>{5}));
+  x.mark_gated();
+  auto second = x.share();
+  CHECK(second.signs().data<std::uint8_t>()[0] == 5);
+  CHECK_FALSE(second.is_gated());
+  second = std::move(x);
+  CHECK(second.is_gated());
+  static_cast<void>(second.mut());
+  CHECK_FALSE(second.is_gated());
+  CHECK(second.signs().empty());
+}
+
 TEST_CASE("tensor: no tensor has no elements, and neither has what was moved from") {
   Cpu dev;
   Tensor<Cpu> none;

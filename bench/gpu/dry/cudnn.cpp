@@ -101,6 +101,15 @@ double second_pass(const std::vector<Handle>& operations) {
   return bytes;
 }
 
+/// What an input gradient is added to.
+double read_before(const std::vector<Handle>& operations) {
+  double bytes = 0;
+  for (const auto& operation : operations)
+    if (operation->number(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA) != 0)
+      bytes += operation->node(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX).bytes();
+  return bytes;
+}
+
 std::string name_of(const std::vector<Handle>& operations) {
   std::map<cudnnBackendDescriptorType_t, int> count;
   for (const auto& operation : operations) ++count[operation->type];
@@ -109,6 +118,7 @@ std::string name_of(const std::vector<Handle>& operations) {
   if (has(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR)) name += " convolution";
   if (has(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR))
     name += " convolution's input gradient";
+  if (read_before(operations) > 0) name += ", added";
   if (has(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR))
     name += " convolution's weight gradient";
   if (has(CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR)) name += " batch norm";
@@ -149,7 +159,7 @@ void write_down(const std::vector<Handle>& operations) {
   }
   auto name = name_of(operations);
   const bool attention = name.find("attention") != std::string::npos;
-  double bytes = second_pass(operations);
+  double bytes = second_pass(operations) + read_before(operations);
   for (const auto& [uid, size] : tensors) bytes += size;
   auto& ledger = dry::ledger();
   ledger.add(std::move(name), bytes, flop * (attention ? ledger.attention_pairs : 1));
@@ -194,6 +204,9 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t raw,
         break;
       case CUDNN_TYPE_DATA_TYPE:
         node.numbers[name].push_back(static_cast<const cudnnDataType_t*>(values)[at]);
+        break;
+      case CUDNN_TYPE_FLOAT:  // of a convolution's beta only whether it is 0
+        node.numbers[name].push_back(static_cast<const float*>(values)[at] != 0 ? 1 : 0);
         break;
       case CUDNN_TYPE_HEUR_MODE:
         node.numbers[name].push_back(static_cast<const cudnnBackendHeurMode_t*>(values)[at]);

@@ -46,6 +46,16 @@ template <class T>
   return rows * static_cast<double>(kernel.columns) * kernel.count * sizeof(T);
 }
 
+template <class F, int width, class Y, class... X>
+[[nodiscard]] double bytes_of(const dhp::cuda::Map<F, width, Y, X...>& kernel) {
+  return static_cast<double>(kernel.count) *
+         static_cast<double>(sizeof(Y) + (std::size_t{0} + ... + sizeof(X)));
+}
+template <class T>
+[[nodiscard]] double bytes_of(const dhp::cuda::AddBoth<T>& kernel) {
+  return 3 * static_cast<double>(kernel.one.count + kernel.other.count) * sizeof(T);
+}
+
 // Those that go over all parameters have a table of their addresses; the gradients have as many elements as they.
 template <class A>
 [[nodiscard]] double bytes_of(const dhp::cuda::SquareTiles<A>& kernel) {
@@ -59,6 +69,14 @@ template <class T, class Rule>
                       (kernel.in.masters != nullptr ? 2 : 0);
   const int values = kernel.in.masters == nullptr ? 2 : 1;  // read and written, or written
   return flat * (1 + updated) + flat / sizeof(A) * sizeof(T) * values;
+}
+template <class A>
+[[nodiscard]] double bytes_of(
+    const dhp::cuda::UpdateWeights<A, dhp::cuda::MovingAverageRule<A>>& kernel) {
+  double elements = 0;
+  for (std::int64_t at = 0; at < kernel.pieces.tile_count; ++at)
+    elements += static_cast<double>(kernel.pieces.tiles[at].last - kernel.pieces.tiles[at].first);
+  return 3 * elements * sizeof(A);
 }
 template <class A>
 [[nodiscard]] double bytes_of(const dhp::cuda::LambDirection<A>& kernel) {

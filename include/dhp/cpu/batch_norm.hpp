@@ -198,8 +198,25 @@ void batch_norm_backward_apply_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy
   });
 }
 
+void batch_norm_from_sums_on(std::same_as<Cpu> auto&, ConstView<Cpu> sums, std::int64_t rows,
+                             double epsilon, View<Cpu> mean, View<Cpu> inv_std,
+                             View<Cpu> squared_deviations) {
+  visit_accumulator(sums.dtype(), [&]<class A>(Tag<A>) {
+    const auto channels = mean.count();
+    const A* const sum = sums.data<A>();
+    for (std::int64_t at = 0; at < channels; ++at) {
+      const NormFromSums of(static_cast<double>(sum[at]), static_cast<double>(sum[channels + at]),
+                            static_cast<double>(rows), epsilon);
+      mean.data<A>()[at] = static_cast<A>(of.mean);
+      inv_std.data<A>()[at] = static_cast<A>(of.inv_std);
+      squared_deviations.data<A>()[at] = static_cast<A>(of.squared_deviations);
+    }
+  });
+}
+
 /// The Cpu has only the unfused ops.
 std::optional<BatchNormResult<Cpu>> batch_norm_fused_on(Cpu&, const auto&...) { return {}; }
+std::optional<BatchNormResult<Cpu>> batch_norm_fused_apply_on(Cpu&, const auto&...) { return {}; }
 std::optional<BatchNormGradients<Cpu>> batch_norm_fused_backward_on(Cpu&, const auto&...) {
   return {};
 }

@@ -95,25 +95,29 @@ ImageSource<Accumulator<T>, T> patches(ConstView<Cpu> x, const Shape& y, Conv2dG
           geometry.kernel,
           deep};
 }
-/// The product of `image` and `weights`; row r goes to out + place(r).
+/// The product of `image` and `weights`; row r goes to out + place(r), and is added to beta times what is there.
 template <class T, class Image, class Weights, class Place>
 void product(Cpu& dev, const Image& image, const Weights& weights, std::int64_t m, std::int64_t n,
-             std::int64_t k, T* out, const Place& place) {
+             std::int64_t k, T* out, Accumulator<T> beta, const Place& place) {
   using A = Accumulator<T>;
   Blocks<A>::multiply_rows(
       shared_by(dev), image, weights, m, n, k, A(1), nullptr,
       [&](std::int64_t row, std::int64_t column, std::int64_t count, const A* values) {
         T* to = out + place(row) + column;
-        for (std::int64_t j = 0; j < count; ++j) to[j] = static_cast<T>(values[j]);
+        if (beta == A(0))
+          for (std::int64_t j = 0; j < count; ++j) to[j] = static_cast<T>(values[j]);
+        else
+          for (std::int64_t j = 0; j < count; ++j)
+            to[j] = static_cast<T>(beta * static_cast<A>(to[j]) + values[j]);
       });
 }
 template <class T, class Image, class Weights>
 void dense_product(Cpu& dev, const Image& image, const Weights& weights, std::int64_t m,
-                   std::int64_t n, std::int64_t k, T* out) {
+                   std::int64_t n, std::int64_t k, T* out, Accumulator<T> beta = 0) {
   using A = Accumulator<T>;
   if constexpr (std::is_same_v<T, A>)
-    Blocks<A>::multiply_all(shared_by(dev), image, weights, m, n, k, {out, n, A(1), A(0), nullptr});
-  else product(dev, image, weights, m, n, k, out, [n](std::int64_t row) { return row * n; });
+    Blocks<A>::multiply_all(shared_by(dev), image, weights, m, n, k, {out, n, A(1), beta, nullptr});
+  else product(dev, image, weights, m, n, k, out, beta, [n](std::int64_t row) { return row * n; });
 }
 
 }  // namespace dhp::cpu
@@ -136,10 +140,15 @@ void conv2d_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<
                          out_channels, k, y.data<T>());
   });
 }
+/// The Cpu has only conv2d_forward.
+std::optional<Tensor<Cpu>> conv2d_forward_with_sums_on(std::same_as<Cpu> auto&, const auto&...) {
+  return {};
+}
 void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> w,
-                             Conv2dGeometry geometry, View<Cpu> dx) {
+                             Conv2dGeometry geometry, View<Cpu> dx, double beta) {
   visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
+    const auto kept = static_cast<A>(beta);
     const auto& in = dx.shape();
     const auto& grid = dy.shape();
     const auto out_channels = w.shape()[0];
@@ -148,7 +157,7 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
     if (cpu::is_matrix_product(geometry)) {
       cpu::dense_product(dev, cpu::MatrixSource<A, T>{dy.data<T>(), out_channels, true},
                          cpu::MatrixSource<A, T>{w.data<T>(), channels, false},
-                         in[0] * in[1] * in[2], channels, out_channels, out);
+                         in[0] * in[1] * in[2], channels, out_channels, out, kept);
       return;
     }
     const std::int64_t stride = geometry.stride;
@@ -190,10 +199,10 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
         const auto m = in[0] * down.pixels * right.pixels;
         const auto k = down.count * right.count * out_channels;
         if (stride == 1) {
-          cpu::dense_product(dev, image, weights, m, channels, k, out);
+          cpu::dense_product(dev, image, weights, m, channels, k, out, kept);
           continue;
         }
-        cpu::product(dev, image, weights, m, channels, k, out, [&](std::int64_t row) {
+        cpu::product(dev, image, weights, m, channels, k, out, kept, [&](std::int64_t row) {
           const auto line = row / right.pixels;
           const auto n = line / down.pixels;
           const auto h = (line - n * down.pixels) * stride + a;
@@ -203,6 +212,7 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
     }
   });
 }
+bool conv2d_backward_data_gated_on(std::same_as<Cpu> auto&, const auto&...) { return false; }
 void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> dy,
                                Conv2dGeometry geometry, View<Cpu> dw, double beta) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {

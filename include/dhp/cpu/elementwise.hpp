@@ -76,6 +76,14 @@ void axpy_on(std::same_as<Cpu> auto& dev, double alpha, ConstView<Cpu> x, View<C
     });
   });
 }
+void add_both_on(std::same_as<Cpu> auto& dev, const AddedVector<Cpu>& one,
+                 const AddedVector<Cpu>& other, double beta) {
+  for (const auto* const each : {&one, &other}) {
+    if (beta == 0) fill_on(dev, each->to, 0);
+    else if (beta != 1) scale_on(dev, beta, each->to);
+    axpy_on(dev, each->factor, each->from, each->to);
+  }
+}
 void scale_on(std::same_as<Cpu> auto& dev, double alpha, View<Cpu> y) {
   visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;

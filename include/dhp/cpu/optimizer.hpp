@@ -83,6 +83,17 @@ void adamw_update_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
         });
   });
 }
+void update_moving_averages_on(std::same_as<Cpu> auto& dev, double momentum, std::int64_t parts,
+                               const SegmentTable<Cpu>& table, ConstView<Cpu> state,
+                               ConstView<Cpu> sums) {
+  if (!cpu::step_state(state).applies()) return;
+  visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
+    const MovingAverageStep<A> step(momentum, parts);
+    cpu::update_weights<A>(dev, table, {}, [=, from = sums.data<A>()](const SegmentTile&) {
+      return [=](std::int64_t at, A value) { return step(value, from[at]); };
+    });
+  });
+}
 void lamb_direction_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
                        const SegmentTable<Cpu>& table, ConstView<Cpu> state,
                        ConstView<Cpu> gradient, View<Cpu> m, View<Cpu> v, ConstView<Cpu> masters,

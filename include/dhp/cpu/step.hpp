@@ -33,11 +33,5 @@ void objective_scales_on(std::same_as<Cpu> auto&, ConstView<Cpu> counts, ConstVi
     scales.data<double>()[at] = count == 0 ? 0 : loss_scale / static_cast<double>(count);
   }
 }
-void update_moving_average_on(std::same_as<Cpu> auto& dev, double momentum, std::int64_t parts,
-                              ConstView<Cpu> state, ConstView<Cpu> sum, View<Cpu> value) {
-  if (!cpu::step_state(state).applies()) return;
-  scale_on(dev, 1 - momentum, value);
-  axpy_on(dev, momentum / static_cast<double>(parts), sum, value);
-}
 
 }  // namespace dhp

@@ -204,6 +204,26 @@ struct BatchNormBackwardApply {
   }
 };
 
+/// One thread a channel.
+template <class A>
+struct StatisticsFromSums {
+  std::int64_t channels;
+  double rows, epsilon;
+  const A* sums;
+  A *mean, *inv_std, *squared_deviations;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    for (auto at = grid_thread(block); at < channels; at += grid_threads(block)) {
+      const NormFromSums of(static_cast<double>(sums[at]), static_cast<double>(sums[channels + at]),
+                            rows, epsilon);
+      mean[at] = static_cast<A>(of.mean);
+      inv_std[at] = static_cast<A>(of.inv_std);
+      squared_deviations[at] = static_cast<A>(of.squared_deviations);
+    }
+  }
+};
+
 template <class A, class Dev>
 [[nodiscard]] NormVectors<A> pointers(const BatchNormVectors<Dev>& vectors) {
   return {vectors.mean.template data<A>(), vectors.inv_std.template data<A>(),
@@ -318,11 +338,29 @@ void batch_norm_backward_apply_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
   });
 }
 
+template <KernelDevice Dev>
+void batch_norm_from_sums_on(Dev& dev, ConstView<Dev> sums, std::int64_t rows, double epsilon,
+                             View<Dev> mean, View<Dev> inv_std, View<Dev> squared_deviations) {
+  visit_accumulator(sums.dtype(), [&]<class A>(Tag<A>) {
+    launch(dev, cuda::grid_for(dev, mean.count()),
+           cuda::StatisticsFromSums<A>{mean.count(), static_cast<double>(rows), epsilon,
+                                       sums.template data<A>(), mean.template data<A>(),
+                                       inv_std.template data<A>(),
+                                       squared_deviations.template data<A>()});
+  });
+}
+
 /// dhp's kernels are unfused; cudnn_batch_norm.hpp has the fused ones.
 template <KernelDevice Dev>
 std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev&, ConstView<Dev>, ConstView<Dev>,
                                                         ConstView<Dev>, ConstView<Dev>, double,
                                                         bool) {
+  return {};
+}
+template <KernelDevice Dev>
+std::optional<BatchNormResult<Dev>> batch_norm_fused_apply_on(Dev&, ConstView<Dev>,
+                                                              const BatchNormVectors<Dev>&,
+                                                              ConstView<Dev>, bool) {
   return {};
 }
 template <KernelDevice Dev>

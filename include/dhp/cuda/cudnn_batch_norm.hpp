@@ -1,6 +1,7 @@
 // Fused batch norm on Cuda: y = ReLU(norm(x) + residual) in one kernel, with the signs of y as
-// bits, and its gradient, which reads these bits instead of y. Hopper supports f32, bf16 and f16
-// with channels in multiples of 16 bytes. Statistics cover these rows only.
+// bits, and its gradient, which reads these bits instead of y; or norm(x) alone. Hopper supports f32,
+// bf16 and f16 with channels in multiples of 16 bytes. Statistics cover these rows only. If they are
+// known, x is read once less.
 #pragma once
 
 #include <dhp/cuda/batch_norm.hpp>
@@ -41,11 +42,15 @@ class NormTensors {
     const Dims extents{extents_.rows, extents_.channels, 1, 1};
     return graph_.argument(uid, type, extents, nhwc_strides(extents), extents_.alignment);
   }
-  /// The descriptor of f32 [1, C, 1, 1].
-  [[nodiscard]] const CudnnDescriptor& channel(std::int64_t uid) const {
+  /// f32 [1, C, 1, 1]
+  [[nodiscard]] CudnnTensor vector(std::int64_t uid) const {
     const Dims extents{1, extents_.channels, 1, 1};
-    return graph_.raw(
-        graph_.argument(uid, CUDNN_DATA_FLOAT, extents, nhwc_strides(extents), extents_.alignment));
+    return graph_.argument(uid, CUDNN_DATA_FLOAT, extents, nhwc_strides(extents),
+                           extents_.alignment);
+  }
+  /// The descriptor of that.
+  [[nodiscard]] const CudnnDescriptor& channel(std::int64_t uid) const {
+    return graph_.raw(vector(uid));
   }
 
  private:
@@ -53,13 +58,31 @@ class NormTensors {
   NormExtents extents_;
 };
 
-[[nodiscard]] inline CudnnGraph norm_relu_graph(const NormExtents& extents, bool residual,
-                                                float epsilon) {
+/// What follows the normalization.
+struct NormTail {
+  bool residual = false, relu = true;  ///< a residual only with a ReLU
+  [[nodiscard]] std::string text() const {
+    return concat(relu ? " relu" : "", residual ? " residual" : "");
+  }
+};
+
+/// y = ReLU(sum + residual) and its signs.
+inline void add_norm_relu(CudnnGraph& graph, const NormTensors& make, CudnnTensor sum,
+                          const CudnnTensor& y, bool residual) {
+  using Uids = NormUids;
+  if (residual) sum = graph.pointwise(CUDNN_POINTWISE_ADD, sum, make.image(Uids::residual));
+  graph.pointwise(CUDNN_POINTWISE_RELU_FWD, sum, {}, y);
+  graph.pointwise(CUDNN_POINTWISE_CMP_GT, y, graph.scalar(0),
+                  make.image(Uids::signs, CUDNN_DATA_BOOLEAN));
+}
+
+[[nodiscard]] inline CudnnGraph norm_graph(const NormExtents& extents, NormTail tail,
+                                           float epsilon) {
   using Uids = NormUids;
   CudnnGraph graph;
   const NormTensors make(graph, extents);
   const auto x = make.image(Uids::x), y = make.image(Uids::y);
-  auto sum = graph.inner_like(x);
+  const auto sum = tail.relu ? graph.inner_like(x) : y;
   graph.add(CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR)
       .set(CUDNN_ATTR_OPERATION_NORM_FWD_MODE, CUDNN_BATCH_NORM)
       .set(CUDNN_ATTR_OPERATION_NORM_FWD_PHASE, CUDNN_NORM_FWD_TRAINING)
@@ -71,23 +94,36 @@ class NormTensors {
       .set(CUDNN_ATTR_OPERATION_NORM_FWD_INV_VARIANCE_DESC, make.channel(Uids::inv_std))
       .set(CUDNN_ATTR_OPERATION_NORM_FWD_YDESC, graph.raw(sum))
       .finalize("a batch norm of cuDNN");
-  if (residual) sum = graph.pointwise(CUDNN_POINTWISE_ADD, sum, make.image(Uids::residual));
-  graph.pointwise(CUDNN_POINTWISE_RELU_FWD, sum, {}, y);
-  graph.pointwise(CUDNN_POINTWISE_CMP_GT, y, graph.scalar(0),
-                  make.image(Uids::signs, CUDNN_DATA_BOOLEAN));
+  if (tail.relu) add_norm_relu(graph, make, sum, y, tail.residual);
   return graph;
 }
 
-/// residual: also writes its gradient, dy masked by y > 0.
-[[nodiscard]] inline CudnnGraph norm_relu_backward_graph(const NormExtents& extents,
-                                                         bool residual) {
+/// The same with known statistics.
+[[nodiscard]] inline CudnnGraph norm_apply_graph(const NormExtents& extents, NormTail tail) {
+  using Uids = NormUids;
+  CudnnGraph graph;
+  const NormTensors make(graph, extents);
+  const auto x = make.image(Uids::x), y = make.image(Uids::y);
+  auto value = graph.pointwise(CUDNN_POINTWISE_SUB, x, make.vector(Uids::mean));
+  value = graph.pointwise(CUDNN_POINTWISE_MUL, value, make.vector(Uids::inv_std));
+  value = graph.pointwise(CUDNN_POINTWISE_MUL, value, make.vector(Uids::gamma));
+  const auto sum = tail.relu ? graph.inner_like(x) : y;
+  graph.pointwise(CUDNN_POINTWISE_ADD, value, make.vector(Uids::beta), sum);
+  if (tail.relu) add_norm_relu(graph, make, sum, y, tail.residual);
+  return graph;
+}
+
+/// The gradients; with a residual also its own, dy masked by y > 0.
+[[nodiscard]] inline CudnnGraph norm_backward_graph(const NormExtents& extents, NormTail tail) {
   using Uids = NormUids;
   CudnnGraph graph;
   const NormTensors make(graph, extents);
   const auto dy = make.image(Uids::dy);
-  const auto masked =
-      residual ? make.image(Uids::dresidual) : graph.inner_like(dy, cudnn_type(extents.type));
-  graph.pointwise(CUDNN_POINTWISE_MUL, dy, make.image(Uids::signs, CUDNN_DATA_BOOLEAN), masked);
+  const auto masked = !tail.relu      ? dy
+                      : tail.residual ? make.image(Uids::dresidual)
+                                      : graph.inner_like(dy, cudnn_type(extents.type));
+  if (tail.relu)
+    graph.pointwise(CUDNN_POINTWISE_MUL, dy, make.image(Uids::signs, CUDNN_DATA_BOOLEAN), masked);
   graph.add(CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR)
       .set(CUDNN_ATTR_OPERATION_NORM_BWD_MODE, CUDNN_BATCH_NORM)
       .set(CUDNN_ATTR_OPERATION_NORM_BWD_XDESC, graph.raw(make.image(Uids::x)))
@@ -106,6 +142,17 @@ class NormTensors {
 template <class Dev>
 [[nodiscard]] NormExtents norm_extents(ConstView<Dev> x, const CudnnArguments& arguments) {
   return {x.dtype(), x.rows(), x.columns(), arguments.alignment()};
+}
+
+/// A residual without a ReLU is not fused.
+template <class Dev>
+[[nodiscard]] bool norm_fits(ConstView<Dev> x, ConstView<Dev> residual, bool relu) {
+  return x.dtype() != DType::f64 && x.count() > 0 && (relu || residual.empty());
+}
+/// Memory for the signs of y; empty without a ReLU.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> norm_signs(Dev& dev, ConstView<Dev> x, bool relu) {
+  return relu ? Tensor<Dev>(dev, DType::u8, {sign_bytes(x.count())}) : Tensor<Dev>();
 }
 
 /// The sum of squared deviations of `rows` values, from 1 / sqrt(variance + epsilon).
@@ -128,29 +175,55 @@ std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev>
                                                         ConstView<Dev> residual,
                                                         ConstView<Dev> gamma, ConstView<Dev> beta,
                                                         double epsilon, bool relu) {
-  if (!relu || x.dtype() == DType::f64 || x.count() == 0) return {};
+  if (!cuda::norm_fits(x, residual, relu)) return {};
   const auto per_column = [&] { return Tensor<Dev>(dev, DType::f32, {x.columns()}); };
   BatchNormResult<Dev> made{Tensor<Dev>(dev, x.dtype(), x.shape()), per_column(), per_column(),
-                            per_column(),
-                            Tensor<Dev>(dev, DType::u8, {cuda::sign_bytes(x.count())})};
+                            per_column(), cuda::norm_signs<Dev>(dev, x, relu)};
   using Uids = cuda::NormUids;
   const auto small = static_cast<float>(epsilon);
-  const bool adds = !residual.empty();
+  const cuda::NormTail tail{!residual.empty(), relu};
   cuda::CudnnArguments arguments;
   arguments.add(Uids::x, x.bytes()).add(Uids::gamma, gamma.bytes()).add(Uids::beta, beta.bytes());
   arguments.add(Uids::mean, made.mean.mut().bytes());
   arguments.add(Uids::inv_std, made.inv_std.mut().bytes());
-  arguments.add(Uids::y, made.y.mut().bytes()).add(Uids::signs, made.signs.mut().bytes());
-  if (adds) arguments.add(Uids::residual, residual.bytes());
+  arguments.add(Uids::y, made.y.mut().bytes());
+  if (relu) arguments.add(Uids::signs, made.signs.mut().bytes());
+  if (tail.residual) arguments.add(Uids::residual, residual.bytes());
   const auto extents = cuda::norm_extents(x, arguments);
   if (!dev.template cached<cuda::CudnnPlans>().run(
-          dev, concat(extents.text("norm_relu"), adds ? " residual" : "", " epsilon ", small),
+          dev, concat(extents.text("norm"), tail.text(), " epsilon ", small),
           {.deterministic = dev.options().deterministic}, arguments,
-          [&] { return cuda::norm_relu_graph(extents, adds, small); }))
+          [&] { return cuda::norm_graph(extents, tail, small); }))
     return {};
   cuda::map(dev, x.columns(), cuda::SquaredDeviations{epsilon, static_cast<double>(x.rows())},
             made.squared_deviations.mut().template data<float>(),
             made.inv_std.view().template data<float>());
+  return made;
+}
+
+template <KernelDevice Dev>
+  requires(std::same_as<Dev, Cuda>)
+std::optional<BatchNormResult<Dev>> batch_norm_fused_apply_on(Dev& dev, ConstView<Dev> x,
+                                                              const BatchNormVectors<Dev>& vectors,
+                                                              ConstView<Dev> residual, bool relu) {
+  if (!cuda::norm_fits(x, residual, relu)) return {};
+  BatchNormResult<Dev> made;
+  made.y = Tensor<Dev>(dev, x.dtype(), x.shape());
+  made.signs = cuda::norm_signs<Dev>(dev, x, relu);
+  using Uids = cuda::NormUids;
+  const cuda::NormTail tail{!residual.empty(), relu};
+  cuda::CudnnArguments arguments;
+  arguments.add(Uids::x, x.bytes()).add(Uids::y, made.y.mut().bytes());
+  arguments.add(Uids::mean, vectors.mean.bytes()).add(Uids::inv_std, vectors.inv_std.bytes());
+  arguments.add(Uids::gamma, vectors.gamma.bytes()).add(Uids::beta, vectors.beta.bytes());
+  if (relu) arguments.add(Uids::signs, made.signs.mut().bytes());
+  if (tail.residual) arguments.add(Uids::residual, residual.bytes());
+  const auto extents = cuda::norm_extents(x, arguments);
+  if (!dev.template cached<cuda::CudnnPlans>().run(
+          dev, concat(extents.text("norm_apply"), tail.text()),
+          {.deterministic = dev.options().deterministic}, arguments,
+          [&] { return cuda::norm_apply_graph(extents, tail); }))
+    return {};
   return made;
 }
 
@@ -165,7 +238,9 @@ std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(
                                Tensor<Dev>(dev, DType::f32, {2, x.columns()})};
   using Uids = cuda::NormUids;
   cuda::CudnnArguments arguments;
-  arguments.add(Uids::dy, dy.bytes()).add(Uids::x, x.bytes()).add(Uids::signs, signs.bytes());
+  arguments.add(Uids::dy, dy.bytes()).add(Uids::x, x.bytes());
+  const cuda::NormTail tail{residual, !signs.empty()};
+  if (tail.relu) arguments.add(Uids::signs, signs.bytes());
   arguments.add(Uids::gamma, vectors.gamma.bytes()).add(Uids::mean, vectors.mean.bytes());
   arguments.add(Uids::inv_std, vectors.inv_std.bytes()).add(Uids::dx, made.dx.mut().bytes());
   arguments.add(Uids::dbeta, made.sums.mut().slice(0, 1).bytes());
@@ -173,9 +248,9 @@ std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(
   if (residual) arguments.add(Uids::dresidual, made.dresidual.mut().bytes());
   const auto extents = cuda::norm_extents(x, arguments);
   if (!dev.template cached<cuda::CudnnPlans>().run(
-          dev, concat(extents.text("norm_relu_backward"), residual ? " residual" : ""),
+          dev, concat(extents.text("norm_backward"), tail.text()),
           {.deterministic = dev.options().deterministic}, arguments,
-          [&] { return cuda::norm_relu_backward_graph(extents, residual); }))
+          [&] { return cuda::norm_backward_graph(extents, tail); }))
     return {};
   return made;
 }

@@ -20,7 +20,8 @@ struct ConvolutionNames {
 
 /// A convolution in cuDNN's dim order, channels contiguous.
 struct Conv2dProblem {
-  static constexpr std::int64_t x_uid = 1, w_uid = 2, y_uid = 3;
+  static constexpr std::int64_t x_uid = 1, w_uid = 2, y_uid = 3, sum_uid = 4, square_uid = 5,
+                                onto_uid = 6, signs_uid = 7;
   enum class Kind { forward, backward_data, backward_filter };
 
   Kind kind;
@@ -29,6 +30,9 @@ struct Conv2dProblem {
   Conv2dGeometry geometry;
   std::int64_t alignment;  ///< minimum of all addresses, in bytes
   bool tf32;               ///< f32 inputs may be rounded to TF32
+  bool adds = false;       ///< to what the result holds already
+  bool sums = false;       ///< also the sums of y and y^2 over rows, f32 [1, O, 1, 1] each
+  bool gated = false;      ///< an input gradient: added to another, and 0 where a sign is not set
 
   /// x [N, H, W, C], w [O, K, K, C], y [N, OH, OW, O], or their gradients.
   Conv2dProblem(Kind of_kind, DType of_type, const Shape& x_shape, const Shape& w_shape,
@@ -48,8 +52,8 @@ struct Conv2dProblem {
     const auto argument = [&](std::int64_t uid, const Dims& extents) {
       return made.argument(uid, cudnn_type(type), extents, nhwc_strides(extents), alignment);
     };
-    const auto image = argument(x_uid, x), weights = argument(w_uid, w),
-               result = argument(y_uid, y);
+    const auto image = gated ? made.inner(x, nhwc_strides(x)) : argument(x_uid, x),
+               weights = argument(w_uid, w), result = argument(y_uid, y);
     const std::vector<std::int64_t> padding(2, geometry.padding), stride(2, geometry.stride);
     CudnnDescriptor convolution(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
     convolution.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT)
@@ -67,8 +71,29 @@ struct Conv2dProblem {
         .set(named.w, made.raw(weights))
         .set(named.y, made.raw(result))
         .set(named.alpha, 1.0f)
-        .set(named.beta, 0.0f)
+        .set(named.beta, adds ? 1.0f : 0.0f)
         .finalize(named.operation);
+    if (sums) {
+      const Dims per_channel{1, y[1], 1, 1};
+      const auto vector = [&](std::int64_t uid) {
+        return made.argument(uid, CUDNN_DATA_FLOAT, per_channel, nhwc_strides(per_channel),
+                             alignment);
+      };
+      const auto sum = vector(sum_uid), squares = vector(square_uid);
+      made.add(CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR)
+          .set(CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_GENSTATS_SUM_SQSUM)
+          .set(CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_DATA_FLOAT)
+          .set(CUDNN_ATTR_OPERATION_GENSTATS_XDESC, made.raw(result))
+          .set(CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, made.raw(sum))
+          .set(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, made.raw(squares))
+          .finalize("the statistics of a convolution of cuDNN");
+    }
+    if (gated) {
+      const auto signs =
+          made.argument(signs_uid, CUDNN_DATA_BOOLEAN, x, nhwc_strides(x), alignment);
+      const auto sum = made.pointwise(CUDNN_POINTWISE_ADD, image, argument(onto_uid, x));
+      made.pointwise(CUDNN_POINTWISE_MUL, sum, signs, argument(x_uid, x));
+    }
     return made;
   }
   [[nodiscard]] CudnnRules rules(bool deterministic) const {
@@ -78,7 +103,8 @@ struct Conv2dProblem {
   [[nodiscard]] std::string text() const {
     return concat("conv2d ", names().kind, " ", type, " n ", x[0], " c ", x[1], " h ", x[2], " w ",
                   x[3], " o ", w[0], " kernel ", geometry.kernel, " stride ", geometry.stride,
-                  " padding ", geometry.padding, tf32 ? " TF32" : "", " at ", alignment);
+                  " padding ", geometry.padding, tf32 ? " TF32" : "", adds ? " added" : "",
+                  sums ? " sums" : "", gated ? " gated" : "", " at ", alignment);
   }
 
  private:
@@ -121,19 +147,37 @@ struct Conv2dProblem {
   }
 };
 
+/// What else a convolution does.
+template <class Dev>
+struct ConvolutionExtras {
+  bool adds = false;    ///< an input gradient, to what is in x
+  View<Dev> sums = {};  ///< f32 [2, O], of y and y^2; empty: none
+  /// An input gradient is added to `onto`, and 0 where a sign is not set; empty: neither.
+  ConstView<Dev> onto = {}, signs = {};
+};
+
 /// Runs the problem by cuDNN; false if unsupported.
 template <class Dev>
 [[nodiscard]] bool cudnn_convolve(Dev& dev, Conv2dProblem::Kind kind, ConstView<Dev> x,
-                                  ConstView<Dev> w, ConstView<Dev> y, Conv2dGeometry geometry) {
+                                  ConstView<Dev> w, ConstView<Dev> y, Conv2dGeometry geometry,
+                                  const ConvolutionExtras<Dev>& extras = {}) {
   if (x.dtype() == DType::f64) return false;
-  const auto alignment = std::min({alignment_of(x.bytes()), alignment_of(w.bytes()),
-                                   alignment_of(y.bytes()), std::uint32_t{16}});
-  const Conv2dProblem problem(kind, x.dtype(), x.shape(), w.shape(), y.shape(), geometry, alignment,
-                              dev.options().tf32);
   CudnnArguments arguments;
   arguments.add(Conv2dProblem::x_uid, x.bytes())
       .add(Conv2dProblem::w_uid, w.bytes())
       .add(Conv2dProblem::y_uid, y.bytes());
+  if (!extras.sums.empty())
+    arguments.add(Conv2dProblem::sum_uid, extras.sums.slice(0, 1).bytes())
+        .add(Conv2dProblem::square_uid, extras.sums.slice(1, 2).bytes());
+  if (!extras.signs.empty())
+    arguments.add(Conv2dProblem::onto_uid, extras.onto.bytes())
+        .add(Conv2dProblem::signs_uid, extras.signs.bytes());
+  if (extras.adds) arguments.updates(Conv2dProblem::x_uid, x.size_bytes());
+  Conv2dProblem problem(kind, x.dtype(), x.shape(), w.shape(), y.shape(), geometry,
+                        arguments.alignment(), dev.options().tf32);
+  problem.adds = extras.adds;
+  problem.sums = !extras.sums.empty();
+  problem.gated = !extras.signs.empty();
   return dev.template cached<CudnnPlans>().run(dev, problem.text(),
                                                problem.rules(dev.options().deterministic),
                                                arguments, [&] { return problem.graph(); });
@@ -154,16 +198,43 @@ void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeome
   cuda::fallback_conv2d_forward(dev, x, w, geometry, y);
 }
 
+/// For 16-bit images: their sums of squares, in f32, are exact enough for a variance.
+template <KernelDevice Dev>
+  requires std::same_as<Dev, Cuda> std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(
+      Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeometry geometry, View<Dev> y) {
+    if (x.count() == 0 || y.count() == 0 || size_of(x.dtype()) != 2) return {};
+    using Kind = cuda::Conv2dProblem::Kind;
+    Tensor<Dev> sums(dev, DType::f32, {2, y.columns()});
+    if (!cuda::cudnn_convolve<Dev>(dev, Kind::forward, x, w, ConstView<Dev>(y), geometry,
+                                   {.sums = sums.mut()}))
+      return {};
+    return sums;
+  }
+
 template <KernelDevice Dev>
   requires std::same_as<Dev, Cuda>
 void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv2dGeometry geometry,
-                             View<Dev> dx) {
+                             View<Dev> dx, double beta) {
   if (dx.count() == 0) return;
   using Kind = cuda::Conv2dProblem::Kind;
-  if (dy.count() > 0 &&
-      cuda::cudnn_convolve(dev, Kind::backward_data, ConstView<Dev>(dx), w, dy, geometry))
+  if (dy.count() > 0 && (beta == 0 || beta == 1) &&
+      cuda::cudnn_convolve(dev, Kind::backward_data, ConstView<Dev>(dx), w, dy, geometry,
+                           {.adds = beta == 1}))
     return;
-  cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx);
+  cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx, beta);
+}
+
+template <KernelDevice Dev>
+  requires std::same_as<Dev, Cuda>
+bool conv2d_backward_data_gated_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
+                                   Conv2dGeometry geometry, ConstView<Dev> onto,
+                                   ConstView<Dev> signs, View<Dev> dx) {
+  using Kind = cuda::Conv2dProblem::Kind;
+  // Whether x has signs depends on where a pipeline is cut, and so would the bits.
+  if (dev.options().deterministic) return false;
+  return dx.count() > 0 && dy.count() > 0 && size_of(dx.dtype()) == 2 &&
+         cuda::cudnn_convolve<Dev>(dev, Kind::backward_data, ConstView<Dev>(dx), w, dy, geometry,
+                                   {.onto = onto, .signs = signs});
 }
 
 template <KernelDevice Dev>

@@ -35,6 +35,7 @@ template <class T>
   else if constexpr (std::is_same_v<T, cudnnBackendNormMode_t>) return CUDNN_TYPE_NORM_MODE;
   else if constexpr (std::is_same_v<T, cudnnBackendNormFwdPhase_t>)
     return CUDNN_TYPE_NORM_FWD_PHASE;
+  else if constexpr (std::is_same_v<T, cudnnGenStatsMode_t>) return CUDNN_TYPE_GENSTATS_MODE;
   else if constexpr (std::is_same_v<T, cudnnBackendNumericalNote_t>)
     return CUDNN_TYPE_NUMERICAL_NOTE;
   else if constexpr (std::is_same_v<T, cudnnBackendBehaviorNote_t>) return CUDNN_TYPE_BEHAVIOR_NOTE;

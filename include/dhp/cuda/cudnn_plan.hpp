@@ -131,12 +131,25 @@ class CudnnCandidate {
 struct CudnnArguments {
   std::vector<std::int64_t> uids;
   std::vector<std::byte*> addresses;
+  std::int64_t updated = -1;  ///< the number of an argument that is read and written
+  std::size_t updated_bytes = 0;
 
   CudnnArguments& add(std::int64_t uid, const std::byte* address) {
     uids.push_back(uid);
     // cuDNN has one list for inputs and outputs
     addresses.push_back(const_cast<std::byte*>(address));
     return *this;
+  }
+  /// A plan is timed on other memory than that of an argument that it updates.
+  void updates(std::int64_t uid, std::size_t bytes) {
+    updated = uid;
+    updated_bytes = bytes;
+  }
+  [[nodiscard]] CudnnArguments with_updated_at(std::byte* address) const {
+    auto made = *this;
+    for (std::size_t at = 0; at < uids.size(); ++at)
+      if (uids[at] == updated) made.addresses[at] = address;
+    return made;
   }
   /// The least alignment of all addresses, at most 16 bytes.
   [[nodiscard]] std::int64_t alignment() const {

@@ -25,6 +25,35 @@ struct Scaled {
   constexpr A operator()(A y) const { return y * alpha; }
 };
 
+/// Two short vectors, each added to beta times another.
+template <class T>
+struct AddBoth {
+  using A = Accumulator<T>;
+  struct Each {
+    A factor;
+    std::int64_t count;
+    const T* from;
+    T* to;
+  };
+  Each one, other;
+  A beta;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    add(block, one);
+    add(block, other);
+  }
+
+ private:
+  template <class B>
+  constexpr void add(const B& block, const Each& each) const {
+    for (auto at = grid_thread(block); at < each.count; at += grid_threads(block)) {
+      const A kept = beta == A(0) ? A(0) : beta * static_cast<A>(each.to[at]);
+      each.to[at] = static_cast<T>(kept + each.factor * static_cast<A>(each.from[at]));
+    }
+  }
+};
+
 /// The factor is in device memory.
 template <class Y>
 struct ScaledBy {
@@ -70,6 +99,19 @@ void axpy_on(Dev& dev, double alpha, ConstView<Dev> x, View<Dev> y) {
     visit_floating(x.dtype(), [&]<class X>(Tag<X>) {
       cuda::map(dev, y.count(), f, out, static_cast<const T*>(out), x.template data<X>());
     });
+  });
+}
+template <KernelDevice Dev>
+void add_both_on(Dev& dev, const AddedVector<Dev>& one, const AddedVector<Dev>& other,
+                 double beta) {
+  visit_floating(one.to.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const auto each = [](const AddedVector<Dev>& of) -> typename cuda::AddBoth<T>::Each {
+      return {static_cast<A>(of.factor), of.to.count(), of.from.template data<T>(),
+              of.to.template data<T>()};
+    };
+    launch(dev, cuda::grid_for(dev, std::max(one.to.count(), other.to.count())),
+           cuda::AddBoth<T>{each(one), each(other), static_cast<A>(beta)});
   });
 }
 template <KernelDevice Dev>

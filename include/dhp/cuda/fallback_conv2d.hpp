@@ -118,14 +118,15 @@ void fallback_conv2d_forward(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2
 
 template <KernelDevice Dev>
 void fallback_conv2d_backward_data(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
-                                   Conv2dGeometry geometry, View<Dev> dx) {
+                                   Conv2dGeometry geometry, View<Dev> dx, double beta) {
   visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const auto shape = convolution_shape<Dev>(dx, dy, geometry);
     tile_product<A>(
         dev, dx.rows(), shape.channels, shape.kernel * shape.kernel * shape.out_channels,
         Receivers<T>{shape, dy.template data<T>()}, WeightsByTap<T>{shape, w.template data<T>()},
-        StoreProduct<A, T, T>{1, 0, dx.template data<T>(), shape.channels, nullptr});
+        StoreProduct<A, T, T>{1, static_cast<A>(beta), dx.template data<T>(), shape.channels,
+                              nullptr});
   });
 }
 
@@ -160,10 +161,21 @@ void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeome
                        View<Dev> y) {
   cuda::fallback_conv2d_forward(dev, x, w, geometry, y);
 }
+/// dhp's kernel takes no sums; cuDNN's do.
+template <KernelDevice Dev>
+std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev&, ConstView<Dev>, ConstView<Dev>,
+                                                       Conv2dGeometry, View<Dev>) {
+  return {};
+}
 template <KernelDevice Dev>
 void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv2dGeometry geometry,
-                             View<Dev> dx) {
-  cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx);
+                             View<Dev> dx, double beta) {
+  cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx, beta);
+}
+template <KernelDevice Dev>
+bool conv2d_backward_data_gated_on(Dev&, ConstView<Dev>, ConstView<Dev>, Conv2dGeometry,
+                                   ConstView<Dev>, ConstView<Dev>, View<Dev>) {
+  return false;
 }
 template <KernelDevice Dev>
 void conv2d_backward_filter_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,

@@ -115,6 +115,18 @@ struct AdamwRule {
   }
 };
 
+/// The gradient pointer holds the sums.
+template <class A>
+struct MovingAverageRule {
+  MovingAverageStep<A> moves;
+  struct Step {
+    MovingAverageStep<A> moves;
+    constexpr A operator()(A value, A sum, A&, A&) const { return moves(value, sum); }
+  };
+  constexpr const MovingAverageRule& prepare(const StepState&) const { return *this; }
+  constexpr Step of(const SegmentTile&) const { return {moves}; }
+};
+
 /// The gradient pointer holds the direction.
 template <class A>
 struct AlongRule {
@@ -230,6 +242,15 @@ void apply_direction_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev>
     cuda::update_weights<T>(
         dev, cuda::AlongRule<A>{rates.template data<double>()}, table, state,
         {direction.template data<A>(), nullptr, nullptr, ops::data_or_null<A>(masters)});
+  });
+}
+template <KernelDevice Dev>
+void update_moving_averages_on(Dev& dev, double momentum, std::int64_t parts,
+                               const SegmentTable<Dev>& table, ConstView<Dev> state,
+                               ConstView<Dev> sums) {
+  visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
+    cuda::update_weights<A>(dev, cuda::MovingAverageRule<A>{{momentum, parts}}, table, state,
+                            {sums.template data<A>(), nullptr, nullptr, nullptr});
   });
 }
 template <KernelDevice Dev>

@@ -54,8 +54,8 @@ class CudnnPlans : public CudaCached {
   explicit CudnnPlans(Cuda& dev) : target_(dev.cudnn()) {}
 
   /// Runs the problem on `arguments`; false if cuDNN cannot, and nothing is written then. build()
-  /// makes the graph; `problem` is one line with everything the graph depends on. A graph must not
-  /// read its outputs, so that it can be timed on its arguments.
+  /// makes the graph; `problem` is one line with everything the graph depends on. An argument that
+  /// the graph reads and writes has to be named (updates), since plans are timed on the arguments.
   template <class Build>
   [[nodiscard]] bool run(Cuda& dev, const std::string& problem, const CudnnRules& rules,
                          const CudnnArguments& arguments, Build build) {
@@ -250,7 +250,11 @@ class CudnnPlans : public CudaCached {
   static std::optional<float> time(Cuda& dev, const CudnnPlan& plan,
                                    const CudnnArguments& arguments, std::string& why) {
     try {
-      return shortest_ms(dev.stream(), [&] { run(dev, plan, arguments); });
+      if (arguments.updated_bytes == 0)
+        return shortest_ms(dev.stream(), [&] { run(dev, plan, arguments); });
+      const auto scratch = dev.allocate(arguments.updated_bytes);
+      const auto timed = arguments.with_updated_at(scratch.get());
+      return shortest_ms(dev.stream(), [&] { run(dev, plan, timed); });
     } catch (const Error& error) {
       why = error.sentence();
       return {};

@@ -47,15 +47,6 @@ struct ObjectiveScale {
   }
 };
 
-template <class A>
-struct MovingAverage {
-  A kept, factor;
-  const StepState* state;
-  constexpr A operator()(A value, A sum) const {
-    return state->applies() ? kept * value + factor * sum : value;
-  }
-};
-
 }  // namespace dhp::cuda
 
 namespace dhp {
@@ -74,17 +65,6 @@ template <KernelDevice Dev>
 void objective_scales_on(Dev& dev, ConstView<Dev> counts, ConstView<Dev> state, View<Dev> scales) {
   cuda::map(dev, counts.count(), cuda::ObjectiveScale{cuda::step_state<Dev>(state)},
             scales.template data<double>(), counts.template data<std::int64_t>());
-}
-template <KernelDevice Dev>
-void update_moving_average_on(Dev& dev, double momentum, std::int64_t parts, ConstView<Dev> state,
-                              ConstView<Dev> sum, View<Dev> value) {
-  visit_accumulator(value.dtype(), [&]<class A>(Tag<A>) {
-    A* const out = value.template data<A>();
-    const cuda::MovingAverage<A> f{static_cast<A>(1 - momentum),
-                                   static_cast<A>(momentum / static_cast<double>(parts)),
-                                   cuda::step_state<Dev>(state)};
-    cuda::map(dev, value.count(), f, out, static_cast<const A*>(out), sum.template data<A>());
-  });
 }
 
 }  // namespace dhp

@@ -56,13 +56,15 @@ class BatchNorm {
     const bool adds = !residual.empty();
     check(!adds || residual.shape() == x.shape(), "batch norm: a residual of ", residual.shape(),
           " cannot be added to ", x.shape());
-    auto made = normalise(dev, x.view(), std::move(residual), tape);
+    auto made = normalise(dev, x, std::move(residual), tape);
     tape.push(std::move(x));
     tape.push(std::move(made.mean));
     tape.push(std::move(made.inv_std));
+    auto signs = made.signs.share();
     tape.push(std::move(made.signs));
     // For the ReLU's backward pass, which needs x only if there is no residual.
     if (options_.relu && adds) tape.push(made.y.share());
+    if (adds && !signs.empty()) made.y.carry_signs(std::move(signs));
     return std::move(made.y);
   }
   BatchNormGradients<Dev> backward_with_residual(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
@@ -79,9 +81,12 @@ class BatchNorm {
   }
 
  private:
-  BatchNormResult<Dev> normalise(Dev& dev, ConstView<Dev> x, Tensor<Dev> residual,
+  BatchNormResult<Dev> normalise(Dev& dev, const Tensor<Dev>& of, Tensor<Dev> residual,
                                  const Tape<Dev>& tape) {
-    if (tape.context().training() && group_.size() == 1) {
+    const auto x = of.view();
+    const bool alone = tape.context().training() && group_.size() == 1;
+    const auto sums = alone ? of.column_sums() : ConstView<Dev>();
+    if (alone && sums.empty()) {
       auto made = batch_norm_fused(dev, x, residual.view(), gamma_->value, beta_->value,
                                    options_.epsilon, options_.relu);
       if (made) {
@@ -94,15 +99,32 @@ class BatchNorm {
     const auto accumulation = accumulation_type(x.dtype());
     made.mean = Tensor<Dev>(dev, accumulation, {x.columns()});
     made.inv_std = Tensor<Dev>(dev, accumulation, {x.columns()});
-    if (tape.context().training()) batch_statistics(dev, x, made.mean, made.inv_std, tape);
+    if (!sums.empty()) known_statistics(dev, sums, x.rows(), made.mean, made.inv_std, tape);
+    else if (tape.context().training()) batch_statistics(dev, x, made.mean, made.inv_std, tape);
     else {
       cast(dev, ConstView<Dev>(running_mean_->value), made.mean.mut());
       rsqrt(dev, ConstView<Dev>(running_var_->value), options_.epsilon, made.inv_std.mut());
     }
     const auto added = residual.view();
+    if (!sums.empty()) {
+      if (auto fused = batch_norm_fused_apply(dev, x, vectors(made.mean, made.inv_std), added,
+                                              options_.relu)) {
+        made.y = std::move(fused->y);
+        made.signs = std::move(fused->signs);
+        return made;
+      }
+    }
     made.y = residual.unique() ? std::move(residual) : Tensor<Dev>(dev, x.dtype(), x.shape());
     batch_norm_apply(dev, x, vectors(made.mean, made.inv_std), added, options_.relu, made.y.mut());
     return made;
+  }
+  /// What made x took its sums.
+  void known_statistics(Dev& dev, ConstView<Dev> sums, std::int64_t rows, Tensor<Dev>& mean,
+                        Tensor<Dev>& inv_std, const Tape<Dev>& tape) {
+    Tensor<Dev> squared_deviations(dev, mean.dtype(), mean.shape());
+    batch_norm_from_sums(dev, sums, rows, options_.epsilon, mean.mut(), inv_std.mut(),
+                         squared_deviations.mut());
+    add_statistics(dev, tape, mean.view(), squared_deviations.view(), static_cast<double>(rows));
   }
   void batch_statistics(Dev& dev, ConstView<Dev> x, Tensor<Dev>& mean, Tensor<Dev>& inv_std,
                         const Tape<Dev>& tape) {
@@ -131,10 +153,16 @@ class BatchNorm {
     const Tensor<Dev> mean = tape.pop();
     const Tensor<Dev> x = tape.pop();
     const auto of = vectors(mean, inv_std);
-    if (auto made =
-            batch_norm_fused_backward(dev, dy.view(), x.view(), of, signs.view(), residual)) {
-      add_gradients(dev, made->sums);
-      return std::move(*made);
+    if (group_.size() == 1) {
+      // What made a gated dy has done the ReLU's part, and dy is the residual's gradient.
+      const bool gated = options_.relu && residual && dy.is_gated();
+      const auto gate = gated ? ConstView<Dev>() : signs.view();
+      if (auto made = batch_norm_fused_backward(dev, dy.view(), x.view(), of, gate,
+                                                options_.relu && !gated, residual && !gated)) {
+        if (gated) made->dresidual = std::move(dy);
+        add_gradients(dev, made->sums);
+        return std::move(*made);
+      }
     }
     return unfused_gradients(dev, std::move(dy), x, of, y, residual, tape);
   }
@@ -178,27 +206,27 @@ class BatchNorm {
     return sums.mut().slice(which, which + 1).as({sums.columns()});
   }
   void add_gradients(Dev& dev, Tensor<Dev>& sums) {
-    const auto add = [&](Parameter<Dev>& parameter, int which) {
-      parameter->accumulate(dev, [&](View<Dev> gradient, double beta) {
-        if (beta == 0) cast(dev, ConstView<Dev>(row(sums, which)), gradient);
-        else axpy(dev, 1.0, ConstView<Dev>(row(sums, which)), gradient);
-      });
-    };
-    add(beta_, 0);
-    add(gamma_, 1);
+    accumulate_both(dev, *beta_, {1.0, row(sums, 0)}, *gamma_, {1.0, row(sums, 1)});
   }
   void add_statistics(Dev& dev, const Tape<Dev>& tape, ConstView<Dev> mean,
                       ConstView<Dev> squared_deviations, double count) {
     if (tape.recomputing()) return;
-    add_running(dev, *running_mean_, mean, 1.0);
     // The running variance is the unbiased estimate, as in PyTorch.
-    add_running(dev, *running_var_, squared_deviations, 1.0 / std::max(1.0, count - 1));
+    accumulate_both(dev, *running_mean_, {1.0, mean}, *running_var_,
+                    {1.0 / std::max(1.0, count - 1), squared_deviations});
   }
-  void add_running(Dev& dev, ParameterState<Dev>& running, ConstView<Dev> statistic,
-                   double factor) {
-    running.accumulate(dev, [&](View<Dev> sum, double beta) {
-      if (beta == 0) fill(dev, sum, 0);
-      axpy(dev, factor, statistic, sum);
+  struct Scaled {
+    double factor;
+    ConstView<Dev> vector;
+  };
+  /// One launch: there are many norms, and their vectors are short.
+  static void accumulate_both(Dev& dev, ParameterState<Dev>& one, const Scaled& to_one,
+                              ParameterState<Dev>& other, const Scaled& to_other) {
+    one.accumulate(dev, [&](View<Dev> sum, double beta) {
+      other.accumulate(dev, [&](View<Dev> other_sum, double) {
+        add_both(dev, {to_one.factor, to_one.vector, sum},
+                 {to_other.factor, to_other.vector, other_sum}, beta);
+      });
     });
   }
   /// The host waits for the other replicas, unless all have the same shapes.

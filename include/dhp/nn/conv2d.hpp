@@ -14,6 +14,9 @@ struct Conv2dOptions {
   int stride = 1;
   int padding = 0;
   bool input_gradient = true;  ///< false for the first layer of a model
+  /// In training y carries the sums of its columns, where the device has them at once: for a batch norm that follows
+  /// in the same stage of any pipeline.
+  bool column_sums = false;
 };
 
 template <class Dev>
@@ -22,7 +25,8 @@ class Conv2d {
   Conv2d(ModelBuilder<Dev>& build, const std::string& name, Conv2dOptions options,
          Split split_over = Split::none)
       : geometry_{options.kernel, options.stride, options.padding},
-        input_gradient_(options.input_gradient) {
+        input_gradient_(options.input_gradient),
+        column_sums_(options.column_sums) {
     const std::int64_t kernel = options.kernel;
     weight_ = build.parameter({.name = name + ".weight",
                                .shape = {options.out, kernel, kernel, options.in},
@@ -34,7 +38,11 @@ class Conv2d {
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     Tensor<Dev> y(dev, x.dtype(),
                   conv2d_output_shape(x.shape(), weight_->value.shape()[0], geometry_));
-    conv2d_forward(dev, x.view(), weight_->value, geometry_, y.mut());
+    auto sums = column_sums_ && tape.context().training()
+                    ? conv2d_forward_with_sums(dev, x.view(), weight_->value, geometry_, y.mut())
+                    : std::optional<Tensor<Dev>>();
+    if (sums) y.carry_column_sums(std::move(*sums));
+    else conv2d_forward(dev, x.view(), weight_->value, geometry_, y.mut());
     tape.push(std::move(x));
     return y;
   }
@@ -46,13 +54,14 @@ class Conv2d {
       dx = Tensor<Dev>(dev, x.dtype(), x.shape());
       conv2d_backward_data(dev, dy.view(), weight_->value, geometry_, dx.mut());
     }
-    tape.weight_gradient(dev, [weight = weight_, geometry = geometry_, x = std::move(x),
-                               dy = std::move(dy)](Dev& device) {
-      weight->accumulate(device, [&](View<Dev> gradient, double beta) {
-        conv2d_backward_filter(device, x.view(), dy.view(), geometry, gradient, beta);
-      });
-    });
+    weight_gradient(dev, std::move(x), std::move(dy), tape);
     return dx;
+  }
+  Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
+    Tensor<Dev> x = tape.pop();
+    if (input_gradient_) onto = input_gradient_onto(dev, dy, x, std::move(onto));
+    weight_gradient(dev, std::move(x), std::move(dy), tape);
+    return onto;
   }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
@@ -65,8 +74,33 @@ class Conv2d {
   void parameters(ParameterList<Dev>& out) const { out.push_back(weight_); }
 
  private:
+  /// If x is the result of a ReLU, the sum may also pass that: the norm with the ReLU then need not write it again.
+  Tensor<Dev> input_gradient_onto(Dev& dev, const Tensor<Dev>& dy, const Tensor<Dev>& x,
+                                  Tensor<Dev> onto) {
+    if (!x.signs().empty()) {
+      Tensor<Dev> gated(dev, x.dtype(), x.shape());
+      if (conv2d_backward_data_gated(dev, dy.view(), weight_->value, geometry_, onto.view(),
+                                     x.signs(), gated.mut())) {
+        gated.mark_gated();
+        return gated;
+      }
+    }
+    auto dx = writable(dev, std::move(onto));
+    conv2d_backward_data(dev, dy.view(), weight_->value, geometry_, dx.mut(), 1);
+    return dx;
+  }
+  void weight_gradient(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, Tape<Dev>& tape) {
+    tape.weight_gradient(dev, [weight = weight_, geometry = geometry_, x = std::move(x),
+                               dy = std::move(dy)](Dev& device) {
+      weight->accumulate(device, [&](View<Dev> gradient, double beta) {
+        conv2d_backward_filter(device, x.view(), dy.view(), geometry, gradient, beta);
+      });
+    });
+  }
+
   Conv2dGeometry geometry_;
   bool input_gradient_;
+  bool column_sums_;
   Parameter<Dev> weight_;
 };
 

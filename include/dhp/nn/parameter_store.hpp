@@ -6,7 +6,7 @@
 #include <dhp/nn/initial_values.hpp>
 #include <dhp/nn/sharded_bucket.hpp>
 #include <dhp/ops/elementwise.hpp>
-#include <dhp/ops/step.hpp>
+#include <dhp/ops/optimizer.hpp>
 
 #include <algorithm>
 #include <map>
@@ -169,10 +169,7 @@ class ParameterStore {
   void update_running_statistics(Dev& dev, double momentum, std::int64_t micro_batches,
                                  In<Dev> state) {
     if (micro_batches == 0) return;
-    for (const auto& parameter : parameters_)
-      if (parameter->spec.buffer)
-        update_moving_average(dev, momentum, micro_batches, state, parameter->gradient,
-                              parameter->value);
+    update_moving_averages(dev, momentum, micro_batches, running_, state, gradients_.view());
   }
 
   /// The values that this rank holds: of weights and of running statistics.
@@ -346,6 +343,12 @@ class ParameterStore {
                            bucket->held_weights(*parameter),
                            true});
       }
+    std::vector<Segment<Dev>> running;
+    for (const auto& parameter : parameters_)
+      if (parameter->spec.buffer)
+        running.push_back(
+            {.range = parameter->range, .value = parameter->value.as({parameter->range.size()})});
+    running_ = {dev, options_.compute, std::move(running)};
     trained_ = table(
         dev, [](const auto&) { return true; }, true);
     owned_ = table(
@@ -399,8 +402,9 @@ class ParameterStore {
   bool has_buffers_ = false;
   std::vector<std::unique_ptr<ShardedBucket<Dev>>> buckets_;
   std::vector<HeldPart<Dev>> held_;
-  std::int64_t whole_ = 0;  // elements that every replica holds
-  std::int64_t size_ = 0;   // of buffers: these and the shares
+  std::int64_t whole_ = 0;     // elements that every replica holds
+  std::int64_t size_ = 0;      // of buffers: these and the shares
+  SegmentTable<Dev> running_;  // statistics, of which every replica holds all
   SegmentTable<Dev> trained_;
   SegmentTable<Dev> owned_;
   SegmentTable<Dev> owned_parts_;  // those split over the tensor axis

@@ -6,6 +6,7 @@
 #include <dhp/ops/checks.hpp>
 #include <dhp/tensor/tensor.hpp>
 
+#include <cmath>
 #include <optional>
 
 namespace dhp {
@@ -39,6 +40,19 @@ void batch_norm_squared_deviations(Dev& dev, In<Dev> x, In<Dev> mean, Out<Dev> s
   ops::check_columns("batch_norm: the mean", mean, x);
   ops::check_columns("batch_norm: the sum", sum, x);
   batch_norm_squared_deviations_on(dev, x, mean, sum);
+}
+
+/// mean, inv_std = 1 / sqrt(variance + epsilon) and the squared deviations, summed over rows, from the
+/// sums of x and of x^2 over `rows` rows, [2, C]. Their difference cancels where a mean is far larger
+/// than the deviations; it is taken in double.
+template <Device Dev>
+void batch_norm_from_sums(Dev& dev, In<Dev> sums, std::int64_t rows, double epsilon, Out<Dev> mean,
+                          Out<Dev> inv_std, Out<Dev> squared_deviations) {
+  for (const auto& vector : {mean, inv_std, squared_deviations})
+    check(vector.dtype() == sums.dtype() && 2 * vector.count() == sums.count() && rows > 0,
+          "batch_norm: sums ", sums.shape(), " of ", sums.dtype(), " over ", rows,
+          " rows do not fit ", vector.shape(), " of ", vector.dtype());
+  batch_norm_from_sums_on(dev, sums, rows, epsilon, mean, inv_std, squared_deviations);
 }
 
 /// y = (x - mean) * inv_std * gamma + beta + residual, then ReLU if `relu`. residual may be empty;
@@ -96,7 +110,7 @@ void batch_norm_backward_apply(Dev& dev, In<Dev> dy, In<Dev> x,
 }
 
 /// The result of the fused forward pass; mean, inv_std and squared_deviations (summed over rows)
-/// [C]. signs: where y > 0, in a device format.
+/// [C]. signs: where y > 0 if `relu`, in a device format.
 template <class Dev>
 struct BatchNormResult {
   Tensor<Dev> y, mean, inv_std, squared_deviations, signs;
@@ -121,15 +135,39 @@ template <Device Dev>
   return batch_norm_fused_on(dev, x, residual, gamma, beta, epsilon, relu);
 }
 
-/// The fused backward pass; signs are empty after an unfused forward pass. nullopt: use those ops.
+/// batch_norm_apply with the signs that the fused backward pass reads; the result has no statistics.
+/// nullopt if the device has none: use batch_norm_apply.
+template <Device Dev>
+[[nodiscard]] std::optional<BatchNormResult<Dev>> batch_norm_fused_apply(
+    Dev& dev, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> residual, bool relu) {
+  ops::check_norm<Dev>(x, vectors);
+  if (!residual.empty()) ops::check_like("batch_norm: the residual", residual, x);
+  return batch_norm_fused_apply_on(dev, x, vectors, residual, relu);
+}
+
+/// The fused backward pass, with the statistics of these rows; signs are empty without `relu`, or after
+/// an unfused forward pass. nullopt: use the unfused ops.
 template <Device Dev>
 [[nodiscard]] std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward(
-    Dev& dev, In<Dev> dy, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> signs,
+    Dev& dev, In<Dev> dy, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> signs, bool relu,
     bool residual) {
   ops::check_norm<Dev>(x, vectors);
   ops::check_like("batch_norm: the gradient", dy, x);
-  if (signs.empty()) return {};
+  if (relu == signs.empty() || (residual && !relu)) return {};
   return batch_norm_fused_backward_on(dev, dy, x, vectors, signs, residual);
 }
+
+// The arithmetic per channel, shared by all devices.
+
+struct NormFromSums {
+  constexpr NormFromSums(double sum, double sum_of_squares, double rows, double epsilon)
+      : mean(sum / rows) {
+    const double difference = sum_of_squares / rows - mean * mean;
+    const double variance = difference < 0 ? 0 : difference;  // rounding may make it negative
+    squared_deviations = variance * rows;
+    inv_std = 1 / std::sqrt(variance + epsilon);
+  }
+  double mean, inv_std = 0, squared_deviations = 0;
+};
 
 }  // namespace dhp

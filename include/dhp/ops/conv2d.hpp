@@ -3,6 +3,9 @@
 #pragma once
 
 #include <dhp/ops/checks.hpp>
+#include <dhp/tensor/tensor.hpp>
+
+#include <optional>
 
 namespace dhp {
 
@@ -44,14 +47,42 @@ void conv2d_forward(Dev& dev, In<Dev> x, In<Dev> w, Conv2dGeometry geometry, Out
   conv2d_forward_on(dev, x, w, geometry, y);
 }
 
-/// dx = the input gradient (overwritten). Shapes and types as in conv2d_forward.
+/// conv2d_forward, and the sums of y and of y^2 over its rows, [2, O] in the accumulation type, from
+/// the same pass. nullopt if the device has no such function: then nothing is written.
 template <Device Dev>
-void conv2d_backward_data(Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geometry, Out<Dev> dx) {
+[[nodiscard]] std::optional<Tensor<Dev>> conv2d_forward_with_sums(Dev& dev, In<Dev> x, In<Dev> w,
+                                                                  Conv2dGeometry geometry,
+                                                                  Out<Dev> y) {
+  ops::check_conv2d("forward_with_sums", x.shape(), w.shape(), y.shape(), geometry);
+  check(x.dtype() == w.dtype() && x.dtype() == y.dtype(),
+        "conv2d_forward_with_sums: x, w and y are ", x.dtype(), ", ", w.dtype(), " and ", y.dtype(),
+        "; all need one type");
+  return conv2d_forward_with_sums_on(dev, x, w, geometry, y);
+}
+
+/// dx = beta dx + the input gradient; beta 0 reads nothing. Shapes and types as in conv2d_forward.
+template <Device Dev>
+void conv2d_backward_data(Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geometry, Out<Dev> dx,
+                          double beta = 0) {
   ops::check_conv2d("backward_data", dx.shape(), w.shape(), dy.shape(), geometry);
   check(dy.dtype() == w.dtype() && dy.dtype() == dx.dtype(),
         "conv2d_backward_data: dy, w and dx are ", dy.dtype(), ", ", w.dtype(), " and ", dx.dtype(),
         "; all need one type");
-  conv2d_backward_data_on(dev, dy, w, geometry, dx);
+  conv2d_backward_data_on(dev, dy, w, geometry, dx, beta);
+}
+
+/// dx = onto + the input gradient where x > 0, else 0: for an x that a ReLU made, whose `signs` a batch norm left in the
+/// device's format. false if the device has no such function: then nothing is written.
+template <Device Dev>
+[[nodiscard]] bool conv2d_backward_data_gated(Dev& dev, In<Dev> dy, In<Dev> w,
+                                              Conv2dGeometry geometry, In<Dev> onto, In<Dev> signs,
+                                              Out<Dev> dx) {
+  ops::check_conv2d("backward_data_gated", dx.shape(), w.shape(), dy.shape(), geometry);
+  check(dy.dtype() == w.dtype() && dy.dtype() == dx.dtype(),
+        "conv2d_backward_data_gated: dy, w and dx are ", dy.dtype(), ", ", w.dtype(), " and ",
+        dx.dtype(), "; all need one type");
+  ops::check_like("conv2d_backward_data_gated: what it adds to,", onto, dx);
+  return conv2d_backward_data_gated_on(dev, dy, w, geometry, onto, signs, dx);
 }
 
 /// dw = beta dw + the weight gradient, [O, K, K, C] in x's accumulation type; beta 0 reads nothing.

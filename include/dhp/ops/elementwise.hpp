@@ -27,6 +27,24 @@ void axpy(Dev& dev, double alpha, In<Dev> x, Out<Dev> y) {
   axpy_on(dev, alpha, x, y);
 }
 
+/// A vector that is added to another, of one type and count.
+template <class Dev>
+struct AddedVector {
+  double factor;
+  ConstView<Dev> from;
+  View<Dev> to;
+};
+/// to = beta * to + factor * from, for both; beta 0 reads nothing of `to`. One launch, for short vectors.
+template <Device Dev>
+void add_both(Dev& dev, const AddedVector<Dev>& one, const AddedVector<Dev>& other, double beta) {
+  for (const auto* const each : {&one, &other})
+    check(each->from.count() == each->to.count() && each->from.dtype() == one.to.dtype() &&
+              each->to.dtype() == one.to.dtype(),
+          "add_both: ", each->from.shape(), " of ", each->from.dtype(), " does not fit ",
+          each->to.shape(), " of ", each->to.dtype());
+  add_both_on(dev, one, other, beta);
+}
+
 /// y *= alpha
 template <Device Dev>
 void scale(Dev& dev, double alpha, Out<Dev> y) {

@@ -12,6 +12,7 @@ namespace dhp {
 void activation_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void activation_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void adamw_update_on(std::same_as<Meta> auto&, const auto&...) {}
+void add_both_on(std::same_as<Meta> auto&, const auto&...) {}
 void add_on(std::same_as<Meta> auto&, const auto&...) {}
 void apply_direction_on(std::same_as<Meta> auto&, const auto&...) {}
 void attention_backward_on(std::same_as<Meta> auto&, const auto&...) {}
@@ -21,6 +22,7 @@ void batch_norm_apply_on(std::same_as<Meta> auto&, const auto&...) {}
 void batch_norm_backward_apply_on(std::same_as<Meta> auto&, const auto&...) {}
 void batch_norm_backward_sums_on(std::same_as<Meta> auto&, const auto&...) {}
 void batch_norm_residual_backward_sums_on(std::same_as<Meta> auto&, const auto&...) {}
+void batch_norm_from_sums_on(std::same_as<Meta> auto&, const auto&...) {}
 void batch_norm_squared_deviations_on(std::same_as<Meta> auto&, const auto&...) {}
 void batch_norm_sums_on(std::same_as<Meta> auto&, const auto&...) {}
 void cast_on(std::same_as<Meta> auto&, const auto&...) {}
@@ -66,12 +68,20 @@ void sum_of_squares_on(std::same_as<Meta> auto&, const auto&...) {}
 void sum_on(std::same_as<Meta> auto&, const auto&...) {}
 void sum_tiles_on(std::same_as<Meta> auto&, const auto&...) {}
 void tile_squares_on(std::same_as<Meta> auto&, const auto&...) {}
-void update_moving_average_on(std::same_as<Meta> auto&, const auto&...) {}
+void update_moving_averages_on(std::same_as<Meta> auto&, const auto&...) {}
 
 // No fused form: the operations one by one need as much memory or more.
 bool linear_gelu_fused_on(std::same_as<Meta> auto&, const auto&...) { return false; }
+bool conv2d_backward_data_gated_on(std::same_as<Meta> auto&, const auto&...) { return false; }
 bool gelu_linear_backward_fused_on(std::same_as<Meta> auto&, const auto&...) { return false; }
 bool linear_gradients_fused_on(std::same_as<Meta> auto&, const auto&...) { return false; }
+std::optional<Tensor<Meta>> conv2d_forward_with_sums_on(std::same_as<Meta> auto&, const auto&...) {
+  return {};
+}
+std::optional<BatchNormResult<Meta>> batch_norm_fused_apply_on(std::same_as<Meta> auto&,
+                                                               const auto&...) {
+  return {};
+}
 std::optional<BatchNormResult<Meta>> batch_norm_fused_on(std::same_as<Meta> auto&, const auto&...) {
   return {};
 }

@@ -99,6 +99,19 @@ void apply_direction(Dev& dev, const SegmentTable<Dev>& table, In<Dev> state, In
   if (table.tile_count() > 0) apply_direction_on(dev, table, state, rates, direction, masters);
 }
 
+/// Exponential moving averages, the running statistics of batch norms: value = (1 - momentum) * value + momentum * sum /
+/// parts. sums are flat, as gradients are.
+template <Device Dev>
+void update_moving_averages(Dev& dev, double momentum, std::int64_t parts,
+                            const SegmentTable<Dev>& table, In<Dev> state, In<Dev> sums) {
+  check_step_state<Dev>(state);
+  check(parts > 0, "update_moving_averages: sums of ", parts, " parts have no mean");
+  ops::check_flat<Dev>("update_moving_averages", "the sums", table, sums);
+  check(!table.has_narrow(), "update_moving_averages: the values of moving averages are of ",
+        table.accumulation());
+  if (table.tile_count() > 0) update_moving_averages_on(dev, momentum, parts, table, state, sums);
+}
+
 /// LARS (You, Gitman, Ginsburg 2017): rates[p] = lr * trust |w| / (|g| + decay |w|), or lr if a
 /// norm is 0. Inputs are squared norms of weights and unscaled gradients, f64 [P].
 template <Device Dev>
@@ -166,6 +179,16 @@ struct AdamwStep {
   }
   AdamStep<A> adam;
   A rate, kept;
+};
+
+/// A moving average's new value.
+template <class A>
+struct MovingAverageStep {
+  constexpr MovingAverageStep(double momentum, std::int64_t parts)
+      : kept(static_cast<A>(1 - momentum)),
+        factor(static_cast<A>(momentum / static_cast<double>(parts))) {}
+  constexpr A operator()(A value, A sum) const { return kept * value + factor * sum; }
+  A kept, factor;
 };
 
 /// SGD's new weight; updates m.

@@ -143,16 +143,4 @@ void objective_scales(Dev& dev, In<Dev> counts, In<Dev> state, Out<Dev> scales) 
   objective_scales_on(dev, counts, state, scales);
 }
 
-/// Exponential moving average: value = (1 - momentum) * value + momentum * sum / parts; unchanged
-/// if the step is not applied.
-template <Device Dev>
-void update_moving_average(Dev& dev, double momentum, std::int64_t parts, In<Dev> state,
-                           In<Dev> sum, Out<Dev> value) {
-  check_step_state<Dev>(state);
-  check(sum.count() == value.count() && sum.dtype() == value.dtype() && parts > 0,
-        "update_moving_average: the sum ", sum.shape(), " of ", sum.dtype(), " over ", parts,
-        " parts does not fit ", value.shape(), " of ", value.dtype());
-  update_moving_average_on(dev, momentum, parts, state, sum, value);
-}
-
 }  // namespace dhp

@@ -85,6 +85,7 @@ class Tensor {
   [[nodiscard]] View<Dev> mut() {
     check(unique() || empty(), read_only_ ? "a borrowed" : "a shared", " tensor of shape ", shape_,
           " is read-only: write into a fresh one");
+    if (column_sums_ != nullptr || signs_ != nullptr || gated_) forget();
     return {storage_.get(), dtype_, shape_};
   }
   /// True if mut() would succeed: an op may work in place.
@@ -96,11 +97,41 @@ class Tensor {
     second.shape_ = shape_;
     second.storage_ = storage_;
     second.read_only_ = read_only_;
+    second.column_sums_ = column_sums_;
+    second.signs_ = signs_;
+    second.sign_bytes_ = sign_bytes_;
     return second;
   }
+  /// What made the elements may know the sums of the columns and of their squares, [2, C] in the accumulation type. They
+  /// go along until the elements are written to: a batch norm need not read the elements for them.
+  void carry_column_sums(Tensor sums) {
+    check(sums.dtype() == accumulation_type(dtype_) && sums.shape() == Shape{2, columns()},
+          "the sums of the columns of ", shape_, " of ", dtype_, " cannot be ", sums.shape(),
+          " of ", sums.dtype());
+    column_sums_ = std::move(sums.storage_);
+  }
+  /// Empty if nobody knows them.
+  [[nodiscard]] ConstView<Dev> column_sums() const {
+    if (column_sums_ == nullptr) return {};
+    return {column_sums_.get(), accumulation_type(dtype_), {2, columns()}};
+  }
+  /// Where the ReLU that made the elements was open, u8 in the device's format. They go along in the same way.
+  void carry_signs(Tensor signs) {
+    sign_bytes_ = signs.count();
+    signs_ = std::move(signs.storage_);
+  }
+  [[nodiscard]] ConstView<Dev> signs() const {
+    if (signs_ == nullptr) return {};
+    return {signs_.get(), DType::u8, {sign_bytes_}};
+  }
+  /// A gradient of such elements that is 0 where the ReLU was closed: what made it used their signs. Until it is written
+  /// to, or shared.
+  void mark_gated() { gated_ = true; }
+  [[nodiscard]] bool is_gated() const { return gated_; }
   /// The same elements with another shape.
   [[nodiscard]] Tensor reshape(const Shape& shape) && {
     check(shape.count() == count(), "cannot reshape ", shape_, " to ", shape);
+    if (shape != shape_) forget();
     shape_ = shape;
     return std::move(*this);
   }
@@ -115,9 +146,20 @@ class Tensor {
   }
 
  private:
+  /// What was known of the elements.
+  void forget() {
+    column_sums_.reset();
+    signs_.reset();
+    gated_ = false;
+  }
+
   DType dtype_ = DType::f32;
   Shape shape_;
   std::shared_ptr<std::byte> storage_;
+  std::shared_ptr<std::byte> column_sums_;
+  std::shared_ptr<std::byte> signs_;
+  std::int64_t sign_bytes_ = 0;
+  bool gated_ = false;
   bool read_only_ = false;  ///< borrowed from a const owner
 };
 
