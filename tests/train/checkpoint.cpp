@@ -67,6 +67,23 @@ TEST_CASE("checkpoint: saved beside later steps it is that of its own step") {
   CheckpointCases<Cpu>({}, {}).beside_training({{.data = 2}}, false);
 }
 
+TEST_CASE("checkpoint: who writes to the state waits for its copy") {
+  Cpu dev;
+  auto values = Tensor<Cpu>::from_host(dev, {4}, std::vector<float>{1, 2, 3, 4});
+  const Piece piece{.name = "w", .shape = {4}, .range = {0, 4}};
+  StateCopy<Cpu> copy(false);
+  copy.start(dev, {{piece, values.mut()}});
+  std::vector<HeldPiece<Cpu>> copied;
+  std::thread writer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    copied = copy.pieces();
+  });
+  copy.finish(dev);
+  fill(dev, values.mut(), 0);
+  writer.join();
+  CHECK(copied[0].data.data<float>()[3] == 4);
+}
+
 TEST_CASE("checkpoint: with order-free sums the same bits under other D and P") {
   const Folder directory;
   const RunSettings exact{.order_free = true, .optimizer = LambOptions{}};
