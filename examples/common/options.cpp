@@ -67,8 +67,7 @@ void add_device_options(CLI::App& app, RunOptions& options, bool gpu) {
                "Products and convolutions of fp32 may round what they multiply to TF32: faster, "
                "about as exact as fp16")
       ->group("Training");
-  app.add_flag("--library-dropout", options.library_dropout,
-               "cuDNN draws attention's dropout in 16 bits: faster, other masks for another H")
+  app.add_flag("--library-dropout", options.library_dropout, "cuDNN draws attention's dropout")
       ->group("Training");
 }
 
