@@ -67,10 +67,7 @@ void add_device_options(CLI::App& app, RunOptions& options, bool gpu) {
                "Products and convolutions of fp32 may round what they multiply to TF32: faster, "
                "about as exact as fp16")
       ->group("Training");
-  app.add_flag(
-         "--library-dropout,!--no-library-dropout", options.library_dropout,
-         "cuDNN draws the dropout of attention in bf16 and fp16: faster, but its masks depend "
-         "on --micro-batch and --tensor-parallel")
+  app.add_flag("--library-dropout", options.library_dropout, "cuDNN draws attention's dropout")
       ->group("Training");
 }
 
