@@ -15,9 +15,9 @@ namespace tests {
 
 struct Fused : Emulated {
   bool forward = true, backward = true, gradients = true, norm_backward = true;
-  bool convolution_sums = true, apply = true, gate = true;
+  bool convolution_sums = true, apply = true, to_norm = true;
   int forwards = 0, backwards = 0, both_gradients = 0, norms = 0, norm_gradients = 0;
-  int sums = 0, applied = 0, gated = 0, open_gradients = 0;
+  int sums = 0, applied = 0, to_norms = 0;
 };
 
 }  // namespace tests
@@ -107,17 +107,20 @@ std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev& dev, ConstView<Dev> 
 }
 template <KernelDevice Dev>
   requires(std::same_as<Dev, tests::Fused>)
-bool conv2d_backward_data_gated_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
-                                   Conv2dGeometry geometry, ConstView<Dev> onto,
-                                   ConstView<Dev> signs, View<Dev> dx) {
-  if (!dev.gate) return false;
-  ++dev.gated;
-  cast(dev, onto, dx);
-  conv2d_backward_data(dev, dy, w, geometry, dx, 1);
+std::optional<Tensor<Dev>> conv2d_backward_data_to_norm_on(
+    Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv2dGeometry geometry, ConstView<Dev> onto,
+    const NormTrace<Dev>& norm, View<Dev> dx) {
+  if (!dev.to_norm) return {};
+  ++dev.to_norms;
+  if (!onto.empty()) cast(dev, onto, dx);
+  conv2d_backward_data(dev, dy, w, geometry, dx, onto.empty() ? 0 : 1);
+  Tensor<Dev> sums(dev, dx.dtype(), {2, dx.columns()});
+  const auto ones = Tensor<Dev>(dev, dx.dtype(), {dx.columns()});
+  const BatchNormVectors<Dev> vectors{norm.mean, norm.inv_std, ones, ones};
   // Of this device signs are y itself.
-  activation_backward(dev, Activation::relu, ConstView<Dev>(signs.bytes(), dx.dtype(), dx.shape()),
-                      dx, dx);
-  return true;
+  batch_norm_residual_backward_sums(dev, dx, norm.signs, norm.x, vectors, dx,
+                                    sums.mut().slice(0, 1), sums.mut().slice(1, 2));
+  return sums;
 }
 template <KernelDevice Dev>
   requires(std::same_as<Dev, tests::Fused>)
@@ -126,7 +129,6 @@ std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(
     ConstView<Dev> signs, bool residual) {
   if (!dev.norm_backward) return {};
   ++dev.norm_gradients;
-  if (signs.empty()) ++dev.open_gradients;
   BatchNormGradients<Dev> made{Tensor<Dev>(dev, x.dtype(), x.shape()),
                                Tensor<Dev>(dev, x.dtype(), x.shape()),
                                Tensor<Dev>(dev, vectors.mean.dtype(), {2, x.columns()})};
@@ -384,18 +386,13 @@ TEST_CASE(
 
 namespace {
 
-/// Forward passes x on, backward dy twice: it writes to both.
+/// Passes x on, and twice its gradient: what was known of that is no longer so.
 template <class Dev>
 struct Doubled : ElementwiseLayer<Dev> {
-  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>&) {
-    auto y = writable(dev, std::move(x));
-    scale(dev, 2, y.mut());
-    return y;
-  }
+  Tensor<Dev> forward(Dev&, Tensor<Dev> x, Tape<Dev>&) { return x; }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>&) {
-    auto dx = writable(dev, std::move(dy));
-    scale(dev, 2, dx.mut());
-    return dx;
+    scale(dev, 2, dy.mut());
+    return dy;
   }
 };
 /// Three residual blocks; between the last two others may be.
@@ -407,41 +404,59 @@ Sequential<Dev> blocks(bool between = false) {
   layers.add("c", convolved_block<Dev>());
   return layers;
 }
+/// Each with two convolutions, a norm between them, and one in the shortcut.
+template <class Dev>
+Sequential<Dev> two_bottlenecks(bool recomputed) {
+  Sequential<Dev> layers;
+  for (const std::string name : {"a", "b"}) {
+    ModelBuilder<Dev> build(Comm<Dev>{});
+    const auto convolution = [&](const std::string& of, int kernel) {
+      return Conv2d<Dev>(
+          build, of,
+          {.in = 4, .out = 4, .kernel = kernel, .padding = kernel / 2, .column_sums = true});
+    };
+    Sequential<Dev> body, shortcut;
+    body.add("conv1", convolution("conv1", 1));
+    body.add("bn1", BatchNorm<Dev>(build, "bn1", {.channels = 4, .relu = true}));
+    body.add("conv2", convolution("conv2", 3));
+    shortcut.add("conv3", convolution("conv3", 1));
+    shortcut.add("bn3", BatchNorm<Dev>(build, "bn3", {.channels = 4}));
+    BatchNorm<Dev> last(build, "bn2", {.channels = 4, .relu = true});
+    ResidualBatchNorm<Dev> block(std::move(body), "bn2", std::move(last), std::move(shortcut));
+    if (recomputed) layers.add(name, recompute<Dev>(std::move(block)));
+    else layers.add(name, std::move(block));
+  }
+  return layers;
+}
 
 }  // namespace
 
-TEST_CASE("fused norm: a convolution passes the ReLU of the block before, whose norm need not") {
+TEST_CASE("fused norm: a convolution passes the ReLU before it, and takes the sums of that norm") {
   for (const bool between : {false, true}) {
     CAPTURE(between);
     Emulated pieces;
     const auto right = run(pieces, blocks<Emulated>(between), pixels);
     Fused fused;
     check_near(run(fused, blocks<Fused>(between), pixels), right);
-    CHECK(fused.gated == (between ? 2 : 4));  // not by the first, nor behind what is no ReLU
-    CHECK(fused.open_gradients == fused.gated);
-    CHECK(fused.norm_gradients == 6);
-    fused.norm_backward = false;  // the pieces may do the ReLU again
+    CHECK(fused.to_norms == 4);  // not by the first
+    CHECK(fused.norm_gradients == (between ? 4 : 2));
+    fused.norm_backward = false;
     check_near(run(fused, blocks<Fused>(between), pixels), right);
     fused.norm_backward = true;
-    fused.gate = false;
-    fused.open_gradients = 0;
+    fused.to_norm = false;
+    fused.norm_gradients = 0;
     check_near(run(fused, blocks<Fused>(between), pixels), right);
-    CHECK(fused.open_gradients == 0);
+    CHECK(fused.norm_gradients == 6);
   }
 }
 
-TEST_CASE("fused norm: the ReLU is passed by a recomputed block, too") {
-  Emulated pieces;
-  Fused fused;
-  const auto recomputed = [] {
-    Sequential<Fused> layers;
-    layers.add("a", recompute<Fused>(convolved_block<Fused>()));
-    layers.add("b", recompute<Fused>(convolved_block<Fused>()));
-    return layers;
-  };
-  Sequential<Emulated> plain;
-  plain.add("a", convolved_block<Emulated>()).add("b", convolved_block<Emulated>());
-  check_near(run(fused, recomputed(), pixels), run(pieces, std::move(plain), pixels));
-  CHECK(fused.gated == 2);
-  CHECK(fused.open_gradients == 2);
+TEST_CASE("fused norm: within a block and its shortcut, and not across recomputed ones") {
+  for (const bool recomputed : {false, true}) {
+    CAPTURE(recomputed);
+    Emulated pieces;
+    Fused fused;
+    check_near(run(fused, two_bottlenecks<Fused>(recomputed), pixels),
+               run(pieces, two_bottlenecks<Emulated>(false), pixels));
+    CHECK(fused.to_norms == (recomputed ? 4 : 6));
+  }
 }

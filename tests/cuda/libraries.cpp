@@ -376,7 +376,8 @@ TEST_CASE("cuDNN has kernels on an H200 that take a convolution's sums, or add a
           for (const bool gated : {false, true}) {
             problem.sums = kind == Kind::forward;
             problem.adds = !problem.sums && !gated;
-            problem.gated = !problem.sums && gated;
+            problem.to_norm = !problem.sums && gated && s.geometry.stride == 1;
+            problem.onto = problem.to_norm && s.geometry.kernel == 1;
             texts.insert(problem.text());
             CAPTURE(problem.text());
             const auto found = candidates(problem.graph(), h200, problem.rules(deterministic));
@@ -387,7 +388,7 @@ TEST_CASE("cuDNN has kernels on an H200 that take a convolution's sums, or add a
                                     problem.rules(deterministic)));
           }
         }
-  CHECK(texts.size() == 2 * (6 * 2 + 5 * 3));
+  CHECK(texts.size() == 2 * (6 * 2 + 5 * 2 + 3));
 }
 
 TEST_CASE("f32 goes through tensor cores where TF32 is allowed, and there alone") {

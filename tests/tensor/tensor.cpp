@@ -96,19 +96,32 @@ TEST_CASE("tensor: sums of columns go along until the elements are written to") 
 }
 
 TEST_CASE(
-    "tensor: signs of a ReLU go along like sums; a gradient that is gated stays so in one owner") {
+    "tensor: what a norm left goes along like sums; those of a gradient stay with one owner") {
   Cpu dev;
-  auto x = Tensor<Cpu>::from_host(dev, {2, 2}, std::vector<float>{1, 0, 3, 0});
-  x.carry_signs(Tensor<Cpu>::from_host(dev, {1}, std::vector<std::uint8_t>{5}));
-  x.mark_gated();
+  const auto two = [&] { return Tensor<Cpu>::from_host(dev, {2, 1}, std::vector<float>{7, 9}); };
+  auto x = two();
+  CHECK(x.norm() == nullptr);
+  const auto norm = std::make_shared<const NormTrace<Cpu>>();
+  x.carry_norm(norm);
   auto second = x.share();
-  CHECK(second.signs().data<std::uint8_t>()[0] == 5);
-  CHECK_FALSE(second.is_gated());
-  second = std::move(x);
-  CHECK(second.is_gated());
-  static_cast<void>(second.mut());
-  CHECK_FALSE(second.is_gated());
-  CHECK(second.signs().empty());
+  CHECK(second.norm() == norm.get());
+  second.drop_norm();
+  CHECK(second.norm() == nullptr);
+  second = {};
+  CHECK(x.norm() == norm.get());
+  static_cast<void>(x.mut());
+  CHECK(x.norm() == nullptr);
+
+  auto gradient = two();
+  gradient.carry_norm_sums(two());
+  CHECK_FALSE(gradient.share().has_norm_sums());
+  auto moved = std::move(gradient);
+  CHECK(moved.has_norm_sums());
+  CHECK(moved.take_norm_sums().to_host<float>(dev) == std::vector<float>{7, 9});
+  CHECK_FALSE(moved.has_norm_sums());
+  moved.carry_norm_sums(two());
+  static_cast<void>(moved.mut());
+  CHECK_FALSE(moved.has_norm_sums());
 }
 
 TEST_CASE("tensor: no tensor has no elements, and neither has what was moved from") {

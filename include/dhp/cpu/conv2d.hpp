@@ -212,7 +212,10 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
     }
   });
 }
-bool conv2d_backward_data_gated_on(std::same_as<Cpu> auto&, const auto&...) { return false; }
+std::optional<Tensor<Cpu>> conv2d_backward_data_to_norm_on(std::same_as<Cpu> auto&,
+                                                           const auto&...) {
+  return {};
+}
 void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> dy,
                                Conv2dGeometry geometry, View<Cpu> dw, double beta) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {

@@ -21,7 +21,8 @@ struct ConvolutionNames {
 /// A convolution in cuDNN's dim order, channels contiguous.
 struct Conv2dProblem {
   static constexpr std::int64_t x_uid = 1, w_uid = 2, y_uid = 3, sum_uid = 4, square_uid = 5,
-                                onto_uid = 6, signs_uid = 7;
+                                onto_uid = 6, signs_uid = 7, norm_x_uid = 8, mean_uid = 9,
+                                inv_std_uid = 10;
   enum class Kind { forward, backward_data, backward_filter };
 
   Kind kind;
@@ -32,7 +33,8 @@ struct Conv2dProblem {
   bool tf32;               ///< f32 inputs may be rounded to TF32
   bool adds = false;       ///< to what the result holds already
   bool sums = false;       ///< also the sums of y and y^2 over rows, f32 [1, O, 1, 1] each
-  bool gated = false;      ///< an input gradient: added to another, and 0 where a sign is not set
+  bool to_norm = false;    ///< an input gradient: 0 where a sign is not set, and sums of it
+  bool onto = false;       ///< then also added to another
 
   /// x [N, H, W, C], w [O, K, K, C], y [N, OH, OW, O], or their gradients.
   Conv2dProblem(Kind of_kind, DType of_type, const Shape& x_shape, const Shape& w_shape,
@@ -52,7 +54,11 @@ struct Conv2dProblem {
     const auto argument = [&](std::int64_t uid, const Dims& extents) {
       return made.argument(uid, cudnn_type(type), extents, nhwc_strides(extents), alignment);
     };
-    const auto image = gated ? made.inner(x, nhwc_strides(x)) : argument(x_uid, x),
+    const auto vector = [&](std::int64_t uid, std::int64_t channels) {
+      const Dims extents{1, channels, 1, 1};
+      return made.argument(uid, CUDNN_DATA_FLOAT, extents, nhwc_strides(extents), alignment);
+    };
+    const auto image = to_norm ? made.inner(x, nhwc_strides(x)) : argument(x_uid, x),
                weights = argument(w_uid, w), result = argument(y_uid, y);
     const std::vector<std::int64_t> padding(2, geometry.padding), stride(2, geometry.stride);
     CudnnDescriptor convolution(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
@@ -74,12 +80,7 @@ struct Conv2dProblem {
         .set(named.beta, adds ? 1.0f : 0.0f)
         .finalize(named.operation);
     if (sums) {
-      const Dims per_channel{1, y[1], 1, 1};
-      const auto vector = [&](std::int64_t uid) {
-        return made.argument(uid, CUDNN_DATA_FLOAT, per_channel, nhwc_strides(per_channel),
-                             alignment);
-      };
-      const auto sum = vector(sum_uid), squares = vector(square_uid);
+      const auto sum = vector(sum_uid, y[1]), squares = vector(square_uid, y[1]);
       made.add(CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR)
           .set(CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_GENSTATS_SUM_SQSUM)
           .set(CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_DATA_FLOAT)
@@ -88,11 +89,19 @@ struct Conv2dProblem {
           .set(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, made.raw(squares))
           .finalize("the statistics of a convolution of cuDNN");
     }
-    if (gated) {
+    if (to_norm) {
+      auto sum = image;
+      if (onto) sum = made.pointwise(CUDNN_POINTWISE_ADD, sum, argument(onto_uid, x));
       const auto signs =
           made.argument(signs_uid, CUDNN_DATA_BOOLEAN, x, nhwc_strides(x), alignment);
-      const auto sum = made.pointwise(CUDNN_POINTWISE_ADD, image, argument(onto_uid, x));
-      made.pointwise(CUDNN_POINTWISE_MUL, sum, signs, argument(x_uid, x));
+      const auto dx = argument(x_uid, x);
+      made.pointwise(CUDNN_POINTWISE_MUL, sum, signs, dx);
+      made.reduce(CUDNN_REDUCE_TENSOR_ADD, dx, vector(sum_uid, x[1]));
+      auto xhat =
+          made.pointwise(CUDNN_POINTWISE_SUB, argument(norm_x_uid, x), vector(mean_uid, x[1]));
+      xhat = made.pointwise(CUDNN_POINTWISE_MUL, xhat, vector(inv_std_uid, x[1]));
+      made.reduce(CUDNN_REDUCE_TENSOR_ADD, made.pointwise(CUDNN_POINTWISE_MUL, dx, xhat),
+                  vector(square_uid, x[1]));
     }
     return made;
   }
@@ -104,7 +113,8 @@ struct Conv2dProblem {
     return concat("conv2d ", names().kind, " ", type, " n ", x[0], " c ", x[1], " h ", x[2], " w ",
                   x[3], " o ", w[0], " kernel ", geometry.kernel, " stride ", geometry.stride,
                   " padding ", geometry.padding, tf32 ? " TF32" : "", adds ? " added" : "",
-                  sums ? " sums" : "", gated ? " gated" : "", " at ", alignment);
+                  sums ? " sums" : "", to_norm ? " to norm" : "", onto ? " onto" : "", " at ",
+                  alignment);
   }
 
  private:
@@ -151,9 +161,10 @@ struct Conv2dProblem {
 template <class Dev>
 struct ConvolutionExtras {
   bool adds = false;    ///< an input gradient, to what is in x
-  View<Dev> sums = {};  ///< f32 [2, O], of y and y^2; empty: none
-  /// An input gradient is added to `onto`, and 0 where a sign is not set; empty: neither.
-  ConstView<Dev> onto = {}, signs = {};
+  View<Dev> sums = {};  ///< f32 [2, O], of y and y^2, or of a norm's gradient; empty: none
+  /// An input gradient is added to `onto`, if that is not empty, passes this norm's ReLU and has sums.
+  const NormTrace<Dev>* norm = nullptr;
+  ConstView<Dev> onto = {};
 };
 
 /// Runs the problem by cuDNN; false if unsupported.
@@ -169,15 +180,23 @@ template <class Dev>
   if (!extras.sums.empty())
     arguments.add(Conv2dProblem::sum_uid, extras.sums.slice(0, 1).bytes())
         .add(Conv2dProblem::square_uid, extras.sums.slice(1, 2).bytes());
-  if (!extras.signs.empty())
-    arguments.add(Conv2dProblem::onto_uid, extras.onto.bytes())
-        .add(Conv2dProblem::signs_uid, extras.signs.bytes());
+  if (extras.norm != nullptr) {
+    arguments.add(Conv2dProblem::signs_uid, extras.norm->signs.view().bytes())
+        .add(Conv2dProblem::norm_x_uid, extras.norm->x.view().bytes())
+        .add(Conv2dProblem::mean_uid, extras.norm->mean.view().bytes())
+        .add(Conv2dProblem::inv_std_uid, extras.norm->inv_std.view().bytes());
+    // In case that a plan adds to them.
+    arguments.updates(Conv2dProblem::sum_uid, extras.sums.size_bytes() / 2)
+        .updates(Conv2dProblem::square_uid, extras.sums.size_bytes() / 2);
+  }
+  if (!extras.onto.empty()) arguments.add(Conv2dProblem::onto_uid, extras.onto.bytes());
   if (extras.adds) arguments.updates(Conv2dProblem::x_uid, x.size_bytes());
   Conv2dProblem problem(kind, x.dtype(), x.shape(), w.shape(), y.shape(), geometry,
                         arguments.alignment(), dev.options().tf32);
   problem.adds = extras.adds;
-  problem.sums = !extras.sums.empty();
-  problem.gated = !extras.signs.empty();
+  problem.sums = !extras.sums.empty() && extras.norm == nullptr;
+  problem.to_norm = extras.norm != nullptr;
+  problem.onto = !extras.onto.empty();
   return dev.template cached<CudnnPlans>().run(dev, problem.text(),
                                                problem.rules(dev.options().deterministic),
                                                arguments, [&] { return problem.graph(); });
@@ -200,16 +219,17 @@ void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeome
 
 /// For 16-bit images: their sums of squares, in f32, are exact enough for a variance.
 template <KernelDevice Dev>
-  requires std::same_as<Dev, Cuda> std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(
-      Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeometry geometry, View<Dev> y) {
-    if (x.count() == 0 || y.count() == 0 || size_of(x.dtype()) != 2) return {};
-    using Kind = cuda::Conv2dProblem::Kind;
-    Tensor<Dev> sums(dev, DType::f32, {2, y.columns()});
-    if (!cuda::cudnn_convolve<Dev>(dev, Kind::forward, x, w, ConstView<Dev>(y), geometry,
-                                   {.sums = sums.mut()}))
-      return {};
-    return sums;
-  }
+  requires(std::same_as<Dev, Cuda>)
+std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w,
+                                                       Conv2dGeometry geometry, View<Dev> y) {
+  if (x.count() == 0 || y.count() == 0 || size_of(x.dtype()) != 2) return {};
+  using Kind = cuda::Conv2dProblem::Kind;
+  Tensor<Dev> sums(dev, DType::f32, {2, y.columns()});
+  if (!cuda::cudnn_convolve<Dev>(dev, Kind::forward, x, w, ConstView<Dev>(y), geometry,
+                                 {.sums = sums.mut()}))
+    return {};
+  return sums;
+}
 
 template <KernelDevice Dev>
   requires std::same_as<Dev, Cuda>
@@ -224,17 +244,22 @@ void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv
   cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx, beta);
 }
 
+/// Not on deterministic devices: its sums are added in any order, and whether there is a norm's trace depends on where a
+/// pipeline is cut. Strides have no such kernels.
 template <KernelDevice Dev>
-  requires std::same_as<Dev, Cuda>
-bool conv2d_backward_data_gated_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
-                                   Conv2dGeometry geometry, ConstView<Dev> onto,
-                                   ConstView<Dev> signs, View<Dev> dx) {
+  requires(std::same_as<Dev, Cuda>)
+std::optional<Tensor<Dev>> conv2d_backward_data_to_norm_on(
+    Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv2dGeometry geometry, ConstView<Dev> onto,
+    const NormTrace<Dev>& norm, View<Dev> dx) {
+  if (dev.options().deterministic || geometry.stride != 1 || dx.count() == 0 || dy.count() == 0 ||
+      size_of(dx.dtype()) != 2)
+    return {};
+  auto sums = Tensor<Dev>::zeros(dev, DType::f32, {2, dx.columns()});
   using Kind = cuda::Conv2dProblem::Kind;
-  // Whether x has signs depends on where a pipeline is cut, and so would the bits.
-  if (dev.options().deterministic) return false;
-  return dx.count() > 0 && dy.count() > 0 && size_of(dx.dtype()) == 2 &&
-         cuda::cudnn_convolve<Dev>(dev, Kind::backward_data, ConstView<Dev>(dx), w, dy, geometry,
-                                   {.onto = onto, .signs = signs});
+  if (!cuda::cudnn_convolve<Dev>(dev, Kind::backward_data, ConstView<Dev>(dx), w, dy, geometry,
+                                 {.sums = sums.mut(), .norm = &norm, .onto = onto}))
+    return {};
+  return sums;
 }
 
 template <KernelDevice Dev>

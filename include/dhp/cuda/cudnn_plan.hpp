@@ -131,8 +131,12 @@ class CudnnCandidate {
 struct CudnnArguments {
   std::vector<std::int64_t> uids;
   std::vector<std::byte*> addresses;
-  std::int64_t updated = -1;  ///< the number of an argument that is read and written
-  std::size_t updated_bytes = 0;
+  /// An argument that is read and written.
+  struct Updated {
+    std::int64_t uid;
+    std::size_t bytes;
+  };
+  std::vector<Updated> updated;
 
   CudnnArguments& add(std::int64_t uid, const std::byte* address) {
     uids.push_back(uid);
@@ -141,14 +145,17 @@ struct CudnnArguments {
     return *this;
   }
   /// A plan is timed on other memory than that of an argument that it updates.
-  void updates(std::int64_t uid, std::size_t bytes) {
-    updated = uid;
-    updated_bytes = bytes;
+  CudnnArguments& updates(std::int64_t uid, std::size_t bytes) {
+    updated.push_back({uid, bytes});
+    return *this;
   }
-  [[nodiscard]] CudnnArguments with_updated_at(std::byte* address) const {
+  /// allocate(bytes) gives an address.
+  template <class Allocate>
+  [[nodiscard]] CudnnArguments with_updated_at(Allocate allocate) const {
     auto made = *this;
-    for (std::size_t at = 0; at < uids.size(); ++at)
-      if (uids[at] == updated) made.addresses[at] = address;
+    for (const auto& one : updated)
+      for (std::size_t at = 0; at < uids.size(); ++at)
+        if (uids[at] == one.uid) made.addresses[at] = allocate(one.bytes);
     return made;
   }
   /// The least alignment of all addresses, at most 16 bytes.

@@ -173,9 +173,10 @@ void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv
   cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx, beta);
 }
 template <KernelDevice Dev>
-bool conv2d_backward_data_gated_on(Dev&, ConstView<Dev>, ConstView<Dev>, Conv2dGeometry,
-                                   ConstView<Dev>, ConstView<Dev>, View<Dev>) {
-  return false;
+std::optional<Tensor<Dev>> conv2d_backward_data_to_norm_on(Dev&, ConstView<Dev>, ConstView<Dev>,
+                                                           Conv2dGeometry, ConstView<Dev>,
+                                                           const NormTrace<Dev>&, View<Dev>) {
+  return {};
 }
 template <KernelDevice Dev>
 void conv2d_backward_filter_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,

@@ -250,10 +250,9 @@ class CudnnPlans : public CudaCached {
   static std::optional<float> time(Cuda& dev, const CudnnPlan& plan,
                                    const CudnnArguments& arguments, std::string& why) {
     try {
-      if (arguments.updated_bytes == 0)
-        return shortest_ms(dev.stream(), [&] { run(dev, plan, arguments); });
-      const auto scratch = dev.allocate(arguments.updated_bytes);
-      const auto timed = arguments.with_updated_at(scratch.get());
+      std::vector<std::shared_ptr<std::byte>> scratch;
+      const auto timed = arguments.with_updated_at(
+          [&](std::size_t bytes) { return scratch.emplace_back(dev.allocate(bytes)).get(); });
       return shortest_ms(dev.stream(), [&] { run(dev, plan, timed); });
     } catch (const Error& error) {
       why = error.sentence();

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 namespace dhp {
 
@@ -57,14 +58,17 @@ class BatchNorm {
     check(!adds || residual.shape() == x.shape(), "batch norm: a residual of ", residual.shape(),
           " cannot be added to ", x.shape());
     auto made = normalise(dev, x, std::move(residual), tape);
+    std::shared_ptr<const NormTrace<Dev>> trace;
+    if (!made.signs.empty())
+      trace = std::make_shared<const NormTrace<Dev>>(
+          NormTrace<Dev>{x.share(), made.mean.share(), made.inv_std.share(), made.signs.share()});
     tape.push(std::move(x));
     tape.push(std::move(made.mean));
     tape.push(std::move(made.inv_std));
-    auto signs = made.signs.share();
     tape.push(std::move(made.signs));
     // For the ReLU's backward pass, which needs x only if there is no residual.
     if (options_.relu && adds) tape.push(made.y.share());
-    if (adds && !signs.empty()) made.y.carry_signs(std::move(signs));
+    made.y.carry_norm(std::move(trace));
     return std::move(made.y);
   }
   BatchNormGradients<Dev> backward_with_residual(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
@@ -154,12 +158,14 @@ class BatchNorm {
     const Tensor<Dev> x = tape.pop();
     const auto of = vectors(mean, inv_std);
     if (group_.size() == 1) {
-      // What made a gated dy has done the ReLU's part, and dy is the residual's gradient.
-      const bool gated = options_.relu && residual && dy.is_gated();
-      const auto gate = gated ? ConstView<Dev>() : signs.view();
-      if (auto made = batch_norm_fused_backward(dev, dy.view(), x.view(), of, gate,
-                                                options_.relu && !gated, residual && !gated)) {
-        if (gated) made->dresidual = std::move(dy);
+      if (dy.has_norm_sums()) {  // and has passed the ReLU
+        auto sums = dy.take_norm_sums();
+        add_gradients(dev, sums);
+        return applied(dev, std::move(dy), x, of, false, residual, static_cast<double>(x.rows()),
+                       std::move(sums));
+      }
+      if (auto made = batch_norm_fused_backward(dev, dy.view(), x.view(), of, signs.view(),
+                                                options_.relu, residual)) {
         add_gradients(dev, made->sums);
         return std::move(*made);
       }
@@ -171,29 +177,37 @@ class BatchNorm {
                                             const BatchNormVectors<Dev>& of, const Tensor<Dev>& y,
                                             bool residual, const Tape<Dev>& tape) {
     const bool gated = !y.empty();
-    BatchNormGradients<Dev> made;
-    made.sums = Tensor<Dev>(dev, of.mean.dtype(), {2, x.columns()});
-    auto incoming = dy.view();
+    Tensor<Dev> sums(dev, of.mean.dtype(), {2, x.columns()});
+    const auto incoming = dy.view();
     if (gated) {
       Tensor<Dev> passed = reuse(dev, dy);
       batch_norm_residual_backward_sums(dev, incoming, y.view(), x.view(), of, passed.mut(),
-                                        row(made.sums, 0), row(made.sums, 1));
+                                        row(sums, 0), row(sums, 1));
       dy = std::move(passed);
-      incoming = dy.view();
     } else {
-      batch_norm_backward_sums(dev, incoming, x.view(), of, options_.relu, row(made.sums, 0),
-                               row(made.sums, 1));
+      batch_norm_backward_sums(dev, incoming, x.view(), of, options_.relu, row(sums, 0),
+                               row(sums, 1));
     }
-    add_gradients(dev, made.sums);
+    add_gradients(dev, sums);
     double count = static_cast<double>(x.rows());
     if (group_.size() > 1) {
       count = summed_over_group(dev, tape, count);
-      group_.all_reduce(dev, made.sums.mut()).wait();
+      group_.all_reduce(dev, sums.mut()).wait();
     }
+    return applied(dev, std::move(dy), x, of, options_.relu && !gated, residual, count,
+                   std::move(sums));
+  }
+  /// relu: dy has not passed it.
+  BatchNormGradients<Dev> applied(Dev& dev, Tensor<Dev> dy, const Tensor<Dev>& x,
+                                  const BatchNormVectors<Dev>& of, bool relu, bool residual,
+                                  double count, Tensor<Dev> sums) {
+    BatchNormGradients<Dev> made;
+    const auto incoming = dy.view();
     if (residual) made.dresidual = dy.share();
     made.dx = reuse(dev, dy);
-    batch_norm_backward_apply(dev, incoming, x.view(), of, options_.relu && !gated,
-                              row(made.sums, 0), row(made.sums, 1), count, made.dx.mut());
+    batch_norm_backward_apply(dev, incoming, x.view(), of, relu, row(sums, 0), row(sums, 1), count,
+                              made.dx.mut());
+    made.sums = std::move(sums);
     return made;
   }
 

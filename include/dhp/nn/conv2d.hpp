@@ -48,18 +48,12 @@ class Conv2d {
   }
 
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    Tensor<Dev> x = tape.pop();
-    Tensor<Dev> dx;
-    if (input_gradient_) {
-      dx = Tensor<Dev>(dev, x.dtype(), x.shape());
-      conv2d_backward_data(dev, dy.view(), weight_->value, geometry_, dx.mut());
-    }
-    weight_gradient(dev, std::move(x), std::move(dy), tape);
-    return dx;
+    return backward_onto(dev, std::move(dy), Tensor<Dev>(), tape);
   }
+  /// onto may be no tensor.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     Tensor<Dev> x = tape.pop();
-    if (input_gradient_) onto = input_gradient_onto(dev, dy, x, std::move(onto));
+    if (input_gradient_) onto = input_gradient(dev, dy, x, std::move(onto));
     weight_gradient(dev, std::move(x), std::move(dy), tape);
     return onto;
   }
@@ -74,19 +68,19 @@ class Conv2d {
   void parameters(ParameterList<Dev>& out) const { out.push_back(weight_); }
 
  private:
-  /// If x is the result of a ReLU, the sum may also pass that: the norm with the ReLU then need not write it again.
-  Tensor<Dev> input_gradient_onto(Dev& dev, const Tensor<Dev>& dy, const Tensor<Dev>& x,
-                                  Tensor<Dev> onto) {
-    if (!x.signs().empty()) {
-      Tensor<Dev> gated(dev, x.dtype(), x.shape());
-      if (conv2d_backward_data_gated(dev, dy.view(), weight_->value, geometry_, onto.view(),
-                                     x.signs(), gated.mut())) {
-        gated.mark_gated();
-        return gated;
+  Tensor<Dev> input_gradient(Dev& dev, const Tensor<Dev>& dy, const Tensor<Dev>& x,
+                             Tensor<Dev> onto) {
+    if (x.norm() != nullptr) {
+      Tensor<Dev> dx(dev, x.dtype(), x.shape());
+      if (auto sums = conv2d_backward_data_to_norm(dev, dy.view(), weight_->value, geometry_,
+                                                   onto.view(), *x.norm(), dx.mut())) {
+        dx.carry_norm_sums(std::move(*sums));
+        return dx;
       }
     }
-    auto dx = writable(dev, std::move(onto));
-    conv2d_backward_data(dev, dy.view(), weight_->value, geometry_, dx.mut(), 1);
+    const double beta = onto ? 1 : 0;
+    auto dx = onto ? writable(dev, std::move(onto)) : Tensor<Dev>(dev, x.dtype(), x.shape());
+    conv2d_backward_data(dev, dy.view(), weight_->value, geometry_, dx.mut(), beta);
     return dx;
   }
   void weight_gradient(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, Tape<Dev>& tape) {

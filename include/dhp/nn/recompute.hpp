@@ -13,6 +13,7 @@ class Recompute : public Inner {
   explicit Recompute(Inner inner) : Inner(std::move(inner)) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    x.drop_norm();  // it keeps a tensor more
     tape.push(x.share());
     auto nothing_kept = tape.nested(false, false);
     return Inner::forward(dev, std::move(x), nothing_kept);

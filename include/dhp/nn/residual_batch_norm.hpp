@@ -20,6 +20,7 @@ class ResidualBatchNorm {
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     auto inner = body_.forward(dev, x.share(), tape);
+    x.drop_norm();  // the branch adds its gradient to the shortcut's, and passes the ReLU that made x
     auto residual = shortcut_.forward(dev, std::move(x), tape);
     return in_layer(dev, name_, "output", tape, [&] {
       return norm_.forward(dev, std::move(inner), std::move(residual), tape);

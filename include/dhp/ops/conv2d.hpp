@@ -71,18 +71,21 @@ void conv2d_backward_data(Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geomet
   conv2d_backward_data_on(dev, dy, w, geometry, dx, beta);
 }
 
-/// dx = onto + the input gradient where x > 0, else 0: for an x that a ReLU made, whose `signs` a batch norm left in the
-/// device's format. false if the device has no such function: then nothing is written.
+/// The gradient of a convolution whose x a batch norm with a ReLU made, through that ReLU: dx = the input gradient + onto
+/// (empty: 0) where x > 0, else 0. Returns what the norm's own gradient needs, [2, C] in the accumulation type: the sums
+/// over rows of dx and of dx * xhat, xhat the normalised input of the norm. nullopt if the device has no such function:
+/// then dx has to be written again.
 template <Device Dev>
-[[nodiscard]] bool conv2d_backward_data_gated(Dev& dev, In<Dev> dy, In<Dev> w,
-                                              Conv2dGeometry geometry, In<Dev> onto, In<Dev> signs,
-                                              Out<Dev> dx) {
-  ops::check_conv2d("backward_data_gated", dx.shape(), w.shape(), dy.shape(), geometry);
+[[nodiscard]] std::optional<Tensor<Dev>> conv2d_backward_data_to_norm(
+    Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geometry, In<Dev> onto,
+    const NormTrace<Dev>& norm, Out<Dev> dx) {
+  ops::check_conv2d("backward_data_to_norm", dx.shape(), w.shape(), dy.shape(), geometry);
   check(dy.dtype() == w.dtype() && dy.dtype() == dx.dtype(),
-        "conv2d_backward_data_gated: dy, w and dx are ", dy.dtype(), ", ", w.dtype(), " and ",
+        "conv2d_backward_data_to_norm: dy, w and dx are ", dy.dtype(), ", ", w.dtype(), " and ",
         dx.dtype(), "; all need one type");
-  ops::check_like("conv2d_backward_data_gated: what it adds to,", onto, dx);
-  return conv2d_backward_data_gated_on(dev, dy, w, geometry, onto, signs, dx);
+  ops::check_like("conv2d_backward_data_to_norm: the norm's input", norm.x, dx);
+  if (!onto.empty()) ops::check_like("conv2d_backward_data_to_norm: what it adds to,", onto, dx);
+  return conv2d_backward_data_to_norm_on(dev, dy, w, geometry, onto, norm, dx);
 }
 
 /// dw = beta dw + the weight gradient, [O, K, K, C] in x's accumulation type; beta 0 reads nothing.

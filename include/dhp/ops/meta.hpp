@@ -72,7 +72,10 @@ void update_moving_averages_on(std::same_as<Meta> auto&, const auto&...) {}
 
 // No fused form: the operations one by one need as much memory or more.
 bool linear_gelu_fused_on(std::same_as<Meta> auto&, const auto&...) { return false; }
-bool conv2d_backward_data_gated_on(std::same_as<Meta> auto&, const auto&...) { return false; }
+std::optional<Tensor<Meta>> conv2d_backward_data_to_norm_on(std::same_as<Meta> auto&,
+                                                            const auto&...) {
+  return {};
+}
 bool gelu_linear_backward_fused_on(std::same_as<Meta> auto&, const auto&...) { return false; }
 bool linear_gradients_fused_on(std::same_as<Meta> auto&, const auto&...) { return false; }
 std::optional<Tensor<Meta>> conv2d_forward_with_sums_on(std::same_as<Meta> auto&, const auto&...) {

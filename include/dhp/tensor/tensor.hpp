@@ -12,6 +12,9 @@
 namespace dhp {
 
 template <class Dev>
+struct NormTrace;
+
+template <class Dev>
 class Tensor {
  public:
   Tensor() = default;  ///< no tensor: the input of a stage that reads only its context
@@ -85,7 +88,7 @@ class Tensor {
   [[nodiscard]] View<Dev> mut() {
     check(unique() || empty(), read_only_ ? "a borrowed" : "a shared", " tensor of shape ", shape_,
           " is read-only: write into a fresh one");
-    if (column_sums_ != nullptr || signs_ != nullptr || gated_) forget();
+    if (column_sums_ != nullptr || norm_ != nullptr || norm_sums_ != nullptr) forget();
     return {storage_.get(), dtype_, shape_};
   }
   /// True if mut() would succeed: an op may work in place.
@@ -98,8 +101,7 @@ class Tensor {
     second.storage_ = storage_;
     second.read_only_ = read_only_;
     second.column_sums_ = column_sums_;
-    second.signs_ = signs_;
-    second.sign_bytes_ = sign_bytes_;
+    second.norm_ = norm_;
     return second;
   }
   /// What made the elements may know the sums of the columns and of their squares, [2, C] in the accumulation type. They
@@ -115,19 +117,20 @@ class Tensor {
     if (column_sums_ == nullptr) return {};
     return {column_sums_.get(), accumulation_type(dtype_), {2, columns()}};
   }
-  /// Where the ReLU that made the elements was open, u8 in the device's format. They go along in the same way.
-  void carry_signs(Tensor signs) {
-    sign_bytes_ = signs.count();
-    signs_ = std::move(signs.storage_);
+  /// What a batch norm and its ReLU that made the elements left for whoever computes their gradient. Goes along in the
+  /// same way.
+  void carry_norm(std::shared_ptr<const NormTrace<Dev>> norm) { norm_ = std::move(norm); }
+  /// Null if nothing was left.
+  [[nodiscard]] const NormTrace<Dev>* norm() const { return norm_.get(); }
+  /// For one of several readers, whose gradients are summed, or to free what the norm left.
+  void drop_norm() { norm_.reset(); }
+  /// Of the gradient of such elements: it is 0 where the ReLU was closed, and these are the sums that the norm needs,
+  /// [2, C]: of dy and of dy * normalised x. Until it is written to, or shared.
+  void carry_norm_sums(Tensor sums) { norm_sums_ = std::move(sums.storage_); }
+  [[nodiscard]] bool has_norm_sums() const { return norm_sums_ != nullptr; }
+  [[nodiscard]] Tensor take_norm_sums() {
+    return {std::move(norm_sums_), accumulation_type(dtype_), Shape{2, columns()}};
   }
-  [[nodiscard]] ConstView<Dev> signs() const {
-    if (signs_ == nullptr) return {};
-    return {signs_.get(), DType::u8, {sign_bytes_}};
-  }
-  /// A gradient of such elements that is 0 where the ReLU was closed: what made it used their signs. Until it is written
-  /// to, or shared.
-  void mark_gated() { gated_ = true; }
-  [[nodiscard]] bool is_gated() const { return gated_; }
   /// The same elements with another shape.
   [[nodiscard]] Tensor reshape(const Shape& shape) && {
     check(shape.count() == count(), "cannot reshape ", shape_, " to ", shape);
@@ -149,18 +152,23 @@ class Tensor {
   /// What was known of the elements.
   void forget() {
     column_sums_.reset();
-    signs_.reset();
-    gated_ = false;
+    norm_.reset();
+    norm_sums_.reset();
   }
 
   DType dtype_ = DType::f32;
   Shape shape_;
   std::shared_ptr<std::byte> storage_;
   std::shared_ptr<std::byte> column_sums_;
-  std::shared_ptr<std::byte> signs_;
-  std::int64_t sign_bytes_ = 0;
-  bool gated_ = false;
+  std::shared_ptr<const NormTrace<Dev>> norm_;
+  std::shared_ptr<std::byte> norm_sums_;
   bool read_only_ = false;  ///< borrowed from a const owner
+};
+
+/// The input of a batch norm with a ReLU, its statistics [C], and where its result is above 0, in the device's format.
+template <class Dev>
+struct NormTrace {
+  Tensor<Dev> x, mean, inv_std, signs;
 };
 
 /// A deep copy on the same device.
