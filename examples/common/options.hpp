@@ -82,6 +82,8 @@ struct RunOptions {
 
   /// Steps of the run over these batches.
   [[nodiscard]] std::int64_t total_steps(const dhp::Batching& batching) const;
+  /// Throws where the learning rate cannot decay as asked for over so many steps.
+  void check_decay(std::int64_t total_steps) const;
   /// Of a run of so many steps.
   [[nodiscard]] dhp::TrainingOptions training(std::int64_t total_steps) const;
   /// "synthetic", or "synthetic-resident": one step's input, on the device once for all.

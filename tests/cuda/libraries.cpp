@@ -1,4 +1,4 @@
-// cuBLASLt and cuDNN without a GPU: operands, descriptors, keys, choices, and the graphs that an H200 can run.
+// cuBLASLt and cuDNN without a GPU: operands, descriptors, keys, and the graphs that an H200 can run.
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cuda/cublas_epilogue.hpp>
 #include <dhp/cuda/cudnn_attention.hpp>
@@ -9,7 +9,6 @@
 
 #include <doctest/doctest.h>
 
-#include <filesystem>
 #include <set>
 
 using namespace dhp;
@@ -45,14 +44,6 @@ T attribute(const CublasProduct& product, cublasLtMatmulDescAttributes_t name, T
   CHECK(size == sizeof value);
   return value;
 }
-
-struct TemporaryFile {
-  std::string path = (std::filesystem::temp_directory_path() /
-                      ("dhp_choices_" + std::to_string(::getpid()) + ".txt"))
-                         .string();
-  ~TemporaryFile() { std::filesystem::remove(path); }
-  void write(const std::string& text) const { replace_file(path, text); }
-};
 
 }  // namespace
 
@@ -247,53 +238,6 @@ TEST_CASE("products of a class lie in memory alike, whatever is transposed") {
   CHECK(size_class(65, 8) == 72);
   CHECK(size_class(4096, 8) == 4096);
   CHECK(size_class(4097, 8) == 4608);
-}
-
-TEST_CASE("choices come back from their file, and only whole and for their own machine") {
-  const TemporaryFile file;
-  {
-    TunedChoices choices(file.path, "GPU 1, driver 2");
-    CHECK_FALSE(choices.find("gemm 1").has_value());
-    choices.keep("gemm 1", "a");
-    choices.keep("conv 2", "b 2:3");
-    choices.keep("gemm 1", "c");
-  }
-  const TunedChoices again(file.path, "GPU 1, driver 2");
-  CHECK(again.size() == 2);
-  CHECK(again.find("gemm 1") == "c");
-  CHECK(again.find("conv 2") == "b 2:3");
-  CHECK(TunedChoices(file.path, "GPU 1, driver 3").size() == 0);
-
-  const auto text = again.text();
-  for (std::size_t cut = 0; cut < text.size(); ++cut) {
-    file.write(text.substr(0, cut));
-    CHECK(TunedChoices(file.path, "GPU 1, driver 2").size() == 0);
-    auto damaged = text;
-    damaged[cut] = static_cast<char>(damaged[cut] ^ 1);
-    file.write(damaged);
-    CHECK(TunedChoices(file.path, "GPU 1, driver 2").size() == 0);
-  }
-  file.write(text);
-  CHECK(TunedChoices(file.path, "GPU 1, driver 2").size() == 2);
-
-  const std::string before = "dhp tuned choices 1\nGPU 1, driver 2\ngemm 1 = a\n";
-  file.write(concat(before, "sum ", fnv1a(before), "\n"));
-  CHECK(TunedChoices(file.path, "GPU 1, driver 2").size() == 0);
-}
-
-TEST_CASE(
-    "what two processes find is kept of both, and a file that cannot be written stops nobody") {
-  const TemporaryFile file;
-  TunedChoices one(file.path, "GPU"), other(file.path, "GPU");
-  one.keep("p", "1");
-  other.keep("q", "2");
-  CHECK(TunedChoices(file.path, "GPU").size() == 2);
-
-  TunedChoices nowhere("/no/such/folder/choices", "GPU");
-  nowhere.keep("p", "1");
-  CHECK(nowhere.find("p") == "1");
-  CHECK_THROWS(one.keep("two\nlines", "1"));
-  CHECK_THROWS(one.keep("p = q", "1"));
 }
 
 TEST_CASE("batches of nearly the same size share a graph of attention") {
