@@ -220,13 +220,13 @@ class BatchNorm {
     return sums.mut().slice(which, which + 1).as({sums.columns()});
   }
   void add_gradients(Dev& dev, Tensor<Dev>& sums) {
-    accumulate_both(dev, *beta_, {1.0, row(sums, 0)}, *gamma_, {1.0, row(sums, 1)});
+    accumulate_both(dev, beta_, {1.0, row(sums, 0)}, gamma_, {1.0, row(sums, 1)});
   }
   void add_statistics(Dev& dev, const Tape<Dev>& tape, ConstView<Dev> mean,
                       ConstView<Dev> squared_deviations, double count) {
     if (tape.recomputing()) return;
     // The running variance is the unbiased estimate, as in PyTorch.
-    accumulate_both(dev, *running_mean_, {1.0, mean}, *running_var_,
+    accumulate_both(dev, running_mean_, {1.0, mean}, running_var_,
                     {1.0 / std::max(1.0, count - 1), squared_deviations});
   }
   struct Scaled {
@@ -234,13 +234,11 @@ class BatchNorm {
     ConstView<Dev> vector;
   };
   /// One launch: there are many norms, and their vectors are short.
-  static void accumulate_both(Dev& dev, ParameterState<Dev>& one, const Scaled& to_one,
-                              ParameterState<Dev>& other, const Scaled& to_other) {
-    one.accumulate(dev, [&](View<Dev> sum, double beta) {
-      other.accumulate(dev, [&](View<Dev> other_sum, double) {
-        add_both(dev, {to_one.factor, to_one.vector, sum},
-                 {to_other.factor, to_other.vector, other_sum}, beta);
-      });
+  static void accumulate_both(Dev& dev, const Parameter<Dev>& one, const Scaled& to_one,
+                              const Parameter<Dev>& other, const Scaled& to_other) {
+    accumulate_all(dev, {one, other}, [&](const std::vector<View<Dev>>& sums, double beta) {
+      add_both(dev, {to_one.factor, to_one.vector, sums[0]},
+               {to_other.factor, to_other.vector, sums[1]}, beta);
     });
   }
   /// The host waits for the other replicas, unless all have the same shapes.

@@ -118,7 +118,7 @@ class FailureDetector {
     for (int rank = 0; rank < ranks(); ++rank)
       if (at(rank).left && !at(rank).state.finished)
         return concat(named(rank), " is gone: its connection to rank 0 has ended; ",
-                      last_seen(rank));
+                      last_seen(rank), first_busy());
     for (int witness = 0; witness < ranks(); ++witness)
       for (const int rank : at(witness).state.lost) {
         if (!is_rank(rank) || silence_s(rank, now_s) <= limits_.lost_s) continue;
@@ -235,6 +235,12 @@ class FailureDetector {
     if (const auto* call = state.busy()) return concat("it was in ", to_text(*call));
     if (state.last.empty()) return "it had called nothing yet";
     return concat("its last call was ", state.last);
+  }
+  [[nodiscard]] std::string first_busy() const {
+    for (int rank = 0; rank < ranks(); ++rank)
+      if (const auto* call = at(rank).state.busy(); call != nullptr && !at(rank).left)
+        return concat("; rank ", rank, " is in ", to_text(*call));
+    return {};
   }
   [[nodiscard]] std::string place(int rank) const {
     const auto* call = at(rank).state.busy();
