@@ -369,7 +369,7 @@ TEST_CASE_TEMPLATE("batch norm as a whole is what its pieces are", T, float, bf1
   const auto check_near = [&](const auto& got, const auto& right, double most) {
     CHECK(relative_error(side.values(got), side.values(right)) <= most);
   };
-  for (const auto [adds, relu] : {std::pair(false, true), {true, true}, {false, false}}) {
+  for (const auto& [adds, relu] : {std::pair(false, true), {true, true}, {false, false}}) {
     INFO("residual ", adds, " relu ", relu);
     const auto residual = adds ? side.elements(shape, 2) : Tensor<Gpu>();
     auto whole = batch_norm_fused(gpu, x, residual.view(), gamma, beta, 1e-5, relu);
