@@ -3,20 +3,14 @@
 
 #include <dhp/train/memory_plan.hpp>
 
-#include "data.hpp"
 #include "host_memory.hpp"
-#include "options.hpp"
+#include "training.hpp"
 
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 namespace examples {
-
-/// Describes the whole model without data; recompute: with --recompute.
-using DescribePlanned =
-    std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&, bool recompute)>;
 
 /// What the ranks of a layout may take.
 struct MemoryLimit {

@@ -1,8 +1,7 @@
 // Memory of a rank: what it may take, and what it took.
 #pragma once
 
-#include "host_memory.hpp"
-#include "training.hpp"
+#include "memory.hpp"
 
 #include <sys/resource.h>
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <dhp/default_device.hpp>
+#include <dhp/ops/meta.hpp>
 
 #include "data.hpp"
-#include "memory.hpp"
 #include "options.hpp"
 #include "run_report.hpp"
 
@@ -23,6 +23,10 @@ inline constexpr bool on_gpu = !Dev::host_accessible;
 [[nodiscard]] inline double share(std::int64_t part, std::int64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
+
+/// Describes the whole model without data; recompute: with --recompute.
+using DescribePlanned =
+    std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&, bool recompute)>;
 
 struct TrainingSetup {
   const RunOptions& options;

@@ -13,6 +13,8 @@ namespace dhp {
 
 template <class Dev>
 struct NormTrace;
+template <class Dev>
+struct ElementFacts;
 
 template <class Dev>
 class Tensor {
@@ -88,7 +90,7 @@ class Tensor {
   [[nodiscard]] View<Dev> mut() {
     check(unique() || empty(), read_only_ ? "a borrowed" : "a shared", " tensor of shape ", shape_,
           " is read-only: write into a fresh one");
-    if (column_sums_ != nullptr || norm_ != nullptr || norm_sums_ != nullptr) forget();
+    facts_.reset();
     return {storage_.get(), dtype_, shape_};
   }
   /// True if mut() would succeed: an op may work in place.
@@ -100,8 +102,10 @@ class Tensor {
     second.shape_ = shape_;
     second.storage_ = storage_;
     second.read_only_ = read_only_;
-    second.column_sums_ = column_sums_;
-    second.norm_ = norm_;
+    if (facts_ != nullptr) {
+      if (facts_->column_sums) second.facts().column_sums = facts_->column_sums.share();
+      if (facts_->norm) second.facts().norm = facts_->norm;
+    }
     return second;
   }
   /// What made the elements may know the sums of the columns and of their squares, [2, C] in the accumulation type. They
@@ -110,31 +114,36 @@ class Tensor {
     check(sums.dtype() == accumulation_type(dtype_) && sums.shape() == Shape{2, columns()},
           "the sums of the columns of ", shape_, " of ", dtype_, " cannot be ", sums.shape(),
           " of ", sums.dtype());
-    column_sums_ = std::move(sums.storage_);
+    facts().column_sums = std::move(sums);
   }
   /// Empty if nobody knows them.
   [[nodiscard]] ConstView<Dev> column_sums() const {
-    if (column_sums_ == nullptr) return {};
-    return {column_sums_.get(), accumulation_type(dtype_), {2, columns()}};
+    return facts_ == nullptr ? ConstView<Dev>() : facts_->column_sums.view();
   }
   /// What a batch norm and its ReLU that made the elements left for whoever computes their gradient. Goes along in the
   /// same way.
-  void carry_norm(std::shared_ptr<const NormTrace<Dev>> norm) { norm_ = std::move(norm); }
+  void carry_norm(std::shared_ptr<const NormTrace<Dev>> norm) {
+    if (norm != nullptr) facts().norm = std::move(norm);
+  }
   /// Null if nothing was left.
-  [[nodiscard]] const NormTrace<Dev>* norm() const { return norm_.get(); }
+  [[nodiscard]] const NormTrace<Dev>* norm() const {
+    return facts_ == nullptr ? nullptr : facts_->norm.get();
+  }
   /// For one of several readers, whose gradients are summed, or to free what the norm left.
-  void drop_norm() { norm_.reset(); }
+  void drop_norm() {
+    if (facts_ != nullptr) facts_->norm.reset();
+  }
   /// Of the gradient of such elements: it is 0 where the ReLU was closed, and these are the sums that the norm needs,
   /// [2, C]: of dy and of dy * normalised x. Until it is written to, or shared.
-  void carry_norm_sums(Tensor sums) { norm_sums_ = std::move(sums.storage_); }
-  [[nodiscard]] bool has_norm_sums() const { return norm_sums_ != nullptr; }
-  [[nodiscard]] Tensor take_norm_sums() {
-    return {std::move(norm_sums_), accumulation_type(dtype_), Shape{2, columns()}};
+  void carry_norm_sums(Tensor sums) { facts().norm_sums = std::move(sums); }
+  [[nodiscard]] bool has_norm_sums() const {
+    return facts_ != nullptr && !facts_->norm_sums.empty();
   }
+  [[nodiscard]] Tensor take_norm_sums() { return std::move(facts().norm_sums); }
   /// The same elements with another shape.
   [[nodiscard]] Tensor reshape(const Shape& shape) && {
     check(shape.count() == count(), "cannot reshape ", shape_, " to ", shape);
-    if (shape != shape_) forget();
+    if (shape != shape_) facts_.reset();
     shape_ = shape;
     return std::move(*this);
   }
@@ -149,19 +158,15 @@ class Tensor {
   }
 
  private:
-  /// What was known of the elements.
-  void forget() {
-    column_sums_.reset();
-    norm_.reset();
-    norm_sums_.reset();
+  ElementFacts<Dev>& facts() {
+    if (facts_ == nullptr) facts_ = std::make_unique<ElementFacts<Dev>>();
+    return *facts_;
   }
 
   DType dtype_ = DType::f32;
   Shape shape_;
   std::shared_ptr<std::byte> storage_;
-  std::shared_ptr<std::byte> column_sums_;
-  std::shared_ptr<const NormTrace<Dev>> norm_;
-  std::shared_ptr<std::byte> norm_sums_;
+  std::unique_ptr<ElementFacts<Dev>> facts_;
   bool read_only_ = false;  ///< borrowed from a const owner
 };
 
@@ -169,6 +174,13 @@ class Tensor {
 template <class Dev>
 struct NormTrace {
   Tensor<Dev> x, mean, inv_std, signs;
+};
+
+/// What is known of a tensor's elements, until they are written to.
+template <class Dev>
+struct ElementFacts {
+  Tensor<Dev> column_sums, norm_sums;
+  std::shared_ptr<const NormTrace<Dev>> norm;
 };
 
 /// A deep copy on the same device.
