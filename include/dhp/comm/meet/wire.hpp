@@ -4,10 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace dhp::comm {
 
@@ -47,6 +49,72 @@ class FieldReader {
 
  private:
   std::string_view left_;
+};
+
+/// Writes values one after another as fields, or reads them back: a struct with `void pass(Fields&)` has one list of them
+/// for both ways. Numbers are those of this machine's kind.
+class Fields {
+ public:
+  template <class T>
+  [[nodiscard]] static std::string written(T value) {
+    Fields to;
+    to(value);
+    return std::move(to.bytes_);
+  }
+  /// None where the bytes are no such value.
+  template <class T>
+  [[nodiscard]] static std::optional<T> parsed(std::string_view bytes) {
+    Fields from;
+    from.from_.emplace(bytes);
+    T value;
+    from(value);
+    if (!from.good_ || !from.from_->empty()) return std::nullopt;
+    return value;
+  }
+
+  template <class... Values>
+  void operator()(Values&... values) {
+    (pass(values), ...);
+  }
+
+ private:
+  Fields() = default;
+  void pass(std::string& text) {
+    if (!from_) return append_field(bytes_, text);
+    auto read = from_->field();
+    good_ = good_ && read;
+    if (read) text = std::move(*read);
+  }
+  void pass(bool& flag) {
+    char letter = flag ? 1 : 0;
+    pass(letter);
+    flag = letter != 0;
+  }
+  template <class T>
+  void pass(std::vector<T>& list) {
+    auto count = list.size();
+    pass(count);
+    for (std::size_t at = 0; good_ && at < count; ++at) pass(from_ ? list.emplace_back() : list[at]);
+  }
+  template <class A, class B>
+  void pass(std::pair<A, B>& both) {
+    (*this)(both.first, both.second);
+  }
+  template <class T>
+  void pass(T& value) {
+    if constexpr (requires { value.pass(*this); }) {
+      value.pass(*this);
+    } else {
+      std::string text(reinterpret_cast<const char*>(&value), sizeof value);
+      pass(text);
+      if (text.size() == sizeof value) std::memcpy(&value, text.data(), sizeof value);
+      else good_ = false;
+    }
+  }
+
+  std::string bytes_;
+  std::optional<FieldReader> from_;  // none: writes
+  bool good_ = true;                 // so far
 };
 
 struct Frame {

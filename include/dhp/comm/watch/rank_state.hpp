@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
@@ -28,6 +27,7 @@ struct RankState {
     std::string where{};  ///< "trainer.hpp:120"
     double age_s = 0;
     std::vector<int> needs{};
+    void pass(Fields& fields) { fields(series, at, agreed, shown, where, age_s, needs); }
     [[nodiscard]] std::string key() const { return concat(series, "#", at); }
     [[nodiscard]] bool is_send() const { return shown.starts_with("send"); }
     [[nodiscard]] bool is_recv() const { return shown.starts_with("recv"); }
@@ -100,62 +100,12 @@ struct RankState {
     return under_way.empty() ? nullptr : &under_way.front();
   }
 
-  [[nodiscard]] std::string written() const {
-    Transfer to;
-    RankState(*this).pass(to);
-    return std::move(to.bytes);
-  }
+  [[nodiscard]] std::string written() const { return Fields::written(*this); }
   /// None where the bytes are no state.
   [[nodiscard]] static std::optional<RankState> parsed(std::string_view bytes) {
-    Transfer from{.from = FieldReader(bytes)};
-    RankState state;
-    state.pass(from);
-    if (!from.good || !from.from->empty()) return std::nullopt;
-    return state;
+    return Fields::parsed<RankState>(bytes);
   }
-
- private:
-  /// Writes fields one after another, or reads them: one list of them serves both ways.
-  struct Transfer {
-    std::string bytes{};
-    std::optional<FieldReader> from{};  // none: writes
-    bool good = true;                   // so far
-
-    template <class... Fields>
-    void operator()(Fields&... fields) {
-      (pass(fields), ...);
-    }
-    void pass(std::string& text) {
-      if (!from) return append_field(bytes, text);
-      auto read = from->field();
-      good = good && read;
-      if (read) text = std::move(*read);
-    }
-    template <class Number>
-    void pass(Number& number) {
-      std::string text(reinterpret_cast<const char*>(&number), sizeof number);
-      pass(text);
-      if (text.size() == sizeof number) std::memcpy(&number, text.data(), sizeof number);
-      else good = false;
-    }
-    void pass(bool& flag) {
-      char letter = flag ? 1 : 0;
-      pass(letter);
-      flag = letter != 0;
-    }
-    template <class T>
-    void pass(std::vector<T>& list) {
-      auto count = list.size();
-      pass(count);
-      for (std::size_t at = 0; good && at < count; ++at)
-        pass(from ? list.emplace_back() : list[at]);
-    }
-    void pass(std::pair<std::string, std::uint64_t>& place) { (*this)(place.first, place.second); }
-    void pass(OpenCall& call) {
-      (*this)(call.series, call.at, call.agreed, call.shown, call.where, call.age_s, call.needs);
-    }
-  };
-  void pass(Transfer& fields) {
+  void pass(Fields& fields) {
     std::vector<std::pair<std::string, std::uint64_t>> places(reached.begin(), reached.end());
     fields(beat, name, finished, ended, failed, lost, limit.seconds, limit.why, under_way, sent,
            places, last, last_age_s);

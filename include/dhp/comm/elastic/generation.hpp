@@ -1,0 +1,140 @@
+// Generation: a numbered membership of an elastic job, and the rule that makes the next one of who is left and who has
+// come. A rank that is lost, or one that wants in, ends a generation; the members of the next one go on.
+#pragma once
+
+#include <dhp/comm/meet/wire.hpp>
+#include <dhp/comm/mesh.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dhp {
+
+/// A process of an elastic job, by a random number that it gives itself: a process that comes back is another member.
+using MemberId = std::uint32_t;
+
+struct ElasticOptions {
+  int tensor = 1, pipeline = 1;                         ///< a replica has tensor x pipeline ranks
+  int least_replicas = 1;                               ///< with fewer the job waits for more ranks
+  int most_replicas = std::numeric_limits<int>::max();  ///< ranks beyond are spares
+  double timeout_s = 300;  ///< for enough ranks to be there; after that the job ends
+  /// For a member that says nothing, though its connection to the store has not ended: others go on without it.
+  double silent_s = 2;
+};
+
+/// What a member says when its part in a generation is over.
+struct MemberReport {
+  std::int64_t steps = -1;  ///< that its state has done; -1: it has no state
+  bool leaving = false;     ///< it gives away what it has, and goes
+  void pass(comm::Fields& fields) { fields(steps, leaving); }
+};
+
+struct Generation {
+  std::int64_t number = 0;  ///< from 1; 0: none yet
+  MeshShape layout{};
+  /// By rank. The first layout.size() train, the others are spares.
+  std::vector<MemberId> members{};
+  /// Done by all who have state, as soon as those who were interrupted have finished the last one; -1: nobody has any.
+  std::int64_t steps = -1;
+
+  void pass(comm::Fields& fields) {
+    fields(number, layout.data, layout.tensor, layout.pipeline, members, steps);
+  }
+  /// None: it is no member.
+  [[nodiscard]] std::optional<int> rank_of(MemberId member) const {
+    const auto at = std::find(members.begin(), members.end(), member);
+    if (at == members.end()) return std::nullopt;
+    return static_cast<int>(at - members.begin());
+  }
+};
+
+namespace comm {
+
+/// The generation after `last`, of the members that report and of newcomers, the first of which are taken first. Whole
+/// replicas stay as they are; others are filled up by members that had the same place in theirs, then by spares and
+/// newcomers. None: they are too few.
+[[nodiscard]] inline std::optional<Generation> next_generation(
+    const Generation& last, const std::map<MemberId, MemberReport>& reports,
+    const std::vector<MemberId>& newcomers, const ElasticOptions& options) {
+  constexpr MemberId nobody = 0;
+  const auto places =
+      static_cast<std::size_t>(options.tensor) * static_cast<std::size_t>(options.pipeline);
+  // Place h + tensor * p of replica d is rank h + tensor * (d + data * p).
+  const auto rank_at = [&](std::size_t replica, std::size_t place, int data) {
+    const auto tensor = static_cast<std::size_t>(options.tensor);
+    return place % tensor + tensor * (replica + static_cast<std::size_t>(data) * (place / tensor));
+  };
+
+  Generation next{.number = last.number + 1, .layout = {0, options.tensor, options.pipeline}};
+  std::vector<MemberId> pool, leaving;
+  struct Replica {
+    std::vector<MemberId> by_place;
+    std::ptrdiff_t holes = 0;
+  };
+  std::vector<Replica> replicas;
+  const auto goes_on = [&](MemberId member) {
+    const auto report = reports.find(member);
+    return report != reports.end() && !report->second.leaving;
+  };
+  const int replicas_before = last.number == 0 ? 0 : last.layout.data;
+  for (int d = 0; d < replicas_before; ++d) {
+    Replica replica;
+    for (std::size_t place = 0; place < places; ++place) {
+      const auto member =
+          last.members.at(rank_at(static_cast<std::size_t>(d), place, last.layout.data));
+      replica.by_place.push_back(goes_on(member) ? member : nobody);
+    }
+    replica.holes = std::count(replica.by_place.begin(), replica.by_place.end(), nobody);
+    replicas.push_back(std::move(replica));
+  }
+  std::stable_sort(replicas.begin(), replicas.end(),
+                   [](const auto& a, const auto& b) { return a.holes < b.holes; });
+  std::size_t present = newcomers.size();
+  for (const auto& [member, report] : reports) {
+    next.steps = std::max(next.steps, report.steps);
+    if (report.leaving) leaving.push_back(member);
+    else ++present;
+  }
+  const auto count = std::min(present / places, static_cast<std::size_t>(options.most_replicas));
+  if (count < static_cast<std::size_t>(std::max(options.least_replicas, 1))) return std::nullopt;
+  next.layout.data = static_cast<int>(count);
+
+  // By the place that they had, where they had one.
+  std::vector<std::vector<MemberId>> left_over(places);
+  for (auto at = count; at < replicas.size(); ++at)
+    for (std::size_t place = 0; place < places; ++place)
+      if (const auto member = replicas[at].by_place[place]; member != nobody)
+        left_over[place].push_back(member);
+  replicas.resize(count, Replica{std::vector<MemberId>(places, nobody)});
+  const auto fill = [&](MemberId& hole, std::vector<MemberId>& from) {
+    if (hole != nobody || from.empty()) return;
+    hole = from.front();
+    from.erase(from.begin());
+  };
+  for (auto& replica : replicas)
+    for (std::size_t place = 0; place < places; ++place)
+      fill(replica.by_place[place], left_over[place]);
+  for (const auto& members : left_over) pool.insert(pool.end(), members.begin(), members.end());
+  for (std::size_t rank = static_cast<std::size_t>(last.layout.size()); rank < last.members.size();
+       ++rank)
+    if (last.number > 0 && goes_on(last.members[rank])) pool.push_back(last.members[rank]);
+  pool.insert(pool.end(), newcomers.begin(), newcomers.end());
+
+  next.members.resize(count * places);
+  for (std::size_t d = 0; d < count; ++d)
+    for (std::size_t place = 0; place < places; ++place) {
+      fill(replicas[d].by_place[place], pool);
+      next.members[rank_at(d, place, next.layout.data)] = replicas[d].by_place[place];
+    }
+  next.members.insert(next.members.end(), pool.begin(), pool.end());
+  next.members.insert(next.members.end(), leaving.begin(), leaving.end());
+  return next;
+}
+
+}  // namespace comm
+}  // namespace dhp

@@ -1,0 +1,267 @@
+// Membership: how the members of an elastic job agree on generations. All of it goes through the job's store, whose
+// set_unless() is atomic: of several proposals for a generation one counts, and who has missed it can write nothing more.
+// So there is never more than one job, whatever the network does.
+#pragma once
+
+#include <dhp/comm/elastic/generation.hpp>
+#include <dhp/comm/meet/key_value_store.hpp>
+#include <dhp/comm/watch/rank_state.hpp>
+
+#include <charconv>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+namespace comm {
+
+[[nodiscard]] inline std::string generation_key(std::int64_t number) {
+  return concat("generation/", number);
+}
+/// Before all keys of the ranks of a generation.
+[[nodiscard]] inline std::string generation_prefix(std::int64_t number) {
+  return concat("in/", number, "/");
+}
+
+/// The store as the ranks of one generation see it. Nothing is written any more when there is a later one.
+class GenerationStore final : public KeyValueStore {
+ public:
+  GenerationStore(std::shared_ptr<KeyValueStore> store, Generation generation)
+      : store_(std::move(store)),
+        generation_(std::move(generation)),
+        prefix_(generation_prefix(generation_.number)),
+        next_(generation_key(generation_.number + 1)) {}
+
+  void set(const std::string& key, const std::string& value) override {
+    fence(store_->set_unless(next_, prefix_ + key, value));
+  }
+  [[nodiscard]] bool set_unless(const std::string& guard, const std::string& key,
+                                const std::string& value) override {
+    fence(!store_->find(next_));
+    return store_->set_unless(prefix_ + guard, prefix_ + key, value);
+  }
+  [[nodiscard]] std::optional<std::string> find(const std::string& key) override {
+    if (!key.starts_with(left_prefix)) return store_->find(prefix_ + key);
+    int rank = -1;
+    std::from_chars(key.data() + std::string_view(left_prefix).size(), key.data() + key.size(),
+                    rank);
+    if (rank < 0 || rank >= static_cast<int>(generation_.members.size())) return std::nullopt;
+    return store_->find(concat(left_prefix, generation_.members[static_cast<std::size_t>(rank)]));
+  }
+  [[nodiscard]] Entries list(const std::string& prefix) override {
+    Entries entries;
+    if (prefix == left_prefix) {  // told of members
+      for (const auto& [key, value] : store_->list(prefix)) {
+        MemberId member = 0;
+        std::from_chars(key.data() + prefix.size(), key.data() + key.size(), member);
+        if (const auto rank = generation_.rank_of(member))
+          entries.emplace_back(concat(prefix, *rank), value);
+      }
+      return entries;
+    }
+    for (auto& [key, value] : store_->list(prefix_ + prefix))
+      entries.emplace_back(key.substr(prefix_.size()), std::move(value));
+    return entries;
+  }
+  void remove(const std::string& key) override { store_->remove(prefix_ + key); }
+  [[nodiscard]] std::string own_address() override { return store_->own_address(); }
+  [[nodiscard]] std::string description() const override {
+    return concat(store_->description(), ", generation ", generation_.number);
+  }
+
+ private:
+  void fence(bool open) const {
+    check(open, "this process was left out of generation ", generation_.number + 1,
+          ": it was stopped or could not be reached for too long");
+  }
+  std::shared_ptr<KeyValueStore> store_;
+  Generation generation_;
+  std::string prefix_;
+  std::string next_;
+};
+
+/// A newcomer, as it presents itself.
+struct Newcomer {
+  int hint = 0;  ///< the rank that its launcher gave it: newcomers are taken in this order
+  std::string name{};
+  void pass(Fields& fields) { fields(hint, name); }
+};
+
+}  // namespace comm
+
+class Membership {
+ public:
+  /// Presents this process to the others. The one with hint 0 proposes the first generation, of as many as the launcher
+  /// has started.
+  Membership(std::shared_ptr<KeyValueStore> store, MemberId me, const comm::Newcomer& presented,
+             int started, ElasticOptions options)
+      : store_(std::move(store)),
+        me_(me),
+        first_(presented.hint == 0),
+        started_(started),
+        options_(options) {
+    store_->set(key("member/", me_), comm::Fields::written(presented));
+  }
+
+  [[nodiscard]] MemberId me() const { return me_; }
+
+  /// This process reports that its part in `last` is over, and waits for the generation that it is in. Its state counts
+  /// only if it was a member of the one before. Throws Error where there are too few for too long.
+  [[nodiscard]] Generation next(const Generation& last, const MemberReport& mine) {
+    const auto begun = Clock::now();
+    Generation newest = last;
+    bool member = last.rank_of(me_).has_value();
+    if (member)
+      member = store_->set_unless(comm::generation_key(last.number + 1),
+                                  report_key(last.number, me_), comm::Fields::written(mine));
+    else if (last.number == 0) newest.number = hint_of_newest();
+    for (double pause_s = 0.001;; pause_s = std::min(2 * pause_s, member ? 0.01 : 0.05)) {
+      while (auto text = store_->find(comm::generation_key(newest.number + 1))) {
+        auto read = comm::Fields::parsed<Generation>(*text);
+        check(read.has_value(), "the ", store_->description(), " has no generation ",
+              newest.number + 1, " that this program can read; do all run the same version?");
+        newest = std::move(*read);
+        if (newest.rank_of(me_)) return newest;
+        member = false;
+      }
+      check(!store_->find(finished_key), "the job has finished without this process");
+      const double waited_s = std::chrono::duration<double>(Clock::now() - begun).count();
+      std::string problem = "it is not taken in by any";
+      if (member || (newest.number == 0 && first_)) problem = propose(last, waited_s);
+      check(waited_s <= options_.timeout_s, "no generation after ", newest.number,
+            " of this process within ", options_.timeout_s, " s: ", problem);
+      if (!problem.empty()) std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
+    }
+  }
+
+  /// Whether there are newcomers enough for one more replica than this generation has.
+  [[nodiscard]] bool could_grow(const Generation& now) {
+    if (now.layout.data >= options_.most_replicas) return false;
+    const auto spares = now.members.size() - static_cast<std::size_t>(now.layout.size());
+    const auto gone = members_with("left/");
+    std::size_t spares_left = 0;
+    for (std::size_t rank = now.members.size() - spares; rank < now.members.size(); ++rank)
+      if (!gone.contains(now.members[rank])) ++spares_left;
+    const auto fresh = newcomers(now).size();
+    return fresh > 0 && fresh + spares_left >= static_cast<std::size_t>(options_.tensor) *
+                                                   static_cast<std::size_t>(options_.pipeline);
+  }
+  /// No generation comes any more.
+  void finish() { store_->set(finished_key, ""); }
+  [[nodiscard]] bool finished() { return store_->find(finished_key).has_value(); }
+  /// The store is this process's, and it is about to end: waits a little for others to hear how the job has ended.
+  void let_others_leave(double limit_s) {
+    (void)comm::poll_until(
+        [&] {
+          const auto gone = members_with("left/");
+          for (const auto member : members_with("member/"))
+            if (member != me_ && !gone.contains(member)) return false;
+          return true;
+        },
+        limit_s);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr const char* finished_key = "finished";
+  static constexpr const char* newest_key = "newest";
+
+  [[nodiscard]] static std::string key(const char* prefix, MemberId member) {
+    return concat(prefix, member);
+  }
+  [[nodiscard]] static std::string report_key(std::int64_t generation, MemberId member) {
+    return concat("report/", generation, "/", member);
+  }
+  [[nodiscard]] static MemberId member_in(const std::string& text) {
+    MemberId member = 0;
+    const auto at = text.rfind('/') + 1;
+    std::from_chars(text.data() + at, text.data() + text.size(), member);
+    return member;
+  }
+  [[nodiscard]] std::set<MemberId> members_with(const std::string& prefix) {
+    std::set<MemberId> members;
+    for (const auto& [name, value] : store_->list(prefix)) members.insert(member_in(name));
+    return members;
+  }
+  /// Where to begin to look for the newest generation.
+  [[nodiscard]] std::int64_t hint_of_newest() {
+    const auto text = store_->find(newest_key);
+    return text ? comm::Fields::parsed<std::int64_t>(*text).value_or(1) - 1 : 0;
+  }
+  /// Who has come and is in no generation so far.
+  [[nodiscard]] std::vector<MemberId> newcomers(const Generation& last) {
+    const auto gone = members_with("left/");
+    std::vector<std::pair<int, MemberId>> found;
+    for (const auto& [name, value] : store_->list("member/")) {
+      const auto member = member_in(name);
+      const auto presented = comm::Fields::parsed<comm::Newcomer>(value);
+      if (presented && !gone.contains(member) && !last.rank_of(member))
+        found.emplace_back(presented->hint, member);
+    }
+    std::sort(found.begin(), found.end());
+    std::vector<MemberId> members;
+    for (const auto& [hint, member] : found) members.push_back(member);
+    return members;
+  }
+
+  /// Proposes the generation after `last` if it is time; else says what is waited for.
+  [[nodiscard]] std::string propose(const Generation& last, double waited_s) {
+    const auto gone = members_with("left/");
+    std::map<MemberId, MemberReport> reports;
+    for (const auto& [name, value] : store_->list(
+             report_key(last.number, 0).substr(0, report_key(last.number, 0).size() - 1))) {
+      const auto report = comm::Fields::parsed<MemberReport>(value);
+      if (report && !gone.contains(member_in(name))) reports.emplace(member_in(name), *report);
+    }
+    std::size_t here = 0, expected = 0;
+    for (std::size_t rank = 0; rank < last.members.size(); ++rank) {
+      const auto member = last.members[rank];
+      if (gone.contains(member)) continue;
+      ++expected;
+      if (reports.contains(member)) {
+        // One proposes at once; others only if it does not.
+        if (here++ == 0 && member != me_ && waited_s < proposer_s) return "another one proposes it";
+        continue;
+      }
+      // Ended, it only has to come out of its own work.
+      const auto state = store_->find(concat(comm::generation_prefix(last.number), "state/", rank));
+      const auto read = state ? comm::RankState::parsed(*state) : std::nullopt;
+      if ((read && read->ended) || waited_s < options_.silent_s)
+        return concat("rank ", rank, " of generation ", last.number, " has not come out of it");
+    }
+    if (2 * here < expected)
+      return concat("only ", here, " of the ", expected, " members of generation ", last.number,
+                    " can be reached, and without half of them nobody goes on");
+    const auto fresh = newcomers(last);
+    if (last.number == 0 && fresh.size() < static_cast<std::size_t>(started_) &&
+        waited_s < options_.timeout_s / 2)
+      return concat(fresh.size(), " of ", started_, " ranks have come");
+    const auto next = comm::next_generation(last, reports, fresh, options_);
+    if (!next)
+      return concat(here + fresh.size(), " ranks are left, and ", options_.least_replicas,
+                    " replicas of ", options_.tensor * options_.pipeline,
+                    " ranks are the least; start more, or begin again from a checkpoint");
+    const auto made = comm::generation_key(next->number);
+    if (store_->set_unless(made, made, comm::Fields::written(*next))) {
+      store_->set(newest_key, comm::Fields::written(next->number));
+      for (const auto& [name, value] : store_->list(comm::generation_prefix(last.number - 1)))
+        store_->remove(name);
+    }
+    return {};
+  }
+
+  static constexpr double proposer_s = 0.1;
+
+  std::shared_ptr<KeyValueStore> store_;
+  MemberId me_;
+  bool first_;
+  int started_;
+  ElasticOptions options_;
+};
+
+}  // namespace dhp
