@@ -50,7 +50,7 @@ class FieldReader {
 };
 
 struct Frame {
-  static constexpr char version = 2;
+  static constexpr char version = 3;
   static constexpr std::size_t header_bytes = 6;
   std::uint8_t type;
   std::string payload;
