@@ -47,6 +47,14 @@ class MemoryStore final : public KeyValueStore {
     const std::lock_guard lock(mutex_);
     values_.erase(key);
   }
+  bool set_unless(const std::string& guard, const std::string& key,
+                  const std::string& value) override {
+    const std::lock_guard lock(mutex_);
+    check_up();
+    if (values_.contains(guard)) return false;
+    values_[key] = value;
+    return true;
+  }
   [[nodiscard]] std::string description() const override { return "store in memory"; }
   /// From now on it cannot be reached.
   void vanish() {

@@ -17,6 +17,10 @@ class StoreFrom final : public KeyValueStore {
   std::optional<std::string> find(const std::string& key) override { return store_->find(key); }
   Entries list(const std::string& prefix) override { return store_->list(prefix); }
   void remove(const std::string& key) override { store_->remove(key); }
+  bool set_unless(const std::string& guard, const std::string& key,
+                  const std::string& value) override {
+    return store_->set_unless(guard, key, value);
+  }
   std::string own_address() override { return from_; }
   [[nodiscard]] std::string description() const override { return store_->description(); }
 

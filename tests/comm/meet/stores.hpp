@@ -101,6 +101,19 @@ inline void check_store(KeyValueStore& store) {
   store.remove("a");
   store.remove("a");
   CHECK(!store.find("a").has_value());
+  // Of the key and its guard, one exists, the other does, neither, both.
+  CHECK(store.set_unless("a", "a", "created"));
+  CHECK(!store.set_unless("a", "a", "created again"));
+  CHECK(!store.set_unless("a", "c", "guarded"));
+  CHECK(!store.find("c").has_value());
+  CHECK(store.set_unless("closed", "a", "replaced"));
+  CHECK(store.find("a").value() == "replaced");
+  CHECK(!store.set_unless("b/1", "a", "the guard's value is empty, but it is there"));
+  CHECK(store.find("a").value() == "replaced");
+  CHECK(message_of([&] { (void)store.set_unless("", "a", ""); }) ==
+        "a key of a store has 1 to 256 bytes, got 0");
+  CHECK(message_of([&] { (void)store.set_unless("a", "", ""); }) ==
+        "a key of a store has 1 to 256 bytes, got 0");
   const std::string odd("/../ \n%\0.\xc3\xa4", 11), longest(KeyValueStore::longest_key_bytes, 'k');
   store.set(odd, "odd");
   store.set(longest, std::string(KeyValueStore::longest_value_bytes, 'v'));
@@ -113,6 +126,10 @@ inline void check_store(KeyValueStore& store) {
   CHECK(message_of([&] {
           store.set("a", std::string(KeyValueStore::longest_value_bytes + 1, 'v'));
         }) == "a store keeps values of at most 1048576 bytes, but \"a\" is to have 1048577");
+  CHECK(message_of([&] {
+          (void)store.set_unless("z", "a",
+                                 std::string(KeyValueStore::longest_value_bytes + 1, 'v'));
+        }) == "a store keeps values of at most 1048576 bytes, but \"a\" is to have 1048577");
   const auto start = std::chrono::steady_clock::now();
   CHECK(message_of([&] { (void)store.get("never", 0.05); }) ==
         concat("nobody has set \"never\" in the ", store.description(),
@@ -120,6 +137,30 @@ inline void check_store(KeyValueStore& store) {
   CHECK(seconds_since(start) >= 0.05);
   for (const auto& [key, value] : store.list("")) store.remove(key);
   CHECK(store.list("").empty());
+}
+
+/// Of many callers, two to a store, one creates each key, and the key has its value; leaves nothing behind.
+template <class Stores>  // of pointers
+void check_one_creates(const Stores& stores, int rounds) {
+  std::vector<std::atomic<int>> winners(static_cast<std::size_t>(rounds));
+  std::atomic<int> won = 0;
+  std::vector<std::thread> threads;
+  for (std::size_t caller = 0; caller < 2 * stores.size(); ++caller)
+    threads.emplace_back([&, caller] {
+      for (int round = 0; round < rounds; ++round) {
+        const auto key = concat("create/", round);
+        if (!stores[caller / 2]->set_unless(key, key, concat(caller))) continue;
+        winners[static_cast<std::size_t>(round)] = static_cast<int>(caller);
+        ++won;
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(won == rounds);
+  for (int round = 0; round < rounds; ++round) {
+    const auto key = concat("create/", round);
+    CHECK(stores[0]->find(key).value() == concat(winners[static_cast<std::size_t>(round)].load()));
+    stores[0]->remove(key);
+  }
 }
 
 }  // namespace tests

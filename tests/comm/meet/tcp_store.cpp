@@ -66,6 +66,43 @@ TEST_CASE("tcp store: threads of a rank share one client, and many ranks one ser
   CHECK(server.list("thread/").size() == 400);
 }
 
+TEST_CASE("tcp store: of many that create a key, one does") {
+  TcpStoreServer server(serve());
+  std::vector<std::unique_ptr<TcpStore>> clients;
+  std::vector<KeyValueStore*> stores{&server};
+  for (int rank = 1; rank <= 4; ++rank)
+    stores.push_back(
+        clients.emplace_back(std::make_unique<TcpStore>(client_of(server, rank))).get());
+  check_one_creates(stores, 200);
+}
+
+TEST_CASE("tcp store: members of an elastic job have any numbers") {
+  auto options = serve();
+  options.size = 0;
+  TcpStoreServer server(options);
+  auto from = client_of(server, 2147483647);
+  from.size = 0;
+  from.refused_s = 0.05;
+  auto last = std::make_unique<TcpStore>(from);
+  check_store(*last);
+  from.rank = 0;
+  const TcpStore first(from);
+  from.rank = 1234567890;
+  TcpStore member(from);
+  CHECK(contains(message_of([&] { TcpStore again(from); }),
+                 " refuses member 1234567890: another process is that rank already"));
+  from.rank = -1;  // 2^32 - 1 on the wire
+  CHECK(contains(message_of([&] { TcpStore none(from); }), " refuses member -1: "));
+  CHECK(server.list(dhp::comm::left_prefix).empty());
+  last.reset();
+  CHECK(member.get("left/2147483647", 10) == "");
+  CHECK(member.list(dhp::comm::left_prefix).size() == 1);
+  from.rank = 2147483647;
+  from.refused_s = 20;
+  TcpStore again(from);  // a member that has left may come back
+  CHECK(again.find("left/2147483647").has_value());
+}
+
 TEST_CASE("tcp store: the server may come later than its clients") {
   const int port = free_port();
   std::optional<TcpStoreServer> server;

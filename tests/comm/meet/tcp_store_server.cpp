@@ -3,6 +3,8 @@
 
 #include <sys/resource.h>
 
+#include <random>
+
 namespace {
 
 using namespace tests;
@@ -137,6 +139,9 @@ TEST_CASE("tcp store server: requests that make no sense end the connection, and
                                                          {store_request::set, three},
                                                          {store_request::set, two.substr(0, 9)},
                                                          {store_request::find, "a"},
+                                                         {store_request::set_unless, two},
+                                                         {store_request::set_unless, three + "d"},
+                                                         {store_request::set_unless, "abc"},
                                                          {store_request::remove, two}}) {
     Member member(server.port(), rank++);
     CHECK(member.raw.send(write_frame(type, payload)));
@@ -149,6 +154,37 @@ TEST_CASE("tcp store server: requests that make no sense end the connection, and
   CHECK(member.raw.closes());
   CHECK(contains(notes.all(), "a frame is longer than is allowed"));
   CHECK(server.list("") == server.list(dhp::comm::left_prefix));
+}
+
+TEST_CASE("tcp store server: random requests of a member do nothing but what they ask for") {
+  TcpStoreServer server(serve());
+  std::mt19937_64 random(1);
+  std::size_t answered = 0, ended = 0;
+  for (int rank = 1; rank < 100; ++rank) {
+    Member member(server.port(), rank);
+    for (int i = 0; i < 20; ++i) {
+      // Short fields, mostly as many as the request has. The last type is no request.
+      const std::size_t fields_of[] = {2, 1, 1, 1, 3, 1};
+      const auto type = random() % 6;
+      std::string payload;
+      for (auto left = random() % 8 == 0 ? random() % 5 : fields_of[type]; left > 0; --left)
+        append_field(payload, std::string(random() % 3, static_cast<char>('a' + random() % 3)));
+      if (random() % 16 == 0) payload += static_cast<char>(random());
+      const bool sent = member.raw.send(
+          write_frame(static_cast<std::uint8_t>(store_request::set + type), payload));
+      const auto answer = sent ? member.raw.frame() : std::nullopt;
+      ++(answer ? answered : ended);
+      if (!answer) break;
+      CHECK(answer->type >= store_answer::done);
+      CHECK(answer->type <= store_answer::not_set);
+    }
+  }
+  CHECK(answered > 200);
+  CHECK(ended > 40);
+  for (const auto& [key, value] : server.list(""))
+    CHECK((key.starts_with(dhp::comm::left_prefix) || (key.size() <= 2 && value.size() <= 2)));
+  server.remove("alive");
+  check_alive(server);
 }
 
 TEST_CASE("tcp store server: errors of a request reach the client as sentences") {

@@ -31,7 +31,7 @@ template <class Done>
   }
 }
 
-/// Before the number of a rank: its connection to the store has ended. Written by the store.
+/// Before the number of a rank or member: its connection to the store has ended. Written by the store.
 inline constexpr const char* left_prefix = "left/";
 
 }  // namespace comm
@@ -64,6 +64,10 @@ class KeyValueStore {
   /// Keys that begin with the prefix, with their values, sorted by key.
   [[nodiscard]] virtual Entries list(const std::string& prefix) = 0;
   virtual void remove(const std::string& key) = 0;
+  /// Sets the key in one step with the question whether the key `guard` is set: if it is, nothing changes. A guard that
+  /// is the key itself creates it: of many callers, one succeeds. Returns whether the key was set.
+  [[nodiscard]] virtual bool set_unless(const std::string& guard, const std::string& key,
+                                        const std::string& value) = 0;
   /// The address of this machine, in digits, at which it has reached rank 0 or, on rank 0, has been reached: by another
   /// machine if there was one. Empty: not known.
   [[nodiscard]] virtual std::string own_address() { return {}; }
@@ -92,6 +96,10 @@ class KeyValueStore {
 };
 
 /// How this rank meets the others: rank 0 listens, the others connect.
+///
+/// size 0: an elastic job, whose number of ranks changes. Its processes connect as members. `rank` is then the number that
+/// the member has chosen for itself, 0 to 2^31 - 1 and best at random, and the store accepts any. As for ranks, no two
+/// connections have the same number at once, and the store writes left/NUMBER when a member's connection ends.
 struct RendezvousOptions {
   int rank = 0;
   int size = 1;
@@ -107,6 +115,11 @@ struct RendezvousOptions {
   std::size_t most_unauthenticated = 256;  ///< connections at once
   /// Takes a sentence for each client that is refused; called by another thread, must not throw.
   std::function<void(const std::string&)> log{};
+
+  /// For messages: "rank 3", or "member 3" of an elastic job.
+  [[nodiscard]] std::string name_of(int number) const {
+    return concat(size == 0 ? "member " : "rank ", number);
+  }
 };
 
 }  // namespace dhp

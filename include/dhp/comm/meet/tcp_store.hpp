@@ -43,7 +43,7 @@ class TcpStore final : public KeyValueStore {
     const auto answer = ask(store_request::list, {prefix}, store_answer::entries);
     for (FieldReader fields(answer.payload); !fields.empty();) {
       auto key = fields.field(), value = fields.field();
-      check(key && value, "rank ", options_.rank, " cannot read what the ", description(),
+      check(key && value, name(), " cannot read what the ", description(),
             " lists; do all ranks run the same program?");
       entries.emplace_back(std::move(*key), std::move(*value));
     }
@@ -53,8 +53,18 @@ class TcpStore final : public KeyValueStore {
     check_key(key);
     (void)ask(store_request::remove, {key}, store_answer::done);
   }
+  [[nodiscard]] bool set_unless(const std::string& guard, const std::string& key,
+                                const std::string& value) override {
+    check_key(guard);
+    check_key(key);
+    check_value(key, value);
+    const auto answer = ask(store_request::set_unless, {guard, key, value}, store_answer::done,
+                            store_answer::not_set);
+    return answer.type == store_answer::done;
+  }
 
  private:
+  [[nodiscard]] std::string name() const { return options_.name_of(options_.rank); }
   [[nodiscard]] std::string at(int port) const {
     return concat("TCP store at ", HostPort{options_.master, port});
   }
@@ -80,7 +90,7 @@ class TcpStore final : public KeyValueStore {
   }
   [[noreturn]] void lose(const std::string& why) {
     socket_.close();
-    lost_ = concat("rank ", options_.rank, " has lost the ", description(), ": ", why,
+    lost_ = concat(name(), " has lost the ", description(), ": ", why,
                    "; has rank 0, which holds it, ended or been stopped?");
     throw StoreLost(lost_);
   }
@@ -101,8 +111,8 @@ class TcpStore final : public KeyValueStore {
   enum class Found { silence, nobody, no_store, other_job, refused, store };
 
   void connect() {
-    check(options_.port > 0 && options_.port < 65536, "rank ", options_.rank,
-          " looks for a store at port ", options_.port, "; ports go from 1 to 65535");
+    check(options_.port > 0 && options_.port < 65536, name(), " looks for a store at port ",
+          options_.port, "; ports go from 1 to 65535");
     const Deadline deadline(options_.timeout_s);
     std::optional<Deadline> patience;  // since a store of this job has refused this rank
     double pause_s = 0.01, attempt_s = 0.5;
@@ -113,7 +123,7 @@ class TcpStore final : public KeyValueStore {
       if (found == Found::refused && !patience) patience.emplace(options_.refused_s);
       if (found == Found::refused && (patience->passed() || deadline.passed())) fail(why);
       if (deadline.passed())
-        fail("rank ", options_.rank, " has found no store of job \"", options_.job, "\" at ",
+        fail(name(), " has found no store of job \"", options_.job, "\" at ",
              HostPort{options_.master, options_.port}, " within ", options_.timeout_s, " s: ", why,
              "; is rank 0 running there, not at its end already, and with the same DHP_JOB?");
       const double left_s = std::max(0.0, deadline.left_s());
@@ -128,8 +138,7 @@ class TcpStore final : public KeyValueStore {
     auto addresses = resolve({options_.master, options_.port}, why);
     if (options_.secret.empty() && !addresses.empty()) {
       std::erase_if(addresses, [](const HostPort& address) { return !address.loopback(); });
-      check(!addresses.empty(), "rank ", options_.rank, " does not look for a store at ",
-            options_.master,
+      check(!addresses.empty(), name(), " does not look for a store at ", options_.master,
             ", which others can reach, without a secret: give all ranks the same "
             "DHP_JOB_SECRET or DHP_JOB_SECRET_FILE");
     }
@@ -181,7 +190,7 @@ class TcpStore final : public KeyValueStore {
     const auto refusal = static_cast<Refusal>(reason.size() == 1 ? reason[0] : '?');
     why = concat("the ", at(port), " belongs to another job");
     if (refusal == Refusal::job) return Found::other_job;
-    why = concat("the ", at(port), " refuses rank ", options_.rank, ": ",
+    why = concat("the ", at(port), " refuses ", name(), ": ",
                  refusal == Refusal::secret
                      ? "its secret is not the job's; set DHP_JOB_SECRET, or DHP_JOB_SECRET_FILE, "
                        "to the same on all ranks"

@@ -22,10 +22,11 @@
 namespace dhp::comm {
 
 namespace store_request {
-inline constexpr std::uint8_t set = 16, find = 17, list = 18, remove = 19;
+inline constexpr std::uint8_t set = 16, find = 17, list = 18, remove = 19, set_unless = 20;
 }
-namespace store_answer {  // failed: with a sentence
-inline constexpr std::uint8_t done = 32, value = 33, none = 34, entries = 35, failed = 36;
+namespace store_answer {  // failed: with a sentence; not_set: the guard exists
+inline constexpr std::uint8_t done = 32, value = 33, none = 34, entries = 35, failed = 36,
+                              not_set = 37;
 }
 /// Longest payloads. A list of all keys of a job comes in one answer.
 inline constexpr std::size_t longest_request = std::size_t{1} << 21;
@@ -89,6 +90,16 @@ class TcpStoreServer final : public KeyValueStore {
     check_key(key);
     const std::lock_guard lock(mutex_);
     table_.erase(key);
+  }
+  [[nodiscard]] bool set_unless(const std::string& guard, const std::string& key,
+                                const std::string& value) override {
+    check_key(guard);
+    check_key(key);
+    check_value(key, value);
+    const std::lock_guard lock(mutex_);
+    if (table_.contains(guard)) return false;
+    table_[key] = value;
+    return true;
   }
 
  private:
@@ -194,7 +205,7 @@ class TcpStoreServer final : public KeyValueStore {
   }
   void report(const Client& client, const std::string& why) {
     if (!options_.log || logged_ >= most_logged) return;
-    const auto who = client.rank < 0 ? std::string() : concat(", rank ", client.rank);
+    const auto who = client.rank < 0 ? std::string() : concat(", ", options_.name_of(client.rank));
     const auto* const last = ++logged_ == most_logged ? "; no more of these are reported" : "";
     options_.log(concat("the ", description(), " closes a connection from ", client.address, who,
                         ": ", why, last));
@@ -237,16 +248,17 @@ class TcpStoreServer final : public KeyValueStore {
     if (!read) return end(client, "its first frame is no hello");
     const auto& [hello, proof] = *read;
     const auto rank = static_cast<std::int64_t>(hello.rank);
+    const auto ranks = options_.size == 0 ? std::int64_t{1} << 31 : options_.size;
     const auto is_rank = [&](const Client& other) { return other.rank == rank && !other.ended; };
     if (hello.job != options_.job) return refuse(client, Refusal::job, {});  // it goes on looking
     if (!equal_in_constant_time(proof, hello.client_proof(options_.secret)))
       return refuse(client, Refusal::secret,
                     concat("as rank ", rank, " it has not the secret of the job"));
-    if (rank >= options_.size)
-      return refuse(client, Refusal::rank,
-                    concat("there is no rank ", rank, " among ", options_.size));
+    if (rank >= ranks)
+      return refuse(client, Refusal::rank, concat("there is no rank ", rank, " among ", ranks));
     if (std::any_of(clients_.begin(), clients_.end(), is_rank))
-      return refuse(client, Refusal::connected, concat("rank ", rank, " is connected already"));
+      return refuse(client, Refusal::connected,
+                    concat(options_.name_of(static_cast<int>(rank)), " is connected already"));
     client.rank = static_cast<int>(rank);
     client.reader.allow(longest_request);
     note_reached(client.socket.own_end());
@@ -265,9 +277,12 @@ class TcpStoreServer final : public KeyValueStore {
   /// None: the frame is no request.
   [[nodiscard]] std::optional<std::string> answer(const Frame& request) {
     FieldReader fields(request.payload);
+    const bool guarded = request.type == store_request::set_unless;
+    const auto guard = guarded ? fields.field() : std::string();
     const auto key = fields.field();
-    const auto value = request.type == store_request::set ? fields.field() : std::string();
-    if (!key || !value || !fields.empty()) return std::nullopt;
+    const auto value =
+        guarded || request.type == store_request::set ? fields.field() : std::string();
+    if (!guard || !key || !value || !fields.empty()) return std::nullopt;
     try {
       switch (request.type) {
         case store_request::set: set(*key, *value); return write_frame(store_answer::done, {});
@@ -284,6 +299,10 @@ class TcpStoreServer final : public KeyValueStore {
           return write_frame(store_answer::entries, payload);
         }
         case store_request::remove: remove(*key); return write_frame(store_answer::done, {});
+        case store_request::set_unless: {
+          const bool was_set = set_unless(*guard, *key, *value);
+          return write_frame(was_set ? store_answer::done : store_answer::not_set, {});
+        }
         default: return std::nullopt;
       }
     } catch (const Error& error) {

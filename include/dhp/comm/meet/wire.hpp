@@ -118,7 +118,7 @@ class Fields {
 };
 
 struct Frame {
-  static constexpr char version = 2;
+  static constexpr char version = 3;
   static constexpr std::size_t header_bytes = 6;
   std::uint8_t type;
   std::string payload;
