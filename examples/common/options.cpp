@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <iostream>
+#include <limits>
 #include <utility>
 
 namespace examples {
@@ -22,6 +24,24 @@ constexpr std::array<std::pair<const char*, dhp::DType>, 4> precisions{{{"fp32",
   for (const auto& [name, type] : precisions)
     if (word == name) return type;
   dhp::fail("unknown --precision \"", word, "\"; choose fp32, bf16, fp16 or fp64");
+}
+
+/// "2:4", or "2" for 2 and as many as there are.
+[[nodiscard]] Elastic parse_elastic(const std::string& text) {
+  const auto colon = text.find(':');
+  const auto number = [&](const std::string& digits, int otherwise) {
+    if (digits.empty()) return otherwise;
+    int value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    const bool whole = error == std::errc() && end == digits.data() + digits.size();
+    return whole ? value : 0;
+  };
+  constexpr int any = std::numeric_limits<int>::max();
+  const Elastic elastic{number(text.substr(0, colon), 0),
+                        colon == text.npos ? any : number(text.substr(colon + 1), any)};
+  dhp::check(elastic.least >= 1 && elastic.most >= elastic.least, "--elastic ", text,
+             ": give the least and the most replicas, such as 2:4, or 2: for any number from 2 on");
+  return elastic;
 }
 
 /// What objects are made of once all of the command line is known.
@@ -154,6 +174,10 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
       ->group("Training");
 
   add_process_options(app, options);
+  app.add_option_function<std::string>(
+         "--elastic", [&](const auto& text) { options.elastic = parse_elastic(text); },
+         "LEAST:MOST replicas: the run goes on when ranks are lost, and takes in those that come")
+      ->group("Processes");
   app.add_option("--min-bandwidth", options.min_bandwidth_gb_s,
                  "GB/s that every axis must reach at the start, or the run ends")
       ->check(not_negative)

@@ -12,8 +12,14 @@
 
 namespace examples {
 
+/// Replicas of a job whose ranks may come and go.
+struct Elastic {
+  int least = 1, most = 1;
+};
+
 struct RunOptions {
   dhp::MeshShape mesh{};
+  std::optional<Elastic> elastic{};
   dhp::PipelineOptions pipeline{};
   dhp::ReducerChoice reducer = dhp::Bucketed{};
   dhp::Sharding sharding{};

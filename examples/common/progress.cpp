@@ -79,18 +79,24 @@ void Progress::finish() {
 
 namespace {
 
-/// Bytes of the lines up to the training step `last`. Its evaluation is not among them: a run that goes on begins with
-/// it. Nor is a line that a run was ended in.
-std::uintmax_t bytes_up_to(const std::string& path, std::int64_t last) {
-  std::ifstream file(path);
+/// What of a file stays.
+struct Kept {
   std::uintmax_t bytes = 0;
-  for (std::string line; std::getline(file, line) && !file.eof(); bytes += line.size() + 1) {
+  std::int64_t last_step = 0;
+};
+/// The lines up to the training step `last`. Its evaluation is not among them: a run that goes on begins with
+/// it. Nor is a line that a run was ended in.
+Kept lines_up_to(const std::string& path, std::int64_t last) {
+  std::ifstream file(path);
+  Kept kept;
+  for (std::string line; std::getline(file, line) && !file.eof(); kept.bytes += line.size() + 1) {
     const auto json = nlohmann::json::parse(line, nullptr, false);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number()) break;
     const auto step = json["step"].get<std::int64_t>();
     if (step > last || (step == last && !json.contains("loss"))) break;
+    if (json.contains("loss")) kept.last_step = step;
   }
-  return bytes;
+  return kept;
 }
 
 }  // namespace
@@ -98,8 +104,11 @@ std::uintmax_t bytes_up_to(const std::string& path, std::int64_t last) {
 Metrics::Metrics(const std::string& path, std::int64_t first_step) : path_(path) {
   if (path.empty()) return;
   std::error_code error;
-  if (first_step > 0 && std::filesystem::is_regular_file(path, error))
-    std::filesystem::resize_file(path, bytes_up_to(path, first_step), error);
+  if (first_step > 0 && std::filesystem::is_regular_file(path, error)) {
+    const auto kept = lines_up_to(path, first_step);
+    std::filesystem::resize_file(path, kept.bytes, error);
+    last_step_ = kept.last_step;
+  }
   file_.open(path, first_step > 0 ? std::ios::app : std::ios::trunc);
   dhp::check(file_.good(), "cannot write --metrics ", path, "; does its directory exist?");
 }

@@ -44,10 +44,13 @@ class Metrics {
   /// step once. Throws where the file cannot be written.
   Metrics(const std::string& path, std::int64_t first_step);
   void write(const std::vector<std::pair<std::string, double>>& fields);
+  /// Of what the file had when it was opened; 0: none.
+  [[nodiscard]] std::int64_t last_step() const { return last_step_; }
 
  private:
   std::string path_;
   std::ofstream file_;
+  std::int64_t last_step_ = 0;
 };
 
 /// The end of every main: the status of body; an error becomes one sentence on standard error and status 1.

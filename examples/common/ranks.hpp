@@ -7,6 +7,7 @@
 #if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
 #include <dhp/comm/nccl/connect.hpp>
 #elif defined(DHP_HAS_GLOO)
+#include <dhp/comm/elastic/run_elastic.hpp>
 #include <dhp/comm/gloo/connect.hpp>
 #endif
 #if defined(DHP_HAS_MPI) && !defined(DHP_HAS_NCCL)
@@ -68,6 +69,16 @@ struct ProcessSetup {
   std::shared_ptr<const dhp::Deadlines> deadlines;
   FlightRecordOutput& records;
 
+  [[nodiscard]] dhp::ProcessOptions process() const {
+    dhp::ProcessOptions made;
+    if (options.comm_timeout) made.timeout_s = *options.comm_timeout;
+    made.deadlines = deadlines;
+    made.recorder = records.of(me.rank);
+    made.network_interface = options.network_interface;
+    made.log = [this](const std::string& message) { say(message); };
+    made.stuck = [this](const std::string& message) { stuck(message); };
+    return made;
+  }
   void say(const std::string& message) const {
     std::fprintf(stderr, "rank %d: %s\n", me.rank, message.c_str());
   }
@@ -123,13 +134,7 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
   if constexpr (D::host_accessible)
     if (run_over_mpi(setup, body)) return;
 #if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
-  dhp::ProcessOptions process;
-  if (options.comm_timeout) process.timeout_s = *options.comm_timeout;
-  process.deadlines = setup.deadlines;
-  process.recorder = records.of(me.rank);
-  process.network_interface = options.network_interface;
-  process.log = [&](const std::string& message) { setup.say(message); };
-  process.stuck = [&](const std::string& message) { setup.stuck(message); };
+  const auto process = setup.process();
 #if defined(DHP_HAS_NCCL)
   dhp::run_process_rank(me, dhp::connect_nccl, body, process);
 #else
@@ -139,6 +144,31 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
 #else
   fail_without("Gloo and OpenSSL, in Debian libgloo-dev and libssl-dev");
 #endif
+}
+
+/// body(GenerationRank<D>&) in each generation of an elastic job that this process is a member of.
+template <class D, class Body>
+void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
+                        std::shared_ptr<const dhp::Deadlines> deadlines, Body body) {
+  dhp::check(options.transport != "mpi",
+             "--elastic does without MPI, which ends the whole job when a rank is lost; leave "
+             "--transport out, or choose gloo");
+#if defined(DHP_HAS_GLOO)
+  if constexpr (D::host_accessible) {
+    FlightRecordOutput records(options.flight_record, me.rank, 1, me.size);
+    const ProcessSetup setup{me, options, std::move(deadlines), records};
+    const auto process = setup.process();
+    const dhp::ElasticOptions elastic{.tensor = options.mesh.tensor,
+                                      .pipeline = options.mesh.pipeline,
+                                      .least_replicas = options.elastic->least,
+                                      .most_replicas = options.elastic->most,
+                                      .timeout_s = process.timeout_s};
+    const auto id = dhp::new_member_id();
+    return dhp::run_elastic<D>(dhp::meet_elastic(me, id, process), me, id, dhp::connect_gloo, body,
+                               process, elastic);
+  }
+#endif
+  dhp::fail("--elastic needs a build for CPUs with Gloo (in Debian libgloo-dev and libssl-dev)");
 }
 
 /// body(world, local rank, deadlines) on every rank that this process is to start: the one that it is, or all, as

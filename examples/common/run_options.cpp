@@ -44,9 +44,9 @@ dhp::TrainingOptions RunOptions::training(std::int64_t total_steps) const {
 
 std::optional<dhp::ProcessRank> RunOptions::process() const {
   auto me = dhp::ProcessRank::from_environment(rank_flags);
-  if (!me || me->size == 1) return std::nullopt;
-  dhp::check(me->size == mesh.size(), "there are ", me->size, " processes (", me->launcher,
-             "), but a layout of ", mesh, " needs ", mesh.size(),
+  if (!me || (me->size == 1 && !elastic)) return std::nullopt;
+  dhp::check(elastic || me->size == mesh.size(), "there are ", me->size, " processes (",
+             me->launcher, "), but a layout of ", mesh, " needs ", mesh.size(),
              "; start as many, or choose other axes");
   return me;
 }

@@ -50,6 +50,9 @@ class RunReport {
   void start(std::int64_t first_step) {
     if (!speaks_) return;
     metrics_ = std::make_unique<Metrics>(options_.metrics, first_step);
+    const bool known =
+        !last_step_.empty() && last_step_.front().second == static_cast<double>(first_step);
+    if (known && metrics_->last_step() < first_step) metrics_->write(last_step_);
     progress_ = std::make_unique<Progress>(first_step, total_steps_);
     restart_clock();
   }
@@ -72,7 +75,6 @@ class RunReport {
     const auto now = std::chrono::steady_clock::now();
     const double taken = std::chrono::duration<double>(now - since_).count();
     since_ = now;
-    if (!speaks_) return;
     const double rate = static_cast<double>(samples) / taken;
     Measures fields{{"step", static_cast<double>(report.step)},
                     {"loss", report.loss},
@@ -87,10 +89,17 @@ class RunReport {
       fields.emplace_back("skipped", report.skipped ? 1 : 0);
     }
     fields.insert(fields.end(), more.begin(), more.end());
+    last_step_ = fields;
+    if (!metrics_) return;
     metrics_->write(fields);
     progress_->step(report.step, report.loss, taken, rate,
                     report.skipped ? "skipped: gradients overflowed" : "");
   }
+
+  /// What a step has written or, on ranks that write nothing, would have. If the rank that writes is lost, another one
+  /// knows its last line.
+  [[nodiscard]] const Measures& last_step() const { return last_step_; }
+  void know(const Measures& last_step) { last_step_ = last_step; }
 
   void evaluation(const std::string& when, std::int64_t step, const Measures& found) {
     std::string text = "evaluation " + when + ":";
@@ -112,6 +121,7 @@ class RunReport {
   const RunOptions& options_;
   bool speaks_;
   std::int64_t total_steps_;
+  Measures last_step_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<Progress> progress_;
   std::chrono::steady_clock::time_point since_{};

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,15 +27,16 @@ namespace examples {
 
 class SavedRun {
  public:
-  /// Keeps references.
+  /// Keeps references. may_commit: as RunRecord's.
   SavedRun(Dev& dev, const TrainingSetup& setup, dhp::TrainingRun<Dev>& run,
-           dhp::Batching& batching, RunReport& report)
+           dhp::Batching& batching, RunReport& report, std::function<void()> may_commit)
       : dev_(dev),
         setup_(setup),
         options_(setup.options),
         run_(run),
         batching_(batching),
         report_(report),
+        may_commit_(std::move(may_commit)),
         checkpoint_(run.mesh(), run.store(), run.optimizer()),
         saver_(checkpoint_, run.trainer().may_record()) {
     run.trainer().before_update([this] { saver_.before_update(dev_); });
@@ -60,6 +62,8 @@ class SavedRun {
     start();
     report_.say("saves ", folder());
   }
+  /// A save under way leaves what was saved before.
+  void give_up() { saver_.give_up(); }
   /// Saves the end of the run, and exports its weights. Collective.
   void end() {
     if (options_.save.empty()) return;
@@ -105,6 +109,7 @@ class SavedRun {
     dhp::RunRecord made{.files = setup_.files,
                         .keep = static_cast<std::size_t>(options_.keep),
                         .keep_best = options_.keep_best,
+                        .may_commit = may_commit_,
                         .replaced = std::exchange(replaced_, {})};
     made.about["options"] = nlohmann::ordered_json::parse(options_.remembered);
     made.about["training_samples"] = batching_.dataset_size();
@@ -129,6 +134,7 @@ class SavedRun {
   dhp::TrainingRun<Dev>& run_;
   dhp::Batching& batching_;
   RunReport& report_;
+  std::function<void()> may_commit_;
   dhp::Checkpoint<Dev> checkpoint_;
   dhp::BackgroundSaver<Dev> saver_;
   std::int64_t saved_step_ = -1;                        // of the last save

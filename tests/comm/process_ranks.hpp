@@ -204,14 +204,15 @@ std::vector<std::string> ends_with(int ranks, double timeout_s, Body body,
 }
 
 /// Connects a rank to the others.
-using MakeMessages = std::function<std::shared_ptr<dhp::comm::Messages>(World&)>;
+using MakeMessages =
+    std::function<std::shared_ptr<dhp::comm::Messages>(const std::shared_ptr<World>&)>;
 
 /// body(comm, dev) of every rank, over messages that `make` connects; its calls are recorded, but for who asks.
 template <class Body>
 std::vector<std::string> ends_of(int ranks, double timeout_s, const MakeMessages& make, Body body,
                                  bool recorded = true) {
   return ends_with(ranks, timeout_s, [&](const std::shared_ptr<World>& world) {
-    dhp::comm::ProcessComm engine(world, make(*world));
+    dhp::comm::ProcessComm engine(world, make(world));
     auto comm = recorded ? dhp::comm::recorded(*world, engine) : Comm<Cpu>::of(engine);
     Cpu dev;
     body(comm, dev);

@@ -172,10 +172,11 @@ class ParameterStore {
     update_moving_averages(dev, momentum, micro_batches, running_, state, gradients_.view());
   }
 
-  /// The values that this rank holds: of weights and of running statistics.
-  [[nodiscard]] std::vector<HeldPiece<Dev>> pieces() const {
+  /// The values that this rank holds: of weights and of running statistics. own: of weights that replicas share out
+  /// only its own shares, also where it has been brought the others.
+  [[nodiscard]] std::vector<HeldPiece<Dev>> pieces(bool own = false) const {
     std::vector<HeldPiece<Dev>> pieces;
-    const bool shares = options_.sharding.stage == ZeroStage::weights;
+    const bool shares = own || options_.sharding.stage == ZeroStage::weights;
     for (const auto& parameter : parameters_)
       if (!shares || !is_cut(*parameter))
         pieces.push_back(

@@ -23,9 +23,13 @@ class BackgroundSaver {
       : checkpoint_(checkpoint), copy_(replayed) {}
   BackgroundSaver(const BackgroundSaver&) = delete;
   BackgroundSaver& operator=(const BackgroundSaver&) = delete;
-  /// An unfinished save is given up on rank 0, and leaves what was saved before.
-  ~BackgroundSaver() { stop(); }
+  ~BackgroundSaver() { give_up(); }
 
+  /// An unfinished save is given up on rank 0, and leaves what was saved before. Not collective.
+  void give_up() {
+    give_up_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
   /// Collective over the mesh. Waits for the save before this one.
   void start(Dev& dev, const std::string& path, const TrainingProgress& progress,
              const RunRecord& record = {}) {
@@ -53,7 +57,7 @@ class BackgroundSaver {
     written_.wait(false);
     for (const auto& error : gather_texts(dev, checkpoint_.mesh().world(), error_))
       if (!error.empty()) {
-        stop();
+        give_up();
         throw Error(error);
       }
     thread_.join();
@@ -101,11 +105,6 @@ class BackgroundSaver {
   static void set(std::atomic<bool>& flag) {
     flag = true;
     flag.notify_all();
-  }
-
-  void stop() {
-    give_up_ = true;
-    if (thread_.joinable()) thread_.join();
   }
 
   Checkpoint<Dev>& checkpoint_;

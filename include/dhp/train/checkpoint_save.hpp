@@ -5,6 +5,7 @@
 #include <dhp/train/checkpoint_folder.hpp>
 #include <dhp/train/shard.hpp>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -18,6 +19,8 @@ struct RunRecord {
   std::map<std::string, std::string> files{};  ///< by name: the vocabulary say
   std::size_t keep = 0;                        ///< so many checkpoints, the newest; 0: all
   std::string keep_best{};  ///< a name in about["measures"]: its best value is kept, too
+  /// Throws where this run may not make a checkpoint visible any more, since another one has taken over; null: it may.
+  std::function<void()> may_commit{};
   std::vector<std::string> replaced{};  ///< names of checkpoints that go when this one is there
 };
 
@@ -61,6 +64,7 @@ class CheckpointSave {
       replace_file(part_ + "/" + name, text);
     }
     replace_file(part_ + "/index.json", index.to_text());
+    if (record.may_commit) record.may_commit();
     folder_.commit(step_);
     for (const auto& name : record.replaced)
       if (name != CheckpointFolder::name_of(step_)) folder_.remove(name);

@@ -95,12 +95,16 @@ class Trainer {
     put(counts_.mut(), counts_of<Dev>(mine.batches, model_.term_names()));
     put(request_.mut(), std::vector<double>{stop_requested_ ? 1.0 : 0.0});
     write_learning_rate<Dev>(dev_, ticket.learning_rate, state_.mut());
+    if (commit_)
+      interrupted_.emplace(
+          Interrupted{ticket.step, ticket.learning_rate, mine.share(), clone(dev_, state_.view())});
     const auto losses = recorder_.run(dev_, step_of(ticket), recording(mine.same_shapes),
                                       [&](const Step<Dev>& now) { return run(now); });
     ticket.recorded = recorder_.recorded();
     ticket.losses = dev_.start_copy_to_host(losses.view().bytes(), losses.size_bytes());
     ticket.state = dev_.start_copy_to_host(state_.view().bytes(), state_.size_bytes());
     ++steps_;
+    interrupted_.reset();
     return ticket;
   }
 
@@ -146,8 +150,44 @@ class Trainer {
   /// Called in each step before the state is written to: a save may still read it. A replayed step calls nothing.
   void before_update(std::function<void()> call) { before_update_ = std::move(call); }
 
+  /// For runs that go on when ranks are lost. barrier(): no rank returns from it before all ranks that train have entered.
+  /// It lies between the last collective of a step and its update; so if start() throws because a rank was lost, either no
+  /// rank has done the update, or all others can. settle_at() then makes the state that of one step on all of them.
+  void commit_by(std::function<void()> barrier) { commit_ = std::move(barrier); }
+  /// Steps whose updates this rank's state has.
+  [[nodiscard]] std::int64_t steps_updated() const {
+    return steps_ + (interrupted_ && interrupted_->updated ? 1 : 0);
+  }
+  /// After start() has thrown: the state becomes that after so many steps, by the update of the interrupted step or
+  /// without it. Not collective: weights that replicas share out (ZeRO) are not brought. Returns the report of a step
+  /// that has been done here.
+  std::optional<StepReport> settle_at(std::int64_t steps) {
+    if (!interrupted_) return std::nullopt;
+    auto step = std::move(*interrupted_);
+    interrupted_.reset();
+    const bool does = step.updated || steps == step.number;
+    check(steps == (does ? step.number : steps_) && (step.updated || !does || step.ready),
+          "the interrupted step ", step.number, " cannot become the state after ", steps, " steps");
+    if (!does) {
+      dev_.copy(state_.mut().bytes(), step.state.view().bytes(), state_.size_bytes());
+      return std::nullopt;
+    }
+    if (!step.updated) update(step.batches.micro_batches);
+    steps_ = step.number;
+    const auto copy = [&](ConstView<Dev> of) {
+      return dev_.start_copy_to_host(of.bytes(), of.size_bytes());
+    };
+    return finish({.step = step.number,
+                   .learning_rate = step.learning_rate,
+                   .losses = copy(step.losses.view()),
+                   .state = copy(state_.view()),
+                   .mine = std::move(step.batches)});
+  }
+
   /// Whether steps may be recorded, where the device can.
-  [[nodiscard]] bool may_record() { return options_.record && !model_.store().is_sharded(); }
+  [[nodiscard]] bool may_record() {
+    return options_.record && !commit_ && !model_.store().is_sharded();
+  }
 
   /// Steps that were started.
   [[nodiscard]] std::int64_t steps_done() const { return steps_; }
@@ -194,12 +234,22 @@ class Trainer {
     decide_step<Dev>(dev_, {.clip = options_.clip, .loss_scale = loss_scale_},
                      losses.view().slice(0, step.micro_batches), squares.view(), state_.mut());
     if (before_update_) before_update_();
-    const auto update = dev_.scope("optimizer");
-    optimizer_.step(dev_, squares.view(), state_.view());
+    if (commit_) {
+      interrupted_->losses = losses.share();
+      interrupted_->ready = true;
+      commit_();
+    }
+    update(step.micro_batches);
+    if (commit_) interrupted_->updated = true;
     store.updated(dev_);
-    store.update_running_statistics(dev_, options_.batch_norm_momentum, step.micro_batches,
-                                    state_.view());
     return losses;
+  }
+  /// Not collective.
+  void update(std::int64_t micro_batches) {
+    const auto scope = dev_.scope("optimizer");
+    optimizer_.apply(dev_, state_.view());
+    model_.store().update_running_statistics(dev_, options_.batch_norm_momentum, micro_batches,
+                                             state_.view());
   }
   /// The step of a ticket; writes its number to the device.
   Step<Dev> step_of(const StepTicket<Dev>& ticket) {
@@ -254,6 +304,17 @@ class Trainer {
              : "a weight gradient overflowed; a lower learning rate may help");
   }
 
+  /// A step from its begin to the end of start().
+  struct Interrupted {
+    std::int64_t number;
+    double learning_rate;
+    StepBatches<Dev> batches;
+    Tensor<Dev> state;  // before the step
+    Tensor<Dev> losses{};
+    bool ready = false;    // all that ranks do together is done
+    bool updated = false;  // and so is the update
+  };
+
   Dev& dev_;
   M& model_;
   Mesh<Dev>& mesh_;
@@ -268,6 +329,8 @@ class Trainer {
   std::atomic<bool> stop_requested_{false};
   StepRecorder<Dev> recorder_;
   std::function<void()> before_update_;
+  std::function<void()> commit_;
+  std::optional<Interrupted> interrupted_;
   std::int64_t steps_ = 0;
 };
 

@@ -43,7 +43,7 @@ namespace comm {
                                             const ProcessOptions& options) {
   const auto address = comm::own_address(*world, options);
   return comm::recorded(
-      *world, comm::ProcessComm(world, std::make_shared<comm::GlooMessages>(*world, address)));
+      *world, comm::ProcessComm(world, std::make_shared<comm::GlooMessages>(world, address)));
 }
 
 }  // namespace dhp

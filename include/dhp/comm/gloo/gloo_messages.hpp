@@ -11,6 +11,7 @@
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <ctime>
@@ -18,6 +19,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -54,7 +56,8 @@ class NoPipeSignal {
 /// in one store apart.
 class GlooStore final : public gloo::rendezvous::Store {
  public:
-  GlooStore(World& world, std::string prefix) : world_(&world), prefix_(std::move(prefix)) {}
+  GlooStore(std::shared_ptr<World> world, std::string prefix)
+      : world_(std::move(world)), prefix_(std::move(prefix)) {}
   void set(const std::string& key, const std::vector<char>& data) override {
     world_->store().set(prefix_ + key, std::string(data.begin(), data.end()));
   }
@@ -70,32 +73,43 @@ class GlooStore final : public gloo::rendezvous::Store {
   }
 
  private:
-  World* world_;
+  std::shared_ptr<World> world_;
   std::string prefix_;
 };
 
 class GlooMessages final : public Messages {
  public:
-  /// Connects all ranks of the world. address: of this machine, where this rank listens. Collective.
-  GlooMessages(World& world, const std::string& address)
-      : context_(std::make_shared<Context>(world)), members_(all_ranks(world.size())), id_(0) {
+  /// Connects all ranks of the world. address: of this machine, where this rank listens. Throws NotConnected, and Aborted
+  /// when the world ends meanwhile. Collective.
+  GlooMessages(const std::shared_ptr<World>& world, const std::string& address)
+      : context_(std::make_shared<Context>(world)), members_(all_ranks(world->size())), id_(0) {
     check_own_address(
         address);  // Gloo's own words for it are not for people, and it leaks what it has opened
-    const NoPipeSignal quiet;  // Gloo's own thread begins with it, and keeps it
-    try {
-      gloo::transport::tcp::attr where;
-      where.hostname = address;
-      auto device = gloo::transport::tcp::CreateDevice(where);
-      context_->description = concat("Gloo (", device->str(), ")");
-      GlooStore store(world, "gloo/");
-      context_->gloo.setTimeout(for_ever);  // limits are the world's
-      context_->gloo.connectFullMesh(store, device);
-    } catch (const Error&) {
-      throw;
-    } catch (const std::exception& error) {
-      fail("rank ", world.rank(), " cannot connect to the other ranks by Gloo: ", error.what(),
-           "; are they at addresses that this one can reach? An interface can be chosen");
-    }
+    // Gloo waits for a rank that does not answer, and nothing ends that: then its thread is left behind.
+    const auto outcome = std::make_shared<Outcome>();
+    std::thread([context = context_, world, address, outcome] {
+      const NoPipeSignal quiet;  // Gloo's own thread begins with it, and keeps it
+      try {
+        gloo::transport::tcp::attr where;
+        where.hostname = address;
+        auto device = gloo::transport::tcp::CreateDevice(where);
+        context->description = concat("Gloo (", device->str(), ")");
+        GlooStore store(world, "gloo/");
+        context->gloo.setTimeout(for_ever);  // limits are the world's
+        context->gloo.connectFullMesh(store, device);
+      } catch (const std::exception& error) {
+        outcome->problem = error.what();
+      }
+      outcome->known = true;
+    }).detach();
+    world->wait_until([&] { return outcome->known.load(); },
+                      [&] { return concat("rank ", world->rank(), " connects to the others"); });
+    world->check_alive();
+    if (!outcome->problem.empty())
+      throw NotConnected(concat("rank ", world->rank(),
+                                " cannot connect to the other ranks by Gloo: ", outcome->problem,
+                                "; are they at addresses that this one can reach? An interface "
+                                "can be chosen"));
   }
 
   [[nodiscard]] Handle send(const std::byte* data, std::size_t bytes, int to, std::uint64_t tag,
@@ -126,6 +140,11 @@ class GlooMessages final : public Messages {
   // Gloo's own limits break every connection of a rank.
   static constexpr auto for_ever = std::chrono::milliseconds(std::chrono::hours(24 * 365));
 
+  /// Of connecting.
+  struct Outcome {
+    std::string problem{};  // empty: none
+    std::atomic<bool> known{false};
+  };
   /// What the end of the world has to reach.
   struct Waits {
     void end() {
@@ -142,11 +161,11 @@ class GlooMessages final : public Messages {
   };
   /// The connections, which all groups share.
   struct Context {
-    explicit Context(World& of)
-        : world(&of),
-          gloo(of.rank(), of.size()),
-          at_end(of.on_end([known = waits] { known->end(); })) {}
-    World* world;
+    explicit Context(const std::shared_ptr<World>& of)
+        : world(of),
+          gloo(of->rank(), of->size()),
+          at_end(of->on_end([known = waits] { known->end(); })) {}
+    std::shared_ptr<World> world;
     std::string description{};
     gloo::rendezvous::Context gloo;
     std::shared_ptr<Waits> waits = std::make_shared<Waits>();

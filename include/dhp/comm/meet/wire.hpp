@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -94,7 +95,8 @@ class Fields {
   void pass(std::vector<T>& list) {
     auto count = list.size();
     pass(count);
-    for (std::size_t at = 0; good_ && at < count; ++at) pass(from_ ? list.emplace_back() : list[at]);
+    for (std::size_t at = 0; good_ && at < count; ++at)
+      pass(from_ ? list.emplace_back() : list[at]);
   }
   template <class A, class B>
   void pass(std::pair<A, B>& both) {
@@ -105,6 +107,7 @@ class Fields {
     if constexpr (requires { value.pass(*this); }) {
       value.pass(*this);
     } else {
+      static_assert(std::is_trivially_copyable_v<T>, "a struct needs void pass(Fields&)");
       std::string text(reinterpret_cast<const char*>(&value), sizeof value);
       pass(text);
       if (text.size() == sizeof value) std::memcpy(&value, text.data(), sizeof value);

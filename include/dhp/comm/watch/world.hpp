@@ -33,6 +33,14 @@ class Aborted : public Error {
       : Error(sentence, where) {}
 };
 
+/// A rank cannot connect to another one, which may have ended meanwhile.
+class NotConnected : public Error {
+ public:
+  explicit NotConnected(const std::string& sentence,
+                        std::source_location where = std::source_location::current())
+      : Error(sentence, where) {}
+};
+
 struct WorldOptions {
   double timeout_s = 300;  ///< of every wait for another rank, and of a rank's silence; 0: none
   std::shared_ptr<const Deadlines> deadlines{};  ///< instead of timeout_s, where there are any
@@ -267,6 +275,8 @@ class World {
   // A short limit wants frequent looks, and so do channels, but not those of many processes at one store.
   [[nodiscard]] double period_s() const {
     const double limit_s = deadlines_->limit_s();
+    // Of a rank to which the connection has broken more will be known soon.
+    if (!states_.front().lost.empty()) return 0.01;
     const double often_s = channels_.empty() || store_ ? options_.period_s : 0.05;
     return limit_s > 0 ? std::min(often_s, limit_s / 4) : often_s;
   }
@@ -358,16 +368,19 @@ class World {
   // Rank 0 looks at all others, and they at it.
   [[nodiscard]] std::string rank_zero_silent(const comm::RankState& state, double now_s) {
     const auto text = store_->find("state/0");
+    const auto zero = text ? comm::RankState::parsed(*text) : std::nullopt;
+    const bool finished = zero && zero->finished;
+    if (!finished && store_->find(concat(comm::left_prefix, 0)))
+      return store_lost(state, "its connection to the store has ended");
     if (!text || *text != rank_zero_said_) {
       rank_zero_said_ = text.value_or("");
       rank_zero_heard_s_ = now_s;
       return {};
     }
     const double silence_s = now_s - rank_zero_heard_s_;
-    const auto zero = comm::RankState::parsed(*text);
     const bool longer = !deadlines_->fixed() && zero && zero->limit.longer_than(state.limit);
     const auto& limit = longer ? zero->limit : state.limit;
-    if ((zero && zero->finished) || !limit.passed_by(silence_s)) return {};
+    if (finished || !limit.passed_by(silence_s)) return {};
     return store_lost(
         state, concat("nothing has been heard of it for ", static_cast<std::int64_t>(silence_s),
                       " s", limit.why.empty() ? "" : concat(", beyond ", limit)));

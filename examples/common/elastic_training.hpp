@@ -1,0 +1,203 @@
+// ElasticTraining: a rank's training in an elastic job. In each generation it is built anew for the layout, and takes the
+// state from the ranks that have it.
+#pragma once
+
+#include <dhp/comm/elastic/run_elastic.hpp>
+#include <dhp/train/state_exchange.hpp>
+
+#include "program.hpp"
+
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+class ElasticTraining {
+ public:
+  using Rank = dhp::GenerationRank<Dev>;
+
+  /// holds_store: the job's store ends with this process.
+  ElasticTraining(Dev& dev, const TrainingSetup& setup, dhp::Deadlines& deadlines,
+                  const Stopping& stopping, bool holds_store)
+      : dev_(dev),
+        setup_(setup),
+        deadlines_(deadlines),
+        stopping_(stopping),
+        holds_store_(holds_store) {}
+
+  /// The body of run_elastic.
+  dhp::GenerationEnd run(Rank& rank) {
+    try {
+      return run_in(rank);
+    } catch (const dhp::Aborted&) {
+      if (!built_.empty() && !built_.back()->program.has_state()) built_.clear();
+      rank.report.steps =
+          built_.empty() ? -1 : built_.back()->program.training().trainer().steps_updated();
+      since_ = Clock::now();
+      throw;
+    }
+  }
+  /// It was asked to stop, and the state is in other ranks or on the disk.
+  [[nodiscard]] bool stopped() const { return stopped_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  /// A training in the layout of one generation.
+  struct Built {
+    Built(Dev& dev, dhp::Comm<Dev> ranks, const TrainingSetup& given, RunOptions changed,
+          dhp::Deadlines& deadlines, const Stopping& stopping, MemoryPlanner* memory,
+          ElasticHooks asked)
+        : options(std::move(changed)),
+          setup{.options = options,
+                .train = given.train,
+                .held_out = given.held_out,
+                .make_model = given.make_model,
+                .plan_model = given.plan_model,
+                .measures = given.measures,
+                .files = given.files,
+                .head = given.head,
+                .waits_for_replicas = given.waits_for_replicas,
+                .same_shapes = given.same_shapes},
+          hooks(std::move(asked)),
+          program(dev, std::move(ranks), setup, memory, &deadlines, stopping, &hooks) {}
+    RunOptions options;
+    TrainingSetup setup;
+    ElasticHooks hooks;
+    Program program;
+  };
+
+  dhp::GenerationEnd run_in(Rank& rank) {
+    auto ranks = rank.training_ranks();
+    const auto steps = rank.now.steps;
+    // A member that was left out has old state.
+    if (rank.report.steps < 0) built_.clear();
+    for (const auto& built : built_) built->program.settle_at(steps);
+    if (!built_.empty()) rank.report.steps = steps;
+
+    std::unique_ptr<Built> next;
+    if (!rank.is_spare()) next = build(rank, std::move(ranks));
+    const double built_s = seconds();
+    if (steps >= 0 && !take_state(rank, next.get())) {
+      rank.report.steps = -1;
+      built_.clear();
+      return dhp::GenerationEnd::changed;
+    }
+    if (next) built_.push_back(std::move(next));
+    if (steps >= 0) rank.world.barrier();  // before anybody forgets what another one still takes
+    if (built_.size() > 1) built_.erase(built_.begin(), built_.end() - 1);
+    if (rank.is_spare()) {
+      built_.clear();
+      rank.report.steps = -1;
+      if (!rank.report.leaving)
+        return rank.rest([&] { return rank.report.leaving = stopping_.asked(); });
+      stopped_ = true;
+      return dhp::GenerationEnd::changed;
+    }
+    auto& program = built_.back()->program;
+    tell(rank, program, built_s);
+    switch (program.run()) {
+      case RunEnd::changes: break;
+      case RunEnd::stopped: stopped_ = true; [[fallthrough]];
+      case RunEnd::done: return dhp::GenerationEnd::finished;
+    }
+    rank.report.steps = program.training().trainer().steps_done();
+    since_ = Clock::now();
+    return dhp::GenerationEnd::changed;
+  }
+
+  [[nodiscard]] std::unique_ptr<Built> build(Rank& rank, dhp::Comm<Dev> ranks) {
+    auto options = setup_.options;
+    options.mesh = rank.now.layout;
+    const bool has_state = rank.now.steps >= 0;
+    // Where it was lost with the ranks that had it, the newest checkpoint of this run has most of it.
+    if (!has_state && rank.now.number > 1 && !options.save.empty() &&
+        dhp::newest_checkpoint(options.save))
+      options.load = options.save;
+    std::optional<MemoryPlanner> memory;
+    if (rank.now.number == 1)
+      memory.emplace(options, setup_.train, setup_.plan_model, setup_.same_shapes,
+                     setup_.waits_for_replicas, on_gpu);
+    return std::make_unique<Built>(
+        dev_, std::move(ranks), setup_, std::move(options), deadlines_, stopping_,
+        memory ? &*memory : nullptr,
+        ElasticHooks{.has_state = has_state,
+                     .change_wanted = [&rank] { return rank.change_wanted(); },
+                     .job_goes_on = [this, &rank] { return job_goes_on(rank); },
+                     .check_newest = [&rank] { rank.check_newest(); }});
+  }
+
+  /// Collective. False: nobody has some of it.
+  [[nodiscard]] bool take_state(Rank& rank, Built* next) {
+    std::vector<dhp::HeldPiece<Dev>> held, needed;
+    dhp::TrainingProgress progress{.steps = -1};
+    Measures last_step;
+    for (const auto& built : built_) {
+      auto& run = built->program.training();
+      for (auto& piece : dhp::own_state(run.store(), run.optimizer()))
+        held.push_back(std::move(piece));
+      progress = built->program.progress();
+      last_step = built->program.last_step();
+    }
+    if (next != nullptr)
+      needed =
+          dhp::own_state(next->program.training().store(), next->program.training().optimizer());
+    const auto missing = dhp::StateExchange<Dev>::run(dev_, rank.world, held, needed);
+    for (const auto& text :
+         dhp::gather_texts(dev_, rank.world, dhp::comm::Fields::written(progress))) {
+      const auto told = dhp::comm::Fields::parsed<dhp::TrainingProgress>(text);
+      if (told && told->steps > progress.steps) progress = *told;
+    }
+    if (!missing.empty()) {
+      lost_ = dhp::concat("; nobody has ", *missing.begin(), " after step ", rank.now.steps,
+                          " any more: what was done since the newest checkpoint is lost");
+      return false;
+    }
+    if (next != nullptr) next->program.go_on_after(progress, last_step);
+    return true;
+  }
+
+  /// Whether those who stay are enough. Collective over the ranks that train.
+  [[nodiscard]] bool job_goes_on(Rank& rank) {
+    rank.report.leaving = stopping_.asked();
+    auto& world = built_.back()->program.training().mesh().world();
+    const double leaving = rank.report.leaving ? 1 : 0;
+    const auto told = dhp::gather(dev_, world, {leaving, holds_store_ ? leaving : 0});
+    int staying = rank.world.size();
+    for (std::size_t at = 0; at < told.size(); at += 2) {
+      staying -= told[at] > 0 ? 1 : 0;
+      if (told[at + 1] > 0) return false;
+    }
+    const auto& layout = rank.now.layout;
+    return staying / (layout.tensor * layout.pipeline) >= setup_.options.elastic->least;
+  }
+
+  [[nodiscard]] double seconds() const {
+    return std::chrono::duration<double>(Clock::now() - since_).count();
+  }
+  void tell(const Rank& rank, Program& program, double built_s) {
+    if (rank.now.number == 1) return;
+    program.say(dhp::concat(
+        "generation ", rank.now.number, ": ", rank.now.layout, " after step ", rank.now.steps,
+        rank.ended.empty() ? "" : "; ", rank.ended, std::exchange(lost_, {}), "; agreed after ",
+        short_number(rank.agreed_s), " s, connected in ", short_number(rank.connected_s),
+        " s, built after ", short_number(built_s), " s, has its state after ",
+        short_number(seconds()), " s"));
+  }
+
+  Dev& dev_;
+  const TrainingSetup& setup_;
+  dhp::Deadlines& deadlines_;
+  const Stopping& stopping_;
+  bool holds_store_;
+  bool stopped_ = false;
+  std::string lost_;
+  /// The trainings that have the state, all after the same step: more than one only while ranks take it over.
+  std::vector<std::unique_ptr<Built>> built_;
+  Clock::time_point since_ = Clock::now();  // the end of the last generation
+};
+
+}  // namespace examples

@@ -1,0 +1,155 @@
+// run_elastic: this process as a member of a job that goes on when ranks are lost, and takes in those that come. Its body
+// runs once in each generation that this process is a member of.
+#pragma once
+
+#include <dhp/comm/elastic/membership.hpp>
+#include <dhp/comm/launch_process.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace dhp {
+
+enum class GenerationEnd {
+  finished,  ///< the job is done: on all ranks
+  changed,   ///< all ranks have left the generation in order, after the same step
+};
+
+/// A rank of a generation, for the body of run_elastic.
+template <class Dev>
+class GenerationRank {
+ public:
+  using Clock = std::chrono::steady_clock;
+  GenerationRank(Membership& membership, const Generation& generation,
+                 std::shared_ptr<World> in_world, Comm<Dev> comm, MemberReport& own)
+      : now(generation),
+        world(std::move(comm)),
+        report(own),
+        membership_(membership),
+        world_(std::move(in_world)) {}
+
+  const Generation now;
+  Comm<Dev> world;         ///< of all members
+  MemberReport& report;    ///< kept up to date by the body: it counts when the generation ends
+  std::string ended{};     ///< why the generation before has ended; empty: in order
+  double agreed_s = 0;     ///< from its end to the agreement on this one
+  double connected_s = 0;  ///< from there to the connections
+
+  /// The ranks that train, as a group of their own. Collective over the world; a spare gets a group of one.
+  [[nodiscard]] Comm<Dev> training_ranks() {
+    if (world.size() == now.layout.size()) return world;
+    return world.split(is_spare() ? -1 : 0, world.rank());
+  }
+  [[nodiscard]] bool is_spare() const { return world.rank() >= now.layout.size(); }
+  /// On rank 0, whether it should ask all ranks to end this generation in order, since newcomers wait.
+  [[nodiscard]] bool change_wanted() {
+    constexpr auto period = std::chrono::milliseconds(200);
+    if (world.rank() != 0 || Clock::now() - looked_ < period) return false;
+    looked_ = Clock::now();
+    return membership_.could_grow(now);
+  }
+  /// Of a spare: returns when the ranks that train have left the generation, or leaves() is true, and throws Aborted when
+  /// it ends otherwise.
+  template <class Leaves>
+  [[nodiscard]] GenerationEnd rest(Leaves leaves) {
+    for (;;) {
+      world_->check_alive();
+      if (leaves()) return GenerationEnd::changed;
+      if (const auto end = world_->store().find(end_key))
+        return *end == changed_text ? GenerationEnd::changed : GenerationEnd::finished;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
+  /// Of rank 0: what it returns, for the spares.
+  void tell(GenerationEnd end) {
+    if (world.rank() == 0)
+      world_->store().set(end_key, end == GenerationEnd::changed ? changed_text : "finished");
+  }
+  /// Throws Error where this generation is not the newest: what only one job may do, such as writing to a disk that all
+  /// share, is asked for before.
+  void check_newest() { world_->store().set("newest", ""); }
+
+ private:
+  static constexpr const char* end_key = "end";
+  static constexpr const char* changed_text = "changed";
+  Membership& membership_;
+  std::shared_ptr<World> world_;
+  Clock::time_point looked_{};
+};
+
+/// A number that no other process of the job has.
+[[nodiscard]] inline MemberId new_member_id() {
+  const auto bytes = comm::nonce(sizeof(MemberId));
+  MemberId id = 0;
+  std::memcpy(&id, bytes.data(), sizeof id);
+  return std::max<MemberId>(id >> 1, 1);
+}
+/// The store of an elastic job: the process that was started as rank 0 holds it, and the job ends with that process.
+[[nodiscard]] inline std::shared_ptr<KeyValueStore> meet_elastic(const ProcessRank& me, MemberId id,
+                                                                 const ProcessOptions& process) {
+  auto options = comm::rendezvous_of(me, process);
+  options.rank = static_cast<int>(id);
+  options.size = 0;
+  if (me.rank == 0) return std::make_shared<comm::TcpStoreServer>(options);
+  return std::make_shared<comm::TcpStore>(options);
+}
+
+/// body(GenerationRank<Dev>&) -> GenerationEnd, for each generation. Aborted, which it may throw, ends the generation
+/// and not the job. What else it throws ends this process's part in the job; the others go on. Spares run it, too, as
+/// ranks behind those of the layout. Returns when the job is finished, or this process has left it as it wanted to.
+template <class Dev, class Connect, class Body>
+void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, MemberId id,
+                 Connect connect, Body body, const ProcessOptions& process,
+                 const ElasticOptions& options) {
+  using Clock = std::chrono::steady_clock;
+  const auto since = [](Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  };
+  constexpr int most_failures = 20;
+  Membership membership(store, id, {me.rank, process_name()}, me.size, options);
+  Generation last;
+  MemberReport report;
+  std::string ended;
+  for (int failures = 0;;) {
+    const auto begin = Clock::now();
+    auto now = membership.next(last, report);
+    if (last.number > 0 && now.number != last.number + 1) report.steps = -1;  // it was left out
+    const double agreed_s = since(begin);
+    auto place = me;
+    place.rank = *now.rank_of(id);
+    place.size = static_cast<int>(now.members.size());
+    const auto fenced = std::make_shared<comm::GenerationStore>(store, now);
+    const auto world = std::make_shared<World>(fenced, place.rank, place.size, process.world());
+    last = now;
+    try {
+      const auto connecting = Clock::now();
+      GenerationRank<Dev> rank(membership, now, world, connect(world, place, process), report);
+      rank.ended = std::exchange(ended, {});
+      rank.agreed_s = agreed_s;
+      rank.connected_s = since(connecting);
+      failures = 0;
+      const auto end = body(rank);
+      rank.tell(end);
+      const bool leaves = report.leaving && rank.is_spare();
+      if (end == GenerationEnd::changed && !leaves) continue;
+      world->finish(place.rank);
+      if (end == GenerationEnd::finished && place.rank == 0) membership.finish();
+      break;
+    } catch (const Aborted& error) {
+      ended = error.sentence();
+    } catch (const std::exception& error) {
+      if (!world->ended()) world->abort(comm::sentence_of(error));
+      // A rank that cannot be connected to may be gone.
+      if (dynamic_cast<const NotConnected*>(&error) == nullptr || ++failures > most_failures) throw;
+      ended = comm::sentence_of(error);
+    }
+  }
+}
+
+}  // namespace dhp

@@ -1,0 +1,131 @@
+#include <dhp/comm/elastic/generation.hpp>
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+namespace {
+
+using namespace dhp;
+using dhp::comm::next_generation;
+
+std::map<MemberId, MemberReport> reports_of(const Generation& last,
+                                            const std::set<MemberId>& lost = {},
+                                            const std::set<MemberId>& leaving = {}) {
+  std::map<MemberId, MemberReport> reports;
+  for (const auto member : last.members)
+    if (!lost.contains(member)) reports[member] = {7, leaving.contains(member)};
+  return reports;
+}
+Generation generation(MeshShape layout, std::vector<MemberId> members) {
+  return {.number = 3, .layout = layout, .members = std::move(members), .steps = 5};
+}
+using Members = std::vector<MemberId>;
+
+TEST_CASE(
+    "next generation: the first one takes newcomers in their order, and what is over are spares") {
+  const auto made = next_generation({}, {}, {1, 2, 3, 4, 5}, {.tensor = 2, .least_replicas = 1});
+  REQUIRE(made.has_value());
+  CHECK(made->number == 1);
+  CHECK(made->layout == MeshShape{2, 2, 1});
+  CHECK(made->members == Members{1, 2, 3, 4, 5});
+  CHECK(made->steps == -1);
+  CHECK_FALSE(next_generation({}, {}, {1, 2, 3}, {.tensor = 2, .least_replicas = 2}).has_value());
+  CHECK(next_generation({}, {}, {1, 2, 3}, {.most_replicas = 2})->layout == MeshShape{2, 1, 1});
+}
+
+TEST_CASE("next generation: replicas of one rank close up when one is lost") {
+  const auto last = generation({4, 1, 1}, {1, 2, 3, 4});
+  const auto made = next_generation(last, reports_of(last, {2}), {}, {});
+  CHECK(made->number == 4);
+  CHECK(made->layout == MeshShape{3, 1, 1});
+  CHECK(made->members == Members{1, 3, 4});
+  CHECK(made->steps == 7);
+  CHECK(next_generation(last, reports_of(last, {2}), {9}, {})->members == Members{1, 3, 4, 9});
+}
+
+TEST_CASE(
+    "next generation: a replica that lost a member gives the others to holes of the same place") {
+  // Two replicas of two stages: ranks are data-first, so replica d's stage p is rank d + 2 p.
+  const auto last = generation({2, 1, 2}, {10, 20, 11, 21});
+  const ElasticOptions options{.pipeline = 2};
+  SUBCASE("one whole replica stays, the other's member is a spare") {
+    const auto made = next_generation(last, reports_of(last, {20}), {}, options);
+    CHECK(made->layout == MeshShape{1, 1, 2});
+    CHECK(made->members == Members{10, 11, 21});
+  }
+  SUBCASE("two halves make one replica, each at its old stage") {
+    const auto made = next_generation(last, reports_of(last, {10, 21}), {}, options);
+    CHECK(made->layout == MeshShape{1, 1, 2});
+    CHECK(made->members == Members{20, 11});
+  }
+  SUBCASE("a spare fills the hole") {
+    auto with_spare = last;
+    with_spare.members.push_back(99);
+    const auto made = next_generation(with_spare, reports_of(with_spare, {20}), {}, options);
+    CHECK(made->layout == MeshShape{2, 1, 2});
+    CHECK(made->members == Members{10, 99, 11, 21});
+  }
+}
+
+TEST_CASE("next generation: who leaves gives its state away as the last spare") {
+  const auto last = generation({3, 1, 1}, {1, 2, 3});
+  const auto made = next_generation(last, reports_of(last, {}, {1}), {}, {});
+  CHECK(made->layout == MeshShape{2, 1, 1});
+  CHECK(made->members == Members{2, 3, 1});
+  CHECK_FALSE(
+      next_generation(last, reports_of(last, {}, {1}), {}, {.least_replicas = 3}).has_value());
+}
+
+// Whatever is lost, leaves and comes: no member has two ranks, the layout is full, and there are as many replicas as can be.
+TEST_CASE("next generation: laws, for every loss in every small layout") {
+  for (int tensor = 1; tensor <= 2; ++tensor)
+    for (int pipeline = 1; pipeline <= 2; ++pipeline)
+      for (int data = 1; data <= 2; ++data)
+        for (int spares = 0; spares <= 1; ++spares)
+          for (int fresh = 0; fresh <= 2; ++fresh) {
+            const auto ranks = data * tensor * pipeline + spares;
+            Members all, newcomers;
+            for (int at = 0; at < ranks; ++at) all.push_back(static_cast<MemberId>(100 + at));
+            for (int at = 0; at < fresh; ++at) newcomers.push_back(static_cast<MemberId>(900 + at));
+            const auto last = generation({data, tensor, pipeline}, all);
+            for (unsigned bits = 0; bits < 1u << ranks; ++bits) {
+              std::set<MemberId> lost;
+              for (int at = 0; at < ranks; ++at)
+                if (bits >> at & 1) lost.insert(all[static_cast<std::size_t>(at)]);
+              const auto made = next_generation(last, reports_of(last, lost), newcomers,
+                                                {.tensor = tensor, .pipeline = pipeline});
+              const auto left = ranks - static_cast<int>(lost.size()) + fresh;
+              const auto replicas = left / (tensor * pipeline);
+              REQUIRE(made.has_value() == (replicas > 0));
+              if (!made) continue;
+              REQUIRE(made->layout == MeshShape{replicas, tensor, pipeline});
+              const std::set<MemberId> different(made->members.begin(), made->members.end());
+              REQUIRE(different.size() == static_cast<std::size_t>(left));
+              REQUIRE(made->members.size() == different.size());
+              for (const auto member : lost) REQUIRE_FALSE(different.contains(member));
+              // A whole replica is kept as it is.
+              for (int d = 0; d < data; ++d) {
+                Members replica;
+                for (int place = 0; place < tensor * pipeline; ++place)
+                  replica.push_back(all[static_cast<std::size_t>(
+                      place % tensor + tensor * (d + data * (place / tensor)))]);
+                const auto whole = std::none_of(replica.begin(), replica.end(),
+                                                [&](auto member) { return lost.contains(member); });
+                bool kept = false;
+                for (int e = 0; e < replicas; ++e) {
+                  bool same = true;
+                  for (int place = 0; place < tensor * pipeline; ++place)
+                    same =
+                        same && made->members[static_cast<std::size_t>(
+                                    place % tensor + tensor * (e + replicas * (place / tensor)))] ==
+                                    replica[static_cast<std::size_t>(place)];
+                  kept = kept || same;
+                }
+                REQUIRE((!whole || kept));
+              }
+            }
+          }
+}
+
+}  // namespace
