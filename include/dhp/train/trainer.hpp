@@ -143,7 +143,10 @@ class Trainer {
 
   /// Asks all ranks to stop: a later step's report says so on every rank. By any thread.
   void request_stop() { stop_requested_ = true; }
-  /// Called in each step before the state is written to: a save may still read it. A replayed step calls nothing.
+  /// Called in each step after this rank's last collective for gradients and norms, before its first write to weights,
+  /// optimizer state or running statistics. So a save may still read these, and from here on the rank completes its
+  /// update alone; with ZeRO, all-gathers of the new weights follow. On a GPU the collectives are issued, not complete.
+  /// A replayed step calls nothing.
   void before_update(std::function<void()> call) { before_update_ = std::move(call); }
 
   /// Whether steps may be recorded, where the device can.
@@ -193,9 +196,13 @@ class Trainer {
     const auto squares = norms_.gradient_squares(dev_, store);
     decide_step<Dev>(dev_, {.clip = options_.clip, .loss_scale = loss_scale_},
                      losses.view().slice(0, step.micro_batches), squares.view(), state_.mut());
+    {
+      const auto norms = dev_.scope("optimizer norms");
+      optimizer_.prepare(dev_, squares.view(), state_.view());
+    }
     if (before_update_) before_update_();
     const auto update = dev_.scope("optimizer");
-    optimizer_.step(dev_, squares.view(), state_.view());
+    optimizer_.apply(dev_, state_.view());
     store.updated(dev_);
     store.update_running_statistics(dev_, options_.batch_norm_momentum, step.micro_batches,
                                     state_.view());
