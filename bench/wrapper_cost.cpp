@@ -51,7 +51,8 @@ class BareRun {
         dev_, dhp::StepState{.learning_rate = bench::learning_rate,
                              .updates = steps_,
                              .gradient_scale = norm > bench::clip ? bench::clip / norm : 1});
-    optimizer_->step(dev_, {}, state);
+    optimizer_->prepare(dev_, {}, state);
+    optimizer_->apply(dev_, state);
     store_.update_running_statistics(dev_, 0.1, 1, state.view());
     return loss;
   }

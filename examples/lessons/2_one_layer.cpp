@@ -38,7 +38,8 @@ int main() {
 
     (void)layer.backward(dev, std::move(y), tape);
     const auto state = make_step_state(dev, dhp::StepState{.learning_rate = 0.1});
-    optimizer.step(dev, {}, state);
+    optimizer.prepare(dev, {}, state);
+    optimizer.apply(dev, state);
     if (step % 20 == 0 || step == 1) std::printf("step %2d  loss %.6f\n", step, loss);
   }
   const auto& weight = parameters[0]->value;

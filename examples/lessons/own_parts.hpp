@@ -97,7 +97,7 @@ struct Waves {
 class SignDescent final : public Optimizer<Cpu> {
  public:
   explicit SignDescent(ParameterStore<Cpu>& store) : store_(store) {}
-  void step(Cpu& dev, ConstView<Cpu>, ConstView<Cpu> state) override {
+  void apply(Cpu& dev, ConstView<Cpu> state) override {
     const auto now = read_step_state<Cpu>(dev, state);
     if (!now.applies()) return;
     for (const auto& parameter : store_.parameters())

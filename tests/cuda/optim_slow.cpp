@@ -15,9 +15,11 @@ TEST_CASE("three steps of every optimizer; a split weight has the trust ratio of
                            &LarsCases<Gpu>::split, &LambCases<Gpu>::steps, &LambCases<Gpu>::split})
     check();
 }
-TEST_CASE("optimizer: padding, masters, values from outside, steps that are not applied") {
+TEST_CASE(
+    "optimizer: padding, masters, values from outside, steps that are not applied, prepare()") {
   using Cases = OptimizerCases<Gpu>;
-  for (const auto check : {&Cases::padding, &Cases::masters, &Cases::values_from_outside,
-                           &Cases::step_that_does_not_go})
+  for (const auto check :
+       {&Cases::padding, &Cases::masters, &Cases::values_from_outside,
+        &Cases::step_that_does_not_go, &Cases::prepare_writes_nothing, &Cases::apply_needs_prepare})
     check();
 }

@@ -1,5 +1,6 @@
 // Optimizer updates against PyTorch's formulas for one scalar, and against numbers that PyTorch 1.13 printed.
 #include <dhp/cpu/optimizer.hpp>
+#include <dhp/cpu/segments.hpp>
 #include <tests/support/weights.hpp>
 
 #include <doctest/doctest.h>
@@ -181,27 +182,30 @@ TEST_CASE_TEMPLATE("AdamW: bias correction, decay apart from the gradient", T, d
     });
 }
 
-TEST_CASE_TEMPLATE("LAMB: direction, also over the gradient, then a step along it", T, double,
-                   float, f16) {
-  for (const bool over_gradient : {false, true})
-    five_steps<T>([&](Cpu& dev, State<T>& state, std::uint32_t step) {
-      const Adam with{{.weight_decay = 0.02},
-                      {.learning_rate = 0.05, .updates = step, .gradient_scale = 0.5}};
-      const auto now = make_step_state(dev, with.now);
-      std::vector<double> rates;
-      for (std::size_t k = 0; k < state.kinds.size(); ++k)
-        rates.push_back(0.03 / (1 + static_cast<double>(k)));
-      auto direction = clone(dev, state.gradient.view());
-      lamb_direction(dev, with.update, state.table, now,
-                     over_gradient ? direction.view() : state.gradient.view(), state.m.mut(),
-                     state.v.mut(), state.masters, direction.mut());
-      apply_direction(dev, state.table, now, list_on(dev, rates), direction, state.masters.mut());
-      state.expect([&](Scalar& s, const Kind& kind, std::size_t parameter, double gradient) {
-        const double quotient = adam_quotient(s, with, gradient);
-        s.w -=
-            (kind.decays ? rates[parameter] : 0.05) * (quotient + (kind.decays ? 0.02 : 0) * s.w);
-      });
+TEST_CASE_TEMPLATE("LAMB: squared norms of the coming directions, then a step along them", T,
+                   double, float, f16) {
+  five_steps<T>([&](Cpu& dev, State<T>& state, std::uint32_t step) {
+    const Adam with{{.weight_decay = 0.02},
+                    {.learning_rate = 0.05, .updates = step, .gradient_scale = 0.5}};
+    const auto now = make_step_state(dev, with.now);
+    const auto count = state.kinds.size();
+    std::vector<double> rates, weights(count), directions(count);
+    for (std::size_t k = 0; k < count; ++k) rates.push_back(0.03 / (1 + static_cast<double>(k)));
+    const auto found = lamb_squares_of(dev, with.update, state, now);
+    lamb_update(dev, with.update, state.table, now, list_on(dev, rates), state.gradient,
+                state.m.mut(), state.v.mut(), state.masters.mut());
+    state.expect([&](Scalar& s, const Kind& kind, std::size_t parameter, double gradient) {
+      weights[parameter] += s.w * s.w;
+      const double direction = adam_quotient(s, with, gradient) + (kind.decays ? 0.02 : 0) * s.w;
+      directions[parameter] += direction * direction;
+      s.w -= (kind.decays ? rates[parameter] : 0.05) * direction;
     });
+    const double tolerance = std::is_same_v<T, double> ? 1e-13 : 2e-5;
+    for (std::size_t k = 0; k < count; ++k) {
+      CHECK(std::abs(found.first[k] - weights[k]) <= tolerance * weights[k]);
+      CHECK(std::abs(found.second[k] - directions[k]) <= tolerance * directions[k]);
+    }
+  });
 }
 
 TEST_CASE("rates of LARS and LAMB: by norms, and the learning rate where one is zero") {
@@ -286,9 +290,8 @@ TEST_CASE("a step that does not go changes nothing; nor does a table of nothing"
     const auto before = values_of(w.written());
     sgd_update(dev, {.momentum = 0.9}, w.table, now, {}, w.gradient, w.m.mut(), w.masters.mut());
     adamw_update(dev, {}, w.table, now, w.gradient, w.m.mut(), w.v.mut(), w.masters.mut());
-    lamb_direction(dev, {}, w.table, now, w.gradient, w.m.mut(), w.v.mut(), w.masters,
-                   w.gradient.mut());
-    apply_direction(dev, w.table, now, rates, w.gradient, w.masters.mut());
+    (void)lamb_squares_of(dev, {}, w, now);
+    lamb_update(dev, {}, w.table, now, rates, w.gradient, w.m.mut(), w.v.mut(), w.masters.mut());
     return before == values_of(w.written());
   };
   CHECK(unchanged(none, go));
@@ -325,8 +328,14 @@ TEST_CASE("what does not fit is refused") {
   CHECK(message_of([&] {
           adamw_update(dev, {}, w.table, now, w.gradient, wide.mut(), w.v.mut(), w.masters.mut());
         }) == "adamw_update: m [96] of f64 does not fit 72 weights that are accumulated in f32");
-  CHECK(message_of([&] { apply_direction(dev, w.table, now, {}, w.gradient, w.masters.mut()); }) ==
-        "apply_direction: rates of 2 parameters are f64, got f32 []");
+  CHECK(message_of([&] {
+          lamb_update(dev, {}, w.table, now, {}, w.gradient, w.m.mut(), w.v.mut(), w.masters.mut());
+        }) == "lamb_update: rates of 2 parameters are f64, got f32 []");
+  auto sums = list_on<double>(dev, {0, 0});
+  CHECK(message_of([&] {
+          lamb_squares(dev, {}, w.table, now, w.gradient, w.m, w.v, w.masters, sums.mut(),
+                       sums.mut().slice(0, 1));
+        }) == "lamb_squares: the sums of 2 tiles are f64, got f64 [1]");
 }
 
 TEST_CASE_TEMPLATE("update_moving_averages: by a share of the mean, where the step goes", A, double,

@@ -39,3 +39,9 @@ TEST_CASE("optimizer: the next step starts from weights set from outside") {
 TEST_CASE("optimizer: a skipped step changes neither weights nor state") {
   OptimizerCases<Cpu>::step_that_does_not_go();
 }
+TEST_CASE("optimizer: prepare() writes nothing, apply() leaves the gradients") {
+  OptimizerCases<Cpu>::prepare_writes_nothing();
+}
+TEST_CASE("optimizer: rates of prepare() are for one apply()") {
+  OptimizerCases<Cpu>::apply_needs_prepare();
+}

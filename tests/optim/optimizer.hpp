@@ -21,8 +21,7 @@ struct OptimizerCases {
     Norms<Dev> norms({}, {}, 6);
     for (const auto& parameter : store.parameters())
       fill(dev, store.gradients(parameter->range), 1);
-    optimizer.step(dev, norms.gradient_squares(dev, store),
-                   make_step_state(dev, {.learning_rate = 0.1, .updates = 1}));
+    take_step(dev, optimizer, norms, store, {.learning_rate = 0.1, .updates = 1});
     const auto& first = *store.parameters()[0];
     const Range padding{first.range.last, store.parameters()[1]->range.first};
     const auto check_zero = [&](ConstView<Dev> flat) {
@@ -44,7 +43,7 @@ struct OptimizerCases {
     // bf16 has no number between 1 and 1 + 2^-7; three steps of 2^-9 are nearer to the latter.
     const double expected[] = {1, 1, 1 + 0.0078125};
     for (std::int64_t step = 1; step <= 3; ++step) {
-      optimizer.step(dev, {}, make_step_state(dev, {.learning_rate = 1.0 / 512}));
+      take_step(dev, optimizer, {{}, {}, 1}, store, {.learning_rate = 1.0 / 512});
       CHECK(widened(dev, weight->value)[0] == expected[step - 1]);
     }
   }
@@ -59,12 +58,70 @@ struct OptimizerCases {
       fill(dev, weight->value, 8);
       optimizer.values_changed(dev);
       fill(dev, store.gradients(weight->range), 1);
-      optimizer.step(dev, {}, make_step_state(dev, {.learning_rate = 1}));
+      take_step(dev, optimizer, {{}, {}, 1}, store, {.learning_rate = 1});
       CHECK(widened(dev, weight->value)[0] == 7);
     }
   }
 
   static void step_that_does_not_go() {
+    for_each_optimizer([](Dev& dev, ParameterStore<Dev>& store, const Norms<Dev>& norms,
+                          Optimizer<Dev>& optimizer) {
+      for (const auto& parameter : store.parameters())
+        fill(dev, store.gradients(parameter->range), std::numeric_limits<double>::infinity());
+      const auto before = everything(dev, store, optimizer);
+      take_step(dev, optimizer, norms, store,
+                {.learning_rate = 1, .updates = 1, .decision = StepDecision::skip});
+      CHECK(everything(dev, store, optimizer) == before);
+      for (const auto& parameter : store.parameters())
+        fill(dev, store.gradients(parameter->range), 1);
+      take_step(dev, optimizer, norms, store, {.learning_rate = 1, .updates = 1});
+      CHECK(everything(dev, store, optimizer) != before);
+    });
+  }
+
+  static void prepare_writes_nothing() {
+    for_each_optimizer(
+        [](Dev& dev, ParameterStore<Dev>& store, Norms<Dev> norms, Optimizer<Dev>& optimizer) {
+          for (std::int64_t step = 1; step <= 2; ++step) {
+            for (const auto& parameter : store.parameters())
+              fill(dev, store.gradients(parameter->range), static_cast<double>(step));
+            const auto state = make_step_state(dev, {.learning_rate = 1, .updates = step});
+            const auto squares = norms.gradient_squares(dev, store);
+            const auto gradients = widened(dev, store.gradients());
+            const auto before = everything(dev, store, optimizer);
+            optimizer.prepare(dev, squares, state);
+            CHECK(everything(dev, store, optimizer) == before);
+            optimizer.apply(dev, state);
+            CHECK(everything(dev, store, optimizer) != before);
+            CHECK(widened(dev, store.gradients()) == gradients);
+          }
+        });
+  }
+
+  static void apply_needs_prepare() {
+    for_each_optimizer([](Dev& dev, ParameterStore<Dev>& store, const Norms<Dev>& norms,
+                          Optimizer<Dev>& optimizer) {
+      const bool has_rates = optimizer.name() == "lars" || optimizer.name() == "lamb";
+      const StepState state{.learning_rate = 1, .updates = 1};
+      take_step(dev, optimizer, norms, store, state);
+      CHECK(message_of([&] { optimizer.apply(dev, make_step_state(dev, state)); }) ==
+            (has_rates ? "the optimizer " + optimizer.name() +
+                             " has no rates for this step: call prepare() before each apply()"
+                       : "no error"));
+    });
+  }
+
+ private:
+  static void take_step(Dev& dev, Optimizer<Dev>& optimizer, Norms<Dev> norms,
+                        ParameterStore<Dev>& store, const StepState& now) {
+    const auto state = make_step_state(dev, now);
+    optimizer.prepare(dev, norms.gradient_squares(dev, store), state);
+    optimizer.apply(dev, state);
+  }
+
+  /// body(dev, store, norms, optimizer) with each kind, over weights with masters and without.
+  template <class Body>
+  static void for_each_optimizer(Body body) {
     auto dev = make_device<Dev>();
     for (const auto compute : {DType::f32, DType::bf16}) {
       ModelBuilder<Dev> build(Comm<Dev>{});
@@ -76,31 +133,23 @@ struct OptimizerCases {
       all.push_back(std::make_unique<Lars<Dev>>(dev, store, norms, LarsOptions{}));
       all.push_back(std::make_unique<Lamb<Dev>>(dev, store, norms, LambOptions{}));
       for (auto& optimizer : all) {
-        const auto everything = [&] {
-          std::vector<double> found;
-          const auto add = [&](ConstView<Dev> view) {
-            const auto values = widened(dev, view);
-            found.insert(found.end(), values.begin(), values.end());
-          };
-          for (const auto& parameter : store.parameters()) add(parameter->value);
-          for (const auto& each : optimizer->state()) add(each.buffer->view());
-          return found;
-        };
-        for (const auto& parameter : store.parameters())
-          fill(dev, store.gradients(parameter->range), std::numeric_limits<double>::infinity());
-        const auto before = everything();
-        optimizer->step(
-            dev, norms.gradient_squares(dev, store),
-            make_step_state(dev,
-                            {.learning_rate = 1, .updates = 1, .decision = StepDecision::skip}));
-        CHECK(everything() == before);
-        for (const auto& parameter : store.parameters())
-          fill(dev, store.gradients(parameter->range), 1);
-        optimizer->step(dev, norms.gradient_squares(dev, store),
-                        make_step_state(dev, {.learning_rate = 1, .updates = 1}));
-        CHECK(everything() != before);
+        CAPTURE(to_text(compute));
+        CAPTURE(optimizer->name());
+        body(dev, store, norms, *optimizer);
       }
     }
+  }
+  /// What a step may write: all values, all state.
+  static std::vector<double> everything(Dev& dev, ParameterStore<Dev>& store,
+                                        Optimizer<Dev>& optimizer) {
+    std::vector<double> found;
+    const auto add = [&](ConstView<Dev> view) {
+      const auto values = widened(dev, view);
+      found.insert(found.end(), values.begin(), values.end());
+    };
+    for (const auto& parameter : store.parameters()) add(parameter->value);
+    for (const auto& each : optimizer.state()) add(each.buffer->view());
+    return found;
   }
 };
 

@@ -38,8 +38,9 @@ void check_split(Make make) {
       put(gradient.view().slice(mine.first, mine.last),
           store.gradients(weight->range).as(weight->value.shape()));
       put(random_tensor(dev, DType::f64, {4}, 50 + step), store.gradients(whole->range));
-      const StepState now{.learning_rate = 0.1, .updates = step};
-      optimizer.step(dev, norms.gradient_squares(dev, store), make_step_state(dev, now));
+      const auto now = make_step_state(dev, {.learning_rate = 0.1, .updates = step});
+      optimizer.prepare(dev, norms.gradient_squares(dev, store), now);
+      optimizer.apply(dev, now);
     }
     auto found = widened(dev, weight->value);
     const auto rest = widened(dev, whole->value);

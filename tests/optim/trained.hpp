@@ -97,7 +97,8 @@ void three_steps(DType compute, const std::string& first, const std::string& sec
       for (auto& each : gradient) each *= scalars.gradient_scale;
     }
     const auto state = make_step_state(dev, scalars);
-    optimizer.step(dev, norms.gradient_squares(dev, store), state);
+    optimizer.prepare(dev, norms.gradient_squares(dev, store), state);
+    optimizer.apply(dev, state);
     for (const auto& parameter : store.parameters()) {
       const auto& name = parameter->spec.name;
       CAPTURE(name);

@@ -1,9 +1,10 @@
 // Weights for tests of optimizers and norms: segments of all kinds. Padding holds numbers, so writing there shows.
 #pragma once
 
-#include <dhp/ops/segments.hpp>
+#include <dhp/ops/optimizer.hpp>
 #include <tests/support/tensors.hpp>
 
+#include <utility>
 #include <vector>
 
 namespace tests {
@@ -95,6 +96,24 @@ void weight_squares(Dev& dev, const SegmentTable<Dev>& table, dhp::In<Dev> maste
   auto sums = Tensor<Dev>::zeros(dev, DType::f64, {table.sum_count()});
   tile_weight_squares(dev, table, masters, sums.mut());
   sum_tiles(dev, table, sums.view(), squares);
+}
+
+/// The squared norms of lamb_squares, f64 [parameters]: of weights and of directions.
+template <class Dev, class T>
+std::pair<std::vector<double>, std::vector<double>> lamb_squares_of(Dev& dev,
+                                                                    const AdamUpdate& update,
+                                                                    const Weights<Dev, T>& w,
+                                                                    dhp::In<Dev> state) {
+  auto weights = Tensor<Dev>::zeros(dev, DType::f64, {w.table.sum_count()});
+  auto directions = Tensor<Dev>::zeros(dev, DType::f64, {w.table.sum_count()});
+  lamb_squares(dev, update, w.table, state, w.gradient, w.m, w.v, w.masters, weights.mut(),
+               directions.mut());
+  const auto squares_of = [&](const Tensor<Dev>& sums) {
+    auto squares = Tensor<Dev>::zeros(dev, DType::f64, {w.table.parameters()});
+    sum_tiles(dev, w.table, sums.view(), squares.mut());
+    return squares.template to_host<double>(dev);
+  };
+  return {squares_of(weights), squares_of(directions)};
 }
 
 }  // namespace tests

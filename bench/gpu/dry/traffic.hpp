@@ -79,9 +79,8 @@ template <class A>
   return 3 * elements * sizeof(A);
 }
 template <class A>
-[[nodiscard]] double bytes_of(const dhp::cuda::LambDirection<A>& kernel) {
-  return 7 * ledger().block_bytes_at(
-                 kernel.gradient);  // gradient, weights, direction; m and v both ways
+[[nodiscard]] double bytes_of(const dhp::cuda::LambSquares<A>& kernel) {
+  return 4 * ledger().block_bytes_at(kernel.gradient);  // gradient, m, v and weights
 }
 
 }  // namespace dry

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <dhp/cpu/reduce.hpp>
 #include <dhp/cpu/step.hpp>
 #include <dhp/ops/optimizer.hpp>
 
@@ -94,44 +95,49 @@ void update_moving_averages_on(std::same_as<Cpu> auto& dev, double momentum, std
     });
   });
 }
-void lamb_direction_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
-                       const SegmentTable<Cpu>& table, ConstView<Cpu> state,
-                       ConstView<Cpu> gradient, View<Cpu> m, View<Cpu> v, ConstView<Cpu> masters,
-                       View<Cpu> direction) {
+void lamb_squares_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
+                     const SegmentTable<Cpu>& table, ConstView<Cpu> state, ConstView<Cpu> gradient,
+                     ConstView<Cpu> m, ConstView<Cpu> v, ConstView<Cpu> masters, View<Cpu> weights,
+                     View<Cpu> directions) {
   const auto& now = cpu::step_state(state);
   if (!now.applies()) return;
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
     const AdamStep<A> adam(update, now);
-    const TileSource<A> weights{ops::data_or_null<A>(masters), true};
-    cpu::for_tiles(
-        dev, table,
-        [=, all_decay = update.weight_decay, from = gradient.data<A>(), means = m.data<A>(),
-         squares = v.data<A>(), to = direction.data<A>()](const SegmentTile& tile) {
-          const AdamStep<A> step = adam;  // a local copy aliases no output
-          const A decay = static_cast<A>(tile_decay(tile, all_decay));
-          const A* const weight = weights(tile);
-          const auto first = tile.first;
-          const auto count = tile.last - first;
-          for (std::int64_t at = 0; at < count; ++at)
-            to[first + at] =
-                step(from[first + at], means[first + at], squares[first + at]) + decay * weight[at];
-        });
+    const TileSource<A> weight_of{ops::data_or_null<A>(masters), true};
+    cpu::for_tiles(dev, table, [&](const SegmentTile& tile) {
+      const auto count = tile.last - tile.first;
+      const A* const w = weight_of(tile);
+      weights.data<double>()[tile.sum] = cpu::squares_of(w, count);
+      directions.data<double>()[tile.sum] = cpu::lane_sum<double>(
+          count, [w, g = gradient.data<A>() + tile.first, means = m.data<A>() + tile.first,
+                  squares = v.data<A>() + tile.first,
+                  direction = LambDirection<A>(adam, tile_decay(tile, update.weight_decay))](
+                     std::int64_t at) {
+            A mean = means[at], square = squares[at];
+            const double length = static_cast<double>(direction(w[at], g[at], mean, square));
+            return length * length;
+          });
+    });
   });
 }
-void apply_direction_on(std::same_as<Cpu> auto& dev, const SegmentTable<Cpu>& table,
-                        ConstView<Cpu> state, ConstView<Cpu> rates, ConstView<Cpu> direction,
-                        View<Cpu> masters) {
+void lamb_update_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
+                    const SegmentTable<Cpu>& table, ConstView<Cpu> state, ConstView<Cpu> rates,
+                    ConstView<Cpu> gradient, View<Cpu> m, View<Cpu> v, View<Cpu> masters) {
   const auto& now = cpu::step_state(state);
   if (!now.applies()) return;
   visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    cpu::update_weights<T>(
-        dev, table, masters,
-        [&now, by_parameter = rates.data<double>(),
-         along = direction.data<A>()](const SegmentTile& tile) {
-          return [along, rate = static_cast<A>(tile_rate(tile, now, by_parameter))](
-                     std::int64_t at, A weight) { return weight - rate * along[at]; };
-        });
+    const AdamStep<A> adam(update, now);
+    cpu::update_weights<T>(dev, table, masters,
+                           [=, &now, all_decay = update.weight_decay,
+                            by_parameter = rates.data<double>(), from = gradient.data<A>(),
+                            means = m.data<A>(), squares = v.data<A>()](const SegmentTile& tile) {
+                             return [=, step = LambStep<A>(adam, tile_rate(tile, now, by_parameter),
+                                                           tile_decay(tile, all_decay))](
+                                        std::int64_t at, A weight) {
+                               return step(weight, from[at], means[at], squares[at]);
+                             };
+                           });
   });
 }
 void lars_rates_on(std::same_as<Cpu> auto&, const LarsRule& rule, ConstView<Cpu> state,

@@ -127,48 +127,72 @@ struct MovingAverageRule {
   constexpr Step of(const SegmentTile&) const { return {moves}; }
 };
 
-/// The gradient pointer holds the direction.
 template <class A>
-struct AlongRule {
+struct LambRule {
+  AdamUpdate update;
   const double* rates;
-  struct Step {
-    A rate;
-    constexpr A operator()(A weight, A direction, A&, A&) const {
-      return weight - rate * direction;
-    }
-  };
   struct Prepared {
-    const double* rates;
+    AdamStep<A> adam;
+    const LambRule& rule;
     const StepState& state;
-    constexpr Step of(const SegmentTile& tile) const {
-      return {static_cast<A>(tile_rate(tile, state, rates))};
+    constexpr LambStep<A> of(const SegmentTile& tile) const {
+      return {adam, tile_rate(tile, state, rule.rates), tile_decay(tile, rule.update.weight_decay)};
     }
   };
-  constexpr Prepared prepare(const StepState& state) const { return {rates, state}; }
+  constexpr Prepared prepare(const StepState& state) const {
+    return {AdamStep<A>(update, state), *this, state};
+  }
 };
 
+/// The sums of squares of tiles, of weights and of LAMB's directions. Reads everything once.
 template <class A>
-struct LambDirection {
+struct LambSquares {
   AdamUpdate update;
   const StepState* state;
-  Pieces pieces;
-  const A* gradient;
-  A *m, *v;
+  const SegmentTile* tiles;
+  std::int64_t count;
+  const A *gradient, *m, *v;
   TileSource<A> weights;
-  A* direction;
+  double *weight_sums, *direction_sums;
 
   template <class B>
   constexpr void operator()(B& block) const {
     if (!state->applies()) return;
     const AdamStep<A> adam(update, *state);
-    for (auto at = block.index(); at < pieces.count(); at += block.blocks()) {
-      const auto piece = pieces.at(at);
-      const A decay = static_cast<A>(tile_decay(piece.tile, update.weight_decay));
-      const A* const weight = piece.from(weights);
-      for (std::int64_t i = block.thread(); i < piece.count; i += block.threads()) {
-        const auto to = piece.first + i;
-        direction[to] = adam(gradient[to], m[to], v[to]) + decay * weight[i];
-      }
+    for (auto at = block.index(); at < count; at += block.blocks()) {
+      const auto& tile = tiles[at];
+      const LambDirection<A> direction(adam, tile_decay(tile, update.weight_decay));
+      const A* const weight = weights(tile);
+      const auto elements = tile.last - tile.first;
+      const auto packs = elements / width;
+      Totals totals;
+      for (std::int64_t pack = block.thread(); pack < packs; pack += block.threads())
+        add<width>(weight + pack * width, tile.first + pack * width, direction, totals);
+      for (auto i = packs * width + block.thread(); i < elements; i += block.threads())
+        add<1>(weight + i, tile.first + i, direction, totals);
+      auto* const scratch = block.template shared<double>();
+      totals.weights = block_reduce(block, totals.weights, scratch);
+      totals.directions = block_reduce(block, totals.directions, scratch);
+      if (block.thread() > 0) continue;
+      weight_sums[tile.sum] = totals.weights;
+      direction_sums[tile.sum] = totals.directions;
+    }
+  }
+
+ private:
+  static constexpr int width = pack_size<A>;
+  struct Totals {
+    double weights = 0, directions = 0;
+  };
+  template <int n>
+  constexpr void add(const A* weight, std::int64_t first, const LambDirection<A>& direction,
+                     Totals& totals) const {
+    const auto w = load<n>(weight), g = load<n>(gradient + first);
+    auto mean = load<n>(m + first), square = load<n>(v + first);
+    for (int i = 0; i < n; ++i) {
+      totals.weights += Square()(static_cast<double>(w.at[i]));
+      totals.directions +=
+          Square()(static_cast<double>(direction(w.at[i], g.at[i], mean.at[i], square.at[i])));
     }
   }
 };
@@ -222,26 +246,34 @@ void adamw_update_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>
   });
 }
 template <KernelDevice Dev>
-void lamb_direction_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
-                       ConstView<Dev> state, ConstView<Dev> gradient, View<Dev> m, View<Dev> v,
-                       ConstView<Dev> masters, View<Dev> direction) {
+void lamb_squares_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
+                     ConstView<Dev> state, ConstView<Dev> gradient, ConstView<Dev> m,
+                     ConstView<Dev> v, ConstView<Dev> masters, View<Dev> weights,
+                     View<Dev> directions) {
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
-    const auto pieces = cuda::pieces_of(table);
-    const TileSource<A> weights{ops::data_or_null<A>(masters), true};
-    launch(dev, pieces.grid(dev),
-           cuda::LambDirection<A>{update, cuda::step_state<Dev>(state), pieces,
-                                  gradient.template data<A>(), m.template data<A>(),
-                                  v.template data<A>(), weights, direction.template data<A>()});
+    launch(dev, cuda::grid_of_tiles(dev, table),
+           cuda::LambSquares<A>{update,
+                                cuda::step_state<Dev>(state),
+                                table.tiles(),
+                                table.tile_count(),
+                                gradient.template data<A>(),
+                                m.template data<A>(),
+                                v.template data<A>(),
+                                {ops::data_or_null<A>(masters), true},
+                                weights.template data<double>(),
+                                directions.template data<double>()});
   });
 }
 template <KernelDevice Dev>
-void apply_direction_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> state,
-                        ConstView<Dev> rates, ConstView<Dev> direction, View<Dev> masters) {
+void lamb_update_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
+                    ConstView<Dev> state, ConstView<Dev> rates, ConstView<Dev> gradient,
+                    View<Dev> m, View<Dev> v, View<Dev> masters) {
   visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    cuda::update_weights<T>(
-        dev, cuda::AlongRule<A>{rates.template data<double>()}, table, state,
-        {direction.template data<A>(), nullptr, nullptr, ops::data_or_null<A>(masters)});
+    cuda::update_weights<T>(dev, cuda::LambRule<A>{update, rates.template data<double>()}, table,
+                            state,
+                            {gradient.template data<A>(), m.template data<A>(),
+                             v.template data<A>(), ops::data_or_null<A>(masters)});
   });
 }
 template <KernelDevice Dev>

@@ -49,6 +49,13 @@ template <class Dev>
   return {table.tiles(), table.tile_count()};
 }
 
+/// For kernels whose blocks sum whole tiles, in double.
+template <class Dev>
+[[nodiscard]] Grid grid_of_tiles(const Dev& dev, const SegmentTable<Dev>& table) {
+  return {std::min(table.tile_count(), most_blocks(dev)), 256,
+          sizeof(double) * block_reduce_scratch};
+}
+
 /// sums[tile.sum] = the sum of squares of its elements.
 template <class A>
 struct SquareTiles {
@@ -94,9 +101,7 @@ template <KernelDevice Dev>
 void tile_squares_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> x, bool of_weights,
                      View<Dev> sums) {
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
-    cuda::Grid grid{std::min(table.tile_count(), cuda::most_blocks(dev))};
-    grid.shared_bytes = sizeof(double) * cuda::block_reduce_scratch;
-    launch(dev, grid,
+    launch(dev, cuda::grid_of_tiles(dev, table),
            cuda::SquareTiles<A>{table.tiles(),
                                 table.tile_count(),
                                 {ops::data_or_null<A>(x), of_weights},

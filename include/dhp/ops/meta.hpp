@@ -14,7 +14,6 @@ void activation_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void adamw_update_on(std::same_as<Meta> auto&, const auto&...) {}
 void add_both_on(std::same_as<Meta> auto&, const auto&...) {}
 void add_on(std::same_as<Meta> auto&, const auto&...) {}
-void apply_direction_on(std::same_as<Meta> auto&, const auto&...) {}
 void attention_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void attention_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void axpy_on(std::same_as<Meta> auto&, const auto&...) {}
@@ -49,8 +48,9 @@ void gather_rows_on(std::same_as<Meta> auto&, const auto&...) {}
 void gemm_on(std::same_as<Meta> auto&, const auto&...) {}
 void global_average_pool_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void global_average_pool_forward_on(std::same_as<Meta> auto&, const auto&...) {}
-void lamb_direction_on(std::same_as<Meta> auto&, const auto&...) {}
 void lamb_rates_on(std::same_as<Meta> auto&, const auto&...) {}
+void lamb_squares_on(std::same_as<Meta> auto&, const auto&...) {}
+void lamb_update_on(std::same_as<Meta> auto&, const auto&...) {}
 void lars_rates_on(std::same_as<Meta> auto&, const auto&...) {}
 void layer_norm_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void layer_norm_forward_on(std::same_as<Meta> auto&, const auto&...) {}

@@ -73,30 +73,36 @@ void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& t
   if (table.tile_count() > 0) adamw_update_on(dev, update, table, state, gradient, m, v, masters);
 }
 
-/// LAMB's first half: direction = m^ / (sqrt(v^) + epsilon) + decay * w; may alias the gradient.
+/// LAMB's first pass. The direction is m^ / (sqrt(v^) + epsilon) + decay * w, with the new m and v, which are not stored
+/// here. Writes sums of tiles, as tile_squares does: of squared weights and of squared directions.
 template <Device Dev>
-void lamb_direction(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
-                    In<Dev> state, In<Dev> gradient, Out<Dev> m, Out<Dev> v, In<Dev> masters,
-                    Out<Dev> direction) {
+void lamb_squares(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
+                  In<Dev> gradient, In<Dev> m, In<Dev> v, In<Dev> masters, Out<Dev> weights,
+                  Out<Dev> directions) {
   check_step_state<Dev>(state);
-  ops::check_flat<Dev>("lamb_direction", "the gradient", table, gradient);
-  ops::check_flat<Dev>("lamb_direction", "m", table, m);
-  ops::check_flat<Dev>("lamb_direction", "v", table, v);
-  ops::check_masters<Dev>("lamb_direction", table, masters);
-  ops::check_flat<Dev>("lamb_direction", "the direction", table, direction);
+  ops::check_flat<Dev>("lamb_squares", "the gradient", table, gradient);
+  ops::check_flat<Dev>("lamb_squares", "m", table, m);
+  ops::check_flat<Dev>("lamb_squares", "v", table, v);
+  ops::check_masters<Dev>("lamb_squares", table, masters);
+  ops::check_sums<Dev>("lamb_squares", table, weights);
+  ops::check_sums<Dev>("lamb_squares", table, directions);
   if (table.tile_count() > 0)
-    lamb_direction_on(dev, update, table, state, gradient, m, v, masters, direction);
+    lamb_squares_on(dev, update, table, state, gradient, m, v, masters, weights, directions);
 }
 
-/// w -= rate * direction; rates[parameter] (f64) for segments that decay, else the learning rate.
+/// LAMB's second pass, along the same direction: w -= rate * direction; stores m and v. The rate is rates[parameter]
+/// (f64) for segments that decay, else the learning rate.
 template <Device Dev>
-void apply_direction(Dev& dev, const SegmentTable<Dev>& table, In<Dev> state, In<Dev> rates,
-                     In<Dev> direction, Out<Dev> masters) {
+void lamb_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
+                 In<Dev> rates, In<Dev> gradient, Out<Dev> m, Out<Dev> v, Out<Dev> masters) {
   check_step_state<Dev>(state);
-  ops::check_by_parameter<Dev>("apply_direction", "rates", table, rates);
-  ops::check_flat<Dev>("apply_direction", "the direction", table, direction);
-  ops::check_masters<Dev>("apply_direction", table, masters);
-  if (table.tile_count() > 0) apply_direction_on(dev, table, state, rates, direction, masters);
+  ops::check_by_parameter<Dev>("lamb_update", "rates", table, rates);
+  ops::check_flat<Dev>("lamb_update", "the gradient", table, gradient);
+  ops::check_flat<Dev>("lamb_update", "m", table, m);
+  ops::check_flat<Dev>("lamb_update", "v", table, v);
+  ops::check_masters<Dev>("lamb_update", table, masters);
+  if (table.tile_count() > 0)
+    lamb_update_on(dev, update, table, state, rates, gradient, m, v, masters);
 }
 
 /// Exponential moving averages, the running statistics of batch norms: value = (1 - momentum) * value + momentum * sum /
@@ -179,6 +185,32 @@ struct AdamwStep {
   }
   AdamStep<A> adam;
   A rate, kept;
+};
+
+/// LAMB's direction, in both passes; updates m and v.
+template <class A>
+struct LambDirection {
+  constexpr LambDirection(const AdamStep<A>& moves, double own_decay)
+      : adam(moves), decay(static_cast<A>(own_decay)) {}
+
+  constexpr A operator()(A weight, A gradient, A& m, A& v) const {
+    return adam(gradient, m, v) + decay * weight;
+  }
+  AdamStep<A> adam;
+  A decay;
+};
+
+/// LAMB's new weight; updates m and v.
+template <class A>
+struct LambStep {
+  constexpr LambStep(const AdamStep<A>& moves, double own_rate, double own_decay)
+      : direction(moves, own_decay), rate(static_cast<A>(own_rate)) {}
+
+  constexpr A operator()(A weight, A gradient, A& m, A& v) const {
+    return weight - rate * direction(weight, gradient, m, v);
+  }
+  LambDirection<A> direction;
+  A rate;
 };
 
 /// A moving average's new value.

@@ -27,7 +27,7 @@ class AdamW final : public BufferedOptimizer<Dev> {
       : BufferedOptimizer<Dev>(dev, store, {"exp_avg", "exp_avg_sq"}), options_(options) {}
 
   [[nodiscard]] std::string name() const override { return "adamw"; }
-  void step(Dev& dev, ConstView<Dev>, ConstView<Dev> state) override {
+  void apply(Dev& dev, ConstView<Dev> state) override {
     auto& store = this->store_;
     adamw_update(dev, adam_update(options_), store.trained(), state, store.gradients(),
                  this->buffer(0), this->buffer(1), this->masters());

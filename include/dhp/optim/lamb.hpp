@@ -1,5 +1,6 @@
 // LAMB (You et al. 2020, "Large batch optimization for deep learning: training BERT in 76 minutes",
 // algorithm 2): Adam's direction, scaled for each weight by |w| / |direction|. Biases and norms use 1.
+// prepare() finds the norm of the direction without storing it; apply() computes the direction again.
 #pragma once
 
 #include <dhp/optim/adamw.hpp>
@@ -22,23 +23,30 @@ class Lamb final : public BufferedOptimizer<Dev> {
         norms_(std::move(norms)) {}
 
   [[nodiscard]] std::string name() const override { return "lamb"; }
-  void step(Dev& dev, ConstView<Dev>, ConstView<Dev> state) override {
+  void prepare(Dev& dev, ConstView<Dev>, ConstView<Dev> state) override {
+    const auto squares =
+        norms_.squares(dev, this->store_, 2, [&](const SegmentTable<Dev>& counted, View<Dev> sums) {
+          const auto tiles = counted.sum_count();
+          lamb_squares(dev, adam_update(options_), counted, state, this->store_.gradients(),
+                       this->buffer(0), this->buffer(1), this->masters(), sums.slice(0, tiles),
+                       sums.slice(tiles, 2 * tiles));
+        });
+    const auto parameters = squares.count() / 2;
+    rates_ = Tensor<Dev>(dev, DType::f64, {parameters});
+    lamb_rates(dev, state, squares.view().slice(0, parameters),
+               squares.view().slice(parameters, 2 * parameters), rates_.mut());
+  }
+  void apply(Dev& dev, ConstView<Dev> state) override {
     auto& store = this->store_;
-    const auto masters = this->masters();
-    // It overwrites the gradients, which are not needed again.
-    const auto direction = store.gradients();
-    lamb_direction(dev, adam_update(options_), store.trained(), state, direction, this->buffer(0),
-                   this->buffer(1), masters, direction);
-    const auto directions = norms_.squares(dev, store, direction);
-    const auto weights = norms_.weight_squares(dev, store, masters);
-    Tensor<Dev> rates(dev, DType::f64, weights.shape());
-    lamb_rates(dev, state, weights.view(), directions.view(), rates.mut());
-    apply_direction(dev, store.trained(), state, rates.view(), direction, masters);
+    const auto rates = this->take(rates_);
+    lamb_update(dev, adam_update(options_), store.trained(), state, rates, store.gradients(),
+                this->buffer(0), this->buffer(1), this->masters());
   }
 
  private:
   LambOptions options_;
   Norms<Dev> norms_;
+  Tensor<Dev> rates_;  // between prepare() and apply()
 };
 
 }  // namespace dhp

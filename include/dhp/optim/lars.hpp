@@ -21,12 +21,15 @@ class Lars final : public BufferedOptimizer<Dev> {
         norms_(std::move(norms)) {}
 
   [[nodiscard]] std::string name() const override { return "lars"; }
-  void step(Dev& dev, ConstView<Dev> gradients, ConstView<Dev> state) override {
-    auto& store = this->store_;
-    const auto weights = norms_.weight_squares(dev, store, this->masters());
-    Tensor<Dev> rates(dev, DType::f64, weights.shape());
+  void prepare(Dev& dev, ConstView<Dev> gradients, ConstView<Dev> state) override {
+    const auto weights = norms_.weight_squares(dev, this->store_, this->masters());
+    rates_ = Tensor<Dev>(dev, DType::f64, weights.shape());
     lars_rates(dev, {.trust = options_.trust, .weight_decay = options_.weight_decay}, state,
-               weights.view(), gradients, rates.mut());
+               weights.view(), gradients, rates_.mut());
+  }
+  void apply(Dev& dev, ConstView<Dev> state) override {
+    auto& store = this->store_;
+    const auto rates = this->take(rates_);
     sgd_update(dev,
                {.momentum = options_.momentum,
                 .weight_decay = options_.weight_decay,
@@ -38,6 +41,7 @@ class Lars final : public BufferedOptimizer<Dev> {
  private:
   LarsOptions options_;
   Norms<Dev> norms_;
+  Tensor<Dev> rates_;  // between prepare() and apply()
 };
 
 }  // namespace dhp

@@ -27,7 +27,7 @@ class Norms {
   /// every rank. x has the store's numbering and accumulation type; buffers do not count. Collective over
   /// the tensor and the pipeline axis.
   [[nodiscard]] Tensor<Dev> squares(Dev& dev, ParameterStore<Dev>& store, ConstView<Dev> x) {
-    return everywhere(dev, store, [&](const SegmentTable<Dev>& counted, View<Dev> sums) {
+    return squares(dev, store, 1, [&](const SegmentTable<Dev>& counted, View<Dev> sums) {
       tile_squares(dev, counted, x, sums);
     });
   }
@@ -37,26 +37,30 @@ class Norms {
   /// The same of the weights: of their masters if values have 16 bits.
   [[nodiscard]] Tensor<Dev> weight_squares(Dev& dev, ParameterStore<Dev>& store,
                                            ConstView<Dev> masters) {
-    return everywhere(dev, store, [&](const SegmentTable<Dev>& counted, View<Dev> sums) {
+    return squares(dev, store, 1, [&](const SegmentTable<Dev>& counted, View<Dev> sums) {
       tile_weight_squares(dev, counted, masters, sums);
     });
   }
-
- private:
-  /// add(table, sums) gives the sums of this rank's tiles.
+  /// The same of `lists` quantities by the same collectives, f64 [lists * parameters], one list behind the other.
+  /// add(counted, sums) writes the sums of this rank's tiles, f64 [lists * counted.sum_count()], zero until then.
   template <class Add>
-  [[nodiscard]] Tensor<Dev> everywhere(Dev& dev, ParameterStore<Dev>& store, Add add) {
+  [[nodiscard]] Tensor<Dev> squares(Dev& dev, ParameterStore<Dev>& store, std::int64_t lists,
+                                    Add add) {
     const auto& counted = store.counted(tensor_.rank() == 0);
-    auto tiles = Tensor<Dev>::zeros(dev, DType::f64, {counted.sum_count()});
-    add(counted, tiles.mut());
-    store.sum_over_shards(dev, tiles.mut());
-    auto squares = Tensor<Dev>::zeros(dev, DType::f64, {parameters_});
-    sum_tiles(dev, counted, tiles.view(), squares.mut());
+    const auto tiles = counted.sum_count();
+    auto sums = Tensor<Dev>::zeros(dev, DType::f64, {lists * tiles});
+    add(counted, sums.mut());
+    store.sum_over_shards(dev, sums.mut());
+    auto squares = Tensor<Dev>::zeros(dev, DType::f64, {lists * parameters_});
+    for (std::int64_t list = 0; list < lists; ++list)
+      sum_tiles(dev, counted, sums.view().slice(list * tiles, (list + 1) * tiles),
+                squares.mut().slice(list * parameters_, (list + 1) * parameters_));
     if (tensor_.size() > 1) tensor_.all_reduce(dev, squares.mut()).wait();
     if (pipeline_.size() > 1) pipeline_.all_reduce(dev, squares.mut()).wait();
     return squares;
   }
 
+ private:
   Comm<Dev> tensor_;
   Comm<Dev> pipeline_;
   int parameters_;
@@ -74,9 +78,13 @@ template <class Dev>
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// One step, if the state's decision is to apply it. gradients: their squared norms, from Norms. Collective
-  /// over the tensor and pipeline axes if the optimizer needs norms of weights.
-  virtual void step(Dev& dev, ConstView<Dev> gradients, ConstView<Dev> state) = 0;
+  /// The first half of a step: all of it that is collective (over the tensor and pipeline axes, and over replicas with
+  /// ZeRO). Writes no weight and no state(), and leaves the gradients; what it finds, rates say, it keeps for apply().
+  /// gradients: their squared norms, from Norms; state: the StepState, with the step's decision. By default nothing.
+  virtual void prepare(Dev& /*dev*/, ConstView<Dev> /*gradients*/, ConstView<Dev> /*state*/) {}
+  /// The second half: updates weights and state(), if the decision is to apply the step. Not collective. Gradients and
+  /// the StepState are those of prepare(), which is called before each apply().
+  virtual void apply(Dev& dev, ConstView<Dev> state) = 0;
   /// Its kind: a checkpoint of another kind is refused.
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual std::vector<StateBuffer<Dev>> state() = 0;
@@ -113,6 +121,12 @@ class BufferedOptimizer : public Optimizer<Dev> {
   }
   /// In the accumulation type; empty if all values have it and are their own masters.
   [[nodiscard]] View<Dev> masters() { return masters_ ? masters_.mut() : View<Dev>(); }
+  /// The rates that prepare() has left to apply(); they are used once.
+  [[nodiscard]] Tensor<Dev> take(Tensor<Dev>& rates) {
+    check(static_cast<bool>(rates), "the optimizer ", this->name(),
+          " has no rates for this step: call prepare() before each apply()");
+    return std::exchange(rates, {});
+  }
 
  private:
   void copy_to_masters(Dev& dev) {

@@ -20,7 +20,7 @@ class Sgd final : public BufferedOptimizer<Dev> {
         options_(options) {}
 
   [[nodiscard]] std::string name() const override { return "sgd"; }
-  void step(Dev& dev, ConstView<Dev>, ConstView<Dev> state) override {
+  void apply(Dev& dev, ConstView<Dev> state) override {
     auto& store = this->store_;
     sgd_update(dev,
                {.momentum = options_.momentum,

@@ -147,7 +147,10 @@ class Trainer {
 
   /// Asks all ranks to stop: a later step's report says so on every rank. By any thread.
   void request_stop() { stop_requested_ = true; }
-  /// Called in each step before the state is written to: a save may still read it. A replayed step calls nothing.
+  /// Called in each step after this rank's last collective for gradients and norms, before its first write to weights,
+  /// optimizer state or running statistics. So a save may still read these, and from here on the rank completes its
+  /// update alone; with ZeRO, all-gathers of the new weights follow. On a GPU the collectives are issued, not complete.
+  /// A replayed step calls nothing.
   void before_update(std::function<void()> call) { before_update_ = std::move(call); }
 
   /// For runs that go on when ranks are lost. barrier(): no rank returns from it before all ranks that train have entered.
@@ -233,6 +236,10 @@ class Trainer {
     const auto squares = norms_.gradient_squares(dev_, store);
     decide_step<Dev>(dev_, {.clip = options_.clip, .loss_scale = loss_scale_},
                      losses.view().slice(0, step.micro_batches), squares.view(), state_.mut());
+    {
+      const auto norms = dev_.scope("optimizer norms");
+      optimizer_.prepare(dev_, squares.view(), state_.view());
+    }
     if (before_update_) before_update_();
     if (commit_) {
       interrupted_->losses = losses.share();
