@@ -8,7 +8,7 @@
 #include "program.hpp"
 
 #include <memory>
-#include <set>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -117,13 +117,12 @@ class ElasticTraining {
     if (!has_state && rank.now.number > 1 && !options.save.empty() &&
         dhp::newest_checkpoint(options.save))
       options.load = options.save;
-    std::optional<MemoryPlanner> memory;
     if (rank.now.number == 1)
-      memory.emplace(options, setup_.train, setup_.plan_model, setup_.same_shapes,
-                     setup_.waits_for_replicas, on_gpu);
+      memory_.emplace(options, setup_.train, setup_.plan_model, setup_.same_shapes,
+                      setup_.waits_for_replicas, on_gpu);
     return std::make_unique<Built>(
         dev_, std::move(ranks), setup_, std::move(options), deadlines_, stopping_,
-        memory ? &*memory : nullptr,
+        rank.now.number == 1 ? &*memory_ : nullptr,
         ElasticHooks{.has_state = has_state,
                      .change_wanted = [&rank] { return rank.change_wanted(); },
                      .job_goes_on = [this, &rank] { return job_goes_on(rank); },
@@ -193,6 +192,7 @@ class ElasticTraining {
   dhp::Deadlines& deadlines_;
   const Stopping& stopping_;
   bool holds_store_;
+  std::optional<MemoryPlanner> memory_;  // of the first generation
   bool stopped_ = false;
   std::string lost_;
   /// The trainings that have the state, all after the same step: more than one only while ranks take it over.

@@ -109,7 +109,7 @@ class Program {
     TraceReport traced(dev_, run_.mesh().world(), options_.trace);
     if (memory_ != nullptr)
       for (const auto& line : memory_->lines(limit_)) report_.say(line);
-    report_transports();
+    if (!goes_on_within(first_step)) report_transports();
     if (!goes_on_within(first_step)) evaluate("at the start");
     else if (evaluates_after(first_step)) evaluate(dhp::concat("after step ", first_step));
 

@@ -38,25 +38,30 @@ class Job:
     def __init__(self, ranks, command, environment=None, prefix=lambda rank: [], master="127.0.0.1", port=None):
         """command: a list, or a function of the rank that makes one; environment: a dict, or a function; prefix: a
         function, of what is put before the command."""
-        port = port or free_port()
-        job = secrets.token_hex(8)
+        self.command, self.environment, self.prefix = command, environment, prefix
+        self.variables = dict(WORLD_SIZE=str(ranks), MASTER_ADDR=master, MASTER_PORT=str(port or free_port()),
+                              DHP_JOB=secrets.token_hex(8))
         self.start = time.monotonic()
         self.ended = {}
         self.outputs = []
         self.processes = []
         for rank in range(ranks):
-            variables = dict(os.environ)
-            for name in list(variables):
-                if name.startswith(("OMPI_", "PMI", "SLURM_", "TORCHELASTIC_", "DHP_")):
-                    del variables[name]
-            variables.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank), MASTER_ADDR=master,
-                             MASTER_PORT=str(port), DHP_JOB=job)
-            variables.update(environment(rank) if callable(environment) else environment or {})
-            output = tempfile.TemporaryFile("w+")
-            self.outputs.append(output)
-            line = command(rank) if callable(command) else command
-            self.processes.append(subprocess.Popen(prefix(rank) + line, env=variables, stdin=subprocess.DEVNULL,
-                                                   stdout=output, stderr=subprocess.STDOUT))
+            self.add(rank)
+
+    def add(self, rank):
+        """Starts a process as this rank, and returns it."""
+        variables = dict(os.environ)
+        for name in list(variables):
+            if name.startswith(("OMPI_", "PMI", "SLURM_", "TORCHELASTIC_", "DHP_")):
+                del variables[name]
+        variables.update(self.variables, RANK=str(rank), LOCAL_RANK=str(rank))
+        variables.update(self.environment(rank) if callable(self.environment) else self.environment or {})
+        output = tempfile.TemporaryFile("w+")
+        self.outputs.append(output)
+        line = self.command(rank) if callable(self.command) else self.command
+        self.processes.append(subprocess.Popen(self.prefix(rank) + line, env=variables, stdin=subprocess.DEVNULL,
+                                               stdout=output, stderr=subprocess.STDOUT))
+        return self.processes[-1]
 
     def __enter__(self):
         return self

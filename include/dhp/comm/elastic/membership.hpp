@@ -111,8 +111,9 @@ class Membership {
   [[nodiscard]] MemberId me() const { return me_; }
 
   /// This process reports that its part in `last` is over, and waits for the generation that it is in. Its state counts
-  /// only if it was a member of the one before. Throws Error where there are too few for too long.
-  [[nodiscard]] Generation next(const Generation& last, const MemberReport& mine) {
+  /// only if it was a member of the one before. None: the job has finished. Throws Error where there are too few for too
+  /// long.
+  [[nodiscard]] std::optional<Generation> next(const Generation& last, const MemberReport& mine) {
     const auto begun = Clock::now();
     Generation newest = last;
     bool member = last.rank_of(me_).has_value();
@@ -129,7 +130,7 @@ class Membership {
         if (newest.rank_of(me_)) return newest;
         member = false;
       }
-      check(!store_->find(finished_key), "the job has finished without this process");
+      if (store_->find(finished_key)) return std::nullopt;
       const double waited_s = std::chrono::duration<double>(Clock::now() - begun).count();
       std::string problem = "it is not taken in by any";
       if (member || (newest.number == 0 && first_)) problem = propose(last, waited_s);
@@ -153,7 +154,6 @@ class Membership {
   }
   /// No generation comes any more.
   void finish() { store_->set(finished_key, ""); }
-  [[nodiscard]] bool finished() { return store_->find(finished_key).has_value(); }
   /// The store is this process's, and it is about to end: waits a little for others to hear how the job has ended.
   void let_others_leave(double limit_s) {
     (void)comm::poll_until(

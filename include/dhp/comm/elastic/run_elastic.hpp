@@ -118,7 +118,9 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
   std::string ended;
   for (int failures = 0;;) {
     const auto begin = Clock::now();
-    auto now = membership.next(last, report);
+    const auto next = membership.next(last, report);
+    if (!next) break;
+    const auto& now = *next;
     if (last.number > 0 && now.number != last.number + 1) report.steps = -1;  // it was left out
     const double agreed_s = since(begin);
     auto place = me;
@@ -150,6 +152,7 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
       ended = comm::sentence_of(error);
     }
   }
+  if (dynamic_cast<comm::TcpStoreServer*>(store.get()) != nullptr) membership.let_others_leave(2);
 }
 
 }  // namespace dhp

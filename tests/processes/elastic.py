@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""elastic.py TRAIN_BERT TRAIN_RESNET50 [CASE...]: jobs that lose ranks and take in others, at random moments. Whatever happens,
+each step's numbers are those of a steady run, no step is there twice, and where every piece of the state has a living holder
+none is done again."""
+
+import concurrent.futures
+import functools
+import json
+import pathlib
+import random
+import re
+import signal
+import sys
+import tempfile
+import time
+
+import ranks
+
+BERT = ["--preset", "tiny", "--vocabulary-size", "512", "--sequence-length", "32", "--samples", "256", "--global-batch", "16",
+        "--micro-batch", "2", "--deterministic", "--evaluate-samples", "4"]
+RESNET = ["--width", "8", "--image-size", "16", "--classes", "10", "--samples", "128", "--global-batch", "16", "--micro-batch",
+          "2", "--deterministic", "--evaluate-samples", "4"]
+
+
+def curve(path, steps):
+    """Each step's numbers; every step is there once."""
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    found = [line for line in lines if "loss" in line]
+    assert [line["step"] for line in found] == list(range(1, steps + 1)), [line["step"] for line in found]
+    return [json.dumps([line["step"], line["loss"], line["grad_norm"], line["lr"]]) for line in found]
+
+
+@functools.cache
+def steady(program, run, folder):
+    """The numbers of a run that nothing happens to, in one process."""
+    path = pathlib.Path(folder) / f"steady-{abs(hash((program, run)))}"
+    ranks.run(1, [program, *run, "--metrics", str(path)])
+    return curve(path, int(run[run.index("--steps") + 1]))
+
+
+class Elastic:
+    """A job whose processes come and go."""
+
+    def __init__(self, program, run, folder, processes, elastic, steps, more=()):
+        """more: options that change no number."""
+        self.steps, self.metrics = steps, folder / "metrics"
+        run = (*run, "--steps", str(steps))
+        self.wanted = steady(program, run, str(folder.parent))
+        self.job = ranks.Job(processes, [program, *run, *more, "--elastic", elastic, "--metrics", str(self.metrics)])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.job.__exit__(*error)
+
+    def step(self):
+        """The last step in the metrics."""
+        if not self.metrics.exists():
+            return 0
+        steps = re.findall(r'^{"step":(\d+),"loss"', self.metrics.read_text(), re.MULTILINE)
+        return int(steps[-1]) if steps else 0
+
+    def wait_for_step(self, step, limit_s=60):
+        begin = time.monotonic()
+        while self.step() < step:
+            assert time.monotonic() - begin < limit_s, f"no step {step}:\n" + "\n".join(
+                self.job.output(at) for at in range(len(self.job.processes)))
+            time.sleep(0.005)
+
+    def said(self):
+        return "\n".join(self.job.output(at) for at in range(len(self.job.processes)))
+
+    def end(self, without=(), limit_s=150, statuses=(0,)):
+        ends = self.job.wait(limit_s, without)
+        bad = [end for end in ends if end.status not in statuses]
+        assert not bad, "\n".join(f"status {end.status}: {end.output}" for end in bad)
+        found = curve(self.metrics, self.steps)
+        assert found == self.wanted, next(
+            f"{a} instead of {b}\n{self.said()}" for a, b in zip(found, self.wanted) if a != b)
+
+
+def generations(said):
+    """(number, replicas, after step) of each that was told."""
+    return [tuple(map(int, found)) for found in sorted(re.findall(r"generation (\d+): (\d+)x\d+x\d+ .*? after step (\d+)", said))]
+
+
+def lost_and_joined(program, run, folder, rng):
+    """One is killed in the middle of a step, another one later; two come."""
+    with Elastic(program, run, folder, 4, "1:4", 150) as job:
+        for victim, at in zip(rng.sample([1, 2, 3], 2), (8, 18)):
+            job.wait_for_step(at)
+            time.sleep(rng.uniform(0, 0.05))
+            job.job.processes[victim].kill()
+        job.wait_for_step(28)
+        job.job.add(1)
+        job.wait_for_step(36)
+        job.job.add(2)
+        killed = [at for at, process in enumerate(job.job.processes) if process.poll() is not None]
+        job.end(without=killed)
+        sizes = [found[1] for found in generations(job.job.output(0))]
+        assert sizes == [3, 2, 3, 4], job.job.output(0)
+
+
+def axes(program, run, folder, rng, tensor, pipeline):
+    """A replica of two ranks loses one: the other replica goes on, and with a spare there are two again."""
+    axes = ("--tensor-parallel", str(tensor), "--pipeline-parallel", str(pipeline))
+    with Elastic(program, (*run, *axes), folder, 5, "1:2", 60) as job:
+        job.wait_for_step(8)
+        job.job.processes[rng.choice([1, 2, 3])].kill()  # the spare takes its place
+        job.wait_for_step(18)
+        living = [at for at in (1, 2, 3, 4) if job.job.processes[at].poll() is None]
+        job.job.processes[rng.choice(living)].kill()
+        killed = [at for at in range(5) if job.job.processes[at].poll() is not None or at not in (0, *living)]
+        job.wait_for_step(30)
+        killed = [at for at in range(5) if job.job.processes[at].poll() is not None]
+        assert len(killed) == 2, killed
+        job.end(without=killed)
+        assert [found[1] for found in generations(job.said())] == [2, 1], job.said()
+
+
+def planned(program, run, folder, rng):
+    """Told to go, a rank leaves after its step: no step is done again."""
+    with Elastic(program, run, folder, 4, "1:4", 40) as job:
+        job.wait_for_step(8)
+        job.job.processes[2].send_signal(signal.SIGTERM)
+        job.wait_for_step(20)
+        assert job.job.processes[2].poll() == 75, job.job.output(2)
+        job.end(without=[2])
+        assert "repeated" not in job.said()
+
+
+def sharded(program, run, folder, rng, stage):
+    """ZeRO's shares are lost with their rank: all goes on from the newest checkpoint."""
+    save = ("--zero", str(stage), "--save", str(folder / "save"), "--save-every", "5", "--keep", "2")
+    with Elastic(program, (*run, "--optimizer", "lamb"), folder, 3, "1:3", 40, save) as job:
+        job.wait_for_step(13)
+        job.job.processes[rng.choice([1, 2])].kill()
+        job.wait_for_step(30)
+        killed = [at for at in range(3) if job.job.processes[at].poll() is not None]
+        job.end(without=killed)
+        assert "what was done since the newest checkpoint is lost" in job.said(), job.said()
+
+
+def stopped(program, run, folder, rng):
+    """A rank that does not answer is left out; when it wakes up it comes back as a newcomer."""
+    with Elastic(program, run, folder, 3, "1:3", 150, ("--comm-timeout", "2")) as job:
+        job.wait_for_step(8)
+        job.job.processes[2].send_signal(signal.SIGSTOP)
+        job.wait_for_step(20)
+        job.job.processes[2].send_signal(signal.SIGCONT)
+        job.end()
+        assert [found[1] for found in generations(job.job.output(0))] == [2, 3], job.said()
+
+
+def store_lost(program, run, folder, rng):
+    """Rank 0 holds the store: without it the job ends, with a sentence."""
+    with Elastic(program, run, folder, 3, "1:3", 60) as job:
+        job.wait_for_step(8)
+        job.job.processes[0].kill()
+        begin = time.monotonic()
+        ends = job.job.wait(60, without=[0])
+        assert time.monotonic() - begin < 10
+        for end in ends:
+            assert end.status == 1 and "which holds it, ended" in end.output, end.output
+
+
+def twice(program, run, folder, rng):
+    """A second one is killed while the others connect."""
+    with Elastic(program, run, folder, 4, "1:4", 40) as job:
+        job.wait_for_step(8)
+        job.job.processes[1].kill()
+        time.sleep(rng.uniform(0.05, 0.2))
+        job.job.processes[3].kill()
+        job.end(without=[1, 3])
+        assert generations(job.job.output(0))[-1][1] == 2, job.said()
+
+
+def main():
+    bert, resnet, *only = sys.argv[1:]
+    seed = random.randrange(1 << 30)
+    print("seed", seed, flush=True)
+    cases = {"lost_and_joined": (lost_and_joined, bert, BERT), "resnet": (lost_and_joined, resnet, RESNET),
+             "tensor": (functools.partial(axes, tensor=2, pipeline=1), bert, BERT),
+             "pipeline": (functools.partial(axes, tensor=1, pipeline=2), bert, BERT),
+             "planned": (planned, bert, BERT), "zero 1": (functools.partial(sharded, stage=1), bert, BERT),
+             "zero 3": (functools.partial(sharded, stage=3), bert, BERT), "stopped": (stopped, bert, BERT),
+             "store": (store_lost, bert, BERT), "twice": (twice, bert, BERT)}
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, (case, program, run) in cases.items():
+            if only and name not in only:
+                continue
+            folder = pathlib.Path(temporary) / name.replace(" ", "-")
+            folder.mkdir()
+            begin = time.monotonic()
+            case(program, tuple(run), folder, random.Random(f"{seed} {name}"))
+            print(f"{name}: as it should, {time.monotonic() - begin:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
