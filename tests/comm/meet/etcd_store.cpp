@@ -104,6 +104,11 @@ TEST_CASE("etcd store: a write whose answer is lost is carried out once, and its
   EtcdStore second({.endpoints = {proxy.endpoint(), etcd.endpoint()}}, member(3));
   CHECK(!answer_lost([&] { return second.set_unless("a", "a", "2"); }));
   CHECK(other.find("a").value() == "1");
+  EtcdStore third({.endpoints = {proxy.endpoint(), etcd.endpoint()}}, member(4));
+  CHECK(answer_lost([&] { return third.set("b", "1"), true; }));
+  EtcdClient client(etcd.options(), "rank 0");
+  const auto found = client.call("kv/range", {{"key", to_base64("dhp/job/keys/b")}}, 5);
+  CHECK(found["kvs"][0]["version"] == "1");  // set once
 }
 
 TEST_CASE("etcd store: an endpoint that does not answer is passed over") {

@@ -169,13 +169,19 @@ class EtcdStore final : public KeyValueStore {
 
   [[nodiscard]] Json ask(const char* path, const Json& request) {
     const std::lock_guard lock(mutex_);
-    check_lease();
-    return client_.call(path, request, options_.operation_timeout_s);
+    return call(path, request);
   }
-  void check_lease() const {
-    if (lease_.ended()) lose();
+  [[nodiscard]] Json call(const char* path, const Json& request) {
+    if (lost_ || lease_.ended()) lose();
+    try {
+      return client_.call(path, request, options_.operation_timeout_s);
+    } catch (const EtcdRefusal& refusal) {
+      if (refusal.code() == EtcdRefusal::not_found) lose();  // the lease that a key is to have
+      throw;
+    }
   }
-  [[noreturn]] void lose() const {
+  [[noreturn]] void lose() {
+    lost_ = true;
     throw StoreLost(concat(name(), " has lost the ", description(), ": its lease has ended, since ",
                            "this process was not heard of for ", lease_.seconds(),
                            " s; the others count it as gone, so it has to start anew"));
@@ -189,7 +195,6 @@ class EtcdStore final : public KeyValueStore {
   /// Whether the conditions were met and the operation done.
   bool write(Json conditions, const Json& operation) {
     const std::lock_guard lock(mutex_);
-    check_lease();
     const auto number = sequence(++writes_);
     const auto own = to_base64(alive());
     conditions.push_back(
@@ -199,7 +204,7 @@ class EtcdStore final : public KeyValueStore {
     const Json request{{"compare", conditions},
                        {"success", Json::array({operation, put(alive(), number, lease_.own())})},
                        {"failure", Json::array({read(alive())})}};
-    const auto answer = client_.call("kv/txn", request, options_.operation_timeout_s);
+    const auto answer = call("kv/txn", request);
     if (succeeded(answer)) return true;
     const auto [lease, last] = holder(answer);
     if (lease != lease_.own()) lose();
@@ -236,9 +241,10 @@ class EtcdStore final : public KeyValueStore {
 
   RendezvousOptions options_;
   std::string prefix_;
-  std::mutex mutex_;  // of the next two
+  std::mutex mutex_;  // of the next three
   EtcdClient client_;
   std::uint64_t writes_ = 0;
+  bool lost_ = false;
   EtcdLease lease_;
 };
 
