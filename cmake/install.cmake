@@ -1,4 +1,4 @@
-# Not exported: dhp::cpu_compiled, dhp::cuda, dhp::processes, dhp::gloo, dhp::mpi and dhp::eigen.
+# Not exported: dhp::cpu_compiled, dhp::cuda, dhp::processes, dhp::gloo, dhp::etcd, dhp::mpi and dhp::eigen.
 # These files create them on the user's machine.
 set(made_anew cmake/cpu_compiled.cmake cmake/cuda.cmake cmake/processes.cmake cmake/mpi.cmake cmake/eigen.cmake)
 include(CMakePackageConfigHelpers)

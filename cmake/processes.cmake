@@ -1,6 +1,7 @@
 # dhp::processes: dhp::dhp for ranks that are processes; OpenSSL's libcrypto authenticates them.
-# dhp::gloo: dhp::processes with Gloo, a transport between CPUs. Both dhp's build and
-# find_package(dhp) create them, because libraries are in different places.
+# dhp::gloo: dhp::processes with Gloo, a transport between CPUs.
+# dhp::etcd: dhp::processes with libcurl and nlohmann/json, for a store in a cluster of etcd.
+# Both dhp's build and find_package(dhp) create them, because libraries are in different places.
 include_guard(GLOBAL)
 find_package(OpenSSL 3.0 QUIET COMPONENTS Crypto)
 if(TARGET OpenSSL::Crypto)
@@ -48,5 +49,21 @@ if(TARGET dhp::processes)
     else()
       message(STATUS "dhp: there is no dhp::gloo: ${refused}")
     endif()
+  endif()
+endif()
+
+if(TARGET dhp::processes)
+  find_package(CURL 7.62 QUIET)
+  find_package(nlohmann_json QUIET)
+  if(TARGET CURL::libcurl AND TARGET nlohmann_json::nlohmann_json)
+    add_library(dhp::etcd INTERFACE IMPORTED GLOBAL)
+    target_link_libraries(dhp::etcd INTERFACE dhp::processes CURL::libcurl nlohmann_json::nlohmann_json)
+    target_compile_definitions(dhp::etcd INTERFACE DHP_HAS_ETCD=1)
+    set(found "etcd: by libcurl ${CURL_VERSION_STRING}")
+  else()
+    set(found "there is no dhp::etcd: libcurl (Debian: libcurl4-openssl-dev) or nlohmann/json was not found")
+  endif()
+  if(NOT dhp_FIND_QUIETLY)
+    message(STATUS "dhp: ${found}")
   endif()
 endif()

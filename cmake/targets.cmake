@@ -5,6 +5,7 @@
 # dhp::nccl  dhp::cuda with NCCL, if found
 # dhp::processes  dhp::dhp with OpenSSL's libcrypto, for ranks as processes, if processes.cmake finds it
 # dhp::gloo  dhp::processes with Gloo, if found
+# dhp::etcd  dhp::processes with libcurl, for a store in etcd, if found
 # dhp::mpi   dhp::processes with MPI, if mpi.cmake finds it
 # dhp::eigen dhp::dhp with Eigen, if eigen.cmake finds it
 # dhp::default_device  dhp::cpu or dhp::cuda, by DHP_DEVICE

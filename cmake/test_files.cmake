@@ -32,7 +32,7 @@ endfunction()
 #   libraries  needs CUDA's libraries but no GPU: cuDNN answers queries anywhere
 #   gpu        needs CUDA's libraries and a GPU, but not nvcc
 # Files that are typed over the device and need the libraries are in on_device, in GPU trees only. Files of NCCL,
-# OpenSSL, Gloo or Eigen are dropped if the library was not found. Files with OpenSSL or Gloo are also in
+# OpenSSL, Gloo, libcurl or Eigen are dropped if the library was not found. Files with OpenSSL or Gloo are also in
 # `processes`, those with Eigen in `eigen`; nvcc never compiles Eigen.
 # ThreadSanitizer trees drop Gloo: it is not instrumented, so its synchronization is invisible.
 function(dhp_sort_tests)
@@ -50,6 +50,8 @@ function(dhp_sort_tests)
     list(FILTER needs_openssl INCLUDE REGEX "^openssl/")
     set(needs_gloo ${reached})
     list(FILTER needs_gloo INCLUDE REGEX "^gloo/")
+    set(needs_curl ${reached})
+    list(FILTER needs_curl INCLUDE REGEX "^curl/")
     set(needs_eigen ${reached})
     list(FILTER needs_eigen INCLUDE REGEX "^Eigen/")
     if(needs_eigen AND DHP_DEVICE STREQUAL cuda)
@@ -60,7 +62,7 @@ function(dhp_sort_tests)
     endif()
     if((needs AND NOT TARGET dhp::cuda) OR (needs MATCHES "nccl" AND NOT TARGET dhp::nccl) OR
         (needs_openssl AND NOT TARGET dhp::processes) OR (needs_gloo AND NOT TARGET dhp::gloo) OR
-        (needs_eigen AND NOT TARGET dhp::eigen))
+        (needs_curl AND NOT TARGET dhp::etcd) OR (needs_eigen AND NOT TARGET dhp::eigen))
       message(STATUS "dhp: not compiled, since its library is not here: ${file}")
       continue()
     endif()

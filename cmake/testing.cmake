@@ -119,7 +119,8 @@ function(dhp_doctest_folder folder)
 
   set(more "")
   if(processes)
-    list(APPEND more dhp::processes $<TARGET_NAME_IF_EXISTS:dhp::gloo>)
+    list(APPEND more dhp::processes $<TARGET_NAME_IF_EXISTS:dhp::gloo>
+      $<TARGET_NAME_IF_EXISTS:dhp::etcd>)
   endif()
   if(eigen)
     list(APPEND more dhp::eigen)

@@ -1,0 +1,160 @@
+// For tests of stores in etcd: its members as processes of the test, and a proxy that loses answers.
+#pragma once
+
+#include <dhp/comm/meet/etcd_store.hpp>
+#include <tests/comm/meet/stores.hpp>
+#include <tests/support/folder.hpp>
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+
+namespace tests {
+
+inline bool etcd_is_here() {
+  std::string path = std::getenv("PATH") != nullptr ? std::getenv("PATH") : "";
+  for (path += ":"; !path.empty(); path.erase(0, path.find(':') + 1))
+    if (::access((path.substr(0, path.find(':')) + "/etcd").c_str(), X_OK) == 0) return true;
+  MESSAGE("skipped: this machine has no etcd (Debian: etcd-server)");
+  return false;
+}
+
+// Members of etcd on free ports of this machine, in a folder of the test.
+class EtcdCluster {
+ public:
+  explicit EtcdCluster(int members = 1, std::vector<std::string> more = {})
+      : more_(std::move(more)), scheme_(more_.empty() ? "http" : "https") {
+    std::vector<Socket> held;  // so that no port comes twice
+    const auto free = [&] {
+      held.push_back(Socket::listening({"127.0.0.1", 0}));
+      return held.back().own_end().port;
+    };
+    std::vector<int> peers;
+    for (int at = 0; at < members; ++at) ports_.push_back(free()), peers.push_back(free());
+    std::string all;
+    for (std::size_t at = 0; at < peers.size(); ++at)
+      all += concat(at == 0 ? "" : ",", "m", at, "=http://127.0.0.1:", peers[at]);
+    held.clear();
+    for (std::size_t at = 0; at < peers.size(); ++at) start(at, peers[at], all);
+  }
+  EtcdCluster(const EtcdCluster&) = delete;
+  EtcdCluster& operator=(const EtcdCluster&) = delete;
+  ~EtcdCluster() {
+    for (std::size_t at = 0; at < processes_.size(); ++at) end(at);
+  }
+
+  [[nodiscard]] std::string endpoint(std::size_t at = 0) const {
+    return concat(scheme_, "://127.0.0.1:", ports_[at]);
+  }
+  [[nodiscard]] int port() const { return ports_[0]; }
+  [[nodiscard]] EtcdOptions options(double lease_s = 2) const {
+    EtcdOptions options{.endpoints = {}, .lease_s = lease_s};
+    for (std::size_t at = 0; at < ports_.size(); ++at) options.endpoints.push_back(endpoint(at));
+    return options;
+  }
+  void signal(std::size_t at, int number) const { CHECK(::kill(processes_[at], number) == 0); }
+  void end(std::size_t at) {
+    if (processes_[at] <= 0) return;
+    (void)::kill(processes_[at], SIGKILL);
+    (void)::waitpid(std::exchange(processes_[at], 0), nullptr, 0);
+  }
+
+ private:
+  void start(std::size_t at, int peer, const std::string& all) {
+    const auto own = concat("http://127.0.0.1:", peer);
+    std::vector<std::string> words{"etcd",
+                                   "--name",
+                                   concat("m", at),
+                                   "--data-dir",
+                                   folder_ / concat("m", at),
+                                   "--listen-client-urls",
+                                   endpoint(at),
+                                   "--advertise-client-urls",
+                                   endpoint(at),
+                                   "--listen-peer-urls",
+                                   own,
+                                   "--initial-advertise-peer-urls",
+                                   own,
+                                   "--initial-cluster",
+                                   all,
+                                   "--heartbeat-interval",
+                                   "50",
+                                   "--election-timeout",
+                                   "500"};
+    words.insert(words.end(), more_.begin(), more_.end());
+    std::vector<char*> arguments;
+    for (auto& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    const auto log = folder_ / concat("log", at);
+    const auto child = ::fork();
+    if (child == 0) {
+      (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      const int file = ::open(log.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+      (void)::dup2(file, 1);
+      (void)::dup2(file, 2);
+      ::execvp("etcd", arguments.data());
+      ::_exit(127);
+    }
+    processes_.push_back(child);
+  }
+
+  Folder folder_;
+  std::vector<std::string> more_;
+  std::string scheme_;
+  std::vector<int> ports_{};
+  std::vector<pid_t> processes_{};
+};
+
+inline RendezvousOptions member(int number, const std::string& job = "job") {
+  return {.rank = number, .size = 0, .job = job, .timeout_s = 30, .refused_s = 0};
+}
+
+// Forwards to a port, and loses answers on demand.
+class Proxy {
+ public:
+  explicit Proxy(int port) : to_(port), listener_(Socket::listening({"127.0.0.1", 0})) {
+    thread_ = std::jthread([this](const std::stop_token& stop) { forward(stop); });
+  }
+  [[nodiscard]] std::string endpoint() const {
+    return concat("http://127.0.0.1:", listener_.own_end().port);
+  }
+  void lose_answers(bool lose) { lose_ = lose; }
+  [[nodiscard]] int lost() const { return lost_; }
+
+ private:
+  struct Pair {
+    Socket client, server;
+    bool ended = false;
+  };
+  void forward(const std::stop_token& stop) {
+    std::vector<Pair> pairs;
+    while (!stop.stop_requested()) {
+      std::vector<pollfd> polled{{listener_.fd(), POLLIN, 0}};
+      for (const auto& pair : pairs)
+        for (const int fd : {pair.client.fd(), pair.server.fd()}) polled.push_back({fd, POLLIN, 0});
+      (void)::poll(polled.data(), polled.size(), 10);
+      for (std::size_t at = 0; at < pairs.size(); ++at) {
+        auto& [client, server, ended] = pairs[at];
+        if (polled[1 + 2 * at].revents != 0) ended = !pass(client, server);
+        if (polled[2 + 2 * at].revents == 0 || ended) continue;
+        ended = lose_ || !pass(server, client);
+        lost_ += lose_;
+      }
+      std::erase_if(pairs, [](const Pair& pair) { return pair.ended; });
+      Socket client(::accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (client)
+        pairs.push_back({std::move(client), Socket::connected({"127.0.0.1", to_}, Deadline(5))});
+    }
+  }
+  static bool pass(const Socket& from, const Socket& to) {
+    std::string bytes(1 << 16, '\0');
+    return from.receive(bytes, Deadline(0)) && to.send(bytes, Deadline(5));
+  }
+
+  int to_;
+  Socket listener_;
+  std::atomic<bool> lose_ = false;
+  std::atomic<int> lost_ = 0;
+  std::jthread thread_;
+};
+
+}  // namespace tests
