@@ -161,8 +161,7 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
     const dhp::ElasticOptions elastic{.tensor = options.mesh.tensor,
                                       .pipeline = options.mesh.pipeline,
                                       .least_replicas = options.elastic->least,
-                                      .most_replicas = options.elastic->most,
-                                      .timeout_s = process.timeout_s};
+                                      .most_replicas = options.elastic->most};
     const auto id = dhp::new_member_id();
     return dhp::run_elastic<D>(dhp::meet_elastic(me, id, process), me, id, dhp::connect_gloo, body,
                                process, elastic);

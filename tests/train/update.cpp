@@ -1,4 +1,5 @@
-// The update of a step: every collective that it needs comes before its first write, in every layout.
+// The update of a step: every collective that it needs comes before its first write, in every layout; so a step that is
+// interrupted between them can be finished, or begun anew.
 #include <dhp/comm/observe/observer.hpp>
 #include <tests/support/everything.hpp>
 #include <tests/support/layouts.hpp>
@@ -7,6 +8,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace dhp;
@@ -90,6 +92,64 @@ void check_update(const Layout& layout, const RunSettings& settings) {
   });
 }
 
+struct Interrupted {};
+
+/// The state after three steps, by rank; the second one is interrupted before its update, and then finished or repeated.
+enum class Second { runs, is_finished, is_repeated };
+std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunSettings& settings,
+                                                Second second) {
+  std::vector<std::vector<std::byte>> states(static_cast<std::size_t>(layout.mesh.size()));
+  on_ranks_of<Cpu>(layout.mesh.size(), [&](Cpu& dev, Comm<Cpu> world) {
+    auto& state = states[static_cast<std::size_t>(world.rank())];
+    on_rank(
+        dev, std::move(world), layout, settings,
+        [](ModelBuilder<Cpu>& build) { return everything(build, {.blocks = 2}); },
+        [&](Cpu& any) { return everything_batch(any, 0, 0); },
+        [&](Cpu&, Mesh<Cpu>& mesh, auto& pipeline, auto& trainer) {
+          auto& store = pipeline.store();
+          bool interrupts = false;
+          trainer.commit_by([&] {
+            mesh.world().barrier();
+            if (std::exchange(interrupts, false)) throw Interrupted();
+          });
+          const auto step = [&](int at) {
+            return trainer.step(assigned(mesh, settings.micro_batches, [&](std::int64_t k) {
+              return everything_batch(dev, at, k);
+            }));
+          };
+          const auto first = step(0);
+          interrupts = second != Second::runs;
+          if (second == Second::runs) {
+            step(1);
+          } else {
+            CHECK_THROWS_AS(step(1), Interrupted);
+            CHECK(trainer.steps_updated() == 1);
+            CHECK_THROWS_AS(trainer.settle_at(3), Error);
+          }
+          if (second == Second::is_finished) {
+            const auto report = trainer.settle_at(2);
+            REQUIRE(report.has_value());
+            CHECK(report->step == 2);
+            CHECK(report->loss != first.loss);
+            store.updated(dev);
+          } else if (second == Second::is_repeated) {
+            CHECK_FALSE(trainer.settle_at(1).has_value());
+            step(1);
+          }
+          CHECK(trainer.steps_done() == 2);
+          step(2);
+          store.settle(dev);
+          state = written(store, trainer.optimizer());
+          const auto progress = trainer.progress();
+          for (const auto number :
+               {progress.steps, progress.updates, static_cast<std::int64_t>(progress.loss_scale),
+                std::int64_t{progress.good_steps}})
+            state.push_back(static_cast<std::byte>(number));
+        });
+  });
+  return states;
+}
+
 const OptimizerChoice choices[] = {SgdOptions{.momentum = 0.9, .weight_decay = 0.01},
                                    LarsOptions{.weight_decay = 0.01}, AdamWOptions{},
                                    LambOptions{}};
@@ -113,5 +173,27 @@ TEST_CASE("update: the same where replicas share out state, gradients or weights
           two_steps(optimizer, stage == ZeroStage::gradients ? DType::bf16 : DType::f32);
       settings.sharding = {stage, 64 << 10};
       check_update({{.data = 2, .tensor = 2}}, settings);
+    }
+}
+
+TEST_CASE(
+    "update: a step that is interrupted before it can be finished, or repeated, to the same bits") {
+  for (const auto& optimizer : choices)
+    for (const auto compute : {DType::f32, DType::f16}) {
+      auto settings = two_steps(optimizer, compute);
+      for (const auto& [layout, stage] :
+           {std::pair{Layout{{.tensor = 2, .pipeline = 2}}, ZeroStage::none},
+            std::pair{Layout{{.data = 2}}, ZeroStage::none},
+            std::pair{Layout{{.data = 2}}, ZeroStage::optimizer},
+            std::pair{Layout{{.data = 2}}, ZeroStage::weights}}) {
+        CAPTURE(optimizer.index());
+        CAPTURE(name_of(compute));
+        CAPTURE(to_text(layout));
+        CAPTURE(static_cast<int>(stage));
+        settings.sharding = {stage, 64 << 10};
+        const auto steady = after_three(layout, settings, Second::runs);
+        CHECK(after_three(layout, settings, Second::is_finished) == steady);
+        CHECK(after_three(layout, settings, Second::is_repeated) == steady);
+      }
     }
 }

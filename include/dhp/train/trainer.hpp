@@ -166,11 +166,13 @@ class Trainer {
   /// that has been done here.
   std::optional<StepReport> settle_at(std::int64_t steps) {
     if (!interrupted_) return std::nullopt;
+    const auto& known = *interrupted_;
+    const bool does = known.updated || steps == known.number;
+    check(steps == (does ? known.number : steps_) && (known.updated || !does || known.ready),
+          "the interrupted step ", known.number, " cannot become the state after ", steps,
+          " steps");
     auto step = std::move(*interrupted_);
     interrupted_.reset();
-    const bool does = step.updated || steps == step.number;
-    check(steps == (does ? step.number : steps_) && (step.updated || !does || step.ready),
-          "the interrupted step ", step.number, " cannot become the state after ", steps, " steps");
     if (!does) {
       dev_.copy(state_.mut().bytes(), step.state.view().bytes(), state_.size_bytes());
       return std::nullopt;

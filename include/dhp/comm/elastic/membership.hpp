@@ -134,7 +134,7 @@ class Membership {
       const double waited_s = std::chrono::duration<double>(Clock::now() - begun).count();
       std::string problem = "it is not taken in by any";
       if (member || (newest.number == 0 && first_)) problem = propose(last, waited_s);
-      check(waited_s <= options_.timeout_s, "no generation after ", newest.number,
+      check(problem.empty() || waited_s <= options_.timeout_s, "no generation after ", newest.number,
             " of this process within ", options_.timeout_s, " s: ", problem);
       if (!problem.empty()) std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
     }

@@ -67,7 +67,7 @@ class Fields {
   [[nodiscard]] static std::optional<T> parsed(std::string_view bytes) {
     Fields from;
     from.from_.emplace(bytes);
-    T value;
+    T value{};
     from(value);
     if (!from.good_ || !from.from_->empty()) return std::nullopt;
     return value;

@@ -1,0 +1,135 @@
+// Members of an elastic job agree on generations. Members are threads; their store is in memory.
+#include <dhp/comm/elastic/membership.hpp>
+#include <tests/comm/process_ranks.hpp>
+
+#include <doctest/doctest.h>
+
+#include <future>
+
+namespace {
+
+using namespace tests;
+using dhp::comm::GenerationStore;
+
+struct Job {
+  std::shared_ptr<MemoryStore> store = std::make_shared<MemoryStore>();
+  ElasticOptions options{.timeout_s = 20, .silent_s = 0.2};
+  int started = 3;
+
+  [[nodiscard]] Membership member(MemberId id) const {
+    return {store, id, {static_cast<int>(id) - 1, concat("thread ", id)}, started, options};
+  }
+  /// Of each member after `last`, at the same time.
+  [[nodiscard]] std::vector<Generation> next(const std::vector<Membership*>& members,
+                                             const Generation& last,
+                                             MemberReport report = {5}) const {
+    std::vector<std::future<std::optional<Generation>>> results;
+    for (auto* member : members)
+      results.push_back(std::async(std::launch::async, [=] { return member->next(last, report); }));
+    std::vector<Generation> found;
+    for (auto& result : results) found.push_back(result.get().value());
+    return found;
+  }
+};
+using Members = std::vector<MemberId>;
+
+TEST_CASE("membership: the first generation waits for all that were started, in their order") {
+  Job job;
+  auto third = job.member(3), first = job.member(1);
+  auto waiting = std::async(std::launch::async, [&] { return job.next({&first, &third}, {}, {}); });
+  CHECK(waiting.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout);
+  auto second = job.member(2);
+  CHECK(job.next({&second}, {}, {}).front().members == Members{1, 2, 3});
+  for (const auto& found : waiting.get()) CHECK(found.members == Members{1, 2, 3});
+}
+
+TEST_CASE("membership: of many proposals at the same time one counts, for all") {
+  for (int round = 0; round < 20; ++round) {
+    Job job;
+    auto one = job.member(1), two = job.member(2), three = job.member(3);
+    Generation last = job.next({&one, &two, &three}, {}, {}).front();
+    for (int change = 2; change < 6; ++change) {
+      const auto found = job.next({&one, &two, &three}, last);
+      for (const auto& each : found) {
+        CHECK(each.number == change);
+        CHECK(each.members == found.front().members);
+        CHECK(each.steps == 5);
+      }
+      last = found.front();
+    }
+  }
+}
+
+TEST_CASE("membership: who is gone is left out at once, and who says nothing after a while") {
+  Job job;
+  auto one = job.member(1), two = job.member(2), three = job.member(3);
+  const auto first = job.next({&one, &two, &three}, {}, {}).front();
+  const auto begin = std::chrono::steady_clock::now();
+  SUBCASE("gone") {
+    job.store->set("left/2", "");
+    CHECK(job.next({&one, &three}, first).front().members == Members{1, 3});
+    CHECK(seconds_since(begin) < job.options.silent_s);
+    CHECK_FALSE(one.could_grow(first));
+  }
+  SUBCASE("silent; when it comes back it can do no harm, and is a newcomer") {
+    const auto second = job.next({&one, &three}, first).front();
+    CHECK(second.members == Members{1, 3});
+    CHECK(seconds_since(begin) >= job.options.silent_s);
+    GenerationStore old(job.store, first), now(job.store, second);
+    CHECK_THROWS_WITH_AS(
+        old.set("verdict", "nonsense"),
+        doctest::Contains("this process was left out of generation 2: it was stopped or could not"),
+        Error);
+    now.set("verdict", "true");
+    CHECK(old.find("verdict") == std::nullopt);
+    CHECK(one.could_grow(second));
+    auto woken = std::async(std::launch::async, [&] { return two.next(first, {5}); });
+    const auto third = job.next({&one, &three}, second).front();
+    CHECK(third.members == Members{1, 3, 2});
+    CHECK(woken.get()->number == 3);
+  }
+}
+
+TEST_CASE("membership: without half of the last members nobody goes on") {
+  Job job;
+  job.options.timeout_s = 0.5;
+  auto one = job.member(1), two = job.member(2), three = job.member(3);
+  const auto first = job.next({&one, &two, &three}, {}, {}).front();
+  CHECK_THROWS_WITH_AS((void)one.next(first, {5}),
+                       doctest::Contains("only 1 of the 3 members of generation 1 can be reached"),
+                       Error);
+  CHECK_FALSE(job.store->find("generation/2").has_value());
+}
+
+TEST_CASE("membership: too few ranks wait for more; a finished job takes in nobody") {
+  Job job;
+  job.options.least_replicas = 3;
+  auto one = job.member(1), two = job.member(2), three = job.member(3);
+  const auto first = job.next({&one, &two, &three}, {}, {}).front();
+  job.store->set("left/3", "");
+  auto waiting = std::async(std::launch::async, [&] { return job.next({&one, &two}, first); });
+  CHECK(waiting.wait_for(std::chrono::milliseconds(100)) == std::future_status::timeout);
+  auto four = job.member(4);
+  CHECK(job.next({&four}, {}, {}).front().members == Members{1, 2, 4});
+  waiting.get();
+  one.finish();
+  auto late = job.member(5);
+  CHECK_FALSE(late.next({}, {}).has_value());
+}
+
+TEST_CASE("generation store: ranks are told of members that are gone, and others are not") {
+  Job job;
+  const Generation now{.number = 4, .members = {30, 10, 20}};
+  GenerationStore store(job.store, now);
+  job.store->set("left/20", "");
+  job.store->set("left/99", "");
+  CHECK(store.list("left/") == KeyValueStore::Entries{{"left/2", ""}});
+  CHECK(store.find("left/2").has_value());
+  CHECK_FALSE(store.find("left/0").has_value());
+  CHECK_FALSE(store.find("left/3").has_value());
+  store.set("state/1", "x");
+  CHECK(store.list("state/") == KeyValueStore::Entries{{"state/1", "x"}});
+  CHECK(job.store->find("in/4/state/1") == "x");
+}
+
+}  // namespace
