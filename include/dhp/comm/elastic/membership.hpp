@@ -102,10 +102,11 @@ class Membership {
              int started, ElasticOptions options)
       : store_(std::move(store)),
         me_(me),
+        presented_(comm::Fields::written(presented)),
         first_(presented.hint == 0),
         started_(started),
         options_(options) {
-    store_->set(key("member/", me_), comm::Fields::written(presented));
+    present();
   }
 
   [[nodiscard]] MemberId me() const { return me_; }
@@ -117,6 +118,7 @@ class Membership {
     const auto begun = Clock::now();
     Generation newest = last;
     bool member = last.rank_of(me_).has_value();
+    bool was_member = member;
     if (member)
       member = store_->set_unless(comm::generation_key(last.number + 1),
                                   report_key(last.number, me_), comm::Fields::written(mine));
@@ -130,12 +132,16 @@ class Membership {
         if (newest.rank_of(me_)) return newest;
         member = false;
       }
+      if (was_member && !member) {  // it was left out
+        present();
+        was_member = false;
+      }
       if (store_->find(finished_key)) return std::nullopt;
       const double waited_s = std::chrono::duration<double>(Clock::now() - begun).count();
       std::string problem = "it is not taken in by any";
       if (member || (newest.number == 0 && first_)) problem = propose(last, waited_s);
-      check(problem.empty() || waited_s <= options_.timeout_s, "no generation after ", newest.number,
-            " of this process within ", options_.timeout_s, " s: ", problem);
+      check(problem.empty() || waited_s <= options_.timeout_s, "no generation after ",
+            newest.number, " of this process within ", options_.timeout_s, " s: ", problem);
       if (!problem.empty()) std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
     }
   }
@@ -171,9 +177,7 @@ class Membership {
   static constexpr const char* finished_key = "finished";
   static constexpr const char* newest_key = "newest";
 
-  [[nodiscard]] static std::string key(const char* prefix, MemberId member) {
-    return concat(prefix, member);
-  }
+  void present() { store_->set(concat("member/", me_), presented_); }
   [[nodiscard]] static std::string report_key(std::int64_t generation, MemberId member) {
     return concat("report/", generation, "/", member);
   }
@@ -246,6 +250,9 @@ class Membership {
       return concat(here + fresh.size(), " ranks are left, and ", options_.least_replicas,
                     " replicas of ", options_.tensor * options_.pipeline,
                     " ranks are the least; start more, or begin again from a checkpoint");
+    // Who is left out is no newcomer until it presents itself again.
+    for (const auto member : last.members)
+      if (!reports.contains(member)) store_->remove(concat("member/", member));
     const auto made = comm::generation_key(next->number);
     if (store_->set_unless(made, made, comm::Fields::written(*next))) {
       store_->set(newest_key, comm::Fields::written(next->number));
@@ -259,6 +266,7 @@ class Membership {
 
   std::shared_ptr<KeyValueStore> store_;
   MemberId me_;
+  std::string presented_;
   bool first_;
   int started_;
   ElasticOptions options_;
