@@ -7,9 +7,7 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <iostream>
-#include <limits>
 #include <utility>
 
 namespace examples {
@@ -26,24 +24,6 @@ constexpr std::array<std::pair<const char*, dhp::DType>, 4> precisions{{{"fp32",
   dhp::fail("unknown --precision \"", word, "\"; choose fp32, bf16, fp16 or fp64");
 }
 
-/// "2:4", or "2" for 2 and as many as there are.
-[[nodiscard]] Elastic parse_elastic(const std::string& text) {
-  const auto colon = text.find(':');
-  const auto number = [&](const std::string& digits, int otherwise) {
-    if (digits.empty()) return otherwise;
-    int value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    const bool whole = error == std::errc() && end == digits.data() + digits.size();
-    return whole ? value : 0;
-  };
-  constexpr int any = std::numeric_limits<int>::max();
-  const Elastic elastic{number(text.substr(0, colon), 0),
-                        colon == text.npos ? any : number(text.substr(colon + 1), any)};
-  dhp::check(elastic.least >= 1 && elastic.most >= elastic.least, "--elastic ", text,
-             ": give the least and the most replicas, such as 2:4, or 2: for any number from 2 on");
-  return elastic;
-}
-
 /// What objects are made of once all of the command line is known.
 struct Words {
   std::string optimizer;
@@ -53,6 +33,7 @@ struct Words {
   std::string reducer = "bucketed";
   double bucket_mb = 25;
   int zero = 0;
+  int shard_copies = 0;
 };
 
 /// An option whose value is a name; turn(name) keeps what it stands for, and throws where that is nothing.
@@ -125,6 +106,10 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
          "What replicas share out: 1 optimizer state, 2 gradients too, 3 weights too; 0: nothing")
       ->check(CLI::Range(0, 3))
       ->group("Layout");
+  app.add_option("--shard-copies", words.shard_copies,
+                 "With --zero: each replica also holds the shares of so many others, for --elastic")
+      ->check(not_negative)
+      ->group("Layout");
   app.add_option("--bucket-mb", words.bucket_mb, "Least size of a bucket, in MiB")
       ->check(positive)
       ->group("Layout");
@@ -175,7 +160,7 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
 
   add_process_options(app, options);
   app.add_option_function<std::string>(
-         "--elastic", [&](const auto& text) { options.elastic = parse_elastic(text); },
+         "--elastic", [&](const auto& text) { options.elastic = Elastic::parse(text); },
          "LEAST:MOST replicas: the run goes on when ranks are lost, and takes in those that come")
       ->group("Processes");
   app.add_option("--min-bandwidth", options.min_bandwidth_gb_s,
@@ -294,7 +279,9 @@ void finish(RunOptions& options, const Words& words) {
   const auto bucket_bytes = static_cast<std::size_t>(words.bucket_mb * 1048576);
   if (words.reducer == "plain") options.reducer = dhp::Plain{};
   else options.reducer = dhp::Bucketed{.bytes = bucket_bytes};
-  options.sharding = {static_cast<dhp::ZeroStage>(words.zero), bucket_bytes};
+  options.sharding = {static_cast<dhp::ZeroStage>(words.zero), bucket_bytes, words.shard_copies};
+  dhp::check(words.shard_copies == 0 || words.zero > 0,
+             "--shard-copies is for shares of state, and without --zero each replica has it all");
   dhp::check(words.zero == 0 || words.reducer != "plain",
              "--zero shares out buckets of gradients, and --reducer plain has none");
   dhp::check(words.zero == 0 || !options.cuda_graphs.value_or(false),

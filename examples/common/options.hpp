@@ -15,6 +15,8 @@ namespace examples {
 /// Replicas of a job whose ranks may come and go.
 struct Elastic {
   int least = 1, most = 1;
+  /// Of "2:4", or "2:" for 2 and as many as there are.
+  [[nodiscard]] static Elastic parse(const std::string& text);
 };
 
 struct RunOptions {

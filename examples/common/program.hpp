@@ -109,6 +109,7 @@ class Program {
     TraceReport traced(dev_, run_.mesh().world(), options_.trace);
     if (memory_ != nullptr)
       for (const auto& line : memory_->lines(limit_)) report_.say(line);
+    say_of_copies();
     if (!goes_on_within(first_step)) report_transports();
     if (!goes_on_within(first_step)) evaluate("at the start");
     else if (evaluates_after(first_step)) evaluate(dhp::concat("after step ", first_step));
@@ -228,6 +229,17 @@ class Program {
   [[nodiscard]] dhp::StepBatches<Dev> next_batches() {
     const auto scope = dev_.scope("next batches");
     return resident_ ? resident_->share() : loader_->next();
+  }
+  /// What it costs that the loss of a rank loses no share of the state.
+  void say_of_copies() {
+    auto& store = run_.store();
+    const auto elements = store.copy_elements();
+    if (elements == 0) return;
+    const auto bytes = elements * dhp::size_of(store.accumulation());
+    report_.say(
+        "copies of other replicas' shares: ", bytes_text(bytes * run_.optimizer().state().size()),
+        " of optimizer state on rank 0, ", bytes_text(bytes),
+        " of gradients received in each step");
   }
   /// Where the ranks are, and how fast their axes. Threads of one process have no network to be wrong.
   void report_transports() {

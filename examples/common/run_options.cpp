@@ -1,8 +1,27 @@
 #include "options.hpp"
 
+#include <charconv>
 #include <cmath>
+#include <limits>
 
 namespace examples {
+
+Elastic Elastic::parse(const std::string& text) {
+  const auto colon = text.find(':');
+  const auto number = [&](const std::string& digits, int otherwise) {
+    if (digits.empty()) return otherwise;
+    int value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    const bool whole = error == std::errc() && end == digits.data() + digits.size();
+    return whole ? value : 0;
+  };
+  constexpr int any = std::numeric_limits<int>::max();
+  const Elastic elastic{number(text.substr(0, colon), 0),
+                        colon == text.npos ? any : number(text.substr(colon + 1), any)};
+  dhp::check(elastic.least >= 1 && elastic.most >= elastic.least, "--elastic ", text,
+             ": give the least and the most replicas, such as 2:4, or 2: for any number from 2 on");
+  return elastic;
+}
 
 void RunOptions::check_decay(std::int64_t total_steps) const {
   dhp::check(

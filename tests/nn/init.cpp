@@ -24,7 +24,7 @@ void check_same(const Initializer& init, std::int64_t first, std::size_t count) 
   std::vector<T> made(count);
   init.fill(stream, first, std::span(made));
   const auto right = one_by_one<T>(init, first, count);
-  CHECK(std::memcmp(made.data(), right.data(), count * sizeof(T)) == 0);
+  CHECK((count == 0 || std::memcmp(made.data(), right.data(), count * sizeof(T)) == 0));
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // ZeRO: what replicas share out changes no bit of losses, norms and weights.
 #include <tests/parallel/sharded_reducer.hpp>
 
+#include <map>
+#include <mutex>
+
 using namespace dhp;
 using namespace tests;
 
@@ -80,6 +83,57 @@ TEST_CASE("ZeRO: with H and P, tied weights, running statistics, every schedule"
       CAPTURE(static_cast<int>(stage));
       check_same(plain, Cases::run_everything(layout, with(stage, settings)));
     }
+  }
+}
+
+// With copies, each replica also updates the shares of those after it: no bit changes, and the copies are what they copy.
+TEST_CASE(
+    "ZeRO: copies of the neighbors' shares change nothing, and stay equal to what they copy") {
+  for (const auto compute : {DType::f32, DType::bf16})
+    for (const auto stage : zero_stages) {
+      auto settings = with(stage, three_steps(compute == DType::f32, compute));
+      if (compute == DType::bf16) settings.optimizer = LambOptions{};
+      const Layout layout{{.data = 3}};
+      const auto plain = Cases::run_bert(layout, settings);
+      for (const int copies : {1, 7}) {
+        CAPTURE(name_of(compute));
+        CAPTURE(static_cast<int>(stage));
+        CAPTURE(copies);
+        settings.sharding.copies = copies;
+        check_same(plain, Cases::run_bert(layout, settings));
+      }
+    }
+  auto settings = with(ZeroStage::weights, three_steps(true, DType::bf16));
+  settings.sharding.copies = 1;
+  using Values = std::vector<std::byte>;
+  std::mutex mutex;
+  std::map<std::pair<std::string, std::int64_t>, std::vector<Values>> held;  // by name and place
+  on_each_rank<Cpu>(
+      {{.data = 3}}, settings, Cases::small_bert,
+      [](Cpu& dev) { return everything_batch(dev, 0, 0, words); },
+      [&](Cpu& dev, Mesh<Cpu>& mesh, auto& stage, auto& trainer) {
+        for (int step = 0; step < 3; ++step)
+          trainer.step(assigned(mesh, settings.micro_batches, [&](std::int64_t k) {
+            return everything_batch(dev, step, k, words);
+          }));
+        auto& store = stage.store();
+        store.settle(dev);
+        const std::lock_guard lock(mutex);
+        const auto note = [&](const std::vector<HeldPiece<Cpu>>& pieces) {
+          for (const auto& piece : pieces)
+            if (piece.sharded_over_data)
+              held[{piece.piece.name, piece.piece.range.first}].emplace_back(
+                  piece.data.bytes(), piece.data.bytes() + piece.data.size_bytes());
+        };
+        note(store.pieces());
+        for (const auto& buffer : trainer.optimizer().state())
+          note(store.pieces(buffer.name, *buffer.buffer, buffer.narrow_only));
+      });
+  CHECK(held.size() > 20);
+  for (const auto& [place, values] : held) {
+    CAPTURE(place.first);
+    REQUIRE(values.size() == 2);
+    CHECK(values[0] == values[1]);
   }
 }
 

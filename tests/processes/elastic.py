@@ -142,6 +142,20 @@ def sharded(program, run, folder, rng, stage):
         assert "what was done since the newest checkpoint is lost" in job.said(), job.said()
 
 
+def copied(program, run, folder, rng, stage):
+    """With copies of the shares two ranks are lost, one after the other, and no step."""
+    zero = ("--zero", str(stage), "--shard-copies", "1")
+    with Elastic(program, (*run, "--optimizer", "lamb"), folder, 4, "1:4", 60, zero) as job:
+        for at, victim in zip((8, 20), rng.sample([1, 2, 3], 2)):
+            job.wait_for_step(at)
+            time.sleep(rng.uniform(0, 0.05))
+            job.job.processes[victim].kill()
+        job.wait_for_step(35)
+        job.end(without=[at for at in range(4) if job.job.processes[at].poll() is not None])
+        assert [found[1] for found in generations(job.said())] == [3, 2], job.said()
+        assert "is lost" not in job.said() and "copies of other replicas' shares" in job.said(), job.said()
+
+
 def stopped(program, run, folder, rng):
     """A rank that does not answer is left out; when it wakes up it comes back as a newcomer."""
     with Elastic(program, run, folder, 3, "1:3", 150, ("--comm-timeout", "2")) as job:
@@ -184,7 +198,9 @@ def main():
              "tensor": (functools.partial(axes, tensor=2, pipeline=1), bert, BERT),
              "pipeline": (functools.partial(axes, tensor=1, pipeline=2), bert, BERT),
              "planned": (planned, bert, BERT), "zero 1": (functools.partial(sharded, stage=1), bert, BERT),
-             "zero 3": (functools.partial(sharded, stage=3), bert, BERT), "stopped": (stopped, bert, BERT),
+             "zero 3": (functools.partial(sharded, stage=3), bert, BERT),
+             "copies 1": (functools.partial(copied, stage=1), bert, BERT),
+             "copies 3": (functools.partial(copied, stage=3), bert, BERT), "stopped": (stopped, bert, BERT),
              "store": (store_lost, bert, BERT), "twice": (twice, bert, BERT)}
     with tempfile.TemporaryDirectory() as temporary:
         for name, (case, program, run) in cases.items():

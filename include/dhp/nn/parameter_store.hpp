@@ -52,7 +52,8 @@ struct HeldPart {
   Range range{};           ///< in buffers of state
   std::int64_t first = 0;  ///< the element of the parameter that it begins with
   View<Dev> value{};       ///< [range.size()]
-  bool sharded = false;    ///< no other replica holds these elements
+  bool sharded = false;    ///< replicas share out this parameter
+  bool copy = false;       ///< it is the share of another replica
 };
 
 template <class Dev>
@@ -65,6 +66,8 @@ class ParameterStore {
                  ReplicaOf replica = {})
       : options_(options), replica_(replica) {
     if (replica.size == 1) options_.sharding.stage = ZeroStage::none;
+    auto& copies = options_.sharding.copies;
+    copies = is_sharded() ? std::min(copies, replica.size - 1) : 0;
     for (const auto& parameter : parameters)
       if (std::find(parameters_.begin(), parameters_.end(), parameter) == parameters_.end())
         parameters_.push_back(parameter);
@@ -83,6 +86,13 @@ class ParameterStore {
   [[nodiscard]] DType accumulation() const { return accumulation_type(options_.compute); }
   /// Elements of a flat buffer, including padding.
   [[nodiscard]] std::int64_t size() const { return size_; }
+  /// Those that this replica sums gradients of: all but what belongs to copies of other replicas' shares.
+  [[nodiscard]] Range summed() const { return {0, summed_}; }
+  /// This replica's own shares, and the copies of those of the replica `ahead` places after it.
+  [[nodiscard]] Range shares(int ahead = 0) const {
+    const auto length = summed_ - whole_;
+    return {whole_ + ahead * length, summed_ + ahead * length};
+  }
 
   /// For optimizers: all trained parameters, of sharded ones this replica's shares.
   [[nodiscard]] const SegmentTable<Dev>& trained() const { return trained_; }
@@ -180,10 +190,10 @@ class ParameterStore {
     for (const auto& parameter : parameters_)
       if (!shares || !is_cut(*parameter))
         pieces.push_back(
-            piece_of("", *parameter, 0, parameter->value.as({parameter->range.size()}), false));
+            piece_of("", *parameter, 0, parameter->value.as({parameter->range.size()})));
     for (const auto& part : held_)
       if (shares && part.sharded)
-        pieces.push_back(piece_of("", *part.parameter, part.first, part.value, true));
+        pieces.push_back(piece_of("", *part.parameter, part.first, part.value, true, part.copy));
     return pieces;
   }
   /// What a buffer in this store's numbering holds of its trained parameters; `kind` names it ("exp_avg").
@@ -194,7 +204,7 @@ class ParameterStore {
     for (const auto& held : held_)
       if (!narrow_only || held.value.dtype() != accumulation())
         pieces.push_back(piece_of("optimizer/" + kind + "/", *held.parameter, held.first,
-                                  part(buffer, held.range), held.sharded));
+                                  part(buffer, held.range), held.sharded, held.copy));
     return pieces;
   }
 
@@ -203,6 +213,10 @@ class ParameterStore {
     auto bytes = values_.size_bytes();
     for (const auto& bucket : buckets_) bytes += bucket->weight_bytes();
     return bytes;
+  }
+  /// Of the copies of other replicas' shares, but for their weights.
+  [[nodiscard]] std::size_t copy_elements() const {
+    return static_cast<std::size_t>(size_ - summed_);
   }
   /// Of gradients and their order-free sums, with what is not yet summed over replicas.
   [[nodiscard]] std::size_t gradient_bytes() const {
@@ -258,11 +272,13 @@ class ParameterStore {
     }
     whole_ = size_;
     if (is_sharded()) make_buckets(dev);
+    summed_ = size_;
+    size_ += options_.sharding.copies * (summed_ - whole_);
     values_ = Tensor<Dev>::lasting(dev, DType::u8, {static_cast<std::int64_t>(value_bytes)});
     gradients_ = Tensor<Dev>::lasting(dev, accumulation(), {size_});
     if (options_.order_free) {
-      high_ = Tensor<Dev>::lasting(dev, DType::i64, {size_});
-      low_ = Tensor<Dev>::lasting(dev, DType::i64, {size_});
+      high_ = Tensor<Dev>::lasting(dev, DType::i64, {summed_});
+      low_ = Tensor<Dev>::lasting(dev, DType::i64, {summed_});
       overflow_ = Tensor<Dev>(dev, DType::i32, {1});
     }
     for (std::size_t at = 0; at < parameters_.size(); ++at) {
@@ -305,8 +321,8 @@ class ParameterStore {
     auto first = whole_;
     for (auto list = lists.rbegin(); list != lists.rend(); ++list) {
       buckets_.push_back(std::make_unique<ShardedBucket<Dev>>(
-          dev, std::move(*list), options_.sharding.stage, replica_, options_.compute,
-          options_.order_free, first, size_));
+          dev, std::move(*list), options_.sharding, replica_, options_.compute, options_.order_free,
+          first, size_));
       first = buckets_.back()->range().last;
       size_ += buckets_.back()->share();
     }
@@ -314,7 +330,8 @@ class ParameterStore {
 
   [[nodiscard]] static HeldPiece<Dev> piece_of(const std::string& prefix,
                                                const ParameterState<Dev>& parameter,
-                                               std::int64_t first, View<Dev> data, bool sharded) {
+                                               std::int64_t first, View<Dev> data,
+                                               bool sharded = false, bool copy = false) {
     const auto& spec = parameter.spec;
     return {{.name = prefix + spec.name,
              .shape = spec.shape,
@@ -325,7 +342,8 @@ class ParameterStore {
              .file_order = spec.file_order},
             data,
             parameter.owned,
-            sharded};
+            sharded,
+            copy};
   }
 
   void make_tables(Dev& dev) {
@@ -333,17 +351,19 @@ class ParameterStore {
       if (!parameter->spec.buffer && !is_cut(*parameter))
         held_.push_back(
             {parameter, parameter->range, 0, parameter->value.as({parameter->range.size()})});
-    for (auto& bucket : buckets_)
-      for (const auto& parameter : bucket->parameters()) {
-        const auto part = bucket->held_of(*parameter);
-        const auto first = bucket->held_first(*parameter);
-        if (part.size() > 0)
-          held_.push_back({parameter,
-                           {first, first + part.size()},
-                           part.first,
-                           bucket->held_weights(*parameter),
-                           true});
-      }
+    for (int ahead = 0; ahead <= options_.sharding.copies; ++ahead)
+      for (auto& bucket : buckets_)
+        for (const auto& parameter : bucket->parameters()) {
+          const auto part = bucket->held_of(*parameter, ahead);
+          const auto first = bucket->held_first(*parameter, ahead) + ahead * (summed_ - whole_);
+          if (part.size() > 0)
+            held_.push_back({parameter,
+                             {first, first + part.size()},
+                             part.first,
+                             bucket->held_weights(*parameter, ahead),
+                             true,
+                             ahead > 0});
+        }
     std::vector<Segment<Dev>> running;
     for (const auto& parameter : parameters_)
       if (parameter->spec.buffer)
@@ -351,7 +371,7 @@ class ParameterStore {
             {.range = parameter->range, .value = parameter->value.as({parameter->range.size()})});
     running_ = {dev, options_.compute, std::move(running)};
     trained_ = table(
-        dev, [](const auto&) { return true; }, true);
+        dev, [](const auto&) { return true; }, true, true);
     owned_ = table(
         dev, [](const auto& parameter) { return parameter.owned; }, replica_.rank == 0);
     owned_parts_ = table(
@@ -359,9 +379,10 @@ class ParameterStore {
         replica_.rank == 0);
   }
   /// A table of held parts. The sums of tiles are those of whole parameters, in any sharding. with_whole: with what
-  /// every replica holds.
+  /// every replica holds; with_copies: with copies of other replicas' shares.
   template <class Which>
-  [[nodiscard]] SegmentTable<Dev> table(Dev& dev, Which which, bool with_whole) const {
+  [[nodiscard]] SegmentTable<Dev> table(Dev& dev, Which which, bool with_whole,
+                                        bool with_copies = false) const {
     std::vector<TileSums> sums;
     std::map<const ParameterState<Dev>*, std::int64_t> first_sums;
     std::int64_t tiles = 0;
@@ -374,7 +395,8 @@ class ParameterStore {
     }
     std::vector<Segment<Dev>> segments;
     for (const auto& held : held_)
-      if (which(*held.parameter) && (held.sharded || with_whole || !is_sharded()))
+      if (which(*held.parameter) && (with_copies || !held.copy) &&
+          (held.sharded || with_whole || !is_sharded()))
         segments.push_back({held.range, held.value, held.parameter->index,
                             held.parameter->spec.decays,
                             first_sums.at(held.parameter.get()) + held.first / segment_tile});
@@ -404,7 +426,8 @@ class ParameterStore {
   std::vector<std::unique_ptr<ShardedBucket<Dev>>> buckets_;
   std::vector<HeldPart<Dev>> held_;
   std::int64_t whole_ = 0;     // elements that every replica holds
-  std::int64_t size_ = 0;      // of buffers: these and the shares
+  std::int64_t summed_ = 0;    // these and this replica's shares
+  std::int64_t size_ = 0;      // of buffers: with copies of other shares
   SegmentTable<Dev> running_;  // statistics, of which every replica holds all
   SegmentTable<Dev> trained_;
   SegmentTable<Dev> owned_;

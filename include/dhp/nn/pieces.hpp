@@ -104,7 +104,8 @@ struct HeldPiece {
   Piece piece;
   View<Dev> data;     ///< [piece.count()]
   bool owned = true;  ///< false: the replica of a tied weight, which another stage owns
-  bool sharded_over_data = false;  ///< no other replica holds these elements (ZeRO)
+  bool sharded_over_data = false;  ///< replicas share out these elements (ZeRO)
+  bool copy = false;               ///< of another replica's share
 };
 
 }  // namespace dhp

@@ -26,6 +26,9 @@ enum class ZeroStage {
 struct Sharding {
   ZeroStage stage = ZeroStage::none;
   std::size_t bucket_bytes = std::size_t{25} << 20;  ///< smallest size of a bucket of gradients
+  /// Each replica also holds the shares of so many replicas after it, and does their updates, too: that state survives
+  /// the loss of as many neighbors.
+  int copies = 0;
 };
 
 /// Which replica this is.
@@ -39,17 +42,19 @@ class ShardedBucket {
  public:
   /// first: where the bucket begins in the store's numbering; held: where this replica's share begins in
   /// buffers of optimizer state.
-  ShardedBucket(Dev& dev, ParameterList<Dev> parameters, ZeroStage stage, ReplicaOf replica,
-                DType compute, bool order_free, std::int64_t first, std::int64_t held)
+  ShardedBucket(Dev& dev, ParameterList<Dev> parameters, const Sharding& sharding,
+                ReplicaOf replica, DType compute, bool order_free, std::int64_t first,
+                std::int64_t held)
       : parameters_(std::move(parameters)),
-        stage_(stage),
+        stage_(sharding.stage),
+        replica_(replica),
         compute_(compute),
         order_free_(order_free),
         range_(placed(parameters_, first, replica.size)),
         held_(held) {
-    const auto share = range_.size() / replica.size;
-    own_ = {share * replica.rank, share * (replica.rank + 1)};
-    const auto resident = stage_ == ZeroStage::weights ? share : range_.size();
+    own_ = share_at(0);
+    const auto resident =
+        stage_ == ZeroStage::weights ? share() * (1 + sharding.copies) : range_.size();
     weights_ = Tensor<Dev>::lasting(dev, compute_, {resident});
     if (stage_ == ZeroStage::weights) take_weights();
     else point_values(weights_);
@@ -61,26 +66,26 @@ class ShardedBucket {
 
   [[nodiscard]] const ParameterList<Dev>& parameters() const { return parameters_; }
   [[nodiscard]] Range range() const { return range_; }
-  [[nodiscard]] std::int64_t share() const { return own_.size(); }
+  [[nodiscard]] std::int64_t share() const { return range_.size() / replica_.size; }
   /// Of this replica's share, in buffers of optimizer state.
   [[nodiscard]] Range held() const { return {held_, held_ + share()}; }
-  /// The elements of a parameter that this replica holds, counted in the parameter.
-  [[nodiscard]] Range held_of(const ParameterState<Dev>& parameter) const {
-    const Range in_bucket{parameter.range.first - range_.first,
-                          parameter.range.last - range_.first};
-    const auto first = std::max(in_bucket.first, own_.first);
-    const auto last = std::max(first, std::min(in_bucket.last, own_.last));
-    return {first - in_bucket.first, last - in_bucket.first};
+  /// The elements of a parameter in the share of the replica `ahead` places after this one, counted in the parameter.
+  [[nodiscard]] Range held_of(const ParameterState<Dev>& parameter, int ahead) const {
+    const auto in = in_bucket(parameter), share = share_at(ahead);
+    const auto first = std::max(in.first, share.first);
+    const auto last = std::max(first, std::min(in.last, share.last));
+    return {first - in.first, last - in.first};
   }
-  /// Where the elements of held_of begin in buffers of optimizer state.
-  [[nodiscard]] std::int64_t held_first(const ParameterState<Dev>& parameter) const {
-    return held_ + parameter.range.first - range_.first + held_of(parameter).first - own_.first;
+  /// Where they begin in buffers of that replica's optimizer state.
+  [[nodiscard]] std::int64_t held_first(const ParameterState<Dev>& parameter, int ahead) const {
+    return held_ + in_bucket(parameter).first + held_of(parameter, ahead).first -
+           share_at(ahead).first;
   }
-  /// The weights of the elements of held_of, as the optimizer writes them.
-  [[nodiscard]] View<Dev> held_weights(const ParameterState<Dev>& parameter) {
-    const auto begin = stage_ == ZeroStage::weights ? own_.first : 0;
-    const auto part = held_of(parameter);
-    const auto first = parameter.range.first - range_.first + part.first - begin;
+  /// Their weights, as the optimizer writes them.
+  [[nodiscard]] View<Dev> held_weights(const ParameterState<Dev>& parameter, int ahead) {
+    const auto begin = stage_ == ZeroStage::weights ? share_at(ahead).first - ahead * share() : 0;
+    const auto part = held_of(parameter, ahead);
+    const auto first = in_bucket(parameter).first + part.first - begin;
     return weights_.mut().slice(first, first + part.size());
   }
 
@@ -98,7 +103,7 @@ class ShardedBucket {
   [[nodiscard]] bool has_weights() const { return !parameters_.front()->value.empty(); }
   /// What an all-gather reads and writes.
   [[nodiscard]] View<Dev> own_weights() {
-    return stage_ == ZeroStage::weights ? weights_.mut()
+    return stage_ == ZeroStage::weights ? weights_.mut().slice(0, share())
                                         : weights_.mut().slice(own_.first, own_.last);
   }
   [[nodiscard]] View<Dev> all_weights() {
@@ -176,6 +181,10 @@ class ShardedBucket {
   [[nodiscard]] Range in_bucket(const ParameterState<Dev>& parameter) const {
     return {parameter.range.first - range_.first, parameter.range.last - range_.first};
   }
+  [[nodiscard]] Range share_at(int ahead) const {
+    const auto replica = (replica_.rank + ahead) % replica_.size;
+    return {share() * replica, share() * (replica + 1)};
+  }
   void point_values(Tensor<Dev>& all) {
     for (const auto& parameter : parameters_) {
       const auto in = in_bucket(*parameter);
@@ -200,6 +209,7 @@ class ShardedBucket {
 
   ParameterList<Dev> parameters_;
   ZeroStage stage_;
+  ReplicaOf replica_;
   DType compute_;
   bool order_free_;
   Range range_;

@@ -63,7 +63,8 @@ class ShardedReducer final : public ShardTraffic<Dev> {
       if (summand.count() > 0) group_.all_reduce(*dev_, summand).wait();
     if (auto flag = store_->overflow()) group_.all_reduce(*dev_, flag, Reduce::max).wait();
     for (auto& state : states_) state.bucket->finish_sums(*dev_);
-    store_->finalize_gradients(*dev_, {0, store_->size()});
+    store_->finalize_gradients(*dev_, store_->summed());
+    give_to_copies();
   }
 
   void need(Dev& dev, const ParameterList<Dev>& layer) override {
@@ -146,6 +147,17 @@ class ShardedReducer final : public ShardTraffic<Dev> {
     if (stage() != ZeroStage::optimizer && summed_before_ != nullptr)
       summed_before_->finish_sums(*dev_);
     summed_before_ = &bucket;
+  }
+
+  /// The replicas before this one update copies of its shares, with the same gradients.
+  void give_to_copies() {
+    const auto copies = store_->options().sharding.copies;
+    const int me = group_.rank(), size = group_.size();
+    for (int ahead = 1; ahead <= copies; ++ahead)
+      group_.send(*dev_, clone<Dev>(*dev_, store_->gradients(store_->shares())),
+                  (me - ahead + size) % size);
+    for (int ahead = 1; ahead <= copies; ++ahead)
+      group_.recv(*dev_, store_->gradients(store_->shares(ahead)), (me + ahead) % size);
   }
 
   /// Starts to bring the weights of a bucket.

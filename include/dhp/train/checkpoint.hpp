@@ -113,7 +113,7 @@ class Checkpoint {
     std::vector<HeldPiece<Dev>> mine;
     int number = 0;
     for (auto& whole : held(dev)) {
-      if (!whole.owned) continue;
+      if (!whole.owned || whole.copy) continue;
       const bool replicated = whole.piece.split_dim < 0;
       if (whole.sharded_over_data) {  // ranks of the tensor axis may be cut elsewhere
         if (!replicated || mesh_.tensor_index() == 0) mine.push_back(std::move(whole));
