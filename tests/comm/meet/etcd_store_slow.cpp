@@ -46,6 +46,24 @@ TEST_CASE(
   CHECK(seconds_since(start) < 10);
 }
 
+TEST_CASE("etcd store: when etcd comes back, even after more than a lease, the store goes on") {
+  if (!etcd_is_here()) return;
+  EtcdCluster etcd;
+  auto options = member(7);
+  options.operation_timeout_s = 1;
+  EtcdStore store(etcd.options(), options);
+  store.set("a", "b");
+  etcd.end(0);
+  const auto start = std::chrono::steady_clock::now();
+  while (seconds_since(start) < 5) CHECK_THROWS_AS((void)store.find("a"), StoreLost);
+  etcd.start(0);
+  const auto is_back = [&] { return message_of([&] { store.set("c", "d"); }) == "no error"; };
+  CHECK(poll_until(is_back, 20));
+  CHECK(store.find("a").value() == "b");
+  sleep_ms(4500);  // more than two leases
+  CHECK(store.list(dhp::comm::left_prefix).empty());
+}
+
 TEST_CASE(
     "etcd store: a process that is killed has left when its lease ends, one that lives has not") {
   if (!etcd_is_here()) return;
