@@ -28,13 +28,10 @@ class EtcdCluster {
       held.push_back(Socket::listening({"127.0.0.1", 0}));
       return held.back().own_end().port;
     };
-    std::vector<int> peers;
-    for (int at = 0; at < members; ++at) ports_.push_back(free()), peers.push_back(free());
-    std::string all;
-    for (std::size_t at = 0; at < peers.size(); ++at)
-      all += concat(at == 0 ? "" : ",", "m", at, "=http://127.0.0.1:", peers[at]);
+    for (int at = 0; at < members; ++at) ports_.push_back(free()), peers_.push_back(free());
     held.clear();
-    for (std::size_t at = 0; at < peers.size(); ++at) start(at, peers[at], all);
+    processes_.resize(ports_.size());
+    for (std::size_t at = 0; at < ports_.size(); ++at) start(at);
   }
   EtcdCluster(const EtcdCluster&) = delete;
   EtcdCluster& operator=(const EtcdCluster&) = delete;
@@ -51,16 +48,17 @@ class EtcdCluster {
     for (std::size_t at = 0; at < ports_.size(); ++at) options.endpoints.push_back(endpoint(at));
     return options;
   }
-  void signal(std::size_t at, int number) const { CHECK(::kill(processes_[at], number) == 0); }
   void end(std::size_t at) {
     if (processes_[at] <= 0) return;
     (void)::kill(processes_[at], SIGKILL);
     (void)::waitpid(std::exchange(processes_[at], 0), nullptr, 0);
   }
-
- private:
-  void start(std::size_t at, int peer, const std::string& all) {
-    const auto own = concat("http://127.0.0.1:", peer);
+  // Also after its end, with the data that it had.
+  void start(std::size_t at) {
+    const auto own = concat("http://127.0.0.1:", peers_[at]);
+    std::string all;
+    for (std::size_t each = 0; each < peers_.size(); ++each)
+      all += concat(each == 0 ? "" : ",", "m", each, "=http://127.0.0.1:", peers_[each]);
     std::vector<std::string> words{"etcd",
                                    "--name",
                                    concat("m", at),
@@ -88,19 +86,20 @@ class EtcdCluster {
     const auto child = ::fork();
     if (child == 0) {
       (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      const int file = ::open(log.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+      const int file = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
       (void)::dup2(file, 1);
       (void)::dup2(file, 2);
       ::execvp("etcd", arguments.data());
       ::_exit(127);
     }
-    processes_.push_back(child);
+    processes_[at] = child;
   }
 
+ private:
   Folder folder_;
   std::vector<std::string> more_;
   std::string scheme_;
-  std::vector<int> ports_{};
+  std::vector<int> ports_{}, peers_{};
   std::vector<pid_t> processes_{};
 };
 
