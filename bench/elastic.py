@@ -65,6 +65,7 @@ def last_generation(job, number):
 
 def elastic(program, folder, kills):
     metrics = folder / "elastic.json"
+    metrics.unlink(missing_ok=True)
     command = [program, *RUN, "--elastic", "1:4", "--metrics", str(metrics)]
     rows, number = [], 1
     with ranks.Job(RANKS, command) as job:

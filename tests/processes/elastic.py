@@ -119,15 +119,24 @@ def axes(program, run, folder, rng, tensor, pipeline):
         assert [found[1] for found in generations(job.said())] == [2, 1], job.said()
 
 
-def planned(program, run, folder, rng):
-    """Told to go, a rank leaves after its step: no step is done again."""
-    with Elastic(program, run, folder, 4, "1:4", 40) as job:
-        job.wait_for_step(8)
-        job.job.processes[2].send_signal(signal.SIGTERM)
-        job.wait_for_step(20)
-        assert job.job.processes[2].poll() == 75, job.job.output(2)
-        job.end(without=[2])
-        assert "repeated" not in job.said()
+def planned(program, run, folder, rng, departures=2):
+    """Told to go, a rank leaves after its step, and another one comes: no generation ends within a step."""
+    with Elastic(program, run, folder, 4, "1:4", 60 * departures) as job:
+        here = [1, 2, 3]
+        for count in range(departures):
+            job.wait_for_step(job.step() + 8)
+            leaves = here.pop(rng.randrange(3))
+            job.job.processes[leaves].send_signal(signal.SIGTERM)
+            job.job.processes[leaves].wait(20)
+            assert job.job.processes[leaves].returncode == 75, job.job.output(leaves)
+            here.append(len(job.job.processes))
+            job.job.add(1)
+            while len(generations(job.job.output(0))) < 2 * count + 2:
+                time.sleep(0.05)
+        job.end(statuses=(0, 75))
+        said = job.job.output(0)
+        assert [found[1] for found in generations(said)] == [3, 4] * departures, said
+        assert not re.search(r"after step \d+; (?!agreed)", said), said
 
 
 def sharded(program, run, folder, rng, stage):
