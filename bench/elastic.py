@@ -1,17 +1,21 @@
 """What the loss of a rank costs: an elastic job that goes on, and a job that is started again from its newest checkpoint.
 
-elastic.py TRAIN_BERT [--kills N] [--restarts N] [--json FILE]: BERT-tiny on four processes over Gloo. A random rank is killed;
+elastic.py TRAIN_BERT [--kills N] [--restarts N] [--torchrun PYTHON] [--preset NAME] [--json FILE]: BERT-tiny on four processes over Gloo. A random rank is killed;
 the time from there to the end of the next step of the others is taken, and its parts: until the loss is noticed, until a new
 generation is agreed on, connected, has its training built and its state, and until its first step is done. Then another process
 takes the place of the one that was killed. In turns with it the same job without --elastic, which saves after each step, is
-killed in the same way and started anew with --load.
+killed in the same way and started anew with --load, and so is a model of the same size by PyTorch's torchrun, which
+starts all workers again by itself (peer_elastic.py; --torchrun names its Python).
 """
 import argparse
 import json
+import os
 import pathlib
 import random
 import re
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -117,18 +121,47 @@ def restarted(program, folder, restarts):
     return seconds
 
 
+def by_torchrun(python, folder, restarts):
+    """The same of a job that torchrun starts again: workers are found as its children."""
+    metrics, snapshot = folder / "torch.json", folder / "torch.pt"
+    peer = pathlib.Path(__file__).resolve().parent / "peer_elastic.py"
+    line = [python, "-m", "torch.distributed.run", "--nproc_per_node", str(RANKS), "--max_restarts", "1000", "--monitor_interval",
+            "0.1", "--master_port", str(ranks.free_port()), str(peer), str(metrics), str(snapshot)]
+    seconds = []
+    with tempfile.TemporaryFile() as said:
+        job = subprocess.Popen(line, stdout=said, stderr=said, start_new_session=True)
+        try:
+            steps = Steps(metrics)
+            for _ in range(restarts):
+                steps.wait_for(steps.now() + 20, 120)
+                children = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+                begin = time.monotonic()
+                os.kill(int(children[-1]), signal.SIGKILL)
+                time.sleep(0.05)  # what the others had begun
+                steps.wait_for(steps.now() + 1, 120)
+                seconds.append(time.monotonic() - begin)
+        finally:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+    return seconds
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program", help="train_bert")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--restarts", type=int, default=10)
+    parser.add_argument("--torchrun", help="a Python with PyTorch")
+    parser.add_argument("--preset", default="tiny")
     parser.add_argument("--json")
     arguments = parser.parse_args()
+    RUN[1] = arguments.preset
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         half = arguments.kills // 2
         rows = elastic(arguments.program, folder, half)
         seconds = restarted(arguments.program, folder, arguments.restarts)
+        torch = by_torchrun(arguments.torchrun, folder, arguments.restarts) if arguments.torchrun else []
         rows += elastic(arguments.program, folder, arguments.kills - half)
     middle = statistics.median(row["total"] for row in rows)
     print("elastic: %d kills, to the end of the next step %.3f s (median; %.3f to %.3f)" % (
@@ -137,8 +170,12 @@ def main():
         print("  %-10s %.3f s" % (part, statistics.median(row[part] for row in rows)))
     again = statistics.median(seconds)
     print("started again from the disk: %d kills, %.3f s (median): %.1f times as long" % (len(seconds), again, again / middle))
+    if torch:
+        print("started again by torchrun: %d kills, %.3f s (median): %.1f times as long" % (
+            len(torch), statistics.median(torch), statistics.median(torch) / middle))
     if arguments.json:
-        pathlib.Path(arguments.json).write_text(json.dumps(dict(elastic=rows, restarted=seconds), indent=1) + "\n")
+        pathlib.Path(arguments.json).write_text(
+            json.dumps(dict(elastic=rows, restarted=seconds, torchrun=torch), indent=1) + "\n")
 
 
 if __name__ == "__main__":
