@@ -40,6 +40,13 @@ near("bytes of an image, those of plan P1 and of no plan between them", total(im
 # fp32 gradient, momentum and master weights, both read and written, and fp16 weights written: 22 bytes.
 near("bytes of an update of 25.6 million weights", total(images, "bytes", "UpdateWeights"), 22 * 25.56e6)
 
+# LAMB in fp32: its norms read gradient, both moments and weights; its update reads them again and writes all but the
+# gradient.
+lamb = step("dry_resnet50", "--held-out", "0", "--global-batch", "8", "--micro-batch", "8", "--optimizer", "lamb",
+            "--precision", "fp32")
+near("bytes of LAMB's norms", total(lamb, "bytes", "LambSquares"), 16 * 25.56e6)
+near("bytes of LAMB's update", total(lamb, "bytes", "UpdateWeights"), 28 * 25.56e6)
+
 size = ["--evaluate-samples", "1", "--preset", "base", "--sequence-length", "128", "--vocabulary-size", "8192",
         "--global-batch", "16", "--micro-batch", "16", "--precision", "bf16", "--layout", "padded"]
 plain, dropping = (step("dry_bert", *size, "--dropout", share) for share in ("0", "0.1"))

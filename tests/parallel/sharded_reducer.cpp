@@ -40,12 +40,12 @@ TEST_CASE("ZeRO: all optimizers, unequal shares of micro-batches, order-free sum
     settings.micro_batches = 5;
     settings.optimizer = optimizer;
     const auto serial = Cases::run_bert({}, settings);
-    for (const int data : {2, 4})
+    for (const auto& mesh : {MeshShape{.data = 2}, {.data = 4}, {.data = 2, .pipeline = 2}})
       for (const auto stage : zero_stages) {
         CAPTURE(optimizer.index());
-        CAPTURE(data);
+        CAPTURE(to_text(mesh));
         CAPTURE(static_cast<int>(stage));
-        auto found = Cases::run_bert({{.data = data}}, with(stage, settings));
+        auto found = Cases::run_bert({mesh}, with(stage, settings));
         found.skipped = serial.skipped;  // of other ranks
         check_same(serial, found);
       }
