@@ -146,6 +146,7 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
 #endif
 }
 
+#if defined(DHP_HAS_GLOO)
 /// body(GenerationRank<D>&) in each generation of an elastic job that this process is a member of.
 template <class D, class Body>
 void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
@@ -153,22 +154,18 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
   dhp::check(options.transport != "mpi",
              "--elastic does without MPI, which ends the whole job when a rank is lost; leave "
              "--transport out, or choose gloo");
-#if defined(DHP_HAS_GLOO)
-  if constexpr (D::host_accessible) {
-    FlightRecordOutput records(options.flight_record, me.rank, 1, me.size);
-    const ProcessSetup setup{me, options, std::move(deadlines), records};
-    const auto process = setup.process();
-    const dhp::ElasticOptions elastic{.tensor = options.mesh.tensor,
-                                      .pipeline = options.mesh.pipeline,
-                                      .least_replicas = options.elastic->least,
-                                      .most_replicas = options.elastic->most};
-    const auto id = dhp::new_member_id();
-    return dhp::run_elastic<D>(dhp::meet_elastic(me, id, process), me, id, dhp::connect_gloo, body,
-                               process, elastic);
-  }
-#endif
-  dhp::fail("--elastic needs a build for CPUs with Gloo (in Debian libgloo-dev and libssl-dev)");
+  FlightRecordOutput records(options.flight_record, me.rank, 1, me.size);
+  const ProcessSetup setup{me, options, std::move(deadlines), records};
+  const auto process = setup.process();
+  const dhp::ElasticOptions elastic{.tensor = options.mesh.tensor,
+                                    .pipeline = options.mesh.pipeline,
+                                    .least_replicas = options.elastic->least,
+                                    .most_replicas = options.elastic->most};
+  const auto id = dhp::new_member_id();
+  dhp::run_elastic<D>(dhp::meet_elastic(me, id, process), me, id, dhp::connect_gloo, body, process,
+                      elastic);
 }
+#endif
 
 /// body(world, local rank, deadlines) on every rank that this process is to start: the one that it is, or all, as
 /// threads. The deadlines are null where another rank of the process tells them what the run is at.

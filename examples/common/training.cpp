@@ -1,11 +1,14 @@
 #include "training.hpp"
 
-#include "elastic_training.hpp"
 #include "program.hpp"
+#if defined(DHP_HAS_GLOO)
+#include "elastic_training.hpp"
+#endif
 
 namespace examples {
 namespace {
 
+#if defined(DHP_HAS_GLOO)
 int run_elastic_training(const TrainingSetup& setup) {
   const auto& options = setup.options;
   const auto me = options.process();
@@ -21,6 +24,11 @@ int run_elastic_training(const TrainingSetup& setup) {
                           [&](dhp::GenerationRank<Dev>& rank) { return training.run(rank); });
   return training.stopped() ? Stopping::exit_status : 0;
 }
+#else
+[[noreturn]] int run_elastic_training(const TrainingSetup&) {
+  dhp::fail("--elastic needs a build for CPUs with Gloo (in Debian libgloo-dev and libssl-dev)");
+}
+#endif
 
 }  // namespace
 
