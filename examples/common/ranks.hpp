@@ -69,16 +69,6 @@ struct ProcessSetup {
   std::shared_ptr<const dhp::Deadlines> deadlines;
   FlightRecordOutput& records;
 
-  [[nodiscard]] dhp::ProcessOptions process() const {
-    dhp::ProcessOptions made;
-    if (options.comm_timeout) made.timeout_s = *options.comm_timeout;
-    made.deadlines = deadlines;
-    made.recorder = records.of(me.rank);
-    made.network_interface = options.network_interface;
-    made.log = [this](const std::string& message) { say(message); };
-    made.stuck = [this](const std::string& message) { stuck(message); };
-    return made;
-  }
   void say(const std::string& message) const {
     std::fprintf(stderr, "rank %d: %s\n", me.rank, message.c_str());
   }
@@ -89,6 +79,20 @@ struct ProcessSetup {
     std::_Exit(1);
   }
 };
+
+#if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
+/// Refers to the setup.
+[[nodiscard]] inline dhp::ProcessOptions process_options(const ProcessSetup& setup) {
+  dhp::ProcessOptions made;
+  if (setup.options.comm_timeout) made.timeout_s = *setup.options.comm_timeout;
+  made.deadlines = setup.deadlines;
+  made.recorder = setup.records.of(setup.me.rank);
+  made.network_interface = setup.options.network_interface;
+  made.log = [&setup](const std::string& message) { setup.say(message); };
+  made.stuck = [&setup](const std::string& message) { setup.stuck(message); };
+  return made;
+}
+#endif
 
 #if defined(DHP_HAS_MPI) && !defined(DHP_HAS_NCCL)
 /// Whether MPI carried the ranks; if not, another engine has to.
@@ -134,7 +138,7 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
   if constexpr (D::host_accessible)
     if (run_over_mpi(setup, body)) return;
 #if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
-  const auto process = setup.process();
+  const auto process = process_options(setup);
 #if defined(DHP_HAS_NCCL)
   dhp::run_process_rank(me, dhp::connect_nccl, body, process);
 #else
@@ -156,7 +160,7 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
              "--transport out, or choose gloo");
   FlightRecordOutput records(options.flight_record, me.rank, 1, me.size);
   const ProcessSetup setup{me, options, std::move(deadlines), records};
-  const auto process = setup.process();
+  const auto process = process_options(setup);
   const dhp::ElasticOptions elastic{.tensor = options.mesh.tensor,
                                     .pipeline = options.mesh.pipeline,
                                     .least_replicas = options.elastic->least,
