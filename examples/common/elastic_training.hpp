@@ -126,7 +126,7 @@ class ElasticTraining {
         ElasticHooks{.has_state = has_state,
                      .change_wanted = [&rank] { return rank.change_wanted(); },
                      .job_goes_on = [this, &rank] { return job_goes_on(rank); },
-                     .check_newest = [&rank] { rank.check_newest(); }});
+                     .check_newest = rank.newest_check()});
   }
 
   /// Collective. False: nobody has some of it.

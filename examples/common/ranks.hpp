@@ -160,7 +160,8 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
              "--transport out, or choose gloo");
   FlightRecordOutput records(options.flight_record, me.rank, 1, me.size);
   const ProcessSetup setup{me, options, std::move(deadlines), records};
-  const auto process = process_options(setup);
+  auto process = process_options(setup);
+  process.stuck_after_s = 60;  // it may be in the midst of a long step, after which it goes on
   const dhp::ElasticOptions elastic{.tensor = options.mesh.tensor,
                                     .pipeline = options.mesh.pipeline,
                                     .least_replicas = options.elastic->least,

@@ -27,13 +27,15 @@ struct ProcessOptions {
   std::function<void(const std::string& message)> log{};
   /// The world has ended, and this rank does not come back from its own work: see WorldOptions.
   std::function<void(const std::string& message)> stuck{};
+  double stuck_after_s = 10;
 
   [[nodiscard]] WorldOptions world() const {
     return {.timeout_s = timeout_s,
             .deadlines = deadlines,
             .recorders = {recorder},
             .name = process_name(),
-            .stuck = stuck};
+            .stuck = stuck,
+            .stuck_after_s = stuck_after_s};
   }
 };
 

@@ -71,9 +71,11 @@ class GenerationRank {
     if (world.rank() == 0)
       world_->store().set(end_key, end == GenerationEnd::changed ? changed_text : "finished");
   }
-  /// Throws Error where this generation is not the newest: what only one job may do, such as writing to a disk that all
-  /// share, is asked for before.
-  void check_newest() { world_->store().set("newest", ""); }
+  /// Throws Error where this generation is not the newest: to be called before what only one job may do, such as making a
+  /// checkpoint visible. By any thread, also after the generation.
+  [[nodiscard]] std::function<void()> newest_check() const {
+    return [world = world_] { world->store().set("newest", ""); };
+  }
 
  private:
   static constexpr const char* end_key = "end";
