@@ -59,6 +59,12 @@ TEST_CASE(
     CHECK(made->layout == MeshShape{1, 1, 2});
     CHECK(made->members == Members{20, 11});
   }
+  SUBCASE("a hole is filled by a rank of the same stage, which has its state") {
+    const auto three = generation({3, 1, 2}, {10, 20, 30, 11, 21, 31});
+    const auto made = next_generation(three, reports_of(three, {11, 21, 30}), {}, options);
+    CHECK(made->layout == MeshShape{1, 1, 2});
+    CHECK(made->members == Members{10, 31, 20});
+  }
   SUBCASE("a spare fills the hole") {
     auto with_spare = last;
     with_spare.members.push_back(99);
