@@ -1,5 +1,5 @@
-// State from rank to rank: those that hold pieces of weights and optimizer state give them to those that need them, in
-// any two layouts. Large pieces come from all their holders at once.
+// StateExchange: ranks that hold pieces of weights and optimizer state send them to the ranks that need them, between any
+// two layouts. All holders of a large piece send parts of it at the same time.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -18,7 +18,8 @@
 
 namespace dhp {
 
-/// What replicas need not bring each other: of weights that they share out (ZeRO) each has its own shares.
+/// The pieces of weights and optimizer state that are valid on this rank by itself: of weights that replicas share out
+/// (ZeRO) only its own shares and copies, not what an all-gather has brought.
 template <class Dev>
 [[nodiscard]] std::vector<HeldPiece<Dev>> own_state(ParameterStore<Dev>& store,
                                                     Optimizer<Dev>& optimizer) {
@@ -34,8 +35,8 @@ class StateExchange {
  public:
   using Pieces = std::vector<HeldPiece<Dev>>;
 
-  /// Collective. held: what this rank gives; needed: where it takes state to, in other memory. Returns the names of
-  /// pieces that somebody needs and nobody holds, the same on all ranks; then what is needed is not all written.
+  /// Collective. held: the pieces that this rank has; needed: the pieces that it is to get, in memory of their own. Returns
+  /// the names of pieces that some rank needs and no rank holds, the same on all ranks; those are left unwritten.
   [[nodiscard]] static std::set<std::string> run(Dev& dev, Comm<Dev>& world, const Pieces& held,
                                                  const Pieces& needed) {
     StateExchange exchange(dev, world, held, needed);
@@ -44,7 +45,7 @@ class StateExchange {
   }
 
  private:
-  /// A piece as other ranks hear of it.
+  /// A piece without its memory, as it is told to other ranks.
   struct Described {
     Piece piece;
     void pass(comm::Fields& fields) {
@@ -99,7 +100,7 @@ class StateExchange {
       if (!open.empty()) missing_.insert(piece.name);
     }
   }
-  /// What this source has of the open elements, which are open no more.
+  /// Moves those of the open elements that this source has; the rest stays open.
   void take(const Source& source, int to, std::size_t at, std::vector<Range>& open) {
     const auto& from = tables_[static_cast<std::size_t>(source.rank)].held[source.piece].piece;
     const auto& piece = tables_[static_cast<std::size_t>(to)].needed[at].piece;

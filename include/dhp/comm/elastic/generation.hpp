@@ -1,5 +1,5 @@
-// Generation: a numbered membership of an elastic job, and the rule that makes the next one of who is left and who has
-// come. A rank that is lost, or one that wants in, ends a generation; the members of the next one go on.
+// Generation: a numbered membership of an elastic job, and the rule that makes the next one from the members that are left
+// and the processes that have come. The loss of a rank ends a generation, and so does a newcomer; the next one goes on.
 #pragma once
 
 #include <dhp/comm/meet/wire.hpp>
@@ -15,22 +15,22 @@
 
 namespace dhp {
 
-/// A process of an elastic job, by a random number that it gives itself: a process that comes back is another member.
+/// The number of a process in an elastic job, which it draws at random. A process that is started again is a new member.
 using MemberId = std::uint32_t;
 
 struct ElasticOptions {
   int tensor = 1, pipeline = 1;                         ///< a replica has tensor x pipeline ranks
   int least_replicas = 1;                               ///< with fewer the job waits for more ranks
   int most_replicas = std::numeric_limits<int>::max();  ///< ranks beyond are spares
-  double timeout_s = 300;  ///< for enough ranks to be there; after that the job ends
-  /// For a member that says nothing, though its connection to the store has not ended: others go on without it.
+  double timeout_s = 300;  ///< how long the job waits for enough ranks before it ends
+  /// How long the others wait for a member that does not report, though its connection to the store has not ended.
   double silent_s = 2;
 };
 
-/// What a member says when its part in a generation is over.
+/// What a member reports at the end of a generation.
 struct MemberReport {
-  std::int64_t steps = -1;  ///< that its state has done; -1: it has no state
-  bool leaving = false;     ///< it gives away what it has, and goes
+  std::int64_t steps = -1;  ///< updates in its state; -1: it has no state
+  bool leaving = false;     ///< it hands over its state, and leaves the job
   void pass(comm::Fields& fields) { fields(steps, leaving); }
 };
 
@@ -39,7 +39,8 @@ struct Generation {
   MeshShape layout{};
   /// By rank. The first layout.size() train, the others are spares.
   std::vector<MemberId> members{};
-  /// Done by all who have state, as soon as those who were interrupted have finished the last one; -1: nobody has any.
+  /// Updates in the state that the generation begins with: members that were interrupted in the last one finish it first.
+  /// -1: no member has state.
   std::int64_t steps = -1;
 
   void pass(comm::Fields& fields) {
@@ -55,9 +56,9 @@ struct Generation {
 
 namespace comm {
 
-/// The generation after `last`, of the members that report and of newcomers, the first of which are taken first. Whole
-/// replicas stay as they are; others are filled up by members that had the same place in theirs, then by spares and
-/// newcomers. None: they are too few.
+/// The generation after `last`, from the members that report and from newcomers, in their order. Whole replicas stay as
+/// they are. Holes in others are filled by members that had the same place in another replica, then by spares, then by
+/// newcomers. None: there are too few.
 [[nodiscard]] inline std::optional<Generation> next_generation(
     const Generation& last, const std::map<MemberId, MemberReport>& reports,
     const std::vector<MemberId>& newcomers, const ElasticOptions& options) {
