@@ -1,5 +1,5 @@
-// StateExchange: ranks that hold pieces of weights and optimizer state send them to the ranks that need them, between any
-// two layouts. All holders of a large piece send parts of it at the same time.
+// StateExchange: ranks that hold pieces of weights and optimizer state send them to the ranks that need them, between
+// any two layouts. All holders of a large piece send parts of it at the same time.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -35,8 +35,8 @@ class StateExchange {
  public:
   using Pieces = std::vector<HeldPiece<Dev>>;
 
-  /// Collective. held: the pieces that this rank has; needed: the pieces that it is to get, in memory of their own. Returns
-  /// the names of pieces that some rank needs and no rank holds, the same on all ranks; those are left unwritten.
+  /// Collective. held: the pieces that this rank has; needed: the pieces that it is to get, in memory of their own.
+  /// Returns the names of pieces that some rank needs and no rank holds, the same on all ranks; those are left unwritten.
   [[nodiscard]] static std::set<std::string> run(Dev& dev, Comm<Dev>& world, const Pieces& held,
                                                  const Pieces& needed) {
     StateExchange exchange(dev, world, held, needed);

@@ -1,5 +1,5 @@
-// Generation: a numbered membership of an elastic job, and the rule that makes the next one from the members that are left
-// and the processes that have come. The loss of a rank ends a generation, and so does a newcomer; the next one goes on.
+// Generation: a numbered membership of an elastic job, and the rule that makes the next one from the members that are
+// left and the processes that have come. The loss of a rank ends a generation, and so does a newcomer.
 #pragma once
 
 #include <dhp/comm/meet/wire.hpp>
@@ -15,7 +15,7 @@
 
 namespace dhp {
 
-/// The number of a process in an elastic job, which it draws at random. A process that is started again is a new member.
+/// The number of a process in an elastic job, drawn at random. A process that is started again is a new member.
 using MemberId = std::uint32_t;
 
 struct ElasticOptions {
@@ -39,8 +39,8 @@ struct Generation {
   MeshShape layout{};
   /// By rank. The first layout.size() train, the others are spares.
   std::vector<MemberId> members{};
-  /// Updates in the state that the generation begins with: members that were interrupted in the last one finish it first.
-  /// -1: no member has state.
+  /// Updates in the state that the generation begins with: members that were interrupted in the last one finish it
+  /// first. -1: no member has state.
   std::int64_t steps = -1;
 
   void pass(comm::Fields& fields) {
