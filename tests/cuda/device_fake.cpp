@@ -190,9 +190,11 @@ TEST_CASE("device fake: state is copied beside later work, as it was") {
       if (!replayed) copy.finish(dev);  // a replayed step does not call it
       for (const auto& tensor : state) dev.fill_zero(tensor.get(), many);
       int right = 0;
-      for (const auto& [piece, data, owned, sharded] : copy.pieces())
-        right += std::count(data.bytes(), data.bytes() + many, data.bytes()[0]) == many &&
-                 data.bytes()[0] == static_cast<std::byte>(right + 1);
+      for (const auto& copied : copy.pieces()) {
+        const auto* bytes = copied.data.bytes();
+        right += std::count(bytes, bytes + many, bytes[0]) == many &&
+                 bytes[0] == static_cast<std::byte>(right + 1);
+      }
       CHECK(right == pieces);
       fake::copy_ms = 0;
       fake::gpu_memory.total = std::numeric_limits<std::size_t>::max();

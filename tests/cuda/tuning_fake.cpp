@@ -118,7 +118,7 @@ struct NoModel {
   ParameterStore<Cuda> none{};
 };
 struct NoOptimizer final : Optimizer<Cuda> {
-  void step(Cuda&, ConstView<Cuda>, ConstView<Cuda>) override {}
+  void apply(Cuda&, ConstView<Cuda>) override {}
   [[nodiscard]] std::string name() const override { return "test"; }
   std::vector<StateBuffer<Cuda>> state() override { return {}; }
   void values_changed(Cuda&) override {}
