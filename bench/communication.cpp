@@ -132,7 +132,7 @@ int compare_with_gloo() {
   run_process_rank(*me, connect,
                    [&](Comm<Cpu> world) {
                      Cpu dev;
-                     bench::Gloo gloo(*met);
+                     bench::Gloo gloo(met);
                      const int rank = world.rank();
                      for (const auto bytes : sizes) {
                        const auto count = bytes / sizeof(float);
