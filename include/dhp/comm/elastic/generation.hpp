@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -25,6 +26,8 @@ struct ElasticOptions {
   double timeout_s = 300;  ///< for enough ranks to be there; after that the job ends
   /// For a member that says nothing, though its connection to the store has not ended: others go on without it.
   double silent_s = 2;
+  /// Asked of a newcomer while it waits: true, and it goes. None: it waits.
+  std::function<bool()> gives_up{};
 };
 
 /// What a member says when its part in a generation is over.
@@ -57,7 +60,7 @@ namespace comm {
 
 /// The generation after `last`, of the members that report and of newcomers, the first of which are taken first. Whole
 /// replicas stay as they are; others are filled up by members that had the same place in theirs, then by spares and
-/// newcomers. None: they are too few.
+/// newcomers. Nobody leaves where too few would stay: all are then to save and to end. None: they are too few.
 [[nodiscard]] inline std::optional<Generation> next_generation(
     const Generation& last, const std::map<MemberId, MemberReport>& reports,
     const std::vector<MemberId>& newcomers, const ElasticOptions& options) {
@@ -77,9 +80,14 @@ namespace comm {
     std::ptrdiff_t holes = 0;
   };
   std::vector<Replica> replicas;
+  const auto least = static_cast<std::size_t>(std::max(options.least_replicas, 1));
+  std::size_t present = newcomers.size();
+  for (const auto& [member, report] : reports) present += report.leaving ? 0 : 1;
+  const bool may_leave = present / places >= least;
+  const auto leaves = [&](const MemberReport& report) { return report.leaving && may_leave; };
   const auto goes_on = [&](MemberId member) {
     const auto report = reports.find(member);
-    return report != reports.end() && !report->second.leaving;
+    return report != reports.end() && !leaves(report->second);
   };
   const int replicas_before = last.number == 0 ? 0 : last.layout.data;
   for (int d = 0; d < replicas_before; ++d) {
@@ -94,14 +102,13 @@ namespace comm {
   }
   std::stable_sort(replicas.begin(), replicas.end(),
                    [](const auto& a, const auto& b) { return a.holes < b.holes; });
-  std::size_t present = newcomers.size();
   for (const auto& [member, report] : reports) {
     next.steps = std::max(next.steps, report.steps);
-    if (report.leaving) leaving.push_back(member);
-    else ++present;
+    if (leaves(report)) leaving.push_back(member);
+    else if (report.leaving) ++present;
   }
   const auto count = std::min(present / places, static_cast<std::size_t>(options.most_replicas));
-  if (count < static_cast<std::size_t>(std::max(options.least_replicas, 1))) return std::nullopt;
+  if (count < least) return std::nullopt;
   next.layout.data = static_cast<int>(count);
 
   // By the place that they had, where they had one.
