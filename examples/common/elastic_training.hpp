@@ -40,6 +40,8 @@ class ElasticTraining {
       throw;
     }
   }
+  /// Of a newcomer: it was asked to stop.
+  [[nodiscard]] bool gives_up() { return stopped_ = stopping_.asked(); }
   /// It was asked to stop, and the state is in other ranks or on the disk.
   [[nodiscard]] bool stopped() const { return stopped_; }
 
@@ -89,6 +91,8 @@ class ElasticTraining {
     if (next) built_.push_back(std::move(next));
     if (steps >= 0) rank.world.barrier();  // before anybody forgets what another one still takes
     if (built_.size() > 1) built_.erase(built_.begin(), built_.end() - 1);
+    dev_.synchronize();
+    dev_.memory().trim();  // another layout wants other sizes
     if (rank.is_spare()) {
       built_.clear();
       rank.report.steps = -1;
@@ -159,19 +163,22 @@ class ElasticTraining {
     return true;
   }
 
-  /// Whether those who stay are enough. Collective over the ranks that train.
+  /// Whether those who stay are enough. Else nobody leaves before the end. Collective over the ranks that train.
   [[nodiscard]] bool job_goes_on(Rank& rank) {
-    rank.report.leaving = stopping_.asked();
     auto& world = built_.back()->program.training().mesh().world();
-    const double leaving = rank.report.leaving ? 1 : 0;
+    const double leaving = stopping_.asked() ? 1 : 0;
     const auto told = dhp::gather(dev_, world, {leaving, holds_store_ ? leaving : 0});
     int staying = rank.world.size();
+    bool store_stays = true;
     for (std::size_t at = 0; at < told.size(); at += 2) {
       staying -= told[at] > 0 ? 1 : 0;
-      if (told[at + 1] > 0) return false;
+      store_stays = store_stays && told[at + 1] == 0;
     }
     const auto& layout = rank.now.layout;
-    return staying / (layout.tensor * layout.pipeline) >= setup_.options.elastic->least;
+    const int replicas = staying / (layout.tensor * layout.pipeline);
+    const bool goes_on = store_stays && replicas >= setup_.options.elastic->least;
+    rank.report.leaving = goes_on && leaving > 0;
+    return goes_on;
   }
 
   [[nodiscard]] double seconds() const {

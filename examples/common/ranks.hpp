@@ -21,6 +21,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -151,10 +152,12 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
 }
 
 #if defined(DHP_HAS_GLOO)
-/// body(GenerationRank<D>&) in each generation of an elastic job that this process is a member of.
+/// body(GenerationRank<D>&) in each generation of an elastic job that this process is a member of. gives_up: whether it
+/// no longer wants to be taken in.
 template <class D, class Body>
 void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
-                        std::shared_ptr<const dhp::Deadlines> deadlines, Body body) {
+                        std::shared_ptr<const dhp::Deadlines> deadlines,
+                        std::function<bool()> gives_up, Body body) {
   dhp::check(options.transport != "mpi",
              "--elastic does without MPI, which ends the whole job when a rank is lost; leave "
              "--transport out, or choose gloo");
@@ -165,7 +168,8 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
   const dhp::ElasticOptions elastic{.tensor = options.mesh.tensor,
                                     .pipeline = options.mesh.pipeline,
                                     .least_replicas = options.elastic->least,
-                                    .most_replicas = options.elastic->most};
+                                    .most_replicas = options.elastic->most,
+                                    .gives_up = std::move(gives_up)};
   const auto id = dhp::new_member_id();
   dhp::run_elastic<D>(dhp::meet_elastic(me, id, process), me, id, dhp::connect_gloo, body, process,
                       elastic);

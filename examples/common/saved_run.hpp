@@ -27,7 +27,7 @@ namespace examples {
 
 class SavedRun {
  public:
-  /// Keeps references. may_commit: as RunRecord's.
+  /// Keeps references. may_commit: as RunRecord's; of an elastic job.
   SavedRun(Dev& dev, const TrainingSetup& setup, dhp::TrainingRun<Dev>& run,
            dhp::Batching& batching, RunReport& report, std::function<void()> may_commit)
       : dev_(dev),
@@ -59,8 +59,11 @@ class SavedRun {
   }
   /// Begins a save that goes on beside training. Collective.
   void save() {
-    start();
-    report_.say("saves ", folder());
+    attempt([&] { saver_.wait(dev_); });
+    attempt([&] {
+      start();
+      report_.say("saves ", folder());
+    });
   }
   /// A save under way leaves what was saved before.
   void give_up() { saver_.give_up(); }
@@ -68,6 +71,7 @@ class SavedRun {
   void end() {
     if (options_.save.empty()) return;
     const double stalled_s = saver_.stalled_s();
+    attempt([&] { saver_.wait(dev_); });
     if (saved_step_ != run_.trainer().steps_done()) start();
     saver_.wait(dev_);
     report_.say("saved ", folder());
@@ -77,6 +81,19 @@ class SavedRun {
   }
 
  private:
+  /// A save. The state of an elastic job is in its ranks, whatever the disk does: where one fails, training goes on.
+  template <class Save>
+  void attempt(Save save) {
+    try {
+      save();
+    } catch (const dhp::SaveFailed& error) {
+      if (!may_commit_) throw;
+      saved_step_ = -1;
+      report_.say(
+          "warning: ", error.sentence(),
+          "; this save has failed, what was saved before is as it was, and the job goes on");
+    }
+  }
   void start() {
     auto progress = run_.trainer().progress();
     progress.samples = batching_.after(progress.steps).samples;

@@ -20,8 +20,9 @@ int run_elastic_training(const TrainingSetup& setup) {
   auto dev = make_device<Dev>(options, me->local_rank);
   const auto deadlines = deadlines_of(options);
   ElasticTraining training(dev, setup, *deadlines, stopping, me->rank == 0);
-  start_elastic_rank<Dev>(*me, options, deadlines,
-                          [&](dhp::GenerationRank<Dev>& rank) { return training.run(rank); });
+  start_elastic_rank<Dev>(
+      *me, options, deadlines, [&] { return training.gives_up(); },
+      [&](dhp::GenerationRank<Dev>& rank) { return training.run(rank); });
   return training.stopped() ? Stopping::exit_status : 0;
 }
 #else

@@ -44,6 +44,13 @@ TEST_CASE("cpu: counts tensors, what it keeps of freed ones, and the most of it"
   CHECK(memory.most_held_bytes() == size + 1000);
   block = dev.allocate(1000);
   CHECK(memory.held_bytes() == size);
+  auto freed = dev.allocate(5000);
+  freed.reset();
+  dev.memory().trim();  // what is in use stays
+  CHECK(memory.held_bytes() == size);
+  block.reset();
+  dev.memory().trim();
+  CHECK(memory.held_bytes() == 0);
 }
 
 TEST_CASE("cpu: a host program's memory gives all, and gets back each block at once") {

@@ -2,6 +2,9 @@
 #include <dhp/train/export.hpp>
 #include <tests/train/checkpoint.hpp>
 
+#include <sys/resource.h>
+
+#include <csignal>
 #include <fstream>
 #include <random>
 
@@ -65,6 +68,61 @@ TEST_CASE("checkpoint: on one rank the same bits, also with bf16 weights and the
 
 TEST_CASE("checkpoint: saved beside later steps it is that of its own step") {
   CheckpointCases<Cpu>({}, {}).beside_training({{.data = 2}}, false);
+}
+
+TEST_CASE("checkpoint: a save that fails on a rank fails on all, and the next one may succeed") {
+  const Folder directory;
+  const auto path = directory.path + "/run", blocked = path + "/latest.part";
+  std::ofstream(directory.path + "/file") << "no directory";
+  rlimit unlimited{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &unlimited) == 0);
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);  // a file that is too long is an error
+  std::mutex mutex;
+  std::vector<std::string> failures;
+  const EverythingOptions model{};
+  on_each_rank<Cpu>(
+      {{.data = 2}}, {}, [&](ModelBuilder<Cpu>& build) { return everything(build, model); },
+      [&](Cpu& dev) { return everything_batch(dev, 0, 0, model.vocabulary); },
+      [&](Cpu& dev, Mesh<Cpu>& mesh, auto& pipeline, auto& trainer) {
+        Checkpoint<Cpu> checkpoint(mesh, pipeline.store(), trainer.optimizer());
+        BackgroundSaver<Cpu> saver(checkpoint, false);
+        const auto on_first = [&](auto action) {
+          mesh.world().barrier();
+          if (checkpoint.rank() == 0) action();
+          mesh.world().barrier();
+        };
+        const auto save_to = [&](const std::string& to) {
+          try {
+            saver.start(dev, to, trainer.progress());
+            saver.wait(dev);
+          } catch (const SaveFailed& error) {
+            const std::lock_guard lock(mutex);
+            failures.push_back(error.sentence());
+          }
+        };
+        save_to(directory.path + "/file/run");
+        on_first([&] {
+          const rlimit one_byte{1, unlimited.rlim_max};
+          (void)::setrlimit(RLIMIT_FSIZE, &one_byte);
+        });
+        save_to(path);
+        on_first([&] {
+          (void)::setrlimit(RLIMIT_FSIZE, &unlimited);
+          std::filesystem::create_directories(blocked);
+        });
+        save_to(path);
+        on_first([&] { std::filesystem::remove(blocked); });
+        save_to(path);
+      });
+  (void)std::signal(SIGXFSZ, before);
+  REQUIRE(failures.size() == 6);
+  says(failures[0], "cannot make the directory");
+  says(failures[2], "shard-0000");
+  says(failures[4], "latest.part");
+  for (const int one : {0, 2, 4}) CHECK(failures[one] == failures[one + 1]);
+  CHECK(CheckpointFolder(path).latest() == CheckpointFolder::name_of(0));
+  CHECK(files_of(path).size() == 2);
+  says(refusal(path, {.vocabulary = 32}), "another shape");  // it is whole
 }
 
 TEST_CASE("checkpoint: who writes to the state waits for its copy") {

@@ -31,10 +31,7 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
   explicit CpuMemory(std::pmr::memory_resource* hosts = nullptr) : hosts_(hosts) {}
   CpuMemory(const CpuMemory&) = delete;
   CpuMemory& operator=(const CpuMemory&) = delete;
-  ~CpuMemory() {
-    for (auto& [size, blocks] : free_)
-      for (auto* block : blocks) ::operator delete(block, alignment);
-  }
+  ~CpuMemory() { trim(); }
 
   /// lasting: of exactly this size, and not cached when freed.
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes, bool lasting = false) {
@@ -49,6 +46,16 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
     return {block, [pool = shared_from_this(), size, lasting](std::byte* freed) {
               pool->give(freed, size, lasting);
             }};
+  }
+  /// Returns free blocks to the system.
+  void trim() {
+    const std::lock_guard lock(mutex_);
+    for (auto& [size, blocks] : free_)
+      for (auto* block : blocks) {
+        ::operator delete(block, alignment);
+        count_returned(size);
+      }
+    free_.clear();
   }
 
  private:
@@ -141,6 +148,7 @@ class Cpu {
 
   [[nodiscard]] int threads() const { return pool_->size(); }
   [[nodiscard]] const CpuMemory& memory() const { return *memory_; }
+  [[nodiscard]] CpuMemory& memory() { return *memory_; }
 
   /// Calls body(tile) for each of `tiles` tiles, in parallel.
   template <class Body>

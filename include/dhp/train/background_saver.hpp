@@ -30,15 +30,17 @@ class BackgroundSaver {
     give_up_ = true;
     if (thread_.joinable()) thread_.join();
   }
-  /// Collective over the mesh. Waits for the save before this one.
+  /// Collective over the mesh. Waits for the save before this one. Throws SaveFailed, on all ranks, where that has
+  /// failed or this one cannot begin; another one may be started after that.
   void start(Dev& dev, const std::string& path, const TrainingProgress& progress,
              const RunRecord& record = {}) {
     wait(dev);
     const Stall stall(*this);
-    auto save = checkpoint_.begin_save(path, progress);
+    auto save = checkpoint_.begin_save(dev, path, progress);
     copy_.start(dev, checkpoint_.written_here(dev));
     written_ = false;
     give_up_ = false;
+    not_written_ = not_visible_ = {};
     thread_ = std::thread(
         [this, save = std::move(save),
          whole = checkpoint_.with_progress(progress, record)]() mutable { work(save, whole); });
@@ -50,19 +52,20 @@ class BackgroundSaver {
     copy_.finish(dev);
   }
 
-  /// Collective. Returns when the save under way, if any, is on the disk. Throws where a rank could not write.
+  /// Collective. Returns when the save under way, if any, is on the disk. Throws SaveFailed on all ranks where one of
+  /// them could not write.
   void wait(Dev& dev) {
     if (!thread_.joinable()) return;
     const Stall stall(*this);
     written_.wait(false);
-    for (const auto& error : gather_texts(dev, checkpoint_.mesh().world(), error_))
-      if (!error.empty()) {
-        give_up();
-        throw Error(error);
-      }
+    try {
+      checkpoint_.fail_together(dev, not_written_);
+    } catch (const SaveFailed&) {
+      give_up();
+      throw;
+    }
     thread_.join();
-    check(error_.empty(), error_);  // of the commit
-    checkpoint_.mesh().world().barrier();
+    checkpoint_.fail_together(dev, not_visible_);
   }
 
   /// Seconds for which training has waited for saves.
@@ -85,26 +88,21 @@ class BackgroundSaver {
   };
 
   void work(CheckpointSave& save, const RunRecord& record) {
-    try {
+    not_written_ = problem_in([&] {
       Cpu host;
       save.write(host, copy_.pieces());
-      set(written_);
-      if (checkpoint_.rank() != 0) return;
+    });
+    const bool commits = checkpoint_.rank() == 0 && not_written_.empty();
+    written_ = true;  // from here on the rank's thread may read not_written_
+    written_.notify_all();
+    if (!commits) return;
+    not_visible_ = problem_in([&] {
       while (!save.all_written()) {
         if (give_up_) return;
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
       }
       save.commit(record);
-    } catch (const Error& error) {
-      error_ = error.sentence();
-    } catch (const std::exception& error) {
-      error_ = error.what();
-    }
-    set(written_);
-  }
-  static void set(std::atomic<bool>& flag) {
-    flag = true;
-    flag.notify_all();
+    });
   }
 
   Checkpoint<Dev>& checkpoint_;
@@ -112,7 +110,7 @@ class BackgroundSaver {
   std::thread thread_;
   std::atomic<bool> written_{true};
   std::atomic<bool> give_up_{false};
-  std::string error_;
+  std::string not_written_, not_visible_;  // why: empty, it is. Of the thread, while it runs
   double stalled_s_ = 0;
 };
 

@@ -12,6 +12,7 @@
 #include <dhp/train/trainer.hpp>
 #include <dhp/train/weight_file.hpp>
 
+#include <exception>
 #include <set>
 #include <string>
 #include <utility>
@@ -33,6 +34,24 @@ struct WeightLoading {
   bool all = false;  ///< a weight that the file lacks is an error; else it keeps its initial value
   std::string new_head{};  ///< weights whose names begin so are not read; empty: none
 };
+
+/// A save has failed on some rank. All ranks throw it; what was saved before is as it was.
+class SaveFailed : public Error {
+ public:
+  explicit SaveFailed(const std::string& sentence) : Error(sentence) {}
+};
+/// The sentence of what work() throws; empty: nothing.
+template <class Work>
+[[nodiscard]] std::string problem_in(Work work) {
+  try {
+    work();
+    return {};
+  } catch (const Error& error) {
+    return error.sentence();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
 
 template <class Dev>
 class Checkpoint {
@@ -74,7 +93,7 @@ class Checkpoint {
   /// until all of it is on the disk.
   void save(Dev& dev, const std::string& path, const TrainingProgress& progress,
             const RunRecord& record = {}) {
-    auto save = begin_save(path, progress);
+    auto save = begin_save(dev, path, progress);
     save.write(dev, written_here(dev));
     mesh_.world().barrier();
     if (rank() == 0) save.commit(with_progress(progress, record));
@@ -97,13 +116,17 @@ class Checkpoint {
   }
 
   /// The parts of a save, for those who save in the background. Collective over the mesh.
-  [[nodiscard]] CheckpointSave begin_save(const std::string& path,
+  [[nodiscard]] CheckpointSave begin_save(Dev& dev, const std::string& path,
                                           const TrainingProgress& progress) {
     auto& world = mesh_.world();
     CheckpointSave save(path, progress.steps, world.rank(), world.size());
-    if (world.rank() == 0) save.begin();
-    world.barrier();
+    fail_together(dev, rank() == 0 ? problem_in([&] { save.begin(); }) : std::string());
     return save;
+  }
+  /// Collective: throws SaveFailed on all ranks with what is wrong on one of them; empty: nothing.
+  void fail_together(Dev& dev, const std::string& own) {
+    for (const auto& problem : gather_texts(dev, mesh_.world(), own))
+      if (!problem.empty()) throw SaveFailed(problem);
   }
   /// The parts of held pieces that this rank writes. Ranks that hold the same elements share them: large pieces
   /// are cut, small ones take turns.

@@ -79,8 +79,11 @@ TEST_CASE("next generation: who leaves gives its state away as the last spare") 
   const auto made = next_generation(last, reports_of(last, {}, {1}), {}, {});
   CHECK(made->layout == MeshShape{2, 1, 1});
   CHECK(made->members == Members{2, 3, 1});
-  CHECK_FALSE(
-      next_generation(last, reports_of(last, {}, {1}), {}, {.least_replicas = 3}).has_value());
+  const auto few = next_generation(last, reports_of(last, {}, {1}), {}, {.least_replicas = 3});
+  CHECK(few->layout == MeshShape{3, 1, 1});  // too few would stay: nobody leaves
+  CHECK(few->members == Members{1, 2, 3});
+  CHECK(next_generation(last, reports_of(last, {2}, {1, 3}), {}, {})->members == Members{1, 3});
+  CHECK(next_generation(last, reports_of(last, {2}, {1, 3}), {9}, {})->members == Members{9, 1, 3});
 }
 
 // Whatever is lost, leaves and comes: no member has two ranks, the layout is full, and there are as many replicas as can be.

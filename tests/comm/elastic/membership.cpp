@@ -79,7 +79,7 @@ TEST_CASE("membership: who is gone is left out at once, and who says nothing aft
     CHECK_THROWS_WITH_AS(
         old.set("verdict", "nonsense"),
         doctest::Contains("this process was left out of generation 2: it was stopped or could not"),
-        Error);
+        dhp::comm::LeftOut);
     now.set("verdict", "true");
     CHECK(old.find("verdict") == std::nullopt);
     CHECK_FALSE(one.could_grow(second));
@@ -116,6 +116,19 @@ TEST_CASE("membership: too few ranks wait for more; a finished job takes in nobo
   one.finish();
   auto late = job.member(5);
   CHECK_FALSE(late.next({}, {}).has_value());
+}
+
+TEST_CASE("membership: a newcomer that gives up is not waited for; a member has state, and stays") {
+  Job job;
+  auto one = job.member(1), two = job.member(2), three = job.member(3);
+  const auto first = job.next({&one, &two, &three}, {}, {}).front();
+  job.options.gives_up = [] { return true; };
+  auto four = job.member(4);
+  CHECK(one.could_grow(first));
+  CHECK_FALSE(four.next({}, {}).has_value());
+  CHECK_FALSE(one.could_grow(first));
+  Membership wants_out(job.store, 3, {2, "thread 3"}, 3, job.options);
+  CHECK(job.next({&one, &two, &wants_out}, first).back().members == Members{1, 2, 3});
 }
 
 TEST_CASE("generation store: ranks are told of members that are gone, and others are not") {

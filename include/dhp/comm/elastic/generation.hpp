@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -25,6 +26,8 @@ struct ElasticOptions {
   double timeout_s = 300;  ///< how long the job waits for enough ranks before it ends
   /// How long the others wait for a member that does not report, though its connection to the store has not ended.
   double silent_s = 2;
+  /// Asked of a newcomer while it waits: true, and it goes. None: it waits.
+  std::function<bool()> gives_up{};
 };
 
 /// What a member reports at the end of a generation.
@@ -58,7 +61,7 @@ namespace comm {
 
 /// The generation after `last`, from the members that report and from newcomers, in their order. Whole replicas stay as
 /// they are. Holes in others are filled by members that had the same place in another replica, then by spares, then by
-/// newcomers. None: there are too few.
+/// newcomers. Nobody leaves where too few would stay: all are then to save and to end. None: there are too few.
 [[nodiscard]] inline std::optional<Generation> next_generation(
     const Generation& last, const std::map<MemberId, MemberReport>& reports,
     const std::vector<MemberId>& newcomers, const ElasticOptions& options) {
@@ -78,9 +81,14 @@ namespace comm {
     std::ptrdiff_t holes = 0;
   };
   std::vector<Replica> replicas;
+  const auto least = static_cast<std::size_t>(std::max(options.least_replicas, 1));
+  std::size_t present = newcomers.size();
+  for (const auto& [member, report] : reports) present += report.leaving ? 0 : 1;
+  const bool may_leave = present / places >= least;
+  const auto leaves = [&](const MemberReport& report) { return report.leaving && may_leave; };
   const auto goes_on = [&](MemberId member) {
     const auto report = reports.find(member);
-    return report != reports.end() && !report->second.leaving;
+    return report != reports.end() && !leaves(report->second);
   };
   const int replicas_before = last.number == 0 ? 0 : last.layout.data;
   for (int d = 0; d < replicas_before; ++d) {
@@ -95,14 +103,13 @@ namespace comm {
   }
   std::stable_sort(replicas.begin(), replicas.end(),
                    [](const auto& a, const auto& b) { return a.holes < b.holes; });
-  std::size_t present = newcomers.size();
   for (const auto& [member, report] : reports) {
     next.steps = std::max(next.steps, report.steps);
-    if (report.leaving) leaving.push_back(member);
-    else ++present;
+    if (leaves(report)) leaving.push_back(member);
+    else if (report.leaving) ++present;
   }
   const auto count = std::min(present / places, static_cast<std::size_t>(options.most_replicas));
-  if (count < static_cast<std::size_t>(std::max(options.least_replicas, 1))) return std::nullopt;
+  if (count < least) return std::nullopt;
   next.layout.data = static_cast<int>(count);
 
   // By the place that they had, where they had one.

@@ -28,7 +28,13 @@ namespace comm {
   return concat("in/", number, "/");
 }
 
-/// The store as the ranks of one generation see it. Nothing is written any more when there is a later one.
+/// Another generation has begun without this process.
+class LeftOut : public Error {
+ public:
+  explicit LeftOut(const std::string& sentence) : Error(sentence) {}
+};
+
+/// The store as the ranks of one generation see it. Nothing is written any more when there is a later one: LeftOut.
 class GenerationStore final : public KeyValueStore {
  public:
   GenerationStore(std::shared_ptr<KeyValueStore> store, Generation generation)
@@ -76,8 +82,9 @@ class GenerationStore final : public KeyValueStore {
 
  private:
   void fence(bool open) const {
-    check(open, "this process was left out of generation ", generation_.number + 1,
-          ": it was stopped or could not be reached for too long");
+    if (!open)
+      throw LeftOut(concat("this process was left out of generation ", generation_.number + 1,
+                           ": it was stopped or could not be reached for too long"));
   }
   std::shared_ptr<KeyValueStore> store_;
   Generation generation_;
@@ -112,7 +119,7 @@ class Membership {
   [[nodiscard]] MemberId me() const { return me_; }
 
   /// This process reports that its part in `last` is over, and waits for the generation that it is in. Its state counts
-  /// only if it was a member of the one before. None: the job has finished. Throws Error where there are too few for too
+  /// only if it was a member of the one before. None: the job has finished, or this newcomer gives up. Throws Error where there are too few for too
   /// long.
   [[nodiscard]] std::optional<Generation> next(const Generation& last, const MemberReport& mine) {
     const auto begun = Clock::now();
@@ -137,6 +144,10 @@ class Membership {
         was_member = false;
       }
       if (store_->find(finished_key)) return std::nullopt;
+      if (!member && options_.gives_up && options_.gives_up()) {
+        store_->remove(member_key());
+        return std::nullopt;
+      }
       const double waited_s = std::chrono::duration<double>(Clock::now() - begun).count();
       std::string problem = "it is not taken in by any";
       if (member || (newest.number == 0 && first_)) problem = propose(last, waited_s);
@@ -177,7 +188,8 @@ class Membership {
   static constexpr const char* finished_key = "finished";
   static constexpr const char* newest_key = "newest";
 
-  void present() { store_->set(concat("member/", me_), presented_); }
+  [[nodiscard]] std::string member_key() const { return concat("member/", me_); }
+  void present() { store_->set(member_key(), presented_); }
   [[nodiscard]] static std::string report_key(std::int64_t generation, MemberId member) {
     return concat("report/", generation, "/", member);
   }

@@ -149,8 +149,10 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
       ended = error.sentence();
     } catch (const std::exception& error) {
       if (!world->ended()) world->abort(comm::sentence_of(error));
-      // A rank that cannot be connected to may be gone.
-      if (dynamic_cast<const NotConnected*>(&error) == nullptr || ++failures > most_failures) throw;
+      // A rank that cannot be connected to may be gone. Who was left out comes back as a newcomer.
+      const bool left_out = dynamic_cast<const comm::LeftOut*>(&error) != nullptr;
+      const bool unconnected = dynamic_cast<const NotConnected*>(&error) != nullptr;
+      if (!left_out && (!unconnected || ++failures > most_failures)) throw;
       ended = comm::sentence_of(error);
     }
   }

@@ -85,9 +85,15 @@ class GlooMessages final : public Messages {
       : context_(std::make_shared<Context>(world)), members_(all_ranks(world->size())), id_(0) {
     check_own_address(
         address);  // Gloo's own words for it are not for people, and it leaks what it has opened
-    // Gloo waits for a rank that does not answer, and nothing ends that: then its thread is left behind.
+    // Gloo waits for a rank that does not answer, which may have ended, and only a limit of its own ends that. The world's
+    // comes first, and can say more; until Gloo's, its thread and its sockets are left behind.
     const auto outcome = std::make_shared<Outcome>();
-    std::thread([context = context_, world, address, outcome] {
+    const double limit_s = world->deadlines()->limit_s();
+    const std::chrono::duration<double> fifth(limit_s / 5 +
+                                              1);  // to connect it waits five times as long
+    const auto gives_up =
+        limit_s > 0 ? std::chrono::duration_cast<std::chrono::milliseconds>(fifth) : for_ever;
+    std::thread([context = context_, world, address, outcome, gives_up] {
       const NoPipeSignal quiet;  // Gloo's own thread begins with it, and keeps it
       try {
         gloo::transport::tcp::attr where;
@@ -95,7 +101,7 @@ class GlooMessages final : public Messages {
         auto device = gloo::transport::tcp::CreateDevice(where);
         context->description = concat("Gloo (", device->str(), ")");
         GlooStore store(world, "gloo/");
-        context->gloo.setTimeout(for_ever);  // limits are the world's
+        context->gloo.setTimeout(gives_up);
         context->gloo.connectFullMesh(store, device);
       } catch (const std::exception& error) {
         outcome->problem = error.what();
