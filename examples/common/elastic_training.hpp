@@ -92,16 +92,18 @@ class ElasticTraining {
     if (rank.is_spare()) {
       built_.clear();
       rank.report.steps = -1;
+      auto end = dhp::GenerationEnd::changed;
       if (!rank.report.leaving)
-        return rank.rest([&] { return rank.report.leaving = stopping_.asked(); });
-      stopped_ = true;
-      return dhp::GenerationEnd::changed;
+        end = rank.rest([&] { return rank.report.leaving = stopping_.asked(); });
+      else stopped_ = true;
+      stopped_ |= end == dhp::GenerationEnd::stopped;
+      return end;
     }
     auto& program = built_.back()->program;
     tell(rank, program, built_s);
     switch (program.run()) {
       case RunEnd::changes: break;
-      case RunEnd::stopped: stopped_ = true; [[fallthrough]];
+      case RunEnd::stopped: stopped_ = true; return dhp::GenerationEnd::stopped;
       case RunEnd::done: return dhp::GenerationEnd::finished;
     }
     rank.report.steps = program.training().trainer().steps_done();

@@ -16,6 +16,7 @@
 #include "mpi_process.hpp"
 #endif
 
+#include "elastic_store.hpp"
 #include "flight_records.hpp"
 #include "options.hpp"
 
@@ -163,8 +164,10 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
                                       .least_replicas = options.elastic->least,
                                       .most_replicas = options.elastic->most};
     const auto id = dhp::new_member_id();
-    return dhp::run_elastic<D>(dhp::meet_elastic(me, id, process), me, id, dhp::connect_gloo, body,
-                               process, elastic);
+    auto store = options.store.empty()
+                     ? dhp::meet_elastic(me, id, process)
+                     : elastic_store(options.store, dhp::rendezvous_of_member(me, id, process));
+    return dhp::run_elastic<D>(std::move(store), me, id, dhp::connect_gloo, body, process, elastic);
   }
 #endif
   dhp::fail("--elastic needs a build for CPUs with Gloo (in Debian libgloo-dev and libssl-dev)");

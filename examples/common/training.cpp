@@ -16,7 +16,8 @@ int run_elastic_training(const TrainingSetup& setup) {
   const Stopping stopping(options.grace_s);
   auto dev = make_device<Dev>(options, me->local_rank);
   const auto deadlines = deadlines_of(options);
-  ElasticTraining training(dev, setup, *deadlines, stopping, me->rank == 0);
+  ElasticTraining training(dev, setup, *deadlines, stopping,
+                           me->rank == 0 && options.store.empty());
   start_elastic_rank<Dev>(*me, options, deadlines,
                           [&](dhp::GenerationRank<Dev>& rank) { return training.run(rank); });
   return training.stopped() ? Stopping::exit_status : 0;

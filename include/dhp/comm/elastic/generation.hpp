@@ -25,6 +25,7 @@ struct ElasticOptions {
   double timeout_s = 300;  ///< for enough ranks to be there; after that the job ends
   /// For a member that says nothing, though its connection to the store has not ended: others go on without it.
   double silent_s = 2;
+  double lost_s = 0.3;  ///< the same, if another member's connection to it has broken
 };
 
 /// What a member says when its part in a generation is over.
