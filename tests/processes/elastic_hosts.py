@@ -4,7 +4,6 @@ or in etcd. A host is cut off, the first one is lost, a member of etcd is killed
 the numbers of a steady run; no step is there twice, and no two jobs have a generation of the same number."""
 
 import contextlib
-import os
 import pathlib
 import re
 import secrets
@@ -17,7 +16,6 @@ import time
 
 import elastic
 import network
-import ranks
 
 PORT = 29400  # nobody else is in these networks
 HOST_OF_ETCD = 4
@@ -50,46 +48,152 @@ class Etcd:
 
 
 class Job(elastic.Elastic):
-    """A job of four processes, each on a host."""
+    """A job of four processes, each on a host; with etcd, its store is there."""
 
     def __init__(self, program, folder, hosts, steps, etcd=None, more=()):
-        store = {"DHP_STORE": etcd.urls} if etcd else {}
-        secret = {"DHP_JOB_SECRET": secrets.token_hex(16)}
+        variables = {"DHP_STORE": etcd.urls} if etcd else {"DHP_JOB_SECRET": secrets.token_hex(16)}
         super().__init__(program, tuple(elastic.BERT), folder, 4, "1:4", steps, ("--comm-timeout", "2", *more),
-                         environment={**secret, **store}, prefix=hosts.prefix, master=network.address(0), port=PORT)
+                         environment=variables, prefix=hosts.prefix, master=network.address(0), port=PORT)
 
-    def add(self, rank, hosts):
-        """Starts a rank again, on its host."""
-        process = self.job.add(rank)
-        return process
+    def wait_for_sizes(self, wanted, limit_s=30):
+        """The replicas of the generations after the first; of each number nobody has told but one."""
+        begin = time.monotonic()
+        while True:
+            found = elastic.generations(self.said())
+            numbers = [number for number, _, _ in found]
+            assert numbers == sorted(set(numbers)), self.said()
+            if [replicas for _, replicas, _ in found] == wanted:
+                return time.monotonic() - begin
+            assert time.monotonic() - begin < limit_s, f"{found} instead of {wanted}:\n{self.said()}"
+            time.sleep(0.02)
 
-    def sizes(self):
-        """The replicas of each generation after the first. Nobody told of the same one."""
-        found = elastic.generations(self.said())
-        numbers = [number for number, _, _ in found]
-        assert numbers == sorted(set(numbers)), self.said()
-        return [replicas for _, replicas, _ in found]
-
-    def seconds_to_step(self, begin, after):
-        """Until another step is done, from `begin` on."""
-        self.wait_for_step(after + 1)
-        return time.monotonic() - begin
-
-    def ended(self):
-        return [at for at, process in enumerate(self.job.processes) if process.poll() is not None]
+    def wait_for_ends(self, numbers, sentence, limit_s=30):
+        """Those processes end with status 1 and a sentence like that."""
+        for number in numbers:
+            status = self.job.processes[number].wait(limit_s)
+            assert status == 1 and re.search("error: .*(" + sentence + ")", self.job.output(number)), self.said()
 
 
 def cut_off(program, folder, stack):
-    """The fourth host is cut off for a while: it comes back as a newcomer."""
+    """The fourth host is cut off for a while. Its process ends, and comes as a newcomer when it is started again."""
     hosts = stack.enter_context(network.Network())
-    with Job(program, folder, hosts, 400) as job:
+    save = ("--save", str(folder / "save"), "--save-every", "20", "--keep", "2")
+    with Job(program, folder, hosts, 200, more=save) as job:
         job.wait_for_step(10)
-        begin, step = time.monotonic(), job.step()
         hosts.pull(3)
-        at_most_one = job.step() + 1
-        took = job.seconds_to_step(begin, at_most_one)
-        time.sleep(1)
+        took = job.wait_for_sizes([3])
+        job.wait_for_ends([3], "has lost the TCP store")
         hosts.plug(3)
-        job.end()
-        assert job.sizes() == [3, 4], job.said()
-        print(f"  three go on after {took:.1f} s", flush=True)
+        job.job.add(3)
+        job.wait_for_sizes([3, 4])
+        job.end(without=[3])
+    return f"three go on after {took:.1f} s"
+
+
+def first_lost(program, folder, stack):
+    """The first host, with the rank that watches, reports and saves, falls silent for ever. Another process comes there."""
+    hosts = stack.enter_context(network.Network(count=5))
+    etcd = stack.enter_context(Etcd(hosts, folder, 1))
+    with Job(program, folder, hosts, 200, etcd) as job:
+        job.wait_for_step(10)
+        hosts.pull(0)
+        job.job.processes[0].kill()
+        took = job.wait_for_sizes([3])
+        hosts.plug(0)
+        job.wait_for_step(job.step() + 10)
+        job.job.add(0)
+        job.wait_for_sizes([3, 4])
+        job.end(without=[0])
+    return f"three go on after {took:.1f} s"
+
+
+def etcd_member_lost(program, folder, stack):
+    """One of three members of etcd is killed, which nobody notices. Then the rank that was started as 0 leaves as planned, and
+    another one is killed."""
+    hosts = stack.enter_context(network.Network(count=5))
+    etcd = stack.enter_context(Etcd(hosts, folder, 3))
+    with Job(program, folder, hosts, 200, etcd) as job:
+        job.wait_for_step(10)
+        etcd.members[0].kill()
+        job.wait_for_step(80)
+        assert job.wait_for_sizes([]) < 1
+        job.job.processes[0].send_signal(signal.SIGTERM)
+        job.wait_for_sizes([3])
+        job.job.processes[2].kill()
+        took = job.wait_for_sizes([3, 2])
+        job.end(without=[0, 2])
+        assert job.job.processes[0].poll() == 75, job.said()
+    return f"a killed rank: two go on after {took:.1f} s"
+
+
+def parted(program, folder, stack):
+    """Two hosts against two: those with the store of the first rank go on, and take in the others when all is well again."""
+    hosts = stack.enter_context(network.Network())
+    with Job(program, folder, hosts, 200) as job:
+        job.wait_for_step(10)
+        hosts.part([2, 3])
+        took = job.wait_for_sizes([2])
+        job.wait_for_ends([2, 3], "has lost the TCP store")
+        hosts.part([])
+        job.job.add(2)
+        job.wait_for_sizes([2, 3])
+        job.job.add(3)
+        job.wait_for_sizes([2, 3, 4])
+        job.end(without=[2, 3])
+    return f"two go on after {took:.1f} s"
+
+
+def parted_from_etcd(program, folder, stack):
+    """Two against two: those that reach etcd go on, without the first rank; the others end."""
+    hosts = stack.enter_context(network.Network(count=5))
+    etcd = stack.enter_context(Etcd(hosts, folder, 3))
+    with Job(program, folder, hosts, 200, etcd) as job:
+        job.wait_for_step(10)
+        hosts.part([0, 1])
+        took = job.wait_for_sizes([2])
+        job.wait_for_ends([0, 1], "cannot reach the etcd|has lost the etcd")
+        job.end(without=[0, 1])
+        job.wait_for_sizes([2])
+    return f"two go on after {took:.1f} s"
+
+
+def all_lost(program, folder, stack):
+    """All are killed. As many as there were come again, and begin at the newest checkpoint."""
+    hosts = stack.enter_context(network.Network(count=5))
+    etcd = stack.enter_context(Etcd(hosts, folder, 1))
+    with Job(program, folder, hosts, 60, etcd, ("--save", str(folder / "save"), "--save-every", "10")) as job:
+        job.wait_for_step(25)
+        for process in job.job.processes:
+            process.kill()
+        for rank in range(4):
+            job.job.add(rank)
+        took = job.wait_for_sizes([4])
+        job.end(without=range(4))
+    return f"four go on after {took:.1f} s"
+
+
+def main():
+    network.enter()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    program, *only = sys.argv[1:]
+    start = time.monotonic()
+    cases = [cut_off, parted]
+    if shutil.which("etcd"):
+        cases += [first_lost, etcd_member_lost, parted_from_etcd, all_lost]
+    else:
+        print("skipped: what needs etcd, which this machine has not (Debian: etcd-server)", flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        for case in cases:
+            if only and case.__name__ not in only:
+                continue
+            folder = pathlib.Path(temporary) / case.__name__
+            folder.mkdir()
+            begin = time.monotonic()
+            with contextlib.ExitStack() as stack:
+                found = case(program, folder, stack)
+            print(f"{case.__name__}: as it should, {time.monotonic() - begin:.1f} s; {found}", flush=True)
+    print(f"{time.monotonic() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -173,6 +173,10 @@ class Network:
         """Pulls the cable of a host."""
         configure([f"link set {self.name}h{number} down"])
 
+    def plug(self, number):
+        """Plugs it in again."""
+        configure([f"link set {self.name}h{number} up"])
+
     def part(self, numbers):
         """Those hosts reach each other only, from now on; none: all reach all again."""
         if not self.parted:
