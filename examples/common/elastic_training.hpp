@@ -182,7 +182,8 @@ class ElasticTraining {
   void tell(const Rank& rank, Program& program, double built_s) {
     if (rank.now.number == 1) return;
     program.say(dhp::concat(
-        "generation ", rank.now.number, ": ", rank.now.layout, " after step ", rank.now.steps,
+        "generation ", rank.now.number, ": ", rank.now.layout,
+        rank.now.steps < 0 ? " without a state" : dhp::concat(" after step ", rank.now.steps),
         rank.ended.empty() ? "" : "; ", rank.ended, std::exchange(lost_, {}), "; agreed after ",
         short_number(rank.agreed_s), " s, connected in ", short_number(rank.connected_s),
         " s, built after ", short_number(built_s), " s, has its state after ",

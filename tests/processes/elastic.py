@@ -82,8 +82,9 @@ class Elastic:
 
 
 def generations(said):
-    """(number, replicas, after step) of each that was told."""
-    return [tuple(map(int, found)) for found in sorted(re.findall(r"generation (\d+): (\d+)x\d+x\d+ .*? after step (\d+)", said))]
+    """(number, replicas, after step) of each that was told; -1: nobody had a state."""
+    told = re.findall(r"generation (\d+): (\d+)x\d+x\d+ [^;]*(?: after step (\d+)| without a state)", said)
+    return sorted(tuple(int(number or -1) for number in found) for found in told)
 
 
 def lost_and_joined(program, run, folder, rng):

@@ -190,6 +190,10 @@ class Network:
         configure([f"neighbour replace {address(other)} lladdr {NOBODY} nud permanent dev eth0" for other in others],
                   self.prefix(number))
 
+    def find(self, number, others):
+        """Ends lose()."""
+        configure([f"neighbour del {address(other)} dev eth0" for other in others], self.prefix(number))
+
     def limit(self, megabits_per_s):
         """So much leaves each host from now on."""
         for number in range(len(self.hosts)):

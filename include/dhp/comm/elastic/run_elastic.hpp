@@ -98,6 +98,7 @@ class GenerationRank {
   auto options = comm::rendezvous_of(me, process);
   options.rank = static_cast<int>(id);
   options.size = 0;
+  options.operation_timeout_s = 10;  // etcd may have to elect a leader first, or a network to heal
   return options;
 }
 /// A store that the process that was started as rank 0 holds: the job ends with that process. With an EtcdStore it does not.
@@ -119,15 +120,16 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
   const auto since = [](Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   };
-  constexpr int most_failures = 20;
   // With it, the job ends with this process.
   const bool holds_store = dynamic_cast<comm::TcpStoreServer*>(store.get()) != nullptr;
   Membership membership(store, id, {me.rank, process_name()}, me.size, options);
   Generation last;
   MemberReport report;
   std::string ended;
-  for (int failures = 0;;) {
+  bool connected = true;
+  for (auto trying = Clock::now();;) {
     const auto begin = Clock::now();
+    if (std::exchange(connected, false)) trying = begin;
     const auto next = membership.next(last, report);
     if (!next) {
       if (last.number == 0 && process.log)
@@ -150,7 +152,7 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
       rank.ended = std::exchange(ended, {});
       rank.agreed_s = agreed_s;
       rank.connected_s = since(connecting);
-      failures = 0;
+      connected = true;
       const auto end = body(rank);
       rank.tell(end);
       const bool leaves = report.leaving && rank.is_spare();
@@ -163,9 +165,13 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
     } catch (const std::exception& error) {
       if (!world->ended()) world->abort(comm::sentence_of(error));
       // A rank that cannot be connected to may be gone.
-      if (dynamic_cast<const NotConnected*>(&error) == nullptr || ++failures > most_failures) throw;
+      if (dynamic_cast<const NotConnected*>(&error) == nullptr) throw;
       ended = comm::sentence_of(error);
     }
+    if (connected) continue;
+    const auto text = concat("generation ", now.number, " does not connect: ", ended);
+    check(since(trying) <= options.timeout_s, text, "; none has within ", options.timeout_s, " s");
+    if (process.log) process.log(concat(text, "; the next one is tried"));
   }
   if (holds_store) membership.let_others_leave(2);
 }
