@@ -96,16 +96,18 @@ class ElasticTraining {
     if (rank.is_spare()) {
       built_.clear();
       rank.report.steps = -1;
+      auto end = dhp::GenerationEnd::changed;
       if (!rank.report.leaving)
-        return rank.rest([&] { return rank.report.leaving = stopping_.asked(); });
-      stopped_ = true;
-      return dhp::GenerationEnd::changed;
+        end = rank.rest([&] { return rank.report.leaving = stopping_.asked(); });
+      else stopped_ = true;
+      stopped_ |= end == dhp::GenerationEnd::stopped;
+      return end;
     }
     auto& program = built_.back()->program;
     tell(rank, program, built_s);
     switch (program.run()) {
       case RunEnd::changes: break;
-      case RunEnd::stopped: stopped_ = true; [[fallthrough]];
+      case RunEnd::stopped: stopped_ = true; return dhp::GenerationEnd::stopped;
       case RunEnd::done: return dhp::GenerationEnd::finished;
     }
     rank.report.steps = program.training().trainer().steps_done();
@@ -187,7 +189,8 @@ class ElasticTraining {
   void tell(const Rank& rank, Program& program, double built_s) {
     if (rank.now.number == 1) return;
     program.say(dhp::concat(
-        "generation ", rank.now.number, ": ", rank.now.layout, " after step ", rank.now.steps,
+        "generation ", rank.now.number, ": ", rank.now.layout,
+        rank.now.steps < 0 ? " without a state" : dhp::concat(" after step ", rank.now.steps),
         rank.ended.empty() ? "" : "; ", rank.ended, std::exchange(lost_, {}), "; agreed after ",
         short_number(rank.agreed_s), " s, connected in ", short_number(rank.connected_s),
         " s, built after ", short_number(built_s), " s, has its state after ",

@@ -163,6 +163,10 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
          "--elastic", [&](const auto& text) { options.elastic = Elastic::parse(text); },
          "LEAST:MOST replicas: the run goes on when ranks are lost, and takes in those that come")
       ->group("Processes");
+  app.add_option("--store", options.store,
+                 "With --elastic: etcd, http://HOST:2379,..., so that any rank may be lost")
+      ->envname("DHP_STORE")
+      ->group("Processes");
   app.add_option("--min-bandwidth", options.min_bandwidth_gb_s,
                  "GB/s that every axis must reach at the start, or the run ends")
       ->check(not_negative)
@@ -287,6 +291,10 @@ void finish(RunOptions& options, const Words& words) {
   dhp::check(words.zero == 0 || !options.cuda_graphs.value_or(false),
              "--zero moves shares of weights between steps, which --cuda-graphs cannot record");
   if (options.steps > 0) options.check_decay(options.steps);
+  dhp::check(
+      options.store.empty() || options.elastic,
+      "--store (or DHP_STORE) says where an elastic job has its store, and without --elastic "
+      "rank 0 holds it");
   for (const auto& [given, name] : {std::pair{options.save_every > 0, "--save-every"},
                                     {options.keep > 0, "--keep"},
                                     {options.overwrite, "--overwrite"},

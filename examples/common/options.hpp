@@ -22,6 +22,7 @@ struct Elastic {
 struct RunOptions {
   dhp::MeshShape mesh{};
   std::optional<Elastic> elastic{};
+  std::string store;  ///< etcd's endpoints, for the store of an elastic job; empty: rank 0 holds it
   dhp::PipelineOptions pipeline{};
   dhp::ReducerChoice reducer = dhp::Bucketed{};
   dhp::Sharding sharding{};

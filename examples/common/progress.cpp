@@ -106,7 +106,14 @@ Metrics::Metrics(const std::string& path, std::int64_t first_step) : path_(path)
   std::error_code error;
   if (first_step > 0 && std::filesystem::is_regular_file(path, error)) {
     const auto kept = lines_up_to(path, first_step);
-    std::filesystem::resize_file(path, kept.bytes, error);
+    // In a new file: a process that was rank 0 before, and wakes up, writes to the old one.
+    const auto file = std::filesystem::canonical(path, error);
+    const std::filesystem::path made = file.string() + ".new";
+    std::filesystem::copy_file(file, made, std::filesystem::copy_options::overwrite_existing,
+                               error);
+    if (!error) std::filesystem::resize_file(made, kept.bytes, error);
+    if (!error) std::filesystem::rename(made, file, error);
+    if (error) std::filesystem::resize_file(path, kept.bytes, error);
     last_step_ = kept.last_step;
   }
   file_.open(path, first_step > 0 ? std::ios::app : std::ios::trunc);

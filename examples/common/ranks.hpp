@@ -16,6 +16,7 @@
 #include "mpi_process.hpp"
 #endif
 
+#include "elastic_store.hpp"
 #include "flight_records.hpp"
 #include "options.hpp"
 
@@ -171,8 +172,10 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
                                     .most_replicas = options.elastic->most,
                                     .gives_up = std::move(gives_up)};
   const auto id = dhp::new_member_id();
-  dhp::run_elastic<D>(dhp::meet_elastic(me, id, process), me, id, dhp::connect_gloo, body, process,
-                      elastic);
+  auto store = options.store.empty()
+                   ? dhp::meet_elastic(me, id, process)
+                   : elastic_store(options.store, dhp::rendezvous_of_member(me, id, process));
+  dhp::run_elastic<D>(std::move(store), me, id, dhp::connect_gloo, body, process, elastic);
 }
 #endif
 

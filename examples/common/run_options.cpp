@@ -62,11 +62,15 @@ dhp::TrainingOptions RunOptions::training(std::int64_t total_steps) const {
 }
 
 std::optional<dhp::ProcessRank> RunOptions::process() const {
-  auto me = dhp::ProcessRank::from_environment(rank_flags);
+  auto flags = rank_flags;
+  flags.needs_master = store.empty();
+  auto me = dhp::ProcessRank::from_environment(flags);
   if (!me || (me->size == 1 && !elastic)) return std::nullopt;
   dhp::check(elastic || me->size == mesh.size(), "there are ", me->size, " processes (",
              me->launcher, "), but a layout of ", mesh, " needs ", mesh.size(),
              "; start as many, or choose other axes");
+  dhp::check(store.empty() || me->job != dhp::ProcessRank{}.job,
+             "jobs that share etcd need names: set DHP_JOB to the same on all ranks of this one");
   return me;
 }
 bool RunOptions::speaks() const {

@@ -41,12 +41,13 @@ def steady(program, run, folder):
 class Elastic:
     """A job whose processes come and go."""
 
-    def __init__(self, program, run, folder, processes, elastic, steps, more=()):
-        """more: options that change no number."""
+    def __init__(self, program, run, folder, processes, elastic, steps, more=(), **where):
+        """more: options that change no number; where: of ranks.Job."""
         self.steps, self.metrics = steps, folder / "metrics"
         run = (*run, "--steps", str(steps))
         self.wanted = steady(program, run, str(folder.parent))
-        self.job = ranks.Job(processes, [program, *run, *more, "--elastic", elastic, "--metrics", str(self.metrics)])
+        self.job = ranks.Job(processes, [program, *run, *more, "--elastic", elastic, "--metrics", str(self.metrics)],
+                            **where)
 
     def __enter__(self):
         return self
@@ -81,8 +82,9 @@ class Elastic:
 
 
 def generations(said):
-    """(number, replicas, after step) of each that was told."""
-    return [tuple(map(int, found)) for found in sorted(re.findall(r"generation (\d+): (\d+)x\d+x\d+ .*? after step (\d+)", said))]
+    """(number, replicas, after step) of each that was told; -1: nobody had a state."""
+    told = re.findall(r"generation (\d+): (\d+)x\d+x\d+ [^;]*(?: after step (\d+)| without a state)", said)
+    return sorted(tuple(int(number or -1) for number in found) for found in told)
 
 
 def lost_and_joined(program, run, folder, rng):

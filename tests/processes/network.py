@@ -15,7 +15,7 @@ import threading
 import time
 
 INSIDE = "INSIDE_A_NETWORK_OF_ITS_OWN"
-NAMES = ["first", "second", "third", "fourth"]
+NAMES = ["first", "second", "third", "fourth", "fifth"]
 NOBODY = "02:00:00:00:00:99"  # an address of Ethernet that no host has
 # A process ends when the thread that has started it does.
 WITH_US = ["setpriv", "--pdeathsig", "KILL"]
@@ -110,23 +110,25 @@ class Wire(threading.Thread):
 
 
 class Network:
-    """Four hosts; their processes are started with prefix(number). delay_s: for every packet from host to host; such
+    """Four hosts, or five; their processes are started with prefix(number). delay_s: for every packet from host to host; such
     a network knows IPv4 only. own_loopback: each host's own name stands for 127.0.1.1 there, as in Debian."""
 
     made = 0
 
-    def __init__(self, delay_s=0, own_loopback=False):
+    def __init__(self, delay_s=0, own_loopback=False, count=4):
         Network.made += 1
         self.name = f"n{Network.made}"
+        self.count = count
         self.hosts = []  # a process in each keeps it
         self.wire = Wire(delay_s) if delay_s else None
         self.own_loopback = own_loopback
+        self.parted = False
         self.of_a_host = ["--net", "--uts"] + (["--mount"] if own_loopback else [])
 
     def __enter__(self):
         if not self.wire:
             configure([f"link add name {self.name} type bridge mcast_snooping 0", f"link set {self.name} up"])
-        for number, name in enumerate(NAMES):
+        for number, name in enumerate(NAMES[:self.count]):
             stay = f"hostname {name} && echo ready && exec sleep infinity"
             host = subprocess.Popen([*WITH_US, "unshare", *self.of_a_host, "sh", "-c", stay], stdout=subprocess.PIPE,
                                     text=True)
@@ -160,6 +162,8 @@ class Network:
             host.stdout.close()
         if not self.wire:
             configure([f"link del {self.name}"])
+            if self.parted:
+                configure([f"link del {self.name}b"])
 
     def prefix(self, number):
         """Put before a command, it runs on that host, and not longer than this process."""
@@ -169,10 +173,26 @@ class Network:
         """Pulls the cable of a host."""
         configure([f"link set {self.name}h{number} down"])
 
+    def plug(self, number):
+        """Plugs it in again."""
+        configure([f"link set {self.name}h{number} up"])
+
+    def part(self, numbers):
+        """Those hosts reach each other only, from now on; none: all reach all again."""
+        if not self.parted:
+            configure([f"link add name {self.name}b type bridge mcast_snooping 0", f"link set {self.name}b up"])
+            self.parted = True
+        configure([f"link set {self.name}h{number} master {self.name}{'b' if number in numbers else ''}"
+                   for number in range(self.count)])
+
     def lose(self, number, others):
         """What the host sends to those others gets lost from now on; it goes on hearing them."""
         configure([f"neighbour replace {address(other)} lladdr {NOBODY} nud permanent dev eth0" for other in others],
                   self.prefix(number))
+
+    def find(self, number, others):
+        """Ends lose()."""
+        configure([f"neighbour del {address(other)} dev eth0" for other in others], self.prefix(number))
 
     def limit(self, megabits_per_s):
         """So much leaves each host from now on."""

@@ -102,6 +102,68 @@ TEST_CASE("membership: without half of the last members nobody goes on") {
   CHECK_FALSE(job.store->find("generation/2").has_value());
 }
 
+TEST_CASE(
+    "membership: to whom a connection has broken need not be waited for long, if it says nothing") {
+  Job job;
+  job.options.silent_s = 20;
+  auto one = job.member(1), two = job.member(2), three = job.member(3);
+  const auto first = job.next({&one, &two, &three}, {}, {}).front();
+  const auto says = [&](int rank, const dhp::comm::RankState& state) {
+    job.store->set(concat("in/1/state/", rank), state.written());
+  };
+  says(0, {.ended = true, .lost = {1}});
+  const auto begin = std::chrono::steady_clock::now();
+  SUBCASE("it says nothing") {
+    CHECK(job.next({&one, &three}, first).front().members == Members{1, 3});
+    CHECK(seconds_since(begin) >= job.options.lost_s);
+    CHECK(seconds_since(begin) < 10);
+  }
+  SUBCASE("it has heard of the end") {
+    says(1, {.ended = true});
+    auto others = std::async(std::launch::async, [&] { return job.next({&one, &three}, first); });
+    CHECK(others.wait_for(std::chrono::milliseconds(600)) == std::future_status::timeout);
+    CHECK(job.next({&two}, first).front().members == Members{1, 2, 3});
+    CHECK(others.get().front().members == Members{1, 2, 3});
+  }
+}
+
+TEST_CASE("membership: where no member is left, newcomers begin anew, with rank 0 or without") {
+  Job job;
+  std::vector<Membership> members;
+  for (MemberId id = 1; id <= 3; ++id) members.push_back(job.member(id));
+  const auto first = job.next({&members[0], &members[1], &members[2]}, {}, {}).front();
+  Membership second(job.store, 12, {1, "second"}, 3, job.options),
+      third(job.store, 13, {2, "third"}, 3, job.options),
+      fourth(job.store, 14, {3, "fourth"}, 3, job.options);
+  for (const auto* gone : {"left/1", "left/2"}) job.store->set(gone, "");
+  auto waiting = std::async(std::launch::async, [&] {
+    return job.next({&second, &third, &fourth}, {}, {});
+  });
+  CHECK(waiting.wait_for(std::chrono::milliseconds(1500)) == std::future_status::timeout);
+  job.store->set("left/3", "");
+  for (const auto& found : waiting.get()) {
+    CHECK(found.number == 2);
+    CHECK(found.members == Members{12, 13, 14});
+    CHECK(found.steps == -1);
+  }
+}
+
+TEST_CASE("membership: nobody begins a job anew that has finished") {
+  Job job;
+  job.started = 1;
+  auto one = job.member(1);
+  (void)job.next({&one}, {}, {});
+  auto late = std::async(std::launch::async, [&] {
+    Membership newcomer(job.store, 2, {1, "newcomer"}, 1, job.options);
+    return newcomer.next({}, {});
+  });
+  sleep_ms(100);
+  one.finish();
+  job.store->set("left/1", "");
+  CHECK_FALSE(late.get().has_value());
+  CHECK_FALSE(job.store->find("generation/2").has_value());
+}
+
 TEST_CASE("membership: too few ranks wait for more; a finished job takes in nobody") {
   Job job;
   job.options.least_replicas = 3;

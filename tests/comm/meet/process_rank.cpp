@@ -123,6 +123,8 @@ TEST_CASE("process rank: what the program is given comes first, the environment 
   CHECK(contains(read({}, {.local_rank = 1}), "the given local rank says nothing without"));
   CHECK(contains(read({}, {.rank = 1, .size = 2, .master = "boss:x"}), "\"x\" is no port"));
   CHECK(contains(read({}, {.rank = 0, .size = 2}), "size is 2, but nothing says where the ranks"));
+  CHECK(contains(read({}, {.rank = 0, .size = 2, .needs_master = false}),
+                 "0 of 2, local 0 of 0, job"));
 }
 
 TEST_CASE("process rank: the launcher nearest to the process is believed") {

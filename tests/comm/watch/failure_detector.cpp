@@ -94,7 +94,8 @@ TEST_CASE(
   world.states[0].under_way.front().needs = {2};
   world.hear(100, {0, 1});
   CHECK(world.detector.judge(100) ==
-        "rank 2 (host c) is gone: its connection to rank 0 has ended; its last call was barrier at "
+        "rank 2 (host c) is gone: its connection to the store has ended; its last call was barrier "
+        "at "
         "a.cpp:1; rank 0 is in recv at a.cpp:1");
   world.states[0].ended = world.states[1].ended = true;
   world.hear(100, {0, 1});

@@ -112,6 +112,27 @@ struct Stepping {
   }
 };
 
+TEST_CASE("world: rank 0 is gone, and its store is not") {
+  const auto store = std::make_shared<MemoryStore>();
+  const auto start = std::chrono::steady_clock::now();
+  const auto one = world_of(store, 1, 3), two = world_of(store, 2, 3);
+  store->set("state/0", dhp::comm::RankState{.beat = 1}.written());
+  sleep_ms(100);
+  std::string said;
+  try {
+    one->lost(0, "broken");
+  } catch (const Aborted& error) {
+    said = error.sentence();
+  }
+  CHECK(contains(said,
+                 "rank 0, which watches over all in the store in memory, is gone (the connection "
+                 "to it has broken"));
+  CHECK(seconds_since(start) >= 1);
+  CHECK(seconds_since(start) < 2.5);  // wait_for_end waits for 2.2 s
+  while (!two->ended() && seconds_since(start) < 20) sleep_ms(5);
+  CHECK(message_of([&] { two->check_alive(); }) == said);
+}
+
 TEST_CASE("world: a learned limit ends a hang soon after a few quick steps") {
   Stepping run(3);
   const auto start = Clock::now();

@@ -26,6 +26,7 @@ struct ElasticOptions {
   double timeout_s = 300;  ///< how long the job waits for enough ranks before it ends
   /// How long the others wait for a member that does not report, though its connection to the store has not ended.
   double silent_s = 2;
+  double lost_s = 0.3;  ///< the same, if another member's connection to it has broken
   /// Asked of a newcomer while it waits: true, and it goes. None: it waits.
   std::function<bool()> gives_up{};
 };

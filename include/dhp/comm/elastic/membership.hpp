@@ -103,8 +103,8 @@ struct Newcomer {
 
 class Membership {
  public:
-  /// Presents this process to the others. The one with hint 0 proposes the first generation, of as many as the launcher
-  /// has started.
+  /// Presents this process to the others. Where no generation has a member left, newcomers propose the next one, of as
+  /// many as the launcher has started: the one with hint 0 at once, others a little later, in case it is lost.
   Membership(std::shared_ptr<KeyValueStore> store, MemberId me, const comm::Newcomer& presented,
              int started, ElasticOptions options)
       : store_(std::move(store)),
@@ -130,6 +130,9 @@ class Membership {
       member = store_->set_unless(comm::generation_key(last.number + 1),
                                   report_key(last.number, me_), comm::Fields::written(mine));
     else if (last.number == 0) newest.number = hint_of_newest();
+    const std::string nobody_takes_it = "it is not taken in by any";
+    auto problem = nobody_takes_it;
+    double looked_s = 0;  // as a newcomer
     for (double pause_s = 0.001;; pause_s = std::min(2 * pause_s, member ? 0.01 : 0.05)) {
       while (auto text = store_->find(comm::generation_key(newest.number + 1))) {
         auto read = comm::Fields::parsed<Generation>(*text);
@@ -149,8 +152,11 @@ class Membership {
         return std::nullopt;
       }
       const double waited_s = std::chrono::duration<double>(Clock::now() - begun).count();
-      std::string problem = "it is not taken in by any";
-      if (member || (newest.number == 0 && first_)) problem = propose(last, waited_s);
+      if (problem.empty()) problem = nobody_takes_it;
+      if (member || (newest.number == 0 && first_) || waited_s > looked_s + newcomer_s) {
+        looked_s = waited_s;
+        problem = propose(newest, waited_s);
+      }
       check(problem.empty() || waited_s <= options_.timeout_s, "no generation after ",
             newest.number, " of this process within ", options_.timeout_s, " s: ", problem);
       if (!problem.empty()) std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
@@ -234,6 +240,19 @@ class Membership {
       const auto report = comm::Fields::parsed<MemberReport>(value);
       if (report && !gone.contains(member_in(name))) reports.emplace(member_in(name), *report);
     }
+    const bool is_member = reports.contains(me_);
+    const auto anybody = [&](MemberId member) { return !gone.contains(member); };
+    if (!is_member && std::any_of(last.members.begin(), last.members.end(), anybody))
+      return "it is not taken in by any";
+    if (!is_member && store_->find(finished_key)) return "the job has finished";
+    std::map<std::size_t, comm::RankState> states;
+    std::set<int> lost;  // to whom a connection has broken
+    for (const auto& [name, value] :
+         store_->list(concat(comm::generation_prefix(last.number), "state/")))
+      if (auto state = comm::RankState::parsed(value)) {
+        lost.insert(state->lost.begin(), state->lost.end());
+        states.emplace(member_in(name), std::move(*state));
+      }
     std::size_t here = 0, expected = 0;
     for (std::size_t rank = 0; rank < last.members.size(); ++rank) {
       const auto member = last.members[rank];
@@ -245,16 +264,18 @@ class Membership {
         continue;
       }
       // Ended, it only has to come out of its own work.
-      const auto state = store_->find(concat(comm::generation_prefix(last.number), "state/", rank));
-      const auto read = state ? comm::RankState::parsed(*state) : std::nullopt;
-      if ((read && read->ended) || waited_s < options_.silent_s)
+      const auto state = states.find(rank);
+      const bool ended = state != states.end() && state->second.ended;
+      const double limit_s =
+          lost.contains(static_cast<int>(rank)) ? options_.lost_s : options_.silent_s;
+      if (ended || waited_s < limit_s)
         return concat("rank ", rank, " of generation ", last.number, " has not come out of it");
     }
     if (2 * here < expected)
       return concat("only ", here, " of the ", expected, " members of generation ", last.number,
                     " can be reached, and without half of them nobody goes on");
     const auto fresh = newcomers(last);
-    if (last.number == 0 && fresh.size() < static_cast<std::size_t>(started_) &&
+    if (!is_member && fresh.size() < static_cast<std::size_t>(started_) &&
         waited_s < options_.timeout_s / 2)
       return concat(fresh.size(), " of ", started_, " ranks have come");
     const auto next = comm::next_generation(last, reports, fresh, options_);
@@ -275,6 +296,7 @@ class Membership {
   }
 
   static constexpr double proposer_s = 0.1;
+  static constexpr double newcomer_s = 1;  // between two looks
 
   std::shared_ptr<KeyValueStore> store_;
   MemberId me_;

@@ -6,6 +6,7 @@
 #include <dhp/comm/launch_process.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <exception>
@@ -18,6 +19,7 @@ namespace dhp {
 
 enum class GenerationEnd {
   finished,  ///< the job is done: on all ranks
+  stopped,   ///< all ranks end, and the job can be started again
   changed,   ///< all ranks have left the generation in order, after the same step
 };
 
@@ -62,14 +64,14 @@ class GenerationRank {
       world_->check_alive();
       if (leaves()) return GenerationEnd::changed;
       if (const auto end = world_->store().find(end_key))
-        return *end == changed_text ? GenerationEnd::changed : GenerationEnd::finished;
+        for (std::size_t at = 0; at < end_names.size(); ++at)
+          if (*end == end_names[at]) return static_cast<GenerationEnd>(at);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }
   /// Of rank 0: what it returns, for the spares.
   void tell(GenerationEnd end) {
-    if (world.rank() == 0)
-      world_->store().set(end_key, end == GenerationEnd::changed ? changed_text : "finished");
+    if (world.rank() == 0) world_->store().set(end_key, end_names[static_cast<std::size_t>(end)]);
   }
   /// Throws Error where this generation is not the newest: to be called before what only one job may do, such as making a
   /// checkpoint visible. By any thread, also after the generation.
@@ -79,7 +81,7 @@ class GenerationRank {
 
  private:
   static constexpr const char* end_key = "end";
-  static constexpr const char* changed_text = "changed";
+  static constexpr std::array end_names{"finished", "stopped", "changed"};
   Membership& membership_;
   std::shared_ptr<World> world_;
   Clock::time_point looked_{};
@@ -92,12 +94,19 @@ class GenerationRank {
   std::memcpy(&id, bytes.data(), sizeof id);
   return std::max<MemberId>(id >> 1, 1);
 }
-/// The store of an elastic job: the process that was started as rank 0 holds it, and the job ends with that process.
-[[nodiscard]] inline std::shared_ptr<KeyValueStore> meet_elastic(const ProcessRank& me, MemberId id,
-                                                                 const ProcessOptions& process) {
+/// How a member connects to the store of its job, whichever holds it.
+[[nodiscard]] inline RendezvousOptions rendezvous_of_member(const ProcessRank& me, MemberId id,
+                                                            const ProcessOptions& process) {
   auto options = comm::rendezvous_of(me, process);
   options.rank = static_cast<int>(id);
   options.size = 0;
+  options.operation_timeout_s = 10;  // etcd may have to elect a leader first, or a network to heal
+  return options;
+}
+/// A store that the process that was started as rank 0 holds: the job ends with that process. With an EtcdStore it does not.
+[[nodiscard]] inline std::shared_ptr<KeyValueStore> meet_elastic(const ProcessRank& me, MemberId id,
+                                                                 const ProcessOptions& process) {
+  const auto options = rendezvous_of_member(me, id, process);
   if (me.rank == 0) return std::make_shared<comm::TcpStoreServer>(options);
   return std::make_shared<comm::TcpStore>(options);
 }
@@ -113,15 +122,23 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
   const auto since = [](Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   };
-  constexpr int most_failures = 20;
+  // With it, the job ends with this process.
+  const bool holds_store = dynamic_cast<comm::TcpStoreServer*>(store.get()) != nullptr;
   Membership membership(store, id, {me.rank, process_name()}, me.size, options);
   Generation last;
   MemberReport report;
   std::string ended;
-  for (int failures = 0;;) {
+  bool connected = true;
+  for (auto trying = Clock::now();;) {
     const auto begin = Clock::now();
+    if (std::exchange(connected, false)) trying = begin;
     const auto next = membership.next(last, report);
-    if (!next) break;
+    if (!next) {
+      if (last.number == 0 && process.log)
+        process.log(concat("job \"", me.job, "\" has finished, says the ", store->description(),
+                           "; to start it anew, give it another DHP_JOB"));
+      break;
+    }
     const auto& now = *next;
     if (last.number > 0 && now.number != last.number + 1) report.steps = -1;  // it was left out
     const double agreed_s = since(begin);
@@ -137,26 +154,29 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
       rank.ended = std::exchange(ended, {});
       rank.agreed_s = agreed_s;
       rank.connected_s = since(connecting);
-      failures = 0;
+      connected = true;
       const auto end = body(rank);
       rank.tell(end);
       const bool leaves = report.leaving && rank.is_spare();
       if (end == GenerationEnd::changed && !leaves) continue;
       world->finish(place.rank);
-      if (end == GenerationEnd::finished && place.rank == 0) membership.finish();
+      if (holds_store || (end == GenerationEnd::finished && place.rank == 0)) membership.finish();
       break;
     } catch (const Aborted& error) {
       ended = error.sentence();
     } catch (const std::exception& error) {
       if (!world->ended()) world->abort(comm::sentence_of(error));
-      // A rank that cannot be connected to may be gone. Who was left out comes back as a newcomer.
+      // A rank that cannot be connected to may be gone. A process that was left out comes back as a newcomer.
       const bool left_out = dynamic_cast<const comm::LeftOut*>(&error) != nullptr;
-      const bool unconnected = dynamic_cast<const NotConnected*>(&error) != nullptr;
-      if (!left_out && (!unconnected || ++failures > most_failures)) throw;
+      if (!left_out && dynamic_cast<const NotConnected*>(&error) == nullptr) throw;
       ended = comm::sentence_of(error);
     }
+    if (connected) continue;
+    const auto text = concat("generation ", now.number, " does not connect: ", ended);
+    check(since(trying) <= options.timeout_s, text, "; none has within ", options.timeout_s, " s");
+    if (process.log) process.log(concat(text, "; the next one is tried"));
   }
-  if (dynamic_cast<comm::TcpStoreServer*>(store.get()) != nullptr) membership.let_others_leave(2);
+  if (holds_store) membership.let_others_leave(2);
 }
 
 }  // namespace dhp

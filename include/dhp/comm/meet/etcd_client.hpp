@@ -141,6 +141,12 @@ class EtcdClient {
   /// Of the member that has answered last.
   [[nodiscard]] const std::string& host() const { return endpoints_[current_].host; }
 
+  [[nodiscard]] std::vector<std::string> hosts() const {
+    std::vector<std::string> hosts;
+    for (const auto& endpoint : endpoints_) hosts.push_back(endpoint.host);
+    return hosts;
+  }
+
   /// path: "kv/range". Throws EtcdRefusal, or StoreLost when no member has answered within limit_s. A request may have
   /// been carried out, even more than once, although it throws StoreLost or has to be repeated.
   [[nodiscard]] Json call(const char* path, const Json& request, double limit_s) {

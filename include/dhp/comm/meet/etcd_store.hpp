@@ -46,7 +46,16 @@ class EtcdStore final : public KeyValueStore {
   [[nodiscard]] std::string description() const override { return client_.description(); }
   [[nodiscard]] std::string own_address() override {
     const std::lock_guard lock(mutex_);
-    return address_towards(client_.host());
+    auto address = address_towards(client_.host());
+    // A member on this machine leads to an address that others cannot reach.
+    for (const auto& host : client_.hosts()) {
+      if (!is_loopback(address)) break;
+      try {
+        address = address_towards(host);
+      } catch (const Error&) {  // its machine may be down
+      }
+    }
+    return address;
   }
 
   void set(const std::string& key, const std::string& value) override {

@@ -17,6 +17,7 @@ struct RankOverrides {
   std::optional<int> size{};
   std::optional<int> local_rank{};
   std::optional<std::string> master{};  ///< host, host:port or [address]:port
+  bool needs_master = true;             ///< false: the ranks meet elsewhere
   /// How messages call them.
   std::string rank_name = "the given rank";
   std::string size_name = "the given world size";
@@ -58,7 +59,8 @@ struct ProcessRank {
     me.job = environment.text("DHP_JOB");
     if (me.job.empty()) me.job = file_name(info->job);
     me.set_master(*info, given, environment);
-    check(me.size == 1 || !me.master.empty(), info->size_name, " is ", me.size,
+    check(me.size == 1 || !me.master.empty() || !given.needs_master, info->size_name, " is ",
+          me.size,
           ", but nothing says where the ranks meet; set DHP_MASTER_ADDR to the host of rank 0");
     return me;
   }

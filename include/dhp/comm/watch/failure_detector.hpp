@@ -117,7 +117,7 @@ class FailureDetector {
   [[nodiscard]] std::string gone(double now_s) const {
     for (int rank = 0; rank < ranks(); ++rank)
       if (at(rank).left && !at(rank).state.finished)
-        return concat(named(rank), " is gone: its connection to rank 0 has ended; ",
+        return concat(named(rank), " is gone: its connection to the store has ended; ",
                       last_seen(rank), first_busy());
     for (int witness = 0; witness < ranks(); ++witness)
       for (const int rank : at(witness).state.lost) {

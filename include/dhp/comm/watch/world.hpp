@@ -307,7 +307,10 @@ class World {
       store_->set(concat("state/", first_), states.front().written());
       if (auto verdict = store_->find("verdict")) return *verdict;
       if (first_ != 0) {
-        if (auto silent = rank_zero_silent(states.front(), now_s); !silent.empty()) return silent;
+        if (auto silent = rank_zero_silent(states.front(), now_s); !silent.empty()) {
+          (void)store_->set_unless("verdict", "verdict", silent);
+          return silent;
+        }
         return own_trouble_ = trouble_of(channels);
       }
       hear_all(now_s);
@@ -378,6 +381,10 @@ class World {
       return {};
     }
     const double silence_s = now_s - rank_zero_heard_s_;
+    const auto& lost = state.lost;
+    if (!finished && silence_s > comm::FailureDetector::Limits{}.lost_s &&
+        std::find(lost.begin(), lost.end(), 0) != lost.end())
+      return store_lost(state, "the connection to it has broken, and it says nothing");
     const bool longer = !deadlines_->fixed() && zero && zero->limit.longer_than(state.limit);
     const auto& limit = longer ? zero->limit : state.limit;
     if (finished || !limit.passed_by(silence_s)) return {};

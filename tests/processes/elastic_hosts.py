@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""elastic_hosts.py TRAIN_BERT [CASE...]: elastic jobs on hosts, which are network namespaces, with the store of the first rank
+or in etcd. A host is cut off, the first one is lost, a member of etcd is killed, the network falls apart. At most one job goes
+on, with the numbers of a steady run; no step is there twice, and no two jobs have a generation of the same number."""
+
+import contextlib
+import pathlib
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import elastic
+import network
+
+PORT = 29400  # nobody else is in these networks
+HOST_OF_ETCD = 4
+STEPS = 500  # no job comes to its end
+RUN = ("--preset", "tiny", "--vocabulary-size", "64", "--sequence-length", "16", "--samples", "64", "--global-batch", "8",
+       "--micro-batch", "2", "--deterministic", "--held-out", "0")
+
+
+class Etcd:
+    """A cluster, all members of it on a host of their own."""
+
+    def __init__(self, hosts, folder, members):
+        self.folder, self.prefix = folder, hosts.prefix(HOST_OF_ETCD)
+        at = f"http://{network.address(HOST_OF_ETCD)}"
+        self.urls = ",".join(f"{at}:{2379 + 10 * member}" for member in range(members))
+        all_peers = ",".join(f"m{member}={at}:{2380 + 10 * member}" for member in range(members))
+        self.members = []
+        for member, url in enumerate(self.urls.split(",")):
+            peer = f"{at}:{2380 + 10 * member}"
+            line = ["etcd", "--name", f"m{member}", "--data-dir", str(folder / f"etcd{member}"), "--listen-client-urls", url,
+                    "--advertise-client-urls", url, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+                    "--initial-cluster", all_peers, "--log-outputs", str(folder / f"etcd{member}.log"), "--logger", "zap"]
+            self.members.append(subprocess.Popen(self.prefix + line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                                 stderr=subprocess.DEVNULL))
+
+        begin = time.monotonic()
+        for member in range(members):
+            log = folder / f"etcd{member}.log"
+            while not log.exists() or "ready to serve client requests" not in log.read_text():
+                assert time.monotonic() - begin < 30, "etcd does not start: " + (log.read_text() if log.exists() else "")
+                time.sleep(0.02)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for member in self.members:
+            member.kill()
+            member.wait()
+
+
+class Job(elastic.Elastic):
+    """A job of four processes, each on a host; with etcd, its store is there."""
+
+    def __init__(self, program, folder, hosts, etcd=None, more=()):
+        variables = {"DHP_STORE": etcd.urls} if etcd else {"DHP_JOB_SECRET": secrets.token_hex(16)}
+        super().__init__(program, RUN, folder, 4, "1:4", STEPS, ("--comm-timeout", "2", *more),
+                         environment=variables, prefix=hosts.prefix, master=network.address(0), port=PORT)
+
+    def wait_for_sizes(self, wanted, limit_s=30):
+        """The replicas of the generations after the first; of each number nobody has told but one."""
+        begin = time.monotonic()
+        while True:
+            found = elastic.generations(self.said())
+            numbers = [number for number, _, _ in found]
+            assert numbers == sorted(set(numbers)), self.said()
+            if [replicas for _, replicas, _ in found] == wanted:
+                return time.monotonic() - begin
+            assert time.monotonic() - begin < limit_s, f"{found} instead of {wanted}:\n{self.said()}"
+            time.sleep(0.02)
+
+    def stop(self, without=()):
+        """Ends those that are left, after a few more steps, and compares the curve with that of the steady run."""
+        self.wait_for_step(self.step() + 5)
+        for process in self.job.processes:
+            process.terminate()
+        ends = self.job.wait(150, without)
+        assert all(end.status == 75 for end in ends), self.said()
+        found = elastic.curve(self.metrics, self.step())
+        assert found == self.wanted[:len(found)] and len(found) < self.steps, self.said()
+
+    def wait_for_ends(self, numbers, sentence, limit_s=30):
+        """Those processes end with status 1 and a sentence like that."""
+        for number in numbers:
+            status = self.job.processes[number].wait(limit_s)
+            assert status == 1 and re.search("error: .*(" + sentence + ")", self.job.output(number)), self.said()
+
+
+def cut_off(program, folder, stack):
+    """The fourth host is cut off for a while. Its process ends, and comes as a newcomer when it is started again."""
+    hosts = stack.enter_context(network.Network())
+    save = ("--save", str(folder / "save"), "--save-every", "20", "--keep", "2")
+    with Job(program, folder, hosts, more=save) as job:
+        job.wait_for_step(10)
+        hosts.pull(3)
+        took = job.wait_for_sizes([3])
+        job.wait_for_ends([3], "has lost the TCP store")
+        hosts.plug(3)
+        job.job.add(3)
+        job.wait_for_sizes([3, 4])
+        job.stop(without=[3])
+    return f"three go on after {took:.1f} s"
+
+
+def first_lost(program, folder, stack):
+    """The first host, with the rank that watches, reports and saves, falls silent for ever. Another process comes there."""
+    hosts = stack.enter_context(network.Network(count=5))
+    etcd = stack.enter_context(Etcd(hosts, folder, 1))
+    with Job(program, folder, hosts, etcd) as job:
+        job.wait_for_step(10)
+        hosts.pull(0)
+        job.job.processes[0].kill()
+        took = job.wait_for_sizes([3])
+        hosts.plug(0)
+        job.wait_for_step(job.step() + 10)
+        job.job.add(0)
+        job.wait_for_sizes([3, 4])
+        job.stop(without=[0])
+    return f"three go on after {took:.1f} s"
+
+
+def etcd_member_lost(program, folder, stack):
+    """One of three members of etcd is killed, which nobody notices. Then the rank that was started as 0 leaves as planned, and
+    another one is killed."""
+    hosts = stack.enter_context(network.Network(count=5))
+    etcd = stack.enter_context(Etcd(hosts, folder, 3))
+    with Job(program, folder, hosts, etcd) as job:
+        job.wait_for_step(10)
+        etcd.members[0].kill()
+        job.wait_for_step(60)
+        job.wait_for_sizes([])
+        job.job.processes[0].send_signal(signal.SIGTERM)
+        job.wait_for_sizes([3])
+        job.job.processes[2].kill()
+        took = job.wait_for_sizes([3, 2])
+        job.stop(without=[2])
+    return f"a killed rank: two go on after {took:.1f} s"
+
+
+def parted(program, folder, stack):
+    """Two hosts against two: those with the store of the first rank go on, and take in the others when all is well again."""
+    hosts = stack.enter_context(network.Network())
+    with Job(program, folder, hosts) as job:
+        job.wait_for_step(10)
+        hosts.part([2, 3])
+        took = job.wait_for_sizes([2])
+        hosts.part([])
+        started = {}
+        while elastic.generations(job.said())[-1][1] != 4:  # they come back, or have given up the store
+            for number in {2, 3} - set(started):
+                if job.job.processes[number].poll() is not None:
+                    job.wait_for_ends([number], "has lost the TCP store")
+                    started[number] = job.job.add(number)
+            assert time.monotonic() - job.job.start < 90, job.said()
+            time.sleep(0.02)
+        job.stop(without=started)
+    return f"two go on after {took:.1f} s"
+
+
+def parted_from_etcd(program, folder, stack):
+    """Two against two: those that reach etcd go on, without the first rank; the others end."""
+    hosts = stack.enter_context(network.Network(count=5))
+    etcd = stack.enter_context(Etcd(hosts, folder, 3))
+    with Job(program, folder, hosts, etcd) as job:
+        job.wait_for_step(10)
+        hosts.part([0, 1])
+        took = job.wait_for_sizes([2])
+        job.wait_for_ends([0, 1], "cannot reach the etcd|has lost the etcd")
+        job.stop(without=[0, 1])
+        job.wait_for_sizes([2])
+    return f"two go on after {took:.1f} s"
+
+
+def halves(program, folder, stack):
+    """Two against two, all of whom reach etcd: nobody goes on until they reach each other again."""
+    hosts = stack.enter_context(network.Network(count=5))
+    etcd = stack.enter_context(Etcd(hosts, folder, 1))
+    with Job(program, folder, hosts, etcd) as job:
+        job.wait_for_step(10)
+        for number in range(4):
+            hosts.lose(number, [2, 3] if number < 2 else [0, 1])
+        begin, step = time.monotonic(), job.step()
+        while job.said().count("does not connect") < 4:
+            assert time.monotonic() - begin < 30, job.said()
+            time.sleep(0.02)
+        assert job.step() <= step + 1, job.said()
+        for number in range(4):
+            hosts.find(number, [2, 3] if number < 2 else [0, 1])
+        begin = time.monotonic()
+        job.wait_for_step(step + 10)
+        took = time.monotonic() - begin
+        job.stop()
+    return f"four go on {took:.1f} s after that"
+
+
+def all_lost(program, folder, stack):
+    """All are killed. As many as there were come again, and begin at the newest checkpoint."""
+    hosts = stack.enter_context(network.Network(count=5))
+    etcd = stack.enter_context(Etcd(hosts, folder, 1))
+    with Job(program, folder, hosts, etcd, ("--save", str(folder / "save"), "--save-every", "10")) as job:
+        job.wait_for_step(25)
+        for process in job.job.processes:
+            process.kill()
+        for rank in range(4):
+            job.job.add(rank)
+        took = job.wait_for_sizes([4])
+        assert elastic.generations(job.said()) == [(2, 4, -1)]
+        job.stop(without=range(4))
+    return f"four go on after {took:.1f} s"
+
+
+def main():
+    network.enter()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    program, *only = sys.argv[1:]
+    start = time.monotonic()
+    cases = [cut_off, parted]
+    if shutil.which("etcd"):
+        cases += [first_lost, etcd_member_lost, parted_from_etcd, halves, all_lost]
+    else:
+        print("skipped: what needs etcd, which this machine has not (Debian: etcd-server)", flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        for case in cases:
+            if only and case.__name__ not in only:
+                continue
+            folder = pathlib.Path(temporary) / case.__name__
+            folder.mkdir()
+            begin = time.monotonic()
+            with contextlib.ExitStack() as stack:
+                found = case(program, folder, stack)
+            print(f"{case.__name__}: as it should, {time.monotonic() - begin:.1f} s; {found}", flush=True)
+    print(f"{time.monotonic() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
