@@ -95,8 +95,7 @@ class ElasticTraining {
       auto end = dhp::GenerationEnd::changed;
       if (!rank.report.leaving)
         end = rank.rest([&] { return rank.report.leaving = stopping_.asked(); });
-      else stopped_ = true;
-      stopped_ |= end == dhp::GenerationEnd::stopped;
+      stopped_ = rank.report.leaving || end == dhp::GenerationEnd::stopped;
       return end;
     }
     auto& program = built_.back()->program;
@@ -173,6 +172,8 @@ class ElasticTraining {
       if (told[at + 1] > 0) return false;
     }
     const auto& layout = rank.now.layout;
+    // Spares may have been told the same.
+    if (rank.world.size() - staying == layout.size()) return false;
     return staying / (layout.tensor * layout.pipeline) >= setup_.options.elastic->least;
   }
 
