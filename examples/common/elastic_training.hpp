@@ -99,8 +99,7 @@ class ElasticTraining {
       auto end = dhp::GenerationEnd::changed;
       if (!rank.report.leaving)
         end = rank.rest([&] { return rank.report.leaving = stopping_.asked(); });
-      else stopped_ = true;
-      stopped_ |= end == dhp::GenerationEnd::stopped;
+      stopped_ = rank.report.leaving || end == dhp::GenerationEnd::stopped;
       return end;
     }
     auto& program = built_.back()->program;
@@ -178,7 +177,9 @@ class ElasticTraining {
     }
     const auto& layout = rank.now.layout;
     const int replicas = staying / (layout.tensor * layout.pipeline);
-    const bool goes_on = store_stays && replicas >= setup_.options.elastic->least;
+    // Spares may have been told to leave, too.
+    const bool some_train_on = rank.world.size() - staying < layout.size();
+    const bool goes_on = store_stays && some_train_on && replicas >= setup_.options.elastic->least;
     rank.report.leaving = goes_on && leaving > 0;
     return goes_on;
   }
