@@ -89,6 +89,10 @@ TEST_CASE("rank state: what a flight recorder has") {
   CHECK(state.sent[0].agreed == "message of 19 f32");
   CHECK(contains(state.last, "send of a message of 19 f32 at "));
   CHECK(state.busy() == &state.under_way[0]);
+  state.read(*recorder, recorder->calls() - 1);  // the others are of an earlier world
+  CHECK(state.under_way.size() == 1);
+  CHECK(state.reached.empty());
+  CHECK(state.sent.empty());
 }
 
 TEST_CASE("rank state: a call that its device has not come to is not reached, and grows no older") {

@@ -44,6 +44,33 @@ TEST_CASE("world: all finish") {
   CHECK(zero_done);
 }
 
+TEST_CASE("world: calls of an earlier world are not compared with those of this one") {
+  const std::vector<std::shared_ptr<FlightRecorder>> recorders{std::make_shared<FlightRecorder>(),
+                                                               std::make_shared<FlightRecorder>()};
+  {
+    const auto sent = comm::GroupRecorder(recorders[0], 0, 2)
+                          .begin({.kind = CallKind::send, .count = 3, .other = 1});
+  }
+  const auto store = std::make_shared<MemoryStore>();
+  Worlds worlds;
+  for (int rank = 0; rank < 2; ++rank)
+    worlds.push_back(world_of(store, rank, 2,
+                              {.timeout_s = 60, .recorders = {recorders[rank]}, .period_s = 0.02}));
+  {
+    const auto receives = comm::GroupRecorder(recorders[1], 1, 2)
+                              .begin({.kind = CallKind::recv, .count = 5, .other = 0});
+    sleep_ms(800);
+    CHECK_FALSE(worlds[0]->ended());
+  }
+  {
+    const auto sent = comm::GroupRecorder(recorders[0], 0, 2)
+                          .begin({.kind = CallKind::send, .count = 3, .other = 1});
+  }
+  const auto receives = comm::GroupRecorder(recorders[1], 1, 2)
+                            .begin({.kind = CallKind::recv, .count = 5, .other = 0});
+  CHECK(contains(end_of(*worlds[1]), "ranks do not agree"));
+}
+
 TEST_CASE("world: a failure is heard everywhere") {
   for (const int who : {0, 1}) {
     const auto store = std::make_shared<MemoryStore>();

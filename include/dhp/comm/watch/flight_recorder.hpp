@@ -4,6 +4,7 @@
 #include <dhp/comm/collective.hpp>
 #include <dhp/comm/split.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -111,9 +112,14 @@ class FlightRecorder {
   struct Contents {
     std::vector<FlightRecord> ended{}, under_way{};
   };
-  [[nodiscard]] Contents contents() const {
+  /// after: without so many first calls.
+  [[nodiscard]] Contents contents(std::uint64_t after = 0) const {
     const std::lock_guard lock(mutex_);
-    return {{ended_.begin(), ended_.end()}, {open_.begin(), open_.end()}};
+    Contents found;
+    const auto later = [&](const FlightRecord& record) { return record.number > after; };
+    std::copy_if(ended_.begin(), ended_.end(), std::back_inserter(found.ended), later);
+    std::copy_if(open_.begin(), open_.end(), std::back_inserter(found.under_way), later);
+    return found;
   }
 
  private:

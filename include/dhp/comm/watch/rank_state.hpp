@@ -51,8 +51,9 @@ struct RankState {
   std::string last{};     ///< the call that ended last; empty: none
   double last_age_s = 0;  ///< since its end
 
-  void read(const FlightRecorder& recorder) {
-    const auto contents = recorder.contents();
+  /// after: so many first calls are of an earlier world, which had the same names for its groups.
+  void read(const FlightRecorder& recorder, std::uint64_t after = 0) {
+    const auto contents = recorder.contents(after);
     const double now_s = recorder.now_s();
     under_way.clear();
     sent.clear();

@@ -204,6 +204,7 @@ class World {
     options_.recorders.resize(static_cast<std::size_t>(local));
     for (auto& recorder : options_.recorders)
       if (!recorder) recorder = std::make_shared<FlightRecorder>();
+    for (const auto& recorder : options_.recorders) calls_before_.push_back(recorder->calls());
     watch_ = std::thread([this] { look_after_all(); });
   }
 
@@ -287,7 +288,7 @@ class World {
     try {
       for (std::size_t at = 0; at < states.size(); ++at) {
         states[at].limit = deadlines_->limit();  // before its calls, which may end this section
-        states[at].read(*options_.recorders[at]);
+        states[at].read(*options_.recorders[at], calls_before_[at]);
       }
       return judge(states, channels, over);
     } catch (const Error& error) {
@@ -431,8 +432,9 @@ class World {
   int size_;
   Options options_;
   std::shared_ptr<const Deadlines> deadlines_;
-  comm::FailureDetector detector_;  // the watching thread's, as are the next three
-  std::string own_trouble_;         // of a channel, for the other processes
+  std::vector<std::uint64_t> calls_before_;  // by recorder: calls of earlier worlds
+  comm::FailureDetector detector_;           // the watching thread's, as are the next three
+  std::string own_trouble_;                  // of a channel, for the other processes
   std::string rank_zero_said_;
   double rank_zero_heard_s_ = 0;
 
