@@ -118,9 +118,9 @@ class Membership {
 
   [[nodiscard]] MemberId me() const { return me_; }
 
-  /// This process reports that its part in `last` is over, and waits for the generation that it is in. Its state counts
-  /// only if it was a member of the one before. None: the job has finished, or this newcomer gives up. Throws Error where there are too few for too
-  /// long.
+  /// Reports that this process's part in `last` is over, and waits for a generation that it is a member of. Its state
+  /// counts only if it was a member of the one before. None: the job has finished, or this newcomer gives up. Throws
+  /// Error where there are too few ranks for too long.
   [[nodiscard]] std::optional<Generation> next(const Generation& last, const MemberReport& mine) {
     const auto begun = Clock::now();
     Generation newest = last;
