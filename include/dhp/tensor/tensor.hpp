@@ -90,7 +90,7 @@ class Tensor {
   [[nodiscard]] View<Dev> mut() {
     check(unique() || empty(), read_only_ ? "a borrowed" : "a shared", " tensor of shape ", shape_,
           " is read-only: write into a fresh one");
-    facts_.reset();
+    if (facts_ != nullptr) facts_.reset();  // threads may ask for views of parts at the same time
     return {storage_.get(), dtype_, shape_};
   }
   /// True if mut() would succeed: an op may work in place.
