@@ -134,6 +134,10 @@ class ElasticTraining {
                      .check_newest = rank.newest_check()});
   }
 
+  /// What is valid on this rank by itself: of weights that replicas share out only its own shares and copies.
+  [[nodiscard]] static std::vector<dhp::HeldPiece<Dev>> own_state(dhp::TrainingRun<Dev>& run) {
+    return dhp::state_pieces(run.store(), run.optimizer(), true);
+  }
   /// Collective. False: nobody has some of it.
   [[nodiscard]] bool take_state(Rank& rank, Built* next) {
     std::vector<dhp::HeldPiece<Dev>> held, needed;
@@ -141,14 +145,11 @@ class ElasticTraining {
     Measures last_step;
     for (const auto& built : built_) {
       auto& run = built->program.training();
-      for (auto& piece : dhp::own_state(run.store(), run.optimizer()))
-        held.push_back(std::move(piece));
+      for (auto& piece : own_state(run)) held.push_back(std::move(piece));
       progress = built->program.progress();
       last_step = built->program.last_step();
     }
-    if (next != nullptr)
-      needed =
-          dhp::own_state(next->program.training().store(), next->program.training().optimizer());
+    if (next != nullptr) needed = own_state(next->program.training());
     const auto missing = dhp::StateExchange<Dev>::run(dev_, rank.world, held, needed);
     for (const auto& text :
          dhp::gather_texts(dev_, rank.world, dhp::comm::Fields::written(progress))) {

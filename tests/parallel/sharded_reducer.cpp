@@ -119,15 +119,10 @@ TEST_CASE(
         auto& store = stage.store();
         store.settle(dev);
         const std::lock_guard lock(mutex);
-        const auto note = [&](const std::vector<HeldPiece<Cpu>>& pieces) {
-          for (const auto& piece : pieces)
-            if (piece.sharded_over_data)
-              held[{piece.piece.name, piece.piece.range.first}].emplace_back(
-                  piece.data.bytes(), piece.data.bytes() + piece.data.size_bytes());
-        };
-        note(store.pieces());
-        for (const auto& buffer : trainer.optimizer().state())
-          note(store.pieces(buffer.name, *buffer.buffer, buffer.narrow_only));
+        for (const auto& piece : state_pieces(store, trainer.optimizer()))
+          if (piece.sharded_over_data)
+            held[{piece.piece.name, piece.piece.range.first}].emplace_back(
+                piece.data.bytes(), piece.data.bytes() + piece.data.size_bytes());
       });
   CHECK(held.size() > 20);
   for (const auto& [place, values] : held) {

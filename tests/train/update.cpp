@@ -37,13 +37,8 @@ class CallNotes final : public CommObserver<Cpu> {
 /// The bytes of weights, running statistics, momenta and masters that this rank holds.
 std::vector<std::byte> written(ParameterStore<Cpu>& store, Optimizer<Cpu>& optimizer) {
   std::vector<std::byte> bytes;
-  const auto add = [&](const std::vector<HeldPiece<Cpu>>& pieces) {
-    for (const auto& held : pieces)
-      bytes.insert(bytes.end(), held.data.bytes(), held.data.bytes() + held.data.size_bytes());
-  };
-  add(store.pieces());
-  for (const auto& each : optimizer.state())
-    add(store.pieces(each.name, *each.buffer, each.narrow_only));
+  for (const auto& held : state_pieces(store, optimizer))
+    bytes.insert(bytes.end(), held.data.bytes(), held.data.bytes() + held.data.size_bytes());
   return bytes;
 }
 

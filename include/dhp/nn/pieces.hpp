@@ -39,6 +39,11 @@ struct Piece {
     cut.range = {range.first + first, range.first + last};
     return cut;
   }
+  /// Writes or reads a piece, as comm::Fields wants it.
+  template <class Fields>
+  void pass(Fields& fields) {
+    fields(name, shape, dtype, split_dim, part, range, file_order);
+  }
   friend bool operator==(const Piece&, const Piece&) = default;
 };
 

@@ -92,6 +92,19 @@ class Optimizer {
   virtual void values_changed(Dev& dev) = 0;
 };
 
+/// All that this rank holds of a run's state: weights, running statistics, optimizer state. own: as
+/// ParameterStore::pieces().
+template <class Dev>
+[[nodiscard]] std::vector<HeldPiece<Dev>> state_pieces(ParameterStore<Dev>& store,
+                                                       Optimizer<Dev>& optimizer,
+                                                       bool own = false) {
+  auto pieces = store.pieces(own);
+  for (const auto& buffer : optimizer.state())
+    for (auto& piece : store.pieces(buffer.name, *buffer.buffer, buffer.narrow_only))
+      pieces.push_back(std::move(piece));
+  return pieces;
+}
+
 /// What the optimizers of dhp share: flat buffers of state by name, and master weights if values have 16 bits.
 template <class Dev>
 class BufferedOptimizer : public Optimizer<Dev> {

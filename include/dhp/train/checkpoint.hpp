@@ -204,11 +204,7 @@ class Checkpoint {
 
   [[nodiscard]] std::vector<HeldPiece<Dev>> held(Dev& dev) {
     store_.settle(dev);
-    auto pieces = store_.pieces();
-    for (const auto& buffer : optimizer_.state())
-      for (auto& piece : store_.pieces(buffer.name, *buffer.buffer, buffer.narrow_only))
-        pieces.push_back(std::move(piece));
-    return pieces;
+    return state_pieces(store_, optimizer_);
   }
 
   /// Where the state may be, the best first, and what is wrong about that. Rank 0 looks.
