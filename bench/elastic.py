@@ -1,11 +1,17 @@
-"""What the loss of a rank costs: an elastic job that goes on, and a job that is started again from its newest checkpoint.
+"""What the loss of a rank costs: an elastic job that goes on, and jobs that are started again from their newest checkpoint.
 
-elastic.py TRAIN_BERT [--kills N] [--restarts N] [--torchrun PYTHON] [--preset NAME] [--json FILE]: BERT-tiny on four processes over Gloo. A random rank is killed;
-the time from there to the end of the next step of the others is taken, and its parts: until the loss is noticed, until a new
-generation is agreed on, connected, has its training built and its state, and until its first step is done. Then another process
-takes the place of the one that was killed. In turns with it the same job without --elastic, which saves after each step, is
-killed in the same way and started anew with --load, and so is a model of the same size by PyTorch's torchrun, which
-starts all workers again by itself (peer_elastic.py; --torchrun names its Python).
+elastic.py TRAIN_BERT [--kills N] [--restarts N] [--every N,N] [--python PYTHON] [--preset NAME] [--json FILE]: BERT-tiny on
+four processes over Gloo; one of them, never the first, is killed again and again (SIGKILL) at a random moment.
+
+  elastic      train_bert --elastic 1:4; the process that was killed is replaced after each loss
+  started again   the same job without --elastic that saves after each N steps: when all its processes have ended, it is
+                  started with --load at once
+  torchrun     a model of the same size in PyTorch that saves as often (peer_elastic.py): torchrun starts all workers again
+  torchft      the same model under torchft, which goes on with the replicas that are left; the process that was killed is
+               replaced. --torchft HEARTBEAT_MS: how long its lighthouse waits for a replica that is silent
+
+What is timed: from the kill to the end of the next new step, which is the first one that had not been done before. So a job
+that is started again first repeats what it did after its newest checkpoint. PYTHON has PyTorch, and torchft for --torchft.
 """
 import argparse
 import json
@@ -22,49 +28,12 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "processes"))
 import ranks  # noqa: E402
+from generations import PARTS, Steps, next_generation, parts_of  # noqa: E402
 
 RANKS = 4
 RUN = ["--preset", "tiny", "--vocabulary-size", "512", "--sequence-length", "32", "--samples", "256", "--global-batch", "16",
-       "--micro-batch", "2", "--held-out", "0", "--steps", "1000000"]
-PARTS = ("noticed", "agreed", "connected", "built", "state", "step")
-GENERATION = re.compile(r"generation (\d+): (\d+)x1x1 .* after step (\d+).*agreed after (\S+) s, connected in (\S+) s, built after "
-                        r"(\S+) s, has its state after (\S+) s\n")
-
-
-class Steps:
-    """Reads a growing metrics file."""
-
-    def __init__(self, path):
-        self.path, self.at, self.last = path, 0, 0
-
-    def now(self):
-        if self.path.exists() and self.path.stat().st_size > self.at:
-            with self.path.open() as file:
-                file.seek(self.at)
-                text = file.read()
-            text = text[:text.rfind("\n") + 1]
-            self.at += len(text)
-            for line in text.splitlines():
-                self.last = json.loads(line)["step"]
-        return self.last
-
-    def wait_for(self, step, limit_s=60):
-        begin = time.monotonic()
-        while self.now() < step:
-            if time.monotonic() - begin > limit_s:
-                raise AssertionError(f"no step {step} within {limit_s} s")
-            time.sleep(0.0005)
-
-
-def last_generation(job, number):
-    """Waits for the message of a generation after this one."""
-    begin = time.monotonic()
-    while True:
-        found = GENERATION.findall(job.output(0))
-        if found and int(found[-1][0]) > number:
-            return [float(value) for value in found[-1]], time.monotonic()
-        assert time.monotonic() - begin < 60, job.output(0)
-        time.sleep(0.0005)
+       "--micro-batch", "2", "--held-out", "0", "--steps", "1000000", "--deterministic"]
+PEER = str(pathlib.Path(__file__).resolve().parent / "peer_elastic.py")
 
 
 def elastic(program, folder, kills):
@@ -82,68 +51,153 @@ def elastic(program, folder, kills):
             rank = random.choice(sorted(alive))
             begin = time.monotonic()
             alive[rank].kill()
-            (number, _, after, agreed, connected, built, state), told = last_generation(job, number)
-            steps.wait_for(after + 1)
+            found, came = next_generation(job, number)
+            steps.wait_for(found.after + 1)
             end = time.monotonic()
-            noticed = told - begin - state
-            rows.append(dict(total=end - begin, noticed=noticed, agreed=agreed, connected=connected,
-                             built=built - agreed - connected, state=state - built, step=end - told))
+            rows.append(dict(total=end - begin, step=end - came, again=1 if found.repeats else 0, **parts_of(found, begin, came)))
             alive[rank] = job.add(rank)
-            (number, *_), _ = last_generation(job, number)
+            number = next_generation(job, found.number)[0].number
     return rows
 
 
-def restarted(program, folder, restarts):
-    """Seconds from the kill to the end of the first step that had not been done before."""
-    metrics, save = folder / "restarted.json", folder / "save"
-    command = [program, *RUN, "--data-parallel", str(RANKS), "--transport", "gloo", "--metrics", str(metrics), "--save", str(save),
-               "--save-every", "1", "--keep", "2"]
-    seconds = []
-    job = ranks.Job(RANKS, command)
+def kill_steps(every):
+    """after(step): where to kill next, so many steps after a checkpoint as in all other jobs with as many between them."""
+    places = random.Random(every)
+
+    def after(step):
+        return step + 20 + every + (places.randrange(every) - step - 20) % every
+    return after
+
+
+def row_of(total, done, losses):
+    """Of a job that was started again after so many steps; losses: of the steps since then."""
+    return dict(total=total, again=done + 1 - losses[0][0])
+
+
+def restarted(program, folder, restarts, every):
+    save = folder / f"save.{every}"
+    command = [program, *RUN, "--data-parallel", str(RANKS), "--transport", "gloo", "--save", str(save), "--save-every", str(every),
+               "--keep", "2"]
+    rows, metrics, after = [], folder / f"restarted.{every}.0", kill_steps(every)
+    job = ranks.Job(RANKS, [*command, "--metrics", str(metrics)])
     try:
-        for _ in range(restarts):
-            steps = Steps(metrics)
-            steps.wait_for(steps.now() + 20)
+        steps = Steps(metrics)
+        for count in range(restarts):
+            steps.wait_for(after(steps.now()), 120)
+            time.sleep(random.uniform(0, 0.05))
             begin = time.monotonic()
             random.choice(job.processes[1:]).kill()
             job.wait(60 + begin - job.start)
             done = steps.now()
             job.__exit__()
-            job = ranks.Job(RANKS, [*command, "--load", str(save)])
-            steps = Steps(metrics)
-            while steps.now() <= done:  # the file is cut, and written again
-                if metrics.stat().st_size < steps.at:
-                    steps = Steps(metrics)
-                time.sleep(0.001)
-            seconds.append(time.monotonic() - begin)
+            metrics = folder / f"restarted.{every}.{count + 1}"
+            job = ranks.Job(RANKS, [*command, "--load", str(save), "--metrics", str(metrics)])
+            before, steps = dict(steps.losses), Steps(metrics)
+            steps.wait_for(done + 1, 120)
+            rows.append(row_of(time.monotonic() - begin, done, steps.losses))
+            rows[-1]["same"] = all(before.get(step, loss) == loss for step, loss in steps.losses)
     finally:
         job.__exit__()
-    return seconds
+    return rows
 
 
-def by_torchrun(python, folder, restarts):
-    """The same of a job that torchrun starts again: workers are found as its children."""
-    metrics, snapshot = folder / "torch.json", folder / "torch.pt"
-    peer = pathlib.Path(__file__).resolve().parent / "peer_elastic.py"
-    line = [python, "-m", "torch.distributed.run", "--nproc_per_node", str(RANKS), "--max_restarts", "1000", "--monitor_interval",
-            "0.1", "--master_port", str(ranks.free_port()), str(peer), str(metrics), str(snapshot)]
-    seconds = []
-    with tempfile.TemporaryFile() as said:
-        job = subprocess.Popen(line, stdout=said, stderr=said, start_new_session=True)
+class Torchrun:
+    """A job of torchrun's, which is this host's only agent. Nothing of it is left behind."""
+
+    def __init__(self, python, folder, every):
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
+        self.steps = Steps(self.folder / "metrics")
+        self.said = open(self.folder / "said", "w+")
+        line = [python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(RANKS), "--max_restarts", "1000",
+                "--monitor_interval", "0.1", PEER, str(self.steps.path), str(self.folder / "snapshot"), str(every)]
+        # Workers would share the store of the agent, where those of a later round find the addresses of those before.
+        self.agent = subprocess.Popen(line, stdout=self.said, stderr=self.said, start_new_session=True, env=dict(
+            os.environ, OMP_NUM_THREADS="1", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1"))
+
+    def workers(self):
+        """torchrun starts each in a session of its own."""
+        return [int(child) for child in pathlib.Path(f"/proc/{self.agent.pid}/task/{self.agent.pid}/children").read_text().split()]
+
+    def wait_for(self, step):
         try:
-            steps = Steps(metrics)
-            for _ in range(restarts):
-                steps.wait_for(steps.now() + 20, 120)
-                children = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
-                begin = time.monotonic()
-                os.kill(int(children[-1]), signal.SIGKILL)
-                time.sleep(0.05)  # what the others had begun
-                steps.wait_for(steps.now() + 1, 120)
-                seconds.append(time.monotonic() - begin)
+            self.steps.wait_for(step, 120)
+        except AssertionError as error:
+            self.said.seek(0)
+            raise AssertionError(f"{error}; torchrun said:\n{self.said.read()[-4000:]}") from None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        here = self.workers()
+        os.killpg(self.agent.pid, signal.SIGKILL)
+        self.agent.wait()
+        for worker in here:
+            try:
+                os.kill(worker, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.said.close()
+
+
+def by_torchrun(python, folder, restarts, every):
+    """Rows, and the largest relative difference of a step's loss from that in a run that nobody disturbs."""
+    rows, after = [], kill_steps(every)
+    with Torchrun(python, folder, every) as job:
+        for _ in range(restarts):
+            job.wait_for(after(job.steps.now()))
+            time.sleep(random.uniform(0, 0.05))
+            begin = time.monotonic()
+            os.kill(random.choice(job.workers()[1:]), signal.SIGKILL)
+            time.sleep(0.02)  # what the others had begun
+            done, before = job.steps.now(), len(job.steps.losses)
+            job.wait_for(done + 1)
+            rows.append(row_of(time.monotonic() - begin, done, job.steps.losses[before:]))
+        losses = job.steps.losses
+    with Torchrun(python, folder, every) as steady:
+        steady.wait_for(losses[-1][0])
+        wanted = dict(steady.steps.losses)
+    return rows, max(abs(loss / wanted[step] - 1) for step, loss in losses)
+
+
+def by_torchft(python, folder, kills, heartbeat_ms):
+    """Rows; the samples of a lost replica are skipped until it comes back, so the curve is another one."""
+    lighthouse = pathlib.Path(python).parent / "torchft_lighthouse"
+    port, metrics = ranks.free_port(), folder / f"torchft.{heartbeat_ms}"
+    line = [str(lighthouse), "--min_replicas", "1", "--quorum_tick_ms", "10", "--join_timeout_ms", "1000", "--heartbeat_timeout_ms",
+            str(heartbeat_ms), "--bind", f"[::]:{port}"]
+    rows = []
+    with tempfile.TemporaryFile() as said:
+        store = subprocess.Popen(line, stdout=said, stderr=said)
+        try:
+            command = [python, PEER, str(metrics), f"http://localhost:{port}"]
+            with ranks.Job(RANKS, command, environment={"OMP_NUM_THREADS": "1"}) as job:
+                steps = Steps(metrics)
+                alive = {rank: job.processes[rank] for rank in range(1, RANKS)}
+                for _ in range(kills):
+                    whole = re.compile(r'"replicas": 4}\n$')
+                    begin = time.monotonic()
+                    while not (metrics.exists() and whole.search(metrics.read_text())):
+                        assert time.monotonic() - begin < 90, "\n".join(job.output(at) for at in range(RANKS))[-4000:]
+                        time.sleep(0.01)
+                    steps.wait_for(steps.now() + 10, 60)
+                    time.sleep(random.uniform(0, 0.05))
+                    rank = random.choice(sorted(alive))
+                    begin = time.monotonic()
+                    alive[rank].kill()
+                    time.sleep(0.01)
+                    steps.wait_for(steps.now() + 1, 60)
+                    rows.append(dict(total=time.monotonic() - begin))
+                    alive[rank] = job.add(rank)
         finally:
-            os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
-    return seconds
+            store.kill()
+            store.wait()
+    return rows
+
+
+def seconds(rows):
+    found = [row["total"] for row in rows]
+    return statistics.median(found), min(found), max(found)
 
 
 def main():
@@ -151,31 +205,42 @@ def main():
     parser.add_argument("program", help="train_bert")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--restarts", type=int, default=10)
-    parser.add_argument("--torchrun", help="a Python with PyTorch")
+    parser.add_argument("--every", default="1,10,100", help="steps from checkpoint to checkpoint")
+    parser.add_argument("--python", help="has PyTorch: torchrun is measured, too")
+    parser.add_argument("--torchft", type=int, action="append", default=[], metavar="HEARTBEAT_MS")
     parser.add_argument("--preset", default="tiny")
     parser.add_argument("--json")
-    arguments = parser.parse_args()
-    RUN[1] = arguments.preset
+    asked = parser.parse_args()
+    RUN[1] = asked.preset
+    load = os.getloadavg()[0]
+    found = {"elastic": []}
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        half = arguments.kills // 2
-        rows = elastic(arguments.program, folder, half)
-        seconds = restarted(arguments.program, folder, arguments.restarts)
-        torch = by_torchrun(arguments.torchrun, folder, arguments.restarts) if arguments.torchrun else []
-        rows += elastic(arguments.program, folder, arguments.kills - half)
-    middle = statistics.median(row["total"] for row in rows)
-    print("elastic: %d kills, to the end of the next step %.3f s (median; %.3f to %.3f)" % (
-        len(rows), middle, min(row["total"] for row in rows), max(row["total"] for row in rows)))
+        half = asked.kills // 2
+        found["elastic"] += elastic(asked.program, folder, half)
+        for every in map(int, asked.every.split(",")):
+            found[f"started again, a checkpoint each {every}"] = restarted(asked.program, folder, asked.restarts, every)
+            if asked.python:
+                rows, apart = by_torchrun(asked.python, folder, asked.restarts, every)
+                found[f"torchrun, a checkpoint each {every}"] = rows
+                print(f"torchrun, a checkpoint each {every}: a step's loss differs from the steady run's by {apart:.1e} at most")
+        for heartbeat in asked.torchft:
+            found[f"torchft, heartbeat {heartbeat} ms"] = by_torchft(asked.python, folder, asked.restarts, heartbeat)
+        found["elastic"] += elastic(asked.program, folder, asked.kills - half)
+    middle = seconds(found["elastic"])[0]
+    print("from SIGKILL to the end of the next new step, median (least to most); load of the machine %.1f before, %.1f after" % (
+        load, os.getloadavg()[0]))
+    for name, rows in found.items():
+        again = [row["again"] for row in rows if "again" in row]
+        print("%-36s %3d kills  %7.3f s (%.3f to %.3f)  %5.1f x  %s" % (
+            name, len(rows), *seconds(rows), seconds(rows)[0] / middle,
+            f"steps done again: {statistics.median(again):g}" if again else "the samples of the lost replica are skipped"))
     for part in PARTS:
-        print("  %-10s %.3f s" % (part, statistics.median(row[part] for row in rows)))
-    again = statistics.median(seconds)
-    print("started again from the disk: %d kills, %.3f s (median): %.1f times as long" % (len(seconds), again, again / middle))
-    if torch:
-        print("started again by torchrun: %d kills, %.3f s (median): %.1f times as long" % (
-            len(torch), statistics.median(torch), statistics.median(torch) / middle))
-    if arguments.json:
-        pathlib.Path(arguments.json).write_text(
-            json.dumps(dict(elastic=rows, restarted=seconds, torchrun=torch), indent=1) + "\n")
+        print("  elastic, %-10s %.3f s" % (part, statistics.median(row[part] for row in found["elastic"])))
+    same = [row["same"] for rows in found.values() for row in rows if "same" in row]
+    print("started again: %d of %d times all repeated steps had their first loss" % (sum(same), len(same)))
+    if asked.json:
+        pathlib.Path(asked.json).write_text(json.dumps(dict(load=[load, os.getloadavg()[0]], **found), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -110,7 +110,8 @@ def run_dhp(trainer, options, ranks, stage, before, held, folder):
     metrics = folder + "/metrics"
     done = as_processes(ranks, [trainer, *options, "--zero", str(stage), "--metrics", metrics])
     with open(metrics) as lines:
-        losses = [json.loads(line)["loss"] for line in lines]
+        losses = [step["loss"] for step in map(json.loads, lines) if "loss" in step]
+    os.remove(metrics)
     return {"way": "dhp --zero %d" % stage, "losses": losses, **held[stage], "before": before,
             "peak": max(most for _, most in done)}
 

@@ -1,11 +1,12 @@
 // The first half of BERT's tokenizer: from text to words, as Hugging Face's BertTokenizer has them.
 // Control characters go, spaces separate words, each punctuation mark and each ideograph is a word
-// of its own; uncased: lower case without accents.
+// of its own; uncased: lower case, as a rule without accents.
 #pragma once
 
 #include "utf8.hpp"
 
 #include <array>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,12 +15,15 @@
 namespace examples {
 
 struct BasicTokenizer {
-  bool lower_case = true;  ///< and without accents; false: letters stay as they are
+  bool lower_case = true;
+  std::optional<bool> strip_accents{};  ///< and decompose letters; none: as lower_case
+  bool part_ideographs = true;          ///< each is a word of its own
 
   /// take(word) for each word, in order; a word is valid only during the call. Bytes that are not
   /// UTF-8 are left out.
   template <class Take>
   void words(std::string_view text, Take&& take) const {
+    const bool strips = strip_accents.value_or(lower_case);
     std::string word;
     const auto flush = [&] {
       if (!word.empty()) take(std::string_view(word));
@@ -34,16 +38,18 @@ struct BasicTokenizer {
         continue;
       }
       std::array<utf8proc_int32_t, 8> letters{point.value};
-      const bool ideograph = is_ideograph(point.value);
+      const bool ideograph = part_ideographs && is_ideograph(point.value);
       if (ideograph) flush();
-      for (const auto letter : std::span(letters).first(lower_case ? decompose(letters) : 1)) {
-        if (lower_case && utf8proc_category(letter) == UTF8PROC_CATEGORY_MN) continue;
+      for (const auto letter : std::span(letters).first(strips ? decompose(letters) : 1)) {
+        if (strips && utf8proc_category(letter) == UTF8PROC_CATEGORY_MN) continue;
         const bool alone = is_punctuation(letter);
         if (alone) flush();
         std::array<utf8proc_uint8_t, 4> bytes{};
         const auto size =
             utf8proc_encode_char(lower_case ? utf8proc_tolower(letter) : letter, bytes.data());
         word.append(bytes.begin(), bytes.begin() + size);
+        // The one letter whose lower case is two: a capital i with a dot, if that is not stripped.
+        if (lower_case && letter == 0x130) word += "\u0307";
         if (alone) flush();
       }
       if (ideograph) flush();

@@ -75,6 +75,13 @@ class MaskedLmBatcher {
     batch.rows_per_sample = options_.sequence_length;
     batch.counts.emplace_back("masked_tokens", hidden);
     batch.counts.emplace_back("samples", static_cast<std::int64_t>(indices.size()));
+    std::int64_t tokens = 0, pairs = 0;  // pairs of tokens attend to each other
+    for (const std::int64_t length : rows.lengths) {
+      tokens += length;
+      pairs += length * length;
+    }
+    batch.counts.emplace_back("tokens", tokens);
+    batch.counts.emplace_back("token_pairs", pairs);
     return batch;
   }
 

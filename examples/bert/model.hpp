@@ -27,8 +27,11 @@ struct BertConfig {
   std::int64_t sequence_length = 128;
   double dropout = 0.1;
   bool recompute = false;  ///< keep only the inputs of half blocks
+  std::int64_t inner = 0;  ///< of the feed-forward pairs; 0: 4 * hidden
+  std::int64_t segments = 2;
+  double epsilon = 1e-12;  ///< of the norms
 
-  [[nodiscard]] std::int64_t intermediate() const { return 4 * hidden; }
+  [[nodiscard]] std::int64_t intermediate() const { return inner > 0 ? inner : 4 * hidden; }
 };
 
 [[nodiscard]] inline BertConfig bert_preset(std::string_view name) {
@@ -52,7 +55,27 @@ struct BertConfig {
       ",\n  \"max_position_embeddings\": ", config.positions,
       ",\n  \"hidden_dropout_prob\": ", config.dropout,
       ",\n  \"attention_probs_dropout_prob\": ", config.dropout,
-      ",\n  \"type_vocab_size\": 2\n}\n");
+      ",\n  \"layer_norm_eps\": ", config.epsilon, ",\n  \"type_vocab_size\": ", config.segments,
+      "\n}\n");
+}
+
+/// What a BERT's work is counted by, of any number of samples.
+struct BertWork {
+  double tokens = 0;       ///< without padding
+  double token_pairs = 0;  ///< that attend to each other, within samples
+  double masked = 0;       ///< tokens to predict
+  double samples = 0;
+};
+/// Multiplications and additions in matrix products of a forward pass.
+[[nodiscard]] inline double bert_forward_flop(const BertConfig& config, const BertWork& work) {
+  const auto hidden = static_cast<double>(config.hidden);
+  const auto inner = static_cast<double>(config.intermediate());
+  const double block =
+      2 * work.tokens * (4 * hidden * hidden + 2 * hidden * inner) + 4 * work.token_pairs * hidden;
+  const double heads =
+      2 * work.masked * (hidden * hidden + hidden * static_cast<double>(config.vocabulary)) +
+      2 * work.samples * (hidden * hidden + hidden * 2);
+  return config.layers * block + heads;
 }
 
 /// Sum of the embeddings of word, position and segment, normalised; y [rows, hidden].
@@ -104,8 +127,10 @@ class BertEmbeddings {
         positions_(build, "bert.embeddings.position_embeddings",
                    {.entries = config.positions, .columns = config.hidden, .ids = "positions"}),
         segments_(build, "bert.embeddings.token_type_embeddings",
-                  {.entries = 2, .columns = config.hidden, .ids = "segments"}) {
-    after_.add("norm", dhp::LayerNorm<Dev>(build, "bert.embeddings.LayerNorm", config.hidden))
+                  {.entries = config.segments, .columns = config.hidden, .ids = "segments"}) {
+    after_
+        .add("norm",
+             dhp::LayerNorm<Dev>(build, "bert.embeddings.LayerNorm", config.hidden, config.epsilon))
         .add("dropout", dhp::Dropout<Dev>(build, config.dropout));
   }
 
@@ -133,7 +158,7 @@ template <class Dev>
   return {build,
           name + ".attention.output.LayerNorm",
           std::move(body),
-          {.columns = config.hidden, .dropout = config.dropout}};
+          {.columns = config.hidden, .dropout = config.dropout, .epsilon = config.epsilon}};
 }
 
 /// The second half: norm(x + feed_forward(x)).
@@ -148,7 +173,7 @@ template <class Dev>
   return {build,
           name + ".output.LayerNorm",
           std::move(body),
-          {.columns = config.hidden, .dropout = config.dropout}};
+          {.columns = config.hidden, .dropout = config.dropout, .epsilon = config.epsilon}};
 }
 
 /// Both pre-training heads and their losses. Only the masked rows go through the vocabulary.
@@ -165,8 +190,8 @@ class BertLoss {
     masked_.add("transform", dhp::Linear<Dev>(build, "cls.predictions.transform.dense",
                                               {.in = config.hidden, .out = config.hidden}));
     masked_.add("gelu", dhp::gelu<Dev>());
-    masked_.add("norm",
-                dhp::LayerNorm<Dev>(build, "cls.predictions.transform.LayerNorm", config.hidden));
+    masked_.add("norm", dhp::LayerNorm<Dev>(build, "cls.predictions.transform.LayerNorm",
+                                            config.hidden, config.epsilon));
     masked_.add("decoder",
                 dhp::ColumnParallel<Dev, dhp::Linear<Dev>>(
                     build, dhp::Linear<Dev>(build, "cls.predictions", std::move(word_table))));
@@ -193,6 +218,11 @@ class BertLoss {
                             tape, term(0));
     next_entropy_.forward(dev, next_logits(dev, x, tape), batch.at("next_labels").view(), tape,
                           term(1));
+  }
+
+  /// The scores of all of the vocabulary [masked rows, vocabulary]
+  dhp::Tensor<Dev> predict(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
+    return masked_entropy_.whole(dev, masked_logits(dev, x, tape));
   }
 
   dhp::Tensor<Dev> backward(Dev& dev, dhp::ConstView<Dev> scales, dhp::Tape<Dev>& tape) {
@@ -237,15 +267,16 @@ class BertLoss {
   dhp::CrossEntropy<Dev> next_entropy_;
 };
 
-/// The whole model; half blocks are the places where a pipeline can cut it.
+/// Adds the encoder: embeddings and blocks; half blocks are the places where a pipeline can cut it. Returns the table of
+/// words.
 template <class Dev>
-[[nodiscard]] dhp::Model<Dev> bert(dhp::ModelBuilder<Dev>& build, const BertConfig& config) {
+dhp::Parameter<Dev> add_bert_encoder(dhp::ModelBuilder<Dev>& build, const BertConfig& config,
+                                     dhp::Model<Dev>& model) {
   dhp::check(config.sequence_length <= config.positions, "bert: --sequence-length ",
              config.sequence_length, " is beyond the ", config.positions,
              " positions of this model");
-  dhp::Model<Dev> model;
   BertEmbeddings<Dev> embeddings(build, config);
-  const auto table = embeddings.word_table();
+  auto table = embeddings.word_table();
   model.add("embeddings", std::move(embeddings));
   const auto add_half = [&](const std::string& name, dhp::ResidualLayerNorm<Dev> part) {
     if (config.recompute) model.add(name, dhp::recompute<Dev>(std::move(part)));
@@ -256,7 +287,15 @@ template <class Dev>
     add_half(name + ".attention", bert_attention(build, name, config));
     add_half(name + ".feed_forward", bert_feed_forward(build, name, config));
   }
-  model.loss = BertLoss<Dev>(build, config, table);
+  return table;
+}
+
+/// The whole model.
+template <class Dev>
+[[nodiscard]] dhp::Model<Dev> bert(dhp::ModelBuilder<Dev>& build, const BertConfig& config) {
+  dhp::Model<Dev> model;
+  auto table = add_bert_encoder(build, config, model);
+  model.loss = BertLoss<Dev>(build, config, std::move(table));
   return model;
 }
 

@@ -44,6 +44,16 @@ int train(const examples::BertOptions& options) {
              return examples::bert(build, planned);
            },
        .measures = measures,
+       .forward_flop =
+           [&](const dhp::MicroBatch<examples::Dev>& batch) {
+             const auto count = [&](const char* name) {
+               return static_cast<double>(batch.count_of(name));
+             };
+             return examples::bert_forward_flop(config, {.tokens = count("tokens"),
+                                                         .token_pairs = count("token_pairs"),
+                                                         .masked = count("masked_tokens"),
+                                                         .samples = count("samples")});
+           },
        .files = {{"vocab.txt", examples::vocabulary_text(*data.vocabulary)},
                  {"config.json", examples::hugging_face_config(config)}},
        .head = "cls.",

@@ -23,15 +23,16 @@ class WordPiece {
  public:
   static constexpr std::size_t longest_word = 100;  ///< code points; longer words are [UNK]
 
-  explicit WordPiece(Vocabulary vocabulary, BasicTokenizer basic = {})
-      : vocabulary_(std::move(vocabulary)), basic_(basic) {}
+  explicit WordPiece(Vocabulary vocabulary, BasicTokenizer basic = {},
+                     std::size_t longest = longest_word)
+      : vocabulary_(std::move(vocabulary)), basic_(basic), longest_word_(longest) {}
 
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
 
   /// Appends the pieces of one word, or [UNK] where it has a part that no piece covers.
   void encode_word(std::string_view word, std::vector<std::int32_t>& out) const {
     const auto before = out.size();
-    if (count_code_points(word) <= longest_word) {
+    if (count_code_points(word) <= longest_word_) {
       std::string piece;
       while (!word.empty()) {
         const auto size = longest_piece(word, out.size() != before, piece, out);
@@ -116,6 +117,7 @@ class WordPiece {
 
   Vocabulary vocabulary_;
   BasicTokenizer basic_;
+  std::size_t longest_word_;
 };
 
 /// vocab.txt in memory; `name` for errors. Lines may end with CR LF.

@@ -7,7 +7,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <cstdint>
 #include <cstdlib>
+#include <optional>
 #include <string>
 
 namespace examples {
@@ -36,6 +38,36 @@ template <class Right>
   const auto range = dhp::concat("from 0 to ", most);
   return number_that([=](double value) { return value >= 0 && value <= most; }, range,
                      "a number " + range);
+}
+
+/// A flag and its opposite, or neither. CLI11 takes an optional for a count, and sets it to 0.
+inline CLI::Option* add_choice(CLI::App& app, const std::string& flags, std::optional<bool>& choice,
+                               const std::string& help) {
+  return app.add_flag_function(
+      flags, [&choice](std::int64_t count) { choice = count > 0; }, help);
+}
+
+/// Which GPU a rank has, or how many threads.
+inline CLI::Option* add_device_option(CLI::App& app, RunOptions& options, bool gpu) {
+  if (!gpu)
+    return app.add_option("--threads", options.threads, "Threads per rank inside its ops (CPU)")
+        ->check(positive_number());
+  return app
+      .add_option("--device", options.device,
+                  "First GPU of this process; further ranks of it take the next ones")
+      ->check(not_negative_number());
+}
+
+inline void add_mesh_options(CLI::App& app, RunOptions& options) {
+  app.add_option("--data-parallel", options.mesh.data, "Replicas of the model")
+      ->check(positive_number())
+      ->group("Layout");
+  app.add_option("--tensor-parallel", options.mesh.tensor, "Ranks that share each layer")
+      ->check(positive_number())
+      ->group("Layout");
+  app.add_option("--pipeline-parallel", options.mesh.pipeline, "Stages of the pipeline")
+      ->check(positive_number())
+      ->group("Layout");
 }
 
 inline void add_process_options(CLI::App& app, RunOptions& options) {

@@ -19,14 +19,10 @@ class ElasticTraining {
  public:
   using Rank = dhp::GenerationRank<Dev>;
 
-  /// holds_store: the job's store ends with this process.
+  /// Keeps references.
   ElasticTraining(Dev& dev, const TrainingSetup& setup, dhp::Deadlines& deadlines,
-                  const Stopping& stopping, bool holds_store)
-      : dev_(dev),
-        setup_(setup),
-        deadlines_(deadlines),
-        stopping_(stopping),
-        holds_store_(holds_store) {}
+                  const Stopping& stopping)
+      : dev_(dev), setup_(setup), deadlines_(deadlines), stopping_(stopping) {}
 
   /// The body of run_elastic.
   dhp::GenerationEnd run(Rank& rank) {
@@ -50,23 +46,11 @@ class ElasticTraining {
 
   /// A training in the layout of one generation.
   struct Built {
-    Built(Dev& dev, dhp::Comm<Dev> ranks, const TrainingSetup& given, RunOptions changed,
-          dhp::Deadlines& deadlines, const Stopping& stopping, MemoryPlanner* memory,
-          ElasticHooks asked)
-        : options(std::move(changed)),
-          setup{.options = options,
-                .train = given.train,
-                .held_out = given.held_out,
-                .make_model = given.make_model,
-                .plan_model = given.plan_model,
-                .measures = given.measures,
-                .files = given.files,
-                .head = given.head,
-                .waits_for_replicas = given.waits_for_replicas,
-                .same_shapes = given.same_shapes},
+    Built(Dev& dev, dhp::Comm<Dev> ranks, TrainingSetup changed, dhp::Deadlines& deadlines,
+          const Stopping& stopping, MemoryPlanner* memory, ElasticHooks asked)
+        : setup(std::move(changed)),
           hooks(std::move(asked)),
           program(dev, std::move(ranks), setup, memory, &deadlines, stopping, &hooks) {}
-    RunOptions options;
     TrainingSetup setup;
     ElasticHooks hooks;
     Program program;
@@ -77,7 +61,7 @@ class ElasticTraining {
     const auto steps = rank.now.steps;
     // A member that was left out has old state.
     if (rank.report.steps < 0) built_.clear();
-    for (const auto& built : built_) built->program.settle_at(steps);
+    for (const auto& built : built_) repeats_ |= built->program.settle_at(steps);
     if (!built_.empty()) rank.report.steps = steps;
 
     std::unique_ptr<Built> next;
@@ -115,7 +99,8 @@ class ElasticTraining {
   }
 
   [[nodiscard]] std::unique_ptr<Built> build(Rank& rank, dhp::Comm<Dev> ranks) {
-    auto options = setup_.options;
+    auto setup = setup_;
+    auto& options = setup.options;
     options.mesh = rank.now.layout;
     const bool has_state = rank.now.steps >= 0;
     // Where it was lost with the ranks that had it, the newest checkpoint of this run has most of it.
@@ -126,7 +111,7 @@ class ElasticTraining {
       memory_.emplace(options, setup_.train, setup_.plan_model, setup_.same_shapes,
                       setup_.waits_for_replicas, on_gpu);
     return std::make_unique<Built>(
-        dev_, std::move(ranks), setup_, std::move(options), deadlines_, stopping_,
+        dev_, std::move(ranks), std::move(setup), deadlines_, stopping_,
         rank.now.number == 1 ? &*memory_ : nullptr,
         ElasticHooks{.has_state = has_state,
                      .change_wanted = [&rank] { return rank.change_wanted(); },
@@ -138,30 +123,39 @@ class ElasticTraining {
   [[nodiscard]] static std::vector<dhp::HeldPiece<Dev>> own_state(dhp::TrainingRun<Dev>& run) {
     return dhp::state_pieces(run.store(), run.optimizer(), true);
   }
+  /// Where the ranks that have the state are in the run.
+  struct Position {
+    dhp::TrainingProgress progress{.steps = -1};
+    Measures last_step{};  ///< its line of metrics, for whichever rank writes from now on
+    bool repeats = false;  ///< it forgot the step that follows, and does it again
+    void pass(dhp::comm::Fields& fields) { fields(progress, last_step, repeats); }
+  };
   /// Collective. False: nobody has some of it.
   [[nodiscard]] bool take_state(Rank& rank, Built* next) {
     std::vector<dhp::HeldPiece<Dev>> held, needed;
-    dhp::TrainingProgress progress{.steps = -1};
-    Measures last_step;
+    Position position;
     for (const auto& built : built_) {
-      auto& run = built->program.training();
-      for (auto& piece : own_state(run)) held.push_back(std::move(piece));
-      progress = built->program.progress();
-      last_step = built->program.last_step();
+      for (auto& piece : own_state(built->program.training())) held.push_back(std::move(piece));
+      position = {built->program.progress(), built->program.last_step()};
     }
     if (next != nullptr) needed = own_state(next->program.training());
-    const auto missing = dhp::StateExchange<Dev>::run(dev_, rank.world, held, needed);
+    const auto exchanged = dhp::StateExchange<Dev>::run(dev_, rank.world, held, needed);
+    moved_bytes_ = exchanged.moved_bytes;
+    position.repeats = repeats_;
     for (const auto& text :
-         dhp::gather_texts(dev_, rank.world, dhp::comm::Fields::written(progress))) {
-      const auto told = dhp::comm::Fields::parsed<dhp::TrainingProgress>(text);
-      if (told && told->steps > progress.steps) progress = *told;
+         dhp::gather_texts(dev_, rank.world, dhp::comm::Fields::written(position))) {
+      const auto told = dhp::comm::Fields::parsed<Position>(text);
+      if (!told) continue;
+      repeats_ |= told->repeats;
+      if (told->progress.steps > position.progress.steps) position = *told;
     }
-    if (!missing.empty()) {
-      lost_ = dhp::concat("; nobody has ", *missing.begin(), " after step ", rank.now.steps,
-                          " any more: what was done since the newest checkpoint is lost");
+    if (!exchanged.missing.empty()) {
+      lost_ =
+          dhp::concat("; nobody has ", *exchanged.missing.begin(), " after step ", rank.now.steps,
+                      " any more: what was done since the newest checkpoint is lost");
       return false;
     }
-    if (next != nullptr) next->program.go_on_after(progress, last_step);
+    if (next != nullptr) next->program.go_on_after(position.progress, position.last_step);
     return true;
   }
 
@@ -169,7 +163,7 @@ class ElasticTraining {
   [[nodiscard]] bool job_goes_on(Rank& rank) {
     auto& world = built_.back()->program.training().mesh().world();
     const double leaving = stopping_.asked() ? 1 : 0;
-    const auto told = dhp::gather(dev_, world, {leaving, holds_store_ ? leaving : 0});
+    const auto told = dhp::gather(dev_, world, {leaving, rank.holds_store() ? leaving : 0});
     int staying = rank.world.size();
     bool store_stays = true;
     for (std::size_t at = 0; at < told.size(); at += 2) {
@@ -180,7 +174,8 @@ class ElasticTraining {
     const int replicas = staying / (layout.tensor * layout.pipeline);
     // Spares may have been told to leave, too.
     const bool some_train_on = rank.world.size() - staying < layout.size();
-    const bool goes_on = store_stays && some_train_on && replicas >= setup_.options.elastic->least;
+    const bool goes_on =
+        store_stays && some_train_on && replicas >= setup_.options.elastic->least_replicas;
     rank.report.leaving = goes_on && leaving > 0;
     return goes_on;
   }
@@ -189,24 +184,29 @@ class ElasticTraining {
     return std::chrono::duration<double>(Clock::now() - since_).count();
   }
   void tell(const Rank& rank, Program& program, double built_s) {
+    const auto moved_bytes = std::exchange(moved_bytes_, 0);
+    const bool repeats = std::exchange(repeats_, false) && rank.now.steps >= 0;
     if (rank.now.number == 1) return;
     program.say(dhp::concat(
         "generation ", rank.now.number, ": ", rank.now.layout,
         rank.now.steps < 0 ? " without a state" : dhp::concat(" after step ", rank.now.steps),
-        rank.ended.empty() ? "" : "; ", rank.ended, std::exchange(lost_, {}), "; agreed after ",
-        short_number(rank.agreed_s), " s, connected in ", short_number(rank.connected_s),
-        " s, built after ", short_number(built_s), " s, has its state after ",
-        short_number(seconds()), " s"));
+        rank.ended.empty() ? "" : "; ", rank.ended, std::exchange(lost_, {}),
+        repeats ? dhp::concat("; step ", rank.now.steps + 1, " is done again") : "",
+        "; agreed after ", short_number(rank.agreed_s), " s, connected in ",
+        short_number(rank.connected_s), " s, built after ", short_number(built_s),
+        " s, has its state after ", short_number(seconds()), " s, ", bytes_text(moved_bytes),
+        " of state taken"));
   }
 
   Dev& dev_;
   const TrainingSetup& setup_;
   dhp::Deadlines& deadlines_;
   const Stopping& stopping_;
-  bool holds_store_;
   std::optional<MemoryPlanner> memory_;  // of the first generation
   bool stopped_ = false;
   std::string lost_;
+  std::size_t moved_bytes_ = 0;  // for the generation that begins
+  bool repeats_ = false;         // the step that was interrupted is done again
   /// The trainings that have the state, all after the same step: more than one only while ranks take it over.
   std::vector<std::unique_ptr<Built>> built_;
   Clock::time_point since_ = Clock::now();  // the end of the last generation

@@ -71,7 +71,7 @@ std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const RunOptions& options) {
     const auto micro_batches = std::max<std::int64_t>(samples / size, 1);
     const auto share = dhp::part_of(micro_batches, options.mesh.data, 0).size();
     const dhp::PlannedRun run{
-        .options = options.training(std::max<std::int64_t>(options.steps, 3)),
+        .options = options.training(std::max<std::int64_t>(options.steps.value_or(0), 3)),
         .describe = [&](auto& build) { return describe_(build, options.recompute); },
         .batch =
             [&](dhp::Meta& dev, std::int64_t k) {

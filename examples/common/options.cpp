@@ -3,7 +3,7 @@
 #include <dhp/core/config.hpp>
 #include <dhp/train/checkpoint_index.hpp>
 
-#include "command_line.hpp"
+#include "configuration.hpp"
 
 #include <algorithm>
 #include <array>
@@ -17,12 +17,6 @@ constexpr std::array<std::pair<const char*, dhp::DType>, 4> precisions{{{"fp32",
                                                                         {"bf16", dhp::DType::bf16},
                                                                         {"fp16", dhp::DType::f16},
                                                                         {"fp64", dhp::DType::f64}}};
-
-[[nodiscard]] dhp::DType parse_precision(const std::string& word) {
-  for (const auto& [name, type] : precisions)
-    if (word == name) return type;
-  dhp::fail("unknown --precision \"", word, "\"; choose fp32, bf16, fp16 or fp64");
-}
 
 /// What objects are made of once all of the command line is known.
 struct Words {
@@ -44,19 +38,11 @@ CLI::Option* add_name(CLI::App& app, const std::string& flag, const std::string&
 }
 
 void add_device_options(CLI::App& app, RunOptions& options, bool gpu) {
-  if (!gpu) {
-    app.add_option("--threads", options.threads, "Threads per rank inside its ops (CPU)")
-        ->check(positive_number())
-        ->group("Training");
-    return;
-  }
-  app.add_option("--device", options.device,
-                 "First GPU of this process; further ranks of it take the next ones")
-      ->check(not_negative_number())
-      ->group("Training");
-  app.add_flag("--cuda-graphs,!--no-cuda-graphs", options.cuda_graphs,
-               "Record steps whose shapes stay, and start each as one piece (default: on with one "
-               "rank, off with several)")
+  add_device_option(app, options, gpu)->group("Training");
+  if (!gpu) return;
+  add_choice(app, "--cuda-graphs,!--no-cuda-graphs", options.cuda_graphs,
+             "Record steps whose shapes stay, and start each as one piece (default: on with one "
+             "rank, off with several)")
       ->group("Training");
   app.add_option_function<std::string>(
          "--offload", [&](const std::string&) { options.state_on_host = true; },
@@ -76,15 +62,7 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
   const auto positive = positive_number();
   const auto not_negative = not_negative_number();
 
-  app.add_option("--data-parallel", options.mesh.data, "Replicas of the model")
-      ->check(positive)
-      ->group("Layout");
-  app.add_option("--tensor-parallel", options.mesh.tensor, "Ranks that share each layer")
-      ->check(positive)
-      ->group("Layout");
-  app.add_option("--pipeline-parallel", options.mesh.pipeline, "Stages of the pipeline")
-      ->check(positive)
-      ->group("Layout");
+  add_mesh_options(app, options);
   add_name(app, "--schedule", "1f1b", "gpipe, 1f1b, interleaved or zero-bubble",
            [&](const auto& name) { options.pipeline.schedule = dhp::parse_schedule(name); })
       ->group("Layout");
@@ -120,8 +98,8 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
   app.add_option("--micro-batch", options.micro_batch, "Samples of one micro-batch")
       ->check(positive)
       ->group("Training");
-  auto* steps = app.add_option("--steps", options.steps, "Steps to train")
-                    ->check(positive)
+  auto* steps = app.add_option("--steps", options.steps, "Steps to train; 0: none")
+                    ->check(not_negative)
                     ->group("Training");
   app.add_option("--epochs", options.epochs, "Passes over the data, instead of --steps")
       ->check(positive)
@@ -158,9 +136,14 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
          "Ranks compare what they call before each collective; slow, for the search of mistakes")
       ->group("Training");
 
+  app.add_option("--verify-every", options.verify_every,
+                 "Every so many steps other replicas compute one again, to find wrong ranks")
+      ->check(not_negative)
+      ->group("Training");
+
   add_process_options(app, options);
   app.add_option_function<std::string>(
-         "--elastic", [&](const auto& text) { options.elastic = Elastic::parse(text); },
+         "--elastic", [&](const auto& text) { options.elastic = parse_elastic(text); },
          "LEAST:MOST replicas: the run goes on when ranks are lost, and takes in those that come")
       ->group("Processes");
   app.add_option("--store", options.store,
@@ -193,6 +176,10 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
   app.add_option("--clip", options.clip, "Largest global gradient norm; 0: no clipping")
       ->check(not_negative)
       ->group("Optimizer");
+  app.add_option("--skip-spikes", options.skip_spikes,
+                 "Skip steps whose gradient norm is over so many times the usual one; 0: none")
+      ->check(not_negative)
+      ->group("Optimizer");
 
   app.add_option("--data", options.data, "A path, synthetic, or synthetic-resident")->group("Data");
   app.add_option("--samples", options.samples, "Train on so many samples only; 0: all")
@@ -206,15 +193,22 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
                  "Steps; 0: at the start and the end only")
       ->check(not_negative)
       ->group("Data");
+  app.add_flag("--evaluate-only", options.evaluate_only,
+               "Evaluate the model of --load, and train nothing")
+      ->group("Output");
   app.add_option("--evaluate-samples", options.evaluate_samples, "Evaluate on so many; 0: all")
       ->check(not_negative)
       ->group("Data");
 
   app.add_option("--metrics", options.metrics, "File for one JSON object per step")
       ->group("Output");
+  app.add_option("--tensorboard", options.tensorboard,
+                 "Directory for curves that TensorBoard shows")
+      ->group("Output");
   app.add_option("--trace", options.trace,
                  "File for what every rank did when, in Chrome's trace format")
       ->group("Output");
+  add_summary_options(app, options);
   app.add_option("--flight-record", options.flight_record,
                  "File of a rank's last calls, its rank put before the extension: written at the "
                  "end, and at SIGUSR1")
@@ -231,7 +225,7 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
                  "masked_loss and what else evaluations print")
       ->group("Output");
   app.add_flag("--overwrite", options.overwrite,
-               "Let --save replace the checkpoints of another run")
+               "Let --save and --metrics replace what is another run's")
       ->group("Output");
   app.add_option(
          "--export", options.export_to,
@@ -242,7 +236,8 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
       ->check(positive)
       ->group("Output");
   app.add_option("--load", options.load,
-                 "Directory of checkpoints to go on from, or a .safetensors file to begin with")
+                 "Directory of checkpoints to go on from; or a .safetensors file, or a published "
+                 "folder of some, to begin with")
       ->group("Output");
   app.add_flag(
          "--load-all", options.load_all,
@@ -268,11 +263,7 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
 
 /// Makes the objects, and throws where it is known without data that something is wrong.
 void finish(RunOptions& options, const Words& words) {
-  constexpr int most_ranks = 1024;  // threads of one process
-  const auto ranks =
-      static_cast<double>(options.mesh.data) * options.mesh.tensor * options.mesh.pipeline;
-  dhp::check(ranks <= most_ranks, "a layout of ", options.mesh, " has more than the ", most_ranks,
-             " ranks that one process can start as threads");
+  options.check_ranks();
   const auto& pipeline = options.pipeline;
   dhp::check(pipeline.chunks == 1 || pipeline.schedule.name() == dhp::Interleaved::name,
              "--pipeline-chunks ", pipeline.chunks,
@@ -290,20 +281,28 @@ void finish(RunOptions& options, const Words& words) {
              "--zero shares out buckets of gradients, and --reducer plain has none");
   dhp::check(words.zero == 0 || !options.cuda_graphs.value_or(false),
              "--zero moves shares of weights between steps, which --cuda-graphs cannot record");
-  if (options.steps > 0) options.check_decay(options.steps);
+  dhp::check(options.verify_every == 0 || options.deterministic,
+             "--verify-every needs --deterministic, with which ranks have the same bits");
+  if (options.steps.value_or(0) > 0) options.check_decay(*options.steps);
+  dhp::check(!options.evaluate_only || !options.load.empty(),
+             "--evaluate-only needs --load PATH: which model?");
+  dhp::check(!options.evaluate_only || options.save.empty(),
+             "--evaluate-only changes nothing that --save could save; --steps 0 loads and saves");
+  dhp::check(!options.evaluate_only || !options.elastic,
+             "--evaluate-only is over soon, and is not for --elastic");
   dhp::check(
       options.store.empty() || options.elastic,
       "--store (or DHP_STORE) says where an elastic job has its store, and without --elastic "
       "rank 0 holds it");
   for (const auto& [given, name] : {std::pair{options.save_every > 0, "--save-every"},
                                     {options.keep > 0, "--keep"},
-                                    {options.overwrite, "--overwrite"},
                                     {!options.export_to.empty(), "--export"}})
     dhp::check(!given || !options.save.empty(), name, " needs --save DIR to write to");
   for (const auto& [given, name] :
        {std::pair{options.load_all, "--load-all"}, {options.new_head, "--new-head"}})
     dhp::check(!given || options.begins_anew(), name,
-               " is for --load FILE.safetensors, with which training begins");
+               " is for --load FILE.safetensors or a published folder, with which training begins");
+  check_load(options.load);
   const bool no_best = options.keep_best.empty();
   dhp::check(no_best || options.keep > 0,
              "--keep-best needs --keep: without it, all checkpoints are kept");
@@ -320,7 +319,7 @@ void finish(RunOptions& options, const Words& words) {
   static constexpr std::array groups{"Model", "Data", "Training", "Optimizer"};
   static constexpr std::array others{"--threads",           "--device",         "--cuda-graphs",
                                      "--offload",           "--loader-threads", "--comm-timeout",
-                                     "--check-collectives", "--memory-limit"};
+                                     "--check-collectives", "--memory-limit",   "--verify-every"};
   std::vector<CLI::Option*> of_the_run;
   for (auto* option : app.get_options())
     if (std::find(groups.begin(), groups.end(), option->get_group()) != groups.end() &&
@@ -363,14 +362,17 @@ void recall(CLI::App& app, RunOptions& options) {
 template <class Options, class Check>
 std::optional<int> parse(CLI::App& app, int argc, char** argv, Options& options, const Words& words,
                          Check check) {
+  add_configuration_file(app);
   app.set_version_flag("--version", dhp::concat("dhp ", dhp::version_major, ".", dhp::version_minor,
                                                 ".", dhp::version_patch));
-  app.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return dhp::concat("error: ", error.what(), " (--help lists what there is)\n");
+  app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
+    return dhp::concat("error: ", error.what(), did_you_mean(*failed, error),
+                       " (--help lists what there is)\n");
   });
   try {
     app.parse(argc, argv);
     recall(app, options.run);
+    options.run.configuration = configuration_of(app);
     finish(options.run, words);
     check();
   } catch (const CLI::ParseError& error) {
@@ -391,6 +393,12 @@ std::string precision_name(dhp::DType precision) {
   return dhp::name_of(precision);
 }
 
+dhp::DType parse_precision(const std::string& word) {
+  for (const auto& [name, type] : precisions)
+    if (word == name) return type;
+  dhp::fail("unknown --precision \"", word, "\"; choose fp32, bf16, fp16 or fp64");
+}
+
 ParsedBert parse_bert(int argc, char** argv, bool gpu) {
   ParsedBert parsed;
   auto& options = parsed.options;
@@ -398,6 +406,7 @@ ParsedBert parse_bert(int argc, char** argv, bool gpu) {
   options.run.learning_rate = {.peak = 1e-3, .decay = dhp::Decay::linear};
   options.run.clip = 1;
   CLI::App app("Pre-trains a BERT on text: masked tokens and next sentences.");
+  app.footer(bert_examples);
   add_run_options(app, options.run, words);
   add_device_options(app, options.run, gpu);
   app.add_option("--preset", options.preset, "tiny, mini, small, base or large")->group("Model");
@@ -433,6 +442,7 @@ ParsedResNet parse_resnet(int argc, char** argv, bool gpu) {
   Words words{.optimizer = "sgd", .weight_decay = 1e-4};
   options.run.learning_rate = {.peak = 0.1, .decay = dhp::Decay::linear};
   CLI::App app("Trains a ResNet to classify images.");
+  app.footer(resnet_examples);
   add_run_options(app, options.run, words);
   add_device_options(app, options.run, gpu);
   app.add_option("--depth", options.depth, "14, 26, 50, 101 or 152")->group("Model");

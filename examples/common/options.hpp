@@ -2,6 +2,7 @@
 // once (options.cpp); a wrong value ends with one sentence before any training starts.
 #pragma once
 
+#include <dhp/comm/elastic/generation.hpp>
 #include <dhp/comm/meet/process_rank.hpp>
 #include <dhp/train/training_run.hpp>
 
@@ -12,16 +13,12 @@
 
 namespace examples {
 
-/// Replicas of a job whose ranks may come and go.
-struct Elastic {
-  int least = 1, most = 1;
-  /// Of "2:4", or "2:" for 2 and as many as there are.
-  [[nodiscard]] static Elastic parse(const std::string& text);
-};
+/// Replicas of a job whose ranks may come and go: "2:4", or "2:" for 2 and as many as there are.
+[[nodiscard]] dhp::ElasticOptions parse_elastic(const std::string& text);
 
 struct RunOptions {
   dhp::MeshShape mesh{};
-  std::optional<Elastic> elastic{};
+  std::optional<dhp::ElasticOptions> elastic{};  ///< how many replicas; the mesh has their shape
   std::string store;  ///< etcd's endpoints, for the store of an elastic job; empty: rank 0 holds it
   dhp::PipelineOptions pipeline{};
   dhp::ReducerChoice reducer = dhp::Bucketed{};
@@ -30,7 +27,7 @@ struct RunOptions {
 
   std::int64_t global_batch = 32;
   std::int64_t micro_batch = 8;
-  std::int64_t steps = 0;  ///< 0: by epochs
+  std::optional<std::int64_t> steps{};  ///< none: by epochs
   double epochs = 0;
   std::uint64_t seed = 0;
   dhp::DType precision = dhp::DType::f32;
@@ -47,21 +44,26 @@ struct RunOptions {
   dhp::OptimizerChoice optimizer;
   dhp::LearningRate learning_rate{};  ///< but for the number of steps
   double clip = 0;
+  double skip_spikes = 0;  ///< times the usual gradient norm; 0: no step is skipped for it
 
   std::string data = "synthetic";
   std::int64_t samples = 0;  ///< use only so many training samples; 0: all
   double held_out = 0.02;
   std::int64_t evaluate_every = 0;    ///< steps; 0: at the start and the end only
   std::int64_t evaluate_samples = 0;  ///< 0: the whole held-out set
+  bool evaluate_only = false;         ///< what is loaded, and the run is over
   bool skip_bad = false;
 
   std::string metrics;
-  std::string trace;  ///< a file; empty: none
+  std::string tensorboard;  ///< a directory of event files; empty: none
+  std::string trace;        ///< a file; empty: none
+  double peak_tflops = 0;   ///< of a rank; 0: not known
+  double price = 0;         ///< of a rank and hour; 0: not known
   std::string save;
   std::int64_t save_every = 0;
   std::int64_t keep = 0;   ///< so many checkpoints, the newest; 0: all
   std::string keep_best;   ///< a measure of evaluations: the best checkpoint is kept, too
-  bool overwrite = false;  ///< --save may hold another run's checkpoints, which go
+  bool overwrite = false;  ///< --save and --metrics may hold what is another run's, which goes
   std::string export_to;   ///< directory of weights for other programs; empty: none
   double grace_s = 60;     ///< from SIGTERM or SIGINT: so long it may take to save
   std::string load;
@@ -70,6 +72,7 @@ struct RunOptions {
   std::optional<double> comm_timeout{};  ///< none: learned, see dhp::Deadlines
   std::string flight_record;             ///< file of each rank's calls; empty: none
   bool check_collectives = false;
+  std::int64_t verify_every = 0;  ///< steps; 0: none is verified
   dhp::RankOverrides rank_flags{.rank_name = "--rank",
                                 .size_name = "--world-size",
                                 .local_rank_name = "--local-rank",
@@ -78,6 +81,8 @@ struct RunOptions {
   std::string transport = "automatic";  ///< or "mpi", "gloo"
   double min_bandwidth_gb_s = 0;        ///< of every axis; 0: any will do
 
+  /// All options, given or not, as --config takes them.
+  std::string configuration{};
   /// JSON of the options given that say what is trained: a checkpoint remembers them, and --load takes them from it.
   std::string remembered = "{}";
   std::vector<std::string>
@@ -89,17 +94,22 @@ struct RunOptions {
   /// Whether this process is the one that tells people what goes on.
   [[nodiscard]] bool speaks() const;
 
+  /// Throws where the layout has more ranks than one process can start.
+  void check_ranks() const;
+
   /// Steps of the run over these batches.
   [[nodiscard]] std::int64_t total_steps(const dhp::Batching& batching) const;
   /// Throws where the learning rate cannot decay as asked for over so many steps.
   void check_decay(std::int64_t total_steps) const;
+  /// What of a run of so many steps is likely to be a mistake, a sentence each.
+  [[nodiscard]] std::vector<std::string> doubts(std::int64_t total_steps) const;
   /// Of a run of so many steps.
   [[nodiscard]] dhp::TrainingOptions training(std::int64_t total_steps) const;
   /// "synthetic", or "synthetic-resident": one step's input, on the device once for all.
   [[nodiscard]] bool synthetic() const { return data == "synthetic" || resident(); }
   [[nodiscard]] bool resident() const { return data == "synthetic-resident"; }
   /// --load names weights with which training begins at step 0, and no checkpoint.
-  [[nodiscard]] bool begins_anew() const { return load.ends_with(".safetensors"); }
+  [[nodiscard]] bool begins_anew() const;
 };
 
 struct BertOptions {
@@ -143,5 +153,7 @@ struct ParsedResNet {
 
 /// "fp32", ...
 [[nodiscard]] std::string precision_name(dhp::DType precision);
+/// Throws where there is no precision of that name.
+[[nodiscard]] dhp::DType parse_precision(const std::string& word);
 
 }  // namespace examples

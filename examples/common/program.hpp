@@ -5,8 +5,10 @@
 
 #include "memory_use.hpp"
 #include "ranks.hpp"
+#include "run_summary.hpp"
 #include "saved_run.hpp"
 #include "stopping.hpp"
+#include "stragglers.hpp"
 #include "trace_report.hpp"
 #include "transport_report.hpp"
 
@@ -41,6 +43,7 @@ class Program {
           dhp::Deadlines* deadlines, const Stopping& stopping,
           const ElasticHooks* elastic = nullptr)
       : dev_(dev),
+        parts_(waits_of(dev)),
         use_(dev),
         memory_(memory),
         elastic_(elastic),
@@ -57,15 +60,11 @@ class Program {
         saved_(dev, setup, run_, batching_, report_,
                elastic == nullptr ? nullptr : elastic->check_newest) {
     if (elastic_ != nullptr) run_.trainer().commit_by([this] { run_.mesh().world().barrier(); });
-    auto loading = run_.for_this_replica(loader_options());
-    if (options_.resident()) {
-      loading.shuffle = false;
-      loading.threads = 0;
-      const auto samples = setup.train.repeated(options_.global_batch);
-      resident_ = dhp::Loader(dev, samples, loading).next();
-    } else {
-      loader_.emplace(dev, setup.train, loading);
-    }
+    if (options_.resident()) resident_ = batches_of(0);
+    else loader_.emplace(dev, setup.train, run_.for_this_replica(loader_options()));
+    if (options_.verify_every > 0)
+      run_.trainer().verify_every(options_.verify_every,
+                                  [this](int ahead) { return batches_of(ahead); });
   }
 
   // Of an elastic job.
@@ -86,18 +85,23 @@ class Program {
     has_state_ = true;
   }
   /// After Aborted: its state becomes that after so many steps, by the update of the step that was interrupted or without
-  /// it. A save under way is given up.
-  void settle_at(std::int64_t steps) {
+  /// it. A save under way is given up. Returns whether a step that had begun is forgotten.
+  bool settle_at(std::int64_t steps) {
     saved_.give_up();
-    if (const auto done = run_.trainer().settle_at(steps))
-      report_.step(*done, run_.term_names(), 0, {});
+    const bool interrupted = run_.trainer().is_interrupted();
+    const auto done = run_.trainer().settle_at(steps);
+    if (done) report_.step(*done, run_.term_names(), 0, {});
+    return interrupted && !done;
   }
   [[nodiscard]] const Measures& last_step() const { return report_.last_step(); }
   void say(const std::string& line) { report_.say(line); }
 
   RunEnd run() {
     check_shares();
-    if (!has_state_) saved_.begin(total_);
+    if (!has_state_) {
+      const TimeParts::In loading(parts_, Part::saving);
+      saved_.begin(total_);
+    }
     has_state_ = true;
     auto& trainer = run_.trainer();
     const auto first_step = trainer.steps_done();
@@ -106,11 +110,19 @@ class Program {
     report_.say("layout ", to_text(run_.mesh()), ", schedule ", options_.pipeline.schedule.name(),
                 ", ", precision_name(options_.precision), ", ", batching_.dataset_size(),
                 " training samples, ", total_, " steps of ", options_.global_batch);
+    for (const auto& doubt : options_.doubts(total_)) report_.say("warning: ", doubt);
     TraceReport traced(dev_, run_.mesh().world(), options_.trace);
     if (memory_ != nullptr)
       for (const auto& line : memory_->lines(limit_)) report_.say(line);
     say_of_copies();
     if (!goes_on_within(first_step)) report_transports();
+    if (options_.evaluate_only) {
+      dhp::check(setup_.held_out.size() > 0,
+                 "--evaluate-only: no samples are held out, and there is no test set");
+      evaluate("as loaded");
+      report_.end_of_steps();
+      return RunEnd::done;
+    }
     if (!goes_on_within(first_step)) evaluate("at the start");
     else if (evaluates_after(first_step)) evaluate(dhp::concat("after step ", first_step));
 
@@ -124,12 +136,15 @@ class Program {
       recorded_steps += done.recorded ? 1 : 0;
       traced.step_done();
       const auto& mine = under_way->mine;
+      work_.add(mine, setup_.forward_flop);
+      in_period_ += static_cast<double>(mine.batches.size());
       report_.step(done, run_.term_names(), mine.samples,
-                   more_fields(dev_, mine.batches, done.recorded));
+                   more_fields(dev_, mine.batches, done.recorded), tokens_of_all(mine));
       under_way.reset();
       for (const auto& line : new_refusals(dev_)) report_.say(line);
     };
     report_.restart_clock();
+    parts_.enter(Part::compute);
     for (auto section = dhp::Section::first_step; trainer.steps_done() < total_ && !stopped_;
          section = dhp::Section::step) {
       enter(section);
@@ -145,14 +160,17 @@ class Program {
       const bool saves = options_.save_every > 0 && step % options_.save_every == 0;
       // On the Cpu the step has been done by now.
       if (!on_gpu || last || evaluates || saves) finish();
+      if (step % Stragglers::period == 0) name_stragglers();
       if (evaluates && !last) evaluate(dhp::concat("after step ", step));
       if (saves && !last) {
+        const TimeParts::In saving(parts_, Part::saving);
         enter(dhp::Section::saving);
         saved_.save();
       }
       if (evaluates || saves) report_.restart_clock();
     }
     finish();
+    parts_.enter(Part::rest);
     use_.between_steps();
     report_.end_of_steps();
     stopped_ = stopped_ && trainer.steps_done() < total_;  // a run that is done need not go on
@@ -161,13 +179,22 @@ class Program {
     if (on_gpu && options_.cuda_graphs.value_or(records_steps()))
       report_.say("recorded as a CUDA graph: ", recorded_steps, " of ", total_ - first_step,
                   " steps", shapes_stay() ? "" : "; their shapes differ, see --layout");
-    if (!stopped_) evaluate("at the end");
+    const bool changed = trainer.steps_done() > first_step || goes_on_within(first_step);
+    if (!stopped_ && changed) evaluate("at the end");
     enter(dhp::Section::saving);
-    saved_.end();
+    {
+      const TimeParts::In saving(parts_, Part::saving);
+      saved_.end();
+    }
     report_.say(use_.text());
     if (dev_.trace())
       report_.exposed_communication(
           traced.end([&](const std::string& line) { report_.say(line); }));
+    summarise(first_step);
+    if (stopped_)
+      report_.say(options_.save.empty()
+                      ? std::string("nothing of this run is kept, since it has no --save DIR")
+                      : dhp::concat("go on with --load ", options_.save));
     return stopped_ ? RunEnd::stopped : RunEnd::done;
   }
 
@@ -226,8 +253,21 @@ class Program {
           "a multiple of --global-batch");
     }
   }
+  /// Those of the replica `ahead` places after this one, in the step that is the next to be done.
+  [[nodiscard]] dhp::StepBatches<Dev> batches_of(int ahead) {
+    auto loading = run_.for_this_replica(loader_options());
+    loading.replica = (loading.replica + ahead) % loading.replicas;
+    loading.threads = 0;
+    loading.steps_ahead = 1;
+    loading.shuffle = !options_.resident();
+    if (!options_.resident()) loading.from = batching_.after(run_.trainer().steps_done());
+    const auto samples =
+        options_.resident() ? setup_.train.repeated(options_.global_batch) : setup_.train;
+    return dhp::Loader(dev_, samples, loading).next();
+  }
   [[nodiscard]] dhp::StepBatches<Dev> next_batches() {
     const auto scope = dev_.scope("next batches");
+    const TimeParts::In reading(parts_, Part::data);
     return resident_ ? resident_->share() : loader_->next();
   }
   /// What it costs that the loss of a rank loses no share of the state.
@@ -251,6 +291,7 @@ class Program {
   }
   void evaluate(const std::string& when) {
     if (setup_.held_out.size() == 0) return;
+    const TimeParts::In evaluating(parts_, Part::evaluation);
     enter(dhp::Section::evaluation);
     auto loader = run_.loader(setup_.held_out, dhp::evaluation_pass(loader_options()));
     const auto loss = run_.evaluate(loader);
@@ -259,7 +300,57 @@ class Program {
     saved_.evaluated(measures);
   }
 
+  /// Of ranks that are processes, which may be on machines of their own; on GPUs waits are not seen. Collective.
+  void name_stragglers() {
+    auto& world = run_.mesh().world();
+    if (on_gpu || world.size() == 1 || !options_.process()) return;
+    const auto parts = parts_.seconds();
+    const double own_s = seconds_in(parts, Part::compute) + seconds_in(parts, Part::data);
+    const double seconds = own_s - std::exchange(own_s_before_, own_s);
+    const double micro_batches = std::exchange(in_period_, 0);
+    const auto told = dhp::gather(dev_, world, {seconds, micro_batches});
+    std::vector<OwnWork> work;
+    for (std::size_t at = 0; at < told.size(); at += 2) work.push_back({told[at], told[at + 1]});
+    const auto slow = stragglers_.found(options_.mesh, work);
+    if (slow.empty()) return;
+    const auto names = dhp::gather_texts(dev_, world, dhp::process_name());
+    for (const auto rank : slow) {
+      const auto at = static_cast<std::size_t>(rank);
+      report_.say("warning: rank ", rank, " (", names[at], ") is slow, and all wait for it: ",
+                  short_number(1e3 * work[at].seconds_per_micro_batch()),
+                  " ms of its own work for a micro-batch, where replicas usually need ",
+                  short_number(1e3 * Stragglers::usual_s(options_.mesh, work, rank)), " ms");
+    }
+  }
+  /// Collective.
+  void summarise(std::int64_t first_step) {
+    auto& mesh = run_.mesh();
+    const bool counts = mesh.tensor_index() == 0 && mesh.pipeline_index() == 0;
+    const auto own = parts_.seconds();
+    std::vector<double> told(own.begin(), own.end());
+    told.push_back(counts ? work_.forward_flop : 0);
+    told.push_back(counts ? work_.tokens : 0);
+    const auto all = dhp::gather(dev_, mesh.world(), told);
+    RunSummary summary;
+    summary.first_step = first_step;
+    summary.last_step = run_.trainer().steps_done();
+    summary.ranks = mesh.world().size();
+    summary.samples = work_.samples;
+    summary.sees_waits = !on_gpu;
+    summary.peak_tflops = options_.peak_tflops;
+    summary.price = options_.price;
+    summary.samples_per_epoch = static_cast<double>(batching_.dataset_size());
+    for (std::size_t at = 0; at < all.size(); at += told.size()) {
+      for (std::size_t part = 0; part < own.size(); ++part)
+        summary.seconds[part] += all[at + part] / summary.ranks;
+      summary.forward_flop += all[at + own.size()];
+      summary.tokens += all[at + own.size() + 1];
+    }
+    report_.summary(std::move(summary));
+  }
+
   Dev& dev_;
+  TimeParts parts_;
   MemoryUse use_;
   MemoryPlanner* memory_;
   const ElasticHooks* elastic_;
@@ -273,6 +364,10 @@ class Program {
   dhp::Batching batching_;
   std::int64_t total_;
   RunReport report_;
+  StepWork work_;  // of the steps of this run() that are done
+  Stragglers stragglers_;
+  double in_period_ = 0;  // micro-batches
+  double own_s_before_ = 0;
   dhp::TrainingRun<Dev> run_;
   SavedRun saved_;
   std::optional<dhp::Loader<Dev, AnyBatcher>> loader_;

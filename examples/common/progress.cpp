@@ -101,8 +101,15 @@ Kept lines_up_to(const std::string& path, std::int64_t last) {
 
 }  // namespace
 
-Metrics::Metrics(const std::string& path, std::int64_t first_step) : path_(path) {
+Metrics::Metrics(const std::string& path, std::int64_t first_step, std::int64_t replaces)
+    : path_(path) {
   if (path.empty()) return;
+  if (first_step == 0) {
+    const auto steps = lines_up_to(path, std::numeric_limits<std::int64_t>::max()).last_step;
+    dhp::check(steps <= replaces, "--metrics ", path, " has ", steps,
+               " steps of another run; go on with that run by --load, choose another file, or "
+               "allow to --overwrite it");
+  }
   std::error_code error;
   if (first_step > 0 && std::filesystem::is_regular_file(path, error)) {
     const auto kept = lines_up_to(path, first_step);
@@ -120,15 +127,36 @@ Metrics::Metrics(const std::string& path, std::int64_t first_step) : path_(path)
   dhp::check(file_.good(), "cannot write --metrics ", path, "; does its directory exist?");
 }
 
-void Metrics::write(const std::vector<std::pair<std::string, double>>& fields) {
-  if (!file_.is_open()) return;
-  nlohmann::ordered_json line;
+namespace {
+
+[[nodiscard]] nlohmann::ordered_json object_of(
+    const std::vector<std::pair<std::string, double>>& fields) {
+  nlohmann::ordered_json made;
   for (const auto& [name, value] : fields) {
     if (value == std::floor(value) && std::abs(value) < 9e15)
-      line[name] = static_cast<std::int64_t>(value);
-    else line[name] = value;
+      made[name] = static_cast<std::int64_t>(value);
+    else made[name] = value;
   }
-  file_ << line.dump() << std::endl;
+  return made;
+}
+
+}  // namespace
+
+void Metrics::write(const std::vector<std::pair<std::string, double>>& fields) {
+  put(object_of(fields).dump());
+}
+
+void Metrics::write_summary(std::int64_t step,
+                            const std::vector<std::pair<std::string, double>>& fields) {
+  nlohmann::ordered_json line;
+  line["step"] = step;
+  line["summary"] = object_of(fields);
+  put(line.dump());
+}
+
+void Metrics::put(const std::string& line) {
+  if (!file_.is_open()) return;
+  file_ << line << std::endl;
   dhp::check(file_.good(), "cannot write --metrics ", path_, "; is the disk full?");
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,13 +42,18 @@ class Progress {
 class Metrics {
  public:
   /// An empty path writes nothing. What a file has of steps up to first_step stays, so that a run that goes on has each
-  /// step once. Throws where the file cannot be written.
-  Metrics(const std::string& path, std::int64_t first_step);
+  /// step once. A run that begins replaces a file of up to `replaces` steps. Throws where the file has more, or cannot be
+  /// written.
+  Metrics(const std::string& path, std::int64_t first_step,
+          std::int64_t replaces = std::numeric_limits<std::int64_t>::max());
   void write(const std::vector<std::pair<std::string, double>>& fields);
+  /// The last line of a run: these fields in one, "summary".
+  void write_summary(std::int64_t step, const std::vector<std::pair<std::string, double>>& fields);
   /// Of what the file had when it was opened; 0: none.
   [[nodiscard]] std::int64_t last_step() const { return last_step_; }
 
  private:
+  void put(const std::string& line);
   std::string path_;
   std::ofstream file_;
   std::int64_t last_step_ = 0;

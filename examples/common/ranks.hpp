@@ -3,6 +3,7 @@
 
 #include <dhp/comm/launch.hpp>
 #include <dhp/comm/observe/check.hpp>
+#include <dhp/comm/observe/time.hpp>
 #include <dhp/comm/observe/trace.hpp>
 #if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
 #include <dhp/comm/nccl/connect.hpp>
@@ -33,7 +34,9 @@ namespace examples {
 template <class D>
 [[nodiscard]] D make_device(const RunOptions& options, int local_rank) {
   const auto trace = options.trace.empty() ? nullptr : std::make_shared<dhp::Trace>();
-  if constexpr (D::host_accessible) return D({.threads = options.threads, .trace = trace});
+  if constexpr (D::host_accessible)
+    return D(
+        {.threads = options.threads, .trace = trace, .waits = std::make_shared<dhp::WaitClock>()});
   else
     return D({.device = options.device + local_rank,
               .deterministic = options.deterministic,
@@ -42,10 +45,12 @@ template <class D>
               .trace = trace});
 }
 
-/// The world with observers of each of its calls, where options ask for them.
+/// The world with observers of each of its calls: on the host of their time, and of what options ask for.
 template <class D>
 [[nodiscard]] dhp::Comm<D> observed(D& dev, dhp::Comm<D> world, const RunOptions& options) {
   if (world.size() == 1) return world;
+  if constexpr (D::host_accessible)
+    world = dhp::observe<D>(world, std::make_shared<dhp::CallTiming>(dev.waits()));
   if (options.check_collectives)
     world = dhp::observe<D>(world, std::make_shared<dhp::CallChecking<D>>(dev, world));
   if (dev.trace())
@@ -166,11 +171,10 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
   const ProcessSetup setup{me, options, std::move(deadlines), records};
   auto process = process_options(setup);
   process.stuck_after_s = 60;  // it may be in the midst of a long step, after which it goes on
-  const dhp::ElasticOptions elastic{.tensor = options.mesh.tensor,
-                                    .pipeline = options.mesh.pipeline,
-                                    .least_replicas = options.elastic->least,
-                                    .most_replicas = options.elastic->most,
-                                    .gives_up = std::move(gives_up)};
+  auto elastic = *options.elastic;
+  elastic.tensor = options.mesh.tensor;
+  elastic.pipeline = options.mesh.pipeline;
+  elastic.gives_up = std::move(gives_up);
   const auto id = dhp::new_member_id();
   auto store = options.store.empty()
                    ? dhp::meet_elastic(me, id, process)

@@ -1,3 +1,5 @@
+#include <dhp/train/weight_files.hpp>
+
 #include "options.hpp"
 
 #include <charconv>
@@ -6,7 +8,7 @@
 
 namespace examples {
 
-Elastic Elastic::parse(const std::string& text) {
+dhp::ElasticOptions parse_elastic(const std::string& text) {
   const auto colon = text.find(':');
   const auto number = [&](const std::string& digits, int otherwise) {
     if (digits.empty()) return otherwise;
@@ -16,12 +18,22 @@ Elastic Elastic::parse(const std::string& text) {
     return whole ? value : 0;
   };
   constexpr int any = std::numeric_limits<int>::max();
-  const Elastic elastic{number(text.substr(0, colon), 0),
-                        colon == text.npos ? any : number(text.substr(colon + 1), any)};
-  dhp::check(elastic.least >= 1 && elastic.most >= elastic.least, "--elastic ", text,
+  const dhp::ElasticOptions made{
+      .least_replicas = number(text.substr(0, colon), 0),
+      .most_replicas = colon == text.npos ? any : number(text.substr(colon + 1), any)};
+  dhp::check(made.least_replicas >= 1 && made.most_replicas >= made.least_replicas, "--elastic ",
+             text,
              ": give the least and the most replicas, such as 2:4, or 2: for any number from 2 on");
-  return elastic;
+  return made;
 }
+
+void RunOptions::check_ranks() const {
+  constexpr int most_ranks = 1024;  // threads of one process
+  const auto ranks = static_cast<double>(mesh.data) * mesh.tensor * mesh.pipeline;
+  dhp::check(ranks <= most_ranks, "a layout of ", mesh, " has more than the ", most_ranks,
+             " ranks that one process can start as threads");
+}
+bool RunOptions::begins_anew() const { return dhp::WeightFiles::are_at(load); }
 
 void RunOptions::check_decay(std::int64_t total_steps) const {
   dhp::check(
@@ -31,8 +43,29 @@ void RunOptions::check_decay(std::int64_t total_steps) const {
       "; give 3 or more by --steps or --epochs");
 }
 
+std::vector<std::string> RunOptions::doubts(std::int64_t total_steps) const {
+  std::vector<std::string> found;
+  if (total_steps > 0 && learning_rate.warmup_steps > total_steps)
+    found.push_back(dhp::concat("--warmup ", learning_rate.warmup_steps,
+                                " is longer than this run of ", total_steps,
+                                total_steps == 1 ? " step" : " steps",
+                                ": the learning rate does not reach --lr ", learning_rate.peak));
+  if (pipeline.schedule.name() == dhp::Interleaved::name && pipeline.chunks == 1)
+    found.push_back(
+        "--schedule interleaved with one part of the model per stage is 1f1b; give "
+        "--pipeline-chunks 2 or more");
+  const auto micro_batches = global_batch / micro_batch;
+  if (micro_batches < mesh.data)
+    found.push_back(dhp::concat(
+        "a step has ", micro_batches, micro_batches == 1 ? " micro-batch" : " micro-batches",
+        " for ", mesh.data, " replicas, so that ", mesh.data - micro_batches,
+        " of them do nothing; choose a smaller --micro-batch or --data-parallel"));
+  return found;
+}
+
 std::int64_t RunOptions::total_steps(const dhp::Batching& batching) const {
-  if (steps > 0) return steps;
+  if (evaluate_only) return 0;
+  if (steps) return *steps;
   const auto passes = epochs > 0 ? epochs : 1;
   const auto per_epoch = static_cast<double>(batching.steps_per_epoch());
   constexpr double most = 1e15;  // beyond that a double does not count every step
@@ -44,18 +77,19 @@ std::int64_t RunOptions::total_steps(const dhp::Batching& batching) const {
 }
 
 dhp::TrainingOptions RunOptions::training(std::int64_t total_steps) const {
-  check_decay(total_steps);  // those that --epochs make are known only now
-  dhp::TrainingOptions made{.layout = mesh,
-                            .store = {.compute = precision,
-                                      .order_free = deterministic,
-                                      .seed = seed,
-                                      .initialize = load.empty() || begins_anew(),
-                                      .sharding = sharding,
-                                      .state_on_host = state_on_host},
-                            .pipeline = pipeline,
-                            .reducer = reducer,
-                            .optimizer = optimizer,
-                            .trainer = {.learning_rate = learning_rate, .clip = clip}};
+  if (total_steps > 0) check_decay(total_steps);  // those that --epochs make are known only now
+  dhp::TrainingOptions made{
+      .layout = mesh,
+      .store = {.compute = precision,
+                .order_free = deterministic,
+                .seed = seed,
+                .initialize = load.empty() || begins_anew(),
+                .sharding = sharding,
+                .state_on_host = state_on_host},
+      .pipeline = pipeline,
+      .reducer = reducer,
+      .optimizer = optimizer,
+      .trainer = {.learning_rate = learning_rate, .clip = clip, .spike = skip_spikes}};
   made.trainer.learning_rate.total_steps = total_steps;
   made.trainer.learning_rate.step_every = total_steps / 3;
   return made;

@@ -1,13 +1,16 @@
-// RunReport: what rank 0 tells of a training run, to people on standard error and to programs in --metrics.
+// RunReport: what rank 0 tells of a training run, to people on standard error, to programs in --metrics and to TensorBoard.
 #pragma once
 
 #include <dhp/train/training_run.hpp>
 
+#include "event_file.hpp"
 #include "options.hpp"
 #include "progress.hpp"
+#include "run_summary.hpp"
 
 #include <chrono>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,6 +20,42 @@ namespace examples {
 
 /// Names and values for the progress line and the metrics.
 using Measures = std::vector<std::pair<std::string, double>>;
+
+/// Tokens of these micro-batches without padding; 0 where samples have none.
+template <class D>
+[[nodiscard]] double tokens_in(const dhp::StepBatches<D>& mine) {
+  std::int64_t tokens = 0;
+  for (const auto& batch : mine.batches)
+    for (const auto& [name, count] : batch.counts)
+      if (name == "tokens") tokens += count;
+  return static_cast<double>(tokens);
+}
+/// Of all replicas, by what this one has.
+template <class D>
+[[nodiscard]] double tokens_of_all(const dhp::StepBatches<D>& mine) {
+  std::int64_t own = 0;
+  for (const auto& batch : mine.batches) own += batch.samples;
+  if (own == 0) return 0;
+  return tokens_in(mine) / static_cast<double>(own) * static_cast<double>(mine.samples);
+}
+
+/// What steps have done: samples of all replicas, the rest of this one.
+struct StepWork {
+  double samples = 0, tokens = 0, forward_flop = 0;
+  template <class D, class Flop>
+  void add(const dhp::StepBatches<D>& mine, const Flop& flop) {
+    samples += static_cast<double>(mine.samples);
+    tokens += tokens_in(mine);
+    for (const auto& batch : mine.batches) forward_flop += flop(batch);
+  }
+};
+
+/// Null where nobody counts them: on GPUs streams wait, and no host.
+template <class D>
+[[nodiscard]] std::shared_ptr<const dhp::WaitClock> waits_of(D& dev) {
+  if constexpr (requires { dev.waits(); }) return dev.waits();
+  else return nullptr;
+}
 
 /// What a step adds to its line of metrics beside the loss.
 template <class D>
@@ -49,10 +88,11 @@ class RunReport {
   /// From now on there is a bar, and steps are written.
   void start(std::int64_t first_step) {
     if (!speaks_) return;
-    metrics_ = std::make_unique<Metrics>(options_.metrics, first_step);
+    metrics_ = std::make_unique<Metrics>(options_.metrics, first_step, replaces());
     const bool known =
         !last_step_.empty() && last_step_.front().second == static_cast<double>(first_step);
     if (known && metrics_->last_step() < first_step) metrics_->write(last_step_);
+    start_curves(first_step, known);
     progress_ = std::make_unique<Progress>(first_step, total_steps_);
     restart_clock();
   }
@@ -69,9 +109,9 @@ class RunReport {
   /// Time that no step has taken.
   void restart_clock() { since_ = std::chrono::steady_clock::now(); }
 
-  /// One step that is done, of so many samples; more: fields that its model or device adds.
+  /// One step that is done, of so many samples and tokens; more: fields that its model or device adds.
   void step(const dhp::StepReport& report, const std::vector<std::string>& terms,
-            std::int64_t samples, const Measures& more) {
+            std::int64_t samples, const Measures& more, double tokens = 0) {
     const auto now = std::chrono::steady_clock::now();
     const double taken = std::chrono::duration<double>(now - since_).count();
     since_ = now;
@@ -84,16 +124,22 @@ class RunReport {
     if (terms.size() > 1)
       for (std::size_t term = 0; term < terms.size(); ++term)
         fields.emplace_back("loss_" + terms[term], report.terms[term].mean());
-    if (options_.precision == dhp::DType::f16) {
-      fields.emplace_back("loss_scale", report.loss_scale);
-      fields.emplace_back("skipped", report.skipped ? 1 : 0);
-    }
+    const bool scaled = options_.precision == dhp::DType::f16;
+    if (scaled) fields.emplace_back("loss_scale", report.loss_scale);
+    if (scaled || options_.skip_spikes > 0) fields.emplace_back("skipped", report.skipped ? 1 : 0);
     fields.insert(fields.end(), more.begin(), more.end());
     last_step_ = fields;
     if (!metrics_) return;
+    values_.take(report.step, "loss", report.loss);
     metrics_->write(fields);
+    if (tokens > 0) fields.emplace_back("tokens_per_s", tokens / taken);
+    draw(fields);
     progress_->step(report.step, report.loss, taken, rate,
-                    report.skipped ? "skipped: gradients overflowed" : "");
+                    report.spike     ? dhp::concat("skipped: the gradient norm is ",
+                                                   short_number(report.gradient_norm), ", usual is ",
+                                                   short_number(report.usual_norm))
+                    : report.skipped ? "skipped: gradients overflowed"
+                                     : "");
   }
 
   /// What a step has written or, on ranks that write nothing, would have. If the rank that writes is lost, another one
@@ -107,9 +153,11 @@ class RunReport {
     for (const auto& [name, value] : found) {
       text += dhp::concat("  ", name, " ", short_number(value));
       line.emplace_back("held_out_" + name, value);
+      values_.take(step, "held_out_" + name, value);
     }
     say(text);
     if (metrics_) metrics_->write(line);
+    if (step != drawn_until_) draw(line);
   }
   void exposed_communication(double share) {
     if (metrics_)
@@ -117,10 +165,51 @@ class RunReport {
           {{"step", static_cast<double>(total_steps_)}, {"exposed_communication", share}});
   }
 
+  /// The end of the run, on rank 0.
+  void summary(RunSummary of_all) {
+    if (!metrics_) return;
+    of_all.values = values_.all();
+    const auto lines = of_all.lines();
+    if (lines.empty()) return;
+    for (const auto& line : lines) say(line);
+    metrics_->write_summary(of_all.last_step, of_all.fields());
+  }
+
  private:
+  /// Steps in a file of metrics that a run from the beginning may replace: the file may be its own, from before its first
+  /// save, of which nothing else is left.
+  [[nodiscard]] std::int64_t replaces() const {
+    if (options_.overwrite || options_.elastic) return std::numeric_limits<std::int64_t>::max();
+    return options_.save.empty() ? 0 : 2 * options_.save_every;
+  }
+  /// known: the last line of metrics is, and what the directory has of that step may go.
+  void start_curves(std::int64_t first_step, bool known) {
+    const auto& directory = options_.tensorboard;
+    if (directory.empty()) return;
+    const bool goes_on = first_step > 0 && EventFile::any_in(directory);  // else it begins anew
+    drawn_until_ = goes_on && !known ? first_step : -1;
+    events_ =
+        std::make_unique<EventFile>(directory, known || !goes_on ? first_step : first_step + 1);
+    events_->text(first_step, "options", "```toml\n" + options_.configuration + "```\n");
+    if (known) draw(last_step_);
+  }
+  void draw(const Measures& line) {
+    if (!events_) return;
+    Measures curves;
+    const std::string held_out = "held_out_";
+    for (const auto& [name, value] : line)
+      if (name.starts_with(held_out))
+        curves.emplace_back("held_out/" + name.substr(held_out.size()), value);
+      else if (name != "step") curves.emplace_back("train/" + name, value);
+    events_->scalars(static_cast<std::int64_t>(line.front().second), curves);
+  }
+
   const RunOptions& options_;
   bool speaks_;
   std::int64_t total_steps_;
+  BestValues values_;
+  std::unique_ptr<EventFile> events_;
+  std::int64_t drawn_until_ = -1;  // the step that a run goes on from, whose evaluation is there
   Measures last_step_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<Progress> progress_;

@@ -108,12 +108,14 @@ class SavedRun {
     const auto& progress = loaded.progress;
     for (const auto& remark : loaded.remarks)
       report_.say(options_.begins_anew() ? "" : "warning: ", remark);
-    dhp::check(progress.steps < total, "--load ", options_.load, " is after step ", progress.steps,
-               " and this run ends after step ", total,
+    const bool none_asked_for = options_.evaluate_only || (total == 0 && progress.steps == 0);
+    dhp::check(none_asked_for || progress.steps < total, "--load ", options_.load,
+               " is after step ", progress.steps, " and this run ends after step ", total,
                ": --steps and --epochs count from the start of the original run");
     if (progress.samples >= 0) batching_.go_on_at({progress.steps, progress.samples});
     run_.trainer().resume(progress);
-    report_.say("loaded ", loaded.from, ": goes on after step ", progress.steps);
+    report_.say("loaded ", loaded.from, none_asked_for ? ": of step " : ": goes on after step ",
+                progress.steps);
     for (const auto& option : options_.differing) report_.say("warning: ", option);
     const auto now = batching_.dataset_size();
     const auto size = loaded.about.value("training_samples", now);
@@ -128,6 +130,7 @@ class SavedRun {
                         .keep_best = options_.keep_best,
                         .may_commit = may_commit_,
                         .replaced = std::exchange(replaced_, {})};
+    made.files["options.toml"] = options_.configuration;
     made.about["options"] = nlohmann::ordered_json::parse(options_.remembered);
     made.about["training_samples"] = batching_.dataset_size();
     if (measures_.first == saved_step_)

@@ -75,10 +75,28 @@ void check_fits(const Vocabulary& vocabulary, const TokenText& tokens, const std
              " tokens are unknown words ([UNK]); is it of another language?");
 }
 
+/// Files whose names say that there is something else in them.
+void check_is_prose(const std::string& path) {
+  std::error_code error;
+  const bool directory = std::filesystem::is_directory(path, error);
+  for (const auto& file : directory ? dhp::files_below(path) : std::vector<std::string>{path}) {
+    const auto is = [&](std::initializer_list<const char*> endings) {
+      return std::any_of(endings.begin(), endings.end(),
+                         [&](const char* ending) { return file.ends_with(ending); });
+    };
+    dhp::check(!is({".jsonl", ".json", ".jsonl.gz", ".json.gz"}), "", file,
+               ": is JSON, whose names and brackets would be read as prose; write its texts alone "
+               "to a file, a blank line between documents: jq -r '.text + \"\\n\"' does it");
+    dhp::check(!is({".png", ".jpg", ".jpeg", ".PNG", ".JPG", ".JPEG"}), "", file,
+               ": is an image, and BERT learns from text; train_resnet50 takes images");
+  }
+}
+
 Tokenised tokenise(const BertOptions& options) {
   const auto& path = options.run.data;
   dhp::check(std::filesystem::exists(path), "--data ", path,
              ": there is no such file or directory");
+  check_is_prose(path);
   const bool wordnet = is_wordnet(path);
   const auto text = wordnet ? read_wordnet(path) : read_text(path, text_options(options.sentences));
   auto vocabulary = vocabulary_for(options, text);

@@ -19,8 +19,7 @@ int run_elastic_training(const TrainingSetup& setup) {
   const Stopping stopping(options.grace_s);
   auto dev = make_device<Dev>(options, me->local_rank);
   const auto deadlines = deadlines_of(options);
-  ElasticTraining training(dev, setup, *deadlines, stopping,
-                           me->rank == 0 && options.store.empty());
+  ElasticTraining training(dev, setup, *deadlines, stopping);
   start_elastic_rank<Dev>(
       *me, options, deadlines, [&] { return training.gives_up(); },
       [&](dhp::GenerationRank<Dev>& rank) { return training.run(rank); });

@@ -29,7 +29,7 @@ using DescribePlanned =
     std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&, bool recompute)>;
 
 struct TrainingSetup {
-  const RunOptions& options;
+  RunOptions options;
   const AnyBatcher& train;
   const AnyBatcher& held_out;
   /// Describes the whole model; each rank keeps its part.
@@ -37,6 +37,8 @@ struct TrainingSetup {
   DescribePlanned plan_model;
   /// The model's own view of an evaluation.
   std::function<Measures(const std::vector<dhp::LossTerm>&)> measures;
+  /// Multiplications and additions in products and convolutions of these samples' forward pass, without padding.
+  std::function<double(const dhp::MicroBatch<Dev>&)> forward_flop;
   /// Small files that belong to the model, by name: saved in each checkpoint, and exported.
   std::map<std::string, std::string> files{};
   /// Names of the last layers' weights begin so.

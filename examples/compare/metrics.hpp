@@ -62,7 +62,7 @@ class MetricsFile {
   /// Speed and memory, and what rank 0 alone has seen: they depend on machine and layout.
   [[nodiscard]] static bool is_of_machine(const std::string& measure) {
     return measure.ends_with("_per_s") || measure.ends_with("_bytes") || measure == "token_rows" ||
-           measure == "exposed_communication";
+           measure == "exposed_communication" || measure == "summary";
   }
   void add(Entry entry) {
     values_[{entry.step, entry.measure}] = entry.value;

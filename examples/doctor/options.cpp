@@ -19,13 +19,7 @@ void add_options(CLI::App& app, DoctorOptions& options, int& ranks, bool gpu) {
   app.add_option("--tensor-parallel", run.mesh.tensor, "As for the trainers, to measure that axis")
       ->check(positive_number());
   app.add_option("--pipeline-parallel", run.mesh.pipeline, "The same")->check(positive_number());
-  if (gpu)
-    app.add_option("--device", run.device,
-                   "First GPU of this process; further ranks of it take the next ones")
-        ->check(not_negative_number());
-  else
-    app.add_option("--threads", run.threads, "Threads per rank inside its ops (CPU)")
-        ->check(positive_number());
+  add_device_option(app, run, gpu);
   app.add_option("--comm-timeout", run.comm_timeout,
                  "Seconds that a rank waits for another; 0: for ever")
       ->check(not_negative_number());

@@ -45,6 +45,35 @@ struct ResNetConfig {
   }
 }
 
+/// Multiplications and additions in convolutions and the last product, of one image's forward pass.
+[[nodiscard]] inline double resnet_forward_flop(const ResNetConfig& config) {
+  double flop = 0;
+  const auto conv = [&](std::int64_t size, int kernel, int stride, std::int64_t in,
+                        std::int64_t out) {
+    const auto after = (size + kernel / 2 * 2 - kernel) / stride + 1;
+    flop += 2.0 * static_cast<double>(after * after * kernel * kernel * in * out);
+    return after;
+  };
+  const bool small = config.small_images();
+  auto in = config.width;
+  auto size = conv(config.image_size, small ? 3 : 7, small ? config.stem_stride : 2,
+                   config.image_channels, in);
+  if (!small) size = (size - 1) / 2 + 1;  // max-pool
+  const auto groups = resnet_blocks(config.depth);
+  for (int group = 0; group < 4; ++group) {
+    const auto inner = config.width << group;
+    for (int block = 0; block < groups[static_cast<std::size_t>(group)]; ++block) {
+      const int stride = block == 0 && group > 0 ? 2 : 1;
+      if (stride != 1 || in != 4 * inner) (void)conv(size, 1, stride, in, 4 * inner);
+      (void)conv(size, 1, 1, in, inner);
+      size = conv(size, 3, stride, inner, inner);
+      (void)conv(size, 1, 1, inner, 4 * inner);
+      in = 4 * inner;
+    }
+  }
+  return flop + 2.0 * static_cast<double>(in * config.classes);
+}
+
 /// Describes one ResNet; a class only to pass build and config around.
 template <class Dev>
 class ResNetBuilder {

@@ -41,6 +41,11 @@ int train(const examples::ResNetOptions& options) {
              return examples::resnet(build, planned);
            },
        .measures = measures,
+       .forward_flop =
+           [flop = examples::resnet_forward_flop(config)](
+               const dhp::MicroBatch<examples::Dev>& batch) {
+             return flop * static_cast<double>(batch.samples);
+           },
        .head = "fc.",
        .waits_for_replicas = options.sync_batch_norm,
        .same_shapes = true});

@@ -11,6 +11,7 @@
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cpu/embedding.hpp>
 #include <dhp/cpu/exact_sum.hpp>
+#include <dhp/cpu/fingerprint.hpp>
 #include <dhp/cpu/gemm.hpp>
 #include <dhp/cpu/layer_norm.hpp>
 #include <dhp/cpu/linear.hpp>

@@ -21,5 +21,6 @@
 #include <dhp/nn/recompute.hpp>
 #include <dhp/nn/residual_batch_norm.hpp>
 #include <dhp/nn/residual_layer_norm.hpp>
+#include <dhp/nn/sample_embeddings.hpp>
 #include <dhp/nn/self_attention.hpp>
 #include <dhp/nn/sequential.hpp>

@@ -10,6 +10,7 @@
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/embedding.hpp>
 #include <dhp/ops/exact_sum.hpp>
+#include <dhp/ops/fingerprint.hpp>
 #include <dhp/ops/gemm.hpp>
 #include <dhp/ops/layer_norm.hpp>
 #include <dhp/ops/linear.hpp>

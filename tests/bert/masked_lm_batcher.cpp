@@ -56,8 +56,15 @@ TEST_CASE("masked lm batches: names, types, shapes, counts") {
       CHECK(side(batch, name).shape() == dhp::Shape{n});
     CHECK(side(batch, "masked_labels").shape() == dhp::Shape{hidden});
     CHECK(hidden > 0);
-    CHECK(batch.counts == std::vector<std::pair<std::string, std::int64_t>>{
-                              {"masked_tokens", hidden}, {"samples", n}});
+    std::int64_t tokens = 0, pairs = 0;  // padding is neither
+    for (const auto used : ints(batch, "lengths")) {
+      tokens += used;
+      pairs += used * used;
+    }
+    CHECK(
+        batch.counts ==
+        std::vector<std::pair<std::string, std::int64_t>>{
+            {"masked_tokens", hidden}, {"samples", n}, {"tokens", tokens}, {"token_pairs", pairs}});
     CHECK(batch.rows_per_sample == length);
     const auto offsets = ints(batch, "offsets");
     CHECK(offsets.front() == 0);

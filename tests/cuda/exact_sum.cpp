@@ -1,6 +1,8 @@
-// Order-free sums: bit for bit those of the Cpu.
+// Order-free sums and fingerprints: bit for bit those of the Cpu.
 #include <dhp/cpu/exact_sum.hpp>
+#include <dhp/cpu/fingerprint.hpp>
 #include <dhp/cuda/exact_sum.hpp>
+#include <dhp/cuda/fingerprint.hpp>
 #include <tests/cuda/gpu.hpp>
 
 #include <doctest/doctest.h>
@@ -72,4 +74,19 @@ TEST_CASE("what is too large or not finite sets the flag, is not added, and give
   Tensor<Gpu> x(gpu, DType::f32, {3});
   exact_finalize(gpu, limbs, limbs, flag, x.mut());
   for (const double value : widened(gpu, x)) CHECK(std::isnan(value));
+}
+
+TEST_CASE("fingerprints have the bits of the Cpu") {
+  const auto of = [](auto& dev, DType type, std::int64_t count) {
+    using Dev = std::remove_reference_t<decltype(dev)>;
+    const auto x = random_tensor(dev, type, {count}, 3);
+    auto sum = Tensor<Dev>::from_host(dev, {1}, std::vector<std::int64_t>{5});
+    fingerprint<Dev>(dev, x, 1000, sum.mut(), -3);
+    return sum.template to_host<std::int64_t>(dev)[0];
+  };
+  Gpu gpu;
+  Cpu cpu;
+  for (const auto type : {DType::f64, DType::f32, DType::bf16})
+    for (const std::int64_t count : {1, 700, 5000})
+      CHECK(of(gpu, type, count) == of(cpu, type, count));
 }

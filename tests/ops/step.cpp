@@ -63,6 +63,35 @@ TEST_CASE("clip: only norms above the limit are scaled, down to it; a limit of 0
   CHECK(decided({.loss_scale = 8}, {}, 64 * 9, true).norm == 3);
 }
 
+TEST_CASE("spikes: a norm out of proportion skips its step, unless it becomes usual") {
+  const StepRule rule{.spike = 3};
+  const auto after = [&](StepState state, double norm) {
+    return decided(state, rule, norm * norm, true);
+  };
+  StepState state{};
+  state = after(state, 1);
+  CHECK(after(state, 100).applies());  // too early to know what is usual
+  for (int step = 1; step < 20; ++step) state = after(state, 1);
+  CHECK(state.usual_norm == 1);
+  CHECK(after(state, 3).applies());
+  CHECK(after(state, 3).usual_norm == 1.02);
+  const auto spike = after(state, 3.5);
+  CHECK(spike.decision == StepDecision::skip);
+  CHECK(spike.updates == state.updates);
+  CHECK(spike.usual_norm == 1);
+  CHECK(after(spike, 1).applies());
+  CHECK(after(spike, 1).spikes == 0);
+  auto high = state;
+  for (int step = 0; step < 10; ++step) {
+    high = after(high, 50);
+    CHECK_FALSE(high.applies());
+  }
+  high = after(high, 50);
+  CHECK(high.applies());
+  CHECK(high.usual_norm == 50);
+  CHECK(decided(state, {}, 1e6, true).applies());  // without the rule
+}
+
 TEST_CASE("decide_step sees every loss and every norm") {
   Cpu dev;
   const double nan = std::numeric_limits<double>::quiet_NaN();

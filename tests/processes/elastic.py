@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""elastic.py TRAIN_BERT TRAIN_RESNET50 [CASE...]: jobs that lose ranks and take in others, at random moments. Whatever happens,
+"""elastic.py TRAIN_BERT TRAIN_RESNET50 LIAR [CASE...]: jobs that lose ranks and take in others, at random moments. Whatever happens,
 each step's numbers are those of a steady run, no step is there twice, and where every piece of the state has a living holder
 none is done again."""
 
@@ -15,6 +15,7 @@ import tempfile
 import time
 
 import ranks
+from generations import told
 
 BERT = ["--preset", "tiny", "--vocabulary-size", "512", "--sequence-length", "32", "--samples", "256", "--global-batch", "16",
         "--micro-batch", "2", "--deterministic", "--evaluate-samples", "4"]
@@ -41,12 +42,12 @@ def steady(program, run, folder):
 class Elastic:
     """A job whose processes come and go."""
 
-    def __init__(self, program, run, folder, processes, elastic, steps, more=(), **where):
-        """more: options that change no number; where: of ranks.Job."""
+    def __init__(self, program, run, folder, processes, elastic, steps, more=(), by=None, **where):
+        """more: options that change no number; by: another program for the job; where: of ranks.Job."""
         self.steps, self.metrics = steps, folder / "metrics"
         run = (*run, "--steps", str(steps))
         self.wanted = steady(program, run, str(folder.parent))
-        self.job = ranks.Job(processes, [program, *run, *more, "--elastic", elastic, "--metrics", str(self.metrics)],
+        self.job = ranks.Job(processes, [by or program, *run, *more, "--elastic", elastic, "--metrics", str(self.metrics)],
                             **where)
 
     def __enter__(self):
@@ -83,8 +84,7 @@ class Elastic:
 
 def generations(said):
     """(number, replicas, after step) of each that was told; -1: nobody had a state."""
-    told = re.findall(r"generation (\d+): (\d+)x\d+x\d+ [^;]*(?: after step (\d+)| without a state)", said)
-    return sorted(tuple(int(number or -1) for number in found) for found in told)
+    return sorted((found.number, found.replicas, found.after) for found in told(said))
 
 
 def lost_and_joined(program, run, folder, rng):
@@ -122,7 +122,8 @@ def axes(program, run, folder, rng, tensor, pipeline):
 
 
 def planned(program, run, folder, rng, departures=2):
-    """Told to go, a rank leaves after its step, and another one comes: no generation ends within a step."""
+    """Told to go, a rank leaves after its step, and another one comes: no generation ends within a step, and none is repeated.
+    Returns what was told of the generations."""
     with Elastic(program, run, folder, 4, "1:4", 60 * departures) as job:
         here = [1, 2, 3]
         for count in range(departures):
@@ -138,7 +139,8 @@ def planned(program, run, folder, rng, departures=2):
         job.end(statuses=(0, 75))
         said = job.job.output(0)
         assert [found[1] for found in generations(said)] == [3, 4] * departures, said
-        assert not re.search(r"after step \d+; (?!agreed)", said), said
+        assert not [found for found in told(said) if found.why], said
+        return told(said)
 
 
 def sharded(program, run, folder, rng, stage):
@@ -176,6 +178,11 @@ def stopped(program, run, folder, rng):
         job.job.processes[2].send_signal(signal.SIGCONT)
         job.end()
         assert [found[1] for found in generations(job.job.output(0))] == [2, 3], job.said()
+        # The others were in a step that cannot end without it.
+        first, second = told(job.job.output(0))
+        assert (first.repeats, second.repeats) == (first.after + 1, 0), job.said()
+        # Those who stay have all of the state; the newcomer takes it.
+        assert first.megabytes == 0 and second.megabytes > 1, job.said()
 
 
 def store_lost(program, run, folder, rng):
@@ -201,8 +208,33 @@ def twice(program, run, folder, rng):
         assert generations(job.job.output(0))[-1][1] == 2, job.said()
 
 
+def wrong(program, run, folder, rng, liar):
+    """A bit of a gradient flips on one rank: it is found before the update, the rank is named, and the others do the step again."""
+    who = rng.choice([1, 2])
+    with Elastic(program, run, folder, 3, "1:3", 30, ("--verify-every", "4"), by=liar,
+                 environment=lambda rank: {"LIES_AT": "12"} if rank == who else {}) as job:
+        job.end(without=[who])
+        assert job.job.processes[who].wait(10) == 1
+        for said in (job.job.output(who), job.job.output(0)):
+            assert f"step 12: rank {who} has other gradients than other replicas have from the same samples" in said, said
+        assert generations(job.job.output(0)) == [(2, 2, 11)], job.said()
+
+
+def slow(program, run, folder, rng):
+    """A rank that stands still for most of the time is named."""
+    with Elastic(program, run, folder, 3, "1:3", 120) as job:
+        late = rng.choice([1, 2])
+        while "is slow" not in job.job.output(0) and job.step() < 118:
+            for signal_, seconds in ((signal.SIGSTOP, 0.06), (signal.SIGCONT, 0.02)):
+                job.job.processes[late].send_signal(signal_)
+                time.sleep(seconds)
+        job.end()
+        said = job.job.output(0)
+        assert re.findall(r"warning: rank (\d) \(.*is slow", said) == [str(late)], said
+
+
 def main():
-    bert, resnet, *only = sys.argv[1:]
+    bert, resnet, liar, *only = sys.argv[1:]
     seed = random.randrange(1 << 30)
     print("seed", seed, flush=True)
     cases = {"lost_and_joined": (lost_and_joined, bert, BERT), "resnet": (lost_and_joined, resnet, RESNET),
@@ -212,7 +244,8 @@ def main():
              "zero 3": (functools.partial(sharded, stage=3), bert, BERT),
              "copies 1": (functools.partial(copied, stage=1), bert, BERT),
              "copies 3": (functools.partial(copied, stage=3), bert, BERT), "stopped": (stopped, bert, BERT),
-             "store": (store_lost, bert, BERT), "twice": (twice, bert, BERT)}
+             "store": (store_lost, bert, BERT), "twice": (twice, bert, BERT),
+             "wrong": (functools.partial(wrong, liar=liar), bert, BERT), "slow": (slow, bert, BERT)}
     with tempfile.TemporaryDirectory() as temporary:
         for name, (case, program, run) in cases.items():
             if only and name not in only:

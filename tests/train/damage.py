@@ -37,7 +37,9 @@ class Trainer:
         assert status == 0 and f"loaded {save / f'step-{after:08}'}: goes on after step {after}\n" in said, said
         found = [line for line in said.splitlines() if line.startswith("warning: ") and "--steps" not in line]
         assert len(found) == len(warnings) and all(text in line for text, line in zip(warnings, found)), (warnings, said)
-        return json.loads(metrics.read_text().splitlines()[-1])["loss"]
+        lines = [json.loads(text) for text in metrics.read_text().splitlines()]
+        metrics.unlink()
+        return [line["loss"] for line in lines if "loss" in line][-1]
 
 
 def flip(path, at, bit):

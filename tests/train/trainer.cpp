@@ -17,6 +17,11 @@ TEST_CASE("trainer: a gradient that is not finite, behind a finite loss, is name
 TEST_CASE("trainer: under a dynamic loss scale an overflow is a step without an update") {
   TrainerCases<Cpu>::skipped_step();
 }
+TEST_CASE(
+    "trainer: a step whose gradient is out of proportion is skipped, and a resumed run still knows "
+    "what is usual") {
+  TrainerCases<Cpu>::skipped_spike();
+}
 TEST_CASE("trainer: a loss that stays bad at the least scale is not the scale's fault") {
   TrainerCases<Cpu>::bad_at_the_least_scale();
 }

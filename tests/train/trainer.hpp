@@ -98,6 +98,30 @@ class TrainerCases {
     });
   }
 
+  static void skipped_spike() {
+    const Case run{.options = {.learning_rate = {.peak = 1e-3}, .spike = 5}};
+    on_ranks(run, [](Dev& dev, Trained& trainer, Batches& batches,
+                     const ParameterList<Dev>& parameters) {
+      for (int step = 0; step < 25; ++step) CHECK(!trainer.step(batches).skipped);
+      const double before = first_of(dev, parameters);
+      auto input = batches.batches[0].input.mut();
+      scale(dev, 1024.0, input);
+      const auto spike = trainer.step(batches);
+      CHECK(spike.spike);
+      CHECK(spike.gradient_norm > 5 * spike.usual_norm);
+      CHECK(first_of(dev, parameters) == before);
+      const auto progress = trainer.progress();
+      CHECK(progress.updates == 25);
+      CHECK(progress.spikes == 1);
+      CHECK(progress.usual_norm == spike.usual_norm);
+      trainer.resume(progress);
+      CHECK(trainer.step(batches).spike);  // what is usual is remembered
+      scale(dev, 1 / 1024.0, input);
+      CHECK(!trainer.step(batches).skipped);
+      CHECK(first_of(dev, parameters) != before);
+    });
+  }
+
   static void bad_at_the_least_scale() {
     const Case run{.options = {.loss_scale = LossScaleOptions{.dynamic = true, .initial = 4}}};
     int skipped = 0;

@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <cstddef>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,14 +17,30 @@ using namespace tests;
 
 namespace {
 
-using Kinds = std::vector<CallKind>;
+/// Calls of a rank's thread, and of those that run its collectives.
+class Kinds {
+ public:
+  void add(CallKind kind) {
+    const std::lock_guard lock(mutex_);
+    kinds_.push_back(kind);
+  }
+  /// Those since the last time.
+  [[nodiscard]] std::vector<CallKind> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(kinds_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<CallKind> kinds_;
+};
 
 /// Notes every call of a rank, in all its groups.
 class CallNotes final : public CommObserver<Cpu> {
  public:
   explicit CallNotes(std::shared_ptr<Kinds> kinds) : kinds_(std::move(kinds)) {}
   [[nodiscard]] std::unique_ptr<Watch> before(Cpu*, const Call& call) override {
-    kinds_->push_back(call.kind);
+    kinds_->add(call.kind);
     return std::make_unique<Watch>();
   }
   [[nodiscard]] std::shared_ptr<CommObserver<Cpu>> of_part(Comm<Cpu>, CallSite) override {
@@ -66,8 +83,7 @@ void check_update(const Layout& layout, const RunSettings& settings) {
           int updates = 0;
           trainer.before_update([&] {
             CHECK(now() == begin);
-            CHECK(!calls->empty());
-            calls->clear();
+            CHECK(!calls->take().empty());
             ++updates;
           });
           for (int step = 0; step < settings.steps; ++step) {
@@ -78,7 +94,7 @@ void check_update(const Layout& layout, const RunSettings& settings) {
             CHECK(now() != begin);
             CHECK(updates == step + 1);
             // With ZeRO only the all-gathers of the new weights follow.
-            for (const auto kind : *calls) {
+            for (const auto kind : calls->take()) {
               CHECK(store.is_sharded());
               CHECK(kind == CallKind::all_gather);
             }

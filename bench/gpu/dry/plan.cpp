@@ -59,7 +59,7 @@ int run_training(const TrainingSetup& setup) {
            .allocator = {
                .allocate = [&](std::size_t bytes, cudaStream_t) { return ledger.allocate(bytes); },
                .free = [&](std::byte* data, std::size_t, cudaStream_t) { ledger.free(data); }}});
-  dhp::TrainingRun<Dev> run(dev, {}, options.training(options.steps), setup.make_model,
+  dhp::TrainingRun<Dev> run(dev, {}, options.training(options.steps.value_or(0)), setup.make_model,
                             dhp::example_batch(dev, setup.train, options.micro_batch));
   name_weights(run.store());
   auto loading = run.for_this_replica({.global_batch = options.global_batch,

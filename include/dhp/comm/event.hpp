@@ -2,6 +2,7 @@
 // waits, not the host: the rank's work after wait() has the result, on every device.
 #pragma once
 
+#include <dhp/core/wait_clock.hpp>
 #include <dhp/device/device.hpp>
 
 #include <condition_variable>
@@ -51,10 +52,14 @@ class Event {
     state_->changed.wait(lock, [this] { return state_->done; });
     if (state_->error) std::rethrow_exception(state_->error);
   }
-  /// Work issued on `dev` from now on comes after the collective: here that is wait(), which the device's trace shows.
+  /// Work issued on `dev` from now on comes after the collective: here that is wait(), which the device's trace and its
+  /// clock of waits show.
   void wait(Dev& dev) const {
     if (!state_) return;
     const auto scope = dev.scope(state_->operation, state_->where);
+    WaitClock* clock = nullptr;
+    if constexpr (requires { dev.waits(); }) clock = dev.waits().get();
+    const WaitClock::Scope waiting(clock, WaitClock::collectives);
     wait();
   }
 

@@ -11,6 +11,7 @@
 #include <dhp/cuda/fallback_attention.hpp>
 #include <dhp/cuda/fallback_conv2d.hpp>
 #include <dhp/cuda/fallback_gemm.hpp>
+#include <dhp/cuda/fingerprint.hpp>
 #include <dhp/cuda/layer_norm.hpp>
 #include <dhp/cuda/linear.hpp>
 #include <dhp/cuda/optimizer.hpp>

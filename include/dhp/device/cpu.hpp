@@ -4,6 +4,7 @@
 
 #include <dhp/core/copy_bytes.hpp>
 #include <dhp/core/trace.hpp>
+#include <dhp/core/wait_clock.hpp>
 #include <dhp/device/device.hpp>
 #include <dhp/device/memory_count.hpp>
 #include <dhp/device/out_of_memory.hpp>
@@ -99,7 +100,8 @@ struct CpuOptions {
   /// The host program's memory for tensors; null: the system's. It must be thread-safe and outlive
   /// the tensors.
   std::pmr::memory_resource* memory = nullptr;
-  std::shared_ptr<Trace> trace{};  ///< of the rank; null: none
+  std::shared_ptr<Trace> trace{};      ///< of the rank; null: none
+  std::shared_ptr<WaitClock> waits{};  ///< of the rank's thread; null: none
 };
 
 /// The Cpu of one rank, movable, for one thread at a time. Any thread may free its memory.
@@ -110,7 +112,8 @@ class Cpu {
   explicit Cpu(CpuOptions options = {})
       : memory_(std::make_shared<CpuMemory>(options.memory)),
         pool_(std::make_unique<ThreadPool>(options.threads)),
-        trace_(std::move(options.trace)) {}
+        trace_(std::move(options.trace)),
+        waits_(std::move(options.waits)) {}
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return memory_->allocate(bytes);
@@ -140,6 +143,8 @@ class Cpu {
   /// Null without tracing.
   [[nodiscard]] const std::shared_ptr<Trace>& trace() const { return trace_; }
   [[nodiscard]] TraceMoment moment() const { return trace_->now_s(); }
+  /// Null where waits are not counted.
+  [[nodiscard]] const std::shared_ptr<WaitClock>& waits() const { return waits_; }
   /// A trace span for the lifetime of the result; arguments as for TraceScope.
   template <class... Arguments>
   [[nodiscard]] TraceScope<Cpu> scope(const Arguments&... arguments) {
@@ -170,6 +175,7 @@ class Cpu {
   std::shared_ptr<CpuMemory> memory_;
   std::unique_ptr<ThreadPool> pool_;
   std::shared_ptr<Trace> trace_;
+  std::shared_ptr<WaitClock> waits_;
 };
 
 static_assert(Device<Cpu>);

@@ -136,8 +136,13 @@ class Meta {
 
   [[nodiscard]] const MetaMemory& memory() const { return *memory_; }
 
+  /// Multiplications and additions of the matrix products, convolutions and attentions that were asked for.
+  [[nodiscard]] double flop() const { return flop_; }
+  void count_flop(double flop) { flop_ += flop; }
+
  private:
   std::shared_ptr<MetaMemory> memory_;
+  double flop_ = 0;
 };
 
 template <>

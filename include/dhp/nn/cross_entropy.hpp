@@ -2,6 +2,7 @@
 // per row, never the logits (Shoeybi et al. 2019, "Megatron-LM", section 3).
 #pragma once
 
+#include <dhp/nn/gather_parts.hpp>
 #include <dhp/nn/loss.hpp>
 #include <dhp/nn/model_builder.hpp>
 #include <dhp/ops/cross_entropy.hpp>
@@ -54,6 +55,12 @@ class CrossEntropy {
     tape.push(std::move(sums));
   }
 
+  /// The logits of all classes [M, classes] on each rank.
+  [[nodiscard]] Tensor<Dev> whole(Dev& dev, Tensor<Dev> logits) {
+    if (group_.size() == 1) return logits;
+    return gather_parts(dev, group_, logits, options_.classes);
+  }
+
   /// Of one forward pass over logits of this shape.
   [[nodiscard]] static double flops(const Shape& logits) {
     return 4 * static_cast<double>(logits.count());
@@ -85,6 +92,10 @@ class ClassificationLoss {
   void forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape, View<Dev> totals) {
     entropy_.forward(dev, std::move(x), tape.batch().at("labels").view(), tape,
                      totals.as({loss_fields}));
+  }
+  /// The logits [M, classes]
+  Tensor<Dev> predict(Dev& dev, Tensor<Dev> x, Tape<Dev>&) {
+    return entropy_.whole(dev, std::move(x));
   }
   Tensor<Dev> backward(Dev& dev, ConstView<Dev> scales, Tape<Dev>& tape) {
     return entropy_.backward(dev, tape.batch().at("labels").view(), scales.slice(0, 1), tape);

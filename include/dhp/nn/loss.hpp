@@ -49,12 +49,19 @@ concept HasLossBackward = requires(L& loss, Dev& dev, ConstView<Dev> scales, Tap
   { loss.backward(dev, scales, tape) } -> std::same_as<Tensor<Dev>>;
 };
 
+/// Optional. What the model says, without labels: whole on each rank of the tensor axis, a row for each sample or token.
+template <class L, class Dev>
+concept HasPredict = requires(L& loss, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+  { loss.predict(dev, std::move(x), tape) } -> std::same_as<Tensor<Dev>>;
+};
+
 }  // namespace nn
 
 /// term_names: one per term, fixed; MicroBatch::counts has the count of each under the same name.
 /// forward: pushes on the tape, writes every term to totals, f64 [terms, loss_fields] on the device.
 /// backward: gradient of the last layer's output for the objective sum_t scales[t] * sum_t. scales, f64 [terms]
 /// on the device, are loss scale / global count.
+/// predict, which a loss may have: logits, embeddings or whatever the model was trained for, of the last layer's output.
 template <class L, class Dev>
 concept Loss = nn::HasTermNames<L> && nn::HasLossForward<L, Dev> && nn::HasLossBackward<L, Dev> &&
     nn::HasFlops<L, Dev> && nn::HasParameters<L, Dev>;
@@ -90,6 +97,13 @@ class AnyLoss {
   Tensor<Dev> backward(Dev& dev, ConstView<Dev> scales, Tape<Dev>& tape) {
     return tape.backward_of("loss", [&] { return model_->backward(dev, scales, tape); });
   }
+  /// Throws where the loss has no predict.
+  Tensor<Dev> predict(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    const auto began = tape.mark();
+    auto y = model_->predict(dev, std::move(x), tape);
+    tape.end_of_forward(began);
+    return y;
+  }
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
     return model_->flops(in, batch);
   }
@@ -101,6 +115,7 @@ class AnyLoss {
     virtual std::vector<std::string> term_names() const = 0;
     virtual void forward(Dev&, Tensor<Dev>, Tape<Dev>&, View<Dev>) = 0;
     virtual Tensor<Dev> backward(Dev&, ConstView<Dev>, Tape<Dev>&) = 0;
+    virtual Tensor<Dev> predict(Dev&, Tensor<Dev>, Tape<Dev>&) = 0;
     virtual double flops(const Shape&, const MicroBatch<Dev>&) const = 0;
     virtual void parameters(ParameterList<Dev>&) const = 0;
   };
@@ -113,6 +128,13 @@ class AnyLoss {
     }
     Tensor<Dev> backward(Dev& dev, ConstView<Dev> scales, Tape<Dev>& tape) override {
       return loss.backward(dev, scales, tape);
+    }
+    Tensor<Dev> predict(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) override {
+      if constexpr (nn::HasPredict<L, Dev>) return loss.predict(dev, std::move(x), tape);
+      else
+        fail(
+            "this model's loss has no predictions; give it "
+            "Tensor<Dev> predict(Dev&, Tensor<Dev> x, Tape<Dev>&)");
     }
     double flops(const Shape& in, const MicroBatch<Dev>& batch) const override {
       return loss.flops(in, batch);

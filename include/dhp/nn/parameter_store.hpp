@@ -6,6 +6,7 @@
 #include <dhp/nn/initial_values.hpp>
 #include <dhp/nn/sharded_bucket.hpp>
 #include <dhp/ops/elementwise.hpp>
+#include <dhp/ops/fingerprint.hpp>
 #include <dhp/ops/optimizer.hpp>
 
 #include <algorithm>
@@ -111,6 +112,17 @@ class ParameterStore {
   [[nodiscard]] std::vector<View<Dev>> summands(Range range) {
     auto* bucket = bucket_with(range);
     return bucket != nullptr ? bucket->summands(range) : held_sums(range);
+  }
+  /// From now on the sums that this replica gives to others are fingerprinted into i64 [1]; with an empty view no more.
+  void sign_sums_in(View<Dev> fingerprint) { signature_ = fingerprint; }
+  /// Of a reducer, before a sum over replicas. first: in the store's numbering; times: -1 for a part that is not this
+  /// replica's own.
+  void sign(Dev& dev, const std::vector<View<Dev>>& summands, std::int64_t first,
+            std::int64_t times = 1) {
+    if (signature_.empty()) return;
+    for (std::size_t at = 0; at < summands.size(); ++at)
+      fingerprint(dev, summands[at], first + static_cast<std::int64_t>(at) * size_, signature_,
+                  times);
   }
   /// i32 [1]: not 0 after an order-free sum left its range; empty without such sums.
   [[nodiscard]] View<Dev> overflow() { return options_.order_free ? overflow_.mut() : View<Dev>(); }
@@ -436,6 +448,7 @@ class ParameterStore {
   Tensor<Dev> gradients_;
   Tensor<Dev> high_;
   Tensor<Dev> low_;
+  View<Dev> signature_;
   Tensor<Dev> overflow_;
 };
 

@@ -67,6 +67,8 @@ class ShardedBucket {
   [[nodiscard]] const ParameterList<Dev>& parameters() const { return parameters_; }
   [[nodiscard]] Range range() const { return range_; }
   [[nodiscard]] std::int64_t share() const { return range_.size() / replica_.size; }
+  /// This replica's share, in the store's numbering.
+  [[nodiscard]] Range own() const { return {range_.first + own_.first, range_.first + own_.last}; }
   /// Of this replica's share, in buffers of optimizer state.
   [[nodiscard]] Range held() const { return {held_, held_ + share()}; }
   /// The elements of a parameter in the share of the replica `ahead` places after this one, counted in the parameter.

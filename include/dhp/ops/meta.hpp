@@ -1,21 +1,63 @@
-// The operations of the device Meta: nothing is computed.
+// The operations of the device Meta: nothing is computed, and FLOP of products are counted.
 #pragma once
 
 #include <dhp/device/meta.hpp>
+#include <dhp/ops/attention.hpp>
 #include <dhp/ops/batch_norm.hpp>
+#include <dhp/ops/conv2d.hpp>
+#include <dhp/ops/gemm.hpp>
 
 #include <concepts>
 #include <optional>
 
 namespace dhp {
 
+namespace ops {
+/// Of one product of queries and keys, or of their probabilities and values, over all samples and heads.
+[[nodiscard]] inline double attention_flop(In<Meta> q, const Sequences<Meta>& sequences) {
+  double pairs = 0;
+  const auto* lengths = sequences.lengths.data<std::int32_t>();
+  for (std::int64_t sample = 0; sample < sequences.lengths.count(); ++sample)
+    pairs += static_cast<double>(lengths[sample]) * lengths[sample];
+  return 2 * pairs * static_cast<double>(q.columns());
+}
+[[nodiscard]] inline double conv2d_flop(In<Meta> w, In<Meta> y) {
+  return 2.0 * static_cast<double>(y.rows()) * static_cast<double>(w.count());
+}
+}  // namespace ops
+
+inline void gemm_on(Meta& dev, In<Meta> a, In<Meta>, Out<Meta> c, GemmOptions options, In<Meta>) {
+  const auto inner = a.shape()[options.transpose_a ? 0 : 1];
+  dev.count_flop(2.0 * static_cast<double>(c.count()) * static_cast<double>(inner));
+}
+inline void conv2d_forward_on(Meta& dev, In<Meta>, In<Meta> w, Conv2dGeometry, Out<Meta> y) {
+  dev.count_flop(ops::conv2d_flop(w, y));
+}
+inline void conv2d_backward_data_on(Meta& dev, In<Meta> dy, In<Meta> w, Conv2dGeometry, Out<Meta>,
+                                    double) {
+  dev.count_flop(ops::conv2d_flop(w, dy));
+}
+inline void conv2d_backward_filter_on(Meta& dev, In<Meta>, In<Meta> dy, Conv2dGeometry,
+                                      Out<Meta> dw, double) {
+  dev.count_flop(ops::conv2d_flop(dw, dy));
+}
+inline void attention_forward_on(Meta& dev, In<Meta> q, In<Meta>, In<Meta>,
+                                 const Sequences<Meta>& sequences, const AttentionOptions&,
+                                 Out<Meta>, Out<Meta>) {
+  dev.count_flop(2 * ops::attention_flop(q, sequences));
+}
+/// Without the probabilities, which it computes again.
+inline void attention_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<Meta>, In<Meta>,
+                                  In<Meta>, const Sequences<Meta>& sequences,
+                                  const AttentionOptions&, Out<Meta>, Out<Meta>, Out<Meta>) {
+  dev.count_flop(4 * ops::attention_flop(q, sequences));
+}
+
 void activation_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void activation_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void adamw_update_on(std::same_as<Meta> auto&, const auto&...) {}
 void add_both_on(std::same_as<Meta> auto&, const auto&...) {}
 void add_on(std::same_as<Meta> auto&, const auto&...) {}
-void attention_backward_on(std::same_as<Meta> auto&, const auto&...) {}
-void attention_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void axpy_on(std::same_as<Meta> auto&, const auto&...) {}
 void batch_norm_apply_on(std::same_as<Meta> auto&, const auto&...) {}
 void batch_norm_backward_apply_on(std::same_as<Meta> auto&, const auto&...) {}
@@ -26,9 +68,6 @@ void batch_norm_squared_deviations_on(std::same_as<Meta> auto&, const auto&...) 
 void batch_norm_sums_on(std::same_as<Meta> auto&, const auto&...) {}
 void cast_on(std::same_as<Meta> auto&, const auto&...) {}
 void column_sums_on(std::same_as<Meta> auto&, const auto&...) {}
-void conv2d_backward_data_on(std::same_as<Meta> auto&, const auto&...) {}
-void conv2d_backward_filter_on(std::same_as<Meta> auto&, const auto&...) {}
-void conv2d_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void copy_columns_on(std::same_as<Meta> auto&, const auto&...) {}
 void cross_entropy_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void cross_entropy_loss_on(std::same_as<Meta> auto&, const auto&...) {}
@@ -43,9 +82,9 @@ void embedding_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void exact_accumulate_on(std::same_as<Meta> auto&, const auto&...) {}
 void exact_finalize_on(std::same_as<Meta> auto&, const auto&...) {}
 void fill_on(std::same_as<Meta> auto&, const auto&...) {}
+void fingerprint_on(std::same_as<Meta> auto&, const auto&...) {}
 void find_nonfinite_on(std::same_as<Meta> auto&, const auto&...) {}
 void gather_rows_on(std::same_as<Meta> auto&, const auto&...) {}
-void gemm_on(std::same_as<Meta> auto&, const auto&...) {}
 void global_average_pool_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void global_average_pool_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void lamb_rates_on(std::same_as<Meta> auto&, const auto&...) {}

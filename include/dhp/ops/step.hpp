@@ -28,7 +28,9 @@ struct StepState {
   double loss_scale = 1;        ///< of the next step
   double used_loss_scale = 1;   ///< of the step that was decided last
   double norm = 0;              ///< global gradient norm before clipping
+  double usual_norm = 0;        ///< moving average over applied steps, where spikes are looked for
   std::int32_t good_steps = 0;  ///< since the last skip or change of the loss scale
+  std::int32_t spikes = 0;      ///< steps skipped for their norm, in a row
   StepDecision decision = StepDecision::apply;
 
   friend bool operator==(const StepState&, const StepState&) = default;
@@ -87,10 +89,20 @@ struct LossScaleOptions {
   double largest = 16777216;   ///< 2^24
 };
 
-/// The rule of the step decision. Clipping is by the global norm (Pascanu et al. 2013).
+/// The rule of the step decision. Clipping is by the global norm (Pascanu et al. 2013). Skipping a batch whose gradient
+/// is out of all proportion spares the run a loss spike (Chowdhery et al. 2022, "PaLM", sec. 5.1, skip batches around one).
 struct StepRule {
   double clip = 0;  ///< maximum of the global gradient norm; 0: no clipping
   LossScaleOptions loss_scale{};
+  double spike = 0;  ///< a norm of more times the usual one skips the step; 0: none does
+
+  /// So many updates show what is usual, and so many steps in a row make something usual.
+  static constexpr std::int64_t updates_before_spikes = 20;
+  static constexpr std::int32_t most_spikes = 10;
+  [[nodiscard]] constexpr bool is_spike(const StepState& state) const {
+    return spike > 0 && state.updates >= updates_before_spikes && state.spikes < most_spikes &&
+           state.norm > spike * state.usual_norm;
+  }
 };
 
 /// Decides the step. finite: losses and gradients are. At loss scale 1 an overflow stops training.
@@ -106,10 +118,22 @@ struct StepRule {
     else if (state.decision != StepDecision::stop) state.decision = StepDecision::skip;
     if (scaling.dynamic)
       state.loss_scale = std::max(least_scale, state.loss_scale / scaling.growth);
-    state.good_steps = 0;
+    state.good_steps = state.spikes = 0;
+    return state;
+  }
+  if (rule.is_spike(state)) {
+    state.decision = StepDecision::skip;
+    state.spikes += 1;
     return state;
   }
   state.decision = StepDecision::apply;
+  if (rule.spike > 0) {
+    constexpr double usual_steps = 100;
+    const bool anew = state.usual_norm == 0 || state.spikes == StepRule::most_spikes;
+    state.usual_norm =
+        anew ? state.norm : state.usual_norm + (state.norm - state.usual_norm) / usual_steps;
+  }
+  state.spikes = 0;
   const bool clips = rule.clip > 0 && state.norm > rule.clip;
   state.gradient_scale = (clips ? rule.clip / state.norm : 1) / state.loss_scale;
   state.updates += 1;

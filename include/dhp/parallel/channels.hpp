@@ -2,8 +2,8 @@
 // Each is the other's backward pass. A rank's part is part_of(channels, size, rank).
 #pragma once
 
+#include <dhp/nn/gather_parts.hpp>
 #include <dhp/nn/layer.hpp>
-#include <dhp/ops/rows.hpp>
 
 namespace dhp {
 
@@ -13,25 +13,6 @@ template <class Dev>
   const auto part = part_of(x.columns(), group.size(), group.rank());
   Tensor<Dev> y(dev, x.dtype(), x.shape().with(x.shape().rank() - 1, part.size()));
   copy_columns(dev, x.view(), part.first, y.mut(), 0, part.size());
-  return y;
-}
-
-/// The columns of all ranks side by side. Parts may be uneven: they are sent padded to the largest.
-template <class Dev>
-[[nodiscard]] Tensor<Dev> gather_parts(Dev& dev, Comm<Dev>& group, const Tensor<Dev>& x,
-                                       std::int64_t channels) {
-  const auto widest = part_of(channels, group.size(), 0).size();
-  Tensor<Dev> mine(dev, x.dtype(), {x.rows(), widest});
-  if (x.columns() < widest) dev.fill_zero(mine.mut().bytes(), mine.size_bytes());
-  copy_columns(dev, x.view(), 0, mine.mut(), 0, x.columns());
-  Tensor<Dev> all(dev, x.dtype(), {group.size(), x.rows(), widest});
-  group.all_gather(dev, mine.view(), all.mut()).wait();
-  Tensor<Dev> y(dev, x.dtype(), x.shape().with(x.shape().rank() - 1, channels));
-  for (int rank = 0; rank < group.size(); ++rank) {
-    const auto part = part_of(channels, group.size(), rank);
-    const auto block = all.view().slice(rank, rank + 1).as({x.rows(), widest});
-    copy_columns(dev, block, 0, y.mut(), part.first, part.size());
-  }
   return y;
 }
 

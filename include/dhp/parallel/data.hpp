@@ -38,6 +38,10 @@ class DataParallel {
   }
 
   Tensor<Dev> evaluate(Dev& dev, const Step<Dev>& step) { return inner_->evaluate(dev, step); }
+  [[nodiscard]] std::vector<Tensor<Dev>> predict(
+      Dev& dev, const Step<Dev>& step) requires Predicts<Inner, Dev> {
+    return inner_->predict(dev, step);
+  }
   void replay(Dev& dev, const Step<Dev>& step) { inner_->replay(dev, step); }
 
  private:

@@ -99,7 +99,18 @@ class PipelineParallel {
 
   /// Forward only. Nothing crosses the data axis: replicas may have unequal numbers of micro-batches.
   Tensor<Dev> evaluate(Dev& dev, const Step<Dev>& step) {
+    return std::move(forward_only(dev, step, false).losses);
+  }
+  /// Forward only, as evaluate().
+  [[nodiscard]] std::vector<Tensor<Dev>> predict(Dev& dev, const Step<Dev>& step) {
+    return std::move(forward_only(dev, step, true).predictions);
+  }
+
+ private:
+  struct Run;
+  [[nodiscard]] Run forward_only(Dev& dev, const Step<Dev>& step, bool predicts) {
     auto run = start(dev, step, Mode::eval);
+    run.predicts = predicts;
     const auto micro_batches = static_cast<int>(step.batches.size());
     for (const auto& action :
          proven(rounds(step), Pass::evaluation)[static_cast<std::size_t>(stage_)]) {
@@ -110,10 +121,9 @@ class PipelineParallel {
       forward(dev, action, run);
       run.flights.erase({action.chunk, action.micro_batch});
     }
-    return std::move(run.losses);
+    return run;
   }
 
- private:
   /// One micro-batch inside one chunk, between its forward and its last backward action.
   struct Flight {
     Flight(const StepContext& context, const MicroBatch<Dev>& batch) : tape(context, &batch) {}
@@ -131,6 +141,8 @@ class PipelineParallel {
     std::map<int, int> layer_runs_left;  // by layer; the loss comes after the last
     std::map<const ParameterState<Dev>*, int> writers_left;
     Tensor<Dev> losses;  // f64 [micro-batches, terms, loss_fields]
+    bool predicts = false;
+    std::vector<Tensor<Dev>> predictions;  // of the micro-batches in order
   };
 
   [[nodiscard]] int parts() const { return stages_ * options_.chunks; }
@@ -280,6 +292,12 @@ class PipelineParallel {
     }
     if (holds_loss(part)) {
       const Weights weights(dev, *this, layer_of_loss());
+      if (run.predicts) {
+        run.predictions.resize(run.step->batches.size());
+        run.predictions[static_cast<std::size_t>(action.micro_batch)] =
+            model_.loss.predict(dev, std::move(x), flight.tape);
+        return;
+      }
       const auto row = run.losses.mut().slice(action.micro_batch, action.micro_batch + 1);
       model_.loss.forward(dev, std::move(x), flight.tape, row.as({row.shape()[1], loss_fields}));
     } else if (stages_ == 1) {

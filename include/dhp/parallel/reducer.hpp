@@ -40,7 +40,9 @@ class PlainReducer {
   void ready(Range) {}
   void finish() {
     const Range all{0, store_->size()};
-    for (auto summand : store_->summands(all)) group_.all_reduce(*dev_, summand).wait();
+    const auto summands = store_->summands(all);
+    store_->sign(*dev_, summands, all.first);
+    for (auto summand : summands) group_.all_reduce(*dev_, summand).wait();
     share_overflow(*dev_, *store_, group_);
     store_->finalize_gradients(*dev_, all);
   }
@@ -107,8 +109,10 @@ class BucketedReducer {
     std::vector<Event<Dev>> events;
   };
   void start(Bucket& bucket) {
+    const auto summands = store_->summands(bucket.range);
+    store_->sign(*dev_, summands, bucket.range.first);
     if (!progress_) return;
-    for (auto summand : store_->summands(bucket.range))
+    for (auto summand : summands)
       bucket.events.push_back(progress_->start(*dev_, Collective<Dev>::all_reduce(summand)));
   }
 

@@ -59,7 +59,9 @@ class ShardedReducer final : public ShardTraffic<Dev> {
   void finish() {
     check(round_ == rounds_,
           "sharded reducer: finish() was called before all gradients were ready");
-    for (auto summand : store_->summands(store_->whole()))
+    const auto whole = store_->summands(store_->whole());
+    store_->sign(*dev_, whole, store_->whole().first);
+    for (auto summand : whole)
       if (summand.count() > 0) group_.all_reduce(*dev_, summand).wait();
     if (auto flag = store_->overflow()) group_.all_reduce(*dev_, flag, Reduce::max).wait();
     for (auto& state : states_) state.bucket->finish_sums(*dev_);
@@ -138,6 +140,10 @@ class ShardedReducer final : public ShardTraffic<Dev> {
   void sum_of(ShardedBucket<Dev>& bucket) {
     bucket.bring_gradients(*dev_);
     const auto summands = bucket.summands(bucket.range());
+    store_->sign(*dev_, summands, bucket.range().first);
+    // From stage 2 on they begin with what was summed before.
+    if (stage() != ZeroStage::optimizer)
+      store_->sign(*dev_, bucket.held_sums(), bucket.own().first, -1);
     std::vector<Event<Dev>> events;
     for (std::size_t at = 0; at < summands.size(); ++at)
       events.push_back(progress_.start(

@@ -41,6 +41,13 @@ concept ReportsReady = Trainable<T, Dev> &&
   { model.forward_backward(dev, step, ready) } -> std::same_as<Tensor<Dev>>;
 };
 
+/// A Trainable that says what its model predicts for each of this replica's micro-batches, in their order; nothing on
+/// ranks without the loss.
+template <class T, class Dev>
+concept Predicts = Trainable<T, Dev> && requires(T& model, Dev& dev, const Step<Dev>& step) {
+  { model.predict(dev, step) } -> std::same_as<std::vector<Tensor<Dev>>>;
+};
+
 /// The count of each term in these micro-batches, in the order of `names`.
 template <class Dev>
 [[nodiscard]] std::vector<std::int64_t> counts_of(std::span<const MicroBatch<Dev>> batches,

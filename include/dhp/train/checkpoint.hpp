@@ -11,6 +11,7 @@
 #include <dhp/train/name_map.hpp>
 #include <dhp/train/trainer.hpp>
 #include <dhp/train/weight_file.hpp>
+#include <dhp/train/weight_files.hpp>
 
 #include <exception>
 #include <set>
@@ -29,9 +30,10 @@ struct LoadedCheckpoint {
   nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< as RunRecord::about
 };
 
-/// How a run begins from a file of weights.
+/// How a run begins from published weights.
 struct WeightLoading {
-  bool all = false;  ///< a weight that the file lacks is an error; else it keeps its initial value
+  bool only = false;  ///< of a checkpoint the weights too, and nothing else; for predictions
+  bool all = false;   ///< a weight that the file lacks is an error; else it keeps its initial value
   std::string new_head{};  ///< weights whose names begin so are not read; empty: none
 };
 
@@ -101,15 +103,20 @@ class Checkpoint {
   }
 
   /// Collective over the mesh; each rank reads its pieces. `path` is the folder of a run, of which the newest
-  /// whole checkpoint is taken; one checkpoint in it; or a .safetensors file of weights under any spelling that NameMap
-  /// knows, with which training begins at step 0. Throws where a tensor has another shape or, of a checkpoint, is
+  /// whole checkpoint is taken; one checkpoint in it; or weights (WeightFiles) under any spelling that NameMap knows, with
+  /// which training begins at step 0. Throws where a tensor has another shape or, of a checkpoint, is
   /// missing, and where nothing whole is left.
   LoadedCheckpoint load(Dev& dev, const std::string& path, const WeightLoading& weights = {}) {
-    check(path.ends_with(".safetensors") || !std::filesystem::is_regular_file(path), path,
-          " is no directory of checkpoints and no .safetensors file; a file of PyTorch's (.pth, "
-          ".bin) becomes one by: python3 -c 'import sys, torch, safetensors.torch as s; "
-          "s.save_file({k: v.contiguous() for k, v in torch.load(sys.argv[1]).items()}, "
-          "sys.argv[2])' FILE weights.safetensors");
+    const bool weights_of_pytorch = std::filesystem::exists(path + "/pytorch_model.bin") ||
+                                    std::filesystem::exists(path + "/pytorch_model.bin.index.json");
+    check(
+        WeightFiles::are_at(path) ||
+            !(std::filesystem::is_regular_file(path) || weights_of_pytorch),
+        path,
+        " is no directory of checkpoints and has no .safetensors file; a file of PyTorch's (.pth, "
+        ".bin) becomes one by: python3 -c 'import sys, torch, safetensors.torch as s; "
+        "s.save_file({k: v.contiguous() for k, v in torch.load(sys.argv[1]).items()}, "
+        "sys.argv[2])' FILE weights.safetensors");
     auto loaded = load_newest(dev, path, weights);
     store_.updated(dev);
     return loaded;
@@ -168,6 +175,8 @@ class Checkpoint {
         {"updates", progress.updates},
         {"loss_scale", progress.loss_scale},
         {"good_steps", progress.good_steps},
+        {"usual_norm", progress.usual_norm},
+        {"spikes", progress.spikes},
         {"optimizer", optimizer_.name()},
         {"precision", name_of(store_.options().compute)},
         {"layout", {{"data", shape.data}, {"tensor", shape.tensor}, {"pipeline", shape.pipeline}}}};
@@ -186,15 +195,15 @@ class Checkpoint {
     auto [folders, passed_over] = candidates(dev, path);
     for (const auto& candidate : folders) {
       LoadedCheckpoint loaded{.from = candidate, .remarks = passed_over};
-      if (candidate.ends_with(".safetensors")) {
-        load_weights(dev, SafeTensors(candidate), weights, loaded.remarks);
+      if (WeightFiles::are_at(candidate)) {
+        load_weights(dev, WeightFiles(candidate), weights, loaded.remarks);
         return loaded;
       }
       if (std::filesystem::exists(candidate + "/state.json")) {
-        loaded.progress = load_format_1(dev, candidate);
+        loaded.progress = load_format_1(dev, candidate, weights.only);
         return loaded;
       }
-      const auto damage = try_load(dev, loaded);
+      const auto damage = try_load(dev, loaded, weights.only);
       if (damage.empty()) return loaded;
       passed_over.push_back(damage);
     }
@@ -213,7 +222,7 @@ class Checkpoint {
     using std::filesystem::exists;
     std::pair<std::vector<std::string>, std::vector<std::string>> found;
     if (rank() == 0) {
-      const bool one = path.ends_with(".safetensors") || exists(path + "/index.json");
+      const bool one = WeightFiles::are_at(path) || exists(path + "/index.json");
       if (one || exists(path + "/state.json")) {
         found.first.push_back(path);
       } else {
@@ -230,14 +239,15 @@ class Checkpoint {
   }
 
   /// Fills in what was loaded. Returns what is damaged, the same on all ranks. Throws where the model does not fit.
-  [[nodiscard]] std::string try_load(Dev& dev, LoadedCheckpoint& loaded) {
+  [[nodiscard]] std::string try_load(Dev& dev, LoadedCheckpoint& loaded, bool only_weights) {
     nlohmann::json own{{"damage", ""}, {"unfit", ""}, {"read", nlohmann::json::array()}};
     std::optional<SavedPieces> saved;
     try {
       saved.emplace(loaded.from);
       if (rank() == 0) saved->index().check_files(loaded.from);
-      const auto pieces = held(dev);
-      own["unfit"] = what_does_not_fit(*saved, pieces);
+      auto pieces = held(dev);
+      if (only_weights) pieces = store_.pieces();
+      own["unfit"] = what_does_not_fit(*saved, pieces, only_weights);
       if (own["unfit"] == "") {
         for (auto piece : pieces) {
           piece.piece.name = source_of(*saved, piece.piece);
@@ -259,9 +269,10 @@ class Checkpoint {
       for (const auto& name : rank["read"]) read.insert(name.template get<std::string>());
     }
     for (const auto& [name, pieces] : saved->index().tensors)
-      if (!read.contains(name) && !name.starts_with(master_prefix))
+      if (!read.contains(name) && !name.starts_with(only_weights ? "optimizer/" : master_prefix))
         loaded.remarks.push_back(concat("tensor ", name, " of ", loaded.from,
                                         " is not in this model, and was not read"));
+    if (only_weights) optimizer_.values_changed(dev);
     return "";
   }
 
@@ -281,10 +292,11 @@ class Checkpoint {
 
   /// A sentence, or empty.
   [[nodiscard]] std::string what_does_not_fit(const SavedPieces& saved,
-                                              const std::vector<HeldPiece<Dev>>& pieces) const {
+                                              const std::vector<HeldPiece<Dev>>& pieces,
+                                              bool only_weights) const {
     const auto& about = saved.index().about;
     const auto kind = about.value("optimizer", optimizer_.name());
-    if (kind != optimizer_.name())
+    if (!only_weights && kind != optimizer_.name())
       return concat(saved.folder(), " was saved with the optimizer ", kind, ", this run has ",
                     optimizer_.name(), "; choose ", kind,
                     ", or export its weights and start from those");
@@ -316,11 +328,15 @@ class Checkpoint {
     progress.good_steps =
         static_cast<int>(std::min<std::int64_t>(fields.number("good_steps"), 1 << 30));
     if (fields.has("samples")) progress.samples = fields.number("samples");
+    if (fields.has("usual_norm") && fields.at("usual_norm").is_number())
+      progress.usual_norm = fields.at("usual_norm").template get<double>();
+    if (fields.has("spikes"))
+      progress.spikes = static_cast<int>(std::min<std::int64_t>(fields.number("spikes"), 1 << 30));
     return progress;
   }
 
   /// Collective; remarks: what was loaded, what is new, what was left over.
-  void load_weights(Dev& dev, const SafeTensors& file, const WeightLoading& how,
+  void load_weights(Dev& dev, const WeightFiles& file, const WeightLoading& how,
                     std::vector<std::string>& remarks) {
     store_.settle(dev);
     const NameMap names(file.tensors());
@@ -331,7 +347,7 @@ class Checkpoint {
         const auto& name = piece.piece.name;
         const bool is_new = !how.new_head.empty() && name.starts_with(how.new_head);
         const auto* const found = is_new ? nullptr : names.find(name);
-        if (found != nullptr) read_from_file(dev, file, *found, piece);
+        if (found != nullptr) read_from_file(dev, *file.tensors().at(*found), *found, piece);
         sources[name] = found == nullptr ? nlohmann::json() : nlohmann::json(*found);
       }
     } catch (const Error& error) {
@@ -349,10 +365,10 @@ class Checkpoint {
       if (!read.contains(name)) left.insert(name);
     check(!read.empty(), file.path(), " has none of this model's weights: it has ",
           listed(left, "no others"), "; the model has ", listed(fresh, "none"));
-    check(fresh.empty() || store_.options().initialize, "weights that are not in ", file.path(),
-          " have no initial values; make the store with StoreOptions::initialize");
     check(!how.all || fresh.empty(), file.path(),
           " lacks weights of this model: ", listed(fresh, ""));
+    check(fresh.empty() || store_.options().initialize, "weights that are not in ", file.path(),
+          " have no initial values; make the store with StoreOptions::initialize");
     remarks.push_back(concat(file.path(), ": ", read.size(), " tensors are loaded; new ",
                              fresh.size() == 1 ? "is " : "are ", listed(fresh, "none"),
                              "; left over ", left.size() == 1 ? "is " : "are ",
@@ -372,9 +388,14 @@ class Checkpoint {
   }
 
   /// Until 2026 a checkpoint was one folder with whole tensors in two files.
-  [[nodiscard]] TrainingProgress load_format_1(Dev& dev, const std::string& folder) {
+  [[nodiscard]] TrainingProgress load_format_1(Dev& dev, const std::string& folder,
+                                               bool only_weights) {
     std::vector<std::string> none;
-    load_weights(dev, SafeTensors(folder + "/model.safetensors"), {.all = true}, none);
+    load_weights(dev, WeightFiles(folder + "/model.safetensors"), {.all = true}, none);
+    std::ifstream file(folder + "/state.json");
+    const auto progress =
+        progress_of(nlohmann::json::parse(file, nullptr, false), folder + "/state.json");
+    if (only_weights) return progress;
     const SafeTensors state(folder + "/optimizer.safetensors");
     for (const auto& buffer : optimizer_.state())
       for (const auto& piece : store_.pieces(buffer.name, *buffer.buffer, buffer.narrow_only)) {
@@ -383,8 +404,7 @@ class Checkpoint {
         if (buffer.name == "master" && state.find(name) == nullptr) continue;
         read_from_file(dev, state, name, piece);
       }
-    std::ifstream file(folder + "/state.json");
-    return progress_of(nlohmann::json::parse(file, nullptr, false), folder + "/state.json");
+    return progress;
   }
 
   Mesh<Dev>& mesh_;

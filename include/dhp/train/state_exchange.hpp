@@ -20,14 +20,19 @@ template <class Dev>
 class StateExchange {
  public:
   using Pieces = std::vector<HeldPiece<Dev>>;
+  /// The same on all ranks.
+  struct Outcome {
+    std::set<std::string> missing;  ///< names of pieces that some rank needs and no rank holds
+    std::size_t moved_bytes = 0;    ///< from one rank to another, of all ranks
+  };
 
-  /// Collective. held: the pieces that this rank has; needed: the pieces that it is to get, in memory of their own.
-  /// Returns the names of pieces that some rank needs and no rank holds, the same on all ranks; those are left unwritten.
-  [[nodiscard]] static std::set<std::string> run(Dev& dev, Comm<Dev>& world, const Pieces& held,
-                                                 const Pieces& needed) {
+  /// Collective. held: the pieces that this rank has; needed: the pieces that it is to get, in memory of their own. Those
+  /// that are missing are left unwritten.
+  [[nodiscard]] static Outcome run(Dev& dev, Comm<Dev>& world, const Pieces& held,
+                                   const Pieces& needed) {
     StateExchange exchange(dev, world, held, needed);
     exchange.go();
-    return std::move(exchange.missing_);
+    return std::move(exchange.outcome_);
   }
 
  private:
@@ -80,7 +85,7 @@ class StateExchange {
         if (source.rank == to) take(source, to, at, open);
       for (std::size_t k = 0; k < sources.size() && !open.empty(); ++k)
         take(sources[(turn + k) % sources.size()], to, at, open);
-      if (!open.empty()) missing_.insert(piece.name);
+      if (!open.empty()) outcome_.missing.insert(piece.name);
     }
   }
   /// Moves those of the open elements that this source has; the rest stays open.
@@ -107,16 +112,20 @@ class StateExchange {
   /// Within this rank, or by a message that has the stretches one behind the other.
   void move(const Source& source, int to, std::size_t at, std::vector<Stretch> stretches) {
     const int me = world_.rank();
-    if (me != source.rank && me != to) return;
     const auto width = static_cast<std::int64_t>(
         size_of(tables_[static_cast<std::size_t>(source.rank)].held[source.piece].dtype));
-    if (source.rank == to)
-      return copy(needed_[at].data.bytes(), held_[source.piece].data.bytes(), stretches, width);
+    if (source.rank == to) {
+      if (me == to)
+        copy(needed_[at].data.bytes(), held_[source.piece].data.bytes(), stretches, width);
+      return;
+    }
     std::int64_t count = 0;
     for (auto& stretch : stretches) {
       (me == to ? stretch.from : stretch.to) = count;
       count += stretch.count;
     }
+    outcome_.moved_bytes += static_cast<std::size_t>(count * width);
+    if (me != source.rank && me != to) return;
     Tensor<Dev> message(dev_, DType::u8, {count * width});
     if (me == to) {
       world_.recv(dev_, message.mut(), source.rank);
@@ -140,7 +149,7 @@ class StateExchange {
   const Pieces& needed_;
   std::vector<Table> tables_;  // by rank
   std::map<std::string, std::vector<Source>> sources_;
-  std::set<std::string> missing_;
+  Outcome outcome_;
 };
 
 }  // namespace dhp

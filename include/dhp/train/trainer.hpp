@@ -6,7 +6,9 @@
 #include <dhp/optim/learning_rate.hpp>
 #include <dhp/optim/optimizer.hpp>
 #include <dhp/parallel/trainable.hpp>
+#include <dhp/train/predictions.hpp>
 #include <dhp/train/step_recorder.hpp>
+#include <dhp/train/verify.hpp>
 
 #include <atomic>
 #include <functional>
@@ -20,7 +22,8 @@ namespace dhp {
 
 struct TrainerOptions {
   LearningRate learning_rate{};
-  double clip = 0;                               ///< largest gradient norm; 0: no clipping
+  double clip = 0;   ///< largest gradient norm; 0: no clipping
+  double spike = 0;  ///< skips a step whose gradient norm is more times the usual one; 0: none
   std::optional<LossScaleOptions> loss_scale{};  ///< none: dynamic from 2^16 for f16, 1 for others
   double batch_norm_momentum = 0.1;
   /// If the device can, a step with the shapes of the previous one is recorded, and replayed as long as shapes
@@ -37,7 +40,9 @@ struct StepReport {
   double gradient_norm = 0;  ///< over the whole model, before clipping
   double learning_rate = 0;
   double loss_scale = 1;
-  bool skipped = false;         ///< gradients were not finite under a dynamic loss scale
+  bool skipped = false;   ///< gradients were not finite under a dynamic loss scale, or a spike
+  bool spike = false;     ///< the norm is out of proportion to the usual one
+  double usual_norm = 0;  ///< a moving average
   bool stop_requested = false;  ///< by any rank; all ranks hear of it in the same step
   bool recorded = false;        ///< replayed
 };
@@ -48,6 +53,8 @@ struct TrainingProgress {
   std::int64_t updates = 0;   ///< done by the optimizer
   double loss_scale = 0;      ///< 0: as the options say
   int good_steps = 0;         ///< since the loss scale changed
+  double usual_norm = 0;      ///< of gradients
+  int spikes = 0;             ///< skipped for their norm, in a row
   std::int64_t samples = -1;  ///< taken from the data; -1: not known
 };
 
@@ -98,8 +105,9 @@ class Trainer {
     if (commit_)
       interrupted_.emplace(
           Interrupted{ticket.step, ticket.learning_rate, mine.share(), clone(dev_, state_.view())});
-    const auto losses = recorder_.run(dev_, step_of(ticket), recording(mine.same_shapes),
-                                      [&](const Step<Dev>& now) { return run(now); });
+    const auto losses =
+        recorder_.run(dev_, step_of(ticket), recording(ticket.step, mine.same_shapes),
+                      [&](const Step<Dev>& now) { return run(now); });
     ticket.recorded = recorder_.recorded();
     ticket.losses = dev_.start_copy_to_host(losses.view().bytes(), losses.size_bytes());
     ticket.state = dev_.start_copy_to_host(state_.view().bytes(), state_.size_bytes());
@@ -126,6 +134,8 @@ class Trainer {
             .learning_rate = ticket.learning_rate,
             .loss_scale = state.used_loss_scale,
             .skipped = !state.applies(),
+            .spike = !state.applies() && state.spikes > 0,
+            .usual_norm = state.usual_norm,
             .stop_requested = stop_requested,
             .recorded = ticket.recorded};
   }
@@ -134,15 +144,23 @@ class Trainer {
   /// mesh; the same in any layout.
   GlobalLoss evaluate(const StepBatches<Dev>& mine) {
     const auto scope = dev_.scope("evaluation");
-    const Step<Dev> step{.batches = mine.batches,
-                         .micro_batches = mine.micro_batches,
-                         .context = {.seed = seed(), .same_shapes = mine.same_shapes}};
+    const auto step = outside_training(mine);
     const auto names = model_.term_names();
     const auto losses = gather_losses<Dev>(dev_, mesh_, model_.evaluate(dev_, step), mine.batches,
                                            mine.micro_batches)
                             .template to_host<double>(dev_);
     check_counts<Dev>(losses, names, mine.batches);
     return sum_losses(losses, names.size());
+  }
+
+  /// What the loss predicts for each micro-batch, dropout off: on rank 0 those of all replicas, in the order of their
+  /// indices; nothing on the others. Collective over the mesh; H moves last digits, D and P nothing.
+  [[nodiscard]] std::vector<HostArray> predict(
+      const StepBatches<Dev>& mine) requires Predicts<M, Dev> {
+    const auto scope = dev_.scope("prediction");
+    return gather_predictions<Dev>(dev_, mesh_, model_.predict(dev_, outside_training(mine)),
+                                   mine.batches, mine.micro_batches,
+                                   model_.store().options().compute);
   }
 
   /// Asks all ranks to stop: a later step's report says so on every rank. By any thread.
@@ -153,6 +171,11 @@ class Trainer {
   /// A replayed step calls nothing.
   void before_update(std::function<void()> call) { before_update_ = std::move(call); }
 
+  /// Every so many steps one is verified against silent errors, before its update: see StepVerifier.
+  void verify_every(std::int64_t steps, typename StepVerifier<Dev>::Batches batches) {
+    verifier_.emplace(dev_, mesh_, model_.store(), steps, std::move(batches));
+  }
+
   /// For runs that go on when ranks are lost. barrier(): no rank returns from it before all ranks that train have entered.
   /// It lies between the last collective of a step and its update; so if start() throws because a rank was lost, either no
   /// rank has done the update, or all others can. settle_at() then makes the state that of one step on all of them.
@@ -161,6 +184,8 @@ class Trainer {
   [[nodiscard]] std::int64_t steps_updated() const {
     return steps_ + (interrupted_ && interrupted_->updated ? 1 : 0);
   }
+  /// start() has thrown since the last settle_at().
+  [[nodiscard]] bool is_interrupted() const { return interrupted_.has_value(); }
   /// After start() has thrown: the state becomes that after so many steps, by the update of the interrupted step or
   /// without it. Not collective: weights that replicas share out (ZeRO) are not brought. Returns the report of a step
   /// that has been done here.
@@ -203,12 +228,17 @@ class Trainer {
     return {.steps = steps_,
             .updates = state.updates,
             .loss_scale = state.loss_scale,
-            .good_steps = state.good_steps};
+            .good_steps = state.good_steps,
+            .usual_norm = state.usual_norm,
+            .spikes = state.spikes};
   }
   /// Continues from a loaded checkpoint.
   void resume(const TrainingProgress& progress) {
     steps_ = progress.steps;
-    StepState state{.updates = progress.updates, .loss_scale = loss_scale_.initial};
+    StepState state{.updates = progress.updates,
+                    .loss_scale = loss_scale_.initial,
+                    .usual_norm = progress.usual_norm,
+                    .spikes = progress.spikes};
     if (progress.loss_scale > 0 && loss_scale_.dynamic) {
       state.loss_scale = progress.loss_scale;
       state.good_steps = progress.good_steps;
@@ -222,8 +252,8 @@ class Trainer {
     return {.dynamic = true, .initial = 65536};
   }
   [[nodiscard]] std::uint64_t seed() { return model_.store().options().seed; }
-  [[nodiscard]] Recording recording(bool same_shapes) {
-    if (!may_record()) return Recording::none;
+  [[nodiscard]] Recording recording(std::int64_t step, bool same_shapes) {
+    if (!may_record() || verifies(step)) return Recording::none;
     if (mesh_.world().size() == 1) return Recording::where_alike;
     return same_shapes ? Recording::promised : Recording::none;
   }
@@ -231,12 +261,12 @@ class Trainer {
   Tensor<Dev> run(const Step<Dev>& step) {
     const auto scope = dev_.scope("step", step.context.step + std::int64_t{1}, TraceKind::step);
     auto& store = model_.store();
-    store.begin_gradients(dev_);
-    auto losses = gather_losses<Dev>(dev_, mesh_, model_.forward_backward(dev_, step), step.batches,
-                                     step.micro_batches, request_.view());
-    store.complete_gradients(dev_, {0, store.size()});
+    const auto pass = [&](const Step<Dev>& over) { return forward_backward(over); };
+    auto losses =
+        verifies(step.context.step + std::int64_t{1}) ? verifier_->run(step, pass) : pass(step);
     const auto squares = norms_.gradient_squares(dev_, store);
-    decide_step<Dev>(dev_, {.clip = options_.clip, .loss_scale = loss_scale_},
+    decide_step<Dev>(dev_,
+                     {.clip = options_.clip, .loss_scale = loss_scale_, .spike = options_.spike},
                      losses.view().slice(0, step.micro_batches), squares.view(), state_.mut());
     {
       const auto norms = dev_.scope("optimizer norms");
@@ -253,12 +283,31 @@ class Trainer {
     store.updated(dev_);
     return losses;
   }
+  [[nodiscard]] bool verifies(std::int64_t step) const {
+    return verifier_ && verifier_->verifies(step);
+  }
+  /// The gradients of the global batch, and the losses of all its micro-batches.
+  Tensor<Dev> forward_backward(const Step<Dev>& step) {
+    auto& store = model_.store();
+    store.begin_gradients(dev_);
+    auto mine = model_.forward_backward(dev_, step);
+    store.sign(dev_, {mine.mut()}, 2 * store.size());  // behind the limbs of the gradients
+    auto losses = gather_losses<Dev>(dev_, mesh_, std::move(mine), step.batches, step.micro_batches,
+                                     request_.view());
+    store.complete_gradients(dev_, {0, store.size()});
+    return losses;
+  }
   /// Not collective.
   void update(std::int64_t micro_batches) {
     const auto scope = dev_.scope("optimizer");
     optimizer_.apply(dev_, state_.view());
     model_.store().update_running_statistics(dev_, options_.batch_norm_momentum, micro_batches,
                                              state_.view());
+  }
+  [[nodiscard]] Step<Dev> outside_training(const StepBatches<Dev>& mine) {
+    return {.batches = mine.batches,
+            .micro_batches = mine.micro_batches,
+            .context = {.seed = seed(), .same_shapes = mine.same_shapes}};
   }
   /// The step of a ticket; writes its number to the device.
   Step<Dev> step_of(const StepTicket<Dev>& ticket) {
@@ -339,6 +388,7 @@ class Trainer {
   StepRecorder<Dev> recorder_;
   std::function<void()> before_update_;
   std::function<void()> commit_;
+  std::optional<StepVerifier<Dev>> verifier_;
   std::optional<Interrupted> interrupted_;
   std::int64_t steps_ = 0;
 };

@@ -55,6 +55,12 @@ class TrainingRun {
     return loss;
   }
 
+  /// What the model says of each micro-batch, as Trainer::predict: all of it on rank 0, in the order given.
+  [[nodiscard]] std::vector<HostArray> predict(std::span<const MicroBatch<Dev>> all) {
+    return predict(mine_of(all));
+  }
+  [[nodiscard]] std::vector<HostArray> predict(const StepBatches<Dev>& mine);
+
   /// Fills in this run's seed and this replica.
   [[nodiscard]] LoaderOptions for_this_replica(LoaderOptions options) {
     options.seed = seed_;
@@ -116,6 +122,10 @@ StepReport TrainingRun<Dev>::step(const StepBatches<Dev>& mine) {
 template <class Dev>
 GlobalLoss TrainingRun<Dev>::evaluate(const StepBatches<Dev>& mine) {
   return trainer_.evaluate(mine);
+}
+template <class Dev>
+std::vector<HostArray> TrainingRun<Dev>::predict(const StepBatches<Dev>& mine) {
+  return trainer_.predict(mine);
 }
 
 }  // namespace dhp

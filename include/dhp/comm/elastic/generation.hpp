@@ -27,7 +27,7 @@ struct ElasticOptions {
   /// How long the others wait for a member that does not report, though its connection to the store has not ended.
   double silent_s = 2;
   double lost_s = 0.3;  ///< the same, if another member's connection to it has broken
-  /// Asked of a newcomer while it waits: true, and it goes. None: it waits.
+  /// Asked of a newcomer while it waits to be taken in: if true, it leaves the job. Null: it waits.
   std::function<bool()> gives_up{};
 };
 
@@ -83,9 +83,10 @@ namespace comm {
   };
   std::vector<Replica> replicas;
   const auto least = static_cast<std::size_t>(std::max(options.least_replicas, 1));
-  std::size_t present = newcomers.size();
-  for (const auto& [member, report] : reports) present += report.leaving ? 0 : 1;
-  const bool may_leave = present / places >= least;
+  auto staying = newcomers.size();
+  for (const auto& [member, report] : reports) staying += report.leaving ? 0 : 1;
+  const bool may_leave = staying / places >= least;
+  const auto ranks = may_leave ? staying : newcomers.size() + reports.size();
   const auto leaves = [&](const MemberReport& report) { return report.leaving && may_leave; };
   const auto goes_on = [&](MemberId member) {
     const auto report = reports.find(member);
@@ -107,9 +108,8 @@ namespace comm {
   for (const auto& [member, report] : reports) {
     next.steps = std::max(next.steps, report.steps);
     if (leaves(report)) leaving.push_back(member);
-    else if (report.leaving) ++present;
   }
-  const auto count = std::min(present / places, static_cast<std::size_t>(options.most_replicas));
+  const auto count = std::min(ranks / places, static_cast<std::size_t>(options.most_replicas));
   if (count < least) return std::nullopt;
   next.layout.data = static_cast<int>(count);
 

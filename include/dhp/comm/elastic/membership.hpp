@@ -76,6 +76,7 @@ class GenerationStore final : public KeyValueStore {
   }
   void remove(const std::string& key) override { store_->remove(prefix_ + key); }
   [[nodiscard]] std::string own_address() override { return store_->own_address(); }
+  [[nodiscard]] bool is_held_here() const override { return store_->is_held_here(); }
   [[nodiscard]] std::string description() const override {
     return concat(store_->description(), ", generation ", generation_.number);
   }
@@ -141,6 +142,7 @@ class Membership {
         newest = std::move(*read);
         if (newest.rank_of(me_)) return newest;
         member = false;
+        problem = nobody_takes_it;
       }
       if (was_member && !member) {  // it was left out
         present();
@@ -152,14 +154,14 @@ class Membership {
         return std::nullopt;
       }
       const double waited_s = std::chrono::duration<double>(Clock::now() - begun).count();
-      if (problem.empty()) problem = nobody_takes_it;
       if (member || (newest.number == 0 && first_) || waited_s > looked_s + newcomer_s) {
         looked_s = waited_s;
         problem = propose(newest, waited_s);
+        if (problem.empty()) continue;
       }
-      check(problem.empty() || waited_s <= options_.timeout_s, "no generation after ",
-            newest.number, " of this process within ", options_.timeout_s, " s: ", problem);
-      if (!problem.empty()) std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
+      check(waited_s <= options_.timeout_s, "no generation after ", newest.number,
+            " of this process within ", options_.timeout_s, " s: ", problem);
+      std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
     }
   }
 

@@ -49,6 +49,8 @@ class GenerationRank {
     return world.split(is_spare() ? -1 : 0, world.rank());
   }
   [[nodiscard]] bool is_spare() const { return world.rank() >= now.layout.size(); }
+  /// Whether the job's store ends with this process, and the job with it.
+  [[nodiscard]] bool holds_store() const { return world_->store().is_held_here(); }
   /// On rank 0, whether it should ask all ranks to end this generation in order, since newcomers wait.
   [[nodiscard]] bool change_wanted() {
     constexpr auto period = std::chrono::milliseconds(200);
@@ -122,8 +124,6 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
   const auto since = [](Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   };
-  // With it, the job ends with this process.
-  const bool holds_store = dynamic_cast<comm::TcpStoreServer*>(store.get()) != nullptr;
   Membership membership(store, id, {me.rank, process_name()}, me.size, options);
   Generation last;
   MemberReport report;
@@ -160,7 +160,8 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
       const bool leaves = report.leaving && rank.is_spare();
       if (end == GenerationEnd::changed && !leaves) continue;
       world->finish(place.rank);
-      if (holds_store || (end == GenerationEnd::finished && place.rank == 0)) membership.finish();
+      if (store->is_held_here() || (end == GenerationEnd::finished && place.rank == 0))
+        membership.finish();
       break;
     } catch (const Aborted& error) {
       ended = error.sentence();
@@ -176,7 +177,7 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
     check(since(trying) <= options.timeout_s, text, "; none has within ", options.timeout_s, " s");
     if (process.log) process.log(concat(text, "; the next one is tried"));
   }
-  if (holds_store) membership.let_others_leave(2);
+  if (store->is_held_here()) membership.let_others_leave(2);
 }
 
 }  // namespace dhp

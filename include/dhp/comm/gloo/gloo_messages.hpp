@@ -85,12 +85,12 @@ class GlooMessages final : public Messages {
       : context_(std::make_shared<Context>(world)), members_(all_ranks(world->size())), id_(0) {
     check_own_address(
         address);  // Gloo's own words for it are not for people, and it leaks what it has opened
-    // Gloo waits for a rank that does not answer, which may have ended, and only a limit of its own ends that. The world's
-    // comes first, and can say more; until Gloo's, its thread and its sockets are left behind.
+    // Gloo waits for a rank that has ended until a limit of its own. So it connects in a thread, which is left behind when
+    // the world ends earlier and can say why: it shares what it uses, and ends at Gloo's limit.
     const auto outcome = std::make_shared<Outcome>();
     const double limit_s = world->deadlines()->limit_s();
-    const std::chrono::duration<double> fifth(limit_s / 5 +
-                                              1);  // to connect it waits five times as long
+    // Gloo takes five times its time limit to connect, which is to be a little longer than ours.
+    const std::chrono::duration<double> fifth(limit_s / 5 + 1);
     const auto gives_up =
         limit_s > 0 ? std::chrono::duration_cast<std::chrono::milliseconds>(fifth) : for_ever;
     std::thread([context = context_, world, address, outcome, gives_up] {

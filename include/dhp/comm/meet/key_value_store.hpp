@@ -71,6 +71,8 @@ class KeyValueStore {
   /// The address of this machine, in digits, at which it has reached rank 0 or, on rank 0, has been reached: by another
   /// machine if there was one. Empty: not known.
   [[nodiscard]] virtual std::string own_address() { return {}; }
+  /// Whether it ends with this process.
+  [[nodiscard]] virtual bool is_held_here() const { return false; }
   /// For messages: "TCP store at 10.0.0.1:29400".
   [[nodiscard]] virtual std::string description() const = 0;
 

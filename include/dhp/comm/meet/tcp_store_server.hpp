@@ -61,6 +61,7 @@ class TcpStoreServer final : public KeyValueStore {
 
   [[nodiscard]] int port() const { return host_.port; }
   [[nodiscard]] std::string description() const override { return concat("TCP store at ", host_); }
+  [[nodiscard]] bool is_held_here() const override { return true; }
   [[nodiscard]] std::string own_address() override {
     const std::lock_guard lock(mutex_);
     return reached_.host;

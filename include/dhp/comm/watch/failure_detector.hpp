@@ -26,6 +26,7 @@ class FailureDetector {
 
   FailureDetector(int ranks, Limits limits)
       : limits_(limits), limit_{limits.timeout_s}, seen_(static_cast<std::size_t>(ranks)) {}
+  [[nodiscard]] const Limits& limits() const { return limits_; }
 
   /// What rank `rank` said last, in the seconds of any clock that only goes forward.
   void hear(int rank, RankState state, double now_s) {

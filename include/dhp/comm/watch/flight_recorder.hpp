@@ -112,7 +112,7 @@ class FlightRecorder {
   struct Contents {
     std::vector<FlightRecord> ended{}, under_way{};
   };
-  /// after: without so many first calls.
+  /// Of the calls whose number is greater than `after`.
   [[nodiscard]] Contents contents(std::uint64_t after = 0) const {
     const std::lock_guard lock(mutex_);
     Contents found;

@@ -383,7 +383,7 @@ class World {
     }
     const double silence_s = now_s - rank_zero_heard_s_;
     const auto& lost = state.lost;
-    if (!finished && silence_s > comm::FailureDetector::Limits{}.lost_s &&
+    if (!finished && silence_s > detector_.limits().lost_s &&
         std::find(lost.begin(), lost.end(), 0) != lost.end())
       return store_lost(state, "the connection to it has broken, and it says nothing");
     const bool longer = !deadlines_->fixed() && zero && zero->limit.longer_than(state.limit);

@@ -1,0 +1,110 @@
+// A BERT that others have published, as Hugging Face lays it out: config.json, the tokenizer's files, weights
+// (dhp/train/weight_files.hpp). A checkpoint of train_bert has the same small files.
+#pragma once
+
+#include "encoder.hpp"
+#include "published_tokenizer.hpp"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace examples {
+
+namespace published {
+
+[[nodiscard]] inline BertHead head_of(const PublishedJson& file) {
+  const auto names = file.get("architectures", std::vector<std::string>{"BertModel"});
+  const auto name = names.empty() ? std::string("BertModel") : names.front();
+  if (name == "BertModel") return BertHead::none;
+  if (name == "BertForPreTraining" || name == "BertForMaskedLM") return BertHead::masked_words;
+  if (name == "BertForSequenceClassification") return BertHead::classes;
+  dhp::fail("", file.path(), ": its model is ", name,
+            "; dhp has BertModel, BertForPreTraining, BertForMaskedLM and "
+            "BertForSequenceClassification");
+}
+
+/// In the order of their numbers, {"0": "negative", ...}; without names LABEL_0 and so on, two as a rule.
+[[nodiscard]] inline std::vector<std::string> labels_of(const PublishedJson& file) {
+  const auto names = file.part("id2label");
+  const auto count = names.is_object() ? names.size() : file.get("num_labels", std::size_t{2});
+  std::vector<std::string> labels;
+  for (std::size_t at = 0; at < count; ++at)
+    labels.push_back(file.get(names, dhp::concat(at).c_str(), dhp::concat("LABEL_", at)));
+  return labels;
+}
+
+}  // namespace published
+
+/// Reads config.json. Throws where the model is no BERT, or one with parts that dhp has not.
+[[nodiscard]] inline PublishedBert load_published_bert(const std::string& folder) {
+  const auto path = folder + "/config.json";
+  dhp::check(std::filesystem::exists(path), folder,
+             " has no config.json, which says what model it is");
+  const PublishedJson file(path);
+  const auto& json = file.json();
+  file.need(json, "model_type", "bert", "model");
+  file.need(json, "hidden_act", "gelu", "activation");
+  file.need(json, "position_embedding_type", "absolute", "kind of positions");
+  dhp::check(!file.get("is_decoder", false), path, ": it is a decoder, and dhp has BERT's encoder");
+  const auto number = [&](const char* key, std::int64_t usual) {
+    constexpr std::int64_t most = 1 << 28;
+    const auto found = file.get(key, usual);
+    dhp::check(found >= 1 && found <= most, path, ": \"", key, "\" is ", found,
+               ", which is no size of a model");
+    return found;
+  };
+  PublishedBert made{.head = published::head_of(file)};
+  auto& config = made.config;
+  config.hidden = number("hidden_size", 768);
+  config.layers = static_cast<int>(number("num_hidden_layers", 12));
+  config.heads = static_cast<int>(number("num_attention_heads", 12));
+  config.inner = number("intermediate_size", 3072);
+  config.vocabulary = number("vocab_size", 30522);
+  config.positions = number("max_position_embeddings", 512);
+  config.segments = number("type_vocab_size", 2);
+  config.sequence_length = config.positions;
+  config.epsilon = file.get("layer_norm_eps", 1e-12);
+  dhp::check(config.epsilon > 0 && config.epsilon < 1, path, ": \"layer_norm_eps\" is ",
+             config.epsilon, ", which is no small number above 0");
+  config.dropout = file.get("hidden_dropout_prob", 0.1);
+  if (made.head == BertHead::classes) made.labels = published::labels_of(file);
+  return made;
+}
+
+/// How sentence-transformers makes a vector of a sentence, by modules.json and the files that it names.
+struct SentencePooling {
+  bool first_token = false;  ///< else the mean of all
+  bool normalise = false;
+  std::int64_t longest = 0;  ///< tokens; 0: not said
+};
+
+[[nodiscard]] inline SentencePooling load_sentence_pooling(const std::string& folder) {
+  SentencePooling made;
+  const auto length = folder + "/sentence_bert_config.json";
+  if (std::filesystem::exists(length))
+    made.longest = PublishedJson(length).get("max_seq_length", std::int64_t{0});
+  const auto path = folder + "/modules.json";
+  if (!std::filesystem::exists(path)) return made;
+  const auto modules = nlohmann::json::parse(dhp::text_of(path), nullptr, false);
+  dhp::check(modules.is_array(), path, " is damaged: it is no JSON array");
+  for (const auto& module : modules) {
+    const auto type = module.is_object() ? module.value("type", std::string()) : std::string();
+    const auto name = type.substr(type.rfind('.') == type.npos ? 0 : type.rfind('.') + 1);
+    if (name == "Normalize") made.normalise = true;
+    if (name == "Transformer" || name == "Normalize") continue;
+    dhp::check(name == "Pooling", path, ": its module ", type,
+               " is none of Transformer, Pooling and Normalize, which dhp has");
+    const PublishedJson pooling(folder + "/" + module.value("path", "1_Pooling") + "/config.json");
+    for (const auto* const other : {"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens",
+                                    "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"})
+      dhp::check(!pooling.get(other, false), pooling.path(), ": ", other,
+                 " is a pooling that dhp has not; it has the mean and the first token");
+    made.first_token = pooling.get("pooling_mode_cls_token", false);
+    dhp::check(!(made.first_token && pooling.get("pooling_mode_mean_tokens", false)),
+               pooling.path(), ": two poolings side by side; dhp has one at a time");
+  }
+  return made;
+}
+
+}  // namespace examples

@@ -1,0 +1,151 @@
+// EventFile: what TensorBoard reads. Records as TensorFlow frames them (tensorflow/core/lib/io/record_writer.h), each an
+// Event message (tensorflow/core/util/event.proto, framework/summary.proto) in the wire format of protocol buffers.
+#pragma once
+
+#include <dhp/core/crc32c.hpp>
+#include <dhp/core/open_file.hpp>
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace examples {
+namespace event_file {
+
+/// The fields of one message, one behind the other. Numbers are little-endian, as the host's.
+class Message {
+ public:
+  Message& varint(int field, std::uint64_t value) {
+    key(field, 0);
+    return number(value);
+  }
+  template <class T>  // double or float
+  Message& fixed(int field, T value) {
+    key(field, sizeof value == 8 ? 1 : 5);
+    char bytes[sizeof value];
+    std::memcpy(bytes, &value, sizeof value);
+    bytes_.append(bytes, sizeof value);
+    return *this;
+  }
+  Message& text(int field, std::string_view value) {
+    key(field, 2);
+    number(value.size());
+    bytes_ += value;
+    return *this;
+  }
+  Message& message(int field, const Message& inner) { return text(field, inner.bytes_); }
+  [[nodiscard]] const std::string& bytes() const { return bytes_; }
+
+ private:
+  void key(int field, unsigned type) { number(static_cast<std::uint64_t>(field) << 3 | type); }
+  Message& number(std::uint64_t value) {
+    for (; value >= 128; value >>= 7) bytes_ += static_cast<char>(value | 128);
+    bytes_ += static_cast<char>(value);
+    return *this;
+  }
+  std::string bytes_;
+};
+
+/// The checksum of a record: a CRC-32C, turned and moved, so that checksums of data with checksums in it stay good ones.
+[[nodiscard]] inline std::uint32_t masked_crc(std::string_view data) {
+  const auto crc = dhp::crc32c(std::as_bytes(std::span(data.data(), data.size())));
+  return (crc >> 15 | crc << 17) + 0xa282ead8u;
+}
+
+/// u64 length, its checksum, data, their checksum.
+[[nodiscard]] inline std::string record(const std::string& data) {
+  std::string made;
+  const auto put = [&](auto value) {
+    char bytes[sizeof value];
+    std::memcpy(bytes, &value, sizeof value);
+    made.append(bytes, sizeof value);
+  };
+  put(static_cast<std::uint64_t>(data.size()));
+  put(masked_crc(made));
+  made += data;
+  put(masked_crc(data));
+  return made;
+}
+
+/// Of this moment, process and host: TensorBoard takes a folder's files in the order of their names.
+[[nodiscard]] inline std::string new_name(double wall_s) {
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  char name[384];
+  std::snprintf(name, sizeof name, "events.out.tfevents.%017.6f.%s.%d", wall_s, host,
+                static_cast<int>(::getpid()));
+  return name;
+}
+
+/// The directory, which is made if it is not there.
+inline const std::string& made_directory(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  dhp::check(!error, "cannot write --tensorboard ", directory, ": ", error.message());
+  return directory;
+}
+
+}  // namespace event_file
+
+class EventFile {
+ public:
+  /// Whether a run has written into this directory.
+  [[nodiscard]] static bool any_in(const std::string& directory) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(directory, error))
+      if (entry.path().filename().string().starts_with("events.out.tfevents.")) return true;
+    return false;
+  }
+
+  /// A new file in the directory, which may hold those of the same run before it was interrupted: of these TensorBoard
+  /// forgets what they have from first_step on. Throws Error where it cannot be written.
+  EventFile(const std::string& directory, std::int64_t first_step)
+      : file_(event_file::made_directory(directory) + "/" + event_file::new_name(now_s()),
+              O_WRONLY | O_CREAT | O_EXCL) {
+    write(0, event_file::Message().text(3, "brain.Event:2"));
+    constexpr std::uint64_t start = 1;  // of SessionLog's status
+    write(first_step, event_file::Message().message(7, event_file::Message().varint(1, start)));
+  }
+
+  /// One event, which is in the file when this returns.
+  void scalars(std::int64_t step, const std::vector<std::pair<std::string, double>>& values) {
+    event_file::Message summary;
+    for (const auto& [tag, value] : values)
+      summary.message(1, event_file::Message().text(1, tag).fixed(2, static_cast<float>(value)));
+    write(step, event_file::Message().message(5, summary));
+  }
+  /// Markdown, as the plugin "text" shows it.
+  void text(std::int64_t step, const std::string& tag, const std::string& markdown) {
+    using event_file::Message;
+    constexpr std::uint64_t dt_string = 7, data_class_tensor = 2;
+    const auto shape = Message().message(2, Message().varint(1, 1));  // one dim, of size 1
+    const auto tensor = Message().varint(1, dt_string).message(2, shape).text(8, markdown);
+    const auto metadata =
+        Message().message(1, Message().text(1, "text")).varint(4, data_class_tensor);
+    const auto value = Message().text(1, tag).message(8, tensor).message(9, metadata);
+    write(step, Message().message(5, Message().message(1, value)));
+  }
+
+ private:
+  [[nodiscard]] static double now_s() {
+    const auto since = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration<double>(since).count();
+  }
+  void write(std::int64_t step, const event_file::Message& what) {
+    event_file::Message event;
+    event.fixed(1, now_s()).varint(2, static_cast<std::uint64_t>(step));
+    file_.write(event_file::record(event.bytes() + what.bytes()));
+  }
+
+  dhp::OpenFile file_;
+};
+
+}  // namespace examples

@@ -1,0 +1,134 @@
+#include "row_file.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+#include <span>
+#include <utility>
+
+namespace examples {
+namespace {
+
+[[nodiscard]] std::string kind_of(const std::string& path) {
+  if (path.empty()) return "jsonl";
+  for (const auto* const kind : {"csv", "jsonl", "npy"})
+    if (path.ends_with(dhp::concat(".", kind))) return kind;
+  dhp::fail("--output ", path, ": its name ends in none of .csv, .jsonl and .npy");
+}
+
+/// The shortest digits that give the same number again.
+template <class T>
+void append_number(std::string& text, T value) {
+  char digits[32];
+  const auto end = std::to_chars(digits, digits + sizeof digits, value);
+  text.append(digits, end.ptr);
+}
+
+/// NumPy's format 1.0, padded as it asks to a multiple of 64.
+[[nodiscard]] std::string npy_head(const RowFileOptions& options) {
+  std::string head =
+      dhp::concat("{'descr': '", options.wide ? "<f8" : "<f4", "', 'fortran_order': False, ",
+                  "'shape': (", options.rows, ", ", options.columns.size(), "), }");
+  constexpr std::size_t before = 10, multiple = 64;
+  const auto whole = (before + head.size() + 1 + multiple - 1) / multiple * multiple;
+  head.resize(whole - before - 1, ' ');
+  head += '\n';
+  std::string text("\x93NUMPY\x01\x00", 8);
+  text += static_cast<char>(head.size() & 0xFF);
+  text += static_cast<char>(head.size() >> 8);
+  return text + head;
+}
+
+/// A field of a .csv file.
+[[nodiscard]] std::string quoted(const std::string& field) {
+  if (field.find_first_of(",\"\r\n") == field.npos) return field;
+  std::string made = "\"";
+  for (const char letter : field) made += letter == '"' ? "\"\"" : std::string(1, letter);
+  return made + '"';
+}
+
+template <class T>
+[[nodiscard]] std::string row_text(std::span<const T> row, std::int64_t number,
+                                   const RowFileOptions& options, bool json) {
+  std::string text;
+  if (json) text += dhp::concat("{\"number\": ", number, ", \"", options.what, "\": [");
+  else text += dhp::concat(number, ",");
+  for (std::size_t at = 0; at < row.size(); ++at) {
+    if (at > 0) text += json ? ", " : ",";
+    // JSON has no numbers that are not finite.
+    if (json && !(row[at] - row[at] == 0)) text += "null";
+    else append_number(text, row[at]);
+  }
+  if (!json) return text + '\n';
+  text += ']';
+  if (options.best && !row.empty()) {
+    const auto best = std::max_element(row.begin(), row.end()) - row.begin();
+    text += ", \"best\": " + nlohmann::json(options.columns[static_cast<std::size_t>(best)]).dump();
+  }
+  return text + "}\n";
+}
+
+}  // namespace
+
+void RowFile::check_name(const std::string& path) { (void)kind_of(path); }
+
+RowFile::RowFile(RowFileOptions options)
+    : options_(std::move(options)), kind_(kind_of(options_.path)) {
+  if (!options_.path.empty()) {
+    part_ = options_.path + ".part";
+    file_ = std::make_unique<dhp::OpenFile>(part_, O_WRONLY | O_CREAT | O_TRUNC);
+  }
+  if (kind_ == "npy") write(npy_head(options_));
+  if (kind_ != "csv") return;
+  std::string head = "number";
+  for (const auto& column : options_.columns) head += "," + quoted(column);
+  write(head + '\n');
+}
+
+RowFile::~RowFile() {
+  if (file_) ::unlink(part_.c_str());
+}
+
+void RowFile::add(const dhp::HostArray& rows, const std::vector<std::int64_t>& numbers) {
+  const auto put = [&]<class T>(std::span<const T> values) {
+    written_ += static_cast<std::int64_t>(numbers.size());
+    dhp::check(values.size() == numbers.size() * options_.columns.size(), "rows ", rows.shape(),
+               " for ", numbers.size(), " numbers, of ", options_.columns.size(), " columns");
+    std::string text;
+    if (kind_ == "npy") {
+      const auto bytes = std::as_bytes(values);
+      text.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    } else {
+      const auto columns = options_.columns.size();
+      for (std::size_t at = 0; at < numbers.size(); ++at)
+        text += row_text(values.subspan(at * columns, columns), numbers[at], options_,
+                         kind_ == "jsonl");
+    }
+    write(text);
+  };
+  if (options_.wide) put(rows.values<double>());
+  else put(rows.values<float>());
+}
+
+void RowFile::finish() {
+  dhp::check(written_ == options_.rows, "", written_, " rows were written, and ", options_.rows,
+             " promised");
+  if (!file_) {
+    std::cout.flush();
+    dhp::check(std::cout.good(), "cannot write to standard output");
+    return;
+  }
+  file_->sync();
+  file_.reset();
+  dhp::check_system(::rename(part_.c_str(), options_.path.c_str()) == 0, "cannot rename ", part_,
+                    " to ", options_.path);
+}
+
+void RowFile::write(const std::string& text) {
+  if (file_) file_->write(text);
+  else std::cout << text;
+}
+
+}  // namespace examples

@@ -1,0 +1,156 @@
+// What a run tells at its end: its best and last values, what its time went to, how much of the ranks' peak it used,
+// what it cost.
+#pragma once
+
+#include <dhp/core/text.hpp>
+#include <dhp/core/wait_clock.hpp>
+
+#include "progress.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+/// What a rank's time goes to. Together they are all of it.
+enum class Part { compute, collectives, messages, data, evaluation, saving, rest };
+inline constexpr std::array part_names{"compute",    "communication", "pipeline",     "data",
+                                       "evaluation", "checkpoints",   "start and end"};
+using PartSeconds = std::array<double, part_names.size()>;
+[[nodiscard]] inline double seconds_in(const PartSeconds& seconds, Part part) {
+  return seconds[static_cast<std::size_t>(part)];
+}
+
+/// Books the time of a rank's thread on one part after the other. Waits for other ranks are taken out of compute.
+class TimeParts {
+ public:
+  /// waits: null where they are not seen.
+  explicit TimeParts(std::shared_ptr<const dhp::WaitClock> waits) : waits_(std::move(waits)) {}
+
+  /// What comes now; returns what was before.
+  Part enter(Part part) {
+    const auto now = Clock::now();
+    const double spent_s = std::chrono::duration<double>(now - since_).count();
+    since_ = now;
+    const double collectives_s = waited(dhp::WaitClock::collectives);
+    const double messages_s = waited(dhp::WaitClock::messages);
+    if (part_ == Part::compute) {
+      of(Part::collectives) += collectives_s;
+      of(Part::messages) += messages_s;
+      of(Part::compute) += spent_s - collectives_s - messages_s;
+    } else {
+      of(part_) += spent_s;
+    }
+    return std::exchange(part_, part);
+  }
+  [[nodiscard]] PartSeconds seconds() {
+    enter(part_);
+    return seconds_;
+  }
+
+  /// A part until the end of the block.
+  class In {
+   public:
+    In(TimeParts& parts, Part part) : parts_(parts), before_(parts.enter(part)) {}
+    In(const In&) = delete;
+    In& operator=(const In&) = delete;
+    ~In() { parts_.enter(before_); }
+
+   private:
+    TimeParts& parts_;
+    Part before_;
+  };
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  [[nodiscard]] double& of(Part part) { return seconds_[static_cast<std::size_t>(part)]; }
+  /// Since it was asked last.
+  [[nodiscard]] double waited(dhp::WaitClock::Of of) {
+    if (!waits_) return 0;
+    auto& known = known_s_[of];
+    return waits_->seconds(of) - std::exchange(known, waits_->seconds(of));
+  }
+
+  std::shared_ptr<const dhp::WaitClock> waits_;
+  Part part_ = Part::rest;
+  Clock::time_point since_ = Clock::now();
+  std::array<double, 2> known_s_{};
+  PartSeconds seconds_{};
+};
+
+/// The last and the best of a measure's values.
+struct BestValue {
+  std::string name;
+  double last = 0, best = 0;
+  std::int64_t best_step = 0;
+  int times = 1;      ///< that there was a value
+  bool stays = true;  ///< it has never been another one
+
+  /// A lower loss or perplexity is better, and a higher value of anything else.
+  void take(std::int64_t step, double value) {
+    const bool lowest = name.ends_with("loss") || name.ends_with("perplexity");
+    ++times;
+    stays = stays && value == last;
+    last = value;
+    if (!(lowest ? value < best : value > best)) return;
+    best = value;
+    best_step = step;
+  }
+};
+class BestValues {
+ public:
+  void take(std::int64_t step, const std::string& name, double value) {
+    for (auto& known : values_)
+      if (known.name == name) return known.take(step, value);
+    values_.push_back({.name = name, .last = value, .best = value, .best_step = step});
+  }
+  [[nodiscard]] const std::vector<BestValue>& all() const { return values_; }
+
+ private:
+  std::vector<BestValue> values_;
+};
+
+/// Of all ranks.
+struct RunSummary {
+  std::int64_t first_step = 0, last_step = 0;  ///< steps done: (first_step, last_step]
+  int ranks = 1;
+  double samples = 0, tokens = 0;  ///< trained on
+  double forward_flop = 0;         ///< of all these samples' forward passes, over all ranks
+  PartSeconds seconds{};           ///< of a rank, the mean
+  bool sees_waits = true;          ///< else compute has the waits in it
+  double peak_tflops = 0;          ///< of a rank; 0: not known
+  double price = 0;                ///< of a rank and hour; 0: not known
+  double samples_per_epoch = 0;
+  std::vector<BestValue> values{};
+
+  [[nodiscard]] double wall_s() const {
+    double sum = 0;
+    for (const double part : seconds) sum += part;
+    return sum;
+  }
+  /// Compute, waits and data: what --metrics has the samples_per_s of.
+  [[nodiscard]] double steps_s() const { return seconds[0] + seconds[1] + seconds[2] + seconds[3]; }
+  /// Of forward and backward, which is two forwards' (Kaplan et al. 2020, section 2.1); recomputation does not count
+  /// (Chowdhery et al. 2022, "PaLM", appendix B).
+  [[nodiscard]] double flop() const { return 3 * forward_flop; }
+  [[nodiscard]] double flop_per_step() const {
+    return flop() / static_cast<double>(last_step - first_step);
+  }
+  [[nodiscard]] double tflops_of_rank() const { return flop() / steps_s() / ranks / 1e12; }
+  [[nodiscard]] double utilisation() const { return tflops_of_rank() / peak_tflops; }
+  [[nodiscard]] double cost() const { return price * ranks * wall_s() / 3600; }
+  [[nodiscard]] double cost_per_epoch() const { return cost() / samples * samples_per_epoch; }
+
+  /// At most 80 columns each; none where no step was done.
+  [[nodiscard]] std::vector<std::string> lines() const;
+  /// For the last line of --metrics, in SI units: names and values.
+  [[nodiscard]] std::vector<std::pair<std::string, double>> fields() const;
+};
+
+}  // namespace examples

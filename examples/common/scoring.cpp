@@ -1,0 +1,115 @@
+#include "scoring.hpp"
+
+#include <dhp/train/checkpoint_index.hpp>
+#ifdef DHP_HAS_ZLIB
+#include <dhp/data/gzip.hpp>
+#endif
+
+#ifdef DHP_HAS_UTF8PROC
+#include "../bert/published.hpp"
+#include "../bert/sentence_batcher.hpp"
+#include "../bert/sentence_file.hpp"
+#endif
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+namespace examples {
+
+#ifdef DHP_HAS_UTF8PROC
+namespace {
+
+/// Where config.json and the words of the model are.
+[[nodiscard]] std::string folder_of(const std::string& model) {
+  dhp::check(std::filesystem::exists(model), "--model ", model,
+             ": there is no such folder or file");
+  if (const auto saved = dhp::newest_checkpoint(model)) return saved->first;
+  if (std::filesystem::is_directory(model)) return model;
+  const auto parent = std::filesystem::path(model).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+[[nodiscard]] BertHead asked_for(const PublishedBert& bert, const std::string& predict) {
+  const bool logits =
+      predict == "logits" || (predict == "automatic" && bert.head == BertHead::classes);
+  dhp::check(!logits || bert.head != BertHead::none,
+             "--predict logits: this model is an encoder alone, without a head that gives logits; "
+             "choose embeddings");
+  return logits ? bert.head : BertHead::none;
+}
+
+[[nodiscard]] std::vector<std::string> columns_of(const PublishedBert& bert, BertHead head,
+                                                  const Vocabulary& words) {
+  if (head == BertHead::classes) return bert.labels;
+  if (head == BertHead::masked_words) return words.tokens();
+  std::vector<std::string> names;
+  for (std::int64_t at = 0; at < bert.config.hidden; ++at) names.push_back(dhp::concat("e", at));
+  return names;
+}
+
+}  // namespace
+
+Scoring prepare_scoring(const ScoreOptions& options) {
+  RowFile::check_name(options.output);
+  const auto folder = folder_of(options.run.load);
+  auto bert = load_published_bert(folder);
+  const auto tokenizer = load_published_tokenizer(folder);
+  const auto pooling = load_sentence_pooling(folder);
+  const auto& words = tokenizer.vocabulary();
+  dhp::check(words.size() <= bert.config.vocabulary, folder, ": its tokenizer has ", words.size(),
+             " words, and its config.json says ", bert.config.vocabulary);
+  auto longest = options.sequence_length > 0 ? options.sequence_length : pooling.longest;
+  if (longest == 0) longest = bert.config.positions;
+  dhp::check(longest >= 3 && longest <= bert.config.positions, "--sequence-length ", longest,
+             ": this model takes from 3 to ", bert.config.positions, " tokens");
+  bert.config.sequence_length = longest;
+
+  Scoring made;
+  made.head = asked_for(bert, options.predict);
+  auto tokens = std::make_shared<SentenceBatcher::Tokens>();
+  std::int64_t total = 0, were_cut = 0;
+#ifdef DHP_HAS_ZLIB
+  const dhp::Unpack unpack = &dhp::gunzip;
+#else
+  const dhp::Unpack unpack{};
+#endif
+  for (const auto& sentence : read_sentences(options.input, options.text_column, unpack)) {
+    bool was_cut = false;
+    tokens->push_back(tokenizer.encode(sentence, static_cast<std::size_t>(longest), &was_cut));
+    const auto& ids = tokens->back();
+    total += static_cast<std::int64_t>(ids.size());
+    were_cut += was_cut ? 1 : 0;
+    made.rows_of.push_back(
+        made.head == BertHead::masked_words ? std::count(ids.begin(), ids.end(), words.mask()) : 1);
+    made.output.rows += made.rows_of.back();
+  }
+  dhp::check(!tokens->empty(), options.input, " has no sentence");
+  dhp::check(made.output.rows > 0, options.input,
+             " has no [MASK], and this model gives logits of the words that stand there; "
+             "--predict embeddings needs none");
+  const bool first = options.pooling ? *options.pooling == "first" : pooling.first_token;
+  made.normalise = made.head == BertHead::none && options.normalise.value_or(pooling.normalise);
+  made.output.path = options.output;
+  made.output.what = made.head == BertHead::none ? "embedding" : "logits";
+  made.output.columns = columns_of(bert, made.head, words);
+  made.output.wide = options.run.precision == dhp::DType::f64;
+  made.output.best = made.head != BertHead::none;
+  made.description =
+      dhp::concat(tokens->size(), " sentences, ", total, " tokens", were_cut == 0 ? "" : ", ",
+                  were_cut == 0 ? "" : dhp::concat(were_cut, " cut off at ", longest), "; ",
+                  made.head != BertHead::none ? "logits"
+                  : first                     ? "the vector of the first token"
+                                              : "the mean of the tokens' vectors",
+                  made.normalise ? ", normalised" : "");
+  made.sentences = AnyBatcher(SentenceBatcher(std::move(tokens), longest, first, words.mask()));
+  made.bert = std::make_shared<PublishedBert>(std::move(bert));
+  return made;
+}
+#else
+Scoring prepare_scoring(const ScoreOptions&) {
+  dhp::fail("this program was built without utf8proc, which text needs (Debian: libutf8proc-dev)");
+}
+#endif
+
+}  // namespace examples

@@ -1,0 +1,63 @@
+// Stragglers: ranks whose own work takes longer than that of others with the same work. All wait for them in every step.
+#pragma once
+
+#include <dhp/comm/mesh.hpp>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace examples {
+
+/// What a rank's own work took, computing and reading data, without waits for other ranks.
+struct OwnWork {
+  double seconds = 0;
+  double micro_batches = 0;
+  [[nodiscard]] double seconds_per_micro_batch() const { return seconds / micro_batches; }
+};
+
+class Stragglers {
+ public:
+  /// Steps of a period.
+  static constexpr std::int64_t period = 50;
+
+  /// work: of each rank, in a period. Returns those that have become slow: which in this period and the one before took
+  /// more than 1.5 times as long for a micro-batch as the median of the ranks with their place in the mesh.
+  [[nodiscard]] std::vector<int> found(const dhp::MeshShape& mesh,
+                                       const std::vector<OwnWork>& work) {
+    std::set<int> slow;
+    for (int rank = 0; rank < mesh.size(); ++rank) {
+      const auto& own = work[static_cast<std::size_t>(rank)];
+      if (own.micro_batches > 0 && own.seconds_per_micro_batch() > 1.5 * usual_s(mesh, work, rank))
+        slow.insert(rank);
+    }
+    std::vector<int> news;
+    for (const auto rank : slow)
+      if (slow_.contains(rank) && !told_.contains(rank)) news.push_back(rank);
+    for (const auto rank : news) told_.insert(rank);
+    std::erase_if(told_, [&](int rank) { return !slow.contains(rank); });
+    slow_ = std::move(slow);
+    return news;
+  }
+  /// Seconds for a micro-batch: the lower median of the replicas' ranks with this one's place.
+  [[nodiscard]] static double usual_s(const dhp::MeshShape& mesh, const std::vector<OwnWork>& work,
+                                      int rank) {
+    std::vector<double> peers;
+    const int column = mesh.tensor * mesh.data;
+    for (int replica = 0; replica < mesh.data; ++replica) {
+      const int peer = rank / column * column + replica * mesh.tensor + rank % mesh.tensor;
+      const auto& its = work[static_cast<std::size_t>(peer)];
+      if (its.micro_batches > 0) peers.push_back(its.seconds_per_micro_batch());
+    }
+    if (peers.empty()) return 0;
+    std::sort(peers.begin(), peers.end());
+    return peers[(peers.size() - 1) / 2];
+  }
+
+ private:
+  std::set<int> slow_;  // in the period before
+  std::set<int> told_;
+};
+
+}  // namespace examples

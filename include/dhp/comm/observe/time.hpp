@@ -1,0 +1,32 @@
+// CallTiming: how long a rank's thread stands still in the calls of a communicator on the host.
+#pragma once
+
+#include <dhp/comm/observe/observer.hpp>
+#include <dhp/core/wait_clock.hpp>
+
+#include <memory>
+#include <utility>
+
+namespace dhp {
+
+class CallTiming final : public CommObserver<Cpu> {
+ public:
+  explicit CallTiming(std::shared_ptr<WaitClock> clock) : clock_(std::move(clock)) {}
+
+  [[nodiscard]] std::unique_ptr<Watch> before(Cpu*, const Call& call) override {
+    return std::make_unique<Timed>(
+        clock_.get(), call.is_message() ? WaitClock::messages : WaitClock::collectives);
+  }
+  [[nodiscard]] std::shared_ptr<CommObserver<Cpu>> of_part(Comm<Cpu>, CallSite) override {
+    return std::make_shared<CallTiming>(clock_);
+  }
+
+ private:
+  struct Timed final : Watch {
+    Timed(WaitClock* clock, WaitClock::Of of) : wait(clock, of) {}
+    WaitClock::Scope wait;
+  };
+  std::shared_ptr<WaitClock> clock_;
+};
+
+}  // namespace dhp

@@ -1,0 +1,53 @@
+// WaitClock: how long a rank's thread has stood still for other ranks. A wait costs two looks at the clock.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <thread>
+
+namespace dhp {
+
+/// Of the thread that makes it; waits of other threads do not count, nor do waits inside waits.
+class WaitClock {
+ public:
+  enum Of { collectives, messages };
+
+  /// A wait, until the end of the block.
+  class Scope {
+   public:
+    /// clock may be null.
+    Scope(WaitClock* clock, Of of) : clock_(clock != nullptr && clock->begins() ? clock : nullptr) {
+      if (clock_ == nullptr) return;
+      of_ = of;
+      start_ = Clock::now();
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    ~Scope() {
+      if (clock_ == nullptr) return;
+      clock_->seconds_[of_] += std::chrono::duration<double>(Clock::now() - start_).count();
+      clock_->waits_ = false;
+    }
+
+   private:
+    WaitClock* clock_;
+    Of of_ = collectives;
+    std::chrono::steady_clock::time_point start_{};
+  };
+
+  /// By the thread that has made it.
+  [[nodiscard]] double seconds(Of of) const { return seconds_[of]; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  [[nodiscard]] bool begins() {
+    if (std::this_thread::get_id() != owner_ || waits_) return false;
+    return waits_ = true;
+  }
+
+  std::thread::id owner_ = std::this_thread::get_id();
+  bool waits_ = false;
+  std::array<double, 2> seconds_{};
+};
+
+}  // namespace dhp

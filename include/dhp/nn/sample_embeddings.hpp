@@ -1,0 +1,44 @@
+// SampleEmbeddings: the end of a model that predicts one vector for each sample: the mean of its tokens' rows, or one of
+// these. Samples are ragged; which rows count, and how much, is in the side input "pooling".
+#pragma once
+
+#include <dhp/nn/loss.hpp>
+#include <dhp/ops/elementwise.hpp>
+#include <dhp/ops/gemm.hpp>
+
+namespace dhp {
+
+/// A loss without terms: its model is not trained.
+template <class Dev>
+class SampleEmbeddings {
+ public:
+  [[nodiscard]] std::vector<std::string> term_names() const { return {}; }
+
+  /// y [samples, C] = pooling * x, for x [rows, C] and the side input "pooling" [samples, rows] of floats or doubles: for
+  /// the mean of a sample's n tokens 1/n in their columns, for its first token 1 in that column, and zeros elsewhere.
+  Tensor<Dev> predict(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    const auto& weights = tape.batch().at("pooling");
+    check(weights.shape().rank() == 2 && weights.columns() == x.rows(),
+          "sample embeddings: the side input \"pooling\" ", weights.shape(), " does not fit ",
+          x.rows(), " rows of tokens");
+    Tensor<Dev> rounded(dev, x.dtype(), weights.shape());
+    cast(dev, weights.view(), rounded.mut());
+    Tensor<Dev> y(dev, x.dtype(), {weights.rows(), x.columns()});
+    gemm(dev, rounded.view(), x.view(), y.mut());
+    return y;
+  }
+
+  void forward(Dev&, Tensor<Dev>, Tape<Dev>&, View<Dev>) { refuse(); }
+  Tensor<Dev> backward(Dev&, ConstView<Dev>, Tape<Dev>&) { refuse(); }
+  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
+    return 2 * static_cast<double>(batch.at("pooling").count() * in.back());
+  }
+  void parameters(ParameterList<Dev>&) const {}
+
+ private:
+  [[noreturn]] static void refuse() {
+    fail("a model that ends with SampleEmbeddings has no loss: it predicts, and is not trained");
+  }
+};
+
+}  // namespace dhp

@@ -1,0 +1,219 @@
+// Verified steps: other replicas repeat what one has computed. With order-free sums both have the same bits, so what differs
+// is wrong: a processor or a memory that gives wrong numbers and no error (Dixit et al. 2021, "Silent data corruptions at
+// scale"). A step is verified before its update, so that nothing wrong reaches the weights.
+#pragma once
+
+#include <dhp/comm/gather.hpp>
+#include <dhp/comm/meet/wire.hpp>
+#include <dhp/comm/mesh.hpp>
+#include <dhp/parallel/trainable.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+namespace verification {
+
+/// Fingerprints that a rank tells of a verified step.
+struct Signatures {
+  struct Pass {
+    std::int64_t given = 0;  ///< what it gave to the sums over replicas, and its losses
+    std::int64_t sums = 0;   ///< what came out of them
+  };
+  std::int64_t weights = 0;  ///< those that all replicas hold
+  /// Pass k is over the micro-batches of the replica k places after its own, modulo replicas.
+  std::vector<Pass> passes{};
+  void pass(comm::Fields& fields) { fields(weights, passes); }
+};
+
+struct Verdict {
+  bool agrees = true;
+  std::string what{};        ///< in which they differ
+  std::vector<int> wrong{};  ///< ranks, all of one replica; empty: it can't be told which
+};
+
+/// Where values differ from the one that most have; none where no value is that of more than half.
+[[nodiscard]] inline std::optional<std::vector<std::size_t>> outvoted(
+    const std::vector<std::int64_t>& values) {
+  std::map<std::int64_t, std::size_t> votes;
+  for (const auto value : values) ++votes[value];
+  const auto most = std::max_element(
+      votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (2 * most->second <= values.size()) return std::nullopt;
+  std::vector<std::size_t> others;
+  for (std::size_t at = 0; at < values.size(); ++at)
+    if (values[at] != most->first) others.push_back(at);
+  return others;
+}
+
+/// told: of each rank of the mesh.
+[[nodiscard]] inline Verdict judge(const MeshShape& mesh, const std::vector<Signatures>& told) {
+  const auto replicas = static_cast<std::size_t>(mesh.data);
+  const auto tensor = static_cast<std::size_t>(mesh.tensor);
+  const auto places = tensor * static_cast<std::size_t>(mesh.pipeline);
+  const auto passes = told.front().passes.size();
+  const auto rank_at = [&](std::size_t replica, std::size_t place) {
+    return place % tensor + tensor * (replica + replicas * (place / tensor));
+  };
+  std::set<std::size_t> wrong;
+  bool agrees = true, told_apart = true;
+  // Of values that should be equal; rank_of(at): whose value it is.
+  const auto compare = [&](const std::vector<std::int64_t>& values, const auto& rank_of) {
+    const auto others = outvoted(values);
+    agrees = agrees && others && others->empty();
+    told_apart = told_apart && others;
+    if (others)
+      for (const auto at : *others) wrong.insert(rank_of(at));
+  };
+  const auto verdict = [&](const char* what) {
+    std::set<std::size_t> in;  // replicas
+    for (const auto rank : wrong) in.insert(rank / tensor % replicas);
+    Verdict made{agrees, what, {}};
+    if (told_apart && in.size() == 1) made.wrong.assign(wrong.begin(), wrong.end());
+    return made;
+  };
+
+  for (std::size_t place = 0; place < places; ++place) {
+    std::vector<std::int64_t> values;
+    for (std::size_t replica = 0; replica < replicas; ++replica)
+      values.push_back(told[rank_at(replica, place)].weights);
+    compare(values, [&](std::size_t replica) { return rank_at(replica, place); });
+  }
+  if (!agrees) return verdict("weights");
+
+  for (std::size_t place = 0; place < places; ++place)
+    for (std::size_t share = 0; share < replicas; ++share) {
+      const auto rank_of = [&](std::size_t pass) {
+        return rank_at((share + pass * (replicas - 1)) % replicas, place);
+      };
+      std::vector<std::int64_t> values;
+      for (std::size_t pass = 0; pass < passes; ++pass)
+        values.push_back(told[rank_of(pass)].passes[pass].given);
+      compare(values, rank_of);
+    }
+  if (!agrees) return verdict("gradients");
+
+  for (std::size_t rank = 0; rank < told.size(); ++rank) {
+    std::vector<std::int64_t> values;
+    for (const auto& pass : told[rank].passes) values.push_back(pass.sums);
+    compare(values, [&](std::size_t) { return rank; });
+  }
+  return verdict("sums of gradients");
+}
+
+}  // namespace verification
+
+template <class Dev>
+class StepVerifier {
+ public:
+  /// ahead -> the micro-batches that the replica so many places after this one, modulo replicas, has in the step under
+  /// way.
+  using Batches = std::function<StepBatches<Dev>(int ahead)>;
+
+  /// Keeps references. Every so many steps one is verified.
+  StepVerifier(Dev& dev, Mesh<Dev>& mesh, ParameterStore<Dev>& store, std::int64_t every,
+               Batches batches)
+      : dev_(dev), mesh_(mesh), store_(store), every_(every), batches_(std::move(batches)) {
+    check(every >= 1, "every ", every, "th step cannot be verified; 1 or more would be right");
+    check(
+        store.options().order_free,
+        "steps can be verified only with order-free sums, which have the same bits on every rank");
+  }
+
+  /// step: counted from 1.
+  [[nodiscard]] bool verifies(std::int64_t step) const { return step % every_ == 0; }
+
+  /// pass(Step<Dev>) -> losses: forward and backward with the sums over replicas. Returns the losses of `step`; the
+  /// gradients are there. Where ranks differ, throws Error on those that are wrong, and the others wait for them to end;
+  /// if it can't be told which, throws on all. Collective over the mesh.
+  template <class Pass>
+  [[nodiscard]] Tensor<Dev> run(const Step<Dev>& step, Pass pass) {
+    verification::Signatures mine{.weights = signature_of_weights()};
+    auto losses = signed_pass(step, pass, mine);
+    verification::Verdict verdict;
+    for (int ahead = 1; ahead <= 2; ++ahead) {
+      const auto others = batches_(ahead);
+      auto again = step;
+      again.batches = others.batches;
+      (void)signed_pass(again, pass, mine);
+      verdict = judged(mine);
+      if (verdict.agrees) return losses;
+      if (!verdict.wrong.empty()) break;
+    }
+    end(step.context.step + std::int64_t{1}, verdict);
+  }
+
+ private:
+  /// Signs sums over replicas as long as it lives.
+  struct Signing {
+    Signing(ParameterStore<Dev>& of, View<Dev> in) : store(of) { store.sign_sums_in(in); }
+    ~Signing() { store.sign_sums_in({}); }
+    Signing(const Signing&) = delete;
+    Signing& operator=(const Signing&) = delete;
+    ParameterStore<Dev>& store;
+  };
+
+  [[nodiscard]] std::int64_t signature_of_weights() {
+    store_.settle(dev_);
+    auto sum = Tensor<Dev>::zeros(dev_, DType::i64, {1});
+    std::int64_t first = 0;
+    for (const auto& piece : store_.pieces()) {
+      if (!piece.sharded_over_data) fingerprint(dev_, piece.data, first, sum.mut());
+      first += piece.data.count();
+    }
+    return sum.template to_host<std::int64_t>(dev_).front();
+  }
+  template <class Pass>
+  [[nodiscard]] Tensor<Dev> signed_pass(const Step<Dev>& step, Pass& pass,
+                                        verification::Signatures& mine) {
+    auto found = Tensor<Dev>::zeros(dev_, DType::i64, {2});
+    auto losses = [&] {
+      const Signing signing(store_, found.mut().slice(0, 1));
+      return pass(step);
+    }();
+    const auto sums = found.mut().slice(1, 2);
+    fingerprint(dev_, store_.gradients(), 0, sums);
+    fingerprint(dev_, losses, store_.size(), sums);
+    const auto values = found.template to_host<std::int64_t>(dev_);
+    mine.passes.push_back({values[0], values[1]});
+    return losses;
+  }
+  [[nodiscard]] verification::Verdict judged(const verification::Signatures& mine) {
+    std::vector<verification::Signatures> told;
+    for (const auto& text : gather_texts(dev_, mesh_.world(), comm::Fields::written(mine)))
+      told.push_back(comm::Fields::parsed<verification::Signatures>(text).value_or(mine));
+    return verification::judge(mesh_.shape(), told);
+  }
+  [[noreturn]] void end(std::int64_t step, const verification::Verdict& verdict) {
+    auto& world = mesh_.world();
+    const auto& wrong = verdict.wrong;
+    const bool others = mesh_.shape().data > 1;
+    if (wrong.empty())
+      fail("step ", step, ": replicas have different ", verdict.what,
+           ", and it can't be told which of them is wrong", others ? "" : " (there is only one)",
+           "; the step was not applied: begin again from a checkpoint, on other machines");
+    if (std::find(wrong.begin(), wrong.end(), world.rank()) != wrong.end())
+      fail("step ", step, ": rank ", world.rank(), " has other ", verdict.what, " than ",
+           others ? "other replicas have from the same samples" : "when it repeated the step",
+           "; its processor or memory gives wrong numbers, the step was not applied, and this rank "
+           "ends");
+    world.barrier();  // until a wrong one has ended
+    fail("step ", step, ": rank ", wrong.front(), " has other ", verdict.what,
+         " than other replicas, and goes on");
+  }
+
+  Dev& dev_;
+  Mesh<Dev>& mesh_;
+  ParameterStore<Dev>& store_;
+  std::int64_t every_;
+  Batches batches_;
+};
+
+}  // namespace dhp

@@ -1,0 +1,87 @@
+// WeightFiles: the tensors of a published model: in one .safetensors file, or in several with an index. Needs
+// nlohmann/json.
+#pragma once
+
+#include <dhp/train/safetensors.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace dhp {
+
+class WeightFiles {
+ public:
+  static constexpr const char* index_name = "model.safetensors.index.json";
+
+  /// Whether `path` names weights: a .safetensors file, or the folder of a published model with model.safetensors or an
+  /// index. A folder of checkpoints, or one checkpoint, does not.
+  [[nodiscard]] static bool are_at(const std::string& path) {
+    using std::filesystem::exists;
+    if (path.ends_with(".safetensors")) return true;
+    if (path.empty() || exists(path + "/index.json") || exists(path + "/state.json")) return false;
+    return exists(path + "/" + index_name) || exists(path + "/model.safetensors");
+  }
+
+  /// Opens all files. Throws where one is missing or damaged, or the index names what is not there.
+  explicit WeightFiles(const std::string& path) : path_(path) {
+    if (path.ends_with(".safetensors")) open(path);
+    else if (std::filesystem::exists(path + "/" + index_name)) open_all(path);
+    else open(path + "/model.safetensors");
+  }
+
+  /// The file of each tensor, by the tensor's name.
+  [[nodiscard]] const std::map<std::string, const SafeTensors*>& tensors() const {
+    return files_of_;
+  }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  void open(const std::string& path) {
+    const auto& file = *files_.emplace_back(std::make_unique<SafeTensors>(path));
+    for (const auto& [name, tensor] : file.tensors()) {
+      const auto [at, fresh] = files_of_.emplace(name, &file);
+      check(fresh, "tensor ", name, " is in ", at->second->path(), " and in ", path,
+            "; a tensor has one place");
+    }
+  }
+  [[nodiscard]] const SafeTensors& file_at(const std::string& path) const {
+    return **std::find_if(files_.begin(), files_.end(),
+                          [&](const auto& file) { return file->path() == path; });
+  }
+  void open_all(const std::string& folder) {
+    const auto path = folder + "/" + index_name;
+    std::string twice;
+    const auto json = parse_strictly(text_of(path), twice);
+    check(json.is_object() && json.contains("weight_map") && json["weight_map"].is_object(), path,
+          " is damaged: it is no JSON object with a \"weight_map\"");
+    check(twice.empty(), path, " is damaged: it has \"", twice, "\" twice");
+    std::set<std::string> names;
+    for (const auto& [tensor, file] : json["weight_map"].items()) {
+      check(file.is_string() && file.get<std::string>().ends_with(".safetensors") &&
+                file.get<std::string>().find('/') == std::string::npos,
+            path, " is damaged: tensor ", tensor, " is not in a .safetensors file beside it");
+      names.insert(file.get<std::string>());
+    }
+    for (const auto& name : names) open(folder + "/" + name);
+    for (const auto& [tensor, file] : json["weight_map"].items()) {
+      const auto found = files_of_.find(tensor);
+      const auto where = folder + "/" + file.get<std::string>();
+      const auto& skipped = file_at(where).skipped();  // of types that no model asks for
+      const bool there = found != files_of_.end()
+                             ? found->second->path() == where
+                             : std::find(skipped.begin(), skipped.end(), tensor) != skipped.end();
+      check(there, path, " says that tensor ", tensor, " is in ", where, ", and it is not");
+    }
+  }
+
+  std::string path_;
+  std::vector<std::unique_ptr<SafeTensors>> files_;
+  std::map<std::string, const SafeTensors*> files_of_;
+};
+
+}  // namespace dhp

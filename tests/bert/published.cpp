@@ -1,0 +1,164 @@
+// The small files of a published BERT, here made by the test: config.json, tokenizer.json, vocab.txt and those of
+// sentence-transformers.
+#include <examples/bert/published.hpp>
+#include <tests/support/folder.hpp>
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+
+using namespace examples;
+using tests::Folder;
+
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+nlohmann::json tokenizer_json() {
+  return nlohmann::json::parse(R"({
+    "added_tokens": [{"id": 0, "content": "[PAD]", "normalized": false},
+                     {"id": 4, "content": "[MASK]", "normalized": false},
+                     {"id": 10, "content": "[NEW]", "normalized": false}],
+    "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+                   "strip_accents": null, "lowercase": true},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+              "max_input_chars_per_word": 6,
+              "vocab": {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4,
+                        "a": 5, "##a": 6, "cafe": 7, "Cafe": 8, "[": 9}}})");
+}
+void write(const std::string& path, const nlohmann::json& json) { std::ofstream(path) << json; }
+
+/// What load(folder) refuses to read.
+template <class Load>
+void refuses(Load load, const std::string& words) {
+  CHECK_THROWS_WITH_AS((void)load(), doctest::Contains(words.c_str()), dhp::Error);
+}
+
+}  // namespace
+
+TEST_CASE("published: a config says the sizes and the head") {
+  const Folder folder;
+  const auto load = [&](const nlohmann::json& config) {
+    write(folder / "config.json", config);
+    return load_published_bert(folder.path);
+  };
+  auto json = nlohmann::json::parse(R"({"model_type": "bert", "hidden_size": 24,
+    "num_hidden_layers": 3, "num_attention_heads": 6, "intermediate_size": 36, "vocab_size": 100,
+    "max_position_embeddings": 40, "type_vocab_size": 1, "layer_norm_eps": 1e-05,
+    "hidden_act": "gelu", "architectures": ["BertForSequenceClassification"],
+    "id2label": {"1": "good", "0": "bad", "2": "so so"}, "classifier_dropout": null})");
+  const auto bert = load(json);
+  CHECK(bert.config.hidden == 24);
+  CHECK(bert.config.layers == 3);
+  CHECK(bert.config.heads == 6);
+  CHECK(bert.config.intermediate() == 36);
+  CHECK(bert.config.vocabulary == 100);
+  CHECK(bert.config.positions == 40);
+  CHECK(bert.config.segments == 1);
+  CHECK(bert.config.epsilon == 1e-5);
+  CHECK(bert.head == BertHead::classes);
+  CHECK(bert.labels == std::vector<std::string>{"bad", "good", "so so"});
+  CHECK(load({{"model_type", "bert"}}).head == BertHead::none);
+  // What dhp exports is read, too.
+  std::ofstream(folder / "config.json")
+      << hugging_face_config({.layers = 2, .hidden = 32, .heads = 4, .epsilon = 1e-6});
+  const auto own = load_published_bert(folder.path);
+  CHECK(own.config.intermediate() == 128);
+  CHECK(own.config.epsilon == 1e-6);
+  CHECK(own.head == BertHead::masked_words);
+
+  const auto with = [&](const char* key, const nlohmann::json& value, const std::string& words) {
+    auto changed = json;
+    changed[key] = value;
+    refuses([&] { return load(changed); }, words);
+  };
+  with("model_type", "roberta", "its model is roberta; dhp has bert only");
+  with("hidden_act", "gelu_new", "its activation is gelu_new; dhp has gelu only");
+  with("position_embedding_type", "relative_key", "its kind of positions is relative_key");
+  with("architectures", {"BertForQuestionAnswering"}, "its model is BertForQuestionAnswering");
+  with("is_decoder", true, "it is a decoder");
+  with("hidden_size", 0, "\"hidden_size\" is 0");
+  with("hidden_size", "big", "\"hidden_size\" is \"big\"");
+  with("layer_norm_eps", 1, "\"layer_norm_eps\" is 1");
+  std::ofstream(folder / "config.json") << "[";
+  refuses([&] { return load_published_bert(folder.path); }, "no JSON object");
+}
+
+TEST_CASE("published: tokenizer.json, special tokens in the text, sentences that are cut off") {
+  const Folder folder;
+  const auto load = [&](const nlohmann::json& json) {
+    write(folder / "tokenizer.json", json);
+    return load_published_tokenizer(folder.path);
+  };
+  const auto json = tokenizer_json();
+  const auto tokenizer = load(json);
+  CHECK(tokenizer.encode("Caf\u00E9 aaa", 100) == Ids{2, 7, 5, 6, 6, 3});
+  CHECK(tokenizer.encode("aaaaaa aaaaaaa", 100) == Ids{2, 5, 6, 6, 6, 6, 6, 1, 3});
+  CHECK(tokenizer.encode("a[MASK]a[NEW][mask", 100) == Ids{2, 5, 4, 5, 10, 9, 1, 3});
+  CHECK(tokenizer.encode("", 100) == Ids{2, 3});
+  bool was_cut = false;
+  CHECK(tokenizer.encode("a a a", 5, &was_cut) == Ids{2, 5, 5, 5, 3});
+  CHECK_FALSE(was_cut);
+  CHECK(tokenizer.encode("a a a", 4, &was_cut) == Ids{2, 5, 5, 3});
+  CHECK(was_cut);
+
+  auto cased = json;
+  cased["normalizer"]["lowercase"] = false;
+  CHECK(load(cased).encode("Cafe Caf\u00E9", 100) == Ids{2, 8, 1, 3});
+  cased["normalizer"]["strip_accents"] = true;
+  CHECK(load(cased).encode("Cafe Caf\u00E9", 100) == Ids{2, 8, 8, 3});
+
+  const auto with = [&](const char* at, const nlohmann::json& value, const std::string& words) {
+    auto changed = json;
+    changed[nlohmann::json::json_pointer(at)] = value;
+    refuses([&] { return load(changed); }, words);
+  };
+  with("/model/type", "BPE", "its tokenizer is BPE; dhp has WordPiece only");
+  with("/normalizer/type", "NFC", "its normalizer is NFC");
+  with("/normalizer", nullptr, "it has no normalizer");
+  with("/normalizer/clean_text", false, "keeps control characters");
+  with("/pre_tokenizer/type", "Whitespace", "its pre-tokenizer is Whitespace");
+  with("/model/continuing_subword_prefix", "@@", "its mark of a continued word is @@");
+  with("/added_tokens/1/lstrip", true, "its added token [MASK] has the rule lstrip");
+  with("/model/vocab/a", 11, "token \"##a\" has the id 6, where 5 is next");
+  with("/model/vocab", 3, "no numbered list");
+}
+
+TEST_CASE("published: vocab.txt with what its configuration says") {
+  const Folder folder;
+  std::ofstream(folder / "vocab.txt") << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##a\ncafe\nCafe\n";
+  CHECK(load_published_tokenizer(folder.path).encode("Caf\u00E9 [MASK]", 9) == Ids{2, 7, 4, 3});
+  write(folder / "tokenizer_config.json",
+        {{"do_lower_case", false}, {"tokenizer_class", "BertTokenizerFast"}});
+  CHECK(load_published_tokenizer(folder.path).encode("Cafe", 9) == Ids{2, 8, 3});
+  write(folder / "tokenizer_config.json", {{"tokenizer_class", "RobertaTokenizer"}});
+  refuses([&] { return load_published_tokenizer(folder.path); },
+          "its tokenizer is RobertaTokenizer");
+  const Folder empty;
+  refuses([&] { return load_published_tokenizer(empty.path); },
+          "no tokenizer.json and no vocab.txt");
+}
+
+TEST_CASE("published: how sentence-transformers pools") {
+  const Folder folder;
+  CHECK_FALSE(load_sentence_pooling(folder.path).normalise);
+  std::filesystem::create_directory(folder / "1_Pooling");
+  write(folder / "sentence_bert_config.json", {{"max_seq_length", 256}});
+  write(folder / "1_Pooling/config.json", {{"pooling_mode_cls_token", true}});
+  auto modules = nlohmann::json::parse(R"([
+    {"path": "", "type": "sentence_transformers.models.Transformer"},
+    {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    {"path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}])");
+  write(folder / "modules.json", modules);
+  const auto pooling = load_sentence_pooling(folder.path);
+  CHECK(pooling.first_token);
+  CHECK(pooling.normalise);
+  CHECK(pooling.longest == 256);
+  write(folder / "1_Pooling/config.json", {{"pooling_mode_max_tokens", true}});
+  refuses([&] { return load_sentence_pooling(folder.path); }, "pooling_mode_max_tokens");
+  modules.push_back({{"type", "sentence_transformers.models.Dense"}});
+  write(folder / "1_Pooling/config.json", nlohmann::json::object());
+  write(folder / "modules.json", modules);
+  refuses([&] { return load_sentence_pooling(folder.path); }, "models.Dense");
+}

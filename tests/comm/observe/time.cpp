@@ -1,0 +1,74 @@
+#include <dhp/comm/observe/time.hpp>
+#include <dhp/comm/progress.hpp>
+#include <tests/comm/collectives.hpp>
+
+#include <doctest/doctest.h>
+
+#include <thread>
+
+namespace {
+
+using namespace tests;
+
+// Rank 0 comes late by so much.
+void late(const Comm<Cpu>& world) {
+  if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(60));
+}
+struct Waited {
+  double collectives_s, messages_s;
+};
+template <class Body>
+std::vector<Waited> waited(Body body) {
+  return on_ranks(2, [&](Comm<Cpu>& plain, Cpu&) {
+    const auto clock = std::make_shared<WaitClock>();
+    Cpu dev({.waits = clock});
+    auto world = observe<Cpu>(plain, std::make_shared<CallTiming>(clock));
+    body(world, dev);
+    return Waited{clock->seconds(WaitClock::collectives), clock->seconds(WaitClock::messages)};
+  });
+}
+
+TEST_CASE("call timing: what is done is what was done before") {
+  using Check = std::string (*)(Comm<Cpu>&, Cpu&);
+  for (const Check check_one : {Check(wrong_blocks), Check(wrong_messages), Check(wrong_rounds)})
+    (void)waited([&](Comm<Cpu>& world, Cpu& dev) {
+      const auto wrong = check_one(world, dev);
+      check(wrong.empty(), wrong);
+    });
+}
+
+TEST_CASE(
+    "call timing: a rank that waits for another in a collective of a part, or for a message") {
+  const auto collectives = waited([](Comm<Cpu>& world, Cpu& dev) {
+    auto x = Tensor<Cpu>::zeros(dev, DType::f32, Shape{4});
+    auto part = world.split(0, world.rank());
+    late(world);
+    part.all_reduce(dev, x.mut()).wait(dev);
+  });
+  CHECK(collectives[1].collectives_s >= 0.05);
+  CHECK(collectives[1].messages_s == 0);
+  const auto messages = waited([](Comm<Cpu>& world, Cpu& dev) {
+    auto x = Tensor<Cpu>::zeros(dev, DType::f32, Shape{4});
+    late(world);
+    if (world.rank() == 0) world.send(dev, std::move(x), 1);
+    else world.recv(dev, x.mut(), 0);
+  });
+  CHECK(messages[1].messages_s >= 0.05);
+  CHECK(messages[1].collectives_s == 0);
+}
+
+TEST_CASE("call timing: a collective beside the rank's work counts only as far as the rank waits") {
+  const auto all = waited([](Comm<Cpu>& world, Cpu& dev) {
+    auto x = Tensor<Cpu>::zeros(dev, DType::f32, Shape{4});
+    Progress<Cpu> beside(world);
+    const auto start = dev.waits()->seconds(WaitClock::collectives);
+    late(world);
+    auto event = beside.start(dev, Collective<Cpu>::all_reduce(x.mut(), Reduce::sum));
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    check(dev.waits()->seconds(WaitClock::collectives) == start, "nobody has waited yet");
+    event.wait(dev);
+  });
+  CHECK(all[1].collectives_s >= 0.02);
+}
+
+}  // namespace

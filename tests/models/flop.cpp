@@ -1,0 +1,93 @@
+// What a training step of the models computes, by formula and as the operations of one are counted; and Meta's counting.
+#include <dhp/train/memory_plan.hpp>
+#include <examples/bert/model.hpp>
+#include <examples/resnet50/model.hpp>
+#include <tests/support/everything.hpp>
+
+#include <doctest/doctest.h>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+/// Of the rank of each stage and replica, one step of `micro_batches`; the sum over them.
+template <class Describe, class MakeBatch>
+double counted(MeshShape layout, Describe describe, MakeBatch batch, std::int64_t micro_batches) {
+  double flop = 0;
+  for (int rank = 0; rank < layout.size(); ++rank) {
+    Meta dev;
+    TrainingRun<Meta> run(dev, Comm<Meta>::of(MetaComm<Meta>::world(layout, rank)),
+                          {.layout = layout}, describe, batch(dev, std::int64_t{0}));
+    StepBatches<Meta> mine;
+    mine.micro_batches = micro_batches;
+    mine.same_shapes = true;
+    const auto share = part_of(micro_batches, layout.data, run.mesh().data_index());
+    for (auto k = share.first; k < share.last; ++k) mine.batches.push_back(batch(dev, k));
+    (void)run.trainer().start(mine);
+    flop += dev.flop();
+  }
+  return flop;
+}
+const MeshShape layouts[] = {{}, {.data = 2}, {.data = 3}, {.pipeline = 2}, {2, 1, 2}};
+
+}  // namespace
+
+TEST_CASE("FLOP of BERT: three times the forward pass' formula, in any layout") {
+  for (const auto* preset : {"tiny", "base"}) {
+    auto config = examples::bert_preset(preset);
+    config.vocabulary = 611;
+    const auto batch = [&](Meta& dev, std::int64_t k) {
+      return everything_batch(dev, 0, k, config.vocabulary);
+    };
+    examples::BertWork work;
+    for (std::int64_t k = 0; k < 4; ++k) {
+      Meta dev;
+      const auto one = batch(dev, k);
+      work.tokens += static_cast<double>(one.at("token_ids").count());
+      work.masked += static_cast<double>(one.at("masked_rows").count());
+      work.samples += static_cast<double>(one.samples);
+      for (const auto length : one.at("lengths").to_host<std::int32_t>(dev))
+        work.token_pairs += static_cast<double>(length) * length;
+    }
+    const double flop = 3 * examples::bert_forward_flop(config, work);
+    for (const auto& layout : layouts) {
+      CAPTURE(layout.size());
+      CHECK(counted(
+                layout, [&](ModelBuilder<Meta>& build) { return examples::bert(build, config); },
+                batch, 4) == flop);
+    }
+  }
+}
+
+TEST_CASE(
+    "FLOP of ResNet: three times the forward pass' formula, without the gradient of the images") {
+  for (const auto& config :
+       {examples::ResNetConfig{}, examples::ResNetConfig{.depth = 14, .width = 8, .image_size = 33},
+        examples::ResNetConfig{.depth = 26, .image_size = 32, .stem_stride = 2},
+        examples::ResNetConfig{.depth = 152, .image_size = 225}}) {
+    const auto batch = [&](Meta& dev, std::int64_t k) {
+      MicroBatch<Meta> made;
+      made.index = k;
+      made.first_sample = 2 * k;
+      made.samples = 2;
+      made.input = Tensor<Meta>(dev, DType::f32, {2, config.image_size, config.image_size, 3});
+      made.side.emplace_back("labels", Tensor<Meta>::zeros(dev, DType::i32, {2}));
+      made.counts = {{"samples", 2}};
+      return made;
+    };
+    const auto kernel = config.small_images() ? 3 : 7,
+               stride = config.small_images() ? config.stem_stride : 2;
+    const auto side = (config.image_size + kernel / 2 * 2 - kernel) / stride + 1;
+    const double stem = 2.0 * static_cast<double>(side * side * kernel * kernel * 3 * config.width);
+    const double flop = 8 * (3 * examples::resnet_forward_flop(config) - stem);
+    for (const auto& layout : layouts) {
+      CAPTURE(config.depth);
+      CHECK(counted(
+                layout, [&](ModelBuilder<Meta>& build) { return examples::resnet(build, config); },
+                batch, 4) == flop);
+    }
+  }
+  // 4.09 billion multiplications and as many additions, as torchvision tells for its resnet50.
+  CHECK(examples::resnet_forward_flop({}) == doctest::Approx(2 * 4.09e9).epsilon(0.005));
+}

@@ -1,0 +1,83 @@
+#include <examples/common/run_summary.hpp>
+
+#include <doctest/doctest.h>
+
+#include <numeric>
+#include <thread>
+
+namespace {
+
+using namespace examples;
+using std::chrono::milliseconds;
+
+TEST_CASE("parts of a run: together they are the wall time, and waits are not compute") {
+  const auto waits = std::make_shared<dhp::WaitClock>();
+  const auto start = std::chrono::steady_clock::now();
+  TimeParts parts(waits);
+  const auto wait = [&](dhp::WaitClock::Of of) {
+    const dhp::WaitClock::Scope scope(waits.get(), of);
+    std::this_thread::sleep_for(milliseconds(10));
+  };
+  wait(dhp::WaitClock::messages);  // not in a step
+  parts.enter(Part::compute);
+  std::this_thread::sleep_for(milliseconds(10));
+  wait(dhp::WaitClock::collectives);
+  wait(dhp::WaitClock::messages);
+  wait(dhp::WaitClock::messages);
+  {
+    const TimeParts::In reading(parts, Part::data);
+    wait(dhp::WaitClock::collectives);
+  }
+  parts.enter(Part::rest);
+  const auto seconds = parts.seconds();
+  const double wall_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  CHECK(std::accumulate(seconds.begin(), seconds.end(), 0.0) ==
+        doctest::Approx(wall_s).epsilon(0.02));
+  CHECK(seconds[0] >= 0.01);
+  CHECK(seconds[1] >= 0.01);
+  CHECK(seconds[2] >= 0.02);
+  CHECK(seconds[3] >= 0.01);
+  CHECK(seconds[4] == 0);
+  CHECK(seconds[6] >= 0.01);
+  CHECK(seconds[1] < seconds[2]);
+}
+
+TEST_CASE("best values: lower losses, higher accuracies, and where") {
+  BestValues values;
+  for (const auto& [step, loss, top1] : {std::tuple{1, 3.0, 0.1}, {2, 1.0, 0.5}, {3, 2.0, 0.4}}) {
+    values.take(step, "loss", loss);
+    values.take(step, "held_out_top1", top1);
+    values.take(step, "fixed", 7);
+  }
+  const auto& all = values.all();
+  REQUIRE(all.size() == 3);
+  CHECK(all[0].last == 2);
+  CHECK(all[0].best == 1);
+  CHECK(all[0].best_step == 2);
+  CHECK(all[1].last == 0.4);
+  CHECK(all[1].best == 0.5);
+  CHECK(!all[1].stays);
+  CHECK(all[2].stays);
+}
+
+TEST_CASE("summary: utilisation of the time in steps, and cost of the whole") {
+  const RunSummary run{.first_step = 10,
+                       .last_step = 20,
+                       .ranks = 4,
+                       .samples = 320,
+                       .forward_flop = 1e15,
+                       .seconds = {50, 20, 20, 10, 30, 40, 30},
+                       .peak_tflops = 15,
+                       .price = 9,
+                       .samples_per_epoch = 3200};
+  CHECK(run.wall_s() == 200);
+  CHECK(run.steps_s() == 100);
+  CHECK(run.flop_per_step() == 3e14);
+  CHECK(run.tflops_of_rank() == doctest::Approx(7.5));
+  CHECK(run.utilisation() == doctest::Approx(0.5));
+  CHECK(run.cost() == doctest::Approx(2));
+  CHECK(run.cost_per_epoch() == doctest::Approx(20));
+}
+
+}  // namespace

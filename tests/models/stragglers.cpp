@@ -1,0 +1,43 @@
+#include <examples/common/stragglers.hpp>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace examples;
+
+TEST_CASE("stragglers: slow for two periods, measured by ranks with the same work, told once") {
+  // 3 x 2 x 2: tensor, then data, then pipeline. The second stage has twice the work, the last replica half the samples.
+  const dhp::MeshShape mesh{.data = 3, .tensor = 2, .pipeline = 2};
+  std::vector<OwnWork> usual;
+  for (int rank = 0; rank < 12; ++rank) {
+    const double micro_batches = rank / 2 % 3 == 2 ? 50 : 100;
+    usual.push_back({0.01 * micro_batches * (rank / 6 + 1), micro_batches});
+  }
+  auto slow = usual;
+  slow[7].seconds *= 1.6;
+  Stragglers stragglers;
+  CHECK(stragglers.found(mesh, usual).empty());
+  CHECK(stragglers.found(mesh, slow).empty());
+  CHECK(stragglers.found(mesh, slow) == std::vector{7});
+  CHECK(Stragglers::usual_s(mesh, slow, 7) == doctest::Approx(0.02));
+  CHECK(stragglers.found(mesh, slow).empty());  // it is known
+  CHECK(stragglers.found(mesh, usual).empty());
+  CHECK(stragglers.found(mesh, slow).empty());
+  CHECK(stragglers.found(mesh, slow) == std::vector{7});
+  slow[7].seconds = usual[7].seconds * 1.4;
+  for (int times = 0; times < 3; ++times) CHECK(stragglers.found(mesh, slow).empty());
+}
+
+TEST_CASE("stragglers: of two replicas the slower one; ranks without work are not judged") {
+  Stragglers stragglers;
+  const dhp::MeshShape two{.data = 2};
+  const std::vector<OwnWork> work{{4, 100}, {2, 100}};
+  CHECK(stragglers.found(two, work).empty());
+  CHECK(stragglers.found(two, work) == std::vector{0});
+  Stragglers idle;
+  const std::vector<OwnWork> one{{4, 100}, {0.1, 0}};
+  for (int times = 0; times < 3; ++times) CHECK(idle.found(two, one).empty());
+}
+
+}  // namespace

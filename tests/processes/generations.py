@@ -1,0 +1,94 @@
+"""What an elastic job tells of itself: its generations, and its steps."""
+
+import dataclasses
+import json
+import re
+import time
+
+_LINE = re.compile(r"generation (\d+): (\d+)x\d+x\d+ [^;\n]*?(?: after step (\d+)| without a state)([^\n]*); agreed after (\S+) s, "
+                   r"connected in (\S+) s, built after (\S+) s, has its state after (\S+) s, (\S+) ([kMG])B of state taken\n")
+
+
+@dataclasses.dataclass
+class Generation:
+    """What rank 0 says when one begins. Seconds count from the end of the last generation, but for `connected`, which counts
+    from the agreement."""
+
+    number: int
+    replicas: int
+    after: int  # the step that its state is of; -1: nobody had a state
+    why: str  # the sentences that say why the last one has ended; empty: in order, after a step
+    agreed: float
+    connected: float
+    built: float
+    state: float
+    megabytes: float  # of state that went from one rank to another
+
+    @property
+    def repeats(self):
+        """The number of the step that some rank had begun, and that is done again; 0: none."""
+        found = re.search(r"; step (\d+) is done again", self.why)
+        return int(found[1]) if found else 0
+
+    @property
+    def loses(self):
+        """Some of the state was in nobody any more."""
+        return "is lost" in self.why
+
+
+def told(said):
+    """Those of which the whole line is there."""
+    found = []
+    for number, replicas, after, why, *seconds, size, unit in _LINE.findall(said):
+        found.append(Generation(int(number), int(replicas), int(after or -1), why, *map(float, seconds),
+                                float(size) * {"k": 1e-3, "M": 1, "G": 1e3}[unit]))
+    return found
+
+
+class Steps:
+    """Reads a growing metrics file."""
+
+    def __init__(self, path):
+        self.path, self.at, self.last = path, 0, 0
+        self.losses = []  # (step, loss) of each line
+
+    def now(self):
+        """The last step in the file."""
+        if self.path.exists() and self.path.stat().st_size > self.at:
+            with self.path.open() as file:
+                file.seek(self.at)
+                text = file.read()
+            text = text[:text.rfind("\n") + 1]
+            self.at += len(text)
+            for line in map(json.loads, text.splitlines()):
+                if "loss" in line:
+                    self.last = line["step"]
+                    self.losses.append((line["step"], line["loss"]))
+        return self.last
+
+    def wait_for(self, step, limit_s=60):
+        begin = time.monotonic()
+        while self.now() < step:
+            if time.monotonic() - begin > limit_s:
+                raise AssertionError(f"no step {step} within {limit_s} s")
+            time.sleep(0.0005)
+
+
+PARTS = ("noticed", "agreed", "connected", "built", "state", "step")  # of the time without a step
+
+
+def next_generation(job, number):
+    """Waits for the message of a generation after this one; returns it, and when it came."""
+    begin = time.monotonic()
+    while True:
+        found = told(job.output(0))
+        if found and found[-1].number > number:
+            return found[-1], time.monotonic()
+        assert time.monotonic() - begin < 60, job.output(0)
+        time.sleep(0.0005)
+
+
+def parts_of(generation, begin, came):
+    """Seconds from a kill or a signal at `begin` to the message of the next generation."""
+    return dict(noticed=came - begin - generation.state, agreed=generation.agreed, connected=generation.connected,
+                built=generation.built - generation.agreed - generation.connected, state=generation.state - generation.built)

@@ -1,0 +1,61 @@
+// train_bert, but for a rank with LIES_AT=STEP in its environment: there it flips one bit of one gradient, once.
+#include <examples/bert/model.hpp>
+#include <examples/bert/vocabulary.hpp>
+#include <examples/common/data.hpp>
+#include <examples/common/training.hpp>
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+namespace {
+
+using examples::Dev;
+
+/// The identity, but for the bit.
+class Liar : public dhp::ElementwiseLayer<Dev> {
+ public:
+  explicit Liar(std::shared_ptr<std::uint32_t> step) : step_(std::move(step)) {}
+  dhp::Tensor<Dev> forward(Dev&, dhp::Tensor<Dev> x, dhp::Tape<Dev>&) { return x; }
+  dhp::Tensor<Dev> backward(Dev& dev, dhp::Tensor<Dev> dy, dhp::Tape<Dev>& tape) {
+    if (tape.context().step + 1 != *step_) return dy;
+    *step_ = 0;
+    auto dx = dhp::clone(dev, dy.view());
+    dx.mut().bytes()[2] ^= std::byte{1};
+    return dx;
+  }
+
+ private:
+  std::shared_ptr<std::uint32_t> step_;  // counted from 1; 0: never
+};
+
+int train(const examples::BertOptions& options) {
+  auto config = examples::bert_preset(options.preset);
+  config.sequence_length = options.sequence_length;
+  const auto data = examples::load_text(options, false);
+  config.vocabulary = data.vocabulary->size();
+  const char* const lies = std::getenv("LIES_AT");
+  const auto step = std::make_shared<std::uint32_t>(lies == nullptr ? 0 : std::atoi(lies));
+  return examples::run_training({.options = options.run,
+                                 .train = data.train,
+                                 .held_out = data.held_out,
+                                 .make_model =
+                                     [&](dhp::ModelBuilder<Dev>& build) {
+                                       auto model = examples::bert(build, config);
+                                       model.add("liar", Liar(step));
+                                       return model;
+                                     },
+                                 .plan_model = [&](dhp::ModelBuilder<dhp::Meta>& build,
+                                                   bool) { return examples::bert(build, config); },
+                                 .measures = [](const auto&) { return examples::Measures{}; },
+                                 .forward_flop = [](const auto&) { return 0.0; }});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto parsed = examples::parse_bert(argc, argv, false);
+  if (parsed.exit_status) return *parsed.exit_status;
+  return examples::exit_status_of([&] { return train(parsed.options); });
+}

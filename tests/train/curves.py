@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""curves.py TRAIN_BERT TRAIN_RESNET50: the summary of a run: the model's FLOP are the same in eight layouts, the parts add up to the
+wall time, utilisation and cost follow from them, and no line is longer than 80 columns. And the curves for TensorBoard, over a
+run that went on: each step once, with the metrics' values; the package tensorboard reads them, where Python has it."""
+
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+LAYOUTS = [(1, 1, 1), (2, 1, 1), (3, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (2, 1, 2), (2, 2, 2)]
+COMMON = ["--global-batch", "24", "--micro-batch", "2", "--samples", "100", "--evaluate-samples", "4",
+          "--peak-tflops", "0.5", "--price", "2.5"]
+MODELS = {"bert": ["--preset", "tiny", "--sequence-length", "32", "--vocabulary-size", "256"],
+          "resnet": ["--depth", "14", "--width", "8", "--image-size", "32", "--classes", "10"]}
+
+
+def close(a, b, apart):
+    return abs(a - b) <= apart * abs(b)
+
+
+def summary_of(program, model, layout, more, folder):
+    axes = [text for name, size in zip(("data", "tensor", "pipeline"), layout) for text in (f"--{name}-parallel", str(size))]
+    metrics = folder / f"{model}-{'x'.join(map(str, layout))}{''.join(more)}"
+    begin = time.monotonic()
+    done = subprocess.run([program, *MODELS[model], *COMMON, *axes, *more, "--steps", "3", "--metrics", str(metrics)], capture_output=True,
+                          text=True, timeout=100)
+    around_s = time.monotonic() - begin
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    block = lines[next(at for at, line in enumerate(lines) if line.startswith("summary of steps 1 to 3")):]
+    assert all(len(line) <= 80 for line in block), block
+    found = json.loads(metrics.read_text().splitlines()[-1])
+    assert found["step"] == 3 and found["summary"]["ranks"] == layout[0] * layout[1] * layout[2], found
+    return found["summary"], around_s
+
+
+def summaries(programs, folder):
+    for model, program in programs.items():
+        first = None
+        runs = [(layout, ()) for layout in LAYOUTS] + [((1, 1, 2), ("--recompute",)), ((2, 1, 1), ("--zero", "3"))]
+        for layout, more in runs:
+            found, around_s = summary_of(program, model, layout, more, folder)
+            what = f"{model} {layout} {more}: {found}"
+            flop, ranks = found["model_flop_per_step"], found["ranks"]
+            first = first or flop
+            if flop != first:
+                yield f"{what}: {flop} FLOP a step, alone {first}"
+            parts = [found[f"{part}_s"] for part in ("compute", "communication", "pipeline", "data", "evaluation", "checkpoints",
+                                                     "start_and_end")]
+            if not close(sum(parts), found["wall_s"], 1e-9) or found["wall_s"] > around_s or min(parts) < 0:
+                yield f"{what}: parts of {sum(parts)} s, around {around_s} s"
+            steps_s = sum(parts[:4])
+            if not close(found["model_flop_utilisation"] * steps_s * ranks * 0.5e12, 3 * first, 1e-3):
+                yield f"{what}: utilisation"
+            if not close(found["cost"], 2.5 * ranks * found["wall_s"] / 3600, 1e-9):
+                yield f"{what}: cost"
+            if not close(found["cost_per_epoch"], found["cost"] * 100 / 72, 1e-9):
+                yield f"{what}: cost of an epoch"
+            if (layout[2] > 1) != (found["pipeline_s"] > 0) or (ranks > 1) != (found["communication_s"] > 0):
+                yield f"{what}: waits"
+        print(f"{model}: {first:.6g} FLOP a step in {len(runs)} runs")
+
+
+def fields(message):
+    """Of a protocol buffer's message, by number: lists of numbers and bytes."""
+    found, at = {}, 0
+
+    def varint():
+        nonlocal at
+        value, bits = 0, 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 127) << bits
+            bits += 7
+            if byte < 128:
+                return value
+
+    while at < len(message):
+        key = varint()
+        if key & 7 == 0:
+            value = varint()
+        else:
+            size = {1: 8, 2: None, 5: 4}[key & 7] or varint()
+            value, at = message[at:at + size], at + size
+            value = struct.unpack("<d" if key & 7 == 1 else "<f", value)[0] if key & 7 in (1, 5) else value
+        found.setdefault(key >> 3, []).append(value)
+    return found
+
+
+def shown(directory):
+    """The scalars that TensorBoard shows, by (tag, step); twice the same is an error. The files one after the other."""
+    scalars = {}
+    for path in sorted(directory.glob("events.out.tfevents.*")):
+        data, at = path.read_bytes(), 0
+        while at < len(data):
+            size = struct.unpack_from("<Q", data, at)[0]
+            event, at = fields(data[at + 12:at + 12 + size]), at + 16 + size
+            step = event[2][0]
+            if 7 in event:  # a session log that starts: what is there from this step on goes
+                scalars = {key: value for key, value in scalars.items() if key[1] < step}
+            for value in fields(event[5][0])[1] if 5 in event else []:
+                value = fields(value)
+                if 2 in value:
+                    key = (value[1][0].decode(), step)
+                    assert key not in scalars, key
+                    scalars[key] = value[2][0]
+    return scalars
+
+
+def curves(program, folder):
+    """A run that lost the steps after a checkpoint goes on."""
+    save, tensorboard, metrics = folder / "save", folder / "curves", folder / "metrics"
+    line = [program, *MODELS["bert"], *COMMON, "--evaluate-every", "1", "--save", str(save), "--save-every", "1", "--metrics",
+            str(metrics), "--tensorboard", str(tensorboard)]
+    subprocess.run([*line, "--steps", "5"], check=True, capture_output=True, timeout=100)
+    subprocess.run([*line, "--steps", "6", "--load", str(save / "step-00000003")], check=True, capture_output=True, timeout=100)
+    wanted = {}
+    for entry in map(json.loads, metrics.read_text().splitlines()):
+        if "summary" in entry:
+            continue
+        for name, value in entry.items():
+            tag = name.replace("held_out_", "held_out/") if name.startswith("held_out_") else f"train/{name}"
+            if name != "step":
+                wanted[tag, entry["step"]] = struct.unpack("<f", struct.pack("<f", value))[0]
+    found = {key: value for key, value in shown(tensorboard).items() if key[0] != "train/tokens_per_s"}
+    of_speed = ("train/samples_per_s", "train/peak_memory_bytes")
+    if found.keys() != wanted.keys():
+        yield f"curves: {sorted(found.keys() ^ wanted.keys())}"
+    for key in found.keys() & wanted.keys():
+        if key[0] not in of_speed and found[key] != wanted[key]:
+            yield f"curves: {key}: {found[key]} and in the metrics {wanted[key]}"
+    print(f"curves: {len(found)} values in {len(list(tensorboard.iterdir()))} files")
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    except ImportError:
+        return print("skipped: Python has no tensorboard to read them with")
+    events = EventAccumulator(str(tensorboard), {"scalars": 0})
+    events.Reload()
+    read = {(tag, one.step): one.value for tag in events.Tags()["scalars"] for one in events.Scalars(tag)}
+    if {key: value for key, value in read.items() if key[0] != "train/tokens_per_s"} != found:
+        yield f"tensorboard reads something else: {read}"
+    print(f"tensorboard reads the same {len(read)} values")
+
+
+def drawn(folder):
+    """The picture of two runs, or what is missing for it."""
+    plot = pathlib.Path(__file__).resolve().parents[2] / "examples" / "plot.py"
+    files = sorted(map(str, folder.glob("bert-*")))[:2]
+    done = subprocess.run([sys.executable, str(plot), *files, "--output", str(folder / "plot.png")], capture_output=True, text=True,
+                          timeout=100)
+    missing = "matplotlib is missing" in done.stderr
+    if not missing and (done.returncode != 0 or not (folder / "plot.png").read_bytes().startswith(b"\x89PNG")):
+        yield f"plot.py: {done.stderr}"
+    print("skipped: Python has no matplotlib to draw with" if missing else done.stdout.strip())
+
+
+def main():
+    programs = {name: str(pathlib.Path(path).resolve()) for name, path in zip(("bert", "resnet"), sys.argv[1:])}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        wrong = [*summaries(programs, folder), *curves(programs["bert"], folder), *drawn(folder)]
+    print(*wrong, sep="\n", end="")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

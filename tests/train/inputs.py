@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""inputs.py TRAIN_BERT TRAIN_RESNET50: mistakes on the command line and in files, and the sentence that each is answered with; and
+configuration files, which give the run that they are of."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(32)
+LITTLE = ["--steps", "2", "--global-batch", "4", "--micro-batch", "2", "--held-out", "0"]
+BERT = [*LITTLE, "--preset", "tiny", "--sequence-length", "16"]
+
+# program, options, status, what is said; a program without status 0 ends before it trains.
+TABLE = [
+    # mistyped options
+    ("bert", ["--microbatch", "4"], 2, "4 --microbatch; did you mean --micro-batch? (--help lists what there is)"),
+    ("bert", ["--tensor", "4"], 2, "did you mean --tensor-parallel?"),
+    ("bert", ["--setps=4"], 2, "--setps=4; did you mean --steps?"),
+    ("bert", ["--depth", "50"], 2, "not expected: 50 --depth (--help"),
+    ("bert", ["--wramup", "4"], 2, "did you mean --warmup?"),
+    ("bert", ["--pipeline_chunks", "4"], 2, "did you mean --pipeline-chunks?"),
+    ("resnet", ["--augmnet"], 2, "did you mean --augment?"),
+    ("resnet", ["--zzzzzz"], 2, "not expected: --zzzzzz (--help"),
+    # values
+    ("bert", ["--held-out", "nan"], 2, "--held-out: nan is not a number from 0 to 0.9"),
+    ("bert", ["--peak-tflops", "-1"], 2, "--peak-tflops: -1 is not a number of 0 or more"),
+    ("bert", ["--price", "much"], 2, "--price: much is not a number of 0 or more"),
+    ("bert", ["--schedule", "1b1f"], 2, 'there is no schedule "1b1f"; choose one of gpipe, 1f1b, interleaved, zero-bubble'),
+    ("bert", ["--steps", "3", "--epochs", "2"], 2, "--steps excludes --epochs"),
+    ("bert", ["--config", "nowhere.toml"], 2, "File does not exist: nowhere.toml"),
+    ("bert", ["--config", "typo.toml"], 2, "microbatch"),
+    # options that do not go together
+    ("bert", ["--save-every", "3"], 2, "--save-every needs --save DIR to write to"),
+    ("bert", ["--pipeline-chunks", "2"], 2, "--pipeline-chunks 2 needs --schedule interleaved"),
+    ("bert", ["--global-batch", "30"], 2, "--global-batch 30 is not a multiple of --micro-batch 8"),
+    # files of another kind
+    ("bert", ["--load", "model.pth"], 2, "--load model.pth: dhp reads no .pth files, only its own checkpoints and .safetensors"),
+    ("bert", ["--load", "pytorch_model.bin"], 2, "safetensors.torch.save_file"),
+    ("bert", ["--data", "lines.jsonl"], 1, "lines.jsonl: is JSON, whose names and brackets would be read as prose"),
+    ("bert", ["--data", "images"], 1, "images/cat/1.png: is an image, and BERT learns from text; train_resnet50 takes images"),
+    ("bert", ["--data", "nowhere"], 1, "--data nowhere: there is no such file or directory"),
+    ("resnet", ["--data", "lines.jsonl"], 1, "--data lines.jsonl: is a file; images come from a directory"),
+    # another run's output
+    ("bert", [*BERT, "--metrics", "other.jsonl"], 1, "--metrics other.jsonl has 2 steps of another run; go on with that run by --load"),
+    ("bert", [*BERT, "--save", "saved"], 1, "saved has checkpoints of another run (step-00000002): go on from them with --load saved"),
+    ("bert", [*BERT, "--metrics", "other.jsonl", "--overwrite"], 0, "summary of steps 1 to 2 on 1 rank:"),
+    # what is said, and done all the same
+    ("bert", [*BERT, "--warmup", "3"], 0,
+     "warning: --warmup 3 is longer than this run of 2 steps: the learning rate does not reach --lr 0.001"),
+    ("bert", [*BERT, "--schedule", "interleaved", "--pipeline-parallel", "2"], 0,
+     "warning: --schedule interleaved with one part of the model per stage is 1f1b"),
+    ("bert", [*BERT, "--data-parallel", "3"], 0, "warning: a step has 2 micro-batches for 3 replicas, so that 1 of them do nothing"),
+]
+
+
+def run(programs, program, options, folder):
+    done = subprocess.run([programs[program], *options], cwd=folder, capture_output=True, text=True, timeout=100)
+    return done.returncode, done.stdout + done.stderr
+
+
+def mistakes(programs, folder):
+    (folder / "images" / "cat").mkdir(parents=True)
+    (folder / "images" / "cat" / "1.png").write_bytes(PNG)
+    (folder / "lines.jsonl").write_text('{"text": "A sentence. Another one."}\n')
+    (folder / "typo.toml").write_text("microbatch=4\n")
+    status, said = run(programs, "bert", [*BERT, "--metrics", "other.jsonl", "--save", "saved"], folder)
+    assert status == 0, said
+    for program, options, wanted, sentence in TABLE:
+        status, said = run(programs, program, options, folder)
+        last = said.splitlines()[-1] if said else ""
+        if status != wanted or sentence not in (said if wanted == 0 else last):
+            yield f"train_{program} {' '.join(options)}: status {status}, said {said}"
+        if wanted == 0 and "warning" in sentence and said.count("warning") != 1:
+            yield f"train_{program} {' '.join(options)}: other warnings: {said}"
+
+
+def configurations(programs, folder):
+    """A run, the run by its checkpoint's options, and one that changes them on the command line, too."""
+    def losses(name, options):
+        status, said = run(programs, "bert", [*options, "--metrics", name, "--overwrite"], folder)
+        assert status == 0, said
+        lines = [json.loads(line) for line in (folder / name).read_text().splitlines()]
+        return [line["loss"] for line in lines if "loss" in line]
+
+    of_run = losses("run.jsonl", [*BERT, "--deterministic", "--lr", "0.02", "--save", "of-run"])
+    options = "of-run/step-00000002/options.toml"
+    text = (folder / options).read_text()
+    assert "lr=0.02\n" in text and "deterministic=true\n" in text and "# warmup=0\n" in text, text
+    if losses("again.jsonl", ["--config", options]) != of_run:
+        yield "the options of a checkpoint give another run"
+    changed = losses("changed.jsonl", ["--config", options, "--steps", "3"])
+    if len(changed) != 3:
+        yield f"the command line does not come first: {changed}"
+
+
+def main():
+    programs = {name: str(pathlib.Path(path).resolve()) for name, path in zip(("bert", "resnet"), sys.argv[1:])}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        wrong = [*mistakes(programs, folder), *configurations(programs, folder)]
+    print(f"{len(TABLE)} mistakes and their sentences", *wrong, sep="\n")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+// Predictions on the Cpu.
+#include <tests/train/predictions.hpp>
+
+#include <cmath>
+
+using namespace tests;
+
+namespace {
+
+std::vector<Layout> layouts() {
+  return {Layout{},
+          Layout{{.data = 2}},
+          Layout{{.tensor = 2}},
+          Layout{{.pipeline = 3}},
+          Layout{{.data = 2, .pipeline = 2}},
+          Layout{{.data = 2, .tensor = 2, .pipeline = 2}},
+          Layout{{.data = 7}},  // two replicas have nothing
+          Layout{{.pipeline = 2}, Interleaved{}, 3}};
+}
+
+}  // namespace
+
+TEST_CASE("predictions: the same scores in every layout, in the order of the micro-batches") {
+  PredictionCases<Cpu>::same_scores(layouts());
+}
+
+TEST_CASE("predictions: the same where replicas share out the weights") {
+  PredictionCases<Cpu>::same_scores({Layout{{.data = 2}}, Layout{{.data = 3, .pipeline = 2}}},
+                                    {.sharding = {.stage = ZeroStage::weights}});
+}
+
+TEST_CASE("predictions: the mean of a sample's tokens in every layout") {
+  PredictionCases<Cpu>::sample_means(layouts());
+}
+
+TEST_CASE("predictions: of no micro-batches there are none") {
+  on_each_rank<Cpu>(
+      Layout{{.data = 2}}, {}, [](ModelBuilder<Cpu>& build) { return everything(build); },
+      [](Cpu& dev) { return everything_batch(dev, 0, 0); },
+      [](Cpu&, Mesh<Cpu>&, auto&, auto& trainer) { CHECK(trainer.predict({}).empty()); });
+}
+
+TEST_CASE(
+    "predictions: two micro-batches of one index are refused, and so is a loss without predict") {
+  on_each_rank<Cpu>(
+      Layout{}, {}, [](ModelBuilder<Cpu>& build) { return everything(build); },
+      [](Cpu& dev) { return everything_batch(dev, 0, 0); },
+      [](Cpu& dev, Mesh<Cpu>&, auto&, auto& trainer) {
+        StepBatches<Cpu> twice;
+        twice.micro_batches = 2;
+        for (int k = 0; k < 2; ++k) twice.batches.push_back(everything_batch(dev, 0, 0));
+        CHECK_THROWS_WITH_AS(trainer.predict(twice), doctest::Contains("by no replica, or by two"),
+                             Error);
+      });
+  struct Silent {
+    [[nodiscard]] std::vector<std::string> term_names() const { return {}; }
+    void forward(Cpu&, Tensor<Cpu>, Tape<Cpu>&, View<Cpu>) {}
+    Tensor<Cpu> backward(Cpu&, ConstView<Cpu>, Tape<Cpu>&) { return {}; }
+    [[nodiscard]] double flops(const Shape&, const MicroBatch<Cpu>&) const { return 0; }
+    void parameters(ParameterList<Cpu>&) const {}
+  };
+  Cpu dev;
+  AnyLoss<Cpu> loss(Silent{});
+  MicroBatch<Cpu> batch;
+  Tape<Cpu> tape({}, &batch);
+  CHECK_THROWS_WITH_AS(loss.predict(dev, {}, tape), doctest::Contains("has no predictions"), Error);
+}
+
+TEST_CASE("normalised rows have length 1, and those of zeros stay") {
+  HostArray rows({3, 2}, std::vector<float>{3, 4, 0, 0, 0, -2});
+  normalise_rows(rows);
+  const auto values = rows.values<float>();
+  const std::vector<float> found(values.begin(), values.end());
+  CHECK(found == std::vector<float>{0.6F, 0.8F, 0, 0, 0, -1});
+}

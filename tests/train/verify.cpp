@@ -1,0 +1,206 @@
+// Verified steps: what one rank computes wrong is found before the update, and the rank is named, in every layout.
+#include <dhp/cpu.hpp>
+#include <tests/support/device_ranks.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+/// Flips one bit of a gradient on the first tensor rank of a replica, so often from step 2 on.
+struct Fault {
+  int replica = -1;
+  int times = 1;
+};
+
+/// The identity, but for the fault.
+class Faulty : public ElementwiseLayer<Cpu> {
+ public:
+  explicit Faulty(int times) : left_(times) {}
+  Tensor<Cpu> forward(Cpu&, Tensor<Cpu> x, Tape<Cpu>&) { return x; }
+  Tensor<Cpu> backward(Cpu& dev, Tensor<Cpu> dy, Tape<Cpu>& tape) {
+    if (tape.context().step < 1 || left_ == 0) return dy;
+    --left_;
+    auto dx = clone(dev, dy.view());
+    reinterpret_cast<std::uint64_t*>(dx.mut().bytes())[1] ^= std::uint64_t{1} << 50;
+    return dx;
+  }
+
+ private:
+  int left_;
+};
+
+struct Case {
+  MeshShape mesh{};
+  ZeroStage stage = ZeroStage::none;
+  std::int64_t micro_batches = 4;
+  int every = 2;  ///< 0: none
+  Fault fault{};
+  int flips_weight = -1;  ///< a rank
+};
+
+MicroBatch<Cpu> micro_batch(Cpu& dev, std::int64_t index) {
+  MicroBatch<Cpu> batch;
+  batch.index = index;
+  batch.samples = 3;
+  const auto use = static_cast<std::uint32_t>(index);
+  batch.input = random_tensor(dev, DType::f64, {3, 4}, use);
+  batch.side.emplace_back("targets", random_tensor(dev, DType::f64, {3, 4}, 100 + use));
+  batch.counts = {{"elements", 12}};
+  return batch;
+}
+
+std::vector<double> train(const Case& of) {
+  std::vector<double> losses;
+  std::mutex mutex;
+  on_ranks_of<Cpu>(of.mesh.size(), [&](Cpu& dev, Comm<Cpu> world) {
+    const int rank = world.rank();
+    const bool is_faulty =
+        rank % of.mesh.tensor == 0 && rank / of.mesh.tensor % of.mesh.data == of.fault.replica;
+    const TrainingOptions options{
+        .layout = of.mesh,
+        .store = {.compute = DType::f64, .order_free = true, .seed = 5, .sharding = {of.stage, 64}},
+        .reducer = Bucketed{.bytes = 64},
+        .optimizer = SgdOptions{.momentum = 0.9},
+        .trainer = {.learning_rate = {.peak = 0.05}}};
+    const auto network = [&](ModelBuilder<Cpu>& build) {
+      Model<Cpu> model;
+      model.add("first", column_parallel_linear(build, "first", {.in = 4, .out = 8}));
+      model.add("faulty", Faulty(is_faulty ? of.fault.times : 0));
+      model.add("second", RowParallelLinear<Cpu>(build, "second", {.in = 8, .out = 4}));
+      model.loss = MeanSquaredError<Cpu>();
+      return model;
+    };
+    std::vector<MicroBatch<Cpu>> all;
+    for (std::int64_t at = 0; at < of.micro_batches; ++at) all.push_back(micro_batch(dev, at));
+    TrainingRun<Cpu> run(dev, std::move(world), options, network, all.front());
+    auto& data = run.mesh().data();
+    if (of.every > 0)
+      run.trainer().verify_every(of.every, [&](int ahead) {
+        return assigned<Cpu>(all, (data.rank() + ahead) % data.size(), data.size());
+      });
+    std::vector<double> mine;
+    for (int step = 0; step < 4; ++step) {
+      if (step == 1 && rank == of.flips_weight) {
+        run.store().settle(dev);
+        run.store().parameters().front()->value.data<double>()[1] *= 2;
+      }
+      mine.push_back(run.step(all).loss);
+    }
+    const std::lock_guard lock(mutex);
+    losses = mine;
+  });
+  return losses;
+}
+
+std::string failure(const Case& of) {
+  return message_of([&] { train(of); });
+}
+
+const Case cases[] = {{},
+                      {.mesh = {.data = 3}, .micro_batches = 5},
+                      {.mesh = {.data = 2, .tensor = 2}},
+                      {.mesh = {.data = 3, .pipeline = 2}},
+                      {.mesh = {.data = 3}, .stage = ZeroStage::optimizer},
+                      {.mesh = {.data = 3}, .stage = ZeroStage::gradients},
+                      {.mesh = {.data = 2, .tensor = 2}, .stage = ZeroStage::weights}};
+
+using verification::outvoted;
+
+}  // namespace
+
+TEST_CASE("verified steps: those that are outvoted, and the rank whose they are") {
+  using At = std::vector<std::size_t>;
+  CHECK(outvoted({4, 4, 4}) == At{});
+  CHECK(outvoted({4, 5, 4}) == At{1});
+  CHECK_FALSE(outvoted({4, 5}).has_value());
+  CHECK_FALSE(outvoted({4, 5, 6}).has_value());
+
+  using verification::Signatures;
+  // 3x1x1; passes of right replicas give 10, 11, 12 for shares 0, 1, 2, and sums of 7.
+  const auto right = [](int replica, int passes) {
+    Signatures told{.weights = 3};
+    for (int pass = 0; pass < passes; ++pass) told.passes.push_back({10 + (replica + pass) % 3, 7});
+    return told;
+  };
+  const MeshShape three{.data = 3};
+  std::vector<Signatures> told{right(0, 2), right(1, 2), right(2, 2)};
+  CHECK(verification::judge(three, told).agrees);
+  told[1].passes[0].given = 99;  // two passes cannot tell
+  CHECK_FALSE(verification::judge(three, told).agrees);
+  CHECK(verification::judge(three, told).wrong.empty());
+  told = {right(0, 3), right(1, 3), right(2, 3)};
+  told[1].passes[0].given = 99;
+  told[0].passes[0].sums = told[1].passes[0].sums = told[2].passes[0].sums = 8;  // as a consequence
+  CHECK(verification::judge(three, told).what == "gradients");
+  CHECK(verification::judge(three, told).wrong == std::vector{1});
+  told = {right(0, 3), right(1, 3), right(2, 3)};
+  told[2].passes[1].sums = 8;
+  CHECK(verification::judge(three, told).what == "sums of gradients");
+  CHECK(verification::judge(three, told).wrong == std::vector{2});
+  told[0].passes[1].sums = 8;  // of several replicas it is not known whose fault it is
+  CHECK(verification::judge(three, told).wrong.empty());
+  told = {right(0, 2), right(1, 2), right(2, 2)};
+  told[2].weights = 4;
+  CHECK(verification::judge(three, told).what == "weights");
+  CHECK(verification::judge(three, told).wrong == std::vector{2});
+}
+
+TEST_CASE("verified steps: not a bit of the run changes") {
+  for (auto of : cases) {
+    CAPTURE(to_text(of.mesh));
+    CAPTURE(static_cast<int>(of.stage));
+    const auto verified = train(of);
+    of.every = 0;
+    CHECK(verified == train(of));
+  }
+}
+
+TEST_CASE(
+    "verified steps: a bit that flips once is found before the update, and its replica named") {
+  for (auto of : cases)
+    for (const int replica : {0, of.mesh.data - 1}) {
+      of.fault.replica = replica;
+      CAPTURE(to_text(of.mesh));
+      CAPTURE(static_cast<int>(of.stage));
+      const auto message = failure(of);
+      CAPTURE(message);
+      const auto at = message.find("step 2: rank ");
+      REQUIRE(at != message.npos);
+      const int named = message[at + 13] - '0';
+      CHECK(named / of.mesh.tensor % of.mesh.data == replica);
+      CHECK(has(message, "has other gradients"));
+    }
+}
+
+TEST_CASE("verified steps: a rank that is always wrong is named by three replicas, not by two") {
+  Case of{.mesh = {.data = 3}, .fault = {.replica = 1, .times = 1000}};
+  CHECK(has(failure(of), "step 2: rank 1 has other gradients"));
+  of.mesh.data = 2;
+  CHECK(has(failure(of), "replicas have different gradients, and it can't be told"));
+}
+
+TEST_CASE("verified steps: a replica with other weights is named by three, not by two") {
+  Case of{.mesh = {.data = 3}, .flips_weight = 2};
+  CHECK(has(failure(of), "step 2: rank 2 has other weights"));
+  of.mesh.data = 2;
+  of.flips_weight = 1;
+  CHECK(has(failure(of), "replicas have different weights, and it can't be told"));
+}
+
+TEST_CASE("verified steps: only of order-free sums") {
+  Cpu dev;
+  Mesh<Cpu> mesh(Comm<Cpu>{}, {});
+  ParameterStore<Cpu> store(dev, {}, {});
+  CHECK(has(message_of([&] { StepVerifier<Cpu>(dev, mesh, store, 1, {}); }), "order-free"));
+}

@@ -1,0 +1,94 @@
+// A published model's weights in one file or several, and weights alone out of a checkpoint.
+#include <dhp/train/export.hpp>
+#include <tests/train/checkpoint.hpp>
+
+#include <fstream>
+
+using namespace tests;
+
+namespace {
+
+[[nodiscard]] CheckpointRun run(const Layout& layout, const std::string& load,
+                                const std::string& save, const WeightLoading& how = {},
+                                const OptimizerChoice& optimizer = SgdOptions{.momentum = 0.9}) {
+  RunSettings settings;
+  settings.optimizer = optimizer;
+  const int last = save.empty() ? 0 : 1;
+  return CheckpointCases<Cpu>({}, {}).run(layout, settings, load, save, last, -1, how);
+}
+/// Tensors whose place is even to one file, the others to another, and an index.
+void part(const SafeTensors& whole, const std::string& folder) {
+  SafeTensorsWriter shards[2];
+  nlohmann::json index;
+  int number = 0;
+  for (const auto& [name, tensor] : whole.tensors()) {
+    const int shard = number++ % 2;
+    shards[shard].add(name, tensor.dtype, tensor.shape, whole.read(tensor));
+    index["weight_map"][name] = concat("model-", shard, ".safetensors");
+  }
+  for (int shard = 0; shard < 2; ++shard)
+    shards[shard].write(concat(folder, "/model-", shard, ".safetensors"));
+  std::ofstream(folder + "/model.safetensors.index.json") << index;
+}
+void says(const std::string& path, const std::string& words) {
+  try {
+    const WeightFiles files(path);
+    FAIL("no error for ", words);
+  } catch (const Error& error) {
+    CHECK_MESSAGE(error.sentence().find(words) != std::string::npos, error.sentence());
+  }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "weight files: a folder with one file, with several and an index, or weights alone of a "
+    "checkpoint") {
+  const Folder saved, one, several;
+  const auto expected = run({{.tensor = 2}}, "", saved.path, {}, AdamWOptions{}).values;
+  const auto checkpoint = saved / CheckpointFolder::name_of(1);
+  export_weights(checkpoint, one / "model.safetensors");
+  part(SafeTensors(one / "model.safetensors"), several.path);
+  CHECK_FALSE(WeightFiles::are_at(saved.path));
+  CHECK_FALSE(WeightFiles::are_at(checkpoint));
+  for (const auto& folder : {one.path, several.path}) {
+    CHECK(WeightFiles::are_at(folder));
+    for (const Layout& layout : {Layout{}, Layout{{.tensor = 2, .pipeline = 3}}})
+      CHECK(run(layout, folder, "", {.all = true}).values == expected);
+  }
+  // Another optimizer than the one it was saved with, whose state is left.
+  const auto alone = run({{.data = 2}}, saved.path, "", {.only = true});
+  CHECK(alone.values == expected);
+  CHECK(alone.remarks.empty());
+  CHECK_THROWS_WITH_AS((void)run({}, saved.path, ""), doctest::Contains("with the optimizer adamw"),
+                       Error);
+}
+
+TEST_CASE("weight files: an index that is damaged, or names what is not there") {
+  const Folder folder;
+  const auto index = folder / WeightFiles::index_name;
+  SafeTensorsWriter writer;
+  writer.add("a", DType::f32, {1}, std::vector<std::byte>(4));
+  writer.write(folder / "x.safetensors");
+  const auto with = [&](const std::string& text, const std::string& words) {
+    std::ofstream(index) << text;
+    says(folder.path, words);
+  };
+  with("{", "no JSON object with a \"weight_map\"");
+  with(R"({"weight_map": {"a": "x.safetensors", "a": "x.safetensors"}})", "has \"a\" twice");
+  with(R"({"weight_map": {"a": "../x.safetensors"}})", "tensor a is not in a .safetensors file");
+  with(R"({"weight_map": {"a": "x.bin"}})", "tensor a is not in a .safetensors file");
+  with(R"({"weight_map": {"a": "y.safetensors"}})", "cannot open");
+  with(R"({"weight_map": {"b": "x.safetensors"}})", "says that tensor b is in");
+  SafeTensorsWriter again;
+  again.add("a", DType::f32, {1}, std::vector<std::byte>(4));
+  again.write(folder / "z.safetensors");
+  with(R"({"weight_map": {"a": "x.safetensors", "c": "z.safetensors"}})", "a tensor has one place");
+}
+
+TEST_CASE("weight files: a folder with PyTorch's own file says how it becomes another") {
+  const Folder folder;
+  std::ofstream(folder / "pytorch_model.bin") << "PK";
+  CHECK_THROWS_WITH_AS((void)run({}, folder.path, ""), doctest::Contains("becomes one by: python3"),
+                       Error);
+}
