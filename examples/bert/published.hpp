@@ -2,8 +2,8 @@
 // (dhp/train/weight_files.hpp). A checkpoint of train_bert has the same small files.
 #pragma once
 
+#include "../common/published_json.hpp"
 #include "encoder.hpp"
-#include "published_tokenizer.hpp"
 
 #include <filesystem>
 #include <string>
@@ -70,6 +70,18 @@ namespace published {
   config.dropout = file.get("hidden_dropout_prob", 0.1);
   if (made.head == BertHead::classes) made.labels = published::labels_of(file);
   return made;
+}
+
+/// The head that is asked for: "logits", "embeddings", or "automatic", which is logits of a classifier and embeddings of
+/// others.
+[[nodiscard]] inline BertHead head_to_predict(const PublishedBert& bert,
+                                              const std::string& predict) {
+  const bool logits =
+      predict == "logits" || (predict == "automatic" && bert.head == BertHead::classes);
+  dhp::check(!logits || bert.head != BertHead::none,
+             "--predict logits: this model is an encoder alone, without a head that gives logits; "
+             "choose embeddings");
+  return logits ? bert.head : BertHead::none;
 }
 
 /// How sentence-transformers makes a vector of a sentence, by modules.json and the files that it names.

@@ -1,43 +1,21 @@
 #include "scoring.hpp"
 
-#include <dhp/train/checkpoint_index.hpp>
-#ifdef DHP_HAS_ZLIB
-#include <dhp/data/gzip.hpp>
-#endif
-
+#include "image_formats.hpp"
+#include "model_folder.hpp"
 #ifdef DHP_HAS_UTF8PROC
 #include "../bert/published.hpp"
+#include "../bert/published_tokenizer.hpp"
 #include "../bert/sentence_batcher.hpp"
 #include "../bert/sentence_file.hpp"
 #endif
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 namespace examples {
 
 #ifdef DHP_HAS_UTF8PROC
 namespace {
-
-/// Where config.json and the words of the model are.
-[[nodiscard]] std::string folder_of(const std::string& model) {
-  dhp::check(std::filesystem::exists(model), "--model ", model,
-             ": there is no such folder or file");
-  if (const auto saved = dhp::newest_checkpoint(model)) return saved->first;
-  if (std::filesystem::is_directory(model)) return model;
-  const auto parent = std::filesystem::path(model).parent_path().string();
-  return parent.empty() ? "." : parent;
-}
-
-[[nodiscard]] BertHead asked_for(const PublishedBert& bert, const std::string& predict) {
-  const bool logits =
-      predict == "logits" || (predict == "automatic" && bert.head == BertHead::classes);
-  dhp::check(!logits || bert.head != BertHead::none,
-             "--predict logits: this model is an encoder alone, without a head that gives logits; "
-             "choose embeddings");
-  return logits ? bert.head : BertHead::none;
-}
 
 [[nodiscard]] std::vector<std::string> columns_of(const PublishedBert& bert, BertHead head,
                                                   const Vocabulary& words) {
@@ -50,9 +28,9 @@ namespace {
 
 }  // namespace
 
-Scoring prepare_scoring(const ScoreOptions& options) {
+BertScoring prepare_sentences(const ScoreOptions& options) {
   RowFile::check_name(options.output);
-  const auto folder = folder_of(options.run.load);
+  const auto folder = model_folder(options.run.load);
   auto bert = load_published_bert(folder);
   const auto tokenizer = load_published_tokenizer(folder);
   const auto pooling = load_sentence_pooling(folder);
@@ -65,23 +43,18 @@ Scoring prepare_scoring(const ScoreOptions& options) {
              ": this model takes from 3 to ", bert.config.positions, " tokens");
   bert.config.sequence_length = longest;
 
+  const auto head = head_to_predict(bert, options.predict);
   Scoring made;
-  made.head = asked_for(bert, options.predict);
   auto tokens = std::make_shared<SentenceBatcher::Tokens>();
   std::int64_t total = 0, were_cut = 0;
-#ifdef DHP_HAS_ZLIB
-  const dhp::Unpack unpack = &dhp::gunzip;
-#else
-  const dhp::Unpack unpack{};
-#endif
-  for (const auto& sentence : read_sentences(options.input, options.text_column, unpack)) {
+  for (const auto& sentence : read_sentences(options.input, options.text_column, unpacker())) {
     bool was_cut = false;
     tokens->push_back(tokenizer.encode(sentence, static_cast<std::size_t>(longest), &was_cut));
     const auto& ids = tokens->back();
     total += static_cast<std::int64_t>(ids.size());
     were_cut += was_cut ? 1 : 0;
     made.rows_of.push_back(
-        made.head == BertHead::masked_words ? std::count(ids.begin(), ids.end(), words.mask()) : 1);
+        head == BertHead::masked_words ? std::count(ids.begin(), ids.end(), words.mask()) : 1);
     made.output.rows += made.rows_of.back();
   }
   dhp::check(!tokens->empty(), options.input, " has no sentence");
@@ -89,25 +62,24 @@ Scoring prepare_scoring(const ScoreOptions& options) {
              " has no [MASK], and this model gives logits of the words that stand there; "
              "--predict embeddings needs none");
   const bool first = options.pooling ? *options.pooling == "first" : pooling.first_token;
-  made.normalise = made.head == BertHead::none && options.normalise.value_or(pooling.normalise);
+  made.normalise = head == BertHead::none && options.normalise.value_or(pooling.normalise);
   made.output.path = options.output;
-  made.output.what = made.head == BertHead::none ? "embedding" : "logits";
-  made.output.columns = columns_of(bert, made.head, words);
+  made.output.what = head == BertHead::none ? "embedding" : "logits";
+  made.output.columns = columns_of(bert, head, words);
   made.output.wide = options.run.precision == dhp::DType::f64;
-  made.output.best = made.head != BertHead::none;
+  made.output.best = head != BertHead::none;
   made.description =
       dhp::concat(tokens->size(), " sentences, ", total, " tokens", were_cut == 0 ? "" : ", ",
                   were_cut == 0 ? "" : dhp::concat(were_cut, " cut off at ", longest), "; ",
-                  made.head != BertHead::none ? "logits"
-                  : first                     ? "the vector of the first token"
-                                              : "the mean of the tokens' vectors",
+                  head != BertHead::none ? "logits"
+                  : first                ? "the vector of the first token"
+                                         : "the mean of the tokens' vectors",
                   made.normalise ? ", normalised" : "");
-  made.sentences = AnyBatcher(SentenceBatcher(std::move(tokens), longest, first, words.mask()));
-  made.bert = std::make_shared<PublishedBert>(std::move(bert));
-  return made;
+  made.samples = AnyBatcher(SentenceBatcher(std::move(tokens), longest, first, words.mask()));
+  return {std::move(made), std::make_shared<PublishedBert>(std::move(bert)), head};
 }
 #else
-Scoring prepare_scoring(const ScoreOptions&) {
+BertScoring prepare_sentences(const ScoreOptions&) {
   dhp::fail("this program was built without utf8proc, which text needs (Debian: libutf8proc-dev)");
 }
 #endif
