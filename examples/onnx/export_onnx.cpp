@@ -20,7 +20,8 @@ std::string export_bert(const std::string& model, const std::string& folder,
   const auto bert = load_published_bert(folder);
   const auto head = head_to_predict(bert, predict);
   const auto pooling = load_sentence_pooling(folder);
-  const OnnxWeights weights(model, [&](Planned& build) { return bert_with(build, bert, head); });
+  const OnnxWeights weights(
+      model, [&](Planned& build) { return bert_with(build, bert, head); }, OnnxGraph::most_bytes);
   OnnxBert(graph, weights, bert).build(head, bert.labels.size(), pooling);
   const auto longest = pooling.longest > 0 ? pooling.longest : bert.config.positions;
   graph.note("max_sequence_length", dhp::concat(longest));
@@ -33,7 +34,8 @@ std::string export_resnet(const std::string& model, const std::string& folder,
   dhp::check(predict != "embeddings", "--predict embeddings: ", model,
              " is a ResNet, which gives logits");
   const auto saved = load_saved_resnet(folder);
-  const OnnxWeights weights(model, [&](Planned& build) { return resnet(build, saved.config); });
+  const OnnxWeights weights(
+      model, [&](Planned& build) { return resnet(build, saved.config); }, OnnxGraph::most_bytes);
   OnnxResNet(graph, weights, saved).build();
   graph.note("image_size", dhp::concat(saved.config.image_size));
   graph.note("labels", nlohmann::json(saved.labels).dump());

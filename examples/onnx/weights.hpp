@@ -13,6 +13,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace examples {
@@ -26,13 +27,18 @@ class OnnxWeights {
   /// Of the whole model. Nothing is computed with it: its names and shapes are asked for.
   using Describe = std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&)>;
 
-  /// path: as --load. Throws where a weight is missing, damaged or of another shape.
-  OnnxWeights(const std::string& path, const Describe& describe)
+  /// path: as --load. Throws where a weight is missing, damaged or of another shape, and where all have more than so many
+  /// bytes.
+  OnnxWeights(const std::string& path, const Describe& describe, std::size_t most_bytes)
       : mesh_({}, {}),
-        store_(dev_, parameters(describe), {.initialize = false}),
+        store_(dev_, parameters(describe, most_bytes), {.initialize = false}),
         optimizer_(dev_, store_, {}) {
     dhp::Checkpoint<dhp::Cpu> checkpoint(mesh_, store_, optimizer_);
-    from_ = checkpoint.load(dev_, path, {.only = true, .all = true}).from;
+    const auto loaded = checkpoint.load(dev_, path, {.only = true, .all = true});
+    for (const auto& remark : loaded.remarks)
+      dhp::check(remark.find(".lora_A.") == remark.npos, loaded.from,
+                 " has low-rank adapters, which are not exported: add them to the weights first");
+    from_ = loaded.from;
     for (auto& held : store_.pieces()) held_.emplace(held.piece.name, held);
   }
 
@@ -55,7 +61,8 @@ class OnnxWeights {
  private:
   using Cpu = dhp::Cpu;
 
-  [[nodiscard]] static dhp::ParameterList<Cpu> parameters(const Describe& describe) {
+  [[nodiscard]] static dhp::ParameterList<Cpu> parameters(const Describe& describe,
+                                                          std::size_t most_bytes) {
     dhp::ModelBuilder<dhp::Meta> planned(dhp::Comm<dhp::Meta>{});
     const auto model = describe(planned);
     dhp::ParameterList<dhp::Meta> described;
@@ -63,10 +70,18 @@ class OnnxWeights {
     model.loss.parameters(described);
     dhp::ModelBuilder<Cpu> build(dhp::Comm<Cpu>{});
     dhp::ParameterList<Cpu> made;
+    std::size_t bytes = 0;
     std::set<std::string> seen;  // a tied weight is in the list twice
-    for (const auto& parameter : described)
-      if (seen.insert(parameter->spec.name).second)
-        made.push_back(build.parameter(parameter->spec));
+    for (const auto& parameter : described) {
+      if (!seen.insert(parameter->spec.name).second) continue;
+      auto spec = parameter->spec;
+      bytes += static_cast<std::size_t>(spec.shape.count()) * sizeof(float);
+      spec.frozen = !spec.buffer;  // no memory for a gradient
+      made.push_back(build.parameter(std::move(spec)));
+    }
+    dhp::check(bytes <= most_bytes, "this model has ", bytes >> 20,
+               " MiB of weights in fp32, and an ONNX file holds ", most_bytes >> 20,
+               ": only smaller models are exported");
     return made;
   }
 

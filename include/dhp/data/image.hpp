@@ -5,8 +5,8 @@
 #include <dhp/data/idx.hpp>
 #include <dhp/data/npy.hpp>
 
-#include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -142,7 +142,7 @@ inline constexpr std::size_t image_file_limit_bytes = std::size_t{1} << 30;
 [[nodiscard]] inline Image read_image(const std::string& path, const std::vector<Decoder>& decoders,
                                       const DecodeOptions& options = {},
                                       std::size_t limit_bytes = image_file_limit_bytes) {
-  auto extension = path.substr(std::min(path.rfind('.'), path.size()));
+  auto extension = std::filesystem::path(path).extension().string();
   for (char& letter : extension)
     if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
   std::string known;
