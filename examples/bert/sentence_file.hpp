@@ -1,5 +1,4 @@
-// Sentences to be scored: the lines of a file, or one column of a .csv (RFC 4180), .tsv or .jsonl file. All may be
-// packed by gzip.
+// Texts in a file: its lines, or one column of a .csv (RFC 4180), .tsv or .jsonl file. All may be packed by gzip.
 #pragma once
 
 #include <dhp/data/file.hpp>
@@ -19,20 +18,25 @@ namespace examples {
 /// Takes records off a text; counts its lines.
 class SentenceFile {
  public:
-  /// name: of the file, for errors and its kind. Text has to be UTF-8.
+  /// name: of the file, for errors and its kind. Text has to be UTF-8; a byte order mark at its start is left out.
   SentenceFile(std::string_view text, std::string name) : text_(text), name_(std::move(name)) {
     check_utf8(text, name_);
+    if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);
+  }
+
+  /// Whether a file of this name has columns.
+  [[nodiscard]] static bool has_columns(const std::string& name) {
+    return is(name, ".csv") || is(name, ".tsv") || is(name, ".jsonl");
   }
 
   /// One for each line, the empty ones too. column: of a .csv, .tsv or .jsonl file; empty for others.
   [[nodiscard]] std::vector<std::string> sentences(const std::string& column) {
-    const auto plain = name_.ends_with(".gz") ? name_.substr(0, name_.size() - 3) : name_;
-    const bool csv = plain.ends_with(".csv"), tsv = plain.ends_with(".tsv");
-    const bool json = plain.ends_with(".jsonl");
+    const bool csv = is(name_, ".csv"), tsv = is(name_, ".tsv");
+    const bool json = is(name_, ".jsonl");
     dhp::check(csv || tsv || json || column.empty(), "--text-column ", column, ": ", name_,
                " is no .csv, .tsv or .jsonl file, and has no columns");
     dhp::check(!(csv || tsv || json) || !column.empty(), name_,
-               " has columns: say by --text-column which one has the sentences");
+               " has columns: say by --text-column which one has the text");
     std::vector<std::string> found;
     if (csv || tsv) {
       const auto header = csv ? quoted_fields() : fields_between_tabs();
@@ -54,6 +58,9 @@ class SentenceFile {
   }
 
  private:
+  [[nodiscard]] static bool is(const std::string& name, const std::string& ending) {
+    return name.ends_with(ending) || name.ends_with(ending + ".gz");
+  }
   std::string_view line() {
     ++line_;
     const auto end = text_.find('\n');

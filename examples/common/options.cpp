@@ -319,7 +319,8 @@ void finish(RunOptions& options, const Words& words) {
   static constexpr std::array groups{"Model", "Data", "Training", "Optimizer"};
   static constexpr std::array others{"--threads",           "--device",         "--cuda-graphs",
                                      "--offload",           "--loader-threads", "--comm-timeout",
-                                     "--check-collectives", "--memory-limit",   "--verify-every"};
+                                     "--check-collectives", "--memory-limit",   "--verify-every",
+                                     "--text-cache"};
   std::vector<CLI::Option*> of_the_run;
   for (auto* option : app.get_options())
     if (std::find(groups.begin(), groups.end(), option->get_group()) != groups.end() &&
@@ -425,12 +426,18 @@ ParsedBert parse_bert(int argc, char** argv, bool gpu) {
                  "What parts them: lines, punctuation, or automatic by the look of the text")
       ->check(CLI::IsMember({"automatic", "lines", "punctuation"}))
       ->group("Data");
+  app.add_option("--text-column", options.text_column,
+                 "The column of .csv, .tsv and .jsonl files that has the text")
+      ->group("Data");
   app.add_option("--layout", options.layout,
                  "packed: samples lie end to end; padded: each to the full length")
       ->check(CLI::IsMember({"packed", "padded"}))
       ->group("Data");
   app.add_flag("--whole-word-masking", options.whole_word_masking,
                "Mask all pieces of a word together")
+      ->group("Data");
+  app.add_option("--text-cache", options.text_cache,
+                 "Directory that keeps the text as tokens, for other processes and runs")
       ->group("Data");
   parsed.exit_status = parse(app, argc, argv, options, words, [] {});
   return parsed;

@@ -120,8 +120,10 @@ struct BertOptions {
   std::string vocabulary;  ///< a vocab.txt; empty: trained from the text
   std::int64_t vocabulary_size = 8192;
   std::string sentences = "automatic";
+  std::string text_column;  ///< of .csv, .tsv and .jsonl files
   std::string layout = "packed";
   bool whole_word_masking = false;
+  std::string text_cache;  ///< a directory for the text as tokens; empty: none
 };
 
 struct ResNetOptions {
