@@ -2,7 +2,7 @@
 // libraries write them. What is no WordPiece with BERT's rules is refused by its name.
 #pragma once
 
-#include "../common/published_json.hpp"
+#include "published_json.hpp"
 #include "wordpiece.hpp"
 
 #include <algorithm>
@@ -22,11 +22,21 @@ class PublishedTokenizer {
       : wordpiece_(std::move(wordpiece)), special_(std::move(special)) {}
 
   [[nodiscard]] const Vocabulary& vocabulary() const { return wordpiece_.vocabulary(); }
+  [[nodiscard]] const WordPiece& wordpiece() const { return wordpiece_; }
 
   /// [CLS] text [SEP], of at most `longest` tokens: what is more is cut off behind.
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text, std::size_t longest,
                                                  bool* was_cut = nullptr) const {
     std::vector<std::int32_t> ids{vocabulary().classify()};
+    append(text, ids);
+    const bool too_long = ids.size() + 1 > longest;
+    if (was_cut != nullptr) *was_cut = too_long;
+    if (too_long) ids.resize(longest - 1);
+    ids.push_back(vocabulary().separator());
+    return ids;
+  }
+  /// The tokens of a text alone.
+  void append(std::string_view text, std::vector<std::int32_t>& ids) const {
     while (!text.empty()) {
       auto [at, token] = next_special(text);
       const auto words = wordpiece_.encode(text.substr(0, at));
@@ -35,11 +45,6 @@ class PublishedTokenizer {
       ids.push_back(vocabulary().find(token));
       text.remove_prefix(at + token.size());
     }
-    const bool too_long = ids.size() + 1 > longest;
-    if (was_cut != nullptr) *was_cut = too_long;
-    if (too_long) ids.resize(longest - 1);
-    ids.push_back(vocabulary().separator());
-    return ids;
   }
 
  private:

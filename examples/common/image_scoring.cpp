@@ -73,6 +73,8 @@ template <class D>
 
 ImageScoring prepare_images(const ScoreOptions& options) {
   RowFile::check_name(options.output);
+  dhp::check(std::filesystem::exists(options.run.load), "--model ", options.run.load,
+             ": there is no such folder or file");
   auto saved = load_saved_resnet(model_folder(options.run.load));
   Scoring made;
   made.samples = images_of(options.input, saved, options.run.precision);

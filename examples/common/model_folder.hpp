@@ -8,9 +8,8 @@
 
 namespace examples {
 
-/// model: a folder of checkpoints, one of them, a folder of weights, or a file in it.
+/// The newest checkpoint of a run, the folder itself, or that of a file.
 [[nodiscard]] inline std::string model_folder(const std::string& model) {
-  dhp::check(std::filesystem::exists(model), "", model, ": there is no such folder or file");
   if (const auto saved = dhp::newest_checkpoint(model)) return saved->first;
   if (std::filesystem::is_directory(model)) return model;
   const auto parent = std::filesystem::path(model).parent_path().string();

@@ -67,6 +67,8 @@ ParsedScore parse_score_bert(int argc, char** argv, bool gpu) {
                      "or checkpoints of train_bert",
                      "A sentence a line; or .csv, .tsv, .jsonl with --text-column", "Sentences");
   app.add_option("--text-column", options.text_column, "Its name");
+  app.add_option("--adapter", options.run.tuning.adapter,
+                 "Folder of an adapter of this model, in PEFT's format");
   app.add_option("--predict", options.predict,
                  "embeddings, logits, or automatic: logits of a classifier, embeddings of others")
       ->check(CLI::IsMember({"automatic", "embeddings", "logits"}));

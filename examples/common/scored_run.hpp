@@ -39,14 +39,19 @@ void score(Dev& dev, dhp::Comm<Dev> world, const ScoreOptions& options, const Sc
     if (speaks) std::cerr << dhp::concat(parts...) << "\n";
   };
   const auto& run_options = options.run;
-  dhp::TrainingRun<Dev> run(dev, observed(dev, std::move(world), run_options),
-                            {.layout = run_options.mesh,
-                             .store = {.compute = run_options.precision, .initialize = false},
-                             .optimizer = dhp::SgdOptions{}},  // it has no state
-                            describe,
-                            dhp::example_batch(dev, scoring.samples, run_options.micro_batch));
+  dhp::TrainingRun<Dev> run(
+      dev, observed(dev, std::move(world), run_options),
+      {.layout = run_options.mesh,
+       .store = {.compute = run_options.precision, .initialize = false},
+       .optimizer = dhp::SgdOptions{}},  // it has no state
+      [&](dhp::ModelBuilder<Dev>& build) {
+        build.adapt(scoring.adapters);
+        return describe(build);
+      },
+      dhp::example_batch(dev, scoring.samples, run_options.micro_batch));
   dhp::Checkpoint<Dev> checkpoint(run.mesh(), run.store(), run.optimizer());
-  const auto loaded = checkpoint.load(dev, run_options.load, {.only = true, .all = true});
+  const auto loaded = checkpoint.load(
+      dev, run_options.load, {.only = true, .all = true, .adapter = run_options.tuning.adapter});
   say("loaded ", loaded.from, "; ", scoring.description, "; layout ", to_text(run.mesh()), ", ",
       precision_name(run_options.precision));
   auto loader =

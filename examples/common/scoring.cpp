@@ -1,7 +1,6 @@
 #include "scoring.hpp"
 
 #include "image_formats.hpp"
-#include "model_folder.hpp"
 #ifdef DHP_HAS_UTF8PROC
 #include "../bert/published.hpp"
 #include "../bert/published_tokenizer.hpp"
@@ -10,6 +9,7 @@
 #endif
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 namespace examples {
@@ -30,8 +30,12 @@ namespace {
 
 BertScoring prepare_sentences(const ScoreOptions& options) {
   RowFile::check_name(options.output);
+  dhp::check(std::filesystem::exists(options.run.load), "--model ", options.run.load,
+             ": there is no such folder or file");
   const auto folder = model_folder(options.run.load);
-  auto bert = load_published_bert(folder);
+  const auto& adapter = options.run.tuning.adapter;
+  const bool of_adapter = std::filesystem::exists(adapter + "/config.json");
+  auto bert = load_published_bert(of_adapter ? adapter : folder);
   const auto tokenizer = load_published_tokenizer(folder);
   const auto pooling = load_sentence_pooling(folder);
   const auto& words = tokenizer.vocabulary();
@@ -45,12 +49,16 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
 
   const auto head = head_to_predict(bert, options.predict);
   Scoring made;
-  auto tokens = std::make_shared<SentenceBatcher::Tokens>();
+  if (!adapter.empty() || std::filesystem::exists(folder + "/adapter_config.json"))
+    made.adapters = read_adapter_config(adapter.empty() ? folder : adapter);
+  auto tokens = std::make_shared<SentenceBatcher::Sentences>();
   std::int64_t total = 0, were_cut = 0;
-  for (const auto& sentence : read_sentences(options.input, options.text_column, unpacker())) {
+  const auto text = read_text_file(options.input, unpacker());
+  for (const auto& sentence : SentenceFile(text, options.input).sentences(options.text_column)) {
     bool was_cut = false;
-    tokens->push_back(tokenizer.encode(sentence, static_cast<std::size_t>(longest), &was_cut));
-    const auto& ids = tokens->back();
+    tokens->push_back(
+        {.ids = tokenizer.encode(sentence, static_cast<std::size_t>(longest), &was_cut)});
+    const auto& ids = tokens->back().ids;
     total += static_cast<std::int64_t>(ids.size());
     were_cut += was_cut ? 1 : 0;
     made.rows_of.push_back(
@@ -75,7 +83,8 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
                   : first                ? "the vector of the first token"
                                          : "the mean of the tokens' vectors",
                   made.normalise ? ", normalised" : "");
-  made.samples = AnyBatcher(SentenceBatcher(std::move(tokens), longest, first, words.mask()));
+  made.samples = AnyBatcher(SentenceBatcher(
+      std::move(tokens), {.longest = longest, .first_token = first, .hidden = words.mask()}));
   return {std::move(made), std::make_shared<PublishedBert>(std::move(bert)), head};
 }
 #else

@@ -2,6 +2,7 @@
 // once (scoring.cpp, image_scoring.cpp), by no device's compiler.
 #pragma once
 
+#include "../bert/config.hpp"
 #include "data.hpp"
 #include "row_file.hpp"
 #include "score_options.hpp"
@@ -13,11 +14,10 @@
 
 namespace examples {
 
-struct PublishedBert;  // bert/published.hpp
-enum class BertHead;
 struct SavedResNet;  // saved_resnet.hpp
 
 struct Scoring {
+  dhp::LowRankOptions adapters{};  ///< no layers: none
   AnyBatcher samples;
   std::vector<std::int64_t> rows_of;  ///< how many rows of the output each sample has
   std::string what = "sentences";     ///< samples are

@@ -1,7 +1,6 @@
-#include <dhp/train/checkpoint_index.hpp>
-
 #include "../bert/masked_lm_batcher.hpp"
 #include "../bert/synthetic_text.hpp"
+#include "../bert/text_model.hpp"
 #include "data.hpp"
 #ifdef DHP_HAS_UTF8PROC
 #include "../bert/read_text.hpp"
@@ -49,7 +48,8 @@ Tokenised synthetic(const BertOptions& options) {
 #ifdef DHP_HAS_UTF8PROC
 TextOptions text_options(const BertOptions& bert) {
   const auto& sentences = bert.sentences;
-  TextOptions options{.column = bert.text_column};
+  TextOptions options;
+  if (!bert.text_columns.empty()) options.column = bert.text_columns.front();
   if (sentences == "lines") options.sentences = SentenceRule::lines;
   if (sentences == "punctuation") options.sentences = SentenceRule::punctuation;
 #ifdef DHP_HAS_ZLIB
@@ -58,19 +58,10 @@ TextOptions text_options(const BertOptions& bert) {
   return options;
 }
 
-/// A model that is loaded brings its words with it. None: the text's own words are to be found.
-std::optional<Vocabulary> given_vocabulary(const BertOptions& options) {
-  const auto saved = dhp::newest_checkpoint(options.run.load);
-  const auto of_model = (saved ? saved->first : options.run.load) + "/vocab.txt";
-  if (!options.run.load.empty() && std::filesystem::exists(of_model)) {
-    auto vocabulary = load_vocabulary(of_model);
-    dhp::check(options.vocabulary.empty() ||
-                   load_vocabulary(options.vocabulary).tokens() == vocabulary.tokens(),
-               "--vocabulary ", options.vocabulary, " has other words than ", of_model,
-               ", which the model of --load was trained with; leave --vocabulary out");
-    return vocabulary;
-  }
-  if (!options.vocabulary.empty()) return load_vocabulary(options.vocabulary);
+/// A model that is loaded brings its words with it, and the rules for them. None: the text's own words are to be found.
+std::optional<WordPiece> given_words(const BertOptions& options) {
+  if (const auto of_model = words_of_model(options)) return of_model->wordpiece();
+  if (!options.vocabulary.empty()) return WordPiece(load_vocabulary(options.vocabulary));
   return std::nullopt;
 }
 
@@ -100,16 +91,16 @@ void check_is_prose(const std::string& path) {
   }
 }
 
-TokenisedText encoded(const BertOptions& options, const std::optional<Vocabulary>& given) {
+TokenisedText encoded(const BertOptions& options, const std::optional<WordPiece>& given) {
   const auto& path = options.run.data;
   const auto text = is_wordnet(path) ? read_wordnet(path) : read_text(path, text_options(options));
-  auto vocabulary = given ? *given : train_wordpiece(text, {.size = options.vocabulary_size});
-  auto tokens = std::make_shared<TokenText>(WordPiece(vocabulary).encode(text));
-  return {std::move(vocabulary), std::move(tokens)};
+  const auto words =
+      given ? *given : WordPiece(train_wordpiece(text, {.size = options.vocabulary_size}));
+  return {words.vocabulary(), std::make_shared<TokenText>(words.encode(text))};
 }
 
 /// A cache of this text, by these rules.
-TextCache cache_of(const BertOptions& options, const std::optional<Vocabulary>& given) {
+TextCache cache_of(const BertOptions& options, const std::optional<WordPiece>& given) {
   const auto& path = options.run.data;
   std::vector<std::string> files{path};
   if (is_wordnet(path)) {
@@ -120,10 +111,10 @@ TextCache cache_of(const BertOptions& options, const std::optional<Vocabulary>& 
   }
   nlohmann::json rules{{"data", std::filesystem::absolute(path).string()},
                        {"sentences", options.sentences},
-                       {"column", options.text_column},
+                       {"columns", options.text_columns},
                        {"tokenizer", 1},  // to be counted up when other tokens are made
                        {"unicode", utf8proc_unicode_version()}};
-  if (given) rules["vocabulary"] = dhp::fnv1a(vocabulary_text(*given));
+  if (given) rules["words"] = {dhp::fnv1a(vocabulary_text(given->vocabulary())), given->rules()};
   else rules["vocabulary_size"] = options.vocabulary_size;
   char name[17];
   std::snprintf(name, sizeof name, "%016llx",
@@ -142,9 +133,9 @@ Tokenised tokenise(const BertOptions& options) {
              ": there is no such file or directory");
   check_is_prose(path);
   const bool wordnet = is_wordnet(path);
-  dhp::check(!wordnet || options.text_column.empty(), "--text-column ", options.text_column, ": ",
-             path, " is WordNet, which has no columns");
-  const auto given = given_vocabulary(options);
+  dhp::check(!wordnet || options.text_columns.empty(), "--text-column: ", path,
+             " is WordNet, which has no columns");
+  const auto given = given_words(options);
   const auto make = [&] { return encoded(options, given); };
   auto [vocabulary, tokens] =
       options.text_cache.empty() ? make() : cache_of(options, given).get(make);
@@ -183,12 +174,18 @@ TextData load_text(const BertOptions& options, bool same_shapes) {
                                 .seed = run.seed};
   const auto layout = layout_of(options, same_shapes);
   const auto evaluated = run.evaluate_samples;
+  auto bert = text_model(options);
+  bert.head = BertHead::masked_words;
+  bert.labels.clear();
+  bert.config.vocabulary = tokenised.vocabulary.size();
+  auto files = model_files(options, bert, tokenised.vocabulary);
   const auto unigram = unigram_of(train, tokenised.vocabulary, masking);
   return {.train = AnyBatcher(MaskedLmBatcher(train, tokenised.vocabulary, masking, layout))
                        .first(run.samples),
           .held_out = AnyBatcher(MaskedLmBatcher(held_out, tokenised.vocabulary, masking, layout))
                           .first(evaluated),
-          .vocabulary = std::make_shared<Vocabulary>(tokenised.vocabulary),
+          .bert = std::move(bert),
+          .files = std::move(files),
           .unigram_cross_entropy =
               unigram_cross_entropy(unigram, held_out, tokenised.vocabulary, masking, evaluated),
           .same_shapes = layout == TokenLayout::fixed,

@@ -1,5 +1,6 @@
 // Writes a saved model as an ONNX file, for other programs to run: a BERT that was published or that train_bert has saved, or a
 // ResNet of train_resnet50.
+#include "../common/fine_tuning.hpp"
 #include "../common/model_folder.hpp"
 #include "bert_graph.hpp"
 #include "resnet_graph.hpp"
@@ -20,8 +21,14 @@ std::string export_bert(const std::string& model, const std::string& folder,
   const auto bert = load_published_bert(folder);
   const auto head = head_to_predict(bert, predict);
   const auto pooling = load_sentence_pooling(folder);
-  const OnnxWeights weights(
-      model, [&](Planned& build) { return bert_with(build, bert, head); }, OnnxGraph::most_bytes);
+  dhp::LowRankOptions adapters;
+  if (std::filesystem::exists(folder + "/adapter_config.json"))
+    adapters = read_adapter_config(folder);
+  const auto describe = [&](Planned& build) {
+    build.adapt(adapters);
+    return bert_with(build, bert, head);
+  };
+  const OnnxWeights weights(model, describe, OnnxGraph::most_bytes, adapters.scale());
   OnnxBert(graph, weights, bert).build(head, bert.labels.size(), pooling);
   const auto longest = pooling.longest > 0 ? pooling.longest : bert.config.positions;
   graph.note("max_sequence_length", dhp::concat(longest));
@@ -43,6 +50,7 @@ std::string export_resnet(const std::string& model, const std::string& folder,
 }
 
 void run(const std::string& model, const std::string& output, const std::string& predict) {
+  dhp::check(std::filesystem::exists(model), "", model, ": there is no such folder or file");
   const auto folder = model_folder(model);
   const auto path = folder + "/config.json";
   dhp::check(std::filesystem::exists(path), folder,

@@ -198,6 +198,30 @@ def published(export, folder):
     print("published BERTs: as numpy has them")
 
 
+def fine_tuned(export, score, train, folder):
+    """The encoder of published(), with adapters, which the file has in its weights."""
+    classes = ("one", "two")
+    with open(folder / "rows.tsv", "w", encoding="utf-8") as file:
+        file.write("text\tlabel\n")
+        for at in range(40):
+            file.write(f"{'The cat sat.' if at % 3 else 'On the mats.'}\t{classes[at % 3 == 0]}\n")
+    begin = ["--task", "classify", "--data", folder / "rows.tsv", "--text-column", "text", "--label-column", "label",
+             "--load", folder / "encoder", "--sequence-length", 10, "--steps", 4, "--global-batch", 8, "--micro-batch", 4,
+             "--lr", 0.01, "--held-out", 0]
+    for name, options in (("whole", []), ("adapted", ["--lora", "query,value,dense", "--lora-rank", 4, "--lora-alpha", 24,
+                                                      "--tensor-parallel", 2])):
+        run(train, *begin, *options, "--save", folder / name)
+        run(score, "--model", folder / name, "--input", folder / "sentences.txt", "--sequence-length", 10, "--output",
+            folder / "expected.npy")
+        expected = numpy.load(folder / "expected.npy")
+        model = Model.exported(export, folder / name, folder / f"{name}.onnx")
+        found = numpy.array(sentences_through(model, "logits", [tokens(sentence) for sentence in SENTENCES], 3))
+        near(found, expected, TOLERANCE, name)
+        assert json.loads(model.notes["labels"]) == ["one", "two"], model.notes
+        print(f"fine-tuned, {name}: logits up to {numpy.abs(expected).max():.2f}, apart by at most "
+              f"{numpy.abs(found - expected).max():.1e}")
+
+
 def refusals(export, folder, resnet_checkpoint):
     def refused(words, *arguments):
         done = subprocess.run([str(word) for word in (export, *arguments)], capture_output=True, text=True)
@@ -234,6 +258,7 @@ def main():
         (folder / "vocab.txt").write_text("".join(word + "\n" for word in WORDS))
         (folder / "sentences.txt").write_text("".join(sentence + "\n" for sentence in SENTENCES))
         (folder / "text.txt").write_text("The cat sat on the mat. The mats sat on the cat. Cats sat.\n\n" * 60)
+        fine_tuned(export, score_bert, train_bert, folder)
         for layout in LAYOUTS:
             model, rows = bert(export, score_bert, train_bert, folder, layout)
 

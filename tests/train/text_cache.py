@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-OPTIONS = ["--steps", "3", "--vocabulary-size", "80", "--sequence-length", "32", "--deterministic", "--overwrite"]
+OPTIONS = ["--steps", "3", "--sequence-length", "32", "--deterministic", "--overwrite"]
 
 
 def text(word):
@@ -16,7 +16,8 @@ def text(word):
 
 
 def start(folder, name, data, *options):
-    return subprocess.Popen([str(pathlib.Path(sys.argv[1]).resolve()), "--data", data, *OPTIONS, *options, "--metrics",
+    words = [] if "--vocabulary-size" in options else ["--vocabulary-size", "80"]
+    return subprocess.Popen([str(pathlib.Path(sys.argv[1]).resolve()), "--data", data, *OPTIONS, *words, *options, "--metrics",
                              name + ".jsonl"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

@@ -1,4 +1,4 @@
-// A JSON file of a saved model. Needs nlohmann/json.
+// A JSON file of a published model, and errors that name it.
 #pragma once
 
 #include <dhp/core/open_file.hpp>
@@ -10,7 +10,6 @@
 
 namespace examples {
 
-/// A JSON file of a published model, and errors that name it.
 class PublishedJson {
  public:
   explicit PublishedJson(std::string path)
