@@ -2,6 +2,7 @@
 // padding here, which a mask keeps out.
 #pragma once
 
+#include "../bert/encoder.hpp"
 #include "../bert/published.hpp"
 #include "layers.hpp"
 

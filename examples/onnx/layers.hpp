@@ -1,6 +1,8 @@
 // OnnxLayers: the layers of dhp's models as ONNX's operators, with the weights that have their names.
 #pragma once
 
+#include <dhp/nn/batch_norm.hpp>
+
 #include "graph.hpp"
 #include "weights.hpp"
 
