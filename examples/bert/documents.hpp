@@ -1,12 +1,17 @@
 // A corpus in three flat arrays: items, in sentences, in documents. Items are bytes (a text) or
-// token ids (the same text, tokenised once). No string and no allocation for each sentence.
+// token ids (the same text, tokenised once). No string and no allocation for each sentence. The arrays are its own, or
+// lie in a mapped file.
 #pragma once
 
 #include <dhp/core/shape.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace examples {
@@ -14,9 +19,21 @@ namespace examples {
 template <class Item>
 class Documents {
  public:
+  struct Arrays {
+    std::span<const Item> items;
+    std::span<const std::int64_t> sentences;  ///< where in items each begins, and the end
+    std::span<const std::int64_t> documents;  ///< which sentence each begins with, and the end
+  };
+
+  Documents() = default;
+  /// Arrays that lie elsewhere, for as long as `keeper` lives. Nothing can be appended to them.
+  Documents(const Arrays& arrays, std::shared_ptr<const std::byte> keeper)
+      : elsewhere_(arrays), keeper_(std::move(keeper)) {}
+
   /// Appends a sentence to the open document; one without items is left out.
   void add_sentence(std::span<const Item> sentence) {
     if (sentence.empty()) return;
+    dhp::check(keeper_ == nullptr, "a sentence is appended to a text that lies in a file");
     items_.insert(items_.end(), sentence.begin(), sentence.end());
     sentences_.push_back(static_cast<std::int64_t>(items_.size()));
   }
@@ -27,32 +44,42 @@ class Documents {
 
   /// Closed documents.
   [[nodiscard]] std::int64_t size() const {
-    return static_cast<std::int64_t>(documents_.size()) - 1;
+    return static_cast<std::int64_t>(arrays().documents.size()) - 1;
   }
   [[nodiscard]] std::int64_t sentences() const {
-    return static_cast<std::int64_t>(sentences_.size()) - 1;
+    return static_cast<std::int64_t>(arrays().sentences.size()) - 1;
   }
   /// The sentences of a document; sentences count through all documents.
   [[nodiscard]] dhp::Range sentences_of(std::int64_t document) const {
     dhp::check(document >= 0 && document < size(), "no document ", document, " among ", size());
-    const auto at = static_cast<std::size_t>(document);
-    return {documents_[at], documents_[at + 1]};
+    const auto documents = arrays().documents.subspan(static_cast<std::size_t>(document));
+    return {documents[0], documents[1]};
   }
   [[nodiscard]] std::span<const Item> sentence(std::int64_t number) const {
     dhp::check(number >= 0 && number < sentences(), "no sentence ", number, " among ", sentences());
-    const auto at = static_cast<std::size_t>(number);
-    const auto first = static_cast<std::size_t>(sentences_[at]);
-    return std::span(items_).subspan(first, static_cast<std::size_t>(sentences_[at + 1]) - first);
+    const auto all = arrays();
+    const auto ends = all.sentences.subspan(static_cast<std::size_t>(number));
+    const auto first = static_cast<std::size_t>(ends[0]);
+    return all.items.subspan(first, static_cast<std::size_t>(ends[1]) - first);
   }
   /// All items, one sentence after another.
-  [[nodiscard]] std::span<const Item> items() const { return items_; }
+  [[nodiscard]] std::span<const Item> items() const { return arrays().items; }
+  [[nodiscard]] Arrays arrays() const {
+    return keeper_ ? elsewhere_ : Arrays{items_, sentences_, documents_};
+  }
 
-  friend bool operator==(const Documents&, const Documents&) = default;
+  friend bool operator==(const Documents& a, const Documents& b) {
+    const auto x = a.arrays(), y = b.arrays();
+    return std::ranges::equal(x.items, y.items) && std::ranges::equal(x.sentences, y.sentences) &&
+           std::ranges::equal(x.documents, y.documents);
+  }
 
  private:
   std::vector<Item> items_;
-  std::vector<std::int64_t> sentences_{0};  // where in items_ each begins, and the end
-  std::vector<std::int64_t> documents_{0};  // which sentence each begins with, and the end
+  std::vector<std::int64_t> sentences_{0};
+  std::vector<std::int64_t> documents_{0};
+  Arrays elsewhere_{};
+  std::shared_ptr<const std::byte> keeper_;  // of those
 };
 
 using Text = Documents<char>;

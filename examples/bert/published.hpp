@@ -2,8 +2,7 @@
 // (dhp/train/weight_files.hpp). A checkpoint of train_bert has the same small files.
 #pragma once
 
-#include <dhp/train/checkpoint_index.hpp>
-
+#include "../common/model_folder.hpp"
 #include "config.hpp"
 #include "published_json.hpp"
 
@@ -37,14 +36,6 @@ namespace published {
 }
 
 }  // namespace published
-
-/// Where a model's config.json and words are: the newest checkpoint of a run, the folder itself, or that of a file.
-[[nodiscard]] inline std::string model_folder(const std::string& path) {
-  if (const auto saved = dhp::newest_checkpoint(path)) return saved->first;
-  if (std::filesystem::is_directory(path)) return path;
-  const auto parent = std::filesystem::path(path).parent_path().string();
-  return parent.empty() ? "." : parent;
-}
 
 /// config.json of a model, with which Hugging Face's class of the same head loads exported weights.
 [[nodiscard]] inline std::string published_config(const PublishedBert& bert) {
@@ -106,6 +97,18 @@ namespace published {
   config.dropout = file.get("hidden_dropout_prob", 0.1);
   if (made.head == BertHead::classes) made.labels = published::labels_of(file);
   return made;
+}
+
+/// The head that is asked for: "logits", "embeddings", or "automatic", which is logits of a classifier and embeddings of
+/// others.
+[[nodiscard]] inline BertHead head_to_predict(const PublishedBert& bert,
+                                              const std::string& predict) {
+  const bool logits =
+      predict == "logits" || (predict == "automatic" && bert.head == BertHead::classes);
+  dhp::check(!logits || bert.head != BertHead::none,
+             "--predict logits: this model is an encoder alone, without a head that gives logits; "
+             "choose embeddings");
+  return logits ? bert.head : BertHead::none;
 }
 
 /// How sentence-transformers makes a vector of a sentence, by modules.json and the files that it names.

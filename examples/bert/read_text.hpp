@@ -1,12 +1,15 @@
 // Reads text from a UTF-8 file, from all files of a directory, or from WordNet. Documents are files, or parts
-// of them between blank lines. Bytes that are not text are an error with file and byte.
+// of them between blank lines; of a .csv, .tsv or .jsonl file the texts in one of its columns. Bytes that are not text
+// are an error with file and byte.
 #pragma once
 
 #include <dhp/data/file.hpp>
 
+#include "sentence_file.hpp"
 #include "sentences.hpp"
 #include "utf8.hpp"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <string>
@@ -17,6 +20,7 @@ namespace examples {
 
 struct TextOptions {
   SentenceRule sentences = SentenceRule::automatic;
+  std::string column{};          ///< of .csv, .tsv and .jsonl files: the text
   dhp::Unpack unpack = nullptr;  ///< for .gz: gunzip of data/gzip.hpp
   std::size_t file_limit_bytes = dhp::default_file_limit_bytes;
 };
@@ -33,16 +37,31 @@ inline void add_text(std::string_view bytes, const std::string& name, const Text
   dhp::check(into.sentences() > before, "", name, ", byte 0: the file holds nothing but spaces");
 }
 
+/// Appends the texts in a column of a file in memory, each a document, or several between blank lines.
+inline void add_column(std::string_view bytes, const std::string& name, const TextOptions& options,
+                       Text& into) {
+  const auto before = into.sentences();
+  for (const auto& text : SentenceFile(bytes, name).sentences(options.column))
+    add_documents(text, options.sentences, into);
+  dhp::check(into.sentences() > before, "", name, ": column ", options.column, " has no text");
+}
+
 /// Reads a file or a directory of files, in the byte order of their paths.
 [[nodiscard]] inline Text read_text(const std::string& path, const TextOptions& options = {}) {
   std::error_code error;
   const bool directory = std::filesystem::is_directory(path, error);
   const auto files = directory ? dhp::files_below(path) : std::vector<std::string>{path};
   dhp::check(!files.empty(), "", path, ": the directory holds no file");
+  dhp::check(
+      options.column.empty() || std::any_of(files.begin(), files.end(), &SentenceFile::has_columns),
+      "--text-column ", options.column, ": ", path,
+      " has no .csv, .tsv or .jsonl file, and no columns");
   Text text;
   for (const auto& file : files) {
-    const auto bytes = dhp::read_unpacked(file, options.unpack, options.file_limit_bytes);
-    add_text({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file, options, text);
+    const auto packed = dhp::read_unpacked(file, options.unpack, options.file_limit_bytes);
+    const std::string_view bytes(reinterpret_cast<const char*>(packed.data()), packed.size());
+    if (SentenceFile::has_columns(file)) add_column(bytes, file, options, text);
+    else add_text(bytes, file, options, text);
   }
   return text;
 }

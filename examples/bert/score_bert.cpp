@@ -1,88 +1,19 @@
 // Embeddings of sentences, or logits, by a BERT that was published or that train_bert has saved, in any layout of ranks.
 #include <dhp/default_device.hpp>
-#include <dhp/train/checkpoint.hpp>
 
-#include "../common/progress.hpp"
-#include "../common/ranks.hpp"
-#include "../common/scoring.hpp"
+#include "../common/scored_run.hpp"
 #include "encoder.hpp"
 
-#include <chrono>
-#include <iostream>
-
-namespace {
-
-using Dev = dhp::DefaultDevice;
-using namespace examples;
-
-[[nodiscard]] dhp::TrainingOptions options_of(const RunOptions& options) {
-  return {.layout = options.mesh,
-          .store = {.compute = options.precision, .initialize = false},
-          .optimizer = dhp::SgdOptions{}};  // it has no state
-}
-
-/// Writes what a pass gives on rank 0. next: the first sentence of the pass, which moves on.
-void write(const std::vector<dhp::HostArray>& arrays, const Scoring& scoring,
-           std::int64_t micro_batch, std::size_t& next, RowFile& file) {
-  for (auto array : arrays) {
-    if (scoring.normalise) dhp::normalise_rows(array);
-    std::vector<std::int64_t> numbers;
-    const auto end = std::min(scoring.rows_of.size(), next + static_cast<std::size_t>(micro_batch));
-    for (; next < end; ++next)
-      numbers.insert(numbers.end(), static_cast<std::size_t>(scoring.rows_of[next]),
-                     static_cast<std::int64_t>(next) + 1);
-    file.add(array, numbers);
-  }
-}
-
-void score(Dev& dev, dhp::Comm<Dev> world, const ScoreOptions& options, const Scoring& scoring) {
-  const bool speaks = world.rank() == 0;
-  const auto say = [&](const auto&... parts) {
-    if (speaks) std::cerr << dhp::concat(parts...) << "\n";
-  };
-  const auto& run_options = options.run;
-  dhp::TrainingRun<Dev> run(
-      dev, observed(dev, std::move(world), run_options), options_of(run_options),
-      [&](dhp::ModelBuilder<Dev>& build) {
-        build.adapt(scoring.adapters);
-        return bert_with(build, *scoring.bert, scoring.head);
-      },
-      dhp::example_batch(dev, scoring.sentences, run_options.micro_batch));
-  dhp::Checkpoint<Dev> checkpoint(run.mesh(), run.store(), run.optimizer());
-  const auto loaded = checkpoint.load(
-      dev, run_options.load, {.only = true, .all = true, .adapter = run_options.tuning.adapter});
-  say("loaded ", loaded.from, "; ", scoring.description, "; layout ", to_text(run.mesh()), ", ",
-      precision_name(run_options.precision));
-  auto loader =
-      run.loader(scoring.sentences, dhp::evaluation_pass({.global_batch = run_options.global_batch,
-                                                          .micro_batch = run_options.micro_batch}));
-  std::unique_ptr<RowFile> file;
-  if (speaks) file = std::make_unique<RowFile>(scoring.output);
-  const auto began = std::chrono::steady_clock::now();
-  for (std::size_t next = 0; !loader.finished();) {
-    const auto arrays = run.predict(loader.next());
-    if (speaks) write(arrays, scoring, run_options.micro_batch, next, *file);
-  }
-  if (speaks) file->finish();
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-  const auto sentences = static_cast<double>(scoring.rows_of.size());
-  say(scoring.output.rows, " rows of ", scoring.output.columns.size(), " in ",
-      short_number(took.count()), " s (", short_number(sentences / took.count()), " sentences/s)",
-      options.output.empty() ? "" : ": " + options.output);
-}
-
-}  // namespace
-
 int main(int argc, char** argv) {
-  const auto parsed = parse_score(argc, argv, !Dev::host_accessible);
+  using Dev = dhp::DefaultDevice;
+  const auto parsed = examples::parse_score_bert(argc, argv, !Dev::host_accessible);
   if (parsed.exit_status) return *parsed.exit_status;
-  return exit_status_of([&] {
-    const auto scoring = prepare_scoring(parsed.options);
-    start_ranks<Dev>(parsed.options.run,
-                     [&](dhp::Comm<Dev> world, int local_rank, dhp::Deadlines*) {
-                       auto dev = make_device<Dev>(parsed.options.run, local_rank);
-                       score(dev, std::move(world), parsed.options, scoring);
-                     });
+  return examples::exit_status_of([&] {
+    const auto prepared = examples::prepare_sentences(parsed.options);
+    examples::start_scoring<Dev>(parsed.options, prepared.scoring,
+                                 [&](dhp::ModelBuilder<Dev>& build) {
+                                   return examples::bert_with(build, *prepared.bert, prepared.head);
+                                 });
     return 0;
   });
 }

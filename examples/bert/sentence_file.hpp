@@ -1,4 +1,4 @@
-// Sentences of a file: its lines, or columns of a .csv (RFC 4180), .tsv or .jsonl file. All may be packed by gzip.
+// Texts in a file: its lines, or columns of a .csv (RFC 4180), .tsv or .jsonl file. All may be packed by gzip.
 #pragma once
 
 #include <dhp/data/file.hpp>
@@ -18,13 +18,15 @@ namespace examples {
 /// Takes records off a text; counts its lines.
 class SentenceFile {
  public:
-  /// name: of the file, for errors and its kind. Text has to be UTF-8.
-  SentenceFile(std::string_view text, std::string name) : text_(text), name_(std::move(name)) {
+  /// name: of the file, for errors and its kind. Text has to be UTF-8; a byte order mark at its start is left out.
+  SentenceFile(std::string_view text, std::string name)
+      : text_(text), name_(std::move(name)), kind_(kind_of(name_)) {
     check_utf8(text, name_);
-    const auto plain = name_.ends_with(".gz") ? name_.substr(0, name_.size() - 3) : name_;
-    for (const auto* const kind : {"csv", "tsv", "jsonl"})
-      if (plain.ends_with(std::string(".") + kind)) kind_ = kind;
+    if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);
   }
+
+  /// Whether a file of this name has columns.
+  [[nodiscard]] static bool has_columns(const std::string& name) { return !kind_of(name).empty(); }
 
   /// One for each line, the empty ones too. column: of a .csv, .tsv or .jsonl file; empty for others.
   [[nodiscard]] std::vector<std::string> sentences(const std::string& column) {
@@ -35,8 +37,7 @@ class SentenceFile {
       while (!text_.empty()) found.emplace_back(line());
       return found;
     }
-    dhp::check(!column.empty(), name_,
-               " has columns: say by --text-column which one has the sentences");
+    dhp::check(!column.empty(), name_, " has columns: say by --text-column which one has the text");
     for (auto& row : rows({column})) found.push_back(std::move(row.front()));
     return found;
   }
@@ -76,6 +77,12 @@ class SentenceFile {
   }
 
  private:
+  [[nodiscard]] static std::string kind_of(const std::string& name) {
+    const auto plain = name.ends_with(".gz") ? name.substr(0, name.size() - 3) : name;
+    for (const auto* const kind : {"csv", "tsv", "jsonl"})
+      if (plain.ends_with(std::string(".") + kind)) return kind;
+    return {};
+  }
   std::string_view line() {
     ++line_;
     const auto end = text_.find('\n');

@@ -28,6 +28,12 @@ class WordPiece {
       : vocabulary_(std::move(vocabulary)), basic_(basic), longest_word_(longest) {}
 
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
+  /// All that decides on tokens besides.
+  [[nodiscard]] std::string rules() const {
+    return dhp::concat("lower_case ", basic_.lower_case, ", strip_accents ",
+                       basic_.strip_accents.value_or(basic_.lower_case), ", part_ideographs ",
+                       basic_.part_ideographs, ", longest_word ", longest_word_);
+  }
 
   /// Appends the pieces of one word, or [UNK] where it has a part that no piece covers.
   void encode_word(std::string_view word, std::vector<std::int32_t>& out) const {

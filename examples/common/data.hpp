@@ -63,6 +63,9 @@ struct ImageData {
   std::int64_t channels = 3;
   std::int64_t image_size = 224;
   std::int64_t classes = 1000;
+  std::vector<std::string> labels;  ///< of the classes: folders, else numbers
+  std::vector<double> mean;         ///< of the training images, per channel, in units of [0, 1]
+  std::vector<double> deviation;    ///< the same
   std::string description;
 };
 

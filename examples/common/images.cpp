@@ -5,15 +5,7 @@
 #include <dhp/data/synthetic.hpp>
 
 #include "data.hpp"
-#ifdef DHP_HAS_ZLIB
-#include <dhp/data/gzip.hpp>
-#endif
-#ifdef DHP_HAS_PNG
-#include <dhp/data/png.hpp>
-#endif
-#ifdef DHP_HAS_TURBOJPEG
-#include <dhp/data/jpeg.hpp>
-#endif
+#include "image_formats.hpp"
 
 #include <filesystem>
 #include <optional>
@@ -21,25 +13,6 @@
 
 namespace examples {
 namespace {
-
-dhp::Unpack unpacker() {
-#ifdef DHP_HAS_ZLIB
-  return &dhp::gunzip;
-#else
-  return nullptr;
-#endif
-}
-
-std::vector<dhp::Decoder> decoders() {
-  std::vector<dhp::Decoder> list;
-#ifdef DHP_HAS_PNG
-  list.push_back(dhp::png_decoder());
-#endif
-#ifdef DHP_HAS_TURBOJPEG
-  list.push_back(dhp::jpeg_decoder());
-#endif
-  return list;
-}
 
 /// `name` or `name`.gz in a directory.
 std::optional<std::string> packed_or_plain(const std::string& directory, const std::string& name) {
@@ -51,7 +24,7 @@ std::optional<std::string> packed_or_plain(const std::string& directory, const s
 /// Batchers over a training and a held-out dataset; normalised by the training set's statistics.
 template <class Train, class HeldOut>
 ImageData batchers(const ResNetOptions& options, Train train, HeldOut held_out, int size,
-                   int channels, std::int64_t classes, std::string description) {
+                   int channels, std::vector<std::string> labels, std::string description) {
   constexpr std::int64_t enough_for_statistics = 5000;
   const auto statistics = dhp::channel_statistics(train, enough_for_statistics);
   dhp::ImageBatcherOptions batch{.height = size,
@@ -66,7 +39,10 @@ ImageData batchers(const ResNetOptions& options, Train train, HeldOut held_out, 
                                  .first(options.run.evaluate_samples),
                  .channels = channels,
                  .image_size = size,
-                 .classes = classes,
+                 .classes = static_cast<std::int64_t>(labels.size()),
+                 .labels = std::move(labels),
+                 .mean = statistics.mean,
+                 .deviation = statistics.deviation,
                  .description = std::move(description)};
   if (options.augment)
     batch.augment = size <= 64 ? dhp::AugmentOptions{.crop_padding = size / 8, .flip = true}
@@ -78,11 +54,18 @@ ImageData batchers(const ResNetOptions& options, Train train, HeldOut held_out, 
 /// One dataset: its last part, in a random order, is held out.
 template <class D>
 ImageData split_batchers(const ResNetOptions& options, D dataset, int size, int channels,
-                         std::int64_t classes, std::string description) {
+                         std::vector<std::string> labels, std::string description) {
   auto [train, held_out] = dhp::split_fraction(
       dhp::Shuffled(std::move(dataset), options.run.seed, -1), options.run.held_out);
-  return batchers(options, std::move(train), std::move(held_out), size, channels, classes,
+  return batchers(options, std::move(train), std::move(held_out), size, channels, std::move(labels),
                   std::move(description));
+}
+
+/// Of classes that have numbers only.
+std::vector<std::string> numbers_as_labels(std::int64_t classes) {
+  std::vector<std::string> labels;
+  for (std::int64_t at = 0; at < classes; ++at) labels.push_back(dhp::concat(at));
+  return labels;
 }
 
 struct IdxPair {
@@ -145,7 +128,7 @@ ImageData load_images(const ResNetOptions& options) {
                                        .width = size,
                                        .channels = 3,
                                        .seed = options.run.seed});
-    return split_batchers(options, images, size, 3, classes, "synthetic images");
+    return split_batchers(options, images, size, 3, numbers_as_labels(classes), "synthetic images");
   }
   dhp::check(std::filesystem::exists(path), "--data ", path,
              ": there is no such file or directory");
@@ -162,8 +145,9 @@ ImageData load_images(const ResNetOptions& options) {
                ": has no t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, plain or .gz");
     if (test)
       return batchers(options, train, load_pair(*test, idx_classes), size, train.channels(),
-                      idx_classes, text);
-    return split_batchers(options, train, size, train.channels(), idx_classes, text);
+                      numbers_as_labels(idx_classes), text);
+    return split_batchers(options, train, size, train.channels(), numbers_as_labels(idx_classes),
+                          text);
   }
   if (std::filesystem::exists(path + "/images.npy")) {
     dhp::check(options.test_data.empty(), "--test-data ", options.test_data,
@@ -171,7 +155,8 @@ ImageData load_images(const ResNetOptions& options) {
     const auto images = dhp::load_npy_images(path + "/images.npy", path + "/labels.npy",
                                              static_cast<int>(idx_classes));
     return split_batchers(options, images, size_or(options, images.height()), images.channels(),
-                          idx_classes, dhp::concat(path, " (npy, ", images.size(), " images)"));
+                          numbers_as_labels(idx_classes),
+                          dhp::concat(path, " (npy, ", images.size(), " images)"));
   }
   const bool divided = std::filesystem::is_directory(path + "/train");
   const auto folder = open_folder(options, divided ? path + "/train" : path);
@@ -183,10 +168,11 @@ ImageData load_images(const ResNetOptions& options) {
   for (const auto* name : {"/val", "/test"})
     if (test.empty() && divided && std::filesystem::is_directory(path + name)) test = path + name;
   if (test.empty())
-    return split_batchers(options, folder, size, 3, classes, folder_text(folder, path));
+    return split_batchers(options, folder, size, 3, folder.class_names(),
+                          folder_text(folder, path));
   auto test_folder = open_folder(options, test);
   check_same_classes(folder.class_names(), test_folder.class_names(), test);
-  return batchers(options, folder, std::move(test_folder), size, 3, classes,
+  return batchers(options, folder, std::move(test_folder), size, 3, folder.class_names(),
                   folder_text(folder, path));
 }
 

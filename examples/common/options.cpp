@@ -4,6 +4,7 @@
 #include <dhp/train/checkpoint_index.hpp>
 
 #include "configuration.hpp"
+#include "text_options.hpp"
 #include "tuning_options.hpp"
 
 #include <algorithm>
@@ -322,7 +323,8 @@ void finish(RunOptions& options, const Words& words) {
   static constexpr std::array groups{"Model", "Data", "Training", "Optimizer"};
   static constexpr std::array others{"--threads",           "--device",         "--cuda-graphs",
                                      "--offload",           "--loader-threads", "--comm-timeout",
-                                     "--check-collectives", "--memory-limit",   "--verify-every"};
+                                     "--check-collectives", "--memory-limit",   "--verify-every",
+                                     "--text-cache"};
   std::vector<CLI::Option*> of_the_run;
   for (auto* option : app.get_options())
     if (std::find(groups.begin(), groups.end(), option->get_group()) != groups.end() &&
@@ -422,22 +424,7 @@ ParsedBert parse_bert(int argc, char** argv, bool gpu) {
   app.add_option("--dropout", options.dropout, "Probability")
       ->check(number_up_to(0.9))
       ->group("Model");
-  app.add_option("--vocabulary", options.vocabulary, "A vocab.txt; else trained from the text")
-      ->group("Data");
-  app.add_option("--vocabulary-size", options.vocabulary_size, "Of a vocabulary trained here")
-      ->check(CLI::Range(16, 200000))
-      ->group("Data");
-  app.add_option("--sentences", options.sentences,
-                 "What parts them: lines, punctuation, or automatic by the look of the text")
-      ->check(CLI::IsMember({"automatic", "lines", "punctuation"}))
-      ->group("Data");
-  app.add_option("--layout", options.layout,
-                 "packed: samples lie end to end; padded: each to the full length")
-      ->check(CLI::IsMember({"packed", "padded"}))
-      ->group("Data");
-  app.add_flag("--whole-word-masking", options.whole_word_masking,
-               "Mask all pieces of a word together")
-      ->group("Data");
+  add_text_options(app, options);
   add_classification_options(app, options);
   parsed.exit_status =
       parse(app, argc, argv, options, words, [&] { check_classification(app, options); });

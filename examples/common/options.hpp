@@ -127,8 +127,9 @@ struct BertOptions {
   std::string sentences = "automatic";
   std::string layout = "packed";
   bool whole_word_masking = false;
+  std::string text_cache;                   ///< a directory for the text as tokens; empty: none
   std::string task = "pretrain";            ///< or "classify"
-  std::vector<std::string> text_columns{};  ///< of classify: one, or two for pairs
+  std::vector<std::string> text_columns{};  ///< one; of classify two for pairs
   std::string label_column;
   std::string test_data;  ///< of classify: what to evaluate on; empty: held out of --data
 };

@@ -8,29 +8,67 @@
 
 namespace examples {
 
-ParsedScore parse_score(int argc, char** argv, bool gpu) {
-  ParsedScore parsed;
-  auto& options = parsed.options;
+namespace {
+
+void add_common_options(CLI::App& app, ScoreOptions& options, bool gpu, const std::string& model,
+                        const std::string& input, const std::string& what) {
   auto& run = options.run;
   run.global_batch = 256;
   run.micro_batch = 16;
-  CLI::App app(
-      "Embeddings of sentences, or logits, by a BERT: a published one, or one of train_bert.");
   app.option_defaults()->always_capture_default();
   add_mesh_options(app, run);
   add_process_options(app, run);
-  app.add_option("--model", run.load,
-                 "A published folder (config.json, tokenizer.json or vocab.txt, .safetensors), or "
-                 "checkpoints of train_bert")
-      ->required();
-  app.add_option("--adapter", run.tuning.adapter,
-                 "Folder of an adapter of this model, in PEFT's format");
-  app.add_option("--input", options.input,
-                 "A sentence a line; or .csv, .tsv, .jsonl with --text-column")
-      ->required();
-  app.add_option("--text-column", options.text_column, "Its name");
+  app.add_option("--model", run.load, model)->required();
+  app.add_option("--input", options.input, input)->required();
   app.add_option("--output", options.output,
                  "FILE.csv, FILE.jsonl or FILE.npy; else JSON lines on standard output");
+  app.add_option("--batch", run.global_batch, what + " of one pass, over all replicas")
+      ->check(positive_number());
+  app.add_option("--micro-batch", run.micro_batch, what + " of one micro-batch")
+      ->check(positive_number());
+  app.add_option_function<std::string>(
+         "--precision", [&run](const auto& name) { run.precision = parse_precision(name); },
+         "fp32, bf16, fp16 or fp64")
+      ->default_str("fp32");
+  add_device_option(app, run, gpu);
+  app.set_version_flag("--version", dhp::concat("dhp ", dhp::version_major, ".", dhp::version_minor,
+                                                ".", dhp::version_patch));
+  app.failure_message([](const CLI::App*, const CLI::Error& error) {
+    return dhp::concat("error: ", error.what(), " (--help lists what there is)\n");
+  });
+}
+
+void parse(CLI::App& app, int argc, char** argv, ParsedScore& parsed) {
+  auto& run = parsed.options.run;
+  try {
+    app.parse(argc, argv);
+    run.check_ranks();
+    // A step is whole micro-batches; fewer samples than asked for do.
+    run.micro_batch = std::min(run.micro_batch, run.global_batch);
+    run.global_batch -= run.global_batch % run.micro_batch;
+  } catch (const CLI::ParseError& error) {
+    const int status = app.exit(error);
+    parsed.exit_status = status == 0 ? 0 : 2;
+  } catch (const dhp::Error& error) {
+    std::cerr << "error: " << error.sentence() << "\n";
+    parsed.exit_status = 2;
+  }
+}
+
+}  // namespace
+
+ParsedScore parse_score_bert(int argc, char** argv, bool gpu) {
+  ParsedScore parsed;
+  auto& options = parsed.options;
+  CLI::App app(
+      "Embeddings of sentences, or logits, by a BERT: a published one, or one of train_bert.");
+  add_common_options(app, options, gpu,
+                     "A published folder (config.json, tokenizer.json or vocab.txt, .safetensors), "
+                     "or checkpoints of train_bert",
+                     "A sentence a line; or .csv, .tsv, .jsonl with --text-column", "Sentences");
+  app.add_option("--text-column", options.text_column, "Its name");
+  app.add_option("--adapter", options.run.tuning.adapter,
+                 "Folder of an adapter of this model, in PEFT's format");
   app.add_option("--predict", options.predict,
                  "embeddings, logits, or automatic: logits of a classifier, embeddings of others")
       ->check(CLI::IsMember({"automatic", "embeddings", "logits"}));
@@ -43,33 +81,19 @@ ParsedScore parse_score(int argc, char** argv, bool gpu) {
   app.add_option("--sequence-length", options.sequence_length,
                  "Longest sentence in tokens, the rest is cut off; 0: as the model says")
       ->check(not_negative_number());
-  app.add_option("--batch", run.global_batch, "Sentences of one pass, over all replicas")
-      ->check(positive_number());
-  app.add_option("--micro-batch", run.micro_batch, "Sentences of one micro-batch")
-      ->check(positive_number());
-  app.add_option_function<std::string>(
-         "--precision", [&](const auto& name) { run.precision = parse_precision(name); },
-         "fp32, bf16, fp16 or fp64")
-      ->default_str("fp32");
-  add_device_option(app, run, gpu);
-  app.set_version_flag("--version", dhp::concat("dhp ", dhp::version_major, ".", dhp::version_minor,
-                                                ".", dhp::version_patch));
-  app.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return dhp::concat("error: ", error.what(), " (--help lists what there is)\n");
-  });
-  try {
-    app.parse(argc, argv);
-    run.check_ranks();
-    // A step is whole micro-batches; fewer sentences than asked for do.
-    run.micro_batch = std::min(run.micro_batch, run.global_batch);
-    run.global_batch -= run.global_batch % run.micro_batch;
-  } catch (const CLI::ParseError& error) {
-    const int status = app.exit(error);
-    parsed.exit_status = status == 0 ? 0 : 2;
-  } catch (const dhp::Error& error) {
-    std::cerr << "error: " << error.sentence() << "\n";
-    parsed.exit_status = 2;
-  }
+  parse(app, argc, argv, parsed);
+  return parsed;
+}
+
+ParsedScore parse_score_resnet(int argc, char** argv, bool gpu) {
+  ParsedScore parsed;
+  CLI::App app("Logits of images by a ResNet of train_resnet50.");
+  add_common_options(app, parsed.options, gpu,
+                     "Checkpoints of train_resnet50, or what its --export has written",
+                     "A folder of PNG and JPEG files; an .npy file [N, H, W] or [N, H, W, C] of "
+                     "bytes; or an IDX file, plain or .gz",
+                     "Images");
+  parse(app, argc, argv, parsed);
   return parsed;
 }
 

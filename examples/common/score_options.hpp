@@ -1,4 +1,4 @@
-// What score_bert takes on its command line. Parsing is compiled apart (score_options.cpp).
+// What score_bert and score_resnet50 take on their command lines. Parsing is compiled apart (score_options.cpp).
 #pragma once
 
 #include "options.hpp"
@@ -10,10 +10,11 @@
 namespace examples {
 
 struct ScoreOptions {
-  RunOptions run{};         ///< layout, processes, precision, batches; run.load is the model
-  std::string input;        ///< sentences: a file of lines, or .csv, .tsv, .jsonl
-  std::string text_column;  ///< of the latter
-  std::string output;       ///< .csv, .jsonl or .npy; empty: JSON lines on standard output
+  RunOptions run{};    ///< layout, processes, precision, batches; run.load is the model
+  std::string input;   ///< sentences: a file of lines, or .csv, .tsv, .jsonl; or images
+  std::string output;  ///< .csv, .jsonl or .npy; empty: JSON lines on standard output
+  // Of sentences:
+  std::string text_column;               ///< of a .csv, .tsv or .jsonl file
   std::string predict = "automatic";     ///< or "embeddings", "logits"
   std::optional<std::string> pooling{};  ///< "mean" or "first"; none: as the model says
   std::optional<bool> normalise{};       ///< none: as the model says
@@ -24,6 +25,7 @@ struct ParsedScore {
   ScoreOptions options;
   std::optional<int> exit_status;
 };
-[[nodiscard]] ParsedScore parse_score(int argc, char** argv, bool gpu);
+[[nodiscard]] ParsedScore parse_score_bert(int argc, char** argv, bool gpu);
+[[nodiscard]] ParsedScore parse_score_resnet(int argc, char** argv, bool gpu);
 
 }  // namespace examples

@@ -1,9 +1,6 @@
 #include "scoring.hpp"
 
-#ifdef DHP_HAS_ZLIB
-#include <dhp/data/gzip.hpp>
-#endif
-
+#include "image_formats.hpp"
 #ifdef DHP_HAS_UTF8PROC
 #include "../bert/published.hpp"
 #include "../bert/published_tokenizer.hpp"
@@ -20,15 +17,6 @@ namespace examples {
 #ifdef DHP_HAS_UTF8PROC
 namespace {
 
-[[nodiscard]] BertHead asked_for(const PublishedBert& bert, const std::string& predict) {
-  const bool logits =
-      predict == "logits" || (predict == "automatic" && bert.head == BertHead::classes);
-  dhp::check(!logits || bert.head != BertHead::none,
-             "--predict logits: this model is an encoder alone, without a head that gives logits; "
-             "choose embeddings");
-  return logits ? bert.head : BertHead::none;
-}
-
 [[nodiscard]] std::vector<std::string> columns_of(const PublishedBert& bert, BertHead head,
                                                   const Vocabulary& words) {
   if (head == BertHead::classes) return bert.labels;
@@ -40,7 +28,7 @@ namespace {
 
 }  // namespace
 
-Scoring prepare_scoring(const ScoreOptions& options) {
+BertScoring prepare_sentences(const ScoreOptions& options) {
   RowFile::check_name(options.output);
   dhp::check(std::filesystem::exists(options.run.load), "--model ", options.run.load,
              ": there is no such folder or file");
@@ -59,18 +47,13 @@ Scoring prepare_scoring(const ScoreOptions& options) {
              ": this model takes from 3 to ", bert.config.positions, " tokens");
   bert.config.sequence_length = longest;
 
+  const auto head = head_to_predict(bert, options.predict);
   Scoring made;
   if (!adapter.empty() || std::filesystem::exists(folder + "/adapter_config.json"))
     made.adapters = read_adapter_config(adapter.empty() ? folder : adapter);
-  made.head = asked_for(bert, options.predict);
   auto tokens = std::make_shared<SentenceBatcher::Sentences>();
   std::int64_t total = 0, were_cut = 0;
-#ifdef DHP_HAS_ZLIB
-  const dhp::Unpack unpack = &dhp::gunzip;
-#else
-  const dhp::Unpack unpack{};
-#endif
-  const auto text = read_text_file(options.input, unpack);
+  const auto text = read_text_file(options.input, unpacker());
   for (const auto& sentence : SentenceFile(text, options.input).sentences(options.text_column)) {
     bool was_cut = false;
     tokens->push_back(
@@ -79,7 +62,7 @@ Scoring prepare_scoring(const ScoreOptions& options) {
     total += static_cast<std::int64_t>(ids.size());
     were_cut += was_cut ? 1 : 0;
     made.rows_of.push_back(
-        made.head == BertHead::masked_words ? std::count(ids.begin(), ids.end(), words.mask()) : 1);
+        head == BertHead::masked_words ? std::count(ids.begin(), ids.end(), words.mask()) : 1);
     made.output.rows += made.rows_of.back();
   }
   dhp::check(!tokens->empty(), options.input, " has no sentence");
@@ -87,26 +70,25 @@ Scoring prepare_scoring(const ScoreOptions& options) {
              " has no [MASK], and this model gives logits of the words that stand there; "
              "--predict embeddings needs none");
   const bool first = options.pooling ? *options.pooling == "first" : pooling.first_token;
-  made.normalise = made.head == BertHead::none && options.normalise.value_or(pooling.normalise);
+  made.normalise = head == BertHead::none && options.normalise.value_or(pooling.normalise);
   made.output.path = options.output;
-  made.output.what = made.head == BertHead::none ? "embedding" : "logits";
-  made.output.columns = columns_of(bert, made.head, words);
+  made.output.what = head == BertHead::none ? "embedding" : "logits";
+  made.output.columns = columns_of(bert, head, words);
   made.output.wide = options.run.precision == dhp::DType::f64;
-  made.output.best = made.head != BertHead::none;
+  made.output.best = head != BertHead::none;
   made.description =
       dhp::concat(tokens->size(), " sentences, ", total, " tokens", were_cut == 0 ? "" : ", ",
                   were_cut == 0 ? "" : dhp::concat(were_cut, " cut off at ", longest), "; ",
-                  made.head != BertHead::none ? "logits"
-                  : first                     ? "the vector of the first token"
-                                              : "the mean of the tokens' vectors",
+                  head != BertHead::none ? "logits"
+                  : first                ? "the vector of the first token"
+                                         : "the mean of the tokens' vectors",
                   made.normalise ? ", normalised" : "");
-  made.sentences = AnyBatcher(SentenceBatcher(
+  made.samples = AnyBatcher(SentenceBatcher(
       std::move(tokens), {.longest = longest, .first_token = first, .hidden = words.mask()}));
-  made.bert = std::make_shared<PublishedBert>(std::move(bert));
-  return made;
+  return {std::move(made), std::make_shared<PublishedBert>(std::move(bert)), head};
 }
 #else
-Scoring prepare_scoring(const ScoreOptions&) {
+BertScoring prepare_sentences(const ScoreOptions&) {
   dhp::fail("this program was built without utf8proc, which text needs (Debian: libutf8proc-dev)");
 }
 #endif

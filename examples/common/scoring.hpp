@@ -1,5 +1,5 @@
-// What score_bert reads before any rank starts: the model's description, sentences as tokens. Compiled once
-// (scoring.cpp), by no device's compiler.
+// What score_bert and score_resnet50 read before any rank starts: the model's description, and what is scored. Compiled
+// once (scoring.cpp, image_scoring.cpp), by no device's compiler.
 #pragma once
 
 #include "../bert/config.hpp"
@@ -14,18 +14,31 @@
 
 namespace examples {
 
+struct SavedResNet;  // saved_resnet.hpp
+
 struct Scoring {
-  std::shared_ptr<const PublishedBert> bert;  ///< its sequence length as asked for
-  BertHead head{};                            ///< what is asked for
-  dhp::LowRankOptions adapters{};             ///< no layers: none
-  AnyBatcher sentences;
-  std::vector<std::int64_t> rows_of;  ///< how many rows of the output each sentence has
+  dhp::LowRankOptions adapters{};  ///< no layers: none
+  AnyBatcher samples;
+  std::vector<std::int64_t> rows_of;  ///< how many rows of the output each sample has
+  std::string what = "sentences";     ///< samples are
   bool normalise = false;
   RowFileOptions output{};
   std::string description;
 };
 
+struct BertScoring {
+  Scoring scoring;
+  std::shared_ptr<const PublishedBert> bert;  ///< its sequence length as asked for
+  BertHead head{};                            ///< what is asked for
+};
+struct ImageScoring {
+  Scoring scoring;
+  std::shared_ptr<const SavedResNet> resnet;
+};
+
 /// Throws where the model, the sentences and the options do not fit.
-[[nodiscard]] Scoring prepare_scoring(const ScoreOptions& options);
+[[nodiscard]] BertScoring prepare_sentences(const ScoreOptions& options);
+/// Throws where the model and the images do not fit.
+[[nodiscard]] ImageScoring prepare_images(const ScoreOptions& options);
 
 }  // namespace examples

@@ -4,6 +4,7 @@
 #include "data.hpp"
 #ifdef DHP_HAS_UTF8PROC
 #include "../bert/read_text.hpp"
+#include "../bert/text_cache.hpp"
 #include "../bert/wordpiece_train.hpp"
 #endif
 #ifdef DHP_HAS_ZLIB
@@ -11,8 +12,14 @@
 #endif
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace examples {
 namespace {
@@ -39,8 +46,10 @@ Tokenised synthetic(const BertOptions& options) {
 }
 
 #ifdef DHP_HAS_UTF8PROC
-TextOptions text_options(const std::string& sentences) {
+TextOptions text_options(const BertOptions& bert) {
+  const auto& sentences = bert.sentences;
   TextOptions options;
+  if (!bert.text_columns.empty()) options.column = bert.text_columns.front();
   if (sentences == "lines") options.sentences = SentenceRule::lines;
   if (sentences == "punctuation") options.sentences = SentenceRule::punctuation;
 #ifdef DHP_HAS_ZLIB
@@ -49,12 +58,11 @@ TextOptions text_options(const std::string& sentences) {
   return options;
 }
 
-/// A model that is loaded brings its words with it.
-PublishedTokenizer words_for(const BertOptions& options, const Text& text) {
-  if (auto of_model = words_of_model(options)) return *of_model;
-  return PublishedTokenizer(WordPiece(options.vocabulary.empty()
-                                          ? train_wordpiece(text, {.size = options.vocabulary_size})
-                                          : load_vocabulary(options.vocabulary)));
+/// A model that is loaded brings its words with it, and the rules for them. None: the text's own words are to be found.
+std::optional<WordPiece> given_words(const BertOptions& options) {
+  if (const auto of_model = words_of_model(options)) return of_model->wordpiece();
+  if (!options.vocabulary.empty()) return WordPiece(load_vocabulary(options.vocabulary));
+  return std::nullopt;
 }
 
 /// A vocabulary of another language or another case turns words into [UNK].
@@ -75,12 +83,48 @@ void check_is_prose(const std::string& path) {
       return std::any_of(endings.begin(), endings.end(),
                          [&](const char* ending) { return file.ends_with(ending); });
     };
-    dhp::check(!is({".jsonl", ".json", ".jsonl.gz", ".json.gz"}), "", file,
-               ": is JSON, whose names and brackets would be read as prose; write its texts alone "
-               "to a file, a blank line between documents: jq -r '.text + \"\\n\"' does it");
+    dhp::check(!is({".json", ".json.gz"}), "", file,
+               ": is JSON, whose names and brackets would be read as prose; write an object a line "
+               "to a .jsonl file, of which --text-column takes a member: jq -c '.[]' does it");
     dhp::check(!is({".png", ".jpg", ".jpeg", ".PNG", ".JPG", ".JPEG"}), "", file,
                ": is an image, and BERT learns from text; train_resnet50 takes images");
   }
+}
+
+TokenisedText encoded(const BertOptions& options, const std::optional<WordPiece>& given) {
+  const auto& path = options.run.data;
+  const auto text = is_wordnet(path) ? read_wordnet(path) : read_text(path, text_options(options));
+  const auto words =
+      given ? *given : WordPiece(train_wordpiece(text, {.size = options.vocabulary_size}));
+  return {words.vocabulary(), std::make_shared<TokenText>(words.encode(text))};
+}
+
+/// A cache of this text, by these rules.
+TextCache cache_of(const BertOptions& options, const std::optional<WordPiece>& given) {
+  const auto& path = options.run.data;
+  std::vector<std::string> files{path};
+  if (is_wordnet(path)) {
+    files.clear();
+    for (const auto file : wordnet_files) files.push_back(path + "/" + std::string(file));
+  } else if (std::filesystem::is_directory(path)) {
+    files = dhp::files_below(path);
+  }
+  nlohmann::json rules{{"data", std::filesystem::absolute(path).string()},
+                       {"sentences", options.sentences},
+                       {"columns", options.text_columns},
+                       {"tokenizer", 1},  // to be counted up when other tokens are made
+                       {"unicode", utf8proc_unicode_version()}};
+  if (given) rules["words"] = {dhp::fnv1a(vocabulary_text(given->vocabulary())), given->rules()};
+  else rules["vocabulary_size"] = options.vocabulary_size;
+  char name[17];
+  std::snprintf(name, sizeof name, "%016llx",
+                static_cast<unsigned long long>(dhp::fnv1a(rules.dump())));
+  return TextCache({.folder = options.text_cache,
+                    .name = name,
+                    .made_of = {{"rules", rules}, {"files", state_of_files(files)}},
+                    .say = [speaks = options.run.speaks()](const std::string& sentence) {
+                      if (speaks) std::cerr << sentence + "\n";
+                    }});
 }
 
 Tokenised tokenise(const BertOptions& options) {
@@ -89,13 +133,18 @@ Tokenised tokenise(const BertOptions& options) {
              ": there is no such file or directory");
   check_is_prose(path);
   const bool wordnet = is_wordnet(path);
-  const auto text = wordnet ? read_wordnet(path) : read_text(path, text_options(options.sentences));
-  const auto words = words_for(options, text);
-  auto tokens = std::make_shared<TokenText>(words.wordpiece().encode(text));
-  check_fits(words.vocabulary(), *tokens, path);
-  return {words.vocabulary(), tokens, wordnet ? Pairing::first : Pairing::next,
-          dhp::concat(path, wordnet ? " (WordNet's glosses, " : " (", text.sentences(),
-                      " sentences, ", tokens->items().size(), " tokens)")};
+  dhp::check(!wordnet || options.text_columns.empty(), "--text-column: ", path,
+             " is WordNet, which has no columns");
+  const auto given = given_words(options);
+  const auto make = [&] { return encoded(options, given); };
+  auto [vocabulary, tokens] =
+      options.text_cache.empty() ? make() : cache_of(options, given).get(make);
+  check_fits(vocabulary, *tokens, path);
+  auto description =
+      dhp::concat(path, wordnet ? " (WordNet's glosses, " : " (", tokens->sentences(),
+                  " sentences, ", tokens->items().size(), " tokens)");
+  return {std::move(vocabulary), std::move(tokens), wordnet ? Pairing::first : Pairing::next,
+          std::move(description)};
 }
 #else
 Tokenised tokenise(const BertOptions& options) {

@@ -85,8 +85,10 @@ inline void add_classification_options(CLI::App& app, BertOptions& options) {
                  "pretrain, or classify: sentences, or pairs of them, by the labels of --data")
       ->check(CLI::IsMember({"pretrain", "classify"}))
       ->group("Data");
-  app.add_option("--text-column", options.text_columns,
-                 "Of classify: the column with the sentence, or two for pairs: premise,hypothesis")
+  app.add_option(
+         "--text-column", options.text_columns,
+         "The column of .csv, .tsv and .jsonl files that has the text; of classify the sentence, "
+         "or two for pairs: premise,hypothesis")
       ->delimiter(',')
       ->group("Data");
   app.add_option("--label-column", options.label_column, "Of classify: the column of the labels")
@@ -99,10 +101,12 @@ inline void add_classification_options(CLI::App& app, BertOptions& options) {
 inline void check_classification(const CLI::App& app, const BertOptions& options) {
   const auto given = [&](const char* name) { return app.get_option(name)->count() > 0; };
   const bool classifies = options.task == "classify";
-  for (const auto* const name : {"--text-column", "--label-column", "--test-data"})
+  for (const auto* const name : {"--label-column", "--test-data"})
     dhp::check(classifies || !given(name), name, " is for --task classify");
+  dhp::check(classifies || options.text_columns.size() < 2,
+             "--text-column: two columns are for --task classify");
   if (!classifies) return;
-  for (const auto* const name : {"--sentences", "--layout", "--whole-word-masking"})
+  for (const auto* const name : {"--sentences", "--layout", "--whole-word-masking", "--text-cache"})
     dhp::check(!given(name), name, " is for --task pretrain, whose data are running text");
   dhp::check(!options.run.synthetic(), "--task classify needs --data FILE.csv, .tsv or .jsonl");
   dhp::check(options.text_columns.size() == 1 || options.text_columns.size() == 2,

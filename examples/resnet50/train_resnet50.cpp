@@ -1,5 +1,6 @@
 // Trains a ResNet to classify images, in any layout of ranks.
 #include "../common/data.hpp"
+#include "../common/saved_resnet.hpp"
 #include "../common/training.hpp"
 #include "model.hpp"
 
@@ -46,6 +47,8 @@ int train(const examples::ResNetOptions& options) {
                const dhp::MicroBatch<examples::Dev>& batch) {
              return flop * static_cast<double>(batch.samples);
            },
+       .files = {{"config.json",
+                  examples::config_of({config, data.mean, data.deviation, data.labels})}},
        .head = "fc.",
        .waits_for_replicas = options.sync_batch_norm,
        .same_shapes = true});

@@ -1,6 +1,7 @@
 // The small files of a published BERT, here made by the test: config.json, tokenizer.json, vocab.txt and those of
 // sentence-transformers.
 #include <examples/bert/published.hpp>
+#include <examples/bert/published_tokenizer.hpp>
 #include <tests/support/folder.hpp>
 
 #include <doctest/doctest.h>

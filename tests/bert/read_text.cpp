@@ -35,6 +35,28 @@ TEST_CASE("text: a directory is read in the order of its paths, each file a docu
   CHECK(text.size() == 3);
 }
 
+TEST_CASE("text: the column of a table, each text a document") {
+  const Folder folder;
+  folder.write("corpus/a.jsonl",
+               bytes_of("{\"t\": \"One. Two.\", \"n\": 1}\n{\"t\": \"Three.\"}\n"));
+  folder.write("corpus/b.csv", bytes_of("n,t\n1,\"Four\n\nFive\"\n2,\n"));
+  folder.write("corpus/c.tsv", bytes_of("\xEF\xBB\xBFt\tn\nSix\t6\n"));
+  folder.write("corpus/d.txt", bytes_of("Seven"));
+  const auto text = examples::read_text(folder / "corpus", {.column = "t"});
+  CHECK(all(text) == "One.|Two.|Three.|Four|Five|Six|Seven|");
+  CHECK(text.size() == 6);
+  const auto refused = [&](const std::string& file, const std::string& column,
+                           const std::string& sentence) {
+    CHECK_THROWS_WITH_AS((void)examples::read_text(folder / file, {.column = column}),
+                         doctest::Contains(sentence.c_str()), dhp::Error);
+  };
+  refused("corpus/b.csv", "", "has columns: say by --text-column which one has the text");
+  refused("corpus/b.csv", "x", "has no column x, but n, t");
+  refused("corpus/d.txt", "t", "has no .csv, .tsv or .jsonl file, and no columns");
+  folder.write("e.csv", bytes_of("n,t\n1,\n2,  \n"));
+  refused("e.csv", "t", "e.csv: column t has no text");
+}
+
 TEST_CASE("text: what is not text is named, with the byte") {
   const Folder folder;
   const auto refused = [](const std::string& path, const std::string& sentence) {

@@ -274,4 +274,5 @@ def main():
     print("score_bert agrees with numpy, and with itself")
 
 
-main()
+if __name__ == "__main__":
+    main()

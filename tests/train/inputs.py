@@ -38,7 +38,8 @@ TABLE = [
     # files of another kind
     ("bert", ["--load", "model.pth"], 2, "--load model.pth: dhp reads no .pth files, only its own checkpoints and .safetensors"),
     ("bert", ["--load", "pytorch_model.bin"], 2, "safetensors.torch.save_file"),
-    ("bert", ["--data", "lines.jsonl"], 1, "lines.jsonl: is JSON, whose names and brackets would be read as prose"),
+    ("bert", ["--data", "lines.jsonl"], 1, "lines.jsonl has columns: say by --text-column which one has the text"),
+    ("bert", ["--data", "lines.json"], 1, "lines.json: is JSON, whose names and brackets would be read as prose"),
     ("bert", ["--data", "images"], 1, "images/cat/1.png: is an image, and BERT learns from text; train_resnet50 takes images"),
     ("bert", ["--data", "nowhere"], 1, "--data nowhere: there is no such file or directory"),
     ("resnet", ["--data", "lines.jsonl"], 1, "--data lines.jsonl: is a file; images come from a directory"),
@@ -64,6 +65,7 @@ def mistakes(programs, folder):
     (folder / "images" / "cat").mkdir(parents=True)
     (folder / "images" / "cat" / "1.png").write_bytes(PNG)
     (folder / "lines.jsonl").write_text('{"text": "A sentence. Another one."}\n')
+    (folder / "lines.json").write_text('["A sentence."]\n')
     (folder / "typo.toml").write_text("microbatch=4\n")
     status, said = run(programs, "bert", [*BERT, "--metrics", "other.jsonl", "--save", "saved"], folder)
     assert status == 0, said

@@ -6,6 +6,7 @@
 #include <dhp/data/npy.hpp>
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -134,6 +135,24 @@ struct Decoder {
   std::vector<std::string> extensions;  ///< lower case, with the dot
   Decode decode = nullptr;
 };
+
+inline constexpr std::size_t image_file_limit_bytes = std::size_t{1} << 30;
+
+/// Decodes a file by its extension. Throws where it is none of the decoders', or damaged.
+[[nodiscard]] inline Image read_image(const std::string& path, const std::vector<Decoder>& decoders,
+                                      const DecodeOptions& options = {},
+                                      std::size_t limit_bytes = image_file_limit_bytes) {
+  auto extension = std::filesystem::path(path).extension().string();
+  for (char& letter : extension)
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  std::string known;
+  for (const auto& decoder : decoders)
+    for (const auto& one : decoder.extensions) {
+      if (one == extension) return decoder.decode(read_file(path, limit_bytes), path, options);
+      known += known.empty() ? one : " " + one;
+    }
+  fail("", path, ": not an image format of this program (", known, ")");
+}
 
 inline void check_decode(std::uint64_t height, std::uint64_t width, const std::string& name,
                          const DecodeOptions& options) {

@@ -22,7 +22,7 @@ struct ImageFolderOptions {
   /// needs it: all ranks must agree on the number of samples.
   bool check_all = true;
   int threads = 1;  ///< of that check
-  std::size_t file_limit_bytes = std::size_t{1} << 30;
+  std::size_t file_limit_bytes = image_file_limit_bytes;
 };
 
 class ImageFolder {
@@ -74,6 +74,10 @@ class ImageFolder {
     std::vector<std::string> skipped;
   };
 
+  [[nodiscard]] Image read(const Found& found, const File& file) const {
+    return read_image(file.path, found.decoders, options_.decode, options_.file_limit_bytes);
+  }
+
   static void find_classes(const std::string& path, Found& found) {
     std::error_code error;
     check(std::filesystem::is_directory(path, error), "", path, ": no such directory");
@@ -86,21 +90,6 @@ class ImageFolder {
     check(!found.classes.empty(), "", path,
           ": holds no directory of a class; DIR/CLASS/IMAGE is expected");
     std::sort(found.classes.begin(), found.classes.end());
-  }
-
-  [[nodiscard]] Image read(const Found& found, const File& file) const {
-    auto extension = std::filesystem::path(file.path).extension().string();
-    for (char& letter : extension)
-      if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
-    std::string known;
-    for (const auto& decoder : found.decoders)
-      for (const auto& one : decoder.extensions) {
-        if (one == extension)
-          return decoder.decode(read_file(file.path, options_.file_limit_bytes), file.path,
-                                options_.decode);
-        known += known.empty() ? one : " " + one;
-      }
-    fail("", file.path, ": not an image format of this program (", known, ")");
   }
 
   void check_files(Found& found) const {

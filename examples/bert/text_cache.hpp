@@ -1,0 +1,201 @@
+// TextCache: a corpus as tokens in a file, made by the first process that needs it; the others, and later runs, map it. The file
+// says what it was made of, and has checksums: one that is damaged, or made of other files, is made anew.
+#pragma once
+
+#include <dhp/core/crc32c.hpp>
+#include <dhp/core/hash.hpp>
+
+#include "../common/file_lock.hpp"
+#include "../common/mapped_file.hpp"
+#include "documents.hpp"
+#include "wordpiece.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+struct TokenisedText {
+  Vocabulary vocabulary;
+  std::shared_ptr<const TokenText> tokens;
+};
+
+struct TextCacheOptions {
+  std::string folder;
+  std::string name;  ///< the same for the same corpus and rules: what is stale is replaced
+  nlohmann::json made_of{};
+  std::function<void(const std::string&)> say = [](const std::string&) {};
+  double wait_s = 3600;  ///< for another process that is making the file
+};
+
+/// What says whether files are as they were: names, sizes, times of the last change.
+[[nodiscard]] inline nlohmann::json state_of_files(const std::vector<std::string>& paths) {
+  auto state = nlohmann::json::array();
+  for (const auto& path : paths) {
+    std::error_code error;
+    const auto size = std::filesystem::file_size(path, error);
+    const auto changed = std::filesystem::last_write_time(path, error).time_since_epoch().count();
+    state.push_back({std::filesystem::absolute(path).string(), size, changed});
+  }
+  return state;
+}
+
+class TextCache {
+ public:
+  explicit TextCache(TextCacheOptions options)
+      : options_(std::move(options)),
+        path_(dhp::concat(options_.folder, "/", options_.name, ".tokens")) {}
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+  /// What the file has, or what make() makes, which goes to the file. A file that cannot be written is a warning.
+  [[nodiscard]] TokenisedText get(const std::function<TokenisedText()>& make) const {
+    if (auto found = read(false)) return *std::move(found);
+    bool waited = false;
+    auto lock = locked(waited);
+    if (lock && waited) {  // another process has made it, and all read it side by side
+      lock.reset();
+      if (auto found = read(false)) return *std::move(found);
+      lock = locked(waited);
+    }
+    if (lock)
+      if (auto found = read(true)) return *std::move(found);
+    auto made = make();
+    const bool stored = lock && store(made);
+    lock.reset();
+    if (stored)
+      if (auto found = read(false)) return *std::move(found);  // the processes of a host share it
+    return made;
+  }
+
+ private:
+  static constexpr std::string_view magic = "dhptext1";
+  static constexpr std::size_t before_header = 24;  // the magic, the header's length and checksum
+
+  /// None where there is no file, or one that was made of something else or is damaged.
+  [[nodiscard]] std::optional<TokenisedText> read(bool speaks) const {
+    std::error_code unknown;
+    if (!std::filesystem::exists(path_, unknown)) return std::nullopt;
+    try {
+      return parse(std::make_shared<const MappedFile>(path_));
+    } catch (const dhp::Error& error) {
+      if (speaks) options_.say(dhp::concat("warning: ", error.sentence(), "; it is made anew"));
+    } catch (const nlohmann::json::exception&) {
+      if (speaks)
+        options_.say(dhp::concat("warning: ", path_, " is damaged: its header; it is made anew"));
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<TokenisedText> parse(
+      const std::shared_ptr<const MappedFile>& file) const {
+    auto rest = file->bytes();
+    const auto take = [&]<class T>(std::uint64_t count, const T*) {
+      dhp::check(count <= rest.size() / sizeof(T), path_, " is damaged: it is cut off");
+      const std::span taken(reinterpret_cast<const T*>(rest.data()),
+                            static_cast<std::size_t>(count));
+      rest = rest.subspan(taken.size_bytes());
+      return taken;
+    };
+    constexpr const char* letters = nullptr;
+    constexpr const std::uint64_t* numbers = nullptr;
+    constexpr const std::int64_t* places = nullptr;
+    const auto start = take(magic.size(), letters);
+    dhp::check(std::string_view(start.data(), start.size()) == magic, path_,
+               " is damaged: it does not begin as a text cache does");
+    const auto head = take(2, numbers);
+    const auto text = take(head[0], letters);
+    dhp::check(dhp::crc32c(std::as_bytes(text)) == head[1], path_,
+               " is damaged: its header has another checksum");
+    const auto header = nlohmann::json::parse(text.begin(), text.end());
+    if (header.at("made_of") != options_.made_of) return std::nullopt;
+    dhp::check(dhp::crc32c(rest) == header.at("crc32c").get<std::uint32_t>(), path_,
+               " is damaged: its tokens have another checksum");
+    const auto count = [&](const char* name) { return header.at(name).get<std::uint64_t>(); };
+    const auto documents = take(count("documents"), places);
+    const auto sentences = take(count("sentences"), places);
+    const auto items = take(count("tokens"), static_cast<const std::int32_t*>(nullptr));
+    const std::string_view words(reinterpret_cast<const char*>(rest.data()), rest.size());
+    const std::shared_ptr<const std::byte> keeper(file, file->bytes().data());
+    return TokenisedText{
+        parse_vocabulary(words, path_),
+        std::make_shared<TokenText>(TokenText::Arrays{items, sentences, documents}, keeper)};
+  }
+
+  /// Whether it is there now.
+  [[nodiscard]] bool store(const TokenisedText& made) const {
+    const auto arrays = made.tokens->arrays();
+    const auto words = vocabulary_text(made.vocabulary);
+    const std::span<const std::byte> parts[] = {
+        std::as_bytes(arrays.documents), std::as_bytes(arrays.sentences),
+        std::as_bytes(arrays.items), std::as_bytes(std::span(words))};
+    std::uint32_t sum = 0;
+    for (const auto part : parts) sum = dhp::crc32c(part, sum);
+    auto header = nlohmann::json{
+        {"made_of", options_.made_of},
+        {"documents", arrays.documents.size()},
+        {"sentences", arrays.sentences.size()},
+        {"tokens", arrays.items.size()},
+        {"crc32c",
+         sum}}.dump();
+    header.resize((before_header + header.size() + 7) / 8 * 8 - before_header, ' ');  // aligned
+    const std::uint64_t head[] = {header.size(), dhp::crc32c(std::as_bytes(std::span(header)))};
+    try {
+      dhp::replace_file(path_, [&](dhp::OpenFile& file) {
+        file.write(magic);
+        file.write(std::as_bytes(std::span(head)));
+        file.write(header);
+        for (const auto part : parts) file.write(part);
+      });
+      return true;
+    } catch (const dhp::Error& error) {
+      warn(error.sentence());
+      return false;
+    }
+  }
+
+  /// Null where that is not possible, which was said.
+  [[nodiscard]] std::unique_ptr<FileLock> locked(bool& waited) const {
+    try {
+      std::error_code error;
+      std::filesystem::create_directories(options_.folder, error);
+      dhp::check(!error, "cannot make the directory ", options_.folder, ": ", error.message());
+      auto lock = std::make_unique<FileLock>(path_ + ".lock");
+      if (wait_for(*lock, waited)) return lock;
+      warn(dhp::concat("another process has been making ", path_, " for ", options_.wait_s, " s"));
+    } catch (const dhp::Error& error) {
+      warn(error.sentence());
+    }
+    return nullptr;
+  }
+  [[nodiscard]] bool wait_for(FileLock& lock, bool& waited) const {
+    using Clock = std::chrono::steady_clock;
+    constexpr std::chrono::milliseconds pause(50);
+    const auto began = Clock::now();
+    while (!lock.try_lock()) {
+      const std::chrono::duration<double> since = Clock::now() - began;
+      if (since.count() >= options_.wait_s) return false;
+      if (!std::exchange(waited, true))
+        options_.say(dhp::concat("waits for another process, which is making ", path_));
+      std::this_thread::sleep_for(pause);
+    }
+    return true;
+  }
+  void warn(const std::string& why) const {
+    options_.say(dhp::concat("warning: ", why, "; the text is tokenised without a cache"));
+  }
+
+  TextCacheOptions options_;
+  std::string path_;
+};
+
+}  // namespace examples

@@ -1,0 +1,38 @@
+// The image formats that this program was built with.
+#pragma once
+
+#include <dhp/data/image.hpp>
+#ifdef DHP_HAS_ZLIB
+#include <dhp/data/gzip.hpp>
+#endif
+#ifdef DHP_HAS_PNG
+#include <dhp/data/png.hpp>
+#endif
+#ifdef DHP_HAS_TURBOJPEG
+#include <dhp/data/jpeg.hpp>
+#endif
+
+#include <vector>
+
+namespace examples {
+
+[[nodiscard]] inline dhp::Unpack unpacker() {
+#ifdef DHP_HAS_ZLIB
+  return &dhp::gunzip;
+#else
+  return nullptr;
+#endif
+}
+
+[[nodiscard]] inline std::vector<dhp::Decoder> decoders() {
+  std::vector<dhp::Decoder> list;
+#ifdef DHP_HAS_PNG
+  list.push_back(dhp::png_decoder());
+#endif
+#ifdef DHP_HAS_TURBOJPEG
+  list.push_back(dhp::jpeg_decoder());
+#endif
+  return list;
+}
+
+}  // namespace examples

@@ -1,0 +1,94 @@
+#include <dhp/data/image_batcher.hpp>
+
+#include "image_formats.hpp"
+#include "model_folder.hpp"
+#include "saved_resnet.hpp"
+#include "scoring.hpp"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace examples {
+namespace {
+
+/// Image files without labels.
+class ImageFiles {
+ public:
+  using Sample = dhp::LabelledImage;
+
+  ImageFiles(std::vector<std::string> files, int channels)
+      : files_(std::make_shared<std::vector<std::string>>(std::move(files))),
+        decoders_(decoders()),
+        channels_(channels) {}
+  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(files_->size()); }
+  [[nodiscard]] Sample get(std::int64_t index) const {
+    dhp::check_sample_index(index, size());
+    const auto& path = (*files_)[static_cast<std::size_t>(index)];
+    return {dhp::read_image(path, decoders_, {.channels = channels_}), 0};
+  }
+
+ private:
+  std::shared_ptr<const std::vector<std::string>> files_;
+  std::vector<dhp::Decoder> decoders_;
+  int channels_;
+};
+
+[[nodiscard]] dhp::ImageArray without_labels(dhp::HostArray images, const std::string& path) {
+  const auto& shape = images.shape();
+  const dhp::HostArray labels(dhp::DType::u8, {shape.rank() > 0 ? shape[0] : 0});
+  return {std::move(images), labels, 1, path, path};
+}
+
+template <class D>
+[[nodiscard]] AnyBatcher batcher_of(D images, const SavedResNet& saved, dhp::DType precision) {
+  const auto size = static_cast<int>(saved.config.image_size);
+  return AnyBatcher(dhp::ImageBatcher(std::move(images),
+                                      {.height = size,
+                                       .width = size,
+                                       .channels = static_cast<int>(saved.config.image_channels),
+                                       .dtype = precision,
+                                       .mean = saved.mean,
+                                       .deviation = saved.deviation}));
+}
+
+[[nodiscard]] AnyBatcher images_of(const std::string& path, const SavedResNet& saved,
+                                   dhp::DType precision) {
+  dhp::check(std::filesystem::exists(path), "--input ", path,
+             ": there is no such file or directory");
+  if (std::filesystem::is_directory(path)) {
+    auto files = dhp::files_below(path);
+    dhp::check(!files.empty(), "--input ", path, ": has no file");
+    return batcher_of(ImageFiles(std::move(files), static_cast<int>(saved.config.image_channels)),
+                      saved, precision);
+  }
+  if (path.ends_with(".npy"))
+    return batcher_of(without_labels(dhp::load_npy(path), path), saved, precision);
+  return batcher_of(without_labels(dhp::load_idx(path, unpacker()), path), saved, precision);
+}
+
+}  // namespace
+
+ImageScoring prepare_images(const ScoreOptions& options) {
+  RowFile::check_name(options.output);
+  dhp::check(std::filesystem::exists(options.run.load), "--model ", options.run.load,
+             ": there is no such folder or file");
+  auto saved = load_saved_resnet(model_folder(options.run.load));
+  Scoring made;
+  made.samples = images_of(options.input, saved, options.run.precision);
+  made.what = "images";
+  made.rows_of.assign(static_cast<std::size_t>(made.samples.size()), 1);
+  made.output = {.path = options.output,
+                 .what = "logits",
+                 .columns = saved.labels,
+                 .rows = made.samples.size(),
+                 .wide = options.run.precision == dhp::DType::f64,
+                 .best = true};
+  made.description = dhp::concat(made.samples.size(), " images of ", saved.config.image_size, " x ",
+                                 saved.config.image_size);
+  return {std::move(made), std::make_shared<SavedResNet>(std::move(saved))};
+}
+
+}  // namespace examples

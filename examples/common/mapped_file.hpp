@@ -1,0 +1,45 @@
+// MappedFile: a file's bytes in memory. They are read when they are touched, and the processes of a host share them.
+#pragma once
+
+#include <dhp/core/system_error.hpp>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace examples {
+
+class MappedFile {
+ public:
+  /// Throws where there is no such file, or it is empty. Who replaces the file by another under its name does no harm; who
+  /// cuts it off ends the process.
+  explicit MappedFile(const std::string& path) {
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    dhp::check_system(file >= 0, "cannot open ", path);
+    struct stat status {};
+    const bool known = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0;
+    auto* const space = known ? ::mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ,
+                                       MAP_SHARED, file, 0)
+                              : MAP_FAILED;
+    ::close(file);
+    dhp::check(known, path, " is no file, or an empty one");
+    dhp::check_system(space != MAP_FAILED, "cannot map ", path);
+    bytes_ = {static_cast<const std::byte*>(space), static_cast<std::size_t>(status.st_size)};
+  }
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile() { ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }
+
+  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace examples

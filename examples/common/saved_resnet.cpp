@@ -1,0 +1,65 @@
+#include "saved_resnet.hpp"
+
+#include "../bert/published_json.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+
+namespace examples {
+
+std::string config_of(const SavedResNet& saved) {
+  const auto& config = saved.config;
+  nlohmann::ordered_json json{{"model_type", "resnet"},
+                              {"depth", config.depth},
+                              {"width", config.width},
+                              {"stem_stride", config.stem_stride},
+                              {"num_channels", config.image_channels},
+                              {"image_size", config.image_size},
+                              {"image_mean", saved.mean},
+                              {"image_std", saved.deviation}};
+  auto& labels = json["id2label"] = nlohmann::ordered_json::object();
+  for (std::size_t at = 0; at < saved.labels.size(); ++at)
+    labels[dhp::concat(at)] = saved.labels[at];
+  // The name of a folder may be no UTF-8.
+  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+SavedResNet load_saved_resnet(const std::string& folder) {
+  const auto path = folder + "/config.json";
+  dhp::check(std::filesystem::exists(path), folder,
+             " has no config.json, which says what model it is; train_resnet50 saves one");
+  const PublishedJson file(path);
+  file.need(file.json(), "model_type", "resnet", "model");
+  const auto number = [&](const char* key) {
+    constexpr std::int64_t most = 1 << 20;
+    const auto found = file.get(key, std::int64_t{0});
+    dhp::check(found >= 1 && found <= most, path, ": \"", key, "\" is ", found,
+               ", which is no size of a model");
+    return found;
+  };
+  SavedResNet made;
+  auto& config = made.config;
+  config.depth = static_cast<int>(number("depth"));
+  (void)resnet_blocks(config.depth);
+  config.width = number("width");
+  config.stem_stride = static_cast<int>(number("stem_stride"));
+  config.image_channels = number("num_channels");
+  config.image_size = number("image_size");
+  made.mean = file.get("image_mean", std::vector<double>());
+  made.deviation = file.get("image_std", std::vector<double>());
+  const auto channels = static_cast<std::size_t>(config.image_channels);
+  dhp::check(made.mean.size() == channels && made.deviation.size() == channels &&
+                 std::all_of(made.deviation.begin(), made.deviation.end(),
+                             [](double value) { return value > 0; }),
+             path, ": \"image_mean\" and \"image_std\" are not a number for each of ", channels,
+             " channels, those of image_std above 0");
+  const auto labels = file.part("id2label");
+  dhp::check(labels.is_object() && !labels.empty(), path, ": \"id2label\" names no class");
+  for (std::size_t at = 0; at < labels.size(); ++at)
+    made.labels.push_back(file.get(labels, dhp::concat(at).c_str(), dhp::concat(at)));
+  config.classes = static_cast<std::int64_t>(labels.size());
+  return made;
+}
+
+}  // namespace examples

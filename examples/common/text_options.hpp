@@ -1,0 +1,30 @@
+// Options of the running text that BERT is pre-trained on.
+#pragma once
+
+#include "command_line.hpp"
+
+namespace examples {
+
+inline void add_text_options(CLI::App& app, BertOptions& options) {
+  app.add_option("--vocabulary", options.vocabulary, "A vocab.txt; else trained from the text")
+      ->group("Data");
+  app.add_option("--vocabulary-size", options.vocabulary_size, "Of a vocabulary trained here")
+      ->check(CLI::Range(16, 200000))
+      ->group("Data");
+  app.add_option("--sentences", options.sentences,
+                 "What parts them: lines, punctuation, or automatic by the look of the text")
+      ->check(CLI::IsMember({"automatic", "lines", "punctuation"}))
+      ->group("Data");
+  app.add_option("--layout", options.layout,
+                 "packed: samples lie end to end; padded: each to the full length")
+      ->check(CLI::IsMember({"packed", "padded"}))
+      ->group("Data");
+  app.add_flag("--whole-word-masking", options.whole_word_masking,
+               "Mask all pieces of a word together")
+      ->group("Data");
+  app.add_option("--text-cache", options.text_cache,
+                 "Directory that keeps the text as tokens, for other processes and runs")
+      ->group("Data");
+}
+
+}  // namespace examples

@@ -1,0 +1,99 @@
+// Writes a saved model as an ONNX file, for other programs to run: a BERT that was published or that train_bert has saved, or a
+// ResNet of train_resnet50.
+#include "../common/fine_tuning.hpp"
+#include "../common/model_folder.hpp"
+#include "bert_graph.hpp"
+#include "resnet_graph.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <iostream>
+#include <string>
+
+namespace {
+
+using namespace examples;
+using Planned = dhp::ModelBuilder<dhp::Meta>;
+
+/// Returns what was written, for people.
+std::string export_bert(const std::string& model, const std::string& folder,
+                        const std::string& predict, OnnxGraph& graph) {
+  const auto bert = load_published_bert(folder);
+  const auto head = head_to_predict(bert, predict);
+  const auto pooling = load_sentence_pooling(folder);
+  dhp::LowRankOptions adapters;
+  if (std::filesystem::exists(folder + "/adapter_config.json"))
+    adapters = read_adapter_config(folder);
+  const auto describe = [&](Planned& build) {
+    build.adapt(adapters);
+    return bert_with(build, bert, head);
+  };
+  const OnnxWeights weights(model, describe, OnnxGraph::most_bytes, adapters.scale());
+  OnnxBert(graph, weights, bert).build(head, bert.labels.size(), pooling);
+  const auto longest = pooling.longest > 0 ? pooling.longest : bert.config.positions;
+  graph.note("max_sequence_length", dhp::concat(longest));
+  if (head == BertHead::classes) graph.note("labels", nlohmann::json(bert.labels).dump());
+  return weights.from();
+}
+
+std::string export_resnet(const std::string& model, const std::string& folder,
+                          const std::string& predict, OnnxGraph& graph) {
+  dhp::check(predict != "embeddings", "--predict embeddings: ", model,
+             " is a ResNet, which gives logits");
+  const auto saved = load_saved_resnet(folder);
+  const OnnxWeights weights(
+      model, [&](Planned& build) { return resnet(build, saved.config); }, OnnxGraph::most_bytes);
+  OnnxResNet(graph, weights, saved).build();
+  graph.note("image_size", dhp::concat(saved.config.image_size));
+  graph.note("labels", nlohmann::json(saved.labels).dump());
+  return weights.from();
+}
+
+void run(const std::string& model, const std::string& output, const std::string& predict) {
+  dhp::check(std::filesystem::exists(model), "", model, ": there is no such folder or file");
+  const auto folder = model_folder(model);
+  const auto path = folder + "/config.json";
+  dhp::check(std::filesystem::exists(path), folder,
+             " has no config.json, which says what model it is");
+  const auto kind = PublishedJson(path).get("model_type", std::string("a model without a name"));
+  dhp::check(kind == "bert" || kind == "resnet", path, ": its model is ", kind,
+             "; dhp has bert and resnet");
+  OnnxGraph graph(kind);
+  const auto from = kind == "bert" ? export_bert(model, folder, predict, graph)
+                                   : export_resnet(model, folder, predict, graph);
+  graph.write(output);
+  std::cerr << dhp::concat("loaded ", from, "; wrote ", output, ": ", graph.nodes(), " nodes, ",
+                           graph.weight_bytes() / 1000000, " MB of weights, opset ",
+                           OnnxGraph::opset, "\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string model, output, predict = "automatic";
+  CLI::App app("Writes a saved BERT or ResNet as an ONNX file.");
+  app.add_option("MODEL", model,
+                 "Checkpoints of a trainer, one of them, what --export has written, or a published "
+                 "BERT's folder")
+      ->required();
+  app.add_option("OUTPUT", output, "FILE.onnx")->required();
+  app.add_option("--predict", predict,
+                 "Of a BERT: embeddings, logits, or automatic: logits of a classifier, embeddings "
+                 "of others")
+      ->check(CLI::IsMember({"automatic", "embeddings", "logits"}))
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  try {
+    run(model, output, predict);
+    return 0;
+  } catch (const dhp::Error& error) {
+    std::cerr << "error: " << error.sentence() << "\n";
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << "\n";
+  }
+  return 1;
+}

@@ -1,0 +1,122 @@
+// OnnxLayers: the layers of dhp's models as ONNX's operators, with the weights that have their names.
+#pragma once
+
+#include <dhp/nn/batch_norm.hpp>
+
+#include "graph.hpp"
+#include "weights.hpp"
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+class OnnxLayers {
+ public:
+  using Value = OnnxGraph::Value;
+
+  /// Keeps references.
+  OnnxLayers(OnnxGraph& graph, const OnnxWeights& weights) : graph_(graph), weights_(weights) {}
+
+  /// A tensor as it was saved.
+  Value weights(const std::string& name) {
+    if (graph_.has(name)) return name;
+    const auto tensor = weights_.at(name);
+    return graph_.floats(name, tensor.shape, tensor.values);
+  }
+
+  /// y = x W^T + b for x [..., in] and the weight W [out, in], which the file has as [in, out].
+  Value linear(const std::string& name, const Value& x) {
+    const auto tensor = weights_.at(name + ".weight");
+    const auto out = tensor.shape[0], in = tensor.shape[1];
+    std::vector<float> turned(tensor.values.size());
+    for (std::int64_t row = 0; row < out; ++row)
+      for (std::int64_t column = 0; column < in; ++column)
+        turned[static_cast<std::size_t>(column * out + row)] =
+            tensor.values[static_cast<std::size_t>(row * in + column)];
+    const auto weight = graph_.floats(name + ".weight", {in, out}, turned);
+    return graph_.node("Add", {graph_.node("MatMul", {x, weight}), weights(name + ".bias")});
+  }
+  /// Rows of a table [entries, columns] by ids [...]; y [..., columns].
+  Value embedding(const std::string& name, const Value& ids) {
+    return graph_.node("Gather", {weights(name + ".weight"), ids});
+  }
+  /// Over the last dim.
+  Value layer_norm(const std::string& name, const Value& x, double epsilon) {
+    return graph_.node("LayerNormalization",
+                       {x, weights(name + ".weight"), weights(name + ".bias")},
+                       {{"axis", std::int64_t{-1}}, {"epsilon", static_cast<float>(epsilon)}});
+  }
+  /// x Phi(x), with the error function.
+  Value gelu(const Value& x) {
+    const auto scaled = graph_.node("Div", {x, graph_.scalar(std::sqrt(2.0F))});
+    const auto twice = graph_.node("Add", {graph_.node("Erf", {scaled}), graph_.scalar(1)});
+    return graph_.node("Mul", {graph_.node("Mul", {x, twice}), graph_.scalar(0.5F)});
+  }
+
+  struct Attention {
+    std::int64_t heads = 1;
+    std::int64_t columns = 0;
+  };
+  /// softmax(q k^T / sqrt(d) + bias) v for each head, for x [batch, sequence, columns]; bias [batch, 1, 1, sequence] is added
+  /// to the scores of keys.
+  Value self_attention(const std::string& name, const Value& x, const Value& bias, Attention of) {
+    const auto width = of.columns / of.heads;
+    const auto heads = graph_.integers({0, 0, of.heads, width});
+    const auto part = [&](const char* which, std::vector<std::int64_t> order) {
+      const auto rows = linear(name + "." + which, x);
+      return graph_.node("Transpose", {graph_.node("Reshape", {rows, heads})},
+                         {{"perm", std::move(order)}});
+    };
+    const auto query = part("query", {0, 2, 1, 3}), value = part("value", {0, 2, 1, 3});
+    const auto key = part("key", {0, 2, 3, 1});  // [batch, heads, width, sequence]
+    const auto root = graph_.scalar(std::sqrt(static_cast<float>(width)));
+    const auto scores = graph_.node("Div", {graph_.node("MatMul", {query, key}), root});
+    const auto shares =
+        graph_.node("Softmax", {graph_.node("Add", {scores, bias})}, {{"axis", std::int64_t{-1}}});
+    const auto mixed = graph_.node("Transpose", {graph_.node("MatMul", {shares, value})},
+                                   {{"perm", std::vector<std::int64_t>{0, 2, 1, 3}}});
+    return graph_.node("Reshape", {mixed, graph_.integers({0, 0, of.columns})});
+  }
+
+  struct Window {
+    std::int64_t kernel = 1;
+    std::int64_t stride = 1;
+    std::int64_t padding = 0;
+
+    [[nodiscard]] std::map<std::string, OnnxGraph::Attribute> attributes() const {
+      const auto both = [](std::int64_t value) { return std::vector<std::int64_t>(2, value); };
+      return {{"kernel_shape", both(kernel)},
+              {"strides", both(stride)},
+              {"pads", std::vector<std::int64_t>(4, padding)}};
+    }
+  };
+  /// Without a bias, for x [batch, channels, height, width].
+  Value conv(const std::string& name, const Value& x, Window window) {
+    return graph_.node("Conv", {x, weights(name + ".weight")}, window.attributes());
+  }
+  Value max_pool(const Value& x, Window window) {
+    return graph_.node("MaxPool", {x}, window.attributes());
+  }
+  /// By the running statistics.
+  Value batch_norm(const std::string& name, const Value& x) {
+    std::vector<Value> inputs{x};
+    for (const auto* const part : {".weight", ".bias", ".running_mean", ".running_var"})
+      inputs.push_back(weights(name + part));
+    return graph_.node("BatchNormalization", inputs,
+                       {{"epsilon", static_cast<float>(dhp::BatchNormOptions{}.epsilon)}});
+  }
+  Value relu(const Value& x) { return graph_.node("Relu", {x}); }
+  Value tanh(const Value& x) { return graph_.node("Tanh", {x}); }
+  Value add(const Value& a, const Value& b) { return graph_.node("Add", {a, b}); }
+
+  [[nodiscard]] OnnxGraph& graph() { return graph_; }
+
+ private:
+  OnnxGraph& graph_;
+  const OnnxWeights& weights_;
+};
+
+}  // namespace examples

@@ -1,0 +1,80 @@
+// ResNet as a graph, layer by layer as in resnet50/model.hpp, but with the channels before height and width.
+#pragma once
+
+#include "../common/saved_resnet.hpp"
+#include "layers.hpp"
+
+#include <string>
+#include <vector>
+
+namespace examples {
+
+class OnnxResNet {
+ public:
+  using Value = OnnxGraph::Value;
+
+  /// Keeps references.
+  OnnxResNet(OnnxGraph& graph, const OnnxWeights& weights, const SavedResNet& saved)
+      : graph_(graph), layers_(graph, weights), saved_(saved), config_(saved.config) {}
+
+  /// From pixels in [0, 1] to logits.
+  void build() {
+    auto x = graph_.float_input("pixels", {"batch", config_.image_channels, "height", "width"});
+    x = stem(normalised(x));
+    auto in = config_.width;
+    const auto groups = resnet_blocks(config_.depth);
+    for (int group = 0; group < 4; ++group) {
+      const auto out = (config_.width << group) * 4;
+      for (int block = 0; block < groups[static_cast<std::size_t>(group)]; ++block) {
+        const int stride = block == 0 && group > 0 ? 2 : 1;
+        x = bottleneck(dhp::concat("layer", group + 1, ".", block), x, stride, in != out);
+        in = out;
+      }
+    }
+    const auto pooled = graph_.node("Flatten", {graph_.node("GlobalAveragePool", {x})});
+    graph_.output(layers_.linear("fc", pooled), "logits", {"batch", config_.classes});
+  }
+
+ private:
+  /// By the mean and the deviation of the training images.
+  Value normalised(const Value& pixels) {
+    const auto channels = [&](const std::string& name, const std::vector<double>& values) {
+      const std::vector<float> rounded(values.begin(), values.end());
+      return graph_.floats(name, {1, config_.image_channels, 1, 1}, rounded);
+    };
+    const auto centred = graph_.node("Sub", {pixels, channels("image_mean", saved_.mean)});
+    return graph_.node("Div", {centred, channels("image_std", saved_.deviation)});
+  }
+
+  Value stem(const Value& x) {
+    const bool small = config_.small_images();
+    const auto made = layers_.conv("conv1", x,
+                                   {.kernel = small ? 3 : 7,
+                                    .stride = small ? config_.stem_stride : 2,
+                                    .padding = small ? 1 : 3});
+    const auto y = layers_.relu(layers_.batch_norm("bn1", made));
+    return small ? y : layers_.max_pool(y, {.kernel = 3, .stride = 2, .padding = 1});
+  }
+
+  Value bottleneck(const std::string& name, const Value& x, int stride, bool other_channels) {
+    const auto normed = [&](const std::string& number, const Value& of, OnnxLayers::Window window) {
+      return layers_.batch_norm(name + ".bn" + number,
+                                layers_.conv(name + ".conv" + number, of, window));
+    };
+    auto y = layers_.relu(normed("1", x, {}));
+    y = layers_.relu(normed("2", y, {.kernel = 3, .stride = stride, .padding = 1}));
+    y = normed("3", y, {});
+    auto shortcut = x;
+    if (stride != 1 || other_channels)
+      shortcut = layers_.batch_norm(name + ".downsample.1",
+                                    layers_.conv(name + ".downsample.0", x, {.stride = stride}));
+    return layers_.relu(layers_.add(y, shortcut));
+  }
+
+  OnnxGraph& graph_;
+  OnnxLayers layers_;
+  const SavedResNet& saved_;
+  const ResNetConfig& config_;
+};
+
+}  // namespace examples

@@ -1,0 +1,115 @@
+// OnnxWeights: the weights of a saved model, whole, in fp32 and in the axis order of files. They are read as score_bert and
+// --load read them: a checkpoint of any layout, or .safetensors files.
+#pragma once
+
+#include <dhp/cpu.hpp>
+#include <dhp/ops/meta.hpp>
+#include <dhp/optim/sgd.hpp>
+#include <dhp/train/checkpoint.hpp>
+#include <dhp/train/weight_file.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace examples {
+
+class OnnxWeights {
+ public:
+  struct Tensor {
+    std::vector<std::int64_t> shape;
+    std::vector<float> values;
+  };
+  /// Of the whole model. Nothing is computed with it: its names and shapes are asked for.
+  using Describe = std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&)>;
+
+  /// path: as --load. adapter_scale: LowRankOptions::scale() of a model with adapters. Throws where a weight is missing,
+  /// damaged or of another shape, and where all have more than so many bytes.
+  OnnxWeights(const std::string& path, const Describe& describe, std::size_t most_bytes,
+              double adapter_scale = 0)
+      : adapter_scale_(adapter_scale),
+        mesh_({}, {}),
+        store_(dev_, parameters(describe, most_bytes), {.initialize = false}),
+        optimizer_(dev_, store_, {}) {
+    dhp::Checkpoint<dhp::Cpu> checkpoint(mesh_, store_, optimizer_);
+    from_ = checkpoint.load(dev_, path, {.only = true, .all = true}).from;
+    for (auto& held : store_.pieces()) held_.emplace(held.piece.name, held);
+  }
+
+  /// What was loaded.
+  [[nodiscard]] const std::string& from() const { return from_; }
+
+  /// With the product of its adapter added (nn/low_rank.hpp).
+  [[nodiscard]] Tensor at(const std::string& name) const {
+    auto made = as_saved(name);
+    constexpr std::string_view ending = ".weight";
+    const auto layer = name.substr(0, name.size() - std::min(name.size(), ending.size()));
+    if (!held_.contains(layer + ".lora_A.weight")) return made;
+    const auto inner = as_saved(layer + ".lora_A.weight");  // [rank, in]
+    const auto outer = as_saved(layer + ".lora_B.weight");  // [out, rank]
+    const auto rank = static_cast<std::size_t>(inner.shape[0]);
+    const auto columns = static_cast<std::size_t>(inner.shape[1]);
+    for (std::size_t at = 0; at < made.values.size(); ++at) {
+      double sum = 0;
+      for (std::size_t k = 0; k < rank; ++k)
+        sum += static_cast<double>(outer.values[at / columns * rank + k]) *
+               static_cast<double>(inner.values[k * columns + at % columns]);
+      made.values[at] = static_cast<float>(made.values[at] + adapter_scale_ * sum);
+    }
+    return made;
+  }
+
+ private:
+  using Cpu = dhp::Cpu;
+
+  [[nodiscard]] Tensor as_saved(const std::string& name) const {
+    const auto found = held_.find(name);
+    dhp::check(found != held_.end(), "this model has no weights ", name);
+    const auto& piece = found->second.piece;
+    const auto* const from = found->second.data.data<float>();
+    Tensor made{dhp::file_shape(piece.shape, piece.file_order), {}};
+    made.values.resize(static_cast<std::size_t>(piece.count()));
+    dhp::for_file_runs(piece, [&](std::int64_t to, std::int64_t at, std::int64_t count) {
+      std::copy_n(from + at, count, made.values.begin() + to);
+    });
+    return made;
+  }
+
+  [[nodiscard]] static dhp::ParameterList<Cpu> parameters(const Describe& describe,
+                                                          std::size_t most_bytes) {
+    dhp::ModelBuilder<dhp::Meta> planned(dhp::Comm<dhp::Meta>{});
+    const auto model = describe(planned);
+    dhp::ParameterList<dhp::Meta> described;
+    for (const auto& layer : model.layers) layer.parameters(described);
+    model.loss.parameters(described);
+    dhp::ModelBuilder<Cpu> build(dhp::Comm<Cpu>{});
+    build.train_only([](const std::string&) { return false; });  // no memory for gradients
+    dhp::ParameterList<Cpu> made;
+    std::size_t bytes = 0;
+    std::set<std::string> seen;  // a tied weight is in the list twice
+    for (const auto& parameter : described) {
+      if (!seen.insert(parameter->spec.name).second) continue;
+      const auto& spec = parameter->spec;
+      bytes += static_cast<std::size_t>(spec.shape.count()) * sizeof(float);
+      made.push_back(build.parameter(spec));
+    }
+    dhp::check(bytes <= most_bytes, "this model has ", bytes >> 20,
+               " MiB of weights in fp32, and an ONNX file holds ", most_bytes >> 20,
+               ": only smaller models are exported");
+    return made;
+  }
+
+  double adapter_scale_;
+  Cpu dev_;
+  dhp::Mesh<Cpu> mesh_;
+  dhp::ParameterStore<Cpu> store_;
+  dhp::Sgd<Cpu> optimizer_;  // without state; a checkpoint asks for one
+  std::map<std::string, dhp::HeldPiece<Cpu>> held_;
+  std::string from_;
+};
+
+}  // namespace examples

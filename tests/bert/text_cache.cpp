@@ -1,0 +1,160 @@
+// A corpus as tokens in a file: what comes back, who makes it, and what is made anew.
+#include <examples/bert/text_cache.hpp>
+#include <tests/bert/text_fixture.hpp>
+#include <tests/support/folder.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <fstream>
+#include <thread>
+
+using namespace examples;
+
+namespace {
+
+/// A cache in a folder, and how it is used.
+struct Used {
+  tests::Folder folder;
+  std::vector<std::string> said{};
+  std::atomic<int> made = 0;
+
+  [[nodiscard]] TextCacheOptions options(nlohmann::json made_of = {{"file", 1}}) {
+    return {.folder = folder.path + "/cache",
+            .name = "text",
+            .made_of = std::move(made_of),
+            .say = [this](const std::string& sentence) { said.push_back(sentence); }};
+  }
+  [[nodiscard]] TokenisedText get(const TextCacheOptions& options) {
+    return TextCache(options).get([&] {
+      ++made;
+      return TokenisedText{vocabulary(), dhp_test::some_text()};
+    });
+  }
+  [[nodiscard]] TokenisedText get() { return get(options()); }
+  [[nodiscard]] static Vocabulary vocabulary() { return synthetic_vocabulary(40); }
+};
+
+void check_same(const TokenisedText& found) {
+  CHECK(*found.tokens == *dhp_test::some_text());
+  CHECK(found.vocabulary.tokens() == Used::vocabulary().tokens());
+}
+
+void write(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+TEST_CASE("text cache: made once, and the same when it is read") {
+  Used used;
+  for (int time = 0; time < 3; ++time) check_same(used.get());
+  CHECK(used.made == 1);
+  CHECK(used.said.empty());
+  const auto found = used.get();
+  std::filesystem::remove_all(used.folder.path);  // it is mapped all the same
+  check_same(found);
+  TokenText text = *found.tokens;
+  const std::vector<std::int32_t> sentence{1};
+  CHECK_THROWS_AS(text.add_sentence(sentence), dhp::Error);
+}
+
+TEST_CASE("text cache: what it was made of has changed") {
+  Used used;
+  (void)used.get();
+  check_same(used.get(used.options({{"file", 2}})));
+  CHECK(used.made == 2);
+  check_same(used.get(used.options({{"file", 2}})));
+  CHECK(used.made == 2);
+  CHECK(used.said.empty());
+
+  const auto path = used.folder.path + "/a.txt";
+  write(path, "a cat");
+  const auto before = state_of_files({path});
+  CHECK(state_of_files({path}) == before);
+  write(path, "a bat");  // of the same size
+  std::filesystem::last_write_time(
+      path, std::filesystem::last_write_time(path) + std::chrono::milliseconds(1));
+  CHECK(state_of_files({path}) != before);
+}
+
+TEST_CASE("text cache: damage is noticed, and the file made anew") {
+  Used used;
+  (void)used.get();
+  const auto path = TextCache(used.options()).path();
+  const auto good = dhp::text_of(path);
+  const auto damaged = [&](const std::string& bytes) {
+    used.made = 0;
+    used.said.clear();
+    write(path, bytes);
+    check_same(used.get());
+    CHECK(used.made == 1);
+    REQUIRE(used.said.size() == 1);
+    CHECK(used.said[0].find("warning: " + path + " is ") == 0);
+    CHECK(used.said[0].find("; it is made anew") != std::string::npos);
+    CHECK(dhp::text_of(path) == good);
+  };
+  for (std::size_t at = 0; at < good.size(); at += at < 200 ? 1 : good.size() / 40) {
+    CAPTURE(at);
+    auto bytes = good;
+    bytes[at] = static_cast<char>(bytes[at] ^ 4);
+    damaged(bytes);
+  }
+  for (std::size_t length = 0; length < good.size(); length += good.size() / 40) {
+    CAPTURE(length);
+    damaged(good.substr(0, length));
+  }
+  damaged(good + "x");
+}
+
+TEST_CASE("text cache: a folder that cannot be written to is one warning") {
+  Used used;
+  write(used.folder.path + "/cache", "no folder");
+  check_same(used.get());
+  CHECK(used.made == 1);
+  REQUIRE(used.said.size() == 1);
+  CHECK(used.said[0].find("warning: cannot make the directory " + used.folder.path + "/cache") ==
+        0);
+  CHECK(used.said[0].find("; the text is tokenised without a cache") != std::string::npos);
+}
+
+TEST_CASE("text cache: of several processes one makes it, and the others wait") {
+  Used used;
+  std::vector<std::thread> processes;  // a lock of a file knows no threads
+  std::atomic<int> same = 0;
+  for (int process = 0; process < 4; ++process)
+    processes.emplace_back([&] {
+      auto options = used.options();
+      options.say = [](const std::string&) {};
+      const auto found = TextCache(options).get([&] {
+        ++used.made;
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        return TokenisedText{Used::vocabulary(), dhp_test::some_text()};
+      });
+      same += *found.tokens == *dhp_test::some_text() ? 1 : 0;
+    });
+  for (auto& process : processes) process.join();
+  CHECK(used.made == 1);
+  CHECK(same == 4);
+}
+
+TEST_CASE("text cache: nobody waits for ever, and what fails is not kept") {
+  Used used;
+  CHECK_THROWS_AS(
+      (void)TextCache(used.options()).get([]() -> TokenisedText { dhp::fail("no such text"); }),
+      dhp::Error);
+  {
+    FileLock other(TextCache(used.options()).path() + ".lock");
+    REQUIRE(other.try_lock());
+    auto options = used.options();
+    options.wait_s = 0.1;
+    check_same(used.get(options));
+    CHECK(used.made == 1);
+    REQUIRE(used.said.size() == 2);
+    CHECK(used.said[0].find("waits for another process, which is making ") == 0);
+    CHECK(used.said[1].find("warning: another process has been making ") == 0);
+  }
+  check_same(used.get());
+  check_same(used.get());
+  CHECK(used.made == 2);
+}
+
+}  // namespace

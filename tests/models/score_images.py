@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""score_images.py SCORE_RESNET50 TRAIN_RESNET50: the logits of a trained ResNet: the same in any layout and from any kind of file, with
+the top-1 that the trainer finds. Exits with 77 without numpy."""
+
+import csv
+import gzip
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import zlib
+
+try:
+    import numpy
+except ImportError:
+    sys.exit(77)
+
+SIZE, TRAINED, TESTED, CLASSES = 12, 96, 20, 3
+
+
+def idx(array):
+    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+def png(image):
+    """Of [height, width] in grey."""
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    height, width = image.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in image)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">2I5B", width, height, 8, 0, 0, 0, 0)) + \
+        chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def pictures(random, count):
+    """A class is where the light is. Returns images and labels."""
+    labels = numpy.arange(count) % CLASSES
+    images = random.integers(0, 120, (count, SIZE, SIZE))
+    for image, label in zip(images, labels):
+        image[:, label * SIZE // CLASSES:(label + 1) * SIZE // CLASSES] += 40
+    return images.astype(numpy.uint8), labels.astype(numpy.uint8)
+
+
+def main():
+    score, train = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+
+        def run(*words, status=0):
+            done = subprocess.run([str(word) for word in words], capture_output=True, text=True, encoding="utf-8")
+            assert (done.returncode != 0) == (status != 0), done.stderr
+            return done.stdout if status == 0 else done.stderr
+
+        random = numpy.random.default_rng(1)
+        data = folder / "data"
+        data.mkdir()
+        for name, count in (("train", TRAINED), ("t10k", TESTED)):
+            images, labels = pictures(random, count)
+            (data / f"{name}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images)))
+            (data / f"{name}-labels-idx1-ubyte").write_bytes(idx(labels))
+        saved = folder / "saved"
+        run(train, "--data", data, "--classes", CLASSES, "--depth", 14, "--width", 4, "--stem-stride", 2, "--epochs", 3,
+            "--tensor-parallel", 2, "--save", saved, "--export", folder / "exported", "--metrics", folder / "metrics.jsonl")
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        top1 = [line["held_out_top1"] for line in lines if "held_out_top1" in line][-1]
+
+        def logits(model, source, *options):
+            run(score, "--model", model, "--input", source, "--output", folder / "logits.npy", "--batch", 6,
+                "--micro-batch", 3, *options)
+            return numpy.load(folder / "logits.npy")
+
+        whole = data / "t10k-images-idx3-ubyte.gz"
+        expected = logits(saved, whole)
+        assert expected.shape == (TESTED, CLASSES), expected.shape
+        assert abs((expected.argmax(1) == labels).mean() - top1) < 1e-6, (expected, labels, top1)
+        assert top1 > 0.5, top1  # what was learned is seen
+        (folder / "plain").write_bytes(idx(images))
+        numpy.save(folder / "images.npy", images[..., None])
+        for at, image in enumerate(images):
+            path = folder / "pngs" / ("early" if at < 4 else "late") / f"{at:02}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(png(image))
+        for source in ("plain", "images.npy", "pngs"):
+            assert (logits(saved, folder / source) == expected).all(), source
+        newest = saved / (saved / "latest").read_text().strip()
+        for model, layout in ((saved, (2, 2, 2)), (folder / "exported", (1, 3, 1)), (newest, (1, 1, 1))):
+            words = [word for axis, size in zip(("data", "tensor", "pipeline"), layout) for word in (f"--{axis}-parallel", size)]
+            apart = numpy.abs(logits(model, whole, *words) - expected).max()
+            assert apart < 1e-5, (model, layout, apart)
+        double = logits(saved, whole, "--precision", "fp64")
+        assert double.dtype == numpy.float64 and numpy.abs(double - expected).max() < 1e-5
+
+        rows = [json.loads(line) for line in run(score, "--model", saved, "--input", whole).splitlines()]
+        assert [row["best"] for row in rows] == [str(row.argmax()) for row in expected]
+        run(score, "--model", saved, "--input", whole, "--output", folder / "rows.csv")
+        with open(folder / "rows.csv", encoding="utf-8") as file:
+            assert next(csv.reader(file)) == ["number", "0", "1", "2"]
+
+        def refused(words, model, source):
+            said = run(score, "--model", model, "--input", source, status=1)
+            assert words in said and said.count("\n") == 1, (words, said)
+        (folder / "none").mkdir()
+        numpy.save(folder / "number.npy", numpy.uint8(3))
+        numpy.save(folder / "colour.npy", numpy.zeros((2, SIZE, SIZE, 3), numpy.uint8))
+        refused("there is no such file or directory", saved, folder / "nothing")
+        refused("has no file", saved, folder / "none")
+        refused("has no config.json", folder / "none", whole)
+        refused("images of shape", saved, folder / "number.npy")
+        refused("has 3 channels; 1 would be right", saved, folder / "colour.npy")
+        refused("not an image format of this program", saved, data)
+        config = folder / "exported" / "config.json"  # that of a checkpoint has a checksum
+        text = config.read_text()
+        for before, after, words in ((' "image_std"', ' "std"', "are not a number for each of 1 channels"),
+                                     ('"depth": 14', '"depth": 15', "no ResNet of depth 15"),
+                                     ('"resnet"', '"bert"', "its model is bert"), ('"width": 4', '"width": 8', "another shape"),
+                                     ('"width": 4', '"width": -4', '"width" is -4'), ('"id2label"', '"labels"', "names no class")):
+            assert before in text, before
+            config.write_text(text.replace(before, after))
+            refused(words, config.parent, whole)
+    print("score_resnet50 agrees with the trainer, and with itself")
+
+
+main()
