@@ -1,7 +1,7 @@
 // JPEG via TurboJPEG (Debian: libturbojpeg0-dev). All JPEGs become 8-bit RGB or gray.
 #pragma once
 
-#include <dhp/data/image.hpp>
+#include <dhp/data/decoder.hpp>
 
 #include <turbojpeg.h>
 
@@ -84,6 +84,8 @@ namespace data {
   return inks ? data::from_inverted_cmyk(made, options.channels) : made;
 }
 
-[[nodiscard]] inline Decoder jpeg_decoder() { return {{".jpg", ".jpeg"}, &decode_jpeg}; }
+[[nodiscard]] inline Decoder jpeg_decoder() {
+  return {{".jpg", ".jpeg"}, &decode_jpeg, "\xff\xd8"};
+}
 
 }  // namespace dhp
