@@ -5,6 +5,7 @@
 #include <dhp/data/collate.hpp>
 #include <dhp/data/dataset.hpp>
 #include <dhp/data/decoder.hpp>
+#include <dhp/data/epoch_order.hpp>
 #include <dhp/data/find_shards.hpp>
 #include <dhp/data/host_array.hpp>
 #include <dhp/data/idx.hpp>

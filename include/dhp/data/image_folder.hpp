@@ -50,7 +50,11 @@ class ImageFolder {
   [[nodiscard]] Sample get(std::int64_t index) const {
     check_sample_index(index, size());
     const auto& file = found_->files[static_cast<std::size_t>(index)];
-    return {read(*found_, file), file.label};
+    try {
+      return {read(*found_, file), file.label};
+    } catch (const Error& error) {
+      fail("", error.sentence(), "; skip_bad skips such files");
+    }
   }
   [[nodiscard]] const std::vector<std::string>& class_names() const { return found_->classes; }
   [[nodiscard]] int classes() const { return static_cast<int>(found_->classes.size()); }
