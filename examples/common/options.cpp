@@ -4,6 +4,7 @@
 #include <dhp/train/checkpoint_index.hpp>
 
 #include "configuration.hpp"
+#include "image_options.hpp"
 
 #include <algorithm>
 #include <array>
@@ -317,9 +318,18 @@ void finish(RunOptions& options, const Words& words) {
 /// What is trained, and not where and how fast: a checkpoint remembers it.
 [[nodiscard]] std::vector<CLI::Option*> options_of_the_run(CLI::App& app) {
   static constexpr std::array groups{"Model", "Data", "Training", "Optimizer"};
-  static constexpr std::array others{"--threads",           "--device",         "--cuda-graphs",
-                                     "--offload",           "--loader-threads", "--comm-timeout",
-                                     "--check-collectives", "--memory-limit",   "--verify-every"};
+  static constexpr std::array others{"--threads",
+                                     "--device",
+                                     "--cuda-graphs",
+                                     "--offload",
+                                     "--loader-threads",
+                                     "--comm-timeout",
+                                     "--check-collectives",
+                                     "--memory-limit",
+                                     "--verify-every",
+                                     "--index",
+                                     "--cache",
+                                     "--cache-gb"};
   std::vector<CLI::Option*> of_the_run;
   for (auto* option : app.get_options())
     if (std::find(groups.begin(), groups.end(), option->get_group()) != groups.end() &&
@@ -470,11 +480,7 @@ ParsedResNet parse_resnet(int argc, char** argv, bool gpu) {
   app.add_option("--label-smoothing", options.label_smoothing, "Of the training loss")
       ->check(number_up_to(0.9))
       ->group("Training");
-  app.add_flag("--augment", options.augment, "Random crops and flips")->group("Data");
-  app.add_flag("--skip-bad", options.run.skip_bad, "Go on past images that cannot be read")
-      ->group("Data");
-  app.add_option("--test-data", options.test_data, "What to evaluate on; else held out of --data")
-      ->group("Data");
+  add_image_options(app, options);
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
     // Of data without a size of their own, what --image-size 0 stands for is above 64.
     dhp::check(options.stem_stride == 1 || options.image_size <= 64, "--stem-stride ",

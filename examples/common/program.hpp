@@ -212,6 +212,7 @@ class Program {
   [[nodiscard]] dhp::LoaderOptions loader_options() const {
     return {.global_batch = options_.global_batch,
             .micro_batch = options_.micro_batch,
+            .shuffle_window = options_.shuffle_window,
             .threads = options_.loader_threads,
             .same_shapes = setup_.same_shapes};
   }

@@ -71,7 +71,8 @@ TEST_CASE(
   const dhp::ImageFolder data(folder / "", toy());
   CHECK(data.size() == 2);
   CHECK(data.get(0).label == 0);
-  CHECK_THROWS_WITH_AS((void)data.get(1), doctest::Contains("a/2.toy: not a toy; skip_bad"), dhp::Error);
+  CHECK_THROWS_WITH_AS((void)data.get(1), doctest::Contains("a/2.toy: not a toy; skip_bad"),
+                       dhp::Error);
 }
 
 TEST_CASE("image folder: what a file begins with comes before its name") {

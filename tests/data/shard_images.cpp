@@ -167,6 +167,8 @@ TEST_CASE("find shards: by the names that converters give, the held-out part bes
         std::vector{folder / "b/000000.tar", folder / "b/000001.tar"});
   CHECK(dhp::find_shards(folder / "c").train.size() == 1);
   CHECK(dhp::find_shards(folder / "b/0*1.tar").train == std::vector{folder / "b/000001.tar"});
+  CHECK(dhp::find_shards(folder / "b/000000.tar").train.size() == 1);
+  CHECK(dhp::find_shards(folder / "b/labels.json").empty());
   CHECK(dhp::find_shards(folder / "none").empty());
 }
 

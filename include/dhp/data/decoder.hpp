@@ -16,6 +16,9 @@ struct DecodeOptions {
   int channels = 3;  ///< of the output: 1 or 3
   /// A larger image is an error, before decoding.
   std::int64_t pixel_limit = std::int64_t{1} << 26;
+  /// A larger image may come in 1/2, 1/4 or 1/8 of its size, both sides at least this many pixels; 0: full size. Only
+  /// JPEGs do, which then decode faster.
+  int least_side = 0;
 };
 
 /// Decodes the bytes of a file; errors start with the file's `name`.

@@ -49,12 +49,15 @@ template <std::size_t N>
 
 }  // namespace data
 
-/// The shards directly in a directory, by their names, or all files of a pattern such as "data/train-*.tar"; none is no
+/// One shard, those directly in a directory, by their names, or all files of a pattern such as "data/*.bin"; none is no
 /// error. Where names have the word train, those with val, valid, validation, test or eval are held out.
 [[nodiscard]] inline FoundShards find_shards(const std::string& path) {
   std::vector<std::string> files;
   std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
+  if (std::filesystem::is_regular_file(path, error)) {
+    if (data::named_like_shard(std::filesystem::path(path).filename().string()))
+      files.push_back(path);
+  } else if (std::filesystem::is_directory(path, error)) {
     for (std::filesystem::directory_iterator at(path, error), end; !error && at != end;
          at.increment(error))
       if (data::named_like_shard(at->path().filename().string()) && at->is_regular_file(error))

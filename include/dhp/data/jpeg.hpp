@@ -74,6 +74,12 @@ namespace data {
   check_decode(static_cast<std::uint64_t>(height), static_cast<std::uint64_t>(width), name,
                options);
 
+  // The decoder leaves out the high frequencies of each block of 8 x 8 pixels.
+  const int least = options.least_side;
+  for (int half = 0; least > 0 && half < 3 && std::min(height, width) >= 2 * least; ++half) {
+    height = (height + 1) / 2;
+    width = (width + 1) / 2;
+  }
   const bool inks = colors == TJCS_CMYK || colors == TJCS_YCCK;
   Image made = Image::blank(height, width, inks ? 4 : options.channels);
   const int format = inks ? TJPF_CMYK : options.channels == 3 ? TJPF_RGB : TJPF_GRAY;

@@ -1,11 +1,10 @@
 // Dataset of the images in TFRecord or tar shards, through an index that is made once.
 #pragma once
 
+#include <dhp/core/hash.hpp>
 #include <dhp/data/shard_reader.hpp>
 
-#include <iomanip>
 #include <optional>
-#include <sstream>
 
 namespace dhp {
 
@@ -14,9 +13,10 @@ struct ShardOptions {
   /// Checks and decodes every image when the index is made, and leaves out and counts damaged parts. Without it framing
   /// and labels are checked then, and a damaged image is an error when it is read.
   bool skip_bad = false;
-  int threads = 1;                      ///< of the scan
-  std::string index_folder = {};        ///< where the index is kept; empty: beside the shards
-  LabelOfJson label_of_json = nullptr;  ///< for tar shards with .json
+  int threads = 1;                         ///< of the scan
+  std::string index_folder = {};           ///< where the index is kept; empty: beside the shards
+  LabelOfJson label_of_json = nullptr;     ///< for tar shards with .json
+  std::shared_ptr<BlockCache> cache = {};  ///< of shards on slow storage; null: none
   std::optional<int> first_label =
       {};  ///< the label of class 0; none: 1 if that is the smallest, else 0
 };
@@ -45,6 +45,8 @@ class ShardImages {
     check(least->label >= found->first_label, "", name_of(*found, *least), ": its label is ",
           least->label, ", but labels count from ", found->first_label);
     found->classes = most->label - found->first_label + 1;
+    // What was read until here has not gone through the cache, which does not know all of its files yet.
+    found->reader = std::make_unique<ShardReader>(found->index.shards, options_.cache.get());
     found_ = std::move(found);
   }
 
@@ -67,7 +69,7 @@ class ShardImages {
   [[nodiscard]] const std::string& index_error() const { return found_->index_error; }
   /// Whether the index was read from its file, and not made now.
   [[nodiscard]] bool index_was_kept() const { return found_->index_was_kept; }
-  /// Read from the shards for samples.
+  /// Read from the shards for samples, and not from the cache.
   [[nodiscard]] std::uint64_t bytes_read() const { return found_->reader->bytes_read(); }
 
   /// The file of the index of shards. In a folder of its own it is named by their paths.
@@ -77,11 +79,8 @@ class ShardImages {
     for (const auto& shard : shards)
       names +=
           (folder.empty() ? shard.name() : std::filesystem::absolute(shard.path).string()) + '\n';
-    std::ostringstream name;
-    name << "/dhp-index-" << std::hex << std::setw(8) << std::setfill('0')
-         << crc32c(std::as_bytes(std::span(names.data(), names.size())));
     const auto beside = std::filesystem::absolute(shards.front().path).parent_path().string();
-    return (folder.empty() ? beside : folder) + name.str();
+    return concat(folder.empty() ? beside : folder, "/dhp-index-", fnv1a_text(names));
   }
 
  private:

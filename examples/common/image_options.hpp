@@ -1,0 +1,38 @@
+// How train_resnet50 reads images: its options of the data, for CLI11.
+#pragma once
+
+#include "command_line.hpp"
+
+namespace examples {
+
+inline void add_image_options(CLI::App& app, ResNetOptions& options) {
+  app.add_flag("--augment", options.augment, "Random crops and flips")->group("Data");
+  app.add_flag("--skip-bad", options.run.skip_bad,
+               "Look at all images first, and leave out those that cannot be read")
+      ->group("Data");
+  app.add_option("--test-data", options.test_data, "What to evaluate on; else held out of --data")
+      ->group("Data");
+  app.add_option("--normalize", options.normalize,
+                 "By mean and deviation of up to 5000 training images (data), or of ImageNet's "
+                 "(imagenet), for which none is read")
+      ->check(CLI::IsMember({"data", "imagenet"}))
+      ->group("Data");
+  app.add_option("--shuffle-window", options.run.shuffle_window,
+                 "Samples within which the order is random, of blocks of neighbours; 0: over all")
+      ->check(not_negative_number())
+      ->group("Data");
+  app.add_option("--first-label", options.first_label,
+                 "The label of the first class in shards; else 1 if that is the smallest, or 0")
+      ->check(not_negative_number())
+      ->group("Data");
+  app.add_option("--index", options.index, "Folder for the index of shards; else beside them")
+      ->group("Data");
+  app.add_option("--cache", options.cache,
+                 "Folder on a fast disk that keeps what is read of shards on slow storage")
+      ->group("Data");
+  app.add_option("--cache-gb", options.cache_gb, "GB (10^9 bytes) of --cache at most")
+      ->check(not_negative_number())
+      ->group("Data");
+}
+
+}  // namespace examples
