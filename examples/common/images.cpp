@@ -118,9 +118,9 @@ int size_or(const ResNetOptions& options, int of_data) {
   return options.image_size > 0 ? static_cast<int>(options.image_size) : of_data;
 }
 
-/// Files of images are resized after they are decoded: half the size of very large ones is enough.
+/// Files of images are resized after they are decoded: a part of the size of very large ones is enough.
 dhp::DecodeOptions decoding(const ResNetOptions& options) {
-  return {.least_side = 2 * size_or(options, 224)};
+  return {.least_side = size_or(options, 224) * 3 / 2};
 }
 
 dhp::ImageFolder open_folder(const ResNetOptions& options, const std::string& path) {
