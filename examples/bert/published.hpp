@@ -2,8 +2,10 @@
 // (dhp/train/weight_files.hpp). A checkpoint of train_bert has the same small files.
 #pragma once
 
-#include "encoder.hpp"
-#include "published_tokenizer.hpp"
+#include <dhp/train/checkpoint_index.hpp>
+
+#include "config.hpp"
+#include "published_json.hpp"
 
 #include <filesystem>
 #include <string>
@@ -35,6 +37,40 @@ namespace published {
 }
 
 }  // namespace published
+
+/// Where a model's config.json and words are: the newest checkpoint of a run, the folder itself, or that of a file.
+[[nodiscard]] inline std::string model_folder(const std::string& path) {
+  if (const auto saved = dhp::newest_checkpoint(path)) return saved->first;
+  if (std::filesystem::is_directory(path)) return path;
+  const auto parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+/// config.json of a model, with which Hugging Face's class of the same head loads exported weights.
+[[nodiscard]] inline std::string published_config(const PublishedBert& bert) {
+  const auto& config = bert.config;
+  const auto* const model = bert.head == BertHead::classes        ? "BertForSequenceClassification"
+                            : bert.head == BertHead::masked_words ? "BertForPreTraining"
+                                                                  : "BertModel";
+  nlohmann::ordered_json json{{"architectures", {model}},
+                              {"model_type", "bert"},
+                              {"hidden_act", "gelu"},
+                              {"hidden_size", config.hidden},
+                              {"num_hidden_layers", config.layers},
+                              {"num_attention_heads", config.heads},
+                              {"intermediate_size", config.intermediate()},
+                              {"vocab_size", config.vocabulary},
+                              {"max_position_embeddings", config.positions},
+                              {"hidden_dropout_prob", config.dropout},
+                              {"attention_probs_dropout_prob", config.dropout},
+                              {"layer_norm_eps", config.epsilon},
+                              {"type_vocab_size", config.segments}};
+  for (std::size_t at = 0; at < bert.labels.size(); ++at) {
+    json["id2label"][dhp::concat(at)] = bert.labels[at];
+    json["label2id"][bert.labels[at]] = at;
+  }
+  return json.dump(2) + "\n";
+}
 
 /// Reads config.json. Throws where the model is no BERT, or one with parts that dhp has not.
 [[nodiscard]] inline PublishedBert load_published_bert(const std::string& folder) {

@@ -2,9 +2,8 @@
 // libraries write them. What is no WordPiece with BERT's rules is refused by its name.
 #pragma once
 
+#include "published_json.hpp"
 #include "wordpiece.hpp"
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -23,11 +22,21 @@ class PublishedTokenizer {
       : wordpiece_(std::move(wordpiece)), special_(std::move(special)) {}
 
   [[nodiscard]] const Vocabulary& vocabulary() const { return wordpiece_.vocabulary(); }
+  [[nodiscard]] const WordPiece& wordpiece() const { return wordpiece_; }
 
   /// [CLS] text [SEP], of at most `longest` tokens: what is more is cut off behind.
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text, std::size_t longest,
                                                  bool* was_cut = nullptr) const {
     std::vector<std::int32_t> ids{vocabulary().classify()};
+    append(text, ids);
+    const bool too_long = ids.size() + 1 > longest;
+    if (was_cut != nullptr) *was_cut = too_long;
+    if (too_long) ids.resize(longest - 1);
+    ids.push_back(vocabulary().separator());
+    return ids;
+  }
+  /// The tokens of a text alone.
+  void append(std::string_view text, std::vector<std::int32_t>& ids) const {
     while (!text.empty()) {
       auto [at, token] = next_special(text);
       const auto words = wordpiece_.encode(text.substr(0, at));
@@ -36,11 +45,6 @@ class PublishedTokenizer {
       ids.push_back(vocabulary().find(token));
       text.remove_prefix(at + token.size());
     }
-    const bool too_long = ids.size() + 1 > longest;
-    if (was_cut != nullptr) *was_cut = too_long;
-    if (too_long) ids.resize(longest - 1);
-    ids.push_back(vocabulary().separator());
-    return ids;
   }
 
  private:
@@ -58,46 +62,6 @@ class PublishedTokenizer {
 
   WordPiece wordpiece_;
   std::vector<std::string> special_;
-};
-
-/// A JSON file of a published model, and errors that name it.
-class PublishedJson {
- public:
-  explicit PublishedJson(std::string path)
-      : path_(std::move(path)), json_(nlohmann::json::parse(dhp::text_of(path_), nullptr, false)) {
-    dhp::check(json_.is_object(), path_, " is damaged: it is no JSON object");
-  }
-  [[nodiscard]] const nlohmann::json& json() const { return json_; }
-
-  /// The value at a key of an object in it, or `usual` where that is absent or null.
-  template <class T>
-  [[nodiscard]] T get(const nlohmann::json& object, const char* key, T usual) const {
-    if (!object.is_object() || !object.contains(key) || object[key].is_null()) return usual;
-    try {
-      return object[key].get<T>();
-    } catch (const nlohmann::json::exception&) {
-      dhp::fail("", path_, ": \"", key, "\" is ", object[key].dump(), ", which is of another kind");
-    }
-  }
-  template <class T>
-  [[nodiscard]] T get(const char* key, T usual) const {
-    return get(json_, key, std::move(usual));
-  }
-  /// Refuses another value than `wanted`.
-  void need(const nlohmann::json& object, const char* key, const std::string& wanted,
-            const std::string& what) const {
-    const auto found = get(object, key, wanted);
-    dhp::check(found == wanted, path_, ": its ", what, " is ", found, "; dhp has ", wanted,
-               " only");
-  }
-  [[nodiscard]] nlohmann::json part(const char* key) const {
-    return json_.contains(key) ? json_[key] : nlohmann::json();
-  }
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-  nlohmann::json json_;
 };
 
 namespace published {

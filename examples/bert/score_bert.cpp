@@ -43,10 +43,14 @@ void score(Dev& dev, dhp::Comm<Dev> world, const ScoreOptions& options, const Sc
   const auto& run_options = options.run;
   dhp::TrainingRun<Dev> run(
       dev, observed(dev, std::move(world), run_options), options_of(run_options),
-      [&](dhp::ModelBuilder<Dev>& build) { return bert_with(build, *scoring.bert, scoring.head); },
+      [&](dhp::ModelBuilder<Dev>& build) {
+        build.adapt(scoring.adapters);
+        return bert_with(build, *scoring.bert, scoring.head);
+      },
       dhp::example_batch(dev, scoring.sentences, run_options.micro_batch));
   dhp::Checkpoint<Dev> checkpoint(run.mesh(), run.store(), run.optimizer());
-  const auto loaded = checkpoint.load(dev, run_options.load, {.only = true, .all = true});
+  const auto loaded = checkpoint.load(
+      dev, run_options.load, {.only = true, .all = true, .adapter = run_options.tuning.adapter});
   say("loaded ", loaded.from, "; ", scoring.description, "; layout ", to_text(run.mesh()), ", ",
       precision_name(run_options.precision));
   auto loader =

@@ -1,11 +1,13 @@
 // From sentences to micro-batches of tokens, end to end without padding. The side inputs of masked_lm_batcher.hpp for N
-// sentences of R tokens, without labels, and
+// sentences, or pairs of them, of R tokens, and
 //
+//   labels i32 [N]       of the classes; where there are some, the next is not
 //   pooling f64 [N, R]   the weight of a token in its sentence's vector
 #pragma once
 
 #include <dhp/data/collate.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -14,44 +16,52 @@
 
 namespace examples {
 
+struct SentenceTokens {
+  std::vector<std::int32_t> ids;  ///< [CLS] is the first
+  std::int64_t second_segment =
+      0;                    ///< where the second sentence of a pair begins; 0: there is one only
+  std::int32_t label = -1;  ///< -1: none
+};
+
+struct SentenceBatcherOptions {
+  std::int64_t longest = 512;  ///< no sentence has more tokens
+  bool labelled = false;
+  bool first_token = false;  ///< it is the sentence's vector; else the mean of all is
+  std::int32_t hidden = -1;  ///< the id of [MASK], whose words are predicted
+};
+
 class SentenceBatcher {
  public:
-  using Tokens = std::vector<std::vector<std::int32_t>>;
+  using Sentences = std::vector<SentenceTokens>;
 
-  /// Each sentence has [CLS] first and at most `longest` tokens. hidden: the id of [MASK], whose words are predicted.
-  SentenceBatcher(std::shared_ptr<const Tokens> sentences, std::int64_t longest, bool first_token,
-                  std::int32_t hidden)
-      : sentences_(std::move(sentences)),
-        longest_(longest),
-        first_token_(first_token),
-        hidden_(hidden) {}
+  SentenceBatcher(std::shared_ptr<const Sentences> sentences, SentenceBatcherOptions options)
+      : sentences_(std::move(sentences)), options_(options) {}
 
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(sentences_->size()); }
 
   [[nodiscard]] dhp::HostBatch collate(std::span<const std::int64_t> indices, std::int64_t) const {
-    std::vector<std::int32_t> token_ids, positions, offsets{0}, lengths, masked_rows, first_rows;
+    std::vector<std::int32_t> token_ids, positions, segments, offsets{0}, lengths, masked_rows,
+        first_rows, labels;
     std::vector<std::int64_t> row_numbers;
+    std::int64_t token_pairs = 0;  // that attend to each other
     for (std::size_t n = 0; n < indices.size(); ++n) {
-      const auto& tokens = sentences_->at(static_cast<std::size_t>(indices[n]));
-      const auto first = static_cast<std::int32_t>(token_ids.size());
-      first_rows.push_back(first);
-      for (std::size_t position = 0; position < tokens.size(); ++position) {
-        if (tokens[position] == hidden_)
+      const auto& sentence = sentences_->at(static_cast<std::size_t>(indices[n]));
+      const auto length = static_cast<std::int64_t>(sentence.ids.size());
+      first_rows.push_back(static_cast<std::int32_t>(token_ids.size()));
+      labels.push_back(sentence.label);
+      for (std::int64_t position = 0; position < length; ++position) {
+        const auto id = sentence.ids[static_cast<std::size_t>(position)];
+        const bool second = sentence.second_segment > 0 && position >= sentence.second_segment;
+        if (id == options_.hidden)
           masked_rows.push_back(static_cast<std::int32_t>(token_ids.size()));
-        token_ids.push_back(tokens[position]);
+        token_ids.push_back(id);
         positions.push_back(static_cast<std::int32_t>(position));
-        row_numbers.push_back(static_cast<std::int64_t>(n) * longest_ +
-                              static_cast<std::int64_t>(position));
+        segments.push_back(second ? 1 : 0);
+        row_numbers.push_back(static_cast<std::int64_t>(n) * options_.longest + position);
       }
       offsets.push_back(static_cast<std::int32_t>(token_ids.size()));
-      lengths.push_back(static_cast<std::int32_t>(tokens.size()));
-    }
-    const auto rows = token_ids.size();
-    std::vector<double> pooling(indices.size() * rows, 0);
-    for (std::size_t n = 0; n < indices.size(); ++n) {
-      const auto counted = first_token_ ? 1 : lengths[n];
-      for (std::int32_t row = offsets[n]; row < offsets[n] + counted; ++row)
-        pooling[n * rows + static_cast<std::size_t>(row)] = 1.0 / static_cast<double>(counted);
+      lengths.push_back(static_cast<std::int32_t>(length));
+      token_pairs += length * length;
     }
     dhp::HostBatch batch;
     const auto put = [&](const char* name, const auto& values) {
@@ -60,24 +70,40 @@ class SentenceBatcher {
     };
     put("token_ids", token_ids);
     put("positions", positions);
-    put("segments", std::vector<std::int32_t>(rows, 0));
+    put("segments", segments);
     put("row_numbers", row_numbers);
     put("offsets", offsets);
     put("lengths", lengths);
-    put("masked_rows", masked_rows);
     put("first_rows", first_rows);
-    batch.side.emplace_back("pooling", dhp::HostArray({static_cast<std::int64_t>(indices.size()),
-                                                       static_cast<std::int64_t>(rows)},
-                                                      pooling));
-    batch.rows_per_sample = longest_;
+    if (options_.labelled) {
+      put("labels", labels);
+    } else {
+      put("masked_rows", masked_rows);
+      batch.side.emplace_back("pooling", pooling(offsets));
+    }
+    batch.rows_per_sample = options_.longest;
+    batch.counts.emplace_back("samples", static_cast<std::int64_t>(indices.size()));
+    batch.counts.emplace_back("tokens", static_cast<std::int64_t>(token_ids.size()));
+    batch.counts.emplace_back("token_pairs", token_pairs);
     return batch;
   }
 
  private:
-  std::shared_ptr<const Tokens> sentences_;
-  std::int64_t longest_;
-  bool first_token_;
-  std::int32_t hidden_;
+  [[nodiscard]] dhp::HostArray pooling(const std::vector<std::int32_t>& offsets) const {
+    const auto sentences = static_cast<std::int64_t>(offsets.size()) - 1;
+    const std::int64_t rows = offsets.back();
+    std::vector<double> weights(static_cast<std::size_t>(sentences * rows), 0);
+    for (std::int64_t n = 0; n < sentences; ++n) {
+      const auto first = offsets[static_cast<std::size_t>(n)];
+      const auto counted =
+          options_.first_token ? 1 : offsets[static_cast<std::size_t>(n) + 1] - first;
+      std::fill_n(weights.begin() + n * rows + first, counted, 1.0 / counted);
+    }
+    return {{sentences, rows}, weights};
+  }
+
+  std::shared_ptr<const Sentences> sentences_;
+  SentenceBatcherOptions options_;
 };
 
 static_assert(dhp::Batcher<SentenceBatcher>);

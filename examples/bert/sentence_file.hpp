@@ -1,5 +1,4 @@
-// Sentences to be scored: the lines of a file, or one column of a .csv (RFC 4180), .tsv or .jsonl file. All may be
-// packed by gzip.
+// Sentences of a file: its lines, or columns of a .csv (RFC 4180), .tsv or .jsonl file. All may be packed by gzip.
 #pragma once
 
 #include <dhp/data/file.hpp>
@@ -22,34 +21,57 @@ class SentenceFile {
   /// name: of the file, for errors and its kind. Text has to be UTF-8.
   SentenceFile(std::string_view text, std::string name) : text_(text), name_(std::move(name)) {
     check_utf8(text, name_);
+    const auto plain = name_.ends_with(".gz") ? name_.substr(0, name_.size() - 3) : name_;
+    for (const auto* const kind : {"csv", "tsv", "jsonl"})
+      if (plain.ends_with(std::string(".") + kind)) kind_ = kind;
   }
 
   /// One for each line, the empty ones too. column: of a .csv, .tsv or .jsonl file; empty for others.
   [[nodiscard]] std::vector<std::string> sentences(const std::string& column) {
-    const auto plain = name_.ends_with(".gz") ? name_.substr(0, name_.size() - 3) : name_;
-    const bool csv = plain.ends_with(".csv"), tsv = plain.ends_with(".tsv");
-    const bool json = plain.ends_with(".jsonl");
-    dhp::check(csv || tsv || json || column.empty(), "--text-column ", column, ": ", name_,
-               " is no .csv, .tsv or .jsonl file, and has no columns");
-    dhp::check(!(csv || tsv || json) || !column.empty(), name_,
-               " has columns: say by --text-column which one has the sentences");
     std::vector<std::string> found;
-    if (csv || tsv) {
-      const auto header = csv ? quoted_fields() : fields_between_tabs();
-      const auto at = std::find(header.begin(), header.end(), column);
-      std::string all;
-      for (const auto& field : header) all += (all.empty() ? "" : ", ") + field;
-      dhp::check(at != header.end(), name_, " has no column ", column, ", but ", all);
-      const auto number = static_cast<std::size_t>(at - header.begin());
-      while (!text_.empty()) {
-        auto fields = csv ? quoted_fields() : fields_between_tabs();
-        dhp::check(number < fields.size(), name_, ", line ", line_, ": it has ", fields.size(),
-                   " fields, and the sentence would be number ", number + 1);
-        found.push_back(std::move(fields[number]));
-      }
+    if (kind_.empty()) {
+      dhp::check(column.empty(), "--text-column ", column, ": ", name_,
+                 " is no .csv, .tsv or .jsonl file, and has no columns");
+      while (!text_.empty()) found.emplace_back(line());
       return found;
     }
-    while (!text_.empty()) found.push_back(json ? member(column) : std::string(line()));
+    dhp::check(!column.empty(), name_,
+               " has columns: say by --text-column which one has the sentences");
+    for (auto& row : rows({column})) found.push_back(std::move(row.front()));
+    return found;
+  }
+
+  /// Of each row, what it has in these columns; in JSON the last `values` of them may be numbers. Where all names are
+  /// numbers, and the first line has none of them, there is no line of names: columns count from 1.
+  [[nodiscard]] std::vector<std::vector<std::string>> rows(const std::vector<std::string>& columns,
+                                                           std::size_t values = 0) {
+    dhp::check(!kind_.empty(), name_, " is no .csv, .tsv or .jsonl file, and has no columns");
+    std::vector<std::vector<std::string>> found;
+    if (kind_ == "jsonl") {
+      while (!text_.empty()) found.push_back(members(columns, values));
+      return found;
+    }
+    const auto all = text_;
+    const auto header = fields();
+    std::vector<std::size_t> numbers;
+    for (const auto& column : columns)
+      if (const auto at = std::find(header.begin(), header.end(), column); at != header.end())
+        numbers.push_back(static_cast<std::size_t>(at - header.begin()));
+    if (numbers.empty() && std::all_of(columns.begin(), columns.end(), counts)) {
+      for (const auto& column : columns) numbers.push_back(std::stoul(column) - 1);
+      text_ = all;
+      line_ = 0;
+    }
+    if (numbers.size() < columns.size()) has_no(columns, header);
+    while (!text_.empty()) {
+      auto row = fields();
+      auto& chosen = found.emplace_back();
+      for (const auto number : numbers) {
+        dhp::check(number < row.size(), name_, ", line ", line_, ": it has ", row.size(),
+                   " fields, and number ", number + 1, " is asked for");
+        chosen.push_back(row[number]);
+      }
+    }
     return found;
   }
 
@@ -62,11 +84,36 @@ class SentenceFile {
     if (taken.ends_with('\r')) taken.remove_suffix(1);
     return taken;
   }
-  std::string member(const std::string& column) {
+  /// A number of a column, from 1.
+  [[nodiscard]] static bool counts(const std::string& column) {
+    return column.size() < 5 && column.find_first_not_of("0123456789") == column.npos &&
+           column.find_first_not_of('0') != column.npos;
+  }
+  [[noreturn]] void has_no(const std::vector<std::string>& columns,
+                           const std::vector<std::string>& header) const {
+    std::string all, missing;
+    for (const auto& field : header) all += (all.empty() ? "" : ", ") + field;
+    for (const auto& column : columns)
+      if (std::find(header.begin(), header.end(), column) == header.end()) missing = column;
+    dhp::fail("", name_, " has no column ", missing, ", but ", all);
+  }
+  std::vector<std::string> members(const std::vector<std::string>& columns, std::size_t values) {
     const auto json = nlohmann::json::parse(line(), nullptr, false);
-    dhp::check(json.is_object() && json.contains(column) && json[column].is_string(), name_,
-               ", line ", line_, ": no JSON object with a text \"", column, "\"");
-    return json[column].get<std::string>();
+    std::vector<std::string> found;
+    for (std::size_t at = 0; at < columns.size(); ++at) {
+      const auto& column = columns[at];
+      const bool value = at + values >= columns.size();
+      const bool there = json.is_object() && json.contains(column);
+      dhp::check(there && (json[column].is_string() || (value && json[column].is_primitive())),
+                 name_, ", line ", line_, ": no JSON object with a ", value ? "value" : "text",
+                 " \"", column, "\"");
+      found.push_back(json[column].is_string() ? json[column].get<std::string>()
+                                               : json[column].dump());
+    }
+    return found;
+  }
+  std::vector<std::string> fields() {
+    return kind_ == "csv" ? quoted_fields() : fields_between_tabs();
   }
   std::vector<std::string> fields_between_tabs() {
     std::vector<std::string> fields;
@@ -110,15 +157,14 @@ class SentenceFile {
 
   std::string_view text_;
   std::string name_;
+  std::string kind_;  // "csv", "tsv", "jsonl"; empty: lines
   std::size_t line_ = 0;
 };
 
-[[nodiscard]] inline std::vector<std::string> read_sentences(const std::string& path,
-                                                             const std::string& column,
-                                                             dhp::Unpack unpack = {}) {
+/// A file in memory, unpacked if that is needed.
+[[nodiscard]] inline std::string read_text_file(const std::string& path, dhp::Unpack unpack = {}) {
   const auto bytes = dhp::read_unpacked(path, unpack, std::size_t{1} << 34);
-  return SentenceFile({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path)
-      .sentences(column);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 }  // namespace examples

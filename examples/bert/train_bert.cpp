@@ -1,8 +1,8 @@
 // Pre-trains a BERT: masked tokens and next sentences, on any text, in any layout of ranks.
 #include "../common/data.hpp"
 #include "../common/training.hpp"
+#include "classify.hpp"
 #include "model.hpp"
-#include "vocabulary.hpp"
 
 #include <cmath>
 #include <iostream>
@@ -10,15 +10,11 @@
 namespace {
 
 int train(const examples::BertOptions& options) {
-  auto config = examples::bert_preset(options.preset);
-  config.sequence_length = options.sequence_length;
-  config.dropout = options.dropout;
-  config.recompute = options.run.recompute;
   // Steps whose shapes stay can be recorded.
   const auto data = examples::load_text(options, examples::on_gpu);
-  config.vocabulary = data.vocabulary->size();
+  const auto& config = data.bert.config;
   if (options.run.speaks())
-    std::cerr << "text " << data.description << ", vocabulary " << data.vocabulary->size() << "\n";
+    std::cerr << "text " << data.description << ", vocabulary " << config.vocabulary << "\n";
 
   const auto measures = [&](const std::vector<dhp::LossTerm>& terms) {
     const auto& masked = terms[0];
@@ -54,8 +50,7 @@ int train(const examples::BertOptions& options) {
                                                          .masked = count("masked_tokens"),
                                                          .samples = count("samples")});
            },
-       .files = {{"vocab.txt", examples::vocabulary_text(*data.vocabulary)},
-                 {"config.json", examples::hugging_face_config(config)}},
+       .files = data.files,
        .head = "cls.",
        .same_shapes = data.same_shapes});
 }
@@ -65,5 +60,8 @@ int train(const examples::BertOptions& options) {
 int main(int argc, char** argv) {
   const auto parsed = examples::parse_bert(argc, argv, examples::on_gpu);
   if (parsed.exit_status) return *parsed.exit_status;
-  return examples::exit_status_of([&] { return train(parsed.options); });
+  return examples::exit_status_of([&] {
+    return parsed.options.task == "classify" ? examples::classify(parsed.options)
+                                             : train(parsed.options);
+  });
 }

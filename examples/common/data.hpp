@@ -4,11 +4,12 @@
 
 #include <dhp/data/collate.hpp>
 
+#include "../bert/config.hpp"
 #include "options.hpp"
 
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <map>
 #include <span>
 #include <string>
 #include <utility>
@@ -72,12 +73,11 @@ struct ImageData {
 /// classes of 0: those of the data.
 [[nodiscard]] ImageData load_images(const ResNetOptions& options);
 
-class Vocabulary;  // bert/vocabulary.hpp
-
 struct TextData {
   AnyBatcher train;
   AnyBatcher held_out;
-  std::shared_ptr<const Vocabulary> vocabulary;
+  PublishedBert bert{};  ///< that of --load, or that of --preset; with the vocabulary of the text
+  std::map<std::string, std::string> files{};  ///< the model's small files, by name
   double unigram_cross_entropy = 0;  ///< of the held-out tokens that are to be predicted, in nats
   bool same_shapes = false;          ///< of all micro-batches of as many samples
   std::string description;
@@ -86,5 +86,17 @@ struct TextData {
 /// "synthetic", a text file, a directory of them, or WordNet's directory (its glosses). same_shapes: padded
 /// micro-batches of as many samples have the same shapes, unless whole words are masked.
 [[nodiscard]] TextData load_text(const BertOptions& options, bool same_shapes);
+
+struct LabelledText {
+  AnyBatcher train;
+  AnyBatcher held_out;
+  std::vector<std::int32_t> labels;  ///< of the held-out samples
+  PublishedBert bert{};              ///< as TextData's, with the classes of the text
+  std::map<std::string, std::string> files{};
+  std::string description;
+};
+
+/// Sentences, or pairs of them, and their labels: columns of a .csv, .tsv or .jsonl file.
+[[nodiscard]] LabelledText load_labelled_text(const BertOptions& options);
 
 }  // namespace examples

@@ -5,6 +5,7 @@
 
 #include "configuration.hpp"
 #include "image_options.hpp"
+#include "tuning_options.hpp"
 
 #include <algorithm>
 #include <array>
@@ -247,6 +248,7 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
   app.add_flag("--new-head", options.new_head,
                "The last layers begin anew, whatever the .safetensors file has of them")
       ->group("Output");
+  add_tuning_options(app, options);
 }
 
 [[nodiscard]] dhp::OptimizerChoice optimizer_of(const Words& words) {
@@ -304,6 +306,7 @@ void finish(RunOptions& options, const Words& words) {
     dhp::check(!given || options.begins_anew(), name,
                " is for --load FILE.safetensors or a published folder, with which training begins");
   check_load(options.load);
+  check_tuning(options);
   const bool no_best = options.keep_best.empty();
   dhp::check(no_best || options.keep > 0,
              "--keep-best needs --keep: without it, all checkpoints are kept");
@@ -381,6 +384,7 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv, Options& options,
   });
   try {
     app.parse(argc, argv);
+    take_adapter(app, options.run);
     recall(app, options.run);
     options.run.configuration = configuration_of(app);
     finish(options.run, words);
@@ -419,7 +423,9 @@ ParsedBert parse_bert(int argc, char** argv, bool gpu) {
   app.footer(bert_examples);
   add_run_options(app, options.run, words);
   add_device_options(app, options.run, gpu);
-  app.add_option("--preset", options.preset, "tiny, mini, small, base or large")->group("Model");
+  app.add_option("--preset", options.preset,
+                 "tiny, mini, small, base or large (default: as the model of --load, else tiny)")
+      ->group("Model");
   app.add_option("--sequence-length", options.sequence_length, "Longest sample, in tokens")
       ->check(CLI::Range(8, 512))
       ->group("Model");
@@ -442,7 +448,9 @@ ParsedBert parse_bert(int argc, char** argv, bool gpu) {
   app.add_flag("--whole-word-masking", options.whole_word_masking,
                "Mask all pieces of a word together")
       ->group("Data");
-  parsed.exit_status = parse(app, argc, argv, options, words, [] {});
+  add_classification_options(app, options);
+  parsed.exit_status =
+      parse(app, argc, argv, options, words, [&] { check_classification(app, options); });
   return parsed;
 }
 

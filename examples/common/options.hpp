@@ -6,6 +6,8 @@
 #include <dhp/comm/meet/process_rank.hpp>
 #include <dhp/train/training_run.hpp>
 
+#include "fine_tuning.hpp"
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -68,8 +70,11 @@ struct RunOptions {
   std::string export_to;   ///< directory of weights for other programs; empty: none
   double grace_s = 60;     ///< from SIGTERM or SIGINT: so long it may take to save
   std::string load;
-  bool load_all = false;                 ///< a file of weights has to have all of the model
-  bool new_head = false;                 ///< the last layers begin anew
+  bool load_all = false;  ///< a file of weights has to have all of the model
+  bool new_head = false;  ///< the last layers begin anew
+  FineTuning tuning{};
+  std::string stop_early;  ///< a measure: the run ends when it no longer gets better; empty: none
+  std::int64_t patience = 3;             ///< evaluations without a better value
   std::optional<double> comm_timeout{};  ///< none: learned, see dhp::Deadlines
   std::string flight_record;             ///< file of each rank's calls; empty: none
   bool check_collectives = false;
@@ -115,7 +120,7 @@ struct RunOptions {
 
 struct BertOptions {
   RunOptions run{};
-  std::string preset = "tiny";
+  std::string preset;  ///< empty: as the model of --load says, else tiny
   std::int64_t sequence_length = 128;
   double dropout = 0.1;
   std::string vocabulary;  ///< a vocab.txt; empty: trained from the text
@@ -123,6 +128,10 @@ struct BertOptions {
   std::string sentences = "automatic";
   std::string layout = "packed";
   bool whole_word_masking = false;
+  std::string task = "pretrain";            ///< or "classify"
+  std::vector<std::string> text_columns{};  ///< of classify: one, or two for pairs
+  std::string label_column;
+  std::string test_data;  ///< of classify: what to evaluate on; empty: held out of --data
 };
 
 struct ResNetOptions {

@@ -4,6 +4,7 @@
 #include <dhp/comm/meet/address.hpp>
 
 #include "memory_use.hpp"
+#include "patience.hpp"
 #include "ranks.hpp"
 #include "run_summary.hpp"
 #include "saved_run.hpp"
@@ -55,6 +56,7 @@ class Program {
         batching_(batching_of(setup)),
         total_(options_.total_steps(batching_)),
         report_(options_, world.rank() == 0, total_),
+        patience_(options_.stop_early, options_.patience),
         run_(dev, observed(dev, fits(std::move(world)), options_), training_options(),
              setup.make_model, dhp::example_batch(dev, setup.train, options_.micro_batch)),
         saved_(dev, setup, run_, batching_, report_,
@@ -145,7 +147,8 @@ class Program {
     };
     report_.restart_clock();
     parts_.enter(Part::compute);
-    for (auto section = dhp::Section::first_step; trainer.steps_done() < total_ && !stopped_;
+    for (auto section = dhp::Section::first_step;
+         trainer.steps_done() < total_ && !stopped_ && !patience_.is_over();
          section = dhp::Section::step) {
       enter(section);
       if (stopping_.asked() || (elastic_ != nullptr && elastic_->change_wanted()))
@@ -180,7 +183,8 @@ class Program {
       report_.say("recorded as a CUDA graph: ", recorded_steps, " of ", total_ - first_step,
                   " steps", shapes_stay() ? "" : "; their shapes differ, see --layout");
     const bool changed = trainer.steps_done() > first_step || goes_on_within(first_step);
-    if (!stopped_ && changed) evaluate("at the end");
+    if (patience_.is_over()) report_.say("stops early: ", patience_.sentence());
+    else if (!stopped_ && changed) evaluate("at the end");
     enter(dhp::Section::saving);
     {
       const TimeParts::In saving(parts_, Part::saving);
@@ -295,10 +299,24 @@ class Program {
     const TimeParts::In evaluating(parts_, Part::evaluation);
     enter(dhp::Section::evaluation);
     auto loader = run_.loader(setup_.held_out, dhp::evaluation_pass(loader_options()));
-    const auto loss = run_.evaluate(loader);
-    const auto measures = setup_.measures(loss.terms);
+    const auto measures = setup_.predicted_measures ? predicted_measures(loader)
+                                                    : setup_.measures(run_.evaluate(loader).terms);
+    patience_.take(run_.trainer().steps_done(), measures);
     report_.evaluation(when, run_.trainer().steps_done(), measures);
     saved_.evaluated(measures);
+  }
+
+  /// Rank 0 has the predictions, and all ranks its numbers.
+  [[nodiscard]] Measures predicted_measures(dhp::Loader<Dev, AnyBatcher>& loader) {
+    std::vector<dhp::HostArray> predictions;
+    while (!loader.finished())
+      for (auto& array : run_.predict(loader.next())) predictions.push_back(std::move(array));
+    auto measures = setup_.predicted_measures(predictions);
+    std::vector<double> values;
+    for (const auto& [name, value] : measures) values.push_back(value);
+    const auto all = dhp::gather(dev_, run_.mesh().world(), values);
+    for (std::size_t at = 0; at < measures.size(); ++at) measures[at].second = all[at];
+    return measures;
   }
 
   /// Of ranks that are processes, which may be on machines of their own; on GPUs waits are not seen. Collective.
@@ -329,7 +347,8 @@ class Program {
     const bool counts = mesh.tensor_index() == 0 && mesh.pipeline_index() == 0;
     const auto own = parts_.seconds();
     std::vector<double> told(own.begin(), own.end());
-    told.push_back(counts ? work_.forward_flop : 0);
+    // What a backward pass costs that leaves parts out is not counted, and so it is not told.
+    told.push_back(counts && !options_.tuning.freezes() ? work_.forward_flop : 0);
     told.push_back(counts ? work_.tokens : 0);
     const auto all = dhp::gather(dev_, mesh.world(), told);
     RunSummary summary;
@@ -367,6 +386,7 @@ class Program {
   RunReport report_;
   StepWork work_;  // of the steps of this run() that are done
   Stragglers stragglers_;
+  Patience patience_;
   double in_period_ = 0;  // micro-batches
   double own_s_before_ = 0;
   dhp::TrainingRun<Dev> run_;

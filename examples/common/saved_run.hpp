@@ -77,7 +77,9 @@ class SavedRun {
     report_.say("saved ", folder());
     if (options_.save_every > 0)
       report_.say("training has waited for saves for ", short_number(stalled_s), " s");
-    if (!options_.export_to.empty() && checkpoint_.rank() == 0) export_weights();
+    if (checkpoint_.rank() != 0) return;
+    if (!options_.export_to.empty()) export_weights();
+    if (!options_.tuning.export_adapter.empty()) export_adapter();
   }
 
  private:
@@ -102,9 +104,10 @@ class SavedRun {
   }
   /// Returns the folder or file that was loaded.
   std::string load(std::int64_t total) {
-    const auto loaded = checkpoint_.load(
-        dev_, options_.load,
-        {.all = options_.load_all, .new_head = options_.new_head ? setup_.head : ""});
+    const auto loaded = checkpoint_.load(dev_, options_.load,
+                                         {.all = options_.load_all,
+                                          .new_head = options_.new_head ? setup_.head : "",
+                                          .adapter = options_.tuning.adapter});
     const auto& progress = loaded.progress;
     for (const auto& remark : loaded.remarks)
       report_.say(options_.begins_anew() ? "" : "warning: ", remark);
@@ -131,6 +134,7 @@ class SavedRun {
                         .may_commit = may_commit_,
                         .replaced = std::exchange(replaced_, {})};
     made.files["options.toml"] = options_.configuration;
+    if (adapts()) made.files["adapter_config.json"] = config_of_adapter();
     made.about["options"] = nlohmann::ordered_json::parse(options_.remembered);
     made.about["training_samples"] = batching_.dataset_size();
     if (measures_.first == saved_step_)
@@ -142,10 +146,23 @@ class SavedRun {
   }
   void export_weights() {
     std::filesystem::create_directories(options_.export_to);
-    dhp::export_weights(folder(), options_.export_to + "/model.safetensors");
+    dhp::export_weights(folder(), options_.export_to + "/model.safetensors",
+                        adapts() ? options_.tuning.adapters.scale() : 0);
     for (const auto& [name, text] : setup_.files)
       dhp::replace_file(options_.export_to + "/" + name, text);
-    report_.say("exported ", options_.export_to);
+    report_.say("exported ", options_.export_to, adapts() ? ", the adapters merged into it" : "");
+  }
+  void export_adapter() {
+    const auto& to = options_.tuning.export_adapter;
+    std::filesystem::create_directories(to);
+    dhp::export_adapter(folder(), to + "/adapter_model.safetensors", setup_.head);
+    for (const auto& [name, text] : setup_.files) dhp::replace_file(to + "/" + name, text);
+    dhp::replace_file(to + "/adapter_config.json", config_of_adapter());
+    report_.say("exported the adapter ", to);
+  }
+  [[nodiscard]] bool adapts() const { return !options_.tuning.adapters.layers.empty(); }
+  [[nodiscard]] std::string config_of_adapter() const {
+    return adapter_config(options_.tuning.adapters, setup_.head);
   }
 
   Dev& dev_;

@@ -23,6 +23,8 @@ ParsedScore parse_score(int argc, char** argv, bool gpu) {
                  "A published folder (config.json, tokenizer.json or vocab.txt, .safetensors), or "
                  "checkpoints of train_bert")
       ->required();
+  app.add_option("--adapter", run.tuning.adapter,
+                 "Folder of an adapter of this model, in PEFT's format");
   app.add_option("--input", options.input,
                  "A sentence a line; or .csv, .tsv, .jsonl with --text-column")
       ->required();

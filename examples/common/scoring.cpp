@@ -1,12 +1,12 @@
 #include "scoring.hpp"
 
-#include <dhp/train/checkpoint_index.hpp>
 #ifdef DHP_HAS_ZLIB
 #include <dhp/data/gzip.hpp>
 #endif
 
 #ifdef DHP_HAS_UTF8PROC
 #include "../bert/published.hpp"
+#include "../bert/published_tokenizer.hpp"
 #include "../bert/sentence_batcher.hpp"
 #include "../bert/sentence_file.hpp"
 #endif
@@ -19,16 +19,6 @@ namespace examples {
 
 #ifdef DHP_HAS_UTF8PROC
 namespace {
-
-/// Where config.json and the words of the model are.
-[[nodiscard]] std::string folder_of(const std::string& model) {
-  dhp::check(std::filesystem::exists(model), "--model ", model,
-             ": there is no such folder or file");
-  if (const auto saved = dhp::newest_checkpoint(model)) return saved->first;
-  if (std::filesystem::is_directory(model)) return model;
-  const auto parent = std::filesystem::path(model).parent_path().string();
-  return parent.empty() ? "." : parent;
-}
 
 [[nodiscard]] BertHead asked_for(const PublishedBert& bert, const std::string& predict) {
   const bool logits =
@@ -52,8 +42,12 @@ namespace {
 
 Scoring prepare_scoring(const ScoreOptions& options) {
   RowFile::check_name(options.output);
-  const auto folder = folder_of(options.run.load);
-  auto bert = load_published_bert(folder);
+  dhp::check(std::filesystem::exists(options.run.load), "--model ", options.run.load,
+             ": there is no such folder or file");
+  const auto folder = model_folder(options.run.load);
+  const auto& adapter = options.run.tuning.adapter;
+  const bool of_adapter = std::filesystem::exists(adapter + "/config.json");
+  auto bert = load_published_bert(of_adapter ? adapter : folder);
   const auto tokenizer = load_published_tokenizer(folder);
   const auto pooling = load_sentence_pooling(folder);
   const auto& words = tokenizer.vocabulary();
@@ -66,18 +60,22 @@ Scoring prepare_scoring(const ScoreOptions& options) {
   bert.config.sequence_length = longest;
 
   Scoring made;
+  if (!adapter.empty() || std::filesystem::exists(folder + "/adapter_config.json"))
+    made.adapters = read_adapter_config(adapter.empty() ? folder : adapter);
   made.head = asked_for(bert, options.predict);
-  auto tokens = std::make_shared<SentenceBatcher::Tokens>();
+  auto tokens = std::make_shared<SentenceBatcher::Sentences>();
   std::int64_t total = 0, were_cut = 0;
 #ifdef DHP_HAS_ZLIB
   const dhp::Unpack unpack = &dhp::gunzip;
 #else
   const dhp::Unpack unpack{};
 #endif
-  for (const auto& sentence : read_sentences(options.input, options.text_column, unpack)) {
+  const auto text = read_text_file(options.input, unpack);
+  for (const auto& sentence : SentenceFile(text, options.input).sentences(options.text_column)) {
     bool was_cut = false;
-    tokens->push_back(tokenizer.encode(sentence, static_cast<std::size_t>(longest), &was_cut));
-    const auto& ids = tokens->back();
+    tokens->push_back(
+        {.ids = tokenizer.encode(sentence, static_cast<std::size_t>(longest), &was_cut)});
+    const auto& ids = tokens->back().ids;
     total += static_cast<std::int64_t>(ids.size());
     were_cut += was_cut ? 1 : 0;
     made.rows_of.push_back(
@@ -102,7 +100,8 @@ Scoring prepare_scoring(const ScoreOptions& options) {
                   : first                     ? "the vector of the first token"
                                               : "the mean of the tokens' vectors",
                   made.normalise ? ", normalised" : "");
-  made.sentences = AnyBatcher(SentenceBatcher(std::move(tokens), longest, first, words.mask()));
+  made.sentences = AnyBatcher(SentenceBatcher(
+      std::move(tokens), {.longest = longest, .first_token = first, .hidden = words.mask()}));
   made.bert = std::make_shared<PublishedBert>(std::move(bert));
   return made;
 }

@@ -2,6 +2,7 @@
 // (scoring.cpp), by no device's compiler.
 #pragma once
 
+#include "../bert/config.hpp"
 #include "data.hpp"
 #include "row_file.hpp"
 #include "score_options.hpp"
@@ -13,12 +14,10 @@
 
 namespace examples {
 
-struct PublishedBert;  // bert/published.hpp
-enum class BertHead;
-
 struct Scoring {
   std::shared_ptr<const PublishedBert> bert;  ///< its sequence length as asked for
   BertHead head{};                            ///< what is asked for
+  dhp::LowRankOptions adapters{};             ///< no layers: none
   AnyBatcher sentences;
   std::vector<std::int64_t> rows_of;  ///< how many rows of the output each sentence has
   bool normalise = false;

@@ -1,7 +1,6 @@
-#include <dhp/train/checkpoint_index.hpp>
-
 #include "../bert/masked_lm_batcher.hpp"
 #include "../bert/synthetic_text.hpp"
+#include "../bert/text_model.hpp"
 #include "data.hpp"
 #ifdef DHP_HAS_UTF8PROC
 #include "../bert/read_text.hpp"
@@ -51,19 +50,11 @@ TextOptions text_options(const std::string& sentences) {
 }
 
 /// A model that is loaded brings its words with it.
-Vocabulary vocabulary_for(const BertOptions& options, const Text& text) {
-  const auto saved = dhp::newest_checkpoint(options.run.load);
-  const auto of_model = (saved ? saved->first : options.run.load) + "/vocab.txt";
-  if (!options.run.load.empty() && std::filesystem::exists(of_model)) {
-    auto vocabulary = load_vocabulary(of_model);
-    dhp::check(options.vocabulary.empty() ||
-                   load_vocabulary(options.vocabulary).tokens() == vocabulary.tokens(),
-               "--vocabulary ", options.vocabulary, " has other words than ", of_model,
-               ", which the model of --load was trained with; leave --vocabulary out");
-    return vocabulary;
-  }
-  if (!options.vocabulary.empty()) return load_vocabulary(options.vocabulary);
-  return train_wordpiece(text, {.size = options.vocabulary_size});
+PublishedTokenizer words_for(const BertOptions& options, const Text& text) {
+  if (auto of_model = words_of_model(options)) return *of_model;
+  return PublishedTokenizer(WordPiece(options.vocabulary.empty()
+                                          ? train_wordpiece(text, {.size = options.vocabulary_size})
+                                          : load_vocabulary(options.vocabulary)));
 }
 
 /// A vocabulary of another language or another case turns words into [UNK].
@@ -99,11 +90,10 @@ Tokenised tokenise(const BertOptions& options) {
   check_is_prose(path);
   const bool wordnet = is_wordnet(path);
   const auto text = wordnet ? read_wordnet(path) : read_text(path, text_options(options.sentences));
-  auto vocabulary = vocabulary_for(options, text);
-  const WordPiece wordpiece(vocabulary);
-  auto tokens = std::make_shared<TokenText>(wordpiece.encode(text));
-  check_fits(vocabulary, *tokens, path);
-  return {std::move(vocabulary), tokens, wordnet ? Pairing::first : Pairing::next,
+  const auto words = words_for(options, text);
+  auto tokens = std::make_shared<TokenText>(words.wordpiece().encode(text));
+  check_fits(words.vocabulary(), *tokens, path);
+  return {words.vocabulary(), tokens, wordnet ? Pairing::first : Pairing::next,
           dhp::concat(path, wordnet ? " (WordNet's glosses, " : " (", text.sentences(),
                       " sentences, ", tokens->items().size(), " tokens)")};
 }
@@ -135,12 +125,18 @@ TextData load_text(const BertOptions& options, bool same_shapes) {
                                 .seed = run.seed};
   const auto layout = layout_of(options, same_shapes);
   const auto evaluated = run.evaluate_samples;
+  auto bert = text_model(options);
+  bert.head = BertHead::masked_words;
+  bert.labels.clear();
+  bert.config.vocabulary = tokenised.vocabulary.size();
+  auto files = model_files(options, bert, tokenised.vocabulary);
   const auto unigram = unigram_of(train, tokenised.vocabulary, masking);
   return {.train = AnyBatcher(MaskedLmBatcher(train, tokenised.vocabulary, masking, layout))
                        .first(run.samples),
           .held_out = AnyBatcher(MaskedLmBatcher(held_out, tokenised.vocabulary, masking, layout))
                           .first(evaluated),
-          .vocabulary = std::make_shared<Vocabulary>(tokenised.vocabulary),
+          .bert = std::move(bert),
+          .files = std::move(files),
           .unigram_cross_entropy =
               unigram_cross_entropy(unigram, held_out, tokenised.vocabulary, masking, evaluated),
           .same_shapes = layout == TokenLayout::fixed,

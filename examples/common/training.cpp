@@ -31,9 +31,23 @@ int run_elastic_training(const TrainingSetup& setup) {
 }
 #endif
 
+/// The model as its options say what of it is trained.
+TrainingSetup tuned(const TrainingSetup& setup) {
+  auto made = setup;
+  made.make_model = [&setup](dhp::ModelBuilder<Dev>& build) {
+    return describe_tuned(build, setup.options.tuning, setup.head, setup.make_model);
+  };
+  made.plan_model = [&setup](dhp::ModelBuilder<dhp::Meta>& build, bool recompute) {
+    return describe_tuned(build, setup.options.tuning, setup.head,
+                          [&](auto& same) { return setup.plan_model(same, recompute); });
+  };
+  return made;
+}
+
 }  // namespace
 
-int run_training(const TrainingSetup& setup) {
+int run_training(const TrainingSetup& described) {
+  const auto setup = tuned(described);
   if (setup.options.elastic) return run_elastic_training(setup);
   const Stopping stopping(setup.options.grace_s);
   std::atomic<bool> stopped = false;

@@ -35,8 +35,10 @@ struct TrainingSetup {
   /// Describes the whole model; each rank keeps its part.
   std::function<dhp::Model<Dev>(dhp::ModelBuilder<Dev>&)> make_model;
   DescribePlanned plan_model;
-  /// The model's own view of an evaluation.
-  std::function<Measures(const std::vector<dhp::LossTerm>&)> measures;
+  /// The model's own view of an evaluation: by the terms of its loss, or by what it predicts.
+  std::function<Measures(const std::vector<dhp::LossTerm>&)> measures{};
+  /// One array for each micro-batch of the held-out samples, in order; none at all: names and zeros.
+  std::function<Measures(const std::vector<dhp::HostArray>&)> predicted_measures{};
   /// Multiplications and additions in products and convolutions of these samples' forward pass, without padding.
   std::function<double(const dhp::MicroBatch<Dev>&)> forward_flop;
   /// Small files that belong to the model, by name: saved in each checkpoint, and exported.

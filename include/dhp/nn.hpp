@@ -14,6 +14,7 @@
 #include <dhp/nn/layer_norm.hpp>
 #include <dhp/nn/linear.hpp>
 #include <dhp/nn/loss.hpp>
+#include <dhp/nn/low_rank.hpp>
 #include <dhp/nn/mean_squared_error.hpp>
 #include <dhp/nn/model_builder.hpp>
 #include <dhp/nn/parameter_store.hpp>

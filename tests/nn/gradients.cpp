@@ -27,6 +27,10 @@ TEST_CASE("gradients: channels gathered and scattered in a group of one") {
 TEST_CASE("gradients: pooling") { LayerGradients<Cpu>().pooling(); }
 TEST_CASE("gradients: embedding") { LayerGradients<Cpu>().embedding(); }
 TEST_CASE("gradients: self-attention with dropout") { LayerGradients<Cpu>().self_attention(); }
+TEST_CASE("gradients: adapters, of layers that are trained and of frozen ones") {
+  LayerGradients<Cpu>().adapters(false, 0.3);
+  LayerGradients<Cpu>().adapters(true, 0);
+}
 TEST_CASE("gradients: sequential, residual, recompute") { LayerGradients<Cpu>().sequential(); }
 TEST_CASE("gradients: residual norm, with dropout and without, recomputed") {
   LayerGradients<Cpu>().residual_layer_norm();

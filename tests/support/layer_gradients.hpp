@@ -122,6 +122,26 @@ class LayerGradients {
         rows(6));
   }
 
+  /// of_frozen: the layers' own weights are.
+  void adapters(bool of_frozen, double dropout) {
+    ModelBuilder<Dev> build({});
+    if (of_frozen)
+      build.train_only([](const std::string& name) { return name.find("lora") != name.npos; });
+    build.adapt({.layers = {"a", "b", "c", "second", "query", "value"},
+                 .rank = 2,
+                 .alpha = 3,
+                 .dropout = dropout});
+    check_layer(Linear<Dev>(build, "layer.a", {.in = 5, .out = 3}), rows(5));
+    check_layer(column_parallel_linear(build, "b", {.in = 4, .out = 6}), rows(4));
+    check_layer(RowParallelLinear<Dev>(build, "c", {.in = 4, .out = 6}), rows(4));
+    check_layer(FeedForward<Dev>(build, "first", "second", {.columns = 4, .inner = 7}), rows(4));
+    check_layer(
+        SelfAttention<Dev>(build, "self",
+                           {.heads = 2, .columns = 6, .max_length = length, .dropout = dropout}),
+        rows(6));
+    build.check_adapters();
+  }
+
   void sequential() {
     const auto body = [&](const std::string& name) {
       Sequential<Dev> layers;

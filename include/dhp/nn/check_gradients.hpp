@@ -83,7 +83,7 @@ GradientGap gradient_gap(Dev& dev, const MicroBatch<Dev>& batch, Part& part, con
   GradientGap gap;
   if (dx) compare_gradient(input, dx.template to_host<double>(dev), objective, "the input", gap);
   for (const auto& parameter : parameters) {
-    if (parameter->spec.buffer) continue;
+    if (parameter->spec.buffer || parameter->spec.frozen) continue;
     auto values = clone(dev, ConstView<Dev>(parameter->value)).template to_host<double>(dev);
     const auto put = [&] {
       dev.copy_from_host(parameter->value.bytes(),

@@ -84,6 +84,7 @@ class Conv2d {
     return dx;
   }
   void weight_gradient(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, Tape<Dev>& tape) {
+    if (!is_trained<Dev>({weight_})) return;
     tape.weight_gradient(dev, [weight = weight_, geometry = geometry_, x = std::move(x),
                                dy = std::move(dy)](Dev& device) {
       weight->accumulate(device, [&](View<Dev> gradient, double beta) {

@@ -39,6 +39,7 @@ class Embedding {
   }
 
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    if (!is_trained<Dev>({table_})) return {};
     tape.weight_gradient(dev, [table = table_, ids = tape.batch().at(options_.ids).share(),
                                dy = std::move(dy)](Dev& device) {
       table->accumulate(device, [&](View<Dev> gradient, double beta) {

@@ -28,6 +28,7 @@ class FeedForward {
                 Split::inputs) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    if (first_.is_adapted() || second_.is_adapted()) return forward_apart(dev, std::move(x), tape);
     auto inner = in_layer(dev, "first", "output", tape, [&] {
       const auto shape = x.shape().with(x.shape().rank() - 1, first_.weight()->value.shape()[0]);
       Tensor<Dev> before(dev, x.dtype(), shape), y(dev, x.dtype(), shape);
@@ -64,9 +65,29 @@ class FeedForward {
   }
 
  private:
+  /// With adapters, of which the fused products know nothing.
+  Tensor<Dev> forward_apart(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    auto before = first_.forward(dev, std::move(x), tape);
+    Tensor<Dev> y(dev, before.dtype(), before.shape());
+    activation_forward(dev, Activation::gelu, before.view(), y.mut());
+    tape.push(std::move(before));
+    return second_.forward(dev, std::move(y), tape);
+  }
+  Tensor<Dev> backward_apart(Dev& dev, Tensor<Dev> dy, Tensor<Dev> dx, double beta,
+                             Tape<Dev>& tape) {
+    auto dinner = second_.backward(dev, std::move(dy), tape);
+    const Tensor<Dev> before = tape.pop();
+    activation_backward(dev, Activation::gelu, before.view(), dinner.view(), dinner.mut());
+    auto sum = writable(dev, std::move(dx));
+    first_.backward_into(dev, std::move(dinner), sum.mut(), beta, tape);
+    return sum;
+  }
+
   /// beta dx + the gradient of x.
   Tensor<Dev> backward_into(Dev& dev, Tensor<Dev> dy, Tensor<Dev> dx, double beta,
                             Tape<Dev>& tape) {
+    if (first_.is_adapted() || second_.is_adapted())
+      return backward_apart(dev, std::move(dy), std::move(dx), beta, tape);
     auto dbefore = in_layer(dev, "second", "input gradient", tape, [&] {
       second_.backward_weight(dev, dy.share(), tape);
       const Tensor<Dev> before = tape.pop();

@@ -107,6 +107,18 @@ struct ElementwiseLayer {
   void parameters(ParameterList<Dev>&) const {}
 };
 
+/// What of a layer the tensor axis splits.
+enum class Split { none, outputs, inputs };
+[[nodiscard]] constexpr int split_dim(Split split, int of_outputs, int of_inputs) {
+  return split == Split::none ? -1 : split == Split::outputs ? of_outputs : of_inputs;
+}
+
+/// [.., C] seen as [rows, C].
+template <class AnyView>
+[[nodiscard]] AnyView as_matrix(AnyView view) {
+  return view.as({view.rows(), view.columns()});
+}
+
 /// x itself, to be overwritten, if it is not shared; else a new tensor like it. Views of x stay valid.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> reuse(Dev& dev, Tensor<Dev>& x) {

@@ -1,8 +1,10 @@
 // Linear: y = x W^T + b over the rows of x. For a part of its outputs or inputs see parallel/tensor.hpp.
 #pragma once
 
-#include <dhp/nn/layer.hpp>
+#include <dhp/nn/low_rank.hpp>
 #include <dhp/ops/linear.hpp>
+
+#include <optional>
 
 namespace dhp {
 
@@ -15,19 +17,9 @@ struct LinearOptions {
   int followers = 0;  ///< of weight and bias, as in ParameterSpec
 };
 
-enum class Split { none, outputs, inputs };
-[[nodiscard]] constexpr int split_dim(Split split, int of_outputs, int of_inputs) {
-  return split == Split::none ? -1 : split == Split::outputs ? of_outputs : of_inputs;
-}
-
-/// [.., C] seen as [rows, C].
-template <class AnyView>
-[[nodiscard]] AnyView as_matrix(AnyView view) {
-  return view.as({view.rows(), view.columns()});
-}
-
 /// x [.., in], y [.., out]; weight "name.weight" [out, in], bias "name.bias" [out]. Where the tensor axis splits the
-/// inputs, y is this rank's summand: the first rank adds the bias, and each has the whole gradient of it.
+/// inputs, y is this rank's summand: the first rank adds the bias, and each has the whole gradient of it. The model's
+/// builder may give it an adapter (nn/low_rank.hpp).
 template <class Dev>
 class Linear {
  public:
@@ -39,6 +31,7 @@ class Linear {
                                .followers = options.followers},
                               split_dim(split_over, 0, 1));
     if (options.bias) add_bias(build, name, options.bias_init, split_over, options.followers);
+    if (build.adapts(name)) adapter_.emplace(build, name, weight_->spec, split_over);
   }
   /// With the weight of another layer, split like it (a tied decoder), and a bias of its own.
   Linear(ModelBuilder<Dev>& build, const std::string& name, Parameter<Dev> tied)
@@ -50,6 +43,7 @@ class Linear {
     Tensor<Dev> y(dev, x.dtype(), x.shape().with(x.shape().rank() - 1, weight_->value.shape()[0]));
     gemm(dev, as_matrix(x.view()), weight_->value, as_matrix(y.mut()), {.transpose_b = true},
          adds_bias_ ? ConstView<Dev>(bias_->value) : ConstView<Dev>());
+    if (adapter_) adapter_->forward(dev, as_matrix(x.view()), as_matrix(y.mut()), tape);
     tape.push(std::move(x));
     return y;
   }
@@ -84,16 +78,23 @@ class Linear {
   [[nodiscard]] const Parameter<Dev>& weight() const { return weight_; }
   /// Null without a bias.
   [[nodiscard]] const Parameter<Dev>& bias() const { return bias_; }
+  /// Whether it has an adapter: weight and bias are not all of it.
+  [[nodiscard]] bool is_adapted() const { return adapter_.has_value(); }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
     return in.with(in.rank() - 1, weight_->spec.local_shape()[0]);
   }
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
-    return 2.0 * static_cast<double>(in.rows() * weight_->spec.local_shape().count());
+    return 2.0 * static_cast<double>(in.rows() * weight_->spec.local_shape().count()) +
+           (adapter_ ? adapter_->flops(in.rows()) : 0);
   }
   void parameters(ParameterList<Dev>& out) const {
     out.push_back(weight_);
     if (bias_) out.push_back(bias_);
+    adapter_parameters(out);
+  }
+  void adapter_parameters(ParameterList<Dev>& out) const {
+    if (adapter_) adapter_->parameters(out);
   }
 
  private:
@@ -101,11 +102,14 @@ class Linear {
   void backward_into(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Parameter<Dev> bias,
                      Tape<Dev>& tape) {
     gemm(dev, as_matrix(dy.view()), weight_->value, as_matrix(dx), {.beta = beta});
-    weight_gradient(dev, tape.pop(), std::move(dy), std::move(bias), tape);
+    auto x = tape.pop();
+    if (adapter_) adapter_->backward(dev, x, dy, as_matrix(dx), tape);
+    weight_gradient(dev, std::move(x), std::move(dy), std::move(bias), tape);
   }
   /// The bias gradient is computed with the weight gradient, and deferred with it: a device may fuse them.
   void weight_gradient(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, Parameter<Dev> bias,
                        Tape<Dev>& tape) {
+    if (!is_trained<Dev>({weight_, bias})) return;
     tape.weight_gradient(dev, [weight = weight_, bias = std::move(bias), x = std::move(x),
                                dy = std::move(dy)](Dev& device) {
       const auto out = as_matrix(dy.view()), in = as_matrix(x.view());
@@ -133,6 +137,7 @@ class Linear {
   Parameter<Dev> weight_;
   Parameter<Dev> bias_;
   bool adds_bias_ = false;
+  std::optional<LowRank<Dev>> adapter_;
 };
 
 }  // namespace dhp

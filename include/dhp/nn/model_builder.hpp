@@ -3,8 +3,12 @@
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
+#include <dhp/nn/low_rank_options.hpp>
 #include <dhp/nn/parameter_store.hpp>
 
+#include <functional>
+#include <set>
+#include <string>
 #include <utility>
 
 namespace dhp {
@@ -20,9 +24,32 @@ class ModelBuilder {
   explicit ModelBuilder(Comm<Dev> tensor_axis, Comm<Dev> data_axis = {})
       : tensor(std::move(tensor_axis)), data(std::move(data_axis)) {}
 
+  /// Parameters made from now on are frozen but for those whose names it accepts. Running statistics go on.
+  void train_only(std::function<bool(const std::string& name)> accepts) {
+    trains_ = std::move(accepts);
+  }
+
+  /// Linear layers made from now on get adapters, if the options name them; what else is trained, train_only() says.
+  void adapt(LowRankOptions options) { low_rank_ = std::move(options); }
+  [[nodiscard]] const LowRankOptions& low_rank() const { return low_rank_; }
+  /// Of a layer that is being made.
+  [[nodiscard]] bool adapts(const std::string& layer) {
+    const auto* const entry = low_rank_.adapts(layer);
+    if (entry != nullptr) adapted_.insert(*entry);
+    return entry != nullptr;
+  }
+  /// After the model is described: throws where an adapter has found no layer.
+  void check_adapters() const {
+    for (const auto& entry : low_rank_.layers)
+      check(adapted_.contains(entry), "no linear layer of the model is called ", entry,
+            ", and none can be adapted; a name is the end of one such as "
+            "encoder.layer.0.attention.self.query");
+  }
+
   [[nodiscard]] std::uint32_t next_use() { return uses_++; }
   /// split_dim: to be split over the tensor axis, or -1.
   [[nodiscard]] Parameter<Dev> parameter(ParameterSpec spec, int split_dim = -1) {
+    spec.frozen = !spec.buffer && trains_ && !trains_(spec.name);
     if (split_dim >= 0) spec = split(std::move(spec), split_dim, tensor.size(), tensor.rank());
     return std::make_shared<ParameterState<Dev>>(std::move(spec), next_use(), parameters_++);
   }
@@ -30,6 +57,9 @@ class ModelBuilder {
  private:
   std::uint32_t uses_ = 1;
   int parameters_ = 0;
+  std::function<bool(const std::string&)> trains_;
+  LowRankOptions low_rank_;
+  std::set<std::string> adapted_;  // its entries that have found a layer
 };
 
 }  // namespace dhp

@@ -24,6 +24,7 @@ struct ParameterSpec {
   bool decays = true;      ///< false for biases and norms: no weight decay, no trust ratio
   bool keep_fp32 = false;  ///< in the accumulation type even if the model computes in 16 bits
   bool buffer = false;     ///< not trained: batch norm's running statistics
+  bool frozen = false;     ///< not trained: it has no gradient and no optimizer state
   FileOrder file_order = FileOrder::same;
   /// So many parameters of the same shape follow in the list and lie directly behind this one, if segments_join allows.
   int followers = 0;
@@ -92,11 +93,17 @@ class ParameterState {
   ConstView<Dev> gradient;
 
   /// Adds a contribution to the gradient: write(view, beta) stores beta * view + contribution. beta is 0 for the first
-  /// one of a step; with order-free sums it goes to memory of its own, with beta 0, and is added as integers.
+  /// one of a step; with order-free sums it goes to memory of its own, with beta 0, and is added as integers. What is
+  /// written for a frozen parameter is forgotten: is_trained() tells where that is all that write would do.
   template <class Write>
   void accumulate(Dev& dev, Write write) {
-    check(range.size() > 0 || spec.shape.count() == 0, "parameter ", spec.name,
+    check(!value.empty() || spec.shape.count() == 0, "parameter ", spec.name,
           " has no memory on this rank");
+    if (spec.frozen) {
+      auto unwanted = Tensor<Dev>::zeros(dev, sum_type_, spec.local_shape());
+      write(unwanted.mut(), 0.0);
+      return;
+    }
     if (bucket_ != nullptr) bucket_->bring_gradients(dev);
     if (high_.empty()) {
       write(gradient_, std::exchange(fresh_, false) ? 0.0 : 1.0);
@@ -108,7 +115,7 @@ class ParameterState {
   }
 
   /// Nothing was added since ParameterStore::begin_gradients().
-  [[nodiscard]] bool is_fresh() const { return fresh_; }
+  [[nodiscard]] bool is_fresh() const { return fresh_ || spec.frozen; }
   /// Zeroes a gradient that nothing was added to since ParameterStore::begin_gradients().
   void complete(Dev& dev) {
     if (std::exchange(fresh_, false)) dev.fill_zero(gradient_.bytes(), gradient_.size_bytes());
@@ -139,15 +146,24 @@ using Parameter = std::shared_ptr<ParameterState<Dev>>;
 template <class Dev>
 using ParameterList = std::vector<Parameter<Dev>>;
 
+/// Whether some of these parameters have a gradient.
+template <class Dev>
+[[nodiscard]] bool is_trained(const ParameterList<Dev>& parameters) {
+  return std::any_of(parameters.begin(), parameters.end(), [](const auto& parameter) {
+    return parameter != nullptr && !parameter->spec.frozen && !parameter->spec.buffer;
+  });
+}
+
 namespace nn {
 
 template <class Dev, class Write>
 void accumulate_from(Dev& dev, const ParameterList<Dev>& parameters, std::vector<View<Dev>>& views,
-                     const Write& write) {
+                     const Write& write, double beta_of_all = 0) {
   parameters[views.size()]->accumulate(dev, [&](View<Dev> view, double beta) {
     views.push_back(view);
+    beta = std::max(beta, beta_of_all);  // a frozen one's is 0
     if (views.size() == parameters.size()) write(views, beta);
-    else accumulate_from(dev, parameters, views, write);
+    else accumulate_from(dev, parameters, views, write, beta);
   });
 }
 

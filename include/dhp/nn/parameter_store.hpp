@@ -1,6 +1,7 @@
 // ParameterStore: one rank's parameters in flat buffers, in layer order, each 64-byte aligned; padding is zero.
 // All-reduce buckets are ranges of these buffers; optimizers and norms go over tables of their segments. With ZeRO most
-// parameters lie in sharded buckets instead, and the buffers hold this replica's shares.
+// parameters lie in sharded buckets instead, and the buffers hold this replica's shares. Frozen ones have values and no place in
+// the numbering: every replica holds them.
 #pragma once
 
 #include <dhp/nn/initial_values.hpp>
@@ -139,7 +140,8 @@ class ParameterStore {
   void begin_gradients(Dev& dev) {
     const bool lazily = !options_.order_free && !is_sharded();
     if (!lazily || has_buffers_) zero_gradients(dev);
-    for (const auto& parameter : parameters_) parameter->fresh_ = lazily && !parameter->spec.buffer;
+    for (const auto& parameter : parameters_)
+      parameter->fresh_ = lazily && !parameter->spec.buffer && !parameter->spec.frozen;
   }
   void complete_gradients(Dev& dev, Range range) {
     for (auto at = by_first_.lower_bound(range.first);
@@ -201,8 +203,7 @@ class ParameterStore {
     const bool shares = own || options_.sharding.stage == ZeroStage::weights;
     for (const auto& parameter : parameters_)
       if (!shares || !is_cut(*parameter))
-        pieces.push_back(
-            piece_of("", *parameter, 0, parameter->value.as({parameter->range.size()})));
+        pieces.push_back(piece_of("", *parameter, 0, flat(*parameter)));
     for (const auto& part : held_)
       if (shares && part.sharded)
         pieces.push_back(piece_of("", *part.parameter, part.first, part.value, true, part.copy));
@@ -265,9 +266,15 @@ class ParameterStore {
         return bucket.get();
     return nullptr;
   }
+  [[nodiscard]] static bool is_trained(const ParameterState<Dev>& parameter) {
+    return !parameter.spec.buffer && !parameter.spec.frozen;
+  }
+  [[nodiscard]] static View<Dev> flat(const ParameterState<Dev>& parameter) {
+    return parameter.value.as({parameter.value.count()});
+  }
   /// What has another type than most weights stays whole: norms are small.
   [[nodiscard]] bool is_cut(const ParameterState<Dev>& parameter) const {
-    return is_sharded() && !parameter.spec.buffer && value_type(parameter) == options_.compute;
+    return is_sharded() && is_trained(parameter) && value_type(parameter) == options_.compute;
   }
 
   void place(Dev& dev) {
@@ -278,8 +285,9 @@ class ParameterStore {
       if (is_cut(*parameter)) continue;
       const auto count = parameter->spec.local_shape().count();
       const auto padded = (count + segment_alignment - 1) / segment_alignment * segment_alignment;
-      parameter->range = {size_, size_ + count};
-      size_ += padded;
+      const bool numbered = !parameter->spec.frozen;
+      parameter->range = {size_, size_ + (numbered ? count : 0)};
+      if (numbered) size_ += padded;
       value_bytes += static_cast<std::size_t>(padded) * size_of(value_type(*parameter));
     }
     whole_ = size_;
@@ -300,6 +308,7 @@ class ParameterStore {
       if (is_cut(parameter)) continue;
       parameter.value = {values_.mut().bytes() + value_offsets[at], value_type(parameter),
                          parameter.spec.local_shape()};
+      if (parameter.spec.frozen) continue;
       if (options_.order_free)
         parameter.point_gradient(of(gradients_, parameter), of(high_, parameter),
                                  of(low_, parameter));
@@ -360,9 +369,8 @@ class ParameterStore {
 
   void make_tables(Dev& dev) {
     for (const auto& parameter : parameters_)
-      if (!parameter->spec.buffer && !is_cut(*parameter))
-        held_.push_back(
-            {parameter, parameter->range, 0, parameter->value.as({parameter->range.size()})});
+      if (is_trained(*parameter) && !is_cut(*parameter))
+        held_.push_back({parameter, parameter->range, 0, flat(*parameter)});
     for (int ahead = 0; ahead <= options_.sharding.copies; ++ahead)
       for (auto& bucket : buckets_)
         for (const auto& parameter : bucket->parameters()) {
@@ -379,8 +387,7 @@ class ParameterStore {
     std::vector<Segment<Dev>> running;
     for (const auto& parameter : parameters_)
       if (parameter->spec.buffer)
-        running.push_back(
-            {.range = parameter->range, .value = parameter->value.as({parameter->range.size()})});
+        running.push_back({.range = parameter->range, .value = flat(*parameter)});
     running_ = {dev, options_.compute, std::move(running)};
     trained_ = table(
         dev, [](const auto&) { return true; }, true, true);
@@ -399,7 +406,7 @@ class ParameterStore {
     std::map<const ParameterState<Dev>*, std::int64_t> first_sums;
     std::int64_t tiles = 0;
     for (const auto& parameter : parameters_) {
-      if (parameter->spec.buffer || !which(*parameter)) continue;
+      if (!is_trained(*parameter) || !which(*parameter)) continue;
       first_sums[parameter.get()] = tiles;
       const auto first = tiles;
       tiles += SegmentTable<Dev>::tiles_of(parameter->range.size());
@@ -423,8 +430,7 @@ class ParameterStore {
     const bool shares = options_.sharding.stage == ZeroStage::weights;
     InitialValues<Dev> values(dev, options_.seed);
     for (const auto& parameter : parameters_)
-      if (!shares || !is_cut(*parameter))
-        values.write(*parameter, 0, parameter->value.as({parameter->range.size()}));
+      if (!shares || !is_cut(*parameter)) values.write(*parameter, 0, flat(*parameter));
     for (const auto& held : held_)
       if (shares && held.sharded) values.write(*held.parameter, held.first, held.value);
   }

@@ -7,6 +7,10 @@
 #include <dhp/nn/linear.hpp>
 #include <dhp/ops/attention.hpp>
 
+#include <algorithm>
+#include <array>
+#include <vector>
+
 namespace dhp {
 
 struct SelfAttentionOptions {
@@ -25,19 +29,22 @@ class SelfAttention {
       : options_(checked(options, build.tensor.size())), use_(build.next_use()) {
     int followers = 2;
     for (const auto* which : {".query", ".key", ".value"}) {
-      const Linear<Dev> part(
+      projections_.emplace_back(
           build, name + which,
-          {.in = options.columns, .out = options.columns, .followers = followers--},
+          LinearOptions{.in = options.columns, .out = options.columns, .followers = followers--},
           Split::outputs);
-      weights_.push_back(part.weight());
-      biases_.push_back(part.bias());
+      weights_.push_back(projections_.back().weight());
+      biases_.push_back(projections_.back().bias());
     }
+    adapted_ = std::any_of(projections_.begin(), projections_.end(),
+                           [](const auto& linear) { return linear.is_adapted(); });
     local_heads_ = options.heads / build.tensor.size();
     first_head_ = local_heads_ * build.tensor.rank();
   }
 
   /// q, k and v are the columns of one matrix, from one product.
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    if (adapted_) return forward_apart(dev, std::move(x), tape);
     const auto columns = local_columns();
     const JoinedValues<Dev> weight(dev, weights_), bias(dev, biases_);
     Tensor<Dev> qkv(dev, x.dtype(), {x.rows(), 3 * columns});
@@ -47,7 +54,7 @@ class SelfAttention {
     Tensor<Dev> logsumexp(dev, accumulation_type(qkv.dtype()), {local_heads_, qkv.rows()});
     const auto in = qkv.view();
     attention_forward(dev, third(in, 0), third(in, 1), third(in, 2), sequences(tape),
-                      options_for(tape), y.mut(), logsumexp.mut());
+                      options_for(tape, 3 * columns), y.mut(), logsumexp.mut());
     tape.push(std::move(qkv));
     tape.push(y.share());
     tape.push(std::move(logsumexp));
@@ -73,12 +80,47 @@ class SelfAttention {
   void parameters(ParameterList<Dev>& out) const {
     out.insert(out.end(), weights_.begin(), weights_.end());
     out.insert(out.end(), biases_.begin(), biases_.end());
+    for (const auto& linear : projections_) linear.adapter_parameters(out);
   }
 
  private:
+  /// With adapters, of which one product for all three knows nothing.
+  Tensor<Dev> forward_apart(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    std::array<Tensor<Dev>, 3> qkv;
+    for (std::size_t at = 0; at < 3; ++at) qkv[at] = projections_[at].forward(dev, x.share(), tape);
+    const auto& [q, k, v] = qkv;
+    Tensor<Dev> y(dev, q.dtype(), q.shape());
+    Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()), {local_heads_, q.rows()});
+    attention_forward(dev, q.view(), k.view(), v.view(), sequences(tape),
+                      options_for(tape, q.columns()), y.mut(), logsumexp.mut());
+    for (auto& part : qkv) tape.push(std::move(part));
+    tape.push(y.share());
+    tape.push(std::move(logsumexp));
+    return y;
+  }
+  Tensor<Dev> backward_apart(Dev& dev, Tensor<Dev> dy, Tensor<Dev> dx, double beta,
+                             Tape<Dev>& tape) {
+    const Tensor<Dev> logsumexp = tape.pop();
+    const Tensor<Dev> y = tape.pop();
+    std::array<Tensor<Dev>, 3> qkv, gradients;
+    for (std::size_t at = 3; at-- > 0;) {
+      qkv[at] = tape.pop();
+      gradients[at] = Tensor<Dev>(dev, dy.dtype(), dy.shape());
+    }
+    const auto& [q, k, v] = qkv;
+    auto& [dq, dk, dv] = gradients;
+    attention_backward(dev, dy.view(), q.view(), k.view(), v.view(), y.view(), logsumexp.view(),
+                       sequences(tape), options_for(tape, q.columns()), dq.mut(), dk.mut(),
+                       dv.mut());
+    for (std::size_t at = 3; at-- > 0; beta = 1)
+      projections_[at].backward_into(dev, std::move(gradients[at]), dx.mut(), beta, tape);
+    return dx;
+  }
+
   /// beta dx + the gradient of x.
   Tensor<Dev> backward_into(Dev& dev, Tensor<Dev> dy, Tensor<Dev> dx, double beta,
                             Tape<Dev>& tape) {
+    if (adapted_) return backward_apart(dev, std::move(dy), std::move(dx), beta, tape);
     const Tensor<Dev> logsumexp = tape.pop();
     const Tensor<Dev> y = tape.pop();
     const Tensor<Dev> qkv = tape.pop();
@@ -87,9 +129,10 @@ class SelfAttention {
     const auto in = qkv.view();
     const auto out = dqkv.mut();
     attention_backward(dev, dy.view(), third(in, 0), third(in, 1), third(in, 2), y.view(),
-                       logsumexp.view(), sequences(tape), options_for(tape), third(out, 0),
-                       third(out, 1), third(out, 2));
+                       logsumexp.view(), sequences(tape), options_for(tape, in.columns()),
+                       third(out, 0), third(out, 1), third(out, 2));
     gemm(dev, dqkv.view(), JoinedValues<Dev>(dev, weights_).view(), dx.mut(), {.beta = beta});
+    if (!is_trained(weights_) && !is_trained(biases_)) return dx;
     tape.weight_gradient(dev, [weights = weights_, biases = biases_, x = std::move(x),
                                dqkv = std::move(dqkv)](Dev& device) {
       accumulate_joined(device, weights, biases, [&](View<Dev> dw, View<Dev> dbias, double old) {
@@ -122,20 +165,22 @@ class SelfAttention {
     return {batch.at("offsets").view(), batch.at("lengths").view(), batch.at("row_numbers").view(),
             options_.max_length};
   }
-  [[nodiscard]] AttentionOptions options_for(const Tape<Dev>& tape) const {
+  [[nodiscard]] AttentionOptions options_for(const Tape<Dev>& tape, std::int64_t row_stride) const {
     return {.heads = local_heads_,
             .first_head = first_head_,
             .total_heads = options_.heads,
             .dropout = tape.context().training() ? options_.dropout : 0,
             .random = tape.context().random(use_),
-            .row_stride = 3 * local_columns()};
+            .row_stride = row_stride};
   }
 
   SelfAttentionOptions options_;
   std::uint32_t use_;
   int local_heads_ = 0;
   int first_head_ = 0;
-  ParameterList<Dev> weights_, biases_;  // of query, key, value
+  std::vector<Linear<Dev>> projections_;  // query, key, value
+  ParameterList<Dev> weights_, biases_;   // theirs
+  bool adapted_ = false;
 };
 
 }  // namespace dhp

@@ -169,12 +169,32 @@ class PipelineParallel {
         check(fresh || at->second == parameter.get(), "the model has two parameters of the name ",
               parameter->spec.name);
       }
+    find_first_trained();
     tied_ = TiedParameters<Dev>(forward_, by_stage);
     auto& own = by_stage[static_cast<std::size_t>(stage_)];
     // Tied ones are ready last: they come first in the store, which reducers go through from its end.
     std::stable_partition(own.begin(), own.end(),
                           [&](const auto& parameter) { return tied_.contains(*parameter); });
     store_ = ParameterStore<Dev>(dev, own, store_options_, replica_);
+  }
+
+  /// Below the first layer with a trained parameter nothing needs a backward pass.
+  void find_first_trained() {
+    bool any_frozen = false;
+    int first = layer_of_loss() + 1;
+    for (int at = layer_of_loss(); at >= 0; --at) {
+      const auto list = parameters_of(at);
+      if (is_trained(list)) first = at;
+      for (const auto& parameter : list) any_frozen = any_frozen || parameter->spec.frozen;
+    }
+    if (!any_frozen) return;
+    check(first <= layer_of_loss(),
+          "all of the model's parameters are frozen: there is nothing to train");
+    first_trained_ = first;
+  }
+  /// Whether the gradient of what enters a part is wanted.
+  [[nodiscard]] bool returns_gradient(int part) const {
+    return part > 0 && first_trained_ < first_layer(part);
   }
 
   /// Keeps the weights of a layer here, where replicas share them out (ZeRO).
@@ -286,9 +306,11 @@ class PipelineParallel {
       x = boundary(dev, part, of);
       forward_.recv(dev, x.mut(), (stage_ + stages_ - 1) % stages_);
     }
+    auto forgets = flight.tape.nested(false, false);
     for (int at = first_layer(part); at < first_layer(part + 1); ++at) {
       const Weights weights(dev, *this, at);
-      x = checked_forward(dev, layer(at), std::move(x), flight.tape);
+      auto& tape = at < first_trained_ ? forgets : flight.tape;
+      x = checked_forward(dev, layer(at), std::move(x), tape);
     }
     if (holds_loss(part)) {
       const Weights weights(dev, *this, layer_of_loss());
@@ -318,6 +340,8 @@ class PipelineParallel {
       const Weights weights(dev, *this, layer_of_loss());
       dy = model_.loss.backward(dev, run.scales.view(), flight.tape);
       after(layer_of_loss());
+    } else if (!returns_gradient(part + 1)) {
+      // Nobody below the next part has anything to train.
     } else if (stages_ == 1) {
       dy = std::move(run.returned.extract({part, action.micro_batch}).mapped());
     } else {
@@ -326,10 +350,10 @@ class PipelineParallel {
     }
     for (int at = first_layer(part + 1); at-- > first_layer(part);) {
       const Weights weights(dev, *this, at);
-      dy = layer(at).backward(dev, std::move(dy), flight.tape);
+      if (at >= first_trained_) dy = layer(at).backward(dev, std::move(dy), flight.tape);
       after(at);
     }
-    if (part == 0) return;
+    if (!returns_gradient(part)) return;
     if (stages_ == 1) run.returned.emplace(std::pair{part - 1, action.micro_batch}, std::move(dy));
     else backward_.send(dev, std::move(dy), (stage_ + stages_ - 1) % stages_);
   }
@@ -382,7 +406,8 @@ class PipelineParallel {
     if (auto* traffic = store_.traffic()) traffic->added(dev, parameters_of(at));
     if (--run.layer_runs_left.at(at) > 0) return;
     for (const auto& parameter : parameters_of(at))
-      if (--run.writers_left.at(parameter.get()) == 0 && !tied_.contains(*parameter))
+      if (--run.writers_left.at(parameter.get()) == 0 && !tied_.contains(*parameter) &&
+          !parameter->spec.frozen)
         ready(parameter->range);
   }
 
@@ -395,6 +420,8 @@ class PipelineParallel {
   int stages_;
   int stage_;
   std::vector<std::int64_t> cuts_;
+  int first_trained_ =
+      0;  // the first layer with a trained parameter; the loss comes after the last
   std::map<std::pair<int, Pass>, StageLists> proven_;
   TiedParameters<Dev> tied_;
   ParameterStore<Dev> store_;

@@ -70,10 +70,10 @@ class BucketedReducer {
     std::int64_t last = store.size();
     int waiting = 0;
     for (std::size_t at = parameters.size(); at-- > 0;) {
-      ++waiting;
+      if (!parameters[at]->spec.frozen) ++waiting;
       const auto first = parameters[at]->range.first;
       const auto bytes = static_cast<std::size_t>(last - first) * element;
-      if (bytes < options.bytes && at > 0) continue;
+      if (waiting == 0 || (bytes < options.bytes && at > 0)) continue;
       buckets_.push_back({{first, last}, waiting, waiting, {}});
       last = first;
       waiting = 0;

@@ -35,6 +35,10 @@ class TiedParameters {
     for (const auto& [index, user] : users) {
       if (user.stages.size() < 2) continue;
       const bool member = user.stages.contains(stage);
+      if (user.parameter->spec.frozen) {  // there are no gradients to sum
+        if (member) user.parameter->owned = stage == *user.stages.begin();
+        continue;
+      }
       auto comm = pipeline.split(member ? 0 : -1, stage);  // collective, also for other stages
       if (!member) continue;
       user.parameter->owned = stage == *user.stages.begin();

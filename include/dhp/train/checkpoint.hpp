@@ -35,6 +35,8 @@ struct WeightLoading {
   bool only = false;  ///< of a checkpoint the weights too, and nothing else; for predictions
   bool all = false;   ///< a weight that the file lacks is an error; else it keeps its initial value
   std::string new_head{};  ///< weights whose names begin so are not read; empty: none
+  std::string
+      adapter{};  ///< folder of adapter_model.safetensors, whose tensors come first; empty: none
 };
 
 /// A save has failed on some rank. All ranks throw it; what was saved before is as it was.
@@ -339,30 +341,43 @@ class Checkpoint {
   void load_weights(Dev& dev, const WeightFiles& file, const WeightLoading& how,
                     std::vector<std::string>& remarks) {
     store_.settle(dev);
-    const NameMap names(file.tensors());
+    std::vector<std::pair<const WeightFiles*, NameMap>>
+        sources;  // the first that has a tensor gives it
+    std::optional<WeightFiles> adapter;
+    if (!how.adapter.empty()) {
+      adapter.emplace(how.adapter + "/adapter_model.safetensors");
+      sources.emplace_back(&*adapter, NameMap(adapter->tensors()));
+    }
+    sources.emplace_back(&file, NameMap(file.tensors()));
     std::string unfit;
-    auto sources = nlohmann::json::object();  // by the model's name, that in the file; null: none
+    auto found_as = nlohmann::json::object();  // by the model's name, that in a file; null: in none
     try {
       for (const auto& piece : store_.pieces()) {
         const auto& name = piece.piece.name;
         const bool is_new = !how.new_head.empty() && name.starts_with(how.new_head);
-        const auto* const found = is_new ? nullptr : names.find(name);
-        if (found != nullptr) read_from_file(dev, *file.tensors().at(*found), *found, piece);
-        sources[name] = found == nullptr ? nlohmann::json() : nlohmann::json(*found);
+        found_as[name] = nullptr;
+        for (const auto& [files, names] : sources) {
+          const auto* const found = is_new ? nullptr : names.find(name);
+          if (found == nullptr) continue;
+          read_from_file(dev, *files->tensors().at(*found), *found, piece);
+          found_as[name] = *found;
+          break;
+        }
       }
     } catch (const Error& error) {
       unfit = error.sentence();
     }
     std::set<std::string> read, left, fresh;
-    for (const auto& text : gather_texts(dev, mesh_.world(), sources.dump())) {
+    for (const auto& text : gather_texts(dev, mesh_.world(), found_as.dump())) {
       const auto of_rank = nlohmann::json::parse(text);
       for (const auto& [name, source] : of_rank.items())
         if (source.is_null()) fresh.insert(name);
         else read.insert(source.template get<std::string>());
     }
     for (const auto& text : gather_texts(dev, mesh_.world(), unfit)) check(text.empty(), text);
-    for (const auto& [model, name] : names.all())
-      if (!read.contains(name)) left.insert(name);
+    for (const auto& [files, names] : sources)
+      for (const auto& [model, name] : names.all())
+        if (!read.contains(name)) left.insert(name);
     check(!read.empty(), file.path(), " has none of this model's weights: it has ",
           listed(left, "no others"), "; the model has ", listed(fresh, "none"));
     check(!how.all || fresh.empty(), file.path(),

@@ -6,6 +6,7 @@
 #include <dhp/train/weight_file.hpp>
 
 #include <cstring>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,8 +31,47 @@ namespace dhp {
   return turned;
 }
 
+/// The weight [out, in] of a layer, whole, with the product of its adapter added (nn/low_rank.hpp); sums are in double.
+inline void merge_adapter(SavedPieces& saved, const std::string& layer, double scale,
+                          std::vector<std::byte>& weight) {
+  const auto* const a = saved.find(layer + ".lora_A.weight");
+  const auto* const b = saved.find(layer + ".lora_B.weight");
+  if (a == nullptr || b == nullptr) return;
+  const auto& inner = a->front().piece;  // [rank, in]
+  const auto& outer = b->front().piece;  // [out, rank]
+  const auto inner_bytes = whole_tensor(saved, inner);
+  const auto outer_bytes = whole_tensor(saved, outer);
+  visit_floating(inner.dtype, [&]<class T>(Tag<T>) {
+    const auto as = [](const std::vector<std::byte>& bytes) {
+      return reinterpret_cast<const T*>(bytes.data());
+    };
+    auto* const to = reinterpret_cast<T*>(weight.data());
+    const auto rank = inner.shape[0], columns = inner.shape[1];
+    std::vector<double> row(static_cast<std::size_t>(columns));
+    for (std::int64_t out = 0; out < outer.shape[0]; ++out) {
+      std::fill(row.begin(), row.end(), 0);
+      for (std::int64_t k = 0; k < rank; ++k) {
+        const double factor = scale * static_cast<double>(as(outer_bytes)[out * rank + k]);
+        for (std::int64_t in = 0; in < columns; ++in)
+          row[static_cast<std::size_t>(in)] +=
+              factor * static_cast<double>(as(inner_bytes)[k * columns + in]);
+      }
+      for (std::int64_t in = 0; in < columns; ++in) {
+        auto& value = to[out * columns + in];
+        value = static_cast<T>(static_cast<double>(value) + row[static_cast<std::size_t>(in)]);
+      }
+    }
+  });
+}
+
+[[nodiscard]] inline bool is_of_adapter(const std::string& name) {
+  return name.find(".lora_") != name.npos;
+}
+
 /// Reads the checkpoint in `folder` and writes the weight file `path`. Called by one rank, or without any.
-inline void export_weights(const std::string& folder, const std::string& path) {
+/// adapter_scale: LowRankOptions::scale() of a model whose adapters are merged into its weights.
+inline void export_weights(const std::string& folder, const std::string& path,
+                           double adapter_scale = 0) {
   SavedPieces saved(folder);
   SafeTensorsWriter writer;
   writer.note("format", "pt");  // Hugging Face's loaders ask for it
@@ -39,14 +79,36 @@ inline void export_weights(const std::string& folder, const std::string& path) {
   const auto& about = saved.index().about;
   const auto updates = about.value("updates", std::int64_t{0});
   for (const auto& [name, pieces] : saved.index().tensors) {
-    if (name.starts_with("optimizer/")) continue;
+    if (name.starts_with("optimizer/") || is_of_adapter(name)) continue;
     const auto& piece = pieces.front().piece;
-    writer.add(name, piece.dtype, file_shape(piece.shape, piece.file_order),
-               [&](OpenFile& file) { file.write(whole_tensor(saved, piece)); });
+    writer.add(name, piece.dtype, file_shape(piece.shape, piece.file_order), [&](OpenFile& file) {
+      auto whole = whole_tensor(saved, piece);
+      constexpr std::string_view weight = ".weight";
+      if (adapter_scale != 0 && name.ends_with(weight))
+        merge_adapter(saved, name.substr(0, name.size() - weight.size()), adapter_scale, whole);
+      file.write(whole);
+    });
     // PyTorch's batch norms count their batches; its strict loading wants the counters.
     if (name.ends_with(mean))
       writer.add(name.substr(0, name.size() - mean.size()) + ".num_batches_tracked", DType::i64, {},
                  [updates](OpenFile& file) { file.write(std::as_bytes(std::span(&updates, 1))); });
+  }
+  writer.write(path);
+}
+
+/// The adapters of a checkpoint alone, as adapter_model.safetensors of PEFT; head: how the names of other weights begin
+/// that belong to them; empty: none.
+inline void export_adapter(const std::string& folder, const std::string& path,
+                           const std::string& head) {
+  SavedPieces saved(folder);
+  SafeTensorsWriter writer;
+  writer.note("format", "pt");
+  for (const auto& [name, pieces] : saved.index().tensors) {
+    const bool of_head = !head.empty() && name.starts_with(head);
+    if (name.starts_with("optimizer/") || !(is_of_adapter(name) || of_head)) continue;
+    const auto& piece = pieces.front().piece;
+    writer.add("base_model.model." + name, piece.dtype, file_shape(piece.shape, piece.file_order),
+               [&](OpenFile& file) { file.write(whole_tensor(saved, piece)); });
   }
   writer.write(path);
 }

@@ -1,6 +1,6 @@
 // NameMap: the tensors of a weight file by the names that dhp's models have, which are those of Hugging Face's
 // BertForPreTraining and of torchvision's ResNet. Files have other spellings of them: TensorFlow's gamma and beta, a
-// BertModel saved without its heads and so without "bert.", a decoder's bias under two names.
+// BertModel saved without its heads and so without "bert.", a decoder's bias under two names, PEFT's adapters.
 #pragma once
 
 #include <array>
@@ -38,6 +38,8 @@ class NameMap {
     for (const auto& [published, own] : endings)
       if (name.ends_with(published))
         name.replace(name.size() - published.size(), published.size(), own);
+    constexpr std::string_view of_adapters = "base_model.model.";
+    if (name.starts_with(of_adapters)) name.erase(0, of_adapters.size());
     for (const auto* const part : {"embeddings.", "encoder.", "pooler."})
       if (name.starts_with(part)) return "bert." + name;
     return name;

@@ -1,0 +1,61 @@
+// Classes of sentences, or of pairs of them: Hugging Face's BertForSequenceClassification.
+#pragma once
+
+#include "model.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+/// Pooler and classifier over the first token (Devlin et al. 2019, section 4.1), and the loss of a labelled sample.
+template <class Dev>
+class BertClasses {
+ public:
+  BertClasses(dhp::ModelBuilder<Dev>& build, const BertConfig& config, std::int64_t classes)
+      : entropy_(build, classes, false) {
+    head_.add("pooler", dhp::Linear<Dev>(build, "bert.pooler.dense",
+                                         {.in = config.hidden, .out = config.hidden}));
+    head_.add("tanh", dhp::ActivationLayer<Dev>(dhp::Activation::tanh));
+    head_.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
+    head_.add("classifier",
+              dhp::Linear<Dev>(build, "classifier", {.in = config.hidden, .out = classes}));
+  }
+
+  [[nodiscard]] std::vector<std::string> term_names() const { return {"samples"}; }
+
+  /// Logits [samples, classes] for x [rows, hidden] and the side input "first_rows".
+  dhp::Tensor<Dev> predict(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
+    const auto& rows = tape.batch().at("first_rows");
+    dhp::Tensor<Dev> first(dev, x.dtype(), {rows.count(), x.columns()});
+    gather_rows(dev, x.view(), rows.view(), first.mut());
+    return head_.forward(dev, std::move(first), tape);
+  }
+  void forward(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape, dhp::View<Dev> totals) {
+    tape.push_shape(x.shape());
+    entropy_.forward(dev, predict(dev, std::move(x), tape), tape.batch().at("labels").view(), tape,
+                     totals.as({dhp::loss_fields}));
+  }
+  dhp::Tensor<Dev> backward(Dev& dev, dhp::ConstView<Dev> scales, dhp::Tape<Dev>& tape) {
+    const auto& batch = tape.batch();
+    const auto from_head =
+        head_.backward(dev, entropy_.backward(dev, batch.at("labels").view(), scales, tape), tape);
+    auto dx = dhp::Tensor<Dev>::zeros(dev, from_head.dtype(), tape.pop_shape());
+    scatter_add_rows(dev, from_head.view(), batch.at("first_rows").view(), dx.mut());
+    return dx;
+  }
+
+  [[nodiscard]] double flops(const dhp::Shape& in, const dhp::MicroBatch<Dev>& batch) const {
+    const dhp::Shape chosen{batch.at("first_rows").count(), in[1]};
+    return head_.flops(chosen, batch) +
+           dhp::CrossEntropy<Dev>::flops(head_.output_shape(chosen, batch));
+  }
+  void parameters(dhp::ParameterList<Dev>& out) const { head_.parameters(out); }
+
+ private:
+  dhp::Sequential<Dev> head_;
+  dhp::CrossEntropy<Dev> entropy_;
+};
+
+}  // namespace examples

@@ -1,0 +1,68 @@
+// The sizes of a BERT, and what it ends with.
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace examples {
+
+struct BertConfig {
+  int layers = 2;
+  std::int64_t hidden = 128;
+  int heads = 2;
+  std::int64_t vocabulary = 30522;
+  std::int64_t positions = 512;
+  std::int64_t sequence_length = 128;
+  double dropout = 0.1;
+  bool recompute = false;  ///< keep only the inputs of half blocks
+  std::int64_t inner = 0;  ///< of the feed-forward pairs; 0: 4 * hidden
+  std::int64_t segments = 2;
+  double epsilon = 1e-12;  ///< of the norms
+
+  [[nodiscard]] std::int64_t intermediate() const { return inner > 0 ? inner : 4 * hidden; }
+};
+
+[[nodiscard]] inline BertConfig bert_preset(std::string_view name) {
+  if (name == "tiny") return {.layers = 2, .hidden = 128, .heads = 2};
+  if (name == "mini") return {.layers = 4, .hidden = 256, .heads = 4};
+  if (name == "small") return {.layers = 4, .hidden = 512, .heads = 8};
+  if (name == "base") return {.layers = 12, .hidden = 768, .heads = 12};
+  if (name == "large") return {.layers = 24, .hidden = 1024, .heads = 16};
+  dhp::fail("unknown preset \"", name, "\"; choose tiny, mini, small, base or large");
+}
+
+/// What a model ends with.
+enum class BertHead { none, masked_words, classes };
+
+/// A model as config.json describes it.
+struct PublishedBert {
+  BertConfig config{};
+  BertHead head = BertHead::none;
+  std::vector<std::string> labels{};  ///< of the classes
+};
+
+/// What a BERT's work is counted by, of any number of samples.
+struct BertWork {
+  double tokens = 0;       ///< without padding
+  double token_pairs = 0;  ///< that attend to each other, within samples
+  double masked = 0;       ///< tokens to predict
+  double samples = 0;
+  double classes = 2;  ///< that a sample is told from
+};
+/// Multiplications and additions in matrix products of a forward pass.
+[[nodiscard]] inline double bert_forward_flop(const BertConfig& config, const BertWork& work) {
+  const auto hidden = static_cast<double>(config.hidden);
+  const auto inner = static_cast<double>(config.intermediate());
+  const double block =
+      2 * work.tokens * (4 * hidden * hidden + 2 * hidden * inner) + 4 * work.token_pairs * hidden;
+  const double heads =
+      2 * work.masked * (hidden * hidden + hidden * static_cast<double>(config.vocabulary)) +
+      2 * work.samples * (hidden * hidden + hidden * work.classes);
+  return config.layers * block + heads;
+}
+
+}  // namespace examples

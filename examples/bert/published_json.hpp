@@ -1,0 +1,52 @@
+// A JSON file of a published model, and errors that name it.
+#pragma once
+
+#include <dhp/core/open_file.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+#include <utility>
+
+namespace examples {
+
+class PublishedJson {
+ public:
+  explicit PublishedJson(std::string path)
+      : path_(std::move(path)), json_(nlohmann::json::parse(dhp::text_of(path_), nullptr, false)) {
+    dhp::check(json_.is_object(), path_, " is damaged: it is no JSON object");
+  }
+  [[nodiscard]] const nlohmann::json& json() const { return json_; }
+
+  /// The value at a key of an object in it, or `usual` where that is absent or null.
+  template <class T>
+  [[nodiscard]] T get(const nlohmann::json& object, const char* key, T usual) const {
+    if (!object.is_object() || !object.contains(key) || object[key].is_null()) return usual;
+    try {
+      return object[key].get<T>();
+    } catch (const nlohmann::json::exception&) {
+      dhp::fail("", path_, ": \"", key, "\" is ", object[key].dump(), ", which is of another kind");
+    }
+  }
+  template <class T>
+  [[nodiscard]] T get(const char* key, T usual) const {
+    return get(json_, key, std::move(usual));
+  }
+  /// Refuses another value than `wanted`.
+  void need(const nlohmann::json& object, const char* key, const std::string& wanted,
+            const std::string& what) const {
+    const auto found = get(object, key, wanted);
+    dhp::check(found == wanted, path_, ": its ", what, " is ", found, "; dhp has ", wanted,
+               " only");
+  }
+  [[nodiscard]] nlohmann::json part(const char* key) const {
+    return json_.contains(key) ? json_[key] : nlohmann::json();
+  }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  nlohmann::json json_;
+};
+
+}  // namespace examples

@@ -1,0 +1,79 @@
+// The model that a text is for: that of --load with its words, or one of --preset.
+#pragma once
+
+#include "../common/options.hpp"
+#include "published.hpp"
+#include "vocabulary.hpp"
+#ifdef DHP_HAS_UTF8PROC
+#include "published_tokenizer.hpp"
+#endif
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace examples {
+
+/// The folder of the model of --load that says what it is; none: --preset says it.
+[[nodiscard]] inline std::optional<std::string> described_model(const BertOptions& options) {
+  if (options.run.load.empty()) return std::nullopt;
+  const auto folder = model_folder(options.run.load);
+  if (!std::filesystem::exists(folder + "/config.json")) return std::nullopt;
+  return folder;
+}
+
+/// Its sizes. Throws where --preset asks for others.
+[[nodiscard]] inline PublishedBert text_model(const BertOptions& options) {
+  PublishedBert bert{.head = BertHead::masked_words};
+  if (const auto folder = described_model(options)) {
+    bert = load_published_bert(*folder);
+    if (!options.preset.empty()) {
+      const auto asked = bert_preset(options.preset);
+      dhp::check(asked.layers == bert.config.layers && asked.hidden == bert.config.hidden,
+                 "--preset ", options.preset, " has ", asked.layers, " layers of ", asked.hidden,
+                 ", and the model in ", *folder, " has ", bert.config.layers, " of ",
+                 bert.config.hidden, "; leave --preset out");
+    }
+  } else {
+    bert.config = bert_preset(options.preset.empty() ? "tiny" : options.preset);
+  }
+  auto& config = bert.config;
+  config.sequence_length = options.sequence_length;
+  config.dropout = options.dropout;
+  config.recompute = options.run.recompute;
+  return bert;
+}
+
+#ifdef DHP_HAS_UTF8PROC
+/// The words of the model of --load, with its rules for parting text into them.
+[[nodiscard]] inline std::optional<PublishedTokenizer> words_of_model(const BertOptions& options) {
+  if (options.run.load.empty()) return std::nullopt;
+  const auto folder = model_folder(options.run.load);
+  if (!std::filesystem::exists(folder + "/tokenizer.json") &&
+      !std::filesystem::exists(folder + "/vocab.txt"))
+    return std::nullopt;
+  auto tokenizer = load_published_tokenizer(folder);
+  dhp::check(options.vocabulary.empty() ||
+                 load_vocabulary(options.vocabulary).tokens() == tokenizer.vocabulary().tokens(),
+             "--vocabulary ", options.vocabulary, " has other words than ", folder,
+             ", which the model of --load was trained with; leave --vocabulary out");
+  return tokenizer;
+}
+#endif
+
+/// What belongs to a model beside its weights. The rules of its words come from the model of --load.
+[[nodiscard]] inline std::map<std::string, std::string> model_files(const BertOptions& options,
+                                                                    const PublishedBert& bert,
+                                                                    const Vocabulary& words) {
+  std::map<std::string, std::string> files{{"config.json", published_config(bert)},
+                                           {"vocab.txt", vocabulary_text(words)}};
+  if (options.run.load.empty()) return files;
+  const auto folder = model_folder(options.run.load);
+  for (const auto* const name : {"tokenizer.json", "tokenizer_config.json"})
+    if (std::filesystem::exists(folder + "/" + name))
+      files[name] = dhp::text_of(folder + "/" + name);
+  return files;
+}
+
+}  // namespace examples

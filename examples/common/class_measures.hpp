@@ -1,0 +1,95 @@
+// How well classes are told apart, from logits of labelled samples.
+#pragma once
+
+#include <dhp/core/error.hpp>
+#include <dhp/data/host_array.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+/// Samples by their class and by the one that was found.
+class ClassCounts {
+ public:
+  explicit ClassCounts(std::size_t classes) : found_(classes), there_(classes), right_(classes) {}
+
+  /// logits [samples, classes] of floats or doubles; labels: of these samples.
+  void add(const dhp::HostArray& logits, std::span<const std::int32_t> labels) {
+    if (logits.dtype() == dhp::DType::f64) add(logits.values<double>(), labels);
+    else add(logits.values<float>(), labels);
+  }
+
+  /// Mean cross-entropy in nats.
+  [[nodiscard]] double loss() const { return samples_ == 0 ? 0 : loss_ / samples_; }
+  [[nodiscard]] double accuracy() const { return samples_ == 0 ? 0 : sum(right_) / samples_; }
+  /// The harmonic mean of precision and recall: of the second of two classes, or the mean over all of more. Of a class
+  /// that is nowhere it is not counted.
+  [[nodiscard]] double f1() const {
+    double total = 0;
+    int counted = 0;
+    for (std::size_t at = found_.size() == 2 ? 1 : 0; at < found_.size(); ++at) {
+      const double both = found_[at] + there_[at];
+      if (both == 0) continue;
+      total += 2 * right_[at] / both;
+      ++counted;
+    }
+    return counted == 0 ? 0 : total / counted;
+  }
+  /// The correlation of what was found with what is there: 1, or 0 for a guess (Matthews 1975; of more than two classes
+  /// Gorodkin 2004, equation 8).
+  [[nodiscard]] double matthews() const {
+    double both = 0, of_found = 0, of_there = 0;
+    for (std::size_t at = 0; at < found_.size(); ++at) {
+      both += found_[at] * there_[at];
+      of_found += found_[at] * found_[at];
+      of_there += there_[at] * there_[at];
+    }
+    const double squares = samples_ * samples_;
+    const double scale = std::sqrt((squares - of_found) * (squares - of_there));
+    return scale == 0 ? 0 : (sum(right_) * samples_ - both) / scale;
+  }
+
+  /// As the trainers report them.
+  [[nodiscard]] std::vector<std::pair<std::string, double>> measures() const {
+    return {{"loss", loss()}, {"accuracy", accuracy()}, {"f1", f1()}, {"matthews", matthews()}};
+  }
+
+ private:
+  template <class T>
+  void add(std::span<const T> logits, std::span<const std::int32_t> labels) {
+    const auto classes = found_.size();
+    dhp::check(logits.size() == labels.size() * classes, "there are ", logits.size(),
+               " logits for ", labels.size(), " samples of ", classes, " classes");
+    for (std::size_t at = 0; at < labels.size(); ++at) {
+      const auto row = logits.subspan(at * classes, classes);
+      const auto label = static_cast<std::size_t>(labels[at]);
+      const auto best =
+          static_cast<std::size_t>(std::max_element(row.begin(), row.end()) - row.begin());
+      const auto most = static_cast<double>(row[best]);
+      double exponentials = 0;
+      for (const auto value : row) exponentials += std::exp(static_cast<double>(value) - most);
+      loss_ += most + std::log(exponentials) - static_cast<double>(row[label]);
+      ++found_[best];
+      ++there_[label];
+      right_[label] += best == label ? 1 : 0;
+      ++samples_;
+    }
+  }
+  [[nodiscard]] static double sum(const std::vector<double>& values) {
+    double total = 0;
+    for (const double value : values) total += value;
+    return total;
+  }
+
+  std::vector<double> found_, there_, right_;  // samples, by class
+  double samples_ = 0;
+  double loss_ = 0;
+};
+
+}  // namespace examples

@@ -1,0 +1,75 @@
+#include "fine_tuning.hpp"
+
+#include <dhp/core/open_file.hpp>
+
+#include <fnmatch.h>
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+
+namespace examples {
+
+bool FineTuning::trains(const std::string& name, const std::string& head,
+                        std::set<std::string>& found) const {
+  bool frozen = false;
+  for (const auto& pattern : freeze)
+    if (::fnmatch(pattern.c_str(), name.c_str(), 0) == 0) {
+      found.insert(pattern);
+      frozen = true;
+    }
+  if (frozen) return false;
+  return adapters.layers.empty() || name.find(".lora_") != name.npos ||
+         (!head.empty() && name.starts_with(head));
+}
+
+dhp::LowRankOptions read_adapter_config(const std::string& folder) {
+  const auto path = folder + "/adapter_config.json";
+  dhp::check(std::filesystem::exists(path), folder,
+             " has no adapter_config.json: it is no adapter in PEFT's format");
+  const auto json = nlohmann::json::parse(dhp::text_of(path), nullptr, false);
+  dhp::check(json.is_object(), path, " is damaged: it is no JSON object");
+  const auto is = [&](const char* key, const nlohmann::json& usual) {
+    return !json.contains(key) || json[key].is_null() || json[key] == usual;
+  };
+  dhp::check(is("peft_type", "LORA") && is("use_dora", false) && is("use_rslora", false) &&
+                 is("bias", "none") && is("rank_pattern", nlohmann::json::object()) &&
+                 is("alpha_pattern", nlohmann::json::object()),
+             path, ": it is another adapter than plain LoRA without biases, which is all dhp has");
+  dhp::LowRankOptions made;
+  try {
+    made.rank = json.at("r").get<std::int64_t>();
+    made.alpha = json.at("lora_alpha").get<double>();
+    made.dropout = json.value("lora_dropout", 0.0);
+    const auto& layers = json.at("target_modules");
+    if (layers.is_string()) made.layers = {layers.get<std::string>()};
+    else made.layers = layers.get<std::vector<std::string>>();
+  } catch (const nlohmann::json::exception&) {
+    dhp::fail("", path,
+              " is damaged: r, lora_alpha and target_modules are a number, a number and "
+              "names of layers");
+  }
+  dhp::check(made.rank >= 1 && !made.layers.empty() && made.dropout >= 0 && made.dropout < 1, path,
+             " is damaged: it has rank ", made.rank, " for ", made.layers.size(),
+             " kinds of layers, and a dropout of ", made.dropout);
+  return made;
+}
+
+std::string adapter_config(const dhp::LowRankOptions& adapters, const std::string& head) {
+  nlohmann::ordered_json json{
+      {"peft_type", "LORA"},
+      {"task_type",
+       head == "classifier." ? nlohmann::ordered_json("SEQ_CLS") : nlohmann::ordered_json()},
+      {"base_model_name_or_path", nullptr},
+      {"r", adapters.rank},
+      {"lora_alpha", adapters.alpha},
+      {"lora_dropout", adapters.dropout},
+      {"target_modules", adapters.layers},
+      {"modules_to_save", nullptr},
+      {"bias", "none"},
+      {"fan_in_fan_out", false},
+      {"inference_mode", true}};
+  if (!head.empty()) json["modules_to_save"] = {head.substr(0, head.find('.'))};
+  return json.dump(2) + "\n";
+}
+
+}  // namespace examples

@@ -1,0 +1,49 @@
+// What of a model is trained: all, all but frozen parts, or low-rank adapters of some layers and the head.
+#pragma once
+
+#include <dhp/core/error.hpp>
+#include <dhp/nn/low_rank_options.hpp>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace examples {
+
+struct FineTuning {
+  std::vector<std::string> freeze{};  ///< patterns of parameters' names, with * and ?
+  dhp::LowRankOptions adapters{.rank = 16, .alpha = 32};
+  std::string adapter;  ///< folder of an adapter to begin with, in PEFT's format; empty: none
+  std::string export_adapter;  ///< folder for the trained adapter alone; empty: none
+
+  /// Whether some parameters are not trained.
+  [[nodiscard]] bool freezes() const { return !freeze.empty() || !adapters.layers.empty(); }
+  /// Whether a parameter is. head: how the names of the last layers begin; found: gets the patterns that fit.
+  [[nodiscard]] bool trains(const std::string& name, const std::string& head,
+                            std::set<std::string>& found) const;
+};
+
+/// Describes a model of which only that part is trained. Throws where a pattern, or an adapter, has found nothing.
+template <class Builder, class Describe>
+[[nodiscard]] auto describe_tuned(Builder& build, const FineTuning& tuning, const std::string& head,
+                                  const Describe& describe) {
+  if (!tuning.freezes()) return describe(build);
+  const auto found = std::make_shared<std::set<std::string>>();
+  build.adapt(tuning.adapters);
+  build.train_only([=](const std::string& name) { return tuning.trains(name, head, *found); });
+  auto model = describe(build);
+  for (const auto& pattern : tuning.freeze)
+    dhp::check(found->contains(pattern), "--freeze ", pattern,
+               ": no parameter of the model has such a name; bert.encoder.layer.0.* would be all "
+               "of a first block");
+  return model;
+}
+
+/// adapter_config.json, as PEFT writes it. Throws where it is of another kind of adapter.
+[[nodiscard]] dhp::LowRankOptions read_adapter_config(const std::string& folder);
+/// head: trained beside the adapters; empty: none.
+[[nodiscard]] std::string adapter_config(const dhp::LowRankOptions& adapters,
+                                         const std::string& head);
+
+}  // namespace examples

@@ -1,0 +1,52 @@
+// When a run is over because a measure no longer gets better (Prechelt 1998, "Early stopping - but when?").
+#pragma once
+
+#include "run_summary.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+class Patience {
+ public:
+  /// measure: empty for a run that goes on to its end. evaluations: in a row that may find no better value.
+  Patience(std::string measure, std::int64_t evaluations)
+      : measure_(std::move(measure)), evaluations_(evaluations) {}
+
+  /// What an evaluation after so many steps has found. Throws where it did not measure that.
+  void take(std::int64_t step, const std::vector<std::pair<std::string, double>>& found) {
+    if (measure_.empty()) return;
+    const auto named = std::find_if(found.begin(), found.end(),
+                                    [&](const auto& one) { return one.first == measure_; });
+    std::string names;
+    for (const auto& one : found) names += (names.empty() ? "" : ", ") + one.first;
+    dhp::check(named != found.end(), "--stop-early ", measure_,
+               ": this model's evaluations measure ", names);
+    if (!best_) {
+      best_ = {.name = measure_, .last = named->second, .best = named->second, .best_step = step};
+      return;
+    }
+    best_->take(step, named->second);
+    without_better_ = best_->best_step == step ? 0 : without_better_ + 1;
+  }
+  [[nodiscard]] bool is_over() const { return without_better_ >= evaluations_; }
+  /// Why it is over.
+  [[nodiscard]] std::string sentence() const {
+    return dhp::concat(measure_, " was best after step ", best_->best_step, " (",
+                       short_number(best_->best), "), and no better in ", without_better_,
+                       without_better_ == 1 ? " evaluation since" : " evaluations since");
+  }
+
+ private:
+  std::string measure_;
+  std::int64_t evaluations_;
+  std::optional<BestValue> best_;
+  std::int64_t without_better_ = 0;
+};
+
+}  // namespace examples

@@ -1,0 +1,114 @@
+// Options of what is trained: frozen parts, adapters, classes of sentences, and when it is enough.
+#pragma once
+
+#include "command_line.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace examples {
+
+inline void add_tuning_options(CLI::App& app, RunOptions& options) {
+  auto& tuning = options.tuning;
+  app.add_option("--freeze", tuning.freeze,
+                 "Parameters that are not trained: names with * and ?, bert.embeddings.*,...")
+      ->delimiter(',')
+      ->group("Model");
+  app.add_option("--lora", tuning.adapters.layers,
+                 "Linear layers that get low-rank adapters: the ends of their names, "
+                 "query,value; of the rest the head alone is trained")
+      ->delimiter(',')
+      ->group("Model");
+  app.add_option("--lora-rank", tuning.adapters.rank, "Of the adapters")
+      ->check(positive_number())
+      ->group("Model");
+  app.add_option("--lora-alpha", tuning.adapters.alpha,
+                 "What they add is scaled by this over their rank")
+      ->check(positive_number())
+      ->group("Model");
+  app.add_option("--lora-dropout", tuning.adapters.dropout, "Probability, of their input")
+      ->check(number_up_to(0.9))
+      ->group("Model");
+  app.add_option("--adapter", tuning.adapter,
+                 "Folder of an adapter in PEFT's format to begin with; it says what --lora would")
+      ->group("Output");
+  app.add_option("--export-adapter", tuning.export_adapter,
+                 "Directory for the trained adapter alone, in PEFT's format")
+      ->group("Output");
+  app.add_option("--stop-early", options.stop_early,
+                 "A measure of evaluations: the run ends when it no longer gets better")
+      ->group("Training");
+  app.add_option("--patience", options.patience,
+                 "With --stop-early: evaluations without a better value")
+      ->check(positive_number())
+      ->group("Training");
+}
+
+/// What --adapter says stands for the options that it says it instead of.
+inline void take_adapter(CLI::App& app, const RunOptions& options) {
+  if (options.tuning.adapter.empty()) return;
+  const auto adapters = read_adapter_config(options.tuning.adapter);
+  const auto set = [&](const char* name, const std::vector<std::string>& values) {
+    auto* const option = app.get_option(name);
+    dhp::check(option->count() == 0, name, ": --adapter ", options.tuning.adapter,
+               " says this already; leave one of the two out");
+    for (const auto& value : values) option->add_result(value);
+    option->run_callback();
+  };
+  set("--lora", adapters.layers);
+  set("--lora-rank", {dhp::concat(adapters.rank)});
+  set("--lora-alpha", {dhp::concat(adapters.alpha)});
+  set("--lora-dropout", {dhp::concat(adapters.dropout)});
+}
+
+/// Throws where it is known without data that something is wrong.
+inline void check_tuning(const RunOptions& options) {
+  const auto& tuning = options.tuning;
+  dhp::check(tuning.adapter.empty() || options.begins_anew(),
+             "--adapter is for --load FILE.safetensors or a published folder; a checkpoint has its "
+             "own adapters");
+  dhp::check(tuning.export_adapter.empty() || !tuning.adapters.layers.empty(),
+             "--export-adapter needs adapters: --lora says of which layers");
+  dhp::check(tuning.export_adapter.empty() || !options.save.empty(),
+             "--export-adapter needs --save DIR to write to");
+  if (options.stop_early.empty()) return;
+  dhp::check(options.evaluate_every > 0, "--stop-early ", options.stop_early,
+             " needs evaluations on the way: --evaluate-every says how often");
+  dhp::check(!options.elastic,
+             "--stop-early is not for --elastic: ranks that come in do not know "
+             "what was measured before");
+}
+
+inline void add_classification_options(CLI::App& app, BertOptions& options) {
+  app.add_option("--task", options.task,
+                 "pretrain, or classify: sentences, or pairs of them, by the labels of --data")
+      ->check(CLI::IsMember({"pretrain", "classify"}))
+      ->group("Data");
+  app.add_option("--text-column", options.text_columns,
+                 "Of classify: the column with the sentence, or two for pairs: premise,hypothesis")
+      ->delimiter(',')
+      ->group("Data");
+  app.add_option("--label-column", options.label_column, "Of classify: the column of the labels")
+      ->group("Data");
+  app.add_option("--test-data", options.test_data,
+                 "Of classify: what to evaluate on; else held out of --data")
+      ->group("Data");
+}
+
+inline void check_classification(const CLI::App& app, const BertOptions& options) {
+  const auto given = [&](const char* name) { return app.get_option(name)->count() > 0; };
+  const bool classifies = options.task == "classify";
+  for (const auto* const name : {"--text-column", "--label-column", "--test-data"})
+    dhp::check(classifies || !given(name), name, " is for --task classify");
+  if (!classifies) return;
+  for (const auto* const name : {"--sentences", "--layout", "--whole-word-masking"})
+    dhp::check(!given(name), name, " is for --task pretrain, whose data are running text");
+  dhp::check(!options.run.synthetic(), "--task classify needs --data FILE.csv, .tsv or .jsonl");
+  dhp::check(options.text_columns.size() == 1 || options.text_columns.size() == 2,
+             "--task classify needs --text-column NAME, or two names for pairs of sentences; got ",
+             options.text_columns.size());
+  dhp::check(!options.label_column.empty(), "--task classify needs --label-column NAME");
+}
+
+}  // namespace examples

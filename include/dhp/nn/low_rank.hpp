@@ -1,0 +1,117 @@
+// LowRank: the adapter of a linear layer (Hu et al. 2021, "LoRA", section 4.1): y += (alpha / r) B A dropout(x). A [r, in]
+// and B [out, r] are trained while the layer's own weights, as a rule, are frozen. B begins with zeros: at first the
+// layer computes what it did.
+//
+// Where the tensor axis splits the outputs, B is split with them and each rank has all of A; where it splits the inputs,
+// A is split and each rank has all of B. What a rank has all of gets the same gradient on each, from a sum of [rows, r].
+#pragma once
+
+#include <dhp/nn/dropout.hpp>
+#include <dhp/ops/gemm.hpp>
+
+#include <string>
+#include <utility>
+
+namespace dhp {
+
+template <class Dev>
+class LowRank {
+ public:
+  /// Of the layer with this name and weight [out, in]; the model's builder says the rest. Parameters
+  /// "name.lora_A.weight" and "name.lora_B.weight".
+  LowRank(ModelBuilder<Dev>& build, const std::string& name, const ParameterSpec& weight,
+          Split split)
+      : split_(split),
+        scale_(build.low_rank().scale()),
+        first_column_(split == Split::inputs ? weight.part.first : 0),
+        columns_(weight.shape[1]),
+        adds_(split != Split::inputs || build.tensor.rank() == 0),
+        dropout_(build, build.low_rank().dropout) {
+    const auto rank = build.low_rank().rank;
+    check(rank >= 1 && rank <= std::min(weight.shape[0], weight.shape[1]), "the adapter of ", name,
+          " has rank ", rank, ", and the layer's weight is ", weight.shape,
+          "; choose a rank from 1 to the smaller of the two");
+    a_ = build.parameter({.name = name + ".lora_A.weight",
+                          .shape = {rank, weight.shape[1]},
+                          .init = linear_uniform(weight.shape[1])},
+                         split_dim(split, -1, 1));
+    b_ = build.parameter({.name = name + ".lora_B.weight", .shape = {weight.shape[0], rank}},
+                         split_dim(split, 0, -1));
+    if (split != Split::none) group_ = build.tensor;
+  }
+
+  /// Adds to y [rows, out], for x [rows, in].
+  void forward(Dev& dev, ConstView<Dev> x, View<Dev> y, Tape<Dev>& tape) {
+    Tensor<Dev> inner(dev, x.dtype(), {x.rows(), a_->value.shape()[0]});
+    const auto in = dropped(dev, x, tape);
+    gemm(dev, in ? in.view() : x, a_->value, inner.mut(), {.transpose_b = true, .alpha = scale_});
+    if (split_ == Split::inputs && group_.size() > 1) group_.all_reduce(dev, inner.mut()).wait();
+    if (adds_) gemm(dev, inner.view(), b_->value, y, {.transpose_b = true, .beta = 1});
+    tape.push(std::move(inner));
+  }
+
+  /// Adds to dx [rows, in], for dy [rows, out] and the x of forward.
+  void backward(Dev& dev, const Tensor<Dev>& x, const Tensor<Dev>& dy, View<Dev> dx,
+                Tape<Dev>& tape) {
+    auto inner = tape.pop();
+    const auto out = as_matrix(dy.view());
+    Tensor<Dev> dinner(dev, inner.dtype(), inner.shape());
+    gemm(dev, out, b_->value, dinner.mut(), {.alpha = scale_});
+    auto in = dropped(dev, as_matrix(x.view()), tape);
+    if (in) {
+      Tensor<Dev> of_dropped(dev, in.dtype(), in.shape());
+      gemm(dev, dinner.view(), a_->value, of_dropped.mut());
+      drop(dev, of_dropped.view(), of_dropped.mut(), tape);
+      add(dev, dx, of_dropped.view(), dx);
+    } else {
+      gemm(dev, dinner.view(), a_->value, dx, {.beta = 1});
+      in = x.share();
+    }
+    if (split_ == Split::outputs && group_.size() > 1) group_.all_reduce(dev, dinner.mut()).wait();
+    if (!is_trained<Dev>({a_, b_})) return;
+    tape.weight_gradient(dev, [a = a_, b = b_, in = std::move(in), dy = dy.share(),
+                               inner = std::move(inner), dinner = std::move(dinner)](Dev& device) {
+      b->accumulate(device, [&](View<Dev> gradient, double beta) {
+        gemm(device, as_matrix(dy.view()), inner.view(), gradient,
+             {.transpose_a = true, .beta = beta});
+      });
+      a->accumulate(device, [&](View<Dev> gradient, double beta) {
+        gemm(device, dinner.view(), as_matrix(in.view()), gradient,
+             {.transpose_a = true, .beta = beta});
+      });
+    });
+  }
+
+  [[nodiscard]] double flops(std::int64_t rows) const {
+    const auto weights = a_->spec.local_shape().count() + b_->spec.local_shape().count();
+    return 2.0 * static_cast<double>(rows * weights);
+  }
+  void parameters(ParameterList<Dev>& out) const {
+    out.push_back(a_);
+    out.push_back(b_);
+  }
+
+ private:
+  /// Empty where nothing is dropped.
+  [[nodiscard]] Tensor<Dev> dropped(Dev& dev, ConstView<Dev> x, const Tape<Dev>& tape) const {
+    if (!dropout_.active(tape)) return {};
+    Tensor<Dev> made(dev, x.dtype(), x.shape());
+    drop(dev, x, made.mut(), tape);
+    return made;
+  }
+  void drop(Dev& dev, ConstView<Dev> x, View<Dev> y, const Tape<Dev>& tape) const {
+    auto options = dropout_.options(tape, columns_);
+    options.first_column = first_column_;
+    dropout(dev, x, dropout_.rows(tape, x.rows()), options, y);
+  }
+
+  Split split_;
+  double scale_;
+  std::int64_t first_column_, columns_;  // of the whole layer's inputs
+  bool adds_;                            // this rank's y has the adapter's part
+  DropoutUse<Dev> dropout_;
+  Parameter<Dev> a_, b_;
+  Comm<Dev> group_;
+};
+
+}  // namespace dhp
