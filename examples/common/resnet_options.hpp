@@ -1,11 +1,36 @@
-// How train_resnet50 reads images: its options of the data, for CLI11.
+// The options that train_resnet50 alone has: of the model, and of how images are read; for CLI11.
 #pragma once
 
 #include "command_line.hpp"
 
 namespace examples {
 
-inline void add_image_options(CLI::App& app, ResNetOptions& options) {
+inline void add_resnet_options(CLI::App& app, ResNetOptions& options) {
+  app.add_option("--depth", options.depth, "14, 26, 50, 101 or 152")->group("Model");
+  app.add_option("--width", options.width, "Channels of the stem")
+      ->check(positive_number())
+      ->group("Model");
+  app.add_option("--image-size", options.image_size,
+                 "Pixels of a side; 0: as the data are, 224 if synthetic")
+      ->check(CLI::Range(0, 1024))
+      ->group("Model");
+  app.add_option("--classes", options.classes,
+                 "Of the classifier; 0: as the data say, 1000 if synthetic")
+      ->check(not_negative_number())
+      ->group("Model");
+  app.add_option("--stem-stride", options.stem_stride,
+                 "Of the 3x3 stem that images up to 64 pixels get")
+      ->check(CLI::Range(1, 2))
+      ->group("Model");
+  app.add_flag("--zero-init-gamma", options.zero_init_gamma,
+               "Residual blocks start as the identity")
+      ->group("Model");
+  app.add_flag("--sync-batch-norm", options.sync_batch_norm,
+               "Batch norm over all replicas' micro-batches")
+      ->group("Model");
+  app.add_option("--label-smoothing", options.label_smoothing, "Of the training loss")
+      ->check(number_up_to(0.9))
+      ->group("Training");
   app.add_flag("--augment", options.augment, "Random crops and flips")->group("Data");
   app.add_flag("--skip-bad", options.run.skip_bad,
                "Look at all images first, and leave out those that cannot be read")
