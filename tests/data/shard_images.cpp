@@ -67,9 +67,9 @@ TEST_CASE(
   CHECK(open(folder / "s").index_was_kept());
   CHECK(letters(open(folder / "s")) == "a0");
   const auto before = std::filesystem::last_write_time(shard);
-  folder.write("s/0.tar", bytes_of(tar({{'b', 1}})));
+  folder.write("s/0.tar", bytes_of(tar({{'b', 0}, {'c', 3}})));
   std::filesystem::last_write_time(shard, before + std::chrono::seconds(1));
-  CHECK(letters(open(folder / "s")) == "b0");
+  CHECK(letters(open(folder / "s")) == "b0c3");
   const auto index = dhp::ShardImages::index_path({dhp::ShardFile::of(shard)}, "");
   auto bytes = dhp::read_file(index);
   bytes[bytes.size() / 2] ^= std::byte{1};
@@ -168,6 +168,8 @@ TEST_CASE("find shards: by the names that converters give, the held-out part bes
   CHECK(dhp::find_shards(folder / "c").train.size() == 1);
   CHECK(dhp::find_shards(folder / "b/0*1.tar").train == std::vector{folder / "b/000001.tar"});
   CHECK(dhp::find_shards(folder / "b/000000.tar").train.size() == 1);
+  CHECK(dhp::find_shards(folder / "a/*").train.size() == 3);
+  CHECK(dhp::find_shards(folder / "a/*").held_out.size() == 1);
   CHECK(dhp::find_shards(folder / "b/labels.json").empty());
   CHECK(dhp::find_shards(folder / "none").empty());
 }

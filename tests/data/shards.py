@@ -115,6 +115,8 @@ def check_order_and_cache(program, folder):
     assert window != whole
     of_two, _ = run(program, folder, folder / "ustar", "--shuffle-window", 9, "--data-parallel", 2)
     assert window == of_two
+    of_two, _ = run(program, folder, folder / "ustar", "--shuffle-window", 9, "--pipeline-parallel", 2)
+    assert window == of_two
     once = sum(path.stat().st_size for path in (folder / "ustar").glob("*.tar"))
     for more in (once, 0):  # both epochs, and the next run
         losses, said = run(program, folder, folder / "ustar", "--cache", "cache", "--shuffle-window", 9)

@@ -20,6 +20,12 @@ concept Dataset = std::copy_constructible<D> && requires(const D& data, std::int
   { data.get(index) } -> std::same_as<typename D::Sample>;
 };
 
+/// A dataset that tells the label of a sample without reading the rest of it.
+template <class D>
+concept HasLabels = requires(const D& data, std::int64_t index) {
+  { data.label(index) } -> std::same_as<std::int32_t>;
+};
+
 inline void check_sample_index(std::int64_t index, std::int64_t size) {
   check(index >= 0 && index < size, "no sample ", index, " in a dataset of ", size);
 }
@@ -39,6 +45,10 @@ class Slice {
     check_sample_index(index, size());
     return data_.get(first_ + index);
   }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const requires HasLabels<D> {
+    check_sample_index(index, size());
+    return data_.label(first_ + index);
+  }
 
  private:
   D data_;
@@ -55,6 +65,9 @@ class Shuffled {
       : data_(std::move(data)), order_(data_.size(), seed, epoch) {}
   [[nodiscard]] std::int64_t size() const { return order_.size(); }
   [[nodiscard]] Sample get(std::int64_t index) const { return data_.get(order_(index)); }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const requires HasLabels<D> {
+    return data_.label(order_(index));
+  }
 
  private:
   D data_;
@@ -95,6 +108,9 @@ class EvenPart {
     return is_held_out_ ? held_out_ : data_.size() - held_out_;
   }
   [[nodiscard]] Sample get(std::int64_t index) const { return data_.get(place(index)); }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const requires HasLabels<D> {
+    return data_.label(place(index));
+  }
   /// The number in the dataset of sample `index` of this part.
   [[nodiscard]] std::int64_t place(std::int64_t index) const {
     check_sample_index(index, size());

@@ -25,9 +25,12 @@ struct FoundShards {
 
 namespace data {
 
+/// dhp's own files beside shards.
+[[nodiscard]] inline bool is_index(std::string_view name) { return name.starts_with("dhp-index-"); }
+
 /// *.tar, *.tfrecord, *.tfrecord-..., and ImageNet's train-00000-of-01024.
 [[nodiscard]] inline bool named_like_shard(std::string_view name) {
-  if (name.starts_with('.') || name.starts_with("dhp-index-")) return false;
+  if (name.starts_with('.') || is_index(name)) return false;
   return name.ends_with(".tar") || name.find("tfrecord") != name.npos ||
          name.find("-of-") != name.npos;
 }
@@ -67,7 +70,9 @@ template <std::size_t N>
     glob_t found{};
     if (::glob(path.c_str(), 0, nullptr, &found) == 0)
       for (std::size_t at = 0; at < found.gl_pathc; ++at)
-        if (std::filesystem::is_regular_file(found.gl_pathv[at], error))
+        if (const std::filesystem::path file = found.gl_pathv[at];
+            std::filesystem::is_regular_file(file, error) &&
+            !data::is_index(file.filename().string()))
           files.emplace_back(found.gl_pathv[at]);
     ::globfree(&found);
   }

@@ -56,6 +56,10 @@ class ImageFolder {
       fail("", error.sentence(), "; skip_bad skips such files");
     }
   }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const {
+    check_sample_index(index, size());
+    return found_->files[static_cast<std::size_t>(index)].label;
+  }
   [[nodiscard]] const std::vector<std::string>& class_names() const { return found_->classes; }
   [[nodiscard]] int classes() const { return static_cast<int>(found_->classes.size()); }
   [[nodiscard]] const std::string& path_of(std::int64_t index) const {

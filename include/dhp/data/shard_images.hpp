@@ -54,9 +54,10 @@ class ShardImages {
     return static_cast<std::int64_t>(found_->index.samples.size());
   }
   [[nodiscard]] Sample get(std::int64_t index) const {
-    check_sample_index(index, size());
-    const auto& sample = found_->index.samples[static_cast<std::size_t>(index)];
-    return {read(*found_, sample), sample.label - found_->first_label};
+    return {read(*found_, sample(index)), label(index)};
+  }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const {
+    return sample(index).label - found_->first_label;
   }
   /// One more than the largest label.
   [[nodiscard]] int classes() const { return found_->classes; }
@@ -94,6 +95,10 @@ class ShardImages {
     int classes = 0;
   };
 
+  [[nodiscard]] const ShardSample& sample(std::int64_t index) const {
+    check_sample_index(index, size());
+    return found_->index.samples[static_cast<std::size_t>(index)];
+  }
   void open_index(Found& found, const std::vector<ShardFile>& shards) const {
     const auto path = index_path(shards, options_.index_folder);
     if (take_kept(found, path, shards)) return;

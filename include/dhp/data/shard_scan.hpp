@@ -92,7 +92,7 @@ struct ShardScan {
 
 /// The label of a sample, from a number of a file; `where` begins the error.
 [[nodiscard]] inline std::int32_t checked_label(std::int64_t label, const std::string& where) {
-  check(label >= 0 && label <= std::numeric_limits<std::int32_t>::max(), "", where, "the label is ",
+  check(label >= 0 && label < std::numeric_limits<std::int32_t>::max(), "", where, "the label is ",
         label, "; 0 or more would be right");
   return static_cast<std::int32_t>(label);
 }
