@@ -71,9 +71,7 @@ int look(const std::string& path, const examples::BertOptions& options) {
   Dev dev;
   const auto data = examples::load_text(options, false);
   write_batches(dev, options, data, path);
-  auto config = examples::bert_preset(options.preset);
-  config.vocabulary = data.vocabulary->size();
-  config.sequence_length = options.sequence_length;
+  const auto& config = data.bert.config;
   for (const auto stage :
        {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients, ZeroStage::weights})
     print_held(dev, options, config, stage);

@@ -62,11 +62,14 @@ TEST_CASE("published: a config says the sizes and the head") {
   CHECK(load({{"model_type", "bert"}}).head == BertHead::none);
   // What dhp exports is read, too.
   std::ofstream(folder / "config.json")
-      << hugging_face_config({.layers = 2, .hidden = 32, .heads = 4, .epsilon = 1e-6});
+      << published_config({.config = {.layers = 2, .hidden = 32, .heads = 4, .epsilon = 1e-6},
+                           .head = BertHead::classes,
+                           .labels = {"no", "yes"}});
   const auto own = load_published_bert(folder.path);
   CHECK(own.config.intermediate() == 128);
   CHECK(own.config.epsilon == 1e-6);
-  CHECK(own.head == BertHead::masked_words);
+  CHECK(own.head == BertHead::classes);
+  CHECK(own.labels == std::vector<std::string>{"no", "yes"});
 
   const auto with = [&](const char* key, const nlohmann::json& value, const std::string& words) {
     auto changed = json;

@@ -34,10 +34,48 @@ TEST_CASE("sentence file: what is wrong is said with its line") {
   says("\xFF\n", "x.txt", "", "x.txt");
 }
 
+TEST_CASE("sentence file: several columns, by name, or by number where no line has names") {
+  using Rows = std::vector<Lines>;
+  const auto rows = [](std::string_view text, const std::string& name, const Lines& columns) {
+    return SentenceFile(text, name).rows(columns, 1);
+  };
+  CHECK(rows("a,b,c\n1,2,3\n4,5,6\n", "x.csv", {"c", "a"}) == Rows{{"3", "1"}, {"6", "4"}});
+  CHECK(rows("gj04\t1\t\tA b.\ngj04\t0\t*\tB a.\n", "x.tsv", {"4", "2"}) ==
+        Rows{{"A b.", "1"}, {"B a.", "0"}});
+  CHECK(rows("{\"t\": \"a\", \"n\": 7}\n", "x.jsonl", {"t", "n"}) == Rows{{"a", "7"}});
+  const auto says = [&](std::string_view text, const std::string& name, const Lines& columns,
+                        const char* words) {
+    CHECK_THROWS_WITH_AS((void)rows(text, name, columns), doctest::Contains(words), dhp::Error);
+  };
+  says("a\tb\n", "x.tsv", {"a", "c"}, "has no column c, but a, b");
+  says("a\tb\n", "x.tsv", {"a", "2"}, "has no column 2, but a, b");
+  says("a\tb\nc\n", "x.tsv", {"1", "2"}, "line 2: it has 1 fields");
+  says("{\"t\": 7, \"n\": 7}\n", "x.jsonl", {"t", "n"}, "no JSON object with a text \"t\"");
+  says("{\"t\": \"a\", \"n\": []}\n", "x.jsonl", {"t", "n"}, "no JSON object with a value \"n\"");
+}
+
+TEST_CASE("sentence batcher: labels, and where the second sentence of a pair begins") {
+  const auto samples = std::make_shared<examples::SentenceBatcher::Sentences>();
+  samples->push_back({.ids = {2, 7, 3, 8, 3}, .second_segment = 3, .label = 1});
+  samples->push_back({.ids = {2, 9, 3}, .label = 0});
+  const examples::SentenceBatcher batcher(samples, {.longest = 8, .labelled = true});
+  const auto batch = batcher.collate(std::vector<std::int64_t>{1, 0}, 0);
+  using I32 = std::vector<std::int32_t>;
+  for (const auto& [name, values] : batch.side) {
+    CHECK(name != "pooling");
+    if (name == "labels") CHECK(values == dhp::HostArray({2}, I32{0, 1}));
+    if (name == "segments") CHECK(values == dhp::HostArray({8}, I32{0, 0, 0, 0, 0, 0, 1, 1}));
+  }
+  CHECK(batch.counts == decltype(batch.counts){{"samples", 2}, {"tokens", 8}, {"token_pairs", 34}});
+}
+
 TEST_CASE("sentence batcher: rows, lengths and the weights of a sentence's tokens") {
-  const auto tokens = std::make_shared<examples::SentenceBatcher::Tokens>(
-      examples::SentenceBatcher::Tokens{{2, 7, 3}, {2, 3}, {2, 4, 5, 3}});
-  const examples::SentenceBatcher mean(tokens, 8, false, 4), first(tokens, 8, true, 4);
+  const auto tokens = std::make_shared<examples::SentenceBatcher::Sentences>();
+  for (const std::vector<std::int32_t>& ids :
+       {std::vector<std::int32_t>{2, 7, 3}, {2, 3}, {2, 4, 5, 3}})
+    tokens->push_back({.ids = ids});
+  const examples::SentenceBatcher mean(tokens, {.longest = 8, .hidden = 4}),
+      first(tokens, {.longest = 8, .first_token = true, .hidden = 4});
   const std::vector<std::int64_t> indices{2, 1};
   const auto array = [&](const auto& batcher, const std::string& wanted) {
     for (auto& [name, values] : batcher.collate(indices, 0).side)

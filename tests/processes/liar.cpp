@@ -31,10 +31,8 @@ class Liar : public dhp::ElementwiseLayer<Dev> {
 };
 
 int train(const examples::BertOptions& options) {
-  auto config = examples::bert_preset(options.preset);
-  config.sequence_length = options.sequence_length;
   const auto data = examples::load_text(options, false);
-  config.vocabulary = data.vocabulary->size();
+  const auto& config = data.bert.config;
   const char* const lies = std::getenv("LIES_AT");
   const auto step = std::make_shared<std::uint32_t>(lies == nullptr ? 0 : std::atoi(lies));
   return examples::run_training({.options = options.run,

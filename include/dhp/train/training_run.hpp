@@ -85,11 +85,6 @@ class TrainingRun {
   using Stage = PipelineParallel<Dev>;
   using Replicas = DataParallel<Dev, Stage, ReducerChoice>;
 
-  [[nodiscard]] Model<Dev> described(const Describe& describe) {
-    auto model = describe(builder_);
-    builder_.check_adapters();
-    return model;
-  }
   [[nodiscard]] StepBatches<Dev> mine_of(std::span<const MicroBatch<Dev>> all) {
     return assigned(all, mesh_.data().rank(), mesh_.data().size());
   }
@@ -113,11 +108,13 @@ TrainingRun<Dev>::TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& 
       dev_(dev),
       mesh_(std::move(world), options.layout),
       builder_(mesh_),
-      stage_(dev, described(describe), mesh_, options.pipeline, example, options.store),
+      stage_(dev, describe(builder_), mesh_, options.pipeline, example, options.store),
       replicas_(dev, stage_, mesh_.data(), options.reducer),
       norms_(mesh_.tensor(), mesh_.pipeline(), stage_.parameters_in_model()),
       optimizer_(make_optimizer(dev, stage_.store(), norms_, options.optimizer)),
-      trainer_(dev, replicas_, mesh_, *optimizer_, norms_, options.trainer) {}
+      trainer_(dev, replicas_, mesh_, *optimizer_, norms_, options.trainer) {
+  builder_.check_adapters();
+}
 template <class Dev>
 TrainingRun<Dev>::~TrainingRun() = default;
 template <class Dev>

@@ -1,0 +1,111 @@
+#include <examples/common/class_measures.hpp>
+#include <examples/common/fine_tuning.hpp>
+#include <examples/common/patience.hpp>
+#include <tests/support/folder.hpp>
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+
+using namespace examples;
+
+namespace {
+/// Logits of which these classes are the largest.
+ClassCounts counts(std::size_t classes, const std::vector<std::int32_t>& labels,
+                   const std::vector<std::int32_t>& found) {
+  std::vector<float> logits(labels.size() * classes, 0);
+  for (std::size_t at = 0; at < found.size(); ++at)
+    logits[at * classes + static_cast<std::size_t>(found[at])] = 1;
+  ClassCounts made(classes);
+  const dhp::Shape shape{static_cast<std::int64_t>(labels.size()),
+                         static_cast<std::int64_t>(classes)};
+  made.add(dhp::HostArray(shape, logits), labels);
+  return made;
+}
+}  // namespace
+
+// Expected values: scikit-learn's accuracy_score, f1_score and matthews_corrcoef of the same lists.
+TEST_CASE("class measures: two classes") {
+  const auto made = counts(2, {0, 1, 1, 0, 1, 0, 1, 1}, {0, 1, 0, 0, 1, 1, 1, 0});
+  CHECK(made.accuracy() == doctest::Approx(0.625));
+  CHECK(made.f1() == doctest::Approx(0.6666666667));
+  CHECK(made.matthews() == doctest::Approx(0.2581988897));
+  CHECK(counts(2, {0, 1}, {0, 1}).matthews() == doctest::Approx(1));
+  CHECK(counts(2, {0, 1, 0}, {0, 0, 0}).matthews() == 0);
+}
+TEST_CASE("class measures: several classes, one of which is nowhere") {
+  const auto made = counts(4, {0, 1, 2, 2, 1, 0, 2}, {0, 2, 2, 1, 1, 0, 2});
+  CHECK(made.accuracy() == doctest::Approx(0.7142857143));
+  CHECK(made.f1() == doctest::Approx(0.7222222222));
+  CHECK(made.matthews() == doctest::Approx(0.5625));
+}
+TEST_CASE("class measures: the loss is the mean cross-entropy") {
+  ClassCounts made(2);
+  made.add(dhp::HostArray({2, 2}, std::vector<double>{1000, 1000, 0, std::log(3.0)}),
+           std::vector<std::int32_t>{0, 1});
+  CHECK(made.loss() == doctest::Approx((std::log(2.0) + std::log(4.0 / 3)) / 2));
+  CHECK(ClassCounts(2).measures() ==
+        decltype(made.measures()){{"loss", 0}, {"accuracy", 0}, {"f1", 0}, {"matthews", 0}});
+}
+
+TEST_CASE("patience: so many evaluations without a better value, of a loss a lower one") {
+  Patience patience("loss", 2);
+  const auto takes = [&](std::int64_t step, double loss) {
+    patience.take(step, {{"accuracy", 1}, {"loss", loss}});
+    return patience.is_over();
+  };
+  CHECK_FALSE(takes(0, 3));
+  CHECK_FALSE(takes(5, 2));
+  CHECK_FALSE(takes(10, 2));
+  CHECK_FALSE(takes(15, 1.5));
+  CHECK_FALSE(takes(20, 1.6));
+  CHECK(takes(25, 1.5));
+  CHECK(patience.sentence() ==
+        "loss was best after step 15 (1.5), and no better in 2 evaluations since");
+  CHECK_THROWS_WITH_AS(patience.take(30, {{"top1", 1}}), doctest::Contains("measure top1"),
+                       dhp::Error);
+  Patience never("", 1);
+  never.take(1, {});
+  never.take(2, {});
+  CHECK_FALSE(never.is_over());
+}
+
+TEST_CASE("fine-tuning: which parameters are trained") {
+  std::set<std::string> found;
+  const FineTuning some{.freeze = {"bert.embeddings.*", "*.0.?.weight"}};
+  CHECK_FALSE(some.trains("bert.embeddings.LayerNorm.bias", "", found));
+  CHECK(some.trains("layer.0.ab.weight", "", found));
+  CHECK(found == std::set<std::string>{"bert.embeddings.*"});
+  FineTuning adapters{.freeze = {"classifier.bias"}};
+  adapters.adapters.layers = {"query"};
+  CHECK(adapters.trains("x.query.lora_A.weight", "classifier.", found));
+  CHECK(adapters.trains("classifier.weight", "classifier.", found));
+  CHECK_FALSE(adapters.trains("classifier.bias", "classifier.", found));
+  CHECK_FALSE(adapters.trains("x.query.weight", "classifier.", found));
+}
+
+TEST_CASE("fine-tuning: an adapter's configuration, as PEFT has it") {
+  const tests::Folder folder;
+  const auto write = [&](const std::string& text) {
+    std::ofstream(folder / "adapter_config.json") << text;
+  };
+  write(adapter_config({.layers = {"query", "value"}, .rank = 4, .alpha = 8, .dropout = 0.1},
+                       "classifier."));
+  const auto read = read_adapter_config(folder.path);
+  CHECK(read.layers == std::vector<std::string>{"query", "value"});
+  CHECK(read.scale() == 2);
+  CHECK(read.dropout == 0.1);
+  const auto says = [&](const std::string& text, const char* words) {
+    write(text);
+    CHECK_THROWS_WITH_AS((void)read_adapter_config(folder.path), doctest::Contains(words),
+                         dhp::Error);
+  };
+  says("[]", "is damaged: it is no JSON object");
+  says(R"({"r": 4, "lora_alpha": 8})", "is damaged: r, lora_alpha and target_modules are");
+  says(R"({"r": 0, "lora_alpha": 8, "target_modules": ["a"]})", "it has rank 0");
+  says(R"({"peft_type": "LOHA", "r": 4})", "another adapter than plain LoRA");
+  says(R"({"use_dora": true, "r": 4, "lora_alpha": 8, "target_modules": ["a"]})",
+       "another adapter");
+  CHECK_THROWS_WITH_AS((void)read_adapter_config("/nowhere"),
+                       doctest::Contains("it is no adapter in PEFT's format"), dhp::Error);
+}

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""classify.py TRAIN_BERT SCORE_BERT: a small BERT learns to tell classes of sentences apart, whole, in parts and by adapters, in
+several layouts; it stops early; adapters are exported, loaded, merged; what is wrong is said."""
+
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+NAMES = {"good": "fine great lovely nice".split(), "bad": "awful poor sad ugly".split()}
+SMALL = ["--task", "classify", "--sequence-length", "16", "--dropout", "0", "--global-batch", "8", "--micro-batch", "2", "--lr", "0.002",
+         "--lr-decay", "constant", "--deterministic"]
+COLUMNS = ["--text-column", "text", "--label-column", "label"]
+
+
+def rows(count, seed):
+    draw, made = random.Random(seed), []
+    for _ in range(count):
+        label = draw.choice(list(NAMES))
+        made.append(("the " + draw.choice("cat dog sea day".split()) + " is " + draw.choice(NAMES[label]), label))
+    return made
+
+
+class Programs:
+    def __init__(self, train, score, folder):
+        self.train_bert, self.score_bert, self.folder = train, score, pathlib.Path(folder)
+
+    def run(self, program, *options):
+        done = subprocess.run([program, *map(str, options)], cwd=self.folder, capture_output=True, text=True, timeout=200)
+        return done.returncode, done.stdout + done.stderr
+
+    def train(self, *options, columns=COLUMNS):
+        status, said = self.run(self.train_bert, *SMALL, *columns, *options)
+        assert status == 0, said
+        return said
+
+    def losses(self, name):
+        with open(self.folder / name, encoding="utf-8") as file:
+            return [line["loss"] for line in map(json.loads, file) if "loss" in line]
+
+    def logits(self, *options):
+        status, said = self.run(self.score_bert, "--input", "test.txt", "--predict", "logits", "--output", "logits.csv",
+                                *options)
+        assert status == 0, said
+        with open(self.folder / "logits.csv", encoding="utf-8") as file:
+            return [[float(value) for value in line.split(",")[1:]] for line in file.readlines()[1:]]
+
+
+def apart(a, b):
+    return max(abs(x - y) for left, right in zip(a, b) for x, y in zip(left, right))
+
+
+def write_data(folder):
+    train, test = rows(160, 1), rows(40, 2)
+    (folder / "train.tsv").write_text("text\tlabel\n" + "".join(f"{a}\t{b}\n" for a, b in train))
+    (folder / "test.jsonl").write_text("".join(json.dumps({"text": a, "label": b}) + "\n" for a, b in test))
+    (folder / "test.txt").write_text("".join(a + "\n" for a, _ in test))
+    pairs = [(a, b, "same" if la == lb else "other") for (a, la), (b, lb) in zip(train, reversed(train))]
+    (folder / "pairs.csv").write_text("a,b,is\n" + "".join(f"{a},{b},{c}\n" for a, b, c in pairs))
+    (folder / "odd.jsonl").write_text(json.dumps({"text": "x", "label": "odd"}) + "\n")
+    (folder / "one.tsv").write_text("text\tlabel\na\tgood\nb\tgood\n")
+
+
+def learns(programs):
+    data = ["--data", "train.tsv", "--test-data", "test.jsonl"]
+    said = programs.train(*data, "--steps", 60, "--save", "base", "--export", "base.whole", "--metrics", "base.jsonl",
+                          "--evaluate-every", 10, "--stop-early", "accuracy", "--patience", 2)
+    assert "stops early: accuracy was best after step" in said and "accuracy 1  f1 1  matthews 1" in said, said
+    for layout in (["--data-parallel", 2], ["--pipeline-parallel", 2, "--schedule", "zero-bubble"]):
+        programs.train(*data, "--steps", 4, "--metrics", "other.jsonl", "--overwrite", *layout)
+        assert programs.losses("other.jsonl") == programs.losses("base.jsonl")[:4], layout
+    said = programs.train("--data", "pairs.csv", "--steps", 2, columns=["--text-column", "a,b", "--label-column", "is"])
+    assert "2 classes" in said and "held out" in said, said
+
+
+def adapts(programs):
+    """Adapters of one model, on labels that are the other way round."""
+    text = (programs.folder / "train.tsv").read_text()
+    (programs.folder / "turned.tsv").write_text(text.replace("\tgood", "\tX").replace("\tbad", "\tgood").replace("\tX", "\tbad"))
+    begin = ["--data", "turned.tsv", "--load", "base.whole", "--lora", "query,value,dense", "--lora-rank", 4, "--steps", 20,
+             "--evaluate-samples", 10]
+    programs.train(*begin, "--save", "tuned", "--export", "merged", "--export-adapter", "adapter", "--metrics", "1.jsonl")
+    for number, layout in enumerate((["--data-parallel", 2, "--zero", 2], ["--data-parallel", 2, "--pipeline-parallel", 2])):
+        programs.train(*begin, *layout, "--metrics", f"layout{number}.jsonl")
+        assert programs.losses(f"layout{number}.jsonl") == programs.losses("1.jsonl"), layout
+    programs.train(*begin, "--tensor-parallel", 2, "--metrics", "split.jsonl")
+    assert apart([programs.losses("split.jsonl")], [programs.losses("1.jsonl")]) < 1e-4
+    unmerged = programs.logits("--model", "base.whole", "--adapter", "adapter")
+    assert apart(unmerged, programs.logits("--model", "merged")) < 1e-4
+    assert apart(unmerged, programs.logits("--model", "tuned", "--tensor-parallel", 2)) < 1e-4
+    assert apart(unmerged, programs.logits("--model", "base.whole")) > 0.1
+    said = programs.train("--data", "turned.tsv", "--load", "base.whole", "--adapter", "adapter", "--steps", 1)
+    assert "left over are classifier.bias, classifier.weight" in said, said
+    said = programs.train("--data", "turned.tsv", "--load", "base.whole", "--freeze", "bert.*", "--steps", 3)
+    assert "optimizer 2.30 kB" in said, said  # of the head alone
+
+
+WRONG = [
+    (["--data", "one.tsv"], 1, "one.tsv: all its labels are good, and there is nothing to tell apart"),
+    (["--data", "train.tsv", "--test-data", "odd.jsonl"], 1, "odd.jsonl, sample 1: its label odd is none of the 2 of train.tsv"),
+    (["--data", "train.tsv", "--lora", "qurey"], 1, "no linear layer of the model is called qurey"),
+    (["--data", "train.tsv", "--freeze", "bert.layer.*"], 1, "--freeze bert.layer.*: no parameter of the model has such a name"),
+    (["--data", "train.tsv", "--freeze", "*"], 1, "all of the model's parameters are frozen"),
+    (["--data", "train.tsv", "--adapter", "adapter"], 2, "--adapter is for --load FILE.safetensors or a published folder"),
+    (["--data", "train.tsv", "--stop-early", "f1"], 2, "--stop-early f1 needs evaluations on the way"),
+    (["--data", "train.tsv", "--stop-early", "top1", "--evaluate-every", "2"], 1,
+     "--stop-early top1: this model's evaluations measure loss, accuracy, f1, matthews"),
+    (["--data", "train.tsv", "--preset", "mini", "--load", "base.whole"], 1, "leave --preset out"),
+    (["--data", "nowhere.tsv"], 1, "nowhere.tsv: there is no such file"),
+]
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        programs = Programs(*(str(pathlib.Path(path).resolve()) for path in sys.argv[1:]), folder)
+        write_data(programs.folder)
+        learns(programs)
+        adapts(programs)
+        for options, status, words in WRONG:
+            found, said = programs.run(programs.train_bert, *SMALL, *COLUMNS, "--steps", "2", *options)
+            assert found == status and words in said, (options, found, said)
+        found, said = programs.run(programs.train_bert, *SMALL, "--data", "train.tsv", "--text-column", "text",
+                                   "--label-column", "lable")
+        assert found == 1 and "train.tsv has no column lable, but text, label" in said, said
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
