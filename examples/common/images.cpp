@@ -185,6 +185,10 @@ ImageData load_shards(const ResNetOptions& options, dhp::FoundShards found) {
   std::vector<dhp::ShardImages> all{train};
   if (!found.held_out.empty()) all.push_back(open(found.held_out, train.first_label()));
   if (cache) cache->remove_others();
+  constexpr int most_classes = 1 << 20;
+  dhp::check(options.classes > 0 || train.classes() <= most_classes, "--data ", path,
+             ": has labels up to ", train.classes() - 1 + train.first_label(),
+             ", more than there are likely to be classes; --classes says how many there are");
   const std::int64_t classes = options.classes > 0 ? options.classes : train.classes();
   for (const auto& images : all)
     dhp::check(images.classes() <= classes, "", images.shards().front().path,

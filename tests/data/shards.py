@@ -136,6 +136,9 @@ def check_damage(program, folder, samples):
     for _ in range(2):
         _, said = run(program, folder, folder / "torn", "--skip-bad")
         assert re.search(r"damaged parts? (is|are) left out, first: .*/torn/000001.tar, byte \d+: ", said), said
+    write_tar(folder / "many", [(2_000_000_000, *samples[0][1:])] * 2, tarfile.USTAR_FORMAT)
+    _, said = run(program, folder, folder / "many", status=1)
+    assert "has labels up to 2000000000, more than there are likely to be classes" in said, said
     shutil.copytree(folder / "ustar", folder / "wrong")
     shard = folder / "wrong" / "000000.tar"
     with shard.open("r+b") as file:
