@@ -135,6 +135,7 @@ class Program {
       if (!under_way) return;
       const auto done = trainer.finish(*under_way);
       stopped_ |= done.stop_requested;
+      loss_scale_ = done.loss_scale;
       recorded_steps += done.recorded ? 1 : 0;
       traced.step_done();
       const auto& mine = under_way->mine;
@@ -161,8 +162,10 @@ class Program {
       const bool last = step == total_;
       const bool evaluates = evaluates_after(step);
       const bool saves = options_.save_every > 0 && step % options_.save_every == 0;
+      const bool draws = options_.histograms > 0 && step % options_.histograms == 0;
       // On the Cpu the step has been done by now.
-      if (!on_gpu || last || evaluates || saves) finish();
+      if (!on_gpu || last || evaluates || saves || draws) finish();
+      if (draws) draw_gradients();
       if (step % Stragglers::period == 0) name_stragglers();
       if (evaluates && !last) evaluate(dhp::concat("after step ", step));
       if (saves && !last) {
@@ -170,7 +173,7 @@ class Program {
         enter(dhp::Section::saving);
         saved_.save();
       }
-      if (evaluates || saves) report_.restart_clock();
+      if (evaluates || saves || draws) report_.restart_clock();
     }
     finish();
     parts_.enter(Part::rest);
@@ -311,6 +314,33 @@ class Program {
     saved_.evaluated(measures);
   }
 
+  /// The gradients of the last step, before clipping, each element once: of what several ranks have by the first of them.
+  /// Collective.
+  void draw_gradients() {
+    auto& store = run_.store();
+    const auto& mesh = run_.mesh();
+    auto own = nlohmann::json::object();
+    for (const auto& held : store.held()) {
+      const auto& parameter = *held.parameter;
+      const bool counts = !held.copy && parameter.owned &&
+                          (held.sharded || mesh.data_index() == 0) &&
+                          (parameter.spec.is_split() || mesh.tensor_index() == 0);
+      if (!counts) continue;
+      const auto part = store.gradients(held.range);
+      dhp::Tensor<Dev> wide(dev_, dhp::DType::f64, part.shape());
+      cast(dev_, part, wide.mut());
+      Histogram histogram;
+      for (const double value : wide.template to_host<double>(dev_))
+        histogram.add(value / loss_scale_);
+      own[parameter.spec.name] = histogram.to_json();
+    }
+    std::map<std::string, Histogram> all;
+    for (const auto& text : dhp::gather_texts(dev_, run_.mesh().world(), own.dump())) {
+      const auto of_rank = nlohmann::json::parse(text);
+      for (const auto& [name, json] : of_rank.items()) all[name].add(Histogram::of_json(json));
+    }
+    report_.histograms(run_.trainer().steps_done(), all);
+  }
   /// Rank 0 has the predictions, and all ranks its numbers.
   [[nodiscard]] Measures predicted_measures(dhp::Loader<Dev, AnyBatcher>& loader) {
     std::vector<dhp::HostArray> predictions;
@@ -392,7 +422,8 @@ class Program {
   StepWork work_;  // of the steps of this run() that are done
   Stragglers stragglers_;
   Patience patience_;
-  double in_period_ = 0;  // micro-batches
+  double loss_scale_ = 1;  // of the last step
+  double in_period_ = 0;   // micro-batches
   double own_s_before_ = 0;
   dhp::TrainingRun<Dev> run_;
   SavedRun saved_;
