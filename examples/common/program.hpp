@@ -3,6 +3,7 @@
 
 #include <dhp/comm/meet/address.hpp>
 
+#include "energy_meter.hpp"
 #include "memory_use.hpp"
 #include "patience.hpp"
 #include "ranks.hpp"
@@ -45,6 +46,7 @@ class Program {
           const ElasticHooks* elastic = nullptr)
       : dev_(dev),
         parts_(waits_of(dev)),
+        energy_(pci_bus_id_of(dev)),
         use_(dev),
         memory_(memory),
         elastic_(elastic),
@@ -385,6 +387,7 @@ class Program {
     // What a backward pass costs that leaves parts out is not counted, and so it is not told.
     told.push_back(counts && !options_.tuning.freezes() ? work_.forward_flop : 0);
     told.push_back(counts ? work_.tokens : 0);
+    told.push_back(energy_.joules().value_or(0));
     const auto all = dhp::gather(dev_, mesh.world(), told);
     RunSummary summary;
     summary.first_step = first_step;
@@ -400,12 +403,14 @@ class Program {
         summary.seconds[part] += all[at + part] / summary.ranks;
       summary.forward_flop += all[at + own.size()];
       summary.tokens += all[at + own.size() + 1];
+      summary.energy_j += all[at + own.size() + 2];
     }
     report_.summary(std::move(summary));
   }
 
   Dev& dev_;
   TimeParts parts_;
+  EnergyMeter energy_;
   MemoryUse use_;
   MemoryPlanner* memory_;
   const ElasticHooks* elastic_;

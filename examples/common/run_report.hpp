@@ -58,6 +58,20 @@ template <class D>
   else return nullptr;
 }
 
+/// How NVML finds a GPU; empty where the device is none.
+template <class D>
+[[nodiscard]] std::string pci_bus_id_of(const D& dev) {
+  if constexpr (requires { dev.properties().pciBusID; }) {
+    char id[32];
+    const auto& gpu = dev.properties();
+    std::snprintf(id, sizeof id, "%08X:%02X:%02X.0", gpu.pciDomainID, gpu.pciBusID,
+                  gpu.pciDeviceID);
+    return id;
+  } else {
+    return {};
+  }
+}
+
 /// What a step adds to its line of metrics beside the loss.
 template <class D>
 [[nodiscard]] Measures more_fields(D& dev, const std::vector<dhp::MicroBatch<D>>& batches,
