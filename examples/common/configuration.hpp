@@ -11,6 +11,11 @@
 namespace examples {
 
 inline void add_summary_options(CLI::App& app, RunOptions& options) {
+  app.add_option(
+         "--histograms", options.histograms,
+         "With --tensorboard: steps between histograms of each parameter's gradient; 0: none")
+      ->check(not_negative_number())
+      ->group("Output");
   app.add_option("--peak-tflops", options.peak_tflops,
                  "What a rank can do at most, in 10^12 multiplications and additions a second: the "
                  "summary tells how much of it was used")

@@ -58,10 +58,11 @@ struct RunOptions {
   std::int64_t shuffle_window = 0;  ///< samples; 0: over all
 
   std::string metrics;
-  std::string tensorboard;  ///< a directory of event files; empty: none
-  std::string trace;        ///< a file; empty: none
-  double peak_tflops = 0;   ///< of a rank; 0: not known
-  double price = 0;         ///< of a rank and hour; 0: not known
+  std::string tensorboard;      ///< a directory of event files; empty: none
+  std::int64_t histograms = 0;  ///< steps between histograms of gradients; 0: none
+  std::string trace;            ///< a file; empty: none
+  double peak_tflops = 0;       ///< of a rank; 0: not known
+  double price = 0;             ///< of a rank and hour; 0: not known
   std::string save;
   std::int64_t save_every = 0;
   std::int64_t keep = 0;   ///< so many checkpoints, the newest; 0: all

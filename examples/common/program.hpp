@@ -3,6 +3,7 @@
 
 #include <dhp/comm/meet/address.hpp>
 
+#include "energy_meter.hpp"
 #include "memory_use.hpp"
 #include "patience.hpp"
 #include "ranks.hpp"
@@ -45,6 +46,7 @@ class Program {
           const ElasticHooks* elastic = nullptr)
       : dev_(dev),
         parts_(waits_of(dev)),
+        energy_(pci_bus_id_of(dev)),
         use_(dev),
         memory_(memory),
         elastic_(elastic),
@@ -135,6 +137,7 @@ class Program {
       if (!under_way) return;
       const auto done = trainer.finish(*under_way);
       stopped_ |= done.stop_requested;
+      loss_scale_ = done.loss_scale;
       recorded_steps += done.recorded ? 1 : 0;
       traced.step_done();
       const auto& mine = under_way->mine;
@@ -161,8 +164,10 @@ class Program {
       const bool last = step == total_;
       const bool evaluates = evaluates_after(step);
       const bool saves = options_.save_every > 0 && step % options_.save_every == 0;
+      const bool draws = options_.histograms > 0 && step % options_.histograms == 0;
       // On the Cpu the step has been done by now.
-      if (!on_gpu || last || evaluates || saves) finish();
+      if (!on_gpu || last || evaluates || saves || draws) finish();
+      if (draws) draw_gradients();
       if (step % Stragglers::period == 0) name_stragglers();
       if (evaluates && !last) evaluate(dhp::concat("after step ", step));
       if (saves && !last) {
@@ -170,7 +175,7 @@ class Program {
         enter(dhp::Section::saving);
         saved_.save();
       }
-      if (evaluates || saves) report_.restart_clock();
+      if (evaluates || saves || draws) report_.restart_clock();
     }
     finish();
     parts_.enter(Part::rest);
@@ -311,6 +316,33 @@ class Program {
     saved_.evaluated(measures);
   }
 
+  /// The gradients of the last step, before clipping, each element once: of what several ranks have by the first of them.
+  /// Collective.
+  void draw_gradients() {
+    auto& store = run_.store();
+    const auto& mesh = run_.mesh();
+    auto own = nlohmann::json::object();
+    for (const auto& held : store.held()) {
+      const auto& parameter = *held.parameter;
+      const bool counts = !held.copy && parameter.owned &&
+                          (held.sharded || mesh.data_index() == 0) &&
+                          (parameter.spec.is_split() || mesh.tensor_index() == 0);
+      if (!counts) continue;
+      const auto part = store.gradients(held.range);
+      dhp::Tensor<Dev> wide(dev_, dhp::DType::f64, part.shape());
+      cast(dev_, part, wide.mut());
+      Histogram histogram;
+      for (const double value : wide.template to_host<double>(dev_))
+        histogram.add(value / loss_scale_);
+      own[parameter.spec.name] = histogram.to_json();
+    }
+    std::map<std::string, Histogram> all;
+    for (const auto& text : dhp::gather_texts(dev_, run_.mesh().world(), own.dump())) {
+      const auto of_rank = nlohmann::json::parse(text);
+      for (const auto& [name, json] : of_rank.items()) all[name].add(Histogram::of_json(json));
+    }
+    report_.histograms(run_.trainer().steps_done(), all);
+  }
   /// Rank 0 has the predictions, and all ranks its numbers.
   [[nodiscard]] Measures predicted_measures(dhp::Loader<Dev, AnyBatcher>& loader) {
     std::vector<dhp::HostArray> predictions;
@@ -355,6 +387,7 @@ class Program {
     // What a backward pass costs that leaves parts out is not counted, and so it is not told.
     told.push_back(counts && !options_.tuning.freezes() ? work_.forward_flop : 0);
     told.push_back(counts ? work_.tokens : 0);
+    told.push_back(energy_.joules().value_or(0));
     const auto all = dhp::gather(dev_, mesh.world(), told);
     RunSummary summary;
     summary.first_step = first_step;
@@ -370,12 +403,14 @@ class Program {
         summary.seconds[part] += all[at + part] / summary.ranks;
       summary.forward_flop += all[at + own.size()];
       summary.tokens += all[at + own.size() + 1];
+      summary.energy_j += all[at + own.size() + 2];
     }
     report_.summary(std::move(summary));
   }
 
   Dev& dev_;
   TimeParts parts_;
+  EnergyMeter energy_;
   MemoryUse use_;
   MemoryPlanner* memory_;
   const ElasticHooks* elastic_;
@@ -392,7 +427,8 @@ class Program {
   StepWork work_;  // of the steps of this run() that are done
   Stragglers stragglers_;
   Patience patience_;
-  double in_period_ = 0;  // micro-batches
+  double loss_scale_ = 1;  // of the last step
+  double in_period_ = 0;   // micro-batches
   double own_s_before_ = 0;
   dhp::TrainingRun<Dev> run_;
   SavedRun saved_;

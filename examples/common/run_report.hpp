@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdio>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -55,6 +56,20 @@ template <class D>
 [[nodiscard]] std::shared_ptr<const dhp::WaitClock> waits_of(D& dev) {
   if constexpr (requires { dev.waits(); }) return dev.waits();
   else return nullptr;
+}
+
+/// How NVML finds a GPU; empty where the device is none.
+template <class D>
+[[nodiscard]] std::string pci_bus_id_of(const D& dev) {
+  if constexpr (requires { dev.properties().pciBusID; }) {
+    char id[32];
+    const auto& gpu = dev.properties();
+    std::snprintf(id, sizeof id, "%08X:%02X:%02X.0", gpu.pciDomainID, gpu.pciBusID,
+                  gpu.pciDeviceID);
+    return id;
+  } else {
+    return {};
+  }
 }
 
 /// What a step adds to its line of metrics beside the loss.
@@ -158,6 +173,13 @@ class RunReport {
     say(text);
     if (metrics_) metrics_->write(line);
     if (step != drawn_until_) draw(line);
+  }
+  /// Of gradients of a step.
+  void histograms(std::int64_t step, const std::map<std::string, Histogram>& found) {
+    if (!events_) return;
+    std::map<std::string, Histogram> named;
+    for (const auto& [name, histogram] : found) named["gradients/" + name] = histogram;
+    events_->histograms(step, named);
   }
   void exposed_communication(double share) {
     if (metrics_)

@@ -125,6 +125,7 @@ struct RunSummary {
   PartSeconds seconds{};           ///< of a rank, the mean
   bool sees_waits = true;          ///< else compute has the waits in it
   double peak_tflops = 0;          ///< of a rank; 0: not known
+  double energy_j = 0;             ///< of all ranks' GPUs; 0: not known
   double price = 0;                ///< of a rank and hour; 0: not known
   double samples_per_epoch = 0;
   std::vector<BestValue> values{};

@@ -72,6 +72,8 @@ inline void check_tuning(const RunOptions& options) {
              "--export-adapter needs adapters: --lora says of which layers");
   dhp::check(tuning.export_adapter.empty() || !options.save.empty(),
              "--export-adapter needs --save DIR to write to");
+  dhp::check(options.histograms == 0 || !options.tensorboard.empty(),
+             "--histograms needs --tensorboard DIR to write to");
   if (options.stop_early.empty()) return;
   dhp::check(options.evaluate_every > 0, "--stop-early ", options.stop_early,
              " needs evaluations on the way: --evaluate-every says how often");
