@@ -22,17 +22,22 @@ class AnyBatcher {
  public:
   AnyBatcher() = default;
   template <dhp::Batcher B>
-  explicit AnyBatcher(B batcher)
-      : size_(batcher.size()),
-        collate_([batcher = std::move(batcher)](std::span<const std::int64_t> indices,
-                                                std::int64_t epoch) {
-          return batcher.collate(indices, epoch);
-        }) {}
+  explicit AnyBatcher(B batcher) : size_(batcher.size()) {
+    if constexpr (requires { batcher.labels_only(); })
+      collate_labels_ = collating(batcher.labels_only());
+    collate_ = collating(std::move(batcher));
+  }
 
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] dhp::HostBatch collate(std::span<const std::int64_t> indices,
                                        std::int64_t epoch) const {
     return collate_(indices, epoch);
+  }
+  /// For ranks that need no images, which are then not read.
+  [[nodiscard]] AnyBatcher labels_only() const {
+    AnyBatcher made = *this;
+    if (collate_labels_) made.collate_ = collate_labels_;
+    return made;
   }
   /// The first `count` samples only; 0: all.
   [[nodiscard]] AnyBatcher first(std::int64_t count) const {
@@ -53,8 +58,18 @@ class AnyBatcher {
   }
 
  private:
+  using Collate = std::function<dhp::HostBatch(std::span<const std::int64_t>, std::int64_t)>;
+  template <class B>
+  [[nodiscard]] static Collate collating(B batcher) {
+    return
+        [batcher = std::move(batcher)](std::span<const std::int64_t> indices, std::int64_t epoch) {
+          return batcher.collate(indices, epoch);
+        };
+  }
+
   std::int64_t size_ = 0;
-  std::function<dhp::HostBatch(std::span<const std::int64_t>, std::int64_t)> collate_;
+  Collate collate_;
+  Collate collate_labels_;  // none: as collate_
 };
 
 struct ImageData {
@@ -67,10 +82,13 @@ struct ImageData {
   std::vector<double> mean;         ///< of the training images, per channel, in units of [0, 1]
   std::vector<double> deviation;    ///< the same
   std::string description;
+  std::vector<std::string> warnings{};
+  std::function<std::string()> summary{};  ///< a line at the end of the run, if there is one
 };
 
-/// "synthetic", a directory with an IDX pair (MNIST's file names), one with images.npy and labels.npy, or one
-/// with a folder of PNG and JPEG files for each class. image_size and classes of 0: those of the data.
+/// "synthetic", a directory with an IDX pair (MNIST's file names), one with images.npy and labels.npy, one with TFRecord
+/// or tar shards or a pattern of these, or one with a folder of PNG and JPEG files for each class. image_size and
+/// classes of 0: those of the data.
 [[nodiscard]] ImageData load_images(const ResNetOptions& options);
 
 struct TextData {

@@ -54,12 +54,6 @@ class Message {
   std::string bytes_;
 };
 
-/// The checksum of a record: a CRC-32C, turned and moved, so that checksums of data with checksums in it stay good ones.
-[[nodiscard]] inline std::uint32_t masked_crc(std::string_view data) {
-  const auto crc = dhp::crc32c(std::as_bytes(std::span(data.data(), data.size())));
-  return (crc >> 15 | crc << 17) + 0xa282ead8u;
-}
-
 /// u64 length, its checksum, data, their checksum.
 [[nodiscard]] inline std::string record(const std::string& data) {
   std::string made;
@@ -69,9 +63,12 @@ class Message {
     made.append(bytes, sizeof value);
   };
   put(static_cast<std::uint64_t>(data.size()));
-  put(masked_crc(made));
+  const auto checksum = [](std::string_view text) {
+    return dhp::masked_crc32c(std::as_bytes(std::span(text.data(), text.size())));
+  };
+  put(checksum(made));
   made += data;
-  put(masked_crc(data));
+  put(checksum(data));
   return made;
 }
 

@@ -1,7 +1,7 @@
 // The image formats that this program was built with.
 #pragma once
 
-#include <dhp/data/image.hpp>
+#include <dhp/data/decoder.hpp>
 #ifdef DHP_HAS_ZLIB
 #include <dhp/data/gzip.hpp>
 #endif
@@ -33,6 +33,11 @@ namespace examples {
   list.push_back(dhp::jpeg_decoder());
 #endif
   return list;
+}
+
+/// Files of images are resized to so many pixels after they are decoded: a part of the size of very large ones is enough.
+[[nodiscard]] inline dhp::DecodeOptions decoding_for(int size) {
+  return {.least_side = size * 3 / 2};
 }
 
 }  // namespace examples

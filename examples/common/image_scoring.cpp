@@ -19,21 +19,21 @@ class ImageFiles {
  public:
   using Sample = dhp::LabelledImage;
 
-  ImageFiles(std::vector<std::string> files, int channels)
+  ImageFiles(std::vector<std::string> files, const dhp::DecodeOptions& decoding)
       : files_(std::make_shared<std::vector<std::string>>(std::move(files))),
         decoders_(decoders()),
-        channels_(channels) {}
+        decoding_(decoding) {}
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(files_->size()); }
   [[nodiscard]] Sample get(std::int64_t index) const {
     dhp::check_sample_index(index, size());
     const auto& path = (*files_)[static_cast<std::size_t>(index)];
-    return {dhp::read_image(path, decoders_, {.channels = channels_}), 0};
+    return {dhp::read_image(path, decoders_, decoding_), 0};
   }
 
  private:
   std::shared_ptr<const std::vector<std::string>> files_;
   std::vector<dhp::Decoder> decoders_;
-  int channels_;
+  dhp::DecodeOptions decoding_;
 };
 
 [[nodiscard]] dhp::ImageArray without_labels(dhp::HostArray images, const std::string& path) {
@@ -61,8 +61,9 @@ template <class D>
   if (std::filesystem::is_directory(path)) {
     auto files = dhp::files_below(path);
     dhp::check(!files.empty(), "--input ", path, ": has no file");
-    return batcher_of(ImageFiles(std::move(files), static_cast<int>(saved.config.image_channels)),
-                      saved, precision);
+    auto decoding = decoding_for(static_cast<int>(saved.config.image_size));
+    decoding.channels = static_cast<int>(saved.config.image_channels);
+    return batcher_of(ImageFiles(std::move(files), decoding), saved, precision);
   }
   if (path.ends_with(".npy"))
     return batcher_of(without_labels(dhp::load_npy(path), path), saved, precision);

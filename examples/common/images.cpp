@@ -1,13 +1,19 @@
 #include <dhp/data/dataset.hpp>
+#include <dhp/data/find_shards.hpp>
 #include <dhp/data/image.hpp>
 #include <dhp/data/image_batcher.hpp>
 #include <dhp/data/image_folder.hpp>
+#include <dhp/data/json_label.hpp>
+#include <dhp/data/shard_images.hpp>
 #include <dhp/data/synthetic.hpp>
 
 #include "data.hpp"
+#include "host_memory.hpp"
 #include "image_formats.hpp"
 
 #include <filesystem>
+#include <iostream>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -21,12 +27,19 @@ std::optional<std::string> packed_or_plain(const std::string& directory, const s
   return std::nullopt;
 }
 
-/// Batchers over a training and a held-out dataset; normalised by the training set's statistics.
+/// What images are normalized by.
+template <class Train>
+dhp::ChannelStatistics statistics_of(const ResNetOptions& options, const Train& train) {
+  constexpr std::int64_t enough = 5000;
+  if (options.normalize == "imagenet") return {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+  return dhp::channel_statistics(train, enough);
+}
+
+/// Batchers over a training and a held-out dataset.
 template <class Train, class HeldOut>
-ImageData batchers(const ResNetOptions& options, Train train, HeldOut held_out, int size,
-                   int channels, std::vector<std::string> labels, std::string description) {
-  constexpr std::int64_t enough_for_statistics = 5000;
-  const auto statistics = dhp::channel_statistics(train, enough_for_statistics);
+ImageData batchers(const ResNetOptions& options, const dhp::ChannelStatistics& statistics,
+                   Train train, HeldOut held_out, int size, int channels,
+                   std::vector<std::string> labels, std::string description) {
   dhp::ImageBatcherOptions batch{.height = size,
                                  .width = size,
                                  .channels = channels,
@@ -57,8 +70,9 @@ ImageData split_batchers(const ResNetOptions& options, D dataset, int size, int 
                          std::vector<std::string> labels, std::string description) {
   auto [train, held_out] = dhp::split_fraction(
       dhp::Shuffled(std::move(dataset), options.run.seed, -1), options.run.held_out);
-  return batchers(options, std::move(train), std::move(held_out), size, channels, std::move(labels),
-                  std::move(description));
+  const auto statistics = statistics_of(options, train);
+  return batchers(options, statistics, std::move(train), std::move(held_out), size, channels,
+                  std::move(labels), std::move(description));
 }
 
 /// Of classes that have numbers only.
@@ -87,10 +101,15 @@ int size_or(const ResNetOptions& options, int of_data) {
   return options.image_size > 0 ? static_cast<int>(options.image_size) : of_data;
 }
 
+dhp::DecodeOptions decoding(const ResNetOptions& options) {
+  return decoding_for(size_or(options, 224));
+}
+
 dhp::ImageFolder open_folder(const ResNetOptions& options, const std::string& path) {
-  return dhp::ImageFolder(
-      path, decoders(),
-      {.skip_bad = options.run.skip_bad, .threads = options.run.loader_threads + 1});
+  return dhp::ImageFolder(path, decoders(),
+                          {.decode = decoding(options),
+                           .skip_bad = options.run.skip_bad,
+                           .threads = options.run.loader_threads + 1});
 }
 
 std::string folder_text(const dhp::ImageFolder& folder, const std::string& path) {
@@ -109,6 +128,96 @@ void check_same_classes(const std::vector<std::string>& train, const std::vector
     dhp::fail(path, " has a folder \"", *theirs, "\" that the training images have not");
   if (ours != train.end())
     dhp::fail(path, " has no folder \"", *ours, "\", which the training images have");
+}
+
+std::string shard_text(const dhp::ShardImages& images, const std::string& path) {
+  const auto& shards = images.shards();
+  const auto tar =
+      std::count_if(shards.begin(), shards.end(), [](auto& shard) { return shard.tar; });
+  const auto count = static_cast<std::ptrdiff_t>(shards.size());
+  auto text = dhp::concat(path, " (", images.size(), " images in ", count,
+                          tar == count ? " tar"
+                          : tar == 0   ? " TFRecord"
+                                       : " tar and TFRecord",
+                          count == 1 ? " shard" : " shards", ", labels from ", images.first_label(),
+                          ", index ", images.index_was_kept() ? "read" : "made");
+  if (!images.skipped().empty())
+    text += dhp::concat(", ", images.skipped().size(),
+                        " damaged parts are left out, first: ", images.skipped().front());
+  return text + ")";
+}
+
+/// The shards of a directory or a pattern, or those in its train/ and val/ or test/.
+dhp::FoundShards shards_at(const std::string& path) {
+  auto found = dhp::find_shards(path);
+  if (!found.empty()) return found;
+  found.train = dhp::find_shards(path + "/train").train;
+  for (const auto* name : {"/val", "/test"})
+    if (found.held_out.empty()) found.held_out = dhp::find_shards(path + name).train;
+  return found;
+}
+
+ImageData load_shards(const ResNetOptions& options, dhp::FoundShards found) {
+  const auto& path = options.run.data;
+  if (!options.test_data.empty()) {
+    auto test = dhp::find_shards(options.test_data);
+    dhp::check(
+        !test.empty(), "--test-data ", options.test_data,
+        ": has no shards, as --data has: *.tar, *.tfrecord or names like test-00000-of-00008");
+    found.held_out = std::move(test.held_out.empty() ? test.train : test.held_out);
+  }
+  std::shared_ptr<dhp::BlockCache> cache;
+  if (!options.cache.empty())
+    cache = std::make_shared<dhp::BlockCache>(
+        options.cache, static_cast<std::uint64_t>(options.cache_gb * 1e9),
+        [](const std::string& sentence) { std::cerr << dhp::concat("warning: ", sentence, "\n"); });
+  const auto open = [&](const std::vector<std::string>& paths, std::optional<int> first_label) {
+    return dhp::ShardImages(paths, decoders(),
+                            {.decode = decoding(options),
+                             .skip_bad = options.run.skip_bad,
+                             .threads = options.run.loader_threads + 1,
+                             .index_folder = options.index,
+                             .label_of_json = &dhp::label_of_json,
+                             .cache = cache,
+                             .first_label = first_label});
+  };
+  const auto train = open(found.train, options.first_label);
+  std::vector<dhp::ShardImages> all{train};
+  if (!found.held_out.empty()) all.push_back(open(found.held_out, train.first_label()));
+  if (cache) cache->remove_others();
+  const std::int64_t classes = options.classes > 0 ? options.classes : train.classes();
+  for (const auto& images : all)
+    dhp::check(images.classes() <= classes, "", images.shards().front().path,
+               images.shards().size() > 1 ? " and others have" : ": has", " labels up to ",
+               images.classes() - 1 + images.first_label(), ", counted from ", images.first_label(),
+               ", and not ", classes, " classes, as ",
+               options.classes > 0 ? "--classes says" : "the training images have");
+  const auto size = size_or(options, 224);
+  auto text = shard_text(train, path);
+  if (cache)
+    text += dhp::concat(", of which ", options.cache, " keeps ", bytes_text(cache->used_bytes()));
+  // In a random order, as shards may be sorted.
+  const auto statistics = statistics_of(options, dhp::Shuffled(train, options.run.seed, -1));
+  ImageData made;
+  if (all.size() == 1) {
+    const auto parts = dhp::split_evenly(train, options.run.held_out, options.run.seed);
+    made = batchers(options, statistics, parts.train, parts.held_out, size, 3,
+                    numbers_as_labels(classes), text);
+  } else {
+    made =
+        batchers(options, statistics, train, all.back(), size, 3, numbers_as_labels(classes), text);
+  }
+  for (const auto& images : all)
+    if (!images.index_error().empty())
+      made.warnings.push_back(
+          dhp::concat("the index of the shards is not kept, and each start makes it anew: ",
+                      images.index_error(), "; --index DIR names another folder for it"));
+  made.summary = [all, path] {
+    std::uint64_t bytes = 0;
+    for (const auto& images : all) bytes += images.bytes_read();
+    return dhp::concat("images: ", bytes, " bytes were read from ", path, " by this process");
+  };
+  return made;
 }
 
 }  // namespace
@@ -130,11 +239,13 @@ ImageData load_images(const ResNetOptions& options) {
                                        .seed = options.run.seed});
     return split_batchers(options, images, size, 3, numbers_as_labels(classes), "synthetic images");
   }
+  if (auto shards = shards_at(path); !shards.empty())
+    return load_shards(options, std::move(shards));
   dhp::check(std::filesystem::exists(path), "--data ", path,
              ": there is no such file or directory");
   dhp::check(std::filesystem::is_directory(path), "--data ", path,
              ": is a file; images come from a directory with an IDX pair, with images.npy and "
-             "labels.npy, or with a folder per class");
+             "labels.npy, with TFRecord or tar shards, or with a folder per class");
   if (const auto pair = idx_pair(path, "train")) {
     const auto train = load_pair(*pair, idx_classes);
     const auto size = size_or(options, train.height());
@@ -144,8 +255,8 @@ ImageData load_images(const ResNetOptions& options) {
     dhp::check(test || options.test_data.empty(), "--test-data ", options.test_data,
                ": has no t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, plain or .gz");
     if (test)
-      return batchers(options, train, load_pair(*test, idx_classes), size, train.channels(),
-                      numbers_as_labels(idx_classes), text);
+      return batchers(options, statistics_of(options, train), train, load_pair(*test, idx_classes),
+                      size, train.channels(), numbers_as_labels(idx_classes), text);
     return split_batchers(options, train, size, train.channels(), numbers_as_labels(idx_classes),
                           text);
   }
@@ -172,8 +283,8 @@ ImageData load_images(const ResNetOptions& options) {
                           folder_text(folder, path));
   auto test_folder = open_folder(options, test);
   check_same_classes(folder.class_names(), test_folder.class_names(), test);
-  return batchers(options, folder, std::move(test_folder), size, 3, folder.class_names(),
-                  folder_text(folder, path));
+  return batchers(options, statistics_of(options, folder), folder, std::move(test_folder), size, 3,
+                  folder.class_names(), folder_text(folder, path));
 }
 
 }  // namespace examples

@@ -4,6 +4,7 @@
 #include <dhp/train/checkpoint_index.hpp>
 
 #include "configuration.hpp"
+#include "resnet_options.hpp"
 #include "text_options.hpp"
 #include "tuning_options.hpp"
 
@@ -321,9 +322,18 @@ void finish(RunOptions& options, const Words& words) {
 /// What is trained, and not where and how fast: a checkpoint remembers it.
 [[nodiscard]] std::vector<CLI::Option*> options_of_the_run(CLI::App& app) {
   static constexpr std::array groups{"Model", "Data", "Training", "Optimizer"};
-  static constexpr std::array others{"--threads",           "--device",         "--cuda-graphs",
-                                     "--offload",           "--loader-threads", "--comm-timeout",
-                                     "--check-collectives", "--memory-limit",   "--verify-every",
+  static constexpr std::array others{"--threads",
+                                     "--device",
+                                     "--cuda-graphs",
+                                     "--offload",
+                                     "--loader-threads",
+                                     "--comm-timeout",
+                                     "--check-collectives",
+                                     "--memory-limit",
+                                     "--verify-every",
+                                     "--index",
+                                     "--cache",
+                                     "--cache-gb",
                                      "--text-cache"};
   std::vector<CLI::Option*> of_the_run;
   for (auto* option : app.get_options())
@@ -440,36 +450,7 @@ ParsedResNet parse_resnet(int argc, char** argv, bool gpu) {
   app.footer(resnet_examples);
   add_run_options(app, options.run, words);
   add_device_options(app, options.run, gpu);
-  app.add_option("--depth", options.depth, "14, 26, 50, 101 or 152")->group("Model");
-  app.add_option("--width", options.width, "Channels of the stem")
-      ->check(positive_number())
-      ->group("Model");
-  app.add_option("--image-size", options.image_size,
-                 "Pixels of a side; 0: as the data are, 224 if synthetic")
-      ->check(CLI::Range(0, 1024))
-      ->group("Model");
-  app.add_option("--classes", options.classes,
-                 "Of the classifier; 0: as the data say, 1000 if synthetic")
-      ->check(not_negative_number())
-      ->group("Model");
-  app.add_option("--stem-stride", options.stem_stride,
-                 "Of the 3x3 stem that images up to 64 pixels get")
-      ->check(CLI::Range(1, 2))
-      ->group("Model");
-  app.add_flag("--zero-init-gamma", options.zero_init_gamma,
-               "Residual blocks start as the identity")
-      ->group("Model");
-  app.add_flag("--sync-batch-norm", options.sync_batch_norm,
-               "Batch norm over all replicas' micro-batches")
-      ->group("Model");
-  app.add_option("--label-smoothing", options.label_smoothing, "Of the training loss")
-      ->check(number_up_to(0.9))
-      ->group("Training");
-  app.add_flag("--augment", options.augment, "Random crops and flips")->group("Data");
-  app.add_flag("--skip-bad", options.run.skip_bad, "Go on past images that cannot be read")
-      ->group("Data");
-  app.add_option("--test-data", options.test_data, "What to evaluate on; else held out of --data")
-      ->group("Data");
+  add_resnet_options(app, options);
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
     // Of data without a size of their own, what --image-size 0 stands for is above 64.
     dhp::check(options.stem_stride == 1 || options.image_size <= 64, "--stem-stride ",

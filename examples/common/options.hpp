@@ -55,6 +55,7 @@ struct RunOptions {
   std::int64_t evaluate_samples = 0;  ///< 0: the whole held-out set
   bool evaluate_only = false;         ///< what is loaded, and the run is over
   bool skip_bad = false;
+  std::int64_t shuffle_window = 0;  ///< samples; 0: over all
 
   std::string metrics;
   std::string tensorboard;  ///< a directory of event files; empty: none
@@ -145,7 +146,12 @@ struct ResNetOptions {
   bool sync_batch_norm = false;
   bool augment = false;
   double label_smoothing = 0;
-  std::string test_data;  ///< what to evaluate on; empty: held out of --data
+  std::string test_data;             ///< what to evaluate on; empty: held out of --data
+  std::string normalize = "data";    ///< or "imagenet"
+  std::optional<int> first_label{};  ///< of shards; none: detected
+  std::string index;                 ///< folder for the index of shards; empty: beside them
+  std::string cache;                 ///< folder that keeps blocks of shards; empty: none
+  double cache_gb = 10;              ///< 10^9 bytes of it at most
 };
 
 /// Options, or the exit status of a run that ends here (--help, --version, a wrong value).

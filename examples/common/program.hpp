@@ -63,7 +63,7 @@ class Program {
                elastic == nullptr ? nullptr : elastic->check_newest) {
     if (elastic_ != nullptr) run_.trainer().commit_by([this] { run_.mesh().world().barrier(); });
     if (options_.resident()) resident_ = batches_of(0);
-    else loader_.emplace(dev, setup.train, run_.for_this_replica(loader_options()));
+    else loader_.emplace(dev, of_this_stage(setup.train), run_.for_this_replica(loader_options()));
     if (options_.verify_every > 0)
       run_.trainer().verify_every(options_.verify_every,
                                   [this](int ahead) { return batches_of(ahead); });
@@ -216,8 +216,13 @@ class Program {
   [[nodiscard]] dhp::LoaderOptions loader_options() const {
     return {.global_batch = options_.global_batch,
             .micro_batch = options_.micro_batch,
+            .shuffle_window = options_.shuffle_window,
             .threads = options_.loader_threads,
             .same_shapes = setup_.same_shapes};
+  }
+  /// What enters the model is read by the first stage alone.
+  [[nodiscard]] AnyBatcher of_this_stage(const AnyBatcher& batcher) {
+    return run_.mesh().pipeline_index() == 0 ? batcher : batcher.labels_only();
   }
   [[nodiscard]] dhp::TrainingOptions training_options() const {
     auto made = options_.training(total_);
@@ -265,8 +270,8 @@ class Program {
     loading.steps_ahead = 1;
     loading.shuffle = !options_.resident();
     if (!options_.resident()) loading.from = batching_.after(run_.trainer().steps_done());
-    const auto samples =
-        options_.resident() ? setup_.train.repeated(options_.global_batch) : setup_.train;
+    const auto samples = options_.resident() ? setup_.train.repeated(options_.global_batch)
+                                             : of_this_stage(setup_.train);
     return dhp::Loader(dev_, samples, loading).next();
   }
   [[nodiscard]] dhp::StepBatches<Dev> next_batches() {
@@ -297,7 +302,8 @@ class Program {
     if (setup_.held_out.size() == 0) return;
     const TimeParts::In evaluating(parts_, Part::evaluation);
     enter(dhp::Section::evaluation);
-    auto loader = run_.loader(setup_.held_out, dhp::evaluation_pass(loader_options()));
+    auto loader =
+        run_.loader(of_this_stage(setup_.held_out), dhp::evaluation_pass(loader_options()));
     const auto measures = setup_.predicted_measures ? predicted_measures(loader)
                                                     : setup_.measures(run_.evaluate(loader).terms);
     patience_.take(run_.trainer().steps_done(), measures);

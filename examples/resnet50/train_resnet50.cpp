@@ -20,16 +20,18 @@ int train(const examples::ResNetOptions& options) {
                                       .synchronised_batch_norm = options.sync_batch_norm,
                                       .label_smoothing = options.label_smoothing,
                                       .recompute = options.run.recompute};
-  if (options.run.speaks())
+  if (options.run.speaks()) {
     std::cerr << "images " << data.description << ", " << data.image_size << " x "
               << data.image_size << " x " << data.channels << ", " << data.classes << " classes\n";
+    for (const auto& warning : data.warnings) std::cerr << "warning: " << warning << "\n";
+  }
 
   const auto measures = [](const std::vector<dhp::LossTerm>& terms) {
     return examples::Measures{{"loss", terms[0].mean()},
                               {"top1", examples::share(terms[0].correct, terms[0].count)},
                               {"top5", examples::share(terms[0].correct_in_five, terms[0].count)}};
   };
-  return examples::run_training(
+  const int status = examples::run_training(
       {.options = options.run,
        .train = data.train,
        .held_out = data.held_out,
@@ -52,6 +54,8 @@ int train(const examples::ResNetOptions& options) {
        .head = "fc.",
        .waits_for_replicas = options.sync_batch_norm,
        .same_shapes = true});
+  if (options.run.speaks() && data.summary) std::cerr << data.summary() << "\n";
+  return status;
 }
 
 }  // namespace

@@ -4,6 +4,9 @@
 #include <dhp/data/augment.hpp>
 #include <dhp/data/collate.hpp>
 #include <dhp/data/dataset.hpp>
+#include <dhp/data/decoder.hpp>
+#include <dhp/data/epoch_order.hpp>
+#include <dhp/data/find_shards.hpp>
 #include <dhp/data/host_array.hpp>
 #include <dhp/data/idx.hpp>
 #include <dhp/data/image.hpp>
@@ -12,4 +15,5 @@
 #include <dhp/data/loader.hpp>
 #include <dhp/data/npy.hpp>
 #include <dhp/data/permutation.hpp>
+#include <dhp/data/shard_images.hpp>
 #include <dhp/data/synthetic.hpp>

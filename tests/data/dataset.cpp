@@ -48,6 +48,29 @@ TEST_CASE("dataset: held-out splits are disjoint and complete") {
   CHECK(dhp::split_fraction(Squares{}, 1.0).train.size() == 0);
 }
 
+TEST_CASE("dataset: a part that is held out evenly, disjoint and complete, in order") {
+  for (const std::int64_t count : {1, 2, 3, 7, 10, 100, 101})
+    for (const double fraction : {0.0, 0.02, 0.3, 0.5, 0.9, 1.0})
+      for (const std::uint64_t seed : {0u, 1u, 2u}) {
+        CAPTURE(count);
+        CAPTURE(fraction);
+        const auto split = dhp::split_evenly(Squares{.count = count}, fraction, seed);
+        auto both = all(split.train);
+        CHECK(std::is_sorted(both.begin(), both.end()));
+        const auto held_out = all(split.held_out);
+        CHECK(std::is_sorted(held_out.begin(), held_out.end()));
+        both.insert(both.end(), held_out.begin(), held_out.end());
+        std::sort(both.begin(), both.end());
+        CHECK(both == all(Squares{.count = count}));
+      }
+  const auto split = dhp::split_evenly(Squares{.count = 100}, 0.1, 1);
+  REQUIRE(split.held_out.size() == 10);
+  for (std::int64_t index = 1; index < 10; ++index)
+    CHECK(split.held_out.place(index) - split.held_out.place(index - 1) == 10);
+  CHECK(split.held_out.place(0) !=
+        dhp::split_evenly(Squares{.count = 100}, 0.1, 2).held_out.place(0));
+}
+
 TEST_CASE("dataset: refuses samples, slices and fractions out of range") {
   CHECK_THROWS_WITH_AS(dhp::Slice(Squares{}, 5, 11), doctest::Contains("no slice [5, 11)"),
                        dhp::Error);

@@ -96,4 +96,33 @@ TEST_CASE("image batcher: statistics of the channels") {
   CHECK(statistics.deviation[1] == 1);
 }
 
+// Its images cannot be read, its labels can.
+struct LabelsAlone {
+  using Sample = dhp::LabelledImage;
+  [[nodiscard]] std::int64_t size() const { return 10; }
+  [[nodiscard]] Sample get(std::int64_t) const { dhp::fail("read"); }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const { return static_cast<int>(index) % 5; }
+};
+
+TEST_CASE("image batcher: labels alone need no image, through slices, orders and parts") {
+  const auto labels_of = [](auto data) {
+    const dhp::ImageBatcher batcher(data, {.height = 2, .width = 3});
+    CHECK_THROWS_AS((void)batcher.collate(both, 0), dhp::Error);
+    const auto batch = batcher.labels_only().collate(both, 0);
+    CHECK(batch.input == dhp::HostArray(DType::f32, {2, 2, 3, 3}));
+    const auto values = batch.side.front().second.template values<std::int32_t>();
+    CHECK(values[0] == data.label(1));
+    CHECK(values[1] == data.label(0));
+    return std::vector<std::int32_t>(values.begin(), values.end());
+  };
+  CHECK(labels_of(LabelsAlone{}) == std::vector<std::int32_t>{1, 0});
+  CHECK(labels_of(dhp::Slice(LabelsAlone{}, 3, 6)) == std::vector<std::int32_t>{4, 3});
+  labels_of(dhp::Shuffled(LabelsAlone{}, 1, 0));
+  CHECK(labels_of(dhp::EvenPart(LabelsAlone{}, 2, 0, true)) == std::vector<std::int32_t>{0, 0});
+  CHECK(labels_of(dhp::EvenPart(LabelsAlone{}, 2, 0, false)) == std::vector<std::int32_t>{2, 1});
+  // Without labels of their own, images are read as ever.
+  const dhp::ImageBatcher whole(two_images(), {.height = 2, .width = 2, .channels = 1});
+  CHECK(whole.labels_only().collate(both, 0) == whole.collate(both, 0));
+}
+
 }  // namespace

@@ -50,11 +50,9 @@ TEST_CASE("image folder: a bad file is named, or skipped and counted") {
   folder.write("b/1.toy", bytes_of("P2"));
   folder.write("b/notes.txt", bytes_of("words"));
   std::filesystem::create_symlink("/nowhere/at/all", folder / "b/link.toy");
-  const auto make = [&](bool skip_bad) {
-    return dhp::ImageFolder(folder / "", toy(), {.skip_bad = skip_bad, .threads = 2});
-  };
-  CHECK_THROWS_WITH_AS(make(false), doctest::Contains("a/2.toy: not a toy; skip_bad"), dhp::Error);
-  const auto data = make(true);
+  CHECK_THROWS_WITH_AS(dhp::ImageFolder(folder / "", toy()),
+                       doctest::Contains("b/notes.txt: not an image format"), dhp::Error);
+  const dhp::ImageFolder data(folder / "", toy(), {.skip_bad = true, .threads = 2});
   CHECK(data.size() == 2);
   REQUIRE(data.skipped().size() == 4);
   CHECK(data.skipped()[0].find("a/2.toy") != std::string::npos);
@@ -64,16 +62,28 @@ TEST_CASE("image folder: a bad file is named, or skipped and counted") {
   CHECK(data.path_of(1) == folder / "/b/1.toy");
 }
 
-TEST_CASE("image folder: without the check a bad file is an error when it is read") {
+TEST_CASE(
+    "image folder: files are listed and not read at the start; a bad one is an error when it is "
+    "read") {
   const Folder folder;
   folder.write("a/1.toy", bytes_of("P1"));
   folder.write("a/2.toy", bytes_of("damaged"));
-  const dhp::ImageFolder data(folder / "", toy(), {.check_all = false});
+  const dhp::ImageFolder data(folder / "", toy());
   CHECK(data.size() == 2);
   CHECK(data.get(0).label == 0);
-  CHECK_THROWS_WITH_AS((void)data.get(1), doctest::Contains("a/2.toy: not a toy"), dhp::Error);
-  CHECK_THROWS_AS(dhp::ImageFolder(folder / "", toy(), {.skip_bad = true, .check_all = false}),
-                  dhp::Error);
+  CHECK_THROWS_WITH_AS((void)data.get(1), doctest::Contains("a/2.toy: not a toy; skip_bad"),
+                       dhp::Error);
+}
+
+TEST_CASE("image folder: what a file begins with comes before its name") {
+  const Folder folder;
+  folder.write("a/1.toy", bytes_of("Px"));
+  const auto other = [](std::span<const std::byte>, const std::string&, const dhp::DecodeOptions&) {
+    return dhp::Image::blank(7, 7, 3);
+  };
+  auto decoders = toy();
+  decoders.push_back({{".other"}, other, "Px"});
+  CHECK(dhp::ImageFolder(folder / "", decoders).get(0).image.height == 7);
 }
 
 TEST_CASE("image folder: a directory that is no set of images is explained") {

@@ -4,6 +4,7 @@
 #ifdef DHP_HAS_TURBOJPEG
 #include <dhp/data/jpeg.hpp>
 
+#include <array>
 #include <cstdlib>
 #include <memory>
 
@@ -55,6 +56,28 @@ TEST_CASE("jpeg: pixels come back, in colour and in grey, plain and progressive"
   CHECK(largest_difference(dhp::decode_jpeg(encode(grey), "x", {.channels = 1}), grey) < 4);
   CHECK(dhp::decode_jpeg(encode(grey), "x").channels == 3);
   CHECK(dhp::decode_jpeg(encode(smooth(9, 8, 3)), "x", {.channels = 1}).channels == 1);
+}
+
+TEST_CASE("jpeg: a large image comes in a half, a quarter or an eighth, with the same look") {
+  const auto whole = smooth(32, 40, 3);
+  const auto file = encode(whole);
+  for (const auto& [least, height, width] :
+       {std::array{17, 32, 40}, {16, 16, 20}, {8, 8, 10}, {4, 4, 5}, {1, 4, 5}, {0, 32, 40}}) {
+    CAPTURE(least);
+    const auto read = dhp::decode_jpeg(file, "x", {.least_side = least});
+    CHECK(read.height == height);
+    CHECK(read.width == width);
+    // The centre of its pixel (2, 2) in the whole image.
+    const int scale = 32 / height;
+    const int at = (5 * scale - 1) / 2;
+    CHECK(std::abs(read.pixels[read.at(2, 2)] - whole.pixels[whole.at(at, at)]) < 6);
+  }
+  CHECK(dhp::decode_jpeg(encode(smooth(33, 41, 3)), "x", {.least_side = 10}).height == 17);
+  dhp_test::check_damage(
+      [](const dhp::Bytes& bytes, const std::string& name) {
+        (void)dhp::decode_jpeg(bytes, name, {.least_side = 4});
+      },
+      encode(smooth(16, 16, 3)), 200);
 }
 
 TEST_CASE("jpeg: four inks become three colours or grey") {

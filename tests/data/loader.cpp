@@ -241,4 +241,26 @@ TEST_CASE("loader: refuses wrong options") {
                        dhp::Error);
 }
 
+TEST_CASE("loader: with a shuffle window each sample comes once in an epoch, from any step on") {
+  Cpu cpu;
+  const LoaderOptions options{
+      .global_batch = 12, .micro_batch = 4, .seed = 5, .shuffle_window = 20, .epochs = 1};
+  dhp::Loader loader(cpu, Numbers{.count = 103}, options);
+  const auto all = drain(cpu, loader, 100);
+  std::set<std::int64_t> ids;
+  std::set<std::int64_t> in_first_window;
+  std::int64_t place = 0;
+  for (const auto& batch : all)
+    for (const auto id : batch.ids) {
+      ids.insert(id);
+      if (place++ < 20) in_first_window.insert(id / 4);
+    }
+  CHECK(ids.size() == 103);
+  CHECK(in_first_window.size() <= 7);  // blocks of 4: 5 of them, and 2 at the edges
+  auto later = options;
+  later.from = {.step = 4, .samples = 48};
+  dhp::Loader resumed(cpu, Numbers{.count = 103}, later);
+  CHECK(drain(cpu, resumed, 1)[0].ids == all[12].ids);
+}
+
 }  // namespace

@@ -43,6 +43,15 @@ TABLE = [
     ("bert", ["--data", "images"], 1, "images/cat/1.png: is an image, and BERT learns from text; train_resnet50 takes images"),
     ("bert", ["--data", "nowhere"], 1, "--data nowhere: there is no such file or directory"),
     ("resnet", ["--data", "lines.jsonl"], 1, "--data lines.jsonl: is a file; images come from a directory"),
+    ("resnet", ["--data", "images", "--test-data", "shards"], 1, "shards: holds no directory of a class"),
+    # shards
+    ("resnet", ["--data", "shards"], 1, "shards/torn.tar, byte 0: the file ends in the middle of a tar header; skip_bad leaves out"),
+    ("resnet", ["--data", "shards", "--skip-bad"], 1, "shards/torn.tar: holds no sample that can be read"),
+    ("resnet", ["--data", "shards/*.tfrecord"], 1, "--data shards/*.tfrecord: there is no such file or directory"),
+    ("resnet", ["--data", "shards/torn.*"], 1, "shards/torn.tar, byte 0: "),
+    ("resnet", ["--data", "noise.tfrecord"], 1, "noise.tfrecord, byte 0: not a TFRecord, or damaged"),
+    ("resnet", ["--data", "shards", "--first-label", "-1"], 2, "--first-label: -1 is not a number of 0 or more"),
+    ("resnet", ["--normalize", "cifar"], 2, "--normalize: cifar not in {data,imagenet}"),
     # another run's output
     ("bert", [*BERT, "--metrics", "other.jsonl"], 1, "--metrics other.jsonl has 2 steps of another run; go on with that run by --load"),
     ("bert", [*BERT, "--save", "saved"], 1, "saved has checkpoints of another run (step-00000002): go on from them with --load saved"),
@@ -64,6 +73,9 @@ def run(programs, program, options, folder):
 def mistakes(programs, folder):
     (folder / "images" / "cat").mkdir(parents=True)
     (folder / "images" / "cat" / "1.png").write_bytes(PNG)
+    (folder / "shards").mkdir()
+    (folder / "shards" / "torn.tar").write_bytes(bytes(100))
+    (folder / "noise.tfrecord").write_bytes(bytes(range(100)))
     (folder / "lines.jsonl").write_text('{"text": "A sentence. Another one."}\n')
     (folder / "lines.json").write_text('["A sentence."]\n')
     (folder / "typo.toml").write_text("microbatch=4\n")

@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli; RFC 3720, appendix B.4), the checksum of checkpoints. x86-64 has an instruction for it.
+// CRC-32C (Castagnoli; RFC 3720, appendix B.4), the checksum of checkpoints and of TFRecords. x86-64 has an instruction for it.
 #pragma once
 
 #include <array>
@@ -53,6 +53,12 @@ inline std::uint32_t crc32c_bytes(std::uint32_t state, std::span<const std::byte
   }
 #endif
   return ~core::crc32c_bytes(state, bytes);
+}
+
+/// The checksum of TFRecords: rotated and moved, so that checksums of data with checksums in it stay good ones.
+[[nodiscard]] inline std::uint32_t masked_crc32c(std::span<const std::byte> bytes) {
+  const auto crc = crc32c(bytes);
+  return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
 }  // namespace dhp

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace dhp {
@@ -14,6 +15,15 @@ namespace dhp {
     hash *= 0x100000001b3;
   }
   return hash;
+}
+
+/// The same in 16 hexadecimal digits, for names of files.
+[[nodiscard]] inline std::string fnv1a_text(std::string_view text) {
+  std::string made(16, '0');
+  auto hash = fnv1a(text);
+  for (auto place = made.rbegin(); place != made.rend(); ++place, hash >>= 4)
+    *place = "0123456789abcdef"[hash & 15];
+  return made;
 }
 
 }  // namespace dhp

@@ -4,6 +4,7 @@
 #include <dhp/core/system_error.hpp>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -54,6 +55,11 @@ class OpenFile {
     }
   }
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
+  /// Waits until nobody else has the lock of this file; it is given up with this object, and with the process. Where the
+  /// file system knows no locks, it returns at once.
+  void lock() {
+    while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) continue;
+  }
   /// Returns after all written bytes are on the disk.
   void sync() { check_system(::fsync(fd_) == 0, "cannot write ", path_); }
 

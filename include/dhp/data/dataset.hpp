@@ -20,6 +20,12 @@ concept Dataset = std::copy_constructible<D> && requires(const D& data, std::int
   { data.get(index) } -> std::same_as<typename D::Sample>;
 };
 
+/// A dataset that tells the label of a sample without reading the rest of it.
+template <class D>
+concept HasLabels = requires(const D& data, std::int64_t index) {
+  { data.label(index) } -> std::same_as<std::int32_t>;
+};
+
 inline void check_sample_index(std::int64_t index, std::int64_t size) {
   check(index >= 0 && index < size, "no sample ", index, " in a dataset of ", size);
 }
@@ -39,6 +45,10 @@ class Slice {
     check_sample_index(index, size());
     return data_.get(first_ + index);
   }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const requires HasLabels<D> {
+    check_sample_index(index, size());
+    return data_.label(first_ + index);
+  }
 
  private:
   D data_;
@@ -55,6 +65,9 @@ class Shuffled {
       : data_(std::move(data)), order_(data_.size(), seed, epoch) {}
   [[nodiscard]] std::int64_t size() const { return order_.size(); }
   [[nodiscard]] Sample get(std::int64_t index) const { return data_.get(order_(index)); }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const requires HasLabels<D> {
+    return data_.label(order_(index));
+  }
 
  private:
   D data_;
@@ -76,6 +89,54 @@ template <Dataset D>
   const auto least = std::min<std::int64_t>(fraction > 0 ? 1 : 0, size);
   const auto first = size - std::clamp(wanted, least, size);
   return {Slice<D>(data, 0, first), Slice<D>(data, first, size)};
+}
+
+/// One of the two parts of a dataset whose held-out samples lie evenly among the others, both in the order of the
+/// dataset: places that are near each other stay so.
+template <Dataset D>
+class EvenPart {
+ public:
+  using Sample = typename D::Sample;
+  /// Held-out sample k of h is number (k n + shift) / h of all n; shift in [0, n).
+  EvenPart(D data, std::int64_t held_out, std::int64_t shift, bool is_held_out)
+      : data_(std::move(data)), held_out_(held_out), shift_(shift), is_held_out_(is_held_out) {
+    const std::int64_t all = data_.size();
+    check(0 <= held_out && held_out <= all && shift >= 0 && (shift < all || all == 0),
+          "no even part of ", held_out, " samples of ", all);
+  }
+  [[nodiscard]] std::int64_t size() const {
+    return is_held_out_ ? held_out_ : data_.size() - held_out_;
+  }
+  [[nodiscard]] Sample get(std::int64_t index) const { return data_.get(place(index)); }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const requires HasLabels<D> {
+    return data_.label(place(index));
+  }
+  /// The number in the dataset of sample `index` of this part.
+  [[nodiscard]] std::int64_t place(std::int64_t index) const {
+    check_sample_index(index, size());
+    if (is_held_out_) return (index * data_.size() + shift_) / held_out_;
+    if (held_out_ == 0) return index;
+    // The c held-out samples before it: the least c with (c n + shift) / h > index + c.
+    const auto over = (index + 1) * held_out_ - shift_;
+    return over <= 0 ? index : index + (over - 1) / size() + 1;
+  }
+
+ private:
+  D data_;
+  std::int64_t held_out_;
+  std::int64_t shift_;
+  bool is_held_out_;
+};
+
+/// Holds out a fraction in [0, 1] of the samples, at even distances from a place that `seed` chooses: at least one
+/// unless it is 0.
+template <Dataset D>
+[[nodiscard]] DatasetSplit<EvenPart<D>> split_evenly(const D& data, double fraction,
+                                                     std::uint64_t seed) {
+  const auto held_out = split_fraction(data, fraction).held_out.size();
+  const std::int64_t size = data.size();
+  const auto shift = size == 0 ? 0 : Permutation(size, seed, -1)(0);
+  return {EvenPart<D>(data, held_out, shift, false), EvenPart<D>(data, held_out, shift, true)};
 }
 
 }  // namespace dhp

@@ -1,4 +1,4 @@
-// An image in host memory, a dataset of labelled images of one size, and decoders of image files.
+// An image in host memory, and a dataset of labelled images of one size.
 #pragma once
 
 #include <dhp/data/dataset.hpp>
@@ -6,9 +6,7 @@
 #include <dhp/data/npy.hpp>
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -118,50 +116,6 @@ class ImageArray {
 [[nodiscard]] inline ImageArray load_npy_images(const std::string& images,
                                                 const std::string& labels, int classes) {
   return {load_npy(images), load_npy(labels), classes, images, labels};
-}
-
-struct DecodeOptions {
-  int channels = 3;  ///< of the output: 1 or 3
-  /// A larger image is an error, before decoding.
-  std::int64_t pixel_limit = std::int64_t{1} << 26;
-};
-
-/// Decodes the bytes of a file; errors start with the file's `name`.
-using Decode = Image (*)(std::span<const std::byte> bytes, const std::string& name,
-                         const DecodeOptions& options);
-
-/// An image format: png_decoder() of data/png.hpp, jpeg_decoder() of data/jpeg.hpp, or your own.
-struct Decoder {
-  std::vector<std::string> extensions;  ///< lower case, with the dot
-  Decode decode = nullptr;
-};
-
-inline constexpr std::size_t image_file_limit_bytes = std::size_t{1} << 30;
-
-/// Decodes a file by its extension. Throws where it is none of the decoders', or damaged.
-[[nodiscard]] inline Image read_image(const std::string& path, const std::vector<Decoder>& decoders,
-                                      const DecodeOptions& options = {},
-                                      std::size_t limit_bytes = image_file_limit_bytes) {
-  auto extension = std::filesystem::path(path).extension().string();
-  for (char& letter : extension)
-    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
-  std::string known;
-  for (const auto& decoder : decoders)
-    for (const auto& one : decoder.extensions) {
-      if (one == extension) return decoder.decode(read_file(path, limit_bytes), path, options);
-      known += known.empty() ? one : " " + one;
-    }
-  fail("", path, ": not an image format of this program (", known, ")");
-}
-
-inline void check_decode(std::uint64_t height, std::uint64_t width, const std::string& name,
-                         const DecodeOptions& options) {
-  check(options.channels == 1 || options.channels == 3,
-        "images are decoded to 1 or 3 channels, not ", options.channels);
-  check(height > 0 && width > 0, "", name, ": an image of ", height, " x ", width);
-  const auto limit = static_cast<std::uint64_t>(options.pixel_limit);
-  check(height <= limit && width <= limit / height, "", name, ": an image of ", height, " x ",
-        width, " is above the limit of ", limit, " pixels");
 }
 
 }  // namespace dhp

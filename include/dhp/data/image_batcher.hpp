@@ -45,6 +45,14 @@ class ImageBatcher {
   [[nodiscard]] std::int64_t size() const { return data_.size(); }
   [[nodiscard]] const D& dataset() const { return data_; }
 
+  /// The same with black images, for ranks that need the labels alone: later stages of a pipeline. Nothing is read
+  /// where the dataset has labels apart from images.
+  [[nodiscard]] ImageBatcher labels_only() const {
+    ImageBatcher made = *this;
+    made.labels_only_ = HasLabels<D>;
+    return made;
+  }
+
   [[nodiscard]] HostBatch collate(std::span<const std::int64_t> indices, std::int64_t epoch) const {
     const auto n = static_cast<std::int64_t>(indices.size());
     HostBatch batch;
@@ -53,6 +61,11 @@ class ImageBatcher {
     HostArray labels(DType::i32, {n});
     for (std::size_t at = 0; at < indices.size(); ++at)
       naming_sample(indices[at], [&] {
+        if constexpr (HasLabels<D>)
+          if (labels_only_) {
+            labels.values<std::int32_t>()[at] = data_.label(indices[at]);
+            return;
+          }
         LabelledImage sample = data_.get(indices[at]);
         write(batch.input, at, prepare(sample.image, indices[at], epoch));
         labels.values<std::int32_t>()[at] = sample.label;
@@ -84,14 +97,17 @@ class ImageBatcher {
               static_cast<T>((static_cast<double>(value) / 255 - mean) / deviation);
         }
       T* to = input.values<T>().data() + at * image.pixels.size();
-      for (std::size_t first = 0; first < image.pixels.size(); first += channels)
-        for (std::size_t c = 0; c < channels; ++c)
-          to[first + c] = table[image.pixels[first + c] * channels + c];
+      data::visit_channels(options_.channels, [&](auto count) {
+        for (std::size_t first = 0; first < image.pixels.size(); first += count)
+          for (std::size_t c = 0; c < count; ++c)
+            to[first + c] = table[image.pixels[first + c] * count + c];
+      });
     });
   }
 
   D data_;
   ImageBatcherOptions options_;
+  bool labels_only_ = false;
 };
 
 /// Per channel, in units of [0, 1].

@@ -2,7 +2,7 @@
 // bytewise, so every machine sees the same dataset.
 #pragma once
 
-#include <dhp/data/image.hpp>
+#include <dhp/data/decoder.hpp>
 #include <dhp/device/thread_pool.hpp>
 
 #include <algorithm>
@@ -17,11 +17,10 @@ namespace dhp {
 
 struct ImageFolderOptions {
   DecodeOptions decode = {};
-  bool skip_bad = false;  ///< skip and count unreadable files instead of throwing
-  /// Decodes every file at the start, so that a damaged file cannot stop a run later. skip_bad
-  /// needs it: all ranks must agree on the number of samples.
-  bool check_all = true;
-  int threads = 1;  ///< of that check
+  /// Decodes every file at the start, and skips and counts those that cannot be read: all ranks must agree on the number
+  /// of samples. Without it files are only listed, and a damaged one is an error when it is read.
+  bool skip_bad = false;
+  int threads = 1;  ///< that decode at the start
   std::size_t file_limit_bytes = image_file_limit_bytes;
 };
 
@@ -34,14 +33,13 @@ class ImageFolder {
       : options_(options) {
     check(!decoders.empty(), "", path,
           ": this program was built without any image format (PNG, JPEG)");
-    check(!options.skip_bad || options.check_all, "skip_bad needs check_all");
     auto found = std::make_shared<Found>();
     found->decoders = std::move(decoders);
     find_classes(path, *found);
     for (std::size_t label = 0; label < found->classes.size(); ++label)
       for (auto& file : files_below(path + "/" + found->classes[label]))
         found->files.push_back({std::move(file), static_cast<std::int32_t>(label)});
-    if (options.check_all) check_files(*found);
+    check_files(*found);
     check_classes(path, *found);
     found_ = std::move(found);
   }
@@ -52,7 +50,15 @@ class ImageFolder {
   [[nodiscard]] Sample get(std::int64_t index) const {
     check_sample_index(index, size());
     const auto& file = found_->files[static_cast<std::size_t>(index)];
-    return {read(*found_, file), file.label};
+    try {
+      return {read(*found_, file), file.label};
+    } catch (const Error& error) {
+      fail("", error.sentence(), "; skip_bad skips such files");
+    }
+  }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const {
+    check_sample_index(index, size());
+    return found_->files[static_cast<std::size_t>(index)].label;
   }
   [[nodiscard]] const std::vector<std::string>& class_names() const { return found_->classes; }
   [[nodiscard]] int classes() const { return static_cast<int>(found_->classes.size()); }
@@ -97,8 +103,11 @@ class ImageFolder {
     ThreadPool pool(std::max(1, options_.threads));
     pool.run(static_cast<std::int64_t>(found.files.size()), [&](std::int64_t index) {
       const auto at = static_cast<std::size_t>(index);
+      const auto& path = found.files[at].path;
       try {
-        (void)read(found, found.files[at]);
+        check(decoder_for(found.decoders, std::filesystem::path(path).extension()) != nullptr, "",
+              path, ": not an image format of this program");
+        if (options_.skip_bad) (void)read(found, found.files[at]);
       } catch (const Error& error) {
         wrong[at] = error.sentence();
       }

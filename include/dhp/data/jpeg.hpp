@@ -1,7 +1,7 @@
 // JPEG via TurboJPEG (Debian: libturbojpeg0-dev). All JPEGs become 8-bit RGB or gray.
 #pragma once
 
-#include <dhp/data/image.hpp>
+#include <dhp/data/decoder.hpp>
 
 #include <turbojpeg.h>
 
@@ -74,6 +74,12 @@ namespace data {
   check_decode(static_cast<std::uint64_t>(height), static_cast<std::uint64_t>(width), name,
                options);
 
+  // The decoder leaves out the high frequencies of each block of 8 x 8 pixels.
+  const int least = options.least_side;
+  for (int half = 0; least > 0 && half < 3 && std::min(height, width) >= 2 * least; ++half) {
+    height = (height + 1) / 2;
+    width = (width + 1) / 2;
+  }
   const bool inks = colors == TJCS_CMYK || colors == TJCS_YCCK;
   Image made = Image::blank(height, width, inks ? 4 : options.channels);
   const int format = inks ? TJPF_CMYK : options.channels == 3 ? TJPF_RGB : TJPF_GRAY;
@@ -84,6 +90,8 @@ namespace data {
   return inks ? data::from_inverted_cmyk(made, options.channels) : made;
 }
 
-[[nodiscard]] inline Decoder jpeg_decoder() { return {{".jpg", ".jpeg"}, &decode_jpeg}; }
+[[nodiscard]] inline Decoder jpeg_decoder() {
+  return {{".jpg", ".jpeg"}, &decode_jpeg, "\xff\xd8"};
+}
 
 }  // namespace dhp

@@ -8,7 +8,7 @@
 #pragma once
 
 #include <dhp/data/collate.hpp>
-#include <dhp/data/permutation.hpp>
+#include <dhp/data/epoch_order.hpp>
 
 #include <algorithm>
 #include <condition_variable>
@@ -120,7 +120,9 @@ struct LoaderOptions {
   int replica = 0;                 ///< which data replica this is
   int replicas = 1;
   std::uint64_t seed = 0;
-  bool shuffle = true;       ///< anew each epoch; false: in the order of the dataset
+  bool shuffle = true;  ///< anew each epoch; false: in the order of the dataset
+  std::int64_t shuffle_window =
+      0;                     ///< samples, see EpochOrder: reads stay near each other; 0: over all
   std::int64_t epochs = 0;   ///< passes over the dataset; 0: without end
   DataPosition from{};       ///< where to begin, for a resumed run
   int threads = 1;           ///< that read ahead; 0: read in next() itself
@@ -162,6 +164,8 @@ class Loader {
     check(options.threads >= 0, "loader: ", options.threads, " threads; 0 or more would be right");
     check(options.steps_ahead >= 1, "loader: reads ", options.steps_ahead,
           " steps ahead; 1 or more would be right");
+    check(options.shuffle_window >= 0, "loader: shuffles in a window of ", options.shuffle_window,
+          " samples; 0 or more would be right");
     check(options.epochs >= 0, "loader: ", options.epochs, " epochs; 0 or more would be right");
     start_at(options.from);
     try {
@@ -287,7 +291,8 @@ class Loader {
 
   [[nodiscard]] HostBatch read(const StepPlan& plan, std::int64_t k) const {
     const Range samples = plan.samples_of(k);
-    const Permutation order(batching_.dataset_size(), options_.seed, plan.epoch);
+    const EpochOrder order(batching_.dataset_size(), options_.shuffle_window, options_.seed,
+                           plan.epoch);
     std::vector<std::int64_t> indices;
     for (auto sample = samples.first; sample < samples.last; ++sample) {
       const auto place = plan.first + sample;

@@ -2,7 +2,7 @@
 // color types and depths become 8-bit RGB or gray; transparent parts become black.
 #pragma once
 
-#include <dhp/data/image.hpp>
+#include <dhp/data/decoder.hpp>
 
 #include <png.h>
 
@@ -48,6 +48,6 @@ inline void check_png_chunks(std::span<const std::byte> bytes, const std::string
   return made;
 }
 
-[[nodiscard]] inline Decoder png_decoder() { return {{".png"}, &decode_png}; }
+[[nodiscard]] inline Decoder png_decoder() { return {{".png"}, &decode_png, "\x89PNG"}; }
 
 }  // namespace dhp

@@ -7,9 +7,23 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
 #include <vector>
 
 namespace dhp {
+
+namespace data {
+
+/// visit(channels), for three as a constant: copies of a pixel are then no loops.
+template <class Visit>
+void visit_channels(int channels, const Visit& visit) {
+  if (channels == 3) visit(std::integral_constant<std::size_t, 3>{});
+  else visit(static_cast<std::size_t>(channels));
+}
+
+}  // namespace data
 
 /// A rectangle of an image, in pixels.
 struct Box {
@@ -38,10 +52,16 @@ struct Box {
 /// Flips horizontally.
 [[nodiscard]] inline Image mirror(const Image& image) {
   Image made = Image::blank(image.height, image.width, image.channels);
-  for (int y = 0; y < image.height; ++y)
-    for (int x = 0; x < image.width; ++x)
-      std::copy_n(image.pixels.data() + image.at(y, x), image.channels,
-                  made.pixels.data() + made.at(y, image.width - 1 - x));
+  data::visit_channels(image.channels, [&](auto channels) {
+    for (int y = 0; y < image.height; ++y) {
+      const auto* from = image.pixels.data() + image.at(y, 0);
+      for (auto* to = made.pixels.data() + made.at(y + 1, 0);
+           to != made.pixels.data() + made.at(y, 0); from += channels) {
+        to -= channels;
+        for (std::size_t c = 0; c < channels; ++c) to[c] = from[c];
+      }
+    }
+  });
   return made;
 }
 
@@ -73,6 +93,60 @@ struct ResizeWeights {
   return made;
 }
 
+namespace data {
+
+// Vectors of GCC and Clang: at -O2 they leave loops like these as they are.
+inline constexpr std::size_t lanes = 8;
+using Floats = float __attribute__((vector_size(4 * lanes)));
+using Ints = int __attribute__((vector_size(4 * lanes)));
+using Shorts = short __attribute__((vector_size(2 * lanes)));
+using Pixels = std::uint8_t __attribute__((vector_size(lanes)));
+
+/// made[at] = the sum of weights[tap] * from[tap * stride + at]
+inline void sum_rows(const std::uint8_t* from, std::size_t stride,
+                     const std::vector<float>& weights, std::span<float> made) {
+  std::size_t at = 0;
+  for (; at + lanes <= made.size(); at += lanes) {
+    Floats sum{};
+    for (std::size_t tap = 0; tap < weights.size(); ++tap) {
+      Pixels pixels;
+      std::memcpy(&pixels, from + tap * stride + at, sizeof pixels);
+      // In one step g++ 12 would do it number by number.
+      const auto wide = __builtin_convertvector(__builtin_convertvector(pixels, Shorts), Ints);
+      sum += weights[tap] * __builtin_convertvector(wide, Floats);
+    }
+    std::memcpy(made.data() + at, &sum, sizeof sum);
+  }
+  for (; at < made.size(); ++at) {
+    made[at] = 0;
+    for (std::size_t tap = 0; tap < weights.size(); ++tap)
+      made[at] += weights[tap] * static_cast<float>(from[tap * stride + at]);
+  }
+}
+
+/// to[c] = the sum of weights[tap] * from[tap * channels + c], rounded. From there on `lanes` values can be read.
+template <class Channels>
+void sum_columns(const float* from, Channels channels, const std::vector<float>& weights,
+                 std::uint8_t* to) {
+  constexpr std::size_t few = 4;
+  using Few = float __attribute__((vector_size(4 * few)));
+  using FewInts = int __attribute__((vector_size(4 * few)));
+  for (std::size_t first = 0; first < channels; first += few) {
+    Few sum{};
+    for (std::size_t tap = 0; tap < weights.size(); ++tap) {
+      Few values;
+      std::memcpy(&values, from + tap * channels + first, sizeof values);
+      sum += weights[tap] * values;
+    }
+    // Weights of a sum of 1 leave pixels in [0, 255].
+    const auto rounded = __builtin_convertvector(sum + 0.5F, FewInts);
+    for (std::size_t c = first; c < std::min<std::size_t>(channels, first + few); ++c)
+      to[c] = static_cast<std::uint8_t>(rounded[c - first]);
+  }
+}
+
+}  // namespace data
+
 /// Resizes the part `box`, which must lie inside the image.
 [[nodiscard]] inline Image resize(const Image& image, const Box& box, int height, int width) {
   check(height > 0 && width > 0, "resize: to ", height, " x ", width);
@@ -81,35 +155,21 @@ struct ResizeWeights {
         "resize: the box does not lie inside the image of ", image.height, " x ", image.width);
   if (box.height == height && box.width == width) return crop(image, box);
   const auto rows = resize_weights(box.top, box.height, height);
-  const auto columns = resize_weights(box.left, box.width, width);
-  const int channels = image.channels;
-
-  // Columns first, only for the rows of the box: [box.height, width, C].
-  std::vector<float> narrow;
-  narrow.reserve(static_cast<std::size_t>(box.height) * static_cast<std::size_t>(width * channels));
-  for (int y = box.top; y < box.top + box.height; ++y)
-    for (const auto& [first, weights] : columns)
-      for (int c = 0; c < channels; ++c) {
-        const auto* from = image.pixels.data() + image.at(y, first) + c;
-        float sum = 0;
-        for (std::size_t tap = 0; tap < weights.size(); ++tap)
-          sum += weights[tap] * static_cast<float>(from[tap * static_cast<std::size_t>(channels)]);
-        narrow.push_back(sum);
-      }
-
-  Image made = Image::blank(height, width, channels);
-  const auto stride = static_cast<std::size_t>(width * channels);
-  std::vector<float> row(stride);
+  const auto columns = resize_weights(0, box.width, width);
+  const auto channels = static_cast<std::size_t>(image.channels);
+  Image made = Image::blank(height, width, image.channels);
+  std::vector<float> row(channels * static_cast<std::size_t>(box.width) + data::lanes);
   for (int y = 0; y < height; ++y) {
     const auto& [first, weights] = rows[static_cast<std::size_t>(y)];
-    std::fill(row.begin(), row.end(), 0.0F);
-    for (std::size_t tap = 0; tap < weights.size(); ++tap) {
-      const auto* from = narrow.data() + (static_cast<std::size_t>(first - box.top) + tap) * stride;
-      for (std::size_t at = 0; at < stride; ++at) row[at] += weights[tap] * from[at];
-    }
-    for (std::size_t at = 0; at < stride; ++at)
-      made.pixels[made.at(y, 0) + at] =
-          static_cast<std::uint8_t>(std::clamp(row[at] + 0.5F, 0.0F, 255.0F));
+    data::sum_rows(image.pixels.data() + image.at(first, box.left), image.at(1, 0), weights,
+                   std::span(row).first(row.size() - data::lanes));
+    data::visit_channels(image.channels, [&](auto count) {
+      auto* to = made.pixels.data() + made.at(y, 0);
+      for (const auto& [left, taps] : columns) {
+        data::sum_columns(row.data() + count * static_cast<std::size_t>(left), count, taps, to);
+        to += count;
+      }
+    });
   }
   return made;
 }

@@ -340,11 +340,9 @@ class PipelineParallel {
       const Weights weights(dev, *this, layer_of_loss());
       dy = model_.loss.backward(dev, run.scales.view(), flight.tape);
       after(layer_of_loss());
-    } else if (!returns_gradient(part + 1)) {
-      // Nobody below the next part has anything to train.
-    } else if (stages_ == 1) {
+    } else if (returns_gradient(part + 1) && stages_ == 1) {
       dy = std::move(run.returned.extract({part, action.micro_batch}).mapped());
-    } else {
+    } else if (returns_gradient(part + 1)) {
       dy = boundary(dev, part + 1, of);
       backward_.recv(dev, dy.mut(), (stage_ + 1) % stages_);
     }
@@ -420,8 +418,7 @@ class PipelineParallel {
   int stages_;
   int stage_;
   std::vector<std::int64_t> cuts_;
-  int first_trained_ =
-      0;  // the first layer with a trained parameter; the loss comes after the last
+  int first_trained_ = 0;  // the first layer with something to train; the loss comes after the last
   std::map<std::pair<int, Pass>, StageLists> proven_;
   TiedParameters<Dev> tied_;
   ParameterStore<Dev> store_;

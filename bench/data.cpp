@@ -1,0 +1,120 @@
+// data FOLDER TAR TFRECORD SECONDS: images per second of one thread's own time, each source in turns: a plain loop of
+// libjpeg-turbo that decodes the files of FOLDER at full size, and training batches of 224 x 224 from FOLDER, TAR and
+// TFRECORD, augmented and normalized. bench/data.py makes the three and compares.
+#include <dhp/data/find_shards.hpp>
+#include <dhp/data/image_batcher.hpp>
+#include <dhp/data/image_folder.hpp>
+#include <dhp/data/jpeg.hpp>
+#include <dhp/data/shard_images.hpp>
+
+#include <ctime>
+#include <iostream>
+#include <numeric>
+
+namespace {
+
+constexpr int size = 224;
+constexpr std::int64_t batch = 8;
+
+double cpu_s() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+class PlainLoop {
+ public:
+  explicit PlainLoop(const std::string& folder) : files_(dhp::files_below(folder)) {}
+  ~PlainLoop() { tjDestroy(handle_); }
+  PlainLoop(const PlainLoop&) = delete;
+  PlainLoop& operator=(const PlainLoop&) = delete;
+
+  std::int64_t operator()() {
+    for (std::int64_t image = 0; image < batch; ++image) {
+      const auto bytes = dhp::read_file(files_[next_++ % files_.size()]);
+      const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
+      int width = 0, height = 0, subsampling = 0, colors = 0;
+      tjDecompressHeader3(handle_, data, bytes.size(), &width, &height, &subsampling, &colors);
+      pixels_.resize(3 * static_cast<std::size_t>(width) * static_cast<std::size_t>(height));
+      dhp::check(tjDecompress2(handle_, data, bytes.size(), pixels_.data(), width, 0, height,
+                               TJPF_RGB, 0) == 0,
+                 "a damaged JPEG");
+    }
+    return batch;
+  }
+
+ private:
+  std::vector<std::string> files_;
+  std::vector<unsigned char> pixels_;
+  std::size_t next_ = 0;
+  tjhandle handle_ = tjInitDecompress();
+};
+
+/// Training batches in the order of an epoch.
+template <class D>
+auto batches_of(D data) {
+  return [batcher = dhp::ImageBatcher(
+              std::move(data),
+              {.height = size,
+               .width = size,
+               .mean = {0.485, 0.456, 0.406},
+               .deviation = {0.229, 0.224, 0.225},
+               .augment = dhp::AugmentOptions{.flip = true, .random_resized_crop = true}}),
+          done = std::int64_t{0}]() mutable {
+    std::vector<std::int64_t> indices;
+    for (std::int64_t image = 0; image < batch; ++image) indices.push_back(done++ % batcher.size());
+    (void)batcher.collate(indices, done / batcher.size());
+    return batch;
+  };
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 5) {
+    std::cerr << "data FOLDER TAR TFRECORD SECONDS\n";
+    return 2;
+  }
+  try {
+    const double seconds = std::strtod(argv[4], nullptr);
+    const std::vector<dhp::Decoder> decoders{dhp::jpeg_decoder()};
+    const dhp::DecodeOptions whole{}, reduced{.least_side = size * 3 / 2};
+    const auto shards = [&](const char* path, const dhp::DecodeOptions& decode) {
+      return dhp::ShardImages(dhp::find_shards(path).train, decoders, {.decode = decode});
+    };
+    std::vector<std::pair<std::string, std::function<std::int64_t()>>> sources;
+    const auto plain = std::make_shared<PlainLoop>(argv[1]);
+    sources.emplace_back("plain libjpeg-turbo", [plain] { return (*plain)(); });
+    sources.emplace_back("folder",
+                         batches_of(dhp::ImageFolder(argv[1], decoders, {.decode = reduced})));
+    sources.emplace_back("tar", batches_of(shards(argv[2], reduced)));
+    sources.emplace_back("TFRecord", batches_of(shards(argv[3], reduced)));
+    sources.emplace_back("TFRecord, decoded at full size", batches_of(shards(argv[3], whole)));
+
+    std::vector<double> used(sources.size()), images(sources.size());
+    for (auto& [name, next] : sources) (void)next();
+    while (std::accumulate(used.begin(), used.end(), 0.0) < seconds)
+      for (std::size_t source = 0; source < sources.size(); ++source) {
+        const double before = cpu_s();
+        images[source] += static_cast<double>(sources[source].second());
+        used[source] += cpu_s() - before;
+      }
+    for (std::size_t source = 0; source < sources.size(); ++source)
+      std::cout << sources[source].first << '\t' << images[source] / used[source] << '\n';
+
+    // What the decoding of a part changes, in 8-bit steps, of images that are evaluated.
+    const auto in_full = shards(argv[3], whole), in_part = shards(argv[3], reduced);
+    double sum = 0, count = 0;
+    for (std::int64_t index = 0; index < in_full.size(); ++index) {
+      const auto one = dhp::fit(in_full.get(index).image, size, size);
+      const auto other = dhp::fit(in_part.get(index).image, size, size);
+      for (std::size_t at = 0; at < one.pixels.size(); ++at)
+        sum += std::abs(one.pixels[at] - other.pixels[at]);
+      count += static_cast<double>(one.pixels.size());
+    }
+    std::cout << "mean difference of a pixel\t" << sum / count << '\n';
+  } catch (const dhp::Error& error) {
+    std::cerr << "error: " << error.sentence() << "\n";
+    return 1;
+  }
+}

@@ -1,0 +1,153 @@
+// A folder on a fast disk that keeps blocks of files from slow storage, for all processes of a host. Which blocks it keeps
+// is fixed at the start: the first ones, as many as its limit allows. When each epoch reads everything once, in a new
+// order, throwing out the oldest would throw out what is read next (Mohan et al., "Analyzing and mitigating data stalls in
+// DNN training", VLDB 2021).
+#pragma once
+
+#include <dhp/core/hash.hpp>
+#include <dhp/core/open_file.hpp>
+#include <dhp/core/text.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+class BlockCache {
+ public:
+  static constexpr std::uint64_t usual_block_bytes = std::uint64_t{4} << 20;
+
+  /// warn(sentence) is called once, where the folder cannot be written to; what is not kept is read from where it is.
+  BlockCache(std::string folder, std::uint64_t limit_bytes,
+             std::function<void(const std::string&)> warn,
+             std::uint64_t block_bytes = usual_block_bytes)
+      : folder_(std::move(folder)),
+        limit_(limit_bytes),
+        block_(block_bytes),
+        warn_(std::move(warn)) {
+    check(block_bytes > 0, "a cache of blocks without bytes");
+  }
+
+  /// Takes in a file, named by a text that changes with its contents, as far as there is room; returns its number.
+  /// Not while others read.
+  std::size_t add(std::string_view identity, std::uint64_t bytes) {
+    File file{.name = concat("dhp-cache-", fnv1a_text(identity), "-"), .bytes = bytes};
+    for (; file.blocks * block_ < bytes; ++file.blocks) {
+      const auto more = size_of_block(file, file.blocks);
+      if (more > limit_ - used_) break;
+      used_ += more;
+    }
+    files_.push_back(std::move(file));
+    return files_.size() - 1;
+  }
+  /// Bytes that it keeps, once they have been read.
+  [[nodiscard]] std::uint64_t used_bytes() const { return used_; }
+
+  /// Removes what earlier runs have kept and this one does not.
+  void remove_others() {
+    std::set<std::string> wanted;
+    for (const auto& file : files_)
+      for (std::uint64_t block = 0; block < file.blocks; ++block)
+        wanted.insert(file.name + std::to_string(block));
+    std::error_code error;
+    std::filesystem::create_directories(folder_, error);
+    std::vector<std::filesystem::path> others;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
+      auto name = entry.path().filename().string();
+      if (!name.starts_with("dhp-cache-") || name.starts_with("dhp-cache-lock-")) continue;
+      if (name.ends_with(".part")) name.resize(name.size() - 5);  // another process may be at it
+      if (!wanted.contains(name)) others.push_back(entry.path());
+    }
+    for (const auto& path : others) std::filesystem::remove(path, error);
+  }
+
+  /// Fills `to` with the bytes of a file from `at`; load(at, span) reads the file itself. Thread-safe.
+  template <class Load>
+  void read(std::size_t number, std::uint64_t at, std::span<std::byte> to, const Load& load) {
+    const auto& file = files_[number];
+    while (!to.empty()) {
+      const auto block = at / block_;
+      const auto inside = at % block_;
+      const auto part =
+          to.first(static_cast<std::size_t>(std::min<std::uint64_t>(to.size(), block_ - inside)));
+      // A read past the end is load()'s to complain about.
+      if (block >= file.blocks || inside + part.size() > size_of_block(file, block) ||
+          !read_block(file, block, inside, part, load))
+        load(at, part);
+      at += part.size();
+      to = to.subspan(part.size());
+    }
+  }
+
+ private:
+  struct File {
+    std::string name;
+    std::uint64_t bytes = 0;
+    std::uint64_t blocks = 0;  // that are kept, from its first
+  };
+
+  [[nodiscard]] std::uint64_t size_of_block(const File& file, std::uint64_t block) const {
+    return std::min(block_, file.bytes - block * block_);
+  }
+  [[nodiscard]] bool read_kept(const std::string& path, std::uint64_t size, std::uint64_t inside,
+                               std::span<std::byte> to) const {
+    if (::access(path.c_str(), R_OK) != 0) return false;
+    try {
+      const OpenFile kept(path, O_RDONLY);
+      if (kept.size() != size) return false;
+      kept.read(inside, to);
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  }
+  // Whether it is kept, perhaps as of now.
+  template <class Load>
+  bool read_block(const File& file, std::uint64_t block, std::uint64_t inside,
+                  std::span<std::byte> to, const Load& load) {
+    const auto path = concat(folder_, "/", file.name, block);
+    const auto size = size_of_block(file, block);
+    if (read_kept(path, size, inside, to)) return true;
+    if (broken_.load(std::memory_order_relaxed)) return false;
+    std::vector<std::byte> bytes;
+    try {
+      // One process or thread reads it, the others wait for that.
+      OpenFile lock(concat(folder_, "/dhp-cache-lock-", fnv1a(path) % 64), O_WRONLY | O_CREAT);
+      lock.lock();
+      if (read_kept(path, size, inside, to)) return true;
+      bytes.resize(static_cast<std::size_t>(size));
+      try {
+        load(block * block_, std::span(bytes));
+      } catch (const Error&) {
+        return false;  // the file is at fault, and says so where the sample is read
+      }
+      replace_file(path, [&](OpenFile& kept) { kept.write(bytes); });
+    } catch (const Error& error) {
+      if (!broken_.exchange(true) && warn_)
+        warn_(
+            concat("no more is kept in the cache, and what is not kept is read from where it is: ",
+                   error.sentence()));
+      if (bytes.empty()) return false;
+    }
+    std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(inside), to.size(), to.begin());
+    return true;
+  }
+
+  std::string folder_;
+  std::uint64_t limit_;
+  std::uint64_t block_;
+  std::function<void(const std::string&)> warn_;
+  std::vector<File> files_;
+  std::uint64_t used_ = 0;
+  std::atomic<bool> broken_{false};
+};
+
+}  // namespace dhp

@@ -1,0 +1,83 @@
+// Decoders of image files, and which of them a file is for: all readers of images share this.
+#pragma once
+
+#include <dhp/data/file.hpp>
+#include <dhp/data/image.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dhp {
+
+struct DecodeOptions {
+  int channels = 3;  ///< of the output: 1 or 3
+  /// A larger image is an error, before decoding.
+  std::int64_t pixel_limit = std::int64_t{1} << 26;
+  /// A larger image may come in 1/2, 1/4 or 1/8 of its size, both sides at least this many pixels; 0: full size. Only
+  /// JPEGs do, which then decode faster.
+  int least_side = 0;
+};
+
+/// Decodes the bytes of a file; errors start with the file's `name`.
+using Decode = Image (*)(std::span<const std::byte> bytes, const std::string& name,
+                         const DecodeOptions& options);
+
+/// An image format: png_decoder() of data/png.hpp, jpeg_decoder() of data/jpeg.hpp, or your own.
+struct Decoder {
+  std::vector<std::string> extensions;  ///< lower case, with the dot
+  Decode decode = nullptr;
+  std::string magic = {};  ///< how its files begin; empty: they are known by their extension alone
+};
+
+inline void check_decode(std::uint64_t height, std::uint64_t width, const std::string& name,
+                         const DecodeOptions& options) {
+  check(options.channels == 1 || options.channels == 3,
+        "images are decoded to 1 or 3 channels, not ", options.channels);
+  check(height > 0 && width > 0, "", name, ": an image of ", height, " x ", width);
+  const auto limit = static_cast<std::uint64_t>(options.pixel_limit);
+  check(height <= limit && width <= limit / height, "", name, ": an image of ", height, " x ",
+        width, " is above the limit of ", limit, " pixels");
+}
+
+/// The decoder for a file's extension in any case, such as ".JPG"; null: none.
+[[nodiscard]] inline const Decoder* decoder_for(std::span<const Decoder> decoders,
+                                                std::string extension) {
+  for (char& letter : extension)
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  for (const auto& decoder : decoders)
+    for (const auto& known : decoder.extensions)
+      if (known == extension) return &decoder;
+  return nullptr;
+}
+
+/// Decodes by what the bytes begin with (ImageNet has a PNG with the name of a JPEG), else by the extension of `name`.
+[[nodiscard]] inline Image decode_image(std::span<const Decoder> decoders,
+                                        std::span<const std::byte> bytes, const std::string& name,
+                                        const DecodeOptions& options) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  std::string formats;
+  for (const auto& decoder : decoders) {
+    if (!decoder.magic.empty() && text.starts_with(decoder.magic))
+      return decoder.decode(bytes, name, options);
+    for (const auto& extension : decoder.extensions)
+      formats += (formats.empty() ? "" : " ") + extension;
+  }
+  const auto* named = decoder_for(decoders, std::filesystem::path(name).extension().string());
+  check(named != nullptr, "", name, ": not an image format of this program (", formats, ")");
+  return named->decode(bytes, name, options);
+}
+
+inline constexpr std::size_t image_file_limit_bytes = std::size_t{1} << 30;
+
+/// Decodes a file. Throws where it is of no decoder's format, or damaged.
+[[nodiscard]] inline Image read_image(const std::string& path, std::span<const Decoder> decoders,
+                                      const DecodeOptions& options = {},
+                                      std::size_t limit_bytes = image_file_limit_bytes) {
+  return decode_image(decoders, read_file(path, limit_bytes), path, options);
+}
+
+}  // namespace dhp

@@ -1,0 +1,92 @@
+// Which files of a directory, or of a pattern, are shards.
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <glob.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dhp {
+
+/// Paths in the byte order of their names.
+struct FoundShards {
+  std::vector<std::string> train;
+  std::vector<std::string>
+      held_out;  ///< validation-..., test-... beside train-... in the same place
+
+  [[nodiscard]] bool empty() const { return train.empty(); }
+};
+
+namespace data {
+
+/// dhp's own files beside shards.
+[[nodiscard]] inline bool is_index(std::string_view name) { return name.starts_with("dhp-index-"); }
+
+/// *.tar, *.tfrecord, *.tfrecord-..., and ImageNet's train-00000-of-01024.
+[[nodiscard]] inline bool named_like_shard(std::string_view name) {
+  if (name.starts_with('.') || is_index(name)) return false;
+  return name.ends_with(".tar") || name.find("tfrecord") != name.npos ||
+         name.find("-of-") != name.npos;
+}
+
+/// Whether one of the words, letters between other characters, stands in the name.
+template <std::size_t N>
+[[nodiscard]] bool has_word(const std::string& path, const std::array<std::string_view, N>& words) {
+  const auto name = path.substr(path.rfind('/') + 1);
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  for (std::size_t first = 0; first < name.size(); ++first) {
+    std::size_t last = first;
+    while (last < name.size() && is_letter(name[last])) ++last;
+    const auto word = std::string_view(name).substr(first, last - first);
+    if (std::find(words.begin(), words.end(), word) != words.end()) return true;
+    first = last;
+  }
+  return false;
+}
+
+}  // namespace data
+
+/// One shard, those directly in a directory, by their names, or all files of a pattern such as "data/*.bin"; none is no
+/// error. Where names have the word train, those with val, valid, validation, test or eval are held out.
+[[nodiscard]] inline FoundShards find_shards(const std::string& path) {
+  std::vector<std::string> files;
+  std::error_code error;
+  if (std::filesystem::is_regular_file(path, error)) {
+    if (data::named_like_shard(std::filesystem::path(path).filename().string()))
+      files.push_back(path);
+  } else if (std::filesystem::is_directory(path, error)) {
+    for (std::filesystem::directory_iterator at(path, error), end; !error && at != end;
+         at.increment(error))
+      if (data::named_like_shard(at->path().filename().string()) && at->is_regular_file(error))
+        files.push_back(at->path().string());
+    check(!error, "", path, ": ", error.message());
+  } else {
+    glob_t found{};
+    if (::glob(path.c_str(), 0, nullptr, &found) == 0)
+      for (std::size_t at = 0; at < found.gl_pathc; ++at)
+        if (const std::filesystem::path file = found.gl_pathv[at];
+            std::filesystem::is_regular_file(file, error) &&
+            !data::is_index(file.filename().string()))
+          files.emplace_back(found.gl_pathv[at]);
+    ::globfree(&found);
+  }
+  std::sort(files.begin(), files.end());
+  constexpr std::array<std::string_view, 1> train{"train"};
+  constexpr std::array<std::string_view, 5> others{"val", "valid", "validation", "test", "eval"};
+  const bool divided = std::any_of(files.begin(), files.end(),
+                                   [&](auto& file) { return data::has_word(file, train); });
+  FoundShards made;
+  for (auto& file : files) {
+    const bool held_out = divided && !data::has_word(file, train) && data::has_word(file, others);
+    (held_out ? made.held_out : made.train).push_back(std::move(file));
+  }
+  return made;
+}
+
+}  // namespace dhp

@@ -1,0 +1,24 @@
+// Labels of tar shards in JSON, by nlohmann/json (Debian: nlohmann-json3-dev).
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace dhp {
+
+/// The integer "label" of a JSON object; none if it has none. Throws where it is not an object.
+[[nodiscard]] inline std::optional<std::int64_t> label_of_json(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  check(json.is_object(), "it is not a JSON object");
+  const auto found = json.find("label");
+  if (found == json.end()) return std::nullopt;
+  check(found->is_number_integer(), "its \"label\" is not an integer");
+  return found->get<std::int64_t>();
+}
+
+}  // namespace dhp

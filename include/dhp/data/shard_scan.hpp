@@ -1,0 +1,103 @@
+// What the scan of a shard, a file of many samples, gives: where each sample lies in it, and what of it is damaged.
+#pragma once
+
+#include <dhp/core/error.hpp>
+#include <dhp/core/open_file.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace dhp {
+
+/// Where the encoded image of a sample lies, in bytes of its shard. The record of a TFRecord that it is a part of begins
+/// `before` bytes earlier and ends `after` bytes later.
+struct ShardSample {
+  std::uint64_t at = 0;
+  std::uint32_t bytes = 0;
+  std::uint32_t before = 0;
+  std::uint32_t after = 0;
+  std::int32_t label = 0;
+  std::uint32_t shard = 0;
+  friend bool operator==(const ShardSample&, const ShardSample&) = default;
+};
+
+/// A file that is read forward in small parts, past large ones. Errors name the byte.
+class ScannedFile {
+ public:
+  explicit ScannedFile(const std::string& path)
+      : path_(path), file_(path, O_RDONLY), size_(file_.size()) {}
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::uint64_t size() const { return size_; }
+  /// `count` bytes from `at`, until the next call; throws past the end.
+  [[nodiscard]] std::span<const std::byte> read(std::uint64_t at, std::size_t count) {
+    check(at <= size_ && count <= size_ - at, "", path_, ", byte ", at, ": the file ends here, ",
+          count, " bytes too early");
+    if (at < first_ || at + count > first_ + window_.size()) {
+      const auto wanted = std::max(count, window_bytes);
+      window_.resize(static_cast<std::size_t>(std::min<std::uint64_t>(wanted, size_ - at)));
+      first_ = at;
+      file_.read(at, window_);
+    }
+    return std::span(window_).subspan(static_cast<std::size_t>(at - first_), count);
+  }
+  [[nodiscard]] std::string text(std::uint64_t at, std::size_t count) {
+    const auto bytes = read(at, count);
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+  [[nodiscard]] std::uint64_t little_endian(std::uint64_t at, std::size_t count) {
+    std::uint64_t value = 0;
+    int shift = 0;
+    for (const auto byte : read(at, count)) {
+      value |= std::to_integer<std::uint64_t>(byte) << shift;
+      shift += 8;
+    }
+    return value;
+  }
+
+ private:
+  static constexpr std::size_t window_bytes = 4096;
+  std::string path_;
+  OpenFile file_;
+  std::uint64_t size_;
+  std::uint64_t first_ = 0;  // of the window
+  std::vector<std::byte> window_;
+};
+
+/// The samples of one shard, and a sentence for each part of it that is left out.
+struct ShardScan {
+  bool skip_bad = false;  ///< leave damaged parts out, instead of an error at the first
+  std::vector<ShardSample> samples{};
+  std::vector<std::string> skipped{};
+
+  void damaged(const std::string& sentence) {
+    check(skip_bad, "", sentence, "; skip_bad leaves out what is damaged");
+    skipped.push_back(sentence);
+  }
+  /// Runs body(); an Error of it is damage.
+  template <class Body>
+  void guard(Body body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      damaged(error.sentence());
+    }
+  }
+};
+
+/// The label of a sample, from a number of a file; `where` begins the error.
+[[nodiscard]] inline std::int32_t checked_label(std::int64_t label, const std::string& where) {
+  check(label >= 0 && label < std::numeric_limits<std::int32_t>::max(), "", where, "the label is ",
+        label, "; 0 or more would be right");
+  return static_cast<std::int32_t>(label);
+}
+
+/// The largest image and the largest record of a shard.
+inline constexpr std::uint64_t shard_record_limit = std::uint64_t{1} << 30;
+
+}  // namespace dhp

@@ -1,0 +1,212 @@
+// Shards as WebDataset names them: tar files in which consecutive members with the same name up to the first dot are one
+// sample, 000123.jpg and 000123.cls (the label as text) or 000123.json (with "label"). Read are ustar (POSIX.1-1988),
+// pax headers (POSIX.1-2001) and GNU's long names.
+#pragma once
+
+#include <dhp/data/decoder.hpp>
+#include <dhp/data/shard_scan.hpp>
+
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+namespace dhp {
+
+/// A member of a tar file, whose contents are [first, first + bytes).
+struct TarMember {
+  std::string name;
+  char type = '0';
+  std::uint64_t first = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// The members of a tar file, one by one, without links to others. Errors name the byte.
+class TarMembers {
+ public:
+  explicit TarMembers(ScannedFile& file) : file_(&file) {}
+
+  /// The next member; none at the end.
+  [[nodiscard]] std::optional<TarMember> next() {
+    std::string long_name;
+    std::optional<std::uint64_t> long_size;
+    bool ended = false;
+    for (;;) {
+      if (at_ == file_->size()) {
+        if (!ended) wrong("the file ends without tar's end mark, so that members may be missing");
+        return std::nullopt;
+      }
+      if (file_->size() - at_ < block) wrong("the file ends in the middle of a tar header");
+      const auto bytes = file_->read(at_, block);
+      ended =
+          std::all_of(bytes.begin(), bytes.end(), [](auto byte) { return byte == std::byte{}; });
+      if (ended) {
+        at_ += block;
+        continue;
+      }
+      check_sum(bytes);
+      TarMember member{
+          .name = name_of(), .type = static_cast<char>(bytes[156]), .first = at_ + block};
+      member.bytes =
+          long_size && member.type != 'x' && member.type != 'g' ? *long_size : number(124, 12);
+      if (member.bytes > file_->size() - member.first)
+        wrong("the member ", member.name, " of ", member.bytes, " bytes is cut off: the file has ",
+              file_->size() - member.first, " more");
+      if (member.type == 'L' || member.type == 'x') {
+        if (member.bytes > 1 << 20)
+          wrong("a header of ", member.bytes, " bytes is above the limit");
+        auto text = file_->text(member.first, static_cast<std::size_t>(member.bytes));
+        if (member.type == 'L') long_name = text.substr(0, text.find('\0'));
+        else read_pax(text, long_name, long_size);
+      }
+      last_ = at_;
+      at_ = member.first +
+            std::min((member.bytes + block - 1) / block * block, file_->size() - member.first);
+      if (std::string_view("LxgK5").find(member.type) != std::string_view::npos) continue;
+      if (!long_name.empty()) member.name = long_name;
+      return member;
+    }
+  }
+  /// The byte of the header of the member that next() gave.
+  [[nodiscard]] std::uint64_t header() const { return last_; }
+
+ private:
+  static constexpr std::uint64_t block = 512;
+
+  template <class... Parts>
+  [[noreturn]] void wrong(const Parts&... parts) const {
+    fail("", file_->path(), ", byte ", at_, ": ", parts...);
+  }
+  // The sum of the header's bytes, with spaces for the sum itself.
+  void check_sum(std::span<const std::byte> bytes) {
+    std::uint64_t sum = 8 * ' ';
+    for (std::size_t place = 0; place < bytes.size(); ++place)
+      if (place < 148 || place >= 156) sum += std::to_integer<std::uint64_t>(bytes[place]);
+    const bool gzip = at_ == 0 && file_->little_endian(0, 2) == 0x8b1f;
+    if (gzip) wrong("is compressed by gzip; samples are read at random, from unpacked shards");
+    if (number(148, 8) != sum)
+      wrong(at_ == 0
+                ? "not a tar file, or damaged: its first header's checksum is wrong"
+                : "the checksum of a tar header is wrong, so that nothing behind it can be read");
+  }
+  [[nodiscard]] std::string text(std::uint64_t place, std::size_t count) const {
+    const auto field = file_->text(at_ + place, count);
+    return field.substr(0, field.find('\0'));
+  }
+  [[nodiscard]] std::string name_of() const {
+    const auto prefix = text(257, 6) == "ustar" ? text(345, 155) : std::string();
+    return prefix.empty() ? text(0, 100) : prefix + "/" + text(0, 100);
+  }
+  // Octal digits, or GNU's binary form of large numbers.
+  [[nodiscard]] std::uint64_t number(std::uint64_t place, std::size_t count) const {
+    std::uint64_t value = 0;
+    const auto field = file_->text(at_ + place, count);
+    if ((static_cast<unsigned char>(field[0]) & 128) != 0) {
+      for (const char letter : field.substr(count - 8))
+        value = value << 8 | static_cast<unsigned char>(letter);
+      return value;
+    }
+    for (const char letter : field)
+      if (letter >= '0' && letter <= '7') value = value << 3 | static_cast<unsigned>(letter - '0');
+      else if (letter != ' ' && letter != '\0') wrong("a number of a tar header is damaged");
+    return value;
+  }
+  // Lines "LENGTH KEY=VALUE\n".
+  void read_pax(std::string_view lines, std::string& name,
+                std::optional<std::uint64_t>& size) const {
+    while (!lines.empty()) {
+      std::size_t length = 0;
+      const auto [end, error] = std::from_chars(lines.data(), lines.data() + lines.size(), length);
+      const auto digits = static_cast<std::size_t>(end - lines.data());
+      if (error != std::errc() || length > lines.size() || length < digits + 2)
+        wrong("a pax header is damaged");
+      const auto line = lines.substr(digits + 1, length - digits - 2);
+      lines.remove_prefix(length);
+      if (line.starts_with("path=")) name = line.substr(5);
+      if (line.starts_with("GNU.sparse.")) wrong("a sparse member of a tar file cannot be read");
+      if (line.starts_with("size=")) {
+        std::uint64_t value = 0;
+        std::from_chars(line.data() + 5, line.data() + line.size(), value);
+        size = value;
+      }
+    }
+  }
+
+  ScannedFile* file_;
+  std::uint64_t at_ = 0;
+  std::uint64_t last_ = 0;
+};
+
+/// The integer "label" of a JSON object, if it has one, for tar shards whose labels are .json: data/json_label.hpp.
+using LabelOfJson = std::optional<std::int64_t> (*)(const std::string& text);
+
+/// Adds the samples of a shard, whose images have an extension of one of the decoders.
+inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
+                     LabelOfJson label_of_json, ShardScan& scan) {
+  ScannedFile file(path);
+  TarMembers members(file);
+  struct Sample {
+    std::string key;
+    std::uint64_t header = 0;
+    std::optional<TarMember> image{};
+    std::optional<std::int32_t> label{};
+    bool damaged = false;
+  } sample;
+  const auto finish = [&] {
+    if (sample.damaged || (!sample.image && !sample.label)) return;
+    scan.guard([&] {
+      const auto name = concat(path, ", byte ", sample.header, ": the sample ", sample.key);
+      check(sample.image.has_value(), "", name, " has a label and no image");
+      check(sample.label.has_value(), "", name,
+            " has no label: no .cls and no .json beside its image");
+      scan.samples.push_back({.at = sample.image->first,
+                              .bytes = static_cast<std::uint32_t>(sample.image->bytes),
+                              .label = *sample.label});
+    });
+  };
+  const auto add = [&](const TarMember& member, const std::string& extension) {
+    const bool image = decoder_for(decoders, extension) != nullptr;
+    if (!image && extension != ".cls" && extension != ".json") return;
+    check(member.type == '0' || member.type == '\0' || member.type == '7',
+          "it is a link or no file");
+    check(member.bytes <= (image ? shard_record_limit : 1 << 20), "its ", member.bytes,
+          " bytes are above the limit");
+    if (image) {
+      sample.image = member;
+      return;
+    }
+    const auto text = file.text(member.first, static_cast<std::size_t>(member.bytes));
+    if (extension == ".json") {
+      check(label_of_json != nullptr, "this program was built without JSON; .cls would be right");
+      if (const auto label = label_of_json(text)) sample.label = checked_label(*label, {});
+      return;
+    }
+    std::int64_t label = 0;
+    const auto* end = text.data() + text.find_last_not_of(" \n\r\t") + 1;
+    const auto read = std::from_chars(text.data(), end, label);
+    check(read.ec == std::errc() && read.ptr == end, "it is not the number of a class");
+    sample.label = checked_label(label, {});
+  };
+  scan.guard([&] {
+    while (const auto member = members.next()) {
+      const auto slash = member->name.rfind('/');
+      const auto base = slash == std::string::npos ? 0 : slash + 1;
+      const auto dot = std::min(member->name.find('.', base), member->name.size());
+      const auto key = member->name.substr(0, dot);
+      if (dot == base) continue;  // hidden, or the folder itself
+      if (key != sample.key) {
+        finish();
+        sample = {.key = key, .header = members.header()};
+      }
+      try {
+        add(*member, member->name.substr(dot));
+      } catch (const Error& error) {
+        sample.damaged = true;
+        scan.damaged(
+            concat(path, ", byte ", members.header(), ": ", member->name, ": ", error.sentence()));
+      }
+    }
+  });
+  finish();
+}
+
+}  // namespace dhp

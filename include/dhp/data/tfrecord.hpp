@@ -1,0 +1,191 @@
+// Shards in TensorFlow's format: records of u64 length, its checksum, data, their checksum, with a tf.Example as data
+// (tensorflow/core/lib/io/record_writer.h and core/example/example.proto say how). Images are not read by the scan.
+#pragma once
+
+#include <dhp/core/crc32c.hpp>
+#include <dhp/data/shard_scan.hpp>
+
+#include <optional>
+#include <utility>
+
+namespace dhp {
+
+/// A part of a file that holds a message of Protocol Buffers: its fields, one by one.
+class WireFields {
+ public:
+  WireFields(ScannedFile& file, std::uint64_t first, std::uint64_t last)
+      : file_(&file), at_(first), last_(last) {}
+
+  struct Field {
+    std::uint64_t number = 0;
+    bool is_bytes = false;  ///< [first, last) of the file; else `value`
+    std::uint64_t first = 0, last = 0;
+    std::uint64_t value = 0;
+    [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(last - first); }
+  };
+  /// The next field of bytes or of a varint; none at the end.
+  [[nodiscard]] std::optional<Field> next() {
+    while (at_ < last_) {
+      const auto tag = varint();
+      Field field{.number = tag >> 3};
+      switch (tag & 7) {
+        case 0: field.value = varint(); return field;
+        case 1: (void)skip(8); continue;
+        case 5: (void)skip(4); continue;
+        case 2: break;
+        default: wrong("it is not a tf.Example");
+      }
+      field.is_bytes = true;
+      const auto bytes = varint();
+      field.first = skip(bytes);
+      field.last = at_;
+      return field;
+    }
+    return std::nullopt;
+  }
+  [[nodiscard]] std::optional<std::uint64_t> next_varint() {
+    if (at_ == last_) return std::nullopt;
+    return varint();
+  }
+
+ private:
+  template <class... Parts>
+  [[noreturn]] void wrong(const Parts&... parts) const {
+    fail("", file_->path(), ", byte ", at_, ": ", parts...);
+  }
+  std::uint64_t varint() {
+    std::uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      if (at_ == last_) wrong("the record ends in the middle of a number");
+      const auto byte = file_->little_endian(at_++, 1);
+      value |= (byte & 127) << shift;
+      if (byte < 128) return value;
+    }
+    wrong("a number has too many bytes: it is not a tf.Example");
+  }
+  std::uint64_t skip(std::uint64_t bytes) {
+    if (bytes > last_ - at_)
+      wrong("a field of ", bytes, " bytes in a record with ", last_ - at_, " left");
+    return std::exchange(at_, at_ + bytes);
+  }
+
+  ScannedFile* file_;
+  std::uint64_t at_;
+  std::uint64_t last_;
+};
+
+/// What a tf.Example says of its image.
+struct ImageExample {
+  std::optional<WireFields::Field> image{};
+  std::optional<std::int64_t> label{};
+  std::string key{};       ///< the name of the image's file, if the record has it
+  std::string features{};  ///< the names of all, for errors
+};
+
+namespace data {
+
+/// The one value of a tf.Feature: bytes, or an integer, packed or not. None of floats, and none of an empty one.
+[[nodiscard]] inline std::optional<WireFields::Field> feature_value(ScannedFile& file,
+                                                                    WireFields::Field feature) {
+  std::optional<WireFields::Field> value;
+  WireFields lists(file, feature.first, feature.last);
+  while (const auto list = lists.next()) {
+    if (!list->is_bytes || list->number == 2) continue;
+    WireFields values(file, list->first, list->last);
+    while (auto one = values.next()) {
+      if (list->number == 3 && one->is_bytes) {
+        const auto packed = WireFields(file, one->first, one->last).next_varint();
+        if (!packed) continue;
+        *one = {.number = 1, .value = *packed};
+      }
+      value = one;
+    }
+  }
+  return value;
+}
+
+}  // namespace data
+
+/// Reads the tf.Example in [first, last) of a file. The image is `image/encoded`, else `image`; the label is
+/// `image/class/label`, else `label`.
+[[nodiscard]] inline ImageExample read_image_example(ScannedFile& file, std::uint64_t first,
+                                                     std::uint64_t last) {
+  ImageExample made;
+  bool whole_image = false, whole_label = false;  // found by the first of the two names
+  WireFields example(file, first, last);
+  while (const auto features = example.next()) {
+    if (features->number != 1 || !features->is_bytes) continue;
+    WireFields entries(file, features->first, features->last);
+    while (const auto entry = entries.next()) {
+      if (entry->number != 1 || !entry->is_bytes) continue;
+      std::string name;
+      std::optional<WireFields::Field> value;
+      WireFields pair(file, entry->first, entry->last);
+      while (const auto part = pair.next()) {
+        if (!part->is_bytes) continue;
+        if (part->number == 1)
+          name = file.text(part->first, std::min<std::size_t>(part->size(), 80));
+        if (part->number == 2) value = data::feature_value(file, *part);
+      }
+      if (made.features.size() < 200) made.features += (made.features.empty() ? "" : ", ") + name;
+      if (!value) continue;
+      if (value->is_bytes && (name == "image/encoded" || (name == "image" && !whole_image))) {
+        made.image = value;
+        whole_image = name == "image/encoded";
+      }
+      if (!value->is_bytes && (name == "image/class/label" || (name == "label" && !whole_label))) {
+        made.label = static_cast<std::int64_t>(value->value);
+        whole_label = name == "image/class/label";
+      }
+      if (value->is_bytes && name == "image/filename")
+        made.key = file.text(value->first, std::min<std::size_t>(value->size(), 200));
+    }
+  }
+  return made;
+}
+
+/// Adds the samples of a shard. Framing and labels are checked here, the checksum of a record where it is read.
+inline void scan_tfrecord(const std::string& path, ShardScan& scan) {
+  ScannedFile file(path);
+  constexpr std::uint64_t head = 12, tail = 4;
+  for (std::uint64_t at = 0; at < file.size();) {
+    const auto left = file.size() - at;
+    const auto rest = concat(path, ", byte ", at, ": ");
+    if (left < head + tail)
+      return scan.damaged(concat(rest, "the file ends in the middle of a record, of which it has ",
+                                 left, " bytes"));
+    const auto bytes = file.little_endian(at, 8);
+    if (masked_crc32c(file.read(at, 8)) != file.little_endian(at + 8, 4)) {
+      const bool gzip = at == 0 && file.little_endian(0, 2) == 0x8b1f;
+      return scan.damaged(concat(
+          rest,
+          gzip ? "is compressed by gzip; samples are read at random, from unpacked shards"
+          : at == 0
+              ? "not a TFRecord, or damaged: the checksum of the first record's length is wrong"
+              : "the checksum of a record's length is wrong, so that nothing behind it can be "
+                "read"));
+    }
+    if (bytes > left - head - tail)
+      return scan.damaged(concat(rest, "a record of ", bytes, " bytes is cut off: the file has ",
+                                 left - head, " more"));
+    const auto first = at + head;
+    scan.guard([&] {
+      check(bytes <= shard_record_limit, "", rest, "a record of ", bytes,
+            " bytes is above the limit of ", shard_record_limit);
+      const auto example = read_image_example(file, first, first + bytes);
+      check(example.image && example.label, "", rest, "a record without ",
+            example.image ? "image/class/label or label, an integer"
+                          : "image/encoded or image, of bytes",
+            "; its features are ", example.features.empty() ? "none" : example.features);
+      const auto& image = *example.image;
+      scan.samples.push_back({.at = image.first,
+                              .bytes = static_cast<std::uint32_t>(image.size()),
+                              .before = static_cast<std::uint32_t>(image.first - first),
+                              .after = static_cast<std::uint32_t>(first + bytes - image.last),
+                              .label = checked_label(*example.label, rest)});
+    });
+    at = first + bytes + tail;
+  }
+}
+
+}  // namespace dhp

@@ -1,0 +1,177 @@
+// Images of shards through an index: made once, remade when a shard changes, shared by processes; damage.
+#include <dhp/data/find_shards.hpp>
+#include <dhp/data/shard_images.hpp>
+
+#include "shards.hpp"
+
+#include <thread>
+
+namespace {
+
+using dhp_test::bytes_of;
+using dhp_test::Folder;
+using dhp_test::imagenet;
+using dhp_test::member;
+using dhp_test::record;
+using dhp_test::tar_end;
+
+static_assert(dhp::Dataset<dhp::ShardImages>);
+
+std::string records(std::initializer_list<std::pair<char, int>> samples) {
+  std::string made;
+  for (const auto& [letter, label] : samples)
+    made += record(imagenet(std::string("TOY") + letter, label, std::string(1, letter) + ".toy"));
+  return made;
+}
+std::string tar(std::initializer_list<std::pair<char, int>> samples) {
+  std::string made;
+  for (const auto& [letter, label] : samples)
+    made += member(std::string(1, letter) + ".toy", std::string("TOY") + letter) +
+            member(std::string(1, letter) + ".cls", std::to_string(label));
+  return made + tar_end;
+}
+dhp::ShardImages open(const std::string& path, const dhp::ShardOptions& options = {}) {
+  return {dhp::find_shards(path).train, dhp_test::toy_decoders(), options};
+}
+std::string letters(const dhp::ShardImages& images) {
+  std::string made;
+  for (std::int64_t index = 0; index < images.size(); ++index) {
+    const auto sample = images.get(index);
+    made += static_cast<char>(sample.image.pixels[0]);
+    made += std::to_string(sample.label);
+  }
+  return made;
+}
+
+TEST_CASE("shard images: both formats, several shards, labels from 0 or from 1") {
+  const Folder folder;
+  folder.write("t/train-00001-of-00002", bytes_of(records({{'c', 1}, {'d', 3}})));
+  folder.write("t/train-00000-of-00002", bytes_of(records({{'a', 2}, {'b', 1}})));
+  folder.write("w/0.tar", bytes_of(tar({{'x', 0}, {'y', 2}})));
+  const auto images = open(folder / "t", {.threads = 2});
+  CHECK(letters(images) == "a1b0c0d2");
+  CHECK(images.classes() == 3);
+  CHECK(images.first_label() == 1);
+  CHECK(images.bytes_read() > 16);
+  CHECK(letters(open(folder / "t", {.first_label = 0})) == "a2b1c1d3");
+  CHECK(letters(open(folder / "w/*.tar")) == "x0y2");
+  CHECK_THROWS_WITH_AS(open(folder / "w", {.first_label = 1}),
+                       doctest::Contains("its label is 0, but labels count from 1"), dhp::Error);
+}
+
+TEST_CASE(
+    "shard images: an index is made once, and anew when a shard changes or the index is damaged") {
+  const Folder folder;
+  const auto shard = folder.write("s/0.tar", bytes_of(tar({{'a', 0}})));
+  CHECK(!open(folder / "s").index_was_kept());
+  CHECK(open(folder / "s").index_was_kept());
+  CHECK(letters(open(folder / "s")) == "a0");
+  const auto before = std::filesystem::last_write_time(shard);
+  folder.write("s/0.tar", bytes_of(tar({{'b', 0}, {'c', 3}})));
+  std::filesystem::last_write_time(shard, before + std::chrono::seconds(1));
+  CHECK(letters(open(folder / "s")) == "b0c3");
+  const auto index = dhp::ShardImages::index_path({dhp::ShardFile::of(shard)}, "");
+  auto bytes = dhp::read_file(index);
+  bytes[bytes.size() / 2] ^= std::byte{1};
+  folder.write("s/" + index.substr(index.rfind('/') + 1), bytes);
+  CHECK(!open(folder / "s").index_was_kept());
+  CHECK(open(folder / "s").index_was_kept());
+  dhp_test::check_damage(
+      [](const dhp::Bytes& damaged, const std::string& name) {
+        (void)dhp::ShardIndex::parse(damaged, name);
+      },
+      dhp::read_file(index), 100);
+}
+
+TEST_CASE(
+    "shard images: an index beside read-only shards is an error that is told, or it has a folder "
+    "of its own") {
+  const Folder folder;
+  folder.write("a/0.tar", bytes_of(tar({{'a', 0}})));
+  folder.write("b/0.tar", bytes_of(tar({{'b', 0}})));
+  for (const auto* name : {"a", "b"}) {
+    const auto images = open(folder / name, {.index_folder = folder / "index/deep"});
+    CHECK(letters(images) == std::string(name) + "0");
+    CHECK(images.index_error().empty());
+  }
+  CHECK(open(folder / "a", {.index_folder = folder / "index/deep"}).index_was_kept());
+  folder.write("file", bytes_of("in the way"));
+  const auto images = open(folder / "a", {.index_folder = folder / "file"});
+  CHECK(letters(images) == "a0");
+  CHECK(images.index_error().find("file") != std::string::npos);
+}
+
+TEST_CASE("shard images: many that begin at once have one index") {
+  const Folder folder;
+  folder.write("s/0.tar", bytes_of(tar({{'a', 0}, {'b', 1}})));
+  std::vector<int> kept(6);
+  std::vector<std::thread> threads;
+  for (auto& one : kept)
+    threads.emplace_back([&] { one = open(folder / "s").index_was_kept() ? 1 : 0; });
+  for (auto& thread : threads) thread.join();
+  CHECK(std::count(kept.begin(), kept.end(), 0) == 1);
+}
+
+TEST_CASE("shard images: a damaged record is named, or left out when the index is made") {
+  const Folder folder;
+  auto contents = records({{'a', 1}, {'b', 1}});
+  const auto at = contents.find("TOYb");
+  contents[at + 3] = 'x';
+  contents += record(imagenet("TOYS", 2, "long.toy")) + record(imagenet("TOYlong", 2, "long.toy"));
+  folder.write("s/0.tfrecord", bytes_of(contents));
+  folder.write("s/1.tar", bytes_of(member("k.toy", "word") + member("k.cls", "1") + tar_end));
+  const auto images = open(folder / "s");
+  const auto said = [&](std::int64_t index, const std::string& sentence) {
+    CHECK_THROWS_WITH_AS((void)images.get(index), doctest::Contains(sentence.c_str()), dhp::Error);
+  };
+  said(1, dhp::concat("s/0.tfrecord, byte ", at, ": the checksum of its record is wrong"));
+  said(1, "its key is b.toy; skip_bad leaves out");
+  said(3, ": damaged toy; its key is long.toy; skip_bad");
+  said(4, "s/1.tar, byte 512: not an image format of this program (.toy); its key is k.toy");
+  const auto good = open(folder / "s", {.skip_bad = true, .threads = 2});
+  CHECK(letters(good) == "a0S1");
+  REQUIRE(good.skipped().size() == 3);
+  CHECK(good.skipped()[2].find("1.tar, byte 512") != std::string::npos);
+  CHECK(open(folder / "s", {.skip_bad = true}).index_was_kept());
+  CHECK(open(folder / "s", {.skip_bad = true}).skipped() == good.skipped());
+  CHECK(open(folder / "s").size() ==
+        5);  // an index without damaged parts is not for those who refuse them
+}
+
+TEST_CASE("shard images: a shard that is cut off after its index was made") {
+  const Folder folder;
+  const auto path = folder.write("s/0.tfrecord", bytes_of(records({{'a', 0}, {'b', 0}})));
+  const auto images = open(folder / "s");
+  std::filesystem::resize_file(path, 100);
+  CHECK_THROWS_WITH_AS((void)images.get(1), doctest::Contains("0.tfrecord at byte"), dhp::Error);
+  std::filesystem::resize_file(path, 0);
+  CHECK_THROWS_WITH_AS(open(folder / "s"), doctest::Contains("0.tfrecord: the shard is empty"),
+                       dhp::Error);
+  CHECK_THROWS_WITH_AS(open(folder / "none"), doctest::Contains("there is no shard"), dhp::Error);
+}
+
+TEST_CASE("find shards: by the names that converters give, the held-out part beside") {
+  const Folder folder;
+  for (const auto* name :
+       {"train-00000-of-00002", "train-00001-of-00002", "validation-00000-of-00001", "notes.txt",
+        ".hidden.tar", "dhp-index-1234"})
+    folder.write(std::string("a/") + name, bytes_of("?"));
+  for (const auto* name : {"000001.tar", "000000.tar", "labels.json"})
+    folder.write(std::string("b/") + name, bytes_of("?"));
+  folder.write("c/flowers-test.tfrecord-00000-of-00001", bytes_of("?"));
+  const auto both = dhp::find_shards(folder / "a");
+  CHECK(both.train ==
+        std::vector{folder / "a/train-00000-of-00002", folder / "a/train-00001-of-00002"});
+  CHECK(both.held_out == std::vector{folder / "a/validation-00000-of-00001"});
+  CHECK(dhp::find_shards(folder / "b").train ==
+        std::vector{folder / "b/000000.tar", folder / "b/000001.tar"});
+  CHECK(dhp::find_shards(folder / "c").train.size() == 1);
+  CHECK(dhp::find_shards(folder / "b/0*1.tar").train == std::vector{folder / "b/000001.tar"});
+  CHECK(dhp::find_shards(folder / "b/000000.tar").train.size() == 1);
+  CHECK(dhp::find_shards(folder / "a/*").train.size() == 3);
+  CHECK(dhp::find_shards(folder / "a/*").held_out.size() == 1);
+  CHECK(dhp::find_shards(folder / "b/labels.json").empty());
+  CHECK(dhp::find_shards(folder / "none").empty());
+}
+
+}  // namespace

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""shards.py TRAIN_RESNET50 [PHOTOS]: the same images as a folder of classes, in tar shards and in TFRecord shards give the same
+losses, to the bit; a window, replicas, the index, the cache and damage of shards. Tar shards are written by Python's tarfile, and by
+the packages webdataset and tfrecord where these are installed. PHOTOS: a folder of classes with images to take instead of
+drawn ones. Exit status 77: the rest is well, but one of the packages is not installed."""
+
+import importlib
+import json
+import pathlib
+import random
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+import io
+import zlib
+
+RUN = ["--depth", "14", "--width", "8", "--image-size", "16", "--global-batch", "8", "--micro-batch", "2", "--epochs", "2",
+       "--deterministic", "--augment", "--overwrite", "--metrics", "metrics.jsonl"]
+
+
+def package(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def png(width, height, seed):
+    noise = random.Random(seed)
+    rows = b"".join(b"\0" + bytes(noise.randrange(256) for _ in range(3 * width)) for _ in range(height))
+    chunks = [(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks)
+
+
+def samples_of(photos):
+    """(label, extension, bytes) in the order of a folder of classes."""
+    if photos is None:
+        return [(label, "png", png(16 + number, 20, 10 * label + number)) for label in range(3) for number in range(8)]
+    folders = sorted(path for path in pathlib.Path(photos).iterdir() if path.is_dir())
+    return [(label, file.suffix[1:].lower(), file.read_bytes()) for label, folder in enumerate(folders) for file in sorted(folder.iterdir())]
+
+
+def parts(samples):
+    half = len(samples) // 2
+    return [samples[:half], samples[half:]]
+
+
+def write_folder(root, samples):
+    for number, (label, extension, image) in enumerate(samples):
+        (root / f"class{label}").mkdir(parents=True, exist_ok=True)
+        (root / f"class{label}" / f"{number:04}.{extension}").write_bytes(image)
+
+
+def write_tar(root, samples, form, prefix="", json_label=False):
+    root.mkdir()
+    for shard, part in enumerate(parts(samples)):
+        with tarfile.open(root / f"{shard:06}.tar", "w", format=form) as tar:
+            for number, (label, extension, image) in enumerate(part):
+                of_label = ("json", json.dumps({"caption": "x", "label": label}).encode()) if json_label else ("cls", str(label).encode())
+                for ending, contents in ((extension, image), of_label):
+                    member = tarfile.TarInfo(f"{prefix}{number:06}.{ending}")
+                    member.size = len(contents)
+                    tar.addfile(member, io.BytesIO(contents))
+
+
+def write_webdataset(webdataset, root, samples):
+    root.mkdir()
+    with webdataset.ShardWriter(str(root / "%06d.tar"), maxcount=len(samples) // 2, verbose=0) as writer:
+        for number, (label, extension, image) in enumerate(samples):
+            writer.write({"__key__": f"{number:06}", extension: image, "cls": label})
+
+
+def write_tfrecord(tfrecord, root, samples):
+    """ImageNet's names, with labels from 1."""
+    root.mkdir()
+    for shard, part in enumerate(parts(samples)):
+        writer = tfrecord.TFRecordWriter(str(root / f"train-{shard:05}-of-00002"))
+        for number, (label, extension, image) in enumerate(part):
+            writer.write({"image/height": (16, "int"), "image/encoded": (image, "byte"), "image/class/label": (label + 1, "int"),
+                          "image/filename": (f"{number}.{extension}".encode(), "byte")})
+        writer.close()
+
+
+def run(program, folder, data, *options, status=0):
+    done = subprocess.run([program, "--data", str(data), "--test-data", str(data), *RUN, *map(str, options)], cwd=folder, capture_output=True, text=True, timeout=100)
+    assert done.returncode == status, done.stderr
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()] if status == 0 else []
+    return [line["loss"] for line in lines if "loss" in line], done.stderr
+
+
+def read_bytes(said):
+    return int(re.search(r"images: (\d+) bytes were read from", said)[1])
+
+
+def check_formats(program, folder, samples, written):
+    of_folder, _ = run(program, folder, folder / "folder")
+    assert len(of_folder) == 2 * ((len(samples) + 7) // 8), of_folder
+    for name in written:
+        losses, said = run(program, folder, folder / name)
+        assert losses == of_folder, (name, losses, of_folder)
+        kind, first = ("TFRecord", 1) if name == "tfrecord" else ("tar", 0)
+        assert f"({len(samples)} images in 2 {kind} shards, labels from {first}, index made)" in said, said
+        losses, said = run(program, folder, folder / name)
+        assert losses == of_folder and ", index read)" in said, said
+
+
+def check_order_and_cache(program, folder):
+    whole, _ = run(program, folder, folder / "ustar")
+    window, said = run(program, folder, folder / "ustar", "--shuffle-window", 9)
+    assert window != whole
+    of_two, _ = run(program, folder, folder / "ustar", "--shuffle-window", 9, "--data-parallel", 2)
+    assert window == of_two
+    of_two, _ = run(program, folder, folder / "ustar", "--shuffle-window", 9, "--pipeline-parallel", 2)
+    assert window == of_two
+    once = sum(path.stat().st_size for path in (folder / "ustar").glob("*.tar"))
+    for more in (once, 0):  # both epochs, and the next run
+        losses, said = run(program, folder, folder / "ustar", "--cache", "cache", "--shuffle-window", 9)
+        assert losses == window and read_bytes(said) == more, (said, more)
+    assert sum(path.stat().st_size for path in (folder / "cache").iterdir()) == once
+    losses, said = run(program, folder, folder / "ustar", "--cache", "metrics.jsonl", "--shuffle-window", 9)
+    assert losses == window and said.count("warning: no more is kept in the cache") == 1, said
+
+
+def check_damage(program, folder, samples):
+    write_tar(folder / "torn", samples, tarfile.USTAR_FORMAT)
+    last = folder / "torn" / "000001.tar"
+    bytes_of_shard = last.read_bytes()
+    last.write_bytes(bytes_of_shard[:len(bytes_of_shard) // 2])
+    _, said = run(program, folder, folder / "torn", status=1)
+    assert re.search(r"error: .*/torn/000001.tar, byte \d+: .*; skip_bad leaves out what is damaged\n$", said), said
+    for _ in range(2):
+        _, said = run(program, folder, folder / "torn", "--skip-bad")
+        assert re.search(r"damaged parts? (is|are) left out, first: .*/torn/000001.tar, byte \d+: ", said), said
+    shutil.copytree(folder / "ustar", folder / "wrong")
+    shard = folder / "wrong" / "000000.tar"
+    with shard.open("r+b") as file:
+        file.seek(512)  # where its first image begins
+        file.write(b"damaged" * 8)
+    _, said = run(program, folder, folder / "wrong", "--normalize", "imagenet", status=1)
+    assert re.search(r"/wrong/000000.tar, byte 512: .*its key is 000000\.\w+; skip_bad leaves out what is damaged\n$", said), said
+
+
+def main():
+    program = str(pathlib.Path(sys.argv[1]).resolve())
+    samples = samples_of(sys.argv[2] if len(sys.argv) > 2 else None)
+    webdataset, tfrecord = package("webdataset"), package("tfrecord")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        write_folder(folder / "folder", samples)
+        write_tar(folder / "ustar", samples, tarfile.USTAR_FORMAT)
+        write_tar(folder / "gnu", samples, tarfile.GNU_FORMAT, prefix="d" * 120 + "/", json_label=True)
+        write_tar(folder / "pax", samples, tarfile.PAX_FORMAT, prefix="d" * 120 + "/")
+        written = ["ustar", "gnu", "pax"]
+        if webdataset:
+            write_webdataset(webdataset, folder / "webdataset", samples)
+            written.append("webdataset")
+        if tfrecord:
+            write_tfrecord(tfrecord, folder / "tfrecord", samples)
+            written.append("tfrecord")
+        check_formats(program, folder, samples, written)
+        check_order_and_cache(program, folder)
+        check_damage(program, folder, samples)
+    print(f"{len(samples)} images: the same losses from a folder and from {', '.join(written)}")
+    missing = [name for name, found in (("webdataset", webdataset), ("tfrecord", tfrecord)) if not found]
+    if missing:
+        print(f"not compared: {' and '.join(missing)} of PyPI are not installed (pip install {' '.join(missing)})")
+    sys.exit(77 if missing else 0)
+
+
+if __name__ == "__main__":
+    main()

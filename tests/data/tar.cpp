@@ -1,0 +1,112 @@
+// Tar shards with WebDataset's names: groups, long names, labels and damage.
+#include <dhp/data/tar.hpp>
+
+#include "shards.hpp"
+
+namespace {
+
+using dhp_test::bytes_of;
+using dhp_test::member;
+using dhp_test::tar_end;
+
+std::optional<std::int64_t> label_of_toy_json(const std::string& text) {
+  if (text == "{}") return std::nullopt;
+  return static_cast<std::int64_t>(text.size());
+}
+
+dhp::ShardScan scan(const std::string& contents, bool skip_bad = false, bool json = true) {
+  const dhp_test::Folder folder;
+  dhp::ShardScan made{.skip_bad = skip_bad};
+  dhp::scan_tar(folder.write("a.tar", bytes_of(contents)), dhp_test::toy_decoders(),
+                json ? &label_of_toy_json : nullptr, made);
+  return made;
+}
+
+TEST_CASE("tar: consecutive members of one key are a sample, in any order") {
+  const auto contents =
+      member("./", "", '5') + member("0001.toy", "TOY1") + member("0001.cls", "3\n") +
+      member("0001.seg.toy", "another") + member("d/0002.json", "12345") +
+      member("d/0002.TOY", "TOY2") + member("README", "words") + member(".hidden.toy", "?") +
+      member("0003.json", "{}") + member("0003.cls", "7") + member("0003.toy", "TOY3") + tar_end;
+  const auto found = scan(contents);
+  REQUIRE(found.samples.size() == 3);
+  for (std::size_t at = 0; at < 3; ++at) {
+    CHECK(contents.substr(found.samples[at].at, found.samples[at].bytes) ==
+          dhp::concat("TOY", at + 1));
+    CHECK(found.samples[at].before + found.samples[at].after == 0);
+  }
+  CHECK(found.samples[0].label == 3);
+  CHECK(found.samples[1].label == 5);
+  CHECK(found.samples[2].label == 7);
+}
+
+TEST_CASE(
+    "tar: long names, by prefix, by GNU's records and by pax headers, and archives one behind the "
+    "other") {
+  const std::string long_name(150, 'n');
+  const auto pax_line = [](const std::string& text) {
+    const auto length = text.size() + 5;  // three digits, a space and the end of the line
+    return dhp::concat(length, " ", text, "\n");
+  };
+  const auto found =
+      scan(member("1.toy", "TOY1", '0', std::string(120, 'p')) +
+           member("1.cls", "1", '0', std::string(120, 'p')) + tar_end +
+           member("././@LongLink", long_name + ".toy" + '\0', 'L') + member(long_name, "TOY2") +
+           member("././@LongLink", long_name + ".cls" + '\0', 'L') + member(long_name, "2") +
+           member("pax", pax_line("path=" + long_name + "x.toy"), 'x') + member("short", "TOY3") +
+           member("pax", pax_line("path=" + long_name + "x.cls"), 'x') + member("short", "3") +
+           member("pax", "18 comment=global\n", 'g') + tar_end);
+  REQUIRE(found.samples.size() == 3);
+  for (std::size_t at = 0; at < 3; ++at) CHECK(found.samples[at].label == static_cast<int>(at) + 1);
+}
+
+TEST_CASE("tar: what is wrong is named with its byte") {
+  const auto said = [&](const std::string& contents, const std::string& sentence) {
+    CHECK_THROWS_WITH_AS(scan(contents), doctest::Contains(sentence.c_str()), dhp::Error);
+  };
+  const auto good = member("1.toy", "TOY1") + member("1.cls", "1");
+  const auto next = dhp::concat("a.tar, byte ", good.size(), ": ");
+  said(good, next + "the file ends without tar's end mark");
+  said(good + std::string(100, '\0'), next + "the file ends in the middle of a tar header");
+  said(good + member("2.toy", std::string(600, 'x')).substr(0, 700),
+       next + "the member 2.toy of 600 bytes is cut off");
+  auto bad = member("2.toy", "TOY2");
+  bad[3] ^= 1;
+  said(good + bad + tar_end, next + "the checksum of a tar header is wrong");
+  said(bad, "not a tar file, or damaged");
+  said("\x1f\x8b" + std::string(600, 'z'), "is compressed by gzip");
+  said(member("1.toy", "TOY1") + tar_end, "byte 0: the sample 1 has no label");
+  said(member("1.cls", "1") + tar_end, "byte 0: the sample 1 has a label and no image");
+  said(member("1.cls", "cat") + tar_end, "1.cls: it is not the number of a class; skip_bad");
+  said(member("1.cls", "-1") + tar_end, "1.cls: the label is -1");
+  said(good + member("2.toy", "", '2') + tar_end, "2.toy: it is a link");
+  said(member("p", "999 path=x\n", 'x') + tar_end, "a pax header is damaged");
+  CHECK_THROWS_WITH_AS(scan(member("1.json", "12") + tar_end, false, false),
+                       doctest::Contains("built without JSON"), dhp::Error);
+}
+
+TEST_CASE("tar: what is damaged is left out and counted, and the rest is kept") {
+  const auto sample = [&](const std::string& key, const std::string& label) {
+    return member(key + ".toy", "TOY" + key) + member(key + ".cls", label);
+  };
+  const auto found = scan(sample("1", "1") + sample("2", "cat") + sample("3", "3") +
+                              member("4.toy", "TOY4").substr(0, 515),
+                          true);
+  REQUIRE(found.samples.size() == 2);
+  CHECK(found.samples[1].label == 3);
+  CHECK(found.skipped.size() == 2);
+}
+
+TEST_CASE("tar: every torn file and flipped byte is a sentence or read") {
+  const dhp_test::Folder folder;
+  const auto parse = [&](const dhp::Bytes& bytes, const std::string& name) {
+    dhp::ShardScan made;
+    dhp::scan_tar(folder.write(name, bytes), dhp_test::toy_decoders(), nullptr, made);
+    dhp::check(!made.samples.empty(), "", name, ": nothing");
+  };
+  dhp_test::check_damage(
+      parse, bytes_of(member("1.toy", "TOY1") + member("1.cls", "1") + std::string(512, '\0')),
+      300);
+}
+
+}  // namespace

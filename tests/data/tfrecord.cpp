@@ -1,0 +1,93 @@
+// TFRecord shards of tf.Examples: labels, places and damage.
+#include <dhp/data/tfrecord.hpp>
+
+#include "shards.hpp"
+
+namespace {
+
+using dhp_test::bytes_feature;
+using dhp_test::bytes_of;
+using dhp_test::entry;
+using dhp_test::example;
+using dhp_test::imagenet;
+using dhp_test::int_feature;
+using dhp_test::record;
+
+dhp::ShardScan scan(const std::string& contents, bool skip_bad = false) {
+  const dhp_test::Folder folder;
+  dhp::ShardScan made{.skip_bad = skip_bad};
+  dhp::scan_tfrecord(folder.write("a.tfrecord", bytes_of(contents)), made);
+  return made;
+}
+
+TEST_CASE("tfrecord: the image of each record is found, and its label") {
+  const std::string first = record(imagenet("TOY1", 3, "one.toy"));
+  const std::string second = record(imagenet(std::string(5000, 'x'), 7, "two.toy"));
+  const auto found = scan(first + second);
+  REQUIRE(found.samples.size() == 2);
+  CHECK(found.samples[0].label == 3);
+  CHECK(found.samples[0].bytes == 4);
+  CHECK((first + second).substr(found.samples[0].at, 4) == "TOY1");
+  CHECK(found.samples[0].at - found.samples[0].before == 12);
+  CHECK(found.samples[0].at + 4 + found.samples[0].after + 4 == first.size());
+  CHECK(found.samples[1].bytes == 5000);
+  CHECK((first + second)[found.samples[1].at] == 'x');
+  CHECK(found.samples[1].label == 7);
+}
+
+TEST_CASE("tfrecord: other converters' names, unpacked numbers, and which name comes first") {
+  const auto label_of = [&](const std::string& entries) {
+    return scan(record(example(entries))).samples.at(0);
+  };
+  CHECK(label_of(entry("image", bytes_feature("TOYa")) + entry("label", int_feature(5, false)))
+            .label == 5);
+  const auto both = label_of(
+      entry("label", int_feature(1)) + entry("image/class/label", int_feature(2)) +
+      entry("image/encoded", bytes_feature("TOYab")) + entry("image", bytes_feature("TOY")));
+  CHECK(both.label == 2);
+  CHECK(both.bytes == 5);
+}
+
+TEST_CASE("tfrecord: what is wrong is named with its byte") {
+  const auto said = [&](const std::string& contents, const char* sentence) {
+    CHECK_THROWS_WITH_AS(scan(contents), doctest::Contains(sentence), dhp::Error);
+  };
+  const auto good = record(imagenet("TOY1", 3, "one.toy"));
+  const auto next = dhp::concat("byte ", good.size(), ": ");
+  said(good + good.substr(0, 7), (next + "the file ends in the middle of a record").c_str());
+  said(good + good.substr(0, good.size() - 1), (next + "a record of").c_str());
+  auto bad = good;
+  bad[2] ^= 1;
+  said(good + bad, (next + "the checksum of a record's length is wrong").c_str());
+  said(bad, "not a TFRecord, or damaged");
+  said("\x1f\x8b and so on, as gzip writes", "is compressed by gzip");
+  said(record(example(entry("height", int_feature(1)))), "its features are height; skip_bad");
+  said(record(example(entry("image", bytes_feature("TOY1")))),
+       "without image/class/label or label");
+  said(record("words"), "a.tfrecord, byte ");
+  // Of a number that never ends, a field longer than its message, and a group.
+  said(record(std::string(12, '\xff')), "too many bytes");
+  said(record("\x0a\x7fwords"), "a field of 127 bytes in a record with 5 left");
+  said(record("\x0b"), "is not a tf.Example");
+}
+
+TEST_CASE("tfrecord: what is damaged is left out and counted, and the rest is kept") {
+  const auto good = record(imagenet("TOY1", 3, "one.toy"));
+  const auto found = scan(good + record("words") + good + good.substr(0, 20), true);
+  CHECK(found.samples.size() == 2);
+  CHECK(found.skipped.size() == 2);
+  CHECK(scan(good.substr(0, 30), true).samples.empty());
+}
+
+TEST_CASE("tfrecord: every torn file and flipped byte is a sentence or read") {
+  const dhp_test::Folder folder;
+  const auto parse = [&](const dhp::Bytes& bytes, const std::string& name) {
+    const auto path = folder.write(name, bytes);
+    dhp::ShardScan made;
+    dhp::scan_tfrecord(path, made);
+    dhp::check(!made.samples.empty(), "", name, ": nothing");
+  };
+  dhp_test::check_damage(parse, bytes_of(record(imagenet("TOY1", 3, "one.toy"))), 300);
+}
+
+}  // namespace
