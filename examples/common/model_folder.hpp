@@ -8,9 +8,18 @@
 
 namespace examples {
 
-/// The newest checkpoint of a run, the folder itself, or that of a file.
+/// The newest checkpoint of a run, the folder itself, or that of a file. Throws where it is a damaged checkpoint.
 [[nodiscard]] inline std::string model_folder(const std::string& model) {
   if (const auto saved = dhp::newest_checkpoint(model)) return saved->first;
+  const auto index = model + "/index.json";
+  if (std::filesystem::exists(index)) {
+    try {
+      dhp::CheckpointIndex::parse(dhp::text_of(index), index).check_files(model);
+    } catch (const dhp::Error& error) {
+      dhp::fail("", model,
+                " has no checkpoint to go on from, nothing in it is whole: ", error.sentence());
+    }
+  }
   if (std::filesystem::is_directory(model)) return model;
   const auto parent = std::filesystem::path(model).parent_path().string();
   return parent.empty() ? "." : parent;
