@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fine-tuning of a published encoder in dhp beside PyTorch: whole and by low-rank adapters, in several layouts.
 
-fine_tuning.py TRAIN_BERT SCORE_BERT SAMPLE_ORDER MODEL [--steps 200]
+fine_tuning.py TRAIN_BERT SCORE_BERT SAMPLE_ORDER MODEL [--steps 200] [--kinds whole adapters]
 
 MODEL: as for published.py. Python needs torch, transformers, peft and safetensors. The task: which of WordNet's 45
 lexicographer files a gloss is from (Debian: wordnet-base). Both sides begin with the same weights, head included, see the
@@ -153,15 +153,16 @@ def main():
     for name in ("train_bert", "score_bert", "sample_order", "model"):
         parser.add_argument(name, type=os.path.abspath)
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--kinds", nargs="+", choices=tuple(RATE), default=tuple(RATE))
     arguments = parser.parse_args()
     good = True
     with tempfile.TemporaryDirectory() as folder:
         job = Job(arguments, folder)
-        for kind in ("whole", "adapters"):
+        for kind in arguments.kinds:
             begin = ["--load", arguments.model]
             job.train(kind, "start-" + kind, (1, 1, 1), 0, begin)
             peer, peer_accuracy = by_torch(job, kind, arguments.steps)
-            print(f"{kind}: PyTorch's loss {peer[0]:.4f} to {peer[-1]:.4f}, accuracy {peer_accuracy:.3f}")
+            print(f"{kind}: PyTorch's loss {peer[0]:.4f} to {peer[-1]:.4f}, accuracy {peer_accuracy:.3f}", flush=True)
             for layout in LAYOUTS:
                 start = ["--load", job.path("start-" + kind + ".whole")]
                 if kind == "adapters":
@@ -174,6 +175,8 @@ def main():
                 print(f"  {'x'.join(map(str, layout))}: loss {losses[-1]:.4f}, largest relative difference "
                       f"{apart:.1e}; accuracy {found['held_out_accuracy']:.3f}, f1 {found['held_out_f1']:.3f}, "
                       f"matthews {found['held_out_matthews']:.3f}", flush=True)
+        if "adapters" not in arguments.kinds:
+            return 0 if good else 1
         name = "adapters-1x1x1"
         unmerged = job.logits(arguments.model, job.path(name + ".adapter"))
         for what, other in (("merged", job.logits(job.path(name + ".whole"))),

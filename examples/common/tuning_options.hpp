@@ -14,11 +14,13 @@ inline void add_tuning_options(CLI::App& app, RunOptions& options) {
   app.add_option("--freeze", tuning.freeze,
                  "Parameters that are not trained: names with * and ?, bert.embeddings.*,...")
       ->delimiter(',')
+      ->default_str("")
       ->group("Model");
   app.add_option("--lora", tuning.adapters.layers,
                  "Linear layers that get low-rank adapters: the ends of their names, "
                  "query,value; of the rest the head alone is trained")
       ->delimiter(',')
+      ->default_str("")
       ->group("Model");
   app.add_option("--lora-rank", tuning.adapters.rank, "Of the adapters")
       ->check(positive_number())
@@ -92,6 +94,7 @@ inline void add_classification_options(CLI::App& app, BertOptions& options) {
          "The column of .csv, .tsv and .jsonl files that has the text; of classify the sentence, "
          "or two for pairs: premise,hypothesis")
       ->delimiter(',')
+      ->default_str("")
       ->group("Data");
   app.add_option("--label-column", options.label_column, "Of classify: the column of the labels")
       ->group("Data");
