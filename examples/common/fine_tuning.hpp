@@ -14,7 +14,7 @@ namespace examples {
 struct FineTuning {
   std::vector<std::string> freeze{};  ///< patterns of parameters' names, with * and ?
   dhp::LowRankOptions adapters{.rank = 16, .alpha = 32};
-  std::string adapter;  ///< folder of an adapter to begin with, in PEFT's format; empty: none
+  std::string adapter{};  ///< folder of an adapter to begin with, in PEFT's format; empty: none
   std::string export_adapter{};  ///< folder for the trained adapter alone; empty: none
 
   /// Whether some parameters are not trained.
