@@ -43,7 +43,7 @@ void write_batches(Dev& dev, const examples::BertOptions& options, const example
 /// Bytes of weights, gradients and optimizer state of one replica, with padding.
 void print_held(Dev& dev, const examples::BertOptions& options, const examples::BertConfig& config,
                 ZeroStage stage) {
-  auto training = options.run.training(options.run.steps);
+  auto training = options.run.training(options.run.steps.value_or(0));
   training.store.sharding.stage = stage;
   ModelBuilder<Dev> build(Comm<Dev>{});
   const auto model = examples::bert(build, config);

@@ -101,7 +101,7 @@ def lost_and_joined(program, run, folder, rng):
         killed = [at for at, process in enumerate(job.job.processes) if process.poll() is not None]
         job.end(without=killed)
         sizes = [found[1] for found in generations(job.job.output(0))]
-        assert sizes == [3, 2, 3, 4], job.job.output(0)
+        assert sizes in ([3, 2, 3, 4], [3, 2, 4]), job.job.output(0)  # newcomers may be taken in together
 
 
 def axes(program, run, folder, rng, tensor, pipeline):

@@ -78,9 +78,10 @@ inline void export_weights(const std::string& folder, const std::string& path,
   constexpr std::string_view mean = ".running_mean";
   const auto& about = saved.index().about;
   const auto updates = about.value("updates", std::int64_t{0});
-  for (const auto& [name, pieces] : saved.index().tensors) {
+  for (const auto& tensor : saved.index().tensors) {
+    const auto& name = tensor.first;
     if (name.starts_with("optimizer/") || is_of_adapter(name)) continue;
-    const auto& piece = pieces.front().piece;
+    const auto& piece = tensor.second.front().piece;
     writer.add(name, piece.dtype, file_shape(piece.shape, piece.file_order), [&](OpenFile& file) {
       auto whole = whole_tensor(saved, piece);
       constexpr std::string_view weight = ".weight";
