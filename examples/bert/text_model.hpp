@@ -46,13 +46,14 @@ namespace examples {
 }
 
 #ifdef DHP_HAS_UTF8PROC
-/// The words of the model of --load, with its rules for parting text into them.
-[[nodiscard]] inline std::optional<PublishedTokenizer> words_of_model(const BertOptions& options) {
-  if (options.run.load.empty()) return std::nullopt;
-  const auto folder = model_folder(options.run.load);
-  if (!std::filesystem::exists(folder + "/tokenizer.json") &&
-      !std::filesystem::exists(folder + "/vocab.txt"))
-    return std::nullopt;
+/// The words of the model of --load, with its rules for parting text into them; else those of --vocabulary. None: the
+/// text's own words are to be found.
+[[nodiscard]] inline std::optional<PublishedTokenizer> given_words(const BertOptions& options) {
+  const auto folder = options.run.load.empty() ? std::string() : model_folder(options.run.load);
+  const bool of_model = !folder.empty() && (std::filesystem::exists(folder + "/tokenizer.json") ||
+                                            std::filesystem::exists(folder + "/vocab.txt"));
+  if (!of_model && options.vocabulary.empty()) return std::nullopt;
+  if (!of_model) return PublishedTokenizer(WordPiece(load_vocabulary(options.vocabulary)));
   auto tokenizer = load_published_tokenizer(folder);
   dhp::check(options.vocabulary.empty() ||
                  load_vocabulary(options.vocabulary).tokens() == tokenizer.vocabulary().tokens(),

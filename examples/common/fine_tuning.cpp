@@ -18,7 +18,7 @@ bool FineTuning::trains(const std::string& name, const std::string& head,
       frozen = true;
     }
   if (frozen) return false;
-  return adapters.layers.empty() || name.find(".lora_") != name.npos ||
+  return adapters.layers.empty() || dhp::is_of_adapter(name) ||
          (!head.empty() && name.starts_with(head));
 }
 

@@ -1,6 +1,6 @@
 #include <dhp/data/image_batcher.hpp>
 
-#include "image_formats.hpp"
+#include "file_formats.hpp"
 #include "model_folder.hpp"
 #include "saved_resnet.hpp"
 #include "scoring.hpp"

@@ -8,8 +8,8 @@
 #include <dhp/data/synthetic.hpp>
 
 #include "data.hpp"
+#include "file_formats.hpp"
 #include "host_memory.hpp"
-#include "image_formats.hpp"
 
 #include <filesystem>
 #include <iostream>

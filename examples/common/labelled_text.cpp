@@ -1,4 +1,5 @@
 #include "data.hpp"
+#include "file_formats.hpp"
 
 #ifdef DHP_HAS_UTF8PROC
 #include "../bert/masked_lm.hpp"
@@ -6,9 +7,6 @@
 #include "../bert/sentence_file.hpp"
 #include "../bert/text_model.hpp"
 #include "../bert/wordpiece_train.hpp"
-#endif
-#ifdef DHP_HAS_ZLIB
-#include <dhp/data/gzip.hpp>
 #endif
 
 #include <algorithm>
@@ -30,14 +28,9 @@ struct Labelled {
 
 [[nodiscard]] Labelled read(const BertOptions& options, const std::string& path) {
   dhp::check(std::filesystem::is_regular_file(path), path, ": there is no such file");
-#ifdef DHP_HAS_ZLIB
-  const dhp::Unpack unpack = &dhp::gunzip;
-#else
-  const dhp::Unpack unpack{};
-#endif
   auto columns = options.text_columns;
   columns.push_back(options.label_column);
-  const auto text = read_text_file(path, unpack);
+  const auto text = read_text_file(path, unpacker());
   Labelled made{path, SentenceFile(text, path).rows(columns, 1)};
   dhp::check(!made.rows.empty(), path, " has no samples");
   return made;
@@ -96,9 +89,7 @@ struct Labelled {
 }
 
 [[nodiscard]] PublishedTokenizer words_for(const BertOptions& options, const Labelled& data) {
-  if (auto of_model = words_of_model(options)) return *of_model;
-  if (!options.vocabulary.empty())
-    return PublishedTokenizer(WordPiece(load_vocabulary(options.vocabulary)));
+  if (auto given = given_words(options)) return *given;
   Text text;
   for (const auto& row : data.rows) {
     for (std::size_t at = 0; at + 1 < row.size(); ++at) text.add_sentence(std::span(row[at]));

@@ -1,6 +1,6 @@
 #include "scoring.hpp"
 
-#include "image_formats.hpp"
+#include "file_formats.hpp"
 #ifdef DHP_HAS_UTF8PROC
 #include "../bert/published.hpp"
 #include "../bert/published_tokenizer.hpp"

@@ -2,13 +2,11 @@
 #include "../bert/synthetic_text.hpp"
 #include "../bert/text_model.hpp"
 #include "data.hpp"
+#include "file_formats.hpp"
 #ifdef DHP_HAS_UTF8PROC
 #include "../bert/read_text.hpp"
 #include "../bert/text_cache.hpp"
 #include "../bert/wordpiece_train.hpp"
-#endif
-#ifdef DHP_HAS_ZLIB
-#include <dhp/data/gzip.hpp>
 #endif
 
 #include <algorithm>
@@ -52,17 +50,8 @@ TextOptions text_options(const BertOptions& bert) {
   if (!bert.text_columns.empty()) options.column = bert.text_columns.front();
   if (sentences == "lines") options.sentences = SentenceRule::lines;
   if (sentences == "punctuation") options.sentences = SentenceRule::punctuation;
-#ifdef DHP_HAS_ZLIB
-  options.unpack = &dhp::gunzip;
-#endif
+  options.unpack = unpacker();
   return options;
-}
-
-/// A model that is loaded brings its words with it, and the rules for them. None: the text's own words are to be found.
-std::optional<WordPiece> given_words(const BertOptions& options) {
-  if (const auto of_model = words_of_model(options)) return of_model->wordpiece();
-  if (!options.vocabulary.empty()) return WordPiece(load_vocabulary(options.vocabulary));
-  return std::nullopt;
 }
 
 /// A vocabulary of another language or another case turns words into [UNK].
@@ -135,7 +124,8 @@ Tokenised tokenise(const BertOptions& options) {
   const bool wordnet = is_wordnet(path);
   dhp::check(!wordnet || options.text_columns.empty(), "--text-column: ", path,
              " is WordNet, which has no columns");
-  const auto given = given_words(options);
+  std::optional<WordPiece> given;
+  if (const auto words = given_words(options)) given = words->wordpiece();
   const auto make = [&] { return encoded(options, given); };
   auto [vocabulary, tokens] =
       options.text_cache.empty() ? make() : cache_of(options, given).get(make);

@@ -25,4 +25,9 @@ struct LowRankOptions {
   }
 };
 
+/// Whether a parameter is one of an adapter, by its name.
+[[nodiscard]] inline bool is_of_adapter(const std::string& parameter) {
+  return parameter.find(".lora_") != parameter.npos;
+}
+
 }  // namespace dhp

@@ -2,6 +2,7 @@
 // models have. One tensor is in memory at a time. Needs nlohmann/json.
 #pragma once
 
+#include <dhp/nn/low_rank_options.hpp>
 #include <dhp/train/shard.hpp>
 #include <dhp/train/weight_file.hpp>
 
@@ -62,10 +63,6 @@ inline void merge_adapter(SavedPieces& saved, const std::string& layer, double s
       }
     }
   });
-}
-
-[[nodiscard]] inline bool is_of_adapter(const std::string& name) {
-  return name.find(".lora_") != name.npos;
 }
 
 /// Reads the checkpoint in `folder` and writes the weight file `path`. Called by one rank, or without any.

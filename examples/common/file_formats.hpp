@@ -1,4 +1,4 @@
-// The image formats that this program was built with.
+// The formats of images, and of packed files, that this program was built with.
 #pragma once
 
 #include <dhp/data/decoder.hpp>
