@@ -189,8 +189,13 @@ def members(text, code, at, end, public):
         doc = []
 
 
-def signature(text, code, start, how, body, stop, indent):
-    """A declaration without what is inside it; of a type with its public members."""
+def signature(*declaration):
+    """A declaration without what is inside it; of a type with its public members. Without what is of no use to a reader."""
+    return re.sub(
+        r"\[\[nodiscard\]\] |\binline (?!namespace)", "", full_signature(*declaration))
+
+
+def full_signature(text, code, start, how, body, stop, indent):
     if how == "function":
         return dedent(text[start:body].rstrip(), indent) + ";"
     if how != "type":

@@ -1,4 +1,4 @@
-"""In C++ code of any page the names of dhp's types lead to the reference."""
+"""In C++ code of any page the names of dhp's types lead to the reference; and no page asks the network for anything."""
 import json
 import os
 import re
@@ -24,3 +24,9 @@ def on_page_content(html, page, config, files):
         return html
     names = re.compile(r'(<span class="n[cfn]?">)(' + "|".join(sorted(types, key=len, reverse=True)) + r")</span>")
     return re.sub(r'<div class="language-cpp .*?</div>', lambda block: names.sub(link, block.group()), html, flags=re.S)
+
+
+def on_post_page(output, page, config):
+    """The theme brings one script from the network, for searching in files from the disk; ours is here."""
+    own = os.path.relpath("assets/file_worker.js", os.path.dirname(page.url) or ".")
+    return output.replace("https://unpkg.com/iframe-worker/shim", own)
