@@ -163,6 +163,7 @@ try:
             driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
             driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
                 "width": width, "height": 1500, "deviceScaleFactor": 1, "mobile": width < 500})
+            driver.execute_script("localStorage.clear()")  # the theme remembers light or dark
             driver.get("about:blank")
             driver.get(address(page))
             wide = driver.execute_script("return document.documentElement.scrollWidth")

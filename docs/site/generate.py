@@ -60,6 +60,8 @@ def page_of(path):
             return inside
     if Path(path).parent == Path("examples/lessons") and Path(path).stem in lessons and path.endswith(".cpp"):
         return f"lessons/{Path(path).stem}.md"
+    if path.startswith("examples/lessons/solutions/") and Path(path).stem in lessons:
+        return f"lessons/{Path(path).stem}.md#the-solutions"
     if path in api_anchors:
         return api_anchors[path]
     return source_page(path)
@@ -76,6 +78,27 @@ def relative(page, target):
     return link + ("#" + anchor if anchor else "")
 
 
+def for_markdown(text):
+    """GitHub's Markdown as Python's: what belongs to an item of a list stands four columns in, <details> is a block
+    of its own kind."""
+    lines, width = [], 0
+    for line in text.split("\n"):
+        item = re.match(r"(?:\d+\.|[-*]) +(?=\S)", line)
+        if item:
+            width = len(item.group())
+        elif line.strip() and not line.startswith(" "):
+            width = 0
+        elif width and line.startswith(" " * width):
+            line = "    " + line[width:]
+        lines.append(line)
+
+    def details(match):
+        indent, summary, body = match.groups()
+        body = re.sub(r"^(?=.)", "    ", body.strip("\n"), flags=re.M)
+        return f'{indent}??? question "{summary.strip()}"\n\n{body}\n'
+    return re.sub(r"^( *)<details>\s*<summary>(.*?)</summary>\n(.*?)^ *</details>", details, "\n".join(lines), flags=re.M | re.S)
+
+
 def with_links(text, path, page):
     """The Markdown of the repository's file `path` as it must be on `page`."""
     def link(match):
@@ -84,18 +107,20 @@ def with_links(text, path, page):
         if at.startswith("..") or re.match(r"[a-z]+:", target) or not (root / at).exists():
             return match.group()
         found = page_of(at)
+        if re.fullmatch(r"\[[\w/]+\.md\]\(", match.group(1)) and target.endswith(".md"):  # a file's name; here it has a title
+            return f"[{title_of((root / at).read_text(), at)}](" + relative(page, found) + anchor + match.group(4)
         if "#" in found:
             anchor = ""
         return match.group(1) + relative(page, found) + anchor + match.group(4)
     lines, inside = [], None
-    for line in text.split("\n"):
+    for line in for_markdown(text).split("\n"):
         ticks = re.match(r"\s*(```+|~~~+)", line)
         if ticks:
             inside = None if inside == ticks.group(1) else inside or ticks.group(1)
         elif not inside:
-            line = re.sub(r"(\]\()([^)#\s]+)(#[^)]*)?(\))", link, line)
+            line = re.sub(r"(\[[\w/]+\.md\]\(|\]\()([^)#\s]+)(#[^)]*)?(\))", link, line)
             line = re.sub(r'((?:src|href)=")([^"#]+)(#[^"]*)?(")', link, line)
-            line = re.sub(r"<(details|summary|div|figure)(?=[ >])(?![^>]*markdown=)", r'<\1 markdown="1"', line)
+            line = re.sub(r"<(div|figure)(?=[ >])(?![^>]*markdown=)", r'<\1 markdown="1"', line)
         lines.append(line)
     return "\n".join(lines)
 
@@ -131,7 +156,7 @@ def prose(text):
             if i % 2 == 0:
                 names = r"(?<![\w/])(?:[\w]+::)*[A-Za-z]\w*(?:\(\)|_\w+(?:\(\))?)|\b\w+::\w[\w:]*|\[[\w, .]+\]"
                 pieces = re.split(f"({names})", part)
-                parts[i] = "".join(f"`{piece}`" if k % 2 else re.sub(r"([*_<\[\]\\|#])", r"\\\1", piece)
+                parts[i] = "".join(f"`{piece}`" if k % 2 else re.sub(r"([_<\[\]\\|#]|\*(?!\w[^*]*\w\*)(?<!\w\*))", r"\\\1", piece)
                                    for k, piece in enumerate(pieces))
         out.append("".join(parts))
     if block:
@@ -191,7 +216,7 @@ def write_reference(reference, described):
                 if entity.name != last:
                     kind = "" if entity.kind in ("function", "guide") else f' <small>{entity.kind}</small>'
                     name_ = re.sub(r"([_*<>])", r"\\\1", entity.name)
-                    out += [f"### {name_}{kind} {{#{anchor_of(path, entity)}}}", ""]
+                    out += [f"### {name_}{kind} {{#{anchor_of(path, entity)} data-toc-label='{entity.name}'}}", ""]
                     index.append((entity.name, f"{page}#{anchor_of(path, entity)}", f"{folder}/{Path(path).stem}"))
                 last = entity.name
                 out += [prose(entity.doc), "", fence(entity.code), ""]
@@ -235,17 +260,17 @@ def write_lessons():
             text = with_links(written.read_text(), f"docs/lessons/{name}.md", page)
         else:
             head = lesson_head(name)
-            match = re.match(r"(?:Lesson \d+: )?(.*?)\.(?: (.*))?$", head)
+            match = re.match(r"(?:Lesson \d+: )?(.*?)\.(?: (?=[A-Z*])(.*))?$", head)
             title, rest = (match.group(1), match.group(2) or "") if match else (name.replace("_", " "), head)
             text = f"# Lesson {number}: {title}\n\n{prose(rest)}"
-        title = re.sub(r"^Lesson \d+[:.]? *|^\d+[:.]? +", "", title_of(text, name))
+        title = re.sub(r" *\(.*?\)|^Lesson \d+[:.]? *|^\d+[:.]? +", "", title_of(text, name))
         made.append((name, f"{number}. {title[0].upper()}{title[1:]}"))
         text += f"\n## The program\n\n[`{program}`]({relative(page, source_page(program))}), built as `lesson_{name}`.\n\n"
         text += fence((root / program).read_text(), "cpp")
         solution = f"examples/lessons/solutions/{name}.cpp"
         if (root / solution).exists():
             body = fence((root / solution).read_text(), "cpp").replace("\n", "\n    ").rstrip(" ")
-            text += f'\n??? success "The solutions: solutions/{name}.cpp"\n\n    {body}\n'
+            text += f'\n## The solutions\n\n??? success "solutions/{name}.cpp"\n\n    {body}\n'
         write(page, text)
     if not (root / "docs/lessons/README.md").exists():
         rows = "".join(f"| [{title}]({name}.md) | {summary(name)} |\n" for name, title in made)
@@ -255,7 +280,7 @@ def write_lessons():
 
 
 def summary(name):
-    sentences = re.split(r"(?<=\.) ", lesson_head(name))
+    sentences = re.split(r"(?<=\.) (?=[A-Z*])", lesson_head(name))
     return prose(" ".join(sentences[1:2])).strip()
 
 

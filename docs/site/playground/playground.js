@@ -75,7 +75,7 @@
     const width = Math.max(Math.min(room, 1400), Math.min(wish, 4 * Math.max(room, 600)));
     const scale = width / (answer.makespan || 1);
     const height = top + row * answer.stages.length + 26;
-    let svg = `<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="Timeline of the stages" width="${left + width + right}" height="${height}">`;
+    let svg = `<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="Timeline of the stages" style="width:${left + width + right}px;height:${height}px">`;
     answer.stages.forEach((stage, s) => {
       const y = top + s * row;
       svg += `<text class="stage" x="0" y="${y + 18}">stage ${s}</text>`;
