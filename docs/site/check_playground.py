@@ -54,17 +54,18 @@ for zero, *sums in rows:
         stage = ask(f"data=4&tensor=1&pipeline=1&layers=1&parameters=110106428&zero={zero}&half={half}")["stages"][0]
         held = sum(stage["memory"][part] for part in ("weights", "gradients", "optimizer"))
         check(abs(held / of_unit(said) - 1) < 0.005, "--zero", zero, "half", half, "holds", held, "docs say", said)
-drawn = {}
+drawn = {}  # schedule -> (micro-batches, idle percents) of the stages drawn
 for line in (root / "docs/pipeline_parallel.md").read_text().split("\n"):
-    match = re.match(r"(gpipe|1f1b|zero-bubble): proved, messages on an edge: at most (\d)", line)
-    if match:
-        drawn[match.group(1)] = (int(match.group(2)), [])
-    elif line.startswith("stage ") and drawn:
-        list(drawn.values())[-1][1].append(int(re.search(r"idle (\d+) %", line).group(1)))
-for schedule, (messages, idle) in drawn.items():
-    answer = ask(f"data=1&tensor=1&pipeline=3&layers=3&micro_batches=5&schedule={schedule}")
-    check(answer["most_messages"] == messages, schedule, answer["most_messages"], "messages, docs say", messages)
-    check([round(100 * stage["idle"]) for stage in answer["stages"]] == idle, schedule, "is not idle for", idle)
+    stage = re.match(r"stage \d+ \| (.*) \| idle (\d+) %", line)
+    if re.match(r"(gpipe|1f1b|zero-bubble)\b", line):
+        rows = drawn.setdefault(re.match(r"[\w-]+", line).group(), [])
+    elif stage and drawn:
+        rows.append((len(re.findall(r"\bF", stage.group(1))), int(stage.group(2))))
+check(len(drawn) == 3, "docs/pipeline_parallel.md draws", *drawn)
+for schedule, rows in drawn.items():
+    answer = ask(f"data=1&tensor=1&pipeline={len(rows)}&layers={len(rows)}&micro_batches={rows[0][0]}&schedule={schedule}")
+    idle = [round(100 * stage["idle"]) for stage in answer["stages"]]
+    check(idle == [percent for _, percent in rows], schedule, "is idle for", idle, "docs say", rows)
 
 # --- the page agrees with the program ---
 
@@ -74,6 +75,9 @@ for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-d
     options.add_argument(argument)
 options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
 driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+# The theme remembers light or dark.
+driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument",
+                       {"source": "if (location.protocol === 'file:') localStorage.clear()"})
 
 
 def address(page):
@@ -163,7 +167,6 @@ try:
             driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
             driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
                 "width": width, "height": 1500, "deviceScaleFactor": 1, "mobile": width < 500})
-            driver.execute_script("localStorage.clear()")  # the theme remembers light or dark
             driver.get("about:blank")
             driver.get(address(page))
             wide = driver.execute_script("return document.documentElement.scrollWidth")

@@ -17,8 +17,19 @@ root, pages, config = (Path(argument).resolve() for argument in sys.argv[1:4])
 folders = ["core", "device", "tensor", "ops", "comm", "data", "nn", "optim", "parallel", "train"]
 lexers = {".hpp": "cpp", ".cpp": "cpp", ".cuh": "cpp", ".cu": "cpp", ".py": "python", ".sh": "bash", ".sbatch": "bash",
           ".yaml": "yaml", ".json": "json", ".cmake": "cmake", ".txt": "cmake"}
-known = set(subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=root, check=True,
-                           capture_output=True, text=True).stdout.split("\n"))
+
+
+def known_files():
+    """The files of the repository; without git, all that is not built."""
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=root, text=True,
+                            capture_output=True)
+    if listed.returncode == 0:
+        return {path for path in listed.stdout.split("\n") if (root / path).is_file()}
+    files = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
+    return {str(path) for path in files if path.parts[0] not in ("build", ".git") and "__pycache__" not in path.parts}
+
+
+known = known_files()
 lessons = sorted((Path(path).stem for path in known if re.fullmatch(r"examples/lessons/\d+_\w+\.cpp", path)),
                  key=lambda name: int(name.split("_")[0]))
 wanted = []  # files that a page links to and that need a page of their own
@@ -204,7 +215,8 @@ def write_reference(reference, described):
     index = []
     for folder, read in reference:
         page = api_pages[folder]
-        out = ["---", "hide: []", "---", f"# dhp/{folder}", "", described.get(folder, ""), ""]
+        said = described.get(folder, "")
+        out = [f"# dhp/{folder}", "", said[:1].upper() + said[1:] + "." * bool(said), ""]
         for header, path, public in read:
             name = Path(path).name
             source = relative(page, source_page(path))
@@ -288,11 +300,11 @@ def summary(name):
 
 def write_pages():
     for path in sorted(known):
-        if path.startswith("docs/pictures/") and not path.endswith(".py") and (root / path).exists():
+        if path.startswith("docs/pictures/") and not path.endswith(".py"):
             (pages / "pictures").mkdir(parents=True, exist_ok=True)
             shutil.copy(root / path, pages / "pictures")
         inside = path.removeprefix("docs/")
-        if path.startswith("docs/") and path.endswith(".md") and not inside.startswith("site/") and (root / path).exists():
+        if path.startswith("docs/") and path.endswith(".md") and not inside.startswith("site/"):
             page = page_of(path)
             if (pages / page).exists():
                 continue  # a lesson

@@ -22,7 +22,7 @@ def on_page_content(html, page, config, files):
         return f'{match.group(1)}<a href="{address}">{match.group(2)}</a></span>'
     if not types:
         return html
-    names = re.compile(r'(<span class="n[cfn]?">)(' + "|".join(sorted(types, key=len, reverse=True)) + r")</span>")
+    names = re.compile(r'(<span class="n[fn]?">)(' + "|".join(sorted(types, key=len, reverse=True)) + r")</span>")
     return re.sub(r'<div class="language-cpp .*?</div>', lambda block: names.sub(link, block.group()), html, flags=re.S)
 
 

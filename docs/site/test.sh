@@ -13,8 +13,9 @@ if [ $browser = yes ]; then
   for program in chromium chromedriver; do
     command -v $program >/dev/null || skip "there is no $program (Debian: chromium, chromium-driver)"
   done
-  [ -x /usr/lib/llvm-16/bin/clang++ ] && [ -e /usr/lib/llvm-16/lib/wasm32-wasi/libc++.a ] ||
-    skip "there is no clang-16 with its libraries for WebAssembly (Debian: see docs/site/build.sh)"
+  for file in /usr/lib/llvm-16/bin/clang++ /usr/lib/llvm-16/lib/wasm32-wasi/libc++.a /usr/include/wasm32-wasi; do
+    [ -e $file ] || skip "there is no $file (Debian: the packages that docs/site/build.sh names)"
+  done
 fi
 python3 -c 'import venv, ensurepip' 2>/dev/null || skip "Python has no venv (Debian: python3-venv)"
 

@@ -67,11 +67,10 @@
   const said = { forward: "forward", backward: "backward", backward_input: "input gradient", backward_weight: "weight gradient" };
   function timeline(answer, chunks) {
     const row = 30, left = 66, right = 66, top = 4;
-    const most = Math.max(...answer.stages.map((stage) => stage.actions.length));
     const shortest = Math.min(...answer.stages.flatMap((stage) => stage.actions.map((a) => a[4])).filter((t) => t > 0));
     const room = $("timeline").clientWidth - left - right;
     // Wide enough to read the shortest action, no wider than 4 screens.
-    const wish = Number.isFinite(shortest) ? 15 * answer.makespan / shortest : room;
+    const wish = Number.isFinite(shortest) ? 16 * answer.makespan / shortest : room;
     const width = Math.max(Math.min(room, 1400), Math.min(wish, 4 * Math.max(room, 600)));
     const scale = width / (answer.makespan || 1);
     const height = top + row * answer.stages.length + 26;
@@ -85,8 +84,9 @@
         const label = letter[kind] + batch + (chunks > 1 ? String.fromCharCode(97 + chunk) : "");
         svg += `<g><title>stage ${s}: ${said[kind]} of micro-batch ${batch}${chunks > 1 ? ` in chunk ${chunk}` : ""}, from ${number(start)} to ${number(start + cost)}</title>`;
         svg += `<rect class="${kind}" style="fill-opacity:${1 - 0.5 * chunk / Math.max(chunks, 1)}" x="${x.toFixed(2)}" y="${y + 2}" width="${Math.max(w - 1, 0.5).toFixed(2)}" height="${row - 6}" rx="2"/>`;
-        const short = w < 7.4 * label.length ? label.slice(1) : label;
-        if (w >= 6.6 * short.length + 2) svg += `<text x="${(x + w / 2).toFixed(2)}" y="${y + 18}">${short}</text>`;
+        const fits = (text) => w >= 6.6 * text.length + 2;
+        const short = fits(label) ? label : label.slice(1);
+        if (fits(short)) svg += `<text x="${(x + w / 2).toFixed(2)}" y="${y + 18}">${short}</text>`;
         svg += "</g>";
       }
       svg += `<text class="share" x="${left + width + 10}" y="${y + 18}">${percent(stage.idle)}</text>`;
