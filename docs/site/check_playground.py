@@ -9,6 +9,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
 from selenium import webdriver
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
@@ -147,15 +148,18 @@ try:
     # --- the search ---
     driver.get(address("index.html"))
     for word, page in (("OneForwardOneBackward", "api/parallel.html"), ("bubble", "pipeline_parallel.html")):
-        driver.find_element(By.CSS_SELECTOR, ".md-search__input").click()
         field = driver.find_element(By.CSS_SELECTOR, ".md-search__input")
+        field.click()
         field.clear()
         field.send_keys(word)
-        found = WebDriverWait(driver, 10).until(lambda d: d.execute_script(
-            "return [...document.querySelectorAll('.md-search-result__link')].map((a) => a.href)"))
-        WebDriverWait(driver, 10).until(lambda d: any(page in link for link in d.execute_script(
-            "return [...document.querySelectorAll('.md-search-result__link')].map((a) => a.href)")), f"{word} is not found: {found}")
-        checks += 1
+
+        def found(_):
+            return any(page in link for link in driver.execute_script(
+                "return [...document.querySelectorAll('.md-search-result__link')].map((a) => a.href)"))
+        try:
+            check(WebDriverWait(driver, 10).until(found), word)
+        except TimeoutException:
+            check(False, "the search for", word, "does not find", page)
 
     # --- pictures ---
     pictures.mkdir(parents=True, exist_ok=True)

@@ -311,6 +311,23 @@ def write_pages():
             write(page, with_links((root / path).read_text(), path, page))
 
 
+def timeline(schedule, page):
+    """The stages of a schedule as a picture, from the lines that dhp drew on a page."""
+    text = (root / page).read_text()
+    lines = re.findall(r"stage \d+ \| (.*?) *\| idle", text[re.search(rf"^{schedule}\b(?=.*\nstage)", text, re.M).start():].split("\n...")[0])
+    kinds = {"F": "forward", "B": "backward", "W": "weight"}
+    columns = max(len(line) for line in lines) / 3
+    width, height, row = 14, 15, 19
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {round(columns + 0.5) * width} {len(lines) * row}" role="img" '
+           f'aria-label="{len(lines)} pipeline stages, schedule {schedule}">']
+    for s, line in enumerate(lines):
+        for action in re.finditer(r"([FBW])(\d+)(-*)", line):
+            slots = max(1, round((len(action.group()) + 1) / 3))
+            out.append(f'<rect class="{kinds[action.group(1)]}" x="{action.start() / 3 * width:.1f}" y="{s * row + 1}" '
+                       f'width="{slots * width - 1.5}" height="{height}" rx="2.5"/>')
+    return "".join(out) + "</svg>"
+
+
 def write_landing():
     text = with_links((root / "README.md").read_text(), "README.md", "index.md")
     head, _, rest = text.partition("\n## Where to begin\n")
@@ -322,6 +339,7 @@ def write_landing():
         cards.append(f"-   **{wish[0].upper()}{wish[1:]}**\n\n    {begin.rstrip('| ').strip()}\n")
     write("index.md", "---\nhide: [navigation, toc]\ntitle: dhp\n---\n"
           + (here / "landing.html").read_text().replace("INTRO", intro)
+          .replace("TIMELINE", timeline("zero-bubble", "docs/pipeline_parallel.md"))
           + '\n<div class="grid cards" markdown>\n\n' + "\n".join(cards) + "\n</div>\n\n" + rest)
 
 
