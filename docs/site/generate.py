@@ -32,6 +32,7 @@ def known_files():
 known = known_files()
 lessons = sorted((Path(path).stem for path in known if re.fullmatch(r"examples/lessons/\d+_\w+\.cpp", path)),
                  key=lambda name: int(name.split("_")[0]))
+made_here = {"docs/lessons/README.md"} | {f"docs/lessons/{name}.md" for name in lessons}  # written or not
 wanted = []  # files that a page links to and that need a page of their own
 
 
@@ -66,7 +67,7 @@ def page_of(path):
     if path.startswith("docs/") and not path.startswith("docs/site/"):
         inside = path.removeprefix("docs/")
         if path.endswith(".md"):
-            return inside.replace("README.md", "index.md")
+            return inside.replace("README.md", "index.md")  # also of the lessons, written or not
         if path.startswith("docs/pictures/"):
             return inside
     if Path(path).parent == Path("examples/lessons") and Path(path).stem in lessons and path.endswith(".cpp"):
@@ -115,11 +116,12 @@ def with_links(text, path, page):
     def link(match):
         target, anchor = match.group(2), match.group(3) or ""
         at = os.path.normpath(os.path.join(os.path.dirname(path), target))
-        if at.startswith("..") or re.match(r"[a-z]+:", target) or not (root / at).exists():
+        if at.startswith("..") or re.match(r"[a-z]+:", target) or not ((root / at).exists() or at in made_here):
             return match.group()
         found = page_of(at)
         if re.fullmatch(r"\[[\w/]+\.md\]\(", match.group(1)) and target.endswith(".md"):  # a file's name; here it has a title
-            return f"[{title_of((root / at).read_text(), at)}](" + relative(page, found) + anchor + match.group(4)
+            title = title_of((root / at).read_text(), at) if (root / at).exists() else Path(at).stem
+            return f"[{title}](" + relative(page, found) + anchor + match.group(4)
         if "#" in found:
             anchor = ""
         return match.group(1) + relative(page, found) + anchor + match.group(4)
