@@ -64,6 +64,8 @@ def page_of(path):
         return "index.md"
     if path == "docs/README.md":
         return "map.md"
+    if path == "docs/site/playground/playground.cpp":
+        return "playground.md"
     if path.startswith("docs/") and not path.startswith("docs/site/"):
         inside = path.removeprefix("docs/")
         if path.endswith(".md"):
