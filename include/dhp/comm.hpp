@@ -10,6 +10,7 @@
 #include <dhp/comm/launch.hpp>
 #include <dhp/comm/mesh.hpp>
 #include <dhp/comm/observe/check.hpp>
+#include <dhp/comm/observe/count.hpp>
 #include <dhp/comm/observe/observer.hpp>
 #include <dhp/comm/observe/trace.hpp>
 #include <dhp/comm/progress.hpp>

@@ -1,0 +1,120 @@
+// CallCounting: how many calls of each kind a rank makes in each group of ranks, and how many bytes they move.
+#pragma once
+
+#include <dhp/comm/gather.hpp>
+#include <dhp/comm/observe/observer.hpp>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// The calls of one kind in one group.
+struct CallCount {
+  std::int64_t calls = 0;
+  std::int64_t bytes = 0;  ///< that this rank brought; of a message: of the message
+  friend bool operator==(const CallCount&, const CallCount&) = default;
+};
+
+/// The bytes that one of n ranks sends, averaged over the ranks, when calls bring so many bytes: by the ring algorithms,
+/// which send least (Patarasuk and Yuan 2009). What a rank receives counts at its sender.
+[[nodiscard]] constexpr double sent_bytes(CallKind kind, std::int64_t bytes, int ranks) {
+  const auto brought = static_cast<double>(bytes);
+  const auto others = static_cast<double>(ranks - 1);
+  switch (kind) {
+    case CallKind::all_reduce: return 2 * brought * others / ranks;
+    case CallKind::reduce_scatter:
+    case CallKind::broadcast:
+    case CallKind::all_to_all: return brought * others / ranks;
+    case CallKind::all_gather: return brought * others;
+    case CallKind::send: return brought;
+    case CallKind::recv:
+    case CallKind::barrier:
+    case CallKind::split: return 0;
+  }
+  return 0;
+}
+
+/// What one rank has called since the last reset(), by the world's ranks of the group. For any threads.
+class CallCounts {
+ public:
+  using Group =
+      std::vector<int>;  ///< its members by their ranks in the world, in the group's order
+
+  void add(const Group& group, const Call& call) {
+    const std::lock_guard lock(mutex_);
+    auto& count = groups_[group][call.kind];
+    ++count.calls;
+    count.bytes += static_cast<std::int64_t>(call.bytes());
+  }
+  void reset() {
+    const std::lock_guard lock(mutex_);
+    groups_.clear();
+  }
+
+  [[nodiscard]] CallCount of(const Group& group, CallKind kind) const {
+    const std::lock_guard lock(mutex_);
+    const auto kinds = groups_.find(group);
+    if (kinds == groups_.end()) return {};
+    const auto count = kinds->second.find(kind);
+    return count == kinds->second.end() ? CallCount{} : count->second;
+  }
+  /// Of all kinds; see dhp::sent_bytes.
+  [[nodiscard]] double sent_bytes(const Group& group) const {
+    const std::lock_guard lock(mutex_);
+    const auto kinds = groups_.find(group);
+    double sum = 0;
+    if (kinds != groups_.end())
+      for (const auto& [kind, count] : kinds->second)
+        sum += dhp::sent_bytes(kind, count.bytes, static_cast<int>(group.size()));
+    return sum;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<Group, std::map<CallKind, CallCount>> groups_;
+};
+
+template <class Dev>
+class CallCounting final : public CommObserver<Dev> {
+ public:
+  /// Of the group; dev outlives this and all that is split off.
+  CallCounting(Dev& dev, CallCounts::Group group, int world_rank,
+               std::shared_ptr<CallCounts> counts)
+      : dev_(&dev), group_(std::move(group)), world_rank_(world_rank), counts_(std::move(counts)) {}
+
+  [[nodiscard]] std::unique_ptr<typename CommObserver<Dev>::Watch> before(
+      Dev*, const Call& call) override {
+    counts_->add(group_, call);
+    return std::make_unique<typename CommObserver<Dev>::Watch>();
+  }
+  [[nodiscard]] std::shared_ptr<CommObserver<Dev>> of_part(Comm<Dev> part,
+                                                           CallSite where) override {
+    const auto ranks = gather(*dev_, part, {static_cast<double>(world_rank_)}, where);
+    return std::make_shared<CallCounting>(*dev_, CallCounts::Group(ranks.begin(), ranks.end()),
+                                          world_rank_, counts_);
+  }
+
+ private:
+  Dev* dev_;
+  CallCounts::Group group_;
+  int world_rank_;
+  std::shared_ptr<CallCounts> counts_;
+};
+
+/// `world`, with every call of it and of all that is split off it counted. A group of one counts nothing: it moves nothing.
+template <class Dev>
+[[nodiscard]] Comm<Dev> counted(Dev& dev, Comm<Dev> world, std::shared_ptr<CallCounts> counts) {
+  CallCounts::Group all;
+  for (int rank = 0; rank < world.size(); ++rank) all.push_back(rank);
+  const int mine = world.rank();
+  if (world.size() == 1) return world;
+  return observe<Dev>(std::move(world), std::make_shared<CallCounting<Dev>>(
+                                            dev, std::move(all), mine, std::move(counts)));
+}
+
+}  // namespace dhp
