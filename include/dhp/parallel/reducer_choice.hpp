@@ -1,8 +1,12 @@
 // The reducers of dhp: a program chooses one by its options at run time.
 #pragma once
 
+#include <dhp/parallel/one_bit.hpp>
+#include <dhp/parallel/power_sgd.hpp>
 #include <dhp/parallel/reducer.hpp>
 #include <dhp/parallel/sharded_reducer.hpp>
+#include <dhp/parallel/sixteen_bit.hpp>
+#include <dhp/parallel/top_k.hpp>
 #include <dhp/parallel/trainable.hpp>
 
 #include <memory>
@@ -12,7 +16,7 @@
 namespace dhp {
 
 /// For stores that are not sharded. Each has its overload of make_reducer, as has one of your own.
-using ReducerChoice = std::variant<Bucketed, Plain>;
+using ReducerChoice = std::variant<Bucketed, Plain, SixteenBit, TopK, PowerSgd, OneBit>;
 
 /// A reducer of any kind, chosen at run time.
 template <class Dev>
