@@ -18,6 +18,11 @@ namespace dhp {
 /// For stores that are not sharded. Each has its overload of make_reducer, as has one of your own.
 using ReducerChoice = std::variant<Bucketed, Plain, SixteenBit, TopK, PowerSgd, OneBit>;
 
+/// Whether each step has the sum of its own gradients: nothing is left out, and nothing remembered for the next step.
+[[nodiscard]] inline bool sums_all(const ReducerChoice& choice) {
+  return std::holds_alternative<Bucketed>(choice) || std::holds_alternative<Plain>(choice);
+}
+
 /// A reducer of any kind, chosen at run time.
 template <class Dev>
 class AnyReducer {
