@@ -399,6 +399,7 @@ def main():
     made = write_lessons()
     write_pages()
     write_landing()
+    source_page("docs/site/playground/step_estimate.hpp")  # which the playground names
     sources = write_sources()
     shutil.copytree(here / "assets", pages / "assets")
     write("playground.md", (here / "playground/playground.html").read_text())

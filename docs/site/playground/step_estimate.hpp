@@ -75,7 +75,8 @@ struct Answer {
   return memory;
 }
 
-/// Of the gradients and weights of a rank, over its replicas (docs/zero.md).
+/// Of the gradients and weights of a rank, over its replicas (docs/zero.md). Stage 3: at most; a bucket that the next
+/// pass needs first stays.
 [[nodiscard]] inline double data_bytes(double parameters, int replicas, int zero, bool half,
                                        int micro_batches) {
   using dhp::CallKind;
