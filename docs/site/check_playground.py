@@ -55,18 +55,17 @@ for zero, *sums in rows:
         stage = ask(f"data=4&tensor=1&pipeline=1&layers=1&parameters=110106428&zero={zero}&half={half}")["stages"][0]
         held = sum(stage["memory"][part] for part in ("weights", "gradients", "optimizer"))
         check(abs(held / of_unit(said) - 1) < 0.005, "--zero", zero, "half", half, "holds", held, "docs say", said)
-drawn = {}  # schedule -> (micro-batches, idle percents) of the stages drawn
-for line in (root / "docs/pipeline_parallel.md").read_text().split("\n"):
-    stage = re.match(r"stage \d+ \| (.*) \| idle (\d+) %", line)
-    if re.match(r"(gpipe|1f1b|zero-bubble)\b", line):
-        rows = drawn.setdefault(re.match(r"[\w-]+", line).group(), [])
-    elif stage and drawn:
-        rows.append((len(re.findall(r"\bF", stage.group(1))), int(stage.group(2))))
-check(len(drawn) == 3, "docs/pipeline_parallel.md draws", *drawn)
-for schedule, rows in drawn.items():
-    answer = ask(f"data=1&tensor=1&pipeline={len(rows)}&layers={len(rows)}&micro_batches={rows[0][0]}&schedule={schedule}")
+drawn = re.findall(r"^(gpipe|1f1b|interleaved|zero-bubble)\n((?:stage \d+ \| .*\n)+)",
+                   (root / "docs/lessons/9_schedules.md").read_text(), re.M)
+check(len(drawn) == 4, "docs/lessons/9_schedules.md draws", *(schedule for schedule, _ in drawn))
+for schedule, lines in drawn:
+    said = [int(share) for share in re.findall(r"\| idle (\d+) %", lines)]
+    chunks = 2 if schedule == "interleaved" else 1
+    micro_batches = lines.split("\n")[0].count("F") // chunks
+    answer = ask(f"data=1&tensor=1&pipeline={len(said)}&layers={len(said) * chunks}&chunks={chunks}"
+                 f"&micro_batches={micro_batches}&schedule={schedule}")
     idle = [round(100 * stage["idle"]) for stage in answer["stages"]]
-    check(idle == [percent for _, percent in rows], schedule, "is idle for", idle, "docs say", rows)
+    check(idle == said, schedule, "is idle for", idle, "the lesson says", said)
 
 # --- the page agrees with the program ---
 

@@ -134,7 +134,7 @@ def with_links(text, path, page):
             inside = None if inside == ticks.group(1) else inside or ticks.group(1)
         elif not inside:
             line = re.sub(r"(\[[\w/]+\.md\]\(|\]\()([^)#\s]+)(#[^)]*)?(\))", link, line)
-            line = re.sub(r'((?:src|href)=")([^"#]+)(#[^"]*)?(")', link, line)
+            line = re.sub(r'((?:src|srcset|href)=")([^"#]+)(#[^"]*)?(")', link, line)
             line = re.sub(r"<(div|figure)(?=[ >])(?![^>]*markdown=)", r'<\1 markdown="1"', line)
         lines.append(line)
     return "\n".join(lines)
@@ -317,8 +317,8 @@ def write_pages():
 
 def timeline(schedule, page):
     """The stages of a schedule as a picture, from the lines that dhp drew on a page."""
-    text = (root / page).read_text()
-    lines = re.findall(r"stage \d+ \| (.*?) *\| idle", text[re.search(rf"^{schedule}\b(?=.*\nstage)", text, re.M).start():].split("\n...")[0])
+    drawn = re.search(rf"^{schedule}\n((?:stage \d+ \| .*\n)+)", (root / page).read_text(), re.M)
+    lines = re.findall(r"\| (.*?) *\| idle", drawn.group(1))
     kinds = {"F": "forward", "B": "backward", "W": "weight"}
     columns = max(len(line) for line in lines) / 3
     width, height, row = 14, 15, 19
@@ -343,7 +343,7 @@ def write_landing():
         cards.append(f"-   **{wish[0].upper()}{wish[1:]}**\n\n    {begin.rstrip('| ').strip()}\n")
     write("index.md", "---\nhide: [navigation, toc]\ntitle: dhp\n---\n"
           + (here / "landing.html").read_text().replace("INTRO", intro)
-          .replace("TIMELINE", timeline("zero-bubble", "docs/pipeline_parallel.md"))
+          .replace("TIMELINE", timeline("zero-bubble", "docs/lessons/9_schedules.md"))
           + '\n<div class="grid cards" markdown>\n\n' + "\n".join(cards) + "\n</div>\n\n" + rest)
 
 
