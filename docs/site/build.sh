@@ -7,6 +7,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 [ "${1:-}" = --install ] || out=$(realpath -m "${1:-build/site/html}")
 work=$PWD/build/site
+export PYTHONUTF8=1
 mkdir -p "$work"
 
 if ! cmp -s docs/site/requirements.txt "$work/venv/requirements.txt"; then

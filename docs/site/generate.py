@@ -70,7 +70,7 @@ def page_of(path):
         inside = path.removeprefix("docs/")
         if path.endswith(".md"):
             return inside.replace("README.md", "index.md")  # also of the lessons, written or not
-        if path.startswith("docs/pictures/"):
+        if path.startswith("docs/pictures/") and not path.endswith(".py"):
             return inside
     if Path(path).parent == Path("examples/lessons") and Path(path).stem in lessons and path.endswith(".cpp"):
         return f"lessons/{Path(path).stem}.md"
