@@ -7,34 +7,20 @@ Measured ones, drawn from traces and metrics, are different each time; --check o
 
 import argparse
 import json
-import math
 import pathlib
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
 
-# Fills carry dark text. All are seen on a light and on a dark page, and so is the grey of lines and of text beside them.
-FORWARD, BACKWARD, WEIGHTS, EXCHANGE = "#5fa2dd", "#eb9850", "#93bf5c", "#b391d8"
-KINDS = {"F": FORWARD, "B": BACKWARD, "W": WEIGHTS}
-SECOND_PART = {"F": "#9cc9ee", "B": "#f6c79b"}  # interleaved: of the model's parts that a stage has
-D, H, P = "#dd6880", "#2fa898", "#c99b22"
-MEMORY = {"weights": "#7fa6dc", "gradients": "#eba45c", "optimizer": "#b391d8", "activations": "#9ba3ab"}
-LINES = ["#3f8fd6", "#e07f2e", "#6fa53a", "#9d74cc", "#dd6880", "#2fa898", "#c99b22"]
-GREY, INK = "#757d87", "#12181f"
-WIDTH = 430  # points: a page of 800 pixels shows 573, a phone shrinks them to two thirds
-
-
-class Missing(Exception):
-    """Of a program or a library: one sentence."""
-
+from canvas import (BACKWARD, D, EXCHANGE, FORWARD, GREY, H, INK, KINDS, LINES, MEMORY, P, SECOND_PART, WEIGHTS, WHOLE, WIDTH, Missing,
+                    arrow, boxes, canvas, charts, key, legend_below, made_by, matplotlib, save, write)
 
 class Programs:
-    """Runs them. short: runs that only have to give something to draw."""
+    """Runs them. traces: a folder with traces of others, or None. short: runs that only have to give something to draw."""
 
-    def __init__(self, folder, scratch, short):
-        self.folder, self.scratch, self.short = pathlib.Path(folder).resolve(), pathlib.Path(scratch), short
+    def __init__(self, folder, traces, scratch, short):
+        self.folder, self.traces, self.scratch, self.short = pathlib.Path(folder).resolve(), traces, pathlib.Path(scratch), short
 
     def run(self, name, *arguments, fails=False):
         """What the program prints; fails: whether it has to end with an error."""
@@ -46,65 +32,18 @@ class Programs:
             sys.exit(f"error: {name} {' '.join(map(str, arguments))} ended with {done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout + done.stderr
 
-    def trace(self, *arguments):
-        """The spans of a run of train_bert, as its trace has them."""
-        self.run("train_bert", *arguments, "--samples", 256, "--held-out", 0, "--trace", "trace.json")
-        events = json.loads((self.scratch / "trace.json").read_text())["traceEvents"]
-        return [event for event in events if event["ph"] == "X"]
+    def trace(self, name, *arguments):
+        """The spans of the trace of this name, or else of a run of train_bert."""
+        path = (self.traces or self.scratch) / f"{name}.json"
+        if not path.exists():
+            self.run("train_bert", *arguments, "--held-out", 0, "--trace", path := self.scratch / path.name)
+        return [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
 
     def losses(self, *arguments):
         """The loss of each step of a run of train_bert."""
         self.run("train_bert", *arguments, "--held-out", 0, "--metrics", "metrics.jsonl", "--overwrite")
         entries = map(json.loads, (self.scratch / "metrics.jsonl").read_text().splitlines())
         return [entry["loss"] for entry in entries if "loss" in entry]
-
-
-def canvas(plt, height, width=WIDTH):
-    """An axis without decoration whose units are points, from the top left."""
-    figure = plt.figure(figsize=(width / 72, height / 72))
-    axis = figure.add_axes((0, 0, 1, 1))
-    axis.set(xlim=(0, width), ylim=(height, 0))
-    axis.axis("off")
-    return figure, axis
-
-
-def charts(plt, rows, height):
-    """Axes below each other, with a grid."""
-    figure, axes = plt.subplots(rows, 1, figsize=(WIDTH / 72, height / 72), layout="constrained", squeeze=False)
-    for axis in axes[:, 0]:
-        axis.grid(alpha=0.3, color=GREY, linewidth=0.6)
-        axis.set_axisbelow(True)
-        axis.spines[["top", "right"]].set_visible(False)
-    return figure, axes[:, 0]
-
-
-def write(axis, x, y, words, size=9, color=GREY, **more):
-    axis.text(x, y, words, size=size, color=color, **{"va": "center_baseline", **more})
-
-
-def boxes(axis, places, color, edge=INK):
-    """Rectangles (x, y, width, height) of one colour, as one path: a small file."""
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path
-    places = list(places)
-    if not places:
-        return
-    corners = [corner for x, y, width, height in places
-               for corner in ((x, y), (x + width, y), (x + width, y + height), (x, y + height), (x, y))]
-    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(places)
-    axis.add_patch(PathPatch(Path(corners, codes), facecolor=color, edgecolor=edge, linewidth=0.6, clip_on=False))
-
-
-def key(axis, x, y, entries):
-    """A legend in one line: (colour, words)."""
-    for color, words in entries:
-        boxes(axis, [(x, y - 4, 10, 8)], color, GREY if color == "none" else INK)
-        write(axis, x + 14, y, words)
-        x += 26 + 5.3 * len(words)
-
-
-def arrow(axis, start, end, color=GREY):
-    axis.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": color, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0})
 
 
 # What the axes are.
@@ -124,7 +63,7 @@ def mesh(plt, _):
                 other = tuple(1 if number == which else value for number, value in enumerate(at))
                 axis.plot(*zip(place(*at), place(*other)), color=color, linewidth=3, zorder=1, solid_capstyle="butt")
     for rank, at in spots.items():
-        axis.plot(*place(*at), marker="o", markersize=21, color="#d9dee4", markeredgecolor=INK, markeredgewidth=0.8)
+        axis.plot(*place(*at), marker="o", markersize=21, color=WHOLE, markeredgecolor=INK, markeredgewidth=0.8)
         write(axis, *place(*at), rank, size=10.5, color=INK, ha="center")
     for y, color, letter, name, words in ((40, H, "H", "tensor", ("share each layer;", "neighboring ranks")),
                                           (106, D, "D", "data", ("have other samples,", "the same weights")),
@@ -153,9 +92,9 @@ def weight_split(plt, _):
         write(axis, x + columns * cell / 2, top - 6, f"{rows} x {columns}", size=8, ha="center")
         return x + columns * cell
 
-    whole, half = "#d9dee4", size["hidden"] // 2
+    half = size["hidden"] // 2
     middle = 92
-    x = matrix(6, middle, size["samples"], size["inputs"], "x", lambda row, column: whole)
+    x = matrix(6, middle, size["samples"], size["inputs"], "x", lambda row, column: WHOLE)
     write(axis, x + 9, middle, "·", size=14, ha="center")
     x = matrix(x + 18, middle, size["inputs"], size["hidden"], "A, by columns", lambda row, column: ranks[column >= half])
     write(axis, x + 11, middle, "→", size=12, ha="center")
@@ -165,8 +104,8 @@ def weight_split(plt, _):
     x = matrix(x + 18, middle, size["hidden"], size["outputs"], "B, by rows", lambda row, column: ranks[row >= half])
     write(axis, x + 12, middle, "→", size=12, ha="center")
     write(axis, x + 12, middle - 12, "sum", size=8, ha="center")
-    matrix(x + 24, middle, size["samples"], size["outputs"], "y", lambda row, column: whole)
-    key(axis, 6, 164, ((ranks[0], "held by rank 0"), (ranks[1], "held by rank 1"), (whole, "on both")))
+    matrix(x + 24, middle, size["samples"], size["outputs"], "y", lambda row, column: WHOLE)
+    key(axis, 6, 164, ((ranks[0], "held by rank 0"), (ranks[1], "held by rank 1"), (WHOLE, "on both")))
     write(axis, 6, 185, "Each rank multiplies what it holds. Its half of h needs only its half of B.")
     write(axis, 6, 200, "One all-reduce sums the two parts of y; backward, another those of dx.")
     return figure
@@ -186,7 +125,7 @@ def all_reduce(plt, _):
         for rank, row in enumerate(rows):
             y = 26 + 36 * rank
             for at, value in enumerate(row):
-                color = "none" if value == "" else ("#d9dee4" if rows is before else shade[at])
+                color = "none" if value == "" else (WHOLE if rows is before else shade[at])
                 boxes(axis, [(x + at * width, y, width, height)], color, GREY if value == "" else INK)
                 if value != "":
                     write(axis, x + (at + 0.5) * width, y + height / 2, value, size=10.5, color=INK, ha="center")
@@ -322,9 +261,9 @@ def schedule_measured(plt, programs):
     """1F1B as planned, and the fastest step of a run, with as many stages and micro-batches, on the same scale."""
     plan, idle = planned(programs)["1f1b"]
     count, batches = len(plan), len({box[3] for box in plan[0]})
-    size = ("tiny", 3, 32) if programs.short else ("mini", 30, 64)
-    spans = programs.trace("--preset", size[0], "--steps", size[1], "--sequence-length", size[2], "--layout", "padded",
-                           "--pipeline-parallel", count, "--schedule", "1f1b", "--global-batch", 4 * batches, "--micro-batch", 4)
+    size = ("tiny", 3, 32) if programs.short else ("mini", 60, 64)
+    spans = programs.trace("1f1b", "--preset", size[0], "--steps", size[1], "--sequence-length", size[2], "--layout", "padded",
+                           "--samples", 40 * batches, "--pipeline-parallel", count, "--schedule", "1f1b", "--global-batch", 4 * batches, "--micro-batch", 4)
     measured = min(([list(passes(spans)) for spans in step.values()] for _, step in steps_of(spans)),
                    key=lambda stages: max(start + duration for stage in stages for start, duration, *_ in stage))
     slots = sum(duration for stage in plan for _, duration, *_ in stage)
@@ -356,8 +295,8 @@ def overlap_measured(plt, programs):
     figure, axis = canvas(plt, 168)
     found = {}
     for reducer in ("plain", "bucketed"):
-        spans = programs.trace("--preset", size[0], "--steps", size[1], "--sequence-length", size[2], "--bucket-mb", size[3],
-                               "--layout", "padded", "--data-parallel", 2, "--global-batch", 8, "--micro-batch", 4, "--reducer", reducer)
+        spans = programs.trace(reducer, "--preset", size[0], "--steps", size[1], "--sequence-length", size[2], "--bucket-mb", size[3],
+                               "--layout", "padded", "--samples", 256, "--data-parallel", 2, "--global-batch", 8, "--micro-batch", 4, "--reducer", reducer)
         seconds, step = min(steps_of(spans), key=lambda step: step[0])
         found[reducer] = (seconds, step[0])
     unit = (WIDTH - 88) / max(seconds for seconds, _ in found.values())
@@ -436,7 +375,7 @@ def loss_layouts(plt, programs):
     """The same training in several layouts, and the difference from one rank."""
     steps = 4 if programs.short else 150
     layouts = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 2))[:2 if programs.short else 5]
-    losses = {layout: programs.losses("--steps", steps, "--lr", 0.004, "--sequence-length", 32, "--global-batch", 64, "--micro-batch", 16,
+    losses = {layout: programs.losses("--steps", steps, "--lr", 0.002, "--warmup", steps // 5, "--sequence-length", 32, "--global-batch", 64, "--micro-batch", 16,
                                       "--data-parallel", layout[0], "--tensor-parallel", layout[1], "--pipeline-parallel", layout[2])
               for layout in layouts}
     figure, (above, below) = charts(plt, 2, 330)
@@ -448,14 +387,20 @@ def loss_layouts(plt, programs):
                        color=LINES[number], linewidth=1.1)
     above.set(ylabel="loss")
     below.set(ylabel="difference from 1x1x1", xlabel="step", yscale="log")
-    figure.legend(*above.get_legend_handles_labels(), title="D x H x P", ncols=5, loc="outside lower center", frameon=False)
+    legend_below(below, above, ncols=5, title="D x H x P")
     return figure
 
 
 def curves(table):
     """Loss against samples and against bytes, of {"cases": {NAME: {"samples": [...], "bytes": [...], "loss": [...]}}}."""
     def draw(plt, _):
-        cases = json.loads(pathlib.Path(table).read_text())["cases"]
+        try:
+            cases = json.loads(table.read_text())["cases"]
+            equal = all(len(case["samples"]) == len(case["bytes"]) == len(case["loss"]) > 0 for case in cases.values())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            equal = False
+        if not equal or not cases:
+            sys.exit(f"error: {table} is no table of cases, each with samples, bytes and loss of the same length")
         figure, axes = charts(plt, 2, 340)
         for axis, unit, words in zip(axes, ("samples", "bytes"), ("samples", "bytes sent by a rank")):
             for number, (name, case) in enumerate(cases.items()):
@@ -464,7 +409,7 @@ def curves(table):
             axis.set(ylabel="loss", xlabel=words)
         if min((count for case in cases.values() for count in case["bytes"]), default=0) > 0:
             axes[1].set_xscale("log")
-        figure.legend(*axes[0].get_legend_handles_labels(), ncols=2, loc="outside lower center", frameon=False)
+        legend_below(axes[1], axes[0], ncols=2)
         return figure
     return draw
 
@@ -476,51 +421,33 @@ SAME = {"mesh": mesh, "weight_split": weight_split, "all_reduce": all_reduce, "s
 MEASURED = {"schedule_measured": schedule_measured, "overlap_measured": overlap_measured, "loss_layouts": loss_layouts}
 
 
-def matplotlib():
-    try:
-        import matplotlib
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise Missing("matplotlib is missing (Debian: python3-matplotlib)") from None
-    plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "dhp", "font.size": 9, "legend.fontsize": 8.5,
-                         "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans", "Verdana"], "text.color": GREY, "axes.labelcolor": GREY,
-                         "axes.edgecolor": GREY, "xtick.color": GREY, "ytick.color": GREY})
-    return plt
-
-
-def made_by(path):
-    """The version of matplotlib in an SVG file."""
-    found = re.search(r"Matplotlib v([\d.]+)", path.read_text()) if path.exists() else None
-    return found and found[1]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", help="folder of built lessons and trainers")
     parser.add_argument("output", type=pathlib.Path, help="folder of the pictures")
     parser.add_argument("--only", metavar="NAME", action="append", help=f"one of {', '.join([*SAME, *MEASURED])}")
-    parser.add_argument("--curves", metavar="FILE.json", action="append", default=[],
+    parser.add_argument("--curves", metavar="FILE.json", type=pathlib.Path, action="append", default=[],
                         help="draws loss against samples and bytes of a table; the picture has the table's name")
+    parser.add_argument("--traces", metavar="FOLDER", type=pathlib.Path,
+                        help="draws measured pictures from 1f1b.json, plain.json, bucketed.json there, where they are, without a run")
     parser.add_argument("--check", action="store_true", help="compare, and write nothing to OUTPUT; 77: something is missing")
     asked = parser.parse_args()
-    pictures = {**SAME, **MEASURED, **{pathlib.Path(path).stem: curves(path) for path in map(pathlib.Path, asked.curves)}}
+    pictures = {**SAME, **MEASURED, **{path.stem: curves(path) for path in asked.curves}}
     names = asked.only or ([] if asked.curves and not asked.check else [*SAME, *MEASURED])
     if unknown := set(names) - set(pictures):
         sys.exit(f"error: there is no picture {', '.join(sorted(unknown))}; there are {', '.join(pictures)}")
-    names += [pathlib.Path(path).stem for path in asked.curves]
+    names += [path.stem for path in asked.curves]
     wrong = []
     try:
         plt = matplotlib()
         with tempfile.TemporaryDirectory() as scratch:
-            programs = Programs(asked.programs, scratch, asked.check)
+            programs = Programs(asked.programs, asked.traces, scratch, asked.check)
             folder = pathlib.Path(scratch) if asked.check else asked.output
             folder.mkdir(parents=True, exist_ok=True)
             for name in names:
                 figure = pictures[name](plt, programs)
                 path, kept = folder / f"{name}.svg", asked.output / f"{name}.svg"
-                figure.savefig(path, transparent=True, metadata={"Date": None})
-                plt.close(figure)
+                save(plt, figure, path)
                 print(f"{name}: {path.stat().st_size / 1000:.0f} kB", flush=True)
                 if asked.check and name not in MEASURED and path.read_bytes() != (kept.read_bytes() if kept.exists() else b""):
                     if made_by(kept) not in (None, made_by(path)):
