@@ -24,8 +24,9 @@ def matplotlib():
         import matplotlib.pyplot as plt
     except ImportError:
         raise Missing("matplotlib is missing (Debian: python3-matplotlib)") from None
-    plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "dhp", "path.simplify_threshold": 0.4, "font.size": 9, "legend.fontsize": 8.5,
-                         "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans", "Verdana"], "text.color": GREY, "axes.labelcolor": GREY,
+    plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "dhp", "path.simplify_threshold": 0.4,
+                         "font.size": 9, "legend.fontsize": 8.5, "font.family": "sans-serif",
+                         "font.sans-serif": ["DejaVu Sans", "Verdana"], "text.color": GREY, "axes.labelcolor": GREY,
                          "axes.edgecolor": GREY, "xtick.color": GREY, "ytick.color": GREY})
     return plt
 
@@ -79,7 +80,8 @@ def key(axis, x, y, entries):
 
 
 def arrow(axis, start, end, color=GREY):
-    axis.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": color, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0})
+    style = {"arrowstyle": "-|>", "color": color, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
+    axis.annotate("", end, start, arrowprops=style)
 
 
 def save(plt, figure, path):

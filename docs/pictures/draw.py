@@ -13,35 +13,38 @@ import subprocess
 import sys
 import tempfile
 
-from canvas import (BACKWARD, D, EXCHANGE, FORWARD, GREY, H, INK, KINDS, LINES, MEMORY, P, SECOND_PART, WEIGHTS, WHOLE, WIDTH, Missing,
-                    arrow, boxes, canvas, charts, key, legend_below, made_by, matplotlib, save, write)
+from canvas import (BACKWARD, D, EXCHANGE, FORWARD, GREY, H, INK, KINDS, LINES, MEMORY, P, SECOND_PART, WEIGHTS, WHOLE,
+                    WIDTH, Missing, arrow, boxes, canvas, charts, key, legend_below, made_by, matplotlib, save, write)
 
 class Programs:
     """Runs them. traces: a folder with traces of others, or None. short: runs that only have to give something to draw."""
 
     def __init__(self, folder, traces, scratch, short):
-        self.folder, self.traces, self.scratch, self.short = pathlib.Path(folder).resolve(), traces, pathlib.Path(scratch), short
+        self.folder, self.traces = pathlib.Path(folder).resolve(), traces
+        self.scratch, self.short = pathlib.Path(scratch), short
 
-    def run(self, name, *arguments, fails=False):
+    def run(self, name, options="", fails=False):
         """What the program prints; fails: whether it has to end with an error."""
         program = self.folder / name
         if not program.exists():
             raise Missing(f"{name} is not built in {self.folder}")
-        done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=300, cwd=self.scratch)
+        done = subprocess.run([program, *options.split()], capture_output=True, text=True, timeout=300, cwd=self.scratch,
+                              check=False)
         if (done.returncode != 0) != fails:
-            sys.exit(f"error: {name} {' '.join(map(str, arguments))} ended with {done.returncode}: {done.stdout}{done.stderr}")
+            sys.exit(f"error: {name} {options} ended with {done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout + done.stderr
 
-    def trace(self, name, *arguments):
+    def trace(self, name, options):
         """The spans of the trace of this name, or else of a run of train_bert."""
         path = (self.traces or self.scratch) / f"{name}.json"
         if not path.exists():
-            self.run("train_bert", *arguments, "--held-out", 0, "--trace", path := self.scratch / path.name)
+            self.run("train_bert", f"{options} --held-out 0 --trace {name}.json")
+            path = self.scratch / path.name
         return [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
 
-    def losses(self, *arguments):
+    def losses(self, options):
         """The loss of each step of a run of train_bert."""
-        self.run("train_bert", *arguments, "--held-out", 0, "--metrics", "metrics.jsonl", "--overwrite")
+        self.run("train_bert", f"{options} --held-out 0 --metrics metrics.jsonl --overwrite")
         entries = map(json.loads, (self.scratch / "metrics.jsonl").read_text().splitlines())
         return [entry["loss"] for entry in entries if "loss" in entry]
 
@@ -65,13 +68,13 @@ def mesh(plt, _):
     for rank, at in spots.items():
         axis.plot(*place(*at), marker="o", markersize=21, color=WHOLE, markeredgecolor=INK, markeredgewidth=0.8)
         write(axis, *place(*at), rank, size=10.5, color=INK, ha="center")
-    for y, color, letter, name, words in ((40, H, "H", "tensor", ("share each layer;", "neighboring ranks")),
-                                          (106, D, "D", "data", ("have other samples,", "the same weights")),
-                                          (172, P, "P", "pipeline", ("have other layers,", "the same samples"))):
-        axis.plot((262, 284), (y, y), color=color, linewidth=3)
-        write(axis, 292, y, f"{letter}, {name} axis", size=10.5, weight="bold")
+    for y, color, letter, name, words in ((40, H, "H", "tensor", ("its ranks share each layer", "and are neighbors")),
+                                          (106, D, "D", "data", ("its ranks have other samples", "and the same weights")),
+                                          (172, P, "P", "pipeline", ("its ranks have other layers", "and the same samples"))):
+        axis.plot((250, 270), (y, y), color=color, linewidth=3)
+        write(axis, 277, y, f"{letter}, {name} axis", size=10.5, weight="bold")
         for line, text in enumerate(words):
-            write(axis, 292, y + 15 + 13 * line, text)
+            write(axis, 277, y + 15 + 13 * line, text)
     return figure
 
 
@@ -120,7 +123,8 @@ def all_reduce(plt, _):
     width, height = 25, 24
     shade = [D, "#eb9fae", "#f5ccd4"]
     left = (48, 178, 308)
-    for x, name, rows in zip(left, ("each rank's array", "one n-th of the sum", "the whole sum"), (before, scattered, [total] * 3)):
+    names = ("each rank's array", "one n-th of the sum", "the whole sum")
+    for x, name, rows in zip(left, names, (before, scattered, [total] * 3)):
         write(axis, x + 1.5 * width, 12, name, ha="center")
         for rank, row in enumerate(rows):
             y = 26 + 36 * rank
@@ -228,7 +232,8 @@ def steps_of(spans):
         for span in spans:
             step = whole[span["pid"]]
             if step["ts"] <= span["ts"] < step["ts"] + step["dur"] and span is not step:
-                inside[span["pid"]].append({**span, "start": (span["ts"] - first) / 1e6, "end": (span["ts"] + span["dur"] - first) / 1e6})
+                start = (span["ts"] - first) / 1e6
+                inside[span["pid"]].append({**span, "start": start, "end": start + span["dur"] / 1e6})
         yield max(step["ts"] + step["dur"] - first for step in whole.values()) / 1e6, inside
 
 
@@ -261,14 +266,15 @@ def schedule_measured(plt, programs):
     """1F1B as planned, and the fastest step of a run, with as many stages and micro-batches, on the same scale."""
     plan, idle = planned(programs)["1f1b"]
     count, batches = len(plan), len({box[3] for box in plan[0]})
-    size = ("tiny", 3, 32) if programs.short else ("mini", 60, 64)
-    spans = programs.trace("1f1b", "--preset", size[0], "--steps", size[1], "--sequence-length", size[2], "--layout", "padded",
-                           "--samples", 40 * batches, "--pipeline-parallel", count, "--schedule", "1f1b", "--global-batch", 4 * batches, "--micro-batch", 4)
+    size = "tiny --steps 3 --sequence-length 32" if programs.short else "mini --steps 60 --sequence-length 64"
+    spans = programs.trace("1f1b", f"--preset {size} --layout padded --samples {40 * batches} --global-batch {4 * batches} "
+                                   f"--micro-batch 4 --pipeline-parallel {count} --schedule 1f1b")
     measured = min(([list(passes(spans)) for spans in step.values()] for _, step in steps_of(spans)),
                    key=lambda stages: max(start + duration for stage in stages for start, duration, *_ in stage))
     slots = sum(duration for stage in plan for _, duration, *_ in stage)
     busy = sum(duration for stage in measured for _, duration, *_ in stage)
-    measured = [[(start / busy * slots, duration / busy * slots, *what) for start, duration, *what in stage] for stage in measured]
+    measured = [[(start / busy * slots, duration / busy * slots, *what) for start, duration, *what in stage]
+                for stage in measured]
     end, planned_end = (max(box[0] + box[1] for stage in stages for box in stage) for stages in (measured, plan))
     figure, axis = canvas(plt, 216)
     unit = (WIDTH - 52) / max(end, planned_end)
@@ -291,12 +297,12 @@ def schedule_measured(plt, programs):
 
 def overlap_measured(plt, programs):
     """The fastest step of two replicas with each reducer: the last backward pass and its all-reduces."""
-    size = ("tiny", 3, 16, 0.2) if programs.short else ("small", 20, 16, 8)
+    size = "tiny --steps 3 --bucket-mb 0.2" if programs.short else "small --steps 20 --bucket-mb 8"
     figure, axis = canvas(plt, 168)
     found = {}
     for reducer in ("plain", "bucketed"):
-        spans = programs.trace(reducer, "--preset", size[0], "--steps", size[1], "--sequence-length", size[2], "--bucket-mb", size[3],
-                               "--layout", "padded", "--samples", 256, "--data-parallel", 2, "--global-batch", 8, "--micro-batch", 4, "--reducer", reducer)
+        spans = programs.trace(reducer, f"--preset {size} --sequence-length 16 --layout padded --samples 256 --global-batch 8 "
+                                        f"--micro-batch 4 --data-parallel 2 --reducer {reducer}")
         seconds, step = min(steps_of(spans), key=lambda step: step[0])
         found[reducer] = (seconds, step[0])
     unit = (WIDTH - 88) / max(seconds for seconds, _ in found.values())
@@ -310,10 +316,14 @@ def overlap_measured(plt, programs):
             write(axis, left - 6, top + 22 * row + 9, words, ha="right")
         boxes(axis, ((left, top + 22 * row, unit * seconds, 18) for row in range(2)), "none", GREY)
         for kind, color in KINDS.items():
-            boxes(axis, ((left + unit * start, top, unit * duration, 18) for start, duration, what, *_ in passes(spans) if what == kind), color)
-        boxes(axis, ((left + unit * start, top, unit * (end - start), 18) for span in update for start, end in working(span, spans)), WEIGHTS)
-        boxes(axis, ((left + unit * span["start"], top + 22, unit * (span["end"] - span["start"]), 18) for span in sums), EXCHANGE)
-    key(axis, 4, 157, ((FORWARD, "forward"), (BACKWARD, "backward"), (EXCHANGE, "all-reduce"), (WEIGHTS, "update"), ("none", "waits")))
+            boxes(axis, ((left + unit * start, top, unit * duration, 18)
+                         for start, duration, what, *_ in passes(spans) if what == kind), color)
+        boxes(axis, ((left + unit * start, top, unit * (end - start), 18)
+                     for span in update for start, end in working(span, spans)), WEIGHTS)
+        boxes(axis, ((left + unit * span["start"], top + 22, unit * (span["end"] - span["start"]), 18) for span in sums),
+              EXCHANGE)
+    key(axis, 4, 157, ((FORWARD, "forward"), (BACKWARD, "backward"), (EXCHANGE, "all-reduce"), (WEIGHTS, "update"),
+                       ("none", "waits")))
     return figure
 
 
@@ -347,8 +357,8 @@ def zero_memory(plt, programs):
     figure, axis = canvas(plt, 176)
     found = {}
     for stage in range(4):
-        words = programs.run("train_bert", "--preset", "base", "--data-parallel", 4, "--sequence-length", 128, "--global-batch", 32,
-                             "--micro-batch", 8, "--steps", 1, "--memory-limit", 0.001, "--zero", stage, fails=True)
+        words = programs.run("train_bert", "--preset base --data-parallel 4 --sequence-length 128 --global-batch 32 "
+                                           f"--micro-batch 8 --steps 1 --memory-limit 0.001 --zero {stage}", fails=True)
         scale = {"kB": 1e3, "MB": 1e6, "GB": 1e9}
         parts = re.search(r" takes [\d.]+ .B \((.*?)\), but has", words)[1]
         found[stage] = {name: float(value) * scale[size] for name, value, size in re.findall(r"(\w+) ([\d.]+) (.B)", parts)}
@@ -375,9 +385,9 @@ def loss_layouts(plt, programs):
     """The same training in several layouts, and the difference from one rank."""
     steps = 4 if programs.short else 150
     layouts = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 2))[:2 if programs.short else 5]
-    losses = {layout: programs.losses("--steps", steps, "--lr", 0.002, "--warmup", steps // 5, "--sequence-length", 32, "--global-batch", 64, "--micro-batch", 16,
-                                      "--data-parallel", layout[0], "--tensor-parallel", layout[1], "--pipeline-parallel", layout[2])
-              for layout in layouts}
+    losses = {layout: programs.losses(f"--steps {steps} --lr 0.002 --warmup {steps // 5} --sequence-length 32 "
+                                      "--global-batch 64 --micro-batch 16 --data-parallel {} --tensor-parallel {} "
+                                      "--pipeline-parallel {}".format(*layout)) for layout in layouts}
     figure, (above, below) = charts(plt, 2, 330)
     for number, (layout, values) in enumerate(losses.items()):
         at, name = range(1, steps + 1), "x".join(map(str, layout))
@@ -429,7 +439,7 @@ def main():
     parser.add_argument("--curves", metavar="FILE.json", type=pathlib.Path, action="append", default=[],
                         help="draws loss against samples and bytes of a table; the picture has the table's name")
     parser.add_argument("--traces", metavar="FOLDER", type=pathlib.Path,
-                        help="draws measured pictures from 1f1b.json, plain.json, bucketed.json there, where they are, without a run")
+                        help="has 1f1b.json, plain.json or bucketed.json, traces to draw instead of train_bert's")
     parser.add_argument("--check", action="store_true", help="compare, and write nothing to OUTPUT; 77: something is missing")
     asked = parser.parse_args()
     pictures = {**SAME, **MEASURED, **{path.stem: curves(path) for path in asked.curves}}
@@ -452,7 +462,8 @@ def main():
                 if asked.check and name not in MEASURED and path.read_bytes() != (kept.read_bytes() if kept.exists() else b""):
                     if made_by(kept) not in (None, made_by(path)):
                         raise Missing(f"{kept} was drawn by matplotlib {made_by(kept)}, and this is {made_by(path)}")
-                    wrong.append(f"{kept} is not what the programs say: draw it again, by draw.py PROGRAMS {asked.output} --only {name}")
+                    wrong.append(f"{kept} is not what the programs say; to draw it: {sys.argv[0]} {asked.programs} "
+                                 f"{asked.output} --only {name}")
     except Missing as missing:
         print(f"{'skipped' if asked.check else 'error'}: {missing}")
         sys.exit(77 if asked.check else 1)
