@@ -118,7 +118,7 @@ std::vector<MemoryPlanner::Candidate> MemoryPlanner::candidates() const {
   const auto micro_batches = [](const RunOptions& options) {
     return options.global_batch / options.micro_batch;
   };
-  const bool plain = std::holds_alternative<dhp::Plain>(options_.reducer);
+  const bool bucketed = std::holds_alternative<dhp::Bucketed>(options_.reducer);
   const auto steps = [](int from, int to) {
     return std::abs(std::log2(static_cast<double>(to) / from));
   };
@@ -137,7 +137,8 @@ std::vector<MemoryPlanner::Candidate> MemoryPlanner::candidates() const {
               options.micro_batch = micro_batch;
               options.recompute = recompute || options_.recompute;
               const bool zero_now = zero == static_cast<int>(options_.sharding.stage);
-              if ((recompute && options_.recompute) || (!zero_now && (mesh.data == 1 || plain)) ||
+              if ((recompute && options_.recompute) ||
+                  (!zero_now && (mesh.data == 1 || !bucketed)) ||
                   micro_batches(options) < mesh.data ||
                   (equal_shares_ && micro_batches(options) % mesh.data != 0))
                 continue;

@@ -4,6 +4,7 @@
 #include <dhp/train/checkpoint_index.hpp>
 
 #include "configuration.hpp"
+#include "reducer_options.hpp"
 #include "resnet_options.hpp"
 #include "text_options.hpp"
 #include "tuning_options.hpp"
@@ -27,10 +28,7 @@ struct Words {
   double momentum = 0.9;
   bool nesterov = false;
   double weight_decay = 0;
-  std::string reducer = "bucketed";
-  double bucket_mb = 25;
-  int zero = 0;
-  int shard_copies = 0;
+  ReducerWords reducer{};
 };
 
 /// An option whose value is a name; turn(name) keeps what it stands for, and throws where that is nothing.
@@ -78,22 +76,7 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
            [&](const auto& name) { options.pipeline.measure_costs = name == "measured"; })
       ->check(CLI::IsMember({"computed", "measured"}))
       ->group("Layout");
-  app.add_option("--reducer", words.reducer,
-                 "How gradients are summed over replicas: plain or bucketed")
-      ->check(CLI::IsMember({"plain", "bucketed"}))
-      ->group("Layout");
-  app.add_option(
-         "--zero", words.zero,
-         "What replicas share out: 1 optimizer state, 2 gradients too, 3 weights too; 0: nothing")
-      ->check(CLI::Range(0, 3))
-      ->group("Layout");
-  app.add_option("--shard-copies", words.shard_copies,
-                 "With --zero: each replica also holds the shares of so many others, for --elastic")
-      ->check(not_negative)
-      ->group("Layout");
-  app.add_option("--bucket-mb", words.bucket_mb, "Least size of a bucket, in MiB")
-      ->check(positive)
-      ->group("Layout");
+  add_reducer_options(app, words.reducer);
 
   app.add_option("--global-batch", options.global_batch, "Samples of one step, over all ranks")
       ->check(positive)
@@ -275,16 +258,7 @@ void finish(RunOptions& options, const Words& words) {
   dhp::check(options.global_batch % options.micro_batch == 0, "--global-batch ",
              options.global_batch, " is not a multiple of --micro-batch ", options.micro_batch);
   options.optimizer = optimizer_of(words);
-  const auto bucket_bytes = static_cast<std::size_t>(words.bucket_mb * 1048576);
-  if (words.reducer == "plain") options.reducer = dhp::Plain{};
-  else options.reducer = dhp::Bucketed{.bytes = bucket_bytes};
-  options.sharding = {static_cast<dhp::ZeroStage>(words.zero), bucket_bytes, words.shard_copies};
-  dhp::check(words.shard_copies == 0 || words.zero > 0,
-             "--shard-copies is for shares of state, and without --zero each replica has it all");
-  dhp::check(words.zero == 0 || words.reducer != "plain",
-             "--zero shares out buckets of gradients, and --reducer plain has none");
-  dhp::check(words.zero == 0 || !options.cuda_graphs.value_or(false),
-             "--zero moves shares of weights between steps, which --cuda-graphs cannot record");
+  finish_reducer(options, words.reducer);
   dhp::check(options.verify_every == 0 || options.deterministic,
              "--verify-every needs --deterministic, with which ranks have the same bits");
   if (options.steps.value_or(0) > 0) options.check_decay(*options.steps);

@@ -60,6 +60,14 @@ std::vector<std::string> RunOptions::doubts(std::int64_t total_steps) const {
         "a step has ", micro_batches, micro_batches == 1 ? " micro-batch" : " micro-batches",
         " for ", mesh.data, " replicas, so that ", mesh.data - micro_batches,
         " of them do nothing; choose a smaller --micro-batch or --data-parallel"));
+  if (!dhp::sums_all(reducer)) {
+    if (mesh.data == 1)
+      found.push_back(dhp::concat("--reducer ", reducer_name,
+                                  " is for what replicas exchange, and there is one replica"));
+    else if (!load.empty() && !begins_anew())
+      found.push_back(dhp::concat("--load: checkpoints do not have what --reducer ", reducer_name,
+                                  " has not sent yet; its memory begins anew"));
+  }
   return found;
 }
 

@@ -35,6 +35,11 @@ TABLE = [
     ("bert", ["--save-every", "3"], 2, "--save-every needs --save DIR to write to"),
     ("bert", ["--pipeline-chunks", "2"], 2, "--pipeline-chunks 2 needs --schedule interleaved"),
     ("bert", ["--global-batch", "30"], 2, "--global-batch 30 is not a multiple of --micro-batch 8"),
+    ("bert", ["--data-parallel", "2", "--reducer", "top-k", "--deterministic"], 2, "--reducer top-k cannot send; choose plain or bucketed"),
+    ("bert", ["--data-parallel", "2", "--reducer", "powersgd", "--zero", "1"], 2, "and --reducer powersgd has none"),
+    ("bert", ["--reducer", "one-bit", "--elastic", "2:4"], 2, "--elastic does not carry what --reducer one-bit has not sent yet"),
+    ("bert", ["--reducer", "top-k", "--reducer-rank", "2"], 2, "--reducer-rank is for --reducer powersgd"),
+    ("bert", ["--reducer", "top-k", "--reducer-share", "0"], 2, "--reducer-share 0 would send nothing"),
     # files of another kind
     ("bert", ["--load", "model.pth"], 2, "--load model.pth: dhp reads no .pth files, only its own checkpoints and .safetensors"),
     ("bert", ["--load", "pytorch_model.bin"], 2, "safetensors.torch.save_file"),
@@ -57,6 +62,7 @@ TABLE = [
     ("bert", [*BERT, "--save", "saved"], 1, "saved has checkpoints of another run (step-00000002): go on from them with --load saved"),
     ("bert", [*BERT, "--metrics", "other.jsonl", "--overwrite"], 0, "summary of steps 1 to 2 on 1 rank:"),
     # what is said, and done all the same
+    ("bert", [*BERT, "--reducer", "one-bit"], 0, "warning: --reducer one-bit is for what replicas exchange, and there is one replica"),
     ("bert", [*BERT, "--warmup", "3"], 0,
      "warning: --warmup 3 is longer than this run of 2 steps: the learning rate does not reach --lr 0.001"),
     ("bert", [*BERT, "--schedule", "interleaved", "--pipeline-parallel", "2"], 0,

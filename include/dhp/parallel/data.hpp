@@ -2,12 +2,12 @@
 // replicas. They are already divided by the *global* counts: nothing is averaged afterwards.
 #pragma once
 
-#include <dhp/parallel/reducer.hpp>
+#include <dhp/parallel/reducer_choice.hpp>
 #include <dhp/parallel/trainable.hpp>
 
 namespace dhp {
 
-template <class Dev, ReportsReady<Dev> Inner, class ReducerOptions = Bucketed>
+template <class Dev, ReportsReady<Dev> Inner, class ReducerOptions = ReducerChoice>
 class DataParallel {
  public:
   DataParallel(Dev& dev, Inner& inner, Comm<Dev> replicas, ReducerOptions options = {})
@@ -27,8 +27,7 @@ class DataParallel {
     const auto mine = static_cast<std::int64_t>(step.batches.size());
     global.context.equal_shares =
         replicas_.size() == 1 || mine * replicas_.size() == step.micro_batches;
-    if constexpr (requires { reducer_.begin(step.micro_batches); })
-      reducer_.begin(step.micro_batches);
+    if constexpr (requires { reducer_.begin(step); }) reducer_.begin(step);
     auto losses = inner_->forward_backward(dev, global, [&](Range range) {
       inner_->store().complete_gradients(dev, range);
       reducer_.ready(range);

@@ -1,17 +1,14 @@
 // Reducers sum gradients over the data axis. ready(range): this replica will add no more to the range.
-// finish(): returns when every gradient is the sum over all replicas. The plain reducer sums after the backward
-// pass; the bucketed one overlaps the sums with it; the sharded one leaves each replica a share of them.
+// finish(): returns when every gradient is the sum over all replicas. One that also has begin(step) hears of each step
+// before its forward pass. The plain reducer sums after the backward pass; the bucketed one overlaps the sums with it.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
 #include <dhp/comm/progress.hpp>
 #include <dhp/nn/parameter_store.hpp>
-#include <dhp/parallel/sharded_reducer.hpp>
 
 #include <concepts>
-#include <memory>
 #include <optional>
-#include <variant>
 #include <vector>
 
 namespace dhp {
@@ -28,6 +25,14 @@ void share_overflow(Dev& dev, ParameterStore<Dev>& store, Comm<Dev>& group) {
   if (auto flag = store.overflow()) group.all_reduce(dev, flag, Reduce::max).wait();
 }
 
+/// Throws where replicas share out the store: only the sharded reducer moves shares.
+template <class Dev>
+void check_not_sharded(const ParameterStore<Dev>& store) {
+  check(!store.is_sharded(),
+        "a reducer of whole gradients was given a store that is sharded over replicas; leave the "
+        "choice of the reducer to ReducerChoice");
+}
+
 struct Plain {};
 
 /// Sums everything at once, after the backward pass.
@@ -35,7 +40,9 @@ template <class Dev>
 class PlainReducer {
  public:
   PlainReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group)
-      : dev_(&dev), store_(&store), group_(std::move(group)) {}
+      : dev_(&dev), store_(&store), group_(std::move(group)) {
+    check_not_sharded(store);
+  }
 
   void ready(Range) {}
   void finish() {
@@ -53,6 +60,12 @@ class PlainReducer {
   Comm<Dev> group_;
 };
 
+template <class Dev>
+[[nodiscard]] PlainReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group,
+                                             Plain) {
+  return {dev, store, std::move(group)};
+}
+
 struct Bucketed {
   std::size_t bytes = std::size_t{25} << 20;  ///< smallest size of a bucket of gradients
 };
@@ -64,6 +77,7 @@ class BucketedReducer {
  public:
   BucketedReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, Bucketed options)
       : dev_(&dev), store_(&store), group_(std::move(group)) {
+    check_not_sharded(store);
     if (group_.size() > 1) progress_.emplace(group_);
     const auto element = size_of(store.accumulation());
     const auto& parameters = store.parameters();
@@ -124,46 +138,10 @@ class BucketedReducer {
   std::size_t next_ = 0;
 };
 
-/// For stores that are not sharded.
-using ReducerChoice = std::variant<Plain, Bucketed>;
-
-/// Chosen at run time.
 template <class Dev>
-class ChosenReducer {
- public:
-  ChosenReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group,
-                const ReducerChoice& choice) {
-    if (store.is_sharded())
-      sharded_ = std::make_unique<ShardedReducer<Dev>>(dev, store, std::move(group));
-    else if (const auto* bucketed = std::get_if<Bucketed>(&choice))
-      bucketed_.emplace(dev, store, std::move(group), *bucketed);
-    else plain_.emplace(dev, store, std::move(group));
-  }
-  void begin(std::int64_t micro_batches) {
-    if (sharded_) sharded_->begin(micro_batches);
-  }
-  void ready(Range range) {
-    if (sharded_) sharded_->ready(range);
-    else if (bucketed_) bucketed_->ready(range);
-    else plain_->ready(range);
-  }
-  void finish() {
-    if (sharded_) sharded_->finish();
-    else if (bucketed_) bucketed_->finish();
-    else plain_->finish();
-  }
-
- private:
-  std::optional<PlainReducer<Dev>> plain_;
-  std::optional<BucketedReducer<Dev>> bucketed_;
-  std::unique_ptr<ShardedReducer<Dev>> sharded_;
-};
-
-/// Overload this for the options of a reducer of your own.
-template <class Dev>
-[[nodiscard]] ChosenReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group,
-                                              const ReducerChoice& choice) {
-  return {dev, store, std::move(group), choice};
+[[nodiscard]] BucketedReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store,
+                                                Comm<Dev> group, const Bucketed& options) {
+  return {dev, store, std::move(group), options};
 }
 
 }  // namespace dhp

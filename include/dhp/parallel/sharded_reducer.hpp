@@ -7,6 +7,7 @@
 #include <dhp/comm/comm.hpp>
 #include <dhp/comm/progress.hpp>
 #include <dhp/nn/parameter_store.hpp>
+#include <dhp/parallel/trainable.hpp>
 
 #include <algorithm>
 #include <deque>
@@ -34,12 +35,11 @@ class ShardedReducer final : public ShardTraffic<Dev> {
   ShardedReducer(const ShardedReducer&) = delete;
   ShardedReducer& operator=(const ShardedReducer&) = delete;
 
-  /// Before a step; micro_batches: of all replicas.
-  void begin(std::int64_t micro_batches) {
+  void begin(const Step<Dev>& step) {
     const auto replicas = std::int64_t{group_.size()};
     rounds_ = stage() == ZeroStage::optimizer
                   ? 1
-                  : std::max<std::int64_t>((micro_batches + replicas - 1) / replicas, 1);
+                  : std::max<std::int64_t>((step.micro_batches + replicas - 1) / replicas, 1);
     round_ = 0;
     next_ = states_.size();
     for (auto& state : states_) state.added = state.ready = 0;

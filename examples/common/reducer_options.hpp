@@ -1,0 +1,103 @@
+// Options of the reducer: how gradients are summed over replicas, or shared out (ZeRO).
+#pragma once
+
+#include "command_line.hpp"
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace examples {
+
+/// What the reducer is made of once all of the command line is known.
+struct ReducerWords {
+  std::string name = "bucketed";
+  double bucket_mb = 25;
+  int zero = 0;
+  int shard_copies = 0;
+  std::optional<int> rank{};
+  std::optional<double> share{};
+  [[nodiscard]] std::size_t bucket_bytes() const {
+    return static_cast<std::size_t>(bucket_mb * 1048576);
+  }
+};
+
+/// A value of --reducer.
+struct ReducerKind {
+  const char* name;
+  dhp::ReducerChoice (*make)(const ReducerWords&);
+};
+inline constexpr std::array reducer_kinds{
+    ReducerKind{"plain", [](const auto&) -> dhp::ReducerChoice { return dhp::Plain{}; }},
+    ReducerKind{"bucketed",
+                [](const auto& words) -> dhp::ReducerChoice {
+                  return dhp::Bucketed{.bytes = words.bucket_bytes()};
+                }},
+    ReducerKind{"16-bit", [](const auto&) -> dhp::ReducerChoice { return dhp::SixteenBit{}; }},
+    ReducerKind{"top-k",
+                [](const auto& words) -> dhp::ReducerChoice {
+                  return words.share ? dhp::TopK{.share = *words.share} : dhp::TopK{};
+                }},
+    ReducerKind{"powersgd",
+                [](const auto& words) -> dhp::ReducerChoice {
+                  return words.rank ? dhp::PowerSgd{.rank = *words.rank} : dhp::PowerSgd{};
+                }},
+    ReducerKind{"one-bit", [](const auto&) -> dhp::ReducerChoice { return dhp::OneBit{}; }},
+};
+
+inline void add_reducer_options(CLI::App& app, ReducerWords& words) {
+  std::vector<std::string> names;
+  for (const auto& kind : reducer_kinds) names.emplace_back(kind.name);
+  app.add_option("--reducer", words.name,
+                 "How gradients are summed over replicas: plain, bucketed, or compressed: 16-bit, "
+                 "top-k, powersgd, one-bit")
+      ->check(CLI::IsMember(names))
+      ->group("Training");
+  app.add_option("--reducer-rank", words.rank, "Of powersgd: columns of its factors (default: 4)")
+      ->check(positive_number())
+      ->group("Training");
+  app.add_option("--reducer-share", words.share,
+                 "Of top-k: elements that are sent, of all of a matrix (default: 0.01)")
+      ->check(number_up_to(1))
+      ->group("Training");
+  app.add_option(
+         "--zero", words.zero,
+         "What replicas share out: 1 optimizer state, 2 gradients too, 3 weights too; 0: nothing")
+      ->check(CLI::Range(0, 3))
+      ->group("Layout");
+  app.add_option("--shard-copies", words.shard_copies,
+                 "With --zero: each replica also holds the shares of so many others, for --elastic")
+      ->check(not_negative_number())
+      ->group("Layout");
+  app.add_option("--bucket-mb", words.bucket_mb, "Least size of a bucket, in MiB")
+      ->check(positive_number())
+      ->group("Layout");
+}
+
+/// Makes the reducer and the sharding; throws where they do not fit the other options.
+inline void finish_reducer(RunOptions& options, const ReducerWords& words) {
+  for (const auto& kind : reducer_kinds)
+    if (words.name == kind.name) options.reducer = kind.make(words);
+  options.reducer_name = words.name;
+  dhp::check(!words.rank || words.name == "powersgd", "--reducer-rank is for --reducer powersgd");
+  dhp::check(!words.share || words.name == "top-k", "--reducer-share is for --reducer top-k");
+  dhp::check(words.share.value_or(1) > 0,
+             "--reducer-share 0 would send nothing; choose a number above 0, up to 1");
+  const bool sums_all = dhp::sums_all(options.reducer);
+  dhp::check(sums_all || !options.deterministic,
+             "--deterministic sums gradients as integers, which --reducer ", words.name,
+             " cannot send; choose plain or bucketed");
+  dhp::check(sums_all || !options.elastic, "--elastic does not carry what --reducer ", words.name,
+             " has not sent yet to other ranks; choose plain or bucketed");
+  options.sharding = {static_cast<dhp::ZeroStage>(words.zero), words.bucket_bytes(),
+                      words.shard_copies};
+  dhp::check(words.shard_copies == 0 || words.zero > 0,
+             "--shard-copies is for shares of state, and without --zero each replica has it all");
+  dhp::check(words.zero == 0 || words.name == "bucketed",
+             "--zero shares out buckets of gradients, and --reducer ", words.name, " has none");
+  dhp::check(words.zero == 0 || !options.cuda_graphs.value_or(false),
+             "--zero moves shares of weights between steps, which --cuda-graphs cannot record");
+}
+
+}  // namespace examples

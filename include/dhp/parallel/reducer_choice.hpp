@@ -1,0 +1,73 @@
+// The reducers of dhp: a program chooses one by its options at run time.
+#pragma once
+
+#include <dhp/parallel/one_bit.hpp>
+#include <dhp/parallel/power_sgd.hpp>
+#include <dhp/parallel/reducer.hpp>
+#include <dhp/parallel/sharded_reducer.hpp>
+#include <dhp/parallel/sixteen_bit.hpp>
+#include <dhp/parallel/top_k.hpp>
+#include <dhp/parallel/trainable.hpp>
+
+#include <memory>
+#include <utility>
+#include <variant>
+
+namespace dhp {
+
+/// For stores that are not sharded. Each has its overload of make_reducer, as has one of your own.
+using ReducerChoice = std::variant<Bucketed, Plain, SixteenBit, TopK, PowerSgd, OneBit>;
+
+/// Whether each step has the sum of its own gradients: nothing is left out, and nothing remembered for the next step.
+[[nodiscard]] inline bool sums_all(const ReducerChoice& choice) {
+  return std::holds_alternative<Bucketed>(choice) || std::holds_alternative<Plain>(choice);
+}
+
+/// A reducer of any kind, chosen at run time.
+template <class Dev>
+class AnyReducer {
+ public:
+  /// make() returns the reducer, which need not be movable.
+  template <class Make>
+  explicit AnyReducer(Make make)
+      : model_(std::make_unique<Model<decltype(make())>>(std::move(make))) {}
+
+  void begin(const Step<Dev>& step) { model_->begin(step); }
+  void ready(Range range) { model_->ready(range); }
+  void finish() { model_->finish(); }
+
+ private:
+  struct Base {
+    virtual ~Base() = default;
+    virtual void begin(const Step<Dev>&) = 0;
+    virtual void ready(Range) = 0;
+    virtual void finish() = 0;
+  };
+  template <class R>
+  struct Model final : Base {
+    template <class Make>
+    explicit Model(Make make) : reducer(make()) {}
+    void begin(const Step<Dev>& step) override {
+      if constexpr (requires { reducer.begin(step); }) reducer.begin(step);
+    }
+    void ready(Range range) override { reducer.ready(range); }
+    void finish() override { reducer.finish(); }
+    R reducer;
+  };
+  std::unique_ptr<Base> model_;
+};
+
+/// The reducer of these options, or that of ZeRO where replicas share out the store.
+template <class Dev>
+[[nodiscard]] AnyReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group,
+                                           const ReducerChoice& choice) {
+  if (store.is_sharded())
+    return AnyReducer<Dev>([&] { return ShardedReducer<Dev>(dev, store, std::move(group)); });
+  return std::visit(
+      [&](const auto& options) {
+        return AnyReducer<Dev>([&] { return make_reducer(dev, store, std::move(group), options); });
+      },
+      choice);
+}
+
+}  // namespace dhp
