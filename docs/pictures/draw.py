@@ -343,7 +343,7 @@ def bytes_per_axis(plt, programs):
     for at, name, words, count in lines:
         if at != stage:
             y += 6 if stage else 0
-            write(axis, 4, y, f"a rank of {at}", size=9.5, weight="bold")
+            write(axis, 4, y, f"a rank of {at}, bytes per step", size=9.5, weight="bold")
             stage, y = at, y + 17
         write(axis, 156, y, f"{name}: {words}", ha="right", size=8.5)
         boxes(axis, [(162, y - 6, unit * count, 12)], {"data": D, "tensor": H, "pipeline": P}[name])
