@@ -187,7 +187,7 @@ def draw_stages(axis, left, top, unit, stages, row=22, labels=True, names=True):
 def kinds_key(axis, x, y, stages):
     kinds = {box[2] for stage in stages for box in stage}
     parts = any(box[4] for stage in stages for box in stage)
-    words = [("F", "forward"), ("B", "backward" if "W" not in kinds else "of the input"), ("W", "of the weights")]
+    words = [("F", "forward"), ("B", "backward" if "W" not in kinds else "input"), ("W", "weights")]
     entries = [(KINDS[kind], f"{kind} {name}") for kind, name in words if kind in kinds]
     if parts:
         entries = [(KINDS["F"], "F"), (SECOND_PART["F"], "F, part b"), (KINDS["B"], "B"), (SECOND_PART["B"], "B, part b")]
