@@ -216,7 +216,7 @@ class PipelineParallel {
 
    private:
     Dev& dev_;
-    ShardTraffic<Dev>* traffic_;
+    ReplicaTraffic<Dev>* traffic_;
     int exceptions_;
     ParameterList<Dev> layer_;
   };
