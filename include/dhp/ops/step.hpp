@@ -94,7 +94,7 @@ struct LossScaleOptions {
 struct StepRule {
   double clip = 0;  ///< maximum of the global gradient norm; 0: no clipping
   LossScaleOptions loss_scale{};
-  double spike = 0;  ///< a norm of more times the usual one skips the step; 0: none does
+  double spike = 0;    ///< a norm of more times the usual one skips the step; 0: none does
   bool waits = false;  ///< there is no gradient yet, which skips the step
 
   /// So many updates show what is usual, and so many steps in a row make something usual.

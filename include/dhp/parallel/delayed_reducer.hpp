@@ -53,8 +53,7 @@ class DelayedReducer final : public ReplicaTraffic<Dev> {
     const auto gradients = store_->gradients();
     now.arrive(*dev_);
     dev_->copy(now.sum.mut().bytes(), gradients.bytes(), gradients.size_bytes());
-    if (progress_)
-      now.event = progress_->start(*dev_, Collective<Dev>::all_reduce(now.sum.mut()));
+    if (progress_) now.event = progress_->start(*dev_, Collective<Dev>::all_reduce(now.sum.mut()));
     has_gradients_ = step_ >= delay_;
     ++step_;
     in_step_ = true;

@@ -7,15 +7,17 @@
 #include <dhp/ops/step.hpp>
 #include <dhp/parallel/reducer.hpp>
 #include <dhp/parallel/running_sums.hpp>
+#include <dhp/parallel/trainable.hpp>
 
 #include <utility>
 
 namespace dhp {
 
 struct LocalSgd {
-  int every = 8;                   ///< steps of a replica from one average to the next
-  double outer_learning_rate = 1;  ///< with 1 and no momentum, weights become their mean over replicas
-  double outer_momentum = 0;       ///< DiLoCo has 0.9, and an outer rate of 0.7
+  int every = 8;  ///< steps of a replica from one average to the next
+  double outer_learning_rate =
+      1;                      ///< with 1 and no momentum, weights become their mean over replicas
+  double outer_momentum = 0;  ///< DiLoCo has 0.9, and an outer rate of 0.7
 };
 
 /// A replica's gradients are the mean over its own samples; in the average each replica counts the same. The decision on
@@ -58,6 +60,11 @@ class LocalSgdReducer final : public ReplicaTraffic<Dev> {
   LocalSgdReducer(const LocalSgdReducer&) = delete;
   LocalSgdReducer& operator=(const LocalSgdReducer&) = delete;
 
+  void begin(const Step<Dev>& step) {
+    check(!step.batches.empty(),
+          "a replica without micro-batches has no samples to step on alone; choose a smaller "
+          "micro-batch, or fewer replicas");
+  }
   void ready(Range) {}
   void finish() {
     statistics_.sum(*dev_, group_);

@@ -1,6 +1,8 @@
 // The reducers of dhp: a program chooses one by its options at run time.
 #pragma once
 
+#include <dhp/parallel/delayed_reducer.hpp>
+#include <dhp/parallel/local_sgd.hpp>
 #include <dhp/parallel/reducer.hpp>
 #include <dhp/parallel/sharded_reducer.hpp>
 #include <dhp/parallel/trainable.hpp>
@@ -12,7 +14,7 @@
 namespace dhp {
 
 /// For stores that are not sharded. Each has its overload of make_reducer, as has one of your own.
-using ReducerChoice = std::variant<Bucketed, Plain>;
+using ReducerChoice = std::variant<Bucketed, Plain, Delayed, LocalSgd>;
 
 /// A reducer of any kind, chosen at run time.
 template <class Dev>

@@ -40,10 +40,11 @@ struct StepReport {
   double gradient_norm = 0;  ///< over the whole model, before clipping
   double learning_rate = 0;
   double loss_scale = 1;
-  bool skipped = false;   ///< gradients were not finite under a dynamic loss scale, a spike, or none yet
-  bool spike = false;     ///< the norm is out of proportion to the usual one
-  bool waits = false;     ///< gradients come late, and none has come yet
-  double usual_norm = 0;  ///< a moving average
+  bool skipped =
+      false;  ///< gradients were not finite under a dynamic loss scale, a spike, or none yet
+  bool spike = false;           ///< the norm is out of proportion to the usual one
+  bool waits = false;           ///< gradients come late, and none has come yet
+  double usual_norm = 0;        ///< a moving average
   bool stop_requested = false;  ///< by any rank; all ranks hear of it in the same step
   bool recorded = false;        ///< replayed
 };
