@@ -79,7 +79,7 @@ int main() {
   } kinds[] = {
       {"plain", dhp::Plain{}},
       {"delayed by 1", dhp::Delayed{.steps = 1}},
-      {"delayed by 4", dhp::Delayed{.steps = 4}},
+      {"delayed by 2", dhp::Delayed{.steps = 2}},
       {"local SGD", dhp::LocalSgd{.every = every}},
       {"DiLoCo", dhp::LocalSgd{.every = every, .outer_learning_rate = 0.7, .outer_momentum = 0.9}}};
   bool right = true;
