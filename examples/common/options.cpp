@@ -426,6 +426,9 @@ ParsedResNet parse_resnet(int argc, char** argv, bool gpu) {
   add_device_options(app, options.run, gpu);
   add_resnet_options(app, options);
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
+    dhp::check(!options.sync_batch_norm || words.reducer.name != "local",
+               "--sync-batch-norm sums over replicas in each norm, and with --reducer local they "
+               "step alone");
     // Of data without a size of their own, what --image-size 0 stands for is above 64.
     dhp::check(options.stem_stride == 1 || options.image_size <= 64, "--stem-stride ",
                options.stem_stride, " is of the stem for images up to 64 pixels, not for ",

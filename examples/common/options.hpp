@@ -110,6 +110,8 @@ struct RunOptions {
   void check_decay(std::int64_t total_steps) const;
   /// What of a run of so many steps is likely to be a mistake, a sentence each.
   [[nodiscard]] std::vector<std::string> doubts(std::int64_t total_steps) const;
+  /// What of this run's state no checkpoint has, so that it begins anew after --load; a sentence each.
+  [[nodiscard]] std::vector<std::string> not_saved() const;
   /// Of a run of so many steps.
   [[nodiscard]] dhp::TrainingOptions training(std::int64_t total_steps) const;
   /// "synthetic", or "synthetic-resident": one step's input, on the device once for all.

@@ -254,15 +254,21 @@ class Program {
   }
   /// The first step of an epoch is like all but the last one, which may be short.
   void check_shares() const {
-    if (!setup_.waits_for_replicas || resident_) return;
+    const bool alone = std::holds_alternative<dhp::LocalSgd>(options_.reducer);
+    if ((!setup_.waits_for_replicas && !alone) || resident_) return;
     const dhp::Batching epoch(batching_.dataset_size(), options_.global_batch,
                               options_.micro_batch);
     for (const auto step : {std::int64_t{0}, epoch.steps_per_epoch() - 1}) {
       if (step >= total_) continue;
       const auto micro_batches = epoch.plan(step).micro_batches();
       dhp::check(
-          micro_batches % options_.mesh.data == 0, "step ", step + 1, " of an epoch has ",
+          !alone || micro_batches >= options_.mesh.data, "step ", step + 1, " of an epoch has ",
           micro_batches, " micro-batches for ", options_.mesh.data,
+          " replicas, but with --reducer local each needs one; choose --samples as a multiple of "
+          "--global-batch");
+      dhp::check(
+          !setup_.waits_for_replicas || micro_batches % options_.mesh.data == 0, "step ", step + 1,
+          " of an epoch has ", micro_batches, " micro-batches for ", options_.mesh.data,
           " replicas, but synchronised batch norm needs as many on each; choose --samples as "
           "a multiple of --global-batch");
     }

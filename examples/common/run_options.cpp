@@ -63,6 +63,21 @@ std::vector<std::string> RunOptions::doubts(std::int64_t total_steps) const {
   return found;
 }
 
+std::vector<std::string> RunOptions::not_saved() const {
+  std::vector<std::string> found;
+  if (const auto* delayed = std::get_if<dhp::Delayed>(&reducer); delayed && delayed->steps > 0)
+    found.push_back(dhp::concat(
+        "gradients that were under way are not saved: the first ", delayed->steps,
+        delayed->steps == 1 ? " step has none and is" : " steps have none and are", " skipped"));
+  if (const auto* local = std::get_if<dhp::LocalSgd>(&reducer)) {
+    if (mesh.data > 1)
+      found.push_back("optimizer state is saved of the first replica: all others go on from that");
+    if (local->outer_momentum > 0)
+      found.push_back("the outer momentum is not saved and begins anew");
+  }
+  return found;
+}
+
 std::int64_t RunOptions::total_steps(const dhp::Batching& batching) const {
   if (evaluate_only) return 0;
   if (steps) return *steps;
