@@ -35,6 +35,15 @@ TABLE = [
     ("bert", ["--save-every", "3"], 2, "--save-every needs --save DIR to write to"),
     ("bert", ["--pipeline-chunks", "2"], 2, "--pipeline-chunks 2 needs --schedule interleaved"),
     ("bert", ["--global-batch", "30"], 2, "--global-batch 30 is not a multiple of --micro-batch 8"),
+    ("bert", ["--reducer", "delayed", "--deterministic"], 2, "--deterministic sums the gradients of a step exactly in that step"),
+    ("bert", ["--reducer", "delayed", "--precision", "fp16"], 2, "--reducer delayed is for --precision fp32, bf16 or fp64: the loss scale"),
+    ("bert", ["--reducer", "local", "--precision", "bf16"], 2, "--reducer local is for --precision fp32 or fp64: the weights of 16 bits"),
+    ("bert", ["--reducer", "local", "--elastic", "1:2"], 2, "--elastic needs replicas that take each step together"),
+    ("bert", ["--reducer", "local", "--zero", "1"], 2, "--zero shares out buckets of gradients, and --reducer local has none"),
+    ("bert", ["--reducer", "local", "--data-parallel", "5"], 2, "--reducer local needs a micro-batch for each replica"),
+    ("bert", ["--reducer-delay", "2"], 2, "--reducer-delay is for --reducer delayed, not bucketed"),
+    ("bert", ["--reducer", "delayed", "--outer-lr", "0.5"], 2, "--outer-lr is for --reducer local, not delayed"),
+    ("resnet", ["--reducer", "local", "--sync-batch-norm"], 2, "--sync-batch-norm sums over replicas in each norm"),
     # files of another kind
     ("bert", ["--load", "model.pth"], 2, "--load model.pth: dhp reads no .pth files, only its own checkpoints and .safetensors"),
     ("bert", ["--load", "pytorch_model.bin"], 2, "safetensors.torch.save_file"),
@@ -61,6 +70,7 @@ TABLE = [
      "warning: --warmup 3 is longer than this run of 2 steps: the learning rate does not reach --lr 0.001"),
     ("bert", [*BERT, "--schedule", "interleaved", "--pipeline-parallel", "2"], 0,
      "warning: --schedule interleaved with one part of the model per stage is 1f1b"),
+    ("bert", [*BERT, "--data-parallel", "2", "--reducer", "delayed"], 0, "skipped: no gradient has come yet"),
     ("bert", [*BERT, "--data-parallel", "3"], 0, "warning: a step has 2 micro-batches for 3 replicas, so that 1 of them do nothing"),
 ]
 
