@@ -71,6 +71,10 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
                  "Parts of the model per stage (interleaved)")
       ->check(positive)
       ->group("Layout");
+  app.add_flag_callback(
+         "--synthetic-gradients", [&] { options.pipeline.synthetic.emplace(); },
+         "Stages go on with predicted gradients and do not wait for true ones")
+      ->group("Layout");
   add_name(app, "--stage-costs", "computed",
            "What stages are cut by: computed (flops) or measured (time of each layer)",
            [&](const auto& name) { options.pipeline.measure_costs = name == "measured"; })
@@ -259,6 +263,7 @@ void finish(RunOptions& options, const Words& words) {
              options.global_batch, " is not a multiple of --micro-batch ", options.micro_batch);
   options.optimizer = optimizer_of(words);
   finish_reducer(options, words.reducer);
+  options.check_synthetic();
   dhp::check(options.verify_every == 0 || options.deterministic,
              "--verify-every needs --deterministic, with which ranks have the same bits");
   if (options.steps.value_or(0) > 0) options.check_decay(*options.steps);

@@ -111,8 +111,8 @@ class Program {
     const auto first_step = trainer.steps_done();
     if (loader_) loader_->start_at(batching_.after(first_step));
     report_.start(first_step);
-    report_.say("layout ", to_text(run_.mesh()), ", schedule ", options_.pipeline.schedule.name(),
-                ", ", precision_name(options_.precision), ", ", batching_.dataset_size(),
+    report_.say("layout ", to_text(run_.mesh()), ", schedule ", schedule_name(), ", ",
+                precision_name(options_.precision), ", ", batching_.dataset_size(),
                 " training samples, ", total_, " steps of ", options_.global_batch);
     for (const auto& doubt : options_.doubts(total_)) report_.say("warning: ", doubt);
     TraceReport traced(dev_, run_.mesh().world(), options_.trace);
@@ -238,6 +238,10 @@ class Program {
   [[nodiscard]] bool shapes_stay() const { return setup_.same_shapes || options_.resident(); }
   [[nodiscard]] bool evaluates_after(std::int64_t step) const {
     return options_.evaluate_every > 0 && step > 0 && step % options_.evaluate_every == 0;
+  }
+  [[nodiscard]] std::string schedule_name() const {
+    return options_.pipeline.synthetic ? "of synthetic gradients"
+                                       : options_.pipeline.schedule.name();
   }
   /// In an elastic job whose ranks have changed.
   [[nodiscard]] bool goes_on_within(std::int64_t first_step) const {

@@ -35,6 +35,25 @@ void RunOptions::check_ranks() const {
 }
 bool RunOptions::begins_anew() const { return dhp::WeightFiles::are_at(load); }
 
+void RunOptions::check_synthetic() const {
+  if (!pipeline.synthetic) return;
+  const bool usual = pipeline.schedule.name() == dhp::OneForwardOneBackward::name;
+  for (const auto& [bad, reason] :
+       {std::pair{mesh.pipeline == 1,
+                  "is for stages that do not wait for each other: it needs --pipeline-parallel 2 "
+                  "or more"},
+        {!usual, "has a schedule of its own: leave out --schedule"},
+        {deterministic,
+         "depends on where the model is cut, which --deterministic is there to prevent"},
+        {sharding.stage != dhp::ZeroStage::none,
+         "is for replicas that hold all weights of their stage, not for --zero"},
+        {elastic.has_value(), "has predictors that ranks would take with them: not for --elastic"},
+        {cuda_graphs.value_or(false),
+         "has steps that --cuda-graphs cannot record: leave one of them out"},
+        {precision != dhp::accumulation_type(precision), "is for --precision fp32 or fp64"}})
+    dhp::check(!bad, "--synthetic-gradients ", reason);
+}
+
 void RunOptions::check_decay(std::int64_t total_steps) const {
   dhp::check(
       learning_rate.decay != dhp::Decay::step || total_steps >= 3,
@@ -75,6 +94,8 @@ std::vector<std::string> RunOptions::not_saved() const {
     if (local->outer_momentum > 0)
       found.push_back("the outer momentum is not saved and begins anew");
   }
+  if (pipeline.synthetic)
+    found.push_back("the predictors of synthetic gradients are not saved and begin anew");
   return found;
 }
 

@@ -41,6 +41,10 @@ TABLE = [
     ("bert", ["--reducer", "local", "--elastic", "1:2"], 2, "--elastic needs replicas that take each step together"),
     ("bert", ["--reducer", "local", "--zero", "1"], 2, "--zero shares out buckets of gradients, and --reducer local has none"),
     ("bert", ["--reducer", "local", "--data-parallel", "5"], 2, "--reducer local needs a micro-batch for each replica"),
+    ("bert", ["--synthetic-gradients"], 2, "--synthetic-gradients is for stages that do not wait for each other"),
+    ("bert", ["--synthetic-gradients", "--pipeline-parallel", "2", "--deterministic"], 2,
+     "--synthetic-gradients depends on where the model is cut"),
+    ("bert", ["--synthetic-gradients", "--pipeline-parallel", "2", "--precision", "bf16"], 2, "is for --precision fp32 or fp64"),
     ("bert", ["--reducer-delay", "2"], 2, "--reducer-delay is for --reducer delayed, not bucketed"),
     ("bert", ["--reducer", "delayed", "--outer-lr", "0.5"], 2, "--outer-lr is for --reducer local, not delayed"),
     ("resnet", ["--reducer", "local", "--sync-batch-norm"], 2, "--sync-batch-norm sums over replicas in each norm"),
@@ -71,6 +75,7 @@ TABLE = [
     ("bert", [*BERT, "--schedule", "interleaved", "--pipeline-parallel", "2"], 0,
      "warning: --schedule interleaved with one part of the model per stage is 1f1b"),
     ("bert", [*BERT, "--data-parallel", "2", "--reducer", "delayed"], 0, "skipped: no gradient has come yet"),
+    ("bert", [*BERT, "--pipeline-parallel", "2", "--synthetic-gradients"], 0, "schedule of synthetic gradients"),
     ("bert", [*BERT, "--data-parallel", "3"], 0, "warning: a step has 2 micro-batches for 3 replicas, so that 1 of them do nothing"),
 ]
 
