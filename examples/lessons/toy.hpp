@@ -2,18 +2,13 @@
 // y = sin(3 x0) * x1. All numbers are functions of (sample, element): every rank makes its own.
 #pragma once
 
-#include <dhp/default_device.hpp>
-#ifdef DHP_HAS_NCCL
-#include <dhp/comm/nccl/launch.hpp>  // ranks on GPUs
-#endif
+#include "lesson.hpp"
 
 #include <cmath>
 #include <utility>
 #include <vector>
 
 namespace toy {
-
-using Dev = dhp::DefaultDevice;
 
 inline constexpr std::int64_t samples_of_a_micro_batch = 16;
 

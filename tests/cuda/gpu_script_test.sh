@@ -61,11 +61,11 @@ log=$folder/tests.log
 cat >"$log" <<'LOG'
       Start  1: cuda.rows
  1/4 Test  #1: cuda.rows ........................   Passed    0.20 sec
- 2/4 Test  #7: lesson.6_all_three ...............***Skipped   0.10 sec
+ 2/4 Test  #7: lesson.10_all_three ...............***Skipped   0.10 sec
 LOG
 cat >"$folder/LastTest.log" <<'LOG'
-2/4 Testing: lesson.6_all_three
-2/4 Test: lesson.6_all_three
+2/4 Testing: lesson.10_all_three
+2/4 Test: lesson.10_all_three
 Output:
 ----------------------------------------------------------
 1 GPU
@@ -74,7 +74,7 @@ skipped: 8 GPUs are needed, one for each rank
 LOG
 counted() { "$python" "$root/bench/gpu/report.py" tests "$log" "$folder/tests.json" --details "$folder/LastTest.log"; }
 expect 0 "1 passed, 0 failed, 0 not built, 1 skipped" counted
-expect 0 "skipped: lesson.6_all_three: 8 GPUs are needed, one for each rank" counted
+expect 0 "skipped: lesson.10_all_three: 8 GPUs are needed, one for each rank" counted
 echo ' 3/4 Test  #8: cuda.reduce ......................***Not Run   0.00 sec' >>"$log"
 expect 1 "not built: cuda.reduce" counted
 echo ' 4/4 Test  #9: cuda.pool ........................***Failed    0.10 sec' >>"$log"
@@ -82,7 +82,7 @@ expect 1 "1 passed, 1 failed, 1 not built, 1 skipped" counted
 echo '{"seconds": 3, "failed": true}' >"$folder/tests.part.json"
 "$python" "$root/bench/gpu/report.py" write "$folder" "$folder/report" --commit abc || status=1
 shows "$folder/report/report.md" "- FAILED: cuda.pool" "- not built: cuda.reduce" \
-  "- skipped: lesson.6_all_three: 8 GPUs are needed, one for each rank"
+  "- skipped: lesson.10_all_three: 8 GPUs are needed, one for each rank"
 : >"$log"
 expect 1 "0 passed" counted
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check.sh code|links|options|console ROOT [PROGRAMS]: what README.md and docs/*.md of ROOT say is so.
+# check.sh code|links|options|console ROOT [PROGRAMS]: what README.md, docs/*.md and docs/lessons/*.md of ROOT say is so.
 #   code     each ```cpp block stands, line for line, in the file that <!-- from FILE --> above it names
 #   links    each relative link leads to a file
 #   options  the tables of docs/command_line.md list what train_* --help lists, with the same defaults;
@@ -10,7 +10,7 @@
 set -u
 what=$1 root=$2 programs=${3:-}
 shopt -s nullglob
-pages=("$root"/README.m[d] "$root"/docs/*.md)  # brackets: only where it is there
+pages=("$root"/README.m[d] "$root"/docs/*.md "$root"/docs/lessons/*.md)  # brackets: only where it is there
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 wrong=0

@@ -1,4 +1,4 @@
-// Lesson 7: Eigen. The samples stay in the program's own matrix, one observation per column, and are never
+// Lesson 11: Eigen. The samples stay in the program's own matrix, one observation per column, and are never
 // copied. A layer's forward and backward are Eigen expressions. Under D, H and P it is a layer like others.
 #include <dhp/cpu.hpp>
 #include <dhp/eigen.hpp>

@@ -1,4 +1,4 @@
-// Lesson 8: parts of your own (own_parts.hpp), put together. Each fulfils a concept; the compiler names a missing
+// Lesson 12: parts of your own (own_parts.hpp), put together. Each fulfils a concept; the compiler names a missing
 // member. The page docs/write_your_own.md explains them.
 #include <dhp/cpu.hpp>
 #include <dhp/nn/check_gradients.hpp>

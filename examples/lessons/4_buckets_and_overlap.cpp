@@ -1,0 +1,86 @@
+// Lesson 4: D with dhp's wrappers. In lesson 3 the network waits for the whole backward pass, and then the processor for
+// the network. A *bucket* is a range of gradients with an all-reduce of its own. The backward pass goes from the last
+// layer to the first: when the last layers are done, their bucket is summed beside the rest. The bytes stay the same.
+#include "lesson.hpp"
+#include "toy.hpp"
+
+#include <cmath>
+
+using toy::Dev;
+constexpr int micro_batches = 12;  // of all ranks; each gets whole ones
+constexpr int steps = 30;
+
+struct Seen {
+  std::vector<double> losses{};
+  dhp::CallCount all_reduces{};  // of one step
+  double sent_bytes = 0;
+  std::int64_t parameters = 0;  // with the padding that aligns each
+};
+
+Seen train(dhp::Comm<Dev> plain_world, const dhp::ReducerChoice& reducer, bool order_free) {
+  Dev dev;
+  const auto counts = std::make_shared<dhp::CallCounts>();
+  const int replicas = plain_world.size();
+  dhp::Mesh<Dev> mesh(counted(dev, plain_world, counts), {.data = replicas});
+  dhp::ModelBuilder<Dev> build(mesh);
+  const auto all = toy::batches(dev, micro_batches);
+  // The whole model on every rank: a pipeline of one stage.
+  dhp::PipelineParallel<Dev> stage(dev, toy::network(build), mesh, {}, all.front(),
+                                   {.order_free = order_free});
+  // Around it, the sum of the gradients over the replicas.
+  dhp::DataParallel model(dev, stage, mesh.data(), reducer);
+  dhp::Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
+  dhp::AdamW<Dev> optimizer(dev, stage.store(), {.weight_decay = 0});
+  dhp::Trainer trainer(dev, model, mesh, optimizer, norms, {.learning_rate = {.peak = 0.01}});
+  const auto mine = dhp::assigned<Dev>(all, mesh.data().rank(), replicas);
+  Seen seen;
+  for (int step = 0; step < steps; ++step) {
+    counts->reset();
+    seen.losses.push_back(trainer.step(mine).loss);
+  }
+  const auto group = toy::everybody(replicas);
+  seen.all_reduces = counts->of(group, dhp::CallKind::all_reduce);
+  seen.sent_bytes = counts->sent_bytes(group);
+  seen.parameters = stage.store().size();
+  return seen;
+}
+
+int main() {
+  const auto run = [](int ranks, const dhp::ReducerChoice& reducer, bool order_free = false) {
+    return toy::on_each_rank(
+        ranks, [&](dhp::Comm<Dev> world) { return train(world, reducer, order_free); })[0];
+  };
+  const auto one = run(1, dhp::Plain{});
+  const auto plain = run(4, dhp::Plain{});
+  const auto bucketed = run(4, dhp::Bucketed{.bytes = 1024});
+  const auto one_exact = run(1, dhp::Plain{}, true);
+  const auto three_exact = run(3, dhp::Bucketed{.bytes = 1024}, true);
+
+  std::printf("step   1 rank        4 ranks       4 ranks, buckets  3 ranks, order-free sums\n");
+  for (std::size_t step : {0, 9, 19, 29})
+    std::printf("%4zu   %.10f  %.10f  %.10f      %.10f\n", step + 1, one.losses[step],
+                plain.losses[step], bucketed.losses[step], three_exact.losses[step]);
+  const bool same_bits = one_exact.losses == three_exact.losses;
+  std::printf("order-free: 1 and 3 ranks give %s\n",
+              same_bits ? "the same bits" : "different bits");
+  std::printf("all-reduces of a step: %d in one piece, %d in buckets\n\n",
+              static_cast<int>(plain.all_reduces.calls),
+              static_cast<int>(bucketed.all_reduces.calls));
+
+  // A step sums the gradients, fp32; before them the number of targets, one fp64 number; after them four fp64 numbers of
+  // each micro-batch's loss, and of one more row. Order-free sums have 16 bytes for a gradient, and a flag.
+  constexpr std::int64_t numbers = 8 + (micro_batches + 1) * 4 * 8;
+  const auto gradients = 4 * plain.parameters;
+  toy::Ledger ledger;
+  ledger.line("4 ranks: brought to all-reduces, per step", plain.all_reduces.bytes,
+              gradients + numbers);
+  ledger.line("4 ranks, buckets: the same bytes", bucketed.all_reduces.bytes, gradients + numbers);
+  ledger.line("4 ranks: sent, 2 (n - 1) / n of it", bucketed.sent_bytes,
+              1.5 * static_cast<double>(gradients + numbers));
+  ledger.line("3 ranks, order-free: four times the gradients", three_exact.all_reduces.bytes,
+              4 * gradients + numbers + 4);
+  const bool falls = one.losses.back() < one.losses.front() / 4;
+  const bool alike =
+      std::abs(one.losses.back() - plain.losses.back()) < 1e-4 && plain.losses == bucketed.losses;
+  return falls && alike && same_bits && ledger.agrees() ? 0 : 1;
+}

@@ -1,0 +1,118 @@
+// Lesson 9: schedules. In lesson 8 the first stage waits for the first gradient: it is *idle*. A schedule is the order of
+// each stage's work, a list of F (forward), B (backward; or of the input alone) and W (of the weights). dhp draws it,
+// proves that no message is missing and nobody waits for ever, and runs it. Here: how long a stage is idle, and why.
+#include "lesson.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+using toy::Dev;
+constexpr int stages = 3;
+constexpr int micro_batches = 6;
+constexpr int steps = 20;
+constexpr std::int64_t rows = 16, columns = 16;
+
+/// Six equal layers, so that all parts of the model take as long and all boundaries carry as much.
+dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
+  dhp::Model<Dev> model;
+  for (const auto* name : {"1", "2", "3", "4", "5", "6"})
+    model.add(name, dhp::Linear<Dev>(
+                        build, name,
+                        {.in = columns, .out = columns, .weight_init = dhp::he_normal(columns)}));
+  model.loss = dhp::MeanSquaredError<Dev>();
+  return model;
+}
+
+struct Seen {
+  std::vector<double> losses{};
+  std::int64_t sent_bytes = 0;  // of all steps, in messages
+};
+
+Seen train(dhp::Comm<Dev> plain_world, const dhp::PipelineOptions& pipeline) {
+  Dev dev;
+  const auto counts = std::make_shared<dhp::CallCounts>();
+  std::vector<dhp::MicroBatch<Dev>> batches(micro_batches);
+  for (int k = 0; auto& batch : batches) {
+    batch.index = k;
+    batch.first_sample = rows * k;
+    batch.samples = rows;
+    batch.input = toy::noise(dev, {rows, columns}, k++);
+    batch.side.emplace_back("targets", toy::noise(dev, {rows, columns}, micro_batches + k));
+    batch.counts = {{"elements", rows * columns}};
+  }
+  dhp::TrainingRun run(dev, counted(dev, plain_world, counts),
+                       {.layout = {.pipeline = plain_world.size()}, .pipeline = pipeline}, network,
+                       batches.front());
+  Seen seen;
+  for (int step = 0; step < steps; ++step) seen.losses.push_back(run.step(batches).loss);
+  seen.sent_bytes = counts->of(toy::everybody(plain_world.size()), dhp::CallKind::send).bytes;
+  return seen;
+}
+
+/// One micro-batch is in flight at a time: what a schedule is for.
+std::vector<dhp::Action> one_at_a_time(int, int, int batches, int) {
+  std::vector<dhp::Action> list;
+  for (int m = 0; m < batches; ++m) {
+    list.push_back({dhp::Action::Kind::forward, 0, m});
+    list.push_back({dhp::Action::Kind::backward, 0, m});
+  }
+  return list;
+}
+
+/// The most parts of micro-batches whose forward is done and whose backward is not: what must be kept.
+int most_in_flight(const std::vector<dhp::Action>& list) {
+  int now = 0, most = 0;
+  for (const auto& action : list) {
+    if (action.kind == dhp::Action::Kind::forward) most = std::max(most, ++now);
+    else if (action.kind != dhp::Action::Kind::backward_weight) --now;
+  }
+  return most;
+}
+
+int main() {
+  struct Case {
+    dhp::AnySchedule schedule;
+    int chunks;     // parts of the model for each stage
+    double idle;    // share of the time, by derivation
+    int in_flight;  // on stage 0
+  };
+  constexpr double s = stages, m = micro_batches, v = 2;
+  const Case cases[] = {
+      {{"one at a time", one_at_a_time}, 1, (s - 1) / s, 1},
+      {dhp::GPipe{}, 1, (s - 1) / (m + s - 1), micro_batches},
+      {dhp::OneForwardOneBackward{}, 1, (s - 1) / (m + s - 1), stages},
+      {dhp::Interleaved{}, 2, (s - 1) / (v * m + s - 1), 2 * stages - 1 + (2 - 1) * stages},
+      {dhp::ZeroBubble{}, 1, (s - 1) / (3 * m + s - 1), stages},
+  };
+  const auto serial =
+      toy::on_each_rank(1, [](dhp::Comm<Dev> world) { return train(world, {}); })[0];
+
+  bool right = true;
+  for (const auto& [schedule, chunks, idle, in_flight] : cases) {
+    const auto lists = dhp::all_stages(schedule, stages, micro_batches, chunks);
+    (void)dhp::check_schedule(lists, chunks, micro_batches, 4);  // the proof: throws if it is wrong
+    const auto times = dhp::simulate(lists);
+    std::printf("%s\n%s", schedule.name().c_str(), dhp::draw(lists).c_str());
+    const auto ranks = toy::on_each_rank(stages, [&](dhp::Comm<Dev> world) {
+      return train(world, {.schedule = schedule, .chunks = chunks});
+    });
+    std::int64_t sent_bytes = 0;
+    for (const auto& rank : ranks) sent_bytes += rank.sent_bytes;
+    const bool same = std::abs(ranks[0].losses.back() - serial.losses.back()) < 1e-6;
+
+    // Every boundary between parts is crossed by each micro-batch's activation and by its gradient.
+    const std::int64_t boundaries = stages * chunks - 1;
+    toy::Ledger ledger("of a step");
+    ledger.line("all stages: bytes sent in messages, per step", sent_bytes / steps,
+                2 * micro_batches * boundaries * 4 * rows * columns);
+    ledger.line("stage 0: parts of micro-batches kept at most", most_in_flight(lists[0]),
+                in_flight);
+    ledger.line("idle, in thousandths of the time", std::lround(1000 * times.idle_share[0]),
+                std::lround(1000 * idle));
+    std::printf("loss %.6f -> %.6f, %s\n\n", ranks[0].losses.front(), ranks[0].losses.back(),
+                same ? "as on one rank" : "not as on one rank");
+    right = right && same && ledger.agrees();
+  }
+  return right ? 0 : 1;
+}
