@@ -5,6 +5,7 @@
 #include <dhp/cpu/activation.hpp>
 #include <dhp/cpu/attention.hpp>
 #include <dhp/cpu/batch_norm.hpp>
+#include <dhp/cpu/compression.hpp>
 #include <dhp/cpu/conv2d.hpp>
 #include <dhp/cpu/cross_entropy.hpp>
 #include <dhp/cpu/dropout.hpp>

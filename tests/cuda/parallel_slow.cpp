@@ -4,6 +4,7 @@
 #include <tests/cuda/gpu.hpp>
 #include <tests/nn/global_loss.hpp>
 #include <tests/parallel/channels.hpp>
+#include <tests/parallel/compressed_reducer.hpp>
 #include <tests/parallel/data.hpp>
 #include <tests/parallel/pipeline.hpp>
 #include <tests/parallel/reducer.hpp>
@@ -35,6 +36,12 @@ TEST_CASE("a bucket starts before the backward pass is over") { ReducerCases<Gpu
 TEST_CASE_TEMPLATE("a sum that left its range on one replica is NaN on all", Options, Plain,
                    Bucketed, ReducerChoice) {
   ReducerCases<Gpu>::out_of_range<Options>();
+}
+TEST_CASE("reducers that compress: what is sent and what is remembered is all that there was") {
+  for (const ReducerChoice& choice :
+       {ReducerChoice(SixteenBit{}), ReducerChoice(TopK{.share = 0.05}),
+        ReducerChoice(PowerSgd{.rank = 3}), ReducerChoice(OneBit{})})
+    CompressedCases<Gpu>::conserves(choice, DType::f32, choice.index() == 2 ? 0.05 : 1e-5);
 }
 
 TEST_CASE("ZeRO: the bits of plain sums") {

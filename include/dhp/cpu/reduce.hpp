@@ -75,6 +75,16 @@ void sum_of_squares_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> 
         });
   });
 }
+void sum_of_magnitudes_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> out) {
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    *out.data<double>() = cpu::tiled_sum(
+        dev, x.count(), [from = x.data<T>()](std::int64_t first, std::int64_t count) {
+          return cpu::lane_sum<double>(count, [=](std::int64_t at) {
+            return std::fabs(static_cast<double>(from[first + at]));
+          });
+        });
+  });
+}
 void find_nonfinite_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> flag) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     // Without the sign bit, non-finite values have bits of at least infinity's.

@@ -12,6 +12,10 @@ struct Square {
   constexpr double operator()(double value) const { return value * value; }
 };
 
+struct Magnitude {
+  constexpr double operator()(double value) const { return value < 0 ? -value : value; }
+};
+
 /// One thread's part of the sum of f over x, in double: packs from, from + step, ..., the rest.
 template <int width, class T, class F>
 [[nodiscard]] constexpr double share_of_sum(const T* x, std::int64_t count, std::int64_t from,
@@ -133,6 +137,13 @@ template <KernelDevice Dev>
 void sum_of_squares_on(Dev& dev, ConstView<Dev> x, View<Dev> out) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     cuda::sum_all(dev, x.count(), x.template data<T>(), cuda::Square(),
+                  out.template data<double>());
+  });
+}
+template <KernelDevice Dev>
+void sum_of_magnitudes_on(Dev& dev, ConstView<Dev> x, View<Dev> out) {
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    cuda::sum_all(dev, x.count(), x.template data<T>(), cuda::Magnitude(),
                   out.template data<double>());
   });
 }

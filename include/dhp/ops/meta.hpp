@@ -58,6 +58,7 @@ void activation_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void adamw_update_on(std::same_as<Meta> auto&, const auto&...) {}
 void add_both_on(std::same_as<Meta> auto&, const auto&...) {}
 void add_on(std::same_as<Meta> auto&, const auto&...) {}
+void add_signs_on(std::same_as<Meta> auto&, const auto&...) {}
 void axpy_on(std::same_as<Meta> auto&, const auto&...) {}
 void batch_norm_apply_on(std::same_as<Meta> auto&, const auto&...) {}
 void batch_norm_backward_apply_on(std::same_as<Meta> auto&, const auto&...) {}
@@ -87,6 +88,7 @@ void find_nonfinite_on(std::same_as<Meta> auto&, const auto&...) {}
 void gather_rows_on(std::same_as<Meta> auto&, const auto&...) {}
 void global_average_pool_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void global_average_pool_forward_on(std::same_as<Meta> auto&, const auto&...) {}
+void keep_if_applied_on(std::same_as<Meta> auto&, const auto&...) {}
 void lamb_rates_on(std::same_as<Meta> auto&, const auto&...) {}
 void lamb_squares_on(std::same_as<Meta> auto&, const auto&...) {}
 void lamb_update_on(std::same_as<Meta> auto&, const auto&...) {}
@@ -96,6 +98,8 @@ void layer_norm_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void max_pool_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void max_pool_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void objective_scales_on(std::same_as<Meta> auto&, const auto&...) {}
+void orthonormalize_on(std::same_as<Meta> auto&, const auto&...) {}
+void pack_signs_on(std::same_as<Meta> auto&, const auto&...) {}
 void residual_layer_norm_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void residual_layer_norm_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void rsqrt_on(std::same_as<Meta> auto&, const auto&...) {}
@@ -103,9 +107,11 @@ void scale_by_on(std::same_as<Meta> auto&, const auto&...) {}
 void scale_on(std::same_as<Meta> auto&, const auto&...) {}
 void scatter_add_rows_on(std::same_as<Meta> auto&, const auto&...) {}
 void sgd_update_on(std::same_as<Meta> auto&, const auto&...) {}
+void sum_of_magnitudes_on(std::same_as<Meta> auto&, const auto&...) {}
 void sum_of_squares_on(std::same_as<Meta> auto&, const auto&...) {}
 void sum_on(std::same_as<Meta> auto&, const auto&...) {}
 void sum_tiles_on(std::same_as<Meta> auto&, const auto&...) {}
+void take_largest_on(std::same_as<Meta> auto&, const auto&...) {}
 void tile_squares_on(std::same_as<Meta> auto&, const auto&...) {}
 void update_moving_averages_on(std::same_as<Meta> auto&, const auto&...) {}
 

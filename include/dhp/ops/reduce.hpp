@@ -1,4 +1,4 @@
-// Reductions: column sums, total sum, sum of squares, and a check for non-finite elements.
+// Reductions: column sums, sums of all elements, their squares and magnitudes, and a check for non-finite elements.
 #pragma once
 
 #include <dhp/ops/checks.hpp>
@@ -26,6 +26,14 @@ void sum_of_squares(Dev& dev, In<Dev> x, Out<Dev> out) {
   check(out.dtype() == DType::f64 && out.count() == 1,
         "sum_of_squares: the result is f64 [1], got ", out.dtype(), " ", out.shape());
   sum_of_squares_on(dev, x, out);
+}
+
+/// out, f64 [1] = the sum of all magnitudes, in double.
+template <Device Dev>
+void sum_of_magnitudes(Dev& dev, In<Dev> x, Out<Dev> out) {
+  check(out.dtype() == DType::f64 && out.count() == 1,
+        "sum_of_magnitudes: the result is f64 [1], got ", out.dtype(), " ", out.shape());
+  sum_of_magnitudes_on(dev, x, out);
 }
 
 /// flag, i32 [1], becomes 1 if an element is NaN or infinite; else it is unchanged.

@@ -3,8 +3,12 @@
 
 #include <dhp/parallel/delayed_reducer.hpp>
 #include <dhp/parallel/local_sgd.hpp>
+#include <dhp/parallel/one_bit.hpp>
+#include <dhp/parallel/power_sgd.hpp>
 #include <dhp/parallel/reducer.hpp>
 #include <dhp/parallel/sharded_reducer.hpp>
+#include <dhp/parallel/sixteen_bit.hpp>
+#include <dhp/parallel/top_k.hpp>
 #include <dhp/parallel/trainable.hpp>
 
 #include <memory>
@@ -14,7 +18,8 @@
 namespace dhp {
 
 /// For stores that are not sharded. Each has its overload of make_reducer, as has one of your own.
-using ReducerChoice = std::variant<Bucketed, Plain, Delayed, LocalSgd>;
+using ReducerChoice =
+    std::variant<Bucketed, Plain, SixteenBit, TopK, PowerSgd, OneBit, Delayed, LocalSgd>;
 
 /// A reducer of any kind, chosen at run time.
 template <class Dev>

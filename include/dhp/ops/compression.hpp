@@ -1,0 +1,113 @@
+// What reducers that compress gradients need: an error memory that skipped steps leave alone, the largest elements,
+// packed signs, orthonormal columns.
+#pragma once
+
+#include <dhp/core/rng.hpp>
+#include <dhp/ops/step.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+namespace dhp {
+
+/// After a step, in the loss scale of the next one: memory = fresh where the step was applied, else memory; both times
+/// loss_scale / used_loss_scale. All of one floating-point type.
+template <Device Dev>
+void keep_if_applied(Dev& dev, In<Dev> state, In<Dev> fresh, Out<Dev> memory) {
+  check_step_state<Dev>(state);
+  check(fresh.count() == memory.count() && fresh.dtype() == memory.dtype(),
+        "keep_if_applied: ", fresh.shape(), " of ", fresh.dtype(), " does not fit ", memory.shape(),
+        " of ", memory.dtype());
+  keep_if_applied_on(dev, state, fresh, memory);
+}
+
+/// Moves the k elements of largest magnitude out of x [n], which becomes 0 there. indices i32 [k], ascending; values [k].
+/// Of equal ones the first are taken; NaN counts as larger than infinity. k is at most n, n below 2^31.
+template <Device Dev>
+void take_largest(Dev& dev, Out<Dev> x, Out<Dev> indices, Out<Dev> values) {
+  check(indices.dtype() == DType::i32 && values.dtype() == x.dtype() &&
+            indices.count() == values.count() && values.count() <= x.count() &&
+            x.count() <= std::numeric_limits<std::int32_t>::max(),
+        "take_largest: ", indices.shape(), " indices of ", indices.dtype(), " and ", values.shape(),
+        " values of ", values.dtype(), " do not fit ", x.shape(), " of ", x.dtype());
+  if (values.count() > 0) take_largest_on(dev, x, indices, values);
+}
+
+/// The bytes that the signs of so many elements take.
+[[nodiscard]] constexpr std::int64_t sign_bytes(std::int64_t count) { return (count + 7) / 8; }
+
+/// Bit i % 8 of bits[i / 8] is 1 where x[i] >= 0. x [n], bits u8 [sign_bytes(n)].
+template <Device Dev>
+void pack_signs(Dev& dev, In<Dev> x, Out<Dev> bits) {
+  check(bits.dtype() == DType::u8 && bits.count() == sign_bytes(x.count()),
+        "pack_signs: ", bits.shape(), " of ", bits.dtype(), " is not u8 [", sign_bytes(x.count()),
+        "]");
+  if (x.count() > 0) pack_signs_on(dev, x, bits);
+}
+/// y[i] += factor * magnitudes / n, or -= where bit i is 0. magnitudes f64 [1]: the sum over n elements; y [n].
+template <Device Dev>
+void add_signs(Dev& dev, In<Dev> bits, In<Dev> magnitudes, double factor, Out<Dev> y) {
+  check(bits.dtype() == DType::u8 && bits.count() == sign_bytes(y.count()) &&
+            magnitudes.dtype() == DType::f64 && magnitudes.count() == 1,
+        "add_signs: ", bits.shape(), " of ", bits.dtype(), " and ", magnitudes.shape(), " of ",
+        magnitudes.dtype(), " do not fit ", y.shape());
+  if (y.count() > 0) add_signs_on(dev, bits, magnitudes, factor, y);
+}
+
+/// Makes the columns of x [M, R], R <= M, orthonormal, by Gram-Schmidt (each column twice: "twice is enough", Giraud et
+/// al. 2005). One that the columns before it span becomes random numbers first. f32 or f64.
+template <Device Dev>
+void orthonormalize(Dev& dev, Out<Dev> x, const RandomStream& random) {
+  check(x.shape().rank() == 2 && x.columns() <= x.rows(), "orthonormalize: the columns of ",
+        x.shape(), " cannot be orthonormal");
+  if (x.count() > 0) orthonormalize_on(dev, x, random);
+}
+
+namespace ops {
+
+/// Gram-Schmidt for any device. sum(f): of f(row) over all rows, in double; for_rows(f): f(row) for each, by the thread
+/// that will read it again.
+template <class T, class Sum, class ForRows>
+constexpr void gram_schmidt(T* x, std::int64_t columns, const RandomStream& random, Sum sum,
+                            ForRows for_rows) {
+  constexpr double spanned = 16 * std::numeric_limits<T>::epsilon();
+  for (std::int64_t column = 0; column < columns; ++column) {
+    T* const mine = x + column;
+    const auto squares = [&] {
+      return sum([=](std::int64_t row) {
+        const double value = mine[row * columns];
+        return value * value;
+      });
+    };
+    double before = squares(), after = 0;
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      for (int pass = 0; pass < 2; ++pass)
+        for (std::int64_t other = 0; other < column; ++other) {
+          const T* const theirs = x + other;
+          const double along = sum([=](std::int64_t row) {
+            return static_cast<double>(mine[row * columns]) * theirs[row * columns];
+          });
+          for_rows([=](std::int64_t row) {
+            mine[row * columns] =
+                static_cast<T>(mine[row * columns] - along * theirs[row * columns]);
+          });
+        }
+      after = squares();
+      if (attempt == 1 || after > spanned * spanned * before) break;
+      for_rows([=](std::int64_t row) {
+        const auto index = static_cast<std::uint64_t>(row * columns + column);
+        mine[row * columns] = static_cast<T>(random.uniform(index) - 0.5);
+      });
+      before = squares();
+    }
+    const double length = std::sqrt(after);
+    for_rows([=](std::int64_t row) {
+      mine[row * columns] = static_cast<T>(mine[row * columns] / length);
+    });
+  }
+}
+
+}  // namespace ops
+
+}  // namespace dhp

@@ -1,0 +1,142 @@
+// CompressedReducer: what reducers that compress have in common. Matrices are compressed with error feedback: what a step
+// does not send is remembered, and added to the next gradient (Seide et al. 2014; Stich et al. 2018, "Sparsified SGD with
+// memory"). Vectors and running statistics are few, and are summed as they are.
+#pragma once
+
+#include <dhp/comm/comm.hpp>
+#include <dhp/ops/compression.hpp>
+#include <dhp/ops/elementwise.hpp>
+#include <dhp/parallel/reducer.hpp>
+#include <dhp/parallel/trainable.hpp>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// A gradient that is compressed, as a matrix: its first dimension by all others.
+template <class Dev>
+struct CompressedGradient {
+  std::uint32_t use = 0;  ///< the parameter's random stream
+  View<Dev> sum{};        ///< [rows, columns]: becomes the sum of what the replicas send
+  View<Dev>
+      unsent{};  ///< [rows, columns]: gradient and memory; becomes what this replica does not send
+  ConstView<Dev> memory{};  ///< [rows, columns]: what it has not sent before
+};
+template <class Dev>
+using CompressedGradients = std::vector<CompressedGradient<Dev>>;
+
+/// Keeps what a step has made, unless it was skipped. state: after its decision; empty: it was applied.
+template <class Dev>
+void keep_made(Dev& dev, ConstView<Dev> state, ConstView<Dev> made, View<Dev> kept) {
+  if (state) keep_if_applied(dev, state, made, kept);
+  else dev.copy(kept.bytes(), made.bytes(), kept.size_bytes());
+}
+
+/// Compressor(dev, gradients, replicas, seed, options) sees the shapes; sum(dev, group, gradients) exchanges, with the
+/// same collectives on every replica. One that has begin(dev, state) learns there whether the step before was skipped.
+/// With one replica nothing is exchanged and nothing compressed. Options may say that they compress not all matrices.
+template <class Dev, class Compressor>
+class CompressedReducer {
+ public:
+  template <class Options>
+  CompressedReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, const Options& options)
+      : dev_(dev),
+        group_(std::move(group)),
+        gradients_(gradients_of(store, options)),
+        compressor_(dev, gradients_, group_.size(), store.options().seed, options) {}
+  CompressedReducer(const CompressedReducer&) = delete;
+  CompressedReducer& operator=(const CompressedReducer&) = delete;
+
+  /// Keeps what the step before has not sent. If it was skipped, the memory stays what it was before it.
+  void begin(const Step<Dev>& step) {
+    if (gradients_.empty()) return;
+    keep_made<Dev>(dev_, step.state, unsent_, memory_.mut());
+    if constexpr (requires { compressor_.begin(dev_, step.state); })
+      compressor_.begin(dev_, step.state);
+  }
+  void ready(Range) {}
+  void finish() {
+    if (group_.size() == 1) return;
+    const auto scope = dev_.scope("compressed sums");
+    for_whole([&](View<Dev> gradient, View<Dev> sum) {
+      dev_.copy(sum.bytes(), gradient.bytes(), gradient.size_bytes());
+    });
+    group_.all_reduce(dev_, whole_sum_.mut()).wait();
+    for_whole([&](View<Dev> gradient, View<Dev> sum) {
+      dev_.copy(gradient.bytes(), sum.bytes(), gradient.size_bytes());
+    });
+    if (gradients_.empty()) return;
+    for (auto& gradient : gradients_) add(dev_, gradient.sum, gradient.memory, gradient.unsent);
+    compressor_.sum(dev_, group_, gradients_);
+  }
+
+  [[nodiscard]] const CompressedGradients<Dev>& gradients() const { return gradients_; }
+
+ private:
+  template <class Options>
+  [[nodiscard]] CompressedGradients<Dev> gradients_of(ParameterStore<Dev>& store,
+                                                      const Options& options) {
+    check_not_sharded(store);
+    check(!store.options().order_free,
+          "order-free sums have no compressed form: a reducer that compresses needs sums in "
+          "floating point");
+    if (group_.size() == 1) return {};
+    CompressedGradients<Dev> made;
+    std::int64_t whole = 0, remembered = 0;
+    for (const auto& parameter : store.parameters()) {
+      const auto& spec = parameter->spec;
+      if (spec.frozen) continue;
+      const auto shape = spec.local_shape();
+      const auto count = shape.count();
+      bool compressed = !spec.buffer && shape.rank() > 1 && count > 0;
+      const Shape matrix = compressed ? Shape{shape[0], count / shape[0]} : Shape{count};
+      if constexpr (requires { options.compresses(matrix); })
+        compressed = compressed && options.compresses(matrix);
+      const auto gradient = store.gradients(parameter->range).as(matrix);
+      if (compressed) {
+        made.push_back({parameter->use, gradient});
+        remembered += padded(count);
+      } else {
+        whole_.push_back(gradient);
+        whole += count;
+      }
+    }
+    const auto type = store.accumulation();
+    whole_sum_ = Tensor<Dev>::lasting(dev_, type, {whole});
+    memory_ = Tensor<Dev>::lasting(dev_, type, {remembered});
+    unsent_ = Tensor<Dev>::lasting(dev_, type, {remembered});
+    std::int64_t first = 0;
+    for (auto& gradient : made) {
+      const auto last = first + gradient.sum.count();
+      gradient.unsent = unsent_.mut().slice(first, last).as(gradient.sum.shape());
+      gradient.memory = memory_.view().slice(first, last).as(gradient.sum.shape());
+      first += padded(gradient.sum.count());
+    }
+    return made;
+  }
+  /// Parts of a buffer begin where vector instructions like it.
+  [[nodiscard]] static std::int64_t padded(std::int64_t count) {
+    return (count + segment_alignment - 1) / segment_alignment * segment_alignment;
+  }
+  template <class Body>
+  void for_whole(Body body) {
+    std::int64_t first = 0;
+    for (auto gradient : whole_) {
+      const auto last = first + gradient.count();
+      body(gradient, whole_sum_.mut().slice(first, last));
+      first = last;
+    }
+  }
+
+  Dev& dev_;
+  Comm<Dev> group_;
+  std::vector<View<Dev>> whole_;  // gradients that are not compressed, and their sums side by side
+  Tensor<Dev> whole_sum_;
+  Tensor<Dev> memory_, unsent_;
+  CompressedGradients<Dev> gradients_;
+  Compressor compressor_;
+};
+
+}  // namespace dhp

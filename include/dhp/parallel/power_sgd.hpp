@@ -1,0 +1,100 @@
+// PowerSgd: a matrix M travels as the product of two thin ones, P Q' (Vogels et al. 2019, "PowerSGD"). One step of power
+// iteration, which begins with the Q of the step before: P = M Q, summed over the replicas and made orthonormal; Q = M' P,
+// summed. The memory is M less the mean of what the replicas send, as in the authors' code and in PyTorch.
+#pragma once
+
+#include <dhp/ops/gemm.hpp>
+#include <dhp/parallel/compressed_reducer.hpp>
+
+#include <algorithm>
+
+namespace dhp {
+
+struct PowerSgd {
+  int rank = 4;  ///< columns of P and Q
+
+  [[nodiscard]] std::int64_t rank_of(const Shape& matrix) const {
+    return std::min({std::int64_t{rank}, matrix[0], matrix[1]});
+  }
+  /// Where P and Q are smaller than the matrix.
+  [[nodiscard]] bool compresses(const Shape& matrix) const {
+    return matrix.rank() == 2 && (matrix[0] + matrix[1]) * rank_of(matrix) < matrix.count();
+  }
+};
+
+template <class Dev>
+class PowerSgdCompressor {
+ public:
+  /// The first Q are normal random numbers by parameter, the same on all replicas.
+  PowerSgdCompressor(Dev& dev, const CompressedGradients<Dev>& gradients, int, std::uint64_t seed,
+                     const PowerSgd& options) {
+    check(options.rank >= 1, "PowerSGD needs a rank of 1 or more, not ", options.rank);
+    if (gradients.empty()) return;
+    const auto type = gradients.front().sum.dtype();
+    std::int64_t p = 0, q = 0;
+    for (const auto& gradient : gradients) {
+      const auto rank = options.rank_of(gradient.sum.shape());
+      p += gradient.sum.shape()[0] * rank;
+      q += gradient.sum.shape()[1] * rank;
+    }
+    p_ = Tensor<Dev>::lasting(dev, type, {p});
+    q_ = Tensor<Dev>::lasting(dev, type, {q});
+    made_q_ = Tensor<Dev>::lasting(dev, type, {q});
+    std::vector<double> first_q;
+    p = q = 0;
+    for (const auto& gradient : gradients) {
+      const auto rank = options.rank_of(gradient.sum.shape());
+      const Shape p_shape{gradient.sum.shape()[0], rank}, q_shape{gradient.sum.shape()[1], rank};
+      const auto last_p = p + p_shape.count(), last_q = q + q_shape.count();
+      const RandomStream random{.seed = mix(seed), .use = gradient.use};
+      for (std::int64_t at = 0; at < q_shape.count(); ++at)
+        first_q.push_back(random.normal(static_cast<std::uint64_t>(at)));
+      factors_.push_back({p_.mut().slice(p, last_p).as(p_shape),
+                          q_.view().slice(q, last_q).as(q_shape),
+                          made_q_.mut().slice(q, last_q).as(q_shape), random});
+      p = last_p;
+      q = last_q;
+    }
+    cast(dev, Tensor<Dev>::from_host(dev, {q}, first_q), made_q_.mut());
+  }
+
+  void begin(Dev& dev, ConstView<Dev> state) { keep_made<Dev>(dev, state, made_q_, q_.mut()); }
+
+  /// Two all-reduces: of each matrix rank * rows and rank * columns values.
+  void sum(Dev& dev, Comm<Dev>& group, const CompressedGradients<Dev>& gradients) {
+    for (std::size_t at = 0; at < gradients.size(); ++at)
+      gemm(dev, gradients[at].unsent, factors_[at].q, factors_[at].p);
+    group.all_reduce(dev, p_.mut()).wait();
+    for (std::size_t at = 0; at < gradients.size(); ++at) {
+      const auto& [p, q, made_q, random] = factors_[at];
+      orthonormalize(dev, p, random);
+      gemm(dev, gradients[at].unsent, p, made_q, {.transpose_a = true});
+    }
+    group.all_reduce(dev, made_q_.mut()).wait();
+    for (std::size_t at = 0; at < gradients.size(); ++at) {
+      const auto& gradient = gradients[at];
+      gemm(dev, factors_[at].p, factors_[at].made_q, gradient.sum, {.transpose_b = true});
+      axpy(dev, -1.0 / group.size(), gradient.sum, gradient.unsent);
+    }
+  }
+
+ private:
+  /// Of one matrix.
+  struct Factors {
+    View<Dev> p;       // [rows, rank]
+    ConstView<Dev> q;  // [columns, rank]: the step begins with it
+    View<Dev> made_q;  // [columns, rank]: of this step
+    RandomStream random;
+  };
+
+  Tensor<Dev> p_, q_, made_q_;
+  std::vector<Factors> factors_;
+};
+
+template <class Dev>
+[[nodiscard]] CompressedReducer<Dev, PowerSgdCompressor<Dev>> make_reducer(
+    Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, const PowerSgd& options) {
+  return {dev, store, std::move(group), options};
+}
+
+}  // namespace dhp
