@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <mutex>
 #include <thread>
 
 using toy::Dev;
@@ -67,7 +66,7 @@ Outcome train(dhp::Comm<Dev> world, const dhp::ReducerChoice& reducer) {
     const bool alone = std::holds_alternative<dhp::LocalSgd>(reducer);
     found.formula += alone ? 4 * elements / every + 8 * parameters : 4 * elements + 8;
   }  // here the sums that are still under way end
-  const auto bytes = counts->of({0, 1, 2, 3}, dhp::CallKind::all_reduce).bytes;
+  const auto bytes = counts->of(toy::everybody(replicas), dhp::CallKind::all_reduce).bytes;
   found.bytes = (static_cast<double>(bytes) - micro_batches * row) / steps;
   return found;
 }
@@ -86,13 +85,9 @@ int main() {
   std::printf("%d steps on %d replicas, on a slow network\n", steps, replicas);
   std::printf("               bytes per step   by formula   ms per step   loss at the end\n");
   for (const auto& [name, reducer] : kinds) {
-    Outcome found;
-    std::mutex mutex;
-    dhp::run_ranks<Dev>(replicas, [&, &reducer = reducer](dhp::Comm<Dev> world) {
-      const auto mine = train(std::move(world), reducer);
-      const std::lock_guard lock(mutex);
-      found = mine;
-    });
+    const auto found = toy::on_each_rank(replicas, [&, &reducer = reducer](dhp::Comm<Dev> world) {
+      return train(std::move(world), reducer);
+    })[0];
     std::printf("%-14s %14.0f %12.0f %13.1f   %.5f\n", name, found.bytes, found.formula,
                 found.step_ms, found.loss);
     right = right && found.bytes == found.formula && found.loss < 0.1;
