@@ -46,20 +46,24 @@ Seen train(dhp::Comm<Dev> plain_world, const dhp::ReducerChoice& reducer, bool o
 }
 
 int main() {
-  const auto run = [](int ranks, const dhp::ReducerChoice& reducer, bool order_free = false) {
+  const auto train_on = [](int ranks, const dhp::ReducerChoice& reducer, bool order_free = false) {
     return toy::on_each_rank(
         ranks, [&](dhp::Comm<Dev> world) { return train(world, reducer, order_free); })[0];
   };
-  const auto one = run(1, dhp::Plain{});
-  const auto plain = run(4, dhp::Plain{});
-  const auto bucketed = run(4, dhp::Bucketed{.bytes = 1024});
-  const auto one_exact = run(1, dhp::Plain{}, true);
-  const auto three_exact = run(3, dhp::Bucketed{.bytes = 1024}, true);
+  const auto one = train_on(1, dhp::Plain{});
+  const auto plain = train_on(4, dhp::Plain{});
+  const auto bucketed = train_on(4, dhp::Bucketed{.bytes = 1024});
+  const auto one_exact = train_on(1, dhp::Plain{}, true);
+  const auto three_exact = train_on(3, dhp::Bucketed{.bytes = 1024}, true);
 
-  std::printf("step   1 rank        4 ranks       4 ranks, buckets  3 ranks, order-free sums\n");
-  for (std::size_t step : {0, 9, 19, 29})
-    std::printf("%4zu   %.10f  %.10f  %.10f      %.10f\n", step + 1, one.losses[step],
-                plain.losses[step], bucketed.losses[step], three_exact.losses[step]);
+  std::printf("                                                order-free sums\n");
+  std::printf("step  1 rank        4 ranks       4, buckets    1 rank        3, buckets\n");
+  for (std::size_t step : {0, 9, 19, 29}) {
+    std::printf("%4zu", step + 1);
+    for (const auto* run : {&one, &plain, &bucketed, &one_exact, &three_exact})
+      std::printf("  %.10f", run->losses[step]);
+    std::printf("\n");
+  }
   const bool same_bits = one_exact.losses == three_exact.losses;
   std::printf("order-free: 1 and 3 ranks give %s\n",
               same_bits ? "the same bits" : "different bits");

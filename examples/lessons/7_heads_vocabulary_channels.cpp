@@ -1,6 +1,6 @@
-// Lesson 7: H with dhp's layers. The pair of lesson 6, outputs of the first split and inputs of the second, fits all of a
-// transformer and of a convolutional network: between the two stands what treats its columns apart. That is a *head* of
-// attention, a *channel* of a convolution, a word of the *vocabulary*. Each pair sums once forward and once backward.
+// Lesson 7: H with dhp's layers. The pair of lesson 6, outputs of the first split and inputs of the second, fits the large
+// layers of transformers and convolutional networks: between the two stands what treats its columns apart. That is a *head*
+// of attention, a *channel* of a convolution. The words of a *vocabulary* are split, too, at both ends of the model.
 #include "lesson.hpp"
 
 #include <cmath>
@@ -106,7 +106,7 @@ void vocabulary(dhp::ModelBuilder<Dev>& build, dhp::Model<Dev>& model) {
 }
 
 int main() {
-  // The bias of a row-parallel layer is whole on every rank. The vocabulary's loss sums four numbers a token.
+  // The bias of a row-parallel layer is whole on every rank. The vocabulary's loss exchanges four numbers a token.
   const Example examples[] = {{"attention, 4 heads",
                                attention,
                                {tokens, columns},

@@ -1,0 +1,72 @@
+// Solutions of lesson 4. 1: how many buckets. 2: when each gradient is ready.
+#include "toy.hpp"
+
+#include <string>
+
+using toy::Dev;
+constexpr std::size_t sizes[] = {4, 256, 1024, 8192};
+
+// A reducer of one's own: says which gradients became ready, and leaves the sum to another. Its options name it.
+struct Telling {
+  std::vector<std::string>* said;
+};
+class TellingReducer {
+ public:
+  TellingReducer(Dev& dev, dhp::ParameterStore<Dev>& store, dhp::Comm<Dev> group, Telling options)
+      : store_(&store), inner_(dev, store, std::move(group), {.bytes = 1024}), options_(options) {}
+  void ready(dhp::Range range) {
+    for (const auto& parameter : store_->parameters())
+      if (range.first <= parameter->range.first && parameter->range.last <= range.last)
+        options_.said->push_back(parameter->spec.name);
+    inner_.ready(range);
+  }
+  void finish() { inner_.finish(); }
+
+ private:
+  dhp::ParameterStore<Dev>* store_;
+  dhp::BucketedReducer<Dev> inner_;
+  Telling options_;
+};
+TellingReducer make_reducer(Dev& dev, dhp::ParameterStore<Dev>& store, dhp::Comm<Dev> group,
+                            Telling options) {
+  return {dev, store, std::move(group), options};
+}
+
+int main() {
+  // Exercise 1. A bucket ends as soon as it has as many bytes as were asked for, and at least one parameter.
+  const auto buckets = toy::on_each_rank(2, [](dhp::Comm<Dev> world) {
+    Dev dev;
+    dhp::ModelBuilder<Dev> build(dhp::Comm<Dev>{});
+    dhp::ParameterList<Dev> parameters;
+    for (auto& layer : toy::network(build).layers) layer.parameters(parameters);
+    dhp::ParameterStore<Dev> store(dev, parameters, {});
+    std::vector<std::size_t> numbers;
+    for (const auto bytes : sizes)
+      numbers.push_back(dhp::BucketedReducer<Dev>(dev, store, world, {.bytes = bytes}).buckets());
+    return numbers;
+  })[0];
+  for (std::size_t at = 0; at < std::size(sizes); ++at)
+    std::printf("buckets of at least %4zu bytes: %zu\n", sizes[at], buckets[at]);
+  // 8 parameters; 1,248 gradients of 4 bytes.
+  const bool right = buckets == std::vector<std::size_t>{8, 4, 3, 1};
+
+  // Exercise 2.
+  const auto said = toy::on_each_rank(2, [](dhp::Comm<Dev> world) {
+    Dev dev;
+    std::vector<std::string> names;
+    dhp::Mesh<Dev> mesh(world, {.data = 2});
+    dhp::ModelBuilder<Dev> build(mesh);
+    const auto all = toy::batches(dev, 2);
+    dhp::PipelineParallel<Dev> stage(dev, toy::network(build), mesh, {}, all.front(), {});
+    dhp::DataParallel model(dev, stage, mesh.data(), Telling{&names});
+    dhp::Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
+    dhp::AdamW<Dev> optimizer(dev, stage.store(), {});
+    dhp::Trainer trainer(dev, model, mesh, optimizer, norms, {});
+    (void)trainer.step(dhp::assigned<Dev>(all, world.rank(), 2));
+    return names;
+  })[0];
+  std::printf("ready, in this order:");
+  for (const auto& name : said) std::printf(" %s", name.c_str());
+  std::printf("\n");
+  return right && said.front().starts_with("last") && said.back().starts_with("first") ? 0 : 1;
+}

@@ -1,0 +1,72 @@
+// Solutions of lesson 7. 1: heads that do not divide. 2: what gathering the logits would move.
+#include "lesson.hpp"
+
+#include <cmath>
+#include <string>
+
+using dhp::DType, dhp::Tensor;
+using toy::Dev;
+constexpr int ranks = 2;
+
+/// The sentence with which a layer of so many heads is refused, or nothing.
+std::string refusal(dhp::Comm<Dev> world, int heads) {
+  dhp::ModelBuilder<Dev> build(world);
+  try {
+    const dhp::SelfAttention<Dev> layer(build, "heads",
+                                        {.heads = heads, .columns = 12, .max_length = 5});
+  } catch (const dhp::Error& error) {
+    return error.sentence();
+  }
+  return {};
+}
+
+struct Seen {
+  double loss = 0;
+  double sent_bytes = 0;
+};
+
+/// The loss of rows of logits whose words are split over the ranks: by four numbers a row, or from gathered logits.
+Seen loss_of(dhp::Comm<Dev> plain_world, std::int64_t rows, std::int64_t words, bool gathers) {
+  Dev dev;
+  const auto counts = std::make_shared<dhp::CallCounts>();
+  auto world = counted(dev, plain_world, counts);
+  dhp::ModelBuilder<Dev> build(world);
+  const auto part = dhp::part_of(words, world.size(), world.rank());
+  Tensor<Dev> mine(dev, DType::f32, {rows, part.size()});
+  copy_columns(dev, toy::noise(dev, {rows, words}, 0).view(), part.first, mine.mut(), 0,
+               part.size());
+  const std::vector<std::int32_t> labels(static_cast<std::size_t>(rows), 3);
+  const auto wanted = Tensor<Dev>::from_host(dev, {rows}, labels);
+
+  dhp::CrossEntropy<Dev> entropy(build, words, !gathers);
+  dhp::Tape<Dev> tape({});
+  Tensor<Dev> totals(dev, DType::f64, {dhp::loss_fields});
+  if (gathers) mine = dhp::gather_parts(dev, world, mine, words);
+  entropy.forward(dev, std::move(mine), wanted.view(), tape, totals.mut());
+  return {totals.to_host<double>(dev)[0], counts->sent_bytes(toy::everybody(ranks))};
+}
+
+int main() {
+  // Exercise 1.
+  const auto three =
+      toy::on_each_rank(ranks, [](dhp::Comm<Dev> world) { return refusal(world, 3); })[0];
+  const auto four =
+      toy::on_each_rank(ranks, [](dhp::Comm<Dev> world) { return refusal(world, 4); })[0];
+  std::printf("3 heads: %s\n4 heads: %s\n\n", three.c_str(),
+              four.empty() ? "accepted" : four.c_str());
+
+  // Exercise 2. BERT's vocabulary, and 20 masked tokens.
+  constexpr std::int64_t rows = 20, words = 30522;
+  const auto run = [](bool gathers) {
+    return toy::on_each_rank(
+        ranks, [&](dhp::Comm<Dev> world) { return loss_of(world, rows, words, gathers); })[0];
+  };
+  const auto split = run(false), gathered = run(true);
+  toy::Ledger ledger("20 tokens of 30,522 words: bytes that a rank sends");
+  ledger.line("a maximum and three sums of each token", split.sent_bytes, 4 * 4 * rows);
+  ledger.line("all logits", gathered.sent_bytes, 4 * rows * words / ranks);
+  const bool same = std::abs(split.loss / gathered.loss - 1) < 1e-6;
+  std::printf("%.0f times less, and %s loss\n", gathered.sent_bytes / split.sent_bytes,
+              same ? "the same" : "another");
+  return !three.empty() && four.empty() && same && ledger.agrees() ? 0 : 1;
+}
