@@ -30,6 +30,7 @@ foreach(entry IN ITEMS
     "comm/reduce_slice|void comm::reduce_slice(${slice})|double,float,bf16,f16,std::int32_t,std::int64_t,std::uint8_t"
     "cpu/gemm|void cpu::serial_gemm(${sizes}, double, const T*, const T*, double, T*)|double,float"
     "cpu|class RankLauncher<T>|Cpu"
+    "cpu|AnyReducer<T> make_reducer(T&, ParameterStore<T>&, Comm<T>, const ReducerChoice&)|Cpu"
     "cpu|class TrainingRun<T>|Cpu")
   string(REGEX MATCH "^([^|]+)\\|([^|]+)\\|([^|]+)$" matched "${entry}")
   set(header "${CMAKE_MATCH_1}")
@@ -37,7 +38,7 @@ foreach(entry IN ITEMS
   string(REPLACE "," ";" arguments "${CMAKE_MATCH_3}")
   set(name "${header}")  # its source
   if(NOT header MATCHES "/")
-    string(REGEX REPLACE "^[a-z]+ ([A-Za-z0-9_:]+)[<(].*$" "\\1" name "${template}")
+    string(REGEX REPLACE "^[A-Za-z<>]+ ([A-Za-z0-9_:]+)[<(].*$" "\\1" name "${template}")
   endif()
   foreach(argument IN LISTS arguments)
     string(REGEX REPLACE "([^A-Za-z_])T([^A-Za-z_])" "\\1${argument}\\2" instance "${template}")

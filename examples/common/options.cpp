@@ -322,6 +322,13 @@ void finish(RunOptions& options, const Words& words) {
   return of_the_run;
 }
 
+/// Options of one reducer, which another one refuses.
+[[nodiscard]] bool is_of_reducer(const std::string& name) {
+  static constexpr std::array beginnings{"--reducer-", "--local-steps", "--outer-"};
+  return std::any_of(beginnings.begin(), beginnings.end(),
+                     [&](const char* begin) { return name.starts_with(begin); });
+}
+
 /// Options that --load's checkpoint remembers and that are not given get its values.
 void recall(CLI::App& app, RunOptions& options) {
   const auto saved = dhp::newest_checkpoint(options.load);
@@ -329,8 +336,13 @@ void recall(CLI::App& app, RunOptions& options) {
     const auto& about = saved->second.about;
     const auto run = about.value("run", nlohmann::ordered_json::object());
     const auto before = run.value("options", nlohmann::ordered_json::object());
+    const auto* const reducer = app.get_option("--reducer");
+    const bool other_reducer =
+        reducer->count() > 0 && (!before.contains("--reducer") ||
+                                 nlohmann::ordered_json(reducer->results()) != before["--reducer"]);
     for (auto* option : options_of_the_run(app)) {
       const auto name = option->get_name();
+      if (other_reducer && option->count() == 0 && is_of_reducer(name)) continue;
       const bool was_given = before.contains(name);
       const auto excluded = option->get_excludes();
       if (option->count() > 0) {

@@ -24,6 +24,7 @@ struct RunOptions {
   std::string store;  ///< etcd's endpoints, for the store of an elastic job; empty: rank 0 holds it
   dhp::PipelineOptions pipeline{};
   dhp::ReducerChoice reducer = dhp::Bucketed{};
+  std::string reducer_name = "bucketed";  ///< as --reducer has it
   dhp::Sharding sharding{};
   bool state_on_host = false;
 

@@ -4,6 +4,7 @@
 #include "command_line.hpp"
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,10 @@ struct ReducerWords {
   double bucket_mb = 25;
   int zero = 0;
   int shard_copies = 0;
-  int delay = 1;
-  dhp::LocalSgd local{};
+  std::optional<int> rank{};
+  std::optional<double> share{};
+  std::optional<int> delay{}, local_steps{};
+  std::optional<double> outer_rate{}, outer_momentum{};
   [[nodiscard]] std::size_t bucket_bytes() const {
     return static_cast<std::size_t>(bucket_mb * 1048576);
   }
@@ -33,36 +36,61 @@ inline constexpr std::array reducer_kinds{
                 [](const auto& words) -> dhp::ReducerChoice {
                   return dhp::Bucketed{.bytes = words.bucket_bytes()};
                 }},
-    ReducerKind{
-        "delayed",
-        [](const auto& words) -> dhp::ReducerChoice { return dhp::Delayed{.steps = words.delay}; }},
-    ReducerKind{"local", [](const auto& words) -> dhp::ReducerChoice { return words.local; }},
+    ReducerKind{"16-bit", [](const auto&) -> dhp::ReducerChoice { return dhp::SixteenBit{}; }},
+    ReducerKind{"top-k",
+                [](const auto& words) -> dhp::ReducerChoice {
+                  return words.share ? dhp::TopK{.share = *words.share} : dhp::TopK{};
+                }},
+    ReducerKind{"powersgd",
+                [](const auto& words) -> dhp::ReducerChoice {
+                  return words.rank ? dhp::PowerSgd{.rank = *words.rank} : dhp::PowerSgd{};
+                }},
+    ReducerKind{"one-bit", [](const auto&) -> dhp::ReducerChoice { return dhp::OneBit{}; }},
+    ReducerKind{"delayed",
+                [](const auto& words) -> dhp::ReducerChoice {
+                  return dhp::Delayed{.steps = words.delay.value_or(dhp::Delayed{}.steps)};
+                }},
+    ReducerKind{"local",
+                [](const auto& words) -> dhp::ReducerChoice {
+                  const dhp::LocalSgd usual;
+                  return dhp::LocalSgd{
+                      .every = words.local_steps.value_or(usual.every),
+                      .outer_learning_rate = words.outer_rate.value_or(usual.outer_learning_rate),
+                      .outer_momentum = words.outer_momentum.value_or(usual.outer_momentum)};
+                }},
 };
 
 inline void add_reducer_options(CLI::App& app, ReducerWords& words) {
   std::vector<std::string> names;
   for (const auto& kind : reducer_kinds) names.emplace_back(kind.name);
   app.add_option("--reducer", words.name,
-                 "How gradients are summed over replicas: plain, bucketed or delayed; or local: "
-                 "replicas step alone and average their weights")
+                 "How gradients are summed over replicas: plain, bucketed, or compressed: 16-bit, "
+                 "top-k, powersgd, one-bit; or late: delayed, local")
       ->check(CLI::IsMember(names))
-      ->group("Layout");
+      ->group("Training");
+  app.add_option("--reducer-rank", words.rank, "Of powersgd: columns of its factors (default: 4)")
+      ->check(positive_number())
+      ->group("Training");
+  app.add_option("--reducer-share", words.share,
+                 "Of top-k: elements that are sent, of all of a matrix (default: 0.01)")
+      ->check(number_up_to(1))
+      ->group("Training");
   app.add_option("--reducer-delay", words.delay,
-                 "With --reducer delayed: steps from a step's gradients to their use")
+                 "Of delayed: steps from a step's gradients to their use (default: 1)")
       ->check(not_negative_number())
-      ->group("Layout");
-  app.add_option("--local-steps", words.local.every,
-                 "With --reducer local: steps from one average of the weights to the next")
+      ->group("Training");
+  app.add_option("--local-steps", words.local_steps,
+                 "Of local: steps from one average of the weights to the next (default: 8)")
       ->check(positive_number())
-      ->group("Layout");
-  app.add_option("--outer-lr", words.local.outer_learning_rate,
-                 "With --reducer local: learning rate of a step towards the average (DiLoCo)")
+      ->group("Training");
+  app.add_option("--outer-lr", words.outer_rate,
+                 "Of local: learning rate of a step towards the average (default: 1)")
       ->check(positive_number())
-      ->group("Layout");
-  app.add_option("--outer-momentum", words.local.outer_momentum,
-                 "With --reducer local: Nesterov's momentum of that step")
+      ->group("Training");
+  app.add_option("--outer-momentum", words.outer_momentum,
+                 "Of local: Nesterov's momentum of that step (default: 0)")
       ->check(number_up_to(0.999))
-      ->group("Layout");
+      ->group("Training");
   app.add_option(
          "--zero", words.zero,
          "What replicas share out: 1 optimizer state, 2 gradients too, 3 weights too; 0: nothing")
@@ -80,14 +108,11 @@ inline void add_reducer_options(CLI::App& app, ReducerWords& words) {
 /// Throws where replicas do not take each step together, and the other options need that.
 inline void check_late_reducer(const RunOptions& options, const ReducerWords& words) {
   const bool delayed = words.name == "delayed", local = words.name == "local";
-  dhp::check(delayed || words.delay == ReducerWords{}.delay,
-             "--reducer-delay is for --reducer delayed, not ", words.name);
-  const dhp::LocalSgd usual;
-  for (const auto& [given, name] :
-       {std::pair{words.local.every != usual.every, "--local-steps"},
-        {words.local.outer_learning_rate != usual.outer_learning_rate, "--outer-lr"},
-        {words.local.outer_momentum != usual.outer_momentum, "--outer-momentum"}})
-    dhp::check(local || !given, name, " is for --reducer local, not ", words.name);
+  dhp::check(delayed || !words.delay, "--reducer-delay is for --reducer delayed");
+  for (const auto& [given, name] : {std::pair{words.local_steps.has_value(), "--local-steps"},
+                                    {words.outer_rate.has_value(), "--outer-lr"},
+                                    {words.outer_momentum.has_value(), "--outer-momentum"}})
+    dhp::check(local || !given, name, " is for --reducer local");
   if (!delayed && !local) return;
   dhp::check(!options.deterministic,
              "--deterministic sums the gradients of a step exactly in that step, "
@@ -114,7 +139,18 @@ inline void check_late_reducer(const RunOptions& options, const ReducerWords& wo
 inline void finish_reducer(RunOptions& options, const ReducerWords& words) {
   for (const auto& kind : reducer_kinds)
     if (words.name == kind.name) options.reducer = kind.make(words);
+  options.reducer_name = words.name;
   check_late_reducer(options, words);
+  dhp::check(!words.rank || words.name == "powersgd", "--reducer-rank is for --reducer powersgd");
+  dhp::check(!words.share || words.name == "top-k", "--reducer-share is for --reducer top-k");
+  dhp::check(words.share.value_or(1) > 0,
+             "--reducer-share 0 would send nothing; choose a number above 0, up to 1");
+  const bool sums_all = dhp::sums_all(options.reducer);
+  dhp::check(sums_all || !options.deterministic,
+             "--deterministic sums gradients as integers, which --reducer ", words.name,
+             " cannot send; choose plain or bucketed");
+  dhp::check(sums_all || !options.elastic, "--elastic does not carry what --reducer ", words.name,
+             " has not sent yet to other ranks; choose plain or bucketed");
   options.sharding = {static_cast<dhp::ZeroStage>(words.zero), words.bucket_bytes(),
                       words.shard_copies};
   dhp::check(words.shard_copies == 0 || words.zero > 0,

@@ -79,6 +79,9 @@ std::vector<std::string> RunOptions::doubts(std::int64_t total_steps) const {
         "a step has ", micro_batches, micro_batches == 1 ? " micro-batch" : " micro-batches",
         " for ", mesh.data, " replicas, so that ", mesh.data - micro_batches,
         " of them do nothing; choose a smaller --micro-batch or --data-parallel"));
+  if (!dhp::sums_all(reducer) && mesh.data == 1)
+    found.push_back(dhp::concat("--reducer ", reducer_name,
+                                " is for what replicas exchange, and there is one replica"));
   return found;
 }
 
@@ -94,6 +97,11 @@ std::vector<std::string> RunOptions::not_saved() const {
     if (local->outer_momentum > 0)
       found.push_back("the outer momentum is not saved and begins anew");
   }
+  const bool late = std::holds_alternative<dhp::Delayed>(reducer) ||
+                    std::holds_alternative<dhp::LocalSgd>(reducer);
+  if (!dhp::sums_all(reducer) && !late && mesh.data > 1)
+    found.push_back(dhp::concat("--load: checkpoints do not have what --reducer ", reducer_name,
+                                " has not sent yet; its memory begins anew"));
   if (pipeline.synthetic)
     found.push_back("the predictors of synthetic gradients are not saved and begin anew");
   return found;

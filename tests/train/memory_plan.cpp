@@ -65,6 +65,19 @@ std::vector<Counted> counted(const TrainingOptions& options) {
 
 }  // namespace
 
+TEST_CASE("memory plan: with the error memory of reducers that compress") {
+  for (const ReducerChoice& reducer : {ReducerChoice(SixteenBit{}), ReducerChoice(TopK{}),
+                                       ReducerChoice(PowerSgd{}), ReducerChoice(OneBit{})}) {
+    CAPTURE(reducer.index());
+    auto options = options_of({.data = 2}, ZeroStage::none);
+    const auto plain = plan_memory(planned(options), 0);
+    options.reducer = reducer;
+    const auto plan = plan_memory(planned(options), 0);
+    CHECK(plan.at_rest > plain.at_rest + plan.gradients);
+    CHECK(plan.at_rest == counted(options)[0].at_rest);
+  }
+}
+
 TEST_CASE("memory plan: what the allocator of the run counts, at rest and at the peak") {
   using enum ZeroStage;
   for (const auto& [layout, stage] : {std::pair{MeshShape{}, none},

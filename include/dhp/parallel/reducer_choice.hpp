@@ -21,6 +21,11 @@ namespace dhp {
 using ReducerChoice =
     std::variant<Bucketed, Plain, SixteenBit, TopK, PowerSgd, OneBit, Delayed, LocalSgd>;
 
+/// Whether each step has the sum of its own gradients: nothing is left out, and nothing remembered for the next step.
+[[nodiscard]] inline bool sums_all(const ReducerChoice& choice) {
+  return std::holds_alternative<Bucketed>(choice) || std::holds_alternative<Plain>(choice);
+}
+
 /// A reducer of any kind, chosen at run time.
 template <class Dev>
 class AnyReducer {

@@ -1,0 +1,104 @@
+// Lesson 15: fewer bytes for D. Replicas exchange every gradient in every step. Over a slow network they can send less:
+// rounded numbers, only the largest, two thin factors, or signs. What a step does not send goes into an *error memory* and
+// is added to the next gradient, so nothing is lost, only late. What does each save, and what does the delay cost?
+#include "lesson.hpp"
+#include "toy.hpp"
+
+#include <string>
+
+using toy::Dev;
+constexpr int replicas = 4, micro_batches = 4;  // of a step
+constexpr int steps = 150;
+constexpr std::int64_t width = 64;
+
+// The network's matrices have 128, 4,096 and 64 elements, its vectors 64, 64 and 1.
+dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
+  const auto linear = [&](const std::string& name, std::int64_t in, std::int64_t out) {
+    return dhp::Linear<Dev>(build, name, {.in = in, .out = out, .weight_init = dhp::he_normal(in)});
+  };
+  dhp::Model<Dev> model;
+  model.add("first", linear("first", 2, width));
+  model.add("gelu 1", dhp::gelu<Dev>());
+  model.add("second", linear("second", width, width));
+  model.add("gelu 2", dhp::gelu<Dev>());
+  model.add("last", linear("last", width, 1));
+  model.loss = dhp::MeanSquaredError<Dev>();
+  return model;
+}
+
+struct Seen {
+  double loss = 0;             // the mean of the last ten steps
+  double sent_bytes = 0;       // by one rank, in a step
+  std::int64_t gradients = 0;  // with the padding that aligns each parameter
+};
+
+Seen train(dhp::Comm<Dev> world, const dhp::ReducerChoice& reducer) {
+  Dev dev;
+  const auto counts = std::make_shared<dhp::CallCounts>();
+  auto options = toy::options({.data = replicas});
+  options.reducer = reducer;
+  dhp::TrainingRun run(dev, counted(dev, world, counts), options, network, toy::batch(dev, 0));
+  Seen seen{.gradients = run.store().size()};
+  for (int step = 0; step < steps; ++step) {
+    std::vector<dhp::MicroBatch<Dev>> batches;  // new samples in every step
+    for (int k = 0; k < micro_batches; ++k) {
+      batches.push_back(toy::batch(dev, step * micro_batches + k));
+      batches.back().index = k;
+    }
+    counts->reset();
+    const auto loss = run.step(batches).loss;
+    if (step >= steps - 10) seen.loss += loss / 10;
+    seen.sent_bytes = counts->sent_bytes(toy::everybody(replicas));
+  }
+  return seen;
+}
+
+int main() {
+  const auto run = [](const dhp::ReducerChoice& reducer) {
+    return toy::on_each_rank(replicas,
+                             [&](dhp::Comm<Dev> world) { return train(world, reducer); })[0];
+  };
+  struct Row {
+    const char* name;
+    dhp::ReducerChoice reducer;
+    std::int64_t reduced, gathered;  // bytes that a rank brings to all-reduces and all-gathers
+  };
+  constexpr std::int64_t matrices = 2 * width + width * width + width, vectors = width + width + 1;
+  const auto plain = run(dhp::Plain{});
+  const Row rows[] = {
+      {"16 bits", dhp::SixteenBit{}, 4 * vectors + 2 * matrices, 0},
+      // Of each matrix 5 %, rounded up: a number of 4 bytes and a value of 4.
+      {"the largest 5 %", dhp::TopK{.share = 0.05}, 4 * vectors, 8 * (7 + 205 + 4)},
+      // Factors of 64 x 2 and 2 x 64 for the large matrix. For the others they would be no smaller.
+      {"PowerSGD, rank 2", dhp::PowerSgd{.rank = 2},
+       4 * (vectors + 2 * width + width) + 4 * 2 * (width + width), 0},
+      // A bit for each element, and a magnitude of 8 bytes for each matrix.
+      {"one bit", dhp::OneBit{}, 4 * vectors, matrices / 8 + 3 * 8},
+  };
+  // Beside gradients a step sums a count and the losses, as in lesson 4.
+  constexpr std::int64_t numbers = 8 + (micro_batches + 1) * 4 * 8;
+  const auto sent = [](std::int64_t reduced, std::int64_t gathered) {
+    return dhp::sent_bytes(dhp::CallKind::all_reduce, reduced, replicas) +
+           dhp::sent_bytes(dhp::CallKind::all_gather, gathered, replicas);
+  };
+  toy::Ledger ledger("bytes that one of 4 ranks sends in a step");
+  ledger.line("fp32", plain.sent_bytes, sent(4 * plain.gradients + numbers, 0));
+  std::string losses;
+  bool learns = true;
+  const auto tell = [&](const char* name, const Seen& seen) {
+    char line[80];
+    std::snprintf(line, sizeof line, "%-20s 1/%-8.1f %.4f\n", name,
+                  plain.sent_bytes / seen.sent_bytes, seen.loss);
+    losses += line;
+    learns = learns && seen.loss < 0.02;
+  };
+  tell("fp32", plain);
+  for (const auto& [name, reducer, reduced, gathered] : rows) {
+    const auto seen = run(reducer);
+    ledger.line(name, seen.sent_bytes, sent(reduced + numbers, gathered));
+    tell(name, seen);
+  }
+  std::printf("\n%-20s %-10s loss after %d steps\n%s", "gradients as", "bytes", steps,
+              losses.c_str());
+  return ledger.agrees() && learns ? 0 : 1;
+}
