@@ -50,8 +50,8 @@ class LocalSgdReducer final : public ReplicaTraffic<Dev> {
           "local SGD averages weights of f32 or f64, not of ", store.options().compute,
           ", whose masters the optimizer has");
     if (has_outer_step()) {
-      before_ = store.make_buffer(dev);
-      momentum_ = store.make_buffer(dev);
+      before_ = Tensor<Dev>::lasting(dev, store.accumulation(), {store.size()});
+      momentum_ = Tensor<Dev>::lasting(dev, store.accumulation(), {store.size()});
       outer_ = make_step_state(dev, {.learning_rate = options.outer_learning_rate});
       copy_weights(dev, before_);
     }
