@@ -92,7 +92,7 @@ def draw_parts(axis, summaries):
     axis.set_yticks(rows, [f"{name}, {summary['wall_s']:.4g} s" for name, summary in summaries])
     axis.invert_yaxis()
     axis.set(xlabel="% of the wall time", xlim=(0, 100))
-    axis.figure.legend(*axis.get_legend_handles_labels(), ncols=4, fontsize="small", loc="outside lower center")
+    axis.legend(ncols=4, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.45))
 
 
 def main():

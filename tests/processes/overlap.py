@@ -3,8 +3,9 @@
 A model whose layers compute by sleeping is trained with gradients summed after the backward pass, and in buckets while
 it goes on. At least 60 % of the communication that can be hidden must be: of what is exposed without overlap, less what
 an ideal link leaves exposed, which carries each bucket from the moment that it is ready. The trainers' exposed
-communication is printed where they are given."""
+communication is printed where they are given. --traces FOLDER keeps the traces, plain.json and bucketed.json."""
 
+import argparse
 import json
 import pathlib
 import re
@@ -72,9 +73,9 @@ def sleepers(program, hosts, root):
     """The share of the hideable communication that was hidden."""
     rate = MEGABITS * 1e6 / 8
     seconds = {"plain": [], "bucketed": [], "ideal": []}
-    for turn in range(2):
+    for _ in range(2):
         for reducer in ("plain", "bucketed"):
-            path = root / f"{reducer} {turn}.json"
+            path = root / f"{reducer}.json"
             run([program, reducer, str(path), str(STEPS)], hosts)
             for of_rank in spans(path).values():
                 for step in steps_of(of_rank):
@@ -112,13 +113,18 @@ def trainers(programs, hosts, root):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("overlap")
+    parser.add_argument("trainers", nargs="*")
+    parser.add_argument("--traces", type=pathlib.Path)
+    asked = parser.parse_args()
     network.enter()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with tempfile.TemporaryDirectory() as temporary, network.Network(DELAY_S) as hosts:
-        root = pathlib.Path(temporary)
+        root = asked.traces or pathlib.Path(temporary)
         hosts.limit(MEGABITS)
-        hidden = sleepers(sys.argv[1], hosts, root)
-        trainers(dict(zip(("resnet", "bert"), sys.argv[2:])), hosts, root)
+        hidden = sleepers(asked.overlap, hosts, root)
+        trainers(dict(zip(("resnet", "bert"), asked.trainers)), hosts, root)
     return "" if hidden >= WANTED else f"less than {100 * WANTED:.0f} % of the hideable communication is hidden"
 
 
