@@ -20,15 +20,18 @@ table() {
 part "install what is missing" bash .ci/install_packages.sh \
   git g++ cmake ninja-build ccache doctest-dev libcli11-dev nlohmann-json3-dev python3 \
   optional:libdnnl-dev optional:libeigen3-dev optional:valgrind libssl-dev optional:libgloo-dev \
-  optional:libopenmpi-dev optional:openmpi-bin
+  optional:libopenmpi-dev optional:openmpi-bin optional:dataset-fashion-mnist optional:wordnet-base
 part "configure" cmake --preset release -DDHP_BENCH=ON
-part "build" cmake --build --preset release -j "$(nproc)" --target benches train_bert
+part "build" cmake --build --preset release -j "$(nproc)" --target benches train_bert train_resnet50
 programs=build/release/bench
 part "kernels against oneDNN and Eigen" table kernels $programs/bench_kernels "$out/kernels.json"
 part "a training step against PyTorch" table training_step \
   "${python:-python3}" bench/training_step.py $programs/bench_training_step --json "$out/training_step.json"
 part "ZeRO against PyTorch's" table zero \
   "${python:-python3}" bench/zero.py build/release/examples/train_bert $programs/bench_zero --json "$out/zero.json"
+part "less exchange between replicas" table older_ideas \
+  python3 bench/older_ideas.py build/release/examples/train_resnet50 build/release/examples/train_bert \
+  --json "$out/older_ideas.json" --curves "$out/older_ideas"
 part "instructions of the wrappers" table wrapper_cost \
   "${python:-python3}" bench/wrapper_cost.py $programs/bench_wrapper_cost --json "$out/wrapper_cost.json"
 part "two ranks against Gloo, MPI and memcpy" table communication \

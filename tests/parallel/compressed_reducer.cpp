@@ -140,6 +140,10 @@ TEST_CASE("a skipped step leaves the memory as it was, in the loss scale of the 
     CAPTURE(choice.index());
     const auto right =
         Cases::run(2, choice, DType::f32, {{.scale = 8, .number = 0}, {.scale = 4, .number = 1}});
+    const auto unscaled = Cases::run(2, choice, DType::f32, Cases::plain_steps(2));
+    for (const std::size_t parameter : {0, 2, 5})
+      for (std::size_t at = 0; at < right.sums[0][1][parameter].size(); ++at)
+        CHECK(right.sums[0][1][parameter][at] == 4 * unscaled.sums[0][1][parameter][at]);
     for (const double spoiled : {HUGE_VAL, std::nan("")}) {
       const auto skipping =
           Cases::run(2, choice, DType::f32,
