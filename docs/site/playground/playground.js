@@ -73,7 +73,7 @@
     const shortest = Math.min(...answer.stages.flatMap((stage) => stage.actions.map((a) => a[4])).filter((t) => t > 0));
     const room = $("timeline").clientWidth - left - right;
     // Wide enough to read the shortest action, no wider than 4 screens.
-    const wish = Number.isFinite(shortest) ? 16 * answer.makespan / shortest : room;
+    const wish = Number.isFinite(shortest) ? 12 * answer.makespan / shortest : room;
     const width = Math.max(Math.min(room, 1400), Math.min(wish, 4 * Math.max(room, 600)));
     const scale = width / (answer.makespan || 1);
     const height = top + row * answer.stages.length + 26;
@@ -139,8 +139,8 @@
     const ranks = chosen.data * chosen.tensor * chosen.pipeline;
     const many = (count, noun) => `<b>${count}</b> ${noun}${count === 1 ? "" : "s"}`;
     $("summary").innerHTML = `${many(ranks, "rank")}. A step takes <b>${number(answer.makespan)}</b>, stages are idle ` +
-      `for <b>${percent(idle(answer))}</b> of it; on an edge at most ${many(answer.most_messages, "message")} at a time. ` +
-      "The schedule is proved.";
+      `for <b>${percent(idle(answer))}</b> of it. The schedule is proved; on an edge there are at most ` +
+      `${many(answer.most_messages, "message")} at a time.`;
     timeline(answer, Number(chosen.chunks));
     const others = ["gpipe", "1f1b", "interleaved", "zero-bubble"].map((schedule) => {
       const more = chosen.schedule === schedule ? chosen.chunks : Math.max(2, chosen.chunks);
