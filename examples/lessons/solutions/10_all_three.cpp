@@ -1,0 +1,121 @@
+// Solutions of lesson 10. 1: all layouts of eight ranks, and what they hold and move. 2: shards, together with H and P.
+#include "toy.hpp"
+
+using toy::Dev;
+constexpr int micro_batches = 8, steps = 20;
+
+struct Seen {
+  double loss = 0;                              // of the last step
+  double data = 0, tensor = 0, pipeline = 0;    // bytes sent by this rank, per step
+  std::size_t held_bytes = 0, state_bytes = 0;  // weights, gradients and state; the state alone
+};
+
+/// Two pairs of matrices [128, 512], of which each rank of a tensor axis of 2 has 32,768 numbers: two whole tiles.
+dhp::Model<Dev> wide(dhp::ModelBuilder<Dev>& build) {
+  const auto linear = [](std::int64_t in, std::int64_t out) {
+    return dhp::LinearOptions{
+        .in = in, .out = out, .bias = false, .weight_init = dhp::he_normal(in)};
+  };
+  dhp::Model<Dev> model;
+  for (const auto* pair : {"first", "second"}) {
+    const std::string name = pair;
+    model.add(name, dhp::column_parallel_linear(build, name, linear(128, 512)));
+    model.add(name + " out", dhp::RowParallelLinear<Dev>(build, name + " out", linear(512, 128)));
+  }
+  model.loss = dhp::MeanSquaredError<Dev>();
+  return model;
+}
+std::vector<dhp::MicroBatch<Dev>> wide_batches(Dev& dev) {
+  auto batches = toy::batches(dev, micro_batches);
+  for (int k = 0; auto& batch : batches) {
+    batch.input = toy::noise(dev, {16, 128}, k++);
+    batch.side.clear();
+    batch.side.emplace_back("targets", toy::noise(dev, {16, 128}, micro_batches + k));
+    batch.counts = {{"elements", 16 * 128}};
+  }
+  return batches;
+}
+
+Seen train(dhp::Comm<Dev> plain_world, dhp::MeshShape layout, bool is_wide = false,
+           dhp::ZeroStage stage = dhp::ZeroStage::none) {
+  Dev dev;
+  Seen seen;
+  const int rank = plain_world.rank();
+  const auto counts = std::make_shared<dhp::CallCounts>();
+  auto options = toy::options(layout);
+  options.store.sharding.stage = stage;
+  const auto batches = is_wide ? wide_batches(dev) : toy::batches(dev, micro_batches);
+  {
+    dhp::TrainingRun run(dev, counted(dev, plain_world, counts), options,
+                         is_wide ? wide : toy::network, batches.front());
+    counts->reset();
+    for (int step = 0; step < steps; ++step) seen.loss = run.step(batches).loss;
+    for (const auto& state : run.optimizer().state())
+      if (!state.narrow_only) seen.state_bytes += state.buffer->size_bytes();
+    seen.held_bytes = run.store().weight_bytes() + run.store().gradient_bytes() + seen.state_bytes;
+  }  // here the last all-gather of weights has ended
+  // The ranks of an axis are `apart` from each other; the first of this rank's has the place 0 on it.
+  const auto sent = [&](int size, int apart) {
+    dhp::CallCounts::Group group;
+    for (int at = 0; at < size; ++at) group.push_back(rank + (at - rank / apart % size) * apart);
+    return size == 1 ? 0 : counts->sent_bytes(group) / steps;
+  };
+  seen.tensor = sent(layout.tensor, 1);
+  seen.data = sent(layout.data, layout.tensor);
+  seen.pipeline = sent(layout.pipeline, layout.tensor * layout.data);
+  return seen;
+}
+
+int main() {
+  const auto one = toy::on_each_rank(1, [](dhp::Comm<Dev> world) { return train(world, {}); })[0];
+  bool right = true;
+
+  std::printf("             most bytes held   bytes sent per step, by all ranks together\n");
+  std::printf(" D  H  P     by a rank               D          H          P        sum\n");
+  for (const int d : {8, 4, 2, 1})
+    for (const int h : {8, 4, 2, 1}) {
+      if (8 % (d * h) != 0) continue;
+      const dhp::MeshShape layout{.data = d, .tensor = h, .pipeline = 8 / d / h};
+      std::printf("%2d %2d %2d", layout.data, layout.tensor, layout.pipeline);
+      try {
+        const auto ranks =
+            toy::on_each_rank(8, [&](dhp::Comm<Dev> world) { return train(world, layout); });
+        std::size_t held = 0;
+        double data = 0, tensor = 0, pipeline = 0;
+        for (const auto& rank : ranks) {
+          held = std::max(held, rank.held_bytes);
+          data += rank.data;
+          tensor += rank.tensor;
+          pipeline += rank.pipeline;
+        }
+        std::printf("     %15zu   %10.0f %10.0f %10.0f %10.0f\n", held, data, tensor, pipeline,
+                    data + tensor + pipeline);
+        right = right && std::abs(ranks[0].loss - one.loss) < 1e-4;
+      } catch (const dhp::Error& error) {
+        const auto& sentence = error.sentence();  // "rank 4: ..."
+        std::printf("     refused: %s\n", sentence.substr(sentence.find(": ") + 2).c_str());
+        right = right && layout.pipeline == 8;
+      }
+    }
+
+  // 2: two replicas share out the state of what each rank holds, in whole tiles of 16,384 numbers.
+  const auto of = [](dhp::ZeroStage stage) {
+    return toy::on_each_rank(8, [&](dhp::Comm<Dev> world) {
+      return train(world, {.data = 2, .tensor = 2, .pipeline = 2}, true, stage);
+    });
+  };
+  const auto whole = of(dhp::ZeroStage::none), shards = of(dhp::ZeroStage::optimizer);
+  std::printf("\n2 x 2 x 2: loss %.8f, with shards %.8f\n", whole[0].loss, shards[0].loss);
+  right = right && std::abs(whole[0].loss - shards[0].loss) < 1e-6;
+  constexpr std::int64_t numbers = 4 * 128 * 512 / 2 / 2;  // of one rank
+  constexpr std::int64_t others = 8 + 32 * (micro_batches + 1);
+  toy::Ledger ledger;
+  ledger.line("AdamW's state: two numbers of 4 bytes", whole[0].state_bytes, 2 * 4 * numbers);
+  ledger.line("AdamW's state, with shards: half", shards[0].state_bytes, 2 * 4 * numbers / 2);
+  ledger.line("data axis: sent per step", whole[0].data, 4 * numbers + others);
+  ledger.line("data axis, with shards: and a norm for each tile", shards[0].data,
+              4 * numbers + others + 8 * numbers / 16384);
+  ledger.line("tensor axis, with shards: as before", shards[0].tensor, whole[0].tensor);
+  ledger.line("pipeline axis, with shards: as before", shards[0].pipeline, whole[0].pipeline);
+  return right && ledger.agrees() ? 0 : 1;
+}
