@@ -8,7 +8,13 @@ cd "$(dirname "$0")/.." || exit 1
 # The compilers want about 1 GB each. A test that computes counts as three jobs, one that waits as one.
 jobs=$(nproc)
 which=(-LE acceptance)
-[ "${1:-}" != --all ] || { which=() && shift; }
+site=()  # what the test of the site needs
+if [ "${1:-}" = --all ]; then
+  which=()
+  site=(python3-venv chromium chromium-driver clang-16 lld-16 wasi-libc libc++-16-dev-wasm32 libc++abi-16-dev-wasm32
+    libclang-rt-16-dev-wasm32)
+  shift
+fi
 part "install what is missing" bash .ci/install_packages.sh \
   git g++ cmake ninja-build ccache time doctest-dev libcli11-dev nlohmann-json3-dev \
   zlib1g-dev libpng-dev libturbojpeg0-dev libutf8proc-dev libssl-dev python3 \
@@ -16,7 +22,7 @@ part "install what is missing" bash .ci/install_packages.sh \
   optional:libcurl4-openssl-dev optional:etcd-server optional:libonnx-dev optional:libprotobuf-dev \
   optional:libgloo-dev optional:libopenmpi-dev optional:openmpi-bin optional:slurm-wlm optional:munge optional:iproute2 \
   optional:shellcheck optional:python3-yaml optional:python3-matplotlib \
-  optional:dataset-fashion-mnist optional:wordnet-base
+  optional:dataset-fashion-mnist optional:wordnet-base "${site[@]/#/optional:}"
 part "configure" cmake --preset release -DDHP_UNIT_FILES=12
 part "build" cmake --build --preset release -j "$jobs"
 part "test" ctest --preset release -j $((3 * jobs)) --output-on-failure --no-tests=error "${which[@]}" "$@"

@@ -71,6 +71,10 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
                  "Parts of the model per stage (interleaved)")
       ->check(positive)
       ->group("Layout");
+  app.add_flag_callback(
+         "--synthetic-gradients", [&] { options.pipeline.synthetic.emplace(); },
+         "Stages go on with predicted gradients and do not wait for true ones")
+      ->group("Layout");
   add_name(app, "--stage-costs", "computed",
            "What stages are cut by: computed (flops) or measured (time of each layer)",
            [&](const auto& name) { options.pipeline.measure_costs = name == "measured"; })
@@ -259,6 +263,7 @@ void finish(RunOptions& options, const Words& words) {
              options.global_batch, " is not a multiple of --micro-batch ", options.micro_batch);
   options.optimizer = optimizer_of(words);
   finish_reducer(options, words.reducer);
+  options.check_synthetic();
   dhp::check(options.verify_every == 0 || options.deterministic,
              "--verify-every needs --deterministic, with which ranks have the same bits");
   if (options.steps.value_or(0) > 0) options.check_decay(*options.steps);
@@ -317,6 +322,13 @@ void finish(RunOptions& options, const Words& words) {
   return of_the_run;
 }
 
+/// Options of one reducer, which another one refuses.
+[[nodiscard]] bool is_of_reducer(const std::string& name) {
+  static constexpr std::array beginnings{"--reducer-", "--local-steps", "--outer-"};
+  return std::any_of(beginnings.begin(), beginnings.end(),
+                     [&](const char* begin) { return name.starts_with(begin); });
+}
+
 /// Options that --load's checkpoint remembers and that are not given get its values.
 void recall(CLI::App& app, RunOptions& options) {
   const auto saved = dhp::newest_checkpoint(options.load);
@@ -324,8 +336,13 @@ void recall(CLI::App& app, RunOptions& options) {
     const auto& about = saved->second.about;
     const auto run = about.value("run", nlohmann::ordered_json::object());
     const auto before = run.value("options", nlohmann::ordered_json::object());
+    const auto* const reducer = app.get_option("--reducer");
+    const bool other_reducer =
+        reducer->count() > 0 && (!before.contains("--reducer") ||
+                                 nlohmann::ordered_json(reducer->results()) != before["--reducer"]);
     for (auto* option : options_of_the_run(app)) {
       const auto name = option->get_name();
+      if (other_reducer && option->count() == 0 && is_of_reducer(name)) continue;
       const bool was_given = before.contains(name);
       const auto excluded = option->get_excludes();
       if (option->count() > 0) {
@@ -426,6 +443,9 @@ ParsedResNet parse_resnet(int argc, char** argv, bool gpu) {
   add_device_options(app, options.run, gpu);
   add_resnet_options(app, options);
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
+    dhp::check(!options.sync_batch_norm || words.reducer.name != "local",
+               "--sync-batch-norm sums over replicas in each norm, and with --reducer local they "
+               "step alone");
     // Of data without a size of their own, what --image-size 0 stands for is above 64.
     dhp::check(options.stem_stride == 1 || options.image_size <= 64, "--stem-stride ",
                options.stem_stride, " is of the stem for images up to 64 pixels, not for ",

@@ -107,10 +107,14 @@ struct RunOptions {
 
   /// Steps of the run over these batches.
   [[nodiscard]] std::int64_t total_steps(const dhp::Batching& batching) const;
+  /// Throws where stages are to go by predicted gradients, and other options do not allow that.
+  void check_synthetic() const;
   /// Throws where the learning rate cannot decay as asked for over so many steps.
   void check_decay(std::int64_t total_steps) const;
   /// What of a run of so many steps is likely to be a mistake, a sentence each.
   [[nodiscard]] std::vector<std::string> doubts(std::int64_t total_steps) const;
+  /// What of this run's state no checkpoint has, so that it begins anew after --load; a sentence each.
+  [[nodiscard]] std::vector<std::string> not_saved() const;
   /// Of a run of so many steps.
   [[nodiscard]] dhp::TrainingOptions training(std::int64_t total_steps) const;
   /// "synthetic", or "synthetic-resident": one step's input, on the device once for all.

@@ -111,8 +111,8 @@ class Program {
     const auto first_step = trainer.steps_done();
     if (loader_) loader_->start_at(batching_.after(first_step));
     report_.start(first_step);
-    report_.say("layout ", to_text(run_.mesh()), ", schedule ", options_.pipeline.schedule.name(),
-                ", ", precision_name(options_.precision), ", ", batching_.dataset_size(),
+    report_.say("layout ", to_text(run_.mesh()), ", schedule ", schedule_name(), ", ",
+                precision_name(options_.precision), ", ", batching_.dataset_size(),
                 " training samples, ", total_, " steps of ", options_.global_batch);
     for (const auto& doubt : options_.doubts(total_)) report_.say("warning: ", doubt);
     TraceReport traced(dev_, run_.mesh().world(), options_.trace);
@@ -239,6 +239,10 @@ class Program {
   [[nodiscard]] bool evaluates_after(std::int64_t step) const {
     return options_.evaluate_every > 0 && step > 0 && step % options_.evaluate_every == 0;
   }
+  [[nodiscard]] std::string schedule_name() const {
+    return options_.pipeline.synthetic ? "of synthetic gradients"
+                                       : options_.pipeline.schedule.name();
+  }
   /// In an elastic job whose ranks have changed.
   [[nodiscard]] bool goes_on_within(std::int64_t first_step) const {
     return elastic_ != nullptr && elastic_->has_state && first_step > 0;
@@ -254,15 +258,21 @@ class Program {
   }
   /// The first step of an epoch is like all but the last one, which may be short.
   void check_shares() const {
-    if (!setup_.waits_for_replicas || resident_) return;
+    const bool alone = std::holds_alternative<dhp::LocalSgd>(options_.reducer);
+    if ((!setup_.waits_for_replicas && !alone) || resident_) return;
     const dhp::Batching epoch(batching_.dataset_size(), options_.global_batch,
                               options_.micro_batch);
     for (const auto step : {std::int64_t{0}, epoch.steps_per_epoch() - 1}) {
       if (step >= total_) continue;
       const auto micro_batches = epoch.plan(step).micro_batches();
       dhp::check(
-          micro_batches % options_.mesh.data == 0, "step ", step + 1, " of an epoch has ",
+          !alone || micro_batches >= options_.mesh.data, "step ", step + 1, " of an epoch has ",
           micro_batches, " micro-batches for ", options_.mesh.data,
+          " replicas, but with --reducer local each needs one; choose --samples as a multiple of "
+          "--global-batch");
+      dhp::check(
+          !setup_.waits_for_replicas || micro_batches % options_.mesh.data == 0, "step ", step + 1,
+          " of an epoch has ", micro_batches, " micro-batches for ", options_.mesh.data,
           " replicas, but synchronised batch norm needs as many on each; choose --samples as "
           "a multiple of --global-batch");
     }

@@ -18,6 +18,8 @@ struct ReducerWords {
   int shard_copies = 0;
   std::optional<int> rank{};
   std::optional<double> share{};
+  std::optional<int> delay{}, local_steps{};
+  std::optional<double> outer_rate{}, outer_momentum{};
   [[nodiscard]] std::size_t bucket_bytes() const {
     return static_cast<std::size_t>(bucket_mb * 1048576);
   }
@@ -44,6 +46,18 @@ inline constexpr std::array reducer_kinds{
                   return words.rank ? dhp::PowerSgd{.rank = *words.rank} : dhp::PowerSgd{};
                 }},
     ReducerKind{"one-bit", [](const auto&) -> dhp::ReducerChoice { return dhp::OneBit{}; }},
+    ReducerKind{"delayed",
+                [](const auto& words) -> dhp::ReducerChoice {
+                  return dhp::Delayed{.steps = words.delay.value_or(dhp::Delayed{}.steps)};
+                }},
+    ReducerKind{"local",
+                [](const auto& words) -> dhp::ReducerChoice {
+                  const dhp::LocalSgd usual;
+                  return dhp::LocalSgd{
+                      .every = words.local_steps.value_or(usual.every),
+                      .outer_learning_rate = words.outer_rate.value_or(usual.outer_learning_rate),
+                      .outer_momentum = words.outer_momentum.value_or(usual.outer_momentum)};
+                }},
 };
 
 inline void add_reducer_options(CLI::App& app, ReducerWords& words) {
@@ -51,7 +65,7 @@ inline void add_reducer_options(CLI::App& app, ReducerWords& words) {
   for (const auto& kind : reducer_kinds) names.emplace_back(kind.name);
   app.add_option("--reducer", words.name,
                  "How gradients are summed over replicas: plain, bucketed, or compressed: 16-bit, "
-                 "top-k, powersgd, one-bit")
+                 "top-k, powersgd, one-bit; or late: delayed, local")
       ->check(CLI::IsMember(names))
       ->group("Training");
   app.add_option("--reducer-rank", words.rank, "Of powersgd: columns of its factors (default: 4)")
@@ -60,6 +74,22 @@ inline void add_reducer_options(CLI::App& app, ReducerWords& words) {
   app.add_option("--reducer-share", words.share,
                  "Of top-k: elements that are sent, of all of a matrix (default: 0.01)")
       ->check(number_up_to(1))
+      ->group("Training");
+  app.add_option("--reducer-delay", words.delay,
+                 "Of delayed: steps from a step's gradients to their use (default: 1)")
+      ->check(not_negative_number())
+      ->group("Training");
+  app.add_option("--local-steps", words.local_steps,
+                 "Of local: steps from one average of the weights to the next (default: 8)")
+      ->check(positive_number())
+      ->group("Training");
+  app.add_option("--outer-lr", words.outer_rate,
+                 "Of local: learning rate of a step towards the average (default: 1)")
+      ->check(positive_number())
+      ->group("Training");
+  app.add_option("--outer-momentum", words.outer_momentum,
+                 "Of local: Nesterov's momentum of that step (default: 0)")
+      ->check(number_up_to(0.999))
       ->group("Training");
   app.add_option(
          "--zero", words.zero,
@@ -75,11 +105,42 @@ inline void add_reducer_options(CLI::App& app, ReducerWords& words) {
       ->group("Layout");
 }
 
+/// Throws where replicas do not take each step together, and the other options need that.
+inline void check_late_reducer(const RunOptions& options, const ReducerWords& words) {
+  const bool delayed = words.name == "delayed", local = words.name == "local";
+  dhp::check(delayed || !words.delay, "--reducer-delay is for --reducer delayed");
+  for (const auto& [given, name] : {std::pair{words.local_steps.has_value(), "--local-steps"},
+                                    {words.outer_rate.has_value(), "--outer-lr"},
+                                    {words.outer_momentum.has_value(), "--outer-momentum"}})
+    dhp::check(local || !given, name, " is for --reducer local");
+  if (!delayed && !local) return;
+  dhp::check(!options.deterministic,
+             "--deterministic sums the gradients of a step exactly in that step, "
+             "and --reducer ",
+             words.name, " does not");
+  dhp::check(!options.elastic,
+             "--elastic needs replicas that take each step together, and with --reducer ",
+             words.name, " they do not");
+  dhp::check(!options.cuda_graphs.value_or(false),
+             "--cuda-graphs repeats one step, and with --reducer ", words.name, " steps differ");
+  dhp::check(
+      options.precision != dhp::DType::f16 && (delayed || options.precision != dhp::DType::bf16),
+      "--reducer ", words.name, " is for --precision fp32", delayed ? ", bf16" : "", " or fp64: ",
+      delayed ? "the loss scale of fp16 may change before a gradient is used"
+              : "the weights of 16 bits are not those that the optimizer steps on");
+  dhp::check(
+      delayed || options.global_batch / options.micro_batch >= options.mesh.data,
+      "--reducer local needs a micro-batch for each replica: --global-batch / --micro-batch must "
+      "be at least --data-parallel ",
+      options.mesh.data);
+}
+
 /// Makes the reducer and the sharding; throws where they do not fit the other options.
 inline void finish_reducer(RunOptions& options, const ReducerWords& words) {
   for (const auto& kind : reducer_kinds)
     if (words.name == kind.name) options.reducer = kind.make(words);
   options.reducer_name = words.name;
+  check_late_reducer(options, words);
   dhp::check(!words.rank || words.name == "powersgd", "--reducer-rank is for --reducer powersgd");
   dhp::check(!words.share || words.name == "top-k", "--reducer-share is for --reducer top-k");
   dhp::check(words.share.value_or(1) > 0,

@@ -35,6 +35,25 @@ void RunOptions::check_ranks() const {
 }
 bool RunOptions::begins_anew() const { return dhp::WeightFiles::are_at(load); }
 
+void RunOptions::check_synthetic() const {
+  if (!pipeline.synthetic) return;
+  const bool usual = pipeline.schedule.name() == dhp::OneForwardOneBackward::name;
+  for (const auto& [bad, reason] :
+       {std::pair{mesh.pipeline == 1,
+                  "is for stages that do not wait for each other: it needs --pipeline-parallel 2 "
+                  "or more"},
+        {!usual, "has a schedule of its own: leave out --schedule"},
+        {deterministic,
+         "depends on where the model is cut, which --deterministic is there to prevent"},
+        {sharding.stage != dhp::ZeroStage::none,
+         "is for replicas that hold all weights of their stage, not for --zero"},
+        {elastic.has_value(), "has predictors that ranks would take with them: not for --elastic"},
+        {cuda_graphs.value_or(false),
+         "has steps that --cuda-graphs cannot record: leave one of them out"},
+        {precision != dhp::accumulation_type(precision), "is for --precision fp32 or fp64"}})
+    dhp::check(!bad, "--synthetic-gradients ", reason);
+}
+
 void RunOptions::check_decay(std::int64_t total_steps) const {
   dhp::check(
       learning_rate.decay != dhp::Decay::step || total_steps >= 3,
@@ -60,14 +79,31 @@ std::vector<std::string> RunOptions::doubts(std::int64_t total_steps) const {
         "a step has ", micro_batches, micro_batches == 1 ? " micro-batch" : " micro-batches",
         " for ", mesh.data, " replicas, so that ", mesh.data - micro_batches,
         " of them do nothing; choose a smaller --micro-batch or --data-parallel"));
-  if (!dhp::sums_all(reducer)) {
-    if (mesh.data == 1)
-      found.push_back(dhp::concat("--reducer ", reducer_name,
-                                  " is for what replicas exchange, and there is one replica"));
-    else if (!load.empty() && !begins_anew())
-      found.push_back(dhp::concat("--load: checkpoints do not have what --reducer ", reducer_name,
-                                  " has not sent yet; its memory begins anew"));
+  if (!dhp::sums_all(reducer) && mesh.data == 1)
+    found.push_back(dhp::concat("--reducer ", reducer_name,
+                                " is for what replicas exchange, and there is one replica"));
+  return found;
+}
+
+std::vector<std::string> RunOptions::not_saved() const {
+  std::vector<std::string> found;
+  if (const auto* delayed = std::get_if<dhp::Delayed>(&reducer); delayed && delayed->steps > 0)
+    found.push_back(dhp::concat(
+        "gradients that were under way are not saved: the first ", delayed->steps,
+        delayed->steps == 1 ? " step has none and is" : " steps have none and are", " skipped"));
+  if (const auto* local = std::get_if<dhp::LocalSgd>(&reducer)) {
+    if (mesh.data > 1)
+      found.push_back("optimizer state is saved of the first replica: all others go on from that");
+    if (local->outer_momentum > 0)
+      found.push_back("the outer momentum is not saved and begins anew");
   }
+  const bool late = std::holds_alternative<dhp::Delayed>(reducer) ||
+                    std::holds_alternative<dhp::LocalSgd>(reducer);
+  if (!dhp::sums_all(reducer) && !late && mesh.data > 1)
+    found.push_back(dhp::concat("--load: checkpoints do not have what --reducer ", reducer_name,
+                                " has not sent yet; its memory begins anew"));
+  if (pipeline.synthetic)
+    found.push_back("the predictors of synthetic gradients are not saved and begin anew");
   return found;
 }
 

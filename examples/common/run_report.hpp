@@ -141,7 +141,9 @@ class RunReport {
         fields.emplace_back("loss_" + terms[term], report.terms[term].mean());
     const bool scaled = options_.precision == dhp::DType::f16;
     if (scaled) fields.emplace_back("loss_scale", report.loss_scale);
-    if (scaled || options_.skip_spikes > 0) fields.emplace_back("skipped", report.skipped ? 1 : 0);
+    const bool delayed = std::holds_alternative<dhp::Delayed>(options_.reducer);
+    if (scaled || delayed || options_.skip_spikes > 0)
+      fields.emplace_back("skipped", report.skipped ? 1 : 0);
     fields.insert(fields.end(), more.begin(), more.end());
     last_step_ = fields;
     if (!metrics_) return;
@@ -153,6 +155,7 @@ class RunReport {
                     report.spike     ? dhp::concat("skipped: the gradient norm is ",
                                                    short_number(report.gradient_norm), ", usual is ",
                                                    short_number(report.usual_norm))
+                    : report.waits   ? "skipped: no gradient has come yet"
                     : report.skipped ? "skipped: gradients overflowed"
                                      : "");
   }

@@ -120,6 +120,8 @@ class SavedRun {
     report_.say("loaded ", loaded.from, none_asked_for ? ": of step " : ": goes on after step ",
                 progress.steps);
     for (const auto& option : options_.differing) report_.say("warning: ", option);
+    if (!none_asked_for && progress.steps > 0)
+      for (const auto& sentence : options_.not_saved()) report_.say("warning: ", sentence);
     const auto now = batching_.dataset_size();
     const auto size = loaded.about.value("training_samples", now);
     if (size != now)

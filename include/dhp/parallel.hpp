@@ -3,6 +3,8 @@
 
 #include <dhp/parallel/channels.hpp>
 #include <dhp/parallel/data.hpp>
+#include <dhp/parallel/delayed_reducer.hpp>
+#include <dhp/parallel/local_sgd.hpp>
 #include <dhp/parallel/one_bit.hpp>
 #include <dhp/parallel/pipeline.hpp>
 #include <dhp/parallel/power_sgd.hpp>

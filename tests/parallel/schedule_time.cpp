@@ -24,6 +24,20 @@ double slots(const AnySchedule& schedule, int stages, int micro_batches, int chu
 constexpr dhp::ActionCosts whole_backward_is_one{1, 0.5, 0.5};
 constexpr dhp::ActionCosts all_one{1, 1, 1};
 
+TEST_CASE("schedule_time: each part of the model may have costs of its own") {
+  // Two stages, the second twice as slow: it works without a gap once its first message is there.
+  const std::vector<dhp::ActionCosts> costs{{1, 1, 1}, {2, 2, 2}};
+  const auto times = dhp::simulate(dhp::all_stages(GPipe{}, 2, 3), costs);
+  CHECK(times.start[1] == std::vector<double>{1, 3, 5, 7, 11, 15});
+  CHECK(times.makespan == 1 + 3 * 6 + 2);
+  CHECK(times.idle_share[0] == doctest::Approx(1 - 9.0 / 21));
+  // Part 2 is chunk 1 of stage 0.
+  const std::vector<dhp::ActionCosts> of_chunks{{1, 1, 1}, {1, 1, 1}, {5, 1, 1}, {1, 1, 1}};
+  const auto lists = dhp::all_stages(Interleaved{}, 2, 1, 2);
+  CHECK(dhp::simulate(lists, of_chunks).makespan == dhp::simulate(lists).makespan + 4);
+  CHECK_THROWS_AS(dhp::simulate(lists, std::vector<dhp::ActionCosts>(3)), dhp::Error);
+}
+
 TEST_CASE("schedule_time: m micro-batches over s stages take 2(m+s-1) in gpipe and 1f1b") {
   for (const auto& schedule : {AnySchedule(GPipe{}), AnySchedule(OneForwardOneBackward{})})
     for (int s = 1; s <= 8; ++s)

@@ -41,6 +41,25 @@ enum class CallKind {
   return names[static_cast<int>(kind)];
 }
 
+/// The bytes that one of n ranks sends, averaged over the ranks, when calls bring so many bytes: by the ring algorithms,
+/// which send least (Patarasuk and Yuan 2009). What a rank receives counts at its sender.
+[[nodiscard]] constexpr double sent_bytes(CallKind kind, std::int64_t bytes, int ranks) {
+  const auto brought = static_cast<double>(bytes);
+  const auto others = static_cast<double>(ranks - 1);
+  switch (kind) {
+    case CallKind::all_reduce: return 2 * brought * others / ranks;
+    case CallKind::reduce_scatter:
+    case CallKind::broadcast:
+    case CallKind::all_to_all: return brought * others / ranks;
+    case CallKind::all_gather: return brought * others;
+    case CallKind::send: return brought;
+    case CallKind::recv:
+    case CallKind::barrier:
+    case CallKind::split: return 0;
+  }
+  return 0;
+}
+
 /// A call without its buffers: what all its ranks must agree on, and the place that only this rank knows.
 struct Call {
   CallKind kind = CallKind::barrier;

@@ -29,22 +29,27 @@ struct StoreOptions {
   bool state_on_host = false;
 };
 
-/// Brings what other replicas hold of a sharded store. Layers ask it through the store.
+/// What replicas exchange beside the sums of a step's gradients: shares of a sharded store, weights that differ between them.
+/// A reducer does it; layers, norms and trainers ask it through the store. Here nothing is exchanged.
 template <class Dev>
-class ShardTraffic {
+class ReplicaTraffic {
  public:
-  virtual ~ShardTraffic() = default;
+  virtual ~ReplicaTraffic() = default;
   /// The weights of a layer are here when this returns, and stay until done().
-  virtual void need(Dev& dev, const ParameterList<Dev>& layer) = 0;
-  virtual void done(Dev& dev, const ParameterList<Dev>& layer) = 0;
+  virtual void need(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
+  virtual void done(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
   /// This replica has added a micro-batch's gradients of a layer.
-  virtual void added(Dev& dev, const ParameterList<Dev>& layer) = 0;
-  /// The optimizer has written this replica's shares of the weights.
-  virtual void updated(Dev& dev) = 0;
-  /// Returns when no collective reads or writes weights.
-  virtual void settle(Dev& dev) = 0;
-  /// The sum over replicas, in place.
-  virtual void sum(Dev& dev, View<Dev> buffer) = 0;
+  virtual void added(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
+  /// Weights were written to: by the optimizer after a step, or from outside without one.
+  virtual void updated(Dev& /*dev*/) {}
+  /// Returns when no collective reads or writes weights, and those of all replicas are the same.
+  virtual void settle(Dev& /*dev*/) {}
+  /// What norms add up, in place: over the replicas, where each has its own part or its own gradients.
+  virtual void sum(Dev& /*dev*/, View<Dev> /*buffer*/) {}
+  /// Whether the step has gradients: those that come late are missing in the first steps.
+  [[nodiscard]] virtual bool has_gradients() const { return true; }
+  /// Whether a replica steps on the mean over its own samples; else on its part of the mean over all.
+  [[nodiscard]] virtual bool steps_alone() const { return false; }
 };
 
 /// What this rank holds of a parameter, with the optimizer state that belongs to it.
@@ -160,7 +165,8 @@ class ParameterStore {
     for (auto& bucket : buckets_) bucket->zero_gradients(dev);
   }
 
-  // A sharded store (ZeRO); whoever moves its shares is set before the first layer runs. Without, these do nothing.
+  // What replicas exchange beside sums of gradients; a sharded store (ZeRO) is told who moves its shares before the first
+  // layer runs. Without traffic these do nothing.
   [[nodiscard]] bool is_sharded() const { return options_.sharding.stage != ZeroStage::none; }
   [[nodiscard]] const ReplicaOf& replica() const { return replica_; }
   [[nodiscard]] std::vector<std::unique_ptr<ShardedBucket<Dev>>>& buckets() { return buckets_; }
@@ -171,22 +177,22 @@ class ParameterStore {
   }
   /// Elements at the begin of each buffer that every replica holds: running statistics say.
   [[nodiscard]] Range whole() const { return {0, whole_}; }
-  void travel_by(ShardTraffic<Dev>* traffic) { traffic_ = traffic; }
-  [[nodiscard]] ShardTraffic<Dev>* traffic() const {
+  void travel_by(ReplicaTraffic<Dev>* traffic) { traffic_ = traffic; }
+  [[nodiscard]] ReplicaTraffic<Dev>* traffic() const {
     check(traffic_ != nullptr || !is_sharded(),
           "a store that is sharded over replicas is used without DataParallel, which moves shares");
     return traffic_;
   }
-  void sum_over_shards(Dev& dev, View<Dev> sums) {
-    if (is_sharded() && sums.count() > 0) traffic()->sum(dev, sums);
+  void sum_over_replicas(Dev& dev, View<Dev> sums) {
+    if (traffic() != nullptr && sums.count() > 0) traffic()->sum(dev, sums);
   }
   /// After weights were written to: by the optimizer, or from a checkpoint. Collective over the replicas.
   void updated(Dev& dev) {
-    if (is_sharded()) traffic()->updated(dev);
+    if (traffic() != nullptr) traffic()->updated(dev);
   }
   /// Before weights are read or written to from outside.
   void settle(Dev& dev) {
-    if (is_sharded()) traffic()->settle(dev);
+    if (traffic() != nullptr) traffic()->settle(dev);
   }
 
   /// Moves batch norm's running statistics by the mean over the step's micro-batches, if the step is applied.
@@ -437,7 +443,7 @@ class ParameterStore {
 
   StoreOptions options_;
   ReplicaOf replica_;
-  ShardTraffic<Dev>* traffic_ = nullptr;
+  ReplicaTraffic<Dev>* traffic_ = nullptr;
   ParameterList<Dev> parameters_;
   std::multimap<std::int64_t, ParameterState<Dev>*> by_first_;  // by the begin of their ranges
   bool has_buffers_ = false;

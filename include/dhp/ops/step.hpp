@@ -94,7 +94,8 @@ struct LossScaleOptions {
 struct StepRule {
   double clip = 0;  ///< maximum of the global gradient norm; 0: no clipping
   LossScaleOptions loss_scale{};
-  double spike = 0;  ///< a norm of more times the usual one skips the step; 0: none does
+  double spike = 0;    ///< a norm of more times the usual one skips the step; 0: none does
+  bool waits = false;  ///< there is no gradient yet, which skips the step
 
   /// So many updates show what is usual, and so many steps in a row make something usual.
   static constexpr std::int64_t updates_before_spikes = 20;
@@ -119,6 +120,10 @@ struct StepRule {
     if (scaling.dynamic)
       state.loss_scale = std::max(least_scale, state.loss_scale / scaling.growth);
     state.good_steps = state.spikes = 0;
+    return state;
+  }
+  if (rule.waits) {
+    state.decision = StepDecision::skip;
     return state;
   }
   if (rule.is_spike(state)) {

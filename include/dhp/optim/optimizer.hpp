@@ -50,7 +50,7 @@ class Norms {
     const auto tiles = counted.sum_count();
     auto sums = Tensor<Dev>::zeros(dev, DType::f64, {lists * tiles});
     add(counted, sums.mut());
-    store.sum_over_shards(dev, sums.mut());
+    store.sum_over_replicas(dev, sums.mut());
     auto squares = Tensor<Dev>::zeros(dev, DType::f64, {lists * parameters_});
     for (std::int64_t list = 0; list < lists; ++list)
       sum_tiles(dev, counted, sums.view().slice(list * tiles, (list + 1) * tiles),

@@ -1,5 +1,6 @@
 // D, the data axis: every replica runs its share of the micro-batches, then gradients are summed over the
-// replicas. They are already divided by the *global* counts: nothing is averaged afterwards.
+// replicas. They are already divided by the *global* counts: nothing is averaged afterwards. (Replicas that step alone,
+// LocalSgd, divide by their own counts.)
 #pragma once
 
 #include <dhp/parallel/reducer_choice.hpp>
@@ -20,7 +21,9 @@ class DataParallel {
 
   Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step) {
     auto counts = device_counts(dev, step, term_names());
-    if (replicas_.size() > 1) replicas_.all_reduce(dev, counts.mut()).wait();
+    const auto* const traffic = store().traffic();
+    const bool alone = traffic != nullptr && traffic->steps_alone();
+    if (replicas_.size() > 1 && !alone) replicas_.all_reduce(dev, counts.mut()).wait();
     auto global = step;
     global.counts = counts.view();
     // If the shares are unequal, some replica sees it here, and its layers refuse to wait for the others.

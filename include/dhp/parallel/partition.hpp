@@ -6,6 +6,7 @@
 #include <dhp/comm/comm.hpp>
 #include <dhp/nn/loss.hpp>
 #include <dhp/nn/parameter_store.hpp>
+#include <dhp/parallel/cut_layers.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -13,39 +14,6 @@
 #include <vector>
 
 namespace dhp {
-
-/// First layer of each part and the end: parts + 1 numbers. Every part gets at least one layer.
-[[nodiscard]] inline std::vector<std::int64_t> cut_layers(const std::vector<double>& costs,
-                                                          int parts) {
-  const auto layers = costs.size();
-  const auto stages = static_cast<std::size_t>(parts);
-  check(parts >= 1 && stages <= layers, "the pipeline has ", parts, " parts for ", layers,
-        " layers; every part needs at least one: choose fewer stages or chunks");
-  // best[p][n]: the cost of the most expensive part if the first n layers are cut into p parts.
-  const double infinite = std::numeric_limits<double>::infinity();
-  std::vector<std::vector<double>> best(stages + 1, std::vector<double>(layers + 1, infinite));
-  std::vector<std::vector<std::size_t>> from(stages + 1, std::vector<std::size_t>(layers + 1, 0));
-  best[0][0] = 0;
-  for (std::size_t part = 1; part <= stages; ++part)
-    for (std::size_t end = part; end <= layers; ++end) {
-      double last = 0;
-      for (std::size_t begin = end; begin-- > part - 1;) {
-        last += costs[begin];
-        const double most = std::max(best[part - 1][begin], last);
-        if (most < best[part][end]) {
-          best[part][end] = most;
-          from[part][end] = begin;
-        }
-      }
-    }
-  std::vector<std::int64_t> cuts(stages + 1);
-  std::size_t end = layers;
-  for (std::size_t part = stages; part > 0; --part) {
-    cuts[part] = static_cast<std::int64_t>(end);
-    end = from[part][end];
-  }
-  return cuts;
-}
 
 /// Flops of the forward pass of each layer on this micro-batch; the last one's include the loss.
 template <class Dev>

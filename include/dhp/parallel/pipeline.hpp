@@ -8,12 +8,14 @@
 #include <dhp/parallel/partition.hpp>
 #include <dhp/parallel/schedule.hpp>
 #include <dhp/parallel/schedule_check.hpp>
+#include <dhp/parallel/synthetic_gradients.hpp>
 #include <dhp/parallel/tied.hpp>
 #include <dhp/parallel/trainable.hpp>
 
 #include <algorithm>
 #include <exception>
 #include <map>
+#include <memory>
 #include <optional>
 
 namespace dhp {
@@ -24,6 +26,7 @@ struct PipelineOptions {
   /// Of each layer, to balance the parts. Empty: flops on the example batch, or measured seconds.
   std::vector<double> costs{};
   bool measure_costs = false;
+  std::optional<SyntheticGradients> synthetic{};  ///< instead of the schedule
 };
 
 template <class Dev>
@@ -56,8 +59,13 @@ class PipelineParallel {
     check(options_.costs.size() == model_.layers.size(), "pipeline: ", options_.costs.size(),
           " costs were given for ", model_.layers.size(), " layers");
     cuts_ = agree_on_cuts(dev, mesh.world(), options_.costs, parts);
+    if (options_.synthetic) {
+      options_.synthetic->check_fits(store, options_.chunks);
+      options_.schedule = AnySchedule("synthetic gradients", SyntheticGradients::schedule);
+    }
     (void)proven(1, Pass::training);  // refuses a wrong combination of schedule and chunks
     keep_own_part(dev);
+    if (options_.synthetic) predict_gradients(dev, mesh, example);
   }
 
   [[nodiscard]] std::vector<std::string> term_names() const { return model_.loss.term_names(); }
@@ -66,6 +74,8 @@ class PipelineParallel {
   [[nodiscard]] int parameters_in_model() const { return parameters_in_model_; }
   /// First layer of each part and the end.
   [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return cuts_; }
+  /// Of synthetic gradients; null without them, and where nothing is to be predicted.
+  [[nodiscard]] BoundaryPredictor<Dev>* predictor() { return predictor_.get(); }
 
   Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step) {
     return forward_backward(dev, step, [](Range) {});
@@ -91,6 +101,7 @@ class PipelineParallel {
         case Action::Kind::backward_weight: backward_weight(dev, action, run, ready); break;
       }
     }
+    if (predictor_) predictor_->learn(dev);
     tied_.reduce(dev, store_, ready);
     return std::move(run.losses);
   }
@@ -197,6 +208,15 @@ class PipelineParallel {
     return part > 0 && first_trained_ < first_layer(part);
   }
 
+  void predict_gradients(Dev& dev, Mesh<Dev>& mesh, const MicroBatch<Dev>& example) {
+    const int next = part_number(0) + 1;
+    if (holds_loss(next - 1) || !returns_gradient(next)) return;
+    const auto columns = boundary(dev, next, example).shape().back();
+    predictor_ =
+        std::make_unique<BoundaryPredictor<Dev>>(dev, backward_, stage_ + 1, mesh.data(), columns,
+                                                 store_options_.compute, *options_.synthetic);
+  }
+
   /// Keeps the weights of a layer here, where replicas share them out (ZeRO).
   class Weights {
    public:
@@ -216,7 +236,7 @@ class PipelineParallel {
 
    private:
     Dev& dev_;
-    ShardTraffic<Dev>* traffic_;
+    ReplicaTraffic<Dev>* traffic_;
     int exceptions_;
     ParameterList<Dev> layer_;
   };
@@ -325,6 +345,7 @@ class PipelineParallel {
     } else if (stages_ == 1) {
       run.forwarded.emplace(std::pair{part + 1, action.micro_batch}, std::move(x));
     } else {
+      if (predictor_ && run.context.mode == Mode::train) predictor_->sent(action.micro_batch, x);
       forward_.send(dev, std::move(x), (stage_ + 1) % stages_);
     }
   }
@@ -342,6 +363,8 @@ class PipelineParallel {
       after(layer_of_loss());
     } else if (returns_gradient(part + 1) && stages_ == 1) {
       dy = std::move(run.returned.extract({part, action.micro_batch}).mapped());
+    } else if (predictor_) {
+      dy = predictor_->predict(dev, action.micro_batch);
     } else if (returns_gradient(part + 1)) {
       dy = boundary(dev, part + 1, of);
       backward_.recv(dev, dy.mut(), (stage_ + 1) % stages_);
@@ -420,6 +443,7 @@ class PipelineParallel {
   std::vector<std::int64_t> cuts_;
   int first_trained_ = 0;  // the first layer with something to train; the loss comes after the last
   std::map<std::pair<int, Pass>, StageLists> proven_;
+  std::unique_ptr<BoundaryPredictor<Dev>> predictor_;
   TiedParameters<Dev> tied_;
   ParameterStore<Dev> store_;
   int parameters_in_model_ = 0;

@@ -1,6 +1,8 @@
 // The reducers of dhp: a program chooses one by its options at run time.
 #pragma once
 
+#include <dhp/parallel/delayed_reducer.hpp>
+#include <dhp/parallel/local_sgd.hpp>
 #include <dhp/parallel/one_bit.hpp>
 #include <dhp/parallel/power_sgd.hpp>
 #include <dhp/parallel/reducer.hpp>
@@ -16,7 +18,8 @@
 namespace dhp {
 
 /// For stores that are not sharded. Each has its overload of make_reducer, as has one of your own.
-using ReducerChoice = std::variant<Bucketed, Plain, SixteenBit, TopK, PowerSgd, OneBit>;
+using ReducerChoice =
+    std::variant<Bucketed, Plain, SixteenBit, TopK, PowerSgd, OneBit, Delayed, LocalSgd>;
 
 /// Whether each step has the sum of its own gradients: nothing is left out, and nothing remembered for the next step.
 [[nodiscard]] inline bool sums_all(const ReducerChoice& choice) {

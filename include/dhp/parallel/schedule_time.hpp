@@ -37,13 +37,14 @@ struct ScheduleTimes {
 };
 
 /// Each stage does its actions in order, each as soon as its message is there. The lists may be without backwards.
-/// Throws if they wait for each other for ever.
+/// costs: of each part of the model (Wiring::part), or one for all parts. Throws if stages wait for each other for ever.
 [[nodiscard]] inline ScheduleTimes simulate(const StageLists& lists,
-                                            const ActionCosts& costs = {}) {
+                                            const std::vector<ActionCosts>& costs) {
   constexpr double longest = std::numeric_limits<double>::max();
-  for (const double cost : {costs.forward, costs.backward_input, costs.backward_weight})
-    check(cost >= 0 && cost <= longest, "schedule: an action takes ", cost,
-          "; finite and not negative");
+  for (const auto& of_part : costs)
+    for (const double cost : {of_part.forward, of_part.backward_input, of_part.backward_weight})
+      check(cost >= 0 && cost <= longest, "schedule: an action takes ", cost,
+            "; finite and not negative");
   Wiring wiring{static_cast<int>(lists.size()), 1};
   constexpr int most_chunks = std::numeric_limits<int>::max();
   std::int64_t micro_batches = 0;
@@ -61,6 +62,12 @@ struct ScheduleTimes {
             (forwards % micro_batches == 0 && forwards / micro_batches == wiring.parts()),
         "schedule: ", forwards, " forwards are not ", micro_batches, " micro-batches in ",
         wiring.parts(), " parts of the model");
+  check(costs.size() == 1 || static_cast<std::int64_t>(costs.size()) == wiring.parts(),
+        "schedule: ", costs.size(), " costs for ", wiring.parts(), " parts of the model");
+  const auto cost_of = [&](int stage, const Action& action) {
+    const auto part = costs.size() == 1 ? 0 : wiring.part(stage, action);
+    return costs[static_cast<std::size_t>(part)].of(action.kind);
+  };
 
   const auto cells = static_cast<std::size_t>(wiring.parts() * micro_batches);
   constexpr double not_yet = -1;
@@ -84,8 +91,8 @@ struct ScheduleTimes {
       ready = std::max(ready, done_at[cell(source)]);
     }
     times.start[s].push_back(ready);
-    clock[s] = ready + costs.of(action.kind);
-    busy[s] += costs.of(action.kind);
+    clock[s] = ready + cost_of(stage, action);
+    busy[s] += cost_of(stage, action);
     if (action.kind != Action::Kind::backward_weight)
       done_at[cell(wiring.part(stage, action))] = clock[s];
     return true;
@@ -105,6 +112,12 @@ struct ScheduleTimes {
   for (const double time : busy)
     times.idle_share.push_back(times.makespan > 0 ? 1 - time / times.makespan : 0);
   return times;
+}
+
+/// All parts cost the same.
+[[nodiscard]] inline ScheduleTimes simulate(const StageLists& lists,
+                                            const ActionCosts& costs = {}) {
+  return simulate(lists, std::vector<ActionCosts>{costs});
 }
 
 /// F forward, B backward (or of the input alone), W weight gradient, then the number of the micro-batch and, with

@@ -17,7 +17,7 @@
 namespace dhp {
 
 template <class Dev>
-class ShardedReducer final : public ShardTraffic<Dev> {
+class ShardedReducer final : public ReplicaTraffic<Dev> {
  public:
   /// Keeps pointers; moves the store's shares from now on. Collective over the group.
   ShardedReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group)

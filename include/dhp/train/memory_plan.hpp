@@ -72,8 +72,11 @@ struct PlannedRun {
   plan.most = dev.memory().most_held_bytes();
   plan.peak = dev.memory().most_in_use_in();
   for (const auto& state : run.optimizer().state()) plan.optimizer += state.buffer->size_bytes();
-  const auto lists = all_stages(options.pipeline.schedule, layout.pipeline,
-                                static_cast<int>(share.size()), options.pipeline.chunks);
+  const auto schedule = options.pipeline.synthetic
+                            ? AnySchedule("synthetic gradients", SyntheticGradients::schedule)
+                            : options.pipeline.schedule;
+  const auto lists = all_stages(schedule, layout.pipeline, static_cast<int>(share.size()),
+                                options.pipeline.chunks);
   const auto report = check_schedule(lists, options.pipeline.chunks, static_cast<int>(share.size()),
                                      world.send_capacity());
   plan.in_flight = report.most_until_weight_gradient[static_cast<std::size_t>(stage)];

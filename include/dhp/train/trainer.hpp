@@ -29,7 +29,7 @@ struct TrainerOptions {
   /// If the device can, a step with the shapes of the previous one is recorded, and replayed as long as shapes
   /// stay. Layers may then copy nothing from or to the host. Several ranks record only steps of promised shapes;
   /// each must be a process of its own, since graphs of one process on several GPUs may wait for each other. Steps
-  /// with a sharded store are not recorded.
+  /// whose replicas exchange more than the sums of gradients (ReplicaTraffic) are not recorded.
   bool record = false;
 };
 
@@ -40,9 +40,11 @@ struct StepReport {
   double gradient_norm = 0;  ///< over the whole model, before clipping
   double learning_rate = 0;
   double loss_scale = 1;
-  bool skipped = false;   ///< gradients were not finite under a dynamic loss scale, or a spike
-  bool spike = false;     ///< the norm is out of proportion to the usual one
-  double usual_norm = 0;  ///< a moving average
+  bool skipped =
+      false;  ///< gradients were not finite under a dynamic loss scale, a spike, or none yet
+  bool spike = false;           ///< the norm is out of proportion to the usual one
+  bool waits = false;           ///< gradients come late, and none has come yet
+  double usual_norm = 0;        ///< a moving average
   bool stop_requested = false;  ///< by any rank; all ranks hear of it in the same step
   bool recorded = false;        ///< replayed
 };
@@ -64,6 +66,7 @@ struct StepTicket {
   std::int64_t step = 0;  ///< counted from 1
   double learning_rate = 0;
   bool recorded = false;
+  bool waits = false;  ///< for a first gradient
   HostCopy losses;
   HostCopy state;
   StepBatches<Dev> mine;
@@ -109,6 +112,7 @@ class Trainer {
         recorder_.run(dev_, step_of(ticket), recording(ticket.step, mine.same_shapes),
                       [&](const Step<Dev>& now) { return run(now); });
     ticket.recorded = recorder_.recorded();
+    ticket.waits = !has_gradients();
     ticket.losses = dev_.start_copy_to_host(losses.view().bytes(), losses.size_bytes());
     ticket.state = dev_.start_copy_to_host(state_.view().bytes(), state_.size_bytes());
     ++steps_;
@@ -135,6 +139,7 @@ class Trainer {
             .loss_scale = state.used_loss_scale,
             .skipped = !state.applies(),
             .spike = !state.applies() && state.spikes > 0,
+            .waits = ticket.waits,
             .usual_norm = state.usual_norm,
             .stop_requested = stop_requested,
             .recorded = ticket.recorded};
@@ -144,6 +149,7 @@ class Trainer {
   /// mesh; the same in any layout.
   GlobalLoss evaluate(const StepBatches<Dev>& mine) {
     const auto scope = dev_.scope("evaluation");
+    model_.store().settle(dev_);
     const auto step = outside_training(mine);
     const auto names = model_.term_names();
     const auto losses = gather_losses<Dev>(dev_, mesh_, model_.evaluate(dev_, step), mine.batches,
@@ -158,6 +164,7 @@ class Trainer {
   [[nodiscard]] std::vector<HostArray> predict(
       const StepBatches<Dev>& mine) requires Predicts<M, Dev> {
     const auto scope = dev_.scope("prediction");
+    model_.store().settle(dev_);
     return gather_predictions<Dev>(dev_, mesh_, model_.predict(dev_, outside_training(mine)),
                                    mine.batches, mine.micro_batches,
                                    model_.store().options().compute);
@@ -173,13 +180,17 @@ class Trainer {
 
   /// Every so many steps one is verified against silent errors, before its update: see StepVerifier.
   void verify_every(std::int64_t steps, typename StepVerifier<Dev>::Batches batches) {
+    check_exchange("a step can be verified only");
     verifier_.emplace(dev_, mesh_, model_.store(), steps, std::move(batches));
   }
 
   /// For runs that go on when ranks are lost. barrier(): no rank returns from it before all ranks that train have entered.
   /// It lies between the last collective of a step and its update; so if start() throws because a rank was lost, either no
   /// rank has done the update, or all others can. settle_at() then makes the state that of one step on all of them.
-  void commit_by(std::function<void()> barrier) { commit_ = std::move(barrier); }
+  void commit_by(std::function<void()> barrier) {
+    check_exchange("a run can go on with other ranks only");
+    commit_ = std::move(barrier);
+  }
   /// Steps whose updates this rank's state has.
   [[nodiscard]] std::int64_t steps_updated() const {
     return steps_ + (interrupted_ && interrupted_->updated ? 1 : 0);
@@ -216,7 +227,7 @@ class Trainer {
 
   /// Whether steps may be recorded, where the device can.
   [[nodiscard]] bool may_record() {
-    return options_.record && !commit_ && !model_.store().is_sharded();
+    return options_.record && !commit_ && model_.store().traffic() == nullptr;
   }
 
   /// Steps that were started.
@@ -251,6 +262,16 @@ class Trainer {
     if (store.options().compute != DType::f16) return {};
     return {.dynamic = true, .initial = 65536};
   }
+  /// Replicas have the gradients of the step, and the same ones.
+  void check_exchange(const char* what) {
+    auto& store = model_.store();
+    check(store.traffic() == nullptr || store.is_sharded(), what,
+          " where all replicas take each step together: choose a reducer that is not late");
+  }
+  [[nodiscard]] bool has_gradients() {
+    const auto* const traffic = model_.store().traffic();
+    return traffic == nullptr || traffic->has_gradients();
+  }
   [[nodiscard]] std::uint64_t seed() { return model_.store().options().seed; }
   [[nodiscard]] Recording recording(std::int64_t step, bool same_shapes) {
     if (!may_record() || verifies(step)) return Recording::none;
@@ -266,7 +287,10 @@ class Trainer {
         verifies(step.context.step + std::int64_t{1}) ? verifier_->run(step, pass) : pass(step);
     const auto squares = norms_.gradient_squares(dev_, store);
     decide_step<Dev>(dev_,
-                     {.clip = options_.clip, .loss_scale = loss_scale_, .spike = options_.spike},
+                     {.clip = options_.clip,
+                      .loss_scale = loss_scale_,
+                      .spike = options_.spike,
+                      .waits = !has_gradients()},
                      losses.view().slice(0, step.micro_batches), squares.view(), state_.mut());
     {
       const auto norms = dev_.scope("optimizer norms");

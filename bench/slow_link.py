@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""What the older ideas gain on a slow network: the time of a step of BERT-tiny on two hosts, whose links carry so many
+megabits a second, for each case of older_ideas.py.
+
+slow_link.py TRAIN_BERT [--megabits N] [--steps N] [--json FILE]
+
+The hosts are network namespaces of this machine (the tools of iproute2, and root or user namespaces); the ranks are processes
+over Gloo. Times are means, beside fp32 in buckets in the same run."""
+import argparse
+import json
+import pathlib
+import secrets
+import statistics
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "processes"))
+import network  # noqa: E402
+import ranks  # noqa: E402
+
+from older_ideas import CASES, TASKS  # noqa: E402
+
+HOSTS = 2
+PORT = 29400  # nobody else is in these networks
+
+
+def seconds_per_step(program, case, steps, hosts, folder):
+    metrics = folder / "metrics.jsonl"
+    _, options = TASKS["BERT-tiny, WordNet"]
+    ranks.run(HOSTS, [program, *options, "--samples", "4000", "--data-parallel", str(HOSTS), "--steps", str(steps),
+                      "--metrics", str(metrics), "--overwrite", *case.options], 500,
+              environment={"DHP_JOB_SECRET": secrets.token_hex(16)}, prefix=hosts.prefix, master=network.address(0), port=PORT)
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    samples = [line["samples_per_s"] for line in lines if "loss" in line][2:]  # connections are new in the first
+    # The mean, since local SGD exchanges in some steps only.
+    return 64 * statistics.mean(1 / rate for rate in samples)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("train_bert")
+    parser.add_argument("--megabits", type=int, default=50)
+    parser.add_argument("--steps", type=int, default=18)
+    parser.add_argument("--json")
+    asked = parser.parse_args()
+    network.enter()
+    results = {}
+    with tempfile.TemporaryDirectory() as temporary, network.Network(count=HOSTS) as hosts:
+        hosts.limit(asked.megabits)
+        print(f"BERT-tiny, {HOSTS} hosts, {asked.megabits} Mbit/s\n{'':20} {'s a step':>9} {'of fp32':>8}")
+        for case in CASES:
+            results[case.name] = seconds_per_step(asked.train_bert, case, asked.steps, hosts, pathlib.Path(temporary))
+            print(f"{case.name:20} {results[case.name]:9.3f} {results[case.name] / results['fp32']:8.2f}", flush=True)
+    if asked.json:
+        pathlib.Path(asked.json).write_text(json.dumps({"megabits": asked.megabits, "seconds_per_step": results}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+// What one step of a layout takes and moves, stage by stage, before anything is allocated: the times of a schedule, the
+// bytes on each axis, the memory of a rank. The model is a list of equal layers, each with two all-reduces of its
+// output in each direction on the tensor axis, as a transformer's block has them.
+#pragma once
+
+#include <dhp/comm/collective.hpp>
+#include <dhp/core/shape.hpp>
+#include <dhp/parallel/cut_layers.hpp>
+#include <dhp/parallel/schedule_check.hpp>
+#include <dhp/parallel/schedule_time.hpp>
+
+#include <cstdint>
+#include <vector>
+
+namespace playground {
+
+/// Bytes are of one micro-batch on one rank of a tensor axis of 1; times are of one layer and one micro-batch.
+struct Question {
+  int data = 2;
+  int tensor = 2;
+  int pipeline = 4;
+  int micro_batches = 16;  ///< of a step, over all replicas
+  dhp::AnySchedule schedule = dhp::OneForwardOneBackward{};
+  int chunks = 1;
+  int zero = 0;  ///< ZeRO's stage, 0 to 3
+  bool recompute = false;
+  bool half = false;  ///< weights and activations of 16 bits
+  int layers = 12;
+  dhp::ActionCosts costs{1, 1, 1};
+  double parameters = 7.1e6;  ///< of a layer
+  double boundary = 1.6e6;    ///< the bytes that cross from one layer to the next
+  double inside = 1.3e7;  ///< the bytes that a layer keeps beside its input for its backward pass
+};
+
+/// Of a rank, in bytes, with AdamW.
+struct Memory {
+  double weights = 0;
+  double gradients = 0;
+  double optimizer = 0;
+  double activations = 0;
+};
+
+/// What a rank sends in a step, in bytes.
+struct Traffic {
+  double data = 0;
+  double tensor = 0;
+  double pipeline = 0;
+};
+
+struct Stage {
+  std::vector<dhp::Action> actions;
+  std::vector<double> start, cost;  ///< of the actions
+  double idle = 0;                  ///< share of the step
+  int layers = 0;
+  int in_flight = 0;      ///< most parts x micro-batches whose activations are held
+  double parameters = 0;  ///< of the rank
+  Memory memory;
+  Traffic sent;
+};
+
+struct Answer {
+  double makespan = 0;
+  int most_messages = 0;  ///< on an edge
+  std::vector<Stage> stages;
+};
+
+/// Gradients are summed in 32 bits. AdamW has two momenta of 32 bits, and with 16-bit weights a 32-bit copy of them.
+/// ZeRO shares out: 1 the optimizer's state, and the summed gradients lie beside the others; 2 the gradients; 3 the
+/// weights (docs/memory.md).
+[[nodiscard]] inline Memory state_bytes(double parameters, int replicas, int zero, bool half) {
+  Memory memory;
+  memory.weights = (half ? 2 : 4) * parameters / (zero >= 3 ? replicas : 1);
+  memory.gradients = (zero <= 1 ? 4 * parameters : 0) + (zero >= 1 ? 4 * parameters / replicas : 0);
+  memory.optimizer = (half ? 12 : 8) * parameters / (zero >= 1 ? replicas : 1);
+  return memory;
+}
+
+/// Of the gradients and weights of a rank, over its replicas (docs/zero.md). Stage 3: at most; a bucket that the next
+/// pass needs first stays.
+[[nodiscard]] inline double data_bytes(double parameters, int replicas, int zero, bool half,
+                                       int micro_batches) {
+  using dhp::CallKind;
+  const auto sent = [&](CallKind kind, double bytes) {
+    return dhp::sent_bytes(kind, static_cast<std::int64_t>(bytes), replicas);
+  };
+  const double gradients = 4 * parameters;
+  const double share = (half ? 2 : 4) * parameters / replicas;
+  switch (zero) {
+    case 0: return sent(CallKind::all_reduce, gradients);
+    case 1: return sent(CallKind::reduce_scatter, gradients) + sent(CallKind::all_gather, share);
+    case 2:
+      return micro_batches * sent(CallKind::reduce_scatter, gradients) +
+             sent(CallKind::all_gather, share);
+    default:
+      return micro_batches *
+             (sent(CallKind::reduce_scatter, gradients) + 2 * sent(CallKind::all_gather, share));
+  }
+}
+
+inline void check_question(const Question& q) {
+  using dhp::check;
+  check(q.data >= 1 && q.tensor >= 1 && q.pipeline >= 1, "every axis has at least 1 rank, got ",
+        q.data, " x ", q.tensor, " x ", q.pipeline);
+  check(q.data <= 4096 && q.tensor <= 4096 && q.pipeline <= 64,
+        "the page draws up to 4096 x 4096 x 64 ranks, got ", q.data, " x ", q.tensor, " x ",
+        q.pipeline);
+  check(q.micro_batches >= 1, "a step has at least 1 micro-batch, got ", q.micro_batches);
+  check(q.micro_batches / q.data <= 256, "the page draws up to 256 micro-batches per replica; ",
+        q.micro_batches, " over ", q.data, " replicas are more");
+  check(q.layers >= 1 && q.layers <= 512, "the model has ", q.layers, " layers; 1 to 512");
+  check(q.chunks <= 26, "the page draws up to 26 chunks per stage, got ", q.chunks);
+  check(q.zero >= 0 && q.zero <= 3, "ZeRO has the stages 0 to 3, not ", q.zero);
+  for (const double bytes : {q.parameters, q.boundary, q.inside})
+    check(bytes >= 0 && bytes <= 1e15, "a size of ", bytes, "; 0 to 1e15");
+  for (const double cost : {q.costs.forward, q.costs.backward_input, q.costs.backward_weight})
+    check(cost >= 0 && cost <= 1e9, "a layer takes ", cost, "; 0 to 1e9");
+}
+
+/// Throws the library's Error if there is no such step.
+[[nodiscard]] inline Answer estimate(const Question& q) {
+  check_question(q);
+  const auto micro_batches = static_cast<int>(dhp::part_of(q.micro_batches, q.data, 0).size());
+  const auto lists = dhp::all_stages(q.schedule, q.pipeline, micro_batches, q.chunks);
+  const auto report = dhp::check_schedule(lists, q.chunks, micro_batches, 4);
+  const dhp::Wiring wiring{q.pipeline, q.chunks};
+  const auto cuts = dhp::cut_layers(std::vector<double>(static_cast<std::size_t>(q.layers), 1.0),
+                                    static_cast<int>(wiring.parts()));
+  const auto layers_of = [&](std::int64_t part) {
+    const auto at = static_cast<std::size_t>(part);
+    return static_cast<int>(cuts[at + 1] - cuts[at]);
+  };
+  std::vector<dhp::ActionCosts> costs;
+  for (std::int64_t part = 0; part < wiring.parts(); ++part) {
+    const double layers = layers_of(part);
+    // Recomputation repeats the forward pass before the backward pass.
+    const double again = q.recompute ? q.costs.forward : 0;
+    costs.push_back({layers * q.costs.forward, layers * (q.costs.backward_input + again),
+                     layers * q.costs.backward_weight});
+  }
+  const auto times = dhp::simulate(lists, costs);
+
+  Answer answer{times.makespan, report.most_messages, {}};
+  const double kept = q.boundary + (q.recompute ? 0 : q.inside / q.tensor);  // of a layer
+  for (int s = 0; s < q.pipeline; ++s) {
+    const auto at = static_cast<std::size_t>(s);
+    Stage stage;
+    stage.actions = lists[at];
+    stage.start = times.start[at];
+    stage.idle = times.idle_share[at];
+    stage.in_flight = report.most_until_weight_gradient[at];
+    int largest = 0;
+    for (int chunk = 0; chunk < q.chunks; ++chunk) {
+      const auto layers = layers_of(wiring.part(s, {dhp::Action::Kind::forward, chunk, 0}));
+      stage.layers += layers;
+      largest = std::max(largest, layers);
+    }
+    double passes = 0;  // of a layer, forward or backward
+    for (const auto& action : stage.actions) {
+      const auto part = static_cast<std::size_t>(wiring.part(s, action));
+      stage.cost.push_back(costs[part].of(action.kind));
+      const auto target = wiring.target(s, action);
+      if (target >= 0 && wiring.stage_of(target) != s)
+        stage.sent.pipeline +=
+            dhp::sent_bytes(dhp::CallKind::send, static_cast<std::int64_t>(q.boundary), q.pipeline);
+      const bool forward = action.kind == dhp::Action::Kind::forward;
+      if (action.kind != dhp::Action::Kind::backward_weight)
+        passes += layers_of(static_cast<std::int64_t>(part)) * (!forward && q.recompute ? 2 : 1);
+    }
+    stage.parameters = q.parameters * stage.layers / q.tensor;
+    stage.memory = state_bytes(stage.parameters, q.data, q.zero, q.half);
+    stage.memory.activations =
+        stage.in_flight * largest * kept + (q.recompute ? q.inside / q.tensor : 0);
+    stage.sent.tensor =
+        2 * passes *
+        dhp::sent_bytes(dhp::CallKind::all_reduce, static_cast<std::int64_t>(q.boundary), q.tensor);
+    stage.sent.data = data_bytes(stage.parameters, q.data, q.zero, q.half, micro_batches);
+    answer.stages.push_back(std::move(stage));
+  }
+  return answer;
+}
+
+}  // namespace playground

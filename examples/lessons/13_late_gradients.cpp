@@ -1,0 +1,96 @@
+// Lesson 13: what may come late. In lessons 3 and 4 every step waits for the sum of its gradients. Here replicas wait less:
+// a sum is used a step later (delayed gradients), or each replica steps alone for some steps, and then the replicas take the
+// mean of their weights (local SGD), or step towards it with momentum (DiLoCo). The price is another path of training.
+#include <dhp/comm/observe/count.hpp>
+
+#include "toy.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+using toy::Dev;
+constexpr int replicas = 4;
+constexpr int micro_batches = 12;  // of all replicas
+constexpr int steps = 48;
+constexpr int every = 8;  // steps from one mean of weights to the next
+constexpr auto longer_step = std::chrono::microseconds(2000);
+constexpr auto longer_all_reduce = std::chrono::microseconds(1500);
+
+/// A slow network: an all-reduce of gradients or weights takes longer, and who waits for it waits longer.
+class SlowNetwork final : public dhp::CommObserver<Dev> {
+ public:
+  std::unique_ptr<Watch> before(Dev*, const dhp::Call& call) override {
+    if (call.bytes() > 1024) std::this_thread::sleep_for(longer_all_reduce);
+    return std::make_unique<Watch>();
+  }
+  std::shared_ptr<CommObserver> of_part(dhp::Comm<Dev>, dhp::CallSite) override {
+    return std::make_shared<SlowNetwork>();
+  }
+};
+
+struct Outcome {
+  double bytes = 0;  // that a rank brings to all-reduces, per step
+  double formula = 0;
+  double step_ms = 0;
+  double loss = 0;  // after all steps, over all samples
+};
+
+Outcome train(dhp::Comm<Dev> world, const dhp::ReducerChoice& reducer) {
+  Dev dev;
+  const auto counts = std::make_shared<dhp::CallCounts>();
+  auto seen = counted(dev, observe<Dev>(std::move(world), std::make_shared<SlowNetwork>()), counts);
+  auto options = toy::options({.data = replicas});
+  options.reducer = reducer;
+  const auto data = toy::batches(dev, micro_batches);
+  // A step sums each micro-batch's loss, with one more row. An evaluation does, without that.
+  const double row = 8.0 * dhp::loss_fields;
+  Outcome found;
+  {
+    dhp::TrainingRun run(dev, seen, options, toy::network, data.front());
+    counts->reset();
+    const auto start = std::chrono::steady_clock::now();
+    for (int step = 0; step < steps; ++step) {
+      std::this_thread::sleep_for(longer_step);  // as if the model were larger
+      (void)run.step(data);
+    }
+    const std::chrono::duration<double, std::milli> taken =
+        std::chrono::steady_clock::now() - start;
+    found.step_ms = taken.count() / steps;
+    found.loss = run.evaluate(data).value();
+    const auto elements = static_cast<double>(run.store().size());
+    const auto parameters = static_cast<double>(run.store().parameters().size());
+    found.formula = (micro_batches + 1) * row;
+    // Replicas that step alone sum weights now and then, and in each step the norm of each parameter. The others sum the
+    // gradients, and before them the number of samples.
+    const bool alone = std::holds_alternative<dhp::LocalSgd>(reducer);
+    found.formula += alone ? 4 * elements / every + 8 * parameters : 4 * elements + 8;
+  }  // here the sums that are still under way end
+  const auto bytes = counts->of(toy::everybody(replicas), dhp::CallKind::all_reduce).bytes;
+  found.bytes = (static_cast<double>(bytes) - micro_batches * row) / steps;
+  return found;
+}
+
+int main() {
+  const struct {
+    const char* name;
+    dhp::ReducerChoice reducer;
+  } kinds[] = {
+      {"plain", dhp::Plain{}},
+      {"delayed by 1", dhp::Delayed{.steps = 1}},
+      {"delayed by 2", dhp::Delayed{.steps = 2}},
+      {"local SGD", dhp::LocalSgd{.every = every}},
+      {"DiLoCo", dhp::LocalSgd{.every = every, .outer_learning_rate = 0.7, .outer_momentum = 0.9}}};
+  bool right = true;
+  std::printf("%d steps on %d replicas, on a slow network\n", steps, replicas);
+  std::printf("               bytes per step   by formula   ms per step   loss at the end\n");
+  for (const auto& [name, reducer] : kinds) {
+    const auto found = toy::on_each_rank(replicas, [&, &reducer = reducer](dhp::Comm<Dev> world) {
+      return train(std::move(world), reducer);
+    })[0];
+    std::printf("%-14s %14.0f %12.0f %13.1f   %.5f\n", name, found.bytes, found.formula,
+                found.step_ms, found.loss);
+    right = right && found.bytes == found.formula && found.loss < 0.1;
+  }
+  return right ? 0 : 1;
+}

@@ -1,0 +1,47 @@
+// Cuts a list of costs into contiguous parts, so that the most expensive part is as cheap as possible.
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace dhp {
+
+/// First layer of each part and the end: parts + 1 numbers. Every part gets at least one layer.
+[[nodiscard]] inline std::vector<std::int64_t> cut_layers(const std::vector<double>& costs,
+                                                          int parts) {
+  const auto layers = costs.size();
+  const auto stages = static_cast<std::size_t>(parts);
+  check(parts >= 1 && stages <= layers, "the pipeline has ", parts, " parts for ", layers,
+        " layers; every part needs at least one: choose fewer stages or chunks");
+  // best[p][n]: the cost of the most expensive part if the first n layers are cut into p parts.
+  const double infinite = std::numeric_limits<double>::infinity();
+  std::vector<std::vector<double>> best(stages + 1, std::vector<double>(layers + 1, infinite));
+  std::vector<std::vector<std::size_t>> from(stages + 1, std::vector<std::size_t>(layers + 1, 0));
+  best[0][0] = 0;
+  for (std::size_t part = 1; part <= stages; ++part)
+    for (std::size_t end = part; end <= layers; ++end) {
+      double last = 0;
+      for (std::size_t begin = end; begin-- > part - 1;) {
+        last += costs[begin];
+        const double most = std::max(best[part - 1][begin], last);
+        if (most < best[part][end]) {
+          best[part][end] = most;
+          from[part][end] = begin;
+        }
+      }
+    }
+  std::vector<std::int64_t> cuts(stages + 1);
+  std::size_t end = layers;
+  for (std::size_t part = stages; part > 0; --part) {
+    cuts[part] = static_cast<std::int64_t>(end);
+    end = from[part][end];
+  }
+  return cuts;
+}
+
+}  // namespace dhp

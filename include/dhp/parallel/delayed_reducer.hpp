@@ -1,0 +1,103 @@
+// DelayedReducer: the sum of a step's gradients is used a fixed number of steps later, so that its all-reduce has whole steps
+// to hide behind (Agarwal and Duchi 2011, "Distributed delayed stochastic optimization"; the delay is fixed, where the
+// stale synchronous parallel of Ho et al. 2013 has a bound for it). All replicas use the same sums: their weights stay equal.
+#pragma once
+
+#include <dhp/comm/progress.hpp>
+#include <dhp/parallel/reducer.hpp>
+#include <dhp/parallel/running_sums.hpp>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+struct Delayed {
+  int steps = 1;  ///< between a step's gradients and their use; 0: none
+};
+
+/// Step t uses the gradients of step t - steps. The first steps have none and are skipped; so are those after weights were
+/// loaded, since gradients under way are of other weights. Running statistics of batch norms are not delayed. Holds
+/// steps + 1 copies of the gradients. Refuses order-free sums, and f16, whose loss scale may change in between.
+template <class Dev>
+class DelayedReducer final : public ReplicaTraffic<Dev> {
+ public:
+  /// Keeps pointers. Collective over the group.
+  DelayedReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, Delayed options)
+      : dev_(&dev),
+        store_(&store),
+        group_(std::move(group)),
+        delay_(static_cast<std::size_t>(options.steps)),
+        statistics_(dev, store) {
+    check_not_sharded(store);
+    check(options.steps >= 0, "gradients cannot be delayed by ", options.steps,
+          " steps; 0 or more would be right");
+    check(!store.options().order_free,
+          "delayed gradients have no order-free sums; choose a reducer that is not late");
+    check(store.options().compute != DType::f16,
+          "a delayed gradient in f16 would be scaled by the loss scale of an earlier step; choose "
+          "bf16, or a reducer that is not late");
+    for (std::size_t at = 0; at <= delay_; ++at)
+      under_way_.push_back({Tensor<Dev>::lasting(dev, store.accumulation(), {store.size()}), {}});
+    if (group_.size() > 1) progress_.emplace(group_);
+    store.travel_by(this);
+  }
+  DelayedReducer(const DelayedReducer&) = delete;
+  DelayedReducer& operator=(const DelayedReducer&) = delete;
+
+  void ready(Range) {}
+  void finish() {
+    if (delay_ > 0) statistics_.sum(*dev_, group_);
+    auto& now = under_way_[step_ % under_way_.size()];
+    const auto gradients = store_->gradients();
+    now.arrive(*dev_);
+    dev_->copy(now.sum.mut().bytes(), gradients.bytes(), gradients.size_bytes());
+    if (progress_) now.event = progress_->start(*dev_, Collective<Dev>::all_reduce(now.sum.mut()));
+    has_gradients_ = step_ >= delay_;
+    ++step_;
+    in_step_ = true;
+    // The one that comes next in the ring is the oldest.
+    auto& due = under_way_[step_ % under_way_.size()];
+    if (has_gradients_) {
+      due.arrive(*dev_);
+      dev_->copy(gradients.bytes(), due.sum.view().bytes(), gradients.size_bytes());
+    }
+    if (delay_ > 0) statistics_.put(*dev_);
+  }
+
+  /// Without a step before it, weights were loaded.
+  void updated(Dev&) override {
+    if (!std::exchange(in_step_, false)) step_ = 0;
+  }
+  [[nodiscard]] bool has_gradients() const override { return has_gradients_; }
+
+ private:
+  struct Sum {
+    Tensor<Dev> sum;
+    std::optional<Event<Dev>> event;
+    void arrive(Dev& dev) {
+      if (event) event->wait(dev);
+      event.reset();
+    }
+  };
+
+  Dev* dev_;
+  ParameterStore<Dev>* store_;
+  Comm<Dev> group_;
+  std::size_t delay_;
+  RunningSums<Dev> statistics_;
+  std::vector<Sum> under_way_;  // a ring, by step
+  std::optional<Progress<Dev>> progress_;
+  std::size_t step_ = 0;  // since the first, or since weights were loaded
+  bool in_step_ = false;  // between finish() and the update
+  bool has_gradients_ = false;
+};
+
+template <class Dev>
+[[nodiscard]] DelayedReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store,
+                                               Comm<Dev> group, const Delayed& options) {
+  return {dev, store, std::move(group), options};
+}
+
+}  // namespace dhp

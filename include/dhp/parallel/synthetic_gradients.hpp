@@ -1,0 +1,140 @@
+// Synthetic gradients (Jaderberg et al. 2017, "Decoupled neural interfaces using synthetic gradients"): a stage of the pipeline
+// does not wait for the gradient of what it sends forward. It goes on with a prediction, a linear map of the activation, and
+// corrects the map when the gradient has come. So a backward pass follows each forward pass at once, and only the way
+// forward takes its time from stage to stage. What the stages before learn by are guesses: good ones only where the gradient is
+// nearly linear in the activation.
+#pragma once
+
+#include <dhp/comm/comm.hpp>
+#include <dhp/nn/parameter_store.hpp>
+#include <dhp/ops/elementwise.hpp>
+#include <dhp/ops/gemm.hpp>
+#include <dhp/ops/reduce.hpp>
+#include <dhp/parallel/schedule.hpp>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <utility>
+
+namespace dhp {
+
+/// Of PipelineParallel: what takes the place of waiting, and of the schedule.
+struct SyntheticGradients {
+  /// Of the predictor's steps, above 0 and below 2: 1 goes as far as is safe for any activations.
+  double rate = 1;
+
+  /// Throws where the other options do not allow it.
+  void check_fits(const StoreOptions& store, int chunks) const {
+    check(rate > 0 && rate < 2, "a predictor of gradients with a rate of ", rate,
+          " does not learn; the rate is above 0 and below 2");
+    check(chunks == 1, "synthetic gradients are for one part of the model per stage, not for ",
+          chunks);
+    check(!store.order_free,
+          "synthetic gradients depend on where the model is cut, which order-free sums are there "
+          "to prevent");
+    check(
+        store.sharding.stage == ZeroStage::none,
+        "synthetic gradients are for replicas that hold all weights of their stage, not for ZeRO");
+    check(store.compute == accumulation_type(store.compute),
+          "synthetic gradients are predicted in f32 or f64, not in ", store.compute);
+  }
+  /// Each backward pass follows its forward pass.
+  [[nodiscard]] static std::vector<Action> schedule(int /*stage*/, int /*stages*/,
+                                                    int micro_batches, int /*chunks*/) {
+    std::vector<Action> list;
+    for (int m = 0; m < micro_batches; ++m) {
+      list.push_back({Action::Kind::forward, 0, m});
+      list.push_back({Action::Kind::backward, 0, m});
+    }
+    return list;
+  }
+};
+
+/// At the end of a stage. Gradient of y [rows, C], predicted: y weights; weights [C, C], zero at first, the same on all
+/// replicas. One step of normalised least mean squares (Nagumo and Noda 1967) for each step of the model.
+template <class Dev>
+class BoundaryPredictor {
+ public:
+  /// backward: the pipeline's, where rank `from` sends the true gradients of this stage's micro-batches, in order.
+  BoundaryPredictor(Dev& dev, Comm<Dev> backward, int from, Comm<Dev> replicas,
+                    std::int64_t columns, DType type, const SyntheticGradients& options)
+      : backward_(std::move(backward)),
+        replicas_(std::move(replicas)),
+        from_(from),
+        // The stage that sends them is one behind; one more is slack.
+        most_late_(static_cast<std::size_t>(std::min(2, backward_.send_capacity()))),
+        rate_(options.rate),
+        weights_(Tensor<Dev>::lasting(dev, type, {columns, columns})),
+        gradient_(Tensor<Dev>::lasting(dev, type, {columns, columns})),
+        squares_(Tensor<Dev>::lasting(dev, DType::f64, {1})) {}
+
+  [[nodiscard]] Tensor<Dev>& weights() { return weights_; }
+
+  /// The activation of a micro-batch goes to the next stage.
+  void sent(int micro_batch, const Tensor<Dev>& y) { sent_.emplace(micro_batch, y.share()); }
+  /// Its predicted gradient. Receives true gradients that are late enough to be there.
+  [[nodiscard]] Tensor<Dev> predict(Dev& dev, int micro_batch) {
+    auto y = std::move(sent_.extract(micro_batch).mapped());
+    Tensor<Dev> predicted(dev, y.dtype(), y.shape());
+    gemm(dev, matrix(y.view()), weights_.view(), predicted.mut().as(matrix_shape(y.shape())));
+    auto used = predicted.share();
+    late_.push_back({std::move(y), std::move(predicted)});
+    while (late_.size() > most_late_) receive(dev);
+    return used;
+  }
+  /// After the last micro-batch: receives what is left and corrects the weights. Collective over the replicas.
+  void learn(Dev& dev) {
+    while (!late_.empty()) receive(dev);
+    if (replicas_.size() > 1) {
+      replicas_.all_reduce(dev, gradient_.mut()).wait();
+      replicas_.all_reduce(dev, squares_.mut()).wait();
+    }
+    // The sum of squares is the trace of y' y and above its largest eigenvalue, so no step goes too far.
+    Tensor<Dev> root(dev, DType::f64, {1});
+    rsqrt(dev, squares_.view(), 1e-30, root.mut());
+    scale_by(dev, rate_, root.view(), gradient_.mut());
+    scale_by(dev, 1, root.view(), gradient_.mut());
+    axpy(dev, -1, gradient_.view(), weights_.mut());
+    dev.fill_zero(gradient_.mut().bytes(), gradient_.size_bytes());
+    dev.fill_zero(squares_.mut().bytes(), squares_.size_bytes());
+  }
+
+ private:
+  struct Late {
+    Tensor<Dev> y, predicted;
+  };
+  [[nodiscard]] static Shape matrix_shape(const Shape& shape) {
+    return {shape.rows(), shape.back()};
+  }
+  [[nodiscard]] static ConstView<Dev> matrix(ConstView<Dev> view) {
+    return view.as(matrix_shape(view.shape()));
+  }
+
+  /// The oldest true gradient that is late: gradient_ += y' (predicted - true).
+  void receive(Dev& dev) {
+    const auto [y, predicted] = std::move(late_.front());
+    late_.pop_front();
+    Tensor<Dev> error(dev, y.dtype(), y.shape());
+    backward_.recv(dev, error.mut(), from_);
+    scale(dev, -1, error.mut());
+    axpy(dev, 1, predicted.view(), error.mut());
+    gemm(dev, matrix(y.view()), matrix(error.view()), gradient_.mut(),
+         {.transpose_a = true, .beta = 1});
+    Tensor<Dev> squares(dev, DType::f64, {1});
+    sum_of_squares(dev, y.view(), squares.mut());
+    axpy(dev, 1, squares.view(), squares_.mut());
+  }
+
+  Comm<Dev> backward_, replicas_;
+  int from_;
+  std::size_t most_late_;  // true gradients that may be on their way when the next is needed
+  double rate_;
+  Tensor<Dev> weights_;
+  Tensor<Dev> gradient_;             // of half the squared error by the weights, summed
+  Tensor<Dev> squares_;              // of the activations, summed
+  std::map<int, Tensor<Dev>> sent_;  // by micro-batch
+  std::deque<Late> late_;
+};
+
+}  // namespace dhp

@@ -1,0 +1,300 @@
+// Gradients that come late, and replicas that step alone, against the same in plain doubles.
+#include <dhp/cpu.hpp>
+#include <dhp/nn/batch_norm.hpp>
+#include <dhp/nn/linear.hpp>
+#include <dhp/nn/mean_squared_error.hpp>
+#include <dhp/optim/sgd.hpp>
+#include <dhp/parallel/data.hpp>
+#include <dhp/parallel/pipeline.hpp>
+#include <dhp/train/trainer.hpp>
+#include <tests/support/device_ranks.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+using namespace tests;
+
+namespace {
+
+constexpr int replicas = 3;
+constexpr int steps = 7;
+
+struct Settings {
+  ReducerChoice reducer;
+  bool equal = false;  ///< one micro-batch each; else replica r has r + 1
+  double rate = 0.03;
+  double momentum = 0;
+  bool batch_norm = false;
+  DType compute = DType::f64;
+  bool order_free = false;
+};
+
+double x_of(int step, int replica) { return 0.5 + 0.1 * step + 0.2 * replica; }
+
+MicroBatch<Cpu> sample(Cpu& dev, const Settings& settings, int step, int replica, int k) {
+  const auto x = x_of(step, replica);
+  MicroBatch<Cpu> batch;
+  batch.index = settings.equal ? replica : replica * (replica + 1) / 2 + k;
+  batch.samples = 2;
+  batch.input = Tensor<Cpu>(dev, settings.compute, {2, 1});
+  cast(dev, list_on<double>(dev, {x, settings.batch_norm ? 3 * x : x}), batch.input.mut());
+  batch.side.emplace_back("targets", Tensor<Cpu>::zeros(dev, settings.compute, {2, 1}));
+  batch.counts = {{"elements", 2}};
+  return batch;
+}
+
+using Rank = Trainer<Cpu, DataParallel<Cpu, PipelineParallel<Cpu>, ReducerChoice>>;
+
+// y = w x, w = 1 at first, target 0. body(dev, trainer, store, next, replica) on each replica; next(step): its batches.
+template <class Body>
+void on_replicas(const Settings& settings, Body body) {
+  on_ranks_of<Cpu>(replicas, [&](Cpu& dev, Comm<Cpu> world) {
+    Mesh<Cpu> mesh(std::move(world), {.data = replicas});
+    const int me = mesh.data_index();
+    ModelBuilder<Cpu> build(mesh);
+    Model<Cpu> model;
+    if (settings.batch_norm) model.add("norm", BatchNorm<Cpu>(build, "norm", {.channels = 1}));
+    model.add("linear",
+              Linear<Cpu>(build, "linear",
+                          {.in = 1, .out = 1, .bias = false, .weight_init = constant(1)}));
+    model.loss = MeanSquaredError<Cpu>();
+    PipelineParallel<Cpu> stage(dev, std::move(model), mesh, {}, sample(dev, settings, 0, 0, 0),
+                                {.compute = settings.compute, .order_free = settings.order_free});
+    DataParallel all(dev, stage, mesh.data(), settings.reducer);
+    Sgd<Cpu> optimizer(dev, stage.store(), {.momentum = settings.momentum});
+    Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
+    Rank trainer(dev, all, mesh, optimizer, norms, {.learning_rate = {.peak = settings.rate}});
+    const auto next = [&](int step) {
+      StepBatches<Cpu> mine{.batches = {}, .micro_batches = settings.equal ? replicas : 6};
+      for (int k = 0; k < (settings.equal ? 1 : me + 1); ++k)
+        mine.batches.push_back(sample(dev, settings, step, me, k));
+      return mine;
+    };
+    body(dev, trainer, stage.store(), next, me);
+  });
+}
+
+double weight_of(ParameterStore<Cpu>& store, std::size_t at = 0) {
+  Cpu dev;
+  return widened(dev, store.parameters()[at]->value)[0];
+}
+
+// The weight on each replica after each step; settles: once more after that.
+std::vector<std::vector<double>> weights(const Settings& settings, bool settles = false) {
+  std::vector<std::vector<double>> found(replicas);
+  on_replicas(settings, [&](Cpu& dev, Rank& trainer, auto& store, auto next, int me) {
+    auto& mine = found[static_cast<std::size_t>(me)];
+    for (int step = 0; step < steps; ++step) {
+      (void)trainer.step(next(step));
+      mine.push_back(weight_of(store));
+    }
+    if (settles) store.settle(dev);
+    if (settles) mine.push_back(weight_of(store));
+  });
+  return found;
+}
+
+double own_gradient(double w, int step, int replica) {
+  return 2 * w * x_of(step, replica) * x_of(step, replica);
+}
+double global_gradient(double w, int step) {
+  double sum = 0;
+  for (int replica = 0; replica < replicas; ++replica)
+    sum += (replica + 1) * own_gradient(w, step, replica);
+  return sum / 6;
+}
+void check_equal(const std::vector<double>& found, const std::vector<double>& expected) {
+  CHECK(distance(found, expected) < 1e-14);
+}
+
+// Each replica's weight after each step, with plain doubles.
+std::vector<std::vector<double>> local(const LocalSgd& options, double rate) {
+  std::vector<std::vector<double>> found(replicas);
+  std::vector<double> w(replicas, 1);
+  double before = 1, m = 0;
+  for (int step = 0; step < steps; ++step) {
+    for (std::size_t r = 0; r < replicas; ++r)
+      w[r] -= rate * own_gradient(w[r], step, static_cast<int>(r));
+    if ((step + 1) % options.every == 0) {
+      const double moved = before - (w[0] + w[1] + w[2]) / replicas;
+      m = options.outer_momentum * m + moved;
+      before -= options.outer_learning_rate * (moved + options.outer_momentum * m);
+      w.assign(replicas, before);
+    }
+    for (std::size_t r = 0; r < replicas; ++r) found[r].push_back(w[r]);
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("gradients delayed by no step are those of the plain reducer, to the bit") {
+  for (const auto compute : {DType::f32, DType::f64, DType::bf16}) {
+    const auto plain = weights({.reducer = Plain{}, .momentum = 0.9, .compute = compute});
+    CHECK(weights({.reducer = Delayed{.steps = 0}, .momentum = 0.9, .compute = compute}) == plain);
+  }
+}
+
+TEST_CASE("a delayed gradient is used so many steps later, the same on all replicas") {
+  for (const int delay : {1, 2, 3}) {
+    CAPTURE(delay);
+    std::vector<double> expected{1}, gradients;
+    for (int step = 0; step < steps; ++step) {
+      gradients.push_back(global_gradient(expected.back(), step));
+      const double late = step < delay ? 0 : gradients[static_cast<std::size_t>(step - delay)];
+      expected.push_back(expected.back() - 0.03 * late);
+    }
+    expected.erase(expected.begin());
+    const auto found = weights({.reducer = Delayed{.steps = delay}});
+    check_equal(found[0], expected);
+    CHECK(found[1] == found[0]);
+    CHECK(found[2] == found[0]);
+    CHECK(weights({.reducer = Delayed{.steps = delay}}) == found);
+  }
+}
+
+TEST_CASE("steps without a gradient are skipped, also after weights were loaded") {
+  on_replicas({.reducer = Delayed{.steps = 2}, .momentum = 0.9},
+              [](Cpu& dev, Rank& trainer, auto& store, auto next, int) {
+                const auto step = [&](bool waits) {
+                  const auto before = weight_of(store);
+                  const auto report = trainer.step(next(0));
+                  check(report.waits == waits && report.skipped == waits && !report.spike, "step ",
+                        report.step, waits ? " does not wait" : " waits");
+                  check((weight_of(store) == before) == waits, "step ", report.step, ": weight");
+                };
+                for (const bool waits : {true, true, false, false}) step(waits);
+                check(trainer.progress().updates == 2, "updates");
+                store.updated(dev);
+                for (const bool waits : {true, true, false}) step(waits);
+              });
+}
+
+TEST_CASE("replicas step on the means over their own samples, and average their weights") {
+  for (const int every : {1, 2, 3}) {
+    CAPTURE(every);
+    const LocalSgd options{.every = every};
+    const auto found = weights({.reducer = options});
+    const auto expected = local(options, 0.03);
+    for (std::size_t r = 0; r < replicas; ++r) check_equal(found[r], expected[r]);
+    for (std::size_t step = 0; step < steps; ++step) {
+      const bool averaged = (step + 1) % static_cast<std::size_t>(every) == 0;
+      CHECK((found[0][step] == found[1][step]) == averaged);
+      CHECK((found[0][step] == found[2][step]) == averaged);
+    }
+    CHECK(weights({.reducer = options}) == found);
+  }
+}
+
+TEST_CASE("averages in every step are the sums of gradients where shares are equal") {
+  for (const double momentum : {0.0, 0.9}) {
+    const auto plain = weights({.reducer = Plain{}, .equal = true, .momentum = momentum});
+    const auto found =
+        weights({.reducer = LocalSgd{.every = 1}, .equal = true, .momentum = momentum});
+    for (std::size_t r = 0; r < replicas; ++r) check_equal(found[r], plain[r]);
+  }
+}
+
+TEST_CASE("DiLoCo: an outer step of Nesterov's momentum along the mean of what replicas moved by") {
+  const LocalSgd options{.every = 2, .outer_learning_rate = 0.7, .outer_momentum = 0.9};
+  const auto found = weights({.reducer = options});
+  const auto expected = local(options, 0.03);
+  for (std::size_t r = 0; r < replicas; ++r) check_equal(found[r], expected[r]);
+  CHECK(found[0][5] == found[2][5]);
+  // The first outer step alone is not that of local SGD.
+  CHECK(std::abs(found[0][1] - local({.every = 2}, 0.03)[0][1]) > 1e-3);
+}
+
+TEST_CASE("settling averages what differs, once") {
+  const LocalSgd options{.every = 4};
+  const auto found = weights({.reducer = options}, true);
+  const double mean = (found[0][6] + found[1][6] + found[2][6]) / replicas;
+  for (const auto& mine : found) CHECK(std::abs(mine.back() - mean) < 1e-14);
+  CHECK(found[0].back() == found[1].back());
+  const auto averaged = weights({.reducer = LocalSgd{.every = 7}}, true);
+  CHECK(averaged[0][7] == averaged[0][6]);
+}
+
+TEST_CASE("an evaluation sees the same weights on all replicas, and norms are those of all") {
+  std::vector<std::vector<double>> found(replicas);
+  on_replicas({.reducer = LocalSgd{.every = 4}, .rate = 0.01},
+              [&](Cpu&, Rank& trainer, auto& store, auto next, int me) {
+                auto& mine = found[static_cast<std::size_t>(me)];
+                mine.push_back(trainer.step(next(0)).gradient_norm);
+                (void)trainer.evaluate(next(0));
+                mine.push_back(weight_of(store));
+              });
+  CHECK(found[1] == found[0]);
+  CHECK(found[2] == found[0]);
+  double squares = 0;
+  for (int r = 0; r < replicas; ++r) squares += own_gradient(1, 0, r) * own_gradient(1, 0, r);
+  CHECK(std::abs(found[0][0] - std::sqrt(squares / replicas)) < 1e-14);
+}
+
+TEST_CASE("running statistics are those of the step, on all replicas") {
+  const auto statistics = [](const ReducerChoice& reducer, int count) {
+    std::vector<std::vector<double>> found(replicas);
+    on_replicas(
+        {.reducer = reducer, .rate = 0, .batch_norm = true},
+        [&](Cpu& dev, Rank& trainer, auto& store, auto next, int me) {
+          for (int step = 0; step < count; ++step) (void)trainer.step(next(count - 1));
+          for (const auto& parameter : store.parameters())
+            if (parameter->spec.buffer)
+              found[static_cast<std::size_t>(me)].push_back(widened(dev, parameter->value)[0]);
+        });
+    return found;
+  };
+  const auto plain = statistics(Plain{}, 2);
+  REQUIRE(plain[0].size() == 2);
+  CHECK(plain[0][0] != plain[0][1]);
+  const auto alone = statistics(LocalSgd{.every = 5}, 2);
+  for (std::size_t r = 0; r < replicas; ++r) check_equal(alone[r], plain[0]);
+  // The first step is skipped, so the third one's is the second move.
+  std::vector<std::vector<double>> late(replicas);
+  on_replicas({.reducer = Delayed{.steps = 1}, .rate = 0, .batch_norm = true},
+              [&](Cpu& dev, Rank& trainer, auto& store, auto next, int me) {
+                for (const int data : {5, 1, 1}) (void)trainer.step(next(data));
+                for (const auto& parameter : store.parameters())
+                  if (parameter->spec.buffer)
+                    late[static_cast<std::size_t>(me)].push_back(widened(dev, parameter->value)[0]);
+              });
+  for (std::size_t r = 0; r < replicas; ++r) check_equal(late[r], plain[0]);
+}
+
+TEST_CASE("late reducers refuse what they cannot do") {
+  const auto message = [](const Settings& settings) {
+    return message_of([&] { on_replicas(settings, [](auto&&...) {}); });
+  };
+  CHECK(has(message({.reducer = Delayed{.steps = -1}}), "cannot be delayed by -1 steps"));
+  CHECK(has(message({.reducer = Delayed{}, .order_free = true}), "have no order-free sums"));
+  CHECK(
+      has(message({.reducer = Delayed{}, .compute = DType::f16}), "an earlier step; choose bf16"));
+  CHECK(has(message({.reducer = LocalSgd{.every = 0}}), "cannot be averaged every 0 steps"));
+  CHECK(has(message({.reducer = LocalSgd{.outer_momentum = 1}}), "momentum 1 is none"));
+  CHECK(has(message({.reducer = LocalSgd{}, .order_free = true}), "depend on their number"));
+  CHECK(has(message({.reducer = LocalSgd{}, .compute = DType::bf16}), "f32 or f64, not of bf16"));
+  const auto late = [](const Settings& settings, const auto& call) {
+    return message_of([&] {
+      on_replicas(settings,
+                  [&](Cpu&, Rank& trainer, auto&, auto next, int me) { call(trainer, next, me); });
+    });
+  };
+  for (const auto& reducer : {ReducerChoice(Delayed{}), ReducerChoice(LocalSgd{})}) {
+    CHECK(has(late({.reducer = reducer}, [](Rank& t, auto, int) { t.commit_by([] {}); }),
+              "a run can go on with other ranks only where all replicas take each step together"));
+    CHECK(has(late({.reducer = reducer}, [](Rank& t, auto, int) { t.verify_every(1, {}); }),
+              "a step can be verified only where"));
+  }
+  CHECK(has(late({.reducer = LocalSgd{}},
+                 [](Rank& t, auto next, int me) {
+                   auto mine = next(0);
+                   if (me == 1) mine.batches.clear();
+                   (void)t.step(mine);
+                 }),
+            "a replica without micro-batches has no samples"));
+}

@@ -1,0 +1,189 @@
+// Synthetic gradients: chains of one weight per stage against the same in plain doubles, and what is refused.
+#include <dhp/cpu.hpp>
+#include <dhp/nn/linear.hpp>
+#include <dhp/nn/mean_squared_error.hpp>
+#include <dhp/optim/sgd.hpp>
+#include <dhp/parallel/data.hpp>
+#include <dhp/parallel/pipeline.hpp>
+#include <dhp/train/trainer.hpp>
+#include <tests/support/device_ranks.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace tests;
+
+namespace {
+
+constexpr double rate = 0.05;
+
+struct Settings {
+  int stages = 2;
+  int replicas = 1;
+  int micro_batches = 3;
+  std::optional<SyntheticGradients> synthetic = SyntheticGradients{.rate = 0.8};
+  double target = 0.3;
+  StoreOptions store{.compute = DType::f64};
+};
+
+double x_of(int step, int k) { return 0.5 + 0.1 * step + 0.3 * k; }
+
+MicroBatch<Cpu> sample(Cpu& dev, const Settings& settings, int step, int k) {
+  MicroBatch<Cpu> batch;
+  batch.index = k;
+  batch.samples = 1;
+  batch.input = Tensor<Cpu>(dev, settings.store.compute, {1, 1});
+  cast(dev, list_on<double>(dev, {x_of(step, k)}), batch.input.mut());
+  batch.side.emplace_back("targets", Tensor<Cpu>(dev, settings.store.compute, {1, 1}));
+  fill(dev, batch.side.back().second.mut(), settings.target);
+  batch.counts = {{"elements", 1}};
+  return batch;
+}
+
+// Of the chain y = w_last ... w_1 w_0 x: each stage's weight and predictor after the steps, of replica 0.
+struct Chain {
+  std::vector<double> w, a;
+  friend bool operator==(const Chain&, const Chain&) = default;
+};
+
+// before(predictor, store) is called before each step.
+template <class Before>
+Chain run(const Settings& settings, int steps, Before before) {
+  const auto stages = static_cast<std::size_t>(settings.stages);
+  Chain found{std::vector<double>(stages), std::vector<double>(stages)};
+  on_ranks_of<Cpu>(settings.stages * settings.replicas, [&](Cpu& dev, Comm<Cpu> world) {
+    Mesh<Cpu> mesh(std::move(world), {.data = settings.replicas, .pipeline = settings.stages});
+    ModelBuilder<Cpu> build(mesh);
+    Model<Cpu> model;
+    for (int at = 0; at < settings.stages; ++at)
+      model.add(
+          std::to_string(at),
+          Linear<Cpu>(build, std::to_string(at),
+                      {.in = 1, .out = 1, .bias = false, .weight_init = constant(1 - 0.1 * at)}));
+    model.loss = MeanSquaredError<Cpu>();
+    PipelineParallel<Cpu> stage(dev, std::move(model), mesh, {.synthetic = settings.synthetic},
+                                sample(dev, settings, 0, 0), settings.store);
+    DataParallel all(dev, stage, mesh.data());
+    Sgd<Cpu> optimizer(dev, stage.store(), {});
+    Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
+    Trainer trainer(dev, all, mesh, optimizer, norms, {.learning_rate = {.peak = rate}});
+    const auto mine = part_of(settings.micro_batches, settings.replicas, mesh.data_index());
+    for (int step = 0; step < steps; ++step) {
+      before(stage.predictor(), stage.store());
+      StepBatches<Cpu> batches{.batches = {}, .micro_batches = settings.micro_batches};
+      for (auto k = mine.first; k < mine.last; ++k)
+        batches.batches.push_back(sample(dev, settings, step, static_cast<int>(k)));
+      (void)trainer.step(batches);
+      (void)trainer.evaluate(batches);  // changes nothing
+    }
+    const auto at = static_cast<std::size_t>(mesh.pipeline_index());
+    if (mesh.data_index() != 0) return;
+    found.w[at] = widened(dev, stage.store().parameters().front()->value)[0];
+    if (stage.predictor() != nullptr)
+      found.a[at] = widened(dev, stage.predictor()->weights().view())[0];
+  });
+  return found;
+}
+Chain run(const Settings& settings, int steps) {
+  return run(settings, steps, [](auto*, auto&) {});
+}
+
+// The same in plain doubles.
+Chain expected(const Settings& settings, int steps) {
+  const auto stages = static_cast<std::size_t>(settings.stages);
+  Chain chain{{}, std::vector<double>(stages, 0)};
+  for (int at = 0; at < settings.stages; ++at) chain.w.push_back(1 - 0.1 * at);
+  for (int step = 0; step < steps; ++step) {
+    std::vector<double> of_w(stages, 0), of_a(stages, 0), squares(stages, 0);
+    for (int k = 0; k < settings.micro_batches; ++k) {
+      std::vector<double> y{x_of(step, k)};
+      for (const double w : chain.w) y.push_back(w * y.back());  // y[s + 1]: what stage s sends
+      double truth = 2 * (y.back() - settings.target) / settings.micro_batches;
+      for (std::size_t s = stages; s-- > 0;) {
+        double used = truth;
+        if (s + 1 < stages) {
+          used = chain.a[s] * y[s + 1];
+          of_a[s] += y[s + 1] * (used - truth);
+          squares[s] += y[s + 1] * y[s + 1];
+        }
+        of_w[s] += used * y[s];
+        truth = used * chain.w[s];
+      }
+    }
+    for (std::size_t s = 0; s < stages; ++s) {
+      chain.w[s] -= rate * of_w[s];
+      if (s + 1 < stages) chain.a[s] -= settings.synthetic->rate * of_a[s] / squares[s];
+    }
+  }
+  return chain;
+}
+
+}  // namespace
+
+TEST_CASE("stages go by predictions, which are corrected by what comes from the stage behind") {
+  for (const int stages : {2, 3, 4})
+    for (const int replicas : {1, 2})
+      for (const int micro_batches : {1, 3, 20}) {
+        CAPTURE(stages);
+        CAPTURE(replicas);
+        CAPTURE(micro_batches);
+        const Settings settings{
+            .stages = stages, .replicas = replicas, .micro_batches = micro_batches};
+        const auto found = run(settings, 4);
+        const auto right = expected(settings, 4);
+        CHECK(distance(found.w, right.w) < 1e-13);
+        CHECK(distance(found.a, right.a) < 1e-13);
+        CHECK(right.a[0] != 0);
+        CHECK(found == run(settings, 4));
+      }
+}
+
+TEST_CASE("nothing is predicted at first: the stages before the last one stand still for a step") {
+  const auto found = run({.stages = 3}, 1);
+  CHECK(found.w[0] == 1);
+  CHECK(found.w[1] == 1 - 0.1);
+  CHECK(found.w[2] < 1 - 0.2);
+}
+
+TEST_CASE("with a predictor that knows the gradient it is the pipeline") {
+  // The gradient of the mean of (w y)^2 by y is 2 w^2 / count y. Stage 1 tells its weight by a second chain.
+  const Settings plain{.synthetic = {}, .target = 0};
+  double w = 1 - 0.1;
+  for (const int steps : {1, 2, 3}) {
+    std::vector<double> weights_of_last;
+    for (int done = 0; done < steps; ++done) {
+      weights_of_last.push_back(w);
+      w = run(plain, done + 1).w[1];
+    }
+    w = 1 - 0.1;
+    std::size_t step = 0;
+    const auto found = run({.target = 0}, steps, [&](auto* predictor, auto&) {
+      if (predictor == nullptr) return;
+      const double last = weights_of_last[step++];
+      Cpu dev;
+      fill(dev, predictor->weights().mut(), 2 * last * last / 3);
+    });
+    CHECK(distance(found.w, run(plain, steps).w) < 1e-14);
+  }
+}
+
+TEST_CASE("one stage has nothing to predict") {
+  CHECK(run({.stages = 1}, 3) == run({.stages = 1, .synthetic = {}}, 3));
+}
+
+TEST_CASE("synthetic gradients refuse what they cannot do") {
+  const auto message = [](const Settings& settings) {
+    return message_of([&] { (void)run(settings, 1); });
+  };
+  CHECK(has(message({.synthetic = SyntheticGradients{.rate = 2}}), "rate of 2 does not learn"));
+  CHECK(has(message({.stages = 1, .store = {.compute = DType::bf16}}), "f32 or f64, not in bf16"));
+  CHECK(has(message({.store = {.compute = DType::f64, .order_free = true}}), "order-free sums"));
+  CHECK(has(message({.store = {.compute = DType::f64, .sharding = {ZeroStage::optimizer}}}),
+            "not for ZeRO"));
+  CHECK(has(message_of([] { SyntheticGradients{}.check_fits({}, 2); }), "not for 2"));
+}
