@@ -1,6 +1,7 @@
 // Reducers that compress, beside plain computations in double.
 #include <dhp/cpu.hpp>
 #include <tests/parallel/compressed_reducer.hpp>
+#include <tests/parallel/layouts.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -203,4 +204,19 @@ TEST_CASE("what cannot be compressed is refused") {
         "top-k sends a share between 0 and 1, not 0");
   CHECK(message_of([&] { (void)make_reducer(dev, store, Comm<Cpu>(), PowerSgd{.rank = 0}); }) ==
         "PowerSGD needs a rank of 1 or more, not 0");
+}
+
+TEST_CASE("top-k that sends all is the plain sum in every layout, also of tied weights") {
+  const auto run = [](const Layout& layout, const ReducerChoice& reducer) {
+    return run_layout(
+        layout, {.reducer = reducer, .steps = 3},
+        [](ModelBuilder<Cpu>& build) { return everything(build, {.blocks = 2}); },
+        [](Cpu& dev, int step, std::int64_t k) { return everything_batch(dev, step, k); });
+  };
+  const auto serial = run({}, Plain{});
+  for (const MeshShape& mesh :
+       {MeshShape{.data = 3}, MeshShape{.data = 2, .tensor = 2, .pipeline = 2}}) {
+    CAPTURE(to_text(mesh));
+    check_close(serial, run({.mesh = mesh}, TopK{.share = 1}), 1e-9);
+  }
 }
