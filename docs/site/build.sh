@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# build.sh [OUT]: builds the site from README.md, docs/, examples/lessons and the headers into the folder OUT, by default
-# build/site/html. It can be read from the disk, without a server and without a network. What is missing is installed
-# from PyPI into build/site/venv once; --install does no more. The playground needs Debian's clang-16, lld-16, libc++-16-dev-wasm32,
-# libc++abi-16-dev-wasm32, libclang-rt-16-dev-wasm32 and wasi-libc; without them its page says so.
+# build.sh [OUT]: builds the site from README.md, docs/, examples/lessons and the headers into the folder OUT, by
+# default build/site/html. It can be read from the disk, without a server and without a network. What is missing is
+# installed from PyPI into build/site/venv once; --install does no more. The playground needs Debian's clang-16, lld-16,
+# libc++-16-dev-wasm32, libc++abi-16-dev-wasm32, libclang-rt-16-dev-wasm32 and wasi-libc; without them its page says so.
 set -eu
 cd "$(dirname "$0")/../.."
 [ "${1:-}" = --install ] || out=$(realpath -m "${1:-build/site/html}")

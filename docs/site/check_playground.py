@@ -48,7 +48,8 @@ def of_unit(text):
 
 # --- the program agrees with what docs say ---
 
-rows = re.findall(r"\| `--zero (\d)` \| ([\d.]+ .B) \| [\d.]+ .B \| ([\d.]+ .B) \|", (root / "docs/memory.md").read_text())
+rows = re.findall(r"\| `--zero (\d)` \| ([\d.]+ .B) \| [\d.]+ .B \| ([\d.]+ .B) \|",
+                  (root / "docs/memory.md").read_text())
 check(len(rows) == 4, "docs/memory.md has", len(rows), "rows of BERT base")
 for zero, *sums in rows:
     for half, said in enumerate(sums):
@@ -92,7 +93,8 @@ def cells(table):
 def choose(values):
     for name, value in values.items():
         driver.execute_script("""const field = document.querySelector(`#question [name="${arguments[0]}"]`);
-            field.value = arguments[1]; field.dispatchEvent(new Event("input", { bubbles: true }));""", name, str(value))
+            field.value = arguments[1];
+            field.dispatchEvent(new Event("input", { bubbles: true }));""", name, str(value))
 
 
 def compare(values):
@@ -109,19 +111,22 @@ def compare(values):
         check(refused.text == f"Refused: {answer['refused']}.", question, "says", refused.text)
         return answer
     stages = answer["stages"]
-    shares = driver.execute_script("return [...document.querySelectorAll('#timeline .share')].map((t) => t.textContent)")
+    shares = driver.execute_script(
+        "return [...document.querySelectorAll('#timeline .share')].map((share) => share.textContent)")
     check(shares[:-1] == [f"{100 * stage['idle']:.1f} %" for stage in stages], question, "shows idle", shares)
     drawn = driver.execute_script("""return [...document.querySelectorAll("#timeline g rect")].map(
         (r) => [r.getAttribute("class"), +r.getAttribute("x"), +r.getAttribute("width")])""")
     actions = [action for stage in stages for action in stage["actions"]]
     check([kind for kind, _, _ in drawn] == [action[0] for action in actions], question, "draws other actions")
-    scale = driver.execute_script("return +document.querySelector('#timeline rect.idle').getAttribute('width')") / answer["makespan"]
+    width = driver.execute_script("return +document.querySelector('#timeline rect.idle').getAttribute('width')")
+    scale = width / answer["makespan"]
     off = max(abs(x - drawn[0][1] - (action[3] - actions[0][3]) * scale) for (_, x, _), action in zip(drawn, actions))
     check(off < 0.02, question, "draws an action", off, "pixels off")
     parts = ("weights", "gradients", "optimizer", "activations")
     shown = [row[:-1] for row in cells("memory")]
-    check(shown == [[str(i), str(stage["layers"]), str(stage["in_flight"])] + [sized(stage["memory"][part]) for part in parts] +
-                    [sized(sum(stage["memory"].values()))] for i, stage in enumerate(stages)], question, "shows memory", shown)
+    held = [[stage["memory"][part] for part in parts] for stage in stages]
+    check(shown == [[str(i), str(stage["layers"]), str(stage["in_flight"]), *map(sized, bytes_), sized(sum(bytes_))]
+                    for i, (stage, bytes_) in enumerate(zip(stages, held))], question, "shows memory", shown)
     shown = [row[:-1] for row in cells("sent")]
     check(shown == [[str(i)] + [sized(stage["sent"][axis]) for axis in ("data", "tensor", "pipeline")]
                     for i, stage in enumerate(stages)], question, "shows as sent", shown)
@@ -130,18 +135,22 @@ def compare(values):
 
 try:
     driver.get(address("playground.html"))
-    for values in ({}, {"schedule": "gpipe", "pipeline": 3, "micro_batches": 10}, {"schedule": "zero-bubble", "pipeline": 5},
+    for values in ({}, {"schedule": "gpipe", "pipeline": 3, "micro_batches": 10},
+                   {"schedule": "zero-bubble", "pipeline": 5},
                    {"schedule": "interleaved", "chunks": 2, "micro_batches": 24}, {"tensor": 4, "half": 1, "zero": 3},
                    {"recompute": 1, "data": 3, "zero": 1}, {"forward": 0.5, "backward_weight": 2.25, "zero": 2},
                    {"schedule": "1f1b", "chunks": 1, "pipeline": 1, "layers": 31, "parameters": 201.3}):
         check("refused" not in compare(values), values, "is refused")
-    for values, sentence in (({"pipeline": 40}, "every part needs at least one"), ({"pipeline": 4, "chunks": 2}, "interleaved"),
-                             ({"chunks": 1, "data": 0}, "at least 1 rank"), ({"data": 1, "layers": ""}, "layers is a number")):
+    for values, sentence in (({"pipeline": 40}, "every part needs at least one"),
+                             ({"pipeline": 4, "chunks": 2}, "interleaved"),
+                             ({"chunks": 1, "data": 0}, "at least 1 rank"),
+                             ({"data": 1, "layers": ""}, "layers is a number")):
         answer = compare(values)
         check(sentence in answer.get("refused", ""), values, "gives", answer)
     driver.get("about:blank")
     driver.get(address("playground.html#pipeline=3&schedule=zero-bubble&chunks=1&layers=6&micro_batches=6"))
-    check(driver.execute_script("return document.querySelectorAll('#timeline .stage').length") == 3, "a link is not followed")
+    drawn = driver.execute_script("return document.querySelectorAll('#timeline .stage').length")
+    check(drawn == 3, "a link with 3 stages draws", drawn)
     compare({"layers": 6})
 
     # --- the search ---
@@ -163,11 +172,13 @@ try:
     # --- pictures ---
     pictures.mkdir(parents=True, exist_ok=True)
     lessons = sorted(path.name for path in (site / "lessons").glob("*.html") if path.name != "index.html")
-    shown = {"landing": "index.html", "lessons": "lessons/index.html", "lesson": f"lessons/{lessons[0]}", "page": "pipeline_parallel.html",
-             "reference": "api/parallel.html", "playground": "playground.html#pipeline=4&schedule=zero-bubble&micro_batches=16&data=2"}
+    shown = {"landing": "index.html", "lessons": "lessons/index.html", "lesson": f"lessons/{lessons[0]}",
+             "page": "pipeline_parallel.html", "reference": "api/parallel.html",
+             "playground": "playground.html#pipeline=4&schedule=zero-bubble&micro_batches=16&data=2"}
     for name, page in shown.items():
         for look, width, scheme in (("light", 1300, "light"), ("dark", 1300, "dark"), ("narrow", 390, "light")):
-            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+            driver.execute_cdp_cmd("Emulation.setEmulatedMedia",
+                                   {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
             driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
                 "width": width, "height": 1500, "deviceScaleFactor": 1, "mobile": width < 500})
             driver.get("about:blank")

@@ -110,7 +110,8 @@ def for_markdown(text):
         indent, summary, body = match.groups()
         body = re.sub(r"^(?=.)", "    ", body.strip("\n"), flags=re.M)
         return f'{indent}??? question "{summary.strip()}"\n\n{body}\n'
-    return re.sub(r"^( *)<details>\s*<summary>(.*?)</summary>\n(.*?)^ *</details>", details, "\n".join(lines), flags=re.M | re.S)
+    return re.sub(r"^( *)<details>\s*<summary>(.*?)</summary>\n(.*?)^ *</details>", details, "\n".join(lines),
+                  flags=re.M | re.S)
 
 
 def with_links(text, path, page):
@@ -121,7 +122,8 @@ def with_links(text, path, page):
         if at.startswith("..") or re.match(r"[a-z]+:", target) or not ((root / at).exists() or at in made_here):
             return match.group()
         found = page_of(at)
-        if re.fullmatch(r"\[[\w/]+\.md\]\(", match.group(1)) and target.endswith(".md"):  # a file's name; here it has a title
+        # The text is a file's name; here it has a title.
+        if re.fullmatch(r"\[[\w/]+\.md\]\(", match.group(1)) and target.endswith(".md"):
             title = title_of((root / at).read_text(), at) if (root / at).exists() else Path(at).stem
             return f"[{title}](" + relative(page, found) + anchor + match.group(4)
         if "#" in found:
@@ -171,7 +173,8 @@ def prose(text):
             if i % 2 == 0:
                 names = r"(?<![\w/])(?:[\w]+::)*[A-Za-z]\w*(?:\(\)|_\w+(?:\(\))?)|\b\w+::\w[\w:]*|\[[\w, .]+\]"
                 pieces = re.split(f"({names})", part)
-                parts[i] = "".join(f"`{piece}`" if k % 2 else re.sub(r"([_<\[\]\\|#]|\*(?!\w[^*]*\w\*)(?<!\w\*))", r"\\\1", piece)
+                marks = r"([_<\[\]\\|#]|\*(?!\w[^*]*\w\*)(?<!\w\*))"  # but *emphasis* stays
+                parts[i] = "".join(f"`{piece}`" if k % 2 else re.sub(marks, r"\\\1", piece)
                                    for k, piece in enumerate(pieces))
         out.append("".join(parts))
     if block:
@@ -212,7 +215,7 @@ def read_reference():
 
 
 def anchor_of(path, entity):
-    return slug(Path(path).stem) + "-" + slug(entity.name.replace("==", "equal")) + ("" if entity.kind != "guide" else "-guide")
+    return slug(f"{Path(path).stem} {entity.name.replace('==', 'equal')} {'guide' if entity.kind == 'guide' else ''}")
 
 
 def write_reference(reference, described):
@@ -224,9 +227,10 @@ def write_reference(reference, described):
         for header, path, public in read:
             name = Path(path).name
             source = relative(page, source_page(path))
+            alone = "" if public else " · by this name only; no folder's header brings it"
             out += [f"## {name} {{#{slug(name)}}}", "",
-                    f'<p class="include" markdown="1">`#include <{path.removeprefix("include/")}>` · [source]({source})'
-                    + ("" if public else " · by this name only; no folder's header brings it") + "</p>", "", prose(header.head), ""]
+                    f'<p class="include" markdown="1">`#include <{path.removeprefix("include/")}>` · '
+                    f"[source]({source}){alone}</p>", "", prose(header.head), ""]
             last = None
             for entity in header.entities:
                 if entity.name != last:
@@ -240,22 +244,23 @@ def write_reference(reference, described):
     index = sorted({name_: (name_, target, where) for name_, target, where in reversed(index)}.values(),
                    key=lambda entry: (entry[0].lower(), entry[0]))
     out = ["# The reference", "",
-           "The public names of the headers, by folder. A folder includes its own headers and those of folders above it.", "",
+           "The public names of the headers, by folder. A folder includes its own headers and those above it.", "",
            "| folder | what lives there |", "|---|---|"]
-    out += [f"| [{folder}]({relative('api/index.md', api_pages[folder])}) | {described.get(folder) or first_sentence(read)} |"
-            for folder, read in reference]
+    out += [f"| [{folder}]({relative('api/index.md', api_pages[folder])}) | "
+            f"{described.get(folder) or names_of(read)} |" for folder, read in reference]
     out += ["", "## All names", ""]
     by_letter = {}
     for name, target, where in index:
-        by_letter.setdefault(name[0].upper(), []).append(f'<a href="{relative("api/index.html", target.replace(".md", ".html"))}" '
-                                                         f'title="{where}">{html.escape(name)}</a>')
+        address = relative("api/index.html", target.replace(".md", ".html"))
+        link = f'<a href="{address}" title="{where}">{html.escape(name)}</a>'
+        by_letter.setdefault(name[0].upper(), []).append(link)
     for letter, links in sorted(by_letter.items()):
         out += [f'<p class="names"><b>{letter}</b> ' + " ".join(links) + "</p>"]
     write("api/index.md", "\n".join(out) + "\n")
     return len(index)
 
 
-def first_sentence(read):
+def names_of(read):
     return ", ".join(f"`{Path(path).stem}`" for _, path, _ in read)
 
 
@@ -281,7 +286,8 @@ def write_lessons():
             text = f"# Lesson {number}: {title}\n\n{prose(rest)}"
         title = re.sub(r" *\(.*?\)|^Lesson \d+[:.]? *|^\d+[:.]? +", "", title_of(text, name))
         made.append((name, f"{number}. {title[0].upper()}{title[1:]}"))
-        text += f"\n## The program\n\n[`{program}`]({relative(page, source_page(program))}), built as `lesson_{name}`.\n\n"
+        source = relative(page, source_page(program))
+        text += f"\n## The program\n\n[`{program}`]({source}), built as `lesson_{name}`.\n\n"
         text += fence((root / program).read_text(), "cpp")
         solution = f"examples/lessons/solutions/{name}.cpp"
         if (root / solution).exists():
@@ -290,8 +296,8 @@ def write_lessons():
         write(page, text)
     if not (root / "docs/lessons/README.md").exists():
         rows = "".join(f"| [{title}]({name}.md) | {summary(name)} |\n" for name, title in made)
-        write("lessons/index.md", "# Lessons\n\nPrograms of one screen or two, one idea each. They run on a laptop: ranks "
-              "are threads.\n\n| lesson | |\n|---|---|\n" + rows)
+        write("lessons/index.md", "# Lessons\n\nPrograms of one screen or two, one idea each. They run on a laptop: "
+              "ranks are threads.\n\n| lesson | |\n|---|---|\n" + rows)
     return made
 
 
@@ -322,7 +328,8 @@ def timeline(schedule, page):
     kinds = {"F": "forward", "B": "backward", "W": "weight"}
     columns = max(len(line) for line in lines) / 3
     width, height, row = 14, 15, 19
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {round(columns + 0.5) * width} {len(lines) * row}" role="img" '
+    size = f"{round(columns + 0.5) * width} {len(lines) * row}"
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" role="img" '
            f'aria-label="{len(lines)} pipeline stages, schedule {schedule}">']
     for s, line in enumerate(lines):
         for action in re.finditer(r"([FBW])(\d+)(-*)", line):

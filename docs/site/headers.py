@@ -124,8 +124,8 @@ def find_end(code, at, end):
 
 def name_of(code):
     """(kind, name) of a declaration without its template clauses and attributes."""
-    match = re.match(r"(class|struct|union|enum)\b(?:\s+(?:class|struct))?(?:\s+\[\[.*?\]\]|\s+alignas\(.*?\))*\s+([\w:]+)(<)?",
-                     code)
+    match = re.match(r"(class|struct|union|enum)\b(?:\s+(?:class|struct))?(?:\s+\[\[.*?\]\]|\s+alignas\(.*?\))*"
+                     r"\s+([\w:]+)(<)?", code)
     if match:
         return match.group(1), match.group(2) + ("<" if match.group(3) else "")
     match = re.match(r"concept\s+(\w+)|(?:__extension__ )?using\s+(\w+)\s*=", code)
@@ -190,7 +190,8 @@ def members(text, code, at, end, public):
 
 
 def signature(*declaration):
-    """A declaration without what is inside it; of a type with its public members. Without what is of no use to a reader."""
+    """A declaration without what is inside it, of a type with its public members; and without what only the compiler
+    needs."""
     return re.sub(
         r"\[\[nodiscard\]\] |\binline (?!namespace)", "", full_signature(*declaration))
 
@@ -241,7 +242,7 @@ def read_header(path):
             continue
         for start, how, body, stop, doc, trailing in members(text, code, first, last, True):
             plain = code[behind_template(code, start, stop):stop]
-            if re.match(r"namespace|static_assert|using namespace|inline namespace|(class|struct) [\w]+;|extern", plain):
+            if re.match(r"(inline |using )?namespace|static_assert|(class|struct) [\w]+;|extern", plain):
                 continue
             plain = plain[:body - stop] if body else plain
             kind, name_ = name_of(plain[behind_constraint(plain, 0, len(plain)):])

@@ -2,8 +2,8 @@
 # test.sh [OUT]: builds the site into OUT, by default build/site/html, without a warning; every link and anchor in it
 # must lead somewhere, and nothing to the network. The playground's estimates must be what a real step of eight ranks
 # sends and holds. A headless Chromium then asks the playground and compares what it shows with the same file compiled
-# by g++, searches, and takes pictures of pages into OUT/../pictures. Exits with 77
-# where mkdocs, Chromium or clang-16 is missing; --links leaves out the browser, and with it Chromium and clang-16.
+# by g++, searches, and takes pictures of pages into OUT/../pictures. Exits with 77 where mkdocs, Chromium or clang-16
+# is missing; --links leaves out the browser and the playground, and with them Chromium and clang-16.
 set -eu
 cd "$(dirname "$0")/../.."
 browser=yes

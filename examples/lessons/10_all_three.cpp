@@ -56,12 +56,14 @@ int main() {
   for (const std::size_t rank : {0, 4}) {
     const auto& seen = eight[rank];
     std::printf("stage %d\n", rank == 0 ? 0 : 1);
-    // Lesson 4: gradients, fp32; the count of targets; losses.
+    // Lesson 4: gradients, fp32, with their padding; the count of targets; losses.
     ledger.line("  data axis: all-reduced", seen.data.bytes, 4 * seen.parameters + 8 + losses);
-    // Lesson 7: a pair's output forward, its input's gradient backward.
+    // Lesson 7: a pair's output forward, its input's gradient backward. And once a step the squared norms, and the row by
+    // which a rank can ask all others to stop.
     const std::int64_t columns = rank == 0 ? 16 + 2 : 1 + 16;
     ledger.line("  tensor axis: all-reduced", seen.tensor.bytes,
                 mine * 4 * samples * columns + norms + 32);
+    ledger.line("  tensor axis: all-reduces (calls)", seen.tensor.calls, 2 * mine + 2);
     // Lesson 9: activations to the next stage, or gradients to the one before.
     ledger.line("  pipeline axis: sent in messages", seen.messages.bytes, mine * 4 * samples * 16);
     ledger.line("  pipeline axis: all-reduced", seen.pipeline.bytes, losses + norms);

@@ -1,53 +1,13 @@
 // Lesson 11: Eigen. The samples stay in the program's own matrix, one observation per column, and are never
 // copied. A layer's forward and backward are Eigen expressions. Under D, H and P it is a layer like others.
-#include <dhp/cpu.hpp>
 #include <dhp/eigen.hpp>
+#include <dhp/nn/check_gradients.hpp>
 
+#include "lesson.hpp"
 #include "sine_layer.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <mutex>
-#include <utility>
-#include <vector>
-
-using Dev = dhp::Cpu;  // Eigen computes on the host
-using dhp::eigen::borrow, dhp::eigen::columns_of;
-
-// The largest difference between backward's gradients and central differences, for a sum of G * Y.
-double gradient_gap() {
-  Dev dev;
-  dhp::ModelBuilder<Dev> build(dhp::Comm<Dev>{});
-  lesson::SineLayer layer(build, "weight", 3, 4);
-  dhp::ParameterList<Dev> parameters;
-  layer.parameters(parameters);
-  dhp::ParameterStore<Dev> store(dev, parameters, {.compute = dhp::DType::f64});
-  Eigen::MatrixXd x = Eigen::MatrixXd::Random(3, 5), g = Eigen::MatrixXd::Random(4, 5);
-  const auto objective = [&] {
-    dhp::Tape<Dev> tape({});
-    return columns_of<double>(layer.forward(dev, borrow(x), tape).view()).cwiseProduct(g).sum();
-  };
-  dhp::Tape<Dev> tape({});
-  (void)layer.forward(dev, borrow(x), tape);
-  const dhp::Tensor<Dev> dx = layer.backward(dev, borrow(g), tape);
-  double gap = 0;
-  const auto compare = [&](double* values, const double* gradient, Eigen::Index count) {
-    for (Eigen::Index at = 0; at < count; ++at) {
-      const double kept = values[at];
-      values[at] = kept + 1e-5;
-      const double up = objective();
-      values[at] = kept - 1e-5;
-      gap = std::max(gap, std::abs((up - objective()) / 2e-5 - gradient[at]));
-      values[at] = kept;
-    }
-  };
-  compare(x.data(), dx.view().data<double>(), x.size());
-  const auto& weight = *parameters[0];
-  compare(weight.value.data<double>(), weight.gradient.data<double>(), weight.value.count());
-  return gap;
-}
+using dhp::eigen::borrow;
+using toy::Dev;  // the Cpu: Eigen computes on the host
 
 struct Samples {
   Eigen::MatrixXd inputs, targets;  // one observation per column
@@ -83,19 +43,41 @@ dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
   return model;
 }
 
-// What every rank runs: the losses of its steps.
-std::vector<double> train(dhp::Comm<Dev> world, dhp::MeshShape layout, const Samples& samples) {
+struct Seen {
+  std::vector<double> losses{};
+  std::size_t weight_bytes = 0, gradient_bytes = 0, state_bytes = 0;
+  std::shared_ptr<dhp::CallCounts> counts = std::make_shared<dhp::CallCounts>();  // of one step
+};
+
+/// What every rank runs.
+Seen train(dhp::Comm<Dev> plain_world, dhp::MeshShape layout, const Samples& samples) {
   Dev dev;
+  Seen seen;
   std::vector<dhp::MicroBatch<Dev>> batches;
   for (std::int64_t k = 0; k < micro_batches; ++k) batches.push_back(batch(samples, k));
   const dhp::TrainingOptions options{.layout = layout,
                                      .store = {.compute = dhp::DType::f64},
                                      .optimizer = dhp::AdamWOptions{.weight_decay = 0},
                                      .trainer = {.learning_rate = {.peak = 0.01}}};
-  dhp::TrainingRun run(dev, std::move(world), options, network, batches.front());
-  std::vector<double> losses;
-  for (int step = 0; step < steps; ++step) losses.push_back(run.step(batches).loss);
-  return losses;
+  dhp::TrainingRun run(dev, counted(dev, plain_world, seen.counts), options, network,
+                       batches.front());
+  for (int step = 0; step < steps; ++step) {
+    seen.counts->reset();
+    seen.losses.push_back(run.step(batches).loss);
+  }
+  seen.weight_bytes = run.store().weight_bytes();
+  seen.gradient_bytes = run.store().gradient_bytes();
+  for (const auto& state : run.optimizer().state()) seen.state_bytes += state.buffer->size_bytes();
+  return seen;
+}
+
+/// Whether the layer's backward is the derivative of its forward.
+bool gradients_are_right(const Samples& samples) {
+  Dev dev;
+  dhp::ModelBuilder<Dev> build(dhp::Comm<Dev>{});
+  lesson::SineLayer layer(build, "weight", 2, 4);
+  const auto some = batch(samples, 0);
+  return check_gradients(dev, layer, some.input, some).worst < 1e-7;
 }
 
 int main() {
@@ -106,41 +88,56 @@ int main() {
   samples.targets = (3 * samples.inputs.row(0).array()).sin() * samples.inputs.row(1).array();
 
   // No copy: micro-batch 1 lies where column 16 of the matrix does.
-  const auto address = [](const auto* at) { return reinterpret_cast<std::uintptr_t>(at); };
-  const auto in_eigen = address(&samples.inputs(0, batch_size));
-  const auto in_dhp = address(batch(samples, 1).input.view().bytes());
-  std::printf("column 16 of the matrix at %zx, row 0 of micro-batch 1 at %zx\n", in_eigen, in_dhp);
-  bool right = in_eigen == in_dhp;
+  const void* const in_eigen = &samples.inputs(0, batch_size);
+  bool right = in_eigen == batch(samples, 1).input.view().bytes();
+  std::printf("column 16 of the matrix and row 0 of micro-batch 1: %s\n",
+              right ? "the same memory" : "a copy");
 
   // A part of each column is no tensor.
   try {
     (void)borrow(samples.inputs.topRows(1));
     right = false;
   } catch (const dhp::Error& error) {
-    std::printf("refused: %s\n", error.what());
+    std::printf("refused: %s\n", error.sentence().c_str());
   }
 
-  const double gap = gradient_gap();
-  std::printf("gradients differ from central differences by %.1e\n", gap);
-  right = right && gap < 1e-8;
+  const bool derived = gradients_are_right(samples);
+  std::printf("backward is the derivative of forward: %s\n", derived ? "yes" : "no");
+  right = right && derived;
 
   std::printf("\nD H P   loss of step 1   10            20            40\n");
   std::vector<double> first;
+  std::vector<Seen> ranks;
   for (const int d : {1, 2})
     for (const int h : {1, 2})
       for (const int p : {1, 2}) {
-        std::vector<double> losses;
-        std::mutex mutex;
-        dhp::run_ranks<Dev>(d * h * p, [&](dhp::Comm<Dev> world) {
-          auto mine = train(world, {.data = d, .tensor = h, .pipeline = p}, samples);
-          const std::lock_guard lock(mutex);
-          losses = std::move(mine);  // every rank has the same numbers
+        ranks = toy::on_each_rank(d * h * p, [&](dhp::Comm<Dev> world) {
+          return train(world, {.data = d, .tensor = h, .pipeline = p}, samples);
         });
+        const auto& losses = ranks[0].losses;  // every rank has the same numbers
         std::printf("%d %d %d   %.10f     %.10f  %.10f  %.10f\n", d, h, p, losses[0], losses[9],
                     losses[19], losses[39]);
         if (first.empty()) first = losses;
         for (std::size_t step = 0; step < losses.size(); ++step)
           right = right && std::abs(losses[step] - first[step]) < 1e-9;
       }
-  return right && first.back() < first.front() / 10 ? 0 : 1;
+
+  // The last layout is 2 2 2. Its rank 0 holds half of W [32, 2], and of the matrix [16, 32] behind it with all of its
+  // bias [16]; in the store, each begins at a multiple of 32 numbers. Everything is fp64, 8 bytes.
+  constexpr std::int64_t numbers = 32 + 256 + 32;
+  constexpr std::int64_t mine = micro_batches / 2, losses = 32 * (micro_batches + 1), norms = 8 * 6;
+  const auto all_reduced = [&](int other) {
+    return ranks[0].counts->of({0, other}, dhp::CallKind::all_reduce).bytes;
+  };
+  std::printf("\n");
+  toy::Ledger ledger("2 2 2: bytes of rank 0");
+  ledger.line("held: weights", ranks[0].weight_bytes, 8 * numbers);
+  ledger.line("held: gradients", ranks[0].gradient_bytes, 8 * numbers);
+  ledger.line("held: AdamW's state", ranks[0].state_bytes, 2 * 8 * numbers);
+  ledger.line("data axis: all-reduced per step", all_reduced(2), 8 * numbers + 8 + losses);
+  ledger.line("tensor axis: all-reduced per step", all_reduced(1),
+              mine * 8 * batch_size * (16 + 2) + norms + 32);
+  ledger.line("pipeline axis: sent in messages per step",
+              ranks[0].counts->of({0, 4}, dhp::CallKind::send).bytes, mine * 8 * batch_size * 16);
+  return right && ledger.agrees() && first.back() < first.front() / 10 ? 0 : 1;
 }

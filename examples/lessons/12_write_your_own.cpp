@@ -1,21 +1,24 @@
 // Lesson 12: parts of your own (own_parts.hpp), put together. Each fulfils a concept; the compiler names a missing
 // member. The page docs/write_your_own.md explains them.
-#include <dhp/cpu.hpp>
 #include <dhp/nn/check_gradients.hpp>
 
+#include "lesson.hpp"
 #include "own_parts.hpp"
-
-#include <cstdio>
-#include <mutex>
-#include <vector>
 
 using namespace dhp;
 using own::Gain, own::LogCosh, own::Waves, own::SignDescent, own::OneByOne;
 
-/// All of it, on every rank: the loss of each step.
-std::vector<double> train(Comm<Cpu> world, MeshShape layout) {
+struct Seen {
+  std::vector<double> losses{};
+  std::size_t weight_bytes = 0, gradient_bytes = 0;
+  std::shared_ptr<CallCounts> counts = std::make_shared<CallCounts>();  // of one step
+};
+
+/// All of it, on every rank.
+Seen train(Comm<Cpu> world, MeshShape layout) {
   Cpu dev;
-  Mesh<Cpu> mesh(std::move(world), layout);
+  Seen seen;
+  Mesh<Cpu> mesh(counted(dev, world, seen.counts), layout);
   ModelBuilder<Cpu> build(mesh);
   Model<Cpu> model;
   model.add("in", Linear<Cpu>(build, "in", {.in = 2, .out = 16, .weight_init = he_normal(2)}));
@@ -35,9 +38,14 @@ std::vector<double> train(Comm<Cpu> world, MeshShape layout) {
                              .micro_batch = 8,
                              .replica = mesh.data().rank(),
                              .replicas = mesh.data().size()});
-  std::vector<double> losses;
-  for (int step = 0; step < 120; ++step) losses.push_back(trainer.step(loader.next()).loss);
-  return losses;
+  for (int step = 0; step < 120; ++step) {
+    const auto mine = loader.next();
+    seen.counts->reset();
+    seen.losses.push_back(trainer.step(mine).loss);
+  }
+  seen.weight_bytes = stage.store().weight_bytes();
+  seen.gradient_bytes = stage.store().gradient_bytes();
+  return seen;
 }
 
 /// Whether backward is the derivative of forward.
@@ -50,21 +58,39 @@ bool gradients_are_right() {
   const auto prediction = Tensor<Cpu>::from_host(dev, {6, 1}, std::vector<double>(6, 0.3));
   const auto of_layer = check_gradients(dev, gain, batch.input, batch);
   const auto of_loss = check_loss_gradients(dev, loss, prediction, batch);
-  std::printf("gradients are off by %.0e (layer) and %.0e (loss)\n", of_layer.worst, of_loss.worst);
-  return of_layer.worst < 1e-6 && of_loss.worst < 1e-6;
+  const bool right = of_layer.worst < 1e-6 && of_loss.worst < 1e-6;
+  std::printf("the gradients of layer and loss are %s\n", right ? "right" : "wrong");
+  return right;
 }
 
 int main() {
   if (!gradients_are_right()) return 1;
-  std::vector<double> one, four;
-  run_ranks(1, [&](Comm<Cpu> world) { one = train(world, {}); });
-  std::mutex mutex;
-  run_ranks(4, [&](Comm<Cpu> world) {
-    auto mine = train(world, {.data = 2, .pipeline = 2});
-    const std::lock_guard lock(mutex);
-    four = std::move(mine);
-  });
-  std::printf("loss %.6f -> %.6f, the same bits on 1 and on 2 x 1 x 2 ranks: %s\n", one.front(),
-              one.back(), one == four ? "yes" : "no");
-  return one == four && one.back() < one.front() / 4 ? 0 : 1;
+  const auto one = toy::on_each_rank(1, [](Comm<Cpu> world) { return train(world, {}); })[0];
+  const auto four = toy::on_each_rank(
+      4, [](Comm<Cpu> world) { return train(world, {.data = 2, .pipeline = 2}); });
+  const bool same = one.losses == four[0].losses && one.losses == four[3].losses;
+  std::printf("loss %.6f -> %.6f, the same bits on 1 and on 2 x 1 x 2 ranks: %s\n\n",
+              one.losses.front(), one.losses.back(), same ? "yes" : "no");
+
+  // Rank 0 has the first stage: the layer "in", 32 weights and 16 biases. Rank 2 has the rest: 16 gains, 16 weights and a
+  // bias. In the store, each begins at a multiple of 32 numbers. All is fp64, 8 bytes; order-free sums have 16 more.
+  constexpr std::int64_t losses = 32 * (4 + 1), norms = 8 * 5;  // of 4 micro-batches, 5 parameters
+  toy::Ledger ledger("2 x 1 x 2 ranks: bytes of one rank");
+  for (const int rank : {0, 2}) {
+    const auto& seen = four[static_cast<std::size_t>(rank)];
+    const std::int64_t numbers = rank == 0 ? 32 + 16 : 16 + 16 + 1;
+    const std::int64_t padded = rank == 0 ? 2 * 32 : 3 * 32;
+    std::printf("stage %d\n", rank / 2);
+    ledger.line("  held: weights", seen.weight_bytes, 8 * padded);
+    ledger.line("  held: gradients, and their order-free sums", seen.gradient_bytes,
+                (8 + 16) * padded);
+    ledger.line("  data axis: all-reduced per step",
+                seen.counts->of({rank, rank + 1}, CallKind::all_reduce).bytes,
+                16 * numbers + 4 + 8 + losses);
+    ledger.line("  pipeline axis: sent in messages per step",
+                seen.counts->of({0, 2}, CallKind::send).bytes, 2 * 8 * 8 * 16);
+    ledger.line("  pipeline axis: all-reduced per step",
+                seen.counts->of({0, 2}, CallKind::all_reduce).bytes, losses + norms);
+  }
+  return same && ledger.agrees() && one.losses.back() < one.losses.front() / 4 ? 0 : 1;
 }

@@ -1,13 +1,10 @@
 // Lesson 2: one layer by hand. A layer pushes on a tape what its backward needs; weight gradients add up in
 // the parameter store; the optimizer turns them into a step. Learns y = 2 a - b + 0.5.
-#include <dhp/default_device.hpp>
+#include "lesson.hpp"
 
-#include <cmath>
-#include <cstdio>
-#include <vector>
-
-using Dev = dhp::DefaultDevice;
 using dhp::Tensor;
+using toy::Dev;
+constexpr std::int64_t samples = 6;
 
 int main() {
   Dev dev;
@@ -18,23 +15,25 @@ int main() {
   dhp::ParameterStore<Dev> store(dev, parameters, {.seed = 1});  // memory and initial values
   dhp::Sgd<Dev> optimizer(dev, store, {.momentum = 0.5});
 
-  const std::vector<float> inputs{0, 0, 1, 0, 0, 1, 1, 1, -1, 2, 2, -1};  // [6, 2]
+  const std::vector<float> inputs{0, 0, 1, 0, 0, 1, 1, 1, -1, 2, 2, -1};  // a, b of each sample
   std::vector<float> targets;
-  for (std::size_t row = 0; row < 6; ++row)
+  for (std::size_t row = 0; row < samples; ++row)
     targets.push_back(2 * inputs[2 * row] - inputs[2 * row + 1] + 0.5f);
 
   double loss = 0;
+  std::size_t tape_bytes = 0;
   for (int step = 1; step <= 60; ++step) {
     store.zero_gradients(dev);
     dhp::Tape<Dev> tape({});
-    auto y = layer.forward(dev, Tensor<Dev>::from_host(dev, {6, 2}, inputs), tape);
+    auto y = layer.forward(dev, Tensor<Dev>::from_host(dev, {samples, 2}, inputs), tape);
+    tape_bytes = tape.size_bytes();
 
-    // loss = mean of (y - target)^2, dy = 2 (y - target) / 6
-    axpy(dev, -1, Tensor<Dev>::from_host(dev, {6, 1}, targets).view(), y.mut());
+    // loss = mean of (y - target)^2, dy = 2 (y - target) / samples
+    axpy(dev, -1, Tensor<Dev>::from_host(dev, {samples, 1}, targets).view(), y.mut());
     Tensor<Dev> total(dev, dhp::DType::f64, {1});
     sum_of_squares(dev, y.view(), total.mut());
-    loss = total.to_host<double>(dev)[0] / 6;
-    scale(dev, 2.0 / 6, y.mut());
+    loss = total.to_host<double>(dev)[0] / samples;
+    scale(dev, 2.0 / samples, y.mut());
 
     (void)layer.backward(dev, std::move(y), tape);
     const auto state = make_step_state(dev, dhp::StepState{.learning_rate = 0.1});
@@ -42,9 +41,19 @@ int main() {
     optimizer.apply(dev, state);
     if (step % 20 == 0 || step == 1) std::printf("step %2d  loss %.6f\n", step, loss);
   }
-  const auto& weight = parameters[0]->value;
-  const auto& bias = parameters[1]->value;
-  std::printf("y = %.3f a + %.3f b + %.3f\n", weight.data<float>()[0], weight.data<float>()[1],
-              bias.data<float>()[0]);
-  return loss < 1e-3 ? 0 : 1;
+  const auto values = [&](std::size_t which) {
+    return clone(dev, dhp::ConstView<Dev>(parameters[which]->value)).to_host<float>(dev);
+  };
+  std::printf("y = %.3f a + %.3f b + %.3f\n\n", values(0)[0], values(0)[1], values(1)[0]);
+
+  // 2 weights and 1 bias, fp32. In the store each of the two begins at a multiple of 32 numbers.
+  constexpr std::int64_t numbers = 32 + 32;
+  toy::Ledger ledger("bytes held");
+  ledger.line("weights", store.weight_bytes(), 4 * numbers);
+  ledger.line("gradients", store.gradient_bytes(), 4 * numbers);
+  std::size_t state_bytes = 0;
+  for (const auto& state : optimizer.state()) state_bytes += state.buffer->size_bytes();
+  ledger.line("the optimizer's state: a momentum for each", state_bytes, 4 * numbers);
+  ledger.line("on the tape between forward and backward: x", tape_bytes, 4 * samples * 2);
+  return loss < 1e-3 && ledger.agrees() ? 0 : 1;
 }

@@ -17,7 +17,7 @@
   const compiled = bytes.length ? new WebAssembly.Module(bytes) : null;
   let instance = null;
   function ask(question) {
-    if (!compiled) return { refused: "This copy of the site was built without clang-16, so the playground is not in it." };
+    if (!compiled) return { refused: "this copy of the site was built without clang-16, and has no playground" };
     if (!instance) {
       instance = new WebAssembly.Instance(compiled);
       instance.exports._initialize();
@@ -44,7 +44,8 @@
   };
   const number = (value) => Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 4 });
   const percent = (share) => `${(100 * share).toFixed(1)} %`;
-  const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+  const sum = (values) => values.reduce((total, value) => total + value, 0);
+  const mean = (values) => sum(values) / values.length;
   const idle = (answer) => mean(answer.stages.map((stage) => stage.idle));
 
   // --- the question ---
@@ -64,17 +65,20 @@
 
   // --- pictures ---
   const letter = { forward: "F", backward: "B", backward_input: "B", backward_weight: "W" };
-  const said = { forward: "forward", backward: "backward", backward_input: "input gradient", backward_weight: "weight gradient" };
+  const said = {
+    forward: "forward", backward: "backward", backward_input: "input gradient", backward_weight: "weight gradient",
+  };
   function timeline(answer, chunks) {
     const row = 30, left = 66, right = 66, top = 4;
     const shortest = Math.min(...answer.stages.flatMap((stage) => stage.actions.map((a) => a[4])).filter((t) => t > 0));
     const room = $("timeline").clientWidth - left - right;
     // Wide enough to read the shortest action, no wider than 4 screens.
-    const wish = Number.isFinite(shortest) ? 16 * answer.makespan / shortest : room;
+    const wish = Number.isFinite(shortest) ? 12 * answer.makespan / shortest : room;
     const width = Math.max(Math.min(room, 1400), Math.min(wish, 4 * Math.max(room, 600)));
     const scale = width / (answer.makespan || 1);
     const height = top + row * answer.stages.length + 26;
-    let svg = `<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="Timeline of the stages" style="width:${left + width + right}px;height:${height}px">`;
+    let svg = `<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="Timeline of the stages"
+      style="width:${left + width + right}px;height:${height}px">`;
     answer.stages.forEach((stage, s) => {
       const y = top + s * row;
       svg += `<text class="stage" x="0" y="${y + 18}">stage ${s}</text>`;
@@ -82,8 +86,11 @@
       for (const [kind, chunk, batch, start, cost] of stage.actions) {
         const x = left + start * scale, w = cost * scale;
         const label = letter[kind] + batch + (chunks > 1 ? String.fromCharCode(97 + chunk) : "");
-        svg += `<g><title>stage ${s}: ${said[kind]} of micro-batch ${batch}${chunks > 1 ? ` in chunk ${chunk}` : ""}, from ${number(start)} to ${number(start + cost)}</title>`;
-        svg += `<rect class="${kind}" style="fill-opacity:${1 - 0.5 * chunk / Math.max(chunks, 1)}" x="${x.toFixed(2)}" y="${y + 2}" width="${Math.max(w - 1, 0.5).toFixed(2)}" height="${row - 6}" rx="2"/>`;
+        const where = chunks > 1 ? ` in chunk ${chunk}` : "";
+        svg += `<g><title>stage ${s}: ${said[kind]} of micro-batch ${batch}${where},
+          from ${number(start)} to ${number(start + cost)}</title>`;
+        svg += `<rect class="${kind}" style="fill-opacity:${1 - 0.5 * chunk / chunks}" x="${x.toFixed(2)}" y="${y + 2}"
+          width="${Math.max(w - 1, 0.5).toFixed(2)}" height="${row - 6}" rx="2"/>`;
         const fits = (text) => w >= 6.6 * text.length + 2;
         const short = fits(label) ? label : label.slice(1);
         if (fits(short)) svg += `<text x="${(x + w / 2).toFixed(2)}" y="${y + 18}">${short}</text>`;
@@ -94,20 +101,27 @@
     const bottom = top + row * answer.stages.length;
     const step = 10 ** Math.floor(Math.log10((answer.makespan || 1) / 4));
     const tick = [1, 2, 5, 10].map((k) => k * step).find((t) => answer.makespan / t <= 10) || step;
-    for (let t = 0; answer.makespan > 0 && t <= answer.makespan * (1 + 1e-9); t += tick)
-      svg += `<line x1="${left + t * scale}" x2="${left + t * scale}" y1="${bottom}" y2="${bottom + 4}"/><text class="tick" x="${left + t * scale}" y="${bottom + 18}">${number(t)}</text>`;
+    for (let t = 0; answer.makespan > 0 && t <= answer.makespan * (1 + 1e-9); t += tick) {
+      const x = left + t * scale;
+      svg += `<line x1="${x}" x2="${x}" y1="${bottom}" y2="${bottom + 4}"/>`;
+      svg += `<text class="tick" x="${x}" y="${bottom + 18}">${number(t)}</text>`;
+    }
     svg += `<text class="share" x="${left + width + 10}" y="${bottom + 18}">idle</text>`;
     $("timeline").innerHTML = svg + "</svg>";
   }
 
   // Rows of cells; a bar of parts beside each row where there are parts.
   function table(id, heads, rows) {
-    const most = Math.max(...rows.map((row) => (row.parts || []).reduce((sum, part) => sum + part, 0)), 1e-300);
-    $(id).innerHTML = `<thead><tr>${heads.map((head) => `<th>${head}</th>`).join("")}</tr></thead><tbody>` +
-      rows.map((row) => `<tr${row.chosen ? ' class="chosen"' : ""}>` + row.cells.map((cell) => `<td>${cell}</td>`).join("") +
-        (row.parts ? `<td class="bar"><div>${row.parts.map((part, i) => `<i class="part${i}" style="width:${100 * part / most}%"></i>`).join("")}</div></td>` : "") +
-        "</tr>").join("") + "</tbody>";
+    const most = Math.max(...rows.map((row) => sum(row.parts || [])), 1e-300);
+    const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+    const cells = (row) => row.cells.map((cell) => `<td>${plain(cell)}</td>`).join("");
+    const bar = (part, i) => `<i class="part${row_of_colors(id) + i}" style="width:${100 * part / most}%"></i>`;
+    const bars = (row) => row.parts ? `<td class="bar"><div>${row.parts.map(bar).join("")}</div></td>` : "";
+    const body = rows.map((row) => `<tr${row.chosen ? ' class="chosen"' : ""}>${cells(row)}${bars(row)}</tr>`);
+    $(id).innerHTML = `<thead><tr>${heads.map((head) => `<th>${head}</th>`).join("")}</tr></thead>` +
+      `<tbody>${body.join("")}</tbody>`;
   }
+  const row_of_colors = (id) => (id === "sent" ? 4 : 0);
   const key = (name, part) => `<i class="key part${part}"></i>${name}`;
 
   // --- the answer ---
@@ -123,21 +137,26 @@
     }
     const chosen = Object.fromEntries(fields.map((field) => [field.name, field.value]));
     const ranks = chosen.data * chosen.tensor * chosen.pipeline;
-    $("summary").innerHTML = `<b>${ranks}</b> ${ranks === 1 ? "rank" : "ranks"}. A step takes <b>${number(answer.makespan)}</b>, stages are idle for <b>${percent(idle(answer))}</b> of it` +
-      `; at most <b>${answer.most_messages}</b> ${answer.most_messages === 1 ? "message" : "messages"} wait on an edge. The schedule is proved.`;
+    const many = (count, noun) => `<b>${count}</b> ${noun}${count === 1 ? "" : "s"}`;
+    $("summary").innerHTML = `${many(ranks, "rank")}. A step takes <b>${number(answer.makespan)}</b>, stages are idle ` +
+      `for <b>${percent(idle(answer))}</b> of it. The schedule is proved; on an edge there are at most ` +
+      `${many(answer.most_messages, "message")} at a time.`;
     timeline(answer, Number(chosen.chunks));
     const others = ["gpipe", "1f1b", "interleaved", "zero-bubble"].map((schedule) => {
-      const chunks = schedule === "interleaved" ? (chosen.schedule === schedule ? chosen.chunks : Math.max(2, chosen.chunks)) : 1;
+      const more = chosen.schedule === schedule ? chosen.chunks : Math.max(2, chosen.chunks);
+      const chunks = schedule === "interleaved" ? more : 1;
       const other = ask(`${text}&schedule=${schedule}&chunks=${chunks}`);
       const cells = other.refused ? ["", "", "", other.refused] : [number(other.makespan), percent(idle(other)),
-        Math.max(...other.stages.map((stage) => stage.in_flight)), sized(Math.max(...other.stages.map((stage) => stage.memory.activations)))];
+        Math.max(...other.stages.map((stage) => stage.in_flight)),
+        sized(Math.max(...other.stages.map((stage) => stage.memory.activations)))];
       return { cells: [schedule, ...cells], chosen: schedule === chosen.schedule };
     });
     table("schedules", ["schedule", "time of the step", "idle", "most in flight", "most activations"], others);
-    table("memory", ["stage", "layers", "in flight", key("weights", 0), key("gradients", 1), key("optimizer", 2), key("activations", 3), "sum", ""],
+    table("memory", ["stage", "layers", "in flight", key("weights", 0), key("gradients", 1), key("optimizer", 2),
+      key("activations", 3), "sum", ""],
       answer.stages.map((stage, s) => {
         const parts = [stage.memory.weights, stage.memory.gradients, stage.memory.optimizer, stage.memory.activations];
-        return { cells: [s, stage.layers, stage.in_flight, ...parts.map(sized), sized(parts.reduce((sum, part) => sum + part, 0))], parts };
+        return { cells: [s, stage.layers, stage.in_flight, ...parts.map(sized), sized(sum(parts))], parts };
       }));
     table("sent", ["stage", key("D, data", 4), key("H, tensor", 5), key("P, pipeline", 6), ""],
       answer.stages.map((stage, s) => {
@@ -146,7 +165,7 @@
       }));
   }
 
-  $("example").innerHTML = Object.keys(examples).map((name) => `<option>${name}</option>`).join("") + "<option>your own</option>";
+  $("example").innerHTML = [...Object.keys(examples), "your own"].map((name) => `<option>${name}</option>`).join("");
   function from_example() {
     const example = examples[$("example").value];
     if (!example) return;
@@ -160,8 +179,10 @@
   form.addEventListener("input", (event) => {
     if (event.target.id === "example") from_example();
     else if (event.target.name in examples["BERT base"]) $("example").value = "your own";
-    if (event.target.name === "schedule" && event.target.value !== "interleaved") form.elements.chunks.value = 1;
-    if (event.target.name === "schedule" && event.target.value === "interleaved" && form.elements.chunks.value === "1") form.elements.chunks.value = 2;
+    if (event.target.name === "schedule") {
+      const chunks = form.elements.chunks;
+      chunks.value = event.target.value === "interleaved" ? Math.max(2, chunks.value) : 1;
+    }
     show();
     history.replaceState(null, "", `#${question()}`);
   });
