@@ -6,7 +6,8 @@ older_ideas.py TRAIN_RESNET50 TRAIN_BERT [--replicas N] [--steps N] [--cases NAM
 
 Trains a ResNet-14 of width 8 on Fashion-MNIST and a tiny BERT on WordNet's glosses (Debian: dataset-fashion-mnist,
 wordnet-base), as ranks that are threads. Each case is a list of options and the bytes of gradients that a rank sends in a step,
-by the formula that a test compares with what is counted (tests/parallel/compressed_reducer.cpp). The columns:
+by the formula that a test compares with what is counted (tests/parallel/compressed_reducer.cpp; of those that come late, lesson
+13). The columns:
 
   bytes       that a rank sends in a step, and those of fp32 over them
   loss        mean of the last tenth of the steps
@@ -54,6 +55,22 @@ def compressed(matrix_bytes, gathered=False, takes=lambda rows, columns: True):
     return sent
 
 
+def uncompressed(shapes, replicas, every=1):
+    """fp32 of all weights once in so many steps; sums of running statistics in each step."""
+    return all_reduced(FP32 * ((sum(map(count, shapes)) - shapes.running) / every + shapes.running), replicas)
+
+
+def delayed(steps):
+    """Its sums are those of fp32, and those of running statistics once more, at once."""
+    return Case(f"delayed by {steps}", ["--reducer", "delayed", "--reducer-delay", str(steps)],
+                lambda shapes, replicas: uncompressed(shapes, replicas) + all_reduced(FP32 * shapes.running, replicas))
+
+
+def local_sgd(every, *more, name="local SGD"):
+    return Case(f"{name}, {every} steps", ["--reducer", "local", "--local-steps", str(every), *more],
+                lambda shapes, replicas: uncompressed(shapes, replicas, every))
+
+
 def top_k(share):
     return Case(f"top-k, {share:.1%}", ["--reducer", "top-k", "--reducer-share", str(share)],
                 compressed(lambda rows, columns: 8 * math.ceil(share * rows * columns), gathered=True))
@@ -68,12 +85,15 @@ def power_sgd(rank):
 
 
 CASES = [
-    Case("fp32", [], lambda shapes, replicas: all_reduced(FP32 * sum(map(count, shapes)), replicas)),
+    Case("fp32", [], uncompressed),
     Case("16-bit", ["--reducer", "16-bit"], compressed(lambda rows, columns: 2 * rows * columns)),
     top_k(0.01),
     power_sgd(4),
     Case("one bit", ["--reducer", "one-bit"],
          compressed(lambda rows, columns: (rows * columns + 7) // 8 + 8, gathered=True)),
+    delayed(1),
+    local_sgd(8),
+    local_sgd(20, "--outer-lr", "0.7", "--outer-momentum", "0.9", name="DiLoCo"),
 ]
 
 TASKS = {
@@ -96,12 +116,20 @@ def run(program, options, folder):
     return [json.loads(line) for line in metrics.read_text().splitlines()]
 
 
+class Shapes(list):
+    """running: elements of running statistics among them."""
+    running = 0
+
+
 def shapes_of(program, options, folder):
     """Of all parameters and running statistics, whose gradients and sums replicas exchange."""
     run(program, [*options, "--steps", "0", "--samples", "256", "--save", folder / "model"], folder)
     index = next((folder / "model").glob("step-*/index.json"))
     tensors = json.loads(index.read_text())["tensors"]
-    return [tensor["shape"] for name, tensor in tensors.items() if not name.startswith("optimizer/")]
+    tensors = {name: tensor["shape"] for name, tensor in tensors.items() if not name.startswith("optimizer/")}
+    shapes = Shapes(tensors.values())
+    shapes.running = sum(count(shape) for name, shape in tensors.items() if ".running_" in name)
+    return shapes
 
 
 def mean(values):
