@@ -145,15 +145,11 @@ def task_results(name, program, options, arguments, folder):
         if arguments.cases and case.name not in arguments.cases and case is not CASES[0]:
             continue
         lines = run(program, [*options, *case.options], folder)
-        if arguments.curves:
-            place = pathlib.Path(arguments.curves)
-            place.mkdir(parents=True, exist_ok=True)
-            (place / f"{name} {case.name}.jsonl".replace(" ", "_").replace(",", "")).write_text(
-                "".join(json.dumps(line) + "\n" for line in lines))
         losses = [line["loss"] for line in lines if "loss" in line]
         held_out = [line for line in lines if any(key.startswith("held_out") for key in line)][-1]
         results.append({"case": case.name, "options": case.options, "bytes_per_step": case.sent(shapes, replicas),
-                        "losses": losses, "loss": mean(losses[-tenth:]), "held_out_loss": held_out.get("held_out_loss", held_out.get("held_out_masked_loss")),
+                        "losses": losses, "loss": mean(losses[-tenth:]),
+                        "held_out_loss": held_out.get("held_out_loss", held_out.get("held_out_masked_loss")),
                         "held_out_top1": held_out.get("held_out_top1")})
     plain = results[0]
     for result in results:
@@ -163,14 +159,17 @@ def task_results(name, program, options, arguments, folder):
     return results
 
 
-def thinned(everything, together=10):
-    """For the file: of so many steps the mean loss."""
-    for results in everything["tasks"].values():
-        for result in results:
-            losses = result.pop("losses")
-            result[f"loss_of_{together}_steps"] = [round(mean(losses[at:at + together]), 4)
-                                                   for at in range(0, len(losses), together)]
-    return everything
+def curves(results, samples_of_a_step, points=60):
+    """The table that docs/pictures/draw.py --curves draws: of each case the mean loss of so many parts of the run."""
+    cases = {}
+    for result in results:
+        losses = result.pop("losses")
+        together = max(len(losses) // points, 1)
+        ends = range(together, len(losses) + 1, together)
+        cases[result["case"]] = {"samples": [end * samples_of_a_step for end in ends],
+                                 "bytes": [round(end * result["bytes_per_step"]) for end in ends],
+                                 "loss": [round(mean(losses[end - together:end]), 4) for end in ends]}
+    return {"cases": cases}
 
 
 def main():
@@ -181,7 +180,7 @@ def main():
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--cases", nargs="*")
     parser.add_argument("--json")
-    parser.add_argument("--curves")
+    parser.add_argument("--curves", help="a folder: a table for docs/pictures/draw.py of each model")
     arguments = parser.parse_args()
     unknown = set(arguments.cases or ()) - {case.name for case in CASES}
     if unknown:
@@ -203,8 +202,13 @@ def main():
                   f"1/{results[0]['bytes_per_step'] / result['bytes_per_step']:<5.1f} {result['loss']:7.4f} "
                   f"{result['held_out_loss']:9.4f} {top1:>7} {result['fp32_loss_at_its_bytes']:10.4f}")
         print(flush=True)
+        table = curves(results, int(options[options.index("--global-batch") + 1]))
+        if arguments.curves:
+            place = pathlib.Path(arguments.curves)
+            place.mkdir(parents=True, exist_ok=True)
+            (place / f"older_ideas_{kind}.json").write_text(json.dumps(table) + "\n")
     if arguments.json:
-        pathlib.Path(arguments.json).write_text(json.dumps(thinned(everything), indent=1) + "\n")
+        pathlib.Path(arguments.json).write_text(json.dumps(everything, indent=1) + "\n")
 
 
 if __name__ == "__main__":

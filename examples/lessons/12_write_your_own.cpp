@@ -65,8 +65,8 @@ bool gradients_are_right() {
 
 int main() {
   if (!gradients_are_right()) return 1;
-  const auto one = toy::on_each_rank(1, [](Comm<Cpu> world) { return train(world, {}); })[0];
-  const auto four = toy::on_each_rank(
+  const auto one = toy::on_each_rank<Cpu>(1, [](Comm<Cpu> world) { return train(world, {}); })[0];
+  const auto four = toy::on_each_rank<Cpu>(
       4, [](Comm<Cpu> world) { return train(world, {.data = 2, .pipeline = 2}); });
   const bool same = one.losses == four[0].losses && one.losses == four[3].losses;
   std::printf("loss %.6f -> %.6f, the same bits on 1 and on 2 x 1 x 2 ranks: %s\n\n",

@@ -18,10 +18,10 @@ namespace toy {
 using Dev = dhp::DefaultDevice;
 
 /// What body(world) returns on each of so many ranks.
-template <class Body>
+template <class D = Dev, class Body>
 [[nodiscard]] auto on_each_rank(int ranks, Body body) {
-  std::vector<std::invoke_result_t<Body&, dhp::Comm<Dev>>> results(static_cast<std::size_t>(ranks));
-  dhp::run_ranks<Dev>(ranks, [&](dhp::Comm<Dev> world) {
+  std::vector<std::invoke_result_t<Body&, dhp::Comm<D>>> results(static_cast<std::size_t>(ranks));
+  dhp::run_ranks<D>(ranks, [&](dhp::Comm<D> world) {
     results[static_cast<std::size_t>(world.rank())] = body(world);
   });
   return results;
