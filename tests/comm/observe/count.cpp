@@ -8,7 +8,7 @@ namespace {
 using namespace tests;
 
 TEST_CASE("count: calls and bytes of each kind, by group") {
-  const auto counts = on_ranks(4, [](Comm<Cpu>& plain, Cpu& dev) {
+  const auto of_ranks = on_ranks(4, [](Comm<Cpu>& plain, Cpu& dev) {
     const auto counts = std::make_shared<CallCounts>();
     auto world = counted(dev, plain, counts);
     auto half = world.split(world.rank() % 2, world.rank());
@@ -25,7 +25,7 @@ TEST_CASE("count: calls and bytes of each kind, by group") {
     return counts;
   });
   for (int rank = 0; rank < 4; ++rank) {
-    const auto& mine = *counts[static_cast<std::size_t>(rank)];
+    const auto& mine = *of_ranks[static_cast<std::size_t>(rank)];
     const CallCounts::Group all{0, 1, 2, 3}, half{rank % 2, rank % 2 + 2};
     CHECK(mine.of(all, CallKind::all_reduce) == CallCount{3, 48});
     CHECK(mine.of(all, CallKind::all_gather) == CallCount{});
