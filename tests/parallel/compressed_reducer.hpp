@@ -9,6 +9,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -36,7 +37,7 @@ struct CompressedStep {
 template <class Dev>
 class CompressedCases {
  public:
-  static constexpr int matrices[] = {0, 2, 5};  // of the trained parameters
+  static constexpr std::array<int, 3> matrices{0, 2, 5};  // of the trained parameters
 
   static ParameterStore<Dev> make_store(Dev& dev, StoreOptions options = {.compute = DType::f64}) {
     ModelBuilder<Dev> build(Comm<Dev>{});
@@ -105,7 +106,7 @@ class CompressedCases {
     constexpr int replicas = 3, steps = 4;
     const auto result = run(replicas, choice, type, plain_steps(steps));
     for (const auto& other : result.sums) CHECK(other == result.sums[0]);
-    for (std::size_t matrix = 0; matrix < std::size(matrices); ++matrix) {
+    for (std::size_t matrix = 0; matrix < matrices.size(); ++matrix) {
       const int parameter = matrices[matrix];
       Values got(result.unsent[0][matrix].size(), 0.0), all = got;
       for (std::size_t at = 0; at < got.size(); ++at) {
