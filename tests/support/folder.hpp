@@ -9,8 +9,8 @@
 namespace tests {
 
 struct Folder {
-  Folder() {
-    auto pattern = (std::filesystem::temp_directory_path() / "dhp_test_XXXXXX").string();
+  explicit Folder(const std::filesystem::path& in = std::filesystem::temp_directory_path()) {
+    auto pattern = (in / "dhp_test_XXXXXX").string();
     path = ::mkdtemp(pattern.data());
   }
   Folder(const Folder&) = delete;

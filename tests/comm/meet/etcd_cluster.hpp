@@ -8,6 +8,9 @@
 #include <fcntl.h>
 #include <sys/prctl.h>
 
+#include <fstream>
+#include <sstream>
+
 namespace tests {
 
 inline bool etcd_is_here() {
@@ -18,26 +21,20 @@ inline bool etcd_is_here() {
   return false;
 }
 
-// Members of etcd on free ports of this machine, in a folder of the test.
+// Members of etcd on free ports of this machine. Their data lie in memory: an election waits for the disk, which may be busy.
 class EtcdCluster {
  public:
-  explicit EtcdCluster(int members = 1, std::vector<std::string> more = {})
-      : more_(std::move(more)), scheme_(more_.empty() ? "http" : "https") {
-    std::vector<Socket> held;  // so that no port comes twice
-    const auto free = [&] {
-      held.push_back(Socket::listening({"127.0.0.1", 0}));
-      return held.back().own_end().port;
-    };
-    for (int at = 0; at < members; ++at) ports_.push_back(free()), peers_.push_back(free());
-    held.clear();
-    processes_.resize(ports_.size());
-    for (std::size_t at = 0; at < ports_.size(); ++at) start(at);
+  explicit EtcdCluster(std::size_t members = 1, std::vector<std::string> more = {})
+      : more_(std::move(more)), scheme_(more_.empty() ? "http" : "https"), processes_(members) {
+    // Another process may take a port between its choice and the member's start.
+    for (int tries = 0; !start_all(); ++tries) {
+      end_all();
+      check(tries < 5, "members of etcd end when they start; the log of the first: ", log_of(0));
+    }
   }
   EtcdCluster(const EtcdCluster&) = delete;
   EtcdCluster& operator=(const EtcdCluster&) = delete;
-  ~EtcdCluster() {
-    for (std::size_t at = 0; at < processes_.size(); ++at) end(at);
-  }
+  ~EtcdCluster() { end_all(); }
 
   [[nodiscard]] std::string endpoint(std::size_t at = 0) const {
     return concat(scheme_, "://127.0.0.1:", ports_[at]);
@@ -73,16 +70,12 @@ class EtcdCluster {
                                    "--initial-advertise-peer-urls",
                                    own,
                                    "--initial-cluster",
-                                   all,
-                                   "--heartbeat-interval",
-                                   "50",
-                                   "--election-timeout",
-                                   "500"};
+                                   all};
     words.insert(words.end(), more_.begin(), more_.end());
     std::vector<char*> arguments;
     for (auto& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
-    const auto log = folder_ / concat("log", at);
+    const auto log = this->log(at);
     const auto child = ::fork();
     if (child == 0) {
       (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -96,15 +89,61 @@ class EtcdCluster {
   }
 
  private:
-  Folder folder_;
+  [[nodiscard]] std::string log(std::size_t at) const { return folder_ / concat("log", at); }
+  [[nodiscard]] std::string log_of(std::size_t at) const {
+    std::ostringstream text;
+    text << std::ifstream(log(at)).rdbuf();
+    return text.str();
+  }
+  void end_all() {
+    for (std::size_t at = 0; at < processes_.size(); ++at) end(at);
+  }
+  // False: a member has ended.
+  [[nodiscard]] bool start_all() {
+    std::vector<Socket> held;  // so that no port comes twice
+    const auto free = [&] {
+      held.push_back(Socket::listening({"127.0.0.1", 0}));
+      return held.back().own_end().port;
+    };
+    ports_.clear(), peers_.clear();
+    for (std::size_t at = 0; at < processes_.size(); ++at)
+      ports_.push_back(free()), peers_.push_back(free());
+    held.clear();
+    for (std::size_t at = 0; at < processes_.size(); ++at) {
+      std::filesystem::remove_all(folder_ /
+                                  concat("m", at));  // which has the ports of the last try
+      start(at);
+    }
+    const auto lives = [&](std::size_t at) {
+      if (::waitpid(processes_[at], nullptr, WNOHANG) == processes_[at]) processes_[at] = 0;
+      return processes_[at] > 0;
+    };
+    const Deadline deadline(20);
+    for (std::size_t at = 0; at < processes_.size(); ++at)
+      while (lives(at) && !Socket::connected({"127.0.0.1", ports_[at]}, deadline)) {
+        check(!deadline.passed(), "member ", at, " of etcd does not listen; its log: ", log_of(at));
+        sleep_ms(10);
+      }
+    for (std::size_t at = 0; at < processes_.size(); ++at)
+      if (!lives(at)) return false;
+    return true;
+  }
+
+  Folder folder_{"/dev/shm"};
   std::vector<std::string> more_;
   std::string scheme_;
   std::vector<int> ports_{}, peers_{};
-  std::vector<pid_t> processes_{};
+  std::vector<pid_t> processes_;
 };
 
+// Time limits are for a busy machine.
 inline RendezvousOptions member(int number, const std::string& job = "job") {
-  return {.rank = number, .size = 0, .job = job, .timeout_s = 30, .refused_s = 0};
+  return {.rank = number,
+          .size = 0,
+          .job = job,
+          .timeout_s = 30,
+          .refused_s = 0,
+          .operation_timeout_s = 30};
 }
 
 // Forwards to a port, and loses answers on demand.
