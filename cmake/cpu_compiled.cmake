@@ -7,6 +7,8 @@ if(NOT CMAKE_CXX_COMPILER_LOADED)
   return()
 endif()
 
+set(dir ${CMAKE_CURRENT_BINARY_DIR}/dhp_cpu_compiled)
+
 # The kernels are read off the headers: every function <op>_on whose first argument is a Cpu.
 get_target_property(root dhp::dhp HEADER_DIRS)
 file(STRINGS ${root}/dhp/cpu.hpp headers REGEX "^#include <dhp/cpu/")
@@ -39,6 +41,10 @@ foreach(entry IN ITEMS
   set(name "${header}")  # its source
   if(NOT header MATCHES "/")
     string(REGEX REPLACE "^[A-Za-z<>]+ ([A-Za-z0-9_:]+)[<(].*$" "\\1" name "${template}")
+    # It calls the kernels, which stand in sources of their own, and takes next to no time itself.
+    string(MAKE_C_IDENTIFIER ${name} source)
+    list(APPEND callers ${dir}/${source}.cpp)
+    set(include_${source} "#include \"extern.hpp\"\n")
   endif()
   foreach(argument IN LISTS arguments)
     string(REGEX REPLACE "([^A-Za-z_])T([^A-Za-z_])" "\\1${argument}\\2" instance "${template}")
@@ -50,7 +56,6 @@ if(DHP_DEVICE STREQUAL cuda)  # kernels only: nvcc need not read the rest
   list(FILTER instances EXCLUDE REGEX "\\|cpu\\|")
 endif()
 
-set(dir ${CMAKE_CURRENT_BINARY_DIR}/dhp_cpu_compiled)
 set(includes "")
 set(declarations "")
 set(sources "")
@@ -58,8 +63,11 @@ foreach(entry IN LISTS instances)
   string(REGEX MATCH "^([^|]+)\\|([^|]+)\\|(.+)$" matched "${entry}")
   string(MAKE_C_IDENTIFIER ${CMAKE_MATCH_1} source)
   list(APPEND sources ${source})
-  set(include_${source} "#include <dhp/${CMAKE_MATCH_2}.hpp>\n")
-  list(APPEND includes "${include_${source}}")
+  set(include "#include <dhp/${CMAKE_MATCH_2}.hpp>\n")
+  list(APPEND includes "${include}")
+  if(NOT DEFINED include_${source})
+    set(include_${source} "${include}")
+  endif()
   string(APPEND definitions_${source} "template ${CMAKE_MATCH_3};\n")
   string(APPEND declarations "extern template ${CMAKE_MATCH_3};\n")
 endforeach()
@@ -73,11 +81,12 @@ list(REMOVE_DUPLICATES includes)
 list(JOIN includes "" includes)
 file(CONFIGURE OUTPUT ${dir}/extern.hpp CONTENT "#pragma once\n${includes}\nnamespace dhp {\n${declarations}}\n" @ONLY)
 
-# In a tree for GPUs they only compute reference results.
+# In a tree for GPUs kernels only compute reference results.
 set(optimised -O3)
 if(DHP_DEVICE STREQUAL cuda)
   set(optimised -O1)
 endif()
+set_property(SOURCE ${callers} PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-O1>)
 # An archive and not an object library: programs then carry only the kernels that they call.
 add_library(dhp_cpu_compiled STATIC EXCLUDE_FROM_ALL ${sources})
 add_library(dhp::cpu_compiled ALIAS dhp_cpu_compiled)

@@ -142,8 +142,8 @@ inline RendezvousOptions member(int number, const std::string& job = "job") {
           .size = 0,
           .job = job,
           .timeout_s = 30,
-          .refused_s = 0,
-          .operation_timeout_s = 30};
+          .operation_timeout_s = 30,
+          .refused_s = 0};
 }
 
 // Forwards to a port, and loses answers on demand.
