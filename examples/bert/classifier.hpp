@@ -48,8 +48,7 @@ class BertClasses {
 
   [[nodiscard]] double flops(const dhp::Shape& in, const dhp::MicroBatch<Dev>& batch) const {
     const dhp::Shape chosen{batch.at("first_rows").count(), in[1]};
-    return head_.flops(chosen, batch) +
-           dhp::CrossEntropy<Dev>::flops(head_.output_shape(chosen, batch));
+    return head_.flops(chosen, batch) + entropy_.flops(head_.output_shape(chosen, batch));
   }
   void parameters(dhp::ParameterList<Dev>& out) const { head_.parameters(out); }
 

@@ -122,7 +122,7 @@ template <class Dev>
 class BertLoss {
  public:
   BertLoss(dhp::ModelBuilder<Dev>& build, const BertConfig& config, dhp::Parameter<Dev> word_table)
-      : masked_entropy_(build, config.vocabulary, true), next_entropy_(build, 2, false) {
+      : masked_entropy_(build, config.vocabulary, true, 0, true), next_entropy_(build, 2, false) {
     next_.add("pooler", dhp::Linear<Dev>(build, "bert.pooler.dense",
                                          {.in = config.hidden, .out = config.hidden}));
     next_.add("tanh", dhp::ActivationLayer<Dev>(dhp::Activation::tanh));
@@ -133,14 +133,14 @@ class BertLoss {
     masked_.add("gelu", dhp::gelu<Dev>());
     masked_.add("norm", dhp::LayerNorm<Dev>(build, "cls.predictions.transform.LayerNorm",
                                             config.hidden, config.epsilon));
-    masked_.add("decoder",
-                dhp::ColumnParallel<Dev, dhp::Linear<Dev>>(
-                    build, dhp::Linear<Dev>(build, "cls.predictions", std::move(word_table))));
+    masked_.add("decoder", dhp::ColumnParallel<Dev, dhp::Linear<Dev>>(
+                               build, dhp::Linear<Dev>(build, "cls.predictions",
+                                                       std::move(word_table), true)));
   }
 
   [[nodiscard]] std::vector<std::string> term_names() const { return {"masked_tokens", "samples"}; }
 
-  /// Scores of the vocabulary's entries [masked rows, this rank's part] for x [rows, hidden].
+  /// Scores of the vocabulary's entries [masked rows, this rank's part and padding] for x [rows, hidden].
   dhp::Tensor<Dev> masked_logits(Dev& dev, const dhp::Tensor<Dev>& x, dhp::Tape<Dev>& tape) {
     return masked_.forward(dev, rows_of(dev, x, tape.batch().at("masked_rows")), tape);
   }
@@ -182,12 +182,12 @@ class BertLoss {
   }
 
   [[nodiscard]] double flops(const dhp::Shape& in, const dhp::MicroBatch<Dev>& batch) const {
-    const auto of = [&](const dhp::Sequential<Dev>& head, const char* rows) {
+    const auto of = [&](const dhp::Sequential<Dev>& head, const dhp::CrossEntropy<Dev>& entropy,
+                        const char* rows) {
       const dhp::Shape chosen{batch.at(rows).count(), in[1]};
-      return head.flops(chosen, batch) +
-             dhp::CrossEntropy<Dev>::flops(head.output_shape(chosen, batch));
+      return head.flops(chosen, batch) + entropy.flops(head.output_shape(chosen, batch));
     };
-    return of(masked_, "masked_rows") + of(next_, "first_rows");
+    return of(masked_, masked_entropy_, "masked_rows") + of(next_, next_entropy_, "first_rows");
   }
   void parameters(dhp::ParameterList<Dev>& out) const {
     next_.parameters(out);

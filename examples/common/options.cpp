@@ -56,6 +56,12 @@ void add_device_options(CLI::App& app, RunOptions& options, bool gpu) {
       ->group("Training");
   app.add_flag("--library-dropout", options.library_dropout, "cuDNN draws attention's dropout")
       ->group("Training");
+  app.add_option(
+         "--cublas-sms", options.cublas_sms,
+         "On how many multiprocessors matrix products run, 0: all; NCCL occupies some while "
+         "gradients are summed")
+      ->check(CLI::NonNegativeNumber)
+      ->group("Training");
 }
 
 void add_run_options(CLI::App& app, RunOptions& options, Words& words) {

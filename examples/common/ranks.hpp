@@ -42,6 +42,7 @@ template <class D>
               .deterministic = options.deterministic,
               .tf32 = options.tf32,
               .library_dropout = options.library_dropout,
+              .cublas_sms = options.cublas_sms,
               .trace = trace});
 }
 

@@ -25,7 +25,7 @@ Results run(auto& side, const auto& x, const Labels& wanted, const CrossEntropyO
   auto max = side.fresh_sums({rows}), sums = side.fresh_sums({3, rows}),
        loss = side.fresh_sums({rows}), gradient = side.fresh(x.shape());
   Tensor rank(dev, DType::i32, {rows}), totals(dev, DType::f64, {4});
-  cross_entropy_max(dev, x, max.mut());
+  cross_entropy_max(dev, x, options, max.mut());
   cross_entropy_sums(dev, x, labels, max, options, sums.mut());
   cross_entropy_loss(dev, max, sums, labels, options, loss.mut());
   cross_entropy_rank(dev, x, sums, labels, options, rank.mut());
@@ -38,15 +38,18 @@ Results run(auto& side, const auto& x, const Labels& wanted, const CrossEntropyO
 
 template <class T>
 void same_as_cpu(std::int64_t rows, std::int64_t columns, std::int64_t first_class,
-                 std::int64_t classes, double smoothing) {
+                 std::int64_t classes, double smoothing, std::int64_t padding = 0) {
   CAPTURE(rows);
   CAPTURE(columns);
   Labels labels;
   for (std::int64_t row = 0; row < rows; ++row)
     labels.push_back(static_cast<std::int32_t>(row % 5 == 3 ? -1 : row * 31 % classes));
   const auto [got, right] = with_oracle<T>([&](auto& side) {
-    return run(side, side.elements({rows, columns}, 1), labels,
-               {.classes = classes, .first_class = first_class, .smoothing = smoothing});
+    return run(side, side.elements({rows, columns + padding}, 1), labels,
+               {.classes = classes,
+                .first_class = first_class,
+                .smoothing = smoothing,
+                .local_classes = padding == 0 ? -1 : columns});
   });
   const double sum = std::is_same_v<T, double> ? 1e-13 : 3e-6;
   CHECK(got[0] == right[0]);
@@ -64,6 +67,8 @@ TEST_CASE_TEMPLATE("all pieces agree with the Cpu: short, long, odd and unaligne
   same_as_cpu<T>(4, 1000, 0, 1000, 0.1);
   same_as_cpu<T>(3, 4098, 0, 4098, 0);
   same_as_cpu<T>(6, 40, 40, 120, 0.1);  // the second of three parts
+  same_as_cpu<T>(6, 37, 40, 120, 0.1, 27);
+  same_as_cpu<T>(3, 1001, 0, 1001, 0, 3);
 }
 
 TEST_CASE_TEMPLATE("what is added to all logits of a row costs its loss no digits", T, float,
@@ -89,7 +94,7 @@ TEST_CASE("a gradient over the logits is the same; a label that is no class make
        loss = side.fresh({3});
   const auto labels = side.tensor({3}, Labels{1, 10, -2});
   const CrossEntropyOptions options{.classes = 10};
-  cross_entropy_max(gpu, x, max.mut());
+  cross_entropy_max(gpu, x, options, max.mut());
   cross_entropy_sums(gpu, x, labels, max, options, sums.mut());
   cross_entropy_loss(gpu, max, sums, labels, options, loss.mut());
   const auto found = side.values(loss.view());

@@ -19,10 +19,12 @@ void same_product(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOpti
   CAPTURE(m);
   CAPTURE(n);
   CAPTURE(k);
-  const Shape a = options.transpose_a ? Shape{k, m} : Shape{m, k};
+  const std::int64_t more = options.padded ? 3 : 0;
+  const Shape a = options.transpose_a ? Shape{k, m + more} : Shape{m, k + more};
   const Shape b = options.transpose_b ? Shape{n, k} : Shape{k, n};
   const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
-    auto c = wide_c ? side.sums({m, n}, 3) : side.elements({m, n}, 3);
+    const Shape of_c{m, n + more};
+    auto c = wide_c ? side.sums(of_c, 3) : side.elements(of_c, 3);
     if (options.beta == 0) fill(side.dev, c.mut(), NAN);  // never read
     const auto bias = has_bias ? side.sums({n}, 4) : side.sums({0}, 4);
     gemm(side.dev, side.elements(a, 1), side.elements(b, 2), c.mut(), options,
@@ -38,6 +40,8 @@ TEST_CASE_TEMPLATE("plain gemm: transposes, scales, bias, odd sizes", T, double,
   for (const bool ta : {false, true})
     for (const bool tb : {false, true})
       same_product<T>(67, 65, 33, {.transpose_a = ta, .transpose_b = tb}, false, false);
+  for (const bool ta : {false, true})
+    same_product<T>(67, 65, 33, {.transpose_a = ta, .beta = 0.5, .padded = true}, true, true);
   same_product<T>(1, 130, 7, {.alpha = 0.5}, false, true);
   same_product<T>(64, 64, 16, {.alpha = 2, .beta = -0.5}, true, true);
   same_product<T>(5, 3, 0, {.beta = 0.5}, false, true);

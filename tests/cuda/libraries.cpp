@@ -70,6 +70,24 @@ TEST_CASE("a row-major product is the swapped column-major one, in all transposi
     }
 }
 
+TEST_CASE("padding is the distance from row to row, and no row's length") {
+  Cpu dev;
+  const Tensor<Cpu> x(dev, DType::bf16, {16, 8}), w(dev, DType::bf16, {5, 8});
+  Tensor<Cpu> y(dev, DType::bf16, {16, 64}), dx(dev, DType::bf16, {16, 8}),
+      dw(dev, DType::f32, {5, 8});
+  const auto forward =
+      cublas_call<Cpu>(x, w, y.mut(), {.transpose_b = true, .padded = true}).product;
+  CHECK(forward.c == ColumnMajorProduct::Matrix{5, 16, 64});
+  CHECK(forward.left == ColumnMajorProduct::Matrix{8, 5, 8});
+  const auto input = cublas_call<Cpu>(y, w, dx.mut(), {.padded = true}).product;
+  CHECK(input.right == ColumnMajorProduct::Matrix{5, 16, 64});
+  CHECK(input.c == ColumnMajorProduct::Matrix{8, 16, 8});
+  const auto weight =
+      cublas_call<Cpu>(y, x, dw.mut(), {.transpose_a = true, .padded = true}).product;
+  CHECK(weight.right == ColumnMajorProduct::Matrix{5, 16, 64});
+  CHECK(weight.c == ColumnMajorProduct::Matrix{8, 5, 8});
+}
+
 TEST_CASE("alignment is the largest power of two up to 256") {
   alignas(512) static std::byte memory[1024];
   CHECK(alignment_of(memory) == 256);
@@ -106,6 +124,15 @@ TEST_CASE("descriptors of cuBLASLt say what the call says") {
                                                   &rows, sizeof rows, &size),
                  "cublasLtMatrixLayoutGetAttribute");
     CHECK(rows == 6);  // a is stored [10, 6] by rows
+  }
+}
+
+TEST_CASE("products can be asked to leave multiprocessors to others") {
+  auto call = call_of(column_major(false, false, 64, 64, 64), DType::bf16, DType::bf16);
+  for (const std::int32_t sms : {0, 100}) {
+    call.sms = sms;
+    CHECK(attribute(CublasProduct(call), CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
+                    Tag<std::int32_t>()) == sms);
   }
 }
 
@@ -205,11 +232,15 @@ TEST_CASE("problems of cuBLASLt that differ in anything have different keys") {
   add_key(call);
   call.tf32 = true;
   add_key(call);
-  CHECK(keys.size() == 10);
-  CHECK(texts.size() == 10);
+  call.product.right.stride = 16;
+  add_key(call);
+  call.product.c.stride = 16;
+  add_key(call);
+  CHECK(keys.size() == 12);
+  CHECK(texts.size() == 12);
   call.beta = 1;  // not another problem
   add_key(call);
-  CHECK(keys.size() == 10);
+  CHECK(keys.size() == 12);
 }
 
 TEST_CASE("products of a class lie in memory alike, whatever is transposed") {

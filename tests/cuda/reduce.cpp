@@ -15,15 +15,17 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 template <class T>
-void check_column_sums(const Shape& shape, double beta, std::int64_t skip = 0) {
+void check_column_sums(const Shape& shape, double beta, std::int64_t skip = 0,
+                       std::int64_t padding = 0) {
   using A = Accumulator<T>;
   CAPTURE(to_text(shape));
   const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
-    const Shape columns{shape.back()};
+    const Shape columns{shape.back() - padding};
     // With beta 0, what was there (NaN) is not read.
     auto sums = beta == 0 ? side.fresh_sums(columns) : side.sums(columns, 2);
     const auto all = side.elements({shape.count() + skip}, 1);
-    column_sums(side.dev, all.view().slice(skip, all.count()).as(shape), sums.mut(), beta);
+    column_sums(side.dev, all.view().slice(skip, all.count()).as(shape), sums.mut(), beta,
+                padding > 0);
     return {side.values(sums.view())};
   });
   // A sum of terms near 1 that may cancel.
@@ -58,6 +60,7 @@ TEST_CASE_TEMPLATE("column sums agree with the Cpu, from one element to many til
   check_column_sums<T>({33, 16}, 0);
   check_column_sums<T>({0, 16}, 0);
   check_column_sums<T>({100, 8}, 0, 1);
+  for (const std::int64_t padding : {3, 8, 2}) check_column_sums<T>({37, 18}, 0.5, 0, padding);
 }
 
 TEST_CASE("column sums of many short and of few long rows") {

@@ -57,3 +57,37 @@ TEST_CASE("linear: the input gradient is added to beta times dx") {
     CHECK(widened(dev, store.gradients({0, store.size()})) == weights);
   }
 }
+
+TEST_CASE("linear: columns of padding are zeros, and their gradients are not read") {
+  Cpu dev;
+  for (const bool order_free : {false, true}) {
+    std::vector<std::vector<double>> results[2];
+    for (const bool padded : {false, true}) {
+      ModelBuilder<Cpu> build(Comm<Cpu>{});
+      const auto table = build.parameter({.name = "table", .shape = {70, 5}}, -1);
+      Linear<Cpu> layer(build, "l", table, padded);
+      ParameterList<Cpu> parameters;
+      layer.parameters(parameters);
+      ParameterStore<Cpu> store(dev, parameters,
+                                {.compute = DType::f64, .order_free = order_free, .seed = 4});
+      store.begin_gradients(dev);
+      Tape<Cpu> tape({});
+      const auto y = layer.forward(dev, random_tensor<double>(dev, {6, 5}, 1), tape);
+      CHECK(y.shape() == layer.output_shape({6, 5}, {}));
+      CHECK(y.columns() == (padded ? 128 : 70));
+      Tensor<Cpu> bare(dev, DType::f64, {6, 70});
+      copy_columns(dev, y.view(), 0, bare.mut(), 0, 70);
+      const auto all = widened(y);
+      for (std::size_t at = 0; at < all.size(); ++at)
+        if (at % 128 >= 70 && padded) CHECK(all[at] == 0);
+      Tensor<Cpu> dy(dev, DType::f64, y.shape());
+      std::fill_n(dy.mut().data<double>(), dy.count(), NAN);
+      copy_columns(dev, random_tensor<double>(dev, {6, 70}, 2), 0, dy.mut(), 0, 70);
+      const auto dx = layer.backward(dev, std::move(dy), tape);
+      store.complete_gradients(dev, {0, store.size()});
+      results[padded] = {widened(bare), widened(dx),
+                         widened(dev, store.gradients({0, store.size()}))};
+    }
+    CHECK(results[0] == results[1]);
+  }
+}

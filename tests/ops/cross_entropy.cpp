@@ -28,7 +28,7 @@ struct Run {
 // The parts of a vocabulary, each on its own columns, with the reductions between them by hand.
 template <class T>
 Run run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoothing, double scale,
-        const std::vector<Range>& parts) {
+        const std::vector<Range>& parts, std::int64_t padding = 0) {
   using A = Accumulator<T>;
   const auto rows = logits.rows();
   const auto labels = list_on(dev, wanted);
@@ -38,12 +38,15 @@ Run run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoothin
   std::vector<A> totals(static_cast<std::size_t>(3 * rows), A(0));
   Ints ranks(static_cast<std::size_t>(rows), 0);
   for (const auto part : parts) {
-    mine.emplace_back(dev, dtype_of<T>(), Shape{rows, part.size()});
+    mine.emplace_back(dev, dtype_of<T>(), Shape{rows, part.size() + padding});
+    std::fill_n(mine.back().mut().template data<T>(), mine.back().count(), static_cast<T>(NAN));
     copy_columns(dev, logits, part.first, mine.back().mut(), 0, part.size());
-    options.push_back(
-        {.classes = logits.columns(), .first_class = part.first, .smoothing = smoothing});
+    options.push_back({.classes = logits.columns(),
+                       .first_class = part.first,
+                       .smoothing = smoothing,
+                       .local_classes = padding == 0 ? -1 : part.size()});
     Tensor<Cpu> max(dev, dtype_of<A>(), {rows});
-    cross_entropy_max(dev, mine.back(), max.mut());
+    cross_entropy_max(dev, mine.back(), options.back(), max.mut());
     const auto here = max.template to_host<A>(dev);
     for (std::size_t at = 0; at < here.size(); ++at) most[at] = std::max(most[at], here[at]);
   }
@@ -69,6 +72,9 @@ Run run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoothin
     Tensor<Cpu> piece(dev, dtype_of<T>(), mine[at].shape());
     cross_entropy_backward(dev, mine[at], max, sums, labels, options[at], factor, piece.mut());
     copy_columns(dev, piece, 0, gradient.mut(), parts[at].first, parts[at].size());
+    const auto values = widened(piece);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (static_cast<std::int64_t>(i) % piece.columns() >= parts[at].size()) CHECK(values[i] == 0);
     cross_entropy_backward(dev, mine[at], max, sums, labels, options[at], factor, mine[at].mut());
     // In place is the same, to the bit (a NaN, too).
     CHECK(std::memcmp(mine[at].view().bytes(), piece.view().bytes(), piece.size_bytes()) == 0);
@@ -79,8 +85,10 @@ Run run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoothin
 }
 
 template <class T>
-Run run(Cpu& dev, double smoothing, double scale, const std::vector<Range>& parts) {
-  return run<T>(dev, random_tensor<T>(dev, {11, classes}, 1), some_labels, smoothing, scale, parts);
+Run run(Cpu& dev, double smoothing, double scale, const std::vector<Range>& parts,
+        std::int64_t padding = 0) {
+  return run<T>(dev, random_tensor<T>(dev, {11, classes}, 1), some_labels, smoothing, scale, parts,
+                padding);
 }
 
 Run expected(const Values& x, const Ints& labels, double smoothing, double scale) {
@@ -124,6 +132,7 @@ TEST_CASE_TEMPLATE("against plain loops, whole and in uneven parts", T, double, 
       CHECK(distance(got.loss, right.loss) < close);
       CHECK(distance(got.gradient, right.gradient) < rounded);
       CHECK(got.rank == right.rank);
+      CHECK(run<T>(dev, smoothing, 0.75, parts, 5) == got);
     }
 }
 
@@ -239,9 +248,11 @@ TEST_CASE("what does not fit is refused") {
         "cross_entropy: logits of classes [3, 6) are not among 5");
   CHECK(of_sums(labels, {.classes = 5, .first_class = -1}) ==
         "cross_entropy: logits of classes [-1, 2) are not among 5");
+  CHECK(of_sums(labels, {.classes = 5, .local_classes = 4}) ==
+        "cross_entropy: logits of 3 columns cannot have 4 classes");
   CHECK(of_sums(labels, {.classes = 3, .smoothing = 1.5}) ==
         "cross_entropy: the smoothing must be in [0, 1], got 1.5");
-  CHECK(message_of([&] { cross_entropy_max(dev, x, wide.mut()); }) ==
+  CHECK(message_of([&] { cross_entropy_max(dev, x, good, wide.mut()); }) ==
         "cross_entropy: the maxima [2] of f64 do not fit the logits [2, 3] of bf16");
   CHECK(message_of([&] { cross_entropy_sums(dev, x, labels, max, good, max.mut()); }) ==
         "cross_entropy: the sums [2] of f32 are not [3, 2] of f32");

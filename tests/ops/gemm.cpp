@@ -1,5 +1,6 @@
 // gemm against three nested loops in double: every type, transposition and awkward size.
 #include <dhp/cpu/gemm.hpp>
+#include <dhp/cpu/rows.hpp>
 #include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
@@ -79,6 +80,35 @@ TEST_CASE_TEMPLATE("gemm agrees with its definition", T, double, float, bf16, f1
       check_against_loops<T, A>(dev, size, plain, true);
       check_against_loops<T, A>(dev, size, scaled, false);
     }
+  }
+}
+
+TEST_CASE_TEMPLATE("gemm leaves the padding of a and c alone", T, double, float, bf16, f16) {
+  constexpr std::int64_t m = 45, n = 37, k = 29, more = 3;
+  Cpu dev;
+  for (int form = 0; form < 4; ++form) {
+    GemmOptions options{
+        .transpose_a = (form & 1) != 0, .transpose_b = (form & 2) != 0, .beta = 0.5};
+    const Shape of_a = options.transpose_a ? Shape{k, m} : Shape{m, k};
+    const auto a = random_tensor<T>(dev, of_a, 1),
+               b = random_tensor<T>(dev, options.transpose_b ? Shape{n, k} : Shape{k, n}, 2);
+    auto c = random_tensor<T>(dev, {m, n}, 3);
+    Tensor<Cpu> padded_a(dev, dtype_of<T>(), {of_a[0], of_a[1] + more}),
+        padded_c(dev, dtype_of<T>(), {m, n + more});
+    for (auto* tensor : {&padded_a, &padded_c})
+      std::fill_n(tensor->mut().template data<T>(), tensor->count(), static_cast<T>(NAN));
+    copy_columns(dev, a, 0, padded_a.mut(), 0, of_a[1]);
+    copy_columns(dev, c, 0, padded_c.mut(), 0, n);
+    gemm(dev, a, b, c.mut(), options);
+    options.padded = true;
+    gemm(dev, padded_a, b, padded_c.mut(), options);
+    const auto right = widened(c), got = widened(padded_c);
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < n + more; ++j) {
+        const auto value = got[static_cast<std::size_t>(i * (n + more) + j)];
+        if (j < n) CHECK(value == right[static_cast<std::size_t>(i * n + j)]);
+        else CHECK(std::isnan(value));
+      }
   }
 }
 

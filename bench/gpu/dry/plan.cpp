@@ -56,6 +56,7 @@ int run_training(const TrainingSetup& setup) {
   Dev dev({.deterministic = options.deterministic,
            .tf32 = options.tf32,
            .library_dropout = options.library_dropout,
+           .cublas_sms = options.cublas_sms,
            .allocator = {
                .allocate = [&](std::size_t bytes, cudaStream_t) { return ledger.allocate(bytes); },
                .free = [&](std::byte* data, std::size_t, cudaStream_t) { ledger.free(data); }}});

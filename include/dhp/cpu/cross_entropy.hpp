@@ -25,17 +25,18 @@ inline const std::int32_t* checked_labels(ConstView<Cpu> labels, std::int64_t cl
 
 namespace dhp {
 
-void cross_entropy_max_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits, View<Cpu> max) {
+void cross_entropy_max_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits,
+                          const CrossEntropyOptions& options, View<Cpu> max) {
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    cpu::for_rows(
-        dev, logits.rows(), cpu::logit_tile,
-        [columns = logits.columns(), x = logits.data<T>(), to = max.data<A>()](std::int64_t row) {
-          to[row] = columns == 0 ? -std::numeric_limits<A>::infinity()
-                                 : cpu::largest<A>(columns, [=](std::int64_t c) {
-                                     return static_cast<A>(x[row * columns + c]);
-                                   });
-        });
+    cpu::for_rows(dev, logits.rows(), cpu::logit_tile,
+                  [columns = options.classes_of(logits.shape()), stride = logits.columns(),
+                   x = logits.data<T>(), to = max.data<A>()](std::int64_t row) {
+                    to[row] = columns == 0 ? -std::numeric_limits<A>::infinity()
+                                           : cpu::largest<A>(columns, [=](std::int64_t c) {
+                                               return static_cast<A>(x[row * stride + c]);
+                                             });
+                  });
   });
 }
 void cross_entropy_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits,
@@ -43,13 +44,14 @@ void cross_entropy_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits,
                            const CrossEntropyOptions& options, View<Cpu> sums) {
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    const auto rows = logits.rows(), columns = logits.columns();
+    const auto rows = logits.rows(), stride = logits.columns();
+    const auto columns = options.classes_of(logits.shape());
     const auto* const label = cpu::checked_labels(labels, options.classes);
     const T* const x = logits.data<T>();
     const A* const maxima = max.data<A>();
     A* const to = sums.data<A>();
     cpu::for_rows(dev, rows, cpu::logit_tile, [=](std::int64_t row) {
-      const T* from = x + row * columns;
+      const T* from = x + row * stride;
       const A most = maxima[row];
       const auto mine = label[row] - options.first_class;
       to[row] = cpu::lane_sum<A>(
@@ -82,13 +84,14 @@ void cross_entropy_rank_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits, C
                            View<Cpu> rank) {
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    const auto rows = logits.rows(), columns = logits.columns();
+    const auto rows = logits.rows(), stride = logits.columns();
+    const auto columns = options.classes_of(logits.shape());
     const auto* const label = cpu::checked_labels(labels, options.classes);
     const T* const x = logits.data<T>();
     const A* const wanted_of = sums.data<A>() + rows;
     auto* const to = rank.data<std::int32_t>();
     cpu::for_rows(dev, rows, cpu::logit_tile, [=](std::int64_t row) {
-      const T* from = x + row * columns;
+      const T* from = x + row * stride;
       const A wanted = wanted_of[row];
       const auto mine = label[row] - options.first_class;  // outside if on another rank
       std::int32_t better = 0;
@@ -126,7 +129,7 @@ void cross_entropy_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logit
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     constexpr std::int64_t piece = 256;  // of a row; fits the L1 cache
-    const auto columns = logits.columns();
+    const auto columns = options.classes_of(logits.shape()), stride = logits.columns();
     const auto* const label = cpu::checked_labels(labels, options.classes);
     const double scale = *scale_of.data<double>();
     const A on_all =
@@ -136,12 +139,10 @@ void cross_entropy_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logit
     const A *const maxima = max.data<A>(), *const powers_of = sums.data<A>();
     T* const gradients = dlogits.data<T>();
     cpu::for_rows(dev, logits.rows(), cpu::logit_tile, [=](std::int64_t row) {
-      const T* from = x + row * columns;
-      T* to = gradients + row * columns;
-      if (label[row] < 0) {
-        for (std::int64_t c = 0; c < columns; ++c) to[c] = T(0.0f);
-        return;
-      }
+      const T* from = x + row * stride;
+      T* to = gradients + row * stride;
+      std::fill(to + (label[row] < 0 ? 0 : columns), to + stride, T(0.0f));
+      if (label[row] < 0) return;
       const A most = maxima[row], below = on_all;  // local copies alias no output
       const A factor = static_cast<A>(scale) / powers_of[row];
       const auto mine = label[row] - options.first_class;

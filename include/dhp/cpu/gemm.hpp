@@ -150,9 +150,8 @@ void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, Vi
              const GemmOptions& options, ConstView<Cpu> bias) {
   visit_floating(a.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    const auto m = c.shape()[0];
-    const auto n = c.shape()[1];
-    const auto k = a.shape()[options.transpose_a ? 0 : 1];
+    const auto [m, n, k] = gemm_size<Cpu>(b, c, options);
+    const auto stride = c.shape()[1];
     const cpu::MatrixSource<A, T> left{a.data<T>(), a.shape()[1], !options.transpose_a};
     const cpu::MatrixSource<A, T> right{b.data<T>(), b.shape()[1], options.transpose_b};
     const A alpha = static_cast<A>(options.alpha);
@@ -169,12 +168,12 @@ void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, Vi
     }
     if (c.dtype() == dtype_of<A>())
       return cpu::Blocks<A>::multiply_all(cpu::shared_by(dev), left, right, m, n, k,
-                                          {c.data<A>(), n, alpha, beta, add});
+                                          {c.data<A>(), stride, alpha, beta, add});
     cpu::Blocks<A>::multiply_rows(
         cpu::shared_by(dev), left, right, m, n, k, alpha, add,
         [=, out = c.data<T>()](std::int64_t row, std::int64_t column, std::int64_t count,
                                const A* values) {
-          T* to = out + row * n + column;
+          T* to = out + row * stride + column;
           for (std::int64_t j = 0; j < count; ++j)
             to[j] =
                 static_cast<T>(beta == 0 ? values[j] : values[j] + beta * static_cast<A>(to[j]));

@@ -47,9 +47,10 @@ void column_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> sum
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     cpu::reduce_columns<A>(
-        dev, x.rows(), x.columns(), 1,
-        [columns = x.columns(), all = x.data<T>()](std::int64_t row, A* totals) {
-          const T* from = all + row * columns;
+        dev, x.rows(), sums.count(), 1,
+        [columns = sums.count(), stride = x.columns(), all = x.data<T>()](std::int64_t row,
+                                                                          A* totals) {
+          const T* from = all + row * stride;
           for (std::int64_t at = 0; at < columns; ++at) totals[at] += static_cast<A>(from[at]);
         },
         [beta, to = sums.data<A>()](std::int64_t, std::int64_t column, double value) {

@@ -296,7 +296,7 @@ struct ColumnTerms {
     [[no_unique_address]] std::conditional_t<centered, Pack<Total, n>, Nothing> middle;
   };
   const T* x;
-  std::int64_t columns;
+  std::int64_t stride;  ///< from row to row
   const Total* middle = nullptr;
 
   template <int n, class S>
@@ -305,7 +305,7 @@ struct ColumnTerms {
   }
   template <int n>
   constexpr Pack<T, n> load(std::int64_t row, std::int64_t column) const {
-    return cuda::load<n>(x + row * columns + column);
+    return cuda::load<n>(x + row * stride + column);
   }
   template <int n, class S>
   constexpr void use(std::int64_t, std::int64_t, const Pack<T, n>& in, S& state) const {

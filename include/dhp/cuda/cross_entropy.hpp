@@ -11,13 +11,19 @@
 
 namespace dhp::cuda {
 
+/// A row of logits: so many classes, then padding. Packs divide the stride, not the classes.
+struct LogitRow {
+  std::int64_t classes, stride;
+};
+
 /// Calls body(element, column) for this thread's elements of a row.
 template <int width, class B, class T, class Body>
-constexpr void for_row(const B& block, const T* row, std::int64_t columns, const Body& body) {
-  for (std::int64_t first = block.thread() * width; first < columns;
+constexpr void for_row(const B& block, const T* logits, LogitRow row, const Body& body) {
+  for (std::int64_t first = block.thread() * width; first < row.classes;
        first += block.threads() * width) {
-    const auto pack = load<width>(row + first);
-    for (int at = 0; at < width; ++at) body(pack.at[at], first + at);
+    const auto pack = load<width>(logits + block.index() * row.stride + first);
+    for (int at = 0; at < width; ++at)
+      if (first + at < row.classes) body(pack.at[at], first + at);
   }
 }
 
@@ -36,7 +42,7 @@ template <class T, int width>
 struct RowMaximum {
   static constexpr int most_threads = most_row_threads;
   using A = Accumulator<T>;
-  std::int64_t columns;
+  LogitRow columns;
   const T* logits;
   A* max;
 
@@ -47,7 +53,7 @@ struct RowMaximum {
       const A value = static_cast<A>(x);
       if (value > most) most = value;
     };
-    for_row<width>(block, logits + block.index() * columns, columns, larger);
+    for_row<width>(block, logits, columns, larger);
     most = block_reduce(block, most, block.template shared<A>(), Largest{});
     if (block.thread() == 0) max[block.index()] = most;
   }
@@ -57,7 +63,8 @@ template <class T, int width>
 struct RowSums {
   static constexpr int most_threads = most_row_threads;
   using A = Accumulator<T>;
-  std::int64_t columns, first_class;
+  LogitRow columns;
+  std::int64_t first_class;
   bool smooth;
   const T* logits;
   const std::int32_t* labels;
@@ -68,7 +75,6 @@ struct RowSums {
   constexpr void operator()(B& block) const {
     const auto row = block.index();
     const auto rows = block.blocks();
-    const T* const from = logits + row * columns;
     const A most = max[row];
     A powers = 0, below_max = 0;
     const auto add = [&](T x, std::int64_t) {
@@ -76,14 +82,16 @@ struct RowSums {
       powers += std::exp(distance);
       below_max += distance;
     };
-    for_row<width>(block, from, columns, add);
+    for_row<width>(block, logits, columns, add);
     A* const scratch = block.template shared<A>();
     powers = block_reduce(block, powers, scratch);
     if (smooth) below_max = block_reduce(block, below_max, scratch);
     if (block.thread() != 0) return;
     const auto mine = labels[row] - first_class;
     sums[row] = powers;
-    sums[rows + row] = mine >= 0 && mine < columns ? static_cast<A>(from[mine]) : A(0);
+    sums[rows + row] = mine >= 0 && mine < columns.classes
+                           ? static_cast<A>(logits[row * columns.stride + mine])
+                           : A(0);
     sums[2 * rows + row] = smooth ? below_max : A(0);
   }
 };
@@ -103,7 +111,8 @@ template <class T, int width>
 struct RowRank {
   static constexpr int most_threads = most_row_threads;
   using A = Accumulator<T>;
-  std::int64_t columns, first_class;
+  LogitRow columns;
+  std::int64_t first_class;
   const T* logits;
   const A* sums;
   const std::int32_t* labels;
@@ -120,7 +129,7 @@ struct RowRank {
       // Not (value <= wanted): with a NaN logit no prediction is correct.
       if (!(value <= wanted) || (value == wanted && column < label)) ++better;
     };
-    for_row<width>(block, logits + row * columns, columns, count);
+    for_row<width>(block, logits, columns, count);
     better = block_reduce(block, better, block.template shared<int>());
     if (block.thread() == 0) rank[row] = labels[row] < 0 ? 0 : better;
   }
@@ -130,7 +139,8 @@ template <class T, int width>
 struct RowGradient {
   static constexpr int most_threads = most_row_threads;
   using A = Accumulator<T>;
-  std::int64_t columns, first_class;
+  LogitRow columns;
+  std::int64_t first_class;
   double smoothing, classes;
   const T* logits;
   const A *max, *sums;
@@ -147,16 +157,16 @@ struct RowGradient {
     const A on_label = static_cast<A>(*scale * (1 - smoothing));
     const A most = max[row];
     const auto label = labels[row] - first_class;
-    for (std::int64_t first = block.thread() * width; first < columns;
+    for (std::int64_t first = block.thread() * width; first < columns.stride;
          first += block.threads() * width) {
-      const auto x = load<width>(logits + row * columns + first);
+      const auto x = load<width>(logits + row * columns.stride + first);
       Pack<T, width> out{};
       for (int at = 0; at < width; ++at) {
         const A all = factor * std::exp(static_cast<A>(x.at[at]) - most) - on_all;
         const A value = first + at == label ? all - on_label : all;
-        out.at[at] = static_cast<T>(counts ? value : A(0));
+        out.at[at] = static_cast<T>(counts && first + at < columns.classes ? value : A(0));
       }
-      store<width>(dlogits + row * columns + first, out);
+      store<width>(dlogits + row * columns.stride + first, out);
     }
   }
 };
@@ -195,18 +205,18 @@ struct LossTotals {
   }
 };
 
-/// Launches Kernel<T, width>{columns, arguments...} on the rows of the logits, with the widest
+/// Launches Kernel<T, width>{LogitRow, arguments...} on the rows of the logits, with the widest
 /// packs that the logits and `out` (further output) allow. There may be no columns.
 template <template <class, int> class Kernel, class T, KernelDevice Dev, class... Arguments>
-void launch_rows(Dev& dev, std::int64_t rows, ConstView<Dev> logits, const T* out,
-                 Arguments... arguments) {
-  const auto columns = logits.columns();
+void launch_rows(Dev& dev, std::int64_t rows, ConstView<Dev> logits,
+                 const CrossEntropyOptions& options, const T* out, Arguments... arguments) {
+  const LogitRow row{options.classes_of(logits.shape()), logits.columns()};
   if (rows == 0) return;
   const auto with = [&]<int width>(std::integral_constant<int, width>) {
-    launch(dev, row_grid<Accumulator<T>>(rows, columns, width),
-           Kernel<T, width>{columns, arguments...});
+    launch(dev, row_grid<Accumulator<T>>(rows, row.stride, width),
+           Kernel<T, width>{row, arguments...});
   };
-  with_width<pack_size<T>, 2, 1>(columns, with, logits.template data<T>(), out);
+  with_width<pack_size<T>, 2, 1>(row.stride, with, logits.template data<T>(), out);
 }
 
 }  // namespace dhp::cuda
@@ -214,10 +224,11 @@ void launch_rows(Dev& dev, std::int64_t rows, ConstView<Dev> logits, const T* ou
 namespace dhp {
 
 template <KernelDevice Dev>
-void cross_entropy_max_on(Dev& dev, ConstView<Dev> logits, View<Dev> max) {
+void cross_entropy_max_on(Dev& dev, ConstView<Dev> logits, const CrossEntropyOptions& options,
+                          View<Dev> max) {
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
     const T* const x = logits.template data<T>();
-    cuda::launch_rows<cuda::RowMaximum, T>(dev, max.count(), logits, x, x,
+    cuda::launch_rows<cuda::RowMaximum, T>(dev, max.count(), logits, options, x, x,
                                            max.template data<Accumulator<T>>());
   });
 }
@@ -228,7 +239,7 @@ void cross_entropy_sums_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> label
     using A = Accumulator<T>;
     const T* const x = logits.template data<T>();
     cuda::launch_rows<cuda::RowSums, T>(
-        dev, max.count(), logits, x, options.first_class, options.smoothing != 0, x,
+        dev, max.count(), logits, options, x, options.first_class, options.smoothing != 0, x,
         labels.template data<std::int32_t>(), max.template data<A>(), sums.template data<A>());
   });
 }
@@ -251,7 +262,7 @@ void cross_entropy_rank_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> sums,
     using A = Accumulator<T>;
     const T* const x = logits.template data<T>();
     cuda::launch_rows<cuda::RowRank, T>(
-        dev, rank.count(), logits, x, options.first_class, x, sums.template data<A>(),
+        dev, rank.count(), logits, options, x, options.first_class, x, sums.template data<A>(),
         labels.template data<std::int32_t>(), rank.template data<std::int32_t>());
   });
 }
@@ -275,7 +286,7 @@ void cross_entropy_backward_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> m
     using A = Accumulator<T>;
     T* const out = dlogits.template data<T>();
     cuda::launch_rows<cuda::RowGradient, T>(
-        dev, max.count(), logits, out, options.first_class, options.smoothing,
+        dev, max.count(), logits, options, out, options.first_class, options.smoothing,
         static_cast<double>(options.classes), logits.template data<T>(), max.template data<A>(),
         sums.template data<A>(), labels.template data<std::int32_t>(),
         scale.template data<double>(), out);

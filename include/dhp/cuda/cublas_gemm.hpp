@@ -14,10 +14,11 @@ namespace dhp::cuda {
 template <class Dev>
 [[nodiscard]] CublasCall cublas_call(ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                      const GemmOptions& options) {
-  const auto m = c.shape()[0];
-  const auto n = c.shape()[1];
-  const auto k = a.shape()[options.transpose_a ? 0 : 1];
-  return {.product = column_major(options.transpose_a, options.transpose_b, m, n, k),
+  const auto [m, n, k] = gemm_size<Dev>(b, c, options);
+  auto product = column_major(options.transpose_a, options.transpose_b, m, n, k);
+  product.right.stride = a.shape()[1];
+  product.c.stride = c.shape()[1];
+  return {.product = product,
           .in = a.dtype(),
           .out = c.dtype(),
           .left = b.bytes(),
@@ -42,9 +43,10 @@ template <class Dev>
   const auto call = cublas_call(a, b, sum, adding);
   if (!plans.can(dev, call)) return false;
   if (!is_wide && options.beta != 0) cast_on(dev, ConstView<Dev>(c), sum);
-  const auto [m, n] = std::pair(c.shape()[0], c.shape()[1]);
+  const auto [m, n, k] = gemm_size<Dev>(b, c, options);
   fallback_gemm(dev, ConstView<Dev>(a.bytes(), a.dtype(), {m, 0}),
-                ConstView<Dev>(b.bytes(), b.dtype(), {0, n}), sum, {.beta = options.beta}, bias);
+                ConstView<Dev>(b.bytes(), b.dtype(), {0, n}), sum,
+                {.beta = options.beta, .padded = options.padded}, bias);
   if (!plans.run(dev, call)) fallback_gemm(dev, a, b, sum, adding, ConstView<Dev>());
   if (!is_wide) cast_on(dev, ConstView<Dev>(sum), c);
   return true;

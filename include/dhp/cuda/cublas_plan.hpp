@@ -20,7 +20,7 @@ class CublasPlans : public CudaCached {
 
   /// False if cuBLASLt cannot do it; nothing is written then.
   [[nodiscard]] bool run(Cuda& dev, CublasCall call) {
-    call.tf32 = may_round(dev, call);
+    complete(dev, call);
     const CublasKey key(call);
     Plan& plan = plans_[key];
     if (!plan.is_for(call)) fit(dev, call, key, plan);
@@ -38,7 +38,7 @@ class CublasPlans : public CudaCached {
   }
   /// Whether run() would return true. Launches nothing.
   [[nodiscard]] bool can(Cuda& dev, CublasCall call) {
-    call.tf32 = may_round(dev, call);
+    complete(dev, call);
     const auto found = plans_.find(CublasKey(call));
     if (found != plans_.end() && found->second.is_for(call)) return found->second.taken.has_value();
     return favorite(dev, call, CublasProduct(call)).has_value();
@@ -69,8 +69,9 @@ class CublasPlans : public CudaCached {
     }
   };
 
-  [[nodiscard]] static bool may_round(Cuda& dev, const CublasCall& call) {
-    return dev.options().tf32 && call.in == DType::f32;
+  static void complete(Cuda& dev, CublasCall& call) {
+    call.tf32 = dev.options().tf32 && call.in == DType::f32;
+    call.sms = dev.options().cublas_sms;
   }
 
   /// Adapts a class's plan to the size of the call.

@@ -27,7 +27,8 @@ namespace dhp::cuda {
 /// c [rows, columns] = op(left) op(right), all column-major; extents of left and right as stored.
 struct ColumnMajorProduct {
   struct Matrix {
-    std::int64_t rows = 0, columns = 0;  ///< the leading dimension is `rows`
+    std::int64_t rows = 0, columns = 0;
+    std::int64_t stride = rows;  ///< the leading dimension
     friend auto operator<=>(const Matrix&, const Matrix&) = default;
   };
   bool transpose_left = false, transpose_right = false;
@@ -35,7 +36,7 @@ struct ColumnMajorProduct {
   friend auto operator<=>(const ColumnMajorProduct&, const ColumnMajorProduct&) = default;
 };
 
-/// From row-major c [m, n] = op(a) [m, k] op(b) [k, n]: left is b, right is a.
+/// From row-major c [m, n] = op(a) [m, k] op(b) [k, n] without padding: left is b, right is a.
 [[nodiscard]] constexpr ColumnMajorProduct column_major(bool transpose_a, bool transpose_b,
                                                         std::int64_t m, std::int64_t n,
                                                         std::int64_t k) {
@@ -79,6 +80,7 @@ struct CublasCall {
   DType bias_type = DType::f32;
   std::byte* aux = nullptr;  ///< [m, n] like c
   bool tf32 = false;         ///< f32 inputs may be rounded to TF32
+  std::int32_t sms = 0;      ///< CudaOptions::cublas_sms
 };
 
 /// Everything on which the timed choice depends.
@@ -106,11 +108,16 @@ struct CublasKey {
     const auto& p = product;
     const bool columns_differ = !p.transpose_right,
                depth_differs = !p.transpose_left && p.transpose_right;
-    auto out_text = concat(
-        "gemm ", in, " ", out, " ", p.c.rows, columns_differ ? " <=" : " ", p.c.columns,
-        depth_differs ? " <=" : " ", p.transpose_left ? p.left.rows : p.left.columns,
-        p.transpose_left ? " T" : " N", p.transpose_right ? "T" : "N", reads_c ? " reads c" : "",
-        tf32 ? " TF32" : "", " epilogue ", epilogue, " ", bias_type, " at");
+    const auto padding = [](const ColumnMajorProduct::Matrix& matrix, const char* name) {
+      return matrix.stride == matrix.rows ? std::string()
+                                          : concat(" ", name, " by ", matrix.stride);
+    };
+    auto out_text =
+        concat("gemm ", in, " ", out, " ", p.c.rows, columns_differ ? " <=" : " ", p.c.columns,
+               depth_differs ? " <=" : " ", p.transpose_left ? p.left.rows : p.left.columns,
+               p.transpose_left ? " T" : " N", p.transpose_right ? "T" : "N",
+               padding(p.right, "rows"), padding(p.c, "results"), reads_c ? " reads c" : "",
+               tf32 ? " TF32" : "", " epilogue ", epilogue, " ", bias_type, " at");
     for (const auto alignment : alignments) out_text += concat(" ", alignment);
     return out_text;
   }

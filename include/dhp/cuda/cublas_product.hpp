@@ -49,18 +49,19 @@ class CublasProduct {
     };
     set(made, CUBLASLT_MATMUL_DESC_TRANSA, operation(call.product.transpose_left));
     set(made, CUBLASLT_MATMUL_DESC_TRANSB, operation(call.product.transpose_right));
+    if (call.sms > 0) set(made, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, call.sms);
     set(made, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(call.epilogue));
     if (call.bias != nullptr)
       set(made, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
           static_cast<std::int32_t>(cublas_type(call.bias_type)));
-    if (call.aux != nullptr) set(made, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, call.product.c.rows);
+    if (call.aux != nullptr) set(made, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, call.product.c.stride);
     return owner;
   }
   static CublasLayout layout(DType type, const ColumnMajorProduct::Matrix& matrix) {
     cublasLtMatrixLayout_t made = nullptr;
     check_cublas(cublasLtMatrixLayoutCreate(
                      &made, cublas_type(type), static_cast<std::uint64_t>(matrix.rows),
-                     static_cast<std::uint64_t>(matrix.columns), matrix.rows),
+                     static_cast<std::uint64_t>(matrix.columns), matrix.stride),
                  "cublasLtMatrixLayoutCreate");
     return CublasLayout(made);
   }

@@ -41,10 +41,10 @@ void fallback_gemm(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
     using A = Accumulator<T>;
     const MatrixElement<T> left{a.template data<T>(), a.shape()[1], options.transpose_a};
     const MatrixElement<T> right{b.template data<T>(), b.shape()[1], options.transpose_b};
-    const auto k = a.shape()[options.transpose_a ? 0 : 1];
+    const auto size = gemm_size<Dev>(b, c, options);
     const auto store = [&]<class C, class Bias>(C* to, const Bias* add) {
       tile_product<A>(
-          dev, c.shape()[0], c.shape()[1], k, left, right,
+          dev, size.m, size.n, size.k, left, right,
           StoreProduct<A, C, Bias>{static_cast<A>(options.alpha), static_cast<A>(options.beta), to,
                                    c.shape()[1], add});
     };

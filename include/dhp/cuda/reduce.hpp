@@ -122,8 +122,9 @@ void column_sums_on(Dev& dev, ConstView<Dev> x, View<Dev> sums, double beta) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const cuda::ColumnTerms<T> terms{x.template data<T>(), x.columns()};
-    cuda::reduce_columns<T>(dev, x.rows(), x.columns(), terms,
-                            cuda::AddColumn<A>{sums.template data<A>(), beta}, terms.x);
+    cuda::reduce_columns<T>(dev, x.rows(), sums.count(), terms,
+                            cuda::AddColumn<A>{sums.template data<A>(), beta}, terms.x,
+                            terms.x + terms.stride);
   });
 }
 template <KernelDevice Dev>

@@ -69,7 +69,8 @@ class Tuning : public CudaCached {
   static std::string environment_of(Cuda& dev) {
     int driver = 0;
     check_cuda(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
-    return concat(dev.properties().name, ", ", dev.properties().multiProcessorCount,
+    const int sms = dev.options().cublas_sms;
+    return concat(dev.properties().name, ", ", sms > 0 ? sms : dev.properties().multiProcessorCount,
                   " multiprocessors, driver ", driver, ", cuDNN ", cudnnGetVersion(), ", cuBLASLt ",
                   cublasLtGetVersion());
   }

@@ -38,6 +38,8 @@ struct CudaOptions {
   /// cuDNN draws the dropout of attention in 16 bits itself: without a mask in memory, but its numbers depend on the
   /// micro-batch and on the tensor axis (docs/numbers.md). Not with `deterministic`.
   bool library_dropout = false;
+  /// On how many multiprocessors products run, if collectives beside them occupy the others; 0: all.
+  int cublas_sms = 0;
   /// The cache file of the fastest algorithms; if empty, the value of DHP_PLAN_CACHE, if set. A
   /// deterministic device reads only this file and never writes it: all ranks must read the same.
   /// Compiled plans are kept in the folder of this name with ".plans".

@@ -14,16 +14,17 @@ namespace dhp {
 template <class Dev>
 class CrossEntropy {
  public:
-  /// split: the logits hold this rank's part_of() the classes.
+  /// split: the logits hold this rank's part_of() the classes. padded: they may have further columns, which are none.
   CrossEntropy(const ModelBuilder<Dev>& build, std::int64_t classes, bool split,
-               double smoothing = 0)
+               double smoothing = 0, bool padded = false)
       : options_{.classes = classes, .smoothing = smoothing} {
+    Range part{0, classes};
     if (split) {
       group_ = build.tensor;
-      options_.first_class =
-          tensor_part("the classes of a cross-entropy", classes, group_.size(), group_.rank())
-              .first;
+      part = tensor_part("the classes of a cross-entropy", classes, group_.size(), group_.rank());
     }
+    options_.first_class = part.first;
+    if (padded) options_.local_classes = part.size();
   }
 
   /// totals f64 [loss_fields]. Smooths labels in training only; counts predictions in evaluation only.
@@ -36,7 +37,7 @@ class CrossEntropy {
     const auto accumulation = accumulation_type(logits.dtype());
     Tensor<Dev> max(dev, accumulation, {rows});
     Tensor<Dev> sums(dev, accumulation, {3, rows});
-    cross_entropy_max(dev, logits.view(), max.mut());
+    cross_entropy_max(dev, logits.view(), options, max.mut());
     if (group_.size() > 1) group_.all_reduce(dev, max.mut(), Reduce::max).wait();
     cross_entropy_sums(dev, logits.view(), labels, max.view(), options, sums.mut());
     if (group_.size() > 1) group_.all_reduce(dev, sums.mut()).wait();
@@ -57,13 +58,18 @@ class CrossEntropy {
 
   /// The logits of all classes [M, classes] on each rank.
   [[nodiscard]] Tensor<Dev> whole(Dev& dev, Tensor<Dev> logits) {
+    if (const auto columns = options_.classes_of(logits.shape()); columns < logits.columns()) {
+      Tensor<Dev> bare(dev, logits.dtype(), {logits.rows(), columns});
+      copy_columns(dev, logits.view(), 0, bare.mut(), 0, columns);
+      logits = std::move(bare);
+    }
     if (group_.size() == 1) return logits;
     return gather_parts(dev, group_, logits, options_.classes);
   }
 
   /// Of one forward pass over logits of this shape.
-  [[nodiscard]] static double flops(const Shape& logits) {
-    return 4 * static_cast<double>(logits.count());
+  [[nodiscard]] double flops(const Shape& logits) const {
+    return 4 * static_cast<double>(logits.rows() * options_.classes_of(logits));
   }
 
   /// scale * d(sum of losses) / d(logits); scale f64 [1]
@@ -101,7 +107,7 @@ class ClassificationLoss {
     return entropy_.backward(dev, tape.batch().at("labels").view(), scales.slice(0, 1), tape);
   }
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
-    return CrossEntropy<Dev>::flops(in);
+    return entropy_.flops(in);
   }
   void parameters(ParameterList<Dev>&) const {}
 

@@ -33,15 +33,20 @@ class Linear {
     if (options.bias) add_bias(build, name, options.bias_init, split_over, options.followers);
     if (build.adapts(name)) adapter_.emplace(build, name, weight_->spec, split_over);
   }
-  /// With the weight of another layer, split like it (a tied decoder), and a bias of its own.
-  Linear(ModelBuilder<Dev>& build, const std::string& name, Parameter<Dev> tied)
-      : weight_(std::move(tied)) {
+  /// With the weight of another layer, split like it (a tied decoder), and a bias of its own. padded: y has further
+  /// columns of zeros, up to a multiple of 64, and those of dy are not read. Words seldom come in multiples of 8, without
+  /// which rows of 16 bits do not begin where tensor cores want them.
+  Linear(ModelBuilder<Dev>& build, const std::string& name, Parameter<Dev> tied,
+         bool padded = false)
+      : weight_(std::move(tied)), padded_(padded) {
     add_bias(build, name, {}, weight_->spec.is_split() ? Split::outputs : Split::none);
   }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    Tensor<Dev> y(dev, x.dtype(), x.shape().with(x.shape().rank() - 1, weight_->value.shape()[0]));
-    gemm(dev, as_matrix(x.view()), weight_->value, as_matrix(y.mut()), {.transpose_b = true},
+    Tensor<Dev> y(dev, x.dtype(), with_columns(x.shape()));
+    if (padded_) dev.fill_zero(y.mut().bytes(), y.size_bytes());
+    gemm(dev, as_matrix(x.view()), weight_->value, as_matrix(y.mut()),
+         {.transpose_b = true, .padded = padded_},
          adds_bias_ ? ConstView<Dev>(bias_->value) : ConstView<Dev>());
     if (adapter_) adapter_->forward(dev, as_matrix(x.view()), as_matrix(y.mut()), tape);
     tape.push(std::move(x));
@@ -82,7 +87,7 @@ class Linear {
   [[nodiscard]] bool is_adapted() const { return adapter_.has_value(); }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
-    return in.with(in.rank() - 1, weight_->spec.local_shape()[0]);
+    return with_columns(in);
   }
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
     return 2.0 * static_cast<double>(in.rows() * weight_->spec.local_shape().count()) +
@@ -101,7 +106,8 @@ class Linear {
   /// bias: null if its gradient is not added here.
   void backward_into(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Parameter<Dev> bias,
                      Tape<Dev>& tape) {
-    gemm(dev, as_matrix(dy.view()), weight_->value, as_matrix(dx), {.beta = beta});
+    gemm(dev, as_matrix(dy.view()), weight_->value, as_matrix(dx),
+         {.beta = beta, .padded = padded_});
     auto x = tape.pop();
     if (adapter_) adapter_->backward(dev, x, dy, as_matrix(dx), tape);
     weight_gradient(dev, std::move(x), std::move(dy), std::move(bias), tape);
@@ -111,16 +117,21 @@ class Linear {
                        Tape<Dev>& tape) {
     if (!is_trained<Dev>({weight_, bias})) return;
     tape.weight_gradient(dev, [weight = weight_, bias = std::move(bias), x = std::move(x),
-                               dy = std::move(dy)](Dev& device) {
+                               dy = std::move(dy), padded = padded_](Dev& device) {
       const auto out = as_matrix(dy.view()), in = as_matrix(x.view());
       if (!bias)
         return weight->accumulate(device, [&](View<Dev> dw, double beta) {
-          gemm(device, out, in, dw, {.transpose_a = true, .beta = beta});
+          gemm(device, out, in, dw, {.transpose_a = true, .beta = beta, .padded = padded});
         });
       accumulate_all(device, {weight, bias}, [&](const auto& views, double beta) {
-        linear_gradients(device, out, in, views[0], views[1], beta);
+        linear_gradients(device, out, in, views[0], views[1], beta, padded);
       });
     });
+  }
+
+  [[nodiscard]] Shape with_columns(const Shape& in) const {
+    const auto columns = weight_->spec.local_shape()[0];
+    return in.with(in.rank() - 1, padded_ ? (columns + 63) / 64 * 64 : columns);
   }
 
   void add_bias(ModelBuilder<Dev>& build, const std::string& name, Initializer init,
@@ -137,6 +148,7 @@ class Linear {
   Parameter<Dev> weight_;
   Parameter<Dev> bias_;
   bool adds_bias_ = false;
+  bool padded_ = false;
   std::optional<LowRank<Dev>> adapter_;
 };
 

@@ -10,11 +10,12 @@ void check_like(const char* what, const auto& view, const auto& x) {
   check(view.count() == x.count() && view.dtype() == x.dtype(), what, " ", view.shape(), " of ",
         view.dtype(), " does not fit ", x.shape(), " of ", x.dtype());
 }
-/// Throws unless `vector` has one element of the accumulation type per column of x.
-void check_columns(const char* what, const auto& vector, const auto& x) {
-  check(vector.count() == x.columns() && vector.dtype() == accumulation_type(x.dtype()), what, " ",
-        vector.shape(), " of ", vector.dtype(), " does not fit the columns of ", x.shape(), " of ",
-        x.dtype());
+/// Throws unless `vector` has one element of the accumulation type per column of x, which may have more if it is padded.
+void check_columns(const char* what, const auto& vector, const auto& x, bool padded = false) {
+  check((padded ? vector.count() <= x.columns() : vector.count() == x.columns()) &&
+            vector.dtype() == accumulation_type(x.dtype()),
+        what, " ", vector.shape(), " of ", vector.dtype(), " does not fit the columns of ",
+        x.shape(), " of ", x.dtype());
 }
 /// The same per row of x.
 void check_rows(const char* what, const auto& vector, const auto& x) {

@@ -5,6 +5,7 @@
 
 #include <dhp/tensor/view.hpp>
 
+#include <algorithm>
 #include <cmath>
 
 namespace dhp {
@@ -13,12 +14,21 @@ struct CrossEntropyOptions {
   std::int64_t classes = 0;      ///< global
   std::int64_t first_class = 0;  ///< of these logits [M, V]
   double smoothing = 0;          ///< target = (1 - s) on the label + s / classes on every class
+  /// How many of the V columns are classes; the others are padding. -1: all.
+  std::int64_t local_classes = -1;
+
+  [[nodiscard]] std::int64_t classes_of(const Shape& logits) const {
+    return local_classes < 0 ? logits.back() : local_classes;
+  }
 };
 
 // labels i32 [M]; -1: ignored; other labels outside [0, classes) are an error.
 
-/// Throws unless [first_class, first_class + columns) lies in [0, classes).
+/// Throws unless the columns have as many classes as they are to have, and these lie in [0, classes).
 inline void check_class_part(const CrossEntropyOptions& options, std::int64_t columns) {
+  check(options.local_classes <= columns, "cross_entropy: logits of ", columns,
+        " columns cannot have ", options.local_classes, " classes");
+  if (options.local_classes >= 0) columns = options.local_classes;
   check(options.first_class >= 0 && options.first_class + columns <= options.classes,
         "cross_entropy: logits of classes [", options.first_class, ", ",
         options.first_class + columns, ") are not among ", options.classes);
@@ -40,11 +50,12 @@ void check_label_rows(std::int64_t rows, DType type, In<Dev> labels, In<Dev> max
 
 /// max[m] = largest local logit. Then all-reduce with max.
 template <Device Dev>
-void cross_entropy_max(Dev& dev, In<Dev> logits, Out<Dev> max) {
+void cross_entropy_max(Dev& dev, In<Dev> logits, const CrossEntropyOptions& options, Out<Dev> max) {
+  check_class_part(options, logits.columns());
   check(max.count() == logits.rows() && max.dtype() == accumulation_type(logits.dtype()),
         "cross_entropy: the maxima ", max.shape(), " of ", max.dtype(), " do not fit the logits ",
         logits.shape(), " of ", logits.dtype());
-  cross_entropy_max_on(dev, logits, max);
+  cross_entropy_max_on(dev, logits, options, max);
 }
 
 /// sums [3, M]: sum of exp(x - max); x[label] if local, else 0; with smoothing the sum of x - max,
@@ -61,7 +72,7 @@ void cross_entropy_sums(Dev& dev, In<Dev> logits, In<Dev> labels, In<Dev> max,
 template <Device Dev>
 void cross_entropy_loss(Dev& dev, In<Dev> max, In<Dev> sums, In<Dev> labels,
                         const CrossEntropyOptions& options, Out<Dev> loss) {
-  check_class_part(options, 0);
+  check_class_part(options, std::max<std::int64_t>(options.local_classes, 0));
   check_label_rows<Dev>(loss.count(), loss.dtype(), labels, max, sums);
   cross_entropy_loss_on(dev, max, sums, labels, options, loss);
 }
@@ -89,7 +100,7 @@ void cross_entropy_totals(Dev& dev, In<Dev> loss, In<Dev> labels, In<Dev> rank, 
   cross_entropy_totals_on(dev, loss, labels, rank, totals);
 }
 
-/// dlogits = scale * (softmax - target), 0 in ignored rows; may alias the logits. scale f64 [1].
+/// dlogits = scale * (softmax - target), 0 in ignored rows and in padding; may alias the logits. scale f64 [1].
 template <Device Dev>
 void cross_entropy_backward(Dev& dev, In<Dev> logits, In<Dev> max, In<Dev> sums, In<Dev> labels,
                             const CrossEntropyOptions& options, In<Dev> scale, Out<Dev> dlogits) {

@@ -12,7 +12,21 @@ struct GemmOptions {
   bool transpose_b = false;
   double alpha = 1;
   double beta = 0;  ///< 0: c is written and never read
+  /// Rows of a and c may end in further columns, so that each begins at a multiple of 16 bytes, which tensor cores want.
+  /// These columns are neither read nor written.
+  bool padded = false;
 };
+
+/// c [M, N] = op(a) [M, K] op(b) [K, N]
+struct GemmSize {
+  std::int64_t m, n, k;
+};
+/// Of matrices of fitting shapes.
+template <Device Dev>
+[[nodiscard]] GemmSize gemm_size(In<Dev> b, In<Dev> c, const GemmOptions& options) {
+  return {c.shape()[0], b.shape()[options.transpose_b ? 0 : 1],
+          b.shape()[options.transpose_b ? 1 : 0]};
+}
 
 /// Throws Error on wrong shapes or types.
 template <Device Dev>
@@ -20,15 +34,19 @@ void check_gemm(In<Dev> a, In<Dev> b, In<Dev> c, GemmOptions options, In<Dev> bi
   check(a.shape().rank() == 2 && b.shape().rank() == 2 && c.shape().rank() == 2,
         "gemm: a, b and c are matrices, got ", a.shape(), ", ", b.shape(), " and ", c.shape(),
         "; see a tensor of more dims as [rows, columns] first");
-  const auto m = a.shape()[options.transpose_a ? 1 : 0];
-  const auto k = a.shape()[options.transpose_a ? 0 : 1];
-  const auto n = b.shape()[options.transpose_b ? 0 : 1];
-  check(b.shape()[options.transpose_b ? 1 : 0] == k, "gemm: op(a) has ", k,
-        " columns but op(b) has ", b.shape()[options.transpose_b ? 1 : 0], " rows (a ", a.shape(),
-        options.transpose_a ? " transposed" : "", ", b ", b.shape(),
+  const auto [m, n, k] = gemm_size<Dev>(b, c, options);
+  const auto fits_columns = [&](std::int64_t columns, std::int64_t wanted) {
+    return options.padded ? columns >= wanted : columns == wanted;
+  };
+  const auto rows_of_a = a.shape()[0], columns_of_a = a.shape()[1];
+  check(options.transpose_a ? rows_of_a == k : fits_columns(columns_of_a, k), "gemm: op(a) has ",
+        options.transpose_a ? rows_of_a : columns_of_a, " columns but op(b) has ", k, " rows (a ",
+        a.shape(), options.transpose_a ? " transposed" : "", ", b ", b.shape(),
         options.transpose_b ? " transposed)" : ")");
-  check(c.shape()[0] == m && c.shape()[1] == n, "gemm: op(a) op(b) is [", m, ", ", n, "] but c is ",
-        c.shape());
+  check((options.transpose_a ? fits_columns(columns_of_a, m) : rows_of_a == m) &&
+            fits_columns(c.shape()[1], n),
+        "gemm: op(a) op(b) is [", options.transpose_a ? columns_of_a : rows_of_a, ", ", n,
+        "] but c is ", c.shape());
   const auto fits = [&](DType type) {
     return type == a.dtype() || type == accumulation_type(a.dtype());
   };

@@ -43,15 +43,17 @@ void gelu_linear_backward(Dev& dev, In<Dev> dy, In<Dev> w, In<Dev> before, Out<D
 }
 
 /// The gradients of weight and bias: dw = beta dw + dy^T x, dbias = beta dbias + the sum of dy over
-/// rows. dy [R, N] and x [R, K] of one type; dw [N, K] and dbias [N] in the accumulation type.
+/// rows. dy [R, N] and x [R, K] of one type; dw [N, K] and dbias [N] in the accumulation type. padded:
+/// dy may have more columns, which are not read.
 template <Device Dev>
-void linear_gradients(Dev& dev, In<Dev> dy, In<Dev> x, Out<Dev> dw, Out<Dev> dbias, double beta) {
-  const GemmOptions options{.transpose_a = true, .beta = beta};
+void linear_gradients(Dev& dev, In<Dev> dy, In<Dev> x, Out<Dev> dw, Out<Dev> dbias, double beta,
+                      bool padded = false) {
+  const GemmOptions options{.transpose_a = true, .beta = beta, .padded = padded};
   check_gemm<Dev>(dy, x, dw, options, {});
-  ops::check_columns("column_sums:", dbias, dy);
+  ops::check_columns("column_sums:", dbias, dy, padded);
   if (linear_gradients_fused_on(dev, dy, x, dw, dbias, beta)) return;
   gemm(dev, dy, x, dw, options);
-  column_sums(dev, dy, dbias, beta);
+  column_sums(dev, dy, dbias, beta, padded);
 }
 
 }  // namespace dhp

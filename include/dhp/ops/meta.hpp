@@ -26,9 +26,9 @@ namespace ops {
 }
 }  // namespace ops
 
-inline void gemm_on(Meta& dev, In<Meta> a, In<Meta>, Out<Meta> c, GemmOptions options, In<Meta>) {
-  const auto inner = a.shape()[options.transpose_a ? 0 : 1];
-  dev.count_flop(2.0 * static_cast<double>(c.count()) * static_cast<double>(inner));
+inline void gemm_on(Meta& dev, In<Meta>, In<Meta> b, Out<Meta> c, GemmOptions options, In<Meta>) {
+  const auto [m, n, k] = gemm_size<Meta>(b, c, options);
+  dev.count_flop(2.0 * static_cast<double>(m * n) * static_cast<double>(k));
 }
 inline void conv2d_forward_on(Meta& dev, In<Meta>, In<Meta> w, Conv2dGeometry, Out<Meta> y) {
   dev.count_flop(ops::conv2d_flop(w, y));

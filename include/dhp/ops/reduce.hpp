@@ -5,10 +5,11 @@
 
 namespace dhp {
 
-/// sums[c] = beta * sums[c] + sum over rows of x [.., C]; sums [C] in the accumulation type.
+/// sums[c] = beta * sums[c] + sum over rows of x [.., C]; sums [C] in the accumulation type. padded: x may have more
+/// columns, which are not read.
 template <Device Dev>
-void column_sums(Dev& dev, In<Dev> x, Out<Dev> sums, double beta) {
-  ops::check_columns("column_sums:", sums, x);
+void column_sums(Dev& dev, In<Dev> x, Out<Dev> sums, double beta, bool padded = false) {
+  ops::check_columns("column_sums:", sums, x, padded);
   column_sums_on(dev, x, sums, beta);
 }
 
