@@ -19,6 +19,7 @@ from generations import told
 
 BERT = ["--preset", "tiny", "--vocabulary-size", "512", "--sequence-length", "32", "--samples", "256", "--global-batch", "16",
         "--micro-batch", "2", "--deterministic", "--evaluate-samples", "4"]
+MINI = [{"tiny": "mini"}.get(word, word) for word in BERT]
 RESNET = ["--width", "8", "--image-size", "16", "--classes", "10", "--samples", "128", "--global-batch", "16", "--micro-batch",
           "2", "--deterministic", "--evaluate-samples", "4"]
 
@@ -245,10 +246,12 @@ def main():
              "copies 1": (functools.partial(copied, stage=1), bert, BERT),
              "copies 3": (functools.partial(copied, stage=3), bert, BERT), "stopped": (stopped, bert, BERT),
              "store": (store_lost, bert, BERT), "twice": (twice, bert, BERT),
-             "wrong": (functools.partial(wrong, liar=liar), bert, BERT), "slow": (slow, bert, BERT)}
+             "wrong": (functools.partial(wrong, liar=liar), bert, BERT), "slow": (slow, bert, BERT),
+             "mini": (lost_and_joined, bert, MINI)}
+    by_hand = {"mini"}  # longer
     with tempfile.TemporaryDirectory() as temporary:
         for name, (case, program, run) in cases.items():
-            if only and name not in only:
+            if name not in only and (only or name in by_hand):
                 continue
             folder = pathlib.Path(temporary) / name.replace(" ", "-")
             folder.mkdir()

@@ -35,8 +35,8 @@ void check_gemm(In<Dev> a, In<Dev> b, In<Dev> c, GemmOptions options, In<Dev> bi
         "gemm: a, b and c are matrices, got ", a.shape(), ", ", b.shape(), " and ", c.shape(),
         "; see a tensor of more dims as [rows, columns] first");
   const auto [m, n, k] = gemm_size<Dev>(b, c, options);
-  const auto fits_columns = [&](std::int64_t columns, std::int64_t wanted) {
-    return options.padded ? columns >= wanted : columns == wanted;
+  const auto fits_columns = [&](std::int64_t given, std::int64_t wanted) {
+    return options.padded ? given >= wanted : given == wanted;
   };
   const auto rows_of_a = a.shape()[0], columns_of_a = a.shape()[1];
   check(options.transpose_a ? rows_of_a == k : fits_columns(columns_of_a, k), "gemm: op(a) has ",
