@@ -68,7 +68,7 @@ struct Member {
   int gpu;
   std::shared_ptr<Connection> store;
   std::optional<Cuda> dev{};
-  std::optional<Comm<Cuda>> kept{};  // of the last generation, as a training in its layout is
+  std::optional<Comm<Cuda>> kept{};  // until the next generation, as a training is
   std::string seen{};                // what it has been through
   template <class... Parts>
   void saw(const Parts&... parts) {
@@ -120,8 +120,9 @@ class Job {
       return connect_nccl(world, place, options);
     };
     const auto body = [&](Rank& rank) {
-      const auto end = body_(member, rank);
       member.kept.emplace(rank.world);
+      const auto end = body_(member, rank);
+      if (end != GenerationEnd::changed) member.kept.reset();
       return end;
     };
     try {

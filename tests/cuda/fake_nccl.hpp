@@ -104,6 +104,7 @@ ncclResult_t in_progress(ncclComm& comm, Launch launch) {
   if (comm.state == ncclInProgress) return ncclInvalidArgument;
   comm.state = ncclInProgress;
   ++comm.users;
+  for (auto& job : std::exchange(comm.jobs, {})) job.join();  // they are done
   comm.jobs.emplace_back([&comm, launch] {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
     const auto code = launch();

@@ -168,14 +168,18 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
     last = now;
     try {
       const auto connecting = Clock::now();
-      GenerationRank<Dev> rank(membership, now, world, connect(world, place, process), report);
-      rank.ended = std::exchange(ended, {});
-      rank.agreed_s = agreed_s;
-      rank.connected_s = since(connecting);
-      connected = true;
-      const auto end = body(rank);
-      rank.tell(end);
-      const bool leaves = report.leaving && rank.is_spare();
+      auto end = GenerationEnd::changed;
+      bool leaves = false;
+      {
+        GenerationRank<Dev> rank(membership, now, world, connect(world, place, process), report);
+        rank.ended = std::exchange(ended, {});
+        rank.agreed_s = agreed_s;
+        rank.connected_s = since(connecting);
+        connected = true;
+        end = body(rank);
+        rank.tell(end);
+        leaves = report.leaving && rank.is_spare();
+      }  // its communicator ends, and with it all calls, before the rank says that it has finished
       if (end == GenerationEnd::changed && !leaves) continue;
       world->finish(place.rank);
       if (store->is_held_here() || (end == GenerationEnd::finished && place.rank == 0))
