@@ -59,9 +59,7 @@ class ElasticTraining {
   dhp::GenerationEnd run_in(Rank& rank) {
     auto ranks = rank.training_ranks();
     const auto steps = rank.now.steps;
-    // What was under way in the last generation is over, whether whole or not.
-    if constexpr (requires { dev_.finish_copies_beside(); }) dev_.finish_copies_beside();
-    dev_.synchronize();
+    finish_all(dev_);
     // A member that was left out has old state.
     if (rank.report.steps < 0) built_.clear();
     for (const auto& built : built_) repeats_ |= built->program.settle_at(steps);
@@ -80,7 +78,7 @@ class ElasticTraining {
       rank.world.barrier();
     }
     if (next) built_.push_back(std::move(next));
-    if (steps >= 0) rank.world.barrier();  // before anybody forgets what another one may have to give
+    if (steps >= 0) rank.world.barrier();  // before anybody forgets what the others may need
     if (built_.size() > 1) built_.erase(built_.begin(), built_.end() - 1);
     dev_.synchronize();
     dev_.memory().trim();  // another layout wants other sizes
@@ -127,6 +125,12 @@ class ElasticTraining {
                      .check_newest = rank.newest_check()});
   }
 
+  /// What was under way in the last generation is over then, whether whole or not.
+  template <class D>
+  static void finish_all(D& dev) {
+    if constexpr (requires { dev.finish_copies_beside(); }) dev.finish_copies_beside();
+    dev.synchronize();
+  }
   /// What is valid on this rank by itself: of weights that replicas share out only its own shares and copies.
   [[nodiscard]] static std::vector<dhp::HeldPiece<Dev>> own_state(dhp::TrainingRun<Dev>& run) {
     return dhp::state_pieces(run.store(), run.optimizer(), true);

@@ -152,8 +152,8 @@ class Trainer {
     model_.store().settle(dev_);
     const auto step = outside_training(mine);
     const auto names = model_.term_names();
-    const auto gathered = gather_losses<Dev>(dev_, mesh_, model_.evaluate(dev_, step),
-                                             mine.batches, mine.micro_batches);
+    const auto gathered = gather_losses<Dev>(dev_, mesh_, model_.evaluate(dev_, step), mine.batches,
+                                             mine.micro_batches);
     mesh_.world().synchronize(dev_);
     const auto losses = gathered.template to_host<double>(dev_);
     check_counts<Dev>(losses, names, mine.batches);
