@@ -34,6 +34,7 @@ def of_tests(parts):
     yield asked("starts of several NCCL ranks that pass, of 5", at_least, 5,
                 sum(line.startswith("passed: ") for line in starts) if starts else None, "%d")
     for part, what in (("ranks", "layouts of BERT whose losses differ"), ("recorded", "layouts of both models, recorded, whose losses differ"),
+                       ("elastic", "elastic jobs whose losses differ when a rank is killed"),
                        ("sanitize", "files that compute-sanitizer does not find clean")):
         rows = parts.get(part, {}).get("rows")
         yield asked(what, at_most, 0, rows and sum(row["result"] not in ("same", "clean") for row in rows), "%d")

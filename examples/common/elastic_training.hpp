@@ -59,6 +59,7 @@ class ElasticTraining {
   dhp::GenerationEnd run_in(Rank& rank) {
     auto ranks = rank.training_ranks();
     const auto steps = rank.now.steps;
+    finish_all(dev_);
     // A member that was left out has old state.
     if (rank.report.steps < 0) built_.clear();
     for (const auto& built : built_) repeats_ |= built->program.settle_at(steps);
@@ -72,8 +73,12 @@ class ElasticTraining {
       built_.clear();
       return dhp::GenerationEnd::changed;
     }
+    if (steps >= 0) {  // all have what they take
+      rank.world.synchronize(dev_);
+      rank.world.barrier();
+    }
     if (next) built_.push_back(std::move(next));
-    if (steps >= 0) rank.world.barrier();  // before anybody forgets what another one still takes
+    if (steps >= 0) rank.world.barrier();  // before anybody forgets what the others may need
     if (built_.size() > 1) built_.erase(built_.begin(), built_.end() - 1);
     dev_.synchronize();
     dev_.memory().trim();  // another layout wants other sizes
@@ -88,10 +93,11 @@ class ElasticTraining {
     }
     auto& program = built_.back()->program;
     tell(rank, program, built_s);
-    switch (program.run()) {
-      case RunEnd::changes: break;
-      case RunEnd::stopped: stopped_ = true; return dhp::GenerationEnd::stopped;
-      case RunEnd::done: return dhp::GenerationEnd::finished;
+    const auto end = program.run();
+    if (end != RunEnd::changes) {
+      built_.clear();  // its communicators end while all ranks are here
+      stopped_ = end == RunEnd::stopped;
+      return stopped_ ? dhp::GenerationEnd::stopped : dhp::GenerationEnd::finished;
     }
     rank.report.steps = program.training().trainer().steps_done();
     since_ = Clock::now();
@@ -119,6 +125,12 @@ class ElasticTraining {
                      .check_newest = rank.newest_check()});
   }
 
+  /// What was under way in the last generation is over then, whether whole or not.
+  template <class D>
+  static void finish_all(D& dev) {
+    if constexpr (requires { dev.finish_copies_beside(); }) dev.finish_copies_beside();
+    dev.synchronize();
+  }
   /// What is valid on this rank by itself: of weights that replicas share out only its own shares and copies.
   [[nodiscard]] static std::vector<dhp::HeldPiece<Dev>> own_state(dhp::TrainingRun<Dev>& run) {
     return dhp::state_pieces(run.store(), run.optimizer(), true);

@@ -279,6 +279,9 @@ void finish(RunOptions& options, const Words& words) {
              "--evaluate-only changes nothing that --save could save; --steps 0 loads and saves");
   dhp::check(!options.evaluate_only || !options.elastic,
              "--evaluate-only is over soon, and is not for --elastic");
+  dhp::check(!options.elastic || !options.cuda_graphs.value_or(false),
+             "ranks of an --elastic job agree in the middle of each step, which --cuda-graphs "
+             "cannot record: leave one of them out");
   dhp::check(
       options.store.empty() || options.elastic,
       "--store (or DHP_STORE) says where an elastic job has its store, and without --elastic "

@@ -156,7 +156,15 @@ class Program {
       enter(section);
       if (stopping_.asked() || (elastic_ != nullptr && elastic_->change_wanted()))
         trainer.request_stop();
-      auto ticket = trainer.start(next_batches());
+      auto batches = next_batches();
+      auto ticket = [&] {
+        try {
+          return trainer.start(batches);
+        } catch (const dhp::Aborted&) {
+          finish();  // the step before, which is whole
+          throw;
+        }
+      }();
       finish();
       under_way = std::move(ticket);
       traced.step_started();

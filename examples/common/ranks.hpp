@@ -6,6 +6,7 @@
 #include <dhp/comm/observe/time.hpp>
 #include <dhp/comm/observe/trace.hpp>
 #if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
+#include <dhp/comm/elastic/run_elastic.hpp>
 #include <dhp/comm/nccl/connect.hpp>
 #elif defined(DHP_HAS_GLOO)
 #include <dhp/comm/elastic/run_elastic.hpp>
@@ -158,7 +159,7 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
 #endif
 }
 
-#if defined(DHP_HAS_GLOO)
+#if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
 /// body(GenerationRank<D>&) in each generation of an elastic job that this process is a member of. gives_up: whether it
 /// no longer wants to be taken in.
 template <class D, class Body>
@@ -167,7 +168,7 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
                         std::function<bool()> gives_up, Body body) {
   dhp::check(options.transport != "mpi",
              "--elastic does without MPI, which ends the whole job when a rank is lost; leave "
-             "--transport out, or choose gloo");
+             "--transport out, or choose gloo on CPUs");
   FlightRecordOutput records(options.flight_record, me.rank, 1, me.size);
   const ProcessSetup setup{me, options, std::move(deadlines), records};
   auto process = process_options(setup);
@@ -180,7 +181,12 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
   auto store = options.store.empty()
                    ? dhp::meet_elastic(me, id, process)
                    : elastic_store(options.store, dhp::rendezvous_of_member(me, id, process));
-  dhp::run_elastic<D>(std::move(store), me, id, dhp::connect_gloo, body, process, elastic);
+#if defined(DHP_HAS_NCCL)
+  const auto connect = dhp::connect_nccl;
+#else
+  const auto connect = dhp::connect_gloo;
+#endif
+  dhp::run_elastic<D>(std::move(store), me, id, connect, body, process, elastic);
 }
 #endif
 

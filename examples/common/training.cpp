@@ -1,14 +1,14 @@
 #include "training.hpp"
 
 #include "program.hpp"
-#if defined(DHP_HAS_GLOO)
+#if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
 #include "elastic_training.hpp"
 #endif
 
 namespace examples {
 namespace {
 
-#if defined(DHP_HAS_GLOO)
+#if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
 int run_elastic_training(const TrainingSetup& setup) {
   const auto& options = setup.options;
   const auto me = options.process();
@@ -27,7 +27,10 @@ int run_elastic_training(const TrainingSetup& setup) {
 }
 #else
 [[noreturn]] int run_elastic_training(const TrainingSetup&) {
-  dhp::fail("--elastic needs a build for CPUs with Gloo (in Debian libgloo-dev and libssl-dev)");
+  dhp::fail(on_gpu ? "--elastic needs a build with NCCL and OpenSSL (in Debian libnccl-dev and "
+                     "libssl-dev)"
+                   : "--elastic needs a build with Gloo and OpenSSL (in Debian libgloo-dev and "
+                     "libssl-dev)");
 }
 #endif
 

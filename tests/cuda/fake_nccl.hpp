@@ -1,13 +1,15 @@
 // NCCL beside a fake of CUDA's runtime (fake_cuda.hpp), as far as NcclComm uses them, on the host:
 // ranks are threads of this process. For one program without CUDA's libraries. As in NCCL, a send waits on its stream for
 // the receive, a communicator does one thing after another whatever the stream, a call that is not done says
-// ncclInProgress, and a wait for a rank that does not come lasts until the communicator is aborted.
+// ncclInProgress, and a wait for a rank that does not come lasts until the communicator is aborted. A collective that is
+// aborted goes on with garbage, and so does that of the other ranks.
 #pragma once
 
 #include <tests/cuda/fake_cuda.hpp>
 
 #include <nccl.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -28,6 +30,10 @@
 namespace fake {
 
 inline int nccl_version = NCCL_VERSION_CODE;
+/// Communicators that each GPU has; GPUs whose process was killed, which do nothing any more; those whose calls fail,
+/// since another process has gone.
+inline std::array<std::atomic<int>, gpus> comms_on{};
+inline std::array<std::atomic<bool>, gpus> killed{}, failing{};
 
 /// What all ranks of a communicator share: what each has brought to each of its steps.
 struct Group {
@@ -45,8 +51,14 @@ struct Group {
 }  // namespace fake
 
 struct ncclComm {
-  ncclComm(bool blocks, int gpu) : blocking(blocks), device(gpu) { ++fake::comms; }
-  ~ncclComm() { --fake::comms; }
+  ncclComm(bool blocks, int gpu) : blocking(blocks), device(gpu) {
+    ++fake::comms;
+    ++fake::comms_on.at(static_cast<std::size_t>(gpu));
+  }
+  ~ncclComm() {
+    --fake::comms;
+    --fake::comms_on.at(static_cast<std::size_t>(device));
+  }
   bool blocking;
   int device;
   std::shared_ptr<fake::Group> group;
@@ -82,7 +94,7 @@ inline const Group::Brought* brought(ncclComm& comm, const std::string& what, st
 inline void bring(ncclComm& comm, const std::string& what, std::uint64_t step, Group::Brought mine,
                   int rank) {
   const std::lock_guard lock(comm.group->mutex);
-  comm.group->brought[{what, step, rank}] = std::move(mine);
+  comm.group->brought.try_emplace({what, step, rank}, std::move(mine));
 }
 
 /// The launch comes a little later, from another thread; until then the communicator is in progress.
@@ -92,9 +104,11 @@ ncclResult_t in_progress(ncclComm& comm, Launch launch) {
   if (comm.state == ncclInProgress) return ncclInvalidArgument;
   comm.state = ncclInProgress;
   ++comm.users;
+  for (auto& job : std::exchange(comm.jobs, {})) job.join();  // they are done
   comm.jobs.emplace_back([&comm, launch] {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
-    comm.state = launch();
+    const auto code = launch();
+    comm.state = failing.at(static_cast<std::size_t>(comm.device)) ? ncclRemoteError : code;
     --comm.users;
   });
   return ncclInProgress;
@@ -159,18 +173,26 @@ inline void combine(char* to, const char* from, std::size_t count, ncclDataType_
   }
 }
 
+inline constexpr char garbage = 77;
 /// A collective: each brings `bytes`; finish(rank's bytes by rank) when all are there.
 template <class Finish>
 ncclResult_t collective(ncclComm& comm, cudaStream_t stream, const void* in, std::size_t bytes,
                         Finish finish) {
   return kernel(comm, stream, [&comm, in, bytes, finish] {
     return [&comm, step = comm.collectives++, in, bytes, finish] {
+      const auto& dead = killed.at(static_cast<std::size_t>(comm.device));
+      if (dead) return;
       const auto* from = static_cast<const char*>(in);
       bring(comm, "collective", step, {std::vector<char>(from, from + bytes)}, comm.rank);
       std::vector<const char*> all;
       for (int rank = 0; rank < comm.group->size; ++rank) {
         const auto* other = brought(comm, "collective", step, rank);
-        if (other == nullptr) return;
+        if (other == nullptr) {
+          // As NCCL's kernels: it waits no more, but tells its neighbours that it is done.
+          for (int to = 0; to < comm.group->size && !dead; ++to)
+            bring(comm, "collective", step, {std::vector<char>(bytes, garbage)}, to);
+          return;
+        }
         all.push_back(other->bytes.data());
       }
       finish(all);

@@ -47,7 +47,7 @@ if [ -x "$trainers/train_bert" ]; then
     printf '#!/usr/bin/env bash\n"%s" --help | sed s/--micro-batch/--micro-batches/\n' "$trainers/$name" >"$folder/others/$name"
     chmod +x "$folder/others/$name"
   done
-  for step in ranks recorded resnet_steps bert packed graphs compile_resnet others; do
+  for step in ranks recorded elastic resnet_steps bert packed graphs compile_resnet others; do
     expect 1 "has no option --micro-batch" bash "$tree/bench/gpu.sh" $step --dry-run --trainers "$folder/others"
   done
 fi

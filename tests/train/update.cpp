@@ -6,7 +6,9 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstddef>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -103,23 +105,66 @@ void check_update(const Layout& layout, const RunSettings& settings) {
   });
 }
 
+/// A communicator of a device that goes on by itself, as far as the host sees it: whether it has waited for the device
+/// since the last call.
+class Waiting {
+ public:
+  struct State {
+    std::atomic<bool> waited = false;
+    std::atomic<bool> ends = false;  // the next wait ends with the world
+  };
+  Waiting(Comm<Cpu> comm, std::shared_ptr<State> state)
+      : comm_(std::move(comm)), state_(std::move(state)) {}
+
+  [[nodiscard]] int rank() const { return comm_.rank(); }
+  [[nodiscard]] int size() const { return comm_.size(); }
+  [[nodiscard]] int send_capacity() const { return comm_.send_capacity(); }
+  [[nodiscard]] std::string transport() const { return comm_.transport(); }
+  Event<Cpu> start(Cpu& dev, const Collective<Cpu>& collective) {
+    state_->waited = false;
+    return comm_.start(dev, collective);
+  }
+  void send(Cpu& dev, Tensor<Cpu> message, int to, CallSite where) {
+    comm_.send(dev, std::move(message), to, where);
+  }
+  void recv(Cpu& dev, View<Cpu> buffer, int from, CallSite where) {
+    state_->waited = false;
+    comm_.recv(dev, buffer, from, where);
+  }
+  void synchronize(Cpu&) {
+    if (state_->ends.exchange(false)) throw Aborted("the world has ended");
+    state_->waited = true;
+  }
+  void barrier(CallSite where) { comm_.barrier(where); }
+  [[nodiscard]] Waiting split(int color, int key, CallSite where) {
+    return {comm_.split(color, key, where), state_};
+  }
+  void abort(const std::string& message) { comm_.abort(message); }
+
+ private:
+  Comm<Cpu> comm_;
+  std::shared_ptr<State> state_;
+};
+
 struct Interrupted {};
 
 /// The state after three steps, by rank; the second one is interrupted before its update, and then finished or repeated.
-enum class Second { runs, is_finished, is_repeated };
+enum class Second { runs, is_finished, is_repeated, is_lost_before };
 std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunSettings& settings,
                                                 Second second) {
   std::vector<std::vector<std::byte>> states(static_cast<std::size_t>(layout.mesh.size()));
   on_ranks_of<Cpu>(layout.mesh.size(), [&](Cpu& dev, Comm<Cpu> world) {
     auto& state = states[static_cast<std::size_t>(world.rank())];
+    const auto device = std::make_shared<Waiting::State>();
     on_rank(
-        dev, std::move(world), layout, settings,
+        dev, Comm<Cpu>::of(Waiting(std::move(world), device)), layout, settings,
         [](ModelBuilder<Cpu>& build) { return everything(build, {.blocks = 2}); },
         [&](Cpu& any) { return everything_batch(any, 0, 0); },
         [&](Cpu&, Mesh<Cpu>& mesh, auto& pipeline, auto& trainer) {
           auto& store = pipeline.store();
           bool interrupts = false;
           trainer.commit_by([&] {
+            CHECK(device->waited);  // its sums have arrived
             mesh.world().barrier();
             if (std::exchange(interrupts, false)) throw Interrupted();
           });
@@ -129,9 +174,14 @@ std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunS
             }));
           };
           const auto first = step(0);
-          interrupts = second != Second::runs;
+          interrupts = second == Second::is_finished || second == Second::is_repeated;
+          device->ends = second == Second::is_lost_before;
           if (second == Second::runs) {
             step(1);
+          } else if (second == Second::is_lost_before) {
+            CHECK_THROWS_AS(step(1), Aborted);
+            CHECK(trainer.steps_updated() == 1);
+            CHECK_THROWS_AS(trainer.settle_at(2), Error);  // what it has may be garbage
           } else {
             CHECK_THROWS_AS(step(1), Interrupted);
             CHECK(trainer.steps_updated() == 1);
@@ -143,7 +193,7 @@ std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunS
             CHECK(report->step == 2);
             CHECK(report->loss != first.loss);
             store.updated(dev);
-          } else if (second == Second::is_repeated) {
+          } else if (second != Second::runs) {
             CHECK_FALSE(trainer.settle_at(1).has_value());
             step(1);
           }
@@ -205,6 +255,7 @@ TEST_CASE(
         const auto steady = after_three(layout, settings, Second::runs);
         CHECK(after_three(layout, settings, Second::is_finished) == steady);
         CHECK(after_three(layout, settings, Second::is_repeated) == steady);
+        CHECK(after_three(layout, settings, Second::is_lost_before) == steady);
       }
     }
 }

@@ -105,6 +105,9 @@ class Comm {
     model_->recv(dev, buffer, from, where);
   }
   void barrier(CallSite where = CallSite::current()) { model_->barrier(where); }
+  /// The host waits until the device has done all work before. Throws Aborted where the world has ended by then, since what
+  /// other ranks have sent may be garbage: call it before the host reads results of collectives.
+  void synchronize(Dev& dev) { model_->synchronize(dev); }
   [[nodiscard]] Comm split(int color, int key, CallSite where = CallSite::current()) {
     return model_->split(color, key, where);
   }
@@ -122,6 +125,7 @@ class Comm {
     virtual void send(Dev&, Tensor<Dev>, int, CallSite) = 0;
     virtual void recv(Dev&, View<Dev>, int, CallSite) = 0;
     virtual void barrier(CallSite) = 0;
+    virtual void synchronize(Dev&) = 0;
     virtual Comm split(int, int, CallSite) = 0;
     virtual void abort(const std::string&) = 0;
   };
@@ -142,6 +146,10 @@ class Comm {
       comm.recv(dev, buffer, from, where);
     }
     void barrier(CallSite where) override { comm.barrier(where); }
+    void synchronize(Dev& dev) override {
+      if constexpr (requires { comm.synchronize(dev); }) comm.synchronize(dev);
+      else dev.synchronize();
+    }
     Comm split(int color, int key, CallSite where) override {
       auto part = comm.split(color, key, where);
       return part.size() == 1 ? Comm() : Comm::of(std::move(part));

@@ -1,4 +1,4 @@
-// What every rank of a group has to say, at all of them: some numbers, or a text.
+// What every rank of a group has to say, at all of them: some numbers, or a text; and their first messages.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -12,6 +12,18 @@
 
 namespace dhp {
 
+/// For a group whose ranks do not all send messages: over NCCL all have to come to the first one, and here they do.
+/// Collective.
+template <class Dev>
+void open_messages(Dev& dev, Comm<Dev>& comm, CallSite where = CallSite::current()) {
+  const int n = comm.size(), me = comm.rank();
+  if (n == 1) return;
+  auto word = Tensor<Dev>::zeros(dev, DType::u8, Shape{1});
+  comm.send(dev, word.share(), (me + 1) % n, where);
+  Tensor<Dev> got(dev, DType::u8, Shape{1});
+  comm.recv(dev, got.mut(), (me + n - 1) % n, where);
+}
+
 /// `own` of every rank, as long on each: those of rank r begin at r * own.size(). Collective.
 template <class Dev>
 [[nodiscard]] std::vector<double> gather(Dev& dev, Comm<Dev>& comm, const std::vector<double>& own,
@@ -20,6 +32,7 @@ template <class Dev>
   const auto mine = Tensor<Dev>::from_host(dev, Shape{count}, own);
   Tensor<Dev> all(dev, DType::f64, Shape{comm.size(), count});
   comm.all_gather(dev, mine, all.mut(), where).wait(dev);
+  comm.synchronize(dev);
   return all.template to_host<double>(dev);
 }
 
@@ -39,6 +52,7 @@ template <class Dev>
                                            std::vector<std::uint8_t>(padded.begin(), padded.end()));
   Tensor<Dev> all(dev, DType::u8, Shape{comm.size(), width});
   comm.all_gather(dev, mine, all.mut(), where).wait(dev);
+  comm.synchronize(dev);
   const auto bytes = all.template to_host<std::uint8_t>(dev);
   std::vector<std::string> texts;
   for (int rank = 0; rank < comm.size(); ++rank) {

@@ -246,6 +246,7 @@ class BatchNorm {
     if (tape.context().same_shapes) return count * group_.size();
     auto total = Tensor<Dev>::from_host(dev, {1}, std::vector<double>{count});
     group_.all_reduce(dev, total.mut()).wait();
+    group_.synchronize(dev);
     return total.template to_host<double>(dev)[0];
   }
 

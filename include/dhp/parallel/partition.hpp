@@ -75,6 +75,7 @@ template <class Dev>
   const auto entries = static_cast<std::int64_t>(mine.size());
   auto shared = Tensor<Dev>::from_host(dev, {entries}, mine);
   world.broadcast(dev, shared.mut(), 0).wait();
+  world.synchronize(dev);
   return shared.template to_host<std::int64_t>(dev);
 }
 

@@ -1,6 +1,7 @@
 // What a model predicts for the micro-batches of all replicas, brought to rank 0.
 #pragma once
 
+#include <dhp/comm/gather.hpp>
 #include <dhp/comm/mesh.hpp>
 #include <dhp/data/host_array.hpp>
 #include <dhp/ops/elementwise.hpp>
@@ -44,6 +45,7 @@ template <class Dev>
   // One rank writes each row, all others have zeros: the sums are exact.
   auto all = Tensor<Dev>::from_host(dev, {micro_batches, prediction_fields}, rows);
   mesh.world().all_reduce(dev, all.mut()).wait();
+  mesh.world().synchronize(dev);
   return all.template to_host<double>(dev);
 }
 
@@ -60,6 +62,7 @@ template <class Dev>
   auto& world = mesh.world();
   const auto rows = predictions::describe_predictions(dev, mesh, mine, batches, micro_batches);
   const auto dtype = accumulation_type(compute);
+  open_messages(dev, world);
   std::vector<HostArray> found;
   for (std::int64_t index = 0; index < micro_batches; ++index) {
     const auto* const row = rows.data() + index * predictions::prediction_fields;
@@ -81,6 +84,7 @@ template <class Dev>
     if (world.rank() != 0) continue;
     if (from != 0) world.recv(dev, whole.mut(), from);
     const auto copy = dev.start_copy_to_host(whole.view().bytes(), whole.size_bytes());
+    world.synchronize(dev);
     found.emplace_back(dtype, shape, copy.template wait<std::byte>());
   }
   return found;

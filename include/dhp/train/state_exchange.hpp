@@ -68,6 +68,7 @@ class StateExchange {
 
   // All ranks go through all transfers in the same order, so that none waits for one that waits for it.
   void go() {
+    open_messages(dev_, world_);
     for (int to = 0; to < world_.size(); ++to) {
       const auto& pieces = tables_[static_cast<std::size_t>(to)].needed;
       for (std::size_t at = 0; at < pieces.size(); ++at) bring(to, at);

@@ -152,9 +152,10 @@ class Trainer {
     model_.store().settle(dev_);
     const auto step = outside_training(mine);
     const auto names = model_.term_names();
-    const auto losses = gather_losses<Dev>(dev_, mesh_, model_.evaluate(dev_, step), mine.batches,
-                                           mine.micro_batches)
-                            .template to_host<double>(dev_);
+    const auto gathered = gather_losses<Dev>(dev_, mesh_, model_.evaluate(dev_, step), mine.batches,
+                                             mine.micro_batches);
+    mesh_.world().synchronize(dev_);
+    const auto losses = gathered.template to_host<double>(dev_);
     check_counts<Dev>(losses, names, mine.batches);
     return sum_losses(losses, names.size());
   }
@@ -185,8 +186,9 @@ class Trainer {
   }
 
   /// For runs that go on when ranks are lost. barrier(): no rank returns from it before all ranks that train have entered.
-  /// It lies between the last collective of a step and its update; so if start() throws because a rank was lost, either no
-  /// rank has done the update, or all others can. settle_at() then makes the state that of one step on all of them.
+  /// It lies between the last collective of a step and its update, and a rank enters when its device has the sums; so if
+  /// start() throws because a rank was lost, either no rank has done the update, or all others can. settle_at() then makes
+  /// the state that of one step on all of them.
   void commit_by(std::function<void()> barrier) {
     check_exchange("a run can go on with other ranks only");
     commit_ = std::move(barrier);
@@ -298,6 +300,7 @@ class Trainer {
     }
     if (before_update_) before_update_();
     if (commit_) {
+      mesh_.world().synchronize(dev_);
       interrupted_->losses = losses.share();
       interrupted_->ready = true;
       commit_();
@@ -393,7 +396,7 @@ class Trainer {
     StepBatches<Dev> batches;
     Tensor<Dev> state;  // before the step
     Tensor<Dev> losses{};
-    bool ready = false;    // all that ranks do together is done
+    bool ready = false;    // all that ranks do together is done, and valid
     bool updated = false;  // and so is the update
   };
 

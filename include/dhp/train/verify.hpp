@@ -181,6 +181,7 @@ class StepVerifier {
     const auto sums = found.mut().slice(1, 2);
     fingerprint(dev_, store_.gradients(), 0, sums);
     fingerprint(dev_, losses, store_.size(), sums);
+    mesh_.world().synchronize(dev_);
     const auto values = found.template to_host<std::int64_t>(dev_);
     mine.passes.push_back({values[0], values[1]});
     return losses;

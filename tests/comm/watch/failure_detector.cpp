@@ -102,6 +102,18 @@ TEST_CASE(
   CHECK(world.detector.all_ended(100));  // nobody waits for it
 }
 
+TEST_CASE("failure detector: a rank that is gone is the reason why another one fails") {
+  Three world;
+  world.states[1].failed = "a library says that some process has exited";
+  world.hear(100);
+  world.detector.leave(2);
+  CHECK(contains(world.detector.judge(100), "rank 2 (host c) is gone"));
+  world.states[2].failed = "the disk is full";  // it said so before it left
+  world.states[1].failed = "";
+  world.hear(101);
+  CHECK(world.detector.judge(101) == "rank 2: the disk is full");
+}
+
 TEST_CASE("failure detector: a call waits for those that have not come to it") {
   Three world;
   world.all_in("all_reduce of 5 f32 (sum)", 29, {0, 1});

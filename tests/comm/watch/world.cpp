@@ -282,6 +282,63 @@ TEST_CASE("world: trouble of a channel is heard by other processes") {
   }
 }
 
+// Notes at its end whether other worlds have ended.
+struct Late final : World::Channel {
+  explicit Late(Worlds others) : worlds(std::move(others)) {}
+  std::string trouble() override { return *broken.load(); }
+  void end() noexcept override {
+    for (const auto& world : worlds)
+      if (world && !world->ended()) ++alive;
+    ended = true;
+  }
+  const std::string none;
+  std::atomic<const std::string*> broken = &none;
+  Worlds worlds;
+  std::atomic<int> alive = 0;
+  std::atomic<bool> ended = false;
+};
+
+TEST_CASE("world: no channel ends before all ranks have heard of the end, or are silent") {
+  const std::string cut = "the cable is cut";
+  for (const bool silent : {false, true})
+    for (const std::size_t who : {0, 1}) {
+      CAPTURE(who);
+      const auto store = std::make_shared<MemoryStore>();
+      Worlds worlds;
+      for (int rank = 0; rank < 3; ++rank)
+        worlds.push_back(std::make_shared<World>(store, rank, 3, WorldOptions{.timeout_s = 60}));
+      sleep_ms(50);
+      if (silent) worlds[2].reset();
+      const auto channel = std::make_shared<Late>(worlds);
+      worlds[who]->watch(channel);
+      channel->broken = &cut;
+      CHECK(soon([&] { return channel->ended.load(); }));
+      CHECK(channel->alive == 0);
+      channel->worlds.clear();
+    }
+}
+
+TEST_CASE("world: one that a rank leaves ends there, with its channels, and nowhere else") {
+  const auto store = std::make_shared<MemoryStore>();
+  const auto worlds = worlds_of(store, 2);
+  const auto channel = std::make_shared<Late>(Worlds());
+  worlds[1]->watch(channel);
+  store->vanish();  // as that of a generation that is over
+  worlds[1]->leave();
+  CHECK(worlds[1]->wait_for_channels());
+  CHECK(channel->ended);
+  CHECK_THROWS_AS(worlds[1]->check_alive(), Aborted);
+  const auto never = std::make_shared<Fake>();
+  Fake neighbour;
+  never->neighbour = &neighbour;
+  World slow(2, {.end_limit_s = 0.05});
+  slow.watch(never);
+  slow.leave();
+  CHECK_FALSE(slow.wait_for_channels());
+  neighbour.ended = true;
+  CHECK(soon([&] { return never->ends == 1; }));
+}
+
 TEST_CASE("world: a channel that does not end is left behind") {
   const auto stuck = std::make_shared<Fake>();
   Fake never;

@@ -113,6 +113,19 @@ class GenerationRank {
   return std::make_shared<comm::TcpStore>(options);
 }
 
+namespace comm {
+
+inline void end_generation(World& world, std::int64_t number, const ProcessOptions& process) {
+  world.leave();
+  if (world.wait_for_channels()) return;
+  const auto text = concat("communicators of generation ", number,
+                           " do not end, so this process cannot go on; start it again");
+  if (process.stuck) process.stuck(text);
+  fail(text);
+}
+
+}  // namespace comm
+
 /// body(GenerationRank<Dev>&) -> GenerationEnd, for each generation. Aborted, which it may throw, ends the generation
 /// and not the job. What else it throws ends this process's part in the job; the others go on. Spares run it, too, as
 /// ranks behind those of the layout. Returns when the job is finished, or this process has left it as it wanted to.
@@ -127,6 +140,7 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
   Membership membership(store, id, {me.rank, process_name()}, me.size, options);
   Generation last;
   MemberReport report;
+  std::shared_ptr<World> before;  // of the last generation
   std::string ended;
   bool connected = true;
   for (auto trying = Clock::now();;) {
@@ -141,23 +155,31 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
     }
     const auto& now = *next;
     if (last.number > 0 && now.number != last.number + 1) report.steps = -1;  // it was left out
+    // All have left the last generation, so nobody needs its communicators. Those on GPUs must be over before the next ones
+    // work there: one that ends waits for all that its GPU does.
+    if (before) comm::end_generation(*before, last.number, process);
     const double agreed_s = since(begin);
     auto place = me;
     place.rank = *now.rank_of(id);
     place.size = static_cast<int>(now.members.size());
     const auto fenced = std::make_shared<comm::GenerationStore>(store, now);
     const auto world = std::make_shared<World>(fenced, place.rank, place.size, process.world());
+    before = world;
     last = now;
     try {
       const auto connecting = Clock::now();
-      GenerationRank<Dev> rank(membership, now, world, connect(world, place, process), report);
-      rank.ended = std::exchange(ended, {});
-      rank.agreed_s = agreed_s;
-      rank.connected_s = since(connecting);
-      connected = true;
-      const auto end = body(rank);
-      rank.tell(end);
-      const bool leaves = report.leaving && rank.is_spare();
+      auto end = GenerationEnd::changed;
+      bool leaves = false;
+      {
+        GenerationRank<Dev> rank(membership, now, world, connect(world, place, process), report);
+        rank.ended = std::exchange(ended, {});
+        rank.agreed_s = agreed_s;
+        rank.connected_s = since(connecting);
+        connected = true;
+        end = body(rank);
+        rank.tell(end);
+        leaves = report.leaving && rank.is_spare();
+      }  // its communicator ends, and with it all calls, before the rank says that it has finished
       if (end == GenerationEnd::changed && !leaves) continue;
       world->finish(place.rank);
       if (store->is_held_here() || (end == GenerationEnd::finished && place.rank == 0))

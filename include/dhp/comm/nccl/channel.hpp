@@ -119,6 +119,19 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
          }));
   }
 
+  /// The host waits until the device has done all work before. Throws Aborted where the world has ended by then: after the
+  /// abort of a communicator the device goes on, with garbage in place of what it had not received.
+  void synchronize(Cuda& dev) {
+    if (dev.recording()) return dev.synchronize();  // which says that it cannot be recorded
+    const auto end = CudaEvent::of(dev.stream());
+    world_->wait_until([&] { return end.passed(); },
+                       [&] {
+                         return concat("rank ", handle_->recorder().rank(), " waits for GPU ",
+                                       dev.number());
+                       });
+    world_->check_alive();
+  }
+
   [[nodiscard]] const Place& place() const { return place_; }
   [[nodiscard]] const std::shared_ptr<World>& world() const { return world_; }
 

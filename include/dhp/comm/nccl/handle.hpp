@@ -157,6 +157,8 @@ class NcclHandle final : public World::Channel {
     const auto text =
         concat("rank ", recorder_.rank(), ", ", what, ": NCCL says: ", nccl_says(code));
     world_->abort(text);
+    // The end of another process, or of the network to it: not this rank's fault.
+    if (code == ncclRemoteError || code == ncclSystemError) world_->check_alive();
     throw Error(text, what.where);
   }
   [[nodiscard]] ncclComm_t take() {

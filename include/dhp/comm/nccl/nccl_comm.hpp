@@ -73,6 +73,11 @@ class NcclComm {
     check_message(CallKind::recv, rank(), size(), from, where);
     messages(where).recv(dev, buffer, from, where);
   }
+  /// The host waits for the device; Aborted where the world has ended by then.
+  void synchronize(Cuda& dev) {
+    if (alone()) dev.synchronize();
+    else state_->channel->synchronize(dev);
+  }
   /// The host waits until all ranks have come, and this communicator's own collectives are done.
   void barrier(CallSite where) {
     if (!alone()) state_->channel->barrier(where);

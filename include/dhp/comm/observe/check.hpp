@@ -50,6 +50,7 @@ class CallChecking final : public CommObserver<Dev> {
   void compare_with_sender(Dev& dev, const Call& call) {
     auto words = Tensor<Dev>::zeros(dev, DType::u8, {width});
     talk_.recv(dev, words.mut(), call.other, call.where);
+    talk_.synchronize(dev);
     const auto sent = read(words.template to_host<std::uint8_t>(dev), 0);
     if (sent.what != call.agreed())
       throw Error(
@@ -60,6 +61,7 @@ class CallChecking final : public CommObserver<Dev> {
   void compare_all(Dev& dev, const Call& call) {
     auto all = Tensor<Dev>::zeros(dev, DType::u8, {talk_.size(), width});
     talk_.all_gather(dev, written(dev, call), all.mut(), call.where).wait(dev);
+    talk_.synchronize(dev);
     const auto bytes = all.template to_host<std::uint8_t>(dev);
     const auto first = read(bytes, 0);
     for (int rank = 1; rank < talk_.size(); ++rank) {

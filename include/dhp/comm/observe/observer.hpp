@@ -66,6 +66,7 @@ class ObservedComm {
     comm_.barrier(where);
     (void)watch->started({});
   }
+  void synchronize(Dev& dev) { comm_.synchronize(dev); }
   [[nodiscard]] ObservedComm split(int color, int key, CallSite where) {
     const auto watch = observer_->before(nullptr, {.kind = CallKind::split, .where = where});
     auto part = comm_.split(color, key, where);

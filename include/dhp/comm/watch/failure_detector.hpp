@@ -54,7 +54,7 @@ class FailureDetector {
     if (start_s_ < 0) start_s_ = now_s;
     if (limits_.learned) look_at_limits(now_s);
     forget_ranks_that_came();
-    for (auto text : {failed(), gone(now_s), disagreement(), in_vain(), late(now_s), silent(now_s)})
+    for (auto text : {gone(now_s), failed(), disagreement(), in_vain(), late(now_s), silent(now_s)})
       if (!text.empty()) return text;
     return {};
   }
@@ -115,14 +115,17 @@ class FailureDetector {
         return why.starts_with("rank ") ? why : concat("rank ", rank, ": ", why);
     return {};
   }
+  // Others may fail because of it: a library says that a peer is gone, and not which. One that has failed says why itself.
   [[nodiscard]] std::string gone(double now_s) const {
     for (int rank = 0; rank < ranks(); ++rank)
-      if (at(rank).left && !at(rank).state.finished)
+      if (at(rank).left && !at(rank).state.finished && at(rank).state.failed.empty())
         return concat(named(rank), " is gone: its connection to the store has ended; ",
                       last_seen(rank), first_busy());
     for (int witness = 0; witness < ranks(); ++witness)
       for (const int rank : at(witness).state.lost) {
-        if (!is_rank(rank) || silence_s(rank, now_s) <= limits_.lost_s) continue;
+        if (!is_rank(rank) || !at(rank).state.failed.empty() ||
+            silence_s(rank, now_s) <= limits_.lost_s)
+          continue;
         if (at(rank).state.finished)
           return concat("rank ", witness, " in ", place(witness), " is not done with ", named(rank),
                         ", which has finished");

@@ -68,6 +68,7 @@ class World {
     /// What is wrong, in a sentence; empty: nothing. May not block.
     [[nodiscard]] virtual std::string trouble() = 0;
     /// Ends what runs, and lets nothing begin. Called once, by a thread of its own: it may wait for another one's end.
+    /// Until then it works as before; from then on other ranks may get garbage from it.
     virtual void end() noexcept = 0;
   };
 
@@ -122,6 +123,19 @@ class World {
   }
 
   [[nodiscard]] bool ended() const { return ended_; }
+  /// Ends it for this rank alone: its ranks are in another world now.
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    noticed_ = true;
+    end("this rank has left its world");
+  }
+  /// After the end: returns when all channels have ended, and nothing of theirs runs any more. False: they have not
+  /// within the time that they may take.
+  [[nodiscard]] bool wait_for_channels() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, seconds(2 * options_.end_limit_s),
+                             [this] { return channels_.empty(); });
+  }
   /// Throws Aborted when the world has ended.
   void check_alive() {
     if (ended_) [[unlikely]]
@@ -263,14 +277,16 @@ class World {
         changed_.wait_for(lock, seconds(period_s()), [this] { return stop_ || hurry_ || ended_; });
     }
     if (!ended_) return;
-    const auto channels = std::exchange(channels_, {});
+    const auto channels = channels_;
     for (auto& state : states_) state.ended = true, ++state.beat;
     if (states_.front().failed.empty()) states_.front().failed = own_trouble_;
     const auto states = states_;
     lock.unlock();
-    end_all(channels);
-    if (store_) say_ended(states.front());
+    if (store_) say_ended(states.front(), !channels.empty());
+    const bool all_ended = end_all(channels);
     lock.lock();
+    if (all_ended) channels_.clear();
+    changed_.notify_all();
     watch_for_stuck(lock);
   }
   // A short limit wants frequent looks, and so do channels, but not those of many processes at one store.
@@ -337,7 +353,7 @@ class World {
     return {};
   }
   // All at once: a device that frees its memory waits for the work of all.
-  void end_all(const std::vector<std::shared_ptr<Channel>>& channels) const {
+  [[nodiscard]] bool end_all(const std::vector<std::shared_ptr<Channel>>& channels) const {
     const auto left = std::make_shared<std::atomic<std::size_t>>(channels.size());
     for (const auto& channel : channels) {
       const auto end_one = [left, channel] {
@@ -350,7 +366,7 @@ class World {
         end_one();
       }
     }
-    (void)comm::poll_until([&] { return *left == 0; }, options_.end_limit_s);
+    return comm::poll_until([&] { return *left == 0; }, options_.end_limit_s);
   }
 
   void hear_all(double now_s) {
@@ -401,11 +417,12 @@ class World {
                        call == nullptr ? std::string("no call") : to_text(*call));
     return state.failed.empty() ? text : concat(text, " and fails itself: ", state.failed);
   }
-  // The others read the reason in this store: rank 0 stays until they have, or should have.
-  void say_ended(const comm::RankState& state) noexcept {
+  // The others read the reason in this store: rank 0 stays until they have, or should have. And no channel ends before:
+  // a kernel of NCCL that is aborted passes garbage on, as if it were done, and no rank may take that for a result.
+  void say_ended(const comm::RankState& state, bool has_channels) noexcept {
     try {
       store_->set(concat("state/", first_), state.written());
-      if (first_ != 0) return;
+      if (first_ != 0 && !has_channels) return;
       const auto all_ended = [&] {
         const double now_s = recorder(first_)->now_s();
         hear_all(now_s);

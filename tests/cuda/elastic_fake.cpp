@@ -1,0 +1,361 @@
+// Elastic jobs over NCCL, over a fake of it and of CUDA: generations connect anew, and ranks commit a step only with sums
+// that all of them have. Members are threads with a GPU each, and with connections to their store that can be cut.
+#ifdef DHP_HAS_PROCESSES
+#include <tests/cuda/fake_ranks.hpp>
+// The fake first: what follows calls it.
+#include <dhp/comm/elastic/run_elastic.hpp>
+#include <dhp/comm/nccl/connect.hpp>
+#include <tests/comm/process_ranks.hpp>
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <map>
+#include <optional>
+
+namespace {
+
+using namespace tests;
+using Rank = GenerationRank<Cuda>;
+
+/// One member's way to the store of all.
+class Connection final : public KeyValueStore {
+ public:
+  Connection(std::shared_ptr<MemoryStore> store, MemberId me) : store_(std::move(store)), me_(me) {}
+  void set(const std::string& key, const std::string& value) override { there().set(key, value); }
+  std::optional<std::string> find(const std::string& key) override { return there().find(key); }
+  Entries list(const std::string& prefix) override { return there().list(prefix); }
+  void remove(const std::string& key) override { there().remove(key); }
+  bool set_unless(const std::string& guard, const std::string& key,
+                  const std::string& value) override {
+    return there().set_unless(guard, key, value);
+  }
+  [[nodiscard]] std::string description() const override { return store_->description(); }
+  void cut() {
+    cut_ = true;
+    store_->set(concat("left/", me_), "");
+  }
+
+ private:
+  MemoryStore& there() {
+    if (cut_) throw StoreLost("the connection is cut");
+    return *store_;
+  }
+  std::shared_ptr<MemoryStore> store_;
+  MemberId me_;
+  std::atomic<bool> cut_ = false;
+};
+
+struct Killed {};
+
+/// A member, whose thread is its process.
+struct Member {
+  Member(std::shared_ptr<MemoryStore> job, MemberId number, int on)
+      : me(number), gpu(on), store(std::make_shared<Connection>(std::move(job), me)) {}
+  [[nodiscard]] std::atomic<bool>& killed() const {
+    return fake::killed.at(static_cast<std::size_t>(gpu));
+  }
+  /// As by SIGKILL.
+  void lose() {
+    killed() = true;
+    store->cut();
+  }
+  [[noreturn]] void die() {
+    lose();
+    throw Killed();
+  }
+  MemberId me;
+  int gpu;
+  std::shared_ptr<Connection> store;
+  std::optional<Cuda> dev{};
+  std::optional<Comm<Cuda>> kept{};  // until the next generation, as a training is
+  std::string seen{};                // what it has been through
+  template <class... Parts>
+  void saw(const Parts&... parts) {
+    append_text(seen, concat(seen.empty() ? "" : " ", parts...));
+  }
+};
+
+class Job {
+ public:
+  using Body = std::function<GenerationEnd(Member&, Rank&)>;
+  /// body(member, rank) in each generation; on_connect(member, generation) before it connects.
+  Job(int started, Body body) : started_(started), body_(std::move(body)) {
+    prepare_process_for_nccl();
+  }
+  std::function<void(Member&, const ProcessRank&)> on_connect = [](Member&, const ProcessRank&) {};
+  ElasticOptions elastic{.timeout_s = 20};
+
+  /// GPU `gpu` gets a member.
+  Member& start(int gpu) {
+    auto& member = *members_.emplace_back(std::make_unique<Member>(store_, ++last_, gpu));
+    threads_.emplace_back([this, &member] { run(member); });
+    return member;
+  }
+  void start_all() {
+    for (int gpu = 0; gpu < started_; ++gpu) start(gpu);
+  }
+  /// What each has been through, with bars between.
+  [[nodiscard]] std::string join() {
+    for (auto& thread : threads_) thread.join();
+    std::string seen;
+    for (const auto& member : members_)
+      append_text(seen, concat(seen.empty() ? "" : " | ", member->seen));
+    members_.clear();
+    return seen;
+  }
+  [[nodiscard]] Member& member(std::size_t at) { return *members_.at(at); }
+
+ private:
+  void run(Member& member) {
+    const ProcessRank me{
+        .rank = static_cast<int>(member.me) - 1, .size = started_, .local_rank = member.gpu};
+    member.dev.emplace(
+        CudaOptions{.device = member.gpu, .pinned_bytes = 1 << 20, .workspace_bytes = 256});
+    const auto connect = [&](const std::shared_ptr<World>& world, const ProcessRank& place,
+                             const ProcessOptions& options) {
+      const auto left = fake::comms_on.at(static_cast<std::size_t>(member.gpu)).load();
+      if (left != 0) member.saw(left, " communicators are left;");
+      on_connect(member, place);
+      return connect_nccl(world, place, options);
+    };
+    const auto body = [&](Rank& rank) {
+      member.kept.emplace(rank.world);
+      const auto end = body_(member, rank);
+      if (end != GenerationEnd::changed) member.kept.reset();
+      return end;
+    };
+    try {
+      run_elastic<Cuda>(member.store, me, member.me, connect, body, {.timeout_s = 60}, elastic);
+    } catch (const Killed&) {
+      member.saw("killed");
+    } catch (const Error& error) {
+      member.saw(error.sentence());
+    }
+    member.kept.reset();
+    member.dev.reset();
+    member.killed() = false;  // its GPU is free
+  }
+
+  int started_;
+  Body body_;
+  std::shared_ptr<MemoryStore> store_ = std::make_shared<MemoryStore>();
+  MemberId last_ = 0;
+  std::vector<std::unique_ptr<Member>> members_;
+  std::vector<std::thread> threads_;
+};
+
+/// The sum of 1, 2, ... over the ranks, as the host reads it.
+int sum_of_ranks(Cuda& dev, Comm<Cuda>& world) {
+  auto x = on_gpu(dev, DType::i32, {world.rank() + 1});
+  world.all_reduce(dev, x.mut()).wait(dev);
+  world.synchronize(dev);
+  return x.to_host<int>(dev).front();
+}
+void see_generation(Member& member, Rank& rank) {
+  member.saw(rank.now.number, ": ", sum_of_ranks(*member.dev, rank.world), ";");
+}
+void check_nothing_left(int streams) {
+  CHECK(fake::comms == 0);
+  CHECK(fake::streams == streams);
+}
+
+}  // namespace
+
+TEST_CASE("elastic fake: ranks that are left go on, and a newcomer comes in") {
+  const int streams = fake::streams;
+  std::atomic<bool> second = false;
+  Job job(3, [&](Member& member, Rank& rank) {
+    see_generation(member, rank);
+    if (rank.now.number == 3) return GenerationEnd::finished;
+    if (rank.now.number == 2) second = true;
+    if (rank.now.number == 1 && member.me == 3) {
+      auto x = on_gpu(*member.dev, DType::i32, {1});
+      const auto event = rank.world.all_reduce(*member.dev, x.mut());
+      member.die();
+    }
+    for (;;) {  // a step; all hear in the same one that somebody waits
+      const double asks = rank.change_wanted() ? 1 : 0;
+      for (const double asked : gather(*member.dev, rank.world, {asks}))
+        if (asked > 0) return GenerationEnd::changed;
+    }
+  });
+  job.start_all();
+  while (!second) sleep_ms(1);
+  job.start(3);
+  CHECK(job.join() == "1: 6; 2: 3; 3: 6; | 1: 6; 2: 3; 3: 6; | 1: 6; killed | 3: 6;");
+  check_nothing_left(streams);
+}
+
+TEST_CASE("elastic fake: a rank that is killed while it connects does not keep the others") {
+  const int streams = fake::streams;
+  for (const int who : {0, 2}) {  // who makes NCCL's number, or another one
+    CAPTURE(who);
+    Job job(4, [&](Member& member, Rank& rank) {
+      see_generation(member, rank);
+      if (rank.now.number == 3) return GenerationEnd::finished;
+      if (member.me == 4) member.die();
+      for (;;) (void)sum_of_ranks(*member.dev, rank.world);
+    });
+    job.on_connect = [&](Member& member, const ProcessRank& place) {
+      if (place.size == 3 && place.rank == who) {
+        sleep_ms(50);  // the others wait for it in NCCL, or for its number
+        member.die();
+      }
+    };
+    job.start_all();
+    const std::string lives = "1: 10; 3: 3;", dies = "1: 10; killed";
+    CHECK(job.join() == concat(who == 0 ? dies : lives, " | ", lives, " | ",
+                               who == 2 ? dies : lives, " | ", dies));
+    check_nothing_left(streams);
+  }
+}
+
+TEST_CASE("elastic fake: what NCCL says of a process that has gone is not this rank's fault") {
+  Job job(2, [&](Member& member, Rank& rank) {
+    see_generation(member, rank);
+    if (rank.now.number == 2) return GenerationEnd::finished;
+    rank.world.barrier();
+    auto& failing = fake::failing.at(static_cast<std::size_t>(member.gpu));
+    if (member.me == 2) {
+      sleep_ms(100);
+      member.die();
+    }
+    failing = true;
+    try {
+      for (;;) (void)sum_of_ranks(*member.dev, rank.world);
+    } catch (const Aborted&) {
+      failing = false;
+      throw;
+    }
+  });
+  job.start_all();
+  CHECK(job.join() == "1: 3; 2: 1; | 1: 3; killed");
+}
+
+// --- A step, as Trainer has it: its sums, the commit, its update.
+namespace {
+
+struct Gate {
+  fake::Point point = fake::new_point(false);
+  void hold(Cuda& dev) {
+    fake::of(dev.stream()).put([at = point] { fake::wait(at); });
+  }
+  void open() { fake::pass(point); }
+};
+
+struct Steps {
+  Tensor<Cuda> sums{}, weights{};
+  int updates = 0;  // issued
+  bool ready = false;
+};
+
+enum class At { sums, synchronize, barrier, update };
+/// Called before each of them.
+using On = std::function<void(Member&, Rank&, Steps&, At)>;
+
+/// A step in generation 1, which somebody's loss ends, over `parts` groups; then what each survivor says of it: how many
+/// updates it had issued, and whether it was ready for one. Lastly its weights.
+std::string interrupted_step(int ranks, int parts, const On& on) {
+  std::vector<Steps> all(4);
+  Job job(ranks, [&](Member& member, Rank& rank) {
+    auto& dev = *member.dev;
+    auto& world = rank.world;
+    auto& mine = all.at(member.me - 1);
+    const auto update = [&] {
+      dev.copy(mine.weights.mut().bytes(), mine.sums.view().bytes(), mine.sums.size_bytes());
+      ++mine.updates;
+    };
+    if (rank.now.number == 1) {
+      mine.weights = on_gpu(dev, DType::i32, {0});
+      mine.sums = on_gpu(dev, DType::i32, {world.rank() + 1});
+      rank.report.steps = 0;
+      auto part = world.split(world.rank() % parts, world.rank());
+      try {
+        on(member, rank, mine, At::sums);
+        part.all_reduce(dev, mine.sums.mut()).wait(dev);
+        on(member, rank, mine, At::synchronize);
+        world.synchronize(dev);
+        mine.ready = true;
+        on(member, rank, mine, At::barrier);
+        world.barrier();
+        update();
+        rank.report.steps = 1;
+        on(member, rank, mine, At::update);
+        for (;;) world.barrier();
+      } catch (const Aborted&) {
+        if (member.killed()) throw Killed();
+        member.saw(mine.updates, mine.ready ? " ready;" : ";");
+        throw;
+      }
+    }
+    if (rank.now.steps == 1 && mine.updates == 0) {
+      check(mine.ready, "it is not ready");
+      update();
+    }
+    member.saw("weights ", mine.weights.to_host<int>(dev).front(), ";");
+    return GenerationEnd::finished;
+  });
+  job.start_all();
+  return job.join();
+}
+
+}  // namespace
+
+TEST_CASE("elastic fake: no rank commits a step whose sums its device does not have") {
+  Gate gate;
+  const auto ends = interrupted_step(3, 1, [&](Member& member, Rank&, Steps&, At at) {
+    if (member.me != 3) return;
+    if (at == At::sums) gate.hold(*member.dev);
+    if (at == At::synchronize)
+      std::thread([&] {
+        sleep_ms(200);
+        member.lose();
+        sleep_ms(200);
+        gate.open();
+      }).detach();
+  });
+  CHECK(ends == "0; weights 0; | 0; weights 0; | killed");
+}
+
+TEST_CASE("elastic fake: a rank that was slow to look does not take garbage for sums") {
+  const auto ends = interrupted_step(3, 1, [&](Member& member, Rank&, Steps&, At at) {
+    if (member.me == 3 && at == At::sums) {
+      sleep_ms(100);
+      member.die();
+    }
+    if (member.me == 2 && at == At::synchronize)  // until its communicators have been aborted
+      while (!CudaEvent::of(member.dev->stream()).passed()) sleep_ms(1);
+  });
+  CHECK(ends == "0; weights 0; | 0; weights 0; | killed");
+}
+
+TEST_CASE("elastic fake: no rank updates its weights before all have their sums") {
+  const auto ends = interrupted_step(3, 1, [&](Member& member, Rank&, Steps&, At at) {
+    if (member.me == 3 && at == At::barrier) {
+      sleep_ms(100);
+      member.die();
+    }
+  });
+  CHECK(ends == "0 ready; weights 0; | 0 ready; weights 0; | killed");
+}
+
+TEST_CASE("elastic fake: if one rank has done the update, all others do it") {
+  const auto ends = interrupted_step(3, 1, [&](Member& member, Rank&, Steps&, At at) {
+    if (member.me == 3 && at == At::update) member.die();
+  });
+  CHECK(contains(ends, " ready; weights 6; | "));
+  CHECK(contains(ends, " ready; weights 6; | killed"));
+}
+
+TEST_CASE("elastic fake: the garbage of one rank's end does not let another one commit") {
+  // Ranks 0 and 2 have their sums, and wait in the barrier for 1, which waits for 3. Rank 0 hears of the loss first.
+  const auto ends = interrupted_step(4, 2, [&](Member& member, Rank&, Steps&, At at) {
+    if (member.me == 4 && at == At::sums) {
+      sleep_ms(200);
+      member.die();
+    }
+  });
+  CHECK(ends == "0 ready; weights 0; | 0; weights 0; | 0 ready; weights 0; | killed");
+}
+#endif
