@@ -15,9 +15,9 @@ namespace dhp {
 /// start: begins a collective and returns an event of its end; `in` and `out` stay where they are until then.
 /// send takes the tensor and copies nothing; message.share() keeps a second owner, which may only read. It is
 /// asynchronous until send_capacity() messages to one rank have not been received, then it blocks. Messages between two
-/// ranks arrive in order. barrier: the hosts meet, whatever their devices are at. split: ranks of one color form a group, ordered by key; a negative
-/// color joins none and gets a group of one. transport: what carries the bytes, for people. abort: ends every rank of
-/// the world with this message.
+/// ranks arrive in order. barrier: the hosts meet, whatever their devices are at. split: ranks of one color form a
+/// group, ordered by key; a negative color joins none and gets a group of one. transport: what carries the bytes, for
+/// people. abort: ends every rank of the world with this message.
 ///
 /// Where collectives are work of a device, which goes on with garbage when the world has ended, there is also
 /// synchronize(dev): the host waits for the device, and hears whether what it has received is valid.
