@@ -36,7 +36,7 @@ struct RunOptions {
   dhp::DType precision = dhp::DType::f32;
   bool deterministic = false;
   bool library_dropout = false;  ///< cuDNN draws attention's dropout
-  int cublas_sms = 0;           ///< multiprocessors for matrix products; 0: all
+  int cublas_sms = 0;            ///< multiprocessors for matrix products; 0: all
   bool tf32 = false;             ///< GPUs may round f32 to TF32 before they multiply
   bool recompute = false;
   int threads = 1;  ///< per rank, inside its ops, on the CPU

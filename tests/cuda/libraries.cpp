@@ -103,6 +103,7 @@ TEST_CASE("descriptors of cuBLASLt say what the call says") {
     call.epilogue = CUBLASLT_EPILOGUE_BIAS;
     call.bias = bias;
     call.bias_type = call.out;
+    call.sms = 100;
     const CublasProduct product(call);
     const auto check_is = [&]<class T>(cublasLtMatmulDescAttributes_t name, T value) {
       CHECK(attribute(product, name, Tag<T>()) == value);
@@ -110,6 +111,7 @@ TEST_CASE("descriptors of cuBLASLt say what the call says") {
     check_is(CUBLASLT_MATMUL_DESC_TRANSA, static_cast<std::int32_t>(CUBLAS_OP_N));
     check_is(CUBLASLT_MATMUL_DESC_TRANSB, static_cast<std::int32_t>(CUBLAS_OP_T));
     check_is(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(CUBLASLT_EPILOGUE_BIAS));
+    check_is(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, std::int32_t{100});
     check_is(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<std::byte*>(bias));
     check_is(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(cublas_type(call.out)));
     const auto compute = in == DType::f64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
@@ -124,15 +126,6 @@ TEST_CASE("descriptors of cuBLASLt say what the call says") {
                                                   &rows, sizeof rows, &size),
                  "cublasLtMatrixLayoutGetAttribute");
     CHECK(rows == 6);  // a is stored [10, 6] by rows
-  }
-}
-
-TEST_CASE("products can be asked to leave multiprocessors to others") {
-  auto call = call_of(column_major(false, false, 64, 64, 64), DType::bf16, DType::bf16);
-  for (const std::int32_t sms : {0, 100}) {
-    call.sms = sms;
-    CHECK(attribute(CublasProduct(call), CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
-                    Tag<std::int32_t>()) == sms);
   }
 }
 

@@ -40,7 +40,7 @@ void add_logits(Cpu& dev, SafeTensorsWriter& writer, L& loss, const Tensor<Cpu>&
   add_tensor(writer, "logits.output", x.view());
   if constexpr (std::is_same_v<L, examples::BertLoss<Cpu>>) {
     auto unrecorded = tape.nested(false, false);
-    add_tensor(writer, "logits.masked", loss.masked_logits(dev, x, unrecorded).view());
+    add_tensor(writer, "logits.masked", loss.predict(dev, x.share(), unrecorded).view());
     add_tensor(writer, "logits.next", loss.next_logits(dev, x, unrecorded).view());
   }
 }
