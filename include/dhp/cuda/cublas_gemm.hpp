@@ -29,7 +29,8 @@ template <class Dev>
 }
 
 /// With any bias: c, or a wide copy, becomes beta c + bias, then the product is added to it, so c is
-/// rounded once. False if cuBLASLt proposes nothing for it; c is untouched then.
+/// rounded once; its padding goes there and back. False if cuBLASLt proposes nothing for it; c is
+/// untouched then.
 template <class Dev>
 [[nodiscard]] bool cublas_add_to_bias(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                       const GemmOptions& options, ConstView<Dev> bias) {
@@ -42,7 +43,7 @@ template <class Dev>
   adding.beta = 1;
   const auto call = cublas_call(a, b, sum, adding);
   if (!plans.can(dev, call)) return false;
-  if (!is_wide && options.beta != 0) cast_on(dev, ConstView<Dev>(c), sum);
+  if (!is_wide && (options.beta != 0 || options.padded)) cast_on(dev, ConstView<Dev>(c), sum);
   const auto [m, n, k] = gemm_size<Dev>(b, c, options);
   fallback_gemm(dev, ConstView<Dev>(a.bytes(), a.dtype(), {m, 0}),
                 ConstView<Dev>(b.bytes(), b.dtype(), {0, n}), sum,

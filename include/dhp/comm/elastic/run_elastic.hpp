@@ -115,6 +115,7 @@ class GenerationRank {
 
 namespace comm {
 
+/// Returns when nothing of the world's communicators runs any more; fails if that takes too long.
 inline void end_generation(World& world, std::int64_t number, const ProcessOptions& process) {
   world.leave();
   if (world.wait_for_channels()) return;
