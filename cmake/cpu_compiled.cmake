@@ -24,37 +24,60 @@ foreach(header IN LISTS headers)
     list(APPEND instances "${header}|${header}|${function}")
   endforeach()
 endforeach()
-# Other templates of namespace dhp, for their arguments T. It pays for functions that are not inline. Those defined inside a
-# class are: every user's compiler instantiates them again.
+# Functions of namespace dhp, for their arguments T. It pays for those that are not inline.
 set(slice "const std::vector<const T*>&, const std::vector<T*>&, std::int64_t, std::int64_t, Reduce")
 set(sizes "bool, bool, std::int64_t, std::int64_t, std::int64_t")
 foreach(entry IN ITEMS
     "comm/reduce_slice|void comm::reduce_slice(${slice})|double,float,bf16,f16,std::int32_t,std::int64_t,std::uint8_t"
-    "cpu/gemm|void cpu::serial_gemm(${sizes}, double, const T*, const T*, double, T*)|double,float"
-    "cpu|class RankLauncher<T>|Cpu"
-    "cpu|AnyReducer<T> make_reducer(T&, ParameterStore<T>&, Comm<T>, const ReducerChoice&)|Cpu"
-    "cpu|class TrainingRun<T>|Cpu")
+    "cpu/gemm|void cpu::serial_gemm(${sizes}, double, const T*, const T*, double, T*)|double,float")
   string(REGEX MATCH "^([^|]+)\\|([^|]+)\\|([^|]+)$" matched "${entry}")
   set(header "${CMAKE_MATCH_1}")
   set(template "${CMAKE_MATCH_2}")
   string(REPLACE "," ";" arguments "${CMAKE_MATCH_3}")
-  set(name "${header}")  # its source
-  if(NOT header MATCHES "/")
-    string(REGEX REPLACE "^[A-Za-z<>]+ ([A-Za-z0-9_:]+)[<(].*$" "\\1" name "${template}")
-    # It calls the kernels, which stand in sources of their own, and takes next to no time itself.
-    string(MAKE_C_IDENTIFIER ${name} source)
-    list(APPEND callers ${dir}/${source}.cpp)
-    set(include_${source} "#include \"extern.hpp\"\n")
-  endif()
   foreach(argument IN LISTS arguments)
     string(REGEX REPLACE "([^A-Za-z_])T([^A-Za-z_])" "\\1${argument}\\2" instance "${template}")
-    list(APPEND instances "${name}|${header}|${instance}")
+    list(APPEND instances "${header}|${header}|${instance}")
   endforeach()
 endforeach()
 
-if(DHP_DEVICE STREQUAL cuda)  # kernels only: nvcc need not read the rest
-  list(FILTER instances EXCLUDE REGEX "\\|cpu\\|")
+# The framework: of all headers that cpu.hpp brings, each class of namespace dhp with the one parameter Dev, for the Cpu.
+# A compiler that does not optimise then generates no code for its members, and one that does may still inline them.
+# nvcc need not read it: a tree for GPUs has the kernels only.
+set(framework "")
+if(NOT DHP_DEVICE STREQUAL cuda)
+  set(found dhp/cpu.hpp)
+  set(at 0)
+  list(LENGTH found end)
+  while(at LESS end)
+    list(GET found ${at} header)
+    math(EXPR at "${at} + 1")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${root}/${header})
+    set(nested FALSE)  # inside a namespace of namespace dhp
+    set(before "")
+    file(STRINGS ${root}/${header} lines REGEX "^[#a-z}]")
+    foreach(line IN LISTS lines)
+      if(line MATCHES "^#include <(dhp/[^>]+)>")
+        list(APPEND found ${CMAKE_MATCH_1})
+      elseif(line MATCHES "^namespace [a-z]+ {" AND NOT line MATCHES "^namespace dhp {")
+        set(nested TRUE)
+      elseif(line MATCHES "^}  // namespace")
+        set(nested FALSE)
+      elseif(line MATCHES "^class ([A-Za-z0-9]+) [^\;]*{" AND before STREQUAL "template <class Dev>" AND NOT nested)
+        list(APPEND framework "class ${CMAKE_MATCH_1}<Cpu>")
+      endif()
+      set(before "${line}")
+    endforeach()
+    list(REMOVE_DUPLICATES found)
+    list(LENGTH found end)
+  endwhile()
+  set(model "DataParallel<Cpu, PipelineParallel<Cpu>>")
+  list(APPEND framework "class ${model}" "class Trainer<Cpu, ${model}>"
+    "AnyReducer<Cpu> make_reducer(Cpu&, ParameterStore<Cpu>&, Comm<Cpu>, const ReducerChoice&)")
 endif()
+list(TRANSFORM framework PREPEND "framework|cpu|")
+list(APPEND instances ${framework})
+# It calls the kernels, which stand in sources of their own, and takes next to no time itself.
+set(include_framework "#include \"extern.hpp\"\n")
 
 set(includes "")
 set(declarations "")
@@ -86,7 +109,7 @@ set(optimised -O3)
 if(DHP_DEVICE STREQUAL cuda)
   set(optimised -O1)
 endif()
-set_property(SOURCE ${callers} PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-O1>)
+set_property(SOURCE ${dir}/framework.cpp PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-O2>)
 # An archive and not an object library: programs then carry only the kernels that they call.
 add_library(dhp_cpu_compiled STATIC EXCLUDE_FROM_ALL ${sources})
 add_library(dhp::cpu_compiled ALIAS dhp_cpu_compiled)

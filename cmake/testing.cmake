@@ -22,7 +22,11 @@ function(dhp_label_test test folder speed)
   set_tests_properties(${test} PROPERTIES LABELS "${folder};${speed}" TIMEOUT ${seconds} PROCESSORS 3)
 endfunction()
 function(dhp_waiting_tests)
-  set_tests_properties(${ARGN} PROPERTIES PROCESSORS 1)
+  foreach(test IN LISTS ARGN)
+    if(TEST ${test})  # its library may be missing
+      set_tests_properties(${test} PROPERTIES PROCESSORS 1)
+    endif()
+  endforeach()
 endfunction()
 
 # Prefix of commands that need a GPU, which a GPU tree's machine may lack.
@@ -86,12 +90,12 @@ function(dhp_typed_tests folder target more)
   dhp_doctest_entries(${folder} ${target} "${ARGN}" ${dhp_on_gpu})
   dhp_device_sources(${sources})
   target_link_libraries(${target} PRIVATE dhp_device ${more})
-  # The kernels are compiled apart, at -O3. Tests that compute element by element are optimised too; the others compile
-  # a quarter faster without. Under AddressSanitizer that is all but ops/.
+  # The kernels and the framework are compiled apart. Tests that compute element by element are optimised too; the others
+  # compile faster without. Under AddressSanitizer that is all but ops/.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O1>)
   set(optimised -O0)
-  if(folder MATCHES "^(tensor|ops|cuda|parallel|train|bert)$")
-    set(optimised -O1)
+  if(folder MATCHES "^(tensor|ops|cuda|bert)$")
+    set(optimised -Og)
   endif()
   if(NOT DHP_SANITIZE OR folder STREQUAL ops)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${optimised}>)
@@ -158,16 +162,30 @@ function(dhp_script_test test folder speed)
   dhp_label_test(${test} ${folder} ${speed})
 endfunction()
 
-# dhp_add_compile_fail_test(<file>): the file must compile with -DGOOD and fail without, with the
-# message of its line `// error: <text>`.
-function(dhp_add_compile_fail_test file)
-  cmake_path(ABSOLUTE_PATH file)
-  cmake_path(GET file STEM name)
-  cmake_path(GET file PARENT_PATH folder)
-  string(REGEX REPLACE "/must_not_compile$" "" folder ${folder})
-  cmake_path(GET folder FILENAME folder)
-  dhp_script_test(${folder}.${name}_must_not_compile ${folder} quick
-    ${PROJECT_SOURCE_DIR}/tests/support/must_not_compile.sh ${file} ${dhp_compile})
+# dhp_built_on_demand(<folder> <name> <target>...): programs of acceptance tests alone, which build them first.
+function(dhp_built_on_demand folder name)
+  set_target_properties(${ARGN} PROPERTIES EXCLUDE_FROM_ALL ON)
+  dhp_script_test(${folder}.${name}_are_built ${folder} acceptance
+    ${CMAKE_COMMAND} --build ${PROJECT_BINARY_DIR} --target ${ARGN})
+  set_tests_properties(${folder}.${name}_are_built PROPERTIES RUN_SERIAL ON FIXTURES_SETUP ${name})
+endfunction()
+
+# dhp_add_compile_fail_tests(<folder> <file>...): each file must compile with -DGOOD and fail without, with the
+# message of its line `// error: <text>`. One test for those that include the same headers.
+function(dhp_add_compile_fail_tests folder)
+  set(groups "")
+  foreach(file IN LISTS ARGN)
+    file(STRINGS ${file} headers REGEX "^#include")
+    string(REGEX REPLACE "#include <(dhp/)?([^>.;]*)\\.hpp>" "\\2" headers "${headers}")
+    string(MAKE_C_IDENTIFIER "${headers}" group)
+    list(APPEND groups ${group})
+    list(APPEND files_${group} ${file})
+  endforeach()
+  list(REMOVE_DUPLICATES groups)
+  foreach(group IN LISTS groups)
+    dhp_script_test(${folder}.must_not_compile_with_${group} ${folder} quick
+      ${PROJECT_SOURCE_DIR}/tests/support/must_not_compile.sh ${files_${group}} -- ${dhp_compile})
+  endforeach()
 endfunction()
 
 # The compile command of a header's user, for tests that run a compiler.

@@ -1,5 +1,18 @@
-# Units: several test files are compiled as one, because they instantiate the same templates.
-set(DHP_UNIT_FILES 1 CACHE STRING "Test files that are compiled as one unit; 1 suits editing")
+# Units: several files are compiled as one, because they read the same headers and instantiate the same templates.
+set(DHP_UNIT_FILES 1 CACHE STRING "Files that are compiled as one unit; 1 suits editing")
+
+# dhp_joined(<out> <name> <file>...): sources of this folder as one unit, if there are units.
+function(dhp_joined out name)
+  set(sources ${ARGN})
+  if(DHP_UNIT_FILES GREATER 1)
+    set(sources ${CMAKE_CURRENT_BINARY_DIR}/units/${name}.cpp)
+    cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE folder)
+    list(TRANSFORM ARGN REPLACE "(.+)" "#include <${folder}/\\1>\n")
+    list(JOIN ARGN "" includes)
+    file(CONFIGURE OUTPUT ${sources} CONTENT "${includes}" @ONLY)
+  endif()
+  set(${out} ${sources} PARENT_SCOPE)
+endfunction()
 
 # dhp_units(<out> <program> <file>...): the sources of a program, in units of at most DHP_UNIT_FILES files. A unit
 # begins with the includes of its files; then it includes each file in a namespace of its own. A program with several units

@@ -1,6 +1,7 @@
 // Embeddings of sentences, or logits, by a BERT that was published or that train_bert has saved, in any layout of ranks.
 #include <dhp/default_device.hpp>
 
+#include "../common/progress.hpp"
 #include "../common/scored_run.hpp"
 #include "encoder.hpp"
 
@@ -10,10 +11,9 @@ int main(int argc, char** argv) {
   if (parsed.exit_status) return *parsed.exit_status;
   return examples::exit_status_of([&] {
     const auto prepared = examples::prepare_sentences(parsed.options);
-    examples::start_scoring<Dev>(parsed.options, prepared.scoring,
-                                 [&](dhp::ModelBuilder<Dev>& build) {
-                                   return examples::bert_with(build, *prepared.bert, prepared.head);
-                                 });
+    examples::start_scoring(parsed.options, prepared.scoring, [&](dhp::ModelBuilder<Dev>& build) {
+      return examples::bert_with(build, *prepared.bert, prepared.head);
+    });
     return 0;
   });
 }

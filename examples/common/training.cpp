@@ -20,7 +20,7 @@ int run_elastic_training(const TrainingSetup& setup) {
   auto dev = make_device<Dev>(options, me->local_rank);
   const auto deadlines = deadlines_of(options);
   ElasticTraining training(dev, setup, *deadlines, stopping);
-  start_elastic_rank<Dev>(
+  start_elastic_rank(
       *me, options, deadlines, [&] { return training.gives_up(); },
       [&](dhp::GenerationRank<Dev>& rank) { return training.run(rank); });
   return training.stopped() ? Stopping::exit_status : 0;
@@ -56,12 +56,11 @@ int run_training(const TrainingSetup& described) {
   std::atomic<bool> stopped = false;
   MemoryPlanner memory(setup.options, setup.train, setup.plan_model, setup.same_shapes,
                        setup.waits_for_replicas, on_gpu);
-  start_ranks<Dev>(setup.options,
-                   [&](dhp::Comm<Dev> world, int local_rank, dhp::Deadlines* deadlines) {
-                     auto dev = make_device<Dev>(setup.options, local_rank);
-                     Program program(dev, std::move(world), setup, &memory, deadlines, stopping);
-                     if (program.run() == RunEnd::stopped) stopped = true;
-                   });
+  start_ranks(setup.options, [&](dhp::Comm<Dev> world, int local_rank, dhp::Deadlines* deadlines) {
+    auto dev = make_device<Dev>(setup.options, local_rank);
+    Program program(dev, std::move(world), setup, &memory, deadlines, stopping);
+    if (program.run() == RunEnd::stopped) stopped = true;
+  });
   return stopped ? Stopping::exit_status : 0;
 }
 

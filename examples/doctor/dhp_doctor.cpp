@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
       auto dev = examples::make_device<Dev>(options.run, local_rank);
       status = examine(dev, std::move(world), options);
     };
-    examples::start_ranks<Dev>(options.run, body);
+    examples::start_ranks(options.run, body);
     return status;
   } catch (const dhp::Error& error) {
     std::fprintf(stderr, "error: %s\n", error.sentence().c_str());

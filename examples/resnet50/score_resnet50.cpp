@@ -1,6 +1,7 @@
 // Logits of images by a ResNet that train_resnet50 has saved, in any layout of ranks.
 #include <dhp/default_device.hpp>
 
+#include "../common/progress.hpp"
 #include "../common/saved_resnet.hpp"
 #include "../common/scored_run.hpp"
 
@@ -10,10 +11,9 @@ int main(int argc, char** argv) {
   if (parsed.exit_status) return *parsed.exit_status;
   return examples::exit_status_of([&] {
     const auto prepared = examples::prepare_images(parsed.options);
-    examples::start_scoring<Dev>(parsed.options, prepared.scoring,
-                                 [&](dhp::ModelBuilder<Dev>& build) {
-                                   return examples::resnet(build, prepared.resnet->config);
-                                 });
+    examples::start_scoring(parsed.options, prepared.scoring, [&](dhp::ModelBuilder<Dev>& build) {
+      return examples::resnet(build, prepared.resnet->config);
+    });
     return 0;
   });
 }

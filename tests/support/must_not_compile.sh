@@ -1,24 +1,35 @@
 #!/usr/bin/env bash
-# must_not_compile.sh FILE COMPILER...: FILE compiles with -DGOOD; without, the compiler refuses it
-# with the text that FILE promises in a line `// error: <text>`.
+# must_not_compile.sh FILE... -- COMPILER...: the files, which include the same headers, compile with -DGOOD; without,
+# the compiler refuses each with the text that it promises in a line `// error: <text>`.
 set -u
-file=$1
+files=()
+while [ "$1" != -- ]; do
+  files+=("$1")
+  shift
+done
 shift
-expected=$(sed -n 's|^// error: ||p' "$file")
-if [ -z "$expected" ]; then
-  echo "$file has no line '// error: <what the compiler must say>'"
+together=$(mktemp --suffix=.cpp)
+trap 'rm -f "$together"' EXIT
+# Headers are read once, and each file in a namespace of its own.
+awk '/^[^#\/]/ { exit } { print }' "${files[0]}" >"$together"
+for at in "${!files[@]}"; do
+  printf 'namespace case_%s {\n#include "%s"\n}\n' "$at" "${files[at]}" >>"$together"
+done
+if ! "$@" -fsyntax-only -DGOOD "$together"; then
+  echo "these do not even compile with -DGOOD: ${files[*]}"
   exit 1
 fi
-if ! "$@" -fsyntax-only -DGOOD "$file"; then
-  echo "$file: does not even compile with -DGOOD"
-  exit 1
-fi
-if said=$("$@" -fsyntax-only "$file" 2>&1); then
-  echo "$file: compiles, but must not"
-  exit 1
-fi
-if ! grep -qF -- "$expected" <<<"$said"; then
-  echo "$file: refused, but not with '$expected':"
-  echo "$said"
-  exit 1
-fi
+said=$("$@" -fsyntax-only "$together" 2>&1)
+status=0
+for file in "${files[@]}"; do
+  expected=$(sed -n 's|^// error: ||p' "$file")
+  if [ -z "$expected" ]; then
+    echo "$file has no line '// error: <what the compiler must say>'"
+    status=1
+  elif ! grep -qF -- "$expected" <<<"$said"; then
+    echo "$file: not refused with '$expected'"
+    status=1
+  fi
+done
+[ $status -eq 0 ] || echo "$said"
+exit $status

@@ -1,0 +1,166 @@
+#include "ranks.hpp"
+
+#if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
+#include <dhp/comm/nccl/connect.hpp>
+#elif defined(DHP_HAS_GLOO)
+#include <dhp/comm/gloo/connect.hpp>
+#endif
+#if defined(DHP_HAS_MPI) && !defined(DHP_HAS_NCCL)
+#include <dhp/comm/mpi/session.hpp>
+
+#include "mpi_process.hpp"
+#endif
+
+#include "elastic_store.hpp"
+#include "flight_records.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace examples {
+namespace {
+
+using Dev = dhp::DefaultDevice;
+
+[[noreturn]] void fail_without(const char* needed) {
+  dhp::fail("this program was built without what processes need to talk to each other (", needed,
+            "); start it plainly, and its ranks are threads");
+}
+
+/// How a rank that is a process runs, whatever carries its collectives.
+struct ProcessSetup {
+  const dhp::ProcessRank& me;
+  const RunOptions& options;
+  std::shared_ptr<const dhp::Deadlines> deadlines;
+  FlightRecordOutput& records;
+
+  void say(const std::string& message) const {
+    std::fprintf(stderr, "rank %d: %s\n", me.rank, message.c_str());
+  }
+  /// Called when the world has ended, and this rank does not come back from its own work.
+  void stuck(const std::string& message) const {
+    say(message + "; this rank does not come back from its work, and is ended");
+    records.write();
+    std::_Exit(1);
+  }
+};
+
+#if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
+/// Refers to the setup.
+[[nodiscard]] dhp::ProcessOptions process_options(const ProcessSetup& setup) {
+  dhp::ProcessOptions made;
+  if (setup.options.comm_timeout) made.timeout_s = *setup.options.comm_timeout;
+  made.deadlines = setup.deadlines;
+  made.recorder = setup.records.of(setup.me.rank);
+  made.network_interface = setup.options.network_interface;
+  made.log = [&setup](const std::string& message) { setup.say(message); };
+  made.stuck = [&setup](const std::string& message) { setup.stuck(message); };
+  return made;
+}
+#endif
+
+#if defined(DHP_HAS_MPI) && !defined(DHP_HAS_NCCL)
+/// Whether MPI carried the ranks; if not, another engine has to.
+template <class Body>
+[[nodiscard]] bool run_over_mpi(const ProcessSetup& setup, const Body& body) {
+  const bool asked_for = setup.options.transport == "mpi";
+  if (!asked_for && !started_for_mpi(setup.me)) return false;
+  const MpiProcess mpi;
+  if (MpiProcess::size() != setup.me.size) {
+    dhp::check(!asked_for, "MPI has started ", MpiProcess::size(), " ranks, but ",
+               setup.me.launcher, " ", setup.me.size,
+               "; srun needs --mpi=pmix for MPI to connect them, or use "
+               "--transport gloo");
+    if (setup.me.rank == 0)
+      setup.say(
+          "MPI does not connect the processes of this launcher (srun needs --mpi=pmix); Gloo does");
+    return false;
+  }
+  dhp::MpiSessionOptions session;
+  if (setup.options.comm_timeout) session.timeout_s = *setup.options.comm_timeout;
+  session.deadlines = setup.deadlines;
+  session.recorder = setup.records.of(setup.me.rank);
+  session.stuck = [&](const std::string& message) { setup.stuck(message); };
+  dhp::MpiSession(MPI_COMM_WORLD, session).run(body);
+  return true;
+}
+#else
+template <class Body>
+[[nodiscard]] bool run_over_mpi(const ProcessSetup& setup, const Body&) {
+  if (setup.options.transport == "mpi")
+    dhp::fail(
+        "this program was built without MPI (in Debian libopenmpi-dev); --transport gloo needs "
+        "none");
+  return false;
+}
+#endif
+
+template <class Body>
+void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
+                std::shared_ptr<const dhp::Deadlines> deadlines, Body body) {
+  FlightRecordOutput records(options.flight_record, me.rank, 1, me.size);
+  const ProcessSetup setup{me, options, std::move(deadlines), records};
+  if constexpr (Dev::host_accessible)
+    if (run_over_mpi(setup, body)) return;
+#if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
+  const auto process = process_options(setup);
+#if defined(DHP_HAS_NCCL)
+  dhp::run_process_rank(me, dhp::connect_nccl, body, process);
+#else
+  if constexpr (Dev::host_accessible) dhp::run_process_rank(me, dhp::connect_gloo, body, process);
+  else fail_without("NCCL");
+#endif
+#else
+  fail_without("Gloo and OpenSSL, in Debian libgloo-dev and libssl-dev");
+#endif
+}
+
+}  // namespace
+
+#if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
+void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
+                        std::shared_ptr<const dhp::Deadlines> deadlines,
+                        std::function<bool()> gives_up, const GenerationBody& body) {
+  dhp::check(options.transport != "mpi",
+             "--elastic does without MPI, which ends the whole job when a rank is lost; leave "
+             "--transport out, or choose gloo on CPUs");
+  FlightRecordOutput records(options.flight_record, me.rank, 1, me.size);
+  const ProcessSetup setup{me, options, std::move(deadlines), records};
+  auto process = process_options(setup);
+  process.stuck_after_s = 60;  // it may be in the midst of a long step, after which it goes on
+  auto elastic = *options.elastic;
+  elastic.tensor = options.mesh.tensor;
+  elastic.pipeline = options.mesh.pipeline;
+  elastic.gives_up = std::move(gives_up);
+  const auto id = dhp::new_member_id();
+  auto store = options.store.empty()
+                   ? dhp::meet_elastic(me, id, process)
+                   : elastic_store(options.store, dhp::rendezvous_of_member(me, id, process));
+#if defined(DHP_HAS_NCCL)
+  const auto connect = dhp::connect_nccl;
+#else
+  const auto connect = dhp::connect_gloo;
+#endif
+  dhp::run_elastic<Dev>(std::move(store), me, id, connect, body, process, elastic);
+}
+#endif
+
+void start_ranks(const RunOptions& options, const RankBody& body) {
+  const auto deadlines = deadlines_of(options);
+  if (const auto me = options.process()) {
+    return start_rank(*me, options, deadlines, [&](dhp::Comm<Dev> world) {
+      body(std::move(world), me->local_rank, deadlines.get());
+    });
+  }
+  const int ranks = options.mesh.size();
+  FlightRecordOutput records(options.flight_record, 0, ranks, ranks);
+  dhp::run_ranks<Dev>(ranks,
+                      [&](dhp::Comm<Dev> world) {
+                        const int rank = world.rank();
+                        body(std::move(world), rank, rank == 0 ? deadlines.get() : nullptr);
+                      },
+                      {.deadlines = deadlines, .recorders = records.all()});
+}
+
+}  // namespace examples
