@@ -21,7 +21,7 @@ class TanhLayer : public lesson::SineLayer {
   dhp::Tensor<Dev> forward(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
     dhp::Tensor<Dev> y(dev, x.dtype(), {x.rows(), weight_->value.shape()[0]});
     columns_of<double>(y.mut()) =
-        (rows_of<double>(weight_->value) * columns_of<double>(x)).array().tanh();
+        rows_of<double>(weight_->value).lazyProduct(columns_of<double>(x)).array().tanh();
     tape.push(std::move(x));
     tape.push(y.share());
     return y;
@@ -32,11 +32,12 @@ class TanhLayer : public lesson::SineLayer {
     columns_of<double>(da.mut()) =
         columns_of<double>(dy).array() * (1 - columns_of<double>(y).array().square());
     columns_of<double>(dx.mut()).noalias() =
-        rows_of<double>(weight_->value).transpose() * columns_of<double>(da);
+        rows_of<double>(weight_->value).transpose().lazyProduct(columns_of<double>(da));
     tape.weight_gradient(dev, [weight = weight_, x = std::move(x), da = std::move(da)](Dev& later) {
       weight->accumulate(later, [&](dhp::View<Dev> dw, double beta) {
         if (beta == 0) rows_of<double>(dw).setZero();
-        rows_of<double>(dw).noalias() += columns_of<double>(da) * columns_of<double>(x).transpose();
+        rows_of<double>(dw).noalias() +=
+            columns_of<double>(da).lazyProduct(columns_of<double>(x).transpose());
       });
     });
     return dx;
