@@ -23,7 +23,7 @@ namespace {
 
 using Dev = dhp::DefaultDevice;
 
-[[noreturn]] void fail_without(const char* needed) {
+[[noreturn, maybe_unused]] void fail_without(const char* needed) {
   dhp::fail("this program was built without what processes need to talk to each other (", needed,
             "); start it plainly, and its ranks are threads");
 }
