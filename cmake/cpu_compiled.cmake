@@ -25,10 +25,10 @@ foreach(header IN LISTS headers)
   endforeach()
 endforeach()
 # Functions of namespace dhp, for their arguments T. It pays for those that are not inline.
-set(slice "const std::vector<const T*>&, const std::vector<T*>&, std::int64_t, std::int64_t, Reduce")
+set(slice "const comm::Inputs&, const comm::Outputs&, std::int64_t, std::int64_t, Reduce")
 set(sizes "bool, bool, std::int64_t, std::int64_t, std::int64_t")
 foreach(entry IN ITEMS
-    "comm/reduce_slice|void comm::reduce_slice(${slice})|double,float,bf16,f16,std::int32_t,std::int64_t,std::uint8_t"
+    "comm/reduce_slice|void comm::reduce_slice_of<T>(${slice})|double,float,bf16,f16,std::int32_t,std::int64_t,std::uint8_t"
     "cpu/gemm|void cpu::serial_gemm(${sizes}, double, const T*, const T*, double, T*)|double,float")
   string(REGEX MATCH "^([^|]+)\\|([^|]+)\\|([^|]+)$" matched "${entry}")
   set(header "${CMAKE_MATCH_1}")

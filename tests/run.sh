@@ -5,7 +5,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . .ci/parts.sh
-# The compilers want about 1 GB each. A test that computes counts as three jobs, one that waits as one.
+# The compilers want 1 to 2 GB each. A test that computes counts as three jobs, one that waits as one.
 jobs=$(nproc)
 which=(-LE acceptance)
 site=()  # what the test of the site needs
@@ -23,7 +23,7 @@ part "install what is missing" bash .ci/install_packages.sh \
   optional:libgloo-dev optional:libopenmpi-dev optional:openmpi-bin optional:slurm-wlm optional:munge optional:iproute2 \
   optional:shellcheck optional:python3-yaml optional:python3-matplotlib \
   optional:dataset-fashion-mnist optional:wordnet-base "${site[@]/#/optional:}"
-part "configure" cmake --preset release -DDHP_UNIT_FILES=12
+part "configure" cmake --preset release -DDHP_UNIT_FILES=24
 part "build" cmake --build --preset release -j "$jobs"
 part "test" ctest --preset release -j $((3 * jobs)) --output-on-failure --no-tests=error "${which[@]}" "$@"
 parts_done "All tests passed."

@@ -4,6 +4,7 @@
 
 #include <dhp/comm/gather.hpp>
 #include <dhp/comm/meet/address.hpp>
+#include <dhp/core/exposure.hpp>
 
 #include "progress.hpp"
 #include "trace_file.hpp"

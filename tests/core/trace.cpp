@@ -1,4 +1,4 @@
-#include <dhp/core/trace.hpp>
+#include <dhp/core/exposure.hpp>
 
 #include <doctest/doctest.h>
 

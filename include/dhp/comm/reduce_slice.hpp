@@ -4,6 +4,7 @@
 #include <dhp/comm/collective.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -24,6 +25,10 @@ struct Sum {
   }
 };
 
+/// Buffers of the ranks, all of one type.
+using Inputs = std::vector<const std::byte*>;
+using Outputs = std::vector<std::byte*>;
+
 // A constant count, as a type, makes loops that compilers vectorise at -O2.
 
 /// total[i] = combine(total[i], from[i])
@@ -33,64 +38,82 @@ void fold_run(A* __restrict total, const T* __restrict from, Count count, Combin
     total[at] = combine(total[at], static_cast<A>(from[at]));
 }
 
-/// Elements [begin, begin + count) of reduce_slice, which are made apart.
-template <std::int64_t most, class T, class Count, class Combine>
-void reduce_run(const std::vector<const T*>& in, const std::vector<T*>& out, std::int64_t begin,
-                Count count, Combine combine) {
-  using A = std::conditional_t<is_16_bit<T>, float, T>;
-  alignas(64) A total[most];
-  const T* first = in[0] + begin;
-  for (std::int64_t at = 0; at < count; ++at) total[at] = static_cast<A>(first[at]);
-  for (std::size_t rank = 1; rank < in.size(); ++rank)
-    fold_run(total, in[rank] + begin, count, combine);
-  const auto bytes = static_cast<std::size_t>(count) * sizeof(T);
-  if constexpr (std::is_same_v<A, T>) {
-    for (T* to : out) std::memcpy(to + begin, total, bytes);
-  } else {
-    alignas(64) T rounded[most];
-    for (std::int64_t at = 0; at < count; ++at) rounded[at] = static_cast<T>(total[at]);
-    for (T* to : out) std::memcpy(to + begin, rounded, bytes);
-  }
-}
-/// The same, made in the first output. home: which input this is, 0 or 1; -1: none.
-template <class T, class Count, class Combine>
-void reduce_run_in_place(const std::vector<const T*>& in, const std::vector<T*>& out, int home,
-                         std::int64_t begin, Count count, Combine combine) {
-  T* total = out[0] + begin;
-  const auto bytes = static_cast<std::size_t>(count) * sizeof(T);
-  const auto reversed = [combine](T value, T sum) { return combine(sum, value); };
-  if (home == 1) fold_run(total, in[0] + begin, count, reversed);
-  else if (home != 0) std::memcpy(total, in[0] + begin, bytes);
-  for (std::size_t rank = home == 1 ? 2 : 1; rank < in.size(); ++rank)
-    fold_run(total, in[rank] + begin, count, combine);
-  for (std::size_t copy = 1; copy < out.size(); ++copy)
-    std::memcpy(out[copy] + begin, total, bytes);
-}
-template <class T, class Combine>
-void reduce_runs(const std::vector<const T*>& in, const std::vector<T*>& out, std::int64_t first,
-                 std::int64_t last, Combine combine) {
-  constexpr std::int64_t run = 256, short_run = 32;
-  // A later input is read when there is a sum of earlier ones already.
-  const auto found = std::find(in.begin(), in.end(), out[0]);
-  const int home = found == in.end() ? -1 : static_cast<int>(found - in.begin());
-  const bool in_place = home < 2;
-  const auto each = [&](std::int64_t begin, auto count) {
-    if constexpr (!is_16_bit<T>)
-      if (in_place) return reduce_run_in_place(in, out, home, begin, count, combine);
-    reduce_run<run>(in, out, begin, count, combine);
-  };
-  for (; last - first >= run; first += run)
-    each(first, std::integral_constant<std::int64_t, run>());
-  for (; last - first >= short_run; first += short_run)
-    each(first, std::integral_constant<std::int64_t, short_run>());
-  if (first < last) each(first, last - first);
-}
-
-/// out[k][i] = in[0][i] op in[1][i] op ... for every k and each i in [first, last). An output may be an input. 16-bit
-/// types accumulate in float, and are rounded once.
+/// The reduction of elements of type T.
 template <class T>
-void reduce_slice(const std::vector<const T*>& in, const std::vector<T*>& out, std::int64_t first,
-                  std::int64_t last, Reduce reduce) {
+class SliceOf {
+ public:
+  SliceOf(const Inputs& in, const Outputs& out) : in_(&in), out_(&out) {}
+
+  template <class Combine>
+  void reduce(std::int64_t first, std::int64_t last, Combine combine) const {
+    constexpr std::int64_t run = 256, short_run = 32;
+    // A later input is read when there is a sum of earlier ones already.
+    const auto found = std::find(in_->begin(), in_->end(), out_->front());
+    const int home = found == in_->end() ? -1 : static_cast<int>(found - in_->begin());
+    const bool in_place = home < 2;
+    const auto each = [&](std::int64_t begin, auto count) {
+      if constexpr (!is_16_bit<T>)
+        if (in_place) return run_in_place(home, begin, count, combine);
+      run_apart<run>(begin, count, combine);
+    };
+    for (; last - first >= run; first += run)
+      each(first, std::integral_constant<std::int64_t, run>());
+    for (; last - first >= short_run; first += short_run)
+      each(first, std::integral_constant<std::int64_t, short_run>());
+    if (first < last) each(first, last - first);
+  }
+
+ private:
+  [[nodiscard]] const T* in(std::size_t rank, std::int64_t begin) const {
+    return reinterpret_cast<const T*>((*in_)[rank]) + begin;
+  }
+  [[nodiscard]] T* out(std::size_t copy, std::int64_t begin) const {
+    return reinterpret_cast<T*>((*out_)[copy]) + begin;
+  }
+  template <class Count>
+  void copy_out(const T* run, std::size_t first, std::int64_t begin, Count count) const {
+    for (std::size_t copy = first; copy < out_->size(); ++copy)
+      std::memcpy(out(copy, begin), run, static_cast<std::size_t>(count) * sizeof(T));
+  }
+
+  /// Elements [begin, begin + count), made outside the outputs.
+  template <std::int64_t most, class Count, class Combine>
+  void run_apart(std::int64_t begin, Count count, Combine combine) const {
+    using A = std::conditional_t<is_16_bit<T>, float, T>;
+    alignas(64) A total[most];
+    const T* first = in(0, begin);
+    for (std::int64_t at = 0; at < count; ++at) total[at] = static_cast<A>(first[at]);
+    for (std::size_t rank = 1; rank < in_->size(); ++rank)
+      fold_run(total, in(rank, begin), count, combine);
+    if constexpr (std::is_same_v<A, T>) {
+      copy_out(total, 0, begin, count);
+    } else {
+      alignas(64) T rounded[most];
+      for (std::int64_t at = 0; at < count; ++at) rounded[at] = static_cast<T>(total[at]);
+      copy_out(rounded, 0, begin, count);
+    }
+  }
+  /// The same, made in the first output. home: which input this is, 0 or 1; -1: none.
+  template <class Count, class Combine>
+  void run_in_place(int home, std::int64_t begin, Count count, Combine combine) const {
+    T* total = out(0, begin);
+    const auto reversed = [combine](T value, T sum) { return combine(sum, value); };
+    if (home == 1) fold_run(total, in(0, begin), count, reversed);
+    else if (home != 0)
+      std::memcpy(total, in(0, begin), static_cast<std::size_t>(count) * sizeof(T));
+    for (std::size_t rank = home == 1 ? 2 : 1; rank < in_->size(); ++rank)
+      fold_run(total, in(rank, begin), count, combine);
+    copy_out(total, 1, begin, count);
+  }
+
+  const Inputs* in_;
+  const Outputs* out_;
+};
+
+/// Of elements of type T, as reduce_slice.
+template <class T>
+void reduce_slice_of(const Inputs& in, const Outputs& out, std::int64_t first, std::int64_t last,
+                     Reduce reduce) {
   // A NaN of any rank is the maximum and the minimum.
   const auto max = [](auto total, auto value) {
     return value > total || value != value ? value : total;
@@ -98,11 +121,19 @@ void reduce_slice(const std::vector<const T*>& in, const std::vector<T*>& out, s
   const auto min = [](auto total, auto value) {
     return value < total || value != value ? value : total;
   };
+  const SliceOf<T> slice(in, out);
   switch (reduce) {
-    case Reduce::sum: return reduce_runs(in, out, first, last, Sum());
-    case Reduce::max: return reduce_runs(in, out, first, last, max);
-    case Reduce::min: return reduce_runs(in, out, first, last, min);
+    case Reduce::sum: return slice.reduce(first, last, Sum());
+    case Reduce::max: return slice.reduce(first, last, max);
+    case Reduce::min: return slice.reduce(first, last, min);
   }
+}
+
+/// out[k][i] = in[0][i] op in[1][i] op ... for every k and each element i in [first, last). An output may be an input.
+/// 16-bit types accumulate in float, and are rounded once.
+inline void reduce_slice(DType dtype, const Inputs& in, const Outputs& out, std::int64_t first,
+                         std::int64_t last, Reduce reduce) {
+  visit_any(dtype, [&]<class T>(Tag<T>) { reduce_slice_of<T>(in, out, first, last, reduce); });
 }
 
 }  // namespace dhp::comm

@@ -22,12 +22,11 @@ struct SplitWish {
 /// The part of rank `rank`: ranks of the group that is split, in their new order. wishes: by rank.
 [[nodiscard]] inline std::vector<int> part_with(int rank, const std::vector<SplitWish>& wishes) {
   const auto wish = [&](int of) { return wishes[static_cast<std::size_t>(of)]; };
+  const auto earlier = [&](std::int32_t key, int than) { return key < wish(than).key; };
   std::vector<int> part;
   for (int other = 0; other < static_cast<int>(wishes.size()); ++other)
     if (other == rank || (wish(rank).color >= 0 && wish(other).color == wish(rank).color))
-      part.push_back(other);
-  std::stable_sort(part.begin(), part.end(),
-                   [&](int left, int right) { return wish(left).key < wish(right).key; });
+      part.insert(std::upper_bound(part.begin(), part.end(), wish(other).key, earlier), other);
   return part;
 }
 

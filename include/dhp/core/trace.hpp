@@ -1,5 +1,4 @@
-// Trace: a timeline of one rank: compute, communication, and waits. From it follows the share of
-// exposed communication. A trace can be written in Chrome's trace format, for Perfetto.
+// Trace: a timeline of one rank: compute, communication, and waits.
 #pragma once
 
 #include <dhp/core/text.hpp>
@@ -8,7 +7,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <source_location>
@@ -52,15 +50,6 @@ struct TraceSpan {
   std::int64_t bytes = 0;        ///< communication only
   std::source_location where{};  ///< of the call, for communication and waits
   [[nodiscard]] double duration_s() const { return end.seconds() - start.seconds(); }
-};
-
-/// Time that training steps wait for communication.
-struct Exposure {
-  int steps = 0;
-  double steps_s = 0;                          ///< total time of all steps
-  double exposed_s = 0;                        ///< the part spent in waits
-  std::map<std::string, double> exposed_by{};  ///< seconds, by call: "all_reduce at reducer.hpp:45"
-  [[nodiscard]] double share() const { return steps_s > 0 ? exposed_s / steps_s : 0; }
 };
 
 /// The trace of one rank, for all its threads. The constructing thread is the compute thread.
@@ -161,38 +150,5 @@ class TraceScope {
   Dev* dev_;
   TraceSpan span_;
 };
-
-/// Nested waits and waits outside a step do not count.
-[[nodiscard]] inline Exposure exposure_of(const Trace& trace) {
-  struct Interval {
-    double start_s, end_s;
-    const TraceSpan* span;
-  };
-  const auto spans = trace.spans();
-  std::vector<Interval> steps, waits;
-  for (const auto& span : spans)
-    if (span.kind == TraceKind::step || span.kind == TraceKind::wait)
-      (span.kind == TraceKind::step ? steps : waits)
-          .push_back({span.start.seconds(), span.end.seconds(), &span});
-  const auto by_start = [](const Interval& a, const Interval& b) { return a.start_s < b.start_s; };
-  std::stable_sort(steps.begin(), steps.end(), by_start);
-  std::stable_sort(waits.begin(), waits.end(), by_start);
-  Exposure found;
-  auto wait = waits.begin();
-  double counted_s = 0;  // end of the last counted wait
-  for (const auto& step : steps) {
-    ++found.steps;
-    found.steps_s += step.end_s - step.start_s;
-    for (; wait != waits.end() && wait->start_s < step.end_s; ++wait) {
-      const double from_s = std::max({wait->start_s, step.start_s, counted_s});
-      const double to_s = std::min(wait->end_s, step.end_s);
-      if (to_s <= from_s) continue;
-      counted_s = to_s;
-      found.exposed_s += to_s - from_s;
-      found.exposed_by[concat(wait->span->name, " at ", wait->span->where)] += to_s - from_s;
-    }
-  }
-  return found;
-}
 
 }  // namespace dhp

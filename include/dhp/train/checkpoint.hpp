@@ -324,9 +324,10 @@ class Checkpoint {
                                                     const std::string& path) {
     const checkpoint::Fields fields(json, path, "the run's state");
     TrainingProgress progress{.steps = fields.number("steps"), .updates = fields.number("updates")};
-    fields.need(fields.at("loss_scale").is_number() && fields.at("loss_scale") >= 0.0,
+    const auto& scale = fields.at("loss_scale");
+    fields.need(scale.is_number() && scale.template get<double>() >= 0,
                 "has a loss_scale that is no number of 0 or more");
-    progress.loss_scale = fields.at("loss_scale").template get<double>();
+    progress.loss_scale = scale.template get<double>();
     progress.good_steps =
         static_cast<int>(std::min<std::int64_t>(fields.number("good_steps"), 1 << 30));
     if (fields.has("samples")) progress.samples = fields.number("samples");

@@ -83,12 +83,9 @@ class MessageCollective {
     auto* const brought = scratch(bytes * static_cast<std::size_t>(size()));
     const auto of = [&](int rank) { return brought + static_cast<std::size_t>(rank) * bytes; };
     all_gather(in, brought, bytes);
-    visit_any(dtype, [&]<class T>(Tag<T>) {
-      std::vector<const T*> blocks;
-      for (int rank = 0; rank < size(); ++rank)
-        blocks.push_back(reinterpret_cast<const T*>(of(rank)));
-      reduce_slice<T>(blocks, {reinterpret_cast<T*>(out)}, 0, count, reduce);
-    });
+    Inputs blocks;
+    for (int rank = 0; rank < size(); ++rank) blocks.push_back(of(rank));
+    reduce_slice(dtype, blocks, {out}, 0, count, reduce);
   }
 
   /// Rank r reduces slice_of(r), in elements, of everybody's `in` into `out`. done(chunk) after each chunk.
@@ -122,14 +119,11 @@ class MessageCollective {
     for (std::size_t k = 0; k < chunks.size(); ++k) {
       for_others([&](int) { finish_one(incoming_); });
       const Range chunk = chunks[k];
-      visit_any(dtype, [&]<class T>(Tag<T>) {
-        std::vector<const T*> blocks;
-        for (int rank = 0; rank < size(); ++rank)
-          blocks.push_back(
-              reinterpret_cast<const T*>(rank == me() ? at(chunk.first) : place(k, rank)));
-        auto* const to = reinterpret_cast<T*>(out) + (chunk.first - mine.first);
-        reduce_slice<T>(blocks, {to}, 0, chunk.size(), reduce);
-      });
+      Inputs blocks;
+      for (int rank = 0; rank < size(); ++rank)
+        blocks.push_back(rank == me() ? at(chunk.first) : place(k, rank));
+      auto* const to = out + bytes({mine.first, chunk.first});
+      reduce_slice(dtype, blocks, {to}, 0, chunk.size(), reduce);
       done(chunk);
       if (begun < chunks.size()) receive();
     }

@@ -4,8 +4,8 @@
 #include <dhp/comm/gather.hpp>
 #include <dhp/comm/observe/observer.hpp>
 
+#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -28,7 +28,9 @@ class CallCounts {
 
   void add(const Group& group, const Call& call) {
     const std::lock_guard lock(mutex_);
-    auto& count = groups_[group][call.kind];
+    const auto at = find(group);
+    if (at == groups_.size()) groups_.push_back({.group = group});
+    auto& count = groups_[at].by_kind[static_cast<std::size_t>(call.kind)];
     ++count.calls;
     count.bytes += static_cast<std::int64_t>(call.bytes());
   }
@@ -39,25 +41,36 @@ class CallCounts {
 
   [[nodiscard]] CallCount of(const Group& group, CallKind kind) const {
     const std::lock_guard lock(mutex_);
-    const auto kinds = groups_.find(group);
-    if (kinds == groups_.end()) return {};
-    const auto count = kinds->second.find(kind);
-    return count == kinds->second.end() ? CallCount{} : count->second;
+    const auto at = find(group);
+    if (at == groups_.size()) return {};
+    return groups_[at].by_kind[static_cast<std::size_t>(kind)];
   }
   /// Of all kinds; see dhp::sent_bytes.
   [[nodiscard]] double sent_bytes(const Group& group) const {
     const std::lock_guard lock(mutex_);
-    const auto kinds = groups_.find(group);
+    const auto at = find(group);
     double sum = 0;
-    if (kinds != groups_.end())
-      for (const auto& [kind, count] : kinds->second)
-        sum += dhp::sent_bytes(kind, count.bytes, static_cast<int>(group.size()));
+    for (std::size_t kind = 0; at < groups_.size() && kind < kinds; ++kind)
+      sum += dhp::sent_bytes(static_cast<CallKind>(kind), groups_[at].by_kind[kind].bytes,
+                             static_cast<int>(group.size()));
     return sum;
   }
 
  private:
+  static constexpr std::size_t kinds = static_cast<std::size_t>(CallKind::recv) + 1;
+  struct Counted {
+    Group group;
+    CallCount by_kind[kinds]{};
+  };
+  /// groups_.size(): none.
+  [[nodiscard]] std::size_t find(const Group& group) const {
+    std::size_t at = 0;
+    while (at < groups_.size() && groups_[at].group != group) ++at;
+    return at;
+  }
+
   mutable std::mutex mutex_;
-  std::map<Group, std::map<CallKind, CallCount>> groups_;
+  std::vector<Counted> groups_;  // a rank is in a few
 };
 
 template <class Dev>

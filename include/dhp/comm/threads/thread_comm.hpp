@@ -118,19 +118,17 @@ class ThreadComm {
   // Of an all_reduce a slice of everybody's buffer, to everybody; of a reduce_scatter a block, to this rank.
   void reduce(const Collective<Cpu>& collective) {
     const auto& [call, in, out] = collective;
-    visit_any(call.dtype, [&, &call = call, &out = out]<class T>(Tag<T>) {
-      const bool to_all = call.kind == CallKind::all_reduce;
-      const auto part = to_all ? part_of(call.count, size(), rank_) : Range{0, out.count()};
-      const auto block = to_all ? 0 : out.count() * rank_;
-      std::vector<const T*> from;
-      std::vector<T*> to;
-      for (int rank = 0; rank < size(); ++rank) {
-        from.push_back(reinterpret_cast<const T*>(in_of(rank)) + block);
-        if (to_all) to.push_back(reinterpret_cast<T*>(group_->offer(rank).out));
-      }
-      if (!to_all) to.push_back(reinterpret_cast<T*>(out.bytes()));
-      comm::reduce_slice(from, to, part.first, part.last, call.reduce);
-    });
+    const bool to_all = call.kind == CallKind::all_reduce;
+    const auto part = to_all ? part_of(call.count, size(), rank_) : Range{0, out.count()};
+    const auto block = to_all ? 0 : out.size_bytes() * static_cast<std::size_t>(rank_);
+    comm::Inputs from;
+    comm::Outputs to;
+    for (int rank = 0; rank < size(); ++rank) {
+      from.push_back(in_of(rank) + block);
+      if (to_all) to.push_back(group_->offer(rank).out);
+    }
+    if (!to_all) to.push_back(out.bytes());
+    comm::reduce_slice(call.dtype, from, to, part.first, part.last, call.reduce);
   }
   /// A block of everybody's buffer, from `offset` bytes on.
   void gather(View<Cpu> out, std::size_t block, std::size_t offset) {
@@ -141,13 +139,9 @@ class ThreadComm {
   void all_reduce_small(const comm::ThreadGroup::Offer& offer) {
     copy_bytes(group_->next_note(rank_), offer.in, offer.call.bytes());
     group_->enter(rank_, offer);
-    visit_any(offer.call.dtype, [&]<class T>(Tag<T>) {
-      std::vector<const T*> from;
-      for (int rank = 0; rank < size(); ++rank)
-        from.push_back(reinterpret_cast<const T*>(group_->note(rank, rank_)));
-      comm::reduce_slice<T>(from, {reinterpret_cast<T*>(offer.out)}, 0, offer.call.count,
-                            offer.call.reduce);
-    });
+    comm::Inputs from;
+    for (int rank = 0; rank < size(); ++rank) from.push_back(group_->note(rank, rank_));
+    comm::reduce_slice(offer.call.dtype, from, {offer.out}, 0, offer.call.count, offer.call.reduce);
   }
   // For what only the other end of the edge can bring about.
   template <class Ready>
