@@ -9,7 +9,8 @@ namespace {
 using namespace tests;
 using dhp::comm::WaitWord;
 
-// Rank 1 makes one call, the others another; every rank gets to hear of both.
+// Rank 1 makes one call, the others another; every rank gets to hear of both. Of the others, rank 2 is named where the
+// failure detector looks before rank 0 has come.
 template <class Usual, class Odd>
 std::string disagreement(Usual usual, Odd odd) {
   std::vector<std::string> heard(3);
@@ -39,11 +40,11 @@ auto reduce(std::int64_t count, Reduce how = Reduce::sum) {
 
 TEST_CASE("group: ranks that do not agree all hear of both calls") {
   const auto count = disagreement(reduce(300), reduce(301));
-  CHECK(contains(count, "rank 0 calls all_reduce of 300 f32 (sum) at group.cpp:"));
+  CHECK(contains(count, " calls all_reduce of 300 f32 (sum) at group.cpp:"));
   CHECK(contains(count, "rank 1 calls all_reduce of 301 f32 (sum) at group.cpp:"));
   // One small, one large: they take different ways.
   CHECK(contains(disagreement(reduce(3), reduce(3000)), "rank 1 calls all_reduce of 3000"));
-  CHECK(contains(disagreement(reduce(0), reduce(1)), "rank 0 calls all_reduce of 0"));
+  CHECK(contains(disagreement(reduce(0), reduce(1)), " calls all_reduce of 0"));
   CHECK(contains(disagreement(reduce<float>(8), reduce<std::int32_t>(8)),
                  "rank 1 calls all_reduce of 8 i32"));
   CHECK(contains(disagreement(reduce(8), reduce(8, Reduce::max)),
@@ -51,7 +52,7 @@ TEST_CASE("group: ranks that do not agree all hear of both calls") {
   const auto barrier = [](Comm<Cpu>& world, Cpu&) { world.barrier(); };
   const auto split = [](Comm<Cpu>& world, Cpu&) { (void)world.split(0, 0); };
   CHECK(contains(disagreement(reduce(8), barrier), "rank 1 calls barrier at"));
-  CHECK(contains(disagreement(barrier, split), "rank 0 calls barrier at"));
+  CHECK(contains(disagreement(barrier, split), " calls barrier at"));
   const auto from = [](int root) {
     return [root](Comm<Cpu>& world, Cpu& dev) {
       auto x = Tensor<Cpu>::zeros(dev, DType::f32, {8});
