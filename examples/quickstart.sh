@@ -12,7 +12,7 @@ layout=(--data-parallel 2 --tensor-parallel 2 --pipeline-parallel 2)
 part "install what is missing" bash .ci/install_packages.sh \
   g++ cmake ninja-build optional:ccache libcli11-dev nlohmann-json3-dev zlib1g-dev libutf8proc-dev \
   dataset-fashion-mnist wordnet-base
-part "configure" cmake --preset release -DDHP_TESTS=OFF -B build/quickstart
+part "configure" cmake --preset release -DDHP_TESTS=OFF -DDHP_UNIT_FILES=24 -B build/quickstart
 part "build" cmake --build build/quickstart -j "$(nproc)" --target train_resnet50 train_bert
 mkdir -p build/quickstart/runs
 part "train a ResNet-50 of width 8 on Fashion-MNIST" build/quickstart/examples/train_resnet50 \
