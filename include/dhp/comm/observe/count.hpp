@@ -49,15 +49,16 @@ class CallCounts {
   [[nodiscard]] double sent_bytes(const Group& group) const {
     const std::lock_guard lock(mutex_);
     const auto at = find(group);
+    if (at == groups_.size()) return 0;
     double sum = 0;
-    for (std::size_t kind = 0; at < groups_.size() && kind < kinds; ++kind)
+    for (std::size_t kind = 0; kind < kinds; ++kind)
       sum += dhp::sent_bytes(static_cast<CallKind>(kind), groups_[at].by_kind[kind].bytes,
                              static_cast<int>(group.size()));
     return sum;
   }
 
  private:
-  static constexpr std::size_t kinds = static_cast<std::size_t>(CallKind::recv) + 1;
+  static constexpr std::size_t kinds = static_cast<std::size_t>(CallKind::recv) + 1;  // the last
   struct Counted {
     Group group;
     CallCount by_kind[kinds]{};
