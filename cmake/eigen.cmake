@@ -1,16 +1,7 @@
 # dhp::eigen: dhp::dhp with Eigen, for dhp/eigen.hpp. Both dhp's build and find_package(dhp) create
 # it.
 include_guard(GLOBAL)
-find_package(Eigen3 QUIET NO_MODULE)
-if(NOT TARGET Eigen3::Eigen)
-  set(found "there is no dhp::eigen: Eigen was not found (Debian: libeigen3-dev)")
-elseif(Eigen3_VERSION VERSION_LESS 3.4)
-  set(found "there is no dhp::eigen: Eigen ${Eigen3_VERSION} is older than 3.4, which has bfloat16")
-else()
-  add_library(dhp::eigen INTERFACE IMPORTED GLOBAL)
-  target_link_libraries(dhp::eigen INTERFACE dhp::dhp Eigen3::Eigen)
-  set(found "Eigen ${Eigen3_VERSION}: ${Eigen3_DIR}")
-endif()
-if(NOT dhp_FIND_QUIETLY)
-  message(STATUS "dhp: ${found}")
-endif()
+include(${CMAKE_CURRENT_LIST_DIR}/library.cmake)
+dhp_library(Eigen DEBIAN libeigen3-dev WITHOUT "there is no dhp::eigen" PACKAGE Eigen3 NO_MODULE TARGET Eigen3::Eigen
+  VERSION 3.4 HEADERS_ONLY HEADERS Eigen/Core USE "Eigen::bfloat16()")
+dhp_part(eigen dhp::dhp dhp::lib_Eigen)

@@ -1,32 +1,28 @@
-# dhp_files: optional libraries of the file readers (.gz, PNG, JPEG) and of BERT's tokenizer
-# (Unicode). Code tests DHP_HAS_ZLIB, DHP_HAS_PNG, DHP_HAS_TURBOJPEG and DHP_HAS_UTF8PROC.
-find_package(ZLIB QUIET)
-find_package(PNG QUIET)
-foreach(library IN ITEMS turbojpeg utf8proc)
-  find_path(DHP_${library}_INCLUDE ${library}.h)
-  find_library(DHP_${library}_LIBRARY ${library})
-  mark_as_advanced(DHP_${library}_INCLUDE DHP_${library}_LIBRARY)
-  if(DHP_${library}_INCLUDE AND DHP_${library}_LIBRARY)
-    add_library(${library}::${library} UNKNOWN IMPORTED)
-    set_target_properties(${library}::${library} PROPERTIES IMPORTED_LOCATION ${DHP_${library}_LIBRARY}
-      INTERFACE_INCLUDE_DIRECTORIES ${DHP_${library}_INCLUDE})
-  endif()
-endforeach()
-
+# What dhp's own programs use: libraries for JSON, the command line and tests; and dhp_files, optional libraries of the
+# file readers (.gz, PNG, JPEG) and of BERT's tokenizer (Unicode). Code tests DHP_HAS_ZLIB, DHP_HAS_PNG, DHP_HAS_TURBOJPEG
+# and DHP_HAS_UTF8PROC.
+dhp_library(nlohmann_json DEBIAN nlohmann-json3-dev WITHOUT "only the lessons are built" PACKAGE nlohmann_json CONFIG
+  TARGET nlohmann_json::nlohmann_json HEADERS_ONLY HEADERS nlohmann/json.hpp USE "sizeof(nlohmann::json)")
+dhp_library(CLI11 DEBIAN libcli11-dev WITHOUT "only the lessons are built" PACKAGE CLI11 CONFIG TARGET CLI11::CLI11
+  HEADERS_ONLY HEADERS CLI/CLI.hpp USE "CLI11_VERSION")
+if(DHP_TESTS)
+  dhp_library(doctest DEBIAN doctest-dev WITHOUT "there are no tests" PACKAGE doctest CONFIG TARGET doctest::doctest
+    HEADERS_ONLY HEADERS doctest/doctest.h DEFINITIONS DOCTEST_CONFIG_DISABLE USE "DOCTEST_VERSION_MAJOR")
+endif()
+dhp_library(zlib DEBIAN zlib1g-dev WITHOUT ".gz files cannot be read" PACKAGE ZLIB TARGET ZLIB::ZLIB
+  HEADERS zlib.h USE "zlibVersion()")
+dhp_library(png DEBIAN libpng-dev WITHOUT "PNG files cannot be read" PACKAGE PNG TARGET PNG::PNG
+  HEADERS png.h USE "png_access_version_number()")
+dhp_library(turbojpeg DEBIAN libturbojpeg0-dev WITHOUT "JPEG files cannot be read" LIBRARIES turbojpeg
+  HEADERS turbojpeg.h USE "tjInitDecompress()")
+dhp_library(utf8proc DEBIAN libutf8proc-dev WITHOUT "train_bert reads no text, only --data synthetic" LIBRARIES utf8proc
+  HEADERS utf8proc.h USE "utf8proc_version()")
 add_library(dhp_files INTERFACE)
 target_link_libraries(dhp_files INTERFACE dhp)
-# dhp_file_library(<target> <Debian package> <missing feature>)
-function(dhp_file_library target package without)
-  string(REGEX REPLACE "^.*::" "" name ${target})
-  if(TARGET ${target})
-    string(TOUPPER ${name} upper)
-    target_link_libraries(dhp_files INTERFACE ${target})
+foreach(library IN ITEMS zlib png turbojpeg utf8proc)
+  if(TARGET dhp::lib_${library})
+    string(TOUPPER ${library} upper)
+    target_link_libraries(dhp_files INTERFACE dhp::lib_${library})
     target_compile_definitions(dhp_files INTERFACE DHP_HAS_${upper}=1)
-  else()
-    message(NOTICE "dhp: ${name} was not found (Debian: ${package}): ${without}")
   endif()
-endfunction()
-dhp_file_library(ZLIB::ZLIB zlib1g-dev ".gz files cannot be read")
-dhp_file_library(PNG::PNG libpng-dev "PNG files cannot be read")
-dhp_file_library(turbojpeg::turbojpeg libturbojpeg0-dev "JPEG files cannot be read")
-dhp_file_library(utf8proc::utf8proc libutf8proc-dev "train_bert reads no text, only --data synthetic")
+endforeach()

@@ -1,6 +1,7 @@
 # Not exported: dhp::cpu_compiled, dhp::cuda, dhp::processes, dhp::gloo, dhp::etcd, dhp::mpi and dhp::eigen.
 # These files create them on the user's machine.
-set(made_anew cmake/cpu_compiled.cmake cmake/cuda.cmake cmake/processes.cmake cmake/mpi.cmake cmake/eigen.cmake)
+set(made_anew cmake/cpu_compiled.cmake cmake/cuda.cmake cmake/processes.cmake cmake/mpi.cmake cmake/eigen.cmake
+  cmake/library.cmake)
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 set(dhp_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/dhp)

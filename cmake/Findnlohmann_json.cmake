@@ -1,2 +1,0 @@
-include(headers_only)
-dhp_find_headers(nlohmann_json nlohmann/json.hpp)
