@@ -3,8 +3,9 @@
 #   root.sh make DIR [PACKAGE]...   a new one, with these packages installed (status 77: not possible here, and why)
 #   root.sh run DIR COMMAND...      runs a command in it, as root, in /
 #   root.sh remove DIR
-# What was made once is kept in ~/.cache/dhp and copied: the system, each set of packages, the downloads. The commands
-# share ccache's folder with this machine. They have mounts and processes of their own, which end with them.
+# What was made once is kept in ~/.cache/dhp: the system, each set of packages, the downloads. DIR lies over it as a layer
+# that has what differs, and where the kernel has no such layers, it is a copy. The commands share ccache's folder with this
+# machine. They have mounts and processes of their own, which end with them.
 set -eu
 suite=bookworm
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/dhp
@@ -15,6 +16,7 @@ impossible() { echo "left out: no empty Debian system can be made here: $1"; exi
 run() {
   local dir=$1 name proxies=()
   shift
+  mkdir -p "$dir/etc"
   cp -L /etc/resolv.conf /etc/hosts "$dir/etc/"
   mkdir -p "$dir/ccache" "$cache/archives/partial" "$(ccache_folder)"
   while read -r name; do proxies+=("$name=${!name}"); done < <(compgen -e | grep -iE '^(https?|ftp|no)_proxy$')
@@ -22,6 +24,8 @@ run() {
   unshare --mount --pid --fork --kill-child bash -euc '
     dir=$1 archives=$2 ccache=$3; shift 3
     mount --make-rprivate /
+    [ ! -e "$dir.under" ] ||
+      mount -t overlay overlay -o "lowerdir=$dir.under/kept,upperdir=$dir,workdir=$dir.under/work" "$dir"
     mount -t proc proc "$dir/proc"
     mount --rbind /dev "$dir/dev"
     mount --rbind /sys "$dir/sys"
@@ -70,7 +74,7 @@ kept() {
   fi
 }
 
-what=$1 dir=$2
+what=$1 dir=$(realpath -m "$2")
 shift 2
 case $what in
   make)
@@ -85,8 +89,10 @@ case $what in
     exec 9>"$cache/lock"
     flock 9
     kept "$name" "$@"
-    cp -a "$cache/$name" "$dir" ;;
+    mkdir -p "$dir" "$dir.under/work"
+    ln -s "$cache/$name" "$dir.under/kept"
+    run "$dir" true 2>/dev/null || { rm -rf "$dir.under"; cp -aT "$cache/$name" "$dir"; } ;;
   run) run "$dir" "$@" ;;
-  remove) rm -rf --one-file-system "$dir" ;;
+  remove) rm -rf --one-file-system "$dir" "$dir.under" ;;
   *) echo "root.sh make|run|remove DIR ..." >&2; exit 2 ;;
 esac
