@@ -5,9 +5,6 @@ include(${CMAKE_CURRENT_LIST_DIR}/processes.cmake)
 if(TARGET dhp::processes)
   set(MPI_CXX_SKIP_MPICXX ON)  # MPI's own C++ interface, which is gone from the standard
   find_program(DHP_MPICXX NAMES ${MPI_CXX_COMPILER} mpicxx mpic++ HINTS ${MPI_HOME} ENV MPI_HOME PATH_SUFFIXES bin NO_CACHE)
-  if(NOT DHP_MPICXX)
-    set(DHP_MPICXX "")
-  endif()
   dhp_library(MPI DEBIAN libopenmpi-dev WITHOUT "there is no dhp::mpi" PACKAGE MPI COMPONENTS CXX TARGET MPI::MPI_CXX
     BY "${DHP_MPICXX}" VERSION 3.0 HEADERS mpi.h USE "MPI_Comm_free(nullptr) + (MPI_COMM_WORLD == MPI_COMM_NULL)")
 endif()
