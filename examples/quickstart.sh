@@ -12,7 +12,7 @@ fi
 images=/usr/share/datasets/fashion-mnist
 text=/usr/share/wordnet
 programs=build/quickstart/examples runs=build/quickstart/runs
-resnet_steps=${2:-350} bert_steps=${2:-800}
+resnet_steps=${2:-350} bert_steps=${2:-900}
 layout=(--data-parallel 2 --tensor-parallel 2 --pipeline-parallel 2)
 cat <<'END'
 Five parts follow; on two idle cores they take about this long:
@@ -37,7 +37,7 @@ part "train a ResNet-50 of width 8 on Fashion-MNIST" $programs/train_resnet50 \
   --weight-decay 5e-4 --metrics $runs/resnet.jsonl --save $runs/resnet
 part "train a BERT of 2 x 128 on the glosses of WordNet" $programs/train_bert \
   "${layout[@]}" --schedule zero-bubble --data "$text" --vocabulary-size 4096 --sequence-length 64 \
-  --steps "$bert_steps" --global-batch 128 --micro-batch 32 --lr 3e-3 --warmup 80 --dropout 0 \
+  --steps "$bert_steps" --global-batch 128 --micro-batch 32 --lr 3e-3 --warmup 90 --dropout 0 \
   --metrics $runs/bert.jsonl --save $runs/bert
 awk -f examples/curves.awk $runs/resnet.jsonl $runs/bert.jsonl >$runs/curves.html || exit 1
 parts_done "Trained. The weights are in $runs.
