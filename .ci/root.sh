@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Empty machines: a folder with the smallest system of Debian 12, in which commands run as on a fresh machine.
+#   root.sh make DIR [PACKAGE]...   a new one, with these packages installed (status 77: not possible here, and why)
+#   root.sh run DIR COMMAND...      runs a command in it, as root, in /
+#   root.sh remove DIR
+# What was made once is kept in ~/.cache/dhp and copied: the system, each set of packages, the downloads. The commands
+# share ccache's folder with this machine. They have mounts and processes of their own, which end with them.
+set -eu
+suite=bookworm
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/dhp
+here=$(cd "$(dirname "$0")" && pwd)
+
+impossible() { echo "left out: no empty Debian system can be made here: $1"; exit 77; }
+
+run() {
+  local dir=$1 proxies=()
+  shift
+  cp -L /etc/resolv.conf /etc/hosts "$dir/etc/"
+  mkdir -p "$dir/ccache" "$cache/archives/partial" "$(ccache_folder)"
+  while read -r name; do proxies+=("$name=${!name}"); done < <(compgen -e | grep -iE '^(https?|ftp|no)_proxy$')
+  # shellcheck disable=SC2016
+  unshare --mount --pid --fork --kill-child bash -euc '
+    dir=$1 archives=$2 ccache=$3; shift 3
+    mount --make-rprivate /
+    mount -t proc proc "$dir/proc"
+    mount --rbind /dev "$dir/dev"
+    mount --rbind /sys "$dir/sys"
+    mount --bind "$archives" "$dir/var/cache/apt/archives"
+    mount --bind "$ccache" "$dir/ccache"
+    exec chroot "$dir" "$@"' bash "$dir" "$cache/archives" "$(ccache_folder)" \
+    env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 TERM=dumb \
+    CCACHE_DIR=/ccache "${proxies[@]}" "$@"
+}
+ccache_folder() { ccache --get-config cache_dir 2>/dev/null || echo "$cache/ccache"; }
+
+# This machine's own apt says which mirror to use, and how to reach it.
+make_base() {
+  local dir=$1 sources
+  # shellcheck disable=SC2016
+  sources=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' 'Created-By: Packages' 'Origin: Debian' |
+    awk -v suite=$suite '$2 ~ "^" suite && !seen[$0]++ { print "deb", $0 }')
+  [ -n "$sources" ] || impossible "this machine's apt knows no mirror of Debian's $suite"
+  debootstrap --variant=minbase --cache-dir="$cache/archives" $suite "$dir" \
+    "$(awk -v suite=$suite '$3 == suite { print $2; exit }' <<<"$sources")"
+  echo "$sources" >"$dir/etc/apt/sources.list"
+  apt-config dump | grep -E '^Acquire::(https?|Check-|Retries)' >"$dir/etc/apt/apt.conf.d/90host" || true
+  mkdir -p "$dir/etc/ssl/certs"
+  cp -L /etc/ssl/certs/ca-certificates.crt "$dir/etc/ssl/certs/" 2>/dev/null || true
+  echo force-unsafe-io >"$dir/etc/dpkg/dpkg.cfg.d/unsafe-io"  # the folder need not survive a power cut
+  printf '#!/bin/sh\nexit 101\n' >"$dir/usr/sbin/policy-rc.d"  # packages start no services
+  chmod +x "$dir/usr/sbin/policy-rc.d"
+}
+
+# kept NAME PACKAGE...: the folder in the cache, made if it is missing or a month old.
+kept() {
+  local dir=$cache/$1
+  shift
+  if [ -z "$(find "$dir" -maxdepth 0 -mtime -30 2>/dev/null)" ]; then
+    rm -rf "$dir" "$dir.new"
+    if [ $# -eq 0 ]; then
+      make_base "$dir.new"
+    else
+      kept base
+      cp -a "$cache/base" "$dir.new"
+      run "$dir.new" apt-get update -q
+      run "$dir.new" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"
+    fi
+    touch "$dir.new"
+    mv "$dir.new" "$dir"
+  fi
+}
+
+what=$1 dir=$2
+shift 2
+case $what in
+  make)
+    [ "$(id -u)" -eq 0 ] || impossible "that takes root"
+    unshare --mount --pid --fork true 2>/dev/null || impossible "this machine allows no mounts"
+    bash "$here/install_packages.sh" optional:debootstrap
+    command -v debootstrap >/dev/null || impossible "there is no debootstrap"
+    [ ! -e "$dir" ] || { echo "root.sh: $dir exists already" >&2; exit 1; }
+    mkdir -p "$cache/archives"
+    name=base
+    [ $# -eq 0 ] || name=with-$(printf '%s\n' "$@" | sort | sha256sum | cut -c 1-12)
+    exec 9>"$cache/lock"
+    flock 9
+    kept "$name" "$@"
+    cp -a "$cache/$name" "$dir" ;;
+  run) run "$dir" "$@" ;;
+  remove) rm -rf --one-file-system "$dir" ;;
+  *) echo "root.sh make|run|remove DIR ..." >&2; exit 2 ;;
+esac
