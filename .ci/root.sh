@@ -13,7 +13,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 impossible() { echo "left out: no empty Debian system can be made here: $1"; exit 77; }
 
 run() {
-  local dir=$1 proxies=()
+  local dir=$1 name proxies=()
   shift
   cp -L /etc/resolv.conf /etc/hosts "$dir/etc/"
   mkdir -p "$dir/ccache" "$cache/archives/partial" "$(ccache_folder)"
