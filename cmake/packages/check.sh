@@ -38,6 +38,7 @@ check_conan() {
 }
 check_vcpkg() {
   has vcpkg || return 0
+  vcpkg remove dhp --classic
   vcpkg install dhp --classic --overlay-ports=$here/vcpkg --binarysource=clear
   consumer -DCMAKE_TOOLCHAIN_FILE="$VCPKG_ROOT/scripts/buildsystems/vcpkg.cmake"
 }
@@ -45,9 +46,8 @@ check_spack() {
   has spack || return 0
   spack repo list | grep -q '^dhp ' || spack repo add $here/spack
   spack spec dhp+mpi
-  spack spec dhp+cuda
   spack dev-build -d . "dhp@$(sed -n 's/.*"version": "\(.*\)",/\1/p' $here/vcpkg/dhp/vcpkg.json)~programs"
-  consumer -DCMAKE_PREFIX_PATH="$(spack location -i dhp)"
+  consumer -DCMAKE_PREFIX_PATH="$(spack location --first -i dhp)"
 }
 check_container() {
   has debootstrap && python3 $here/container/steps.py $here/container/Containerfile "$work/container"
