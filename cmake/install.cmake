@@ -4,7 +4,9 @@ set(made_anew cmake/cpu_compiled.cmake cmake/cuda.cmake cmake/processes.cmake cm
   cmake/library.cmake)
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
-set(dhp_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/dhp)
+set(dhp_package_dir ${CMAKE_INSTALL_DATADIR}/cmake/dhp)  # the same folder on every architecture
+# Component headers is what `cmake --install` installs; packages.cmake adds the programs.
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME headers)
 
 install(TARGETS dhp dhp_cpu EXPORT dhpTargets FILE_SET HEADERS)
 install(EXPORT dhpTargets NAMESPACE dhp:: DESTINATION ${dhp_package_dir})
@@ -15,9 +17,9 @@ install(DIRECTORY cmake/cuda DESTINATION ${dhp_package_dir})
 
 configure_package_config_file(cmake/dhpConfig.cmake.in dhpConfig.cmake
   INSTALL_DESTINATION ${dhp_package_dir} NO_SET_AND_CHECK_MACRO)
-# Headers are independent of the machine's word size.
+# Before 1.0 a minor version may rename things. Headers are independent of the machine's word size.
 write_basic_package_version_file(dhpConfigVersion.cmake
-  COMPATIBILITY SameMajorVersion ARCH_INDEPENDENT)
+  COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES ${PROJECT_BINARY_DIR}/dhpConfig.cmake ${PROJECT_BINARY_DIR}/dhpConfigVersion.cmake
   DESTINATION ${dhp_package_dir})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

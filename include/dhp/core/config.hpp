@@ -4,7 +4,7 @@
 namespace dhp {
 
 inline constexpr int version_major = 0;
-inline constexpr int version_minor = 1;
+inline constexpr int version_minor = 2;
 inline constexpr int version_patch = 0;
 
 }  // namespace dhp
