@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -161,6 +162,8 @@ void Metrics::put(const std::string& line) {
 }
 
 int exit_status_of(const std::function<int()>& body) {
+  // A write that fails is an error with a sentence, or of no importance: what people read of a run may get lost.
+  for (const int number : {SIGPIPE, SIGXFSZ}) std::signal(number, SIG_IGN);
   try {
     return body();
   } catch (const dhp::Error& error) {

@@ -28,6 +28,15 @@ std::vector<Waited> waited(Body body) {
   });
 }
 
+// Of rank 1, which waits for rank 0; if it comes late itself, as it may on a busy machine, it waits less: then once more.
+template <class Body>
+Waited waited_by_rank_1(Body body, double least_s) {
+  Waited found{};
+  for (int tries = 0; tries < 20 && found.collectives_s + found.messages_s < least_s; ++tries)
+    found = waited(body)[1];
+  return found;
+}
+
 TEST_CASE("call timing: what is done is what was done before") {
   using Check = std::string (*)(Comm<Cpu>&, Cpu&);
   for (const Check check_one : {Check(wrong_blocks), Check(wrong_messages), Check(wrong_rounds)})
@@ -39,36 +48,42 @@ TEST_CASE("call timing: what is done is what was done before") {
 
 TEST_CASE(
     "call timing: a rank that waits for another in a collective of a part, or for a message") {
-  const auto collectives = waited([](Comm<Cpu>& world, Cpu& dev) {
-    auto x = Tensor<Cpu>::zeros(dev, DType::f32, Shape{4});
-    auto part = world.split(0, world.rank());
-    late(world);
-    part.all_reduce(dev, x.mut()).wait(dev);
-  });
-  CHECK(collectives[1].collectives_s >= 0.05);
-  CHECK(collectives[1].messages_s == 0);
-  const auto messages = waited([](Comm<Cpu>& world, Cpu& dev) {
-    auto x = Tensor<Cpu>::zeros(dev, DType::f32, Shape{4});
-    late(world);
-    if (world.rank() == 0) world.send(dev, std::move(x), 1);
-    else world.recv(dev, x.mut(), 0);
-  });
-  CHECK(messages[1].messages_s >= 0.05);
-  CHECK(messages[1].collectives_s == 0);
+  const auto collectives = waited_by_rank_1(
+      [](Comm<Cpu>& world, Cpu& dev) {
+        auto x = Tensor<Cpu>::zeros(dev, DType::f32, Shape{4});
+        auto part = world.split(0, world.rank());
+        late(world);
+        part.all_reduce(dev, x.mut()).wait(dev);
+      },
+      0.05);
+  CHECK(collectives.collectives_s >= 0.05);
+  CHECK(collectives.messages_s == 0);
+  const auto messages = waited_by_rank_1(
+      [](Comm<Cpu>& world, Cpu& dev) {
+        auto x = Tensor<Cpu>::zeros(dev, DType::f32, Shape{4});
+        late(world);
+        if (world.rank() == 0) world.send(dev, std::move(x), 1);
+        else world.recv(dev, x.mut(), 0);
+      },
+      0.05);
+  CHECK(messages.messages_s >= 0.05);
+  CHECK(messages.collectives_s == 0);
 }
 
 TEST_CASE("call timing: a collective beside the rank's work counts only as far as the rank waits") {
-  const auto all = waited([](Comm<Cpu>& world, Cpu& dev) {
-    auto x = Tensor<Cpu>::zeros(dev, DType::f32, Shape{4});
-    Progress<Cpu> beside(world);
-    const auto start = dev.waits()->seconds(WaitClock::collectives);
-    late(world);
-    auto event = beside.start(dev, Collective<Cpu>::all_reduce(x.mut(), Reduce::sum));
-    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    check(dev.waits()->seconds(WaitClock::collectives) == start, "nobody has waited yet");
-    event.wait(dev);
-  });
-  CHECK(all[1].collectives_s >= 0.02);
+  const auto found = waited_by_rank_1(
+      [](Comm<Cpu>& world, Cpu& dev) {
+        auto x = Tensor<Cpu>::zeros(dev, DType::f32, Shape{4});
+        Progress<Cpu> beside(world);
+        const auto start = dev.waits()->seconds(WaitClock::collectives);
+        late(world);
+        auto event = beside.start(dev, Collective<Cpu>::all_reduce(x.mut(), Reduce::sum));
+        if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        check(dev.waits()->seconds(WaitClock::collectives) == start, "nobody has waited yet");
+        event.wait(dev);
+      },
+      0.02);
+  CHECK(found.collectives_s >= 0.02);
 }
 
 }  // namespace
