@@ -1,6 +1,6 @@
 #include "progress.hpp"
 
-#include <dhp/core/error.hpp>
+#include <dhp/core/system_error.hpp>
 
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -158,7 +158,7 @@ void Metrics::write_summary(std::int64_t step,
 void Metrics::put(const std::string& line) {
   if (!file_.is_open()) return;
   file_ << line << std::endl;
-  dhp::check(file_.good(), "cannot write --metrics ", path_, "; is the disk full?");
+  dhp::check_system(file_.good(), "cannot write --metrics ", path_);
 }
 
 int exit_status_of(const std::function<int()>& body) {

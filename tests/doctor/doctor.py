@@ -25,7 +25,7 @@ SOUND = (0, 2)  # exit status without a problem, and with warnings: on a machine
 
 def run(program, *arguments):
     variables = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
-    ended = subprocess.run([program, *arguments], env=variables, capture_output=True, text=True, timeout=300)
+    ended = subprocess.run([program, *arguments], env=variables, capture_output=True, text=True, timeout=600)
     return ended.returncode, ended.stdout, ended.stderr
 
 
@@ -92,7 +92,7 @@ def processes(program, folder):
         report.unlink(missing_ok=True)
         command = [program, *QUICK, "--comm-timeout", timeout, "--json", str(report), *arguments]
         with ranks.Job(4, command) as started:
-            return started.wait(200)
+            return started.wait(300)
 
     ends = job("60")
     assert len({end.status for end in ends}) == 1 and ends[0].status in SOUND, [end.output for end in ends]

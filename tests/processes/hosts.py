@@ -90,7 +90,7 @@ def met_by_own_names(programs):
         secret = secrets.token_hex(16)
         with ranks.Job(8, line, lambda rank: {"DHP_JOB_SECRET": secret}, lambda rank: hosts.prefix(rank // 2),
                        network.NAMES[0], PORT) as job:
-            ends = job.wait(60)
+            ends = job.wait(300)
         wrong += [f"rank {end.rank}: {end.output}" for end in ends if end.status != 0]
         print(f"a name that is loopback on its own host: {ends[0].seconds:.1f} s", flush=True)
     return wrong
@@ -120,7 +120,7 @@ def refused(programs):
     with network.Network() as hosts:
         for name, (expected, environment) in cases.items():
             with ranks.Job(4, line, environment, hosts.prefix, network.address(0), PORT) as job:
-                ends = job.wait(60)
+                ends = job.wait(300)
             wrong += [f"{name}: {text}" for text in complaints(ends, expected, 4 + 4)]
             print(f"{name}: {said(ends[0])}\n{name}: {said(ends[2])}", flush=True)
     return wrong
@@ -129,7 +129,7 @@ def refused(programs):
 def when_training(job, metrics):
     """Waits until the job is in the middle of it."""
     while not metrics.exists() or len(metrics.read_text().splitlines()) < 4:
-        if job.poll() or time.monotonic() - job.start > 120:
+        if job.poll() or time.monotonic() - job.start > 300:
             raise AssertionError("it does not train: " + "\n".join(job.output(rank) for rank in range(4)))
         time.sleep(0.02)
 
@@ -153,7 +153,7 @@ def fault(programs, name, cause, expected, root):
         now = time.monotonic()
         for what, _, job in jobs:
             at_s = now - job.start
-            ends = job.wait(at_s + 30)
+            ends = job.wait(at_s + 300)
             wrong += [f"{what}: {text}" for text in complaints(ends, expected, at_s + LIMIT_S + 2)]
             last_s = max(end.seconds for end in ends) - at_s
             print(f"{what}, after {last_s:.1f} s: {said(ends[1])}", flush=True)
