@@ -297,15 +297,10 @@ TEST_CASE("process rank: errors name the variables that are set, which may be le
   CHECK(said(with(open_mpi, {{"RANK", "0"}, {"WORLD_SIZE", "1"}}))
             .ends_with("; set DHP_RANK and DHP_WORLD_SIZE to what is meant, or unset those left "
                        "over (RANK, WORLD_SIZE, OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE)"));
-  CHECK(said(with(slurm, {{"SLURM_STEP_NODELIST", "n["}}))
-            .ends_with("or unset those left over (SLURM_PROCID, SLURM_STEP_ID, "
-                       "SLURM_STEP_NUM_TASKS)"));
   // The program's own options overrule them.
   CHECK(said(plain, {.rank = 4, .size = 4}).ends_with("from 0 to the given world size - 1"));
   const auto me = ProcessRank::from_environment({}, Environment(plain)).value();
   CHECK(me.variables == "RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT");
-  CHECK_FALSE(me.named);
-  CHECK(ProcessRank::from_environment({}, Environment(slurm)).value().named);
 }
 
 TEST_CASE("process rank: pods are told what is missing") {

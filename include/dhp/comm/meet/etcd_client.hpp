@@ -120,8 +120,7 @@ class EtcdRefusal : public Error {
 class EtcdClient {
  public:
   using Json = nlohmann::json;
-  static constexpr double first_attempts_s =
-      3;  ///< at most, for one member to answer; later ones last longer
+  static constexpr double first_attempts_s = 3;  ///< at most; those that follow last longer
 
   /// who: "rank 3", for messages.
   EtcdClient(const EtcdOptions& options, std::string who)

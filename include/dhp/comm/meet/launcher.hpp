@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -62,28 +63,13 @@ namespace comm {
 
 /// Variables that make a process one rank of several, as far as they are set: "RANK, WORLD_SIZE".
 [[nodiscard]] inline std::string rank_variables(const Environment& environment) {
+  std::istringstream known(
+      "DHP_RANK DHP_WORLD_SIZE DHP_MASTER_ADDR DHP_MASTER_PORT TORCHELASTIC_RUN_ID RANK WORLD_SIZE "
+      "LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT OMPI_COMM_WORLD_RANK "
+      "OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE SLURM_PROCID SLURM_STEP_ID SLURM_STEP_NUM_TASKS "
+      "PET_NODE_RANK PET_NNODES JOB_COMPLETION_INDEX");
   std::string names;
-  for (const char* name : {"DHP_RANK",
-                           "DHP_WORLD_SIZE",
-                           "DHP_MASTER_ADDR",
-                           "DHP_MASTER_PORT",
-                           "TORCHELASTIC_RUN_ID",
-                           "RANK",
-                           "WORLD_SIZE",
-                           "LOCAL_RANK",
-                           "LOCAL_WORLD_SIZE",
-                           "MASTER_ADDR",
-                           "MASTER_PORT",
-                           "OMPI_COMM_WORLD_RANK",
-                           "OMPI_COMM_WORLD_SIZE",
-                           "PMI_RANK",
-                           "PMI_SIZE",
-                           "SLURM_PROCID",
-                           "SLURM_STEP_ID",
-                           "SLURM_STEP_NUM_TASKS",
-                           "PET_NODE_RANK",
-                           "PET_NNODES",
-                           "JOB_COMPLETION_INDEX"})
+  for (std::string name; known >> name;)
     if (environment.has(name)) names += concat(names.empty() ? "" : ", ", name);
   return names;
 }

@@ -31,10 +31,11 @@ struct ProcessRank {
   int local_rank = 0;  ///< among the ranks of this machine; 0 where nothing says so
   int local_size = 0;  ///< how many those are; 0: not known
   std::string launcher{};
-  std::string master{};     ///< host name or address of rank 0; empty: not known
-  int port = 0;             ///< where rank 0 listens; given wherever there is a master
-  std::string job = "job";  ///< equal on all ranks of a start; differs from start to start where
-      ///< the launcher tells them apart; without a name the port is part of it
+  std::string master{};  ///< host name or address of rank 0; empty: not known
+  int port = 0;          ///< where rank 0 listens; given wherever there is a master
+  /// Equal on all ranks of a start; differs from start to start where the launcher tells them apart. Without a name
+  /// the port is part of it.
+  std::string job = "job";
   bool named = false;       ///< by DHP_JOB or by the launcher
   std::string variables{};  ///< of launchers, that are set and believed; for comm::or_unset()
 

@@ -71,10 +71,9 @@ inline constexpr std::string_view all_of = "all of ";
 
 /// Rank 0 sets "outcome" to "all of N", or to a sentence that names the missing ranks, or one that has ended meanwhile.
 inline void gather_ranks(KeyValueStore& store, const RendezvousOptions& options) {
-  const auto size = static_cast<std::size_t>(options.size);
-  const auto all_here = [&] { return store.list("arrived/").size() >= size; };
-  (void)poll_until([&] { return all_here() || !store.list(left_prefix).empty(); },
-                   options.timeout_s);
+  const auto all_here = [&] { return wait_for_keys(store, "arrived/", options.size, 0); };
+  const auto is_over = [&] { return all_here() || !store.list(left_prefix).empty(); };
+  (void)poll_until(is_over, options.timeout_s);
   if (all_here()) return store.set("outcome", concat(all_of, options.size));
   std::set<int> here, missing, gone;
   for (int rank = 0; rank < options.size; ++rank) {
