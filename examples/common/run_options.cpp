@@ -149,7 +149,7 @@ std::optional<dhp::ProcessRank> RunOptions::process() const {
                                              "), but a layout of ", mesh, " needs ", mesh.size(),
                                              "; start as many, or choose other axes"),
                                  me->variables));
-  dhp::check(store.empty() || me->named,
+  dhp::check(store.empty() || me->job != dhp::ProcessRank{}.job,
              "jobs that share etcd need names: set DHP_JOB to the same on all ranks of this one");
   return me;
 }

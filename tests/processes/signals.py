@@ -133,7 +133,7 @@ def main():
              functools.partial(breaks_off, processes=True, steps=0),
              functools.partial(breaks_off, processes=True, steps=1),
              functools.partial(gives_up, more=["--data-parallel", "3"], said=nothing),
-             functools.partial(gives_up, more=["--elastic", "1:3"], said=[*nothing, "stops before the job has taken it in"]),
+             functools.partial(gives_up, more=["--elastic", "1:3"], said=[*nothing, "stops while it waits for the job, as it was asked to: "]),
              stays]
     with tempfile.TemporaryDirectory() as temporary, concurrent.futures.ThreadPoolExecutor(2) as pool:
         roots = [pathlib.Path(temporary) / str(at) for at in range(len(cases))]

@@ -173,6 +173,11 @@ TEST_CASE("membership: too few ranks wait for more; a finished job takes in nobo
   job.store->set("left/3", "");
   auto waiting = std::async(std::launch::async, [&] { return job.next({&one, &two}, first); });
   CHECK(waiting.wait_for(std::chrono::milliseconds(100)) == std::future_status::timeout);
+  job.options.gives_up = [] { return true; };
+  auto stops = job.member(1);
+  CHECK_FALSE(stops.next(first, {5}).has_value());
+  CHECK(stops.waits_for().starts_with("2 ranks are left, and 3 replicas of 1 ranks are the least"));
+  job.options.gives_up = {};
   auto four = job.member(4);
   CHECK(job.next({&four}, {}, {}).front().members == Members{1, 2, 4});
   waiting.get();

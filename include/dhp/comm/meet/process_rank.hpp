@@ -36,7 +36,6 @@ struct ProcessRank {
   /// Equal on all ranks of a start; differs from start to start where the launcher tells them apart. Without a name
   /// the port is part of it.
   std::string job = "job";
-  bool named = false;       ///< by DHP_JOB or by the launcher
   std::string variables{};  ///< of launchers, that are set and believed; for comm::or_unset()
 
   /// None where no launcher's variables are set: then the program starts its ranks itself, as threads. Throws where
@@ -83,10 +82,9 @@ struct ProcessRank {
     me.set_place(*info, given, environment);
     auto name = environment.text("DHP_JOB");
     if (name.empty()) name = file_name(info->job);
-    me.named = !name.empty();
-    if (me.named) me.job = name;
+    if (!name.empty()) me.job = name;
     me.set_master(*info, given, environment);
-    if (!me.named && me.port != 0) me.job += concat("-", me.port);
+    if (name.empty() && given.needs_master && me.port != 0) me.job += concat("-", me.port);
     check(me.size == 1 || !me.master.empty() || !given.needs_master, info->size_name, " is ",
           me.size,
           ", but nothing says where the ranks meet; set DHP_MASTER_ADDR to the host of rank 0");
