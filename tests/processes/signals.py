@@ -7,6 +7,7 @@ import concurrent.futures
 import functools
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -35,25 +36,43 @@ def wait_for(job, text):
 
 
 def start(line, processes, **more):
-    return ranks.Job(2 if processes else 1, [*line, "--transport", "gloo"] if processes else line, **more)
+    return ranks.Job(processes, [*line, "--transport", "gloo"] if processes > 1 else line, **more)
 
 
-def saves(program, root, number, processes, to):
-    """Stopped, and after it has gone on stopped again."""
+def saves(program, root, number, processes, line=QUICK, ready="evaluation at the start", said="saved"):
+    """The last process is asked to stop, and after it has gone on once more."""
     steps = []
     for more in ([], ["--load", str(root)]):
-        with start([program, *QUICK, "--save", str(root), *more], processes) as job:
-            wait_for(job, "evaluation at the start")
-            job.processes[to].send_signal(number)
+        with start([program, *line, "--save", str(root), *more], processes) as job:
+            wait_for(job, ready)
+            job.processes[-1].send_signal(number)
             ends = job.wait(HANG_S)
         assert [end.status for end in ends] == [75] * len(ends), ends
         latest = (root / "latest").read_text().strip()
         steps.append(int(latest[5:]))
-        for text in (f"stops after step {steps[-1]}, as a signal asked", f"saved {root / latest}"):
+        for text in (f"stops after step {steps[-1]}, as a signal asked", f"saved {root / latest}", said):
             assert text in ends[0].output, ends[0].output
         if more:
             assert f"loaded {root / f'step-{steps[0]:08}'}: goes on after step {steps[0]}" in ends[0].output, ends[0].output
     assert 0 < steps[0] < steps[1], steps
+
+
+def listens(process):
+    """Signals no longer end it by themselves."""
+    blocked = re.search(r"SigBlk:\s+(\w+)", pathlib.Path(f"/proc/{process.pid}/status").read_text())[1]
+    return int(blocked, 16) >> TERM - 1 & 1
+
+
+def has_nothing_to_save(program, root, line, processes, of, ready, said):
+    with start([program, *line, "--save", str(root)], processes, environment={"WORLD_SIZE": str(of)}) as job:
+        wait_for(job, ready)
+        for process in job.processes:
+            wait_until(job, functools.partial(listens, process))
+        for process in job.processes:
+            process.send_signal(TERM)
+        ends = job.wait(HANG_S)
+    assert [end.status for end in ends] == [75] * len(ends) and re.search(said, ends[0].output), ends
+    assert not (root / "latest").exists()
 
 
 def ends_at_once(program, root, signals, processes, grace):
@@ -70,37 +89,6 @@ def ends_at_once(program, root, signals, processes, grace):
     assert (said in ends[-1].output) == (len(signals) == 1), ends[-1].output
     assert all(end.status not in (0, 75) for end in ends), ends
     assert not list(root.glob("step-*")), list(root.iterdir())
-
-
-def breaks_off(program, root, processes, steps):
-    """In the evaluation after so many steps, which would take longer than the grace."""
-    metrics = root.with_suffix(".metrics")
-    with start([program, *EVALUATES, "--save", str(root), "--metrics", str(metrics)], processes) as job:
-        wait_for(job, "layout ")
-        if steps:
-            wait_until(job, lambda: metrics.exists() and '"loss"' in metrics.read_text())
-        job.processes[-1].send_signal(TERM)
-        ends = job.wait(HANG_S)
-    assert [end.status for end in ends] == [75] * len(ends), ends
-    assert "broken off, as a signal asked" in ends[0].output, ends[0].output
-    wanted = "stops after step " if steps else "stops before its first step, as a signal asked: there is nothing to save"
-    assert wanted in ends[0].output and (root / "latest").exists() == bool(steps), ends[0].output
-
-
-def gives_up(program, root, more, said):
-    """Two of three processes, which wait for the third one."""
-    with start([program, *RUN[:-2], "--save", str(root), *more], True, environment={"WORLD_SIZE": "3"}) as job:
-        for process in job.processes:  # until its signals are a thread's
-            status = pathlib.Path(f"/proc/{process.pid}/status")
-            wait_until(job, lambda: any("SigBlk" in line and int(line.split()[1], 16) >> (TERM - 1) & 1
-                                        for line in status.read_text().splitlines()))  # pylint: disable=cell-var-from-loop
-        wait_for(job, "text ")
-        time.sleep(0.2)
-        for process in job.processes:
-            process.send_signal(TERM)
-        ends = job.wait(HANG_S)
-    assert [end.status for end in ends] == [75, 75] and all(any(text in end.output for text in said) for end in ends), ends
-    assert not root.exists()
 
 
 def stays(program, root):
@@ -121,19 +109,19 @@ def stays(program, root):
 
 
 def main():
-    nothing = ["stops before the first step, as signal 15 asked: there is nothing to save"]
-    cases = [functools.partial(saves, number=TERM, processes=False, to=0),
-             functools.partial(saves, number=INT, processes=False, to=0),
-             functools.partial(saves, number=HUP, processes=True, to=1),
-             functools.partial(ends_at_once, signals=[TERM, TERM], processes=False, grace=600),
-             functools.partial(ends_at_once, signals=[HUP, INT], processes=True, grace=600),
-             functools.partial(ends_at_once, signals=[INT], processes=False, grace=0.3),
-             functools.partial(ends_at_once, signals=[TERM], processes=True, grace=0.3),
-             functools.partial(breaks_off, processes=False, steps=0),
-             functools.partial(breaks_off, processes=True, steps=0),
-             functools.partial(breaks_off, processes=True, steps=1),
-             functools.partial(gives_up, more=["--data-parallel", "3"], said=nothing),
-             functools.partial(gives_up, more=["--elastic", "1:3"], said=[*nothing, "stops while it waits for the job, as it was asked to: "]),
+    first = "stops before (the|its) first step, as .* asked: there is nothing to save"
+    cases = [functools.partial(saves, number=TERM, processes=1), functools.partial(saves, number=INT, processes=1),
+             functools.partial(saves, number=HUP, processes=2),
+             functools.partial(saves, number=TERM, processes=2, line=EVALUATES, ready="samples/s", said="broken off, as"),
+             functools.partial(ends_at_once, signals=[TERM, TERM], processes=1, grace=600),
+             functools.partial(ends_at_once, signals=[HUP, INT], processes=2, grace=600),
+             functools.partial(ends_at_once, signals=[INT], processes=1, grace=0.3),
+             functools.partial(ends_at_once, signals=[TERM], processes=2, grace=0.3),
+             functools.partial(has_nothing_to_save, line=EVALUATES, processes=2, of=2, ready="layout ", said=first),
+             functools.partial(has_nothing_to_save, line=[*RUN, "--pipeline-parallel", "2"], processes=2, of=4, ready="text ",
+                               said=first),
+             functools.partial(has_nothing_to_save, line=[*RUN[:-2], "--elastic", "1:3"], processes=2, of=3, ready="text ",
+                               said=first + "|stops while it waits for the job, as it was asked to: 2 of 3 ranks have come"),
              stays]
     with tempfile.TemporaryDirectory() as temporary, concurrent.futures.ThreadPoolExecutor(2) as pool:
         roots = [pathlib.Path(temporary) / str(at) for at in range(len(cases))]
