@@ -97,6 +97,8 @@ class Program {
     return interrupted && !done;
   }
   [[nodiscard]] const Measures& last_step() const { return report_.last_step(); }
+  /// Whether run() has done anything that could be saved.
+  [[nodiscard]] bool has_steps() const { return has_steps_; }
   void say(const std::string& line) { report_.say(line); }
 
   RunEnd run() {
@@ -166,6 +168,7 @@ class Program {
         }
       }();
       finish();
+      has_steps_ = true;
       under_way = std::move(ticket);
       traced.step_started();
       const auto step = trainer.steps_done();
@@ -194,8 +197,7 @@ class Program {
     const bool changed = trainer.steps_done() > first_step || goes_on_within(first_step);
     if (stopped_ && changed)
       report_.say("stops after step ", trainer.steps_done(), ", as a signal asked");
-    else if (stopped_)
-      report_.say("stops before its first step, as a signal asked: there is nothing to save");
+    else if (stopped_) report_.say(Stopping::nothing);
     if (on_gpu && options_.cuda_graphs.value_or(records_steps()))
       report_.say("recorded as a CUDA graph: ", recorded_steps, " of ", total_ - first_step,
                   " steps", shapes_stay() ? "" : "; their shapes differ, see --layout");
@@ -454,6 +456,7 @@ class Program {
   Stopping& stopping_;
   bool stopped_ = false;
   bool has_state_ = false;
+  bool has_steps_ = false;
   dhp::Batching batching_;
   std::int64_t total_;
   RunReport report_;

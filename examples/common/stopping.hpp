@@ -21,6 +21,8 @@ class Stopping {
  public:
   /// The exit status of a run that was asked to stop and has saved: EX_TEMPFAIL of sysexits.h, "try again".
   static constexpr int exit_status = 75;
+  static constexpr const char* nothing =
+      "stops before its first step, as a signal asked: there is nothing to save";
 
   /// To be made before other threads of the process. Before begin_steps() a signal ends the process at once, with
   /// exit_status: whatever it waits for or reads, there is nothing to save. Afterwards asked() says so, and a second
@@ -59,9 +61,7 @@ class Stopping {
       ::_exit(128 + first_);
     }
     if (!steps_) {
-      std::fprintf(stderr,
-                   "stops before the first step, as signal %d asked: there is nothing to save\n",
-                   number);
+      std::fprintf(stderr, "%s\n", nothing);
       ::_exit(exit_status);
     }
     // The system repeats the others.

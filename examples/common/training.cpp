@@ -54,14 +54,26 @@ int run_training(const TrainingSetup& described) {
   auto& stopping = setup.options.stopping;
   if (!stopping) stopping = std::make_shared<Stopping>(setup.options.grace_s);
   if (setup.options.elastic) return run_elastic_training(setup);
-  std::atomic<bool> stopped = false;
+  std::atomic<bool> stopped = false, left = false;
   MemoryPlanner memory(setup.options, setup.train, setup.plan_model, setup.same_shapes,
                        setup.waits_for_replicas, on_gpu);
-  start_ranks(setup.options, [&](dhp::Comm<Dev> world, int local_rank, dhp::Deadlines* deadlines) {
+  const auto train = [&](dhp::Comm<Dev> world, int local_rank, dhp::Deadlines* deadlines) {
     auto dev = make_device<Dev>(setup.options, local_rank);
     Program program(dev, std::move(world), setup, &memory, deadlines, *stopping);
-    if (program.run() == RunEnd::stopped) stopped = true;
-  });
+    try {
+      if (program.run() == RunEnd::stopped) stopped = true;
+    } catch (const dhp::Aborted&) {
+      left = setup.options.process() && stopping->asked() && !program.has_steps();
+      throw;
+    }
+  };
+  try {
+    start_ranks(setup.options, train);
+  } catch (const dhp::Error&) {
+    if (!left) throw;  // else other ranks were asked to stop, too, and have left at once
+    std::fprintf(stderr, "%s\n", Stopping::nothing);
+    stopped = true;
+  }
   return stopped ? Stopping::exit_status : 0;
 }
 

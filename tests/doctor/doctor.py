@@ -66,7 +66,7 @@ def command_line(program, folder):
     status, page, error = run(program, *QUICK, "--ranks", "4", "--tensor-parallel", "2", "--json", str(report))
     assert status in SOUND and not failures(report), (status, page, error)
     assert "4 ranks on 1 host" in page and "tensor axis" in page and "data axis" in page, page
-    assert max(map(len, page.splitlines())) <= 130, page
+    assert all(len(line) <= 130 or line.startswith("warning: ") for line in page.splitlines()), page
     status, page, error = run(program, *QUICK)
     assert status == 0 and "3 skipped" in page, (status, page, error)
     status, page, _ = run(program, *QUICK, "--ranks", "2", "--min-bandwidth", "1e9")
