@@ -2,7 +2,7 @@
 # Acceptance tests take minutes: .ci/run and `tests/run.sh --all` run them.
 include(units)
 
-# Sanitizers slow a program down tenfold; other work on the machine may halve its speed again.
+# Sanitizers slow a program down tenfold.
 set(dhp_time_factor 1)
 if(DHP_SANITIZE)
   set(dhp_time_factor 6)
@@ -11,10 +11,7 @@ endif()
 # dhp_label_test(<test> <folder> <quick|slow|acceptance> [seconds]). With `ctest -j 6`
 # two tests run at once that compute, or six that wait: dhp_waiting_tests(<test>...) marks those.
 function(dhp_label_test test folder speed)
-  set(seconds 900)
-  if(speed STREQUAL quick)
-    set(seconds 120)
-  endif()
+  set(seconds 900)  # only a hang takes as long, also on a machine that is busy with other work
   if(ARGC GREATER 3)
     set(seconds ${ARGV3})
   endif()

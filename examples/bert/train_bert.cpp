@@ -1,5 +1,6 @@
 // Pre-trains a BERT: masked tokens and next sentences, on any text, in any layout of ranks.
 #include "../common/data.hpp"
+#include "../common/stopping.hpp"
 #include "../common/training.hpp"
 #include "classify.hpp"
 #include "model.hpp"
@@ -58,8 +59,10 @@ int train(const examples::BertOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto parsed = examples::parse_bert(argc, argv, examples::on_gpu);
+  auto parsed = examples::parse_bert(argc, argv, examples::on_gpu);
   if (parsed.exit_status) return *parsed.exit_status;
+  auto& run = parsed.options.run;
+  run.stopping = std::make_shared<examples::Stopping>(run.grace_s);
   return examples::exit_status_of([&] {
     return parsed.options.task == "classify" ? examples::classify(parsed.options)
                                              : train(parsed.options);

@@ -21,7 +21,7 @@ class ElasticTraining {
 
   /// Keeps references.
   ElasticTraining(Dev& dev, const TrainingSetup& setup, dhp::Deadlines& deadlines,
-                  const Stopping& stopping)
+                  Stopping& stopping)
       : dev_(dev), setup_(setup), deadlines_(deadlines), stopping_(stopping) {}
 
   /// The body of run_elastic.
@@ -37,7 +37,10 @@ class ElasticTraining {
     }
   }
   /// Of a newcomer: it was asked to stop.
-  [[nodiscard]] bool gives_up() { return stopped_ = stopping_.asked(); }
+  [[nodiscard]] bool gives_up() {
+    stopping_.begin_steps();  // others may count on it
+    return stopped_ = stopping_.asked();
+  }
   /// It was asked to stop, and the state is in other ranks or on the disk.
   [[nodiscard]] bool stopped() const { return stopped_; }
 
@@ -47,7 +50,7 @@ class ElasticTraining {
   /// A training in the layout of one generation.
   struct Built {
     Built(Dev& dev, dhp::Comm<Dev> ranks, TrainingSetup changed, dhp::Deadlines& deadlines,
-          const Stopping& stopping, MemoryPlanner* memory, ElasticHooks asked)
+          Stopping& stopping, MemoryPlanner* memory, ElasticHooks asked)
         : setup(std::move(changed)),
           hooks(std::move(asked)),
           program(dev, std::move(ranks), setup, memory, &deadlines, stopping, &hooks) {}
@@ -213,7 +216,7 @@ class ElasticTraining {
   Dev& dev_;
   const TrainingSetup& setup_;
   dhp::Deadlines& deadlines_;
-  const Stopping& stopping_;
+  Stopping& stopping_;
   std::optional<MemoryPlanner> memory_;  // of the first generation
   bool stopped_ = false;
   std::string lost_;

@@ -39,7 +39,7 @@ class FlightRecordOutput {
       // An earlier run's says nothing about this one, and a rank that hangs may not be able to replace it.
       ::unlink(paths_.back().c_str());
     }
-    signal_.emplace(SIGUSR1, [this] { write(); });
+    signal_.emplace(std::vector{SIGUSR1}, [this](int) { write(); });
   }
   FlightRecordOutput(const FlightRecordOutput&) = delete;
   FlightRecordOutput& operator=(const FlightRecordOutput&) = delete;

@@ -1,4 +1,4 @@
-// OnSignal: while it lives, a signal to this process does not end it, but has a function called by a thread that is
+// OnSignal: while it lives, signals to this process do not end it, but have a function called by a thread that is
 // there for nothing else: it may do what it likes, write a file for instance, which a signal handler may not.
 #pragma once
 
@@ -8,6 +8,7 @@
 #include <functional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace examples {
 
@@ -25,10 +26,10 @@ template <class Body>
 class OnSignal {
  public:
   /// For signals like SIGUSR1. To be made before other threads of the process: those that were there before do not
-  /// leave the signal to this one, and it ends the process. call() may not throw; signals that come while it
-  /// runs are followed by one more call.
-  OnSignal(int number, std::function<void()> call)
-      : blocked_(number),
+  /// leave the signals to this one, and they end the process. call(number) may not throw; signals that come while it
+  /// runs are followed by one more call each.
+  OnSignal(std::vector<int> numbers, std::function<void(int)> call)
+      : blocked_(std::move(numbers)),
         call_(std::move(call)),
         thread_(thread_without_signals([this] { wait(); })) {}
   OnSignal(const OnSignal&) = delete;
@@ -36,7 +37,7 @@ class OnSignal {
   /// By the thread that has made it. Waits for a call that is under way.
   ~OnSignal() {
     stop_ = true;
-    ::pthread_kill(thread_.native_handle(), blocked_.number());
+    ::pthread_kill(thread_.native_handle(), blocked_.any());
     thread_.join();
   }
 
@@ -44,37 +45,38 @@ class OnSignal {
   /// Threads inherit it from the one that makes it.
   class Blocked {
    public:
-    explicit Blocked(int number) : number_(number) {
+    explicit Blocked(std::vector<int> numbers) : numbers_(std::move(numbers)) {
       ::sigemptyset(&set_);
-      ::sigaddset(&set_, number);
+      for (const int number : numbers_) ::sigaddset(&set_, number);
       ::pthread_sigmask(SIG_BLOCK, &set_, &before_);
     }
     Blocked(const Blocked&) = delete;
     Blocked& operator=(const Blocked&) = delete;
     ~Blocked() {
       constexpr timespec at_once{};
-      while (::sigtimedwait(&set_, nullptr, &at_once) == number_) {  // nobody is called any more
+      while (::sigtimedwait(&set_, nullptr, &at_once) > 0) {  // nobody is called any more
       }
       ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
     }
-    void wait() const {
+    [[nodiscard]] int wait() const {
       // A process that was stopped comes back early.
-      while (::sigwaitinfo(&set_, nullptr) != number_) {}
+      for (;;)
+        if (const int number = ::sigwaitinfo(&set_, nullptr); number > 0) return number;
     }
-    [[nodiscard]] int number() const { return number_; }
+    [[nodiscard]] int any() const { return numbers_.front(); }
 
    private:
-    int number_;
+    std::vector<int> numbers_;
     sigset_t set_{};
     sigset_t before_{};
   };
 
   void wait() {
-    for (blocked_.wait(); !stop_; blocked_.wait()) call_();
+    for (int number = blocked_.wait(); !stop_; number = blocked_.wait()) call_(number);
   }
 
   Blocked blocked_;
-  std::function<void()> call_;
+  std::function<void(int)> call_;
   std::atomic<bool> stop_ = false;
   std::thread thread_;
 };

@@ -228,7 +228,7 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
          "Directory for the trained weights alone, as Hugging Face and torchvision have them")
       ->group("Output");
   app.add_option("--grace", options.grace_s,
-                 "Seconds in which a run has to save after SIGTERM or SIGINT")
+                 "Seconds in which a run has to save after SIGTERM, SIGINT or SIGHUP")
       ->check(positive)
       ->group("Output");
   app.add_option("--load", options.load,

@@ -9,11 +9,14 @@
 #include "fine_tuning.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace examples {
+
+class Stopping;
 
 /// Replicas of a job whose ranks may come and go: "2:4", or "2:" for 2 and as many as there are.
 [[nodiscard]] dhp::ElasticOptions parse_elastic(const std::string& text);
@@ -71,7 +74,8 @@ struct RunOptions {
   std::string keep_best;   ///< a measure of evaluations: the best checkpoint is kept, too
   bool overwrite = false;  ///< --save and --metrics may hold what is another run's, which goes
   std::string export_to;   ///< directory of weights for other programs; empty: none
-  double grace_s = 60;     ///< from SIGTERM or SIGINT: so long it may take to save
+  double grace_s = 60;     ///< from SIGTERM and its like: so long it may take to save
+  std::shared_ptr<Stopping> stopping{};  ///< made by main, before data are read
   std::string load;
   bool load_all = false;  ///< a file of weights has to have all of the model
   bool new_head = false;  ///< the last layers begin anew

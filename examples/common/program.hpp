@@ -42,8 +42,7 @@ class Program {
  public:
   /// memory: of rank 0 where ranks are threads; null: nobody need be told. elastic: null where ranks stay the same.
   Program(Dev& dev, dhp::Comm<Dev> world, const TrainingSetup& setup, MemoryPlanner* memory,
-          dhp::Deadlines* deadlines, const Stopping& stopping,
-          const ElasticHooks* elastic = nullptr)
+          dhp::Deadlines* deadlines, Stopping& stopping, const ElasticHooks* elastic = nullptr)
       : dev_(dev),
         parts_(waits_of(dev)),
         energy_(pci_bus_id_of(dev)),
@@ -98,6 +97,8 @@ class Program {
     return interrupted && !done;
   }
   [[nodiscard]] const Measures& last_step() const { return report_.last_step(); }
+  /// Whether run() has done anything that could be saved.
+  [[nodiscard]] bool has_steps() const { return has_steps_; }
   void say(const std::string& line) { report_.say(line); }
 
   RunEnd run() {
@@ -107,6 +108,7 @@ class Program {
       saved_.begin(total_);
     }
     has_state_ = true;
+    if (!options_.evaluate_only) stopping_.begin_steps();
     auto& trainer = run_.trainer();
     const auto first_step = trainer.steps_done();
     if (loader_) loader_->start_at(batching_.after(first_step));
@@ -166,6 +168,7 @@ class Program {
         }
       }();
       finish();
+      has_steps_ = true;
       under_way = std::move(ticket);
       traced.step_started();
       const auto step = trainer.steps_done();
@@ -191,15 +194,17 @@ class Program {
     report_.end_of_steps();
     stopped_ = stopped_ && trainer.steps_done() < total_;  // a run that is done need not go on
     if (stopped_ && elastic_ != nullptr && elastic_->job_goes_on()) return RunEnd::changes;
-    if (stopped_) report_.say("stops after step ", trainer.steps_done(), ", as a signal asked");
+    const bool changed = trainer.steps_done() > first_step || goes_on_within(first_step);
+    if (stopped_ && changed)
+      report_.say("stops after step ", trainer.steps_done(), ", as a signal asked");
+    else if (stopped_) report_.say(Stopping::nothing);
     if (on_gpu && options_.cuda_graphs.value_or(records_steps()))
       report_.say("recorded as a CUDA graph: ", recorded_steps, " of ", total_ - first_step,
                   " steps", shapes_stay() ? "" : "; their shapes differ, see --layout");
-    const bool changed = trainer.steps_done() > first_step || goes_on_within(first_step);
     if (patience_.is_over()) report_.say("stops early: ", patience_.sentence());
     else if (!stopped_ && changed) evaluate("at the end");
     enter(dhp::Section::saving);
-    {
+    if (changed || !stopped_) {
       const TimeParts::In saving(parts_, Part::saving);
       saved_.end();
     }
@@ -208,7 +213,7 @@ class Program {
       report_.exposed_communication(
           traced.end([&](const std::string& line) { report_.say(line); }));
     summarise(first_step);
-    if (stopped_)
+    if (stopped_ && changed)
       report_.say(options_.save.empty()
                       ? std::string("nothing of this run is kept, since it has no --save DIR")
                       : dhp::concat("go on with --load ", options_.save));
@@ -327,8 +332,18 @@ class Program {
     enter(dhp::Section::evaluation);
     auto loader =
         run_.loader(of_this_stage(setup_.held_out), dhp::evaluation_pass(loader_options()));
-    const auto measures = setup_.predicted_measures ? predicted_measures(loader)
-                                                    : setup_.measures(run_.evaluate(loader).terms);
+    dhp::GlobalLoss loss{.terms = std::vector<dhp::LossTerm>(run_.term_names().size())};
+    std::vector<dhp::HostArray> predictions;
+    while (!loader.finished()) {
+      if (agree_to_stop())
+        return report_.say("evaluation ", when, ": broken off, as a signal asked");
+      auto batches = loader.next();
+      if (!setup_.predicted_measures) loss += run_.evaluate(batches);
+      else
+        for (auto& array : run_.predict(batches)) predictions.push_back(std::move(array));
+    }
+    const auto measures =
+        setup_.predicted_measures ? predicted_measures(predictions) : setup_.measures(loss.terms);
     patience_.take(run_.trainer().steps_done(), measures);
     report_.evaluation(when, run_.trainer().steps_done(), measures);
     saved_.evaluated(measures);
@@ -361,11 +376,13 @@ class Program {
     }
     report_.histograms(run_.trainer().steps_done(), all);
   }
+  /// Between two steps: whether a rank was asked to stop. Collective.
+  [[nodiscard]] bool agree_to_stop() {
+    const auto told = dhp::gather(dev_, run_.mesh().world(), {stopping_.asked() ? 1.0 : 0.0});
+    return stopped_ = stopped_ || std::find(told.begin(), told.end(), 1.0) != told.end();
+  }
   /// Rank 0 has the predictions, and all ranks its numbers.
-  [[nodiscard]] Measures predicted_measures(dhp::Loader<Dev, AnyBatcher>& loader) {
-    std::vector<dhp::HostArray> predictions;
-    while (!loader.finished())
-      for (auto& array : run_.predict(loader.next())) predictions.push_back(std::move(array));
+  [[nodiscard]] Measures predicted_measures(const std::vector<dhp::HostArray>& predictions) {
     auto measures = setup_.predicted_measures(predictions);
     std::vector<double> values;
     for (const auto& [name, value] : measures) values.push_back(value);
@@ -436,9 +453,10 @@ class Program {
   const TrainingSetup& setup_;
   const RunOptions& options_;
   dhp::Deadlines* deadlines_;
-  const Stopping& stopping_;
+  Stopping& stopping_;
   bool stopped_ = false;
   bool has_state_ = false;
+  bool has_steps_ = false;
   dhp::Batching batching_;
   std::int64_t total_;
   RunReport report_;

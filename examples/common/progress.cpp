@@ -1,12 +1,13 @@
 #include "progress.hpp"
 
-#include <dhp/core/error.hpp>
+#include <dhp/core/system_error.hpp>
 
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -157,10 +158,12 @@ void Metrics::write_summary(std::int64_t step,
 void Metrics::put(const std::string& line) {
   if (!file_.is_open()) return;
   file_ << line << std::endl;
-  dhp::check(file_.good(), "cannot write --metrics ", path_, "; is the disk full?");
+  dhp::check_system(file_.good(), "cannot write --metrics ", path_);
 }
 
 int exit_status_of(const std::function<int()>& body) {
+  // A write that fails is an error with a sentence, or of no importance: what people read of a run may get lost.
+  for (const int number : {SIGPIPE, SIGXFSZ}) std::signal(number, SIG_IGN);
   try {
     return body();
   } catch (const dhp::Error& error) {

@@ -1,17 +1,19 @@
-// Stopping: SIGTERM and SIGINT ask a run to save and to end. Batch systems send SIGTERM before they take a machine away.
+// Stopping: SIGTERM and its like ask a run to save and to end. Batch systems send SIGTERM before they take a machine away,
+// SIGXCPU when the time is over, and a terminal that closes sends SIGHUP.
 #pragma once
 
 #include "on_signal.hpp"
 
+#include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
+#include <cmath>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
-#include <mutex>
-#include <thread>
+#include <vector>
 
 namespace examples {
 
@@ -19,54 +21,60 @@ class Stopping {
  public:
   /// The exit status of a run that was asked to stop and has saved: EX_TEMPFAIL of sysexits.h, "try again".
   static constexpr int exit_status = 75;
+  static constexpr const char* nothing =
+      "stops before its first step, as a signal asked: there is nothing to save";
 
-  /// To be made before other threads of the process. A second signal ends the process at once, and so does the end of
-  /// the grace.
+  /// To be made before other threads of the process. Before begin_steps() a signal ends the process at once, with
+  /// exit_status: whatever it waits for or reads, there is nothing to save. Afterwards asked() says so, and a second
+  /// SIGTERM or SIGINT ends the process at once, as does the end of the grace.
   explicit Stopping(double grace_s)
-      : grace_s_(grace_s),
-        on_term_(SIGTERM, [this] { ask(SIGTERM); }),
-        on_interrupt_(SIGINT, [this] { ask(SIGINT); }),
-        clock_(thread_without_signals([this] { watch(); })) {}
+      : grace_s_(grace_s), on_signal_(numbers(), [this](int number) { ask(number); }) {}
   Stopping(const Stopping&) = delete;
   Stopping& operator=(const Stopping&) = delete;
-  ~Stopping() {
-    {
-      const std::lock_guard lock(mutex_);
-      over_ = true;
-    }
-    changed_.notify_all();
-    clock_.join();
-  }
+  ~Stopping() { set_timer(0); }
 
+  /// From now on this process has something to save, or ranks that wait for it.
+  void begin_steps() { steps_ = true; }
   /// Whether a signal has come.
-  [[nodiscard]] bool asked() const { return asked_; }
+  [[nodiscard]] bool asked() const { return first_ != 0; }
 
  private:
-  void ask(int number) {
-    if (asked_.exchange(true)) ::_exit(128 + number);
-    const std::lock_guard lock(mutex_);
-    number_ = number;
-    changed_.notify_all();
+  static std::vector<int> numbers() {
+    std::vector<int> made{SIGTERM, SIGINT, SIGXCPU, SIGALRM};
+    struct sigaction hangup {};
+    // nohup has it ignored, and a signal that is blocked would come all the same.
+    if (::sigaction(SIGHUP, nullptr, &hangup) != 0 || hangup.sa_handler != SIG_IGN)
+      made.push_back(SIGHUP);
+    return made;
   }
-  void watch() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return over_ || number_ != 0; });
-    const auto grace = std::chrono::duration<double>(grace_s_);
-    if (changed_.wait_for(lock, grace, [this] { return over_; })) return;
-    std::fprintf(stderr, "error: signal %d: the run has not saved within the grace of %g s\n",
-                 number_, grace_s_);
-    ::_exit(128 + number_);
+  /// SIGALRM comes after so long; 0: it does not.
+  static void set_timer(double seconds) {
+    const auto us = static_cast<std::int64_t>(std::ceil(1e6 * std::min(seconds, 1e8)));
+    itimerval timer{};
+    timer.it_value = {us / 1000000, us % 1000000};
+    (void)::setitimer(ITIMER_REAL, &timer, nullptr);
+  }
+  void ask(int number) {
+    if (number == SIGALRM && asked()) {
+      std::fprintf(stderr, "error: signal %d: the run has not saved within the grace of %g s\n",
+                   first_.load(), grace_s_);
+      ::_exit(128 + first_);
+    }
+    if (!steps_) {
+      std::fprintf(stderr, "%s\n", nothing);
+      ::_exit(exit_status);
+    }
+    // The system repeats the others.
+    if (asked() && (number == SIGTERM || number == SIGINT)) ::_exit(128 + number);
+    if (asked()) return;
+    first_ = number;
+    set_timer(grace_s_);
   }
 
   double grace_s_;
-  std::atomic<bool> asked_{false};
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int number_ = 0;
-  bool over_ = false;
-  OnSignal on_term_;
-  OnSignal on_interrupt_;
-  std::thread clock_;
+  std::atomic<bool> steps_{false};
+  std::atomic<int> first_{0};  // signal that has come; 0: none
+  OnSignal on_signal_;
 };
 
 }  // namespace examples

@@ -16,7 +16,7 @@ int run_elastic_training(const TrainingSetup& setup) {
              "--elastic is for ranks that are processes of their own, and here they are threads of "
              "one, which ends as a whole; start each with DHP_RANK, DHP_WORLD_SIZE and "
              "DHP_MASTER_ADDR, or by a launcher");
-  const Stopping stopping(options.grace_s);
+  auto& stopping = *options.stopping;
   auto dev = make_device<Dev>(options, me->local_rank);
   const auto deadlines = deadlines_of(options);
   ElasticTraining training(dev, setup, *deadlines, stopping);
@@ -50,17 +50,30 @@ TrainingSetup tuned(const TrainingSetup& setup) {
 }  // namespace
 
 int run_training(const TrainingSetup& described) {
-  const auto setup = tuned(described);
+  auto setup = tuned(described);
+  auto& stopping = setup.options.stopping;
+  if (!stopping) stopping = std::make_shared<Stopping>(setup.options.grace_s);
   if (setup.options.elastic) return run_elastic_training(setup);
-  const Stopping stopping(setup.options.grace_s);
-  std::atomic<bool> stopped = false;
+  std::atomic<bool> stopped = false, left = false;
   MemoryPlanner memory(setup.options, setup.train, setup.plan_model, setup.same_shapes,
                        setup.waits_for_replicas, on_gpu);
-  start_ranks(setup.options, [&](dhp::Comm<Dev> world, int local_rank, dhp::Deadlines* deadlines) {
+  const auto train = [&](dhp::Comm<Dev> world, int local_rank, dhp::Deadlines* deadlines) {
     auto dev = make_device<Dev>(setup.options, local_rank);
-    Program program(dev, std::move(world), setup, &memory, deadlines, stopping);
-    if (program.run() == RunEnd::stopped) stopped = true;
-  });
+    Program program(dev, std::move(world), setup, &memory, deadlines, *stopping);
+    try {
+      if (program.run() == RunEnd::stopped) stopped = true;
+    } catch (const dhp::Aborted&) {
+      left = setup.options.process() && stopping->asked() && !program.has_steps();
+      throw;
+    }
+  };
+  try {
+    start_ranks(setup.options, train);
+  } catch (const dhp::Error&) {
+    if (!left) throw;  // else other ranks were asked to stop, too, and have left at once
+    std::fprintf(stderr, "%s\n", Stopping::nothing);
+    stopped = true;
+  }
   return stopped ? Stopping::exit_status : 0;
 }
 

@@ -2,6 +2,7 @@
 #include <dhp/comm/meet/address.hpp>
 #include <dhp/default_device.hpp>
 
+#include "../common/progress.hpp"
 #include "../common/ranks.hpp"
 #include "collectives.hpp"
 #include "links.hpp"
@@ -10,7 +11,6 @@
 
 #include <atomic>
 #include <cstdio>
-#include <exception>
 #include <fstream>
 
 namespace examples::doctor {
@@ -82,18 +82,13 @@ int main(int argc, char** argv) {
   using namespace examples::doctor;
   DoctorOptions options;
   if (const auto status = parse_doctor(argc, argv, !Dev::host_accessible, options)) return *status;
-  std::atomic<int> status{0};
-  try {
+  return examples::exit_status_of([&] {
+    std::atomic<int> status{0};
     const auto body = [&](dhp::Comm<Dev> world, int local_rank, dhp::Deadlines*) {
       auto dev = examples::make_device<Dev>(options.run, local_rank);
       status = examine(dev, std::move(world), options);
     };
     examples::start_ranks(options.run, body);
-    return status;
-  } catch (const dhp::Error& error) {
-    std::fprintf(stderr, "error: %s\n", error.sentence().c_str());
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
-  }
-  return 1;
+    return status.load();
+  });
 }

@@ -2,6 +2,7 @@
 // ResNet of train_resnet50.
 #include "../common/fine_tuning.hpp"
 #include "../common/model_folder.hpp"
+#include "../common/progress.hpp"
 #include "bert_graph.hpp"
 #include "resnet_graph.hpp"
 
@@ -87,13 +88,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  try {
+  return exit_status_of([&] {
     run(model, output, predict);
     return 0;
-  } catch (const dhp::Error& error) {
-    std::cerr << "error: " << error.sentence() << "\n";
-  } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << "\n";
-  }
-  return 1;
+  });
 }

@@ -1,6 +1,7 @@
 // Trains a ResNet to classify images, in any layout of ranks.
 #include "../common/data.hpp"
 #include "../common/saved_resnet.hpp"
+#include "../common/stopping.hpp"
 #include "../common/training.hpp"
 #include "model.hpp"
 
@@ -61,7 +62,9 @@ int train(const examples::ResNetOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto parsed = examples::parse_resnet(argc, argv, examples::on_gpu);
+  auto parsed = examples::parse_resnet(argc, argv, examples::on_gpu);
   if (parsed.exit_status) return *parsed.exit_status;
+  auto& run = parsed.options.run;
+  run.stopping = std::make_shared<examples::Stopping>(run.grace_s);
   return examples::exit_status_of([&] { return train(parsed.options); });
 }

@@ -73,7 +73,7 @@ TEST_CASE("launch: a rank that throws ends the others wherever they wait, and is
       });
       CHECK(message == "rank 2: the disk is full");
       CHECK(ended == 3);
-      CHECK(seconds_since(start) < 20);
+      CHECK(seconds_since(start) < hang_s);
     }
 }
 
@@ -106,7 +106,7 @@ TEST_CASE("launch: nobody's buffer is read after its owner is gone") {
 TEST_CASE("launch: the first failure counts") {
   CHECK(message_of([] {
           run_ranks(3, [](Comm<Cpu> world) {
-            if (world.rank() != 1) sleep_ms(100);
+            if (world.rank() != 1) (void)message_of([&] { world.barrier(); });
             fail("number ", world.rank());
           });
         }) == "rank 1: number 1");

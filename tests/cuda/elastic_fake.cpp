@@ -248,6 +248,7 @@ struct Steps {
   Tensor<Cuda> sums{}, weights{};
   int updates = 0;  // issued
   bool ready = false;
+  std::atomic<int>* all_ready = nullptr;  // ranks of the job
 };
 
 enum class At { sums, synchronize, barrier, update };
@@ -258,6 +259,7 @@ using On = std::function<void(Member&, Rank&, Steps&, At)>;
 /// updates it had issued, and whether it was ready for one. Lastly its weights.
 std::string interrupted_step(int ranks, int parts, const On& on) {
   std::vector<Steps> all(4);
+  std::atomic<int> all_ready = 0;
   Job job(ranks, [&](Member& member, Rank& rank) {
     auto& dev = *member.dev;
     auto& world = rank.world;
@@ -269,6 +271,7 @@ std::string interrupted_step(int ranks, int parts, const On& on) {
     if (rank.now.number == 1) {
       mine.weights = on_gpu(dev, DType::i32, {0});
       mine.sums = on_gpu(dev, DType::i32, {world.rank() + 1});
+      mine.all_ready = &all_ready;
       rank.report.steps = 0;
       auto part = world.split(world.rank() % parts, world.rank());
       try {
@@ -277,6 +280,7 @@ std::string interrupted_step(int ranks, int parts, const On& on) {
         on(member, rank, mine, At::synchronize);
         world.synchronize(dev);
         mine.ready = true;
+        ++all_ready;
         on(member, rank, mine, At::barrier);
         world.barrier();
         update();
@@ -311,7 +315,7 @@ TEST_CASE("elastic fake: no rank commits a step whose sums its device does not h
       std::thread([&] {
         sleep_ms(200);
         member.lose();
-        sleep_ms(200);
+        sleep_ms(2500);  // the others have heard of it by then
         gate.open();
       }).detach();
   });
@@ -331,9 +335,9 @@ TEST_CASE("elastic fake: a rank that was slow to look does not take garbage for 
 }
 
 TEST_CASE("elastic fake: no rank updates its weights before all have their sums") {
-  const auto ends = interrupted_step(3, 1, [&](Member& member, Rank&, Steps&, At at) {
+  const auto ends = interrupted_step(3, 1, [&](Member& member, Rank&, Steps& mine, At at) {
     if (member.me == 3 && at == At::barrier) {
-      sleep_ms(100);
+      while (*mine.all_ready < 3) sleep_ms(1);
       member.die();
     }
   });
@@ -350,9 +354,9 @@ TEST_CASE("elastic fake: if one rank has done the update, all others do it") {
 
 TEST_CASE("elastic fake: the garbage of one rank's end does not let another one commit") {
   // Ranks 0 and 2 have their sums, and wait in the barrier for 1, which waits for 3. Rank 0 hears of the loss first.
-  const auto ends = interrupted_step(4, 2, [&](Member& member, Rank&, Steps&, At at) {
+  const auto ends = interrupted_step(4, 2, [&](Member& member, Rank&, Steps& mine, At at) {
     if (member.me == 4 && at == At::sums) {
-      sleep_ms(200);
+      while (*mine.all_ready < 2) sleep_ms(1);
       member.die();
     }
   });

@@ -117,7 +117,7 @@ TEST_CASE("graph fake: who waits in a recorded step for a rank that does not run
     const auto graph = dev.record(work);
     dev.run(graph);
     dev.synchronize();
-    if (world.rank() == 1) return sleep_ms(2500);
+    if (world.rank() == 1) return sleep_ms(5000);
     dev.run(graph);
     dev.synchronize();
     world.barrier();

@@ -115,7 +115,7 @@ TEST_CASE(
       std::unique_lock lock(mutex);
       most = std::max(most, ++at_once);
       changed.notify_all();
-      changed.wait_for(lock, std::chrono::seconds(threads == 1 ? 0 : 5),
+      changed.wait_for(lock, std::chrono::seconds(threads == 1 ? 0 : 60),
                        [&] { return most >= expected; });
       --at_once;
     };

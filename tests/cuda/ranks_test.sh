@@ -23,7 +23,7 @@ expect 1 "rank 1 ended with status 7" "$ranks" 3 bash -c 'exit $((RANK == 1 ? 7 
 # shellcheck disable=SC2016
 expect 0 "[0] hello from 1" "$ranks" 2 bash -c '
   if [ "$RANK" = 1 ]; then echo "hello from 1" >"${NCCL_CONF_FILE%/*}/hello"; exit; fi
-  for ((i = 0; i < 200; ++i)); do [ -s "${NCCL_CONF_FILE%/*}/hello" ] && break; sleep 0.05; done
+  for ((i = 0; i < 1200; ++i)); do [ -s "${NCCL_CONF_FILE%/*}/hello" ] && break; sleep 0.05; done
   cat "${NCCL_CONF_FILE%/*}/hello"'
 # shellcheck disable=SC2016
 DHP_RANKS_SECONDS=1 expect 1 "[1] ended after its 1 s" "$ranks" 2 bash -c \

@@ -87,7 +87,7 @@ def write_tfrecord(tfrecord, root, samples):
 
 
 def run(program, folder, data, *options, status=0):
-    done = subprocess.run([program, "--data", str(data), "--test-data", str(data), *RUN, *map(str, options)], cwd=folder, capture_output=True, text=True, timeout=100)
+    done = subprocess.run([program, "--data", str(data), "--test-data", str(data), *RUN, *map(str, options)], cwd=folder, capture_output=True, text=True, timeout=600)
     assert done.returncode == status, done.stderr
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()] if status == 0 else []
     return [line["loss"] for line in lines if "loss" in line], done.stderr

@@ -148,7 +148,7 @@ check_console() {
       inside && n { print > sprintf("%s/%03d.expected", to, n) }' "$page"
     for command in "$work"/console/*.command; do
       count=$((count + 1))
-      (cd "$work/console/cwd" && timeout 100 bash "$command") >"${command%command}got" 2>&1 </dev/null
+      (cd "$work/console/cwd" && timeout 600 bash "$command") >"${command%command}got" 2>&1 </dev/null
       expected=${command%command}expected
       [ -e "$expected" ] || continue
       awk "$stands"'FNR == NR { part[++parts] = $0; next } { whole[++wholes] = $0 }

@@ -25,7 +25,7 @@ SOUND = (0, 2)  # exit status without a problem, and with warnings: on a machine
 
 def run(program, *arguments):
     variables = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
-    ended = subprocess.run([program, *arguments], env=variables, capture_output=True, text=True, timeout=300)
+    ended = subprocess.run([program, *arguments], env=variables, capture_output=True, text=True, timeout=600)
     return ended.returncode, ended.stdout, ended.stderr
 
 
@@ -66,7 +66,7 @@ def command_line(program, folder):
     status, page, error = run(program, *QUICK, "--ranks", "4", "--tensor-parallel", "2", "--json", str(report))
     assert status in SOUND and not failures(report), (status, page, error)
     assert "4 ranks on 1 host" in page and "tensor axis" in page and "data axis" in page, page
-    assert max(map(len, page.splitlines())) <= 130, page
+    assert all(len(line) <= 130 or line.startswith("warning: ") for line in page.splitlines()), page
     status, page, error = run(program, *QUICK)
     assert status == 0 and "3 skipped" in page, (status, page, error)
     status, page, _ = run(program, *QUICK, "--ranks", "2", "--min-bandwidth", "1e9")
@@ -92,7 +92,7 @@ def processes(program, folder):
         report.unlink(missing_ok=True)
         command = [program, *QUICK, "--comm-timeout", timeout, "--json", str(report), *arguments]
         with ranks.Job(4, command) as started:
-            return started.wait(200)
+            return started.wait(300)
 
     ends = job("60")
     assert len({end.status for end in ends}) == 1 and ends[0].status in SOUND, [end.output for end in ends]

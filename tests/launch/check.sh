@@ -46,7 +46,7 @@ left=$(ls -A "$TMPDIR")
 [ -z "$left" ] || say "there is left in TMPDIR: $left"
 # Each process that was started has this TMPDIR in its environment; the last of them may take a moment to end.
 export -n TMPDIR
-for _ in {1..50}; do
+for _ in {1..600}; do
   still=$(grep -lsF "TMPDIR=$TMPDIR" /proc/[0-9]*/environ)
   [ -n "$still" ] || break
   sleep 0.1

@@ -5,9 +5,9 @@ if [ $# -lt 2 ] || ! [[ $1 =~ ^[1-9][0-9]*$ ]]; then
   echo "usage: $(basename "$0") N PROGRAM ARGS..." >&2
   exit 2
 fi
-# DHP_LAUNCH_SECONDS: time limit of a job, after which it is ended (default 120).
+# DHP_LAUNCH_SECONDS: time limit of a job, after which it is ended (default 600).
 # shellcheck disable=SC2034  # by the scripts
-limited=(timeout --kill-after=5 "${DHP_LAUNCH_SECONDS:-120}")
+limited=(timeout --kill-after=5 "${DHP_LAUNCH_SECONDS:-600}")
 
 need() {  # need PROGRAM...: the script is skipped where one is missing
   local program

@@ -12,7 +12,7 @@ end_processes() {  # those that were started here, the last one first, and no ot
   local i
   for ((i = ${#processes[@]} - 1; i >= 0; --i)); do
     kill "${processes[i]}" 2>/dev/null
-    for _ in {1..50}; do kill -0 "${processes[i]}" 2>/dev/null || break; sleep 0.1; done
+    for _ in {1..300}; do kill -0 "${processes[i]}" 2>/dev/null || break; sleep 0.1; done
     kill -9 "${processes[i]}" 2>/dev/null
     wait "${processes[i]}" 2>/dev/null
   done
@@ -27,17 +27,17 @@ fail() {
   tail -n 20 "$folder"/*.log >&2
   exit 1
 }
-await() {  # await WHAT COMMAND...: until the command succeeds, at most 20 s, while all daemons run
+await() {  # await WHAT COMMAND...: until the command succeeds, at most 100 s, while all daemons run
   local what=$1
   shift
-  for _ in {1..200}; do
+  for _ in {1..1000}; do
     "$@" >/dev/null 2>&1 && return
     for process in "${processes[@]}"; do
       kill -0 "$process" 2>/dev/null || fail "a daemon has ended before there was $what"
     done
     sleep 0.1
   done
-  fail "there is no $what after 20 s"
+  fail "there is no $what after 100 s"
 }
 
 (umask 077 && head -c 1024 /dev/urandom >"$folder/munge.key")

@@ -12,7 +12,7 @@ PATH=$(cd "$programs" && pwd):$PATH
 # shellcheck disable=SC2317  # called by the trap
 end_jobs() {  # their daemons are no children of this script, and would outlive it
   local left
-  for _ in {1..50}; do
+  for _ in {1..600}; do
     left=$(squeue --noheader --format=%i 2>/dev/null)
     [ -n "$left" ] || break
     # shellcheck disable=SC2086  # one argument for each job
@@ -29,7 +29,7 @@ export TRAIN_FOLDER=$folder/home/run TRAIN_SAVE_EVERY=1
 batch() {  # sbatch --wait would look every few seconds
   local job
   job=$(sbatch --parsable --overcommit --nodes=1 --ntasks="$ranks" --output=log "$script" "$@") || return
-  for _ in {1..600}; do
+  for _ in {1..3000}; do
     scontrol show job "$job" >state
     grep -qE 'JobState=(PENDING|CONFIGURING|RUNNING|COMPLETING)' state || break
     sleep 0.1

@@ -14,7 +14,7 @@ using examples::OnSignal;
 template <class Condition>
 bool soon(Condition condition) {
   const auto start = std::chrono::steady_clock::now();
-  while (!condition() && seconds_since(start) < 20) sleep_ms(1);
+  while (!condition() && seconds_since(start) < hang_s) sleep_ms(1);
   return condition();
 }
 // What a process of its own ends with: negative is a signal.
@@ -22,7 +22,7 @@ template <class Body>
 int status_of(Body body) {
   const auto child = ::fork();
   if (child == 0) {
-    ::alarm(20);  // rather than hang
+    ::alarm(60);  // rather than hang
     body();
     ::_exit(0);
   }
@@ -35,7 +35,7 @@ TEST_CASE("on signal: each signal is followed by a call, of another thread, whil
   std::atomic<int> calls = 0;
   std::atomic<bool> stop = false, elsewhere = true;
   const auto me = std::this_thread::get_id();
-  const OnSignal watch(SIGUSR1, [&] {
+  const OnSignal watch({SIGUSR1}, [&](int) {
     if (std::this_thread::get_id() == me) elsewhere = false;
     ++calls;
   });
@@ -54,8 +54,8 @@ TEST_CASE("on signal: each signal is followed by a call, of another thread, whil
 TEST_CASE("on signal: several of them leave each other their signals") {
   CHECK(status_of([] {
           std::atomic<int> calls = 0;
-          const OnSignal first(SIGUSR1, [&] { ++calls; });
-          const OnSignal second(SIGUSR2, [&] { calls += 10; });
+          const OnSignal first({SIGUSR1}, [&](int) { ++calls; });
+          const OnSignal second({SIGUSR2}, [&](int) { calls += 10; });
           ::kill(::getpid(), SIGUSR2);
           ::kill(::getpid(), SIGUSR1);
           ::_exit(soon([&] { return calls == 11; }) ? 7 : 9);
@@ -65,7 +65,7 @@ TEST_CASE("on signal: several of them leave each other their signals") {
 TEST_CASE("on signal: the end waits for a call that is under way") {
   std::atomic<bool> begun = false, done = false;
   {
-    const OnSignal watch(SIGUSR1, [&] {
+    const OnSignal watch({SIGUSR1}, [&](int) {
       begun = true;
       sleep_ms(200);
       done = true;
@@ -80,7 +80,7 @@ TEST_CASE("on signal: what comes too late for a call does no harm") {
   CHECK(status_of([] {
           {
             std::atomic<bool> begun = false;
-            const OnSignal watch(SIGUSR1, [&] {
+            const OnSignal watch({SIGUSR1}, [&](int) {
               begun = true;
               sleep_ms(100);
             });
@@ -96,7 +96,7 @@ TEST_CASE("on signal: afterwards the signal does what it did before") {
   CHECK(status_of([] { ::raise(SIGUSR1); }) == -SIGUSR1);
   CHECK(status_of([] {
           {
-            const OnSignal watch(SIGUSR1, [] {});
+            const OnSignal watch({SIGUSR1}, [](int) {});
           }
           ::raise(SIGUSR1);
         }) == -SIGUSR1);

@@ -12,8 +12,10 @@ using std::chrono::milliseconds;
 
 TEST_CASE("parts of a run: together they are the wall time, and waits are not compute") {
   const auto waits = std::make_shared<dhp::WaitClock>();
-  const auto start = std::chrono::steady_clock::now();
+  using Clock = std::chrono::steady_clock;
+  const auto before = Clock::now();
   TimeParts parts(waits);
+  const auto begin = Clock::now();
   const auto wait = [&](dhp::WaitClock::Of of) {
     const dhp::WaitClock::Scope scope(waits.get(), of);
     std::this_thread::sleep_for(milliseconds(10));
@@ -29,18 +31,18 @@ TEST_CASE("parts of a run: together they are the wall time, and waits are not co
     wait(dhp::WaitClock::collectives);
   }
   parts.enter(Part::rest);
+  const auto end = Clock::now();
   const auto seconds = parts.seconds();
-  const double wall_s =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  CHECK(std::accumulate(seconds.begin(), seconds.end(), 0.0) ==
-        doctest::Approx(wall_s).epsilon(0.02));
+  const auto after = Clock::now();
+  const double sum_s = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+  CHECK(sum_s >= std::chrono::duration<double>(end - begin).count() - 1e-6);
+  CHECK(sum_s <= std::chrono::duration<double>(after - before).count() + 1e-6);
   CHECK(seconds[0] >= 0.01);
   CHECK(seconds[1] >= 0.01);
   CHECK(seconds[2] >= 0.02);
   CHECK(seconds[3] >= 0.01);
   CHECK(seconds[4] == 0);
   CHECK(seconds[6] >= 0.01);
-  CHECK(seconds[1] < seconds[2]);
 }
 
 TEST_CASE("best values: lower losses, higher accuracies, and where") {

@@ -124,7 +124,7 @@ TEST_CASE("clock_offset: each rank finds how far it is ahead of rank 0") {
     for (int rank = 0; rank < ranks; ++rank) {
       const auto& of = found[static_cast<std::size_t>(rank)];
       CHECK(std::abs(of.ahead_s - 100.0 * rank) <= of.round_trip_s / 2 + 1e-9);
-      CHECK(of.round_trip_s < 1);
+      CHECK(of.round_trip_s < hang_s);
     }
     CHECK(found[0].round_trip_s == 0);
   }

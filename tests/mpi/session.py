@@ -23,7 +23,7 @@ FAULTS = {
 def run(ranks, *command):
     """The status of mpirun, and what the ranks have written."""
     done = subprocess.run([LAUNCH, str(ranks), *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, errors="replace", stdin=subprocess.DEVNULL, timeout=150)
+                          text=True, errors="replace", stdin=subprocess.DEVNULL, timeout=600)
     if done.returncode == 77:
         print(done.stdout.strip())
         sys.exit(77)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """faults.py VICTIM: whatever one rank of four does, each other one ends within the time limit + 2 s, with an error that names
 that rank and a place in the source; and so it does where that rank is 0, whose store all of them use. Four jobs at a time: they
-sleep most of the time."""
+sleep most of the time. What is late because the machine is busy with other work is tried again."""
 
 import concurrent.futures
 import os
@@ -23,14 +23,12 @@ SENTENCES = {
 }
 
 
-def check(program, what, who):
+def check(program, what, who, tries=3):
     wrong = []
     with ranks.Job(4, [program, what, str(who), str(LIMIT_S)]) as job:
-        others = job.wait(60, without=[who])
+        others = job.wait(300, without=[who])
         last = max(end.seconds for end in others)
         # The rounds before are a matter of milliseconds, and so is meeting.
-        if last > LIMIT_S + 2 + 1:
-            wrong.append(f"the last rank ended after {last:.1f} s")
         for end in others:
             if end.status == 0:
                 wrong.append(f"rank {end.rank} ended with status 0")
@@ -41,11 +39,13 @@ def check(program, what, who):
         # The odd one ends by itself, too, unless it is stopped: then when it goes on.
         if what == "stop":
             os.kill(job.processes[who].pid, signal.SIGCONT)
-        end = job.wait(60)[who]
+        end = job.wait(300)[who]
         if end.status == 0 and what != "exit":
             wrong.append(f"the odd rank ended with status 0: {end.output.strip()}")
         example = others[0].output.strip()
     print(f"{what} of rank {who}, after {last:.1f} s: {example}", flush=True)
+    if last > LIMIT_S + 2 + 1 and not wrong:
+        return check(program, what, who, tries - 1) if tries > 1 else [f"{what} of rank {who}: ended after {last:.1f} s"]
     return [f"{what} of rank {who}: {text}" for text in wrong]
 
 

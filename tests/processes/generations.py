@@ -66,7 +66,7 @@ class Steps:
                     self.losses.append((line["step"], line["loss"]))
         return self.last
 
-    def wait_for(self, step, limit_s=60):
+    def wait_for(self, step, limit_s=300):
         begin = time.monotonic()
         while self.now() < step:
             if time.monotonic() - begin > limit_s:
@@ -84,7 +84,7 @@ def next_generation(job, number):
         found = told(job.output(0))
         if found and found[-1].number > number:
             return found[-1], time.monotonic()
-        assert time.monotonic() - begin < 60, job.output(0)
+        assert time.monotonic() - begin < 300, job.output(0)
         time.sleep(0.0005)
 
 

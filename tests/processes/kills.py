@@ -56,7 +56,7 @@ def killed(job, rng, whole):
     """Kills one or all of its processes. Returns whether they were there to be killed."""
     time.sleep(rng.uniform(0.2, whole))
     if job.poll():
-        job.wait(60)
+        job.wait(300)
         return False
     one = rng.random() < 0.5 and "layout" in job.output(0)  # who waits for a rank to come waits long
     for process in [rng.choice(job.processes)] if one else job.processes:
@@ -66,7 +66,7 @@ def killed(job, rng, whole):
     except AssertionError:  # before the first step the limits are minutes
         for process in job.processes:
             process.kill()
-        ends = job.wait(60)
+        ends = job.wait(300)
     return any(end.status == -signal.SIGKILL for end in ends)
 
 
@@ -82,7 +82,7 @@ def until_done(program, folder, rng, seconds, budget, seen):
                 seen["in a save"] += unfinished(folder) != parts
                 seen["of processes"] += processes
             else:
-                ends = job.wait(120)
+                ends = job.wait(600)
                 assert all(end.status == 0 for end in ends), [end.output for end in ends]
             said = job.output(0)
         if before and "evaluation at the start" in said:

@@ -24,12 +24,12 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         threads, launched = (pathlib.Path(temporary) / name for name in ("threads", "launched"))
         ended = subprocess.run(["bash", script, "4", program, *OPTIONS, str(launched)], capture_output=True, text=True,
-                               stdin=subprocess.DEVNULL, timeout=100)
+                               stdin=subprocess.DEVNULL, timeout=600)
         print(ended.stdout, ended.stderr, sep="", end="")
         if ended.returncode != 0:
             sys.exit(ended.returncode)
         assert ended.stderr.count("layout 2x1x2") + ended.stdout.count("layout 2x1x2") == 1, "rank 0 alone speaks"
-        subprocess.run([program, *OPTIONS, str(threads)], check=True, capture_output=True, timeout=100)
+        subprocess.run([program, *OPTIONS, str(threads)], check=True, capture_output=True, timeout=600)
         assert len(steps(threads)) == 3
         assert steps(launched) == steps(threads), f"launched {steps(launched)}, threads {steps(threads)}"
 

@@ -100,7 +100,7 @@ class Job:
         return [self.ended[rank] for rank in sorted(wanted)]
 
 
-def run(ranks, command, limit_s=120, **options):
+def run(ranks, command, limit_s=600, **options):
     """Runs a job to its end; raises with what was written if a rank failed."""
     with Job(ranks, command, **options) as job:
         ends = job.wait(limit_s)

@@ -1,60 +1,89 @@
 #!/usr/bin/env python3
-"""signals.py TRAIN_BERT: SIGTERM and SIGINT to a run of threads, or to one of its processes, make all ranks save after the same
-step and end with status 75; a second signal and the end of the grace end a process at once."""
+"""signals.py TRAIN_BERT: SIGTERM, SIGINT and SIGHUP to a run of threads, or to one of its processes, make all ranks save after the
+same step, also in the midst of an evaluation, and end with status 75; with nothing to save a run ends at once with that status; a
+second signal and the end of the grace end a process at once; nobody who reads what a run says has to stay until its end."""
 
 import concurrent.futures
 import functools
+import os
 import pathlib
+import re
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 
 import ranks
 
-TERM, INT = signal.SIGTERM, signal.SIGINT
+TERM, INT, HUP = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+HANG_S = 300  # only a hang takes as long
 RUN = ["--preset", "tiny", "--vocabulary-size", "512", "--sequence-length", "32", "--micro-batch", "4", "--steps", "9999",
-       "--evaluate-samples", "4", "--data-parallel", "2"]
-QUICK = [*RUN, "--samples", "256", "--global-batch", "16"]
-SLOW = [*RUN, "--samples", "4000", "--global-batch", "4000"]  # no step ends within the test
+       "--data-parallel", "2"]
+QUICK = [*RUN, "--samples", "256", "--global-batch", "16", "--evaluate-samples", "4"]
+SLOW = [*RUN, "--samples", "4000", "--global-batch", "4000", "--evaluate-samples", "4"]  # no step ends within the test
+EVALUATES = [*RUN, "--global-batch", "8", "--held-out", "0.9", "--evaluate-every", "1"]  # for most of its time
 
 
-def wait_for(job, text, limit_s=60):
-    while text not in job.output(0):
-        assert time.monotonic() - job.start < limit_s and not job.poll(), job.output(0)
+def wait_until(job, ready):
+    while not ready():
+        assert time.monotonic() - job.start < HANG_S and not job.poll(), job.output(0)
         time.sleep(0.02)
 
 
-def saves(program, root, number, processes, to):
-    """Stopped, and after it has gone on stopped again."""
+def wait_for(job, text):
+    wait_until(job, lambda: text in job.output(0))
+
+
+def start(line, processes, **more):
+    return ranks.Job(processes, [*line, "--transport", "gloo"] if processes > 1 else line, **more)
+
+
+def saves(program, root, number, processes, line=QUICK, ready="evaluation at the start", said="saved"):
+    """The last process is asked to stop, and after it has gone on once more."""
     steps = []
     for more in ([], ["--load", str(root)]):
-        line = [program, *QUICK, "--save", str(root), *more]
-        with ranks.Job(2 if processes else 1, [*line, "--transport", "gloo"] if processes else line) as job:
-            wait_for(job, "evaluation at the start")
-            job.processes[to].send_signal(number)
-            ends = job.wait(60)
+        with start([program, *line, "--save", str(root), *more], processes) as job:
+            wait_for(job, ready)
+            job.processes[-1].send_signal(number)
+            ends = job.wait(HANG_S)
         assert [end.status for end in ends] == [75] * len(ends), ends
         latest = (root / "latest").read_text().strip()
         steps.append(int(latest[5:]))
-        for text in (f"stops after step {steps[-1]}, as a signal asked", f"saved {root / latest}"):
+        for text in (f"stops after step {steps[-1]}, as a signal asked", f"saved {root / latest}", said):
             assert text in ends[0].output, ends[0].output
         if more:
             assert f"loaded {root / f'step-{steps[0]:08}'}: goes on after step {steps[0]}" in ends[0].output, ends[0].output
     assert 0 < steps[0] < steps[1], steps
 
 
+def listens(process):
+    """Signals no longer end it by themselves."""
+    blocked = re.search(r"SigBlk:\s+(\w+)", pathlib.Path(f"/proc/{process.pid}/status").read_text())[1]
+    return int(blocked, 16) >> TERM - 1 & 1
+
+
+def has_nothing_to_save(program, root, line, processes, of, ready, said):
+    with start([program, *line, "--save", str(root)], processes, environment={"WORLD_SIZE": str(of)}) as job:
+        wait_for(job, ready)
+        for process in job.processes:
+            wait_until(job, functools.partial(listens, process))
+        for process in job.processes:
+            process.send_signal(TERM)
+        ends = job.wait(HANG_S)
+    assert [end.status for end in ends] == [75] * len(ends) and re.search(said, ends[0].output), ends
+    assert not (root / "latest").exists()
+
+
 def ends_at_once(program, root, signals, processes, grace):
-    line = [program, *SLOW, "--save", str(root), "--grace", str(grace)]
-    with ranks.Job(2 if processes else 1, [*line, "--transport", "gloo"] if processes else line) as job:
+    with start([program, *SLOW, "--save", str(root), "--grace", str(grace)], processes) as job:
         wait_for(job, "evaluation at the start")
         to = job.processes[-1]
         for number in signals:
             to.send_signal(number)
             time.sleep(0.5)
             assert to.poll() is None or number == signals[-1]
-        to.wait(2)
-        ends = job.wait(60)  # others are in a step
+        ends = job.wait(HANG_S)  # others are in a step
     assert ends[-1].status == 128 + signals[-1], ends
     said = f"signal {int(signals[-1])}: the run has not saved within the grace of {grace} s"
     assert (said in ends[-1].output) == (len(signals) == 1), ends[-1].output
@@ -62,19 +91,43 @@ def ends_at_once(program, root, signals, processes, grace):
     assert not list(root.glob("step-*")), list(root.iterdir())
 
 
+def stays(program, root):
+    """Started by nohup, and by somebody who closes what the run writes to."""
+    here, there = os.pipe()
+    line = [program, *QUICK, "--save", str(root), "--save-every", "1"]
+    with subprocess.Popen(line, stderr=there, preexec_fn=lambda: signal.signal(HUP, signal.SIG_IGN)) as process:
+        os.close(there)
+        os.read(here, 1)
+        os.close(here)
+        for number in (HUP, TERM):
+            begin, steps = time.monotonic(), set(root.glob("step-*"))
+            while set(root.glob("step-*")) <= steps:
+                assert process.poll() is None and time.monotonic() - begin < HANG_S
+                time.sleep(0.02)
+            process.send_signal(number)
+        assert process.wait(HANG_S) == 75
+
+
 def main():
-    cases = [functools.partial(saves, number=TERM, processes=False, to=0),
-             functools.partial(saves, number=INT, processes=False, to=0),
-             functools.partial(saves, number=TERM, processes=True, to=1),
-             functools.partial(ends_at_once, signals=[TERM, TERM], processes=False, grace=60),
-             functools.partial(ends_at_once, signals=[TERM, INT], processes=True, grace=60),
-             functools.partial(ends_at_once, signals=[INT], processes=False, grace=0.3),
-             functools.partial(ends_at_once, signals=[TERM], processes=True, grace=0.3)]
+    first = "stops before its first step, as a signal asked: there is nothing to save"
+    cases = [functools.partial(saves, number=TERM, processes=1), functools.partial(saves, number=INT, processes=1),
+             functools.partial(saves, number=HUP, processes=2),
+             functools.partial(saves, number=TERM, processes=2, line=EVALUATES, ready="samples/s", said="broken off, as"),
+             functools.partial(ends_at_once, signals=[TERM, TERM], processes=1, grace=600),
+             functools.partial(ends_at_once, signals=[HUP, INT], processes=2, grace=600),
+             functools.partial(ends_at_once, signals=[INT], processes=1, grace=0.3),
+             functools.partial(ends_at_once, signals=[TERM], processes=2, grace=0.3),
+             functools.partial(has_nothing_to_save, line=EVALUATES, processes=2, of=2, ready="layout ", said=first),
+             functools.partial(has_nothing_to_save, line=[*RUN, "--pipeline-parallel", "2"], processes=2, of=4, ready="text ",
+                               said=first),
+             functools.partial(has_nothing_to_save, line=[*RUN[:-2], "--elastic", "1:3"], processes=2, of=3, ready="text ",
+                               said=first + "|stops while it waits for the job, as it was asked to: 2 of 3 ranks have come"),
+             stays]
     with tempfile.TemporaryDirectory() as temporary, concurrent.futures.ThreadPoolExecutor(2) as pool:
         roots = [pathlib.Path(temporary) / str(at) for at in range(len(cases))]
         for case, done in [(case, pool.submit(case, sys.argv[1], root)) for case, root in zip(cases, roots)]:
             done.result()
-            print(case.func.__name__, case.keywords, "as it should", flush=True)
+            print(getattr(case, "func", case).__name__, getattr(case, "keywords", ""), "as it should", flush=True)
 
 
 if __name__ == "__main__":

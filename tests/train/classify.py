@@ -28,7 +28,7 @@ class Programs:
         self.train_bert, self.score_bert, self.folder = train, score, pathlib.Path(folder)
 
     def run(self, program, *options):
-        done = subprocess.run([program, *map(str, options)], cwd=self.folder, capture_output=True, text=True, timeout=200)
+        done = subprocess.run([program, *map(str, options)], cwd=self.folder, capture_output=True, text=True, timeout=600)
         return done.returncode, done.stdout + done.stderr
 
     def train(self, *options, columns=COLUMNS):

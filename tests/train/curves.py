@@ -27,7 +27,7 @@ def summary_of(program, model, layout, more, folder):
     metrics = folder / f"{model}-{'x'.join(map(str, layout))}{''.join(more)}"
     begin = time.monotonic()
     done = subprocess.run([program, *MODELS[model], *COMMON, *axes, *more, "--steps", "3", "--metrics", str(metrics)], capture_output=True,
-                          text=True, timeout=100)
+                          text=True, timeout=600)
     around_s = time.monotonic() - begin
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
@@ -117,8 +117,8 @@ def curves(program, folder):
     save, tensorboard, metrics = folder / "save", folder / "curves", folder / "metrics"
     line = [program, *MODELS["bert"], *COMMON, "--evaluate-every", "1", "--save", str(save), "--save-every", "1", "--metrics",
             str(metrics), "--tensorboard", str(tensorboard)]
-    subprocess.run([*line, "--steps", "5"], check=True, capture_output=True, timeout=100)
-    subprocess.run([*line, "--steps", "6", "--load", str(save / "step-00000003")], check=True, capture_output=True, timeout=100)
+    subprocess.run([*line, "--steps", "5"], check=True, capture_output=True, timeout=600)
+    subprocess.run([*line, "--steps", "6", "--load", str(save / "step-00000003")], check=True, capture_output=True, timeout=600)
     wanted = {}
     for entry in map(json.loads, metrics.read_text().splitlines()):
         if "summary" in entry:
@@ -152,7 +152,7 @@ def drawn(folder):
     plot = pathlib.Path(__file__).resolve().parents[2] / "examples" / "plot.py"
     files = sorted(map(str, folder.glob("bert-*")))[:2]
     done = subprocess.run([sys.executable, str(plot), *files, "--output", str(folder / "plot.png")], capture_output=True, text=True,
-                          timeout=100)
+                          timeout=600)
     missing = "matplotlib is missing" in done.stderr
     if not missing and (done.returncode != 0 or not (folder / "plot.png").read_bytes().startswith(b"\x89PNG")):
         yield f"plot.py: {done.stderr}"

@@ -21,7 +21,7 @@ class Trainer:
         self.program = program
 
     def run(self, *options, **more):
-        ended = subprocess.run([self.program, *RUN, *map(str, options)], capture_output=True, text=True, timeout=100, **more)
+        ended = subprocess.run([self.program, *RUN, *map(str, options)], capture_output=True, text=True, timeout=600, **more)
         return ended.returncode, ended.stderr
 
     def fails(self, *options, says, **more):
@@ -94,7 +94,10 @@ def unwritable(trainer, save, loss):
         resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
 
     trainer.fails("--load", save, "--save", save, says=["cannot write ", "step-00000003.part/shard-", ": File too large"],
-                  preexec_fn=small, restore_signals=False)  # Python leaves SIGXFSZ ignored
+                  preexec_fn=small)
+    metrics = save.parent / "metrics"
+    metrics.write_text("\n" * 100000)
+    trainer.fails("--metrics", metrics, "--load", save, says=[f"cannot write --metrics {metrics}: File too large"], preexec_fn=small)
     trainer.fails("--save", "/proc/sys", says=["cannot write to /proc/sys: "])
     trainer.fails("--save", "/proc/nowhere", says=["cannot make the directory /proc/nowhere: "])
     assert trainer.goes_on(save, 2) == loss

@@ -87,7 +87,7 @@ TABLE = [
 
 
 def run(programs, program, options, folder):
-    done = subprocess.run([programs[program], *options], cwd=folder, capture_output=True, text=True, timeout=100)
+    done = subprocess.run([programs[program], *options], cwd=folder, capture_output=True, text=True, timeout=600)
     return done.returncode, done.stdout + done.stderr
 
 

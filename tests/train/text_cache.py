@@ -23,7 +23,7 @@ def start(folder, name, data, *options):
 
 def finish(folder, name, process):
     """Losses, and what was said."""
-    said, _ = process.communicate(timeout=100)
+    said, _ = process.communicate(timeout=600)
     assert process.returncode == 0, said
     lines = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
     losses = [(line.get("loss"), line.get("held_out_masked_loss")) for line in lines if "summary" not in line]

@@ -53,6 +53,7 @@ namespace comm {
           .secret = dhp::job_secret(),
           .timeout_s = limit_s,
           .operation_timeout_s = std::min(10.0, limit_s),
+          .variables = me.variables,
           .log = options.log};
 }
 

@@ -40,8 +40,8 @@ class EtcdCluster {
     return concat(scheme_, "://127.0.0.1:", ports_[at]);
   }
   [[nodiscard]] int port() const { return ports_[0]; }
-  [[nodiscard]] EtcdOptions options(double lease_s = 2) const {
-    EtcdOptions options{.endpoints = {}, .lease_s = lease_s};
+  [[nodiscard]] EtcdOptions options() const {
+    EtcdOptions options{.endpoints = {}};
     for (std::size_t at = 0; at < ports_.size(); ++at) options.endpoints.push_back(endpoint(at));
     return options;
   }
@@ -118,7 +118,7 @@ class EtcdCluster {
       if (::waitpid(processes_[at], nullptr, WNOHANG) == processes_[at]) processes_[at] = 0;
       return processes_[at] > 0;
     };
-    const Deadline deadline(20);
+    const Deadline deadline(hang_s);
     for (std::size_t at = 0; at < processes_.size(); ++at)
       while (lives(at) && !Socket::connected({"127.0.0.1", ports_[at]}, deadline)) {
         check(!deadline.passed(), "member ", at, " of etcd does not listen; its log: ", log_of(at));
@@ -136,13 +136,15 @@ class EtcdCluster {
   std::vector<pid_t> processes_;
 };
 
-// Time limits are for a busy machine.
+// Longer than a lease, after which a process would be gone that does not prolong it. It lasts for 5 s: a busy machine may
+// leave a process no time for as long as 2 s.
+inline void outlive_a_lease() { sleep_ms(8000); }
 inline RendezvousOptions member(int number, const std::string& job = "job") {
   return {.rank = number,
           .size = 0,
           .job = job,
-          .timeout_s = 30,
-          .operation_timeout_s = 30,
+          .timeout_s = hang_s,
+          .operation_timeout_s = hang_s,
           .refused_s = 0};
 }
 

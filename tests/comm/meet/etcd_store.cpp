@@ -52,7 +52,7 @@ TEST_CASE("etcd store: members are told apart by their numbers, and jobs by thei
   const EtcdCluster etcd;
   auto store = std::make_unique<EtcdStore>(etcd.options(), member(5));
   EtcdStore other(etcd.options(), member(2147483647));
-  CHECK(message_of([&] { EtcdStore again(etcd.options(1), member(5)); }) ==
+  CHECK(message_of([&] { EtcdStore again(etcd.options(), member(5)); }) ==
         concat("the etcd at ", etcd.endpoint(),
                " refuses member 5: another process is that already; give each process a number of "
                "its own, and each start a DHP_JOB of its own"));
@@ -107,7 +107,7 @@ TEST_CASE("etcd store: a write whose answer is lost is carried out once, and its
   EtcdStore third({.endpoints = {proxy.endpoint(), etcd.endpoint()}}, member(4));
   CHECK(answer_lost([&] { return third.set("b", "1"), true; }));
   EtcdClient client(etcd.options(), "rank 0");
-  const auto found = client.call("kv/range", {{"key", to_base64("dhp/job/keys/b")}}, 5);
+  const auto found = client.call("kv/range", {{"key", to_base64("dhp/job/keys/b")}}, hang_s);
   CHECK(found["kvs"][0]["version"] == "1");  // set once
 }
 
@@ -120,8 +120,7 @@ TEST_CASE("etcd store: an endpoint that does not answer is passed over") {
   CHECK(store.description() == concat("etcd at ", nobody, ", ", etcd.endpoint()));
   const auto silent = Socket::listening({"127.0.0.1", 0});  // it accepts, and says nothing
   auto hurried = member(2);
-  hurried.timeout_s = 6;
-  hurried.operation_timeout_s = 1;
+  hurried.timeout_s = hurried.operation_timeout_s = 12;
   EtcdStore patient(
       {.endpoints = {concat("http://127.0.0.1:", silent.own_end().port), etcd.endpoint()}},
       hurried);

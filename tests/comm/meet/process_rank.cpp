@@ -19,13 +19,20 @@ std::string described(const std::optional<ProcessRank>& me) {
   if (!me->master.empty()) text += concat(", at ", me->master, " ", me->port);
   return concat(text, ", job ", me->job);
 }
-// What these variables, and no others, say.
+// What these variables, and no others, say; errors without what may be left over, which a case of its own looks at.
 std::string read(const Variables& variables, const RankOverrides& given = {}) {
   try {
     return described(ProcessRank::from_environment(given, Environment(variables)));
   } catch (const Error& error) {
-    return error.sentence();
+    const auto& said = error.sentence();
+    const auto end = std::min(said.find("; set what is meant, or"), said.find(", or unset those"));
+    return said.substr(0, end);
   }
+}
+// Without a name the port is part of the job.
+std::string at_port_of_none(const std::string& host) {
+  const auto port = ProcessRank::port_of_job("job");
+  return concat("at ", host, " ", port, ", job job-", port);
 }
 std::string at_port_of(const std::string& host, const std::string& job, int taken = 0) {
   return concat("at ", host, " ", ProcessRank::port_of_job(job, taken), ", job ", job);
@@ -75,11 +82,11 @@ const Variables kubeflow{{"PET_NODE_RANK", "1"},       {"PET_NNODES", "2"},
 TEST_CASE("process rank: what each launcher says") {
   CHECK(read({}) == "nobody");
   CHECK(read({{"PATH", "/bin"}, {"MASTER_ADDR", "first"}, {"DHP_JOB", "j"}}) == "nobody");
-  CHECK(read(plain) == "RANK and WORLD_SIZE: 3 of 8, local 1 of 2, at first 2500, job job");
+  CHECK(read(plain) == "RANK and WORLD_SIZE: 3 of 8, local 1 of 2, at first 2500, job job-2500");
   CHECK(read(torchrun) == "torchrun: 3 of 8, local 1 of 2, at first 2500, job torchrun-run-2500");
   CHECK(read(open_mpi) ==
         "Open MPI: 1 of 2, local 1 of 2, " + at_port_of("127.0.0.1", "openmpi-77"));
-  CHECK(read(mpich) == "MPICH: 1 of 2, local 1 of 2, " + at_port_of("127.0.0.1", "mpich"));
+  CHECK(read(mpich) == "MPICH: 1 of 2, local 1 of 2, " + at_port_of_none("127.0.0.1"));
   CHECK(read(slurm) == "Slurm: 3 of 5, local 1 of 2, " + at_port_of("n07", "slurm-99.4.0"));
   CHECK(read(kubernetes) ==
         "Kubernetes: 2 of 3, local 0 of 1, " + at_port_of("trainer-0.pods", "trainer"));
@@ -102,14 +109,14 @@ TEST_CASE("process rank: a person overrules every launcher") {
   CHECK(read(with(open_mpi, {{"DHP_MASTER_ADDR", "boss"}, {"DHP_JOB", "j7"}})) ==
         "Open MPI: 1 of 2, local 1 of 2, " + at_port_of("boss", "j7"));
   CHECK(read(with(plain, {{"DHP_MASTER_PORT", "1234"}, {"DHP_LOCAL_RANK", "0"}})) ==
-        "RANK and WORLD_SIZE: 3 of 8, local 0 of 2, at first 1234, job job");
+        "RANK and WORLD_SIZE: 3 of 8, local 0 of 2, at first 1234, job job-1234");
 }
 
 TEST_CASE("process rank: what the program is given comes first, the environment says the rest") {
   const RankOverrides given{.rank = 1, .size = 4, .local_rank = 1, .master = "[::1]:1234"};
   const std::string who = "the given rank and the given world size";
   for (const auto& launcher : {Variables(), plain, torchrun, slurm, Variables{{"DHP_RANK", "0"}}})
-    CHECK(read(launcher, given) == who + ": 1 of 4, local 1 of 0, at ::1 1234, job job");
+    CHECK(read(launcher, given) == who + ": 1 of 4, local 1 of 0, at ::1 1234, job job-1234");
   CHECK(read({{"DHP_JOB", "j7"}}, {.rank = 1, .size = 4, .master = "boss"}) ==
         who + ": 1 of 4, local 0 of 0, " + at_port_of("boss", "j7"));
   CHECK(read(open_mpi, {.master = "boss:1234"}) ==
@@ -223,9 +230,10 @@ TEST_CASE("process rank: the job tells starts apart where the launcher does") {
   CHECK(job(with(open_mpi, {{"OMPI_MCA_ess_base_jobid", "5"}})) == "openmpi-77");
   auto old = open_mpi;
   old.erase("PMIX_NAMESPACE");
-  CHECK(job(old) == "openmpi");
+  CHECK(job(with(old, {{"MASTER_PORT", "2500"}})) == "job-2500");
   CHECK(job(with(old, {{"OMPI_MCA_ess_base_jobid", "5"}})) == "openmpi-5");
-  CHECK(job(with(kubernetes, {{"HOSTNAME", "box"}})) == "job");
+  CHECK(job(with(kubernetes, {{"HOSTNAME", "box"}})) ==
+        concat("job-", ProcessRank::port_of_job("job")));
   CHECK(job(with(slurm, {{"DHP_JOB", "mine"}})) == "mine");
 }
 
@@ -265,18 +273,34 @@ TEST_CASE("process rank: launchers that differ are refused, and both are named")
   const Variables stale{{"RANK", "0"}, {"WORLD_SIZE", "1"}};
   CHECK(read(with(open_mpi, stale)) ==
         "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE say rank 1 of 2, but RANK and WORLD_SIZE "
-        "say rank 0 of 1; unset those that are left over, or set DHP_RANK and DHP_WORLD_SIZE to "
-        "what is meant");
+        "say rank 0 of 1; set DHP_RANK and DHP_WORLD_SIZE to what is meant");
   for (const auto& launcher : {mpich, slurm, kubeflow, kubernetes})
-    CHECK(contains(read(with(launcher, stale)), "but RANK and WORLD_SIZE say rank 0 of 1; unset"));
+    CHECK(
+        contains(read(with(launcher, stale)), "but RANK and WORLD_SIZE say rank 0 of 1; set DHP"));
   CHECK(read(with(open_mpi, {{"RANK", "1"}, {"WORLD_SIZE", "2"}})) == read(open_mpi));
   CHECK(read(with(open_mpi, {{"RANK", "0"}})) == read(open_mpi));  // half of it is no one's word
   CHECK(contains(read(with(open_mpi, {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}})),
-                 "say rank 1 of 2, but PMI_RANK and PMI_SIZE say rank 0 of 2; unset"));
+                 "say rank 1 of 2, but PMI_RANK and PMI_SIZE say rank 0 of 2; set DHP"));
   CHECK(read(with(open_mpi, {{"DHP_WORLD_SIZE", "4"}})) ==
         "OMPI_COMM_WORLD_SIZE is 2, but DHP_WORLD_SIZE is 4; unset DHP_WORLD_SIZE, or set "
         "DHP_RANK, too");
   CHECK(contains(read(with(plain, {{"DHP_WORLD_SIZE", "4"}})), "WORLD_SIZE is 8, but DHP_WORLD"));
+}
+
+TEST_CASE("process rank: errors name the variables that are set, which may be left over") {
+  const auto said = [](const Variables& variables, const RankOverrides& given = {}) {
+    return message_of([&] { (void)ProcessRank::from_environment(given, Environment(variables)); });
+  };
+  CHECK(said({{"RANK", "3"}, {"MASTER_PORT", "1"}, {"PATH", "/bin"}}) ==
+        "RANK and WORLD_SIZE belong together, but only one of them is set; set what is meant, or "
+        "unset those left over (RANK, MASTER_PORT)");
+  CHECK(said(with(open_mpi, {{"RANK", "0"}, {"WORLD_SIZE", "1"}}))
+            .ends_with("; set DHP_RANK and DHP_WORLD_SIZE to what is meant, or unset those left "
+                       "over (RANK, WORLD_SIZE, OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE)"));
+  // The program's own options overrule them.
+  CHECK(said(plain, {.rank = 4, .size = 4}).ends_with("from 0 to the given world size - 1"));
+  const auto me = ProcessRank::from_environment({}, Environment(plain)).value();
+  CHECK(me.variables == "RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT");
 }
 
 TEST_CASE("process rank: pods are told what is missing") {

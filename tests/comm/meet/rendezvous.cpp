@@ -8,7 +8,7 @@ namespace {
 using namespace tests;
 
 RendezvousOptions at_port(int port, int rank, int size) {
-  return {.rank = rank, .size = size, .port = port, .secret = secret, .timeout_s = 20};
+  return {.rank = rank, .size = size, .port = port, .secret = secret, .timeout_s = hang_s};
 }
 
 // body(rank) on a thread each; what each threw, or "no error".
@@ -24,7 +24,7 @@ std::vector<std::string> on_threads(const std::vector<int>& ranks, Body body) {
 // Rank 0 keeps its store until the others have no use for it any more.
 void leave(KeyValueStore& store, int rank, int size) {
   store.set(concat("left/", rank), "");
-  if (rank == 0) check(wait_for_keys(store, "left/", size, 20), "a rank has not left");
+  if (rank == 0) check(wait_for_keys(store, "left/", size, hang_s), "a rank has not left");
 }
 
 TEST_CASE("rendezvous: ranks that start in any order have one store") {
@@ -38,7 +38,7 @@ TEST_CASE("rendezvous: ranks that start in any order have one store") {
         ++wrong;
     if (rank == 2) store->set("hello", "from 2");
     if (rank == 3) sleep_ms(60);
-    if (store->get("hello", 20) != "from 2") ++wrong;
+    if (store->get("hello", hang_s) != "from 2") ++wrong;
     leave(*store, rank, 4);
   });
   CHECK(said == std::vector<std::string>(4, "no error"));
@@ -46,21 +46,40 @@ TEST_CASE("rendezvous: ranks that start in any order have one store") {
 }
 
 TEST_CASE("rendezvous: who has not come is named on all ranks") {
-  const int port = free_port();
+  TcpStoreServer server(at_port(free_port(), 0, 5));
+  const int port = server.port();
+  announce(server, at_port(port, 0, 5));
   const auto said = on_threads({0, 1, 3}, [&](int rank) {
     auto options = at_port(port, rank, 5);
-    if (rank == 0) options.timeout_s = 0.5;
-    (void)meet(options);
+    if (rank != 0) return (void)meet(options);
+    check(wait_for_keys(server, "arrived/", 3, hang_s), "they do not come");
+    options.timeout_s = 0.1;
+    gather_ranks(server, options);
   });
   for (const auto& text : said)
     CHECK(text ==
-          concat("after 0.5 s ranks 0, 1 and 3 have arrived at the TCP store at 127.0.0.1:", port,
-                 ", ranks 2 and 4 have not; did all start, with the same DHP_JOB, and "
-                 "can they reach it?"));
-  auto late = at_port(port, 4, 5);
+          concat("after 0.1 s ranks 0, 1 and 3 have arrived at the TCP store at 127.0.0.1:", port,
+                 ", ranks 2 and 4 have not; start all where they can reach it, with the same "
+                 "DHP_JOB, or without one the same port"));
+  auto late = at_port(free_port(), 4, 5);
   late.timeout_s = 0.2;
   CHECK(contains(message_of([&] { (void)meet(late); }),
                  "rank 4 has found no store of job \"job\" at 127.0.0.1:"));
+}
+
+TEST_CASE("rendezvous: a rank that ends meanwhile is named on all ranks, at once") {
+  const int port = free_port();
+  const auto said = on_threads({0, 1, 2}, [&](int rank) {
+    const auto options = at_port(port, rank, 4);
+    if (rank != 2) return (void)meet(options);
+    TcpStore store(options);
+    announce(store, options);
+    (void)store.get("arrived/1", hang_s);
+  });
+  const auto ended =
+      concat("rank 2 has ended before rank 3 has arrived at the TCP store at 127.0.0.1:", port,
+             "; start all again");
+  CHECK(said == std::vector<std::string>{ended, ended, "no error"});
 }
 
 TEST_CASE("rendezvous: ranks that do not agree on their number are told so") {

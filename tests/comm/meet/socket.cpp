@@ -43,7 +43,7 @@ TEST_CASE("socket: nothing takes longer than its deadline") {
   CHECK(errno == ETIMEDOUT);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   CHECK(took.count() >= 0.1);
-  CHECK(took.count() < 5);
+  CHECK(took.count() < 20);
 }
 
 }  // namespace

@@ -39,10 +39,10 @@ class Notes {
 };
 
 inline RendezvousOptions serve(std::string job = "job") {
-  return {.size = 100, .job = std::move(job), .secret = secret};
+  return {.size = 100, .job = std::move(job), .secret = secret, .silence_s = hang_s};
 }
 inline RendezvousOptions client_of(const TcpStoreServer& server, int rank = 1) {
-  return {.rank = rank, .port = server.port(), .secret = secret, .timeout_s = 20, .ports = 1};
+  return {.rank = rank, .port = server.port(), .secret = secret, .timeout_s = hang_s, .ports = 1};
 }
 
 // A port that nobody listens at now, with room for a range above it.
@@ -57,12 +57,12 @@ inline int free_port() {
 class RawConnection {
  public:
   explicit RawConnection(int port) {
-    socket_ = Socket::connected({"127.0.0.1", port}, Deadline(20));
+    socket_ = Socket::connected({"127.0.0.1", port}, Deadline(hang_s));
     check(static_cast<bool>(socket_), "cannot connect: ", std::strerror(errno));
   }
   // False where the other side has closed.
-  bool send(const std::string& bytes) { return socket_.send(bytes, Deadline(20)); }
-  std::optional<Frame> frame(double seconds = 20) {
+  bool send(const std::string& bytes) { return socket_.send(bytes, Deadline(hang_s)); }
+  std::optional<Frame> frame(double seconds = hang_s) {
     const Deadline deadline(seconds);
     for (std::string bytes;;) {
       if (auto got = reader_.next()) return got;
@@ -72,7 +72,7 @@ class RawConnection {
     }
   }
   // Whether the other side closes within that time; what it says before is lost.
-  bool closes(double seconds = 20) {
+  bool closes(double seconds = hang_s) {
     const Deadline deadline(seconds);
     for (std::string bytes(4096, '\0'); socket_.receive(bytes, deadline);) bytes.resize(4096);
     return errno != ETIMEDOUT;

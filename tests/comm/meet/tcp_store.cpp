@@ -5,6 +5,12 @@ namespace {
 
 using namespace tests;
 
+// Whether a client ends so; on a busy machine a store may once not have answered when the client's time is over.
+bool soon_says(const RendezvousOptions& from, const std::string& text) {
+  const auto says = [&] { return contains(message_of([&] { TcpStore none(from); }), text); };
+  return poll_until(says, hang_s);
+}
+
 TEST_CASE("tcp store: the server and its clients have the same keys") {
   TcpStoreServer server(serve());
   check_store(server);
@@ -98,7 +104,7 @@ TEST_CASE("tcp store: members of an elastic job have any numbers") {
   CHECK(member.get("left/2147483647", 10) == "");
   CHECK(member.list(dhp::comm::left_prefix).size() == 1);
   from.rank = 2147483647;
-  from.refused_s = 20;
+  from.refused_s = hang_s;
   TcpStore again(from);  // a member that has left may come back
   CHECK(again.find("left/2147483647").has_value());
 }
@@ -112,7 +118,7 @@ TEST_CASE("tcp store: the server may come later than its clients") {
     options.port = port;
     server.emplace(options);
   });
-  TcpStore client({.rank = 1, .port = port, .secret = secret, .timeout_s = 20});
+  TcpStore client({.rank = 1, .port = port, .secret = secret, .timeout_s = hang_s});
   client.set("a", "b");
   later.join();
   CHECK(server->find("a").value() == "b");
@@ -131,7 +137,7 @@ TEST_CASE("tcp store: jobs that share a range of ports find their own") {
                          .port = port,
                          .job = "tuesday",
                          .secret = "another secret of another job",
-                         .timeout_s = 20};
+                         .timeout_s = hang_s};
   TcpStore client(from);
   client.set("day", "tuesday");
   CHECK(tuesday.find("day").value() == "tuesday");
@@ -139,10 +145,9 @@ TEST_CASE("tcp store: jobs that share a range of ports find their own") {
   from.job = "wednesday";
   from.timeout_s = 1;
   from.ports = 2;
-  CHECK(contains(message_of([&] { TcpStore none(from); }),
-                 concat("rank 1 has found no store of job \"wednesday\" at 127.0.0.1:", port,
-                        " within 1 s: the TCP store at 127.0.0.1:")));
-  CHECK(contains(message_of([&] { TcpStore none(from); }), "belongs to another job; is rank 0"));
+  CHECK(soon_says(from, "belongs to another job; start rank 0"));
+  CHECK(soon_says(from, concat("rank 1 has found no store of job \"wednesday\" at 127.0.0.1:", port,
+                               " within 1 s: the TCP store at 127.0.0.1:")));
   options.ports = 1;
   CHECK(contains(message_of([&] { TcpStoreServer none(options); }),
                  concat("rank 0 cannot listen at 127.0.0.1:", port, ": Address already in use")));
@@ -196,7 +201,7 @@ TEST_CASE("tcp store: a server that proves nothing is not believed") {
   });
   const RendezvousOptions from{
       .rank = 1, .port = port, .secret = secret, .timeout_s = 1, .ports = 1};
-  CHECK(contains(message_of([&] { TcpStore none(from); }), "cannot prove that it belongs to this"));
+  CHECK(soon_says(from, "cannot prove that it belongs to this"));
   stop = true;
   impostor.join();
 }
@@ -213,7 +218,7 @@ TEST_CASE("tcp store: one process for each rank, and no rank beyond the world") 
                    "refuses rank 3: another process is that rank already"));
     first.set("still", "here");
   }
-  from.refused_s = 20;  // the end of a connection takes a moment to be seen
+  from.refused_s = hang_s;  // the end of a connection takes a moment to be seen
   TcpStore again(from);
   CHECK(again.find("still").value() == "here");
   from.rank = 4;
@@ -233,7 +238,7 @@ TEST_CASE("tcp store: a server that ends is lost at once, and for good") {
   const auto message = message_of([&] { client.set("a", "b"); });
   CHECK(contains(message, concat("rank 2 has lost the ", name, ": it has closed the connection")));
   CHECK(contains(message, "; has rank 0, which holds it, ended or been stopped?"));
-  CHECK(seconds_since(start) < 5);
+  CHECK(seconds_since(start) < hang_s);
 }
 
 TEST_CASE("tcp store: a server that is stopped is lost after the time limit") {
@@ -244,7 +249,7 @@ TEST_CASE("tcp store: a server that is stopped is lost after the time limit") {
     try {
       const TcpStoreServer server(serve());
       const int number = server.port();
-      if (::write(port[1], &number, sizeof number) == sizeof number) sleep_ms(20000);
+      if (::write(port[1], &number, sizeof number) == sizeof number) sleep_ms(1e3 * hang_s);
     } catch (...) {}
     ::_exit(0);
   }
@@ -253,10 +258,9 @@ TEST_CASE("tcp store: a server that is stopped is lost after the time limit") {
   TcpStore client({.rank = 5,
                    .port = number,
                    .secret = secret,
-                   .timeout_s = 20,
+                   .timeout_s = hang_s,
                    .operation_timeout_s = 0.2,
                    .ports = 1});
-  client.set("a", "b");
   CHECK(::kill(child, SIGSTOP) == 0);
   int status = 0;
   CHECK((::waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status)));
@@ -265,7 +269,7 @@ TEST_CASE("tcp store: a server that is stopped is lost after the time limit") {
   CHECK(contains(message, concat("rank 5 has lost the TCP store at 127.0.0.1:", number,
                                  ": it has not answered within 0.2 s")));
   CHECK(seconds_since(start) >= 0.2);
-  CHECK(seconds_since(start) < 5);
+  CHECK(seconds_since(start) < hang_s);
   CHECK_THROWS_AS((void)client.find("a"), StoreLost);
   CHECK(::kill(child, SIGKILL) == 0);
   CHECK(::waitpid(child, nullptr, 0) == child);
@@ -280,14 +284,16 @@ TEST_CASE("tcp store: who finds nothing says where it has looked, and for what")
                                .port = port,
                                .job = "j",
                                .secret = secret,
-                               .timeout_s = 0.1};
+                               .timeout_s = 0.1,
+                               .variables = "RANK, MASTER_PORT"};
   const auto start = std::chrono::steady_clock::now();
   CHECK(
       message_of([&] { TcpStore none(from); }) ==
-      concat("rank 2 has found no store of job \"j\" at localhost:", port,
-             " within 0.1 s: nothing answers (Connection refused); is rank 0 running there, not at "
-             "its end already, and with the same DHP_JOB?"));
-  CHECK(seconds_since(start) < 5);
+      concat(
+          "rank 2 has found no store of job \"j\" at localhost:", port,
+          " within 0.1 s: nothing answers (Connection refused); start rank 0 there, with the same "
+          "DHP_JOB, or without one the same port, or unset those left over (RANK, MASTER_PORT)"));
+  CHECK(seconds_since(start) < hang_s);
   auto nameless = from;
   nameless.master = "no host has this name";
   CHECK(contains(message_of([&] { TcpStore none(nameless); }),
@@ -298,7 +304,7 @@ TEST_CASE("tcp store: who finds nothing says where it has looked, and for what")
 
 TEST_CASE("tcp store: without a secret it is for this machine alone") {
   TcpStoreServer server({.size = 2});
-  TcpStore client({.rank = 1, .port = server.port(), .timeout_s = 20});
+  TcpStore client({.rank = 1, .port = server.port(), .timeout_s = hang_s});
   check_store(client);
   const std::string way_out = "give all ranks the same DHP_JOB_SECRET or DHP_JOB_SECRET_FILE";
   CHECK(message_of([] { TcpStoreServer none({.master = "0.0.0.0"}); }) ==

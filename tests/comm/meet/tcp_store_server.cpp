@@ -71,11 +71,11 @@ TEST_CASE("tcp store server: who is silent, or slow, is closed after a while") {
   TcpStoreServer server(options);
   std::vector<std::unique_ptr<RawConnection>> silent;
   for (int i = 0; i < 64; ++i) silent.push_back(std::make_unique<RawConnection>(server.port()));
+  const auto start = std::chrono::steady_clock::now();
   RawConnection slow(server.port());
   const auto hello = slow.frame();
   const handshake::Hello mine{hello->payload, nonce(), 1, "job"};
   const auto said = write_frame(handshake::client_hello, write_hello(mine, secret));
-  const auto start = std::chrono::steady_clock::now();
   TcpStore client(client_of(server));
   std::size_t bytes = 0;
   while (bytes < said.size() && slow.send(said.substr(bytes, 1))) {

@@ -95,7 +95,7 @@ TEST_CASE("group: a second thread of one rank is refused, and the first one goes
   const auto here = CallSite::current();
   std::thread barrier([&] { comms[0].barrier(here); });
   std::thread receives([&] { comms[0].recv(dev, x.mut(), 1, here); });
-  sleep_ms(50);
+  sleep_ms(2500);  // the two are in their calls by then
   const auto in_barrier = message_of([&] { comms[0].barrier(here); });
   const auto in_recv = message_of([&] { comms[0].recv(dev, x.mut(), 1, here); });
   comms[1].barrier(here);

@@ -20,7 +20,7 @@ Worlds worlds_of(const std::shared_ptr<KeyValueStore>& store, int ranks,
 }
 bool soon(const std::function<bool()>& ready) {
   const auto start = Clock::now();
-  while (!ready() && seconds_since(start) < 20) sleep_ms(1);
+  while (!ready() && seconds_since(start) < hang_s) sleep_ms(1);
   return ready();
 }
 std::string end_of(World& world) {
@@ -92,24 +92,33 @@ TEST_CASE("world: a failure is heard everywhere") {
 
 TEST_CASE("world: a rank that is silent ends it") {
   const auto store = std::make_shared<MemoryStore>();
-  auto worlds = worlds_of(store, 2, {.timeout_s = 0.3});
-  sleep_ms(60);
-  worlds[1].reset();  // as if it were killed: it says nothing more
-  CHECK(contains(end_of(*worlds[0]), "rank 1 (thread 1) has not been heard of for 0."));
+  store->set("state/1", dhp::comm::RankState{.beat = 1, .name = "thread 1"}.written());
+  const auto zero = world_of(store, 0, 2, {.timeout_s = 0.3});
+  CHECK(contains(end_of(*zero), "rank 1 (thread 1) has not been heard of for "));
+}
+
+// Whether rank 1, the last of these worlds, says this of a connection that it has lost, and the others the same. It waits
+// for about two seconds to hear more, which another thread may have no time for on a busy machine: then it is tried again.
+bool says_of_lost(int peer, const std::string& expected,
+                  const std::function<Worlds(const std::shared_ptr<KeyValueStore>&)>& make,
+                  bool all_hear = true) {
+  return comm::poll_until(
+      [&] {
+        const auto worlds = make(std::make_shared<MemoryStore>());
+        const auto said = message_of([&] { worlds[1]->lost(peer, "reset by peer"); });
+        return contains(said, expected) && (!all_hear || end_of(*worlds[0]) == said);
+      },
+      hang_s);
 }
 
 TEST_CASE("world: a lost connection to a rank that is gone, and to one that is not") {
-  const auto store = std::make_shared<MemoryStore>();
-  auto worlds = worlds_of(store, 3);
-  sleep_ms(60);
-  worlds[2].reset();
-  const auto gone = message_of([&] { worlds[1]->lost(2, "reset by peer"); });
-  CHECK(contains(gone, "rank 2 (thread 2) is gone: rank 1 has lost its connection to it"));
-  CHECK(end_of(*worlds[0]) == gone);
-
-  const auto alive = worlds_of(std::make_shared<MemoryStore>(), 2);
-  CHECK(message_of([&] { alive[1]->lost(0, "reset by peer"); }) ==
-        "rank 1 has lost its connection to rank 0 (reset by peer)");
+  const auto gone = [](const auto& store) {
+    store->set("state/2", dhp::comm::RankState{.beat = 1, .name = "thread 2"}.written());
+    return Worlds{world_of(store, 0, 3), world_of(store, 1, 3)};
+  };
+  CHECK(says_of_lost(2, "rank 2 (thread 2) is gone: rank 1 has lost its connection to it", gone));
+  const auto alive = [](const auto& store) { return worlds_of(store, 2); };
+  CHECK(says_of_lost(0, "rank 1 has lost its connection to rank 0 (reset by peer)", alive, false));
 }
 
 TEST_CASE("world: rank 0 is gone, and its store with it") {
@@ -129,8 +138,8 @@ struct Stepping {
   Worlds worlds{};
   explicit Stepping(int ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
-      deadlines.push_back(
-          std::make_shared<Deadlines>(DeadlineRules{.least_s = 1, .unlearned_s = 60, .passes = 5}));
+      deadlines.push_back(std::make_shared<Deadlines>(
+          DeadlineRules{.least_s = 3, .unlearned_s = hang_s, .passes = 5}));
       worlds.push_back(
           world_of(store, rank, ranks, {.deadlines = deadlines.back(), .period_s = 0.02}));
     }
@@ -140,24 +149,15 @@ struct Stepping {
 };
 
 TEST_CASE("world: rank 0 is gone, and its store is not") {
-  const auto store = std::make_shared<MemoryStore>();
-  const auto start = std::chrono::steady_clock::now();
-  const auto one = world_of(store, 1, 3), two = world_of(store, 2, 3);
-  store->set("state/0", dhp::comm::RankState{.beat = 1}.written());
-  sleep_ms(100);
-  std::string said;
-  try {
-    one->lost(0, "broken");
-  } catch (const Aborted& error) {
-    said = error.sentence();
-  }
-  CHECK(contains(said,
-                 "rank 0, which watches over all in the store in memory, is gone (the connection "
-                 "to it has broken"));
+  const auto start = Clock::now();
+  CHECK(says_of_lost(0,
+                     "rank 0, which watches over all in the store in memory, is gone (the "
+                     "connection to it has broken",
+                     [](const auto& store) {
+                       store->set("state/0", dhp::comm::RankState{.beat = 1}.written());
+                       return Worlds{world_of(store, 2, 3), world_of(store, 1, 3)};
+                     }));
   CHECK(seconds_since(start) >= 1);
-  CHECK(seconds_since(start) < 2.5);  // wait_for_end waits for 2.2 s
-  while (!two->ended() && seconds_since(start) < 20) sleep_ms(5);
-  CHECK(message_of([&] { two->check_alive(); }) == said);
 }
 
 TEST_CASE("world: a learned limit ends a hang soon after a few quick steps") {
@@ -167,22 +167,23 @@ TEST_CASE("world: a learned limit ends a hang soon after a few quick steps") {
   const auto call =
       group.begin({.kind = CallKind::recv, .count = 3, .other = 2, .where = CallSite::current()});
   const auto message = end_of(*run.worlds[1]);
-  CHECK(seconds_since(start) >= 1);
-  CHECK(seconds_since(start) < 10);
+  CHECK(seconds_since(start) >= 3);
+  CHECK(seconds_since(start) < hang_s);
   CHECK(contains(message, "rank 1 waits in recv of a message of 3 f32 at world.cpp:"));
   CHECK(contains(message,
                  "for rank 2 (thread 2), which is alive and has called nothing yet, beyond the "
-                 "limit of 1 s for a step, the least there is; a fixed limit can be given"));
+                 "limit of 3 s for a step, the least there is; a fixed limit can be given"));
 }
 
 TEST_CASE("world: rank 0 is silent beyond a learned limit") {
   Stepping run(2);
   sleep_ms(60);
   run.worlds[0].reset();
-  CHECK(contains(
-      end_of(*run.worlds[1]),
-      "is gone (nothing has been heard of it for 1 s, beyond the limit of 1 s for a "
-      "step, the least there is; a fixed limit can be given instead); rank 1 is in no call"));
+  const auto said = end_of(*run.worlds[1]);
+  CHECK(contains(said, "is gone (nothing has been heard of it for "));
+  CHECK(contains(said,
+                 " s, beyond the limit of 3 s for a step, the least there is; a fixed limit "
+                 "can be given instead); rank 1 is in no call"));
 }
 
 TEST_CASE("world: rank 0 may be silent for as long as what it was at may take") {
@@ -190,7 +191,7 @@ TEST_CASE("world: rank 0 may be silent for as long as what it was at may take") 
   run.deadlines[0]->enter(Section::saving);
   sleep_ms(60);
   run.worlds[0].reset();
-  sleep_ms(1500);
+  sleep_ms(3500);
   CHECK(!run.worlds[1]->ended());
 }
 
@@ -209,7 +210,7 @@ TEST_CASE("world: waits for what another rank sets") {
 
 TEST_CASE("world: a rank that does not notice the end") {
   std::atomic<int> stuck = 0;
-  const WorldOptions options{
+  WorldOptions options{
       .timeout_s = 60,
       .stuck = [&](const std::string& said) { stuck += said == "rank 0: enough" ? 1 : 100; },
       .stuck_after_s = 0.1};
@@ -217,14 +218,16 @@ TEST_CASE("world: a rank that does not notice the end") {
     const auto worlds = worlds_of(std::make_shared<MemoryStore>(), 2, options);
     sleep_ms(50);
     worlds[0]->abort("enough");
-    sleep_ms(500);
+    CHECK(soon([&] { return stuck == 1; }));
+    sleep_ms(200);
     CHECK(stuck == 1);
   }
+  options.stuck_after_s = 2.5;
   const auto worlds = worlds_of(std::make_shared<MemoryStore>(), 2, options);
   sleep_ms(50);
   worlds[0]->abort("enough");
   CHECK(end_of(*worlds[1]) == "rank 0: enough");
-  sleep_ms(300);
+  sleep_ms(2800);
   CHECK(stuck == 1);  // this one has noticed
 }
 
@@ -349,7 +352,7 @@ TEST_CASE("world: a channel that does not end is left behind") {
     world.watch(stuck);
     world.abort("stop");
   }
-  CHECK(seconds_since(start) < 20);
+  CHECK(seconds_since(start) < hang_s);
   never.ended = true;  // lets the thread go
   CHECK(soon([&] { return stuck->ends == 1; }));
 }
@@ -401,13 +404,16 @@ const auto barrier = [](Comm<Cpu>& world, Cpu&, Tensor<Cpu>&) { world.barrier();
 
 TEST_CASE("world: of threads, a missing one is named after the time limit, and where it waits") {
   std::atomic<int> line = 0;
+  std::atomic<bool> over = false;
   const auto start = Clock::now();
   const auto missing = outcome(
       3, 1,
       [&](auto& world, auto& dev, auto& x) {
-        line = __LINE__, world.all_reduce(dev, x.mut()).wait();
+        over = message_of([&] { line = __LINE__, world.all_reduce(dev, x.mut()).wait(); }) !=
+               "no error";
+        world.barrier();  // throws the same
       },
-      [](auto&, auto&, auto&) { sleep_ms(2500); });
+      [&](auto&, auto&, auto&) { (void)soon([&] { return over.load(); }); });
   CHECK(seconds_since(start) >= 1);
   CHECK(contains(missing, concat("waits in all_reduce of 3 f32 (sum) at world.cpp:", line.load(),
                                  " for rank 1, which is alive and has called nothing yet")));
@@ -424,30 +430,30 @@ TEST_CASE("world: of threads, a missing one is named after the time limit, and w
 TEST_CASE("world: of threads, the limit is for each wait, not for the run") {
   run_ranks(2,
             [](Comm<Cpu> world) {
-              for (int round = 0; round < 6; ++round) {
-                if (world.rank() == round % 2) sleep_ms(100);
+              for (int round = 0; round < 8; ++round) {
+                if (world.rank() == round % 2) sleep_ms(400);
                 world.barrier();
               }
             },
-            {.timeout_s = 0.5});
+            {.timeout_s = 3});
 }
 
 TEST_CASE("world: of threads, one that has finished is waited for in vain, which is soon seen") {
   const auto home = [](auto&, auto&, auto&) {};
   const auto start = Clock::now();
   const auto gone = "for rank 1, which has finished";
-  const auto in_barrier = outcome(4, 60, barrier, home);
+  const auto in_barrier = outcome(4, 2 * hang_s, barrier, home);
   CHECK(contains(in_barrier, "waits in barrier at world.cpp:"));
   CHECK(contains(in_barrier, gone));
   CHECK(contains(outcome(
-                     2, 60,
+                     2, 2 * hang_s,
                      [](auto& world, auto& dev, auto& x) {
                        for (int message = 0; message <= world.send_capacity(); ++message)
                          world.send(dev, x.share(), 1);
                      },
                      home),
                  gone));
-  CHECK(seconds_since(start) < 15);
+  CHECK(seconds_since(start) < hang_s);
 }
 
 TEST_CASE("world: of threads, what one has left behind can be received after it has finished") {

@@ -83,7 +83,7 @@ def power_sgd(dump, rank_of_matrices):
             process.start()
         found = {}
         for _ in processes:
-            found.update(results.get(timeout=60)[1])
+            found.update(results.get(timeout=600)[1])
         for process in processes:
             process.join()
     return found

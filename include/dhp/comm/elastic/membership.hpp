@@ -120,10 +120,11 @@ class Membership {
   [[nodiscard]] MemberId me() const { return me_; }
 
   /// Reports that this process's part in `last` is over, and waits for a generation that it is a member of. Its state
-  /// counts only if it was a member of the one before. None: the job has finished, or this newcomer gives up. Throws
-  /// Error where there are too few ranks for too long.
+  /// counts only if it was a member of the one before. None: the job has finished, or this newcomer, or member of too few
+  /// ranks to go on, gives up. Throws Error where there are too few ranks for too long.
   [[nodiscard]] std::optional<Generation> next(const Generation& last, const MemberReport& mine) {
     const auto begun = Clock::now();
+    too_few_ = false;
     Generation newest = last;
     bool member = last.rank_of(me_).has_value();
     bool was_member = member;
@@ -132,7 +133,7 @@ class Membership {
                                   report_key(last.number, me_), comm::Fields::written(mine));
     else if (last.number == 0) newest.number = hint_of_newest();
     const std::string nobody_takes_it = "it is not taken in by any";
-    auto problem = nobody_takes_it;
+    auto& problem = waits_for_ = nobody_takes_it;
     double looked_s = 0;  // as a newcomer
     for (double pause_s = 0.001;; pause_s = std::min(2 * pause_s, member ? 0.01 : 0.05)) {
       while (auto text = store_->find(comm::generation_key(newest.number + 1))) {
@@ -149,7 +150,7 @@ class Membership {
         was_member = false;
       }
       if (store_->find(finished_key)) return std::nullopt;
-      if (!member && options_.gives_up && options_.gives_up()) {
+      if ((!member || too_few_) && options_.gives_up && options_.gives_up()) {
         store_->remove(member_key());
         return std::nullopt;
       }
@@ -165,6 +166,8 @@ class Membership {
     }
   }
 
+  /// What next() has waited for last.
+  [[nodiscard]] const std::string& waits_for() const { return waits_for_; }
   /// Whether there are newcomers enough for one more replica than this generation has.
   [[nodiscard]] bool could_grow(const Generation& now) {
     if (now.layout.data >= options_.most_replicas) return false;
@@ -281,7 +284,8 @@ class Membership {
         waited_s < options_.timeout_s / 2)
       return concat(fresh.size(), " of ", started_, " ranks have come");
     const auto next = comm::next_generation(last, reports, fresh, options_);
-    if (!next)
+    too_few_ = !next;
+    if (too_few_)
       return concat(here + fresh.size(), " ranks are left, and ", options_.least_replicas,
                     " replicas of ", options_.tensor * options_.pipeline,
                     " ranks are the least; start more, or begin again from a checkpoint");
@@ -306,6 +310,8 @@ class Membership {
   bool first_;
   int started_;
   ElasticOptions options_;
+  std::string waits_for_{};
+  bool too_few_ = false;  // ranks for a generation, when it was proposed last
 };
 
 }  // namespace dhp

@@ -149,7 +149,11 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
     if (std::exchange(connected, false)) trying = begin;
     const auto next = membership.next(last, report);
     if (!next) {
-      if (last.number == 0 && process.log)
+      const bool gives_up = options.gives_up && options.gives_up();
+      if (gives_up && process.log)
+        process.log(concat("stops while it waits for the job, as it was asked to: ",
+                           membership.waits_for()));
+      else if (last.number == 0 && process.log)
         process.log(concat("job \"", me.job, "\" has finished, says the ", store->description(),
                            "; to start it anew, give it another DHP_JOB"));
       break;

@@ -120,7 +120,7 @@ class EtcdRefusal : public Error {
 class EtcdClient {
  public:
   using Json = nlohmann::json;
-  static constexpr double longest_attempt_s = 3;  ///< for one member to answer
+  static constexpr double first_attempts_s = 3;  ///< at most; those that follow last longer
 
   /// who: "rank 3", for messages.
   EtcdClient(const EtcdOptions& options, std::string who)
@@ -147,14 +147,17 @@ class EtcdClient {
     return hosts;
   }
 
-  /// path: "kv/range". Throws EtcdRefusal, or StoreLost when no member has answered within limit_s. A request may have
-  /// been carried out, even more than once, although it throws StoreLost or has to be repeated.
+  /// path: "kv/range". Throws EtcdRefusal, or StoreLost when no member has answered within limit_s: then the request may
+  /// have been carried out. It is repeated only where that does no harm: not in changes of users and roles.
   [[nodiscard]] Json call(const char* path, const Json& request, double limit_s) {
     const Deadline deadline(limit_s);
-    const double attempt_s =
-        std::min(longest_attempt_s, limit_s / static_cast<double>(endpoints_.size() + 1));
+    const bool repeats = !std::string_view(path).starts_with("auth/");
+    double attempt_s = limit_s;
+    if (repeats)
+      attempt_s = std::min(first_attempts_s, limit_s / static_cast<double>(endpoints_.size() + 1));
     const auto body = request.dump();
     std::string problem;
+    std::size_t refused = 0;  // certificates of one round
     for (std::size_t failures = 0;;) {
       const auto& endpoint = endpoints_[current_];
       std::string why;
@@ -162,13 +165,22 @@ class EtcdClient {
               ask(endpoint, path, body, Deadline(std::min(attempt_s, deadline.left_s())), why))
         return std::move(*answer);
       if (!deadline.passed() || problem.empty()) problem = concat(endpoint.url, ": ", why);
+      if (!repeats && sent_)
+        throw StoreLost(concat(who_, " does not know whether the ", description(),
+                               " has carried out ", path, ": ", problem, "; look, and ask again"));
+      refused += trusted_ ? 0 : 1;
+      if (refused == endpoints_.size())
+        throw StoreLost(concat(who_, " does not trust the ", description(), ": ", problem,
+                               "; name a file of the certificates that sign its own"));
       if (deadline.passed())
         throw StoreLost(concat(who_, " cannot reach the ", description(),
                                ": no member has answered within ", limit_s, " s, at last ", problem,
                                "; are these its addresses, and is more than half of it running?"));
       current_ = (current_ + 1) % endpoints_.size();
-      if (++failures % endpoints_.size() == 0)
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (++failures % endpoints_.size() != 0) continue;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      attempt_s *= 2;  // a busy member, or this process, may take longer for a connection
+      refused = 0;
     }
   }
 
@@ -210,6 +222,8 @@ class EtcdClient {
     if (!token_.empty()) headers.push_back("Authorization: " + token_);
     const auto answer = http_.post(concat(endpoint.url, "/v3/", path), body, headers,
                                    std::max(0.001, deadline.left_s()));
+    sent_ = answer.sent;
+    trusted_ = answer.trusted;
     why = answer.problem;
     if (answer.status == 0) return std::nullopt;
     auto json = Json::parse(answer.body, nullptr, false);
@@ -226,6 +240,7 @@ class EtcdClient {
   }
 
   HttpPost http_;
+  bool sent_ = false, trusted_ = true;  // of the last attempt
   std::string who_;
   std::vector<EtcdEndpoint> endpoints_{};
   std::size_t current_ = 0;

@@ -19,6 +19,8 @@ class HttpPost {
     int status = 0;         ///< of HTTP; 0: there was no answer
     std::string body{};     ///< or else
     std::string problem{};  ///< why there was none, as libcurl says it
+    bool sent = false;      ///< the server may have got the request
+    bool trusted = true;    ///< false: the server's certificate is refused, as it will be again
   };
 
   /// ca_file: certificates that may sign those of servers; empty: the system's.
@@ -51,6 +53,10 @@ class HttpPost {
     set(CURLOPT_WRITEDATA, &answer.body);
     set(CURLOPT_TIMEOUT_MS, std::max(1L, static_cast<long>(timeout_s * 1e3)));
     const auto code = curl_easy_perform(handle_.get());
+    long sent = 0;
+    (void)curl_easy_getinfo(handle_.get(), CURLINFO_REQUEST_SIZE, &sent);
+    answer.sent = sent > 0;
+    answer.trusted = code != CURLE_PEER_FAILED_VERIFICATION && code != CURLE_SSL_CACERT_BADFILE;
     if (code != CURLE_OK) {
       answer.problem = problem_[0] != '\0' ? problem_.data() : curl_easy_strerror(code);
       return answer;

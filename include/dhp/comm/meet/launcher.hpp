@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,6 +60,25 @@ class Environment {
 };
 
 namespace comm {
+
+/// Variables that make a process one rank of several, as far as they are set: "RANK, WORLD_SIZE".
+[[nodiscard]] inline std::string rank_variables(const Environment& environment) {
+  std::istringstream known(
+      "DHP_RANK DHP_WORLD_SIZE DHP_MASTER_ADDR DHP_MASTER_PORT TORCHELASTIC_RUN_ID RANK WORLD_SIZE "
+      "LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT OMPI_COMM_WORLD_RANK "
+      "OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE SLURM_PROCID SLURM_STEP_ID SLURM_STEP_NUM_TASKS "
+      "PET_NODE_RANK PET_NNODES JOB_COMPLETION_INDEX");
+  std::string names;
+  for (std::string name; known >> name;)
+    if (environment.has(name)) names += concat(names.empty() ? "" : ", ", name);
+  return names;
+}
+/// The sentence with one more way out, for a shell that still has variables of an earlier job.
+[[nodiscard]] inline std::string or_unset(std::string sentence, const std::string& variables) {
+  if (variables.empty()) return sentence;
+  sentence += sentence.find(';') == sentence.npos ? "; set what is meant" : "";
+  return concat(sentence, ", or unset those left over (", variables, ")");
+}
 
 /// The first host of a list of Slurm's: n07 of "n[07-08,12],login".
 [[nodiscard]] inline std::string first_host(std::string_view list) {
@@ -112,7 +132,7 @@ struct LauncherInfo {
   std::optional<int> local_size{};  // how many those are
   std::string master{};  // host of rank 0, where this launcher has its own variables for it
   std::optional<int> port{};
-  std::string job = "job";  // equal on all ranks of a start; differs from start to start if it can
+  std::string job{};  // equal on all ranks of a start; differs from start to start; empty: no name
 };
 
 /// Reads variables of these names. Throws where only one of rank and size is set.
@@ -157,7 +177,7 @@ struct LauncherInfo {
                             "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
   auto id = environment.text("PMIX_NAMESPACE");
   if (id.empty()) id = environment.text("OMPI_MCA_ess_base_jobid");
-  info.job = concat("openmpi", id.empty() ? "" : "-", id);
+  if (!id.empty()) info.job = concat("openmpi-", id);
   return info;
 }
 
@@ -188,7 +208,6 @@ struct LauncherInfo {
                             "MPI_LOCALNRANKS");
   const auto slurm = slurm_rank(environment);
   if (slurm && slurm->rank == info.rank && slurm->size == info.size) return std::nullopt;
-  info.job = "mpich";
   return info;
 }
 

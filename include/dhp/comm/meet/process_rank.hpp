@@ -31,15 +31,39 @@ struct ProcessRank {
   int local_rank = 0;  ///< among the ranks of this machine; 0 where nothing says so
   int local_size = 0;  ///< how many those are; 0: not known
   std::string launcher{};
-  std::string master{};     ///< host name or address of rank 0; empty: not known
-  int port = 0;             ///< where rank 0 listens; given wherever there is a master
-  std::string job = "job";  ///< equal on all ranks of a start; differs from start to start where
-                            ///< the launcher tells them apart
+  std::string master{};  ///< host name or address of rank 0; empty: not known
+  int port = 0;          ///< where rank 0 listens; given wherever there is a master
+  /// Equal on all ranks of a start; differs from start to start where the launcher tells them apart. Without a name
+  /// the port is part of it.
+  std::string job = "job";
+  std::string variables{};  ///< of launchers, that are set and believed; for comm::or_unset()
 
   /// None where no launcher's variables are set: then the program starts its ranks itself, as threads. Throws where
   /// the variables make no sense, or where several ranks would not know where to meet.
   [[nodiscard]] static std::optional<ProcessRank> from_environment(
       const RankOverrides& given = {}, const Environment& environment = Environment::of_process()) {
+    const auto variables = given.rank ? std::string() : comm::rank_variables(environment);
+    try {
+      auto me = read(given, environment);
+      if (me) me->variables = variables;
+      return me;
+    } catch (const Error& error) {
+      throw Error(comm::or_unset(error.sentence(), variables));
+    }
+  }
+
+  /// A port for rank 0 that follows from the job: 20000 to 29999, below those that systems hand out. Never `taken`.
+  [[nodiscard]] static int port_of_job(std::string_view job, int taken = 0) {
+    const int port = static_cast<int>(20000 + fnv1a(job) % 10000);
+    if (port != taken) return port;
+    return port == 29999 ? 20000 : port + 1;
+  }
+
+ private:
+  using Info = comm::LauncherInfo;
+
+  static std::optional<ProcessRank> read(const RankOverrides& given,
+                                         const Environment& environment) {
     const auto info = choose(given, environment);
     if (!info) {
       check(!given.master && !given.local_rank,
@@ -56,24 +80,16 @@ struct ProcessRank {
           " and ", info->size_name, " is ", me.size, "; ranks count from 0 to ", info->size_name,
           " - 1");
     me.set_place(*info, given, environment);
-    me.job = environment.text("DHP_JOB");
-    if (me.job.empty()) me.job = file_name(info->job);
+    auto name = environment.text("DHP_JOB");
+    if (name.empty()) name = file_name(info->job);
+    if (!name.empty()) me.job = name;
     me.set_master(*info, given, environment);
+    if (name.empty() && given.needs_master && me.port != 0) me.job += concat("-", me.port);
     check(me.size == 1 || !me.master.empty() || !given.needs_master, info->size_name, " is ",
           me.size,
           ", but nothing says where the ranks meet; set DHP_MASTER_ADDR to the host of rank 0");
     return me;
   }
-
-  /// A port for rank 0 that follows from the job: 20000 to 29999, below those that systems hand out. Never `taken`.
-  [[nodiscard]] static int port_of_job(std::string_view job, int taken = 0) {
-    const int port = static_cast<int>(20000 + fnv1a(job) % 10000);
-    if (port != taken) return port;
-    return port == 29999 ? 20000 : port + 1;
-  }
-
- private:
-  using Info = comm::LauncherInfo;
 
   static std::optional<Info> choose(const RankOverrides& given, const Environment& environment) {
     const auto both = concat(given.rank_name, " and ", given.size_name);
@@ -108,7 +124,7 @@ struct ProcessRank {
     check(info.rank == other.rank && info.size == other.size, info.rank_name, " and ",
           info.size_name, " say rank ", info.rank, " of ", info.size, ", but ", other.rank_name,
           " and ", other.size_name, " say rank ", other.rank, " of ", other.size,
-          "; unset those that are left over, or set DHP_RANK and DHP_WORLD_SIZE to what is meant");
+          "; set DHP_RANK and DHP_WORLD_SIZE to what is meant");
   }
   static void check_size(const Info& info, const Environment& environment) {
     const int size = environment.number("DHP_WORLD_SIZE").value_or(info.size);

@@ -69,21 +69,32 @@ inline void announce(KeyValueStore& store, const RendezvousOptions& options) {
 
 inline constexpr std::string_view all_of = "all of ";
 
-/// Rank 0 sets "outcome" to "all of N", or to a sentence that names the missing ranks.
+/// Rank 0 sets "outcome" to "all of N", or to a sentence that names the missing ranks, or one that has ended meanwhile.
 inline void gather_ranks(KeyValueStore& store, const RendezvousOptions& options) {
-  if (wait_for_keys(store, "arrived/", options.size, options.timeout_s))
-    return store.set("outcome", concat(all_of, options.size));
-  std::set<int> here, missing;
-  for (int rank = 0; rank < options.size; ++rank)
+  const auto all_here = [&] { return wait_for_keys(store, "arrived/", options.size, 0); };
+  const auto is_over = [&] { return all_here() || !store.list(left_prefix).empty(); };
+  (void)poll_until(is_over, options.timeout_s);
+  if (all_here()) return store.set("outcome", concat(all_of, options.size));
+  std::set<int> here, missing, gone;
+  for (int rank = 0; rank < options.size; ++rank) {
     (store.find(concat("arrived/", rank)) ? here : missing).insert(rank);
+    if (store.find(concat(left_prefix, rank))) gone.insert(rank);
+  }
+  const auto have = [](const std::set<int>& ranks) { return ranks.size() == 1 ? " has" : " have"; };
   const auto text =
-      concat("after ", options.timeout_s, " s ", rank_list(here),
-             here.size() == 1 ? " has" : " have", " arrived at the ", store.description(), ", ",
-             rank_list(missing), missing.size() == 1 ? " has" : " have",
-             " not; did all start, with the same DHP_JOB, and can they reach it?");
+      gone.empty()
+          ? or_unset(concat("after ", options.timeout_s, " s ", rank_list(here), have(here),
+                            " arrived at the ", store.description(), ", ", rank_list(missing),
+                            have(missing),
+                            " not; start all where they can reach it, with the same DHP_JOB, or "
+                            "without one the same port"),
+                     options.variables)
+          : concat(rank_list(gone), have(gone), " ended before ", rank_list(missing), have(missing),
+                   " arrived at the ", store.description(), "; start all again");
   store.set("outcome", text);
   // This exception ends the store; the others read the reason first.
-  (void)wait_for_keys(store, "heard/", static_cast<int>(here.size()) - 1, 2);
+  (void)wait_for_keys(store, "heard/", static_cast<int>(here.size() - gone.size()) - 1,
+                      options.operation_timeout_s);
   fail(text);
 }
 

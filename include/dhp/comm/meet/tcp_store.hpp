@@ -123,9 +123,12 @@ class TcpStore final : public KeyValueStore {
       if (found == Found::refused && !patience) patience.emplace(options_.refused_s);
       if (found == Found::refused && (patience->passed() || deadline.passed())) fail(why);
       if (deadline.passed())
-        fail(name(), " has found no store of job \"", options_.job, "\" at ",
-             HostPort{options_.master, options_.port}, " within ", options_.timeout_s, " s: ", why,
-             "; is rank 0 running there, not at its end already, and with the same DHP_JOB?");
+        fail(or_unset(
+            concat(name(), " has found no store of job \"", options_.job, "\" at ",
+                   HostPort{options_.master, options_.port}, " within ", options_.timeout_s,
+                   " s: ", why,
+                   "; start rank 0 there, with the same DHP_JOB, or without one the same port"),
+            options_.variables));
       const double left_s = std::max(0.0, deadline.left_s());
       std::this_thread::sleep_for(std::chrono::duration<double>(std::min(pause_s, left_s)));
       pause_s = std::min(2 * pause_s, 0.5);

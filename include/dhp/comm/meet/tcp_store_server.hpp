@@ -2,9 +2,9 @@
 // Clients that cannot prove that they know the secret of the job are refused.
 #pragma once
 
-#include <dhp/comm/meet/address.hpp>
 #include <dhp/comm/meet/handshake.hpp>
 #include <dhp/comm/meet/key_value_store.hpp>
+#include <dhp/comm/meet/launcher.hpp>
 
 #include <sys/eventfd.h>
 
@@ -140,9 +140,10 @@ class TcpStoreServer final : public KeyValueStore {
           break;
         }
         if (ports > 1) problem += concat(", and so are the ", ports - 1, " ports after it");
+        problem += "; choose another port for all ranks";
       }
     }
-    fail("rank 0 cannot listen at ", host_, ": ", problem);
+    fail(or_unset(concat("rank 0 cannot listen at ", host_, ": ", problem), options_.variables));
   }
 
   void serve() {
