@@ -9,7 +9,7 @@
 
 namespace {
 
-int train(const examples::BertOptions& options) {
+int train(const examples::BertOptions& options, examples::MetRank* met) {
   // Steps whose shapes stay can be recorded.
   const auto data = examples::load_text(options, examples::on_gpu);
   const auto& config = data.bert.config;
@@ -29,6 +29,7 @@ int train(const examples::BertOptions& options) {
   };
   return examples::run_training(
       {.options = options.run,
+       .met = met,
        .train = data.train,
        .held_out = data.held_out,
        .make_model =
@@ -61,7 +62,9 @@ int main(int argc, char** argv) {
   const auto parsed = examples::parse_bert(argc, argv, examples::on_gpu);
   if (parsed.exit_status) return *parsed.exit_status;
   return examples::exit_status_of([&] {
-    return parsed.options.task == "classify" ? examples::classify(parsed.options)
-                                             : train(parsed.options);
+    const auto& options = parsed.options;
+    return examples::run_met(options.run, [&](examples::MetRank* met) {
+      return options.task == "classify" ? examples::classify(options, met) : train(options, met);
+    });
   });
 }

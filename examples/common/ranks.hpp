@@ -54,10 +54,11 @@ template <class D>
 }
 
 /// A rank's own work. deadlines: null where another rank of the process tells them what the run is at.
-using RankBody = std::function<void(dhp::Comm<dhp::DefaultDevice> world, int local_rank,
+using RankBody = std::function<void(dhp::DefaultDevice& dev, dhp::Comm<dhp::DefaultDevice> world,
                                     dhp::Deadlines* deadlines)>;
 
-/// body on every rank that this process is to start: the one that it is, or all, as threads.
+/// body on every rank that this process is to start: the one that it is, or all, as threads. Processes that were started
+/// with other options than rank 0 are refused before that.
 void start_ranks(const RunOptions& options, const RankBody& body);
 
 #if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)

@@ -1,5 +1,6 @@
 #include "training.hpp"
 
+#include "agreement.hpp"
 #include "program.hpp"
 #if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
 #include "elastic_training.hpp"
@@ -49,6 +50,16 @@ TrainingSetup tuned(const TrainingSetup& setup) {
 
 }  // namespace
 
+int run_met(const RunOptions& options, const std::function<int(MetRank* met)>& load_and_train) {
+  if (options.elastic || !options.process()) return load_and_train(nullptr);
+  int status = 0;
+  start_ranks(options, [&](Dev& dev, dhp::Comm<Dev> world, dhp::Deadlines* deadlines) {
+    MetRank met{dev, std::move(world), deadlines};
+    status = load_and_train(&met);
+  });
+  return status;
+}
+
 int run_training(const TrainingSetup& described) {
   const auto setup = tuned(described);
   if (setup.options.elastic) return run_elastic_training(setup);
@@ -56,11 +67,16 @@ int run_training(const TrainingSetup& described) {
   std::atomic<bool> stopped = false;
   MemoryPlanner memory(setup.options, setup.train, setup.plan_model, setup.same_shapes,
                        setup.waits_for_replicas, on_gpu);
-  start_ranks(setup.options, [&](dhp::Comm<Dev> world, int local_rank, dhp::Deadlines* deadlines) {
-    auto dev = make_device<Dev>(setup.options, local_rank);
+  const auto train = [&](Dev& dev, dhp::Comm<Dev> world, dhp::Deadlines* deadlines) {
     Program program(dev, std::move(world), setup, &memory, deadlines, stopping);
     if (program.run() == RunEnd::stopped) stopped = true;
-  });
+  };
+  if (auto* const met = setup.met) {
+    check_same(met->dev, met->world, data_in_common(setup));
+    train(met->dev, std::move(met->world), met->deadlines);
+  } else {
+    start_ranks(setup.options, train);
+  }
   return stopped ? Stopping::exit_status : 0;
 }
 

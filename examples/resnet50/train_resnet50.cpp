@@ -8,7 +8,7 @@
 
 namespace {
 
-int train(const examples::ResNetOptions& options) {
+int train(const examples::ResNetOptions& options, examples::MetRank* met) {
   const auto data = examples::load_images(options);
   const examples::ResNetConfig config{.depth = options.depth,
                                       .width = options.width,
@@ -33,6 +33,7 @@ int train(const examples::ResNetOptions& options) {
   };
   const int status = examples::run_training(
       {.options = options.run,
+       .met = met,
        .train = data.train,
        .held_out = data.held_out,
        .make_model =
@@ -63,5 +64,8 @@ int train(const examples::ResNetOptions& options) {
 int main(int argc, char** argv) {
   const auto parsed = examples::parse_resnet(argc, argv, examples::on_gpu);
   if (parsed.exit_status) return *parsed.exit_status;
-  return examples::exit_status_of([&] { return train(parsed.options); });
+  return examples::exit_status_of([&] {
+    return examples::run_met(parsed.options.run,
+                             [&](examples::MetRank* met) { return train(parsed.options, met); });
+  });
 }

@@ -25,10 +25,13 @@ class BackgroundSaver {
   BackgroundSaver& operator=(const BackgroundSaver&) = delete;
   ~BackgroundSaver() { give_up(); }
 
-  /// An unfinished save is given up on rank 0, and leaves what was saved before. Not collective.
-  void give_up() {
+  /// An unfinished save is given up on rank 0, and leaves what was saved before. Not collective. Returns whether there
+  /// was one on rank 0, which is cut off.
+  bool give_up() {
     give_up_ = true;
-    if (thread_.joinable()) thread_.join();
+    if (!thread_.joinable()) return false;
+    thread_.join();
+    return checkpoint_.rank() == 0 && !visible_;
   }
   /// Collective over the mesh. Waits for the save before this one. Throws SaveFailed, on all ranks, where that has
   /// failed or this one cannot begin; another one may be started after that.
@@ -39,7 +42,7 @@ class BackgroundSaver {
     auto save = checkpoint_.begin_save(dev, path, progress);
     copy_.start(dev, checkpoint_.written_here(dev));
     written_ = false;
-    give_up_ = false;
+    give_up_ = visible_ = false;
     not_written_ = not_visible_ = {};
     thread_ = std::thread(
         [this, save = std::move(save),
@@ -102,6 +105,7 @@ class BackgroundSaver {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
       }
       save.commit(record);
+      visible_ = true;
     });
   }
 
@@ -110,6 +114,7 @@ class BackgroundSaver {
   std::thread thread_;
   std::atomic<bool> written_{true};
   std::atomic<bool> give_up_{false};
+  bool visible_ = false;                   // of the thread, while it runs
   std::string not_written_, not_visible_;  // why: empty, it is. Of the thread, while it runs
   double stalled_s_ = 0;
 };
