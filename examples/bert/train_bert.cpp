@@ -1,5 +1,6 @@
 // Pre-trains a BERT: masked tokens and next sentences, on any text, in any layout of ranks.
 #include "../common/data.hpp"
+#include "../common/ranks.hpp"
 #include "../common/training.hpp"
 #include "classify.hpp"
 #include "model.hpp"
@@ -60,7 +61,8 @@ int train(const examples::BertOptions& options, examples::MetRank* met) {
 
 int main(int argc, char** argv) {
   const auto parsed = examples::parse_bert(argc, argv, examples::on_gpu);
-  if (parsed.exit_status) return *parsed.exit_status;
+  if (parsed.exit_status)
+    return examples::end_before_meeting(parsed.options.run, *parsed.exit_status);
   return examples::exit_status_of([&] {
     const auto& options = parsed.options;
     return examples::run_met(options.run, [&](examples::MetRank* met) {

@@ -119,7 +119,6 @@ void warn_of_other_programs(D& dev, dhp::Comm<D>& world) {
   for (const auto& [name, data] : {std::pair{"training samples", &setup.train},
                                    std::pair{"held-out samples", &setup.held_out}}) {
     const auto size = data->size();
-    facts[name] = dhp::concat(size, " ", name);
     std::uint32_t sum = 0;
     if (!setup.options.synthetic())
       for (std::int64_t part = 0; part < std::min<std::int64_t>(size, 4); ++part) {
@@ -127,7 +126,7 @@ void warn_of_other_programs(D& dev, dhp::Comm<D>& world) {
         for (const auto& [side, array] : data->labels_only().collate(index, 0).side)
           sum = 31 * sum + dhp::crc32c(array.bytes());
       }
-    facts[dhp::concat("some ", name)] = dhp::concat("labels or tokens of checksum ", sum);
+    facts[name] = dhp::concat(size, " ", name, " of checksum ", sum);
   }
   for (const auto& [name, text] : setup.files)
     facts[name] = dhp::concat("a ", name, " of checksum ", dhp::fnv1a_text(rounded(text)));

@@ -25,6 +25,8 @@ namespace {
 
 using Dev = dhp::DefaultDevice;
 
+constexpr double soon_s = 5;
+
 [[noreturn, maybe_unused]] void fail_without(const char* needed) {
   dhp::fail("this program was built without what processes need to talk to each other (", needed,
             "); start it plainly, and its ranks are threads");
@@ -148,13 +150,31 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
 }
 #endif
 
+int end_before_meeting(const RunOptions& options, int status) {
+  if (status == 0) return status;
+  try {
+    RunOptions meeting;  // of the wrong ones only what is needed
+    meeting.comm_timeout = soon_s;
+    meeting.transport = options.transport;
+    meeting.network_interface = options.network_interface;
+    const auto me = options.elastic ? std::nullopt : options.process();
+    if (me)
+      start_rank(*me, meeting, deadlines_of(meeting), [](const dhp::Comm<Dev>&) {
+        dhp::fail("its command line is wrong, as it says itself");
+      });
+  } catch (const std::exception&) {  // what is wrong has been said
+  }
+  return status;
+}
+
 void start_ranks(const RunOptions& options, const RankBody& body) {
   const auto deadlines = deadlines_of(options);
   if (const auto me = options.process()) {
     // Where the layout does not fit, other ranks may have been started with another one; but they may not be there.
     const auto misfit = options.misfit(*me);
     auto meeting = options;
-    if (!misfit.empty()) meeting.comm_timeout = std::min(options.comm_timeout.value_or(5), 5.0);
+    if (!misfit.empty())
+      meeting.comm_timeout = std::min(options.comm_timeout.value_or(soon_s), soon_s);
     bool met = false;
     try {
       return start_rank(*me, meeting, deadlines, [&](dhp::Comm<Dev> world) {

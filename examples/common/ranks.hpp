@@ -61,6 +61,10 @@ using RankBody = std::function<void(dhp::DefaultDevice& dev, dhp::Comm<dhp::Defa
 /// with other options than rank 0 are refused before that.
 void start_ranks(const RunOptions& options, const RankBody& body);
 
+/// The exit status of a process that ends before it meets the others, who would wait for it: where they are there or come
+/// soon, they are told.
+[[nodiscard]] int end_before_meeting(const RunOptions& options, int status);
+
 #if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
 using GenerationBody =
     std::function<dhp::GenerationEnd(dhp::GenerationRank<dhp::DefaultDevice>& rank)>;

@@ -1,5 +1,6 @@
 // Trains a ResNet to classify images, in any layout of ranks.
 #include "../common/data.hpp"
+#include "../common/ranks.hpp"
 #include "../common/saved_resnet.hpp"
 #include "../common/training.hpp"
 #include "model.hpp"
@@ -63,7 +64,8 @@ int train(const examples::ResNetOptions& options, examples::MetRank* met) {
 
 int main(int argc, char** argv) {
   const auto parsed = examples::parse_resnet(argc, argv, examples::on_gpu);
-  if (parsed.exit_status) return *parsed.exit_status;
+  if (parsed.exit_status)
+    return examples::end_before_meeting(parsed.options.run, *parsed.exit_status);
   return examples::exit_status_of([&] {
     return examples::run_met(parsed.options.run,
                              [&](examples::MetRank* met) { return train(parsed.options, met); });

@@ -19,19 +19,13 @@ QUICK = [*RUN, "--samples", "256", "--global-batch", "16"]
 SLOW = [*RUN, "--samples", "4000", "--global-batch", "4000"]  # no step ends within the test
 
 
-def wait_for(job, text, limit_s=60):
-    while text not in job.output(0):
-        assert time.monotonic() - job.start < limit_s and not job.poll(), job.output(0)
-        time.sleep(0.02)
-
-
 def saves(program, root, number, processes, to):
     """Stopped, and after it has gone on stopped again."""
     steps = []
     for more in ([], ["--load", str(root)]):
         line = [program, *QUICK, "--save", str(root), *more]
         with ranks.Job(2 if processes else 1, [*line, "--transport", "gloo"] if processes else line) as job:
-            wait_for(job, "evaluation at the start")
+            ranks.wait_for(job, "evaluation at the start")
             job.processes[to].send_signal(number)
             ends = job.wait(60)
         assert [end.status for end in ends] == [75] * len(ends), ends
@@ -47,7 +41,7 @@ def saves(program, root, number, processes, to):
 def ends_at_once(program, root, signals, processes, grace):
     line = [program, *SLOW, "--save", str(root), "--grace", str(grace)]
     with ranks.Job(2 if processes else 1, [*line, "--transport", "gloo"] if processes else line) as job:
-        wait_for(job, "evaluation at the start")
+        ranks.wait_for(job, "evaluation at the start")
         to = job.processes[-1]
         for number in signals:
             to.send_signal(number)
