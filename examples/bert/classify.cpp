@@ -10,13 +10,14 @@
 
 namespace examples {
 
-int classify(const BertOptions& options) {
+int classify(const BertOptions& options, MetRank* met) {
   const auto data = load_labelled_text(options);
   const auto& bert = data.bert;
   if (options.run.speaks())
     std::cerr << "text " << data.description << ", vocabulary " << bert.config.vocabulary << "\n";
   return run_training(
       {.options = options.run,
+       .met = met,
        .train = data.train,
        .held_out = data.held_out,
        .make_model =

@@ -4,7 +4,9 @@
 
 namespace examples {
 
-/// Returns the exit status.
-[[nodiscard]] int classify(const BertOptions& options);
+struct MetRank;
+
+/// As run_met calls it. Returns the exit status.
+[[nodiscard]] int classify(const BertOptions& options, MetRank* met);
 
 }  // namespace examples

@@ -1,5 +1,6 @@
 // Pre-trains a BERT: masked tokens and next sentences, on any text, in any layout of ranks.
 #include "../common/data.hpp"
+#include "../common/ranks.hpp"
 #include "../common/stopping.hpp"
 #include "../common/training.hpp"
 #include "classify.hpp"
@@ -10,7 +11,7 @@
 
 namespace {
 
-int train(const examples::BertOptions& options) {
+int train(const examples::BertOptions& options, examples::MetRank* met) {
   // Steps whose shapes stay can be recorded.
   const auto data = examples::load_text(options, examples::on_gpu);
   const auto& config = data.bert.config;
@@ -30,6 +31,7 @@ int train(const examples::BertOptions& options) {
   };
   return examples::run_training(
       {.options = options.run,
+       .met = met,
        .train = data.train,
        .held_out = data.held_out,
        .make_model =
@@ -60,11 +62,13 @@ int train(const examples::BertOptions& options) {
 
 int main(int argc, char** argv) {
   auto parsed = examples::parse_bert(argc, argv, examples::on_gpu);
-  if (parsed.exit_status) return *parsed.exit_status;
   auto& run = parsed.options.run;
+  if (parsed.exit_status) return examples::end_before_meeting(run, *parsed.exit_status);
   run.stopping = std::make_shared<examples::Stopping>(run.grace_s);
   return examples::exit_status_of([&] {
-    return parsed.options.task == "classify" ? examples::classify(parsed.options)
-                                             : train(parsed.options);
+    const auto& options = parsed.options;
+    return examples::run_met(options.run, [&](examples::MetRank* met) {
+      return options.task == "classify" ? examples::classify(options, met) : train(options, met);
+    });
   });
 }

@@ -5,6 +5,7 @@
 #include <dhp/comm/elastic/run_elastic.hpp>
 #include <dhp/train/state_exchange.hpp>
 
+#include "agreement.hpp"
 #include "program.hpp"
 
 #include <memory>
@@ -22,7 +23,11 @@ class ElasticTraining {
   /// Keeps references.
   ElasticTraining(Dev& dev, const TrainingSetup& setup, dhp::Deadlines& deadlines,
                   Stopping& stopping)
-      : dev_(dev), setup_(setup), deadlines_(deadlines), stopping_(stopping) {}
+      : dev_(dev),
+        setup_(setup),
+        deadlines_(deadlines),
+        stopping_(stopping),
+        common_(all_in_common(setup)) {}
 
   /// The body of run_elastic.
   dhp::GenerationEnd run(Rank& rank) {
@@ -60,6 +65,7 @@ class ElasticTraining {
   };
 
   dhp::GenerationEnd run_in(Rank& rank) {
+    check_same(dev_, rank.world, common_, true, rank.report.steps >= 0);
     auto ranks = rank.training_ranks();
     const auto steps = rank.now.steps;
     finish_all(dev_);
@@ -122,7 +128,8 @@ class ElasticTraining {
     return std::make_unique<Built>(
         dev_, std::move(ranks), std::move(setup), deadlines_, stopping_,
         rank.now.number == 1 ? &*memory_ : nullptr,
-        ElasticHooks{.has_state = has_state,
+        ElasticHooks{.first = rank.now.number == 1,
+                     .has_state = has_state,
                      .change_wanted = [&rank] { return rank.change_wanted(); },
                      .job_goes_on = [this, &rank] { return job_goes_on(rank); },
                      .check_newest = rank.newest_check()});
@@ -217,6 +224,7 @@ class ElasticTraining {
   const TrainingSetup& setup_;
   dhp::Deadlines& deadlines_;
   Stopping& stopping_;
+  Common common_;
   std::optional<MemoryPlanner> memory_;  // of the first generation
   bool stopped_ = false;
   std::string lost_;

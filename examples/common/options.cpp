@@ -3,6 +3,7 @@
 #include <dhp/core/config.hpp>
 #include <dhp/train/checkpoint_index.hpp>
 
+#include "common_options.hpp"
 #include "configuration.hpp"
 #include "reducer_options.hpp"
 #include "resnet_options.hpp"
@@ -389,6 +390,7 @@ std::optional<int> parse(CLI::App& app, int argc, char** argv, Options& options,
     take_adapter(app, options.run);
     recall(app, options.run);
     options.run.configuration = configuration_of(app);
+    options.run.common = common_options(app);
     finish(options.run, words);
     check();
   } catch (const CLI::ParseError& error) {

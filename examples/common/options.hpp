@@ -96,14 +96,18 @@ struct RunOptions {
 
   /// All options, given or not, as --config takes them.
   std::string configuration{};
+  /// What all ranks have to be started with (common_options.hpp).
+  std::string common = "{}";
   /// JSON of the options given that say what is trained: a checkpoint remembers them, and --load takes them from it.
   std::string remembered = "{}";
   std::vector<std::string>
       differing{};  ///< sentences: options that were given otherwise when it was saved
 
   /// This process as one rank of several, if it is that, by its flags or a launcher's variables; otherwise it starts
-  /// all ranks as threads. Throws dhp::Error where those make no sense, or do not fit the layout.
+  /// all ranks as threads. Throws dhp::Error where those make no sense.
   [[nodiscard]] std::optional<dhp::ProcessRank> process() const;
+  /// Why its job does not fit the layout; empty: it does.
+  [[nodiscard]] std::string misfit(const dhp::ProcessRank& me) const;
   /// Whether this process is the one that tells people what goes on.
   [[nodiscard]] bool speaks() const;
 

@@ -3,7 +3,10 @@
 
 #include "run_summary.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,7 +23,8 @@ class Patience {
 
   /// What an evaluation after so many steps has found. Throws where it did not measure that.
   void take(std::int64_t step, const std::vector<std::pair<std::string, double>>& found) {
-    if (measure_.empty()) return;
+    if (measure_.empty() || step == taken_) return;  // a run that goes on begins with its last one
+    taken_ = step;
     const auto named = std::find_if(found.begin(), found.end(),
                                     [&](const auto& one) { return one.first == measure_; });
     std::string names;
@@ -33,6 +37,24 @@ class Patience {
     }
     best_->take(step, named->second);
     without_better_ = best_->best_step == step ? 0 : without_better_ + 1;
+  }
+  /// For a checkpoint; null: nothing was found so far.
+  [[nodiscard]] nlohmann::ordered_json to_json() const {
+    if (!best_) return {};
+    return {{"measure", measure_},
+            {"best", best_->best},
+            {"best_step", best_->best_step},
+            {"without_better", without_better_},
+            {"step", taken_}};
+  }
+  /// Of a loaded run, which may have waited for another measure.
+  void go_on(const nlohmann::ordered_json& saved) {
+    if (measure_.empty() || !saved.is_object() || saved.value("measure", "") != measure_) return;
+    best_ = {.name = measure_, .best_step = saved.value("best_step", std::int64_t{0})};
+    const auto best = saved.find("best");  // of NaN null
+    best_->best = best->is_number() ? best->get<double>() : std::nan("");
+    without_better_ = saved.value("without_better", std::int64_t{0});
+    taken_ = saved.value("step", std::int64_t{-1});
   }
   [[nodiscard]] bool is_over() const { return without_better_ >= evaluations_; }
   /// Why it is over.
@@ -47,6 +69,7 @@ class Patience {
   std::int64_t evaluations_;
   std::optional<BestValue> best_;
   std::int64_t without_better_ = 0;
+  std::int64_t taken_ = -1;  // the step of the last evaluation
 };
 
 }  // namespace examples

@@ -30,6 +30,7 @@ enum class RunEnd {
 
 /// What a run in one generation of an elastic job asks of the job.
 struct ElasticHooks {
+  bool first = true;                    ///< the first generation
   bool has_state = false;               ///< somewhere among the ranks: none is loaded or drawn
   std::function<bool()> change_wanted;  ///< all ranks are to leave after this step
   std::function<bool()>
@@ -60,7 +61,7 @@ class Program {
         patience_(options_.stop_early, options_.patience),
         run_(dev, observed(dev, fits(std::move(world)), options_), training_options(),
              setup.make_model, dhp::example_batch(dev, setup.train, options_.micro_batch)),
-        saved_(dev, setup, run_, batching_, report_,
+        saved_(dev, setup, run_, batching_, report_, patience_,
                elastic == nullptr ? nullptr : elastic->check_newest) {
     if (elastic_ != nullptr) run_.trainer().commit_by([this] { run_.mesh().world().barrier(); });
     if (options_.resident()) resident_ = batches_of(0);
@@ -103,9 +104,10 @@ class Program {
 
   RunEnd run() {
     check_shares();
-    if (!has_state_) {
+    {
       const TimeParts::In loading(parts_, Part::saving);
-      saved_.begin(total_);
+      saved_.hold(elastic_ != nullptr && !elastic_->first);
+      if (!has_state_ && !saved_.begin(total_)) return RunEnd::done;
     }
     has_state_ = true;
     if (!options_.evaluate_only) stopping_.begin_steps();

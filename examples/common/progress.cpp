@@ -2,6 +2,8 @@
 
 #include <dhp/core/system_error.hpp>
 
+#include "file_lock.hpp"
+
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -102,9 +104,30 @@ Kept lines_up_to(const std::string& path, std::int64_t last) {
 
 }  // namespace
 
-Metrics::Metrics(const std::string& path, std::int64_t first_step, std::int64_t replaces)
+namespace {
+
+/// Null where the file is none of a disk, or its disk has no locks. Throws where another run has it.
+std::shared_ptr<const void> lock_of(const std::string& path) {
+  std::error_code unknown;
+  if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown))
+    return nullptr;
+  try {
+    auto lock = std::make_shared<FileLock>(path);
+    if (lock->try_lock()) return lock;
+  } catch (const dhp::Error&) {
+    return nullptr;
+  }
+  dhp::fail("--metrics ", path,
+            " is being written by another run; wait for its end or stop it, or choose another one");
+}
+
+}  // namespace
+
+Metrics::Metrics(const std::string& path, std::int64_t first_step, std::int64_t replaces,
+                 bool shared)
     : path_(path) {
   if (path.empty()) return;
+  if (!shared) lock_ = lock_of(path);
   if (first_step == 0) {
     const auto steps = lines_up_to(path, std::numeric_limits<std::int64_t>::max()).last_step;
     dhp::check(steps <= replaces, "--metrics ", path, " has ", steps,
@@ -123,6 +146,7 @@ Metrics::Metrics(const std::string& path, std::int64_t first_step, std::int64_t 
     if (!error) std::filesystem::rename(made, file, error);
     if (error) std::filesystem::resize_file(path, kept.bytes, error);
     last_step_ = kept.last_step;
+    if (!shared) lock_ = lock_of(path);  // of the new file
   }
   file_.open(path, first_step > 0 ? std::ios::app : std::ios::trunc);
   dhp::check(file_.good(), "cannot write --metrics ", path, "; does its directory exist?");

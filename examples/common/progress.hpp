@@ -6,6 +6,7 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,10 +43,10 @@ class Progress {
 class Metrics {
  public:
   /// An empty path writes nothing. What a file has of steps up to first_step stays, so that a run that goes on has each
-  /// step once. A run that begins replaces a file of up to `replaces` steps. Throws where the file has more, or cannot be
-  /// written.
+  /// step once. A run that begins replaces a file of up to `replaces` steps. Throws where the file has more, cannot be
+  /// written, or is another run's now; shared: the rank 0 of before may have it open.
   Metrics(const std::string& path, std::int64_t first_step,
-          std::int64_t replaces = std::numeric_limits<std::int64_t>::max());
+          std::int64_t replaces = std::numeric_limits<std::int64_t>::max(), bool shared = false);
   void write(const std::vector<std::pair<std::string, double>>& fields);
   /// The last line of a run: these fields in one, "summary".
   void write_summary(std::int64_t step, const std::vector<std::pair<std::string, double>>& fields);
@@ -55,6 +56,7 @@ class Metrics {
  private:
   void put(const std::string& line);
   std::string path_;
+  std::shared_ptr<const void> lock_;  // of the file, as long as it is written
   std::ofstream file_;
   std::int64_t last_step_ = 0;
 };

@@ -11,9 +11,11 @@
 #include "mpi_process.hpp"
 #endif
 
+#include "agreement.hpp"
 #include "elastic_store.hpp"
 #include "flight_records.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -22,6 +24,8 @@ namespace examples {
 namespace {
 
 using Dev = dhp::DefaultDevice;
+
+constexpr double soon_s = 5;
 
 [[noreturn, maybe_unused]] void fail_without(const char* needed) {
   dhp::fail("this program was built without what processes need to talk to each other (", needed,
@@ -146,19 +150,53 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
 }
 #endif
 
+int end_before_meeting(const RunOptions& options, int status) {
+  if (status == 0) return status;
+  try {
+    RunOptions meeting;  // of the wrong ones only what is needed
+    meeting.comm_timeout = soon_s;
+    meeting.transport = options.transport;
+    meeting.network_interface = options.network_interface;
+    const auto me = options.elastic ? std::nullopt : options.process();
+    if (me)
+      start_rank(*me, meeting, deadlines_of(meeting), [](const dhp::Comm<Dev>&) {
+        dhp::fail("its command line is wrong, as it says itself");
+      });
+  } catch (const std::exception&) {  // what is wrong has been said
+  }
+  return status;
+}
+
 void start_ranks(const RunOptions& options, const RankBody& body) {
   const auto deadlines = deadlines_of(options);
   if (const auto me = options.process()) {
-    return start_rank(*me, options, deadlines, [&](dhp::Comm<Dev> world) {
-      body(std::move(world), me->local_rank, deadlines.get());
-    });
+    // Where the layout does not fit, other ranks may have been started with another one; but they may not be there.
+    const auto misfit = options.misfit(*me);
+    auto meeting = options;
+    if (!misfit.empty())
+      meeting.comm_timeout = std::min(options.comm_timeout.value_or(soon_s), soon_s);
+    bool met = false;
+    try {
+      return start_rank(*me, meeting, deadlines, [&](dhp::Comm<Dev> world) {
+        met = true;
+        auto dev = make_device<Dev>(options, me->local_rank);
+        check_same(dev, world, options_in_common(options));
+        dhp::check(misfit.empty(), misfit);
+        warn_of_other_programs(dev, world);
+        body(dev, std::move(world), deadlines.get());
+      });
+    } catch (const dhp::Error&) {
+      if (met || misfit.empty()) throw;
+    }
+    dhp::fail(misfit);
   }
   const int ranks = options.mesh.size();
   FlightRecordOutput records(options.flight_record, 0, ranks, ranks);
   dhp::run_ranks<Dev>(ranks,
                       [&](dhp::Comm<Dev> world) {
                         const int rank = world.rank();
-                        body(std::move(world), rank, rank == 0 ? deadlines.get() : nullptr);
+                        auto dev = make_device<Dev>(options, rank);
+                        body(dev, std::move(world), rank == 0 ? deadlines.get() : nullptr);
                       },
                       {.deadlines = deadlines, .recorders = records.all()});
 }

@@ -144,14 +144,16 @@ std::optional<dhp::ProcessRank> RunOptions::process() const {
   flags.needs_master = store.empty();
   auto me = dhp::ProcessRank::from_environment(flags);
   if (!me || (me->size == 1 && !elastic)) return std::nullopt;
-  dhp::check(elastic || me->size == mesh.size(),
-             dhp::comm::or_unset(dhp::concat("there are ", me->size, " processes (", me->launcher,
-                                             "), but a layout of ", mesh, " needs ", mesh.size(),
-                                             "; start as many, or choose other axes"),
-                                 me->variables));
   dhp::check(store.empty() || me->job != dhp::ProcessRank{}.job,
              "jobs that share etcd need names: set DHP_JOB to the same on all ranks of this one");
   return me;
+}
+std::string RunOptions::misfit(const dhp::ProcessRank& me) const {
+  if (elastic || me.size == mesh.size()) return {};
+  return dhp::comm::or_unset(
+      dhp::concat("there are ", me.size, " processes (", me.launcher, "), but a layout of ", mesh,
+                  " needs ", mesh.size(), "; start as many, or choose other axes"),
+      me.variables);
 }
 bool RunOptions::speaks() const {
   const auto me = process();

@@ -103,7 +103,8 @@ class RunReport {
   /// From now on there is a bar, and steps are written.
   void start(std::int64_t first_step) {
     if (!speaks_) return;
-    metrics_ = std::make_unique<Metrics>(options_.metrics, first_step, replaces());
+    metrics_ = std::make_unique<Metrics>(options_.metrics, first_step, replaces(),
+                                         options_.elastic.has_value());
     const bool known =
         !last_step_.empty() && last_step_.front().second == static_cast<double>(first_step);
     if (known && metrics_->last_step() < first_step) metrics_->write(last_step_);

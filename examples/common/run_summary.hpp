@@ -4,11 +4,13 @@
 
 #include <dhp/core/text.hpp>
 #include <dhp/core/wait_clock.hpp>
+#include <dhp/train/checkpoint_folder.hpp>
 
 #include "progress.hpp"
 
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -92,13 +94,13 @@ struct BestValue {
   int times = 1;      ///< that there was a value
   bool stays = true;  ///< it has never been another one
 
-  /// A lower loss or perplexity is better, and a higher value of anything else.
+  /// Anything is better than NaN.
   void take(std::int64_t step, double value) {
-    const bool lowest = name.ends_with("loss") || name.ends_with("perplexity");
+    const bool lowest = dhp::lower_is_better(name);
     ++times;
     stays = stays && value == last;
     last = value;
-    if (!(lowest ? value < best : value > best)) return;
+    if (!(lowest ? value < best : value > best) && !(std::isnan(best) && value == value)) return;
     best = value;
     best_step = step;
   }

@@ -4,11 +4,14 @@
 #include <dhp/train/background_saver.hpp>
 #include <dhp/train/export.hpp>
 
+#include "file_lock.hpp"
+#include "patience.hpp"
 #include "training.hpp"
 
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,24 +32,48 @@ class SavedRun {
  public:
   /// Keeps references. may_commit: as RunRecord's; of an elastic job.
   SavedRun(Dev& dev, const TrainingSetup& setup, dhp::TrainingRun<Dev>& run,
-           dhp::Batching& batching, RunReport& report, std::function<void()> may_commit)
+           dhp::Batching& batching, RunReport& report, Patience& patience,
+           std::function<void()> may_commit)
       : dev_(dev),
         setup_(setup),
         options_(setup.options),
         run_(run),
         batching_(batching),
         report_(report),
+        patience_(patience),
         may_commit_(std::move(may_commit)),
         checkpoint_(run.mesh(), run.store(), run.optimizer()),
         saver_(checkpoint_, run.trainer().may_record()) {
     run.trainer().before_update([this] { saver_.before_update(dev_); });
   }
 
-  /// Loads what the options say, and makes sure that this run may save. total: steps of the run. Collective.
-  void begin(std::int64_t total) {
+  SavedRun(const SavedRun&) = delete;
+  SavedRun& operator=(const SavedRun&) = delete;
+  ~SavedRun() { give_up(); }
+
+  /// Loads what the options say, and makes sure that this run may save. total: steps of the run. Collective. Returns
+  /// whether something is left to do; if not, nothing has changed.
+  [[nodiscard]] bool begin(std::int64_t total) {
     const auto loaded = options_.load.empty() ? std::string() : load(total);
+    if (done_) return false;
     if (!options_.save.empty())
       replaced_ = checkpoint_.prepare(options_.save, loaded, options_.overwrite);
+    return true;
+  }
+  /// To be called before begin(): from here on no other run writes to --save. goes_on: the job had the folder before, and
+  /// a rank 0 of before may still hold it.
+  void hold(bool goes_on) {
+    if (options_.save.empty() || checkpoint_.rank() != 0) return;
+    dhp::CheckpointFolder(options_.save).make();
+    try {
+      lock_.emplace(options_.save + "/.lock", "--save " + options_.save, goes_on ? 2 : 0);
+    } catch (const InUse& error) {
+      if (!goes_on) throw;
+      report_.say("warning: ", error.sentence());
+    } catch (const dhp::Error& error) {
+      report_.say("warning: ", error.sentence(), "; no other run is kept out of --save ",
+                  options_.save);
+    }
   }
   /// What an evaluation before the next step found.
   void evaluated(const Measures& found) {
@@ -66,7 +93,14 @@ class SavedRun {
     });
   }
   /// A save under way leaves what was saved before.
-  void give_up() { saver_.give_up(); }
+  void give_up() {
+    if (saver_.give_up())
+      report_.say("warning: the save of ", options_.save, "/",
+                  dhp::CheckpointFolder::name_of(saved_step_),
+                  " was interrupted when ranks of this run ended or changed, and is not whole; "
+                  "what was saved "
+                  "before is as it was");
+  }
   /// Saves the end of the run, and exports its weights. Collective.
   void end() {
     if (options_.save.empty()) return;
@@ -112,6 +146,15 @@ class SavedRun {
     for (const auto& remark : loaded.remarks)
       report_.say(options_.begins_anew() ? "" : "warning: ", remark);
     const bool none_asked_for = options_.evaluate_only || (total == 0 && progress.steps == 0);
+    patience_.go_on(loaded.about.value("patience", nlohmann::ordered_json()));
+    done_ = !none_asked_for && (progress.steps == total || patience_.is_over());
+    if (done_) {
+      report_.say("nothing is left to do: ", loaded.from, " is the end of this run of ", total,
+                  total == 1 ? " step" : " steps",
+                  patience_.is_over() ? ", which has stopped early: " + patience_.sentence()
+                                      : "; more --steps or --epochs go on from there");
+      return loaded.from;
+    }
     dhp::check(none_asked_for || progress.steps < total, "--load ", options_.load,
                " is after step ", progress.steps, " and this run ends after step ", total,
                ": --steps and --epochs count from the start of the original run");
@@ -139,8 +182,9 @@ class SavedRun {
     if (adapts()) made.files["adapter_config.json"] = config_of_adapter();
     made.about["options"] = nlohmann::ordered_json::parse(options_.remembered);
     made.about["training_samples"] = batching_.dataset_size();
-    if (measures_.first == saved_step_)
-      for (const auto& [name, value] : measures_.second) made.about["measures"][name] = value;
+    if (const auto patience = patience_.to_json(); !patience.is_null())
+      made.about["patience"] = patience;
+    if (measures_.first == saved_step_) made.measures = measures_.second;
     return made;
   }
   [[nodiscard]] std::string folder() {
@@ -173,8 +217,11 @@ class SavedRun {
   dhp::TrainingRun<Dev>& run_;
   dhp::Batching& batching_;
   RunReport& report_;
+  Patience& patience_;
   std::function<void()> may_commit_;
   dhp::Checkpoint<Dev> checkpoint_;
+  std::optional<RunLock> lock_;  // of --save
+  bool done_ = false;            // by what was loaded
   dhp::BackgroundSaver<Dev> saver_;
   std::int64_t saved_step_ = -1;                        // of the last save
   std::pair<std::int64_t, Measures> measures_{-1, {}};  // the last evaluation's, and its step

@@ -3,6 +3,7 @@
 #include <dhp/core/config.hpp>
 
 #include "command_line.hpp"
+#include "common_options.hpp"
 
 #include <iostream>
 
@@ -43,6 +44,7 @@ void parse(CLI::App& app, int argc, char** argv, ParsedScore& parsed) {
   try {
     app.parse(argc, argv);
     run.check_ranks();
+    run.common = common_options(app);
     // A step is whole micro-batches; fewer samples than asked for do.
     run.micro_batch = std::min(run.micro_batch, run.global_batch);
     run.global_batch -= run.global_batch % run.micro_batch;

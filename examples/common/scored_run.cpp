@@ -76,8 +76,7 @@ void score(Dev& dev, dhp::Comm<Dev> world, const ScoreOptions& options, const Sc
 
 void start_scoring(const ScoreOptions& options, const Scoring& scoring,
                    const dhp::TrainingRun<Dev>::Describe& describe) {
-  start_ranks(options.run, [&](dhp::Comm<Dev> world, int local_rank, dhp::Deadlines*) {
-    auto dev = make_device<Dev>(options.run, local_rank);
+  start_ranks(options.run, [&](Dev& dev, dhp::Comm<Dev> world, dhp::Deadlines*) {
     score(dev, std::move(world), options, scoring, describe);
   });
 }

@@ -1,5 +1,6 @@
 #include "training.hpp"
 
+#include "agreement.hpp"
 #include "program.hpp"
 #if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
 #include "elastic_training.hpp"
@@ -49,30 +50,45 @@ TrainingSetup tuned(const TrainingSetup& setup) {
 
 }  // namespace
 
+int run_met(const RunOptions& options, const std::function<int(MetRank* met)>& load_and_train) {
+  if (options.elastic || !options.process()) return load_and_train(nullptr);
+  int status = 0;
+  bool left = false;
+  try {
+    start_ranks(options, [&](Dev& dev, dhp::Comm<Dev> world, dhp::Deadlines* deadlines) {
+      MetRank met{dev, std::move(world), deadlines, left};
+      status = load_and_train(&met);
+    });
+  } catch (const dhp::Error&) {
+    if (!left) throw;
+    std::fprintf(stderr, "%s\n", Stopping::nothing);
+    return Stopping::exit_status;
+  }
+  return status;
+}
+
 int run_training(const TrainingSetup& described) {
   auto setup = tuned(described);
   auto& stopping = setup.options.stopping;
   if (!stopping) stopping = std::make_shared<Stopping>(setup.options.grace_s);
   if (setup.options.elastic) return run_elastic_training(setup);
-  std::atomic<bool> stopped = false, left = false;
+  std::atomic<bool> stopped = false;
   MemoryPlanner memory(setup.options, setup.train, setup.plan_model, setup.same_shapes,
                        setup.waits_for_replicas, on_gpu);
-  const auto train = [&](dhp::Comm<Dev> world, int local_rank, dhp::Deadlines* deadlines) {
-    auto dev = make_device<Dev>(setup.options, local_rank);
+  const auto train = [&](Dev& dev, dhp::Comm<Dev> world, dhp::Deadlines* deadlines) {
     Program program(dev, std::move(world), setup, &memory, deadlines, *stopping);
     try {
       if (program.run() == RunEnd::stopped) stopped = true;
     } catch (const dhp::Aborted&) {
-      left = setup.options.process() && stopping->asked() && !program.has_steps();
+      if (setup.met != nullptr) setup.met->left = stopping->asked() && !program.has_steps();
       throw;
     }
   };
-  try {
+  if (auto* const met = setup.met) {
+    check_same(met->dev, met->world, data_in_common(setup));
+    train(met->dev, std::move(met->world), met->deadlines);
+  } else {
     start_ranks(setup.options, train);
-  } catch (const dhp::Error&) {
-    if (!left) throw;  // else other ranks were asked to stop, too, and have left at once
-    std::fprintf(stderr, "%s\n", Stopping::nothing);
-    stopped = true;
   }
   return stopped ? Stopping::exit_status : 0;
 }

@@ -28,8 +28,17 @@ inline constexpr bool on_gpu = !Dev::host_accessible;
 using DescribePlanned =
     std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&, bool recompute)>;
 
+/// The rank of this process in a job whose ranks have met.
+struct MetRank {
+  Dev& dev;
+  dhp::Comm<Dev> world;
+  dhp::Deadlines* deadlines;
+  bool& left;  ///< set where other ranks, asked to stop as this one, have left before the first step
+};
+
 struct TrainingSetup {
   RunOptions options;
+  MetRank* met = nullptr;  ///< null: run_training starts the ranks
   const AnyBatcher& train;
   const AnyBatcher& held_out;
   /// Describes the whole model; each rank keeps its part.
@@ -50,6 +59,11 @@ struct TrainingSetup {
   /// Micro-batches of as many samples have the same shapes.
   bool same_shapes = false;
 };
+
+/// Calls load_and_train, which reads data and calls run_training, and returns its exit status. Ranks that are processes
+/// meet before that, so that all hear at once what one of them cannot read.
+[[nodiscard]] int run_met(const RunOptions& options,
+                          const std::function<int(MetRank* met)>& load_and_train);
 
 /// Trains on options.mesh.size() ranks. Throws Error with the first failing rank's message. Returns the exit status.
 [[nodiscard]] int run_training(const TrainingSetup& setup);

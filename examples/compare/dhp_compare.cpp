@@ -105,6 +105,13 @@ bool compare(const std::vector<std::string>& paths, std::size_t last) {
   const auto is_folder = [](const std::string& path) {
     return std::filesystem::is_directory(path);
   };
+  for (const auto& path : paths)
+    dhp::check(std::filesystem::exists(path), path, ": there is no such file or directory");
+  const auto folder = std::find_if(paths.begin(), paths.end(), is_folder);
+  const auto file = std::find_if_not(paths.begin(), paths.end(), is_folder);
+  dhp::check(folder == paths.end() || file == paths.end(), "", folder == paths.end() ? "" : *folder,
+             " is a folder and ", file == paths.end() ? "" : *file,
+             " is a file; give two of a kind");
   const bool folders = std::all_of(paths.begin(), paths.end(), is_folder);
   if (!folders && !std::all_of(paths.begin(), paths.end(), MetricsFile::is_one))
     return compare_flight_records(paths, last);

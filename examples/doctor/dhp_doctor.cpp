@@ -84,8 +84,7 @@ int main(int argc, char** argv) {
   if (const auto status = parse_doctor(argc, argv, !Dev::host_accessible, options)) return *status;
   return examples::exit_status_of([&] {
     std::atomic<int> status{0};
-    const auto body = [&](dhp::Comm<Dev> world, int local_rank, dhp::Deadlines*) {
-      auto dev = examples::make_device<Dev>(options.run, local_rank);
+    const auto body = [&](Dev& dev, dhp::Comm<Dev> world, dhp::Deadlines*) {
       status = examine(dev, std::move(world), options);
     };
     examples::start_ranks(options.run, body);

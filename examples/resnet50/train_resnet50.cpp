@@ -1,5 +1,6 @@
 // Trains a ResNet to classify images, in any layout of ranks.
 #include "../common/data.hpp"
+#include "../common/ranks.hpp"
 #include "../common/saved_resnet.hpp"
 #include "../common/stopping.hpp"
 #include "../common/training.hpp"
@@ -9,7 +10,7 @@
 
 namespace {
 
-int train(const examples::ResNetOptions& options) {
+int train(const examples::ResNetOptions& options, examples::MetRank* met) {
   const auto data = examples::load_images(options);
   const examples::ResNetConfig config{.depth = options.depth,
                                       .width = options.width,
@@ -34,6 +35,7 @@ int train(const examples::ResNetOptions& options) {
   };
   const int status = examples::run_training(
       {.options = options.run,
+       .met = met,
        .train = data.train,
        .held_out = data.held_out,
        .make_model =
@@ -63,8 +65,11 @@ int train(const examples::ResNetOptions& options) {
 
 int main(int argc, char** argv) {
   auto parsed = examples::parse_resnet(argc, argv, examples::on_gpu);
-  if (parsed.exit_status) return *parsed.exit_status;
   auto& run = parsed.options.run;
+  if (parsed.exit_status) return examples::end_before_meeting(run, *parsed.exit_status);
   run.stopping = std::make_shared<examples::Stopping>(run.grace_s);
-  return examples::exit_status_of([&] { return train(parsed.options); });
+  return examples::exit_status_of([&] {
+    return examples::run_met(run,
+                             [&](examples::MetRank* met) { return train(parsed.options, met); });
+  });
 }

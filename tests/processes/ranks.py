@@ -100,6 +100,13 @@ class Job:
         return [self.ended[rank] for rank in sorted(wanted)]
 
 
+def wait_for(job, text, limit_s=300):
+    """Until rank 0 has said it."""
+    while text not in job.output(0):
+        assert time.monotonic() - job.start < limit_s and not job.poll(), job.output(0)
+        time.sleep(0.02)
+
+
 def run(ranks, command, limit_s=600, **options):
     """Runs a job to its end; raises with what was written if a rank failed."""
     with Job(ranks, command, **options) as job:

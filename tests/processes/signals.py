@@ -31,10 +31,6 @@ def wait_until(job, ready):
         time.sleep(0.02)
 
 
-def wait_for(job, text):
-    wait_until(job, lambda: text in job.output(0))
-
-
 def start(line, processes, **more):
     return ranks.Job(processes, [*line, "--transport", "gloo"] if processes > 1 else line, **more)
 
@@ -44,7 +40,7 @@ def saves(program, root, number, processes, line=QUICK, ready="evaluation at the
     steps = []
     for more in ([], ["--load", str(root)]):
         with start([program, *line, "--save", str(root), *more], processes) as job:
-            wait_for(job, ready)
+            ranks.wait_for(job, ready)
             job.processes[-1].send_signal(number)
             ends = job.wait(HANG_S)
         assert [end.status for end in ends] == [75] * len(ends), ends
@@ -65,7 +61,7 @@ def listens(process):
 
 def has_nothing_to_save(program, root, line, processes, of, ready, said):
     with start([program, *line, "--save", str(root)], processes, environment={"WORLD_SIZE": str(of)}) as job:
-        wait_for(job, ready)
+        ranks.wait_for(job, ready)
         for process in job.processes:
             wait_until(job, functools.partial(listens, process))
         for process in job.processes:
@@ -77,7 +73,7 @@ def has_nothing_to_save(program, root, line, processes, of, ready, said):
 
 def ends_at_once(program, root, signals, processes, grace):
     with start([program, *SLOW, "--save", str(root), "--grace", str(grace)], processes) as job:
-        wait_for(job, "evaluation at the start")
+        ranks.wait_for(job, "evaluation at the start")
         to = job.processes[-1]
         for number in signals:
             to.send_signal(number)

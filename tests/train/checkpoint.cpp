@@ -235,7 +235,7 @@ TEST_CASE("checkpoint: the newest are kept, and the best by a measure, damaged o
     made.begin();
     made.write(dev, {});
     RunRecord record{.keep = 1, .keep_best = measure};
-    if (value > 0) record.about["measures"][measure] = value;
+    if (value != 0) record.measures = {{"other", number}, {measure, value}};
     made.commit(record);
     return CheckpointFolder(directory.path).names();
   };
@@ -246,9 +246,10 @@ TEST_CASE("checkpoint: the newest are kept, and the best by a measure, damaged o
   CHECK(save(3, "masked_loss", 4) == Names{name(3), name(2)});
   CHECK(save(4, "masked_loss", 0) == Names{name(4), name(2)});  // not evaluated
   CHECK(save(5, "masked_loss", 2) == Names{name(5)});
+  CHECK(save(6, "masked_loss", std::nan("")) == Names{name(6), name(5)});
   flip_byte(step(directory, 5) + "/index.json", 100);
-  CHECK(save(6, "top1", 0.5) == Names{name(6)});
-  CHECK(save(7, "top1", 0.4) == Names{name(7), name(6)});
+  CHECK(save(7, "top1", 0.5) == Names{name(7)});
+  CHECK(save(8, "top1", 0.4) == Names{name(8), name(7)});
 }
 
 TEST_CASE("checkpoint: files that are cut off, missing or not yet renamed are no checkpoint") {

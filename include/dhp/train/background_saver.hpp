@@ -23,12 +23,14 @@ class BackgroundSaver {
       : checkpoint_(checkpoint), copy_(replayed) {}
   BackgroundSaver(const BackgroundSaver&) = delete;
   BackgroundSaver& operator=(const BackgroundSaver&) = delete;
-  ~BackgroundSaver() { give_up(); }
+  ~BackgroundSaver() { (void)give_up(); }
 
-  /// An unfinished save is given up on rank 0, and leaves what was saved before. Not collective.
-  void give_up() {
+  /// An unfinished save is given up on rank 0, and leaves what was saved before. Not collective. Returns whether there
+  /// was one on rank 0, which is cut off.
+  bool give_up() {
     give_up_ = true;
     if (thread_.joinable()) thread_.join();
+    return std::exchange(unfinished_, false) && checkpoint_.rank() == 0;
   }
   /// Collective over the mesh. Waits for the save before this one. Throws SaveFailed, on all ranks, where that has
   /// failed or this one cannot begin; another one may be started after that.
@@ -36,7 +38,15 @@ class BackgroundSaver {
              const RunRecord& record = {}) {
     wait(dev);
     const Stall stall(*this);
-    auto save = checkpoint_.begin_save(dev, path, progress);
+    unfinished_ = true;
+    auto save = [&] {
+      try {
+        return checkpoint_.begin_save(dev, path, progress);
+      } catch (const SaveFailed&) {
+        unfinished_ = false;
+        throw;
+      }
+    }();
     copy_.start(dev, checkpoint_.written_here(dev));
     written_ = false;
     give_up_ = false;
@@ -61,10 +71,11 @@ class BackgroundSaver {
     try {
       checkpoint_.fail_together(dev, not_written_);
     } catch (const SaveFailed&) {
-      give_up();
+      (void)give_up();
       throw;
     }
     thread_.join();
+    unfinished_ = false;
     checkpoint_.fail_together(dev, not_visible_);
   }
 
@@ -102,6 +113,7 @@ class BackgroundSaver {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
       }
       save.commit(record);
+      unfinished_ = false;
     });
   }
 
@@ -110,6 +122,7 @@ class BackgroundSaver {
   std::thread thread_;
   std::atomic<bool> written_{true};
   std::atomic<bool> give_up_{false};
+  bool unfinished_ = false;                // of the thread, while it runs on rank 0
   std::string not_written_, not_visible_;  // why: empty, it is. Of the thread, while it runs
   double stalled_s_ = 0;
 };

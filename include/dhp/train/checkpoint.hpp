@@ -13,6 +13,8 @@
 #include <dhp/train/weight_file.hpp>
 #include <dhp/train/weight_files.hpp>
 
+#include <algorithm>
+#include <cstring>
 #include <exception>
 #include <set>
 #include <string>
@@ -175,6 +177,7 @@ class Checkpoint {
         {"dhp", concat(version_major, ".", version_minor, ".", version_patch)},
         {"steps", progress.steps},
         {"updates", progress.updates},
+        {"batches_before", progress.batches_before},
         {"loss_scale", progress.loss_scale},
         {"good_steps", progress.good_steps},
         {"usual_norm", progress.usual_norm},
@@ -198,7 +201,8 @@ class Checkpoint {
     for (const auto& candidate : folders) {
       LoadedCheckpoint loaded{.from = candidate, .remarks = passed_over};
       if (WeightFiles::are_at(candidate)) {
-        load_weights(dev, WeightFiles(candidate), weights, loaded.remarks);
+        loaded.progress.batches_before =
+            load_weights(dev, WeightFiles(candidate), weights, loaded.remarks);
         return loaded;
       }
       if (std::filesystem::exists(candidate + "/state.json")) {
@@ -231,6 +235,9 @@ class Checkpoint {
         const CheckpointFolder folder(path);
         const auto latest = folder.latest();
         for (const auto& name : folder.names()) found.first.push_back(folder.path(name));
+        for (const auto& part : folder.unfinished())
+          if (part.ends_with(".part"))
+            found.second.push_back(concat(folder.path(part), " is a save that was not finished"));
         if (!latest.empty() && !exists(folder.path(latest)))
           found.second.push_back(
               concat(folder.path("latest"), " names ", latest, ", which is not there"));
@@ -330,6 +337,7 @@ class Checkpoint {
     progress.loss_scale = scale.template get<double>();
     progress.good_steps =
         static_cast<int>(std::min<std::int64_t>(fields.number("good_steps"), 1 << 30));
+    if (fields.has("batches_before")) progress.batches_before = fields.number("batches_before");
     if (fields.has("samples")) progress.samples = fields.number("samples");
     if (fields.has("usual_norm") && fields.at("usual_norm").is_number())
       progress.usual_norm = fields.at("usual_norm").template get<double>();
@@ -338,9 +346,10 @@ class Checkpoint {
     return progress;
   }
 
-  /// Collective; remarks: what was loaded, what is new, what was left over.
-  void load_weights(Dev& dev, const WeightFiles& file, const WeightLoading& how,
-                    std::vector<std::string>& remarks) {
+  /// Collective; remarks: what was loaded, what is new, what was left over. Returns how many batches the batch norms of
+  /// the file have counted, the most of them.
+  std::int64_t load_weights(Dev& dev, const WeightFiles& file, const WeightLoading& how,
+                            std::vector<std::string>& remarks) {
     store_.settle(dev);
     std::vector<std::pair<const WeightFiles*, NameMap>>
         sources;  // the first that has a tensor gives it
@@ -350,6 +359,7 @@ class Checkpoint {
       sources.emplace_back(&*adapter, NameMap(adapter->tensors()));
     }
     sources.emplace_back(&file, NameMap(file.tensors()));
+    std::int64_t batches = 0;
     std::string unfit;
     auto found_as = nlohmann::json::object();  // by the model's name, that in a file; null: in none
     try {
@@ -364,6 +374,14 @@ class Checkpoint {
           found_as[name] = *found;
           break;
         }
+      }
+      for (const auto& [name, in_file] : file.tensors()) {
+        const auto& stored = *in_file->find(name);
+        if (!name.ends_with(batch_counter) || stored.dtype != DType::i64) continue;
+        const auto counted = in_file->read(stored);
+        std::int64_t number = 0;
+        if (counted.size() == sizeof number) std::memcpy(&number, counted.data(), sizeof number);
+        if (number < std::int64_t{1} << 50) batches = std::max(batches, number);  // else no count
       }
     } catch (const Error& error) {
       unfit = error.sentence();
@@ -390,6 +408,7 @@ class Checkpoint {
                              "; left over ", left.size() == 1 ? "is " : "are ",
                              listed(left, "none")));
     optimizer_.values_changed(dev);
+    return batches;
   }
   /// "a, b, c and 5 more"
   [[nodiscard]] static std::string listed(const std::set<std::string>& names,
@@ -407,7 +426,7 @@ class Checkpoint {
   [[nodiscard]] TrainingProgress load_format_1(Dev& dev, const std::string& folder,
                                                bool only_weights) {
     std::vector<std::string> none;
-    load_weights(dev, WeightFiles(folder + "/model.safetensors"), {.all = true}, none);
+    (void)load_weights(dev, WeightFiles(folder + "/model.safetensors"), {.all = true}, none);
     std::ifstream file(folder + "/state.json");
     const auto progress =
         progress_of(nlohmann::json::parse(file, nullptr, false), folder + "/state.json");

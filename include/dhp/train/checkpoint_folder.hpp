@@ -12,6 +12,11 @@
 
 namespace dhp {
 
+/// A lower loss or perplexity is better, and a higher value of any other measure.
+[[nodiscard]] inline bool lower_is_better(const std::string& measure) {
+  return measure.ends_with("loss") || measure.ends_with("perplexity");
+}
+
 /// Used by one rank.
 class CheckpointFolder {
  public:
@@ -40,6 +45,16 @@ class CheckpointFolder {
     if (first != found.end()) std::rotate(found.begin(), first, first + 1);
     return found;
   }
+  /// Names of what interrupted saves have left behind; a save under way is among them.
+  [[nodiscard]] std::vector<std::string> unfinished() const {
+    std::vector<std::string> found;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
+      const auto name = entry.path().filename().string();
+      if (name.starts_with("step-") && name.find('.') != std::string::npos) found.push_back(name);
+    }
+    return found;
+  }
   [[nodiscard]] std::string latest() const {
     std::ifstream file(path("latest"));
     std::string name;
@@ -58,13 +73,7 @@ class CheckpointFolder {
   [[nodiscard]] std::string begin(std::int64_t step) const {
     const auto part = path(name_of(step) + ".part");
     std::error_code error;
-    std::vector<std::filesystem::path> left;
-    for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
-      const auto name = entry.path().filename().string();
-      if (name.starts_with("step-") && name.find('.') != std::string::npos)
-        left.push_back(entry.path());
-    }
-    for (const auto& folder : left) std::filesystem::remove_all(folder, error);
+    for (const auto& name : unfinished()) std::filesystem::remove_all(path(name), error);
     std::filesystem::create_directory(part, error);
     check(!error, "cannot make the directory ", part, ": ", error.message());
     return part;

@@ -235,11 +235,11 @@ inline CheckpointIndex CheckpointIndex::parse(const std::string& text, const std
   return std::nullopt;
 }
 
-/// The name of the checkpoint with the best about["measures"][measure], the newest of equals. A lower loss or
-/// perplexity is better, and a higher value of any other measure. Empty where none has it.
+/// The name of the checkpoint whose RunRecord has the best value of a measure, the newest of equals. Empty where none
+/// has it, or NaN alone.
 [[nodiscard]] inline std::string best_checkpoint(const CheckpointFolder& folder,
                                                  const std::string& measure) {
-  const bool lowest = measure.ends_with("loss") || measure == "perplexity";
+  const bool lowest = lower_is_better(measure);
   std::string best;
   double best_value = 0;
   if (measure.empty()) return best;
@@ -247,7 +247,7 @@ inline CheckpointIndex CheckpointIndex::parse(const std::string& text, const std
     const auto file = folder.path(name) + "/index.json";
     try {
       const auto about = CheckpointIndex::parse(text_of(file), file).about;
-      const auto& value = about.at("measures").at(measure);
+      const auto& value = about.at("run").at("measures").at(measure);
       const double signed_value = lowest ? -value.get<double>() : value.get<double>();
       if (!best.empty() && signed_value <= best_value) continue;
       best = name;

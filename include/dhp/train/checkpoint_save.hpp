@@ -15,10 +15,11 @@ namespace dhp {
 
 /// What a checkpoint holds beside tensors; rank 0's counts.
 struct RunRecord {
-  nlohmann::ordered_json about = nlohmann::ordered_json::object();
-  std::map<std::string, std::string> files{};  ///< by name: the vocabulary say
-  std::size_t keep = 0;                        ///< so many checkpoints, the newest; 0: all
-  std::string keep_best{};  ///< a name in about["measures"]: its best value is kept, too
+  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< a loaded run gets it back
+  std::vector<std::pair<std::string, double>> measures{};  ///< of an evaluation at this step
+  std::map<std::string, std::string> files{};              ///< by name: the vocabulary say
+  std::size_t keep = 0;     ///< so many checkpoints, the newest; 0: all
+  std::string keep_best{};  ///< a name in measures: its best value is kept, too
   /// Throws where this run may not make a checkpoint visible any more, since another one has taken over; null: it may.
   std::function<void()> may_commit{};
   std::vector<std::string> replaced{};  ///< names of checkpoints that go when this one is there
@@ -54,6 +55,7 @@ class CheckpointSave {
   /// By rank 0, when every rank has written.
   void commit(const RunRecord& record) {
     CheckpointIndex index{record.about, {}, {}};
+    for (const auto& [name, value] : record.measures) index.about["run"]["measures"][name] = value;
     for (int rank = 0; rank < ranks_; ++rank) {
       const auto path = index_of(rank);
       index.add(CheckpointIndex::parse(text_of(path), path, false));

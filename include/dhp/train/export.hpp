@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/nn/low_rank_options.hpp>
+#include <dhp/train/name_map.hpp>
 #include <dhp/train/shard.hpp>
 #include <dhp/train/weight_file.hpp>
 
@@ -74,7 +75,8 @@ inline void export_weights(const std::string& folder, const std::string& path,
   writer.note("format", "pt");  // Hugging Face's loaders ask for it
   constexpr std::string_view mean = ".running_mean";
   const auto& about = saved.index().about;
-  const auto updates = about.value("updates", std::int64_t{0});
+  const auto batches =
+      about.value("updates", std::int64_t{0}) + about.value("batches_before", std::int64_t{0});
   for (const auto& tensor : saved.index().tensors) {
     const auto& name = tensor.first;
     if (name.starts_with("optimizer/") || is_of_adapter(name)) continue;
@@ -86,10 +88,10 @@ inline void export_weights(const std::string& folder, const std::string& path,
         merge_adapter(saved, name.substr(0, name.size() - weight.size()), adapter_scale, whole);
       file.write(whole);
     });
-    // PyTorch's batch norms count their batches; its strict loading wants the counters.
+    // PyTorch's strict loading wants the counters.
     if (name.ends_with(mean))
-      writer.add(name.substr(0, name.size() - mean.size()) + ".num_batches_tracked", DType::i64, {},
-                 [updates](OpenFile& file) { file.write(std::as_bytes(std::span(&updates, 1))); });
+      writer.add(name.substr(0, name.size() - mean.size()) + batch_counter, DType::i64, {},
+                 [batches](OpenFile& file) { file.write(std::as_bytes(std::span(&batches, 1))); });
   }
   writer.write(path);
 }

@@ -51,8 +51,10 @@ struct StepReport {
 
 /// The position of a run: a checkpoint's content beside tensors.
 struct TrainingProgress {
-  std::int64_t steps = 0;     ///< done, skipped ones included
-  std::int64_t updates = 0;   ///< done by the optimizer
+  std::int64_t steps = 0;    ///< done, skipped ones included
+  std::int64_t updates = 0;  ///< done by the optimizer
+  std::int64_t batches_before =
+      0;                      ///< counted by the batch norms of the weights that it began with
   double loss_scale = 0;      ///< 0: as the options say
   int good_steps = 0;         ///< since the loss scale changed
   double usual_norm = 0;      ///< of gradients
@@ -240,6 +242,7 @@ class Trainer {
     const auto state = read_step_state<Dev>(dev_, state_);
     return {.steps = steps_,
             .updates = state.updates,
+            .batches_before = batches_before_,
             .loss_scale = state.loss_scale,
             .good_steps = state.good_steps,
             .usual_norm = state.usual_norm,
@@ -248,6 +251,7 @@ class Trainer {
   /// Continues from a loaded checkpoint.
   void resume(const TrainingProgress& progress) {
     steps_ = progress.steps;
+    batches_before_ = progress.batches_before;
     StepState state{.updates = progress.updates,
                     .loss_scale = loss_scale_.initial,
                     .usual_norm = progress.usual_norm,
@@ -417,7 +421,7 @@ class Trainer {
   std::function<void()> commit_;
   std::optional<StepVerifier<Dev>> verifier_;
   std::optional<Interrupted> interrupted_;
-  std::int64_t steps_ = 0;
+  std::int64_t steps_ = 0, batches_before_ = 0;
 };
 
 }  // namespace dhp

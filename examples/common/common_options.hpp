@@ -1,0 +1,62 @@
+// What all ranks of a job are to be started with: they compare it when they have met (agreement.hpp).
+#pragma once
+
+#include <dhp/core/config.hpp>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string>
+#include <string_view>
+
+namespace examples {
+
+/// Options that each rank has for itself: where it runs, and what it alone reads ahead, writes or waits for.
+inline constexpr std::array options_of_a_rank{
+    "--help",           "--version",     "--config",      "--rank",
+    "--world-size",     "--local-rank",  "--master",      "--network-interface",
+    "--store",          "--device",      "--threads",     "--loader-threads",
+    "--memory-limit",   "--index",       "--cache",       "--cache-gb",
+    "--text-cache",     "--metrics",     "--tensorboard", "--trace",
+    "--flight-record",  "--peak-tflops", "--price",       "--export",
+    "--export-adapter", "--output",      "--grace",       "--comm-timeout"};
+/// Hosts may have the same data under other names; of data, ranks compare what they have read.
+inline constexpr std::array paths_of_data{"--data", "--test-data", "--vocabulary", "--adapter",
+                                          "--input"};
+
+/// A number has one spelling: 1e-3 is 0.001. Whole numbers stay as they are.
+[[nodiscard]] inline std::string one_spelling(const std::string& text) {
+  double value = 0;
+  const auto* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, value);
+  if (read.ec != std::errc() || read.ptr != end) return text;
+  return text.find_first_of(".eE") == text.npos ? text : dhp::concat(value);
+}
+
+/// JSON of the program's version and of its options, given or not: by name, as a sentence calls them.
+[[nodiscard]] inline std::string common_options(const CLI::App& app) {
+  const auto is_in = [](const auto& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), std::string_view(name)) != names.end();
+  };
+  nlohmann::ordered_json made;
+  made["version"] =
+      dhp::concat("dhp ", dhp::version_major, ".", dhp::version_minor, ".", dhp::version_patch);
+  for (const auto* option : app.get_options()) {
+    const auto name = option->get_name();
+    if (is_in(options_of_a_rank, name)) continue;
+    auto values = option->count() > 0 ? option->results()
+                                      : std::vector<std::string>{option->get_default_str()};
+    std::string text;
+    for (const auto& value : values) text += (text.empty() ? "" : ",") + one_spelling(value);
+    if (is_in(paths_of_data, name) && !text.starts_with("synthetic") && !text.empty())
+      text = "PATH";
+    const bool none = text.empty() || text == "false" || text == "[]" || text == "{}";
+    made[name] = none ? "no " + name : text == "true" ? name : name + " " + text;
+  }
+  return made.dump();
+}
+
+}  // namespace examples

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""starts.py TRAIN_BERT: ranks that were started with different options, or have read different data, are refused with one sentence
+that all of them say, soon; what a host may have of its own is not. A newcomer of an elastic job leaves it alone."""
+
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import ranks
+
+BERT = ["--sequence-length", "16", "--vocabulary-size", "60", "--samples", "40", "--evaluate-samples", "4",
+        "--steps"]
+D2, P2 = ["--data-parallel", "2"], ["--pipeline-parallel", "2"]
+TEXT = [*D2, "--sentences", "lines", "--data"]
+SAME = "; start all ranks with the same options and program"
+
+# options of rank 0 and of others, and what all say; none: they train. More than two are the ranks' own.
+TABLE = [
+    ((D2, [*D2, "--lr", "0.5"]), "rank 1 was started with --lr 0.5, rank 0 with --lr 0.001" + SAME),
+    (([*D2, "--dropout", "0.2"], D2), "rank 1 was started with --dropout 0.1, rank 0 with --dropout 0.2" + SAME),
+    ((D2, [*D2, "--micro-batch", "2", "--seed", "7"]),
+     "rank 1 was started with --micro-batch 2 and --seed 7, rank 0 with --micro-batch 8 and --seed 0" + SAME),
+    ((D2, P2), "rank 1 was started with --data-parallel 1 and --pipeline-parallel 2, rank 0 with --data-parallel 2 and "
+     "--pipeline-parallel 1" + SAME),
+    ((D2, []), "rank 1 was started with --data-parallel 1, rank 0 with --data-parallel 2" + SAME),
+    (([], D2), "rank 1 was started with --data-parallel 2, rank 0 with --data-parallel 1" + SAME),
+    (([], []), "there are 2 processes (RANK and WORLD_SIZE), but a layout of 1x1x1"),
+    ((P2, [*P2, "--deterministic"]), "rank 1 was started with --deterministic, rank 0 with no --deterministic" + SAME),
+    (([*D2, "--save", "s", "--save-every", "2"], [*D2, "--save", "s"]), "rank 1 was started with --save-every 0, rank 0 with"),
+    (([*D2, "--check-collectives"], D2), "rank 1 was started with no --check-collectives, rank 0 with --check-collectives" + SAME),
+    ((D2, [*D2, "--load", "saved"]), "rank 1 was started with --load saved, rank 0 with no --load" + SAME),
+    ((D2, [*D2, "--lr", "much"]), "rank 1: its command line is wrong, as it says itself"),
+    ((["--data-parallel", "3"], ["--data-parallel", "3", "--precision", "bf16"], ["--data-parallel", "3"]),
+     "rank 1 was started with --precision bf16, rank 0 with --precision fp32" + SAME),
+    (([*TEXT, "a.txt"], [*TEXT, "b.txt"]), "rank 1 has data with 40 training samples of checksum "),
+    (([*TEXT, "a.txt"], [*TEXT, "short.txt"]), "rank 1 has data with 10 training samples of checksum "),
+    (([*TEXT, "a.txt"], [*TEXT, "missing.txt"]), "--data missing.txt: there is no such file or directory"),
+    (([*TEXT, "a.txt", "--vocabulary", "v1.txt"], [*TEXT, "a.txt", "--vocabulary", "v2.txt"]), " and a vocab.txt of checksum "),
+    (([*TEXT, "a.txt"], [*TEXT, "copy.txt", "--lr", "1e-3", "--metrics", "m", "--threads", "2"]), None),
+]
+
+
+def write_texts():
+    words = "the cat sat on a mat and dog ran to red house by sea where some old men live with their good friends".split()
+    for seed, name, lines in ((1, "a.txt", 300), (2, "b.txt", 300), (1, "short.txt", 25)):
+        choice = random.Random(seed).choice
+        pathlib.Path(name).write_text("".join(" ".join(choice(words) for _ in range(8)) + "\n" + "\n" * (at % 6 == 5)
+                                              for at in range(lines)))
+    shutil.copy("a.txt", "copy.txt")
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pathlib.Path("v1.txt").write_text("\n".join([*special, *sorted(words)]) + "\n")
+    pathlib.Path("v2.txt").write_text("\n".join([*special, *reversed(sorted(words))]) + "\n")
+
+
+def refused(program, options, said, outputs):
+    """outputs: status and text of each rank."""
+    for status, text in outputs:
+        last = (text.splitlines() or [""])[-1]
+        own = said is not None and "command line" in said and status == 2
+        if said is None and status != 0 or said is not None and not own and (status != 1 or said not in last):
+            yield f"{options}: status {status}, said {text}"
+
+
+def launched(program, options):
+    """Under mpirun, with options of each rank; what it says."""
+    line = ["mpirun", "--oversubscribe", "--allow-run-as-root"]
+    for at, own in enumerate(options):
+        line += [*([":"] if at else []), "-n", "1", program, *BERT, "2", *own]
+    return subprocess.run(line, capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL).stderr
+
+
+def newcomer(program):
+    """One with other options, and one that has them from another spelling."""
+    line = [program, *BERT, "700", "--elastic", "1:", "--transport", "gloo"]
+    with ranks.Job(2, line) as job:
+        ranks.wait_for(job, "step 1/")
+        for own in (["--lr", "0.3"], ["--lr", "1e-3"]):
+            job.command = [*line, *own]
+            job.add(1)
+        ends = job.wait(100)
+    if ends[2].status != 1 or "was started with --lr 0.3, rank 0 with --lr 0.001" not in ends[2].output:
+        yield f"a newcomer with another --lr: status {ends[2].status}, said {ends[2].output}"
+    if any(ends[at].status != 0 for at in (0, 1, 3)) or ": 3x1x1 " not in ends[0].output:
+        yield f"the job does not go on: {ends}"
+
+
+def main():
+    program = str(pathlib.Path(sys.argv[1]).resolve())
+    wrong = []
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        write_texts()
+        subprocess.run([program, *BERT, "2", "--save", "saved"], check=True, capture_output=True)
+        for options, said in TABLE:
+            with ranks.Job(len(options), lambda rank: [program, *BERT, "2", *options[rank], "--transport", "gloo"]) as job:
+                ends = job.wait(60)
+            wrong += refused(program, options, said, [(end.status, end.output) for end in ends])
+            if said is not None and any(end.seconds > 20 for end in ends):
+                wrong.append(f"{options}: after {[end.seconds for end in ends]} s")
+        for options, said in TABLE[:5] if "mpi" in sys.argv else []:
+            if f"error: {said}" not in (text := launched(program, options)):
+                wrong.append(f"mpirun, {options}: {text}")
+        wrong += newcomer(program)
+        os.chdir("/")
+    print(f"{len(TABLE)} starts", *wrong, sep="\n")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

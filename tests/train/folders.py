@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""folders.py TRAIN_BERT TRAIN_RESNET50 DHP_COMPARE: what a run keeps in its folders, as the trainers themselves write it: the best
+checkpoint, one run at a time, a run that is done or has stopped early, a save that was interrupted."""
+
+import json
+import pathlib
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+BERT = ["--sequence-length", "16", "--vocabulary-size", "60", "--samples", "40"]
+RESNET = ["--depth", "14", "--width", "4", "--image-size", "16", "--classes", "4", "--global-batch", "8", "--micro-batch", "4",
+          "--samples", "32"]
+BEST = ["--keep", "1", "--save-every", "2", "--evaluate-every", "2", "--steps"]
+
+
+def run(program, *options, status=0):
+    done = subprocess.run([program, *map(str, options)], capture_output=True, text=True, timeout=100)
+    assert done.returncode == status, f"{options}: status {done.returncode}, said {done.stderr}"
+    return done.stderr
+
+
+def files(folder):
+    """Names and what is in them."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def keeps_best(program, options, measure, lowest, folder):
+    """What of all saves of a run was best by its metrics, and the newest; the same when the run goes on in the middle."""
+    for name, legs in (("at once", [12]), ("in two", [6, 12])):
+        save, metrics = folder / f"{measure} {name}", folder / f"{measure} {name}.jsonl"
+        for leg in legs:
+            load = ["--load", save] if leg != legs[0] else []
+            run(program, *options, *BEST, leg, "--keep-best", measure, "--save", save, "--metrics", metrics, "--lr-decay",
+                "constant", *load)
+        lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+        found = {line["step"]: line[f"held_out_{measure}"] for line in lines if f"held_out_{measure}" in line and line["step"]}
+        numbers = [value for value in found.values() if value is not None]
+        best = max(step for step in found if found[step] == (min if lowest else max)(numbers))
+        kept = sorted(int(path.name[5:]) for path in save.glob("step-*"))
+        if kept != sorted({best, 12}):
+            yield f"--keep-best {measure}, {name}: kept {kept}, found {found}"
+
+
+def one_run_at_a_time(program, folder):
+    save, metrics = folder / "held", folder / "held.jsonl"
+    first = subprocess.Popen([program, *BERT, "--steps", "99999", "--save-every", "20", "--save", save, "--metrics", metrics],
+                             stderr=subprocess.DEVNULL)
+    try:
+        while not (save / "latest").exists():
+            time.sleep(0.02)
+        for options in (["--save", save], ["--load", save, "--save", save], ["--save", save, "--overwrite"]):
+            said = run(program, *BERT, "--steps", 99999, *options, status=1)
+            if f"--save {save} is in use by another run: host " not in said or f"process {first.pid};" not in said:
+                yield f"{options} beside a run: {said}"
+        said = run(program, *BERT, "--steps", 2, "--metrics", metrics, "--overwrite", status=1)
+        if "is being written by another run" not in said:
+            yield f"one file of metrics for two runs: {said}"
+        run(program, *BERT, "--steps", 1, "--load", save, "--evaluate-only")  # reads
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+    steps = int((save / "latest").read_text()[5:]) + 1
+    (save / f"step-{steps + 7:08}.part").mkdir()
+    said = run(program, *BERT, "--steps", steps, "--load", save, "--save", save, "--metrics", metrics)
+    if f"warning: {save}/step-{steps + 7:08}.part is a save that was not finished" not in said:
+        yield f"an interrupted save: {said}"
+
+
+def done_is_done(program, folder):
+    save = folder / "done"
+    line = [*BERT, "--save", save, "--steps"]
+    run(program, *line, 2)
+    before = files(save)
+    for options in (["--load", save, "--save", save], ["--load", save], ["--load", save, "--save", save, "--data-parallel", 2]):
+        said = run(program, *BERT, "--steps", 2, *options)
+        if f"nothing is left to do: {save}/step-00000002 is the end of this run of 2 steps" not in said or files(save) != before:
+            yield f"{options} of a run that is done: {said}"
+    if "goes on after step 2" not in run(program, *line, 4, "--load", save):
+        yield "a run that was done does not go on"
+    if "is after step 4 and this run ends after step 3" not in run(program, *line, 3, "--load", save, status=1):
+        yield "a run that ends before the checkpoint"
+    early = [*BERT, "--steps", 50, "--evaluate-every", 1, "--lr", 0, "--stop-early", "masked_loss", "--save", folder / "early"]
+    run(program, *early, "--patience", 2)  # the loss stays as it is
+    for patience, said in ((2, "is the end of this run of 50 steps, which has stopped early: masked_loss was best after step 0"),
+                           (4, "goes on after step 2")):
+        if said not in (told := run(program, *early, "--patience", patience, "--load", folder / "early")):
+            yield f"--patience {patience} of a run that has stopped early: {told}"
+    if (newest := (folder / "early" / "latest").read_text()) != "step-00000004\n":
+        yield f"patience counts from the beginning again: {newest}"
+
+
+def batches_counted(folder, number=None):
+    """What the batch norms of exported weights have counted; a number: from now on."""
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    length = 8 + struct.unpack("<Q", data[:8])[0]
+    places = [length + tensor["data_offsets"][0] for name, tensor in json.loads(data[8:length]).items()
+              if name.endswith(".num_batches_tracked")]
+    found = {struct.unpack_from("<q", data, at)[0] for at in places}
+    for at in places if number else []:
+        data = data[:at] + struct.pack("<q", number) + data[at + 8:]
+    path.write_bytes(data)
+    return found
+
+
+def counting_goes_on(program, folder):
+    """From the weights that a run begins with, over a checkpoint, into those that it exports."""
+    save = [*RESNET, "--save", folder / "counted", "--export"]
+    run(program, *RESNET, "--steps", 2, "--save", folder / "published", "--export", folder / "w")
+    begun = batches_counted(folder / "w", 100000)
+    run(program, *save, folder / "w1", "--steps", 3, "--load", folder / "w" / "model.safetensors")
+    run(program, *save, folder / "w2", "--steps", 5, "--load", folder / "counted")
+    found = [begun, *(batches_counted(folder / name) for name in ("w1", "w2"))]
+    if found != [{2}, {100003}, {100005}]:
+        yield f"num_batches_tracked: {found}"
+
+
+def compared(compare, folder):
+    (folder / "a.jsonl").write_text('{"step": 1, "loss": 2}\n')
+    for options, said in (([folder / "done", folder / "no"], f"{folder / 'no'}: there is no such file or directory"),
+                          ([folder / "no", folder / "done"], f"{folder / 'no'}: there is no such file or directory"),
+                          ([folder / "a.jsonl", folder / "no"], f"{folder / 'no'}: there is no such file or directory"),
+                          ([folder / "a.jsonl", folder / "done"], f"{folder / 'done'} is a folder and {folder / 'a.jsonl'} is a")):
+        if said not in (told := run(compare, *options, status=2)):
+            yield f"dhp_compare {options}: {told}"
+
+
+def main():
+    bert, resnet, compare = (str(pathlib.Path(path).resolve()) for path in sys.argv[1:])
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        wrong = [*keeps_best(bert, [*BERT, "--lr", "0.05"], "masked_accuracy", False, folder),
+                 *keeps_best(bert, [*BERT, "--lr", "0.05"], "perplexity", True, folder),
+                 *keeps_best(bert, [*BERT, "--lr", "0"], "masked_loss", True, folder),  # ties
+                 *keeps_best(resnet, [*RESNET, "--lr", "0.3"], "top1", False, folder),
+                 *one_run_at_a_time(bert, folder), *done_is_done(bert, folder),
+                 *counting_goes_on(resnet, folder), *compared(compare, folder)]
+    print("what a run keeps in its folders", *wrong, sep="\n")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
