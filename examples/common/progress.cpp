@@ -2,6 +2,7 @@
 
 #include <dhp/core/error.hpp>
 
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -104,14 +105,24 @@ Kept lines_up_to(const std::string& path, std::int64_t last) {
 Metrics::Metrics(const std::string& path, std::int64_t first_step, std::int64_t replaces)
     : path_(path) {
   if (path.empty()) return;
-  if (first_step == 0) {
+  std::error_code error;
+  const auto kind = std::filesystem::status(path, error).type();
+  const bool is_file = kind == std::filesystem::file_type::regular;
+  if (kind == std::filesystem::file_type::fifo) {
+    const int reader = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    dhp::check(reader >= 0, "--metrics ", path,
+               ": is a pipe that nobody reads; start its reader before the run");
+    file_.open(path, std::ios::app);
+    ::close(reader);
+    return;
+  }
+  if (first_step == 0 && is_file) {
     const auto steps = lines_up_to(path, std::numeric_limits<std::int64_t>::max()).last_step;
     dhp::check(steps <= replaces, "--metrics ", path, " has ", steps,
                " steps of another run; go on with that run by --load, choose another file, or "
                "allow to --overwrite it");
   }
-  std::error_code error;
-  if (first_step > 0 && std::filesystem::is_regular_file(path, error)) {
+  if (first_step > 0 && is_file) {
     const auto kept = lines_up_to(path, first_step);
     // In a new file: a process that was rank 0 before, and wakes up, writes to the old one.
     const auto file = std::filesystem::canonical(path, error);

@@ -1,11 +1,10 @@
 // dhp_compare: two runs, by their metrics files or checkpoints: where they differ first. Or the flight records of a job's
 // ranks (--flight-record of the trainers): what they were at, and who is waited for. Exit status: 0 no difference, or
 // nothing is under way; 1 a difference, or somebody waits; 2 the command line or a file is wrong.
+#include "../common/checked_options.hpp"
 #include "checkpoints.hpp"
 #include "flight_comparison.hpp"
 #include "metrics.hpp"
-
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -117,7 +116,7 @@ bool compare(const std::vector<std::string>& paths, std::size_t last) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app(
+  CommandLine app(
       "Compares two runs, by their metrics files (--metrics) or checkpoints (--save): where they "
       "differ first, by how "
       "much, and what that usually comes from. Or the flight records of a job's ranks: what they "
@@ -134,11 +133,7 @@ int main(int argc, char** argv) {
          "--last", last,
          "Tensors that differ to show, or calls of each rank; those under way are always shown")
       ->capture_default_str();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  if (const auto status = app.read(argc, argv)) return *status;
   try {
     return compare(paths, last) ? 0 : 1;
   } catch (const dhp::Error& error) {
