@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/core/config.hpp>
+
 #include <dhp/core/error.hpp>
 
 #include <CLI/CLI.hpp>
@@ -13,6 +14,7 @@
 #include <concepts>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <istream>
@@ -177,10 +179,10 @@ class CommandLine : public CLI::App {
   void check_value(const std::string& name, const std::string& text) const {
     constexpr const char* doubt = ": is a shell variable unset?";
     if (text.find_first_not_of(" \t\r\n") == text.npos)
-      throw CLI::ValidationError(name + " is empty" + doubt);
+      throw CLI::ArgumentMismatch(name + " is empty" + doubt);
     const auto next = text.substr(0, text.find('='));
     if (next.starts_with("--") && get_option_no_throw(next) != nullptr)
-      throw CLI::ValidationError(dhp::concat(name, " has no value before ", next, doubt));
+      throw CLI::ArgumentMismatch(dhp::concat(name, " has no value before ", next, doubt));
   }
   /// Throws where CLI11 would take another word for the value, or say less.
   void check_words(const std::vector<std::string>& words) const {
@@ -191,7 +193,7 @@ class CommandLine : public CLI::App {
       if (option == nullptr || !takes_value(option)) continue;
       if (word == name + "=" || (word == name && &word == &words.back())) check_value(name, "");
       if (!seen.insert(option).second && option->get_items_expected_max() == 1)
-        throw CLI::ValidationError(name + " is given twice; leave one of the two out");
+        throw CLI::ArgumentMismatch(name + " is given twice; leave one of the two out");
     }
     for (const auto* option : get_options()) {
       const char* const variable = std::getenv(option->get_envname().c_str());
@@ -290,7 +292,15 @@ inline CLI::Option* CommandLine::add_option_file(const std::string& name, const 
   config_formatter(std::make_shared<OptionFile>(*this, name));
   get_help_ptr()->configurable(false);
   get_version_ptr()->configurable(false);
-  return set_config(name, "", help)->check(CLI::ExistingFile)->configurable(false);
+  return set_config(name, "", help)
+      ->check(CLI::ExistingFile)
+      ->check(CLI::Validator(
+          [](std::string& path) {
+            return std::filesystem::is_character_file(path) ? path + " is a device, not a file"
+                                                            : "";
+          },
+          ""))
+      ->configurable(false);
 }
 
 }  // namespace examples

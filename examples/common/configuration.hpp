@@ -3,6 +3,7 @@
 
 #include "command_line.hpp"
 
+#include <filesystem>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -45,6 +46,12 @@ inline void check_load(const std::string& path) {
     dhp::check(!path.ends_with(ending), "--load ", path, ": dhp reads no ", ending,
                " files, only its own checkpoints and .safetensors; in Python, "
                "safetensors.torch.save_file(weights, \"weights.safetensors\") writes one");
+}
+
+/// Throws where it is known before training that --export or the like cannot be written.
+inline void check_directory(const char* option, const std::string& path) {
+  dhp::check(!std::filesystem::exists(path) || std::filesystem::is_directory(path), option, " ",
+             path, " is a file; give a directory");
 }
 
 /// All options as --config takes them; those that were not given are comments.

@@ -295,6 +295,8 @@ void finish(RunOptions& options, const Words& words) {
     dhp::check(!given || options.begins_anew(), name,
                " is for --load FILE.safetensors or a published folder, with which training begins");
   check_load(options.load);
+  check_directory("--export", options.export_to);
+  check_directory("--export-adapter", options.tuning.export_adapter);
   check_tuning(options);
   const bool no_best = options.keep_best.empty();
   dhp::check(no_best || options.keep > 0,

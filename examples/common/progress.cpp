@@ -1,6 +1,6 @@
 #include "progress.hpp"
 
-#include <dhp/core/error.hpp>
+#include <dhp/core/system_error.hpp>
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
@@ -135,7 +135,8 @@ Metrics::Metrics(const std::string& path, std::int64_t first_step, std::int64_t 
     last_step_ = kept.last_step;
   }
   file_.open(path, first_step > 0 ? std::ios::app : std::ios::trunc);
-  dhp::check(file_.good(), "cannot write --metrics ", path, "; does its directory exist?");
+  dhp::check(file_.good(), "cannot write --metrics ", path,
+             "; is it a file in a directory that exists?");
 }
 
 namespace {
@@ -167,8 +168,9 @@ void Metrics::write_summary(std::int64_t step,
 
 void Metrics::put(const std::string& line) {
   if (!file_.is_open()) return;
+  errno = 0;
   file_ << line << std::endl;
-  dhp::check(file_.good(), "cannot write --metrics ", path_, "; is the disk full?");
+  dhp::check_system(file_.good(), "cannot write --metrics ", path_);
 }
 
 int exit_status_of(const std::function<int()>& body) {

@@ -104,6 +104,8 @@ bool compare(const std::vector<std::string>& paths, std::size_t last) {
   const auto is_folder = [](const std::string& path) {
     return std::filesystem::is_directory(path);
   };
+  for (const auto& path : paths)
+    dhp::check(!std::filesystem::is_other(path), path, " is a device or a pipe; give a file");
   const bool folders = std::all_of(paths.begin(), paths.end(), is_folder);
   if (!folders && !std::all_of(paths.begin(), paths.end(), MetricsFile::is_one))
     return compare_flight_records(paths, last);
