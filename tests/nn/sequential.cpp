@@ -11,7 +11,6 @@
 using namespace tests;
 
 static_assert(Layer<Residual<Cpu>, Cpu>);
-static_assert(!Layer<Residual<Meta>, Cpu>);
 
 namespace {
 
