@@ -7,7 +7,7 @@ function(dhp_reached_headers out file)
   get_property(known GLOBAL PROPERTY dhp_reached_${file} SET)
   if(NOT known)
     set_property(GLOBAL PROPERTY dhp_reached_${file} "")  # ends a cycle
-    file(STRINGS ${file} lines REGEX "^#include <.*>")
+    file(STRINGS ${file} lines REGEX "^#include <[^ ]*>")
     list(TRANSFORM lines REPLACE "^#include <(.*)>.*$" "\\1")
     set(reached ${lines})
     foreach(header IN LISTS lines)

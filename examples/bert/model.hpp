@@ -135,7 +135,7 @@ class BertLoss {
                                             config.hidden, config.epsilon));
     masked_.add("decoder", dhp::ColumnParallel<Dev, dhp::Linear<Dev>>(
                                build, dhp::Linear<Dev>(build, "cls.predictions",
-                                                       std::move(word_table), true)));
+                                                       std::move(word_table), {.padded = true})));
   }
 
   [[nodiscard]] std::vector<std::string> term_names() const { return {"masked_tokens", "samples"}; }

@@ -1,6 +1,5 @@
 #include "options.hpp"
 
-#include <dhp/core/config.hpp>
 #include <dhp/train/checkpoint_index.hpp>
 
 #include "common_options.hpp"
@@ -12,7 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iostream>
 #include <utility>
 
 namespace examples {
@@ -22,6 +20,8 @@ constexpr std::array<std::pair<const char*, dhp::DType>, 4> precisions{{{"fp32",
                                                                         {"bf16", dhp::DType::bf16},
                                                                         {"fp16", dhp::DType::f16},
                                                                         {"fp64", dhp::DType::f64}}};
+
+constexpr double most_seconds = 1e9;  // thirty years
 
 /// What objects are made of once all of the command line is known.
 struct Words {
@@ -39,7 +39,7 @@ CLI::Option* add_name(CLI::App& app, const std::string& flag, const std::string&
   return app.add_option_function<std::string>(flag, turn, help)->default_str(usual);
 }
 
-void add_device_options(CLI::App& app, RunOptions& options, bool gpu) {
+void add_device_options(CommandLine& app, RunOptions& options, bool gpu) {
   add_device_option(app, options, gpu)->group("Training");
   if (!gpu) return;
   add_choice(app, "--cuda-graphs,!--no-cuda-graphs", options.cuda_graphs,
@@ -61,11 +61,11 @@ void add_device_options(CLI::App& app, RunOptions& options, bool gpu) {
          "--cublas-sms", options.cublas_sms,
          "On how many multiprocessors matrix products run, 0: all; NCCL occupies some while "
          "gradients are summed")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_up_to(1000))
       ->group("Training");
 }
 
-void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
+void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   app.option_defaults()->always_capture_default();
   const auto positive = positive_number();
   const auto not_negative = not_negative_number();
@@ -76,7 +76,7 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
       ->group("Layout");
   app.add_option("--pipeline-chunks", options.pipeline.chunks,
                  "Parts of the model per stage (interleaved)")
-      ->check(positive)
+      ->check(number_from_to(1, 1000))
       ->group("Layout");
   app.add_flag_callback(
          "--synthetic-gradients", [&] { options.pipeline.synthetic.emplace(); },
@@ -90,10 +90,10 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
   add_reducer_options(app, words.reducer);
 
   app.add_option("--global-batch", options.global_batch, "Samples of one step, over all ranks")
-      ->check(positive)
+      ->check(number_from_to(1, 1e6))
       ->group("Training");
   app.add_option("--micro-batch", options.micro_batch, "Samples of one micro-batch")
-      ->check(positive)
+      ->check(number_from_to(1, 1e6))
       ->group("Training");
   auto* steps = app.add_option("--steps", options.steps, "Steps to train; 0: none")
                     ->check(not_negative)
@@ -117,15 +117,15 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
          "--memory-limit", options.memory_limit_gb,
          "GB (10^9 bytes) that a rank may take: a layout that takes more is refused; 0: what "
          "the host or the GPU has")
-      ->check(not_negative)
+      ->check(number_up_to(1e9))
       ->group("Training");
   app.add_option("--loader-threads", options.loader_threads, "Threads per rank that read ahead")
-      ->check(not_negative)
+      ->check(number_up_to(most_threads))
       ->group("Training");
   app.add_option("--comm-timeout", options.comm_timeout,
                  "Seconds after which a collective that does not complete ends the run, 0: never; "
                  "without it limits are learned from the run")
-      ->check(not_negative)
+      ->check(number_up_to(most_seconds))
       ->group("Training");
 
   app.add_flag(
@@ -154,7 +154,7 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
 
   app.add_option("--optimizer", words.optimizer, "sgd, lars, adamw or lamb")->group("Optimizer");
   app.add_option("--lr", options.learning_rate.peak, "Peak learning rate")
-      ->check(not_negative)
+      ->check(number_up_to(1e6))
       ->group("Optimizer");
   app.add_option("--momentum", words.momentum, "Of sgd and lars")
       ->check(number_up_to(1))
@@ -168,7 +168,7 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
            [&](const auto& name) { options.learning_rate.decay = dhp::parse_decay(name); })
       ->group("Optimizer");
   app.add_option("--weight-decay", words.weight_decay, "Not applied to biases and norms")
-      ->check(not_negative)
+      ->check(number_up_to(1e6))
       ->group("Optimizer");
   app.add_option("--clip", options.clip, "Largest global gradient norm; 0: no clipping")
       ->check(not_negative)
@@ -230,7 +230,7 @@ void add_run_options(CLI::App& app, RunOptions& options, Words& words) {
       ->group("Output");
   app.add_option("--grace", options.grace_s,
                  "Seconds in which a run has to save after SIGTERM, SIGINT or SIGHUP")
-      ->check(positive)
+      ->check(number_from_to(0.001, most_seconds))
       ->group("Output");
   app.add_option("--load", options.load,
                  "Directory of checkpoints to go on from; or a .safetensors file, or a published "
@@ -296,6 +296,8 @@ void finish(RunOptions& options, const Words& words) {
     dhp::check(!given || options.begins_anew(), name,
                " is for --load FILE.safetensors or a published folder, with which training begins");
   check_load(options.load);
+  check_directory("--export", options.export_to);
+  check_directory("--export-adapter", options.tuning.export_adapter);
   check_tuning(options);
   const bool no_best = options.keep_best.empty();
   dhp::check(no_best || options.keep > 0,
@@ -374,33 +376,21 @@ void recall(CLI::App& app, RunOptions& options) {
   options.remembered = remembered.dump();
 }
 
-// Turns what CLI11 throws, and what finish throws, into an exit status and one sentence.
 template <class Options, class Check>
-std::optional<int> parse(CLI::App& app, int argc, char** argv, Options& options, const Words& words,
-                         Check check) {
-  add_configuration_file(app);
-  app.set_version_flag("--version", dhp::concat("dhp ", dhp::version_major, ".", dhp::version_minor,
-                                                ".", dhp::version_patch));
-  app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
-    return dhp::concat("error: ", error.what(), did_you_mean(*failed, error),
-                       " (--help lists what there is)\n");
-  });
-  try {
-    app.parse(argc, argv);
+std::optional<int> parse(CommandLine& app, int argc, char** argv, Options& options,
+                         const Words& words, Check check) {
+  app.add_option_file(
+         "--config",
+         "TOML file of options without their dashes; those of the command line come first")
+      ->group("Output");
+  return app.read(argc, argv, [&] {
     take_adapter(app, options.run);
     recall(app, options.run);
     options.run.configuration = configuration_of(app);
     options.run.common = common_options(app);
     finish(options.run, words);
     check();
-  } catch (const CLI::ParseError& error) {
-    const int status = app.exit(error);
-    return status == 0 ? 0 : 2;
-  } catch (const dhp::Error& error) {
-    std::cerr << "error: " << error.sentence() << "\n";
-    return 2;
-  }
-  return std::nullopt;
+  });
 }
 
 }  // namespace
@@ -423,7 +413,7 @@ ParsedBert parse_bert(int argc, char** argv, bool gpu) {
   Words words{.optimizer = "adamw", .weight_decay = 0.01};
   options.run.learning_rate = {.peak = 1e-3, .decay = dhp::Decay::linear};
   options.run.clip = 1;
-  CLI::App app("Pre-trains a BERT on text: masked tokens and next sentences.");
+  CommandLine app("Pre-trains a BERT on text: masked tokens and next sentences.");
   app.footer(bert_examples);
   add_run_options(app, options.run, words);
   add_device_options(app, options.run, gpu);
@@ -448,7 +438,7 @@ ParsedResNet parse_resnet(int argc, char** argv, bool gpu) {
   auto& options = parsed.options;
   Words words{.optimizer = "sgd", .weight_decay = 1e-4};
   options.run.learning_rate = {.peak = 0.1, .decay = dhp::Decay::linear};
-  CLI::App app("Trains a ResNet to classify images.");
+  CommandLine app("Trains a ResNet to classify images.");
   app.footer(resnet_examples);
   add_run_options(app, options.run, words);
   add_device_options(app, options.run, gpu);

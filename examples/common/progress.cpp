@@ -4,6 +4,7 @@
 
 #include "file_lock.hpp"
 
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -127,15 +128,25 @@ Metrics::Metrics(const std::string& path, std::int64_t first_step, std::int64_t 
                  bool shared)
     : path_(path) {
   if (path.empty()) return;
+  std::error_code error;
+  const auto kind = std::filesystem::status(path, error).type();
+  const bool is_file = kind == std::filesystem::file_type::regular;
+  if (kind == std::filesystem::file_type::fifo) {
+    const int reader = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    dhp::check(reader >= 0, "--metrics ", path,
+               ": is a pipe that nobody reads; start its reader before the run");
+    file_.open(path, std::ios::app);
+    ::close(reader);
+    return;
+  }
   if (!shared) lock_ = lock_of(path);
-  if (first_step == 0) {
+  if (first_step == 0 && is_file) {
     const auto steps = lines_up_to(path, std::numeric_limits<std::int64_t>::max()).last_step;
     dhp::check(steps <= replaces, "--metrics ", path, " has ", steps,
                " steps of another run; go on with that run by --load, choose another file, or "
                "allow to --overwrite it");
   }
-  std::error_code error;
-  if (first_step > 0 && std::filesystem::is_regular_file(path, error)) {
+  if (first_step > 0 && is_file) {
     const auto kept = lines_up_to(path, first_step);
     // In a new file: a process that was rank 0 before, and wakes up, writes to the old one.
     const auto file = std::filesystem::canonical(path, error);
@@ -149,7 +160,8 @@ Metrics::Metrics(const std::string& path, std::int64_t first_step, std::int64_t 
     if (!shared) lock_ = lock_of(path);  // of the new file
   }
   file_.open(path, first_step > 0 ? std::ios::app : std::ios::trunc);
-  dhp::check(file_.good(), "cannot write --metrics ", path, "; does its directory exist?");
+  dhp::check(file_.good(), "cannot write --metrics ", path,
+             "; is it a file in a directory that exists?");
 }
 
 namespace {
@@ -181,6 +193,7 @@ void Metrics::write_summary(std::int64_t step,
 
 void Metrics::put(const std::string& line) {
   if (!file_.is_open()) return;
+  errno = 0;
   file_ << line << std::endl;
   dhp::check_system(file_.good(), "cannot write --metrics ", path_);
 }

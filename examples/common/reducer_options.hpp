@@ -60,7 +60,7 @@ inline constexpr std::array reducer_kinds{
                 }},
 };
 
-inline void add_reducer_options(CLI::App& app, ReducerWords& words) {
+inline void add_reducer_options(CommandLine& app, ReducerWords& words) {
   std::vector<std::string> names;
   for (const auto& kind : reducer_kinds) names.emplace_back(kind.name);
   app.add_option("--reducer", words.name,
@@ -69,7 +69,7 @@ inline void add_reducer_options(CLI::App& app, ReducerWords& words) {
       ->check(CLI::IsMember(names))
       ->group("Training");
   app.add_option("--reducer-rank", words.rank, "Of powersgd: columns of its factors (default: 4)")
-      ->check(positive_number())
+      ->check(number_from_to(1, 1000))
       ->group("Training");
   app.add_option("--reducer-share", words.share,
                  "Of top-k: elements that are sent, of all of a matrix (default: 0.01)")
@@ -77,7 +77,7 @@ inline void add_reducer_options(CLI::App& app, ReducerWords& words) {
       ->group("Training");
   app.add_option("--reducer-delay", words.delay,
                  "Of delayed: steps from a step's gradients to their use (default: 1)")
-      ->check(not_negative_number())
+      ->check(number_up_to(1000))
       ->group("Training");
   app.add_option("--local-steps", words.local_steps,
                  "Of local: steps from one average of the weights to the next (default: 8)")
@@ -85,7 +85,7 @@ inline void add_reducer_options(CLI::App& app, ReducerWords& words) {
       ->group("Training");
   app.add_option("--outer-lr", words.outer_rate,
                  "Of local: learning rate of a step towards the average (default: 1)")
-      ->check(positive_number())
+      ->check(number_from_to(1e-6, 1e6))
       ->group("Training");
   app.add_option("--outer-momentum", words.outer_momentum,
                  "Of local: Nesterov's momentum of that step (default: 0)")
@@ -98,10 +98,10 @@ inline void add_reducer_options(CLI::App& app, ReducerWords& words) {
       ->group("Layout");
   app.add_option("--shard-copies", words.shard_copies,
                  "With --zero: each replica also holds the shares of so many others, for --elastic")
-      ->check(not_negative_number())
+      ->check(number_up_to(1000))
       ->group("Layout");
   app.add_option("--bucket-mb", words.bucket_mb, "Least size of a bucket, in MiB")
-      ->check(positive_number())
+      ->check(number_from_to(1e-6, 1e6))
       ->group("Layout");
 }
 

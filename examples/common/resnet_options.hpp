@@ -5,10 +5,10 @@
 
 namespace examples {
 
-inline void add_resnet_options(CLI::App& app, ResNetOptions& options) {
+inline void add_resnet_options(CommandLine& app, ResNetOptions& options) {
   app.add_option("--depth", options.depth, "14, 26, 50, 101 or 152")->group("Model");
   app.add_option("--width", options.width, "Channels of the stem")
-      ->check(positive_number())
+      ->check(number_from_to(1, 1e5))
       ->group("Model");
   app.add_option("--image-size", options.image_size,
                  "Pixels of a side; 0: as the data are, 224 if synthetic")
@@ -16,7 +16,7 @@ inline void add_resnet_options(CLI::App& app, ResNetOptions& options) {
       ->group("Model");
   app.add_option("--classes", options.classes,
                  "Of the classifier; 0: as the data say, 1000 if synthetic")
-      ->check(not_negative_number())
+      ->check(number_up_to(1e7))
       ->group("Model");
   app.add_option("--stem-stride", options.stem_stride,
                  "Of the 3x3 stem that images up to 64 pixels get")
@@ -56,7 +56,7 @@ inline void add_resnet_options(CLI::App& app, ResNetOptions& options) {
                  "Folder on a fast disk that keeps what is read of shards on slow storage")
       ->group("Data");
   app.add_option("--cache-gb", options.cache_gb, "GB (10^9 bytes) of --cache at most")
-      ->check(not_negative_number())
+      ->check(number_up_to(1e9))
       ->group("Data");
 }
 

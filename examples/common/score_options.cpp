@@ -1,17 +1,13 @@
 #include "score_options.hpp"
 
-#include <dhp/core/config.hpp>
-
 #include "command_line.hpp"
 #include "common_options.hpp"
-
-#include <iostream>
 
 namespace examples {
 
 namespace {
 
-void add_common_options(CLI::App& app, ScoreOptions& options, bool gpu, const std::string& model,
+void add_common_options(CommandLine& app, ScoreOptions& options, bool gpu, const std::string& model,
                         const std::string& input, const std::string& what) {
   auto& run = options.run;
   run.global_batch = 256;
@@ -32,29 +28,17 @@ void add_common_options(CLI::App& app, ScoreOptions& options, bool gpu, const st
          "fp32, bf16, fp16 or fp64")
       ->default_str("fp32");
   add_device_option(app, run, gpu);
-  app.set_version_flag("--version", dhp::concat("dhp ", dhp::version_major, ".", dhp::version_minor,
-                                                ".", dhp::version_patch));
-  app.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return dhp::concat("error: ", error.what(), " (--help lists what there is)\n");
-  });
 }
 
-void parse(CLI::App& app, int argc, char** argv, ParsedScore& parsed) {
+void parse(CommandLine& app, int argc, char** argv, ParsedScore& parsed) {
   auto& run = parsed.options.run;
-  try {
-    app.parse(argc, argv);
+  parsed.exit_status = app.read(argc, argv, [&] {
     run.check_ranks();
     run.common = common_options(app);
     // A step is whole micro-batches; fewer samples than asked for do.
     run.micro_batch = std::min(run.micro_batch, run.global_batch);
     run.global_batch -= run.global_batch % run.micro_batch;
-  } catch (const CLI::ParseError& error) {
-    const int status = app.exit(error);
-    parsed.exit_status = status == 0 ? 0 : 2;
-  } catch (const dhp::Error& error) {
-    std::cerr << "error: " << error.sentence() << "\n";
-    parsed.exit_status = 2;
-  }
+  });
 }
 
 }  // namespace
@@ -62,7 +46,7 @@ void parse(CLI::App& app, int argc, char** argv, ParsedScore& parsed) {
 ParsedScore parse_score_bert(int argc, char** argv, bool gpu) {
   ParsedScore parsed;
   auto& options = parsed.options;
-  CLI::App app(
+  CommandLine app(
       "Embeddings of sentences, or logits, by a BERT: a published one, or one of train_bert.");
   add_common_options(app, options, gpu,
                      "A published folder (config.json, tokenizer.json or vocab.txt, .safetensors), "
@@ -89,7 +73,7 @@ ParsedScore parse_score_bert(int argc, char** argv, bool gpu) {
 
 ParsedScore parse_score_resnet(int argc, char** argv, bool gpu) {
   ParsedScore parsed;
-  CLI::App app("Logits of images by a ResNet of train_resnet50.");
+  CommandLine app("Logits of images by a ResNet of train_resnet50.");
   add_common_options(app, parsed.options, gpu,
                      "Checkpoints of train_resnet50, or what its --export has written",
                      "A folder of PNG and JPEG files; an .npy file [N, H, W] or [N, H, W, C] of "

@@ -5,7 +5,7 @@
 
 namespace examples {
 
-inline void add_text_options(CLI::App& app, BertOptions& options) {
+inline void add_text_options(CommandLine& app, BertOptions& options) {
   app.add_option("--vocabulary", options.vocabulary, "A vocab.txt; else trained from the text")
       ->group("Data");
   app.add_option("--vocabulary-size", options.vocabulary_size, "Of a vocabulary trained here")

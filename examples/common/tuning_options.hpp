@@ -9,7 +9,7 @@
 
 namespace examples {
 
-inline void add_tuning_options(CLI::App& app, RunOptions& options) {
+inline void add_tuning_options(CommandLine& app, RunOptions& options) {
   auto& tuning = options.tuning;
   app.add_option("--freeze", tuning.freeze,
                  "Parameters that are not trained: names with * and ?, bert.embeddings.*,...")
@@ -48,7 +48,7 @@ inline void add_tuning_options(CLI::App& app, RunOptions& options) {
 }
 
 /// What --adapter says stands for the options that it says it instead of.
-inline void take_adapter(CLI::App& app, const RunOptions& options) {
+inline void take_adapter(CommandLine& app, const RunOptions& options) {
   if (options.tuning.adapter.empty()) return;
   const auto adapters = read_adapter_config(options.tuning.adapter);
   const auto set = [&](const char* name, const std::vector<std::string>& values) {
@@ -84,7 +84,7 @@ inline void check_tuning(const RunOptions& options) {
              "what was measured before");
 }
 
-inline void add_classification_options(CLI::App& app, BertOptions& options) {
+inline void add_classification_options(CommandLine& app, BertOptions& options) {
   app.add_option("--task", options.task,
                  "pretrain, or classify: sentences, or pairs of them, by the labels of --data")
       ->check(CLI::IsMember({"pretrain", "classify"}))

@@ -1,11 +1,10 @@
 // dhp_compare: two runs, by their metrics files or checkpoints: where they differ first. Or the flight records of a job's
 // ranks (--flight-record of the trainers): what they were at, and who is waited for. Exit status: 0 no difference, or
 // nothing is under way; 1 a difference, or somebody waits; 2 the command line or a file is wrong.
+#include "../common/checked_options.hpp"
 #include "checkpoints.hpp"
 #include "flight_comparison.hpp"
 #include "metrics.hpp"
-
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -105,8 +104,10 @@ bool compare(const std::vector<std::string>& paths, std::size_t last) {
   const auto is_folder = [](const std::string& path) {
     return std::filesystem::is_directory(path);
   };
-  for (const auto& path : paths)
+  for (const auto& path : paths) {
     dhp::check(std::filesystem::exists(path), path, ": there is no such file or directory");
+    dhp::check(!std::filesystem::is_other(path), path, " is a device or a pipe; give a file");
+  }
   const auto folder = std::find_if(paths.begin(), paths.end(), is_folder);
   const auto file = std::find_if_not(paths.begin(), paths.end(), is_folder);
   dhp::check(folder == paths.end() || file == paths.end(), "", folder == paths.end() ? "" : *folder,
@@ -124,7 +125,7 @@ bool compare(const std::vector<std::string>& paths, std::size_t last) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app(
+  CommandLine app(
       "Compares two runs, by their metrics files (--metrics) or checkpoints (--save): where they "
       "differ first, by how "
       "much, and what that usually comes from. Or the flight records of a job's ranks: what they "
@@ -141,11 +142,7 @@ int main(int argc, char** argv) {
          "--last", last,
          "Tensors that differ to show, or calls of each rank; those under way are always shown")
       ->capture_default_str();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  if (const auto status = app.read(argc, argv)) return *status;
   try {
     return compare(paths, last) ? 0 : 1;
   } catch (const dhp::Error& error) {

@@ -3,14 +3,12 @@
 #include "../common/command_line.hpp"
 #include "finding.hpp"
 
-#include <iostream>
-
 namespace examples::doctor {
 namespace {
 
 constexpr int usage_status = 64;  // the checks have others
 
-void add_options(CLI::App& app, DoctorOptions& options, int& ranks, bool gpu) {
+void add_options(CommandLine& app, DoctorOptions& options, int& ranks, bool gpu) {
   auto& run = options.run;
   app.option_defaults()->always_capture_default();
   app.option_defaults()->group("Ranks");
@@ -57,22 +55,14 @@ void complete(RunOptions& run, int ranks) {
 std::optional<int> parse_doctor(int argc, char** argv, bool gpu, DoctorOptions& options) {
   options.run.comm_timeout = 60;
   int ranks = 1;
-  CLI::App app(
+  CommandLine app(
       "Examines a cluster before training: versions, speed and right results of each rank, "
       "collectives, the network of each axis, and the link of every two ranks.\n"
       "Exit status: 0 all is well, 1 a failure, 2 warnings only, 64 a wrong command line.");
   add_options(app, options, ranks, gpu);
   app.set_version_flag("--version", "dhp " + version());
-  try {
-    app.parse(argc, argv);
-    complete(options.run, ranks);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : usage_status;
-  } catch (const dhp::Error& error) {
-    std::cerr << "error: " << error.sentence() << "\n";
-    return usage_status;
-  }
-  return std::nullopt;
+  return app.read(
+      argc, argv, [&] { complete(options.run, ranks); }, usage_status);
 }
 
 }  // namespace examples::doctor

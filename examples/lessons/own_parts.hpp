@@ -100,10 +100,11 @@ class SignDescent final : public Optimizer<Cpu> {
   void apply(Cpu& dev, ConstView<Cpu> state) override {
     const auto now = read_step_state<Cpu>(dev, state);
     if (!now.applies()) return;
-    for (const auto& parameter : store_.parameters())
-      for (std::int64_t at = 0; at < parameter->range.size(); ++at)
-        parameter->value.data<double>()[at] -=
-            now.learning_rate * sign_of(parameter->gradient.data<double>()[at]);
+    for (const auto& part : store_.held()) {  // with ZeRO a share, else all
+      const auto gradient = store_.gradients().slice(part.range.first, part.range.last);
+      for (std::int64_t at = 0; at < part.range.size(); ++at)
+        part.value.data<double>()[at] -= now.learning_rate * sign_of(gradient.data<double>()[at]);
+    }
   }
   [[nodiscard]] std::string name() const override { return "sign-descent"; }
   std::vector<StateBuffer<Cpu>> state() override { return {}; }  // nothing for checkpoints

@@ -1,12 +1,11 @@
 // Writes a saved model as an ONNX file, for other programs to run: a BERT that was published or that train_bert has saved, or a
 // ResNet of train_resnet50.
+#include "../common/checked_options.hpp"
 #include "../common/fine_tuning.hpp"
 #include "../common/model_folder.hpp"
 #include "../common/progress.hpp"
 #include "bert_graph.hpp"
 #include "resnet_graph.hpp"
-
-#include <CLI/CLI.hpp>
 
 #include <iostream>
 #include <string>
@@ -72,7 +71,7 @@ void run(const std::string& model, const std::string& output, const std::string&
 
 int main(int argc, char** argv) {
   std::string model, output, predict = "automatic";
-  CLI::App app("Writes a saved BERT or ResNet as an ONNX file.");
+  CommandLine app("Writes a saved BERT or ResNet as an ONNX file.");
   app.add_option("MODEL", model,
                  "Checkpoints of a trainer, one of them, what --export has written, or a published "
                  "BERT's folder")
@@ -83,11 +82,7 @@ int main(int argc, char** argv) {
                  "of others")
       ->check(CLI::IsMember({"automatic", "embeddings", "logits"}))
       ->capture_default_str();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  if (const auto status = app.read(argc, argv)) return *status;
   return exit_status_of([&] {
     run(model, output, predict);
     return 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dhp/core/config.hpp>
+
 #include <dhp/core/error.hpp>
 #include <dhp/core/rng.hpp>
 #include <dhp/core/shape.hpp>

@@ -2,6 +2,8 @@
 // templates of the device, so that a program compiles only those that it calls.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <dhp/cpu/activation.hpp>
 #include <dhp/cpu/attention.hpp>
 #include <dhp/cpu/batch_norm.hpp>

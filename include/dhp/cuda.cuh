@@ -2,6 +2,8 @@
 // with --expt-relaxed-constexpr.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <dhp/cuda/cublas_epilogue.hpp>
 #include <dhp/cuda/cublas_gemm.hpp>
 #include <dhp/cuda/cudnn_attention.hpp>

@@ -2,6 +2,8 @@
 // nvcc for Cuda without a changed line.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #ifdef __CUDACC__
 #include <dhp/cuda.cuh>
 #else

@@ -2,6 +2,8 @@
 // dhp/cpu.hpp or dhp/cuda.cuh; readers of files with other libraries are included by name.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <dhp/comm.hpp>
 #include <dhp/core.hpp>
 #include <dhp/data/loader.hpp>

@@ -2,6 +2,8 @@
 // column-major: a matrix with one observation per column is a tensor [observations, features].
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <dhp/device/cpu.hpp>
 #include <dhp/tensor/tensor.hpp>
 

@@ -1,4 +1,6 @@
 // Processes over MPI: the session of a program that has MPI. Needs MPI and OpenSSL; link dhp::mpi.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <dhp/comm/mpi/session.hpp>

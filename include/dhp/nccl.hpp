@@ -2,4 +2,6 @@
 // Ranks that are processes need <dhp/comm/nccl/connect.hpp>, and OpenSSL, too.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <dhp/comm/nccl/launch.hpp>

@@ -20,6 +20,7 @@
 #include <dhp/nn/parameter_store.hpp>
 #include <dhp/nn/pool.hpp>
 #include <dhp/nn/recompute.hpp>
+#include <dhp/nn/residual.hpp>
 #include <dhp/nn/residual_batch_norm.hpp>
 #include <dhp/nn/residual_layer_norm.hpp>
 #include <dhp/nn/sample_embeddings.hpp>

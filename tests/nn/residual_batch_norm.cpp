@@ -1,7 +1,6 @@
 // ResidualBatchNorm is the composition of a Residual around body and norm, and a ReLU.
 #include <dhp/cpu.hpp>
 #include <tests/support/layer_run.hpp>
-#include <tests/support/residual.hpp>
 
 #include <doctest/doctest.h>
 

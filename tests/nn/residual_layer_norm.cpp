@@ -1,7 +1,6 @@
 // ResidualLayerNorm is the composition of Dropout, Residual and LayerNorm: parameters, masks, results, memory.
 #include <dhp/cpu.hpp>
 #include <tests/support/layer_run.hpp>
-#include <tests/support/residual.hpp>
 
 #include <doctest/doctest.h>
 

@@ -4,12 +4,13 @@
 #include <dhp/nn/linear.hpp>
 #include <dhp/nn/recompute.hpp>
 #include <dhp/nn/sequential.hpp>
-#include <tests/support/residual.hpp>
 #include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
 
 using namespace tests;
+
+static_assert(Layer<Residual<Cpu>, Cpu>);
 
 namespace {
 

@@ -26,11 +26,13 @@ class TensorCases {
     check_split({.output = Side::split, .in = {6, 5}}, [](ModelBuilder<Dev>& build) {
       return column_parallel_linear(build, "l", {.in = 5, .out = 7, .bias_init = normal(1)});
     });
-    // with the weight of another, and a bias of its own
-    check_split({.output = Side::split, .in = {6, 5}}, [](ModelBuilder<Dev>& build) {
-      const Linear<Dev> other(build, "other", {.in = 5, .out = 7}, Split::outputs);
-      return ColumnParallel<Dev, Linear<Dev>>(build, Linear<Dev>(build, "l", other.weight()));
-    });
+    // with the weight of another, and perhaps a bias of its own
+    for (const bool bias : {true, false})
+      check_split({.output = Side::split, .in = {6, 5}}, [bias](ModelBuilder<Dev>& build) {
+        const Linear<Dev> other(build, "other", {.in = 5, .out = 7}, Split::outputs);
+        return ColumnParallel<Dev, Linear<Dev>>(
+            build, Linear<Dev>(build, "l", other.weight(), {.bias = bias}));
+      });
   }
 
   static void row_parallel() {
@@ -40,12 +42,17 @@ class TensorCases {
   }
 
   static void column_and_row() {
-    check_split({.in = {6, 5}}, [](ModelBuilder<Dev>& build) {
-      Sequential<Dev> pair;
-      pair.add("column", column_parallel_linear(build, "column", {.in = 5, .out = 11}))
+    const auto pair = [](ModelBuilder<Dev>& build, Sequential<Dev> layers) {
+      layers.add("column", column_parallel_linear(build, "column", {.in = 5, .out = 11}))
           .add("gelu", gelu<Dev>())
           .add("row", RowParallelLinear<Dev>(build, "row", {.in = 11, .out = 5}));
-      return pair;
+      return layers;
+    };
+    check_split({.in = {6, 5}}, [&](ModelBuilder<Dev>& build) { return pair(build, {}); });
+    check_split({.in = {6, 5}}, [&](ModelBuilder<Dev>& build) {  // a half block with its norm first
+      Sequential<Dev> norm;
+      norm.add("norm", LayerNorm<Dev>(build, "norm", 5));
+      return Residual<Dev>(pair(build, std::move(norm)));
     });
   }
 

@@ -2,7 +2,7 @@
 # include_order.sh INCLUDE_DIR: a header includes its own folder and folders to its left only,
 #   core -> device -> tensor -> { ops, comm, data } -> nn -> { optim, parallel } -> train
 # cpu/ and cuda/ (after ops) are reached from entry headers only, dhp.hpp reaches neither, nor a header of
-# CUDA's libraries, nobody includes eigen.hpp, only nvcc reads .cuh, and there is no cycle. Prints every offence; 0 if there is none.
+# CUDA's libraries, each reaches core/config.hpp, nobody includes eigen.hpp, only nvcc reads .cuh, and there is no cycle. Prints every offence; 0 if there is none.
 set -u
 cd "$1" || exit 1
 find dhp -name '*.hpp' -o -name '*.cuh' | sort | xargs awk '
@@ -54,7 +54,10 @@ FNR == 1 {
     offence(from ": only nvcc can read " to)
 }
 END {
-  for (i = 1; i <= count; i++) visit(files[i], "")
+  for (i = 1; i <= count; i++) {
+    visit(files[i], "")
+    if (edges[files[i]] == "" && files[i] != "dhp/core/config.hpp") offence(files[i] ": must include dhp/core/config.hpp")
+  }
   found = reaches("dhp/dhp.hpp", "^dhp/(cpu/|cuda/|device/cuda|comm/(nccl|meet/handshake))")
   if (found != "") offence("dhp/dhp.hpp: needs the standard library only, but reaches " found)
   exit bad

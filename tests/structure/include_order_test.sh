@@ -10,7 +10,8 @@ plant() {  # plant FILE INCLUDED...: a header that includes the others
 }
 tree() {  # a small house in order
   rm -rf "$dir"
-  plant dhp/core/a.hpp string
+  plant dhp/core/config.hpp cmath
+  plant dhp/core/a.hpp dhp/core/config.hpp
   plant dhp/ops/b.hpp dhp/core/a.hpp
   plant dhp/comm/c.hpp dhp/core/a.hpp
   plant dhp/cpu/b.hpp dhp/ops/b.hpp
@@ -39,6 +40,7 @@ tree; plant dhp/cuda/b.cuh dhp/ops/b.hpp; plant dhp/cuda/c.hpp dhp/cuda/b.cuh; e
 tree; plant dhp/eigen.hpp dhp/core/a.hpp; plant dhp/cpu.hpp dhp/eigen.hpp; expect "users include dhp/eigen.hpp by name"
 tree; plant dhp/misc/e.hpp dhp/core/a.hpp;     expect "no such folder"
 tree; plant dhp/core/a.hpp dhp/core/f.hpp; plant dhp/core/f.hpp dhp/core/a.hpp; expect "cycle:"
+tree; plant dhp/ops/b.hpp string;              expect "dhp/ops/b.hpp: must include dhp/core/config.hpp"
 tree; echo '#include "a.hpp"' >"$dir/dhp/core/f.hpp"; expect "quoted include"
 rm -rf "$dir"
 exit $status

@@ -4,7 +4,6 @@
 #include <dhp/parallel/channels.hpp>
 #include <dhp/parallel/tensor.hpp>
 #include <tests/support/gradients.hpp>
-#include <tests/support/residual.hpp>
 
 #include <doctest/doctest.h>
 
@@ -21,7 +20,8 @@ class LayerGradients {
     check_layer(Linear<Dev>(build_, "a", {.in = 5, .out = 3}), rows(5));
     check_layer(Linear<Dev>(build_, "b", {.in = 5, .out = 3, .bias = false}), rows(5));
     const Linear<Dev> table(build_, "c", {.in = 5, .out = 5});
-    check_layer(Linear<Dev>(build_, "d", table.weight()), rows(5));
+    for (const bool bias : {true, false})
+      check_layer(Linear<Dev>(build_, bias ? "d" : "e", table.weight(), {.bias = bias}), rows(5));
   }
 
   void parallel_linear() {
@@ -154,6 +154,12 @@ class LayerGradients {
     check_layer(Residual<Dev>(body("plain")), rows(5));
     check_layer(Residual<Dev>(body("both"), body("shortcut")), rows(5));
     check_layer(recompute<Dev>(Residual<Dev>(body("again"))), rows(5));
+    // A norm before the sum leaves its gradient to one reader, and here are two.
+    Sequential<Dev> conv, normed;
+    conv.add("conv", Conv2d<Dev>(build_, "conv", {.in = 3, .out = 3}));
+    normed.add("norm", BatchNorm<Dev>(build_, "norm", {.channels = 3, .relu = true}))
+        .add("sum", Residual<Dev>(std::move(conv)));
+    check_layer(std::move(normed), images(4, 3));
   }
 
   void residual_layer_norm() {

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""inputs.py TRAIN_BERT TRAIN_RESNET50: mistakes on the command line and in files, and the sentence that each is answered with; and
+"""inputs.py TRAIN_BERT TRAIN_RESNET50, with the other programs beside them: mistakes on the command line and in files, and the sentence that each is answered with; and
 configuration files, which give the run that they are of."""
 
 import json
+import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -11,6 +13,22 @@ import tempfile
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(32)
 LITTLE = ["--steps", "2", "--global-batch", "4", "--micro-batch", "2", "--held-out", "0"]
 BERT = [*LITTLE, "--preset", "tiny", "--sequence-length", "16"]
+
+# Contents of files of options, the line that is wrong, and what is said of it.
+FILES = [
+    ("lr=0.1\nsteps=-1\n", 2, "--steps: -1 is not a number of 0 or more"),
+    ("\n# a comment\nlr=1e400\n", 3, "--lr: 1e400 is not a finite number from 1e-307 to 1e308 in size"),
+    ('steps=2\nsave=""\n', 2, "--save is empty: is a shell variable unset?"),
+    ("save=\n", 1, "--save is empty: is a shell variable unset?"),
+    ("save\n", 1, "save has no value; write save = VALUE"),
+    ("lr=1\nsteps=2\nlr=2\n", 3, "lr stands in line 1 already; leave one of them out"),
+    ("[train]\nsteps=2\n", 1, "[train] begins a section, and options stand without any"),
+    ("freeze=[\n'a',\n", 1, "freeze begins a list, which has no end; put a ] behind it"),
+    ("steps=2\rlr=1\r", 1, "has control characters; save it as UTF-8, a line for each option"),
+    ('schedule="1b1f"\n', 1, 'there is no schedule "1b1f"; choose one of gpipe, 1f1b, interleaved, zero-bubble'),
+    ("config='a.toml'\n", 1, "config is for the command line only"),
+    ("--steps=2\n", 1, 'there is no option "--steps"; did you mean steps?'),
+]
 
 # program, options, status, what is said; a program without status 0 ends before it trains.
 TABLE = [
@@ -24,13 +42,47 @@ TABLE = [
     ("resnet", ["--augmnet"], 2, "did you mean --augment?"),
     ("resnet", ["--zzzzzz"], 2, "not expected: --zzzzzz (--help"),
     # values
-    ("bert", ["--held-out", "nan"], 2, "--held-out: nan is not a number from 0 to 0.9"),
+    ("bert", ["--held-out", "nan"], 2, "--held-out: nan is not a finite number"),
     ("bert", ["--peak-tflops", "-1"], 2, "--peak-tflops: -1 is not a number of 0 or more"),
     ("bert", ["--price", "much"], 2, "--price: much is not a number of 0 or more"),
     ("bert", ["--schedule", "1b1f"], 2, 'there is no schedule "1b1f"; choose one of gpipe, 1f1b, interleaved, zero-bubble'),
     ("bert", ["--steps", "3", "--epochs", "2"], 2, "--steps excludes --epochs"),
     ("bert", ["--config", "nowhere.toml"], 2, "File does not exist: nowhere.toml"),
-    ("bert", ["--config", "typo.toml"], 2, "microbatch"),
+    ("bert", ["--save="], 2, "--save is empty: is a shell variable unset? (--help"),
+    ("bert", ["--save"], 2, "--save is empty: is a shell variable unset?"),
+    ("bert", ["--save", "--deterministic"], 2, "--save has no value before --deterministic: is a shell variable unset?"),
+    ("bert", ["--steps", "3", ""], 2, "not expected: an empty one: is a shell variable unset?"),
+    ("bert", ["--steps", "3", "--steps", "4"], 2, "--steps is given twice; leave one of the two out"),
+    ("compare", ["a", ""], 2, "FILES is empty"),
+    ("onnx", ["a", " "], 2, "OUTPUT is empty"),
+    # numbers
+    ("bert", ["--lr", "1e400"], 2, "--lr: 1e400 is not a finite number"),
+    ("bert", ["--lr", "1e-400"], 2, "--lr: 1e-400 is not a finite number"),
+    ("bert", ["--lr", "1e300"], 2, "--lr: 1e300 is not a number from 0 to 1e+06"),
+    ("bert", ["--lr", "0,1"], 2, "--lr: 0,1 is not a number, such as 0.5 or 1e-3"),
+    ("bert", ["--seed", "-1"], 2, "--seed: -1 is not a whole number of 0 or more, in digits"),
+    ("bert", ["--seed", "18446744073709551616"], 2, "is beyond 18446744073709551615, the largest that can be given"),
+    ("bert", ["--steps", "1e3"], 2, "--steps: 1e3 is not a whole number, in digits"),
+    ("bert", ["--steps", "0x10"], 2, "--steps: 0x10 is not a whole number"),
+    ("bert", ["--steps", "9223372036854775807"], 2, "is beyond 1000000000000, the largest"),
+    ("bert", ["--threads", "4294967297"], 2, "is beyond 2147483647, the largest"),
+    ("bert", ["--loader-threads", "100000"], 2, "--loader-threads: 100000 is not a number from 0 to 1024"),
+    ("bert", ["--grace", "1e300"], 2, "--grace: 1e300 is not a number from 0.001 to 1e+09"),
+    ("resnet", ["--classes", "1000000000000"], 2, "--classes: 1000000000000 is not a number from 0 to 1e+07"),
+    ("doctor", ["--ranks", "1e3"], 64, "--ranks: 1e3 is not a whole number"),
+    ("bert", [*BERT, "--seed", "010", "--lr", "+1e-3"], 0, "summary of steps 1 to 2 on 1 rank:"),
+    # where metrics and other files go
+    ("bert", [*BERT, "--metrics", "/dev/full"], 1, "cannot write --metrics /dev/full: No space left on device"),
+    ("bert", [*BERT, "--metrics", "pipe"], 1, "--metrics pipe: is a pipe that nobody reads; start its reader before the run"),
+    ("bert", [*BERT, "--metrics", "/dev/stdout"], 0, '{"step":2,"loss":'),
+    ("bert", [*BERT, "--trace", "pipe"], 1, "pipe is not a file; give the name of one"),
+    ("bert", [*BERT, "--save", "s", "--export", "typo.toml"], 2, "--export typo.toml is a file; give a directory"),
+    ("compare", ["/dev/zero", "typo.toml"], 2, "/dev/zero is a device or a pipe; give a file"),
+    # files of options
+    ("bert", ["--config", "/dev/zero"], 2, "--config: /dev/zero is a device, not a file"),
+    ("bert", ["--config", "typo.toml"], 2, 'typo.toml, line 1: there is no option "microbatch"; did you mean micro-batch? (--help'),
+    *[("bert", ["--config", f"file{at}.toml"], 2, f"file{at}.toml, line {line}: {said} (--help") for at, (_, line, said) in enumerate(FILES)],
+    ("bert", ["--config", "good.toml"], 0, "summary of steps 1 to 2 on 1 rank:"),
     # options that do not go together
     ("bert", ["--save-every", "3"], 2, "--save-every needs --save DIR to write to"),
     ("bert", ["--pipeline-chunks", "2"], 2, "--pipeline-chunks 2 needs --schedule interleaved"),
@@ -87,7 +139,8 @@ TABLE = [
 
 
 def run(programs, program, options, folder):
-    done = subprocess.run([programs[program], *options], cwd=folder, capture_output=True, text=True, timeout=600)
+    done = subprocess.run([programs[program], *options], cwd=folder, capture_output=True, text=True, timeout=600,
+                          stdin=subprocess.DEVNULL)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -100,15 +153,37 @@ def mistakes(programs, folder):
     (folder / "lines.jsonl").write_text('{"text": "A sentence. Another one."}\n')
     (folder / "lines.json").write_text('["A sentence."]\n')
     (folder / "typo.toml").write_text("microbatch=4\n")
+    os.mkfifo(folder / "pipe")
+    for at, (text, _, _) in enumerate(FILES):
+        (folder / f"file{at}.toml").write_text(text, newline="")
+    good = "\ufeffsteps = 2\r\nglobal-batch=4 # a comment\r\nmicro-batch=2\r\nheld-out=0\r\npreset='tiny'\r\nsequence-length=16\r\n"
+    (folder / "good.toml").write_text(good, newline="")
     status, said = run(programs, "bert", [*BERT, "--metrics", "other.jsonl", "--save", "saved"], folder)
     assert status == 0, said
     for program, options, wanted, sentence in TABLE:
+        if program not in programs:
+            continue
         status, said = run(programs, program, options, folder)
         last = said.splitlines()[-1] if said else ""
         if status != wanted or sentence not in (said if wanted == 0 else last):
-            yield f"train_{program} {' '.join(options)}: status {status}, said {said}"
+            yield f"{program} {' '.join(options)}: status {status}, said {said}"
         if wanted == 0 and "warning" in sentence and said.count("warning") != 1:
-            yield f"train_{program} {' '.join(options)}: other warnings: {said}"
+            yield f"{program} {' '.join(options)}: other warnings: {said}"
+
+
+def empty_values(programs, folder):
+    """Of every option of every program, and of every variable that stands for one."""
+    for program, path in programs.items():
+        _, said = run(programs, program, ["--help"], folder)
+        options = re.findall(r"(--[a-z0-9-]+) (?:TEXT|INT|UINT|FLOAT)", said)
+        assert options or program == "onnx", said
+        for option in options:
+            status, said = run(programs, program, [option, ""], folder)
+            if status not in (2, 64) or f"{option} is empty: is a shell variable unset?" not in said:
+                yield f"{program} {option} '': status {status}, said {said}"
+    status, said = run({"env": "/usr/bin/env"}, "env", ["DHP_STORE=", programs["bert"], *BERT], folder)
+    if status != 2 or "DHP_STORE is empty" not in said:
+        yield f"DHP_STORE= : status {status}, said {said}"
 
 
 def configurations(programs, folder):
@@ -131,10 +206,13 @@ def configurations(programs, folder):
 
 
 def main():
-    programs = {name: str(pathlib.Path(path).resolve()) for name, path in zip(("bert", "resnet"), sys.argv[1:])}
+    here = pathlib.Path(sys.argv[1]).resolve().parent
+    programs = {"bert": "train_bert", "resnet": "train_resnet50", "score_bert": "score_bert", "score_resnet": "score_resnet50",
+                "compare": "dhp_compare", "doctor": "dhp_doctor", "onnx": "export_onnx"}
+    programs = {name: str(here / file) for name, file in programs.items() if (here / file).exists()}
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        wrong = [*mistakes(programs, folder), *configurations(programs, folder)]
+        wrong = [*mistakes(programs, folder), *empty_values(programs, folder), *configurations(programs, folder)]
     print(f"{len(TABLE)} mistakes and their sentences", *wrong, sep="\n")
     sys.exit(1 if wrong else 0)
 

@@ -1,6 +1,8 @@
 // The front door: the same run as its parts put together by hand, in any layout, from micro-batches or a loader.
 #include <dhp/cpu.hpp>
+#include <dhp/train/checkpoint.hpp>
 #include <tests/support/device_ranks.hpp>
+#include <tests/support/folder.hpp>
 #include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
@@ -62,6 +64,31 @@ struct Found {
   std::int64_t counted = 0;
   friend bool operator==(const Found&, const Found&) = default;
 };
+
+/// m = 0.9 m + g, w -= lr m, by hand and on what this rank holds.
+class OwnMomentum final : public BufferedOptimizer<Cpu> {
+ public:
+  OwnMomentum(Cpu& dev, ParameterStore<Cpu>& store)
+      : BufferedOptimizer(dev, store, {"own_momentum"}) {}
+  [[nodiscard]] std::string name() const override { return "own"; }
+  void apply(Cpu& dev, ConstView<Cpu> state) override {
+    const auto now = read_step_state<Cpu>(dev, state);
+    if (!now.applies()) return;
+    for (const auto& part : store_.held())
+      for (std::int64_t at = 0; at < part.range.size(); ++at) {
+        auto& m = buffer(0).data<double>()[part.range.first + at];
+        m = 0.9 * m + now.gradient_scale * store_.gradients().data<double>()[part.range.first + at];
+        part.value.data<double>()[at] -= now.learning_rate * m;
+      }
+  }
+};
+TrainingRun<Cpu>::MakeOptimizer own_momentum() {
+  return [](Cpu& dev, ParameterStore<Cpu>& store, const Norms<Cpu>&) {
+    return std::make_unique<OwnMomentum>(dev, store);
+  };
+}
+using Own = TrainingRun<Cpu>::MakeOptimizer;
+static_assert(!std::is_convertible_v<SgdOptions, Own>);  // options are for TrainingOptions
 
 Found train(const TrainingOptions& options, bool from_loader) {
   Found found;
@@ -136,6 +163,39 @@ TEST_CASE("training run: each optimizer by its options") {
     options.optimizer = choice;
     CHECK(train(options, true).losses.back() < train(options, true).losses.front());
   }
+}
+
+TEST_CASE(
+    "training run: an optimizer of one's own, in shares and in checkpoints of another layout") {
+  const auto expected = train(options_of({}), false).losses;
+  const Folder folder;
+  std::vector<double> losses;
+  std::mutex mutex;
+  auto sharded = options_of({.data = 2});
+  sharded.store.sharding.stage = ZeroStage::optimizer;
+  for (const auto& options : {sharded, options_of({.pipeline = 2})})
+    on_ranks_of<Cpu>(2, [&](Cpu& dev, Comm<Cpu> world) {
+      TrainingRun run(dev, world, options, network, example_batch(dev, Waves{}, 2), own_momentum());
+      Checkpoint<Cpu> checkpoint(run.mesh(), run.store(), run.optimizer());
+      const bool goes_on = options.layout.pipeline == 2;
+      if (goes_on) run.trainer().resume(checkpoint.load(dev, folder.path).progress);
+      for (int step = 0; step < 2; ++step) {
+        const double loss = run.step(all_batches(dev)).loss;
+        const std::lock_guard lock(mutex);
+        if (world.rank() == 0) losses.push_back(loss);
+      }
+      if (!goes_on) checkpoint.save(dev, folder.path, run.trainer().progress());
+    });
+  REQUIRE(losses.size() == 4);
+  for (std::size_t step = 0; step < losses.size(); ++step)
+    CHECK(losses[step] == doctest::Approx(expected[step]).epsilon(1e-14));
+  Cpu dev;
+  CHECK(has(
+      message_of([&] {
+        TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network, example_batch(dev, Waves{}, 2));
+        (void)Checkpoint<Cpu>(run.mesh(), run.store(), run.optimizer()).load(dev, folder.path);
+      }),
+      "own"));
 }
 
 TEST_CASE("training run: a schedule of one's own is run as the others, and proved like them") {

@@ -1,6 +1,8 @@
 // Ranks of the parts of a group, as of MPI_Comm_split: by color, ordered by key, then by rank; a negative color: alone.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

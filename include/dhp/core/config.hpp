@@ -1,5 +1,38 @@
-// The version of dhp. The build reads it from here.
+// The version of dhp, which the build reads from here; and what a compiler must have. Every header includes this one, so
+// that what is missing is told once and first.
 #pragma once
+
+#include <cmath>  // its functions are no macros behind it
+
+#if __cplusplus < 202002L
+#error "dhp needs C++20: compile with -std=c++20"
+#elif defined __FAST_MATH__ || __FINITE_MATH_ONLY__
+#error "dhp needs IEEE arithmetic: leave out -ffast-math, -Ofast and -ffinite-math-only"
+#elif !defined __cpp_exceptions
+#error "dhp reports errors by exceptions: leave out -fno-exceptions"
+#elif !defined __cpp_rtti
+#error "dhp needs run-time types: leave out -fno-rtti"
+#elif defined check
+#error "#undef check, or include dhp before it: dhp has a function named as this macro"
+#elif defined fail
+#error "#undef fail, or include dhp before it: dhp has a function named as this macro"
+#elif defined concat
+#error "#undef concat, or include dhp before it: dhp has a function named as this macro"
+#elif defined min
+#error "#undef min, or include dhp before it: dhp has a function named as this macro"
+#elif defined max
+#error "#undef max, or include dhp before it: dhp has a function named as this macro"
+#elif defined isnan
+#error "#undef isnan, or include dhp before it: dhp has a function named as this macro"
+#elif defined isfinite
+#error "#undef isfinite, or include dhp before it: dhp has a function named as this macro"
+#else
+#define DHP_HAS_ALL
+#endif
+#ifndef DHP_HAS_ALL
+#include <see the error above>  // ends the compilation
+#endif
+#undef DHP_HAS_ALL
 
 namespace dhp {
 

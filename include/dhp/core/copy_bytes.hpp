@@ -2,6 +2,8 @@
 // memcpy bypass the cache or use instructions that are slow on cached memory.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>

@@ -1,6 +1,8 @@
 // fnv1a(): a hash with the same value on every machine, unlike std::hash. Not cryptographic.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <cstdint>
 #include <string>
 #include <string_view>

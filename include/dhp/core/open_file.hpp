@@ -12,6 +12,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <span>
 #include <string>
 #include <string_view>
@@ -77,9 +78,16 @@ class OpenFile {
 }
 
 /// Replaces a file atomically: write(OpenFile&) gives the contents to "PATH.part", which takes the old one's place when
-/// all of it is on the disk.
+/// all of it is on the disk. A link stays, and the file that it leads to is replaced; a device or a pipe is refused.
 template <std::invocable<OpenFile&> Write>
-void replace_file(const std::string& path, Write write) {
+void replace_file(std::string path, Write write) {
+  struct stat status {};
+  const bool exists = ::stat(path.c_str(), &status) == 0;
+  check(!exists || S_ISREG(status.st_mode), path, " is not a file; give the name of one");
+  if (char* const file = exists ? ::realpath(path.c_str(), nullptr) : nullptr; file != nullptr) {
+    path = file;
+    ::free(file);
+  }
   const auto part = path + ".part";
   try {
     OpenFile file(part, O_WRONLY | O_CREAT | O_TRUNC);

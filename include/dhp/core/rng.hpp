@@ -3,6 +3,8 @@
 // dropout masks and sample order do not depend on how a model is spread over ranks.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <array>
 #include <cmath>
 #include <cstdint>

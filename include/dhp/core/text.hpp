@@ -2,6 +2,8 @@
 // <sstream> and <format>, which are slow to compile.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <charconv>
 #include <concepts>
 #include <cstddef>

@@ -1,6 +1,8 @@
 // WaitClock: how long a rank's thread has stood still for other ranks. A wait costs two looks at the clock.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <array>
 #include <chrono>
 #include <thread>

@@ -4,6 +4,8 @@
 // every vector width, so all machines with fused multiply-add give the same bits.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <cstdint>
 #include <cstring>
 

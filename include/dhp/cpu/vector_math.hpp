@@ -2,6 +2,8 @@
 // library and is the reference. The polynomials come from Chebyshev interpolation in 40 digits.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <bit>
 #include <cmath>
 #include <cstdint>

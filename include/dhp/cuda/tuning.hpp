@@ -64,6 +64,7 @@ class Tuning : public CudaCached {
   static std::string named(Cuda& dev) {
     if (!dev.options().plan_cache.empty()) return dev.options().plan_cache;
     const char* const path = std::getenv("DHP_PLAN_CACHE");
+    check(path == nullptr || *path != 0, "DHP_PLAN_CACHE is empty: is a shell variable unset?");
     return path == nullptr ? "" : path;
   }
   static std::string environment_of(Cuda& dev) {

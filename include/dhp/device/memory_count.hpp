@@ -1,6 +1,8 @@
 // MemoryCount: what an allocator has in use and holds, counted by the allocators of all devices.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <mutex>

@@ -1,6 +1,8 @@
 // Size classes: what was allocated or tuned for one size serves similar ones.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <algorithm>
 #include <bit>
 #include <cstddef>

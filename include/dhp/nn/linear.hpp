@@ -17,6 +17,13 @@ struct LinearOptions {
   int followers = 0;  ///< of weight and bias, as in ParameterSpec
 };
 
+struct TiedLinearOptions {
+  bool bias = true;  ///< one of its own
+  /// y has further columns of zeros, up to a multiple of 64, and those of dy are not read. Words seldom come in multiples
+  /// of 8, without which rows of 16 bits do not begin where tensor cores want them.
+  bool padded = false;
+};
+
 /// x [.., in], y [.., out]; weight "name.weight" [out, in], bias "name.bias" [out]. Where the tensor axis splits the
 /// inputs, y is this rank's summand: the first rank adds the bias, and each has the whole gradient of it. The model's
 /// builder may give it an adapter (nn/low_rank.hpp).
@@ -33,13 +40,12 @@ class Linear {
     if (options.bias) add_bias(build, name, options.bias_init, split_over, options.followers);
     if (build.adapts(name)) adapter_.emplace(build, name, weight_->spec, split_over);
   }
-  /// With the weight of another layer, split like it (a tied decoder), and a bias of its own. padded: y has further
-  /// columns of zeros, up to a multiple of 64, and those of dy are not read. Words seldom come in multiples of 8, without
-  /// which rows of 16 bits do not begin where tensor cores want them.
+  /// With the weight of another layer, split like it: a tied decoder.
   Linear(ModelBuilder<Dev>& build, const std::string& name, Parameter<Dev> tied,
-         bool padded = false)
-      : weight_(std::move(tied)), padded_(padded) {
-    add_bias(build, name, {}, weight_->spec.is_split() ? Split::outputs : Split::none);
+         TiedLinearOptions options = {})
+      : weight_(std::move(tied)), padded_(options.padded) {
+    if (options.bias)
+      add_bias(build, name, {}, weight_->spec.is_split() ? Split::outputs : Split::none);
   }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {

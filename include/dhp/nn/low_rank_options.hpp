@@ -1,6 +1,8 @@
 // What is adapted by low-rank matrices, and how (Hu et al. 2021, "LoRA").
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <algorithm>
 #include <cstdint>
 #include <string>

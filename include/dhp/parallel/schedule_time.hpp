@@ -144,7 +144,7 @@ struct ScheduleTimes {
     return chunks == 1 ? text : text + static_cast<char>('a' + action.chunk);
   };
   const auto slot_width = label({Action::Kind::forward, chunks - 1, micro_batches - 1}).size() + 1;
-  const auto width_of = [&](double slots) { return static_cast<std::size_t>(slots) * slot_width; };
+  const auto width_of = [&](double count) { return static_cast<std::size_t>(count) * slot_width; };
   const auto padded = [](std::string text, std::size_t width, char with = ' ') {
     text.resize(std::max(text.size(), width), with);
     return text;
@@ -159,10 +159,10 @@ struct ScheduleTimes {
     };
     for (std::size_t at = 0; at < lists[stage].size(); ++at) {
       const auto& action = lists[stage][at];
-      const double slots = costs.of(action.kind);
+      const double lasts = costs.of(action.kind);
       idle_until(times.start[stage][at]);
-      const auto drawn = padded(label(action), width_of(slots) - 1, slots > 1 ? '-' : ' ');
-      line += padded(drawn, width_of(slots));
+      const auto drawn = padded(label(action), width_of(lasts) - 1, lasts > 1 ? '-' : ' ');
+      line += padded(drawn, width_of(lasts));
     }
     idle_until(times.makespan);
     out += concat("stage ", padded(std::to_string(stage), last_stage), " | ", line, "| idle ",

@@ -3,6 +3,8 @@
 // BertModel saved without its heads and so without "bert.", a decoder's bias under two names, PEFT's adapters.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <array>
 #include <map>
 #include <string>

@@ -30,10 +30,15 @@ class TrainingRun {
  public:
   using Describe = std::type_identity_t<std::function<Model<Dev>(ModelBuilder<Dev>&)>>;
 
+  /// Of an optimizer of your own, which derives from Optimizer<Dev>.
+  using MakeOptimizer = std::type_identity_t<std::function<std::unique_ptr<Optimizer<Dev>>(
+      Dev&, ParameterStore<Dev>&, const Norms<Dev>&)>>;
+
   /// Collective over the world. describe(ModelBuilder<Dev>&) returns the whole Model<Dev>; a rank keeps its part.
-  /// example: any micro-batch; its shapes give the costs that stages are cut by.
+  /// example: any micro-batch; its shapes give the costs that stages are cut by. own: used
+  /// instead of options.optimizer.
   TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& options, const Describe& describe,
-              const MicroBatch<Dev>& example);
+              const MicroBatch<Dev>& example, const MakeOptimizer& own = {});
   ~TrainingRun();
   TrainingRun(const TrainingRun&) = delete;
   TrainingRun& operator=(const TrainingRun&) = delete;
@@ -103,7 +108,8 @@ class TrainingRun {
 // Outside the class, so that dhp::cpu_compiled has them and all that they call.
 template <class Dev>
 TrainingRun<Dev>::TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& options,
-                              const Describe& describe, const MicroBatch<Dev>& example)
+                              const Describe& describe, const MicroBatch<Dev>& example,
+                              const MakeOptimizer& own)
     : seed_(options.store.seed),
       dev_(dev),
       mesh_(std::move(world), options.layout),
@@ -111,7 +117,8 @@ TrainingRun<Dev>::TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& 
       stage_(dev, describe(builder_), mesh_, options.pipeline, example, options.store),
       replicas_(dev, stage_, mesh_.data(), options.reducer),
       norms_(mesh_.tensor(), mesh_.pipeline(), stage_.parameters_in_model()),
-      optimizer_(make_optimizer(dev, stage_.store(), norms_, options.optimizer)),
+      optimizer_(own ? own(dev, stage_.store(), norms_)
+                     : make_optimizer(dev, stage_.store(), norms_, options.optimizer)),
       trainer_(dev, replicas_, mesh_, *optimizer_, norms_, options.trainer) {
   builder_.check_adapters();
 }

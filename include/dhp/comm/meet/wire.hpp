@@ -2,6 +2,8 @@
 // throws because of the bytes that came.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

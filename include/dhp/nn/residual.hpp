@@ -1,13 +1,10 @@
-// x + body(x), or shortcut(x) + body(x), for comparison with the fused residual norms.
+// Residual: x + body(x), or shortcut(x) + body(x). With a body that begins with a norm it is the half block of a pre-norm
+// transformer; blocks that end in a norm are fewer passes as ResidualLayerNorm and ResidualBatchNorm.
 #pragma once
 
 #include <dhp/nn/sequential.hpp>
 
-#include <utility>
-
-namespace tests {
-
-using namespace dhp;
+namespace dhp {
 
 template <class Dev>
 class Residual {
@@ -18,6 +15,7 @@ class Residual {
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     auto y = body_.forward(dev, x.share(), tape);
+    x.drop_norm();  // the branch adds its gradient to the shortcut's
     return sum_of(dev, std::move(y), shortcut_.forward(dev, std::move(x), tape));
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
@@ -40,4 +38,4 @@ class Residual {
   Sequential<Dev> shortcut_;
 };
 
-}  // namespace tests
+}  // namespace dhp

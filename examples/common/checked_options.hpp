@@ -1,0 +1,306 @@
+// CLI11 with checks that no option of a program can forget: what is empty, a number that is none or that its type cannot
+// hold, a value that is another option. Files of options are told the same sentences, with file and line.
+#pragma once
+
+#include <dhp/core/config.hpp>
+
+#include <dhp/core/error.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <istream>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace examples {
+
+// CLI11's own checks of this kind tell the largest double, in 309 digits, and let NaN pass.
+template <class Right>
+[[nodiscard]] CLI::Validator number_that(Right right, const std::string& name,
+                                         const std::string& wanted) {
+  return CLI::Validator(
+      [=](std::string& text) {
+        return right(std::strtod(text.c_str(), nullptr)) ? std::string()
+                                                         : dhp::concat(text, " is not ", wanted);
+      },
+      name);
+}
+[[nodiscard]] inline CLI::Validator positive_number() {
+  return number_that([](double value) { return value > 0; }, "POSITIVE", "a number above 0");
+}
+[[nodiscard]] inline CLI::Validator not_negative_number() {
+  return number_that([](double value) { return value >= 0; }, "NONNEGATIVE",
+                     "a number of 0 or more");
+}
+[[nodiscard]] inline CLI::Validator number_from_to(double least, double most) {
+  const auto range = dhp::concat("from ", least, " to ", most);
+  return number_that([=](double value) { return value >= least && value <= most; }, range,
+                     "a number " + range);
+}
+[[nodiscard]] inline CLI::Validator number_up_to(double most) { return number_from_to(0, most); }
+
+// Products of two counts, a batch and its steps say, stay within 63 bits.
+inline constexpr std::int64_t most_counted = 1'000'000'000'000;
+
+/// What is wrong with a text as a number of this type, or nothing. The text is written anew, as CLI11 reads it: with a zero
+/// in front it would be octal.
+template <class T>
+[[nodiscard]] std::string wrong_number(std::string& text) {
+  T value{};
+  const char* const end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(text.data() + text.starts_with('+'), end, value);
+  constexpr bool whole = std::integral<T>;
+  constexpr const char* kind = !whole ? " is not a number, such as 0.5 or 1e-3"
+                               : std::unsigned_integral<T>
+                                   ? " is not a whole number of 0 or more, in digits"
+                                   : " is not a whole number, in digits";
+  if (error == std::errc::invalid_argument || last != end) return text + kind;
+  if constexpr (whole) {
+    constexpr auto most =
+        std::unsigned_integral<T>
+            ? std::numeric_limits<T>::max()
+            : static_cast<T>(std::min<std::int64_t>(most_counted, std::numeric_limits<T>::max()));
+    if (error != std::errc() || value > most || (std::signed_integral<T> && value < -most))
+      return dhp::concat(text, " is beyond ", text[0] == '-' ? "-" : "", most,
+                         ", the largest that can be given");
+    text = std::to_string(value);
+  } else if (error != std::errc() || !std::isfinite(value)) {
+    return text + " is not a finite number from 1e-307 to 1e308 in size";
+  }
+  return "";
+}
+
+/// Letters to put in, leave out, exchange with the next or write otherwise (Damerau 1964).
+[[nodiscard]] inline std::size_t typing_mistakes(const std::string& a, const std::string& b) {
+  std::vector<std::vector<std::size_t>> least(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i)
+    for (std::size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        least[i][j] = i + j;
+        continue;
+      }
+      least[i][j] = std::min({least[i - 1][j] + 1, least[i][j - 1] + 1,
+                              least[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        least[i][j] = std::min(least[i][j], least[i - 2][j - 2] + 1);
+    }
+  return least[a.size()][b.size()];
+}
+
+/// The option that is most like this one; empty where none is.
+[[nodiscard]] inline std::string option_like(const CLI::App& app, std::string typed) {
+  typed = typed.substr(0, typed.find('='));
+  typed.erase(0, typed.find_first_not_of('-'));
+  std::string nearest;
+  if (typed.size() < 2) return nearest;
+  auto least = std::max<std::size_t>(1, typed.size() / 4) + 1;
+  for (const auto* option : app.get_options())
+    for (const auto& name : option->get_lnames()) {
+      const bool begins = name.starts_with(typed) || typed.starts_with(name + "-");
+      const auto mistakes = begins ? 1 : typing_mistakes(typed, name);
+      if (mistakes < least) {
+        least = mistakes;
+        nearest = "--" + name;
+      }
+    }
+  return nearest;
+}
+
+/// A program's options.
+class CommandLine : public CLI::App {
+ public:
+  explicit CommandLine(const std::string& description) : CLI::App(description) {
+    set_version_flag("--version", dhp::concat("dhp ", dhp::version_major, ".", dhp::version_minor,
+                                              ".", dhp::version_patch));
+    failure_message([this](const CLI::App*, const CLI::Error& error) {
+      return dhp::concat("error: ", error.what(), did_you_mean(error),
+                         " (--help lists what there is)\n");
+    });
+  }
+
+  template <class T>
+  CLI::Option* add_option(const std::string& name, T& value, const std::string& help) {
+    auto* const option = CLI::App::add_option(name, value, help);
+    using Value = typename decltype(std::optional(value))::value_type;  // of an optional, too
+    if constexpr (std::is_arithmetic_v<Value>)
+      option->transform(CLI::Validator(wrong_number<Value>, ""));
+    return option;
+  }
+  CLI::Option* add_option_file(const std::string& name, const std::string& help);
+
+  /// Reads what was given; then() makes more of it, and throws where that cannot be. The exit status of a program that
+  /// ends here: of --help, say, or with one sentence.
+  [[nodiscard]] std::optional<int> read(
+      int argc, char** argv, const std::function<void()>& then = [] {}, int wrong_status = 2) {
+    try {
+      for (auto* option : get_options())
+        if (takes_value(option))
+          option->transform(CLI::Validator(
+              [this, name = option->get_name(true)](std::string& text) {
+                check_value(name, text);
+                return std::string();
+              },
+              ""));
+      check_words({argv + std::min(argc, 1), argv + argc});
+      std::vector<std::string> given(std::reverse_iterator(argv + argc),
+                                     std::reverse_iterator(argv + std::min(argc, 1)));
+      parse(std::move(given));
+      then();
+    } catch (const CLI::ParseError& error) {
+      return exit(error) == 0 ? 0 : wrong_status;
+    } catch (const dhp::Error& error) {
+      std::cerr << "error: " << error.sentence() << "\n";
+      return wrong_status;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  [[nodiscard]] static bool takes_value(const CLI::Option* option) {
+    return option->get_items_expected_max() > 0;
+  }
+  /// Throws where a shell has left a value out.
+  void check_value(const std::string& name, const std::string& text) const {
+    constexpr const char* doubt = ": is a shell variable unset?";
+    if (text.find_first_not_of(" \t\r\n") == text.npos)
+      throw CLI::ArgumentMismatch(name + " is empty" + doubt);
+    const auto next = text.substr(0, text.find('='));
+    if (next.starts_with("--") && get_option_no_throw(next) != nullptr)
+      throw CLI::ArgumentMismatch(dhp::concat(name, " has no value before ", next, doubt));
+  }
+  /// Throws where CLI11 would take another word for the value, or say less.
+  void check_words(const std::vector<std::string>& words) const {
+    std::set<const CLI::Option*> seen;
+    for (const auto& word : words) {
+      const auto name = word.substr(0, word.find('='));
+      const auto* const option = name.starts_with("-") ? get_option_no_throw(name) : nullptr;
+      if (option == nullptr || !takes_value(option)) continue;
+      if (word == name + "=" || (word == name && &word == &words.back())) check_value(name, "");
+      if (!seen.insert(option).second && option->get_items_expected_max() == 1)
+        throw CLI::ArgumentMismatch(name + " is given twice; leave one of the two out");
+    }
+    for (const auto* option : get_options()) {
+      const char* const variable = std::getenv(option->get_envname().c_str());
+      if (variable != nullptr) check_value(option->get_envname(), variable);
+    }
+  }
+  /// Behind the message of an option that there is not.
+  [[nodiscard]] std::string did_you_mean(const CLI::Error& error) const {
+    if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) return "";
+    for (const auto& word : remaining())
+      if (word.empty()) return "an empty one: is a shell variable unset?";
+      else if (const auto like = option_like(*this, word); !like.empty())
+        return "; did you mean " + like + "?";
+    return "";
+  }
+};
+
+/// A file of options in TOML, without sections, which gives values to options that the command line has not given.
+class OptionFile : public CLI::ConfigBase {
+ public:
+  OptionFile(CLI::App& app, const std::string& path_option) : app_(app), path_option_(path_option) {
+    comment('\0');  // CLI11 sees comments in quoted texts
+  }
+
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    std::map<std::string, int> lines;
+    int number = 0;
+    for (std::string line; std::getline(input, line);) {
+      const int begun = ++number;
+      if (number == 1 && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);  // a byte order mark
+      line = without_comment(line);
+      for (std::string more; is_open(line) && std::getline(input, more); ++number)
+        line += " " + without_comment(more);
+      try {
+        take(line, begun, lines);
+      } catch (const dhp::Error& error) {
+        refuse(begun, error.sentence());
+      } catch (const std::exception& error) {
+        refuse(begun, error.what());
+      }
+    }
+    return {};
+  }
+
+ private:
+  [[nodiscard]] static std::string without_comment(const std::string& line) {
+    char quote = 0;
+    std::size_t end = 0;
+    for (; end < line.size() && (quote != 0 || line[end] != '#'); ++end)
+      if (quote != 0 ? line[end] == quote : line[end] == '"' || line[end] == '\'')
+        quote = quote != 0 ? '\0' : line[end];
+    return CLI::detail::trim_copy(line.substr(0, end));
+  }
+  /// Whether a list goes on in the next line.
+  [[nodiscard]] static bool is_open(const std::string& line) {
+    const auto value = line.find_first_not_of(" \t", line.find('=') + 1);
+    return line.find('=') != line.npos && value != line.npos && line[value] == '[' &&
+           line.back() != ']';
+  }
+  [[noreturn]] void refuse(int line, const std::string& why) const {
+    throw CLI::ConfigError(
+        dhp::concat(app_.get_option(path_option_)->results().back(), ", line ", line, ": ", why));
+  }
+  void take(const std::string& line, int number, std::map<std::string, int>& lines) const {
+    if (line.empty()) return;
+    const bool text = std::none_of(line.begin(), line.end(),
+                                   [](char c) { return c >= 0 && c < ' ' && c != '\t'; });
+    dhp::check(text, "has control characters; save it as UTF-8, a line for each option");
+    dhp::check(line[0] != '[', line, " begins a section, and options stand without any");
+    const auto name = CLI::detail::trim_copy(line.substr(0, line.find('=')));
+    dhp::check(!is_open(line), name, " begins a list, which has no end; put a ] behind it");
+    auto* const option = app_.get_option_no_throw("--" + name);
+    const auto like = option == nullptr ? option_like(app_, name) : "";
+    dhp::check(option != nullptr, "there is no option \"", name, "\"",
+               like.empty() ? "" : "; did you mean " + like.substr(2) + "?");
+    dhp::check(option->get_configurable(), name, " is for the command line only");
+    const auto [before, first] = lines.emplace(name, number);
+    dhp::check(first, name, " stands in line ", before->second, " already; leave one of them out");
+    std::istringstream alone(line);
+    const auto found = ConfigBase::from_config(alone);
+    dhp::check(found.size() == 1 && !found[0].inputs.empty(), name, " is empty; give it a value");
+    dhp::check(line.find('=') != line.npos || option->get_items_expected_max() == 0, name,
+               " has no value; write ", name, " = VALUE");
+    if (option->count() > 0) return;
+    if (option->get_items_expected_max() == 0)
+      option->add_result(option->get_flag_value(name, to_flag(found[0])));
+    else option->add_result(found[0].inputs);
+    option->run_callback();
+  }
+
+  CLI::App& app_;
+  std::string path_option_;
+};
+
+inline CLI::Option* CommandLine::add_option_file(const std::string& name, const std::string& help) {
+  config_formatter(std::make_shared<OptionFile>(*this, name));
+  get_help_ptr()->configurable(false);
+  get_version_ptr()->configurable(false);
+  return set_config(name, "", help)
+      ->check(CLI::ExistingFile)
+      ->check(CLI::Validator(
+          [](std::string& path) {
+            return std::filesystem::is_character_file(path) ? path + " is a device, not a file"
+                                                            : "";
+          },
+          ""))
+      ->configurable(false);
+}
+
+}  // namespace examples

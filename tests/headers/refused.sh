@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# refused.sh INCLUDE_DIR COMPILER: what a compiler lacks, or what stands in the way, is told in one sentence by each entry
+# header, before anything else.
+set -u
+cd "$1" || exit 1
+wrong=0
+refused() {  # header, words, code before it, options
+  local said
+  said=$(printf '%s\n#include <%s>\n' "$3" "$1" | "$compiler" -I. -x c++ -fsyntax-only "${@:4}" - 2>&1)
+  if [ "$(grep -c 'error: #error\|error: "' <<<"$said")" != 1 ] || [ "$(grep -c 'error:' <<<"$said")" != 2 ] ||
+    ! grep 'error:' <<<"$said" | head -n 1 | grep -qF -- "$2"; then
+    echo "$1 with ${*:4} $3 is not refused with '$2' alone:" "$(head -c 400 <<<"$said")"
+    wrong=1
+  fi
+}
+compiler=$2
+for header in dhp/*.hpp dhp/cuda.cuh; do
+  refused "$header" -std=c++20 '' -std=c++17
+  refused "$header" -ffast-math '' -std=c++20 -ffast-math
+done
+refused dhp/cpu.hpp -Ofast '' -std=c++20 -Ofast
+refused dhp/cpu.hpp -fno-exceptions '' -std=c++20 -fno-exceptions
+refused dhp/cpu.hpp -fno-rtti '' -std=c++20 -fno-rtti
+for name in check fail concat min max isnan isfinite; do
+  refused dhp/cpu.hpp "#undef $name" "#include <cmath>
+#define $name(x) x" -std=c++20
+done
+# What other libraries define does not disturb, nor what is put back by <cmath>.
+printf '%s\n' '#define min(a, b) a' '#define slots' '#define signals public' '#define emit' '#define None 0L' \
+  '#define Bool int' '#define Status int' '#define I 1' '#include <sys/sysmacros.h>' '#include <termios.h>' \
+  '#include <complex.h>' '#include <dhp/cpu.hpp>' |
+  "$compiler" -I. -x c++ -fsyntax-only -std=c++20 -march=x86-64-v3 - || wrong=1
+exit $wrong
