@@ -350,6 +350,7 @@ class Checkpoint {
       sources.emplace_back(&*adapter, NameMap(adapter->tensors()));
     }
     sources.emplace_back(&file, NameMap(file.tensors()));
+    const NameMap skipped(file.skipped());
     std::string unfit;
     auto found_as = nlohmann::json::object();  // by the model's name, that in a file; null: in none
     try {
@@ -364,6 +365,10 @@ class Checkpoint {
           found_as[name] = *found;
           break;
         }
+        const auto* const other = is_new ? nullptr : skipped.find(name);
+        check(other == nullptr || !found_as[name].is_null(), file.path(), ": tensor ", name,
+              " is of type ", other == nullptr ? "" : file.skipped().at(*other),
+              ", which dhp does not compute in; F64, F32, BF16 and F16 would be right");
       }
     } catch (const Error& error) {
       unfit = error.sentence();
