@@ -63,7 +63,9 @@ class SentenceFile {
                                            std::size_t values = 0) {
     dhp::check(!kind_.empty(), name_, " is no .csv, .tsv or .jsonl file, and has no columns");
     if (kind_ == "jsonl") {
-      check_json_lines();
+      const auto first = text_.find_first_not_of(" \t\r\n");
+      dhp::check(first == text_.npos || text_[first] != '[', name_,
+                 ": is a JSON array; jq -c '.[]' writes an object a line");
       std::vector<TableRow> found;
       while (!text_.empty())
         if (const auto now = line(); now.find_first_not_of(" \t\r") != now.npos)
@@ -80,8 +82,8 @@ class SentenceFile {
       const auto at = std::find(header.begin(), header.end(), column);
       if (at == header.end()) continue;
       numbers.push_back(static_cast<std::size_t>(at - header.begin()));
-      dhp::check(std::find(at + 1, header.end(), column) == header.end(), where(first->line),
-                 "column ", column, " stands there twice; rename one of them");
+      if (std::find(at + 1, header.end(), column) != header.end())
+        wrong(first->line, "column ", column, " stands there twice; rename one of them");
     }
     const bool named = !numbers.empty() || !std::all_of(columns.begin(), columns.end(), counts);
     if (!named) {
@@ -93,13 +95,14 @@ class SentenceFile {
     std::vector<TableRow> found;
     while (auto row = next_row()) {
       auto& [line, fields] = *row;
-      dhp::check(fields.size() == header.size(), where(line), "it has ", fields.size(),
-                 " fields, and the first line has ", header.size(), "; a text with ",
-                 kind_ == "csv" ? "a comma" : "a tab", " stands in quotes");
+      if (fields.size() != header.size())
+        wrong(line, "it has ", fields.size(), " fields, and the first line has ", header.size(),
+              "; a text with ", kind_ == "csv" ? "a comma" : "a tab", " stands in quotes");
       auto& chosen = found.emplace_back(TableRow{line, {}}).fields;
       for (const auto number : numbers) {
-        dhp::check(number < fields.size(), where(line), "it has ", fields.size(),
-                   " fields, and number ", number + 1, " is asked for");
+        if (number >= fields.size())
+          wrong(line, "it has ", fields.size(), " fields, and number ", number + 1,
+                " is asked for");
         chosen.push_back(fields[number]);
       }
     }
@@ -113,8 +116,9 @@ class SentenceFile {
       if (dhp::ends_in(plain, std::string(".") + kind)) return kind;
     return dhp::ends_in(plain, ".ndjson") ? "jsonl" : "";
   }
-  [[nodiscard]] std::string where(std::size_t line) const {
-    return dhp::concat(name_, ", line ", line, ": ");
+  template <class... Parts>
+  [[noreturn]] void wrong(std::size_t line, const Parts&... parts) const {
+    dhp::fail(name_, ", line ", line, ": ", parts...);
   }
   std::string_view line() {
     ++line_;
@@ -146,37 +150,29 @@ class SentenceFile {
     const bool other =
         header.size() == 1 && header.front().find_first_of(",;\t") != header.front().npos;
     dhp::fail("", name_, " has no column ", missing, ", but ", listed(header),
-              !other           ? ""
-              : kind_ == "csv" ? "; fields of a .csv stand between commas"
-                               : "; fields of a .tsv stand between tabs");
+              other ? "; fields of a .csv stand between commas, of a .tsv between tabs" : "");
   }
 
-  // What is often called JSON lines and is not, by its first line.
-  void check_json_lines() const {
-    const auto first = text_.find_first_not_of(" \t\r\n");
-    dhp::check(first == text_.npos || text_[first] != '[', name_,
-               ": is a JSON array; jq -c '.[]' writes an object a line");
-  }
   std::vector<std::string> members(std::string_view text, const std::vector<std::string>& columns,
                                    std::size_t values) const {
     std::string twice;
     const auto json = dhp::parse_strictly(std::string(text), twice);
     if (json.is_discarded()) no_json(text);
-    dhp::check(json.is_object(), where(line_), "is a ", json.type_name(), ", and no JSON object");
+    if (!json.is_object()) wrong(line_, "is of type ", json.type_name(), ", and no JSON object");
     std::vector<std::string> found;
     for (std::size_t at = 0; at < columns.size(); ++at) {
       const auto& column = columns[at];
       if (!json.contains(column)) {
         std::vector<std::string> names;
         for (const auto& [name, value] : json.items()) names.push_back(name);
-        dhp::fail(where(line_), "the object has no \"", column, "\", but ", listed(names));
+        wrong(line_, "the object has no \"", column, "\", but ", listed(names));
       }
-      dhp::check(twice != column, where(line_), "the object has \"", column, "\" twice");
+      if (twice == column) wrong(line_, "the object has \"", column, "\" twice");
       const auto& member = json[column];
       const bool value = at + values >= columns.size();
-      dhp::check(member.is_string() || (value && member.is_primitive() && !member.is_null()),
-                 where(line_), "\"", column, "\" is ", member.is_null() ? "" : "of type ",
-                 member.type_name(), "; a ", value ? "text or number" : "text", " would be right");
+      if (!member.is_string() && (!value || !member.is_primitive() || member.is_null()))
+        wrong(line_, "\"", column, "\" is ", member.is_null() ? "" : "of type ", member.type_name(),
+              "; a ", value ? "text or number" : "text", " would be right");
       found.push_back(member.is_string() ? member.get<std::string>() : member.dump());
     }
     return found;
@@ -190,11 +186,12 @@ class SentenceFile {
     }
     const auto rest = text.substr(at);
     if (rest.empty())
-      dhp::fail(where(line_), "the object does not end in this line; jq -c . writes one a line, ",
-                "unless the file is cut off");
+      wrong(line_,
+            "the object does not end in this line; jq -c . writes one a line, unless the "
+            "file is cut off");
     const bool number = rest.starts_with("N") || rest.starts_with("I") || rest.starts_with("a");
-    dhp::fail(where(line_), "is not JSON at its byte ", at + 1, ", \"", rest.substr(0, 20), "\"",
-              number ? "; JSON has no NaN and no Infinity: leave the row out" : "");
+    wrong(line_, "is not JSON at its byte ", at + 1, ", \"", rest.substr(0, 20), "\"",
+          number ? "; JSON has no NaN and no Infinity: leave the row out" : "");
   }
 
   /// Quotes of a .tsv are those of CSV, as pandas writes them, where all of them fit that; else they are letters.
@@ -235,14 +232,17 @@ class SentenceFile {
           closed = false;
         } else if (now == '"' && field.empty() && quotes_ && !closed) {
           quoted = true;
+        } else if (now == '"' && quotes_ && field.find_first_not_of(' ') == field.npos) {
+          wrong(made.line, "a space stands before a quote; leave it out");
         } else if (now != '\r' || next != '\n') {
-          dhp::check(!closed, where(made.line), "after a closing quote comes ", now,
-                     "; a quote between quotes is doubled, as in \"\"\"No\"\", he said\"");
+          if (closed)
+            wrong(made.line, "after a closing quote comes \"", text_.substr(at, 1),
+                  "\"; a quote between quotes is doubled, as in \"\"\"No\"\", he said\"");
           field += now;
         }
         blank = blank && (now == ' ' || now == '\r' || (now == '\t' && comma != now));
       }
-      dhp::check(!quoted, where(made.line), "a quote is not closed");
+      if (quoted) wrong(made.line, "a quote is not closed");
       text_.remove_prefix(std::min(at + 1, text_.size()));
       if (!blank) return made;
     }

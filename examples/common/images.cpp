@@ -317,8 +317,8 @@ ImageData load_images(const ResNetOptions& options) {
   const auto turned = std::make_shared<std::atomic<std::int64_t>>(0);
   auto made = load(options, turned);
   const auto said = [](std::int64_t count) {
-    return dhp::concat("the EXIF orientation of ", count, count == 1 ? " image" : " images",
-                       " that were read is not applied; --exif turns them");
+    return dhp::concat("an EXIF orientation is not applied to ", count,
+                       " of the images that were read; --exif turns them");
   };
   if (const auto count = turned->load(); count > 0) {
     made.warnings.push_back(said(count));

@@ -79,7 +79,8 @@ inline void check_decode(std::uint64_t height, std::uint64_t width, const std::s
       return decoder.decode(bytes, name, options);
   const auto known = known_file(text.substr(0, 64));
   check(known.empty(), "", name, ": is ", known, "; this program reads ", formats_of(decoders));
-  check(text.find_first_not_of('\0') != text.npos, "", name, ": holds nothing but zero bytes");
+  check(text.find_first_not_of('\0') != text.npos, "", name,
+        text.empty() ? ": is empty" : ": holds nothing but zero bytes");
   const auto* named = decoder_for(decoders, std::filesystem::path(name).extension().string());
   check(named != nullptr, "", name, ": no image; this program reads ", formats_of(decoders));
   return named->decode(bytes, name, options);

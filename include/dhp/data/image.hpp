@@ -55,7 +55,7 @@ class ImageArray {
         is_floating(images.dtype()) ? ": (255 * images).round().astype(\"uint8\") of 0 to 1" : "");
     check(labels.shape().rank() == 1, "", labels_name, ": labels of shape ", labels.shape(),
           "; [N] would be right",
-          labels.shape().rank() == 2 ? ": labels.argmax(1) of one-hot" : "");
+          labels.shape().rank() == 2 ? ": labels.argmax(1) of one-hot ones, or labels[:, 0]" : "");
     check(!is_floating(labels.dtype()), "", labels_name, ": labels of ", labels.dtype(),
           "; an integer type would be right: labels.astype(\"int64\")");
     check(shape.rank() == 3 || shape.rank() == 4, "", images_name, ": images of shape ", shape,

@@ -28,32 +28,23 @@ namespace dhp {
   static constexpr Known all[] = {
       {8, "WEBP", "a WebP image"},
       {0, "GIF8", "a GIF image"},
-      {4, "ftypheic", "a HEIC image"},
-      {4, "ftypheix", "a HEIC image"},
-      {4, "ftypmif1", "a HEIC image"},
-      {4, "ftypmsf1", "a HEIC image"},
-      {4, "ftypavif", "an AVIF image"},
-      {4, "ftypavis", "an AVIF image"},
+      {4, "ftypavi", "an AVIF image"},
+      {4, "ftyphei", "a HEIC image"},
+      {4, "ftypm", "a HEIC image or a video"},
       {4, "ftyp", "a video"},
       {0, "II*\0"sv, "a TIFF image"},
       {0, "MM\0*"sv, "a TIFF image"},
-      {0, "\0\0\1\0"sv, "an icon"},
-      {0, "8BPS", "a Photoshop file"},
       {4, "JXL \r\n", "a JPEG XL image"},
       {4, "jP  \r\n", "a JPEG 2000 image"},
       {0, "\xff\xd8\xff", "a JPEG image"},
       {0, "\x89PNG", "a PNG image"},
       {0, "%PDF", "a PDF document"},
       {0, "\x1f\x8b\x08", "compressed by gzip (gunzip unpacks it)"},
-      {0,
-       "\xfd"
-       "7zXZ",
-       "compressed by xz (unxz unpacks it)"},
+      {0, "\3757zXZ", "compressed by xz (unxz unpacks it)"},
       {0, "\x28\xb5\x2f\xfd", "compressed by zstd (unzstd unpacks it)"},
       {0, "BZh", "compressed by bzip2 (bunzip2 unpacks it)"},
       {0, "PK\3\4", "a ZIP archive, as .npz, .xlsx and .pth files are, too"},
       {0, "\x93NUMPY", "an array of NumPy (.npy)"},
-      {0, "\x89HDF", "an HDF5 file"},
       {0, "version https://git-lfs", "a Git LFS pointer (git lfs pull fetches the file itself)"},
   };
   for (const auto& [at, magic, says] : all)
@@ -64,8 +55,7 @@ namespace dhp {
   const auto word = lower_case(std::string(bytes.substr(std::min(first, bytes.size()), 16)));
   if (word.starts_with("<!doctype html") || word.starts_with("<html"))
     return "an HTML page, as servers send instead of a file";
-  if (word.starts_with("<svg") || word.starts_with("<?xml")) return "XML, such as an SVG drawing";
-  return {};
+  return word.starts_with("<svg") || word.starts_with("<?xml") ? "XML, such as an SVG drawing" : "";
 }
 
 }  // namespace dhp

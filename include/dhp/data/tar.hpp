@@ -81,9 +81,7 @@ class TarMembers {
     std::uint64_t sum = 8 * ' ';
     for (std::size_t place = 0; place < bytes.size(); ++place)
       if (place < 148 || place >= 156) sum += std::to_integer<std::uint64_t>(bytes[place]);
-    const bool right = number(148, 8) == sum;
-    if (!right && at_ == 0) check_is_shard(*file_);
-    if (!right)
+    if (number(148, 8) != sum)
       wrong(at_ == 0
                 ? "not a tar file, or damaged: its first header's checksum is wrong"
                 : "the checksum of a tar header is wrong, so that nothing behind it can be read");
@@ -143,6 +141,8 @@ using LabelOfJson = std::optional<std::int64_t> (*)(const std::string& text);
 inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
                      LabelOfJson label_of_json, ShardScan& scan) {
   ScannedFile file(path);
+  constexpr std::size_t magic_at = 257;
+  if (file.size() < magic_at + 5 || file.text(magic_at, 5) != "ustar") check_is_shard(file);
   TarMembers members(file);
   struct Sample {
     std::string key;
@@ -176,10 +176,10 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
     }
     std::int64_t label = 0;
     constexpr const char* spaces = " \n\r\t";
-    const auto* first = text.data() + std::min(text.find_first_not_of(spaces), text.size());
-    const auto* end = text.data() + text.find_last_not_of(spaces) + 1;
-    const auto read = std::from_chars(first, end, label);
-    check(read.ec == std::errc() && read.ptr == end, "\"", text.substr(0, 40),
+    const auto end = text.find_last_not_of(spaces) + 1;
+    const auto first = std::min(text.find_first_not_of(spaces), end);
+    const auto read = std::from_chars(text.data() + first, text.data() + end, label);
+    check(read.ec == std::errc() && read.ptr == text.data() + end, "\"", text.substr(0, 40),
           "\" is not the number of a class");
     return label;
   };
@@ -195,8 +195,8 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
       sample.image = member;
     } else if (const auto found = label_in(member, extension == ".json")) {
       const auto label = checked_label(*found, {});
-      check(sample.label.value_or(label) == label, "its label is ", label, ", and ", *sample.label,
-            " in another member of the sample");
+      const auto other = sample.label.value_or(label);
+      check(other == label, "its label is ", label, ", and ", other, " in another member");
       sample.label = label;
     }
   };
