@@ -13,8 +13,10 @@ namespace examples {
 int classify(const BertOptions& options, MetRank* met) {
   const auto data = load_labelled_text(options);
   const auto& bert = data.bert;
-  if (options.run.speaks())
+  if (options.run.speaks()) {
     std::cerr << "text " << data.description << ", vocabulary " << bert.config.vocabulary << "\n";
+    for (const auto& warning : data.warnings) std::cerr << "warning: " << warning << "\n";
+  }
   return run_training(
       {.options = options.run,
        .met = met,

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <dhp/data/file.hpp>
+#include <dhp/data/known_file.hpp>
+#include <dhp/train/safetensors.hpp>
 
 #include "utf8.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,7 +18,12 @@
 
 namespace examples {
 
-/// Takes records off a text; counts its lines.
+struct TableRow {
+  std::size_t line = 0;  ///< where it begins
+  std::vector<std::string> fields;
+};
+
+/// Takes records off a text; counts its lines. Blank lines of a table are no records.
 class SentenceFile {
  public:
   /// name: of the file, for errors and its kind. Text has to be UTF-8; a byte order mark at its start is left out.
@@ -23,10 +31,17 @@ class SentenceFile {
       : text_(text), name_(std::move(name)), kind_(kind_of(name_)) {
     check_utf8(text, name_);
     if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);
+    const auto end = text_.find_first_of("\r\n");  // old Macs end lines by a carriage return alone
+    if (end != text_.npos && text_[end] == '\r' && !text_.substr(end).starts_with("\r\n") &&
+        (!kind_.empty() || text_.find('\n') == text_.npos))
+      line_end_ = '\r';
   }
 
   /// Whether a file of this name has columns.
   [[nodiscard]] static bool has_columns(const std::string& name) { return !kind_of(name).empty(); }
+
+  /// Whether the quotes of a .tsv, which has been read, are letters of its texts.
+  [[nodiscard]] bool quotes_are_letters() const { return !quotes_; }
 
   /// One for each line, the empty ones too. column: of a .csv, .tsv or .jsonl file; empty for others.
   [[nodiscard]] std::vector<std::string> sentences(const std::string& column) {
@@ -38,39 +53,57 @@ class SentenceFile {
       return found;
     }
     dhp::check(!column.empty(), name_, " has columns: say by --text-column which one has the text");
-    for (auto& row : rows({column})) found.push_back(std::move(row.front()));
+    for (auto& row : rows({column})) found.push_back(std::move(row.fields.front()));
     return found;
   }
 
   /// Of each row, what it has in these columns; in JSON the last `values` of them may be numbers. Where all names are
   /// numbers, and the first line has none of them, there is no line of names: columns count from 1.
-  [[nodiscard]] std::vector<std::vector<std::string>> rows(const std::vector<std::string>& columns,
-                                                           std::size_t values = 0) {
+  [[nodiscard]] std::vector<TableRow> rows(const std::vector<std::string>& columns,
+                                           std::size_t values = 0) {
     dhp::check(!kind_.empty(), name_, " is no .csv, .tsv or .jsonl file, and has no columns");
-    std::vector<std::vector<std::string>> found;
     if (kind_ == "jsonl") {
-      while (!text_.empty()) found.push_back(members(columns, values));
+      const auto first = text_.find_first_not_of(" \t\r\n");
+      dhp::check(first == text_.npos || text_[first] != '[', name_,
+                 ": is a JSON array; jq -c '.[]' writes an object a line");
+      std::vector<TableRow> found;
+      while (!text_.empty())
+        if (const auto now = line(); now.find_first_not_of(" \t\r") != now.npos)
+          found.push_back({line_, members(now, columns, values)});
       return found;
     }
+    if (kind_ == "tsv") look_at_quotes();
     const auto all = text_;
-    const auto header = fields();
+    const auto first = next_row();
+    dhp::check(first.has_value(), name_, " has no row");
+    const auto& header = first->fields;
     std::vector<std::size_t> numbers;
-    for (const auto& column : columns)
-      if (const auto at = std::find(header.begin(), header.end(), column); at != header.end())
-        numbers.push_back(static_cast<std::size_t>(at - header.begin()));
-    if (numbers.empty() && std::all_of(columns.begin(), columns.end(), counts)) {
+    for (const auto& column : columns) {
+      const auto at = std::find(header.begin(), header.end(), column);
+      if (at == header.end()) continue;
+      numbers.push_back(static_cast<std::size_t>(at - header.begin()));
+      if (std::find(at + 1, header.end(), column) != header.end())
+        wrong(first->line, "column ", column, " stands there twice; rename one of them");
+    }
+    const bool named = !numbers.empty() || !std::all_of(columns.begin(), columns.end(), counts);
+    if (!named) {
       for (const auto& column : columns) numbers.push_back(std::stoul(column) - 1);
       text_ = all;
       line_ = 0;
     }
     if (numbers.size() < columns.size()) has_no(columns, header);
-    while (!text_.empty()) {
-      auto row = fields();
-      auto& chosen = found.emplace_back();
+    std::vector<TableRow> found;
+    while (auto row = next_row()) {
+      auto& [line, fields] = *row;
+      if (fields.size() != header.size())
+        wrong(line, "it has ", fields.size(), " fields, and the first line has ", header.size(),
+              "; a text with ", kind_ == "csv" ? "a comma" : "a tab", " stands in quotes");
+      auto& chosen = found.emplace_back(TableRow{line, {}}).fields;
       for (const auto number : numbers) {
-        dhp::check(number < row.size(), name_, ", line ", line_, ": it has ", row.size(),
-                   " fields, and number ", number + 1, " is asked for");
-        chosen.push_back(row[number]);
+        if (number >= fields.size())
+          wrong(line, "it has ", fields.size(), " fields, and number ", number + 1,
+                " is asked for");
+        chosen.push_back(fields[number]);
       }
     }
     return found;
@@ -78,14 +111,18 @@ class SentenceFile {
 
  private:
   [[nodiscard]] static std::string kind_of(const std::string& name) {
-    const auto plain = name.ends_with(".gz") ? name.substr(0, name.size() - 3) : name;
+    const auto plain = dhp::ends_in(name, ".gz") ? name.substr(0, name.size() - 3) : name;
     for (const auto* const kind : {"csv", "tsv", "jsonl"})
-      if (plain.ends_with(std::string(".") + kind)) return kind;
-    return {};
+      if (dhp::ends_in(plain, std::string(".") + kind)) return kind;
+    return dhp::ends_in(plain, ".ndjson") ? "jsonl" : "";
+  }
+  template <class... Parts>
+  [[noreturn]] void wrong(std::size_t line, const Parts&... parts) const {
+    dhp::fail(name_, ", line ", line, ": ", parts...);
   }
   std::string_view line() {
     ++line_;
-    const auto end = text_.find('\n');
+    const auto end = text_.find(line_end_);
     auto taken = text_.substr(0, end);
     text_.remove_prefix(end == text_.npos ? text_.size() : end + 1);
     if (taken.ends_with('\r')) taken.remove_suffix(1);
@@ -96,75 +133,127 @@ class SentenceFile {
     return column.size() < 5 && column.find_first_not_of("0123456789") == column.npos &&
            column.find_first_not_of('0') != column.npos;
   }
+  /// Names, as many as fit into a sentence.
+  [[nodiscard]] static std::string listed(const std::vector<std::string>& names) {
+    std::string all;
+    for (const auto& name : names) {
+      if (all.size() > 200) return all + ", ...";
+      all += (all.empty() ? "" : ", ") + (name.size() > 40 ? name.substr(0, 40) + "..." : name);
+    }
+    return all;
+  }
   [[noreturn]] void has_no(const std::vector<std::string>& columns,
                            const std::vector<std::string>& header) const {
-    std::string all, missing;
-    for (const auto& field : header) all += (all.empty() ? "" : ", ") + field;
+    std::string missing;
     for (const auto& column : columns)
       if (std::find(header.begin(), header.end(), column) == header.end()) missing = column;
-    dhp::fail("", name_, " has no column ", missing, ", but ", all);
+    const bool other =
+        header.size() == 1 && header.front().find_first_of(",;\t") != header.front().npos;
+    dhp::fail("", name_, " has no column ", missing, ", but ", listed(header),
+              other ? "; fields of a .csv stand between commas, of a .tsv between tabs" : "");
   }
-  std::vector<std::string> members(const std::vector<std::string>& columns, std::size_t values) {
-    const auto json = nlohmann::json::parse(line(), nullptr, false);
+
+  std::vector<std::string> members(std::string_view text, const std::vector<std::string>& columns,
+                                   std::size_t values) const {
+    std::string twice;
+    const auto json = dhp::parse_strictly(std::string(text), twice);
+    if (json.is_discarded()) no_json(text);
+    if (!json.is_object()) wrong(line_, "is of type ", json.type_name(), ", and no JSON object");
     std::vector<std::string> found;
     for (std::size_t at = 0; at < columns.size(); ++at) {
       const auto& column = columns[at];
+      if (!json.contains(column)) {
+        std::vector<std::string> names;
+        for (const auto& [name, value] : json.items()) names.push_back(name);
+        wrong(line_, "the object has no \"", column, "\", but ", listed(names));
+      }
+      if (twice == column) wrong(line_, "the object has \"", column, "\" twice");
+      const auto& member = json[column];
       const bool value = at + values >= columns.size();
-      const bool there = json.is_object() && json.contains(column);
-      dhp::check(there && (json[column].is_string() || (value && json[column].is_primitive())),
-                 name_, ", line ", line_, ": no JSON object with a ", value ? "value" : "text",
-                 " \"", column, "\"");
-      found.push_back(json[column].is_string() ? json[column].get<std::string>()
-                                               : json[column].dump());
+      if (!member.is_string() && (!value || !member.is_primitive() || member.is_null()))
+        wrong(line_, "\"", column, "\" is ", member.is_null() ? "" : "of type ", member.type_name(),
+              "; a ", value ? "text or number" : "text", " would be right");
+      found.push_back(member.is_string() ? member.get<std::string>() : member.dump());
     }
     return found;
   }
-  std::vector<std::string> fields() {
-    return kind_ == "csv" ? quoted_fields() : fields_between_tabs();
-  }
-  std::vector<std::string> fields_between_tabs() {
-    std::vector<std::string> fields;
-    auto rest = line();
-    for (;;) {
-      const auto end = rest.find('\t');
-      fields.emplace_back(rest.substr(0, end));
-      if (end == rest.npos) return fields;
-      rest.remove_prefix(end + 1);
+  [[noreturn]] void no_json(std::string_view text) const {
+    std::size_t at = text.size();
+    try {
+      [[maybe_unused]] const auto json = nlohmann::json::parse(text);
+    } catch (const nlohmann::json::parse_error& error) {
+      at = std::min(at, error.byte - 1);
     }
+    const auto rest = text.substr(at);
+    if (rest.empty())
+      wrong(line_,
+            "the object does not end in this line; jq -c . writes one a line, unless the "
+            "file is cut off");
+    const bool number = rest.starts_with("N") || rest.starts_with("I") || rest.starts_with("a");
+    wrong(line_, "is not JSON at its byte ", at + 1, ", \"", rest.substr(0, 20), "\"",
+          number ? "; JSON has no NaN and no Infinity: leave the row out" : "");
   }
-  /// A field in quotes may hold commas, line ends and, doubled, quotes.
-  std::vector<std::string> quoted_fields() {
-    ++line_;
-    const auto first_line = line_;
-    std::vector<std::string> fields(1);
-    bool quoted = false;
-    for (std::size_t at = 0; at < text_.size(); ++at) {
-      const char now = text_[at];
-      if (quoted) {
-        const bool doubled = now == '"' && at + 1 < text_.size() && text_[at + 1] == '"';
-        if (now == '\n') ++line_;
-        if (now != '"' || doubled) fields.back() += now;
-        if (doubled) ++at;
-        else if (now == '"') quoted = false;
-      } else if (now == '"' && fields.back().empty()) {
-        quoted = true;
-      } else if (now == ',') {
-        fields.emplace_back();
-      } else if (now == '\n') {
-        text_.remove_prefix(at + 1);
-        return fields;
-      } else if (now != '\r') {
-        fields.back() += now;
+
+  /// Quotes of a .tsv are those of CSV, as pandas writes them, where all of them fit that; else they are letters.
+  void look_at_quotes() {
+    const auto text = text_;
+    try {
+      std::size_t width = 0;
+      while (const auto row = next_row()) {
+        const auto before = std::exchange(width, row->fields.size());
+        dhp::check(before == 0 || before == width, "rows differ");
       }
+    } catch (const dhp::Error&) {
+      quotes_ = false;
     }
-    dhp::check(!quoted, name_, ", line ", first_line, ": a quote is not closed");
-    text_ = {};
-    return fields;
+    text_ = text;
+    line_ = 0;
+  }
+  /// The next one that is not blank. A field in quotes may hold commas, line ends and, doubled, quotes.
+  std::optional<TableRow> next_row() {
+    const char comma = kind_ == "csv" ? ',' : '\t';
+    while (!text_.empty()) {
+      TableRow made{++line_, std::vector<std::string>(1)};
+      bool quoted = false, closed = false, blank = true;
+      std::size_t at = 0;
+      for (; at < text_.size(); ++at) {
+        const char now = text_[at];
+        const char next = at + 1 < text_.size() ? text_[at + 1] : '\0';
+        auto& field = made.fields.back();
+        if (quoted) {
+          if (now == line_end_) ++line_;
+          if (now != '"' || next == '"') field += now;
+          else quoted = false, closed = true;
+          if (now == '"' && next == '"') ++at;
+        } else if (now == line_end_) {
+          break;
+        } else if (now == comma) {
+          made.fields.emplace_back();
+          closed = false;
+        } else if (now == '"' && field.empty() && quotes_ && !closed) {
+          quoted = true;
+        } else if (now == '"' && quotes_ && field.find_first_not_of(' ') == field.npos) {
+          wrong(made.line, "a space stands before a quote; leave it out");
+        } else if (now != '\r' || next != '\n') {
+          if (closed)
+            wrong(made.line, "after a closing quote comes \"", text_.substr(at, 1),
+                  "\"; a quote between quotes is doubled, as in \"\"\"No\"\", he said\"");
+          field += now;
+        }
+        blank = blank && (now == ' ' || now == '\r' || (now == '\t' && comma != now));
+      }
+      if (quoted) wrong(made.line, "a quote is not closed");
+      text_.remove_prefix(std::min(at + 1, text_.size()));
+      if (!blank) return made;
+    }
+    return std::nullopt;
   }
 
   std::string_view text_;
   std::string name_;
   std::string kind_;  // "csv", "tsv", "jsonl"; empty: lines
+  char line_end_ = '\n';
+  bool quotes_ = true;  // stand around fields
   std::size_t line_ = 0;
 };
 

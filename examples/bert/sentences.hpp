@@ -28,16 +28,36 @@ inline std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-inline bool ends_sentence(char letter) { return letter == '.' || letter == '!' || letter == '?'; }
-inline bool closes(char letter) {
-  return letter == '"' || letter == '\'' || letter == ')' || letter == ']';
+/// The bytes of the first of `marks` that the text has at `at`; 0: none.
+template <std::size_t N>
+std::size_t mark_at(std::string_view text, std::size_t at,
+                    const std::array<std::string_view, N>& marks) {
+  for (const auto mark : marks)
+    if (text.substr(at).starts_with(mark)) return mark.size();
+  return 0;
+}
+/// Full stops and the like of many scripts; after those of Chinese and Japanese there is no space.
+inline constexpr std::array<std::string_view, 11> ends{".", "!", "?", "।", "॥", "؟",
+                                                       "۔", "։", "።", "။", "…"};
+inline constexpr std::array<std::string_view, 5> wide_ends{"。", "！", "？", "｡", "．"};
+inline constexpr std::array<std::string_view, 15> closing{
+    "\"", "'", ")", "]", "”", "’", "»", "›", "」", "』", "）", "】", "》", "〉", "］"};
+
+inline std::size_t ends_sentence(std::string_view text, std::size_t at) {
+  const auto bytes = mark_at(text, at, ends);
+  return bytes > 0 ? bytes : mark_at(text, at, wide_ends);
 }
 inline bool is_lower(char letter) { return letter >= 'a' && letter <= 'z'; }
 
 /// Whether a line ends as a sentence does: a mark, perhaps a closing quote or bracket after it.
 inline bool is_finished(std::string_view line) {
-  while (!line.empty() && closes(line.back())) line.remove_suffix(1);
-  return !line.empty() && ends_sentence(line.back());
+  const auto last = [&](const auto& marks) -> std::size_t {
+    for (const auto mark : marks)
+      if (line.ends_with(mark)) return mark.size();
+    return 0;
+  };
+  while (const auto bytes = last(closing)) line.remove_suffix(bytes);
+  return last(ends) + last(wide_ends) > 0;
 }
 
 /// Whether the full stop at `at` ends a short form ("Mr.") or an initial ("J.").
@@ -60,20 +80,30 @@ inline bool is_item_number(std::string_view text) {
          });
 }
 
-/// Adds the sentences of one line or paragraph. A sentence ends at . ! or ? (and what closes quotes
-/// or brackets after it) before a space, unless a small letter follows or a short form stands
-/// before it.
+/// Adds the sentences of one line or paragraph. A sentence ends at . ! or ? or another script's mark (and what closes
+/// quotes or brackets after it) before a space, unless a small letter follows or a short form stands before it; at a
+/// Chinese or Japanese mark it ends without a space, too.
 inline void add_by_punctuation(std::string_view text, Text& into) {
   std::size_t first = 0;
   for (std::size_t at = 0; at < text.size(); ++at) {
-    if (!ends_sentence(text[at])) continue;
-    auto end = at + 1;
-    while (end < text.size() && (ends_sentence(text[end]) || closes(text[end]))) ++end;
+    const bool ascii = (text[at] & 0x80) == 0;
+    if (ascii && text[at] != '.' && text[at] != '!' && text[at] != '?') continue;
+    const auto mark = ends_sentence(text, at);
+    if (mark == 0) continue;
+    bool wide = false;
+    auto end = at;
+    for (std::size_t bytes = mark; bytes > 0;) {
+      wide = wide || mark_at(text, end, wide_ends) > 0;
+      end += bytes;
+      bytes = std::max(ends_sentence(text, end), mark_at(text, end, closing));
+    }
     auto next = end;
     while (next < text.size() && is_blank(text[next])) ++next;
-    const bool inside = is_item_number(text.substr(first, at - first)) || next == end ||
-                        next == text.size() || is_lower(text[next]) ||
-                        (text[at] == '.' && end == at + 1 && is_abbreviation(text, at));
+    const bool inside =
+        next == text.size() ||
+        (!wide &&
+         (is_item_number(text.substr(first, at - first)) || next == end || is_lower(text[next]) ||
+          (text[at] == '.' && end == at + 1 && is_abbreviation(text, at))));
     if (!inside) {
       into.add_sentence(trimmed(text.substr(first, end - first)));
       first = next;
@@ -86,8 +116,9 @@ inline void add_by_punctuation(std::string_view text, Text& into) {
 /// take(line) for each line, blank ones as "".
 template <class Take>
 void for_lines(std::string_view text, Take&& take) {
+  const char line_end = text.find('\n') == text.npos ? '\r' : '\n';  // old Macs
   while (!text.empty()) {
-    const auto end = text.find('\n');
+    const auto end = text.find(line_end);
     take(trimmed(text.substr(0, end)));
     text.remove_prefix(end == text.npos ? text.size() : end + 1);
   }

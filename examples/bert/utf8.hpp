@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dhp/core/error.hpp>
+#include <dhp/data/known_file.hpp>
 
 #include <utf8proc.h>
 
@@ -38,12 +39,17 @@ struct CodePoint {
 /// Throws unless the bytes are text: UTF-8 without a zero byte. The error names `name` and the
 /// byte.
 inline void check_utf8(std::string_view bytes, const std::string& name) {
+  const auto known = dhp::known_file(bytes);
+  const bool sent = known.starts_with("a Git LFS") || known.starts_with("an HTML");
+  dhp::check(!sent, "", name, ": is ", known, ", not the text");
+  dhp::check(!bytes.starts_with("\xFF\xFE") && !bytes.starts_with("\xFE\xFF"), "", name,
+             ": is UTF-16; iconv -f UTF-16 -t UTF-8 converts it");
   for (std::size_t at = 0; at < bytes.size();) {
-    dhp::check(bytes[at] != '\0', "", name, ", byte ", at,
-               ": a zero byte; this is a binary file, not text");
+    dhp::check(bytes[at] != '\0', "", name, ", byte ", at, ": a zero byte; this is ",
+               known.empty() ? "a binary file" : known, ", not text");
     const auto point = decode_utf8(bytes, at);
     dhp::check(point.valid, "", name, ", byte ", at, ": not UTF-8 (a byte of value ",
-               int{static_cast<unsigned char>(bytes[at])},
+               int{static_cast<unsigned char>(bytes[at])}, known.empty() ? "" : "; this is ", known,
                "); convert the file with iconv, or give a text file");
     at += point.size_bytes;
   }

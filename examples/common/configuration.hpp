@@ -1,6 +1,8 @@
 // Around a trainer's options: examples, files that they are saved to, and what the summary is given.
 #pragma once
 
+#include <dhp/data/known_file.hpp>
+
 #include "command_line.hpp"
 
 #include <filesystem>
@@ -43,7 +45,7 @@ inline constexpr const char* resnet_examples =
 /// Throws where it is clear from the name that --load cannot read it.
 inline void check_load(const std::string& path) {
   for (const auto* ending : {".pth", ".pt", ".bin", ".ckpt", ".h5", ".onnx", ".msgpack"})
-    dhp::check(!path.ends_with(ending), "--load ", path, ": dhp reads no ", ending,
+    dhp::check(!dhp::ends_in(path, ending), "--load ", path, ": dhp reads no ", ending,
                " files, only its own checkpoints and .safetensors; in Python, "
                "safetensors.torch.save_file(weights, \"weights.safetensors\") writes one");
 }

@@ -112,6 +112,7 @@ struct LabelledText {
   PublishedBert bert{};              ///< as TextData's, with the classes of the text
   std::map<std::string, std::string> files{};
   std::string description;
+  std::vector<std::string> warnings{};
 };
 
 /// Sentences, or pairs of them, and their labels: columns of a .csv, .tsv or .jsonl file.

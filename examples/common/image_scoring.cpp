@@ -62,10 +62,11 @@ template <class D>
     auto files = dhp::files_below(path);
     dhp::check(!files.empty(), "--input ", path, ": has no file");
     auto decoding = decoding_for(static_cast<int>(saved.config.image_size));
+    decoding.exif = saved.exif;
     decoding.channels = static_cast<int>(saved.config.image_channels);
     return batcher_of(ImageFiles(std::move(files), decoding), saved, precision);
   }
-  if (path.ends_with(".npy"))
+  if (dhp::ends_in(path, ".npy"))
     return batcher_of(without_labels(dhp::load_npy(path), path), saved, precision);
   return batcher_of(without_labels(dhp::load_idx(path, unpacker()), path), saved, precision);
 }

@@ -11,6 +11,7 @@
 #include "file_formats.hpp"
 #include "host_memory.hpp"
 
+#include <atomic>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -20,11 +21,18 @@
 namespace examples {
 namespace {
 
+/// The file of this name in a directory, in capitals or not.
+std::optional<std::string> file_named(const std::string& directory, const std::string& name) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
+       at.increment(error))
+    if (dhp::lower_case(at->path().filename().string()) == name) return at->path().string();
+  return std::nullopt;
+}
 /// `name` or `name`.gz in a directory.
 std::optional<std::string> packed_or_plain(const std::string& directory, const std::string& name) {
-  for (const auto& candidate : {directory + "/" + name, directory + "/" + name + ".gz"})
-    if (std::filesystem::exists(candidate)) return candidate;
-  return std::nullopt;
+  const auto plain = file_named(directory, name);
+  return plain ? plain : file_named(directory, name + ".gz");
 }
 
 /// What images are normalized by.
@@ -101,15 +109,27 @@ int size_or(const ResNetOptions& options, int of_data) {
   return options.image_size > 0 ? static_cast<int>(options.image_size) : of_data;
 }
 
-dhp::DecodeOptions decoding(const ResNetOptions& options) {
-  return decoding_for(size_or(options, 224));
+/// How many images have an EXIF orientation that was not applied.
+using Turned = std::shared_ptr<std::atomic<std::int64_t>>;
+
+dhp::DecodeOptions decoding(const ResNetOptions& options, const Turned& turned) {
+  auto made = decoding_for(size_or(options, 224));
+  made.exif = options.exif;
+  made.turned = turned;
+  return made;
+}
+void count_anew(const ResNetOptions& options, const Turned& turned) {
+  if (options.normalize == "data") *turned = 0;  // which is going to read them again
 }
 
-dhp::ImageFolder open_folder(const ResNetOptions& options, const std::string& path) {
-  return dhp::ImageFolder(path, decoders(),
-                          {.decode = decoding(options),
+dhp::ImageFolder open_folder(const ResNetOptions& options, const Turned& turned,
+                             const std::string& path) {
+  dhp::ImageFolder folder(path, decoders(),
+                          {.decode = decoding(options, turned),
                            .skip_bad = options.run.skip_bad,
                            .threads = options.run.loader_threads + 1});
+  count_anew(options, turned);
+  return folder;
 }
 
 std::string folder_text(const dhp::ImageFolder& folder, const std::string& path) {
@@ -144,7 +164,7 @@ std::string shard_text(const dhp::ShardImages& images, const std::string& path) 
   if (!images.skipped().empty())
     text += dhp::concat(", ", images.skipped().size(),
                         " damaged parts are left out, first: ", images.skipped().front());
-  return text + ")";
+  return text + images.left_out_text() + ")";
 }
 
 /// The shards of a directory or a pattern, or those in its train/ and val/ or test/.
@@ -157,7 +177,7 @@ dhp::FoundShards shards_at(const std::string& path) {
   return found;
 }
 
-ImageData load_shards(const ResNetOptions& options, dhp::FoundShards found) {
+ImageData load_shards(const ResNetOptions& options, const Turned& turned, dhp::FoundShards found) {
   const auto& path = options.run.data;
   if (!options.test_data.empty()) {
     auto test = dhp::find_shards(options.test_data);
@@ -173,7 +193,7 @@ ImageData load_shards(const ResNetOptions& options, dhp::FoundShards found) {
         [](const std::string& sentence) { std::cerr << dhp::concat("warning: ", sentence, "\n"); });
   const auto open = [&](const std::vector<std::string>& paths, std::optional<int> first_label) {
     return dhp::ShardImages(paths, decoders(),
-                            {.decode = decoding(options),
+                            {.decode = decoding(options, turned),
                              .skip_bad = options.run.skip_bad,
                              .threads = options.run.loader_threads + 1,
                              .index_folder = options.index,
@@ -184,6 +204,7 @@ ImageData load_shards(const ResNetOptions& options, dhp::FoundShards found) {
   const auto train = open(found.train, options.first_label);
   std::vector<dhp::ShardImages> all{train};
   if (!found.held_out.empty()) all.push_back(open(found.held_out, train.first_label()));
+  count_anew(options, turned);
   if (cache) cache->remove_others();
   constexpr int most_classes = 1 << 20;
   dhp::check(options.classes > 0 || train.classes() <= most_classes, "--data ", path,
@@ -224,9 +245,7 @@ ImageData load_shards(const ResNetOptions& options, dhp::FoundShards found) {
   return made;
 }
 
-}  // namespace
-
-ImageData load_images(const ResNetOptions& options) {
+ImageData load(const ResNetOptions& options, const Turned& turned) {
   const auto& path = options.run.data;
   const std::int64_t idx_classes = options.classes > 0 ? options.classes : 10;
   if (options.run.synthetic()) {
@@ -244,7 +263,7 @@ ImageData load_images(const ResNetOptions& options) {
     return split_batchers(options, images, size, 3, numbers_as_labels(classes), "synthetic images");
   }
   if (auto shards = shards_at(path); !shards.empty())
-    return load_shards(options, std::move(shards));
+    return load_shards(options, turned, std::move(shards));
   dhp::check(std::filesystem::exists(path), "--data ", path,
              ": there is no such file or directory");
   dhp::check(std::filesystem::is_directory(path), "--data ", path,
@@ -264,17 +283,18 @@ ImageData load_images(const ResNetOptions& options) {
     return split_batchers(options, train, size, train.channels(), numbers_as_labels(idx_classes),
                           text);
   }
-  if (std::filesystem::exists(path + "/images.npy")) {
+  if (const auto array = file_named(path, "images.npy")) {
+    const auto labels = file_named(path, "labels.npy");
+    dhp::check(labels.has_value(), path, ": has images.npy and no labels.npy");
     dhp::check(options.test_data.empty(), "--test-data ", options.test_data,
                ": beside .npy files nothing else is read; --held-out keeps a part of them");
-    const auto images = dhp::load_npy_images(path + "/images.npy", path + "/labels.npy",
-                                             static_cast<int>(idx_classes));
+    const auto images = dhp::load_npy_images(*array, *labels, static_cast<int>(idx_classes));
     return split_batchers(options, images, size_or(options, images.height()), images.channels(),
                           numbers_as_labels(idx_classes),
                           dhp::concat(path, " (npy, ", images.size(), " images)"));
   }
   const bool divided = std::filesystem::is_directory(path + "/train");
-  const auto folder = open_folder(options, divided ? path + "/train" : path);
+  const auto folder = open_folder(options, turned, divided ? path + "/train" : path);
   const std::int64_t classes = folder.classes();
   dhp::check(options.classes == 0 || options.classes == classes, "--classes ", options.classes,
              ", but ", path, " has ", classes, " folders");
@@ -285,10 +305,31 @@ ImageData load_images(const ResNetOptions& options) {
   if (test.empty())
     return split_batchers(options, folder, size, 3, folder.class_names(),
                           folder_text(folder, path));
-  auto test_folder = open_folder(options, test);
+  auto test_folder = open_folder(options, turned, test);
   check_same_classes(folder.class_names(), test_folder.class_names(), test);
   return batchers(options, statistics_of(options, folder), folder, std::move(test_folder), size, 3,
                   folder.class_names(), folder_text(folder, path));
+}
+
+}  // namespace
+
+ImageData load_images(const ResNetOptions& options) {
+  const auto turned = std::make_shared<std::atomic<std::int64_t>>(0);
+  auto made = load(options, turned);
+  const auto said = [](std::int64_t count) {
+    return dhp::concat("an EXIF orientation is not applied to ", count,
+                       " of the images that were read; --exif turns them");
+  };
+  if (const auto count = turned->load(); count > 0) {
+    made.warnings.push_back(said(count));
+  } else if (!options.exif) {
+    made.summary = [turned, said, before = std::move(made.summary)] {
+      const auto late = turned->load();
+      return (before ? before() : std::string()) +
+             (late > 0 ? (before ? "\n" : "") + ("warning: " + said(late)) : "");
+    };
+  }
+  return made;
 }
 
 }  // namespace examples

@@ -10,9 +10,11 @@
 #endif
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <map>
-#include <set>
 #include <span>
 #include <utility>
 
@@ -23,16 +25,69 @@ namespace {
 
 struct Labelled {
   std::string path;
-  std::vector<std::vector<std::string>> rows;  // one text or two, and the label
+  std::vector<TableRow> rows;  // one text or two, and the label
 };
 
-[[nodiscard]] Labelled read(const BertOptions& options, const std::string& path) {
+/// A sentence for the first line of a kind, and how many more there are.
+struct Remarks {
+  std::map<std::string, std::pair<std::string, int>> by_kind;
+  void add(const std::string& kind, const std::string& where) {
+    by_kind.try_emplace(kind, where, -1).first->second.second += 1;
+  }
+  void append_to(std::vector<std::string>& warnings) const {
+    for (const auto& [kind, first] : by_kind)
+      warnings.push_back(
+          first.first + kind +
+          (first.second > 0 ? dhp::concat("; so have ", first.second, " more") : ""));
+  }
+};
+
+[[nodiscard]] std::string without_spaces(std::string_view label) {
+  using namespace std::string_view_literals;
+  constexpr std::array spaces{" "sv, "\t"sv, "\r"sv, "\n"sv, "\u00A0"sv, "\u3000"sv, "\uFEFF"sv};
+  for (std::size_t size = 0; size != label.size();) {
+    size = label.size();
+    for (const auto space : spaces) {
+      if (label.starts_with(space)) label.remove_prefix(space.size());
+      if (label.ends_with(space)) label.remove_suffix(space.size());
+    }
+  }
+  return std::string(label);
+}
+
+/// Takes spaces off the labels.
+void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
+  Remarks remarks;
+  for (auto& [line, fields] : data.rows) {
+    const auto where = dhp::concat(data.path, ", line ", line, ": ");
+    auto& label = fields.back();
+    const auto written = label;
+    label = without_spaces(label);
+    dhp::check(!label.empty(), where, "its label is empty; give it one, or leave the row out");
+    if (label.size() < written.size()) remarks.add("spaces around a label are left out", where);
+    const auto small = dhp::lower_case(label);
+    for (const auto* const none : {"nan", "na", "n/a", "#n/a", "<na>", "null", "none"})
+      if (small == none)
+        remarks.add("the label " + label + " looks like a missing one, and is taken for a class",
+                    where);
+    if (std::all_of(fields.begin(), fields.end() - 1, [](auto& text) { return text.empty(); }))
+      remarks.add("it has no text", where);
+  }
+  remarks.append_to(warnings);
+}
+
+[[nodiscard]] Labelled read(const BertOptions& options, const std::string& path,
+                            std::vector<std::string>& warnings) {
   dhp::check(std::filesystem::is_regular_file(path), path, ": there is no such file");
   auto columns = options.text_columns;
   columns.push_back(options.label_column);
   const auto text = read_text_file(path, unpacker());
-  Labelled made{path, SentenceFile(text, path).rows(columns, 1)};
+  SentenceFile file(text, path);
+  Labelled made{path, file.rows(columns, 1)};
   dhp::check(!made.rows.empty(), path, " has no samples");
+  if (file.quotes_are_letters())
+    warnings.push_back(path + ": its quotes do not stand around fields, and are letters");
+  look_at_labels(made, warnings);
   return made;
 }
 
@@ -63,24 +118,58 @@ struct Labelled {
 }
 
 /// Those of the model if it has all of them; else numbers by size, other names by their letters.
-[[nodiscard]] std::vector<std::string> classes_of(const Labelled& data, const PublishedBert& bert) {
-  std::set<std::string> found;
-  for (const auto& row : data.rows) found.insert(row.back());
+[[nodiscard]] std::vector<std::string> classes_of(const Labelled& data, const PublishedBert& bert,
+                                                  std::vector<std::string>& warnings) {
+  std::map<std::string, std::size_t> found;  // and the line of the first
+  for (const auto& row : data.rows) found.try_emplace(row.fields.back(), row.line);
   const auto& known = bert.labels;
   if (bert.head == BertHead::classes &&
       std::all_of(found.begin(), found.end(), [&](const auto& label) {
-        return std::find(known.begin(), known.end(), label) != known.end();
+        return std::find(known.begin(), known.end(), label.first) != known.end();
       }))
     return known;
-  dhp::check(found.size() >= 2, data.path, ": all its labels are ", *found.begin(),
+  dhp::check(found.size() >= 2, data.path, ": all its labels are ", found.begin()->first,
              ", and there is nothing to tell apart");
   constexpr std::size_t most = 10000;
   dhp::check(found.size() <= most, data.path, " has ", found.size(),
              " different labels; is --label-column the right one?");
-  std::vector<std::string> classes(found.begin(), found.end());
+  std::vector<std::string> classes;
+  std::map<double, std::string> numbers;
+  std::map<std::string, std::string> small;
+  for (const auto& [label, line] : found) {
+    classes.push_back(label);
+    double number = 0;
+    const auto* const end = label.data() + label.size();
+    if (const auto read = std::from_chars(label.data(), end, number);
+        read.ec == std::errc() && read.ptr == end) {
+      const auto [same, fresh] = numbers.emplace(number, label);
+      dhp::check(fresh, data.path, ", line ", line, ": the label ", label, " is the number ",
+                 same->second, " of line ", found[same->second], "; write one of them");
+    }
+    const auto [same, fresh] = small.emplace(dhp::lower_case(label), label);
+    if (!fresh)
+      warnings.push_back(dhp::concat(data.path, ", line ", line, ": the labels ", label, " and ",
+                                     same->second, " differ in capitals, and are two classes"));
+  }
+  const bool whole = std::all_of(numbers.begin(), numbers.end(), [](const auto& number) {
+    return number.first == std::floor(number.first);
+  });
+  constexpr std::size_t few = 10;
+  dhp::check(classes.size() <= few || numbers.size() < classes.size() || whole, data.path, " has ",
+             classes.size(), " different numbers as labels, such as ", classes[1],
+             ": classes are wanted, not values of a regression");
+  const auto& first = data.rows.front();
+  const auto as_first = std::count_if(data.rows.begin(), data.rows.end(), [&](const TableRow& row) {
+    return row.fields.back() == first.fields.back();
+  });
+  if (classes.size() > 2 && as_first == 1 && first.line == 1 && !dhp::ends_in(data.path, ".jsonl"))
+    warnings.push_back(dhp::concat(data.path, ", line 1: no other row has the label ",
+                                   first.fields.back(),
+                                   "; if this is a line of names, give these"));
+  dhp::check(classes.size() <= few || classes.size() < data.rows.size(), data.path,
+             ": each of its samples has a label of its own; is --label-column the right one?");
   const auto is_number = [](const std::string& label) {
-    return !label.empty() && label.size() < 10 &&
-           label.find_first_not_of("0123456789") == label.npos;
+    return label.size() < 10 && label.find_first_not_of("0123456789") == label.npos;
   };
   if (std::all_of(classes.begin(), classes.end(), is_number))
     std::sort(classes.begin(), classes.end(),
@@ -92,7 +181,8 @@ struct Labelled {
   if (auto given = given_words(options)) return *given;
   Text text;
   for (const auto& row : data.rows) {
-    for (std::size_t at = 0; at + 1 < row.size(); ++at) text.add_sentence(std::span(row[at]));
+    for (std::size_t at = 0; at + 1 < row.fields.size(); ++at)
+      text.add_sentence(std::span(row.fields[at]));
     text.end_document();
   }
   return PublishedTokenizer(WordPiece(train_wordpiece(text, {.size = options.vocabulary_size})));
@@ -102,12 +192,12 @@ struct Labelled {
 
 LabelledText load_labelled_text(const BertOptions& options) {
   const auto& run = options.run;
-  const auto data = read(options, run.data);
-  const auto words = words_for(options, data);
   LabelledText made;
+  const auto data = read(options, run.data, made.warnings);
+  const auto words = words_for(options, data);
   made.bert = text_model(options);
   auto& bert = made.bert;
-  bert.labels = classes_of(data, bert);
+  bert.labels = classes_of(data, bert, made.warnings);
   bert.head = BertHead::classes;
   auto& vocabulary = bert.config.vocabulary;
   const bool described = described_model(options).has_value();
@@ -120,11 +210,10 @@ LabelledText load_labelled_text(const BertOptions& options) {
   std::int64_t were_cut = 0, tokens = 0;
   const auto encode = [&](const Labelled& from) {
     SentenceBatcher::Sentences samples;
-    for (std::size_t at = 0; at < from.rows.size(); ++at) {
-      const auto& row = from.rows[at];
+    for (const auto& [line, row] : from.rows) {
       const auto label = number_of.find(row.back());
-      dhp::check(label != number_of.end(), from.path, ", sample ", at + 1, ": its label ",
-                 row.back(), " is none of the ", number_of.size(), " of ", data.path);
+      dhp::check(label != number_of.end(), from.path, ", line ", line, ": its label ", row.back(),
+                 " is none of the ", number_of.size(), " of ", data.path);
       samples.push_back(tokens_of(row, words, options.sequence_length, were_cut));
       samples.back().label = label->second;
       tokens += static_cast<std::int64_t>(samples.back().ids.size());
@@ -136,7 +225,7 @@ LabelledText load_labelled_text(const BertOptions& options) {
   SentenceBatcher::Sentences train, held_out;
   if (!options.test_data.empty()) {
     train = std::move(all);
-    held_out = encode(read(options, options.test_data));
+    held_out = encode(read(options, options.test_data, made.warnings));
   } else {  // in a random order: files are often sorted
     const dhp::Permutation order(count, run.seed, 0);
     const auto kept = count - static_cast<std::int64_t>(run.held_out * static_cast<double>(count));

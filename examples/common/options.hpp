@@ -163,6 +163,7 @@ struct ResNetOptions {
   double label_smoothing = 0;
   std::string test_data;             ///< what to evaluate on; empty: held out of --data
   std::string normalize = "data";    ///< or "imagenet"
+  bool exif = false;                 ///< turn images as their EXIF orientation says
   std::optional<int> first_label{};  ///< of shards; none: detected
   std::string index;                 ///< folder for the index of shards; empty: beside them
   std::string cache;                 ///< folder that keeps blocks of shards; empty: none

@@ -32,6 +32,7 @@ inline void add_resnet_options(CommandLine& app, ResNetOptions& options) {
       ->check(number_up_to(0.9))
       ->group("Training");
   app.add_flag("--augment", options.augment, "Random crops and flips")->group("Data");
+  app.add_flag("--exif", options.exif, "Turn images as their EXIF orientation says")->group("Data");
   app.add_flag("--skip-bad", options.run.skip_bad,
                "Look at all images first, and leave out those that cannot be read")
       ->group("Data");

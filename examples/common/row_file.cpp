@@ -1,5 +1,7 @@
 #include "row_file.hpp"
 
+#include <dhp/data/known_file.hpp>
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -14,7 +16,7 @@ namespace {
 [[nodiscard]] std::string kind_of(const std::string& path) {
   if (path.empty()) return "jsonl";
   for (const auto* const kind : {"csv", "jsonl", "npy"})
-    if (path.ends_with(dhp::concat(".", kind))) return kind;
+    if (dhp::ends_in(path, dhp::concat(".", kind))) return kind;
   dhp::fail("--output ", path, ": its name ends in none of .csv, .jsonl and .npy");
 }
 

@@ -17,7 +17,8 @@ std::string config_of(const SavedResNet& saved) {
                               {"num_channels", config.image_channels},
                               {"image_size", config.image_size},
                               {"image_mean", saved.mean},
-                              {"image_std", saved.deviation}};
+                              {"image_std", saved.deviation},
+                              {"exif", saved.exif}};
   auto& labels = json["id2label"] = nlohmann::ordered_json::object();
   for (std::size_t at = 0; at < saved.labels.size(); ++at)
     labels[dhp::concat(at)] = saved.labels[at];
@@ -48,6 +49,7 @@ SavedResNet load_saved_resnet(const std::string& folder) {
   config.image_size = number("image_size");
   made.mean = file.get("image_mean", std::vector<double>());
   made.deviation = file.get("image_std", std::vector<double>());
+  made.exif = file.get("exif", false);
   const auto channels = static_cast<std::size_t>(config.image_channels);
   dhp::check(made.mean.size() == channels && made.deviation.size() == channels &&
                  std::all_of(made.deviation.begin(), made.deviation.end(),

@@ -13,6 +13,7 @@ struct SavedResNet {
   std::vector<double> mean{};         ///< of the training images, per channel, in units of [0, 1]
   std::vector<double> deviation{};    ///< the same
   std::vector<std::string> labels{};  ///< of the classes
+  bool exif = false;                  ///< images are turned as their EXIF orientation says
 };
 
 /// config.json, with the names that Hugging Face's files have where these have them.

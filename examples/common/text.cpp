@@ -70,12 +70,12 @@ void check_is_prose(const std::string& path) {
   for (const auto& file : directory ? dhp::files_below(path) : std::vector<std::string>{path}) {
     const auto is = [&](std::initializer_list<const char*> endings) {
       return std::any_of(endings.begin(), endings.end(),
-                         [&](const char* ending) { return file.ends_with(ending); });
+                         [&](const char* ending) { return dhp::ends_in(file, ending); });
     };
     dhp::check(!is({".json", ".json.gz"}), "", file,
                ": is JSON, whose names and brackets would be read as prose; write an object a line "
                "to a .jsonl file, of which --text-column takes a member: jq -c '.[]' does it");
-    dhp::check(!is({".png", ".jpg", ".jpeg", ".PNG", ".JPG", ".JPEG"}), "", file,
+    dhp::check(!is({".png", ".jpg", ".jpeg"}), "", file,
                ": is an image, and BERT learns from text; train_resnet50 takes images");
   }
 }
@@ -101,7 +101,7 @@ TextCache cache_of(const BertOptions& options, const std::optional<WordPiece>& g
   nlohmann::json rules{{"data", std::filesystem::absolute(path).string()},
                        {"sentences", options.sentences},
                        {"columns", options.text_columns},
-                       {"tokenizer", 1},  // to be counted up when other tokens are made
+                       {"tokenizer", 2},  // to be counted up when other tokens are made
                        {"unicode", utf8proc_unicode_version()}};
   if (given) rules["words"] = {dhp::fnv1a(vocabulary_text(given->vocabulary())), given->rules()};
   else rules["vocabulary_size"] = options.vocabulary_size;

@@ -52,12 +52,13 @@ int train(const examples::ResNetOptions& options, examples::MetRank* met) {
                const dhp::MicroBatch<examples::Dev>& batch) {
              return flop * static_cast<double>(batch.samples);
            },
-       .files = {{"config.json",
-                  examples::config_of({config, data.mean, data.deviation, data.labels})}},
+       .files = {{"config.json", examples::config_of({config, data.mean, data.deviation,
+                                                      data.labels, options.exif})}},
        .head = "fc.",
        .waits_for_replicas = options.sync_batch_norm,
        .same_shapes = true});
-  if (options.run.speaks() && data.summary) std::cerr << data.summary() << "\n";
+  if (options.run.speaks() && data.summary)
+    if (const auto line = data.summary(); !line.empty()) std::cerr << line << "\n";
   return status;
 }
 

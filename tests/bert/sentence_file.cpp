@@ -17,7 +17,13 @@ TEST_CASE("sentence file: lines, or a column of several") {
   CHECK(read("id\ttext\n1\ta \"b\"\n2\tc\n", "x.tsv", "text") == Lines{"a \"b\"", "c"});
   CHECK(read("text,id\n\"a, \"\"b\"\"\nc\",1\r\nd,2", "x.csv", "text") ==
         Lines{"a, \"b\"\nc", "d"});
-  CHECK(read("{\"t\": \"a\\nb\"}\n{\"t\": \"c\"}\n", "x.jsonl", "t") == Lines{"a\nb", "c"});
+  CHECK(read("{\"t\": \"a\\nb\"}\n\n{\"t\": \"c\"}\n \n", "x.JSONL", "t") == Lines{"a\nb", "c"});
+  CHECK(read("\n\nt\r\n\r\n\"\"\r\nb\r\n  \n\n", "x.Csv", "t") == Lines{"", "b"});
+  CHECK(read("t,id\ra,1\r\"b\nc\",2\r", "x.csv", "t") == Lines{"a", "b\nc"});
+  CHECK(read("one\rtwo", "x.txt") == Lines{"one", "two"});
+  // Quotes of a .tsv: as pandas writes them, or letters.
+  CHECK(read("t\tid\n\"a\tb\n\"\"c\"\"\"\t1\nd\t2\n", "x.tsv", "t") == Lines{"a\tb\n\"c\"", "d"});
+  CHECK(read("t\tid\n\"a\t1\n\"b\" he said\t2\n", "x.tsv", "t") == Lines{"\"a", "\"b\" he said"});
 }
 
 TEST_CASE("sentence file: what is wrong is said with its line") {
@@ -28,17 +34,42 @@ TEST_CASE("sentence file: what is wrong is said with its line") {
   says("a\n", "x.txt", "text", "has no columns");
   says("a,b\n1,2\n", "x.csv", "", "say by --text-column");
   says("a,b\n1,2\n", "x.csv", "c", "has no column c, but a, b");
-  says("a\tb\n1\n", "x.tsv", "b", "line 2: it has 1 fields");
+  says("a;b\n1;2\n", "x.csv", "a",
+       "has no column a, but a;b; fields of a .csv stand between commas");
+  says("a,b,a\n1,2,3\n", "x.csv", "a", "line 1: column a stands there twice");
+  says("a\tb\n1\n", "x.tsv", "b", "line 2: it has 1 fields, and the first line has 2");
+  says("a,b\n1,2\n\n3,4,5\n", "x.csv", "b", "line 4: it has 3 fields, and the first line has 2");
   says("a,b\n1,\"2\n", "x.csv", "b", "line 2: a quote is not closed");
-  says("{\"a\": 1}\n", "x.jsonl", "a", "line 1: no JSON object with a text \"a\"");
+  says("a,b\n1, \"2\"\n", "x.csv", "b", "line 2: a space stands before a quote");
+  says("a,b\n1,\"x\ny\"\n\"so\" he,2\n", "x.csv", "b", "line 4: after a closing quote comes \" \"");
+  const auto json = [&](const std::string& text, const char* words) {
+    says("{\"a\": \"b\"}\n\n" + text + "\n", "x.jsonl", "a", words);
+  };
+  json("{\"a\": 1}", "line 3: \"a\" is of type number; a text would be right");
+  json("{\"a\": null}", "line 3: \"a\" is null; a text would be right");
+  json("{\"A\": \"b\"}", "line 3: the object has no \"a\", but A");
+  json("{\"a\": \"b\", \"a\": \"c\"}", "line 3: the object has \"a\" twice");
+  json("{\"a\": NaN}", "line 3: is not JSON at its byte 7, \"NaN}\"; JSON has no NaN");
+  json("{'a': 'b'}", "line 3: is not JSON at its byte 2, \"'a': 'b'}\"");
+  json("{\n\"a\": \"b\"\n}", "line 3: the object does not end in this line; jq -c .");
+  json("[\"a\"]", "line 3: is of type array, and no JSON object");
+  says("[{\"a\": \"b\"}]", "x.jsonl", "a", "is a JSON array; jq -c '.[]'");
   says("\xFF\n", "x.txt", "", "x.txt");
+  says(
+      "\xFF\xFE"
+      "a",
+      "x.csv", "a", "is UTF-16; iconv");
+  says("version https://git-lfs.github.com/spec/v1", "x.txt", "", "git lfs pull");
 }
 
 TEST_CASE("sentence file: several columns, by name, or by number where no line has names") {
   using Rows = std::vector<Lines>;
   const auto rows = [](std::string_view text, const std::string& name, const Lines& columns) {
-    return SentenceFile(text, name).rows(columns, 1);
+    Rows made;
+    for (auto& row : SentenceFile(text, name).rows(columns, 1)) made.push_back(row.fields);
+    return made;
   };
+  CHECK(SentenceFile("a,b\n\n\"1\n\",2\n3,4\n", "x.csv").rows({"a"}).back().line == 5);
   CHECK(rows("a,b,c\n1,2,3\n4,5,6\n", "x.csv", {"c", "a"}) == Rows{{"3", "1"}, {"6", "4"}});
   CHECK(rows("gj04\t1\t\tA b.\ngj04\t0\t*\tB a.\n", "x.tsv", {"4", "2"}) ==
         Rows{{"A b.", "1"}, {"B a.", "0"}});
@@ -50,8 +81,9 @@ TEST_CASE("sentence file: several columns, by name, or by number where no line h
   says("a\tb\n", "x.tsv", {"a", "c"}, "has no column c, but a, b");
   says("a\tb\n", "x.tsv", {"a", "2"}, "has no column 2, but a, b");
   says("a\tb\nc\n", "x.tsv", {"1", "2"}, "line 2: it has 1 fields");
-  says("{\"t\": 7, \"n\": 7}\n", "x.jsonl", {"t", "n"}, "no JSON object with a text \"t\"");
-  says("{\"t\": \"a\", \"n\": []}\n", "x.jsonl", {"t", "n"}, "no JSON object with a value \"n\"");
+  says("{\"t\": 7, \"n\": 7}\n", "x.jsonl", {"t", "n"}, "\"t\" is of type number");
+  says("{\"t\": \"a\", \"n\": []}\n", "x.jsonl", {"t", "n"}, "\"n\" is of type array");
+  says("{\"t\": \"a\", \"n\": null}\n", "x.jsonl", {"t", "n"}, "\"n\" is null; a text or number");
 }
 
 TEST_CASE("sentence batcher: labels, and where the second sentence of a pair begins") {

@@ -44,6 +44,11 @@ TEST_CASE("sentences: by punctuation, over line breaks") {
         Cut{{"\"Why?\" he asked.", "Nobody knew."}});
   CHECK(cut("3. Grant. It ends in 1999. So", SentenceRule::punctuation) ==
         Cut{{"3. Grant.", "It ends in 1999.", "So"}});
+  CHECK(cut("他来了。她走了！「好。」他说：你？\n嗯", SentenceRule::punctuation) ==
+        Cut{{"他来了。", "她走了！", "「好。」", "他说：你？", "嗯"}});
+  CHECK(cut("वह आया। वह गया। 3।5 هل جاء؟ نعم۔ “Yes.” No.", SentenceRule::punctuation) ==
+        Cut{{"वह आया।", "वह गया।", "3।5 هل جاء؟", "نعم۔", "“Yes.”", "No."}});
+  CHECK(cut("One.\rTwo.\r\rThree.", SentenceRule::lines) == Cut{{"One.", "Two."}, {"Three."}});
   CHECK(cut("...", SentenceRule::punctuation) == Cut{{"..."}});
   CHECK(cut("a.b.c", SentenceRule::punctuation) == Cut{{"a.b.c"}});
 }

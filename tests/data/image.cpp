@@ -64,7 +64,11 @@ TEST_CASE("image: an .npy pair, with every integer type of labels") {
   CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(images, real, 4),
                        doctest::Contains("integer type"), dhp::Error);
   CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(real, large, 4),
-                       doctest::Contains("u1 would be right"), dhp::Error);
+                       doctest::Contains("would be right: (255 * images).round()"), dhp::Error);
+  const auto first = folder.write(
+      "c.npy", dhp_test::npy_bytes<std::uint8_t>({1, 3, 5, 5}, std::vector<std::uint8_t>(75)));
+  CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(first, large, 4),
+                       doctest::Contains("numpy.transpose(images, (0, 2, 3, 1))"), dhp::Error);
 }
 
 }  // namespace

@@ -29,17 +29,21 @@ TEST_CASE("image folder: classes and files in the order of their names") {
   folder.write("cat/.hidden", bytes_of("?"));
   folder.write("cat/.git/y.toy", bytes_of("?"));
   folder.write("README", bytes_of("not a class"));
+  folder.write(".elsewhere/z.toy", bytes_of("Pz"));
+  std::filesystem::create_symlink("../.elsewhere", folder / "dog/linked");
+  std::filesystem::create_symlink("../..", folder / "dog/linked/above");  // goes round
+  std::filesystem::create_symlink(".", folder / "cat/itself");
   const dhp::ImageFolder data(folder / "", toy(), {.threads = 2});
   CHECK(data.class_names() == std::vector<std::string>{"cat", "dog"});
-  REQUIRE(data.size() == 4);
+  REQUIRE(data.size() == 5);
   std::string seen;
-  for (std::int64_t index = 0; index < 4; ++index) {
+  for (std::int64_t index = 0; index < 5; ++index) {
     const auto sample = data.get(index);
     seen += static_cast<char>(sample.image.pixels[0]);
     CHECK(sample.label == (index < 2 ? 0 : 1));
     CHECK(sample.image.channels == 3);
   }
-  CHECK(seen == "bacd");
+  CHECK(seen == "bacdz");
 }
 
 TEST_CASE("image folder: a bad file is named, or skipped and counted") {
@@ -71,7 +75,7 @@ TEST_CASE(
   const dhp::ImageFolder data(folder / "", toy());
   CHECK(data.size() == 2);
   CHECK(data.get(0).label == 0);
-  CHECK_THROWS_WITH_AS((void)data.get(1), doctest::Contains("a/2.toy: not a toy; skip_bad"),
+  CHECK_THROWS_WITH_AS((void)data.get(1), doctest::Contains("a/2.toy: not a toy; --skip-bad"),
                        dhp::Error);
 }
 
@@ -84,6 +88,32 @@ TEST_CASE("image folder: what a file begins with comes before its name") {
   auto decoders = toy();
   decoders.push_back({{".other"}, other, "Px"});
   CHECK(dhp::ImageFolder(folder / "", decoders).get(0).image.height == 7);
+}
+
+TEST_CASE("image folder: a file that is not what its name says is named for what it is") {
+  using namespace std::string_literals;
+  const std::pair<std::string, const char*> files[] = {
+      {"RIFF\x10\0\0\0WEBPVP8 "s, "is a WebP image; this program reads .toy .ty"},
+      {"\0\0\0\x18"
+       "ftypheic\0"s,
+       "is a HEIC image"},
+      {"\0\0\0\x18"
+       "ftypavif\0"s,
+       "is an AVIF image"},
+      {"GIF89a..."s, "is a GIF image"},
+      {"MM\0*...."s, "is a TIFF image"},
+      {"BM....\0\0\0\0...."s, "is a BMP image"},
+      {"\n<!DOCTYPE HTML><p>404"s, "is an HTML page"},
+      {"\x1f\x8b\x08..."s, "is compressed by gzip (gunzip unpacks it)"},
+      {"version https://git-lfs.github.com/spec/v1"s, "is a Git LFS pointer (git lfs pull"},
+      {std::string(100, '\0'), "holds nothing but zero bytes"},
+      {"{}"s, "a/1.toy: not a toy"}};
+  for (const auto& [contents, says] : files) {
+    const Folder folder;
+    folder.write("a/1.toy", bytes_of(contents));
+    CHECK_THROWS_WITH_AS((void)dhp::ImageFolder(folder / "", toy()).get(0), doctest::Contains(says),
+                         dhp::Error);
+  }
 }
 
 TEST_CASE("image folder: a directory that is no set of images is explained") {

@@ -58,8 +58,11 @@ TEST_CASE("npy: says what is wrong") {
     CHECK_THROWS_WITH_AS(parse(bytes, "file"), doctest::Contains("file, byte"), dhp::Error);
   };
   const std::string rest = "'fortran_order': False, 'shape': (2,)}";
-  says(bytes_of("PK\3\4 is a zip"), "wrong magic");
-  says(with_header("{'descr': '>f4', " + rest, 8), "'>f4' are not supported");
+  says(bytes_of("PK\3\4 is a zip"), "not an .npy file: it is a ZIP archive");
+  says(bytes_of("neither"), "wrong magic");
+  says(with_header("{'descr': '>f4', " + rest, 8),
+       "'>f4' are not supported, only |u1 <i4 <i8 <f4 <f8; array.astype()");
+  says(with_header("{'descr': [('a', '<f4')], " + rest, 8), "structured arrays");
   says(with_header("{'descr': '|O', " + rest, 8), "'|O' are not supported");
   says(with_header("{'descr': '<f4', 'fortran_order': True, 'shape': (2,)}", 8),
        "ascontiguousarray");

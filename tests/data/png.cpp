@@ -32,8 +32,49 @@ TEST_CASE("png: pixels come back, in colour and in grey") {
         dhp::Image{2, 2, 1, grey});
   CHECK(dhp::decode_png(encode({7}, 1, 1, PNG_FORMAT_GRAY), "x").pixels ==
         std::vector<std::uint8_t>{7, 7, 7});
-  CHECK(dhp::decode_png(encode({90, 80, 70, 0}, 1, 1, PNG_FORMAT_RGBA), "x").pixels ==
-        std::vector<std::uint8_t>{0, 0, 0});  // transparent
+  // Transparency is dropped, as torchvision does.
+  CHECK(dhp::decode_png(encode({90, 80, 70, 0, 1, 2, 3, 99}, 1, 2, PNG_FORMAT_RGBA), "x").pixels ==
+        std::vector<std::uint8_t>{90, 80, 70, 1, 2, 3});
+  CHECK(dhp::decode_png(encode({90, 0}, 1, 1, PNG_FORMAT_GA), "x", {.channels = 1}).pixels ==
+        std::vector<std::uint8_t>{90});
+}
+
+TEST_CASE("png: gamma is ignored, and the orientation of EXIF is applied or counted") {
+  auto file = encode(six, 2, 3, PNG_FORMAT_RGB);
+  const auto chunk = [&](const std::string& type, const std::string& data) {  // behind IHDR
+    auto bytes = std::string(3, '\0') + static_cast<char>(data.size()) + type + data;
+    const auto sum = crc32(0, reinterpret_cast<const Bytef*>(bytes.data()) + 4,
+                           static_cast<uInt>(bytes.size() - 4));
+    for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(sum >> shift);
+    const auto added = dhp_test::bytes_of(bytes);
+    file.insert(file.begin() + 33, added.begin(), added.end());
+  };
+  chunk("gAMA", std::string("\0\1\x86\xa0", 4));  // 1: linear
+  CHECK(dhp::decode_png(file, "x") == dhp::Image{2, 3, 3, six});
+  // Rows of pixels a b c / d e f, and how each orientation shows them.
+  const char* const shown[] = {"abc/def",  "cba/fed",  "fed/cba",  "def/abc",
+                               "ad/be/cf", "da/eb/fc", "fc/eb/da", "cf/be/ad"};
+  const auto plain = file;
+  for (int orientation = 1; orientation <= 8; ++orientation) {
+    CAPTURE(orientation);
+    file = plain;
+    chunk("eXIf", std::string("MM\0*\0\0\0\x08\0\1\x01\x12\0\3\0\0\0\1\0", 19) +
+                      static_cast<char>(orientation) + std::string(6, '\0'));
+    dhp::DecodeOptions options{.turned = std::make_shared<std::atomic<std::int64_t>>(0)};
+    CHECK(dhp::decode_png(file, "x", options) == dhp::Image{2, 3, 3, six});
+    CHECK(*options.turned == (orientation == 1 ? 0 : 1));
+    options.exif = true;
+    const auto image = dhp::decode_png(file, "x", options);
+    std::string seen;
+    for (int y = 0; y < image.height; ++y) {
+      if (y > 0) seen += '/';
+      for (int x = 0; x < image.width; ++x)
+        for (int pixel = 0; pixel < 6; ++pixel)
+          if (six[3 * static_cast<std::size_t>(pixel)] == image.pixels[image.at(y, x)])
+            seen += static_cast<char>('a' + pixel);
+    }
+    CHECK(seen == shown[orientation - 1]);
+  }
 }
 
 TEST_CASE("png: damage is named and never crashes") {

@@ -66,6 +66,7 @@ TEST_CASE(
   CHECK(!open(folder / "s").index_was_kept());
   CHECK(open(folder / "s").index_was_kept());
   CHECK(letters(open(folder / "s")) == "a0");
+  CHECK(open(folder / "s").left_out_text().empty());
   const auto before = std::filesystem::last_write_time(shard);
   folder.write("s/0.tar", bytes_of(tar({{'b', 0}, {'c', 3}})));
   std::filesystem::last_write_time(shard, before + std::chrono::seconds(1));
@@ -125,9 +126,9 @@ TEST_CASE("shard images: a damaged record is named, or left out when the index i
     CHECK_THROWS_WITH_AS((void)images.get(index), doctest::Contains(sentence.c_str()), dhp::Error);
   };
   said(1, dhp::concat("s/0.tfrecord, byte ", at, ": the checksum of its record is wrong"));
-  said(1, "its key is b.toy; skip_bad leaves out");
-  said(3, ": damaged toy; its key is long.toy; skip_bad");
-  said(4, "s/1.tar, byte 512: not an image format of this program (.toy); its key is k.toy");
+  said(1, "its key is b.toy; --skip-bad leaves out");
+  said(3, ": damaged toy; its key is long.toy; --skip-bad");
+  said(4, "s/1.tar, byte 512: no image; this program reads .toy; its key is k.toy");
   const auto good = open(folder / "s", {.skip_bad = true, .threads = 2});
   CHECK(letters(good) == "a0S1");
   REQUIRE(good.skipped().size() == 3);
@@ -154,18 +155,19 @@ TEST_CASE("find shards: by the names that converters give, the held-out part bes
   const Folder folder;
   for (const auto* name :
        {"train-00000-of-00002", "train-00001-of-00002", "validation-00000-of-00001", "notes.txt",
-        ".hidden.tar", "dhp-index-1234"})
+        "train-00000-of-00002.idx", "king-of-cats", ".hidden.tar", "dhp-index-1234"})
     folder.write(std::string("a/") + name, bytes_of("?"));
-  for (const auto* name : {"000001.tar", "000000.tar", "labels.json"})
+  for (const auto* name : {"000001.tar", "000000.tar", "labels.json", "000000.tar.md5"})
     folder.write(std::string("b/") + name, bytes_of("?"));
-  folder.write("c/flowers-test.tfrecord-00000-of-00001", bytes_of("?"));
+  for (const auto* name : {"flowers-test.tfrecord-00000-of-00001", "A.TAR", "b.TFRecord", "c.tgz"})
+    folder.write(std::string("c/") + name, bytes_of("?"));
   const auto both = dhp::find_shards(folder / "a");
   CHECK(both.train ==
         std::vector{folder / "a/train-00000-of-00002", folder / "a/train-00001-of-00002"});
   CHECK(both.held_out == std::vector{folder / "a/validation-00000-of-00001"});
   CHECK(dhp::find_shards(folder / "b").train ==
         std::vector{folder / "b/000000.tar", folder / "b/000001.tar"});
-  CHECK(dhp::find_shards(folder / "c").train.size() == 1);
+  CHECK(dhp::find_shards(folder / "c").train.size() == 4);
   CHECK(dhp::find_shards(folder / "b/0*1.tar").train == std::vector{folder / "b/000001.tar"});
   CHECK(dhp::find_shards(folder / "b/000000.tar").train.size() == 1);
   CHECK(dhp::find_shards(folder / "a/*").train.size() == 3);

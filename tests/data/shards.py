@@ -29,10 +29,10 @@ def package(name):
         return None
 
 
-def png(width, height, seed):
+def png(width, height, seed, more=()):
     noise = random.Random(seed)
     rows = b"".join(b"\0" + bytes(noise.randrange(256) for _ in range(3 * width)) for _ in range(height))
-    chunks = [(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    chunks = [(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)), *more, (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks)
 
@@ -132,7 +132,7 @@ def check_damage(program, folder, samples):
     bytes_of_shard = last.read_bytes()
     last.write_bytes(bytes_of_shard[:len(bytes_of_shard) // 2])
     _, said = run(program, folder, folder / "torn", status=1)
-    assert re.search(r"error: .*/torn/000001.tar, byte \d+: .*; skip_bad leaves out what is damaged\n$", said), said
+    assert re.search(r"error: .*/torn/000001.tar, byte \d+: .*; --skip-bad leaves out what is damaged\n$", said), said
     for _ in range(2):
         _, said = run(program, folder, folder / "torn", "--skip-bad")
         assert re.search(r"damaged parts? (is|are) left out, first: .*/torn/000001.tar, byte \d+: ", said), said
@@ -145,7 +145,41 @@ def check_damage(program, folder, samples):
         file.seek(512)  # where its first image begins
         file.write(b"damaged" * 8)
     _, said = run(program, folder, folder / "wrong", "--normalize", "imagenet", status=1)
-    assert re.search(r"/wrong/000000.tar, byte 512: .*its key is 000000\.\w+; skip_bad leaves out what is damaged\n$", said), said
+    assert re.search(r"/wrong/000000.tar, byte 512: .*its key is 000000\.\w+; --skip-bad leaves out what is damaged\n$", said), said
+
+
+def check_others(program, folder, samples):
+    """What is no sample is told, what lies beside shards is no shard, and images are turned if EXIF is asked for."""
+    def write(path, members, mode="w"):
+        path.parent.mkdir()
+        with tarfile.open(path, mode) as tar:
+            for name, contents in members:
+                member = tarfile.TarInfo(name)
+                member.size = len(contents)
+                tar.addfile(member, io.BytesIO(contents))
+    good = [(f"v1.0/{number}.{ending}", contents) for number, (label, _, image) in enumerate(samples)
+            for ending, contents in (("PNG", image), ("Cls", str(label).encode()))]
+    odd = [("._a.png", b"x"), ("a.b.png", samples[0][2]), ("a.b.cls", b"1"), ("README", b"words")]
+    write(folder / "odd" / "A.TAR", good + odd)
+    for name in ("A.TAR.idx", "A.idx", "A.tar.md5", "sizes.json", "x.tfrecord.index"):
+        (folder / "odd" / name).write_bytes(b"0 1\n")
+    for index in ("made", "read"):
+        _, said = run(program, folder, folder / "odd")
+        assert re.search(rf"\({len(samples)} images in 1 tar shard, labels from 0, index {index}, 3 members of no sample "
+                         r"\(NAME.png with NAME.cls or NAME.json\) left out, first: .*A.TAR: a.b.png\)", said), said
+    write(folder / "packed" / "a.tgz", good, "w:gz")
+    _, said = run(program, folder, folder / "packed", status=1)
+    assert "a.tgz, byte 0: is compressed by gzip (gunzip unpacks it); samples are read at random" in said, said
+    tiff = b"MM\0*\0\0\0\x08\0\1\x01\x12\0\3\0\0\0\1\0\6" + bytes(6)
+    for turned in (False, True):
+        write_folder(folder / f"exif{turned}", [(label, "png", png(20, 16, number, [(b"eXIf", tiff)] if turned else []))
+                                                for number, (label, _, _) in enumerate(samples)])
+    plain, said = run(program, folder, folder / "exifFalse")
+    assert "EXIF" not in said, said
+    losses, said = run(program, folder, folder / "exifTrue")
+    assert losses == plain and f"warning: an EXIF orientation is not applied to {len(samples)} of the images that were read; --exif" in said, said
+    losses, said = run(program, folder, folder / "exifTrue", "--exif")
+    assert losses != plain and "warning" not in said, said
 
 
 def main():
@@ -168,6 +202,7 @@ def main():
         check_formats(program, folder, samples, written)
         check_order_and_cache(program, folder)
         check_damage(program, folder, samples)
+        check_others(program, folder, samples)
     print(f"{len(samples)} images: the same losses from a folder and from {', '.join(written)}")
     missing = [name for name, found in (("webdataset", webdataset), ("tfrecord", tfrecord)) if not found]
     if missing:

@@ -27,7 +27,8 @@ TEST_CASE("tar: consecutive members of one key are a sample, in any order") {
       member("./", "", '5') + member("0001.toy", "TOY1") + member("0001.cls", "3\n") +
       member("0001.seg.toy", "another") + member("d/0002.json", "12345") +
       member("d/0002.TOY", "TOY2") + member("README", "words") + member(".hidden.toy", "?") +
-      member("0003.json", "{}") + member("0003.cls", "7") + member("0003.toy", "TOY3") + tar_end;
+      member("0003.json", "{}") + member("0003.CLS", " 7\n") + member("0003.toy", "TOY3") +
+      member("v1.2/photo.jpg.toy", "?") + member("v1.2/photo.jpg.cls", "1") + tar_end;
   const auto found = scan(contents);
   REQUIRE(found.samples.size() == 3);
   for (std::size_t at = 0; at < 3; ++at) {
@@ -38,6 +39,8 @@ TEST_CASE("tar: consecutive members of one key are a sample, in any order") {
   CHECK(found.samples[0].label == 3);
   CHECK(found.samples[1].label == 5);
   CHECK(found.samples[2].label == 7);
+  CHECK(found.left_out.members == 3);
+  CHECK(found.left_out.first.ends_with("a.tar: README"));
 }
 
 TEST_CASE(
@@ -74,11 +77,19 @@ TEST_CASE("tar: what is wrong is named with its byte") {
   bad[3] ^= 1;
   said(good + bad + tar_end, next + "the checksum of a tar header is wrong");
   said(bad, "not a tar file, or damaged");
-  said("\x1f\x8b" + std::string(600, 'z'), "is compressed by gzip");
+  said("\x1f\x8b\x08" + std::string(600, 'z'),
+       "is compressed by gzip (gunzip unpacks it); samples");
+  said("version https://git-lfs.github.com/spec/v1\n" + std::string(600, 'z'), "git lfs pull");
+  said("<html>404</html>", "a.tar, byte 0: is an HTML page");
   said(member("1.toy", "TOY1") + tar_end, "byte 0: the sample 1 has no label");
-  said(member("1.cls", "1") + tar_end, "byte 0: the sample 1 has a label and no image");
-  said(member("1.cls", "cat") + tar_end, "1.cls: it is not the number of a class; skip_bad");
+  said(member("1.cls", "1") + tar_end,
+       "byte 0: the sample 1 has a label and no image (.toy) among 1.cls");
+  said(member("1.cls", "cat") + tar_end,
+       "1.cls: \"cat\" is not the number of a class; --skip-bad leaves out what is damaged");
   said(member("1.cls", "-1") + tar_end, "1.cls: the label is -1");
+  said(member("1.cls", "99999999999") + tar_end, "is 99999999999; 0 to 2147483646 would be right");
+  said(member("1.cls", "7") + member("1.json", "12") + tar_end, "1.json: its label is 2, and 7 in another");
+  said(good + member("1.TOY", "TOY2") + tar_end, "an image already: 1.toy 1.cls; --skip-bad");
   said(good + member("2.toy", "", '2') + tar_end, "2.toy: it is a link");
   said(member("p", "999 path=x\n", 'x') + tar_end, "a pax header is damaged");
   CHECK_THROWS_WITH_AS(scan(member("1.json", "12") + tar_end, false, false),

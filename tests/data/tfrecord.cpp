@@ -60,11 +60,18 @@ TEST_CASE("tfrecord: what is wrong is named with its byte") {
   bad[2] ^= 1;
   said(good + bad, (next + "the checksum of a record's length is wrong").c_str());
   said(bad, "not a TFRecord, or damaged");
-  said("\x1f\x8b and so on, as gzip writes", "is compressed by gzip");
-  said(record(example(entry("height", int_feature(1)))), "its features are height; skip_bad");
+  said("\x1f\x8b\x08 and so on, as gzip writes",
+       "is compressed by gzip (gunzip unpacks it); samples");
+  said(record(example(entry("height", int_feature(1)))), "its features are height; --skip-bad");
   said(record(example(entry("image", bytes_feature("TOY1")))),
        "without image/class/label or label");
   said(record("words"), "a.tfrecord, byte ");
+  for (const std::string& list :
+       {std::string("\x0a\x02\x01\x00", 4), std::string("\x08\x01\x08\x00", 4)})
+    said(record(example(entry("image", bytes_feature("TOY1")) +
+                        entry("label", dhp_test::field(3, list)))),
+         "its label has several values");
+  said("<html>404</html>", "byte 0: is an HTML page");
   // Of a number that never ends, a field longer than its message, and a group.
   said(record(std::string(12, '\xff')), "too many bytes");
   said(record("\x0a\x7fwords"), "a field of 127 bytes in a record with 5 left");

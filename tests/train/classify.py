@@ -99,7 +99,7 @@ def adapts(programs):
 
 WRONG = [
     (["--data", "one.tsv"], 1, "one.tsv: all its labels are good, and there is nothing to tell apart"),
-    (["--data", "train.tsv", "--test-data", "odd.jsonl"], 1, "odd.jsonl, sample 1: its label odd is none of the 2 of train.tsv"),
+    (["--data", "train.tsv", "--test-data", "odd.jsonl"], 1, "odd.jsonl, line 1: its label odd is none of the 2 of train.tsv"),
     (["--data", "train.tsv", "--lora", "qurey"], 1, "no linear layer of the model is called qurey"),
     (["--data", "train.tsv", "--freeze", "bert.layer.*"], 1, "--freeze bert.layer.*: no parameter of the model has such a name"),
     (["--data", "train.tsv", "--freeze", "*"], 1, "all of the model's parameters are frozen"),

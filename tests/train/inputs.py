@@ -13,6 +13,27 @@ import tempfile
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(32)
 LITTLE = ["--steps", "2", "--global-batch", "4", "--micro-batch", "2", "--held-out", "0"]
 BERT = [*LITTLE, "--preset", "tiny", "--sequence-length", "16"]
+CLASSES = [*BERT, "--task", "classify", "--vocabulary-size", "40", "--text-column", "text", "--label-column", "label", "--data"]
+
+# Tables of texts and labels; `rows` is four good ones.
+ROWS = "".join(f"The cat number {number}.,{label}\n" for number, label in enumerate("nppn"))
+TABLES = [
+    ("empty.csv", f"text,label\n{ROWS}A dog.,\n", 1, "empty.csv, line 6: its label is empty; give it one"),
+    ("comma.csv", f"text,label\n{ROWS}\nHowever, a dog.,p\n", 1,
+     "comma.csv, line 7: it has 3 fields, and the first line has 2; a text with a comma stands in quotes"),
+    ("twice.csv", f"label,label\n{ROWS}", 1, "twice.csv has no column text, but label, label"),
+    ("capital.CSV", f"text,label\n{ROWS}A dog.,P\n", 0, "warning: capital.CSV, line 3: the labels p and P differ in capitals"),
+    ("number.csv", f"text,label\n{ROWS}a,1\nb,1.0\n", 1, "number.csv, line 7: the label 1.0 is the number 1 of line 6; write"),
+    ("values.csv", "text,label\n" + "".join(f"a b,{at / 8}\n" for at in range(11)), 1,
+     "values.csv has 11 different numbers as labels, such as 0.125: classes are wanted, not values of a regression"),
+    ("own.csv", "text,label\n" + "".join(f"a b,id{at}\n" for at in range(11)), 1, "each of its samples has a label of its own"),
+    ("spaces.csv", f"text,label\n{ROWS}A dog., p\nA fish.,n\u00a0\n", 0,
+     "warning: spaces.csv, line 6: spaces around a label are left out; so have 1 more"),
+    ("nan.csv", f"text,label\n{ROWS}A dog.,NaN\n", 0, "warning: nan.csv, line 6: the label NaN looks like a missing one"),
+    ("quotes.tsv", "text\tlabel\n\"The deal , he said\tn\n\" No \" she said\tp\n", 0,
+     "warning: quotes.tsv: its quotes do not stand around fields, and are letters"),
+    ("null.jsonl", '{"text": "a b", "label": "n"}\n{"text": "c", "label": null}\n', 1, 'null.jsonl, line 2: "label" is null'),
+]
 
 # Contents of files of options, the line that is wrong, and what is said of it.
 FILES = [
@@ -115,7 +136,7 @@ TABLE = [
     ("resnet", ["--data", "lines.jsonl"], 1, "--data lines.jsonl: is a file; images come from a directory"),
     ("resnet", ["--data", "images", "--test-data", "shards"], 1, "shards: holds no directory of a class"),
     # shards
-    ("resnet", ["--data", "shards"], 1, "shards/torn.tar, byte 0: the file ends in the middle of a tar header; skip_bad leaves out"),
+    ("resnet", ["--data", "shards"], 1, "shards/torn.tar, byte 0: the file ends in the middle of a tar header; --skip-bad leaves out"),
     ("resnet", ["--data", "shards", "--skip-bad"], 1, "shards/torn.tar: holds no sample that can be read"),
     ("resnet", ["--data", "shards/*.tfrecord"], 1, "--data shards/*.tfrecord: there is no such file or directory"),
     ("resnet", ["--data", "shards/torn.*"], 1, "shards/torn.tar, byte 0: "),
@@ -138,6 +159,9 @@ TABLE = [
 ]
 
 
+TABLE += [("bert", [*CLASSES, name], status, sentence) for name, _, status, sentence in TABLES]
+
+
 def run(programs, program, options, folder):
     done = subprocess.run([programs[program], *options], cwd=folder, capture_output=True, text=True, timeout=600,
                           stdin=subprocess.DEVNULL)
@@ -150,6 +174,8 @@ def mistakes(programs, folder):
     (folder / "shards").mkdir()
     (folder / "shards" / "torn.tar").write_bytes(bytes(100))
     (folder / "noise.tfrecord").write_bytes(bytes(range(100)))
+    for name, text, _, _ in TABLES:
+        (folder / name).write_text(text, encoding="utf-8")
     (folder / "lines.jsonl").write_text('{"text": "A sentence. Another one."}\n')
     (folder / "lines.json").write_text('["A sentence."]\n')
     (folder / "typo.toml").write_text("microbatch=4\n")

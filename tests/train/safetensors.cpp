@@ -71,9 +71,17 @@ TEST_CASE("safetensors: each rule of the reader") {
   CHECK(refuses(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
                 R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
                 4, "twice"));
-  // A type that dhp does not know is skipped.
-  CHECK(refusal(with_header(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", 4)) ==
+  // A type of the format that dhp does not compute in is skipped.
+  CHECK(refusal(with_header(R"({"a":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]}})", 4)) ==
         "accepted");
+  CHECK(refusal(with_header(R"({"__metadata__":{"a":"b"}}   )", 0)) == "accepted");
+  CHECK(refuses(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})", 4, "type F33"));
+  CHECK(refuses(R"({"a":{"dtype":"BOOL","shape":[3],"data_offsets":[0,4]}})", 4, "do not fit"));
+  CHECK(refuses(R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}})", 1, "do not fit"));
+  CHECK(refuses(R"({"__metadata__":{"a":1}})", 0, "a of its __metadata__ is no text"));
+  CHECK(refuses(R"({"__metadata__":[]})", 0, "__metadata__ is no object"));
+  CHECK(refusal("version https://git-lfs.github.com/spec/v1\n").find("git lfs pull") !=
+        std::string::npos);
   CHECK(refuses(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4, "do not fit"));
   CHECK(refuses(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4, "shape"));
   CHECK(refuses(R"({"a":{"dtype":"F32","shape":[4611686018427387903,4],"data_offsets":[0,4]}})", 4,

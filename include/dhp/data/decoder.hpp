@@ -3,9 +3,12 @@
 
 #include <dhp/data/file.hpp>
 #include <dhp/data/image.hpp>
+#include <dhp/data/known_file.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +23,10 @@ struct DecodeOptions {
   /// A larger image may come in 1/2, 1/4 or 1/8 of its size, both sides at least this many pixels; 0: full size. Only
   /// JPEGs do, which then decode faster.
   int least_side = 0;
+  /// Turns and mirrors an image as its EXIF orientation says. Else it stays as it is stored, and `turned`, if there is
+  /// one, counts it.
+  bool exif = false;
+  std::shared_ptr<std::atomic<std::int64_t>> turned = {};
 };
 
 /// Decodes the bytes of a file; errors start with the file's `name`.
@@ -46,12 +53,20 @@ inline void check_decode(std::uint64_t height, std::uint64_t width, const std::s
 /// The decoder for a file's extension in any case, such as ".JPG"; null: none.
 [[nodiscard]] inline const Decoder* decoder_for(std::span<const Decoder> decoders,
                                                 std::string extension) {
-  for (char& letter : extension)
-    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  extension = lower_case(std::move(extension));
   for (const auto& decoder : decoders)
     for (const auto& known : decoder.extensions)
       if (known == extension) return &decoder;
   return nullptr;
+}
+
+/// The extensions of all, for errors.
+[[nodiscard]] inline std::string formats_of(std::span<const Decoder> decoders) {
+  std::string formats;
+  for (const auto& decoder : decoders)
+    for (const auto& extension : decoder.extensions)
+      formats += (formats.empty() ? "" : " ") + extension;
+  return formats;
 }
 
 /// Decodes by what the bytes begin with (ImageNet has a PNG with the name of a JPEG), else by the extension of `name`.
@@ -59,15 +74,15 @@ inline void check_decode(std::uint64_t height, std::uint64_t width, const std::s
                                         std::span<const std::byte> bytes, const std::string& name,
                                         const DecodeOptions& options) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  std::string formats;
-  for (const auto& decoder : decoders) {
+  for (const auto& decoder : decoders)
     if (!decoder.magic.empty() && text.starts_with(decoder.magic))
       return decoder.decode(bytes, name, options);
-    for (const auto& extension : decoder.extensions)
-      formats += (formats.empty() ? "" : " ") + extension;
-  }
+  const auto known = known_file(text.substr(0, 64));
+  check(known.empty(), "", name, ": is ", known, "; this program reads ", formats_of(decoders));
+  check(text.find_first_not_of('\0') != text.npos, "", name,
+        text.empty() ? ": is empty" : ": holds nothing but zero bytes");
   const auto* named = decoder_for(decoders, std::filesystem::path(name).extension().string());
-  check(named != nullptr, "", name, ": not an image format of this program (", formats, ")");
+  check(named != nullptr, "", name, ": no image; this program reads ", formats_of(decoders));
   return named->decode(bytes, name, options);
 }
 

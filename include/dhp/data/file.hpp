@@ -22,20 +22,29 @@ namespace dhp {
 
 using Bytes = std::vector<std::byte>;
 
-/// The files below a directory, in the byte order of their paths, without hidden files and directories.
+/// The files below a directory, in the byte order of their paths, without hidden files and directories. Links are
+/// followed, but for those to a directory that they lie in.
 [[nodiscard]] inline std::vector<std::string> files_below(const std::string& path) {
   namespace fs = std::filesystem;
   std::vector<std::string> files;
-  std::error_code error;
-  for (fs::recursive_directory_iterator at(path, error), end; !error && at != end;
-       at.increment(error)) {
-    const bool hidden = at->path().filename().string().starts_with('.');
-    const bool directory = at->is_directory(error);
-    if (hidden && directory) at.disable_recursion_pending();
-    if (!hidden && !directory) files.push_back(at->path().string());
-    error.clear();  // a dangling link is listed; reading it gives the error
-  }
-  check(!error, "", path, ": ", error.message());
+  std::vector<std::string> above;  // the directories, without links, that this one lies in
+  const auto add = [&](const fs::path& directory, const auto& self) -> void {
+    std::error_code error;
+    const auto real = (fs::canonical(directory, error) / "").string();
+    if (std::any_of(above.begin(), above.end(), [&](auto& one) { return one.starts_with(real); }))
+      return;
+    above.push_back(real);
+    for (fs::directory_iterator at(directory, error), end; !error && at != end;
+         at.increment(error)) {
+      std::error_code unknown;  // a dangling link is listed; reading it gives the error
+      if (at->path().filename().string().starts_with('.')) continue;
+      if (at->is_directory(unknown)) self(at->path(), self);
+      else files.push_back(at->path().string());
+    }
+    check(!error, "", directory.string(), ": ", error.message());
+    above.pop_back();
+  };
+  add(path, add);
   std::sort(files.begin(), files.end());
   return files;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dhp/core/error.hpp>
+#include <dhp/data/known_file.hpp>
 
 #include <glob.h>
 
@@ -25,14 +26,26 @@ struct FoundShards {
 
 namespace data {
 
-/// dhp's own files beside shards.
-[[nodiscard]] inline bool is_index(std::string_view name) { return name.starts_with("dhp-index-"); }
+/// What lies beside shards: indices, dhp's own and those of others, check sums and descriptions.
+[[nodiscard]] inline bool is_beside_shards(std::string_view name) {
+  static constexpr std::array<std::string_view, 14> endings{
+      ".idx", ".index", ".json", ".jsonl", ".txt", ".csv",    ".tsv",
+      ".md",  ".yaml",  ".yml",  ".md5",   ".crc", ".sha256", ".part"};
+  return name.starts_with("dhp-index-") ||
+         std::any_of(endings.begin(), endings.end(), [&](auto end) { return ends_in(name, end); });
+}
 
-/// *.tar, *.tfrecord, *.tfrecord-..., and ImageNet's train-00000-of-01024.
-[[nodiscard]] inline bool named_like_shard(std::string_view name) {
-  if (name.starts_with('.') || is_index(name)) return false;
-  return name.ends_with(".tar") || name.find("tfrecord") != name.npos ||
-         name.find("-of-") != name.npos;
+/// *.tar, *.tar.gz and the like, which are then refused, *.tfrecord, *.tfrecord-..., and ImageNet's train-00000-of-01024.
+[[nodiscard]] inline bool named_like_shard(const std::string& name) {
+  if (name.starts_with('.') || is_beside_shards(name)) return false;
+  const auto lower = lower_case(name);
+  const auto of = lower.find("-of-");
+  const auto is_digit = [&](std::size_t at) {
+    return at < lower.size() && lower[at] >= '0' && lower[at] <= '9';
+  };
+  return lower.ends_with(".tar") || lower.find(".tar.") != lower.npos || lower.ends_with(".tgz") ||
+         lower.find("tfrecord") != lower.npos ||
+         (of != lower.npos && of > 0 && is_digit(of - 1) && is_digit(of + 4));
 }
 
 /// Whether one of the words, letters between other characters, stands in the name.
@@ -72,7 +85,7 @@ template <std::size_t N>
       for (std::size_t at = 0; at < found.gl_pathc; ++at)
         if (const std::filesystem::path file = found.gl_pathv[at];
             std::filesystem::is_regular_file(file, error) &&
-            !data::is_index(file.filename().string()))
+            !data::is_beside_shards(file.filename().string()))
           files.emplace_back(found.gl_pathv[at]);
     ::globfree(&found);
   }

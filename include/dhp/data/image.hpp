@@ -49,14 +49,20 @@ class ImageArray {
              const std::string& labels_name)
       : classes_(classes) {
     const auto& shape = images.shape();
-    check(images.dtype() == DType::u8, "", images_name, ": images of ", images.dtype(),
-          "; u1 would be right");
+    check(
+        images.dtype() == DType::u8, "", images_name, ": images of ", images.dtype(),
+        "; u1, from 0 to 255, would be right",
+        is_floating(images.dtype()) ? ": (255 * images).round().astype(\"uint8\") of 0 to 1" : "");
     check(labels.shape().rank() == 1, "", labels_name, ": labels of shape ", labels.shape(),
-          "; [N] would be right");
+          "; [N] would be right",
+          labels.shape().rank() == 2 ? ": labels.argmax(1) of one-hot ones, or labels[:, 0]" : "");
     check(!is_floating(labels.dtype()), "", labels_name, ": labels of ", labels.dtype(),
-          "; an integer type would be right");
+          "; an integer type would be right: labels.astype(\"int64\")");
     check(shape.rank() == 3 || shape.rank() == 4, "", images_name, ": images of shape ", shape,
           "; [N, H, W] or [N, H, W, C] would be right");
+    check(shape.rank() == 3 || shape[1] > 4 || shape[2] <= 4 || shape[3] <= 4, "", images_name,
+          ": images of shape ", shape, ", with channels first; [N, H, W, C] would be right: ",
+          "numpy.transpose(images, (0, 2, 3, 1))");
     for (int dim = 1; dim < shape.rank(); ++dim)
       check(shape[dim] >= 1 && shape[dim] <= 1 << 16, "", images_name, ": images of shape ", shape);
     check(shape[0] > 0, "", images_name, ": holds no sample");

@@ -53,7 +53,7 @@ class ImageFolder {
     try {
       return {read(*found_, file), file.label};
     } catch (const Error& error) {
-      fail("", error.sentence(), "; skip_bad skips such files");
+      fail("", error.sentence(), "; --skip-bad skips such files");
     }
   }
   [[nodiscard]] std::int32_t label(std::int64_t index) const {
@@ -94,7 +94,8 @@ class ImageFolder {
     }
     check(!error, "", path, ": ", error.message());
     check(!found.classes.empty(), "", path,
-          ": holds no directory of a class; DIR/CLASS/IMAGE is expected");
+          ": holds no directory of a class; DIR/CLASS/IMAGE is expected, or shards, or images.npy "
+          "and labels.npy, or MNIST's files");
     std::sort(found.classes.begin(), found.classes.end());
   }
 
@@ -106,7 +107,7 @@ class ImageFolder {
       const auto& path = found.files[at].path;
       try {
         check(decoder_for(found.decoders, std::filesystem::path(path).extension()) != nullptr, "",
-              path, ": not an image format of this program");
+              path, ": not an image format of this program (", formats_of(found.decoders), ")");
         if (options_.skip_bad) (void)read(found, found.files[at]);
       } catch (const Error& error) {
         wrong[at] = error.sentence();
@@ -118,7 +119,7 @@ class ImageFolder {
         good.push_back(std::move(found.files[at]));
         continue;
       }
-      check(options_.skip_bad, "", wrong[at], "; skip_bad skips such files");
+      check(options_.skip_bad, "", wrong[at], "; --skip-bad skips such files");
       found.skipped.push_back(std::move(wrong[at]));
     }
     found.files = std::move(good);

@@ -1,7 +1,7 @@
 // JPEG via TurboJPEG (Debian: libturbojpeg0-dev). All JPEGs become 8-bit RGB or gray.
 #pragma once
 
-#include <dhp/data/decoder.hpp>
+#include <dhp/data/exif.hpp>
 
 #include <turbojpeg.h>
 
@@ -87,7 +87,8 @@ namespace data {
   const int wrong = tjDecompress2(handle.get(), data, size, made.pixels.data(), width, 0, height,
                                   format, TJFLAG_LIMITSCANS);
   if (wrong != 0 && !data::harmless_jpeg_warning(handle.get(), bytes)) damaged();
-  return inks ? data::from_inverted_cmyk(made, options.channels) : made;
+  if (inks) made = data::from_inverted_cmyk(made, options.channels);
+  return oriented(std::move(made), jpeg_orientation(bytes), options);
 }
 
 [[nodiscard]] inline Decoder jpeg_decoder() {

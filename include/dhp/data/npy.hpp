@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/data/file.hpp>
+#include <dhp/data/known_file.hpp>
 
 #include <charconv>
 #include <cstring>
@@ -23,6 +24,7 @@ class NpyHeader {
       expect(':');
       if (key == "descr" && (seen & 1) == 0) {
         seen |= 1;
+        if (accept('[')) wrong("structured arrays are not supported: save one field");
         dtype = type_of(quoted());
       } else if (key == "fortran_order" && (seen & 2) == 0) {
         seen |= 2;
@@ -100,7 +102,8 @@ class NpyHeader {
     if (descr == "<i8") return DType::i64;
     if (descr == "<f4") return DType::f32;
     if (descr == "<f8") return DType::f64;
-    wrong("elements of type '", descr, "' are not supported, only |u1 <i4 <i8 <f4 <f8");
+    wrong("elements of type '", descr, "' are not supported, only |u1 <i4 <i8 <f4 <f8; ",
+          "array.astype() makes them");
   }
 
   std::string_view text_;
@@ -113,7 +116,10 @@ class NpyHeader {
   constexpr std::string_view magic("\x93NUMPY", 6);
   ByteCursor at(bytes, name);
   const auto front = at.take(6, "the .npy magic");
-  if (std::memcmp(front.data(), magic.data(), 6) != 0) at.wrong("not an .npy file: wrong magic");
+  if (std::memcmp(front.data(), magic.data(), 6) != 0) {
+    const auto known = known_file({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    at.wrong("not an .npy file: ", known.empty() ? "wrong magic" : "it is ", known);
+  }
   const auto version = at.big_endian(2, "the version");
   if (version != 0x0100 && version != 0x0200)
     at.wrong(".npy version ", version >> 8, ".", version & 255,

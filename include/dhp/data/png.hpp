@@ -1,8 +1,9 @@
 // PNG via libpng's simplified interface (link PNG::PNG), which handles its errors internally. All
-// color types and depths become 8-bit RGB or gray; transparent parts become black.
+// color types and depths become 8-bit RGB or gray. As in torchvision, transparency is dropped, and gamma and color
+// profiles are ignored.
 #pragma once
 
-#include <dhp/data/decoder.hpp>
+#include <dhp/data/exif.hpp>
 
 #include <png.h>
 
@@ -10,42 +11,64 @@
 
 namespace dhp {
 
-/// Checks all chunks: libpng stops once the pixels are complete and would accept a truncated file.
-inline void check_png_chunks(std::span<const std::byte> bytes, const std::string& name) {
+/// A PNG without the chunks that would change its pixels.
+struct PlainPng {
+  Bytes bytes;
+  int orientation = 1;
+};
+
+/// Reads all chunks: libpng stops once the pixels are complete and would accept a truncated file.
+[[nodiscard]] inline PlainPng plain_png(std::span<const std::byte> bytes, const std::string& name) {
   ByteCursor at(bytes, name);
   const auto magic = at.take(8, "the PNG magic");
   if (png_sig_cmp(reinterpret_cast<png_const_bytep>(magic.data()), 0, 8) != 0)
     at.wrong("not a PNG file: wrong magic");
+  PlainPng made{.bytes = Bytes(magic.begin(), magic.end())};
+  made.bytes.reserve(bytes.size());
   for (;;) {
+    const auto* first = bytes.data() + (bytes.size() - at.left());
     const auto size = static_cast<std::size_t>(at.big_endian(4, "a PNG chunk"));
     const auto type = at.take(4, "a PNG chunk");
-    (void)at.take(size, "a PNG chunk");
+    const auto data = at.take(size, "a PNG chunk");
     (void)at.take(4, "the check sum of a PNG chunk");
-    if (std::string_view(reinterpret_cast<const char*>(type.data()), 4) == "IEND") return;
+    const std::string_view kind(reinterpret_cast<const char*>(type.data()), 4);
+    if (kind == "eXIf") made.orientation = exif_orientation(data);
+    if (kind != "gAMA" && kind != "cHRM" && kind != "sRGB" && kind != "iCCP" && kind != "tRNS")
+      made.bytes.insert(made.bytes.end(), first, data.data() + data.size() + 4);
+    if (kind == "IEND") return made;
   }
 }
 
 [[nodiscard]] inline Image decode_png(std::span<const std::byte> bytes, const std::string& name,
                                       const DecodeOptions& options = {}) {
-  check_png_chunks(bytes, name);
+  const auto plain = plain_png(bytes, name);
   png_image header{};
   header.version = PNG_IMAGE_VERSION;
   struct Freer {
     png_image* header;
     ~Freer() { png_image_free(header); }
   } const freer{&header};
-  check(png_image_begin_read_from_memory(&header, bytes.data(), bytes.size()) != 0, "", name,
-        ": damaged PNG (", header.message, ")");
+  check(png_image_begin_read_from_memory(&header, plain.bytes.data(), plain.bytes.size()) != 0, "",
+        name, ": damaged PNG (", header.message, ")");
   check_decode(header.height, header.width, name, options);
-  header.format = options.channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
+  const int alpha = (header.format & PNG_FORMAT_FLAG_ALPHA) != 0 ? 1 : 0;
+  header.format = (options.channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY) |
+                  (alpha != 0 ? PNG_FORMAT_FLAG_ALPHA : 0);
   header.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
 
   Image made = Image::blank(static_cast<int>(header.height), static_cast<int>(header.width),
-                            options.channels);
-  const png_color black{0, 0, 0};
-  check(png_image_finish_read(&header, &black, made.pixels.data(), 0, nullptr) != 0, "", name,
+                            options.channels + alpha);
+  check(png_image_finish_read(&header, nullptr, made.pixels.data(), 0, nullptr) != 0, "", name,
         ": damaged PNG (", header.message, ")");
-  return made;
+  if (alpha != 0) {
+    made.channels = options.channels;
+    std::size_t to = 0;
+    for (std::size_t from = 0; from < made.pixels.size(); ++from)
+      if ((from + 1) % static_cast<std::size_t>(options.channels + 1) != 0)
+        made.pixels[to++] = made.pixels[from];
+    made.pixels.resize(to);
+  }
+  return oriented(std::move(made), plain.orientation, options);
 }
 
 [[nodiscard]] inline Decoder png_decoder() { return {{".png"}, &decode_png, "\x89PNG"}; }

@@ -37,13 +37,14 @@ class ShardImages {
     open_index(*found, shards);
     const auto& samples = found->index.samples;
     check(!samples.empty(), "", paths.front(), paths.size() > 1 ? " and others hold" : ": holds",
-          " no sample that can be read");
+          " no sample that can be read", left_out_text(*found));
     const auto [least, most] =
         std::minmax_element(samples.begin(), samples.end(),
                             [](auto& one, auto& other) { return one.label < other.label; });
     found->first_label = options_.first_label.value_or(least->label == 1 ? 1 : 0);
     check(least->label >= found->first_label, "", name_of(*found, *least), ": its label is ",
-          least->label, ", but labels count from ", found->first_label);
+          least->label, ", but labels count from ", found->first_label,
+          "; --first-label says where they begin");
     found->classes = most->label - found->first_label + 1;
     // What was read until here has not gone through the cache, which does not know all of its files yet.
     found->reader = std::make_unique<ShardReader>(found->index.shards, options_.cache.get());
@@ -66,6 +67,8 @@ class ShardImages {
   [[nodiscard]] const std::vector<ShardFile>& shards() const { return found_->index.shards; }
   /// With skip_bad: a sentence for each part that is left out.
   [[nodiscard]] const std::vector<std::string>& skipped() const { return found_->index.skipped; }
+  /// ", 4 members of no sample (NAME.png with NAME.cls or NAME.json) are left out, first: a.tar: b.c.png", or nothing.
+  [[nodiscard]] std::string left_out_text() const { return left_out_text(*found_); }
   /// Why the index could not be kept in its file; empty if it was.
   [[nodiscard]] const std::string& index_error() const { return found_->index_error; }
   /// Whether the index was read from its file, and not made now.
@@ -95,6 +98,12 @@ class ShardImages {
     int classes = 0;
   };
 
+  [[nodiscard]] static std::string left_out_text(const Found& found) {
+    const auto& [members, first] = found.index.left_out;
+    if (members == 0) return {};
+    return concat(", ", members, members == 1 ? " member" : " members",
+                  " of no sample (NAME.png with NAME.cls or NAME.json) left out, first: ", first);
+  }
   [[nodiscard]] const ShardSample& sample(std::int64_t index) const {
     check_sample_index(index, size());
     return found_->index.samples[static_cast<std::size_t>(index)];
@@ -185,7 +194,7 @@ class ShardImages {
     } catch (const Error& error) {
       const auto key = key_of(found, sample);
       fail("", error.sentence(), key.empty() ? "" : "; its key is ", key,
-           options_.skip_bad ? "" : "; skip_bad leaves out what is damaged");
+           options_.skip_bad ? "" : "; --skip-bad leaves out what is damaged");
     }
   }
   [[nodiscard]] static std::string name_of(const Found& found, const ShardSample& sample) {

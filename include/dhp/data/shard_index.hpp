@@ -45,6 +45,7 @@ struct ShardIndex {
   std::vector<ShardFile> shards;  ///< in the order of their samples
   std::vector<ShardSample> samples;
   std::vector<std::string> skipped;  ///< a sentence for each damaged part that was left out
+  LeftOut left_out{};
   bool checked = false;  ///< every image was decoded, and those that cannot be are left out
 
   [[nodiscard]] Bytes to_bytes() const {
@@ -69,6 +70,8 @@ struct ShardIndex {
     }
     put(std::uint64_t{skipped.size()});
     for (const auto& sentence : skipped) put_text(sentence);
+    put(left_out.members);
+    put_text(left_out.first);
     put(std::uint64_t{samples.size()});
     for (const auto& sample : samples) {
       put(sample.at);
@@ -101,6 +104,8 @@ struct ShardIndex {
       made.shards.push_back(std::move(shard));
     }
     for (auto left = number(); left > 0; --left) made.skipped.push_back(text());
+    made.left_out.members = number();
+    made.left_out.first = text();
     const auto count = number();
     if (count > at.left() / sample_bytes) at.wrong("the index ends too early");
     made.samples.resize(static_cast<std::size_t>(count));
@@ -120,7 +125,7 @@ struct ShardIndex {
   }
 
  private:
-  static constexpr std::string_view magic = "dhp shard index 1";
+  static constexpr std::string_view magic = "dhp shard index 2";
   static constexpr std::size_t sample_bytes = 28;
 };
 
@@ -135,18 +140,19 @@ struct ShardIndex {
     auto& scan = scans[static_cast<std::size_t>(index)];
     constexpr std::uint64_t magic_at = 257;
     ScannedFile file(shard.path);
-    shard.tar = shard.path.ends_with(".tar") ||
+    shard.tar = ends_in(shard.path, ".tar") ||
                 (file.size() > magic_at + 5 && file.text(magic_at, 5) == "ustar");
     if (shard.tar) scan_tar(shard.path, decoders, label_of_json, scan);
     else scan_tfrecord(shard.path, scan);
   });
-  ShardIndex made{.shards = std::move(shards), .samples = {}, .skipped = {}};
+  ShardIndex made{.shards = std::move(shards), .samples = {}, .skipped = {}, .left_out = {}};
   for (std::size_t index = 0; index < scans.size(); ++index) {
     for (auto& sample : scans[index].samples) {
       sample.shard = static_cast<std::uint32_t>(index);
       made.samples.push_back(sample);
     }
     for (auto& sentence : scans[index].skipped) made.skipped.push_back(std::move(sentence));
+    made.left_out.add(scans[index].left_out);
   }
   return made;
 }

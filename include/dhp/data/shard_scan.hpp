@@ -3,6 +3,7 @@
 
 #include <dhp/core/error.hpp>
 #include <dhp/core/open_file.hpp>
+#include <dhp/data/known_file.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -10,6 +11,8 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dhp {
@@ -69,15 +72,27 @@ class ScannedFile {
   std::vector<std::byte> window_;
 };
 
+/// What of tar shards belongs to no sample: it is no damage.
+struct LeftOut {
+  std::uint64_t members = 0;
+  std::string first{};  ///< "SHARD: NAME"
+  void add(const LeftOut& other) {
+    if (members == 0) first = other.first;
+    members += other.members;
+  }
+};
+
 /// The samples of one shard, and a sentence for each part of it that is left out.
 struct ShardScan {
   bool skip_bad = false;  ///< leave damaged parts out, instead of an error at the first
   std::vector<ShardSample> samples{};
   std::vector<std::string> skipped{};
+  LeftOut left_out{};
 
-  void damaged(const std::string& sentence) {
-    check(skip_bad, "", sentence, "; skip_bad leaves out what is damaged");
-    skipped.push_back(sentence);
+  void damaged(std::string sentence) {
+    constexpr std::string_view hint = "; --skip-bad leaves out what is damaged";
+    if (skip_bad) skipped.push_back(std::move(sentence));
+    else fail("", sentence, sentence.ends_with(hint) ? "" : hint);
   }
   /// Runs body(); an Error of it is damage.
   template <class Body>
@@ -92,9 +107,19 @@ struct ShardScan {
 
 /// The label of a sample, from a number of a file; `where` begins the error.
 [[nodiscard]] inline std::int32_t checked_label(std::int64_t label, const std::string& where) {
-  check(label >= 0 && label < std::numeric_limits<std::int32_t>::max(), "", where, "the label is ",
-        label, "; 0 or more would be right");
+  constexpr auto most = std::numeric_limits<std::int32_t>::max() - 1;
+  check(label >= 0 && label <= most, "", where, "the label is ", label, "; 0 to ", most,
+        " would be right");
   return static_cast<std::int32_t>(label);
+}
+
+/// Throws where a shard is packed, or another kind of file that is known.
+inline void check_is_shard(ScannedFile& file) {
+  const auto head =
+      file.text(0, static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), 64)));
+  const auto known = known_file(head);
+  check(known.empty(), "", file.path(), ", byte 0: is ", known,
+        "; samples are read at random, from tar and TFRecord files that are not packed");
 }
 
 /// The largest image and the largest record of a shard.

@@ -1,6 +1,6 @@
 // Shards as WebDataset names them: tar files in which consecutive members with the same name up to the first dot are one
-// sample, 000123.jpg and 000123.cls (the label as text) or 000123.json (with "label"). Read are ustar (POSIX.1-1988),
-// pax headers (POSIX.1-2001) and GNU's long names.
+// sample, 000123.jpg and 000123.cls (the label as text) or 000123.json (with "label"). Others, such as 000123.seg.jpg, are
+// not read. Read are ustar (POSIX.1-1988), pax headers (POSIX.1-2001) and GNU's long names.
 #pragma once
 
 #include <dhp/data/decoder.hpp>
@@ -81,8 +81,6 @@ class TarMembers {
     std::uint64_t sum = 8 * ' ';
     for (std::size_t place = 0; place < bytes.size(); ++place)
       if (place < 148 || place >= 156) sum += std::to_integer<std::uint64_t>(bytes[place]);
-    const bool gzip = at_ == 0 && file_->little_endian(0, 2) == 0x8b1f;
-    if (gzip) wrong("is compressed by gzip; samples are read at random, from unpacked shards");
     if (number(148, 8) != sum)
       wrong(at_ == 0
                 ? "not a tar file, or damaged: its first header's checksum is wrong"
@@ -143,25 +141,47 @@ using LabelOfJson = std::optional<std::int64_t> (*)(const std::string& text);
 inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
                      LabelOfJson label_of_json, ShardScan& scan) {
   ScannedFile file(path);
+  constexpr std::size_t magic_at = 257;
+  if (file.size() < magic_at + 5 || file.text(magic_at, 5) != "ustar") check_is_shard(file);
   TarMembers members(file);
   struct Sample {
     std::string key;
     std::uint64_t header = 0;
+    std::string names{};  // of its members
+    LeftOut members{};    // if it is no sample
     std::optional<TarMember> image{};
     std::optional<std::int32_t> label{};
     bool damaged = false;
   } sample;
   const auto finish = [&] {
-    if (sample.damaged || (!sample.image && !sample.label)) return;
+    if (sample.damaged) return;
+    if (!sample.image && !sample.label) return scan.left_out.add(sample.members);
     scan.guard([&] {
       const auto name = concat(path, ", byte ", sample.header, ": the sample ", sample.key);
-      check(sample.image.has_value(), "", name, " has a label and no image");
+      check(sample.image.has_value(), "", name, " has a label and no image (", formats_of(decoders),
+            ") among ", sample.names);
       check(sample.label.has_value(), "", name,
-            " has no label: no .cls and no .json beside its image");
+            " has no label: no .cls and no .json with one among ", sample.names,
+            "; members of a sample follow each other, as tar --sort=name writes them");
       scan.samples.push_back({.at = sample.image->first,
                               .bytes = static_cast<std::uint32_t>(sample.image->bytes),
                               .label = *sample.label});
     });
+  };
+  const auto label_in = [&](const TarMember& member, bool json) -> std::optional<std::int64_t> {
+    const auto text = file.text(member.first, static_cast<std::size_t>(member.bytes));
+    if (json) {
+      check(label_of_json != nullptr, "this program was built without JSON; .cls would be right");
+      return label_of_json(text);
+    }
+    std::int64_t label = 0;
+    constexpr const char* spaces = " \n\r\t";
+    const auto end = text.find_last_not_of(spaces) + 1;
+    const auto first = std::min(text.find_first_not_of(spaces), end);
+    const auto read = std::from_chars(text.data() + first, text.data() + end, label);
+    check(read.ec == std::errc() && read.ptr == text.data() + end, "\"", text.substr(0, 40),
+          "\" is not the number of a class");
+    return label;
   };
   const auto add = [&](const TarMember& member, const std::string& extension) {
     const bool image = decoder_for(decoders, extension) != nullptr;
@@ -171,20 +191,14 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
     check(member.bytes <= (image ? shard_record_limit : 1 << 20), "its ", member.bytes,
           " bytes are above the limit");
     if (image) {
+      check(!sample.image, "its sample has an image already: ", sample.names);
       sample.image = member;
-      return;
+    } else if (const auto found = label_in(member, extension == ".json")) {
+      const auto label = checked_label(*found, {});
+      const auto other = sample.label.value_or(label);
+      check(other == label, "its label is ", label, ", and ", other, " in another member");
+      sample.label = label;
     }
-    const auto text = file.text(member.first, static_cast<std::size_t>(member.bytes));
-    if (extension == ".json") {
-      check(label_of_json != nullptr, "this program was built without JSON; .cls would be right");
-      if (const auto label = label_of_json(text)) sample.label = checked_label(*label, {});
-      return;
-    }
-    std::int64_t label = 0;
-    const auto* end = text.data() + text.find_last_not_of(" \n\r\t") + 1;
-    const auto read = std::from_chars(text.data(), end, label);
-    check(read.ec == std::errc() && read.ptr == end, "it is not the number of a class");
-    sample.label = checked_label(label, {});
   };
   scan.guard([&] {
     while (const auto member = members.next()) {
@@ -198,12 +212,15 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
         sample = {.key = key, .header = members.header()};
       }
       try {
-        add(*member, member->name.substr(dot));
+        add(*member, lower_case(member->name.substr(dot)));
       } catch (const Error& error) {
         sample.damaged = true;
         scan.damaged(
             concat(path, ", byte ", members.header(), ": ", member->name, ": ", error.sentence()));
       }
+      sample.members.add({1, concat(path, ": ", member->name)});
+      if (sample.names.size() < 100)
+        sample.names += (sample.names.empty() ? "" : " ") + member->name;
     }
   });
   finish();

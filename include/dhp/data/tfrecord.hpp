@@ -21,6 +21,7 @@ class WireFields {
     bool is_bytes = false;  ///< [first, last) of the file; else `value`
     std::uint64_t first = 0, last = 0;
     std::uint64_t value = 0;
+    bool several = false;  ///< this is the last of a list
     [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(last - first); }
   };
   /// The next field of bytes or of a varint; none at the end.
@@ -80,6 +81,7 @@ struct ImageExample {
   std::optional<std::int64_t> label{};
   std::string key{};       ///< the name of the image's file, if the record has it
   std::string features{};  ///< the names of all, for errors
+  std::string list{};      ///< the name of image or label, if it has several values
 };
 
 namespace data {
@@ -94,10 +96,12 @@ namespace data {
     WireFields values(file, list->first, list->last);
     while (auto one = values.next()) {
       if (list->number == 3 && one->is_bytes) {
-        const auto packed = WireFields(file, one->first, one->last).next_varint();
-        if (!packed) continue;
-        *one = {.number = 1, .value = *packed};
+        WireFields packed(file, one->first, one->last);
+        const auto first = packed.next_varint();
+        if (!first) continue;
+        *one = {.number = 1, .value = *first, .several = packed.next_varint().has_value()};
       }
+      one->several = one->several || value;
       value = one;
     }
   }
@@ -132,10 +136,12 @@ namespace data {
       if (value->is_bytes && (name == "image/encoded" || (name == "image" && !whole_image))) {
         made.image = value;
         whole_image = name == "image/encoded";
+        if (value->several) made.list = name;
       }
       if (!value->is_bytes && (name == "image/class/label" || (name == "label" && !whole_label))) {
         made.label = static_cast<std::int64_t>(value->value);
         whole_label = name == "image/class/label";
+        if (value->several) made.list = name;
       }
       if (value->is_bytes && name == "image/filename")
         made.key = file.text(value->first, std::min<std::size_t>(value->size(), 200));
@@ -151,19 +157,18 @@ inline void scan_tfrecord(const std::string& path, ShardScan& scan) {
   for (std::uint64_t at = 0; at < file.size();) {
     const auto left = file.size() - at;
     const auto rest = concat(path, ", byte ", at, ": ");
+    if (at == 0 && left < head + tail) check_is_shard(file);
     if (left < head + tail)
       return scan.damaged(concat(rest, "the file ends in the middle of a record, of which it has ",
                                  left, " bytes"));
     const auto bytes = file.little_endian(at, 8);
     if (masked_crc32c(file.read(at, 8)) != file.little_endian(at + 8, 4)) {
-      const bool gzip = at == 0 && file.little_endian(0, 2) == 0x8b1f;
+      if (at == 0) check_is_shard(file);
       return scan.damaged(concat(
           rest,
-          gzip ? "is compressed by gzip; samples are read at random, from unpacked shards"
-          : at == 0
-              ? "not a TFRecord, or damaged: the checksum of the first record's length is wrong"
-              : "the checksum of a record's length is wrong, so that nothing behind it can be "
-                "read"));
+          at == 0 ? "not a TFRecord, or damaged: the checksum of the first record's length is wrong"
+                  : "the checksum of a record's length is wrong, so that nothing behind it can be "
+                    "read"));
     }
     if (bytes > left - head - tail)
       return scan.damaged(concat(rest, "a record of ", bytes, " bytes is cut off: the file has ",
@@ -177,6 +182,8 @@ inline void scan_tfrecord(const std::string& path, ShardScan& scan) {
             example.image ? "image/class/label or label, an integer"
                           : "image/encoded or image, of bytes",
             "; its features are ", example.features.empty() ? "none" : example.features);
+      check(example.list.empty(), "", rest, "its ", example.list,
+            " has several values; a sample has one image and one label");
       const auto& image = *example.image;
       scan.samples.push_back({.at = image.first,
                               .bytes = static_cast<std::uint32_t>(image.size()),

@@ -360,6 +360,7 @@ class Checkpoint {
     }
     sources.emplace_back(&file, NameMap(file.tensors()));
     std::int64_t batches = 0;
+    const NameMap skipped(file.skipped());
     std::string unfit;
     auto found_as = nlohmann::json::object();  // by the model's name, that in a file; null: in none
     try {
@@ -374,6 +375,10 @@ class Checkpoint {
           found_as[name] = *found;
           break;
         }
+        const auto* const other = is_new ? nullptr : skipped.find(name);
+        check(other == nullptr || !found_as[name].is_null(), file.path(), ": tensor ", name,
+              " is of type ", other == nullptr ? "" : file.skipped().at(*other),
+              ", which dhp does not compute in; F64, F32, BF16 and F16 would be right");
       }
       for (const auto& [name, in_file] : file.tensors()) {
         const auto& stored = *in_file->find(name);

@@ -5,6 +5,7 @@
 #include <dhp/core/open_file.hpp>
 #include <dhp/core/shape.hpp>
 #include <dhp/core/types.hpp>
+#include <dhp/data/known_file.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -39,6 +40,12 @@ inline const char* name_of(DType type) {
                       [&](const auto& entry) { return entry.first == type; })
       ->second;
 }
+/// Types that dhp does not compute in, and the bits of an element.
+inline const std::map<std::string, std::uint64_t> other_bits{
+    {"BOOL", 8},        {"I8", 8},          {"U16", 16},    {"I16", 16},    {"U32", 32},
+    {"U64", 64},        {"C64", 64},        {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8},
+    {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
+
 /// None for a type that dhp does not compute in.
 [[nodiscard]] inline std::optional<DType> type_of(const std::string& name) {
   for (const auto& [type, known] : names)
@@ -68,6 +75,11 @@ class SafeTensors {
   explicit SafeTensors(const std::string& path) : path_(path), file_(path, O_RDONLY) {
     constexpr std::uint64_t longest_header = 100'000'000;
     const auto size = file_.size();
+    std::string head(static_cast<std::size_t>(std::min<std::uint64_t>(size, 64)), '\0');
+    file_.read(0, std::as_writable_bytes(std::span(head.data(), head.size())));
+    const bool begins = head.size() > 8 && head[8] == '{';  // any number may stand before it
+    const auto known = known_file(head);
+    check(begins || known.empty(), path, " is no safetensors file: it is ", known);
     check(size >= 8, path, " is no safetensors file: it has ", size, " bytes, fewer than 8");
     std::uint64_t length = 0;
     file_.read(0, std::as_writable_bytes(std::span(&length, 1)));
@@ -93,8 +105,8 @@ class SafeTensors {
     file_.read(data_ + tensor.first, bytes);
     return bytes;
   }
-  /// Names of tensors of types that dhp does not compute in; they are no damage.
-  [[nodiscard]] const std::vector<std::string>& skipped() const { return skipped_; }
+  /// Tensors of types that dhp does not compute in, and these types; they are no damage.
+  [[nodiscard]] const std::map<std::string, std::string>& skipped() const { return skipped_; }
   [[nodiscard]] const std::string& path() const { return path_; }
   /// An entry of "__metadata__"; empty if there is none.
   [[nodiscard]] std::string note(const std::string& key) const {
@@ -109,17 +121,24 @@ class SafeTensors {
     check(json.is_object(), path_, " is damaged: its header is no JSON object");
     check(twice.empty(), path_, " is damaged: its header has \"", twice, "\" twice");
     std::vector<Bytes> ranges;
-    for (const auto& [name, value] : json.items())
-      if (name != "__metadata__") ranges.push_back(parse_tensor(name, value));
-      else if (value.is_object())
-        for (const auto& [key, note] : value.items())
-          if (note.is_string()) notes_[key] = note.get<std::string>();
+    for (const auto& [name, value] : json.items()) {
+      if (name != "__metadata__") {
+        ranges.push_back(parse_tensor(name, value));
+        continue;
+      }
+      check(value.is_object() || value.is_null(), path_,
+            " is damaged: its __metadata__ is no object");
+      for (const auto& [key, note] : value.items()) {
+        check(note.is_string(), path_, " is damaged: ", key, " of its __metadata__ is no text");
+        notes_[key] = note.get<std::string>();
+      }
+    }
     check_ranges(std::move(ranges), data_bytes);
   }
 
   using Bytes = std::pair<std::uint64_t, std::uint64_t>;
 
-  /// Adds the tensor, unless it is of a type that dhp does not know. Returns its bytes in the data section.
+  /// Adds the tensor, unless it is of a type that dhp does not compute in. Returns its bytes in the data section.
   Bytes parse_tensor(const std::string& name, const nlohmann::json& value) {
     const auto damaged = [&](const char* what) {
       fail("", path_, " is damaged: tensor ", name, " has ", what);
@@ -129,7 +148,11 @@ class SafeTensors {
       damaged("no dtype, shape and data_offsets");
     StoredTensor tensor;
     if (!value["dtype"].is_string()) damaged("a dtype that is no text");
-    const auto dtype = safetensors::type_of(value["dtype"].get<std::string>());
+    const auto type = value["dtype"].get<std::string>();
+    const auto dtype = safetensors::type_of(type);
+    const auto other = safetensors::other_bits.find(type);
+    if (!dtype && other == safetensors::other_bits.end())
+      damaged(concat("the type ", type, ", which the format does not know").c_str());
     tensor.dtype = dtype.value_or(DType::u8);
     const auto& shape = value["shape"];
     const auto& offsets = value["data_offsets"];
@@ -138,20 +161,20 @@ class SafeTensors {
     if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
         !offsets[1].is_number_unsigned())
       damaged("data_offsets that are not two numbers");
-    std::uint64_t bytes = size_of(tensor.dtype);
+    std::uint64_t bits = dtype ? 8 * size_of(*dtype) : other->second;
     for (const auto& extent : shape) {
       if (!extent.is_number_unsigned() || extent.get<std::uint64_t>() >= (std::uint64_t{1} << 62))
         damaged("a shape that is no list of up to 8 numbers");
       tensor.shape.push_back(extent.get<std::int64_t>());
-      if (__builtin_mul_overflow(bytes, extent.get<std::uint64_t>(), &bytes))
+      if (__builtin_mul_overflow(bits, extent.get<std::uint64_t>(), &bits))
         damaged("a shape beyond all memory");
     }
     tensor.first = offsets[0].get<std::uint64_t>();
     tensor.last = offsets[1].get<std::uint64_t>();
-    if (tensor.last < tensor.first || (dtype && tensor.last - tensor.first != bytes))
+    if (tensor.last < tensor.first || tensor.last - tensor.first != bits / 8 || bits % 8 != 0)
       damaged("data_offsets that do not fit its shape");
     if (dtype) tensors_[name] = tensor;
-    else skipped_.push_back(name);
+    else skipped_[name] = type;
     return {tensor.first, tensor.last};
   }
 
@@ -171,7 +194,7 @@ class SafeTensors {
   OpenFile file_;
   std::uint64_t data_ = 0;
   std::map<std::string, StoredTensor> tensors_;
-  std::vector<std::string> skipped_;
+  std::map<std::string, std::string> skipped_;
   std::map<std::string, std::string> notes_;
 };
 

@@ -55,7 +55,8 @@ void read_from_file(Dev& dev, const SafeTensors& file, const std::string& name,
   check(stored != nullptr, file.path(), " has no tensor ", name,
         "; it was saved from another model or optimizer");
   check(stored->shape == file_shape(piece.shape, piece.file_order), "tensor ", name, " of ",
-        file.path(), " has another shape than the model's ", piece.shape,
+        file.path(), " has the shape ", nlohmann::json(stored->shape).dump(),
+        ", another shape than the model's ", piece.shape,
         piece.file_order == FileOrder::same ? "" : " (kernel axes last in the file)",
         "; were the model's options the same, or is this a new layer?");
   check(is_floating(stored->dtype), "tensor ", name, " of ", file.path(), " is of ", stored->dtype,

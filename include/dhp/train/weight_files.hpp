@@ -22,14 +22,14 @@ class WeightFiles {
   /// index. A folder of checkpoints, or one checkpoint, does not.
   [[nodiscard]] static bool are_at(const std::string& path) {
     using std::filesystem::exists;
-    if (path.ends_with(".safetensors")) return true;
+    if (ends_in(path, ".safetensors")) return true;
     if (path.empty() || exists(path + "/index.json") || exists(path + "/state.json")) return false;
     return exists(path + "/" + index_name) || exists(path + "/model.safetensors");
   }
 
   /// Opens all files. Throws where one is missing or damaged, or the index names what is not there.
   explicit WeightFiles(const std::string& path) : path_(path) {
-    if (path.ends_with(".safetensors")) open(path);
+    if (ends_in(path, ".safetensors")) open(path);
     else if (std::filesystem::exists(path + "/" + index_name)) open_all(path);
     else open(path + "/model.safetensors");
   }
@@ -38,6 +38,8 @@ class WeightFiles {
   [[nodiscard]] const std::map<std::string, const SafeTensors*>& tensors() const {
     return files_of_;
   }
+  /// The types of tensors that dhp does not compute in, by their names.
+  [[nodiscard]] const std::map<std::string, std::string>& skipped() const { return skipped_; }
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
@@ -48,10 +50,7 @@ class WeightFiles {
       check(fresh, "tensor ", name, " is in ", at->second->path(), " and in ", path,
             "; a tensor has one place");
     }
-  }
-  [[nodiscard]] const SafeTensors& file_at(const std::string& path) const {
-    return **std::find_if(files_.begin(), files_.end(),
-                          [&](const auto& file) { return file->path() == path; });
+    skipped_.insert(file.skipped().begin(), file.skipped().end());
   }
   void open_all(const std::string& folder) {
     const auto path = folder + "/" + index_name;
@@ -71,10 +70,8 @@ class WeightFiles {
     for (const auto& [tensor, file] : json["weight_map"].items()) {
       const auto found = files_of_.find(tensor);
       const auto where = folder + "/" + file.get<std::string>();
-      const auto& skipped = file_at(where).skipped();  // of types that no model asks for
-      const bool there = found != files_of_.end()
-                             ? found->second->path() == where
-                             : std::find(skipped.begin(), skipped.end(), tensor) != skipped.end();
+      const bool there =
+          found != files_of_.end() ? found->second->path() == where : skipped_.contains(tensor);
       check(there, path, " says that tensor ", tensor, " is in ", where, ", and it is not");
     }
   }
@@ -82,6 +79,7 @@ class WeightFiles {
   std::string path_;
   std::vector<std::unique_ptr<SafeTensors>> files_;
   std::map<std::string, const SafeTensors*> files_of_;
+  std::map<std::string, std::string> skipped_;
 };
 
 }  // namespace dhp

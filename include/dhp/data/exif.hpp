@@ -1,0 +1,69 @@
+// The EXIF orientation of an image: cameras store what the sensor saw, and say how to turn it.
+#pragma once
+
+#include <dhp/data/decoder.hpp>
+
+#include <utility>
+
+namespace dhp {
+
+/// The orientation in a TIFF block of EXIF, 1 to 8; 1, upright, where it has none or is damaged.
+[[nodiscard]] inline int exif_orientation(std::span<const std::byte> tiff) {
+  const bool little = tiff.size() > 8 && tiff[0] == std::byte{'I'};
+  const auto number = [&](std::uint64_t at, std::size_t count) -> std::uint64_t {
+    if (at + count > tiff.size()) return 0;
+    ByteCursor cursor(tiff.subspan(static_cast<std::size_t>(at), count), {});
+    return little ? cursor.little_endian(count, "") : cursor.big_endian(count, "");
+  };
+  if (number(2, 2) != 42) return 1;
+  const auto first = number(4, 4);
+  const auto entries = number(first, 2);
+  for (std::uint64_t entry = 0; entry < entries; ++entry) {
+    const auto at = first + 2 + 12 * entry;
+    if (number(at, 2) != 0x0112) continue;
+    const auto found = static_cast<int>(number(at + 8, 2));
+    return found >= 1 && found <= 8 ? found : 1;
+  }
+  return 1;
+}
+
+/// That of a JPEG.
+[[nodiscard]] inline int jpeg_orientation(std::span<const std::byte> bytes) {
+  constexpr std::string_view exif("Exif\0\0", 6);
+  for (std::size_t at = 2; at + 4 <= bytes.size() && bytes[at] == std::byte{0xff};) {
+    const auto marker = std::to_integer<unsigned>(bytes[at + 1]);
+    const auto size = std::to_integer<std::size_t>(bytes[at + 2]) * 256 +
+                      std::to_integer<std::size_t>(bytes[at + 3]);
+    if (marker == 0xda || at + 2 + size > bytes.size()) break;  // the image begins
+    const auto part = bytes.subspan(at + 4, size < 2 ? 0 : size - 2);
+    if (marker == 0xe1 && part.size() > exif.size() &&
+        std::memcmp(part.data(), exif.data(), exif.size()) == 0)
+      return exif_orientation(part.subspan(exif.size()));
+    at += 2 + size;
+  }
+  return 1;
+}
+
+/// As options.exif says: turned and mirrored, or counted and as it is.
+[[nodiscard]] inline Image oriented(Image image, int orientation, const DecodeOptions& options) {
+  if (orientation == 1) return image;
+  if (!options.exif) {
+    if (options.turned != nullptr) options.turned->fetch_add(1, std::memory_order_relaxed);
+    return image;
+  }
+  const bool swaps = orientation >= 5;
+  const bool up = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+  const bool left = orientation == 2 || orientation == 3 || orientation >= 7;
+  auto made = Image::blank(swaps ? image.width : image.height, swaps ? image.height : image.width,
+                           image.channels);
+  for (int y = 0; y < made.height; ++y)
+    for (int x = 0; x < made.width; ++x) {
+      const auto [row, column] = swaps ? std::pair(x, y) : std::pair(y, x);
+      const auto* from = &image.pixels[image.at(up ? image.height - 1 - row : row,
+                                                left ? image.width - 1 - column : column)];
+      std::copy_n(from, image.channels, &made.pixels[made.at(y, x)]);
+    }
+  return made;
+}
+
+}  // namespace dhp
