@@ -27,11 +27,15 @@ foreach(half IN ITEMS 0 1)
   file(CONFIGURE OUTPUT ${dir}/ops_${half}.cpp CONTENT "${includes}namespace dhp {\n${definitions_${half}}}\n" @ONLY)
 endforeach()
 
-add_library(dhp_emulated_ops STATIC EXCLUDE_FROM_ALL ${dir}/ops_0.cpp ${dir}/ops_1.cpp)
-target_link_libraries(dhp_emulated_ops PRIVATE dhp_device)
-if(NOT DHP_SANITIZE)
-  target_compile_options(dhp_emulated_ops PRIVATE -O1)
-endif()
-target_compile_options(dhp_emulated_ops
-  PRIVATE -U_FORTIFY_SOURCE
-  INTERFACE "SHELL:-include ${dir}/extern.hpp")
+# dhp_emulated_kernels(<target> <checker>): the kernels, with what tests/cuda/watch.hpp declares.
+function(dhp_emulated_kernels target checker)
+  add_library(${target} STATIC EXCLUDE_FROM_ALL ${dir}/ops_0.cpp ${dir}/ops_1.cpp)
+  add_library(${target}_checker STATIC EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/cuda/${checker}.cpp)
+  target_link_libraries(${target}_checker PRIVATE dhp dhp_build)
+  target_link_libraries(${target} PUBLIC $<LINK_ONLY:${target}_checker> PRIVATE dhp_device)
+  if(NOT DHP_SANITIZE)
+    target_compile_options(${target} PRIVATE -O1)
+  endif()
+  target_compile_options(${target} PRIVATE -U_FORTIFY_SOURCE INTERFACE "SHELL:-include ${dir}/extern.hpp")
+endfunction()
+dhp_emulated_kernels(dhp_emulated_ops unwatched)

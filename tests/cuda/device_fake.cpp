@@ -168,6 +168,20 @@ TEST_CASE(
   cudaStreamDestroy(stream);
 }
 
+TEST_CASE(
+    "device fake: a copy to the host keeps its block until it has ended, though nobody waits") {
+  Cuda dev(small());
+  const auto from = dev.allocate(100);
+  Gate gate(dev.stream());
+  const auto* const dropped = dev.start_copy_to_host(from.get(), 100).data();
+  const auto second = dev.start_copy_to_host(from.get(), 100);
+  CHECK(second.data() != dropped);
+  CHECK(cudaGetLastError() == cudaSuccess);  // that the copy was not ready is no error
+  gate.open();
+  second.wait_here();
+  CHECK(dev.start_copy_to_host(from.get(), 100).data() == dropped);
+}
+
 TEST_CASE("device fake: state is copied beside later work, as it was") {
   constexpr int pieces = 4;
   for (const bool replayed : {false, true})
@@ -277,6 +291,7 @@ TEST_CASE("device fake: where memory is short free blocks make room, and else it
                    "of its "));
     CHECK(contains(said, concat(" bytes are this rank's tensors, ", 4 << 20, " are free)")));
     CHECK(contains(said, "a smaller micro-batch, recomputation"));
+    CHECK(cudaGetLastError() == cudaSuccess);  // the next kernel is not blamed
     // Nothing is lost: what fits still comes.
     CHECK(dev.allocate(4 << 20) != nullptr);
     memory.total = memory.held;

@@ -5,6 +5,7 @@
 
 #include <dhp/cuda/block.hpp>
 #include <dhp/device/cpu.hpp>
+#include <tests/cuda/watch.hpp>
 
 #include <setjmp.h>
 #include <ucontext.h>
@@ -13,6 +14,8 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <source_location>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -23,7 +26,6 @@ class Context {
  public:
   /// The next switch to it calls entry(argument), which never returns.
   void begin(void (*entry)(unsigned low, unsigned high), const void* argument) {
-    constexpr std::size_t stack_bytes = 128 << 10;
     if (!stack_) stack_ = std::make_unique_for_overwrite<std::byte[]>(stack_bytes);
     getcontext(&context_);
     context_.uc_stack.ss_sp = stack_.get();
@@ -45,8 +47,10 @@ class Context {
     setcontext(&to.context_);
 #endif
   }
+  [[nodiscard]] std::span<const std::byte> stack() const { return {stack_.get(), stack_bytes}; }
 
  private:
+  static constexpr std::size_t stack_bytes = 128 << 10;
   ucontext_t context_{};
   jmp_buf jump_{};
   bool begun_ = false;
@@ -186,6 +190,7 @@ class EmulatedBlockRun {
   EmulatedBlockRun(std::int64_t index, const dhp::cuda::Grid& grid)
       : index_(index), grid_(grid), shared_(grid.shared_bytes / 16 + 1) {
     std::memset(shared_.data(), Emulated::poison, shared_.size() * 16);
+    watch::block_begins(index, std::as_bytes(std::span(shared_)));
   }
 
   /// body(thread) for each thread, until all are done.
@@ -197,7 +202,8 @@ class EmulatedBlockRun {
     for (current_ = 0; current_ < grid_.threads; ++current_) start(now());
     for (int done = 0; done < grid_.threads;) {
       bool moved = false;
-      for (current_ = 0; current_ < grid_.threads; ++current_) {
+      for (const int thread : watch::order(grid_.threads)) {
+        current_ = thread;
         if (now().state != Fiber::State::ready) continue;
         scheduler_.switch_to(now().context);
         if (error_) std::rethrow_exception(error_);
@@ -216,9 +222,11 @@ class EmulatedBlockRun {
   [[nodiscard]] Fiber& fiber(int thread) { return (*fibers_)[static_cast<std::size_t>(thread)]; }
   [[nodiscard]] void* shared() { return shared_.data(); }
   void wait(Fiber::State state) {
+    watch::thread_stops();
     Fiber& mine = now();
     mine.state = state;
     mine.context.switch_to(scheduler_);
+    watch::thread_runs(current_, mine.context.stack());
   }
 
  private:
@@ -238,11 +246,13 @@ class EmulatedBlockRun {
     }
   }
   void run_thread() {
+    watch::thread_runs(current_, now().context.stack());
     try {
       body_(argument_, *this);
     } catch (...) {
       error_ = std::current_exception();
     }
+    watch::thread_stops();
     now().state = Fiber::State::done;
   }
   /// Continues blocks and warps of which all threads wait.
@@ -261,7 +271,10 @@ class EmulatedBlockRun {
     for (int first = 0; first < grid_.threads; first += dhp::cuda::warp_size)
       if (all(first, first + dhp::cuda::warp_size, State::waits_for_warp))
         moved = go(first, first + dhp::cuda::warp_size);
-    if (all(0, grid_.threads, State::waits_for_block)) moved = go(0, grid_.threads);
+    if (all(0, grid_.threads, State::waits_for_block)) {
+      moved = go(0, grid_.threads);
+      watch::barrier();
+    }
     return moved;
   }
 
@@ -284,10 +297,13 @@ class EmulatedBlock {
   [[nodiscard]] std::int64_t blocks() const { return run_.grid().blocks; }
   [[nodiscard]] int thread() const { return thread_; }
   [[nodiscard]] int threads() const { return run_.grid().threads; }
-  void sync() { run_.wait(Fiber::State::waits_for_block); }
+  void sync(const std::source_location& where = std::source_location::current()) {
+    if (!watch::leaves_out(where)) run_.wait(Fiber::State::waits_for_block);
+  }
   template <class A>
   [[nodiscard]] A shuffle_xor(A value, int mask) {
     static_assert(sizeof(A) <= sizeof(Fiber::slot));
+    watch::thread_stops();  // a slot is no memory of the kernel
     std::memcpy(run_.fiber(thread_).slot, &value, sizeof value);
     run_.wait(Fiber::State::waits_for_warp);
     A theirs;
@@ -314,6 +330,7 @@ void launch(Emulated& dev, const dhp::cuda::Grid& grid, const Kernel& kernel) {
   ++dev.launches;
   dev.issue([&dev, grid, kernel] {
     auto& fibers = dev.fibers(grid.threads);
+    watch::launch_begins(typeid(Kernel));
     for (std::int64_t index = 0; index < grid.blocks; ++index) {
       EmulatedBlockRun run(index, grid);
       run.run(fibers, [&](EmulatedBlockRun& block_run) {
@@ -321,6 +338,7 @@ void launch(Emulated& dev, const dhp::cuda::Grid& grid, const Kernel& kernel) {
         kernel(block);
       });
     }
+    watch::launch_ends();
   });
 }
 

@@ -104,6 +104,9 @@ inline Queue& of(cudaStream_t stream) {
   return stream == nullptr ? by_default : *reinterpret_cast<Queue*>(stream);
 }
 inline thread_local int current_gpu = 0;
+/// Stays until somebody asks for it, and would be taken for the next kernel's.
+inline thread_local cudaError_t last_error = cudaSuccess;
+inline cudaError_t fail(cudaError_t code) { return last_error = code; }
 
 /// Memory of all GPUs together.
 struct GpuMemory {
@@ -187,7 +190,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   return cudaSuccess;
 }
 const char* cudaGetErrorString(cudaError_t) { return "an error"; }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return std::exchange(fake::last_error, cudaSuccess); }
 cudaError_t cudaMallocHost(void** to, size_t bytes) {
   ++fake::blocks;
   return *to = std::aligned_alloc(256, (bytes + 255) / 256 * 256), cudaSuccess;
@@ -196,7 +199,7 @@ cudaError_t cudaFreeHost(void* old) { return --fake::blocks, fake::bury(old), cu
 cudaError_t cudaMalloc(void** to, size_t bytes) {
   auto& memory = fake::gpu_memory;
   const std::lock_guard lock(memory.mutex);
-  if (bytes > memory.total - memory.held) return cudaErrorMemoryAllocation;
+  if (bytes > memory.total - memory.held) return fake::fail(cudaErrorMemoryAllocation);
   cudaMallocHost(to, bytes);
   return memory.add(*to, bytes), cudaSuccess;
 }
@@ -232,7 +235,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t old) {
   return --fake::streams, delete &fake::of(old), cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  if (fake::of(stream).capture()) return cudaErrorStreamCaptureUnsupported;
+  if (fake::of(stream).capture()) return fake::fail(cudaErrorStreamCaptureUnsupported);
   return fake::of(stream).drain(), cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -240,12 +243,13 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   const auto& point = fake::of(event);
   if (point.number >= 0) {
     const auto capture = point.capture.lock();
-    if (capture == nullptr || capture->over()) return cudaErrorInvalidValue;
+    if (capture == nullptr || capture->over()) return fake::fail(cudaErrorInvalidValue);
     if (!queue.capture()) queue.set_capture(capture);
-    if (queue.capture() != capture) return cudaErrorStreamCaptureMerge;
+    if (queue.capture() != capture) return fake::fail(cudaErrorStreamCaptureMerge);
     return capture->wait(&queue, point.number), cudaSuccess;
   }
-  if (queue.capture()) return point.recorded ? cudaErrorStreamCaptureIsolation : cudaSuccess;
+  if (queue.capture())
+    return point.recorded ? fake::fail(cudaErrorStreamCaptureIsolation) : cudaSuccess;
   queue.put([point = point.point] { fake::wait(point); });
   return cudaSuccess;
 }
@@ -259,7 +263,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* made) {
   const bool joined = capture->end(&origin);
   origin.set_capture(nullptr);
   for (auto* queue : capture->streams()) queue->set_capture(nullptr);
-  if (!joined) return cudaErrorStreamCaptureUnjoined;
+  if (!joined) return fake::fail(cudaErrorStreamCaptureUnjoined);
   *made = reinterpret_cast<cudaGraph_t>(new fake::Graph{capture, &origin});
   return cudaSuccess;
 }
@@ -299,14 +303,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  if (fake::of(event).number >= 0) return cudaErrorCapturedEvent;
-  return *fake::of(event).point ? cudaSuccess : cudaErrorNotReady;
+  if (fake::of(event).number >= 0) return fake::fail(cudaErrorCapturedEvent);
+  return *fake::of(event).point ? cudaSuccess : fake::fail(cudaErrorNotReady);
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
   return *ms = fake::of(to).ms - fake::of(from).ms, cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  if (fake::of(event).number >= 0) return cudaErrorCapturedEvent;
+  if (fake::of(event).number >= 0) return fake::fail(cudaErrorCapturedEvent);
   return fake::wait(fake::of(event).point), cudaSuccess;
 }
 

@@ -57,6 +57,25 @@ TEST_CASE("nccl fake: a send beyond the capacity waits on the device, not on the
   CHECK(wrong == 0);
 }
 
+TEST_CASE("nccl fake: an axis of one rank has no communicator") {
+  const auto communicators = [](MeshShape shape) {
+    const auto counted = on_gpus(shape.size(), [&](Comm<Cuda>& world, Cuda& dev) {
+      Mesh<Cuda> mesh(world, shape);
+      CHECK(mesh.tensor().size() == shape.tensor);
+      mesh.tensor().barrier();
+      world.barrier();
+      const auto made = fake::comms_on.at(static_cast<std::size_t>(dev.number())).load();
+      world.barrier();
+      return concat(made);
+    });
+    for (const auto& made : counted) CHECK(made == counted.front());
+    return counted.front();
+  };
+  CHECK(communicators({.data = 4}) == "2");                   // the world, the axis
+  CHECK(communicators({.tensor = 2, .pipeline = 2}) == "4");  // a pipeline has two
+  CHECK(communicators({.data = 2, .tensor = 1, .pipeline = 2}) == "4");
+}
+
 TEST_CASE("nccl fake: a group is split when its collectives are done") {
   CHECK(end_of(2, 60, [&](Comm<Cuda>& world, Cuda& dev) {
           auto x = on_gpu(dev, DType::f32, {1});

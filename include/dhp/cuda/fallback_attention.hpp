@@ -121,10 +121,8 @@ constexpr void visit_groups(const Kernel& kernel, B& block) {
   const auto head = kernel.place.head_of(block.index() / kernel.groups);
   const auto stride = kernel.groups * AttentionTile::warps;
   for (auto first = block.index() % kernel.groups * AttentionTile::warps; first < head.rows;
-       first += stride) {
+       first += stride)
     kernel.group(block, head, first);
-    block.sync();
-  }
 }
 
 /// One block per `warps` queries of a head.

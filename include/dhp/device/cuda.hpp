@@ -167,18 +167,20 @@ class Cuda {
   }
   [[nodiscard]] HostCopy start_copy_to_host(const std::byte* from, std::size_t bytes) {
     check_not_recording("a copy to the host");
-    auto data = blocks_->allocate(bytes);
-    if (bytes > 0)
-      check_cuda(cudaMemcpyAsync(data.get(), from, bytes, cudaMemcpyDefault, stream()),
-                 "cudaMemcpyAsync to the host");
-    return {std::move(data), bytes, std::make_shared<CudaArrival>(CudaEvent::of(stream()))};
+    auto [data, end] = blocks_->start_copy(bytes, [&](std::byte* to) {
+      if (bytes > 0)
+        check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream()),
+                   "cudaMemcpyAsync to the host");
+      return CudaEvent::of(stream());
+    });
+    return {std::move(data), bytes, std::make_shared<CudaArrival>(end)};
   }
   /// The same beside later work, which must not write to `from` before finish_copies_beside().
   [[nodiscard]] HostCopy start_copy_beside(const std::byte* from, std::size_t bytes) {
     check_not_recording("a copy to the host");
-    auto data = blocks_->allocate(bytes);
     if (!downloads_) downloads_ = std::make_unique<DownloadLane>();
-    const auto end = downloads_->copy(data.get(), from, bytes, stream());
+    auto [data, end] = blocks_->start_copy(
+        bytes, [&](std::byte* to) { return downloads_->copy(to, from, bytes, stream()); });
     return {std::move(data), bytes, std::make_shared<CudaArrival>(end)};
   }
   /// Later work comes after the copies beside. The host does not wait.

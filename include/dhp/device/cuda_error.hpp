@@ -25,11 +25,19 @@ class CudaError : public Error {
   int code_;
 };
 
-/// Throws CudaError unless `code` is success; `call` names the call and its purpose.
+/// For destructors: ignores an error and clears it in the runtime.
+inline void quietly(cudaError_t code) noexcept {
+  if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
+}
+
+/// Throws CudaError unless `code` is success; `call` names the call and its purpose. Clears the error in the runtime,
+/// where the start of the next kernel would find it.
 inline void check_cuda(cudaError_t code, const char* call,
                        std::source_location where = std::source_location::current()) {
-  if (code != cudaSuccess) [[unlikely]]
-    throw CudaError(call, static_cast<int>(code), cudaGetErrorString(code), where);
+  if (code == cudaSuccess) [[likely]]
+    return;
+  quietly(code);
+  throw CudaError(call, static_cast<int>(code), cudaGetErrorString(code), where);
 }
 
 /// Throws if the loaded library (`file`) is older than the headers or of another major version.
@@ -56,10 +64,5 @@ struct CudaDestroy {
 };
 template <class Handle, auto destroy>
 using CudaOwner = std::unique_ptr<std::remove_pointer_t<Handle>, CudaDestroy<destroy>>;
-
-/// For destructors: ignores an error and clears it in the runtime.
-inline void quietly(cudaError_t code) noexcept {
-  if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
-}
 
 }  // namespace dhp

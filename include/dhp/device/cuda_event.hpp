@@ -47,7 +47,10 @@ class CudaEvent {
   [[nodiscard]] bool passed() const {
     if (event_ == nullptr) return true;
     const auto code = cudaEventQuery(event_.get());
-    if (code == cudaErrorNotReady) return false;
+    if (code == cudaErrorNotReady) {
+      quietly(code);
+      return false;
+    }
     check_cuda(code, "cudaEventQuery (work before it failed)");
     return true;
   }

@@ -4,6 +4,7 @@
 
 #include <dhp/device/cuda_event.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <deque>
 #include <map>
@@ -21,27 +22,44 @@ namespace dhp {
 
 class PinnedBlocks : public std::enable_shared_from_this<PinnedBlocks> {
  public:
-  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
-    std::shared_ptr<std::byte> block;
-    {
-      const std::lock_guard lock(mutex_);
-      auto& free = free_[bytes];
-      if (!free.empty()) {
-        block = std::move(free.back());
-        free.pop_back();
-      }
-    }
-    if (!block) block = allocate_pinned(bytes);
-    auto* const data = block.get();
-    return {data, [pool = shared_from_this(), bytes, block](std::byte*) {
-              const std::lock_guard lock(pool->mutex_);
-              pool->free_[bytes].push_back(block);
-            }};
+  struct Copy {
+    std::shared_ptr<std::byte> data;
+    CudaEvent end;
+  };
+  /// copy(data) begins to fill a block of so many bytes, and returns the event of its end. The block is free when its
+  /// last owner has gone and the copy has ended.
+  template <class Start>
+  [[nodiscard]] Copy start_copy(std::size_t bytes, const Start& copy) {
+    auto block = free_block(bytes);
+    auto* const data = block.data.get();
+    block.end = copy(data);
+    const auto end = block.end;
+    return {{data,
+             [pool = shared_from_this(), bytes, block = std::move(block)](std::byte*) {
+               const std::lock_guard lock(pool->mutex_);
+               pool->free_[bytes].push_back(block);
+             }},
+            end};
   }
 
  private:
+  [[nodiscard]] Copy free_block(std::size_t bytes) {
+    {
+      const std::lock_guard lock(mutex_);
+      auto& free = free_[bytes];
+      const auto found = std::find_if(free.begin(), free.end(),
+                                      [](const Copy& block) { return block.end.passed(); });
+      if (found != free.end()) {
+        auto block = std::move(*found);
+        free.erase(found);
+        return block;
+      }
+    }
+    return {allocate_pinned(bytes), {}};
+  }
+
   std::mutex mutex_;
-  std::map<std::size_t, std::vector<std::shared_ptr<std::byte>>> free_;
+  std::map<std::size_t, std::vector<Copy>> free_;  // by bytes; copies to them may be under way
 };
 
 class PinnedRing {

@@ -7,9 +7,11 @@
 #include <dhp/comm/split.hpp>
 #include <dhp/device/cuda.hpp>
 #include <dhp/device/cuda_graph.hpp>
+#include <dhp/device/pinned.hpp>
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -95,11 +97,19 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     }
   }
 
-  /// Collective. Null for a negative color.
+  /// Collective. Null for a negative color, and for a part of one rank: a group of one needs no communicator.
   [[nodiscard]] std::shared_ptr<NcclChannel> split(int color, int key, int ctas, CallSite where) {
     const Call call{.kind = CallKind::split, .where = where};
     const auto recorded = handle_->recorder().begin(call);
-    const auto members = part_with(place_.rank, gather({color, key}, call));
+    const auto wishes = gather({color, key}, call);
+    const auto members = part_with(place_.rank, wishes);
+    const auto has_others = [&](const SplitWish& wish) {
+      return wish.color >= 0 && std::count_if(wishes.begin(), wishes.end(), [&](const auto& other) {
+                                  return other.color == wish.color;
+                                }) > 1;
+    };
+    if (std::none_of(wishes.begin(), wishes.end(), has_others)) return nullptr;
+    if (members.size() == 1) color = -1;
     const auto at = std::find(members.begin(), members.end(), place_.rank) - members.begin();
     std::vector<int> world_ranks;
     for (const int member : members)
@@ -219,16 +229,20 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   [[nodiscard]] std::vector<SplitWish> gather(SplitWish mine, const Call& call) {
     std::vector<SplitWish> all(static_cast<std::size_t>(place_.size));
     auto *const received = words(), *const sent = received + 2 * all.size();
-    const auto copy = [&](void* to, const void* from, std::size_t bytes) {
-      check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle_->stream()),
+    const auto bytes = all.size() * sizeof mine;
+    auto* const host = host_words_.get();
+    const auto copy = [&](void* to, const void* from, std::size_t count) {
+      check_cuda(cudaMemcpyAsync(to, from, count, cudaMemcpyDefault, handle_->stream()),
                  "cudaMemcpyAsync of a split");
     };
-    copy(sent, &mine, sizeof mine);
-    meet(call, put(call, [&](ncclComm_t comm, cudaStream_t stream) {
-           return ncclAllGather(sent, received, 2, ncclInt32, comm, stream);
-         }));
-    copy(all.data(), received, all.size() * sizeof mine);
-    check_cuda(cudaStreamSynchronize(handle_->stream()), "cudaStreamSynchronize of a split");
+    std::memcpy(host + bytes, &mine, sizeof mine);
+    copy(sent, host + bytes, sizeof mine);
+    put(call, [&](ncclComm_t comm, cudaStream_t stream) {
+      return ncclAllGather(sent, received, 2, ncclInt32, comm, stream);
+    });
+    copy(host, received, bytes);
+    meet(call, CudaEvent::of(handle_->stream()));
+    std::memcpy(all.data(), host, bytes);
     return all;
   }
   // On the GPU: a wish of each rank, and this one's.
@@ -239,6 +253,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
       int* made = nullptr;
       check_cuda(cudaMalloc(&made, bytes), "cudaMalloc");
       words_ = {made, [](int* old) { quietly(cudaFree(old)); }};
+      host_words_ = allocate_pinned(bytes);
     }
     return words_.get();
   }
@@ -246,6 +261,8 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   std::shared_ptr<World> world_;
   Place place_;
   std::shared_ptr<int> words_;
+  // Pinned: a copy of other memory may wait, with a lock of the driver, for another rank of this process.
+  std::shared_ptr<std::byte> host_words_;
   std::shared_ptr<NcclHandle> handle_;
   std::uint64_t recording_ = 0;       // the last one that it has taken part in
   std::weak_ptr<NcclBranch> branch_;  // its part there
