@@ -106,9 +106,9 @@ TEST_CASE("etcd store: a process that was stopped for longer than its lease writ
     std::string end = "no end";
     try {
       EtcdStore own(etcd.options(), member(3));
-      own.set("ready", "");
-      // Before its keeper finds out, and after.
+      // Before its keeper finds out, and after. It may be stopped before it hears of its first write.
       try {
+        own.set("ready", "");
         for (int i = 0;; ++i) own.set("written", concat(i));
       } catch (const StoreLost& lost) {
         end = lost.sentence();
