@@ -5,6 +5,9 @@ set -eu
 source=$1 build=$2 scratch=$3
 root=$scratch/root
 [ -x "$build/examples/train_bert" ] || { echo "skipped: the programs are not built"; exit 77; }
+for tool in dpkg-shlibdeps file; do
+  command -v $tool >/dev/null || { echo "skipped: cpack needs $tool (Debian: dpkg-dev file)"; exit 77; }
+done
 "$source/.ci/root.sh" remove "$root"
 rm -rf "$scratch"
 mkdir -p "$scratch"
