@@ -52,9 +52,10 @@ TrainingSetup tuned(const TrainingSetup& setup) {
 
 int run_met(const RunOptions& options, const std::function<int(MetRank* met)>& load_and_train) {
   if (options.elastic || !options.process()) return load_and_train(nullptr);
+  const Stopping stopping(options.grace_s);
   int status = 0;
   start_ranks(options, [&](Dev& dev, dhp::Comm<Dev> world, dhp::Deadlines* deadlines) {
-    MetRank met{dev, std::move(world), deadlines};
+    MetRank met{dev, std::move(world), deadlines, stopping};
     status = load_and_train(&met);
   });
   return status;
@@ -63,7 +64,8 @@ int run_met(const RunOptions& options, const std::function<int(MetRank* met)>& l
 int run_training(const TrainingSetup& described) {
   const auto setup = tuned(described);
   if (setup.options.elastic) return run_elastic_training(setup);
-  const Stopping stopping(setup.options.grace_s);
+  std::optional<Stopping> own;
+  const auto& stopping = setup.met ? setup.met->stopping : own.emplace(setup.options.grace_s);
   std::atomic<bool> stopped = false;
   MemoryPlanner memory(setup.options, setup.train, setup.plan_model, setup.same_shapes,
                        setup.waits_for_replicas, on_gpu);

@@ -28,11 +28,14 @@ inline constexpr bool on_gpu = !Dev::host_accessible;
 using DescribePlanned =
     std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&, bool recompute)>;
 
+class Stopping;
+
 /// The rank of this process in a job whose ranks have met.
 struct MetRank {
   Dev& dev;
   dhp::Comm<Dev> world;
   dhp::Deadlines* deadlines;
+  const Stopping& stopping;
 };
 
 struct TrainingSetup {

@@ -97,7 +97,7 @@ def unwritable(trainer, save, loss):
                   preexec_fn=small, restore_signals=False)  # Python leaves SIGXFSZ ignored
     trainer.fails("--save", "/proc/sys", says=["cannot write to /proc/sys: "])
     trainer.fails("--save", "/proc/nowhere", says=["cannot make the directory /proc/nowhere: "])
-    assert trainer.goes_on(save, 2) == loss
+    assert trainer.goes_on(save, 2, "step-00000003.part is a save that was not finished") == loss
 
 
 def main():
@@ -116,7 +116,7 @@ def main():
         missing(trainer, saves[0], loss)
         unfit(trainer, saves[0])
         unwritable(trainer, saves[0], loss)
-        assert trainer.goes_on(saves[0], 2) == loss
+        assert trainer.goes_on(saves[0], 2, "step-00000003.part") == loss
     print(f"{sum(done)} flipped bits, and all else, found and named")
 
 
