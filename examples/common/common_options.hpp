@@ -3,6 +3,9 @@
 
 #include <dhp/core/config.hpp>
 
+#include <dhp/core/open_file.hpp>
+#include <dhp/train/checkpoint_index.hpp>
+
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
@@ -42,8 +45,13 @@ inline constexpr std::array paths_of_data{"--data", "--test-data", "--vocabulary
     return std::find(names.begin(), names.end(), std::string_view(name)) != names.end();
   };
   nlohmann::ordered_json made;
-  made["version"] =
-      dhp::concat("dhp ", dhp::version_major, ".", dhp::version_minor, ".", dhp::version_patch);
+  std::string program;
+  try {
+    program = dhp::text_of("/proc/self/exe");
+  } catch (const dhp::Error&) {  // a system without /proc
+  }
+  made["version"] = dhp::concat("dhp ", dhp::version_major, ".", dhp::version_minor, ".",
+                                dhp::version_patch, " of checksum ", dhp::checked(program).sum);
   for (const auto* option : app.get_options()) {
     const auto name = option->get_name();
     if (is_in(options_of_a_rank, name)) continue;

@@ -27,7 +27,7 @@ class ElasticTraining {
         setup_(setup),
         deadlines_(deadlines),
         stopping_(stopping),
-        common_(all_in_common(setup)) {}
+        common_{options_in_common(setup.options), data_in_common(setup)} {}
 
   /// The body of run_elastic.
   dhp::GenerationEnd run(Rank& rank) {
@@ -65,7 +65,8 @@ class ElasticTraining {
   };
 
   dhp::GenerationEnd run_in(Rank& rank) {
-    check_same(dev_, rank.world, common_, true, rank.report.steps >= 0);
+    for (const auto& common : common_)
+      check_same(dev_, rank.world, common, true, rank.report.steps >= 0);
     auto ranks = rank.training_ranks();
     const auto steps = rank.now.steps;
     finish_all(dev_);
@@ -224,7 +225,7 @@ class ElasticTraining {
   const TrainingSetup& setup_;
   dhp::Deadlines& deadlines_;
   Stopping& stopping_;
-  Common common_;
+  std::vector<Common> common_;           // to all members
   std::optional<MemoryPlanner> memory_;  // of the first generation
   bool stopped_ = false;
   std::string lost_;

@@ -1,4 +1,4 @@
-// FileLock: one process at a time, of this host or of all that share the file system. RunLock: one run at a time.
+// FileLock: one process at a time, of this host or of all that share the file system.
 #pragma once
 
 #include <dhp/comm/meet/address.hpp>
@@ -10,10 +10,17 @@
 
 #include <cerrno>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <thread>
 
 namespace examples {
+
+/// Another process has the lock.
+class InUse : public dhp::Error {
+ public:
+  explicit InUse(const std::string& sentence) : Error(sentence) {}
+};
 
 /// The system gives the lock back when its holder ends, however that is.
 class FileLock {
@@ -25,60 +32,45 @@ class FileLock {
   }
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
-  ~FileLock() { ::close(file_); }
+  ~FileLock() {
+    if (named_) (void)!::ftruncate(file_, 0);
+    ::close(file_);
+  }
 
   /// Whether it is held now. Throws where the file system has no locks.
-  [[nodiscard]] bool try_lock() const {
+  [[nodiscard]] bool try_lock() {
     const bool held = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
     dhp::check_system(held || errno == EWOULDBLOCK || errno == EINTR, "cannot lock ", path_);
     return held;
   }
-  /// What the file has from now on.
-  void put(const std::string& text) const {
-    const auto size = static_cast<ssize_t>(text.size());
-    dhp::check_system(
-        ::ftruncate(file_, 0) == 0 && ::pwrite(file_, text.data(), text.size(), 0) == size,
-        "cannot write ", path_);
+  /// Of a file that is there for nothing else: while it is held, it names this process.
+  void name_holder() {
+    const auto name = dhp::process_name();
+    named_ = ::ftruncate(file_, 0) == 0 && ::pwrite(file_, name.data(), name.size(), 0) > 0;
+  }
+
+  /// The lock of what one run alone writes to. Throws InUse where another one has it for so long, which names `what` and,
+  /// of a file that names its holder, that; and Error as above.
+  [[nodiscard]] static std::unique_ptr<FileLock> of_run(const std::string& path,
+                                                        const std::string& what, bool names_holder,
+                                                        double patience_s = 0) {
+    auto lock = std::make_unique<FileLock>(path);
+    const auto begun = std::chrono::steady_clock::now();
+    while (!lock->try_lock()) {
+      if (std::chrono::steady_clock::now() - begun >= std::chrono::duration<double>(patience_s))
+        throw InUse(dhp::concat(what, " is in use by another run",
+                                names_holder ? ": " + dhp::text_of(path) : std::string(),
+                                "; wait for its end or stop it, or choose another one"));
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    if (names_holder) lock->name_holder();
+    return lock;
   }
 
  private:
   std::string path_;
   int file_;
-};
-
-/// Another run has the lock.
-class InUse : public dhp::Error {
- public:
-  explicit InUse(const std::string& sentence) : Error(sentence) {}
-};
-
-/// What one run alone writes to. Meanwhile its lock file names the process.
-class RunLock {
- public:
-  /// what: of the sentence. Throws InUse where another one has it for so long, and Error where there are no locks.
-  RunLock(const std::string& path, const std::string& what, double patience_s) : lock_(path) {
-    const auto begun = std::chrono::steady_clock::now();
-    while (!lock_.try_lock()) {
-      if (std::chrono::steady_clock::now() - begun >= std::chrono::duration<double>(patience_s)) {
-        const auto holder = dhp::text_of(path);
-        throw InUse(dhp::concat(what, " is in use by another run", holder.empty() ? "" : ": ",
-                                holder, "; wait for its end or stop it, or choose another one"));
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    lock_.put(dhp::process_name());
-  }
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
-  ~RunLock() {
-    try {
-      lock_.put("");
-    } catch (const dhp::Error&) {  // a name that is left there does no harm
-    }
-  }
-
- private:
-  FileLock lock_;
+  bool named_ = false;
 };
 
 }  // namespace examples

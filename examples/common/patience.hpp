@@ -24,13 +24,13 @@ class Patience {
   /// What an evaluation after so many steps has found. Throws where it did not measure that.
   void take(std::int64_t step, const std::vector<std::pair<std::string, double>>& found) {
     if (measure_.empty() || step == taken_) return;  // a run that goes on begins with its last one
-    taken_ = step;
     const auto named = std::find_if(found.begin(), found.end(),
                                     [&](const auto& one) { return one.first == measure_; });
     std::string names;
     for (const auto& one : found) names += (names.empty() ? "" : ", ") + one.first;
     dhp::check(named != found.end(), "--stop-early ", measure_,
                ": this model's evaluations measure ", names);
+    taken_ = step;
     if (!best_) {
       best_ = {.name = measure_, .last = named->second, .best = named->second, .best_step = step};
       return;

@@ -107,19 +107,18 @@ Kept lines_up_to(const std::string& path, std::int64_t last) {
 
 namespace {
 
-/// Null where the file is none of a disk, or its disk has no locks. Throws where another run has it.
+/// Null where the file is none of a disk, or its disk has no locks.
 std::shared_ptr<const void> lock_of(const std::string& path) {
   std::error_code unknown;
   if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown))
     return nullptr;
   try {
-    auto lock = std::make_shared<FileLock>(path);
-    if (lock->try_lock()) return lock;
+    return FileLock::of_run(path, "--metrics " + path, false);
+  } catch (const InUse&) {
+    throw;
   } catch (const dhp::Error&) {
     return nullptr;
   }
-  dhp::fail("--metrics ", path,
-            " is being written by another run; wait for its end or stop it, or choose another one");
 }
 
 }  // namespace

@@ -182,7 +182,6 @@ void start_ranks(const RunOptions& options, const RankBody& body) {
         auto dev = make_device<Dev>(options, me->local_rank);
         check_same(dev, world, options_in_common(options));
         dhp::check(misfit.empty(), misfit);
-        warn_of_other_programs(dev, world);
         body(dev, std::move(world), deadlines.get());
       });
     } catch (const dhp::Error&) {

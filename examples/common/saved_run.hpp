@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <optional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,12 +66,11 @@ class SavedRun {
     if (options_.save.empty() || checkpoint_.rank() != 0) return;
     dhp::CheckpointFolder(options_.save).make();
     try {
-      lock_.emplace(options_.save + "/.lock", "--save " + options_.save, goes_on ? 2 : 0);
-    } catch (const InUse& error) {
-      if (!goes_on) throw;
-      report_.say("warning: ", error.sentence());
+      lock_ = FileLock::of_run(options_.save + "/.lock", "--save " + options_.save, true,
+                               goes_on ? 2 : 0);
     } catch (const dhp::Error& error) {
-      report_.say("warning: ", error.sentence(), "; no other run is kept out of --save ",
+      if (!goes_on && dynamic_cast<const InUse*>(&error) != nullptr) throw;
+      report_.say("warning: ", error.sentence(), "; other runs are not kept out of ",
                   options_.save);
     }
   }
@@ -220,8 +219,8 @@ class SavedRun {
   Patience& patience_;
   std::function<void()> may_commit_;
   dhp::Checkpoint<Dev> checkpoint_;
-  std::optional<RunLock> lock_;  // of --save
-  bool done_ = false;            // by what was loaded
+  std::unique_ptr<FileLock> lock_;  // of --save
+  bool done_ = false;               // by what was loaded
   dhp::BackgroundSaver<Dev> saver_;
   std::int64_t saved_step_ = -1;                        // of the last save
   std::pair<std::int64_t, Measures> measures_{-1, {}};  // the last evaluation's, and its step

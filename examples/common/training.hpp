@@ -28,12 +28,15 @@ inline constexpr bool on_gpu = !Dev::host_accessible;
 using DescribePlanned =
     std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&, bool recompute)>;
 
+class Stopping;
+
 /// The rank of this process in a job whose ranks have met.
 struct MetRank {
   Dev& dev;
   dhp::Comm<Dev> world;
   dhp::Deadlines* deadlines;
-  bool& left;  ///< set where other ranks, asked to stop as this one, have left before the first step
+  bool&
+      left;  ///< set where other ranks, asked to stop as this one, have left before the first step
 };
 
 struct TrainingSetup {

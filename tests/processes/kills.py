@@ -87,7 +87,8 @@ def until_done(program, folder, rng, seconds, budget, seen):
             said = job.output(0)
         if before and "evaluation at the start" in said:
             assert f"loaded {folder / 'save' / before}: goes on after step {int(before[5:])}" in said, (before, said)
-        expected = [f"{name} is a save that was not finished" for name, time in parts if name.endswith(".part")]
+        expected = [f"{name} is a save that was not finished" for name, time in parts
+                    if name.endswith(".part") and "loaded " in said]
         ended = job.ended[0].status
         if ended > 0 and unfinished(folder) - parts:  # rank 0 has seen another one go
             expected.append(" was interrupted when ranks of this run ended or changed, and is not whole")

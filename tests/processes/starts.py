@@ -20,26 +20,26 @@ SAME = "; start all ranks with the same options and program"
 
 # options of rank 0 and of others, and what all say; none: they train. More than two are the ranks' own.
 TABLE = [
-    ((D2, [*D2, "--lr", "0.5"]), "rank 1 was started with --lr 0.5, rank 0 with --lr 0.001" + SAME),
-    (([*D2, "--dropout", "0.2"], D2), "rank 1 was started with --dropout 0.1, rank 0 with --dropout 0.2" + SAME),
+    ((D2, [*D2, "--lr", "0.5"]), "rank 1 was started with --lr 0.5, and rank 0 with --lr 0.001" + SAME),
+    (([*D2, "--dropout", "0.2"], D2), "rank 1 was started with --dropout 0.1, and rank 0 with --dropout 0.2" + SAME),
     ((D2, [*D2, "--micro-batch", "2", "--seed", "7"]),
-     "rank 1 was started with --micro-batch 2 and --seed 7, rank 0 with --micro-batch 8 and --seed 0" + SAME),
-    ((D2, P2), "rank 1 was started with --data-parallel 1 and --pipeline-parallel 2, rank 0 with --data-parallel 2 and "
+     "rank 1 was started with --micro-batch 2, --seed 7, and rank 0 with --micro-batch 8, --seed 0" + SAME),
+    ((D2, P2), "rank 1 was started with --data-parallel 1, --pipeline-parallel 2, and rank 0 with --data-parallel 2, "
      "--pipeline-parallel 1" + SAME),
-    ((D2, []), "rank 1 was started with --data-parallel 1, rank 0 with --data-parallel 2" + SAME),
-    (([], D2), "rank 1 was started with --data-parallel 2, rank 0 with --data-parallel 1" + SAME),
+    ((D2, []), "rank 1 was started with --data-parallel 1, and rank 0 with --data-parallel 2" + SAME),
+    (([], D2), "rank 1 was started with --data-parallel 2, and rank 0 with --data-parallel 1" + SAME),
     (([], []), "there are 2 processes (RANK and WORLD_SIZE), but a layout of 1x1x1"),
-    ((P2, [*P2, "--deterministic"]), "rank 1 was started with --deterministic, rank 0 with no --deterministic" + SAME),
-    (([*D2, "--save", "s", "--save-every", "2"], [*D2, "--save", "s"]), "rank 1 was started with --save-every 0, rank 0 with"),
-    (([*D2, "--check-collectives"], D2), "rank 1 was started with no --check-collectives, rank 0 with --check-collectives" + SAME),
-    ((D2, [*D2, "--load", "saved"]), "rank 1 was started with --load saved, rank 0 with no --load" + SAME),
+    ((P2, [*P2, "--deterministic"]), "rank 1 was started with --deterministic, and rank 0 with no --deterministic" + SAME),
+    (([*D2, "--save", "s", "--save-every", "2"], [*D2, "--save", "s"]), "rank 1 was started with --save-every 0, and rank 0 with"),
+    (([*D2, "--check-collectives"], D2), "rank 1 was started with no --check-collectives, and rank 0 with --check-collectives" + SAME),
+    ((D2, [*D2, "--load", "saved"]), "rank 1 was started with --load saved, and rank 0 with no --load" + SAME),
     ((D2, [*D2, "--lr", "much"]), "rank 1: its command line is wrong, as it says itself"),
     ((["--data-parallel", "3"], ["--data-parallel", "3", "--precision", "bf16"], ["--data-parallel", "3"]),
-     "rank 1 was started with --precision bf16, rank 0 with --precision fp32" + SAME),
+     "rank 1 was started with --precision bf16, and rank 0 with --precision fp32" + SAME),
     (([*TEXT, "a.txt"], [*TEXT, "b.txt"]), "rank 1 has data with 40 training samples of checksum "),
     (([*TEXT, "a.txt"], [*TEXT, "short.txt"]), "rank 1 has data with 10 training samples of checksum "),
     (([*TEXT, "a.txt"], [*TEXT, "missing.txt"]), "--data missing.txt: there is no such file or directory"),
-    (([*TEXT, "a.txt", "--vocabulary", "v1.txt"], [*TEXT, "a.txt", "--vocabulary", "v2.txt"]), " and a vocab.txt of checksum "),
+    (([*TEXT, "a.txt", "--vocabulary", "v1.txt"], [*TEXT, "a.txt", "--vocabulary", "v2.txt"]), " a vocab.txt of checksum "),
     (([*TEXT, "a.txt"], [*TEXT, "copy.txt", "--lr", "1e-3", "--metrics", "m", "--threads", "2"]), None),
 ]
 
@@ -82,7 +82,7 @@ def newcomer(program):
             job.command = [*line, *own]
             job.add(1)
         ends = job.wait(100)
-    if ends[2].status != 1 or "was started with --lr 0.3, rank 0 with --lr 0.001" not in ends[2].output:
+    if ends[2].status != 1 or "was started with --lr 0.3, and rank 0 with --lr 0.001" not in ends[2].output:
         yield f"a newcomer with another --lr: status {ends[2].status}, said {ends[2].output}"
     if any(ends[at].status != 0 for at in (0, 1, 3)) or ": 3x1x1 " not in ends[0].output:
         yield f"the job does not go on: {ends}"

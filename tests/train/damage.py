@@ -100,7 +100,7 @@ def unwritable(trainer, save, loss):
     trainer.fails("--metrics", metrics, "--load", save, says=[f"cannot write --metrics {metrics}: File too large"], preexec_fn=small)
     trainer.fails("--save", "/proc/sys", says=["cannot write to /proc/sys: "])
     trainer.fails("--save", "/proc/nowhere", says=["cannot make the directory /proc/nowhere: "])
-    assert trainer.goes_on(save, 2) == loss
+    assert trainer.goes_on(save, 2, "step-00000003.part is a save that was not finished") == loss
 
 
 def main():
@@ -119,7 +119,7 @@ def main():
         missing(trainer, saves[0], loss)
         unfit(trainer, saves[0])
         unwritable(trainer, saves[0], loss)
-        assert trainer.goes_on(saves[0], 2) == loss
+        assert trainer.goes_on(saves[0], 2, "step-00000003.part") == loss
     print(f"{sum(done)} flipped bits, and all else, found and named")
 
 

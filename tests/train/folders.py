@@ -57,7 +57,7 @@ def one_run_at_a_time(program, folder):
             if f"--save {save} is in use by another run: host " not in said or f"process {first.pid};" not in said:
                 yield f"{options} beside a run: {said}"
         said = run(program, *BERT, "--steps", 2, "--metrics", metrics, "--overwrite", status=1)
-        if "is being written by another run" not in said:
+        if f"--metrics {metrics} is in use by another run; wait" not in said:
             yield f"one file of metrics for two runs: {said}"
         run(program, *BERT, "--steps", 1, "--load", save, "--evaluate-only")  # reads
     finally:
