@@ -152,7 +152,7 @@ class CommandLine : public CLI::App {
       for (auto* option : get_options())
         if (takes_value(option))
           option->transform(CLI::Validator(
-              [this, name = option->get_name(true)](std::string& text) {
+              [this, name = option->get_name()](std::string& text) {
                 check_value(name, text);
                 return std::string();
               },

@@ -11,40 +11,33 @@ namespace examples {
 
 inline void add_tuning_options(CommandLine& app, RunOptions& options) {
   auto& tuning = options.tuning;
+  app.option_defaults()->group("Model");
   app.add_option("--freeze", tuning.freeze,
                  "Parameters that are not trained: names with * and ?, bert.embeddings.*,...")
       ->delimiter(',')
-      ->default_str("")
-      ->group("Model");
+      ->default_str("");
   app.add_option("--lora", tuning.adapters.layers,
                  "Linear layers that get low-rank adapters: the ends of their names, "
                  "query,value; of the rest the head alone is trained")
       ->delimiter(',')
-      ->default_str("")
-      ->group("Model");
-  app.add_option("--lora-rank", tuning.adapters.rank, "Of the adapters")
-      ->check(positive_number())
-      ->group("Model");
+      ->default_str("");
+  app.add_option("--lora-rank", tuning.adapters.rank, "Of the adapters")->check(positive_number());
   app.add_option("--lora-alpha", tuning.adapters.alpha,
                  "What they add is scaled by this over their rank")
-      ->check(positive_number())
-      ->group("Model");
+      ->check(positive_number());
   app.add_option("--lora-dropout", tuning.adapters.dropout, "Probability, of their input")
-      ->check(number_up_to(0.9))
-      ->group("Model");
+      ->check(number_up_to(0.9));
+  app.option_defaults()->group("Output");
   app.add_option("--adapter", tuning.adapter,
-                 "Folder of an adapter in PEFT's format to begin with; it says what --lora would")
-      ->group("Output");
+                 "Folder of an adapter in PEFT's format to begin with; it says what --lora would");
   app.add_option("--export-adapter", tuning.export_adapter,
-                 "Directory for the trained adapter alone, in PEFT's format")
-      ->group("Output");
+                 "Directory for the trained adapter alone, in PEFT's format");
+  app.option_defaults()->group("Training");
   app.add_option("--stop-early", options.stop_early,
-                 "A measure of evaluations: the run ends when it no longer gets better")
-      ->group("Training");
+                 "A measure of evaluations: the run ends when it no longer gets better");
   app.add_option("--patience", options.patience,
                  "With --stop-early: evaluations without a better value")
-      ->check(positive_number())
-      ->group("Training");
+      ->check(positive_number());
 }
 
 /// What --adapter says stands for the options that it says it instead of.
@@ -85,22 +78,19 @@ inline void check_tuning(const RunOptions& options) {
 }
 
 inline void add_classification_options(CommandLine& app, BertOptions& options) {
+  app.option_defaults()->group("Data");
   app.add_option("--task", options.task,
                  "pretrain, or classify: sentences, or pairs of them, by the labels of --data")
-      ->check(CLI::IsMember({"pretrain", "classify"}))
-      ->group("Data");
+      ->check(CLI::IsMember({"pretrain", "classify"}));
   app.add_option(
          "--text-column", options.text_columns,
          "The column of .csv, .tsv and .jsonl files that has the text; of classify the sentence, "
          "or two for pairs: premise,hypothesis")
       ->delimiter(',')
-      ->default_str("")
-      ->group("Data");
-  app.add_option("--label-column", options.label_column, "Of classify: the column of the labels")
-      ->group("Data");
+      ->default_str("");
+  app.add_option("--label-column", options.label_column, "Of classify: the column of the labels");
   app.add_option("--test-data", options.test_data,
-                 "Of classify: what to evaluate on; else held out of --data")
-      ->group("Data");
+                 "Of classify: what to evaluate on; else held out of --data");
 }
 
 inline void check_classification(const CLI::App& app, const BertOptions& options) {

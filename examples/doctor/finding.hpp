@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dhp/core/config.hpp>
+
 #include <dhp/core/text.hpp>
 
 #include <algorithm>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dhp/core/config.hpp>
+
 #include <dhp/core/open_file.hpp>
 
 #include <onnx/checker.h>

@@ -65,7 +65,7 @@ TABLE = [
     # values
     ("bert", ["--held-out", "nan"], 2, "--held-out: nan is not a finite number"),
     ("bert", ["--peak-tflops", "-1"], 2, "--peak-tflops: -1 is not a number of 0 or more"),
-    ("bert", ["--price", "much"], 2, "--price: much is not a number of 0 or more"),
+    ("bert", ["--price", "much"], 2, "--price: much is not a number, such as 0.5"),
     ("bert", ["--schedule", "1b1f"], 2, 'there is no schedule "1b1f"; choose one of gpipe, 1f1b, interleaved, zero-bubble'),
     ("bert", ["--steps", "3", "--epochs", "2"], 2, "--steps excludes --epochs"),
     ("bert", ["--config", "nowhere.toml"], 2, "File does not exist: nowhere.toml"),

@@ -3,9 +3,10 @@
 // Needs nlohmann/json.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <dhp/comm/gather.hpp>
 #include <dhp/comm/mesh.hpp>
-#include <dhp/core/config.hpp>
 #include <dhp/optim/optimizer.hpp>
 #include <dhp/train/checkpoint_save.hpp>
 #include <dhp/train/name_map.hpp>
