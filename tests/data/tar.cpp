@@ -88,7 +88,8 @@ TEST_CASE("tar: what is wrong is named with its byte") {
        "1.cls: \"cat\" is not the number of a class; --skip-bad leaves out what is damaged");
   said(member("1.cls", "-1") + tar_end, "1.cls: the label is -1");
   said(member("1.cls", "99999999999") + tar_end, "is 99999999999; 0 to 2147483646 would be right");
-  said(member("1.cls", "7") + member("1.json", "12") + tar_end, "1.json: its label is 2, and 7 in another");
+  said(member("1.cls", "7") + member("1.json", "12") + tar_end,
+       "1.json: its label is 2, and 7 in another");
   said(good + member("1.TOY", "TOY2") + tar_end, "an image already: 1.toy 1.cls; --skip-bad");
   said(good + member("2.toy", "", '2') + tar_end, "2.toy: it is a link");
   said(member("p", "999 path=x\n", 'x') + tar_end, "a pax header is damaged");

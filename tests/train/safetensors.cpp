@@ -68,6 +68,7 @@ TEST_CASE("safetensors: each rule of the reader") {
   CHECK(refusal(std::string(8, '\xff')).find("does not fit") != std::string::npos);
   CHECK(refuses("[1]", 0, "does not begin with '{'"));
   CHECK(refuses("{\"a\":", 0, "no JSON object"));
+  CHECK(refuses(std::string("{}\0", 3), 0, "no JSON object"));
   CHECK(refuses(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
                 R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
                 4, "twice"));

@@ -118,7 +118,8 @@ class SafeTensors {
   void parse(const std::string& text, std::uint64_t data_bytes) {
     std::string twice;
     const auto json = parse_strictly(text, twice);
-    check(json.is_object(), path_, " is damaged: its header is no JSON object");
+    check(json.is_object() && text.find('\0') == text.npos, path_,
+          " is damaged: its header is no JSON object");
     check(twice.empty(), path_, " is damaged: its header has \"", twice, "\" twice");
     std::vector<Bytes> ranges;
     for (const auto& [name, value] : json.items()) {
