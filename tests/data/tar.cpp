@@ -93,6 +93,11 @@ TEST_CASE("tar: what is wrong is named with its byte") {
   said(good + member("1.TOY", "TOY2") + tar_end, "an image already: 1.toy 1.cls; --skip-bad");
   said(good + member("2.toy", "", '2') + tar_end, "2.toy: it is a link");
   said(member("p", "999 path=x\n", 'x') + tar_end, "a pax header is damaged");
+  try {
+    (void)scan(member("1.cls", "cat") + tar_end);
+  } catch (const dhp::Error& error) {  // the way out stands there once
+    CHECK(error.sentence().find("skip-bad") == error.sentence().rfind("skip-bad"));
+  }
   CHECK_THROWS_WITH_AS(scan(member("1.json", "12") + tar_end, false, false),
                        doctest::Contains("built without JSON"), dhp::Error);
 }

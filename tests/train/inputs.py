@@ -21,7 +21,7 @@ TABLES = [
     ("empty.csv", f"text,label\n{ROWS}A dog.,\n", 1, "empty.csv, line 6: its label is empty; give it one"),
     ("comma.csv", f"text,label\n{ROWS}\nHowever, a dog.,p\n", 1,
      "comma.csv, line 7: it has 3 fields, and the first line has 2; a text with a comma stands in quotes"),
-    ("twice.csv", f"label,label\n{ROWS}", 1, "twice.csv has no column text, but label, label"),
+    ("twice.csv", f"label,label\n{ROWS}", 1, "twice.csv, line 1: column label stands there twice; rename one of them"),
     ("capital.CSV", f"text,label\n{ROWS}A dog.,P\n", 0, "warning: capital.CSV, line 3: the labels p and P differ in capitals"),
     ("number.csv", f"text,label\n{ROWS}a,1\nb,1.0\n", 1, "number.csv, line 7: the label 1.0 is the number 1 of line 6; write"),
     ("values.csv", "text,label\n" + "".join(f"a b,{at / 8}\n" for at in range(11)), 1,

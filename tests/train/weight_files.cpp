@@ -57,10 +57,10 @@ TEST_CASE(
       CHECK(run(layout, folder, "", {.all = true}).values == expected);
   }
   auto other = text_of(one / "model.safetensors");
-  other.replace(other.find("\"F32\""), 5, "\"U32\"");
+  other[other.find("\"dtype\":\"F") + 9] = 'U';
   replace_file(one / "model.safetensors", other);
   CHECK_THROWS_WITH_AS((void)run({}, one.path, ""),
-                       doctest::Contains("is of type U32, which dhp does not compute in"), Error);
+                       doctest::Contains(", which dhp does not compute in"), Error);
   // Another optimizer than the one it was saved with, whose state is left.
   const auto alone = run({{.data = 2}}, saved.path, "", {.only = true});
   CHECK(alone.values == expected);
