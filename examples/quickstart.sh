@@ -12,6 +12,7 @@ fi
 images=/usr/share/datasets/fashion-mnist
 text=/usr/share/wordnet
 programs=build/quickstart/examples runs=build/quickstart/runs
+few=(${2:+--evaluate-samples 512})
 resnet_steps=${2:-350} bert_steps=${2:-900}
 layout=(--data-parallel 2 --tensor-parallel 2 --pipeline-parallel 2)
 cat <<'END'
@@ -20,7 +21,7 @@ Five parts follow; on two idle cores they take about this long:
     5 s  configure
   120 s  compile the CPU's kernels and the two trainers
    50 s  train a ResNet-50 of width 8: it learns to tell shoes from shirts
-   60 s  train a BERT of 2 layers: it learns to guess words that are hidden in definitions
+   65 s  train a BERT of 2 layers: it learns to guess words that are hidden in definitions
 A training has 8 ranks: 2 share the samples, times 2 that share each layer, times 2 that share the layers.
 END
 
@@ -34,10 +35,10 @@ mkdir -p $runs
 part "train a ResNet-50 of width 8 on Fashion-MNIST" $programs/train_resnet50 \
   "${layout[@]}" --schedule 1f1b --data "$images" --width 8 --stem-stride 2 --zero-init-gamma \
   --steps "$resnet_steps" --global-batch 128 --micro-batch 32 --lr 0.2 --lr-decay cosine --warmup 30 \
-  --weight-decay 5e-4 --metrics $runs/resnet.jsonl --save $runs/resnet
+  --weight-decay 5e-4 "${few[@]}" --metrics $runs/resnet.jsonl --save $runs/resnet
 part "train a BERT of 2 x 128 on the glosses of WordNet" $programs/train_bert \
   "${layout[@]}" --schedule zero-bubble --data "$text" --vocabulary-size 4096 --sequence-length 64 \
-  --steps "$bert_steps" --global-batch 128 --micro-batch 32 --lr 3e-3 --warmup 90 --dropout 0 \
+  --steps "$bert_steps" --global-batch 128 --micro-batch 32 --lr 3e-3 --warmup 90 --dropout 0 "${few[@]}" \
   --metrics $runs/bert.jsonl --save $runs/bert
 awk -f examples/curves.awk $runs/resnet.jsonl $runs/bert.jsonl >$runs/curves.html || exit 1
 parts_done "Trained. The weights are in $runs.
