@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Empty machines: a folder with the smallest system of Debian 12, in which commands run as on a fresh machine.
 #   root.sh make DIR [PACKAGE]...   a new one, with these packages installed (status 77: not possible here, and why)
+#   root.sh copy DIR [PACKAGE]...   the same, with all files in the folder itself: for those who read them or mount more
 #   root.sh run DIR COMMAND...      runs a command in it, as root, in /
 #   root.sh remove DIR
 # What was made once is kept in ~/.cache/dhp: the system, each set of packages, the downloads. DIR lies over it as a layer
@@ -77,7 +78,7 @@ kept() {
 what=$1 dir=$(realpath -m "$2")
 shift 2
 case $what in
-  make)
+  make|copy)
     [ "$(id -u)" -eq 0 ] || impossible "that takes root"
     unshare --mount --pid --fork true 2>/dev/null || impossible "this machine allows no mounts"
     bash "$here/install_packages.sh" optional:debootstrap
@@ -89,10 +90,14 @@ case $what in
     exec 9>"$cache/lock"
     flock 9
     kept "$name" "$@"
+    if [ "$what" = copy ]; then
+      cp -aT "$cache/$name" "$dir"
+      exit
+    fi
     mkdir -p "$dir" "$dir.under/work"
     ln -s "$cache/$name" "$dir.under/kept"
     run "$dir" true 2>/dev/null || { rm -rf "$dir.under"; cp -aT "$cache/$name" "$dir"; } ;;
   run) run "$dir" "$@" ;;
   remove) rm -rf --one-file-system "$dir" "$dir.under" ;;
-  *) echo "root.sh make|run|remove DIR ..." >&2; exit 2 ;;
+  *) echo "root.sh make|copy|run|remove DIR ..." >&2; exit 2 ;;
 esac

@@ -30,7 +30,7 @@ part "install what is missing" bash .ci/install_packages.sh \
   dataset-fashion-mnist wordnet-base
 part "configure" cmake --preset release -DDHP_TESTS=OFF -DDHP_UNIT_FILES=24 -B build/quickstart
 part "compile" cmake --build build/quickstart -j "$(nproc)" --target train_resnet50 train_bert
-rm -rf $runs
+[ ! -e $runs ] || mv $runs "$runs.$(date +%s)"  # of an earlier quickstart
 mkdir -p $runs
 part "train a ResNet-50 of width 8 on Fashion-MNIST" $programs/train_resnet50 \
   "${layout[@]}" --schedule 1f1b --data "$images" --width 8 --stem-stride 2 --zero-init-gamma \

@@ -6,7 +6,7 @@ namespace examples {
 
 struct MetRank;
 
-/// As run_met calls it. Returns the exit status.
+/// As run_trainer calls it. Returns the exit status.
 [[nodiscard]] int classify(const BertOptions& options, MetRank* met);
 
 }  // namespace examples

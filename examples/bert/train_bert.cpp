@@ -1,7 +1,5 @@
 // Pre-trains a BERT: masked tokens and next sentences, on any text, in any layout of ranks.
 #include "../common/data.hpp"
-#include "../common/ranks.hpp"
-#include "../common/stopping.hpp"
 #include "../common/training.hpp"
 #include "classify.hpp"
 #include "model.hpp"
@@ -62,13 +60,8 @@ int train(const examples::BertOptions& options, examples::MetRank* met) {
 
 int main(int argc, char** argv) {
   auto parsed = examples::parse_bert(argc, argv, examples::on_gpu);
-  auto& run = parsed.options.run;
-  if (parsed.exit_status) return examples::end_before_meeting(run, *parsed.exit_status);
-  run.stopping = std::make_shared<examples::Stopping>(run.grace_s);
-  return examples::exit_status_of([&] {
-    const auto& options = parsed.options;
-    return examples::run_met(options.run, [&](examples::MetRank* met) {
-      return options.task == "classify" ? examples::classify(options, met) : train(options, met);
-    });
+  const auto& options = parsed.options;
+  return examples::run_trainer(parsed.options.run, parsed.exit_status, [&](auto* met) {
+    return options.task == "classify" ? examples::classify(options, met) : train(options, met);
   });
 }

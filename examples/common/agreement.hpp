@@ -17,11 +17,11 @@
 
 namespace examples {
 
-/// What ranks compare: JSON of names and of how a sentence calls their values; and the words around them.
+/// What ranks compare.
 struct Common {
-  std::string facts;
-  std::string has;
-  std::string way_out;
+  std::string facts;    ///< JSON: names, and how a sentence calls their values
+  std::string has;      ///< the words between a rank and its values: "started with"
+  std::string way_out;  ///< what to do about a difference
 };
 
 /// Why ranks do not go together: those that differ from the reference as the first of them does.
@@ -34,16 +34,16 @@ struct Common {
   const auto theirs = nlohmann::ordered_json::parse(texts[first]);
   const auto others = nlohmann::ordered_json::parse(texts[reference]);
   std::string a, b;
-  std::size_t left = 3;  // so many are named
+  int differing = 0;
+  constexpr int named = 3;
   for (const auto& [name, value] : theirs.items()) {
     const auto other = others.value(name, "no " + name);
-    if (value == other || left == 0) continue;
+    if (value == other || ++differing > named) continue;
     a += (a.empty() ? "" : ", ") + value.template get<std::string>();
     b += (b.empty() ? "" : ", ") + other;
-    --left;
   }
   return dhp::concat(dhp::rank_list(ranks), " ", common.has, " ", a, ", and rank ", reference,
-                     " with ", b, left == 0 ? ", ..." : "", "; ", common.way_out);
+                     " with ", b, differing > named ? ", ..." : "", "; ", common.way_out);
 }
 
 /// Collective. Throws where ranks differ: on all of them, or, of an elastic job, which goes on without them, on those that
@@ -63,7 +63,8 @@ void check_same(D& dev, dhp::Comm<D>& world, const Common& common, bool elastic 
 }
 
 [[nodiscard]] inline Common options_in_common(const RunOptions& options) {
-  return {options.common, "was started with", "start all ranks with the same options and program"};
+  return {options.common, "started with",
+          "start all ranks with the same options and one build of the program"};
 }
 
 /// Of what this rank has read: sizes, labels or tokens of some samples, and the model's small files.
@@ -82,7 +83,7 @@ void check_same(D& dev, dhp::Comm<D>& world, const Common& common, bool elastic 
   }
   for (const auto& [name, text] : setup.files)
     facts[name] = dhp::concat("a ", name, " of checksum ", dhp::fnv1a_text(text));
-  return {facts.dump(), "has data with", "give all ranks the same data"};
+  return {facts.dump(), "read data with", "give all ranks the same data"};
 }
 
 }  // namespace examples

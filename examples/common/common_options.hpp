@@ -19,16 +19,15 @@ namespace examples {
 
 /// Options that each rank has for itself: where it runs, and what it alone reads ahead, writes or waits for.
 inline constexpr std::array options_of_a_rank{
-    "--help",           "--version",     "--config",      "--rank",
-    "--world-size",     "--local-rank",  "--master",      "--network-interface",
-    "--store",          "--device",      "--threads",     "--loader-threads",
-    "--memory-limit",   "--index",       "--cache",       "--cache-gb",
-    "--text-cache",     "--metrics",     "--tensorboard", "--trace",
-    "--flight-record",  "--peak-tflops", "--price",       "--export",
-    "--export-adapter", "--output",      "--grace",       "--comm-timeout"};
-/// Hosts may have the same data under other names; of data, ranks compare what they have read.
-inline constexpr std::array paths_of_data{"--data", "--test-data", "--vocabulary", "--adapter",
-                                          "--input"};
+    "--help",         "--version",    "--config",      "--rank",
+    "--world-size",   "--local-rank", "--master",      "--network-interface",
+    "--store",        "--device",     "--threads",     "--loader-threads",
+    "--memory-limit", "--index",      "--cache",       "--cache-gb",
+    "--text-cache",   "--metrics",    "--tensorboard", "--flight-record",
+    "--peak-tflops",  "--price",      "--export",      "--export-adapter",
+    "--output",       "--grace",      "--comm-timeout"};
+/// Paths may differ between hosts: ranks compare the data that they have read, and of --trace whether it is given.
+inline constexpr std::array paths_of_a_host{"--data", "--test-data", "--vocabulary", "--trace"};
 
 /// A number has one spelling: 1e-3 is 0.001. Whole numbers stay as they are.
 [[nodiscard]] inline std::string one_spelling(const std::string& text) {
@@ -59,7 +58,7 @@ inline constexpr std::array paths_of_data{"--data", "--test-data", "--vocabulary
                                       : std::vector<std::string>{option->get_default_str()};
     std::string text;
     for (const auto& value : values) text += (text.empty() ? "" : ",") + one_spelling(value);
-    if (is_in(paths_of_data, name) && !text.starts_with("synthetic") && !text.empty())
+    if (is_in(paths_of_a_host, name) && !text.starts_with("synthetic") && !text.empty())
       text = "PATH";
     const bool none = text.empty() || text == "false" || text == "[]" || text == "{}";
     made[name] = none ? "no " + name : text == "true" ? name : name + " " + text;

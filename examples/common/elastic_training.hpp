@@ -43,10 +43,10 @@ class ElasticTraining {
   }
   /// Of a newcomer: it was asked to stop.
   [[nodiscard]] bool gives_up() {
-    stopping_.begin_steps();  // others may count on it
+    stopping_.begin_steps();  // other ranks may have this one in their generation
     return stopped_ = stopping_.asked();
   }
-  /// It was asked to stop, and the state is in other ranks or on the disk.
+  /// It was asked to stop. Other ranks have the state, or it is what was saved last.
   [[nodiscard]] bool stopped() const { return stopped_; }
 
  private:

@@ -39,8 +39,10 @@ class FileLock {
 
   /// Whether it is held now. Throws where the file system has no locks.
   [[nodiscard]] bool try_lock() {
-    const bool held = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
-    dhp::check_system(held || errno == EWOULDBLOCK || errno == EINTR, "cannot lock ", path_);
+    bool held = false;
+    do held = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
+    while (!held && errno == EINTR);
+    dhp::check_system(held || errno == EWOULDBLOCK, "cannot lock ", path_);
     return held;
   }
   /// Of a file that is there for nothing else: while it is held, it names this process.

@@ -204,7 +204,10 @@ class Program {
       report_.say("recorded as a CUDA graph: ", recorded_steps, " of ", total_ - first_step,
                   " steps", shapes_stay() ? "" : "; their shapes differ, see --layout");
     if (patience_.is_over()) report_.say("stops early: ", patience_.sentence());
-    else if (!stopped_ && changed) evaluate("at the end");
+    else if (!stopped_ && changed) {
+      evaluate("at the end");
+      stopped_ = false;  // all steps are done, though a signal may have broken this off
+    }
     enter(dhp::Section::saving);
     if (changed || !stopped_) {
       const TimeParts::In saving(parts_, Part::saving);

@@ -131,11 +131,11 @@ Metrics::Metrics(const std::string& path, std::int64_t first_step, std::int64_t 
   const auto kind = std::filesystem::status(path, error).type();
   const bool is_file = kind == std::filesystem::file_type::regular;
   if (kind == std::filesystem::file_type::fifo) {
-    const int reader = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-    dhp::check(reader >= 0, "--metrics ", path,
+    const int probe = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    dhp::check(probe >= 0, "--metrics ", path,
                ": is a pipe that nobody reads; start its reader before the run");
     file_.open(path, std::ios::app);
-    ::close(reader);
+    ::close(probe);
     return;
   }
   if (!shared) lock_ = lock_of(path);
@@ -155,8 +155,8 @@ Metrics::Metrics(const std::string& path, std::int64_t first_step, std::int64_t 
     if (!error) std::filesystem::resize_file(made, kept.bytes, error);
     if (!error) std::filesystem::rename(made, file, error);
     if (error) std::filesystem::resize_file(path, kept.bytes, error);
+    else if (!shared) lock_ = lock_of(path);  // of the new file
     last_step_ = kept.last_step;
-    if (!shared) lock_ = lock_of(path);  // of the new file
   }
   file_.open(path, first_step > 0 ? std::ios::app : std::ios::trunc);
   dhp::check(file_.good(), "cannot write --metrics ", path,
@@ -198,7 +198,7 @@ void Metrics::put(const std::string& line) {
 }
 
 int exit_status_of(const std::function<int()>& body) {
-  // A write that fails is an error with a sentence, or of no importance: what people read of a run may get lost.
+  // A failed write of a file becomes an exception; a terminal that is lost does not end a run.
   for (const int number : {SIGPIPE, SIGXFSZ}) std::signal(number, SIG_IGN);
   try {
     return body();

@@ -55,7 +55,10 @@ class SavedRun {
   /// whether something is left to do; if not, nothing has changed.
   [[nodiscard]] bool begin(std::int64_t total) {
     const auto loaded = options_.load.empty() ? std::string() : load(total);
-    if (done_) return false;
+    if (done_) {
+      if (checkpoint_.rank() == 0) export_from(loaded);
+      return false;
+    }
     if (!options_.save.empty())
       replaced_ = checkpoint_.prepare(options_.save, loaded, options_.overwrite);
     return true;
@@ -96,9 +99,8 @@ class SavedRun {
     if (saver_.give_up())
       report_.say("warning: the save of ", options_.save, "/",
                   dhp::CheckpointFolder::name_of(saved_step_),
-                  " was interrupted when ranks of this run ended or changed, and is not whole; "
-                  "what was saved "
-                  "before is as it was");
+                  " is not whole, since ranks ended or changed meanwhile; what was saved before is "
+                  "as it was");
   }
   /// Saves the end of the run, and exports its weights. Collective.
   void end() {
@@ -111,8 +113,7 @@ class SavedRun {
     if (options_.save_every > 0)
       report_.say("training has waited for saves for ", short_number(stalled_s), " s");
     if (checkpoint_.rank() != 0) return;
-    if (!options_.export_to.empty()) export_weights();
-    if (!options_.tuning.export_adapter.empty()) export_adapter();
+    export_from(folder());
   }
 
  private:
@@ -189,18 +190,22 @@ class SavedRun {
   [[nodiscard]] std::string folder() {
     return options_.save + "/" + dhp::CheckpointFolder::name_of(run_.trainer().steps_done());
   }
-  void export_weights() {
+  void export_from(const std::string& checkpoint) {
+    if (!options_.export_to.empty()) export_weights(checkpoint);
+    if (!options_.tuning.export_adapter.empty()) export_adapter(checkpoint);
+  }
+  void export_weights(const std::string& checkpoint) {
     std::filesystem::create_directories(options_.export_to);
-    dhp::export_weights(folder(), options_.export_to + "/model.safetensors",
+    dhp::export_weights(checkpoint, options_.export_to + "/model.safetensors",
                         adapts() ? options_.tuning.adapters.scale() : 0);
     for (const auto& [name, text] : setup_.files)
       dhp::replace_file(options_.export_to + "/" + name, text);
     report_.say("exported ", options_.export_to, adapts() ? ", the adapters merged into it" : "");
   }
-  void export_adapter() {
+  void export_adapter(const std::string& checkpoint) {
     const auto& to = options_.tuning.export_adapter;
     std::filesystem::create_directories(to);
-    dhp::export_adapter(folder(), to + "/adapter_model.safetensors", setup_.head);
+    dhp::export_adapter(checkpoint, to + "/adapter_model.safetensors", setup_.head);
     for (const auto& [name, text] : setup_.files) dhp::replace_file(to + "/" + name, text);
     dhp::replace_file(to + "/adapter_config.json", config_of_adapter());
     report_.say("exported the adapter ", to);

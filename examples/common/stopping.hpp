@@ -55,7 +55,8 @@ class Stopping {
     (void)::setitimer(ITIMER_REAL, &timer, nullptr);
   }
   void ask(int number) {
-    if (number == SIGALRM && asked()) {
+    if (number == SIGALRM) {
+      if (!asked()) return;  // somebody else's
       std::fprintf(stderr, "error: signal %d: the run has not saved within the grace of %g s\n",
                    first_.load(), grace_s_);
       ::_exit(128 + first_);
@@ -64,7 +65,7 @@ class Stopping {
       std::fprintf(stderr, "%s\n", nothing);
       ::_exit(exit_status);
     }
-    // The system repeats the others.
+    // The system sends SIGXCPU again and again.
     if (asked() && (number == SIGTERM || number == SIGINT)) ::_exit(128 + number);
     if (asked()) return;
     first_ = number;

@@ -48,8 +48,6 @@ TrainingSetup tuned(const TrainingSetup& setup) {
   return made;
 }
 
-}  // namespace
-
 int run_met(const RunOptions& options, const std::function<int(MetRank* met)>& load_and_train) {
   if (options.elastic || !options.process()) return load_and_train(nullptr);
   int status = 0;
@@ -67,10 +65,18 @@ int run_met(const RunOptions& options, const std::function<int(MetRank* met)>& l
   return status;
 }
 
+}  // namespace
+
+int run_trainer(RunOptions& options, std::optional<int> exit_status,
+                const std::function<int(MetRank* met)>& load_and_train) {
+  if (exit_status) return end_before_meeting(options, *exit_status);
+  options.stopping = std::make_shared<Stopping>(options.grace_s);
+  return exit_status_of([&] { return run_met(options, load_and_train); });
+}
+
 int run_training(const TrainingSetup& described) {
-  auto setup = tuned(described);
-  auto& stopping = setup.options.stopping;
-  if (!stopping) stopping = std::make_shared<Stopping>(setup.options.grace_s);
+  const auto setup = tuned(described);
+  const auto& stopping = setup.options.stopping;  // of run_trainer
   if (setup.options.elastic) return run_elastic_training(setup);
   std::atomic<bool> stopped = false;
   MemoryPlanner memory(setup.options, setup.train, setup.plan_model, setup.same_shapes,

@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,8 +36,7 @@ struct MetRank {
   Dev& dev;
   dhp::Comm<Dev> world;
   dhp::Deadlines* deadlines;
-  bool&
-      left;  ///< set where other ranks, asked to stop as this one, have left before the first step
+  bool& left;  ///< set where ranks that were asked to stop ended before the first step
 };
 
 struct TrainingSetup {
@@ -63,10 +63,11 @@ struct TrainingSetup {
   bool same_shapes = false;
 };
 
-/// Calls load_and_train, which reads data and calls run_training, and returns its exit status. Ranks that are processes
-/// meet before that, so that all hear at once what one of them cannot read.
-[[nodiscard]] int run_met(const RunOptions& options,
-                          const std::function<int(MetRank* met)>& load_and_train);
+/// A trainer from its command line on; its exit status, of a command line that ends it. load_and_train reads data and calls
+/// run_training, and returns its exit status. Ranks that are processes meet before that, so that all hear at once what one
+/// of them cannot read; of others met is null.
+[[nodiscard]] int run_trainer(RunOptions& options, std::optional<int> exit_status,
+                              const std::function<int(MetRank* met)>& load_and_train);
 
 /// Trains on options.mesh.size() ranks. Throws Error with the first failing rank's message. Returns the exit status.
 [[nodiscard]] int run_training(const TrainingSetup& setup);

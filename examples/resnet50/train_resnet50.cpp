@@ -1,8 +1,6 @@
 // Trains a ResNet to classify images, in any layout of ranks.
 #include "../common/data.hpp"
-#include "../common/ranks.hpp"
 #include "../common/saved_resnet.hpp"
-#include "../common/stopping.hpp"
 #include "../common/training.hpp"
 #include "model.hpp"
 
@@ -66,11 +64,6 @@ int train(const examples::ResNetOptions& options, examples::MetRank* met) {
 
 int main(int argc, char** argv) {
   auto parsed = examples::parse_resnet(argc, argv, examples::on_gpu);
-  auto& run = parsed.options.run;
-  if (parsed.exit_status) return examples::end_before_meeting(run, *parsed.exit_status);
-  run.stopping = std::make_shared<examples::Stopping>(run.grace_s);
-  return examples::exit_status_of([&] {
-    return examples::run_met(run,
-                             [&](examples::MetRank* met) { return train(parsed.options, met); });
-  });
+  return examples::run_trainer(parsed.options.run, parsed.exit_status,
+                               [&](auto* met) { return train(parsed.options, met); });
 }

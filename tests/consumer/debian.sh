@@ -19,6 +19,7 @@ version=$(dpkg-deb -f "$scratch"/packages/libdhp-dev_*_all.deb Version)
 for file in CITATION.cff cmake/packages/vcpkg/dhp/vcpkg.json; do
   grep -qE "^ *\"?version\"?: \"?${version%-1}\b" "$source/$file" || { echo "$file is not of version $version"; exit 1; }
 done
+mkdir -p "$root/root"
 cp -r "$scratch"/packages/*.deb "$source/tests/consumer" "$root/root/"
 # shellcheck disable=SC2016
 "$source/.ci/root.sh" run "$root" bash -euc '

@@ -109,7 +109,7 @@ def main():
         refused("has no config.json", folder / "none", whole)
         refused("images of shape", saved, folder / "number.npy")
         refused("has 3 channels; 1 would be right", saved, folder / "colour.npy")
-        refused("not an image format of this program", saved, data)
+        refused("this program reads .png .jpg .jpeg", saved, data)
         config = folder / "exported" / "config.json"  # that of a checkpoint has a checksum
         text = config.read_text()
         for before, after, words in ((' "image_std"', ' "std"', "are not a number for each of 1 channels"),

@@ -130,7 +130,7 @@ def made_up(program):
         ended = program.on_records(records)
         check(ended.returncode == 2 and sentence in ended.stderr and not ended.stdout, name, ended)
     ended = program.on([program.root / "nowhere"])
-    check(ended.returncode == 2 and "nowhere: No such file or directory" in ended.stderr, ended)
+    check(ended.returncode == 2 and "nowhere: there is no such file or directory" in ended.stderr, ended)
 
 
 def tables(program):

@@ -91,7 +91,7 @@ def until_done(program, folder, rng, seconds, budget, seen):
                     if name.endswith(".part") and "loaded " in said]
         ended = job.ended[0].status
         if ended > 0 and unfinished(folder) - parts:  # rank 0 has seen another one go
-            expected.append(" was interrupted when ranks of this run ended or changed, and is not whole")
+            expected.append(" is not whole, since ranks ended or changed meanwhile")
             seen["interruptions said"] += 1
         found = [line for line in said.splitlines() if line.startswith("warning: ")]
         said_all = all(any(text in line for line in found) for text in expected)

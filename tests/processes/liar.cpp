@@ -30,12 +30,13 @@ class Liar : public dhp::ElementwiseLayer<Dev> {
   std::shared_ptr<std::uint32_t> step_;  // counted from 1; 0: never
 };
 
-int train(const examples::BertOptions& options) {
+int train(const examples::BertOptions& options, examples::MetRank* met) {
   const auto data = examples::load_text(options, false);
   const auto& config = data.bert.config;
   const char* const lies = std::getenv("LIES_AT");
   const auto step = std::make_shared<std::uint32_t>(lies == nullptr ? 0 : std::atoi(lies));
   return examples::run_training({.options = options.run,
+                                 .met = met,
                                  .train = data.train,
                                  .held_out = data.held_out,
                                  .make_model =
@@ -53,7 +54,7 @@ int train(const examples::BertOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto parsed = examples::parse_bert(argc, argv, false);
-  if (parsed.exit_status) return *parsed.exit_status;
-  return examples::exit_status_of([&] { return train(parsed.options); });
+  auto parsed = examples::parse_bert(argc, argv, false);
+  return examples::run_trainer(parsed.options.run, parsed.exit_status,
+                               [&](auto* met) { return train(parsed.options, met); });
 }

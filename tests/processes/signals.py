@@ -114,7 +114,7 @@ def main():
              functools.partial(ends_at_once, signals=[INT], processes=1, grace=0.3),
              functools.partial(ends_at_once, signals=[TERM], processes=2, grace=0.3),
              functools.partial(has_nothing_to_save, line=EVALUATES, processes=2, of=2, ready="layout ", said=first),
-             functools.partial(has_nothing_to_save, line=[*RUN, "--pipeline-parallel", "2"], processes=2, of=4, ready="text ",
+             functools.partial(has_nothing_to_save, line=[*RUN, "--pipeline-parallel", "2"], processes=2, of=4, ready="",
                                said=first),
              functools.partial(has_nothing_to_save, line=[*RUN[:-2], "--elastic", "1:3"], processes=2, of=3, ready="text ",
                                said=first + "|stops while it waits for the job, as it was asked to: "),

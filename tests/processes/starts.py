@@ -14,30 +14,32 @@ import ranks
 
 BERT = ["--sequence-length", "16", "--vocabulary-size", "60", "--samples", "40", "--evaluate-samples", "4",
         "--steps"]
+HANG_S = 300  # only a hang takes as long
 D2, P2 = ["--data-parallel", "2"], ["--pipeline-parallel", "2"]
 TEXT = [*D2, "--sentences", "lines", "--data"]
-SAME = "; start all ranks with the same options and program"
+SAME = "; start all ranks with the same options and one build of the program"
 
 # options of rank 0 and of others, and what all say; none: they train. More than two are the ranks' own.
 TABLE = [
-    ((D2, [*D2, "--lr", "0.5"]), "rank 1 was started with --lr 0.5, and rank 0 with --lr 0.001" + SAME),
-    (([*D2, "--dropout", "0.2"], D2), "rank 1 was started with --dropout 0.1, and rank 0 with --dropout 0.2" + SAME),
+    ((D2, [*D2, "--lr", "0.5"]), "rank 1 started with --lr 0.5, and rank 0 with --lr 0.001" + SAME),
+    (([*D2, "--dropout", "0.2"], D2), "rank 1 started with --dropout 0.1, and rank 0 with --dropout 0.2" + SAME),
     ((D2, [*D2, "--micro-batch", "2", "--seed", "7"]),
-     "rank 1 was started with --micro-batch 2, --seed 7, and rank 0 with --micro-batch 8, --seed 0" + SAME),
-    ((D2, P2), "rank 1 was started with --data-parallel 1, --pipeline-parallel 2, and rank 0 with --data-parallel 2, "
+     "rank 1 started with --micro-batch 2, --seed 7, and rank 0 with --micro-batch 8, --seed 0" + SAME),
+    ((D2, P2), "rank 1 started with --data-parallel 1, --pipeline-parallel 2, and rank 0 with --data-parallel 2, "
      "--pipeline-parallel 1" + SAME),
-    ((D2, []), "rank 1 was started with --data-parallel 1, and rank 0 with --data-parallel 2" + SAME),
-    (([], D2), "rank 1 was started with --data-parallel 2, and rank 0 with --data-parallel 1" + SAME),
+    ((D2, []), "rank 1 started with --data-parallel 1, and rank 0 with --data-parallel 2" + SAME),
+    (([], D2), "rank 1 started with --data-parallel 2, and rank 0 with --data-parallel 1" + SAME),
     (([], []), "there are 2 processes (RANK and WORLD_SIZE), but a layout of 1x1x1"),
-    ((P2, [*P2, "--deterministic"]), "rank 1 was started with --deterministic, and rank 0 with no --deterministic" + SAME),
-    (([*D2, "--save", "s", "--save-every", "2"], [*D2, "--save", "s"]), "rank 1 was started with --save-every 0, and rank 0 with"),
-    (([*D2, "--check-collectives"], D2), "rank 1 was started with no --check-collectives, and rank 0 with --check-collectives" + SAME),
-    ((D2, [*D2, "--load", "saved"]), "rank 1 was started with --load saved, and rank 0 with no --load" + SAME),
-    ((D2, [*D2, "--lr", "much"]), "rank 1: its command line is wrong, as it says itself"),
+    ((P2, [*P2, "--deterministic"]), "rank 1 started with --deterministic, and rank 0 with no --deterministic" + SAME),
+    (([*D2, "--save", "s", "--save-every", "2"], [*D2, "--save", "s"]), "rank 1 started with --save-every 0, and rank 0 with"),
+    (([*D2, "--check-collectives"], D2), "rank 1 started with no --check-collectives, and rank 0 with --check-collectives" + SAME),
+    ((D2, [*D2, "--load", "saved"]), "rank 1 started with --load saved, and rank 0 with no --load" + SAME),
+    ((D2, [*D2, "--trace", "t"]), "rank 1 started with --trace PATH, and rank 0 with no --trace" + SAME),
+    ((D2, [*D2, "--lr", "much"]), "rank 1: its command line is wrong; see what that rank printed"),
     ((["--data-parallel", "3"], ["--data-parallel", "3", "--precision", "bf16"], ["--data-parallel", "3"]),
-     "rank 1 was started with --precision bf16, and rank 0 with --precision fp32" + SAME),
-    (([*TEXT, "a.txt"], [*TEXT, "b.txt"]), "rank 1 has data with 40 training samples of checksum "),
-    (([*TEXT, "a.txt"], [*TEXT, "short.txt"]), "rank 1 has data with 10 training samples of checksum "),
+     "rank 1 started with --precision bf16, and rank 0 with --precision fp32" + SAME),
+    (([*TEXT, "a.txt"], [*TEXT, "b.txt"]), "rank 1 read data with 40 training samples of checksum "),
+    (([*TEXT, "a.txt"], [*TEXT, "short.txt"]), "rank 1 read data with 10 training samples of checksum "),
     (([*TEXT, "a.txt"], [*TEXT, "missing.txt"]), "--data missing.txt: there is no such file or directory"),
     (([*TEXT, "a.txt", "--vocabulary", "v1.txt"], [*TEXT, "a.txt", "--vocabulary", "v2.txt"]), " a vocab.txt of checksum "),
     (([*TEXT, "a.txt"], [*TEXT, "copy.txt", "--lr", "1e-3", "--metrics", "m", "--threads", "2"]), None),
@@ -70,7 +72,7 @@ def launched(program, options):
     line = ["mpirun", "--oversubscribe", "--allow-run-as-root"]
     for at, own in enumerate(options):
         line += [*([":"] if at else []), "-n", "1", program, *BERT, "2", *own]
-    return subprocess.run(line, capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL).stderr
+    return subprocess.run(line, capture_output=True, text=True, timeout=HANG_S, stdin=subprocess.DEVNULL).stderr
 
 
 def newcomer(program):
@@ -81,8 +83,8 @@ def newcomer(program):
         for own in (["--lr", "0.3"], ["--lr", "1e-3"]):
             job.command = [*line, *own]
             job.add(1)
-        ends = job.wait(100)
-    if ends[2].status != 1 or "was started with --lr 0.3, and rank 0 with --lr 0.001" not in ends[2].output:
+        ends = job.wait(HANG_S)
+    if ends[2].status != 1 or "started with --lr 0.3, and rank 0 with --lr 0.001" not in ends[2].output:
         yield f"a newcomer with another --lr: status {ends[2].status}, said {ends[2].output}"
     if any(ends[at].status != 0 for at in (0, 1, 3)) or ": 3x1x1 " not in ends[0].output:
         yield f"the job does not go on: {ends}"
@@ -97,9 +99,9 @@ def main():
         subprocess.run([program, *BERT, "2", "--save", "saved"], check=True, capture_output=True)
         for options, said in TABLE:
             with ranks.Job(len(options), lambda rank: [program, *BERT, "2", *options[rank], "--transport", "gloo"]) as job:
-                ends = job.wait(60)
+                ends = job.wait(HANG_S)
             wrong += refused(program, options, said, [(end.status, end.output) for end in ends])
-            if said is not None and any(end.seconds > 20 for end in ends):
+            if said is not None and any(end.seconds > HANG_S / 3 for end in ends):
                 wrong.append(f"{options}: after {[end.seconds for end in ends]} s")
         for options, said in TABLE[:5] if "mpi" in sys.argv else []:
             if f"error: {said}" not in (text := launched(program, options)):

@@ -18,7 +18,7 @@ BEST = ["--keep", "1", "--save-every", "2", "--evaluate-every", "2", "--steps"]
 
 
 def run(program, *options, status=0):
-    done = subprocess.run([program, *map(str, options)], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([program, *map(str, options)], capture_output=True, text=True, timeout=600)
     assert done.returncode == status, f"{options}: status {done.returncode}, said {done.stderr}"
     return done.stderr
 
@@ -79,6 +79,9 @@ def done_is_done(program, folder):
         said = run(program, *BERT, "--steps", 2, *options)
         if f"nothing is left to do: {save}/step-00000002 is the end of this run of 2 steps" not in said or files(save) != before:
             yield f"{options} of a run that is done: {said}"
+    said = run(program, *BERT, "--steps", 2, "--load", save, "--save", save, "--export", folder / "exported")
+    if "exported" not in said or not (folder / "exported" / "model.safetensors").exists():
+        yield f"--export of a run that is done: {said}"
     if "goes on after step 2" not in run(program, *line, 4, "--load", save):
         yield "a run that was done does not go on"
     if "is after step 4 and this run ends after step 3" not in run(program, *line, 3, "--load", save, status=1):

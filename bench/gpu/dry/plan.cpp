@@ -49,6 +49,11 @@ struct Tokens {
 
 }  // namespace
 
+int run_trainer(RunOptions&, std::optional<int> exit_status,
+                const std::function<int(MetRank* met)>& load_and_train) {
+  return exit_status ? *exit_status : exit_status_of([&] { return load_and_train(nullptr); });
+}
+
 int run_training(const TrainingSetup& setup) {
   const auto& options = setup.options;
   auto& ledger = dry::ledger();

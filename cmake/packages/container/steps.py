@@ -31,7 +31,7 @@ for line in filter(None, text.splitlines()):
     elif what == "FROM":
         root, workdir = Path(sys.argv[2]) / str(len(stages)), Path("/")
         stages[rest.split()[-1]] = root
-        subprocess.run([machine, "make", root], check=True)
+        subprocess.run([machine, "copy", root], check=True)
     elif what == "WORKDIR":
         workdir = Path(rest)
         (root / rest[1:]).mkdir(parents=True)

@@ -1,6 +1,8 @@
 // What a file is, whatever its name says: readers name what they cannot read.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <algorithm>
 #include <string>
 #include <string_view>
