@@ -40,7 +40,10 @@ TEST_CASE("errors: a sentence for people, and the place for whoever mends it") {
   } catch (const dhp::Error& error) {
     CHECK(error.sentence() == "1 is not above 2; choose 3");
     CHECK(static_cast<int>(error.where().line()) == line);
-    CHECK(std::string(error.what()) == concat("1 is not above 2; choose 3 [text.cpp:", line, "]"));
+    // Of a clone in a folder named dhp the place begins there.
+    const std::string what = error.what();
+    CHECK(what.starts_with("1 is not above 2; choose 3 ["));
+    CHECK(what.ends_with(concat("text.cpp:", line, "]")));
   }
   dhp::check(true, "never said");
 }
