@@ -103,10 +103,6 @@ Kept lines_up_to(const std::string& path, std::int64_t last) {
   return kept;
 }
 
-}  // namespace
-
-namespace {
-
 /// Null where the file is none of a disk, or its disk has no locks.
 std::shared_ptr<const void> lock_of(const std::string& path) {
   std::error_code unknown;

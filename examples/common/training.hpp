@@ -29,8 +29,6 @@ inline constexpr bool on_gpu = !Dev::host_accessible;
 using DescribePlanned =
     std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&, bool recompute)>;
 
-class Stopping;
-
 /// The rank of this process in a job whose ranks have met.
 struct MetRank {
   Dev& dev;
