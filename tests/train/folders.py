@@ -63,7 +63,8 @@ def one_run_at_a_time(program, folder):
     finally:
         first.send_signal(signal.SIGKILL)
         first.wait()
-    steps = int((save / "latest").read_text()[5:]) + 1
+    # It may have ended between a checkpoint and the word that this is the latest.
+    steps = max(int(path.name[5:]) for path in save.glob("step-*[0-9]")) + 1
     (save / f"step-{steps + 7:08}.part").mkdir()
     said = run(program, *BERT, "--steps", steps, "--load", save, "--save", save, "--metrics", metrics)
     if f"warning: {save}/step-{steps + 7:08}.part is a save that was not finished" not in said:
