@@ -83,7 +83,8 @@ def page_of(path):
 
 def source_page(path):
     wanted.append(path)
-    return "source/" + (path.replace("README.md", "index.md") if path.endswith(".md") else path + ".md")
+    shown = path.lstrip(".")  # MkDocs passes over what begins with a dot
+    return "source/" + (shown.replace("README.md", "index.md") if shown.endswith(".md") else shown + ".md")
 
 
 def relative(page, target):

@@ -266,6 +266,12 @@ TEST_CASE("checkpoint: files that are cut off, missing or not yet renamed are no
   }
   std::filesystem::rename(step(directory, 1), step(directory, 2) + ".part");
   says(refusal(directory.path), "has no checkpoint to go on from");
+  // Two checkpoints beside two saves that were not finished: the newest checkpoint is found.
+  std::filesystem::rename(step(directory, 2) + ".part", step(directory, 1));
+  const auto two = run({}, {}, directory.path, directory.path, 2);
+  for (const int number : {3, 4})
+    std::filesystem::create_directory(step(directory, number) + ".part");
+  CHECK(run({}, {}, directory.path, "", 2).values == two.values);
 }
 
 TEST_CASE("checkpoint: 16 bits from 32 and back go through the master weights") {

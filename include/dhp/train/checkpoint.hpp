@@ -244,8 +244,9 @@ class Checkpoint {
               concat(folder.path("latest"), " names ", latest, ", which is not there"));
       }
     }
-    return nlohmann::json::parse(
-        gather_texts(dev, mesh_.world(), nlohmann::json(found).dump()).front());
+    // As a vector: a pair of two lists of two texts would become a JSON object.
+    const auto text = nlohmann::json(std::vector{found.first, found.second}).dump();
+    return nlohmann::json::parse(gather_texts(dev, mesh_.world(), text).front());
   }
 
   /// Fills in what was loaded. Returns what is damaged, the same on all ranks. Throws where the model does not fit.
