@@ -3,7 +3,7 @@
 // bench_checkpoint FOLDER [ROUNDS] [STEPS of a round] [JSON]
 #include <bench/workloads.hpp>
 #include <dhp/comm/launch.hpp>
-#include <dhp/train/background_saver.hpp>
+#include <dhp/train/run_files.hpp>
 #include <dhp/train/training_run.hpp>
 
 #include <sys/resource.h>
@@ -72,9 +72,7 @@ std::vector<Found> measure(dhp::Comm<Dev> world, const std::string& folder, int 
   std::vector<dhp::MicroBatch<Dev>> all;
   for (int replica = 0; replica < world.size(); ++replica) all.push_back(batch(replica));
 
-  dhp::Checkpoint<Dev> checkpoint(run.mesh(), run.store(), run.optimizer());
-  dhp::BackgroundSaver<Dev> saver(checkpoint, false);
-  run.trainer().before_update([&] { saver.before_update(dev); });
+  auto& files = run.files();
   const auto train = [&] {
     for (int step = 0; step < steps; ++step) (void)run.step(all);
   };
@@ -84,18 +82,16 @@ std::vector<Found> measure(dhp::Comm<Dev> world, const std::string& folder, int 
   for (int round = -1; round < rounds; ++round) {  // the first one is a warm-up
     Found found;
     found.steps = time_of(world, train);
-    const double stalled_s = saver.stalled_s();
+    const double stalled_s = files.stalled_s();
     found.steps_with_save = time_of(world, [&] {
-      saver.start(dev, path("background"), run.trainer().progress(), {.keep = 1});
+      files.save_in_background(path("background"), {.keep = 1});
       train();
-      found.stalled_s = saver.stalled_s() - stalled_s;
+      found.stalled_s = files.stalled_s() - stalled_s;
       const auto begin = now();
-      saver.wait(dev);
+      files.wait();
       found.rest_s = now().wall_s - begin.wall_s;
     });
-    found.blocking = time_of(world, [&] {
-      checkpoint.save(dev, path("blocking"), run.trainer().progress(), {.keep = 1});
-    });
+    found.blocking = time_of(world, [&] { files.save(path("blocking"), {.keep = 1}); });
     if (round >= 0) rows.push_back(found);
   }
   return rows;

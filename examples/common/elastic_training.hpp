@@ -120,9 +120,12 @@ class ElasticTraining {
     options.mesh = rank.now.layout;
     const bool has_state = rank.now.steps >= 0;
     // Where it was lost with the ranks that had it, the newest checkpoint of this run has most of it.
-    if (!has_state && rank.now.number > 1 && !options.save.empty() &&
-        dhp::newest_checkpoint(options.save))
-      options.load = options.save;
+    if (!has_state && rank.now.number > 1 && !options.save.empty())
+      if (const auto saved = dhp::newest_checkpoint(options.save)) {
+        const auto state = dhp::run_state_of(saved->second.about, saved->first);
+        options.load = options.save;
+        options.from = {state.step, state.samples};
+      }
     if (rank.now.number == 1)
       memory_.emplace(options, setup_.train, setup_.plan_model, setup_.same_shapes,
                       setup_.waits_for_replicas, on_gpu);
@@ -146,12 +149,23 @@ class ElasticTraining {
   [[nodiscard]] static std::vector<dhp::HeldPiece<Dev>> own_state(dhp::TrainingRun<Dev>& run) {
     return dhp::state_pieces(run.store(), run.optimizer(), true);
   }
+  struct PassEach {
+    dhp::comm::Fields& fields;
+    template <class T>
+    void operator()(const char*, T& value) {
+      if constexpr (requires { T::visit(value, *this); }) T::visit(value, *this);
+      else fields(value);
+    }
+  };
   /// Where the ranks that have the state are in the run.
   struct Position {
-    dhp::TrainingProgress progress{.steps = -1};
+    dhp::RunState state{.step = -1};
     Measures last_step{};  ///< its line of metrics, for whichever rank writes from now on
     bool repeats = false;  ///< it forgot the step that follows, and does it again
-    void pass(dhp::comm::Fields& fields) { fields(progress, last_step, repeats); }
+    void pass(dhp::comm::Fields& fields) {
+      dhp::RunState::visit(state, PassEach{fields});
+      fields(last_step, repeats);
+    }
   };
   /// Collective. False: nobody has some of it.
   [[nodiscard]] bool take_state(Rank& rank, Built* next) {
@@ -159,7 +173,7 @@ class ElasticTraining {
     Position position;
     for (const auto& built : built_) {
       for (auto& piece : own_state(built->program.training())) held.push_back(std::move(piece));
-      position = {built->program.progress(), built->program.last_step()};
+      position = {built->program.training().trainer().state(), built->program.last_step()};
     }
     if (next != nullptr) needed = own_state(next->program.training());
     const auto exchanged = dhp::StateExchange<Dev>::run(dev_, rank.world, held, needed);
@@ -170,7 +184,7 @@ class ElasticTraining {
       const auto told = dhp::comm::Fields::parsed<Position>(text);
       if (!told) continue;
       repeats_ |= told->repeats;
-      if (told->progress.steps > position.progress.steps) position = *told;
+      if (told->state.step > position.state.step) position = *told;
     }
     if (!exchanged.missing.empty()) {
       lost_ =
@@ -178,7 +192,7 @@ class ElasticTraining {
                       " any more: what was done since the newest checkpoint is lost");
       return false;
     }
-    if (next != nullptr) next->program.go_on_after(position.progress, position.last_step);
+    if (next != nullptr) next->program.go_on_after(position.state, position.last_step);
     return true;
   }
 

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <dhp/comm/meet/address.hpp>
+#include <dhp/core/on_signal.hpp>
 #include <dhp/core/system_error.hpp>
 
 #include "flight_record_file.hpp"
-#include "on_signal.hpp"
 
 #include <unistd.h>
 
@@ -74,7 +74,7 @@ class FlightRecordOutput {
   std::vector<std::shared_ptr<dhp::FlightRecorder>> recorders_;
   std::vector<std::string> paths_;  // as many, or none
   std::mutex mutex_;
-  std::optional<OnSignal> signal_;
+  std::optional<dhp::OnSignal> signal_;
 };
 
 }  // namespace examples

@@ -211,6 +211,10 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
                  "end, and at SIGUSR1")
       ->group("Output");
   app.add_option("--save", options.save, "Directory for checkpoints")->group("Output");
+  app.add_option(
+         "--resume", options.resume,
+         "Directory of checkpoints: goes on from the newest, if there is one, and saves there")
+      ->group("Output");
   app.add_option("--save-every", options.save_every, "Steps; 0: at the end only")
       ->check(not_negative)
       ->group("Output");
@@ -341,11 +345,32 @@ void finish(RunOptions& options, const Words& words) {
                      [&](const char* begin) { return name.starts_with(begin); });
 }
 
+using Saved = std::optional<std::pair<std::string, dhp::CheckpointIndex>>;
+
+/// What the run goes on from. With --resume, a run that has saved nothing begins, with --load if that is given.
+[[nodiscard]] Saved find_saved(CLI::App& app, RunOptions& options) {
+  if (options.resume.empty()) return dhp::newest_checkpoint(options.load);
+  const auto set = [&](const char* name) {
+    auto* const option = app.get_option(name);
+    option->clear();
+    option->add_result(options.resume);
+    option->run_callback();
+  };
+  if (options.save.empty()) set("--save");
+  auto saved = dhp::newest_checkpoint(options.resume);
+  if (!saved) return dhp::newest_checkpoint(options.load);
+  set("--load");
+  options.load_all = options.new_head = false;  // of the begin
+  options.tuning.adapter.clear();
+  return saved;
+}
+
 /// Options that --load's checkpoint remembers and that are not given get its values.
-void recall(CLI::App& app, RunOptions& options) {
-  const auto saved = dhp::newest_checkpoint(options.load);
+void recall(CLI::App& app, RunOptions& options, const Saved& saved) {
   if (saved) {
     const auto& about = saved->second.about;
+    const auto state = dhp::run_state_of(about, saved->first);
+    options.from = {state.step, state.samples};
     const auto run = about.value("run", nlohmann::ordered_json::object());
     const auto before = run.value("options", nlohmann::ordered_json::object());
     const auto* const reducer = app.get_option("--reducer");
@@ -384,8 +409,9 @@ std::optional<int> parse(CommandLine& app, int argc, char** argv, Options& optio
          "TOML file of options without their dashes; those of the command line come first")
       ->group("Output");
   return app.read(argc, argv, [&] {
+    const auto saved = find_saved(app, options.run);
     take_adapter(app, options.run);
-    recall(app, options.run);
+    recall(app, options.run, saved);
     options.run.configuration = configuration_of(app);
     options.run.common = common_options(app);
     finish(options.run, words);

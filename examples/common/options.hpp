@@ -69,6 +69,8 @@ struct RunOptions {
   double peak_tflops = 0;       ///< of a rank; 0: not known
   double price = 0;             ///< of a rank and hour; 0: not known
   std::string save;
+  std::string
+      resume;  ///< goes on from there, if it can, and saves there; empty: as load and save say
   std::int64_t save_every = 0;
   std::int64_t keep = 0;   ///< so many checkpoints, the newest; 0: all
   std::string keep_best;   ///< a measure of evaluations: the best checkpoint is kept, too
@@ -77,8 +79,9 @@ struct RunOptions {
   double grace_s = 60;     ///< from SIGTERM and its like: so long it may take to save
   std::shared_ptr<Stopping> stopping{};  ///< made by main, before data are read
   std::string load;
-  bool load_all = false;  ///< a file of weights has to have all of the model
-  bool new_head = false;  ///< the last layers begin anew
+  dhp::DataPosition from{};  ///< of the checkpoint in load
+  bool load_all = false;     ///< a file of weights has to have all of the model
+  bool new_head = false;     ///< the last layers begin anew
   FineTuning tuning{};
   std::string stop_early;  ///< a measure: the run ends when it no longer gets better; empty: none
   std::int64_t patience = 3;             ///< evaluations without a better value

@@ -58,14 +58,16 @@ class Program {
         batching_(batching_of(setup)),
         total_(options_.total_steps(batching_)),
         report_(options_, world.rank() == 0, total_),
-        patience_(options_.stop_early, options_.patience),
+        loader_(dev, setup.train, loader_options()),
         run_(dev, observed(dev, fits(std::move(world)), options_), training_options(),
-             setup.make_model, dhp::example_batch(dev, setup.train, options_.micro_batch)),
-        saved_(dev, setup, run_, batching_, report_, patience_,
+             setup.make_model, loader_),
+        patience_(options_.stop_early, options_.patience, run_.trainer().best()),
+        saved_(setup, run_, batching_, report_, patience_,
                elastic == nullptr ? nullptr : elastic->check_newest) {
     if (elastic_ != nullptr) run_.trainer().commit_by([this] { run_.mesh().world().barrier(); });
     if (options_.resident()) resident_ = batches_of(0);
-    else loader_.emplace(dev, of_this_stage(setup.train), run_.for_this_replica(loader_options()));
+    run_.stop_when(
+        [this] { return stopping_.asked() || (elastic_ != nullptr && elastic_->change_wanted()); });
     if (options_.verify_every > 0)
       run_.trainer().verify_every(options_.verify_every,
                                   [this](int ahead) { return batches_of(ahead); });
@@ -75,15 +77,9 @@ class Program {
   [[nodiscard]] dhp::TrainingRun<Dev>& training() { return run_; }
   /// Whether its weights are those of a step, and not on their way.
   [[nodiscard]] bool has_state() const { return has_state_; }
-  [[nodiscard]] dhp::TrainingProgress progress() {
-    auto progress = run_.trainer().progress();
-    progress.samples = batching_.after(progress.steps).samples;
-    return progress;
-  }
   /// Its weights have been written to, and are those after this.
-  void go_on_after(const dhp::TrainingProgress& progress, const Measures& last_step) {
-    batching_.go_on_at({progress.steps, progress.samples});
-    run_.trainer().resume(progress);
+  void go_on_after(const dhp::RunState& state, const Measures& last_step) {
+    run_.go_on_after(state);
     run_.store().updated(dev_);
     report_.know(last_step);
     has_state_ = true;
@@ -113,7 +109,6 @@ class Program {
     if (!options_.evaluate_only) stopping_.begin_steps();
     auto& trainer = run_.trainer();
     const auto first_step = trainer.steps_done();
-    if (loader_) loader_->start_at(batching_.after(first_step));
     report_.start(first_step);
     report_.say("layout ", to_text(run_.mesh()), ", schedule ", schedule_name(), ", ",
                 precision_name(options_.precision), ", ", batching_.dataset_size(),
@@ -139,8 +134,7 @@ class Program {
     std::int64_t recorded_steps = 0;
     const auto finish = [&] {
       if (!under_way) return;
-      const auto done = trainer.finish(*under_way);
-      stopped_ |= done.stop_requested;
+      const auto done = run_.finish(*under_way);
       loss_scale_ = done.loss_scale;
       recorded_steps += done.recorded ? 1 : 0;
       traced.step_done();
@@ -155,15 +149,13 @@ class Program {
     report_.restart_clock();
     parts_.enter(Part::compute);
     for (auto section = dhp::Section::first_step;
-         trainer.steps_done() < total_ && !stopped_ && !patience_.is_over();
+         trainer.steps_done() < total_ && !stopped() && !patience_.is_over();
          section = dhp::Section::step) {
       enter(section);
-      if (stopping_.asked() || (elastic_ != nullptr && elastic_->change_wanted()))
-        trainer.request_stop();
       auto batches = next_batches();
       auto ticket = [&] {
         try {
-          return trainer.start(batches);
+          return run_.start(batches);
         } catch (const dhp::Aborted&) {
           finish();  // the step before, which is whole
           throw;
@@ -194,22 +186,22 @@ class Program {
     parts_.enter(Part::rest);
     use_.between_steps();
     report_.end_of_steps();
-    stopped_ = stopped_ && trainer.steps_done() < total_;  // a run that is done need not go on
-    if (stopped_ && elastic_ != nullptr && elastic_->job_goes_on()) return RunEnd::changes;
+    // A run that is done need not go on.
+    bool early = stopped() && trainer.steps_done() < total_;
+    if (early && elastic_ != nullptr && elastic_->job_goes_on()) return RunEnd::changes;
     const bool changed = trainer.steps_done() > first_step || goes_on_within(first_step);
-    if (stopped_ && changed)
+    if (early && changed)
       report_.say("stops after step ", trainer.steps_done(), ", as a signal asked");
-    else if (stopped_) report_.say(Stopping::nothing);
+    else if (early) report_.say(Stopping::nothing);
     if (on_gpu && options_.cuda_graphs.value_or(records_steps()))
       report_.say("recorded as a CUDA graph: ", recorded_steps, " of ", total_ - first_step,
                   " steps", shapes_stay() ? "" : "; their shapes differ, see --layout");
     if (patience_.is_over()) report_.say("stops early: ", patience_.sentence());
-    else if (!stopped_ && changed) {
+    else if (!early && changed) {
       evaluate("at the end");
-      stopped_ = false;  // all steps are done, though a signal may have broken this off
     }
     enter(dhp::Section::saving);
-    if (changed || !stopped_) {
+    if (changed || !early) {
       const TimeParts::In saving(parts_, Part::saving);
       saved_.end();
     }
@@ -218,11 +210,11 @@ class Program {
       report_.exposed_communication(
           traced.end([&](const std::string& line) { report_.say(line); }));
     summarise(first_step);
-    if (stopped_ && changed)
+    if (early && changed)
       report_.say(options_.save.empty()
                       ? std::string("nothing of this run is kept, since it has no --save DIR")
                       : dhp::concat("go on with --load ", options_.save));
-    return stopped_ ? RunEnd::stopped : RunEnd::done;
+    return early ? RunEnd::stopped : RunEnd::done;
   }
 
  private:
@@ -243,16 +235,14 @@ class Program {
             .threads = options_.loader_threads,
             .same_shapes = setup_.same_shapes};
   }
-  /// What enters the model is read by the first stage alone.
-  [[nodiscard]] AnyBatcher of_this_stage(const AnyBatcher& batcher) {
-    return run_.mesh().pipeline_index() == 0 ? batcher : batcher.labels_only();
-  }
   [[nodiscard]] dhp::TrainingOptions training_options() const {
     auto made = options_.training(total_);
     made.trainer.record = records_steps();
     if (elastic_ != nullptr && elastic_->has_state) made.store.initialize = false;
     return made;
   }
+  /// Whether a rank was asked to stop, in a step or between two.
+  [[nodiscard]] bool stopped() const { return run_.stopped() || agreed_to_stop_; }
   [[nodiscard]] bool shapes_stay() const { return setup_.same_shapes || options_.resident(); }
   [[nodiscard]] bool evaluates_after(std::int64_t step) const {
     return options_.evaluate_every > 0 && step > 0 && step % options_.evaluate_every == 0;
@@ -297,20 +287,21 @@ class Program {
   }
   /// Those of the replica `ahead` places after this one, in the step that is the next to be done.
   [[nodiscard]] dhp::StepBatches<Dev> batches_of(int ahead) {
-    auto loading = run_.for_this_replica(loader_options());
-    loading.replica = (loading.replica + ahead) % loading.replicas;
+    auto loading = loader_options();
+    auto& reader = loading.reader = run_.reader();
+    reader.replica = (reader.replica + ahead) % reader.replicas;
     loading.threads = 0;
     loading.steps_ahead = 1;
     loading.shuffle = !options_.resident();
-    if (!options_.resident()) loading.from = batching_.after(run_.trainer().steps_done());
-    const auto samples = options_.resident() ? setup_.train.repeated(options_.global_batch)
-                                             : of_this_stage(setup_.train);
+    if (!options_.resident()) loading.from = run_.trainer().position();
+    const auto samples =
+        options_.resident() ? setup_.train.repeated(options_.global_batch) : setup_.train;
     return dhp::Loader(dev_, samples, loading).next();
   }
   [[nodiscard]] dhp::StepBatches<Dev> next_batches() {
     const auto scope = dev_.scope("next batches");
     const TimeParts::In reading(parts_, Part::data);
-    return resident_ ? resident_->share() : loader_->next();
+    return resident_ ? resident_->share() : loader_.next();
   }
   /// What it costs that the loss of a rank loses no share of the state.
   void say_of_copies() {
@@ -335,8 +326,8 @@ class Program {
     if (setup_.held_out.size() == 0) return;
     const TimeParts::In evaluating(parts_, Part::evaluation);
     enter(dhp::Section::evaluation);
-    auto loader =
-        run_.loader(of_this_stage(setup_.held_out), dhp::evaluation_pass(loader_options()));
+    dhp::Loader loader(dev_, setup_.held_out, dhp::evaluation_pass(loader_options()));
+    run_.read(loader);
     dhp::GlobalLoss loss{.terms = std::vector<dhp::LossTerm>(run_.term_names().size())};
     std::vector<dhp::HostArray> predictions;
     while (!loader.finished()) {
@@ -384,7 +375,8 @@ class Program {
   /// Between two steps: whether a rank was asked to stop. Collective.
   [[nodiscard]] bool agree_to_stop() {
     const auto told = dhp::gather(dev_, run_.mesh().world(), {stopping_.asked() ? 1.0 : 0.0});
-    return stopped_ = stopped_ || std::find(told.begin(), told.end(), 1.0) != told.end();
+    return agreed_to_stop_ =
+               agreed_to_stop_ || std::find(told.begin(), told.end(), 1.0) != told.end();
   }
   /// Rank 0 has the predictions, and all ranks its numbers.
   [[nodiscard]] Measures predicted_measures(const std::vector<dhp::HostArray>& predictions) {
@@ -459,21 +451,21 @@ class Program {
   const RunOptions& options_;
   dhp::Deadlines* deadlines_;
   Stopping& stopping_;
-  bool stopped_ = false;
+  bool agreed_to_stop_ = false;
   bool has_state_ = false;
   bool has_steps_ = false;
-  dhp::Batching batching_;
+  const dhp::Batching batching_;
   std::int64_t total_;
   RunReport report_;
   StepWork work_;  // of the steps of this run() that are done
   Stragglers stragglers_;
-  Patience patience_;
   double loss_scale_ = 1;  // of the last step
   double in_period_ = 0;   // micro-batches
   double own_s_before_ = 0;
+  dhp::Loader<Dev, AnyBatcher> loader_;
   dhp::TrainingRun<Dev> run_;
+  Patience patience_;
   SavedRun saved_;
-  std::optional<dhp::Loader<Dev, AnyBatcher>> loader_;
   std::optional<dhp::StepBatches<Dev>> resident_;  // the input of every step
 };
 

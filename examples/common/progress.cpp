@@ -1,8 +1,7 @@
 #include "progress.hpp"
 
 #include <dhp/core/system_error.hpp>
-
-#include "file_lock.hpp"
+#include <dhp/train/file_lock.hpp>
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
@@ -109,8 +108,8 @@ std::shared_ptr<const void> lock_of(const std::string& path) {
   if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown))
     return nullptr;
   try {
-    return FileLock::of_run(path, "--metrics " + path, false);
-  } catch (const InUse&) {
+    return dhp::FileLock::of_run(path, "--metrics " + path, false);
+  } catch (const dhp::InUse&) {
     throw;
   } catch (const dhp::Error&) {
     return nullptr;

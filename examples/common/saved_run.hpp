@@ -1,10 +1,9 @@
 // SavedRun: what a trainer loads, and saves while it trains.
 #pragma once
 
-#include <dhp/train/background_saver.hpp>
 #include <dhp/train/export.hpp>
+#include <dhp/train/run_files.hpp>
 
-#include "file_lock.hpp"
 #include "patience.hpp"
 #include "training.hpp"
 
@@ -22,30 +21,23 @@ namespace examples {
 [[nodiscard]] inline dhp::Batching batching_of(const TrainingSetup& setup) {
   const auto& options = setup.options;
   dhp::Batching batching(setup.train.size(), options.global_batch, options.micro_batch);
-  const auto saved = dhp::newest_checkpoint(options.load);
-  if (saved && saved->second.about.contains("samples"))
-    batching.go_on_at({saved->second.about["steps"], saved->second.about["samples"]});
+  batching.go_on_at(options.from);
   return batching;
 }
 
 class SavedRun {
  public:
   /// Keeps references. may_commit: as RunRecord's; of an elastic job.
-  SavedRun(Dev& dev, const TrainingSetup& setup, dhp::TrainingRun<Dev>& run,
-           dhp::Batching& batching, RunReport& report, Patience& patience,
-           std::function<void()> may_commit)
-      : dev_(dev),
-        setup_(setup),
+  SavedRun(const TrainingSetup& setup, dhp::TrainingRun<Dev>& run, const dhp::Batching& batching,
+           RunReport& report, Patience& patience, std::function<void()> may_commit)
+      : setup_(setup),
         options_(setup.options),
         run_(run),
+        files_(run.files()),
         batching_(batching),
         report_(report),
         patience_(patience),
-        may_commit_(std::move(may_commit)),
-        checkpoint_(run.mesh(), run.store(), run.optimizer()),
-        saver_(checkpoint_, run.trainer().may_record()) {
-    run.trainer().before_update([this] { saver_.before_update(dev_); });
-  }
+        may_commit_(std::move(may_commit)) {}
 
   SavedRun(const SavedRun&) = delete;
   SavedRun& operator=(const SavedRun&) = delete;
@@ -56,26 +48,25 @@ class SavedRun {
   [[nodiscard]] bool begin(std::int64_t total) {
     const auto loaded = options_.load.empty() ? std::string() : load(total);
     if (done_) {
-      if (checkpoint_.rank() == 0) export_from(loaded);
+      if (rank() == 0) export_from(loaded);
       return false;
     }
-    if (!options_.save.empty())
-      replaced_ = checkpoint_.prepare(options_.save, loaded, options_.overwrite);
+    if (!options_.save.empty()) files_.prepare(options_.save, options_.overwrite);
     return true;
   }
   /// To be called before begin(): from here on no other run writes to --save. goes_on: the job had the folder before, and
   /// a rank 0 of before may still hold it.
   void hold(bool goes_on) {
-    if (options_.save.empty() || checkpoint_.rank() != 0) return;
-    dhp::CheckpointFolder(options_.save).make();
+    if (options_.save.empty()) return;
+    std::string problem;
     try {
-      lock_ = FileLock::of_run(options_.save + "/.lock", "--save " + options_.save, true,
-                               goes_on ? 2 : 0);
-    } catch (const dhp::Error& error) {
-      if (!goes_on && dynamic_cast<const InUse*>(&error) != nullptr) throw;
-      report_.say("warning: ", error.sentence(), "; other runs are not kept out of ",
-                  options_.save);
+      problem = files_.hold(options_.save, "--save " + options_.save, goes_on ? 2 : 0);
+    } catch (const dhp::InUse& error) {
+      if (!goes_on) throw;
+      problem = error.sentence();
     }
+    if (!problem.empty())
+      report_.say("warning: ", problem, "; other runs are not kept out of ", options_.save);
   }
   /// What an evaluation before the next step found.
   void evaluated(const Measures& found) {
@@ -88,7 +79,7 @@ class SavedRun {
   }
   /// Begins a save that goes on beside training. Collective.
   void save() {
-    attempt([&] { saver_.wait(dev_); });
+    attempt([&] { files_.wait(); });
     attempt([&] {
       start();
       report_.say("saves ", folder());
@@ -96,7 +87,7 @@ class SavedRun {
   }
   /// A save under way leaves what was saved before.
   void give_up() {
-    if (saver_.give_up())
+    if (files_.give_up())
       report_.say("warning: the save of ", options_.save, "/",
                   dhp::CheckpointFolder::name_of(saved_step_),
                   " is not whole, since ranks ended or changed meanwhile; what was saved before is "
@@ -105,14 +96,14 @@ class SavedRun {
   /// Saves the end of the run, and exports its weights. Collective.
   void end() {
     if (options_.save.empty()) return;
-    const double stalled_s = saver_.stalled_s();
-    attempt([&] { saver_.wait(dev_); });
+    const double stalled_s = files_.stalled_s();
+    attempt([&] { files_.wait(); });
     if (saved_step_ != run_.trainer().steps_done()) start();
-    saver_.wait(dev_);
+    files_.wait();
     report_.say("saved ", folder());
     if (options_.save_every > 0)
       report_.say("training has waited for saves for ", short_number(stalled_s), " s");
-    if (checkpoint_.rank() != 0) return;
+    if (rank() != 0) return;
     export_from(folder());
   }
 
@@ -131,23 +122,20 @@ class SavedRun {
     }
   }
   void start() {
-    auto progress = run_.trainer().progress();
-    progress.samples = batching_.after(progress.steps).samples;
-    saved_step_ = progress.steps;
-    saver_.start(dev_, options_.save, progress, record());
+    saved_step_ = run_.steps();
+    files_.save_in_background(options_.save, record());
   }
   /// Returns the folder or file that was loaded.
   std::string load(std::int64_t total) {
-    const auto loaded = checkpoint_.load(dev_, options_.load,
-                                         {.all = options_.load_all,
-                                          .new_head = options_.new_head ? setup_.head : "",
-                                          .adapter = options_.tuning.adapter});
-    const auto& progress = loaded.progress;
+    const auto loaded =
+        files_.load(options_.load, {.all = options_.load_all,
+                                    .new_head = options_.new_head ? setup_.head : "",
+                                    .adapter = options_.tuning.adapter});
+    const auto step = loaded.state.step;
     for (const auto& remark : loaded.remarks)
       report_.say(options_.begins_anew() ? "" : "warning: ", remark);
-    const bool none_asked_for = options_.evaluate_only || (total == 0 && progress.steps == 0);
-    patience_.go_on(loaded.about.value("patience", nlohmann::ordered_json()));
-    done_ = !none_asked_for && (progress.steps == total || patience_.is_over());
+    const bool none_asked_for = options_.evaluate_only || (total == 0 && step == 0);
+    done_ = !none_asked_for && (step == total || patience_.is_over());
     if (done_) {
       report_.say("nothing is left to do: ", loaded.from, " is the end of this run of ", total,
                   total == 1 ? " step" : " steps",
@@ -155,15 +143,13 @@ class SavedRun {
                                       : "; more --steps or --epochs go on from there");
       return loaded.from;
     }
-    dhp::check(none_asked_for || progress.steps < total, "--load ", options_.load,
-               " is after step ", progress.steps, " and this run ends after step ", total,
+    dhp::check(none_asked_for || step < total, "--load ", options_.load, " is after step ", step,
+               " and this run ends after step ", total,
                ": --steps and --epochs count from the start of the original run");
-    if (progress.samples >= 0) batching_.go_on_at({progress.steps, progress.samples});
-    run_.trainer().resume(progress);
     report_.say("loaded ", loaded.from, none_asked_for ? ": of step " : ": goes on after step ",
-                progress.steps);
+                step);
     for (const auto& option : options_.differing) report_.say("warning: ", option);
-    if (!none_asked_for && progress.steps > 0)
+    if (!none_asked_for && step > 0)
       for (const auto& sentence : options_.not_saved()) report_.say("warning: ", sentence);
     const auto now = batching_.dataset_size();
     const auto size = loaded.about.value("training_samples", now);
@@ -176,14 +162,11 @@ class SavedRun {
     dhp::RunRecord made{.files = setup_.files,
                         .keep = static_cast<std::size_t>(options_.keep),
                         .keep_best = options_.keep_best,
-                        .may_commit = may_commit_,
-                        .replaced = std::exchange(replaced_, {})};
+                        .may_commit = may_commit_};
     made.files["options.toml"] = options_.configuration;
     if (adapts()) made.files["adapter_config.json"] = config_of_adapter();
     made.about["options"] = nlohmann::ordered_json::parse(options_.remembered);
     made.about["training_samples"] = batching_.dataset_size();
-    if (const auto patience = patience_.to_json(); !patience.is_null())
-      made.about["patience"] = patience;
     if (measures_.first == saved_step_) made.measures = measures_.second;
     return made;
   }
@@ -210,26 +193,23 @@ class SavedRun {
     dhp::replace_file(to + "/adapter_config.json", config_of_adapter());
     report_.say("exported the adapter ", to);
   }
+  [[nodiscard]] int rank() { return run_.mesh().world().rank(); }
   [[nodiscard]] bool adapts() const { return !options_.tuning.adapters.layers.empty(); }
   [[nodiscard]] std::string config_of_adapter() const {
     return adapter_config(options_.tuning.adapters, setup_.head);
   }
 
-  Dev& dev_;
   const TrainingSetup& setup_;
   const RunOptions& options_;
   dhp::TrainingRun<Dev>& run_;
-  dhp::Batching& batching_;
+  dhp::RunFiles<Dev>& files_;
+  const dhp::Batching& batching_;
   RunReport& report_;
   Patience& patience_;
   std::function<void()> may_commit_;
-  dhp::Checkpoint<Dev> checkpoint_;
-  std::unique_ptr<FileLock> lock_;  // of --save
-  bool done_ = false;               // by what was loaded
-  dhp::BackgroundSaver<Dev> saver_;
+  bool done_ = false;                                   // by what was loaded
   std::int64_t saved_step_ = -1;                        // of the last save
   std::pair<std::int64_t, Measures> measures_{-1, {}};  // the last evaluation's, and its step
-  std::vector<std::string> replaced_;                   // checkpoints that go with the first save
 };
 
 }  // namespace examples

@@ -1,6 +1,7 @@
 #include "scored_run.hpp"
 
-#include <dhp/train/checkpoint.hpp>
+#include <dhp/data/loader.hpp>
+#include <dhp/train/run_files.hpp>
 
 #include "progress.hpp"
 #include "ranks.hpp"
@@ -39,6 +40,9 @@ void score(Dev& dev, dhp::Comm<Dev> world, const ScoreOptions& options, const Sc
     if (speaks) std::cerr << dhp::concat(parts...) << "\n";
   };
   const auto& run_options = options.run;
+  dhp::Loader loader(dev, scoring.samples,
+                     dhp::evaluation_pass({.global_batch = run_options.global_batch,
+                                           .micro_batch = run_options.micro_batch}));
   dhp::TrainingRun<Dev> run(
       dev, observed(dev, std::move(world), run_options),
       {.layout = run_options.mesh,
@@ -48,15 +52,12 @@ void score(Dev& dev, dhp::Comm<Dev> world, const ScoreOptions& options, const Sc
         build.adapt(scoring.adapters);
         return describe(build);
       },
-      dhp::example_batch(dev, scoring.samples, run_options.micro_batch));
-  dhp::Checkpoint<Dev> checkpoint(run.mesh(), run.store(), run.optimizer());
-  const auto loaded = checkpoint.load(
-      dev, run_options.load, {.only = true, .all = true, .adapter = run_options.tuning.adapter});
+      loader);
+  const auto loaded = run.files().load(
+      run_options.load, {.only = true, .all = true, .adapter = run_options.tuning.adapter});
   say("loaded ", loaded.from, "; ", scoring.description, "; layout ", to_text(run.mesh()), ", ",
       precision_name(run_options.precision));
-  auto loader =
-      run.loader(scoring.samples, dhp::evaluation_pass({.global_batch = run_options.global_batch,
-                                                        .micro_batch = run_options.micro_batch}));
+  loader.start_at({});
   std::unique_ptr<RowFile> file;
   if (speaks) file = std::make_unique<RowFile>(scoring.output);
   const auto began = std::chrono::steady_clock::now();

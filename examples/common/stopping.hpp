@@ -2,7 +2,7 @@
 // SIGXCPU when the time is over, and a terminal that closes sends SIGHUP.
 #pragma once
 
-#include "on_signal.hpp"
+#include <dhp/core/on_signal.hpp>
 
 #include <sys/time.h>
 #include <unistd.h>
@@ -75,7 +75,7 @@ class Stopping {
   double grace_s_;
   std::atomic<bool> steps_{false};
   std::atomic<int> first_{0};  // signal that has come; 0: none
-  OnSignal on_signal_;
+  dhp::OnSignal on_signal_;
 };
 
 }  // namespace examples

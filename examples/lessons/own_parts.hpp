@@ -1,4 +1,4 @@
-// The parts that lesson 12 puts together: a layer, a loss, a batcher, an optimizer, a reducer and a schedule.
+// The parts that lesson 13 puts together: a layer, a loss, a batcher, an optimizer, a reducer and a schedule.
 #pragma once
 
 #include <dhp/dhp.hpp>

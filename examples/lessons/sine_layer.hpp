@@ -1,4 +1,4 @@
-// A layer of lesson 11 whose forward and backward are Eigen expressions.
+// A layer of lesson 12 whose forward and backward are Eigen expressions.
 #pragma once
 
 #include <dhp/dhp.hpp>

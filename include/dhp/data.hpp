@@ -7,6 +7,7 @@
 #include <dhp/data/decoder.hpp>
 #include <dhp/data/epoch_order.hpp>
 #include <dhp/data/find_shards.hpp>
+#include <dhp/data/function_samples.hpp>
 #include <dhp/data/host_array.hpp>
 #include <dhp/data/idx.hpp>
 #include <dhp/data/image.hpp>
@@ -16,4 +17,5 @@
 #include <dhp/data/npy.hpp>
 #include <dhp/data/permutation.hpp>
 #include <dhp/data/shard_images.hpp>
+#include <dhp/data/step_source.hpp>
 #include <dhp/data/synthetic.hpp>

@@ -75,7 +75,7 @@ TEST_CASE("loader: the same bytes with any number of threads and steps ahead") {
       dhp::Loader loader(cpu, Numbers{.count = 53},
                          {.global_batch = 12,
                           .micro_batch = 4,
-                          .seed = 5,
+                          .reader = {.seed = 5},
                           .threads = threads,
                           .steps_ahead = ahead});
       const auto seen = drain(cpu, loader, 13);
@@ -93,9 +93,11 @@ TEST_CASE("loader: replicas see what one replica sees") {
   const auto serial = drain(cpu, whole, 99);
   std::vector<Seen> joined;
   for (int replica = 0; replica < 3; ++replica) {
-    dhp::Loader part(
-        cpu, numbers,
-        {.global_batch = 28, .micro_batch = 4, .replica = replica, .replicas = 3, .epochs = 2});
+    dhp::Loader part(cpu, numbers,
+                     {.global_batch = 28,
+                      .micro_batch = 4,
+                      .reader = {.replica = replica, .replicas = 3},
+                      .epochs = 2});
     const auto seen = drain(cpu, part, 99);
     joined.insert(joined.end(), seen.begin(), seen.end());
   }
@@ -119,7 +121,7 @@ TEST_CASE("loader: a step says what all replicas have, and promises shapes of fu
   for (const bool promised : {false, true}) {
     dhp::Loader loader(
         cpu, Numbers{.count = 13},
-        {.global_batch = 8, .micro_batch = 4, .replicas = 2, .same_shapes = promised});
+        {.global_batch = 8, .micro_batch = 4, .reader = {.replicas = 2}, .same_shapes = promised});
     const auto full = loader.next();
     CHECK(full.batches.size() == 1);
     CHECK(full.micro_batches == 2);
@@ -165,8 +167,7 @@ TEST_CASE(
       dhp::Loader loader(cpu, Numbers{.count = 23},
                          dhp::evaluation_pass({.global_batch = 10,
                                                .micro_batch = 5,
-                                               .replica = replica,
-                                               .replicas = replicas,
+                                               .reader = {.replica = replica, .replicas = replicas},
                                                .from = {3, 30}}));
       CHECK(loader.steps() == 3);
       for (auto& seen : drain(cpu, loader, 99)) batches[{seen.step, seen.index}] = seen.ids;
@@ -232,8 +233,8 @@ TEST_CASE("loader: refuses wrong options") {
   };
   CHECK_THROWS_WITH_AS(make({.global_batch = 6, .micro_batch = 4}),
                        doctest::Contains("not a positive multiple"), dhp::Error);
-  CHECK_THROWS_WITH_AS(make({.replica = 2, .replicas = 2}), doctest::Contains("no replica 2 of 2"),
-                       dhp::Error);
+  CHECK_THROWS_WITH_AS(make({.reader = {.replica = 2, .replicas = 2}}),
+                       doctest::Contains("no replica 2 of 2"), dhp::Error);
   CHECK_THROWS_AS(make({.threads = -1}), dhp::Error);
   CHECK_THROWS_AS(make({.steps_ahead = 0}), dhp::Error);
   CHECK_THROWS_AS(make({.from = {-1, 0}}), dhp::Error);
@@ -243,8 +244,11 @@ TEST_CASE("loader: refuses wrong options") {
 
 TEST_CASE("loader: with a shuffle window each sample comes once in an epoch, from any step on") {
   Cpu cpu;
-  const LoaderOptions options{
-      .global_batch = 12, .micro_batch = 4, .seed = 5, .shuffle_window = 20, .epochs = 1};
+  const LoaderOptions options{.global_batch = 12,
+                              .micro_batch = 4,
+                              .reader = {.seed = 5},
+                              .shuffle_window = 20,
+                              .epochs = 1};
   dhp::Loader loader(cpu, Numbers{.count = 103}, options);
   const auto all = drain(cpu, loader, 100);
   std::set<std::int64_t> ids;

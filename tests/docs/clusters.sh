@@ -45,7 +45,7 @@ check_options() {
     unknown "$file" "$program" "${given[@]}"
   done
   for file in "$root"/docs/kubernetes/*.yaml; do
-    program=$(grep -oE 'exec train_[a-z0-9]+' "$file" | cut -d' ' -f2)
+    program=$(grep -oE 'command: \[train_[a-z0-9]+' "$file" | cut -d[ -f2)
     [ -n "$program" ] || continue
     count=$((count + 1))
     mapfile -t given < <(grep -v '^ *#' "$file" | options_in)

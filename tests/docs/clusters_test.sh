@@ -25,10 +25,10 @@ for what in scripts options; do check $what || { echo "$what refuses right templ
 wrong scripts slurm/train.sbatch 's/^exit .*/if/'
 if command -v shellcheck >/dev/null; then wrong scripts slurm/train.sbatch 's/^exit .*/exit $@/'; fi
 wrong options slurm/train.sbatch 's/--save-every/--save-each/'
-wrong options slurm/train.sbatch 's/(--load /(--lode /'
+wrong options slurm/train.sbatch 's/(--resume /(--resum /'
 wrong options slurm/train.sbatch 's/--epochs/--epoches/'
 wrong options kubernetes/jobset.yaml 's/--lr-decay/--decay-lr/'
-wrong options kubernetes/indexed_job.yaml 's/ --load / --lode /'
+wrong options kubernetes/indexed_job.yaml 's/--resume=/--resum=/'
 
 templates
 code=0
@@ -43,7 +43,7 @@ wrong kubernetes $at 's/-0\.trainer\./-0.tainer./'
 wrong kubernetes $at 's/valueFrom: {secretKeyRef.*/value: secret/'
 wrong kubernetes $at 's/restartPolicy: Never/restartPolicy: OnFailure/'
 wrong kubernetes $at '/activeDeadlineSeconds/d'
-wrong kubernetes $at 's/--save=.shared/--save=\/tmp/'
+wrong kubernetes $at 's/--resume=.shared/--resume=\/tmp/'
 wrong kubernetes $at 's/^kind: Job/: kind Job/'
 for at in kubernetes/indexed_job.yaml kubernetes/jobset.yaml; do
   wrong kubernetes $at 's/value: "4"/value: "8"/'

@@ -50,7 +50,8 @@ TEST_CASE("class measures: the loss is the mean cross-entropy") {
 }
 
 TEST_CASE("patience: so many evaluations without a better value, of a loss a lower one") {
-  Patience patience("loss", 2);
+  dhp::BestMeasure best;
+  Patience patience("loss", 2, best);
   const auto takes = [&](std::int64_t step, double loss) {
     patience.take(step, {{"accuracy", 1}, {"loss", loss}});
     return patience.is_over();
@@ -65,21 +66,21 @@ TEST_CASE("patience: so many evaluations without a better value, of a loss a low
         "loss was best after step 15 (1.5), and no better in 2 evaluations since");
   CHECK_THROWS_WITH_AS(patience.take(30, {{"top1", 1}}), doctest::Contains("measure top1"),
                        dhp::Error);
-  Patience later("loss", 3);
-  later.go_on(patience.to_json());  // of a checkpoint
+  Patience later("loss", 3, best);  // of a loaded run
   later.take(25, {{"loss", 1}});    // it is measured again
   later.take(30, {{"loss", 1.6}});
   CHECK(later.is_over());
   CHECK(later.sentence() ==
         "loss was best after step 15 (1.5), and no better in 3 evaluations since");
-  Patience other("accuracy", 1), no_number("loss", 2);
-  other.go_on(patience.to_json());
+  const Patience other("accuracy", 1, best);
   CHECK_FALSE(other.is_over());
+  dhp::BestMeasure none;
+  Patience no_number("loss", 2, none);
   no_number.take(1, {{"loss", std::nan("")}});
   no_number.take(2, {{"loss", 5}});
   no_number.take(3, {{"loss", std::nan("")}});
   CHECK_FALSE(no_number.is_over());
-  Patience never("", 1);
+  Patience never("", 1, none);
   never.take(1, {});
   never.take(2, {});
   CHECK_FALSE(never.is_over());

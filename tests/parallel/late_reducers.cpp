@@ -169,7 +169,7 @@ TEST_CASE("steps without a gradient are skipped, also after weights were loaded"
                   check((weight_of(store) == before) == waits, "step ", report.step, ": weight");
                 };
                 for (const bool waits : {true, true, false, false}) step(waits);
-                check(trainer.progress().updates == 2, "updates");
+                check(trainer.state().device.updates == 2, "updates");
                 store.updated(dev);
                 for (const bool waits : {true, true, false}) step(waits);
               });

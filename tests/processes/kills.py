@@ -23,10 +23,8 @@ LAYOUTS = [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)]  # of data and pipeline paral
 
 def started(program, folder, layout, stage, processes):
     data, pipeline = layout
-    line = [program, *RUN, "--data-parallel", str(data), "--pipeline-parallel", str(pipeline), "--zero", str(stage), "--save",
+    line = [program, *RUN, "--data-parallel", str(data), "--pipeline-parallel", str(pipeline), "--zero", str(stage), "--resume",
             str(folder / "save"), "--metrics", str(folder / "metrics"), "--export", str(folder / "weights")]
-    if any((folder / "save").glob("step-" + 8 * "[0-9]")):  # a run may be killed before it says which is the latest
-        line += ["--load", str(folder / "save")]
     return ranks.Job(data * pipeline, [*line, "--transport", "gloo"]) if processes else ranks.Job(1, line)
 
 

@@ -93,7 +93,7 @@ TEST_CASE("checkpoint: a save that fails on a rank fails on all, and the next on
         };
         const auto save_to = [&](const std::string& to) {
           try {
-            saver.start(dev, to, trainer.progress());
+            saver.start(dev, to, trainer.state());
             saver.wait(dev);
           } catch (const SaveFailed& error) {
             const std::lock_guard lock(mutex);

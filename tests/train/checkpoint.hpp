@@ -40,13 +40,13 @@ class CheckpointCases {
           Checkpoint<Dev> checkpoint(mesh, pipeline.store(), trainer.optimizer());
           if (!load.empty()) {
             const auto loaded = checkpoint.load(dev, load, weights);
-            trainer.resume(loaded.progress);
+            trainer.go_on_after(loaded.state);
             if (mesh.world().rank() == 0) result.remarks = loaded.remarks;
           }
           BackgroundSaver<Dev> saver(checkpoint, trainer.may_record());
           trainer.before_update([&] { saver.before_update(dev); });
           while (trainer.steps_done() < last) {
-            if (trainer.steps_done() == beside) saver.start(dev, save, trainer.progress());
+            if (trainer.steps_done() == beside) saver.start(dev, save, trainer.state());
             const auto batches = assigned(mesh, settings.micro_batches, [&](std::int64_t k) {
               return everything_batch(dev, static_cast<int>(trainer.steps_done()), k,
                                       model_.vocabulary);
@@ -55,7 +55,7 @@ class CheckpointCases {
             if (mesh.world().rank() == 0) result.losses.push_back(report.loss);
           }
           saver.wait(dev);
-          if (!save.empty() && beside < 0) checkpoint.save(dev, save, trainer.progress());
+          if (!save.empty() && beside < 0) checkpoint.save(dev, save, trainer.state());
           auto& store = pipeline.store();
           if (auto* traffic = store.traffic()) traffic->need(dev, store.parameters());
           mesh.world().barrier();

@@ -90,11 +90,11 @@ class TrainerCases {
       CHECK(good.step == 2);
       CHECK(good.loss_scale == 512);
       CHECK(first_of(dev, parameters) != start);
-      const auto progress = trainer.progress();
-      CHECK(progress.steps == 2);
-      CHECK(progress.updates == 1);
-      CHECK(progress.loss_scale == 512);
-      CHECK(progress.good_steps == 1);
+      const auto state = trainer.state();
+      CHECK(state.step == 2);
+      CHECK(state.device.updates == 1);
+      CHECK(state.device.loss_scale == 512);
+      CHECK(state.device.good_steps == 1);
     });
   }
 
@@ -110,11 +110,11 @@ class TrainerCases {
       CHECK(spike.spike);
       CHECK(spike.gradient_norm > 5 * spike.usual_norm);
       CHECK(first_of(dev, parameters) == before);
-      const auto progress = trainer.progress();
-      CHECK(progress.updates == 25);
-      CHECK(progress.spikes == 1);
-      CHECK(progress.usual_norm == spike.usual_norm);
-      trainer.resume(progress);
+      const auto state = trainer.state();
+      CHECK(state.device.updates == 25);
+      CHECK(state.device.spikes == 1);
+      CHECK(state.device.usual_norm == spike.usual_norm);
+      trainer.go_on_after(state);
       CHECK(trainer.step(batches).spike);  // what is usual is remembered
       scale(dev, 1 / 1024.0, input);
       CHECK(!trainer.step(batches).skipped);
@@ -160,7 +160,7 @@ class TrainerCases {
   static void resumed() {
     const Case run{.options = {.learning_rate = {.peak = 0.1, .warmup_steps = 10}}};
     on_ranks(run, [](Dev&, Trained& trainer, Batches& batches, const auto&) {
-      trainer.resume({.steps = 4, .updates = 4});
+      trainer.go_on_after({.step = 4, .device = {.updates = 4}});
       CHECK(trainer.steps_done() == 4);
       const auto report = trainer.step(batches);
       CHECK(report.step == 5);
@@ -172,13 +172,13 @@ class TrainerCases {
     const Case run{.options = {.learning_rate = {.peak = 0.1},
                                .loss_scale = LossScaleOptions{
                                    .dynamic = true, .initial = 64, .growth_interval = 3}}};
-    const auto scales = [&](const TrainingProgress& from, int steps) {
+    const auto scales = [&](const RunState& from, int steps) {
       std::vector<double> found;
-      TrainingProgress reached;
+      RunState reached;
       on_ranks(run, [&](Dev&, Trained& trainer, Batches& batches, const auto&) {
-        trainer.resume(from);
+        trainer.go_on_after(from);
         for (int step = 0; step < steps; ++step) found.push_back(trainer.step(batches).loss_scale);
-        reached = trainer.progress();
+        reached = trainer.state();
       });
       return std::pair(found, reached);
     };
@@ -187,8 +187,8 @@ class TrainerCases {
     const auto [first, middle] = scales({}, 5);
     const auto [rest, other_end] = scales(middle, 2);
     CHECK(rest == std::vector<double>{128, 256});
-    CHECK(other_end.updates == end.updates);
-    CHECK(other_end.good_steps == end.good_steps);
+    CHECK(other_end.device.updates == end.device.updates);
+    CHECK(other_end.device.good_steps == end.device.good_steps);
   }
 
  private:

@@ -1,6 +1,6 @@
 // The front door: the same run as its parts put together by hand, in any layout, from micro-batches or a loader.
 #include <dhp/cpu.hpp>
-#include <dhp/train/checkpoint.hpp>
+#include <dhp/train/run_files.hpp>
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/folder.hpp>
 #include <tests/support/tensors.hpp>
@@ -94,13 +94,13 @@ Found train(const TrainingOptions& options, bool from_loader) {
   Found found;
   std::mutex mutex;
   on_ranks_of<Cpu>(options.layout.size(), [&](Cpu& dev, Comm<Cpu> world) {
-    TrainingRun run(dev, world, options, network, example_batch(dev, Waves{}, 2));
-    auto loader = run.loader(Waves{}, loading);
+    Loader loader(dev, Waves{}, loading);
+    TrainingRun run(dev, world, options, network, loader);
     const auto all = all_batches(dev);
     Found mine;
     for (int step = 0; step < 4; ++step)
-      mine.losses.push_back((from_loader ? run.step(loader.next()) : run.step(all)).loss);
-    auto pass = run.loader(Waves{7}, evaluation_pass({.global_batch = 4, .micro_batch = 2}));
+      mine.losses.push_back((from_loader ? run.step() : run.step(all)).loss);
+    Loader pass(dev, Waves{7}, evaluation_pass({.global_batch = 4, .micro_batch = 2}));
     const auto held_out = run.evaluate(pass);
     mine.held_out = held_out.value();
     mine.counted = held_out.terms.at(0).count;
@@ -176,26 +176,25 @@ TEST_CASE(
   for (const auto& options : {sharded, options_of({.pipeline = 2})})
     on_ranks_of<Cpu>(2, [&](Cpu& dev, Comm<Cpu> world) {
       TrainingRun run(dev, world, options, network, example_batch(dev, Waves{}, 2), own_momentum());
-      Checkpoint<Cpu> checkpoint(run.mesh(), run.store(), run.optimizer());
       const bool goes_on = options.layout.pipeline == 2;
-      if (goes_on) run.trainer().resume(checkpoint.load(dev, folder.path).progress);
+      CHECK(run.resume(folder.path) == goes_on);
       for (int step = 0; step < 2; ++step) {
         const double loss = run.step(all_batches(dev)).loss;
         const std::lock_guard lock(mutex);
         if (world.rank() == 0) losses.push_back(loss);
       }
-      if (!goes_on) checkpoint.save(dev, folder.path, run.trainer().progress());
+      if (!goes_on) run.save(folder.path);
     });
   REQUIRE(losses.size() == 4);
   for (std::size_t step = 0; step < losses.size(); ++step)
     CHECK(losses[step] == doctest::Approx(expected[step]).epsilon(1e-14));
   Cpu dev;
-  CHECK(has(
-      message_of([&] {
-        TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network, example_batch(dev, Waves{}, 2));
-        (void)Checkpoint<Cpu>(run.mesh(), run.store(), run.optimizer()).load(dev, folder.path);
-      }),
-      "own"));
+  CHECK(has(message_of([&] {
+              TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network,
+                              example_batch(dev, Waves{}, 2));
+              (void)run.resume(folder.path);
+            }),
+            "own"));
 }
 
 TEST_CASE("training run: a schedule of one's own is run as the others, and proved like them") {

@@ -201,10 +201,10 @@ std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunS
           step(2);
           store.settle(dev);
           state = written(store, trainer.optimizer());
-          const auto progress = trainer.progress();
+          const auto& now = trainer.state();
           for (const auto number :
-               {progress.steps, progress.updates, static_cast<std::int64_t>(progress.loss_scale),
-                std::int64_t{progress.good_steps}})
+               {now.step, now.device.updates, static_cast<std::int64_t>(now.device.loss_scale),
+                std::int64_t{now.device.good_steps}})
             state.push_back(static_cast<std::byte>(number));
         });
   });

@@ -68,13 +68,14 @@ int run_training(const TrainingSetup& setup) {
   dhp::TrainingRun<Dev> run(dev, {}, options.training(options.steps.value_or(0)), setup.make_model,
                             dhp::example_batch(dev, setup.train, options.micro_batch));
   name_weights(run.store());
-  auto loading = run.for_this_replica({.global_batch = options.global_batch,
-                                       .micro_batch = options.micro_batch,
-                                       .threads = 0,
-                                       .same_shapes = setup.same_shapes});
-  loading.shuffle = false;
   const auto samples = setup.train.repeated(options.global_batch);
-  dhp::Loader input(dev, samples, loading);
+  dhp::Loader input(dev, samples,
+                    {.global_batch = options.global_batch,
+                     .micro_batch = options.micro_batch,
+                     .shuffle = false,
+                     .threads = 0,
+                     .same_shapes = setup.same_shapes});
+  run.read(input);
   const auto batches = input.next();
   std::vector<std::int64_t> first(static_cast<std::size_t>(options.micro_batch));
   std::iota(first.begin(), first.end(), 0);

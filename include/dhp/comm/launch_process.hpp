@@ -2,6 +2,7 @@
 // them, runs, and says how it ended. The caller chooses the engine: connect_gloo, connect_nccl, or an MpiSession.
 #pragma once
 
+#include <dhp/comm/launch.hpp>
 #include <dhp/comm/meet/process_rank.hpp>
 #include <dhp/comm/meet/rendezvous.hpp>
 #include <dhp/comm/observe/record.hpp>
@@ -86,6 +87,15 @@ void run_process_rank(const ProcessRank& me, Connect connect, Body body,
     body(connect(world, me, options));
     world->finish(me.rank);
   });
+}
+
+/// body(Comm<Dev>) on each rank of a job: where a launcher (mpirun, srun, torchrun) has started this process, as one of its
+/// ranks, connected by `connect`; started plainly, on `ranks` threads. Launchers choose the number of ranks themselves.
+template <class Dev, class Connect, class Body>
+void run_job(int ranks, Connect connect, Body body, const ProcessOptions& options = {}) {
+  const auto me = ProcessRank::from_environment();
+  if (me) run_process_rank(*me, connect, body, options);
+  else run_ranks<Dev>(ranks, body);
 }
 
 }  // namespace dhp

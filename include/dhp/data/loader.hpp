@@ -1,14 +1,10 @@
 // The loader gives the micro-batches of one data replica, step by step. Threads read a bounded number of
 // steps ahead; their number changes no byte.
-//
-// The samples of a step and those of a replica are closed forms without state, so a run can start at any
-// step: micro-batch k of a step holds its samples [k*b, (k+1)*b), and replicas have whole micro-batches. The
-// last step of an epoch may have fewer micro-batches, the last one short; nothing is padded, and a replica
-// may get none.
 #pragma once
 
 #include <dhp/data/collate.hpp>
 #include <dhp/data/epoch_order.hpp>
+#include <dhp/data/step_source.hpp>
 
 #include <algorithm>
 #include <condition_variable>
@@ -23,104 +19,11 @@
 
 namespace dhp {
 
-/// One step: the places [first, first + samples) of the order of its epoch.
-struct StepPlan {
-  std::int64_t step = 0;
-  std::int64_t epoch = 0;
-  std::int64_t first = 0;        ///< place of its first sample in the order of the epoch
-  std::int64_t samples = 0;      ///< over all replicas
-  std::int64_t micro_batch = 1;  ///< b: samples of each micro-batch but perhaps the last
-
-  [[nodiscard]] std::int64_t micro_batches() const {
-    return (samples + micro_batch - 1) / micro_batch;
-  }
-  /// Samples of micro-batch k, counted from the first sample of the step.
-  [[nodiscard]] Range samples_of(std::int64_t k) const {
-    check(k >= 0 && k < micro_batches(), "no micro-batch ", k, " in a step of ", micro_batches());
-    return {k * micro_batch, std::min((k + 1) * micro_batch, samples)};
-  }
-  /// The micro-batches of one replica, which are contiguous.
-  [[nodiscard]] Range assigned_to(int replica, int replicas) const {
-    check(replica >= 0 && replica < replicas, "no replica ", replica, " of ", replicas);
-    return part_of(micro_batches(), replicas, replica);
-  }
-};
-
-/// Where a run is in its data. In samples, so that a run with another global batch goes on where this one stopped.
-struct DataPosition {
-  std::int64_t step = 0;     ///< the next one
-  std::int64_t samples = 0;  ///< taken before it, over all epochs
-  friend bool operator==(const DataPosition&, const DataPosition&) = default;
-};
-
-/// How a dataset is cut into steps; each epoch goes over all of it once.
-class Batching {
- public:
-  /// All counted in samples. The global batch must be a multiple of the micro-batch.
-  Batching(std::int64_t dataset_size, std::int64_t global_batch, std::int64_t micro_batch)
-      : size_(dataset_size), global_batch_(global_batch), micro_batch_(micro_batch) {
-    check(dataset_size > 0, "there is no sample to train on: the dataset is empty");
-    check(micro_batch > 0, "the micro-batch must be positive, got ", micro_batch);
-    check(global_batch > 0 && global_batch % micro_batch == 0, "the global batch of ", global_batch,
-          " is not a positive multiple of the micro-batch of ", micro_batch);
-  }
-
-  [[nodiscard]] std::int64_t dataset_size() const { return size_; }
-  [[nodiscard]] std::int64_t steps_per_epoch() const { return steps_for(size_); }
-  /// Steps from there on are cut by this batching, those before it were by another.
-  void go_on_at(DataPosition from) {
-    check(from.step >= 0 && from.samples >= 0, "steps and samples count from 0, got ", from.step,
-          " and ", from.samples);
-    from_ = from;
-  }
-  [[nodiscard]] StepPlan plan(std::int64_t step) const {
-    check(step >= from_.step, "steps count from ", from_.step, ", got ", step);
-    auto epoch = from_.samples / size_;
-    auto first = from_.samples % size_;
-    const auto at = step - from_.step;
-    const auto in_first_epoch = steps_for(size_ - first);
-    if (at < in_first_epoch) {
-      first += at * global_batch_;
-    } else {
-      epoch += 1 + (at - in_first_epoch) / steps_per_epoch();
-      first = (at - in_first_epoch) % steps_per_epoch() * global_batch_;
-    }
-    return {.step = step,
-            .epoch = epoch,
-            .first = first,
-            .samples = std::min(global_batch_, size_ - first),
-            .micro_batch = micro_batch_};
-  }
-  /// Where the run is when `step` steps are done.
-  [[nodiscard]] DataPosition after(std::int64_t step) const {
-    if (step == from_.step) return from_;
-    const auto last = plan(step - 1);
-    return {step, last.epoch * size_ + last.first + last.samples};
-  }
-  /// Steps until so many epochs are done, counted from the begin of the run.
-  [[nodiscard]] std::int64_t steps_until(std::int64_t epochs) const {
-    const auto whole = epochs - from_.samples / size_ - 1;  // after the one that it is in
-    if (whole < 0) return from_.step;
-    return from_.step + steps_for(size_ - from_.samples % size_) + whole * steps_per_epoch();
-  }
-
- private:
-  [[nodiscard]] std::int64_t steps_for(std::int64_t samples) const {
-    return samples / global_batch_ + (samples % global_batch_ != 0 ? 1 : 0);
-  }
-  std::int64_t size_;
-  std::int64_t global_batch_;
-  std::int64_t micro_batch_;
-  DataPosition from_{};
-};
-
 struct LoaderOptions {
   std::int64_t global_batch = 32;  ///< samples of a step, over all replicas
   std::int64_t micro_batch = 8;    ///< samples; divides the global batch
-  int replica = 0;                 ///< which data replica this is
-  int replicas = 1;
-  std::uint64_t seed = 0;
-  bool shuffle = true;  ///< anew each epoch; false: in the order of the dataset
+  DataReader reader{};             ///< a training run fills it in
+  bool shuffle = true;             ///< anew each epoch; false: in the order of the dataset
   std::int64_t shuffle_window =
       0;                     ///< samples, see EpochOrder: reads stay near each other; 0: over all
   std::int64_t epochs = 0;   ///< passes over the dataset; 0: without end
@@ -148,9 +51,9 @@ template <Device Dev, class B>
   return upload(dev, batcher.collate(indices, 0), 0, range);
 }
 
-/// next() is for one thread, the rank's own.
+/// next() is for one thread, the rank's own. Reading begins with the first next().
 template <Device Dev, class B>
-class Loader {
+class Loader final : public StepSource<Dev> {
  public:
   static_assert((require_batcher<B>(), true));
 
@@ -159,40 +62,47 @@ class Loader {
         batcher_(std::move(batcher)),
         options_(options),
         batching_(batcher_.size(), options.global_batch, options.micro_batch) {
-    check(options.replicas >= 1 && options.replica >= 0 && options.replica < options.replicas,
-          "loader: no replica ", options.replica, " of ", options.replicas);
     check(options.threads >= 0, "loader: ", options.threads, " threads; 0 or more would be right");
     check(options.steps_ahead >= 1, "loader: reads ", options.steps_ahead,
           " steps ahead; 1 or more would be right");
     check(options.shuffle_window >= 0, "loader: shuffles in a window of ", options.shuffle_window,
           " samples; 0 or more would be right");
     check(options.epochs >= 0, "loader: ", options.epochs, " epochs; 0 or more would be right");
+    options_.reader = {};
+    read_as(options.reader);
     start_at(options.from);
-    try {
-      for (int index = 0; index < options.threads; ++index)
-        threads_.emplace_back([this] { work(); });
-    } catch (...) {
-      stop();
-      throw;
-    }
   }
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
-  ~Loader() { stop(); }
+  ~Loader() override { stop(); }
+
+  void read_as(const DataReader& reader) override {
+    check(reader.replicas >= 1 && reader.replica >= 0 && reader.replica < reader.replicas,
+          "loader: no replica ", reader.replica, " of ", reader.replicas);
+    if (reader == options_.reader) return;
+    check(threads_.empty(), "loader: another run has read from it; give each run its own");
+    if constexpr (requires { batcher_.labels_only(); })
+      if (!reader.reads_input) batcher_ = batcher_.labels_only();
+    options_.reader = reader;
+    start_at(batching_.after(step_));
+  }
+  [[nodiscard]] MicroBatch<Dev> example() override {
+    return example_batch(*dev_, batcher_, options_.micro_batch);
+  }
 
   [[nodiscard]] const Batching& batching() const { return batching_; }
   [[nodiscard]] const B& batcher() const { return batcher_; }
   /// Steps from 0 to the end of the last epoch; 0: without end.
-  [[nodiscard]] std::int64_t steps() const {
+  [[nodiscard]] std::int64_t steps() const override {
     return options_.epochs == 0 ? 0 : batching_.steps_until(options_.epochs);
   }
-  /// The step that next() gives.
-  [[nodiscard]] std::int64_t step() const { return step_; }
+  [[nodiscard]] std::int64_t step() const override { return step_; }
+  [[nodiscard]] std::int64_t epoch() const override { return plan().epoch; }
   [[nodiscard]] StepPlan plan() const { return batching_.plan(step_); }
-  [[nodiscard]] bool finished() const { return options_.epochs > 0 && step_ >= steps(); }
+  using StepSource<Dev>::finished;
 
-  /// Goes on there, forward or back; drops the steps read ahead.
-  void start_at(DataPosition from) {
+  /// Drops the steps read ahead.
+  void start_at(DataPosition from) override {
     const std::lock_guard lock(mutex_);
     batching_.go_on_at(from);
     ahead_.clear();
@@ -203,8 +113,10 @@ class Loader {
   /// The micro-batches of this replica in the next step, by their number: none where a step has too few
   /// for all replicas. Throws the error of the first one that cannot be read, which names the sample;
   /// the loader stays at that step, and start_at(batching().after(step() + 1)) goes past it.
-  [[nodiscard]] StepBatches<Dev> next() {
+  [[nodiscard]] StepBatches<Dev> next() override {
     check(!finished(), "loader: all ", steps(), " steps were taken; start_at({}) begins anew");
+    while (static_cast<int>(threads_.size()) < options_.threads)
+      threads_.emplace_back([this] { work(); });
     const auto slot = take();
     const auto& plan = slot->plan;
     // Only full steps keep the promise of same shapes.
@@ -239,7 +151,7 @@ class Loader {
       if (options_.epochs > 0 && step >= steps()) break;
       const auto slot = std::make_shared<Slot>();
       slot->plan = batching_.plan(step);
-      const Range mine = slot->plan.assigned_to(options_.replica, options_.replicas);
+      const Range mine = slot->plan.assigned_to(options_.reader.replica, options_.reader.replicas);
       slot->jobs.resize(static_cast<std::size_t>(mine.size()));
       for (auto k = mine.first; k < mine.last; ++k)
         slot->jobs[static_cast<std::size_t>(k - mine.first)].index = k;
@@ -291,7 +203,7 @@ class Loader {
 
   [[nodiscard]] HostBatch read(const StepPlan& plan, std::int64_t k) const {
     const Range samples = plan.samples_of(k);
-    const EpochOrder order(batching_.dataset_size(), options_.shuffle_window, options_.seed,
+    const EpochOrder order(batching_.dataset_size(), options_.shuffle_window, options_.reader.seed,
                            plan.epoch);
     std::vector<std::int64_t> indices;
     for (auto sample = samples.first; sample < samples.last; ++sample) {

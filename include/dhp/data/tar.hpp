@@ -144,7 +144,7 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
   constexpr std::size_t magic_at = 257;
   if (file.size() < magic_at + 5 || file.text(magic_at, 5) != "ustar") check_is_shard(file);
   TarMembers members(file);
-  struct Sample {
+  struct Found {
     std::string key;
     std::uint64_t header = 0;
     std::string names{};  // of its members

@@ -34,14 +34,14 @@ class BackgroundSaver {
   }
   /// Collective over the mesh. Waits for the save before this one. Throws SaveFailed, on all ranks, where that has
   /// failed or this one cannot begin; another one may be started after that.
-  void start(Dev& dev, const std::string& path, const TrainingProgress& progress,
+  void start(Dev& dev, const std::string& path, const RunState& state,
              const RunRecord& record = {}) {
     wait(dev);
     const Stall stall(*this);
     unfinished_ = true;
     auto save = [&] {
       try {
-        return checkpoint_.begin_save(dev, path, progress);
+        return checkpoint_.begin_save(dev, path, state);
       } catch (const SaveFailed&) {
         unfinished_ = false;
         throw;
@@ -52,8 +52,9 @@ class BackgroundSaver {
     give_up_ = false;
     not_written_ = not_visible_ = {};
     thread_ = std::thread(
-        [this, save = std::move(save),
-         whole = checkpoint_.with_progress(progress, record)]() mutable { work(save, whole); });
+        [this, save = std::move(save), whole = checkpoint_.with_state(state, record)]() mutable {
+          work(save, whole);
+        });
   }
 
   /// Returns when the state may be written to.

@@ -26,7 +26,7 @@ namespace dhp {
 
 /// What was loaded.
 struct LoadedCheckpoint {
-  TrainingProgress progress{};
+  RunState state{};
   std::string from;  ///< the folder or file
   /// What a person should know: damage that was passed over, tensors that nobody read.
   std::vector<std::string> remarks{};
@@ -98,12 +98,12 @@ class Checkpoint {
 
   /// Saves to FOLDER/step-N and makes that the latest. Collective over the mesh. What was saved before stays good
   /// until all of it is on the disk.
-  void save(Dev& dev, const std::string& path, const TrainingProgress& progress,
+  void save(Dev& dev, const std::string& path, const RunState& state,
             const RunRecord& record = {}) {
-    auto save = begin_save(dev, path, progress);
+    auto save = begin_save(dev, path, state);
     save.write(dev, written_here(dev));
     mesh_.world().barrier();
-    if (rank() == 0) save.commit(with_progress(progress, record));
+    if (rank() == 0) save.commit(with_state(state, record));
     mesh_.world().barrier();
   }
 
@@ -127,11 +127,16 @@ class Checkpoint {
     return loaded;
   }
 
+  /// Whether a run has saved anything there. Rank 0 looks. Collective.
+  [[nodiscard]] bool is_there(Dev& dev, const std::string& folder) {
+    return !candidates(dev, folder).first.empty();
+  }
+
   /// The parts of a save, for those who save in the background. Collective over the mesh.
   [[nodiscard]] CheckpointSave begin_save(Dev& dev, const std::string& path,
-                                          const TrainingProgress& progress) {
+                                          const RunState& state) {
     auto& world = mesh_.world();
-    CheckpointSave save(path, progress.steps, world.rank(), world.size());
+    CheckpointSave save(path, state.step, world.rank(), world.size());
     fail_together(dev, rank() == 0 ? problem_in([&] { save.begin(); }) : std::string());
     return save;
   }
@@ -171,22 +176,14 @@ class Checkpoint {
   }
 
   /// What the index says of the run.
-  [[nodiscard]] RunRecord with_progress(const TrainingProgress& progress, RunRecord record) const {
+  [[nodiscard]] RunRecord with_state(const RunState& state, RunRecord record) const {
     const auto& shape = mesh_.shape();
     nlohmann::ordered_json json{
-        {"format", 2},
-        {"dhp", concat(version_major, ".", version_minor, ".", version_patch)},
-        {"steps", progress.steps},
-        {"updates", progress.updates},
-        {"batches_before", progress.batches_before},
-        {"loss_scale", progress.loss_scale},
-        {"good_steps", progress.good_steps},
-        {"usual_norm", progress.usual_norm},
-        {"spikes", progress.spikes},
-        {"optimizer", optimizer_.name()},
-        {"precision", name_of(store_.options().compute)},
-        {"layout", {{"data", shape.data}, {"tensor", shape.tensor}, {"pipeline", shape.pipeline}}}};
-    if (progress.samples >= 0) json["samples"] = progress.samples;
+        {"format", 2}, {"dhp", concat(version_major, ".", version_minor, ".", version_patch)}};
+    RunState::visit(state, checkpoint::FieldWriter{json});
+    json["optimizer"] = optimizer_.name();
+    json["precision"] = name_of(store_.options().compute);
+    json["layout"] = {{"data", shape.data}, {"tensor", shape.tensor}, {"pipeline", shape.pipeline}};
     json["run"] = std::move(record.about);
     record.about = std::move(json);
     return record;
@@ -202,12 +199,12 @@ class Checkpoint {
     for (const auto& candidate : folders) {
       LoadedCheckpoint loaded{.from = candidate, .remarks = passed_over};
       if (WeightFiles::are_at(candidate)) {
-        loaded.progress.batches_before =
+        loaded.state.batches_before =
             load_weights(dev, WeightFiles(candidate), weights, loaded.remarks);
         return loaded;
       }
       if (std::filesystem::exists(candidate + "/state.json")) {
-        loaded.progress = load_format_1(dev, candidate, weights.only);
+        loaded.state = load_format_1(dev, candidate, weights.only);
         return loaded;
       }
       const auto damage = try_load(dev, loaded, weights.only);
@@ -266,7 +263,7 @@ class Checkpoint {
           if (piece.owned && (mesh_.data_index() == 0 || piece.sharded_over_data))
             own["read"].push_back(piece.piece.name);
         }
-        loaded.progress = progress_of(*saved);
+        loaded.state = run_state_of(saved->index().about, saved->path("index.json"));
         loaded.about = saved->index().about["run"];
       }
     } catch (const Error& error) {
@@ -324,28 +321,6 @@ class Checkpoint {
                       "; were the model's options the same?");
     }
     return "";
-  }
-
-  [[nodiscard]] static TrainingProgress progress_of(const SavedPieces& saved) {
-    return progress_of(nlohmann::json(saved.index().about), saved.path("index.json"));
-  }
-  [[nodiscard]] static TrainingProgress progress_of(const nlohmann::json& json,
-                                                    const std::string& path) {
-    const checkpoint::Fields fields(json, path, "the run's state");
-    TrainingProgress progress{.steps = fields.number("steps"), .updates = fields.number("updates")};
-    const auto& scale = fields.at("loss_scale");
-    fields.need(scale.is_number() && scale.template get<double>() >= 0,
-                "has a loss_scale that is no number of 0 or more");
-    progress.loss_scale = scale.template get<double>();
-    progress.good_steps =
-        static_cast<int>(std::min<std::int64_t>(fields.number("good_steps"), 1 << 30));
-    if (fields.has("batches_before")) progress.batches_before = fields.number("batches_before");
-    if (fields.has("samples")) progress.samples = fields.number("samples");
-    if (fields.has("usual_norm") && fields.at("usual_norm").is_number())
-      progress.usual_norm = fields.at("usual_norm").template get<double>();
-    if (fields.has("spikes"))
-      progress.spikes = static_cast<int>(std::min<std::int64_t>(fields.number("spikes"), 1 << 30));
-    return progress;
   }
 
   /// Collective; remarks: what was loaded, what is new, what was left over. Returns how many batches the batch norms of
@@ -430,14 +405,13 @@ class Checkpoint {
   }
 
   /// Until 2026 a checkpoint was one folder with whole tensors in two files.
-  [[nodiscard]] TrainingProgress load_format_1(Dev& dev, const std::string& folder,
-                                               bool only_weights) {
+  [[nodiscard]] RunState load_format_1(Dev& dev, const std::string& folder, bool only_weights) {
     std::vector<std::string> none;
     (void)load_weights(dev, WeightFiles(folder + "/model.safetensors"), {.all = true}, none);
     std::ifstream file(folder + "/state.json");
-    const auto progress =
-        progress_of(nlohmann::json::parse(file, nullptr, false), folder + "/state.json");
-    if (only_weights) return progress;
+    const auto saved =
+        run_state_of(nlohmann::json::parse(file, nullptr, false), folder + "/state.json");
+    if (only_weights) return saved;
     const SafeTensors state(folder + "/optimizer.safetensors");
     for (const auto& buffer : optimizer_.state())
       for (const auto& piece : store_.pieces(buffer.name, *buffer.buffer, buffer.narrow_only)) {
@@ -446,7 +420,7 @@ class Checkpoint {
         if (buffer.name == "master" && state.find(name) == nullptr) continue;
         read_from_file(dev, state, name, piece);
       }
-    return progress;
+    return saved;
   }
 
   Mesh<Dev>& mesh_;

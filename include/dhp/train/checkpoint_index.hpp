@@ -5,11 +5,16 @@
 #include <dhp/core/crc32c.hpp>
 #include <dhp/nn/pieces.hpp>
 #include <dhp/train/checkpoint_folder.hpp>
+#include <dhp/train/run_state.hpp>
 #include <dhp/train/safetensors.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -102,6 +107,7 @@ class Fields {
     return all;
   }
   [[nodiscard]] bool has(const char* name) const { return json_->contains(name); }
+  [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const nlohmann::json& at(const char* name) const {
     need(has(name), concat("has no ", name));
     return (*json_)[name];
@@ -118,6 +124,46 @@ class Fields {
   }
   const nlohmann::json* json_;
   std::string path_, where_;
+};
+
+/// Visits of a RunState: into the index, and out of it. What the index lacks stays as it is.
+struct FieldWriter {
+  nlohmann::ordered_json& json;
+
+  template <class T>
+  void operator()(const char* name, const T& value) {
+    if constexpr (std::is_class_v<T> && !std::is_same_v<T, std::string>) {
+      nlohmann::ordered_json inner;
+      T::visit(value, FieldWriter{inner});
+      json[name] = std::move(inner);
+    } else {
+      json[name] = value;  // NaN becomes null
+    }
+  }
+};
+struct FieldReader {
+  const Fields& fields;
+
+  template <class T>
+  void operator()(const char* name, T& value) {
+    if (!fields.has(name)) return;
+    if constexpr (std::is_same_v<T, std::string>) {
+      value = fields.text(name);
+    } else if constexpr (std::is_class_v<T>) {
+      const Fields inner(fields.at(name), fields.path(), name);
+      T::visit(value, FieldReader{inner});
+    } else if constexpr (std::is_floating_point_v<T>) {
+      const auto& item = fields.at(name);
+      fields.need(item.is_number() || item.is_null(), concat("has a ", name, " that is no number"));
+      value = item.is_null() ? std::nan("") : item.get<T>();
+    } else {
+      const auto& item = fields.at(name);
+      if (value == -1 && item == -1) return;  // not known
+      constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+      const auto number = fields.number(name);
+      value = static_cast<T>(sizeof(T) < 8 ? std::min(number, most) : number);
+    }
+  }
 };
 
 inline std::vector<StoredPiece> parse_tensor(const std::string& name, const nlohmann::json& json,
@@ -214,6 +260,16 @@ inline CheckpointIndex CheckpointIndex::parse(const std::string& text, const std
   for (const auto* done : {"crc32c", "files", "tensors"}) json.erase(done);
   index.about = json;
   return index;
+}
+
+/// What the index, or another file, says of a run's state.
+[[nodiscard]] inline RunState run_state_of(const nlohmann::json& json, const std::string& path) {
+  const checkpoint::Fields fields(json, path, "the run's state");
+  for (const auto* name : {"steps", "updates", "loss_scale"}) (void)fields.at(name);
+  RunState state{.samples = -1};
+  RunState::visit(state, checkpoint::FieldReader{fields});
+  fields.need(state.device.loss_scale >= 0, "has a loss_scale that is no number of 0 or more");
+  return state;
 }
 
 /// The checkpoint that loading `path` will take, and its index: without the tensors, which may turn out to be damaged.

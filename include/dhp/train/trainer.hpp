@@ -3,10 +3,12 @@
 // running statistics. All of it happens on the device: the host issues a step and reads its outcome later.
 #pragma once
 
+#include <dhp/data/batching.hpp>
 #include <dhp/optim/learning_rate.hpp>
 #include <dhp/optim/optimizer.hpp>
 #include <dhp/parallel/trainable.hpp>
 #include <dhp/train/predictions.hpp>
+#include <dhp/train/run_state.hpp>
 #include <dhp/train/step_recorder.hpp>
 #include <dhp/train/verify.hpp>
 
@@ -49,19 +51,6 @@ struct StepReport {
   bool recorded = false;        ///< replayed
 };
 
-/// The position of a run: a checkpoint's content beside tensors.
-struct TrainingProgress {
-  std::int64_t steps = 0;    ///< done, skipped ones included
-  std::int64_t updates = 0;  ///< done by the optimizer
-  std::int64_t batches_before =
-      0;                      ///< counted by the batch norms of the weights that it began with
-  double loss_scale = 0;      ///< 0: as the options say
-  int good_steps = 0;         ///< since the loss scale changed
-  double usual_norm = 0;      ///< of gradients
-  int spikes = 0;             ///< skipped for their norm, in a row
-  std::int64_t samples = -1;  ///< taken from the data; -1: not known
-};
-
 /// A step under way: copies to the host, and its micro-batches in case it failed.
 template <class Dev>
 struct StepTicket {
@@ -101,8 +90,8 @@ class Trainer {
   /// Issues one step and does not wait for it.
   [[nodiscard]] StepTicket<Dev> start(const StepBatches<Dev>& mine) {
     StepTicket<Dev> ticket;
-    ticket.step = steps_ + 1;
-    ticket.learning_rate = options_.learning_rate.at(steps_);
+    ticket.step = now_.step + 1;
+    ticket.learning_rate = options_.learning_rate.at(now_.step);
     ticket.mine = mine.share();
     put(counts_.mut(), counts_of<Dev>(mine.batches, model_.term_names()));
     put(request_.mut(), std::vector<double>{stop_requested_ ? 1.0 : 0.0});
@@ -117,7 +106,7 @@ class Trainer {
     ticket.waits = !has_gradients();
     ticket.losses = dev_.start_copy_to_host(losses.view().bytes(), losses.size_bytes());
     ticket.state = dev_.start_copy_to_host(state_.view().bytes(), state_.size_bytes());
-    ++steps_;
+    done(mine.samples);
     interrupted_.reset();
     return ticket;
   }
@@ -197,7 +186,7 @@ class Trainer {
   }
   /// Steps whose updates this rank's state has.
   [[nodiscard]] std::int64_t steps_updated() const {
-    return steps_ + (interrupted_ && interrupted_->updated ? 1 : 0);
+    return now_.step + (interrupted_ && interrupted_->updated ? 1 : 0);
   }
   /// start() has thrown since the last settle_at().
   [[nodiscard]] bool is_interrupted() const { return interrupted_.has_value(); }
@@ -208,7 +197,7 @@ class Trainer {
     if (!interrupted_) return std::nullopt;
     const auto& known = *interrupted_;
     const bool does = known.updated || steps == known.number;
-    check(steps == (does ? known.number : steps_) && (known.updated || !does || known.ready),
+    check(steps == (does ? known.number : now_.step) && (known.updated || !does || known.ready),
           "the interrupted step ", known.number, " cannot become the state after ", steps,
           " steps");
     auto step = std::move(*interrupted_);
@@ -218,7 +207,7 @@ class Trainer {
       return std::nullopt;
     }
     if (!step.updated) update(step.batches.micro_batches);
-    steps_ = step.number;
+    done(step.batches.samples);
     const auto copy = [&](ConstView<Dev> of) {
       return dev_.start_copy_to_host(of.bytes(), of.size_bytes());
     };
@@ -235,35 +224,33 @@ class Trainer {
   }
 
   /// Steps that were started.
-  [[nodiscard]] std::int64_t steps_done() const { return steps_; }
+  [[nodiscard]] std::int64_t steps_done() const { return now_.step; }
   [[nodiscard]] Optimizer<Dev>& optimizer() { return optimizer_; }
-  /// Waits for all steps.
-  [[nodiscard]] TrainingProgress progress() {
-    const auto state = read_step_state<Dev>(dev_, state_);
-    return {.steps = steps_,
-            .updates = state.updates,
-            .batches_before = batches_before_,
-            .loss_scale = state.loss_scale,
-            .good_steps = state.good_steps,
-            .usual_norm = state.usual_norm,
-            .spikes = state.spikes};
+  /// Where the next step begins.
+  [[nodiscard]] DataPosition position() const { return {now_.step, now_.samples}; }
+  /// The state after all steps, for which it waits.
+  [[nodiscard]] const RunState& state() {
+    now_.device = read_step_state<Dev>(dev_, state_);
+    return now_;
   }
-  /// Continues from a loaded checkpoint.
-  void resume(const TrainingProgress& progress) {
-    steps_ = progress.steps;
-    batches_before_ = progress.batches_before;
-    StepState state{.updates = progress.updates,
-                    .loss_scale = loss_scale_.initial,
-                    .usual_norm = progress.usual_norm,
-                    .spikes = progress.spikes};
-    if (progress.loss_scale > 0 && loss_scale_.dynamic) {
-      state.loss_scale = progress.loss_scale;
-      state.good_steps = progress.good_steps;
+  /// Part of the state, for the program.
+  [[nodiscard]] BestMeasure& best() { return now_.best; }
+  /// Goes on after a state, such as a loaded one. A loss scale that does not change is that of the options.
+  void go_on_after(const RunState& state) {
+    now_ = state;
+    auto device = state.device;
+    if (device.loss_scale <= 0 || !loss_scale_.dynamic) {
+      device.loss_scale = loss_scale_.initial;
+      device.good_steps = 0;
     }
-    write_step_state<Dev>(dev_, state, state_.mut());
+    write_step_state<Dev>(dev_, device, state_.mut());
   }
 
  private:
+  void done(std::int64_t samples) {
+    ++now_.step;
+    if (now_.samples >= 0) now_.samples += samples;
+  }
   [[nodiscard]] static LossScaleOptions default_loss_scale(ParameterStore<Dev>& store) {
     if (store.options().compute != DType::f16) return {};
     return {.dynamic = true, .initial = 65536};
@@ -421,7 +408,7 @@ class Trainer {
   std::function<void()> commit_;
   std::optional<StepVerifier<Dev>> verifier_;
   std::optional<Interrupted> interrupted_;
-  std::int64_t steps_ = 0, batches_before_ = 0;
+  RunState now_;  // but for its `device`, which state() reads
 };
 
 }  // namespace dhp

@@ -1,8 +1,8 @@
-// TrainingRun: the front door. One object is a training run in any layout of ranks. To use other parts than its own, put
-// them together as its constructor does.
+// TrainingRun: the front door. One object is a training run in any layout of ranks, from its data to its checkpoints. To
+// use other parts than its own, put them together as its constructor does.
 #pragma once
 
-#include <dhp/data/loader.hpp>
+#include <dhp/data/step_source.hpp>
 #include <dhp/optim/optimizer_choice.hpp>
 #include <dhp/parallel/data.hpp>
 #include <dhp/parallel/pipeline.hpp>
@@ -26,6 +26,9 @@ struct TrainingOptions {
 };
 
 template <class Dev>
+class RunFiles;
+
+template <class Dev>
 class TrainingRun {
  public:
   using Describe = std::type_identity_t<std::function<Model<Dev>(ModelBuilder<Dev>&)>>;
@@ -35,54 +38,96 @@ class TrainingRun {
       Dev&, ParameterStore<Dev>&, const Norms<Dev>&)>>;
 
   /// Collective over the world. describe(ModelBuilder<Dev>&) returns the whole Model<Dev>; a rank keeps its part.
-  /// example: any micro-batch; its shapes give the costs that stages are cut by. own: used
-  /// instead of options.optimizer.
+  /// data: the steps, such as a Loader; the run keeps a reference. own: used instead of options.optimizer.
+  TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& options, const Describe& describe,
+              StepSource<Dev>& data, const MakeOptimizer& own = {})
+      : TrainingRun(dev, std::move(world), options, describe, data.example(), own) {
+    read(data);
+    data_ = &data;
+  }
+  /// Of steps that the caller has. example: any micro-batch; its shapes give the costs that stages are cut by.
   TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& options, const Describe& describe,
               const MicroBatch<Dev>& example, const MakeOptimizer& own = {});
   ~TrainingRun();
   TrainingRun(const TrainingRun&) = delete;
   TrainingRun& operator=(const TrainingRun&) = delete;
 
+  /// The next step of the data. The four kinds of step() are collective, and give all ranks the same report.
+  StepReport step() { return finish(start()); }
   /// One step; `all`: the micro-batches of all replicas.
   StepReport step(std::span<const MicroBatch<Dev>> all) { return step(mine_of(all)); }
-  /// One step; `mine`: from a loader of this replica.
-  StepReport step(const StepBatches<Dev>& mine);
+  /// One step; `mine`: those of this replica.
+  StepReport step(const StepBatches<Dev>& mine) { return finish(start(mine)); }
+  /// Issues a step and does not wait for it. Finish tickets in the order of their steps.
+  [[nodiscard]] StepTicket<Dev> start() { return start(data().next()); }
+  [[nodiscard]] StepTicket<Dev> start(const StepBatches<Dev>& mine);
+  /// Waits for a step.
+  StepReport finish(const StepTicket<Dev>& ticket);
+
+  /// Called with the report of each step that is finished.
+  void after_step(std::function<void(const StepReport&)> call) { after_step_ = std::move(call); }
+  /// Asked before each step, on every rank, such as a StopSignal: where one rank says so, all stop after that step.
+  void stop_when(std::function<bool()> asked) { stop_when_ = std::move(asked); }
+  /// Whether a rank was asked to stop, or the data have ended.
+  [[nodiscard]] bool stopped() const { return stopped_ || (data_ != nullptr && data_->finished()); }
+  /// Steps that were started, with those before a load.
+  [[nodiscard]] std::int64_t steps() const { return trainer_.steps_done(); }
+  /// That of the next step, counted from 0.
+  [[nodiscard]] std::int64_t epoch() { return data().epoch(); }
 
   /// The terms over a held-out set; the same in any layout.
   GlobalLoss evaluate(std::span<const MicroBatch<Dev>> all) { return evaluate(mine_of(all)); }
   GlobalLoss evaluate(const StepBatches<Dev>& mine);
-  /// Over a whole pass of a loader of this replica.
-  template <class L>
-    requires requires(L& loader) { loader.finished(); }
-  GlobalLoss evaluate(L& loader) {
-    GlobalLoss loss{.terms = std::vector<LossTerm>(term_names().size())};
-    while (!loader.finished()) loss += evaluate(loader.next());
-    return loss;
-  }
+  /// Over all of `pass`, such as a Loader of evaluation_pass().
+  GlobalLoss evaluate(StepSource<Dev>& pass);
 
   /// What the model says of each micro-batch, as Trainer::predict: all of it on rank 0, in the order given.
   [[nodiscard]] std::vector<HostArray> predict(std::span<const MicroBatch<Dev>> all) {
     return predict(mine_of(all));
   }
   [[nodiscard]] std::vector<HostArray> predict(const StepBatches<Dev>& mine);
+  [[nodiscard]] std::vector<HostArray> predict(StepSource<Dev>& pass);
 
-  /// Fills in this run's seed and this replica.
-  [[nodiscard]] LoaderOptions for_this_replica(LoaderOptions options) {
-    options.seed = seed_;
-    options.replica = mesh_.data().rank();
-    options.replicas = mesh_.data().size();
-    return options;
+  /// These four need <dhp/checkpoint.hpp>, which needs nlohmann/json. They are collective.
+  /// Goes on after the newest checkpoint of a folder, in any layout. False where it has none: a first start.
+  template <class D = Dev>
+  bool resume(const std::string& folder) {
+    return files<D>().resume(folder);
   }
-  /// A loader of this replica's micro-batches.
-  template <class B>
-  [[nodiscard]] Loader<Dev, B> loader(B batcher, const LoaderOptions& options = {}) {
-    return {dev_, std::move(batcher), for_this_replica(options)};
+  /// To FOLDER/step-N. Throws where the folder has checkpoints of a run that this one does not go on with.
+  template <class D = Dev>
+  void save(const std::string& folder) {
+    files<D>().save(folder);
   }
+  /// Training may go on meanwhile. The next save, and the end of the run, wait for it.
+  template <class D = Dev>
+  void save_in_background(const std::string& folder) {
+    files<D>().save_in_background(folder);
+  }
+  /// For more than that.
+  template <class D = Dev>
+  [[nodiscard]] RunFiles<D>& files() {
+    static_assert(
+        requires { sizeof(RunFiles<D>); }, "to save and to resume, #include <dhp/checkpoint.hpp>");
+    if (!files_) files_ = std::make_shared<RunFiles<D>>(*this);
+    return *files_;
+  }
+  /// The run's tensors are those after `state`: the next step, and its data, are the ones that follow.
+  void go_on_after(const RunState& state);
 
+  [[nodiscard]] DataReader reader() {
+    return {.seed = store().options().seed,
+            .replica = mesh_.data().rank(),
+            .replicas = mesh_.data().size(),
+            .reads_input = mesh_.pipeline_index() == 0};
+  }
+  /// Makes a source give this replica's part, in the order of this run's seed.
+  void read(StepSource<Dev>& source) { source.read_as(reader()); }
+
+  [[nodiscard]] Dev& device() { return dev_; }
   [[nodiscard]] Mesh<Dev>& mesh() { return mesh_; }
   [[nodiscard]] ParameterStore<Dev>& store() { return stage_.store(); }
   [[nodiscard]] Optimizer<Dev>& optimizer() { return *optimizer_; }
-  /// To start a step before the previous one is finished, and to resume.
   [[nodiscard]] auto& trainer() { return trainer_; }
   [[nodiscard]] std::vector<std::string> term_names() const { return stage_.term_names(); }
 
@@ -93,8 +138,17 @@ class TrainingRun {
   [[nodiscard]] StepBatches<Dev> mine_of(std::span<const MicroBatch<Dev>> all) {
     return assigned(all, mesh_.data().rank(), mesh_.data().size());
   }
+  [[nodiscard]] StepSource<Dev>& data() {
+    check(data_ != nullptr, "this training run has no data of its own: give it the micro-batches");
+    return *data_;
+  }
+  /// From its first step to its end.
+  void begin_pass(StepSource<Dev>& pass) {
+    read(pass);
+    pass.start_at({});
+    check(pass.steps() > 0, "the data of an evaluation have no end; choose one epoch");
+  }
 
-  std::uint64_t seed_;
   Dev& dev_;
   Mesh<Dev> mesh_;
   ModelBuilder<Dev> builder_;
@@ -103,6 +157,11 @@ class TrainingRun {
   Norms<Dev> norms_;
   std::unique_ptr<Optimizer<Dev>> optimizer_;
   Trainer<Dev, Replicas> trainer_;
+  StepSource<Dev>* data_ = nullptr;
+  std::function<void(const StepReport&)> after_step_;
+  std::function<bool()> stop_when_;
+  bool stopped_ = false;
+  std::shared_ptr<RunFiles<Dev>> files_;  // ends first
 };
 
 // Outside the class, so that dhp::cpu_compiled has them and all that they call.
@@ -110,8 +169,7 @@ template <class Dev>
 TrainingRun<Dev>::TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& options,
                               const Describe& describe, const MicroBatch<Dev>& example,
                               const MakeOptimizer& own)
-    : seed_(options.store.seed),
-      dev_(dev),
+    : dev_(dev),
       mesh_(std::move(world), options.layout),
       builder_(mesh_),
       stage_(dev, describe(builder_), mesh_, options.pipeline, example, options.store),
@@ -125,16 +183,44 @@ TrainingRun<Dev>::TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& 
 template <class Dev>
 TrainingRun<Dev>::~TrainingRun() = default;
 template <class Dev>
-StepReport TrainingRun<Dev>::step(const StepBatches<Dev>& mine) {
-  return trainer_.step(mine);
+StepTicket<Dev> TrainingRun<Dev>::start(const StepBatches<Dev>& mine) {
+  if (stop_when_ && stop_when_()) trainer_.request_stop();
+  return trainer_.start(mine);
+}
+template <class Dev>
+StepReport TrainingRun<Dev>::finish(const StepTicket<Dev>& ticket) {
+  const auto report = trainer_.finish(ticket);
+  stopped_ = stopped_ || report.stop_requested;
+  if (after_step_) after_step_(report);
+  return report;
 }
 template <class Dev>
 GlobalLoss TrainingRun<Dev>::evaluate(const StepBatches<Dev>& mine) {
   return trainer_.evaluate(mine);
 }
 template <class Dev>
+GlobalLoss TrainingRun<Dev>::evaluate(StepSource<Dev>& pass) {
+  begin_pass(pass);
+  GlobalLoss loss{.terms = std::vector<LossTerm>(term_names().size())};
+  while (!pass.finished()) loss += evaluate(pass.next());
+  return loss;
+}
+template <class Dev>
 std::vector<HostArray> TrainingRun<Dev>::predict(const StepBatches<Dev>& mine) {
   return trainer_.predict(mine);
+}
+template <class Dev>
+std::vector<HostArray> TrainingRun<Dev>::predict(StepSource<Dev>& pass) {
+  begin_pass(pass);
+  std::vector<HostArray> all;
+  while (!pass.finished())
+    for (auto& array : predict(pass.next())) all.push_back(std::move(array));
+  return all;
+}
+template <class Dev>
+void TrainingRun<Dev>::go_on_after(const RunState& state) {
+  trainer_.go_on_after(state);
+  if (data_ != nullptr) data_->start_at(trainer_.position());
 }
 
 }  // namespace dhp

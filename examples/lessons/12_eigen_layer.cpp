@@ -1,4 +1,4 @@
-// Lesson 11: Eigen. The samples stay in the program's own matrix, one observation per column, and are never
+// Lesson 12: Eigen. The samples stay in the program's own matrix, one observation per column, and are never
 // copied. A layer's forward and backward are Eigen expressions. Under D, H and P it is a layer like others.
 #include <dhp/eigen.hpp>
 #include <dhp/nn/check_gradients.hpp>

@@ -1,4 +1,4 @@
-// Solutions of lesson 15. 1: when signs are no longer fewer bytes. 2: signs without an error memory.
+// Solutions of lesson 16. 1: when signs are no longer fewer bytes. 2: signs without an error memory.
 #include "toy.hpp"
 
 using toy::Dev;

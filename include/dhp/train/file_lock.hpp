@@ -14,10 +14,10 @@
 #include <string>
 #include <thread>
 
-namespace examples {
+namespace dhp {
 
 /// Another process has the lock.
-class InUse : public dhp::Error {
+class InUse : public Error {
  public:
   explicit InUse(const std::string& sentence) : Error(sentence) {}
 };
@@ -28,7 +28,7 @@ class FileLock {
   /// Makes the file, which stays. Throws where that is not allowed.
   explicit FileLock(const std::string& path)
       : path_(path), file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
-    dhp::check_system(file_ >= 0, "cannot make ", path);
+    check_system(file_ >= 0, "cannot make ", path);
   }
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
@@ -42,12 +42,12 @@ class FileLock {
     bool held = false;
     do held = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
     while (!held && errno == EINTR);
-    dhp::check_system(held || errno == EWOULDBLOCK, "cannot lock ", path_);
+    check_system(held || errno == EWOULDBLOCK, "cannot lock ", path_);
     return held;
   }
   /// Of a file that is there for nothing else: while it is held, it names this process.
   void name_holder() {
-    const auto name = dhp::process_name();
+    const auto name = process_name();
     named_ = ::ftruncate(file_, 0) == 0 && ::pwrite(file_, name.data(), name.size(), 0) > 0;
   }
 
@@ -60,9 +60,9 @@ class FileLock {
     const auto begun = std::chrono::steady_clock::now();
     while (!lock->try_lock()) {
       if (std::chrono::steady_clock::now() - begun >= std::chrono::duration<double>(patience_s))
-        throw InUse(dhp::concat(what, " is in use by another run",
-                                names_holder ? ": " + dhp::text_of(path) : std::string(),
-                                "; wait for its end or stop it, or choose another one"));
+        throw InUse(concat(what, " is in use by another run",
+                           names_holder ? ": " + text_of(path) : std::string(),
+                           "; wait for its end or stop it, or choose another one"));
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     if (names_holder) lock->name_holder();
@@ -75,4 +75,4 @@ class FileLock {
   bool named_ = false;
 };
 
-}  // namespace examples
+}  // namespace dhp

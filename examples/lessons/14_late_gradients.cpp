@@ -1,4 +1,4 @@
-// Lesson 13: what may come late. In lessons 3 and 4 every step waits for the sum of its gradients. Here replicas wait less:
+// Lesson 14: what may come late. In lessons 3 and 4 every step waits for the sum of its gradients. Here replicas wait less:
 // a sum is used a step later (delayed gradients), or each replica steps alone for some steps, and then the replicas take the
 // mean of their weights (local SGD), or step towards it with momentum (DiLoCo). The price is another path of training.
 #include <dhp/comm/observe/count.hpp>

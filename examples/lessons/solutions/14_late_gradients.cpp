@@ -1,4 +1,4 @@
-// Solutions of lesson 13.
+// Solutions of lesson 14.
 #include "lesson.hpp"
 #include "toy.hpp"
 

@@ -1,4 +1,4 @@
-#include <examples/common/on_signal.hpp>
+#include <dhp/core/on_signal.hpp>
 #include <tests/comm/ranks.hpp>
 
 #include <doctest/doctest.h>
@@ -8,7 +8,7 @@
 namespace {
 
 using namespace tests;
-using examples::OnSignal;
+using dhp::OnSignal;
 
 // Waits, with a deadline, until the condition holds.
 template <class Condition>

@@ -1,4 +1,4 @@
-// Lesson 12: parts of your own (own_parts.hpp), put together. Each fulfils a concept; the compiler names a missing
+// Lesson 13: parts of your own (own_parts.hpp), put together. Each fulfils a concept; the compiler names a missing
 // member. The page docs/write_your_own.md explains them.
 #include <dhp/nn/check_gradients.hpp>
 
@@ -37,11 +37,11 @@ Seen train(Comm<Cpu> world, MeshShape layout) {
   Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
   SignDescent optimizer(stage.store());
   Trainer trainer(dev, replicas, mesh, optimizer, norms, {.learning_rate = {.peak = 0.002}});
-  Loader<Cpu, Waves> loader(dev, Waves{},
-                            {.global_batch = 32,
-                             .micro_batch = 8,
-                             .replica = mesh.data().rank(),
-                             .replicas = mesh.data().size()});
+  Loader<Cpu, Waves> loader(
+      dev, Waves{},
+      {.global_batch = 32,
+       .micro_batch = 8,
+       .reader = {.replica = mesh.data().rank(), .replicas = mesh.data().size()}});
   for (int step = 0; step < 120; ++step) {
     const auto mine = loader.next();
     seen.counts->reset();
@@ -52,22 +52,20 @@ Seen train(Comm<Cpu> world, MeshShape layout) {
   return seen;
 }
 
-/// The losses of eight steps of a TrainingRun with an optimizer of one's own, whose loader is made anew before step `at`.
+/// The losses of eight steps of a TrainingRun with an optimizer of one's own, which goes on after its own state before
+/// step `at`.
 std::vector<double> go_on(std::int64_t at) {
   Cpu dev;
+  Loader loader(dev, Waves{}, {.global_batch = 32, .micro_batch = 8});
   TrainingRun run(dev, Comm<Cpu>{},
                   {.store = {.compute = DType::f64}, .trainer = {.learning_rate = {.peak = 0.002}}},
-                  describe, example_batch(dev, Waves{}, 8),
-                  [](Cpu&, ParameterStore<Cpu>& store, const Norms<Cpu>&) {
+                  describe, loader, [](Cpu&, ParameterStore<Cpu>& store, const Norms<Cpu>&) {
                     return std::make_unique<SignDescent>(store);
                   });
-  LoaderOptions loading{.global_batch = 32, .micro_batch = 8};
-  const Batching batching(Waves{}.size(), loading.global_batch, loading.micro_batch);
   std::vector<double> losses;
   for (const auto last : {at, std::int64_t{8}}) {
-    loading.from = batching.after(run.trainer().steps_done());
-    auto loader = run.loader(Waves{}, loading);
-    while (run.trainer().steps_done() < last) losses.push_back(run.step(loader.next()).loss);
+    run.go_on_after(run.trainer().state());
+    while (run.steps() < last) losses.push_back(run.step().loss);
   }
   return losses;
 }

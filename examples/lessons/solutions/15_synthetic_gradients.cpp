@@ -1,4 +1,4 @@
-// Solutions of lesson 14.
+// Solutions of lesson 15.
 #include "lesson.hpp"
 #include "toy.hpp"
 

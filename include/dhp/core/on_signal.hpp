@@ -2,6 +2,8 @@
 // there for nothing else: it may do what it likes, write a file for instance, which a signal handler may not.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <atomic>
 #include <csignal>
 #include <ctime>
@@ -10,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace examples {
+namespace dhp {
 
 /// A thread that takes no signal of the process from those that wait for it, also from those that are made later.
 template <class Body>
@@ -81,4 +83,4 @@ class OnSignal {
   std::thread thread_;
 };
 
-}  // namespace examples
+}  // namespace dhp

@@ -1,0 +1,28 @@
+// A whole training program: data, model, layout, resume, steps, save. "waves 4" trains on four threads, "mpirun -n 4 waves 4"
+// on four processes. Killed and started again, it goes on where it was, on any number of ranks.
+#include <dhp/checkpoint.hpp>
+#include <dhp/cpu.hpp>
+#include <dhp/gloo.hpp>
+using namespace dhp;
+
+Sample wave(std::int64_t i) { return {.input = {.001F * i}, .target = {std::sin(.003F * i)}}; }
+Model<Cpu> network(ModelBuilder<Cpu>& build) {
+  Model<Cpu> model;
+  model.add("first", column_parallel_linear(build, "first", {.in = 1, .out = 32}));
+  model.add("gelu", gelu<Cpu>());
+  model.add("last", RowParallelLinear<Cpu>(build, "last", {.in = 32, .out = 1}));
+  model.loss = MeanSquaredError<Cpu>();
+  return model;
+}
+int main(int, char** arguments) {
+  run_job<Cpu>(std::stoi(arguments[1]), connect_gloo, [](Comm<Cpu> world) {
+    Cpu dev;
+    Loader data(dev, FunctionSamples(4096, wave), {.global_batch = 64});
+    const TrainingOptions options{.layout = {.data = world.size()}, .store = {.order_free = true}};
+    TrainingRun run(dev, world, options, network, data);
+    run.resume("waves");  // false at the first start
+    while (run.steps() < 2000)
+      if (run.step().step % 500 == 0) run.save_in_background("waves");
+    run.save("waves");
+  });
+}

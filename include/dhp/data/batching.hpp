@@ -1,0 +1,110 @@
+// Batching: how a dataset is cut into steps, replicas and micro-batches.
+//
+// The samples of a step and those of a replica are closed forms without state, so a run can start at any
+// step: micro-batch k of a step holds its samples [k*b, (k+1)*b), and replicas have whole micro-batches. The
+// last step of an epoch may have fewer micro-batches, the last one short; nothing is padded, and a replica
+// may get none.
+#pragma once
+
+#include <dhp/core/error.hpp>
+#include <dhp/core/shape.hpp>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace dhp {
+
+/// One step: the places [first, first + samples) of the order of its epoch.
+struct StepPlan {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  std::int64_t first = 0;        ///< place of its first sample in the order of the epoch
+  std::int64_t samples = 0;      ///< over all replicas
+  std::int64_t micro_batch = 1;  ///< b: samples of each micro-batch but perhaps the last
+
+  [[nodiscard]] std::int64_t micro_batches() const {
+    return (samples + micro_batch - 1) / micro_batch;
+  }
+  /// Samples of micro-batch k, counted from the first sample of the step.
+  [[nodiscard]] Range samples_of(std::int64_t k) const {
+    check(k >= 0 && k < micro_batches(), "no micro-batch ", k, " in a step of ", micro_batches());
+    return {k * micro_batch, std::min((k + 1) * micro_batch, samples)};
+  }
+  /// The micro-batches of one replica, which are contiguous.
+  [[nodiscard]] Range assigned_to(int replica, int replicas) const {
+    check(replica >= 0 && replica < replicas, "no replica ", replica, " of ", replicas);
+    return part_of(micro_batches(), replicas, replica);
+  }
+};
+
+/// Where a run is in its data. In samples, so that a run with another global batch goes on where this one stopped.
+struct DataPosition {
+  std::int64_t step = 0;  ///< the next one
+  /// Taken before it, over all epochs; -1: as many as a run of the same batches has taken until then.
+  std::int64_t samples = 0;
+  friend bool operator==(const DataPosition&, const DataPosition&) = default;
+};
+
+/// How a dataset is cut into steps; each epoch goes over all of it once.
+class Batching {
+ public:
+  /// All counted in samples. The global batch must be a multiple of the micro-batch.
+  Batching(std::int64_t dataset_size, std::int64_t global_batch, std::int64_t micro_batch)
+      : size_(dataset_size), global_batch_(global_batch), micro_batch_(micro_batch) {
+    check(dataset_size > 0, "there is no sample to train on: the dataset is empty");
+    check(micro_batch > 0, "the micro-batch must be positive, got ", micro_batch);
+    check(global_batch > 0 && global_batch % micro_batch == 0, "the global batch of ", global_batch,
+          " is not a positive multiple of the micro-batch of ", micro_batch);
+  }
+
+  [[nodiscard]] std::int64_t dataset_size() const { return size_; }
+  [[nodiscard]] std::int64_t steps_per_epoch() const { return steps_for(size_); }
+  /// Steps from there on are cut by this batching, those before it were by another.
+  void go_on_at(DataPosition from) {
+    check(from.step >= 0 && from.samples >= -1, "steps and samples count from 0, got ", from.step,
+          " and ", from.samples);
+    from_ = {};
+    from_ = from.samples < 0 ? after(from.step) : from;
+  }
+  [[nodiscard]] StepPlan plan(std::int64_t step) const {
+    check(step >= from_.step, "steps count from ", from_.step, ", got ", step);
+    auto epoch = from_.samples / size_;
+    auto first = from_.samples % size_;
+    const auto at = step - from_.step;
+    const auto in_first_epoch = steps_for(size_ - first);
+    if (at < in_first_epoch) {
+      first += at * global_batch_;
+    } else {
+      epoch += 1 + (at - in_first_epoch) / steps_per_epoch();
+      first = (at - in_first_epoch) % steps_per_epoch() * global_batch_;
+    }
+    return {.step = step,
+            .epoch = epoch,
+            .first = first,
+            .samples = std::min(global_batch_, size_ - first),
+            .micro_batch = micro_batch_};
+  }
+  /// Where the run is when `step` steps are done.
+  [[nodiscard]] DataPosition after(std::int64_t step) const {
+    if (step == from_.step) return from_;
+    const auto last = plan(step - 1);
+    return {step, last.epoch * size_ + last.first + last.samples};
+  }
+  /// Steps until so many epochs are done, counted from the begin of the run.
+  [[nodiscard]] std::int64_t steps_until(std::int64_t epochs) const {
+    const auto whole = epochs - from_.samples / size_ - 1;  // after the one that it is in
+    if (whole < 0) return from_.step;
+    return from_.step + steps_for(size_ - from_.samples % size_) + whole * steps_per_epoch();
+  }
+
+ private:
+  [[nodiscard]] std::int64_t steps_for(std::int64_t samples) const {
+    return samples / global_batch_ + (samples % global_batch_ != 0 ? 1 : 0);
+  }
+  std::int64_t size_;
+  std::int64_t global_batch_;
+  std::int64_t micro_batch_;
+  DataPosition from_{};
+};
+
+}  // namespace dhp

@@ -1,0 +1,51 @@
+// RunState: all of a run that is not a tensor. One visit() serves those who save, load and send it.
+#pragma once
+
+#include <dhp/ops/step.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace dhp {
+
+/// The best value of a measure so far, by which a run may stop early.
+struct BestMeasure {
+  std::string measure{};  ///< empty: none was looked at
+  double value = 0;
+  std::int64_t step = 0;            ///< whose evaluation found it
+  std::int64_t evaluated = -1;      ///< the step of the last evaluation; -1: none
+  std::int64_t without_better = 0;  ///< evaluations since, in a row
+
+  template <class Self, class Visitor>
+  static void visit(Self& self, Visitor&& field) {
+    field("measure", self.measure);
+    field("best", self.value);
+    field("best_step", self.step);
+    field("step", self.evaluated);
+    field("without_better", self.without_better);
+  }
+};
+
+struct RunState {
+  std::int64_t step = 0;              ///< the last that is done, counted from 1; skipped ones count
+  std::int64_t samples = 0;           ///< taken from the data, over all epochs; -1: not known
+  std::int64_t batches_before = 0;    ///< counted by the batch norms of the weights it began with
+  StepState device{.loss_scale = 0};  ///< a loss scale of 0: that of the options
+  BestMeasure best{};
+
+  /// field(name, value) for each; with a state of before, those that it lacks are left out.
+  template <class Self, class Visitor>
+  static void visit(Self& self, Visitor&& field) {
+    field("steps", self.step);
+    field("updates", self.device.updates);
+    field("batches_before", self.batches_before);
+    field("loss_scale", self.device.loss_scale);
+    field("good_steps", self.device.good_steps);
+    field("usual_norm", self.device.usual_norm);
+    field("spikes", self.device.spikes);
+    field("samples", self.samples);
+    field("best", self.best);
+  }
+};
+
+}  // namespace dhp
