@@ -44,8 +44,8 @@ void measure(int threads) {
   Cpu dev({.threads = threads});
   const auto parameters = bert_large();
   std::optional<ParameterStore<Cpu>> store;
-  const double memory_s =
-      seconds_of([&] { store.emplace(dev, parameters, StoreOptions{.initialize = false}); });
+  const double memory_s = seconds_of(
+      [&] { store.emplace(dev, parameters, ParameterStoreOptions{.initialize = false}); });
   const double values_s = seconds_of([&] {
     InitialValues<Cpu> values(dev, store->options().seed);
     for (const auto& one : store->parameters())

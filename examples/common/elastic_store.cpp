@@ -1,7 +1,7 @@
 #include "elastic_store.hpp"
 
 #if defined(DHP_HAS_ETCD)
-#include <dhp/comm/meet/etcd_store.hpp>
+#include <dhp/comm/rendezvous/etcd_store.hpp>
 #endif
 
 namespace examples {

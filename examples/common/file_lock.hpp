@@ -1,7 +1,7 @@
 // FileLock: one process at a time, of this host or of all that share the file system.
 #pragma once
 
-#include <dhp/comm/meet/address.hpp>
+#include <dhp/comm/rendezvous/address.hpp>
 #include <dhp/core/open_file.hpp>
 
 #include <fcntl.h>

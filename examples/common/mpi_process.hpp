@@ -1,8 +1,8 @@
 // MpiProcess: MPI for as long as a program runs, where an MPI launcher has started it.
 #pragma once
 
-#include <dhp/comm/meet/process_rank.hpp>
 #include <dhp/comm/mpi/context.hpp>
+#include <dhp/comm/rendezvous/process_rank.hpp>
 
 #include <mpi.h>
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <dhp/comm/elastic/generation.hpp>
-#include <dhp/comm/meet/process_rank.hpp>
+#include <dhp/comm/rendezvous/process_rank.hpp>
 #include <dhp/train/training_run.hpp>
 
 #include "fine_tuning.hpp"

@@ -48,7 +48,7 @@ class Patience {
             {"step", taken_}};
   }
   /// Of a loaded run, which may have waited for another measure.
-  void go_on(const nlohmann::ordered_json& saved) {
+  void resume(const nlohmann::ordered_json& saved) {
     if (measure_.empty() || !saved.is_object() || saved.value("measure", "") != measure_) return;
     best_ = {.name = measure_, .best_step = saved.value("best_step", std::int64_t{0})};
     const auto best = saved.find("best");  // of NaN null

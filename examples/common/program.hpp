@@ -1,7 +1,7 @@
 // Program: one rank's training, from the loader to the last checkpoint.
 #pragma once
 
-#include <dhp/comm/meet/address.hpp>
+#include <dhp/comm/rendezvous/address.hpp>
 
 #include "energy_meter.hpp"
 #include "memory_use.hpp"
@@ -63,7 +63,8 @@ class Program {
              setup.make_model, dhp::example_batch(dev, setup.train, options_.micro_batch)),
         saved_(dev, setup, run_, batching_, report_, patience_,
                elastic == nullptr ? nullptr : elastic->check_newest) {
-    if (elastic_ != nullptr) run_.trainer().commit_by([this] { run_.mesh().world().barrier(); });
+    if (elastic_ != nullptr)
+      run_.trainer().set_update_barrier([this] { run_.mesh().world().barrier(); });
     if (options_.resident()) resident_ = batches_of(0);
     else loader_.emplace(dev, of_this_stage(setup.train), run_.for_this_replica(loader_options()));
     if (options_.verify_every > 0)
@@ -81,8 +82,8 @@ class Program {
     return progress;
   }
   /// Its weights have been written to, and are those after this.
-  void go_on_after(const dhp::TrainingProgress& progress, const Measures& last_step) {
-    batching_.go_on_at({progress.steps, progress.samples});
+  void resume_after(const dhp::TrainingProgress& progress, const Measures& last_step) {
+    batching_.resume_at({progress.steps, progress.samples});
     run_.trainer().resume(progress);
     run_.store().updated(dev_);
     report_.know(last_step);
@@ -90,10 +91,10 @@ class Program {
   }
   /// After Aborted: its state becomes that after so many steps, by the update of the step that was interrupted or without
   /// it. A save under way is given up. Returns whether a step that had begun is forgotten.
-  bool settle_at(std::int64_t steps) {
+  bool finish_interrupted(std::int64_t steps) {
     saved_.give_up();
     const bool interrupted = run_.trainer().is_interrupted();
-    const auto done = run_.trainer().settle_at(steps);
+    const auto done = run_.trainer().finish_interrupted(steps);
     if (done) report_.step(*done, run_.term_names(), 0, {});
     return interrupted && !done;
   }
@@ -122,7 +123,7 @@ class Program {
     TraceReport traced(dev_, run_.mesh().world(), options_.trace);
     if (memory_ != nullptr)
       for (const auto& line : memory_->lines(limit_)) report_.say(line);
-    say_of_copies();
+    report_redundancy();
     if (!goes_on_within(first_step)) report_transports();
     if (options_.evaluate_only) {
       dhp::check(setup_.held_out.size() > 0,
@@ -313,9 +314,9 @@ class Program {
     return resident_ ? resident_->share() : loader_->next();
   }
   /// What it costs that the loss of a rank loses no share of the state.
-  void say_of_copies() {
+  void report_redundancy() {
     auto& store = run_.store();
-    const auto elements = store.copy_elements();
+    const auto elements = store.redundant_elements();
     if (elements == 0) return;
     const auto bytes = elements * dhp::size_of(store.accumulation());
     report_.say(
@@ -383,8 +384,9 @@ class Program {
   }
   /// Between two steps: whether a rank was asked to stop. Collective.
   [[nodiscard]] bool agree_to_stop() {
-    const auto told = dhp::gather(dev_, run_.mesh().world(), {stopping_.asked() ? 1.0 : 0.0});
-    return stopped_ = stopped_ || std::find(told.begin(), told.end(), 1.0) != told.end();
+    const auto gathered = dhp::gather(dev_, run_.mesh().world(), {stopping_.asked() ? 1.0 : 0.0});
+    return stopped_ =
+               stopped_ || std::find(gathered.begin(), gathered.end(), 1.0) != gathered.end();
   }
   /// Rank 0 has the predictions, and all ranks its numbers.
   [[nodiscard]] Measures predicted_measures(const std::vector<dhp::HostArray>& predictions) {
@@ -404,9 +406,10 @@ class Program {
     const double own_s = seconds_in(parts, Part::compute) + seconds_in(parts, Part::data);
     const double seconds = own_s - std::exchange(own_s_before_, own_s);
     const double micro_batches = std::exchange(in_period_, 0);
-    const auto told = dhp::gather(dev_, world, {seconds, micro_batches});
+    const auto gathered = dhp::gather(dev_, world, {seconds, micro_batches});
     std::vector<OwnWork> work;
-    for (std::size_t at = 0; at < told.size(); at += 2) work.push_back({told[at], told[at + 1]});
+    for (std::size_t at = 0; at < gathered.size(); at += 2)
+      work.push_back({gathered[at], gathered[at + 1]});
     const auto slow = stragglers_.found(options_.mesh, work);
     if (slow.empty()) return;
     const auto names = dhp::gather_texts(dev_, world, dhp::process_name());
@@ -423,12 +426,12 @@ class Program {
     auto& mesh = run_.mesh();
     const bool counts = mesh.tensor_index() == 0 && mesh.pipeline_index() == 0;
     const auto own = parts_.seconds();
-    std::vector<double> told(own.begin(), own.end());
+    std::vector<double> gathered(own.begin(), own.end());
     // What a backward pass costs that leaves parts out is not counted, and so it is not told.
-    told.push_back(counts && !options_.tuning.freezes() ? work_.forward_flop : 0);
-    told.push_back(counts ? work_.tokens : 0);
-    told.push_back(energy_.joules().value_or(0));
-    const auto all = dhp::gather(dev_, mesh.world(), told);
+    gathered.push_back(counts && !options_.tuning.freezes() ? work_.forward_flop : 0);
+    gathered.push_back(counts ? work_.tokens : 0);
+    gathered.push_back(energy_.joules().value_or(0));
+    const auto all = dhp::gather(dev_, mesh.world(), gathered);
     RunSummary summary;
     summary.first_step = first_step;
     summary.last_step = run_.trainer().steps_done();
@@ -438,7 +441,7 @@ class Program {
     summary.peak_tflops = options_.peak_tflops;
     summary.price = options_.price;
     summary.samples_per_epoch = static_cast<double>(batching_.dataset_size());
-    for (std::size_t at = 0; at < all.size(); at += told.size()) {
+    for (std::size_t at = 0; at < all.size(); at += gathered.size()) {
       for (std::size_t part = 0; part < own.size(); ++part)
         summary.seconds[part] += all[at + part] / summary.ranks;
       summary.forward_flop += all[at + own.size()];

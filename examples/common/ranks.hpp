@@ -63,7 +63,7 @@ void start_ranks(const RunOptions& options, const RankBody& body);
 
 /// The exit status of a process that ends before it meets the others, who would wait for it: where they are there or come
 /// soon, they are told.
-[[nodiscard]] int end_before_meeting(const RunOptions& options, int status);
+[[nodiscard]] int end_before_rendezvous(const RunOptions& options, int status);
 
 #if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
 using GenerationBody =

@@ -125,7 +125,7 @@ dhp::TrainingOptions RunOptions::training(std::int64_t total_steps) const {
   dhp::TrainingOptions made{
       .layout = mesh,
       .store = {.compute = precision,
-                .order_free = deterministic,
+                .deterministic = deterministic,
                 .seed = seed,
                 .initialize = load.empty() || begins_anew(),
                 .sharding = sharding,

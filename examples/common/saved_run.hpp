@@ -24,7 +24,7 @@ namespace examples {
   dhp::Batching batching(setup.train.size(), options.global_batch, options.micro_batch);
   const auto saved = dhp::newest_checkpoint(options.load);
   if (saved && saved->second.about.contains("samples"))
-    batching.go_on_at({saved->second.about["steps"], saved->second.about["samples"]});
+    batching.resume_at({saved->second.about["steps"], saved->second.about["samples"]});
   return batching;
 }
 
@@ -146,7 +146,7 @@ class SavedRun {
     for (const auto& remark : loaded.remarks)
       report_.say(options_.begins_anew() ? "" : "warning: ", remark);
     const bool none_asked_for = options_.evaluate_only || (total == 0 && progress.steps == 0);
-    patience_.go_on(loaded.about.value("patience", nlohmann::ordered_json()));
+    patience_.resume(loaded.about.value("patience", nlohmann::ordered_json()));
     done_ = !none_asked_for && (progress.steps == total || patience_.is_over());
     if (done_) {
       report_.say("nothing is left to do: ", loaded.from, " is the end of this run of ", total,
@@ -158,7 +158,7 @@ class SavedRun {
     dhp::check(none_asked_for || progress.steps < total, "--load ", options_.load,
                " is after step ", progress.steps, " and this run ends after step ", total,
                ": --steps and --epochs count from the start of the original run");
-    if (progress.samples >= 0) batching_.go_on_at({progress.steps, progress.samples});
+    if (progress.samples >= 0) batching_.resume_at({progress.steps, progress.samples});
     run_.trainer().resume(progress);
     report_.say("loaded ", loaded.from, none_asked_for ? ": of step " : ": goes on after step ",
                 progress.steps);

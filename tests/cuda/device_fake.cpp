@@ -361,11 +361,11 @@ TEST_CASE("device fake: GPUs and libraries that do not do are refused in a sente
   refuses(fake::cublas_version, "cuBLASLt", "libcublasLt");
 }
 
-TEST_CASE("device fake: lasting memory has its size, and goes back to the GPU") {
+TEST_CASE("device fake: persistent memory has its size, and goes back to the GPU") {
   Cuda dev(small());
   const auto& memory = dev.memory();
   const auto held = memory.held_bytes(), in_use = memory.in_use_bytes();
-  auto block = dev.allocate_lasting(1'000'001);
+  auto block = dev.allocate_persistent(1'000'001);
   CHECK(memory.held_bytes() == held + 1'000'001);
   CHECK(memory.in_use_bytes() == in_use + 1'000'001);
   block.reset();

@@ -38,7 +38,7 @@ class Connection final : public KeyValueStore {
 
  private:
   MemoryStore& there() {
-    if (cut_) throw StoreLost("the connection is cut");
+    if (cut_) throw KeyValueStoreLost("the connection is cut");
     return *store_;
   }
   std::shared_ptr<MemoryStore> store_;

@@ -1,4 +1,4 @@
-// Order-free sums and fingerprints: bit for bit those of the Cpu.
+// Exact sums and fingerprints: bit for bit those of the Cpu.
 #include <dhp/cpu/exact_sum.hpp>
 #include <dhp/cpu/fingerprint.hpp>
 #include <dhp/cuda/exact_sum.hpp>

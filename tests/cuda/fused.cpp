@@ -164,12 +164,12 @@ void check_same(const Outcome& found, const Outcome& right) {
 
 /// Of two micro-batches, whose gradients add up.
 template <class Dev, class L>
-Outcome run(Dev& dev, L layer, const Shape& shape, bool order_free = false,
+Outcome run(Dev& dev, L layer, const Shape& shape, bool deterministic = false,
             Mode mode = Mode::train) {
   ParameterList<Dev> parameters;
   layer.parameters(parameters);
   ParameterStore<Dev> store(dev, parameters,
-                            {.compute = DType::f64, .order_free = order_free, .seed = 4});
+                            {.compute = DType::f64, .deterministic = deterministic, .seed = 4});
   const auto values = [&](const Shape& of, std::uint32_t use) {
     return Tensor<Dev>::from_host(dev, of, random_doubles(of, use));
   };
@@ -244,11 +244,11 @@ void check_near(const Outcome& found, const Outcome& right) {
 }  // namespace
 
 TEST_CASE("fused linear: a feed-forward pair asks once each way") {
-  for (const bool order_free : {false, true}) {
+  for (const bool deterministic : {false, true}) {
     Emulated pieces;
     Fused fused;
-    check_same(run(fused, pair_of_layers<Fused>(), rows, order_free),
-               run(pieces, pair_of_layers<Emulated>(), rows, order_free));
+    check_same(run(fused, pair_of_layers<Fused>(), rows, deterministic),
+               run(pieces, pair_of_layers<Emulated>(), rows, deterministic));
     CHECK(fused.forwards == 2);
     CHECK(fused.backwards == 2);
     CHECK(fused.both_gradients ==
@@ -282,17 +282,17 @@ TEST_CASE("fused linear: evaluation and a forward pass that is done again ask th
 }
 
 TEST_CASE("fused linear: a layer with a bias asks for both gradients at once") {
-  for (const bool order_free : {false, true}) {
+  for (const bool deterministic : {false, true}) {
     Emulated pieces;
     Fused fused;
-    const auto right = run(pieces, linear<Emulated>(true), rows, order_free);
-    check_same(run(fused, linear<Fused>(true), rows, order_free), right);
+    const auto right = run(pieces, linear<Emulated>(true), rows, deterministic);
+    check_same(run(fused, linear<Fused>(true), rows, deterministic), right);
     CHECK(fused.both_gradients == 2);
     fused.gradients = false;
-    check_same(run(fused, linear<Fused>(true), rows, order_free), right);
+    check_same(run(fused, linear<Fused>(true), rows, deterministic), right);
     fused.gradients = true;
-    check_same(run(fused, linear<Fused>(false), rows, order_free),
-               run(pieces, linear<Emulated>(false), rows, order_free));
+    check_same(run(fused, linear<Fused>(false), rows, deterministic),
+               run(pieces, linear<Emulated>(false), rows, deterministic));
     CHECK(fused.both_gradients == 2);
   }
 }
@@ -337,14 +337,14 @@ TEST_CASE("fused norm: a recomputed forward pass adds no statistics; evaluation 
 }
 
 TEST_CASE("fused norm: with the sums that a convolution took it reads its input once less") {
-  for (const bool order_free : {false, true}) {
+  for (const bool deterministic : {false, true}) {
     Emulated pieces;
     Fused fused;
     for (const bool relu : {false, true})
-      check_near(run(fused, convolved<Fused>(relu), pixels, order_free),
-                 run(pieces, convolved<Emulated>(relu), pixels, order_free));
-    check_near(run(fused, convolved_block<Fused>(), pixels, order_free),
-               run(pieces, convolved_block<Emulated>(), pixels, order_free));
+      check_near(run(fused, convolved<Fused>(relu), pixels, deterministic),
+                 run(pieces, convolved<Emulated>(relu), pixels, deterministic));
+    check_near(run(fused, convolved_block<Fused>(), pixels, deterministic),
+               run(pieces, convolved_block<Emulated>(), pixels, deterministic));
     CHECK(fused.sums == 6);
     CHECK(fused.applied == 6);
     CHECK(fused.norms == 0);

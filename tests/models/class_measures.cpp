@@ -66,14 +66,14 @@ TEST_CASE("patience: so many evaluations without a better value, of a loss a low
   CHECK_THROWS_WITH_AS(patience.take(30, {{"top1", 1}}), doctest::Contains("measure top1"),
                        dhp::Error);
   Patience later("loss", 3);
-  later.go_on(patience.to_json());  // of a checkpoint
-  later.take(25, {{"loss", 1}});    // it is measured again
+  later.resume(patience.to_json());  // of a checkpoint
+  later.take(25, {{"loss", 1}});     // it is measured again
   later.take(30, {{"loss", 1.6}});
   CHECK(later.is_over());
   CHECK(later.sentence() ==
         "loss was best after step 15 (1.5), and no better in 3 evaluations since");
   Patience other("accuracy", 1), no_number("loss", 2);
-  other.go_on(patience.to_json());
+  other.resume(patience.to_json());
   CHECK_FALSE(other.is_over());
   no_number.take(1, {{"loss", std::nan("")}});
   no_number.take(2, {{"loss", 5}});

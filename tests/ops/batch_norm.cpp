@@ -46,9 +46,9 @@ struct Behind {
 };
 const std::vector<Behind> all_behind{{}, {.relu = true}, {.residual = true}, {true, true}};
 
-struct Run {
+struct Results {
   std::vector<double> mean, inv_std, y, sum_dy, sum_dy_xhat, dresidual, dx;
-  bool operator==(const Run&) const = default;
+  bool operator==(const Results&) const = default;
 };
 
 // The backward pass by the pieces, as a layer takes them.
@@ -74,7 +74,7 @@ Gradients gradients_of(Cpu& dev, Behind behind, const Tensor<Cpu>& dy, const Ten
 }
 
 template <class T>
-Run run(Cpu& dev, const Shape& shape, Behind behind) {
+Results run(Cpu& dev, const Shape& shape, Behind behind) {
   using A = Accumulator<T>;
   const auto x = random_tensor<T>(dev, shape, 1);
   const auto dy = random_tensor<T>(dev, shape, 2);
@@ -94,7 +94,7 @@ Run run(Cpu& dev, const Shape& shape, Behind behind) {
 // The same by plain loops in double, from the rounded inputs. `got`: values next to 0 may round to either side,
 // so what passes the ReLU is asked of that.
 template <class T>
-Run expected(const Shape& shape, Behind behind, const Run& got) {
+Results expected(const Shape& shape, Behind behind, const Results& got) {
   using A = Accumulator<T>;
   Cpu dev;
   const auto x = widened(random_tensor<T>(dev, shape, 1));
@@ -106,7 +106,7 @@ Run expected(const Shape& shape, Behind behind, const Run& got) {
   const auto rows = x.size() / columns;
   const auto count = static_cast<double>(rows);
   const std::vector<double> per_column(columns);
-  Run out{per_column, per_column, x, per_column, per_column, dy, x};
+  Results out{per_column, per_column, x, per_column, per_column, dy, x};
   for (std::size_t c = 0; c < columns; ++c) {
     double variance = 0;
     for (std::size_t r = 0; r < rows; ++r) out.mean[c] += x[r * columns + c] / count;
@@ -147,8 +147,8 @@ TEST_CASE_TEMPLATE("all ops against plain loops", T, double, float, bf16, f16) {
       CAPTURE(behind.relu);
       CAPTURE(behind.residual);
       Cpu dev;
-      const Run got = run<T>(dev, shape, behind);
-      const Run right = expected<T>(shape, behind, got);
+      const Results got = run<T>(dev, shape, behind);
+      const Results right = expected<T>(shape, behind, got);
       CHECK(distance(got.mean, right.mean) < sums);
       // With two rows inv_std may be large.
       double largest = 1;

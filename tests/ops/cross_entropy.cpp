@@ -19,16 +19,16 @@ using Values = std::vector<double>;
 constexpr std::int64_t classes = 37;
 const Ints some_labels{3, -1, 36, 0, 12, 12, -1, 20, 7, 36, 1};  // of 11 rows
 
-struct Run {
+struct Results {
   Values loss, gradient;
   Ints rank;
-  bool operator==(const Run&) const = default;
+  bool operator==(const Results&) const = default;
 };
 
 // The parts of a vocabulary, each on its own columns, with the reductions between them by hand.
 template <class T>
-Run run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoothing, double scale,
-        const std::vector<Range>& parts, std::int64_t padding = 0) {
+Results run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoothing, double scale,
+            const std::vector<Range>& parts, std::int64_t padding = 0) {
   using A = Accumulator<T>;
   const auto rows = logits.rows();
   const auto labels = list_on(dev, wanted);
@@ -59,7 +59,7 @@ Run run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoothin
   }
   const auto sums = Tensor<Cpu>::from_host(dev, {3, rows}, totals);
   const auto factor = list_on(dev, Values{scale});
-  Run out;
+  Results out;
   Tensor<Cpu> gradient(dev, dtype_of<T>(), logits.shape()), loss(dev, dtype_of<A>(), {rows});
   for (std::size_t at = 0; at < parts.size(); ++at) {
     cross_entropy_loss(dev, max, sums, labels, options[at], loss.mut());
@@ -85,14 +85,14 @@ Run run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoothin
 }
 
 template <class T>
-Run run(Cpu& dev, double smoothing, double scale, const std::vector<Range>& parts,
-        std::int64_t padding = 0) {
+Results run(Cpu& dev, double smoothing, double scale, const std::vector<Range>& parts,
+            std::int64_t padding = 0) {
   return run<T>(dev, random_tensor<T>(dev, {11, classes}, 1), some_labels, smoothing, scale, parts,
                 padding);
 }
 
-Run expected(const Values& x, const Ints& labels, double smoothing, double scale) {
-  Run out;
+Results expected(const Values& x, const Ints& labels, double smoothing, double scale) {
+  Results out;
   out.gradient = Values(x.size(), 0);
   const auto width = x.size() / labels.size();
   for (std::size_t row = 0; row < labels.size(); ++row) {
@@ -127,8 +127,8 @@ TEST_CASE_TEMPLATE("against plain loops, whole and in uneven parts", T, double, 
     for (const auto& parts : {unsplit, {{0, 13}, {13, 37}}, {{0, 1}, {1, 30}, {30, 37}}}) {
       CAPTURE(smoothing);
       CAPTURE(parts.size());
-      const Run right = expected(x, some_labels, smoothing, 0.75);
-      const Run got = run<T>(dev, smoothing, 0.75, parts);
+      const Results right = expected(x, some_labels, smoothing, 0.75);
+      const Results got = run<T>(dev, smoothing, 0.75, parts);
       CHECK(distance(got.loss, right.loss) < close);
       CHECK(distance(got.gradient, right.gradient) < rounded);
       CHECK(got.rank == right.rank);
@@ -156,7 +156,7 @@ TEST_CASE("logits far from zero neither overflow nor vanish") {
   Cpu dev;
   const auto x = Tensor<Cpu>::from_host(dev, {2, 3},
                                         std::vector<float>{9000, 9001, -9000, -500, -500, -1e30f});
-  const Run got = run<float>(dev, x, {0, 2}, 0, 1, {{0, 2}, {2, 3}});
+  const Results got = run<float>(dev, x, {0, 2}, 0, 1, {{0, 2}, {2, 3}});
   CHECK(got.loss[0] == doctest::Approx(1 + std::log1p(std::exp(-1))).epsilon(1e-6));
   CHECK(got.loss[1] == doctest::Approx(1e30));
   CHECK(distance(got.gradient, {-0.7310586, 0.7310586, 0, 0.5, 0.5, -1}) < 1e-6);
@@ -178,7 +178,7 @@ TEST_CASE_TEMPLATE("what is added to all logits of a row costs its loss no digit
   }
   const auto x = Tensor<Cpu>::from_host(dev, {11, classes}, logits);
   for (const double smoothing : {0.0, 0.1, 1.0}) {
-    const Run right = expected(near, some_labels, smoothing, 1);
+    const Results right = expected(near, some_labels, smoothing, 1);
     for (const auto& parts : {unsplit, {{0, 13}, {13, 37}}})
       CHECK(distance(run<T>(dev, x, some_labels, smoothing, 1, parts).loss, right.loss) <
             (std::is_same_v<T, double> ? 1e-13 : 2e-6));
@@ -190,7 +190,7 @@ TEST_CASE("a NaN spoils its own row, and is no right prediction; an ignored row 
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   const auto x =
       Tensor<Cpu>::from_host(dev, {4, 2}, std::vector<float>{nan, 0, 0, nan, nan, 0, 1, 0});
-  const Run got = run<float>(dev, x, {0, 0, -1, 0}, 0, 1, {{0, 2}});
+  const Results got = run<float>(dev, x, {0, 0, -1, 0}, 0, 1, {{0, 2}});
   CHECK(std::isnan(got.loss[0]));
   CHECK(std::isnan(got.loss[1]));
   CHECK(std::isnan(got.gradient[0]));
@@ -203,7 +203,7 @@ TEST_CASE("a NaN spoils its own row, and is no right prediction; an ignored row 
 TEST_CASE("no rows: nothing happens") {
   Cpu dev;
   const auto x = Tensor<Cpu>::zeros(dev, DType::f32, {0, 5});
-  CHECK(run<float>(dev, x, {}, 0.1, 1, {{0, 2}, {2, 5}}) == Run{});
+  CHECK(run<float>(dev, x, {}, 0.1, 1, {{0, 2}, {2, 5}}) == Results{});
 }
 
 TEST_CASE("a label outside of the classes is an error in every piece") {

@@ -1,4 +1,4 @@
-// Order-free sums: any order, grouping and number of threads give the exact sum, rounded once.
+// Exact sums: any order, grouping and number of threads give the exact sum, rounded once.
 #include <dhp/cpu/exact_sum.hpp>
 #include <tests/support/tensors.hpp>
 

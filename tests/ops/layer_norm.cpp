@@ -10,13 +10,13 @@ using namespace tests;
 
 namespace {
 
-struct Run {
+struct Results {
   std::vector<double> y, mean, inv_std, dx, dgamma, dbeta;
-  bool operator==(const Run&) const = default;
+  bool operator==(const Results&) const = default;
 };
 
 template <class T>
-Run run(Cpu& dev, const Shape& shape, double epsilon, double beta_of_sums = 0.5) {
+Results run(Cpu& dev, const Shape& shape, double epsilon, double beta_of_sums = 0.5) {
   using A = Accumulator<T>;
   const auto x = random_tensor<T>(dev, shape, 1);
   const auto dy = random_tensor<T>(dev, shape, 2);
@@ -37,7 +37,7 @@ Run run(Cpu& dev, const Shape& shape, double epsilon, double beta_of_sums = 0.5)
 
 // The same by plain loops in double, from the rounded inputs.
 template <class T>
-Run expected(const Shape& shape, double epsilon, double beta_of_sums) {
+Results expected(const Shape& shape, double epsilon, double beta_of_sums) {
   using A = Accumulator<T>;
   Cpu dev;
   const auto x = widened(random_tensor<T>(dev, shape, 1));
@@ -46,12 +46,12 @@ Run expected(const Shape& shape, double epsilon, double beta_of_sums) {
   const auto beta = widened(random_tensor<A>(dev, {shape.back()}, 4));
   const auto columns = gamma.size();
   const auto width = static_cast<double>(columns);
-  Run out{x,
-          {},
-          {},
-          x,
-          widened(random_tensor<A>(dev, {shape.back()}, 5)),
-          widened(random_tensor<A>(dev, {shape.back()}, 6))};
+  Results out{x,
+              {},
+              {},
+              x,
+              widened(random_tensor<A>(dev, {shape.back()}, 5)),
+              widened(random_tensor<A>(dev, {shape.back()}, 6))};
   for (auto* sums : {&out.dgamma, &out.dbeta})
     for (auto& value : *sums) value *= beta_of_sums;
   for (std::size_t r = 0; r < x.size() / columns; ++r) {
@@ -136,8 +136,8 @@ TEST_CASE_TEMPLATE("all ops against plain loops", T, double, float, bf16, f16) {
     CAPTURE(to_text(shape));
     Cpu dev({.threads = 2});
     const double beta = shape.rank() == 3 ? 0 : 0.5;
-    const Run got = run<T>(dev, shape, 1e-2, beta);
-    const Run right = expected<T>(shape, 1e-2, beta);
+    const Results got = run<T>(dev, shape, 1e-2, beta);
+    const Results right = expected<T>(shape, 1e-2, beta);
     CHECK(distance(got.mean, right.mean) < sums);
     CHECK(distance(got.inv_std, right.inv_std) < sums);
     CHECK(distance(got.y, right.y) < elements);

@@ -61,8 +61,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("frozen parameters: with order-free sums the same bits at every number of replicas") {
-  const RunSettings settings{.compute = DType::f32, .order_free = true, .steps = 3};
+TEST_CASE("frozen parameters: with exact sums the same bits at every number of replicas") {
+  const RunSettings settings{.compute = DType::f32, .deterministic = true, .steps = 3};
   const auto serial = run(Trained::adapters, {}, settings);
   check_same_bits(serial, run(Trained::adapters, {.mesh = {.data = 4}}, settings));
   check_same_bits(serial, run(Trained::adapters, {.mesh = {.data = 2, .pipeline = 2}}, settings));

@@ -22,10 +22,10 @@ template <class Dev>
 class TiedCases {
  public:
   static void sums() {
-    for (const bool order_free : {false, true})
+    for (const bool deterministic : {false, true})
       for (const int stages : {1, 2, 3, 4})
         on_ranks_of<Dev>(stages, [&](Dev& dev, Comm<Dev> world) {
-          Stages made(dev, world, {.compute = DType::f64, .order_free = order_free});
+          Stages made(dev, world, {.compute = DType::f64, .deterministic = deterministic});
           const int stage = world.rank();
           for (int step = 0; step < 2; ++step) {
             made.store.zero_gradients(dev);
@@ -79,7 +79,7 @@ class TiedCases {
  private:
   // "table" is used by the first and the last stage, "pair" by stages 0 and 1, "alone<stage>" by one.
   struct Stages {
-    Stages(Dev& dev, Comm<Dev>& pipeline, StoreOptions options = {.compute = DType::f64}) {
+    Stages(Dev& dev, Comm<Dev>& pipeline, ParameterStoreOptions options = {.compute = DType::f64}) {
       ModelBuilder<Dev> build(Comm<Dev>{});
       const auto make = [&](const std::string& name) {
         return build.parameter({.name = name, .shape = {5}, .init = normal(1)});

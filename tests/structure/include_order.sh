@@ -58,7 +58,7 @@ END {
     visit(files[i], "")
     if (edges[files[i]] == "" && files[i] != "dhp/core/config.hpp") offence(files[i] ": must include dhp/core/config.hpp")
   }
-  found = reaches("dhp/dhp.hpp", "^dhp/(cpu/|cuda/|device/cuda|comm/(nccl|meet/handshake))")
+  found = reaches("dhp/dhp.hpp", "^dhp/(cpu/|cuda/|device/cuda|comm/(nccl|rendezvous/handshake))")
   if (found != "") offence("dhp/dhp.hpp: needs the standard library only, but reaches " found)
   exit bad
 }'

@@ -35,7 +35,7 @@ tree; plant dhp/train/d.hpp dhp/dhp.hpp;       expect "dhp/train/d.hpp: must not
 tree; plant dhp/dhp.hpp dhp/cpu/b.hpp;         expect "but reaches dhp/cpu/b.hpp"
 tree; plant dhp/device/cuda.hpp cudnn.h; plant dhp/train/d.hpp dhp/device/cuda.hpp; expect "but reaches dhp/device/cuda.hpp"
 tree; plant dhp/comm/nccl/nccl_comm.hpp nccl.h; plant dhp/train/d.hpp dhp/comm/nccl/nccl_comm.hpp; expect "but reaches dhp/comm/nccl/nccl_comm.hpp"
-tree; plant dhp/comm/meet/handshake.hpp openssl/evp.h; plant dhp/train/d.hpp dhp/comm/meet/handshake.hpp; expect "but reaches dhp/comm/meet/handshake.hpp"
+tree; plant dhp/comm/rendezvous/handshake.hpp openssl/evp.h; plant dhp/train/d.hpp dhp/comm/rendezvous/handshake.hpp; expect "but reaches dhp/comm/rendezvous/handshake.hpp"
 tree; plant dhp/cuda/b.cuh dhp/ops/b.hpp; plant dhp/cuda/c.hpp dhp/cuda/b.cuh; expect "only nvcc can read"
 tree; plant dhp/eigen.hpp dhp/core/a.hpp; plant dhp/cpu.hpp dhp/eigen.hpp; expect "users include dhp/eigen.hpp by name"
 tree; plant dhp/misc/e.hpp dhp/core/a.hpp;     expect "no such folder"

@@ -142,18 +142,18 @@ TEST_CASE("checkpoint: who writes to the state waits for its copy") {
   CHECK(copied[0].data.data<float>()[3] == 4);
 }
 
-TEST_CASE("checkpoint: with order-free sums the same bits under other D and P") {
+TEST_CASE("checkpoint: with exact sums the same bits under other D and P") {
   const Folder directory;
-  const RunSettings exact{.order_free = true, .optimizer = LambOptions{}};
+  const RunSettings exact{.deterministic = true, .optimizer = LambOptions{}};
   const auto straight = run({}, exact, "", "", 4);
   (void)run({{.data = 2, .pipeline = 2}}, exact, "", directory.path, 2);
   for (const auto& layout : {Layout{}, Layout{{.data = 4}}, Layout{{.data = 2, .pipeline = 4}}})
     CHECK(run(layout, exact, directory.path, "", 4).values == straight.values);
 }
 
-TEST_CASE("checkpoint: replicas that share out state save their shares; any others read them") {
+TEST_CASE("checkpoint: replicas that shard state save their shares; any others read them") {
   const Folder directory;
-  auto settings = RunSettings{.order_free = true, .optimizer = AdamWOptions{}};
+  auto settings = RunSettings{.deterministic = true, .optimizer = AdamWOptions{}};
   const auto zero = [&](int stage) {
     settings.sharding = {static_cast<ZeroStage>(stage), 16 << 10};
     return settings;

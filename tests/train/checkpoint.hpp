@@ -57,7 +57,7 @@ class CheckpointCases {
           saver.wait(dev);
           if (!save.empty() && beside < 0) checkpoint.save(dev, save, trainer.progress());
           auto& store = pipeline.store();
-          if (auto* traffic = store.traffic()) traffic->need(dev, store.parameters());
+          if (auto* exchange = store.exchange()) exchange->gather(dev, store.parameters());
           mesh.world().barrier();
           const std::lock_guard lock(mutex);
           for (const auto& parameter : store.parameters())

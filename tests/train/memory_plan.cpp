@@ -55,7 +55,7 @@ std::vector<Counted> counted(const TrainingOptions& options) {
     const auto share = part_of(micro_batches, layout.data, mesh.data_index());
     for (auto k = share.first; k < share.last; ++k) mine.batches.push_back(batch(dev, k));
     (void)run.step(mine);
-    run.store().settle(dev);
+    run.store().synchronize(dev);
     if (mesh.data_index() == 0 && mesh.tensor_index() == 0)
       found[static_cast<std::size_t>(mesh.pipeline_index())] = {dev.memory().in_use_bytes(),
                                                                 dev.memory().most_held_bytes()};

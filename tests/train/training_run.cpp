@@ -46,7 +46,7 @@ Model<Cpu> network(ModelBuilder<Cpu>& build) {
 
 TrainingOptions options_of(MeshShape layout) {
   return {.layout = layout,
-          .store = {.compute = DType::f64, .order_free = true, .seed = 5},
+          .store = {.compute = DType::f64, .deterministic = true, .seed = 5},
           .reducer = Bucketed{.bytes = 64},
           .optimizer = SgdOptions{.momentum = 0.9},
           .trainer = {.learning_rate = {.peak = 0.05}, .clip = 1}};

@@ -50,7 +50,7 @@ struct Tokens {
 }  // namespace
 
 int run_trainer(RunOptions&, std::optional<int> exit_status,
-                const std::function<int(MetRank* met)>& load_and_train) {
+                const std::function<int(ConnectedRank* met)>& load_and_train) {
   return exit_status ? *exit_status : exit_status_of([&] { return load_and_train(nullptr); });
 }
 

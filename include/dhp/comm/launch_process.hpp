@@ -2,9 +2,9 @@
 // them, runs, and says how it ended. The caller chooses the engine: connect_gloo, connect_nccl, or an MpiSession.
 #pragma once
 
-#include <dhp/comm/meet/process_rank.hpp>
-#include <dhp/comm/meet/rendezvous.hpp>
 #include <dhp/comm/observe/record.hpp>
+#include <dhp/comm/rendezvous/process_rank.hpp>
+#include <dhp/comm/rendezvous/rendezvous.hpp>
 #include <dhp/comm/watch/world.hpp>
 
 #include <algorithm>
@@ -80,7 +80,7 @@ void run_in(World& world, Work work) {
 template <class Connect, class Body>
 void run_process_rank(const ProcessRank& me, Connect connect, Body body,
                       const ProcessOptions& options = {}) {
-  const auto store = meet(comm::rendezvous_of(me, options));
+  const auto store = rendezvous(comm::rendezvous_of(me, options));
   const auto world = std::make_shared<World>(store, me.rank, me.size, options.world());
   comm::run_in(*world, [&] {
     body(connect(world, me, options));

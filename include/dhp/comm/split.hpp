@@ -17,18 +17,19 @@ namespace dhp::comm {
   return ranks;
 }
 
-struct SplitWish {
+struct ColorKey {
   std::int32_t color = 0, key = 0;
 };
 
-/// The part of rank `rank`: ranks of the group that is split, in their new order. wishes: by rank.
-[[nodiscard]] inline std::vector<int> part_with(int rank, const std::vector<SplitWish>& wishes) {
-  const auto wish = [&](int of) { return wishes[static_cast<std::size_t>(of)]; };
-  const auto earlier = [&](std::int32_t key, int than) { return key < wish(than).key; };
+/// The part of rank `rank`: ranks of the group that is split, in their new order. color_keys: by rank.
+[[nodiscard]] inline std::vector<int> part_with(int rank, const std::vector<ColorKey>& color_keys) {
+  const auto color_key = [&](int of) { return color_keys[static_cast<std::size_t>(of)]; };
+  const auto earlier = [&](std::int32_t key, int than) { return key < color_key(than).key; };
   std::vector<int> part;
-  for (int other = 0; other < static_cast<int>(wishes.size()); ++other)
-    if (other == rank || (wish(rank).color >= 0 && wish(other).color == wish(rank).color))
-      part.insert(std::upper_bound(part.begin(), part.end(), wish(other).key, earlier), other);
+  for (int other = 0; other < static_cast<int>(color_keys.size()); ++other)
+    if (other == rank ||
+        (color_key(rank).color >= 0 && color_key(other).color == color_key(rank).color))
+      part.insert(std::upper_bound(part.begin(), part.end(), color_key(other).key, earlier), other);
   return part;
 }
 

@@ -57,8 +57,8 @@ class PlanFiles {
 
   /// A kept plan cannot be used, for a reason, and is made anew.
   void unusable(const std::string& key, const std::string& why) {
-    if (told_) return;
-    told_ = true;
+    if (reported_) return;
+    reported_ = true;
     news_ = concat("a plan of cuDNN that was kept in ", folder_, " cannot be used (", why,
                    "); it is compiled anew, and so are others like it: ", key);
   }
@@ -79,7 +79,7 @@ class PlanFiles {
   std::string folder_;
   std::string environment_;
   std::string news_;
-  bool told_ = false;
+  bool reported_ = false;
 };
 
 }  // namespace dhp::cuda

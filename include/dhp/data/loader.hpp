@@ -68,7 +68,7 @@ class Batching {
   [[nodiscard]] std::int64_t dataset_size() const { return size_; }
   [[nodiscard]] std::int64_t steps_per_epoch() const { return steps_for(size_); }
   /// Steps from there on are cut by this batching, those before it were by another.
-  void go_on_at(DataPosition from) {
+  void resume_at(DataPosition from) {
     check(from.step >= 0 && from.samples >= 0, "steps and samples count from 0, got ", from.step,
           " and ", from.samples);
     from_ = from;
@@ -194,7 +194,7 @@ class Loader {
   /// Goes on there, forward or back; drops the steps read ahead.
   void start_at(DataPosition from) {
     const std::lock_guard lock(mutex_);
-    batching_.go_on_at(from);
+    batching_.resume_at(from);
     ahead_.clear();
     step_ = from.step;
     fill();

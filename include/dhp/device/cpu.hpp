@@ -34,18 +34,18 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
   CpuMemory& operator=(const CpuMemory&) = delete;
   ~CpuMemory() { trim(); }
 
-  /// lasting: of exactly this size, and not cached when freed.
-  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes, bool lasting = false) {
+  /// persistent: of exactly this size, and not cached when freed.
+  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes, bool persistent = false) {
     if (hosts_ != nullptr) return from_host(bytes);
-    const std::size_t size = lasting ? bytes : std::max<std::size_t>(size_class(bytes, 64), 512);
-    std::byte* block = lasting ? nullptr : take(size);
+    const std::size_t size = persistent ? bytes : std::max<std::size_t>(size_class(bytes, 64), 512);
+    std::byte* block = persistent ? nullptr : take(size);
     const bool fresh = block == nullptr;
     if (fresh) block = static_cast<std::byte*>(::operator new(size, alignment, std::nothrow));
     if (block == nullptr) throw OutOfMemory(size, "");
     count_used(size, fresh);
     // The deleter keeps the pool alive: a tensor may outlive the device.
-    return {block, [pool = shared_from_this(), size, lasting](std::byte* freed) {
-              pool->give(freed, size, lasting);
+    return {block, [pool = shared_from_this(), size, persistent](std::byte* freed) {
+              pool->give(freed, size, persistent);
             }};
   }
   /// Returns free blocks to the system.
@@ -69,9 +69,9 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
     blocks->second.pop_back();
     return block;
   }
-  void give(std::byte* block, std::size_t size, bool lasting) {
-    count_freed(size, !lasting);
-    if (lasting) return ::operator delete(block, alignment);
+  void give(std::byte* block, std::size_t size, bool persistent) {
+    count_freed(size, !persistent);
+    if (persistent) return ::operator delete(block, alignment);
     const std::lock_guard lock(mutex_);
     free_[size].push_back(block);
   }
@@ -118,7 +118,7 @@ class Cpu {
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return memory_->allocate(bytes);
   }
-  [[nodiscard]] std::shared_ptr<std::byte> allocate_lasting(std::size_t bytes) {
+  [[nodiscard]] std::shared_ptr<std::byte> allocate_persistent(std::size_t bytes) {
     return memory_->allocate(bytes, true);
   }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) {

@@ -7,9 +7,9 @@
 #include <dhp/device/cuda_libraries.hpp>
 #include <dhp/device/cuda_memory.hpp>
 #include <dhp/device/device.hpp>
-#include <dhp/device/download_lane.hpp>
+#include <dhp/device/download_queue.hpp>
 #include <dhp/device/pinned.hpp>
-#include <dhp/device/upload_lane.hpp>
+#include <dhp/device/upload_queue.hpp>
 
 #include <nvtx3/nvToolsExt.h>
 
@@ -50,7 +50,7 @@ struct CudaOptions {
   /// The host program's allocator. If unset, cudaMalloc with a cache of freed blocks.
   CudaAllocator allocator{};
   /// The host's threads that prepare a run: initial weights, cuDNN's plans. 0: those that this
-  /// process may use, shared out among the GPUs that it sees.
+  /// process may use, divided among the GPUs that it sees.
   int host_threads = 0;
   std::shared_ptr<Trace> trace{};  ///< of the rank; null: none
 };
@@ -131,8 +131,8 @@ class Cuda {
   [[nodiscard]] std::shared_ptr<std::byte> allocate_on_host(std::size_t bytes) {
     return allocate_pinned(bytes);
   }
-  [[nodiscard]] std::shared_ptr<std::byte> allocate_lasting(std::size_t bytes) {
-    return memory_->allocate_lasting(bytes);
+  [[nodiscard]] std::shared_ptr<std::byte> allocate_persistent(std::size_t bytes) {
+    return memory_->allocate_persistent(bytes);
   }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
     if (bytes > 0)
@@ -178,7 +178,7 @@ class Cuda {
   /// The same beside later work, which must not write to `from` before finish_copies_beside().
   [[nodiscard]] HostCopy start_copy_beside(const std::byte* from, std::size_t bytes) {
     check_not_recording("a copy to the host");
-    if (!downloads_) downloads_ = std::make_unique<DownloadLane>();
+    if (!downloads_) downloads_ = std::make_unique<DownloadQueue>();
     auto [data, end] = blocks_->start_copy(
         bytes, [&](std::byte* to) { return downloads_->copy(to, from, bytes, stream()); });
     return {std::move(data), bytes, std::make_shared<CudaArrival>(end)};
@@ -314,18 +314,18 @@ class Cuda {
  private:
   /// Copies from the pinned ring.
   void send(std::byte* to, const std::byte* piece, std::size_t bytes) {
-    if (auto* const lane = bytes < UploadLane::least_bytes ? nullptr : upload_lane())
-      return lane->copy(to, piece, bytes, pinned_->place_of(piece), stream());
+    if (auto* const queue = bytes < UploadQueue::least_bytes ? nullptr : upload_queue())
+      return queue->copy(to, piece, bytes, pinned_->place_of(piece), stream());
     check_cuda(cudaMemcpyAsync(to, piece, bytes, cudaMemcpyHostToDevice, stream()),
                "cudaMemcpyAsync to the GPU");
   }
   /// Null if stream or memory belong to the host program, or if memory is short.
-  UploadLane* upload_lane() {
+  UploadQueue* upload_queue() {
     if (!uploads_ && may_upload_beside_) {
       may_upload_beside_ = !options_.stream && !options_.allocator;
       try {
         if (may_upload_beside_)
-          uploads_ = std::make_unique<UploadLane>(*memory_, pinned_->size(), stream());
+          uploads_ = std::make_unique<UploadQueue>(*memory_, pinned_->size(), stream());
       } catch (const OutOfMemory&) {
         may_upload_beside_ = false;
       }
@@ -341,9 +341,9 @@ class Cuda {
   std::unique_ptr<CudaStream> stream_;
   std::shared_ptr<CudaMemory> memory_;
   std::unique_ptr<PinnedRing> pinned_;
-  std::unique_ptr<UploadLane> uploads_;
+  std::unique_ptr<UploadQueue> uploads_;
   bool may_upload_beside_ = true;
-  std::unique_ptr<DownloadLane> downloads_;
+  std::unique_ptr<DownloadQueue> downloads_;
   std::shared_ptr<PinnedBlocks> blocks_ = std::make_shared<PinnedBlocks>();
   CublasHandle cublas_;
   CudnnHandle cudnn_;

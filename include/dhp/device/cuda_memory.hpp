@@ -83,7 +83,7 @@ class CudaMemory : public MemoryCount, public std::enable_shared_from_this<CudaM
   }
 
   /// The same of exactly this size, for as long as a run: it goes back to the GPU when it is freed.
-  [[nodiscard]] std::shared_ptr<std::byte> allocate_lasting(std::size_t bytes) {
+  [[nodiscard]] std::shared_ptr<std::byte> allocate_persistent(std::size_t bytes) {
     if (hosts_) return from_host(bytes);
     const std::size_t size = std::max<std::size_t>(bytes, 1);
     const std::lock_guard lock(mutex_);

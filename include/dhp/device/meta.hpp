@@ -29,20 +29,20 @@ class MetaMemory : public MemoryCount, public std::enable_shared_from_this<MetaM
   /// least_step: of size classes; 64 for Cpu, 256 for Cuda.
   explicit MetaMemory(std::size_t least_step) : least_step_(least_step) {}
 
-  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes, bool lasting = false) {
+  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes, bool persistent = false) {
     const std::size_t size =
-        lasting ? bytes : std::max<std::size_t>(size_class(bytes, least_step_), 512);
+        persistent ? bytes : std::max<std::size_t>(size_class(bytes, least_step_), 512);
     auto& cached = cached_[size];
-    const bool fresh = lasting || cached == 0;
+    const bool fresh = persistent || cached == 0;
     if (!fresh) --cached;
     count_used(size, fresh);
     if (in_use_bytes() > most_in_use_) {
       most_in_use_ = in_use_bytes();
       most_in_use_in_ = scopes_;
     }
-    const auto count_down = [memory = shared_from_this(), size, lasting] {
-      memory->count_freed(size, !lasting);
-      if (!lasting) ++memory->cached_[size];
+    const auto count_down = [memory = shared_from_this(), size, persistent] {
+      memory->count_freed(size, !persistent);
+      if (!persistent) ++memory->cached_[size];
     };
     if (size <= small_bytes)
       return {new (std::align_val_t{64}) std::byte[size](), [count_down](std::byte* block) {
@@ -87,7 +87,7 @@ class Meta {
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return memory_->allocate(bytes);
   }
-  [[nodiscard]] std::shared_ptr<std::byte> allocate_lasting(std::size_t bytes) {
+  [[nodiscard]] std::shared_ptr<std::byte> allocate_persistent(std::size_t bytes) {
     return memory_->allocate(bytes, true);
   }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) {

@@ -58,7 +58,7 @@ class InitialValues {
     on_threads((count + tile - 1) / tile, [&](std::int64_t number) {
       const auto last = std::min(count, (number + 1) * tile);
       for (auto at = number * tile; at < last;) {
-        const auto run = spec.run() - (first + at) % spec.run();
+        const auto run = spec.contiguous() - (first + at) % spec.contiguous();
         const auto some = std::min(run, last - at);
         spec.init.fill(stream, spec.unsplit_index(first + at),
                        to.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(some)));

@@ -14,7 +14,7 @@ struct LinearOptions {
   bool bias = true;
   Initializer weight_init{Initializer::Kind::normal, 0.02};
   Initializer bias_init{};
-  int followers = 0;  ///< of weight and bias, as in ParameterSpec
+  int fused = 0;  ///< of weight and bias, as in ParameterSpec
 };
 
 struct TiedLinearOptions {
@@ -35,9 +35,9 @@ class Linear {
     weight_ = build.parameter({.name = name + ".weight",
                                .shape = {options.out, options.in},
                                .init = options.weight_init,
-                               .followers = options.followers},
+                               .fused = options.fused},
                               split_dim(split_over, 0, 1));
-    if (options.bias) add_bias(build, name, options.bias_init, split_over, options.followers);
+    if (options.bias) add_bias(build, name, options.bias_init, split_over, options.fused);
     if (build.adapts(name)) adapter_.emplace(build, name, weight_->spec, split_over);
   }
   /// With the weight of another layer, split like it: a tied decoder.
@@ -141,12 +141,12 @@ class Linear {
   }
 
   void add_bias(ModelBuilder<Dev>& build, const std::string& name, Initializer init,
-                Split split_over, int followers = 0) {
+                Split split_over, int fused = 0) {
     bias_ = build.parameter({.name = name + ".bias",
                              .shape = {weight_->spec.shape[0]},
                              .init = init,
                              .decays = false,
-                             .followers = followers},
+                             .fused = fused},
                             split_dim(split_over, 0, -1));
     adds_bias_ = split_over != Split::inputs || build.tensor.rank() == 0;
   }

@@ -26,15 +26,15 @@ struct ParameterSpec {
   bool buffer = false;     ///< not trained: batch norm's running statistics
   bool frozen = false;     ///< not trained: it has no gradient and no optimizer state
   FileOrder file_order = FileOrder::same;
-  /// So many parameters of the same shape follow in the list and lie directly behind this one, if segments_join allows.
-  int followers = 0;
+  /// So many parameters of the same shape follow in the list and lie directly behind this one, if segments_are_adjacent allows.
+  int fused = 0;
 
   [[nodiscard]] bool is_split() const { return split_dim >= 0; }
   [[nodiscard]] Shape local_shape() const {
     return is_split() ? shape.with(split_dim, part.size()) : shape;
   }
   /// The number of elements that are contiguous both here and in the unsplit tensor.
-  [[nodiscard]] std::int64_t run() const {
+  [[nodiscard]] std::int64_t contiguous() const {
     if (!is_split()) return shape.count();
     std::int64_t inner = 1;
     for (int dim = split_dim + 1; dim < shape.rank(); ++dim) inner *= shape[dim];
@@ -44,7 +44,7 @@ struct ParameterSpec {
   [[nodiscard]] std::int64_t unsplit_index(std::int64_t element) const {
     if (!is_split()) return element;
     // Seen as [outer, split, inner], only the middle index differs.
-    const auto local = run();
+    const auto local = contiguous();
     const auto inner = local / part.size();
     return element / local * shape[split_dim] * inner + part.first * inner + element % local;
   }
@@ -93,7 +93,7 @@ class ParameterState {
   ConstView<Dev> gradient;
 
   /// Adds a contribution to the gradient: write(view, beta) stores beta * view + contribution. beta is 0 for the first
-  /// one of a step; with order-free sums it goes to memory of its own, with beta 0, and is added as integers. What is
+  /// one of a step; with exact sums it goes to memory of its own, with beta 0, and is added as integers. What is
   /// written for a frozen parameter is forgotten: is_trained() tells where that is all that write would do.
   template <class Write>
   void accumulate(Dev& dev, Write write) {
@@ -104,7 +104,7 @@ class ParameterState {
       write(unwanted.mut(), 0.0);
       return;
     }
-    if (bucket_ != nullptr) bucket_->bring_gradients(dev);
+    if (bucket_ != nullptr) bucket_->prepare_gradients(dev);
     if (high_.empty()) {
       write(gradient_, std::exchange(fresh_, false) ? 0.0 : 1.0);
       return;
@@ -132,7 +132,7 @@ class ParameterState {
   }
   DType sum_type_ = DType::f32;  // the accumulation type
   View<Dev> gradient_;
-  View<Dev> high_;  // order-free sums: two int64 limbs per element; empty otherwise
+  View<Dev> high_;  // exact sums: two int64 limbs per element; empty otherwise
   View<Dev> low_;
   View<Dev> overflow_;  // i32 [1], shared by the store
   // Null: the store holds all of it.

@@ -19,12 +19,12 @@
 
 namespace dhp {
 
-struct StoreOptions {
+struct ParameterStoreOptions {
   DType compute = DType::f32;
-  bool order_free = false;  ///< exact integer sums of gradients: their order changes no bit
-  std::uint64_t seed = 0;   ///< of the initial values
-  bool initialize = true;   ///< false: values are zero until a checkpoint is loaded
-  Sharding sharding{};      ///< over replicas
+  bool deterministic = false;  ///< exact integer sums of gradients: their order changes no bit
+  std::uint64_t seed = 0;      ///< of the initial values
+  bool initialize = true;      ///< false: values are zero until a checkpoint is loaded
+  Sharding sharding{};         ///< over replicas
   /// Optimizer state lies in the host's memory, where the device's kernels update it over the bus.
   bool state_on_host = false;
 };
@@ -32,18 +32,18 @@ struct StoreOptions {
 /// What replicas exchange beside the sums of a step's gradients: shares of a sharded store, weights that differ between them.
 /// A reducer does it; layers, norms and trainers ask it through the store. Here nothing is exchanged.
 template <class Dev>
-class ReplicaTraffic {
+class ReplicaExchange {
  public:
-  virtual ~ReplicaTraffic() = default;
-  /// The weights of a layer are here when this returns, and stay until done().
-  virtual void need(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
-  virtual void done(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
+  virtual ~ReplicaExchange() = default;
+  /// The weights of a layer are here when this returns, and stay until free().
+  virtual void gather(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
+  virtual void free(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
   /// This replica has added a micro-batch's gradients of a layer.
-  virtual void added(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
+  virtual void accumulated(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
   /// Weights were written to: by the optimizer after a step, or from outside without one.
   virtual void updated(Dev& /*dev*/) {}
   /// Returns when no collective reads or writes weights, and those of all replicas are the same.
-  virtual void settle(Dev& /*dev*/) {}
+  virtual void synchronize(Dev& /*dev*/) {}
   /// What norms add up, in place: over the replicas, where each has its own part or its own gradients.
   virtual void sum(Dev& /*dev*/, View<Dev> /*buffer*/) {}
   /// Whether the step has gradients: those that come late are missing in the first steps.
@@ -59,7 +59,7 @@ struct HeldPart {
   Range range{};           ///< in buffers of state
   std::int64_t first = 0;  ///< the element of the parameter that it begins with
   View<Dev> value{};       ///< [range.size()]
-  bool sharded = false;    ///< replicas share out this parameter
+  bool sharded = false;    ///< replicas shard this parameter
   bool copy = false;       ///< it is the share of another replica
 };
 
@@ -68,13 +68,13 @@ class ParameterStore {
  public:
   ParameterStore() = default;
   /// Allocates and initializes the parameters of this rank; stores a repeated handle once. replica: which one
-  /// this is of those that share out the store, if the options say so.
-  ParameterStore(Dev& dev, const ParameterList<Dev>& parameters, StoreOptions options,
+  /// this is of those that shard the store, if the options say so.
+  ParameterStore(Dev& dev, const ParameterList<Dev>& parameters, ParameterStoreOptions options,
                  ReplicaOf replica = {})
       : options_(options), replica_(replica) {
     if (replica.size == 1) options_.sharding.stage = ZeroStage::none;
-    auto& copies = options_.sharding.copies;
-    copies = is_sharded() ? std::min(copies, replica.size - 1) : 0;
+    auto& redundancy = options_.sharding.redundancy;
+    redundancy = is_sharded() ? std::min(redundancy, replica.size - 1) : 0;
     for (const auto& parameter : parameters)
       if (std::find(parameters_.begin(), parameters_.end(), parameter) == parameters_.end())
         parameters_.push_back(parameter);
@@ -89,7 +89,7 @@ class ParameterStore {
   }
 
   [[nodiscard]] const ParameterList<Dev>& parameters() const { return parameters_; }
-  [[nodiscard]] const StoreOptions& options() const { return options_; }
+  [[nodiscard]] const ParameterStoreOptions& options() const { return options_; }
   [[nodiscard]] DType accumulation() const { return accumulation_type(options_.compute); }
   /// Elements of a flat buffer, including padding.
   [[nodiscard]] std::int64_t size() const { return size_; }
@@ -130,20 +130,22 @@ class ParameterStore {
       fingerprint(dev, summands[at], first + static_cast<std::int64_t>(at) * size_, signature_,
                   times);
   }
-  /// i32 [1]: not 0 after an order-free sum left its range; empty without such sums.
-  [[nodiscard]] View<Dev> overflow() { return options_.order_free ? overflow_.mut() : View<Dev>(); }
-  /// Turns order-free sums into gradients, after they and the flag were summed over replicas. After an overflow
+  /// i32 [1]: not 0 after an exact sum left its range; empty without such sums.
+  [[nodiscard]] View<Dev> overflow() {
+    return options_.deterministic ? overflow_.mut() : View<Dev>();
+  }
+  /// Turns exact sums into gradients, after they and the flag were summed over replicas. After an overflow
   /// they are wrong and become NaN, which the decision on the step sees.
   void finalize_gradients(Dev& dev, Range range) {
-    if (!options_.order_free) return;
+    if (!options_.deterministic) return;
     exact_finalize(dev, part(high_, range), part(low_, range), overflow_.view(),
                    part(gradients_, range));
   }
 
   /// As zero_gradients(), but the first contribution to a gradient overwrites it, and complete_gradients() zeroes those
-  /// without one. Order-free sums, shards and running statistics are zeroed here.
+  /// without one. Exact sums, shards and running statistics are zeroed here.
   void begin_gradients(Dev& dev) {
-    const bool lazily = !options_.order_free && !is_sharded();
+    const bool lazily = !options_.deterministic && !is_sharded();
     if (!lazily || has_buffers_) zero_gradients(dev);
     for (const auto& parameter : parameters_)
       parameter->fresh_ = lazily && !parameter->spec.buffer && !parameter->spec.frozen;
@@ -166,33 +168,33 @@ class ParameterStore {
   }
 
   // What replicas exchange beside sums of gradients; a sharded store (ZeRO) is told who moves its shares before the first
-  // layer runs. Without traffic these do nothing.
+  // layer runs. Without it these do nothing.
   [[nodiscard]] bool is_sharded() const { return options_.sharding.stage != ZeroStage::none; }
   [[nodiscard]] const ReplicaOf& replica() const { return replica_; }
   [[nodiscard]] std::vector<std::unique_ptr<ShardedBucket<Dev>>>& buckets() { return buckets_; }
   /// Memory for what summands() gives, also where no layer has added anything.
-  void bring_gradients(Dev& dev, Range range) {
+  void prepare_gradients(Dev& dev, Range range) {
     complete_gradients(dev, range);
-    if (auto* bucket = bucket_with(range)) bucket->bring_gradients(dev);
+    if (auto* bucket = bucket_with(range)) bucket->prepare_gradients(dev);
   }
   /// Elements at the begin of each buffer that every replica holds: running statistics say.
   [[nodiscard]] Range whole() const { return {0, whole_}; }
-  void travel_by(ReplicaTraffic<Dev>* traffic) { traffic_ = traffic; }
-  [[nodiscard]] ReplicaTraffic<Dev>* traffic() const {
-    check(traffic_ != nullptr || !is_sharded(),
+  void set_exchange(ReplicaExchange<Dev>* exchange) { exchange_ = exchange; }
+  [[nodiscard]] ReplicaExchange<Dev>* exchange() const {
+    check(exchange_ != nullptr || !is_sharded(),
           "a store that is sharded over replicas is used without DataParallel, which moves shares");
-    return traffic_;
+    return exchange_;
   }
   void sum_over_replicas(Dev& dev, View<Dev> sums) {
-    if (traffic() != nullptr && sums.count() > 0) traffic()->sum(dev, sums);
+    if (exchange() != nullptr && sums.count() > 0) exchange()->sum(dev, sums);
   }
   /// After weights were written to: by the optimizer, or from a checkpoint. Collective over the replicas.
   void updated(Dev& dev) {
-    if (traffic() != nullptr) traffic()->updated(dev);
+    if (exchange() != nullptr) exchange()->updated(dev);
   }
   /// Before weights are read or written to from outside.
-  void settle(Dev& dev) {
-    if (traffic() != nullptr) traffic()->settle(dev);
+  void synchronize(Dev& dev) {
+    if (exchange() != nullptr) exchange()->synchronize(dev);
   }
 
   /// Moves batch norm's running statistics by the mean over the step's micro-batches, if the step is applied.
@@ -202,7 +204,7 @@ class ParameterStore {
     update_moving_averages(dev, momentum, micro_batches, running_, state, gradients_.view());
   }
 
-  /// The values that this rank holds: of weights and of running statistics. own: of weights that replicas share out
+  /// The values that this rank holds: of weights and of running statistics. own: of weights that replicas shard
   /// only its own shares, also where it has been brought the others.
   [[nodiscard]] std::vector<HeldPiece<Dev>> pieces(bool own = false) const {
     std::vector<HeldPiece<Dev>> pieces;
@@ -234,10 +236,10 @@ class ParameterStore {
     return bytes;
   }
   /// Of the copies of other replicas' shares, but for their weights.
-  [[nodiscard]] std::size_t copy_elements() const {
+  [[nodiscard]] std::size_t redundant_elements() const {
     return static_cast<std::size_t>(size_ - summed_);
   }
-  /// Of gradients and their order-free sums, with what is not yet summed over replicas.
+  /// Of gradients and their exact sums, with what is not yet summed over replicas.
   [[nodiscard]] std::size_t gradient_bytes() const {
     auto bytes = gradients_.size_bytes() + high_.size_bytes() + low_.size_bytes();
     for (const auto& bucket : buckets_) bytes += bucket->gradient_bytes();
@@ -255,7 +257,7 @@ class ParameterStore {
       }
     check(!options_.state_on_host,
           "optimizer state cannot be offloaded: this device's memory is that of the host");
-    return Tensor<Dev>::lasting(dev, accumulation(), {size_});
+    return Tensor<Dev>::persistent(dev, accumulation(), {size_});
   }
   /// A parameter's part of such a buffer, in its local shape; of one that is not sharded.
   [[nodiscard]] static View<Dev> of(Tensor<Dev>& buffer, const ParameterState<Dev>& parameter) {
@@ -299,23 +301,23 @@ class ParameterStore {
     whole_ = size_;
     if (is_sharded()) make_buckets(dev);
     summed_ = size_;
-    size_ += options_.sharding.copies * (summed_ - whole_);
-    values_ = Tensor<Dev>::lasting(dev, DType::u8, {static_cast<std::int64_t>(value_bytes)});
-    gradients_ = Tensor<Dev>::lasting(dev, accumulation(), {size_});
-    if (options_.order_free) {
-      high_ = Tensor<Dev>::lasting(dev, DType::i64, {summed_});
-      low_ = Tensor<Dev>::lasting(dev, DType::i64, {summed_});
+    size_ += options_.sharding.redundancy * (summed_ - whole_);
+    values_ = Tensor<Dev>::persistent(dev, DType::u8, {static_cast<std::int64_t>(value_bytes)});
+    gradients_ = Tensor<Dev>::persistent(dev, accumulation(), {size_});
+    if (options_.deterministic) {
+      high_ = Tensor<Dev>::persistent(dev, DType::i64, {summed_});
+      low_ = Tensor<Dev>::persistent(dev, DType::i64, {summed_});
       overflow_ = Tensor<Dev>(dev, DType::i32, {1});
     }
     for (std::size_t at = 0; at < parameters_.size(); ++at) {
       auto& parameter = *parameters_[at];
       parameter.sum_type_ = accumulation();
-      if (options_.order_free) parameter.overflow_ = overflow_.mut();
+      if (options_.deterministic) parameter.overflow_ = overflow_.mut();
       if (is_cut(parameter)) continue;
       parameter.value = {values_.mut().bytes() + value_offsets[at], value_type(parameter),
                          parameter.spec.local_shape()};
       if (parameter.spec.frozen) continue;
-      if (options_.order_free)
+      if (options_.deterministic)
         parameter.point_gradient(of(gradients_, parameter), of(high_, parameter),
                                  of(low_, parameter));
       else parameter.point_gradient(of(gradients_, parameter), {}, {});
@@ -323,7 +325,7 @@ class ParameterStore {
     for (auto& bucket : buckets_) bucket->hold_sums(held_sums(bucket->held()));
   }
   [[nodiscard]] std::vector<View<Dev>> held_sums(Range range) {
-    if (!options_.order_free) return {part(gradients_, range)};
+    if (!options_.deterministic) return {part(gradients_, range)};
     return {part(high_, range), part(low_, range)};
   }
 
@@ -335,7 +337,7 @@ class ParameterStore {
     for (std::size_t at = parameters_.size(); at-- > 0;) {
       const auto& parameter = parameters_[at];
       if (!is_cut(*parameter)) continue;
-      const bool follows = parameter->spec.followers == 0;  // nothing that lies behind it
+      const bool follows = parameter->spec.fused == 0;  // nothing that lies behind it
       if (lists.empty() || (follows && (bytes >= options_.sharding.bucket_bytes ||
                                         lists.back().front()->tied != parameter->tied))) {
         lists.emplace_back();
@@ -348,8 +350,8 @@ class ParameterStore {
     auto first = whole_;
     for (auto list = lists.rbegin(); list != lists.rend(); ++list) {
       buckets_.push_back(std::make_unique<ShardedBucket<Dev>>(
-          dev, std::move(*list), options_.sharding, replica_, options_.compute, options_.order_free,
-          first, size_));
+          dev, std::move(*list), options_.sharding, replica_, options_.compute,
+          options_.deterministic, first, size_));
       first = buckets_.back()->range().last;
       size_ += buckets_.back()->share();
     }
@@ -377,7 +379,7 @@ class ParameterStore {
     for (const auto& parameter : parameters_)
       if (is_trained(*parameter) && !is_cut(*parameter))
         held_.push_back({parameter, parameter->range, 0, flat(*parameter)});
-    for (int ahead = 0; ahead <= options_.sharding.copies; ++ahead)
+    for (int ahead = 0; ahead <= options_.sharding.redundancy; ++ahead)
       for (auto& bucket : buckets_)
         for (const auto& parameter : bucket->parameters()) {
           const auto part = bucket->held_of(*parameter, ahead);
@@ -404,10 +406,10 @@ class ParameterStore {
         replica_.rank == 0);
   }
   /// A table of held parts. The sums of tiles are those of whole parameters, in any sharding. with_whole: with what
-  /// every replica holds; with_copies: with copies of other replicas' shares.
+  /// every replica holds; with_redundant: with copies of other replicas' shares.
   template <class Which>
   [[nodiscard]] SegmentTable<Dev> table(Dev& dev, Which which, bool with_whole,
-                                        bool with_copies = false) const {
+                                        bool with_redundant = false) const {
     std::vector<TileSums> sums;
     std::map<const ParameterState<Dev>*, std::int64_t> first_sums;
     std::int64_t tiles = 0;
@@ -420,7 +422,7 @@ class ParameterStore {
     }
     std::vector<Segment<Dev>> segments;
     for (const auto& held : held_)
-      if (which(*held.parameter) && (with_copies || !held.copy) &&
+      if (which(*held.parameter) && (with_redundant || !held.copy) &&
           (held.sharded || with_whole || !is_sharded()))
         segments.push_back({held.range, held.value, held.parameter->index,
                             held.parameter->spec.decays,
@@ -441,9 +443,9 @@ class ParameterStore {
       if (shares && held.sharded) values.write(*held.parameter, held.first, held.value);
   }
 
-  StoreOptions options_;
+  ParameterStoreOptions options_;
   ReplicaOf replica_;
-  ReplicaTraffic<Dev>* traffic_ = nullptr;
+  ReplicaExchange<Dev>* exchange_ = nullptr;
   ParameterList<Dev> parameters_;
   std::multimap<std::int64_t, ParameterState<Dev>*> by_first_;  // by the begin of their ranges
   bool has_buffers_ = false;

@@ -48,16 +48,16 @@ struct Piece {
 };
 
 /// Elements of a piece that are contiguous in the whole tensor.
-struct Run {
+struct Extent {
   std::int64_t whole = 0;  ///< place of the first one in the whole tensor, row-major
   std::int64_t held = 0;   ///< place of it in the piece
   std::int64_t count = 0;
 };
 
-/// Goes through the runs of a piece, in ascending order.
-class Runs {
+/// Goes through the extents of a piece, in ascending order.
+class Extents {
  public:
-  explicit Runs(const Piece& piece)
+  explicit Extents(const Piece& piece)
       : first_(piece.range.first), last_(piece.range.last), at_(first_) {
     const auto& shape = piece.shape;
     if (piece.split_dim < 0) {
@@ -72,7 +72,7 @@ class Runs {
   }
 
   [[nodiscard]] bool done() const { return at_ >= last_; }
-  [[nodiscard]] Run now() const {
+  [[nodiscard]] Extent now() const {
     const auto inside = at_ % stretch_;
     return {at_ / stretch_ * stride_ + offset_ + inside, at_ - first_,
             std::min(stretch_ - inside, last_ - at_)};
@@ -89,9 +89,9 @@ class Runs {
 /// Calls move(place in a, place in b, elements) for all elements that both pieces of one tensor hold, in
 /// ascending order.
 template <class Move>
-void for_common_runs(const Piece& a, const Piece& b, Move move) {
-  Runs left(a);
-  Runs right(b);
+void for_common_extents(const Piece& a, const Piece& b, Move move) {
+  Extents left(a);
+  Extents right(b);
   while (!left.done() && !right.done()) {
     const auto l = left.now();
     const auto r = right.now();
@@ -109,7 +109,7 @@ struct HeldPiece {
   Piece piece;
   View<Dev> data;     ///< [piece.count()]
   bool owned = true;  ///< false: the replica of a tied weight, which another stage owns
-  bool sharded_over_data = false;  ///< replicas share out these elements (ZeRO)
+  bool sharded_over_data = false;  ///< replicas shard these elements (ZeRO)
   bool copy = false;               ///< of another replica's share
 };
 

@@ -1,4 +1,4 @@
-// ShardedBucket: parameters that replicas share out among themselves (ZeRO: Rajbhandari et al. 2020, "ZeRO: memory
+// ShardedBucket: parameters that replicas shard among themselves (ZeRO: Rajbhandari et al. 2020, "ZeRO: memory
 // optimizations toward training trillion parameter models", section 5). One reduce-scatter sums their gradients, one
 // all-gather brings their weights. A replica's share is a whole number of pages, and no tile of a parameter lies on two
 // pages, so a share has whole tiles and sums over tiles have the same bits however many replicas there are.
@@ -15,7 +15,7 @@
 
 namespace dhp {
 
-/// What replicas share out. Their numbers are those of the paper.
+/// What replicas shard. Their numbers are those of the paper.
 enum class ZeroStage {
   none = 0,       ///< nothing: each replica holds everything
   optimizer = 1,  ///< optimizer state and master weights
@@ -28,7 +28,7 @@ struct Sharding {
   std::size_t bucket_bytes = std::size_t{25} << 20;  ///< smallest size of a bucket of gradients
   /// Each replica also holds the shares of so many replicas after it, and does their updates, too: that state survives
   /// the loss of as many neighbors.
-  int copies = 0;
+  int redundancy = 0;
 };
 
 /// Which replica this is.
@@ -43,20 +43,20 @@ class ShardedBucket {
   /// first: where the bucket begins in the store's numbering; held: where this replica's share begins in
   /// buffers of optimizer state.
   ShardedBucket(Dev& dev, ParameterList<Dev> parameters, const Sharding& sharding,
-                ReplicaOf replica, DType compute, bool order_free, std::int64_t first,
+                ReplicaOf replica, DType compute, bool deterministic, std::int64_t first,
                 std::int64_t held)
       : parameters_(std::move(parameters)),
         stage_(sharding.stage),
         replica_(replica),
         compute_(compute),
-        order_free_(order_free),
+        deterministic_(deterministic),
         range_(placed(parameters_, first, replica.size)),
         held_(held) {
     own_ = share_at(0);
     const auto resident =
-        stage_ == ZeroStage::weights ? share() * (1 + sharding.copies) : range_.size();
-    weights_ = Tensor<Dev>::lasting(dev, compute_, {resident});
-    if (stage_ == ZeroStage::weights) take_weights();
+        stage_ == ZeroStage::weights ? share() * (1 + sharding.redundancy) : range_.size();
+    weights_ = Tensor<Dev>::persistent(dev, compute_, {resident});
+    if (stage_ == ZeroStage::weights) free_weights();
     else point_values(weights_);
     if (stage_ == ZeroStage::optimizer) allocate_gradients(dev);
     for (const auto& parameter : parameters_) parameter->bucket_ = this;
@@ -101,7 +101,7 @@ class ShardedBucket {
     return bytes;
   }
 
-  // Weights, of stage 3: those of all replicas are here between bring_weights and take_weights.
+  // Weights, of stage 3: those of all replicas are here between allocate_weights and free_weights.
   [[nodiscard]] bool has_weights() const { return !parameters_.front()->value.empty(); }
   /// What an all-gather reads and writes.
   [[nodiscard]] View<Dev> own_weights() {
@@ -111,18 +111,18 @@ class ShardedBucket {
   [[nodiscard]] View<Dev> all_weights() {
     return stage_ == ZeroStage::weights ? gathered_.mut() : weights_.mut();
   }
-  void bring_weights(Dev& dev) {
+  void allocate_weights(Dev& dev) {
     gathered_ = Tensor<Dev>(dev, compute_, {range_.size()});
     point_values(gathered_);
   }
-  void take_weights() {
+  void free_weights() {
     gathered_ = {};
     for (const auto& parameter : parameters_) parameter->value = {};
   }
 
   /// Memory for gradients, of stages 2 and 3 when the first layer adds to it. It begins with what was summed before in
   /// this step, in the share of the replica that holds it: the next sum over replicas includes it.
-  void bring_gradients(Dev& dev) {
+  void prepare_gradients(Dev& dev) {
     if (!summands_.empty()) return;
     for (const auto& sum : sums_under_way_) sum.wait(dev);
     sums_under_way_.clear();
@@ -171,7 +171,7 @@ class ShardedBucket {
     for (const auto& parameter : parameters) {
       const auto count = parameter->spec.local_shape().count();
       const auto padded = (count + segment_alignment - 1) / segment_alignment * segment_alignment;
-      const auto group = padded * (1 + parameter->spec.followers);
+      const auto group = padded * (1 + parameter->spec.fused);
       const auto together = group <= page ? group : padded;
       if (at % page != 0 && at % page + together > page) at += page - at % page;
       parameter->range = {first + at, first + at + count};
@@ -194,17 +194,17 @@ class ShardedBucket {
     }
   }
   void allocate_gradients(Dev& dev) {
-    const auto type = order_free_ ? DType::i64 : accumulation_type(compute_);
+    const auto type = deterministic_ ? DType::i64 : accumulation_type(compute_);
     const Shape all{range_.size()};
-    for (int at = 0; at < (order_free_ ? 2 : 1); ++at)
-      summands_.push_back(stage_ == ZeroStage::optimizer ? Tensor<Dev>::lasting(dev, type, all)
+    for (int at = 0; at < (deterministic_ ? 2 : 1); ++at)
+      summands_.push_back(stage_ == ZeroStage::optimizer ? Tensor<Dev>::persistent(dev, type, all)
                                                          : Tensor<Dev>(dev, type, all));
     for (const auto& parameter : parameters_) {
       const auto in = in_bucket(*parameter);
       const auto of = [&](std::size_t at) {
         return summands_[at].mut().slice(in.first, in.last).as(parameter->spec.local_shape());
       };
-      if (order_free_) parameter->point_gradient({}, of(0), of(1));
+      if (deterministic_) parameter->point_gradient({}, of(0), of(1));
       else parameter->point_gradient(of(0), {}, {});
     }
   }
@@ -213,13 +213,13 @@ class ShardedBucket {
   ZeroStage stage_;
   ReplicaOf replica_;
   DType compute_;
-  bool order_free_;
+  bool deterministic_;
   Range range_;
   std::int64_t held_;
   Range own_;                          // in the bucket
   Tensor<Dev> weights_;                // of all; in stage 3 of the share
   Tensor<Dev> gathered_;               // of all, in stage 3
-  std::vector<Tensor<Dev>> summands_;  // of all: gradients, or the two limbs of order-free sums
+  std::vector<Tensor<Dev>> summands_;  // of all: gradients, or the two limbs of exact sums
   std::vector<Tensor<Dev>> leaving_;   // summands that are being reduced
   std::vector<View<Dev>> held_sums_;
   std::vector<Event<Dev>> sums_under_way_;

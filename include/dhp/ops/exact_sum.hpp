@@ -1,4 +1,4 @@
-// Order-free (exact) accumulation: values are added as integers on an absolute fixed-point grid, so
+// Exact accumulation: values are added as integers on an absolute fixed-point grid, so
 // neither order nor grouping changes a bit. Each element has two 64-bit limbs: high = rint(x 2^33),
 // low = the rest in units of 2^-83. Any communicator can sum them; no maximum has to be agreed on.
 // Floats of at least 2^-60 lie on the grid. Sums of up to 2^14 values, below 2^30, are exact.

@@ -1,4 +1,4 @@
-// Fingerprints: one number for the bits of a tensor, to compare what ranks hold or have computed. That of order-free sums
+// Fingerprints: one number for the bits of a tensor, to compare what ranks hold or have computed. That of exact sums
 // (ops/exact_sum.hpp) is linear: the fingerprints of summands add up to that of their sum, as the checksums of Huang &
 // Abraham 1984, "Algorithm-based fault tolerance for matrix operations".
 #pragma once

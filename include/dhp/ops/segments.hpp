@@ -19,7 +19,7 @@ inline constexpr std::int64_t segment_tile = 1 << 14;  ///< elements
 
 /// Whether `parts` segments of `count` elements each can lie next to each other without padding, in any sharding: a page
 /// of a tile's size then has all of them, or whole tiles of one.
-[[nodiscard]] constexpr bool segments_join(std::int64_t count, std::int64_t parts) {
+[[nodiscard]] constexpr bool segments_are_adjacent(std::int64_t count, std::int64_t parts) {
   return count % segment_alignment == 0 &&
          (count * parts <= segment_tile || count % segment_tile == 0);
 }

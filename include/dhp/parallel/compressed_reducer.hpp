@@ -79,8 +79,8 @@ class CompressedReducer {
   [[nodiscard]] CompressedGradients<Dev> gradients_of(ParameterStore<Dev>& store,
                                                       const Options& options) {
     check_not_sharded(store);
-    check(!store.options().order_free,
-          "order-free sums have no compressed form: a reducer that compresses needs sums in "
+    check(!store.options().deterministic,
+          "exact sums have no compressed form: a reducer that compresses needs sums in "
           "floating point");
     if (group_.size() == 1) return {};
     CompressedGradients<Dev> made;
@@ -104,9 +104,9 @@ class CompressedReducer {
       }
     }
     const auto type = store.accumulation();
-    whole_sum_ = Tensor<Dev>::lasting(dev_, type, {whole});
-    memory_ = Tensor<Dev>::lasting(dev_, type, {remembered});
-    unsent_ = Tensor<Dev>::lasting(dev_, type, {remembered});
+    whole_sum_ = Tensor<Dev>::persistent(dev_, type, {whole});
+    memory_ = Tensor<Dev>::persistent(dev_, type, {remembered});
+    unsent_ = Tensor<Dev>::persistent(dev_, type, {remembered});
     std::int64_t first = 0;
     for (auto& gradient : made) {
       const auto last = first + gradient.sum.count();

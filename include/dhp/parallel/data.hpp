@@ -21,8 +21,8 @@ class DataParallel {
 
   Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step) {
     auto counts = device_counts(dev, step, term_names());
-    const auto* const traffic = store().traffic();
-    const bool alone = traffic != nullptr && traffic->steps_alone();
+    const auto* const exchange = store().exchange();
+    const bool alone = exchange != nullptr && exchange->steps_alone();
     if (replicas_.size() > 1 && !alone) replicas_.all_reduce(dev, counts.mut()).wait();
     auto global = step;
     global.counts = counts.view();

@@ -5,7 +5,7 @@
 
 #include <dhp/comm/progress.hpp>
 #include <dhp/parallel/reducer.hpp>
-#include <dhp/parallel/running_sums.hpp>
+#include <dhp/parallel/running_statistics.hpp>
 
 #include <optional>
 #include <utility>
@@ -19,9 +19,9 @@ struct Delayed {
 
 /// Step t uses the gradients of step t - steps. The first steps have none and are skipped; so are those after weights were
 /// loaded, since gradients under way are of other weights. Running statistics of batch norms are not delayed. Holds
-/// steps + 1 copies of the gradients. Refuses order-free sums, and f16, whose loss scale may change in between.
+/// steps + 1 copies of the gradients. Refuses exact sums, and f16, whose loss scale may change in between.
 template <class Dev>
-class DelayedReducer final : public ReplicaTraffic<Dev> {
+class DelayedReducer final : public ReplicaExchange<Dev> {
  public:
   /// Keeps pointers. Collective over the group.
   DelayedReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, Delayed options)
@@ -33,15 +33,16 @@ class DelayedReducer final : public ReplicaTraffic<Dev> {
     check_not_sharded(store);
     check(options.steps >= 0, "gradients cannot be delayed by ", options.steps,
           " steps; 0 or more would be right");
-    check(!store.options().order_free,
-          "delayed gradients have no order-free sums; choose a reducer that is not late");
+    check(!store.options().deterministic,
+          "delayed gradients have no exact sums; choose a reducer that is not late");
     check(store.options().compute != DType::f16,
           "a delayed gradient in f16 would be scaled by the loss scale of an earlier step; choose "
           "bf16, or a reducer that is not late");
     for (std::size_t at = 0; at <= delay_; ++at)
-      under_way_.push_back({Tensor<Dev>::lasting(dev, store.accumulation(), {store.size()}), {}});
+      under_way_.push_back(
+          {Tensor<Dev>::persistent(dev, store.accumulation(), {store.size()}), {}});
     if (group_.size() > 1) progress_.emplace(group_);
-    store.travel_by(this);
+    store.set_exchange(this);
   }
   DelayedReducer(const DelayedReducer&) = delete;
   DelayedReducer& operator=(const DelayedReducer&) = delete;
@@ -86,7 +87,7 @@ class DelayedReducer final : public ReplicaTraffic<Dev> {
   ParameterStore<Dev>* store_;
   Comm<Dev> group_;
   std::size_t delay_;
-  RunningSums<Dev> statistics_;
+  RunningStatistics<Dev> statistics_;
   std::vector<Sum> under_way_;  // a ring, by step
   std::optional<Progress<Dev>> progress_;
   std::size_t step_ = 0;  // since the first, or since weights were loaded

@@ -6,7 +6,7 @@
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/step.hpp>
 #include <dhp/parallel/reducer.hpp>
-#include <dhp/parallel/running_sums.hpp>
+#include <dhp/parallel/running_statistics.hpp>
 #include <dhp/parallel/trainable.hpp>
 
 #include <utility>
@@ -23,10 +23,10 @@ struct LocalSgd {
 /// A replica's gradients are the mean over its own samples; in the average each replica counts the same. The decision on
 /// a step, its clipping and what optimizers do by norms are those of all replicas: norms are root mean squares over them.
 /// Running statistics of batch norms are summed in each step. Optimizer state stays a replica's own. Between two averages
-/// weights differ: ParameterStore::settle(), which evaluations and saves call, averages first, and counts anew.
-/// Refuses order-free sums, and 16 bits, whose master weights only the optimizer knows.
+/// weights differ: ParameterStore::synchronize(), which evaluations and saves call, averages first, and counts anew.
+/// Refuses exact sums, and 16 bits, whose master weights only the optimizer knows.
 template <class Dev>
-class LocalSgdReducer final : public ReplicaTraffic<Dev> {
+class LocalSgdReducer final : public ReplicaExchange<Dev> {
  public:
   /// Keeps pointers.
   LocalSgdReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, LocalSgd options)
@@ -35,7 +35,7 @@ class LocalSgdReducer final : public ReplicaTraffic<Dev> {
         group_(std::move(group)),
         options_(options),
         statistics_(dev, store),
-        flat_(Tensor<Dev>::lasting(dev, store.accumulation(), {store.size()})) {
+        flat_(Tensor<Dev>::persistent(dev, store.accumulation(), {store.size()})) {
     check_not_sharded(store);
     check(options.every >= 1, "weights cannot be averaged every ", options.every,
           " steps; 1 or more would be right");
@@ -43,19 +43,19 @@ class LocalSgdReducer final : public ReplicaTraffic<Dev> {
               options.outer_momentum < 1,
           "an outer step of learning rate ", options.outer_learning_rate, " and momentum ",
           options.outer_momentum, " is none; the rate is above 0, the momentum from 0 to below 1");
-    check(!store.options().order_free,
-          "replicas that step alone depend on their number, which order-free sums are there to "
+    check(!store.options().deterministic,
+          "replicas that step alone depend on their number, which exact sums are there to "
           "prevent; choose another reducer");
     check(store.options().compute == store.accumulation(),
           "local SGD averages weights of f32 or f64, not of ", store.options().compute,
           ", whose masters the optimizer has");
     if (has_outer_step()) {
-      before_ = Tensor<Dev>::lasting(dev, store.accumulation(), {store.size()});
-      momentum_ = Tensor<Dev>::lasting(dev, store.accumulation(), {store.size()});
+      before_ = Tensor<Dev>::persistent(dev, store.accumulation(), {store.size()});
+      momentum_ = Tensor<Dev>::persistent(dev, store.accumulation(), {store.size()});
       outer_ = make_step_state(dev, {.learning_rate = options.outer_learning_rate});
       copy_weights(dev, before_);
     }
-    store.travel_by(this);
+    store.set_exchange(this);
   }
   LocalSgdReducer(const LocalSgdReducer&) = delete;
   LocalSgdReducer& operator=(const LocalSgdReducer&) = delete;
@@ -82,7 +82,7 @@ class LocalSgdReducer final : public ReplicaTraffic<Dev> {
     copy_weights(dev, before_);
     dev.fill_zero(momentum_.mut().bytes(), momentum_.size_bytes());
   }
-  void settle(Dev& dev) override {
+  void synchronize(Dev& dev) override {
     if (since_average_ > 0) average(dev);
   }
   /// The mean, so that norms are about as large as those of sums over replicas of their parts.
@@ -129,7 +129,7 @@ class LocalSgdReducer final : public ReplicaTraffic<Dev> {
   ParameterStore<Dev>* store_;
   Comm<Dev> group_;
   LocalSgd options_;
-  RunningSums<Dev> statistics_;
+  RunningStatistics<Dev> statistics_;
   Tensor<Dev> flat_;      // weights or their differences, in the store's numbering
   Tensor<Dev> before_;    // of an outer step: the weights after the last one
   Tensor<Dev> momentum_;  // of the outer steps

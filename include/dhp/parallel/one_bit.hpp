@@ -17,10 +17,10 @@ class OneBitCompressor {
                    OneBit) {
     for (const auto& gradient : gradients) bytes_ += sign_bytes(gradient.sum.count());
     matrices_ = static_cast<std::int64_t>(gradients.size());
-    bits_ = Tensor<Dev>::lasting(dev, DType::u8, {bytes_});
-    magnitudes_ = Tensor<Dev>::lasting(dev, DType::f64, {matrices_});
-    all_bits_ = Tensor<Dev>::lasting(dev, DType::u8, {replicas * bytes_});
-    all_magnitudes_ = Tensor<Dev>::lasting(dev, DType::f64, {replicas * matrices_});
+    bits_ = Tensor<Dev>::persistent(dev, DType::u8, {bytes_});
+    magnitudes_ = Tensor<Dev>::persistent(dev, DType::f64, {matrices_});
+    all_bits_ = Tensor<Dev>::persistent(dev, DType::u8, {replicas * bytes_});
+    all_magnitudes_ = Tensor<Dev>::persistent(dev, DType::f64, {replicas * matrices_});
   }
 
   /// Two all-gathers: of each matrix a bit per element, in whole bytes, and an f64.

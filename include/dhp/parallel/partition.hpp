@@ -35,7 +35,7 @@ template <class Dev>
 template <class Dev>
 [[nodiscard]] std::vector<double> measured_costs(Dev& dev, Model<Dev>& model,
                                                  const MicroBatch<Dev>& batch,
-                                                 const StoreOptions& options = {}) {
+                                                 const ParameterStoreOptions& options = {}) {
   const auto seconds = [&](auto& layer, auto forward) {
     ParameterList<Dev> parameters;
     layer.parameters(parameters);

@@ -35,7 +35,7 @@ class PipelineParallel {
   /// Cuts the model and allocates this rank's part only. Collective over the whole mesh. `example` is any
   /// micro-batch: its shapes give the costs.
   PipelineParallel(Dev& dev, Model<Dev> model, Mesh<Dev>& mesh, PipelineOptions options,
-                   const MicroBatch<Dev>& example, StoreOptions store = {})
+                   const MicroBatch<Dev>& example, ParameterStoreOptions store = {})
       : options_(std::move(options)),
         store_options_(store),
         replica_{mesh.data_index(), mesh.shape().data},
@@ -118,8 +118,8 @@ class PipelineParallel {
   }
 
  private:
-  struct Run;
-  [[nodiscard]] Run forward_only(Dev& dev, const Step<Dev>& step, bool predicts) {
+  struct Execution;
+  [[nodiscard]] Execution forward_only(Dev& dev, const Step<Dev>& step, bool predicts) {
     auto run = start(dev, step, Mode::eval);
     run.predicts = predicts;
     const auto micro_batches = static_cast<int>(step.batches.size());
@@ -130,23 +130,24 @@ class PipelineParallel {
         continue;
       }
       forward(dev, action, run);
-      run.flights.erase({action.chunk, action.micro_batch});
+      run.in_flight.erase({action.chunk, action.micro_batch});
     }
     return run;
   }
 
   /// One micro-batch inside one chunk, between its forward and its last backward action.
-  struct Flight {
-    Flight(const StepContext& context, const MicroBatch<Dev>& batch) : tape(context, &batch) {}
+  struct MicroBatchState {
+    MicroBatchState(const StepContext& context, const MicroBatch<Dev>& batch)
+        : tape(context, &batch) {}
     Tape<Dev> tape;
     std::vector<Work<Dev>> deferred;  // weight gradients
   };
   /// One run of the schedule.
-  struct Run {
+  struct Execution {
     const Step<Dev>* step;
     StepContext context;
     Tensor<Dev> scales;  // weight of each loss term in the objective, f64 [terms]
-    std::map<std::pair<int, int>, Flight> flights;         // by (chunk, micro-batch)
+    std::map<std::pair<int, int>, MicroBatchState> in_flight;  // by (chunk, micro-batch)
     std::map<std::pair<int, int>, Tensor<Dev>> forwarded;  // between two chunks of this rank, by
     std::map<std::pair<int, int>, Tensor<Dev>> returned;   // (receiving part, micro-batch)
     std::map<int, int> layer_runs_left;  // by layer; the loss comes after the last
@@ -221,26 +222,26 @@ class PipelineParallel {
   class Weights {
    public:
     Weights(Dev& dev, PipelineParallel& model, int at)
-        : dev_(dev), traffic_(model.store_.traffic()), exceptions_(std::uncaught_exceptions()) {
-      if (traffic_ == nullptr) return;
+        : dev_(dev), exchange_(model.store_.exchange()), exceptions_(std::uncaught_exceptions()) {
+      if (exchange_ == nullptr) return;
       layer_ = model.parameters_of(at);
-      traffic_->need(dev_, layer_);
+      exchange_->gather(dev_, layer_);
     }
     ~Weights() noexcept(false) {
       // A failing rank waits for nobody.
-      if (traffic_ != nullptr && std::uncaught_exceptions() == exceptions_)
-        traffic_->done(dev_, layer_);
+      if (exchange_ != nullptr && std::uncaught_exceptions() == exceptions_)
+        exchange_->free(dev_, layer_);
     }
     Weights(const Weights&) = delete;
     Weights& operator=(const Weights&) = delete;
 
    private:
     Dev& dev_;
-    ReplicaTraffic<Dev>* traffic_;
+    ReplicaExchange<Dev>* exchange_;
     int exceptions_;
     ParameterList<Dev> layer_;
   };
-  /// Micro-batches that the schedule is made for. Replicas that share out weights all run as many, so that they issue the
+  /// Micro-batches that the schedule is made for. Replicas that shard weights all run as many, so that they issue the
   /// same collectives; a replica with fewer computes nothing in the others.
   [[nodiscard]] int rounds(const Step<Dev>& step) const {
     const auto own = static_cast<std::int64_t>(step.batches.size());
@@ -274,9 +275,9 @@ class PipelineParallel {
     return lists = std::move(made);
   }
 
-  Run start(Dev& dev, const Step<Dev>& step, Mode mode) const {
+  Execution start(Dev& dev, const Step<Dev>& step, Mode mode) const {
     const auto terms = static_cast<std::int64_t>(term_names().size());
-    Run run{};
+    Execution run{};
     run.step = &step;
     run.context = step.context;
     run.context.mode = mode;
@@ -290,7 +291,7 @@ class PipelineParallel {
     return run;
   }
 
-  [[nodiscard]] static const MicroBatch<Dev>& batch(const Run& run, const Action& action) {
+  [[nodiscard]] static const MicroBatch<Dev>& batch(const Execution& run, const Action& action) {
     return run.step->batches[static_cast<std::size_t>(action.micro_batch)];
   }
   /// Memory for the activation that enters a part.
@@ -311,11 +312,11 @@ class PipelineParallel {
     return y;
   }
 
-  void forward(Dev& dev, const Action& action, Run& run) {
+  void forward(Dev& dev, const Action& action, Execution& run) {
     const int part = part_number(action.chunk);
     const auto& of = batch(run, action);
-    auto& flight =
-        run.flights.try_emplace({action.chunk, action.micro_batch}, run.context, of).first->second;
+    auto& state = run.in_flight.try_emplace({action.chunk, action.micro_batch}, run.context, of)
+                      .first->second;
     const auto scope = dev.scope("forward", action.micro_batch);
     Tensor<Dev> x;
     if (part == 0) {
@@ -326,10 +327,10 @@ class PipelineParallel {
       x = boundary(dev, part, of);
       forward_.recv(dev, x.mut(), (stage_ + stages_ - 1) % stages_);
     }
-    auto forgets = flight.tape.nested(false, false);
+    auto forgets = state.tape.nested(false, false);
     for (int at = first_layer(part); at < first_layer(part + 1); ++at) {
       const Weights weights(dev, *this, at);
-      auto& tape = at < first_trained_ ? forgets : flight.tape;
+      auto& tape = at < first_trained_ ? forgets : state.tape;
       x = checked_forward(dev, layer(at), std::move(x), tape);
     }
     if (holds_loss(part)) {
@@ -337,11 +338,11 @@ class PipelineParallel {
       if (run.predicts) {
         run.predictions.resize(run.step->batches.size());
         run.predictions[static_cast<std::size_t>(action.micro_batch)] =
-            model_.loss.predict(dev, std::move(x), flight.tape);
+            model_.loss.predict(dev, std::move(x), state.tape);
         return;
       }
       const auto row = run.losses.mut().slice(action.micro_batch, action.micro_batch + 1);
-      model_.loss.forward(dev, std::move(x), flight.tape, row.as({row.shape()[1], loss_fields}));
+      model_.loss.forward(dev, std::move(x), state.tape, row.as({row.shape()[1], loss_fields}));
     } else if (stages_ == 1) {
       run.forwarded.emplace(std::pair{part + 1, action.micro_batch}, std::move(x));
     } else {
@@ -352,14 +353,15 @@ class PipelineParallel {
 
   /// Input gradients of one micro-batch in one chunk. Calls after(layer) when a layer is done.
   template <class After>
-  void backward_pass(Dev& dev, const Action& action, Run& run, Flight& flight, After&& after) {
+  void backward_pass(Dev& dev, const Action& action, Execution& run, MicroBatchState& state,
+                     After&& after) {
     const auto scope = dev.scope("backward", action.micro_batch);
     const int part = part_number(action.chunk);
     const auto& of = batch(run, action);
     Tensor<Dev> dy;
     if (holds_loss(part)) {
       const Weights weights(dev, *this, layer_of_loss());
-      dy = model_.loss.backward(dev, run.scales.view(), flight.tape);
+      dy = model_.loss.backward(dev, run.scales.view(), state.tape);
       after(layer_of_loss());
     } else if (returns_gradient(part + 1) && stages_ == 1) {
       dy = std::move(run.returned.extract({part, action.micro_batch}).mapped());
@@ -371,7 +373,7 @@ class PipelineParallel {
     }
     for (int at = first_layer(part + 1); at-- > first_layer(part);) {
       const Weights weights(dev, *this, at);
-      if (at >= first_trained_) dy = layer(at).backward(dev, std::move(dy), flight.tape);
+      if (at >= first_trained_) dy = layer(at).backward(dev, std::move(dy), state.tape);
       after(at);
     }
     if (!returns_gradient(part)) return;
@@ -380,21 +382,21 @@ class PipelineParallel {
   }
 
   template <class Ready>
-  void backward(Dev& dev, const Action& action, Run& run, Ready& ready) {
-    auto flight = run.flights.extract({action.chunk, action.micro_batch});
-    backward_pass(dev, action, run, flight.mapped(),
+  void backward(Dev& dev, const Action& action, Execution& run, Ready& ready) {
+    auto state = run.in_flight.extract({action.chunk, action.micro_batch});
+    backward_pass(dev, action, run, state.mapped(),
                   [&](int done) { complete(dev, done, run, ready); });
   }
-  void backward_input(Dev& dev, const Action& action, Run& run) {
-    auto& flight = run.flights.at({action.chunk, action.micro_batch});
-    flight.tape.defer_to(&flight.deferred);
-    backward_pass(dev, action, run, flight, [](int) {});
+  void backward_input(Dev& dev, const Action& action, Execution& run) {
+    auto& state = run.in_flight.at({action.chunk, action.micro_batch});
+    state.tape.defer_to(&state.deferred);
+    backward_pass(dev, action, run, state, [](int) {});
   }
   template <class Ready>
-  void backward_weight(Dev& dev, const Action& action, Run& run, Ready& ready) {
+  void backward_weight(Dev& dev, const Action& action, Execution& run, Ready& ready) {
     const auto scope = dev.scope("weight gradients", action.micro_batch);
-    auto flight = run.flights.extract({action.chunk, action.micro_batch});
-    for (auto& work : flight.mapped().deferred) work(dev);
+    auto state = run.in_flight.extract({action.chunk, action.micro_batch});
+    for (auto& work : state.mapped().deferred) work(dev);
     for_layers_of(action.chunk, [&](int at) { complete(dev, at, run, ready); });
   }
 
@@ -415,7 +417,7 @@ class PipelineParallel {
     else layer(at).parameters(list);
     return list;
   }
-  void expect_contributions(int micro_batches, Run& run) {
+  void expect_contributions(int micro_batches, Execution& run) {
     for_own_layers([&](int at) {
       run.layer_runs_left[at] = micro_batches;
       for (const auto& parameter : parameters_of(at)) ++run.writers_left[parameter.get()];
@@ -423,8 +425,8 @@ class PipelineParallel {
   }
   /// Counts a finished micro-batch of a layer. A range is ready after the last one of every layer that writes to it.
   template <class Ready>
-  void complete(Dev& dev, int at, Run& run, Ready& ready) {
-    if (auto* traffic = store_.traffic()) traffic->added(dev, parameters_of(at));
+  void complete(Dev& dev, int at, Execution& run, Ready& ready) {
+    if (auto* exchange = store_.exchange()) exchange->accumulated(dev, parameters_of(at));
     if (--run.layer_runs_left.at(at) > 0) return;
     for (const auto& parameter : parameters_of(at))
       if (--run.writers_left.at(parameter.get()) == 0 && !tied_.contains(*parameter) &&
@@ -433,7 +435,7 @@ class PipelineParallel {
   }
 
   PipelineOptions options_;
-  StoreOptions store_options_;
+  ParameterStoreOptions store_options_;
   ReplicaOf replica_;
   Model<Dev> model_;
   Comm<Dev> forward_;

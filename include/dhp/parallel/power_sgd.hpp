@@ -37,9 +37,9 @@ class PowerSgdCompressor {
       p += gradient.sum.shape()[0] * rank;
       q += gradient.sum.shape()[1] * rank;
     }
-    p_ = Tensor<Dev>::lasting(dev, type, {p});
-    q_ = Tensor<Dev>::lasting(dev, type, {q});
-    made_q_ = Tensor<Dev>::lasting(dev, type, {q});
+    p_ = Tensor<Dev>::persistent(dev, type, {p});
+    q_ = Tensor<Dev>::persistent(dev, type, {q});
+    made_q_ = Tensor<Dev>::persistent(dev, type, {q});
     std::vector<double> first_q;
     p = q = 0;
     for (const auto& gradient : gradients) {

@@ -19,13 +19,13 @@ concept Reducer = requires(R& reducer, Range range) {
   reducer.finish();
 };
 
-/// Propagates the overflow flag of order-free sums to all replicas.
+/// Propagates the overflow flag of exact sums to all replicas.
 template <class Dev>
-void share_overflow(Dev& dev, ParameterStore<Dev>& store, Comm<Dev>& group) {
+void all_reduce_overflow(Dev& dev, ParameterStore<Dev>& store, Comm<Dev>& group) {
   if (auto flag = store.overflow()) group.all_reduce(dev, flag, Reduce::max).wait();
 }
 
-/// Throws where replicas share out the store: only the sharded reducer moves shares.
+/// Throws where replicas shard the store: only the sharded reducer moves shares.
 template <class Dev>
 void check_not_sharded(const ParameterStore<Dev>& store) {
   check(!store.is_sharded(),
@@ -50,7 +50,7 @@ class PlainReducer {
     const auto summands = store_->summands(all);
     store_->sign(*dev_, summands, all.first);
     for (auto summand : summands) group_.all_reduce(*dev_, summand).wait();
-    share_overflow(*dev_, *store_, group_);
+    all_reduce_overflow(*dev_, *store_, group_);
     store_->finalize_gradients(*dev_, all);
   }
 
@@ -103,7 +103,7 @@ class BucketedReducer {
   void finish() {
     check(next_ == buckets_.size(), "reducer: finish() was called before bucket ", next_, " of ",
           buckets_.size(), " was ready");
-    share_overflow(*dev_, *store_, group_);
+    all_reduce_overflow(*dev_, *store_, group_);
     for (auto& bucket : buckets_) {
       for (auto& event : bucket.events) event.wait(*dev_);
       bucket.events.clear();

@@ -60,7 +60,7 @@ class AnyReducer {
   std::unique_ptr<Base> model_;
 };
 
-/// The reducer of these options, or that of ZeRO where replicas share out the store.
+/// The reducer of these options, or that of ZeRO where replicas shard the store.
 template <class Dev>
 [[nodiscard]] AnyReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group,
                                            const ReducerChoice& choice) {

@@ -1,4 +1,4 @@
-// ShardedReducer (ZeRO: Rajbhandari et al. 2020): replicas share out optimizer state, gradients and weights by buckets.
+// ShardedReducer (ZeRO: Rajbhandari et al. 2020): replicas shard optimizer state, gradients and weights by buckets.
 // A bucket's gradients are reduce-scattered as soon as all replicas can; the optimizer then updates this replica's
 // shares, and an all-gather brings the weights: behind the next forward pass in stages 1 and 2, bucket by bucket ahead
 // of their use in stage 3. All replicas issue the same collectives in the same order, whatever their micro-batches.
@@ -17,7 +17,7 @@
 namespace dhp {
 
 template <class Dev>
-class ShardedReducer final : public ReplicaTraffic<Dev> {
+class ShardedReducer final : public ReplicaExchange<Dev> {
  public:
   /// Keeps pointers; moves the store's shares from now on. Collective over the group.
   ShardedReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group)
@@ -30,7 +30,7 @@ class ShardedReducer final : public ReplicaTraffic<Dev> {
       for (const auto& parameter : bucket->parameters())
         bucket_of_[parameter.get()] = states_.size() - 1;
     }
-    store.travel_by(this);
+    store.set_exchange(this);
   }
   ShardedReducer(const ShardedReducer&) = delete;
   ShardedReducer& operator=(const ShardedReducer&) = delete;
@@ -44,7 +44,7 @@ class ShardedReducer final : public ReplicaTraffic<Dev> {
     next_ = states_.size();
     for (auto& state : states_) state.added = state.ready = 0;
   }
-  void added(Dev&, const ParameterList<Dev>& layer) override {
+  void accumulated(Dev&, const ParameterList<Dev>& layer) override {
     for (const auto& parameter : layer)
       if (auto* state = state_of(*parameter)) ++state->added;
     start_sums();
@@ -66,37 +66,37 @@ class ShardedReducer final : public ReplicaTraffic<Dev> {
     if (auto flag = store_->overflow()) group_.all_reduce(*dev_, flag, Reduce::max).wait();
     for (auto& state : states_) state.bucket->finish_sums(*dev_);
     store_->finalize_gradients(*dev_, store_->summed());
-    give_to_copies();
+    send_to_redundant_shards();
   }
 
-  void need(Dev& dev, const ParameterList<Dev>& layer) override {
+  void gather(Dev& dev, const ParameterList<Dev>& layer) override {
     for (const auto& parameter : layer) {
       auto* state = state_of(*parameter);
       if (state == nullptr) continue;
       const auto at = static_cast<std::size_t>(state - states_.data());
       if (++state->users == 1 && stage() == ZeroStage::weights) {
         std::erase(idle_, at);
-        gather(at);
+        start_gather(at);
         gather_next(at);
       }
-      arrive(*state, dev);
+      wait_gathered(*state, dev);
     }
   }
-  void done(Dev& dev, const ParameterList<Dev>& layer) override {
+  void free(Dev& dev, const ParameterList<Dev>& layer) override {
     for (const auto& parameter : layer) {
       auto* state = state_of(*parameter);
       if (state == nullptr || --state->users > 0 || stage() != ZeroStage::weights) continue;
       idle_.push_back(static_cast<std::size_t>(state - states_.data()));
     }
-    give_back(dev, kept_idle);
+    free_idle(dev, kept_idle);
   }
   void updated(Dev& dev) override {
-    give_back(dev, 0);
+    free_idle(dev, 0);
     if (stage() == ZeroStage::weights) return;
-    for (std::size_t at = 0; at < states_.size(); ++at) gather(at);
+    for (std::size_t at = 0; at < states_.size(); ++at) start_gather(at);
   }
-  void settle(Dev& dev) override {
-    for (auto& state : states_) arrive(state, dev);
+  void synchronize(Dev& dev) override {
+    for (auto& state : states_) wait_gathered(state, dev);
   }
   void sum(Dev& dev, View<Dev> buffer) override { group_.all_reduce(dev, buffer).wait(); }
 
@@ -138,7 +138,7 @@ class ShardedReducer final : public ReplicaTraffic<Dev> {
     }
   }
   void sum_of(ShardedBucket<Dev>& bucket) {
-    bucket.bring_gradients(*dev_);
+    bucket.prepare_gradients(*dev_);
     const auto summands = bucket.summands(bucket.range());
     store_->sign(*dev_, summands, bucket.range().first);
     // From stage 2 on they begin with what was summed before.
@@ -156,24 +156,24 @@ class ShardedReducer final : public ReplicaTraffic<Dev> {
   }
 
   /// The replicas before this one update copies of its shares, with the same gradients.
-  void give_to_copies() {
-    const auto copies = store_->options().sharding.copies;
+  void send_to_redundant_shards() {
+    const auto redundancy = store_->options().sharding.redundancy;
     const int me = group_.rank(), size = group_.size();
-    for (int ahead = 1; ahead <= copies; ++ahead)
+    for (int ahead = 1; ahead <= redundancy; ++ahead)
       group_.send(*dev_, clone<Dev>(*dev_, store_->gradients(store_->shares())),
                   (me - ahead + size) % size);
-    for (int ahead = 1; ahead <= copies; ++ahead)
+    for (int ahead = 1; ahead <= redundancy; ++ahead)
       group_.recv(*dev_, store_->gradients(store_->shares(ahead)), (me + ahead) % size);
   }
 
-  /// Starts to bring the weights of a bucket.
-  void gather(std::size_t at) {
+  /// Starts the all-gather of a bucket's weights.
+  void start_gather(std::size_t at) {
     auto& state = states_[at];
     auto& bucket = *state.bucket;
     if (state.gathering) return;
     if (stage() == ZeroStage::weights) {
       if (bucket.has_weights()) return;
-      bucket.bring_weights(*dev_);
+      bucket.allocate_weights(*dev_);
     }
     state.gathered = progress_.start(
         *dev_, Collective<Dev>::all_gather(bucket.own_weights(), bucket.all_weights()));
@@ -186,21 +186,21 @@ class ShardedReducer final : public ReplicaTraffic<Dev> {
     if (forward ? at + 1 >= states_.size() : at == 0) return;
     const auto next = forward ? at + 1 : at - 1;
     if (states_[next].users > 0 || states_[next].bucket->has_weights()) return;
-    gather(next);
+    start_gather(next);
     idle_.push_back(next);
   }
-  void arrive(State& state, Dev& dev) {
+  void wait_gathered(State& state, Dev& dev) {
     if (!state.gathering) return;
     state.gathered.wait(dev);
     state.gathering = false;
   }
   /// Gives back gathered weights that no layer uses, but for the last ones.
-  void give_back(Dev& dev, std::size_t keep) {
+  void free_idle(Dev& dev, std::size_t keep) {
     while (idle_.size() > keep) {
       auto& state = states_[idle_.front()];
       idle_.pop_front();
-      arrive(state, dev);
-      state.bucket->take_weights();
+      wait_gathered(state, dev);
+      state.bucket->free_weights();
     }
   }
 

@@ -15,7 +15,7 @@ class SixteenBitCompressor {
                        SixteenBit) {
     std::int64_t count = 0;
     for (const auto& gradient : gradients) count += gradient.sum.count();
-    rounded_ = Tensor<Dev>::lasting(dev, DType::bf16, {count});
+    rounded_ = Tensor<Dev>::persistent(dev, DType::bf16, {count});
   }
 
   /// One all-reduce of 2 bytes per element.

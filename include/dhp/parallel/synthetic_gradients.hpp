@@ -25,13 +25,13 @@ struct SyntheticGradients {
   double rate = 1;
 
   /// Throws where the other options do not allow it.
-  void check_fits(const StoreOptions& store, int chunks) const {
+  void check_fits(const ParameterStoreOptions& store, int chunks) const {
     check(rate > 0 && rate < 2, "a predictor of gradients with a rate of ", rate,
           " does not learn; the rate is above 0 and below 2");
     check(chunks == 1, "synthetic gradients are for one part of the model per stage, not for ",
           chunks);
-    check(!store.order_free,
-          "synthetic gradients depend on where the model is cut, which order-free sums are there "
+    check(!store.deterministic,
+          "synthetic gradients depend on where the model is cut, which exact sums are there "
           "to prevent");
     check(
         store.sharding.stage == ZeroStage::none,
@@ -65,9 +65,9 @@ class BoundaryPredictor {
         // The stage that sends them is one behind; one more is slack.
         most_late_(static_cast<std::size_t>(std::min(2, backward_.send_capacity()))),
         rate_(options.rate),
-        weights_(Tensor<Dev>::lasting(dev, type, {columns, columns})),
-        gradient_(Tensor<Dev>::lasting(dev, type, {columns, columns})),
-        squares_(Tensor<Dev>::lasting(dev, DType::f64, {1})) {}
+        weights_(Tensor<Dev>::persistent(dev, type, {columns, columns})),
+        gradient_(Tensor<Dev>::persistent(dev, type, {columns, columns})),
+        squares_(Tensor<Dev>::persistent(dev, DType::f64, {1})) {}
 
   [[nodiscard]] Tensor<Dev>& weights() { return weights_; }
 

@@ -56,7 +56,7 @@ class TiedParameters {
   template <class Ready>
   void reduce(Dev& dev, ParameterStore<Dev>& store, Ready& ready) {
     for (auto& group : groups_) {
-      store.bring_gradients(dev, group.parameter->range);
+      store.prepare_gradients(dev, group.parameter->range);
       for (auto summand : store.summands(group.parameter->range))
         group.comm.all_reduce(dev, summand).wait();
       if (auto flag = store.overflow()) group.comm.all_reduce(dev, flag, Reduce::max).wait();

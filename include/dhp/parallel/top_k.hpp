@@ -30,10 +30,10 @@ class TopKCompressor {
     if (gradients.empty()) return;
     for (const auto& gradient : gradients) sent_ += options.sent_of(gradient.sum.count());
     const auto type = gradients.front().sum.dtype();
-    indices_ = Tensor<Dev>::lasting(dev, DType::i32, {sent_});
-    values_ = Tensor<Dev>::lasting(dev, type, {sent_});
-    all_indices_ = Tensor<Dev>::lasting(dev, DType::i32, {replicas * sent_});
-    all_values_ = Tensor<Dev>::lasting(dev, type, {replicas * sent_});
+    indices_ = Tensor<Dev>::persistent(dev, DType::i32, {sent_});
+    values_ = Tensor<Dev>::persistent(dev, type, {sent_});
+    all_indices_ = Tensor<Dev>::persistent(dev, DType::i32, {replicas * sent_});
+    all_values_ = Tensor<Dev>::persistent(dev, type, {replicas * sent_});
   }
 
   /// Two all-gathers: per element sent an i32 and a value.

@@ -46,10 +46,10 @@ class Tensor {
     return made;
   }
   /// Zeros for as long as a run: where the device has it, memory of exactly this size.
-  [[nodiscard]] static Tensor lasting(Dev& dev, DType dtype, const Shape& shape) {
-    if constexpr (requires { dev.allocate_lasting(std::size_t{}); }) {
+  [[nodiscard]] static Tensor persistent(Dev& dev, DType dtype, const Shape& shape) {
+    if constexpr (requires { dev.allocate_persistent(std::size_t{}); }) {
       const auto bytes = static_cast<std::size_t>(shape.count()) * size_of(dtype);
-      Tensor made(dev.allocate_lasting(bytes), dtype, shape);
+      Tensor made(dev.allocate_persistent(bytes), dtype, shape);
       dev.fill_zero(made.storage_.get(), bytes);
       return made;
     } else {

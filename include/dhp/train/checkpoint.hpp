@@ -219,7 +219,7 @@ class Checkpoint {
   }
 
   [[nodiscard]] std::vector<HeldPiece<Dev>> held(Dev& dev) {
-    store_.settle(dev);
+    store_.synchronize(dev);
     return state_pieces(store_, optimizer_);
   }
 
@@ -352,7 +352,7 @@ class Checkpoint {
   /// the file have counted, the most of them.
   std::int64_t load_weights(Dev& dev, const WeightFiles& file, const WeightLoading& how,
                             std::vector<std::string>& remarks) {
-    store_.settle(dev);
+    store_.synchronize(dev);
     std::vector<std::pair<const WeightFiles*, NameMap>>
         sources;  // the first that has a tensor gives it
     std::optional<WeightFiles> adapter;
@@ -409,7 +409,7 @@ class Checkpoint {
     check(!how.all || fresh.empty(), file.path(),
           " lacks weights of this model: ", listed(fresh, ""));
     check(fresh.empty() || store_.options().initialize, "weights that are not in ", file.path(),
-          " have no initial values; make the store with StoreOptions::initialize");
+          " have no initial values; make the store with ParameterStoreOptions::initialize");
     remarks.push_back(concat(file.path(), ": ", read.size(), " tensors are loaded; new ",
                              fresh.size() == 1 ? "is " : "are ", listed(fresh, "none"),
                              "; left over ", left.size() == 1 ? "is " : "are ",

@@ -17,7 +17,7 @@ namespace dhp {
 /// Of one rank, in bytes.
 struct MemoryPlan {
   std::size_t weights = 0;      ///< with running statistics
-  std::size_t gradients = 0;    ///< with order-free sums
+  std::size_t gradients = 0;    ///< with exact sums
   std::size_t optimizer = 0;    ///< momenta and master weights
   std::size_t at_rest = 0;      ///< all tensors between steps: these, inputs, tables
   std::size_t most_in_use = 0;  ///< all tensors at the peak

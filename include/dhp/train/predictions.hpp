@@ -29,12 +29,12 @@ template <class Dev>
                                                        std::int64_t micro_batches) {
   std::vector<double> rows(static_cast<std::size_t>(micro_batches * prediction_fields), 0);
   // The ranks of a tensor group have the same.
-  const bool tells = mesh.tensor_index() == 0;
+  const bool reports = mesh.tensor_index() == 0;
   for (std::size_t at = 0; at < mine.size(); ++at) {
     const auto index = batches[at].index;
     check(index >= 0 && index < micro_batches, "micro-batch ", index, " is not among the ",
           micro_batches, " of this step, over all replicas of the data axis");
-    if (!tells) continue;
+    if (!reports) continue;
     auto* const row = rows.data() + index * prediction_fields;
     const auto& shape = mine[at].shape();
     row[0] = 1 + mesh.world().rank();

@@ -109,13 +109,13 @@ class SavedPieces {
     const auto element = size_of(saved.dtype);
     std::int64_t got = 0;
     for (const auto& piece : *pieces)
-      for_common_runs(piece.piece, wanted,
-                      [&](std::int64_t from, std::int64_t at, std::int64_t count) {
-                        got += count;
-                        read_bytes(piece, static_cast<std::size_t>(from) * element,
-                                   {to + static_cast<std::size_t>(at) * element,
-                                    static_cast<std::size_t>(count) * element});
-                      });
+      for_common_extents(piece.piece, wanted,
+                         [&](std::int64_t from, std::int64_t at, std::int64_t count) {
+                           got += count;
+                           read_bytes(piece, static_cast<std::size_t>(from) * element,
+                                      {to + static_cast<std::size_t>(at) * element,
+                                       static_cast<std::size_t>(count) * element});
+                         });
     check(got == wanted.count(), "tensor ", wanted.name, " of ", folder_, " is damaged: ", got,
           " of ", wanted.count(), " elements are in its pieces");
   }

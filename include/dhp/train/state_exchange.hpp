@@ -98,13 +98,13 @@ class StateExchange {
     std::vector<Range> still;
     for (const auto& range : open) {
       auto next = range.first;
-      for_common_runs(from, piece.slice(range.first, range.last),
-                      [&](std::int64_t there, std::int64_t here, std::int64_t count) {
-                        const auto place = range.first + here;
-                        if (place > next) still.push_back({next, place});
-                        stretches.push_back({there, place, count});
-                        next = place + count;
-                      });
+      for_common_extents(from, piece.slice(range.first, range.last),
+                         [&](std::int64_t there, std::int64_t here, std::int64_t count) {
+                           const auto place = range.first + here;
+                           if (place > next) still.push_back({next, place});
+                           stretches.push_back({there, place, count});
+                           next = place + count;
+                         });
       if (next < range.last) still.push_back({next, range.last});
     }
     open = std::move(still);

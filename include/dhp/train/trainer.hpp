@@ -29,7 +29,7 @@ struct TrainerOptions {
   /// If the device can, a step with the shapes of the previous one is recorded, and replayed as long as shapes
   /// stay. Layers may then copy nothing from or to the host. Several ranks record only steps of promised shapes;
   /// each must be a process of its own, since graphs of one process on several GPUs may wait for each other. Steps
-  /// whose replicas exchange more than the sums of gradients (ReplicaTraffic) are not recorded.
+  /// whose replicas exchange more than the sums of gradients (ReplicaExchange) are not recorded.
   bool record = false;
 };
 
@@ -107,7 +107,7 @@ class Trainer {
     put(counts_.mut(), counts_of<Dev>(mine.batches, model_.term_names()));
     put(request_.mut(), std::vector<double>{stop_requested_ ? 1.0 : 0.0});
     write_learning_rate<Dev>(dev_, ticket.learning_rate, state_.mut());
-    if (commit_)
+    if (update_barrier_)
       interrupted_.emplace(
           Interrupted{ticket.step, ticket.learning_rate, mine.share(), clone(dev_, state_.view())});
     const auto losses =
@@ -151,7 +151,7 @@ class Trainer {
   /// mesh; the same in any layout.
   GlobalLoss evaluate(const StepBatches<Dev>& mine) {
     const auto scope = dev_.scope("evaluation");
-    model_.store().settle(dev_);
+    model_.store().synchronize(dev_);
     const auto step = outside_training(mine);
     const auto names = model_.term_names();
     const auto gathered = gather_losses<Dev>(dev_, mesh_, model_.evaluate(dev_, step), mine.batches,
@@ -167,7 +167,7 @@ class Trainer {
   [[nodiscard]] std::vector<HostArray> predict(
       const StepBatches<Dev>& mine) requires Predicts<M, Dev> {
     const auto scope = dev_.scope("prediction");
-    model_.store().settle(dev_);
+    model_.store().synchronize(dev_);
     return gather_predictions<Dev>(dev_, mesh_, model_.predict(dev_, outside_training(mine)),
                                    mine.batches, mine.micro_batches,
                                    model_.store().options().compute);
@@ -189,22 +189,22 @@ class Trainer {
 
   /// For runs that go on when ranks are lost. barrier(): no rank returns from it before all ranks that train have entered.
   /// It lies between the last collective of a step and its update, and a rank enters when its device has the sums; so if
-  /// start() throws because a rank was lost, either no rank has done the update, or all others can. settle_at() then makes
+  /// start() throws because a rank was lost, either no rank has done the update, or all others can. finish_interrupted() then makes
   /// the state that of one step on all of them.
-  void commit_by(std::function<void()> barrier) {
+  void set_update_barrier(std::function<void()> barrier) {
     check_exchange("a run can go on with other ranks only");
-    commit_ = std::move(barrier);
+    update_barrier_ = std::move(barrier);
   }
   /// Steps whose updates this rank's state has.
   [[nodiscard]] std::int64_t steps_updated() const {
     return steps_ + (interrupted_ && interrupted_->updated ? 1 : 0);
   }
-  /// start() has thrown since the last settle_at().
+  /// start() has thrown since the last finish_interrupted().
   [[nodiscard]] bool is_interrupted() const { return interrupted_.has_value(); }
   /// After start() has thrown: the state becomes that after so many steps, by the update of the interrupted step or
-  /// without it. Not collective: weights that replicas share out (ZeRO) are not brought. Returns the report of a step
+  /// without it. Not collective: weights that replicas shard (ZeRO) are not brought. Returns the report of a step
   /// that has been done here.
-  std::optional<StepReport> settle_at(std::int64_t steps) {
+  std::optional<StepReport> finish_interrupted(std::int64_t steps) {
     if (!interrupted_) return std::nullopt;
     const auto& known = *interrupted_;
     const bool does = known.updated || steps == known.number;
@@ -231,7 +231,7 @@ class Trainer {
 
   /// Whether steps may be recorded, where the device can.
   [[nodiscard]] bool may_record() {
-    return options_.record && !commit_ && model_.store().traffic() == nullptr;
+    return options_.record && !update_barrier_ && model_.store().exchange() == nullptr;
   }
 
   /// Steps that were started.
@@ -271,12 +271,12 @@ class Trainer {
   /// Replicas have the gradients of the step, and the same ones.
   void check_exchange(const char* what) {
     auto& store = model_.store();
-    check(store.traffic() == nullptr || store.is_sharded(), what,
+    check(store.exchange() == nullptr || store.is_sharded(), what,
           " where all replicas take each step together: choose a reducer that is not late");
   }
   [[nodiscard]] bool has_gradients() {
-    const auto* const traffic = model_.store().traffic();
-    return traffic == nullptr || traffic->has_gradients();
+    const auto* const exchange = model_.store().exchange();
+    return exchange == nullptr || exchange->has_gradients();
   }
   [[nodiscard]] std::uint64_t seed() { return model_.store().options().seed; }
   [[nodiscard]] Recording recording(std::int64_t step, bool same_shapes) {
@@ -303,14 +303,14 @@ class Trainer {
       optimizer_.prepare(dev_, squares.view(), state_.view());
     }
     if (before_update_) before_update_();
-    if (commit_) {
+    if (update_barrier_) {
       mesh_.world().synchronize(dev_);
       interrupted_->losses = losses.share();
       interrupted_->ready = true;
-      commit_();
+      update_barrier_();
     }
     update(step.micro_batches);
-    if (commit_) interrupted_->updated = true;
+    if (update_barrier_) interrupted_->updated = true;
     store.updated(dev_);
     return losses;
   }
@@ -387,8 +387,8 @@ class Trainer {
            " behind a last layer whose output is: the loss itself overflowed; a lower learning "
            "rate may help");
     fail(what, ", though every layer's output and input gradient is: ",
-         model_.store().options().order_free
-             ? "a weight gradient left the range of order-free sums (2^18); clip, lower the "
+         model_.store().options().deterministic
+             ? "a weight gradient left the range of exact sums (2^18); clip, lower the "
                "rate, or sum in floating point"
              : "a weight gradient overflowed; a lower learning rate may help");
   }
@@ -418,7 +418,7 @@ class Trainer {
   std::atomic<bool> stop_requested_{false};
   StepRecorder<Dev> recorder_;
   std::function<void()> before_update_;
-  std::function<void()> commit_;
+  std::function<void()> update_barrier_;
   std::optional<StepVerifier<Dev>> verifier_;
   std::optional<Interrupted> interrupted_;
   std::int64_t steps_ = 0, batches_before_ = 0;

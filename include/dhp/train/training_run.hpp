@@ -18,7 +18,7 @@ namespace dhp {
 
 struct TrainingOptions {
   MeshShape layout{};
-  StoreOptions store{};  ///< precision, order-free sums, seed, sharding
+  ParameterStoreOptions store{};  ///< precision, exact sums, seed, sharding
   PipelineOptions pipeline{};
   ReducerChoice reducer = Bucketed{};  ///< not asked where store.sharding is
   OptimizerChoice optimizer = AdamWOptions{};

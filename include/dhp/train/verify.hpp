@@ -1,11 +1,11 @@
-// Verified steps: other replicas repeat what one has computed. With order-free sums both have the same bits, so what differs
+// Verified steps: other replicas repeat what one has computed. With exact sums both have the same bits, so what differs
 // is wrong: a processor or a memory that gives wrong numbers and no error (Dixit et al. 2021, "Silent data corruptions at
 // scale"). A step is verified before its update, so that nothing wrong reaches the weights.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
-#include <dhp/comm/meet/wire.hpp>
 #include <dhp/comm/mesh.hpp>
+#include <dhp/comm/rendezvous/wire.hpp>
 #include <dhp/parallel/trainable.hpp>
 
 #include <algorithm>
@@ -53,22 +53,23 @@ struct Verdict {
   return others;
 }
 
-/// told: of each rank of the mesh.
-[[nodiscard]] inline Verdict judge(const MeshShape& mesh, const std::vector<Signatures>& told) {
+/// signatures: of each rank of the mesh.
+[[nodiscard]] inline Verdict compare(const MeshShape& mesh,
+                                     const std::vector<Signatures>& signatures) {
   const auto replicas = static_cast<std::size_t>(mesh.data);
   const auto tensor = static_cast<std::size_t>(mesh.tensor);
   const auto places = tensor * static_cast<std::size_t>(mesh.pipeline);
-  const auto passes = told.front().passes.size();
+  const auto passes = signatures.front().passes.size();
   const auto rank_at = [&](std::size_t replica, std::size_t place) {
     return place % tensor + tensor * (replica + replicas * (place / tensor));
   };
   std::set<std::size_t> wrong;
-  bool agrees = true, told_apart = true;
+  bool agrees = true, distinct = true;
   // Of values that should be equal; rank_of(at): whose value it is.
   const auto compare = [&](const std::vector<std::int64_t>& values, const auto& rank_of) {
     const auto others = outvoted(values);
     agrees = agrees && others && others->empty();
-    told_apart = told_apart && others;
+    distinct = distinct && others;
     if (others)
       for (const auto at : *others) wrong.insert(rank_of(at));
   };
@@ -76,14 +77,14 @@ struct Verdict {
     std::set<std::size_t> in;  // replicas
     for (const auto rank : wrong) in.insert(rank / tensor % replicas);
     Verdict made{agrees, what, {}};
-    if (told_apart && in.size() == 1) made.wrong.assign(wrong.begin(), wrong.end());
+    if (distinct && in.size() == 1) made.wrong.assign(wrong.begin(), wrong.end());
     return made;
   };
 
   for (std::size_t place = 0; place < places; ++place) {
     std::vector<std::int64_t> values;
     for (std::size_t replica = 0; replica < replicas; ++replica)
-      values.push_back(told[rank_at(replica, place)].weights);
+      values.push_back(signatures[rank_at(replica, place)].weights);
     compare(values, [&](std::size_t replica) { return rank_at(replica, place); });
   }
   if (!agrees) return verdict("weights");
@@ -95,14 +96,14 @@ struct Verdict {
       };
       std::vector<std::int64_t> values;
       for (std::size_t pass = 0; pass < passes; ++pass)
-        values.push_back(told[rank_of(pass)].passes[pass].given);
+        values.push_back(signatures[rank_of(pass)].passes[pass].given);
       compare(values, rank_of);
     }
   if (!agrees) return verdict("gradients");
 
-  for (std::size_t rank = 0; rank < told.size(); ++rank) {
+  for (std::size_t rank = 0; rank < signatures.size(); ++rank) {
     std::vector<std::int64_t> values;
-    for (const auto& pass : told[rank].passes) values.push_back(pass.sums);
+    for (const auto& pass : signatures[rank].passes) values.push_back(pass.sums);
     compare(values, [&](std::size_t) { return rank; });
   }
   return verdict("sums of gradients");
@@ -122,9 +123,8 @@ class StepVerifier {
                Batches batches)
       : dev_(dev), mesh_(mesh), store_(store), every_(every), batches_(std::move(batches)) {
     check(every >= 1, "every ", every, "th step cannot be verified; 1 or more would be right");
-    check(
-        store.options().order_free,
-        "steps can be verified only with order-free sums, which have the same bits on every rank");
+    check(store.options().deterministic,
+          "steps can be verified only with exact sums, which have the same bits on every rank");
   }
 
   /// step: counted from 1.
@@ -161,7 +161,7 @@ class StepVerifier {
   };
 
   [[nodiscard]] std::int64_t signature_of_weights() {
-    store_.settle(dev_);
+    store_.synchronize(dev_);
     auto sum = Tensor<Dev>::zeros(dev_, DType::i64, {1});
     std::int64_t first = 0;
     for (const auto& piece : store_.pieces()) {
@@ -187,10 +187,10 @@ class StepVerifier {
     return losses;
   }
   [[nodiscard]] verification::Verdict judged(const verification::Signatures& mine) {
-    std::vector<verification::Signatures> told;
+    std::vector<verification::Signatures> signatures;
     for (const auto& text : gather_texts(dev_, mesh_.world(), comm::Fields::written(mine)))
-      told.push_back(comm::Fields::parsed<verification::Signatures>(text).value_or(mine));
-    return verification::judge(mesh_.shape(), told);
+      signatures.push_back(comm::Fields::parsed<verification::Signatures>(text).value_or(mine));
+    return verification::compare(mesh_.shape(), signatures);
   }
   [[noreturn]] void end(std::int64_t step, const verification::Verdict& verdict) {
     auto& world = mesh_.world();

@@ -35,7 +35,7 @@ namespace dhp {
 /// contiguous in both.
 template <class Move>
 void for_file_runs(const Piece& piece, Move move) {
-  for (Runs runs(piece); !runs.done(); runs.next()) {
+  for (Extents runs(piece); !runs.done(); runs.next()) {
     const auto run = runs.now();
     if (piece.file_order == FileOrder::same) {
       move(run.whole, run.held, run.count);

@@ -2,8 +2,8 @@
 // left and the processes that have come. The loss of a rank ends a generation, and so does a newcomer.
 #pragma once
 
-#include <dhp/comm/meet/wire.hpp>
 #include <dhp/comm/mesh.hpp>
+#include <dhp/comm/rendezvous/wire.hpp>
 
 #include <algorithm>
 #include <cstdint>

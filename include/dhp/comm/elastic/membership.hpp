@@ -4,7 +4,7 @@
 #pragma once
 
 #include <dhp/comm/elastic/generation.hpp>
-#include <dhp/comm/meet/key_value_store.hpp>
+#include <dhp/comm/rendezvous/key_value_store.hpp>
 #include <dhp/comm/watch/rank_state.hpp>
 
 #include <charconv>

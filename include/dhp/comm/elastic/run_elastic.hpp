@@ -72,7 +72,7 @@ class GenerationRank {
     }
   }
   /// Of rank 0: what it returns, for the spares.
-  void tell(GenerationEnd end) {
+  void report_end(GenerationEnd end) {
     if (world.rank() == 0) world_->store().set(end_key, end_names[static_cast<std::size_t>(end)]);
   }
   /// Throws Error where this generation is not the newest: to be called before what only one job may do, such as making a
@@ -106,8 +106,8 @@ class GenerationRank {
   return options;
 }
 /// A store that the process that was started as rank 0 holds: the job ends with that process. With an EtcdStore it does not.
-[[nodiscard]] inline std::shared_ptr<KeyValueStore> meet_elastic(const ProcessRank& me, MemberId id,
-                                                                 const ProcessOptions& process) {
+[[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous_elastic(
+    const ProcessRank& me, MemberId id, const ProcessOptions& process) {
   const auto options = rendezvous_of_member(me, id, process);
   if (me.rank == 0) return std::make_shared<comm::TcpStoreServer>(options);
   return std::make_shared<comm::TcpStore>(options);
@@ -182,7 +182,7 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
         rank.connected_s = since(connecting);
         connected = true;
         end = body(rank);
-        rank.tell(end);
+        rank.report_end(end);
         leaves = report.leaving && rank.is_spare();
       }  // its communicator ends, and with it all calls, before the rank says that it has finished
       if (end == GenerationEnd::changed && !leaves) continue;

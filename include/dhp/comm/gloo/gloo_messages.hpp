@@ -1,8 +1,8 @@
 // GlooMessages: messages over Gloo. Its unbound buffers have waits that another thread can end.
 #pragma once
 
-#include <dhp/comm/meet/address.hpp>
 #include <dhp/comm/messages/messages.hpp>
+#include <dhp/comm/rendezvous/address.hpp>
 #include <dhp/comm/split.hpp>
 #include <dhp/comm/watch/world.hpp>
 

@@ -68,25 +68,25 @@ class ProcessComm {
   }
 
   [[nodiscard]] ProcessComm split(int color, int key, CallSite where) {
-    struct Wish {
-      SplitWish wish;
+    struct SplitEntry {
+      ColorKey color_key;
       std::uint32_t next_group;
     };
-    std::vector<Wish> all(static_cast<std::size_t>(size()));
-    const Wish mine{{color, key}, *state_->next_group};
+    std::vector<SplitEntry> all(static_cast<std::size_t>(size()));
+    const SplitEntry mine{{color, key}, *state_->next_group};
     std::shared_ptr<State> part;
     begin({.kind = CallKind::split, .where = where}, [&](std::uint64_t tag) {
       in_messages(tag).all_gather(reinterpret_cast<const std::byte*>(&mine),
                                   reinterpret_cast<std::byte*>(all.data()), sizeof mine);
       // Later than every group that any of these ranks is in; groups of other colors share no rank with this one.
       std::uint32_t id = 0;
-      std::vector<SplitWish> wishes;
+      std::vector<ColorKey> color_keys;
       for (const auto& each : all) {
         id = std::max(id, each.next_group);
-        wishes.push_back(each.wish);
+        color_keys.push_back(each.color_key);
       }
       *state_->next_group = id + 1;
-      const auto members = part_with(rank(), wishes);
+      const auto members = part_with(rank(), color_keys);
       const auto place =
           static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
       std::vector<int> world_ranks;

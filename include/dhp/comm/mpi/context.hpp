@@ -20,7 +20,7 @@
 namespace dhp {
 
 /// What MPI says about `code`.
-[[nodiscard]] inline std::string mpi_says(int code) {
+[[nodiscard]] inline std::string mpi_error_text(int code) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   const bool known = MPI_Error_string(code, text, &length) == MPI_SUCCESS;
@@ -31,7 +31,7 @@ namespace dhp {
 inline void check_mpi(int code, const char* call,
                       std::source_location where = std::source_location::current()) {
   if (code != MPI_SUCCESS) [[unlikely]]
-    throw Error(concat(call, ": ", mpi_says(code)), where);
+    throw Error(concat(call, ": ", mpi_error_text(code)), where);
 }
 
 namespace comm {

@@ -130,7 +130,7 @@ class MpiMessages final : public Messages {
         for (auto& request : requests_) {
           int done = 0;
           if (const int code = MPI_Test(&request, &done, MPI_STATUS_IGNORE); code != MPI_SUCCESS)
-            throw PeerLost(peer_, mpi_says(code));
+            throw PeerLost(peer_, mpi_error_text(code));
           if (done == 0) return false;
         }
         return true;
@@ -198,7 +198,7 @@ class MpiMessages final : public Messages {
       do {  // an empty message is one, too
         const auto piece = std::min(bytes - at, piece_bytes_);
         if (const int code = start(at, static_cast<int>(piece), made->add()); code != MPI_SUCCESS)
-          throw PeerLost(peer, mpi_says(code));
+          throw PeerLost(peer, mpi_error_text(code));
         at += piece;
       } while (at < bytes);
     });

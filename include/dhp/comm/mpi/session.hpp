@@ -3,9 +3,9 @@
 #pragma once
 
 #include <dhp/comm/launch_process.hpp>
-#include <dhp/comm/meet/tcp_store.hpp>
 #include <dhp/comm/messages/process_comm.hpp>
 #include <dhp/comm/mpi/mpi_messages.hpp>
+#include <dhp/comm/rendezvous/tcp_store.hpp>
 
 #include <mpi.h>
 
@@ -45,9 +45,9 @@ namespace comm {
 
 /// The store by which the ranks watch over each other. Rank 0 holds it, and tells the others by MPI its address and a
 /// secret; from then on it needs no MPI. Collective: all return, or all throw. address: of rank 0; empty: found out.
-[[nodiscard]] inline std::shared_ptr<KeyValueStore> meet_over_mpi(MpiContext& comm,
-                                                                  const std::string& address,
-                                                                  double connect_s) {
+[[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous_over_mpi(MpiContext& comm,
+                                                                        const std::string& address,
+                                                                        double connect_s) {
   const auto hosts = texts_of_all(comm, host_name());
   RendezvousOptions options{.rank = comm.rank(),
                             .size = comm.size(),
@@ -118,8 +118,8 @@ class MpiSession {
     context_ = std::make_shared<comm::MpiContext>(host, options.timeout_s, options.lock);
     if (context_->size() == 1) return;
     constexpr double for_ever_s = 1e8;
-    const auto store = comm::meet_over_mpi(*context_, options.address,
-                                           options.timeout_s > 0 ? options.timeout_s : for_ever_s);
+    const auto store = comm::rendezvous_over_mpi(
+        *context_, options.address, options.timeout_s > 0 ? options.timeout_s : for_ever_s);
     watched_ = std::make_shared<World>(store, context_->rank(), context_->size(),
                                        WorldOptions{.timeout_s = options.timeout_s,
                                                     .deadlines = options.deadlines,

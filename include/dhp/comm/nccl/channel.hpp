@@ -101,14 +101,14 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   [[nodiscard]] std::shared_ptr<NcclChannel> split(int color, int key, int ctas, CallSite where) {
     const Call call{.kind = CallKind::split, .where = where};
     const auto recorded = handle_->recorder().begin(call);
-    const auto wishes = gather({color, key}, call);
-    const auto members = part_with(place_.rank, wishes);
-    const auto has_others = [&](const SplitWish& wish) {
-      return wish.color >= 0 && std::count_if(wishes.begin(), wishes.end(), [&](const auto& other) {
-                                  return other.color == wish.color;
-                                }) > 1;
+    const auto color_keys = gather({color, key}, call);
+    const auto members = part_with(place_.rank, color_keys);
+    const auto has_others = [&](const ColorKey& color_key) {
+      return color_key.color >= 0 &&
+             std::count_if(color_keys.begin(), color_keys.end(),
+                           [&](const auto& other) { return other.color == color_key.color; }) > 1;
     };
-    if (std::none_of(wishes.begin(), wishes.end(), has_others)) return nullptr;
+    if (std::none_of(color_keys.begin(), color_keys.end(), has_others)) return nullptr;
     if (members.size() == 1) color = -1;
     const auto at = std::find(members.begin(), members.end(), place_.rank) - members.begin();
     std::vector<int> world_ranks;
@@ -225,9 +225,9 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     handle_->wait_until(call, "another rank of its group", [&] { return met.passed(); });
     world_->check_alive();
   }
-  // What each rank of this group wishes.
-  [[nodiscard]] std::vector<SplitWish> gather(SplitWish mine, const Call& call) {
-    std::vector<SplitWish> all(static_cast<std::size_t>(place_.size));
+  // The color and key of each rank of this group.
+  [[nodiscard]] std::vector<ColorKey> gather(ColorKey mine, const Call& call) {
+    std::vector<ColorKey> all(static_cast<std::size_t>(place_.size));
     auto *const received = words(), *const sent = received + 2 * all.size();
     const auto bytes = all.size() * sizeof mine;
     auto* const host = host_words_.get();
@@ -245,11 +245,11 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     std::memcpy(all.data(), host, bytes);
     return all;
   }
-  // On the GPU: a wish of each rank, and this one's.
+  // On the GPU: the color and key of each rank, and this one's.
   [[nodiscard]] int* words() {
-    static_assert(sizeof(SplitWish) == 2 * sizeof(int));
+    static_assert(sizeof(ColorKey) == 2 * sizeof(int));
     if (words_ == nullptr) {
-      const auto bytes = (static_cast<std::size_t>(place_.size) + 1) * sizeof(SplitWish);
+      const auto bytes = (static_cast<std::size_t>(place_.size) + 1) * sizeof(ColorKey);
       int* made = nullptr;
       check_cuda(cudaMalloc(&made, bytes), "cudaMalloc");
       words_ = {made, [](int* old) { quietly(cudaFree(old)); }};

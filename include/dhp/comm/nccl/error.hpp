@@ -11,7 +11,7 @@
 namespace dhp::comm {
 
 /// What NCCL says about `code`; the last error that it has noted may say more.
-[[nodiscard]] inline std::string nccl_says(ncclResult_t code) {
+[[nodiscard]] inline std::string nccl_error_text(ncclResult_t code) {
   const char* const noted = ncclGetLastError(nullptr);
   const bool more = noted != nullptr && noted[0] != 0;
   return concat(ncclGetErrorString(code), " (code ", static_cast<int>(code), ")",
@@ -21,7 +21,7 @@ namespace dhp::comm {
 /// For calls that are done when they return.
 inline void check_nccl(ncclResult_t code, const char* call, CallSite where = CallSite::current()) {
   if (code != ncclSuccess) [[unlikely]]
-    throw CudaError(call, static_cast<int>(code), nccl_says(code), where);
+    throw CudaError(call, static_cast<int>(code), nccl_error_text(code), where);
 }
 
 [[nodiscard]] inline ncclDataType_t nccl_type(DType type) {

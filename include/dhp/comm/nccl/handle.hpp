@@ -96,7 +96,7 @@ class NcclHandle final : public World::Channel {
     if (ncclCommGetAsyncError(comm_, &state) == ncclSuccess && state != ncclSuccess &&
         state != ncclInProgress)
       return concat("rank ", recorder_.rank(), ", ", where_it_is(),
-                    ": NCCL says: ", nccl_says(state));
+                    ": NCCL says: ", nccl_error_text(state));
     look_at_pending();
     // The failure detector can say more, where it knows all ranks of the group, and is given the time to.
     constexpr auto more = std::chrono::seconds(1);
@@ -155,7 +155,7 @@ class NcclHandle final : public World::Channel {
     });
     if (code == ncclSuccess) return;
     const auto text =
-        concat("rank ", recorder_.rank(), ", ", what, ": NCCL says: ", nccl_says(code));
+        concat("rank ", recorder_.rank(), ", ", what, ": NCCL says: ", nccl_error_text(code));
     world_->abort(text);
     // The end of another process, or of the network to it: not this rank's fault.
     if (code == ncclRemoteError || code == ncclSystemError) world_->check_alive();

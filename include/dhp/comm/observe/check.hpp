@@ -2,8 +2,8 @@
 // they do not agree. To find such a mistake: each call costs one small collective more, and a device waits for it.
 #pragma once
 
-#include <dhp/comm/meet/wire.hpp>
 #include <dhp/comm/observe/observer.hpp>
+#include <dhp/comm/rendezvous/wire.hpp>
 
 #include <cstdint>
 #include <memory>

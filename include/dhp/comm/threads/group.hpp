@@ -62,7 +62,7 @@ class ThreadGroup {
     Call call{};
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
-    SplitWish wish{};
+    ColorKey color_key{};
   };
   /// Where a rank goes when its group is split.
   struct Place {
@@ -93,12 +93,12 @@ class ThreadGroup {
     world_->check_alive();
     member(rank).offer = offer;
     ++member(rank).entered;
-    if (!meet(&ThreadGroup::settle, true)) world_->check_alive();
+    if (!arrive_and_wait(&ThreadGroup::agree, true)) world_->check_alive();
     if (!disagreement_.empty()) throw Error(disagreement_, offer.call.where);
   }
   /// After enter(): returns when all ranks are done with each other's buffers. Each gets here in bounded time, and
   /// none may go earlier, not even when the world ends.
-  void leave() { (void)meet(nullptr, false); }
+  void leave() { (void)arrive_and_wait(nullptr, false); }
 
   /// A few bytes that a rank brings along to its next collective, and that others read after enter() without a
   /// leave(): two by turns, since a reader may be one collective behind.
@@ -158,7 +158,7 @@ class ThreadGroup {
   }
 
   // The last to come runs `last` for all and lets everybody go. False: the world ended before that.
-  bool meet(void (ThreadGroup::*last)(), bool abortable) {
+  bool arrive_and_wait(void (ThreadGroup::*last)(), bool abortable) {
     const auto before = waits_->met.read();
     if (++arrivals_ == size()) {
       arrivals_ = 0;
@@ -175,7 +175,7 @@ class ThreadGroup {
     }
   }
 
-  void settle() {
+  void agree() {
     try {
       disagreement_.clear();
       const auto& first = member(0).offer.call;
@@ -192,10 +192,10 @@ class ThreadGroup {
     }
   }
   void place_all() {
-    std::vector<SplitWish> wishes;
-    for (const auto& member : members_) wishes.push_back(member.offer.wish);
+    std::vector<ColorKey> color_keys;
+    for (const auto& member : members_) color_keys.push_back(member.offer.color_key);
     for (int rank = 0; rank < size(); ++rank) {
-      const auto part = part_with(rank, wishes);
+      const auto part = part_with(rank, color_keys);
       if (part.front() != rank) continue;  // its first rank makes it, for all of them
       std::vector<int> world_ranks;
       for (const int other : part) world_ranks.push_back(world_rank(other));

@@ -88,7 +88,8 @@ class ThreadComm {
   }
   [[nodiscard]] ThreadComm split(int color, int key, CallSite where) {
     const comm::ExclusiveUse use(group_->taken(rank_), CallKind::split, where);
-    group_->enter(rank_, {.call = {.kind = CallKind::split, .where = where}, .wish = {color, key}});
+    group_->enter(rank_,
+                  {.call = {.kind = CallKind::split, .where = where}, .color_key = {color, key}});
     auto place = group_->take_place(rank_);
     return {std::move(place.group), place.rank};
   }

@@ -29,9 +29,9 @@ class FailureDetector {
   [[nodiscard]] const Limits& limits() const { return limits_; }
 
   /// What rank `rank` said last, in the seconds of any clock that only goes forward.
-  void hear(int rank, RankState state, double now_s) {
+  void update(int rank, RankState state, double now_s) {
     auto& seen = seen_.at(static_cast<std::size_t>(rank));
-    if (seen.heard && seen.state.beat == state.beat) return;
+    if (seen.reported && seen.state.beat == state.beat) return;
     seen = {std::move(state), now_s, true};
   }
   /// Rank `rank` can say no more: its connection to the store has ended.
@@ -62,8 +62,8 @@ class FailureDetector {
  private:
   struct Seen {
     RankState state{};
-    double heard_s = 0;
-    bool heard = false;
+    double last_report_s = 0;
+    bool reported = false;
     bool left = false;
   };
   using Call = RankState::OpenCall;
@@ -72,7 +72,7 @@ class FailureDetector {
   [[nodiscard]] const Seen& at(int rank) const { return seen_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] bool is_rank(int rank) const { return rank >= 0 && rank < ranks(); }
   [[nodiscard]] double silence_s(int rank, double now_s) const {
-    return now_s - (at(rank).heard ? at(rank).heard_s : start_s_);
+    return now_s - (at(rank).reported ? at(rank).last_report_s : start_s_);
   }
   [[nodiscard]] std::string named(int rank) const {
     const auto& name = at(rank).state.name;
@@ -97,7 +97,7 @@ class FailureDetector {
   void look_at_limits(double now_s) {
     const TimeLimit* longest = nullptr;
     for (const auto& seen : seen_)
-      if (seen.heard && !seen.state.finished &&
+      if (seen.reported && !seen.state.finished &&
           (longest == nullptr || seen.state.limit.longer_than(*longest)))
         longest = &seen.state.limit;
     if (longest == nullptr) return;

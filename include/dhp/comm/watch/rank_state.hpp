@@ -2,7 +2,7 @@
 // which ranks they need, how long it may wait, and what it has seen go wrong.
 #pragma once
 
-#include <dhp/comm/meet/wire.hpp>
+#include <dhp/comm/rendezvous/wire.hpp>
 #include <dhp/comm/watch/deadlines.hpp>
 #include <dhp/comm/watch/flight_recorder.hpp>
 

@@ -3,7 +3,7 @@
 // ends, every wait of every engine ends with it, and every rank hears the same reason.
 #pragma once
 
-#include <dhp/comm/meet/key_value_store.hpp>
+#include <dhp/comm/rendezvous/key_value_store.hpp>
 #include <dhp/comm/watch/failure_detector.hpp>
 
 #include <algorithm>
@@ -175,7 +175,7 @@ class World {
       const std::lock_guard lock(mutex_);
       return end(why);
     }
-    tell([&] {
+    publish([&] {
       if (!ended_ && states_.front().failed.empty()) states_.front().failed = why;
       noticed_ = true;
     });
@@ -183,7 +183,7 @@ class World {
   }
   /// The connection to a rank has broken: throws Aborted with what the detector finds out, or with this.
   [[noreturn]] void lost(int peer, const std::string& why) {
-    tell([&] {
+    publish([&] {
       auto& known = states_.front().lost;
       if (std::find(known.begin(), known.end(), peer) == known.end()) known.push_back(peer);
     });
@@ -193,7 +193,7 @@ class World {
   }
   /// The rank's body has returned. Rank 0 of processes waits for all others, since the store is its; may throw Aborted.
   void finish(int rank) {
-    tell([&] { states_[static_cast<std::size_t>(rank - first_)].finished = true; });
+    publish([&] { states_[static_cast<std::size_t>(rank - first_)].finished = true; });
     if (!store_) return;
     std::unique_lock lock(mutex_);
     changed_.wait(lock,
@@ -226,7 +226,7 @@ class World {
     return std::chrono::duration<double>(s);
   }
   template <class Change>
-  void tell(Change change) {
+  void publish(Change change) {
     {
       const std::lock_guard lock(mutex_);
       change();
@@ -282,7 +282,7 @@ class World {
     if (states_.front().failed.empty()) states_.front().failed = own_trouble_;
     const auto states = states_;
     lock.unlock();
-    if (store_) say_ended(states.front(), !channels.empty());
+    if (store_) publish_end(states.front(), !channels.empty());
     const bool all_ended = end_all(channels);
     lock.lock();
     if (all_ended) channels_.clear();
@@ -330,10 +330,10 @@ class World {
         }
         return own_trouble_ = trouble_of(channels);
       }
-      hear_all(now_s);
+      read_states(now_s);
     } else {
       for (std::size_t rank = 0; rank < states.size(); ++rank)
-        detector_.hear(static_cast<int>(rank), states[rank], now_s);
+        detector_.update(static_cast<int>(rank), states[rank], now_s);
     }
     auto verdict = detector_.judge(now_s);
     if (verdict.empty()) verdict = trouble_of(channels);
@@ -369,10 +369,10 @@ class World {
     return comm::poll_until([&] { return *left == 0; }, options_.end_limit_s);
   }
 
-  void hear_all(double now_s) {
+  void read_states(double now_s) {
     for_ranks("state/", [&](int rank, const std::string& text) {
-      if (auto heard = comm::RankState::parsed(text))
-        detector_.hear(rank, std::move(*heard), now_s);
+      if (auto reported = comm::RankState::parsed(text))
+        detector_.update(rank, std::move(*reported), now_s);
     });
     for_ranks(comm::left_prefix, [&](int rank, const std::string&) { detector_.leave(rank); });
   }
@@ -419,13 +419,13 @@ class World {
   }
   // The others read the reason in this store: rank 0 stays until they have, or should have. And no channel ends before:
   // a kernel of NCCL that is aborted passes garbage on, as if it were done, and no rank may take that for a result.
-  void say_ended(const comm::RankState& state, bool has_channels) noexcept {
+  void publish_end(const comm::RankState& state, bool has_channels) noexcept {
     try {
       store_->set(concat("state/", first_), state.written());
       if (first_ != 0 && !has_channels) return;
       const auto all_ended = [&] {
         const double now_s = recorder(first_)->now_s();
-        hear_all(now_s);
+        read_states(now_s);
         return detector_.all_ended(now_s);
       };
       (void)comm::poll_until(all_ended, 1.5);
